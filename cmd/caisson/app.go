@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/internal/cli"
+)
+
+// app is what every verb gets: where to print, and how.
+type app struct {
+	out    io.Writer // results
+	err    io.Writer // talk
+	format string    // "text" or "json"
+}
+
+func newApp(out, err io.Writer) *app { return &app{out: out, err: err} }
+
+// say prints a line of talk.
+func (a *app) say(format string, args ...any) { cli.Sayf(a.err, "caisson", format, args...) }
+
+// json says whether -o json was given.
+func (a *app) json() bool { return a.format == "json" }
+
+// root is the command line. The list is the order of --help.
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "caisson",
+		Short:         "Build, sign and publish what a fleet of metal boots",
+		Long:          "Build, sign and publish what a fleet of metal boots.\n\n" + cli.ExitCodes,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if a.format != "text" && a.format != "json" {
+				return cli.Usage("one of: text, json", "unknown output format %q", a.format)
+			}
+			return nil
+		},
+	}
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return cli.Usage("see 'caisson "+c.Name()+" --help'", "%w", err)
+	})
+	root.PersistentFlags().StringVarP(&a.format, "output", "o", "text", "output format: text or json")
+	root.AddCommand(
+		a.versionCommand(),
+	)
+	return root
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command caisson is the operator's side: it validates, explains, builds, signs
+// and publishes. One file a verb; what the verbs share is in app.go.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/caisson-os/caisson/internal/cli"
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	a := newApp(os.Stdout, os.Stderr)
+	root := a.root()
+	root.SetArgs(os.Args[1:])
+	return cli.Report(os.Stderr, "caisson", root.ExecuteContext(ctx))
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cli is the voice of both programs: how an error reads, which exit code
+// it has, and what goes where.
+//
+// The rules: results go to standard output, talk goes to standard error. A line
+// of talk starts with the program's name, is lower case and has no full stop.
+// An error may carry a hint (a method Hint() string), an exit code (ExitCode()
+// int) and a refusal code (RefusalCode() string); cli sees errors only through
+// these three. With -o json, standard output holds JSON and nothing else.
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Exit codes of both programs.
+const (
+	ExitOK      = 0
+	ExitError   = 1
+	ExitUsage   = 2 // wrong call or invalid input
+	ExitDrift   = 3 // drift, or a pending change
+	ExitRefused = 4 // refused; the refusal code is printed
+)
+
+// ExitCodes is the text for --help.
+const ExitCodes = `Exit codes: 0 done, 1 error, 2 usage or invalid input, 3 drift or pending change, 4 refused`
+
+// ErrDrift ends a verb whose answer is "there is something to do": the verb has
+// said all there is to say, only the exit code is left.
+var ErrDrift error = quiet(ExitDrift)
+
+// ErrInvalid ends a verb that has already reported what is wrong with its input.
+var ErrInvalid error = quiet(ExitUsage)
+
+type quiet int
+
+func (q quiet) Error() string { return fmt.Sprintf("exit code %d", int(q)) }
+func (q quiet) ExitCode() int { return int(q) }
+
+// Usage returns an error for a wrong call, with a hint.
+func Usage(hint, format string, args ...any) error {
+	return &hinted{err: fmt.Errorf(format, args...), hint: hint, code: ExitUsage}
+}
+
+// WithHint adds to err what the user can do about it.
+func WithHint(err error, hint string) error {
+	if err == nil {
+		return nil
+	}
+	return &hinted{err: err, hint: hint, code: Code(err)}
+}
+
+type hinted struct {
+	err  error
+	hint string
+	code int
+}
+
+func (h *hinted) Error() string { return h.err.Error() }
+func (h *hinted) Unwrap() error { return h.err }
+func (h *hinted) Hint() string  { return h.hint }
+func (h *hinted) ExitCode() int { return h.code }
+
+// Code is the exit code for err.
+func Code(err error) int {
+	if err == nil {
+		return ExitOK
+	}
+	var coded interface{ ExitCode() int }
+	if errors.As(err, &coded) {
+		return coded.ExitCode()
+	}
+	var refused interface{ RefusalCode() string }
+	if errors.As(err, &refused) {
+		return ExitRefused
+	}
+	return ExitError
+}
+
+// Report prints err the way the rules say and returns its exit code.
+func Report(w io.Writer, program string, err error) int {
+	var q quiet
+	if err == nil || errors.As(err, &q) {
+		return Code(err)
+	}
+	var refused interface{ RefusalCode() string }
+	if errors.As(err, &refused) {
+		fmt.Fprintf(w, "%s: refused (%s): %v\n", program, refused.RefusalCode(), err)
+	} else {
+		fmt.Fprintf(w, "%s: error: %v\n", program, err)
+	}
+	var hinter interface{ Hint() string }
+	if errors.As(err, &hinter) && hinter.Hint() != "" {
+		fmt.Fprintf(w, "%s: hint: %s\n", program, hinter.Hint())
+	}
+	return Code(err)
+}
+
+// Sayf prints one line of talk.
+func Sayf(w io.Writer, program, format string, args ...any) {
+	fmt.Fprintf(w, "%s: %s\n", program, fmt.Sprintf(format, args...))
+}
+
+// JSON prints v for -o json, indented, one document.
+func JSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// IsTerminal says whether f is a terminal: progress bars and colour are for
+// those only.
+func IsTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && os.Getenv("TERM") != "dumb"
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package durable writes files that survive a power cut: after a call returns,
+// either the old content or the new one is on disk, never a part of either.
+//
+// Every write that matters goes through it: temporary file in the same folder,
+// fsync, rename, fsync of the folder, see rename(2) and fsync(2). It knows
+// nothing of what it writes. Anyone may import it.
+package durable
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// WriteFile replaces name with data, or leaves name as it was.
+func WriteFile(name string, data []byte, perm os.FileMode) error {
+	return Write(name, perm, func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	})
+}
+
+// Write replaces name with what fill writes. When fill fails, name is left as
+// it was and its error is returned as it is.
+func Write(name string, perm os.FileMode, fill func(io.Writer) error) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+		}
+	}()
+	if err := fill(f); err != nil {
+		return err
+	}
+	if err := f.Chmod(perm); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return Rename(f.Name(), name)
+}
+
+// Rename moves from to to and makes the move durable. Both are in one file system.
+func Rename(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(to))
+}
+
+// Remove deletes name durably. A missing file is no error.
+func Remove(name string) error {
+	if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	return SyncDir(filepath.Dir(name))
+}
+
+// SyncDir makes the entries of a folder durable.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("fsync folder %s: %w", dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package durable
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestWriteReplacesOrLeaves(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "f")
+	if err := WriteFile(name, []byte("old"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	cut := errors.New("cut")
+	err := Write(name, 0o600, func(w io.Writer) error {
+		io.WriteString(w, "half")
+		return cut
+	})
+	if err != cut {
+		t.Fatalf("Write returned %v, want the cause itself", err)
+	}
+	got, err := os.ReadFile(name)
+	if err != nil || string(got) != "old" {
+		t.Fatalf("after a failed write: %q, %v; want the old content", got, err)
+	}
+	info, err := os.Stat(name)
+	if err != nil || info.Mode().Perm() != 0o640 {
+		t.Fatalf("mode %v, %v; want 0640", info.Mode(), err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 {
+		t.Fatalf("%d entries left, %v; want only the file", len(left), err)
+	}
+}
+
+func TestRemoveMissing(t *testing.T) {
+	if err := Remove(filepath.Join(t.TempDir(), "none")); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package paths is the one table of fixed paths and unit names. A path that two
+// packages must agree on stands here and nowhere else. It imports nothing.
+package paths
+
+// In the loader's initramfs.
+const (
+	Bootstrap   = "/etc/caisson/site.json"    // spec.Bootstrap, from site.cpio
+	ModulesDir  = "/lib/modules"              // <release>/modules.dep, modules.alias and *.ko
+	ModulesLoad = "/lib/caisson/modules-load" // module names loaded always, one a line
+)
+
+// On a running node; /run/caisson survives switch_root.
+const (
+	Run          = "/run/caisson"
+	RunBootstrap = "/run/caisson/site.json"
+	RunBoot      = "/run/caisson/boot.json" // what the initramfs stage decided
+	RunImages    = "/run/caisson/images"    // mounted images, one folder a layer
+	RunUpper     = "/run/caisson/upper"     // tmpfs with the overlay's upper and work
+	RunStore     = "/run/caisson/store"     // when there is no state disk
+	RunStatus    = "/run/caisson/status.json"
+	RunLock      = "/run/caisson/lock"
+	State        = "/var/lib/caisson" // state disk or tmpfs
+	StateLabel   = "caisson-state"    // GPT partition name
+)
+
+// In the layer.
+const (
+	Agent        = "/usr/lib/caisson/caisson-agent"
+	AppArmorDir  = "/usr/lib/caisson/apparmor" // compiled profiles
+	AgentService = "caisson-agent.service"
+	SysusersDir  = "/usr/lib/sysusers.d"
+	KeysDir      = "/etc/ssh/authorized_keys.d" // one file a user, sshd's AuthorizedKeysFile names it
+)
+
+// Prefix of every file that caisson writes into a folder it shares with others.
+const Prefix = "60-caisson-"

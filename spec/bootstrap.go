@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+// Bootstrap is what a loader is born with: the one file of site.cpio. It names
+// whom the node believes and where it asks; everything else arrives signed.
+type Bootstrap struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"` // KindBootstrap
+	Fleet      string   `json:"fleet"`
+	Registry   string   `json:"registry"`            // host[:port]/prefix
+	Mirrors    []string `json:"mirrors,omitempty"`   // asked in order after Registry
+	PlainHTTP  bool     `json:"plainHTTP,omitempty"` // content is signed; TLS hides it from onlookers
+	CAs        []string `json:"cas,omitempty"`       // PEM; empty is the loader's own store
+	Keys       []string `json:"keys"`                // operator public keys, SPKI PEM
+	Threshold  int      `json:"threshold"`           // distinct keys that must have signed, at least 1
+	EpochKeys  []string `json:"epochKeys,omitempty"` // keys that alone may raise the epoch
+	KernelArgs []string `json:"kernelArgs,omitempty"`
+}

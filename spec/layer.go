@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+// Layer describes a built system layer: it is the config blob of the layer's
+// manifest. Digests are "sha256:<hex>", sizes are bytes.
+type Layer struct {
+	APIVersion string             `json:"apiVersion"`
+	Kind       string             `json:"kind"` // KindLayer
+	Fleet      string             `json:"fleet"`
+	Version    string             `json:"version"`
+	Variant    string             `json:"variant"`
+	Recipe     string             `json:"recipe"` // sha256 of the encoded recipe
+	Arch       string             `json:"arch"`
+	Created    string             `json:"created"` // RFC 3339, SOURCE_DATE_EPOCH of the build
+	Images     []Image            `json:"images"`  // bottom first
+	Kernel     KernelBlob         `json:"kernel"`
+	Initrd     Blob               `json:"initrd"`
+	Packages   []InstalledPackage `json:"packages,omitempty"`
+	Accounts   []Account          `json:"accounts,omitempty"`
+	AppArmor   LoadedPolicy       `json:"apparmor,omitzero"`
+}
+
+// Blob names content of the same artifact.
+type Blob struct {
+	Digest string `json:"digest"`
+	Size   int64  `json:"size"`
+}
+
+// Image is one read-only file system in the layer.
+type Image struct {
+	Name      string `json:"name"` // base, packages, accounts, policy, agent
+	MediaType string `json:"mediaType"`
+	Digest    string `json:"digest"`
+	Size      int64  `json:"size"`
+	Chunks    *Blob  `json:"chunks,omitempty"` // chunk index for deltas
+}
+
+// KernelBlob is the kernel that the images' modules belong to.
+type KernelBlob struct {
+	Release string `json:"release"` // uname -r
+	Digest  string `json:"digest"`
+	Size    int64  `json:"size"`
+}
+
+// InstalledPackage is what dpkg says of one package.
+type InstalledPackage struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Arch    string `json:"arch"`
+	SHA256  string `json:"sha256,omitempty"` // of the .deb, hex
+}
+
+// Account is one row of the ledger: a UID, once given, belongs to its name for ever.
+type Account struct {
+	Name  string `json:"name"`
+	UID   int    `json:"uid"`
+	GID   int    `json:"gid"`
+	State string `json:"state"` // active, expired, purged
+}
+
+// LoadedPolicy lists the compiled AppArmor profiles that the node loads.
+type LoadedPolicy struct {
+	Features string          `json:"features,omitempty"` // sha256 of the features file compiled against
+	Profiles []LoadedProfile `json:"profiles,omitempty"`
+}
+
+// LoadedProfile is one profile as the kernel will list it.
+type LoadedProfile struct {
+	Name string `json:"name"`
+	Mode string `json:"mode"` // enforce or complain
+	File string `json:"file"` // compiled file, absolute path in the layer
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+// APIVersion is the version of every document in this package.
+const APIVersion = "caisson.dev/v1alpha1"
+
+// Kinds of documents.
+const (
+	KindOverlay   = "Overlay"
+	KindLayer     = "Layer"
+	KindBootstrap = "Bootstrap"
+	KindStatus    = "Status"
+)
+
+// Overlay is one node's signed document: literals only, nothing to evaluate.
+// Lists are sorted by the compiler so that the same meaning has the same bytes.
+type Overlay struct {
+	APIVersion string   `json:"apiVersion"`
+	Kind       string   `json:"kind"` // KindOverlay
+	Fleet      string   `json:"fleet"`
+	Node       string   `json:"node"`
+	Match      Match    `json:"match"`
+	Layer      string   `json:"layer"`                // digest of the layer's manifest, never of an index
+	Variant    string   `json:"variant,omitempty"`    // of the layer; a hint for people
+	KernelArgs []string `json:"kernelArgs,omitempty"` // in the author's order
+	Persist    []string `json:"persist,omitempty"`    // absolute paths kept on the state disk
+	Network    Network  `json:"network,omitzero"`
+	CAs        []string `json:"cas,omitempty"`       // PEM certificates the node's system store gains
+	OnExpired  string   `json:"onExpired,omitempty"` // "run" (when empty) or "hold"
+	Items      Items    `json:"items"`
+}
+
+// Match holds the identifiers by which a machine may claim to be the node. An
+// empty Match binds the overlay by name alone.
+type Match struct {
+	MACs  []string `json:"macs,omitempty"`  // lower case, colon separated
+	UUIDs []string `json:"uuids,omitempty"` // SMBIOS product UUID, lower case
+}
+
+// Network is what the node's resolver, clock and interfaces need beyond DHCP.
+type Network struct {
+	DNS        []string    `json:"dns,omitempty"`        // resolver addresses
+	Search     []string    `json:"search,omitempty"`     // search domains
+	NTP        []string    `json:"ntp,omitempty"`        // time servers, names or addresses
+	Interfaces []Interface `json:"interfaces,omitempty"` // those that do not use DHCP
+}
+
+// Interface is a network interface with addresses of its own.
+type Interface struct {
+	MAC       string   `json:"mac,omitempty"`  // matched by MAC when given,
+	Name      string   `json:"name,omitempty"` // else by kernel name
+	Addresses []string `json:"addresses"`      // CIDR
+	Gateway   string   `json:"gateway,omitempty"`
+	MTU       int      `json:"mtu,omitempty"`
+}
+
+// Items are the runtime settings, one list a kind; the agent's order of kinds
+// is the order of its own table, not of this struct.
+type Items struct {
+	Mounts  []Mount   `json:"mounts,omitempty"`
+	Limits  []Limit   `json:"limits,omitempty"`
+	Sysctl  []Sysctl  `json:"sysctl,omitempty"`
+	Ethtool []Feature `json:"ethtool,omitempty"`
+	Perm    *Perm     `json:"perm,omitempty"`
+	Exec    []Exec    `json:"exec,omitempty"`
+}
+
+// Mount is one file system, see mount(8) and systemd.mount(5).
+type Mount struct {
+	ID      string   `json:"id"`
+	Device  string   `json:"device"` // What=
+	Target  string   `json:"target"` // absolute, clean, without a trailing slash
+	Type    string   `json:"type"`
+	Options []string `json:"options,omitempty"` // in the author's order
+	Before  []string `json:"before,omitempty"`  // units
+	After   []string `json:"after,omitempty"`   // units
+}
+
+// Limit is one line of limits.conf(5).
+type Limit struct {
+	ID     string `json:"id"`
+	Domain string `json:"domain"`
+	Type   string `json:"type"` // hard, soft or -
+	Item   string `json:"item"`
+	Value  string `json:"value"`
+}
+
+// Sysctl is one kernel parameter. Key is the canonical path below /proc/sys
+// with slashes, for example "net/ipv4/conf/eth0.100/forwarding", so that a dot
+// in an interface name needs no escape. Value is literal text.
+type Sysctl struct {
+	Key      string `json:"key"`
+	Value    string `json:"value"`
+	Optional bool   `json:"optional,omitempty"` // a missing key is no problem (sysctl.d's leading "-")
+}
+
+// Feature is one offload feature of an interface, named as the kernel names it
+// (ethtool -k's long names and the kernel's own strings).
+type Feature struct {
+	Interface string `json:"interface"`
+	Feature   string `json:"feature"`
+	On        bool   `json:"on"`
+}
+
+// Perm is the list of owners and modes to keep on paths outside the layer.
+type Perm struct {
+	Paths         []PermPath `json:"paths,omitempty"` // in the author's order: the last one wins
+	Rerun         string     `json:"rerun,omitempty"` // always (when empty), never, once_successfully
+	Interval      int64      `json:"interval,omitempty"`
+	IgnoreMissing bool       `json:"ignoreMissing,omitempty"`
+}
+
+// PermPath is one path or glob. An empty owner, group or mode is left alone.
+type PermPath struct {
+	Path  string `json:"path"`
+	Owner string `json:"owner,omitempty"`
+	Group string `json:"group,omitempty"`
+	Mode  string `json:"mode,omitempty"` // octal text such as "0640", or chmod(1)'s symbolic form
+}
+
+// Exec is one script. Intervals are in seconds; -1 is "never by time".
+type Exec struct {
+	Name          string            `json:"name"`
+	Data          string            `json:"data"` // the script, its first line names the interpreter
+	Args          []string          `json:"args,omitempty"`
+	Env           map[string]string `json:"env,omitempty"`
+	Rerun         string            `json:"rerun,omitempty"`    // always (when empty), never, once_successfully
+	Blocking      string            `json:"blocking,omitempty"` // foreground (when empty), foreground_halt_pod_on_failure, background
+	Timeout       int64             `json:"timeout,omitempty"`  // seconds; 0 is the default of 1800
+	RerunInterval int64             `json:"rerunInterval,omitempty"`
+	RetryInterval int64             `json:"retryInterval,omitempty"`
+	RerunMax      int64             `json:"rerunMax,omitempty"`
+	RetryMax      int64             `json:"retryMax,omitempty"`
+	RerunForget   bool              `json:"rerunForget,omitempty"` // rerun_interval_persist: false
+	RetryForget   bool              `json:"retryForget,omitempty"` // retry_interval_persist: false
+	Once          string            `json:"once,omitempty"`        // per-root (when empty) or per-machine
+	Revert        string            `json:"revert,omitempty"`      // script that undoes it
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+// Recipe is everything that one variant of a system layer is made of: the image
+// -time half of a site, already merged, with no reference to any node. Two nodes
+// with equal recipes share a layer; [Encode] of a recipe is its identity.
+type Recipe struct {
+	Fleet    string   `json:"fleet"`
+	Arch     string   `json:"arch"` // Debian's name: amd64, arm64
+	Base     Base     `json:"base"`
+	Kernel   string   `json:"kernel"`            // package name
+	Modules  []string `json:"modules,omitempty"` // loader's modules: "network", "storage", or names; empty is both
+	Packages Packages `json:"packages"`
+	Accounts Accounts `json:"accounts"`
+	AppArmor AppArmor `json:"apparmor"`
+	Perm     *Perm    `json:"perm,omitempty"` // of baked paths only
+}
+
+// Base is where the first files come from: exactly one of the three is set.
+type Base struct {
+	Debian *Debian `json:"debian,omitempty"`
+	OCI    string  `json:"oci,omitempty"` // REF@sha256:…
+	Tar    string  `json:"tar,omitempty"` // file, relative to the site's folder
+}
+
+// Debian is a base bootstrapped from an archive. An empty Mirror stands for the
+// build host's own apt sources.
+type Debian struct {
+	Suite      string   `json:"suite"`
+	Components []string `json:"components"`
+	Mirror     string   `json:"mirror,omitempty"`
+	Security   string   `json:"security,omitempty"` // security archive, when Mirror is given
+	Snapshot   string   `json:"snapshot,omitempty"` // YYYYMMDDTHHMMSSZ
+	Keyring    string   `json:"keyring,omitempty"`  // file; empty is the suite's own
+}
+
+// Packages is the apt part, see reference of apt in docs/divingbell.md.
+type Packages struct {
+	Install        []Package    `json:"install,omitempty"`
+	Blacklist      []string     `json:"blacklist,omitempty"` // never present in the layer
+	Whitelist      []string     `json:"whitelist,omitempty"` // exempt from strict
+	Upgrade        bool         `json:"upgrade,omitempty"`
+	AllowDowngrade bool         `json:"allowDowngrade,omitempty"`
+	Strict         bool         `json:"strict,omitempty"` // what is not requested is removed
+	Recommends     bool         `json:"recommends,omitempty"`
+	Hold           []string     `json:"hold,omitempty"`
+	Repositories   []Repository `json:"repositories,omitempty"`
+	Exclusive      bool         `json:"exclusive,omitempty"` // only these repositories
+}
+
+// Package is one package to install.
+type Package struct {
+	Name    string    `json:"name"`
+	Version string    `json:"version,omitempty"`
+	Debconf []Debconf `json:"debconf,omitempty"`
+}
+
+// Debconf is one preseeded answer.
+type Debconf struct {
+	Question string `json:"question"`
+	Type     string `json:"type"`
+	Answer   string `json:"answer"`
+}
+
+// Repository is one archive with its own key.
+type Repository struct {
+	ID            string   `json:"id"`
+	URL           string   `json:"url"`
+	Distributions []string `json:"distributions"`
+	Components    []string `json:"components"`
+	Subrepos      []string `json:"subrepos,omitempty"`
+	Key           string   `json:"key,omitempty"` // armoured OpenPGP, becomes Signed-By
+}
+
+// Accounts are the users that the layer carries.
+type Accounts struct {
+	Users        []User `json:"users,omitempty"`
+	PurgeExpired bool   `json:"purgeExpired,omitempty"` // a user who left is purged instead of expired
+	Builtin      string `json:"builtin,omitempty"`      // account expired once another verified login path exists
+}
+
+// User is one account. Nil Keys are Unmanaged: the file is left as it is.
+type User struct {
+	Name     string   `json:"name"`
+	UID      int      `json:"uid,omitempty"` // 0: given by the ledger
+	Sudo     bool     `json:"sudo,omitempty"`
+	Password string   `json:"password,omitempty"` // crypt(5) hash, "*" or "!"; empty is "*"
+	Keys     []string `json:"keys"`
+	Groups   []string `json:"groups,omitempty"`
+	Shell    string   `json:"shell,omitempty"` // empty is /bin/bash
+}
+
+// AppArmor is the set of profiles.
+type AppArmor struct {
+	Complain bool      `json:"complain,omitempty"`
+	Profiles []Profile `json:"profiles,omitempty"`
+}
+
+// Profile is one profile file, its text verbatim.
+type Profile struct {
+	File string `json:"file"` // name below /etc/apparmor.d
+	Text string `json:"text"`
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+// Drift is one difference between what is wanted and what is, and at the same
+// time one planned change: `plan` and `status` print the same record.
+type Drift struct {
+	Item   string `json:"item"`             // kind: sysctl, mounts, …
+	Key    string `json:"key"`              // what of that kind: a sysctl's path, a mount's target
+	From   string `json:"from"`             // what is; "" where there is nothing
+	To     string `json:"to"`               // what is wanted; "" where it should go
+	Action string `json:"action"`           // one of the Action constants
+	Reason string `json:"reason,omitempty"` // why it cannot be done now (ActionRefuse, ActionDefer)
+}
+
+// Change is a drift seen from the publisher's side.
+type Change = Drift
+
+// Actions of a drift.
+const (
+	ActionAdd    = "add"    // nothing is there
+	ActionChange = "change" // another value is there
+	ActionRemove = "remove" // it left the config: the original comes back
+	ActionRun    = "run"    // a script is due
+	ActionDefer  = "defer"  // cannot be done yet (interface, module or path missing)
+	ActionRefuse = "refuse" // cannot be done at all on this node
+)
+
+// Disruption classes of a change, least first.
+const (
+	ClassNone       = "none"
+	ClassLive       = "live"
+	ClassService    = "service restart"
+	ClassSoftReboot = "soft-reboot"
+	ClassKexec      = "kexec"
+	ClassCold       = "cold"
+)
+
+// Status is what `caisson-agent status -o json` prints.
+type Status struct {
+	APIVersion string       `json:"apiVersion"`
+	Kind       string       `json:"kind"` // KindStatus
+	Node       string       `json:"node"`
+	Fleet      string       `json:"fleet"`
+	Mode       string       `json:"mode"`     // netboot, disk, attached
+	Tracking   string       `json:"tracking"` // following, frozen, pinned
+	Sync       string       `json:"sync"`     // current, behind, unreachable, refused:<code>, expired
+	SyncDetail string       `json:"syncDetail,omitempty"`
+	Health     string       `json:"health"` // ok, degraded, broken, quarantined
+	Source     string       `json:"source"` // where this boot's overlay came from: fetched, cached
+	Epoch      uint64       `json:"epoch"`
+	Generation uint64       `json:"generation"`
+	Overlay    string       `json:"overlay"`          // digest
+	Layer      string       `json:"layer"`            // digest of the stacked layer's manifest
+	Staged     string       `json:"staged,omitempty"` // overlay digest that waits for a reboot
+	RootID     string       `json:"rootId"`
+	BootID     string       `json:"bootId"`
+	Floor      Floor        `json:"floor"`
+	Items      []ItemStatus `json:"items"`
+	Drift      []Drift      `json:"drift"`
+	Foreign    []string     `json:"foreign,omitempty"` // files in the upper that caisson did not write
+}
+
+// Floor is the least (epoch, generation) the node still accepts.
+type Floor struct {
+	Epoch      uint64 `json:"epoch"`
+	Generation uint64 `json:"generation"`
+}
+
+// ItemStatus is the result of one kind in the last run.
+type ItemStatus struct {
+	Name    string `json:"name"`
+	State   string `json:"state"` // ok, degraded
+	Applied int    `json:"applied"`
+	Error   string `json:"error,omitempty"`
+}

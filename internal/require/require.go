@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package require makes skips honest. A test that needs something of its
+// machine asks here: when the thing is missing the test is skipped and says
+// what is missing, unless CAISSON_REQUIRE names it, then the test fails.
+//
+// CAISSON_REQUIRE is a comma separated list, for example "root,tools,vm", or
+// "all". Only tests import this package.
+package require
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// Missing skips t for want of a named thing, or fails it where that is required.
+func Missing(t testing.TB, thing, why string) {
+	t.Helper()
+	for _, r := range strings.Split(os.Getenv("CAISSON_REQUIRE"), ",") {
+		if r == thing || r == "all" {
+			t.Fatalf("CAISSON_REQUIRE=%s, but %s", r, why)
+		}
+	}
+	t.Skipf("%s is missing: %s", thing, why)
+}
+
+// Root needs the test to run as root ("root").
+func Root(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		Missing(t, "root", "the test does not run as root")
+	}
+}
+
+// Tool needs programs on PATH ("tools").
+func Tool(t testing.TB, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if _, err := exec.LookPath(name); err != nil {
+			Missing(t, "tools", "program "+name+" is not installed")
+		}
+	}
+}

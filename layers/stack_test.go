@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package layers
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/internal/require"
+)
+
+// TestStack mounts two real images and looks through the stack.
+func TestStack(t *testing.T) {
+	require.Root(t)
+	require.Tool(t, "mksquashfs")
+	dir := t.TempDir()
+	image := func(name string, files map[string]string) string {
+		tree := filepath.Join(dir, name)
+		for file, text := range files {
+			path := filepath.Join(tree, file)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out := filepath.Join(dir, name+".squashfs")
+		if text, err := exec.Command("mksquashfs", tree, out, "-quiet", "-no-progress").CombinedOutput(); err != nil {
+			t.Fatalf("mksquashfs: %v\n%s", err, text)
+		}
+		return out
+	}
+	s := Stack{
+		Images: []string{
+			image("base", map[string]string{"etc/a": "base", "etc/b": "base"}),
+			image("top", map[string]string{"etc/b": "top"}),
+		},
+		Mounts: filepath.Join(dir, "images"),
+		Upper:  filepath.Join(dir, "upper"),
+		Target: filepath.Join(dir, "root"),
+	}
+	if err := os.Mkdir(s.Target, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Mount(); err != nil {
+		t.Fatal(err)
+	}
+	read := func(file string) string {
+		data, err := os.ReadFile(filepath.Join(s.Target, file))
+		if err != nil {
+			t.Error(err)
+		}
+		return string(data)
+	}
+	if got := read("etc/a") + " " + read("etc/b"); got != "base top" {
+		t.Errorf("the stack shows %q, want %q", got, "base top")
+	}
+	if err := os.WriteFile(filepath.Join(s.Target, "etc/a"), []byte("written"), 0o644); err != nil {
+		t.Error(err)
+	}
+	if err := s.Unmount(); err != nil {
+		t.Fatal(err)
+	}
+	if mounts, _ := os.ReadFile("/proc/self/mountinfo"); strings.Contains(string(mounts), dir) {
+		t.Error("mounts are left")
+	}
+
+	broken := filepath.Join(dir, "broken.squashfs")
+	if err := os.WriteFile(broken, make([]byte, 4096), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s.Images = append(s.Images, broken)
+	if err := s.Mount(); err == nil {
+		t.Error("an image of zeros was mounted")
+		s.Unmount()
+	}
+	if mounts, _ := os.ReadFile("/proc/self/mountinfo"); strings.Contains(string(mounts), dir) {
+		t.Error("mounts are left after a failure")
+	}
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package layers
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/caisson-os/caisson/internal/durable"
+)
+
+// ErrCorrupt is returned where stored bytes are not what their name says.
+var ErrCorrupt = errors.New("content does not match its digest")
+
+// Store is a folder of blobs named by digest: sha256/<hex>. A blob is there
+// whole or not at all; what is being fetched is beside it as <hex>.partial.
+type Store struct{ dir string }
+
+// OpenStore makes dir where it is missing.
+func OpenStore(dir string) (*Store, error) {
+	if err := os.MkdirAll(filepath.Join(dir, "sha256"), 0o700); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	return &Store{dir: dir}, nil
+}
+
+// Path is where the blob is, or would be. The digest was checked by the caller
+// to be "sha256:" and 64 hex digits; anything else gives a path that never exists.
+func (s *Store) Path(digest string) string {
+	hexes, ok := strings.CutPrefix(digest, "sha256:")
+	if !ok || len(hexes) != 64 || strings.Trim(hexes, "0123456789abcdef") != "" {
+		hexes = "invalid"
+	}
+	return filepath.Join(s.dir, "sha256", hexes)
+}
+
+// Partial is the file that a fetch fills and resumes.
+func (s *Store) Partial(digest string) string { return s.Path(digest) + ".partial" }
+
+// Has says whether a blob of that size is there. It does not read it.
+func (s *Store) Has(digest string, size int64) bool {
+	info, err := os.Stat(s.Path(digest))
+	return err == nil && info.Size() == size
+}
+
+// Verify reads the blob and compares it with its name. A blob that differs is
+// deleted, so that the next fetch brings it again.
+func (s *Store) Verify(digest string) error {
+	f, err := os.Open(s.Path(digest))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return fmt.Errorf("read %s: %w", digest, err)
+	}
+	if got := "sha256:" + hex.EncodeToString(h.Sum(nil)); got != digest {
+		return errors.Join(fmt.Errorf("blob %s: %w", digest, ErrCorrupt), durable.Remove(s.Path(digest)))
+	}
+	return nil
+}
+
+// Put stores data, which the caller has verified.
+func (s *Store) Put(digest string, data []byte) error {
+	sum := sha256.Sum256(data)
+	if "sha256:"+hex.EncodeToString(sum[:]) != digest {
+		return fmt.Errorf("blob %s: %w", digest, ErrCorrupt)
+	}
+	return durable.WriteFile(s.Path(digest), data, 0o600)
+}
+
+// Get reads a small blob, at most limit bytes, and verifies it.
+func (s *Store) Get(digest string, limit int64) ([]byte, error) {
+	f, err := os.Open(s.Path(digest))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(data)
+	if int64(len(data)) > limit || "sha256:"+hex.EncodeToString(sum[:]) != digest {
+		return nil, fmt.Errorf("blob %s: %w", digest, ErrCorrupt)
+	}
+	return data, nil
+}
+
+// Commit gives a filled partial its name. The caller has hashed what it wrote.
+func (s *Store) Commit(digest string) error {
+	f, err := os.Open(s.Partial(digest))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("fsync %s: %w", digest, err)
+	}
+	return durable.Rename(s.Partial(digest), s.Path(digest))
+}
+
+// Collect deletes every blob and partial that keep does not name, and returns
+// how many bytes that gave back.
+func (s *Store) Collect(keep map[string]bool) (int64, error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, "sha256"))
+	if err != nil {
+		return 0, err
+	}
+	var freed int64
+	for _, e := range entries {
+		hexes, _, _ := strings.Cut(e.Name(), ".")
+		if keep["sha256:"+hexes] {
+			continue
+		}
+		if info, err := e.Info(); err == nil {
+			freed += info.Size()
+		}
+		if err := os.Remove(filepath.Join(s.dir, "sha256", e.Name())); err != nil {
+			return freed, err
+		}
+	}
+	return freed, durable.SyncDir(filepath.Join(s.dir, "sha256"))
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package layers
+
+import (
+	"errors"
+	"os"
+	"testing"
+)
+
+const helloDigest = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+
+func open(t *testing.T) *Store {
+	t.Helper()
+	s, err := OpenStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestStoreKeepsOnlyWhatItsNameSays(t *testing.T) {
+	s := open(t)
+	if err := s.Put(helloDigest, []byte("hullo")); !errors.Is(err, ErrCorrupt) {
+		t.Fatalf("Put of other bytes: %v, want ErrCorrupt", err)
+	}
+	if s.Has(helloDigest, 5) {
+		t.Fatal("a refused blob is there")
+	}
+	if err := s.Put(helloDigest, []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Get(helloDigest, 5); err != nil || string(got) != "hello" {
+		t.Fatalf("Get: %q, %v", got, err)
+	}
+	if _, err := s.Get(helloDigest, 4); !errors.Is(err, ErrCorrupt) {
+		t.Fatalf("Get over the limit: %v, want ErrCorrupt", err)
+	}
+}
+
+func TestVerifyDeletesWhatRotted(t *testing.T) {
+	s := open(t)
+	if err := s.Put(helloDigest, []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Verify(helloDigest); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(s.Path(helloDigest), []byte("hellO"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Verify(helloDigest); !errors.Is(err, ErrCorrupt) {
+		t.Fatalf("Verify of rotted bytes: %v, want ErrCorrupt", err)
+	}
+	if s.Has(helloDigest, 5) {
+		t.Fatal("the rotted blob is still there")
+	}
+}
+
+func TestPathConfinesDigests(t *testing.T) {
+	s := open(t)
+	for _, bad := range []string{"", "sha256:", "sha256:../../etc/passwd", "sha512:" + helloDigest[7:], "sha256:" + "A" + helloDigest[8:]} {
+		if got, want := s.Path(bad), s.dir+"/sha256/invalid"; got != want {
+			t.Errorf("Path(%q) = %s, want %s", bad, got, want)
+		}
+	}
+}
+
+func TestCollect(t *testing.T) {
+	s := open(t)
+	if err := s.Put(helloDigest, []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	other := "sha256:" + "00" + helloDigest[9:]
+	if err := os.WriteFile(s.Partial(other), []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	freed, err := s.Collect(map[string]bool{helloDigest: true})
+	if err != nil || freed != 4 || !s.Has(helloDigest, 5) {
+		t.Fatalf("Collect freed %d, %v; kept: %v", freed, err, s.Has(helloDigest, 5))
+	}
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kmod loads kernel modules in the loader: first the ones that are
+// always needed, then those that the machine's devices ask for by modalias.
+//
+// It reads what depmod(8) wrote (modules.dep and modules.alias, see
+// modules.dep(5)) and loads with finit_module(2); the builder has decompressed
+// every file, so nothing is unpacked here. There is no udev in the loader.
+// Only the initramfs stage imports it.
+package kmod
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Index knows the modules of one kernel release.
+type Index struct {
+	dir    string              // /lib/modules/<release>
+	files  map[string]string   // module name → path below dir
+	deps   map[string][]string // module name → names it needs, nearest last
+	alias  []alias
+	loaded map[string]bool // tried, with or without success
+	load   func(file string) error
+}
+
+type alias struct{ pattern, module string }
+
+// Open reads the index below dir. A missing folder is an error: a loader
+// without modules cannot mount a squashfs.
+func Open(dir string) (*Index, error) {
+	x := &Index{dir: dir, files: map[string]string{}, deps: map[string][]string{}, loaded: map[string]bool{}, load: finit}
+	err := eachLine(filepath.Join(dir, "modules.dep"), func(line string) {
+		file, needs, ok := strings.Cut(line, ":")
+		if !ok {
+			return
+		}
+		name := moduleName(file)
+		x.files[name] = file
+		for _, need := range strings.Fields(needs) {
+			x.deps[name] = append(x.deps[name], moduleName(need))
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = eachLine(filepath.Join(dir, "modules.alias"), func(line string) {
+		if f := strings.Fields(line); len(f) == 3 && f[0] == "alias" {
+			x.alias = append(x.alias, alias{pattern: f[1], module: canonical(f[2])})
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// Load loads one module after what it needs. A name the index does not have is
+// taken to be built into the kernel.
+func (x *Index) Load(name string) error {
+	name = canonical(name)
+	file, ok := x.files[name]
+	if !ok || x.loaded[name] {
+		return nil
+	}
+	x.loaded[name] = true
+	// modules.dep lists what is needed in reverse order of loading.
+	for _, need := range slices.Backward(x.deps[name]) {
+		if err := x.Load(need); err != nil {
+			return err
+		}
+	}
+	if err := x.load(filepath.Join(x.dir, file)); err != nil {
+		return fmt.Errorf("load module %s: %w", name, err)
+	}
+	return nil
+}
+
+// Coldplug loads what the devices below sys ask for and returns how many
+// modules that were: bus drivers bring up new devices, so call it until it
+// returns 0. A driver that does not load is the device's loss, not the boot's:
+// the errors come back joined, all others are loaded.
+func (x *Index) Coldplug(sys string) (int, error) {
+	var errs []error
+	before := len(x.loaded)
+	seen := map[string]bool{}
+	filepath.WalkDir(filepath.Join(sys, "devices"), func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != "modalias" {
+			return nil // devices come and go while we walk
+		}
+		data, err := os.ReadFile(p)
+		if text := strings.TrimSpace(string(data)); err == nil && text != "" && !seen[text] {
+			seen[text] = true
+			for _, a := range x.alias {
+				if ok, _ := path.Match(a.pattern, text); ok {
+					errs = append(errs, x.Load(a.module))
+				}
+			}
+		}
+		return nil
+	})
+	return len(x.loaded) - before, errors.Join(errs...)
+}
+
+func finit(file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	err = unix.FinitModule(int(f.Fd()), "", 0)
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	return err
+}
+
+func moduleName(file string) string {
+	base, _, _ := strings.Cut(path.Base(strings.TrimSpace(file)), ".ko")
+	return canonical(base)
+}
+
+// canonical folds the two spellings of a module's name.
+func canonical(name string) string { return strings.ReplaceAll(name, "-", "_") }
+
+func eachLine(name string, do func(line string)) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return fmt.Errorf("module index: %w", err)
+	}
+	defer f.Close()
+	s := bufio.NewScanner(f)
+	for s.Scan() {
+		do(s.Text())
+	}
+	return s.Err()
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kmod
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func index(t *testing.T, dep, alias string) (*Index, *[]string) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"modules.dep": dep, "modules.alias": alias} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x, err := Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var loaded []string
+	x.load = func(file string) error {
+		loaded = append(loaded, filepath.Base(file))
+		if filepath.Base(file) == "bad.ko" {
+			return errors.New("invalid format")
+		}
+		return nil
+	}
+	return x, &loaded
+}
+
+const dep = `kernel/net/virtio-net.ko: kernel/net/failover.ko kernel/virtio/virtio.ko
+kernel/net/failover.ko: kernel/virtio/virtio.ko
+kernel/virtio/virtio.ko:
+kernel/bad.ko:
+`
+
+func TestLoadTakesNeedsFirst(t *testing.T) {
+	x, loaded := index(t, dep, "")
+	for range 2 { // the second time there is nothing to do
+		if err := x.Load("virtio_net"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]string{"virtio.ko", "failover.ko", "virtio-net.ko"}, *loaded); diff != "" {
+		t.Error(diff)
+	}
+	if err := x.Load("built_in"); err != nil {
+		t.Errorf("a module that is built in: %v", err)
+	}
+}
+
+func TestColdplug(t *testing.T) {
+	x, loaded := index(t, dep, "alias virtio:d00000001v* virtio_net\nalias pci:v0000BEEFd* bad\n")
+	sys := t.TempDir()
+	for device, text := range map[string]string{"a": "virtio:d00000001v00001AF4\n", "b": "pci:v0000BEEFd00000001\n", "c": "unknown:x\n"} {
+		dir := filepath.Join(sys, "devices", device)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "modalias"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n, err := x.Coldplug(sys)
+	if n != 4 || err == nil {
+		t.Errorf("first pass: %d modules, error %v; want 4 and the one of bad.ko", n, err)
+	}
+	if n, err := x.Coldplug(sys); n != 0 || err != nil {
+		t.Errorf("second pass: %d, %v; want nothing to do", n, err)
+	}
+	if len(*loaded) != 4 {
+		t.Errorf("loaded %v", *loaded)
+	}
+}

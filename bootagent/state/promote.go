@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+// Accept notes that g was accepted and raises the floor to it. The caller saves
+// before it acts on g: the floor must be on disk first.
+func (s *State) Accept(g Generation, issuedAt int64) {
+	if s.Current != nil && s.Current.Overlay == g.Overlay && s.Current.Generation == g.Generation {
+		s.Current.Manifest = g.Manifest
+		s.Staged = nil
+	} else {
+		if s.Staged != nil && s.Staged.Overlay == g.Overlay {
+			g.Attempts = s.Staged.Attempts
+		}
+		s.Staged = &g
+	}
+	if g.Epoch > s.Floor.Epoch || g.Epoch == s.Floor.Epoch && g.Generation > s.Floor.Generation {
+		s.Floor.Epoch, s.Floor.Generation = g.Epoch, g.Generation
+	}
+	s.Newest = max(s.Newest, issuedAt)
+}
+
+// Promote notes that the staged generation is good.
+func (s *State) Promote() {
+	if s.Staged == nil {
+		return
+	}
+	s.Staged.Attempts = 0
+	if s.Current != nil && s.Current.Layer != s.Staged.Layer {
+		s.Previous = s.Current
+	}
+	s.Current, s.Staged = s.Staged, nil
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package state is the node's memory: one folder, on the state disk or, on a
+// diskless node, in memory. It holds state.json, the accepted overlays with
+// their manifests, and identity that outlives a root (machine-id, host keys).
+//
+// Every change is one durable rename: a cut leaves the old state or the new.
+// The package records decisions and takes none; what may be accepted is decided
+// in bootagent/fetch, what is good in bootagent/gates. Stages of the agent
+// import it.
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Tracking is what the node does with new generations.
+const (
+	Following = "following" // takes the newest
+	Frozen    = "frozen"    // keeps what it has, still says what there would be
+	Pinned    = "pinned"    // an operator on the node chose
+)
+
+// State is state.json.
+type State struct {
+	Tracking string      `json:"tracking"`
+	Current  *Generation `json:"current,omitempty"`  // the last good one
+	Previous *Generation `json:"previous,omitempty"` // good before that
+	Staged   *Generation `json:"staged,omitempty"`   // accepted, not yet proven by a boot or an apply
+	Floor    spec.Floor  `json:"floor"`
+	Fleet    spec.Floor  `json:"fleet,omitzero"`     // of fleet:current
+	Newest   int64       `json:"newest,omitempty"`   // newest accepted issuedAt, seconds since 1970
+	Rejected []string    `json:"rejected,omitempty"` // digests of layers or overlays never to run again
+}
+
+// Generation is one accepted overlay.
+type Generation struct {
+	Manifest   string `json:"manifest"` // digest of the overlay's manifest, also its ETag
+	Overlay    string `json:"overlay"`  // digest of the overlay document
+	Layer      string `json:"layer"`
+	Epoch      uint64 `json:"epoch"`
+	Generation uint64 `json:"generation"`
+	Attempts   int    `json:"attempts,omitempty"` // boots that were begun and never proven
+}
+
+// Folder is an open state folder.
+type Folder struct{ dir string }
+
+// limit caps what is read back: nothing that is written here comes near it.
+const limit = 8 << 20
+
+// Open makes the folder's skeleton where it is missing.
+func Open(dir string) (*Folder, error) {
+	for _, sub := range []string{"overlays", "journal", "identity"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			return nil, fmt.Errorf("open state: %w", err)
+		}
+	}
+	return &Folder{dir: dir}, nil
+}
+
+// Path is a path below the folder.
+func (f *Folder) Path(elem ...string) string {
+	return filepath.Join(append([]string{f.dir}, elem...)...)
+}
+
+// Load reads state.json; where there is none yet it returns a following node
+// with floor zero. A state that cannot be read is an error and never an empty
+// one: an empty state would forget the floor.
+func (f *Folder) Load() (*State, error) {
+	data, err := readCapped(f.Path("state.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return &State{Tracking: Following}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read state: %w", err)
+	}
+	return parse(data)
+}
+
+func parse(data []byte) (*State, error) {
+	var s State
+	if err := spec.Decode(data, &s); err != nil {
+		return nil, fmt.Errorf("read state: %w", err)
+	}
+	switch s.Tracking {
+	case Following, Frozen, Pinned:
+	default:
+		return nil, fmt.Errorf("read state: unknown tracking %q", s.Tracking)
+	}
+	return &s, nil
+}
+
+// Save replaces state.json.
+func (f *Folder) Save(s *State) error {
+	data, err := spec.Encode(s)
+	if err != nil {
+		return err
+	}
+	if err := durable.WriteFile(f.Path("state.json"), data, 0o600); err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	return nil
+}
+
+// SaveOverlay keeps an overlay's parts under its digest.
+func (f *Folder) SaveOverlay(digest string, overlay []byte, bundles [][]byte) error {
+	doc := stored{Overlay: overlay, Bundles: bundles}
+	data, err := json.Marshal(doc)
+	if err != nil {
+		return err
+	}
+	if err := durable.WriteFile(f.overlayPath(digest), data, 0o600); err != nil {
+		return fmt.Errorf("keep overlay: %w", err)
+	}
+	return nil
+}
+
+type stored struct {
+	Overlay []byte   `json:"overlay"`
+	Bundles [][]byte `json:"bundles"`
+}
+
+// LoadOverlay returns what SaveOverlay kept. The caller verifies it anew.
+func (f *Folder) LoadOverlay(digest string) (overlay []byte, bundles [][]byte, err error) {
+	data, err := readCapped(f.overlayPath(digest))
+	if err != nil {
+		return nil, nil, fmt.Errorf("kept overlay: %w", err)
+	}
+	var doc stored
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return nil, nil, fmt.Errorf("kept overlay %s: %w", digest, err)
+	}
+	return doc.Overlay, doc.Bundles, nil
+}
+
+// CollectOverlays deletes the overlays that s does not name.
+func (f *Folder) CollectOverlays(s *State) error {
+	keep := map[string]bool{}
+	for _, g := range []*Generation{s.Current, s.Previous, s.Staged} {
+		if g != nil {
+			keep[filepath.Base(f.overlayPath(g.Overlay))] = true
+		}
+	}
+	entries, err := os.ReadDir(f.Path("overlays"))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !keep[e.Name()] {
+			if err := os.Remove(f.Path("overlays", e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *Folder) overlayPath(digest string) string {
+	hexes := strings.TrimPrefix(digest, "sha256:")
+	if strings.Trim(hexes, "0123456789abcdef") != "" || hexes == "" {
+		hexes = "invalid"
+	}
+	return f.Path("overlays", hexes+".json")
+}
+
+func readCapped(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > limit {
+		return nil, fmt.Errorf("%s has %d bytes, at most %d are possible", name, info.Size(), limit)
+	}
+	return os.ReadFile(name)
+}

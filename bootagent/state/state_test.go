@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+func folder(t *testing.T) *Folder {
+	t.Helper()
+	f, err := Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestFirstBootFollows(t *testing.T) {
+	s, err := folder(t).Load()
+	if err != nil || s.Tracking != Following || s.Current != nil {
+		t.Fatalf("%+v, %v", s, err)
+	}
+}
+
+func TestSaveLoad(t *testing.T) {
+	f := folder(t)
+	want := &State{Tracking: Frozen, Floor: spec.Floor{Epoch: 1, Generation: 7}, Rejected: []string{"sha256:aa"}}
+	want.Accept(Generation{Manifest: "sha256:01", Overlay: "sha256:02", Layer: "sha256:03", Epoch: 1, Generation: 8}, 99)
+	if err := f.Save(want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestABrokenStateIsNoEmptyState(t *testing.T) {
+	f := folder(t)
+	for _, text := range []string{"", "{}", `{"tracking":"following","floor":{"epoch":0,"generation":0}} `, `{"tracking":"x","floor":{"epoch":0,"generation":0}}`, strings.Repeat("x", limit+1)} {
+		if err := os.WriteFile(f.Path("state.json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := f.Load(); err == nil {
+			t.Errorf("%.40q was read as %+v: the floor is forgotten", text, s)
+		}
+	}
+}
+
+func TestPromote(t *testing.T) {
+	g := func(n uint64, layer string) Generation {
+		return Generation{Overlay: "sha256:0" + layer + string(rune('0'+n)), Layer: layer, Generation: n}
+	}
+	s := &State{Tracking: Following}
+	s.Accept(g(1, "a"), 10)
+	if s.Current != nil || s.Staged == nil {
+		t.Fatal("an unproven generation is current")
+	}
+	s.Promote()
+	s.Accept(g(2, "b"), 20)
+	s.Promote()
+	if s.Current.Layer != "b" || s.Previous == nil || s.Previous.Layer != "a" || s.Staged != nil {
+		t.Fatalf("after two: %+v", s)
+	}
+	s.Accept(g(3, "b"), 15) // same layer: the previous layer stays known
+	s.Promote()
+	if s.Previous.Layer != "a" || s.Floor.Generation != 3 || s.Newest != 20 {
+		t.Fatalf("after three: %+v", s)
+	}
+	s.Accept(g(3, "b"), 15)
+	if s.Staged != nil {
+		t.Fatal("what runs already is staged again")
+	}
+}
+
+func TestOverlays(t *testing.T) {
+	f := folder(t)
+	if err := f.SaveOverlay("sha256:0a", []byte("o"), [][]byte{[]byte("b")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.SaveOverlay("sha256:0b", []byte("p"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.CollectOverlays(&State{Current: &Generation{Overlay: "sha256:0a"}}); err != nil {
+		t.Fatal(err)
+	}
+	o, b, err := f.LoadOverlay("sha256:0a")
+	if err != nil || string(o) != "o" || len(b) != 1 || string(b[0]) != "b" {
+		t.Errorf("%q %q %v", o, b, err)
+	}
+	if _, _, err := f.LoadOverlay("sha256:0b"); err == nil {
+		t.Error("a collected overlay is there")
+	}
+	if _, _, err := f.LoadOverlay("sha256:../state"); err == nil {
+		t.Error("a digest led out of the folder")
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"tracking":"following","floor":{"epoch":0,"generation":0}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := parse(data)
+		if err != nil {
+			return
+		}
+		again, err := spec.Encode(s)
+		if err != nil || string(again) != string(data) {
+			t.Errorf("%q was read as %q, %v", data, again, err)
+		}
+	})
+}

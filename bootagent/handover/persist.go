@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handover
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/internal/paths"
+)
+
+// persist shows the state disk's copy of each persisted path. Folders that the
+// layer has and the disk lacks come over with the layer's mode and owner, and
+// with their files, because what is new to the disk is new as a whole; what the
+// disk has is left as it is.
+func (n *Node) persist() error {
+	for _, path := range n.Overlay.Persist {
+		if !n.Disk {
+			n.Say("no state disk: %s is not kept over a reboot", path)
+			continue
+		}
+		kept := n.State.Path("persist", path)
+		if err := os.MkdirAll(filepath.Dir(kept), 0o755); err != nil {
+			return err
+		}
+		if err := seedTree(n.path(path), kept); err != nil {
+			return fmt.Errorf("seed %s: %w", path, err)
+		}
+		if err := n.bind(kept, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// containers puts a real file system below the folders in which container
+// runtimes stack overlays of their own: the kernel refuses an upper directory
+// that is itself on an overlay.
+func (n *Node) containers() error {
+	for _, path := range []string{"/var/lib/containerd", "/var/lib/docker", "/var/lib/kubelet"} {
+		if !n.exists(path) {
+			continue
+		}
+		if n.Disk {
+			kept := n.State.Path("persist", path)
+			if err := os.MkdirAll(filepath.Dir(kept), 0o755); err != nil {
+				return err
+			}
+			if err := seedTree(n.path(path), kept); err != nil {
+				return fmt.Errorf("seed %s: %w", path, err)
+			}
+			if err := n.bind(kept, path); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := unix.Mount("caisson", n.path(path), "tmpfs", unix.MS_NOSUID, "mode=0711,size=50%"); err != nil {
+			return fmt.Errorf("mount tmpfs on %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// stateFolder shows the agent's own folder where the service looks for it.
+func (n *Node) stateFolder() error { return n.bind(n.State.Path(), paths.State) }
+
+// sealUsr makes /usr read-only for everyone, root too.
+func (n *Node) sealUsr() error {
+	if err := n.bind(n.path("/usr"), "/usr"); err != nil {
+		return err
+	}
+	if err := unix.Mount("", n.path("/usr"), "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+		return fmt.Errorf("remount /usr read-only: %w", err)
+	}
+	return nil
+}
+
+// seedTree brings over from's folders that to lacks. A missing from is an empty one.
+func seedTree(from, to string) error {
+	info, err := os.Lstat(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return os.MkdirAll(to, 0o755)
+	}
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return &fs.PathError{Op: "seed", Path: from, Err: syscall.ENOTDIR}
+	}
+	fresh := false
+	if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
+		fresh = true
+		if err := os.Mkdir(to, 0o700); err != nil {
+			return err
+		}
+	}
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		a, b := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
+		switch {
+		case e.IsDir():
+			err = seedTree(a, b)
+		case fresh && e.Type().IsRegular():
+			err = copyFile(a, b)
+		case fresh && e.Type() == fs.ModeSymlink:
+			err = copyLink(a, b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if fresh { // last: until it has its owner and mode, it is nobody's
+		return like(info, to)
+	}
+	return nil
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		out.Close()
+		return err
+	}
+	if err := out.Close(); err != nil {
+		return err
+	}
+	return like(info, to)
+}
+
+func copyLink(from, to string) error {
+	target, err := os.Readlink(from)
+	if err != nil {
+		return err
+	}
+	return os.Symlink(target, to)
+}
+
+// like gives a path the owner and mode of info; chown first, it drops setuid.
+func like(info fs.FileInfo, path string) error {
+	owner := info.Sys().(*syscall.Stat_t)
+	if err := os.Lchown(path, int(owner.Uid), int(owner.Gid)); err != nil {
+		return err
+	}
+	return unix.Chmod(path, owner.Mode&0o7777)
+}

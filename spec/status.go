@@ -70,7 +70,7 @@ type Floor struct {
 // ItemStatus is the result of one kind in the last run.
 type ItemStatus struct {
 	Name    string `json:"name"`
-	State   string `json:"state"` // ok, degraded
+	State   string `json:"state"` // ok, deferred, degraded
 	Applied int    `json:"applied"`
 	Error   string `json:"error,omitempty"`
 }

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bootagent makes a node as its overlay says. This folder holds the one
+// ordered table of runtime items and the run over it; the stages of a boot
+// around that are folders beside it.
+//
+// It is a loop over a slice on purpose: no registry, no controllers. Only the
+// agent's main imports it.
+package bootagent
+
+import (
+	"path/filepath"
+
+	"github.com/caisson-os/caisson/bootagent/item"
+	"github.com/caisson-os/caisson/bootagent/sysctl"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Options say where the items act. Empty paths are the real ones.
+type Options struct {
+	Journal item.Journal
+	Scopes  item.Scopes
+
+	Proc string // /proc
+	Etc  string // /etc
+	Dev  string // /dev
+	Exec string // folder of scripts, their logs and their history, on the state folder
+
+	Log func(format string, args ...any) // warnings; nil drops them
+}
+
+// Items is the table: what is listed first is applied first and restored last.
+// Mounts come first because everything else may live on one; scripts come last
+// because they may rely on all of it.
+func Items(want spec.Items, o Options) []item.Item {
+	o.Proc = or(o.Proc, "/proc")
+	o.Etc = or(o.Etc, "/etc")
+	o.Dev = or(o.Dev, "/dev")
+	if o.Log == nil {
+		o.Log = func(string, ...any) {}
+	}
+	return []item.Item{
+		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
+	}
+}
+
+func or(path, fallback string) string {
+	if path == "" {
+		return fallback
+	}
+	return path
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/caisson-os/caisson/bootagent/item"
+	"github.com/caisson-os/caisson/internal/durable"
+)
+
+// Caps on what is read back.
+const (
+	maxFile = 64 << 20
+	maxLine = 1 << 20
+)
+
+// line is one record of the file: exactly one of the two.
+type line struct {
+	Add  *item.Entry `json:"add,omitempty"`
+	Drop *dropped    `json:"drop,omitempty"`
+}
+
+type dropped struct {
+	Item string `json:"item"`
+	Key  string `json:"key"`
+}
+
+func (l line) replay(entries map[id]item.Entry) {
+	switch {
+	case l.Add != nil:
+		entries[id{l.Add.Item, l.Add.Key}] = *l.Add
+	case l.Drop != nil:
+		delete(entries, id{l.Drop.Item, l.Drop.Key})
+	}
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func encode(lines []line) ([]byte, error) {
+	var out bytes.Buffer
+	for _, l := range lines {
+		text, err := json.Marshal(l)
+		if err != nil {
+			return nil, fmt.Errorf("encode journal: %w", err)
+		}
+		if len(text) > maxLine-16 {
+			return nil, fmt.Errorf("encode journal: an entry of %d bytes is over the limit of %d", len(text), maxLine-16)
+		}
+		fmt.Fprintf(&out, "%08x %s\n", crc32.Checksum(text, castagnoli), text)
+	}
+	return out.Bytes(), nil
+}
+
+var errLine = errors.New("damaged line")
+
+func decodeLine(text []byte) (line, error) {
+	var l line
+	sum, text, ok := bytes.Cut(text, []byte(" "))
+	if !ok || len(sum) != 8 || len(text) > maxLine {
+		return l, errLine
+	}
+	if fmt.Sprintf("%08x", crc32.Checksum(text, castagnoli)) != string(sum) {
+		return l, errLine
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&l); err != nil || (l.Add == nil) == (l.Drop == nil) {
+		return l, errLine
+	}
+	return l, nil
+}
+
+// decode replays data. Damaged lines are returned; a last line without its end
+// is what a power cut leaves and is no damage.
+func decode(data []byte) (entries map[id]item.Entry, lines int, damaged [][]byte) {
+	entries = map[id]item.Entry{}
+	for len(data) > 0 {
+		text, rest, whole := bytes.Cut(data, []byte("\n"))
+		data = rest
+		l, err := decodeLine(text)
+		switch {
+		case err == nil && whole:
+			l.replay(entries)
+		case whole:
+			damaged = append(damaged, text)
+		}
+		lines++
+	}
+	return entries, lines, damaged
+}
+
+// load replays the file in dir and leaves there a file that holds exactly what
+// was understood and still counts.
+func (j *Journal) load(dir string) error {
+	name := filepath.Join(dir, File)
+	info, err := os.Stat(name)
+	if os.IsNotExist(err) {
+		return durable.WriteFile(name, nil, 0o600)
+	}
+	if err != nil {
+		return err
+	}
+	if info.Size() > maxFile {
+		return fmt.Errorf("%s has %d bytes, over the limit of %d", name, info.Size(), maxFile)
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	entries, lines, damaged := decode(data)
+	if j.damaged = len(damaged); j.damaged > 0 {
+		if err := durable.WriteFile(filepath.Join(dir, Damaged), bytes.Join(damaged, []byte("\n")), 0o600); err != nil {
+			return err
+		}
+	}
+	for k, e := range entries {
+		if e.ScopeID == "" || e.ScopeID != j.scopes.ID(e.Scope) {
+			delete(entries, k)
+		}
+	}
+	j.entries = entries
+	if lines == len(entries) && bytes.HasSuffix(data, []byte("\n")) {
+		return nil
+	}
+	keep := make([]line, 0, len(entries))
+	for _, e := range entries {
+		keep = append(keep, line{Add: &e})
+	}
+	slices.SortFunc(keep, func(a, b line) int {
+		return bytes.Compare([]byte(a.Add.Item+"\x00"+a.Add.Key), []byte(b.Add.Item+"\x00"+b.Add.Key))
+	})
+	fresh, err := encode(keep)
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(name, fresh, 0o600)
+}

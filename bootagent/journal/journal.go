@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package journal keeps the originals of what the items change, on the state
+// folder, so that they can be put back also after a crash.
+//
+// It is one append-only file of lines, `<crc32> <json>`; a batch is one write
+// and one fdatasync(2). A line either adds an entry or drops one. Opening the
+// file replays it, cuts off a torn tail, drops entries whose scope is gone and
+// writes the rest anew when that makes it shorter. What an entry means is known
+// to its item alone. Only package bootagent and the agent's main open a journal.
+package journal
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/item"
+)
+
+// File is the name of the journal in its folder; Damaged is where lines go that
+// cannot be read, for a person to look at.
+const (
+	File    = "journal"
+	Damaged = "journal.damaged"
+)
+
+// Journal is an open journal; it is safe for concurrent use by one process.
+type Journal struct {
+	mu      sync.Mutex
+	file    *os.File
+	scopes  item.Scopes
+	entries map[id]item.Entry
+	damaged int
+	broken  error
+}
+
+type id struct{ item, key string }
+
+var _ item.Journal = (*Journal)(nil)
+
+// Open reads the journal in dir, which is made when missing. The kernel and
+// root scopes must be known: without them no entry could be trusted.
+func Open(dir string, scopes item.Scopes) (*Journal, error) {
+	if scopes.Kernel == "" || scopes.Root == "" {
+		return nil, errors.New("open journal: the boot id and the root id must be known")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	j := &Journal{scopes: scopes, entries: map[id]item.Entry{}}
+	if err := j.load(dir); err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, File), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open journal: %w", err)
+	}
+	j.file = f
+	return j, nil
+}
+
+// Close closes the file; nothing is lost by not calling it.
+func (j *Journal) Close() error { return j.file.Close() }
+
+// DamagedLines is how many lines could not be read and were set aside.
+func (j *Journal) DamagedLines() int { return j.damaged }
+
+// Record implements item.Journal.
+func (j *Journal) Record(entries ...item.Entry) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	lines := make([]line, 0, len(entries))
+	for _, e := range entries {
+		if e.ScopeID = j.scopes.ID(e.Scope); e.ScopeID == "" {
+			return fmt.Errorf("record %s %q: there is no %q scope here", e.Item, e.Key, e.Scope)
+		}
+		if first, ok := j.entries[id{e.Item, e.Key}]; ok {
+			if string(first.Applied) == string(e.Applied) {
+				continue
+			}
+			first.Applied = e.Applied
+			e = first
+		}
+		lines = append(lines, line{Add: &e})
+	}
+	return j.append(lines)
+}
+
+// Forget implements item.Journal.
+func (j *Journal) Forget(entries ...item.Entry) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	lines := make([]line, 0, len(entries))
+	for _, e := range entries {
+		if _, ok := j.entries[id{e.Item, e.Key}]; ok {
+			lines = append(lines, line{Drop: &dropped{e.Item, e.Key}})
+		}
+	}
+	return j.append(lines)
+}
+
+// Entries implements item.Journal.
+func (j *Journal) Entries(name string) []item.Entry {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var found []item.Entry
+	for _, e := range j.entries {
+		if e.Item == name {
+			found = append(found, e)
+		}
+	}
+	slices.SortFunc(found, func(a, b item.Entry) int { return cmp.Compare(a.Key, b.Key) })
+	return found
+}
+
+// append makes lines durable, then true. After a failed write the file's end is
+// unknown, so nothing more is written to it.
+func (j *Journal) append(lines []line) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	if j.broken != nil {
+		return fmt.Errorf("write journal: an earlier write failed: %w", j.broken)
+	}
+	data, err := encode(lines)
+	if err != nil {
+		return err
+	}
+	if _, err := j.file.Write(data); err != nil {
+		j.broken = err
+		return fmt.Errorf("write journal: %w", err)
+	}
+	if err := unix.Fdatasync(int(j.file.Fd())); err != nil {
+		j.broken = err
+		return fmt.Errorf("write journal: fdatasync: %w", err)
+	}
+	for _, l := range lines {
+		l.replay(j.entries)
+	}
+	return nil
+}

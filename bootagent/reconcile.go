@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bootagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/caisson-os/caisson/bootagent/item"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Result is what a run did and what is true after it.
+type Result struct {
+	Items  []spec.ItemStatus
+	Drift  []spec.Drift // of the last check; only deferred entries when all is well
+	Health string       // HealthOK or HealthDegraded
+
+	// RolledBack says that a transaction failed and that the previous items were
+	// put in place again; Err says why.
+	RolledBack bool
+	Err        error
+}
+
+// Health of a run.
+const (
+	HealthOK       = "ok"
+	HealthDegraded = "degraded"
+)
+
+// States of an item.
+const (
+	StateOK       = "ok"
+	StateDeferred = "deferred" // something is not there yet; it is tried again
+	StateDegraded = "degraded"
+)
+
+// Reconcile makes the system as the items want it: check all, restore what left
+// the config (last kind first), apply in order, check again. What that second
+// check finds is the truth. An item's failure does not stop the others.
+//
+// The journal is the one that the items were made with.
+func Reconcile(ctx context.Context, items []item.Item, j item.Journal) Result {
+	r := run{items: items, journal: j, errs: make([]error, len(items)), applied: make([]int, len(items))}
+	r.preflight(ctx)
+	r.restore(ctx)
+	r.apply(ctx)
+	return r.result(ctx)
+}
+
+// Transact is Reconcile for a change on a live node: all of next, or previous.
+// When the preflight refuses something, nothing is touched; when something fails
+// later, the previous items are put in place again.
+func Transact(ctx context.Context, next, previous []item.Item, j item.Journal) Result {
+	r := run{items: next, journal: j, errs: make([]error, len(next)), applied: make([]int, len(next))}
+	r.preflight(ctx)
+	if err := r.refusal(); err != nil {
+		result := r.result(ctx)
+		result.Err = fmt.Errorf("nothing was changed: %w", err)
+		return result
+	}
+	r.restore(ctx)
+	if r.failure() == nil {
+		r.apply(ctx)
+	}
+	result := r.result(ctx)
+	if result.Err == nil {
+		return result
+	}
+	// A cancelled change is taken back all the same.
+	back := Reconcile(context.WithoutCancel(ctx), previous, j)
+	back.RolledBack = true
+	back.Err = fmt.Errorf("the change was taken back: %w", errors.Join(result.Err, back.Err))
+	return back
+}
+
+// Preview is what Reconcile would do. It writes nothing.
+func Preview(ctx context.Context, items []item.Item) ([]spec.Drift, error) {
+	r := run{items: items, errs: make([]error, len(items))}
+	r.preflight(ctx)
+	return slices.Concat(r.drift...), r.failure()
+}
+
+// run is one pass over the table; the slices are parallel to items.
+type run struct {
+	items   []item.Item
+	journal item.Journal
+	drift   [][]spec.Drift
+	errs    []error
+	applied []int
+	changed bool // so what a later item saw in the preflight may be stale
+}
+
+func (r *run) preflight(ctx context.Context) {
+	r.drift = make([][]spec.Drift, len(r.items))
+	for n := range r.items {
+		r.check(ctx, n)
+	}
+}
+
+func (r *run) check(ctx context.Context, n int) {
+	drift, err := r.items[n].Check(ctx)
+	r.drift[n] = drift
+	if err != nil {
+		r.errs[n] = errors.Join(r.errs[n], fmt.Errorf("check %s: %w", r.items[n].Name(), err))
+	}
+}
+
+// restore goes backwards: what was built on something leaves before it.
+func (r *run) restore(ctx context.Context) {
+	for n, it := range slices.Backward(r.items) {
+		left := map[string]bool{}
+		for _, d := range r.drift[n] {
+			if d.Action == spec.ActionRemove {
+				left[d.Key] = true
+			}
+		}
+		if len(left) == 0 {
+			continue
+		}
+		r.changed = true
+		entries := slices.DeleteFunc(r.journal.Entries(it.Name()), func(e item.Entry) bool { return !left[e.Key] })
+		if err := it.Restore(ctx, entries); err != nil {
+			r.errs[n] = errors.Join(r.errs[n], err)
+			continue
+		}
+		r.applied[n] += len(left)
+	}
+}
+
+func (r *run) apply(ctx context.Context) {
+	for n, it := range r.items {
+		if r.changed {
+			r.check(ctx, n)
+		}
+		due := 0
+		for _, d := range r.drift[n] {
+			switch d.Action {
+			case spec.ActionAdd, spec.ActionChange, spec.ActionRun:
+				due++
+			}
+		}
+		if due == 0 {
+			continue
+		}
+		r.changed = true
+		r.applied[n] += due
+		if err := it.Apply(ctx, r.drift[n]); err != nil {
+			r.errs[n] = errors.Join(r.errs[n], err)
+		}
+	}
+}
+
+// result is the second check.
+func (r *run) result(ctx context.Context) Result {
+	result := Result{Health: HealthOK, Drift: []spec.Drift{}, Items: []spec.ItemStatus{}}
+	for n, it := range r.items {
+		if r.changed {
+			r.check(ctx, n)
+		}
+		status := spec.ItemStatus{Name: it.Name(), State: StateOK, Applied: r.applied[n]}
+		explained := r.errs[n] != nil
+		for _, d := range r.drift[n] {
+			if d.Action == spec.ActionDefer {
+				if status.State == StateOK {
+					status.State = StateDeferred
+				}
+				continue
+			}
+			status.State = StateDegraded
+			if !explained {
+				r.errs[n] = errors.Join(r.errs[n], left(d))
+			}
+		}
+		if r.errs[n] != nil {
+			status.State, status.Error = StateDegraded, r.errs[n].Error()
+			result.Health = HealthDegraded
+		}
+		result.Items = append(result.Items, status)
+		result.Drift = append(result.Drift, r.drift[n]...)
+	}
+	result.Err = r.failure()
+	return result
+}
+
+func left(d spec.Drift) error {
+	if d.Reason != "" {
+		return fmt.Errorf("%s %q: %s", d.Item, d.Key, d.Reason)
+	}
+	return fmt.Errorf("%s %q: is %q, not %q", d.Item, d.Key, d.From, d.To)
+}
+
+func (r *run) failure() error { return errors.Join(r.errs...) }
+
+// refusal is what makes a change impossible before it is begun.
+func (r *run) refusal() error {
+	errs := slices.Clone(r.errs)
+	for _, drift := range r.drift {
+		for _, d := range drift {
+			if d.Action == spec.ActionRefuse {
+				errs = append(errs, left(d))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

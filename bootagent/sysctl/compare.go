@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sysctl
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// same reports whether two values mean the same to the kernel: the same fields,
+// however separated, where a field is text, a number in any of the kernel's
+// bases, or a list of numbers and ranges.
+func same(a, b string) bool {
+	return slices.EqualFunc(strings.Fields(a), strings.Fields(b), sameField)
+}
+
+func sameField(a, b string) bool {
+	if a == b {
+		return true
+	}
+	x, okA := number(a)
+	y, okB := number(b)
+	if okA && okB {
+		return x == y
+	}
+	r, okA := ranges(a)
+	s, okB := ranges(b)
+	return okA && okB && slices.Equal(r, s)
+}
+
+// number reads what simple_strtoul(…, 0) does: decimal, 0x… and 0…
+func number(s string) (int64, bool) {
+	if strings.ContainsAny(s, "_bBoO") && !strings.HasPrefix(strings.ToLower(s), "0x") || strings.Contains(s, "_") {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(s, 0, 64)
+	return n, err == nil
+}
+
+// ranges reads a list such as "1,3-5" as its merged ranges.
+func ranges(s string) ([][2]uint64, bool) {
+	var list [][2]uint64
+	for _, part := range strings.Split(s, ",") {
+		from, to, isRange := strings.Cut(part, "-")
+		if !isRange {
+			to = from
+		}
+		low, err1 := strconv.ParseUint(from, 10, 32)
+		high, err2 := strconv.ParseUint(to, 10, 32)
+		if err1 != nil || err2 != nil || low > high {
+			return nil, false
+		}
+		list = append(list, [2]uint64{low, high})
+	}
+	slices.SortFunc(list, func(a, b [2]uint64) int { return int(int64(a[0]) - int64(b[0])) })
+	merged := list[:1]
+	for _, r := range list[1:] {
+		last := &merged[len(merged)-1]
+		if r[0] <= last[1]+1 {
+			last[1] = max(last[1], r[1])
+			continue
+		}
+		merged = append(merged, r)
+	}
+	return merged, true
+}

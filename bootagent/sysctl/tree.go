@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sysctl
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/caisson-os/caisson/bootagent/item"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// maxValue caps what is read of one key.
+const maxValue = 1 << 20
+
+// tree is /proc/sys.
+type tree string
+
+func (t tree) path(key string) string { return string(t) + "/" + key }
+
+func (t tree) read(key string) (string, error) {
+	f, err := os.Open(t.path(key))
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxValue))
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimRight(string(data), "\n"), nil
+}
+
+// write hands the kernel the value in one write(2), as it asks for. The line end
+// lets an empty value be written at all.
+func (t tree) write(key, value string) error {
+	f, err := os.OpenFile(t.path(key), os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value + "\n")
+	return errors.Join(err, f.Close())
+}
+
+// writable looks at the mode alone, so that it is as true for root.
+func (t tree) writable(key string) bool {
+	info, err := os.Stat(t.path(key))
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o222 != 0
+}
+
+// sides are the keys that the kernel changes when another one is written.
+var sides = map[string][]string{
+	"net/ipv4/ip_forward":                           {"net/ipv4/conf/*/forwarding", "net/ipv4/conf/all/accept_redirects"},
+	"net/ipv4/conf/all/forwarding":                  {"net/ipv4/conf/*/forwarding", "net/ipv4/ip_forward", "net/ipv4/conf/all/accept_redirects"},
+	"net/ipv6/conf/all/forwarding":                  {"net/ipv6/conf/*/forwarding"},
+	"net/ipv6/conf/all/disable_ipv6":                {"net/ipv6/conf/*/disable_ipv6"},
+	"net/ipv6/conf/all/ignore_routes_with_linkdown": {"net/ipv6/conf/*/ignore_routes_with_linkdown"},
+	"net/mpls/conf/all/input":                       {"net/mpls/conf/*/input"},
+	"vm/dirty_bytes":                                {"vm/dirty_ratio"},
+	"vm/dirty_ratio":                                {"vm/dirty_bytes"},
+	"vm/dirty_background_bytes":                     {"vm/dirty_background_ratio"},
+	"vm/dirty_background_ratio":                     {"vm/dirty_background_bytes"},
+}
+
+// coupled are the present keys that writing key may change.
+func (t tree) coupled(key string) []string {
+	var keys []string
+	for _, pattern := range sides[key] {
+		if !strings.Contains(pattern, "*") {
+			keys = append(keys, pattern)
+			continue
+		}
+		found, _ := filepath.Glob(t.path(pattern)) // the patterns are ours, so never malformed
+		for _, name := range found {
+			if side := strings.TrimPrefix(name, string(t)+"/"); side != key {
+				keys = append(keys, side)
+			}
+		}
+	}
+	return keys
+}
+
+// prior is the original of a key. Cause names the wanted key that changed it in
+// passing; "" is a key that was wanted itself.
+type prior struct {
+	Value string `json:"value"`
+	Cause string `json:"cause,omitempty"`
+}
+
+func entry(key string, p prior) item.Entry {
+	return item.Entry{Item: Name, Key: key, Prior: item.Raw(p), Scope: item.Kernel}
+}
+
+func decodePrior(e item.Entry) prior {
+	var p prior
+	_ = json.Unmarshal(e.Prior, &p) // the journal's checksum vouches for it
+	return p
+}
+
+// firstOf keeps the first entry of each key: a wanted key is not also a side one.
+func firstOf(entries []item.Entry) []item.Entry {
+	seen := map[string]bool{}
+	var kept []item.Entry
+	for _, e := range entries {
+		if !seen[e.Key] {
+			seen[e.Key] = true
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}
+
+func validate(w spec.Sysctl) error {
+	switch {
+	case w.Key == "" || !filepath.IsLocal(w.Key) || filepath.Clean(w.Key) != w.Key:
+		return errors.New("the key is not a clean path below /proc/sys")
+	case strings.ContainsAny(w.Key, "\x00\n"):
+		return errors.New("the key holds a line end or a NUL")
+	case strings.ContainsAny(w.Value, "\x00\n"):
+		return errors.New("the value holds a line end or a NUL")
+	case len(w.Value) > maxValue:
+		return fmt.Errorf("the value is longer than %d bytes", maxValue)
+	}
+	return nil
+}
+
+// reason is the cause without the path, which the message names already.
+func reason(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Options describe a machine. Either TFTP or Kernel and Initrd say how it boots.
+type Options struct {
+	Name     string
+	Dir      string            // for the console log
+	MAC      string            // of its one network card
+	UUID     string            // SMBIOS
+	Memory   int               // MiB, 0 is 1024
+	TFTP     string            // folder that the network's TFTP server shows
+	Bootfile string            // name below TFTP that DHCP announces
+	Kernel   string            // file, direct boot
+	Initrd   string            // file
+	Append   string            // kernel command line of a direct boot
+	Disk     string            // raw image, the machine's first disk
+	Forwards map[string]string // address the guest dials, 10.0.2.100:5000, to one on 127.0.0.1
+	Extra    []string          // further arguments for qemu
+}
+
+// Machine is a running virtual machine.
+type Machine struct {
+	Name    string
+	Console *Console
+	ssh     string // address on 127.0.0.1 that leads to its port 22
+	cmd     *exec.Cmd
+	done    chan struct{}
+	once    sync.Once
+}
+
+// Start boots a machine. It ends with ctx at the latest.
+func Start(ctx context.Context, o Options) (*Machine, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(o.Dir, o.Name+".console"))
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{Name: o.Name, Console: newConsole(log), ssh: fmt.Sprintf("127.0.0.1:%d", port), done: make(chan struct{})}
+	m.cmd = exec.CommandContext(ctx, "qemu-system-x86_64", o.arguments(port)...)
+	m.cmd.Stdout = m.Console
+	m.cmd.Stderr = m.Console
+	// The machine and its helpers die with us, however we die.
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	m.cmd.Cancel = func() error { return syscall.Kill(-m.cmd.Process.Pid, syscall.SIGKILL) }
+	if err := m.cmd.Start(); err != nil {
+		log.Close()
+		return nil, fmt.Errorf("start machine %s: %w", o.Name, err)
+	}
+	go func() {
+		m.cmd.Wait()
+		m.Console.end()
+		log.Close()
+		close(m.done)
+	}()
+	return m, nil
+}
+
+func (o Options) arguments(sshPort int) []string {
+	memory := o.Memory
+	if memory == 0 {
+		memory = 1024
+	}
+	args := []string{
+		"-name", o.Name, "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max",
+		"-smp", "2", "-m", fmt.Sprint(memory), "-display", "none", "-monitor", "none", "-serial", "stdio",
+		"-device", "virtio-rng-pci",
+	}
+	if o.UUID != "" {
+		args = append(args, "-uuid", o.UUID)
+	}
+	network := fmt.Sprintf("user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:%d-:22", sshPort)
+	if o.TFTP != "" {
+		network += ",tftp=" + o.TFTP + ",bootfile=" + o.Bootfile
+		args = append(args, "-boot", "n")
+	}
+	for guest, host := range o.Forwards {
+		addr, port, _ := net.SplitHostPort(host)
+		network += fmt.Sprintf(",guestfwd=tcp:%s-cmd:busybox nc %s %s", guest, addr, port)
+	}
+	args = append(args, "-netdev", network, "-device", "virtio-net-pci,netdev=net,mac="+o.MAC)
+	if o.Disk != "" {
+		args = append(args, "-drive", "file="+o.Disk+",format=raw,if=virtio,cache=writethrough")
+	}
+	if o.Kernel != "" {
+		args = append(args, "-kernel", o.Kernel, "-initrd", o.Initrd, "-append", o.Append)
+	}
+	return append(args, o.Extra...)
+}
+
+// PowerCut ends the machine at once, as pulling the cord would, and waits until
+// it is gone.
+func (m *Machine) PowerCut() {
+	m.once.Do(func() { syscall.Kill(-m.cmd.Process.Pid, syscall.SIGKILL) })
+	<-m.done
+}
+
+// Off waits until the machine has switched itself off.
+func (m *Machine) Off(ctx context.Context) error {
+	select {
+	case <-m.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("machine %s is still on: %w", m.Name, ctx.Err())
+	}
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}
+
+// Tail is the end of the console, for messages.
+func (m *Machine) Tail(lines int) string {
+	all := strings.Split(strings.TrimRight(m.Console.String(), "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// bootLimit is how long any one step of a machine may take without KVM on a busy
+// machine before the test gives it up.
+const bootLimit = 4 * time.Minute

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// Login opens an SSH connection to the machine, and keeps trying until ctx ends:
+// sshd comes up some time during the boot.
+func (m *Machine) Login(ctx context.Context, user string, key ssh.Signer) (*Session, error) {
+	config := &ssh.ClientConfig{
+		User:            user,
+		Auth:            []ssh.AuthMethod{ssh.PublicKeys(key)},
+		HostKeyCallback: ssh.InsecureIgnoreHostKey(), // a diskless node has a new key each boot; it stands on its console
+		Timeout:         20 * time.Second,
+	}
+	for {
+		s, err := dial(ctx, m.ssh, config)
+		if err == nil {
+			return &Session{client: s}, nil
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-m.done:
+			return nil, fmt.Errorf("log in to %s: %w", m.Name, ErrEnded)
+		case <-ctx.Done():
+			return nil, fmt.Errorf("log in to %s: %w", m.Name, err)
+		}
+	}
+}
+
+func dial(ctx context.Context, addr string, config *ssh.ClientConfig) (*ssh.Client, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	// QEMU accepts before the guest listens, so the banner may never come.
+	conn.SetDeadline(time.Now().Add(config.Timeout))
+	c, channels, requests, err := ssh.NewClientConn(conn, addr, config)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	conn.SetDeadline(time.Time{})
+	return ssh.NewClient(c, channels, requests), nil
+}
+
+// Session is an open login.
+type Session struct{ client *ssh.Client }
+
+// Run runs a command line and returns its trimmed standard output. A command
+// that fails is an error with what it said.
+func (s *Session) Run(ctx context.Context, command string) (string, error) {
+	session, err := s.client.NewSession()
+	if err != nil {
+		return "", err
+	}
+	defer session.Close()
+	stop := context.AfterFunc(ctx, func() { session.Close() })
+	defer stop()
+	var out, errs bytes.Buffer
+	session.Stdout, session.Stderr = &out, &errs
+	if err := session.Run(command); err != nil {
+		return strings.TrimSpace(out.String()), fmt.Errorf("%s: %w: %s", command, err, strings.TrimSpace(errs.String()))
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+// Close ends the login.
+func (s *Session) Close() error { return s.client.Close() }

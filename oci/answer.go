@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oci
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/caisson-os/caisson/oci/refusal"
+)
+
+// answer is a registry's answer before its body is read.
+type answer struct {
+	*http.Response
+	what   string // tag or digest that was asked for
+	offset int64
+	size   int64
+}
+
+// answerCheck is one thing an answer must be. The lists are the whole rule; the
+// tests take checks out one at a time and see attacks come through.
+type answerCheck struct {
+	name string
+	ok   func(answer) error
+}
+
+var manifestChecks = []answerCheck{
+	{"status", wantStatus(http.StatusOK)},
+	{"encoding", wantPlain},
+	{"length", wantManifestLength},
+	{"type", wantManifestType},
+}
+
+var blobChecks = []answerCheck{
+	{"status", wantBlobStatus},
+	{"encoding", wantPlain},
+	{"range", wantRange},
+	{"length", wantBlobLength},
+}
+
+func check(list []answerCheck, a answer) error {
+	for _, c := range list {
+		if err := c.ok(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func wantStatus(want int) func(answer) error {
+	return func(a answer) error {
+		switch a.StatusCode {
+		case want:
+			return nil
+		case http.StatusNotFound:
+			return fmt.Errorf("%s: %w", a.what, ErrNotFound)
+		}
+		text, _ := io.ReadAll(io.LimitReader(a.Body, 200))
+		return &StatusError{Status: a.StatusCode, What: a.what, Text: strings.TrimSpace(string(text))}
+	}
+}
+
+func wantBlobStatus(a answer) error {
+	if a.offset > 0 {
+		switch a.StatusCode {
+		case http.StatusOK, http.StatusRequestedRangeNotSatisfiable:
+			return refusal.New(refusal.Range, "%s: the server answers %d to a range", a.what, a.StatusCode)
+		}
+		return wantStatus(http.StatusPartialContent)(a)
+	}
+	return wantStatus(http.StatusOK)(a)
+}
+
+// wantPlain: nobody asked for a compressed transfer, so nothing is unpacked.
+func wantPlain(a answer) error {
+	if e := a.Header.Get("Content-Encoding"); e != "" && e != "identity" {
+		return refusal.New(refusal.MediaType, "%s: the server sends it encoded as %.40q", a.what, e)
+	}
+	return nil
+}
+
+func wantManifestLength(a answer) error {
+	if a.ContentLength > MaxManifest {
+		return refusal.New(refusal.Oversize, "manifest %s of %d bytes", a.what, a.ContentLength)
+	}
+	return nil
+}
+
+// wantManifestType catches what is not a registry at all: portals, error pages.
+// Which kind of manifest it is, the bytes themselves say.
+func wantManifestType(a answer) error {
+	switch t, _, _ := strings.Cut(a.Header.Get("Content-Type"), ";"); strings.TrimSpace(t) {
+	case MediaTypeManifest, MediaTypeIndex:
+		return nil
+	default:
+		return refusal.New(refusal.MediaType, "%s: the server sends %.80q where a manifest belongs", a.what, t)
+	}
+}
+
+func wantRange(a answer) error {
+	if a.offset == 0 {
+		return nil
+	}
+	want := fmt.Sprintf("bytes %d-%d/%d", a.offset, a.size-1, a.size)
+	got := a.Header.Get("Content-Range")
+	if got != want && got != strings.TrimSuffix(want, fmt.Sprint(a.size))+"*" {
+		return refusal.New(refusal.Range, "%s: asked for %s, the server sends %.80q", a.what, want, got)
+	}
+	return nil
+}
+
+func wantBlobLength(a answer) error {
+	if want := a.size - a.offset; a.ContentLength >= 0 && a.ContentLength != want {
+		return refusal.New(refusal.Size, "%s: the server announces %d bytes where %d belong", a.what, a.ContentLength, want)
+	}
+	return nil
+}
+
+// StatusError is an HTTP status that says neither yes nor "not found".
+type StatusError struct {
+	Status int
+	What   string
+	Text   string
+}
+
+func (e *StatusError) Error() string {
+	return strings.TrimSuffix(fmt.Sprintf("%s: the registry answers %d %s: %.200s", e.What, e.Status, http.StatusText(e.Status), e.Text), ": ")
+}
+
+// Hint helps with the statuses that an operator can do something about.
+func (e *StatusError) Hint() string {
+	switch e.Status {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return "the registry wants other credentials: see --auth-file"
+	case http.StatusTooManyRequests:
+		return "the registry asks for patience: try again later, or add a mirror"
+	}
+	return ""
+}

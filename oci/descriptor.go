@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oci
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/caisson-os/caisson/oci/refusal"
+)
+
+// Descriptor names content: what it is, its digest, its size.
+type Descriptor struct {
+	MediaType    string            `json:"mediaType"`
+	Digest       string            `json:"digest"`
+	Size         int64             `json:"size"`
+	Data         []byte            `json:"data,omitempty"` // the content itself, when small
+	ArtifactType string            `json:"artifactType,omitempty"`
+	Annotations  map[string]string `json:"annotations,omitempty"`
+	Platform     *Platform         `json:"platform,omitempty"`
+}
+
+// Platform says on which machines a manifest in an index works.
+type Platform struct {
+	Architecture string `json:"architecture"`
+	OS           string `json:"os"`
+	Variant      string `json:"variant,omitempty"`
+}
+
+// Describe returns the descriptor of data, with data inline.
+func Describe(mediaType string, data []byte) Descriptor {
+	return Descriptor{MediaType: mediaType, Digest: Digest(data), Size: int64(len(data)), Data: data}
+}
+
+// Bare is the descriptor without inline data.
+func (d Descriptor) Bare() Descriptor {
+	d.Data = nil
+	return d
+}
+
+// Digest is "sha256:<hex>" of data.
+func Digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// ValidDigest says whether s is a digest as caisson writes it. There is no
+// other algorithm: a choice of algorithms is a choice for the attacker.
+func ValidDigest(s string) bool {
+	h, ok := strings.CutPrefix(s, "sha256:")
+	if !ok || len(h) != 64 {
+		return false
+	}
+	for _, c := range []byte(h) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// Verify refuses data that is not what d names.
+func (d Descriptor) Verify(data []byte) error {
+	if int64(len(data)) != d.Size {
+		return refusal.New(refusal.Size, "%s has %d bytes where its descriptor says %d", d.Digest, len(data), d.Size)
+	}
+	if got := Digest(data); got != d.Digest {
+		return refusal.New(refusal.Digest, "content of %s is %s", d.Digest, got)
+	}
+	return nil
+}
+
+// check refuses a descriptor that cannot be right whatever it names.
+func (d Descriptor) check(where string) error {
+	switch {
+	case !ValidDigest(d.Digest):
+		return refusal.New(refusal.Shape, "%s has the digest %.80q, which is not sha256", where, d.Digest)
+	case d.Size < 0 || d.Size > MaxBlob:
+		return refusal.New(refusal.Oversize, "%s has a size of %d bytes", where, d.Size)
+	case d.MediaType == "":
+		return refusal.New(refusal.Shape, "%s has no media type", where)
+	}
+	if d.Data != nil && d.Verify(d.Data) != nil {
+		return refusal.New(refusal.Inline, "%s holds inline data that is not %s", where, d.Digest)
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package strict reads JSON that others wrote, in the one way that leaves no
+// room for two opinions.
+//
+// encoding/json takes the last of two equal keys, matches "Layers" to "layers",
+// mends broken UTF-8 and lets a caller overlook what follows. Each of these lets
+// a signer and a verifier, or a scanner and a node, read different things from
+// the same bytes. Here they are errors. Documents that only caisson writes go
+// through spec.Decode, which is stricter still; this package is for manifests
+// and bundles. Only oci and the packages below it import it.
+package strict
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxDepth is how deep values nest. Manifests need 4, statements 6.
+const maxDepth = 16
+
+// Decode reads one JSON value into v. Unknown keys are ignored.
+func Decode(data []byte, v any) error { return decode(data, v, false) }
+
+// DecodeKnown is Decode for documents that must not hold unknown keys.
+func DecodeKnown(data []byte, v any) error { return decode(data, v, true) }
+
+func decode(data []byte, v any, known bool) error {
+	if !utf8.Valid(data) {
+		return errors.New("not UTF-8")
+	}
+	w := walker{json.NewDecoder(bytes.NewReader(data)), known}
+	w.UseNumber()
+	if err := w.value(reflect.TypeOf(v), 0); err != nil {
+		return err
+	}
+	if _, err := w.Token(); err != io.EOF {
+		return errors.New("something follows the document")
+	}
+	return json.Unmarshal(data, v)
+}
+
+type walker struct {
+	*json.Decoder
+	known bool
+}
+
+// value reads one value and compares its keys with those of t, which may be nil.
+func (w walker) value(t reflect.Type, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("nested more than %d deep", maxDepth)
+	}
+	tok, err := w.Token()
+	if err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return err
+	}
+	switch tok {
+	case json.Delim('{'):
+		return w.object(plain(t), depth)
+	case json.Delim('['):
+		var elem reflect.Type
+		if t = plain(t); t != nil && t.Kind() == reflect.Slice {
+			elem = t.Elem()
+		}
+		for w.More() {
+			if err := w.value(elem, depth+1); err != nil {
+				return err
+			}
+		}
+		_, err := w.Token()
+		return err
+	}
+	return nil
+}
+
+func (w walker) object(t reflect.Type, depth int) error {
+	fields := fieldsOf(t)
+	seen := map[string]bool{}
+	for w.More() {
+		tok, err := w.Token()
+		if err != nil {
+			return err
+		}
+		key := tok.(string) // the decoder lets nothing else stand here
+		if seen[key] {
+			return fmt.Errorf("key %q stands twice", key)
+		}
+		seen[key] = true
+		var field reflect.Type
+		switch {
+		case t != nil && t.Kind() == reflect.Map:
+			field = t.Elem()
+		case fields != nil:
+			var ok bool
+			if field, ok = fields[key]; !ok {
+				for name := range fields {
+					if strings.EqualFold(name, key) {
+						return fmt.Errorf("key %q is not %q", key, name)
+					}
+				}
+				if w.known {
+					return fmt.Errorf("unknown key %q", key)
+				}
+			}
+		}
+		if err := w.value(field, depth+1); err != nil {
+			return err
+		}
+	}
+	_, err := w.Token()
+	return err
+}
+
+// plain follows pointers. It gives nil for types that have no keys to compare.
+func plain(t reflect.Type) reflect.Type {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == nil || t.Kind() == reflect.Interface || t == reflect.TypeFor[json.RawMessage]() {
+		return nil
+	}
+	return t
+}
+
+// fieldsOf maps the keys of a struct without embedded fields to their types.
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
+	if t == nil || t.Kind() != reflect.Struct {
+		return nil
+	}
+	fields := map[string]reflect.Type{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "-" && name != "" {
+			fields[name] = f.Type
+		}
+	}
+	return fields
+}

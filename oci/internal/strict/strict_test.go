@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package strict
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+type doc struct {
+	Name  string            `json:"name"`
+	Size  int64             `json:"size"`
+	Inner *doc              `json:"inner"`
+	List  []doc             `json:"list"`
+	Map   map[string]string `json:"map"`
+	Raw   json.RawMessage   `json:"raw"`
+}
+
+func TestDecode(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{`{"name":"a","inner":{"size":3},"list":[{"name":"b"}],"map":{"Name":"x","name":"y"},"raw":{"z":[1,{"q":2}]},"other":{"k":1}}`, ""},
+		{`{"name":"a","name":"b"}`, "twice"},
+		{`{"name":"a","n\u0061me":"b"}`, "twice"},
+		{`{"Name":"a"}`, `is not "name"`},
+		{`{"ſize":1}`, `is not "size"`}, // long s folds to s
+		{`{"list":[{"NAME":"a"}]}`, `is not "name"`},
+		{`{"inner":{"Size":1}}`, `is not "size"`},
+		{`{"map":{"a":"1","a":"2"}}`, "twice"},
+		{`{"raw":{"a":1,"a":2}}`, "twice"},
+		{`{"other":{"a":1,"a":2}}`, "twice"},
+		{`{"name":"a"} `, ""},
+		{`{"name":"a"}{}`, "follows"},
+		{`{"name":"a"}x`, "follows"},
+		{`{"name":"` + "\xff" + `"}`, "UTF-8"},
+		{`{"name":"a"`, "EOF"},
+		{``, "EOF"},
+		{`{"size":9223372036854775808}`, "cannot unmarshal"},
+		{`{"size":1e3}`, "cannot unmarshal"},
+		{strings.Repeat(`{"inner":`, 20) + `{}` + strings.Repeat(`}`, 20), "deep"},
+		{`{"raw":` + strings.Repeat(`[`, 20) + strings.Repeat(`]`, 20) + `}`, "deep"},
+	} {
+		var d doc
+		err := Decode([]byte(c.in), &d)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("Decode(%.60s) = %v, want %q", c.in, err, c.want)
+		}
+	}
+}
+
+func TestDecodeKnown(t *testing.T) {
+	var d doc
+	if err := DecodeKnown([]byte(`{"name":"a","extra":1}`), &d); err == nil || !strings.Contains(err.Error(), "unknown key") {
+		t.Errorf("DecodeKnown let an unknown key pass: %v", err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(`{"name":"a","list":[{"size":1}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var d doc
+		if Decode(data, &d) == nil && !json.Valid(data) {
+			t.Fatalf("accepted what is not JSON: %q", data)
+		}
+	})
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// layout reads a folder in the OCI image layout. A tag is the descriptor in
+// index.json whose ref.name is "repository:tag".
+type layout struct{ root *os.Root }
+
+func openLayout(dir string) (*layout, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open layout: %w", err)
+	}
+	if _, err := root.Stat("oci-layout"); err != nil {
+		root.Close()
+		return nil, fmt.Errorf("%s is no OCI layout: %w", dir, err)
+	}
+	return &layout{root}, nil
+}
+
+func (l *layout) Manifest(_ context.Context, repo, reference, etag string) (Response, error) {
+	if err := checkName(repo, reference); err != nil {
+		return Response{}, err
+	}
+	digest := reference
+	if !ValidDigest(reference) {
+		d, err := l.resolve(repo, reference)
+		if err != nil {
+			return Response{}, err
+		}
+		digest = d.Digest
+	}
+	if etag == digest {
+		return Response{Digest: digest, ETag: etag, NotModified: true}, nil
+	}
+	raw, err := readCapped(l.root, BlobPath(digest), MaxManifest)
+	if err != nil {
+		return Response{}, err
+	}
+	if got := Digest(raw); got != digest {
+		return Response{}, fmt.Errorf("file of %s holds %s: the layout is damaged", digest, got)
+	}
+	return Response{Data: raw, Digest: digest, ETag: digest}, nil
+}
+
+func (l *layout) Blob(_ context.Context, _ string, d Descriptor, offset int64) (io.ReadCloser, error) {
+	if !ValidDigest(d.Digest) {
+		return nil, fmt.Errorf("digest %q is not valid", d.Digest)
+	}
+	f, err := l.root.Open(BlobPath(d.Digest))
+	if err != nil {
+		return nil, missing(err)
+	}
+	if _, err := f.Seek(offset, io.SeekStart); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return limited{io.LimitReader(f, d.Size-offset), f}, nil
+}
+
+func (l *layout) resolve(repo, tag string) (Descriptor, error) {
+	raw, err := readCapped(l.root, "index.json", MaxLayout)
+	if err != nil {
+		return Descriptor{}, err
+	}
+	index, err := ParseLayoutIndex(raw)
+	if err != nil {
+		return Descriptor{}, err
+	}
+	for _, d := range index.Manifests {
+		if d.Annotations[AnnotationRefName] == repo+":"+tag {
+			return d, nil
+		}
+	}
+	return Descriptor{}, fmt.Errorf("%s:%s: %w", repo, tag, ErrNotFound)
+}
+
+// BlobPath is where a layout keeps the content of a valid digest.
+func BlobPath(digest string) string {
+	return "blobs/sha256/" + strings.TrimPrefix(digest, "sha256:")
+}
+
+func readCapped(root *os.Root, name string, limit int64) ([]byte, error) {
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, missing(err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s is larger than %d bytes", name, limit)
+	}
+	return data, err
+}
+
+func missing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	return err
+}
+
+// limited reads from one and closes the other.
+type limited struct {
+	io.Reader
+	io.Closer
+}

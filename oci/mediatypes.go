@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oci
+
+// Media types of the OCI specifications.
+const (
+	MediaTypeManifest = "application/vnd.oci.image.manifest.v1+json"
+	MediaTypeIndex    = "application/vnd.oci.image.index.v1+json"
+	MediaTypeEmpty    = "application/vnd.oci.empty.v1+json"
+)
+
+// Types of caisson's artifacts and of the blobs in them.
+const (
+	TypeLayer       = "application/vnd.caisson.layer.v1+json"   // artifactType of a system layer
+	TypeOverlay     = "application/vnd.caisson.overlay.v1+json" // artifactType of a node's overlay, and of its document
+	TypeFleet       = "application/vnd.caisson.fleet.v1+json"   // artifactType of fleet:current, and of its document
+	TypeFleetIndex  = "application/vnd.caisson.fleet-index.v1+json"
+	TypeLayerConfig = "application/vnd.caisson.layer.config.v1+json" // a layer's description, spec.Layer
+	TypeKernel      = "application/vnd.caisson.kernel.v1"
+	TypeInitrd      = "application/vnd.caisson.initrd.v1"
+	TypeSquashfs    = "application/vnd.caisson.image.v1.squashfs"
+	TypeEROFS       = "application/vnd.caisson.image.v1.erofs"
+	TypeChunks      = "application/vnd.caisson.chunks.v1"
+	TypeBundle      = "application/vnd.dev.sigstore.bundle.v0.3+json" // a sigstore bundle
+)
+
+// Repositories below a registry's prefix.
+const (
+	RepoLayer = "layer"
+	RepoNode  = "node"
+	RepoFleet = "fleet"
+)
+
+// Annotations. They are hints for people and for selection, never believed.
+const (
+	AnnotationVariant = "dev.caisson.variant"               // on the descriptors of a layer index
+	AnnotationRefName = "org.opencontainers.image.ref.name" // in a layout's index.json
+)
+
+// Caps on what is read from outside.
+const (
+	MaxManifest = 4 << 20   // bytes of a manifest or an index
+	MaxOverlay  = 8 << 20   // bytes of an overlay
+	MaxBundle   = 64 << 10  // bytes of a signature bundle
+	MaxBundles  = 16        // bundles beside one document
+	MaxFleet    = 64 << 10  // bytes of fleet:current's document
+	MaxConfig   = 16 << 20  // bytes of a layer's description
+	MaxInline   = 1 << 20   // bytes of a manifest that holds its blobs inline
+	MaxBlob     = 64 << 30  // bytes of an image
+	MaxLayout   = 256 << 20 // bytes of a layout's index.json
+	maxEntries  = 4096      // descriptors in a manifest or an index
+)

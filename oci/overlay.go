@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oci
+
+import (
+	"context"
+	"errors"
+
+	"github.com/caisson-os/caisson/oci/refusal"
+)
+
+// A signed document is a manifest whose first layer is the document and whose
+// other layers are sigstore bundles. The layers are also inline while the
+// manifest stays small, so that one request brings all; the blobs are pushed all
+// the same, for registries that collect garbage and tools that know no data field.
+
+// OverlayManifest returns the manifest of a node's overlay and the blobs to push
+// before it, their content in Data.
+func OverlayManifest(overlay []byte, bundles ...[]byte) (raw []byte, blobs []Descriptor) {
+	return DocumentManifest(TypeOverlay, overlay, bundles...)
+}
+
+// DocumentManifest is OverlayManifest for any signed document.
+func DocumentManifest(documentType string, doc []byte, bundles ...[]byte) (raw []byte, blobs []Descriptor) {
+	m := Manifest{
+		SchemaVersion: 2, MediaType: MediaTypeManifest, ArtifactType: documentType,
+		Config: Describe(MediaTypeEmpty, Empty),
+		Layers: []Descriptor{Describe(documentType, doc)},
+	}
+	for _, b := range bundles {
+		m.Layers = append(m.Layers, Describe(TypeBundle, b))
+	}
+	blobs = append([]Descriptor{m.Config}, m.Layers...)
+	if raw = Encode(m); len(raw) < MaxInline {
+		return raw, blobs
+	}
+	m.Layers = append([]Descriptor(nil), m.Layers...)
+	for i := range m.Layers {
+		m.Layers[i] = m.Layers[i].Bare()
+	}
+	return Encode(m), blobs
+}
+
+// ReadOverlay takes an overlay and its bundles out of a manifest that was read
+// before. What is not inline is read from repo; everything is hashed again.
+func ReadOverlay(ctx context.Context, s Source, repo string, r Response) (overlay []byte, bundles [][]byte, err error) {
+	return ReadDocument(ctx, s, repo, r, TypeOverlay, MaxOverlay)
+}
+
+// ReadDocument is ReadOverlay for any signed document. A bundle that lies or is
+// too large is left out when there are others: whoever can push could otherwise
+// block a good signature with a bad one beside it.
+func ReadDocument(ctx context.Context, s Source, repo string, r Response, documentType string, limit int64) (doc []byte, bundles [][]byte, err error) {
+	m, err := ParseManifest(r.Data)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch {
+	case m.ArtifactType != documentType:
+		return nil, nil, refusal.New(refusal.MediaType, "the artifact is %.80q, not %q", m.ArtifactType, documentType)
+	case len(m.Layers) == 0 || m.Layers[0].MediaType != documentType:
+		return nil, nil, refusal.New(refusal.Shape, "the manifest's first layer is no %q", documentType)
+	case len(m.Layers) > 1+MaxBundles:
+		return nil, nil, refusal.New(refusal.BundleFlood, "%d signature bundles, at most %d are looked at", len(m.Layers)-1, MaxBundles)
+	}
+	if doc, err = ReadBlob(ctx, s, repo, m.Layers[0], limit); err != nil {
+		return nil, nil, err
+	}
+	var last error
+	for _, d := range m.Layers[1:] {
+		b, err := ReadBlob(ctx, s, repo, d, MaxBundle)
+		switch {
+		case err == nil:
+			bundles = append(bundles, b)
+		case refusal.Of(err) == refusal.Oversize:
+			last = refusal.New(refusal.BundleSize, "signature %w", err)
+		case refusal.Of(err) != "" || errors.Is(err, ErrNotFound):
+			last = err
+		default:
+			return nil, nil, err // worth another try
+		}
+	}
+	if bundles == nil && last != nil {
+		return nil, nil, last
+	}
+	return doc, bundles, nil
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oci
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/oci/refusal"
+)
+
+// remote reads from a registry by the OCI distribution protocol.
+type remote struct {
+	base    string // scheme://host/v2/prefix/
+	agent   string
+	client  *http.Client
+	resume  *http.Client // follows no redirect to another host
+	auth    *authorizer
+	timeout time.Duration
+}
+
+func openRemote(ref Ref, o Options) (*remote, error) {
+	transport, err := o.Transport()
+	if err != nil {
+		return nil, err
+	}
+	scheme := "https"
+	if o.PlainHTTP {
+		scheme = "http"
+	}
+	r := &remote{
+		base:    scheme + "://" + ref.Host + "/v2/" + ref.Repo(""),
+		agent:   o.UserAgent,
+		client:  &http.Client{Transport: transport, CheckRedirect: redirectPolicy(false)},
+		resume:  &http.Client{Transport: transport, CheckRedirect: redirectPolicy(true)},
+		timeout: o.silence(),
+	}
+	login, err := o.Login(ref.Host)
+	if err != nil {
+		return nil, err
+	}
+	r.auth = &authorizer{client: r.client, login: login, prefix: ref.Repo(""), tls: !o.PlainHTTP}
+	return r, nil
+}
+
+func (r *remote) Manifest(ctx context.Context, repo, reference, etag string) (Response, error) {
+	if err := checkName(repo, reference); err != nil {
+		return Response{}, err
+	}
+	header := http.Header{"Accept": {MediaTypeManifest + ", " + MediaTypeIndex}}
+	if etag != "" {
+		header.Set("If-None-Match", etag)
+	}
+	resp, err := r.get(ctx, r.client, repo, "/manifests/"+reference, header)
+	if err != nil {
+		return Response{}, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusNotModified && etag != "" {
+		return Response{ETag: etag, NotModified: true}, nil
+	}
+	if err := check(manifestChecks, answer{resp, reference, 0, 0}); err != nil {
+		return Response{}, err
+	}
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, MaxManifest+1))
+	if err != nil {
+		return Response{}, fmt.Errorf("read manifest %s:%s: %w", repo, reference, err)
+	}
+	got := Response{Data: raw, MediaType: resp.Header.Get("Content-Type"), Digest: Digest(raw), ETag: resp.Header.Get("ETag")}
+	if len(raw) > MaxManifest {
+		return Response{}, refusal.New(refusal.Oversize, "manifest %s:%s has more than %d bytes", repo, reference, MaxManifest)
+	}
+	if ValidDigest(reference) && got.Digest != reference {
+		return Response{}, refusal.New(refusal.Digest, "content of %s is %s", reference, got.Digest)
+	}
+	return got, nil
+}
+
+func (r *remote) Blob(ctx context.Context, repo string, d Descriptor, offset int64) (io.ReadCloser, error) {
+	if !ValidDigest(d.Digest) || !repoForm.MatchString(repo) {
+		return nil, fmt.Errorf("blob %.80q of %.80q: the name is not valid", d.Digest, repo)
+	}
+	if offset < 0 || offset > d.Size {
+		return nil, fmt.Errorf("blob %s has %d bytes, none at %d", d.Digest, d.Size, offset)
+	}
+	if offset == d.Size && d.Size > 0 {
+		return io.NopCloser(strings.NewReader("")), nil
+	}
+	client, header := r.client, http.Header{}
+	if offset > 0 {
+		// Some registries know no open range, so both ends are given.
+		client = r.resume
+		header.Set("Range", fmt.Sprintf("bytes=%d-%d", offset, d.Size-1))
+	}
+	resp, err := r.get(ctx, client, repo, "/blobs/"+d.Digest, header)
+	if err != nil {
+		return nil, err
+	}
+	if err := check(blobChecks, answer{resp, d.Digest, offset, d.Size}); err != nil {
+		resp.Body.Close()
+		return nil, err
+	}
+	return limited{io.LimitReader(resp.Body, d.Size-offset), resp.Body}, nil
+}
+
+// get asks once, and once more with credentials when the registry wants some.
+func (r *remote) get(ctx context.Context, client *http.Client, repo, path string, header http.Header) (*http.Response, error) {
+	ctx, watch := newWatch(ctx, r.timeout)
+	ask := func() (*http.Response, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+repo+path, nil)
+		if err != nil {
+			return nil, err
+		}
+		req.Header = header.Clone()
+		if r.agent != "" {
+			req.Header.Set("User-Agent", r.agent)
+		}
+		r.auth.authorize(req, repo)
+		return client.Do(req)
+	}
+	resp, err := ask()
+	if err == nil && resp.StatusCode == http.StatusUnauthorized {
+		drain(resp)
+		if err = r.auth.challenge(ctx, resp, repo); err == nil {
+			resp, err = ask()
+		}
+	}
+	if err != nil {
+		return nil, watch.explain(err)
+	}
+	resp.Body = watch.body(resp.Body)
+	return resp, nil
+}
+
+// drain reads a little of a body so that the connection can be used again.
+func drain(resp *http.Response) {
+	io.CopyN(io.Discard, resp.Body, 64<<10)
+	resp.Body.Close()
+}

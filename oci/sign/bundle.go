@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sign
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+
+	"github.com/caisson-os/caisson/oci"
+)
+
+// bundle is the part of a sigstore bundle v0.3 that matters without log and
+// authority. Others write more into theirs; it is ignored.
+type bundle struct {
+	MediaType    string       `json:"mediaType"`
+	Verification verification `json:"verificationMaterial"`
+	Envelope     *dsse        `json:"dsseEnvelope,omitempty"`
+}
+
+type verification struct {
+	PublicKey *publicKey `json:"publicKey,omitempty"`
+}
+
+type publicKey struct {
+	Hint string `json:"hint"`
+}
+
+type dsse struct {
+	Payload     []byte      `json:"payload"`
+	PayloadType string      `json:"payloadType"`
+	Signatures  []signature `json:"signatures"`
+}
+
+type signature struct {
+	Sig []byte `json:"sig"`
+}
+
+// SignOverlay signs what a node shall be. The digest is that of the overlay's
+// document, not of the manifest around it.
+func SignOverlay(signer crypto.Signer, overlayDigest string, p Predicate) ([]byte, error) {
+	p.IssuedAt, p.Expires = p.IssuedAt.UTC(), p.Expires.UTC()
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	return signPredicate(signer, overlayDigest, PredicateOverlay, p)
+}
+
+// SignFleet signs the document of fleet:current.
+func SignFleet(signer crypto.Signer, documentDigest string, p FleetPredicate) ([]byte, error) {
+	p.IssuedAt, p.Expires = p.IssuedAt.UTC(), p.Expires.UTC()
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	return signPredicate(signer, documentDigest, PredicateFleet, p)
+}
+
+// SignEpoch permits a fleet's nodes to go to an epoch.
+func SignEpoch(signer crypto.Signer, p EpochPredicate) ([]byte, error) {
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	return signPredicate(signer, oci.Digest(EpochText(p.Fleet, p.Epoch)), PredicateEpoch, p)
+}
+
+// SignArtifact says that a manifest was released, in the form of cosign sign.
+func SignArtifact(signer crypto.Signer, manifestDigest string) ([]byte, error) {
+	return Attest(signer, manifestDigest, PredicateCosign, []byte("{}"))
+}
+
+// Attest signs a predicate of any type about a subject, for example provenance.
+func Attest(signer crypto.Signer, subjectDigest, predicateType string, predicate []byte) ([]byte, error) {
+	payload, err := newStatement(subjectDigest, predicateType, predicate)
+	if err != nil {
+		return nil, err
+	}
+	return seal(signer, payload)
+}
+
+func signPredicate(signer crypto.Signer, digest, predicateType string, p any) ([]byte, error) {
+	raw, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	return Attest(signer, digest, predicateType, raw)
+}
+
+// seal puts a signed payload into a bundle and checks the signature, since a
+// signer may be a program or a device.
+func seal(signer crypto.Signer, payload []byte) ([]byte, error) {
+	pub, ok := signer.Public().(*ecdsa.PublicKey)
+	if !ok || pub.Curve != elliptic.P256() {
+		return nil, errNotP256
+	}
+	sum := sha256.Sum256(preAuth(payloadType, payload))
+	sig, err := signer.Sign(rand.Reader, sum[:], crypto.SHA256)
+	if err != nil {
+		return nil, fmt.Errorf("sign: %w", err)
+	}
+	if !ecdsa.VerifyASN1(pub, sum[:], sig) {
+		return nil, fmt.Errorf("sign: the signer's answer does not verify with its public key")
+	}
+	return json.Marshal(bundle{
+		MediaType:    oci.TypeBundle,
+		Verification: verification{PublicKey: &publicKey{Hint: KeyID(pub)}},
+		Envelope:     &dsse{Payload: payload, PayloadType: payloadType, Signatures: []signature{{Sig: sig}}},
+	})
+}
+
+// preAuth is DSSE's pre-authentication encoding: what is really signed.
+func preAuth(payloadType string, payload []byte) []byte {
+	b := fmt.Appendf(nil, "DSSEv1 %d %s %d ", len(payloadType), payloadType, len(payload))
+	return append(b, payload...)
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package sign makes and checks the signatures of caisson: ECDSA P-256 over
+// in-toto statements, as sigstore bundles v0.3 that cosign v2.6 and v3 verify.
+//
+// Three kinds of statement exist, told apart by their predicate type: what a
+// node shall be ([SignOverlay]), that an artifact was released ([SignArtifact],
+// cosign's own form), and what is attested of it ([Attest]). A key has one role:
+// cosign takes any attestation by a key for its signature, so keys that attest
+// never release, and keys that release never command nodes.
+//
+// Verifying needs the standard library only; the key files of cosign need
+// x/crypto. There is no certificate authority, no transparency log and no
+// network here. The package decides whether bytes were signed by enough trusted
+// keys and for which purpose; whether a node obeys them is the business of
+// bootagent/fetch.
+//
+// Formats: DSSE v1, in-toto statement v1, sigstore bundle v0.3. See
+// docs/security.md.
+package sign

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sign
+
+import (
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+
+	"golang.org/x/crypto/nacl/secretbox"
+	"golang.org/x/crypto/scrypt"
+)
+
+// PEM types of private keys.
+const (
+	pemCosign = "ENCRYPTED SIGSTORE PRIVATE KEY"
+	pemOlder  = "ENCRYPTED COSIGN PRIVATE KEY"
+	pemPKCS8  = "PRIVATE KEY"
+	pemSEC1   = "EC PRIVATE KEY"
+)
+
+// ErrPassphrase is returned for an encrypted key that the passphrase does not open.
+var ErrPassphrase = errors.New("the passphrase does not open the key")
+
+// envelope is the JSON within cosign's PEM block. []byte fields are base64.
+type envelope struct {
+	KDF struct {
+		Name   string `json:"name"`
+		Params struct {
+			N int `json:"N"`
+			R int `json:"r"`
+			P int `json:"p"`
+		} `json:"params"`
+		Salt []byte `json:"salt"`
+	} `json:"kdf"`
+	Cipher struct {
+		Name  string `json:"name"`
+		Nonce []byte `json:"nonce"`
+	} `json:"cipher"`
+	Ciphertext []byte `json:"ciphertext"`
+}
+
+// MarshalPrivate encrypts a key as cosign does. The passphrase may be empty;
+// then only the file's mode protects it.
+func MarshalPrivate(key *ecdsa.PrivateKey, passphrase []byte) ([]byte, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	var e envelope
+	e.KDF.Name, e.Cipher.Name = "scrypt", "nacl/secretbox"
+	e.KDF.Params.N, e.KDF.Params.R, e.KDF.Params.P = 65536, 8, 1
+	e.KDF.Salt, e.Cipher.Nonce = make([]byte, 32), make([]byte, 24)
+	rand.Read(e.KDF.Salt) // never fails, see crypto/rand
+	rand.Read(e.Cipher.Nonce)
+	box, err := e.key(passphrase)
+	if err != nil {
+		return nil, err
+	}
+	e.Ciphertext = secretbox.Seal(nil, der, (*[24]byte)(e.Cipher.Nonce), box)
+	text, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: pemCosign, Bytes: text}), nil
+}
+
+// Encrypted says whether a private key's PEM asks for a passphrase, which may
+// still be the empty one.
+func Encrypted(text []byte) bool {
+	block, _ := pem.Decode(text)
+	return block != nil && (block.Type == pemCosign || block.Type == pemOlder)
+}
+
+// ParsePrivate reads cosign's encrypted PEM, PKCS#8 or SEC 1.
+func ParsePrivate(text, passphrase []byte) (*ecdsa.PrivateKey, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("no PEM block with a private key")
+	}
+	switch block.Type {
+	case pemCosign, pemOlder:
+		der, err := open(block.Bytes, passphrase)
+		if err != nil {
+			return nil, err
+		}
+		return parsePKCS8(der)
+	case pemPKCS8:
+		return parsePKCS8(block.Bytes)
+	case pemSEC1:
+		key, err := x509.ParseECPrivateKey(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("private key: %w", err)
+		}
+		return needP256(key)
+	}
+	return nil, fmt.Errorf("PEM block %q is no private key that can be read here", block.Type)
+}
+
+func parsePKCS8(der []byte) (*ecdsa.PrivateKey, error) {
+	key, err := x509.ParsePKCS8PrivateKey(der)
+	if err != nil {
+		return nil, fmt.Errorf("private key: %w", err)
+	}
+	return needP256(key)
+}
+
+func open(text, passphrase []byte) ([]byte, error) {
+	var e envelope
+	if err := json.Unmarshal(text, &e); err != nil {
+		return nil, fmt.Errorf("encrypted key: %w", err)
+	}
+	if e.KDF.Name != "scrypt" || e.Cipher.Name != "nacl/secretbox" || len(e.Cipher.Nonce) != 24 {
+		return nil, fmt.Errorf("encrypted key: %.40q with %.40q is not known", e.KDF.Name, e.Cipher.Name)
+	}
+	box, err := e.key(passphrase)
+	if err != nil {
+		return nil, err
+	}
+	der, ok := secretbox.Open(nil, e.Ciphertext, (*[24]byte)(e.Cipher.Nonce), box)
+	if !ok {
+		return nil, ErrPassphrase
+	}
+	return der, nil
+}
+
+// key derives the box key. A file that asks for more than 1 GiB of memory is
+// not answered.
+func (e *envelope) key(passphrase []byte) (*[32]byte, error) {
+	p := e.KDF.Params
+	if p.N < 1<<14 || p.R < 1 || p.P < 1 || p.P > 8 || p.N > 1<<20 || p.R > 8 {
+		return nil, fmt.Errorf("encrypted key: scrypt with N=%d r=%d p=%d is not known", p.N, p.R, p.P)
+	}
+	k, err := scrypt.Key(passphrase, e.KDF.Salt, p.N, p.R, p.P, 32)
+	if err != nil {
+		return nil, fmt.Errorf("encrypted key: %w", err)
+	}
+	return (*[32]byte)(k), nil
+}

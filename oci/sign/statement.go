@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sign
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/internal/strict"
+	"github.com/caisson-os/caisson/oci/refusal"
+)
+
+// Types of statements and predicates.
+const (
+	payloadType = "application/vnd.in-toto+json"
+	statementV1 = "https://in-toto.io/Statement/v1"
+	statementV0 = "https://in-toto.io/Statement/v0.1" // what cosign attest still writes
+
+	PredicateOverlay = "https://caisson.dev/overlay/v1"
+	PredicateFleet   = "https://caisson.dev/fleet/v1"
+	PredicateEpoch   = "https://caisson.dev/epoch/v1"
+	PredicateCosign  = "https://sigstore.dev/cosign/sign/v1"
+
+	PredicateSPDX       = "https://spdx.dev/Document"
+	PredicateCycloneDX  = "https://cyclonedx.org/bom"
+	PredicateProvenance = "https://slsa.dev/provenance/v1"
+)
+
+// maxNumber bounds epochs and generations: what every JSON reader holds exactly.
+const maxNumber = 1<<53 - 1
+
+// Predicate is what is signed about an overlay besides its digest: whom it is
+// for, which layer it needs, and when.
+type Predicate struct {
+	Fleet      string    `json:"fleet"`
+	Node       string    `json:"node"`
+	Match      Match     `json:"match"`
+	Layer      string    `json:"layer"` // digest of the layer's manifest
+	Epoch      uint64    `json:"epoch"`
+	Generation uint64    `json:"generation"`
+	IssuedAt   time.Time `json:"issuedAt"`
+	Expires    time.Time `json:"expires"`
+}
+
+// Match holds the identifiers that a machine must have one of.
+type Match struct {
+	MACs  []string `json:"macs,omitempty"`
+	UUIDs []string `json:"uuids,omitempty"`
+}
+
+// FleetPredicate is signed about fleet:current.
+type FleetPredicate struct {
+	Fleet    string    `json:"fleet"`
+	IssuedAt time.Time `json:"issuedAt"`
+	Expires  time.Time `json:"expires"`
+}
+
+// EpochPredicate permits an epoch. Its subject is [EpochText].
+type EpochPredicate struct {
+	Fleet string `json:"fleet"`
+	Epoch uint64 `json:"epoch"`
+}
+
+// EpochText is what an epoch key signs, as a file for cosign attest-blob.
+func EpochText(fleet string, epoch uint64) []byte {
+	return fmt.Appendf(nil, "%s %d\n", fleet, epoch)
+}
+
+type statement struct {
+	Type          string          `json:"_type"`
+	Subject       []subject       `json:"subject"`
+	PredicateType string          `json:"predicateType"`
+	Predicate     json.RawMessage `json:"predicate"`
+}
+
+type subject struct {
+	Name        string            `json:"name,omitempty"`
+	Digest      map[string]string `json:"digest"`
+	Annotations map[string]any    `json:"annotations,omitempty"`
+}
+
+func newStatement(digest, predicateType string, predicate []byte) ([]byte, error) {
+	if !oci.ValidDigest(digest) {
+		return nil, fmt.Errorf("sign: digest %.80q is not valid", digest)
+	}
+	return json.Marshal(statement{
+		Type:          statementV1,
+		Subject:       []subject{{Digest: map[string]string{"sha256": strings.TrimPrefix(digest, "sha256:")}}},
+		PredicateType: predicateType,
+		Predicate:     predicate,
+	})
+}
+
+// check refuses what no publisher means.
+func (p *Predicate) check() error {
+	switch {
+	case p.Fleet == "" || p.Node == "" || !oci.ValidDigest(p.Layer):
+		return refusal.New(refusal.Predicate, "the statement lacks fleet, node or a layer's digest")
+	case p.Epoch > maxNumber || p.Generation > maxNumber || p.Generation == 0:
+		return refusal.New(refusal.BadNumber, "epoch %d, generation %d", p.Epoch, p.Generation)
+	}
+	return checkTimes(p.IssuedAt, p.Expires)
+}
+
+func (p *FleetPredicate) check() error {
+	if p.Fleet == "" {
+		return refusal.New(refusal.Predicate, "the statement names no fleet")
+	}
+	return checkTimes(p.IssuedAt, p.Expires)
+}
+
+func (p *EpochPredicate) check() error {
+	switch {
+	case p.Fleet == "":
+		return refusal.New(refusal.Predicate, "the statement names no fleet")
+	case p.Epoch > maxNumber:
+		return refusal.New(refusal.BadNumber, "epoch %d", p.Epoch)
+	}
+	return nil
+}
+
+func checkTimes(issued, expires time.Time) error {
+	if issued.Year() < 2000 || issued.Year() > 9998 || !expires.After(issued) {
+		return refusal.New(refusal.Validity, "issued at %s, expires at %s", issued.Format(time.RFC3339), expires.Format(time.RFC3339))
+	}
+	return nil
+}
+
+func decodePredicate(raw []byte, into any) error {
+	if err := strict.DecodeKnown(raw, into); err != nil {
+		return refusal.New(refusal.Predicate, "predicate: %w", err)
+	}
+	return nil
+}

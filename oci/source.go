@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/caisson-os/caisson/oci/refusal"
+)
+
+// ErrNotFound is what a place answers for a manifest or blob it does not hold.
+var ErrNotFound = errors.New("not found")
+
+// Source reads from one place, or from several in order. Repositories are named
+// without prefix: "node", "layer", "fleet".
+type Source interface {
+	// Manifest asks for a tag or a digest. With the etag of an earlier answer,
+	// an unchanged manifest is not sent again. Under a digest the content is
+	// checked; what a tag points at is nobody's promise.
+	Manifest(ctx context.Context, repo, reference, etag string) (Response, error)
+	// Blob reads d from offset on. It never gives more than d.Size bytes; the
+	// caller hashes them, [ReadBlob] does so for small ones.
+	Blob(ctx context.Context, repo string, d Descriptor, offset int64) (io.ReadCloser, error)
+}
+
+// Response is a manifest as it was served.
+type Response struct {
+	Data        []byte
+	MediaType   string // what the server calls it; a hint
+	Digest      string // computed from Data
+	ETag        string
+	NotModified bool // nothing newer than the etag that was sent; Data is nil
+}
+
+// Options say how a registry is reached. The zero value is HTTPS with the
+// system's certificate authorities, without credentials.
+type Options struct {
+	PlainHTTP bool          // no TLS
+	CAs       []string      // PEM; the only authorities trusted, when given
+	CertFile  string        // client certificate and key for mTLS,
+	KeyFile   string        // the key readable by its owner only
+	AuthFile  string        // {"auths":{"host":{"auth":"base64 user:password"}}}, or "identitytoken"; readable by its owner only
+	Proxy     string        // URL; empty is the environment's HTTPS_PROXY and its kin
+	Mirrors   []string      // further references, asked in order when the first fails
+	Timeout   time.Duration // of silence, not of the whole; 0 is 30 s
+	UserAgent string
+	Now       func() time.Time // the clock for TLS certificates; nil is time.Now
+}
+
+// Open returns the source at ref, followed by its mirrors.
+func Open(ref Ref, o Options) (Source, error) {
+	first, err := open(ref, o)
+	if err != nil || len(o.Mirrors) == 0 {
+		return first, err
+	}
+	list := mirrored{first}
+	for _, m := range o.Mirrors {
+		ref, err := ParseRef(m)
+		if err != nil {
+			return nil, fmt.Errorf("mirror: %w", err)
+		}
+		s, err := open(ref, o)
+		if err != nil {
+			return nil, fmt.Errorf("mirror %s: %w", m, err)
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+func open(ref Ref, o Options) (Source, error) {
+	if ref.IsLayout() {
+		return openLayout(ref.Layout)
+	}
+	return openRemote(ref, o)
+}
+
+// ReadBlob reads all of a small blob and verifies it. Inline data is as good as
+// the blob itself, since it is hashed the same.
+func ReadBlob(ctx context.Context, s Source, repo string, d Descriptor, limit int64) ([]byte, error) {
+	if d.Size > limit {
+		return nil, refusal.New(refusal.Oversize, "%s has %d bytes, the cap is %d", d.Digest, d.Size, limit)
+	}
+	data := d.Data
+	if data == nil {
+		body, err := s.Blob(ctx, repo, d, 0)
+		if err != nil {
+			return nil, err
+		}
+		defer body.Close()
+		if data, err = io.ReadAll(io.LimitReader(body, d.Size+1)); err != nil {
+			return nil, fmt.Errorf("read blob %s: %w", d.Digest, err)
+		}
+	}
+	return data, d.Verify(data)
+}
+
+// mirrored asks one place after the other until one gives a good answer.
+type mirrored []Source
+
+func (m mirrored) Manifest(ctx context.Context, repo, reference, etag string) (Response, error) {
+	return firstGood(ctx, m, func(s Source) (Response, error) { return s.Manifest(ctx, repo, reference, etag) })
+}
+
+func (m mirrored) Blob(ctx context.Context, repo string, d Descriptor, offset int64) (io.ReadCloser, error) {
+	return firstGood(ctx, m, func(s Source) (io.ReadCloser, error) { return s.Blob(ctx, repo, d, offset) })
+}
+
+func firstGood[T any](ctx context.Context, list []Source, ask func(Source) (T, error)) (T, error) {
+	var errs []error
+	for _, s := range list {
+		got, err := ask(s)
+		if err == nil {
+			return got, nil
+		}
+		errs = append(errs, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	var none T
+	return none, errors.Join(errs...)
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oci
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/caisson-os/caisson/oci/refusal"
+)
+
+// Transport is the HTTP transport that the options describe. oci/registry uses
+// the same, so both halves reach a registry by the same rules.
+func (o Options) Transport() (*http.Transport, error) {
+	t := &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            (&net.Dialer{Timeout: o.silence()}).DialContext,
+		TLSHandshakeTimeout:    o.silence(),
+		ResponseHeaderTimeout:  o.silence(),
+		MaxResponseHeaderBytes: 64 << 10,
+		MaxIdleConnsPerHost:    8,
+		IdleConnTimeout:        time.Minute,
+		DisableCompression:     true, // content is hashed as it is sent
+		ForceAttemptHTTP2:      true,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, Time: o.Now},
+	}
+	if o.Proxy != "" {
+		u, err := url.Parse(o.Proxy)
+		if err != nil || u.Host == "" {
+			return nil, fmt.Errorf("proxy %q is no URL", o.Proxy)
+		}
+		t.Proxy = http.ProxyURL(u)
+	}
+	if len(o.CAs) > 0 {
+		pool := x509.NewCertPool()
+		for i, pem := range o.CAs {
+			if !pool.AppendCertsFromPEM([]byte(pem)) {
+				return nil, fmt.Errorf("certificate authority %d holds no PEM certificate", i+1)
+			}
+		}
+		t.TLSClientConfig.RootCAs = pool
+	}
+	if o.CertFile != "" || o.KeyFile != "" {
+		cert, err := loadPair(o.CertFile, o.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("client certificate: %w", err)
+		}
+		t.TLSClientConfig.Certificates = []tls.Certificate{cert}
+	}
+	return t, nil
+}
+
+func loadPair(certFile, keyFile string) (tls.Certificate, error) {
+	cert, err := os.ReadFile(certFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := readPrivate(keyFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(cert, key)
+}
+
+// readPrivate reads a file with a secret, if only its owner can.
+func readPrivate(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return nil, fmt.Errorf("%s has mode %04o, others than its owner can read it: chmod 600", name, mode)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, 1<<20))
+	return data, err
+}
+
+func (o Options) silence() time.Duration {
+	if o.Timeout > 0 {
+		return o.Timeout
+	}
+	return 30 * time.Second
+}
+
+// redirectPolicy follows few redirects, never away from TLS, and when resuming
+// never to another host: what begins here must end here.
+func redirectPolicy(sameHost bool) func(*http.Request, []*http.Request) error {
+	return func(req *http.Request, via []*http.Request) error {
+		first := via[0].URL
+		switch {
+		case len(via) >= 5:
+			return errors.New("more than 5 redirects")
+		case first.Scheme == "https" && req.URL.Scheme != "https":
+			return refusal.New(refusal.Redirect, "redirect from https to %s", req.URL.Scheme)
+		case sameHost && req.URL.Host != first.Host:
+			return refusal.New(refusal.Redirect, "redirect to %s while resuming from %s", req.URL.Host, first.Host)
+		}
+		return nil
+	}
+}
+
+var errSilence = errors.New("the server fell silent")
+
+// watch ends a request when nothing arrives for a while. A deadline for the
+// whole would punish large images on slow lines.
+type watch struct {
+	cancel  context.CancelCauseFunc
+	ctx     context.Context
+	timer   *time.Timer
+	timeout time.Duration
+}
+
+func newWatch(ctx context.Context, timeout time.Duration) (context.Context, *watch) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	w := &watch{cancel: cancel, ctx: ctx, timeout: timeout}
+	w.timer = time.AfterFunc(timeout, func() { cancel(fmt.Errorf("%w for %s", errSilence, timeout)) })
+	return ctx, w
+}
+
+// explain ends the watch and gives the reason for which it ended a request.
+func (w *watch) explain(err error) error {
+	if cause := context.Cause(w.ctx); errors.Is(cause, errSilence) {
+		err = cause
+	}
+	w.timer.Stop()
+	w.cancel(nil)
+	return err
+}
+
+func (w *watch) body(b io.ReadCloser) io.ReadCloser { return &watched{b, w} }
+
+type watched struct {
+	io.ReadCloser
+	w *watch
+}
+
+func (b *watched) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.w.timer.Reset(b.w.timeout)
+	}
+	if err != nil && err != io.EOF {
+		if cause := context.Cause(b.w.ctx); errors.Is(cause, errSilence) {
+			err = cause
+		}
+	}
+	return n, err
+}
+
+func (b *watched) Close() error {
+	err := b.ReadCloser.Close()
+	b.w.timer.Stop()
+	b.w.cancel(nil)
+	return err
+}

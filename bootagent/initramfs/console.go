@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// console speaks to the people who stand before the machine: every console that
+// the kernel knows, through its log, with the severity that gets past "quiet".
+type console struct{ w io.Writer }
+
+func openConsole() console {
+	f, err := os.OpenFile("/dev/kmsg", os.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return console{os.Stderr}
+	}
+	return console{f}
+}
+
+// say prints one line. <3> is "error": lower ones are hidden by "quiet", and a
+// loader that says nothing cannot be told from one that hangs.
+func (c console) say(format string, args ...any) {
+	fmt.Fprintf(c.w, "<3>caisson: %s\n", fmt.Sprintf(format, args...))
+}

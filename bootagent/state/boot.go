@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"fmt"
+
+	"github.com/caisson-os/caisson/bootagent/network"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Boot is the record that the loader leaves in /run for the service: what this
+// root is made of and how that was decided. It is gone with the boot.
+type Boot struct {
+	Mode       string         `json:"mode"` // netboot, disk, attached
+	Node       string         `json:"node"`
+	RootID     string         `json:"rootId"`         // random, of this stack
+	Disk       string         `json:"disk,omitempty"` // device of the state disk, "" in memory
+	Source     string         `json:"source"`         // fetched or cached
+	Sync       string         `json:"sync"`
+	SyncDetail string         `json:"syncDetail,omitempty"`
+	Generation Generation     `json:"generation"`
+	Layer      spec.Layer     `json:"layer"`
+	Lease      *network.Lease `json:"lease,omitempty"`
+	Wrote      []string       `json:"wrote,omitempty"` // files that the handover wrote
+}
+
+// SaveBoot writes the record.
+func SaveBoot(name string, b *Boot) error {
+	data, err := spec.Encode(b)
+	if err != nil {
+		return err
+	}
+	if err := durable.WriteFile(name, data, 0o600); err != nil {
+		return fmt.Errorf("write boot record: %w", err)
+	}
+	return nil
+}
+
+// LoadBoot reads it. Its absence, on a host that caisson did not boot, is
+// fs.ErrNotExist.
+func LoadBoot(name string) (*Boot, error) {
+	data, err := readCapped(name)
+	if err != nil {
+		return nil, fmt.Errorf("read boot record: %w", err)
+	}
+	var b Boot
+	if err := spec.Decode(data, &b); err != nil {
+		return nil, fmt.Errorf("read boot record: %w", err)
+	}
+	return &b, nil
+}

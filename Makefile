@@ -1,0 +1,63 @@
+# Every command that CI runs is a target here. `make help` lists them.
+
+SHELL   := /bin/bash
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo development)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+FUZZTIME ?= 10s
+
+export CGO_ENABLED := 0
+export GOFLAGS     := -trimpath $(GOFLAGS)
+
+.DEFAULT_GOAL := help
+.PHONY: help build deps test test-unit test-race test-vm test-interop lint fuzz bench demo size cross clean
+
+help: ## Print this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## Build bin/caisson and bin/caisson-agent
+	@mkdir -p bin
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/caisson ./cmd/caisson-agent
+
+deps: ## Install the Debian packages that building layers and testing take
+	@hack/install-deps
+
+test: deps lint build size ## Everything: lint, unit, root, VM and interop tests (as root)
+	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -timeout 20m $$($(GO) list ./... | grep -v /test/)
+	$(MAKE) --no-print-directory test-race fuzz test-interop test-vm
+
+test-unit: ## Tests that need neither root nor a network
+	$(GO) test $$($(GO) list ./... | grep -v /test/)
+
+test-race: ## The race detector where goroutines share something
+	CGO_ENABLED=1 $(GO) test -race ./internal/... ./oci/... ./bootagent ./bootagent/fetch ./bootagent/exec ./bootagent/journal
+
+test-vm: build ## Boot real machines in QEMU (as root, about 12 minutes)
+	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 40m -v ./test/vm/...
+
+test-interop: ## Check our signatures with the real cosign, and its with ours
+	@if [ -d test/interop ]; then CAISSON_REQUIRE=$${CAISSON_REQUIRE-net} $(GO) test -count=1 -timeout 20m ./test/interop/...; fi
+
+lint: ## gofmt, go vet, staticcheck
+	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt: $$out"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+fuzz: ## Run every fuzz target for FUZZTIME (10s)
+	@hack/fuzz $(FUZZTIME)
+
+bench: ## Measure against named peers in the same run
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./spec/... ./layers/... ./oci/... ./bootagent/... ./builder/...
+
+demo: deps build ## The main job end to end in a VM: build, publish, boot, roll back
+	$(GO) run ./test/vm/demo $(if $(REGISTRY),-registry $(REGISTRY))
+
+size: build ## The agent's size, held to its budget
+	@hack/size bin/caisson-agent
+
+cross: ## Compile for arm64
+	GOARCH=arm64 $(GO) build -o /dev/null ./cmd/caisson
+	GOARCH=arm64 $(GO) build -o /dev/null ./cmd/caisson-agent
+
+clean: ## Remove what was built
+	rm -rf bin out

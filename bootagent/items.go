@@ -11,7 +11,9 @@ package bootagent
 import (
 	"path/filepath"
 
+	"github.com/caisson-os/caisson/bootagent/ethtool"
 	"github.com/caisson-os/caisson/bootagent/item"
+	"github.com/caisson-os/caisson/bootagent/limits"
 	"github.com/caisson-os/caisson/bootagent/sysctl"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -40,7 +42,9 @@ func Items(want spec.Items, o Options) []item.Item {
 		o.Log = func(string, ...any) {}
 	}
 	return []item.Item{
+		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log),
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
+		ethtool.New(want.Ethtool, ethtool.Kernel{}, o.Journal),
 	}
 }
 

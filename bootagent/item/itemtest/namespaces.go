@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package itemtest
+
+import (
+	"os"
+	"os/exec"
+	"regexp"
+	"syscall"
+	"testing"
+
+	"github.com/caisson-os/caisson/internal/require"
+)
+
+// inside marks the process that runs in the namespaces.
+const inside = "CAISSON_TEST_NAMESPACES"
+
+// InNamespaces reports whether t runs in mount, network and IPC namespaces of
+// its own. When it does not, it runs the same test again in a child that does,
+// and t, which should return then, has the child's result. It needs root and
+// the tools that the test names.
+func InNamespaces(t *testing.T, tools ...string) bool {
+	t.Helper()
+	if os.Getenv(inside) != "" {
+		return true
+	}
+	require.Root(t)
+	require.Tool(t, tools...)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-test.run=^" + regexp.QuoteMeta(t.Name()) + "$", "-test.count=1"}
+	if testing.Verbose() {
+		args = append(args, "-test.v")
+	}
+	child := exec.CommandContext(t.Context(), self, args...)
+	child.Env = append(os.Environ(), inside+"=1")
+	child.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC}
+	out, err := child.CombinedOutput()
+	if err != nil {
+		t.Fatalf("in namespaces: %v\n%s", err, out)
+	}
+	t.Logf("in namespaces:\n%s", out)
+	return false
+}

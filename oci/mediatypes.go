@@ -40,8 +40,8 @@ const (
 // Caps on what is read from outside.
 const (
 	MaxManifest = 4 << 20   // bytes of a manifest or an index
-	MaxOverlay  = 8 << 20   // bytes of an overlay
-	MaxBundle   = 64 << 10  // bytes of a signature bundle
+	MaxOverlay  = 2 << 20   // bytes of an overlay
+	MaxBundle   = 32 << 10  // bytes of a signature bundle
 	MaxBundles  = 16        // bundles beside one document
 	MaxFleet    = 64 << 10  // bytes of fleet:current's document
 	MaxConfig   = 16 << 20  // bytes of a layer's description

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package accounts bakes users into the layer: passwd(5), group(5), shadow(5),
+// subuid(5), home folders, sudoers(5) and authorized keys.
+//
+// A UID belongs to its name for ever. The [Ledger] of the layer before travels in
+// with the recipe, the new one goes out in the layer's description: a user who
+// leaves keeps the number, expired or purged, and nobody else ever gets it.
+package accounts
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Bake writes the accounts into r and returns the new ledger. epoch (seconds) is
+// the date of password changes.
+func Bake(ctx context.Context, r *root.Root, a spec.Accounts, previous []spec.Account, epoch int64) ([]spec.Account, error) {
+	db, err := open(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := check(a, db); err != nil {
+		return nil, err
+	}
+	ledger, err := settle(a, previous, db)
+	if err != nil {
+		return nil, err
+	}
+	users := map[string]spec.User{}
+	for _, u := range a.Users {
+		users[u.Name] = u
+	}
+	day := strconv.FormatInt(epoch/86400, 10)
+	for _, row := range ledger {
+		u, active := users[row.Name]
+		switch {
+		case active:
+			db.set(row, u, day)
+		case row.State == stateExpired:
+			db.expire(row, day)
+		}
+	}
+	if err := builtin(a, db); err != nil {
+		return nil, err
+	}
+	if err := db.write(r); err != nil {
+		return nil, err
+	}
+	for _, row := range ledger {
+		if u, active := users[row.Name]; active {
+			if err := home(r, row); err != nil {
+				return nil, err
+			}
+			if err := access(r, u); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return ledger, visudo(ctx, r)
+}
+
+// home makes the folder from the layer's skeleton.
+func home(r *root.Root, row spec.Account) error {
+	dir := "/home/" + row.Name
+	if err := r.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := os.Lchown(filepath.Join(r.Upper, dir), row.UID, row.GID); err != nil {
+		return err
+	}
+	skel, err := r.Path("/etc/skel")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(skel, func(name string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(skel, name)
+		if rel == "." {
+			return nil
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		to := path.Join(dir, rel)
+		switch {
+		case info.IsDir():
+			if err := r.MkdirAll(to, info.Mode().Perm()); err != nil {
+				return err
+			}
+			return os.Lchown(filepath.Join(r.Upper, to), row.UID, row.GID)
+		case info.Mode().IsRegular():
+			data, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			return r.WriteOwned(to, data, info.Mode().Perm(), row.UID, row.GID)
+		}
+		return nil // links and devices have no place in a skeleton
+	})
+}
+
+// access writes the user's keys and sudo rule.
+func access(r *root.Root, u spec.User) error {
+	if u.Keys != nil {
+		var b bytes.Buffer
+		for _, k := range u.Keys {
+			b.WriteString(strings.TrimSpace(k) + "\n")
+		}
+		if err := r.WriteFile(path.Join(paths.KeysDir, u.Name), b.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	if u.Sudo {
+		rule := u.Name + " ALL=(ALL) NOPASSWD:ALL\n"
+		return r.WriteFile("/etc/sudoers.d/"+sudoFile(u.Name), []byte(rule), 0o440)
+	}
+	return nil
+}
+
+// sudoFile is a name that sudo reads: it skips those with a dot or a tilde.
+func sudoFile(user string) string {
+	return paths.Prefix + strings.NewReplacer(".", "_2e", "~", "_7e", "_", "__").Replace(user)
+}
+
+// visudo checks all rules together, with the layer's own parser.
+func visudo(ctx context.Context, r *root.Root) error {
+	if _, err := r.Lstat("/usr/sbin/visudo"); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	err := r.Run(ctx, root.Command{Args: []string{"visudo", "--check", "--quiet"}})
+	var exit *root.ExitError
+	if errors.As(err, &exit) {
+		return fmt.Errorf("sudoers: %s", exit.Output)
+	}
+	return err
+}
+
+func sortedAccounts(m map[string]spec.Account) []spec.Account {
+	var all []spec.Account
+	for _, a := range m {
+		all = append(all, a)
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
+	return all
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package accounts
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// userName is what useradd(8) recommends, and dots, which people's names have.
+var userName = regexp.MustCompile(`^[a-z_][a-z0-9_.-]{0,31}$`)
+
+// hash is a crypt(5) string of a method that libxcrypt still verifies, or the
+// two ways to say "no password".
+var hash = regexp.MustCompile(`^(\*|!|\$(y|gy|7|2[abxy]|5|6|1|md5|sha1)\$[./A-Za-z0-9$,=]+)$`)
+
+// check refuses what cannot become an account, all at once.
+func check(a spec.Accounts, db *database) error {
+	var problems []error
+	bad := func(user, format string, args ...any) {
+		problems = append(problems, fmt.Errorf("user %q: %s", user, fmt.Sprintf(format, args...)))
+	}
+	seen := map[string]bool{}
+	for _, u := range a.Users {
+		if !userName.MatchString(u.Name) {
+			bad(u.Name, "the name is not one that Linux tools take (a–z, 0–9, _ - ., at most 32)")
+			continue
+		}
+		if seen[u.Name] {
+			bad(u.Name, "named twice")
+		}
+		seen[u.Name] = true
+		if row := db.passwd.find(u.Name); row != nil {
+			if uid := db.uidOf(u.Name); uid < firstUID || uid > lastUID {
+				bad(u.Name, "the layer has a system account of that name (UID %d)", uid)
+			}
+		} else if db.group.find(u.Name) != nil {
+			bad(u.Name, "the layer has a group of that name that is not the user's own")
+		}
+		if u.Password != "" && !hash.MatchString(u.Password) {
+			bad(u.Name, "the password is not a crypt(5) hash, nor * or !")
+		}
+		for i, k := range u.Keys {
+			if _, _, _, rest, err := ssh.ParseAuthorizedKey([]byte(k)); err != nil {
+				bad(u.Name, "SSH key %d: %v", i+1, err)
+			} else if len(strings.TrimSpace(string(rest))) > 0 {
+				bad(u.Name, "SSH key %d: more than one line", i+1)
+			}
+		}
+		for _, g := range u.Groups {
+			if db.group.find(g) == nil {
+				bad(u.Name, "group %q is not in the layer", g)
+			}
+		}
+		if strings.ContainsAny(u.Shell, ":\n") || u.Shell != "" && u.Shell[0] != '/' {
+			bad(u.Name, "shell %q is not an absolute path", u.Shell)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// builtin expires the distribution's own account, once somebody can still get in
+// and become root: one user with both a way in (keys or password) and sudo.
+func builtin(a spec.Accounts, db *database) error {
+	if a.Builtin == "" {
+		return nil
+	}
+	row := db.shadow.find(a.Builtin)
+	if row == nil {
+		return nil // nothing to expire
+	}
+	for len(row) < 9 {
+		row = append(row, "")
+	}
+	row[7] = ""
+	for _, u := range a.Users {
+		login := len(u.Keys) > 0 || strings.HasPrefix(u.Password, "$")
+		if u.Name != a.Builtin && u.Sudo && login {
+			row[7] = "1"
+		}
+	}
+	db.shadow.put(row...)
+	return nil
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package apparmor compiles profiles at build time, with the layer's own
+// apparmor_parser(8) in the layer's own root, for the layer's own kernel.
+//
+// The parser is always given the features of that kernel as a file: left alone
+// it asks the build host's kernel, and where that has no AppArmor it silently
+// makes weaker policy. The node loads the binaries as they are; it never
+// compiles. The features travel beside them, so that the node can refuse what
+// its kernel does not know.
+package apparmor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strings"
+
+	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// FeaturesFile is where the features lie in the layer.
+const FeaturesFile = paths.AppArmorDir + "/features"
+
+const sources = "/etc/apparmor.d"
+
+// fileName is what a profile's file may be called.
+var fileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]*$`)
+
+// Bake writes the profiles and their binaries into r.
+func Bake(ctx context.Context, r *root.Root, a spec.AppArmor, features Features) (spec.LoadedPolicy, error) {
+	var policy spec.LoadedPolicy
+	if len(a.Profiles) == 0 {
+		return policy, nil
+	}
+	if _, err := r.Lstat("/usr/sbin/apparmor_parser"); err != nil {
+		return policy, errors.New("profiles need the layer's own apparmor_parser: add package apparmor")
+	}
+	if err := r.WriteFile(FeaturesFile, features.Text, 0o644); err != nil {
+		return policy, err
+	}
+	policy.Features = features.Digest()
+	names := map[string]string{}
+	for _, p := range a.Profiles {
+		if !fileName.MatchString(p.File) {
+			return policy, fmt.Errorf("profile file %q: not a plain file name", p.File)
+		}
+		if err := r.WriteFile(path.Join(sources, p.File), []byte(p.Text), 0o644); err != nil {
+			return policy, err
+		}
+	}
+	for _, p := range a.Profiles {
+		loaded, err := compile(ctx, r, p.File, a.Complain)
+		if err != nil {
+			return policy, err
+		}
+		for _, l := range loaded {
+			if other, twice := names[l.Name]; twice {
+				return policy, fmt.Errorf("profile %q is defined in %s and in %s: the later would replace the earlier in the kernel", l.Name, other, p.File)
+			}
+			names[l.Name] = p.File
+		}
+		policy.Profiles = append(policy.Profiles, loaded...)
+	}
+	sort.Slice(policy.Profiles, func(i, j int) bool { return policy.Profiles[i].Name < policy.Profiles[j].Name })
+	return policy, nil
+}
+
+// compile makes one binary and says which profiles it holds.
+func compile(ctx context.Context, r *root.Root, file string, complain bool) ([]spec.LoadedProfile, error) {
+	binary := path.Join(paths.AppArmorDir, file+".bin")
+	args := []string{"apparmor_parser", "--skip-kernel-load", "--skip-cache", "--features-file=" + FeaturesFile,
+		"--ofile=" + binary}
+	if complain {
+		args = append(args, "--Complain")
+	}
+	err := r.Run(ctx, root.Command{Args: append(args, path.Join(sources, file))})
+	var exit *root.ExitError
+	if errors.As(err, &exit) {
+		return nil, fmt.Errorf("profile %s: %s", file, parserSays(exit.Output))
+	}
+	if err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(filepath.Join(r.Upper, binary))
+	if err != nil {
+		return nil, fmt.Errorf("profile %s: the parser made no binary: %w", file, err)
+	}
+	if err := os.Chmod(filepath.Join(r.Upper, binary), 0o644); err != nil {
+		return nil, err
+	}
+	profiles, err := Profiles(data)
+	if err != nil {
+		return nil, fmt.Errorf("profile %s: %w", file, err)
+	}
+	for i := range profiles {
+		profiles[i].File = binary
+	}
+	return profiles, nil
+}
+
+// parserSays drops the parser's warnings, and its name in front of its reasons.
+func parserSays(output string) string {
+	var lines []string
+	for line := range strings.Lines(output) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "Warning") {
+			lines = append(lines, strings.TrimPrefix(line, "AppArmor parser error for "))
+		}
+	}
+	return strings.Join(lines, "; ")
+}

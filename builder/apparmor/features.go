@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apparmor
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+)
+
+// Features is what a kernel's AppArmor can do, in the parser's own format: the
+// tree below /sys/kernel/security/apparmor/features as nested braces.
+type Features struct {
+	Series string
+	Text   []byte
+}
+
+// tables were read from running kernels, one file a series.
+//
+//go:embed features
+var tables embed.FS
+
+var series = regexp.MustCompile(`^(\d+)\.(\d+)`)
+
+// FeaturesOf returns the features of a kernel release. A series without a table
+// is an error: guessing would make weaker policy, or policy that does not load.
+func FeaturesOf(release string) (Features, error) {
+	s := series.FindString(release)
+	text, err := tables.ReadFile("features/" + s)
+	if s == "" || err != nil {
+		return Features{}, fmt.Errorf("kernel %q: no AppArmor feature table for its series; there are 6.1 and 6.12", release)
+	}
+	return Features{Series: s, Text: text}, nil
+}
+
+// Digest names the features.
+func (f Features) Digest() string {
+	sum := sha256.Sum256(f.Text)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apt
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"time"
+)
+
+// Release is one index that packages were resolved against.
+type Release struct {
+	Suite  string `json:"suite"`
+	Origin string `json:"origin,omitempty"`
+	Date   string `json:"date"` // RFC 3339
+	SHA256 string `json:"sha256"`
+}
+
+// Releases describes the indexes of the last Update, sorted.
+func (s *State) Releases() ([]Release, error) {
+	files, err := filepath.Glob(s.path("lists/*Release"))
+	if err != nil {
+		return nil, err
+	}
+	var all []Release
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		r, err := parseRelease(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Base(file), err)
+		}
+		all = append(all, r)
+	}
+	sort.Slice(all, func(i, j int) bool { return all[i].Suite+all[i].SHA256 < all[j].Suite+all[j].SHA256 })
+	return all, nil
+}
+
+func parseRelease(data []byte) (Release, error) {
+	text := string(data)
+	if rest, ok := strings.CutPrefix(text, "-----BEGIN PGP SIGNED MESSAGE-----"); ok {
+		if _, body, ok := strings.Cut(rest, "\n\n"); ok {
+			text, _, _ = strings.Cut(body, "-----BEGIN PGP SIGNATURE-----")
+		}
+	}
+	stanzas := Stanzas(text)
+	if len(stanzas) == 0 {
+		return Release{}, fmt.Errorf("no fields")
+	}
+	st := stanzas[0]
+	suite := st.Get("Codename")
+	if suite == "" {
+		suite = st.Get("Suite")
+	}
+	date, err := parseDate(st.Get("Date"))
+	if err != nil {
+		return Release{}, err
+	}
+	sum := sha256.Sum256(data)
+	return Release{Suite: suite, Origin: st.Get("Origin"), Date: date.UTC().Format(time.RFC3339), SHA256: hex.EncodeToString(sum[:])}, nil
+}
+
+func parseDate(text string) (time.Time, error) {
+	for _, layout := range []string{time.RFC1123, time.RFC1123Z, "Mon, _2 Jan 2006 15:04:05 MST"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("date %q is not that of a Release file", text)
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apt
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// Deb is one exact package file. Archive and Path say where it was found; the
+// sha256 alone says what it is.
+type Deb struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Arch    string `json:"arch"`
+	SHA256  string `json:"sha256"`
+	Size    int64  `json:"size"`
+	Archive string `json:"archive"` // ID of the archive
+	Path    string `json:"path"`    // below the archive's URI
+}
+
+// Request is what apt-get is asked to reach.
+type Request struct {
+	Install        []string // name, name=version, or a pattern, see apt-patterns(7)
+	Upgrade        bool     // everything to its candidate
+	AllowDowngrade bool
+	Recommends     bool
+	Hold           []string
+	Installed      []Deb    // already there
+	Manual         []string // of those, asked for by name
+}
+
+// Resolve names the packages to fetch for a request, without fetching them.
+func (s *State) Resolve(ctx context.Context, r Request) ([]Deb, error) {
+	if err := s.writeStatus(ctx, r); err != nil {
+		return nil, err
+	}
+	args := []string{"apt-get", "-qq", "-y", "--print-uris", "--no-remove"}
+	if r.AllowDowngrade {
+		args = append(args, "--allow-downgrades")
+	}
+	if r.Recommends {
+		args = append(args, "-o", "APT::Install-Recommends=true")
+	}
+	verb := "install"
+	if r.Upgrade {
+		verb = "dist-upgrade"
+	}
+	args = append(append(args, "-o", "APT::Get::AllowUnauthenticated=false", verb, "--"), r.Install...)
+	out, err := s.run(ctx, args...)
+	if err != nil {
+		return nil, fmt.Errorf("resolve packages: %w", err)
+	}
+	var debs []Deb
+	for line := range strings.Lines(out) {
+		if strings.HasPrefix(line, "'") {
+			d, err := s.parseURI(strings.TrimSpace(line))
+			if err != nil {
+				return nil, err
+			}
+			debs = append(debs, d)
+		}
+	}
+	return debs, nil
+}
+
+// parseURI reads one line of apt-get --print-uris:
+// 'URI' file-name size SHA256:hex.
+func (s *State) parseURI(line string) (Deb, error) {
+	f := strings.Fields(line)
+	if len(f) != 4 {
+		return Deb{}, fmt.Errorf("apt-get --print-uris: unexpected line %q", line)
+	}
+	raw := strings.Trim(f[0], "'")
+	hash, ok := strings.CutPrefix(f[3], "SHA256:")
+	size, err := strconv.ParseInt(f[2], 10, 64)
+	if !ok || len(hash) != 64 || err != nil {
+		return Deb{}, fmt.Errorf("apt-get --print-uris: no sha256 or size in %q", line)
+	}
+	for _, a := range s.archives {
+		rest, ok := strings.CutPrefix(raw, strings.TrimRight(a.URI, "/")+"/")
+		if !ok {
+			continue
+		}
+		rest, err := url.PathUnescape(rest)
+		if err != nil {
+			return Deb{}, fmt.Errorf("apt-get --print-uris: %q: %w", raw, err)
+		}
+		parts := strings.Split(strings.TrimSuffix(path.Base(f[1]), ".deb"), "_")
+		if len(parts) != 3 {
+			return Deb{}, fmt.Errorf("package file %q: no name_version_arch", f[1])
+		}
+		version, err := url.PathUnescape(parts[1])
+		if err != nil {
+			return Deb{}, fmt.Errorf("package file %q: %w", f[1], err)
+		}
+		return Deb{Name: parts[0], Version: version, Arch: parts[2], SHA256: hash, Size: size, Archive: a.ID, Path: rest}, nil
+	}
+	return Deb{}, fmt.Errorf("package %s comes from no archive of this build", raw)
+}
+
+// writeStatus tells apt what is installed already, as dpkg's status file would.
+func (s *State) writeStatus(ctx context.Context, r Request) error {
+	var status, extended strings.Builder
+	if len(r.Installed) > 0 {
+		args := []string{"apt-cache", "show", "--"}
+		want := map[string]Deb{}
+		for _, d := range r.Installed {
+			args = append(args, d.Name+"="+d.Version)
+			want[d.SHA256] = d
+		}
+		// What show finds must not depend on the status that is being written.
+		if err := os.WriteFile(s.path("status"), nil, 0o644); err != nil {
+			return err
+		}
+		out, err := s.run(ctx, args...)
+		if err != nil {
+			return fmt.Errorf("describe the installed packages: %w", err)
+		}
+		hold := map[string]bool{}
+		for _, name := range r.Hold {
+			hold[name] = true
+		}
+		for _, st := range Stanzas(out) {
+			d, ok := want[st.Get("SHA256")]
+			if !ok {
+				continue
+			}
+			delete(want, d.SHA256)
+			selection := "install"
+			if hold[d.Name] {
+				selection = "hold"
+			}
+			fmt.Fprintf(&status, "%sStatus: %s ok installed\n\n", st.Text, selection)
+		}
+		for _, d := range want {
+			return fmt.Errorf("package %s %s is in no index", d.Name, d.Version)
+		}
+		manual := map[string]bool{}
+		for _, name := range r.Manual {
+			manual[name] = true
+		}
+		for _, d := range r.Installed {
+			if !manual[d.Name] {
+				fmt.Fprintf(&extended, "Package: %s\nArchitecture: %s\nAuto-Installed: 1\n\n", d.Name, s.arch)
+			}
+		}
+	}
+	if err := os.WriteFile(s.path("extended_states"), []byte(extended.String()), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(s.path("status"), []byte(status.String()), 0o644)
+}

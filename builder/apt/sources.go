@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apt
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// DebianKeyring is the keyring that Debian's own archives are signed with.
+const DebianKeyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+// Debian lists the archives of a Debian base. What d does not say comes from the
+// apt sources below hostRoot ("/" but in tests).
+func Debian(d spec.Debian, hostRoot string) ([]Archive, error) {
+	keyring := d.Keyring
+	if keyring == "" {
+		keyring = DebianKeyring
+	}
+	if _, err := os.Stat(keyring); err != nil {
+		return nil, fmt.Errorf("keyring of suite %s: %w", d.Suite, err)
+	}
+	mirror, security := d.Mirror, d.Security
+	suites := []string{d.Suite}
+	if mirror == "" {
+		if d.Snapshot != "" {
+			return nil, errors.New("layer.base.debian.snapshot needs a mirror that keeps dated snapshots: set layer.base.debian.mirror to the folder that holds them")
+		}
+		var err error
+		if mirror, security, err = hostMirror(hostRoot); err != nil {
+			return nil, err
+		}
+		if d.Suite != "sid" && d.Suite != "unstable" && d.Suite != "experimental" {
+			suites = append(suites, d.Suite+"-updates")
+		} else {
+			security = ""
+		}
+	}
+	components := d.Components
+	if len(components) == 0 {
+		components = []string{"main"}
+	}
+	dated := d.Snapshot != ""
+	at := func(uri string) string {
+		uri = strings.TrimRight(uri, "/")
+		if dated {
+			uri += "/" + d.Snapshot
+		}
+		return uri
+	}
+	archives := []Archive{{ID: "debian", URI: at(mirror), Suites: suites, Components: components, Keyring: keyring, Dated: dated}}
+	if security != "" {
+		archives = append(archives, Archive{ID: "security", URI: at(security), Suites: []string{d.Suite + "-security"},
+			Components: components, Keyring: keyring, Dated: dated})
+	}
+	return archives, nil
+}
+
+// hostMirror finds the host's own mirror and security archive.
+func hostMirror(hostRoot string) (mirror, security string, err error) {
+	id, codename, err := osRelease(hostRoot)
+	if err != nil {
+		return "", "", err
+	}
+	if id != "debian" {
+		return "", "", fmt.Errorf("the build host is %q, not Debian, so its apt sources name no Debian mirror: set layer.base.debian.mirror", id)
+	}
+	entries, err := hostEntries(hostRoot)
+	if err != nil {
+		return "", "", err
+	}
+	for _, e := range entries {
+		for _, suite := range e.suites {
+			switch {
+			case suite == codename && mirror == "":
+				mirror = e.uri
+			case suite == codename+"-security" && security == "":
+				security = e.uri
+			}
+		}
+	}
+	if mirror == "" {
+		return "", "", fmt.Errorf("the host's apt sources name no mirror for %q: set layer.base.debian.mirror", codename)
+	}
+	return mirror, security, nil
+}
+
+func osRelease(hostRoot string) (id, codename string, err error) {
+	data, err := os.ReadFile(filepath.Join(hostRoot, "etc/os-release"))
+	if err != nil {
+		return "", "", err
+	}
+	for line := range strings.Lines(string(data)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		value = strings.Trim(value, `"'`)
+		switch key {
+		case "ID":
+			id = value
+		case "VERSION_CODENAME":
+			codename = value
+		}
+	}
+	return id, codename, nil
+}
+
+// entry is one archive of the host, in either format of sources.list(5).
+type entry struct {
+	uri    string
+	suites []string
+}
+
+func hostEntries(hostRoot string) ([]entry, error) {
+	etc := filepath.Join(hostRoot, "etc/apt")
+	files, _ := filepath.Glob(filepath.Join(etc, "sources.list.d/*"))
+	var entries []entry
+	for _, file := range append([]string{filepath.Join(etc, "sources.list")}, files...) {
+		data, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch filepath.Ext(file) {
+		case ".list":
+			entries = append(entries, oneLine(string(data))...)
+		case ".sources":
+			entries = append(entries, deb822(string(data))...)
+		}
+	}
+	return entries, nil
+}
+
+func oneLine(text string) []entry {
+	var entries []entry
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "#")
+		if open := strings.Index(line, "["); open >= 0 {
+			if end := strings.Index(line, "]"); end > open {
+				line = line[:open] + line[end+1:]
+			}
+		}
+		f := strings.Fields(line)
+		if len(f) >= 3 && f[0] == "deb" {
+			entries = append(entries, entry{uri: f[1], suites: f[2:3]})
+		}
+	}
+	return entries
+}
+
+func deb822(text string) []entry {
+	var entries []entry
+	for _, p := range Stanzas(text) {
+		if strings.EqualFold(p.Get("Enabled"), "no") || !strings.Contains(" "+p.Get("Types")+" ", " deb ") {
+			continue
+		}
+		for _, uri := range strings.Fields(p.Get("URIs")) {
+			entries = append(entries, entry{uri: uri, suites: strings.Fields(p.Get("Suites"))})
+		}
+	}
+	return entries
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apt
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/caisson-os/caisson/internal/durable"
+)
+
+// helper is apt's own downloader: it speaks every transport that apt speaks.
+const helper = "/usr/lib/apt/apt-helper"
+
+// Store keeps package files by their sha256.
+type Store struct {
+	Dir  string   // <sha256>.deb and <sha256>.control
+	Kept []string // further folders of .deb files, asked before any archive
+}
+
+// Gone is returned for a package that no archive has any more.
+type Gone struct {
+	Deb Deb
+	Now string // version that the archives have instead, if any
+	Err error
+}
+
+func (g *Gone) Error() string {
+	now := "and nothing has taken its place"
+	if g.Now != "" {
+		now = "the archive has " + g.Now + " now"
+	}
+	return fmt.Sprintf("package %s %s is gone from archive %q, %s", g.Deb.Name, g.Deb.Version, g.Deb.Archive, now)
+}
+func (g *Gone) Unwrap() error { return g.Err }
+
+// Hint says how to go on.
+func (g *Gone) Hint() string {
+	return "run 'caisson lock --update' to take what the archive has, or build with --debs and a folder that has the file"
+}
+
+// Fetch gets what is missing. had is called with each file that is in place.
+func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, had func(Deb)) error {
+	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
+		return err
+	}
+	var missing []Deb
+	for _, d := range debs {
+		if _, err := os.Stat(s.control(d)); err == nil {
+			had(d)
+			continue
+		}
+		found, err := s.take(ctx, d)
+		if err != nil {
+			return err
+		}
+		if found {
+			had(d)
+			continue
+		}
+		missing = append(missing, d)
+	}
+	partial, err := os.MkdirTemp(s.Dir, "partial-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(partial)
+	for len(missing) > 0 {
+		n := min(len(missing), 16)
+		if err := s.download(ctx, st, partial, missing[:n]); err != nil {
+			return err
+		}
+		for _, d := range missing[:n] {
+			had(d)
+		}
+		missing = missing[n:]
+	}
+	return nil
+}
+
+// Path is the file of a package that Fetch has got.
+func (s *Store) Path(d Deb) string    { return filepath.Join(s.Dir, d.SHA256+".deb") }
+func (s *Store) control(d Deb) string { return filepath.Join(s.Dir, d.SHA256+".control") }
+
+// take looks into the kept folders.
+func (s *Store) take(ctx context.Context, d Deb) (bool, error) {
+	for _, dir := range s.Kept {
+		from := filepath.Join(dir, d.FileName())
+		if _, err := os.Stat(from); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := s.accept(ctx, d, from); err != nil {
+			return false, fmt.Errorf("kept package %s: %w", from, err)
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
+// FileName is the usual name of a package file; a colon is written %3a.
+func (d Deb) FileName() string {
+	return d.Name + "_" + strings.ReplaceAll(d.Version, ":", "%3a") + "_" + d.Arch + ".deb"
+}
+
+func (s *Store) download(ctx context.Context, st *State, partial string, debs []Deb) error {
+	args := []string{helper, "download-file"}
+	for _, d := range debs {
+		uri := ""
+		for _, a := range st.archives {
+			if a.ID == d.Archive {
+				uri = strings.TrimRight(a.URI, "/") + "/" + escape(d.Path)
+			}
+		}
+		if uri == "" {
+			return fmt.Errorf("package %s %s: the lock names archive %q, which this site has not", d.Name, d.Version, d.Archive)
+		}
+		args = append(args, uri, filepath.Join(partial, d.SHA256), "SHA256:"+d.SHA256)
+	}
+	_, err := st.run(ctx, args...)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	for _, d := range debs {
+		got := filepath.Join(partial, d.SHA256)
+		if _, statErr := os.Stat(got); statErr != nil {
+			if err == nil {
+				err = statErr
+			}
+			if strings.Contains(err.Error(), "404") {
+				return &Gone{Deb: d, Now: st.candidate(ctx, d.Name), Err: err}
+			}
+			return fmt.Errorf("fetch package %s %s: %w", d.Name, d.Version, err)
+		}
+		if err := s.accept(ctx, d, got); err != nil {
+			return fmt.Errorf("fetch package %s %s: %w", d.Name, d.Version, err)
+		}
+	}
+	return nil
+}
+
+// escape writes a path as apt does in a URI.
+func escape(p string) string {
+	parts := strings.Split(p, "/")
+	for i := range parts {
+		parts[i] = url.PathEscape(parts[i])
+	}
+	return strings.Join(parts, "/")
+}
+
+// candidate is the version an archive offers now, for an error's sake.
+func (s *State) candidate(ctx context.Context, name string) string {
+	if s.Update(ctx) != nil {
+		return ""
+	}
+	out, err := s.run(ctx, "apt-cache", "policy", "--", name)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(out) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "Candidate: "); ok && v != "(none)" {
+			return v
+		}
+	}
+	return ""
+}
+
+// accept takes the file from into the store if it is the one that d names.
+func (s *Store) accept(ctx context.Context, d Deb, from string) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	err = durable.Write(s.Path(d), 0o644, func(w io.Writer) error {
+		if _, err := io.Copy(io.MultiWriter(w, sum), f); err != nil {
+			return err
+		}
+		if got := hex.EncodeToString(sum.Sum(nil)); got != d.SHA256 {
+			return fmt.Errorf("its sha256 is %s, want %s", got, d.SHA256)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	control, err := exec.CommandContext(ctx, "dpkg-deb", "--field", s.Path(d)).Output()
+	if err != nil {
+		return fmt.Errorf("read its control file: %w", err)
+	}
+	return durable.WriteFile(s.control(d), control, 0o644)
+}
+
+// Repo makes dir a flat repository of exactly these packages, unsigned: it
+// never leaves the machine, and each file was checked against its sha256.
+func (s *Store) Repo(dir, suite string, debs []Deb) error {
+	if err := os.MkdirAll(filepath.Join(dir, "pool"), 0o755); err != nil {
+		return err
+	}
+	var index strings.Builder
+	for _, d := range debs {
+		control, err := os.ReadFile(s.control(d))
+		if err != nil {
+			return err
+		}
+		name := filepath.Join("pool", d.FileName())
+		if err := os.Link(s.Path(d), filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		fmt.Fprintf(&index, "%s\nFilename: %s\nSize: %d\nSHA256: %s\n\n", strings.TrimSpace(string(control)), name, d.Size, d.SHA256)
+	}
+	sum := sha256.Sum256([]byte(index.String()))
+	release := fmt.Sprintf("Suite: %[1]s\nCodename: %[1]s\nArchitectures: all amd64 arm64\nDate: Thu, 01 Jan 1970 00:00:00 UTC\nSHA256:\n %x %d Packages\n",
+		suite, sum, index.Len())
+	if err := os.WriteFile(filepath.Join(dir, "Packages"), []byte(index.String()), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "Release"), []byte(release), 0o644)
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package boot
+
+import (
+	"fmt"
+	"io"
+	"path"
+	"sort"
+	"strings"
+)
+
+// File modes of an archive, see inode(7).
+const (
+	modeDir  = 0o040000
+	modeFile = 0o100000
+	modeLink = 0o120000
+	modeChar = 0o020000
+)
+
+// entry is one file of an archive.
+type entry struct {
+	mode         uint32
+	major, minor uint32
+	data         []byte
+}
+
+// Archive is a newc cpio archive in the making, as the kernel unpacks it, see
+// buffer-format.rst. Everything belongs to root and has no date: the same files
+// give the same bytes.
+type Archive struct{ files map[string]entry }
+
+// NewArchive returns an empty archive.
+func NewArchive() *Archive { return &Archive{files: map[string]entry{}} }
+
+// Dir adds a folder and those above it.
+func (a *Archive) Dir(name string, perm uint32) {
+	name = clean(name)
+	if name == "." {
+		return
+	}
+	if _, there := a.files[name]; !there {
+		a.Dir(path.Dir(name), 0o755)
+	}
+	a.files[name] = entry{mode: modeDir | perm}
+}
+
+// File adds a regular file.
+func (a *Archive) File(name string, data []byte, perm uint32) {
+	a.add(name, entry{mode: modeFile | perm, data: data})
+}
+
+// Link adds a symbolic link.
+func (a *Archive) Link(target, name string) {
+	a.add(name, entry{mode: modeLink | 0o777, data: []byte(target)})
+}
+
+// Char adds a character device.
+func (a *Archive) Char(name string, perm, major, minor uint32) {
+	a.add(name, entry{mode: modeChar | perm, major: major, minor: minor})
+}
+
+func (a *Archive) add(name string, e entry) {
+	name = clean(name)
+	if dir := path.Dir(name); dir != "." {
+		if _, there := a.files[dir]; !there {
+			a.Dir(dir, 0o755)
+		}
+	}
+	a.files[name] = e
+}
+
+func clean(name string) string { return strings.TrimPrefix(path.Clean("/"+name), "/") + dot(name) }
+
+// dot keeps the root itself from becoming an empty name.
+func dot(name string) string {
+	if path.Clean("/"+name) == "/" {
+		return "."
+	}
+	return ""
+}
+
+// WriteTo writes the archive, folders before what is in them.
+func (a *Archive) WriteTo(w io.Writer) (int64, error) {
+	names := make([]string, 0, len(a.files))
+	for name := range a.files {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	c := &counter{w: w}
+	for i, name := range names {
+		c.entry(uint32(i+1), name, a.files[name])
+	}
+	c.entry(0, "TRAILER!!!", entry{})
+	c.pad(512)
+	return c.n, c.err
+}
+
+// counter writes entries and remembers the first error.
+type counter struct {
+	w   io.Writer
+	n   int64
+	err error
+}
+
+func (c *counter) write(p []byte) {
+	if c.err == nil {
+		var n int
+		n, c.err = c.w.Write(p)
+		c.n += int64(n)
+	}
+}
+
+func (c *counter) pad(to int64) {
+	if rest := c.n % to; rest != 0 {
+		c.write(make([]byte, to-rest))
+	}
+}
+
+func (c *counter) entry(ino uint32, name string, e entry) {
+	links := 1
+	if e.mode&modeDir != 0 {
+		links = 2
+	}
+	head := fmt.Sprintf("070701%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X%08X",
+		ino, e.mode, 0, 0, links, 0, len(e.data), 0, 0, e.major, e.minor, len(name)+1, 0)
+	c.write([]byte(head + name + "\x00"))
+	c.pad(4)
+	c.write(e.data)
+	c.pad(4)
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package boot makes what firmware and boot loaders read: the kernel, the
+// generic initrd with the agent as its first process, and site.cpio, which says
+// whom a node believes.
+//
+// The initrd is generic: it holds the agent and the loader's modules, nothing
+// of a site, so that layers stay reproducible and keys change without a rebuild.
+// site.cpio is appended to it by whoever loads the kernel, see the kernel's
+// buffer-format.rst: archives one after another are unpacked into one tree.
+package boot
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Initrd describes what goes into the generic initrd.
+type Initrd struct {
+	Root    *root.Root // the layer
+	Release string     // of its kernel
+	Agent   string     // the static agent binary, a host path
+	Modules []string   // policy, see [Select]
+}
+
+// Report says what went in.
+type Report struct {
+	Modules       int   `json:"modules"`
+	ModuleBytes   int64 `json:"moduleBytes"` // unpacked
+	Firmware      int   `json:"firmware"`
+	FirmwareBytes int64 `json:"firmwareBytes"`
+	Microcode     bool  `json:"microcode"`
+}
+
+// Write writes the initrd to w.
+func (i Initrd) Write(ctx context.Context, w io.Writer) (Report, error) {
+	var report Report
+	agent, err := os.ReadFile(i.Agent)
+	if err != nil {
+		return report, err
+	}
+	a := NewArchive()
+	for _, dir := range []string{"proc", "sys", "dev", "run", "etc", "tmp", "newroot"} {
+		a.Dir(dir, 0o755)
+	}
+	a.Char("dev/console", 0o600, 5, 1)
+	a.Char("dev/null", 0o666, 1, 3)
+	a.File("init", agent, 0o755)
+	if ca, err := i.Root.ReadFile("/etc/ssl/certs/ca-certificates.crt"); err == nil {
+		a.File("etc/ssl/certs/ca-certificates.crt", ca, 0o644)
+	}
+	m, err := readModules(i.Root, i.Release)
+	if err != nil {
+		return report, err
+	}
+	chosen, err := m.Select(i.Modules)
+	if err != nil {
+		return report, err
+	}
+	if err := m.pack(ctx, a, chosen, &report); err != nil {
+		return report, err
+	}
+	microcode, err := microcode(i.Root)
+	if err != nil {
+		return report, err
+	}
+	if microcode != nil { // before the rest and not compressed: the kernel reads it first of all
+		report.Microcode = true
+		if _, err := microcode.WriteTo(w); err != nil {
+			return report, err
+		}
+	}
+	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return report, err
+	}
+	if _, err := a.WriteTo(z); err != nil {
+		return report, err
+	}
+	return report, z.Close()
+}
+
+// SiteCPIO is the archive with the one file that makes a generic initrd a site's.
+func SiteCPIO(b spec.Bootstrap) ([]byte, error) {
+	data, err := spec.Encode(b)
+	if err != nil {
+		return nil, err
+	}
+	a := NewArchive()
+	a.File(paths.Bootstrap, data, 0o600)
+	var out bytes.Buffer
+	_, err = a.WriteTo(&out)
+	return out.Bytes(), err
+}
+
+// Kernel finds the layer's newest kernel: its release and its file.
+func Kernel(r *root.Root) (release, file string, err error) {
+	names, err := r.ReadDir("/boot")
+	if err != nil {
+		return "", "", fmt.Errorf("the layer has no kernel: %w", err)
+	}
+	for _, name := range names {
+		rel, ok := strings.CutPrefix(name, "vmlinuz-")
+		if ok && (release == "" || compareRelease(rel, release) > 0) {
+			release = rel
+		}
+	}
+	if release == "" {
+		return "", "", fmt.Errorf("the layer has no kernel: no /boot/vmlinuz-* in it")
+	}
+	file, err = r.Path(path.Join("/boot", "vmlinuz-"+release))
+	return release, file, err
+}
+
+// compareRelease compares numbers in names as numbers: 6.12.9 is older than 6.12.10.
+func compareRelease(a, b string) int {
+	for a != "" && b != "" {
+		an, bn := digits(a), digits(b)
+		if an > 0 && bn > 0 {
+			x, y := strings.TrimLeft(a[:an], "0"), strings.TrimLeft(b[:bn], "0")
+			if len(x) != len(y) {
+				return len(x) - len(y)
+			}
+			if c := strings.Compare(x, y); c != 0 {
+				return c
+			}
+			a, b = a[an:], b[bn:]
+			continue
+		}
+		if a[0] != b[0] {
+			return int(a[0]) - int(b[0])
+		}
+		a, b = a[1:], b[1:]
+	}
+	return len(a) - len(b)
+}
+
+func digits(s string) int {
+	n := 0
+	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
+		n++
+	}
+	return n
+}

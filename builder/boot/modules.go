@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package boot
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os/exec"
+	"path"
+	"sort"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/paths"
+)
+
+// always are loaded on every node before anything is looked for.
+var always = []string{"af_packet", "loop", "overlay", "squashfs", "ext4", "vfat", "nls_ascii", "nls_cp437", "dm_verity"}
+
+// policies name folders below the kernel's own, and what is left out of them.
+var policies = map[string]struct{ in, out []string }{
+	"network": {
+		in: []string{"drivers/net/", "net/packet/", "net/8021q/", "drivers/virtio/", "drivers/hv/", "drivers/xen/", "drivers/infiniband/core/"},
+		out: []string{"drivers/net/wireless/", "drivers/net/can/", "drivers/net/wwan/", "drivers/net/hamradio/", "drivers/net/ieee802154/",
+			"drivers/net/wan/", "drivers/net/ppp/", "drivers/net/slip/", "drivers/net/arcnet/", "drivers/net/plip/", "drivers/net/fddi/", "drivers/net/wireguard/"},
+	},
+	"storage": {
+		in: []string{"drivers/ata/", "drivers/block/", "drivers/message/fusion/", "drivers/mmc/", "drivers/nvme/", "drivers/scsi/", "drivers/virtio/", "drivers/hv/",
+			"drivers/usb/host/", "drivers/usb/storage/", "drivers/md/dm-verity", "drivers/ufs/", "fs/ext4/", "fs/fat/", "fs/nls/"},
+		out: []string{"drivers/scsi/device_handler/", "drivers/block/drbd/", "drivers/block/aoe/"},
+	},
+}
+
+// modules is what depmod(8) wrote of one kernel.
+type modules struct {
+	root    *root.Root
+	dir     string
+	release string
+	deps    map[string][]string // path → paths, both below dir
+	soft    map[string][]string // module name → names
+	byName  map[string]string
+	order   []string
+	alias   []string // lines
+	softdep []string // lines
+	builtin []byte
+}
+
+func readModules(r *root.Root, release string) (*modules, error) {
+	m := &modules{root: r, dir: "/usr/lib/modules/" + release, release: release, deps: map[string][]string{}, soft: map[string][]string{}, byName: map[string]string{}}
+	dep, err := r.ReadFile(m.dir + "/modules.dep")
+	if err != nil {
+		return nil, fmt.Errorf("modules of kernel %s: %w", release, err)
+	}
+	for line := range strings.Lines(string(dep)) {
+		file, deps, ok := strings.Cut(strings.TrimSpace(line), ":")
+		if ok {
+			m.deps[file] = strings.Fields(deps)
+			m.byName[moduleName(file)] = file
+			m.order = append(m.order, file)
+		}
+	}
+	sort.Strings(m.order)
+	read := func(name string) ([]string, error) {
+		data, err := r.ReadFile(m.dir + "/" + name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		var lines []string
+		for line := range strings.Lines(string(data)) {
+			if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+				lines = append(lines, line)
+			}
+		}
+		return lines, err
+	}
+	if m.alias, err = read("modules.alias"); err != nil {
+		return nil, err
+	}
+	if m.softdep, err = read("modules.softdep"); err != nil {
+		return nil, err
+	}
+	for _, line := range m.softdep {
+		if f := strings.Fields(line); len(f) > 2 && f[0] == "softdep" {
+			for _, name := range f[2:] {
+				if !strings.HasSuffix(name, ":") {
+					m.soft[canonical(f[1])] = append(m.soft[canonical(f[1])], canonical(name))
+				}
+			}
+		}
+	}
+	m.builtin, err = r.ReadFile(m.dir + "/modules.builtin")
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return m, err
+}
+
+// moduleName is the name the kernel knows a file by.
+func moduleName(file string) string {
+	name, _, _ := strings.Cut(path.Base(file), ".ko")
+	return canonical(name)
+}
+
+func canonical(name string) string { return strings.ReplaceAll(name, "-", "_") }
+
+// Select returns the files of the loader's modules, sorted: those of the named
+// policies ("network", "storage"; both when none is named) or names, those that
+// are always needed, and what they all depend on.
+func (m *modules) Select(policy []string) ([]string, error) {
+	if len(policy) == 0 {
+		policy = []string{"network", "storage"}
+	}
+	chosen := map[string]bool{}
+	var add func(file string)
+	add = func(file string) {
+		if chosen[file] {
+			return
+		}
+		chosen[file] = true
+		for _, dep := range m.deps[file] {
+			add(dep)
+		}
+		for _, name := range m.soft[moduleName(file)] {
+			if f, ok := m.byName[name]; ok {
+				add(f)
+			}
+		}
+	}
+	for _, p := range policy {
+		rule, isPolicy := policies[p]
+		if !isPolicy {
+			file, ok := m.byName[canonical(p)]
+			if !ok {
+				if bytes.Contains(m.builtin, []byte("/"+p+".ko\n")) {
+					continue
+				}
+				return nil, fmt.Errorf("loader module %q: kernel %s has no such module, and it is no policy (network, storage)", p, m.release)
+			}
+			add(file)
+			continue
+		}
+		for _, file := range m.order {
+			below := strings.TrimPrefix(strings.TrimPrefix(file, "kernel/"), "updates/")
+			if hasAny(below, rule.in) && !hasAny(below, rule.out) {
+				add(file)
+			}
+		}
+	}
+	for _, name := range always {
+		if file, ok := m.byName[name]; ok {
+			add(file)
+		}
+	}
+	files := make([]string, 0, len(chosen))
+	for file := range chosen {
+		files = append(files, file)
+	}
+	sort.Strings(files)
+	return files, nil
+}
+
+func hasAny(file string, prefixes []string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(file, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// pack adds the modules, unpacked, and the tables that the agent looks them up in.
+func (m *modules) pack(ctx context.Context, a *Archive, files []string, report *Report) error {
+	shipped := map[string]bool{}
+	firmware := map[string]bool{}
+	var dep, load strings.Builder
+	base := paths.ModulesDir + "/" + m.release + "/"
+	for _, file := range files {
+		data, err := m.root.ReadFile(m.dir + "/" + file)
+		if err != nil {
+			return err
+		}
+		if data, err = unpack(ctx, file, data); err != nil {
+			return fmt.Errorf("module %s: %w", file, err)
+		}
+		a.File(base+plain(file), data, 0o644)
+		report.Modules++
+		report.ModuleBytes += int64(len(data))
+		shipped[moduleName(file)] = true
+		for _, name := range wantsFirmware(data) {
+			firmware[name] = true
+		}
+		dep.WriteString(plain(file) + ":")
+		for _, d := range m.deps[file] {
+			dep.WriteString(" " + plain(d))
+		}
+		dep.WriteString("\n")
+	}
+	a.File(base+"modules.dep", []byte(dep.String()), 0o644)
+	a.File(base+"modules.alias", keep(m.alias, func(f []string) bool { return len(f) == 3 && shipped[canonical(f[2])] }), 0o644)
+	a.File(base+"modules.softdep", keep(m.softdep, func(f []string) bool { return len(f) > 2 && shipped[canonical(f[1])] }), 0o644)
+	a.File(base+"modules.builtin", m.builtin, 0o644)
+	for _, name := range always {
+		if shipped[name] {
+			load.WriteString(name + "\n")
+		}
+	}
+	a.File(paths.ModulesLoad, []byte(load.String()), 0o644)
+	for name := range firmware {
+		data, err := m.root.ReadFile("/usr/lib/firmware/" + name)
+		if err != nil {
+			continue // the layer has not the package; the driver says so if it matters
+		}
+		a.File("lib/firmware/"+name, data, 0o644)
+		report.Firmware++
+		report.FirmwareBytes += int64(len(data))
+	}
+	return nil
+}
+
+func keep(lines []string, want func([]string) bool) []byte {
+	var b strings.Builder
+	for _, line := range lines {
+		if want(strings.Fields(line)) {
+			b.WriteString(line + "\n")
+		}
+	}
+	return []byte(b.String())
+}
+
+// plain is the name of a module file when it is unpacked.
+func plain(file string) string {
+	stem, _, _ := strings.Cut(file, ".ko")
+	return stem + ".ko"
+}
+
+// unpack undoes the compression that the distribution gave a module: the agent
+// has no decompressor and the kernel may have none.
+func unpack(ctx context.Context, file string, data []byte) ([]byte, error) {
+	switch path.Ext(file) {
+	case ".xz":
+		cmd := exec.CommandContext(ctx, "xz", "--decompress", "--stdout")
+		cmd.Stdin = bytes.NewReader(data)
+		return cmd.Output()
+	case ".zst":
+		z, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(256<<20))
+		if err != nil {
+			return nil, err
+		}
+		defer z.Close()
+		return io.ReadAll(z)
+	}
+	return data, nil
+}
+
+// wantsFirmware lists the firmware files that a module names.
+func wantsFirmware(module []byte) []string {
+	f, err := elf.NewFile(bytes.NewReader(module))
+	if err != nil {
+		return nil
+	}
+	s := f.Section(".modinfo")
+	if s == nil {
+		return nil
+	}
+	info, err := s.Data()
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, field := range strings.Split(string(info), "\x00") {
+		if name, ok := strings.CutPrefix(field, "firmware="); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}

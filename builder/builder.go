@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package builder bakes one variant of a system layer: from a [spec.Recipe] to
+// images, a kernel and an initrd, and a [spec.Layer] that describes them.
+//
+// The work is a visible list of [steps]. Each fills one tree, which becomes one
+// image, and is remembered under the hash of all that it was made from; what
+// did not change is not made again. Everything runs in namespaces that die with
+// the builder, in a cache folder that one builder at a time may use.
+//
+// The package knows no registry and no boot agent: what it makes is pushed by
+// cmd/caisson. Which tools it drives and why is in docs/building.md.
+package builder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/layers/image"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Options are everything beside the recipe.
+type Options struct {
+	SiteDir  string      // folder that the recipe's file names are relative to
+	CacheDir string      // kept between builds
+	Agent    string      // static caisson-agent binary
+	Fast     bool        // weaker compression, for development
+	Previous *spec.Layer // the layer before: its account ledger goes on
+	Lock     *Lock       // packages to use; nil resolves anew
+	Debs     string      // folder of kept packages: read, and written to
+	Progress func(Event) // may be nil
+}
+
+// Result is a layer on disk. The paths stay valid while the cache is locked by
+// nobody else; push them at once.
+type Result struct {
+	Layer spec.Layer
+	Blobs []Blob // every digest that Layer names
+	Lock  Lock   // what it was built from
+}
+
+// Blob is one file of the layer.
+type Blob struct {
+	Digest    string
+	Size      int64
+	MediaType string
+	Path      string
+	Title     string // for people: base, kernel, initrd, base.chunks …
+}
+
+// Media types of the blobs that are no images.
+const (
+	MediaTypeKernel = "application/vnd.caisson.kernel.v1"
+	MediaTypeInitrd = "application/vnd.caisson.initrd.v1+cpio"
+)
+
+// build is one run.
+type build struct {
+	Options
+	ctx    context.Context
+	recipe spec.Recipe
+	lock   Lock
+	epoch  int64
+	apt    *apt.State
+	debs   *apt.Store
+	tmp    string
+	done   map[string]made // by step
+}
+
+// Build makes one variant.
+func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o Options) (*Result, error) {
+	b := &build{Options: o, ctx: ctx, recipe: recipe, done: map[string]made{}}
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	release, err := b.open()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if err := b.resolve(); err != nil {
+		return nil, err
+	}
+	for _, s := range steps {
+		if err := b.step(s); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return b.result(variant, version)
+}
+
+// check finds what would stop the build late, before anything is done.
+func (b *build) check() error {
+	if os.Geteuid() != 0 {
+		return errors.New("building a layer needs root: packages are installed into a root tree with its real owners")
+	}
+	if b.CacheDir == "" {
+		return errors.New("no cache folder")
+	}
+	for tool, pkg := range map[string]string{"mmdebstrap": "mmdebstrap", "mksquashfs": "squashfs-tools", "xz": "xz-utils", "apt-get": "apt"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return &apt.MissingTool{Name: tool, Package: pkg}
+		}
+	}
+	if info, err := os.Stat(b.Agent); err != nil {
+		return fmt.Errorf("agent binary: %w", err)
+	} else if !info.Mode().IsRegular() {
+		return fmt.Errorf("agent binary %s: not a file", b.Agent)
+	}
+	return checkRecipe(b.recipe)
+}
+
+// open takes the cache for this build alone and clears what a killed build left.
+func (b *build) open() (release func(), err error) {
+	dir, err := filepath.Abs(b.CacheDir)
+	if err != nil {
+		return nil, err
+	}
+	b.CacheDir = dir
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("cache %s: another build is using it", dir)
+	}
+	b.tmp = filepath.Join(dir, "tmp")
+	clear := func() error { return os.RemoveAll(b.tmp) }
+	if err := clear(); err != nil {
+		lock.Close()
+		return nil, err
+	}
+	for _, sub := range []string{"tmp", "steps", "debs", "resolved"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			lock.Close()
+			return nil, err
+		}
+	}
+	b.debs = &apt.Store{Dir: filepath.Join(dir, "debs")}
+	if b.Debs != "" {
+		b.debs.Kept = []string{b.Debs}
+	}
+	return func() { clear(); lock.Close() }, nil
+}
+
+// result collects what the steps made.
+func (b *build) result(variant, version string) (*Result, error) {
+	recipe, err := spec.Encode(b.recipe)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{Lock: b.lock, Layer: spec.Layer{
+		APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: b.recipe.Fleet, Version: version, Variant: variant,
+		Recipe: digest(recipe), Arch: b.recipe.Arch, Created: time.Unix(b.epoch, 0).UTC().Format(time.RFC3339),
+	}}
+	for _, s := range steps {
+		m := b.done[s.name]
+		for _, blob := range m.Blobs {
+			r.Blobs = append(r.Blobs, Blob{Digest: blob.Digest, Size: blob.Size, MediaType: blob.MediaType, Title: blob.Title, Path: filepath.Join(m.dir, blob.File)})
+		}
+		m.Facts.into(&r.Layer)
+		if m.Image != nil {
+			r.Layer.Images = append(r.Layer.Images, *m.Image)
+		}
+	}
+	return r, nil
+}
+
+// exists says whether a file is there; other trouble counts as there.
+func exists(name string) bool {
+	_, err := os.Lstat(name)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+func (b *build) level() int {
+	if b.Fast {
+		return image.LevelFast
+	}
+	return image.LevelRelease
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package builder
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
+)
+
+const testKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f test"
+
+func testRecipe() spec.Recipe {
+	return spec.Recipe{
+		Fleet: "test", Arch: "amd64", Kernel: "linux-image-cloud-amd64",
+		Base:     spec.Base{Debian: &spec.Debian{Suite: "trixie", Components: []string{"main"}}},
+		Packages: spec.Packages{Install: []spec.Package{{Name: "tree"}}},
+		Accounts: spec.Accounts{Users: []spec.User{{Name: "alice", Sudo: true, Keys: []string{testKey}}}},
+		AppArmor: spec.AppArmor{Profiles: []spec.Profile{{File: "usr.bin.tree", Text: "abi <abi/4.0>,\ninclude <tunables/global>\nprofile tree /usr/bin/tree {\n  include <abstractions/base>\n  /** r,\n}\n"}}},
+	}
+}
+
+// testOptions builds into a cache of its own, or into the one that
+// CAISSON_TEST_CACHE names, which spares the downloads.
+func testOptions(t *testing.T) Options {
+	t.Helper()
+	require.Root(t)
+	require.Tool(t, "mmdebstrap", "mksquashfs", "xz", "apt-get", "dpkg-deb")
+	cache := os.Getenv("CAISSON_TEST_CACHE")
+	if cache == "" {
+		cache = t.TempDir()
+	}
+	agent := filepath.Join(t.TempDir(), "caisson-agent")
+	if err := os.WriteFile(agent, []byte("#!/bin/sh\nexit 0\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return Options{CacheDir: cache, Agent: agent, Fast: true, SiteDir: t.TempDir(), Progress: func(e Event) {
+		if e.State != "install" && e.State != "fetch" {
+			t.Logf("%+v", e)
+		}
+	}}
+}
+
+func TestBuild(t *testing.T) {
+	o := testOptions(t)
+	result, err := Build(context.Background(), testRecipe(), "default", "1", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := result.Layer
+	names := []string{}
+	for _, i := range l.Images {
+		names = append(names, i.Name)
+		t.Logf("%s %d bytes", i.Name, i.Size)
+	}
+	if len(names) != 5 || l.Kernel.Release == "" || l.Initrd.Size == 0 || len(l.Accounts) != 1 || l.Accounts[0].UID != 1000 {
+		t.Errorf("layer is not whole: images %v, kernel %+v, initrd %+v, accounts %+v", names, l.Kernel, l.Initrd, l.Accounts)
+	}
+	t.Logf("%+v %+v", l.Kernel, l.AppArmor)
+}

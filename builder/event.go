@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package builder
+
+import "strings"
+
+// Event is one piece of progress. State is one of: start, fetch, install,
+// compress, note, cached, done.
+type Event struct {
+	Variant string  `json:"variant,omitempty"`
+	Step    string  `json:"step"`
+	State   string  `json:"state"`
+	N       int     `json:"n,omitempty"` // packages so far
+	Of      int     `json:"of,omitempty"`
+	Bytes   int64   `json:"bytes,omitempty"`
+	Seconds float64 `json:"seconds,omitempty"`
+	Text    string  `json:"text,omitempty"`
+}
+
+func (b *build) say(e Event) {
+	if b.Progress != nil {
+		b.Progress(e)
+	}
+}
+
+// counter turns dpkg's talk into package n of m.
+func (b *build) counter(step string, of int) func(string) {
+	n := 0
+	return func(line string) {
+		name, ok := strings.CutPrefix(line, "Setting up ")
+		if !ok {
+			return
+		}
+		n++
+		name, _, _ = strings.Cut(name, " ")
+		b.say(Event{Step: step, State: "install", N: min(n, of), Of: of, Text: name})
+	}
+}

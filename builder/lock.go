@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package builder
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/internal/durable"
+)
+
+// Lock names every package file that one variant is built from. It holds paths
+// below archives, never the archives' own addresses: those are each build host's.
+type Lock struct {
+	Recipe   string        `json:"recipe"` // sha256 of the parts of the recipe that were resolved
+	Releases []apt.Release `json:"releases"`
+	Base     []apt.Deb     `json:"base"`
+	Packages []apt.Deb     `json:"packages"`
+}
+
+// LockFile is the file beside the site: a lock for each variant.
+type LockFile struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"`
+	Variants   map[string]Lock `json:"variants"`
+}
+
+// LockKind is the kind of a [LockFile].
+const LockKind = "LayerLock"
+
+// Epoch is the date of the newest index: no file of the layer is younger.
+func (l *Lock) Epoch() (time.Time, error) {
+	var newest time.Time
+	for _, r := range l.Releases {
+		t, err := time.Parse(time.RFC3339, r.Date)
+		if err != nil {
+			return newest, fmt.Errorf("lock: release %s: %w", r.Suite, err)
+		}
+		if t.After(newest) {
+			newest = t
+		}
+	}
+	if newest.IsZero() {
+		return newest, errors.New("lock: it names no release, so it has no date")
+	}
+	return newest, nil
+}
+
+// lockCap is more than any lock has: 10,000 packages are 3 MB.
+const lockCap = 64 << 20
+
+// ReadLock reads a lock file; a missing one is nil and no error.
+func ReadLock(name string) (*LockFile, error) {
+	info, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > lockCap {
+		return nil, fmt.Errorf("lock %s: %d bytes are too many", name, info.Size())
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var l LockFile
+	d := json.NewDecoder(f)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&l); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", name, err)
+	}
+	if l.Kind != LockKind {
+		return nil, fmt.Errorf("lock %s: kind is %q, want %s", name, l.Kind, LockKind)
+	}
+	return &l, nil
+}
+
+// Write replaces the lock file name.
+func (l *LockFile) Write(name string) error {
+	data, err := json.MarshalIndent(l, "", "  ")
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(name, append(data, '\n'), 0o644)
+}

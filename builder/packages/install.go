@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package packages installs what the recipe asks for into the tree, with the
+// tree's own apt-get(8) and dpkg(1), from a repository that holds exactly the
+// packages that were resolved before.
+//
+// No service starts (policy-rc.d says 101 and there is no init), no network is
+// there, configuration files are kept as they were set, and nothing of the work
+// stays behind.
+package packages
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// forbid keeps services from starting, see invoke-rc.d(8).
+const forbid = "#!/bin/sh\nexit 101\n"
+
+// Wanted lists what apt is asked for by name, "name" or "name=version".
+func Wanted(p spec.Packages) []string {
+	var names []string
+	for _, pkg := range p.Install {
+		name := pkg.Name
+		if pkg.Version != "" {
+			name += "=" + pkg.Version
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// Install brings the packages into r from the flat repository repo.
+func Install(ctx context.Context, r *root.Root, p spec.Packages, repo string, line func(string)) error {
+	if err := os.WriteFile(filepath.Join(repo, "sources.list"), []byte("deb [trusted=yes] file:"+root.Bind+" ./\n"), 0o644); err != nil {
+		return err
+	}
+	if err := r.WriteFile("/usr/sbin/policy-rc.d", []byte(forbid), 0o755); err != nil {
+		return err
+	}
+	if err := preseed(ctx, r, p); err != nil {
+		return err
+	}
+	apt := func(args ...string) error { return aptGet(ctx, r, repo, line, args...) }
+	install := []string{"install"}
+	if p.Upgrade {
+		install = []string{"dist-upgrade"}
+	}
+	if p.AllowDowngrade {
+		install = append(install, "--allow-downgrades")
+	}
+	if p.Recommends {
+		install = append(install, "-o", "APT::Install-Recommends=true")
+	}
+	if len(p.Install) > 0 || p.Upgrade {
+		if err := apt(append(append(install, "--"), Wanted(p)...)...); err != nil {
+			return fmt.Errorf("install packages: %w", err)
+		}
+	}
+	return finish(ctx, r, p, apt)
+}
+
+// finish removes what must not be there and sets the holds.
+func finish(ctx context.Context, r *root.Root, p spec.Packages, apt func(...string) error) error {
+	installed, err := Installed(r)
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for _, pkg := range installed {
+		there[pkg.Name] = true
+	}
+	var purge []string
+	for _, name := range p.Blacklist {
+		if there[name] {
+			purge = append(purge, name)
+		}
+	}
+	if len(purge) > 0 {
+		if err := apt(append([]string{"purge", "--"}, purge...)...); err != nil {
+			return fmt.Errorf("remove %s: %w", strings.Join(purge, ", "), err)
+		}
+	}
+	if len(p.Hold) > 0 {
+		err := r.Run(ctx, root.Command{Args: append([]string{"apt-mark", "hold", "--"}, p.Hold...)})
+		if err != nil {
+			return fmt.Errorf("hold packages: %w", err)
+		}
+	}
+	return nil
+}
+
+func aptGet(ctx context.Context, r *root.Root, repo string, line func(string), args ...string) error {
+	all := append([]string{"apt-get", "-y", "-o", "Dir::Etc::sourcelist=" + root.Bind + "/sources.list", "-o", "Dir::Etc::sourceparts=-",
+		"-o", "Dir::State::lists=/tmp/lists", "-o", "Dir::Cache=/tmp/cache", "-o", "APT::Install-Recommends=false", "-o", "APT::Sandbox::User=root",
+		"-o", "Acquire::Languages=none", "-o", "Dpkg::Use-Pty=0",
+		"-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold", "-o", "DPkg::Options::=--force-unsafe-io"}, args...)
+	// Each run has its own /tmp: the lists are read anew, from a local file.
+	script := `apt-get -qq -o Dir::Etc::sourcelist=` + root.Bind + `/sources.list -o Dir::Etc::sourceparts=- -o Dir::State::lists=/tmp/lists -o Dir::Cache=/tmp/cache -o APT::Sandbox::User=root -o Acquire::Languages=none update && exec "$@"`
+	err := r.RunWith(ctx, repo, root.Command{Args: append([]string{"/bin/sh", "-c", "mkdir -p /tmp/lists/partial /tmp/cache/archives/partial && " + script, "apt"}, all...), Line: line})
+	return apt.ReasonsOf(err)
+}
+
+// preseed gives debconf its answers, see debconf-set-selections(1).
+func preseed(ctx context.Context, r *root.Root, p spec.Packages) error {
+	var b strings.Builder
+	for _, pkg := range p.Install {
+		for _, d := range pkg.Debconf {
+			if strings.ContainsAny(d.Question+d.Type+d.Answer, "\n\r") {
+				return fmt.Errorf("debconf answer of package %s to %q: it holds a line break", pkg.Name, d.Question)
+			}
+			fmt.Fprintf(&b, "%s %s %s %s\n", pkg.Name, d.Question, d.Type, d.Answer)
+		}
+	}
+	if b.Len() == 0 {
+		return nil
+	}
+	err := r.Run(ctx, root.Command{Args: []string{"debconf-set-selections"}, Stdin: strings.NewReader(b.String())})
+	if err != nil {
+		return fmt.Errorf("set debconf answers: %w", err)
+	}
+	return nil
+}
+
+// Installed lists what dpkg says is in the tree, sorted as dpkg has it.
+func Installed(r *root.Root) ([]spec.InstalledPackage, error) {
+	data, err := r.ReadFile("/var/lib/dpkg/status")
+	if err != nil {
+		return nil, err
+	}
+	var all []spec.InstalledPackage
+	for _, st := range apt.Stanzas(string(data)) {
+		if strings.HasSuffix(st.Get("Status"), " ok installed") {
+			all = append(all, spec.InstalledPackage{Name: st.Get("Package"), Version: st.Get("Version"), Arch: st.Get("Architecture")})
+		}
+	}
+	return all, nil
+}

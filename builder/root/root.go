@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package root is the file tree that one step of a build works on: the trees
+// of the steps before it below, and an upper tree that takes what is new.
+//
+// A step reads through the stack ([Root.ReadFile]), writes plain files into the
+// upper tree ([Root.WriteFile]), and runs the tree's own programs in it
+// ([Root.Run]) over an overlayfs mount, see the kernel's overlayfs.rst. The mount
+// exists only inside namespaces of its own, which die with the builder: whatever
+// kills a build, no mount and no process stays behind.
+//
+// It is not a sandbox against hostile packages: maintainer scripts run as root,
+// as dpkg runs them anywhere. Only builder and its steps import it.
+package root
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"sort"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Root is a stack of trees. The zero Upper makes it read-only.
+type Root struct {
+	Lowers []string // top first
+	Upper  string   // takes writes; may be empty
+	Work   string   // scratch folder in Upper's file system
+}
+
+// trees lists all trees, top first.
+func (r *Root) trees() []string {
+	if r.Upper == "" {
+		return r.Lowers
+	}
+	return append([]string{r.Upper}, r.Lowers...)
+}
+
+// find returns where name (absolute, in the root) really is. Symbolic links are
+// not followed: a path that a step names is meant literally.
+func (r *Root) find(name string) (string, fs.FileInfo, error) {
+	parts := strings.Split(strings.Trim(path.Clean("/"+name), "/"), "/")
+	for _, tree := range r.trees() {
+		at, hides := tree, false
+		var info fs.FileInfo
+		for i, part := range parts {
+			var err error
+			at = filepath.Join(at, part)
+			info, err = os.Lstat(at)
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+				info = nil
+				break
+			}
+			if err != nil {
+				return "", nil, err
+			}
+			if IsWhiteout(info) {
+				return "", nil, notExist(name)
+			}
+			if i < len(parts)-1 && info.IsDir() && isOpaque(at) {
+				hides = true
+			}
+		}
+		if info != nil {
+			return at, info, nil
+		}
+		if hides {
+			break
+		}
+	}
+	return "", nil, notExist(name)
+}
+
+func notExist(name string) error {
+	return &fs.PathError{Op: "find", Path: name, Err: fs.ErrNotExist}
+}
+
+// Lstat describes name without following it.
+func (r *Root) Lstat(name string) (fs.FileInfo, error) {
+	_, info, err := r.find(name)
+	return info, err
+}
+
+// ReadFile returns the content of the regular file name.
+func (r *Root) ReadFile(name string) ([]byte, error) {
+	at, info, err := r.find(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("read %s: not a regular file", name)
+	}
+	return os.ReadFile(at)
+}
+
+// Path returns the real path of name, for reading.
+func (r *Root) Path(name string) (string, error) {
+	at, _, err := r.find(name)
+	return at, err
+}
+
+// IsWhiteout says whether info is overlayfs's mark of a deleted file.
+func IsWhiteout(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && info.Mode()&fs.ModeCharDevice != 0 && st.Rdev == 0
+}
+
+func isOpaque(dir string) bool {
+	var b [1]byte
+	n, err := unix.Lgetxattr(dir, "trusted.overlay.opaque", b[:])
+	return err == nil && n == 1 && b[0] == 'y'
+}
+
+// MkdirAll makes the folder name in the upper tree. A folder that lies in a
+// lower tree keeps its mode and owner, because an upper folder's win.
+func (r *Root) MkdirAll(name string, perm fs.FileMode) error {
+	name = path.Clean("/" + name)
+	at := filepath.Join(r.Upper, name)
+	if info, err := os.Lstat(at); err == nil {
+		if !info.IsDir() {
+			return fmt.Errorf("make folder %s: it is a %s", name, info.Mode().Type())
+		}
+		return nil
+	}
+	if name == "/" {
+		return os.MkdirAll(at, 0o755)
+	}
+	below, err := r.Lstat(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err == nil && !below.IsDir() {
+		return fmt.Errorf("make folder %s: it is a %s", name, below.Mode().Type())
+	}
+	if err := r.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(at, 0o700); err != nil {
+		return err
+	}
+	uid, gid := 0, 0
+	if below != nil {
+		st := below.Sys().(*syscall.Stat_t)
+		uid, gid, perm = int(st.Uid), int(st.Gid), below.Mode()
+	}
+	if err := os.Chown(at, uid, gid); err != nil {
+		return err
+	}
+	return os.Chmod(at, perm&(fs.ModePerm|fs.ModeSetuid|fs.ModeSetgid|fs.ModeSticky))
+}
+
+// WriteFile replaces the file name in the upper tree, owned by root.
+func (r *Root) WriteFile(name string, data []byte, perm fs.FileMode) error {
+	return r.WriteOwned(name, data, perm, 0, 0)
+}
+
+// WriteOwned replaces the file name in the upper tree.
+func (r *Root) WriteOwned(name string, data []byte, perm fs.FileMode, uid, gid int) error {
+	if err := r.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	at := filepath.Join(r.Upper, name)
+	if err := os.RemoveAll(at); err != nil {
+		return err
+	}
+	if err := os.WriteFile(at, data, 0o600); err != nil {
+		return err
+	}
+	if err := os.Chown(at, uid, gid); err != nil {
+		return err
+	}
+	return os.Chmod(at, perm)
+}
+
+// Symlink makes name point to target, in place of what was there.
+func (r *Root) Symlink(target, name string) error {
+	if err := r.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	at := filepath.Join(r.Upper, name)
+	if err := os.RemoveAll(at); err != nil {
+		return err
+	}
+	return os.Symlink(target, at)
+}
+
+// ReadDir lists the names in the folder name, of all trees together, sorted.
+func (r *Root) ReadDir(name string) ([]string, error) {
+	seen := map[string]bool{}
+	found := false
+	for _, tree := range r.trees() {
+		entries, err := os.ReadDir(filepath.Join(tree, name))
+		if err != nil {
+			continue
+		}
+		found = true
+		for _, e := range entries {
+			seen[e.Name()] = true
+		}
+	}
+	if !found {
+		return nil, notExist(name)
+	}
+	var names []string
+	for entry := range seen {
+		if _, err := r.Lstat(path.Join(name, entry)); err == nil { // not deleted above
+			names = append(names, entry)
+		}
+	}
+	sort.Strings(names)
+	return names, nil
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package builder
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/layers/image"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// format is part of every key: raise it when a step makes something else from
+// the same inputs.
+const format = 1
+
+// step makes one tree (and from it one image), or one set of files.
+type step struct {
+	name   string
+	above  []string                  // steps whose trees it sees, top first
+	inputs func(*build) (any, error) // what it is made from, besides those trees
+	fill   func(*build, *root.Root) (facts, error)
+	files  func(*build, *root.Root, string) ([]file, facts, error) // instead of fill: no image
+}
+
+// facts are what a step adds to the description of the layer.
+type facts struct {
+	Kernel   *spec.KernelBlob        `json:"kernel,omitempty"`
+	Initrd   *spec.Blob              `json:"initrd,omitempty"`
+	Packages []spec.InstalledPackage `json:"packages,omitempty"`
+	Accounts []spec.Account          `json:"accounts,omitempty"`
+	AppArmor *spec.LoadedPolicy      `json:"apparmor,omitempty"`
+}
+
+func (f facts) into(l *spec.Layer) {
+	if f.Kernel != nil {
+		l.Kernel = *f.Kernel
+	}
+	if f.Initrd != nil {
+		l.Initrd = *f.Initrd
+	}
+	if f.Packages != nil {
+		l.Packages = f.Packages
+	}
+	if f.Accounts != nil {
+		l.Accounts = f.Accounts
+	}
+	if f.AppArmor != nil {
+		l.AppArmor = *f.AppArmor
+	}
+}
+
+// file is one blob in a step's folder.
+type file struct {
+	File      string `json:"file"`
+	Title     string `json:"title"`
+	MediaType string `json:"mediaType"`
+	Digest    string `json:"digest"`
+	Size      int64  `json:"size"`
+}
+
+// made is what a step left in the cache: its folder holds made.json, the blobs,
+// and "tree" when later steps build on it.
+type made struct {
+	Key   string      `json:"key"`
+	Image *spec.Image `json:"image,omitempty"`
+	Blobs []file      `json:"blobs"`
+	Facts facts       `json:"facts"`
+	dir   string
+}
+
+// step runs s, or finds that it was run before.
+func (b *build) step(s step) error {
+	start := time.Now()
+	key, err := b.key(s)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(b.CacheDir, "steps", s.name+"-"+key[:24])
+	if m, err := b.cached(dir, key); err != nil {
+		return err
+	} else if m != nil {
+		b.done[s.name] = *m
+		b.say(Event{Step: s.name, State: "cached", Bytes: m.bytes()})
+		return nil
+	}
+	b.say(Event{Step: s.name, State: "start"})
+	work := filepath.Join(b.tmp, s.name)
+	if err := os.Mkdir(work, 0o755); err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	m, err := b.run(s, work)
+	if err != nil {
+		return err
+	}
+	m.Key = key
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if err := durable.WriteFile(filepath.Join(work, "made.json"), data, 0o644); err != nil {
+		return err
+	}
+	if err := os.Rename(work, dir); err != nil {
+		return err
+	}
+	m.dir = dir
+	b.done[s.name] = m
+	b.say(Event{Step: s.name, State: "done", Bytes: m.bytes(), Seconds: time.Since(start).Seconds()})
+	return nil
+}
+
+// key is the hash of everything that s is made from.
+func (b *build) key(s step) (string, error) {
+	inputs, err := s.inputs(b)
+	if err != nil {
+		return "", err
+	}
+	above := map[string]string{}
+	for _, name := range s.above {
+		above[name] = b.done[name].Key
+	}
+	data, err := json.Marshal(map[string]any{"step": s.name, "format": format, "arch": b.recipe.Arch, "above": above, "inputs": inputs,
+		"epoch": b.epoch, "level": b.level()})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// cached returns what an earlier build made under key. A folder that is not
+// whole (a disk that was full, a hand that was quick) is made anew.
+func (b *build) cached(dir, key string) (*made, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "made.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, os.RemoveAll(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := &made{dir: dir}
+	if json.Unmarshal(data, m) != nil || m.Key != key {
+		return nil, os.RemoveAll(dir)
+	}
+	for _, blob := range m.Blobs {
+		if info, err := os.Stat(filepath.Join(dir, blob.File)); err != nil || info.Size() != blob.Size {
+			return nil, os.RemoveAll(dir)
+		}
+	}
+	return m, nil
+}
+
+func (b *build) run(s step, work string) (made, error) {
+	r := &root.Root{Work: b.tmp}
+	for _, name := range s.above {
+		r.Lowers = append(r.Lowers, filepath.Join(b.done[name].dir, "tree"))
+	}
+	if s.files != nil {
+		files, f, err := s.files(b, r, work)
+		return made{Blobs: files, Facts: f}, err
+	}
+	r.Upper = filepath.Join(work, "tree")
+	if err := r.MkdirAll("/", 0o755); err != nil {
+		return made{}, err
+	}
+	f, err := s.fill(b, r)
+	if err != nil {
+		return made{}, err
+	}
+	if err := image.Clean(r.Upper); err != nil {
+		return made{}, err
+	}
+	img, blobs, err := b.image(s.name, r.Upper, work)
+	return made{Image: img, Blobs: blobs, Facts: f}, err
+}
+
+// image turns a tree into an image and its chunk index.
+func (b *build) image(name, tree, work string) (*spec.Image, []file, error) {
+	b.say(Event{Step: name, State: "compress"})
+	out := filepath.Join(work, "image.squashfs")
+	built, err := image.Squashfs(b.ctx, tree, out, image.Options{Level: b.level(), Epoch: b.epoch})
+	if err != nil {
+		return nil, nil, err
+	}
+	in, err := os.Open(out)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer in.Close()
+	chunks := filepath.Join(work, "image.chunks")
+	err = durable.Write(chunks, 0o644, func(w io.Writer) error { return image.Index(w, in) })
+	if err != nil {
+		return nil, nil, err
+	}
+	index, err := describe(work, "image.chunks", name+".chunks", image.IndexMediaType)
+	if err != nil {
+		return nil, nil, err
+	}
+	img := &spec.Image{Name: name, MediaType: image.MediaType, Digest: built.Digest, Size: built.Size, Chunks: &spec.Blob{Digest: index.Digest, Size: index.Size}}
+	return img, []file{{File: "image.squashfs", Title: name, MediaType: image.MediaType, Digest: built.Digest, Size: built.Size}, index}, nil
+}
+
+func (m made) bytes() (n int64) {
+	for _, blob := range m.Blobs {
+		n += blob.Size
+	}
+	return n
+}
+
+// describe hashes a file of a step's folder.
+func describe(dir, name, title, mediaType string) (file, error) {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return file{}, err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	n, err := io.Copy(sum, f)
+	if err != nil {
+		return file{}, err
+	}
+	return file{File: name, Title: title, MediaType: mediaType, Digest: fmt.Sprintf("sha256:%x", sum.Sum(nil)), Size: n}, nil
+}
+
+func digest(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }

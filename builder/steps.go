@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package builder
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/caisson-os/caisson/builder/accounts"
+	"github.com/caisson-os/caisson/builder/apparmor"
+	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/builder/base"
+	"github.com/caisson-os/caisson/builder/boot"
+	"github.com/caisson-os/caisson/builder/packages"
+	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/systemd"
+)
+
+// steps is the order of a build, and of the images: bottom first. What changes
+// least lies lowest, so a change costs what it is.
+var steps = []step{
+	{name: "base", inputs: baseInputs, fill: fillBase},
+	{name: "packages", above: []string{"base"}, inputs: packagesInputs, fill: fillPackages},
+	{name: "accounts", above: []string{"packages", "base"}, inputs: accountsInputs, fill: fillAccounts},
+	{name: "policy", above: []string{"packages", "base"}, inputs: policyInputs, fill: fillPolicy},
+	{name: "agent", inputs: agentInputs, fill: fillAgent},
+	{name: "boot", above: []string{"packages", "base"}, inputs: bootInputs, files: makeBoot},
+}
+
+func baseInputs(b *build) (any, error) {
+	return map[string]any{"base": b.recipe.Base, "debs": sums(b.lock.Base), "names": b.baseNames()}, nil
+}
+
+func fillBase(b *build, r *root.Root) (facts, error) {
+	repo := filepath.Join(b.tmp, "repo-base")
+	if err := b.debs.Repo(repo, b.recipe.Base.Debian.Suite, b.lock.Base); err != nil {
+		return facts{}, err
+	}
+	if err := os.Remove(r.Upper); err != nil { // mmdebstrap makes it
+		return facts{}, err
+	}
+	err := base.Bootstrap(b.ctx, r.Upper, base.Options{Suite: b.recipe.Base.Debian.Suite, Arch: b.recipe.Arch, Repo: repo,
+		Names: b.baseNames(), Epoch: b.epoch, Line: b.counter("base", len(b.lock.Base))})
+	if err != nil {
+		return facts{}, err
+	}
+	return b.installed(r)
+}
+
+func packagesInputs(b *build) (any, error) {
+	return map[string]any{"packages": b.recipe.Packages, "debs": sums(b.lock.Packages)}, nil
+}
+
+func fillPackages(b *build, r *root.Root) (facts, error) {
+	repo := filepath.Join(b.tmp, "repo-packages")
+	if err := b.debs.Repo(repo, "caisson", b.lock.Packages); err != nil {
+		return facts{}, err
+	}
+	if err := packages.Install(b.ctx, r, b.recipe.Packages, repo, b.counter("packages", len(b.lock.Packages))); err != nil {
+		return facts{}, err
+	}
+	if err := base.Scrub(r.Upper); err != nil {
+		return facts{}, err
+	}
+	return b.installed(r)
+}
+
+// installed lists what is in the tree, with the digests of the files it came from.
+func (b *build) installed(r *root.Root) (facts, error) {
+	all, err := packages.Installed(r)
+	if err != nil {
+		return facts{}, err
+	}
+	from := map[string]string{}
+	for _, list := range [][]apt.Deb{b.lock.Base, b.lock.Packages} {
+		for _, d := range list {
+			from[d.Name+" "+d.Version] = d.SHA256
+		}
+	}
+	for i := range all {
+		all[i].SHA256 = from[all[i].Name+" "+all[i].Version]
+	}
+	return facts{Packages: all}, nil
+}
+
+func accountsInputs(b *build) (any, error) {
+	return map[string]any{"accounts": b.recipe.Accounts, "ledger": b.ledger()}, nil
+}
+
+func fillAccounts(b *build, r *root.Root) (facts, error) {
+	ledger, err := accounts.Bake(b.ctx, r, b.recipe.Accounts, b.ledger(), b.epoch)
+	return facts{Accounts: ledger}, err
+}
+
+func (b *build) ledger() []spec.Account {
+	if b.Previous == nil {
+		return nil
+	}
+	return b.Previous.Accounts
+}
+
+func policyInputs(b *build) (any, error) {
+	return map[string]any{"apparmor": b.recipe.AppArmor, "perm": b.recipe.Perm}, nil
+}
+
+func fillPolicy(b *build, r *root.Root) (facts, error) {
+	var f facts
+	if len(b.recipe.AppArmor.Profiles) > 0 {
+		release, _, err := boot.Kernel(r)
+		if err != nil {
+			return f, err
+		}
+		features, err := apparmor.FeaturesOf(release)
+		if err != nil {
+			return f, err
+		}
+		policy, err := apparmor.Bake(b.ctx, r, b.recipe.AppArmor, features)
+		if err != nil {
+			return f, err
+		}
+		f.AppArmor = &policy
+	}
+	return f, nil
+}
+
+func agentInputs(b *build) (any, error) {
+	sum, err := describe(filepath.Dir(b.Agent), filepath.Base(b.Agent), "", "")
+	return map[string]any{"agent": sum.Digest, "units": unitText()}, err
+}
+
+func unitText() map[string]string {
+	all := map[string]string{}
+	names, _ := fs.Glob(systemd.Units, "*.service")
+	for _, name := range names {
+		data, _ := systemd.Units.ReadFile(name)
+		all[name] = string(data)
+	}
+	return all
+}
+
+func fillAgent(b *build, r *root.Root) (facts, error) {
+	agent, err := os.ReadFile(b.Agent)
+	if err != nil {
+		return facts{}, err
+	}
+	if err := r.WriteFile(paths.Agent, agent, 0o755); err != nil {
+		return facts{}, err
+	}
+	if err := r.Symlink("../lib/caisson/caisson-agent", "/usr/bin/caisson-agent"); err != nil {
+		return facts{}, err
+	}
+	for name, text := range unitText() {
+		if err := r.WriteFile("/usr/lib/systemd/system/"+name, []byte(text), 0o644); err != nil {
+			return facts{}, err
+		}
+	}
+	return facts{}, r.Symlink("/usr/lib/systemd/system/"+paths.AgentService, "/etc/systemd/system/multi-user.target.wants/"+paths.AgentService)
+}
+
+func bootInputs(b *build) (any, error) {
+	sum, err := describe(filepath.Dir(b.Agent), filepath.Base(b.Agent), "", "")
+	return map[string]any{"agent": sum.Digest, "modules": b.recipe.Modules}, err
+}
+
+// makeBoot writes the kernel and the generic initrd.
+func makeBoot(b *build, r *root.Root, dir string) ([]file, facts, error) {
+	var f facts
+	release, kernel, err := boot.Kernel(r)
+	if err != nil {
+		return nil, f, err
+	}
+	data, err := os.ReadFile(kernel)
+	if err != nil {
+		return nil, f, err
+	}
+	if err := durable.WriteFile(filepath.Join(dir, "kernel"), data, 0o644); err != nil {
+		return nil, f, err
+	}
+	var report boot.Report
+	err = durable.Write(filepath.Join(dir, "initrd"), 0o644, func(w io.Writer) error {
+		report, err = boot.Initrd{Root: r, Release: release, Agent: b.Agent, Modules: b.recipe.Modules}.Write(b.ctx, w)
+		return err
+	})
+	if err != nil {
+		return nil, f, err
+	}
+	k, err := describe(dir, "kernel", "kernel", MediaTypeKernel)
+	if err != nil {
+		return nil, f, err
+	}
+	i, err := describe(dir, "initrd", "initrd", MediaTypeInitrd)
+	if err != nil {
+		return nil, f, err
+	}
+	b.say(Event{Step: "boot", State: "note", Text: fmt.Sprintf("loader: %d modules, %.1f MB unpacked; %d firmware files, %.1f MB; initrd %.1f MB",
+		report.Modules, mb(report.ModuleBytes), report.Firmware, mb(report.FirmwareBytes), mb(i.Size))})
+	f.Kernel = &spec.KernelBlob{Release: release, Digest: k.Digest, Size: k.Size}
+	f.Initrd = &spec.Blob{Digest: i.Digest, Size: i.Size}
+	return []file{k, i}, f, nil
+}
+
+func sums(debs []apt.Deb) []string {
+	all := []string{}
+	for _, d := range debs {
+		all = append(all, d.SHA256)
+	}
+	return all
+}
+
+func mb(n int64) float64 { return float64(n) / 1e6 }

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// opaque is the one overlayfs mark that means something in an image: it hides
+// what lower trees have in the folder. All others name the mount that wrote them.
+const opaque = "trusted.overlay.opaque"
+
+// Clean makes the upper folder of an overlayfs mount a tree of its own: every
+// trusted.overlay.* attribute but a set opaque mark is removed.
+func Clean(upper string) error {
+	return filepath.WalkDir(upper, func(name string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		names, err := xattrs(name)
+		if err != nil {
+			return fmt.Errorf("list attributes of %s: %w", name, err)
+		}
+		for _, attr := range names {
+			if !strings.HasPrefix(attr, "trusted.overlay.") {
+				continue
+			}
+			if attr == opaque {
+				var b [1]byte
+				if n, err := unix.Lgetxattr(name, attr, b[:]); err == nil && n == 1 && b[0] == 'y' {
+					continue
+				}
+			}
+			if err := unix.Lremovexattr(name, attr); err != nil {
+				return fmt.Errorf("remove attribute %s of %s: %w", attr, name, err)
+			}
+		}
+		return nil
+	})
+}
+
+func xattrs(name string) ([]string, error) {
+	buf := make([]byte, 4<<10)
+	n, err := unix.Llistxattr(name, buf)
+	if err == unix.ERANGE {
+		buf = make([]byte, 64<<10)
+		n, err = unix.Llistxattr(name, buf)
+	}
+	if err == unix.ENOTSUP {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, b := range bytes.Split(buf[:n], []byte{0}) {
+		if len(b) > 0 {
+			names = append(names, string(b))
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package image turns a file tree into a read-only image, the same bytes each
+// time: squashfs, zstd, 128 KiB blocks, no fragments, made by mksquashfs(1).
+//
+// Without fragments every block is compressed from one file alone, so a file
+// that did not change gives the same bytes in the next image, and the chunk index
+// ([Index]) finds them: that is what makes updates small. The package also
+// cleans the upper folder of an overlayfs, so that it can be the lower one of
+// another and so that two captures of the same changes are equal ([Clean]).
+//
+// It is for the builder; a node never links it, it only reads what was made.
+package image
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// MediaType is the media type of the images.
+const MediaType = "application/vnd.caisson.image.v1+squashfs"
+
+// IndexMediaType is the media type of a chunk index.
+const IndexMediaType = "application/vnd.caisson.chunks.v1"
+
+// Levels of zstd: measured, see docs/building.md.
+const (
+	LevelFast    = 3
+	LevelRelease = 15
+)
+
+// Options of an image. Epoch (seconds) is its own date and the latest date that
+// a file in it can have.
+type Options struct {
+	Level int
+	Epoch int64
+}
+
+// Built is what was made.
+type Built struct {
+	Digest string // sha256:<hex>
+	Size   int64
+}
+
+// Squashfs makes the file out from tree.
+func Squashfs(ctx context.Context, tree, out string, o Options) (Built, error) {
+	if err := checkTool(ctx); err != nil {
+		return Built{}, err
+	}
+	cmd := exec.CommandContext(ctx, "mksquashfs", tree, out, "-noappend", "-comp", "zstd", "-Xcompression-level", strconv.Itoa(o.Level),
+		"-b", "128K", "-no-fragments", "-xattrs", "-no-progress", "-quiet")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "SOURCE_DATE_EPOCH=" + strconv.FormatInt(o.Epoch, 10), "LC_ALL=C", "TZ=UTC"}
+	if said, err := cmd.CombinedOutput(); err != nil {
+		os.Remove(out)
+		if ctx.Err() != nil {
+			return Built{}, ctx.Err()
+		}
+		return Built{}, fmt.Errorf("mksquashfs: %s: %w", lastLine(string(said)), err)
+	}
+	return describe(out)
+}
+
+func describe(name string) (Built, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return Built{}, err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	n, err := io.Copy(sum, f)
+	if err != nil {
+		return Built{}, err
+	}
+	return Built{Digest: "sha256:" + hex.EncodeToString(sum.Sum(nil)), Size: n}, nil
+}
+
+var versionOf = regexp.MustCompile(`mksquashfs version (\d+)\.(\d+)`)
+
+// checkTool wants mksquashfs 4.4: the first that honours SOURCE_DATE_EPOCH.
+func checkTool(ctx context.Context) error {
+	out, err := exec.CommandContext(ctx, "mksquashfs", "-version").CombinedOutput()
+	if errors.Is(err, exec.ErrNotFound) {
+		return missing{}
+	}
+	m := versionOf.FindStringSubmatch(string(out))
+	if m == nil {
+		return fmt.Errorf("mksquashfs -version: %q is not its version", lastLine(string(out)))
+	}
+	major, _ := strconv.Atoi(m[1])
+	minor, _ := strconv.Atoi(m[2])
+	if major < 4 || major == 4 && minor < 4 {
+		return fmt.Errorf("mksquashfs %s.%s is too old, 4.4 is the first that makes the same image twice", m[1], m[2])
+	}
+	return nil
+}
+
+type missing struct{}
+
+func (missing) Error() string { return "program mksquashfs is not installed" }
+func (missing) Hint() string  { return "install squashfs-tools" }
+
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}

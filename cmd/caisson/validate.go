@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+// validation is what validate -o json prints.
+type validation struct {
+	Valid    bool           `json:"valid"`
+	Errors   int            `json:"errors"`
+	Warnings int            `json:"warnings"`
+	Problems []site.Problem `json:"problems"`
+}
+
+func (a *app) validateCommand() *cobra.Command {
+	var strict, quiet bool
+	c := &cobra.Command{
+		Use:   "validate FILE…",
+		Short: "Say everything that is wrong with a site, and where",
+		Long: "Say everything that is wrong with a site, and where.\n\n" +
+			"FILE is a Site, Divingbell values, an Armada chart or an inventory; several are merged in\n" +
+			"this order. Warnings do not fail unless --strict is given. Exit code 2: there are errors.",
+		Example: "  caisson validate site.yaml\n  caisson validate --strict divingbell-values.yaml nodes.json",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, names []string) error {
+			s, report := site.Parse(hostFiles{}, names...)
+			if strict {
+				report.Strict()
+			}
+			errors, warnings := report.Count(site.Error), report.Count(site.Warning)
+			if a.json() {
+				v := validation{Valid: errors == 0, Errors: errors, Warnings: warnings, Problems: report.Problems}
+				if v.Problems == nil {
+					v.Problems = []site.Problem{}
+				}
+				if err := cli.JSON(a.out, v); err != nil {
+					return err
+				}
+			} else {
+				if quiet {
+					report.DropNotes()
+				}
+				report.Write(a.err)
+				summary := fmt.Sprintf("%s, %s", count(errors, "error"), count(warnings, "warning"))
+				if errors == 0 {
+					summary = fmt.Sprintf("valid: %s, %s, %s", s.Name(), count(len(s.Nodes()), "node"), summary)
+				}
+				fmt.Fprintln(a.out, summary)
+			}
+			if errors > 0 {
+				return cli.ErrInvalid
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&strict, "strict", false, "warnings are errors")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "leave notes out")
+	return c
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

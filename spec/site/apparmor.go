@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+type appArmorDoc struct {
+	Complain Flag      `site:"complain_mode" doc:"load all profiles in complain mode"`
+	Profiles Map[Text] `site:"profiles" doc:"profile text by file name"`
+}
+
+// maxProfile bounds one profile file.
+const maxProfile = 1 << 20
+
+// profileHead finds where a profile begins: its name, after the word profile or
+// as a path or quoted text, and its brace. The layer's apparmor_parser is the
+// judge of the text; this only finds names that two files would fight over.
+var profileHead = regexp.MustCompile(`(?m)^[ \t]*(?:profile[ \t]+("[^"\n]+"|[^\s{("]+)|("/[^"\n]+"|/[^\s{("]+))[^\n{}#,;]*(?:flags[ \t]*=[ \t]*\([^)\n]*\))?[ \t]*\{`)
+
+func (c *checker) apparmor(v *value, f *fragment) {
+	if q := v.get("complain_mode"); q != nil && q.kind == scalar && !q.plain && q.text == "false" {
+		c.in("complain_mode", func() {
+			c.warnf(q.at, "quoted-flag", "write false without quotes", "the text \"false\" turned complain mode on in Divingbell; here it means false")
+		})
+	}
+	var d appArmorDoc
+	c.decode(v, &d)
+	f.apparmor.Complain = d.Complain.On
+	names := map[string]Text{}
+	c.push("profiles")
+	defer c.pop()
+	for _, e := range d.Profiles {
+		c.in(e.Key.S, func() {
+			if !c.checkID(e.Key) {
+				return
+			}
+			if strings.TrimSpace(e.Val.S) == "" {
+				c.errorf(orPos(e.Val.At, e.Key.At), "required", "", "the profile is empty")
+				return
+			}
+			if len(e.Val.S) > maxProfile {
+				c.errorf(e.Val.At, "too-large", "", "a profile must be at most %d KiB", maxProfile>>10)
+			}
+			if open, shut := strings.Count(e.Val.S, "{"), strings.Count(e.Val.S, "}"); open != shut && !strings.Contains(e.Val.S, "#") && !strings.Contains(e.Val.S, `"`) {
+				c.errorf(e.Val.At, "profile", "", "the profile has %d opening and %d closing braces", open, shut)
+			}
+			for _, name := range profileNames(e.Val.S) {
+				if first, dup := names[name]; dup && first.S != e.Key.S {
+					c.errorf(e.Key.At, "duplicate-profile", "two files of one profile overwrite each other in the kernel", "profile %s is defined by %s too, at %s", name, first.S, first.At)
+					continue
+				}
+				names[name] = e.Key
+			}
+			f.apparmor.Profiles = append(f.apparmor.Profiles, spec.Profile{File: e.Key.S, Text: e.Val.S})
+		})
+	}
+	slices.SortFunc(f.apparmor.Profiles, func(a, b spec.Profile) int { return strings.Compare(a.File, b.File) })
+}
+
+// profileNames lists the top-level profiles of a text.
+func profileNames(text string) []string {
+	var out []string
+	depth, last := 0, 0
+	for _, m := range profileHead.FindAllStringSubmatchIndex(text, -1) {
+		depth += strings.Count(text[last:m[0]], "{") - strings.Count(text[last:m[0]], "}")
+		last = m[0]
+		name := ""
+		for _, g := range [][2]int{{m[2], m[3]}, {m[4], m[5]}} {
+			if g[0] >= 0 {
+				name = strings.Trim(text[g[0]:g[1]], `"`)
+			}
+		}
+		if depth == 0 && name != "" {
+			out = append(out, name)
+		}
+	}
+	return out
+}

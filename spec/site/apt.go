@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"cmp"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+type aptDoc struct {
+	Packages       packagesDoc        `site:"packages" doc:"list, or lists by group"`
+	Blacklist      *[]Text            `site:"blacklistpkgs" doc:"never in the layer; a few insecure packages when absent"`
+	Whitelist      []Text             `site:"whitelistpkgs" doc:"exempt from strict"`
+	Upgrade        Flag               `site:"upgrade"`
+	AllowDowngrade Flag               `site:"allow_downgrade"`
+	Strict         Flag               `site:"strict" doc:"what is not requested is removed"`
+	Recommends     Flag               `site:"recommends" doc:"install recommended packages too"`
+	Hold           []Text             `site:"hold" doc:"packages kept at their version"`
+	Repositories   Map[repositoryDoc] `site:"repositories"`
+	Exclusive      Flag               `site:"exclusive" doc:"use these repositories only"`
+}
+
+type packageDoc struct {
+	Name    Text         `site:"name,required"`
+	Version Text         `site:"version"`
+	Debconf []debconfDoc `site:"debconf"`
+	At      pos
+}
+
+type debconfDoc struct {
+	Question Text `site:"question,required"`
+	Type     Text `site:"question_type,required"`
+	Answer   Text `site:"answer,required"`
+}
+
+type repositoryDoc struct {
+	URL           Text   `site:"url,required"`
+	Distributions []Text `site:"distributions,required"`
+	Components    []Text `site:"components,required"`
+	Subrepos      []Text `site:"subrepos"`
+	Key           Text   `site:"gpgkey" doc:"armoured OpenPGP key of this repository"`
+	At            pos
+}
+
+// packagesDoc is a list, or a map of lists that are joined in order of the groups.
+type packagesDoc struct{ list []packageDoc }
+
+func (p *packagesDoc) decode(c *checker, v *value) {
+	if v.kind != mapping {
+		c.decode(v, &p.list)
+		return
+	}
+	var groups Map[[]packageDoc]
+	c.decode(v, &groups)
+	slices.SortFunc(groups, func(a, b Entry[[]packageDoc]) int { return strings.Compare(a.Key.S, b.Key.S) })
+	for _, g := range groups {
+		p.list = append(p.list, g.Val...)
+	}
+}
+
+// defaultBlacklist is Divingbell's: relied upon, so kept.
+var defaultBlacklist = []string{"inetutils-telnetd", "nis", "ntpdate", "telnetd", "telnetd-ssl"}
+
+var (
+	packageText = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?$`)
+	versionText = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+:~*-]*$`)
+	wordText    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/+-]*$`)
+)
+
+func (c *checker) apt(v *value, f *fragment) {
+	var d aptDoc
+	c.decode(v, &d)
+	p := spec.Packages{Blacklist: defaultBlacklist, Whitelist: c.packageNames("whitelistpkgs", d.Whitelist), Upgrade: d.Upgrade.On,
+		AllowDowngrade: d.AllowDowngrade.On, Strict: d.Strict.On, Recommends: d.Recommends.On, Hold: c.packageNames("hold", d.Hold), Exclusive: d.Exclusive.On}
+	if d.Blacklist != nil {
+		p.Blacklist = c.packageNames("blacklistpkgs", *d.Blacklist)
+	}
+	c.in("packages", func() { p.Install = c.packages(d.Packages.list, p.Blacklist, d.Blacklist == nil) })
+	for _, e := range d.Repositories {
+		c.in("repositories", func() { c.in(e.Key.S, func() { p.Repositories = append(p.Repositories, c.repository(e)) }) })
+	}
+	slices.SortFunc(p.Repositories, func(a, b spec.Repository) int { return strings.Compare(a.ID, b.ID) })
+	if p.Strict && len(p.Install) == 0 {
+		c.errorf(d.Strict.At, "dangerous", "list the packages to keep", "strict without packages would remove everything")
+	}
+	f.packages = p
+}
+
+func (c *checker) packages(docs []packageDoc, blacklist []string, byDefault bool) []spec.Package {
+	var out []spec.Package
+	first := map[string]packageDoc{}
+	for i, d := range docs {
+		c.in(nth(i), func() {
+			if !c.packageName(d.Name) {
+				return
+			}
+			if d.Version.Set() && !versionText.MatchString(d.Version.S) {
+				c.errorf(d.Version.At, "version", "", "%q is not a package version", d.Version.S)
+			}
+			if slices.Contains(blacklist, d.Name.S) {
+				hint := "remove it from one of the two"
+				if byDefault {
+					hint = "set blacklistpkgs; when it is absent, " + strings.Join(defaultBlacklist, ", ") + " are refused"
+				}
+				c.errorf(d.Name.At, "contradiction", hint, "package %s is requested and blacklisted", d.Name.S)
+			}
+			if old, dup := first[d.Name.S]; dup {
+				if old.Version.S != d.Version.S {
+					c.errorf(d.Name.At, "contradiction", "", "package %s is requested in another version at %s", d.Name.S, old.Name.At)
+				} else {
+					c.warnf(d.Name.At, "duplicate", "", "package %s is requested already, at %s", d.Name.S, old.Name.At)
+				}
+				return
+			}
+			first[d.Name.S] = d
+			pkg := spec.Package{Name: d.Name.S, Version: d.Version.S}
+			for _, q := range d.Debconf {
+				for _, t := range []Text{q.Question, q.Type, q.Answer} {
+					if strings.ContainsAny(t.S, "\n\r") {
+						c.errorf(t.At, "text", "", "a value must be one line")
+					}
+				}
+				pkg.Debconf = append(pkg.Debconf, spec.Debconf{Question: q.Question.S, Type: q.Type.S, Answer: q.Answer.S})
+			}
+			out = append(out, pkg)
+		})
+	}
+	slices.SortFunc(out, func(a, b spec.Package) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+func (c *checker) packageName(t Text) bool {
+	if t.Set() && !packageText.MatchString(t.S) {
+		c.errorf(t.At, "package-name", "", "%q is not the name of a package", t.S)
+		return false
+	}
+	return t.Set()
+}
+
+// packageNames is a set of names, sorted.
+func (c *checker) packageNames(key string, texts []Text) []string {
+	var out []string
+	c.in(key, func() {
+		for _, t := range texts {
+			if c.packageName(t) {
+				out = append(out, t.S)
+			}
+		}
+	})
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (c *checker) repository(e Entry[repositoryDoc]) spec.Repository {
+	c.checkID(e.Key)
+	d := e.Val
+	r := spec.Repository{ID: e.Key.S, URL: d.URL.S, Key: d.Key.S}
+	if u, err := url.Parse(d.URL.S); d.URL.Set() && (err != nil || u.Scheme == "" || strings.ContainsAny(d.URL.S, " \n[]")) {
+		c.errorf(d.URL.At, "url", "", "%q is not the URL of a repository", d.URL.S)
+	}
+	for _, l := range []struct {
+		from []Text
+		to   *[]string
+	}{{d.Distributions, &r.Distributions}, {d.Components, &r.Components}, {d.Subrepos, &r.Subrepos}} {
+		for _, t := range l.from {
+			if !wordText.MatchString(t.S) {
+				c.errorf(t.At, "text", "", "%q cannot stand in a list of sources", t.S)
+			}
+			*l.to = append(*l.to, t.S)
+		}
+	}
+	if d.Key.Set() && !strings.Contains(d.Key.S, "-----BEGIN PGP PUBLIC KEY BLOCK-----") {
+		c.errorf(d.Key.At, "key", "as gpg --armor --export prints it", "gpgkey is not an armoured public key")
+	}
+	if !d.Key.Set() && d.URL.Set() {
+		c.warnf(orPos(d.URL.At, d.At), "no-key", "give gpgkey", "repository %s has no key of its own: apt trusts it only if the base's keys signed it", e.Key.S)
+	}
+	return r
+}

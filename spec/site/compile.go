@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Name is the fleet's.
+func (s *Site) Name() string { return s.doc.Metadata.Name.S }
+
+// Registry is where the fleet's artifacts are published, as the site says; "" when it does not.
+func (s *Site) Registry() string { return s.doc.Registry.S }
+
+// Dir is the folder of the site's file: names in it are relative to this.
+func (s *Site) Dir() string { return s.dir }
+
+// Trust is whom nodes believe.
+func (s *Site) Trust() Trust { return s.trust }
+
+// Nodes are the fleet's machines in the order of the input.
+func (s *Site) Nodes() []Node { return s.nodes }
+
+// KernelArgs are the arguments that every node's kernel is started with.
+func (s *Site) KernelArgs() []string { return slices.Clone(s.args) }
+
+// HasLayer says whether the site bakes system layers. Without one its nodes
+// keep their own system and only items apply.
+func (s *Site) HasLayer() bool { return s.doc.Layer.At != pos{} }
+
+// fragments are what applies to one node, as modules.
+func (s *Site) fragments(n Node) []*fragment {
+	out := make([]*fragment, len(s.parts))
+	for i, p := range s.parts {
+		t := p.choose(n.Name, n.label)
+		if out[i] = t.frag; out[i] == nil {
+			out[i] = p.compileTarget(s.quiet(), t)
+		}
+	}
+	return out
+}
+
+// quiet is a checker for what has been found good already.
+func (s *Site) quiet() *checker {
+	return &checker{report: &Report{}, layer: s.HasLayer(), kept: s.kept}
+}
+
+// Overlay is what a node is sent. Layer is the digest of the manifest of its
+// variant; it is empty for a node that keeps its own system.
+func (s *Site) Overlay(node, layer string) (*spec.Overlay, error) {
+	i, ok := s.byName[node]
+	if !ok {
+		return nil, s.noNode(node)
+	}
+	return s.overlay(s.nodes[i], layer), nil
+}
+
+func (s *Site) overlay(n Node, layer string) *spec.Overlay {
+	o := &spec.Overlay{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: s.Name(), Node: n.Name, Match: n.Match,
+		Layer: layer, Persist: s.kept, KernelArgs: s.args}
+	if s.trust.OnExpired != "run" {
+		o.OnExpired = s.trust.OnExpired
+	}
+	for _, f := range s.fragments(n) {
+		add(&o.Items.Mounts, f.items.Mounts)
+		add(&o.Items.Limits, f.items.Limits)
+		add(&o.Items.Sysctl, f.items.Sysctl)
+		add(&o.Items.Ethtool, f.items.Ethtool)
+		add(&o.Items.Exec, f.items.Exec)
+		if f.items.Perm != nil {
+			o.Items.Perm = f.items.Perm
+		}
+		if len(f.machine.args) > 0 {
+			o.KernelArgs = slices.Concat(s.args, f.machine.args)
+		}
+		if f.machine.cas != nil {
+			o.CAs = f.machine.cas
+		}
+		if len(f.machine.network.DNS)+len(f.machine.network.Search)+len(f.machine.network.NTP)+len(f.machine.network.Interfaces) > 0 {
+			o.Network = f.machine.network
+		}
+	}
+	return o
+}
+
+// add sets a list that exactly one module has.
+func add[T any](to *[]T, from []T) {
+	if from != nil {
+		*to = from
+	}
+}
+
+func (s *Site) noNode(name string) error {
+	return &invalid{text: fmt.Sprintf("the site has no node %q", name), hint: didYouMeanNode(name, s.nodes)}
+}
+
+// Variant is one system layer of the site and the nodes that share it.
+type Variant struct {
+	Name   string // "default", or the beginning of the recipe's hash
+	Recipe spec.Recipe
+	Nodes  []string
+}
+
+// ErrNoLayer is returned by Variants when the site bakes nothing.
+var ErrNoLayer error = &invalid{text: "the site has no layer", hint: "add layer: with a base to the Site"}
+
+// Variants are the layers that the site's nodes need, shared by content. The
+// one that no override changes is called default and stands first.
+func (s *Site) Variants() ([]Variant, error) {
+	if !s.HasLayer() {
+		return nil, ErrNoLayer
+	}
+	def := s.recipe(Node{}, true)
+	out := []Variant{{Name: "default", Recipe: def}}
+	byID := map[string]int{recipeID(def): 0}
+	byTargets := map[string]int{} // most nodes have the same few targets
+	for _, n := range s.nodes {
+		key := ""
+		for _, p := range s.parts {
+			if p.image {
+				key += fmt.Sprintf("%p;", p.choose(n.Name, n.label))
+			}
+		}
+		i, known := byTargets[key]
+		if !known {
+			r := s.recipe(n, false)
+			id := recipeID(r)
+			if i, known = byID[id]; !known {
+				i = len(out)
+				byID[id] = i
+				out = append(out, Variant{Name: id[:12], Recipe: r})
+			}
+			byTargets[key] = i
+		}
+		out[i].Nodes = append(out[i].Nodes, n.Name)
+	}
+	if len(out[0].Nodes) == 0 && len(s.nodes) > 0 {
+		out = out[1:]
+	}
+	slices.SortStableFunc(out[min(1, len(out)):], func(a, b Variant) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// RecipeID is the recipe's identity: the hash of its one encoding, in hex.
+func RecipeID(r spec.Recipe) string { return recipeID(r) }
+
+func recipeID(r spec.Recipe) string {
+	data, err := spec.Encode(r)
+	if err != nil {
+		panic(err) // plain data
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// recipe is what a node's layer is made of.
+func (s *Site) recipe(n Node, byDefault bool) spec.Recipe {
+	l := s.doc.Layer
+	r := spec.Recipe{Fleet: s.Name(), Arch: l.Arch.S, Kernel: l.Kernel.Package.S, Modules: texts(l.Kernel.Modules)}
+	if r.Arch == "" {
+		r.Arch = "amd64"
+	}
+	if r.Kernel == "" {
+		r.Kernel = "linux-image-" + r.Arch
+	}
+	r.Base.OCI, r.Base.Tar = l.Base.OCI.S, l.Base.Tar.S
+	if d := l.Base.Debian; d != nil {
+		r.Base.Debian = &spec.Debian{Suite: d.Suite.S, Components: texts(d.Components), Mirror: d.Mirror.S, Security: d.Security.S, Snapshot: d.Snapshot.S, Keyring: d.Keyring.S}
+		if len(d.Components) == 0 {
+			r.Base.Debian.Components = []string{"main"}
+		}
+	}
+	for _, p := range s.parts {
+		if !p.image {
+			continue
+		}
+		t := p.def
+		if p.off {
+			t = offTarget
+		}
+		if !byDefault {
+			t = p.choose(n.Name, n.label)
+		}
+		f := t.frag
+		if f == nil {
+			f = p.compileTarget(s.quiet(), t)
+		}
+		switch p.name {
+		case "apt":
+			r.Packages = f.packages
+		case "uamlite":
+			r.Accounts = f.accounts
+		case "apparmor":
+			r.AppArmor = f.apparmor
+		case "perm":
+			r.Perm = f.baked
+		}
+	}
+	return r
+}
+
+func texts(list []Text) []string {
+	var out []string
+	for _, t := range list {
+		out = append(out, t.S)
+	}
+	return out
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// checker decodes values into the authored types and collects what is wrong.
+// The path of fields it stands in is for people who read the report.
+type checker struct {
+	report *Report
+	path   []string
+	layer  bool     // the site bakes layers
+	kept   []string // persisted paths
+}
+
+func (c *checker) push(name string) { c.path = append(c.path, name) }
+func nth(i int) string              { return "[" + strconv.Itoa(i) + "]" }
+
+func (c *checker) pop() { c.path = c.path[:len(c.path)-1] }
+
+func (c *checker) in(name string, f func()) {
+	c.push(name)
+	f()
+	c.pop()
+}
+
+func (c *checker) problem(severity string, at pos, rule, hint, format string, args ...any) {
+	c.report.add(Problem{at: at, Path: joinPath(c.path), Severity: severity, Rule: rule, Hint: hint, Message: fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) errorf(at pos, rule, hint, format string, args ...any) {
+	c.problem(Error, at, rule, hint, format, args...)
+}
+
+func (c *checker) warnf(at pos, rule, hint, format string, args ...any) {
+	c.problem(Warning, at, rule, hint, format, args...)
+}
+
+func (c *checker) notef(at pos, rule, hint, format string, args ...any) {
+	c.problem(Note, at, rule, hint, format, args...)
+}
+
+func (c *checker) within(names []string, f func()) {
+	n := len(c.path)
+	c.path = append(c.path, names...)
+	f()
+	c.path = c.path[:n]
+}
+
+// joinPath writes conf.sysctl["vm.swappiness"], users[2].
+func joinPath(path []string) string {
+	var b strings.Builder
+	for i, p := range path {
+		switch {
+		case strings.HasPrefix(p, "["):
+			b.WriteString(p)
+		case strings.ContainsAny(p, ". []\"/"):
+			fmt.Fprintf(&b, "[%q]", p)
+		default:
+			if i > 0 {
+				b.WriteByte('.')
+			}
+			b.WriteString(p)
+		}
+	}
+	return b.String()
+}
+
+// decoder is what a type implements that is more than its fields.
+type decoder interface {
+	decode(c *checker, v *value)
+}
+
+// decode fills into, a pointer to an authored type, from v. Struct fields carry
+// the tag site:"name" or site:"name,required"; what has no field is unknown.
+// A null is as if it were not written.
+func (c *checker) decode(v *value, into any) {
+	if v == nil || v.kind == null {
+		return
+	}
+	if d, ok := into.(decoder); ok {
+		d.decode(c, v)
+		return
+	}
+	target := reflect.ValueOf(into).Elem()
+	switch target.Kind() {
+	case reflect.Pointer:
+		target.Set(reflect.New(target.Type().Elem()))
+		c.decode(v, target.Interface())
+	case reflect.Slice:
+		if !c.want(v, sequence) {
+			return
+		}
+		target.Set(reflect.MakeSlice(target.Type(), len(v.list), len(v.list)))
+		for i, e := range v.list {
+			c.push(nth(i))
+			if e.kind == null {
+				c.errorf(e.at, "null", "", "an entry must not be empty")
+			}
+			c.decode(e, target.Index(i).Addr().Interface())
+			c.pop()
+		}
+	case reflect.Struct:
+		if c.want(v, mapping) {
+			c.decodeStruct(v, target)
+		}
+	default:
+		panic("no decoder for " + target.Type().String())
+	}
+}
+
+func (c *checker) want(v *value, k kind) bool {
+	if v.kind == k {
+		return true
+	}
+	c.errorf(v.at, "type", "", "%s belongs here, not %s", k, v.kind)
+	return false
+}
+
+func (c *checker) decodeStruct(v *value, target reflect.Value) {
+	fields := structFields(target.Type())
+	if at := target.FieldByName("At"); at.IsValid() {
+		at.Set(reflect.ValueOf(v.at))
+	}
+	given := map[string]bool{}
+	for _, f := range v.fields {
+		i := slices.IndexFunc(fields, func(s structField) bool { return s.name == f.key })
+		if i < 0 {
+			c.unknown(f, fieldNames(fields))
+			continue
+		}
+		given[f.key] = f.val.kind != null
+		c.push(f.key)
+		c.decode(f.val, target.Field(fields[i].index).Addr().Interface())
+		if t, ok := target.Field(fields[i].index).Interface().(Text); ok && fields[i].enum != nil && t.Set() && !slices.Contains(fields[i].enum, t.S) {
+			c.errorf(t.At, "enum", didYouMean(t.S, fields[i].enum), "%q is none of %s", t.S, strings.Join(fields[i].enum, ", "))
+		}
+		c.pop()
+	}
+	for _, f := range fields {
+		if f.required && !given[f.name] {
+			c.errorf(v.at, "required", "", "%q is missing", f.name)
+		}
+	}
+}
+
+// unknown reports a key that means nothing. Divingbell ignores such keys, so in
+// its own files they are warnings.
+func (c *checker) unknown(f field, known []string) {
+	severity := Error
+	if f.at.src != nil && f.at.src.lenient {
+		severity = Warning
+	}
+	c.problem(severity, f.at, "unknown-key", didYouMean(f.key, known), "unknown key %q", f.key)
+}
+
+// structField is what a tag says of a field.
+type structField struct {
+	name     string
+	index    int
+	required bool
+	enum     []string
+	doc      string
+}
+
+func structFields(t reflect.Type) []structField {
+	var out []structField
+	for i := range t.NumField() {
+		name, rest, _ := strings.Cut(t.Field(i).Tag.Get("site"), ",")
+		if name == "" {
+			continue
+		}
+		f := structField{name: name, index: i, required: rest == "required", doc: t.Field(i).Tag.Get("doc")}
+		if e := t.Field(i).Tag.Get("enum"); e != "" {
+			f.enum = strings.Split(e, ",")
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+func fieldNames(fields []structField) []string {
+	out := make([]string, len(fields))
+	for i, f := range fields {
+		out[i] = f.name
+	}
+	return out
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// featureAliases are ethtool(8)'s short names of features that -k prints in full.
+var featureAliases = map[string]string{
+	"rx": "rx-checksumming", "tx": "tx-checksumming", "sg": "scatter-gather", "tso": "tcp-segmentation-offload",
+	"gso": "generic-segmentation-offload", "gro": "generic-receive-offload", "lro": "large-receive-offload", "ufo": "udp-fragmentation-offload",
+	"rxvlan": "rx-vlan-offload", "txvlan": "tx-vlan-offload", "ntuple": "ntuple-filters", "rxhash": "receive-hashing",
+}
+
+// interfaceText is what the kernel takes as a name, less what would be odd in a file name.
+var (
+	interfaceText = regexp.MustCompile(`^[^\s/:]{1,15}$`)
+	featureText   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+)
+
+func interfaceName(s string) bool { return interfaceText.MatchString(s) && s != "." && s != ".." }
+
+func (c *checker) normalEthtool(v *value) *value {
+	if v.kind != mapping {
+		return v
+	}
+	out := *v
+	out.fields = slices.Clone(v.fields)
+	for i, f := range out.fields {
+		c.in(f.key, func() {
+			out.fields[i].val = c.rename(f.val, func(key string) string {
+				if full := featureAliases[key]; full != "" {
+					return full
+				}
+				return key
+			})
+		})
+	}
+	return &out
+}
+
+func (c *checker) ethtool(v *value, f *fragment) {
+	var d Map[Map[Text]]
+	c.decode(v, &d)
+	for _, nic := range d {
+		c.in(nic.Key.S, func() {
+			if !interfaceName(nic.Key.S) {
+				c.errorf(nic.Key.At, "interface", "", "%q is not the name of an interface", nic.Key.S)
+			}
+			for _, e := range nic.Val {
+				c.in(e.Key.S, func() {
+					on, ok := flagWord(e.Val.S)
+					if !ok {
+						c.errorf(orPos(e.Val.At, e.Key.At), "enum", "", "Expected 'on' or 'off', got '%s'", e.Val.S)
+					}
+					if !featureText.MatchString(e.Key.S) {
+						c.errorf(e.Key.At, "feature", "as ethtool -k prints it, for example generic-receive-offload", "%q is not the name of a feature", e.Key.S)
+					}
+					f.items.Ethtool = append(f.items.Ethtool, spec.Feature{Interface: nic.Key.S, Feature: e.Key.S, On: on})
+				})
+			}
+		})
+	}
+	slices.SortFunc(f.items.Ethtool, func(a, b spec.Feature) int {
+		return cmp.Or(strings.Compare(a.Interface, b.Interface), strings.Compare(a.Feature, b.Feature))
+	})
+}
+
+func orPos(a, b pos) pos {
+	if a == (pos{}) {
+		return b
+	}
+	return a
+}

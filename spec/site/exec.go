@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+type execDoc struct {
+	Data          Text      `site:"data,required" doc:"the script; its first line names the interpreter"`
+	Args          []Text    `site:"args"`
+	Env           Map[Text] `site:"env"`
+	Rerun         Text      `site:"rerun_policy" doc:"always (when absent), never or once_successfully"`
+	Blocking      Text      `site:"blocking_policy" doc:"foreground (when absent), foreground_halt_pod_on_failure or background"`
+	Timeout       Text      `site:"timeout" doc:"seconds; 1800 when absent"`
+	RerunInterval Text      `site:"rerun_interval" doc:"seconds between runs, at least 60, or infinity; every pass when absent"`
+	RetryInterval Text      `site:"retry_interval" doc:"seconds between runs after a failure; as rerun_interval when absent"`
+	RerunPersist  *Flag     `site:"rerun_interval_persist" doc:"false forgets at boot when it ran"`
+	RetryPersist  *Flag     `site:"retry_interval_persist" doc:"false forgets at boot when it failed"`
+	RerunMax      Number    `site:"rerun_max_count" doc:"runs at most that often"`
+	RetryMax      Number    `site:"retry_max_count" doc:"is tried again at most that often"`
+	Once          Text      `site:"once" enum:"per-root,per-machine" doc:"what never and once_successfully count by; per-root when absent"`
+	Revert        Text      `site:"revert" doc:"script that undoes it, run when the entry goes"`
+	ScriptTimeout Text      `site:"script_timeout" doc:"older name of timeout"`
+	At            pos
+}
+
+var (
+	rerunPolicies    = []string{"always", "never", "once_successfully"}
+	blockingPolicies = []string{"foreground", "foreground_halt_pod_on_failure", "background"}
+)
+
+// maxExecData bounds one script: it travels in the node's overlay.
+const maxExecData = 256 << 10
+
+// normalExec gives timeout its one name: the manual says script_timeout.
+func (c *checker) normalExec(v *value) *value {
+	if v.kind != mapping {
+		return v
+	}
+	out := *v
+	out.fields = slices.Clone(v.fields)
+	for i, f := range out.fields {
+		older := f.val.get("script_timeout")
+		if f.val.kind != mapping || older == nil {
+			continue
+		}
+		c.in(f.key, func() {
+			c.warnf(older.at, "older-shape", "write timeout", "script_timeout is the documented name that Divingbell ignored; it is taken as timeout")
+			out.fields[i].val = c.rename(f.val, func(key string) string {
+				if key == "script_timeout" {
+					return "timeout"
+				}
+				return key
+			})
+		})
+	}
+	return &out
+}
+
+func (c *checker) exec(v *value, f *fragment) {
+	var d Map[execDoc]
+	c.decode(v, &d)
+	for _, e := range d {
+		c.in(e.Key.S, func() {
+			c.checkID(e.Key)
+			if e.Val.At == (pos{}) {
+				c.errorf(e.Key.At, "required", "", "the script is empty")
+				return
+			}
+			f.items.Exec = append(f.items.Exec, c.script(e.Key.S, e.Val))
+		})
+	}
+	slices.SortFunc(f.items.Exec, func(a, b spec.Exec) int { return strings.Compare(a.Name, b.Name) })
+}
+
+func (c *checker) script(name string, d execDoc) spec.Exec {
+	x := spec.Exec{Name: name, Data: d.Data.S, Rerun: d.Rerun.S, Blocking: d.Blocking.S, RerunMax: d.RerunMax.N, RetryMax: d.RetryMax.N,
+		RerunForget: d.RerunPersist != nil && !d.RerunPersist.On, RetryForget: d.RetryPersist != nil && !d.RetryPersist.On,
+		Once: d.Once.S, Revert: d.Revert.S}
+	for _, t := range []Text{d.Data, d.Revert} {
+		switch {
+		case len(t.S) > maxExecData:
+			c.errorf(t.At, "too-large", "keep it in a package", "a script must be at most %d KiB", maxExecData>>10)
+		case t.Set() && !strings.HasPrefix(t.S, "#!"):
+			c.errorf(t.At, "script", "begin with #!/bin/sh", "the first line of a script must name its interpreter")
+		}
+	}
+	for _, a := range d.Args {
+		x.Args = append(x.Args, a.S)
+	}
+	for _, e := range d.Env {
+		if !envName(e.Key.S) {
+			c.errorf(e.Key.At, "env", "", "%q is not the name of an environment variable", e.Key.S)
+		}
+		if x.Env == nil {
+			x.Env = map[string]string{}
+		}
+		x.Env[e.Key.S] = e.Val.S
+	}
+	for _, n := range []Number{d.RerunMax, d.RetryMax} {
+		if n.N < 0 {
+			c.errorf(n.At, "range", "", "a count is not negative")
+		}
+	}
+	c.policy(&x, name, d)
+	return x
+}
+
+// policy checks when a script runs. The messages begin as Divingbell's: pipelines
+// search for them.
+func (c *checker) policy(x *spec.Exec, name string, d execDoc) {
+	forName := " FOR '" + name + "':"
+	if d.Rerun.Set() && !slices.Contains(rerunPolicies, d.Rerun.S) {
+		c.errorf(d.Rerun.At, "enum", didYouMean(d.Rerun.S, rerunPolicies), "BAD 'rerun_policy'%s Got '%s'", forName, d.Rerun.S)
+		return
+	}
+	if d.Blocking.Set() && !slices.Contains(blockingPolicies, d.Blocking.S) {
+		c.errorf(d.Blocking.At, "enum", didYouMean(d.Blocking.S, blockingPolicies), "BAD 'blocking_policy'%s Got '%s'", forName, d.Blocking.S)
+	}
+	if d.Timeout.Set() {
+		n, err := strconv.ParseInt(d.Timeout.S, 10, 64)
+		if err != nil || n < 1 || n > 1<<31 {
+			c.errorf(d.Timeout.At, "range", "a number of seconds; every script has an end", "BAD 'timeout'%s Got '%s'", forName, d.Timeout.S)
+		}
+		x.Timeout = n
+	}
+	always := d.Rerun.S == "" || d.Rerun.S == "always"
+	x.RerunInterval = c.interval(d.RerunInterval, "rerun_interval", forName, always, "'rerun_policy' must be 'always'")
+	x.RetryInterval = x.RerunInterval
+	if d.RetryInterval.Set() {
+		x.RetryInterval = c.interval(d.RetryInterval, "retry_interval", forName, d.Rerun.S != "never", "'rerun_policy' must be 'always' or 'once_successfully'")
+	}
+	if always && !d.RerunInterval.Set() {
+		c.notef(d.At, "every-pass", "set rerun_interval, or rerun_policy: once_successfully", "%s runs again in every pass, about once a minute", name)
+	}
+}
+
+// interval returns seconds: 0 for every pass, -1 for never again by time.
+func (c *checker) interval(t Text, key, whose string, finite bool, need string) int64 {
+	if !t.Set() {
+		return 0
+	}
+	if t.S == "infinity" || t.S == "infinite" {
+		c.notef(t.At, "infinity", "leave "+key+" out to run in every pass", "%s: %s means never again by time; in Divingbell it meant every pass", key, t.S)
+		return -1
+	}
+	n, err := strconv.ParseInt(t.S, 10, 64)
+	if err != nil || n < 60 || n > 1<<33 {
+		c.errorf(t.At, "range", "seconds, or infinity", "BAD '%s'%s Got '%s', but expected >= '60'.", key, whose, t.S)
+		return 0
+	}
+	if !finite {
+		c.errorf(t.At, "combination", "", "BAD COMBINATION: '%s'%s Got '%d', but then %s", key, whose, n, need)
+	}
+	return n
+}
+
+func envName(s string) bool {
+	for i, r := range s {
+		if r != '_' && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (i == 0 || r < '0' || r > '9') {
+			return false
+		}
+	}
+	return s != ""
+}

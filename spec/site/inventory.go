@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Node is a machine of the fleet.
+type Node struct {
+	Name   string
+	Labels map[string]string
+	Match  spec.Match
+
+	at pos
+}
+
+type nodeDoc struct {
+	Name   Text      `site:"name,required"`
+	Labels Map[Text] `site:"labels"`
+	Match  matchDoc  `site:"match" doc:"by what a machine may claim to be this node; by name alone when absent"`
+}
+
+type matchDoc struct {
+	MACs  []Text `site:"macs"`
+	UUIDs []Text `site:"uuids" doc:"SMBIOS product UUID"`
+}
+
+// inventoryDoc is a file with nothing but nodes.
+type inventoryDoc struct {
+	Nodes []nodeDoc `site:"nodes,required"`
+}
+
+// maxInventory bounds the JSON of a cluster's nodes, which is wordy.
+const maxInventory = 256 << 20
+
+func (r *reader) inventoryList(doc *value) {
+	var nodes []nodeDoc
+	r.decode(doc, &nodes)
+	r.nodes = append(r.nodes, nodes...)
+}
+
+func (r *reader) inventoryMap(doc *value) {
+	var d inventoryDoc
+	r.decode(doc, &d)
+	r.nodes = append(r.nodes, d.Nodes...)
+}
+
+// kubeNode is what matters of a Kubernetes Node.
+type kubeNode struct {
+	Kind     string `json:"kind"`
+	Metadata struct {
+		Name   string            `json:"name"`
+		Labels map[string]string `json:"labels"`
+	} `json:"metadata"`
+	Status struct {
+		NodeInfo struct {
+			SystemUUID string `json:"systemUUID"`
+		} `json:"nodeInfo"`
+	} `json:"status"`
+}
+
+const hostnameLabel = "kubernetes.io/hostname"
+
+// readKube reads the JSON of kubectl get nodes; false when it is something else.
+func (r *reader) readKube(name string, data []byte) bool {
+	src := &source{name: name}
+	d := json.NewDecoder(bytes.NewReader(data))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return false
+	}
+	kube, taken := false, false
+	line, counted := int32(1), int64(0)
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return false
+		}
+		if key != "items" {
+			var skip json.RawMessage
+			if d.Decode(&skip) != nil {
+				return false
+			}
+			kube = kube || key == "kind" && strings.HasSuffix(strings.Trim(string(skip), `"`), "List")
+			continue
+		}
+		if t, err := d.Token(); err != nil || t != json.Delim('[') {
+			return false
+		}
+		for d.More() {
+			line += int32(bytes.Count(data[counted:d.InputOffset()], []byte("\n")))
+			counted = d.InputOffset()
+			var n kubeNode
+			if err := d.Decode(&n); err != nil {
+				r.errorf(pos{src, line, 1}, "json", "", "a node that cannot be read: %v", err)
+				return true
+			}
+			taken = true
+			r.kubeNode(n, pos{src, line, 1})
+		}
+		if _, err := d.Token(); err != nil {
+			return false
+		}
+	}
+	if taken {
+		return true
+	}
+	return kube
+}
+
+func (r *reader) kubeNode(n kubeNode, at pos) {
+	if n.Kind != "Node" && n.Kind != "" {
+		r.warnf(at, "inventory", "", "an object of kind %s is not a node", n.Kind)
+		return
+	}
+	name := n.Metadata.Name
+	if h := n.Metadata.Labels[hostnameLabel]; h != "" {
+		name = h
+	}
+	doc := nodeDoc{Name: Text{name, at}}
+	for k, v := range n.Metadata.Labels {
+		doc.Labels = append(doc.Labels, Entry[Text]{Text{k, at}, Text{v, at}})
+	}
+	if id := n.Status.NodeInfo.SystemUUID; id != "" {
+		doc.Match.UUIDs = []Text{{id, at}}
+	}
+	r.nodes = append(r.nodes, doc)
+}
+
+var (
+	nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
+	macHex   = regexp.MustCompile(`^[0-9a-f]{12}$`)
+	uuidText = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+)
+
+// checkNodes makes nodes of what was read: names and identifiers are unique.
+func (c *checker) checkNodes(docs []nodeDoc) []Node {
+	nodes := make([]Node, 0, len(docs))
+	names, ids := map[string]pos{}, map[string]pos{}
+	once := func(seen map[string]pos, what, key string, at pos) bool {
+		if first, dup := seen[key]; dup {
+			c.errorf(at, "duplicate-node", "", "the %s %s is given already, at %s", what, key, first)
+			return false
+		}
+		seen[key] = at
+		return true
+	}
+	for _, d := range docs {
+		n := Node{Name: d.Name.S, at: d.Name.At, Labels: make(map[string]string, len(d.Labels))}
+		if d.Name.S == "" {
+			continue // said already
+		}
+		switch {
+		case !nodeName.MatchString(n.Name):
+			c.errorf(n.at, "node-name", "letters, digits, dots and hyphens; at most 128", "%q cannot be a node's name", n.Name)
+		case strings.HasPrefix(n.Name, "mac-") || strings.HasPrefix(n.Name, "uuid-"):
+			c.errorf(n.at, "node-name", "", "a node's name must not begin with mac- or uuid-: overlays are found by those tags")
+		}
+		once(names, "node", n.Name, n.at)
+		for _, l := range d.Labels {
+			n.Labels[l.Key.S] = l.Val.S
+		}
+		for _, t := range d.Match.MACs {
+			hex := strings.NewReplacer(":", "", "-", "", ".", "").Replace(strings.ToLower(t.S))
+			if !macHex.MatchString(hex) || hex == "000000000000" || hex == "ffffffffffff" {
+				c.errorf(t.At, "mac", "as in 52:54:00:12:34:56", "%q is not the address of an interface", t.S)
+				continue
+			}
+			mac := hex[0:2] + ":" + hex[2:4] + ":" + hex[4:6] + ":" + hex[6:8] + ":" + hex[8:10] + ":" + hex[10:12]
+			if once(ids, "MAC address", mac, t.At) {
+				n.Match.MACs = append(n.Match.MACs, mac)
+			}
+		}
+		for _, t := range d.Match.UUIDs {
+			id := strings.ToLower(t.S)
+			if !uuidText.MatchString(id) {
+				c.errorf(t.At, "uuid", "as dmidecode -s system-uuid prints it", "%q is not a UUID", t.S)
+			} else if once(ids, "UUID", id, t.At) {
+				n.Match.UUIDs = append(n.Match.UUIDs, id)
+			}
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes
+}

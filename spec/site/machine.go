@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"net/netip"
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// machineDoc is what a node is given beside conf. It has overrides of its own,
+// in the form of conf's.
+type machineDoc struct {
+	Kernel    argsDoc        `site:"kernel" doc:"arguments after those of layer.kernel"`
+	Network   networkDoc     `site:"network" doc:"laid over the site's network"`
+	CAs       []Text         `site:"cas" doc:"certificates the node trusts: PEM, or files of it"`
+	Overrides Raw[stanzaDoc] `site:"overrides" doc:"what differs by host or label"`
+}
+
+type argsDoc struct {
+	Args []Text `site:"args"`
+}
+
+type networkDoc struct {
+	DNS        []Text         `site:"dns" doc:"resolver addresses"`
+	Search     []Text         `site:"search" doc:"search domains"`
+	NTP        []Text         `site:"ntp" doc:"time servers"`
+	Interfaces []interfaceDoc `site:"interfaces" doc:"interfaces that do not use DHCP"`
+}
+
+type interfaceDoc struct {
+	MAC       Text   `site:"mac" doc:"finds the interface; else name does"`
+	Name      Text   `site:"name"`
+	Addresses []Text `site:"addresses,required" doc:"with prefix length, as in 192.0.2.7/24"`
+	Gateway   Text   `site:"gateway"`
+	MTU       Number `site:"mtu"`
+	At        pos
+}
+
+// machine is what machineDoc compiles to.
+type machine struct {
+	args    []string
+	network spec.Network
+	cas     []string
+}
+
+var (
+	hostText = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9.])?$`)
+	// A blank or a quote would change where the arguments end.
+	kernelArg = regexp.MustCompile(`^[!-~]+$`)
+)
+
+func (c *checker) machine(v *value, f *fragment) {
+	var d machineDoc
+	c.decode(v, &d)
+	c.in("kernel", func() { f.machine.args = c.kernelArgs(d.Kernel.Args) })
+	c.in("network", func() { f.machine.network = c.network(d.Network) })
+	for _, t := range d.CAs {
+		f.machine.cas = append(f.machine.cas, t.S)
+	}
+}
+
+func (c *checker) kernelArgs(args []Text) []string {
+	var out []string
+	for _, a := range args {
+		switch {
+		case !kernelArg.MatchString(a.S) || strings.Contains(a.S, `"`):
+			c.errorf(a.At, "kernel-arg", "one argument an entry, without blanks or quotes", "%q is not one kernel argument", a.S)
+		case strings.HasPrefix(a.S, "caisson."):
+			c.errorf(a.At, "kernel-arg", "", "arguments that begin with caisson. are set by caisson")
+		case strings.HasPrefix(a.S, "init=") || strings.HasPrefix(a.S, "rdinit=") || strings.HasPrefix(a.S, "root="):
+			c.errorf(a.At, "kernel-arg", "", "%s would keep the agent from starting the node", a.S)
+		default:
+			out = append(out, a.S)
+		}
+	}
+	return out
+}
+
+func (c *checker) network(d networkDoc) spec.Network {
+	var n spec.Network
+	for _, t := range d.DNS {
+		if a, err := netip.ParseAddr(t.S); err != nil {
+			c.errorf(t.At, "address", "a resolver is given by address", "%q is not an IP address", t.S)
+		} else {
+			n.DNS = append(n.DNS, a.String())
+		}
+	}
+	for _, t := range d.Search {
+		if !hostText.MatchString(t.S) {
+			c.errorf(t.At, "host-name", "", "%q is not a domain", t.S)
+		}
+		n.Search = append(n.Search, t.S)
+	}
+	for _, t := range d.NTP {
+		if _, err := netip.ParseAddr(t.S); err != nil && !hostText.MatchString(t.S) {
+			c.errorf(t.At, "host-name", "", "%q is neither a host name nor an IP address", t.S)
+		}
+		n.NTP = append(n.NTP, t.S)
+	}
+	for i, t := range d.Interfaces {
+		c.within([]string{"interfaces", nth(i)}, func() { n.Interfaces = append(n.Interfaces, c.netInterface(t)) })
+	}
+	return n
+}
+
+func (c *checker) netInterface(d interfaceDoc) spec.Interface {
+	out := spec.Interface{Name: d.Name.S, Gateway: d.Gateway.S, MTU: int(d.MTU.N), MAC: strings.ReplaceAll(strings.ToLower(d.MAC.S), "-", ":")}
+	if out.MAC == "" && out.Name == "" {
+		c.errorf(d.At, "required", "", "an interface needs mac or name")
+	}
+	if out.MAC != "" && !macHex.MatchString(strings.ReplaceAll(out.MAC, ":", "")) {
+		c.errorf(d.MAC.At, "mac", "as in 52:54:00:12:34:56", "%q is not the address of an interface", d.MAC.S)
+	}
+	if out.Name != "" && !interfaceName(out.Name) {
+		c.errorf(d.Name.At, "interface", "", "%q is not the name of an interface", out.Name)
+	}
+	for _, a := range d.Addresses {
+		if _, err := netip.ParsePrefix(a.S); err != nil {
+			c.errorf(a.At, "address", "write the prefix length too, as in 192.0.2.7/24", "%q is not an address with a prefix length", a.S)
+		}
+		out.Addresses = append(out.Addresses, a.S)
+	}
+	if len(d.Addresses) == 0 {
+		c.errorf(d.At, "required", "leave the interface out to use DHCP", "an interface needs addresses")
+	}
+	if _, err := netip.ParseAddr(out.Gateway); out.Gateway != "" && err != nil {
+		c.errorf(d.Gateway.At, "address", "", "%q is not an IP address", out.Gateway)
+	}
+	if d.MTU.Set() && (d.MTU.N < 576 || d.MTU.N > 65535) {
+		c.errorf(d.MTU.At, "range", "", "an MTU is between 576 and 65535, not %d", d.MTU.N)
+	}
+	return out
+}
+
+// readCAs replaces the files that machine names by their content, once, so that
+// nothing later needs the file system.
+func (r *reader) readCAs(v *value) *value {
+	cas := v.get("cas")
+	if cas == nil || cas.kind != sequence {
+		return v
+	}
+	out := *cas
+	out.list = make([]*value, len(cas.list))
+	for i, e := range cas.list {
+		out.list[i] = e
+		if e.kind != scalar {
+			continue
+		}
+		text := e.text
+		if !strings.Contains(text, "-----BEGIN") {
+			text = string(r.readFile(path.Join(r.dir, e.text), e.at, 1<<20))
+			if text == "" {
+				continue
+			}
+		}
+		if err := parseCAs(text); err != "" {
+			r.errorf(e.at, "certificate", "", "%s", err)
+		}
+		read := *e
+		read.text = text
+		out.list[i] = &read
+	}
+	return v.with("cas", &out)
+}
+
+func parseCAs(text string) string {
+	rest := []byte(text)
+	n := 0
+	for {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		n++
+		if block.Type != "CERTIFICATE" {
+			return "a PEM block of type " + block.Type + " where certificates belong"
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return "a certificate that cannot be read: " + err.Error()
+		}
+	}
+	if n == 0 {
+		return "no PEM certificate is in it"
+	}
+	return ""
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+type mountDoc struct {
+	Target  Text  `site:"mnt_tgt,required" doc:"absolute path"`
+	Device  Text  `site:"device,required"`
+	Type    Text  `site:"type,required" doc:"file system, as in mount -t"`
+	Options Text  `site:"options" doc:"as in mount -o"`
+	Before  Words `site:"before" doc:"units that wait for the mount; docker.service when absent or empty"`
+	After   Words `site:"after" doc:"units that the mount waits for; network-online.target when absent and the file system needs it"`
+	At      pos
+}
+
+// networkTypes are file systems behind a network.
+var networkTypes = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "9p", "afs", "ocfs2", "gfs2", "lustre", "beegfs"}
+
+var (
+	unitText   = regexp.MustCompile(`^[A-Za-z0-9:_.\\@-]+\.(service|target|mount|socket|path|timer|slice|scope|device|swap|automount)$`)
+	fsTypeText = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`)
+)
+
+// runtimeDirs are folders that a container runtime stacks its own overlays in,
+// which the kernel refuses on ours; the agent always mounts something there.
+var runtimeDirs = []string{"/var/lib/containerd", "/var/lib/docker", "/var/lib/kubelet"}
+
+// systemDirs are the layer's own: a mount on them would hide it.
+var systemDirs = []string{"/", "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/dev", "/proc", "/sys", "/run", "/var", "/var/lib", "/var/lib/caisson", "/run/caisson"}
+
+func (c *checker) mounts(v *value, f *fragment) {
+	var d Map[mountDoc]
+	c.decode(v, &d)
+	targets := map[string]Text{}
+	for _, e := range d {
+		c.in(e.Key.S, func() {
+			c.checkID(e.Key)
+			if e.Val.At == (pos{}) {
+				c.errorf(e.Key.At, "required", "mnt_tgt, device and type", "the mount is empty")
+				return
+			}
+			m, ok := c.mount(e)
+			if !ok {
+				return
+			}
+			if first, dup := targets[m.Target]; dup {
+				c.errorf(e.Val.Target.At, "duplicate-target", "", "%s is the target of %s already, at %s", m.Target, first.S, first.At)
+				return
+			}
+			targets[m.Target] = e.Key
+			f.items.Mounts = append(f.items.Mounts, m)
+		})
+	}
+	slices.SortFunc(f.items.Mounts, func(a, b spec.Mount) int { return strings.Compare(a.ID, b.ID) })
+}
+
+func (c *checker) mount(e Entry[mountDoc]) (spec.Mount, bool) {
+	d := e.Val
+	c.emptyTexts(d.Target, d.Device, d.Type)
+	if d.Target.S == "" || d.Device.S == "" || d.Type.S == "" {
+		return spec.Mount{}, false
+	}
+	m := spec.Mount{ID: e.Key.S, Device: d.Device.S, Target: path.Clean(d.Target.S), Type: d.Type.S, Before: d.Before.List, After: d.After.List}
+	for _, o := range strings.Split(d.Options.S, ",") {
+		if o = strings.TrimSpace(o); o != "" {
+			m.Options = append(m.Options, o)
+		}
+	}
+	for _, t := range []Text{d.Target, d.Device, d.Type, d.Options} {
+		if strings.ContainsAny(t.S, "\n\r") {
+			c.errorf(t.At, "text", "", "a value must be one line")
+			return m, false
+		}
+	}
+	if !path.IsAbs(d.Target.S) || slices.Contains(strings.Split(d.Target.S, "/"), "..") {
+		c.errorf(d.Target.At, "path", "", "%q is not an absolute path without ..", d.Target.S)
+		return m, false
+	}
+	if slices.Contains(systemDirs, m.Target) {
+		c.errorf(d.Target.At, "dangerous", "", "a mount on %s would hide the system", m.Target)
+	}
+	if !fsTypeText.MatchString(m.Type) {
+		c.errorf(d.Type.At, "type", "as in mount -t, for example tmpfs", "%q is not the name of a file system", m.Type)
+	}
+	if slices.Contains(runtimeDirs, m.Target) && m.Type == "overlay" {
+		c.errorf(d.Type.At, "contradiction", "use a disk or tmpfs", "a container runtime cannot stack overlays on an overlay at %s", m.Target)
+	}
+	if slices.Contains(c.kept, m.Target) {
+		c.errorf(d.Target.At, "contradiction", "remove one of the two", "%s is kept on the state disk by layer.persist", m.Target)
+	}
+	for _, w := range []Words{d.Before, d.After} {
+		for _, u := range w.List {
+			if !unitText.MatchString(u) {
+				c.errorf(w.At, "unit", "as in docker.service", "%q is not the name of a unit", u)
+			}
+		}
+	}
+	if len(m.Before) == 0 {
+		m.Before = []string{"docker.service"}
+	}
+	if !d.After.Set() && (slices.Contains(networkTypes, m.Type) || slices.Contains(m.Options, "_netdev")) {
+		m.After = []string{"network-online.target"}
+	}
+	return m, true
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"slices"
+	"strings"
+)
+
+// overridesDoc is conf.overrides: a stanza a module.
+type overridesDoc struct {
+	AppArmor stanzaDoc `site:"divingbell_apparmor"`
+	Apt      stanzaDoc `site:"divingbell_apt"`
+	Ethtool  stanzaDoc `site:"divingbell_ethtool"`
+	Exec     stanzaDoc `site:"divingbell_exec"`
+	Limits   stanzaDoc `site:"divingbell_limits"`
+	Mounts   stanzaDoc `site:"divingbell_mounts"`
+	Perm     stanzaDoc `site:"divingbell_perm"`
+	Sysctl   stanzaDoc `site:"divingbell_sysctl"`
+	Uamlite  stanzaDoc `site:"divingbell_uamlite"`
+}
+
+type stanzaDoc struct {
+	Hosts  []hostDoc  `site:"hosts" doc:"entries that apply to the one node of that name"`
+	Labels []labelDoc `site:"labels" doc:"entries that apply to nodes by label; the last that fits wins"`
+}
+
+type hostDoc struct {
+	Name Text           `site:"name,required" doc:"the node's name, byte for byte"`
+	Conf Raw[Map[Text]] `site:"conf" doc:"laid over conf"`
+	At   pos
+}
+
+type labelDoc struct {
+	Label selectorDoc    `site:"label,required"`
+	Conf  Raw[Map[Text]] `site:"conf" doc:"laid over conf"`
+	At    pos
+}
+
+type selectorDoc struct {
+	Key    Text   `site:"key,required"`
+	Values []Text `site:"values,required" doc:"any of these"`
+}
+
+// target is one of the configurations of a module: the base, or the base with
+// one override on top.
+type target struct {
+	name   string // "default", "host:NAME" or "label:KEY"
+	at     pos
+	over   *value // laid over the base; nil for none
+	label  string
+	values []string
+	frag   *fragment // compiled, for the targets that nodes share
+}
+
+// part is one module of a site with its targets.
+type part struct {
+	*module
+	base     *value
+	def      *target
+	hosts    map[string]*target
+	labels   []*target
+	selector [2]string // label and value of the nodes that run the module at all
+	off      bool
+}
+
+// offTarget is that of a node on which a module is off.
+var offTarget = &target{name: "off", frag: &fragment{}}
+
+// choose picks the one target of a node: its host entry, else the last label
+// entry that fits, else the default.
+func (p *part) choose(name string, label func(string) (string, bool)) *target {
+	if p.off {
+		return offTarget
+	}
+	if p.selector[0] != "" {
+		if v, ok := label(p.selector[0]); !ok || v != p.selector[1] {
+			return offTarget
+		}
+	}
+	if t, ok := p.hosts[name]; ok {
+		return t
+	}
+	for _, t := range slices.Backward(p.labels) {
+		if v, ok := label(t.label); ok && slices.Contains(t.values, v) {
+			return t
+		}
+	}
+	return p.def
+}
+
+// effective is the module's configuration for a target.
+func (p *part) effective(t *target, dropped func(*value)) *value {
+	if t == offTarget {
+		return nil
+	}
+	return mergeOverride(p.base, t.over, dropped)
+}
+
+// addStanza takes a module's overrides and says what in them cannot have effect.
+func (p *part) addStanza(c *checker, s stanzaDoc) {
+	for i, h := range s.Hosts {
+		c.within([]string{"hosts", nth(i)}, func() {
+			if h.Name.S == "" {
+				return
+			}
+			if first, dup := p.hosts[h.Name.S]; dup {
+				c.errorf(h.Name.At, "duplicate-override", "merge the two entries", "host %q has an entry already, at %s", h.Name.S, first.at)
+				return
+			}
+			p.hosts[h.Name.S] = &target{name: "host:" + h.Name.S, at: h.Name.At, over: p.body(c, h.Conf.v)}
+		})
+	}
+	for i, l := range s.Labels {
+		c.within([]string{"labels", nth(i)}, func() {
+			t := &target{name: "label:" + l.Label.Key.S, at: l.At, label: l.Label.Key.S, over: p.body(c, l.Conf.v)}
+			for _, v := range l.Label.Values {
+				t.values = append(t.values, v.S)
+			}
+			p.labels = append(p.labels, t)
+		})
+	}
+	p.deadLabels(c)
+}
+
+// deadLabels warns of entries whose every value a later entry takes away.
+func (p *part) deadLabels(c *checker) {
+	for i, t := range p.labels {
+		taken := map[string]bool{}
+		var by *target
+		for _, later := range p.labels[i+1:] {
+			if later.label == t.label {
+				for _, v := range later.values {
+					taken[v] = true
+				}
+				by = later
+			}
+		}
+		dead := by != nil && len(t.values) > 0
+		for _, v := range t.values {
+			dead = dead && taken[v]
+		}
+		if dead {
+			c.warnf(t.at, "dead-override", "only the last entry that fits a node applies", "the entry has no effect: label %s=%s is taken by the entry at %s",
+				t.label, strings.Join(t.values, "|"), by.at)
+		}
+	}
+}
+
+// body is the part of an override's conf that the module reads.
+func (p *part) body(c *checker, conf *value) *value {
+	if conf == nil || conf.kind == null {
+		return nil
+	}
+	if !c.want(conf, mapping) {
+		return nil
+	}
+	if p.name == machineModule {
+		return conf
+	}
+	for _, f := range conf.fields {
+		switch {
+		case f.key == p.name, f.key == "log_colors", f.key == "extra_verbose", f.key == "chroot_mnt_path":
+		case slices.Contains(moduleNames(), f.key):
+			c.warnf(f.at, "dead-override", "move it to divingbell_"+f.key, "%s has no effect in an override of %s", f.key, p.name)
+		default:
+			c.unknown(f, moduleNames())
+		}
+	}
+	return conf.get(p.name)
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+type permDoc struct {
+	Paths         []permPathDoc `site:"paths"`
+	Rerun         Text          `site:"rerun_policy" doc:"always (when absent), never or once_successfully"`
+	Interval      Text          `site:"rerun_interval" doc:"seconds, at least 60, or infinity"`
+	IgnoreMissing Flag          `site:"ignore_missing"`
+}
+
+type permPathDoc struct {
+	Path  Text `site:"path,required" doc:"absolute path or pattern"`
+	Owner Text `site:"owner"`
+	Group Text `site:"group"`
+	Mode  Text `site:"permissions" doc:"octal, or as in chmod(1)"`
+	At    pos
+}
+
+// permShape is perm in its own shape or, as older sites have it, a bare list.
+type permShape struct{ permDoc }
+
+var (
+	octalMode    = regexp.MustCompile(`^[0-7]{3,5}$`)
+	symbolicMode = regexp.MustCompile(`^[ugoa]*[-+=][rwxXst]*(,[ugoa]*[-+=][rwxXst]*)*$`)
+	ownerText    = regexp.MustCompile(`^([0-9]{1,10}|[a-z_A-Z][A-Za-z0-9_.-]{0,31}\$?)$`)
+)
+
+// bakedDirs hold what the layer brings; everything else of a node is its own.
+var bakedDirs = []string{"/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/sbin", "/usr"}
+
+// baked says whether a path or pattern lies in the layer: its first component,
+// taken literally, is one of the layer's. What cannot be told is the node's.
+func baked(p string) bool {
+	for _, d := range bakedDirs {
+		if p == d || strings.HasPrefix(p, d+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// normalPerm makes the older bare list a map.
+func (c *checker) normalPerm(v *value) *value {
+	if v.kind != sequence {
+		return v
+	}
+	c.warnf(v.at, "older-shape", "put the list below perm.paths", "perm as a bare list is an older shape")
+	return &value{kind: mapping, at: v.at, fields: []field{{"paths", v.at, v}}}
+}
+
+// olderPerms takes conf.perms, which the manual shows and Divingbell ignores.
+func (c *checker) olderPerms(conf, perms *value) *value {
+	c.push("perms")
+	defer c.pop()
+	if conf.get("perm") != nil {
+		c.errorf(perms.at, "older-shape", "keep perm", "perm and perms are both given")
+		return conf.without("perms")
+	}
+	c.warnf(perms.at, "older-shape", "write perm: {paths: […]}", "perms is the documented name that Divingbell ignored; it is taken as perm")
+	return conf.without("perms").with("perm", c.normalPermList(perms))
+}
+
+func (c *checker) normalPermList(v *value) *value {
+	if v.kind != sequence {
+		return v
+	}
+	return &value{kind: mapping, at: v.at, fields: []field{{"paths", v.at, v}}}
+}
+
+func (c *checker) perm(v *value, f *fragment) {
+	var d permDoc
+	c.decode(v, &d)
+	p := spec.Perm{Rerun: d.Rerun.S, IgnoreMissing: d.IgnoreMissing.On}
+	if d.Rerun.Set() && !slices.Contains(rerunPolicies, d.Rerun.S) {
+		c.errorf(d.Rerun.At, "enum", didYouMean(d.Rerun.S, rerunPolicies), "BAD 'rerun_policy' Got '%s'", d.Rerun.S)
+		return
+	}
+	p.Interval = c.interval(d.Interval, "rerun_interval", "", d.Rerun.S == "" || d.Rerun.S == "always", "'rerun_policy' must be 'always'")
+	inLayer, onNode := p, p
+	inLayer.Rerun, inLayer.Interval = "", 0
+	for i, e := range d.Paths {
+		c.within([]string{"paths", nth(i)}, func() {
+			for _, one := range c.permPaths(e) {
+				if c.layer && baked(one.Path) {
+					inLayer.Paths = append(inLayer.Paths, one)
+				} else {
+					onNode.Paths = append(onNode.Paths, one)
+				}
+			}
+		})
+	}
+	if len(inLayer.Paths) > 0 {
+		f.baked = &inLayer
+	}
+	if len(onNode.Paths) > 0 {
+		f.items.Perm = &onNode
+	}
+}
+
+// permPaths is an entry as one path each.
+func (c *checker) permPaths(d permPathDoc) []spec.PermPath {
+	paths := []string{d.Path.S}
+	if words := strings.Fields(d.Path.S); len(words) > 1 && allAbsolute(words) {
+		c.warnf(d.Path.At, "older-shape", "write one entry a path", "several paths in one entry")
+		paths = words
+	}
+	mode := d.Mode.S
+	switch {
+	case octalMode.MatchString(mode):
+		mode = "0" + strings.TrimLeft(mode, "0")
+		for len(mode) < 4 {
+			mode = "0" + mode
+		}
+		if len(mode) > 5 {
+			c.errorf(d.Mode.At, "mode", "", "%q has too many digits", d.Mode.S)
+		}
+	case mode != "" && !symbolicMode.MatchString(mode):
+		c.errorf(d.Mode.At, "mode", "as in 0640 or u=rw,g=r,o=", "%q is not a mode", mode)
+	}
+	for _, t := range []Text{d.Owner, d.Group} {
+		if t.S != "" && !ownerText.MatchString(t.S) {
+			c.errorf(t.At, "owner", "a name or a number", "%q is neither a name nor an id", t.S)
+		}
+	}
+	if mode == "" && d.Owner.S == "" && d.Group.S == "" {
+		c.warnf(d.At, "no-effect", "give owner, group or permissions", "nothing is asked for")
+	}
+	var out []spec.PermPath
+	for _, p := range paths {
+		if !path.IsAbs(p) || slices.Contains(strings.Split(p, "/"), "..") || strings.ContainsAny(p, "\n\r") {
+			c.errorf(orPos(d.Path.At, d.At), "path", "", "%q is not an absolute path without ..", p)
+			continue
+		}
+		if _, err := path.Match(p, ""); err != nil {
+			c.errorf(d.Path.At, "path", "", "%q is not a pattern", p)
+		}
+		clean := path.Clean(p)
+		if (clean == "/etc/shadow" || clean == "/etc/sudoers") && looseMode(mode) {
+			c.errorf(d.Mode.At, "dangerous", "0640 at most", "%s must not be readable by everyone", clean)
+		}
+		out = append(out, spec.PermPath{Path: clean, Owner: d.Owner.S, Group: d.Group.S, Mode: mode})
+	}
+	return out
+}
+
+func allAbsolute(words []string) bool {
+	for _, w := range words {
+		if !path.IsAbs(w) {
+			return false
+		}
+	}
+	return true
+}
+
+func looseMode(mode string) bool {
+	return octalMode.MatchString(mode) && mode[len(mode)-1] != '0'
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Severities of a problem.
+const (
+	Error   = "error"   // the site cannot be used
+	Warning = "warning" // it can, but this is probably not what was meant
+	Note    = "note"    // it can, and this is worth knowing
+)
+
+// Problem is one thing that is wrong with the input.
+type Problem struct {
+	File     string `json:"file,omitempty"`
+	Line     int    `json:"line,omitempty"`
+	Column   int    `json:"column,omitempty"`
+	Path     string `json:"path,omitempty"` // of the field, as in conf.exec.hello.timeout
+	Severity string `json:"severity"`
+	Rule     string `json:"rule"` // a word that stays the same, for tools
+	Message  string `json:"message"`
+	Hint     string `json:"hint,omitempty"`
+
+	at pos
+}
+
+// Report collects every problem of one input.
+type Report struct {
+	Problems []Problem
+	seen     map[Problem]bool
+}
+
+// ErrInvalid is what [Report.Err] wraps.
+var ErrInvalid = errors.New("invalid input")
+
+// Err is nil when there is no error in the report.
+func (r *Report) Err() error {
+	n := r.Count(Error)
+	if n == 0 {
+		return nil
+	}
+	i := slices.IndexFunc(r.Problems, func(p Problem) bool { return p.Severity == Error })
+	err := &invalid{text: r.Problems[i].String(), hint: r.Problems[i].Hint}
+	if n > 1 {
+		err.text += fmt.Sprintf(" (and %d more)", n-1)
+	}
+	return err
+}
+
+// invalid is the short form of a report.
+type invalid struct{ text, hint string }
+
+func (e *invalid) Error() string { return e.text }
+func (e *invalid) Hint() string  { return e.hint }
+func (e *invalid) ExitCode() int { return 2 }
+func (e *invalid) Unwrap() error { return ErrInvalid }
+
+// Count says how many problems of a severity there are.
+func (r *Report) Count(severity string) int {
+	n := 0
+	for _, p := range r.Problems {
+		if p.Severity == severity {
+			n++
+		}
+	}
+	return n
+}
+
+// Strict turns warnings into errors.
+func (r *Report) Strict() {
+	for i := range r.Problems {
+		if r.Problems[i].Severity == Warning {
+			r.Problems[i].Severity = Error
+		}
+	}
+}
+
+// maxProblems bounds what a hopeless input can make us say.
+const maxProblems = 1000
+
+// add notes a problem once: what is wrong in the base is wrong for each target.
+func (r *Report) add(p Problem) {
+	if p.at.src != nil {
+		p.File, p.Line, p.Column = p.at.src.name, int(p.at.line), int(p.at.col)
+	}
+	if r.seen == nil {
+		r.seen = map[Problem]bool{}
+	}
+	key := p
+	key.Path = ""
+	if r.seen[key] || len(r.Problems) >= maxProblems {
+		return
+	}
+	r.seen[key] = true
+	r.Problems = append(r.Problems, p)
+}
+
+func (r *Report) sort() {
+	slices.SortStableFunc(r.Problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+}
+
+// String is the problem in one line.
+func (p Problem) String() string {
+	var b strings.Builder
+	if p.File != "" {
+		fmt.Fprintf(&b, "%s:", p.File)
+		if p.Line > 0 {
+			fmt.Fprintf(&b, "%d:%d:", p.Line, p.Column)
+		}
+		b.WriteByte(' ')
+	}
+	if p.Path != "" {
+		fmt.Fprintf(&b, "%s: ", p.Path)
+	}
+	b.WriteString(p.Message)
+	return b.String()
+}
+
+// Write prints the report as a compiler would: position, severity, what, the
+// rule, the line underlined, the hint.
+func (r *Report) Write(w io.Writer) {
+	for _, p := range r.Problems {
+		where := ""
+		if p.File != "" {
+			where = p.File + ": "
+			if p.Line > 0 {
+				where = fmt.Sprintf("%s:%d:%d: ", p.File, p.Line, p.Column)
+			}
+		}
+		path := p.Path
+		if path != "" {
+			path += ": "
+		}
+		fmt.Fprintf(w, "%s%s: %s%s [%s]\n", where, p.Severity, path, p.Message, p.Rule)
+		if line, marks := p.at.excerpt(); line != "" {
+			fmt.Fprintf(w, "%6d | %s\n       | %s\n", p.Line, line, marks)
+		}
+		if p.Hint != "" {
+			fmt.Fprintf(w, "  hint: %s\n", p.Hint)
+		}
+	}
+}
+
+// source is one file that was read.
+type source struct {
+	name    string
+	data    []byte // kept for excerpts; nil for large generated files
+	lenient bool   // Divingbell's own file: what Divingbell ignores is a warning
+}
+
+// pos is a place in a source. The zero pos is nowhere: a built-in default.
+type pos struct {
+	src       *source
+	line, col int32
+}
+
+func (p pos) String() string {
+	if p.src == nil {
+		return "default"
+	}
+	return fmt.Sprintf("%s:%d:%d", p.src.name, p.line, p.col)
+}
+
+// excerpt returns the source line and the marks below it.
+func (p pos) excerpt() (line, marks string) {
+	if p.src == nil || p.line < 1 {
+		return "", ""
+	}
+	data := p.src.data
+	for range p.line - 1 {
+		i := bytes.IndexByte(data, '\n')
+		if i < 0 {
+			return "", ""
+		}
+		data = data[i+1:]
+	}
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		data = data[:i]
+	}
+	text := []rune(strings.ToValidUTF8(strings.TrimRight(string(data[:min(len(data), 400)]), "\r"), "?"))
+	for i, c := range text {
+		if c < ' ' || c == 0x7f { // a file must not steer the reader's terminal
+			text[i] = ' '
+		}
+	}
+	start := min(max(int(p.col)-1, 0), len(text))
+	n := 0
+	for start+n < len(text) && !strings.ContainsRune(" ,]}#", text[start+n]) {
+		n++
+	}
+	const width = 110
+	if start > width {
+		return "", "" // what would be underlined is out of sight
+	}
+	shown := text[:min(len(text), width)]
+	n = min(max(n, 1), width-start+1)
+	return string(shown), strings.Repeat(" ", utf8.RuneCountInString(string(text[:start]))) + strings.Repeat("^", n)
+}
+
+// DropNotes leaves errors and warnings.
+func (r *Report) DropNotes() {
+	r.Problems = slices.DeleteFunc(r.Problems, func(p Problem) bool { return p.Severity == Note })
+}

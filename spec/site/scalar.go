@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"math"
+	"strconv"
+	"strings"
+)
+
+// Text is a scalar's literal text and its place.
+type Text struct {
+	S  string
+	At pos
+}
+
+// Set says whether the author wrote it.
+func (t Text) Set() bool { return t.At != pos{} }
+
+func (t *Text) decode(c *checker, v *value) {
+	if c.want(v, scalar) {
+		*t = Text{v.text, v.at}
+	}
+}
+
+// Flag is yes or no in any of YAML 1.1's words, quoted or not.
+type Flag struct {
+	On bool
+	At pos
+}
+
+func (f *Flag) decode(c *checker, v *value) {
+	if !c.want(v, scalar) {
+		return
+	}
+	on, ok := flagWord(v.text)
+	if !ok {
+		c.errorf(v.at, "type", "write true or false", "%q is neither true nor false", v.text)
+		return
+	}
+	*f = Flag{on, v.at}
+}
+
+func flagWord(text string) (on, ok bool) {
+	switch strings.ToLower(text) {
+	case "true", "on", "yes", "y":
+		return true, true
+	case "false", "off", "no", "n":
+		return false, true
+	}
+	return false, false
+}
+
+// Number is an integer of at most 18 digits.
+type Number struct {
+	N  int64
+	At pos
+}
+
+// Set says whether the author wrote it.
+func (n Number) Set() bool { return n.At != pos{} }
+
+func (n *Number) decode(c *checker, v *value) {
+	if !c.want(v, scalar) {
+		return
+	}
+	i, err := strconv.ParseInt(v.text, 10, 64)
+	if err != nil || i > math.MaxInt64/10 || i < -math.MaxInt64/10 {
+		c.errorf(v.at, "type", "", "%q is not a whole number", v.text)
+		return
+	}
+	*n = Number{i, v.at}
+}
+
+// Map is a map whose keys are the author's, in the author's order.
+type Map[T any] []Entry[T]
+
+// Entry is one key of a [Map].
+type Entry[T any] struct {
+	Key Text
+	Val T
+}
+
+func (m *Map[T]) decode(c *checker, v *value) {
+	if !c.want(v, mapping) {
+		return
+	}
+	*m = make(Map[T], len(v.fields))
+	for i, f := range v.fields {
+		(*m)[i].Key = Text{f.key, f.at}
+		c.push(f.key)
+		c.decode(f.val, &(*m)[i].Val)
+		c.pop()
+	}
+}
+
+// Words is a list of texts, or one text with blanks between the words.
+type Words struct {
+	List []string
+	At   pos
+}
+
+// Set says whether the author wrote it.
+func (w Words) Set() bool { return w.At != pos{} }
+
+func (w *Words) decode(c *checker, v *value) {
+	w.At = v.at
+	if v.kind == scalar {
+		w.List = strings.Fields(v.text)
+		return
+	}
+	var list []Text
+	c.decode(v, &list)
+	for _, t := range list {
+		w.List = append(w.List, t.S)
+	}
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+)
+
+// reader collects the documents of all files into one tree.
+type reader struct {
+	*checker
+	fsys  fs.FS
+	tree  *value // merged documents without nodes
+	nodes []nodeDoc
+	site  bool // a Site document was among them
+	dir   string
+	open  []string // files being read, to find a file that names itself
+}
+
+// readFile returns the content of a named file, at most limit bytes of it.
+func (r *reader) readFile(name string, at pos, limit int64) []byte {
+	fail := func(rule, format string, args ...any) []byte {
+		p := Problem{at: at, Path: joinPath(r.path), Severity: Error, Rule: rule, Message: fmt.Sprintf(format, args...)}
+		if at.src == nil {
+			p.File = name
+		}
+		r.report.add(p)
+		return nil
+	}
+	f, err := r.fsys.Open(name)
+	if err != nil {
+		var pe *fs.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return fail("file", "read %s: %v", name, err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return fail("file", "read %s: %v", name, errors.Unwrap(err))
+	}
+	if int64(len(data)) > limit {
+		return fail("too-large", "read %s: more than %d MiB", name, limit>>20)
+	}
+	return data
+}
+
+// read takes a file named on the command line or by a document at at.
+func (r *reader) read(name string, at pos, valuesOnly bool) {
+	if slices.Contains(r.open, name) || len(r.open) > 8 {
+		r.errorf(at, "file", "", "%s names itself", name)
+		return
+	}
+	r.open = append(r.open, name)
+	defer func() { r.open = r.open[:len(r.open)-1] }()
+	data := r.readFile(name, at, maxInventory)
+	if data == nil {
+		return
+	}
+	if bytes.HasPrefix(bytes.TrimLeft(data[:min(len(data), 512)], " \t\r\n"), []byte("{")) && r.readKube(name, data) {
+		return
+	}
+	src := &source{name: name, data: data}
+	if len(data) > maxFile {
+		r.errorf(pos{src, 1, 1}, "too-large", "split it into several files", "the file is larger than %d MiB", maxFile>>20)
+		return
+	}
+	docs := parseYAML(src, data, r.report)
+	found := false
+	for _, doc := range docs {
+		if doc.kind != null {
+			found = true
+			r.document(src, doc, valuesOnly)
+		}
+	}
+	if !found && r.report.Err() == nil {
+		r.errorf(pos{src, 1, 1}, "form", formHint, "the file is empty")
+	}
+}
+
+const formHint = "a file holds a Site (apiVersion, kind: Site), Divingbell values (conf:), an Armada chart (data.values) or nodes (nodes:)"
+
+// document recognises one document and adds it.
+func (r *reader) document(src *source, doc *value, valuesOnly bool) {
+	if doc.kind == sequence && !valuesOnly {
+		r.inventoryList(doc)
+		return
+	}
+	if doc.kind != mapping {
+		r.errorf(doc.at, "form", formHint, "%s is not a configuration", doc.kind)
+		return
+	}
+	api := doc.get("apiVersion")
+	switch {
+	case api != nil && strings.HasPrefix(api.text, "caisson.dev/") || doc.get("kind") != nil && doc.get("kind").text == "Site":
+		if valuesOnly {
+			r.errorf(doc.at, "form", "name it on the command line instead", "a Site cannot be used as values")
+			return
+		}
+		r.siteDocument(src, doc)
+	case doc.get("data") != nil && doc.get("data").get("values") != nil:
+		src.lenient = true
+		r.values(doc.get("data").get("values"))
+	case doc.get("schema") != nil && strings.Contains(doc.get("schema").text, "/"):
+		r.notef(doc.at, "form", "", "the document of schema %s is not used", doc.get("schema").text)
+	case slices.ContainsFunc([]string{"conf", "manifests", "labels", "images"}, func(k string) bool { return doc.get(k) != nil }):
+		src.lenient = true
+		r.values(doc)
+	case doc.get("nodes") != nil && !valuesOnly:
+		r.inventoryMap(doc)
+	default:
+		hint := formHint
+		for _, f := range doc.fields {
+			if slices.Contains(moduleNames(), f.key) {
+				hint = "put it below conf:"
+			}
+		}
+		r.errorf(doc.at, "form", hint, "the document is none that caisson knows")
+	}
+}
+
+// siteDocument adds a Site: the files it names first, so that it has the last word.
+func (r *reader) siteDocument(src *source, doc *value) {
+	var d document
+	r.decode(doc, &d)
+	r.dir = path.Dir(src.name)
+	r.site = true
+	for _, name := range d.Values.List {
+		r.in("values", func() { r.read(path.Join(r.dir, name), d.Values.At, true) })
+	}
+	r.nodes = append(r.nodes, d.Nodes...)
+	for _, name := range d.Inventory.List {
+		r.in("inventory", func() { r.read(path.Join(r.dir, name), d.Inventory.At, false) })
+	}
+	r.merge(doc.without("nodes").without("inventory").without("values"))
+}
+
+// values adds Helm values.
+func (r *reader) values(doc *value) {
+	if !r.want(doc, mapping) {
+		return
+	}
+	var d valuesDoc
+	r.decode(doc, &d)
+	kept := &value{kind: mapping, at: doc.at}
+	for _, f := range doc.fields {
+		if f.key == "conf" || f.key == "manifests" || f.key == "labels" {
+			kept.fields = append(kept.fields, f)
+		}
+	}
+	r.merge(kept)
+}
+
+// merge lays a document over what was read before, with the keys of both in
+// their canonical spelling: two spellings of one key must meet.
+func (r *reader) merge(doc *value) {
+	if conf := doc.get("conf"); conf != nil && conf.kind == mapping {
+		doc = doc.with("conf", r.normalConf(conf))
+	}
+	if r.tree == nil {
+		r.tree = doc
+		return
+	}
+	r.tree = mergeFiles(r.tree, doc)
+}
+
+// with returns a map with another value for a key.
+func (v *value) with(key string, val *value) *value {
+	out := *v
+	out.fields = slices.Clone(v.fields)
+	for i := range out.fields {
+		if out.fields[i].key == key {
+			out.fields[i].val = val
+			return &out
+		}
+	}
+	out.fields = append(out.fields, field{key, val.at, val})
+	return &out
+}
+
+// normalConf brings conf and every override's conf to canonical keys.
+func (r *reader) normalConf(conf *value) *value {
+	r.push("conf")
+	defer r.pop()
+	if perms := conf.get("perms"); perms != nil {
+		conf = r.olderPerms(conf, perms)
+	}
+	for _, m := range modules {
+		if v := conf.get(m.name); v != nil && m.normal != nil {
+			r.in(m.name, func() { conf = conf.with(m.name, m.normal(r.checker, v)) })
+		}
+	}
+	over := conf.get("overrides")
+	if over == nil || over.kind != mapping {
+		return conf
+	}
+	for _, m := range modules {
+		stanza := over.get(m.stanza)
+		if stanza == nil || stanza.kind != mapping || m.normal == nil {
+			continue
+		}
+		for _, key := range []string{"hosts", "labels"} {
+			list := stanza.get(key)
+			if list == nil || list.kind != sequence {
+				continue
+			}
+			out := *list
+			out.list = make([]*value, len(list.list))
+			for i, e := range list.list {
+				out.list[i] = e
+				if body := e.get("conf"); body != nil && body.kind == mapping {
+					r.within([]string{"overrides", m.stanza, key, nth(i), "conf"}, func() {
+						if perms := body.get("perms"); perms != nil && m.name == "perm" {
+							body = r.olderPerms(body, perms)
+						}
+						if v := body.get(m.name); v != nil {
+							r.in(m.name, func() { body = body.with(m.name, m.normal(r.checker, v)) })
+						}
+					})
+					out.list[i] = e.with("conf", body)
+				}
+			}
+			stanza = stanza.with(key, &out)
+		}
+		over = over.with(m.stanza, stanza)
+	}
+	return conf.with("overrides", over)
+}

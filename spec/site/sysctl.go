@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// sysctlPath is the path below /proc/sys of a key in either spelling. As in
+// sysctl.d(5) the first separator decides: after a dot, dots separate and a
+// slash stands for a dot in a name; after a slash it is the other way round.
+func sysctlPath(key string) string {
+	i := strings.IndexAny(key, "./")
+	if i < 0 || key[i] == '/' {
+		return key
+	}
+	return strings.Map(func(c rune) rune {
+		switch c {
+		case '.':
+			return '/'
+		case '/':
+			return '.'
+		}
+		return c
+	}, key)
+}
+
+// sysctlDots is the spelling that sysctl(8) prints.
+func sysctlDots(path string) string {
+	return strings.Map(func(c rune) rune {
+		switch c {
+		case '.':
+			return '/'
+		case '/':
+			return '.'
+		}
+		return c
+	}, path)
+}
+
+// normalSysctl gives every key sysctl(8)'s spelling, so that two spellings of
+// one key meet when maps are merged. A leading "-" (optional) stays.
+func (c *checker) normalSysctl(v *value) *value {
+	return c.rename(v, func(key string) string {
+		key, optional := strings.CutPrefix(key, "-")
+		key = sysctlDots(sysctlPath(key))
+		if optional {
+			key = "-" + key
+		}
+		return key
+	})
+}
+
+// rename returns a map with its keys in another spelling.
+func (c *checker) rename(v *value, to func(string) string) *value {
+	if v.kind != mapping {
+		return v
+	}
+	out := *v
+	out.fields = make([]field, 0, len(v.fields))
+	first := make(map[string]field, len(v.fields))
+	for _, f := range v.fields {
+		key := to(f.key)
+		if old, dup := first[key]; dup {
+			c.errorf(f.at, "duplicate-key", "keep one of the two", "%q is the same as %q at %s", f.key, old.key, old.at)
+			continue
+		}
+		first[key] = f
+		out.fields = append(out.fields, field{key, f.at, f.val})
+	}
+	return &out
+}
+
+func (c *checker) sysctl(v *value, f *fragment) {
+	var keys Map[Text]
+	c.decode(v, &keys)
+	byPath := map[string]pos{}
+	for _, e := range keys {
+		c.in(e.Key.S, func() {
+			key, optional := strings.CutPrefix(e.Key.S, "-")
+			path := sysctlPath(key)
+			if first, dup := byPath[path]; dup {
+				c.errorf(e.Key.At, "duplicate-key", "keep one of the two", "the same key is given at %s", first)
+				return
+			}
+			byPath[path] = e.Key.At
+			switch {
+			case !sysctlSafe(path):
+				c.errorf(e.Key.At, "sysctl-key", "as in vm.swappiness or net/ipv4/ip_forward", "%q is not a kernel parameter", key)
+			case !e.Val.Set():
+				c.errorf(e.Key.At, "null", "write \"\" for an empty value", "the value is missing")
+			case strings.ContainsAny(e.Val.S, "\n\r") && strings.TrimRight(e.Val.S, "\n\r") != strings.NewReplacer("\n", "", "\r", "").Replace(e.Val.S):
+				c.errorf(e.Val.At, "text", "", "a value must be one line")
+			}
+			c.dangerousSysctl(path, e)
+			f.items.Sysctl = append(f.items.Sysctl, spec.Sysctl{Key: path, Value: strings.TrimRight(e.Val.S, "\n\r"), Optional: optional})
+		})
+	}
+	slices.SortFunc(f.items.Sysctl, func(a, b spec.Sysctl) int { return strings.Compare(a.Key, b.Key) })
+}
+
+// sysctlSafe says whether a path stays below /proc/sys.
+func sysctlSafe(path string) bool {
+	if len(path) > 255 || !strings.Contains(path, "/") {
+		return false
+	}
+	for _, part := range strings.Split(path, "/") {
+		if part == "" || part == "." || part == ".." || strings.ContainsAny(part, " \t\n\x00") {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *checker) dangerousSysctl(path string, e Entry[Text]) {
+	value := strings.TrimSpace(e.Val.S)
+	switch {
+	case path == "kernel/modules_disabled" && value == "1":
+		c.warnf(e.Val.At, "dangerous", "set it from a script that runs last", "no module can be loaded any more, and only a reboot undoes it")
+	case path == "kernel/kexec_load_disabled" && value == "1":
+		c.warnf(e.Val.At, "dangerous", "", "the agent cannot change kernels by kexec any more; each such change needs a cold reboot")
+	case path == "vm/overcommit_memory" && value == "2":
+		c.notef(e.Val.At, "dangerous", "", "programs fail to allocate when vm.overcommit_ratio is too low for them")
+	case strings.Contains(value, "e+") && strings.ContainsAny(value[:1], "0123456789"):
+		c.errorf(e.Val.At, "scientific", "write the digits; a template engine may have changed them", "%q is not a value the kernel takes", value)
+	}
+}

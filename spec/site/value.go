@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// value is a YAML value with its place. Scalars keep their literal text: a
+// number is never a float, "on" never a boolean, 0640 never 416. Values are
+// never changed once made, so that they can be shared.
+type value struct {
+	kind   kind
+	plain  bool    // a scalar without quotes
+	text   string  // of a scalar
+	fields []field // of a map, in the author's order, keys unique
+	list   []*value
+	at     pos
+	size   int // nodes below and including this one, aliases counted in full
+	height int // levels below this one, through aliases
+}
+
+type field struct {
+	key string
+	at  pos
+	val *value
+}
+
+type kind uint8
+
+const (
+	null kind = iota
+	scalar
+	mapping
+	sequence
+)
+
+func (k kind) String() string { return [...]string{"null", "a value", "a map", "a list"}[k] }
+
+// get returns the value of a key, or nil.
+func (v *value) get(key string) *value {
+	if v == nil {
+		return nil
+	}
+	for i := range v.fields {
+		if v.fields[i].key == key {
+			return v.fields[i].val
+		}
+	}
+	return nil
+}
+
+// without returns a map that lacks a key.
+func (v *value) without(key string) *value {
+	if v.get(key) == nil {
+		return v
+	}
+	out := *v
+	out.fields = nil
+	for _, f := range v.fields {
+		if f.key != key {
+			out.fields = append(out.fields, f)
+		}
+	}
+	return &out
+}
+
+// Caps on input. A file beyond them is not a configuration.
+const (
+	maxFile       = 16 << 20
+	maxDepth      = 64
+	maxIndicators = 6 << 20 // bounds the nodes, and so the memory, before anything is parsed
+	maxExpanded   = 4 << 20 // nodes once every alias is written out
+)
+
+var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
+
+// parseYAML returns the documents of a file.
+func parseYAML(src *source, data []byte, r *Report) (docs []*value) {
+	fail := func(line int, rule, hint, format string, args ...any) {
+		r.add(Problem{at: pos{src, int32(line), 1}, Severity: Error, Rule: rule, Message: fmt.Sprintf(format, args...), Hint: hint})
+	}
+	n := 0
+	for _, c := range []byte("\n,:[{-") {
+		n += bytes.Count(data, []byte{c})
+	}
+	if n > maxIndicators {
+		fail(1, "too-large", "split it into several files", "the file has too many values")
+		return nil
+	}
+	// The library parses recursively; a fault in it must not end the program.
+	defer func() {
+		if e := recover(); e != nil {
+			fail(1, "yaml", "", "the YAML parser gave up: %v", e)
+			docs = nil
+		}
+	}()
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var node yaml.Node
+		err := dec.Decode(&node)
+		if errors.Is(err, io.EOF) {
+			return docs
+		}
+		if err != nil {
+			line := 1
+			text := strings.TrimPrefix(err.Error(), "yaml: ")
+			if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
+				line, _ = strconv.Atoi(m[1])
+				text = strings.TrimPrefix(text, "line "+m[1]+": ")
+			}
+			fail(line, "yaml", "", "not valid YAML: %s", text)
+			return nil
+		}
+		c := converter{src: src, report: r, done: map[*yaml.Node]*value{}}
+		if v := c.convert(&node, 0); v != nil && !c.failed {
+			docs = append(docs, v)
+		}
+	}
+}
+
+// converter turns YAML nodes into values, each node once, aliases shared.
+type converter struct {
+	src    *source
+	report *Report
+	done   map[*yaml.Node]*value // anchored nodes; nil while one is being converted
+	failed bool
+}
+
+func (c *converter) at(n *yaml.Node) pos { return pos{c.src, int32(n.Line), int32(n.Column)} }
+
+func (c *converter) fail(n *yaml.Node, rule, format string, args ...any) *value {
+	if !c.failed || rule == "duplicate-key" {
+		c.report.add(Problem{at: c.at(n), Severity: Error, Rule: rule, Message: fmt.Sprintf(format, args...)})
+	}
+	c.failed = true
+	return &value{at: c.at(n), size: 1}
+}
+
+func (c *converter) convert(n *yaml.Node, depth int) *value {
+	if depth > maxDepth {
+		return c.fail(n, "too-deep", "nested more than %d deep", maxDepth)
+	}
+	switch n.Kind {
+	case yaml.DocumentNode:
+		return c.convert(n.Content[0], depth)
+	case yaml.AliasNode:
+		v, ok := c.done[n.Alias]
+		if !ok || v == nil {
+			return c.fail(n, "alias", "the alias *%s contains itself", n.Value)
+		}
+		return v
+	}
+	if n.Anchor != "" {
+		c.done[n] = nil
+	}
+	v := &value{at: c.at(n), size: 1}
+	switch n.Kind {
+	case yaml.ScalarNode:
+		c.scalar(n, v)
+	case yaml.SequenceNode:
+		v.kind = sequence
+		v.list = make([]*value, len(n.Content))
+		for i, e := range n.Content {
+			v.list[i] = c.convert(e, depth+1)
+			v.grow(v.list[i])
+		}
+	case yaml.MappingNode:
+		v.kind = mapping
+		c.mapping(n, v, depth)
+	}
+	if v.height > maxDepth {
+		return c.fail(n, "too-deep", "nested more than %d deep once aliases are written out", maxDepth)
+	}
+	if v.size > maxExpanded {
+		return c.fail(n, "too-large", "more than %d values once aliases are written out", maxExpanded)
+	}
+	if n.Anchor != "" {
+		c.done[n] = v
+	}
+	return v
+}
+
+func (v *value) grow(child *value) {
+	v.size += 1 + child.size
+	v.height = max(v.height, child.height+1)
+}
+
+func (c *converter) scalar(n *yaml.Node, v *value) {
+	v.plain = n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
+	if v.plain && n.ShortTag() == "!!null" {
+		v.kind = null
+		return
+	}
+	v.kind, v.text = scalar, n.Value
+	if n.Style&yaml.TaggedStyle != 0 && !strings.HasPrefix(n.ShortTag(), "!!") {
+		c.fail(n, "tag", "the tag %s has no meaning here", n.ShortTag())
+	}
+	if strings.ContainsRune(n.Value, 0) {
+		c.fail(n, "text", "a value must not contain a NUL character")
+	}
+}
+
+// mapping takes keys and, where the author did not write them, those of "<<".
+func (c *converter) mapping(n *yaml.Node, v *value, depth int) {
+	seen := make(map[string]bool, len(n.Content)/2)
+	v.fields = make([]field, 0, len(n.Content)/2)
+	var merges []*value
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k := n.Content[i]
+		if k.Kind == yaml.AliasNode {
+			k = k.Alias
+		}
+		if k.Kind != yaml.ScalarNode {
+			c.fail(k, "key", "a key must be plain text")
+			continue
+		}
+		val := c.convert(n.Content[i+1], depth+1)
+		v.grow(val)
+		if k.Value == "<<" && k.ShortTag() == "!!merge" {
+			merges = append(merges, val)
+			continue
+		}
+		if seen[k.Value] {
+			c.fail(n.Content[i], "duplicate-key", "the key %q is given twice", k.Value)
+			continue
+		}
+		seen[k.Value] = true
+		v.fields = append(v.fields, field{k.Value, c.at(n.Content[i]), val})
+	}
+	for len(merges) > 0 {
+		m := merges[0]
+		merges = merges[1:]
+		switch m.kind {
+		case sequence:
+			merges = append(append([]*value{}, m.list...), merges...)
+		case mapping:
+			for _, f := range m.fields {
+				if !seen[f.key] {
+					seen[f.key] = true
+					v.fields = append(v.fields, f)
+				}
+			}
+		default:
+			c.fail(n, "merge-key", "what << names must be a map")
+		}
+	}
+}

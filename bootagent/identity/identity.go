@@ -11,14 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-)
 
-// Machine is what can be seen of the machine.
-type Machine struct {
-	Name  string   // caisson.node=, "" when not given
-	MACs  []string // lower case with colons, BOOTIF first, then by interface name
-	UUIDs []string // lower case; none where firmware gives an obvious filler
-}
+	"github.com/caisson-os/caisson/bootagent/fetch"
+)
 
 // CommandLine splits the kernel's command line. Quotes keep blanks together,
 // see bootparam(7).
@@ -56,9 +51,10 @@ func Option(words []string, name string) string {
 	return ""
 }
 
-// Look reads the machine below sys (/sys).
-func Look(words []string, sys string) Machine {
-	m := Machine{Name: Option(words, "caisson.node")}
+// Look reads the machine below sys (/sys). The address that it booted from comes
+// first; a UUID that is an obvious filler of the firmware counts as none.
+func Look(words []string, sys string) fetch.Identity {
+	m := fetch.Identity{Node: Option(words, "caisson.node")}
 	if boot := Option(words, "BOOTIF"); boot != "" {
 		// pxelinux writes the hardware type before the address: 01-52-54-00-…
 		mac := strings.ToLower(strings.ReplaceAll(boot, "-", ":"))
@@ -83,21 +79,6 @@ func Look(words []string, sys string) Machine {
 		m.UUIDs = append(m.UUIDs, uuid)
 	}
 	return m
-}
-
-// Tags are the names under which the node's overlay may be found, most exact first.
-func (m Machine) Tags() []string {
-	var tags []string
-	if m.Name != "" {
-		tags = append(tags, m.Name)
-	}
-	for _, uuid := range m.UUIDs {
-		tags = append(tags, "uuid-"+uuid)
-	}
-	for _, mac := range m.MACs {
-		tags = append(tags, "mac-"+strings.ReplaceAll(mac, ":", ""))
-	}
-	return tags
 }
 
 func read(name string) string {

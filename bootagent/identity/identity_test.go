@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/caisson-os/caisson/bootagent/fetch"
 )
 
 func TestLook(t *testing.T) {
@@ -29,16 +31,12 @@ func TestLook(t *testing.T) {
 		}
 	}
 	got := Look(CommandLine(`quiet BOOTIF=01-52-54-00-aa-00-02 caisson.node=first caisson.node=superhost dyndbg="file a +p" `), sys)
-	want := Machine{
-		Name:  "superhost",
+	want := fetch.Identity{
+		Node:  "superhost",
 		MACs:  []string{"52:54:00:aa:00:02", "52:54:00:aa:00:01"},
 		UUIDs: []string{"4c4c4544-0000-2010-8020-80c04f202020"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	tags := []string{"superhost", "uuid-4c4c4544-0000-2010-8020-80c04f202020", "mac-525400aa0002", "mac-525400aa0001"}
-	if diff := cmp.Diff(tags, got.Tags()); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -6,7 +6,7 @@ package state
 // before it acts on g: the floor must be on disk first.
 func (s *State) Accept(g Generation, issuedAt int64) {
 	if s.Current != nil && s.Current.Overlay == g.Overlay && s.Current.Generation == g.Generation {
-		s.Current.Manifest = g.Manifest
+		s.Current.ETag = g.ETag
 		s.Staged = nil
 	} else {
 		if s.Staged != nil && s.Staged.Overlay == g.Overlay {
@@ -16,6 +16,7 @@ func (s *State) Accept(g Generation, issuedAt int64) {
 	}
 	if g.Epoch > s.Floor.Epoch || g.Epoch == s.Floor.Epoch && g.Generation > s.Floor.Generation {
 		s.Floor.Epoch, s.Floor.Generation = g.Epoch, g.Generation
+		s.AtFloor = g.Overlay
 	}
 	s.Newest = max(s.Newest, issuedAt)
 }

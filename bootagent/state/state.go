@@ -11,7 +11,6 @@
 package state
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -37,6 +36,7 @@ type State struct {
 	Previous *Generation `json:"previous,omitempty"` // good before that
 	Staged   *Generation `json:"staged,omitempty"`   // accepted, not yet proven by a boot or an apply
 	Floor    spec.Floor  `json:"floor"`
+	AtFloor  string      `json:"atFloor,omitempty"`  // digest of the overlay that was accepted at the floor
 	Fleet    spec.Floor  `json:"fleet,omitzero"`     // of fleet:current
 	Newest   int64       `json:"newest,omitempty"`   // newest accepted issuedAt, seconds since 1970
 	Rejected []string    `json:"rejected,omitempty"` // digests of layers or overlays never to run again
@@ -44,8 +44,8 @@ type State struct {
 
 // Generation is one accepted overlay.
 type Generation struct {
-	Manifest   string `json:"manifest"` // digest of the overlay's manifest, also its ETag
-	Overlay    string `json:"overlay"`  // digest of the overlay document
+	ETag       string `json:"etag,omitempty"` // of the overlay's manifest, to ask with
+	Overlay    string `json:"overlay"`        // digest of the overlay document
 	Layer      string `json:"layer"`
 	Epoch      uint64 `json:"epoch"`
 	Generation uint64 `json:"generation"`
@@ -56,7 +56,7 @@ type Generation struct {
 type Folder struct{ dir string }
 
 // limit caps what is read back: nothing that is written here comes near it.
-const limit = 8 << 20
+const limit = 16 << 20
 
 // Open makes the folder's skeleton where it is missing.
 func Open(dir string) (*Folder, error) {
@@ -112,35 +112,22 @@ func (f *Folder) Save(s *State) error {
 	return nil
 }
 
-// SaveOverlay keeps an overlay's parts under its digest.
-func (f *Folder) SaveOverlay(digest string, overlay []byte, bundles [][]byte) error {
-	doc := stored{Overlay: overlay, Bundles: bundles}
-	data, err := json.Marshal(doc)
-	if err != nil {
-		return err
-	}
-	if err := durable.WriteFile(f.overlayPath(digest), data, 0o600); err != nil {
+// SaveOverlay keeps an accepted candidate, encoded by fetch.Candidate.Save, under
+// the digest of its overlay.
+func (f *Folder) SaveOverlay(digest string, saved []byte) error {
+	if err := durable.WriteFile(f.overlayPath(digest), saved, 0o600); err != nil {
 		return fmt.Errorf("keep overlay: %w", err)
 	}
 	return nil
 }
 
-type stored struct {
-	Overlay []byte   `json:"overlay"`
-	Bundles [][]byte `json:"bundles"`
-}
-
 // LoadOverlay returns what SaveOverlay kept. The caller verifies it anew.
-func (f *Folder) LoadOverlay(digest string) (overlay []byte, bundles [][]byte, err error) {
+func (f *Folder) LoadOverlay(digest string) ([]byte, error) {
 	data, err := readCapped(f.overlayPath(digest))
 	if err != nil {
-		return nil, nil, fmt.Errorf("kept overlay: %w", err)
+		return nil, fmt.Errorf("kept overlay: %w", err)
 	}
-	var doc stored
-	if err := json.Unmarshal(data, &doc); err != nil {
-		return nil, nil, fmt.Errorf("kept overlay %s: %w", digest, err)
-	}
-	return doc.Overlay, doc.Bundles, nil
+	return data, nil
 }
 
 // CollectOverlays deletes the overlays that s does not name.

@@ -31,7 +31,7 @@ func TestFirstBootFollows(t *testing.T) {
 func TestSaveLoad(t *testing.T) {
 	f := folder(t)
 	want := &State{Tracking: Frozen, Floor: spec.Floor{Epoch: 1, Generation: 7}, Rejected: []string{"sha256:aa"}}
-	want.Accept(Generation{Manifest: "sha256:01", Overlay: "sha256:02", Layer: "sha256:03", Epoch: 1, Generation: 8}, 99)
+	want.Accept(Generation{ETag: "e", Overlay: "sha256:02", Layer: "sha256:03", Epoch: 1, Generation: 8}, 99)
 	if err := f.Save(want); err != nil {
 		t.Fatal(err)
 	}
@@ -84,23 +84,22 @@ func TestPromote(t *testing.T) {
 
 func TestOverlays(t *testing.T) {
 	f := folder(t)
-	if err := f.SaveOverlay("sha256:0a", []byte("o"), [][]byte{[]byte("b")}); err != nil {
+	if err := f.SaveOverlay("sha256:0a", []byte("o")); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.SaveOverlay("sha256:0b", []byte("p"), nil); err != nil {
+	if err := f.SaveOverlay("sha256:0b", []byte("p")); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.CollectOverlays(&State{Current: &Generation{Overlay: "sha256:0a"}}); err != nil {
 		t.Fatal(err)
 	}
-	o, b, err := f.LoadOverlay("sha256:0a")
-	if err != nil || string(o) != "o" || len(b) != 1 || string(b[0]) != "b" {
-		t.Errorf("%q %q %v", o, b, err)
+	if o, err := f.LoadOverlay("sha256:0a"); err != nil || string(o) != "o" {
+		t.Errorf("%q %v", o, err)
 	}
-	if _, _, err := f.LoadOverlay("sha256:0b"); err == nil {
+	if _, err := f.LoadOverlay("sha256:0b"); err == nil {
 		t.Error("a collected overlay is there")
 	}
-	if _, _, err := f.LoadOverlay("sha256:../state"); err == nil {
+	if _, err := f.LoadOverlay("sha256:../state"); err == nil {
 		t.Error("a digest led out of the folder")
 	}
 }

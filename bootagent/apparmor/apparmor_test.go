@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apparmor
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/caisson-os/caisson/oci/refusal"
+	"github.com/caisson-os/caisson/spec"
+)
+
+func kernel(t *testing.T, profiles string) string {
+	t.Helper()
+	old := Kernel
+	Kernel = t.TempDir()
+	t.Cleanup(func() { Kernel = old })
+	for name, text := range map[string]string{"profiles": profiles, ".replace": ""} {
+		if err := os.WriteFile(filepath.Join(Kernel, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return Kernel
+}
+
+var policy = spec.LoadedPolicy{Profiles: []spec.LoadedProfile{
+	{Name: "web", Mode: "enforce", File: "/p/web"},
+	{Name: "web//child", Mode: "enforce", File: "/p/web"},
+	{Name: "name with (blank)", Mode: "complain", File: "/p/other"},
+}}
+
+func TestCheck(t *testing.T) {
+	kernel(t, "web (enforce)\nname with (blank) (enforce)\nforeign (enforce)\n")
+	got, err := Check(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []spec.Drift{
+		{Item: "apparmor", Key: "web//child", To: "enforce", Action: spec.ActionAdd},
+		{Item: "apparmor", Key: "name with (blank)", From: "enforce", To: "complain", Action: spec.ActionChange},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := kernel(t, "")
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "p"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "p/web"), []byte("binary"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	one := spec.LoadedPolicy{Profiles: policy.Profiles[:2]}
+	if n, err := Load(root, one); n != 2 || err != nil {
+		t.Fatalf("%d, %v", n, err)
+	}
+	if got, _ := os.ReadFile(filepath.Join(dir, ".replace")); string(got) != "binary" {
+		t.Errorf("the kernel was given %q", got)
+	}
+	if _, err := Load(root, policy); err == nil {
+		t.Error("a missing file was loaded")
+	}
+	Kernel = filepath.Join(dir, "none")
+	if _, err := Load(root, one); refusal.Of(err) != refusal.Layer {
+		t.Errorf("on a kernel without AppArmor: %v", err)
+	}
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package follow keeps a node at the fleet's newest generation: ask, decide,
+// remember, in that order. The loader, the service and the one-shot verbs all
+// go through it, so the floor is on disk before anything acts, whoever asks.
+//
+// What may be believed is decided in bootagent/fetch, what is remembered is kept
+// by bootagent/state; this package only joins the two. It stacks and applies
+// nothing.
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/fetch"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/refusal"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Follower asks for one node.
+type Follower struct {
+	Source    oci.Source
+	Bootstrap spec.Bootstrap
+	Identity  fetch.Identity
+	Folder    *state.Folder
+	Build     time.Time // of the agent
+	Say       func(format string, args ...any)
+}
+
+// Found is an overlay that may act; its floor is on disk.
+type Found struct {
+	Overlay    spec.Overlay
+	Generation state.Generation
+	Unchanged  bool // what the node has already
+	Held       bool // newer than what the node has, but it is frozen or pinned; not remembered
+	Expired    bool
+}
+
+// ErrNothing is returned where the node has never accepted anything.
+var ErrNothing = errors.New("nothing has been accepted yet")
+
+// Sync asks the registry. An unchanged overlay costs one conditional request.
+func (f *Follower) Sync(ctx context.Context) (*Found, error) {
+	s, err := f.Folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	have := newest(s)
+	etag := ""
+	if have != nil {
+		etag = have.ETag
+	}
+	c, err := fetch.Overlay(ctx, f.Source, f.Identity.Tags(), etag)
+	if err != nil {
+		return nil, err
+	}
+	if c.NotModified {
+		if c, err = f.saved(have); err != nil {
+			return nil, err
+		}
+		c.ETag = have.ETag
+	}
+	fresh := f.fleet(ctx, s)
+	a, err := fetch.Accept(c, f.Bootstrap, f.Identity, s.Floor, f.clock(s), fetch.Knowledge{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: fresh})
+	if err != nil {
+		return nil, err
+	}
+	found := &Found{Overlay: a.Overlay, Expired: a.Expired, Generation: state.Generation{
+		ETag: c.ETag, Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation}}
+	if s.Current != nil && s.Current.Overlay == a.Digest && s.Current.Generation == a.Floor.Generation {
+		found.Unchanged = true
+	} else if s.Tracking != state.Following && s.Current != nil {
+		found.Held = true
+		return found, nil
+	}
+	// The overlay first, so that the state never names what is not there.
+	if err := f.Folder.SaveOverlay(a.Digest, c.Save()); err != nil {
+		return nil, err
+	}
+	s.Accept(found.Generation, a.IssuedAt.Unix())
+	return found, f.Folder.Save(s)
+}
+
+// LastGood returns the overlay that the node last ran well, verified anew, or the
+// one that it accepted and has not proven yet, when there is no better.
+func (f *Follower) LastGood() (*Found, error) {
+	s, err := f.Folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	g := s.Current
+	if g == nil {
+		g = s.Staged
+	}
+	if g == nil {
+		return nil, ErrNothing
+	}
+	c, err := f.saved(g)
+	if err != nil {
+		return nil, err
+	}
+	// Its own floor, not the node's: a newer generation that could not be run has
+	// raised that one, and going back to what this node itself proved is no replay.
+	own := spec.Floor{Epoch: g.Epoch, Generation: g.Generation}
+	a, err := fetch.Accept(c, f.Bootstrap, f.Identity, own, f.clock(s), fetch.Knowledge{Overlay: g.Overlay, Reject: s.Rejected})
+	if err != nil {
+		return nil, fmt.Errorf("last good overlay: %w", err)
+	}
+	return &Found{Overlay: a.Overlay, Generation: *g, Unchanged: true, Expired: a.Expired}, nil
+}
+
+// fleet reads fleet:current. A node goes on without it: whoever can keep it away
+// can keep all else away too. What it says is remembered as a floor.
+func (f *Follower) fleet(ctx context.Context, s *state.State) *fetch.Freshness {
+	c, err := fetch.Current(ctx, f.Source, "")
+	if errors.Is(err, oci.ErrNotFound) {
+		return nil
+	}
+	var fresh *fetch.Freshness
+	if err == nil {
+		fresh, err = fetch.AcceptFleet(c, f.Bootstrap, s.Fleet, f.clock(s))
+	}
+	if err != nil {
+		f.Say("fleet:current is not used: %v", err)
+		return nil
+	}
+	s.Fleet = fresh.Minimum
+	s.Newest = max(s.Newest, fresh.IssuedAt.Unix())
+	return fresh
+}
+
+func (f *Follower) saved(g *state.Generation) (fetch.Candidate, error) {
+	data, err := f.Folder.LoadOverlay(g.Overlay)
+	if err != nil {
+		return fetch.Candidate{}, err
+	}
+	return fetch.Load(data)
+}
+
+func (f *Follower) clock(s *state.State) fetch.Clock {
+	c := fetch.Clock{RTC: time.Now(), Build: f.Build}
+	if s.Newest > 0 {
+		c.Newest = time.Unix(s.Newest, 0)
+	}
+	return c
+}
+
+func newest(s *state.State) *state.Generation {
+	if s.Staged != nil {
+		return s.Staged
+	}
+	return s.Current
+}
+
+// Describe is the sync axis of the status for an error of Sync.
+func Describe(err error) (sync, detail string) {
+	switch {
+	case err == nil:
+		return "current", ""
+	case refusal.Of(err) != "":
+		return "refused:" + string(refusal.Of(err)), err.Error()
+	}
+	return "unreachable", err.Error()
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/fetch"
+	"github.com/caisson-os/caisson/bootagent/follow"
+	"github.com/caisson-os/caisson/bootagent/identity"
+	"github.com/caisson-os/caisson/bootagent/kmod"
+	"github.com/caisson-os/caisson/bootagent/network"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// newRoot is where the stack is mounted until it becomes /.
+const newRoot = "/newroot"
+
+// boot is what the stages learn.
+type boot struct {
+	console
+	build     time.Time
+	words     []string // kernel command line
+	bootstrap spec.Bootstrap
+	id        fetch.Identity
+	disk      string // device of the state partition, "" without one
+	folder    *state.Folder
+	store     *layers.Store
+	lease     *network.Lease
+	source    oci.Source
+	record    state.Boot
+}
+
+// Boot runs the stages and becomes PID 1 of the new root. It does not return:
+// what cannot be helped is said, and after a while the machine starts over.
+func Boot(build time.Time) {
+	if err := mountBasics(); err != nil {
+		fmt.Fprintln(os.Stderr, "caisson:", err)
+	}
+	os.WriteFile("/proc/sys/kernel/printk_devkmsg", []byte("on"), 0) // or the kernel drops what we say in a hurry
+	b := &boot{console: openConsole(), build: build}
+	err := b.run(context.Background())
+	b.say("the boot ends here: %v", err)
+	b.say("starting over in 30 s")
+	time.Sleep(30 * time.Second)
+	unix.Sync()
+	unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
+	select {} // PID 1 must not end
+}
+
+func (b *boot) run(ctx context.Context) error {
+	for _, stage := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"bootstrap", b.readBootstrap},
+		{"modules", b.loadModules},
+		{"state disk", b.openState},
+		{"identity", b.identify},
+	} {
+		if err := stage.do(ctx); err != nil {
+			return fmt.Errorf("%s: %w", stage.name, err)
+		}
+	}
+	overlay, layer, err := b.choose(ctx)
+	if err != nil {
+		return err
+	}
+	return b.enter(overlay, layer)
+}
+
+func (b *boot) readBootstrap(context.Context) error {
+	data, err := os.ReadFile(paths.Bootstrap)
+	if err != nil {
+		return fmt.Errorf("the loader was given no site.cpio: %w", err)
+	}
+	if err := spec.Decode(data, &b.bootstrap); err != nil {
+		return err
+	}
+	line, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return err
+	}
+	b.words = identity.CommandLine(string(line))
+	b.say("loader of fleet %s, registry %s, kernel %s", b.bootstrap.Fleet, b.bootstrap.Registry, release())
+	return nil
+}
+
+func (b *boot) loadModules(context.Context) error {
+	index, err := kmod.Open(paths.ModulesDir + "/" + release())
+	if err != nil {
+		return err
+	}
+	for _, name := range alwaysLoaded() {
+		if err := index.Load(name); err != nil {
+			b.say("%v", err)
+		}
+	}
+	for {
+		n, err := index.Coldplug("/sys")
+		if err != nil {
+			b.say("%v", err)
+		}
+		if n == 0 {
+			return nil
+		}
+	}
+}
+
+// openState finds the node's memory: the state disk, or a folder in memory. A
+// state disk that cannot be read is an error: its floor must not be forgotten.
+func (b *boot) openState(context.Context) (err error) {
+	at, store := paths.Run+"/state", paths.RunStore
+	if b.disk, err = waitState("/sys", diskPatience("/sys")); err != nil {
+		return err
+	}
+	b.record.Mode = "netboot"
+	if b.disk != "" {
+		if err := mountState(b.disk, at); err != nil {
+			return err
+		}
+		store = at + "/store"
+		b.say("state disk %s", b.disk)
+	} else {
+		b.say("no state disk: nothing is remembered over a reboot")
+	}
+	if b.folder, err = state.Open(at); err != nil {
+		return err
+	}
+	b.store, err = layers.OpenStore(store)
+	return err
+}
+
+func (b *boot) identify(context.Context) error {
+	b.id = identity.Look(b.words, "/sys")
+	b.say("this machine: name %q, MACs %v, UUIDs %v", b.id.Node, b.id.MACs, b.id.UUIDs)
+	return nil
+}
+
+// choose returns the overlay and the layer that this boot will run, all of it
+// verified and in the store. It tries the registry, then the last good one, and
+// on a node that has neither it goes on trying.
+func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
+	for pause := 2 * time.Second; ; pause = min(2*pause, time.Minute) {
+		found, err := b.ask(ctx)
+		if err == nil {
+			layer, layerErr := b.prepare(ctx, found)
+			if layerErr == nil {
+				b.record.Source = "fetched"
+				return &found.Overlay, layer, nil
+			}
+			err = layerErr
+		}
+		b.record.Sync, b.record.SyncDetail = follow.Describe(err)
+		b.say("%s: %v", b.record.Sync, err)
+
+		found, lastErr := b.follower().LastGood()
+		if lastErr == nil {
+			layer, layerErr := b.prepare(ctx, found)
+			if layerErr == nil {
+				b.record.Source = "cached"
+				b.say("booting the last good overlay, generation %d", found.Generation.Generation)
+				return &found.Overlay, layer, nil
+			}
+			lastErr = layerErr
+		}
+		if !errors.Is(lastErr, follow.ErrNothing) {
+			b.say("no way back: %v", lastErr)
+		}
+		b.say("next try in %s", pause)
+		time.Sleep(pause)
+	}
+}
+
+// ask brings the network up where it is not, and syncs.
+func (b *boot) ask(ctx context.Context) (*follow.Found, error) {
+	if err := b.network(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	found, err := b.follower().Sync(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b.record.Sync = "current"
+	switch {
+	case found.Held: // frozen: what the node has goes on
+		b.record.Sync = "behind"
+		b.say("generation %d is there, but this node is frozen", found.Generation.Generation)
+		return b.follower().LastGood()
+	case found.Expired:
+		b.record.Sync = "expired"
+		b.say("the overlay has expired; it runs and is marked")
+	}
+	b.say("overlay of node %s, generation %d, layer %s", found.Overlay.Node, found.Generation.Generation, found.Overlay.Layer)
+	return found, nil
+}
+
+func (b *boot) follower() *follow.Follower {
+	return &follow.Follower{Source: b.source, Bootstrap: b.bootstrap, Identity: b.id, Folder: b.folder, Build: b.build, Say: b.say}
+}
+
+// network gets a lease once. With something to fall back on, it is not waited
+// for as long.
+func (b *boot) network(ctx context.Context) error {
+	if b.source != nil {
+		return nil
+	}
+	patience := 2 * time.Minute
+	if s, err := b.folder.Load(); err == nil && s.Current != nil {
+		patience = 20 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := network.Loopback(); err != nil {
+		b.say("%v", err)
+	}
+	bootMAC := ""
+	if identity.Option(b.words, "BOOTIF") != "" && len(b.id.MACs) > 0 {
+		bootMAC = b.id.MACs[0]
+	}
+	lease, err := network.Up(ctx, bootMAC)
+	if err != nil {
+		return fmt.Errorf("network: %w", err)
+	}
+	b.say("address %s on %s (%s)", lease.Address, lease.Interface, lease.MAC)
+	if err := network.Resolver(lease); err != nil {
+		return err
+	}
+	if b.id.Node == "" {
+		b.id.Node = lease.HostName
+	}
+	b.lease = lease
+	b.source, err = b.open()
+	return err
+}
+
+func (b *boot) open() (oci.Source, error) {
+	ref, err := oci.ParseRef(b.bootstrap.Registry)
+	if err != nil {
+		return nil, err
+	}
+	return oci.Open(ref, oci.Options{PlainHTTP: b.bootstrap.PlainHTTP, CAs: b.bootstrap.CAs, Mirrors: b.bootstrap.Mirrors,
+		Timeout: 10 * time.Second, UserAgent: "caisson-agent"})
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/identity"
+	"github.com/caisson-os/caisson/bootagent/kexec"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// enterKernel starts the layer's kernel with the overlay's arguments, unless that
+// is what runs already. It returns when there is nothing to do.
+func (b *boot) enterKernel(ctx context.Context, overlay *spec.Overlay, layer *spec.Layer) error {
+	line, differs := kexec.Arguments(b.words, b.bootstrap.KernelArgs, overlay.KernelArgs)
+	running := release()
+	if running == layer.Kernel.Release && !differs {
+		return nil
+	}
+	if identity.Option(b.words, "caisson.kexec") == "1" {
+		// Once is enough: what a kexec did not change another one will not.
+		if running != layer.Kernel.Release {
+			return fmt.Errorf("kernel %s runs after a kexec into %s", running, layer.Kernel.Release)
+		}
+		b.say("kernel arguments still differ after a kexec, going on: have %s", strings.Join(b.words, " "))
+		return nil
+	}
+	b.say("kexec: kernel %s, arguments %s", layer.Kernel.Release, strings.Join(line, " "))
+	kernel := spec.Blob{Digest: layer.Kernel.Digest, Size: layer.Kernel.Size}
+	if err := b.blobs(ctx, kernel, layer.Initrd); err != nil {
+		return err
+	}
+	k, err := os.Open(b.store.Path(kernel.Digest))
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	initrd, err := b.nextInitrd(layer.Initrd.Digest)
+	if err != nil {
+		return err
+	}
+	defer initrd.Close()
+	return kexec.Start(k, initrd, line)
+}
+
+// nextInitrd is the layer's generic initrd with this loader's bootstrap behind it.
+func (b *boot) nextInitrd(digest string) (*os.File, error) {
+	data, err := os.ReadFile(b.store.Path(digest))
+	if err != nil {
+		return nil, err
+	}
+	born, err := os.ReadFile(paths.Bootstrap)
+	if err != nil {
+		return nil, err
+	}
+	for len(data)%4 != 0 { // the kernel looks for the next archive at a multiple of four
+		data = append(data, 0)
+	}
+	name := paths.Run + "/initrd"
+	if err := durable.Write(name, 0o600, func(w io.Writer) error {
+		_, err := io.Copy(w, io.MultiReader(bytes.NewReader(data), bytes.NewReader(kexec.Archive(paths.Bootstrap, born))))
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return os.Open(name)
+}
+
+func release() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}

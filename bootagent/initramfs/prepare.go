@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/fetch"
+	"github.com/caisson-os/caisson/bootagent/follow"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// prepare brings what the overlay's layer needs into the store and enters its
+// kernel where another one runs. The order keeps a node from fetching images
+// that a kexec would throw away.
+func (b *boot) prepare(ctx context.Context, found *follow.Found) (*spec.Layer, error) {
+	layer, err := b.layer(ctx, found.Overlay.Layer)
+	if err != nil {
+		return nil, err
+	}
+	if err := fetch.ForMachine(*layer, b.bootstrap, runtime.GOARCH); err != nil {
+		return nil, err
+	}
+	if err := b.enterKernel(ctx, &found.Overlay, layer); err != nil {
+		return nil, err
+	}
+	var images []spec.Blob
+	for _, i := range layer.Images {
+		images = append(images, spec.Blob{Digest: i.Digest, Size: i.Size})
+	}
+	if err := b.blobs(ctx, images...); err != nil {
+		return nil, err
+	}
+	b.record.Generation, b.record.Layer = found.Generation, *layer
+	return layer, nil
+}
+
+// layer reads the layer's description, from the store where it has been before.
+func (b *boot) layer(ctx context.Context, digest string) (*spec.Layer, error) {
+	if layer, err := b.keptLayer(digest); err == nil {
+		return layer, nil
+	}
+	if b.source == nil {
+		return nil, fmt.Errorf("layer %s is not in the store and there is no network", digest)
+	}
+	layer, manifest, err := fetch.Layer(ctx, b.source, digest)
+	if err != nil {
+		return nil, err
+	}
+	config, err := spec.Encode(layer)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(keptManifest{manifest.Config.Digest})
+	if err != nil {
+		return nil, err
+	}
+	if err := b.store.Put(manifest.Config.Digest, config); err != nil {
+		return nil, err
+	}
+	return &layer, os.WriteFile(b.keptPath(digest), raw, 0o600)
+}
+
+// keptManifest is what the store remembers of a manifest that was verified: its
+// digest is the file's name, the config is verified again by its own.
+type keptManifest struct {
+	Config string `json:"config"`
+}
+
+func (b *boot) keptPath(digest string) string {
+	return b.folder.Path("layers-" + strings.TrimPrefix(filepath.Base(digest), "sha256:") + ".json")
+}
+
+func (b *boot) keptLayer(digest string) (*spec.Layer, error) {
+	raw, err := os.ReadFile(b.keptPath(digest))
+	if err != nil {
+		return nil, err
+	}
+	var kept keptManifest
+	if err := json.Unmarshal(raw, &kept); err != nil {
+		return nil, err
+	}
+	config, err := b.store.Get(kept.Config, oci.MaxConfig)
+	if err != nil {
+		return nil, err
+	}
+	var layer spec.Layer
+	return &layer, spec.Decode(config, &layer)
+}
+
+// blobs brings blobs into the store. What is there already is read and compared:
+// a disk may rot, and others may have had it in hand.
+func (b *boot) blobs(ctx context.Context, list ...spec.Blob) error {
+	for _, blob := range list {
+		if b.store.Has(blob.Digest, blob.Size) {
+			if err := b.store.Verify(blob.Digest); err == nil {
+				continue
+			} else {
+				b.say("%v: fetched again", err)
+			}
+		}
+		if b.source == nil {
+			return fmt.Errorf("blob %s is not in the store and there is no network", blob.Digest)
+		}
+		if err := b.download(ctx, blob); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *boot) download(ctx context.Context, blob spec.Blob) error {
+	begun, said := time.Now(), time.Now()
+	progress := func(n int64) {
+		if time.Since(said) > 5*time.Second {
+			said = time.Now()
+			b.say("fetching %.19s…: %d of %d MB", blob.Digest, n>>20, blob.Size>>20)
+		}
+	}
+	err := fetch.Blob(ctx, b.source, oci.RepoLayer, oci.Descriptor{Digest: blob.Digest, Size: blob.Size}, b.store, progress)
+	if err != nil {
+		return err
+	}
+	b.say("fetched %.19s…: %.1f MB in %.1f s", blob.Digest, float64(blob.Size)/1e6, time.Since(begun).Seconds())
+	return nil
+}
+
+// alwaysLoaded are the modules that no device asks for.
+func alwaysLoaded() []string {
+	data, err := os.ReadFile(paths.ModulesLoad)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return strings.Fields(string(data))
+}
+
+// diskPatience is how long to wait for the state partition: not at all where
+// there is no disk, and a moment where partitions may still be read.
+func diskPatience(sys string) time.Duration {
+	disks, _ := filepath.Glob(filepath.Join(sys, "class/block/*/device"))
+	if len(disks) == 0 {
+		return 0
+	}
+	return 3 * time.Second
+}

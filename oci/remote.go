@@ -53,7 +53,7 @@ func (r *remote) Manifest(ctx context.Context, repo, reference, etag string) (Re
 	}
 	header := http.Header{"Accept": {MediaTypeManifest + ", " + MediaTypeIndex}}
 	if etag != "" {
-		header.Set("If-None-Match", etag)
+		header.Set("If-None-Match", quoted(etag))
 	}
 	resp, err := r.get(ctx, r.client, repo, "/manifests/"+reference, header)
 	if err != nil {
@@ -105,6 +105,15 @@ func (r *remote) Blob(ctx context.Context, repo string, d Descriptor, offset int
 		return nil, err
 	}
 	return limited{io.LimitReader(resp.Body, d.Size-offset), resp.Body}, nil
+}
+
+// quoted makes an ETag of a digest, which registries use as one. Other tags
+// come from the server and have their quotes.
+func quoted(etag string) string {
+	if ValidDigest(etag) {
+		return `"` + etag + `"`
+	}
+	return etag
 }
 
 // get asks once, and once more with credentials when the registry wants some.

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/caisson-os/caisson/oci"
+)
+
+// Handler serves the layout in dir as a read-only registry: all that a booting
+// node asks for, and the referrers API for people's tools. Any prefix before the
+// repository's name is accepted, so a fleet's reference works unchanged.
+func Handler(dir string) http.Handler {
+	h := &handler{layout: layout{dir: dir}, subjects: map[string]string{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v2/{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
+		w.Header().Set("Content-Type", "application/json")
+		w.Write([]byte("{}"))
+	})
+	mux.HandleFunc("GET /v2/", h.serve)
+	mux.HandleFunc("/v2/", func(w http.ResponseWriter, _ *http.Request) {
+		fail(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "this registry is read-only")
+	})
+	return mux
+}
+
+type handler struct {
+	layout   layout
+	mu       sync.Mutex
+	seen     os.FileInfo
+	index    *index
+	subjects map[string]string // by manifest digest; content does not change
+}
+
+var route = regexp.MustCompile(`^/v2/(?:.+/)?([a-z0-9._-]+)/(manifests|blobs|referrers|tags)/([^/]+)$`)
+
+func (h *handler) serve(w http.ResponseWriter, req *http.Request) {
+	w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
+	part := route.FindStringSubmatch(req.URL.Path)
+	if part == nil {
+		fail(w, http.StatusNotFound, "NAME_UNKNOWN", "no such path")
+		return
+	}
+	repo, kind, what := part[1], part[2], part[3]
+	switch {
+	case kind == "manifests":
+		h.manifest(w, req, repo, what)
+	case kind == "blobs" && oci.ValidDigest(what):
+		h.blob(w, req, what, "application/octet-stream")
+	case kind == "referrers" && oci.ValidDigest(what):
+		h.referrers(w, req, what)
+	case kind == "tags" && what == "list":
+		h.tags(w, repo)
+	default:
+		fail(w, http.StatusBadRequest, "DIGEST_INVALID", "not a digest")
+	}
+}
+
+func (h *handler) manifest(w http.ResponseWriter, req *http.Request, repo, reference string) {
+	x, err := h.current()
+	if err != nil {
+		fail(w, http.StatusInternalServerError, "UNKNOWN", err.Error())
+		return
+	}
+	d, ok := x.names[repo+":"+reference]
+	if oci.ValidDigest(reference) {
+		d, ok = h.byDigest(reference)
+	}
+	if !ok {
+		fail(w, http.StatusNotFound, "MANIFEST_UNKNOWN", "no such manifest")
+		return
+	}
+	h.blob(w, req, d.Digest, d.MediaType)
+}
+
+// byDigest finds a manifest that no index entry may name, for example one below
+// an index: its own bytes say which kind it is.
+func (h *handler) byDigest(digest string) (oci.Descriptor, bool) {
+	info, err := os.Stat(h.layout.path(digest))
+	if err != nil || info.Size() > oci.MaxManifest {
+		return oci.Descriptor{}, false
+	}
+	raw, err := os.ReadFile(h.layout.path(digest))
+	var kind struct {
+		MediaType string `json:"mediaType"`
+	}
+	if err != nil || json.Unmarshal(raw, &kind) != nil || kind.MediaType == "" {
+		return oci.Descriptor{}, false
+	}
+	return oci.Descriptor{MediaType: kind.MediaType, Digest: digest}, true
+}
+
+// blob leaves conditions and ranges, open and closed, to net/http.
+func (h *handler) blob(w http.ResponseWriter, req *http.Request, digest, mediaType string) {
+	f, err := os.Open(h.layout.path(digest))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		fail(w, http.StatusNotFound, "BLOB_UNKNOWN", "no such blob")
+		return
+	case err != nil:
+		fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the blob")
+		return
+	}
+	defer f.Close()
+	w.Header().Set("Content-Type", mediaType)
+	w.Header().Set("Docker-Content-Digest", digest)
+	w.Header().Set("ETag", `"`+digest+`"`)
+	http.ServeContent(w, req, "", time.Time{}, f)
+}
+
+func (h *handler) referrers(w http.ResponseWriter, req *http.Request, digest string) {
+	x, err := h.current()
+	if err != nil {
+		fail(w, http.StatusInternalServerError, "UNKNOWN", err.Error())
+		return
+	}
+	list := x.referrers(digest, h.subject)
+	out := oci.Index{SchemaVersion: 2, MediaType: oci.MediaTypeIndex, Manifests: []oci.Descriptor{}}
+	want := req.URL.Query().Get("artifactType")
+	for _, d := range list {
+		if want == "" || d.ArtifactType == want {
+			out.Manifests = append(out.Manifests, d)
+		}
+	}
+	if want != "" {
+		w.Header().Set("OCI-Filters-Applied", "artifactType")
+	}
+	w.Header().Set("Content-Type", oci.MediaTypeIndex)
+	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(oci.Encode(out)))
+}
+
+func (h *handler) tags(w http.ResponseWriter, repo string) {
+	x, err := h.current()
+	if err != nil {
+		fail(w, http.StatusInternalServerError, "UNKNOWN", err.Error())
+		return
+	}
+	tags := x.tags(repo)
+	if tags == nil {
+		tags = []string{}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(map[string]any{"name": repo, "tags": tags})
+}
+
+// current reads index.json again when another file has taken its place.
+func (h *handler) current() (*index, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	info, err := os.Stat(filepath.Join(h.layout.dir, "index.json"))
+	if err != nil {
+		return nil, err
+	}
+	if h.seen != nil && os.SameFile(info, h.seen) && info.ModTime().Equal(h.seen.ModTime()) && info.Size() == h.seen.Size() {
+		return h.index, nil
+	}
+	x, err := readIndex(h.layout.dir)
+	if err == nil {
+		h.index, h.seen = x, info
+	}
+	return x, err
+}
+
+func (h *handler) subject(digest string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s, ok := h.subjects[digest]
+	if !ok {
+		s = h.layout.subject(digest)
+		h.subjects[digest] = s
+	}
+	return s
+}
+
+func fail(w http.ResponseWriter, status int, code, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/oci"
+)
+
+// index is index.json, with its tags at hand.
+type index struct {
+	names map[string]oci.Descriptor // by "repository:tag"
+	plain map[string]oci.Descriptor // by digest: what has no tag
+}
+
+func newIndex() *index { return &index{map[string]oci.Descriptor{}, map[string]oci.Descriptor{}} }
+
+func readIndex(dir string) (*index, error) {
+	raw, err := os.ReadFile(filepath.Join(dir, "index.json"))
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := oci.ParseLayoutIndex(raw)
+	if err != nil {
+		return nil, err
+	}
+	x := newIndex()
+	for _, d := range parsed.Manifests {
+		if name := d.Annotations[oci.AnnotationRefName]; name != "" {
+			x.names[name] = d
+		} else {
+			x.plain[d.Digest] = d
+		}
+	}
+	return x, nil
+}
+
+// encode sorts, so that the same content has the same bytes.
+func (x *index) encode() []byte {
+	out := oci.Index{SchemaVersion: 2, MediaType: oci.MediaTypeIndex, Manifests: []oci.Descriptor{}}
+	for _, m := range []map[string]oci.Descriptor{x.names, x.plain} {
+		for _, key := range slices.Sorted(maps.Keys(m)) {
+			out.Manifests = append(out.Manifests, m[key])
+		}
+	}
+	return oci.Encode(out)
+}
+
+func (x *index) put(repo, tag string, d oci.Descriptor) {
+	if tag == "" {
+		x.plain[d.Digest] = d
+		return
+	}
+	name := repo + ":" + tag
+	d.Annotations = map[string]string{oci.AnnotationRefName: name}
+	x.names[name] = d
+}
+
+func (x *index) remove(repo, reference string) (found bool) {
+	if !oci.ValidDigest(reference) {
+		_, found = x.names[repo+":"+reference]
+		delete(x.names, repo+":"+reference)
+		return found
+	}
+	before := len(x.names) + len(x.plain)
+	delete(x.plain, reference)
+	maps.DeleteFunc(x.names, func(_ string, d oci.Descriptor) bool { return d.Digest == reference })
+	return len(x.names)+len(x.plain) < before
+}
+
+func (x *index) tags(repo string) []string {
+	var tags []string
+	for name := range x.names {
+		if tag, ok := strings.CutPrefix(name, repo+":"); ok {
+			tags = append(tags, tag)
+		}
+	}
+	slices.Sort(tags)
+	return tags
+}
+
+func (x *index) referrers(digest string, subject func(string) string) []oci.Descriptor {
+	var list []oci.Descriptor
+	for _, key := range slices.Sorted(maps.Keys(x.plain)) {
+		if d := x.plain[key]; d.MediaType == oci.MediaTypeManifest && subject(d.Digest) == digest {
+			list = append(list, d)
+		}
+	}
+	return list
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/oci"
+)
+
+// layout is a folder in the OCI image layout.
+type layout struct {
+	dir  string
+	mu   sync.Mutex
+	held *batch // while a batch is open
+}
+
+// batch is an index that is not written yet, and the lock that keeps others out.
+type batch struct {
+	index *index
+	lock  *os.File
+}
+
+func openLayout(dir string) (*layout, error) {
+	if err := os.MkdirAll(filepath.Join(dir, "blobs", "sha256"), 0o755); err != nil {
+		return nil, fmt.Errorf("open layout: %w", err)
+	}
+	marker := filepath.Join(dir, "oci-layout")
+	text, err := os.ReadFile(marker)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		for name, data := range map[string][]byte{"index.json": newIndex().encode(), "oci-layout": []byte(`{"imageLayoutVersion":"1.0.0"}`)} {
+			if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+				continue
+			}
+			if err := durable.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+				return nil, fmt.Errorf("open layout: %w", err)
+			}
+		}
+	case err != nil:
+		return nil, fmt.Errorf("open layout: %w", err)
+	default:
+		var m struct {
+			Version string `json:"imageLayoutVersion"`
+		}
+		if json.Unmarshal(text, &m) != nil || m.Version != "1.0.0" {
+			return nil, fmt.Errorf("open layout: %s says %.80q, not version 1.0.0", marker, text)
+		}
+	}
+	return &layout{dir: dir}, nil
+}
+
+func (l *layout) path(digest string) string { return filepath.Join(l.dir, oci.BlobPath(digest)) }
+
+func (l *layout) blobSize(_ context.Context, _, digest string) (int64, error) {
+	info, err := os.Stat(l.path(digest))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("%w: %w", oci.ErrNotFound, err)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+func (l *layout) hasBlob(ctx context.Context, repo string, d oci.Descriptor) (bool, error) {
+	if !oci.ValidDigest(d.Digest) {
+		return false, fmt.Errorf("digest %.80q is not valid", d.Digest)
+	}
+	size, err := l.blobSize(ctx, repo, d.Digest)
+	if errors.Is(err, oci.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && size == d.Size, err
+}
+
+func (l *layout) putBlob(ctx context.Context, repo string, d oci.Descriptor, open Opener) error {
+	if there, err := l.hasBlob(ctx, repo, d); there || err != nil {
+		return err
+	}
+	body, err := open()
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	fill := func(w io.Writer) error { return copyVerified(ctx, w, body, d) }
+	if l.inBatch() {
+		err = writeUnsynced(l.path(d.Digest), fill)
+	} else {
+		err = durable.Write(l.path(d.Digest), 0o644, fill)
+	}
+	if err != nil {
+		return fmt.Errorf("store %s: %w", d.Digest, err)
+	}
+	return nil
+}
+
+func (l *layout) putManifest(ctx context.Context, repo, mediaType string, raw []byte, tag string) error {
+	if tag != "" && !oci.ValidTag(tag) {
+		return fmt.Errorf("tag %.80q is not valid", tag)
+	}
+	d := oci.Describe(mediaType, raw)
+	if err := l.putBlob(ctx, repo, d, func() (io.ReadCloser, error) {
+		return io.NopCloser(strings.NewReader(string(raw))), nil
+	}); err != nil {
+		return err
+	}
+	var kind struct {
+		ArtifactType string `json:"artifactType"`
+	}
+	if err := json.Unmarshal(raw, &kind); err != nil {
+		return fmt.Errorf("manifest: %w", err)
+	}
+	d = d.Bare()
+	d.ArtifactType = kind.ArtifactType
+	return l.change(func(x *index) { x.put(repo, tag, d) })
+}
+
+func (l *layout) tags(_ context.Context, repo string) (tags []string, err error) {
+	err = l.view(func(x *index) { tags = x.tags(repo) })
+	return tags, err
+}
+
+func (l *layout) delete(_ context.Context, repo, reference string) error {
+	var found bool
+	err := l.change(func(x *index) { found = x.remove(repo, reference) })
+	if err == nil && !found {
+		err = fmt.Errorf("%s:%s: %w", repo, reference, oci.ErrNotFound)
+	}
+	return err
+}
+
+func (l *layout) referrers(_ context.Context, _, digest string) (list []oci.Descriptor, err error) {
+	err = l.view(func(x *index) { list = x.referrers(digest, l.subject) })
+	return list, err
+}
+
+// subject is what a manifest refers to, or "".
+func (l *layout) subject(digest string) string {
+	raw, err := os.ReadFile(l.path(digest))
+	if err != nil {
+		return ""
+	}
+	m, err := oci.ParseManifest(raw)
+	if err != nil || m.Subject == nil {
+		return ""
+	}
+	return m.Subject.Digest
+}
+
+func (l *layout) inBatch() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.held != nil
+}
+
+func (l *layout) view(f func(*index)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held != nil {
+		f(l.held.index)
+		return nil
+	}
+	x, err := readIndex(l.dir)
+	if err == nil {
+		f(x)
+	}
+	return err
+}
+
+// change reads index.json, lets f change it and writes it back, alone among all
+// processes.
+func (l *layout) change(f func(*index)) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held != nil {
+		f(l.held.index)
+		return nil
+	}
+	b, err := l.begin()
+	if err != nil {
+		return err
+	}
+	defer b.lock.Close()
+	f(b.index)
+	return l.write(b.index)
+}
+
+func (l *layout) begin() (*batch, error) {
+	lock, err := os.OpenFile(filepath.Join(l.dir, ".lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("lock layout: %w", err)
+	}
+	x, err := readIndex(l.dir)
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	return &batch{x, lock}, nil
+}
+
+func (l *layout) write(x *index) error {
+	return durable.WriteFile(filepath.Join(l.dir, "index.json"), x.encode(), 0o644)
+}
+
+// batch holds the index in memory until flush, which makes all blobs durable
+// with one syncfs(2) before the index that names them.
+func (l *layout) batch() (func() error, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held != nil {
+		return nil, errors.New("the layout has a batch open")
+	}
+	b, err := l.begin()
+	if err != nil {
+		return nil, err
+	}
+	l.held = b
+	return func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.held = nil
+		defer b.lock.Close()
+		if err := unix.Syncfs(int(b.lock.Fd())); err != nil {
+			return fmt.Errorf("syncfs %s: %w", l.dir, err)
+		}
+		return l.write(b.index)
+	}, nil
+}

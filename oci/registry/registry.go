@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/caisson-os/caisson/oci"
+)
+
+// Options say how a registry is reached; a layout needs none.
+type Options = oci.Options
+
+// Opener gives a blob's content from its start, as often as it is asked.
+type Opener = func() (io.ReadCloser, error)
+
+// Registry is an open place for artifacts. Repositories are named without
+// prefix: "layer", "node", "fleet". It may be used by several goroutines.
+type Registry struct {
+	ref    oci.Ref
+	place  place
+	source oci.Source
+	attach sync.Mutex // see Attach
+}
+
+// place is what a server and a layout do differently.
+type place interface {
+	hasBlob(ctx context.Context, repo string, d oci.Descriptor) (bool, error)
+	putBlob(ctx context.Context, repo string, d oci.Descriptor, open Opener) error
+	putManifest(ctx context.Context, repo, mediaType string, raw []byte, tag string) error
+	blobSize(ctx context.Context, repo, digest string) (int64, error)
+	tags(ctx context.Context, repo string) ([]string, error)
+	delete(ctx context.Context, repo, reference string) error
+	referrers(ctx context.Context, repo, digest string) ([]oci.Descriptor, error)
+	batch() (flush func() error, err error)
+}
+
+// Open opens "host[:port]/prefix" or "oci:DIR". A layout is made where there is none.
+func Open(ref string, o Options) (*Registry, error) {
+	parsed, err := oci.ParseRef(ref)
+	if err != nil {
+		return nil, err
+	}
+	r := &Registry{ref: parsed}
+	if parsed.IsLayout() {
+		r.place, err = openLayout(parsed.Layout)
+	} else {
+		r.place, err = openServer(parsed, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.source, err = oci.Open(parsed, o)
+	return r, err
+}
+
+// Ref is what was opened.
+func (r *Registry) Ref() oci.Ref { return r.ref }
+
+// Source reads from the same place the way a node does.
+func (r *Registry) Source() oci.Source { return r.source }
+
+// HasBlob says whether a blob is there.
+func (r *Registry) HasBlob(ctx context.Context, repo string, d oci.Descriptor) (bool, error) {
+	return r.place.hasBlob(ctx, repo, d)
+}
+
+// PutBlob stores a blob unless it is there. Content that is not d is refused.
+func (r *Registry) PutBlob(ctx context.Context, repo string, d oci.Descriptor, open Opener) error {
+	return r.place.putBlob(ctx, repo, d, open)
+}
+
+// PutData stores a blob whose content is the descriptor's own data.
+func (r *Registry) PutData(ctx context.Context, repo string, d oci.Descriptor) error {
+	if err := d.Verify(d.Data); err != nil {
+		return err
+	}
+	return r.PutBlob(ctx, repo, d, func() (io.ReadCloser, error) {
+		return io.NopCloser(strings.NewReader(string(d.Data))), nil
+	})
+}
+
+// PutManifest stores a manifest or an index, whose blobs are there, and points
+// the tags at it. It returns the digest.
+func (r *Registry) PutManifest(ctx context.Context, repo, mediaType string, raw []byte, tags ...string) (string, error) {
+	if len(tags) == 0 {
+		tags = []string{""}
+	}
+	for _, tag := range tags {
+		if err := r.place.putManifest(ctx, repo, mediaType, raw, tag); err != nil {
+			return "", err
+		}
+	}
+	return oci.Digest(raw), nil
+}
+
+// Manifest reads what a tag or digest names.
+func (r *Registry) Manifest(ctx context.Context, repo, reference string) (raw []byte, mediaType string, err error) {
+	resp, err := r.source.Manifest(ctx, repo, reference, "")
+	return resp.Data, resp.MediaType, err
+}
+
+// Tags lists a repository's tags, sorted.
+func (r *Registry) Tags(ctx context.Context, repo string) ([]string, error) {
+	return r.place.tags(ctx, repo)
+}
+
+// Delete removes a tag, or a manifest with its tags.
+func (r *Registry) Delete(ctx context.Context, repo, reference string) error {
+	return r.place.delete(ctx, repo, reference)
+}
+
+// Referrers lists what is attached to a manifest. Annotations and artifact types
+// are what the registry says; read the manifests before you believe them.
+func (r *Registry) Referrers(ctx context.Context, repo, digest string) ([]oci.Descriptor, error) {
+	return r.place.referrers(ctx, repo, digest)
+}
+
+// Batch puts off the costly part of many writes, for a layout its index.json and
+// its fsyncs, until flush is called. Nothing is promised to be stored before.
+func (r *Registry) Batch() (flush func() error, err error) { return r.place.batch() }

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/caisson-os/caisson/oci"
+)
+
+// server is a registry reached over HTTP, written through go-containerregistry.
+type server struct {
+	ref    oci.Ref
+	pusher *remote.Pusher
+	puller *remote.Puller
+	scheme []name.Option
+}
+
+func openServer(ref oci.Ref, o Options) (*server, error) {
+	base, err := o.Transport()
+	if err != nil {
+		return nil, err
+	}
+	login, err := o.Login(ref.Host)
+	if err != nil {
+		return nil, err
+	}
+	auth := authn.FromConfig(authn.AuthConfig{Username: login.User, Password: login.Password, IdentityToken: login.Token})
+	if login == (oci.Login{}) {
+		auth = authn.Anonymous
+	}
+	s := &server{ref: ref}
+	options := []remote.Option{
+		remote.WithAuth(auth),
+		remote.WithTransport(oneScheme{base, ref.Host, o.PlainHTTP}),
+		remote.WithUserAgent(o.UserAgent),
+	}
+	if o.PlainHTTP {
+		s.scheme = []name.Option{name.Insecure}
+	}
+	if s.pusher, err = remote.NewPusher(options...); err != nil {
+		return nil, err
+	}
+	s.puller, err = remote.NewPuller(options...)
+	return s, err
+}
+
+// oneScheme keeps the library from guessing: it would speak plain HTTP to
+// private addresses, whatever was asked for.
+type oneScheme struct {
+	base  http.RoundTripper
+	host  string
+	plain bool
+}
+
+func (t oneScheme) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.URL.Host == t.host {
+		scheme := "https"
+		if t.plain {
+			scheme = "http"
+		}
+		if req.URL.Scheme != scheme {
+			req = req.Clone(req.Context())
+			req.URL.Scheme = scheme
+		}
+	}
+	return t.base.RoundTrip(req)
+}
+
+func (s *server) repository(repo string) (name.Repository, error) {
+	return name.NewRepository(s.ref.Host+"/"+s.ref.Repo(repo), s.scheme...)
+}
+
+func (s *server) reference(repo, reference string) (name.Reference, error) {
+	r, err := s.repository(repo)
+	if err != nil {
+		return nil, err
+	}
+	if oci.ValidDigest(reference) {
+		return r.Digest(reference), nil
+	}
+	if !oci.ValidTag(reference) {
+		return nil, fmt.Errorf("tag or digest %.80q is not valid", reference)
+	}
+	return r.Tag(reference), nil
+}
+
+func (s *server) blobSize(ctx context.Context, repo, digest string) (int64, error) {
+	r, err := s.repository(repo)
+	if err != nil {
+		return 0, err
+	}
+	layer, err := s.puller.Layer(ctx, r.Digest(digest))
+	if err != nil {
+		return 0, err
+	}
+	size, err := layer.Size()
+	return size, explain(err)
+}
+
+func (s *server) hasBlob(ctx context.Context, repo string, d oci.Descriptor) (bool, error) {
+	size, err := s.blobSize(ctx, repo, d.Digest)
+	if errors.Is(err, oci.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && size == d.Size, err
+}
+
+func (s *server) putBlob(ctx context.Context, repo string, d oci.Descriptor, open Opener) error {
+	r, err := s.repository(repo)
+	if err != nil {
+		return err
+	}
+	hash, err := v1.NewHash(d.Digest)
+	if err != nil {
+		return err
+	}
+	if err := s.pusher.Upload(ctx, r, blob{hash, d, open}); err != nil {
+		return fmt.Errorf("push %s: %w", d.Digest, explain(err))
+	}
+	return nil
+}
+
+func (s *server) putManifest(ctx context.Context, repo, mediaType string, raw []byte, tag string) error {
+	if tag == "" {
+		tag = oci.Digest(raw)
+	}
+	ref, err := s.reference(repo, tag)
+	if err != nil {
+		return err
+	}
+	if err := s.pusher.Put(ctx, ref, rawManifest{raw, types.MediaType(mediaType)}); err != nil {
+		return fmt.Errorf("push %s: %w", ref, explain(err))
+	}
+	return nil
+}
+
+func (s *server) tags(ctx context.Context, repo string) ([]string, error) {
+	r, err := s.repository(repo)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.puller.List(ctx, r)
+	if err = explain(err); errors.Is(err, oci.ErrNotFound) {
+		return nil, nil
+	}
+	slices.Sort(list)
+	return list, err
+}
+
+func (s *server) delete(ctx context.Context, repo, reference string) error {
+	ref, err := s.reference(repo, reference)
+	if err != nil {
+		return err
+	}
+	return explain(s.pusher.Delete(ctx, ref))
+}
+
+func (s *server) referrers(ctx context.Context, repo, digest string) ([]oci.Descriptor, error) {
+	r, err := s.repository(repo)
+	if err != nil {
+		return nil, err
+	}
+	index, err := remote.Referrers(r.Digest(digest), remote.Reuse(s.puller), remote.WithContext(ctx))
+	if err != nil {
+		return nil, explain(err)
+	}
+	m, err := index.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	var list []oci.Descriptor
+	for _, d := range m.Manifests {
+		list = append(list, oci.Descriptor{MediaType: string(d.MediaType), Digest: d.Digest.String(), Size: d.Size, ArtifactType: d.ArtifactType, Annotations: d.Annotations})
+	}
+	return list, nil
+}
+
+func (s *server) batch() (func() error, error) { return func() error { return nil }, nil }
+
+// explain turns the library's 404 into ours.
+func explain(err error) error {
+	var status *transport.Error
+	if !errors.As(err, &status) {
+		return err
+	}
+	switch status.StatusCode {
+	case http.StatusNotFound:
+		return fmt.Errorf("%w: %w", oci.ErrNotFound, err)
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return fmt.Errorf("%w: %w", &oci.StatusError{Status: status.StatusCode, What: "push"}, err)
+	}
+	return err
+}

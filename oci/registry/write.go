@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/refusal"
+)
+
+// copyVerified copies what d names and refuses anything else.
+func copyVerified(ctx context.Context, w io.Writer, body io.Reader, d oci.Descriptor) error {
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(w, h), io.LimitReader(cancellable{ctx, body}, d.Size+1))
+	if err != nil {
+		return err
+	}
+	if n != d.Size {
+		return refusal.New(refusal.Size, "%s has %d bytes or more where its descriptor says %d", d.Digest, n, d.Size)
+	}
+	if got := "sha256:" + hex.EncodeToString(h.Sum(nil)); got != d.Digest {
+		return refusal.New(refusal.Digest, "content of %s is %s", d.Digest, got)
+	}
+	return nil
+}
+
+// writeUnsynced is durable.Write without its fsyncs: the batch's flush makes up
+// for them before anything names the file.
+func writeUnsynced(name string, fill func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(name), ".tmp.*")
+	if err != nil {
+		return err
+	}
+	err = fill(f)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+// cancellable stops a long copy between two reads.
+type cancellable struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (c cancellable) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.Reader.Read(p)
+}

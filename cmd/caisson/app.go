@@ -47,6 +47,7 @@ func (a *app) root() *cobra.Command {
 	})
 	root.PersistentFlags().StringVarP(&a.format, "output", "o", "text", "output format: text or json")
 	root.AddCommand(
+		a.initCommand(),
 		a.validateCommand(),
 		a.versionCommand(),
 	)

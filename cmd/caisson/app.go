@@ -49,6 +49,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		a.initCommand(),
 		a.validateCommand(),
+		a.explainCommand(),
 		a.versionCommand(),
 	)
 	return root

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Explanation is the effective configuration of one node and where each value
+// comes from.
+type Explanation struct {
+	Node    string            `json:"node"`
+	Known   bool              `json:"known"` // the site has such a node
+	Labels  map[string]string `json:"labels"`
+	Target  map[string]string `json:"target"` // by module: host:NAME, label:KEY, default, or off
+	Conf    map[string]any    `json:"conf"`
+	Machine map[string]any    `json:"machine,omitempty"`
+	// Defaults are values in force that nobody wrote, by their place in this document.
+	Defaults map[string]any `json:"defaults,omitempty"`
+	// Origins tell for each value where it was written, by its place in this
+	// document: a JSON pointer (RFC 6901).
+	Origins map[string]Origin `json:"origins"`
+
+	lines []explained
+}
+
+// Origin is where a value was written.
+type Origin struct {
+	Source string `json:"source"` // base, default, host:NAME or label:KEY
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	Column int    `json:"column,omitempty"`
+	Over   string `json:"over,omitempty"` // the base's text that it replaced
+}
+
+// explained is a line of the tree for people.
+type explained struct {
+	depth  int
+	key    string
+	text   string
+	origin *Origin
+	target string // of a module's own line
+}
+
+// Explain merges the configuration of a node: one of the site's, or one that
+// there might be. Labels are laid over those of the site's node.
+func (s *Site) Explain(node string, labels map[string]string) (*Explanation, error) {
+	n := Node{Name: node, Labels: map[string]string{}}
+	i, known := s.byName[node]
+	if known {
+		n.Labels = maps.Clone(s.nodes[i].Labels)
+	}
+	maps.Copy(n.Labels, labels)
+	e := &Explanation{Node: node, Known: known, Labels: n.Labels, Target: map[string]string{}, Conf: map[string]any{},
+		Origins: map[string]Origin{}, Defaults: map[string]any{}}
+	if node == "" {
+		return nil, &invalid{text: "no node is named", hint: "name one, or any name with labels"}
+	}
+	for _, p := range s.parts {
+		t := p.choose(n.Name, n.label)
+		e.Target[p.name] = t.name
+		v := p.effective(t, func(*value) {})
+		if v == nil || v.kind == mapping && len(v.fields) == 0 && p.name == machineModule {
+			continue
+		}
+		w := &walker{e: e, source: t.name, module: p.name}
+		e.lines = append(e.lines, explained{key: p.name, target: t.name})
+		if p.name == machineModule {
+			e.Machine, _ = w.walk(v, p.base, "/machine", nil).(map[string]any)
+			continue
+		}
+		e.Conf[p.name] = w.walk(v, p.base, "/conf/"+p.name, []string{})
+	}
+	s.explainDefaults(e)
+	return e, nil
+}
+
+// explainDefaults tells what holds although it was not written.
+func (s *Site) explainDefaults(e *Explanation) {
+	set := func(pointer string, v any) {
+		e.Defaults[pointer] = v
+		e.Origins[pointer] = Origin{Source: "default"}
+	}
+	if apt, _ := e.Conf["apt"].(map[string]any); apt["blacklistpkgs"] == nil && e.Target["apt"] != "off" && (apt != nil || s.HasLayer()) {
+		set("/conf/apt/blacklistpkgs", defaultBlacklist)
+	}
+	scripts, _ := e.Conf["exec"].(map[string]any)
+	for name, script := range scripts {
+		given, _ := script.(map[string]any)
+		for key, v := range map[string]string{"timeout": "1800", "rerun_policy": "always", "blocking_policy": "foreground"} {
+			if given != nil && given[key] == nil {
+				set("/conf/exec/"+pointerEscape(name)+"/"+key, v)
+			}
+		}
+	}
+}
+
+// walker turns an effective value into plain data and notes the origins.
+type walker struct {
+	e      *Explanation
+	source string
+	module string
+}
+
+// walk returns v as plain data. Base is what stands at the same place without
+// the override; what is the very same value came from there.
+func (w *walker) walk(v, base *value, pointer string, path []string) any {
+	depth := strings.Count(pointer, "/") - 1
+	if w.module == machineModule {
+		depth++
+	}
+	switch v.kind {
+	case mapping:
+		out := make(map[string]any, len(v.fields))
+		fields := slices.Clone(v.fields)
+		slices.SortStableFunc(fields, func(a, b field) int { return strings.Compare(a.key, b.key) })
+		for _, f := range fields {
+			w.head(f.key, f.val, depth)
+			out[f.key] = w.walk(f.val, base.get(f.key), pointer+"/"+pointerEscape(f.key), append(path, f.key))
+		}
+		if len(fields) == 0 {
+			w.leaf(v, base, pointer, "{}")
+		}
+		return out
+	case sequence:
+		out := make([]any, len(v.list))
+		for i, el := range v.list {
+			var b *value
+			if v == base {
+				b = el
+			}
+			w.head("-", el, depth)
+			out[i] = w.walk(el, b, pointer+"/"+strconv.Itoa(i), append(path, "*"))
+		}
+		if len(v.list) == 0 {
+			w.leaf(v, base, pointer, "[]")
+		}
+		return out
+	case null:
+		w.leaf(v, base, pointer, "null")
+		return nil
+	}
+	w.leaf(v, base, pointer, v.text)
+	if w.isFlag(path) {
+		if on, ok := flagWord(v.text); ok {
+			return on
+		}
+	}
+	return v.text
+}
+
+// head begins a line; a container's is complete with its key.
+func (w *walker) head(key string, v *value, depth int) {
+	w.e.lines = append(w.e.lines, explained{depth: depth, key: key})
+}
+
+func (w *walker) leaf(v, base *value, pointer, text string) {
+	o := Origin{Source: "base"}
+	if v != base {
+		o.Source = w.source
+		if base != nil && base.kind == scalar {
+			o.Over = base.text
+		}
+	}
+	if w.source == "default" {
+		o.Source = "base"
+	}
+	if v.at.src != nil {
+		o.File, o.Line, o.Column = v.at.src.name, int(v.at.line), int(v.at.col)
+	}
+	w.e.Origins[pointer] = o
+	last := &w.e.lines[len(w.e.lines)-1]
+	last.text, last.origin = text, &o
+}
+
+// isFlag says whether a path names one of the values that are yes or no.
+func (w *walker) isFlag(path []string) bool {
+	switch strings.Join(append([]string{w.module}, path...), "/") {
+	case "apparmor/complain_mode", "uamlite/purge_expired_users", "uamlite/users/*/user_sudo":
+		return true
+	}
+	return w.module == "ethtool" && len(path) == 2
+}
+
+func pointerEscape(key string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Write prints the explanation as a tree: each value with the place it was
+// written, and for an overridden one what it replaced.
+func (e *Explanation) Write(w io.Writer) {
+	var labels []string
+	for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
+		labels = append(labels, k+"="+printable(e.Labels[k], 60))
+	}
+	title := "node " + printable(e.Node, 128)
+	if len(labels) > 0 {
+		title += " (" + strings.Join(labels, ", ") + ")"
+	}
+	if !e.Known {
+		title += ": not in the site, explained as if it were"
+	}
+	fmt.Fprintln(w, title)
+	for _, l := range e.lines {
+		switch {
+		case l.target != "":
+			fmt.Fprintf(w, "\n%-52s %s\n", l.key, l.target)
+		case l.origin == nil:
+			fmt.Fprintf(w, "%s%s\n", strings.Repeat("  ", l.depth), keyText(l.key))
+		default:
+			left := strings.Repeat("  ", l.depth) + keyText(l.key) + " " + printable(l.text, 64)
+			fmt.Fprintf(w, "%-52s %s\n", left, l.origin)
+		}
+	}
+	if len(e.Defaults) > 0 {
+		fmt.Fprintf(w, "\n%-52s default\n", "not written, but in force")
+		for _, k := range slices.Sorted(maps.Keys(e.Defaults)) {
+			text := fmt.Sprint(e.Defaults[k])
+			if list, ok := e.Defaults[k].([]string); ok {
+				text = strings.Join(list, " ")
+			}
+			fmt.Fprintf(w, "  %s: %s\n", strings.TrimPrefix(k, "/conf/"), text)
+		}
+	}
+}
+
+// String is the place, the override if it was one, and what that replaced.
+func (o *Origin) String() string {
+	out := "default"
+	if o.File != "" {
+		out = fmt.Sprintf("%s:%d", o.File, o.Line)
+	}
+	if o.Source != "base" && o.Source != "default" {
+		out += " " + o.Source
+		if o.Over != "" {
+			out += ", over " + printable(o.Over, 40)
+		}
+	}
+	return out
+}
+
+func keyText(key string) string {
+	if key == "-" {
+		return key
+	}
+	return printable(key, 64) + ":"
+}
+
+// printable is a text in one line that cannot steer a terminal: its first line,
+// cut at width, and how much more there is.
+func printable(text string, width int) string {
+	first, rest, more := strings.Cut(strings.TrimRight(text, "\n"), "\n")
+	first = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(first, "?"))
+	if utf8.RuneCountInString(first) > width {
+		first = string([]rune(first)[:width-1]) + "…"
+	}
+	if more {
+		first += fmt.Sprintf(" … (%d lines more)", 1+strings.Count(rest, "\n"))
+	}
+	if first == "" {
+		return `""`
+	}
+	return first
+}

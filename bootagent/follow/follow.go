@@ -50,32 +50,11 @@ func (f *Follower) Sync(ctx context.Context) (*Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	have := newest(s)
-	etag := ""
-	if have != nil {
-		etag = have.ETag
-	}
-	c, err := fetch.Overlay(ctx, f.Source, f.Identity.Tags(), etag)
+	found, c, a, err := f.look(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	if c.NotModified {
-		if c, err = f.saved(have); err != nil {
-			return nil, err
-		}
-		c.ETag = have.ETag
-	}
-	fresh := f.fleet(ctx, s)
-	a, err := fetch.Accept(c, f.Bootstrap, f.Identity, s.Floor, f.clock(s), fetch.Knowledge{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: fresh})
-	if err != nil {
-		return nil, err
-	}
-	found := &Found{Overlay: a.Overlay, Expired: a.Expired, Generation: state.Generation{
-		ETag: c.ETag, Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation}}
-	if s.Current != nil && s.Current.Overlay == a.Digest && s.Current.Generation == a.Floor.Generation {
-		found.Unchanged = true
-	} else if s.Tracking != state.Following && s.Current != nil {
-		found.Held = true
+	if found.Held {
 		return found, nil
 	}
 	// The overlay first, so that the state never names what is not there.
@@ -84,6 +63,47 @@ func (f *Follower) Sync(ctx context.Context) (*Found, error) {
 	}
 	s.Accept(found.Generation, a.IssuedAt.Unix())
 	return found, f.Folder.Save(s)
+}
+
+// Look is Sync that remembers nothing: what it finds must not act.
+func (f *Follower) Look(ctx context.Context) (*Found, error) {
+	s, err := f.Folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	found, _, _, err := f.look(ctx, s)
+	return found, err
+}
+
+func (f *Follower) look(ctx context.Context, s *state.State) (*Found, *fetch.Candidate, *fetch.Accepted, error) {
+	have := newest(s)
+	etag := ""
+	if have != nil {
+		etag = have.ETag
+	}
+	c, err := fetch.Overlay(ctx, f.Source, f.Identity.Tags(), etag)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if c.NotModified {
+		if c, err = f.saved(have); err != nil {
+			return nil, nil, nil, err
+		}
+		c.ETag = have.ETag
+	}
+	fresh := f.fleet(ctx, s)
+	a, err := fetch.Accept(c, f.Bootstrap, f.Identity, s.Floor, f.clock(s), fetch.Knowledge{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: fresh})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	found := &Found{Overlay: a.Overlay, Expired: a.Expired, Generation: state.Generation{
+		ETag: c.ETag, Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation}}
+	if s.Current != nil && s.Current.Overlay == a.Digest && s.Current.Generation == a.Floor.Generation {
+		found.Unchanged = true
+	} else if s.Tracking != state.Following && s.Current != nil {
+		found.Held = true
+	}
+	return found, &c, a, nil
 }
 
 // LastGood returns the overlay that the node last ran well, verified anew, or the
@@ -100,6 +120,19 @@ func (f *Follower) LastGood() (*Found, error) {
 	if g == nil {
 		return nil, ErrNothing
 	}
+	return f.recall(s, g)
+}
+
+// Recall verifies anew an overlay that the node accepted before.
+func (f *Follower) Recall(g *state.Generation) (*Found, error) {
+	s, err := f.Folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	return f.recall(s, g)
+}
+
+func (f *Follower) recall(s *state.State, g *state.Generation) (*Found, error) {
 	c, err := f.saved(g)
 	if err != nil {
 		return nil, err
@@ -109,7 +142,7 @@ func (f *Follower) LastGood() (*Found, error) {
 	own := spec.Floor{Epoch: g.Epoch, Generation: g.Generation}
 	a, err := fetch.Accept(c, f.Bootstrap, f.Identity, own, f.clock(s), fetch.Knowledge{Overlay: g.Overlay, Reject: s.Rejected})
 	if err != nil {
-		return nil, fmt.Errorf("last good overlay: %w", err)
+		return nil, fmt.Errorf("kept overlay of generation %d: %w", g.Generation, err)
 	}
 	return &Found{Overlay: a.Overlay, Generation: *g, Unchanged: true, Expired: a.Expired}, nil
 }

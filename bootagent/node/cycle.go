@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/caisson-os/caisson/bootagent"
+	"github.com/caisson-os/caisson/bootagent/follow"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Apply reconciles the node with the overlay it runs. A generation that was
+// staged for this boot is promoted: it came up and was applied.
+func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
+	found, err := n.running()
+	if err != nil {
+		return nil, err
+	}
+	result := bootagent.Reconcile(ctx, n.items(found.Overlay.Items), n.journal)
+	if ctx.Err() == nil {
+		if err := n.promote(found.Generation); err != nil {
+			return nil, err
+		}
+	}
+	return n.report(found, result)
+}
+
+// running is the overlay that this root runs, verified anew: the one the loader
+// chose, until a live change has moved the node on.
+func (n *Node) running() (*follow.Found, error) {
+	s, err := n.folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	g := n.boot.Generation
+	if s.Current != nil && (s.Current.Layer == g.Layer || n.boot.Mode == "attached") && !older(s.Current, &g) {
+		g = *s.Current
+	}
+	if g.Overlay == "" {
+		return nil, follow.ErrNothing
+	}
+	return n.follower.Recall(&g)
+}
+
+func older(a, b *state.Generation) bool {
+	return a.Epoch < b.Epoch || a.Epoch == b.Epoch && a.Generation < b.Generation
+}
+
+func (n *Node) promote(g state.Generation) error {
+	s, err := n.folder.Load()
+	if err != nil {
+		return err
+	}
+	if s.Staged == nil || s.Staged.Overlay != g.Overlay || s.Staged.Generation != g.Generation {
+		return nil
+	}
+	s.Promote()
+	if err := n.folder.Save(s); err != nil {
+		return err
+	}
+	return n.folder.CollectOverlays(s)
+}
+
+// Sync asks for a newer generation and applies it when the running root can take
+// it, all of it or nothing. What needs another root is staged for the next boot.
+// A refusal changes nothing; the node goes on as it is.
+func (n *Node) Sync(ctx context.Context) (*spec.Status, error) {
+	before, runErr := n.running()
+	if runErr != nil && !errors.Is(runErr, follow.ErrNothing) {
+		return nil, runErr
+	}
+	found, err := n.follower.Sync(ctx)
+	n.boot.Sync, n.boot.SyncDetail = follow.Describe(err)
+	if err != nil {
+		if saveErr := n.remember(); saveErr != nil {
+			return nil, errors.Join(err, saveErr)
+		}
+		status, statusErr := n.Status(ctx)
+		return status, errors.Join(err, statusErr)
+	}
+	switch {
+	case found.Held:
+		n.boot.Sync, n.boot.SyncDetail = "behind", fmt.Sprintf("generation %d is there, but this node is frozen", found.Generation.Generation)
+	case found.Expired:
+		n.boot.Sync = "expired"
+	}
+	if err := n.remember(); err != nil {
+		return nil, err
+	}
+	if found.Held || found.Unchanged || before != nil && before.Generation.Overlay == found.Generation.Overlay {
+		return n.Apply(ctx)
+	}
+	return n.move(ctx, before, found)
+}
+
+// move goes from one overlay to the next on the running root.
+func (n *Node) move(ctx context.Context, before, next *follow.Found) (*spec.Status, error) {
+	if before == nil { // the first one, in attached mode
+		result := bootagent.Reconcile(ctx, n.items(next.Overlay.Items), n.journal)
+		if err := n.promote(next.Generation); err != nil {
+			return nil, err
+		}
+		return n.report(next, result)
+	}
+	if live, why := reached(&before.Overlay, &next.Overlay); !live && n.boot.Mode != "attached" {
+		n.o.Say("generation %d waits for a reboot: %s", next.Generation.Generation, why)
+		n.boot.Sync, n.boot.SyncDetail = "behind", "waits for a reboot: "+why
+		if err := n.remember(); err != nil {
+			return nil, err
+		}
+		return n.Status(ctx)
+	}
+	result := bootagent.Transact(ctx, n.items(next.Overlay.Items), n.items(before.Overlay.Items), n.journal)
+	if result.Err != nil {
+		n.o.Say("generation %d was not applied: %v", next.Generation.Generation, result.Err)
+		n.boot.Sync, n.boot.SyncDetail = "behind", result.Err.Error()
+		if err := n.remember(); err != nil {
+			return nil, err
+		}
+		return n.report(before, result)
+	}
+	if err := n.promote(next.Generation); err != nil {
+		return nil, err
+	}
+	n.o.Say("generation %d is applied", next.Generation.Generation)
+	return n.report(next, result)
+}
+
+// RestoreAll takes everything back that the journal knows, as if the config had
+// become empty. The next apply sets it again.
+func (n *Node) RestoreAll(ctx context.Context) error {
+	return bootagent.Reconcile(ctx, n.items(spec.Items{}), n.journal).Err
+}
+
+// Plan asks the registry and says what Sync would change. It remembers nothing.
+func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
+	found, err := n.follower.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return bootagent.Preview(ctx, n.items(found.Overlay.Items))
+}
+
+// Track sets the tracking axis.
+func (n *Node) Track(to string) error {
+	s, err := n.folder.Load()
+	if err != nil {
+		return err
+	}
+	s.Tracking = to
+	return n.folder.Save(s)
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/internal/paths"
+)
+
+// foreignLimit keeps a status readable on a node where somebody unpacked a tree.
+const foreignLimit = 200
+
+// expected are folders that a running system writes into by its nature.
+var expected = []string{"/var/", "/run/", "/tmp/", "/root/.", "/home/", "/etc/.updated", "/etc/.pwd.lock", "/etc/resolv.conf", "/etc/security/limits.d/" + paths.Prefix}
+
+// foreign lists the files of the writable upper that neither the handover nor a
+// system at its usual work wrote: what somebody changed by hand, and what will
+// be gone after the next boot.
+func (n *Node) foreign() ([]string, error) {
+	upper := n.path(paths.RunUpper + "/upper")
+	var found []string
+	err := filepath.WalkDir(upper, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		name := strings.TrimPrefix(path, upper)
+		switch {
+		case name == "":
+		case slices.ContainsFunc(expected, func(e string) bool { return strings.HasPrefix(name+"/", e) }):
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+		case d.IsDir(), slices.Contains(n.boot.Wrote, name):
+		case len(found) == foreignLimit:
+			return fs.SkipAll
+		default:
+			found = append(found, name)
+		}
+		return nil
+	})
+	return found, err
+}

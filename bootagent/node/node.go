@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package node is the running node: it loads what the loader left, applies the
+// overlay's items, asks for newer generations and says what is true.
+//
+// The service and the one-shot verbs are the same code under one lock; a verb
+// that finds the service at work waits for it. On a host that caisson did not
+// boot (attached mode) there is no boot record, and what needs a layer is
+// reported, not done. Only cmd/caisson-agent imports it.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent"
+	"github.com/caisson-os/caisson/bootagent/fetch"
+	"github.com/caisson-os/caisson/bootagent/follow"
+	"github.com/caisson-os/caisson/bootagent/identity"
+	"github.com/caisson-os/caisson/bootagent/item"
+	"github.com/caisson-os/caisson/bootagent/journal"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Options are the seams; the zero value is this machine.
+type Options struct {
+	Root  string // prefix of every path, for tests
+	Build time.Time
+	Say   func(format string, args ...any)
+}
+
+// Node is an open node. Close gives its lock back.
+type Node struct {
+	o         Options
+	boot      *state.Boot
+	bootstrap spec.Bootstrap
+	folder    *state.Folder
+	journal   *journal.Journal
+	scopes    item.Scopes
+	follower  *follow.Follower
+	lock      *os.File
+}
+
+// Open takes the lock and reads what the loader left. bootstrap, when given,
+// stands in for the one that the loader left behind (apply --from).
+func Open(o Options, bootstrap *spec.Bootstrap) (*Node, error) {
+	n := &Node{o: o}
+	if err := os.MkdirAll(n.path(paths.Run), 0o755); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(n.path(paths.RunLock), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	n.lock = lock
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", lock.Name(), err), lock.Close())
+	}
+	if err := n.open(bootstrap); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+// Close gives the lock back.
+func (n *Node) Close() error {
+	var err error
+	if n.journal != nil {
+		err = n.journal.Close()
+	}
+	return errors.Join(err, n.lock.Close())
+}
+
+func (n *Node) open(bootstrap *spec.Bootstrap) (err error) {
+	n.boot, err = state.LoadBoot(n.path(paths.RunBoot))
+	if errors.Is(err, fs.ErrNotExist) {
+		n.boot, err = n.attached()
+	}
+	if err != nil {
+		return err
+	}
+	if n.folder, err = state.Open(n.path(paths.State)); err != nil {
+		return err
+	}
+	if n.scopes, err = n.readScopes(); err != nil {
+		return err
+	}
+	if n.journal, err = journal.Open(n.folder.Path("journal"), n.scopes); err != nil {
+		return err
+	}
+	if bootstrap == nil {
+		if bootstrap, err = n.readBootstrap(); err != nil {
+			return err
+		}
+	}
+	n.bootstrap = *bootstrap
+	return n.connect()
+}
+
+// attached stands for the boot record on a host that caisson did not boot. Its
+// root lives as long as the host's installation.
+func (n *Node) attached() (*state.Boot, error) {
+	id, err := os.ReadFile(n.path("/etc/machine-id"))
+	if err != nil {
+		return nil, fmt.Errorf("attached mode needs a machine-id: %w", err)
+	}
+	return &state.Boot{Mode: "attached", RootID: strings.TrimSpace(string(id)), Sync: "unreachable"}, nil
+}
+
+func (n *Node) readScopes() (item.Scopes, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return item.Scopes{}, err
+	}
+	s := item.Scopes{Kernel: strings.TrimSpace(string(id)), Root: n.boot.RootID}
+	if n.boot.Disk != "" || n.boot.Mode == "attached" {
+		s.Disk = diskID(n.folder.Path())
+	}
+	return s, nil
+}
+
+// diskID is the file system's own identity.
+func diskID(dir string) string {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil {
+		return ""
+	}
+	return fmt.Sprintf("%08x%08x", uint32(st.Fsid.Val[0]), uint32(st.Fsid.Val[1]))
+}
+
+func (n *Node) readBootstrap() (*spec.Bootstrap, error) {
+	for _, name := range []string{paths.RunBootstrap, paths.Bootstrap} {
+		data, err := os.ReadFile(n.path(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		var b spec.Bootstrap
+		return &b, spec.Decode(data, &b)
+	}
+	return nil, fmt.Errorf("this host has no %s: it does not know whom to believe", paths.Bootstrap)
+}
+
+func (n *Node) connect() error {
+	ref, err := oci.ParseRef(n.bootstrap.Registry)
+	if err != nil {
+		return err
+	}
+	source, err := oci.Open(ref, oci.Options{PlainHTTP: n.bootstrap.PlainHTTP, CAs: n.bootstrap.CAs, Mirrors: n.bootstrap.Mirrors,
+		AuthFile: n.optional("/etc/caisson/registry-auth.json"), Timeout: 20 * time.Second, UserAgent: "caisson-agent"})
+	if err != nil {
+		return err
+	}
+	n.follower = &follow.Follower{Source: source, Bootstrap: n.bootstrap, Identity: n.identity(), Folder: n.folder, Build: n.o.Build, Say: n.o.Say}
+	return nil
+}
+
+// optional is a path when there is a file, else "".
+func (n *Node) optional(name string) string {
+	if _, err := os.Stat(n.path(name)); err != nil {
+		return ""
+	}
+	return n.path(name)
+}
+
+func (n *Node) identity() fetch.Identity {
+	line, _ := os.ReadFile("/proc/cmdline")
+	id := identity.Look(identity.CommandLine(string(line)), "/sys")
+	if n.boot.Node != "" {
+		id.Node = n.boot.Node
+	}
+	return id
+}
+
+// Name sets the name under which an attached host asks.
+func (n *Node) Name(name string) { n.follower.Identity.Node = name }
+
+func (n *Node) path(name string) string { return filepath.Join(n.o.Root, name) }
+
+func (n *Node) items(want spec.Items) []item.Item {
+	return bootagent.Items(want, bootagent.Options{Journal: n.journal, Scopes: n.scopes, Exec: n.folder.Path("exec"), Log: n.o.Say})
+}
+
+// reached says how far a change of overlay reaches: what is live can be applied
+// to the running root, everything else needs another one.
+func reached(from, to *spec.Overlay) (live bool, why string) {
+	switch {
+	case from.Layer != to.Layer:
+		return false, "another layer"
+	case !slices.Equal(from.KernelArgs, to.KernelArgs):
+		return false, "other kernel arguments"
+	case !slices.Equal(from.Persist, to.Persist):
+		return false, "other persisted paths"
+	case !sameJSON(from.Network, to.Network) || !slices.Equal(from.CAs, to.CAs):
+		return false, "other network settings or certificates"
+	}
+	return true, ""
+}
+
+func sameJSON(a, b any) bool {
+	x, errX := spec.Encode(a)
+	y, errY := spec.Encode(b)
+	return errX == nil && errY == nil && string(x) == string(y)
+}
+
+// Preview is what Apply would do with the overlay. It writes nothing.
+func (n *Node) Preview(ctx context.Context, overlay *spec.Overlay) ([]spec.Drift, error) {
+	return bootagent.Preview(ctx, n.items(overlay.Items))
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+
+	"github.com/caisson-os/caisson/bootagent"
+	"github.com/caisson-os/caisson/bootagent/apparmor"
+	"github.com/caisson-os/caisson/bootagent/follow"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// remember keeps the sync axis in the boot record. An attached host has none.
+func (n *Node) remember() error {
+	if n.boot.Mode == "attached" {
+		return nil
+	}
+	return state.SaveBoot(n.path(paths.RunBoot), n.boot)
+}
+
+// Status looks anew at everything and writes nothing.
+func (n *Node) Status(ctx context.Context) (*spec.Status, error) {
+	found, err := n.running()
+	if err != nil {
+		return nil, err
+	}
+	drift, checkErr := bootagent.Preview(ctx, n.items(found.Overlay.Items))
+	result := bootagent.Result{Drift: drift, Health: bootagent.HealthOK, Items: n.lastItems(), Err: checkErr}
+	if checkErr != nil {
+		result.Health = bootagent.HealthDegraded
+	}
+	for _, d := range drift {
+		if d.Action != spec.ActionDefer {
+			result.Health = bootagent.HealthDegraded
+		}
+	}
+	return n.compose(found, result)
+}
+
+// report is the status after a run; it is kept for those who only read.
+func (n *Node) report(found *follow.Found, result bootagent.Result) (*spec.Status, error) {
+	status, err := n.compose(found, result)
+	if err != nil {
+		return nil, err
+	}
+	data, err := spec.Encode(status)
+	if err != nil {
+		return nil, err
+	}
+	return status, durable.WriteFile(n.path(paths.RunStatus), data, 0o644)
+}
+
+// lastItems are the items of the last run.
+func (n *Node) lastItems() []spec.ItemStatus {
+	data, err := os.ReadFile(n.path(paths.RunStatus))
+	if err != nil {
+		return []spec.ItemStatus{}
+	}
+	var last spec.Status
+	if json.Unmarshal(data, &last) != nil {
+		return []spec.ItemStatus{}
+	}
+	return last.Items
+}
+
+func (n *Node) compose(found *follow.Found, result bootagent.Result) (*spec.Status, error) {
+	s, err := n.folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	status := &spec.Status{
+		APIVersion: spec.APIVersion, Kind: spec.KindStatus,
+		Node: found.Overlay.Node, Fleet: found.Overlay.Fleet, Mode: n.boot.Mode,
+		Tracking: s.Tracking, Sync: n.boot.Sync, SyncDetail: n.boot.SyncDetail, Health: result.Health, Source: n.boot.Source,
+		Epoch: found.Generation.Epoch, Generation: found.Generation.Generation,
+		Overlay: found.Generation.Overlay, Layer: found.Generation.Layer,
+		RootID: n.scopes.Root, BootID: n.scopes.Kernel, Floor: s.Floor,
+		Items: result.Items, Drift: result.Drift,
+	}
+	if s.Staged != nil {
+		status.Staged = s.Staged.Overlay
+	}
+	policy, err := apparmor.Check(n.boot.Layer.AppArmor)
+	if err != nil {
+		policy = append(policy, spec.Drift{Item: "apparmor", Key: "profiles", Action: spec.ActionRefuse, Reason: err.Error()})
+	}
+	if len(policy) > 0 {
+		status.Health = bootagent.HealthDegraded
+		status.Drift = append(status.Drift, policy...)
+	}
+	if status.Foreign, err = n.foreign(); err != nil {
+		return nil, err
+	}
+	if status.Drift == nil {
+		status.Drift = []spec.Drift{}
+	}
+	if status.Items == nil {
+		status.Items = []spec.ItemStatus{}
+	}
+	return status, nil
+}

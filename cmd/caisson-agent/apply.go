@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// source is the part of apply and plan that says whom to ask and whom to believe.
+type source struct {
+	from, node, fleet string
+	keys              list
+	threshold         int
+	plain             bool
+}
+
+func (s *source) register(f *flags) {
+	f.StringVar(&s.from, "from", "", "registry as host[:port]/prefix, or oci:DIR; default: what this node was born with")
+	f.StringVar(&s.node, "node", "", "name of this node; default: its host name")
+	f.StringVar(&s.fleet, "fleet", "", "name of the fleet, with --from")
+	f.Var(&s.keys, "key", "public key file to believe, may be given several times")
+	f.IntVar(&s.threshold, "threshold", 1, "how many distinct keys must have signed")
+	f.BoolVar(&s.plain, "plain-http", false, "speak HTTP without TLS to the registry")
+}
+
+// bootstrap is nil when nothing was said: then the node's own counts.
+func (s *source) bootstrap() (*spec.Bootstrap, error) {
+	if s.from == "" && len(s.keys) == 0 {
+		return nil, nil
+	}
+	if s.from == "" || len(s.keys) == 0 || s.fleet == "" {
+		return nil, cli.Usage("for example: caisson-agent apply --from registry.example:5000/metal-a --fleet metal-a --key operator.pub", "--from, --fleet and --key go together")
+	}
+	if dir, ok := cutLayout(s.from); ok {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, err
+		}
+		s.from = "oci:" + abs
+	}
+	b := &spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: s.fleet, Registry: s.from, PlainHTTP: s.plain, Threshold: s.threshold}
+	for _, name := range s.keys {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		b.Keys = append(b.Keys, string(data))
+	}
+	return b, nil
+}
+
+func cutLayout(ref string) (string, bool) {
+	if len(ref) > 4 && ref[:4] == "oci:" {
+		return ref[4:], true
+	}
+	return "", false
+}
+
+func (s *source) open(a *app) (*node.Node, error) {
+	b, err := s.bootstrap()
+	if err != nil {
+		return nil, err
+	}
+	n, err := node.Open(a.options(), b)
+	if err != nil {
+		return nil, err
+	}
+	name := s.node
+	if name == "" && b != nil {
+		if name, err = os.Hostname(); err != nil {
+			return nil, err
+		}
+	}
+	if name != "" {
+		n.Name(name)
+	}
+	return n, nil
+}
+
+func apply(ctx context.Context, a *app, args []string) error {
+	f := newFlags(a, "apply")
+	var s source
+	s.register(f)
+	if err := f.parse(a, args); err != nil {
+		return ended(err)
+	}
+	n, err := s.open(a)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	st, err := n.Sync(ctx)
+	return a.conclude(f, st, err)
+}
+
+func syncNow(ctx context.Context, a *app, args []string) error {
+	f := newFlags(a, "sync")
+	if err := f.parse(a, args); err != nil {
+		return ended(err)
+	}
+	n, err := node.Open(a.options(), nil)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	st, err := n.Sync(ctx)
+	return a.conclude(f, st, err)
+}
+
+// conclude prints the status after an act; an unhealthy node is an error.
+func (a *app) conclude(f *flags, st *spec.Status, err error) error {
+	if st != nil {
+		if printErr := a.printStatus(f, st); printErr != nil {
+			return printErr
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if st.Health != "ok" {
+		return fmt.Errorf("node is %s: %s", st.Health, firstTrouble(st))
+	}
+	return nil
+}
+
+func firstTrouble(st *spec.Status) string {
+	for _, i := range st.Items {
+		if i.Error != "" {
+			return i.Name + ": " + i.Error
+		}
+	}
+	for _, d := range st.Drift {
+		if d.Action != spec.ActionDefer {
+			return fmt.Sprintf("%s %q is %q, not %q", d.Item, d.Key, d.From, d.To)
+		}
+	}
+	return "see 'caisson-agent status'"
+}

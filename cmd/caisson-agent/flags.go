@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"flag"
+	"io"
+	"strings"
+
+	"github.com/caisson-os/caisson/internal/cli"
+)
+
+// flags is a verb's flag set with the one flag that all of them have.
+type flags struct {
+	*flag.FlagSet
+	format string
+}
+
+func newFlags(a *app, verb string) *flags {
+	f := &flags{FlagSet: flag.NewFlagSet(verb, flag.ContinueOnError)}
+	f.SetOutput(io.Discard)
+	f.StringVar(&f.format, "o", "text", "output format: text or json")
+	return f
+}
+
+// parse reads the arguments; a verb takes flags only.
+func (f *flags) parse(a *app, args []string) error {
+	err := f.FlagSet.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		f.SetOutput(a.out)
+		f.Usage()
+		return errHelped
+	case err != nil:
+		return cli.Usage("see 'caisson-agent "+f.Name()+" --help'", "%w", err)
+	case f.NArg() > 0:
+		return cli.Usage("see 'caisson-agent "+f.Name()+" --help'", "unexpected argument %q", f.Arg(0))
+	case f.format != "text" && f.format != "json":
+		return cli.Usage("one of: text, json", "unknown output format %q", f.format)
+	}
+	return nil
+}
+
+// errHelped ends a verb that only printed its help.
+var errHelped error = helped{}
+
+type helped struct{}
+
+func (helped) Error() string { return "help was printed" }
+
+// ended turns a help request into success.
+func ended(err error) error {
+	if errors.Is(err, errHelped) {
+		return nil
+	}
+	return err
+}
+
+// list is a flag that may be given several times.
+type list []string
+
+func (l *list) String() string     { return strings.Join(*l, ",") }
+func (l *list) Set(v string) error { *l = append(*l, v); return nil }

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command caisson-agent is the node's side: /init of the loader, then a systemd
+// service, and a few verbs for the person who is logged in. One file a verb.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/initramfs"
+	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/internal/cli"
+)
+
+// version and built are set by the Makefile. The clock of a node is never
+// earlier than built.
+var (
+	version = "development"
+	built   = "2026-01-01T00:00:00Z"
+)
+
+type verb struct {
+	name, short string
+	run         func(ctx context.Context, a *app, args []string) error
+}
+
+// verbs is the command line, in the order of the help text.
+func verbs() []verb {
+	return []verb{
+		{"run", "apply, then follow the fleet (the systemd service)", runService},
+		{"apply", "fetch, verify and apply once", apply},
+		{"plan", "print what apply would change", plan},
+		{"status", "print what this node is", status},
+		{"sync", "ask for a newer generation now", syncNow},
+		{"freeze", "keep the present generation until forward", track("frozen")},
+		{"forward", "follow the fleet again", track("following")},
+		{"restore", "take back all that the journal knows (--all)", restore},
+		{"version", "print the version", printVersion},
+	}
+}
+
+func main() {
+	if os.Getpid() == 1 && filepath.Base(os.Args[0]) == "init" || len(os.Args) == 2 && os.Args[1] == "init" && os.Getpid() == 1 {
+		initramfs.Boot(buildTime())
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(cli.Report(os.Stderr, "caisson-agent", dispatch(ctx, &app{out: os.Stdout, err: os.Stderr}, os.Args[1:])))
+}
+
+func dispatch(ctx context.Context, a *app, args []string) error {
+	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
+		help(a.out)
+		if len(args) == 0 {
+			return cli.ErrInvalid
+		}
+		return nil
+	}
+	if args[0] == "init" {
+		return cli.Usage("it is /init of the loader, see 'caisson netboot'", "init runs only as process 1")
+	}
+	for _, v := range verbs() {
+		if v.name == args[0] {
+			return v.run(ctx, a, args[1:])
+		}
+	}
+	return cli.Usage("see 'caisson-agent help'", "unknown verb %q", args[0])
+}
+
+func help(w io.Writer) {
+	fmt.Fprint(w, "caisson-agent makes this node what its signed overlay says.\n\n")
+	for _, v := range verbs() {
+		fmt.Fprintf(w, "  %-9s %s\n", v.name, v.short)
+	}
+	fmt.Fprintf(w, "\nEvery verb has -o json and --help.\n%s\n", cli.ExitCodes)
+}
+
+// app is what every verb gets.
+type app struct {
+	out, err io.Writer
+	root     string // prefix of every path, for tests
+}
+
+func (a *app) say(format string, args ...any) { cli.Sayf(a.err, "caisson-agent", format, args...) }
+
+func (a *app) options() node.Options {
+	return node.Options{Root: a.root, Build: buildTime(), Say: a.say}
+}
+
+func buildTime() time.Time {
+	t, err := time.Parse(time.RFC3339, built)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}

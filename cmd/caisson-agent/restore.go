@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/internal/cli"
+)
+
+func restore(ctx context.Context, a *app, args []string) error {
+	f := newFlags(a, "restore")
+	all := f.Bool("all", false, "yes, everything")
+	if err := f.parse(a, args); err != nil {
+		return ended(err)
+	}
+	if !*all {
+		return cli.Usage("to leave caisson's settings for now: caisson-agent restore --all", "restore takes everything back, so it wants --all")
+	}
+	n, err := node.Open(a.options(), nil)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	if err := n.RestoreAll(ctx); err != nil {
+		return err
+	}
+	a.say("the original values are back; the next apply sets the overlay's again")
+	return nil
+}
+
+func printVersion(_ context.Context, a *app, args []string) error {
+	f := newFlags(a, "version")
+	if err := f.parse(a, args); err != nil {
+		return ended(err)
+	}
+	if f.format == "json" {
+		return cli.JSON(a.out, map[string]string{"version": version, "built": built})
+	}
+	_, err := fmt.Fprintf(a.out, "caisson-agent %s (%s)\n", version, built)
+	return err
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"os"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/follow"
+	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Of the service's two rhythms, looking at the node is cheap and frequent,
+// asking the registry is neither.
+const (
+	lookEvery = time.Minute
+	askEvery  = 5 * time.Minute
+)
+
+// runService applies what the loader chose, tells systemd that the node is
+// ready, and then follows the fleet until it is told to end.
+func runService(ctx context.Context, a *app, args []string) error {
+	f := newFlags(a, "run")
+	if err := f.parse(a, args); err != nil {
+		return ended(err)
+	}
+	st, err := once(ctx, a, (*node.Node).Apply)
+	if err != nil && !errors.Is(err, follow.ErrNothing) {
+		return err
+	}
+	if st != nil {
+		a.say("generation %d applied: %s", st.Generation, st.Health)
+		for _, i := range st.Items {
+			if i.Error != "" {
+				a.say("%s", i.Error)
+			}
+		}
+	}
+	if err := notify("READY=1"); err != nil {
+		a.say("tell systemd: %v", err)
+	}
+	asked := time.Now()
+	if st == nil { // an attached host that has nothing yet asks at once
+		asked = time.Time{}
+	}
+	// A fleet that boots together must not ask together for ever after.
+	every := askEvery + rand.N(askEvery/5)
+	for {
+		if time.Since(asked) >= every {
+			asked = time.Now()
+			if _, err := once(ctx, a, (*node.Node).Sync); err != nil && ctx.Err() == nil {
+				cli.Report(a.err, "caisson-agent", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(lookEvery):
+		}
+		if _, err := once(ctx, a, (*node.Node).Apply); err != nil && ctx.Err() == nil && !errors.Is(err, follow.ErrNothing) {
+			cli.Report(a.err, "caisson-agent", err)
+		}
+	}
+}
+
+// once opens the node for one act, so that the verbs get a turn in between.
+func once(ctx context.Context, a *app, act func(*node.Node, context.Context) (*spec.Status, error)) (*spec.Status, error) {
+	n, err := node.Open(a.options(), nil)
+	if err != nil {
+		return nil, err
+	}
+	st, err := act(n, ctx)
+	return st, errors.Join(err, n.Close())
+}
+
+// notify is sd_notify(3), which is one datagram.
+func notify(state string) error {
+	address := os.Getenv("NOTIFY_SOCKET")
+	if address == "" {
+		return nil
+	}
+	if address[0] == '@' {
+		address = "\x00" + address[1:]
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: address, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = conn.Write([]byte(state))
+	return err
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
+)
+
+func status(ctx context.Context, a *app, args []string) error {
+	f := newFlags(a, "status")
+	if err := f.parse(a, args); err != nil {
+		return ended(err)
+	}
+	n, err := node.Open(a.options(), nil)
+	if err != nil {
+		return err
+	}
+	defer n.Close()
+	st, err := n.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.printStatus(f, st); err != nil {
+		return err
+	}
+	for _, d := range st.Drift {
+		if d.Action != spec.ActionDefer {
+			return cli.ErrDrift
+		}
+	}
+	return nil
+}
+
+func (a *app) printStatus(f *flags, st *spec.Status) error {
+	if f.format == "json" {
+		return cli.JSON(a.out, st)
+	}
+	row := func(name, format string, args ...any) {
+		fmt.Fprintf(a.out, "%-11s %s\n", name, fmt.Sprintf(format, args...))
+	}
+	row("node", "%s of fleet %s (%s)", st.Node, st.Fleet, st.Mode)
+	row("health", "%s", st.Health)
+	row("tracking", "%s", st.Tracking)
+	sync := st.Sync
+	if st.SyncDetail != "" {
+		sync += ": " + st.SyncDetail
+	}
+	row("sync", "%s", sync)
+	row("generation", "%d, epoch %d (%s)", st.Generation, st.Epoch, st.Source)
+	row("overlay", "%s", st.Overlay)
+	row("layer", "%s", st.Layer)
+	if st.Staged != "" {
+		row("staged", "%s, waits for a reboot", st.Staged)
+	}
+	for _, i := range st.Items {
+		text := i.State
+		if i.Error != "" {
+			text += ": " + i.Error
+		}
+		row("  "+i.Name, "%s", text)
+	}
+	if len(st.Drift) > 0 {
+		fmt.Fprintln(a.out, "drift")
+		a.printDrift(st.Drift)
+	}
+	for _, name := range st.Foreign {
+		row("foreign", "%s", name)
+	}
+	return nil
+}
+
+// track returns the verb that sets the tracking axis.
+func track(to string) func(context.Context, *app, []string) error {
+	return func(_ context.Context, a *app, args []string) error {
+		f := newFlags(a, map[string]string{"frozen": "freeze", "following": "forward"}[to])
+		if err := f.parse(a, args); err != nil {
+			return ended(err)
+		}
+		n, err := node.Open(a.options(), nil)
+		if err != nil {
+			return err
+		}
+		defer n.Close()
+		if err := n.Track(to); err != nil {
+			return err
+		}
+		a.say("tracking is %s now", to)
+		return nil
+	}
+}

@@ -3,6 +3,7 @@
 SHELL   := /bin/bash
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo development)
+BUILT   ?= $(shell git log -1 --format=%cI 2>/dev/null || echo 2026-01-01T00:00:00Z)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 10s
 
@@ -17,7 +18,8 @@ help: ## Print this list
 
 build: ## Build bin/caisson and bin/caisson-agent
 	@mkdir -p bin
-	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/caisson ./cmd/caisson-agent
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/caisson
+	$(GO) build -ldflags '$(LDFLAGS) -X main.built=$(BUILT)' -tags nethttpomithttp2 -o bin/ ./cmd/caisson-agent
 
 deps: ## Install the Debian packages that building layers and testing take
 	@hack/install-deps

@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/ethtool"
 	"github.com/caisson-os/caisson/bootagent/item"
 	"github.com/caisson-os/caisson/bootagent/limits"
+	"github.com/caisson-os/caisson/bootagent/mounts"
 	"github.com/caisson-os/caisson/bootagent/sysctl"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -42,6 +43,7 @@ func Items(want spec.Items, o Options) []item.Item {
 		o.Log = func(string, ...any) {}
 	}
 	return []item.Item{
+		mounts.New(want.Mounts, o.Proc, o.Dev, o.Journal),
 		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log),
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
 		ethtool.New(want.Ethtool, ethtool.Kernel{}, o.Journal),

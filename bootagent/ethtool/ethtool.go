@@ -54,7 +54,9 @@ type Item struct {
 // New is the item for want; device is Kernel{}.
 func New(want []spec.Feature, device Device, j item.Journal) *Item {
 	want = slices.Clone(want)
-	slices.SortStableFunc(want, func(a, b spec.Feature) int { return strings.Compare(key(a.Interface, a.Feature), key(b.Interface, b.Feature)) })
+	slices.SortStableFunc(want, func(a, b spec.Feature) int {
+		return strings.Compare(key(a.Interface, a.Feature), key(b.Interface, b.Feature))
+	})
 	return &Item{want: want, device: device, journal: j}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -30,10 +31,7 @@ func InNamespaces(t *testing.T, tools ...string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"-test.run=^" + regexp.QuoteMeta(t.Name()) + "$", "-test.count=1"}
-	if testing.Verbose() {
-		args = append(args, "-test.v")
-	}
+	args := []string{"-test.run=^" + regexp.QuoteMeta(t.Name()) + "$", "-test.count=1", "-test.v"}
 	child := exec.CommandContext(t.Context(), self, args...)
 	child.Env = append(os.Environ(), inside+"=1")
 	child.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC}
@@ -41,6 +39,11 @@ func InNamespaces(t *testing.T, tools ...string) bool {
 	if err != nil {
 		t.Fatalf("in namespaces: %v\n%s", err, out)
 	}
-	t.Logf("in namespaces:\n%s", out)
+	if strings.Contains(string(out), "--- SKIP: ") {
+		t.Skipf("in namespaces:\n%s", out)
+	}
+	if !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Fatalf("in namespaces the test did not run:\n%s", out)
+	}
 	return false
 }

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mounts
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// virtual file systems have no device; what stands for it is only a label.
+var virtual = []string{"tmpfs", "ramfs", "hugetlbfs", "proc", "sysfs", "devtmpfs", "devpts", "cgroup2", "debugfs",
+	"tracefs", "securityfs", "bpf", "mqueue", "configfs", "pstore", "efivarfs", "fusectl", "binfmt_misc"}
+
+// byTag maps mount(8)'s tags to udev's folders below /dev/disk.
+var byTag = map[string]string{"UUID": "by-uuid", "LABEL": "by-label", "PARTUUID": "by-partuuid", "PARTLABEL": "by-partlabel", "ID": "by-id"}
+
+var errDeferred = errors.New("not there yet")
+
+// source is what to hand to mount(2): the device behind a tag, or the device as
+// it is. It is errDeferred while it is not there.
+func (i *Item) source(w spec.Mount, o options) (string, error) {
+	if tag, name, ok := strings.Cut(w.Device, "="); ok && byTag[tag] != "" {
+		if o.bind != 0 {
+			return "", fmt.Errorf("%s names a device, not a folder to bind", w.Device)
+		}
+		link := filepath.Join(i.dev, "disk", byTag[tag], encode(strings.Trim(name, `"`)))
+		path, err := filepath.EvalSymlinks(link)
+		if errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("%s is %w", w.Device, errDeferred)
+		}
+		return path, err
+	}
+	switch {
+	case strings.ContainsAny(w.Device, "\x00\n") || w.Device == "":
+		return "", fmt.Errorf("the device %q is not a name", w.Device)
+	case o.bind == 0 && (slices.Contains(virtual, w.Type) || w.Type == "overlay" || !filepath.IsAbs(w.Device)):
+		return w.Device, nil
+	case !filepath.IsAbs(w.Device):
+		return "", fmt.Errorf("the folder to bind, %q, is not an absolute path", w.Device)
+	}
+	path, err := filepath.EvalSymlinks(w.Device)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s is %w", w.Device, errDeferred)
+	}
+	return path, err
+}
+
+// encode is how udev writes a label into a file name.
+func encode(s string) string {
+	var out strings.Builder
+	for _, r := range s {
+		switch {
+		case r >= 0x80, r >= '0' && r <= '9', r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', strings.ContainsRune("#+-.:=@_", r):
+			out.WriteRune(r)
+		default:
+			fmt.Fprintf(&out, `\x%02x`, r)
+		}
+	}
+	return out.String()
+}
+
+// helper is the program that mount(8) runs for a type, such as mount.nfs, "" for
+// a type that the kernel mounts by itself.
+func (i *Item) helper(fstype string) string {
+	for _, dir := range i.sbin {
+		name := filepath.Join(dir, "mount."+fstype)
+		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
+			return name
+		}
+	}
+	return ""
+}
+
+// remote types cannot be mounted without their helper and the network.
+var remote = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "glusterfs", "lustre", "afs"}
+
+// is reports whether m is the mount of source that w describes.
+func is(m mounted, w spec.Mount, o options, source string, t table) bool {
+	if o.bind != 0 {
+		var a, b unix.Stat_t
+		from, ok := t.holding(source)
+		return ok && unix.Lstat(source, &a) == nil && unix.Lstat(m.point, &b) == nil &&
+			a.Ino == b.Ino && a.Dev == b.Dev && from.dev == m.dev
+	}
+	switch {
+	case m.fstype != w.Type && !(slices.Contains(remote, w.Type) && strings.HasPrefix(m.fstype, w.Type)) && !strings.HasPrefix(m.fstype, "fuse"):
+		return false
+	case slices.Contains(virtual, w.Type):
+		return true
+	case m.source == source:
+		return true
+	}
+	var st unix.Stat_t
+	if unix.Stat(source, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return false
+	}
+	return m.dev == fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
+}

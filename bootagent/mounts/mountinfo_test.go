@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mounts
+
+import (
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const sample = `22 1 0:21 / / rw,relatime shared:1 - overlay overlay rw,lowerdir=/a,upperdir=/b\040c
+36 22 98:0 /sub /mnt\040two rw,noatime master:1 propagate_from:2 - ext3 /dev/root rw,errors=continue
+37 36 0:30 / /mnt\040two rw - tmpfs tmpfs rw
+`
+
+func TestParseTable(t *testing.T) {
+	all, err := parseTable([]byte(sample))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := mounted{dev: "98:0", root: "/sub", point: "/mnt two", options: []string{"rw", "noatime"},
+		propagation: []string{"master:1", "propagate_from:2"}, fstype: "ext3", source: "/dev/root", super: []string{"rw", "errors=continue"}}
+	if diff := cmp.Diff(want, all[1], cmp.AllowUnexported(mounted{})); diff != "" {
+		t.Fatal(diff)
+	}
+	if top, ok := all.at("/mnt two"); !ok || top.fstype != "tmpfs" {
+		t.Fatalf("on top is %+v, want the later one", top)
+	}
+	if on, _ := all.holding("/mnt two/x"); on.fstype != "tmpfs" {
+		t.Fatalf("/mnt two/x lies on %+v", on)
+	}
+	if on, _ := all.holding("/mnt twofold"); on.fstype != "overlay" {
+		t.Fatalf("/mnt twofold lies on %+v", on)
+	}
+}
+
+func FuzzParseTable(f *testing.F) {
+	f.Add([]byte(sample))
+	if own, err := os.ReadFile("/proc/self/mountinfo"); err == nil {
+		f.Add(own)
+	}
+	f.Add([]byte("1 2 3 4 5 6 - 7 8 9\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		all, err := parseTable(data)
+		if err != nil {
+			return
+		}
+		for _, m := range all {
+			if _, ok := all.at(m.point); !ok {
+				t.Fatalf("nothing is found at %q, the point of %+v", m.point, m)
+			}
+			flagsOf(m)
+			for _, word := range m.super {
+				if !shows(m, word) {
+					t.Fatalf("%+v does not show its own option %q", m, word)
+				}
+			}
+		}
+	})
+}

@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/spec"
@@ -31,14 +32,24 @@ import (
 
 // Options are everything beside the recipe.
 type Options struct {
-	SiteDir  string      // folder that the recipe's file names are relative to
-	CacheDir string      // kept between builds
-	Agent    string      // static caisson-agent binary
-	Fast     bool        // weaker compression, for development
-	Previous *spec.Layer // the layer before: its account ledger goes on
-	Lock     *Lock       // packages to use; nil resolves anew
-	Debs     string      // folder of kept packages: read, and written to
-	Progress func(Event) // may be nil
+	SiteDir  string         // folder that the recipe's file names are relative to
+	CacheDir string         // kept between builds
+	Agent    string         // static caisson-agent binary
+	Fast     bool           // weaker compression, for development
+	Ledger   []spec.Account // of the fleet, from [Settle]
+	Lock     *Lock          // packages to use; nil resolves anew
+	Debs     string         // folder of kept packages: read, and written to
+	Progress func(Event)    // may be nil
+}
+
+// Settle gives the users of all variants their numbers, see [accounts.Settle].
+// previous is the ledger of the layers before.
+func Settle(recipes []spec.Recipe, previous []spec.Account) ([]spec.Account, error) {
+	var all []spec.Accounts
+	for _, r := range recipes {
+		all = append(all, r.Accounts)
+	}
+	return accounts.Settle(all, previous)
 }
 
 // Result is a layer on disk. The paths stay valid while the cache is locked by
@@ -61,7 +72,7 @@ type Blob struct {
 // Media types of the blobs that are no images.
 const (
 	MediaTypeKernel = "application/vnd.caisson.kernel.v1"
-	MediaTypeInitrd = "application/vnd.caisson.initrd.v1+cpio"
+	MediaTypeInitrd = "application/vnd.caisson.initrd.v1"
 )
 
 // build is one run.

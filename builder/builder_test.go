@@ -47,6 +47,7 @@ func testOptions(t *testing.T) Options {
 
 func TestBuild(t *testing.T) {
 	o := testOptions(t)
+	o.Ledger, _ = Settle([]spec.Recipe{testRecipe()}, nil)
 	result, err := Build(context.Background(), testRecipe(), "default", "1", o)
 	if err != nil {
 		t.Fatal(err)

@@ -90,23 +90,16 @@ func (b *build) installed(r *root.Root) (facts, error) {
 }
 
 func accountsInputs(b *build) (any, error) {
-	return map[string]any{"accounts": b.recipe.Accounts, "ledger": b.ledger()}, nil
+	return map[string]any{"accounts": b.recipe.Accounts, "ledger": b.Ledger}, nil
 }
 
 func fillAccounts(b *build, r *root.Root) (facts, error) {
-	ledger, err := accounts.Bake(b.ctx, r, b.recipe.Accounts, b.ledger(), b.epoch)
+	ledger, err := accounts.Bake(b.ctx, r, b.recipe.Accounts, b.Ledger, b.epoch)
 	return facts{Accounts: ledger}, err
 }
 
-func (b *build) ledger() []spec.Account {
-	if b.Previous == nil {
-		return nil
-	}
-	return b.Previous.Accounts
-}
-
 func policyInputs(b *build) (any, error) {
-	return map[string]any{"apparmor": b.recipe.AppArmor, "perm": b.recipe.Perm}, nil
+	return map[string]any{"apparmor": b.recipe.AppArmor, "perm": b.recipe.Perm, "features": apparmor.Tables()}, nil
 }
 
 func fillPolicy(b *build, r *root.Root) (facts, error) {

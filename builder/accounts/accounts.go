@@ -3,9 +3,10 @@
 // Package accounts bakes users into the layer: passwd(5), group(5), shadow(5),
 // subuid(5), home folders, sudoers(5) and authorized keys.
 //
-// A UID belongs to its name for ever. The [Ledger] of the layer before travels in
-// with the recipe, the new one goes out in the layer's description: a user who
-// leaves keeps the number, expired or purged, and nobody else ever gets it.
+// A UID belongs to its name for ever. The ledger is in every layer's description:
+// [Settle] takes the last one and gives numbers to who is new, [Bake] writes the
+// accounts. A user who leaves keeps the number, expired or purged, and nobody
+// else ever gets it.
 package accounts
 
 import (
@@ -17,7 +18,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"sort"
 	"strconv"
 	"strings"
 
@@ -26,9 +26,9 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Bake writes the accounts into r and returns the new ledger. epoch (seconds) is
-// the date of password changes.
-func Bake(ctx context.Context, r *root.Root, a spec.Accounts, previous []spec.Account, epoch int64) ([]spec.Account, error) {
+// Bake writes the accounts into r and returns the layer's ledger. fleet is what
+// [Settle] returned, epoch (seconds) the date of password changes.
+func Bake(ctx context.Context, r *root.Root, a spec.Accounts, fleet []spec.Account, epoch int64) ([]spec.Account, error) {
 	db, err := open(r)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func Bake(ctx context.Context, r *root.Root, a spec.Accounts, previous []spec.Ac
 	if err := check(a, db); err != nil {
 		return nil, err
 	}
-	ledger, err := settle(a, previous, db)
+	ledger, err := here(a, fleet, db)
 	if err != nil {
 		return nil, err
 	}
@@ -153,13 +153,4 @@ func visudo(ctx context.Context, r *root.Root) error {
 		return fmt.Errorf("sudoers: %s", exit.Output)
 	}
 	return err
-}
-
-func sortedAccounts(m map[string]spec.Account) []spec.Account {
-	var all []spec.Account
-	for _, a := range m {
-		all = append(all, a)
-	}
-	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
-	return all
 }

@@ -4,7 +4,6 @@ package accounts
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"sort"
 	"strconv"
@@ -118,17 +117,6 @@ func (db *database) gidTaken(gid int, by string) bool {
 		}
 	}
 	return false
-}
-
-// groupFor returns the GID of the user's own group.
-func (db *database) groupFor(name string, uid int) (int, error) {
-	if row := db.group.find(name); len(row) > 2 {
-		return strconv.Atoi(row[2])
-	}
-	if db.gidTaken(uid, name) {
-		return 0, fmt.Errorf("user %q: GID %d of its own group belongs to another group", name, uid)
-	}
-	return uid, nil
 }
 
 // set writes an active account.

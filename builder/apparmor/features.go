@@ -40,3 +40,14 @@ func (f Features) Digest() string {
 	sum := sha256.Sum256(f.Text)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
+
+// Tables names all tables together: policy is made anew when one changes.
+func Tables() string {
+	sum := sha256.New()
+	entries, _ := tables.ReadDir("features")
+	for _, e := range entries {
+		text, _ := tables.ReadFile("features/" + e.Name())
+		sum.Write(text)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}

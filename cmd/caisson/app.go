@@ -50,6 +50,7 @@ func (a *app) root() *cobra.Command {
 		a.initCommand(),
 		a.validateCommand(),
 		a.explainCommand(),
+		a.buildCommand(),
 		a.versionCommand(),
 	)
 	return root

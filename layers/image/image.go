@@ -27,7 +27,7 @@ import (
 )
 
 // MediaType is the media type of the images.
-const MediaType = "application/vnd.caisson.image.v1+squashfs"
+const MediaType = "application/vnd.caisson.image.v1.squashfs"
 
 // IndexMediaType is the media type of a chunk index.
 const IndexMediaType = "application/vnd.caisson.chunks.v1"

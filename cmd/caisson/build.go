@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+// built is what build -o json prints. Before it, on standard error, come the
+// events of builder.Event, one a line.
+type built struct {
+	Index   string         `json:"index"`
+	Version string         `json:"version"`
+	Layers  []builtVariant `json:"layers"`
+}
+
+type builtVariant struct {
+	Variant string `json:"variant"`
+	Digest  string `json:"digest"`
+}
+
+// buildFlags are the flags of build.
+type buildFlags struct {
+	registry registryFlags
+	to       string
+	key      string
+	attest   string
+	version  string
+	agent    string
+	cache    string
+	lock     string
+	debs     string
+	fast     bool
+	fresh    bool
+}
+
+func (a *app) buildCommand() *cobra.Command {
+	var f buildFlags
+	c := &cobra.Command{
+		Use:   "build FILE… --to REF",
+		Short: "Bake the system layers that a site needs, and push them",
+		Long: "Bake the system layers that a site needs, and push them.\n\n" +
+			"Needs root. A lock beside the site (see 'caisson lock') is used when it is there; else the\n" +
+			"newest packages are taken. With --key the layers are signed, with --attest-key described.",
+		Example: "  caisson build site.yaml --to oci:out --key keys/release.key\n  caisson build site.yaml --to registry.example.org/fleet --version 7",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, names []string) error {
+			return a.build(c.Context(), f, names)
+		},
+	}
+	f.registry.bind(c)
+	c.Flags().StringVar(&f.to, "to", "", "registry or layout to push to (the site's own when empty)")
+	c.Flags().StringVar(&f.key, "key", "", "release key that signs the layers")
+	c.Flags().StringVar(&f.attest, "attest-key", "", "attestation key that signs SBOM and provenance")
+	c.Flags().StringVar(&f.version, "version", "", "version to tag (the date of the packages and a hash when empty)")
+	c.Flags().StringVar(&f.agent, "agent", "", "static caisson-agent binary (the one beside this program when empty)")
+	c.Flags().StringVar(&f.cache, "cache", defaultCache, "folder kept between builds")
+	c.Flags().StringVar(&f.lock, "lock", "", "lock file (caisson.lock beside the site when empty)")
+	c.Flags().StringVar(&f.debs, "debs", "", "folder of kept package files: used first, and filled")
+	c.Flags().BoolVar(&f.fast, "fast", false, "weaker compression, for development")
+	c.Flags().BoolVar(&f.fresh, "no-lock", false, "take the newest packages even when there is a lock")
+	return c
+}
+
+const defaultCache = "/var/cache/caisson"
+
+func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
+	s, err := a.loadSite(names...)
+	if err != nil {
+		return err
+	}
+	variants, err := s.Variants()
+	if err != nil {
+		return err
+	}
+	if f.to == "" {
+		f.to = s.Registry()
+	}
+	if f.agent, err = findAgent(f.agent); err != nil {
+		return err
+	}
+	keys, err := loadBuildKeys(f)
+	if err != nil {
+		return err
+	}
+	reg, err := f.registry.open(f.to)
+	if err != nil {
+		return err
+	}
+	results, err := a.bake(ctx, f, s, variants, reg, names[0])
+	if err != nil {
+		return err
+	}
+	version := f.version
+	if version == "" {
+		version = derivedVersion(results)
+	}
+	out := built{Version: version}
+	p := publisher{reg: reg, keys: keys, site: s.Name()}
+	var entries []oci.Descriptor
+	for i, v := range variants {
+		results[i].Layer.Version = version
+		d, err := p.layer(ctx, results[i])
+		if err != nil {
+			return fmt.Errorf("push variant %s: %w", v.Name, err)
+		}
+		entries = append(entries, d)
+		out.Layers = append(out.Layers, builtVariant{Variant: v.Name, Digest: d.Digest})
+	}
+	if out.Index, err = p.index(ctx, entries, version); err != nil {
+		return err
+	}
+	if a.json() {
+		return cli.JSON(a.out, out)
+	}
+	for _, l := range out.Layers {
+		fmt.Fprintf(a.out, "%s  %s\n", l.Digest, l.Variant)
+	}
+	a.say("pushed %s as %s:%s", count(len(out.Layers), "layer"), oci.RepoLayer, version)
+	return nil
+}
+
+// bake builds every variant.
+func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, variants []site.Variant, reg *registry.Registry, file string) ([]*builder.Result, error) {
+	var recipes []spec.Recipe
+	for _, v := range variants {
+		recipes = append(recipes, v.Recipe)
+	}
+	before, err := currentAccounts(ctx, reg)
+	if err != nil {
+		return nil, err
+	}
+	ledger, err := builder.Settle(recipes, before)
+	if err != nil {
+		return nil, err
+	}
+	locks, err := readLocks(f, file)
+	if err != nil {
+		return nil, err
+	}
+	progress := a.progress()
+	defer progress.close()
+	var results []*builder.Result
+	for _, v := range variants {
+		o := builder.Options{SiteDir: s.Dir(), CacheDir: f.cache, Agent: f.agent, Fast: f.fast, Ledger: ledger, Debs: f.debs,
+			Progress: func(e builder.Event) { e.Variant = v.Name; progress.event(e) }}
+		if locks != nil {
+			l, ok := locks.Variants[v.Name]
+			if !ok {
+				return nil, cli.WithHint(fmt.Errorf("the lock has no variant %q", v.Name), "run 'caisson lock --update' and look at what changes")
+			}
+			o.Lock = &l
+		}
+		r, err := builder.Build(ctx, v.Recipe, v.Name, "", o)
+		if err != nil {
+			return nil, fmt.Errorf("build variant %s: %w", v.Name, err)
+		}
+		results = append(results, r)
+	}
+	return results, nil
+}
+
+// derivedVersion follows from what was built: the same layers have the same
+// version, whoever builds them.
+func derivedVersion(results []*builder.Result) string {
+	var all []byte
+	created := ""
+	for _, r := range results {
+		data, _ := spec.Encode(r.Layer) // a struct of plain values always encodes
+		all = append(all, data...)
+		created = max(created, r.Layer.Created)
+	}
+	date, err := time.Parse(time.RFC3339, created)
+	if err != nil {
+		return oci.Digest(all)[7:19]
+	}
+	return date.Format("20060102") + "-" + oci.Digest(all)[7:15]
+}
+
+func readLocks(f buildFlags, file string) (*builder.LockFile, error) {
+	if f.fresh {
+		return nil, nil
+	}
+	name := f.lock
+	if name == "" {
+		name = lockName(file)
+	}
+	l, err := builder.ReadLock(name)
+	if err == nil && l == nil && f.lock != "" {
+		err = fmt.Errorf("lock %s: no such file", name)
+	}
+	return l, err
+}
+
+// lockName is the lock beside a site.
+func lockName(file string) string { return filepath.Join(filepath.Dir(file), "caisson.lock") }
+
+// findAgent finds the agent beside this program or on PATH.
+func findAgent(name string) (string, error) {
+	if name != "" {
+		return name, nil
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), "caisson-agent")
+		if _, err := os.Stat(beside); err == nil {
+			return beside, nil
+		}
+	}
+	if found, err := exec.LookPath("caisson-agent"); err == nil {
+		return found, nil
+	}
+	return "", cli.Usage("name it with --agent", "no caisson-agent beside this program or on PATH")
+}
+
+// buildKeys are the two roles of a build. Either may be nil.
+type buildKeys struct{ release, attest *ecdsa.PrivateKey }
+
+func loadBuildKeys(f buildFlags) (k buildKeys, err error) {
+	if f.key != "" {
+		if k.release, err = loadKey(f.key); err != nil {
+			return k, err
+		}
+	}
+	if f.attest != "" {
+		if k.attest, err = loadKey(f.attest); err != nil {
+			return k, err
+		}
+		if k.release != nil && k.attest.Equal(k.release) {
+			return k, cli.Usage("use two keys: whoever checks with cosign takes any attestation for a release", "--key and --attest-key are the same key")
+		}
+	}
+	return k, nil
+}

@@ -135,10 +135,7 @@ func (b *build) solve() (Lock, error) {
 // fetch gets the package files that the steps will need.
 func (b *build) fetch() error {
 	all := append(append([]apt.Deb{}, b.lock.Base...), b.lock.Packages...)
-	n, bytes := 0, int64(0)
-	return b.debs.Fetch(b.ctx, b.apt, all, func(d apt.Deb) {
-		n++
-		bytes += d.Size
-		b.say(Event{Step: "resolve", State: "fetch", N: n, Of: len(all), Bytes: bytes, Text: d.Name})
+	return b.debs.Fetch(b.ctx, b.apt, all, func(d apt.Deb, n, of int, bytes int64) {
+		b.say(Event{Step: "resolve", State: "fetch", N: n, Of: of, Bytes: bytes, Text: d.Name})
 	})
 }

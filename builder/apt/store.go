@@ -49,15 +49,15 @@ func (g *Gone) Hint() string {
 	return "run 'caisson lock --update' to take what the archive has, or build with --debs and a folder that has the file"
 }
 
-// Fetch gets what is missing. had is called with each file that is in place.
-func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, had func(Deb)) error {
+// Fetch gets what is missing. got is called with each file that had to be
+// fetched, how many there are and their bytes so far.
+func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, got func(d Deb, n, of int, bytes int64)) error {
 	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
 		return err
 	}
 	var missing []Deb
 	for _, d := range debs {
 		if _, err := os.Stat(s.control(d)); err == nil {
-			had(d)
 			continue
 		}
 		found, err := s.take(ctx, d)
@@ -65,7 +65,6 @@ func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, had func(Deb))
 			return err
 		}
 		if found {
-			had(d)
 			continue
 		}
 		missing = append(missing, d)
@@ -75,13 +74,16 @@ func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, had func(Deb))
 		return err
 	}
 	defer os.RemoveAll(partial)
+	of, done, bytes := len(missing), 0, int64(0)
 	for len(missing) > 0 {
 		n := min(len(missing), 16)
 		if err := s.download(ctx, st, partial, missing[:n]); err != nil {
 			return err
 		}
 		for _, d := range missing[:n] {
-			had(d)
+			done++
+			bytes += d.Size
+			got(d, done, of, bytes)
 		}
 		missing = missing[n:]
 	}

@@ -51,6 +51,7 @@ func (a *app) root() *cobra.Command {
 		a.validateCommand(),
 		a.explainCommand(),
 		a.buildCommand(),
+		a.netbootCommand(),
 		a.versionCommand(),
 	)
 	return root

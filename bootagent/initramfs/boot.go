@@ -151,7 +151,7 @@ func (b *boot) identify(context.Context) error {
 // verified and in the store. It tries the registry, then the last good one, and
 // on a node that has neither it goes on trying.
 func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
-	for pause := 2 * time.Second; ; pause = min(2*pause, time.Minute) {
+	for pause := 2 * time.Second; ; pause = min(2*pause, 30*time.Second) {
 		found, err := b.ask(ctx)
 		if err == nil {
 			layer, layerErr := b.prepare(ctx, found)

@@ -148,8 +148,10 @@ func alwaysLoaded() []string {
 // there is no disk, and a moment where partitions may still be read.
 func diskPatience(sys string) time.Duration {
 	disks, _ := filepath.Glob(filepath.Join(sys, "class/block/*/device"))
-	if len(disks) == 0 {
-		return 0
+	for _, disk := range disks {
+		if name := filepath.Base(filepath.Dir(disk)); !strings.HasPrefix(name, "sr") && !strings.HasPrefix(name, "fd") {
+			return 3 * time.Second
+		}
 	}
-	return 3 * time.Second
+	return 0
 }

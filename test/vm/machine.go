@@ -135,7 +135,3 @@ func (m *Machine) Tail(lines int) string {
 	all := strings.Split(strings.TrimRight(m.Console.String(), "\n"), "\n")
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
-
-// bootLimit is how long any one step of a machine may take without KVM on a busy
-// machine before the test gives it up.
-const bootLimit = 4 * time.Minute

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// Check is one thing that must hold on a booted node, as a user would look.
+type Check struct {
+	What    string // for people
+	Command string // run as the site's user
+	Want    string // the whole output, or, after "~", a part of it
+}
+
+// Run compares, and returns what the node says.
+func (c Check) Run(ctx context.Context, s *Session) (string, error) {
+	got, err := s.Run(ctx, c.Command)
+	if err != nil {
+		return got, fmt.Errorf("%s: %w", c.What, err)
+	}
+	part, isPart := strings.CutPrefix(c.Want, "~")
+	if isPart && !strings.Contains(got, part) || !isPart && got != c.Want {
+		return got, fmt.Errorf("%s: %s prints %q, want %q", c.What, c.Command, got, c.Want)
+	}
+	return got, nil
+}
+
+// Quickstart is what examples/quickstart promises of a node; swappiness is 10,
+// or 1 on nodes of the role that overrides it.
+func Quickstart(node, swappiness string) []Check {
+	return []Check{
+		{"host name", "hostname", node},
+		{"package", "jq --version", "~jq-"},
+		{"sudo", "sudo -n id -u", "0"},
+		{"profile loaded in enforce mode", `sudo grep -x 'tree (enforce)' /sys/kernel/security/apparmor/profiles`, "tree (enforce)"},
+		{"profile confines", `tree /etc >/dev/null 2>&1; tree -i /etc 2>&1 | head -n 2 | tail -n 1`, "~0 directories"},
+		{"sysctl, overridden by label", "cat /proc/sys/vm/swappiness", swappiness},
+		{"sysctl", "cat /proc/sys/kernel/panic", "30"},
+		{"mount", "findmnt -no FSTYPE,SIZE /srv/scratch | tr -s ' '", "tmpfs 64M"},
+		{"ethtool feature", "/usr/sbin/ethtool -k eth0 | grep '^generic-receive-offload'", "generic-receive-offload: off"},
+		{"limits", "ulimit -n", "65536"},
+		{"script output", "cat /run/hello", "hello, caisson"},
+		{"kernel argument", "grep -o transparent_hugepage=never /proc/cmdline", "transparent_hugepage=never"},
+		{"/usr is read-only", "sudo touch /usr/x 2>&1 || true", "~Read-only file system"},
+		{"network still leased", "networkctl status eth0 | grep -c 'DHCPv4\\|10.0.2.15'", "~"},
+		{"address", "ip -4 -br addr show eth0 | tr -s ' ' | cut -d' ' -f3", "10.0.2.15/24"},
+		{"no failed units", "systemctl --failed --no-legend --plain", ""},
+		{"status", "sudo caisson-agent status", "~health      ok"},
+	}
+}

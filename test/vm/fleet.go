@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// Where a guest finds the servers of 127.0.0.1.
+const (
+	guestRegistry = "10.0.2.100:5000"
+	guestHTTP     = "10.0.2.101:8080"
+)
+
+// Fleet is a working folder with a site in it, the programs, and the servers that
+// its machines boot from. It drives the programs as a user would.
+type Fleet struct {
+	Dir      string     // working folder; site.yaml, keys, out and netboot are in it
+	Bin      string     // folder of the programs
+	Registry string     // host:port/prefix of a registry server; empty is the layout Dir/out, served by us
+	Key      ssh.Signer // of the site's user "admin"
+	Show     io.Writer  // gets each command line and its talk
+
+	registry, http string // addresses on 127.0.0.1
+}
+
+// NewFleet makes a working folder from an example: its site with a fresh SSH key
+// in place of the example's.
+func NewFleet(dir, bin, example string, show io.Writer) (*Fleet, error) {
+	f := &Fleet{Dir: dir, Bin: bin, Show: show}
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	if f.Key, err = ssh.NewSignerFromKey(private); err != nil {
+		return nil, err
+	}
+	block, err := ssh.MarshalPrivateKey(private, "demo")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "id_ed25519"), pem.EncodeToMemory(block), 0o600); err != nil {
+		return nil, err
+	}
+	site, err := os.ReadFile(example)
+	if err != nil {
+		return nil, err
+	}
+	sshPublic, err := ssh.NewPublicKey(public)
+	if err != nil {
+		return nil, err
+	}
+	mine := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(sshPublic))) + " demo"
+	lines := strings.Split(string(site), "\n")
+	for i, line := range lines {
+		if before, _, ok := strings.Cut(line, "- ssh-ed25519 "); ok {
+			lines[i] = before + "- " + mine
+		}
+	}
+	return f, os.WriteFile(filepath.Join(dir, "site.yaml"), []byte(strings.Join(lines, "\n")), 0o644)
+}
+
+// To is where layers and overlays are pushed.
+func (f *Fleet) To() string {
+	if f.Registry != "" {
+		return f.Registry
+	}
+	return "oci:out"
+}
+
+// guest is the same place as a machine names it.
+func (f *Fleet) guest() string {
+	_, prefix, _ := strings.Cut(f.Registry, "/")
+	if prefix == "" {
+		prefix = "demo"
+	}
+	return guestRegistry + "/" + prefix
+}
+
+// Caisson runs "caisson" with args in the working folder and returns its standard
+// output. What it says on standard error is shown, and is part of the error.
+func (f *Fleet) Caisson(ctx context.Context, args ...string) (string, error) {
+	fmt.Fprintf(f.Show, "$ caisson %s\n", strings.Join(args, " "))
+	var out, talk bytes.Buffer
+	cmd := exec.CommandContext(ctx, filepath.Join(f.Bin, "caisson"), args...)
+	cmd.Dir = f.Dir
+	cmd.Stdout = &out
+	cmd.Stderr = io.MultiWriter(&talk, f.Show)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("caisson %s: %w\n%s%s", strings.Join(args, " "), err, talk.String(), out.String())
+	}
+	return out.String(), nil
+}
+
+// Serve starts the servers that machines boot from, until ctx ends: the registry,
+// unless there is one, and the folder of the network boot.
+func (f *Fleet) Serve(ctx context.Context) (err error) {
+	if f.registry, _, _ = strings.Cut(f.Registry, "/"); f.Registry == "" {
+		if f.registry, err = f.server(ctx, "serve", "oci:out", "--listen", "127.0.0.1:0"); err != nil {
+			return err
+		}
+	}
+	f.http, err = f.server(ctx, "netboot", "serve", "netboot", "--http", "127.0.0.1:0", "--tftp", "")
+	return err
+}
+
+// server starts a verb that serves, and returns the address that it prints first.
+func (f *Fleet) server(ctx context.Context, args ...string) (string, error) {
+	fmt.Fprintf(f.Show, "$ caisson %s &\n", strings.Join(args, " "))
+	cmd := exec.CommandContext(ctx, filepath.Join(f.Bin, "caisson"), args...)
+	cmd.Dir = f.Dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	talk, err := cmd.StderrPipe()
+	if err != nil {
+		return "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	lines := bufio.NewScanner(talk)
+	for lines.Scan() {
+		if i := strings.Index(lines.Text(), "127.0.0.1:"); i >= 0 {
+			address, _, _ := strings.Cut(lines.Text()[i:], "/")
+			go func() {
+				io.Copy(io.Discard, talk)
+				cmd.Wait()
+			}()
+			return strings.Fields(address)[0], nil
+		}
+		fmt.Fprintln(f.Show, lines.Text())
+	}
+	return "", fmt.Errorf("caisson %s: %w", strings.Join(args, " "), cmd.Wait())
+}
+
+// Netboot writes the folder that a loader boots from.
+func (f *Fleet) Netboot(ctx context.Context) error {
+	_, err := f.Caisson(ctx, "netboot", "site.yaml", "--from", f.To(), "--out", "netboot",
+		"--registry", f.guest(), "--plain-http", "--http-url", "http://"+guestHTTP)
+	return err
+}
+
+// Boot starts a machine of the fleet by PXE.
+func (f *Fleet) Boot(ctx context.Context, o Options) (*Machine, error) {
+	o.Dir = f.Dir
+	o.TFTP, o.Bootfile = filepath.Join(f.Dir, "netboot"), "boot.ipxe"
+	o.Forwards = map[string]string{guestRegistry: f.registry, guestHTTP: f.http}
+	return Start(ctx, o)
+}
+
+// StateDisk makes a raw disk with one partition named caisson-state.
+func StateDisk(ctx context.Context, file string, megabytes int) error {
+	script := fmt.Sprintf(`set -e
+truncate -s %[2]dM %[1]q
+sgdisk -n 1:2048:0 -c 1:caisson-state %[1]q >/dev/null
+mkfs.ext4 -q -F -E offset=1048576 %[1]q %[3]dM`, file, megabytes, megabytes-4)
+	if text, err := exec.CommandContext(ctx, "sh", "-c", script).CombinedOutput(); err != nil {
+		return fmt.Errorf("make state disk %s: %w\n%s", file, err, text)
+	}
+	return nil
+}

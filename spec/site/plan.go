@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Plan is what publishing a site would change.
+type Plan struct {
+	Nodes  []NodePlan  `json:"nodes"`
+	Layers []LayerPlan `json:"layers"`
+}
+
+// NodePlan is what changes on one node, and how much that disturbs it.
+type NodePlan struct {
+	Name    string   `json:"name"`
+	Class   string   `json:"class"` // one of spec's classes, the worst of its changes
+	Why     string   `json:"why,omitempty"`
+	Changes []Change `json:"changes"`
+}
+
+// Change is a published value that differs from the site's.
+type Change struct {
+	spec.Change
+	Class string `json:"class"`
+
+	why string
+}
+
+// LayerPlan is a variant of the system layer that the site needs.
+type LayerPlan struct {
+	Variant string `json:"variant"`
+	Recipe  string `json:"recipe"`         // sha256:… of it
+	Action  string `json:"action"`         // none, add or change
+	From    string `json:"from,omitempty"` // recipes that its nodes run now, sorted
+	Nodes   int    `json:"nodes"`
+	Differs string `json:"differs,omitempty"` // parts in which it differs from the default variant
+}
+
+// Changed says whether there is anything to do.
+func (p *Plan) Changed() bool {
+	return slices.ContainsFunc(p.Nodes, func(n NodePlan) bool { return len(n.Changes) > 0 })
+}
+
+// Planner compares what is published with a site, one node at a time, so that
+// the published overlays need not be held all at once.
+type Planner struct {
+	site     *Site
+	layer    func(digest string) *spec.Layer
+	variants []Variant
+	recipes  []string // by variant
+	variant  map[string]int
+	froms    []map[string]bool // recipes now in use, by variant
+	plan     *Plan
+	same     map[string][]Change // equal lists are kept once
+	old      map[*spec.Layer][][]Change
+}
+
+// NewPlanner returns a planner. Layer gives the description of a published
+// layer by the digest of its manifest, or nil when there is none.
+func (s *Site) NewPlanner(layer func(digest string) *spec.Layer) *Planner {
+	p := &Planner{site: s, layer: layer, variant: map[string]int{}, plan: &Plan{Nodes: []NodePlan{}, Layers: []LayerPlan{}},
+		same: map[string][]Change{}, old: map[*spec.Layer][][]Change{}}
+	if s.HasLayer() {
+		p.variants, _ = s.Variants()
+	}
+	for i, v := range p.variants {
+		p.recipes = append(p.recipes, "sha256:"+recipeID(v.Recipe))
+		p.froms = append(p.froms, map[string]bool{})
+		for _, n := range v.Nodes {
+			p.variant[n] = i
+		}
+	}
+	return p
+}
+
+// Plan compares all nodes at once: published by node's name, layers by digest.
+func (s *Site) Plan(published map[string]*spec.Overlay, layers map[string]*spec.Layer) *Plan {
+	p := s.NewPlanner(func(digest string) *spec.Layer { return layers[digest] })
+	for _, n := range s.nodes {
+		p.Add(n.Name, published[n.Name])
+	}
+	for name, o := range published {
+		if _, ok := s.byName[name]; !ok {
+			p.Gone(name, o)
+		}
+	}
+	return p.Plan()
+}
+
+// Add compares one node of the site with what is published for it, nil when
+// nothing is.
+func (p *Planner) Add(node string, published *spec.Overlay) {
+	i, ok := p.site.byName[node]
+	if !ok {
+		return
+	}
+	want := p.site.overlay(p.site.nodes[i], "")
+	var changes []Change
+	if published == nil {
+		changes = []Change{{Change: spec.Change{Item: "node", Key: node, To: "published", Action: spec.ActionAdd}, Class: spec.ClassCold, why: "it boots with this site for the first time"}}
+		published = &spec.Overlay{}
+	} else {
+		changes = compareOverlays(published, want)
+	}
+	changes = append(changes, p.layerChanges(node, published)...)
+	p.plan.Nodes = append(p.plan.Nodes, p.nodePlan(node, changes))
+}
+
+// Gone notes a node that is published but not in the site any more.
+func (p *Planner) Gone(node string, _ *spec.Overlay) {
+	p.plan.Nodes = append(p.plan.Nodes, p.nodePlan(node, []Change{{
+		Change: spec.Change{Item: "node", Key: node, From: "published", Action: spec.ActionRemove},
+		Class:  spec.ClassNone, why: "it keeps what it has and is sent nothing more"}}))
+}
+
+func (p *Planner) nodePlan(node string, changes []Change) NodePlan {
+	n := NodePlan{Name: node, Class: spec.ClassNone, Changes: []Change{}}
+	var key strings.Builder
+	for _, c := range changes {
+		fmt.Fprintf(&key, "%q %q %q %q\n", c.Item, c.Key, c.From, c.To)
+		if worse(c.Class, n.Class) || n.Why == "" {
+			n.Class, n.Why = c.Class, c.why
+		}
+	}
+	if known, ok := p.same[key.String()]; ok {
+		n.Changes = known
+	} else if len(changes) > 0 {
+		p.same[key.String()] = changes
+		n.Changes = changes
+	}
+	return n
+}
+
+// Plan is the result, nodes in order of their names.
+func (p *Planner) Plan() *Plan {
+	slices.SortFunc(p.plan.Nodes, func(a, b NodePlan) int { return strings.Compare(a.Name, b.Name) })
+	p.plan.Layers = []LayerPlan{}
+	for i, v := range p.variants {
+		l := LayerPlan{Variant: v.Name, Recipe: p.recipes[i], Action: spec.ClassNone, Nodes: len(v.Nodes), Differs: p.site.differs(v.Recipe)}
+		var from []string
+		for r := range p.froms[i] {
+			if r != p.recipes[i] {
+				from = append(from, r)
+			}
+		}
+		slices.Sort(from)
+		l.From = strings.Join(from, " ")
+		switch {
+		case len(from) > 0:
+			l.Action = spec.ActionChange
+		case len(p.froms[i]) == 0:
+			l.Action = spec.ActionAdd
+		}
+		p.plan.Layers = append(p.plan.Layers, l)
+	}
+	return p.plan
+}
+
+// differs names the parts of a recipe that are not the default's.
+func (s *Site) differs(r spec.Recipe) string {
+	def := s.recipe(Node{}, true)
+	var parts []string
+	for _, part := range []struct {
+		name string
+		a, b any
+	}{{"apt", def.Packages, r.Packages}, {"uamlite", def.Accounts, r.Accounts}, {"apparmor", def.AppArmor, r.AppArmor}, {"perm", def.Perm, r.Perm}} {
+		a, _ := spec.Encode(part.a)
+		b, _ := spec.Encode(part.b)
+		if string(a) != string(b) {
+			parts = append(parts, part.name)
+		}
+	}
+	return strings.Join(parts, " ")
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// golden compares got with testdata/name; CAISSON_UPDATE=1 writes it.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if os.Getenv("CAISSON_UPDATE") != "" {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s:\n--- got\n%s--- want\n%s", file, got, want)
+	}
+}
+
+// base is a site whose parts the tests change by replacing text.
+const base = `apiVersion: caisson.dev/v1alpha1
+kind: Site
+metadata: {name: fleet}
+layer:
+  base: {debian: {suite: trixie}}
+  kernel: {package: linux-image-cloud-amd64, args: [quiet]}
+  persist: [/home]
+nodes:
+  - {name: a, labels: {role: web}, match: {macs: ["52:54:00:00:00:01"]}}
+  - {name: b, labels: {role: web}}
+  - {name: c, labels: {role: db}}
+network: {dns: [192.0.2.53], ntp: [time.example.org]}
+conf:
+  apt: {packages: [{name: jq}]}
+  uamlite: {users: [{user_name: admin, user_sudo: true}]}
+  sysctl: {vm.swappiness: 10, kernel.panic: 5}
+  mounts:
+    data: {mnt_tgt: /srv/data, device: tmpfs, type: tmpfs, options: size=1m}
+  ethtool: {eth0: {tso: off}}
+  limits:
+    root: {domain: root, type: hard, item: nofile, value: 1024}
+  exec:
+    hello: {rerun_policy: never, data: "#!/bin/sh\n"}
+  perm: {paths: [{path: /srv/data, owner: root, permissions: "0750"}, {path: /etc/motd, permissions: "0644"}]}
+  overrides:
+    divingbell_sysctl:
+      labels: [{label: {key: role, values: [db]}, conf: {sysctl: {vm.swappiness: 1}}}]
+`
+
+// publish is what the nodes would have been sent.
+func publish(t *testing.T, s *Site) (map[string]*spec.Overlay, map[string]*spec.Layer) {
+	t.Helper()
+	overlays, layers := map[string]*spec.Overlay{}, map[string]*spec.Layer{}
+	if s.HasLayer() {
+		vs, err := s.Variants()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range vs {
+			digest := "sha256:" + strings.Repeat(v.Name[:1], 64)
+			l := &spec.Layer{Arch: "amd64", Recipe: "sha256:" + RecipeID(v.Recipe), Kernel: spec.KernelBlob{Release: "6.12.1-cloud-amd64"}}
+			for _, p := range v.Recipe.Packages.Install {
+				l.Packages = append(l.Packages, spec.InstalledPackage{Name: p.Name, Version: "1"})
+			}
+			for i, u := range v.Recipe.Accounts.Users {
+				l.Accounts = append(l.Accounts, spec.Account{Name: u.Name, UID: 1000 + i, State: "active"})
+			}
+			layers[digest] = l
+			for _, n := range v.Nodes {
+				overlays[n] = overlayOf(t, s, n, digest)
+			}
+		}
+		return overlays, layers
+	}
+	for _, n := range s.Nodes() {
+		overlays[n.Name] = overlayOf(t, s, n.Name, "")
+	}
+	return overlays, layers
+}
+
+func overlayOf(t *testing.T, s *Site, node, layer string) *spec.Overlay {
+	t.Helper()
+	o, err := s.Overlay(node, layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestPlan(t *testing.T) {
+	tests := []struct {
+		name     string
+		old, new string // replaced in base
+		class    map[string]string
+	}{
+		{"nothing", "", "", map[string]string{"a": "none", "b": "none", "c": "none"}},
+		{"sysctl", "vm.swappiness: 10", "vm.swappiness: 20", map[string]string{"a": "live", "b": "live", "c": "none"}},
+		{"sysctl-gone", ", kernel.panic: 5", ", kernel.panic_on_oops: ''", map[string]string{"a": "live", "c": "live"}},
+		{"override", "swappiness: 1}", "swappiness: 2}", map[string]string{"a": "none", "c": "live"}},
+		{"ethtool", "tso: off", "tso: on", map[string]string{"a": "live"}},
+		{"limit", "value: 1024", "value: 2048", map[string]string{"a": "live"}},
+		{"mount-options", "size=1m", "size=2m", map[string]string{"a": "service restart"}},
+		{"mount-added", "    data:", "    more: {mnt_tgt: /srv/more, device: tmpfs, type: tmpfs}\n    data:", map[string]string{"a": "live"}},
+		{"exec", "never, data", "always, data", map[string]string{"a": "live"}},
+		{"perm-on-node", "0750", "0700", map[string]string{"a": "live"}},
+		{"perm-in-layer", "0644", "0444", map[string]string{"a": "soft-reboot"}},
+		{"dns", "192.0.2.53", "192.0.2.54", map[string]string{"a": "service restart"}},
+		{"persist", "[/home]", "[/home, /var/log]", map[string]string{"a": "soft-reboot"}},
+		{"kernel-args", "[quiet]", "[quiet, hugepages=4]", map[string]string{"a": "kexec"}},
+		{"kernel-package", "linux-image-cloud-amd64", "linux-image-amd64", map[string]string{"a": "kexec"}},
+		{"package", "name: jq}", "name: jq}, {name: tree}", map[string]string{"a": "soft-reboot"}},
+		{"user-leaves", "users: [{user_name: admin, user_sudo: true}]", "users: []", map[string]string{"a": "soft-reboot"}},
+		{"address", "network: {", "machine:\n  overrides: {hosts: [{name: b, conf: {network: {interfaces: [{name: eth0, addresses: [192.0.2.7/24]}]}}}]}\nnetwork: {", map[string]string{"a": "none", "b": "soft-reboot"}},
+		{"match", "00:01", "00:02", map[string]string{"a": "none", "b": "none"}},
+		{"node-added", "  - {name: b,", "  - {name: d}\n  - {name: b,", map[string]string{"d": "cold", "a": "none"}},
+		{"node-gone", "  - {name: b, labels: {role: web}}\n", "", map[string]string{"a": "none", "b": "none"}},
+		{"variant", "  overrides:\n", "  overrides:\n    divingbell_apt: {hosts: [{name: c, conf: {apt: {packages: [{name: tree}]}}}]}\n", map[string]string{"a": "none", "c": "soft-reboot"}},
+	}
+	before := mustParse(t, base)
+	overlays, layers := publish(t, before)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			text := strings.Replace(base, tt.old, tt.new, 1)
+			if text == base && tt.name != "nothing" {
+				t.Fatalf("%q is not in the base", tt.old)
+			}
+			p := mustParse(t, text).Plan(overlays, layers)
+			got := map[string]string{}
+			for _, n := range p.Nodes {
+				got[n.Name] = n.Class
+				for _, c := range n.Changes {
+					if worse(c.Class, n.Class) {
+						t.Errorf("%s: class %s but a change of class %s", n.Name, n.Class, c.Class)
+					}
+				}
+			}
+			for n, class := range tt.class {
+				if got[n] != class {
+					t.Errorf("node %s: class %q, want %q", n, got[n], class)
+				}
+			}
+			if p.Changed() != (tt.name != "nothing") {
+				t.Errorf("Changed() = %v", p.Changed())
+			}
+			var b strings.Builder
+			p.Write(&b)
+			golden(t, "plan/"+tt.name+".txt", b.String())
+		})
+	}
+}
+
+// A plan must not be silent about a difference in bytes.
+func TestPlanSeesEveryDifference(t *testing.T) {
+	s := mustParse(t, base)
+	published, layers := publish(t, s)
+	for what, change := range map[string]func(*spec.Overlay){
+		"mount id":     func(o *spec.Overlay) { o.Items.Mounts[0].ID = "other" },
+		"perm missing": func(o *spec.Overlay) { o.Items.Perm.IgnoreMissing = true },
+		"optional":     func(o *spec.Overlay) { o.Items.Sysctl[0].Optional = true },
+		"on expired":   func(o *spec.Overlay) { o.OnExpired = "hold" },
+		"exec env":     func(o *spec.Overlay) { o.Items.Exec[0].Env = map[string]string{"A": "b"} },
+		"mount after":  func(o *spec.Overlay) { o.Items.Mounts[0].After = []string{"x.service"} },
+		"search":       func(o *spec.Overlay) { o.Network.Search = []string{"example.org"} },
+		"ca":           func(o *spec.Overlay) { o.CAs = []string{"x"} },
+	} {
+		data, err := spec.Encode(published["a"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var o spec.Overlay
+		if err := spec.Decode(data, &o); err != nil {
+			t.Fatal(err)
+		}
+		change(&o)
+		p := s.Plan(map[string]*spec.Overlay{"a": &o, "b": published["b"], "c": published["c"]}, layers)
+		if len(p.Nodes[0].Changes) != 1 {
+			t.Errorf("%s: changes = %+v, want one", what, p.Nodes[0].Changes)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Write prints the plan for people: nodes with the same changes as one group.
+func (p *Plan) Write(w io.Writer) {
+	type group struct {
+		NodePlan
+		names []string
+	}
+	var groups []*group
+	byKey := map[string]*group{}
+	unchanged := 0
+	for _, n := range p.Nodes {
+		if len(n.Changes) == 0 {
+			unchanged++
+			continue
+		}
+		key := n.Class
+		for _, c := range n.Changes {
+			if c.Item == "node" {
+				key += c.Item + c.Action + "\n" // each has its own name as key
+				continue
+			}
+			key += fmt.Sprintf("\n%q %q %q %q", c.Item, c.Key, c.From, c.To)
+		}
+		g := byKey[key]
+		if g == nil {
+			g = &group{NodePlan: n}
+			byKey[key] = g
+			groups = append(groups, g)
+		}
+		g.names = append(g.names, n.Name)
+	}
+	for _, g := range groups {
+		fmt.Fprintf(w, "%s: %s: %s\n", plural(len(g.names), "node"), g.Class, g.Why)
+		fmt.Fprintf(w, "  %s\n", nameList(g.names))
+		for _, c := range g.Changes {
+			c.write(w)
+		}
+		fmt.Fprintln(w)
+	}
+	for _, l := range p.Layers {
+		if l.Action == spec.ClassNone {
+			continue
+		}
+		what := "to be built"
+		if l.Differs != "" {
+			what += "; differs from the default in " + strings.ReplaceAll(l.Differs, " ", ", ")
+		}
+		fmt.Fprintf(w, "layer %s (%s): %s\n", l.Variant, plural(l.Nodes, "node"), what)
+	}
+	fmt.Fprintf(w, "%s changed, %s unchanged, %s\n", plural(len(p.Nodes)-unchanged, "node"), plural(unchanged, "node"), plural(len(p.Layers), "layer variant"))
+}
+
+func (c Change) write(w io.Writer) {
+	sign, text := "~", printable(c.From, 60)+" → "+printable(c.To, 60)
+	switch c.Action {
+	case spec.ActionAdd:
+		sign, text = "+", printable(c.To, 100)
+	case spec.ActionRemove:
+		sign, text = "-", printable(c.From, 100)
+	}
+	if c.Item == "node" {
+		fmt.Fprintf(w, "  %s node\n", sign)
+		return
+	}
+	fmt.Fprintf(w, "  %s %s %s: %s\n", sign, c.Item, printable(c.Key, 100), text)
+}
+
+func nameList(names []string) string {
+	const shown = 8
+	if len(names) <= shown {
+		return strings.Join(names, " ")
+	}
+	return fmt.Sprintf("%s … and %d more", strings.Join(names[:shown], " "), len(names)-shown)
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -15,7 +15,9 @@ import (
 	"github.com/caisson-os/caisson/bootagent/item"
 	"github.com/caisson-os/caisson/bootagent/limits"
 	"github.com/caisson-os/caisson/bootagent/mounts"
+	"github.com/caisson-os/caisson/bootagent/perm"
 	"github.com/caisson-os/caisson/bootagent/sysctl"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -24,10 +26,11 @@ type Options struct {
 	Journal item.Journal
 	Scopes  item.Scopes
 
-	Proc string // /proc
-	Etc  string // /etc
-	Dev  string // /dev
-	Exec string // folder of scripts, their logs and their history, on the state folder
+	Proc  string // /proc
+	Etc   string // /etc
+	Dev   string // /dev
+	State string // the state folder
+	Exec  string // scripts, their logs and their history; State/exec
 
 	Log func(format string, args ...any) // warnings; nil drops them
 }
@@ -39,6 +42,12 @@ func Items(want spec.Items, o Options) []item.Item {
 	o.Proc = or(o.Proc, "/proc")
 	o.Etc = or(o.Etc, "/etc")
 	o.Dev = or(o.Dev, "/dev")
+	o.State = or(o.State, paths.State)
+	o.Exec = or(o.Exec, filepath.Join(o.State, "exec"))
+	disk := o.State
+	if o.Scopes.Disk == "" {
+		disk = "" // nothing outlives the root
+	}
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
 	}
@@ -47,6 +56,7 @@ func Items(want spec.Items, o Options) []item.Item {
 		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log),
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
 		ethtool.New(want.Ethtool, ethtool.Kernel{}, o.Journal),
+		perm.New(want.Perm, disk, o.Journal, o.Log),
 	}
 }
 

@@ -38,31 +38,30 @@ type Fleet struct {
 	registry, http string // addresses on 127.0.0.1
 }
 
-// NewFleet makes a working folder from an example: its site with a fresh SSH key
-// in place of the example's.
-func NewFleet(dir, bin, example string, show io.Writer) (*Fleet, error) {
-	f := &Fleet{Dir: dir, Bin: bin, Show: show}
+// UseExample makes an example's site the fleet's own, with a fresh SSH key in
+// place of the example's.
+func (f *Fleet) UseExample(example string) error {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if f.Key, err = ssh.NewSignerFromKey(private); err != nil {
-		return nil, err
+		return err
 	}
 	block, err := ssh.MarshalPrivateKey(private, "demo")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "id_ed25519"), pem.EncodeToMemory(block), 0o600); err != nil {
-		return nil, err
+	if err := os.WriteFile(filepath.Join(f.Dir, "id_ed25519"), pem.EncodeToMemory(block), 0o600); err != nil {
+		return err
 	}
 	site, err := os.ReadFile(example)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	sshPublic, err := ssh.NewPublicKey(public)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	mine := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(sshPublic))) + " demo"
 	lines := strings.Split(string(site), "\n")
@@ -71,7 +70,7 @@ func NewFleet(dir, bin, example string, show io.Writer) (*Fleet, error) {
 			lines[i] = before + "- " + mine
 		}
 	}
-	return f, os.WriteFile(filepath.Join(dir, "site.yaml"), []byte(strings.Join(lines, "\n")), 0o644)
+	return os.WriteFile(filepath.Join(f.Dir, "site.yaml"), []byte(strings.Join(lines, "\n")), 0o644)
 }
 
 // To is where layers and overlays are pushed.

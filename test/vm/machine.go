@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 )
 
 // Options describe a machine. Either TFTP or Kernel and Initrd say how it boots.

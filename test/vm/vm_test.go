@@ -35,11 +35,11 @@ func fleet(t *testing.T) *Fleet {
 	if _, err := os.Stat(filepath.Join(bin, "caisson-agent")); err != nil {
 		t.Fatal("the programs are not built: run 'make build' first")
 	}
-	f, err := NewFleet(t.TempDir(), bin, "../../examples/quickstart/site.yaml", t.Output())
-	if err != nil {
+	f := &Fleet{Dir: t.TempDir(), Bin: bin, Show: t.Output()}
+	f.must(t, "init", ".")
+	if err := f.UseExample("../../examples/quickstart/site.yaml"); err != nil {
 		t.Fatal(err)
 	}
-	f.must(t, "init", "--keys-only", ".")
 	f.must(t, "build", "site.yaml", "--to", f.To(), "--key", "keys/release.key", "--fast")
 	f.must(t, "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key")
 	if err := f.Netboot(t.Context()); err != nil {

@@ -124,7 +124,7 @@ func (r *reader) kubeNode(n kubeNode, at pos) {
 	}
 	doc := nodeDoc{Name: Text{name, at}}
 	for k, v := range n.Metadata.Labels {
-		doc.Labels = append(doc.Labels, Entry[Text]{Text{k, at}, Text{v, at}})
+		doc.Labels = append(doc.Labels, Entry[Text]{Key: Text{k, at}, Val: Text{v, at}})
 	}
 	if id := n.Status.NodeInfo.SystemUUID; id != "" {
 		doc.Match.UUIDs = []Text{{id, at}}

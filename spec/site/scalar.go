@@ -77,8 +77,9 @@ type Map[T any] []Entry[T]
 
 // Entry is one key of a [Map].
 type Entry[T any] struct {
-	Key Text
-	Val T
+	Key  Text
+	Val  T
+	Null bool // nothing stands after the key
 }
 
 func (m *Map[T]) decode(c *checker, v *value) {
@@ -87,7 +88,7 @@ func (m *Map[T]) decode(c *checker, v *value) {
 	}
 	*m = make(Map[T], len(v.fields))
 	for i, f := range v.fields {
-		(*m)[i].Key = Text{f.key, f.at}
+		(*m)[i].Key, (*m)[i].Null = Text{f.key, f.at}, f.val.kind == null
 		c.push(f.key)
 		c.decode(f.val, &(*m)[i].Val)
 		c.pop()

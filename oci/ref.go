@@ -24,20 +24,28 @@ var prefixForm = regexp.MustCompile(`^[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._
 func ParseRef(s string) (Ref, error) {
 	if dir, ok := strings.CutPrefix(s, "oci:"); ok {
 		if dir == "" || strings.ContainsRune(dir, 0) {
-			return Ref{}, fmt.Errorf("reference %q names no folder", s)
+			return Ref{}, badRef("reference %q names no folder", s)
 		}
 		return Ref{Layout: filepath.Clean(dir)}, nil
 	}
 	host, prefix, _ := strings.Cut(strings.TrimSuffix(s, "/"), "/")
 	u, err := url.Parse("https://" + host)
 	switch {
-	case err != nil || u.Hostname() == "" || u.User != nil || u.Host != host:
-		return Ref{}, fmt.Errorf("reference %q is not host[:port]/prefix or oci:DIR", s)
+	case err != nil || u.Hostname() == "" || u.User != nil || u.Host != host || strings.HasSuffix(host, ":"):
+		return Ref{}, badRef("reference %q is not host[:port]/prefix or oci:DIR", s)
 	case prefix != "" && !prefixForm.MatchString(prefix):
-		return Ref{}, fmt.Errorf("reference %q: a prefix has lower-case letters, digits, dots and dashes, without tag or digest", s)
+		return Ref{}, badRef("reference %q: a prefix has lower-case letters, digits, dots and dashes, without tag or digest", s)
 	}
 	return Ref{Host: host, Prefix: prefix}, nil
 }
+
+// refError is invalid input, for internal/cli.
+type refError struct{ error }
+
+func badRef(format string, args ...any) error { return refError{fmt.Errorf(format, args...)} }
+
+func (refError) Hint() string  { return "as in registry.example.org:5000/metal-a, or oci:./out" }
+func (refError) ExitCode() int { return 2 }
 
 // IsLayout says whether r is a folder.
 func (r Ref) IsLayout() bool { return r.Layout != "" }

@@ -31,7 +31,7 @@ func AcceptFleet(c Candidate, b spec.Bootstrap, floor spec.Floor, clock Clock) (
 	if err != nil {
 		return nil, err
 	}
-	v, err := sign.VerifyFleet(c.Bundles, keys, b.Threshold, oci.Digest(c.Document))
+	v, err := sign.VerifyFleet(c.Bundles, keys, b.Threshold, oci.Digest(c.Document), sign.PredicateFleet)
 	if err != nil {
 		return nil, err
 	}

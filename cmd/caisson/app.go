@@ -52,6 +52,12 @@ func (a *app) root() *cobra.Command {
 		a.explainCommand(),
 		a.buildCommand(),
 		a.netbootCommand(),
+		a.publishCommand(),
+		a.pinCommand(),
+		a.refreshCommand(),
+		a.verifyCommand(),
+		a.serveCommand(),
+		a.keysCommand(),
 		a.versionCommand(),
 	)
 	return root

@@ -36,7 +36,7 @@ type builtVariant struct {
 
 // buildFlags are the flags of build.
 type buildFlags struct {
-	registry registryFlags
+	registry access
 	to       string
 	key      string
 	attest   string
@@ -63,7 +63,7 @@ func (a *app) buildCommand() *cobra.Command {
 			return a.build(c.Context(), f, names)
 		},
 	}
-	f.registry.bind(c)
+	f.registry.flags(c.Flags())
 	c.Flags().StringVar(&f.to, "to", "", "registry or layout to push to (the site's own when empty)")
 	c.Flags().StringVar(&f.key, "key", "", "release key that signs the layers")
 	c.Flags().StringVar(&f.attest, "attest-key", "", "attestation key that signs SBOM and provenance")
@@ -232,12 +232,12 @@ type buildKeys struct{ release, attest *ecdsa.PrivateKey }
 
 func loadBuildKeys(f buildFlags) (k buildKeys, err error) {
 	if f.key != "" {
-		if k.release, err = loadKey(f.key); err != nil {
+		if k.release, err = readKey(f.key); err != nil {
 			return k, err
 		}
 	}
 	if f.attest != "" {
-		if k.attest, err = loadKey(f.attest); err != nil {
+		if k.attest, err = readKey(f.attest); err != nil {
 			return k, err
 		}
 		if k.release != nil && k.attest.Equal(k.release) {

@@ -31,7 +31,7 @@ type netbooted struct {
 
 // netbootFlags are the flags of netboot.
 type netbootFlags struct {
-	registry registryFlags
+	registry access
 	from     string
 	out      string
 	layer    string
@@ -54,7 +54,7 @@ func (a *app) netbootCommand() *cobra.Command {
 		Args:    cobra.MinimumNArgs(1),
 		RunE:    func(c *cobra.Command, names []string) error { return a.netboot(c.Context(), f, names) },
 	}
-	f.registry.bind(c)
+	f.registry.flags(c.Flags())
 	c.Flags().StringVar(&f.from, "from", "", "registry or layout with the layer (the site's own when empty)")
 	c.Flags().StringVar(&f.out, "out", "", "folder to write")
 	c.Flags().StringVar(&f.layer, "layer", "", "digest of the layer whose kernel loads (the current default variant when empty)")
@@ -161,7 +161,7 @@ func bootstrap(f netbootFlags, s *site.Site) (spec.Bootstrap, error) {
 	} else if ref.Layout != "" {
 		return b, cli.Usage("name with --registry what serves it, see 'caisson serve'", "nodes cannot ask a folder: registry is %q", ask)
 	}
-	o, err := f.registry.options()
+	o, err := f.registry.options(ask)
 	if err != nil {
 		return b, err
 	}

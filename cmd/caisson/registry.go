@@ -3,40 +3,43 @@
 package main
 
 import (
-	"crypto/ecdsa"
 	"fmt"
+	"net"
 	"os"
+	"strings"
 
-	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
-	"github.com/caisson-os/caisson/oci/sign"
 )
 
-// registryFlags say how a registry is reached. Every verb that talks to one has
-// the same.
-type registryFlags struct {
+// access is how a verb reaches a registry.
+type access struct {
 	plainHTTP bool
-	cas       []string
-	authFile  string
-	certFile  string
-	keyFile   string
+	caFiles   []string
+	cert, key string
+	auth      string
 }
 
-func (f *registryFlags) bind(c *cobra.Command) {
-	c.Flags().BoolVar(&f.plainHTTP, "plain-http", false, "talk HTTP to the registry; what is signed stays signed")
-	c.Flags().StringArrayVar(&f.cas, "ca", nil, "PEM file of the only authorities to trust for the registry")
-	c.Flags().StringVar(&f.authFile, "auth-file", "", "registry credentials, in the form of docker's config.json")
-	c.Flags().StringVar(&f.certFile, "client-cert", "", "client certificate for the registry")
-	c.Flags().StringVar(&f.keyFile, "client-key", "", "key of the client certificate")
+// flags adds what every verb with a REF understands.
+func (x *access) flags(f *pflag.FlagSet) {
+	f.BoolVar(&x.plainHTTP, "plain-http", false, "talk HTTP to the registry, as is done on this machine's loopback anyway; what is signed stays signed")
+	f.StringArrayVar(&x.caFiles, "ca", nil, "trust only the PEM certificate authorities in `FILE` for the registry")
+	f.StringVar(&x.cert, "client-cert", "", "client certificate `FILE` for the registry")
+	f.StringVar(&x.key, "client-key", "", "private key `FILE` of the client certificate, mode 0600")
+	f.StringVar(&x.auth, "auth-file", "", "registry credentials `FILE` in the form of docker's config.json, mode 0600")
 }
 
-// options reads the files that the flags name.
-func (f *registryFlags) options() (oci.Options, error) {
-	o := oci.Options{PlainHTTP: f.plainHTTP, AuthFile: f.authFile, CertFile: f.certFile, KeyFile: f.keyFile, UserAgent: "caisson/" + version}
-	for _, name := range f.cas {
+// options are for a registry or a source at ref.
+func (x *access) options(ref string) (oci.Options, error) {
+	o := oci.Options{
+		PlainHTTP: x.plainHTTP || loopback(ref),
+		CertFile:  x.cert, KeyFile: x.key, AuthFile: x.auth,
+		UserAgent: "caisson/" + version,
+	}
+	for _, name := range x.caFiles {
 		pem, err := os.ReadFile(name)
 		if err != nil {
 			return o, fmt.Errorf("certificate authority: %w", err)
@@ -46,31 +49,24 @@ func (f *registryFlags) options() (oci.Options, error) {
 	return o, nil
 }
 
-// open opens a place for artifacts.
-func (f *registryFlags) open(ref string) (*registry.Registry, error) {
+// open opens the registry at ref for reading and writing.
+func (x *access) open(ref string) (*registry.Registry, error) {
 	if ref == "" {
 		return nil, cli.Usage("host[:port]/prefix, or oci:DIR", "no registry is named")
 	}
-	o, err := f.options()
+	o, err := x.options(ref)
 	if err != nil {
 		return nil, err
 	}
 	return registry.Open(ref, o)
 }
 
-// passphraseEnv holds the passphrase of a key file.
-const passphraseEnv = "CAISSON_PASSPHRASE"
-
-// loadKey reads a private key file. The passphrase comes from the environment;
-// an empty one is a passphrase too.
-func loadKey(name string) (*ecdsa.PrivateKey, error) {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("key: %w", err)
+// loopback says whether ref never leaves this machine.
+func loopback(ref string) bool {
+	host, _, _ := strings.Cut(ref, "/")
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
 	}
-	key, err := sign.ParsePrivate(text, []byte(os.Getenv(passphraseEnv)))
-	if err != nil {
-		return nil, cli.WithHint(fmt.Errorf("key %s: %w", name, err), "set "+passphraseEnv+" to the key's passphrase")
-	}
-	return key, nil
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

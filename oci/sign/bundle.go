@@ -50,13 +50,14 @@ func SignOverlay(signer crypto.Signer, overlayDigest string, p Predicate) ([]byt
 	return signPredicate(signer, overlayDigest, PredicateOverlay, p)
 }
 
-// SignFleet signs the document of fleet:current.
-func SignFleet(signer crypto.Signer, documentDigest string, p FleetPredicate) ([]byte, error) {
+// SignFleet signs a document about the whole fleet; kind is [PredicateFleet]
+// for fleet:current, [PredicateIndex] for fleet:index.
+func SignFleet(signer crypto.Signer, documentDigest, kind string, p FleetPredicate) ([]byte, error) {
 	p.IssuedAt, p.Expires = p.IssuedAt.UTC(), p.Expires.UTC()
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	return signPredicate(signer, documentDigest, PredicateFleet, p)
+	return signPredicate(signer, documentDigest, kind, p)
 }
 
 // SignEpoch permits a fleet's nodes to go to an epoch.

@@ -21,6 +21,7 @@ const (
 
 	PredicateOverlay = "https://caisson.dev/overlay/v1"
 	PredicateFleet   = "https://caisson.dev/fleet/v1"
+	PredicateIndex   = "https://caisson.dev/fleet-index/v1"
 	PredicateEpoch   = "https://caisson.dev/epoch/v1"
 	PredicateCosign  = "https://sigstore.dev/cosign/sign/v1"
 
@@ -38,7 +39,7 @@ type Predicate struct {
 	Fleet      string    `json:"fleet"`
 	Node       string    `json:"node"`
 	Match      Match     `json:"match"`
-	Layer      string    `json:"layer"` // digest of the layer's manifest
+	Layer      string    `json:"layer"` // digest of the layer's manifest; "" where a node keeps its own system
 	Epoch      uint64    `json:"epoch"`
 	Generation uint64    `json:"generation"`
 	IssuedAt   time.Time `json:"issuedAt"`
@@ -51,7 +52,7 @@ type Match struct {
 	UUIDs []string `json:"uuids,omitempty"`
 }
 
-// FleetPredicate is signed about fleet:current.
+// FleetPredicate is signed about fleet:current and fleet:index.
 type FleetPredicate struct {
 	Fleet    string    `json:"fleet"`
 	IssuedAt time.Time `json:"issuedAt"`
@@ -97,8 +98,8 @@ func newStatement(digest, predicateType string, predicate []byte) ([]byte, error
 // check refuses what no publisher means.
 func (p *Predicate) check() error {
 	switch {
-	case p.Fleet == "" || p.Node == "" || !oci.ValidDigest(p.Layer):
-		return refusal.New(refusal.Predicate, "the statement lacks fleet, node or a layer's digest")
+	case p.Fleet == "" || p.Node == "" || p.Layer != "" && !oci.ValidDigest(p.Layer):
+		return refusal.New(refusal.Predicate, "the statement lacks fleet or node, or its layer is no digest")
 	case p.Epoch > maxNumber || p.Generation > maxNumber || p.Generation == 0:
 		return refusal.New(refusal.BadNumber, "epoch %d, generation %d", p.Epoch, p.Generation)
 	}

@@ -161,10 +161,10 @@ func VerifyOverlay(bundles [][]byte, keys []*ecdsa.PublicKey, threshold int, ove
 	return verify(bundleChecks, bundles, keys, threshold, overlayDigest, PredicateOverlay, (*Predicate).check, newerOverlay)
 }
 
-// VerifyFleet does for the document of fleet:current what [VerifyOverlay] does
-// for an overlay.
-func VerifyFleet(bundles [][]byte, keys []*ecdsa.PublicKey, threshold int, documentDigest string) (*Verified[FleetPredicate], error) {
-	return verify(bundleChecks, bundles, keys, threshold, documentDigest, PredicateFleet, (*FleetPredicate).check,
+// VerifyFleet does for a document about the fleet what [VerifyOverlay] does for
+// an overlay.
+func VerifyFleet(bundles [][]byte, keys []*ecdsa.PublicKey, threshold int, documentDigest, kind string) (*Verified[FleetPredicate], error) {
+	return verify(bundleChecks, bundles, keys, threshold, documentDigest, kind, (*FleetPredicate).check,
 		func(a, b *FleetPredicate) bool { return a.IssuedAt.After(b.IssuedAt) })
 }
 

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"crypto/ecdsa"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/oci/sign"
+)
+
+// keyInfo is what keys … -o json prints.
+type keyInfo struct {
+	ID        string `json:"id"`                  // base64 of the SHA-256 of the public key, as in signatures
+	Private   string `json:"private,omitempty"`   // file
+	Public    string `json:"public,omitempty"`    // file
+	Encrypted bool   `json:"encrypted,omitempty"` // a passphrase that is not empty opens it
+	PEM       string `json:"pem"`                 // the public key
+}
+
+func (a *app) keysCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "keys",
+		Short: "Make and look at signing keys",
+		Long: "Make and look at signing keys. All are ECDSA P-256, in cosign's file format.\n\n" +
+			"Each key has one role: release signs layers, operator signs what nodes shall be, attestation\n" +
+			"signs how a layer came about, epoch (kept offline) raises the security epoch. Never use one key\n" +
+			"for two roles: tools take any statement by a key for its approval.",
+	}
+	c.AddCommand(a.keysGenerateCommand(), a.keysImportCommand(), a.keysShowCommand())
+	return c
+}
+
+func (a *app) keysGenerateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "generate NAME",
+		Short:   "Make the key pair NAME.key and NAME.pub",
+		Long:    "Make the key pair NAME.key and NAME.pub. CAISSON_PASSPHRASE or COSIGN_PASSWORD encrypts it; without\none, only the file's mode protects it. Nothing is overwritten.",
+		Example: "  CAISSON_PASSPHRASE=… caisson keys generate keys/operator",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			key, err := sign.Generate()
+			if err != nil {
+				return err
+			}
+			return a.writePair(key, args[0])
+		},
+	}
+}
+
+func (a *app) keysImportCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "import FILE NAME",
+		Short:   "Make NAME.key and NAME.pub from another key file",
+		Long:    "Make NAME.key and NAME.pub from a key in cosign's encrypted PEM, PKCS#8 or SEC 1. The same\npassphrase opens FILE and encrypts NAME.key.",
+		Example: "  caisson keys import cosign.key keys/release",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			key, err := readKey(args[0])
+			if err != nil {
+				return err
+			}
+			return a.writePair(key, args[1])
+		},
+	}
+}
+
+func (a *app) keysShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "show FILE",
+		Short:   "Print a key's id and public half",
+		Long:    "Print a key's id, which signatures and refusals name, and its public half. FILE is a public or a private key.",
+		Example: "  caisson keys show keys/operator.pub",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			text, err := os.ReadFile(args[0])
+			if err != nil {
+				return fmt.Errorf("read key: %w", err)
+			}
+			info := keyInfo{Public: args[0]}
+			pub, err := sign.ParsePublic(text)
+			if err != nil {
+				key, privateErr := readKey(args[0])
+				if privateErr != nil {
+					return errors.Join(err, privateErr)
+				}
+				pub = &key.PublicKey
+				info = keyInfo{Private: args[0], Encrypted: encrypted(text)}
+			}
+			info.ID, info.PEM = sign.KeyID(pub), string(sign.MarshalPublic(pub))
+			return a.printKey(info)
+		},
+	}
+}
+
+// writePair writes both halves or neither.
+func (a *app) writePair(key *ecdsa.PrivateKey, name string) error {
+	info := keyInfo{ID: sign.KeyID(&key.PublicKey), Private: name + ".key", Public: name + ".pub", PEM: string(sign.MarshalPublic(&key.PublicKey))}
+	for _, file := range []string{info.Private, info.Public} {
+		if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+			return cli.WithHint(fmt.Errorf("write key: %s is there already", file), "keys are never overwritten: give another name")
+		}
+	}
+	pass, _ := passphrase()
+	info.Encrypted = len(pass) > 0
+	text, err := sign.MarshalPrivate(key, pass)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return err
+	}
+	if err := durable.WriteFile(info.Private, text, 0o600); err != nil {
+		return fmt.Errorf("write key: %w", err)
+	}
+	if err := durable.WriteFile(info.Public, []byte(info.PEM), 0o644); err != nil {
+		return errors.Join(fmt.Errorf("write key: %w", err), os.Remove(info.Private))
+	}
+	if !info.Encrypted {
+		a.say("%s is not encrypted: set CAISSON_PASSPHRASE to change that", info.Private)
+	}
+	return a.printKey(info)
+}
+
+func (a *app) printKey(info keyInfo) error {
+	if a.json() {
+		return cli.JSON(a.out, info)
+	}
+	_, err := fmt.Fprintf(a.out, "id %s\n%s", info.ID, info.PEM)
+	return err
+}
+
+// encrypted says whether more than the empty passphrase is needed.
+func encrypted(text []byte) bool {
+	if !sign.Encrypted(text) {
+		return false
+	}
+	_, err := sign.ParsePrivate(text, nil)
+	return errors.Is(err, sign.ErrPassphrase)
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/cmd/caisson/internal/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+func (a *app) publishCommand() *cobra.Command {
+	var to, layer, expires, epochKey string
+	var epoch uint64
+	var all bool
+	var who signers
+	var reach access
+	c := &cobra.Command{
+		Use:   "publish FILE… --key KEY",
+		Short: "Compile, sign and push what each node shall be",
+		Long: "Compile, sign and push what each node shall be.\n\n" +
+			"Every publish takes the fleet's next generation. A node whose overlay and layer are as published\n" +
+			"keeps its generation; it is signed anew when two thirds of the signature's life are over.\n" +
+			"--all gives every node the new generation, which also raises the least one that diskless nodes\n" +
+			"accept. Layers are named only when a release key of the site signed them.\n\n" + signerHelp,
+		Example: "  caisson publish site.yaml --key keys/operator.key\n" +
+			"  caisson publish site.yaml --to registry.example.org:5000/metal-a --layer sha256:… --key keys/operator.key",
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, names []string) error {
+			s, err := a.loadSite(names...)
+			if err != nil {
+				return err
+			}
+			if to == "" {
+				to = s.Registry()
+			}
+			if to == "" {
+				return cli.Usage("give --to, or registry: in the site", "no registry to publish to")
+			}
+			policy, err := sitePolicy(s, expires)
+			if err != nil {
+				return err
+			}
+			by, err := who.load()
+			if err != nil {
+				return err
+			}
+			o := publish.Options{All: all, Epoch: epoch}
+			if epochKey != "" {
+				if o.EpochKey, err = readKey(epochKey); err != nil {
+					return err
+				}
+			}
+			r, err := reach.open(to)
+			if err != nil {
+				return err
+			}
+			nodes, err := a.compile(c.Context(), s, r, layer, policy)
+			if err != nil {
+				return err
+			}
+			result, err := a.publisher(r, by).Publish(c.Context(), policy, nodes, o)
+			if err != nil {
+				return err
+			}
+			return a.published(result, to)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&to, "to", "", "publish to `REF` instead of the site's registry")
+	f.StringVar(&layer, "layer", "current", "name this layer: a `TAG`, or the digest of its index or manifest")
+	f.StringVar(&expires, "expires", "", "how long the signatures are fresh, as in 30d or 12h (the site's trust.expires)")
+	f.BoolVar(&all, "all", false, "a new generation also for nodes that do not change")
+	f.Uint64Var(&epoch, "epoch", 0, "raise the fleet's security epoch to `N`: nothing older is accepted again")
+	f.StringVar(&epochKey, "epoch-key", "", "the private key in `FILE` that alone may raise the epoch")
+	who.flags(f)
+	reach.flags(f)
+	return c
+}
+
+func (a *app) publisher(r *registry.Registry, by []crypto.Signer) *publish.Publisher {
+	return &publish.Publisher{Registry: r, Signers: by, Now: now(), Say: a.say}
+}
+
+// now is the time of issue, in whole seconds.
+func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
+
+// sitePolicy is what the site says about trust, its key files read.
+func sitePolicy(s *site.Site, expires string) (publish.Policy, error) {
+	t := s.Trust()
+	p := publish.Policy{Fleet: s.Name(), Threshold: t.Threshold, Lifetime: t.Expires}
+	var err error
+	if expires != "" {
+		if p.Lifetime, err = parseLifetime(expires); err != nil {
+			return p, err
+		}
+	}
+	if p.Operator, err = readPublics(t.Operator); err != nil {
+		return p, err
+	}
+	if s.HasLayer() {
+		p.Release, err = readPublics(t.Release)
+	}
+	if err != nil {
+		return p, err
+	}
+	for _, k := range p.Release {
+		if slices.ContainsFunc(p.Operator, func(o *ecdsa.PublicKey) bool { return o.Equal(k) }) {
+			return p, cli.Usage("caisson keys generate makes another", "one key is both release and operator key: a key has one role")
+		}
+	}
+	return p, nil
+}
+
+// parseLifetime reads 30d and what time.ParseDuration reads.
+func parseLifetime(text string) (time.Duration, error) {
+	spelled := text
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		spelled = days + "h"
+	}
+	d, err := time.ParseDuration(spelled)
+	if strings.HasSuffix(text, "d") {
+		d *= 24
+	}
+	if err != nil || d < time.Minute || d > 10*366*24*time.Hour {
+		return 0, cli.Usage("as in 30d or 12h, at most ten years", "%q is not how long a signature can be fresh", text)
+	}
+	return d, nil
+}
+
+// compile turns the site into overlays that name released layers.
+func (a *app) compile(ctx context.Context, s *site.Site, r *registry.Registry, reference string, policy publish.Policy) ([]publish.Node, error) {
+	layers := map[string]publish.Layer{} // by node
+	if s.HasLayer() {
+		found, err := publish.ResolveLayers(ctx, r, reference, policy.Release)
+		if err != nil {
+			return nil, err
+		}
+		variants, err := s.Variants()
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range variants {
+			l, err := found.For(v.Name)
+			if err != nil {
+				return nil, err
+			}
+			if l.Fleet != s.Name() {
+				return nil, fmt.Errorf("layer %s is of fleet %q, the site is %q", l.Digest, l.Fleet, s.Name())
+			}
+			if strings.TrimPrefix(l.Recipe, "sha256:") != site.RecipeID(v.Recipe) {
+				a.say("warning: layer %s (variant %s) was built from another recipe than the site has now", l.Digest, v.Name)
+			}
+			for _, node := range v.Nodes {
+				layers[node] = l
+			}
+		}
+	}
+	var nodes []publish.Node
+	for _, n := range s.Nodes() {
+		l := layers[n.Name]
+		o, err := s.Overlay(n.Name, l.Digest)
+		if err != nil {
+			return nil, err
+		}
+		o.Variant = l.Variant
+		nodes = append(nodes, publish.Node{Overlay: o, Tags: publish.Aliases(o.Match)})
+	}
+	return nodes, nil
+}
+
+// published prints a result of publish, pin or refresh.
+func (a *app) published(r *publish.Result, to string) error {
+	if a.json() {
+		return cli.JSON(a.out, r)
+	}
+	for _, n := range r.Published {
+		fmt.Fprintf(a.out, "%s\tgeneration %d\t%s\n", n.Node, n.Generation, n.Overlay)
+	}
+	for _, n := range r.Resigned {
+		fmt.Fprintf(a.out, "%s\tsigned anew\t%s\n", n.Node, n.Overlay)
+	}
+	a.say("%s: fleet %s is at generation %d: %d published, %d signed anew, %d unchanged",
+		to, r.Fleet, r.Generation, len(r.Published), len(r.Resigned), r.Unchanged)
+	return nil
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+)
+
+// reference merges plain data as the table in docs/divingbell.md "How an
+// override merges" says, a case a row. It shares nothing with the merger.
+func reference(base map[string]any, over map[string]any) map[string]any {
+	out := map[string]any{}
+	for k, v := range base {
+		out[k] = v
+	}
+	for k, o := range over {
+		b, has := base[k]
+		switch o := o.(type) {
+		case map[string]any:
+			switch b := b.(type) {
+			case map[string]any: // map on map: key by key
+				out[k] = reference(b, o)
+			case nil: // map where nothing is
+				out[k] = o
+			default: // map on a value or a list: the base stays
+				_ = has
+			}
+		default: // a value, a list or null replaces whatever is there
+			out[k] = o
+		}
+	}
+	return out
+}
+
+// plainOf is a value as plain data.
+func plainOf(v *value) any {
+	switch {
+	case v == nil || v.kind == null:
+		return nil
+	case v.kind == scalar:
+		return v.text
+	case v.kind == sequence:
+		out := make([]any, len(v.list))
+		for i, e := range v.list {
+			out[i] = plainOf(e)
+		}
+		return out
+	}
+	out := map[string]any{}
+	for _, f := range v.fields {
+		out[f.key] = plainOf(f.val)
+	}
+	return out
+}
+
+// randomTree makes a map of few keys, so that two of them meet often.
+func randomTree(r *rand.Rand, depth int) map[string]any {
+	out := map[string]any{}
+	for range r.IntN(5) {
+		key := string(rune('a' + r.IntN(4)))
+		if r.IntN(20) == 0 {
+			for i := range 20 { // enough for the index
+				out[fmt.Sprint("k", i)] = fmt.Sprint(r.IntN(3))
+			}
+		}
+		switch n := r.IntN(8); {
+		case n < 3 && depth > 0:
+			out[key] = randomTree(r, depth-1)
+		case n == 3:
+			out[key] = nil
+		case n == 4:
+			out[key] = []any{"x", fmt.Sprint(r.IntN(3))}
+		case n == 5:
+			out[key] = []any{}
+		case n == 6:
+			out[key] = ""
+		default:
+			out[key] = fmt.Sprint(r.IntN(4))
+		}
+	}
+	return out
+}
+
+func valueOf(t testing.TB, data any) *value {
+	t.Helper()
+	text, err := json.Marshal(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Report{}
+	docs := parseYAML(&source{name: "x"}, text, r)
+	if len(docs) != 1 || r.Err() != nil {
+		t.Fatalf("%s: %v", text, r.Err())
+	}
+	return docs[0]
+}
+
+func TestMergeAgainstReference(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	dropped, changed := 0, 0
+	for range 20000 {
+		base, over := randomTree(r, 3), randomTree(r, 3)
+		b, o := valueOf(t, base), valueOf(t, over)
+		got := plainOf(mergeOverride(b, o, func(*value) { dropped++ }))
+		want := reference(base, over)
+		if !reflect.DeepEqual(got, any(want)) {
+			t.Fatalf("base %v\nover %v\n got %v\nwant %v", base, over, got, want)
+		}
+		if !reflect.DeepEqual(plainOf(b), any(base)) || !reflect.DeepEqual(plainOf(o), any(over)) {
+			t.Fatalf("the merge changed its input: %v %v", base, over)
+		}
+		if !reflect.DeepEqual(want, base) {
+			changed++
+		}
+	}
+	// The inputs must meet the rows of the table, or the test shows nothing.
+	if dropped < 500 || changed < 5000 {
+		t.Errorf("only %d maps were dropped and %d merges changed something", dropped, changed)
+	}
+}
+
+// One row of the table each.
+func TestMergeRows(t *testing.T) {
+	for _, tt := range []struct{ base, over, want string }{
+		{`{"a":{"b":"1","c":"2"}}`, `{"a":{"b":"3"}}`, `{"a":{"b":"3","c":"2"}}`},
+		{`{"a":["1"]}`, `{"a":["2"]}`, `{"a":["2"]}`},
+		{`{"a":{"b":"1"}}`, `{"a":"0"}`, `{"a":"0"}`},
+		{`{"a":"1"}`, `{"a":false}`, `{"a":"false"}`},
+		{`{"a":["1"]}`, `{"a":[]}`, `{"a":[]}`},
+		{`{"a":"1"}`, `{"a":""}`, `{"a":""}`},
+		{`{"a":["1"]}`, `{"a":{"b":"1"}}`, `{"a":["1"]}`},
+		{`{"a":"1"}`, `{"a":{"b":"1"}}`, `{"a":"1"}`},
+		{`{"a":{"b":"1"}}`, `{"a":{}}`, `{"a":{"b":"1"}}`},
+		{`{"a":{"b":"1"}}`, `{"a":null}`, `{"a":null}`},
+		{`{"a":{"b":"1"}}`, `{}`, `{"a":{"b":"1"}}`},
+		{`{}`, `{"a":{"b":"1"}}`, `{"a":{"b":"1"}}`},
+	} {
+		var base, over, want any
+		for text, into := range map[string]*any{tt.base: &base, tt.over: &over, tt.want: &want} {
+			if err := json.Unmarshal([]byte(text), into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Equal texts would share a key above.
+		if tt.base == tt.want {
+			base = want
+		}
+		if tt.over == tt.want {
+			over = want
+		}
+		got := plainOf(mergeOverride(valueOf(t, base), valueOf(t, over), func(*value) {}))
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("%s with %s = %v, want %s", tt.base, tt.over, got, tt.want)
+		}
+	}
+}
+
+func TestMergeFiles(t *testing.T) {
+	got := plainOf(mergeFiles(valueOf(t, map[string]any{"a": map[string]any{"b": "1", "c": "2"}, "l": []any{"1"}, "n": "1"}),
+		valueOf(t, map[string]any{"a": map[string]any{"b": nil, "d": "4"}, "l": map[string]any{"x": "y"}, "new": nil})))
+	want := map[string]any{"a": map[string]any{"c": "2", "d": "4"}, "l": map[string]any{"x": "y"}, "n": "1", "new": nil}
+	if !reflect.DeepEqual(got, any(want)) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

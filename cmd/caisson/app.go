@@ -50,6 +50,7 @@ func (a *app) root() *cobra.Command {
 		a.initCommand(),
 		a.validateCommand(),
 		a.explainCommand(),
+		a.planCommand(),
 		a.buildCommand(),
 		a.netbootCommand(),
 		a.publishCommand(),

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/caisson-os/caisson/bootagent/ethtool"
+	"github.com/caisson-os/caisson/bootagent/exec"
 	"github.com/caisson-os/caisson/bootagent/item"
 	"github.com/caisson-os/caisson/bootagent/limits"
 	"github.com/caisson-os/caisson/bootagent/mounts"
@@ -57,6 +58,7 @@ func Items(want spec.Items, o Options) []item.Item {
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
 		ethtool.New(want.Ethtool, ethtool.Kernel{}, o.Journal),
 		perm.New(want.Perm, disk, o.Journal, o.Log),
+		exec.New(want.Exec, o.Exec, o.Proc, o.Scopes, o.Journal),
 	}
 }
 

@@ -43,7 +43,7 @@ const (
 //
 // The journal is the one that the items were made with.
 func Reconcile(ctx context.Context, items []item.Item, j item.Journal) Result {
-	r := run{items: items, journal: j, errs: make([]error, len(items)), applied: make([]int, len(items))}
+	r := newRun(items, j)
 	r.preflight(ctx)
 	r.restore(ctx)
 	r.apply(ctx)
@@ -54,7 +54,7 @@ func Reconcile(ctx context.Context, items []item.Item, j item.Journal) Result {
 // When the preflight refuses something, nothing is touched; when something fails
 // later, the previous items are put in place again.
 func Transact(ctx context.Context, next, previous []item.Item, j item.Journal) Result {
-	r := run{items: next, journal: j, errs: make([]error, len(next)), applied: make([]int, len(next))}
+	r := newRun(next, j)
 	r.preflight(ctx)
 	if err := r.refusal(); err != nil {
 		result := r.result(ctx)
@@ -78,23 +78,44 @@ func Transact(ctx context.Context, next, previous []item.Item, j item.Journal) R
 
 // Preview is what Reconcile would do. It writes nothing.
 func Preview(ctx context.Context, items []item.Item) ([]spec.Drift, error) {
-	r := run{items: items, errs: make([]error, len(items))}
+	r := newRun(items, nil)
 	r.preflight(ctx)
 	return slices.Concat(r.drift...), r.failure()
+}
+
+// Wait ends when nothing that the items started runs in the background any more.
+// An agent that applies once and ends calls it before it does.
+func Wait(items []item.Item) error {
+	var errs []error
+	for _, it := range items {
+		if w, ok := it.(interface{ Wait() error }); ok {
+			errs = append(errs, w.Wait())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // run is one pass over the table; the slices are parallel to items.
 type run struct {
 	items   []item.Item
 	journal item.Journal
-	drift   [][]spec.Drift
-	errs    []error
-	applied []int
-	changed bool // so what a later item saw in the preflight may be stale
+	drift   [][]spec.Drift    // of the last check
+	unseen  []error           // why that check could not be made
+	errs    []error           // of restore and apply
+	done    []map[string]bool // keys that were acted on
+	changed bool              // so what a later item saw in the preflight may be stale
+}
+
+func newRun(items []item.Item, j item.Journal) *run {
+	n := len(items)
+	r := &run{items: items, journal: j, drift: make([][]spec.Drift, n), unseen: make([]error, n), errs: make([]error, n)}
+	for range items {
+		r.done = append(r.done, map[string]bool{})
+	}
+	return r
 }
 
 func (r *run) preflight(ctx context.Context) {
-	r.drift = make([][]spec.Drift, len(r.items))
 	for n := range r.items {
 		r.check(ctx, n)
 	}
@@ -102,10 +123,10 @@ func (r *run) preflight(ctx context.Context) {
 
 func (r *run) check(ctx context.Context, n int) {
 	drift, err := r.items[n].Check(ctx)
-	r.drift[n] = drift
-	if err != nil {
-		r.errs[n] = errors.Join(r.errs[n], fmt.Errorf("check %s: %w", r.items[n].Name(), err))
+	if r.drift[n] = drift; err != nil {
+		err = fmt.Errorf("check %s: %w", r.items[n].Name(), err)
 	}
+	r.unseen[n] = err
 }
 
 // restore goes backwards: what was built on something leaves before it.
@@ -114,7 +135,7 @@ func (r *run) restore(ctx context.Context) {
 		left := map[string]bool{}
 		for _, d := range r.drift[n] {
 			if d.Action == spec.ActionRemove {
-				left[d.Key] = true
+				left[d.Key], r.done[n][d.Key] = true, true
 			}
 		}
 		if len(left) == 0 {
@@ -122,11 +143,7 @@ func (r *run) restore(ctx context.Context) {
 		}
 		r.changed = true
 		entries := slices.DeleteFunc(r.journal.Entries(it.Name()), func(e item.Entry) bool { return !left[e.Key] })
-		if err := it.Restore(ctx, entries); err != nil {
-			r.errs[n] = errors.Join(r.errs[n], err)
-			continue
-		}
-		r.applied[n] += len(left)
+		r.errs[n] = errors.Join(r.errs[n], it.Restore(ctx, entries))
 	}
 }
 
@@ -135,20 +152,16 @@ func (r *run) apply(ctx context.Context) {
 		if r.changed {
 			r.check(ctx, n)
 		}
-		due := 0
+		due := false
 		for _, d := range r.drift[n] {
 			switch d.Action {
 			case spec.ActionAdd, spec.ActionChange, spec.ActionRun:
-				due++
+				due, r.done[n][d.Key] = true, true
 			}
 		}
-		if due == 0 {
-			continue
-		}
-		r.changed = true
-		r.applied[n] += due
-		if err := it.Apply(ctx, r.drift[n]); err != nil {
-			r.errs[n] = errors.Join(r.errs[n], err)
+		if due {
+			r.changed = true
+			r.errs[n] = errors.Join(r.errs[n], it.Apply(ctx, r.drift[n]))
 		}
 	}
 }
@@ -156,26 +169,12 @@ func (r *run) apply(ctx context.Context) {
 // result is the second check.
 func (r *run) result(ctx context.Context) Result {
 	result := Result{Health: HealthOK, Drift: []spec.Drift{}, Items: []spec.ItemStatus{}}
-	for n, it := range r.items {
+	for n := range r.items {
 		if r.changed {
 			r.check(ctx, n)
 		}
-		status := spec.ItemStatus{Name: it.Name(), State: StateOK, Applied: r.applied[n]}
-		explained := r.errs[n] != nil
-		for _, d := range r.drift[n] {
-			if d.Action == spec.ActionDefer {
-				if status.State == StateOK {
-					status.State = StateDeferred
-				}
-				continue
-			}
-			status.State = StateDegraded
-			if !explained {
-				r.errs[n] = errors.Join(r.errs[n], left(d))
-			}
-		}
-		if r.errs[n] != nil {
-			status.State, status.Error = StateDegraded, r.errs[n].Error()
+		status := r.status(n)
+		if status.State == StateDegraded {
 			result.Health = HealthDegraded
 		}
 		result.Items = append(result.Items, status)
@@ -185,6 +184,32 @@ func (r *run) result(ctx context.Context) Result {
 	return result
 }
 
+// status is what the last check says of one item. Drift that is left though
+// nothing complained becomes an error of the run; a script that failed in an
+// earlier run does not, it only shows.
+func (r *run) status(n int) spec.ItemStatus {
+	status := spec.ItemStatus{Name: r.items[n].Name(), State: StateOK}
+	explained := r.errs[n] != nil
+	var earlier []error
+	for _, d := range r.drift[n] {
+		delete(r.done[n], d.Key)
+		switch {
+		case d.Action == spec.ActionDefer:
+			status.State = StateDeferred
+		case explained:
+		case d.Action == spec.ActionFailed:
+			earlier = append(earlier, left(d))
+		default:
+			r.errs[n] = errors.Join(r.errs[n], left(d))
+		}
+	}
+	if err := errors.Join(append(earlier, r.unseen[n], r.errs[n])...); err != nil {
+		status.State, status.Error = StateDegraded, err.Error()
+	}
+	status.Applied = len(r.done[n])
+	return status
+}
+
 func left(d spec.Drift) error {
 	if d.Reason != "" {
 		return fmt.Errorf("%s %q: %s", d.Item, d.Key, d.Reason)
@@ -192,11 +217,11 @@ func left(d spec.Drift) error {
 	return fmt.Errorf("%s %q: is %q, not %q", d.Item, d.Key, d.From, d.To)
 }
 
-func (r *run) failure() error { return errors.Join(r.errs...) }
+func (r *run) failure() error { return errors.Join(append(slices.Clone(r.unseen), r.errs...)...) }
 
 // refusal is what makes a change impossible before it is begun.
 func (r *run) refusal() error {
-	errs := slices.Clone(r.errs)
+	errs := slices.Clone(r.unseen)
 	for _, drift := range r.drift {
 		for _, d := range drift {
 			if d.Action == spec.ActionRefuse {

@@ -22,6 +22,7 @@ const (
 	ActionChange = "change" // another value is there
 	ActionRemove = "remove" // it left the config: the original comes back
 	ActionRun    = "run"    // a script is due
+	ActionFailed = "failed" // a script ran and failed; it is not due now
 	ActionDefer  = "defer"  // cannot be done yet (interface, module or path missing)
 	ActionRefuse = "refuse" // cannot be done at all on this node
 )

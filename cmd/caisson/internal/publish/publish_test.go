@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/fetch"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/refusal"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+var start = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+
+// fleet is a layout with keys for every role.
+type fleet struct {
+	*Publisher
+	t                                   *testing.T
+	operator, release, attestation, top *ecdsa.PrivateKey
+	policy                              Policy
+	floor                               spec.Floor
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	r, err := registry.Open("oci:"+t.TempDir(), registry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fleet{t: t}
+	for _, k := range []**ecdsa.PrivateKey{&f.operator, &f.release, &f.attestation, &f.top} {
+		if *k, err = sign.Generate(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Publisher = &Publisher{Registry: r, Signers: []crypto.Signer{f.operator}, Now: start, Say: t.Logf}
+	f.policy = Policy{"metal-a", []*ecdsa.PublicKey{&f.operator.PublicKey}, []*ecdsa.PublicKey{&f.release.PublicKey}, 1, 30 * 24 * time.Hour}
+	return f
+}
+
+// layer pushes a layer that holds nothing; by signs it unless it is nil.
+func (f *fleet) layer(version, variant string, by *ecdsa.PrivateKey) oci.Descriptor {
+	f.t.Helper()
+	config, err := spec.Encode(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Variant: variant, Arch: "amd64", Images: []spec.Image{}})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	d := oci.Describe(oci.TypeLayerConfig, config)
+	if err := f.Registry.PutData(f.t.Context(), "layer", d); err != nil {
+		f.t.Fatal(err)
+	}
+	raw := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer, Config: d.Bare(), Layers: []oci.Descriptor{}})
+	if _, err := f.Registry.PutManifest(f.t.Context(), "layer", oci.MediaTypeManifest, raw); err != nil {
+		f.t.Fatal(err)
+	}
+	if by != nil {
+		if err := Release(f.t.Context(), f.Registry, raw, by, f.Now); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	return oci.Describe(oci.MediaTypeManifest, raw).Bare()
+}
+
+func (f *fleet) nodes(layer string, values ...string) []Node {
+	var nodes []Node
+	for i, v := range values {
+		o := &spec.Overlay{
+			APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: fmt.Sprintf("n%d", i), Layer: layer, Variant: "default",
+			Match: spec.Match{MACs: []string{fmt.Sprintf("52:54:00:00:00:%02x", i)}},
+			Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: v}}},
+		}
+		nodes = append(nodes, Node{Overlay: o, Tags: Aliases(o.Match)})
+	}
+	return nodes
+}
+
+func (f *fleet) publish(nodes []Node, o Options) *Result {
+	f.t.Helper()
+	r, err := f.Publish(f.t.Context(), f.policy, nodes, o)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return r
+}
+
+// boot is node n0 asking by its MAC address alone. It keeps a floor.
+func (f *fleet) boot() (*fetch.Accepted, error) {
+	id := fetch.Identity{MACs: []string{"52:54:00:00:00:00"}}
+	c, err := fetch.Overlay(f.t.Context(), f.Registry.Source(), id.Tags(), "")
+	if err != nil {
+		return nil, err
+	}
+	b := spec.Bootstrap{Fleet: "metal-a", Keys: pems(f.policy.Operator), Threshold: f.policy.Threshold, EpochKeys: pems([]*ecdsa.PublicKey{&f.top.PublicKey})}
+	a, err := fetch.Accept(c, b, id, f.floor, fetch.Clock{RTC: f.Now}, fetch.Knowledge{})
+	if err == nil {
+		f.floor = a.Floor
+	}
+	return a, err
+}
+
+func (f *fleet) mustBoot(generation uint64, layer string) {
+	f.t.Helper()
+	a, err := f.boot()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if a.Floor.Generation != generation || a.Overlay.Layer != layer {
+		f.t.Fatalf("node runs generation %d, layer %s; want %d, %s", a.Floor.Generation, a.Overlay.Layer, generation, layer)
+	}
+}
+
+func TestPublishPinAndBack(t *testing.T) {
+	f := newFleet(t)
+	one, two := f.layer("1", "default", f.release).Digest, f.layer("2", "default", f.release).Digest
+
+	f.publish(f.nodes(one, "10", "10"), Options{})
+	f.mustBoot(1, one)
+	r := f.publish(f.nodes(two, "10", "10"), Options{})
+	if len(r.Published) != 2 || r.Generation != 2 {
+		t.Fatalf("second publish: %+v", r)
+	}
+	f.mustBoot(2, two)
+
+	r, err := f.Pin(t.Context(), []string{"n0"}, false, one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Published) != 1 || r.Generation != 3 {
+		t.Fatalf("pin: %+v", r)
+	}
+	f.mustBoot(3, one)
+
+	report, err := f.Verify(t.Context(), f.policy.Operator, nil)
+	if err != nil || !report.OK() {
+		t.Fatalf("verify: %+v, %v", report, err)
+	}
+	if len(report.Findings) != 5 { // fleet:current, two nodes, two layers
+		t.Errorf("verify looked at %d things, want 5: %+v", len(report.Findings), report.Findings)
+	}
+}
+
+func TestUnchangedNodesKeepTheirGeneration(t *testing.T) {
+	f := newFleet(t)
+	f.publish(f.nodes("", "10", "10"), Options{})
+	r := f.publish(f.nodes("", "10", "20"), Options{})
+	if len(r.Published) != 1 || r.Published[0].Node != "n1" || r.Unchanged != 1 {
+		t.Fatalf("one node changed: %+v", r)
+	}
+	f.mustBoot(1, "")
+
+	f.Now = f.Now.Add(25 * 24 * time.Hour)
+	r = f.publish(f.nodes("", "10", "20"), Options{})
+	if len(r.Resigned) != 2 || len(r.Published) != 0 || r.Generation != 2 {
+		t.Fatalf("near the end of the signature: %+v", r)
+	}
+	f.mustBoot(1, "")
+
+	r = f.publish(f.nodes("", "10", "20"), Options{All: true})
+	if len(r.Published) != 2 || r.Generation != 3 {
+		t.Fatalf("with all: %+v", r)
+	}
+	f.mustBoot(3, "")
+	fresh, err := f.current(t.Context(), f.policy)
+	if err != nil || fresh.Minimum.Generation != 3 {
+		t.Fatalf("fleet:current = %+v, %v; want a minimum of 3", fresh, err)
+	}
+}
+
+func TestLayersMustBeReleased(t *testing.T) {
+	f := newFleet(t)
+	bare := f.layer("unsigned", "default", nil)
+	attested := f.layer("attested", "default", nil)
+	raw, _, err := f.Registry.Manifest(t.Context(), "layer", attested.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := sign.Attest(f.release, attested.Digest, sign.PredicateProvenance, []byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := AttachBundle(t.Context(), f.Registry, raw, bundle, sign.PredicateProvenance, f.Now); err != nil {
+		t.Fatal(err)
+	}
+	wrong := f.layer("wrong key", "default", f.attestation)
+	for want, digest := range map[refusal.Code]string{refusal.Unsigned: bare.Digest, refusal.UnknownKey: wrong.Digest, refusal.PredicateType: attested.Digest} {
+		if _, err := ResolveLayers(t.Context(), f.Registry, digest, f.policy.Release); refusal.Of(err) != want {
+			t.Errorf("layer = %v, want %s", err, want)
+		}
+	}
+	good := f.layer("good", "default", f.attestation) // a bad signature beside a good one
+	raw, _, _ = f.Registry.Manifest(t.Context(), "layer", good.Digest)
+	if err := Release(t.Context(), f.Registry, raw, f.release, f.Now); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ResolveLayers(t.Context(), f.Registry, good.Digest, f.policy.Release); err != nil {
+		t.Errorf("a bad signature beside a good one: %v", err)
+	}
+}
+
+// TestVariantsComeFromTheSignedDescription lets the index's annotations lie.
+func TestVariantsComeFromTheSignedDescription(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.layer("1", "default", f.release), f.layer("1", "dpdk", f.release)
+	a.Annotations, b.Annotations = map[string]string{oci.AnnotationVariant: "dpdk"}, map[string]string{oci.AnnotationVariant: "default"}
+	raw := oci.Encode(oci.Index{SchemaVersion: 2, MediaType: oci.MediaTypeIndex, Manifests: []oci.Descriptor{a, b}})
+	if _, err := f.Registry.PutManifest(t.Context(), "layer", oci.MediaTypeIndex, raw, "current"); err != nil {
+		t.Fatal(err)
+	}
+	layers, err := ResolveLayers(t.Context(), f.Registry, "current", f.policy.Release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for variant, want := range map[string]string{"default": a.Digest, "dpdk": b.Digest} {
+		if got, err := layers.For(variant); err != nil || got.Digest != want {
+			t.Errorf("For(%s) = %s, %v; want %s", variant, got.Digest, err, want)
+		}
+	}
+	if _, err := layers.For("other"); err == nil {
+		t.Error("a variant that is not there was found")
+	}
+}
+
+func TestEpoch(t *testing.T) {
+	f := newFleet(t)
+	f.publish(f.nodes("", "10"), Options{})
+	f.mustBoot(1, "")
+	if _, err := f.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{Epoch: 1}); err == nil {
+		t.Fatal("the epoch rose without its key")
+	}
+	f.publish(f.nodes("", "10"), Options{Epoch: 1, EpochKey: f.top})
+	f.mustBoot(2, "")
+	if f.floor.Epoch != 1 {
+		t.Fatalf("floor = %+v, want epoch 1", f.floor)
+	}
+	// Later publishes carry the permission on, also to nodes that start afresh.
+	f.publish(f.nodes("", "11"), Options{})
+	f.floor = spec.Floor{}
+	f.mustBoot(3, "")
+
+	// Somebody else's word does not count.
+	f.publish(f.nodes("", "11"), Options{Epoch: 2, EpochKey: f.operator})
+	if _, err := f.boot(); refusal.Of(err) != refusal.Epoch {
+		t.Errorf("an epoch by the operator's key: %v", err)
+	}
+}
+
+// TestCutPublish stops after the reservation and after a node, and goes on.
+func TestCutPublish(t *testing.T) {
+	f := newFleet(t)
+	f.publish(f.nodes("", "10"), Options{})
+	old, err := f.readIndex(t.Context(), f.policy.Operator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As if cut: generation 2 is reserved and n0's overlay out, the index not.
+	reserved := *old
+	reserved.Generation = 2
+	if err := f.putFleet(t.Context(), &reserved, "index", oci.TypeFleetIndex, sign.PredicateIndex, f.policy.Lifetime); err != nil {
+		t.Fatal(err)
+	}
+	node := f.nodes("", "cut")[0]
+	doc, _ := spec.Encode(node.Overlay)
+	if _, err := f.putNode(t.Context(), f.policy, &reserved, work{name: "n0", overlay: node.Overlay, doc: doc, tags: node.Tags, generation: 2}); err != nil {
+		t.Fatal(err)
+	}
+	f.mustBoot(2, "")
+	r := f.publish(f.nodes("", "20"), Options{})
+	if r.Generation != 3 {
+		t.Fatalf("after a cut publish generation %d was given out, want 3", r.Generation)
+	}
+	f.mustBoot(3, "")
+}
+
+func TestThreshold(t *testing.T) {
+	f := newFleet(t)
+	second, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.policy.Operator = append(f.policy.Operator, &second.PublicKey)
+	f.policy.Threshold = 2
+	for _, signers := range [][]crypto.Signer{{f.operator}, {f.operator, f.operator}} {
+		f.Signers = signers
+		if _, err := f.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{}); err == nil || !strings.Contains(err.Error(), "1 keys sign") {
+			t.Errorf("%d signers, one key: %v", len(signers), err)
+		}
+	}
+	f.Signers = []crypto.Signer{f.operator, second}
+	f.publish(f.nodes("", "10"), Options{})
+	f.mustBoot(1, "")
+}
+
+func TestRejectList(t *testing.T) {
+	f := newFleet(t)
+	r := f.publish(f.nodes("", "10"), Options{})
+	bad := r.Published[0].Overlay
+	if _, err := f.Refresh(t.Context(), Lists{Reject: []string{bad}}); err != nil {
+		t.Fatal(err)
+	}
+	report, err := f.Verify(t.Context(), f.policy.Operator, nil)
+	if err != nil || report.OK() || report.Findings[1].Verdict != string(refusal.Rejected) {
+		t.Errorf("verify with a rejected overlay: %+v, %v", report, err)
+	}
+	f.publish(f.nodes("", "11"), Options{}) // keeps the list
+	fresh, err := f.current(t.Context(), f.policy)
+	if err != nil || len(fresh.Reject) != 1 {
+		t.Errorf("after a publish the list is %+v, %v", fresh, err)
+	}
+	if _, err := f.Refresh(t.Context(), Lists{Allow: []string{bad}}); err != nil {
+		t.Fatal(err)
+	}
+	if fresh, err := f.current(t.Context(), f.policy); err != nil || len(fresh.Reject) != 0 {
+		t.Errorf("after allow the list is %+v, %v", fresh, err)
+	}
+}

@@ -78,14 +78,14 @@ const (
 // build is one run.
 type build struct {
 	Options
-	ctx    context.Context
-	recipe spec.Recipe
-	lock   Lock
-	epoch  int64
-	apt    *apt.State
-	debs   *apt.Store
-	tmp    string
-	done   map[string]made // by step
+	ctx          context.Context
+	recipe       spec.Recipe
+	lock         Lock
+	epoch        int64
+	baseApt, apt *apt.State // archives of the base, and of the packages above it
+	debs         *apt.Store
+	tmp          string
+	done         map[string]made // by step
 }
 
 // Build makes one variant.
@@ -107,7 +107,27 @@ func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o O
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
+	if err := b.keepDebs(); err != nil {
+		return nil, err
+	}
 	return b.result(variant, version)
+}
+
+// Resolve says which package files a build would take now, for a lock. It needs
+// no root and builds nothing.
+func Resolve(ctx context.Context, recipe spec.Recipe, o Options) (Lock, error) {
+	o.Lock = nil
+	b := &build{Options: o, ctx: ctx, recipe: recipe}
+	if err := checkRecipe(recipe); err != nil {
+		return Lock{}, err
+	}
+	release, err := b.open()
+	if err != nil {
+		return Lock{}, err
+	}
+	defer release()
+	err = b.resolve()
+	return b.lock, err
 }
 
 // check finds what would stop the build late, before anything is done.

@@ -14,26 +14,20 @@ import (
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/base"
 	"github.com/caisson-os/caisson/builder/packages"
+	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // checkRecipe refuses what no step could make.
 func checkRecipe(r spec.Recipe) error {
 	n := 0
-	if r.Base.Debian != nil {
-		n++
-	}
-	if r.Base.OCI != "" {
-		n++
-	}
-	if r.Base.Tar != "" {
-		n++
+	for _, set := range []bool{r.Base.Debian != nil, r.Base.OCI != "", r.Base.Tar != ""} {
+		if set {
+			n++
+		}
 	}
 	if n != 1 {
 		return errors.New("layer.base: exactly one of debian, oci and tar belongs there")
-	}
-	if r.Base.Debian == nil {
-		return errors.New("layer.base: only debian can be built yet")
 	}
 	if r.Kernel == "" {
 		return errors.New("layer.kernel.package: a layer needs a kernel")
@@ -41,31 +35,55 @@ func checkRecipe(r spec.Recipe) error {
 	return packages.Check(r.Packages)
 }
 
-// baseNames is what the base is asked for by name.
+// baseNames is what the base is asked for by name. Early microcode is in the
+// base because the initrd is made from it.
 func (b *build) baseNames() []string {
 	return append(append([]string{}, base.Include...), b.recipe.Kernel)
 }
 
-// resolve decides which package files the build uses, and fetches them.
-func (b *build) resolve() error {
+// sources opens the archives: of the base, and of the packages above it.
+func (b *build) sources() error {
 	archives, err := apt.Debian(*b.recipe.Base.Debian, "/")
 	if err != nil {
 		return err
 	}
+	if b.baseApt, err = b.openApt(archives); err != nil {
+		return err
+	}
+	own, err := apt.Repositories(b.recipe.Packages.Repositories, filepath.Join(b.CacheDir, "keys", b.lockKey()[7:31]))
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(own) == 0:
+		b.apt = b.baseApt
+		return nil
+	case !b.recipe.Packages.Exclusive:
+		own = append(archives, own...)
+	}
+	b.apt, err = b.openApt(own)
+	return err
+}
+
+func (b *build) openApt(archives []apt.Archive) (*apt.State, error) {
 	inputs, err := json.Marshal(archives)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	b.apt, err = apt.Open(b.ctx, filepath.Join(b.CacheDir, "apt", digest(inputs)[7:31]), b.recipe.Arch, archives)
-	if err != nil {
-		return err
-	}
-	if b.Lock != nil {
-		b.lock = *b.Lock
-		if want := b.lockKey(); b.lock.Recipe != want {
-			return stale{}
+	return apt.Open(b.ctx, filepath.Join(b.CacheDir, "apt", digest(inputs)[7:31]), b.recipe.Arch, archives)
+}
+
+// resolve decides which package files the build uses.
+func (b *build) resolve() (err error) {
+	if b.Lock == nil {
+		if err := b.sources(); err != nil {
+			return err
 		}
-	} else if b.lock, err = b.solve(); err != nil {
+		b.lock, err = b.solve()
+	} else if b.lock = *b.Lock; b.lock.Recipe != b.lockKey() {
+		err = stale{}
+	}
+	if err != nil {
 		return err
 	}
 	epoch, err := b.lock.Epoch()
@@ -76,7 +94,7 @@ func (b *build) resolve() error {
 	if now := time.Now(); now.Before(epoch) {
 		return fmt.Errorf("the clock says %s, but the packages are from %s: set the clock", now.UTC().Format(time.RFC3339), epoch.UTC().Format(time.RFC3339))
 	}
-	return b.fetch()
+	return nil
 }
 
 // stale is a lock that belongs to another recipe.
@@ -87,20 +105,44 @@ func (stale) Hint() string  { return "run 'caisson lock --update' and look at wh
 
 // lockKey hashes the parts of the recipe that decide which packages are chosen.
 func (b *build) lockKey() string {
-	data, _ := json.Marshal(map[string]any{"arch": b.recipe.Arch, "base": b.recipe.Base, "names": b.baseNames(), "packages": b.recipe.Packages})
+	p := b.recipe.Packages
+	for i, pkg := range p.Install {
+		if len(pkg.Debconf) > 0 {
+			p.Install = append([]spec.Package{}, p.Install...)
+			p.Install[i].Debconf = nil // answers choose nothing
+		}
+	}
+	base := b.recipe.Base
+	if base.Debian != nil {
+		d := *base.Debian
+		d.Mirror, d.Security, d.Keyring = "", "", "" // another mirror of the same archive
+		base.Debian = &d
+	}
+	data, _ := json.Marshal(map[string]any{"arch": b.recipe.Arch, "base": base, "names": b.baseNames(), "packages": p})
 	return digest(data)
 }
 
 // solve asks the archives.
 func (b *build) solve() (Lock, error) {
-	l := Lock{Recipe: b.lockKey()}
+	l := Lock{Recipe: b.lockKey(), Packages: []apt.Deb{}}
 	b.say(Event{Step: "resolve", State: "start"})
-	if err := b.apt.Update(b.ctx); err != nil {
-		return l, err
+	states := []*apt.State{b.baseApt}
+	if b.apt != b.baseApt {
+		states = append(states, b.apt)
 	}
-	var err error
-	if l.Releases, err = b.apt.Releases(); err != nil {
-		return l, err
+	for _, s := range states {
+		if err := s.Update(b.ctx); err != nil {
+			return l, err
+		}
+		releases, err := s.Releases()
+		if err != nil {
+			return l, err
+		}
+		for _, r := range releases {
+			if len(l.Releases) == 0 || !containsRelease(l.Releases, r) {
+				l.Releases = append(l.Releases, r)
+			}
+		}
 	}
 	// The same indexes and the same wishes have the same answer.
 	data, err := json.Marshal(l)
@@ -108,20 +150,23 @@ func (b *build) solve() (Lock, error) {
 		return l, err
 	}
 	memo := filepath.Join(b.CacheDir, "resolved", digest(data)[7:31]+".json")
-	if data, err := os.ReadFile(memo); err == nil && json.Unmarshal(data, &l) == nil && len(l.Base) > 0 {
-		return l, nil
+	if data, err := os.ReadFile(memo); err == nil {
+		var known Lock
+		if json.Unmarshal(data, &known) == nil && len(known.Base) > 0 {
+			return known, nil
+		}
 	}
 	names := append([]string{"?essential", "apt"}, b.baseNames()...)
-	if l.Base, err = b.apt.Resolve(b.ctx, apt.Request{Install: names}); err != nil {
+	if l.Base, err = b.baseApt.Resolve(b.ctx, apt.Request{Install: names}); err != nil {
 		return l, err
 	}
-	p := b.recipe.Packages
-	if len(p.Install) > 0 || p.Upgrade {
-		l.Packages, err = b.apt.Resolve(b.ctx, apt.Request{Install: packages.Wanted(p), Upgrade: p.Upgrade, AllowDowngrade: p.AllowDowngrade,
-			Recommends: p.Recommends, Hold: p.Hold, Installed: l.Base, Manual: b.baseNames()})
+	if p := b.recipe.Packages; len(p.Install) > 0 || p.Upgrade {
+		found, err := b.apt.Resolve(b.ctx, apt.Request{Install: packages.Wanted(p), Upgrade: p.Upgrade, AllowDowngrade: p.AllowDowngrade,
+			Recommends: p.Recommends, Hold: p.Hold, Never: p.Blacklist, Installed: l.Base, From: b.baseApt, Manual: b.baseNames()})
 		if err != nil {
 			return l, err
 		}
+		l.Packages = append(l.Packages, found...)
 	}
 	for _, list := range [][]apt.Deb{l.Base, l.Packages} {
 		sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
@@ -129,13 +174,27 @@ func (b *build) solve() (Lock, error) {
 	if data, err = json.Marshal(l); err != nil {
 		return l, err
 	}
-	return l, os.WriteFile(memo, data, 0o644)
+	return l, durable.WriteFile(memo, data, 0o644)
 }
 
-// fetch gets the package files that the steps will need.
-func (b *build) fetch() error {
-	all := append(append([]apt.Deb{}, b.lock.Base...), b.lock.Packages...)
-	return b.debs.Fetch(b.ctx, b.apt, all, func(d apt.Deb, n, of int, bytes int64) {
+func containsRelease(list []apt.Release, r apt.Release) bool {
+	for _, have := range list {
+		if have == r {
+			return true
+		}
+	}
+	return false
+}
+
+// fetch gets package files for the step that installs them. Nothing is fetched
+// for a step that is in the cache.
+func (b *build) fetch(s func() *apt.State, debs []apt.Deb) error {
+	if b.baseApt == nil {
+		if err := b.sources(); err != nil {
+			return err
+		}
+	}
+	return b.debs.Fetch(b.ctx, s(), debs, func(d apt.Deb, n, of int, bytes int64) {
 		b.say(Event{Step: "resolve", State: "fetch", N: n, Of: of, Bytes: bytes, Text: d.Name})
 	})
 }

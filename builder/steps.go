@@ -38,6 +38,9 @@ func baseInputs(b *build) (any, error) {
 }
 
 func fillBase(b *build, r *root.Root) (facts, error) {
+	if err := b.fetch(func() *apt.State { return b.baseApt }, b.lock.Base); err != nil {
+		return facts{}, err
+	}
 	repo := filepath.Join(b.tmp, "repo-base")
 	if err := b.debs.Repo(repo, b.recipe.Base.Debian.Suite, b.lock.Base); err != nil {
 		return facts{}, err
@@ -58,11 +61,14 @@ func packagesInputs(b *build) (any, error) {
 }
 
 func fillPackages(b *build, r *root.Root) (facts, error) {
+	if err := b.fetch(func() *apt.State { return b.apt }, b.lock.Packages); err != nil {
+		return facts{}, err
+	}
 	repo := filepath.Join(b.tmp, "repo-packages")
 	if err := b.debs.Repo(repo, "caisson", b.lock.Packages); err != nil {
 		return facts{}, err
 	}
-	if err := packages.Install(b.ctx, r, b.recipe.Packages, repo, b.counter("packages", len(b.lock.Packages))); err != nil {
+	if err := packages.Install(b.ctx, r, b.recipe.Packages, b.baseNames(), repo, b.counter("packages", len(b.lock.Packages))); err != nil {
 		return facts{}, err
 	}
 	if err := base.Scrub(r.Upper); err != nil {

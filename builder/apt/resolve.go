@@ -31,13 +31,22 @@ type Request struct {
 	AllowDowngrade bool
 	Recommends     bool
 	Hold           []string
+	Never          []string // must not be chosen, not even as a dependency
 	Installed      []Deb    // already there
+	From           *State   // whose indexes describe Installed; nil is the same state
 	Manual         []string // of those, asked for by name
 }
 
 // Resolve names the packages to fetch for a request, without fetching them.
 func (s *State) Resolve(ctx context.Context, r Request) ([]Deb, error) {
 	if err := s.writeStatus(ctx, r); err != nil {
+		return nil, err
+	}
+	var never strings.Builder
+	for _, name := range r.Never {
+		fmt.Fprintf(&never, "Package: %s\nPin: version *\nPin-Priority: -1\n\n", name)
+	}
+	if err := os.WriteFile(s.path("etc/preferences"), []byte(never.String()), 0o644); err != nil {
 		return nil, err
 	}
 	args := []string{"apt-get", "-qq", "-y", "--print-uris", "--no-remove"}
@@ -118,7 +127,14 @@ func (s *State) writeStatus(ctx context.Context, r Request) error {
 		if err := os.WriteFile(s.path("status"), nil, 0o644); err != nil {
 			return err
 		}
-		out, err := s.run(ctx, args...)
+		from := s
+		if r.From != nil {
+			from = r.From
+			if err := os.WriteFile(from.path("status"), nil, 0o644); err != nil {
+				return err
+			}
+		}
+		out, err := from.run(ctx, args...)
 		if err != nil {
 			return fmt.Errorf("describe the installed packages: %w", err)
 		}

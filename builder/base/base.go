@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,7 +60,7 @@ func Bootstrap(ctx context.Context, tree string, o Options) error {
 	for _, e := range exclude {
 		args = append(args, "--dpkgopt="+e)
 	}
-	args = append(args, o.Suite, tree, "deb [trusted=yes] copy:"+o.Repo+" ./")
+	args = append(args, o.Suite, tree, "deb [trusted=yes] copy:"+(&url.URL{Path: o.Repo}).EscapedPath()+" ./")
 	err := root.Isolated(ctx, root.Command{Args: args, Line: o.Line, Env: []string{fmt.Sprintf("SOURCE_DATE_EPOCH=%d", o.Epoch)}})
 	if err != nil {
 		return fmt.Errorf("bootstrap %s: %w", o.Suite, apt.ReasonsOf(err))

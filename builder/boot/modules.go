@@ -22,7 +22,7 @@ import (
 )
 
 // always are loaded on every node before anything is looked for.
-var always = []string{"af_packet", "loop", "overlay", "squashfs", "ext4", "vfat", "nls_ascii", "nls_cp437", "dm_verity"}
+var always = []string{"af_packet", "loop", "overlay", "squashfs", "ext4", "vfat", "nls_ascii", "nls_cp437"}
 
 // policies name folders below the kernel's own, and what is left out of them.
 var policies = map[string]struct{ in, out []string }{

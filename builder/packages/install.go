@@ -11,6 +11,7 @@ package packages
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,8 +38,9 @@ func Wanted(p spec.Packages) []string {
 	return names
 }
 
-// Install brings the packages into r from the flat repository repo.
-func Install(ctx context.Context, r *root.Root, p spec.Packages, repo string, line func(string)) error {
+// Install brings the packages into r from the flat repository repo. keep names
+// what may never be removed, because the layer would not boot.
+func Install(ctx context.Context, r *root.Root, p spec.Packages, keep []string, repo string, line func(string)) error {
 	if err := os.WriteFile(filepath.Join(repo, "sources.list"), []byte("deb [trusted=yes] file:"+root.Bind+" ./\n"), 0o644); err != nil {
 		return err
 	}
@@ -64,37 +66,55 @@ func Install(ctx context.Context, r *root.Root, p spec.Packages, repo string, li
 			return fmt.Errorf("install packages: %w", err)
 		}
 	}
-	return finish(ctx, r, p, apt)
-}
-
-// finish removes what must not be there and sets the holds.
-func finish(ctx context.Context, r *root.Root, p spec.Packages, apt func(...string) error) error {
-	installed, err := Installed(r)
-	if err != nil {
+	if err := sources(r, p.Repositories); err != nil {
 		return err
 	}
-	there := map[string]bool{}
-	for _, pkg := range installed {
-		there[pkg.Name] = true
-	}
-	var purge []string
-	for _, name := range p.Blacklist {
-		if there[name] {
-			purge = append(purge, name)
-		}
-	}
-	if len(purge) > 0 {
-		if err := apt(append([]string{"purge", "--"}, purge...)...); err != nil {
-			return fmt.Errorf("remove %s: %w", strings.Join(purge, ", "), err)
-		}
+	if err := remove(ctx, r, p, keep, apt); err != nil {
+		return err
 	}
 	if len(p.Hold) > 0 {
-		err := r.Run(ctx, root.Command{Args: append([]string{"apt-mark", "hold", "--"}, p.Hold...)})
-		if err != nil {
-			return fmt.Errorf("hold packages: %w", err)
+		if err := r.Run(ctx, root.Command{Args: append([]string{"apt-mark", "hold", "--"}, p.Hold...)}); err != nil {
+			return fmt.Errorf("hold packages: %w", said(err))
 		}
 	}
 	return nil
+}
+
+// said turns a program's bad end into what it said.
+func said(err error) error {
+	var exit *root.ExitError
+	if errors.As(err, &exit) && exit.Output != "" {
+		return errors.New(exit.Output[strings.LastIndexByte(exit.Output, '\n')+1:])
+	}
+	return err
+}
+
+// sources records where the site's own packages came from, with their keys.
+func sources(r *root.Root, list []spec.Repository) error {
+	if len(list) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	for _, repo := range list {
+		suites := append([]string{}, repo.Distributions...)
+		for _, dist := range repo.Distributions {
+			for _, sub := range repo.Subrepos {
+				suites = append(suites, dist+"-"+sub)
+			}
+		}
+		fmt.Fprintf(&b, "# %s\nTypes: deb\nURIs: %s\nSuites: %s\nComponents: %s\n", repo.ID, repo.URL, strings.Join(suites, " "), strings.Join(repo.Components, " "))
+		if repo.Key != "" {
+			b.WriteString("Signed-By:\n")
+			for line := range strings.Lines(strings.TrimSpace(repo.Key)) {
+				if line = strings.TrimSpace(line); line == "" {
+					line = "."
+				}
+				b.WriteString(" " + line + "\n")
+			}
+		}
+		b.WriteString("\n")
+	}
+	return r.WriteFile("/etc/apt/sources.list.d/caisson.sources", []byte(b.String()), 0o644)
 }
 
 func aptGet(ctx context.Context, r *root.Root, repo string, line func(string), args ...string) error {
@@ -124,7 +144,7 @@ func preseed(ctx context.Context, r *root.Root, p spec.Packages) error {
 	}
 	err := r.Run(ctx, root.Command{Args: []string{"debconf-set-selections"}, Stdin: strings.NewReader(b.String())})
 	if err != nil {
-		return fmt.Errorf("set debconf answers: %w", err)
+		return fmt.Errorf("set debconf answers: %w", said(err))
 	}
 	return nil
 }

@@ -122,14 +122,17 @@ func isOpaque(dir string) bool {
 func (r *Root) MkdirAll(name string, perm fs.FileMode) error {
 	name = path.Clean("/" + name)
 	at := filepath.Join(r.Upper, name)
+	if name == "/" { // made here so that no umask shows in the image
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			return err
+		}
+		return os.Chmod(at, 0o755)
+	}
 	if info, err := os.Lstat(at); err == nil {
 		if !info.IsDir() {
 			return fmt.Errorf("make folder %s: it is a %s", name, info.Mode().Type())
 		}
 		return nil
-	}
-	if name == "/" {
-		return os.MkdirAll(at, 0o755)
 	}
 	below, err := r.Lstat(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -128,7 +128,15 @@ func (r *Root) RunWith(ctx context.Context, bind string, c Command) error {
 }
 
 // Isolated runs a program of the host with mounts and processes of its own.
-func Isolated(ctx context.Context, c Command) error { return isolate(ctx, c, 0) }
+func Isolated(ctx context.Context, c Command) error {
+	run := c
+	run.Args = append([]string{"/bin/sh", "-c", `umask 022; exec "$@"`, "isolated"}, c.Args...)
+	err := isolate(ctx, run, 0)
+	if exit, ok := err.(*ExitError); ok {
+		exit.Args = c.Args
+	}
+	return err
+}
 
 func isolate(ctx context.Context, c Command, flags uintptr) error {
 	// The kernel sends the death signal when the parent *thread* ends, so this

@@ -52,6 +52,7 @@ func (a *app) root() *cobra.Command {
 		a.explainCommand(),
 		a.planCommand(),
 		a.buildCommand(),
+		a.lockCommand(),
 		a.netbootCommand(),
 		a.publishCommand(),
 		a.pinCommand(),

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package builder
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/internal/durable"
+)
+
+// keepDebs copies the package files of this build to the folder that the user
+// keeps: mirrors forget old versions.
+func (b *build) keepDebs() error {
+	if b.Debs == "" {
+		return nil
+	}
+	if err := os.MkdirAll(b.Debs, 0o755); err != nil {
+		return err
+	}
+	for i, list := range [][]apt.Deb{b.lock.Base, b.lock.Packages} {
+		for _, d := range list {
+			to := filepath.Join(b.Debs, d.FileName())
+			if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if _, err := os.Stat(b.debs.Path(d)); err != nil { // its step came from the cache
+				if err := b.fetch(func() *apt.State { return []*apt.State{b.baseApt, b.apt}[i] }, []apt.Deb{d}); err != nil {
+					return err
+				}
+			}
+			if err := copyFile(b.debs.Path(d), to); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func copyFile(from, to string) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return durable.Write(to, 0o644, func(w io.Writer) error {
+		_, err := io.Copy(w, f)
+		return err
+	})
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// locked is what lock -o json prints.
+type locked struct {
+	File     string          `json:"file"`
+	Written  bool            `json:"written"`
+	Variants []lockedVariant `json:"variants"`
+}
+
+type lockedVariant struct {
+	Variant string                  `json:"variant"`
+	Changes []builder.PackageChange `json:"changes"`
+}
+
+func (a *app) lockCommand() *cobra.Command {
+	var name, cache string
+	var update bool
+	c := &cobra.Command{
+		Use:   "lock FILE…",
+		Short: "Record every package of the layers: version, architecture, sha256",
+		Long: "Record every package of the layers: version, architecture, sha256.\n\n" +
+			"Without a lock one is written. With one, what the archives would change is printed and the\n" +
+			"exit code is 3 when there is something; --update takes it.",
+		Example: "  caisson lock site.yaml\n  caisson lock --update site.yaml",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, names []string) error {
+			if name == "" {
+				name = lockName(names[0])
+			}
+			return a.lock(c.Context(), name, cache, update, names)
+		},
+	}
+	c.Flags().StringVar(&name, "lock", "", "lock file (caisson.lock beside the site when empty)")
+	c.Flags().StringVar(&cache, "cache", "", "folder kept between runs (the builder's for root, else the user's)")
+	c.Flags().BoolVar(&update, "update", false, "take what the archives have now")
+	return c
+}
+
+func (a *app) lock(ctx context.Context, name, cache string, update bool, names []string) error {
+	if cache == "" {
+		cache = defaultCache
+		if os.Geteuid() != 0 {
+			own, err := os.UserCacheDir()
+			if err != nil {
+				return err
+			}
+			cache = filepath.Join(own, "caisson")
+		}
+	}
+	s, err := a.loadSite(names...)
+	if err != nil {
+		return err
+	}
+	variants, err := s.Variants()
+	if err != nil {
+		return err
+	}
+	old, err := builder.ReadLock(name)
+	if err != nil {
+		return err
+	}
+	write := update || old == nil
+	if old == nil {
+		old = &builder.LockFile{}
+	}
+	fresh := builder.LockFile{APIVersion: spec.APIVersion, Kind: builder.LockKind, Variants: map[string]builder.Lock{}}
+	out := locked{File: name, Written: write}
+	changes := 0
+	for _, v := range variants {
+		l, err := builder.Resolve(ctx, v.Recipe, builder.Options{CacheDir: cache, SiteDir: s.Dir()})
+		if err != nil {
+			return fmt.Errorf("variant %s: %w", v.Name, err)
+		}
+		fresh.Variants[v.Name] = l
+		lv := lockedVariant{Variant: v.Name, Changes: builder.CompareLocks(old.Variants[v.Name], l)}
+		changes += len(lv.Changes)
+		out.Variants = append(out.Variants, lv)
+	}
+	if write {
+		if err := fresh.Write(name); err != nil {
+			return err
+		}
+	}
+	if a.json() {
+		if err := cli.JSON(a.out, out); err != nil {
+			return err
+		}
+	} else {
+		for _, v := range out.Variants {
+			a.printChanges(v)
+		}
+	}
+	if write {
+		a.say("wrote %s", name)
+		return nil
+	}
+	if changes > 0 {
+		return cli.ErrDrift
+	}
+	return nil
+}
+
+// printChanges prints what would be added, removed or upgraded, and the sum.
+func (a *app) printChanges(v lockedVariant) {
+	var added, removed, changed int
+	var bytes int64
+	for _, c := range v.Changes {
+		bytes += c.Bytes
+		switch {
+		case c.From == "":
+			added++
+			fmt.Fprintf(a.out, "+ %s %s (%s)\n", c.Name, c.To, signedSize(c.Bytes))
+		case c.To == "":
+			removed++
+			fmt.Fprintf(a.out, "- %s %s (%s)\n", c.Name, c.From, signedSize(c.Bytes))
+		default:
+			changed++
+			fmt.Fprintf(a.out, "  %s %s → %s (%s)\n", c.Name, c.From, c.To, signedSize(c.Bytes))
+		}
+	}
+	fmt.Fprintf(a.out, "%s: %d added, %d removed, %d changed, %s\n", v.Variant, added, removed, changed, signedSize(bytes))
+}
+
+func signedSize(n int64) string {
+	switch {
+	case n > -1e6 && n < 1e6:
+		return fmt.Sprintf("%+.1f kB", float64(n)/1e3)
+	default:
+		return fmt.Sprintf("%+.1f MB", float64(n)/1e6)
+	}
+}

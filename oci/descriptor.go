@@ -71,18 +71,44 @@ func (d Descriptor) Verify(data []byte) error {
 	return nil
 }
 
-// check refuses a descriptor that cannot be right whatever it names.
+// descriptorCheck is one thing a descriptor must be, whatever it names.
+type descriptorCheck struct {
+	name string
+	ok   func(d Descriptor, where string) error
+}
+
+var descriptorChecks = []descriptorCheck{
+	{"digest form", func(d Descriptor, where string) error {
+		if !ValidDigest(d.Digest) {
+			return refusal.New(refusal.Shape, "%s has the digest %.80q, which is not sha256", where, d.Digest)
+		}
+		return nil
+	}},
+	{"size range", func(d Descriptor, where string) error {
+		if d.Size < 0 || d.Size > MaxBlob {
+			return refusal.New(refusal.Oversize, "%s has a size of %d bytes", where, d.Size)
+		}
+		return nil
+	}},
+	{"media type", func(d Descriptor, where string) error {
+		if d.MediaType == "" {
+			return refusal.New(refusal.Shape, "%s has no media type", where)
+		}
+		return nil
+	}},
+	{"inline data", func(d Descriptor, where string) error {
+		if d.Data != nil && d.Verify(d.Data) != nil {
+			return refusal.New(refusal.Inline, "%s holds inline data that is not %s", where, d.Digest)
+		}
+		return nil
+	}},
+}
+
 func (d Descriptor) check(where string) error {
-	switch {
-	case !ValidDigest(d.Digest):
-		return refusal.New(refusal.Shape, "%s has the digest %.80q, which is not sha256", where, d.Digest)
-	case d.Size < 0 || d.Size > MaxBlob:
-		return refusal.New(refusal.Oversize, "%s has a size of %d bytes", where, d.Size)
-	case d.MediaType == "":
-		return refusal.New(refusal.Shape, "%s has no media type", where)
-	}
-	if d.Data != nil && d.Verify(d.Data) != nil {
-		return refusal.New(refusal.Inline, "%s holds inline data that is not %s", where, d.Digest)
+	for _, c := range descriptorChecks {
+		if err := c.ok(d, where); err != nil {
+			return err
+		}
 	}
 	return nil
 }

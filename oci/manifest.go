@@ -44,6 +44,17 @@ func Encode[M Manifest | Index](m M) []byte {
 	return raw
 }
 
+// parsed is a manifest or an index on its way through the checks.
+type parsed struct {
+	raw  []byte
+	want string // media type
+	into any    // *Manifest or *Index
+	shape
+	list    []Descriptor
+	subject *Descriptor
+	version int
+}
+
 // shape is what tells the kinds apart, and what must not be mixed.
 type shape struct {
 	MediaType string          `json:"mediaType"`
@@ -52,67 +63,119 @@ type shape struct {
 	Manifests json.RawMessage `json:"manifests"`
 }
 
+type parseCheck struct {
+	name string
+	ok   func(*parsed) error
+}
+
+// parseChecks is all that makes a manifest or an index readable, in order.
+var parseChecks = []parseCheck{
+	{"size", manifestCapped},
+	{"strict", manifestParses},
+	{"kind", kindIsWanted},
+	{"one kind", kindsAreNotMixed},
+	{"version", versionIsTwo},
+	{"entries", entriesCapped},
+	{"no nesting", indexIsFlat},
+	{"descriptors", descriptorsAreSound},
+}
+
+func parse(checks []parseCheck, p *parsed) error {
+	for _, c := range checks {
+		if err := c.ok(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // ParseManifest reads a manifest and checks each descriptor in it.
 func ParseManifest(raw []byte) (*Manifest, error) {
 	var m Manifest
-	var s shape
-	if err := parse(raw, &m, &s, "manifest"); err != nil {
-		return nil, err
-	}
-	if s.MediaType != MediaTypeManifest || s.Manifests != nil {
-		return nil, refusal.New(refusal.MediaType, "%.80q is no image manifest", s.MediaType)
-	}
-	if m.SchemaVersion != 2 || s.Config == nil || s.Layers == nil {
-		return nil, refusal.New(refusal.Shape, "manifest lacks schemaVersion 2, config or layers")
-	}
-	return &m, checkAll(append([]Descriptor{m.Config}, m.Layers...), m.Subject)
+	return &m, parse(parseChecks, &parsed{raw: raw, want: MediaTypeManifest, into: &m})
 }
 
 // ParseIndex reads an index and checks each descriptor in it. Descriptors of
 // further indexes are refused: an index has one level.
 func ParseIndex(raw []byte) (*Index, error) {
 	var x Index
-	var s shape
-	if err := parse(raw, &x, &s, "index"); err != nil {
-		return nil, err
-	}
-	if s.MediaType != MediaTypeIndex || s.Config != nil || s.Layers != nil {
-		return nil, refusal.New(refusal.MediaType, "%.80q is no image index", s.MediaType)
-	}
-	if x.SchemaVersion != 2 {
-		return nil, refusal.New(refusal.Shape, "index lacks schemaVersion 2")
-	}
-	for _, d := range x.Manifests {
-		if d.MediaType == MediaTypeIndex {
-			return nil, refusal.New(refusal.MediaType, "index within an index: %s", d.Digest)
-		}
-	}
-	return &x, checkAll(x.Manifests, x.Subject)
+	return &x, parse(parseChecks, &parsed{raw: raw, want: MediaTypeIndex, into: &x})
 }
 
-func parse(raw []byte, v, s any, kind string) error {
-	if len(raw) > MaxManifest {
-		return refusal.New(refusal.Oversize, "%s of %d bytes", kind, len(raw))
+func manifestCapped(p *parsed) error {
+	if len(p.raw) > MaxManifest {
+		return refusal.New(refusal.Oversize, "manifest of %d bytes", len(p.raw))
 	}
-	for _, into := range []any{v, s} {
-		if err := strict.Decode(raw, into); err != nil {
-			return refusal.New(refusal.Malformed, "%s: %w", kind, err)
+	return nil
+}
+
+func manifestParses(p *parsed) error {
+	for _, into := range []any{p.into, &p.shape} {
+		if err := strict.Decode(p.raw, into); err != nil {
+			return refusal.New(refusal.Malformed, "manifest: %w", err)
+		}
+	}
+	p.spread()
+	return nil
+}
+
+// spread puts what later checks need beside the parsed document.
+func (p *parsed) spread() {
+	switch m := p.into.(type) {
+	case *Manifest:
+		p.list, p.subject, p.version = append([]Descriptor{m.Config}, m.Layers...), m.Subject, m.SchemaVersion
+	case *Index:
+		p.list, p.subject, p.version = m.Manifests, m.Subject, m.SchemaVersion
+	}
+}
+
+func kindIsWanted(p *parsed) error {
+	if p.MediaType != p.want {
+		return refusal.New(refusal.MediaType, "the bytes say they are %.80q, %q is wanted", p.MediaType, p.want)
+	}
+	return nil
+}
+
+// kindsAreNotMixed: one text must not be a manifest to some and an index to others.
+func kindsAreNotMixed(p *parsed) error {
+	manifest := p.Config != nil || p.Layers != nil
+	if manifest == (p.want == MediaTypeIndex) || (p.Manifests != nil) == (p.want == MediaTypeManifest) {
+		return refusal.New(refusal.MediaType, "manifest and index at once, or neither")
+	}
+	return nil
+}
+
+func versionIsTwo(p *parsed) error {
+	if p.version != 2 {
+		return refusal.New(refusal.Shape, "schemaVersion is %d", p.version)
+	}
+	return nil
+}
+
+func entriesCapped(p *parsed) error {
+	if n := len(p.list); n > maxEntries {
+		return refusal.New(refusal.Oversize, "%d descriptors in one manifest", n)
+	}
+	return nil
+}
+
+func indexIsFlat(p *parsed) error {
+	for _, d := range p.list {
+		if p.want == MediaTypeIndex && d.MediaType == MediaTypeIndex {
+			return refusal.New(refusal.MediaType, "index within an index: %s", d.Digest)
 		}
 	}
 	return nil
 }
 
-func checkAll(list []Descriptor, subject *Descriptor) error {
-	if len(list) > maxEntries {
-		return refusal.New(refusal.Oversize, "%d descriptors in one manifest", len(list))
-	}
-	for i, d := range list {
+func descriptorsAreSound(p *parsed) error {
+	for i, d := range p.list {
 		if err := d.check(fmt.Sprintf("descriptor %d", i)); err != nil {
 			return err
 		}
 	}
-	if subject != nil {
-		return subject.check("subject")
+	if p.subject != nil {
+		return p.subject.check("subject")
 	}
 	return nil
 }

@@ -55,13 +55,10 @@ func ReadDocument(ctx context.Context, s Source, repo string, r Response, docume
 	if err != nil {
 		return nil, nil, err
 	}
-	switch {
-	case m.ArtifactType != documentType:
-		return nil, nil, refusal.New(refusal.MediaType, "the artifact is %.80q, not %q", m.ArtifactType, documentType)
-	case len(m.Layers) == 0 || m.Layers[0].MediaType != documentType:
-		return nil, nil, refusal.New(refusal.Shape, "the manifest's first layer is no %q", documentType)
-	case len(m.Layers) > 1+MaxBundles:
-		return nil, nil, refusal.New(refusal.BundleFlood, "%d signature bundles, at most %d are looked at", len(m.Layers)-1, MaxBundles)
+	for _, c := range documentChecks {
+		if err := c.ok(m, documentType); err != nil {
+			return nil, nil, err
+		}
 	}
 	if doc, err = ReadBlob(ctx, s, repo, m.Layers[0], limit); err != nil {
 		return nil, nil, err
@@ -84,4 +81,31 @@ func ReadDocument(ctx context.Context, s Source, repo string, r Response, docume
 		return nil, nil, last
 	}
 	return doc, bundles, nil
+}
+
+type documentCheck struct {
+	name string
+	ok   func(m *Manifest, documentType string) error
+}
+
+// documentChecks is what a manifest must be to hold a signed document.
+var documentChecks = []documentCheck{
+	{"artifact type", func(m *Manifest, documentType string) error {
+		if m.ArtifactType != documentType {
+			return refusal.New(refusal.MediaType, "the artifact is %.80q, not %q", m.ArtifactType, documentType)
+		}
+		return nil
+	}},
+	{"document first", func(m *Manifest, documentType string) error {
+		if len(m.Layers) == 0 || m.Layers[0].MediaType != documentType {
+			return refusal.New(refusal.Shape, "the manifest's first layer is no %q", documentType)
+		}
+		return nil
+	}},
+	{"flood", func(m *Manifest, _ string) error {
+		if n := len(m.Layers) - 1; n > MaxBundles {
+			return refusal.New(refusal.BundleFlood, "%d signature bundles, at most %d are looked at", n, MaxBundles)
+		}
+		return nil
+	}},
 }

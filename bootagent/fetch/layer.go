@@ -15,40 +15,64 @@ import (
 // the digest was signed, so is all that it leads to; what is checked besides is
 // that the parts belong together, before gigabytes are fetched.
 func Layer(ctx context.Context, src oci.Source, digest string) (spec.Layer, *oci.Manifest, error) {
-	var layer spec.Layer
+	var l description
 	resp, err := src.Manifest(ctx, oci.RepoLayer, digest, "")
 	if err != nil {
-		return layer, nil, err
+		return l.layer, nil, err
 	}
-	m, err := oci.ParseManifest(resp.Data)
-	if err != nil {
-		return layer, nil, fmt.Errorf("layer %s: %w", digest, err)
+	if l.manifest, err = oci.ParseManifest(resp.Data); err != nil {
+		return l.layer, nil, fmt.Errorf("layer %s: %w", digest, err)
 	}
-	if m.ArtifactType != oci.TypeLayer || m.Config.MediaType != oci.TypeLayerConfig {
-		return layer, nil, refusal.New(refusal.MediaType, "layer %s is %.80q with config %.80q", digest, m.ArtifactType, m.Config.MediaType)
+	if m := l.manifest; m.ArtifactType != oci.TypeLayer || m.Config.MediaType != oci.TypeLayerConfig {
+		return l.layer, nil, refusal.New(refusal.MediaType, "layer %s is %.80q with config %.80q", digest, m.ArtifactType, m.Config.MediaType)
 	}
-	config, err := oci.ReadBlob(ctx, src, oci.RepoLayer, m.Config, oci.MaxConfig)
-	if err != nil {
-		return layer, nil, fmt.Errorf("layer %s: %w", digest, err)
+	if l.config, err = oci.ReadBlob(ctx, src, oci.RepoLayer, l.manifest.Config, oci.MaxConfig); err != nil {
+		return l.layer, nil, fmt.Errorf("layer %s: %w", digest, err)
 	}
-	if err := spec.Decode(config, &layer); err != nil {
-		return layer, nil, refusal.New(refusal.Layer, "layer %s: %w", digest, err)
+	for _, check := range layerChecks {
+		if err := check.ok(&l); err != nil {
+			return l.layer, nil, fmt.Errorf("layer %s: %w", digest, err)
+		}
 	}
-	return layer, m, complete(layer, m)
+	return l.layer, l.manifest, nil
 }
 
-// complete refuses a description that names content which the manifest does not
-// hold: such content would be fetched under sizes nobody capped.
-func complete(layer spec.Layer, m *oci.Manifest) error {
-	if layer.APIVersion != spec.APIVersion || layer.Kind != spec.KindLayer {
-		return refusal.New(refusal.Layer, "the layer's description is %.40q %.40q", layer.APIVersion, layer.Kind)
+// description is a layer on its way through the checks.
+type description struct {
+	manifest *oci.Manifest
+	config   []byte
+	layer    spec.Layer
+}
+
+type layerCheck struct {
+	name string
+	ok   func(*description) error
+}
+
+var layerChecks = []layerCheck{
+	{"description", descriptionParses},
+	{"content", contentIsHeld},
+}
+
+func descriptionParses(l *description) error {
+	if err := spec.Decode(l.config, &l.layer); err != nil {
+		return refusal.New(refusal.Layer, "%w", err)
 	}
+	if l.layer.APIVersion != spec.APIVersion || l.layer.Kind != spec.KindLayer {
+		return refusal.New(refusal.Layer, "the layer's description is %.40q %.40q", l.layer.APIVersion, l.layer.Kind)
+	}
+	return nil
+}
+
+// contentIsHeld refuses a description that names content which the manifest does
+// not hold: it would be fetched under sizes that nobody capped.
+func contentIsHeld(l *description) error {
 	held := map[spec.Blob]bool{}
-	for _, d := range m.Layers {
+	for _, d := range l.manifest.Layers {
 		held[spec.Blob{Digest: d.Digest, Size: d.Size}] = true
 	}
-	needed := []spec.Blob{{Digest: layer.Kernel.Digest, Size: layer.Kernel.Size}, layer.Initrd}
-	for _, i := range layer.Images {
+	needed := []spec.Blob{{Digest: l.layer.Kernel.Digest, Size: l.layer.Kernel.Size}, l.layer.Initrd}
+	for _, i := range l.layer.Images {
 		needed = append(needed, spec.Blob{Digest: i.Digest, Size: i.Size})
 		if i.Chunks != nil {
 			needed = append(needed, *i.Chunks)
@@ -56,19 +80,39 @@ func complete(layer spec.Layer, m *oci.Manifest) error {
 	}
 	for _, b := range needed {
 		if b != (spec.Blob{}) && !held[b] {
-			return refusal.New(refusal.Layer, "the layer's manifest does not hold %s with %d bytes", b.Digest, b.Size)
+			return refusal.New(refusal.Layer, "the manifest does not hold %s with %d bytes", b.Digest, b.Size)
 		}
 	}
 	return nil
 }
 
+// machineCheck is one thing that binds a layer to a machine.
+type machineCheck struct {
+	name string
+	ok   func(layer spec.Layer, b spec.Bootstrap, arch string) error
+}
+
+var machineChecks = []machineCheck{
+	{"architecture", func(layer spec.Layer, _ spec.Bootstrap, arch string) error {
+		if layer.Arch != arch {
+			return refusal.New(refusal.WrongArch, "the layer is for %.40q, this machine is %q", layer.Arch, arch)
+		}
+		return nil
+	}},
+	{"layer's fleet", func(layer spec.Layer, b spec.Bootstrap, _ string) error {
+		if layer.Fleet != b.Fleet {
+			return refusal.New(refusal.WrongFleet, "the layer is of fleet %.80q, this is %q", layer.Fleet, b.Fleet)
+		}
+		return nil
+	}},
+}
+
 // ForMachine refuses a layer of another fleet or architecture (as Go names it).
 func ForMachine(layer spec.Layer, b spec.Bootstrap, arch string) error {
-	switch {
-	case layer.Arch != arch:
-		return refusal.New(refusal.WrongArch, "the layer is for %.40q, this machine is %q", layer.Arch, arch)
-	case layer.Fleet != b.Fleet:
-		return refusal.New(refusal.WrongFleet, "the layer is of fleet %.80q, this is %q", layer.Fleet, b.Fleet)
+	for _, check := range machineChecks {
+		if err := check.ok(layer, b, arch); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/internal/strict"
 	"github.com/caisson-os/caisson/oci/refusal"
 )
 
@@ -126,13 +125,6 @@ func (p *EpochPredicate) check() error {
 func checkTimes(issued, expires time.Time) error {
 	if issued.Year() < 2000 || issued.Year() > 9998 || !expires.After(issued) {
 		return refusal.New(refusal.Validity, "issued at %s, expires at %s", issued.Format(time.RFC3339), expires.Format(time.RFC3339))
-	}
-	return nil
-}
-
-func decodePredicate(raw []byte, into any) error {
-	if err := strict.DecodeKnown(raw, into); err != nil {
-		return refusal.New(refusal.Predicate, "predicate: %w", err)
 	}
 	return nil
 }

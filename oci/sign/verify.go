@@ -21,6 +21,8 @@ type candidate struct {
 	digest string // what the subject must be
 	kind   string // what the predicate type must be
 	keys   []*ecdsa.PublicKey
+	into   any          // where the predicate goes; nil leaves it raw
+	sound  func() error // what into must be besides
 
 	bundle    bundle
 	signer    string // id of the key that signed
@@ -46,7 +48,61 @@ var bundleChecks = []bundleCheck{
 	{"statement type", statementVersion},
 	{"predicate type", predicateIsWanted},
 	{"subject", subjectIsContent},
+	{"predicate form", predicateParses},
+	{"predicate sense", predicateIsSound},
 }
+
+// set is all bundles beside one document.
+type set struct {
+	bundles   [][]byte
+	keys      []*ecdsa.PublicKey
+	threshold int
+}
+
+type setCheck struct {
+	name string
+	ok   func(set) error
+}
+
+// setChecks come before any bundle is read.
+var setChecks = []setCheck{
+	{"threshold can be met", thresholdIsPossible},
+	{"anything signed", somethingIsSigned},
+	{"flood", notFlooded},
+}
+
+func thresholdIsPossible(s set) error {
+	if len(s.keys) == 0 || s.threshold < 1 || s.threshold > len(s.keys) {
+		return refusal.New(refusal.Threshold, "%d signatures are needed of %d keys", s.threshold, len(s.keys))
+	}
+	return nil
+}
+
+func somethingIsSigned(s set) error {
+	if len(s.bundles) == 0 {
+		return refusal.New(refusal.Unsigned, "no signature")
+	}
+	return nil
+}
+
+func notFlooded(s set) error {
+	if n := len(s.bundles); n > oci.MaxBundles {
+		return refusal.New(refusal.BundleFlood, "%d signature bundles", n)
+	}
+	return nil
+}
+
+// enough is the last check: distinct keys count, signatures do not.
+func enough(signers []string, threshold int) bool { return len(signers) >= threshold }
+
+// rules are all checks of this package; only its tests use others than [whole].
+type rules struct {
+	set    []setCheck
+	bundle []bundleCheck
+	enough func(signers []string, threshold int) bool
+}
+
+var whole = rules{setChecks, bundleChecks, enough}
 
 func sizeCapped(c *candidate) error {
 	if len(c.raw) > oci.MaxBundle {
@@ -147,6 +203,23 @@ func subjectIsContent(c *candidate) error {
 	return nil
 }
 
+func predicateParses(c *candidate) error {
+	if c.into == nil {
+		return nil
+	}
+	if err := strict.DecodeKnown(c.statement.Predicate, c.into); err != nil {
+		return refusal.New(refusal.Predicate, "predicate: %w", err)
+	}
+	return nil
+}
+
+func predicateIsSound(c *candidate) error {
+	if c.sound == nil {
+		return nil
+	}
+	return c.sound()
+}
+
 // Verified is a statement that enough distinct keys have signed.
 type Verified[P any] struct {
 	Predicate P
@@ -158,19 +231,19 @@ type Verified[P any] struct {
 // several good statements, the one with the greatest (epoch, generation, time of
 // issue) counts.
 func VerifyOverlay(bundles [][]byte, keys []*ecdsa.PublicKey, threshold int, overlayDigest string) (*Verified[Predicate], error) {
-	return verify(bundleChecks, bundles, keys, threshold, overlayDigest, PredicateOverlay, (*Predicate).check, newerOverlay)
+	return verify(whole, bundles, keys, threshold, overlayDigest, PredicateOverlay, (*Predicate).check, newerOverlay)
 }
 
 // VerifyFleet does for a document about the fleet what [VerifyOverlay] does for
 // an overlay.
 func VerifyFleet(bundles [][]byte, keys []*ecdsa.PublicKey, threshold int, documentDigest, kind string) (*Verified[FleetPredicate], error) {
-	return verify(bundleChecks, bundles, keys, threshold, documentDigest, kind, (*FleetPredicate).check,
+	return verify(whole, bundles, keys, threshold, documentDigest, kind, (*FleetPredicate).check,
 		func(a, b *FleetPredicate) bool { return a.IssuedAt.After(b.IssuedAt) })
 }
 
 // VerifyEpoch says whether the bundles permit an epoch.
 func VerifyEpoch(bundles [][]byte, keys []*ecdsa.PublicKey, fleet string, epoch uint64) error {
-	v, err := verify(bundleChecks, bundles, keys, 1, oci.Digest(EpochText(fleet, epoch)), PredicateEpoch, (*EpochPredicate).check,
+	v, err := verify(whole, bundles, keys, 1, oci.Digest(EpochText(fleet, epoch)), PredicateEpoch, (*EpochPredicate).check,
 		func(a, b *EpochPredicate) bool { return false })
 	if err != nil {
 		return err
@@ -216,31 +289,22 @@ func newerOverlay(a, b *Predicate) bool {
 	return a.IssuedAt.After(b.IssuedAt)
 }
 
-func verify[P any](checks []bundleCheck, bundles [][]byte, keys []*ecdsa.PublicKey, threshold int, digest, kind string, sound func(*P) error, newer func(a, b *P) bool) (*Verified[P], error) {
-	switch {
-	case len(keys) == 0 || threshold < 1 || threshold > len(keys):
-		return nil, refusal.New(refusal.Threshold, "%d signatures are needed of %d keys", threshold, len(keys))
-	case len(bundles) == 0:
-		return nil, refusal.New(refusal.Unsigned, "no signature")
-	case len(bundles) > oci.MaxBundles:
-		return nil, refusal.New(refusal.BundleFlood, "%d signature bundles", len(bundles))
+func verify[P any](r rules, bundles [][]byte, keys []*ecdsa.PublicKey, threshold int, digest, kind string, sound func(*P) error, newer func(a, b *P) bool) (*Verified[P], error) {
+	for _, check := range r.set {
+		if err := check.ok(set{bundles, keys, threshold}); err != nil {
+			return nil, err
+		}
 	}
 	signers := map[string][]string{} // by the statement's predicate
 	found := map[string]*P{}
-	best, bestErr := -1, error(nil)
+	best, excuse := -1, error(nil)
 	for _, raw := range bundles {
-		c := &candidate{raw: raw, digest: digest, kind: kind, keys: keys}
-		passed, err := c.run(checks)
-		var p P
-		if err == nil {
-			err = decodePredicate(c.statement.Predicate, &p)
-		}
-		if err == nil {
-			err = sound(&p)
-		}
+		p := new(P)
+		c := &candidate{raw: raw, digest: digest, kind: kind, keys: keys, into: p, sound: func() error { return sound(p) }}
+		passed, err := c.run(r.bundle)
 		if err != nil {
 			if passed > best {
-				best, bestErr = passed, err
+				best, excuse = passed, err
 			}
 			continue
 		}
@@ -249,14 +313,14 @@ func verify[P any](checks []bundleCheck, bundles [][]byte, keys []*ecdsa.PublicK
 			return nil, err
 		}
 		id := string(same)
-		found[id] = &p
+		found[id] = p
 		if !slices.Contains(signers[id], c.signer) {
 			signers[id] = append(signers[id], c.signer)
 		}
 	}
-	var winner string
+	winner := ""
 	for id, who := range signers {
-		if len(who) >= threshold && (winner == "" || newer(found[id], found[winner])) {
+		if r.enough(who, threshold) && (winner == "" || newer(found[id], found[winner])) {
 			winner = id
 		}
 	}
@@ -267,5 +331,5 @@ func verify[P any](checks []bundleCheck, bundles [][]byte, keys []*ecdsa.PublicK
 	for _, who := range signers {
 		return nil, refusal.New(refusal.Threshold, "%d of %d keys have signed, %d are needed: %s", len(who), len(keys), threshold, strings.Join(who, ", "))
 	}
-	return nil, bestErr
+	return nil, excuse
 }

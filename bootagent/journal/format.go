@@ -4,13 +4,16 @@ package journal
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/item"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -97,49 +100,55 @@ func decode(data []byte) (entries map[id]item.Entry, lines int, damaged [][]byte
 	return entries, lines, damaged
 }
 
-// load replays the file in dir and leaves there a file that holds exactly what
-// was understood and still counts.
-func (j *Journal) load(dir string) error {
+// load replays the file in dir and keeps what still counts. It also returns how
+// many lines the file has, and whether it ends with a whole one.
+func (j *Journal) load(dir string) (lines int, whole bool, err error) {
+	j.entries = map[id]item.Entry{}
 	name := filepath.Join(dir, File)
 	info, err := os.Stat(name)
-	if os.IsNotExist(err) {
-		return durable.WriteFile(name, nil, 0o600)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
 	}
 	if err != nil {
-		return err
+		return 0, false, err
 	}
 	if info.Size() > maxFile {
-		return fmt.Errorf("%s has %d bytes, over the limit of %d", name, info.Size(), maxFile)
+		return 0, false, fmt.Errorf("%s has %d bytes, over the limit of %d", name, info.Size(), maxFile)
 	}
 	data, err := os.ReadFile(name)
 	if err != nil {
-		return err
+		return 0, false, err
 	}
-	entries, lines, damaged := decode(data)
-	if j.damaged = len(damaged); j.damaged > 0 {
-		if err := durable.WriteFile(filepath.Join(dir, Damaged), bytes.Join(damaged, []byte("\n")), 0o600); err != nil {
+	j.entries, lines, j.damaged = decode(data)
+	for k, e := range j.entries {
+		if e.ScopeID == "" || e.ScopeID != j.scopes.ID(e.Scope) {
+			delete(j.entries, k)
+		}
+	}
+	return lines, bytes.HasSuffix(data, []byte("\n")), nil
+}
+
+// compact leaves in dir a file that holds exactly what was understood and still
+// counts, unless it is that already. Damage is set aside first.
+func (j *Journal) compact(dir string, lines int, whole bool) error {
+	if whole && lines == len(j.entries) {
+		return nil
+	}
+	if len(j.damaged) > 0 {
+		if err := durable.WriteFile(filepath.Join(dir, Damaged), bytes.Join(j.damaged, []byte("\n")), 0o600); err != nil {
 			return err
 		}
 	}
-	for k, e := range entries {
-		if e.ScopeID == "" || e.ScopeID != j.scopes.ID(e.Scope) {
-			delete(entries, k)
-		}
-	}
-	j.entries = entries
-	if lines == len(entries) && bytes.HasSuffix(data, []byte("\n")) {
-		return nil
-	}
-	keep := make([]line, 0, len(entries))
-	for _, e := range entries {
+	keep := make([]line, 0, len(j.entries))
+	for _, e := range j.entries {
 		keep = append(keep, line{Add: &e})
 	}
 	slices.SortFunc(keep, func(a, b line) int {
-		return bytes.Compare([]byte(a.Add.Item+"\x00"+a.Add.Key), []byte(b.Add.Item+"\x00"+b.Add.Key))
+		return cmp.Or(strings.Compare(a.Add.Item, b.Add.Item), strings.Compare(a.Add.Key, b.Add.Key))
 	})
 	fresh, err := encode(keep)
 	if err != nil {
 		return err
 	}
-	return durable.WriteFile(name, fresh, 0o600)
+	return durable.WriteFile(filepath.Join(dir, File), fresh, 0o600)
 }

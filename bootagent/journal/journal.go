@@ -6,7 +6,8 @@
 // It is one append-only file of lines, `<crc32> <json>`; a batch is one write
 // and one fdatasync(2). A line either adds an entry or drops one. Opening the
 // file replays it, cuts off a torn tail, drops entries whose scope is gone and
-// writes the rest anew when that makes it shorter. What an entry means is known
+// writes the rest anew when that makes it shorter. One process at a time has it
+// open for writing; Read is for those who only look. What an entry means is known
 // to its item alone. Only package bootagent and the agent's main open a journal.
 package journal
 
@@ -34,10 +35,11 @@ const (
 // Journal is an open journal; it is safe for concurrent use by one process.
 type Journal struct {
 	mu      sync.Mutex
-	file    *os.File
+	file    *os.File // nil when it is open for reading
+	lock    *os.File
 	scopes  item.Scopes
 	entries map[id]item.Entry
-	damaged int
+	damaged [][]byte // lines that could not be read
 	broken  error
 }
 
@@ -47,30 +49,85 @@ var _ item.Journal = (*Journal)(nil)
 
 // Open reads the journal in dir, which is made when missing. The kernel and
 // root scopes must be known: without them no entry could be trusted.
-func Open(dir string, scopes item.Scopes) (*Journal, error) {
-	if scopes.Kernel == "" || scopes.Root == "" {
-		return nil, errors.New("open journal: the boot id and the root id must be known")
+func Open(dir string, scopes item.Scopes) (_ *Journal, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("open journal: %w", err)
+		}
+	}()
+	if err := known(scopes); err != nil {
+		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("open journal: %w", err)
+		return nil, err
 	}
-	j := &Journal{scopes: scopes, entries: map[id]item.Entry{}}
-	if err := j.load(dir); err != nil {
-		return nil, fmt.Errorf("open journal: %w", err)
-	}
-	f, err := os.OpenFile(filepath.Join(dir, File), os.O_WRONLY|os.O_APPEND, 0)
+	lock, err := lock(dir)
 	if err != nil {
-		return nil, fmt.Errorf("open journal: %w", err)
+		return nil, err
 	}
-	j.file = f
+	defer func() {
+		if err != nil {
+			lock.Close()
+		}
+	}()
+	j := &Journal{scopes: scopes, lock: lock}
+	lines, whole, err := j.load(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := j.compact(dir, lines, whole); err != nil {
+		return nil, err
+	}
+	j.file, err = os.OpenFile(filepath.Join(dir, File), os.O_WRONLY|os.O_APPEND, 0)
+	return j, err
+}
+
+// Read is the journal in dir for looking only: it changes nothing there and
+// refuses to record. A folder that is missing is an empty journal.
+func Read(dir string, scopes item.Scopes) (*Journal, error) {
+	if err := known(scopes); err != nil {
+		return nil, fmt.Errorf("read journal: %w", err)
+	}
+	j := &Journal{scopes: scopes, broken: errors.New("it is open for reading only")}
+	if _, _, err := j.load(dir); err != nil {
+		return nil, fmt.Errorf("read journal: %w", err)
+	}
 	return j, nil
 }
 
-// Close closes the file; nothing is lost by not calling it.
-func (j *Journal) Close() error { return j.file.Close() }
+func known(scopes item.Scopes) error {
+	if scopes.Kernel == "" || scopes.Root == "" {
+		return errors.New("the boot id and the root id must be known")
+	}
+	return nil
+}
+
+// lock holds the folder for this process; a process that ends lets go of it.
+func lock(dir string) (*os.File, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		d.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%s is in use by another process", dir)
+		}
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return d, nil
+}
+
+// Close lets go of the journal; nothing is lost by not calling it.
+func (j *Journal) Close() error {
+	if j.file == nil {
+		return nil
+	}
+	return errors.Join(j.file.Close(), j.lock.Close())
+}
 
 // DamagedLines is how many lines could not be read and were set aside.
-func (j *Journal) DamagedLines() int { return j.damaged }
+func (j *Journal) DamagedLines() int { return len(j.damaged) }
 
 // Record implements item.Journal.
 func (j *Journal) Record(entries ...item.Entry) error {
@@ -127,18 +184,18 @@ func (j *Journal) append(lines []line) error {
 		return nil
 	}
 	if j.broken != nil {
-		return fmt.Errorf("write journal: an earlier write failed: %w", j.broken)
+		return fmt.Errorf("write journal: %w", j.broken)
 	}
 	data, err := encode(lines)
 	if err != nil {
 		return err
 	}
 	if _, err := j.file.Write(data); err != nil {
-		j.broken = err
+		j.broken = fmt.Errorf("an earlier write failed: %w", err)
 		return fmt.Errorf("write journal: %w", err)
 	}
 	if err := unix.Fdatasync(int(j.file.Fd())); err != nil {
-		j.broken = err
+		j.broken = fmt.Errorf("an earlier write failed: %w", err)
 		return fmt.Errorf("write journal: fdatasync: %w", err)
 	}
 	for _, l := range lines {

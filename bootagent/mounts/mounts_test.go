@@ -412,6 +412,7 @@ func TestOtherRoot(t *testing.T) {
 	if err := j.Record(item.Entry{Item: Name, Key: "/m", Prior: item.Raw(prior{Target: "/m"}), Scope: item.Root}); err != nil {
 		t.Fatal(err)
 	}
+	j.Close()
 	scopes := itemtest.Scopes
 	scopes.Root = "root-2"
 	next, err := journal.Open(dir, scopes)

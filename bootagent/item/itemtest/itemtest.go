@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -35,6 +36,7 @@ type World struct {
 
 // Run runs the suite; world is called once a test.
 func Run(t *testing.T, world func(t *testing.T) World) {
+	oneWay := false
 	for _, tc := range []struct {
 		name string
 		test func(*testing.T, World)
@@ -44,24 +46,35 @@ func Run(t *testing.T, world func(t *testing.T) World) {
 		{"restore", restoreGivesBack},
 		{"cancelled", cancelled},
 	} {
-		t.Run(tc.name, func(t *testing.T) { tc.test(t, world(t)) })
+		t.Run(tc.name, func(t *testing.T) {
+			w := world(t)
+			oneWay = w.OneWay
+			tc.test(t, w)
+		})
 	}
 	t.Run("killed in apply", func(t *testing.T) { killedInApply(t, world) })
-	if !world(t).OneWay {
+	if !oneWay {
 		t.Run("killed in restore", func(t *testing.T) { killedInRestore(t, world) })
 	}
 }
 
-// Journal opens a journal in dir, as after a start of the agent.
+// Journal opens a journal in dir as after a start of the agent: the process that
+// held it has ended.
 func Journal(t *testing.T, dir string) *journal.Journal {
 	t.Helper()
+	if before, ok := holders.Load(dir); ok {
+		before.(*journal.Journal).Close()
+	}
 	j, err := journal.Open(dir, Scopes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { j.Close() })
+	holders.Store(dir, j)
+	t.Cleanup(func() { j.Close(); holders.Delete(dir) })
 	return j
 }
+
+var holders sync.Map // of open journals, by folder
 
 func check(t *testing.T, it item.Item) []spec.Drift {
 	t.Helper()

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package journal
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/caisson-os/caisson/bootagent/item"
+)
+
+var scopes = item.Scopes{Kernel: "boot", Root: "root", Disk: "disk"}
+
+// open opens the journal in dir as the next process does: the one before it,
+// which held it, has ended.
+func open(t *testing.T, dir string, s item.Scopes) *Journal {
+	t.Helper()
+	if before, ok := holders[dir]; ok {
+		before.Close()
+	}
+	j, err := Open(dir, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	holders[dir] = j
+	t.Cleanup(func() { j.Close() })
+	return j
+}
+
+var holders = map[string]*Journal{}
+
+func entry(key, prior string, scope item.Scope) item.Entry {
+	return item.Entry{Item: "test", Key: key, Prior: item.Raw(prior), Scope: scope}
+}
+
+func record(t *testing.T, j *Journal, entries ...item.Entry) {
+	t.Helper()
+	if err := j.Record(entries...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// brief is key=prior/applied of all entries.
+func brief(j *Journal) string {
+	var parts []string
+	for _, e := range j.Entries("test") {
+		parts = append(parts, fmt.Sprintf("%s=%s/%s", e.Key, e.Prior, e.Applied))
+	}
+	return strings.Join(parts, " ")
+}
+
+func TestFirstOriginalIsKept(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, scopes)
+	record(t, j, entry("b", "1", item.Kernel), entry("a", "2", item.Root))
+	again := entry("b", "other", item.Kernel)
+	again.Applied = item.Raw("new")
+	record(t, j, again)
+	const want = `a="2"/ b="1"/"new"`
+	if got := brief(j); got != want {
+		t.Fatalf("entries %s, want %s", got, want)
+	}
+	if got := brief(open(t, dir, scopes)); got != want {
+		t.Fatalf("after a start: %s, want %s", got, want)
+	}
+	j = open(t, dir, scopes)
+	if err := j.Forget(entry("b", "", item.Kernel), entry("none", "", item.Kernel)); err != nil {
+		t.Fatal(err)
+	}
+	if got := brief(open(t, dir, scopes)); got != `a="2"/` {
+		t.Fatalf("after forgetting: %s", got)
+	}
+}
+
+func TestEntriesEndWithTheirScope(t *testing.T) {
+	for name, tc := range map[string]struct {
+		next item.Scopes
+		want string
+	}{
+		"nothing changed": {scopes, `d="3"/ k="1"/ r="2"/`},
+		"soft reboot":     {item.Scopes{Kernel: "boot", Root: "other", Disk: "disk"}, `d="3"/ k="1"/`},
+		"reboot attached": {item.Scopes{Kernel: "other", Root: "root", Disk: "disk"}, `d="3"/ r="2"/`},
+		"reboot":          {item.Scopes{Kernel: "other", Root: "other", Disk: "disk"}, `d="3"/`},
+		"another disk":    {item.Scopes{Kernel: "other", Root: "other", Disk: "new"}, ``},
+		"no disk":         {item.Scopes{Kernel: "boot", Root: "root"}, `k="1"/ r="2"/`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			record(t, open(t, dir, scopes), entry("k", "1", item.Kernel), entry("r", "2", item.Root), entry("d", "3", item.Disk))
+			if got := brief(open(t, dir, tc.next)); got != tc.want {
+				t.Fatalf("entries %s, want %s", got, tc.want)
+			}
+			// And it stays so when the old scopes come back.
+			if got := brief(open(t, dir, scopes)); got != tc.want {
+				t.Fatalf("a dropped entry came back: %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestUnknownScopes(t *testing.T) {
+	for _, s := range []item.Scopes{{}, {Kernel: "boot"}, {Root: "root"}} {
+		if _, err := Open(t.TempDir(), s); err == nil {
+			t.Errorf("opened with %+v", s)
+		}
+	}
+	j := open(t, t.TempDir(), item.Scopes{Kernel: "boot", Root: "root"})
+	if err := j.Record(entry("a", "1", item.Disk)); err == nil {
+		t.Error("recorded for a disk that there is not")
+	}
+	if err := j.Record(entry("a", "1", "galaxy")); err == nil {
+		t.Error("recorded for an unknown scope")
+	}
+}
+
+// A power cut may end the file anywhere in the last batch: what was durable
+// before stays, and the journal can be written on.
+func TestTornAtEveryByte(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, scopes)
+	record(t, j, entry("a", "1", item.Root))
+	before, err := os.ReadFile(filepath.Join(dir, File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	record(t, j, entry("b", "2", item.Root), entry("c", "3", item.Root))
+	whole, err := os.ReadFile(filepath.Join(dir, File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut := len(before); cut <= len(whole); cut++ {
+		for _, filler := range []string{"", strings.Repeat("\x00", len(whole)-cut)} {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, File), append(bytes.Clone(whole[:cut]), filler...), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			j := open(t, dir, scopes)
+			if got := brief(j); !strings.HasPrefix(got, `a="1"/`) {
+				t.Fatalf("cut at %d: %s", cut, got)
+			}
+			if j.DamagedLines() != 0 {
+				t.Fatalf("cut at %d: counted as damage", cut)
+			}
+			record(t, j, entry("d", "4", item.Root))
+			if got := brief(open(t, dir, scopes)); !strings.HasSuffix(got, `d="4"/`) {
+				t.Fatalf("cut at %d, written on: %s", cut, got)
+			}
+		}
+	}
+}
+
+func TestDamageIsSetAside(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, scopes)
+	record(t, j, entry("a", "1", item.Root))
+	record(t, j, entry("b", "2", item.Root))
+	name := filepath.Join(dir, File)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, bytes.Replace(data, []byte(`"1"`), []byte(`"9"`), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j = open(t, dir, scopes)
+	if got := brief(j); got != `b="2"/` || j.DamagedLines() != 1 {
+		t.Fatalf("entries %s, %d damaged; the altered original must not be believed", got, j.DamagedLines())
+	}
+	aside, err := os.ReadFile(filepath.Join(dir, Damaged))
+	if err != nil || !bytes.Contains(aside, []byte(`"9"`)) {
+		t.Fatalf("set aside: %q, %v", aside, err)
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, scopes)
+	if err := j.Record(entry("a", strings.Repeat("x", maxLine), item.Root)); err == nil {
+		t.Error("recorded an entry that could not be read back")
+	}
+	if err := os.Truncate(filepath.Join(dir, File), maxFile+1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, scopes); err == nil || !strings.Contains(err.Error(), "limit") {
+		t.Errorf("open: %v, want the limit", err)
+	}
+}
+
+func TestWriteFailureIsFinal(t *testing.T) {
+	j := open(t, t.TempDir(), scopes)
+	j.file.Close()
+	if err := j.Record(entry("a", "1", item.Root)); err == nil {
+		t.Fatal("recorded to a closed file")
+	}
+	if got := brief(j); got != "" {
+		t.Fatalf("it holds %s, which is not durable", got)
+	}
+	if err := j.Record(entry("b", "1", item.Root)); err == nil || !strings.Contains(err.Error(), "earlier write") {
+		t.Fatalf("the next write: %v", err)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	dir := f.TempDir()
+	j, err := Open(dir, scopes)
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer j.Close()
+	if err := j.Record(entry("a", "1", item.Kernel), entry("b", "2", item.Root)); err != nil {
+		f.Fatal(err)
+	}
+	if err := j.Forget(entry("a", "", item.Kernel)); err != nil {
+		f.Fatal(err)
+	}
+	seed, err := os.ReadFile(filepath.Join(dir, File))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
+	f.Add([]byte("00000000 {}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		entries, _, _ := decode(data)
+		var lines []line
+		for _, e := range entries {
+			lines = append(lines, line{Add: &e})
+		}
+		text, err := encode(lines)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, n, damaged := decode(text)
+		if diff := cmp.Diff(entries, again); diff != "" || n != len(entries) || len(damaged) > 0 {
+			t.Fatalf("what is written is not what is read: %s", diff)
+		}
+	})
+}
+
+func TestOneWriter(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, scopes)
+	record(t, j, entry("a", "1", item.Kernel))
+	if _, err := Open(dir, scopes); err == nil || !strings.Contains(err.Error(), "in use") {
+		t.Fatalf("a second writer: %v", err)
+	}
+	next := scopes
+	next.Kernel = "next"
+	for want, s := range map[string]item.Scopes{`a="1"/`: scopes, "": next} {
+		reader, err := Read(dir, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := brief(reader); got != want {
+			t.Errorf("a reader sees %q, want %q", got, want)
+		}
+		if err := reader.Record(entry("b", "2", item.Kernel)); err == nil {
+			t.Error("a reader recorded")
+		}
+		if err := reader.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	record(t, j, entry("c", "3", item.Kernel))
+	if got := brief(open(t, dir, scopes)); got != `a="1"/ c="3"/` {
+		t.Errorf("after readers: %s", got)
+	}
+	missing, err := Read(dir+"/none", scopes)
+	if err != nil || brief(missing) != "" {
+		t.Errorf("a missing folder: %v", err)
+	}
+	if _, err := os.Stat(dir + "/none"); err == nil {
+		t.Error("reading made a folder")
+	}
+}
+
+func BenchmarkRecord500(b *testing.B) {
+	entries := make([]item.Entry, 500)
+	for n := range entries {
+		entries[n] = entry(fmt.Sprintf("net/ipv4/conf/eth%d/forwarding", n), "0", item.Kernel)
+	}
+	for b.Loop() {
+		b.StopTimer()
+		j, err := Open(b.TempDir(), scopes)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		if err := j.Record(entries...); err != nil {
+			b.Fatal(err)
+		}
+		j.Close()
+	}
+}

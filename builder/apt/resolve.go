@@ -49,7 +49,7 @@ func (s *State) Resolve(ctx context.Context, r Request) ([]Deb, error) {
 	if err := os.WriteFile(s.path("etc/preferences"), []byte(never.String()), 0o644); err != nil {
 		return nil, err
 	}
-	args := []string{"apt-get", "-qq", "-y", "--print-uris", "--no-remove"}
+	args := []string{"apt-get", "-q", "-y", "--print-uris", "--no-remove"}
 	if r.AllowDowngrade {
 		args = append(args, "--allow-downgrades")
 	}

@@ -14,10 +14,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/durable"
 )
+
+// notThere is how apt's transports say that an archive lacks a file.
+var notThere = regexp.MustCompile(`\b404\b|No such file|File not found`)
 
 // helper is apt's own downloader: it speaks every transport that apt speaks.
 const helper = "/usr/lib/apt/apt-helper"
@@ -138,7 +142,7 @@ func (s *Store) download(ctx context.Context, st *State, partial string, debs []
 			if err == nil {
 				err = statErr
 			}
-			if strings.Contains(err.Error(), "404") {
+			if notThere.MatchString(err.Error()) {
 				return &Gone{Deb: d, Now: st.candidate(ctx, d.Name), Err: err}
 			}
 			return fmt.Errorf("fetch package %s %s: %w", d.Name, d.Version, err)

@@ -184,6 +184,7 @@ func TestTooLarge(t *testing.T) {
 	if err := j.Record(entry("a", strings.Repeat("x", maxLine), item.Root)); err == nil {
 		t.Error("recorded an entry that could not be read back")
 	}
+	j.Close()
 	if err := os.Truncate(filepath.Join(dir, File), maxFile+1); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 
 	"github.com/caisson-os/caisson/builder/root"
 )
@@ -127,6 +129,9 @@ func (s *State) run(ctx context.Context, args ...string) (string, error) {
 	cmd.Env = []string{"APT_CONFIG=" + s.path("apt.conf"), "LC_ALL=C.UTF-8", "TZ=UTC", "DEBIAN_FRONTEND=noninteractive",
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.Dir = s.dir
+	runtime.LockOSThread() // the death signal is sent when the parent thread ends
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var all strings.Builder
 	cmd.Stderr = &all
 	out, err := cmd.Output()
@@ -199,7 +204,7 @@ func Reasons(output string) []string {
 		case strings.HasPrefix(text, "E: "):
 			unmet = false
 			text = strings.TrimPrefix(text, "E: ")
-		case strings.HasPrefix(text, "dpkg: error"), strings.HasPrefix(text, "dpkg: dependency problems"):
+		case strings.Contains(text, "No space left on device"), strings.HasPrefix(text, "dpkg: error"), strings.HasPrefix(text, "dpkg: dependency problems"):
 			unmet = false
 		default:
 			unmet = false

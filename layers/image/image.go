@@ -22,8 +22,10 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // MediaType is the media type of the images.
@@ -59,6 +61,11 @@ func Squashfs(ctx context.Context, tree, out string, o Options) (Built, error) {
 	cmd := exec.CommandContext(ctx, "mksquashfs", tree, out, "-noappend", "-comp", "zstd", "-Xcompression-level", strconv.Itoa(o.Level),
 		"-b", "128K", "-no-fragments", "-xattrs", "-no-progress", "-quiet")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "SOURCE_DATE_EPOCH=" + strconv.FormatInt(o.Epoch, 10), "LC_ALL=C", "TZ=UTC"}
+	// The tool dies with the builder, however that dies. The kernel watches the
+	// parent thread, so it must stay.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if said, err := cmd.CombinedOutput(); err != nil {
 		os.Remove(out)
 		if ctx.Err() != nil {

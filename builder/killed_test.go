@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package builder
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// TestKilled kills a builder at random points, with and without warning. What
+// it leaves is no mount and no process, and the next build works.
+func TestKilled(t *testing.T) {
+	if cache := os.Getenv("CAISSON_KILLED_CACHE"); cache != "" {
+		o := testOptions(t)
+		o.CacheDir = cache
+		buildIn(t, o)
+		return
+	}
+	o := testOptions(t)
+	warm := o.CacheDir
+	if os.Getenv("CAISSON_TEST_CACHE") == "" {
+		buildIn(t, o) // fetches the packages
+	}
+	o.CacheDir = t.TempDir()
+	if err := os.CopyFS(filepath.Join(o.CacheDir, "debs"), os.DirFS(filepath.Join(warm, "debs"))); err != nil {
+		t.Fatal(err)
+	}
+	mounts := readMounts(t)
+	for i := range 6 {
+		after := time.Duration(rand.Int64N(int64(9 * time.Second)))
+		signal := []syscall.Signal{syscall.SIGKILL, syscall.SIGINT}[i%2]
+		cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
+		cmd.Env = append(os.Environ(), "CAISSON_KILLED_CACHE="+o.CacheDir)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(after)
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Wait()
+		t.Logf("%v after %v", signal, after)
+		if left := processesBelow(o.CacheDir, 3*time.Second); len(left) > 0 {
+			t.Fatalf("%v after %v left processes: %v", signal, after, left)
+		}
+		if got := readMounts(t); got != mounts {
+			t.Fatalf("%v after %v left mounts:\n%s", signal, after, got)
+		}
+	}
+	buildIn(t, o)
+	if left, _ := filepath.Glob(filepath.Join(o.CacheDir, "tmp", "*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func buildIn(t *testing.T, o Options) *Result {
+	t.Helper()
+	recipe := testRecipe()
+	ledger, err := Settle([]spec.Recipe{recipe}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Ledger = ledger
+	r, err := Build(context.Background(), recipe, "default", "1", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func readMounts(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// processesBelow lists processes whose command line or root names dir. The
+// kernel needs a moment to end those of a namespace: it gets until patience.
+func processesBelow(dir string, patience time.Duration) []string {
+	end := time.Now().Add(patience)
+	for {
+		var found []string
+		all, _ := filepath.Glob("/proc/[0-9]*")
+		for _, p := range all {
+			cmdline, _ := os.ReadFile(filepath.Join(p, "cmdline"))
+			at, _ := os.Readlink(filepath.Join(p, "root"))
+			if strings.Contains(string(cmdline), dir) || strings.HasPrefix(at, dir) {
+				found = append(found, filepath.Base(p)+" "+strings.ReplaceAll(string(cmdline), "\x00", " "))
+			}
+		}
+		if len(found) == 0 || time.Now().After(end) {
+			return found
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// TestFull builds where there is no room: the error says so, nothing half-done
+// is left, and the same cache works once there is room.
+func TestFull(t *testing.T) {
+	o := testOptions(t)
+	dir := t.TempDir()
+	if err := unix.Mount("caisson-test", dir, "tmpfs", 0, "size=40m"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	o.CacheDir = dir
+	if err := os.MkdirAll(filepath.Join(dir, "debs"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	recipe := testRecipe()
+	ledger, err := Settle([]spec.Recipe{recipe}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Ledger, o.Debs = ledger, ""
+	_, err = Build(context.Background(), recipe, "default", "1", o)
+	if err == nil || !strings.Contains(strings.ToLower(err.Error()), "no space left on device") {
+		t.Fatalf("got %v, want that there is no space left", err)
+	}
+	for _, below := range []string{"steps/*", "tmp/*", "debs/partial-*"} {
+		if left, _ := filepath.Glob(filepath.Join(dir, below)); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	}
+}

@@ -115,7 +115,11 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	var entries []oci.Descriptor
 	for i, v := range variants {
 		results[i].Layer.Version = version
-		d, err := p.layer(ctx, results[i])
+		suite := ""
+		if v.Recipe.Base.Debian != nil {
+			suite = v.Recipe.Base.Debian.Suite
+		}
+		d, err := p.layer(ctx, results[i], suite)
 		if err != nil {
 			return fmt.Errorf("push variant %s: %w", v.Name, err)
 		}

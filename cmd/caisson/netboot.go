@@ -245,6 +245,10 @@ func (a *app) checkRelease(ctx context.Context, reg *registry.Registry, s *site.
 		"'caisson build --key' signs what it builds")
 }
 
+// maxAttestation is more than the provenance of any layer has: 5,000 packages
+// are 2 MB.
+const maxAttestation = 8 << 20
+
 // bundlesOf reads the signature bundles attached to a layer, within the caps.
 func bundlesOf(ctx context.Context, reg *registry.Registry, digest string) ([][]byte, error) {
 	list, err := reg.Referrers(ctx, oci.RepoLayer, digest)
@@ -264,7 +268,7 @@ func bundlesOf(ctx context.Context, reg *registry.Registry, digest string) ([][]
 		if err != nil || len(m.Layers) != 1 {
 			continue
 		}
-		bundle, err := oci.ReadBlob(ctx, reg.Source(), oci.RepoLayer, m.Layers[0], oci.MaxBundle)
+		bundle, err := oci.ReadBlob(ctx, reg.Source(), oci.RepoLayer, m.Layers[0], maxAttestation)
 		if err == nil {
 			bundles = append(bundles, bundle)
 		}

@@ -4,13 +4,16 @@ package main
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/describe"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -29,8 +32,9 @@ type publisher struct {
 // belongs to the list of referrers on registries without the referrers API.
 func keepTag(digest string) string { return "keep-" + strings.Replace(digest, ":", "-", 1) }
 
-// layer pushes one variant and returns its descriptor for the index.
-func (p publisher) layer(ctx context.Context, r *builder.Result) (oci.Descriptor, error) {
+// layer pushes one variant and returns its descriptor for the index. suite is
+// the distribution's release, for its descriptions.
+func (p publisher) layer(ctx context.Context, r *builder.Result, suite string) (oci.Descriptor, error) {
 	config, err := spec.Encode(r.Layer)
 	if err != nil {
 		return oci.Descriptor{}, err
@@ -62,28 +66,67 @@ func (p publisher) layer(ctx context.Context, r *builder.Result) (oci.Descriptor
 	d := oci.Descriptor{MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer, Digest: digest, Size: int64(len(raw)),
 		Platform:    &oci.Platform{OS: "linux", Architecture: r.Layer.Arch},
 		Annotations: map[string]string{oci.AnnotationVariant: r.Layer.Variant}}
-	return d, p.sign(ctx, d)
+	if err := p.sign(ctx, d); err != nil {
+		return d, err
+	}
+	return d, p.describe(ctx, d, r.Layer, suite)
 }
 
-// sign attaches the release key's signature unless there is one already: the
+// describe attaches the SBOM, and with an attestation key the signed provenance,
+// which names the SBOM by digest.
+func (p publisher) describe(ctx context.Context, d oci.Descriptor, l spec.Layer, suite string) error {
+	sbom, err := describe.SPDX(l, suite)
+	if err != nil {
+		return err
+	}
+	list, err := p.reg.Referrers(ctx, oci.RepoLayer, d.Digest)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(list, func(r oci.Descriptor) bool { return r.ArtifactType == describe.MediaTypeSPDX }) {
+		if _, err := p.reg.Attach(ctx, oci.RepoLayer, d, describe.MediaTypeSPDX, describe.MediaTypeSPDX, sbom, nil); err != nil {
+			return fmt.Errorf("attach the SBOM: %w", err)
+		}
+	}
+	if p.keys.attest == nil {
+		return nil
+	}
+	provenance, err := describe.Provenance(l, suite, oci.Digest(sbom), version)
+	if err != nil {
+		return err
+	}
+	own := []*ecdsa.PublicKey{&p.keys.attest.PublicKey}
+	return p.attachOnce(ctx, d, sign.PredicateProvenance,
+		func(raw []byte) bool {
+			_, err := sign.VerifyAttestation(raw, d.Digest, sign.PredicateProvenance, own)
+			return err == nil
+		},
+		func() ([]byte, error) {
+			return sign.Attest(p.keys.attest, d.Digest, sign.PredicateProvenance, provenance)
+		})
+}
+
+// sign attaches the release key's signature unless it is there already: the
 // same layer built again is the same layer.
 func (p publisher) sign(ctx context.Context, d oci.Descriptor) error {
 	if p.keys.release == nil {
 		return nil
 	}
-	return p.attachOnce(ctx, d, sign.PredicateCosign, func() ([]byte, error) { return sign.SignArtifact(p.keys.release, d.Digest) })
+	own := []*ecdsa.PublicKey{&p.keys.release.PublicKey}
+	return p.attachOnce(ctx, d, sign.PredicateCosign,
+		func(raw []byte) bool { return sign.VerifyArtifact(raw, d.Digest, own) == nil },
+		func() ([]byte, error) { return sign.SignArtifact(p.keys.release, d.Digest) })
 }
 
-// attachOnce attaches a bundle, one predicate type at most once by this builder.
-func (p publisher) attachOnce(ctx context.Context, d oci.Descriptor, predicate string, make func() ([]byte, error)) error {
-	list, err := p.reg.Referrers(ctx, oci.RepoLayer, d.Digest)
+// attachOnce attaches the bundle that make returns unless one is there that have
+// accepts.
+func (p publisher) attachOnce(ctx context.Context, d oci.Descriptor, predicate string, have func([]byte) bool, make func() ([]byte, error)) error {
+	bundles, err := bundlesOf(ctx, p.reg, d.Digest)
 	if err != nil {
 		return err
 	}
-	for _, r := range list {
-		if r.ArtifactType == oci.TypeBundle && r.Annotations["dev.sigstore.bundle.predicateType"] == predicate {
-			return nil
-		}
+	if slices.ContainsFunc(bundles, have) {
+		return nil
 	}
 	bundle, err := make()
 	if err != nil {
@@ -92,7 +135,10 @@ func (p publisher) attachOnce(ctx context.Context, d oci.Descriptor, predicate s
 	_, err = p.reg.Attach(ctx, oci.RepoLayer, d, oci.TypeBundle, oci.TypeBundle, bundle, map[string]string{
 		"dev.sigstore.bundle.content": "dsse-envelope", "dev.sigstore.bundle.predicateType": predicate,
 	})
-	return err
+	if err != nil {
+		return fmt.Errorf("attach %s: %w", predicate, err)
+	}
+	return nil
 }
 
 // index pushes the list of variants under the version's tag and "current".

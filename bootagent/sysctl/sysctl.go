@@ -96,26 +96,21 @@ func (i *Item) compare(w spec.Sysctl) (spec.Drift, bool) {
 
 // Apply implements item.Item.
 func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
-	var todo []spec.Drift
-	var entries []item.Entry
 	had := map[string]bool{}
 	for _, e := range i.journal.Entries(Name) {
 		had[e.Key] = true
 	}
-	for _, d := range drift {
-		if d.Action != spec.ActionChange && d.Action != spec.ActionAdd {
-			continue
-		}
-		todo = append(todo, d)
+	todo := slices.DeleteFunc(slices.Clone(drift), func(d spec.Drift) bool { return d.Action != spec.ActionChange })
+	todo, sides := i.withSides(todo)
+	var entries []item.Entry
+	for _, d := range todo {
 		e := entry(d.Key, prior{Value: d.From})
 		e.Applied = item.Raw(d.To)
 		entries = append(entries, e)
 	}
-	for _, d := range todo {
-		for _, side := range i.tree.coupled(d.Key) {
-			if value, err := i.tree.read(side); err == nil && !had[side] {
-				entries = append(entries, entry(side, prior{Value: value, Cause: d.Key}))
-			}
+	for _, e := range sides {
+		if !had[e.Key] {
+			entries = append(entries, e)
 		}
 	}
 	if len(todo) == 0 {
@@ -124,7 +119,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := i.journal.Record(firstOf(entries)...); err != nil {
+	if err := i.journal.Record(entries...); err != nil {
 		return err
 	}
 	failed, err := i.settle(ctx, todo)
@@ -132,6 +127,35 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 		return err
 	}
 	return i.giveUp(ctx, todo, failed, had)
+}
+
+// withSides adds to drift the wanted keys that it may change in passing, as they
+// have to be set again, and returns entries for those that nobody wants.
+func (i *Item) withSides(drift []spec.Drift) ([]spec.Drift, []item.Entry) {
+	want, seen := map[string]string{}, map[string]bool{}
+	for _, w := range i.want {
+		want[w.Key] = w.Value
+	}
+	for _, d := range drift {
+		seen[d.Key] = true
+	}
+	all := slices.Clone(drift)
+	var sides []item.Entry
+	for _, d := range drift {
+		for _, key := range i.tree.coupled(d.Key) {
+			value, err := i.tree.read(key)
+			if err != nil || seen[key] {
+				continue
+			}
+			seen[key] = true
+			if to, wanted := want[key]; wanted {
+				all = append(all, spec.Drift{Item: Name, Key: key, From: value, To: to, Action: spec.ActionChange})
+				continue
+			}
+			sides = append(sides, entry(key, prior{Value: value, Cause: d.Key}))
+		}
+	}
+	return all, sides
 }
 
 // passes is how often Apply and Restore go over their keys: one key may be

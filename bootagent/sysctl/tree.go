@@ -61,6 +61,7 @@ var sides = map[string][]string{
 	"net/ipv6/conf/all/forwarding":                  {"net/ipv6/conf/*/forwarding"},
 	"net/ipv6/conf/all/disable_ipv6":                {"net/ipv6/conf/*/disable_ipv6"},
 	"net/ipv6/conf/all/ignore_routes_with_linkdown": {"net/ipv6/conf/*/ignore_routes_with_linkdown"},
+	"net/ipv6/conf/all/addr_gen_mode":               {"net/ipv6/conf/*/addr_gen_mode"},
 	"net/mpls/conf/all/input":                       {"net/mpls/conf/*/input"},
 	"vm/dirty_bytes":                                {"vm/dirty_ratio"},
 	"vm/dirty_ratio":                                {"vm/dirty_bytes"},
@@ -101,19 +102,6 @@ func decodePrior(e item.Entry) prior {
 	var p prior
 	_ = json.Unmarshal(e.Prior, &p) // the journal's checksum vouches for it
 	return p
-}
-
-// firstOf keeps the first entry of each key: a wanted key is not also a side one.
-func firstOf(entries []item.Entry) []item.Entry {
-	seen := map[string]bool{}
-	var kept []item.Entry
-	for _, e := range entries {
-		if !seen[e.Key] {
-			seen[e.Key] = true
-			kept = append(kept, e)
-		}
-	}
-	return kept
 }
 
 func validate(w spec.Sysctl) error {

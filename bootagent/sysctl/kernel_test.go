@@ -76,7 +76,7 @@ func network(t *testing.T) {
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "cs0").Run() })
 	for key, value := range map[string]string{
 		"net/ipv4/conf/cs0/forwarding": "1", "net/ipv4/ip_local_reserved_ports": "7000",
-		"net/ipv6/conf/cs0/addr_gen_mode":               "2",
+		"net/ipv6/conf/cs0/addr_gen_mode":               "3",
 		"net/ipv6/conf/cs0/ignore_routes_with_linkdown": "1", "net/ipv6/conf/cs0.100/forwarding": "1",
 	} {
 		if err := tree("/proc/sys").write(key, value); err != nil {

@@ -34,16 +34,18 @@ func (s *Site) KernelArgs() []string { return slices.Clone(s.args) }
 // keep their own system and only items apply.
 func (s *Site) HasLayer() bool { return s.doc.Layer.At != pos{} }
 
-// fragments are what applies to one node, as modules.
-func (s *Site) fragments(n Node) []*fragment {
-	out := make([]*fragment, len(s.parts))
+// fragments are what applies to one node, as modules, and whether the runtime
+// items among them are compiled once and shared with other nodes.
+func (s *Site) fragments(n Node) (out []*fragment, shared bool) {
+	out, shared = make([]*fragment, len(s.parts)), true
 	for i, p := range s.parts {
 		t := p.choose(n.Name, n.label)
 		if out[i] = t.frag; out[i] == nil {
 			out[i] = p.compileTarget(s.quiet(), t)
+			shared = shared && p.name == machineModule
 		}
 	}
-	return out
+	return out, shared
 }
 
 // quiet is a checker for what has been found good already.
@@ -58,16 +60,18 @@ func (s *Site) Overlay(node, layer string) (*spec.Overlay, error) {
 	if !ok {
 		return nil, s.noNode(node)
 	}
-	return s.overlay(s.nodes[i], layer), nil
+	o, _ := s.overlay(s.nodes[i], layer)
+	return o, nil
 }
 
-func (s *Site) overlay(n Node, layer string) *spec.Overlay {
-	o := &spec.Overlay{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: s.Name(), Node: n.Name, Match: n.Match,
+func (s *Site) overlay(n Node, layer string) (o *spec.Overlay, shared bool) {
+	o = &spec.Overlay{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: s.Name(), Node: n.Name, Match: n.Match,
 		Layer: layer, Persist: s.kept, KernelArgs: s.args}
 	if s.trust.OnExpired != "run" {
 		o.OnExpired = s.trust.OnExpired
 	}
-	for _, f := range s.fragments(n) {
+	fragments, shared := s.fragments(n)
+	for _, f := range fragments {
 		add(&o.Items.Mounts, f.items.Mounts)
 		add(&o.Items.Limits, f.items.Limits)
 		add(&o.Items.Sysctl, f.items.Sysctl)
@@ -86,7 +90,7 @@ func (s *Site) overlay(n Node, layer string) *spec.Overlay {
 			o.Network = f.machine.network
 		}
 	}
-	return o
+	return o, shared
 }
 
 // add sets a list that exactly one module has.

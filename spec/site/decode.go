@@ -137,8 +137,8 @@ func (c *checker) decodeStruct(v *value, target reflect.Value) {
 		}
 		given[f.key] = f.val.kind != null
 		c.push(f.key)
-		c.decode(f.val, target.Field(fields[i].index).Addr().Interface())
-		if t, ok := target.Field(fields[i].index).Interface().(Text); ok && fields[i].enum != nil && t.Set() && !slices.Contains(fields[i].enum, t.S) {
+		c.decode(f.val, target.FieldByIndex(fields[i].index).Addr().Interface())
+		if t, ok := target.FieldByIndex(fields[i].index).Interface().(Text); ok && fields[i].enum != nil && t.Set() && !slices.Contains(fields[i].enum, t.S) {
 			c.errorf(t.At, "enum", didYouMean(t.S, fields[i].enum), "%q is none of %s", t.S, strings.Join(fields[i].enum, ", "))
 		}
 		c.pop()
@@ -163,7 +163,8 @@ func (c *checker) unknown(f field, known []string) {
 // structField is what a tag says of a field.
 type structField struct {
 	name     string
-	index    int
+	index    []int
+	typ      reflect.Type
 	required bool
 	enum     []string
 	doc      string
@@ -172,11 +173,18 @@ type structField struct {
 func structFields(t reflect.Type) []structField {
 	var out []structField
 	for i := range t.NumField() {
+		if t.Field(i).Anonymous {
+			for _, f := range structFields(t.Field(i).Type) {
+				f.index = append([]int{i}, f.index...)
+				out = append(out, f)
+			}
+			continue
+		}
 		name, rest, _ := strings.Cut(t.Field(i).Tag.Get("site"), ",")
 		if name == "" {
 			continue
 		}
-		f := structField{name: name, index: i, required: rest == "required", doc: t.Field(i).Tag.Get("doc")}
+		f := structField{name: name, index: []int{i}, typ: t.Field(i).Type, required: rest == "required", doc: t.Field(i).Tag.Get("doc")}
 		if e := t.Field(i).Tag.Get("enum"); e != "" {
 			f.enum = strings.Split(e, ",")
 		}

@@ -69,7 +69,6 @@ func (c *checker) exec(v *value, f *fragment) {
 		c.in(e.Key.S, func() {
 			c.checkID(e.Key)
 			if e.Val.At == (pos{}) {
-				c.errorf(e.Key.At, "required", "", "the script is empty")
 				return
 			}
 			f.items.Exec = append(f.items.Exec, c.script(e.Key.S, e.Val))

@@ -43,9 +43,6 @@ func (c *checker) limits(v *value, f *fragment) {
 			c.checkID(e.Key)
 			l := e.Val
 			if l.Item.S == "" || l.Domain.S == "" || l.Value.S == "" || l.Type.S == "" {
-				if l.At == (pos{}) {
-					c.errorf(e.Key.At, "required", "domain, type, item and value", "the limit is empty")
-				}
 				c.emptyTexts(l.Domain, l.Type, l.Item, l.Value)
 				return
 			}

@@ -16,10 +16,15 @@ import (
 // machineDoc is what a node is given beside conf. It has overrides of its own,
 // in the form of conf's.
 type machineDoc struct {
-	Kernel    argsDoc        `site:"kernel" doc:"arguments after those of layer.kernel"`
-	Network   networkDoc     `site:"network" doc:"laid over the site's network"`
-	CAs       []Text         `site:"cas" doc:"certificates the node trusts: PEM, or files of it"`
-	Overrides Raw[stanzaDoc] `site:"overrides" doc:"what differs by host or label"`
+	machineValues
+	Overrides Raw[stanzaDoc[machineValues]] `site:"overrides" doc:"what differs by host or label"`
+}
+
+// machineValues are the settings themselves: what an override may change.
+type machineValues struct {
+	Kernel  argsDoc    `site:"kernel" doc:"arguments after those of layer.kernel"`
+	Network networkDoc `site:"network" doc:"laid over the site's network"`
+	CAs     []Text     `site:"cas" doc:"certificates the node trusts: PEM, or files of it"`
 }
 
 type argsDoc struct {

@@ -54,6 +54,12 @@ func moduleNames() []string {
 // confDoc is conf. Its modules are decoded one target at a time, so it serves
 // for the schema and for finding unknown keys.
 type confDoc struct {
+	modulesDoc
+	Overrides Raw[overridesDoc] `site:"overrides" doc:"what differs by host or label, by module"`
+}
+
+// modulesDoc is what conf and every override's conf may hold.
+type modulesDoc struct {
 	AppArmor     Raw[appArmorDoc]    `site:"apparmor" doc:"AppArmor profiles, baked into the layer"`
 	Apt          Raw[aptDoc]         `site:"apt" doc:"packages, baked into the layer"`
 	Ethtool      Raw[Map[Map[Flag]]] `site:"ethtool" doc:"offload features by interface"`
@@ -64,7 +70,6 @@ type confDoc struct {
 	Perms        Raw[[]permPathDoc]  `site:"perms" doc:"older shape of perm"`
 	Sysctl       Raw[Map[Text]]      `site:"sysctl" doc:"kernel parameters, in dot or slash spelling"`
 	Uamlite      Raw[uamliteDoc]     `site:"uamlite" doc:"users, baked into the layer"`
-	Overrides    Raw[overridesDoc]   `site:"overrides" doc:"what differs by host or label, by module"`
 	ChrootPath   Text                `site:"chroot_mnt_path" doc:"accepted, without effect"`
 	LogColors    Flag                `site:"log_colors" doc:"accepted, without effect"`
 	ExtraVerbose Flag                `site:"extra_verbose" doc:"accepted, without effect"`

@@ -44,7 +44,6 @@ func (c *checker) mounts(v *value, f *fragment) {
 		c.in(e.Key.S, func() {
 			c.checkID(e.Key)
 			if e.Val.At == (pos{}) {
-				c.errorf(e.Key.At, "required", "mnt_tgt, device and type", "the mount is empty")
 				return
 			}
 			m, ok := c.mount(e)

@@ -9,31 +9,32 @@ import (
 
 // overridesDoc is conf.overrides: a stanza a module.
 type overridesDoc struct {
-	AppArmor stanzaDoc `site:"divingbell_apparmor"`
-	Apt      stanzaDoc `site:"divingbell_apt"`
-	Ethtool  stanzaDoc `site:"divingbell_ethtool"`
-	Exec     stanzaDoc `site:"divingbell_exec"`
-	Limits   stanzaDoc `site:"divingbell_limits"`
-	Mounts   stanzaDoc `site:"divingbell_mounts"`
-	Perm     stanzaDoc `site:"divingbell_perm"`
-	Sysctl   stanzaDoc `site:"divingbell_sysctl"`
-	Uamlite  stanzaDoc `site:"divingbell_uamlite"`
+	AppArmor stanzaDoc[modulesDoc] `site:"divingbell_apparmor"`
+	Apt      stanzaDoc[modulesDoc] `site:"divingbell_apt"`
+	Ethtool  stanzaDoc[modulesDoc] `site:"divingbell_ethtool"`
+	Exec     stanzaDoc[modulesDoc] `site:"divingbell_exec"`
+	Limits   stanzaDoc[modulesDoc] `site:"divingbell_limits"`
+	Mounts   stanzaDoc[modulesDoc] `site:"divingbell_mounts"`
+	Perm     stanzaDoc[modulesDoc] `site:"divingbell_perm"`
+	Sysctl   stanzaDoc[modulesDoc] `site:"divingbell_sysctl"`
+	Uamlite  stanzaDoc[modulesDoc] `site:"divingbell_uamlite"`
 }
 
-type stanzaDoc struct {
-	Hosts  []hostDoc  `site:"hosts" doc:"entries that apply to the one node of that name"`
-	Labels []labelDoc `site:"labels" doc:"entries that apply to nodes by label; the last that fits wins"`
+// stanzaDoc is the overrides of one module; T is what an entry may change.
+type stanzaDoc[T any] struct {
+	Hosts  []hostDoc[T]  `site:"hosts" doc:"entries that apply to the one node of that name"`
+	Labels []labelDoc[T] `site:"labels" doc:"entries that apply to nodes by label; the last that fits wins"`
 }
 
-type hostDoc struct {
-	Name Text           `site:"name,required" doc:"the node's name, byte for byte"`
-	Conf Raw[Map[Text]] `site:"conf" doc:"laid over conf"`
+type hostDoc[T any] struct {
+	Name Text   `site:"name,required" doc:"the node's name, byte for byte"`
+	Conf Raw[T] `site:"conf" doc:"laid over conf"`
 	At   pos
 }
 
-type labelDoc struct {
-	Label selectorDoc    `site:"label,required"`
-	Conf  Raw[Map[Text]] `site:"conf" doc:"laid over conf"`
+type labelDoc[T any] struct {
+	Label selectorDoc `site:"label,required"`
+	Conf  Raw[T]      `site:"conf" doc:"laid over conf"`
 	At    pos
 }
 
@@ -98,7 +99,7 @@ func (p *part) effective(t *target, dropped func(*value)) *value {
 }
 
 // addStanza takes a module's overrides and says what in them cannot have effect.
-func (p *part) addStanza(c *checker, s stanzaDoc) {
+func addStanza[T any](p *part, c *checker, s stanzaDoc[T]) {
 	for i, h := range s.Hosts {
 		c.within([]string{"hosts", nth(i)}, func() {
 			if h.Name.S == "" {

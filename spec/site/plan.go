@@ -100,7 +100,7 @@ func (p *Planner) Add(node string, published *spec.Overlay) {
 	if !ok {
 		return
 	}
-	want := p.site.overlay(p.site.nodes[i], "")
+	want, _ := p.site.overlay(p.site.nodes[i], "")
 	var changes []Change
 	if published == nil {
 		changes = []Change{{Change: spec.Change{Item: "node", Key: node, To: "published", Action: spec.ActionAdd}, Class: spec.ClassCold, why: "it boots with this site for the first time"}}

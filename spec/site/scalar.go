@@ -4,6 +4,7 @@ package site
 
 import (
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
 )
@@ -87,9 +88,15 @@ func (m *Map[T]) decode(c *checker, v *value) {
 		return
 	}
 	*m = make(Map[T], len(v.fields))
+	// A list or map may be null as a whole: that is how an override takes all of
+	// an interface's features away.
+	nullable := reflect.TypeFor[T]().Kind() == reflect.Slice
 	for i, f := range v.fields {
 		(*m)[i].Key, (*m)[i].Null = Text{f.key, f.at}, f.val.kind == null
 		c.push(f.key)
+		if f.val.kind == null && !nullable {
+			c.errorf(f.at, "null", "take the key away, or write \"\" where text is empty", "the value is missing")
+		}
 		c.decode(f.val, &(*m)[i].Val)
 		c.pop()
 	}

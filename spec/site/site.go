@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Site is a configuration that was read and found good. It is immutable and may
@@ -22,6 +23,9 @@ type Site struct {
 	nodes  []Node
 	byName map[string]int
 	parts  []*part // as modules
+
+	encodedLock sync.RWMutex
+	encoded     map[itemsKey][]byte // items shared by many nodes, encoded
 }
 
 // Parse reads the named files, merged in this order, and the files they name.
@@ -151,7 +155,7 @@ func (s *Site) makeParts(r *reader) {
 	if o := conf.Overrides.v; o != nil {
 		r.within([]string{"conf", "overrides"}, func() { r.decode(o, &over) })
 	}
-	stanzas := map[string]stanzaDoc{"apparmor": over.AppArmor, "apt": over.Apt, "ethtool": over.Ethtool, "exec": over.Exec, "limits": over.Limits,
+	stanzas := map[string]stanzaDoc[modulesDoc]{"apparmor": over.AppArmor, "apt": over.Apt, "ethtool": over.Ethtool, "exec": over.Exec, "limits": over.Limits,
 		"mounts": over.Mounts, "perm": over.Perm, "sysctl": over.Sysctl, "uamlite": over.Uamlite}
 	for i := range modules {
 		m := &modules[i]
@@ -176,7 +180,7 @@ func (s *Site) makeParts(r *reader) {
 			}
 		}
 		r.in("conf", func() {
-			r.in("overrides", func() { r.in(m.stanza, func() { p.addStanza(r.checker, stanzas[m.name]) }) })
+			r.in("overrides", func() { r.in(m.stanza, func() { addStanza(p, r.checker, stanzas[m.name]) }) })
 		})
 	}
 }
@@ -197,7 +201,7 @@ func (s *Site) machinePart(r *reader, p *part) {
 	if over == nil {
 		return
 	}
-	var st stanzaDoc
+	var st stanzaDoc[machineValues]
 	r.in("overrides", func() {
 		r.decode(over, &st)
 		for i := range st.Hosts {
@@ -210,7 +214,7 @@ func (s *Site) machinePart(r *reader, p *part) {
 				st.Labels[i].Conf.v = r.readCAs(b)
 			}
 		}
-		p.addStanza(r.checker, st)
+		addStanza(p, r.checker, st)
 	})
 }
 

@@ -90,8 +90,6 @@ func (c *checker) sysctl(v *value, f *fragment) {
 			switch {
 			case !sysctlSafe(path):
 				c.errorf(e.Key.At, "sysctl-key", "as in vm.swappiness or net/ipv4/ip_forward", "%q is not a kernel parameter", key)
-			case e.Null:
-				c.errorf(e.Key.At, "null", "write \"\" for an empty value", "the value is missing")
 			case strings.ContainsAny(e.Val.S, "\n\r") && strings.TrimRight(e.Val.S, "\n\r") != strings.NewReplacer("\n", "", "\r", "").Replace(e.Val.S):
 				c.errorf(e.Val.At, "text", "", "a value must be one line")
 			}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site_test
+
+import (
+	"crypto/ecdsa"
+	"fmt"
+	"os"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+// fleet generates a site of n nodes as a large fleet has it: three roles by
+// label, 100 kernel parameters, scripts, limits, mounts, and for one node in a
+// hundred an override and an address of its own.
+func fleet(n int) fstest.MapFS {
+	var b, inventory strings.Builder
+	b.WriteString("apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: bench}\ninventory: nodes.yaml\n" +
+		"layer: {base: {debian: {suite: trixie}}, kernel: {args: [quiet]}}\nconf:\n  apt: {packages: [{name: jq}]}\n  sysctl:\n")
+	for i := range 100 {
+		fmt.Fprintf(&b, "    net.ipv4.conf.eth%d.forwarding: %d\n", i, i%2)
+	}
+	b.WriteString("  mounts:\n    a: {mnt_tgt: /srv/a, device: tmpfs, type: tmpfs}\n  limits:\n    l: {domain: '*', type: hard, item: nofile, value: 65536}\n  exec:\n")
+	for i := range 5 {
+		fmt.Fprintf(&b, "    script-%d: {rerun_policy: never, data: \"#!/bin/sh\\n%s\"}\n", i, strings.Repeat("echo a line of a script\\n", 20))
+	}
+	b.WriteString("  overrides:\n    divingbell_apt:\n      labels:\n      - {label: {key: role, values: [storage]}, conf: {apt: {packages: [{name: xfsprogs}]}}}\n    divingbell_sysctl:\n      labels:\n")
+	for _, role := range []string{"compute", "storage"} {
+		fmt.Fprintf(&b, "      - {label: {key: role, values: [%s]}, conf: {sysctl: {vm.swappiness: 1}}}\n", role)
+	}
+	b.WriteString("      hosts:\n")
+	for i := 0; i < n; i += 100 {
+		fmt.Fprintf(&b, "      - {name: node-%06d, conf: {sysctl: {vm.swappiness: 5}}}\n", i)
+	}
+	b.WriteString("machine:\n  overrides:\n    hosts:\n")
+	for i := 0; i < n; i += 100 {
+		fmt.Fprintf(&b, "    - {name: node-%06d, conf: {network: {interfaces: [{name: eth0, addresses: [10.%d.%d.7/16]}]}}}\n", i, i>>16, i>>8&255)
+	}
+	inventory.WriteString("nodes:\n")
+	roles := []string{"control", "compute", "storage"}
+	for i := range n {
+		fmt.Fprintf(&inventory, "- {name: node-%06d, labels: {role: %s, rack: r%d}, match: {macs: ['52:54:00:%02x:%02x:%02x']}}\n", i, roles[i%3], i/40, i>>16, i>>8&255, i&255)
+	}
+	return fstest.MapFS{"site.yaml": {Data: []byte(b.String())}, "nodes.yaml": {Data: []byte(inventory.String())}}
+}
+
+func parseFleet(b testing.TB, fsys fstest.MapFS) *site.Site {
+	b.Helper()
+	s, r := site.Parse(fsys, "site.yaml")
+	if err := r.Err(); err != nil {
+		b.Fatal(err)
+	}
+	return s
+}
+
+// compileAndSign makes what publish pushes: for each node the overlay's one
+// encoding and its bundle. It returns their bytes.
+func compileAndSign(b testing.TB, s *site.Site, key *ecdsa.PrivateKey) (total int64) {
+	b.Helper()
+	nodes := s.Nodes()
+	var wg sync.WaitGroup
+	sums := make([]int64, runtime.GOMAXPROCS(0))
+	errs := make([]error, len(sums))
+	now := time.Now().UTC().Truncate(time.Second)
+	layer := "sha256:" + strings.Repeat("a", 64)
+	for w := range sums {
+		wg.Go(func() {
+			for i := w; i < len(nodes); i += len(sums) {
+				data, err := s.Compile(nodes[i].Name, layer)
+				if err != nil {
+					errs[w] = err
+					return
+				}
+				bundle, err := sign.SignOverlay(key, oci.Digest(data), sign.Predicate{Fleet: "bench", Node: nodes[i].Name, Layer: layer,
+					Generation: 1, IssuedAt: now, Expires: now.Add(time.Hour)})
+				if err != nil {
+					errs[w] = err
+					return
+				}
+				sums[w] += int64(len(data) + len(bundle))
+			}
+		})
+	}
+	wg.Wait()
+	for i := range sums {
+		if errs[i] != nil {
+			b.Fatal(errs[i])
+		}
+		total += sums[i]
+	}
+	return total
+}
+
+var sizes = []int{1_000, 10_000, 100_000}
+
+// BenchmarkCompileAndSign is a publication without the pushing: read, check,
+// merge, compile, sign.
+func BenchmarkCompileAndSign(b *testing.B) {
+	key, err := sign.Generate()
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, n := range sizes {
+		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
+			fsys := fleet(n)
+			resetPeak()
+			start := time.Now()
+			runs := 0
+			for b.Loop() {
+				s := parseFleet(b, fsys)
+				if compileAndSign(b, s, key) < int64(n)*1000 {
+					b.Fatal("overlays are too small to be true")
+				}
+				runs++
+			}
+			report(b, n*runs, time.Since(start))
+		})
+	}
+}
+
+// BenchmarkPlan compares what is published with a site that differs in one
+// value for a third of the nodes.
+func BenchmarkPlan(b *testing.B) {
+	for _, n := range sizes {
+		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
+			fsys := fleet(n)
+			before := parseFleet(b, fsys)
+			fsys["site.yaml"].Data = []byte(strings.Replace(string(fsys["site.yaml"].Data), "values: [compute]}, conf: {sysctl: {vm.swappiness: 1", "values: [compute]}, conf: {sysctl: {vm.swappiness: 2", 1))
+			resetPeak()
+			start := time.Now()
+			runs := 0
+			for b.Loop() {
+				s := parseFleet(b, fsys)
+				p := s.NewPlanner(func(string) *spec.Layer { return nil })
+				for _, node := range before.Nodes() {
+					// What is published arrives as bytes, one node at a time.
+					data, err := before.Compile(node.Name, "")
+					if err != nil {
+						b.Fatal(err)
+					}
+					o := &spec.Overlay{}
+					if err := spec.Decode(data, o); err != nil {
+						b.Fatal(err)
+					}
+					p.Add(node.Name, o)
+				}
+				if plan := p.Plan(); len(plan.Nodes) != n || !plan.Changed() {
+					b.Fatal("the plan is not of the whole fleet")
+				}
+				runs++
+			}
+			report(b, n*runs, time.Since(start))
+		})
+	}
+}
+
+func report(b *testing.B, nodes int, took time.Duration) {
+	b.ReportMetric(float64(nodes)/took.Seconds(), "nodes/s")
+	if peak := peakMemory(); peak > 0 {
+		b.ReportMetric(float64(peak)/1024, "peak-MiB")
+	}
+}
+
+// resetPeak starts the kernel's high-water mark of this process anew, see proc(5).
+func resetPeak() {
+	runtime.GC()
+	_ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
+}
+
+var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
+
+func peakMemory() int {
+	status, _ := os.ReadFile("/proc/self/status")
+	if m := highWater.FindSubmatch(status); m != nil {
+		n, _ := strconv.Atoi(string(m[1]))
+		return n
+	}
+	return 0
+}

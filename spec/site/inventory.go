@@ -93,8 +93,10 @@ func (r *reader) readKube(name string, data []byte) bool {
 			return false
 		}
 		for d.More() {
-			line += int32(bytes.Count(data[counted:d.InputOffset()], []byte("\n")))
-			counted = d.InputOffset()
+			begin := d.InputOffset()
+			begin += int64(len(data[begin:]) - len(bytes.TrimLeft(data[begin:], ", \t\r\n")))
+			line += int32(bytes.Count(data[counted:begin], []byte("\n")))
+			counted = begin
 			var n kubeNode
 			if err := d.Decode(&n); err != nil {
 				r.errorf(pos{src, line, 1}, "json", "", "a node that cannot be read: %v", err)

@@ -139,7 +139,7 @@ func (f *Fleet) server(ctx context.Context, args ...string) (string, error) {
 				io.Copy(io.Discard, talk)
 				cmd.Wait()
 			}()
-			return strings.Fields(address)[0], nil
+			return strings.TrimRight(strings.Fields(address)[0], ","), nil
 		}
 		fmt.Fprintln(f.Show, lines.Text())
 	}
@@ -149,7 +149,7 @@ func (f *Fleet) server(ctx context.Context, args ...string) (string, error) {
 // Netboot writes the folder that a loader boots from.
 func (f *Fleet) Netboot(ctx context.Context) error {
 	_, err := f.Caisson(ctx, "netboot", "site.yaml", "--from", f.To(), "--out", "netboot",
-		"--registry", f.guest(), "--plain-http", "--http-url", "http://"+guestHTTP)
+		"--registry", f.guest(), "--registry-plain-http", "--http-url", "http://"+guestHTTP)
 	return err
 }
 

@@ -77,7 +77,7 @@ func (o Options) arguments(sshPort int) []string {
 		memory = 1024
 	}
 	args := []string{
-		"-name", o.Name, "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max",
+		"-name", o.Name, "-machine", "q35,graphics=off", "-accel", "tcg,thread=multi", "-cpu", "max",
 		"-smp", "2", "-m", fmt.Sprint(memory), "-display", "none", "-monitor", "none", "-serial", "stdio",
 		"-device", "virtio-rng-pci",
 	}

@@ -172,7 +172,7 @@ func (f *Fleet) refuseWhileRunning(t *testing.T, s *Session, before spec.Status)
 		if after := status(t, s); after.Overlay != before.Overlay || after.Generation != before.Generation || after.Health != "ok" {
 			t.Errorf("%s: the node changed to %+v", attack.name, after)
 		}
-		f.must(t, "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key", "--force")
+		f.must(t, "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key", "--all")
 	}
 }
 
@@ -219,7 +219,7 @@ func (f *Fleet) swapAndPin(t *testing.T, m *Machine, s *Session, previous string
 		t.Fatal(err)
 	}
 	from := m.Console.Len()
-	run(t, s, "sudo systemctl reboot || true")
+	s.Run(t.Context(), "sudo systemctl reboot") // the connection may end before the answer
 	waitFor(t, m, from, "caisson: refused:wrong-node")
 	waitFor(t, m, from, "caisson: next try in")
 	f.must(t, "pin", f.To(), "--node", "beta", "--layer", previous, "--key", "keys/operator.key")
@@ -300,7 +300,7 @@ func TestStateDisk(t *testing.T) {
 func (f *Fleet) reboot(t *testing.T, m *Machine, s *Session) *Session {
 	t.Helper()
 	from := m.Console.Len()
-	run(t, s, "sudo systemctl reboot || true")
+	s.Run(t.Context(), "sudo systemctl reboot")
 	waitFor(t, m, from, "caisson: entering the layer")
 	return f.login(t, m)
 }

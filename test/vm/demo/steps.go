@@ -153,7 +153,7 @@ func (d *demo) refuseLive(ctx context.Context) error {
 			return err
 		}
 	}
-	return d.push(ctx, "--force")
+	return d.push(ctx, "--all")
 }
 
 func (d *demo) layer(ctx context.Context, s *vm.Session) (string, error) {
@@ -247,7 +247,7 @@ func (d *demo) lastGood(ctx context.Context) error {
 	if err := vm.StateDisk(ctx, disk, 1024); err != nil {
 		return err
 	}
-	if err := d.push(ctx, "--force"); err != nil {
+	if err := d.push(ctx, "--all"); err != nil {
 		return err
 	}
 	alpha := vm.Options{Name: "alpha", MAC: "52:54:00:00:00:0a", Disk: disk}

@@ -166,9 +166,13 @@ const passes = 3
 // nothing; it returns what is still wrong.
 func (i *Item) settle(ctx context.Context, drift []spec.Drift) (map[string]error, error) {
 	failed := map[string]error{}
-	for range passes {
+	for pass := range passes {
 		for _, d := range drift {
-			if now, err := i.tree.read(d.Key); err == nil && same(now, d.To) {
+			now := d.From // which was read just before
+			if pass > 0 {
+				now, _ = i.tree.read(d.Key) // it was read in the pass before
+			}
+			if same(now, d.To) {
 				continue
 			}
 			if err := ctx.Err(); err != nil {
@@ -210,7 +214,8 @@ func (i *Item) giveUp(ctx context.Context, tried []spec.Drift, failed map[string
 		if err, bad := failed[d.Key]; bad {
 			errs = append(errs, fmt.Errorf("write sysctl %q: %w", d.Key, reason(err)))
 			if had[d.Key] {
-				back = append(back, spec.Drift{Item: Name, Key: d.Key, To: d.From})
+				now, _ := i.tree.read(d.Key) // it was read a moment ago
+				back = append(back, spec.Drift{Item: Name, Key: d.Key, From: now, To: d.From})
 			}
 		}
 	}

@@ -10,7 +10,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/item"
 	"github.com/caisson-os/caisson/spec"
@@ -24,15 +27,31 @@ type tree string
 
 func (t tree) path(key string) string { return string(t) + "/" + key }
 
+// read and write use the system calls themselves: package os would ask for each
+// file whether it can be polled, and this is done a thousand times in a run.
 func (t tree) read(key string) (string, error) {
-	f, err := os.Open(t.path(key))
+	fd, err := t.open(key, unix.O_RDONLY)
 	if err != nil {
 		return "", err
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxValue))
-	if err != nil {
-		return "", err
+	defer unix.Close(fd)
+	var first [4096]byte // nearly every value fits
+	data := first[:0]
+	for len(data) < maxValue {
+		if len(data) == cap(data) {
+			data = slices.Grow(data, cap(data))
+		}
+		n, err := unix.Read(fd, data[len(data):cap(data)])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return "", &fs.PathError{Op: "read", Path: t.path(key), Err: err}
+		}
+		if n == 0 {
+			break
+		}
+		data = data[:len(data)+n]
 	}
 	return strings.TrimRight(string(data), "\n"), nil
 }
@@ -40,12 +59,35 @@ func (t tree) read(key string) (string, error) {
 // write hands the kernel the value in one write(2), as it asks for. The line end
 // lets an empty value be written at all.
 func (t tree) write(key, value string) error {
-	f, err := os.OpenFile(t.path(key), os.O_WRONLY|os.O_TRUNC, 0)
+	fd, err := t.open(key, unix.O_WRONLY|unix.O_TRUNC)
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(value + "\n")
-	return errors.Join(err, f.Close())
+	text := []byte(value + "\n")
+	n, err := unix.Write(fd, text)
+	for err == unix.EINTR {
+		n, err = unix.Write(fd, text)
+	}
+	unix.Close(fd)
+	if err == nil && n < len(text) {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		return &fs.PathError{Op: "write", Path: t.path(key), Err: err}
+	}
+	return nil
+}
+
+func (t tree) open(key string, flags int) (int, error) {
+	for {
+		fd, err := unix.Open(t.path(key), flags|unix.O_CLOEXEC, 0)
+		if err == nil {
+			return fd, nil
+		}
+		if err != unix.EINTR {
+			return -1, &fs.PathError{Op: "open", Path: t.path(key), Err: err}
+		}
+	}
 }
 
 // writable looks at the mode alone, so that it is as true for root.

@@ -92,14 +92,20 @@ func parse(checks []parseCheck, p *parsed) error {
 // ParseManifest reads a manifest and checks each descriptor in it.
 func ParseManifest(raw []byte) (*Manifest, error) {
 	var m Manifest
-	return &m, parse(parseChecks, &parsed{raw: raw, want: MediaTypeManifest, into: &m})
+	if err := parse(parseChecks, &parsed{raw: raw, want: MediaTypeManifest, into: &m}); err != nil {
+		return nil, err
+	}
+	return &m, nil
 }
 
 // ParseIndex reads an index and checks each descriptor in it. Descriptors of
 // further indexes are refused: an index has one level.
 func ParseIndex(raw []byte) (*Index, error) {
 	var x Index
-	return &x, parse(parseChecks, &parsed{raw: raw, want: MediaTypeIndex, into: &x})
+	if err := parse(parseChecks, &parsed{raw: raw, want: MediaTypeIndex, into: &x}); err != nil {
+		return nil, err
+	}
+	return &x, nil
 }
 
 func manifestCapped(p *parsed) error {

@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	"github.com/caisson-os/caisson/oci/refusal"
 )
 
 // remote reads from a registry by the OCI distribution protocol.
@@ -70,14 +68,12 @@ func (r *remote) Manifest(ctx context.Context, repo, reference, etag string) (Re
 	if err != nil {
 		return Response{}, fmt.Errorf("read manifest %s:%s: %w", repo, reference, err)
 	}
-	got := Response{Data: raw, MediaType: resp.Header.Get("Content-Type"), Digest: Digest(raw), ETag: resp.Header.Get("ETag")}
-	if len(raw) > MaxManifest {
-		return Response{}, refusal.New(refusal.Oversize, "manifest %s:%s has more than %d bytes", repo, reference, MaxManifest)
+	for _, c := range bodyChecks {
+		if err := c.ok(raw, reference); err != nil {
+			return Response{}, err
+		}
 	}
-	if ValidDigest(reference) && got.Digest != reference {
-		return Response{}, refusal.New(refusal.Digest, "content of %s is %s", reference, got.Digest)
-	}
-	return got, nil
+	return Response{Data: raw, MediaType: resp.Header.Get("Content-Type"), Digest: Digest(raw), ETag: resp.Header.Get("ETag")}, nil
 }
 
 func (r *remote) Blob(ctx context.Context, repo string, d Descriptor, offset int64) (io.ReadCloser, error) {

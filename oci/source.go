@@ -82,8 +82,10 @@ func open(ref Ref, o Options) (Source, error) {
 // ReadBlob reads all of a small blob and verifies it. Inline data is as good as
 // the blob itself, since it is hashed the same.
 func ReadBlob(ctx context.Context, s Source, repo string, d Descriptor, limit int64) ([]byte, error) {
-	if d.Size > limit {
-		return nil, refusal.New(refusal.Oversize, "%s has %d bytes, the cap is %d", d.Digest, d.Size, limit)
+	for _, c := range capChecks {
+		if err := c.ok(d, limit); err != nil {
+			return nil, err
+		}
 	}
 	data := d.Data
 	if data == nil {
@@ -97,6 +99,21 @@ func ReadBlob(ctx context.Context, s Source, repo string, d Descriptor, limit in
 		}
 	}
 	return data, d.Verify(data)
+}
+
+// capCheck is applied before anything is read.
+type capCheck struct {
+	name string
+	ok   func(d Descriptor, limit int64) error
+}
+
+var capChecks = []capCheck{
+	{"blob cap", func(d Descriptor, limit int64) error {
+		if d.Size > limit {
+			return refusal.New(refusal.Oversize, "%s has %d bytes, the cap is %d", d.Digest, d.Size, limit)
+		}
+		return nil
+	}},
 }
 
 // mirrored asks one place after the other until one gives a good answer.

@@ -96,18 +96,41 @@ func (o Options) silence() time.Duration {
 	return 30 * time.Second
 }
 
-// redirectPolicy follows few redirects, never away from TLS, and when resuming
-// never to another host: what begins here must end here.
-func redirectPolicy(sameHost bool) func(*http.Request, []*http.Request) error {
-	return func(req *http.Request, via []*http.Request) error {
-		first := via[0].URL
-		switch {
-		case len(via) >= 5:
+// redirectCheck is one thing a redirect must not do.
+type redirectCheck struct {
+	name string
+	ok   func(req *http.Request, via []*http.Request, resuming bool) error
+}
+
+// redirectChecks: few redirects, never away from TLS, and when resuming never to
+// another host: what begins here must end here.
+var redirectChecks = []redirectCheck{
+	{"few", func(_ *http.Request, via []*http.Request, _ bool) error {
+		if len(via) >= 5 {
 			return errors.New("more than 5 redirects")
-		case first.Scheme == "https" && req.URL.Scheme != "https":
+		}
+		return nil
+	}},
+	{"stays TLS", func(req *http.Request, via []*http.Request, _ bool) error {
+		if via[0].URL.Scheme == "https" && req.URL.Scheme != "https" {
 			return refusal.New(refusal.Redirect, "redirect from https to %s", req.URL.Scheme)
-		case sameHost && req.URL.Host != first.Host:
-			return refusal.New(refusal.Redirect, "redirect to %s while resuming from %s", req.URL.Host, first.Host)
+		}
+		return nil
+	}},
+	{"same host", func(req *http.Request, via []*http.Request, resuming bool) error {
+		if resuming && req.URL.Host != via[0].URL.Host {
+			return refusal.New(refusal.Redirect, "redirect to %s while resuming from %s", req.URL.Host, via[0].URL.Host)
+		}
+		return nil
+	}},
+}
+
+func redirectPolicy(resuming bool) func(*http.Request, []*http.Request) error {
+	return func(req *http.Request, via []*http.Request) error {
+		for _, c := range redirectChecks {
+			if err := c.ok(req, via, resuming); err != nil {
+				return err
+			}
 		}
 		return nil
 	}

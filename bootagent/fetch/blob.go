@@ -27,6 +27,9 @@ type Store interface {
 // tries is how often a download that brings nothing new is begun again.
 const tries = 4
 
+// retryAfter is the first pause; it grows with every attempt.
+var retryAfter = 250 * time.Millisecond
+
 // Blob brings d into the store, going on where an earlier attempt was cut, also
 // before a reboot. What a partial file holds is hashed before it is believed.
 // progress, when not nil, is told how many bytes are there.
@@ -100,13 +103,17 @@ func (p *partial) restart() error {
 
 // fill asks for the rest until all is there or nothing comes any more.
 func (p *partial) fill(ctx context.Context, src oci.Source, repo string) error {
-	for failed := 0; p.at < p.want.Size; {
+	for failed, restarts := 0, 0; p.at < p.want.Size; {
 		before := p.at
 		err := p.ask(ctx, src, repo)
 		switch code := refusal.Of(err); {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case code == refusal.Range || code == refusal.Redirect && p.at > 0:
+		case before > 0 && (code == refusal.Range || code == refusal.Redirect):
+			// What cannot be resumed is read from the start, but not for ever.
+			if restarts++; restarts == tries {
+				return err
+			}
 			if err := p.restart(); err != nil {
 				return err
 			}
@@ -117,19 +124,44 @@ func (p *partial) fill(ctx context.Context, src oci.Source, repo string) error {
 			continue
 		}
 		if failed++; failed == tries {
-			if err == nil {
-				err = refusal.New(refusal.Size, "%s ends after %d of %d bytes", p.want.Digest, p.at, p.want.Size)
-			}
-			return err
+			return shortness(p.want, p.at, err)
 		}
-		if err := pause(ctx, time.Duration(failed)*250*time.Millisecond); err != nil {
+		if err := pause(ctx, time.Duration(failed)*retryAfter); err != nil {
 			return err
 		}
 	}
-	if got := "sha256:" + hex.EncodeToString(p.hash.Sum(nil)); got != p.want.Digest {
-		return refusal.New(refusal.Digest, "content of %s is %s", p.want.Digest, got)
+	for _, check := range wholeChecks {
+		if err := check.ok(p.want, "sha256:"+hex.EncodeToString(p.hash.Sum(nil))); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// shortness is what a download that stopped is called.
+var shortness = endsEarly
+
+// endsEarly tells a server that keeps the rest back from one that is down.
+func endsEarly(want oci.Descriptor, at int64, err error) error {
+	if err == nil || errors.Is(err, io.ErrUnexpectedEOF) {
+		return refusal.New(refusal.Size, "%s ends after %d of %d bytes", want.Digest, at, want.Size)
+	}
+	return err
+}
+
+// wholeCheck is applied to a blob that is all there.
+type wholeCheck struct {
+	name string
+	ok   func(want oci.Descriptor, got string) error
+}
+
+var wholeChecks = []wholeCheck{
+	{"blob digest", func(want oci.Descriptor, got string) error {
+		if got != want.Digest {
+			return refusal.New(refusal.Digest, "content of %s is %s", want.Digest, got)
+		}
+		return nil
+	}},
 }
 
 func (p *partial) ask(ctx context.Context, src oci.Source, repo string) error {

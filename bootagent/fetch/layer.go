@@ -23,9 +23,6 @@ func Layer(ctx context.Context, src oci.Source, digest string) (spec.Layer, *oci
 	if l.manifest, err = oci.ParseManifest(resp.Data); err != nil {
 		return l.layer, nil, fmt.Errorf("layer %s: %w", digest, err)
 	}
-	if m := l.manifest; m.ArtifactType != oci.TypeLayer || m.Config.MediaType != oci.TypeLayerConfig {
-		return l.layer, nil, refusal.New(refusal.MediaType, "layer %s is %.80q with config %.80q", digest, m.ArtifactType, m.Config.MediaType)
-	}
 	if l.config, err = oci.ReadBlob(ctx, src, oci.RepoLayer, l.manifest.Config, oci.MaxConfig); err != nil {
 		return l.layer, nil, fmt.Errorf("layer %s: %w", digest, err)
 	}
@@ -50,8 +47,16 @@ type layerCheck struct {
 }
 
 var layerChecks = []layerCheck{
+	{"layer type", isLayer},
 	{"description", descriptionParses},
 	{"content", contentIsHeld},
+}
+
+func isLayer(l *description) error {
+	if m := l.manifest; m.ArtifactType != oci.TypeLayer || m.Config.MediaType != oci.TypeLayerConfig {
+		return refusal.New(refusal.MediaType, "the artifact is %.80q with config %.80q", m.ArtifactType, m.Config.MediaType)
+	}
+	return nil
 }
 
 func descriptionParses(l *description) error {

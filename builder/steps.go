@@ -105,7 +105,7 @@ func fillAccounts(b *build, r *root.Root) (facts, error) {
 }
 
 func policyInputs(b *build) (any, error) {
-	return map[string]any{"apparmor": b.recipe.AppArmor, "perm": b.recipe.Perm, "features": apparmor.Tables()}, nil
+	return map[string]any{"apparmor": b.recipe.AppArmor, "perm": b.recipe.Perm, "features": apparmor.Tables(), "stock": true}, nil
 }
 
 func fillPolicy(b *build, r *root.Root) (facts, error) {

@@ -48,6 +48,14 @@ func Bake(ctx context.Context, r *root.Root, a spec.AppArmor, features Features)
 	}
 	policy.Features = features.Digest()
 	names := map[string]string{}
+	shipped, err := bakeStock(ctx, r, a.Profiles)
+	if err != nil {
+		return policy, err
+	}
+	for _, l := range shipped {
+		names[l.Name] = l.File
+	}
+	policy.Profiles = shipped
 	for _, p := range a.Profiles {
 		if !fileName.MatchString(p.File) {
 			return policy, fmt.Errorf("profile file %q: not a plain file name", p.File)

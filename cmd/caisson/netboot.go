@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/builder/boot"
+	"github.com/caisson-os/caisson/cmd/caisson/internal/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/oci"
@@ -216,62 +217,13 @@ func saveBlob(ctx context.Context, reg *registry.Registry, d oci.Descriptor, nam
 // checkRelease wants the release key's signature on a layer, where the site has
 // such a key.
 func (a *app) checkRelease(ctx context.Context, reg *registry.Registry, s *site.Site, digest string) error {
-	var texts []string
-	for _, name := range s.Trust().Release {
-		pem, err := os.ReadFile(name)
-		if errors.Is(err, os.ErrNotExist) {
-			a.say("warning: no release key %s: the layer's signature is not checked", name)
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("release key: %w", err)
-		}
-		texts = append(texts, string(pem))
+	keys, err := readPublics(s.Trust().Release)
+	if errors.Is(err, os.ErrNotExist) {
+		a.say("warning: %v: the layer's signature is not checked", err)
+		return nil
 	}
-	keys, err := sign.ParsePublics(texts)
-	if err != nil {
-		return fmt.Errorf("release keys: %w", err)
-	}
-	bundles, err := bundlesOf(ctx, reg, digest)
 	if err != nil {
 		return err
 	}
-	for _, raw := range bundles {
-		if sign.VerifyArtifact(raw, digest, keys) == nil {
-			return nil
-		}
-	}
-	return cli.WithHint(fmt.Errorf("layer %s: no signature by the site's release key among %s", digest, count(len(bundles), "signature")),
-		"'caisson build --key' signs what it builds")
-}
-
-// maxAttestation is more than the provenance of any layer has: 5,000 packages
-// are 2 MB.
-const maxAttestation = 8 << 20
-
-// bundlesOf reads the signature bundles attached to a layer, within the caps.
-func bundlesOf(ctx context.Context, reg *registry.Registry, digest string) ([][]byte, error) {
-	list, err := reg.Referrers(ctx, oci.RepoLayer, digest)
-	if err != nil {
-		return nil, err
-	}
-	var bundles [][]byte
-	for _, d := range list {
-		if d.ArtifactType != oci.TypeBundle || len(bundles) == oci.MaxBundles {
-			continue
-		}
-		raw, _, err := reg.Manifest(ctx, oci.RepoLayer, d.Digest)
-		if err != nil {
-			return nil, err
-		}
-		m, err := oci.ParseManifest(raw)
-		if err != nil || len(m.Layers) != 1 {
-			continue
-		}
-		bundle, err := oci.ReadBlob(ctx, reg.Source(), oci.RepoLayer, m.Layers[0], maxAttestation)
-		if err == nil {
-			bundles = append(bundles, bundle)
-		}
-	}
-	return bundles, nil
+	return cli.WithHint(publish.Released(ctx, reg, digest, keys), "'caisson build --key' signs what it builds")
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/describe"
+	"github.com/caisson-os/caisson/cmd/caisson/internal/publish"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -66,15 +67,15 @@ func (p publisher) layer(ctx context.Context, r *builder.Result, suite string) (
 	d := oci.Descriptor{MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer, Digest: digest, Size: int64(len(raw)),
 		Platform:    &oci.Platform{OS: "linux", Architecture: r.Layer.Arch},
 		Annotations: map[string]string{oci.AnnotationVariant: r.Layer.Variant}}
-	if err := p.sign(ctx, d); err != nil {
+	if err := p.sign(ctx, raw); err != nil {
 		return d, err
 	}
-	return d, p.describe(ctx, d, r.Layer, suite)
+	return d, p.describe(ctx, d, raw, r.Layer, suite)
 }
 
 // describe attaches the SBOM, and with an attestation key the signed provenance,
 // which names the SBOM by digest.
-func (p publisher) describe(ctx context.Context, d oci.Descriptor, l spec.Layer, suite string) error {
+func (p publisher) describe(ctx context.Context, d oci.Descriptor, raw []byte, l spec.Layer, suite string) error {
 	sbom, err := describe.SPDX(l, suite)
 	if err != nil {
 		return err
@@ -88,55 +89,51 @@ func (p publisher) describe(ctx context.Context, d oci.Descriptor, l spec.Layer,
 			return fmt.Errorf("attach the SBOM: %w", err)
 		}
 	}
-	if p.keys.attest == nil {
+	attested := slices.ContainsFunc(list, func(r oci.Descriptor) bool {
+		return predicateOf(ctx, p.reg, r) == sign.PredicateProvenance
+	})
+	if p.keys.attest == nil || attested {
 		return nil
 	}
 	provenance, err := describe.Provenance(l, suite, oci.Digest(sbom), version)
 	if err != nil {
 		return err
 	}
-	own := []*ecdsa.PublicKey{&p.keys.attest.PublicKey}
-	return p.attachOnce(ctx, d, sign.PredicateProvenance,
-		func(raw []byte) bool {
-			_, err := sign.VerifyAttestation(raw, d.Digest, sign.PredicateProvenance, own)
-			return err == nil
-		},
-		func() ([]byte, error) {
-			return sign.Attest(p.keys.attest, d.Digest, sign.PredicateProvenance, provenance)
-		})
+	bundle, err := sign.Attest(p.keys.attest, d.Digest, sign.PredicateProvenance, provenance)
+	if err != nil {
+		return err
+	}
+	if err := publish.AttachBundle(ctx, p.reg, raw, bundle, sign.PredicateProvenance, now()); err != nil {
+		return fmt.Errorf("attach the provenance: %w", err)
+	}
+	return nil
+}
+
+// predicateOf reads what a referrer says it is about, which registries do not
+// tell in their lists.
+func predicateOf(ctx context.Context, reg *registry.Registry, d oci.Descriptor) string {
+	raw, _, err := reg.Manifest(ctx, oci.RepoLayer, d.Digest)
+	if err != nil {
+		return ""
+	}
+	m, err := oci.ParseManifest(raw)
+	if err != nil {
+		return ""
+	}
+	return m.Annotations["dev.sigstore.bundle.predicateType"]
 }
 
 // sign attaches the release key's signature unless it is there already: the
 // same layer built again is the same layer.
-func (p publisher) sign(ctx context.Context, d oci.Descriptor) error {
+func (p publisher) sign(ctx context.Context, raw []byte) error {
 	if p.keys.release == nil {
 		return nil
 	}
-	own := []*ecdsa.PublicKey{&p.keys.release.PublicKey}
-	return p.attachOnce(ctx, d, sign.PredicateCosign,
-		func(raw []byte) bool { return sign.VerifyArtifact(raw, d.Digest, own) == nil },
-		func() ([]byte, error) { return sign.SignArtifact(p.keys.release, d.Digest) })
-}
-
-// attachOnce attaches the bundle that make returns unless one is there that have
-// accepts.
-func (p publisher) attachOnce(ctx context.Context, d oci.Descriptor, predicate string, have func([]byte) bool, make func() ([]byte, error)) error {
-	bundles, err := bundlesOf(ctx, p.reg, d.Digest)
-	if err != nil {
-		return err
-	}
-	if slices.ContainsFunc(bundles, have) {
+	if publish.Released(ctx, p.reg, oci.Digest(raw), []*ecdsa.PublicKey{&p.keys.release.PublicKey}) == nil {
 		return nil
 	}
-	bundle, err := make()
-	if err != nil {
-		return err
-	}
-	_, err = p.reg.Attach(ctx, oci.RepoLayer, d, oci.TypeBundle, oci.TypeBundle, bundle, map[string]string{
-		"dev.sigstore.bundle.content": "dsse-envelope", "dev.sigstore.bundle.predicateType": predicate,
-	})
-	if err != nil {
-		return fmt.Errorf("attach %s: %w", predicate, err)
+	if err := publish.Release(ctx, p.reg, raw, p.keys.release, now()); err != nil {
+		return fmt.Errorf("sign: %w", err)
 	}
 	return nil
 }

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// compareMaps lists the keys whose values differ, sorted.
+func compareMaps(old, new map[string]string) []change {
+	changes := []change{}
+	names := maps.Clone(old)
+	maps.Copy(names, new)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		if old[name] != new[name] {
+			changes = append(changes, change{Name: name, From: old[name], To: new[name]})
+		}
+	}
+	return changes
+}
+
+func (a *app) printDifference(d difference) {
+	fmt.Fprintf(a.out, "variant %s: %s → %s\n", d.Variant, d.From, d.To)
+	if d.Kernel != nil {
+		fmt.Fprintf(a.out, "  kernel %s → %s\n", d.Kernel.From, d.Kernel.To)
+	}
+	for _, list := range []struct {
+		what    string
+		changes []change
+	}{{"package", d.Packages}, {"account", d.Accounts}, {"profile", d.Profiles}} {
+		for _, c := range list.changes {
+			switch {
+			case c.From == "":
+				fmt.Fprintf(a.out, "+ %s %s %s\n", list.what, c.Name, c.To)
+			case c.To == "":
+				fmt.Fprintf(a.out, "- %s %s %s\n", list.what, c.Name, c.From)
+			default:
+				fmt.Fprintf(a.out, "  %s %s %s → %s\n", list.what, c.Name, c.From, c.To)
+			}
+		}
+	}
+	for _, i := range d.Images {
+		fmt.Fprintf(a.out, "  image %s %s → %s, new in it %s\n", i.Name, signless(i.From), signless(i.To), signless(i.Fetch))
+	}
+	for _, f := range d.Files {
+		fmt.Fprintf(a.out, "%s file %s\n", f.Mark(), f.Path)
+	}
+	fmt.Fprintf(a.out, "a node that has the first fetches %s\n", signless(d.Bytes))
+}

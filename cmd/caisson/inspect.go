@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/cmd/caisson/internal/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// inspected is one layer of inspect -o json, which prints a list.
+type inspected struct {
+	Digest    string     `json:"digest"`
+	Bytes     int64      `json:"bytes"`
+	Layer     spec.Layer `json:"layer"`
+	Referrers []referrer `json:"referrers"`
+	Released  *bool      `json:"released,omitempty"` // with --key
+}
+
+type referrer struct {
+	Digest    string `json:"digest"`
+	Type      string `json:"type"`
+	Predicate string `json:"predicate,omitempty"`
+}
+
+func (a *app) inspectCommand() *cobra.Command {
+	var reach access
+	var keys []string
+	var packages bool
+	c := &cobra.Command{
+		Use:     "inspect LAYER",
+		Short:   "Show what is in a system layer",
+		Long:    "Show what is in a system layer: images, sizes, kernel, packages, accounts, profiles, what is attached.\n\n" + layerHelp,
+		Example: "  caisson inspect oci:out\n  caisson inspect registry.example.org/metal@7 --packages --key keys/release.pub",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			layers, err := openLayers(c.Context(), &reach, args[0])
+			if err != nil {
+				return err
+			}
+			var out []inspected
+			for _, l := range layers {
+				one, err := inspectOne(c.Context(), l, keys)
+				if err != nil {
+					return err
+				}
+				out = append(out, one)
+			}
+			if a.json() {
+				return cli.JSON(a.out, out)
+			}
+			for i, one := range out {
+				if i > 0 {
+					fmt.Fprintln(a.out)
+				}
+				one.print(a.out, packages)
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&packages, "packages", false, "list the packages")
+	c.Flags().StringArrayVar(&keys, "key", nil, "release public key `FILE` to check the signature with")
+	reach.flags(c.Flags())
+	return c
+}
+
+func inspectOne(ctx context.Context, l storedLayer, keys []string) (inspected, error) {
+	one := inspected{Digest: l.Digest, Bytes: l.bytes(), Layer: l.Layer, Referrers: []referrer{}}
+	list, err := l.registry.Referrers(ctx, oci.RepoLayer, l.Digest)
+	if err != nil {
+		return one, fmt.Errorf("what is attached to %s: %w", l.Digest, err)
+	}
+	for _, r := range list {
+		one.Referrers = append(one.Referrers, referrer{Digest: r.Digest, Type: r.ArtifactType, Predicate: predicateOf(ctx, l.registry, r)})
+	}
+	if len(keys) > 0 {
+		pubs, err := readPublics(keys)
+		if err != nil {
+			return one, err
+		}
+		ok := publish.Released(ctx, l.registry, l.Digest, pubs) == nil
+		one.Released = &ok
+	}
+	return one, nil
+}
+
+func (i inspected) print(w io.Writer, packages bool) {
+	l := i.Layer
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(key, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", key, fmt.Sprintf(format, args...)) }
+	row("layer", "%s", i.Digest)
+	row("fleet", "%s", l.Fleet)
+	row("version", "%s, variant %s, %s, %s", l.Version, l.Variant, l.Arch, l.Created)
+	row("size", "%.1f MB", float64(i.Bytes)/1e6)
+	for _, image := range l.Images {
+		row("image", "%s\t%s\t%s", image.Name, signless(image.Size), image.Digest)
+	}
+	row("kernel", "%s\t%s\t%s", l.Kernel.Release, signless(l.Kernel.Size), l.Kernel.Digest)
+	row("initrd", "\t%s\t%s", signless(l.Initrd.Size), l.Initrd.Digest)
+	row("packages", "%d", len(l.Packages))
+	if packages {
+		for _, p := range l.Packages {
+			row("", "%s\t%s\t%s", p.Name, p.Version, p.Arch)
+		}
+	}
+	for _, acc := range l.Accounts {
+		row("account", "%s\t%d\t%s", acc.Name, acc.UID, acc.State)
+	}
+	for _, p := range l.AppArmor.Profiles {
+		row("profile", "%s\t%s", p.Name, p.Mode)
+	}
+	for _, r := range i.Referrers {
+		row("attached", "%s\t%s", r.Type, r.Predicate)
+	}
+	if i.Released != nil {
+		row("released", "%v", *i.Released)
+	}
+	t.Flush()
+}
+
+func signless(n int64) string {
+	if n < 1e6 {
+		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
+	}
+	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+}

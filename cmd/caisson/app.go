@@ -63,6 +63,7 @@ func (a *app) root() *cobra.Command {
 		a.verifyCommand(),
 		a.serveCommand(),
 		a.keysCommand(),
+		a.importCommand(),
 		a.versionCommand(),
 	)
 	return root

@@ -18,6 +18,14 @@ var featureAliases = map[string]string{
 	"rxvlan": "rx-vlan-offload", "txvlan": "tx-vlan-offload", "ntuple": "ntuple-filters", "rxhash": "receive-hashing",
 }
 
+// FeatureName is the full name of a feature, of that or its short one.
+func FeatureName(name string) string {
+	if full := featureAliases[name]; full != "" {
+		return full
+	}
+	return name
+}
+
 // interfaceText is what the kernel takes as a name, less what would be odd in a file name.
 var (
 	interfaceText = regexp.MustCompile(`^[^\s/:]{1,15}$`)
@@ -34,12 +42,7 @@ func (c *checker) normalEthtool(v *value) *value {
 	out.fields = slices.Clone(v.fields)
 	for i, f := range out.fields {
 		c.in(f.key, func() {
-			out.fields[i].val = c.rename(f.val, func(key string) string {
-				if full := featureAliases[key]; full != "" {
-					return full
-				}
-				return key
-			})
+			out.fields[i].val = c.rename(f.val, FeatureName)
 		})
 	}
 	return &out

@@ -41,12 +41,15 @@ func sysctlDots(path string) string {
 	}, path)
 }
 
+// SysctlName is the one spelling of a key, that of sysctl(8), of any of its spellings.
+func SysctlName(key string) string { return sysctlDots(sysctlPath(key)) }
+
 // normalSysctl gives every key sysctl(8)'s spelling, so that two spellings of
 // one key meet when maps are merged. A leading "-" (optional) stays.
 func (c *checker) normalSysctl(v *value) *value {
 	return c.rename(v, func(key string) string {
 		key, optional := strings.CutPrefix(key, "-")
-		key = sysctlDots(sysctlPath(key))
+		key = SysctlName(key)
 		if optional {
 			key = "-" + key
 		}

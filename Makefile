@@ -37,8 +37,9 @@ test-race: ## The race detector where goroutines share something
 test-vm: build ## Boot real machines in QEMU (as root, about 12 minutes)
 	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 40m -v ./test/vm/...
 
-test-interop: ## Check our signatures with the real cosign, and its with ours
-	@if [ -d test/interop ]; then CAISSON_REQUIRE=$${CAISSON_REQUIRE-net} $(GO) test -count=1 -timeout 20m ./test/interop/...; fi
+test-interop: ## Check our signatures with the real cosign, and its with ours (first run builds both)
+	test/interop/cosign.sh
+	CAISSON_REQUIRE=$${CAISSON_REQUIRE-tools,cosign} $(GO) test -count=1 -timeout 20m ./test/interop/...
 
 lint: ## gofmt, go vet, staticcheck
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt: $$out"; exit 1; }

@@ -16,13 +16,14 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/refusal"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/registry/registrytest"
 )
 
 // places are what every test of writing runs against.
 func places(t *testing.T, test func(t *testing.T, r *registry.Registry)) {
 	t.Run("layout", func(t *testing.T) { test(t, open(t, "oci:"+t.TempDir()+"/out")) })
-	t.Run("distribution", func(t *testing.T) { test(t, open(t, startDistribution(t)+"/metal-a")) })
-	t.Run("referrers API", func(t *testing.T) { test(t, open(t, startWithReferrers(t)+"/metal-a")) })
+	t.Run("distribution", func(t *testing.T) { test(t, open(t, registrytest.Distribution(t)+"/metal-a")) })
+	t.Run("referrers API", func(t *testing.T) { test(t, open(t, registrytest.WithReferrers(t)+"/metal-a")) })
 }
 
 func open(t *testing.T, ref string) *registry.Registry {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package registry_test
+// Package registrytest starts real registries on 127.0.0.1 for tests. Only tests
+// import it.
+package registrytest
 
 import (
 	"fmt"
@@ -21,9 +23,9 @@ import (
 	"github.com/caisson-os/caisson/internal/require"
 )
 
-// startDistribution runs Debian's docker-registry, the CNCF distribution. It has
+// Distribution runs Debian's docker-registry, the CNCF distribution. It has
 // no referrers API.
-func startDistribution(t *testing.T) string {
+func Distribution(t testing.TB) string {
 	t.Helper()
 	require.Tool(t, "docker-registry")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -61,8 +63,8 @@ func startDistribution(t *testing.T) string {
 	return ""
 }
 
-// startWithReferrers runs a registry in memory that has the referrers API.
-func startWithReferrers(t *testing.T) string {
+// WithReferrers runs a registry in memory that has the referrers API.
+func WithReferrers(t testing.TB) string {
 	t.Helper()
 	server := httptest.NewServer(ggcr.New(ggcr.WithReferrersSupport(true), ggcr.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)

@@ -9,6 +9,7 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -141,6 +142,10 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	var entries []item.Entry
 	var todo []spec.Drift
 	var errs []error
+	made := missing(i.dir)
+	for _, e := range i.journal.Entries(Name) {
+		made = cmp.Or(decode(e).Made, made) // whichever file leaves last removes the folders
+	}
 	for _, d := range drift {
 		if d.Action != spec.ActionAdd && d.Action != spec.ActionChange {
 			continue
@@ -150,7 +155,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 			errs = append(errs, err)
 			continue
 		}
-		was.Made = missing(i.dir)
+		was.Made = made
 		todo = append(todo, d)
 		entries = append(entries, item.Entry{Item: Name, Key: d.Key, Prior: item.Raw(was), Applied: item.Raw(d.To), Scope: item.Root})
 	}

@@ -41,7 +41,7 @@ func (i *Item) apply(ctx context.Context, w spec.Mount) error {
 	if p.so {
 		was.Flags, was.Super = flagsOf(p.now), p.now.super
 	} else {
-		was.Made = missing(p.target)
+		was.Made = i.made(p.target)
 		if was.File, err = p.bindsFile(); err != nil {
 			return err
 		}
@@ -204,6 +204,21 @@ func (i *Item) top(target string) (mounted, bool) {
 		return mounted{}, false
 	}
 	return t.at(target)
+}
+
+// made is the topmost folder of target that is not ours to keep: it is missing, or
+// another mount had it made. Whichever of them leaves last removes it.
+func (i *Item) made(target string) string {
+	top := missing(target)
+	if top == "" {
+		return ""
+	}
+	for _, e := range i.journal.Entries(Name) {
+		if p, _ := decode(e); p.Made != "" && within(target, p.Made) && len(p.Made) < len(top) {
+			top = p.Made
+		}
+	}
+	return top
 }
 
 // missing is the topmost folder of path that is not there, "" when all are.

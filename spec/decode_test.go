@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+)
+
+// full is an overlay with everything in it.
+func full() Overlay {
+	return Overlay{
+		APIVersion: APIVersion, Kind: KindOverlay, Fleet: "f", Node: "n", Match: Match{MACs: []string{"52:54:00:00:00:01"}, UUIDs: []string{"u"}},
+		Layer: "sha256:0", Variant: "default", KernelArgs: []string{"quiet", "a<b>&c"}, Persist: []string{"/home"},
+		Network: Network{DNS: []string{"192.0.2.1"}, Search: []string{"example.org"}, NTP: []string{"t"}, Interfaces: []Interface{{MAC: "m", Addresses: []string{"a"}, Gateway: "g", MTU: 9000}}},
+		CAs:     []string{"pem\n"}, OnExpired: "hold",
+		Items: Items{
+			Mounts:  []Mount{{ID: "a", Device: "d", Target: "/t", Type: "tmpfs", Options: []string{"ro"}, Before: []string{"b"}, After: []string{"c"}}},
+			Limits:  []Limit{{ID: "a", Domain: "*", Type: "-", Item: "nofile", Value: "1"}},
+			Sysctl:  []Sysctl{{Key: "vm/swappiness", Value: "", Optional: true}},
+			Ethtool: []Feature{{Interface: "eth0", Feature: "rx-gro-hw", On: true}},
+			Perm:    &Perm{Paths: []PermPath{{Path: "/x", Owner: "o", Group: "g", Mode: "0640"}}, Rerun: "never", Interval: -1, IgnoreMissing: true},
+			Exec: []Exec{{Name: "e", Data: "#!/bin/sh\n\u2028", Args: []string{"1"}, Env: map[string]string{"B": "1", "A": "2"}, Rerun: "never", Blocking: "background",
+				Timeout: 1, RerunInterval: 60, RetryInterval: 60, RerunMax: 1, RetryMax: 2, RerunForget: true, RetryForget: true, Once: "per-machine", Revert: "#!"}},
+		},
+	}
+}
+
+func TestDecodeTakesWhatEncodeGives(t *testing.T) {
+	for name, doc := range map[string]Overlay{"full": full(), "empty": {}} {
+		data, err := Encode(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again Overlay
+		if err := Decode(data, &again); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What two readers could read differently is refused.
+func TestDecodeRefuses(t *testing.T) {
+	data, err := Encode(full())
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := string(data)
+	for name, bad := range map[string]string{
+		"space":         strings.Replace(good, `":`, `": `, 1),
+		"trailing":      good + "\n",
+		"two documents": good + good,
+		"duplicate key": strings.Replace(good, `"node":"n"`, `"node":"other","node":"n"`, 1),
+		"case":          strings.Replace(good, `"node":"n"`, `"Node":"n"`, 1),
+		"unknown":       strings.Replace(good, `"node":"n"`, `"node":"n","extra":1`, 1),
+		"order":         strings.Replace(good, `"fleet":"f","node":"n"`, `"node":"n","fleet":"f"`, 1),
+		"escape":        strings.Replace(good, `"node":"n"`, `"node":"\u006e"`, 1),
+		"escaped html":  strings.Replace(good, `a<b>&c`, `a\u003cb>&c`, 1),
+		"null":          strings.Replace(good, `"node":"n"`, `"node":null`, 1),
+		"written zero":  strings.Replace(good, `"mtu":9000`, `"mtu":0`, 1),
+		"float":         strings.Replace(good, `"mtu":9000`, `"mtu":9e3`, 1),
+		"map order":     strings.Replace(good, `{"A":"2","B":"1"}`, `{"B":"1","A":"2"}`, 1),
+		"empty list":    strings.Replace(good, `"cas":["pem\n"]`, `"cas":[]`, 1),
+		"bad UTF-8":     strings.Replace(good, `"node":"n"`, "\"node\":\"\xff\"", 1),
+		"cut":           good[:len(good)-1],
+		"nothing":       "",
+		"number":        "1",
+	} {
+		if bad == good {
+			t.Fatalf("%s changes nothing", name)
+		}
+		var o Overlay
+		if err := Decode([]byte(bad), &o); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+	var o Overlay
+	if err := Decode([]byte(good+" "), &o); !errors.Is(err, ErrNotCanonical) {
+		t.Errorf("err = %v, want ErrNotCanonical", err)
+	}
+}
+
+// FuzzDecode: what is taken encodes to the very bytes it was read from.
+func FuzzDecode(f *testing.F) {
+	for _, doc := range []any{full(), Overlay{}, Layer{}, Bootstrap{}, Status{}, Recipe{}} {
+		data, err := Encode(doc)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Add([]byte(`{"apiVersion":"","kind":"","node":"\ud800"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, doc := range []any{&Overlay{}, &Layer{}, &Bootstrap{}, &Status{}, &Recipe{}} {
+			if Decode(data, doc) != nil {
+				continue
+			}
+			again, err := Encode(doc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(again, data) {
+				t.Errorf("%T: %q is taken, but encodes to %q", doc, data, again)
+			}
+		}
+	})
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/builder/base"
 	"github.com/caisson-os/caisson/builder/boot"
 	"github.com/caisson-os/caisson/builder/packages"
+	"github.com/caisson-os/caisson/builder/perm"
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -28,7 +29,7 @@ var steps = []step{
 	{name: "base", inputs: baseInputs, fill: fillBase},
 	{name: "packages", above: []string{"base"}, inputs: packagesInputs, fill: fillPackages},
 	{name: "accounts", above: []string{"packages", "base"}, inputs: accountsInputs, fill: fillAccounts},
-	{name: "policy", above: []string{"packages", "base"}, inputs: policyInputs, fill: fillPolicy},
+	{name: "policy", above: []string{"accounts", "packages", "base"}, inputs: policyInputs, fill: fillPolicy},
 	{name: "agent", inputs: agentInputs, fill: fillAgent},
 	{name: "boot", above: []string{"packages", "base"}, inputs: bootInputs, files: makeBoot},
 }
@@ -124,6 +125,11 @@ func fillPolicy(b *build, r *root.Root) (facts, error) {
 			return f, err
 		}
 		f.AppArmor = &policy
+	}
+	if b.recipe.Perm != nil {
+		if err := perm.Bake(b.ctx, r, *b.recipe.Perm); err != nil {
+			return f, err
+		}
 	}
 	return f, nil
 }

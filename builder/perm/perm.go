@@ -1,5 +1,194 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package perm sets owner and mode of paths that are baked into the layer, by
-// chown(2) and chmod(2) on copies in the upper tree.
+// Package perm sets owner and mode of paths that are baked into the layer.
+//
+// The layer's own chown(1) and chmod(1) do it, in the layer's own root, so that
+// names mean what they mean there and the kernel copies files up with all their
+// attributes. Owners come before modes, because chown(2) drops set-id bits; a
+// path whose mode is not given keeps the one it had. Links are refused: the mode
+// of a link means nothing and its target has a name of its own.
 package perm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/spec"
+)
+
+var (
+	owner = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*\$?$`)
+	mode  = regexp.MustCompile(`^([0-7]{3,4}|[ugoa]*[-+=][rwxXstugo]*(,[ugoa]*[-+=][rwxXstugo]*)*)$`)
+)
+
+// script takes three words a path: owner, mode, path.
+const script = `set -e
+while [ $# -gt 0 ]; do
+	[ "$1" = : ] || chown --no-dereference -- "$1" "$3"
+	chmod -- "$2" "$3"
+	shift 3
+done`
+
+// Bake applies p to the paths in r, in the author's order.
+func Bake(ctx context.Context, r *root.Root, p spec.Perm) error {
+	var words []string
+	caps := map[string][]byte{}
+	var problems []error
+	for _, entry := range p.Paths {
+		found, err := check(r, entry)
+		if errors.Is(err, fs.ErrNotExist) && p.IgnoreMissing {
+			continue
+		}
+		if err != nil {
+			problems = append(problems, fmt.Errorf("perm %s: %w", entry.Path, err))
+			continue
+		}
+		for _, name := range found {
+			at, err := r.Path(name)
+			if err != nil {
+				return err
+			}
+			info, err := r.Lstat(name)
+			if err != nil {
+				return err
+			}
+			if c := capability(at); c != nil {
+				literal, err := r.Literal(name)
+				if err != nil {
+					return err
+				}
+				caps[literal] = c
+			}
+			m := entry.Mode
+			if m == "" {
+				m = fmt.Sprintf("%04o", octal(info.Mode()))
+			}
+			words = append(words, entry.Owner+group(entry.Group), m, name)
+		}
+	}
+	if len(problems) > 0 {
+		return errors.Join(problems...)
+	}
+	if len(words) == 0 {
+		return nil
+	}
+	for i := 0; i < len(words); i += 3 {
+		if words[i] == "" {
+			words[i] = ":"
+		}
+	}
+	err := r.Run(ctx, root.Command{Args: append([]string{"/bin/sh", "-c", script, "perm"}, words...)})
+	var exit *root.ExitError
+	if errors.As(err, &exit) {
+		return fmt.Errorf("perm: %s", exit.Output)
+	}
+	if err != nil {
+		return err
+	}
+	for name, c := range caps { // chown(2) took them
+		if err := unix.Lsetxattr(filepath.Join(r.Upper, name), "security.capability", c, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("perm %s: give back its capabilities: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func group(g string) string {
+	if g == "" {
+		return ""
+	}
+	return ":" + g
+}
+
+// check returns the paths that an entry means, sorted.
+func check(r *root.Root, e spec.PermPath) ([]string, error) {
+	if !path.IsAbs(e.Path) || path.Clean(e.Path) != e.Path {
+		return nil, errors.New("not a clean absolute path")
+	}
+	for _, name := range []string{e.Owner, e.Group} {
+		if name != "" && !owner.MatchString(name) {
+			return nil, fmt.Errorf("%q is not a user or group", name)
+		}
+	}
+	if e.Mode != "" && !mode.MatchString(e.Mode) {
+		return nil, fmt.Errorf("%q is not a mode", e.Mode)
+	}
+	found, err := expand(r, e.Path)
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("the layer has no such path: %w", fs.ErrNotExist)
+	}
+	for _, name := range found {
+		info, err := r.Lstat(name)
+		if err != nil {
+			return nil, err
+		}
+		if info.Mode()&fs.ModeSymlink != 0 {
+			return nil, fmt.Errorf("%s is a symbolic link; name what it points to", name)
+		}
+	}
+	return found, nil
+}
+
+// expand matches a pattern part by part, as a shell does.
+func expand(r *root.Root, pattern string) ([]string, error) {
+	found := []string{"/"}
+	for _, part := range strings.Split(strings.Trim(pattern, "/"), "/") {
+		var next []string
+		for _, dir := range found {
+			if !strings.ContainsAny(part, `*?[\`) {
+				if _, err := r.Lstat(path.Join(dir, part)); err == nil {
+					next = append(next, path.Join(dir, part))
+				}
+				continue
+			}
+			names, err := r.ReadDir(dir)
+			if err != nil {
+				continue
+			}
+			for _, name := range names {
+				ok, err := path.Match(part, name)
+				if err != nil {
+					return nil, fmt.Errorf("pattern %q: %w", part, err)
+				}
+				if ok && (part[0] == '.' || name[0] != '.') {
+					next = append(next, path.Join(dir, name))
+				}
+			}
+		}
+		found = next
+	}
+	return found, nil
+}
+
+// octal is a mode as chmod(1) takes it.
+func octal(m fs.FileMode) uint32 {
+	o := uint32(m.Perm())
+	for bit, to := range map[fs.FileMode]uint32{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
+		if m&bit != 0 {
+			o |= to
+		}
+	}
+	return o
+}
+
+// capability reads a file's capabilities, nil for none.
+func capability(name string) []byte {
+	buf := make([]byte, 64)
+	n, err := unix.Lgetxattr(name, "security.capability", buf)
+	if err != nil {
+		return nil
+	}
+	return buf[:n]
+}

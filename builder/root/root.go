@@ -42,15 +42,41 @@ func (r *Root) trees() []string {
 	return append([]string{r.Upper}, r.Lowers...)
 }
 
-// find returns where name (absolute, in the root) really is. Symbolic links are
-// not followed: a path that a step names is meant literally.
+// maxLinks is as many links as the kernel follows in one path.
+const maxLinks = 40
+
+// find returns where name (absolute, in the root) really is. Links on the way
+// are followed inside the root, whatever they say; the last part is not.
 func (r *Root) find(name string) (string, fs.FileInfo, error) {
+	name, err := r.Literal(name)
+	if err != nil {
+		return "", nil, err
+	}
+	at, info, _, err := r.step(name)
+	return at, info, err
+}
+
+// Literal returns name with the links on its way followed: the path under which
+// the trees have it, or would have it.
+func (r *Root) Literal(name string) (string, error) {
+	start := name
+	for range maxLinks {
+		_, _, next, _ := r.step(name)
+		if next == "" {
+			return path.Clean("/" + name), nil
+		}
+		name = next
+	}
+	return "", &fs.PathError{Op: "find", Path: start, Err: syscall.ELOOP}
+}
+
+// step is find up to the first link on the way: next is then the path to go on with.
+func (r *Root) step(name string) (at string, info fs.FileInfo, next string, err error) {
 	parts := strings.Split(strings.Trim(path.Clean("/"+name), "/"), "/")
 	for _, tree := range r.trees() {
 		at, hides := tree, false
-		var info fs.FileInfo
+		info := fs.FileInfo(nil)
 		for i, part := range parts {
-			var err error
 			at = filepath.Join(at, part)
 			info, err = os.Lstat(at)
 			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -58,23 +84,37 @@ func (r *Root) find(name string) (string, fs.FileInfo, error) {
 				break
 			}
 			if err != nil {
-				return "", nil, err
+				return "", nil, "", err
 			}
 			if IsWhiteout(info) {
-				return "", nil, notExist(name)
+				return "", nil, "", notExist(name)
 			}
-			if i < len(parts)-1 && info.IsDir() && isOpaque(at) {
-				hides = true
+			if i == len(parts)-1 {
+				break
 			}
+			if info.Mode()&fs.ModeSymlink != 0 {
+				target, err := os.Readlink(at)
+				if err != nil {
+					return "", nil, "", err
+				}
+				if !path.IsAbs(target) {
+					target = path.Join("/", path.Join(parts[:i]...), target)
+				}
+				return "", nil, path.Join(append([]string{"/", target}, parts[i+1:]...)...), nil
+			}
+			if !info.IsDir() { // hides what lower trees have below the name
+				return "", nil, "", notExist(name)
+			}
+			hides = hides || isOpaque(at)
 		}
 		if info != nil {
-			return at, info, nil
+			return at, info, "", nil
 		}
 		if hides {
 			break
 		}
 	}
-	return "", nil, notExist(name)
+	return "", nil, "", notExist(name)
 }
 
 func notExist(name string) error {
@@ -195,6 +235,11 @@ func (r *Root) Symlink(target, name string) error {
 
 // ReadDir lists the names in the folder name, of all trees together, sorted.
 func (r *Root) ReadDir(name string) ([]string, error) {
+	below, err := r.Literal(path.Join(name, "x")) // follows name itself, too
+	if err != nil {
+		return nil, err
+	}
+	name = path.Dir(below)
 	seen := map[string]bool{}
 	found := false
 	for _, tree := range r.trees() {

@@ -21,6 +21,7 @@ import (
 // pruned is what prune -o json prints.
 type pruned struct {
 	Removed bool          `json:"removed"` // false with --dry-run
+	Freed   int64         `json:"freed"`   // bytes, of a layout
 	Layers  []prunedLayer `json:"layers"`
 }
 
@@ -39,7 +40,8 @@ func (a *app) pruneCommand() *cobra.Command {
 		Use:   "prune REF",
 		Short: "Remove layers that no node needs",
 		Long: "Remove layers that no node needs: all but the newest --keep versions, the current one, and\n" +
-			"those that a published overlay names. A registry server frees the space when it collects garbage.",
+			"those that a published overlay names. A registry server frees the space when it collects garbage;\n" +
+			"in a layout, blobs that nothing leads to go once they are an hour old.",
 		Example: "  caisson prune oci:out --keep 5 --dry-run",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -88,6 +90,11 @@ func (a *app) prune(ctx context.Context, reg *registry.Registry, keep int, dry b
 		if err := s.remove(ctx, reg, why); err != nil {
 			return err
 		}
+		if ref := reg.Ref(); ref.IsLayout() {
+			if out.Freed, err = sweep(ref.Layout, sweepGrace); err != nil {
+				return err
+			}
+		}
 	}
 	if a.json() {
 		return cli.JSON(a.out, out)
@@ -104,7 +111,7 @@ func (a *app) prune(ctx context.Context, reg *registry.Registry, keep int, dry b
 	if dry {
 		a.say("would remove %s", count(gone, "layer"))
 	} else {
-		a.say("removed %s", count(gone, "layer"))
+		a.say("removed %s, freed %s", count(gone, "layer"), signless(out.Freed))
 	}
 	return nil
 }
@@ -237,6 +244,15 @@ func (s *stock) remove(ctx context.Context, reg *registry.Registry, why map[stri
 	for digest := range s.layers {
 		if !gone(digest) {
 			continue
+		}
+		attached, err := reg.Referrers(ctx, oci.RepoLayer, digest)
+		if err != nil {
+			return fmt.Errorf("what is attached to layer %s: %w", digest, err)
+		}
+		for _, d := range attached {
+			if err := reg.Delete(ctx, oci.RepoLayer, d.Digest); err != nil && !errors.Is(err, oci.ErrNotFound) {
+				return fmt.Errorf("remove what is attached to layer %s: %w", digest, err)
+			}
 		}
 		if err := reg.Delete(ctx, oci.RepoLayer, digest); err != nil && !errors.Is(err, oci.ErrNotFound) {
 			return fmt.Errorf("remove layer %s: %w", digest, err)

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/describe"
+	"github.com/caisson-os/caisson/cmd/caisson/internal/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/layers/image"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// shelf is a layout with layers that no builder had to run for.
+type shelf struct {
+	t   *testing.T
+	ref string
+	reg *registry.Registry
+	p   publisher
+}
+
+func newShelf(t *testing.T) *shelf {
+	t.Helper()
+	ref := "oci:" + filepath.Join(t.TempDir(), "out")
+	reg, err := registry.Open(ref, registry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &shelf{t: t, ref: ref, reg: reg, p: publisher{reg: reg}}
+	if s.p.keys.release, err = sign.Generate(); err != nil {
+		t.Fatal(err)
+	}
+	if s.p.keys.attest, err = sign.Generate(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// put pushes a layer of one image with the given files.
+func (s *shelf) put(version, created string, files map[string]string, packages ...string) string {
+	s.t.Helper()
+	require.Tool(s.t, "mksquashfs", "unsquashfs")
+	dir := s.t.TempDir()
+	tree := filepath.Join(dir, "tree")
+	for name, text := range files {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(tree, name)), 0o755); err != nil {
+			s.t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(tree, name), []byte(text), 0o644); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	out := filepath.Join(dir, "image")
+	built, err := image.Squashfs(context.Background(), tree, out, image.Options{Level: image.LevelFast, Epoch: 1000})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	data, err := os.ReadFile(out)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var index bytes.Buffer
+	if err := image.Index(&index, bytes.NewReader(data)); err != nil {
+		s.t.Fatal(err)
+	}
+	chunks := filepath.Join(dir, "chunks")
+	if err := os.WriteFile(chunks, index.Bytes(), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+	ci := oci.Describe(oci.TypeChunks, index.Bytes())
+	l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "test", Version: version, Variant: "default", Arch: "amd64", Created: created,
+		Images: []spec.Image{{Name: "base", MediaType: image.MediaType, Digest: built.Digest, Size: built.Size, Chunks: &spec.Blob{Digest: ci.Digest, Size: ci.Size}}}}
+	for _, p := range packages {
+		name, v, _ := strings.Cut(p, "=")
+		l.Packages = append(l.Packages, spec.InstalledPackage{Name: name, Version: v, Arch: "all"})
+	}
+	r := &builder.Result{Layer: l, Blobs: []builder.Blob{
+		{Digest: built.Digest, Size: built.Size, MediaType: image.MediaType, Path: out, Title: "base"},
+		{Digest: ci.Digest, Size: ci.Size, MediaType: image.IndexMediaType, Path: chunks, Title: "base.chunks"}}}
+	d, err := s.p.layer(context.Background(), r, "trixie")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.p.index(context.Background(), []oci.Descriptor{d}, version); err != nil {
+		s.t.Fatal(err)
+	}
+	return d.Digest
+}
+
+// run runs the command line and returns what it printed.
+func (s *shelf) run(args ...string) (string, error) {
+	var out, talk bytes.Buffer
+	a := newApp(&out, &talk)
+	root := a.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(context.Background())
+	return out.String(), err
+}
+
+// The same layer pushed twice is one layer, with one signature, one provenance
+// and one SBOM; all three say what they should.
+func TestPushTwice(t *testing.T) {
+	s := newShelf(t)
+	digest := s.put("1", "2026-01-01T00:00:00Z", map[string]string{"a": "x"}, "bash=5")
+	if again := s.put("1", "2026-01-01T00:00:00Z", map[string]string{"a": "x"}, "bash=5"); again != digest {
+		t.Fatalf("the second push made %s, the first %s", again, digest)
+	}
+	list, err := s.reg.Referrers(context.Background(), oci.RepoLayer, digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []string
+	for _, d := range list {
+		kinds = append(kinds, d.ArtifactType+" "+predicateOf(context.Background(), s.reg, d))
+	}
+	slices.Sort(kinds)
+	want := []string{describe.MediaTypeSPDX + " ", oci.TypeBundle + " " + sign.PredicateCosign, oci.TypeBundle + " " + sign.PredicateProvenance}
+	slices.Sort(want)
+	if !slices.Equal(kinds, want) {
+		t.Errorf("attached %q, want %q", kinds, want)
+	}
+	release := &s.p.keys.release.PublicKey
+	if err := publish.Released(context.Background(), s.reg, digest, []*ecdsa.PublicKey{release}); err != nil {
+		t.Errorf("the release key's signature: %v", err)
+	}
+	if publish.Released(context.Background(), s.reg, digest, []*ecdsa.PublicKey{&s.p.keys.attest.PublicKey}) == nil {
+		t.Error("an attestation passes for a release")
+	}
+}
+
+func TestInspectAndDiff(t *testing.T) {
+	s := newShelf(t)
+	first := s.put("1", "2026-01-01T00:00:00Z", map[string]string{"etc/a": "x", "etc/gone": "y"}, "bash=5", "old=1")
+	second := s.put("2", "2026-01-02T00:00:00Z", map[string]string{"etc/a": "z", "etc/new": "y"}, "bash=6", "new=1")
+
+	out, err := s.run("inspect", s.ref+"@1", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen []inspected
+	if err := json.Unmarshal([]byte(out), &seen); err != nil || len(seen) != 1 || seen[0].Digest != first || len(seen[0].Referrers) != 3 {
+		t.Errorf("inspect printed %s (%v)", out, err)
+	}
+
+	out, err = s.run("diff", s.ref+"@1", s.ref, "--files", "-o", "json")
+	if !errors.Is(err, cli.ErrDrift) {
+		t.Fatalf("diff ended with %v", err)
+	}
+	var ds []difference
+	if err := json.Unmarshal([]byte(out), &ds); err != nil || len(ds) != 1 {
+		t.Fatalf("diff printed %s (%v)", out, err)
+	}
+	d := ds[0]
+	if want := "[{bash 5 6} {new  1} {old 1 }]"; fmt.Sprint(d.Packages) != want {
+		t.Errorf("packages %v, want %s", d.Packages, want)
+	}
+	if want := "[{/etc/a content} {/etc/gone removed} {/etc/new added}]"; fmt.Sprint(d.Files) != want {
+		t.Errorf("files %v, want %s", d.Files, want)
+	}
+	if d.From != first || d.To != second || d.Bytes == 0 {
+		t.Errorf("diff %+v", d)
+	}
+	if out, err := s.run("diff", s.ref+"@2", s.ref+"@"+second); err != nil || out != "" {
+		t.Errorf("a layer differs from itself: %q, %v", out, err)
+	}
+	for _, bad := range []string{s.ref + "@none", s.ref + "@sha256:12", s.ref + "@a/b"} {
+		if _, err := s.run("inspect", bad); err == nil {
+			t.Errorf("inspect %s: taken", bad)
+		}
+	}
+}
+
+// What stays: the newest, the current, and what a node was told to run.
+func TestPrune(t *testing.T) {
+	s := newShelf(t)
+	var digests []string
+	for i := range 5 {
+		digests = append(digests, s.put(fmt.Sprint(i), fmt.Sprintf("2026-01-0%dT00:00:00Z", i+1), map[string]string{"v": fmt.Sprint(i)}))
+	}
+	overlay, err := spec.Encode(spec.Overlay{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "test", Node: "alpha", Layer: digests[1]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, blobs := oci.OverlayManifest(overlay)
+	for _, b := range blobs {
+		if err := s.reg.PutData(context.Background(), oci.RepoNode, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.reg.PutManifest(context.Background(), oci.RepoNode, oci.MediaTypeManifest, raw, "alpha", "mac-52-54-00-00-00-01"); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := s.run("prune", s.ref, "--keep", "2", "--dry-run"); err != nil || strings.Count(out, "remove") != 2 {
+		t.Fatalf("dry run: %v\n%s", err, out)
+	}
+	if _, err := openLayers(context.Background(), &access{}, s.ref+"@0"); err != nil {
+		t.Fatalf("the dry run removed something: %v", err)
+	}
+	if out, err := s.run("prune", s.ref, "--keep", "2"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if _, err := sweep(strings.TrimPrefix(s.ref, "oci:"), 0); err != nil {
+		t.Fatal(err)
+	}
+	for i, digest := range digests {
+		_, err := openLayers(context.Background(), &access{}, s.ref+"@"+digest)
+		_, tagged := openLayers(context.Background(), &access{}, s.ref+"@"+keepTag(digest))
+		want := i == 1 || i >= 3
+		if (err == nil) != want || (tagged == nil) != want {
+			t.Errorf("layer %d: %v, %v; want kept %v", i, err, tagged, want)
+		}
+	}
+	for _, d := range []string{digests[1], digests[4]} {
+		if _, err := s.run("diff", s.ref+"@"+digests[3], s.ref+"@"+d, "--files"); !errors.Is(err, cli.ErrDrift) {
+			t.Errorf("a layer that was kept cannot be read: %v", err)
+		}
+	}
+	if out, err := s.run("prune", s.ref, "--keep", "2"); err != nil || strings.Contains(out, "remove") {
+		t.Errorf("the second run: %v\n%s", err, out)
+	}
+}
+
+// The builder has media types of its own, since it may not import oci.
+func TestMediaTypesAgree(t *testing.T) {
+	for ours, theirs := range map[string]string{
+		builder.MediaTypeKernel: oci.TypeKernel, builder.MediaTypeInitrd: oci.TypeInitrd,
+		image.MediaType: oci.TypeSquashfs, image.IndexMediaType: oci.TypeChunks,
+	} {
+		if ours != theirs {
+			t.Errorf("%q and %q", ours, theirs)
+		}
+	}
+}

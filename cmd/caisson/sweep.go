@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/caisson-os/caisson/oci"
+)
+
+// sweepGrace spares blobs that somebody may just be pushing: a manifest comes
+// after its blobs.
+const sweepGrace = time.Hour
+
+// sweep removes from a layout the blobs that nothing in its index leads to, as
+// a registry server's garbage collection does, and returns the bytes freed.
+// What cannot be read stops it before anything is removed.
+func sweep(dir string, grace time.Duration) (freed int64, err error) {
+	raw, err := readIndex(filepath.Join(dir, "index.json"))
+	if err != nil {
+		return 0, err
+	}
+	index, err := oci.ParseLayoutIndex(raw)
+	if err != nil {
+		return 0, fmt.Errorf("sweep %s: %w", dir, err)
+	}
+	needed := map[string]bool{}
+	var visit func(digest string) error
+	visit = func(digest string) error {
+		if needed[digest] {
+			return nil
+		}
+		needed[digest] = true
+		raw, err := os.ReadFile(filepath.Join(dir, oci.BlobPath(digest)))
+		if err != nil {
+			return err
+		}
+		if x, err := oci.ParseIndex(raw); err == nil {
+			for _, d := range x.Manifests {
+				if err := visit(d.Digest); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		m, err := oci.ParseManifest(raw)
+		if err != nil {
+			return fmt.Errorf("sweep %s: %s: %w", dir, digest, err)
+		}
+		needed[m.Config.Digest] = true
+		for _, d := range m.Layers {
+			needed[d.Digest] = true
+		}
+		return nil
+	}
+	for _, d := range index.Manifests {
+		if err := visit(d.Digest); err != nil {
+			return 0, err
+		}
+	}
+	blobs := filepath.Join(dir, "blobs", "sha256")
+	entries, err := os.ReadDir(blobs)
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || needed["sha256:"+e.Name()] || time.Since(info.ModTime()) < grace {
+			continue
+		}
+		if err := os.Remove(filepath.Join(blobs, e.Name())); err != nil {
+			return freed, err
+		}
+		freed += info.Size()
+	}
+	return freed, nil
+}

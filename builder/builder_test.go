@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -24,21 +25,19 @@ func testRecipe() spec.Recipe {
 	}
 }
 
-// testOptions builds into a cache of its own, or into the one that
-// CAISSON_TEST_CACHE names, which spares the downloads.
+// testOptions builds into the shared cache.
 func testOptions(t *testing.T) Options {
 	t.Helper()
 	require.Root(t)
 	require.Tool(t, "mmdebstrap", "mksquashfs", "xz", "apt-get", "dpkg-deb")
-	cache := os.Getenv("CAISSON_TEST_CACHE")
-	if cache == "" {
-		cache = t.TempDir()
+	if _, err := apt.Debian(*testRecipe().Base.Debian, "/"); err != nil {
+		require.Missing(t, "net", err.Error())
 	}
 	agent := filepath.Join(t.TempDir(), "caisson-agent")
 	if err := os.WriteFile(agent, []byte("#!/bin/sh\nexit 0\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return Options{CacheDir: cache, Agent: agent, Fast: true, SiteDir: t.TempDir(), Progress: func(e Event) {
+	return Options{CacheDir: sharedCache, Agent: agent, Fast: true, SiteDir: t.TempDir(), Progress: func(e Event) {
 		if e.State != "install" && e.State != "fetch" {
 			t.Logf("%+v", e)
 		}

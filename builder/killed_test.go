@@ -29,9 +29,7 @@ func TestKilled(t *testing.T) {
 	}
 	o := testOptions(t)
 	warm := o.CacheDir
-	if os.Getenv("CAISSON_TEST_CACHE") == "" {
-		buildIn(t, o) // fetches the packages
-	}
+	buildIn(t, o) // fetches the packages
 	o.CacheDir = t.TempDir()
 	if err := os.CopyFS(filepath.Join(o.CacheDir, "debs"), os.DirFS(filepath.Join(warm, "debs"))); err != nil {
 		t.Fatal(err)

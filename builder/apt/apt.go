@@ -204,8 +204,10 @@ func Reasons(output string) []string {
 		case strings.HasPrefix(text, "E: "):
 			unmet = false
 			text = strings.TrimPrefix(text, "E: ")
-		case strings.Contains(text, "No space left on device"), strings.HasPrefix(text, "dpkg: error"), strings.HasPrefix(text, "dpkg: dependency problems"):
+		case strings.Contains(text, "No space left on device"):
 			unmet = false
+		case strings.HasPrefix(text, "dpkg: error"), strings.HasPrefix(text, "dpkg: dependency problems"):
+			unmet = true // the reason follows, indented
 		default:
 			unmet = false
 			continue

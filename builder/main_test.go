@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package builder
+
+import (
+	"os"
+	"testing"
+)
+
+// sharedCache is one cache for the tests that need not build from nothing:
+// packages are fetched once, and the base is made once.
+var sharedCache string
+
+func TestMain(m *testing.M) {
+	code := 1
+	func() {
+		sharedCache = os.Getenv("CAISSON_TEST_CACHE") // kept, for development
+		if sharedCache == "" {
+			dir, err := os.MkdirTemp("", "caisson-builder-")
+			if err != nil {
+				panic(err)
+			}
+			defer os.RemoveAll(dir)
+			sharedCache = dir
+		}
+		code = m.Run()
+	}()
+	os.Exit(code)
+}

@@ -50,11 +50,17 @@ func Reconcile(ctx context.Context, items []item.Item, j item.Journal) Result {
 	return r.result(ctx)
 }
 
-// Transact is Reconcile for a change on a live node: all of next, or previous.
-// When the preflight refuses something, nothing is touched; when something fails
-// later, the previous items are put in place again.
+// Transact is Reconcile for a change on a live node: all of it, or none. The
+// change is what next asks for and previous does not: what the node lacked before
+// is neither done here nor held against it; the next Reconcile sees to that.
+//
+// When the preflight refuses a part of the change, nothing is touched; when
+// something fails later, the previous items are put in place again.
 func Transact(ctx context.Context, next, previous []item.Item, j item.Journal) Result {
+	before := newRun(previous, j)
+	before.preflight(ctx)
 	r := newRun(next, j)
+	r.known = before.all()
 	r.preflight(ctx)
 	if err := r.refusal(); err != nil {
 		result := r.result(ctx)
@@ -103,6 +109,7 @@ type run struct {
 	unseen  []error           // why that check could not be made
 	errs    []error           // of restore and apply
 	done    []map[string]bool // keys that were acted on
+	known   map[wish]bool     // drift that is no part of the change
 	changed bool              // so what a later item saw in the preflight may be stale
 }
 
@@ -113,6 +120,22 @@ func newRun(items []item.Item, j item.Journal) *run {
 		r.done = append(r.done, map[string]bool{})
 	}
 	return r
+}
+
+// wish is what a drift is about, whatever was found there.
+type wish struct{ item, key, to string }
+
+func wishOf(d spec.Drift) wish { return wish{d.Item, d.Key, d.To} }
+
+// all is what the last check found.
+func (r *run) all() map[wish]bool {
+	found := map[wish]bool{}
+	for _, drift := range r.drift {
+		for _, d := range drift {
+			found[wishOf(d)] = true
+		}
+	}
+	return found
 }
 
 func (r *run) preflight(ctx context.Context) {
@@ -134,7 +157,7 @@ func (r *run) restore(ctx context.Context) {
 	for n, it := range slices.Backward(r.items) {
 		left := map[string]bool{}
 		for _, d := range r.drift[n] {
-			if d.Action == spec.ActionRemove {
+			if d.Action == spec.ActionRemove && !r.known[wishOf(d)] {
 				left[d.Key], r.done[n][d.Key] = true, true
 			}
 		}
@@ -152,16 +175,19 @@ func (r *run) apply(ctx context.Context) {
 		if r.changed {
 			r.check(ctx, n)
 		}
-		due := false
+		var due []spec.Drift
 		for _, d := range r.drift[n] {
 			switch d.Action {
 			case spec.ActionAdd, spec.ActionChange, spec.ActionRun:
-				due, r.done[n][d.Key] = true, true
+				if !r.known[wishOf(d)] {
+					due = append(due, d)
+					r.done[n][d.Key] = true
+				}
 			}
 		}
-		if due {
+		if len(due) > 0 {
 			r.changed = true
-			r.errs[n] = errors.Join(r.errs[n], it.Apply(ctx, r.drift[n]))
+			r.errs[n] = errors.Join(r.errs[n], it.Apply(ctx, due))
 		}
 	}
 }
@@ -185,8 +211,8 @@ func (r *run) result(ctx context.Context) Result {
 }
 
 // status is what the last check says of one item. Drift that is left though
-// nothing complained becomes an error of the run; a script that failed in an
-// earlier run does not, it only shows.
+// nothing complained becomes an error of the run; what is no part of it, such as
+// a script that failed earlier, only shows.
 func (r *run) status(n int) spec.ItemStatus {
 	status := spec.ItemStatus{Name: r.items[n].Name(), State: StateOK}
 	explained := r.errs[n] != nil
@@ -197,7 +223,7 @@ func (r *run) status(n int) spec.ItemStatus {
 		case d.Action == spec.ActionDefer:
 			status.State = StateDeferred
 		case explained:
-		case d.Action == spec.ActionFailed:
+		case d.Action == spec.ActionFailed, r.known[wishOf(d)]:
 			earlier = append(earlier, left(d))
 		default:
 			r.errs[n] = errors.Join(r.errs[n], left(d))
@@ -224,7 +250,7 @@ func (r *run) refusal() error {
 	errs := slices.Clone(r.unseen)
 	for _, drift := range r.drift {
 		for _, d := range drift {
-			if d.Action == spec.ActionRefuse {
+			if d.Action == spec.ActionRefuse && !r.known[wishOf(d)] {
 				errs = append(errs, left(d))
 			}
 		}

@@ -264,6 +264,34 @@ func TestOldFailureBlocksNoChange(t *testing.T) {
 	}
 }
 
+// What the node lacked before the change does not stand in its way: a key that the
+// kernel refuses, a limit that is wrong, a value that someone changed by hand.
+func TestOldTroubleBlocksNoChange(t *testing.T) {
+	n := newNode(t)
+	previous := n.full()
+	previous.Limits = append(previous.Limits, spec.Limit{ID: "bad", Domain: "*", Type: "firm", Item: "core", Value: "0"})
+	if r := Reconcile(t.Context(), n.items(previous), n.journal); r.Health != HealthDegraded {
+		t.Fatalf("result %+v", r)
+	}
+	n.write("proc/sys/vm/swappiness", "77\n")
+	next := previous
+	next.Sysctl = append([]spec.Sysctl{{Key: "vm/overcommit", Value: "1"}}, previous.Sysctl...)
+	r := Transact(t.Context(), n.items(next), n.items(previous), n.journal)
+	if r.RolledBack || r.Err != nil || n.read("proc/sys/vm/overcommit") != "1" {
+		t.Fatalf("result %+v", r)
+	}
+	if r.Health != HealthDegraded || r.Items[1].Error == "" {
+		t.Fatalf("the wrong limit does not show: %+v", r.Items)
+	}
+	if n.read("proc/sys/vm/swappiness") != "77" {
+		t.Error("the change did more than the change")
+	}
+	Reconcile(t.Context(), n.items(next), n.journal)
+	if got := n.read("proc/sys/vm/swappiness"); got != "10" {
+		t.Errorf("the next run did not correct the drift: %s", got)
+	}
+}
+
 func TestCancelledTransactIsTakenBack(t *testing.T) {
 	n := newNode(t)
 	before := n.snapshot()

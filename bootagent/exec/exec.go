@@ -81,6 +81,9 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		}
 		d.From = r.String()
 		if d.Action, d.Reason = i.verdict(w, r); d.Action != "" {
+			if d.Action == spec.ActionRun {
+				d.To = "run of " + s.hash[:8] // a changed script is another change
+			}
 			drift = append(drift, d)
 		}
 	}

@@ -145,7 +145,7 @@ func (i *Item) sweep() error {
 			errs = append(errs, os.RemoveAll(s.dir))
 			continue
 		}
-		for _, name := range []string{r.Name, logFile, logFile + ".old"} {
+		for _, name := range []string{filepath.Base(r.Name), logFile, logFile + ".old"} {
 			if err := os.Remove(filepath.Join(s.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}

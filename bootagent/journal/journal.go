@@ -36,7 +36,9 @@ const (
 type Journal struct {
 	mu      sync.Mutex
 	file    *os.File // nil when it is open for reading
-	lock    *os.File
+	lock    *os.File // the folder
+	size    int64    // of the file
+	lines   int
 	scopes  item.Scopes
 	entries map[id]item.Entry
 	damaged [][]byte // lines that could not be read
@@ -78,8 +80,7 @@ func Open(dir string, scopes item.Scopes) (_ *Journal, err error) {
 	if err := j.compact(dir, lines, whole); err != nil {
 		return nil, err
 	}
-	j.file, err = os.OpenFile(filepath.Join(dir, File), os.O_WRONLY|os.O_APPEND, 0)
-	return j, err
+	return j, j.openFile()
 }
 
 // Read is the journal in dir for looking only: it changes nothing there and
@@ -177,8 +178,9 @@ func (j *Journal) Entries(name string) []item.Entry {
 	return found
 }
 
-// append makes lines durable, then true. After a failed write the file's end is
-// unknown, so nothing more is written to it.
+// append makes lines durable, then true. What a failed write left is cut off
+// again; where that fails too, or where the disk did not take what was written,
+// nothing more is written: the end of the file would be a guess.
 func (j *Journal) append(lines []line) error {
 	if len(lines) == 0 {
 		return nil
@@ -191,7 +193,9 @@ func (j *Journal) append(lines []line) error {
 		return err
 	}
 	if _, err := j.file.Write(data); err != nil {
-		j.broken = fmt.Errorf("an earlier write failed: %w", err)
+		if cut := j.file.Truncate(j.size); cut != nil {
+			j.broken = fmt.Errorf("an earlier write failed: %w", err)
+		}
 		return fmt.Errorf("write journal: %w", err)
 	}
 	if err := unix.Fdatasync(int(j.file.Fd())); err != nil {
@@ -201,5 +205,41 @@ func (j *Journal) append(lines []line) error {
 	for _, l := range lines {
 		l.replay(j.entries)
 	}
+	j.size += int64(len(data))
+	j.lines += len(lines)
+	if j.size > slack && j.lines > 2*len(j.entries) {
+		return j.shrink()
+	}
+	return nil
+}
+
+// slack is how large the file grows before it is written anew while it is open.
+const slack = 1 << 20
+
+// shrink writes the file anew and goes on with the new one.
+func (j *Journal) shrink() error {
+	if err := j.compact(j.lock.Name(), -1, false); err != nil {
+		return fmt.Errorf("compact journal: %w", err) // the old file is whole
+	}
+	old := j.file
+	if err := j.openFile(); err != nil {
+		j.broken = fmt.Errorf("it could not be opened again: %w", err)
+		return err
+	}
+	return old.Close()
+}
+
+// openFile opens the file to append to.
+func (j *Journal) openFile() error {
+	f, err := os.OpenFile(filepath.Join(j.lock.Name(), File), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return err
+	}
+	j.file, j.size, j.lines = f, info.Size(), len(j.entries)
 	return nil
 }

@@ -11,8 +11,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/item"
+	"github.com/caisson-os/caisson/internal/require"
 )
 
 var scopes = item.Scopes{Kernel: "boot", Root: "root", Disk: "disk"}
@@ -204,6 +206,45 @@ func TestWriteFailureIsFinal(t *testing.T) {
 	}
 	if err := j.Record(entry("b", "1", item.Root)); err == nil || !strings.Contains(err.Error(), "earlier write") {
 		t.Fatalf("the next write: %v", err)
+	}
+}
+
+// An agent that corrects one thing every minute for months must not fill the file.
+func TestShrinksWhileOpen(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, scopes)
+	record(t, j, entry("kept", "original", item.Root))
+	for n := range 40 {
+		e := entry("fought over", "original", item.Root)
+		e.Applied = item.Raw(strings.Repeat(fmt.Sprint(n%10), 64<<10))
+		record(t, j, e)
+	}
+	info, err := os.Stat(filepath.Join(dir, File))
+	if err != nil || info.Size() > slack+128<<10 {
+		t.Fatalf("the file has %d bytes, %v", info.Size(), err)
+	}
+	record(t, j, entry("late", "1", item.Kernel))
+	if got := open(t, dir, scopes).Entries("test"); len(got) != 3 || string(got[0].Prior) != `"original"` {
+		t.Fatalf("entries %d", len(got))
+	}
+}
+
+// A full disk fails the write and no later one: what got through is cut off.
+func TestFullDisk(t *testing.T) {
+	require.Root(t)
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		require.Missing(t, "mount", fmt.Sprintf("no tmpfs here: %v", err))
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	j := open(t, dir, scopes)
+	record(t, j, entry("a", "1", item.Root))
+	if err := j.Record(entry("b", strings.Repeat("x", 100<<10), item.Root)); err == nil {
+		t.Fatal("64 KiB hold more than they should")
+	}
+	record(t, j, entry("c", "3", item.Root))
+	if got := brief(open(t, dir, scopes)); got != `a="1"/ c="3"/` || j.DamagedLines() != 0 {
+		t.Fatalf("entries %s", got)
 	}
 }
 

@@ -27,7 +27,7 @@ func (i *Item) apply(ctx context.Context, w spec.Mount) error {
 	if err != nil {
 		return err
 	}
-	p, err := i.plan(w, t)
+	p, err := i.plan(w, t, i.entries())
 	if err != nil || p.so && p.other == "" {
 		return err
 	}
@@ -45,7 +45,7 @@ func (i *Item) apply(ctx context.Context, w spec.Mount) error {
 		if was.File, err = p.bindsFile(); err != nil {
 			return err
 		}
-		was.File = was.File && was.Made != ""
+		was.File = was.File && missing(p.target) != ""
 	}
 	entry := item.Entry{Item: Name, Key: w.Target, Prior: item.Raw(was), Applied: item.Raw(applied{p.source, w}), Scope: item.Root}
 	if err := i.journal.Record(entry); err != nil {

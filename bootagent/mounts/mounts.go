@@ -93,13 +93,14 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		return nil, err
 	}
 	wanted, targets := map[string]bool{}, map[string]string{}
+	entries := i.entries()
 	for _, w := range i.want {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 		wanted[w.Target] = true
 		d := spec.Drift{Item: Name, Key: w.Target, To: describe(w), Action: spec.ActionAdd}
-		p, err := i.plan(w, t)
+		p, err := i.plan(w, t, entries)
 		if id, twice := targets[p.target]; twice && err == nil {
 			err = fmt.Errorf("%s and %s are for one target", id, w.ID)
 		}
@@ -135,8 +136,17 @@ func describe(w spec.Mount) string {
 	return strings.TrimSpace(w.Device + " " + w.Type + " " + strings.Join(w.Options, ","))
 }
 
+// entries are the journal's, by target.
+func (i *Item) entries() map[string]item.Entry {
+	found := map[string]item.Entry{}
+	for _, e := range i.journal.Entries(Name) {
+		found[e.Key] = e
+	}
+	return found
+}
+
 // plan says how w stands; its error is why it cannot be done.
-func (i *Item) plan(w spec.Mount, t table) (plan, error) {
+func (i *Item) plan(w spec.Mount, t table, entries map[string]item.Entry) (plan, error) {
 	p := plan{want: w}
 	if !filepath.IsAbs(w.Target) || filepath.Clean(w.Target) != w.Target || w.Target == "/" || strings.ContainsAny(w.Target, "\x00\n") {
 		return p, fmt.Errorf("the target %q is not a clean absolute path below /", w.Target)
@@ -145,11 +155,7 @@ func (i *Item) plan(w spec.Mount, t table) (plan, error) {
 	if p.target, err = canonical(w.Target); err != nil {
 		return p, err
 	}
-	for _, e := range i.journal.Entries(Name) {
-		if e.Key == w.Target {
-			p.entry, p.own = e, true
-		}
-	}
+	p.entry, p.own = entries[w.Target]
 	if p.options, err = parseOptions(w.Options); err != nil {
 		return p, err
 	}

@@ -130,7 +130,8 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 }
 
 // withSides adds to drift the wanted keys that it may change in passing, as they
-// have to be set again, and returns entries for those that nobody wants.
+// have to be set again, and returns entries for those that nobody wants. They are
+// kept also when applying leaves them alone: putting the cause back may not.
 func (i *Item) withSides(drift []spec.Drift) ([]spec.Drift, []item.Entry) {
 	want, seen := map[string]string{}, map[string]bool{}
 	for _, w := range i.want {

@@ -92,8 +92,9 @@ func sshKeyProblem(line string) string {
 			return fmt.Sprintf("an RSA key of %d bits is not taken by sshd", n.BitLen())
 		}
 	case strings.Contains(kind, "ecdsa"):
-		if len(last[1]) != map[string]int{"nistp256": 65, "nistp384": 97, "nistp521": 133}[string(last[0])] || last[1][0] != 4 || !strings.Contains(kind, string(last[0])) {
-			return "the key's point does not lie on its curve's form"
+		size, ok := map[string]int{"nistp256": 65, "nistp384": 97, "nistp521": 133}[string(last[0])]
+		if !ok || !strings.Contains(kind, string(last[0])) || len(last[1]) != size || last[1][0] != 4 {
+			return "the key is no point of its curve"
 		}
 	}
 	return ""

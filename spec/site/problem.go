@@ -198,6 +198,9 @@ func (p pos) excerpt() (line, marks string) {
 	start := min(max(int(p.col)-1, 0), len(text))
 	n := 0
 	for start+n < len(text) && !strings.ContainsRune(" ,]}#", text[start+n]) {
+		if text[start+n] == ':' && (start+n+1 == len(text) || text[start+n+1] == ' ') {
+			break // it ends a key
+		}
 		n++
 	}
 	const width = 110

@@ -227,12 +227,17 @@ func (s *Site) checkTargets(c *checker) {
 				t.frag = p.compileTarget(c, t)
 			}
 		})
+		unknown := 0
 		for _, name := range slices.Sorted(maps.Keys(p.hosts)) {
 			t := p.hosts[name]
 			c.within(p.where(), func() { p.compileTarget(c, t) })
 			if _, ok := s.byName[name]; !ok && len(s.nodes) > 0 {
+				hint := ""
+				if unknown++; unknown <= 20 { // a suggestion looks at every node
+					hint = didYouMeanNode(name, s.nodes)
+				}
 				c.within(p.where(), func() {
-					c.warnf(t.at, "unknown-node", didYouMeanNode(name, s.nodes), "the entry for host %q has no effect: no node has this name", name)
+					c.warnf(t.at, "unknown-node", hint, "the entry for host %q has no effect: no node has this name", name)
 				})
 			}
 		}

@@ -183,6 +183,31 @@ func TestInterfaceMadeAnew(t *testing.T) {
 	}
 }
 
+// The same, still wanted: set again, and the new one's originals are kept.
+func TestInterfaceMadeAnewIsSetAgain(t *testing.T) {
+	c, j := newCard(), itemtest.Journal(t, t.TempDir())
+	c.features["other"] = State{Changeable: true}
+	if err := run(t, c, j, feature("other", true), feature("main", false)); err != nil {
+		t.Fatal(err)
+	}
+	anew := newCard()
+	anew.index = 8
+	anew.features["other"] = State{Changeable: true}
+	before := anew.String()
+	if err := run(t, anew, j, feature("other", true), feature("main", false)); err != nil {
+		t.Fatal(err)
+	}
+	if !anew.features["other"].Active || anew.features["main"].Active {
+		t.Fatalf("it was not set again:\n%s", anew)
+	}
+	if err := run(t, anew, j); err != nil {
+		t.Fatal(err)
+	}
+	if after := anew.String(); after != before {
+		t.Fatalf("after restore:\n%s", after)
+	}
+}
+
 func TestInterfaceGoes(t *testing.T) {
 	c, j := newCard(), itemtest.Journal(t, t.TempDir())
 	if err := run(t, c, j, feature("other", false)); err != nil {

@@ -91,6 +91,20 @@ echo to the log; echo and errors >&2
 	if drift := check(t, it); len(drift) > 0 {
 		t.Errorf("drift %+v", drift)
 	}
+	// Scripts, logs and environments may hold secrets.
+	err := filepath.WalkDir(folder, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // Divingbell's hash joined arguments with blanks and left the name out.

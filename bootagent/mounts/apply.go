@@ -55,7 +55,7 @@ func (i *Item) apply(ctx context.Context, w spec.Mount) error {
 		return err
 	}
 	if p.so {
-		return i.remount(p, t, entry)
+		return i.remount(ctx, p, t, entry)
 	}
 	if p.own {
 		was, _ = decode(p.entry) // a run before this one may have made the folders
@@ -100,7 +100,7 @@ func (i *Item) mount(ctx context.Context, p plan) error {
 			return fmt.Errorf("bind %s to %s: %w", p.source, p.target, err)
 		}
 	case p.helper != "":
-		return i.byHelper(ctx, p)
+		return i.byHelper(ctx, strings.Join(p.options.words, ","), "-t", p.want.Type, p.source, p.target)
 	default:
 		if err := unix.Mount(p.source, p.target, p.want.Type, p.options.flags(base), strings.Join(p.options.data, ",")); err != nil {
 			return fmt.Errorf("mount %s on %s as %s: %w%s", p.source, p.target, p.want.Type, err, hint(err, p.want.Type))
@@ -133,7 +133,10 @@ func (i *Item) finish(p plan) error {
 
 // remount changes options in place. When the kernel takes them but does not
 // show them, what was is put back.
-func (i *Item) remount(p plan, t table, entry item.Entry) error {
+func (i *Item) remount(ctx context.Context, p plan, t table, entry item.Entry) error {
+	if p.helper != "" {
+		return i.byHelper(ctx, "remount,"+strings.Join(p.options.words, ","), p.target)
+	}
 	err := setOptions(p.target, p.want.Type, p.source, p.options.bind, p.options.flags(p.base(t)), p.options.data)
 	if err == nil && p.options.propagation != 0 {
 		err = unix.Mount("", p.target, "", p.options.propagation, "")
@@ -173,16 +176,13 @@ func restorable(super []string) []string {
 }
 
 // byHelper lets mount(8) find the helper of a network or FUSE file system.
-func (i *Item) byHelper(ctx context.Context, p plan) error {
-	words := slices.DeleteFunc(slices.Clone(p.want.Options), func(w string) bool { return w == shadow })
-	args := []string{"-t", p.want.Type, p.source, p.target}
-	if len(words) > 0 {
-		args = append([]string{"-o", strings.Join(words, ",")}, args...)
+func (i *Item) byHelper(ctx context.Context, options string, args ...string) error {
+	if options != "" {
+		args = append([]string{"-o", options}, args...)
 	}
 	out, err := exec.CommandContext(ctx, "mount", args...).CombinedOutput()
 	if err != nil {
-		out = bytes.TrimSpace(out[:min(len(out), 512)])
-		return fmt.Errorf("mount %s on %s: %w: %s", p.source, p.target, err, out)
+		return fmt.Errorf("mount %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out[:min(len(out), 512)]))
 	}
 	return nil
 }

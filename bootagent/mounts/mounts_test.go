@@ -325,6 +325,94 @@ func TestBusy(t *testing.T) {
 	restored(t, j)
 }
 
+// What is mounted as wanted already is another's: it is not taken away later.
+func TestForeignMountStays(t *testing.T) {
+	if !itemtest.InNamespaces(t) {
+		return
+	}
+	root := place(t)
+	mkdir(t, root+"/m")
+	if err := unix.Mount("tmpfs", root+"/m", "tmpfs", unix.MS_NOSUID, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	before := snapshot(t, root)
+	j := itemtest.Journal(t, t.TempDir())
+	applied1(t, j, spec.Mount{ID: "m", Device: "tmpfs", Target: root + "/m", Type: "tmpfs", Options: []string{"nosuid", "size=1m"}})
+	restored(t, j)
+	if after := snapshot(t, root); after != before {
+		t.Fatalf("after restore:\n%s", after)
+	}
+}
+
+// Divingbell restarted the unit, which failed while a file was open.
+func TestRemountWhileBusy(t *testing.T) {
+	if !itemtest.InNamespaces(t) {
+		return
+	}
+	root := place(t)
+	j := itemtest.Journal(t, t.TempDir())
+	m := spec.Mount{ID: "m", Device: "tmpfs", Target: root + "/m", Type: "tmpfs", Options: []string{"size=1m"}}
+	applied1(t, j, m)
+	f, err := os.Create(root + "/m/open")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Options = []string{"size=2m", "noexec"}
+	applied1(t, j, m)
+	if _, err := f.WriteString("still there"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	restored(t, j)
+}
+
+func TestOneTargetTwice(t *testing.T) {
+	root := t.TempDir()
+	if err := os.Symlink(".", root+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	drift, err := newItem([]spec.Mount{
+		{ID: "one", Device: "tmpfs", Target: root + "/m", Type: "tmpfs"},
+		{ID: "two", Device: "tmpfs", Target: root + "/link/m", Type: "tmpfs"},
+	}, itemtest.Journal(t, t.TempDir())).Check(t.Context())
+	if err != nil || len(drift) != 2 || drift[0].Action == drift[1].Action || !strings.Contains(drift[0].Reason+drift[1].Reason, "one target") {
+		t.Fatalf("drift %+v, %v; want the second refused", drift, err)
+	}
+}
+
+// A type with a helper is mounted by mount(8), which runs it.
+func TestHelper(t *testing.T) {
+	if !itemtest.InNamespaces(t, "mount") {
+		return
+	}
+	root := place(t)
+	mkdir(t, root+"/layer")
+	if err := unix.Mount("tmpfs", root+"/layer", "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	mkdir(t, root+"/layer/upper", root+"/layer/work")
+	script := "#!/bin/sh\necho \"$@\" >>" + root + "/layer/calls\nexec mount -i -t tmpfs \"$@\"\n"
+	if err := os.WriteFile(root+"/layer/upper/mount.tmpfs", []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("overlay", "/usr/sbin", "overlay", 0, "lowerdir=/usr/sbin,upperdir="+root+"/layer/upper,workdir="+root+"/layer/work"); err != nil {
+		require.Missing(t, "overlay", fmt.Sprintf("no overlay over /usr/sbin: %v", err))
+	}
+	t.Cleanup(func() { _ = unix.Unmount("/usr/sbin", unix.MNT_DETACH) })
+	j := itemtest.Journal(t, t.TempDir())
+	m := spec.Mount{ID: "m", Device: "tmpfs", Target: root + "/m", Type: "tmpfs", Options: []string{"size=1m", "nofail"}}
+	applied1(t, j, m)
+	m.Options = []string{"size=2m", "noexec"}
+	applied1(t, j, m)
+	calls, err := os.ReadFile(root + "/layer/calls")
+	if err != nil || strings.Count(string(calls), "\n") != 2 || !strings.Contains(string(calls), "size=1m") || !strings.Contains(string(calls), "remount") {
+		t.Fatalf("the helper was called with %q, %v", calls, err)
+	}
+	restored(t, j)
+}
+
 func TestDeviceChanges(t *testing.T) {
 	if !itemtest.InNamespaces(t) {
 		return

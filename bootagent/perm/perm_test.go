@@ -185,6 +185,29 @@ func TestMissing(t *testing.T) {
 	}
 }
 
+// Divingbell died at the first missing path: later ones and all reverts were skipped.
+func TestMissingStopsNoOther(t *testing.T) {
+	root := t.TempDir()
+	files(t, root, map[string]uint32{"gone": 0o600, "later": 0o600})
+	j := itemtest.Journal(t, t.TempDir())
+	run(t, j, &spec.Perm{Paths: []spec.PermPath{{Path: root + "/gone", Mode: "0644"}}})
+	want := &spec.Perm{Paths: []spec.PermPath{{Path: root + "/none", Mode: "0600"}, {Path: root + "/later", Mode: "0640"}}}
+	run(t, j, want)
+	if got := mode(t, root+"/later"); got != 0o640 {
+		t.Errorf("the later path has mode %04o", got)
+	}
+	for _, e := range j.Entries(Name) {
+		if e.Key == root+"/gone" {
+			if err := New(want, "", j, t.Logf).Restore(t.Context(), []item.Entry{e}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if got := mode(t, root+"/gone"); got != 0o600 {
+		t.Errorf("what left the config has mode %04o", got)
+	}
+}
+
 // A, then B, then A again is applied each time, whatever the policy.
 func TestNeverIsPerRule(t *testing.T) {
 	root := t.TempDir()

@@ -22,11 +22,17 @@ const (
 // modes are the kernel's names of the numbers in a profile's flags.
 var modes = map[uint32]string{0: "enforce", 1: "complain", 2: "kill", 3: "unconfined", 4: "prompt"}
 
+// forced is set in the header's version when the parser was told --Complain: the
+// kernel then ignores the profiles' own modes.
+const forced = 0x800
+
 // Profiles lists the profiles (hats too) in a compiled policy with their modes,
 // under the names that the kernel will list them by.
 func Profiles(policy []byte) ([]spec.LoadedProfile, error) {
 	profile := append(named("profile"), tagStruct)
 	flags := append(named("flags"), tagStruct)
+	version := append(named("version"), tagU32)
+	complain := false
 	namespace := named("namespace")
 	if bytes.Contains(policy, namespace) {
 		return nil, errors.New("profiles in a namespace of their own are not supported")
@@ -37,6 +43,10 @@ func Profiles(policy []byte) ([]spec.LoadedProfile, error) {
 		i := bytes.Index(rest, profile)
 		if i < 0 {
 			break
+		}
+		// A header stands before each profile that is not a hat.
+		if v := bytes.Index(rest[:i], version); v >= 0 && v+len(version)+4 <= i {
+			complain = binary.LittleEndian.Uint32(rest[v+len(version):])&forced != 0
 		}
 		rest = rest[i+len(profile):]
 		name, after, ok := readString(rest)
@@ -55,6 +65,9 @@ func Profiles(policy []byte) ([]spec.LoadedProfile, error) {
 		mode, known := modes[binary.LittleEndian.Uint32(f[6:])]
 		if !known {
 			return nil, fmt.Errorf("profile %q has mode %d, which no kernel lists", name, binary.LittleEndian.Uint32(f[6:]))
+		}
+		if complain {
+			mode = "complain"
 		}
 		all = append(all, spec.LoadedProfile{Name: name, Mode: mode})
 	}

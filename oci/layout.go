@@ -10,11 +10,17 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"sync"
 )
 
 // layout reads a folder in the OCI image layout. A tag is the descriptor in
 // index.json whose ref.name is "repository:tag".
-type layout struct{ root *os.Root }
+type layout struct {
+	root *os.Root
+	mu   sync.Mutex
+	seen os.FileInfo // of index.json when tags was read
+	tags map[string]Descriptor
+}
 
 func openLayout(dir string) (*layout, error) {
 	root, err := os.OpenRoot(dir)
@@ -25,7 +31,7 @@ func openLayout(dir string) (*layout, error) {
 		root.Close()
 		return nil, fmt.Errorf("%s is no OCI layout: %w", dir, err)
 	}
-	return &layout{root}, nil
+	return &layout{root: root}, nil
 }
 
 func (l *layout) Manifest(_ context.Context, repo, reference, etag string) (Response, error) {
@@ -69,18 +75,29 @@ func (l *layout) Blob(_ context.Context, _ string, d Descriptor, offset int64) (
 }
 
 func (l *layout) resolve(repo, tag string) (Descriptor, error) {
-	raw, err := readCapped(l.root, "index.json", MaxLayout)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	info, err := l.root.Stat("index.json")
 	if err != nil {
 		return Descriptor{}, err
 	}
-	index, err := ParseLayoutIndex(raw)
-	if err != nil {
-		return Descriptor{}, err
-	}
-	for _, d := range index.Manifests {
-		if d.Annotations[AnnotationRefName] == repo+":"+tag {
-			return d, nil
+	// index.json is replaced, never changed, so another file is another content.
+	if l.seen == nil || !os.SameFile(info, l.seen) || !info.ModTime().Equal(l.seen.ModTime()) {
+		raw, err := readCapped(l.root, "index.json", MaxLayout)
+		if err != nil {
+			return Descriptor{}, err
 		}
+		index, err := ParseLayoutIndex(raw)
+		if err != nil {
+			return Descriptor{}, err
+		}
+		l.seen, l.tags = info, map[string]Descriptor{}
+		for _, d := range index.Manifests {
+			l.tags[d.Annotations[AnnotationRefName]] = d
+		}
+	}
+	if d, ok := l.tags[repo+":"+tag]; ok {
+		return d, nil
 	}
 	return Descriptor{}, fmt.Errorf("%s:%s: %w", repo, tag, ErrNotFound)
 }

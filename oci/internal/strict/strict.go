@@ -100,16 +100,15 @@ func (w walker) object(t reflect.Type, depth int) error {
 		case t != nil && t.Kind() == reflect.Map:
 			field = t.Elem()
 		case fields != nil:
-			var ok bool
-			if field, ok = fields[key]; !ok {
-				for name := range fields {
-					if strings.EqualFold(name, key) {
-						return fmt.Errorf("key %q is not %q", key, name)
-					}
-				}
-				if w.known {
-					return fmt.Errorf("unknown key %q", key)
-				}
+			f, err := find(fields, key)
+			if err != nil {
+				return err
+			}
+			if f == nil && w.known {
+				return fmt.Errorf("unknown key %q", key)
+			}
+			if f != nil {
+				field = f.Type
 			}
 		}
 		if err := w.value(field, depth+1); err != nil {
@@ -131,18 +130,24 @@ func plain(t reflect.Type) reflect.Type {
 	return t
 }
 
-// fieldsOf maps the keys of a struct without embedded fields to their types.
-func fieldsOf(t reflect.Type) map[string]reflect.Type {
+// fieldsOf lists the fields of a struct, which embeds none.
+func fieldsOf(t reflect.Type) []reflect.StructField {
 	if t == nil || t.Kind() != reflect.Struct {
 		return nil
 	}
-	fields := map[string]reflect.Type{}
-	for i := range t.NumField() {
-		f := t.Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name != "-" && name != "" {
-			fields[name] = f.Type
+	return reflect.VisibleFields(t)
+}
+
+// find returns the field of a key, nil for a key that is no field's, and an error
+// for one that encoding/json would take for a field's.
+func find(fields []reflect.StructField, key string) (*reflect.StructField, error) {
+	for i, f := range fields {
+		switch name, _, _ := strings.Cut(f.Tag.Get("json"), ","); {
+		case name == key:
+			return &fields[i], nil
+		case strings.EqualFold(name, key):
+			return nil, fmt.Errorf("key %q is not %q", key, name)
 		}
 	}
-	return fields
+	return nil, nil
 }

@@ -4,11 +4,7 @@ package site
 
 import (
 	"io/fs"
-	"maps"
-	"path"
 	"regexp"
-	"slices"
-	"strings"
 	"sync"
 )
 
@@ -50,6 +46,8 @@ func Parse(fsys fs.FS, names ...string) (*Site, *Report) {
 	return s, c.report
 }
 
+var fleetName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+
 // build makes a site of the merged tree.
 func (r *reader) build() *Site {
 	s := &Site{dir: r.dir, byName: map[string]int{}}
@@ -80,71 +78,6 @@ func (r *reader) build() *Site {
 	s.makeParts(r)
 	s.checkTargets(r.checker)
 	return s
-}
-
-var (
-	fleetName    = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	snapshotText = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z$`)
-	ociDigest    = regexp.MustCompile(`^[^@\s]+@sha256:[0-9a-f]{64}$`)
-)
-
-func (s *Site) checkLayer(c *checker) {
-	l := s.doc.Layer
-	n := 0
-	for _, given := range []bool{l.Base.Debian != nil, l.Base.OCI.Set(), l.Base.Tar.Set()} {
-		if given {
-			n++
-		}
-	}
-	if n != 1 {
-		c.errorf(orPos(l.Base.At, l.At), "base", "", "base needs exactly one of debian, oci, tar")
-	}
-	if d := l.Base.Debian; d != nil {
-		if d.Suite.Set() && !wordText.MatchString(d.Suite.S) {
-			c.errorf(d.Suite.At, "text", "", "%q is not the name of a suite", d.Suite.S)
-		}
-		if d.Snapshot.Set() && !snapshotText.MatchString(d.Snapshot.S) {
-			c.errorf(d.Snapshot.At, "snapshot", "as in 20260101T000000Z", "%q is not the time of a snapshot", d.Snapshot.S)
-		}
-		if d.Security.Set() && !d.Mirror.Set() {
-			c.errorf(d.Security.At, "contradiction", "give mirror too", "security without mirror")
-		}
-		for _, t := range d.Components {
-			if !wordText.MatchString(t.S) {
-				c.errorf(t.At, "text", "", "%q is not the name of a component", t.S)
-			}
-		}
-	}
-	if l.Base.OCI.Set() && !ociDigest.MatchString(l.Base.OCI.S) {
-		c.errorf(l.Base.OCI.At, "digest", "a tag can change what it names", "%q has no digest: write REF@sha256:…", l.Base.OCI.S)
-	}
-	if p := l.Kernel.Package; p.Set() && !packageText.MatchString(p.S) {
-		c.errorf(p.At, "package-name", "", "%q is not the name of a package", p.S)
-	}
-	c.in("kernel", func() { c.in("args", func() { s.args = c.kernelArgs(l.Kernel.Args) }) })
-	c.in("persist", func() { s.kept = c.persist(l.Persist) })
-	c.kept = s.kept
-}
-
-func (c *checker) persist(paths []Text) []string {
-	var out []string
-	for _, t := range paths {
-		clean := path.Clean(t.S)
-		switch {
-		case !path.IsAbs(t.S) || slices.Contains(strings.Split(t.S, "/"), "..") || strings.ContainsAny(t.S, "\n\r"):
-			c.errorf(t.At, "path", "", "%q is not an absolute path without ..", t.S)
-		case slices.Contains(systemDirs, clean) && clean != "/var" || strings.HasPrefix(clean, "/usr/") || strings.HasPrefix(clean, "/run/") || strings.HasPrefix(clean, "/var/lib/caisson/"):
-			c.errorf(t.At, "dangerous", "name folders below it", "%s belongs to the layer or to the running system and cannot be kept", clean)
-		case clean == "/var":
-			c.errorf(t.At, "dangerous", "name folders below it, such as /var/log", "/var holds parts of the layer, such as dpkg's state")
-		case slices.Contains(out, clean):
-			c.warnf(t.At, "duplicate", "", "%s is given twice", clean)
-		default:
-			out = append(out, clean)
-		}
-	}
-	slices.Sort(out)
-	return out
 }
 
 // makeParts takes the modules' values and overrides apart.
@@ -216,92 +149,4 @@ func (s *Site) machinePart(r *reader, p *part) {
 		}
 		addStanza(p, r.checker, st)
 	})
-}
-
-// checkTargets merges, checks and compiles every target of every module.
-func (s *Site) checkTargets(c *checker) {
-	for _, p := range s.parts {
-		c.within(p.where(), func() {
-			p.def.frag = p.compileTarget(c, p.def)
-			for _, t := range p.labels {
-				t.frag = p.compileTarget(c, t)
-			}
-		})
-		unknown := 0
-		for _, name := range slices.Sorted(maps.Keys(p.hosts)) {
-			t := p.hosts[name]
-			c.within(p.where(), func() { p.compileTarget(c, t) })
-			if _, ok := s.byName[name]; !ok && len(s.nodes) > 0 {
-				hint := ""
-				if unknown++; unknown <= 20 { // a suggestion looks at every node
-					hint = didYouMeanNode(name, s.nodes)
-				}
-				c.within(p.where(), func() {
-					c.warnf(t.at, "unknown-node", hint, "the entry for host %q has no effect: no node has this name", name)
-				})
-			}
-		}
-		s.unusedLabels(c, p)
-	}
-}
-
-func (p *part) where() []string {
-	if p.name == machineModule {
-		return []string{machineModule}
-	}
-	return []string{"conf", p.name}
-}
-
-// compileTarget compiles a module for one target, and reports what is wrong with it.
-func (p *part) compileTarget(c *checker, t *target) *fragment {
-	f := &fragment{}
-	if t == offTarget {
-		return f
-	}
-	v := p.effective(t, func(over *value) {
-		c.warnf(over.at, "dead-override", "give the same kind of value as the base", "a map cannot replace a value or a list: the base stays")
-	})
-	p.compile(c, v, f)
-	return f
-}
-
-// unusedLabels says which label entries no node of the inventory has.
-func (s *Site) unusedLabels(c *checker, p *part) {
-	if len(s.nodes) == 0 {
-		return
-	}
-	for _, t := range p.labels {
-		if !slices.ContainsFunc(s.nodes, func(n Node) bool {
-			v, ok := n.label(t.label)
-			return ok && slices.Contains(t.values, v)
-		}) {
-			c.within(p.where(), func() {
-				c.notef(t.at, "unused-label", "", "no node has label %s=%s", t.label, strings.Join(t.values, "|"))
-			})
-		}
-	}
-}
-
-// label is a node's label, or what every node has without being told.
-func (n Node) label(key string) (string, bool) {
-	v, ok := n.Labels[key]
-	switch {
-	case ok:
-	case key == hostnameLabel:
-		return n.Name, true
-	case key == "kubernetes.io/os":
-		return "linux", true
-	}
-	return v, ok
-}
-
-func didYouMeanNode(name string, nodes []Node) string {
-	var names []string
-	for _, n := range nodes[:min(len(nodes), 2000)] {
-		names = append(names, n.Name)
-	}
-	if hint := didYouMean(name, names); strings.HasPrefix(hint, "did you mean") {
-		return hint
-	}
-	return "names are compared byte for byte with the node's name or its label " + hostnameLabel
 }

@@ -254,3 +254,20 @@ func (c *converter) mapping(n *yaml.Node, v *value, depth int) {
 		}
 	}
 }
+
+// appendText appends a text that equal values have in common, and others not.
+func (v *value) appendText(b []byte) []byte {
+	if v == nil {
+		return b
+	}
+	b = append(b, '0'+byte(v.kind))
+	b = strconv.AppendQuote(b, v.text)
+	b = strconv.AppendInt(b, int64(len(v.fields)+len(v.list)), 10)
+	for _, f := range v.fields {
+		b = f.val.appendText(strconv.AppendQuote(b, f.key))
+	}
+	for _, e := range v.list {
+		b = e.appendText(b)
+	}
+	return b
+}

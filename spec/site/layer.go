@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+var (
+	snapshotText = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z$`)
+	ociDigest    = regexp.MustCompile(`^[^@\s]+@sha256:[0-9a-f]{64}$`)
+)
+
+func (s *Site) checkLayer(c *checker) {
+	l := s.doc.Layer
+	n := 0
+	for _, given := range []bool{l.Base.Debian != nil, l.Base.OCI.Set(), l.Base.Tar.Set()} {
+		if given {
+			n++
+		}
+	}
+	if n != 1 {
+		c.errorf(orPos(l.Base.At, l.At), "base", "", "base needs exactly one of debian, oci, tar")
+	}
+	if d := l.Base.Debian; d != nil {
+		if d.Suite.Set() && !wordText.MatchString(d.Suite.S) {
+			c.errorf(d.Suite.At, "text", "", "%q is not the name of a suite", d.Suite.S)
+		}
+		if d.Snapshot.Set() && !snapshotText.MatchString(d.Snapshot.S) {
+			c.errorf(d.Snapshot.At, "snapshot", "as in 20260101T000000Z", "%q is not the time of a snapshot", d.Snapshot.S)
+		}
+		if d.Security.Set() && !d.Mirror.Set() {
+			c.errorf(d.Security.At, "contradiction", "give mirror too", "security without mirror")
+		}
+		for _, t := range d.Components {
+			if !wordText.MatchString(t.S) {
+				c.errorf(t.At, "text", "", "%q is not the name of a component", t.S)
+			}
+		}
+	}
+	if l.Base.OCI.Set() && !ociDigest.MatchString(l.Base.OCI.S) {
+		c.errorf(l.Base.OCI.At, "digest", "a tag can change what it names", "%q has no digest: write REF@sha256:…", l.Base.OCI.S)
+	}
+	if p := l.Kernel.Package; p.Set() && !packageText.MatchString(p.S) {
+		c.errorf(p.At, "package-name", "", "%q is not the name of a package", p.S)
+	}
+	c.in("kernel", func() { c.in("args", func() { s.args = c.kernelArgs(l.Kernel.Args) }) })
+	c.in("persist", func() { s.kept = c.persist(l.Persist) })
+	c.kept = s.kept
+}
+
+func (c *checker) persist(paths []Text) []string {
+	var out []string
+	for _, t := range paths {
+		clean := path.Clean(t.S)
+		switch {
+		case !path.IsAbs(t.S) || slices.Contains(strings.Split(t.S, "/"), "..") || strings.ContainsAny(t.S, "\n\r"):
+			c.errorf(t.At, "path", "", "%q is not an absolute path without ..", t.S)
+		case slices.Contains(systemDirs, clean) && clean != "/var" || strings.HasPrefix(clean, "/usr/") || strings.HasPrefix(clean, "/run/") || strings.HasPrefix(clean, "/var/lib/caisson/"):
+			c.errorf(t.At, "dangerous", "name folders below it", "%s belongs to the layer or to the running system and cannot be kept", clean)
+		case clean == "/var":
+			c.errorf(t.At, "dangerous", "name folders below it, such as /var/log", "/var holds parts of the layer, such as dpkg's state")
+		case slices.Contains(out, clean):
+			c.warnf(t.At, "duplicate", "", "%s is given twice", clean)
+		default:
+			out = append(out, clean)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

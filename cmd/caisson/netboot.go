@@ -177,6 +177,13 @@ func bootstrap(f netbootFlags, s *site.Site) (spec.Bootstrap, error) {
 	if _, err := sign.ParsePublics(b.Keys); err != nil {
 		return b, fmt.Errorf("operator keys: %w", err)
 	}
+	epoch, err := readPublics(s.Trust().Epoch)
+	if err != nil {
+		return b, fmt.Errorf("epoch keys: %w", err)
+	}
+	for _, k := range epoch {
+		b.EpochKeys = append(b.EpochKeys, string(sign.MarshalPublic(k)))
+	}
 	return b, nil
 }
 

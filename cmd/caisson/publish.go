@@ -108,6 +108,9 @@ func sitePolicy(s *site.Site, expires string) (publish.Policy, error) {
 	if p.Operator, err = readPublics(t.Operator); err != nil {
 		return p, err
 	}
+	if p.Epoch, err = readPublics(t.Epoch); err != nil {
+		return p, err
+	}
 	if s.HasLayer() {
 		p.Release, err = readPublics(t.Release)
 	}

@@ -21,6 +21,7 @@ type keysDoc struct {
 	Release     Words `site:"release" doc:"signs layers; keys/release.pub when absent"`
 	Operator    Words `site:"operator" doc:"signs overlays; keys/operator.pub when absent"`
 	Attestation Words `site:"attestation" doc:"signs what was built how; keys/attestation.pub when absent"`
+	Epoch       Words `site:"epoch" doc:"alone may raise the security epoch; none when absent"`
 }
 
 // Trust is whom nodes believe and for how long. Key files are named so that the
@@ -32,6 +33,7 @@ type Trust struct {
 	Release     []string
 	Operator    []string
 	Attestation []string
+	Epoch       []string // none: the epoch stays
 }
 
 const day = 24 * time.Hour
@@ -69,6 +71,9 @@ func (c *checker) trust(d trustDoc, dir string) Trust {
 		return out
 	}
 	t.Release, t.Operator, t.Attestation = keys(d.Keys.Release, "release"), keys(d.Keys.Operator, "operator"), keys(d.Keys.Attestation, "attestation")
+	if d.Keys.Epoch.Set() {
+		t.Epoch = keys(d.Keys.Epoch, "epoch")
+	}
 	if d.Threshold.Set() {
 		t.Threshold = int(d.Threshold.N)
 		if d.Threshold.N < 1 || d.Threshold.N > int64(len(t.Operator)) {

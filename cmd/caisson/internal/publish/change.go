@@ -44,7 +44,7 @@ func policyOf(x *spec.FleetIndex) (Policy, error) {
 	if err != nil {
 		return Policy{}, err
 	}
-	return Policy{x.Fleet, operator, release, x.Threshold, time.Duration(x.Lifetime) * time.Second}, nil
+	return Policy{Fleet: x.Fleet, Operator: operator, Release: release, Threshold: x.Threshold, Lifetime: time.Duration(x.Lifetime) * time.Second}, nil
 }
 
 // overlay reads a published overlay and verifies that it is the one in the index,

@@ -47,6 +47,7 @@ type Policy struct {
 	Release   []*ecdsa.PublicKey
 	Threshold int
 	Lifetime  time.Duration
+	Epoch     []*ecdsa.PublicKey // who may raise the epoch; not in the index
 }
 
 // freshFor is how long fleet:current is fresh: `caisson refresh` runs daily, and

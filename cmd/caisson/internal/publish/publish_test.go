@@ -42,7 +42,12 @@ func newFleet(t *testing.T) *fleet {
 		}
 	}
 	f.Publisher = &Publisher{Registry: r, Signers: []crypto.Signer{f.operator}, Now: start, Say: t.Logf}
-	f.policy = Policy{"metal-a", []*ecdsa.PublicKey{&f.operator.PublicKey}, []*ecdsa.PublicKey{&f.release.PublicKey}, 1, 30 * 24 * time.Hour}
+	f.policy = Policy{
+		Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
+		Operator: []*ecdsa.PublicKey{&f.operator.PublicKey},
+		Release:  []*ecdsa.PublicKey{&f.release.PublicKey},
+		Epoch:    []*ecdsa.PublicKey{&f.top.PublicKey},
+	}
 	return f
 }
 
@@ -245,7 +250,11 @@ func TestEpoch(t *testing.T) {
 	f.floor = spec.Floor{}
 	f.mustBoot(3, "")
 
-	// Somebody else's word does not count.
+	// Somebody else's word does not count, neither here nor on the node.
+	if _, err := f.Publish(t.Context(), f.policy, f.nodes("", "11"), Options{Epoch: 2, EpochKey: f.operator}); err == nil {
+		t.Error("the operator's key raised the epoch")
+	}
+	f.policy.Epoch = append(f.policy.Epoch, &f.operator.PublicKey)
 	f.publish(f.nodes("", "11"), Options{Epoch: 2, EpochKey: f.operator})
 	if _, err := f.boot(); refusal.Of(err) != refusal.Epoch {
 		t.Errorf("an epoch by the operator's key: %v", err)

@@ -49,7 +49,7 @@ func (p *Publisher) Publish(ctx context.Context, policy Policy, nodes []Node, o 
 		Lifetime: int64(policy.Lifetime / time.Second), Nodes: map[string]spec.Published{},
 	}
 	if o.Epoch > 0 {
-		if err := raiseEpoch(x, o); err != nil {
+		if err := raiseEpoch(x, policy, o); err != nil {
 			return nil, err
 		}
 		o.All = true // every node must move, or it would be below the floor
@@ -86,12 +86,15 @@ func (p *Publisher) old(expires int64, lifetime time.Duration) bool {
 	return time.Unix(expires, 0).Sub(p.Now) < lifetime/3
 }
 
-func raiseEpoch(x *spec.FleetIndex, o Options) error {
+func raiseEpoch(x *spec.FleetIndex, policy Policy, o Options) error {
 	if o.Epoch <= x.Epoch {
 		return hint("an epoch only rises", "the fleet is at epoch %d already", x.Epoch)
 	}
 	if o.EpochKey == nil {
 		return hint("give --epoch-key", "a higher epoch needs the epoch key's word")
+	}
+	if !slices.ContainsFunc(policy.Epoch, func(k *ecdsa.PublicKey) bool { return k.Equal(o.EpochKey.Public()) }) {
+		return hint("nodes believe those that their bootstrap was made with", "the epoch key is none of trust.keys.epoch of the site")
 	}
 	grant, err := sign.SignEpoch(o.EpochKey, sign.EpochPredicate{Fleet: x.Fleet, Epoch: o.Epoch})
 	x.Epoch, x.Grant = o.Epoch, grant

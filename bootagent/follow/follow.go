@@ -79,7 +79,9 @@ func (f *Follower) look(ctx context.Context, s *state.State) (*Found, *fetch.Can
 	have := newest(s)
 	etag := ""
 	if have != nil {
-		etag = have.ETag
+		if _, err := f.saved(have); err == nil { // else "not modified" would be an answer without content
+			etag = have.ETag
+		}
 	}
 	c, err := fetch.Overlay(ctx, f.Source, f.Identity.Tags(), etag)
 	if err != nil {

@@ -10,7 +10,6 @@
 package node
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -50,7 +49,8 @@ type Node struct {
 	journal   *journal.Journal
 	scopes    item.Scopes
 	follower  *follow.Follower
-	lock      *os.File
+	lock      *os.File    // nil when only looking
+	began     []item.Item // all that this node made, for Wait
 }
 
 // Open takes the lock and reads what the loader left. bootstrap, when given,
@@ -66,24 +66,38 @@ func Open(o Options, bootstrap *spec.Bootstrap) (*Node, error) {
 	}
 	n.lock = lock
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", lock.Name(), err), lock.Close())
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", lock.Name(), err), n.Close())
 	}
-	if err := n.open(bootstrap); err != nil {
+	if err := n.open(bootstrap, journal.Open); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	return n, nil
 }
 
-// Close gives the lock back.
-func (n *Node) Close() error {
-	var err error
-	if n.journal != nil {
-		err = n.journal.Close()
-	}
-	return errors.Join(err, n.lock.Close())
+// Read opens the node for looking only: it waits for nobody, and what would
+// write is an error.
+func Read(o Options, bootstrap *spec.Bootstrap) (*Node, error) {
+	n := &Node{o: o}
+	return n, n.open(bootstrap, journal.Read)
 }
 
-func (n *Node) open(bootstrap *spec.Bootstrap) (err error) {
+// Close gives the lock back. Scripts in the background go on; see Wait.
+func (n *Node) Close() error {
+	var errs []error
+	if n.journal != nil {
+		errs = append(errs, n.journal.Close())
+	}
+	if n.lock != nil {
+		errs = append(errs, n.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Wait ends when no script that this node started runs in the background any
+// more; a verb that is about to end calls it.
+func (n *Node) Wait() error { return bootagent.Wait(n.began) }
+
+func (n *Node) open(bootstrap *spec.Bootstrap, openJournal func(string, item.Scopes) (*journal.Journal, error)) (err error) {
 	n.boot, err = state.LoadBoot(n.path(paths.RunBoot))
 	if errors.Is(err, fs.ErrNotExist) {
 		n.boot, err = n.attached()
@@ -97,7 +111,7 @@ func (n *Node) open(bootstrap *spec.Bootstrap) (err error) {
 	if n.scopes, err = n.readScopes(); err != nil {
 		return err
 	}
-	if n.journal, err = journal.Open(n.folder.Path("journal"), n.scopes); err != nil {
+	if n.journal, err = openJournal(n.folder.Path("journal"), n.scopes); err != nil {
 		return err
 	}
 	if bootstrap == nil {
@@ -192,7 +206,18 @@ func (n *Node) Name(name string) { n.follower.Identity.Node = name }
 func (n *Node) path(name string) string { return filepath.Join(n.o.Root, name) }
 
 func (n *Node) items(want spec.Items) []item.Item {
-	return bootagent.Items(want, bootagent.Options{Journal: n.journal, Scopes: n.scopes, Exec: n.folder.Path("exec"), Log: n.o.Say})
+	items := bootagent.Items(want, bootagent.Options{Journal: n.journal, Scopes: n.scopes, Exec: n.folder.Path("exec"), Log: n.o.Say,
+		Proc: n.seam("/proc"), Etc: n.seam("/etc"), Dev: n.seam("/dev")})
+	n.began = append(n.began, items...)
+	return items
+}
+
+// seam is a folder of a test's root, and the real one where there is none.
+func (n *Node) seam(name string) string {
+	if n.o.Root == "" {
+		return ""
+	}
+	return n.path(name)
 }
 
 // reached says how far a change of overlay reaches: what is live can be applied
@@ -215,9 +240,4 @@ func sameJSON(a, b any) bool {
 	x, errX := spec.Encode(a)
 	y, errY := spec.Encode(b)
 	return errX == nil && errY == nil && string(x) == string(y)
-}
-
-// Preview is what Apply would do with the overlay. It writes nothing.
-func (n *Node) Preview(ctx context.Context, overlay *spec.Overlay) ([]spec.Drift, error) {
-	return bootagent.Preview(ctx, n.items(overlay.Items))
 }

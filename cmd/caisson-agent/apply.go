@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -63,12 +64,12 @@ func cutLayout(ref string) (string, bool) {
 	return "", false
 }
 
-func (s *source) open(a *app) (*node.Node, error) {
+func (s *source) open(a *app, open func(node.Options, *spec.Bootstrap) (*node.Node, error)) (*node.Node, error) {
 	b, err := s.bootstrap()
 	if err != nil {
 		return nil, err
 	}
-	n, err := node.Open(a.options(), b)
+	n, err := open(a.options(), b)
 	if err != nil {
 		return nil, err
 	}
@@ -91,13 +92,13 @@ func apply(ctx context.Context, a *app, args []string) error {
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
 	}
-	n, err := s.open(a)
+	n, err := s.open(a, node.Open)
 	if err != nil {
 		return err
 	}
 	defer n.Close()
 	st, err := n.Sync(ctx)
-	return a.conclude(f, st, err)
+	return a.conclude(f, st, errors.Join(err, n.Wait()))
 }
 
 func syncNow(ctx context.Context, a *app, args []string) error {
@@ -111,7 +112,7 @@ func syncNow(ctx context.Context, a *app, args []string) error {
 	}
 	defer n.Close()
 	st, err := n.Sync(ctx)
-	return a.conclude(f, st, err)
+	return a.conclude(f, st, errors.Join(err, n.Wait()))
 }
 
 // conclude prints the status after an act; an unhealthy node is an error.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -17,7 +18,7 @@ func plan(ctx context.Context, a *app, args []string) error {
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
 	}
-	n, err := s.open(a)
+	n, err := s.open(a, node.Read)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ func status(ctx context.Context, a *app, args []string) error {
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
 	}
-	n, err := node.Open(a.options(), nil)
+	n, err := node.Read(a.options(), nil)
 	if err != nil {
 		return err
 	}

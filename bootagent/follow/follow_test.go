@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package follow_test
+
+import (
+	"crypto/ecdsa"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/fetch"
+	"github.com/caisson-os/caisson/bootagent/follow"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/refusal"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// fleet is a layout with one key, and a node that follows it.
+type fleet struct {
+	*follow.Follower
+	t   *testing.T
+	key *ecdsa.PrivateKey
+	r   *registry.Registry
+	dir string // state folder
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	key, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := "oci:" + t.TempDir()
+	r, err := registry.Open(ref, registry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := oci.ParseRef(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := oci.Open(parsed, oci.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fleet{t: t, key: key, r: r, dir: t.TempDir()}
+	folder, err := state.Open(f.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Follower = &follow.Follower{
+		Source: source, Folder: folder, Identity: fetch.Identity{Node: "superhost"}, Say: t.Logf,
+		Bootstrap: spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: "metal-a", Registry: ref, Keys: []string{string(sign.MarshalPublic(&key.PublicKey))}, Threshold: 1},
+	}
+	return f
+}
+
+// publish signs an overlay with one sysctl and pushes it.
+func (f *fleet) publish(generation uint64, value string) {
+	f.t.Helper()
+	const layer = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+	doc, err := spec.Encode(spec.Overlay{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: "superhost", Layer: layer,
+		Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: value}}}})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	now := time.Now().UTC().Truncate(time.Second)
+	bundle, err := sign.SignOverlay(f.key, oci.Digest(doc), sign.Predicate{Fleet: "metal-a", Node: "superhost", Layer: layer, Generation: generation, IssuedAt: now, Expires: now.Add(time.Hour)})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	raw, blobs := oci.OverlayManifest(doc, bundle)
+	for _, b := range blobs {
+		if err := f.r.PutData(f.t.Context(), oci.RepoNode, b); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	if _, err := f.r.PutManifest(f.t.Context(), oci.RepoNode, oci.MediaTypeManifest, raw, "superhost"); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fleet) sync() *follow.Found {
+	f.t.Helper()
+	found, err := f.Sync(f.t.Context())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return found
+}
+
+func (f *fleet) state() *state.State {
+	f.t.Helper()
+	s, err := f.Folder.Load()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return s
+}
+
+// promote does what a boot that came up does.
+func (f *fleet) promote() {
+	f.t.Helper()
+	s := f.state()
+	s.Promote()
+	if err := f.Folder.Save(s); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func TestSyncRemembersBeforeItReturns(t *testing.T) {
+	f := newFleet(t)
+	if _, err := f.LastGood(); !errors.Is(err, follow.ErrNothing) {
+		t.Fatalf("a new node has %v", err)
+	}
+	f.publish(7, "10")
+	found := f.sync()
+	if found.Overlay.Items.Sysctl[0].Value != "10" || found.Generation.Generation != 7 {
+		t.Fatalf("%+v", found)
+	}
+	if s := f.state(); s.Floor.Generation != 7 || s.AtFloor != found.Generation.Overlay || s.Staged == nil || s.Newest == 0 {
+		t.Errorf("state %+v", s)
+	}
+	f.promote()
+	if again := f.sync(); !again.Unchanged || again.Generation.Overlay != found.Generation.Overlay {
+		t.Errorf("the second time: %+v", again)
+	}
+}
+
+func TestARefusalChangesNothing(t *testing.T) {
+	f := newFleet(t)
+	f.publish(7, "10")
+	f.sync()
+	f.promote()
+	before, err := os.ReadFile(filepath.Join(f.dir, "state.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, attack := range []struct {
+		generation uint64
+		want       refusal.Code
+	}{{6, refusal.Rollback}, {7, refusal.Replay}} {
+		f.publish(attack.generation, "99")
+		_, err := f.Sync(t.Context())
+		if refusal.Of(err) != attack.want {
+			t.Errorf("generation %d: %v, want %s", attack.generation, err, attack.want)
+		}
+		if sync, _ := follow.Describe(err); sync != "refused:"+string(attack.want) {
+			t.Errorf("described as %q", sync)
+		}
+	}
+	if after, _ := os.ReadFile(filepath.Join(f.dir, "state.json")); string(after) != string(before) {
+		t.Errorf("the state changed\nfrom %s\nto   %s", before, after)
+	}
+}
+
+func TestLastGoodIsNotBelowItsOwnFloor(t *testing.T) {
+	f := newFleet(t)
+	f.publish(7, "10")
+	f.sync()
+	f.promote()
+	f.publish(8, "20")
+	f.sync() // accepted, floor 8, but never proven
+	last, err := f.LastGood()
+	if err != nil || last.Generation.Generation != 7 || last.Overlay.Items.Sysctl[0].Value != "10" {
+		t.Fatalf("%+v, %v", last, err)
+	}
+}
+
+func TestKeptOverlaysAreVerifiedAgain(t *testing.T) {
+	f := newFleet(t)
+	f.publish(7, "10")
+	found := f.sync()
+	f.promote()
+	files, err := filepath.Glob(filepath.Join(f.dir, "overlays", "*"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	other := newFleet(t) // same names, another key
+	other.publish(7, "10")
+	theirs := other.sync()
+	data, err := other.Folder.LoadOverlay(theirs.Generation.Overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(files[0], data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Recall(&found.Generation); refusal.Of(err) != refusal.UnknownKey {
+		t.Errorf("an overlay that somebody put on the disk: %v", err)
+	}
+}
+
+func TestFrozen(t *testing.T) {
+	f := newFleet(t)
+	f.publish(7, "10")
+	f.sync()
+	f.promote()
+	s := f.state()
+	s.Tracking = state.Frozen
+	if err := f.Folder.Save(s); err != nil {
+		t.Fatal(err)
+	}
+	f.publish(8, "20")
+	if found := f.sync(); !found.Held || found.Generation.Generation != 8 {
+		t.Errorf("%+v", found)
+	}
+	if s := f.state(); s.Floor.Generation != 7 || s.Staged != nil {
+		t.Errorf("a frozen node moved: %+v", s)
+	}
+}
+
+func TestLookRemembersNothing(t *testing.T) {
+	f := newFleet(t)
+	f.publish(7, "10")
+	if _, err := f.Look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s := f.state(); s.Staged != nil || s.Floor.Generation != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A state that names what a disk lost must not lock the node out behind "not
+// modified".
+func TestAKeptOverlayThatIsGoneIsAskedForAgain(t *testing.T) {
+	f := newFleet(t)
+	f.publish(7, "10")
+	f.sync()
+	f.promote()
+	files, _ := filepath.Glob(filepath.Join(f.dir, "overlays", "*"))
+	for _, file := range files {
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found := f.sync(); found.Overlay.Items.Sysctl[0].Value != "10" {
+		t.Errorf("%+v", found)
+	}
+}

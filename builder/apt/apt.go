@@ -144,15 +144,6 @@ func (s *State) run(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// Update fetches the archives' indexes, verified by apt with their keyrings.
-func (s *State) Update(ctx context.Context) error {
-	_, err := s.run(ctx, "apt-get", "update", "-q", "-o", "APT::Update::Error-Mode=any")
-	if err != nil {
-		return fmt.Errorf("fetch the package indexes: %w", err)
-	}
-	return nil
-}
-
 // MissingTool says which program of the host is not there.
 type MissingTool struct{ Name, Package string }
 

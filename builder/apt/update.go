@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apt
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Update fetches the archives' indexes, verified by apt with their keyrings.
+// Where every archive still has the InRelease that apt verified before, there is
+// nothing to do: apt would read a hundred megabytes to find that out.
+func (s *State) Update(ctx context.Context) error {
+	done := s.path("updated")
+	if _, err := os.Stat(done); err == nil && s.unchanged(ctx) {
+		return nil
+	}
+	if err := os.Remove(done); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	if _, err := s.run(ctx, "apt-get", "update", "-q", "-o", "APT::Update::Error-Mode=any"); err != nil {
+		return fmt.Errorf("fetch the package indexes: %w", err)
+	}
+	return os.WriteFile(done, nil, 0o644)
+}
+
+// unchanged compares what the archives have with what apt verified. Any doubt,
+// also an index that has expired, leaves the verdict to apt.
+func (s *State) unchanged(ctx context.Context) bool {
+	dir, err := os.MkdirTemp(s.dir, "inrelease-")
+	if err != nil {
+		return false
+	}
+	defer os.RemoveAll(dir)
+	args := []string{helper, "download-file"}
+	pairs := map[string]string{} // fetched → verified
+	for _, a := range s.archives {
+		for _, suite := range a.Suites {
+			if strings.HasSuffix(suite, "/") {
+				return false // a flat archive: rare, and small
+			}
+			uri := strings.TrimRight(a.URI, "/") + "/dists/" + suite + "/InRelease"
+			_, name, ok := strings.Cut(uri, "://")
+			if !ok || strings.ContainsAny(name, "_%@~") { // apt writes these in ways of its own
+				return false
+			}
+			to := filepath.Join(dir, fmt.Sprint(len(pairs)))
+			pairs[to] = s.path("lists/" + strings.ReplaceAll(name, "/", "_"))
+			args = append(args, uri, to)
+		}
+	}
+	for _, verified := range pairs {
+		if _, err := os.Stat(verified); err != nil {
+			return false
+		}
+	}
+	if _, err := s.run(ctx, args...); err != nil {
+		return false
+	}
+	for fetched, verified := range pairs {
+		now, err := os.ReadFile(fetched)
+		if err != nil {
+			return false
+		}
+		was, err := os.ReadFile(verified)
+		if err != nil || !bytes.Equal(now, was) || expired(was) {
+			return false
+		}
+	}
+	return true
+}
+
+// expired says whether an index must not be used any more.
+func expired(release []byte) bool {
+	for line := range strings.Lines(string(release)) {
+		if until, ok := strings.CutPrefix(line, "Valid-Until:"); ok {
+			t, err := parseDate(strings.TrimSpace(until))
+			return err != nil || time.Now().After(t)
+		}
+	}
+	return false
+}

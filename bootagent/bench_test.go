@@ -125,3 +125,41 @@ func BenchmarkCheck500(b *testing.B) {
 		}
 	}
 }
+
+// An overlay of 500 items of all kinds but mounts and scripts: half sysctl, the
+// rest limits, permissions and features of 25 interfaces. With CAISSON_BENCH_ETC
+// the limits go to that folder; on a node /etc lies on a tmpfs.
+func BenchmarkMixed500(b *testing.B) {
+	want := spec.Items{Sysctl: keys500(b)[:250], Perm: &spec.Perm{}}
+	files := b.TempDir()
+	for n := range 100 {
+		want.Limits = append(want.Limits, spec.Limit{ID: fmt.Sprint(n), Domain: fmt.Sprintf("user%d", n), Type: "soft", Item: "nofile", Value: "1024"})
+		name := filepath.Join(files, fmt.Sprint(n))
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			b.Fatal(err)
+		}
+		want.Perm.Paths = append(want.Perm.Paths, spec.PermPath{Path: name, Owner: "7", Mode: "0640"})
+	}
+	for n := range 25 {
+		for _, feature := range []string{"tso", "gso"} {
+			want.Ethtool = append(want.Ethtool, spec.Feature{Interface: fmt.Sprintf("a%d", n), Feature: feature})
+		}
+	}
+	j, err := journal.Open(filepath.Join(b.TempDir(), "journal"), testScopes)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer j.Close()
+	o := Options{Journal: j, Scopes: testScopes, State: b.TempDir(), Etc: or(os.Getenv("CAISSON_BENCH_ETC"), b.TempDir())}
+	items, none := Items(want, o), Items(spec.Items{}, o)
+	for b.Loop() {
+		if r := Reconcile(b.Context(), items, j); r.Err != nil || len(r.Drift) > 0 {
+			b.Fatalf("%+v", r)
+		}
+		b.StopTimer()
+		if r := Reconcile(b.Context(), none, j); r.Err != nil {
+			b.Fatal(r.Err)
+		}
+		b.StartTimer()
+	}
+}

@@ -56,7 +56,7 @@ func Items(want spec.Items, o Options) []item.Item {
 		mounts.New(want.Mounts, o.Proc, o.Dev, o.Journal),
 		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log),
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
-		ethtool.New(want.Ethtool, ethtool.Kernel{}, o.Journal),
+		ethtool.New(want.Ethtool, ethtool.NewKernel(), o.Journal),
 		perm.New(want.Perm, disk, o.Journal, o.Log),
 		exec.New(want.Exec, o.Exec, o.Proc, o.Scopes, o.Journal),
 	}

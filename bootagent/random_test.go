@@ -155,7 +155,7 @@ func (m *machine) snapshot() string {
 			out.WriteString(line)
 		}
 	}
-	features, err := ethtool.Kernel{}.Features("cs0")
+	features, err := ethtool.NewKernel().Features("cs0")
 	if err != nil {
 		m.t.Fatal(err)
 	}

@@ -27,57 +27,107 @@ func (i *Item) entries(iface string) map[string]item.Entry {
 	return found
 }
 
-// applyTo switches features of one interface in one call. All features that can
-// change go to the journal before; those that did not are forgotten after, so
-// that a crash between loses no side effect.
-func (i *Item) applyTo(ctx context.Context, iface string, features []spec.Feature) error {
-	before := i.look(iface)
-	if before.err != nil {
-		return fmt.Errorf("read features of %s: %w", iface, before.err)
-	}
-	ask := map[string]bool{}
-	for _, f := range features {
-		for _, m := range members(f.Feature, before.features) {
-			if before.features[m].Changeable {
-				ask[m] = f.On
-			}
-		}
-	}
-	had, err := i.live(iface, before.index)
-	if err != nil {
-		return err
-	}
-	if err := i.record(iface, before, ask, had); err != nil {
-		return err
-	}
+// change is what is to be done to one interface.
+type change struct {
+	iface    string
+	before   nic
+	features []spec.Feature
+	ask      map[string]bool // kernel features
+	had      map[string]item.Entry
+	undone   map[string]bool
+}
+
+// Apply implements item.Item. All features of an interface that can change go to
+// the journal before; those that did not are forgotten after, so that a crash
+// between loses no side effect. The interfaces share one fsync each way.
+func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	failure := i.device.Change(iface, ask)
-	after := i.look(iface)
-	var errs []error
-	undo := map[string]bool{}
-	for _, f := range features {
-		if d := after.compare(f); d.Action != "" {
-			errs = append(errs, fmt.Errorf("set feature %q of %s %s: %w", f.Feature, iface, onOff(f.On), cmp.Or(failure, errors.New(cmp.Or(d.Reason, "the kernel did not do it")))))
-			for _, m := range members(f.Feature, before.features) {
-				if before.features[m].Changeable {
-					undo[m] = before.features[m].Requested
-				}
-			}
-		}
+	changes, errs := i.changes(drift)
+	var entries, drop []item.Entry
+	for _, c := range changes {
+		entries = append(entries, c.entries()...)
 	}
-	if len(undo) > 0 {
+	if err := i.journal.Record(entries...); err != nil {
+		return err
+	}
+	for _, c := range changes {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		errs = append(errs, i.device.Change(iface, undo))
-		after = i.look(iface)
+		after, err := i.make(ctx, c)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		errs = append(errs, err)
+		drop = append(drop, i.unchanged(c, after)...)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return errors.Join(append(errs, i.forgetUnchanged(iface, after, had, undo))...)
+	return errors.Join(append(errs, i.journal.Forget(drop...))...)
+}
+
+// changes sorts drift by interface and looks at each.
+func (i *Item) changes(drift []spec.Drift) (list []*change, errs []error) {
+	byIface := map[string][]spec.Feature{}
+	for _, d := range drift {
+		if d.Action == spec.ActionChange {
+			iface, feature := split(d.Key)
+			byIface[iface] = append(byIface[iface], spec.Feature{Interface: iface, Feature: feature, On: d.To == "on"})
+		}
+	}
+	for _, iface := range sorted(byIface) {
+		c := &change{iface: iface, before: i.look(iface), features: byIface[iface], ask: map[string]bool{}, undone: map[string]bool{}}
+		if c.before.err != nil {
+			errs = append(errs, fmt.Errorf("read features of %s: %w", iface, c.before.err))
+			continue
+		}
+		for _, f := range c.features {
+			for _, m := range members(f.Feature, c.before.features) {
+				if c.before.features[m].Changeable {
+					c.ask[m] = f.On
+				}
+			}
+		}
+		var err error
+		if c.had, err = i.live(iface, c.before.index); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		list = append(list, c)
+	}
+	return list, errs
+}
+
+// make switches the features of one interface in one call, and takes back those
+// that the kernel did not switch.
+func (i *Item) make(ctx context.Context, c *change) (after nic, err error) {
+	failure := i.device.Change(c.iface, c.ask)
+	after = i.look(c.iface)
+	var errs []error
+	for _, f := range c.features {
+		d := after.compare(f)
+		if d.Action == "" {
+			continue
+		}
+		why := cmp.Or(failure, errors.New(cmp.Or(d.Reason, "the kernel did not do it")))
+		errs = append(errs, fmt.Errorf("set feature %q of %s %s: %w", f.Feature, c.iface, onOff(f.On), why))
+		for _, m := range members(f.Feature, c.before.features) {
+			if c.before.features[m].Changeable {
+				c.undone[m] = c.before.features[m].Requested
+			}
+		}
+	}
+	if len(c.undone) > 0 {
+		if err := ctx.Err(); err != nil {
+			return after, err
+		}
+		errs = append(errs, i.device.Change(c.iface, c.undone))
+		after = i.look(c.iface)
+	}
+	return after, errors.Join(errs...)
 }
 
 // live drops the entries of an interface of the same name that is gone, and
@@ -94,35 +144,37 @@ func (i *Item) live(iface string, index int) (map[string]item.Entry, error) {
 	return entries, i.journal.Forget(stale...)
 }
 
-func (i *Item) record(iface string, n nic, ask map[string]bool, had map[string]item.Entry) error {
+// entries are what the journal must know before the change.
+func (c *change) entries() []item.Entry {
 	var entries []item.Entry
-	for _, feature := range sorted(n.features) {
-		s := n.features[feature]
-		on, own := ask[feature]
-		if _, known := had[feature]; !s.Changeable || known && !own {
+	for _, feature := range sorted(c.before.features) {
+		s := c.before.features[feature]
+		on, own := c.ask[feature]
+		if _, known := c.had[feature]; !s.Changeable || known && !own {
 			continue
 		}
-		e := item.Entry{Item: Name, Key: key(iface, feature), Prior: item.Raw(prior{n.index, s.Requested, s.Active}), Scope: item.Kernel}
+		e := item.Entry{Item: Name, Key: key(c.iface, feature), Prior: item.Raw(prior{c.before.index, s.Requested, s.Active}), Scope: item.Kernel}
 		if own {
 			e.Applied = item.Raw(on)
 		}
 		entries = append(entries, e)
 	}
-	return i.journal.Record(entries...)
+	return entries
 }
 
-// forgetUnchanged drops side entries that were no side effect, and what was undone.
-func (i *Item) forgetUnchanged(iface string, after nic, had map[string]item.Entry, undone map[string]bool) error {
+// unchanged are the entries of this run that were no side effect, and of what was
+// undone.
+func (i *Item) unchanged(c *change, after nic) []item.Entry {
 	var drop []item.Entry
-	for feature, e := range i.entries(iface) {
-		_, known := had[feature]
-		_, undo := undone[feature]
+	for feature, e := range i.entries(c.iface) {
+		_, known := c.had[feature]
+		_, undone := c.undone[feature]
 		p, s := decode(e), after.features[feature]
-		if !known && (undo || e.Applied == nil && s.Requested == p.Requested && s.Active == p.Active) {
+		if !known && (undone || e.Applied == nil && s.Requested == p.Requested && s.Active == p.Active) {
 			drop = append(drop, e)
 		}
 	}
-	return i.journal.Forget(drop...)
+	return drop
 }
 
 // Restore implements item.Item.

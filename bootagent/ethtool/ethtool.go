@@ -51,7 +51,7 @@ type Item struct {
 	journal item.Journal
 }
 
-// New is the item for want; device is Kernel{}.
+// New is the item for want; device is NewKernel().
 func New(want []spec.Feature, device Device, j item.Journal) *Item {
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b spec.Feature) int {
@@ -181,25 +181,4 @@ func (n nic) compare(w spec.Feature) spec.Drift {
 		d.Reason = fmt.Sprintf("it was asked for and the kernel keeps it %s: another feature or the device conflicts with it", d.From)
 	}
 	return d
-}
-
-// Apply implements item.Item.
-func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
-	todo := map[string][]spec.Feature{}
-	for _, d := range drift {
-		if d.Action == spec.ActionChange {
-			iface, feature := split(d.Key)
-			todo[iface] = append(todo[iface], spec.Feature{Interface: iface, Feature: feature, On: d.To == "on"})
-		}
-	}
-	var errs []error
-	for _, iface := range sorted(todo) {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := i.applyTo(ctx, iface, todo[iface]); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/item"
 	"github.com/caisson-os/caisson/bootagent/item/itemtest"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -23,7 +24,7 @@ func ip(t *testing.T, args ...string) {
 
 func kernelSnapshot(t *testing.T, name string) string {
 	t.Helper()
-	states, err := Kernel{}.Features(name)
+	states, err := NewKernel().Features(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +45,7 @@ func TestKernel(t *testing.T) {
 			itemtest.Run(t, func(t *testing.T) itemtest.World {
 				ip(t, "link", "add", "cs0", "type", "veth", "peer", "name", "cs1")
 				t.Cleanup(func() { ip(t, "link", "del", "cs0") })
-				states, err := Kernel{}.Features("cs0")
+				states, err := NewKernel().Features("cs0")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -54,8 +55,8 @@ func TestKernel(t *testing.T) {
 				}
 				want := []spec.Feature{{Interface: "cs0", Feature: feature, On: !on}}
 				return itemtest.World{
-					Wanted:   func(j item.Journal) item.Item { return New(want, Kernel{}, j) },
-					Empty:    func(j item.Journal) item.Item { return New(nil, Kernel{}, j) },
+					Wanted:   func(j item.Journal) item.Item { return New(want, NewKernel(), j) },
+					Empty:    func(j item.Journal) item.Item { return New(nil, NewKernel(), j) },
 					Snapshot: func() string { return kernelSnapshot(t, "cs0") },
 				}
 			})
@@ -71,10 +72,38 @@ func TestKernel(t *testing.T) {
 			{spec.Feature{Interface: "lo", Feature: "tcp-segmentation"}, spec.ActionRefuse},
 			{spec.Feature{Interface: "a/b", Feature: "tso"}, spec.ActionRefuse},
 		} {
-			drift, err := New([]spec.Feature{tc.want}, Kernel{}, itemtest.Journal(t, t.TempDir())).Check(t.Context())
+			drift, err := New([]spec.Feature{tc.want}, NewKernel(), itemtest.Journal(t, t.TempDir())).Check(t.Context())
 			if err != nil || len(drift) != 1 || drift[0].Action != tc.action || drift[0].Reason == "" {
 				t.Errorf("%+v: drift %+v, %v; want %s with a reason", tc.want, drift, err, tc.action)
 			}
 		}
 	})
+}
+
+// What the ioctl says is what ethtool(8) prints, for every feature by its own name.
+func TestKernelAgreesWithEthtool(t *testing.T) {
+	require.Tool(t, "ethtool")
+	out, err := exec.Command("ethtool", "-k", "lo").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	states, err := NewKernel().Features("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compared := 0
+	for line := range strings.Lines(string(out)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		s, ok := states[name]
+		if !ok {
+			continue // a group's name, or the heading
+		}
+		compared++
+		if s.Active != strings.HasPrefix(value, "on") || s.Changeable == strings.Contains(value, "[fixed]") {
+			t.Errorf("%s: %+v, and ethtool says %q", name, s, value)
+		}
+	}
+	if compared < 20 {
+		t.Fatalf("only %d features have names that both know", compared)
+	}
 }

@@ -188,6 +188,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 // Restore implements item.Item.
 func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	var errs []error
+	var done []item.Entry
 	for _, e := range entries {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -196,12 +197,12 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 			errs = append(errs, fmt.Errorf("restore limit %q: %w", e.Key, err))
 			continue
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		errs = append(errs, i.journal.Forget(e))
+		done = append(done, e)
 	}
-	return errors.Join(errs...)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return errors.Join(append(errs, i.journal.Forget(done...))...)
 }
 
 func (i *Item) putBack(id string, was prior) error {

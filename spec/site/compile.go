@@ -27,8 +27,19 @@ func (s *Site) Trust() Trust { return s.trust }
 // Nodes are the fleet's machines in the order of the input.
 func (s *Site) Nodes() []Node { return s.nodes }
 
-// KernelArgs are the arguments that every node's kernel is started with.
-func (s *Site) KernelArgs() []string { return slices.Clone(s.args) }
+// KernelArgs are the arguments that all nodes' kernels are started with, for the
+// loader: a node that needs others has to start its kernel a second time.
+func (s *Site) KernelArgs() []string {
+	common := slices.Clone(s.args)
+	for i, n := range s.nodes {
+		o, _ := s.overlay(n, "")
+		if i == 0 {
+			common = slices.Clone(o.KernelArgs)
+		}
+		common = slices.DeleteFunc(common, func(arg string) bool { return !slices.Contains(o.KernelArgs, arg) })
+	}
+	return common
+}
 
 // HasLayer says whether the site bakes system layers. Without one its nodes
 // keep their own system and only items apply.

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/caisson-os/caisson/spec"
 )
@@ -191,5 +194,25 @@ func TestPlanSeesEveryDifference(t *testing.T) {
 		if len(p.Nodes[0].Changes) != 1 {
 			t.Errorf("%s: changes = %+v, want one", what, p.Nodes[0].Changes)
 		}
+	}
+}
+
+// The loader is given what all nodes share; only the others need a second kernel.
+func TestKernelArgsAreWhatAllShare(t *testing.T) {
+	s, report := Parse(fstest.MapFS{"site.yaml": {Data: []byte(`apiVersion: caisson.dev/v1alpha1
+kind: Site
+metadata: {name: f}
+registry: registry.example.org/f
+layer: {base: {debian: {suite: trixie, components: [main]}}, kernel: {package: linux-image-amd64, args: [quiet]}}
+nodes: [{name: a, labels: {r: x}}, {name: b}]
+machine:
+  kernel: {args: [mitigations=auto]}
+  overrides: {labels: [{label: {key: r, values: [x]}, conf: {kernel: {args: [mitigations=auto, isolcpus=2]}}}]}
+`)}}, "site.yaml")
+	if err := report.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"quiet", "mitigations=auto"}, s.KernelArgs()); diff != "" {
+		t.Error(diff)
 	}
 }

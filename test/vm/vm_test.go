@@ -256,7 +256,7 @@ func TestStateDisk(t *testing.T) {
 		alone.Name = "alpha-alone"
 		alone.Forwards = map[string]string{} // the loader comes by PXE, the registry is dead
 		kernel, initrd := f.loader()
-		alone.Kernel, alone.Initrd, alone.Append = kernel, initrd, "console=ttyS0 net.ifnames=0 transparent_hugepage=never"
+		alone.Kernel, alone.Initrd, alone.Append = kernel, initrd, "console=ttyS0 net.ifnames=0" // one argument is missing: the node enters its kernel by kexec
 		alone.Dir = f.Dir
 		m, err := Start(t.Context(), alone)
 		if err != nil {
@@ -272,6 +272,9 @@ func TestStateDisk(t *testing.T) {
 		st := status(t, s)
 		if st.Source != "cached" || st.Sync != "unreachable" || st.Overlay != first.Overlay || st.Health != "ok" {
 			t.Errorf("without a registry: %+v", st)
+		}
+		if got := run(t, s, "grep -o transparent_hugepage=never /proc/cmdline"); got == "" || !strings.Contains(m.Console.String(), "caisson: kexec: kernel") {
+			t.Errorf("kernel argument %q, without a kexec", got)
 		}
 		if got := run(t, s, "cat /etc/machine-id; cut -d' ' -f2 /etc/ssh/ssh_host_ed25519_key.pub"); got != id {
 			t.Errorf("the node is another one: %s, before %s", got, id)

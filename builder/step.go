@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/builder/root"
@@ -181,6 +182,13 @@ func (b *build) run(s step, work string) (made, error) {
 	}
 	if err := image.Clean(r.Upper); err != nil {
 		return made{}, err
+	}
+	split, err := image.SplitLinks(r.Upper, r.Lowers)
+	if err != nil {
+		return made{}, err
+	}
+	if len(split) > 0 {
+		b.say(Event{Step: s.name, State: "note", Text: "hard links that are separate files now: " + strings.Join(split, ", ")})
 	}
 	img, blobs, err := b.image(s.name, r.Upper, work)
 	return made{Image: img, Blobs: blobs, Facts: f}, err

@@ -66,3 +66,34 @@ func xattrs(name string) ([]string, error) {
 	}
 	return names, nil
 }
+
+// SplitLinks lists files of upper that were one of several hard links in a lower
+// tree and are not any more: overlayfs copies up one name alone, so the others
+// keep the old content.
+func SplitLinks(upper string, lowers []string) ([]string, error) {
+	var split []string
+	err := filepath.WalkDir(upper, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		rel, err := filepath.Rel(upper, name)
+		if err != nil {
+			return err
+		}
+		for _, lower := range lowers {
+			var was, is unix.Stat_t
+			if unix.Lstat(filepath.Join(lower, rel), &was) != nil {
+				continue
+			}
+			if err := unix.Lstat(name, &is); err != nil {
+				return fmt.Errorf("stat %s: %w", name, err)
+			}
+			if was.Mode&unix.S_IFMT == unix.S_IFREG && was.Nlink > 1 && is.Nlink < was.Nlink {
+				split = append(split, "/"+rel)
+			}
+			break
+		}
+		return nil
+	})
+	return split, err
+}

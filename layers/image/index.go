@@ -66,10 +66,13 @@ func cut(b []byte) int {
 		return len(b)
 	}
 	var h uint64
-	for i := chunkMin - 64; i < len(b); i++ {
-		h = h<<1 + gear[b[i]]
-		if i >= chunkMin && h>>(64-14) == 0 {
-			return i + 1
+	for _, c := range b[chunkMin-64 : chunkMin] {
+		h = h<<1 + gear[c]
+	}
+	for i, c := range b[chunkMin:] {
+		h = h<<1 + gear[c]
+		if h>>(64-14) == 0 {
+			return chunkMin + i + 1
 		}
 	}
 	return len(b)

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/internal/require"
+)
+
+const epoch = 1_700_000_000
+
+func squashfs(t *testing.T, tree string) Built {
+	t.Helper()
+	b, err := Squashfs(context.Background(), tree, filepath.Join(t.TempDir(), "image"), Options{Level: LevelFast, Epoch: epoch})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// plant writes the same tree whatever the order and the clock.
+func plant(t *testing.T, order []int, when time.Time) string {
+	t.Helper()
+	tree := filepath.Join(t.TempDir(), "tree")
+	if err := os.Mkdir(tree, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range order {
+		dir := filepath.Join(tree, fmt.Sprintf("d%d", i%7))
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		data := bytes.Repeat([]byte{byte(i)}, 1000*i)
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("f%d", i)), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := filepath.WalkDir(tree, func(name string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Chtimes(name, when, when)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+func TestSameTreeSameImage(t *testing.T) {
+	require.Tool(t, "mksquashfs")
+	var order []int
+	for i := range 60 {
+		order = append(order, i)
+	}
+	first := squashfs(t, plant(t, order, time.Unix(epoch+1000, 0)))
+	for range 3 {
+		rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
+		if again := squashfs(t, plant(t, order, time.Unix(epoch+rand.Int64N(1e6), 0))); again != first {
+			t.Errorf("in order %v: %+v, want %+v", order, again, first)
+		}
+	}
+	if older := squashfs(t, plant(t, order, time.Unix(epoch-1000, 0))); older == first {
+		t.Error("dates before the epoch were flattened: they make compiled Python files stale")
+	}
+}
+
+func TestSquashfsFails(t *testing.T) {
+	require.Tool(t, "mksquashfs")
+	out := filepath.Join(t.TempDir(), "image")
+	if _, err := Squashfs(context.Background(), "/none/at/all", out, Options{Level: 3}); err == nil {
+		t.Error("an image of nothing")
+	}
+	if _, err := os.Stat(out); err == nil {
+		t.Error("a failed image was left behind")
+	}
+}
+
+// Two captures of the same changes are one image, and it hides what was removed.
+func TestCapture(t *testing.T) {
+	require.Root(t)
+	require.Tool(t, "mksquashfs")
+	capture := func() (string, Built) {
+		dir := t.TempDir()
+		for _, d := range []string{"lower/a", "lower/b/c", "upper", "work", "root"} {
+			if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, f := range []string{"lower/a/gone", "lower/b/old", "lower/changed"} {
+			if err := os.WriteFile(filepath.Join(dir, f), []byte(f), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		at := filepath.Join(dir, "root")
+		options := fmt.Sprintf("lowerdir=%[1]s/lower,upperdir=%[1]s/upper,workdir=%[1]s/work,redirect_dir=off,metacopy=off,index=off,xino=off", dir)
+		if err := unix.Mount("overlay", at, "overlay", 0, options); err != nil {
+			require.Missing(t, "root", "overlayfs cannot be mounted: "+err.Error())
+		}
+		defer unix.Unmount(at, unix.MNT_DETACH)
+		for _, do := range []func() error{
+			func() error { return os.Remove(filepath.Join(at, "a/gone")) },
+			func() error { return os.RemoveAll(filepath.Join(at, "b")) },
+			func() error { return os.MkdirAll(filepath.Join(at, "b/new"), 0o755) },
+			func() error { return os.WriteFile(filepath.Join(at, "changed"), []byte("new"), 0o600) },
+		} {
+			if err := do(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		upper := filepath.Join(dir, "upper")
+		if err := Clean(upper); err != nil {
+			t.Fatal(err)
+		}
+		return upper, squashfs(t, upper)
+	}
+	upper, first := capture()
+	if _, second := capture(); second != first {
+		t.Errorf("two captures: %+v and %+v", first, second)
+	}
+	all := map[string][]string{}
+	err := filepath.WalkDir(upper, func(name string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		found, err := xattrs(name)
+		if len(found) > 0 {
+			all[name[len(upper):]] = found
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) != 1 || !slices.Equal(all["/b"], []string{"trusted.overlay.opaque"}) {
+		t.Errorf("attributes left: %v, want /b opaque and nothing else", all)
+	}
+	if info, err := os.Lstat(filepath.Join(upper, "a/gone")); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		t.Errorf("no whiteout of what was removed: %v, %v", info, err)
+	}
+}
+
+func TestSplitLinks(t *testing.T) {
+	lower, upper := t.TempDir(), t.TempDir()
+	for _, name := range []string{"one", "two", "alone"} {
+		if err := os.WriteFile(filepath.Join(lower, name), []byte("x"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(upper, name), []byte("y"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for tree, links := range map[string][]string{lower: {"one", "two"}, upper: {"two"}} {
+		for _, name := range links {
+			if err := os.Link(filepath.Join(tree, name), filepath.Join(tree, name+"-link")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	got, err := SplitLinks(upper, []string{lower})
+	if err != nil || !slices.Equal(got, []string{"/one"}) {
+		t.Errorf("got %v, %v; want /one, whose other name stays old", got, err)
+	}
+}
+
+func index(t testing.TB, data []byte) []Chunk {
+	t.Helper()
+	var b bytes.Buffer
+	if err := Index(&b, bytes.NewReader(data)); err != nil {
+		t.Fatal(err)
+	}
+	chunks, err := ParseIndex(b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return chunks
+}
+
+func noise(n int, seed uint64) []byte {
+	r := rand.NewChaCha8([32]byte{byte(seed)})
+	data := make([]byte, n)
+	r.Read(data)
+	return data
+}
+
+// Chunks cover the image, have the promised sizes, and move with their content.
+func TestIndex(t *testing.T) {
+	data := noise(4<<20, 1)
+	chunks := index(t, data)
+	at := 0
+	for i, c := range chunks {
+		if sum := sha256.Sum256(data[at : at+int(c.Size)]); sum != c.Sum {
+			t.Fatalf("chunk %d at %d has another sum", i, at)
+		}
+		if c.Size > chunkMax || c.Size <= chunkMin && i < len(chunks)-1 {
+			t.Errorf("chunk %d has %d bytes", i, c.Size)
+		}
+		at += int(c.Size)
+	}
+	if at != len(data) {
+		t.Errorf("chunks cover %d of %d bytes", at, len(data))
+	}
+	if avg := len(data) / len(chunks); avg < chunkAvg/2 || avg > chunkAvg*2 {
+		t.Errorf("chunks have %d bytes on average, want about %d", avg, chunkAvg)
+	}
+	had := map[[32]byte]bool{}
+	for _, c := range chunks {
+		had[c.Sum] = true
+	}
+	moved := append(append(append([]byte{}, data[:1<<20]...), noise(777, 2)...), data[1<<20:]...)
+	fresh := 0
+	for _, c := range index(t, moved) {
+		if !had[c.Sum] {
+			fresh += int(c.Size)
+		}
+	}
+	if fresh > 3*chunkMax {
+		t.Errorf("777 bytes in the middle made %d bytes new", fresh)
+	}
+	if got := index(t, nil); len(got) != 0 {
+		t.Errorf("nothing has %d chunks", len(got))
+	}
+}
+
+func FuzzParseIndex(f *testing.F) {
+	var b bytes.Buffer
+	Index(&b, bytes.NewReader(noise(100<<10, 3)))
+	f.Add(b.Bytes())
+	f.Add([]byte(IndexMagic))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		chunks, err := ParseIndex(data)
+		if err != nil {
+			return
+		}
+		again := []byte(IndexMagic)
+		for _, c := range chunks {
+			again = append(binary.LittleEndian.AppendUint32(again, c.Size), c.Sum[:]...)
+		}
+		if !bytes.Equal(again, data) {
+			t.Error("what was read is not what was written")
+		}
+	})
+}
+
+func BenchmarkIndex(b *testing.B) {
+	data := noise(16<<20, 1)
+	b.SetBytes(int64(len(data)))
+	for b.Loop() {
+		index(b, data)
+	}
+}

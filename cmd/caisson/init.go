@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/sign/keyfile"
 )
 
 //go:embed scaffold.yaml
@@ -84,7 +85,7 @@ func newSite(dir string) (made []string, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("make key %s: %w", name, err)
 		}
-		private, err := sign.MarshalPrivate(key, nil)
+		private, err := keyfile.Marshal(key, nil)
 		if err != nil {
 			return nil, fmt.Errorf("make key %s: %w", name, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/sign/keyfile"
 )
 
 // keyInfo is what keys … -o json prints.
@@ -111,7 +112,7 @@ func (a *app) writePair(key *ecdsa.PrivateKey, name string) error {
 	}
 	pass, _ := passphrase()
 	info.Encrypted = len(pass) > 0
-	text, err := sign.MarshalPrivate(key, pass)
+	text, err := keyfile.Marshal(key, pass)
 	if err != nil {
 		return err
 	}
@@ -140,9 +141,9 @@ func (a *app) printKey(info keyInfo) error {
 
 // encrypted says whether more than the empty passphrase is needed.
 func encrypted(text []byte) bool {
-	if !sign.Encrypted(text) {
+	if !keyfile.Encrypted(text) {
 		return false
 	}
-	_, err := sign.ParsePrivate(text, nil)
-	return errors.Is(err, sign.ErrPassphrase)
+	_, err := keyfile.Parse(text, nil)
+	return errors.Is(err, keyfile.ErrPassphrase)
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/sign/keyfile"
 )
 
 // signers is how a verb is told who signs.
@@ -87,11 +88,11 @@ func readKey(name string) (*ecdsa.PrivateKey, error) {
 // of init have, before it asks.
 func openKey(name string, text []byte) (*ecdsa.PrivateKey, error) {
 	pass, given := passphrase()
-	key, err := sign.ParsePrivate(text, pass)
-	if errors.Is(err, sign.ErrPassphrase) && given {
-		key, err = sign.ParsePrivate(text, nil)
+	key, err := keyfile.Parse(text, pass)
+	if errors.Is(err, keyfile.ErrPassphrase) && given {
+		key, err = keyfile.Parse(text, nil)
 	}
-	if !errors.Is(err, sign.ErrPassphrase) {
+	if !errors.Is(err, keyfile.ErrPassphrase) {
 		return key, err
 	}
 	if given || !cli.IsTerminal(os.Stdin) {
@@ -100,7 +101,7 @@ func openKey(name string, text []byte) (*ecdsa.PrivateKey, error) {
 	if pass, err = ask("passphrase of " + name + ": "); err != nil {
 		return nil, err
 	}
-	return sign.ParsePrivate(text, pass)
+	return keyfile.Parse(text, pass)
 }
 
 func passphrase() ([]byte, bool) {

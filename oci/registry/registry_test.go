@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/refusal"
 	"github.com/caisson-os/caisson/oci/registry"
-	"github.com/caisson-os/caisson/oci/registry/registrytest"
+	"github.com/caisson-os/caisson/test/registrytest"
 )
 
 // places are what every test of writing runs against.

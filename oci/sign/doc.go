@@ -9,9 +9,8 @@
 // cosign takes any attestation by a key for its signature, so keys that attest
 // never release, and keys that release never command nodes.
 //
-// Verifying needs the standard library only; the key files of cosign need
-// x/crypto. There is no certificate authority, no transparency log and no
-// network here. The package decides whether bytes were signed by enough trusted
+// It needs the standard library only; key files are read by oci/sign/keyfile.
+// There is no certificate authority, no transparency log and no network here. The package decides whether bytes were signed by enough trusted
 // keys and for which purpose; whether a node obeys them is the business of
 // bootagent/fetch.
 //

@@ -60,27 +60,6 @@ func FuzzStatement(f *testing.F) {
 	})
 }
 
-func FuzzParsePrivate(f *testing.F) {
-	key, err := Generate()
-	if err != nil {
-		f.Fatal(err)
-	}
-	text, err := MarshalPrivate(key, nil)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(text)
-	f.Add([]byte("-----BEGIN EC PRIVATE KEY-----\nMHcCAQEE\n-----END EC PRIVATE KEY-----\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if len(data) > 4096 || Encrypted(data) {
-			return // scrypt is slow on purpose
-		}
-		if key, err := ParsePrivate(data, nil); err == nil && key == nil {
-			t.Fatal("neither a key nor an error")
-		}
-	})
-}
-
 func FuzzParsePublic(f *testing.F) {
 	key, err := Generate()
 	if err != nil {

@@ -89,11 +89,3 @@ func kindOf(key any) string {
 }
 
 var errNotP256 = errors.New("the private key is not ECDSA P-256")
-
-func needP256(key any) (*ecdsa.PrivateKey, error) {
-	k, ok := key.(*ecdsa.PrivateKey)
-	if !ok || k.Curve != elliptic.P256() {
-		return nil, errNotP256
-	}
-	return k, nil
-}

@@ -11,8 +11,9 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/refusal"
 	"github.com/caisson-os/caisson/oci/registry"
-	"github.com/caisson-os/caisson/oci/registry/registrytest"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/sign/keyfile"
+	"github.com/caisson-os/caisson/test/registrytest"
 )
 
 // place is a registry with a layer in it.
@@ -87,7 +88,7 @@ func newKey(t *testing.T, c *cosign, name, passphrase string) *ecdsa.PrivateKey 
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := sign.MarshalPrivate(key, []byte(passphrase))
+	text, err := keyfile.Marshal(key, []byte(passphrase))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,14 +115,14 @@ func TestKeys(t *testing.T) {
 		if err != nil || out != string(sign.MarshalPublic(&key.PublicKey)) {
 			t.Errorf("cosign public-key = %v\n%s", err, out)
 		}
-		theirs, err := sign.ParsePrivate(c.read("cosign.key"), []byte("secret"))
+		theirs, err := keyfile.Parse(c.read("cosign.key"), []byte("secret"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := sign.MarshalPublic(&theirs.PublicKey); string(got) != string(c.read("cosign.pub")) {
 			t.Errorf("the public half of cosign's key is\n%s", got)
 		}
-		if _, err := sign.ParsePrivate(c.read("cosign.key"), []byte("wrong")); err != sign.ErrPassphrase {
+		if _, err := keyfile.Parse(c.read("cosign.key"), []byte("wrong")); err != keyfile.ErrPassphrase {
 			t.Errorf("with the wrong passphrase: %v", err)
 		}
 	})

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sign
+// Package keyfile reads and writes private keys: cosign's encrypted PEM, PKCS#8
+// and SEC 1, all ECDSA P-256. It is apart from oci/sign because nodes only
+// verify: the agent links neither scrypt nor a parser of private keys. Only
+// cmd/caisson and tests import it.
+package keyfile
 
 import (
 	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/json"
@@ -44,9 +49,9 @@ type envelope struct {
 	Ciphertext []byte `json:"ciphertext"`
 }
 
-// MarshalPrivate encrypts a key as cosign does. The passphrase may be empty;
+// Marshal encrypts a key as cosign does. The passphrase may be empty;
 // then only the file's mode protects it.
-func MarshalPrivate(key *ecdsa.PrivateKey, passphrase []byte) ([]byte, error) {
+func Marshal(key *ecdsa.PrivateKey, passphrase []byte) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return nil, err
@@ -76,8 +81,8 @@ func Encrypted(text []byte) bool {
 	return block != nil && (block.Type == pemCosign || block.Type == pemOlder)
 }
 
-// ParsePrivate reads cosign's encrypted PEM, PKCS#8 or SEC 1.
-func ParsePrivate(text, passphrase []byte) (*ecdsa.PrivateKey, error) {
+// Parse reads cosign's encrypted PEM, PKCS#8 or SEC 1.
+func Parse(text, passphrase []byte) (*ecdsa.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
 		return nil, errors.New("no PEM block with a private key")
@@ -140,4 +145,12 @@ func (e *envelope) key(passphrase []byte) (*[32]byte, error) {
 		return nil, fmt.Errorf("encrypted key: %w", err)
 	}
 	return (*[32]byte)(k), nil
+}
+
+func needP256(key any) (*ecdsa.PrivateKey, error) {
+	k, ok := key.(*ecdsa.PrivateKey)
+	if !ok || k.Curve != elliptic.P256() {
+		return nil, errors.New("the private key is not ECDSA P-256")
+	}
+	return k, nil
 }

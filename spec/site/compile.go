@@ -30,15 +30,20 @@ func (s *Site) Nodes() []Node { return s.nodes }
 // KernelArgs are the arguments that all nodes' kernels are started with, for the
 // loader: a node that needs others has to start its kernel a second time.
 func (s *Site) KernelArgs() []string {
-	common := slices.Clone(s.args)
+	var common []string
+	machines := s.parts[slices.IndexFunc(s.parts, func(p *part) bool { return p.name == machineModule })]
 	for i, n := range s.nodes {
-		o, _ := s.overlay(n, "")
-		if i == 0 {
-			common = slices.Clone(o.KernelArgs)
+		t := machines.choose(n.Name, n.label)
+		f := t.frag
+		if f == nil {
+			f = machines.compileTarget(s.quiet(), t)
 		}
-		common = slices.DeleteFunc(common, func(arg string) bool { return !slices.Contains(o.KernelArgs, arg) })
+		if i == 0 {
+			common = slices.Clone(f.machine.args)
+		}
+		common = slices.DeleteFunc(common, func(arg string) bool { return !slices.Contains(f.machine.args, arg) })
 	}
-	return common
+	return slices.Concat(s.args, common)
 }
 
 // HasLayer says whether the site bakes system layers. Without one its nodes

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/caisson-os/caisson/internal/cli"
+)
+
+// TestMain makes the agent a command of the scripts, with $ROOT before each of
+// its paths.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"caisson-agent": func() {
+			a := &app{out: os.Stdout, err: os.Stderr, root: os.Getenv("ROOT")}
+			os.Exit(cli.Report(os.Stderr, "caisson-agent", dispatch(context.Background(), a, os.Args[1:])))
+		},
+	})
+}
+
+func TestScripts(t *testing.T) {
+	bin := t.TempDir()
+	build := exec.Command("go", "build", "-o", bin, "../caisson")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build ../caisson: %v\n%s", err, out)
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("PATH", bin+string(filepath.ListSeparator)+e.Getenv("PATH"))
+			e.Setenv("ROOT", filepath.Join(e.WorkDir, "root"))
+			for name, text := range map[string]string{
+				"etc/machine-id":         "0123456789abcdef0123456789abcdef\n",
+				"etc/security/limits.d/": "",
+				"dev/":                   "",
+				"proc/self/mountinfo":    "",
+				"proc/sys/vm/swappiness": "60\n",
+				"proc/sys/kernel/panic":  "0\n",
+			} {
+				path := filepath.Join(e.WorkDir, "root", name)
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+					return err
+				}
+				if text == "" && name[len(name)-1] == '/' {
+					if err := os.MkdirAll(path, 0o755); err != nil {
+						return err
+					}
+					continue
+				}
+				if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			// replace FILE FROM TO edits a file; a text that is not there fails.
+			"replace": func(ts *testscript.TestScript, _ bool, args []string) {
+				if len(args) != 3 {
+					ts.Fatalf("usage: replace FILE FROM TO")
+				}
+				ts.Check(replace(ts.MkAbs(args[0]), args[1], args[2]))
+			},
+		},
+	})
+}
+
+func replace(file, from, to string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, after, ok := strings.Cut(string(data), from)
+	if !ok {
+		return fmt.Errorf("%s has no %q", file, from)
+	}
+	return os.WriteFile(file, []byte(before+to+after), 0o644)
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent"
 	"github.com/caisson-os/caisson/bootagent/follow"
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/oci/refusal"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -69,15 +70,22 @@ func (n *Node) promote(g state.Generation) error {
 // it, all of it or nothing. What needs another root is staged for the next boot.
 // A refusal changes nothing; the node goes on as it is.
 func (n *Node) Sync(ctx context.Context) (*spec.Status, error) {
-	before, runErr := n.running()
-	if runErr != nil && !errors.Is(runErr, follow.ErrNothing) {
-		return nil, runErr
+	before, err := n.running()
+	switch {
+	case errors.Is(err, follow.ErrNothing):
+	case refusal.Of(err) != "": // the keys were changed, or the disk was: a newer overlay may still be good
+		n.o.Say("what this node runs is not believed any more: %v", err)
+	case err != nil:
+		return nil, err
 	}
 	found, err := n.follower.Sync(ctx)
 	n.boot.Sync, n.boot.SyncDetail = follow.Describe(err)
 	if err != nil {
 		if saveErr := n.remember(); saveErr != nil {
 			return nil, errors.Join(err, saveErr)
+		}
+		if before == nil {
+			return nil, err
 		}
 		status, statusErr := n.Status(ctx)
 		return status, errors.Join(err, statusErr)
@@ -99,17 +107,18 @@ func (n *Node) Sync(ctx context.Context) (*spec.Status, error) {
 
 // move goes from one overlay to the next on the running root.
 func (n *Node) move(ctx context.Context, before, next *follow.Found) (*spec.Status, error) {
-	if before == nil { // the first one, in attached mode
+	if before == nil && (n.boot.Mode == "attached" || next.Overlay.Layer == n.boot.Generation.Layer) {
 		result := bootagent.Reconcile(ctx, n.items(next.Overlay.Items), n.journal)
 		if err := n.promote(next.Generation); err != nil {
 			return nil, err
 		}
 		return n.report(next, result)
 	}
+	if before == nil {
+		return nil, n.wait(next, "another layer")
+	}
 	if live, why := reached(&before.Overlay, &next.Overlay); !live && n.boot.Mode != "attached" {
-		n.o.Say("generation %d waits for a reboot: %s", next.Generation.Generation, why)
-		n.boot.Sync, n.boot.SyncDetail = "behind", "waits for a reboot: "+why
-		if err := n.remember(); err != nil {
+		if err := n.wait(next, why); err != nil {
 			return nil, err
 		}
 		return n.Status(ctx)
@@ -128,6 +137,13 @@ func (n *Node) move(ctx context.Context, before, next *follow.Found) (*spec.Stat
 	}
 	n.o.Say("generation %d is applied", next.Generation.Generation)
 	return n.report(next, result)
+}
+
+// wait leaves a generation to the next boot.
+func (n *Node) wait(next *follow.Found, why string) error {
+	n.o.Say("generation %d waits for a reboot: %s", next.Generation.Generation, why)
+	n.boot.Sync, n.boot.SyncDetail = "behind", "waits for a reboot: "+why
+	return n.remember()
 }
 
 // RestoreAll takes everything back that the journal knows, as if the config had

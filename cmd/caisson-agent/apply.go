@@ -125,7 +125,7 @@ func (a *app) conclude(f *flags, st *spec.Status, err error) error {
 	if err != nil {
 		return err
 	}
-	if st.Health != "ok" {
+	if st != nil && st.Health != "ok" {
 		return fmt.Errorf("node is %s: %s", st.Health, firstTrouble(st))
 	}
 	return nil

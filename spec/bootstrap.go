@@ -11,6 +11,7 @@ type Bootstrap struct {
 	Registry   string   `json:"registry"`            // host[:port]/prefix
 	Mirrors    []string `json:"mirrors,omitempty"`   // asked in order after Registry
 	PlainHTTP  bool     `json:"plainHTTP,omitempty"` // content is signed; TLS hides it from onlookers
+	Proxy      string   `json:"proxy,omitempty"`     // URL of an HTTP proxy on the way
 	CAs        []string `json:"cas,omitempty"`       // PEM; empty is the loader's own store
 	Keys       []string `json:"keys"`                // operator public keys, SPKI PEM
 	Threshold  int      `json:"threshold"`           // distinct keys that must have signed, at least 1

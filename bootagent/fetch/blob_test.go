@@ -5,12 +5,15 @@ package fetch
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/refusal"
+	"github.com/caisson-os/caisson/spec"
 )
 
 var content = []byte(strings.Repeat("0123456789abcdef", 100_000))
@@ -183,5 +187,45 @@ func TestClock(t *testing.T) {
 		if !now.Equal(at(c.want)) || sure != c.sure {
 			t.Errorf("%s: Now = %s, %v; want %s, %v", c.what, now.Format(time.DateOnly), sure, c.want, c.sure)
 		}
+	}
+}
+
+// TestOpenUsesTheFolderOfCredentials asks a registry that wants a password, from a
+// machine whose clock says 1970.
+func TestOpenUsesTheFolderOfCredentials(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if _, password, _ := req.BasicAuth(); password != "secret" {
+			w.Header().Set("WWW-Authenticate", "Basic")
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer server.Close()
+	host := strings.TrimPrefix(server.URL, "https://")
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	b := spec.Bootstrap{Registry: host + "/metal-a", CAs: []string{string(ca)}}
+	clock := Clock{RTC: time.Unix(0, 0), Build: server.Certificate().NotBefore.Add(time.Hour)}
+	dir := t.TempDir()
+	for i, want := range []string{"no credentials", "not found"} {
+		src, err := Open(b, dir, clock, time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := src.Manifest(t.Context(), oci.RepoNode, "superhost", ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("attempt %d: %v, want %q", i+1, err, want)
+		}
+		if err := os.WriteFile(filepath.Join(dir, authFile), fmt.Appendf(nil, `{"auths":{%q:{"username":"n","password":"secret"}}}`, host), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	clock.Build = server.Certificate().NotAfter.Add(time.Hour)
+	src, err := Open(b, dir, clock, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var invalid x509.CertificateInvalidError
+	if _, err := src.Manifest(t.Context(), oci.RepoNode, "superhost", ""); !errors.As(err, &invalid) {
+		t.Errorf("a certificate that ended before the agent was built: %v", err)
 	}
 }

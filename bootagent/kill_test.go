@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -62,6 +63,54 @@ func TestSigkill(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// And at any moment, also within a write.
+func TestSigkillAnytime(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip") {
+		return
+	}
+	rounds := 4
+	if text := os.Getenv("CAISSON_SEQUENCES"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rounds = n
+	}
+	for n := range rounds {
+		m := newMachine(t)
+		before := m.snapshot()
+		m.journal.Close()
+		child := exec.Command(os.Args[0], "-test.run=^TestSigkill$", "-test.count=1")
+		child.Env = append(os.Environ(), victim+"=1000000:"+m.root)
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		after := time.Duration(rand.IntN(100_000)) * time.Microsecond
+		time.Sleep(after)
+		_ = child.Process.Kill()
+		_ = child.Wait()
+		t.Logf("round %d: killed after %v", n, after)
+		m.start()
+		entries := 0
+		for _, it := range m.items(spec.Items{}) {
+			entries += len(m.journal.Entries(it.Name()))
+		}
+		t.Logf("%d entries", entries)
+		if n%2 == 0 {
+			if r := Reconcile(t.Context(), m.items(m.whole()), m.journal); r.Err != nil || len(r.Drift) > 0 {
+				t.Fatalf("forwards: %+v", r)
+			}
+		}
+		if r := Reconcile(t.Context(), m.items(spec.Items{}), m.journal); r.Err != nil || len(r.Drift) > 0 {
+			t.Fatalf("backwards: %+v", r)
+		}
+		if diff := cmp.Diff(strings.Split(before, "\n"), strings.Split(m.snapshot(), "\n")); diff != "" {
+			t.Fatalf("(-before +after):\n%s", diff)
+		}
+		_ = exec.Command("ip", "link", "del", "cs0").Run() // the next machine makes its own
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -72,6 +73,13 @@ func Open(dir string, scopes item.Scopes) (_ *Journal, err error) {
 			lock.Close()
 		}
 	}()
+	// What a process left that was killed while it wrote the file anew.
+	stale, _ := filepath.Glob(filepath.Join(dir, ".journal*.*")) // the pattern is ours, so never malformed
+	for _, name := range stale {
+		if err := os.Remove(name); err != nil {
+			return nil, err
+		}
+	}
 	j := &Journal{scopes: scopes, lock: lock}
 	lines, whole, err := j.load(dir)
 	if err != nil {
@@ -109,15 +117,24 @@ func lock(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		d.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+	for end := time.Now().Add(patience); ; time.Sleep(patience / 100) {
+		err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return d, nil
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			d.Close()
+			return nil, fmt.Errorf("lock %s: %w", dir, err)
+		case time.Now().After(end):
+			d.Close()
 			return nil, fmt.Errorf("%s is in use by another process", dir)
 		}
-		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
-	return d, nil
 }
+
+// patience is how long the folder may be held: a process that was killed as it
+// started a script leaves a child that holds on until it has become the script.
+const patience = time.Second
 
 // Close lets go of the journal; nothing is lost by not calling it.
 func (j *Journal) Close() error {

@@ -224,8 +224,14 @@ func TestShrinksWhileOpen(t *testing.T) {
 		t.Fatalf("the file has %d bytes, %v", info.Size(), err)
 	}
 	record(t, j, entry("late", "1", item.Kernel))
+	if err := os.WriteFile(filepath.Join(dir, ".journal.123"), nil, 0o600); err != nil { // of a killed process
+		t.Fatal(err)
+	}
 	if got := open(t, dir, scopes).Entries("test"); len(got) != 3 || string(got[0].Prior) != `"original"` {
 		t.Fatalf("entries %d", len(got))
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Fatalf("left in the folder: %v, %v", left, err)
 	}
 }
 

@@ -139,9 +139,12 @@ func (i *Item) read(id string) (prior, error) {
 
 // Apply implements item.Item.
 func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	var entries []item.Entry
 	var todo []spec.Drift
-	var errs []error
+	errs := []error{i.sweep()}
 	made := missing(i.dir)
 	for _, e := range i.journal.Entries(Name) {
 		made = cmp.Or(decode(e).Made, made) // whichever file leaves last removes the folders
@@ -187,7 +190,10 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 
 // Restore implements item.Item.
 func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
-	var errs []error
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	errs := []error{i.sweep()}
 	var done []item.Entry
 	for _, e := range entries {
 		if err := ctx.Err(); err != nil {
@@ -203,6 +209,16 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 		return err
 	}
 	return errors.Join(append(errs, i.journal.Forget(done...))...)
+}
+
+// sweep removes the temporary files of a process that was killed as it wrote.
+func (i *Item) sweep() error {
+	stale, _ := filepath.Glob(filepath.Join(i.dir, "."+paths.Prefix+"*.conf.*")) // the pattern is ours, so never malformed
+	var errs []error
+	for _, name := range stale {
+		errs = append(errs, os.Remove(name))
+	}
+	return errors.Join(errs...)
 }
 
 func (i *Item) putBack(id string, was prior) error {

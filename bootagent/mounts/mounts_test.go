@@ -357,4 +357,3 @@ func TestBlockDevice(t *testing.T) {
 		restored(t, j)
 	}
 }
-

@@ -177,8 +177,12 @@ func (f *Follower) saved(g *state.Generation) (fetch.Candidate, error) {
 	return fetch.Load(data)
 }
 
-func (f *Follower) clock(s *state.State) fetch.Clock {
-	c := fetch.Clock{RTC: time.Now(), Build: f.Build}
+func (f *Follower) clock(s *state.State) fetch.Clock { return Clock(s, f.Build) }
+
+// Clock is what a node knows of the time: its hardware clock, when its agent was
+// built, and the newest statement that it remembers.
+func Clock(s *state.State, build time.Time) fetch.Clock {
+	c := fetch.Clock{RTC: time.Now(), Build: build}
 	if s.Newest > 0 {
 		c.Newest = time.Unix(s.Newest, 0)
 	}

@@ -247,10 +247,9 @@ func (b *boot) network(ctx context.Context) error {
 }
 
 func (b *boot) open() (oci.Source, error) {
-	ref, err := oci.ParseRef(b.bootstrap.Registry)
+	s, err := b.folder.Load()
 	if err != nil {
 		return nil, err
 	}
-	return oci.Open(ref, oci.Options{PlainHTTP: b.bootstrap.PlainHTTP, CAs: b.bootstrap.CAs, Mirrors: b.bootstrap.Mirrors,
-		Timeout: 10 * time.Second, UserAgent: "caisson-agent"})
+	return fetch.Open(b.bootstrap, b.folder.Path(paths.Credentials), follow.Clock(s, b.build), 10*time.Second)
 }

@@ -29,7 +29,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/journal"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -170,25 +169,16 @@ func (n *Node) readBootstrap() (*spec.Bootstrap, error) {
 }
 
 func (n *Node) connect() error {
-	ref, err := oci.ParseRef(n.bootstrap.Registry)
+	s, err := n.folder.Load()
 	if err != nil {
 		return err
 	}
-	source, err := oci.Open(ref, oci.Options{PlainHTTP: n.bootstrap.PlainHTTP, CAs: n.bootstrap.CAs, Mirrors: n.bootstrap.Mirrors,
-		AuthFile: n.optional("/etc/caisson/registry-auth.json"), Timeout: 20 * time.Second, UserAgent: "caisson-agent"})
+	source, err := fetch.Open(n.bootstrap, n.folder.Path(paths.Credentials), follow.Clock(s, n.o.Build), 20*time.Second)
 	if err != nil {
 		return err
 	}
 	n.follower = &follow.Follower{Source: source, Bootstrap: n.bootstrap, Identity: n.identity(), Folder: n.folder, Build: n.o.Build, Say: n.o.Say}
 	return nil
-}
-
-// optional is a path when there is a file, else "".
-func (n *Node) optional(name string) string {
-	if _, err := os.Stat(n.path(name)); err != nil {
-		return ""
-	}
-	return n.path(name)
 }
 
 func (n *Node) identity() fetch.Identity {

@@ -23,6 +23,7 @@ const (
 	RunLock      = "/run/caisson/lock"
 	State        = "/var/lib/caisson" // state disk or tmpfs
 	StateLabel   = "caisson-state"    // GPT partition name
+	Credentials  = "registry"         // below State: what a registry asks of this node, see bootagent/fetch
 )
 
 // In the layer.

@@ -57,6 +57,9 @@ func (c *checker) ethtool(v *value, f *fragment) {
 				c.errorf(nic.Key.At, "interface", "", "%q is not the name of an interface", nic.Key.S)
 			}
 			for _, e := range nic.Val {
+				if e.Null {
+					continue // said already
+				}
 				c.in(e.Key.S, func() {
 					on, ok := flagWord(e.Val.S)
 					if !ok {

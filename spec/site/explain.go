@@ -18,6 +18,8 @@ type Explanation struct {
 	Target  map[string]string `json:"target"` // by module: host:NAME, label:KEY, default, or off
 	Conf    map[string]any    `json:"conf"`
 	Machine map[string]any    `json:"machine,omitempty"`
+	// KernelArgs are all that the node's kernel is started with.
+	KernelArgs []string `json:"kernelArgs,omitempty"`
 	// Defaults are values in force that nobody wrote, by their place in this document.
 	Defaults map[string]any `json:"defaults,omitempty"`
 	// Origins tell for each value where it was written, by its place in this
@@ -74,6 +76,8 @@ func (s *Site) Explain(node string, labels map[string]string) (*Explanation, err
 		}
 		e.Conf[p.name] = w.walk(v, p.base, "/conf/"+p.name, []string{})
 	}
+	o, _ := s.overlay(n, "")
+	e.KernelArgs = o.KernelArgs
 	s.explainDefaults(e)
 	return e, nil
 }

@@ -184,3 +184,23 @@ conf:
 		t.Errorf("a %+v\nb %+v", a.Items, b.Items)
 	}
 }
+
+// A null takes everything of a module, or of an interface, away.
+func TestNullOverrides(t *testing.T) {
+	s := mustParse(t, head+`nodes: [{name: a}, {name: b}]
+conf:
+  sysctl: {vm.swappiness: 1}
+  ethtool: {eth0: {gro: on}, eth1: {gro: on}}
+  overrides:
+    divingbell_sysctl: {hosts: [{name: a, conf: {sysctl: }}]}
+    divingbell_ethtool: {hosts: [{name: a, conf: {ethtool: {eth0: }}}]}
+`)
+	a, _ := s.Overlay("a", "")
+	b, _ := s.Overlay("b", "")
+	if len(a.Items.Sysctl) != 0 || len(a.Items.Ethtool) != 1 || a.Items.Ethtool[0].Interface != "eth1" {
+		t.Errorf("a: %+v", a.Items)
+	}
+	if len(b.Items.Sysctl) != 1 || len(b.Items.Ethtool) != 2 {
+		t.Errorf("b: %+v", b.Items)
+	}
+}

@@ -27,10 +27,13 @@ func (e *Explanation) Write(w io.Writer) {
 		title += ": not in the site, explained as if it were"
 	}
 	fmt.Fprintln(w, title)
+	if len(e.KernelArgs) > 0 {
+		fmt.Fprintf(w, "kernel arguments: %s\n", printable(strings.Join(e.KernelArgs, " "), 400))
+	}
 	for _, l := range e.lines {
 		switch {
 		case l.target != "":
-			fmt.Fprintf(w, "\n%-52s %s\n", l.key, l.target)
+			fmt.Fprintf(w, "\n%-52s %s\n", strings.TrimSpace(l.key+" "+l.text), l.target)
 		case l.origin == nil:
 			fmt.Fprintf(w, "%s%s\n", strings.Repeat("  ", l.depth), keyText(l.key))
 		default:

@@ -106,8 +106,13 @@ func TestDiskless(t *testing.T) {
 			t.Errorf("network file lacks %q:\n%s", want, got)
 		}
 	}
-	if _, err := ssh.ParsePrivateKey([]byte(read("etc/ssh/ssh_host_ed25519_key"))); err != nil {
-		t.Error(err)
+	key, err := ssh.ParsePrivateKey([]byte(read("etc/ssh/ssh_host_ed25519_key")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, comment, _, _, err := ssh.ParseAuthorizedKey([]byte(read("etc/ssh/ssh_host_ed25519_key.pub")))
+	if err != nil || comment != "superhost" || string(public.Marshal()) != string(key.PublicKey().Marshal()) {
+		t.Errorf("the public key is another one: %v, comment %q", err, comment)
 	}
 	if err := os.WriteFile(filepath.Join(n.Root, "usr/x"), nil, 0o644); err != unix.EROFS && !strings.Contains(err.Error(), "read-only") {
 		t.Errorf("write below /usr: %v, want a read-only file system", err)

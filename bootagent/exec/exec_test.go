@@ -333,6 +333,22 @@ func TestRevertOfAChangedScript(t *testing.T) {
 	}
 }
 
+func TestCommand(t *testing.T) {
+	for data, want := range map[string]string{
+		"echo\n":                  "/bin/sh|./s|arg",
+		"#!/bin/bash\necho\n":     "/bin/bash|./s|arg",
+		"#! /bin/sh -eu\n":        "/bin/sh|-eu|./s|arg",
+		"#!/bin/sh\r\n":           "/bin/sh|./s|arg",
+		"#!/usr/bin/env\tpython3": "/usr/bin/env|python3|./s|arg",
+		"#!/usr/bin/env -S python3 -I\nprint()\n": "/usr/bin/env|-S python3 -I|./s|arg",
+		"# !/bin/other\n":                         "/bin/sh|./s|arg",
+	} {
+		if got := strings.Join(command(spec.Exec{Name: "s", Data: data, Args: []string{"arg"}}), "|"); got != want {
+			t.Errorf("%q runs %s, want %s", data, got, want)
+		}
+	}
+}
+
 func TestValidate(t *testing.T) {
 	for _, tc := range []struct {
 		name string

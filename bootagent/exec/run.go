@@ -100,7 +100,7 @@ func (s script) start() (*osexec.Cmd, error) {
 func (s script) wait(ctx context.Context, cmd *osexec.Cmd) error {
 	limit := defaultTimeout
 	if s.want.Timeout > 0 {
-		limit = time.Duration(s.want.Timeout) * time.Second
+		limit = time.Duration(min(s.want.Timeout, 1<<32)) * time.Second // 136 years is no overflow
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()

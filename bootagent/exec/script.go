@@ -73,10 +73,10 @@ func command(w spec.Exec) []string {
 	args := []string{"/bin/sh"}
 	if rest, ok := strings.CutPrefix(w.Data, "#!"); ok {
 		first, _, _ := strings.Cut(rest, "\n")
-		name, option, _ := strings.Cut(strings.TrimSpace(first), " ")
-		args = []string{name}
-		if option = strings.TrimSpace(option); option != "" {
-			args = append(args, option)
+		first = strings.TrimSpace(first)
+		args = []string{first}
+		if n := strings.IndexAny(first, " \t"); n >= 0 {
+			args = []string{first[:n], strings.TrimSpace(first[n:])} // one option, whatever it holds
 		}
 	}
 	return append(append(args, "./"+w.Name), w.Args...)

@@ -170,7 +170,7 @@ func TestOptions(t *testing.T) {
 		{"shared", "shared"}, {"rshared", "shared"},
 		{"slave", "!shared"}, {"rslave", "!shared"},
 		{"unbindable", "unbindable"}, {"runbindable", "unbindable"},
-		{"size=3m", "size=3072k"}, {"mode=0750", "mode=750"}, {"uid=7", "uid=7"}, {"nr_inodes=2k", "nr_inodes=2048"},
+		{"size=3m", "size=3072k"}, {"size=25%", "relatime"}, {"size=50%", "relatime"}, {"size=4097", "size=8k"}, {"mode=0750", "mode=750"}, {"uid=7", "uid=7"}, {"nr_inodes=2k", "nr_inodes=2048"},
 		{"defaults", "relatime"}, {"nofail", "relatime"}, {"_netdev", "relatime"}, {"x-systemd.automount", "relatime"},
 	} {
 		t.Run(tc.option, func(t *testing.T) {

@@ -148,6 +148,17 @@ func TestSideThenOwn(t *testing.T) {
 	}
 }
 
+// What cannot be read could not be put back.
+func TestWriteOnlyKey(t *testing.T) {
+	if !itemtest.InNamespaces(t) {
+		return
+	}
+	drift, err := New([]spec.Sysctl{{Key: "net/ipv4/route/flush", Value: "1"}}, "/proc/sys", itemtest.Journal(t, t.TempDir())).Check(t.Context())
+	if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionRefuse || !strings.Contains(drift[0].Reason, "read") {
+		t.Fatalf("drift %+v, %v", drift, err)
+	}
+}
+
 // One bad key fails alone and is left as it was; no later one is skipped.
 func TestOneFailureAlone(t *testing.T) {
 	if !itemtest.InNamespaces(t) {

@@ -263,3 +263,34 @@ func TestOverlayCap(t *testing.T) {
 		t.Errorf("err = %v", err)
 	}
 }
+
+// What Divingbell ignores is a warning in its own files, and an error in a Site.
+func TestLenientValues(t *testing.T) {
+	const values = "conf:\n  sysctl: {vm.swappiness: 1}\n  sysctls: {}\n  overrides: {divingbell-sysctl: {}}\nimage: {}\n"
+	for name, fsys := range map[string][2]string{
+		"alone":     {values, "v.yaml"},
+		"in a site": {head + "values: [v.yaml]\n", "site.yaml"},
+	} {
+		s, r := Parse(files(fsys[1], fsys[0], "v.yaml", values), fsys[1])
+		if s == nil || r.Count(Warning) != 3 {
+			t.Errorf("%s: %v", name, r.Problems)
+		}
+	}
+	if s, r := Parse(files("site.yaml", head+values), "site.yaml"); s != nil || r.Count(Error) != 3 {
+		t.Errorf("in the site itself: %v", r.Problems)
+	}
+}
+
+func TestArmadaIsNotRendered(t *testing.T) {
+	s, r := Parse(files("a.yaml", `schema: armada/Chart/v1
+metadata:
+  name: divingbell
+  layeringDefinition: {abstract: true, layer: global}
+  substitutions:
+  - {src: {schema: x, name: y, path: .}, dest: {path: .values.conf.uamlite}}
+data: {values: {conf: {sysctl: {vm.swappiness: 1}}}}
+`), "a.yaml")
+	if s == nil || r.Count(Warning) != 2 {
+		t.Errorf("problems = %v", r.Problems)
+	}
+}

@@ -35,8 +35,8 @@ func (r *reader) readFile(name string, at pos, limit int64) []byte {
 		return nil
 	}
 	f, err := r.fsys.Open(name)
+	var pe *fs.PathError
 	if err != nil {
-		var pe *fs.PathError
 		if errors.As(err, &pe) {
 			err = pe.Err
 		}
@@ -45,7 +45,10 @@ func (r *reader) readFile(name string, at pos, limit int64) []byte {
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
-		return fail("file", "read %s: %v", name, errors.Unwrap(err))
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return fail("file", "read %s: %v", name, err)
 	}
 	if int64(len(data)) > limit {
 		return fail("too-large", "read %s: more than %d MiB", name, limit>>20)
@@ -108,7 +111,7 @@ func (r *reader) document(src *source, doc *value, valuesOnly bool) {
 		r.siteDocument(src, doc)
 	case doc.get("data") != nil && doc.get("data").get("values") != nil:
 		src.lenient = true
-		r.values(doc.get("data").get("values"))
+		r.armada(doc)
 	case doc.get("schema") != nil && strings.Contains(doc.get("schema").text, "/"):
 		r.notef(doc.at, "form", "", "the document of schema %s is not used", doc.get("schema").text)
 	case slices.ContainsFunc([]string{"conf", "manifests", "labels", "images"}, func(k string) bool { return doc.get(k) != nil }):
@@ -141,6 +144,22 @@ func (r *reader) siteDocument(src *source, doc *value) {
 		r.in("inventory", func() { r.read(path.Join(r.dir, name), d.Inventory.At, false) })
 	}
 	r.merge(doc.without("nodes").without("inventory").without("values"))
+}
+
+// armada adds a chart's values, as they stand: what a site's own tooling would
+// still put into them is missing.
+func (r *reader) armada(doc *value) {
+	if m := doc.get("metadata"); m != nil {
+		if s := m.get("substitutions"); s != nil && len(s.list) > 0 {
+			r.within([]string{"metadata", "substitutions"}, func() {
+				r.warnf(s.at, "armada", "render the documents first", "%d substitutions are not made: secrets and addresses may be missing", len(s.list))
+			})
+		}
+		if l := m.get("layeringDefinition"); l != nil && l.get("abstract") != nil && l.get("abstract").text == "true" {
+			r.warnf(l.at, "armada", "render the documents first", "the document is abstract: others are meant to be laid over it")
+		}
+	}
+	r.values(doc.get("data").get("values"))
 }
 
 // values adds Helm values.

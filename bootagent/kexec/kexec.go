@@ -51,6 +51,9 @@ func Start(kernel, initrd *os.File, line []string) error {
 	if err := unix.KexecFileLoad(int(kernel.Fd()), int(initrd.Fd()), strings.Join(line, " "), 0); err != nil {
 		return fmt.Errorf("load kernel for kexec: %w", err)
 	}
+	if err := Quiesce("/sys"); err != nil {
+		return err
+	}
 	unix.Sync()
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_KEXEC); err != nil {
 		return fmt.Errorf("kexec: %w", err)

@@ -6,7 +6,10 @@ import (
 	"context"
 	"crypto"
 	"crypto/ecdsa"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/cmd/caisson/internal/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/site"
 )
 
@@ -117,12 +121,31 @@ func sitePolicy(s *site.Site, expires string) (publish.Policy, error) {
 	if err != nil {
 		return p, err
 	}
-	for _, k := range p.Release {
-		if slices.ContainsFunc(p.Operator, func(o *ecdsa.PublicKey) bool { return o.Equal(k) }) {
-			return p, cli.Usage("caisson keys generate makes another", "one key is both release and operator key: a key has one role")
+	return p, oneRoleEach(p, t.Attestation)
+}
+
+// oneRoleEach refuses a key in two roles. Nothing published is verified with an
+// attestation key, so its file may be missing.
+func oneRoleEach(p publish.Policy, attestation []string) error {
+	roles := map[string][]*ecdsa.PublicKey{"release": p.Release, "operator": p.Operator, "epoch": p.Epoch}
+	for _, name := range attestation {
+		if keys, err := readPublics([]string{name}); err == nil {
+			roles["attestation"] = append(roles["attestation"], keys...)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 	}
-	return p, nil
+	seen := map[string]string{}
+	for _, role := range slices.Sorted(maps.Keys(roles)) {
+		for _, k := range roles[role] {
+			id := sign.KeyID(k)
+			if other := seen[id]; other != "" && other != role {
+				return cli.Usage("caisson keys generate makes another", "one key is both %s and %s key: a key has one role", other, role)
+			}
+			seen[id] = role
+		}
+	}
+	return nil
 }
 
 // parseLifetime reads 30d and what time.ParseDuration reads.

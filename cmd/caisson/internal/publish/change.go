@@ -142,7 +142,10 @@ func (p *Publisher) Refresh(ctx context.Context, lists Lists) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.putNodes(ctx, policy, &x, todo, result); err != nil {
+	if err := p.signNodes(ctx, policy, &x, todo); err != nil {
+		return nil, err
+	}
+	if err := p.pushNodes(ctx, &x, todo, result); err != nil {
 		return nil, err
 	}
 	if err := p.putFleet(ctx, &x, "index", oci.TypeFleetIndex, sign.PredicateIndex, policy.Lifetime); err != nil {

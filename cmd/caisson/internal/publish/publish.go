@@ -25,6 +25,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/fetch"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -37,6 +38,8 @@ type Publisher struct {
 	Signers  []crypto.Signer // operators
 	Now      time.Time
 	Say      func(format string, args ...any)
+
+	fresh *fetch.Freshness // fleet:current as it is published; nil before the first time
 }
 
 // Policy is what a site says about trust. Pin and Refresh take it from the

@@ -277,7 +277,11 @@ func TestCutPublish(t *testing.T) {
 	}
 	node := f.nodes("", "cut")[0]
 	doc, _ := spec.Encode(node.Overlay)
-	if _, err := f.putNode(t.Context(), f.policy, &reserved, work{name: "n0", overlay: node.Overlay, doc: doc, tags: node.Tags, generation: 2}); err != nil {
+	cut := []work{{name: "n0", overlay: node.Overlay, doc: doc, tags: node.Tags, generation: 2}}
+	if err := f.signNodes(t.Context(), f.policy, &reserved, cut); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.pushNode(t.Context(), &cut[0]); err != nil {
 		t.Fatal(err)
 	}
 	f.mustBoot(2, "")
@@ -317,6 +321,12 @@ func TestRejectList(t *testing.T) {
 	report, err := f.Verify(t.Context(), f.policy.Operator, nil)
 	if err != nil || report.OK() || report.Findings[1].Verdict != string(refusal.Rejected) {
 		t.Errorf("verify with a rejected overlay: %+v, %v", report, err)
+	}
+	if _, err := f.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{All: true}); refusal.Of(err) != refusal.Rejected {
+		t.Errorf("what is rejected was published: %v", err)
+	}
+	if x, err := f.readIndex(t.Context(), f.policy.Operator); err != nil || x.Generation != 1 {
+		t.Errorf("a publish that nodes would refuse left its mark: %+v, %v", x, err)
 	}
 	f.publish(f.nodes("", "11"), Options{}) // keeps the list
 	fresh, err := f.current(t.Context(), f.policy)

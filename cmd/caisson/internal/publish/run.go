@@ -110,10 +110,19 @@ type work struct {
 	generation uint64
 	resigned   bool
 	pinned     bool
+
+	said    sign.Predicate
+	bundles [][]byte
 }
 
 // write signs and pushes, in the order that the package comment promises.
 func (p *Publisher) write(ctx context.Context, policy Policy, old, x *spec.FleetIndex, todo []work, result *Result) (err error) {
+	if p.fresh, err = p.current(ctx, policy); err != nil && !errors.Is(err, oci.ErrNotFound) {
+		return fmt.Errorf("fleet:current: %w", err)
+	}
+	if err := p.signNodes(ctx, policy, x, todo); err != nil {
+		return err
+	}
 	flush, err := p.Registry.Batch()
 	if err != nil {
 		return err
@@ -129,7 +138,7 @@ func (p *Publisher) write(ctx context.Context, policy Policy, old, x *spec.Fleet
 	} else {
 		x.Generation, result.Generation = max(old.Generation, 1), max(old.Generation, 1)
 	}
-	if err := p.putNodes(ctx, policy, x, todo, result); err != nil {
+	if err := p.pushNodes(ctx, x, todo, result); err != nil {
 		return err
 	}
 	if err := p.putFleet(ctx, x, "index", oci.TypeFleetIndex, sign.PredicateIndex, policy.Lifetime); err != nil {
@@ -138,71 +147,88 @@ func (p *Publisher) write(ctx context.Context, policy Policy, old, x *spec.Fleet
 	return p.putCurrent(ctx, policy, x, nil)
 }
 
-// workers is how many nodes are pushed at once; a registry on the same machine
+// workers is how many nodes are in hand at once; a registry on the same machine
 // gains nothing beyond it.
 const workers = 8
 
-func (p *Publisher) putNodes(ctx context.Context, policy Policy, x *spec.FleetIndex, todo []work, result *Result) error {
+// each does f for every piece of work, several at once. The first error ends it.
+func each(ctx context.Context, todo []work, f func(context.Context, *work) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var group sync.WaitGroup
-	var mu sync.Mutex
-	queue := make(chan work)
+	queue := make(chan *work)
 	for range workers {
 		group.Go(func() {
 			for w := range queue {
-				done, err := p.putNode(ctx, policy, x, w)
-				if err != nil {
+				if err := f(ctx, w); err != nil {
 					cancel(fmt.Errorf("node %s: %w", w.name, err))
-					continue
 				}
-				mu.Lock()
-				x.Nodes[w.name] = done
-				line := NodeLine{w.name, done.Overlay, done.Layer, done.Generation}
-				if w.resigned {
-					result.Resigned = append(result.Resigned, line)
-				} else {
-					result.Published = append(result.Published, line)
-				}
-				mu.Unlock()
 			}
 		})
 	}
-	for _, w := range todo {
+	for i := range todo {
 		if ctx.Err() != nil {
 			break
 		}
-		queue <- w
+		queue <- &todo[i]
 	}
 	close(queue)
 	group.Wait()
-	byName := func(a, b NodeLine) int { return strings.Compare(a.Node, b.Node) }
-	slices.SortFunc(result.Published, byName)
-	slices.SortFunc(result.Resigned, byName)
 	return context.Cause(ctx)
 }
 
-func (p *Publisher) putNode(ctx context.Context, policy Policy, x *spec.FleetIndex, w work) (spec.Published, error) {
-	digest := oci.Digest(w.doc)
-	said := sign.Predicate{
-		Fleet: x.Fleet, Node: w.name, Match: sign.Match(w.overlay.Match), Layer: w.overlay.Layer,
-		Epoch: x.Epoch, Generation: w.generation, IssuedAt: p.Now, Expires: p.Now.Add(policy.Lifetime),
-	}
-	var bundles [][]byte
-	for _, s := range p.Signers {
-		b, err := sign.SignOverlay(s, digest, said)
-		if err != nil {
-			return spec.Published{}, err
+// signNodes signs all and asks the node's own decision about each, before the
+// first one is pushed.
+func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetIndex, todo []work) error {
+	trusted := pems(policy.Operator)
+	return each(ctx, todo, func(_ context.Context, w *work) error {
+		w.said = sign.Predicate{
+			Fleet: x.Fleet, Node: w.name, Match: sign.Match(w.overlay.Match), Layer: w.overlay.Layer,
+			Epoch: x.Epoch, Generation: w.generation, IssuedAt: p.Now, Expires: p.Now.Add(policy.Lifetime),
 		}
-		bundles = append(bundles, b)
-	}
-	if x.Grant != nil {
-		bundles = append(bundles, x.Grant)
-	}
-	if err := p.rehearse(policy, x, w, bundles); err != nil {
-		return spec.Published{}, fmt.Errorf("the node would refuse this: %w", err)
-	}
-	raw, blobs := oci.OverlayManifest(w.doc, bundles...)
+		for _, s := range p.Signers {
+			b, err := sign.SignOverlay(s, oci.Digest(w.doc), w.said)
+			if err != nil {
+				return err
+			}
+			w.bundles = append(w.bundles, b)
+		}
+		if x.Grant != nil {
+			w.bundles = append(w.bundles, x.Grant)
+		}
+		if err := p.rehearse(trusted, policy.Threshold, x, w); err != nil {
+			return fmt.Errorf("the node would refuse this: %w", err)
+		}
+		return nil
+	})
+}
+
+func (p *Publisher) pushNodes(ctx context.Context, x *spec.FleetIndex, todo []work, result *Result) error {
+	var mu sync.Mutex
+	err := each(ctx, todo, func(ctx context.Context, w *work) error {
+		done, err := p.pushNode(ctx, w)
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		x.Nodes[w.name] = done
+		line := NodeLine{w.name, done.Overlay, done.Layer, done.Generation}
+		if w.resigned {
+			result.Resigned = append(result.Resigned, line)
+		} else {
+			result.Published = append(result.Published, line)
+		}
+		return nil
+	})
+	byName := func(a, b NodeLine) int { return strings.Compare(a.Node, b.Node) }
+	slices.SortFunc(result.Published, byName)
+	slices.SortFunc(result.Resigned, byName)
+	return err
+}
+
+func (p *Publisher) pushNode(ctx context.Context, w *work) (spec.Published, error) {
+	raw, blobs := oci.OverlayManifest(w.doc, w.bundles...)
 	for _, b := range blobs {
 		if err := p.Registry.PutData(ctx, oci.RepoNode, b); err != nil {
 			return spec.Published{}, err
@@ -210,18 +236,22 @@ func (p *Publisher) putNode(ctx context.Context, policy Policy, x *spec.FleetInd
 	}
 	manifest, err := p.Registry.PutManifest(ctx, oci.RepoNode, oci.MediaTypeManifest, raw, append([]string{w.name}, w.tags...)...)
 	return spec.Published{
-		Manifest: manifest, Overlay: digest, Layer: w.overlay.Layer,
-		Generation: w.generation, Expires: said.Expires.Unix(), Pinned: w.pinned,
+		Manifest: manifest, Overlay: oci.Digest(w.doc), Layer: w.overlay.Layer,
+		Generation: w.generation, Expires: w.said.Expires.Unix(), Pinned: w.pinned,
 	}, err
 }
 
 // rehearse asks the node's own decision.
-func (p *Publisher) rehearse(policy Policy, x *spec.FleetIndex, w work, bundles [][]byte) error {
+func (p *Publisher) rehearse(trusted []string, threshold int, x *spec.FleetIndex, w *work) error {
+	known := fetch.Knowledge{}
+	if p.fresh != nil {
+		known.Reject = p.fresh.Reject
+	}
 	_, err := fetch.Accept(
-		fetch.Candidate{Document: w.doc, Bundles: bundles},
-		spec.Bootstrap{Fleet: x.Fleet, Keys: pems(policy.Operator), Threshold: policy.Threshold},
+		fetch.Candidate{Document: w.doc, Bundles: w.bundles},
+		spec.Bootstrap{Fleet: x.Fleet, Keys: trusted, Threshold: threshold},
 		fetch.Identity{Node: w.name, MACs: w.overlay.Match.MACs, UUIDs: w.overlay.Match.UUIDs},
-		spec.Floor{Epoch: x.Epoch}, fetch.Clock{RTC: p.Now}, fetch.Knowledge{})
+		spec.Floor{Epoch: x.Epoch}, fetch.Clock{RTC: p.Now}, known)
 	return err
 }
 
@@ -229,12 +259,8 @@ func (p *Publisher) rehearse(policy Policy, x *spec.FleetIndex, w work, bundles 
 // was published the longest ago; Publish with All raises it for everyone.
 func (p *Publisher) putCurrent(ctx context.Context, policy Policy, x *spec.FleetIndex, reject []string) error {
 	doc := spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: x.Fleet, Minimum: spec.Floor{Epoch: x.Epoch}, Reject: reject}
-	if reject == nil {
-		if now, err := p.current(ctx, policy); err == nil {
-			doc.Reject = now.Reject
-		} else if !errors.Is(err, oci.ErrNotFound) {
-			return fmt.Errorf("fleet:current: %w", err)
-		}
+	if reject == nil && p.fresh != nil {
+		doc.Reject = p.fresh.Reject
 	}
 	for _, n := range x.Nodes {
 		if doc.Minimum.Generation == 0 || n.Generation < doc.Minimum.Generation {

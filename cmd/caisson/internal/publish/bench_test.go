@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// many are overlays of about 4 KiB.
+func many(b *testing.B, n int) []work {
+	b.Helper()
+	var todo []work
+	for i := range n {
+		o := &spec.Overlay{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: fmt.Sprintf("node-%06d", i)}
+		for k := range 60 {
+			o.Items.Sysctl = append(o.Items.Sysctl, spec.Sysctl{Key: fmt.Sprintf("net/ipv4/conf/eth%d/forwarding", k), Value: fmt.Sprint(i)})
+		}
+		doc, err := spec.Encode(o)
+		if err != nil {
+			b.Fatal(err)
+		}
+		todo = append(todo, work{name: o.Node, overlay: o, doc: doc, generation: 1})
+	}
+	return todo
+}
+
+func benchPublisher(b *testing.B, ref string) (*Publisher, Policy, *spec.FleetIndex) {
+	b.Helper()
+	key, err := sign.Generate()
+	if err != nil {
+		b.Fatal(err)
+	}
+	r, err := registry.Open(ref, registry.Options{PlainHTTP: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := &Publisher{Registry: r, Signers: []crypto.Signer{key}, Now: start, Say: b.Logf}
+	policy := Policy{Fleet: "metal-a", Threshold: 1, Lifetime: time.Hour, Operator: []*ecdsa.PublicKey{&key.PublicKey}}
+	return p, policy, &spec.FleetIndex{Fleet: "metal-a", Nodes: map[string]spec.Published{}}
+}
+
+// BenchmarkSign signs overlays and asks the node's decision about each.
+func BenchmarkSign(b *testing.B) {
+	p, policy, x := benchPublisher(b, "oci:"+b.TempDir())
+	todo := many(b, 2000)
+	for b.Loop() {
+		for i := range todo {
+			todo[i].bundles = nil
+		}
+		if err := p.signNodes(context.Background(), policy, x, todo); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(todo)), "ns/node")
+}
+
+// BenchmarkPushLayout pushes new overlays into a layout, in one batch.
+func BenchmarkPushLayout(b *testing.B) {
+	todo := many(b, 2000)
+	for b.Loop() {
+		p, policy, x := benchPublisher(b, "oci:"+b.TempDir())
+		for i := range todo {
+			todo[i].bundles = nil
+		}
+		if err := p.write(context.Background(), policy, &spec.FleetIndex{Fleet: "metal-a"}, x, todo, newResult(x)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(todo)), "ns/node")
+}

@@ -250,6 +250,17 @@ func TestTimeoutEndsTheGroup(t *testing.T) {
 	}
 }
 
+func TestLogIsBounded(t *testing.T) {
+	w := spec.Exec{Name: "loud", Data: "head -c 9000000 /dev/zero; sleep 1.5; head -c 5000000 /dev/zero; echo\n"}
+	it := newItem([]spec.Exec{w}, t.TempDir(), itemtest.Journal(t, t.TempDir()))
+	if err := pass(t, it); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, it.script(w).dir+"/log"); !strings.HasPrefix(got, "(the log grew too large") || len(got) > maxLog {
+		t.Fatalf("the log has %d bytes and begins with %.60q", len(got), got)
+	}
+}
+
 func TestBackground(t *testing.T) {
 	gate, dir := t.TempDir()+"/gate", t.TempDir()
 	if err := syscall.Mkfifo(gate, 0o600); err != nil {

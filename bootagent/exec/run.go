@@ -106,16 +106,39 @@ func (s script) wait(ctx context.Context, cmd *osexec.Cmd) error {
 	go func() { done <- cmd.Wait() }()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	select {
-	case err := <-done:
-		return s.explain(err)
-	case <-timer.C:
-		end(cmd.Process.Pid, done)
-		return fmt.Errorf("%w after %v", errTimeout, limit)
-	case <-ctx.Done():
-		end(cmd.Process.Pid, done)
-		return ctx.Err()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			return errors.Join(s.explain(err), s.capLog())
+		case <-timer.C:
+			end(cmd.Process.Pid, done)
+			return fmt.Errorf("%w after %v", errTimeout, limit)
+		case <-ctx.Done():
+			end(cmd.Process.Pid, done)
+			return ctx.Err()
+		case <-tick.C:
+			if err := s.capLog(); err != nil {
+				end(cmd.Process.Pid, done)
+				return err
+			}
+		}
 	}
+}
+
+// maxLog bounds a log: on a diskless node it lies in memory.
+const maxLog = 4 << 20
+
+// capLog empties a log that grew too large. The script appends, so it goes on at
+// the new end.
+func (s script) capLog() error {
+	name := filepath.Join(s.dir, logFile)
+	info, err := os.Stat(name)
+	if err != nil || info.Size() <= maxLog {
+		return err
+	}
+	return os.WriteFile(name, []byte("(the log grew too large and was emptied)\n"), 0o600)
 }
 
 // end asks a process group to end, then makes it. The group may outlive its

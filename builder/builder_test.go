@@ -26,7 +26,7 @@ func testRecipe() spec.Recipe {
 }
 
 // testOptions builds into the shared cache.
-func testOptions(t *testing.T) Options {
+func testOptions(t testing.TB) Options {
 	t.Helper()
 	require.Root(t)
 	require.Tool(t, "mmdebstrap", "mksquashfs", "xz", "apt-get", "dpkg-deb")

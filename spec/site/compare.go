@@ -92,9 +92,9 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 	}, nil)
 	compareLists(c, "ethtool", from.Items.Ethtool, to.Items.Ethtool, func(f spec.Feature) (string, string) {
 		if f.On {
-			return f.Interface + " " + f.Feature, "on"
+			return f.Interface + "/" + f.Feature, "on"
 		}
-		return f.Interface + " " + f.Feature, "off"
+		return f.Interface + "/" + f.Feature, "off"
 	}, nil)
 	comparePerms(c, from.Items.Perm, to.Items.Perm)
 	compareLists(c, "exec", from.Items.Exec, to.Items.Exec, func(x spec.Exec) (string, string) {
@@ -160,7 +160,7 @@ func comparePerms(c *comparison, from, to *spec.Perm) {
 	}
 	// The last entry of a path wins, so that is the one to show.
 	text := func(p spec.PermPath) (string, string) {
-		return p.Path, strings.TrimSpace(p.Owner + ":" + p.Group + " " + p.Mode)
+		return p.Path, strings.TrimSpace(p.Mode + " " + p.Owner + ":" + p.Group)
 	}
 	compareLists(c, "perm", a.Paths, b.Paths, text, nil)
 	policy := func(p spec.Perm) string {

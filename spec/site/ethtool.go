@@ -11,11 +11,15 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// featureAliases are ethtool(8)'s short names of features that -k prints in full.
+// featureAliases are ethtool(8)'s short names, and the kernel's own, of features
+// that -k prints under another. A group of several kernel features is left as it is.
 var featureAliases = map[string]string{
 	"rx": "rx-checksumming", "tx": "tx-checksumming", "sg": "scatter-gather", "tso": "tcp-segmentation-offload",
 	"gso": "generic-segmentation-offload", "gro": "generic-receive-offload", "lro": "large-receive-offload", "ufo": "udp-fragmentation-offload",
 	"rxvlan": "rx-vlan-offload", "txvlan": "tx-vlan-offload", "ntuple": "ntuple-filters", "rxhash": "receive-hashing",
+	"rx-checksum": "rx-checksumming", "rx-gro": "generic-receive-offload", "rx-lro": "large-receive-offload", "rx-hashing": "receive-hashing",
+	"rx-vlan-hw-parse": "rx-vlan-offload", "tx-vlan-hw-insert": "tx-vlan-offload", "rx-ntuple-filter": "ntuple-filters",
+	"tx-generic-segmentation": "generic-segmentation-offload", "tx-udp-fragmentation": "udp-fragmentation-offload",
 }
 
 // FeatureName is the full name of a feature, of that or its short one.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -135,6 +136,9 @@ const maxLog = 4 << 20
 func (s script) capLog() error {
 	name := filepath.Join(s.dir, logFile)
 	info, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the script removed it: its own business
+	}
 	if err != nil || info.Size() <= maxLog {
 		return err
 	}

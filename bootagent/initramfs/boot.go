@@ -161,12 +161,18 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 			}
 			err = layerErr
 		}
+		if errors.Is(err, errStartOver) {
+			return nil, nil, err
+		}
 		b.record.Sync, b.record.SyncDetail = follow.Describe(err)
 		b.say("%s: %v", b.record.Sync, err)
 
 		found, lastErr := b.follower().LastGood()
 		if lastErr == nil {
 			layer, layerErr := b.prepare(ctx, found)
+			if errors.Is(layerErr, errStartOver) {
+				return nil, nil, layerErr
+			}
 			if layerErr == nil {
 				b.record.Source = "cached"
 				b.say("booting the last good overlay, generation %d", found.Generation.Generation)

@@ -5,6 +5,7 @@ package initramfs
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -50,8 +51,12 @@ func (b *boot) enterKernel(ctx context.Context, overlay *spec.Overlay, layer *sp
 		return err
 	}
 	defer initrd.Close()
-	return kexec.Start(k, initrd, line)
+	return fmt.Errorf("%w: %w", errStartOver, kexec.Start(k, initrd, line))
 }
+
+// errStartOver is for a kexec that did not happen after the network cards were
+// taken down for it: there is nothing left to try but the firmware.
+var errStartOver = errors.New("the kernel could not be entered")
 
 // nextInitrd is the layer's generic initrd with this loader's bootstrap behind it.
 func (b *boot) nextInitrd(digest string) (*os.File, error) {

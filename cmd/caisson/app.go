@@ -64,6 +64,7 @@ func (a *app) root() *cobra.Command {
 		a.serveCommand(),
 		a.keysCommand(),
 		a.importCommand(),
+		a.manCommand(),
 		a.versionCommand(),
 	)
 	return root

@@ -177,6 +177,38 @@ func TestBootGoesOn(t *testing.T) {
 	}
 }
 
+// Neither does a failing apply keep back what left the config, nor a failing
+// restore what is new; and what could not be restored is tried again.
+func TestRestoreAndApplyFailAlone(t *testing.T) {
+	n := newNode(t)
+	gate := n.root + "/srv/gate"
+	ok(t, Reconcile(t.Context(), n.items(spec.Items{
+		Limits: []spec.Limit{{ID: "core", Domain: "*", Type: "hard", Item: "core", Value: "0"}},
+		Exec:   []spec.Exec{{Name: "stuck", Data: "true\n", Revert: "test -e " + gate + "\n"}},
+	}), n.journal))
+	next := spec.Items{
+		Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "10"}},
+		Exec:   []spec.Exec{{Name: "fails", Data: "exit 1\n", Rerun: "never"}},
+	}
+	r := Reconcile(t.Context(), n.items(next), n.journal)
+	if r.Err == nil || !strings.Contains(r.Err.Error(), `"stuck"`) || !strings.Contains(r.Err.Error(), `"fails"`) {
+		t.Fatalf("result %+v; want both failures", r)
+	}
+	if n.read("proc/sys/vm/swappiness") != "10" {
+		t.Error("the new key was not set")
+	}
+	if _, err := os.Stat(n.root + "/etc/security/limits.d/60-caisson-core.conf"); !os.IsNotExist(err) {
+		t.Errorf("the limit that left the config is still there: %v", err)
+	}
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n.reopen()
+	if r = Reconcile(t.Context(), n.items(next), n.journal); r.Err != nil {
+		t.Fatalf("the revert was not tried again: %v", r.Err)
+	}
+}
+
 func TestDeferredIsNoFailure(t *testing.T) {
 	n := newNode(t)
 	want := spec.Items{Sysctl: []spec.Sysctl{{Key: "net/netfilter/nf_conntrack_max", Value: "1048576"}}}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"errors"
 	"fmt"
@@ -87,14 +88,15 @@ func (a *app) keysShowCommand() *cobra.Command {
 				return fmt.Errorf("read key: %w", err)
 			}
 			info := keyInfo{Public: args[0]}
-			pub, err := sign.ParsePublic(text)
-			if err != nil {
-				key, privateErr := readKey(args[0])
-				if privateErr != nil {
-					return errors.Join(err, privateErr)
+			var pub *ecdsa.PublicKey
+			if bytes.Contains(text, []byte("PRIVATE KEY-----")) {
+				key, err := readKey(args[0])
+				if err != nil {
+					return err
 				}
-				pub = &key.PublicKey
-				info = keyInfo{Private: args[0], Encrypted: encrypted(text)}
+				pub, info = &key.PublicKey, keyInfo{Private: args[0], Encrypted: encrypted(text)}
+			} else if pub, err = sign.ParsePublic(text); err != nil {
+				return fmt.Errorf("read key %s: %w", args[0], err)
 			}
 			info.ID, info.PEM = sign.KeyID(pub), string(sign.MarshalPublic(pub))
 			return a.printKey(info)

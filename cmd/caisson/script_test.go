@@ -15,6 +15,7 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"caisson": func() { os.Exit(run()) },
+		"hsm":     hsm, // holds a key for caisson, see signer_test.go
 	})
 }
 

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+)
+
+// TestServe serves a layout until it is told to end.
+func TestServe(t *testing.T) {
+	dir := t.TempDir()
+	r, err := registry.Open("oci:"+dir, registry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := oci.Describe("text/plain", []byte("hello"))
+	if err := r.PutData(t.Context(), "layer", d); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- serve(ctx, l, dir, "", "") }()
+	resp, err := http.Get("http://" + l.Addr().String() + "/v2/any/prefix/layer/blobs/" + d.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if err != nil || string(body) != "hello" {
+		t.Errorf("GET = %q, %v", body, err)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("serve ended with %v", err)
+	}
+}
+
+func TestLoopback(t *testing.T) {
+	for ref, want := range map[string]bool{
+		"127.0.0.1:5000/x": true, "localhost/x": true, "[::1]:5000/x": true, "127.8.8.8": true,
+		"registry.example.org/x": false, "10.0.0.1:5000/x": false, "localhost.example.org/x": false, "oci:./out": false,
+	} {
+		if got := loopback(ref); got != want {
+			t.Errorf("loopback(%s) = %v, want %v", ref, got, want)
+		}
+	}
+}
+
+func TestParseLifetime(t *testing.T) {
+	for text, hours := range map[string]float64{"30d": 720, "12h": 12, "90m": 1.5, "": 0, "d": 0, "-1d": 0, "0d": 0, "9999d": 0, "30": 0, "1s": 0} {
+		got, err := parseLifetime(text)
+		if (err != nil) != (hours == 0) || err == nil && got.Hours() != hours {
+			t.Errorf("parseLifetime(%q) = %v, %v; want %v h", text, got, err, hours)
+		}
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -40,6 +41,10 @@ type Options struct {
 	Lock     *Lock          // packages to use; nil resolves anew
 	Debs     string         // folder of kept packages: read, and written to
 	Progress func(Event)    // may be nil
+
+	// OpenOCI opens an OCI image, REF@sha256:…, as one tar of its whole file
+	// system. Nil: there are no OCI bases.
+	OpenOCI func(ctx context.Context, ref string) (io.ReadCloser, error)
 }
 
 // Settle gives the users of all variants their numbers, see [accounts.Settle].
@@ -84,6 +89,7 @@ type build struct {
 	epoch        int64
 	baseApt, apt *apt.State // archives of the base, and of the packages above it
 	debs         *apt.Store
+	foreign      *foreign // a base that is not bootstrapped here, or nil
 	tmp          string
 	done         map[string]made // by step
 }
@@ -138,7 +144,7 @@ func (b *build) check() error {
 	if b.CacheDir == "" {
 		return errors.New("no cache folder")
 	}
-	for tool, pkg := range map[string]string{"mmdebstrap": "mmdebstrap", "mksquashfs": "squashfs-tools", "xz": "xz-utils", "apt-get": "apt"} {
+	for tool, pkg := range map[string]string{"mmdebstrap": "mmdebstrap", "mksquashfs": "squashfs-tools", "tar": "tar", "xz": "xz-utils", "apt-get": "apt"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return &apt.MissingTool{Name: tool, Package: pkg}
 		}

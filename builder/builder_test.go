@@ -60,5 +60,4 @@ func TestBuild(t *testing.T) {
 	if len(names) != 5 || l.Kernel.Release == "" || l.Initrd.Size == 0 || len(l.Accounts) != 1 || l.Accounts[0].UID != 1000 {
 		t.Errorf("layer is not whole: images %v, kernel %+v, initrd %+v, accounts %+v", names, l.Kernel, l.Initrd, l.Accounts)
 	}
-	t.Logf("%+v %+v", l.Kernel, l.AppArmor)
 }

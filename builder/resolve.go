@@ -43,10 +43,14 @@ func (b *build) baseNames() []string {
 
 // sources opens the archives: of the base, and of the packages above it.
 func (b *build) sources() error {
-	archives, err := apt.Debian(*b.recipe.Base.Debian, "/")
-	if err != nil {
-		return err
+	var archives []apt.Archive
+	if d := b.recipe.Base.Debian; d != nil {
+		var err error
+		if archives, err = apt.Debian(*d, "/"); err != nil {
+			return err
+		}
 	}
+	var err error
 	if b.baseApt, err = b.openApt(archives); err != nil {
 		return err
 	}
@@ -75,6 +79,9 @@ func (b *build) openApt(archives []apt.Archive) (*apt.State, error) {
 
 // resolve decides which package files the build uses.
 func (b *build) resolve() (err error) {
+	if b.foreign, err = b.openForeign(); err != nil {
+		return err
+	}
 	if b.Lock == nil {
 		if err := b.sources(); err != nil {
 			return err
@@ -118,7 +125,11 @@ func (b *build) lockKey() string {
 		d.Mirror, d.Security, d.Keyring = "", "", "" // another mirror of the same archive
 		base.Debian = &d
 	}
-	data, _ := json.Marshal(map[string]any{"arch": b.recipe.Arch, "base": base, "names": b.baseNames(), "packages": p})
+	key := map[string]any{"arch": b.recipe.Arch, "base": base, "names": b.baseNames(), "packages": p}
+	if b.foreign != nil {
+		key["base"] = b.foreign.digest
+	}
+	data, _ := json.Marshal(key)
 	return digest(data)
 }
 
@@ -152,17 +163,30 @@ func (b *build) solve() (Lock, error) {
 	memo := filepath.Join(b.CacheDir, "resolved", digest(data)[7:31]+".json")
 	if data, err := os.ReadFile(memo); err == nil {
 		var known Lock
-		if json.Unmarshal(data, &known) == nil && len(known.Base) > 0 {
+		if json.Unmarshal(data, &known) == nil && len(known.Releases) > 0 {
 			return known, nil
 		}
 	}
-	names := append([]string{"?essential", "apt"}, b.baseNames()...)
-	if l.Base, err = b.baseApt.Resolve(b.ctx, apt.Request{Install: names}); err != nil {
-		return l, err
+	p := b.wanted()
+	ask := apt.Request{Install: packages.Wanted(p), Upgrade: p.Upgrade, AllowDowngrade: p.AllowDowngrade, Recommends: p.Recommends, Hold: p.Hold, Never: p.Blacklist}
+	if b.foreign != nil {
+		l.Base, ask.Status = []apt.Deb{}, b.foreign.status
+		if len(l.Releases) == 0 {
+			date, err := b.foreign.newest(b)
+			if err != nil {
+				return l, err
+			}
+			l.Releases = []apt.Release{{Suite: "base", Date: date, SHA256: b.foreign.digest[7:]}}
+		}
+	} else {
+		names := append([]string{"?essential", "apt"}, b.baseNames()...)
+		if l.Base, err = b.baseApt.Resolve(b.ctx, apt.Request{Install: names}); err != nil {
+			return l, err
+		}
+		ask.Installed, ask.From, ask.Manual = l.Base, b.baseApt, b.baseNames()
 	}
-	if p := b.recipe.Packages; len(p.Install) > 0 || p.Upgrade {
-		found, err := b.apt.Resolve(b.ctx, apt.Request{Install: packages.Wanted(p), Upgrade: p.Upgrade, AllowDowngrade: p.AllowDowngrade,
-			Recommends: p.Recommends, Hold: p.Hold, Never: p.Blacklist, Installed: l.Base, From: b.baseApt, Manual: b.baseNames()})
+	if len(p.Install) > 0 || p.Upgrade {
+		found, err := b.apt.Resolve(b.ctx, ask)
 		if err != nil {
 			return l, err
 		}

@@ -35,10 +35,19 @@ var steps = []step{
 }
 
 func baseInputs(b *build) (any, error) {
+	if b.foreign != nil {
+		return b.foreign.digest, nil
+	}
 	return map[string]any{"base": b.recipe.Base, "debs": sums(b.lock.Base), "names": b.baseNames()}, nil
 }
 
 func fillBase(b *build, r *root.Root) (facts, error) {
+	if b.foreign != nil {
+		if err := b.unpack(r); err != nil {
+			return facts{}, err
+		}
+		return b.installed(r)
+	}
 	if err := b.fetch(func() *apt.State { return b.baseApt }, b.lock.Base); err != nil {
 		return facts{}, err
 	}
@@ -58,7 +67,7 @@ func fillBase(b *build, r *root.Root) (facts, error) {
 }
 
 func packagesInputs(b *build) (any, error) {
-	return map[string]any{"packages": b.recipe.Packages, "debs": sums(b.lock.Packages)}, nil
+	return map[string]any{"packages": b.wanted(), "debs": sums(b.lock.Packages)}, nil
 }
 
 func fillPackages(b *build, r *root.Root) (facts, error) {
@@ -69,8 +78,13 @@ func fillPackages(b *build, r *root.Root) (facts, error) {
 	if err := b.debs.Repo(repo, "caisson", b.lock.Packages); err != nil {
 		return facts{}, err
 	}
-	if err := packages.Install(b.ctx, r, b.recipe.Packages, b.baseNames(), repo, b.counter("packages", len(b.lock.Packages))); err != nil {
+	if err := packages.Install(b.ctx, r, b.wanted(), b.baseNames(), repo, b.counter("packages", len(b.lock.Packages))); err != nil {
 		return facts{}, err
+	}
+	if b.foreign != nil {
+		if err := base.Configure(b.ctx, r); err != nil {
+			return facts{}, err
+		}
 	}
 	if err := base.Scrub(r.Upper); err != nil {
 		return facts{}, err

@@ -32,6 +32,7 @@ type Request struct {
 	Recommends     bool
 	Hold           []string
 	Never          []string // must not be chosen, not even as a dependency
+	Status         string   // dpkg's own record of what is there, instead of Installed
 	Installed      []Deb    // already there
 	From           *State   // whose indexes describe Installed; nil is the same state
 	Manual         []string // of those, asked for by name
@@ -116,6 +117,7 @@ func (s *State) parseURI(line string) (Deb, error) {
 // writeStatus tells apt what is installed already, as dpkg's status file would.
 func (s *State) writeStatus(ctx context.Context, r Request) error {
 	var status, extended strings.Builder
+	status.WriteString(r.Status)
 	if len(r.Installed) > 0 {
 		args := []string{"apt-cache", "show", "--"}
 		want := map[string]Deb{}

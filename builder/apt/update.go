@@ -16,6 +16,9 @@ import (
 // Where every archive still has the InRelease that apt verified before, there is
 // nothing to do: apt would read a hundred megabytes to find that out.
 func (s *State) Update(ctx context.Context) error {
+	if len(s.archives) == 0 {
+		return nil
+	}
 	done := s.path("updated")
 	if _, err := os.Stat(done); err == nil && s.unchanged(ctx) {
 		return nil

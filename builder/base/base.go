@@ -65,7 +65,7 @@ func Bootstrap(ctx context.Context, tree string, o Options) error {
 	if err != nil {
 		return fmt.Errorf("bootstrap %s: %w", o.Suite, apt.ReasonsOf(err))
 	}
-	if err := Configure(ctx, tree); err != nil {
+	if err := Configure(ctx, &root.Root{Upper: tree}); err != nil {
 		return err
 	}
 	return Scrub(tree)
@@ -80,8 +80,7 @@ AuthorizedKeysFile .ssh/authorized_keys /etc/ssh/authorized_keys.d/%u
 `
 
 // Configure makes the tree usable as a root that caisson stacks.
-func Configure(ctx context.Context, tree string) error {
-	r := &root.Root{Upper: tree}
+func Configure(ctx context.Context, r *root.Root) error {
 	files := []struct {
 		name, text string
 	}{
@@ -101,15 +100,18 @@ func Configure(ctx context.Context, tree string) error {
 	if err := r.Symlink("../run/systemd/resolve/stub-resolv.conf", "/etc/resolv.conf"); err != nil {
 		return err
 	}
-	args := append([]string{"chroot", tree, "systemctl", "--quiet", "enable"}, units...)
-	if err := root.Isolated(ctx, root.Command{Args: args}); err != nil {
-		var exit *root.ExitError
-		if errors.As(err, &exit) {
-			return fmt.Errorf("enable %s: %s", strings.Join(units, ", "), exit.Output)
-		}
-		return err
+	enable := append([]string{"systemctl", "--quiet", "enable"}, units...)
+	var err error
+	if len(r.Lowers) == 0 {
+		err = root.Isolated(ctx, root.Command{Args: append([]string{"chroot", r.Upper}, enable...)})
+	} else {
+		err = r.Run(ctx, root.Command{Args: enable})
 	}
-	return nil
+	var exit *root.ExitError
+	if errors.As(err, &exit) {
+		return fmt.Errorf("enable %s: %s", strings.Join(units, ", "), exit.Output)
+	}
+	return err
 }
 
 // leftovers are removed from every tree: a node's identity, and what differs

@@ -161,7 +161,7 @@ func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, variants []s
 	defer progress.close()
 	var results []*builder.Result
 	for _, v := range variants {
-		o := builder.Options{SiteDir: s.Dir(), CacheDir: f.cache, Agent: f.agent, Fast: f.fast, Ledger: ledger, Debs: f.debs,
+		o := builder.Options{SiteDir: s.Dir(), CacheDir: f.cache, Agent: f.agent, Fast: f.fast, Ledger: ledger, Debs: f.debs, OpenOCI: openBaseImage(v.Recipe.Arch),
 			Progress: func(e builder.Event) { e.Variant = v.Name; progress.event(e) }}
 		if locks != nil {
 			l, ok := locks.Variants[v.Name]

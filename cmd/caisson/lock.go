@@ -82,7 +82,7 @@ func (a *app) lock(ctx context.Context, name, cache string, update bool, names [
 	out := locked{File: name, Written: write}
 	changes := 0
 	for _, v := range variants {
-		l, err := builder.Resolve(ctx, v.Recipe, builder.Options{CacheDir: cache, SiteDir: s.Dir()})
+		l, err := builder.Resolve(ctx, v.Recipe, builder.Options{CacheDir: cache, SiteDir: s.Dir(), OpenOCI: openBaseImage(v.Recipe.Arch)})
 		if err != nil {
 			return fmt.Errorf("variant %s: %w", v.Name, err)
 		}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package builder
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/builder/base"
+	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// foreign is a base that somebody else made: a tar, or an OCI image flattened to
+// one. It must be a Debian system with dpkg and apt; what a node needs and it has
+// not is installed in the packages step, from the site's repositories.
+type foreign struct {
+	file   string
+	digest string
+	status string // dpkg's, from the tar
+}
+
+// openForeign finds the tar of a base that is not bootstrapped here, or returns nil.
+func (b *build) openForeign() (*foreign, error) {
+	var f foreign
+	switch r := b.recipe.Base; {
+	case r.Debian != nil:
+		return nil, nil
+	case r.Tar != "":
+		f.file = r.Tar
+		if !filepath.IsAbs(f.file) {
+			f.file = filepath.Join(b.SiteDir, r.Tar)
+		}
+		sum, err := describe(filepath.Dir(f.file), filepath.Base(f.file), "", "")
+		if err != nil {
+			return nil, fmt.Errorf("layer.base.tar: %w", err)
+		}
+		f.digest = sum.Digest
+	default:
+		_, digest, ok := strings.Cut(r.OCI, "@sha256:")
+		if !ok || len(digest) != 64 || strings.Trim(digest, "0123456789abcdef") != "" {
+			return nil, fmt.Errorf("layer.base.oci: %q does not name an image by digest: REF@sha256:…", r.OCI)
+		}
+		f.digest = "sha256:" + digest
+		f.file = filepath.Join(b.CacheDir, "bases", digest+".tar")
+		if err := b.pull(r.OCI, f.file); err != nil {
+			return nil, fmt.Errorf("layer.base.oci: %w", err)
+		}
+	}
+	out, err := exec.CommandContext(b.ctx, "tar", "--extract", "--to-stdout", "--occurrence=1", "--wildcards", "--no-wildcards-match-slash",
+		"--file", f.file, "var/lib/dpkg/status", "./var/lib/dpkg/status").Output()
+	if len(out) == 0 {
+		return nil, errors.New("layer.base: there is no /var/lib/dpkg/status in it: not a Debian system, or not a tar (" + lastSaid(err) + ")")
+	}
+	f.status = string(out) // tar complains that one of the two spellings is not there
+	return &f, nil
+}
+
+func lastSaid(err error) string {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		text := strings.TrimSpace(string(exit.Stderr))
+		return text[strings.LastIndexByte(text, '\n')+1:]
+	}
+	return "empty"
+}
+
+// pull keeps an image's flattened tar in the cache.
+func (b *build) pull(ref, file string) error {
+	if exists(file) {
+		return nil
+	}
+	if b.OpenOCI == nil {
+		return errors.New("this program cannot read OCI images")
+	}
+	r, err := b.OpenOCI(b.ctx, ref)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return durable.Write(file, 0o644, func(w io.Writer) error {
+		_, err := io.Copy(w, r)
+		return err
+	})
+}
+
+// unpack makes the base's tree. Owners and attributes are the tar's.
+func (b *build) unpack(r *root.Root) error {
+	err := root.Isolated(b.ctx, root.Command{Args: []string{"tar", "--extract", "--numeric-owner", "--preserve-permissions", "--xattrs", "--xattrs-include=*",
+		"--exclude=./dev/*", "--exclude=dev/*", "--directory", r.Upper, "--file", b.foreign.file}})
+	var exit *root.ExitError
+	if errors.As(err, &exit) {
+		return fmt.Errorf("unpack: %s", exit.Output[strings.LastIndexByte(exit.Output, '\n')+1:])
+	}
+	if err != nil {
+		return err
+	}
+	for _, dir := range []string{"proc", "sys", "dev", "run", "tmp"} {
+		if err := os.Mkdir(filepath.Join(r.Upper, dir), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	if err := os.Chmod(filepath.Join(r.Upper, "tmp"), 0o777|fs.ModeSticky); err != nil {
+		return err
+	}
+	return base.Scrub(r.Upper)
+}
+
+// wanted is the packages part of the recipe, with what a foreign base lacks.
+func (b *build) wanted() spec.Packages {
+	p := b.recipe.Packages
+	if b.foreign == nil {
+		return p
+	}
+	there := map[string]bool{}
+	for _, st := range apt.Stanzas(b.foreign.status) {
+		if strings.HasSuffix(st.Get("Status"), " ok installed") {
+			there[st.Get("Package")] = true
+		}
+	}
+	for _, pkg := range p.Install {
+		there[pkg.Name] = true
+	}
+	p.Install = append([]spec.Package{}, p.Install...)
+	for _, name := range b.baseNames() {
+		if !there[name] {
+			p.Install = append(p.Install, spec.Package{Name: name})
+		}
+	}
+	return p
+}
+
+// newest is the latest date in the tar: the date of a layer that takes no package
+// from anywhere.
+func (f *foreign) newest(b *build) (string, error) {
+	out, err := exec.CommandContext(b.ctx, "tar", "--list", "--verbose", "--full-time", "--utc", "--quoting-style=escape", "--file", f.file).Output()
+	if err != nil {
+		return "", fmt.Errorf("layer.base: list the tar: %s", lastSaid(err))
+	}
+	newest := "1970-01-01T00:00:00Z"
+	for line := range strings.Lines(string(out)) {
+		if w := strings.Fields(line); len(w) > 5 {
+			clock, _, _ := strings.Cut(w[4], ".")
+			newest = max(newest, w[3]+"T"+clock+"Z")
+		}
+	}
+	return newest, nil
+}

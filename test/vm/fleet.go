@@ -83,11 +83,11 @@ func (f *Fleet) To() string {
 
 // guest is the same place as a machine names it.
 func (f *Fleet) guest() string {
-	_, prefix, _ := strings.Cut(f.Registry, "/")
-	if prefix == "" {
-		prefix = "demo"
+	if f.Registry == "" {
+		return guestRegistry + "/demo" // a layout is served below any prefix
 	}
-	return guestRegistry + "/" + prefix
+	_, prefix, _ := strings.Cut(f.Registry, "/")
+	return strings.TrimSuffix(guestRegistry+"/"+prefix, "/")
 }
 
 // Caisson runs "caisson" with args in the working folder and returns its standard

@@ -26,18 +26,23 @@ func (n *Node) persist() error {
 			n.Say("no state disk: %s is not kept over a reboot", path)
 			continue
 		}
-		kept := n.State.Path("persist", path)
-		if err := os.MkdirAll(filepath.Dir(kept), 0o755); err != nil {
-			return err
-		}
-		if err := seedTree(n.path(path), kept); err != nil {
-			return fmt.Errorf("seed %s: %w", path, err)
-		}
-		if err := n.bind(kept, path); err != nil {
+		if err := n.keepOnDisk(path); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// keepOnDisk shows the disk's copy of a folder in its place.
+func (n *Node) keepOnDisk(path string) error {
+	kept := n.State.Path("persist", path)
+	if err := os.MkdirAll(filepath.Dir(kept), 0o755); err != nil {
+		return err
+	}
+	if err := seedTree(n.path(path), kept); err != nil {
+		return fmt.Errorf("seed %s: %w", path, err)
+	}
+	return n.bind(kept, path)
 }
 
 // containers puts a real file system below the folders in which container
@@ -49,14 +54,7 @@ func (n *Node) containers() error {
 			continue
 		}
 		if n.Disk {
-			kept := n.State.Path("persist", path)
-			if err := os.MkdirAll(filepath.Dir(kept), 0o755); err != nil {
-				return err
-			}
-			if err := seedTree(n.path(path), kept); err != nil {
-				return fmt.Errorf("seed %s: %w", path, err)
-			}
-			if err := n.bind(kept, path); err != nil {
+			if err := n.keepOnDisk(path); err != nil {
 				return err
 			}
 			continue

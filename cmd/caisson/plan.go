@@ -60,8 +60,7 @@ func (a *app) planCommand() *cobra.Command {
 	return c
 }
 
-// planSite reads overlays in parallel and compares them in order, so that only
-// a few are held at a time.
+// planSite reads overlays and compares them, a few at a time.
 func planSite(ctx context.Context, s *site.Site, pub *published, only []string) (*site.Plan, error) {
 	var names []string
 	for _, n := range s.Nodes() {
@@ -83,7 +82,7 @@ func planSite(ctx context.Context, s *site.Site, pub *published, only []string) 
 		}
 		return l
 	})
-	if err := pub.overlays(ctx, names, p.Add); err != nil {
+	if err := pub.compare(ctx, names, p); err != nil {
 		return nil, err
 	}
 	if len(only) == 0 {
@@ -92,7 +91,7 @@ func planSite(ctx context.Context, s *site.Site, pub *published, only []string) 
 			return nil, err
 		}
 		for _, name := range gone {
-			p.Gone(name, nil)
+			p.Gone(name)
 		}
 	}
 	return p.Plan(), layerErr

@@ -10,13 +10,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/refusal"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
 )
 
 // errUnreadable is a published thing that is there but is not what it should
@@ -76,42 +79,57 @@ func readIndex(name string) ([]byte, error) {
 // readers is how many overlays are asked for at a time.
 const readers = 16
 
-// overlays gives each named node's overlay, nil for none, to use, in order.
-func (p *published) overlays(ctx context.Context, names []string, use func(string, *spec.Overlay)) error {
-	type answer struct {
-		overlay *spec.Overlay
-		err     error
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	pending := make(chan chan answer, readers)
-	go func() {
-		defer close(pending)
-		for _, name := range names {
-			ch := make(chan answer, 1)
-			select {
-			case pending <- ch:
-			case <-ctx.Done():
-				return
+// compare gives a planner what is published for each node. Most of a fleet is
+// as it was published: that its digest tells, without reading it.
+func (p *published) compare(ctx context.Context, names []string, plan *site.Planner) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	next := make(chan string)
+	var wg sync.WaitGroup
+	for range readers {
+		wg.Go(func() {
+			for name := range next {
+				if err := p.compareNode(ctx, name, plan); err != nil {
+					cancel(fmt.Errorf("read overlay of %s: %w", name, err))
+				}
 			}
-			go func() {
-				o, err := p.overlay(ctx, name)
-				ch <- answer{o, err}
-			}()
-		}
-	}()
-	for _, name := range names {
-		ch, ok := <-pending
-		if !ok {
-			return context.Cause(ctx)
-		}
-		got := <-ch
-		if got.err != nil {
-			return fmt.Errorf("read overlay of %s: %w", name, got.err)
-		}
-		use(name, got.overlay)
+		})
 	}
-	return nil
+	for _, name := range names {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- name
+	}
+	close(next)
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// documentDigest finds the digest of a manifest's first layer as oci writes it.
+var documentDigest = regexp.MustCompile(`"layers":\[\{"mediaType":"[^"]*","digest":"(sha256:[0-9a-f]{64})"`)
+
+func (p *published) compareNode(ctx context.Context, node string, plan *site.Planner) error {
+	if p.empty {
+		plan.Add(node, nil)
+		return nil
+	}
+	r, err := p.manifest(ctx, oci.RepoNode, node)
+	if errors.Is(err, oci.ErrNotFound) {
+		plan.Add(node, nil)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if m := documentDigest.FindSubmatch(r.Data); m != nil && plan.AddDigest(node, string(m[1])) {
+		return nil
+	}
+	o, err := p.overlay(ctx, r)
+	if err == nil {
+		plan.Add(node, o)
+	}
+	return err
 }
 
 // manifest reads what a tag names; a layout's tags are known already.
@@ -126,19 +144,9 @@ func (p *published) manifest(ctx context.Context, repo, tag string) (oci.Respons
 	return p.registry.Source().Manifest(ctx, repo, tag, "")
 }
 
-// overlay reads a node's overlay; nil when there is none. One that is no overlay
-// will be replaced, so it counts as none.
-func (p *published) overlay(ctx context.Context, node string) (*spec.Overlay, error) {
-	if p.empty {
-		return nil, nil
-	}
-	r, err := p.manifest(ctx, oci.RepoNode, node)
-	if errors.Is(err, oci.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
+// overlay reads an overlay. One that is no overlay will be replaced, so it
+// counts as none.
+func (p *published) overlay(ctx context.Context, r oci.Response) (*spec.Overlay, error) {
 	data, _, err := oci.ReadOverlay(ctx, p.registry.Source(), oci.RepoNode, r)
 	if refusal.Of(err) != "" {
 		return nil, nil

@@ -3,9 +3,11 @@
 package site
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/caisson-os/caisson/spec"
 )
@@ -48,8 +50,10 @@ func (p *Plan) Changed() bool {
 }
 
 // Planner compares what is published with a site, one node at a time, so that
-// the published overlays need not be held all at once.
+// the published overlays need not be held all at once. It may be used by several
+// goroutines.
 type Planner struct {
+	mu       sync.Mutex
 	site     *Site
 	layer    func(digest string) *spec.Layer
 	variants []Variant
@@ -59,13 +63,17 @@ type Planner struct {
 	plan     *Plan
 	same     map[string][]Change // equal lists are kept once
 	old      map[*spec.Layer][][]Change
+	seen     map[int][]seenLayer
 }
+
+// seenLayer is what the overlays of a variant's nodes say of their layer.
+type seenLayer struct{ digest, variant string }
 
 // NewPlanner returns a planner. Layer gives the description of a published
 // layer by the digest of its manifest, or nil when there is none.
 func (s *Site) NewPlanner(layer func(digest string) *spec.Layer) *Planner {
 	p := &Planner{site: s, layer: layer, variant: map[string]int{}, plan: &Plan{Nodes: []NodePlan{}, Layers: []LayerPlan{}},
-		same: map[string][]Change{}, old: map[*spec.Layer][][]Change{}}
+		same: map[string][]Change{}, old: map[*spec.Layer][][]Change{}, seen: map[int][]seenLayer{}}
 	if s.HasLayer() {
 		p.variants, _ = s.Variants()
 	}
@@ -85,9 +93,9 @@ func (s *Site) Plan(published map[string]*spec.Overlay, layers map[string]*spec.
 	for _, n := range s.nodes {
 		p.Add(n.Name, published[n.Name])
 	}
-	for name, o := range published {
+	for name := range published {
 		if _, ok := s.byName[name]; !ok {
-			p.Gone(name, o)
+			p.Gone(name)
 		}
 	}
 	return p.Plan()
@@ -101,6 +109,11 @@ func (p *Planner) Add(node string, published *spec.Overlay) {
 		return
 	}
 	want, _ := p.site.overlay(p.site.nodes[i], "")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if published != nil {
+		p.see(node, seenLayer{published.Layer, published.Variant})
+	}
 	var changes []Change
 	if published == nil {
 		changes = []Change{{Change: spec.Change{Item: "node", Key: node, To: "published", Action: spec.ActionAdd}, Class: spec.ClassCold, why: "it boots with this site for the first time"}}
@@ -112,8 +125,52 @@ func (p *Planner) Add(node string, published *spec.Overlay) {
 	p.plan.Nodes = append(p.plan.Nodes, p.nodePlan(node, changes))
 }
 
+// AddDigest compares a node by its published overlay's digest alone. It returns
+// false when that does not settle it: then the overlay is to be read and added.
+func (p *Planner) AddDigest(node, digest string) bool {
+	i, ok := p.site.byName[node]
+	if !ok {
+		return false
+	}
+	p.mu.Lock()
+	known := slices.Clone(p.seen[p.variantOf(node)])
+	p.mu.Unlock()
+	if !p.site.HasLayer() {
+		known = []seenLayer{{}}
+	}
+	for _, k := range known {
+		o, shared := p.site.overlay(p.site.nodes[i], k.digest)
+		o.Variant = k.variant
+		data, err := p.site.encode(o, shared)
+		if err == nil && fmt.Sprintf("sha256:%x", sha256.Sum256(data)) == digest {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.plan.Nodes = append(p.plan.Nodes, p.nodePlan(node, p.layerChanges(node, o)))
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Planner) variantOf(node string) int {
+	if i, ok := p.variant[node]; ok {
+		return i
+	}
+	return -1
+}
+
+// see remembers a layer: most nodes of a variant run the same.
+func (p *Planner) see(node string, l seenLayer) {
+	i := p.variantOf(node)
+	if !slices.Contains(p.seen[i], l) && len(p.seen[i]) < 4 {
+		p.seen[i] = append(p.seen[i], l)
+	}
+}
+
 // Gone notes a node that is published but not in the site any more.
-func (p *Planner) Gone(node string, _ *spec.Overlay) {
+func (p *Planner) Gone(node string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.plan.Nodes = append(p.plan.Nodes, p.nodePlan(node, []Change{{
 		Change: spec.Change{Item: "node", Key: node, From: "published", Action: spec.ActionRemove},
 		Class:  spec.ClassNone, why: "it keeps what it has and is sent nothing more"}}))

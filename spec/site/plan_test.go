@@ -3,6 +3,8 @@
 package site
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -214,5 +216,50 @@ machine:
 	}
 	if diff := cmp.Diff([]string{"quiet", "mitigations=auto"}, s.KernelArgs()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A digest settles only what is as it was published, and only once the layer of
+// the variant is known.
+func TestPlanByDigest(t *testing.T) {
+	s := mustParse(t, base)
+	overlays, layers := publish(t, s)
+	p := s.NewPlanner(func(digest string) *spec.Layer { return layers[digest] })
+	digest := func(node string) string {
+		data, err := spec.Encode(overlays[node])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf("sha256:%x", sha256.Sum256(data))
+	}
+	if p.AddDigest("a", digest("a")) {
+		t.Error("a digest is believed before any layer is known")
+	}
+	p.Add("a", overlays["a"])
+	if !p.AddDigest("b", digest("b")) {
+		t.Error("b is as published, and is not taken as such")
+	}
+	overlays["c"].Items.Limits = nil
+	if p.AddDigest("c", digest("c")) {
+		t.Error("c differs, and its digest is believed")
+	}
+	p.Add("c", overlays["c"])
+	if p.AddDigest("d", digest("a")) {
+		t.Error("a node that is none is planned")
+	}
+	plan := p.Plan()
+	if len(plan.Nodes) != 3 || len(plan.Nodes[0].Changes)+len(plan.Nodes[1].Changes) != 0 || len(plan.Nodes[2].Changes) != 1 {
+		t.Errorf("plan = %+v", plan.Nodes)
+	}
+
+	// Another recipe is a change although the overlay is the same.
+	edited := mustParse(t, strings.Replace(base, "name: jq}", "name: tree}", 1))
+	p = edited.NewPlanner(func(digest string) *spec.Layer { return layers[digest] })
+	p.Add("a", overlays["a"])
+	if !p.AddDigest("b", digest("b")) {
+		t.Error("b's overlay is as published")
+	}
+	if plan := p.Plan(); len(plan.Nodes) != 2 || plan.Nodes[1].Class != spec.ClassSoftReboot {
+		t.Errorf("plan = %+v", plan.Nodes)
 	}
 }

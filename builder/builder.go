@@ -14,6 +14,7 @@ package builder
 
 import (
 	"context"
+	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -149,12 +150,36 @@ func (b *build) check() error {
 			return &apt.MissingTool{Name: tool, Package: pkg}
 		}
 	}
-	if info, err := os.Stat(b.Agent); err != nil {
-		return fmt.Errorf("agent binary: %w", err)
-	} else if !info.Mode().IsRegular() {
-		return fmt.Errorf("agent binary %s: not a file", b.Agent)
+	if err := checkAgent(b.Agent, b.recipe.Arch); err != nil {
+		return fmt.Errorf("agent binary %s: %w", b.Agent, err)
 	}
 	return checkRecipe(b.recipe)
+}
+
+// checkAgent refuses a binary that cannot be the first process of a loader, where
+// there is no dynamic linker.
+func checkAgent(name, arch string) error {
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return errors.New("not a file")
+	}
+	f, err := elf.Open(name)
+	if err != nil {
+		return nil // a script, in tests
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return errors.New("not static: build it with CGO_ENABLED=0")
+		}
+	}
+	if want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[arch]; f.Machine != want {
+		return fmt.Errorf("it is for %v, the layer for %s", f.Machine, arch)
+	}
+	return nil
 }
 
 // open takes the cache for this build alone and clears what a killed build left.

@@ -11,6 +11,8 @@ import (
 	"sort"
 	"time"
 
+	"github.com/caisson-os/caisson/builder/accounts"
+	"github.com/caisson-os/caisson/builder/apparmor"
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/base"
 	"github.com/caisson-os/caisson/builder/packages"
@@ -32,7 +34,7 @@ func checkRecipe(r spec.Recipe) error {
 	if r.Kernel == "" {
 		return errors.New("layer.kernel.package: a layer needs a kernel")
 	}
-	return packages.Check(r.Packages)
+	return errors.Join(packages.Check(r.Packages), accounts.Check(r.Accounts), apparmor.Check(r.AppArmor))
 }
 
 // baseNames is what the base is asked for by name. Early microcode is in the

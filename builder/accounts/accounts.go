@@ -33,7 +33,7 @@ func Bake(ctx context.Context, r *root.Root, a spec.Accounts, fleet []spec.Accou
 	if err != nil {
 		return nil, err
 	}
-	if err := check(a, db); err != nil {
+	if err := errors.Join(Check(a), check(a, db)); err != nil {
 		return nil, err
 	}
 	ledger, err := here(a, fleet, db)

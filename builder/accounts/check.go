@@ -20,49 +20,61 @@ var userName = regexp.MustCompile(`^[a-z_][a-z0-9_.-]{0,31}$`)
 // two ways to say "no password".
 var hash = regexp.MustCompile(`^(\*|!|\$(y|gy|7|2[abxy]|5|6|1|md5|sha1)\$[./A-Za-z0-9$,=]+)$`)
 
-// check refuses what cannot become an account, all at once.
-func check(a spec.Accounts, db *database) error {
-	var problems []error
-	bad := func(user, format string, args ...any) {
-		problems = append(problems, fmt.Errorf("user %q: %s", user, fmt.Sprintf(format, args...)))
-	}
+// Check refuses users that no layer could have, all at once. It needs no tree, so
+// it comes before anything is built.
+func Check(a spec.Accounts) error {
+	var problems problems
 	seen := map[string]bool{}
 	for _, u := range a.Users {
 		if !userName.MatchString(u.Name) {
-			bad(u.Name, "the name is not one that Linux tools take (a–z, 0–9, _ - ., at most 32)")
+			problems.add(u.Name, "the name is not one that Linux tools take (a–z, 0–9, _ - ., at most 32)")
 			continue
 		}
 		if seen[u.Name] {
-			bad(u.Name, "named twice")
+			problems.add(u.Name, "named twice")
 		}
 		seen[u.Name] = true
-		if row := db.passwd.find(u.Name); row != nil {
-			if uid := db.uidOf(u.Name); uid < firstUID || uid > lastUID {
-				bad(u.Name, "the layer has a system account of that name (UID %d)", uid)
-			}
-		} else if db.group.find(u.Name) != nil {
-			bad(u.Name, "the layer has a group of that name that is not the user's own")
-		}
 		if u.Password != "" && !hash.MatchString(u.Password) {
-			bad(u.Name, "the password is not a crypt(5) hash, nor * or !")
+			problems.add(u.Name, "the password is not a crypt(5) hash, nor * or !")
 		}
 		for i, k := range u.Keys {
 			if _, _, _, rest, err := ssh.ParseAuthorizedKey([]byte(k)); err != nil {
-				bad(u.Name, "SSH key %d: %v", i+1, err)
+				problems.add(u.Name, "SSH key %d: %v", i+1, err)
 			} else if len(strings.TrimSpace(string(rest))) > 0 {
-				bad(u.Name, "SSH key %d: more than one line", i+1)
-			}
-		}
-		for _, g := range u.Groups {
-			if db.group.find(g) == nil {
-				bad(u.Name, "group %q is not in the layer", g)
+				problems.add(u.Name, "SSH key %d: more than one line", i+1)
 			}
 		}
 		if strings.ContainsAny(u.Shell, ":\n") || u.Shell != "" && u.Shell[0] != '/' {
-			bad(u.Name, "shell %q is not an absolute path", u.Shell)
+			problems.add(u.Name, "shell %q is not an absolute path", u.Shell)
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// check refuses users that this tree cannot have.
+func check(a spec.Accounts, db *database) error {
+	var problems problems
+	for _, u := range a.Users {
+		if row := db.passwd.find(u.Name); row != nil {
+			if uid := db.uidOf(u.Name); uid < firstUID || uid > lastUID {
+				problems.add(u.Name, "the layer has a system account of that name (UID %d)", uid)
+			}
+		} else if db.group.find(u.Name) != nil {
+			problems.add(u.Name, "the layer has a group of that name that is not the user's own")
+		}
+		for _, g := range u.Groups {
+			if db.group.find(g) == nil {
+				problems.add(u.Name, "group %q is not in the layer", g)
+			}
+		}
+	}
+	return errors.Join(problems...)
+}
+
+type problems []error
+
+func (p *problems) add(user, format string, args ...any) {
+	*p = append(*p, fmt.Errorf("user %q: %s", user, fmt.Sprintf(format, args...)))
 }
 
 // builtin expires the distribution's own account, once somebody can still get in

@@ -34,11 +34,30 @@ const sources = "/etc/apparmor.d"
 // fileName is what a profile's file may be called.
 var fileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]*$`)
 
+// Check refuses profiles whose files could not lie side by side. It needs no tree.
+func Check(a spec.AppArmor) error {
+	var problems []error
+	seen := map[string]bool{}
+	for _, p := range a.Profiles {
+		if !fileName.MatchString(p.File) {
+			problems = append(problems, fmt.Errorf("profile file %q: not a plain file name", p.File))
+		}
+		if seen[p.File] {
+			problems = append(problems, fmt.Errorf("profile file %q: named twice", p.File))
+		}
+		seen[p.File] = true
+	}
+	return errors.Join(problems...)
+}
+
 // Bake writes the profiles and their binaries into r.
 func Bake(ctx context.Context, r *root.Root, a spec.AppArmor, features Features) (spec.LoadedPolicy, error) {
 	var policy spec.LoadedPolicy
 	if len(a.Profiles) == 0 {
 		return policy, nil
+	}
+	if err := Check(a); err != nil {
+		return policy, err
 	}
 	if _, err := r.Lstat("/usr/sbin/apparmor_parser"); err != nil {
 		return policy, errors.New("profiles need the layer's own apparmor_parser: add package apparmor")
@@ -57,9 +76,6 @@ func Bake(ctx context.Context, r *root.Root, a spec.AppArmor, features Features)
 	}
 	policy.Profiles = shipped
 	for _, p := range a.Profiles {
-		if !fileName.MatchString(p.File) {
-			return policy, fmt.Errorf("profile file %q: not a plain file name", p.File)
-		}
 		if err := r.WriteFile(path.Join(sources, p.File), []byte(p.Text), 0o644); err != nil {
 			return policy, err
 		}

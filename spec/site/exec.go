@@ -11,7 +11,7 @@ import (
 )
 
 type execDoc struct {
-	Data          Text      `site:"data,required" doc:"the script; its first line names the interpreter"`
+	Data          Text      `site:"data,required" doc:"the script; its first line names the interpreter, else bash runs it"`
 	Args          []Text    `site:"args"`
 	Env           Map[Text] `site:"env"`
 	Rerun         Text      `site:"rerun_policy" doc:"always (when absent), never or once_successfully"`
@@ -78,15 +78,15 @@ func (c *checker) exec(v *value, f *fragment) {
 }
 
 func (c *checker) script(name string, d execDoc) spec.Exec {
-	x := spec.Exec{Name: name, Data: d.Data.S, Rerun: d.Rerun.S, Blocking: d.Blocking.S, RerunMax: d.RerunMax.N, RetryMax: d.RetryMax.N,
+	x := spec.Exec{Name: name, Data: named(d.Data), Rerun: d.Rerun.S, Blocking: d.Blocking.S, RerunMax: d.RerunMax.N, RetryMax: d.RetryMax.N,
 		RerunForget: d.RerunPersist != nil && !d.RerunPersist.On, RetryForget: d.RetryPersist != nil && !d.RetryPersist.On,
-		Once: d.Once.S, Revert: d.Revert.S}
+		Once: d.Once.S, Revert: named(d.Revert)}
 	for _, t := range []Text{d.Data, d.Revert} {
 		switch {
 		case len(t.S) > maxExecData:
 			c.errorf(t.At, "too-large", "keep it in a package", "a script must be at most %d KiB", maxExecData>>10)
 		case t.Set() && !strings.HasPrefix(t.S, "#!"):
-			c.errorf(t.At, "script", "begin with #!/bin/sh", "the first line of a script must name its interpreter")
+			c.warnf(t.At, "script", "begin with #!/bin/bash", "the script does not name its interpreter; bash will run it, as in Divingbell")
 		}
 	}
 	for _, a := range d.Args {
@@ -108,6 +108,15 @@ func (c *checker) script(name string, d execDoc) spec.Exec {
 	}
 	c.policy(&x, name, d)
 	return x
+}
+
+// named is a script that names its interpreter: a shell that started one without
+// ran it itself, a kernel does not start it.
+func named(script Text) string {
+	if script.Set() && !strings.HasPrefix(script.S, "#!") {
+		return "#!/bin/bash\n" + script.S
+	}
+	return script.S
 }
 
 // policy checks when a script runs. The messages begin as Divingbell's: pipelines

@@ -108,7 +108,7 @@ var rules = []struct {
 	{"exec range before combination", "conf: {exec: {e: {data: '#!x', rerun_policy: never, rerun_interval: 1}}}\n", []string{`4:69 error range`}},
 	{"exec older timeout", "conf: {exec: {e: {data: '#!x', script_timeout: 5}}}\n", []string{`4:48 warning older-shape`}},
 	{"exec both timeouts", "conf: {exec: {e: {data: '#!x', timeout: 1, script_timeout: 5}}}\n", []string{`4:44 error duplicate-key`, `4:60 warning older-shape`}},
-	{"exec interpreter", "conf: {exec: {e: {data: echo}}}\n", []string{`4:25 error script`}},
+	{"exec interpreter", "conf: {exec: {e: {data: echo}}}\n", []string{`4:25 warning script`}},
 	{"exec env", "conf: {exec: {e: {data: '#!x', env: {1a: b}}}}\n", []string{`4:38 error env`}},
 	{"exec count", "conf: {exec: {e: {data: '#!x', rerun_max_count: -1, retry_max_count: x}}}\n", []string{`4:49 error range`, `4:70 error type`}},
 	{"exec name", "conf: {exec: {a/b: {data: '#!x'}}}\n", []string{`4:15 error id`}},

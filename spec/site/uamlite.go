@@ -80,6 +80,7 @@ func (c *checker) user(d userDoc) spec.User {
 	switch {
 	case d.Keys == nil: // absent: the file goes
 		u.Keys = []string{}
+		c.notef(d.Name.At, "no-keys", "write [Unmanaged] to leave them", "user %s has no user_sshkeys: what keys there are go", u.Name)
 	case len(*d.Keys) == 0:
 		c.in("user_sshkeys", func() {
 			c.warnf(d.At, "unmanaged", "write [Unmanaged] to say so, or leave it out for no keys", "an empty list leaves the keys of %s as they are", u.Name)

@@ -87,7 +87,7 @@ func (l *layout) hasBlob(ctx context.Context, repo string, d oci.Descriptor) (bo
 }
 
 func (l *layout) putBlob(ctx context.Context, repo string, d oci.Descriptor, open Opener) error {
-	if there, err := l.hasBlob(ctx, repo, d); there || err != nil {
+	if there, err := l.hasBlob(ctx, repo, d); err != nil || there && l.intact(d) {
 		return err
 	}
 	body, err := open()
@@ -105,6 +105,16 @@ func (l *layout) putBlob(ctx context.Context, repo string, d oci.Descriptor, ope
 		return fmt.Errorf("store %s: %w", d.Digest, err)
 	}
 	return nil
+}
+
+// intact reads again what is small; images are too large to be read for nothing,
+// and are hashed by everyone who fetches them.
+func (l *layout) intact(d oci.Descriptor) bool {
+	if d.Size > oci.MaxManifest {
+		return true
+	}
+	data, err := os.ReadFile(l.path(d.Digest))
+	return err == nil && d.Verify(data) == nil
 }
 
 func (l *layout) putManifest(ctx context.Context, repo, mediaType string, raw []byte, tag string) error {

@@ -5,6 +5,8 @@ package interop
 import (
 	"crypto/ecdsa"
 	"encoding/json"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,6 +148,22 @@ func TestOursVerifyThere(t *testing.T) {
 		c.refuses("no ", verify("release.pub", unsigned)...)
 		p.attach(unsigned, bundle) // the signature of another layer
 		c.refuses("does not match any digest", verify("release.pub", unsigned)...)
+	})
+}
+
+// TestServedLayout: cosign verifies what caisson serve serves, which has the
+// referrers API.
+func TestServedLayout(t *testing.T) {
+	dir := t.TempDir()
+	reg := must[*registry.Registry](t)(registry.Open("oci:"+dir, registry.Options{}))
+	server := httptest.NewServer(registry.Handler(dir))
+	defer server.Close()
+	p := &place{t, strings.TrimPrefix(server.URL, "http://"), reg}
+	versions(t, func(t *testing.T, c *cosign) {
+		key := newKey(t, c, "release", "")
+		d := p.layer("served " + c.version)
+		p.attach(d, must[[]byte](t)(sign.SignArtifact(key, d.Digest)))
+		c.must(c.verifyArgs("verify", "release.pub", "--allow-http-registry", p.ref(d))...)
 	})
 }
 

@@ -117,6 +117,9 @@ func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o O
 	if err := b.keepDebs(); err != nil {
 		return nil, err
 	}
+	if err := b.trim(time.Now().Add(-keepUnused)); err != nil {
+		return nil, err
+	}
 	return b.result(variant, version)
 }
 

@@ -76,6 +76,7 @@ func lastSaid(err error) string {
 // pull keeps an image's flattened tar in the cache.
 func (b *build) pull(ref, file string) error {
 	if exists(file) {
+		use(file)
 		return nil
 	}
 	if b.OpenOCI == nil {

@@ -166,6 +166,7 @@ func (b *build) solve() (Lock, error) {
 	if data, err := os.ReadFile(memo); err == nil {
 		var known Lock
 		if json.Unmarshal(data, &known) == nil && len(known.Releases) > 0 {
+			use(memo)
 			return known, nil
 		}
 	}

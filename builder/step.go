@@ -160,6 +160,7 @@ func (b *build) cached(dir, key string) (*made, error) {
 			return nil, os.RemoveAll(dir)
 		}
 	}
+	use(filepath.Join(dir, "made.json"))
 	return m, nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/caisson-os/caisson/internal/durable"
 )
@@ -62,6 +63,9 @@ func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, got func(d Deb
 	var missing []Deb
 	for _, d := range debs {
 		if _, err := os.Stat(s.control(d)); err == nil {
+			now := time.Now() // the cache forgets what nobody uses
+			os.Chtimes(s.control(d), now, now)
+			os.Chtimes(s.Path(d), now, now)
 			continue
 		}
 		found, err := s.take(ctx, d)

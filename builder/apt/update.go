@@ -21,7 +21,8 @@ func (s *State) Update(ctx context.Context) error {
 	}
 	done := s.path("updated")
 	if _, err := os.Stat(done); err == nil && s.unchanged(ctx) {
-		return nil
+		now := time.Now()
+		return os.Chtimes(done, now, now)
 	}
 	if err := os.Remove(done); err != nil && !os.IsNotExist(err) {
 		return err

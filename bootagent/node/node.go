@@ -196,7 +196,7 @@ func (n *Node) Name(name string) { n.follower.Identity.Node = name }
 func (n *Node) path(name string) string { return filepath.Join(n.o.Root, name) }
 
 func (n *Node) items(want spec.Items) []item.Item {
-	items := bootagent.Items(want, bootagent.Options{Journal: n.journal, Scopes: n.scopes, Exec: n.folder.Path("exec"), Log: n.o.Say,
+	items := bootagent.Items(want, bootagent.Options{Journal: n.journal, Scopes: n.scopes, State: n.folder.Path(), Exec: n.folder.Path("exec"), Log: n.o.Say,
 		Proc: n.seam("/proc"), Etc: n.seam("/etc"), Dev: n.seam("/dev")})
 	n.began = append(n.began, items...)
 	return items

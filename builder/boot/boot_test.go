@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package boot
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
+)
+
+const release = "6.12.9-test"
+
+// layer is a tree with a kernel and a few modules.
+func layer(t *testing.T, more map[string]string) *root.Root {
+	t.Helper()
+	require.Tool(t, "xz")
+	dir := t.TempDir()
+	modules := "usr/lib/modules/" + release + "/"
+	files := map[string]string{
+		"boot/vmlinuz-" + release:                             "kernel",
+		modules + "kernel/drivers/net/virtio_net.ko.xz":       "virtio_net",
+		modules + "kernel/drivers/net/wireless/wifi.ko.xz":    "wifi",
+		modules + "kernel/drivers/virtio/virtio.ko":           "virtio",
+		modules + "kernel/drivers/scsi/sd-mod.ko.xz":          "sd_mod",
+		modules + "kernel/lib/crc-soft.ko.xz":                 "crc_soft",
+		modules + "kernel/drivers/gpu/gpu.ko.xz":              "gpu",
+		modules + "kernel/fs/overlayfs/overlay.ko.xz":         "overlay",
+		modules + "modules.builtin":                           "kernel/fs/squashfs/squashfs.ko\nkernel/drivers/char/built.ko\n",
+		modules + "modules.alias":                             "# c\nalias pci:v1 virtio_net\nalias pci:v2 gpu\nalias scsi:t sd_mod\n",
+		modules + "modules.softdep":                           "softdep sd_mod pre: crc-soft\nsoftdep gpu pre: nothing\n",
+		"etc/ssl/certs/ca-certificates.crt":                   "certificates",
+		"usr/lib/firmware/intel-ucode/06-01-01":               "intel",
+		"usr/lib/firmware/amd-ucode/microcode_amd_fam17h.bin": "amd",
+		"usr/lib/firmware/amd-ucode/README":                   "text",
+		modules + "modules.dep": "kernel/drivers/net/virtio_net.ko.xz: kernel/drivers/virtio/virtio.ko\nkernel/drivers/net/wireless/wifi.ko.xz:\nkernel/drivers/virtio/virtio.ko:\n" +
+			"kernel/drivers/scsi/sd-mod.ko.xz:\nkernel/lib/crc-soft.ko.xz:\nkernel/drivers/gpu/gpu.ko.xz:\nkernel/fs/overlayfs/overlay.ko.xz:\n",
+	}
+	for name, text := range more {
+		files[name] = text
+	}
+	for name, text := range files {
+		if text == "" {
+			continue
+		}
+		at := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		data := []byte(text)
+		if strings.HasSuffix(name, ".xz") {
+			cmd := exec.Command("xz", "--stdout")
+			cmd.Stdin = strings.NewReader(text)
+			var err error
+			if data, err = cmd.Output(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(at, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &root.Root{Lowers: []string{dir}, Work: t.TempDir()}
+}
+
+// unpacked lists an archive's regular files as the system's own cpio reads it.
+func unpacked(t *testing.T, archive []byte) map[string]string {
+	t.Helper()
+	require.Tool(t, "busybox")
+	dir := t.TempDir()
+	cmd := exec.Command("busybox", "cpio", "-i", "-d")
+	cmd.Dir = dir
+	cmd.Stdin = bytes.NewReader(archive)
+	if said, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("cpio: %v\n%s", err, said)
+	}
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(name string, e os.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(name)
+		files[name[len(dir):]] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func write(t *testing.T, r *root.Root, modules ...string) ([]byte, Report) {
+	t.Helper()
+	agent := filepath.Join(t.TempDir(), "agent")
+	if err := os.WriteFile(agent, []byte("agent"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	report, err := Initrd{Root: r, Release: release, Agent: agent, Modules: modules}.Write(context.Background(), &b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes(), report
+}
+
+func TestInitrd(t *testing.T) {
+	require.Root(t) // device nodes
+	data, report := write(t, layer(t, nil))
+	early, rest, ok := bytes.Cut(data, []byte{0x28, 0xb5, 0x2f, 0xfd})
+	if !ok || !report.Microcode {
+		t.Fatal("no microcode before the compressed archive")
+	}
+	if got := unpacked(t, early); got["/kernel/x86/microcode/GenuineIntel.bin"] != "intel" || got["/kernel/x86/microcode/AuthenticAMD.bin"] != "amd" || len(got) != 2 {
+		t.Errorf("early archive: %v", got)
+	}
+	z, err := zstd.NewReader(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	main, err := z.DecodeAll(append([]byte{0x28, 0xb5, 0x2f, 0xfd}, rest...), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := unpacked(t, main)
+	in := paths.ModulesDir + "/" + release + "/"
+	for name, want := range map[string]string{
+		"/init":                                 "agent",
+		"/etc/ssl/certs/ca-certificates.crt":    "certificates",
+		paths.ModulesLoad:                       "overlay\n",
+		in + "kernel/drivers/net/virtio_net.ko": "virtio_net",
+		in + "kernel/drivers/virtio/virtio.ko":  "virtio",
+		in + "kernel/drivers/scsi/sd-mod.ko":    "sd_mod",
+		in + "kernel/lib/crc-soft.ko":           "crc_soft",
+		in + "kernel/fs/overlayfs/overlay.ko":   "overlay",
+		in + "modules.alias":                    "alias pci:v1 virtio_net\nalias scsi:t sd_mod\n",
+		in + "modules.softdep":                  "softdep sd_mod pre: crc-soft\n",
+		in + "modules.dep": "kernel/drivers/net/virtio_net.ko: kernel/drivers/virtio/virtio.ko\nkernel/drivers/scsi/sd-mod.ko:\nkernel/drivers/virtio/virtio.ko:\n" +
+			"kernel/fs/overlayfs/overlay.ko:\nkernel/lib/crc-soft.ko:\n",
+		in + "modules.builtin": "kernel/fs/squashfs/squashfs.ko\nkernel/drivers/char/built.ko\n",
+	} {
+		if got[name] != want {
+			t.Errorf("%s: %q, want %q", name, got[name], want)
+		}
+		delete(got, name)
+	}
+	if len(got) > 0 {
+		t.Errorf("more than was asked for: %v", got)
+	}
+	if again, _ := write(t, layer(t, nil)); !bytes.Equal(again, data) {
+		t.Error("the same layer has two initrds")
+	}
+}
+
+func TestSelect(t *testing.T) {
+	r := layer(t, nil)
+	m, err := readModules(r, release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		policy []string
+		want   string // of the modules, without overlay, which is always there
+		bad    bool
+	}{
+		{nil, "sd_mod virtio virtio_net crc_soft", false},
+		{[]string{"network"}, "virtio virtio_net", false},
+		{[]string{"storage"}, "sd_mod virtio crc_soft", false},
+		{[]string{"gpu"}, "gpu", false},
+		{[]string{"network", "wifi", "sd-mod"}, "virtio virtio_net wifi sd_mod crc_soft", false},
+		{[]string{"built"}, "", false},
+		{[]string{"nothing"}, "", true},
+	}
+	for _, test := range tests {
+		files, err := m.Select(test.policy)
+		if (err != nil) != test.bad {
+			t.Errorf("%v: %v", test.policy, err)
+			continue
+		}
+		var got []string
+		for _, f := range files {
+			if n := moduleName(f); n != "overlay" {
+				got = append(got, n)
+			}
+		}
+		want := strings.Fields(test.want)
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%v: %v, want %v", test.policy, got, want)
+		}
+	}
+}
+
+func TestKernel(t *testing.T) {
+	rel, file, err := Kernel(layer(t, map[string]string{"boot/vmlinuz-6.12.10-test": "newer", "boot/vmlinuz-6.2.99-test": "older", "boot/initrd.img-9": "x"}))
+	if err != nil || rel != "6.12.10-test" || filepath.Base(file) != "vmlinuz-6.12.10-test" {
+		t.Errorf("got %q, %q, %v; want the newest by number", rel, file, err)
+	}
+	if _, _, err := Kernel(&root.Root{Lowers: []string{t.TempDir()}}); err == nil {
+		t.Error("a layer without a kernel was taken")
+	}
+}
+
+func TestSiteCPIO(t *testing.T) {
+	b := spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: "metal", Registry: "registry.example.org/metal", Keys: []string{"k"}, Threshold: 1}
+	archive, err := SiteCPIO(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got spec.Bootstrap
+	if err := spec.Decode([]byte(unpacked(t, archive)[paths.Bootstrap]), &got); err != nil || got.Fleet != "metal" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if len(archive)%512 != 0 {
+		t.Errorf("%d bytes: what follows it would not be aligned", len(archive))
+	}
+}

@@ -39,6 +39,8 @@ type netbootFlags struct {
 	httpURL  string
 	ask      string
 	askPlain bool
+	mirrors  []string
+	proxy    string
 	args     []string
 }
 
@@ -62,6 +64,8 @@ func (a *app) netbootCommand() *cobra.Command {
 	c.Flags().StringVar(&f.httpURL, "http-url", "", "where the folder is served, for boot.ipxe (beside the script when empty)")
 	c.Flags().StringVar(&f.ask, "registry", "", "registry that the nodes ask (the site's own when empty)")
 	c.Flags().BoolVar(&f.askPlain, "registry-plain-http", false, "the nodes talk HTTP to it")
+	c.Flags().StringArrayVar(&f.mirrors, "mirror", nil, "registry that the nodes ask when that one does not answer; several, in order")
+	c.Flags().StringVar(&f.proxy, "proxy", "", "HTTP proxy `URL` between the nodes and the registry")
 	c.Flags().StringArrayVar(&f.args, "kernel-arg", nil, "further argument of the loader's kernel")
 	c.MarkFlagRequired("out")
 	c.AddCommand(a.netbootServeCommand())
@@ -156,11 +160,16 @@ func bootstrap(f netbootFlags, s *site.Site) (spec.Bootstrap, error) {
 		ask = s.Registry()
 	}
 	b := spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: s.Name(), Registry: ask,
-		PlainHTTP: f.askPlain, Threshold: s.Trust().Threshold, KernelArgs: s.KernelArgs()}
+		PlainHTTP: f.askPlain, Mirrors: f.mirrors, Proxy: f.proxy, Threshold: s.Trust().Threshold, KernelArgs: s.KernelArgs()}
 	if ref, err := oci.ParseRef(ask); err != nil {
 		return b, fmt.Errorf("registry of the nodes: %w", err)
 	} else if ref.Layout != "" {
 		return b, cli.Usage("name with --registry what serves it, see 'caisson serve'", "nodes cannot ask a folder: registry is %q", ask)
+	}
+	for _, m := range f.mirrors {
+		if ref, err := oci.ParseRef(m); err != nil || ref.IsLayout() {
+			return b, cli.Usage("host[:port]/prefix", "--mirror: %q is no registry", m)
+		}
 	}
 	o, err := f.registry.options(ask)
 	if err != nil {

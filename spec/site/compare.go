@@ -130,7 +130,7 @@ func compareLists[T any](c *comparison, item string, from, to []T, text func(T) 
 	for k, v := range old {
 		out.add(item, k, v, "")
 	}
-	if len(out.changes) == 0 {
+	if len(out.changes) == 0 && !sameBytes(from, to) {
 		out.add(item, "order", "as published", "as in the site")
 	}
 	slices.SortStableFunc(out.changes, func(a, b Change) int { return strings.Compare(a.Key, b.Key) })
@@ -140,6 +140,13 @@ func compareLists[T any](c *comparison, item string, from, to []T, text func(T) 
 		}
 	}
 	c.changes = append(c.changes, out.changes...)
+}
+
+// sameBytes says whether two values are published alike: an empty list and none are.
+func sameBytes(a, b any) bool {
+	x, errA := spec.Encode(a)
+	y, errB := spec.Encode(b)
+	return errA == nil && errB == nil && string(x) == string(y)
 }
 
 // mountEffect knows who is disturbed when a mount that was there goes or changes.

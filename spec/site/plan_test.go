@@ -263,3 +263,27 @@ func TestPlanByDigest(t *testing.T) {
 		t.Errorf("plan = %+v", plan.Nodes)
 	}
 }
+
+// What is published and read again is no change, in whatever odd way it was written.
+func TestPlanOfItselfIsEmpty(t *testing.T) {
+	for _, conf := range []string{
+		"conf: {mounts: {a: {mnt_tgt: /a, device: d, type: t, options: '', before: [], after: ''}}}\n",
+		"conf: {exec: {a: {data: '#!x', args: [], env: {}, rerun_policy: never}}}\n",
+		"conf: {perm: {paths: [{path: /srv, owner: a}, {path: /srv, owner: b}, {path: /srv, owner: a}]}}\n",
+		"conf: {sysctl: {-a.b: '', a.c: 1}, limits: {}, ethtool: {eth0: {}}}\n",
+		"network: {dns: [], interfaces: []}\nmachine: {cas: [], kernel: {args: []}, overrides: {hosts: [{name: a}]}}\n",
+	} {
+		s := mustParse(t, head+"nodes: [{name: a, match: {macs: []}}]\n"+conf)
+		data, err := s.Compile("a", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var o spec.Overlay
+		if err := spec.Decode(data, &o); err != nil {
+			t.Fatal(err)
+		}
+		if p := s.Plan(map[string]*spec.Overlay{"a": &o}, nil); p.Changed() {
+			t.Errorf("%s: %+v", conf, p.Nodes)
+		}
+	}
+}

@@ -114,7 +114,7 @@ func (w Words) Set() bool { return w.At != pos{} }
 func (w *Words) decode(c *checker, v *value) {
 	w.At = v.at
 	if v.kind == scalar {
-		w.List = strings.Fields(v.text)
+		w.List = append(w.List, strings.Fields(v.text)...) // nil when there are none
 		return
 	}
 	var list []Text

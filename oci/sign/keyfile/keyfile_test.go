@@ -22,12 +22,16 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	secret, err := key.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, pass := range []string{"", "secret"} {
 		text, err := keyfile.Marshal(key, []byte(pass))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !keyfile.Encrypted(text) || bytes.Contains(text, key.D.Bytes()) {
+		if !keyfile.Encrypted(text) || bytes.Contains(text, secret) {
 			t.Errorf("with passphrase %q the file shows the key", pass)
 		}
 		got, err := keyfile.Parse(text, []byte(pass))

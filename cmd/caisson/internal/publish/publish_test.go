@@ -51,6 +51,23 @@ func newFleet(t *testing.T) *fleet {
 	return f
 }
 
+// signLayer signs a layer, in the form of cosign sign.
+func (f *fleet) signLayer(manifest []byte, by crypto.Signer) {
+	f.t.Helper()
+	bundle, err := sign.SignArtifact(by, oci.Digest(manifest))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.attach(manifest, bundle)
+}
+
+func (f *fleet) attach(manifest, bundle []byte) {
+	f.t.Helper()
+	if _, err := f.Registry.Attach(f.t.Context(), oci.RepoLayer, oci.Describe(oci.MediaTypeManifest, manifest), oci.TypeBundle, oci.TypeBundle, bundle, nil); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
 // layer pushes a layer that holds nothing; by signs it unless it is nil.
 func (f *fleet) layer(version, variant string, by *ecdsa.PrivateKey) oci.Descriptor {
 	f.t.Helper()
@@ -67,9 +84,7 @@ func (f *fleet) layer(version, variant string, by *ecdsa.PrivateKey) oci.Descrip
 		f.t.Fatal(err)
 	}
 	if by != nil {
-		if err := Release(f.t.Context(), f.Registry, raw, by, f.Now); err != nil {
-			f.t.Fatal(err)
-		}
+		f.signLayer(raw, by)
 	}
 	return oci.Describe(oci.MediaTypeManifest, raw).Bare()
 }
@@ -191,9 +206,7 @@ func TestLayersMustBeReleased(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := AttachBundle(t.Context(), f.Registry, raw, bundle, sign.PredicateProvenance, f.Now); err != nil {
-		t.Fatal(err)
-	}
+	f.attach(raw, bundle)
 	wrong := f.layer("wrong key", "default", f.attestation)
 	for want, digest := range map[refusal.Code]string{refusal.Unsigned: bare.Digest, refusal.UnknownKey: wrong.Digest, refusal.PredicateType: attested.Digest} {
 		if _, err := ResolveLayers(t.Context(), f.Registry, digest, f.policy.Release); refusal.Of(err) != want {
@@ -202,9 +215,7 @@ func TestLayersMustBeReleased(t *testing.T) {
 	}
 	good := f.layer("good", "default", f.attestation) // a bad signature beside a good one
 	raw, _, _ = f.Registry.Manifest(t.Context(), "layer", good.Digest)
-	if err := Release(t.Context(), f.Registry, raw, f.release, f.Now); err != nil {
-		t.Fatal(err)
-	}
+	f.signLayer(raw, f.release)
 	if _, err := ResolveLayers(t.Context(), f.Registry, good.Digest, f.policy.Release); err != nil {
 		t.Errorf("a bad signature beside a good one: %v", err)
 	}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sign
+
+import (
+	"crypto/ecdsa"
+	"crypto/sha256"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/internal/strict"
+	"github.com/caisson-os/caisson/oci/refusal"
+)
+
+// candidate is one bundle on its way through the checks. What a check reads was
+// put there by an earlier one.
+type candidate struct {
+	raw    []byte
+	digest string // what the subject must be
+	kind   string // what the predicate type must be
+	keys   []*ecdsa.PublicKey
+	into   any          // where the predicate goes; nil leaves it raw
+	sound  func() error // what into must be besides
+
+	bundle    bundle
+	signer    string // id of the key that signed
+	statement statement
+}
+
+type bundleCheck struct {
+	name string
+	ok   func(*candidate) error
+}
+
+// bundleChecks is all that makes a bundle good, in order. Nothing of a payload
+// is parsed before its signature is verified.
+var bundleChecks = []bundleCheck{
+	{"bundle size", sizeCapped},
+	{"bundle form", bundleParses},
+	{"bundle type", bundleVersion},
+	{"one envelope", oneSignature},
+	{"payload type", payloadIsInToto},
+	{"known key", keyIsTrusted},
+	{"signature", signatureVerifies},
+	{"statement form", statementParses},
+	{"statement type", statementVersion},
+	{"predicate type", predicateIsWanted},
+	{"subject", subjectIsContent},
+	{"predicate form", predicateParses},
+	{"predicate sense", predicateIsSound},
+}
+
+// set is all bundles beside one document.
+type set struct {
+	bundles   [][]byte
+	keys      []*ecdsa.PublicKey
+	threshold int
+}
+
+type setCheck struct {
+	name string
+	ok   func(set) error
+}
+
+// setChecks come before any bundle is read.
+var setChecks = []setCheck{
+	{"threshold can be met", thresholdIsPossible},
+	{"anything signed", somethingIsSigned},
+	{"flood", notFlooded},
+}
+
+func thresholdIsPossible(s set) error {
+	if len(s.keys) == 0 || s.threshold < 1 || s.threshold > len(s.keys) {
+		return refusal.New(refusal.Threshold, "%d signatures are needed of %d keys", s.threshold, len(s.keys))
+	}
+	return nil
+}
+
+func somethingIsSigned(s set) error {
+	if len(s.bundles) == 0 {
+		return refusal.New(refusal.Unsigned, "no signature")
+	}
+	return nil
+}
+
+func notFlooded(s set) error {
+	if n := len(s.bundles); n > oci.MaxBundles {
+		return refusal.New(refusal.BundleFlood, "%d signature bundles", n)
+	}
+	return nil
+}
+
+// enough is the last check: distinct keys count, signatures do not.
+func enough(signers []string, threshold int) bool { return len(signers) >= threshold }
+
+// rules are all checks of this package; only its tests use others than [whole].
+type rules struct {
+	set    []setCheck
+	bundle []bundleCheck
+	enough func(signers []string, threshold int) bool
+}
+
+var whole = rules{setChecks, bundleChecks, enough}
+
+func sizeCapped(c *candidate) error {
+	if len(c.raw) > oci.MaxBundle {
+		return refusal.New(refusal.BundleSize, "bundle of %d bytes", len(c.raw))
+	}
+	return nil
+}
+
+func bundleParses(c *candidate) error {
+	if err := strict.Decode(c.raw, &c.bundle); err != nil {
+		return refusal.New(refusal.Bundle, "bundle: %w", err)
+	}
+	if c.bundle.Envelope == nil {
+		c.bundle.Envelope = &dsse{}
+	}
+	return nil
+}
+
+func bundleVersion(c *candidate) error {
+	if c.bundle.MediaType != oci.TypeBundle {
+		return refusal.New(refusal.BundleType, "bundle of type %.80q", c.bundle.MediaType)
+	}
+	return nil
+}
+
+func oneSignature(c *candidate) error {
+	if n := len(c.bundle.Envelope.Signatures); n != 1 {
+		return refusal.New(refusal.Envelope, "%d signatures in one envelope", n)
+	}
+	return nil
+}
+
+func payloadIsInToto(c *candidate) error {
+	if t := c.bundle.Envelope.PayloadType; t != payloadType {
+		return refusal.New(refusal.PayloadType, "payload of type %.80q", t)
+	}
+	return nil
+}
+
+// keyIsTrusted uses the hint, which anyone may write, only to say no sooner and
+// to say it better: the signature is verified with every trusted key.
+func keyIsTrusted(c *candidate) error {
+	key := c.bundle.Verification.PublicKey
+	if key == nil {
+		return refusal.New(refusal.UnknownKey, "the bundle names no public key")
+	}
+	for _, k := range c.keys {
+		if KeyID(k) == key.Hint {
+			return nil
+		}
+	}
+	return refusal.New(refusal.UnknownKey, "signed by key %.60q, which is not trusted for this", key.Hint)
+}
+
+func signatureVerifies(c *candidate) error {
+	e := c.bundle.Envelope
+	sum := sha256.Sum256(preAuth(e.PayloadType, e.Payload))
+	for _, k := range c.keys {
+		for _, s := range e.Signatures {
+			if ecdsa.VerifyASN1(k, sum[:], s.Sig) {
+				c.signer = KeyID(k)
+				return nil
+			}
+		}
+	}
+	return refusal.New(refusal.Signature, "no trusted key made this signature")
+}
+
+func statementParses(c *candidate) error {
+	if err := strict.DecodeKnown(c.bundle.Envelope.Payload, &c.statement); err != nil {
+		return refusal.New(refusal.Statement, "statement: %w", err)
+	}
+	return nil
+}
+
+func statementVersion(c *candidate) error {
+	if t := c.statement.Type; t != statementV1 && t != statementV0 {
+		return refusal.New(refusal.StatementType, "statement of type %.80q", t)
+	}
+	return nil
+}
+
+func predicateIsWanted(c *candidate) error {
+	if t := c.statement.PredicateType; t != c.kind {
+		return refusal.New(refusal.PredicateType, "the signature says %.80q where %q is needed", t, c.kind)
+	}
+	return nil
+}
+
+func subjectIsContent(c *candidate) error {
+	if n := len(c.statement.Subject); n != 1 {
+		return refusal.New(refusal.Subject, "the statement has %d subjects", n)
+	}
+	d := c.statement.Subject[0].Digest
+	if len(d) != 1 || "sha256:"+d["sha256"] != c.digest {
+		return refusal.New(refusal.Subject, "the statement is about %v, the content is %s", d, c.digest)
+	}
+	return nil
+}
+
+func predicateParses(c *candidate) error {
+	if c.into == nil {
+		return nil
+	}
+	if err := strict.DecodeKnown(c.statement.Predicate, c.into); err != nil {
+		return refusal.New(refusal.Predicate, "predicate: %w", err)
+	}
+	return nil
+}
+
+func predicateIsSound(c *candidate) error {
+	if c.sound == nil {
+		return nil
+	}
+	return c.sound()
+}

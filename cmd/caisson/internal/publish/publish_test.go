@@ -63,7 +63,7 @@ func (f *fleet) signLayer(manifest []byte, by crypto.Signer) {
 
 func (f *fleet) attach(manifest, bundle []byte) {
 	f.t.Helper()
-	if _, err := f.Registry.Attach(f.t.Context(), oci.RepoLayer, oci.Describe(oci.MediaTypeManifest, manifest), oci.TypeBundle, oci.TypeBundle, bundle, nil); err != nil {
+	if err := AttachBundle(f.t.Context(), f.Registry, manifest, bundle, sign.PredicateCosign, f.Now); err != nil {
 		f.t.Fatal(err)
 	}
 }

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"time"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+)
+
+// AttachBundle attaches a signature or an attestation to a layer's manifest, with
+// the annotations that cosign writes. `caisson build` calls it.
+func AttachBundle(ctx context.Context, r *registry.Registry, manifest, bundle []byte, predicateType string, now time.Time) error {
+	_, err := r.Attach(ctx, oci.RepoLayer, oci.Describe(oci.MediaTypeManifest, manifest), oci.TypeBundle, oci.TypeBundle, bundle, map[string]string{
+		"dev.sigstore.bundle.content":       "dsse-envelope",
+		"dev.sigstore.bundle.predicateType": predicateType,
+		"org.opencontainers.image.created":  now.UTC().Format(time.RFC3339),
+	})
+	return err
+}

@@ -77,7 +77,7 @@ func (v *value) without(key string) *value {
 const (
 	maxFile       = 16 << 20
 	maxDepth      = 64
-	maxIndicators = 6 << 20 // bounds the nodes, and so the memory, before anything is parsed
+	maxIndicators = 3 << 19 // bounds the nodes, and so the memory, before anything is parsed
 	maxExpanded   = 4 << 20 // nodes once every alias is written out
 )
 
@@ -89,8 +89,8 @@ func parseYAML(src *source, data []byte, r *Report) (docs []*value) {
 		r.add(Problem{at: pos{src, int32(line), 1}, Severity: Error, Rule: rule, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
 	n := 0
-	for _, c := range []byte("\n,:[{-") {
-		n += bytes.Count(data, []byte{c})
+	for _, indicator := range []string{"\n", ",", "[", "{", ": ", "- ", "? "} {
+		n += bytes.Count(data, []byte(indicator))
 	}
 	if n > maxIndicators {
 		fail(1, "too-large", "split it into several files", "the file has too many values")
@@ -138,7 +138,7 @@ type converter struct {
 func (c *converter) at(n *yaml.Node) pos { return pos{c.src, int32(n.Line), int32(n.Column)} }
 
 func (c *converter) fail(n *yaml.Node, rule, format string, args ...any) *value {
-	if !c.failed || rule == "duplicate-key" {
+	if !c.failed || rule == "duplicate-key" && len(c.report.Problems) < maxProblems {
 		c.report.add(Problem{at: c.at(n), Severity: Error, Rule: rule, Message: fmt.Sprintf(format, args...)})
 	}
 	c.failed = true

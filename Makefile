@@ -2,6 +2,7 @@
 
 SHELL   := /bin/bash
 GO      ?= go
+UNITS    = $$($(GO) list ./... | grep -vE '/test/(vm|interop)')
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo development)
 BUILT   ?= $(shell git log -1 --format=%cI 2>/dev/null || echo 2026-01-01T00:00:00Z)
 LDFLAGS := -s -w -X main.version=$(VERSION)
@@ -25,11 +26,11 @@ deps: ## Install the Debian packages that building layers and testing take
 	@hack/install-deps
 
 test: deps lint build size ## Everything: lint, unit, root, VM and interop tests (as root)
-	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -timeout 20m $$($(GO) list ./... | grep -v /test/)
+	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -timeout 20m $(UNITS)
 	$(MAKE) --no-print-directory test-race fuzz test-interop test-vm
 
 test-unit: ## Tests that need neither root nor a network
-	$(GO) test $$($(GO) list ./... | grep -v /test/)
+	$(GO) test $(UNITS)
 
 test-race: ## The race detector where goroutines share something
 	CGO_ENABLED=1 $(GO) test -race ./internal/... ./oci/... ./bootagent ./bootagent/fetch ./bootagent/exec ./bootagent/journal

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package registry_test
+
+import (
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	ggcr "github.com/google/go-containerregistry/pkg/registry"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+)
+
+// TestPushOverTLS pushes to an address that the library would take for one
+// without TLS, with a password.
+func TestPushOverTLS(t *testing.T) {
+	inner := ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0)))
+	var plain atomic.Bool
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		plain.Store(plain.Load() || req.TLS == nil)
+		if _, password, _ := req.BasicAuth(); password != "secret" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="r"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		inner.ServeHTTP(w, req)
+	}))
+	defer server.Close()
+	host := strings.TrimPrefix(server.URL, "https://")
+	auth := filepath.Join(t.TempDir(), "auth.json")
+	if err := os.WriteFile(auth, fmt.Appendf(nil, `{"auths":{%q:{"username":"op","password":"secret"}}}`, host), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := registry.Options{CAs: []string{string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))}, AuthFile: auth}
+	r, err := registry.Open(host+"/metal-a", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := push(t, r, "one", "superhost")
+	if raw, _, err := r.Manifest(t.Context(), "node", "superhost"); err != nil || oci.Digest(raw) != digest {
+		t.Errorf("Manifest = %v", err)
+	}
+	if plain.Load() {
+		t.Error("something went without TLS")
+	}
+
+	o.AuthFile = ""
+	if r, err = registry.Open(host+"/metal-a", o); err != nil {
+		t.Fatal(err)
+	}
+	d := oci.Describe("text/plain", []byte("x"))
+	var status *oci.StatusError
+	if err := r.PutData(t.Context(), "node", d); !errors.As(err, &status) || status.Hint() == "" {
+		t.Errorf("a push without credentials: %v, want a hint", err)
+	}
+}
+
+// TestNoPlainHTTPByItself asks a server without TLS for a push without saying so.
+func TestNoPlainHTTPByItself(t *testing.T) {
+	var asked atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { asked.Store(true) }))
+	defer server.Close()
+	r, err := registry.Open(strings.TrimPrefix(server.URL, "http://")+"/metal-a", registry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := oci.Describe("text/plain", []byte("x"))
+	if err := r.PutData(t.Context(), "node", d); err == nil || asked.Load() {
+		t.Errorf("a push went to a server without TLS: %v", err)
+	}
+}
+
+// TestServerThatIsDown gives an error that names it, and soon.
+func TestServerThatIsDown(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	server.Close()
+	host := strings.TrimPrefix(server.URL, "http://")
+	r, err := registry.Open(host+"/metal-a", registry.Options{PlainHTTP: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := r.Manifest(t.Context(), "node", "superhost"); err == nil || !strings.Contains(err.Error(), host) {
+		t.Errorf("Manifest = %v, want the host in it", err)
+	}
+}

@@ -168,3 +168,23 @@ var rules = []struct {
 	{"override without name", "conf: {overrides: {divingbell_sysctl: {hosts: [{conf: {}}], labels: [{label: {key: k}}]}}}\n", []string{`4:48 error required`, `4:78 error required`}},
 	{"machine override", "machine: {overrides: {hosts: [{name: a, conf: {kernel: {arg: [x]}}}]}}\n", []string{`4:57 error unknown-key`}},
 }
+
+// Notes are worth knowing and fail nothing.
+func TestNotes(t *testing.T) {
+	for text, want := range map[string]string{
+		layer:                                "no-login",
+		"conf: {exec: {e: {data: '#!x'}}}\n": "every-pass",
+		"conf: {exec: {e: {data: '#!x', rerun_interval: infinity}}}\n": "infinity",
+		"conf: {sysctl: {vm.overcommit_memory: 2}}\n":                  "dangerous",
+		"conf: {uamlite: {users: [{user_name: u}]}}\n":                 "no-keys",
+		"manifests: {daemonset_limits: false}\nconf: {limits: {}}\n":   "off",
+		"health: [{}]\n": "gates",
+		"nodes: [{name: a}]\nconf: {overrides: {divingbell_exec: {labels: [{label: {key: k, values: [v]}}]}}}\n": "unused-label",
+	} {
+		s, r := Parse(files("site.yaml", head+text), "site.yaml")
+		r.Strict()
+		if s == nil || len(r.Problems) != 1 || r.Problems[0].Rule != want || r.Problems[0].Severity != Note {
+			t.Errorf("%s: %v, want a note of rule %s", text, r.Problems, want)
+		}
+	}
+}

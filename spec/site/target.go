@@ -18,6 +18,11 @@ func (s *Site) checkTargets(c *checker) {
 			}
 		})
 		s.checkHosts(c, p)
+		if p.name == "uamlite" && s.HasLayer() && !slices.ContainsFunc(p.def.frag.accounts.Users, administers) {
+			c.within(p.where(), func() {
+				c.notef(s.doc.Layer.At, "no-login", "add a user with user_sudo and user_sshkeys", "no user of the layer can log in and become root")
+			})
+		}
 		s.unusedLabels(c, p)
 	}
 }

@@ -61,7 +61,7 @@ func (c *checker) uamlite(v *value, f *fragment) {
 				}
 			}
 			user := c.user(u)
-			wayIn = wayIn || user.Sudo && (len(user.Keys) > 0 || len(user.Password) > 1)
+			wayIn = wayIn || administers(user)
 			f.accounts.Users = append(f.accounts.Users, user)
 		})
 	}
@@ -70,6 +70,11 @@ func (c *checker) uamlite(v *value, f *fragment) {
 			c.warnf(d.Builtin.At, "lock-out", "give a user with sudo a key", "%s stays, because no user here can log in and become root", d.Builtin.S)
 		})
 	}
+}
+
+// administers says whether a user can log in and become root.
+func administers(u spec.User) bool {
+	return u.Sudo && (len(u.Keys) > 0 || len(u.Password) > 1)
 }
 
 func (c *checker) user(d userDoc) spec.User {

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/fetch"
@@ -50,12 +51,15 @@ func (f *Follower) Sync(ctx context.Context) (*Found, error) {
 	if err != nil {
 		return nil, err
 	}
+	least, banned := s.Fleet, s.Banned
 	found, c, a, err := f.look(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	if found.Held {
-		return found, nil
+	if err != nil || found.Held {
+		// What fleet:current says holds even when the overlay is refused: else it
+		// would be enough to keep it away the next time.
+		if s.Fleet != least || !slices.Equal(s.Banned, banned) {
+			err = errors.Join(err, f.Folder.Save(s))
+		}
+		return found, err
 	}
 	// The overlay first, so that the state never names what is not there.
 	if err := f.Folder.SaveOverlay(a.Digest, c.Save()); err != nil {
@@ -149,12 +153,13 @@ func (f *Follower) recall(s *state.State, g *state.Generation) (*Found, error) {
 	return &Found{Overlay: a.Overlay, Generation: *g, Unchanged: true, Expired: a.Expired}, nil
 }
 
-// fleet reads fleet:current. A node goes on without it: whoever can keep it away
-// can keep all else away too. What it says is remembered as a floor.
+// fleet reads fleet:current. A node goes on without it, by what it remembers of
+// the last one: whoever can keep it away can keep all else away too.
 func (f *Follower) fleet(ctx context.Context, s *state.State) *fetch.Freshness {
+	remembered := &fetch.Freshness{Minimum: s.Fleet, Reject: s.Banned}
 	c, err := fetch.Current(ctx, f.Source, "")
 	if errors.Is(err, oci.ErrNotFound) {
-		return nil
+		return remembered
 	}
 	var fresh *fetch.Freshness
 	if err == nil {
@@ -162,9 +167,9 @@ func (f *Follower) fleet(ctx context.Context, s *state.State) *fetch.Freshness {
 	}
 	if err != nil {
 		f.Say("fleet:current is not used: %v", err)
-		return nil
+		return remembered
 	}
-	s.Fleet = fresh.Minimum
+	s.Fleet, s.Banned = fresh.Minimum, fresh.Reject
 	s.Newest = max(s.Newest, fresh.IssuedAt.Unix())
 	return fresh
 }

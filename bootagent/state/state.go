@@ -37,7 +37,8 @@ type State struct {
 	Staged   *Generation `json:"staged,omitempty"`   // accepted, not yet proven by a boot or an apply
 	Floor    spec.Floor  `json:"floor"`
 	AtFloor  string      `json:"atFloor,omitempty"`  // digest of the overlay that was accepted at the floor
-	Fleet    spec.Floor  `json:"fleet,omitzero"`     // of fleet:current
+	Fleet    spec.Floor  `json:"fleet,omitzero"`     // least that fleet:current allowed
+	Banned   []string    `json:"banned,omitempty"`   // reject list of fleet:current when it was last believed
 	Newest   int64       `json:"newest,omitempty"`   // newest accepted issuedAt, seconds since 1970
 	Rejected []string    `json:"rejected,omitempty"` // digests of layers or overlays never to run again
 }

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/builder/apparmor"
@@ -107,7 +108,37 @@ func (b *build) installed(r *root.Root) (facts, error) {
 	for i := range all {
 		all[i].SHA256 = from[all[i].Name+" "+all[i].Version]
 	}
-	return facts{Packages: all}, nil
+	return facts{Packages: all}, b.exactly(all)
+}
+
+// exactly wants of what is installed what the lock says, no more and no less. The
+// rest of a foreign base is not in any lock.
+func (b *build) exactly(all []spec.InstalledPackage) error {
+	there := map[string]bool{}
+	for _, p := range all {
+		there[p.Name+" "+p.Version] = true
+		if p.SHA256 == "" && b.foreign == nil {
+			return fmt.Errorf("package %s %s is installed, but not in the lock", p.Name, p.Version)
+		}
+	}
+	replaced := map[string]bool{}
+	for _, d := range b.lock.Packages {
+		replaced[d.Name] = true
+	}
+	p := b.recipe.Packages
+	last := b.done["base"].Key != "" // of the two steps that install, this is the second
+	for i, list := range [][]apt.Deb{b.lock.Base, b.lock.Packages} {
+		for _, d := range list {
+			removed := last && (p.Strict || slices.Contains(p.Blacklist, d.Name) || i == 0 && replaced[d.Name])
+			if i == 1 && !last || removed {
+				continue
+			}
+			if !there[d.Name+" "+d.Version] {
+				return fmt.Errorf("package %s %s is in the lock, but was not installed: run 'caisson lock --update'", d.Name, d.Version)
+			}
+		}
+	}
+	return nil
 }
 
 func accountsInputs(b *build) (any, error) {

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"crypto/ecdsa"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -47,6 +48,7 @@ type buildFlags struct {
 	debs     string
 	fast     bool
 	fresh    bool
+	previous string
 }
 
 func (a *app) buildCommand() *cobra.Command {
@@ -74,6 +76,7 @@ func (a *app) buildCommand() *cobra.Command {
 	c.Flags().StringVar(&f.debs, "debs", "", "folder of kept package files: used first, and filled")
 	c.Flags().BoolVar(&f.fast, "fast", false, "weaker compression, for development")
 	c.Flags().BoolVar(&f.fresh, "no-lock", false, "take the newest packages even when there is a lock")
+	c.Flags().StringVar(&f.previous, "previous", "", "LAYER whose account ledger goes on (the current one of --to when empty)")
 	return c
 }
 
@@ -145,7 +148,7 @@ func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, variants []s
 	for _, v := range variants {
 		recipes = append(recipes, v.Recipe)
 	}
-	before, err := currentAccounts(ctx, reg)
+	before, err := previousAccounts(ctx, f, reg)
 	if err != nil {
 		return nil, err
 	}
@@ -171,12 +174,32 @@ func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, variants []s
 			o.Lock = &l
 		}
 		r, err := builder.Build(ctx, v.Recipe, v.Name, "", o)
+		if errors.Is(err, context.Canceled) {
+			return nil, errors.New("interrupted; nothing was pushed, and what is done is remembered")
+		}
 		if err != nil {
 			return nil, fmt.Errorf("build variant %s: %w", v.Name, err)
 		}
 		results = append(results, r)
 	}
 	return results, nil
+}
+
+// previousAccounts is the ledger to go on with. A registry that holds no layer
+// yet begins a new one, unless another place is named.
+func previousAccounts(ctx context.Context, f buildFlags, reg *registry.Registry) ([]spec.Account, error) {
+	if f.previous == "" {
+		return currentAccounts(ctx, reg)
+	}
+	layers, err := openLayers(ctx, &f.registry, f.previous)
+	if err != nil {
+		return nil, fmt.Errorf("previous layer: %w", err)
+	}
+	var all []spec.Account
+	for _, l := range layers {
+		all = append(all, l.Layer.Accounts...)
+	}
+	return all, nil
 }
 
 // derivedVersion follows from what was built: the same layers have the same

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package builder
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// A build from a lock makes what the lock says, or nothing.
+func TestLock(t *testing.T) {
+	o := testOptions(t)
+	recipe := testRecipe()
+	recipe.Packages.Install = []spec.Package{{Name: "jq"}}
+	var err error
+	if o.Ledger, err = Settle([]spec.Recipe{recipe}, nil); err != nil {
+		t.Fatal(err)
+	}
+	first, err := Build(context.Background(), recipe, "default", "1", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "caisson.lock")
+	file := LockFile{APIVersion: spec.APIVersion, Kind: LockKind, Variants: map[string]Lock{"default": first.Lock}}
+	if err := file.Write(name); err != nil {
+		t.Fatal(err)
+	}
+	read, err := ReadLock(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	locked := read.Variants["default"]
+	build := func(recipe spec.Recipe, l Lock) (*Result, error) {
+		o := o
+		o.Lock = &l
+		return Build(context.Background(), recipe, "default", "1", o)
+	}
+	again, err := build(recipe, locked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := fmt.Sprint(first.Blobs), fmt.Sprint(again.Blobs); a != b {
+		t.Errorf("from the lock came %s, want %s", b, a)
+	}
+
+	other := recipe
+	other.Packages.Install = []spec.Package{{Name: "tree"}}
+	var hint interface{ Hint() string }
+	if _, err := build(other, locked); !errors.As(err, &hint) || !strings.Contains(hint.Hint(), "lock --update") {
+		t.Errorf("a lock of another recipe: %v", err)
+	}
+
+	less := locked
+	less.Packages = slices.DeleteFunc(slices.Clone(locked.Packages), func(d apt.Deb) bool { return d.Name == "libjq1" })
+	if _, err := build(recipe, less); err == nil || !strings.Contains(err.Error(), "libjq1") {
+		t.Errorf("a lock without something that is needed: %v", err)
+	}
+	more := locked
+	tree := testRecipe()
+	with, err := Build(context.Background(), tree, "default", "1", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	more.Packages = append(slices.Clone(locked.Packages), with.Lock.Packages...)
+	if _, err := build(recipe, more); err == nil || !strings.Contains(err.Error(), "tree") {
+		t.Errorf("a lock with something that is not needed: %v", err)
+	}
+	undated := locked
+	undated.Releases = nil
+	if _, err := build(recipe, undated); err == nil {
+		t.Error("a lock without a date was used")
+	}
+}
+
+func TestReadLock(t *testing.T) {
+	dir := t.TempDir()
+	if l, err := ReadLock(filepath.Join(dir, "none")); l != nil || err != nil {
+		t.Errorf("no lock: %v, %v", l, err)
+	}
+	for what, text := range map[string]string{"nothing": "", "cut": `{"kind":"LayerLock"`, "another kind": `{"kind":"Site"}`, "unknown key": `{"kind":"LayerLock","x":1}`} {
+		name := filepath.Join(dir, "lock")
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadLock(name); err == nil {
+			t.Errorf("%s: taken", what)
+		}
+	}
+}
+
+func TestCompareLocks(t *testing.T) {
+	deb := func(name, version string, size int64) apt.Deb {
+		return apt.Deb{Name: name, Version: version, Size: size, SHA256: name + version}
+	}
+	old := Lock{Base: []apt.Deb{deb("same", "1", 10), deb("up", "1", 10), deb("gone", "1", 10), deb("shadowed", "1", 10)}, Packages: []apt.Deb{deb("shadowed", "2", 20)}}
+	new := Lock{Base: []apt.Deb{deb("same", "1", 10), deb("up", "2", 15), deb("shadowed", "1", 10)}, Packages: []apt.Deb{deb("new", "1", 7), deb("shadowed", "2", 20)}}
+	got := fmt.Sprint(CompareLocks(old, new))
+	if want := "[{gone 1  -10} {new  1 7} {up 1 2 5}]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/registrytest"
 )
 
 // many are overlays of about 4 KiB.
@@ -76,4 +77,19 @@ func BenchmarkPushLayout(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(todo)), "ns/node")
+}
+
+// BenchmarkPushServer pushes new overlays to Debian's docker-registry on this machine.
+func BenchmarkPushServer(b *testing.B) {
+	addr := registrytest.Distribution(b)
+	n := 0
+	for b.Loop() {
+		p, policy, x := benchPublisher(b, fmt.Sprintf("%s/fleet-%d", addr, n))
+		n++
+		todo := many(b, 200)
+		if err := p.write(context.Background(), policy, &spec.FleetIndex{Fleet: "metal-a"}, x, todo, newResult(x)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*200), "ns/node")
 }

@@ -294,3 +294,16 @@ data: {values: {conf: {sysctl: {vm.swappiness: 1}}}}
 		t.Errorf("problems = %v", r.Problems)
 	}
 }
+
+// What a file holds must not steer the terminal of who reads the report.
+func TestReportIsHarmless(t *testing.T) {
+	_, r := Parse(files("site.yaml", head+"\"a\\e[2J\": 1\nconf:\n  exec:\n    \"x\\e[31m\": {data: \"#!\\e[0m\", timeout: \"\\e]0;\\a\", \"\\u202e\": 1}\n"), "site.yaml")
+	var b strings.Builder
+	r.Write(&b)
+	for _, p := range r.Problems {
+		b.WriteString(p.String())
+	}
+	if r.Count(Error) < 3 || strings.ContainsAny(b.String(), "\x1b\a\u202e") {
+		t.Errorf("%q", b.String())
+	}
+}

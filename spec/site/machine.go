@@ -61,7 +61,7 @@ var (
 )
 
 func (c *checker) machine(v *value, f *fragment) {
-	var d machineDoc
+	var d machineValues
 	c.decode(v, &d)
 	c.in("kernel", func() { f.machine.args = c.kernelArgs(d.Kernel.Args) })
 	c.in("network", func() { f.machine.network = c.network(d.Network) })

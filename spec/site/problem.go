@@ -10,6 +10,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -93,6 +94,7 @@ func (r *Report) add(p Problem) {
 	if p.at.src != nil {
 		p.File, p.Line, p.Column = p.at.src.name, int(p.at.line), int(p.at.col)
 	}
+	p.Path, p.Message, p.Hint = harmless(p.Path), harmless(p.Message), harmless(p.Hint)
 	if r.seen == nil {
 		r.seen = map[Problem]bool{}
 	}
@@ -103,6 +105,16 @@ func (r *Report) add(p Problem) {
 	}
 	r.seen[key] = true
 	r.Problems = append(r.Problems, p)
+}
+
+// harmless is a text without what could steer the reader's terminal.
+func harmless(text string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) || c == ' ' {
+			return c
+		}
+		return '?'
+	}, text)
 }
 
 func (r *Report) sort() {

@@ -46,7 +46,7 @@ func open(r *root.Root) (*database, error) {
 			}
 		}
 	}
-	if g := db.group.find("shadow"); g != nil && len(g) > 2 {
+	if g := db.group.find("shadow"); len(g) > 2 {
 		gid, _ := strconv.Atoi(g[2])
 		db.shadow.gid, db.gshadow.gid = gid, gid
 	}

@@ -86,7 +86,7 @@ func (c *checker) sysctl(v *value, f *fragment) {
 			key, optional := strings.CutPrefix(e.Key.S, "-")
 			path := sysctlPath(key)
 			if first, dup := byPath[path]; dup {
-				c.errorf(e.Key.At, "duplicate-key", "keep one of the two", "the same key is given at %s", first)
+				c.errorf(e.Key.At, "duplicate-key", "keep one of the two; an override must write the leading - as the base does", "the same key is given at %s", first)
 				return
 			}
 			byPath[path] = e.Key.At

@@ -5,6 +5,7 @@ package vm
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -141,6 +142,7 @@ func TestDisklessNode(t *testing.T) {
 	if len(first.Foreign) > 0 {
 		t.Errorf("files that nobody wrote are in the upper: %v", first.Foreign)
 	}
+	f.memory(t, s)
 	if t.Failed() {
 		t.FailNow() // what follows takes minutes
 	}
@@ -148,6 +150,20 @@ func TestDisklessNode(t *testing.T) {
 	t.Run("a running node refuses and goes on", func(t *testing.T) { f.refuseWhileRunning(t, s, first) })
 	t.Run("a live change", func(t *testing.T) { f.liveChange(t, s) })
 	t.Run("another layer and back", func(t *testing.T) { f.swapAndPin(t, m, s, first.Layer) })
+}
+
+// memory holds the running agent to its budget: 24 MiB at its peak, which is
+// reached while it applies. It says nothing of speed, so it may be a test.
+func (f *Fleet) memory(t *testing.T, s *Session) {
+	out := run(t, s, "awk '/^VmHWM|^VmRSS/{print $2}' /proc/$(systemctl show -P MainPID caisson-agent)/status")
+	var peak, now int
+	if _, err := fmt.Sscan(out, &peak, &now); err != nil {
+		t.Fatalf("%q: %v", out, err)
+	}
+	t.Logf("agent: %.1f MiB at its peak, %.1f MiB now", float64(peak)/1024, float64(now)/1024)
+	if peak > 24*1024 {
+		t.Errorf("the agent took %d KiB", peak)
+	}
 }
 
 // refuseWhileRunning shows a tampered overlay and another node's to a live node.

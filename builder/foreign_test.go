@@ -47,7 +47,7 @@ func TestForeignBase(t *testing.T) {
 		}
 	}
 
-	recipe.Base = spec.Base{OCI: "registry.example.org/base@sha256:" + strings.Repeat("a", 64)}
+	recipe.Base = spec.Base{OCI: "registry.example.org/base@sha256:" + strings.TrimPrefix(digest([]byte(dir)), "sha256:")}
 	asked := ""
 	o.OpenOCI = func(_ context.Context, ref string) (io.ReadCloser, error) {
 		asked = ref

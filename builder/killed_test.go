@@ -35,7 +35,7 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	mounts := readMounts(t)
-	for i := range 6 {
+	for i := range 4 {
 		after := time.Duration(rand.Int64N(int64(9 * time.Second)))
 		signal := []syscall.Signal{syscall.SIGKILL, syscall.SIGINT}[i%2]
 		cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")

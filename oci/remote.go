@@ -22,7 +22,7 @@ type remote struct {
 }
 
 func openRemote(ref Ref, o Options) (*remote, error) {
-	transport, err := o.Transport()
+	transport, err := o.Transport(ref.Host)
 	if err != nil {
 		return nil, err
 	}

@@ -49,6 +49,7 @@ type Options struct {
 	Timeout   time.Duration // of silence, not of the whole; 0 is 30 s
 	UserAgent string
 	Now       func() time.Time // the clock for TLS certificates; nil is time.Now
+	AtLeast   bool             // Now is no clock, only not too late: a certificate may have been issued since
 }
 
 // Open returns the source at ref, followed by its mirrors.

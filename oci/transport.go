@@ -18,9 +18,9 @@ import (
 	"github.com/caisson-os/caisson/oci/refusal"
 )
 
-// Transport is the HTTP transport that the options describe. oci/registry uses
-// the same, so both halves reach a registry by the same rules.
-func (o Options) Transport() (*http.Transport, error) {
+// Transport is the HTTP transport that the options describe, for the registry at
+// host[:port]. oci/registry uses the same, so both halves reach it by the same rules.
+func (o Options) Transport(host string) (*http.Transport, error) {
 	t := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            (&net.Dialer{Timeout: o.silence()}).DialContext,
@@ -48,6 +48,9 @@ func (o Options) Transport() (*http.Transport, error) {
 			}
 		}
 		t.TLSClientConfig.RootCAs = pool
+	}
+	if o.AtLeast && o.Now != nil {
+		o.withoutClock(t.TLSClientConfig, host)
 	}
 	if o.CertFile != "" || o.KeyFile != "" {
 		cert, err := loadPair(o.CertFile, o.KeyFile)

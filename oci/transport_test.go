@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -84,6 +85,61 @@ func TestTLSUsesTheGivenClock(t *testing.T) {
 	var invalid x509.CertificateInvalidError
 	if _, err := ask(t, server.URL, Options{CAs: []string{pemOf(server.Certificate())}, Now: late}); !errors.As(err, &invalid) {
 		t.Errorf("after the certificate's end: %v", err)
+	}
+}
+
+// TestWithoutAClock: a certificate may begin later than the machine thinks it is;
+// all else is as with a clock.
+func TestWithoutAClock(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(good))
+	defer server.Close()
+	cert := server.Certificate()
+	ca := []string{pemOf(cert)}
+	at := func(when time.Time) func() time.Time { return func() time.Time { return when } }
+	early, late := at(cert.NotBefore.Add(-time.Hour)), at(cert.NotAfter.Add(time.Hour))
+	_, stranger := certificate(t, x509.ExtKeyUsageServerAuth)
+	byName := strings.Replace(server.URL, "127.0.0.1", "localhost", 1) // which the certificate does not name
+	for _, c := range []struct {
+		what, url string
+		o         Options
+		good      bool
+	}{
+		{"early with a clock", server.URL, Options{CAs: ca, Now: early}, false},
+		{"early without", server.URL, Options{CAs: ca, Now: early, AtLeast: true}, true},
+		{"late without", server.URL, Options{CAs: ca, Now: late, AtLeast: true}, false},
+		{"another authority", server.URL, Options{CAs: []string{stranger}, Now: early, AtLeast: true}, false},
+		{"the system's authorities", server.URL, Options{Now: early, AtLeast: true}, false},
+		{"another name", byName, Options{CAs: ca, Now: early, AtLeast: true}, false},
+	} {
+		if _, err := ask(t, c.url, c.o); (err == nil) != c.good {
+			t.Errorf("%s: %v, want good: %v", c.what, err, c.good)
+		}
+	}
+	// An address that the certificate does not name, behind an empty server name.
+	u, _ := url.Parse(server.URL)
+	through := func(o Options) error {
+		transport, err := o.Transport("127.0.0.2:" + u.Port())
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := (&http.Client{Transport: transport}).Get("https://127.0.0.2:" + u.Port())
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err
+	}
+	other := httptest.NewUnstartedServer(http.HandlerFunc(good))
+	l, err := net.Listen("tcp", "127.0.0.2:"+u.Port())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other.Listener.Close()
+	other.Listener = l
+	other.StartTLS()
+	defer other.Close()
+	var name x509.HostnameError
+	if err := through(Options{CAs: ca, Now: early, AtLeast: true}); !errors.As(err, &name) {
+		t.Errorf("an address that the certificate does not name: %v", err)
 	}
 }
 

@@ -205,7 +205,7 @@ func TestOpenUsesTheFolderOfCredentials(t *testing.T) {
 	host := strings.TrimPrefix(server.URL, "https://")
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	b := spec.Bootstrap{Registry: host + "/metal-a", CAs: []string{string(ca)}}
-	clock := Clock{RTC: time.Unix(0, 0), Build: server.Certificate().NotBefore.Add(time.Hour)}
+	clock := Clock{RTC: time.Unix(0, 0), Build: server.Certificate().NotBefore.Add(-time.Hour)} // issued after the agent was built
 	dir := t.TempDir()
 	for i, want := range []string{"no credentials", "not found"} {
 		src, err := Open(b, dir, clock, time.Second)

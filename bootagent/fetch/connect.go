@@ -34,16 +34,17 @@ func Open(b spec.Bootstrap, credentials string, clock Clock, silence time.Durati
 		}
 		return name
 	}
+	now, sure := clock.ticking()
 	return oci.Open(ref, oci.Options{
 		PlainHTTP: b.PlainHTTP, CAs: b.CAs, Mirrors: b.Mirrors, Proxy: b.Proxy,
 		AuthFile: there(authFile), CertFile: there(clientCert), KeyFile: there(clientKey),
-		Timeout: silence, UserAgent: "caisson-agent", Now: clock.ticking(),
+		Timeout: silence, UserAgent: "caisson-agent", Now: now, AtLeast: !sure,
 	})
 }
 
 // ticking is the clock from now on: a machine without one still counts seconds.
-func (c Clock) ticking() func() time.Time {
+func (c Clock) ticking() (now func() time.Time, sure bool) {
 	start := time.Now()
-	base, _ := c.Now(time.Time{})
-	return func() time.Time { return base.Add(time.Since(start)) }
+	base, sure := c.Now(time.Time{})
+	return func() time.Time { return base.Add(time.Since(start)) }, sure
 }

@@ -28,7 +28,7 @@ type server struct {
 }
 
 func openServer(ref oci.Ref, o Options) (*server, error) {
-	base, err := o.Transport()
+	base, err := o.Transport(ref.Host)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ package publish
 import (
 	"context"
 	"crypto/ecdsa"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -145,13 +146,18 @@ func (p *Publisher) Refresh(ctx context.Context, lists Lists) (*Result, error) {
 	if err := p.signNodes(ctx, policy, &x, todo); err != nil {
 		return nil, err
 	}
-	if err := p.pushNodes(ctx, &x, todo, result); err != nil {
+	flush, err := p.Registry.Batch()
+	if err != nil {
 		return nil, err
 	}
-	if err := p.putFleet(ctx, &x, "index", oci.TypeFleetIndex, sign.PredicateIndex, policy.Lifetime); err != nil {
-		return nil, err
+	err = p.pushNodes(ctx, &x, todo, result)
+	if err == nil {
+		err = p.putFleet(ctx, &x, "index", oci.TypeFleetIndex, sign.PredicateIndex, policy.Lifetime)
 	}
-	return result, p.putCurrent(ctx, policy, &x, reject)
+	if err == nil {
+		err = p.putCurrent(ctx, policy, &x, reject)
+	}
+	return result, errors.Join(err, flush())
 }
 
 func (p *Publisher) rejectList(ctx context.Context, policy Policy, lists Lists) ([]string, error) {

@@ -351,3 +351,33 @@ func TestRejectList(t *testing.T) {
 		t.Errorf("after allow the list is %+v, %v", fresh, err)
 	}
 }
+
+// TestRefresh lets time pass: fleet:current is signed anew each time, overlays when
+// they grow old, and nothing ever changes for the nodes.
+func TestRefresh(t *testing.T) {
+	f := newFleet(t)
+	f.publish(f.nodes("", "10", "10"), Options{})
+	for _, c := range []struct{ day, resigned int }{{1, 0}, {19, 0}, {25, 2}, {26, 0}, {50, 2}} {
+		f.Now = start.Add(time.Duration(c.day) * 24 * time.Hour)
+		r, err := f.Refresh(t.Context(), Lists{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Resigned) != c.resigned || len(r.Published) != 0 || r.Generation != 1 {
+			t.Errorf("day %d: %+v, want %d signed anew", c.day, r, c.resigned)
+		}
+		a, err := f.boot()
+		if err != nil || a.Expired || a.Floor.Generation != 1 {
+			t.Errorf("day %d: %+v, %v", c.day, a, err)
+		}
+		fresh, err := f.current(t.Context(), f.policy)
+		if err != nil || fresh.Expired || !fresh.IssuedAt.Equal(f.Now) {
+			t.Errorf("day %d: fleet:current %+v, %v", c.day, fresh, err)
+		}
+	}
+	f.Now = start.Add(100 * 24 * time.Hour) // nobody refreshed for long
+	report, err := f.Verify(t.Context(), f.policy.Operator, nil)
+	if err != nil || report.OK() || report.Findings[0].Verdict != "expired" || report.Findings[1].Verdict != "expired" {
+		t.Errorf("after 100 days: %+v, %v", report, err)
+	}
+}

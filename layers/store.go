@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/private"
 )
 
 // ErrCorrupt is returned where stored bytes are not what their name says.
@@ -24,8 +26,10 @@ type Store struct{ dir string }
 
 // OpenStore makes dir where it is missing.
 func OpenStore(dir string) (*Store, error) {
-	if err := os.MkdirAll(filepath.Join(dir, "sha256"), 0o700); err != nil {
-		return nil, fmt.Errorf("open store: %w", err)
+	for _, d := range []string{dir, filepath.Join(dir, "sha256")} {
+		if err := private.Folder(d); err != nil {
+			return nil, fmt.Errorf("open store: %w", err)
+		}
 	}
 	return &Store{dir: dir}, nil
 }
@@ -40,19 +44,38 @@ func (s *Store) Path(digest string) string {
 	return filepath.Join(s.dir, "sha256", hexes)
 }
 
-// Partial is the file that a fetch fills and resumes.
-func (s *Store) Partial(digest string) string { return s.Path(digest) + ".partial" }
+// Partial is the file that a fetch fills and resumes. What lies there and is not
+// a file of our own is deleted first.
+func (s *Store) Partial(digest string) string {
+	name := s.Path(digest) + ".partial"
+	f, err := private.Open(name)
+	if err == nil {
+		f.Close()
+	} else {
+		os.Remove(name) // Commit sees what is left
+	}
+	return name
+}
 
 // Has says whether a blob of that size is there. It does not read it.
 func (s *Store) Has(digest string, size int64) bool {
-	info, err := os.Stat(s.Path(digest))
+	info, err := os.Lstat(s.Path(digest))
 	return err == nil && info.Size() == size
 }
 
-// Verify reads the blob and compares it with its name. A blob that differs is
-// deleted, so that the next fetch brings it again.
+// Verify reads the blob and compares it with its name. A blob that differs or
+// cannot be read is deleted, so that the next fetch brings it again; one that
+// cannot be deleted either is still there, see Has, and must not be used.
 func (s *Store) Verify(digest string) error {
-	f, err := os.Open(s.Path(digest))
+	err := s.compare(digest)
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return errors.Join(err, durable.Remove(s.Path(digest)))
+}
+
+func (s *Store) compare(digest string) error {
+	f, err := private.Open(s.Path(digest))
 	if err != nil {
 		return err
 	}
@@ -62,7 +85,7 @@ func (s *Store) Verify(digest string) error {
 		return fmt.Errorf("read %s: %w", digest, err)
 	}
 	if got := "sha256:" + hex.EncodeToString(h.Sum(nil)); got != digest {
-		return errors.Join(fmt.Errorf("blob %s: %w", digest, ErrCorrupt), durable.Remove(s.Path(digest)))
+		return fmt.Errorf("blob %s: %w", digest, ErrCorrupt)
 	}
 	return nil
 }
@@ -78,7 +101,7 @@ func (s *Store) Put(digest string, data []byte) error {
 
 // Get reads a small blob, at most limit bytes, and verifies it.
 func (s *Store) Get(digest string, limit int64) ([]byte, error) {
-	f, err := os.Open(s.Path(digest))
+	f, err := private.Open(s.Path(digest))
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +119,8 @@ func (s *Store) Get(digest string, limit int64) ([]byte, error) {
 
 // Commit gives a filled partial its name. The caller has hashed what it wrote.
 func (s *Store) Commit(digest string) error {
-	f, err := os.Open(s.Partial(digest))
+	partial := s.Path(digest) + ".partial"
+	f, err := private.Open(partial)
 	if err != nil {
 		return err
 	}
@@ -104,7 +128,7 @@ func (s *Store) Commit(digest string) error {
 	if err := f.Sync(); err != nil {
 		return fmt.Errorf("fsync %s: %w", digest, err)
 	}
-	return durable.Rename(s.Partial(digest), s.Path(digest))
+	return durable.Rename(partial, s.Path(digest))
 }
 
 // Collect deletes every blob and partial that keep does not name, and returns

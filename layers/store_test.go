@@ -5,7 +5,10 @@ package layers
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
+
+	"github.com/caisson-os/caisson/internal/private"
 )
 
 const helloDigest = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
@@ -54,6 +57,35 @@ func TestVerifyDeletesWhatRotted(t *testing.T) {
 	}
 	if s.Has(helloDigest, 5) {
 		t.Fatal("the rotted blob is still there")
+	}
+}
+
+// Whoever had the disk could leave a way to change a blob after it was verified.
+func TestABlobWithASecondNameIsNotOurs(t *testing.T) {
+	for name, leave := range map[string]func(from, to string) error{"link": os.Symlink, "second name": os.Link} {
+		s := open(t)
+		theirs := filepath.Join(t.TempDir(), "theirs")
+		if err := os.WriteFile(theirs, []byte("hello"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := leave(theirs, s.Path(helloDigest)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.Get(helloDigest, 5); err == nil {
+			t.Errorf("%s: Get gave %q", name, got)
+		}
+		if err := s.Verify(helloDigest); !errors.Is(err, private.ErrShared) {
+			t.Errorf("%s: Verify: %v, want ErrShared", name, err)
+		}
+		if err := leave(theirs, s.Path(helloDigest)+".partial"); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Commit(helloDigest); !errors.Is(err, private.ErrShared) {
+			t.Errorf("%s: Commit: %v, want ErrShared", name, err)
+		}
+		if _, err := os.Lstat(s.Partial(helloDigest)); err == nil {
+			t.Errorf("%s: a fetch would write through it", name)
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ package initramfs
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -24,14 +23,14 @@ import (
 // kernel where another one runs. The order keeps a node from fetching images
 // that a kexec would throw away.
 func (b *boot) prepare(ctx context.Context, found *follow.Found) (*spec.Layer, error) {
-	layer, err := b.layer(ctx, found.Overlay.Layer)
+	layer, _, err := fetch.Layer(ctx, kept{b.store, b.source, b.say}, found.Overlay.Layer)
 	if err != nil {
 		return nil, err
 	}
-	if err := fetch.ForMachine(*layer, b.bootstrap, runtime.GOARCH); err != nil {
+	if err := fetch.ForMachine(layer, b.bootstrap, runtime.GOARCH); err != nil {
 		return nil, err
 	}
-	if err := b.enterKernel(ctx, &found.Overlay, layer); err != nil {
+	if err := b.enterKernel(ctx, &found.Overlay, &layer); err != nil {
 		return nil, err
 	}
 	var images []spec.Blob
@@ -41,61 +40,8 @@ func (b *boot) prepare(ctx context.Context, found *follow.Found) (*spec.Layer, e
 	if err := b.blobs(ctx, images...); err != nil {
 		return nil, err
 	}
-	b.record.Generation, b.record.Layer = found.Generation, *layer
-	return layer, nil
-}
-
-// layer reads the layer's description, from the store where it has been before.
-func (b *boot) layer(ctx context.Context, digest string) (*spec.Layer, error) {
-	if layer, err := b.keptLayer(digest); err == nil {
-		return layer, nil
-	}
-	if b.source == nil {
-		return nil, fmt.Errorf("layer %s is not in the store and there is no network", digest)
-	}
-	layer, manifest, err := fetch.Layer(ctx, b.source, digest)
-	if err != nil {
-		return nil, err
-	}
-	config, err := spec.Encode(layer)
-	if err != nil {
-		return nil, err
-	}
-	raw, err := json.Marshal(keptManifest{manifest.Config.Digest})
-	if err != nil {
-		return nil, err
-	}
-	if err := b.store.Put(manifest.Config.Digest, config); err != nil {
-		return nil, err
-	}
-	return &layer, os.WriteFile(b.keptPath(digest), raw, 0o600)
-}
-
-// keptManifest is what the store remembers of a manifest that was verified: its
-// digest is the file's name, the config is verified again by its own.
-type keptManifest struct {
-	Config string `json:"config"`
-}
-
-func (b *boot) keptPath(digest string) string {
-	return b.folder.Path("layers-" + strings.TrimPrefix(filepath.Base(digest), "sha256:") + ".json")
-}
-
-func (b *boot) keptLayer(digest string) (*spec.Layer, error) {
-	raw, err := os.ReadFile(b.keptPath(digest))
-	if err != nil {
-		return nil, err
-	}
-	var kept keptManifest
-	if err := json.Unmarshal(raw, &kept); err != nil {
-		return nil, err
-	}
-	config, err := b.store.Get(kept.Config, oci.MaxConfig)
-	if err != nil {
-		return nil, err
-	}
-	var layer spec.Layer
-	return &layer, spec.Decode(config, &layer)
+	b.record.Generation, b.record.Layer = found.Generation, layer
+	return &layer, nil
 }
 
 // blobs brings blobs into the store. What is there already is read and compared:
@@ -103,14 +49,17 @@ func (b *boot) keptLayer(digest string) (*spec.Layer, error) {
 func (b *boot) blobs(ctx context.Context, list ...spec.Blob) error {
 	for _, blob := range list {
 		if b.store.Has(blob.Digest, blob.Size) {
-			if err := b.store.Verify(blob.Digest); err == nil {
+			err := b.store.Verify(blob.Digest)
+			if err == nil {
 				continue
-			} else {
-				b.say("%v: fetched again", err)
 			}
+			if b.store.Has(blob.Digest, blob.Size) { // a fetch would find it and be content
+				return fmt.Errorf("a bad blob cannot be replaced: %w", err)
+			}
+			b.say("%v: fetched again", err)
 		}
 		if b.source == nil {
-			return fmt.Errorf("blob %s is not in the store and there is no network", blob.Digest)
+			return absent(blob.Digest)
 		}
 		if err := b.download(ctx, blob); err != nil {
 			return err

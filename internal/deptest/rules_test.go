@@ -25,8 +25,8 @@ func TestRules(t *testing.T) {
 			"os/exec": noProcess, "net": noProcess, "net/http": noProcess, "golang.org/x/sys/unix": noProcess, "gopkg.in/yaml.v3": noYAML}},
 		{Packages: "spec/site/...", Only: []string{"spec"}, Banned: map[string]string{
 			"os/exec": noProcess, "net/http": noProcess}}, // net itself comes with crypto/x509, which reads the site's CAs
-		{Packages: "layers", Only: []string{"internal/durable"}},
-		{Packages: "layers/image/...", Only: []string{"layers", "internal/durable"}},
+		{Packages: "layers", Only: []string{"internal/durable", "internal/private"}},
+		{Packages: "layers/image/...", Only: []string{"layers", "internal/durable", "internal/private"}},
 		{Packages: "oci", Only: []string{"oci/..."}, Stdlib: true},
 		{Packages: "oci/sign/...", Only: []string{"oci/..."}, Banned: map[string]string{
 			"github.com/google/go-containerregistry/": "the agent links it"}},
@@ -44,6 +44,7 @@ func TestRules(t *testing.T) {
 		{Packages: "internal/cli", Only: []string{}, Stdlib: true},
 		{Packages: "internal/paths", Only: []string{}, Stdlib: true},
 		{Packages: "internal/durable", Only: []string{}, Stdlib: true},
+		{Packages: "internal/private", Only: []string{}, Stdlib: true},
 	} {
 		t.Run(strings.TrimSuffix(r.Packages, "/..."), func(t *testing.T) { Check(t, r) })
 	}

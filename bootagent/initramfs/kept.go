@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/oci"
+)
+
+// kept is a source that answers from the store and asks another one for the rest,
+// which it keeps. It holds manifests as they were served, so that what leads from
+// a signed digest to a description is verified again at each boot: no file on the
+// disk says which description belongs to which layer.
+type kept struct {
+	store *layers.Store
+	from  oci.Source // nil without network
+	say   func(format string, args ...any)
+}
+
+// Manifest takes digests only.
+func (k kept) Manifest(ctx context.Context, repo, digest, _ string) (oci.Response, error) {
+	if data, err := k.store.Get(digest, oci.MaxManifest); err == nil {
+		return oci.Response{Data: data, Digest: digest}, nil
+	}
+	if k.from == nil {
+		return oci.Response{}, absent(digest)
+	}
+	r, err := k.from.Manifest(ctx, repo, digest, "")
+	if err == nil {
+		k.keep(digest, r.Data)
+	}
+	return r, err
+}
+
+// Blob takes small ones, whole.
+func (k kept) Blob(ctx context.Context, repo string, d oci.Descriptor, _ int64) (io.ReadCloser, error) {
+	data, err := k.store.Get(d.Digest, d.Size)
+	if err != nil {
+		if k.from == nil {
+			return nil, absent(d.Digest)
+		}
+		if data, err = oci.ReadBlob(ctx, k.from, repo, d, oci.MaxConfig); err != nil {
+			return nil, err
+		}
+		k.keep(d.Digest, data)
+	}
+	return io.NopCloser(bytes.NewReader(data)), nil
+}
+
+// keep stores what the next boot may need. A full disk does not stop this one.
+func (k kept) keep(digest string, data []byte) {
+	if err := k.store.Put(digest, data); err != nil {
+		k.say("not kept: %v", err)
+	}
+}
+
+func absent(digest string) error {
+	return fmt.Errorf("%s is not in the store and there is no network", digest)
+}

@@ -28,10 +28,18 @@ const format = 1
 // step makes one tree (and from it one image), or one set of files.
 type step struct {
 	name   string
-	above  []string                  // steps whose trees it sees, top first
+	above  func(*build) []string     // steps whose trees it sees, top first; nil for none
 	inputs func(*build) (any, error) // what it is made from, besides those trees
 	fill   func(*build, *root.Root) (facts, error)
 	files  func(*build, *root.Root, string) ([]file, facts, error) // instead of fill: no image
+}
+
+// below lists the steps that s builds on, top first.
+func (s step) below(b *build) []string {
+	if s.above == nil {
+		return nil
+	}
+	return s.above(b)
 }
 
 // facts are what a step adds to the description of the layer.
@@ -129,7 +137,7 @@ func (b *build) key(s step) (string, error) {
 		return "", err
 	}
 	above := map[string]string{}
-	for _, name := range s.above {
+	for _, name := range s.below(b) {
 		above[name] = b.done[name].Key
 	}
 	data, err := json.Marshal(map[string]any{"step": s.name, "format": format, "arch": b.recipe.Arch, "above": above, "inputs": inputs,
@@ -166,7 +174,7 @@ func (b *build) cached(dir, key string) (*made, error) {
 
 func (b *build) run(s step, work string) (made, error) {
 	r := &root.Root{Work: b.tmp}
-	for _, name := range s.above {
+	for _, name := range s.below(b) {
 		r.Lowers = append(r.Lowers, filepath.Join(b.done[name].dir, "tree"))
 	}
 	if s.files != nil {

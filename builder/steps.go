@@ -28,11 +28,23 @@ import (
 // least lies lowest, so a change costs what it is.
 var steps = []step{
 	{name: "base", inputs: baseInputs, fill: fillBase},
-	{name: "packages", above: []string{"base"}, inputs: packagesInputs, fill: fillPackages},
-	{name: "accounts", above: []string{"packages", "base"}, inputs: accountsInputs, fill: fillAccounts},
-	{name: "policy", above: []string{"accounts", "packages", "base"}, inputs: policyInputs, fill: fillPolicy},
+	{name: "packages", above: on("base"), inputs: packagesInputs, fill: fillPackages},
+	{name: "accounts", above: on("packages", "base"), inputs: accountsInputs, fill: fillAccounts},
+	{name: "policy", above: policyAbove, inputs: policyInputs, fill: fillPolicy},
 	{name: "agent", inputs: agentInputs, fill: fillAgent},
-	{name: "boot", above: []string{"packages", "base"}, inputs: bootInputs, files: makeBoot},
+	{name: "boot", above: on("packages", "base"), inputs: bootInputs, files: makeBoot},
+}
+
+// on is a step above others whatever the recipe says.
+func on(names ...string) func(*build) []string { return func(*build) []string { return names } }
+
+// policyAbove: only the owners of paths are the accounts' business, so a new user
+// does not compile any profile anew.
+func policyAbove(b *build) []string {
+	if b.recipe.Perm == nil {
+		return []string{"packages", "base"}
+	}
+	return []string{"accounts", "packages", "base"}
 }
 
 func baseInputs(b *build) (any, error) {

@@ -84,15 +84,15 @@ const (
 // build is one run.
 type build struct {
 	Options
-	ctx          context.Context
-	recipe       spec.Recipe
-	lock         Lock
-	epoch        int64
-	baseApt, apt *apt.State // archives of the base, and of the packages above it
-	debs         *apt.Store
-	foreign      *foreign // a base that is not bootstrapped here, or nil
-	tmp          string
-	done         map[string]made // by step
+	ctx              context.Context
+	recipe           spec.Recipe
+	lock             Lock
+	epoch, baseEpoch int64      // seconds: of the layer and its packages, of every other image
+	baseApt, apt     *apt.State // archives of the base, and of the packages above it
+	debs             *apt.Store
+	foreign          *foreign // a base that is not bootstrapped here, or nil
+	tmp              string
+	done             map[string]made // by step
 }
 
 // Build makes one variant.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/builder/apt"
@@ -19,6 +20,7 @@ import (
 type Lock struct {
 	Recipe   string        `json:"recipe"` // sha256 of the parts of the recipe that were resolved
 	Releases []apt.Release `json:"releases"`
+	BaseDate string        `json:"baseDate"` // RFC 3339: of the newest index when Base was last changed
 	Base     []apt.Deb     `json:"base"`
 	Packages []apt.Deb     `json:"packages"`
 }
@@ -49,6 +51,34 @@ func (l *Lock) Epoch() (time.Time, error) {
 		return newest, errors.New("lock: it names no release, so it has no date")
 	}
 	return newest, nil
+}
+
+// baseEpoch is the date of every image but that of the packages.
+func (l *Lock) baseEpoch() (time.Time, error) {
+	t, err := time.Parse(time.RFC3339, l.BaseDate)
+	if err != nil {
+		return t, fmt.Errorf("lock: baseDate: %w", err)
+	}
+	newest, err := l.Epoch()
+	if err == nil && t.After(newest) {
+		err = fmt.Errorf("lock: baseDate %s is after the newest release", l.BaseDate)
+	}
+	return t, err
+}
+
+// Follow takes over from the locks before what did not change: archives are
+// published anew every day, and a new date alone would make every image new. own
+// is the variant's lock, others are the other variants', whose base it may share.
+func (l *Lock) Follow(own Lock, others ...Lock) {
+	for _, old := range append([]Lock{own}, others...) {
+		if len(old.Base) > 0 && slices.Equal(sums(l.Base), sums(old.Base)) {
+			l.BaseDate = old.BaseDate
+			break
+		}
+	}
+	if l.Recipe == own.Recipe && slices.Equal(sums(l.Base), sums(own.Base)) && slices.Equal(sums(l.Packages), sums(own.Packages)) {
+		l.Releases = own.Releases
+	}
 }
 
 // lockCap is more than any lock has: 10,000 packages are 3 MB.

@@ -108,3 +108,37 @@ func TestCompareLocks(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+// A new date alone changes nothing; a new package leaves the base its date.
+func TestFollow(t *testing.T) {
+	release := func(date string) []apt.Release { return []apt.Release{{Suite: "s", Date: date}} }
+	one, two := apt.Deb{SHA256: "1"}, apt.Deb{SHA256: "2"}
+	old := Lock{Recipe: "r", Releases: release("2026-01-01T00:00:00Z"), BaseDate: "2025-12-01T00:00:00Z", Base: []apt.Deb{one}, Packages: []apt.Deb{two}}
+	tests := []struct {
+		name           string
+		new            Lock
+		base, released string
+	}{
+		{"nothing", Lock{Recipe: "r", Base: []apt.Deb{one}, Packages: []apt.Deb{two}}, "2025-12-01T00:00:00Z", "2026-01-01T00:00:00Z"},
+		{"packages", Lock{Recipe: "r", Base: []apt.Deb{one}}, "2025-12-01T00:00:00Z", "2026-02-01T00:00:00Z"},
+		{"the recipe", Lock{Recipe: "x", Base: []apt.Deb{one}, Packages: []apt.Deb{two}}, "2025-12-01T00:00:00Z", "2026-02-01T00:00:00Z"},
+		{"the base", Lock{Recipe: "r", Base: []apt.Deb{two}, Packages: []apt.Deb{two}}, "2026-02-01T00:00:00Z", "2026-02-01T00:00:00Z"},
+	}
+	for _, test := range tests {
+		l := test.new
+		l.Releases, l.BaseDate = release("2026-02-01T00:00:00Z"), "2026-02-01T00:00:00Z"
+		l.Follow(old)
+		if l.BaseDate != test.base || l.Releases[0].Date != test.released {
+			t.Errorf("%s changed: base %s, releases %s; want %s, %s", test.name, l.BaseDate, l.Releases[0].Date, test.base, test.released)
+		}
+	}
+	variant := Lock{Recipe: "v", Releases: release("2026-02-01T00:00:00Z"), BaseDate: "2026-02-01T00:00:00Z", Base: []apt.Deb{one}}
+	if variant.Follow(Lock{}, old); variant.BaseDate != old.BaseDate {
+		t.Errorf("a new variant has a base of its own date, %s", variant.BaseDate)
+	}
+	future := old
+	future.BaseDate = "2027-01-01T00:00:00Z"
+	if _, err := future.baseEpoch(); err == nil {
+		t.Error("a base from after the newest release")
+	}
+}

@@ -99,7 +99,11 @@ func (b *build) resolve() (err error) {
 	if err != nil {
 		return err
 	}
-	b.epoch = epoch.Unix()
+	baseEpoch, err := b.lock.baseEpoch()
+	if err != nil {
+		return err
+	}
+	b.epoch, b.baseEpoch = epoch.Unix(), baseEpoch.Unix()
 	if now := time.Now(); now.Before(epoch) {
 		return fmt.Errorf("the clock says %s, but the packages are from %s: set the clock", now.UTC().Format(time.RFC3339), epoch.UTC().Format(time.RFC3339))
 	}
@@ -165,7 +169,7 @@ func (b *build) solve() (Lock, error) {
 	memo := filepath.Join(b.CacheDir, "resolved", digest(data)[7:31]+".json")
 	if data, err := os.ReadFile(memo); err == nil {
 		var known Lock
-		if json.Unmarshal(data, &known) == nil && len(known.Releases) > 0 {
+		if json.Unmarshal(data, &known) == nil && known.BaseDate != "" {
 			use(memo)
 			return known, nil
 		}
@@ -198,6 +202,11 @@ func (b *build) solve() (Lock, error) {
 	for _, list := range [][]apt.Deb{l.Base, l.Packages} {
 		sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
 	}
+	date, err := l.Epoch()
+	if err != nil {
+		return l, err
+	}
+	l.BaseDate = date.Format(time.RFC3339)
 	if data, err = json.Marshal(l); err != nil {
 		return l, err
 	}

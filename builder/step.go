@@ -141,12 +141,20 @@ func (b *build) key(s step) (string, error) {
 		above[name] = b.done[name].Key
 	}
 	data, err := json.Marshal(map[string]any{"step": s.name, "format": format, "arch": b.recipe.Arch, "above": above, "inputs": inputs,
-		"epoch": b.epoch, "level": b.level()})
+		"epoch": b.epochOf(s.name), "level": b.level()})
 	if err != nil {
 		return "", err
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:]), nil
+}
+
+// epochOf is the latest date that a file of the step's image can have.
+func (b *build) epochOf(step string) int64 {
+	if step == "packages" {
+		return b.epoch
+	}
+	return b.baseEpoch
 }
 
 // cached returns what an earlier build made under key. A folder that is not
@@ -207,7 +215,7 @@ func (b *build) run(s step, work string) (made, error) {
 func (b *build) image(name, tree, work string) (*spec.Image, []file, error) {
 	b.say(Event{Step: name, State: "compress"})
 	out := filepath.Join(work, "image.squashfs")
-	built, err := image.Squashfs(b.ctx, tree, out, image.Options{Level: b.level(), Epoch: b.epoch})
+	built, err := image.Squashfs(b.ctx, tree, out, image.Options{Level: b.level(), Epoch: b.epochOf(name)})
 	if err != nil {
 		return nil, nil, err
 	}

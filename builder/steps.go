@@ -72,7 +72,7 @@ func fillBase(b *build, r *root.Root) (facts, error) {
 		return facts{}, err
 	}
 	err := base.Bootstrap(b.ctx, r.Upper, base.Options{Suite: b.recipe.Base.Debian.Suite, Arch: b.recipe.Arch, Repo: repo,
-		Names: b.baseNames(), Epoch: b.epoch, Line: b.counter("base", len(b.lock.Base))})
+		Names: b.baseNames(), Epoch: b.epochOf("base"), Line: b.counter("base", len(b.lock.Base))})
 	if err != nil {
 		return facts{}, err
 	}
@@ -158,7 +158,7 @@ func accountsInputs(b *build) (any, error) {
 }
 
 func fillAccounts(b *build, r *root.Root) (facts, error) {
-	ledger, err := accounts.Bake(b.ctx, r, b.recipe.Accounts, b.Ledger, b.epoch)
+	ledger, err := accounts.Bake(b.ctx, r, b.recipe.Accounts, b.Ledger, b.epochOf("accounts"))
 	return facts{Accounts: ledger}, err
 }
 

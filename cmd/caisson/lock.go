@@ -5,8 +5,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -80,12 +82,17 @@ func (a *app) lock(ctx context.Context, name, cache string, update bool, names [
 	}
 	fresh := builder.LockFile{APIVersion: spec.APIVersion, Kind: builder.LockKind, Variants: map[string]builder.Lock{}}
 	out := locked{File: name, Written: write}
+	var others []builder.Lock
+	for _, name := range slices.Sorted(maps.Keys(old.Variants)) {
+		others = append(others, old.Variants[name])
+	}
 	changes := 0
 	for _, v := range variants {
 		l, err := builder.Resolve(ctx, v.Recipe, builder.Options{CacheDir: cache, SiteDir: s.Dir(), OpenOCI: openBaseImage(v.Recipe.Arch)})
 		if err != nil {
 			return fmt.Errorf("variant %s: %w", v.Name, err)
 		}
+		l.Follow(old.Variants[v.Name], others...)
 		fresh.Variants[v.Name] = l
 		lv := lockedVariant{Variant: v.Name, Changes: builder.CompareLocks(old.Variants[v.Name], l)}
 		changes += len(lv.Changes)

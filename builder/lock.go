@@ -71,12 +71,12 @@ func (l *Lock) baseEpoch() (time.Time, error) {
 // is the variant's lock, others are the other variants', whose base it may share.
 func (l *Lock) Follow(own Lock, others ...Lock) {
 	for _, old := range append([]Lock{own}, others...) {
-		if len(old.Base) > 0 && slices.Equal(sums(l.Base), sums(old.Base)) {
+		if old.BaseDate != "" && slices.Equal(sums(l.Base), sums(old.Base)) {
 			l.BaseDate = old.BaseDate
 			break
 		}
 	}
-	if l.Recipe == own.Recipe && slices.Equal(sums(l.Base), sums(own.Base)) && slices.Equal(sums(l.Packages), sums(own.Packages)) {
+	if own.BaseDate != "" && l.Recipe == own.Recipe && slices.Equal(sums(l.Base), sums(own.Base)) && slices.Equal(sums(l.Packages), sums(own.Packages)) {
 		l.Releases = own.Releases
 	}
 }

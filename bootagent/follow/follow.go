@@ -51,12 +51,12 @@ func (f *Follower) Sync(ctx context.Context) (*Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	least, banned := s.Fleet, s.Banned
+	seen := s.Fleet.Issued
 	found, c, a, err := f.look(ctx, s)
 	if err != nil || found.Held {
 		// What fleet:current says holds even when the overlay is refused: else it
 		// would be enough to keep it away the next time.
-		if s.Fleet != least || !slices.Equal(s.Banned, banned) {
+		if s.Fleet.Issued != seen {
 			err = errors.Join(err, f.Folder.Save(s))
 		}
 		return found, err
@@ -66,6 +66,9 @@ func (f *Follower) Sync(ctx context.Context) (*Found, error) {
 		return nil, err
 	}
 	s.Accept(found.Generation, a.IssuedAt.Unix())
+	if s.Staged != nil {
+		found.Generation.Attempts = s.Staged.Attempts
+	}
 	return found, f.Folder.Save(s)
 }
 
@@ -112,33 +115,50 @@ func (f *Follower) look(ctx context.Context, s *state.State) (*Found, *fetch.Can
 	return found, &c, a, nil
 }
 
-// LastGood returns the overlay that the node last ran well, verified anew, or the
-// one that it accepted and has not proven yet, when there is no better.
-func (f *Follower) LastGood() (*Found, error) {
+// Good returns what the node may fall back on, best first, each verified anew: the
+// overlay that it last ran well, the one before, and at last the one that it
+// accepted and has not proven yet. What the fleet has rejected is none of them.
+func (f *Follower) Good() ([]*Found, error) {
 	s, err := f.Folder.Load()
 	if err != nil {
 		return nil, err
 	}
-	g := s.Current
-	if g == nil {
-		g = s.Staged
+	var good []*Found
+	var errs []error
+	for _, g := range []*state.Generation{s.Current, s.Previous, s.Staged} {
+		if g == nil {
+			continue
+		}
+		found, err := f.recall(s, g, slices.Concat(s.Rejected, s.Fleet.Reject))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		good = append(good, found)
 	}
-	if g == nil {
+	if len(good) > 0 {
+		for _, err := range errs {
+			f.Say("%v", err)
+		}
+		return good, nil
+	}
+	if errs == nil {
 		return nil, ErrNothing
 	}
-	return f.recall(s, g)
+	return nil, errors.Join(errs...)
 }
 
-// Recall verifies anew an overlay that the node accepted before.
+// Recall verifies anew an overlay that the node runs. That it was rejected since
+// does not end it; the next boot will.
 func (f *Follower) Recall(g *state.Generation) (*Found, error) {
 	s, err := f.Folder.Load()
 	if err != nil {
 		return nil, err
 	}
-	return f.recall(s, g)
+	return f.recall(s, g, s.Rejected)
 }
 
-func (f *Follower) recall(s *state.State, g *state.Generation) (*Found, error) {
+func (f *Follower) recall(s *state.State, g *state.Generation, reject []string) (*Found, error) {
 	c, err := f.saved(g)
 	if err != nil {
 		return nil, err
@@ -146,32 +166,40 @@ func (f *Follower) recall(s *state.State, g *state.Generation) (*Found, error) {
 	// Its own floor, not the node's: a newer generation that could not be run has
 	// raised that one, and going back to what this node itself proved is no replay.
 	own := spec.Floor{Epoch: g.Epoch, Generation: g.Generation}
-	a, err := fetch.Accept(c, f.Bootstrap, f.Identity, own, f.clock(s), fetch.Knowledge{Overlay: g.Overlay, Reject: s.Rejected})
+	a, err := fetch.Accept(c, f.Bootstrap, f.Identity, own, f.clock(s), fetch.Knowledge{Overlay: g.Overlay, Reject: reject})
 	if err != nil {
 		return nil, fmt.Errorf("kept overlay of generation %d: %w", g.Generation, err)
 	}
 	return &Found{Overlay: a.Overlay, Generation: *g, Unchanged: true, Expired: a.Expired}, nil
 }
 
-// fleet reads fleet:current. A node goes on without it, by what it remembers of
-// the last one: whoever can keep it away can keep all else away too.
+// fleet reads fleet:current and remembers what it says. Where it cannot be had,
+// or is older than one that this node has seen, what is remembered counts.
 func (f *Follower) fleet(ctx context.Context, s *state.State) *fetch.Freshness {
-	remembered := &fetch.Freshness{Minimum: s.Fleet, Reject: s.Banned}
-	c, err := fetch.Current(ctx, f.Source, "")
-	if errors.Is(err, oci.ErrNotFound) {
-		return remembered
-	}
-	var fresh *fetch.Freshness
-	if err == nil {
-		fresh, err = fetch.AcceptFleet(c, f.Bootstrap, s.Fleet, f.clock(s))
-	}
-	if err != nil {
+	fresh, err := f.current(ctx, s)
+	switch {
+	case err == nil:
+		s.Fleet = state.Fleet{Minimum: fresh.Minimum, Issued: fresh.IssuedAt.Unix(), Reject: fresh.Reject}
+		s.Newest = max(s.Newest, s.Fleet.Issued)
+	case !errors.Is(err, oci.ErrNotFound):
 		f.Say("fleet:current is not used: %v", err)
-		return remembered
 	}
-	s.Fleet, s.Banned = fresh.Minimum, fresh.Reject
-	s.Newest = max(s.Newest, fresh.IssuedAt.Unix())
-	return fresh
+	if s.Fleet.Issued == 0 {
+		return nil
+	}
+	return &fetch.Freshness{Minimum: s.Fleet.Minimum, Reject: s.Fleet.Reject}
+}
+
+func (f *Follower) current(ctx context.Context, s *state.State) (*fetch.Freshness, error) {
+	c, err := fetch.Current(ctx, f.Source, "")
+	if err != nil {
+		return nil, err
+	}
+	fresh, err := fetch.AcceptFleet(c, f.Bootstrap, s.Fleet.Minimum, f.clock(s))
+	if err == nil && fresh.IssuedAt.Unix() < s.Fleet.Issued {
+		err = refusal.New(refusal.Rollback, "it was issued at %s, this node knows a newer one", fresh.IssuedAt)
+	}
+	return fresh, err
 }
 
 func (f *Follower) saved(g *state.Generation) (fetch.Candidate, error) {

@@ -115,7 +115,7 @@ func (f *fleet) promote() {
 
 func TestSyncRemembersBeforeItReturns(t *testing.T) {
 	f := newFleet(t)
-	if _, err := f.LastGood(); !errors.Is(err, follow.ErrNothing) {
+	if _, err := f.Good(); !errors.Is(err, follow.ErrNothing) {
 		t.Fatalf("a new node has %v", err)
 	}
 	f.publish(7, "10")
@@ -166,9 +166,9 @@ func TestLastGoodIsNotBelowItsOwnFloor(t *testing.T) {
 	f.promote()
 	f.publish(8, "20")
 	f.sync() // accepted, floor 8, but never proven
-	last, err := f.LastGood()
-	if err != nil || last.Generation.Generation != 7 || last.Overlay.Items.Sysctl[0].Value != "10" {
-		t.Fatalf("%+v, %v", last, err)
+	good, err := f.Good()
+	if err != nil || good[0].Generation.Generation != 7 || good[0].Overlay.Items.Sysctl[0].Value != "10" {
+		t.Fatalf("%+v, %v", good, err)
 	}
 }
 
@@ -241,5 +241,98 @@ func TestAKeptOverlayThatIsGoneIsAskedForAgain(t *testing.T) {
 	}
 	if found := f.sync(); found.Overlay.Items.Sysctl[0].Value != "10" {
 		t.Errorf("%+v", found)
+	}
+}
+
+// current pushes a fleet:current with a minimum and a reject list.
+func (f *fleet) current(issued time.Time, minimum uint64, reject ...string) {
+	f.t.Helper()
+	doc, err := spec.Encode(spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: "metal-a", Minimum: spec.Floor{Generation: minimum}, Reject: reject})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	bundle, err := sign.SignFleet(f.key, oci.Digest(doc), sign.PredicateFleet, sign.FleetPredicate{Fleet: "metal-a", IssuedAt: issued, Expires: issued.Add(72 * time.Hour)})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	raw, blobs := oci.DocumentManifest(oci.TypeFleet, doc, bundle)
+	for _, b := range blobs {
+		if err := f.r.PutData(f.t.Context(), oci.RepoFleet, b); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	if _, err := f.r.PutManifest(f.t.Context(), oci.RepoFleet, oci.MediaTypeManifest, raw, "current"); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// What the fleet rejects is not what a node falls back on, not even without
+// network, and a replayed list does not take it back.
+func TestRejectedIsNoFallback(t *testing.T) {
+	f := newFleet(t)
+	f.publish(7, "10")
+	found := f.sync()
+	f.promote()
+	now := time.Now().UTC().Truncate(time.Second)
+	f.current(now, 0, found.Generation.Overlay)
+	if _, err := f.Sync(t.Context()); refusal.Of(err) != refusal.Rejected {
+		t.Fatalf("%v, want rejected", err)
+	}
+	if good, err := f.Good(); refusal.Of(err) != refusal.Rejected {
+		t.Errorf("a boot would fall back on %+v, %v", good, err)
+	}
+	if _, err := f.Recall(&found.Generation); err != nil {
+		t.Errorf("the running node no longer knows what it is: %v", err)
+	}
+	f.current(now.Add(-time.Hour), 0)
+	if _, err := f.Sync(t.Context()); refusal.Of(err) != refusal.Rejected {
+		t.Errorf("an older fleet:current: %v, want rejected", err)
+	}
+	f.current(now.Add(time.Hour), 0)
+	if f.sync(); f.state().Fleet.Reject != nil {
+		t.Error("a newer list did not replace the old one")
+	}
+}
+
+func TestTheFleetsMinimumOutlivesItsDocument(t *testing.T) {
+	f := newFleet(t)
+	f.publish(7, "10")
+	f.sync()
+	f.current(time.Now().UTC().Truncate(time.Second), 9)
+	if _, err := f.Sync(t.Context()); refusal.Of(err) != refusal.Stale {
+		t.Fatalf("%v, want stale", err)
+	}
+	if err := f.r.Delete(t.Context(), oci.RepoFleet, "current"); err != nil {
+		t.Fatal(err)
+	}
+	f.publish(8, "20")
+	if _, err := f.Sync(t.Context()); refusal.Of(err) != refusal.Stale {
+		t.Errorf("with fleet:current kept away: %v, want stale", err)
+	}
+}
+
+func TestTheOneBeforeIsGoodWhereTheLastRotted(t *testing.T) {
+	f := newFleet(t)
+	f.publish(7, "10")
+	old := f.sync()
+	f.promote()
+	s := f.state()
+	s.Previous = s.Current
+	if err := f.Folder.Save(s); err != nil {
+		t.Fatal(err)
+	}
+	f.publish(8, "20")
+	rotten := f.sync()
+	s = f.state()
+	s.Promote()
+	if err := f.Folder.Save(s); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Folder.SaveOverlay(rotten.Generation.Overlay, []byte("{")); err != nil {
+		t.Fatal(err)
+	}
+	good, err := f.Good()
+	if err != nil || len(good) != 1 || good[0].Generation.Overlay != old.Generation.Overlay {
+		t.Errorf("%+v, %v", good, err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,6 +32,7 @@ const newRoot = "/newroot"
 type boot struct {
 	console
 	build     time.Time
+	panic     []byte   // kernelPanic as it was
 	words     []string // kernel command line
 	bootstrap spec.Bootstrap
 	id        fetch.Identity
@@ -49,13 +52,28 @@ func Boot(build time.Time) {
 	}
 	os.WriteFile("/proc/sys/kernel/printk_devkmsg", []byte("on"), 0) // or the kernel drops what we say in a hurry
 	b := &boot{console: openConsole(), build: build}
-	err := b.run(context.Background())
+	b.panic, _ = os.ReadFile(kernelPanic)
+	os.WriteFile(kernelPanic, []byte("30"), 0) // or a machine whose init has died waits for somebody to come
+	err := b.safely(context.Background())
 	b.say("the boot ends here: %v", err)
 	b.say("starting over in 30 s")
 	time.Sleep(30 * time.Second)
 	unix.Sync()
 	unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
 	select {} // PID 1 must not end
+}
+
+// kernelPanic is after how many seconds the kernel starts over, 0 for never.
+const kernelPanic = "/proc/sys/kernel/panic"
+
+// safely makes an error of a panic: PID 1 must not end.
+func (b *boot) safely(ctx context.Context) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	return b.run(ctx)
 }
 
 func (b *boot) run(ctx context.Context) error {
@@ -148,43 +166,83 @@ func (b *boot) identify(context.Context) error {
 }
 
 // choose returns the overlay and the layer that this boot will run, all of it
-// verified and in the store. It tries the registry, then the last good one, and
-// on a node that has neither it goes on trying.
+// verified and in the store. It tries the registry, then what was good before,
+// and on a node that has neither it goes on trying.
 func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 	for pause := 2 * time.Second; ; pause = min(2*pause, 30*time.Second) {
 		found, err := b.ask(ctx)
 		if err == nil {
-			layer, layerErr := b.prepare(ctx, found)
-			if layerErr == nil {
+			var layer *spec.Layer
+			if layer, err = b.prepare(ctx, found); err == nil {
 				b.record.Source = "fetched"
 				return &found.Overlay, layer, nil
 			}
-			err = layerErr
 		}
 		if errors.Is(err, errStartOver) {
 			return nil, nil, err
 		}
 		b.record.Sync, b.record.SyncDetail = follow.Describe(err)
-		b.say("%s: %v", b.record.Sync, err)
-
-		found, lastErr := b.follower().LastGood()
-		if lastErr == nil {
-			layer, layerErr := b.prepare(ctx, found)
-			if errors.Is(layerErr, errStartOver) {
-				return nil, nil, layerErr
-			}
-			if layerErr == nil {
-				b.record.Source = "cached"
-				b.say("booting the last good overlay, generation %d", found.Generation.Generation)
-				return &found.Overlay, layer, nil
-			}
-			lastErr = layerErr
+		if errors.Is(err, errUnproven) {
+			b.record.Sync = "behind"
 		}
-		if !errors.Is(lastErr, follow.ErrNothing) {
-			b.say("no way back: %v", lastErr)
+		b.say("%s: %v", b.record.Sync, err)
+		found, layer, err := b.fallBack(ctx)
+		switch {
+		case err == nil:
+			b.record.Source = "cached"
+			b.say("booting the last good overlay, generation %d", found.Generation.Generation)
+			return &found.Overlay, layer, nil
+		case errors.Is(err, errStartOver):
+			return nil, nil, err
+		case !errors.Is(err, follow.ErrNothing):
+			b.say("no way back: %v", err)
 		}
 		b.say("next try in %s", pause)
 		time.Sleep(pause)
+	}
+}
+
+// fallBack prepares the best of what was good before.
+func (b *boot) fallBack(ctx context.Context) (*follow.Found, *spec.Layer, error) {
+	f := b.follower()
+	if s, err := b.folder.Load(); err == nil && f.Identity.Node == "" {
+		f.Identity.Node = s.Told
+	}
+	good, err := f.Good()
+	if err != nil {
+		return nil, nil, err
+	}
+	var errs []error
+	for _, found := range good {
+		layer, err := b.prepare(ctx, found)
+		if err == nil || errors.Is(err, errStartOver) {
+			return found, layer, err
+		}
+		errs = append(errs, fmt.Errorf("generation %d: %w", found.Generation.Generation, err))
+	}
+	return nil, nil, errors.Join(errs...)
+}
+
+// attempts is how many boots of a new generation may be begun before the node
+// goes back to what it knows to be good; the last may end behind its kexec.
+const attempts = 3
+
+var errUnproven = errors.New("it never came up")
+
+// begin counts a boot that the service will prove, or nobody: before anything of
+// it is entered, and once, also when that takes a kexec. A disk that cannot be
+// written to does not stop the boot.
+func (b *boot) begin() {
+	if identity.Option(b.words, "caisson.kexec") == "1" {
+		return
+	}
+	s, err := b.folder.Load()
+	if err == nil && s.Staged != nil && s.Staged.Overlay == b.record.Generation.Overlay {
+		s.Staged.Attempts++
+		err = b.folder.Save(s)
+	}
+	if err != nil {
+		b.say("this boot is not counted: %v", err)
 	}
 }
 
@@ -195,7 +253,7 @@ func (b *boot) ask(ctx context.Context) (*follow.Found, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	found, err := b.follower().Sync(ctx)
+	found, err := b.sync(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -204,13 +262,37 @@ func (b *boot) ask(ctx context.Context) (*follow.Found, error) {
 	case found.Held: // frozen: what the node has goes on
 		b.record.Sync = "behind"
 		b.say("generation %d is there, but this node is frozen", found.Generation.Generation)
-		return b.follower().LastGood()
+		good, err := b.follower().Good()
+		if err != nil {
+			return nil, err
+		}
+		return good[0], nil
+	case found.Generation.Attempts >= attempts:
+		return nil, fmt.Errorf("generation %d was begun %d times: %w", found.Generation.Generation, attempts, errUnproven)
 	case found.Expired:
 		b.record.Sync = "expired"
 		b.say("the overlay has expired; it runs and is marked")
 	}
 	b.say("overlay of node %s, generation %d, layer %s", found.Overlay.Node, found.Generation.Generation, found.Overlay.Layer)
 	return found, nil
+}
+
+// sync asks by what the machine is, and by the name that DHCP gave it only where
+// nothing is published for that: the name is the weakest of its claims, and must
+// not be held against an overlay that the hardware has found.
+func (b *boot) sync(ctx context.Context) (*follow.Found, error) {
+	f := b.follower()
+	found, err := f.Sync(ctx)
+	told := ""
+	if errors.Is(err, oci.ErrNotFound) && b.id.Node == "" && b.lease != nil && b.lease.HostName != "" {
+		told = strings.ToLower(b.lease.HostName)
+		f.Identity.Node = told
+		found, err = f.Sync(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return found, b.folder.Told(told)
 }
 
 func (b *boot) follower() *follow.Follower {
@@ -243,9 +325,6 @@ func (b *boot) network(ctx context.Context) error {
 	b.say("address %s on %s (%s)", lease.Address, lease.Interface, lease.MAC)
 	if err := network.Resolver(lease); err != nil {
 		return err
-	}
-	if b.id.Node == "" {
-		b.id.Node = lease.HostName
 	}
 	b.lease = lease
 	b.source, err = b.open()

@@ -21,6 +21,7 @@ import (
 
 // enter stacks the layer, makes it the node and switches to it.
 func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
+	b.begin()
 	stack := layers.Stack{Mounts: paths.RunImages, Upper: paths.RunUpper, Target: newRoot}
 	for _, image := range layer.Images {
 		stack.Images = append(stack.Images, b.store.Path(image.Digest))
@@ -48,6 +49,7 @@ func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
 	}
 	b.say("entering the layer, root %s", b.record.RootID)
 	os.WriteFile("/proc/sys/kernel/printk_devkmsg", []byte("ratelimit"), 0)
+	os.WriteFile(kernelPanic, b.panic, 0)
 	return switchRoot(newRoot, "/sbin/init")
 }
 
@@ -79,17 +81,6 @@ func (b *boot) leaveRecord() error {
 	}
 	if err := durable.WriteFile(paths.RunBootstrap, born, 0o600); err != nil {
 		return err
-	}
-	// A boot that nobody proves is counted: see the gates.
-	s, err := b.folder.Load()
-	if err != nil {
-		return err
-	}
-	if s.Staged != nil && s.Staged.Overlay == b.record.Generation.Overlay {
-		s.Staged.Attempts++
-		if err := b.folder.Save(s); err != nil {
-			return err
-		}
 	}
 	return state.SaveBoot(paths.RunBoot, &b.record)
 }

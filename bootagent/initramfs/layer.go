@@ -31,7 +31,7 @@ func (b *boot) enterKernel(ctx context.Context, overlay *spec.Overlay, layer *sp
 	if identity.Option(b.words, "caisson.kexec") == "1" {
 		// Once is enough: what a kexec did not change another one will not.
 		if running != layer.Kernel.Release {
-			return fmt.Errorf("kernel %s runs after a kexec into %s", running, layer.Kernel.Release)
+			return fmt.Errorf("%w: %s runs after a kexec, the layer has %s", errStartOver, running, layer.Kernel.Release)
 		}
 		b.say("kernel arguments still differ after a kexec, going on: have %s", strings.Join(b.words, " "))
 		return nil
@@ -51,11 +51,12 @@ func (b *boot) enterKernel(ctx context.Context, overlay *spec.Overlay, layer *sp
 		return err
 	}
 	defer initrd.Close()
+	b.begin()
 	return fmt.Errorf("%w: %w", errStartOver, kexec.Start(k, initrd, line))
 }
 
-// errStartOver is for a kexec that did not happen after the network cards were
-// taken down for it: there is nothing left to try but the firmware.
+// errStartOver is for a kernel that a kexec did not bring, or did bring and is not
+// the one that is to be run now: there is nothing left to try but the firmware.
 var errStartOver = errors.New("the kernel could not be entered")
 
 // nextInitrd is the layer's generic initrd with this loader's bootstrap behind it.

@@ -30,6 +30,7 @@ func (b *boot) prepare(ctx context.Context, found *follow.Found) (*spec.Layer, e
 	if err := fetch.ForMachine(layer, b.bootstrap, runtime.GOARCH); err != nil {
 		return nil, err
 	}
+	b.record.Generation, b.record.Layer = found.Generation, layer
 	if err := b.enterKernel(ctx, &found.Overlay, &layer); err != nil {
 		return nil, err
 	}
@@ -40,7 +41,6 @@ func (b *boot) prepare(ctx context.Context, found *follow.Found) (*spec.Layer, e
 	if err := b.blobs(ctx, images...); err != nil {
 		return nil, err
 	}
-	b.record.Generation, b.record.Layer = found.Generation, layer
 	return &layer, nil
 }
 

@@ -3,6 +3,7 @@
 package state
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"github.com/caisson-os/caisson/bootagent/network"
@@ -46,7 +47,7 @@ func LoadBoot(name string) (*Boot, error) {
 		return nil, fmt.Errorf("read boot record: %w", err)
 	}
 	var b Boot
-	if err := spec.Decode(data, &b); err != nil {
+	if err := json.Unmarshal(data, &b); err != nil { // as with state.json, its writer may be another release
 		return nil, fmt.Errorf("read boot record: %w", err)
 	}
 	return &b, nil

@@ -11,14 +11,18 @@
 package state
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/private"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -32,15 +36,22 @@ const (
 // State is state.json.
 type State struct {
 	Tracking string      `json:"tracking"`
+	Told     string      `json:"told,omitempty"`     // the name by which DHCP led to the overlay; without DHCP it is this node's only claim to it
 	Current  *Generation `json:"current,omitempty"`  // the last good one
 	Previous *Generation `json:"previous,omitempty"` // good before that
 	Staged   *Generation `json:"staged,omitempty"`   // accepted, not yet proven by a boot or an apply
 	Floor    spec.Floor  `json:"floor"`
 	AtFloor  string      `json:"atFloor,omitempty"`  // digest of the overlay that was accepted at the floor
-	Fleet    spec.Floor  `json:"fleet,omitzero"`     // least that fleet:current allowed
-	Banned   []string    `json:"banned,omitempty"`   // reject list of fleet:current when it was last believed
+	Fleet    Fleet       `json:"fleet,omitzero"`     // what the newest fleet:current said
 	Newest   int64       `json:"newest,omitempty"`   // newest accepted issuedAt, seconds since 1970
 	Rejected []string    `json:"rejected,omitempty"` // digests of layers or overlays never to run again
+}
+
+// Fleet is the newest fleet:current that this node has believed.
+type Fleet struct {
+	Minimum spec.Floor `json:"minimum"`
+	Issued  int64      `json:"issued"` // seconds since 1970
+	Reject  []string   `json:"reject,omitempty"`
 }
 
 // Generation is one accepted overlay.
@@ -59,10 +70,11 @@ type Folder struct{ dir string }
 // limit caps what is read back: nothing that is written here comes near it.
 const limit = 16 << 20
 
-// Open makes the folder's skeleton where it is missing.
+// Open makes the folder's skeleton where it is missing, and closes it to everybody
+// but root: a disk that others had in hand may have links or foreign owners.
 func Open(dir string) (*Folder, error) {
-	for _, sub := range []string{"overlays", "journal", "identity"} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+	for _, sub := range []string{"", "overlays", "journal", "exec", "identity"} {
+		if err := private.Folder(filepath.Join(dir, sub)); err != nil {
 			return nil, fmt.Errorf("open state: %w", err)
 		}
 	}
@@ -90,7 +102,9 @@ func (f *Folder) Load() (*State, error) {
 
 func parse(data []byte) (*State, error) {
 	var s State
-	if err := spec.Decode(data, &s); err != nil {
+	// Not spec.Decode: the loader's agent and the layer's write the same file, and
+	// either may be the older one.
+	if err := json.Unmarshal(data, &s); err != nil {
 		return nil, fmt.Errorf("read state: %w", err)
 	}
 	switch s.Tracking {
@@ -107,16 +121,26 @@ func (f *Folder) Save(s *State) error {
 	if err != nil {
 		return err
 	}
-	if err := durable.WriteFile(f.Path("state.json"), data, 0o600); err != nil {
+	if err := write(f.Path("state.json"), data); err != nil {
 		return fmt.Errorf("write state: %w", err)
 	}
 	return nil
 }
 
+// Told notes the name that DHCP gave, "" where the overlay was found without it.
+func (f *Folder) Told(name string) error {
+	s, err := f.Load()
+	if err != nil || s.Told == name {
+		return err
+	}
+	s.Told = name
+	return f.Save(s)
+}
+
 // SaveOverlay keeps an accepted candidate, encoded by fetch.Candidate.Save, under
 // the digest of its overlay.
 func (f *Folder) SaveOverlay(digest string, saved []byte) error {
-	if err := durable.WriteFile(f.overlayPath(digest), saved, 0o600); err != nil {
+	if err := write(f.overlayPath(digest), saved); err != nil {
 		return fmt.Errorf("keep overlay: %w", err)
 	}
 	return nil
@@ -162,12 +186,23 @@ func (f *Folder) overlayPath(digest string) string {
 }
 
 func readCapped(name string) ([]byte, error) {
-	info, err := os.Stat(name)
+	f, err := private.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	if info.Size() > limit {
-		return nil, fmt.Errorf("%s has %d bytes, at most %d are possible", name, info.Size(), limit)
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && len(data) > limit {
+		err = fmt.Errorf("%s has more than the possible %d bytes", name, limit)
 	}
-	return os.ReadFile(name)
+	return data, err
+}
+
+// write replaces a file that says something else. An unchanged node writes
+// nothing, so that it does not wear its disk out, nor need room on it.
+func write(name string, data []byte) error {
+	if old, err := readCapped(name); err == nil && bytes.Equal(old, data) {
+		return durable.SyncDir(filepath.Dir(name)) // whoever wrote it may have been killed before this
+	}
+	return durable.WriteFile(name, data, 0o600)
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -257,6 +256,8 @@ func TestStateDisk(t *testing.T) {
 	if err := StateDisk(t.Context(), disk, 1024); err != nil {
 		t.Fatal(err)
 	}
+	f.edit(t, "layer:\n", "layer:\n  persist: [/home]\n")
+	f.must(t, "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key")
 	options := Options{Name: "alpha", MAC: "52:54:00:00:00:0a", UUID: "4c4c4544-0000-2010-8020-80c04f202020", Disk: disk}
 	m := f.boot(t, options)
 	s := f.login(t, m)
@@ -265,13 +266,16 @@ func TestStateDisk(t *testing.T) {
 	if first.Source != "fetched" || first.Health != "ok" {
 		t.Fatalf("first boot: %+v", first)
 	}
+	if got := run(t, s, "stat -c %U:%a ~; echo kept > note; sync; ls -a /etc/ssh/authorized_keys.d"); !strings.HasPrefix(got, "admin:7") {
+		t.Errorf("the persisted home: %q", got)
+	}
 	m.PowerCut()
 
 	t.Run("registry unreachable", func(t *testing.T) {
 		alone := options
 		alone.Name = "alpha-alone"
 		alone.Forwards = map[string]string{} // the loader comes by PXE, the registry is dead
-		kernel, initrd := f.loader()
+		kernel, initrd := f.loader(t)
 		alone.Kernel, alone.Initrd, alone.Append = kernel, initrd, "console=ttyS0 net.ifnames=0" // one argument is missing: the node enters its kernel by kexec
 		alone.Dir = f.Dir
 		m, err := Start(t.Context(), alone)
@@ -288,6 +292,9 @@ func TestStateDisk(t *testing.T) {
 		st := status(t, s)
 		if st.Source != "cached" || st.Sync != "unreachable" || st.Overlay != first.Overlay || st.Health != "ok" {
 			t.Errorf("without a registry: %+v", st)
+		}
+		if got := run(t, s, "cat note"); got != "kept" {
+			t.Errorf("the persisted home has %q", got)
 		}
 		if got := run(t, s, "grep -o transparent_hugepage=never /proc/cmdline"); got == "" || !strings.Contains(m.Console.String(), "caisson: kexec: kernel") {
 			t.Errorf("kernel argument %q, without a kexec", got)
@@ -341,9 +348,23 @@ func (f *Fleet) edit(t *testing.T, from, to string) {
 }
 
 // loader joins the parts of the network boot for a direct one.
-func (f *Fleet) loader() (kernel, initrd string) {
+func (f *Fleet) loader(t *testing.T) (kernel, initrd string) {
+	t.Helper()
 	dir := filepath.Join(f.Dir, "netboot")
+	var all []byte
+	for _, part := range []string{"initrd", "site.cpio"} {
+		data, err := os.ReadFile(filepath.Join(dir, part))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for len(all)%4 != 0 { // where the kernel looks for the next archive; boot loaders do the same
+			all = append(all, 0)
+		}
+		all = append(all, data...)
+	}
 	initrd = filepath.Join(f.Dir, "loader.img")
-	exec.Command("sh", "-c", "cat "+dir+"/initrd "+dir+"/site.cpio > "+initrd).Run()
+	if err := os.WriteFile(initrd, all, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	return filepath.Join(dir, "kernel"), initrd
 }

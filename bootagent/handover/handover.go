@@ -18,11 +18,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/network"
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/oci/refusal"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -46,6 +49,7 @@ func (n *Node) Do() ([]string, error) {
 		name string
 		do   func() error
 	}{
+		{"names", n.plain},
 		{"machine-id", n.machineID},
 		{"host name", n.hostName},
 		{"network", n.network},
@@ -68,18 +72,38 @@ func (n *Node) Do() ([]string, error) {
 	return slices.Compact(n.wrote), nil
 }
 
-// path is name as the loader sees it. Links in the folders on the way are
-// followed as they stand; a signed layer has no absolute ones among those that
-// are written to here.
+// path is name as the loader sees it.
 func (n *Node) path(name string) string { return filepath.Join(n.Root, name) }
+
+// folder returns the folder at path below base and makes what is missing of it.
+// A link on the way is an error: on a state disk, and in what is shown of it, a
+// user may have put it there to have something else written or mounted over.
+func folder(base, path string) (string, error) {
+	at := base
+	for part := range strings.SplitSeq("."+path, "/") {
+		at = filepath.Join(at, part)
+		if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", err
+		}
+		info, err := os.Lstat(at)
+		if err != nil {
+			return "", err
+		}
+		if !info.IsDir() {
+			return "", fmt.Errorf("%s is not a folder", at)
+		}
+	}
+	return at, nil
+}
 
 // write puts a file into the new root, and its missing folders. What stood there
 // is replaced, never written through: it may be a link.
 func (n *Node) write(name string, data []byte, mode fs.FileMode) error {
-	to := n.path(name)
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+	dir, err := folder(n.Root, filepath.Dir(name))
+	if err != nil {
 		return err
 	}
+	to := filepath.Join(dir, filepath.Base(name))
 	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -92,12 +116,28 @@ func (n *Node) write(name string, data []byte, mode fs.FileMode) error {
 
 // bind shows from at the path to of the new root.
 func (n *Node) bind(from, to string) error {
-	at := n.path(to)
-	if err := os.MkdirAll(at, 0o755); err != nil {
+	at, err := folder(n.Root, to)
+	if err != nil {
 		return err
 	}
 	if err := unix.Mount(from, at, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind %s to %s: %w", from, to, err)
+	}
+	return nil
+}
+
+// plain refuses a line break in what becomes a line of a file. The compiler lets
+// none through; a document that was signed without it is no reason to believe so.
+func (n *Node) plain() error {
+	net := n.Overlay.Network
+	lines := slices.Concat(net.DNS, net.Search, net.NTP)
+	for _, i := range net.Interfaces {
+		lines = slices.Concat(lines, []string{i.MAC, i.Name, i.Gateway}, i.Addresses)
+	}
+	for _, line := range lines {
+		if strings.ContainsFunc(line, unicode.IsControl) {
+			return refusal.New(refusal.BadName, "network setting %.80q", line)
+		}
 	}
 	return nil
 }

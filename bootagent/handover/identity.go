@@ -3,18 +3,18 @@
 package handover
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
-	"os"
+	"strings"
 
-	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/private"
 )
 
 // machineID writes /etc/machine-id. A node with a disk has a random one for
@@ -22,15 +22,16 @@ import (
 func (n *Node) machineID() error {
 	id := derivedID(n.Overlay.Fleet, n.Overlay.Node, n.UUID)
 	if n.Disk {
-		kept, err := keep(n.State, "machine-id", func() ([]byte, error) {
-			var random [16]byte
-			rand.Read(random[:])
-			return []byte(formatID(random)), nil
+		var random [16]byte
+		rand.Read(random[:])
+		kept, err := n.keep("machine-id", []byte(formatID(random)), func(data []byte) bool {
+			return len(data) == 33 && data[32] == '\n' && strings.Trim(string(data[:32]), "0123456789abcdef") == ""
 		})
 		if err != nil {
-			return err
+			n.Say("the machine-id is not kept over a reboot: %v", err)
+		} else {
+			id = string(kept)
 		}
-		id = string(kept)
 	}
 	return n.write("/etc/machine-id", []byte(id), 0o444)
 }
@@ -65,39 +66,46 @@ func (n *Node) hostName() error {
 }
 
 // seed carries entropy from boot to boot on nodes that have a disk. The seed is
-// replaced before it is used, so that a cut never makes it serve twice.
+// replaced before it is used, so that a cut never makes it serve twice; where it
+// cannot be, it is not used.
 func (n *Node) seed() error {
 	if !n.Disk {
 		return nil
 	}
-	old, err := os.ReadFile(n.State.Path("identity", "random-seed"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	next := make([]byte, 512)
+	old, _ := n.kept("random-seed")
+	next := make([]byte, seedSize)
 	rand.Read(next)
-	if err := durable.WriteFile(n.State.Path("identity", "random-seed"), next, 0o600); err != nil {
-		return err
+	err := durable.WriteFile(n.State.Path("identity", "random-seed"), next, 0o600)
+	if err == nil && len(old) == seedSize {
+		err = n.write("/var/lib/systemd/random-seed", old, 0o600)
 	}
-	if len(old) == 0 {
-		return nil
+	if err != nil {
+		n.Say("no random seed: %v", err)
 	}
-	return n.write("/var/lib/systemd/random-seed", old, 0o600)
+	return nil
 }
 
-// keep returns the content of an identity file and makes it first where it is
-// missing or empty.
-func keep(s *state.Folder, name string, make func() ([]byte, error)) ([]byte, error) {
-	path := s.Path("identity", name)
-	data, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	if len(bytes.TrimSpace(data)) > 0 {
+const seedSize = 512
+
+// keep returns the content of an identity file, or fresh, which it stores first,
+// where there is none that is valid.
+func (n *Node) keep(name string, fresh []byte, valid func([]byte) bool) ([]byte, error) {
+	data, err := n.kept(name)
+	if err == nil && valid(data) {
 		return data, nil
 	}
-	if data, err = make(); err != nil {
+	if !errors.Is(err, fs.ErrNotExist) {
+		n.Say("the kept %s is no good and is made anew", name)
+	}
+	return fresh, durable.WriteFile(n.State.Path("identity", name), fresh, 0o600)
+}
+
+// kept reads an identity file; the largest is the seed.
+func (n *Node) kept(name string) ([]byte, error) {
+	f, err := private.Open(n.State.Path("identity", name))
+	if err != nil {
 		return nil, err
 	}
-	return data, durable.WriteFile(path, data, 0o600)
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, seedSize+1))
 }

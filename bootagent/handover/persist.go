@@ -13,13 +13,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
 // persist shows the state disk's copy of each persisted path. Folders that the
 // layer has and the disk lacks come over with the layer's mode and owner, and
 // with their files, because what is new to the disk is new as a whole; what the
-// disk has is left as it is.
+// disk has is left as it is. A disk that is full, read-only or tampered with is
+// said, and does not stop the boot.
 func (n *Node) persist() error {
 	for _, path := range n.Overlay.Persist {
 		if !n.Disk {
@@ -27,7 +29,7 @@ func (n *Node) persist() error {
 			continue
 		}
 		if err := n.keepOnDisk(path); err != nil {
-			return err
+			n.Say("%s is not kept over a reboot: %v", path, err)
 		}
 	}
 	return nil
@@ -35,12 +37,16 @@ func (n *Node) persist() error {
 
 // keepOnDisk shows the disk's copy of a folder in its place.
 func (n *Node) keepOnDisk(path string) error {
-	kept := n.State.Path("persist", path)
-	if err := os.MkdirAll(filepath.Dir(kept), 0o755); err != nil {
+	kept, err := folder(n.State.Path("persist"), filepath.Dir(path))
+	if err != nil {
 		return err
 	}
-	if err := seedTree(n.path(path), kept); err != nil {
-		return fmt.Errorf("seed %s: %w", path, err)
+	kept = filepath.Join(kept, filepath.Base(path))
+	if err := n.seedTree(n.path(path), kept); err != nil {
+		n.Say("seed %s: %v", path, err) // what the disk has is shown all the same
+	}
+	if kept, err = folder(n.State.Path("persist"), path); err != nil {
+		return err
 	}
 	return n.bind(kept, path)
 }
@@ -54,10 +60,11 @@ func (n *Node) containers() error {
 			continue
 		}
 		if n.Disk {
-			if err := n.keepOnDisk(path); err != nil {
-				return err
+			err := n.keepOnDisk(path)
+			if err == nil {
+				continue
 			}
-			continue
+			n.Say("%s is not kept over a reboot: %v", path, err)
 		}
 		if err := unix.Mount("caisson", n.path(path), "tmpfs", unix.MS_NOSUID, "mode=0711,size=50%"); err != nil {
 			return fmt.Errorf("mount tmpfs on %s: %w", path, err)
@@ -80,11 +87,12 @@ func (n *Node) sealUsr() error {
 	return nil
 }
 
-// seedTree brings over from's folders that to lacks. A missing from is an empty one.
-func seedTree(from, to string) error {
+// seedTree brings over from's folders that to lacks. A missing from is an empty
+// one. What a user put in a folder's place is never followed.
+func (n *Node) seedTree(from, to string) error {
 	info, err := os.Lstat(from)
 	if errors.Is(err, fs.ErrNotExist) {
-		return os.MkdirAll(to, 0o755)
+		return nil
 	}
 	if err != nil {
 		return err
@@ -92,12 +100,56 @@ func seedTree(from, to string) error {
 	if !info.IsDir() {
 		return &fs.PathError{Op: "seed", Path: from, Err: syscall.ENOTDIR}
 	}
-	fresh := false
-	if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
-		fresh = true
-		if err := os.Mkdir(to, 0o700); err != nil {
+	have, err := os.Lstat(to)
+	if errors.Is(err, fs.ErrNotExist) {
+		return n.bring(from, to)
+	}
+	if err != nil || !have.IsDir() {
+		return err
+	}
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		if err := n.seedTree(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// bring copies a whole folder to the disk, or nothing of it: a part, left by a
+// power cut, would count as what the disk has for ever.
+func (n *Node) bring(from, to string) error {
+	part := n.State.Path("seed.partial")
+	if err := os.RemoveAll(part); err != nil {
+		return err
+	}
+	if err := copyTree(from, part); err != nil {
+		return errors.Join(err, os.RemoveAll(part))
+	}
+	disk, err := os.Open(n.State.Path())
+	if err != nil {
+		return err
+	}
+	defer disk.Close()
+	if err := unix.Syncfs(int(disk.Fd())); err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	return durable.Rename(part, to)
+}
+
+func copyTree(from, to string) error {
+	info, err := os.Lstat(from)
+	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(to, 0o700); err != nil {
+		return err
 	}
 	entries, err := os.ReadDir(from)
 	if err != nil {
@@ -107,20 +159,17 @@ func seedTree(from, to string) error {
 		a, b := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
 		switch {
 		case e.IsDir():
-			err = seedTree(a, b)
-		case fresh && e.Type().IsRegular():
+			err = copyTree(a, b)
+		case e.Type().IsRegular():
 			err = copyFile(a, b)
-		case fresh && e.Type() == fs.ModeSymlink:
+		case e.Type() == fs.ModeSymlink:
 			err = copyLink(a, b)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if fresh { // last: until it has its owner and mode, it is nobody's
-		return like(info, to)
-	}
-	return nil
+	return like(info, to) // last: until it has its owner and mode, it is nobody's
 }
 
 func copyFile(from, to string) error {

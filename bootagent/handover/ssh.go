@@ -10,7 +10,6 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/pem"
-	"errors"
 )
 
 // hostKey gives sshd its key: the node's own for ever where there is a disk,
@@ -22,13 +21,11 @@ func (n *Node) hostKey() error {
 	seed := make([]byte, ed25519.SeedSize)
 	rand.Read(seed)
 	if n.Disk {
-		kept, err := keep(n.State, "ssh_host_ed25519_seed", func() ([]byte, error) { return seed, nil })
+		kept, err := n.keep("ssh_host_ed25519_seed", seed, func(data []byte) bool { return len(data) == ed25519.SeedSize })
 		if err != nil {
-			return err
+			n.Say("the ssh host key is not kept over a reboot: %v", err)
 		}
-		if seed = kept; len(seed) != ed25519.SeedSize {
-			return errors.New("the kept seed of the host key has a wrong size")
-		}
+		seed = kept
 	}
 	key := ed25519.NewKeyFromSeed(seed)
 	public := sshPublic(key)

@@ -63,7 +63,11 @@ func (n *Node) promote(g state.Generation) error {
 	if err := n.folder.Save(s); err != nil {
 		return err
 	}
-	return n.folder.CollectOverlays(s)
+	// What is left over costs room only.
+	if err := errors.Join(n.folder.CollectOverlays(s), n.collect(s)); err != nil {
+		n.o.Say("clean up: %v", err)
+	}
+	return nil
 }
 
 // Sync asks for a newer generation and applies it when the running root can take
@@ -99,7 +103,14 @@ func (n *Node) Sync(ctx context.Context) (*spec.Status, error) {
 	if err := n.remember(); err != nil {
 		return nil, err
 	}
-	if found.Held || found.Unchanged || before != nil && before.Generation.Overlay == found.Generation.Overlay {
+	switch {
+	case found.Held || found.Unchanged:
+		return n.Apply(ctx)
+	case before != nil && before.Generation.Overlay == found.Generation.Overlay:
+		// A new generation of what runs already: there is nothing to prove.
+		if err := n.promote(found.Generation); err != nil {
+			return nil, err
+		}
 		return n.Apply(ctx)
 	}
 	return n.move(ctx, before, found)

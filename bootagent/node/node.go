@@ -10,6 +10,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -54,7 +55,7 @@ type Node struct {
 
 // Open takes the lock and reads what the loader left. bootstrap, when given,
 // stands in for the one that the loader left behind (apply --from).
-func Open(o Options, bootstrap *spec.Bootstrap) (*Node, error) {
+func Open(ctx context.Context, o Options, bootstrap *spec.Bootstrap) (*Node, error) {
 	n := &Node{o: o}
 	if err := os.MkdirAll(n.path(paths.Run), 0o755); err != nil {
 		return nil, err
@@ -64,7 +65,7 @@ func Open(o Options, bootstrap *spec.Bootstrap) (*Node, error) {
 		return nil, err
 	}
 	n.lock = lock
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+	if err := n.turn(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock %s: %w", lock.Name(), err), n.Close())
 	}
 	if err := n.open(bootstrap, journal.Open); err != nil {
@@ -73,9 +74,28 @@ func Open(o Options, bootstrap *spec.Bootstrap) (*Node, error) {
 	return n, nil
 }
 
+// turn waits for the lock, and says so where it takes a while. It polls, because a
+// flock(2) that waits cannot be interrupted.
+func (n *Node) turn(ctx context.Context) error {
+	for tried := 0; ; tried++ {
+		err := unix.Flock(int(n.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		if tried == 20 {
+			n.o.Say("waiting for another caisson-agent to finish")
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
 // Read opens the node for looking only: it waits for nobody, and what would
 // write is an error.
-func Read(o Options, bootstrap *spec.Bootstrap) (*Node, error) {
+func Read(_ context.Context, o Options, bootstrap *spec.Bootstrap) (*Node, error) {
 	n := &Node{o: o}
 	return n, n.open(bootstrap, journal.Read)
 }

@@ -64,12 +64,12 @@ func cutLayout(ref string) (string, bool) {
 	return "", false
 }
 
-func (s *source) open(a *app, open func(node.Options, *spec.Bootstrap) (*node.Node, error)) (*node.Node, error) {
+func (s *source) open(ctx context.Context, a *app, open func(context.Context, node.Options, *spec.Bootstrap) (*node.Node, error)) (*node.Node, error) {
 	b, err := s.bootstrap()
 	if err != nil {
 		return nil, err
 	}
-	n, err := open(a.options(), b)
+	n, err := open(ctx, a.options(), b)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func apply(ctx context.Context, a *app, args []string) error {
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
 	}
-	n, err := s.open(a, node.Open)
+	n, err := s.open(ctx, a, node.Open)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func syncNow(ctx context.Context, a *app, args []string) error {
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
 	}
-	n, err := node.Open(a.options(), nil)
+	n, err := node.Open(ctx, a.options(), nil)
 	if err != nil {
 		return err
 	}

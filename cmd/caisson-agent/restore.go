@@ -19,7 +19,7 @@ func restore(ctx context.Context, a *app, args []string) error {
 	if !*all {
 		return cli.Usage("to leave caisson's settings for now: caisson-agent restore --all", "restore takes everything back, so it wants --all")
 	}
-	n, err := node.Open(a.options(), nil)
+	n, err := node.Open(ctx, a.options(), nil)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/follow"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci/refusal"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -31,7 +32,11 @@ func runService(ctx context.Context, a *app, args []string) error {
 		return ended(err)
 	}
 	st, err := once(ctx, a, (*node.Node).Apply)
-	if err != nil && !errors.Is(err, follow.ErrNothing) {
+	switch {
+	case errors.Is(err, follow.ErrNothing):
+	case refusal.Of(err) != "": // a newer overlay may be believed again: ask, and do not end
+		cli.Report(a.err, "caisson-agent", err)
+	case err != nil:
 		return err
 	}
 	if st != nil {
@@ -46,7 +51,7 @@ func runService(ctx context.Context, a *app, args []string) error {
 		a.say("tell systemd: %v", err)
 	}
 	asked := time.Now()
-	if st == nil { // an attached host that has nothing yet asks at once
+	if st == nil { // a host that has nothing, or nothing good, asks at once
 		asked = time.Time{}
 	}
 	// A fleet that boots together must not ask together for ever after.
@@ -71,7 +76,7 @@ func runService(ctx context.Context, a *app, args []string) error {
 
 // once opens the node for one act, so that the verbs get a turn in between.
 func once(ctx context.Context, a *app, act func(*node.Node, context.Context) (*spec.Status, error)) (*spec.Status, error) {
-	n, err := node.Open(a.options(), nil)
+	n, err := node.Open(ctx, a.options(), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ func status(ctx context.Context, a *app, args []string) error {
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
 	}
-	n, err := node.Read(a.options(), nil)
+	n, err := node.Read(ctx, a.options(), nil)
 	if err != nil {
 		return err
 	}
@@ -76,12 +76,12 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 
 // track returns the verb that sets the tracking axis.
 func track(to string) func(context.Context, *app, []string) error {
-	return func(_ context.Context, a *app, args []string) error {
+	return func(ctx context.Context, a *app, args []string) error {
 		f := newFlags(a, map[string]string{"frozen": "freeze", "following": "forward"}[to])
 		if err := f.parse(a, args); err != nil {
 			return ended(err)
 		}
-		n, err := node.Open(a.options(), nil)
+		n, err := node.Open(ctx, a.options(), nil)
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/oci"
+)
+
+// collect deletes what neither the present layer, nor the one before, nor the one
+// that waits needs. The manifests in the store say what that is; where one of the
+// first two cannot be read nothing is deleted.
+func (n *Node) collect(s *state.State) error {
+	if n.boot.Mode == "attached" {
+		return nil
+	}
+	at := n.folder.Path("store")
+	if n.boot.Disk == "" {
+		at = n.path(paths.RunStore)
+	}
+	store, err := layers.OpenStore(at)
+	if err != nil {
+		return err
+	}
+	keep := map[string]bool{}
+	for _, g := range []*state.Generation{s.Current, s.Previous, s.Staged, &n.boot.Generation} {
+		if g == nil || g.Layer == "" {
+			continue
+		}
+		blobs, err := needs(store, g.Layer)
+		if g == s.Staged && errors.Is(err, fs.ErrNotExist) {
+			continue // the next boot fetches it
+		}
+		if err != nil {
+			return err
+		}
+		for _, digest := range blobs {
+			keep[digest] = true
+		}
+	}
+	freed, err := store.Collect(keep)
+	if freed > 0 {
+		n.o.Say("freed %.1f MB of layers that no boot needs any more", float64(freed)/1e6)
+	}
+	return err
+}
+
+// needs lists the layer's manifest and all that it leads to.
+func needs(store *layers.Store, layer string) ([]string, error) {
+	raw, err := store.Get(layer, oci.MaxManifest)
+	if err != nil {
+		return nil, err
+	}
+	m, err := oci.ParseManifest(raw)
+	if err != nil {
+		return nil, err
+	}
+	list := []string{layer, m.Config.Digest}
+	for _, d := range m.Layers {
+		list = append(list, d.Digest)
+	}
+	return list, nil
+}

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"crypto/ecdsa"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/fetch"
+	"github.com/caisson-os/caisson/bootagent/follow"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// machine is a booted node below a folder, and its registry.
+type machine struct {
+	t    *testing.T
+	root string
+	key  *ecdsa.PrivateKey
+	r    *registry.Registry
+}
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	key, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &machine{t: t, root: t.TempDir(), key: key}
+	if m.r, err = registry.Open("oci:"+t.TempDir(), registry.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"/proc/sys/vm/swappiness": "60\n", "/proc/self/mountinfo": "", "/etc/security/limits.d/x": "", "/dev/x": "", paths.Run + "/x": ""} {
+		if err := os.MkdirAll(filepath.Dir(m.root+name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(m.root+name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+func (m *machine) bootstrap() *spec.Bootstrap {
+	return &spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: "metal-a", Registry: m.r.Ref().String(),
+		Keys: []string{string(sign.MarshalPublic(&m.key.PublicKey))}, Threshold: 1}
+}
+
+// publish signs an overlay with one sysctl.
+func (m *machine) publish(generation uint64, layer, swappiness string) {
+	m.t.Helper()
+	doc, err := spec.Encode(spec.Overlay{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: "superhost", Layer: layer,
+		Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: swappiness}}}})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	now := time.Now().UTC().Truncate(time.Second)
+	bundle, err := sign.SignOverlay(m.key, oci.Digest(doc), sign.Predicate{Fleet: "metal-a", Node: "superhost", Layer: layer, Generation: generation, IssuedAt: now, Expires: now.Add(time.Hour)})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	raw, blobs := oci.OverlayManifest(doc, bundle)
+	for _, b := range blobs {
+		if err := m.r.PutData(m.t.Context(), oci.RepoNode, b); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	if _, err := m.r.PutManifest(m.t.Context(), oci.RepoNode, oci.MediaTypeManifest, raw, "superhost"); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// boot does what the loader does: it syncs, brings the layer, leaves the record.
+func (m *machine) boot() {
+	m.t.Helper()
+	folder, err := state.Open(m.root + paths.State)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	f := follow.Follower{Source: m.r.Source(), Bootstrap: *m.bootstrap(), Identity: fetch.Identity{Node: "superhost"}, Folder: folder, Say: m.t.Logf}
+	found, err := f.Sync(m.t.Context())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if err := state.SaveBoot(m.root+paths.RunBoot, &state.Boot{Mode: "netboot", Node: "superhost", RootID: "root", Disk: "/dev/vda1", Source: "fetched", Sync: "current", Generation: found.Generation}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) open() *Node {
+	m.t.Helper()
+	n, err := Open(m.t.Context(), Options{Root: m.root, Say: m.t.Logf}, m.bootstrap())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { n.Close() })
+	return n
+}
+
+// sync is one cycle of the service.
+func (m *machine) sync() *spec.Status {
+	m.t.Helper()
+	n := m.open()
+	defer n.Close()
+	st, err := n.Sync(m.t.Context())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return st
+}
+
+func (m *machine) apply() *spec.Status {
+	m.t.Helper()
+	n := m.open()
+	defer n.Close()
+	st, err := n.Apply(m.t.Context())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return st
+}
+
+func layerNamed(name string) string { return oci.Digest([]byte(name)) }
+
+func TestAChangeIsAppliedLive(t *testing.T) {
+	m := newMachine(t)
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	m.apply()
+	m.publish(2, layerNamed("a"), "20")
+	if st := m.sync(); st.Generation != 2 || st.Sync != "current" || st.Staged != "" {
+		t.Errorf("generation %d, %s, staged %q", st.Generation, st.Sync, st.Staged)
+	}
+	if got, _ := os.ReadFile(m.root + "/proc/sys/vm/swappiness"); strings.TrimSpace(string(got)) != "20" {
+		t.Errorf("swappiness is %s", got)
+	}
+	m.publish(3, layerNamed("b"), "30")
+	if st := m.sync(); st.Generation != 2 || st.Sync != "behind" || st.Staged == "" {
+		t.Errorf("of another layer: generation %d, %s, staged %q", st.Generation, st.Sync, st.Staged)
+	}
+}
+
+// publish --all gives nodes that did not change a new generation, too.
+func TestANewGenerationOfTheSameOverlay(t *testing.T) {
+	m := newMachine(t)
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	m.apply()
+	m.publish(2, layerNamed("a"), "10")
+	if st := m.sync(); st.Generation != 2 || st.Sync != "current" || st.Staged != "" {
+		t.Errorf("generation %d, %s, staged %q: it waits for a reboot that nothing needs", st.Generation, st.Sync, st.Staged)
+	}
+}
+
+func TestFrozenThenForward(t *testing.T) {
+	m := newMachine(t)
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	m.apply()
+	track := func(to string) {
+		t.Helper()
+		n := m.open()
+		defer n.Close()
+		if err := n.Track(to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	track(state.Frozen)
+	m.publish(2, layerNamed("a"), "20")
+	if st := m.sync(); st.Generation != 1 || st.Sync != "behind" || st.Floor.Generation != 1 {
+		t.Errorf("frozen: generation %d, %s, floor %d", st.Generation, st.Sync, st.Floor.Generation)
+	}
+	track(state.Following)
+	if st := m.sync(); st.Generation != 2 || st.Sync != "current" {
+		t.Errorf("forward: generation %d, %s", st.Generation, st.Sync)
+	}
+}
+
+// keepLayer puts a layer of one image into the node's store.
+func (m *machine) keepLayer(name string) (digest, image string) {
+	m.t.Helper()
+	store, err := layers.OpenStore(m.root + paths.State + "/store")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	put := func(kind, text string) oci.Descriptor {
+		d := oci.Describe(kind, []byte(text))
+		if err := store.Put(d.Digest, d.Data); err != nil {
+			m.t.Fatal(err)
+		}
+		return d.Bare()
+	}
+	blob := put("application/vnd.caisson.image.v1.squashfs", "image of "+name)
+	raw := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer,
+		Config: put(oci.TypeLayerConfig, "description of "+name), Layers: []oci.Descriptor{blob}})
+	return put(oci.MediaTypeManifest, string(raw)).Digest, store.Path(blob.Digest)
+}
+
+func TestLayersThatNobodyNeedsGo(t *testing.T) {
+	m := newMachine(t)
+	var images []string
+	for n, name := range []string{"first", "second", "third"} {
+		layer, image := m.keepLayer(name)
+		images = append(images, image)
+		m.publish(uint64(n+1), layer, "10")
+		m.boot()
+		for _, image := range images {
+			if _, err := os.Stat(image); n < 2 && err != nil {
+				t.Fatalf("%s was deleted before boot %d proved good", image, n)
+			}
+		}
+		m.apply()
+	}
+	for n, want := range []bool{false, true, true} {
+		if _, err := os.Stat(images[n]); (err == nil) != want {
+			t.Errorf("image %d: %v, want it there: %v", n, err, want)
+		}
+	}
+}
+
+// Where the store cannot say what the present layer needs, nothing is deleted.
+func TestNothingGoesWhereThePresentIsUnclear(t *testing.T) {
+	m := newMachine(t)
+	layer, _ := m.keepLayer("present")
+	_, other := m.keepLayer("other")
+	m.publish(1, layer, "10")
+	m.boot()
+	if err := os.WriteFile(filepath.Join(filepath.Dir(other), strings.TrimPrefix(layer, "sha256:")), []byte("rot"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.apply()
+	if _, err := os.Stat(other); err != nil {
+		t.Error(err)
+	}
+}

@@ -26,10 +26,14 @@ var Kernel = "/sys/kernel/security/apparmor"
 const maxPolicy = 16 << 20
 
 // Load writes the compiled files, below root, into the kernel and returns how
-// many profiles they hold. Loading a profile again replaces it.
+// many profiles they hold. Loading a profile again replaces it. What this kernel
+// cannot enforce as it was compiled is not loaded at all.
 func Load(root string, policy spec.LoadedPolicy) (int, error) {
 	if _, err := os.Stat(Kernel); errors.Is(err, fs.ErrNotExist) {
-		return 0, refusal.New(refusal.Layer, "the layer has %d AppArmor profiles and this kernel has no AppArmor", len(policy.Profiles))
+		return 0, refusal.New(refusal.AppArmor, "the layer has %d AppArmor profiles and this kernel has no AppArmor", len(policy.Profiles))
+	}
+	if err := supported(root, policy); err != nil {
+		return 0, err
 	}
 	done := map[string]bool{}
 	for _, p := range policy.Profiles {

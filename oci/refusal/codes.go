@@ -59,6 +59,7 @@ const (
 	Expired       Code = "expired"
 	WrongArch     Code = "wrong-arch"
 	Layer         Code = "layer"
+	AppArmor      Code = "apparmor"
 )
 
 type meaning struct{ means, hint string }
@@ -108,6 +109,7 @@ var meanings = map[Code]meaning{
 	Rejected:      {"on the fleet's or the node's reject list", "publish a new generation"},
 	Expired:       {"expired, and the site says to hold", "caisson refresh signs anew; check the node's clock"},
 	WrongArch:     {"a layer for another architecture", "build a variant for this machine"},
+	AppArmor:      {"AppArmor policy that uses what the running kernel does not have", "let the node run the layer's own kernel, without apparmor=0 among its arguments; or build the layer for a kernel of the other series"},
 	Layer:         {"a layer whose description and manifest do not agree", "build and publish the layer again"},
 }
 

@@ -30,6 +30,7 @@ type Index struct {
 	deps   map[string][]string // module name → names it needs, nearest last
 	alias  []alias
 	loaded map[string]bool // tried, with or without success
+	seen   map[string]bool // modaliases that were looked up
 	load   func(file string) error
 }
 
@@ -38,7 +39,7 @@ type alias struct{ pattern, module string }
 // Open reads the index below dir. A missing folder is an error: a loader
 // without modules cannot mount a squashfs.
 func Open(dir string) (*Index, error) {
-	x := &Index{dir: dir, files: map[string]string{}, deps: map[string][]string{}, loaded: map[string]bool{}, load: finit}
+	x := &Index{dir: dir, files: map[string]string{}, deps: map[string][]string{}, loaded: map[string]bool{}, seen: map[string]bool{}, load: finit}
 	err := eachLine(filepath.Join(dir, "modules.dep"), func(line string) {
 		file, needs, ok := strings.Cut(line, ":")
 		if !ok {
@@ -92,14 +93,13 @@ func (x *Index) Load(name string) error {
 func (x *Index) Coldplug(sys string) (int, error) {
 	var errs []error
 	before := len(x.loaded)
-	seen := map[string]bool{}
 	filepath.WalkDir(filepath.Join(sys, "devices"), func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.Name() != "modalias" {
 			return nil // devices come and go while we walk
 		}
 		data, err := os.ReadFile(p)
-		if text := strings.TrimSpace(string(data)); err == nil && text != "" && !seen[text] {
-			seen[text] = true
+		if text := strings.TrimSpace(string(data)); err == nil && text != "" && !x.seen[text] {
+			x.seen[text] = true
 			for _, a := range x.alias {
 				if ok, _ := path.Match(a.pattern, text); ok {
 					errs = append(errs, x.Load(a.module))

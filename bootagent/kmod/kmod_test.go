@@ -77,4 +77,15 @@ func TestColdplug(t *testing.T) {
 	if len(*loaded) != 4 {
 		t.Errorf("loaded %v", *loaded)
 	}
+	x.alias = append(x.alias, alias{pattern: "scsi:t-0x00*", module: "sd_mod"})
+	x.files["sd_mod"] = "kernel/sd_mod.ko"
+	if err := os.MkdirAll(filepath.Join(sys, "devices", "disk"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(sys, "devices", "disk", "modalias"), []byte("scsi:t-0x00\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := x.Coldplug(sys); n != 1 || err != nil {
+		t.Errorf("a disk that appeared since: %d, %v; want its driver", n, err)
+	}
 }

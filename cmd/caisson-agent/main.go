@@ -6,8 +6,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -68,7 +70,11 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 	}
 	for _, v := range verbs() {
 		if v.name == args[0] {
-			return v.run(ctx, a, args[1:])
+			err := v.run(ctx, a, args[1:])
+			if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
+				return cli.WithHint(err, "run it as root")
+			}
+			return err
 		}
 	}
 	return cli.Usage("see 'caisson-agent help'", "unknown verb %q", args[0])

@@ -3,7 +3,6 @@
 package initramfs
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +38,13 @@ func (b *boot) enterKernel(ctx context.Context, overlay *spec.Overlay, layer *sp
 	b.say("kexec: kernel %s, arguments %s", layer.Kernel.Release, strings.Join(line, " "))
 	kernel := spec.Blob{Digest: layer.Kernel.Digest, Size: layer.Kernel.Size}
 	if err := b.blobs(ctx, kernel, layer.Initrd); err != nil {
-		return err
+		if running != layer.Kernel.Release {
+			return err
+		}
+		// The right kernel runs, only its arguments are others: better that than
+		// no boot, and it stands on the console.
+		b.say("kernel arguments differ and the kernel cannot be had, going on: %v", err)
+		return nil
 	}
 	k, err := os.Open(b.store.Path(kernel.Digest))
 	if err != nil {
@@ -61,20 +66,23 @@ var errStartOver = errors.New("the kernel could not be entered")
 
 // nextInitrd is the layer's generic initrd with this loader's bootstrap behind it.
 func (b *boot) nextInitrd(digest string) (*os.File, error) {
-	data, err := os.ReadFile(b.store.Path(digest))
+	generic, err := os.Open(b.store.Path(digest))
 	if err != nil {
 		return nil, err
 	}
+	defer generic.Close()
 	born, err := os.ReadFile(paths.Bootstrap)
 	if err != nil {
 		return nil, err
 	}
-	for len(data)%4 != 0 { // the kernel looks for the next archive at a multiple of four
-		data = append(data, 0)
-	}
 	name := paths.Run + "/initrd"
 	if err := durable.Write(name, 0o600, func(w io.Writer) error {
-		_, err := io.Copy(w, io.MultiReader(bytes.NewReader(data), bytes.NewReader(kexec.Archive(paths.Bootstrap, born))))
+		n, err := io.Copy(w, generic)
+		if err != nil {
+			return err
+		}
+		padding := make([]byte, -n&3) // the kernel looks for the next archive at a multiple of four
+		_, err = w.Write(append(padding, kexec.Archive(paths.Bootstrap, born)...))
 		return err
 	}); err != nil {
 		return nil, err

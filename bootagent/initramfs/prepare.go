@@ -41,7 +41,23 @@ func (b *boot) prepare(ctx context.Context, found *follow.Found) (*spec.Layer, e
 	if err := b.blobs(ctx, images...); err != nil {
 		return nil, err
 	}
+	if b.disk != "" && b.source != nil {
+		b.keepKernel(ctx, &layer)
+	}
 	return &layer, nil
+}
+
+// keepKernel brings the layer's kernel to the disk though it runs already: without
+// network, a loader that has changed since can only enter one that is there.
+func (b *boot) keepKernel(ctx context.Context, layer *spec.Layer) {
+	for _, blob := range []spec.Blob{{Digest: layer.Kernel.Digest, Size: layer.Kernel.Size}, layer.Initrd} {
+		if b.store.Has(blob.Digest, blob.Size) {
+			continue // it is verified when it is used
+		}
+		if err := b.download(ctx, blob); err != nil {
+			b.say("the kernel is not kept: %v", err)
+		}
+	}
 }
 
 // blobs brings blobs into the store. What is there already is read and compared:

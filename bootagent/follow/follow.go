@@ -45,6 +45,9 @@ type Found struct {
 // ErrNothing is returned where the node has never accepted anything.
 var ErrNothing = errors.New("nothing has been accepted yet")
 
+// errNotKept is for what was accepted and must not act: its floor is not on disk.
+var errNotKept = errors.New("what was accepted could not be kept")
+
 // Sync asks the registry. An unchanged overlay costs one conditional request.
 func (f *Follower) Sync(ctx context.Context) (*Found, error) {
 	s, err := f.Folder.Load()
@@ -63,13 +66,16 @@ func (f *Follower) Sync(ctx context.Context) (*Found, error) {
 	}
 	// The overlay first, so that the state never names what is not there.
 	if err := f.Folder.SaveOverlay(a.Digest, c.Save()); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errNotKept, err)
 	}
 	s.Accept(found.Generation, a.IssuedAt.Unix())
 	if s.Staged != nil {
 		found.Generation.Attempts = s.Staged.Attempts
 	}
-	return found, f.Folder.Save(s)
+	if err := f.Folder.Save(s); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotKept, err)
+	}
+	return found, nil
 }
 
 // Look is Sync that remembers nothing: what it finds must not act.
@@ -236,6 +242,8 @@ func Describe(err error) (sync, detail string) {
 		return "current", ""
 	case refusal.Of(err) != "":
 		return "refused:" + string(refusal.Of(err)), err.Error()
+	case errors.Is(err, errNotKept):
+		return "behind", err.Error()
 	}
 	return "unreachable", err.Error()
 }

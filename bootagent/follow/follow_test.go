@@ -244,6 +244,20 @@ func TestAKeptOverlayThatIsGoneIsAskedForAgain(t *testing.T) {
 	}
 }
 
+// A floor that is not on disk is none: what was accepted must not act.
+func TestWhatCannotBeKeptDoesNotAct(t *testing.T) {
+	f := newFleet(t)
+	f.publish(7, "10")
+	overlays := filepath.Join(f.dir, "overlays")
+	if err := errors.Join(os.RemoveAll(overlays), os.WriteFile(overlays, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	found, err := f.Sync(t.Context())
+	if sync, detail := follow.Describe(err); found != nil || sync != "behind" || detail == "" {
+		t.Errorf("%+v, %s: %s", found, sync, detail)
+	}
+}
+
 // current pushes a fleet:current with a minimum and a reject list.
 func (f *fleet) current(issued time.Time, minimum uint64, reject ...string) {
 	f.t.Helper()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,8 +23,18 @@ func openConsole() console {
 	return console{f}
 }
 
-// say prints one line. <3> is "error": lower ones are hidden by "quiet", and a
-// loader that says nothing cannot be told from one that hangs.
+// maxRecord is below what the kernel takes in one write; more of it is refused as
+// a whole.
+const maxRecord = 900
+
+// say prints each line as a record. <3> is "error": lower ones are hidden by
+// "quiet", and a loader that says nothing cannot be told from one that hangs.
 func (c console) say(format string, args ...any) {
-	fmt.Fprintf(c.w, "<3>caisson: %s\n", fmt.Sprintf(format, args...))
+	for line := range strings.SplitSeq(fmt.Sprintf(format, args...), "\n") {
+		for len(line) > maxRecord {
+			fmt.Fprintf(c.w, "<3>caisson: %s\n", line[:maxRecord])
+			line = line[maxRecord:]
+		}
+		fmt.Fprintf(c.w, "<3>caisson: %s\n", line)
+	}
 }

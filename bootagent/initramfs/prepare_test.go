@@ -57,14 +57,15 @@ func (p *published) layer(image string) *follow.Found {
 		return d.Bare()
 	}
 	blob := push(oci.Describe("application/vnd.caisson.image.v1.squashfs", []byte(image)))
+	kernel := push(oci.Describe("application/vnd.caisson.kernel.v1", []byte("kernel of "+image)))
 	config, err := spec.Encode(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Arch: runtime.GOARCH,
-		Kernel: spec.KernelBlob{Release: release(), Digest: blob.Digest, Size: blob.Size}, Initrd: spec.Blob{Digest: blob.Digest, Size: blob.Size},
+		Kernel: spec.KernelBlob{Release: release(), Digest: kernel.Digest, Size: kernel.Size}, Initrd: spec.Blob{Digest: kernel.Digest, Size: kernel.Size},
 		Images: []spec.Image{{Name: "base", Digest: blob.Digest, Size: blob.Size}}})
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	raw := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer,
-		Config: push(oci.Describe(oci.TypeLayerConfig, config)), Layers: []oci.Descriptor{blob}})
+		Config: push(oci.Describe(oci.TypeLayerConfig, config)), Layers: []oci.Descriptor{blob, kernel}})
 	digest, err := p.r.PutManifest(p.t.Context(), oci.RepoLayer, oci.MediaTypeManifest, raw)
 	if err != nil {
 		p.t.Fatal(err)
@@ -91,6 +92,18 @@ func TestPrepareWithoutNetwork(t *testing.T) {
 	}
 	if _, err := p.prepare(t.Context(), p.otherRegistry().layer("never fetched")); err == nil {
 		t.Error("a layer that is nowhere was prepared")
+	}
+}
+
+// Without network a changed loader enters the kernel that is on the disk, or none.
+func TestTheKernelIsOnTheDisk(t *testing.T) {
+	for _, disk := range []string{"", "/dev/vda1"} {
+		p := publish(t)
+		p.disk = disk
+		layer := p.prepared(p.layer("image"))
+		if got := p.store.Has(layer.Kernel.Digest, layer.Kernel.Size); got != (disk != "") {
+			t.Errorf("disk %q: the kernel is kept: %v", disk, got)
+		}
 	}
 }
 

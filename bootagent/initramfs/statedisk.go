@@ -65,8 +65,8 @@ func waitState(sys string, patience time.Duration) (string, error) {
 	}
 }
 
-// mountState mounts the state partition. ext4 and xfs are what an operator may
-// have made it.
+// mountState mounts the state partition. ext4 is in every loader, xfs where the
+// site names its module.
 func mountState(device, at string) error {
 	if err := os.MkdirAll(at, 0o700); err != nil {
 		return err

@@ -44,20 +44,7 @@ func (b *boot) prepare(ctx context.Context, found *follow.Found) (*spec.Layer, e
 	if b.disk != "" && b.source != nil {
 		b.keepKernel(ctx, &layer)
 	}
-	b.keepKernel(ctx, &layer)
 	return &layer, nil
-}
-
-// keepKernel brings kernel and initrd to a state disk too: a later boot, from
-// another loader and with the registry dead, may have to enter them. This boot
-// does not need them, so without them it goes on.
-func (b *boot) keepKernel(ctx context.Context, layer *spec.Layer) {
-	if b.disk == "" {
-		return
-	}
-	if err := b.blobs(ctx, spec.Blob{Digest: layer.Kernel.Digest, Size: layer.Kernel.Size}, layer.Initrd); err != nil {
-		b.say("the kernel is not kept for a boot without a registry: %v", err)
-	}
 }
 
 // keepKernel brings the layer's kernel to the disk though it runs already: without

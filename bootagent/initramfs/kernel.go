@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/follow"
 	"github.com/caisson-os/caisson/bootagent/identity"
 	"github.com/caisson-os/caisson/bootagent/kexec"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -21,8 +22,8 @@ import (
 
 // enterKernel starts the layer's kernel with the overlay's arguments, unless that
 // is what runs already. It returns when there is nothing to do.
-func (b *boot) enterKernel(ctx context.Context, overlay *spec.Overlay, layer *spec.Layer) error {
-	line, differs := kexec.Arguments(b.words, b.bootstrap.KernelArgs, overlay.KernelArgs)
+func (b *boot) enterKernel(ctx context.Context, found *follow.Found, layer *spec.Layer) error {
+	line, differs := kexec.Arguments(b.words, b.bootstrap.KernelArgs, found.Overlay.KernelArgs)
 	running := release()
 	if running == layer.Kernel.Release && !differs {
 		return nil
@@ -38,10 +39,10 @@ func (b *boot) enterKernel(ctx context.Context, overlay *spec.Overlay, layer *sp
 	b.say("kexec: kernel %s, arguments %s", layer.Kernel.Release, strings.Join(line, " "))
 	kernel := spec.Blob{Digest: layer.Kernel.Digest, Size: layer.Kernel.Size}
 	if err := b.blobs(ctx, kernel, layer.Initrd); err != nil {
-		if running != layer.Kernel.Release {
+		if running != layer.Kernel.Release || !found.Unchanged {
 			return err
 		}
-		// The right kernel runs, only its arguments are others: better that than
+		// It came up before. The right kernel runs, only its arguments are others: better that than
 		// no boot, and it stands on the console.
 		b.say("kernel arguments differ and the kernel cannot be had, going on: %v", err)
 		return nil

@@ -31,7 +31,7 @@ func (b *boot) prepare(ctx context.Context, found *follow.Found) (*spec.Layer, e
 		return nil, err
 	}
 	b.record.Generation, b.record.Layer = found.Generation, layer
-	if err := b.enterKernel(ctx, &found.Overlay, &layer); err != nil {
+	if err := b.enterKernel(ctx, found, &layer); err != nil {
 		return nil, err
 	}
 	var images []spec.Blob

@@ -180,3 +180,18 @@ func TestALinkInTheStoreIsFetchedAgain(t *testing.T) {
 	}
 	f.Close()
 }
+
+// A node that came up before boots with other arguments rather than not at all; a
+// new generation is not begun without its own.
+func TestArgumentsThatCannotBeEntered(t *testing.T) {
+	p := publish(t)
+	found := p.layer("image")
+	p.prepared(found)
+	p.source = nil // and the kernel was never fetched: there is no disk
+	found.Overlay.KernelArgs = []string{"quiet"}
+	if layer, err := p.prepare(t.Context(), found); err == nil {
+		t.Errorf("a new generation would boot without its arguments: %+v", layer.Images)
+	}
+	found.Unchanged = true
+	p.prepared(found)
+}

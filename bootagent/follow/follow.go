@@ -89,11 +89,14 @@ func (f *Follower) Look(ctx context.Context) (*Found, error) {
 }
 
 func (f *Follower) look(ctx context.Context, s *state.State) (*Found, *fetch.Candidate, *fetch.Accepted, error) {
-	have := newest(s)
-	etag := ""
-	if have != nil {
-		if _, err := f.saved(have); err == nil { // else "not modified" would be an answer without content
-			etag = have.ETag
+	// The digest of what is kept is the ETag to ask with: then "not modified" means
+	// these very bytes, whatever somebody wrote into the state.
+	etag, kept := "", fetch.Candidate{}
+	if have := newest(s); have != nil {
+		if data, err := f.Folder.LoadOverlay(have.Overlay); err == nil {
+			if kept, err = fetch.Load(data); err == nil {
+				etag = oci.Digest(data)
+			}
 		}
 	}
 	c, err := fetch.Overlay(ctx, f.Source, f.Identity.Tags(), etag)
@@ -101,10 +104,7 @@ func (f *Follower) look(ctx context.Context, s *state.State) (*Found, *fetch.Can
 		return nil, nil, nil, err
 	}
 	if c.NotModified {
-		if c, err = f.saved(have); err != nil {
-			return nil, nil, nil, err
-		}
-		c.ETag = have.ETag
+		c = kept
 	}
 	fresh := f.fleet(ctx, s)
 	a, err := fetch.Accept(c, f.Bootstrap, f.Identity, s.Floor, f.clock(s), fetch.Knowledge{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: fresh})
@@ -112,7 +112,7 @@ func (f *Follower) look(ctx context.Context, s *state.State) (*Found, *fetch.Can
 		return nil, nil, nil, err
 	}
 	found := &Found{Overlay: a.Overlay, Expired: a.Expired, Generation: state.Generation{
-		ETag: c.ETag, Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation}}
+		Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation}}
 	if s.Current != nil && s.Current.Overlay == a.Digest && s.Current.Generation == a.Floor.Generation {
 		found.Unchanged = true
 	} else if s.Tracking != state.Following && s.Current != nil {

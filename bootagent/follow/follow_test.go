@@ -3,6 +3,7 @@
 package follow_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"errors"
 	"os"
@@ -242,6 +243,58 @@ func TestAKeptOverlayThatIsGoneIsAskedForAgain(t *testing.T) {
 	if found := f.sync(); found.Overlay.Items.Sysctl[0].Value != "10" {
 		t.Errorf("%+v", found)
 	}
+}
+
+// asked notes what became of the requests for overlays.
+type asked struct {
+	oci.Source
+	unchanged int
+}
+
+func (a *asked) Manifest(ctx context.Context, repo, reference, etag string) (oci.Response, error) {
+	r, err := a.Source.Manifest(ctx, repo, reference, etag)
+	if repo == oci.RepoNode && r.NotModified {
+		a.unchanged++
+	}
+	return r, err
+}
+
+// An unchanged overlay is not sent again; one that somebody put in its place on
+// the disk is not taken for it.
+func TestUnchangedMeansTheBytesThatAreKept(t *testing.T) {
+	f := newFleet(t)
+	source := &asked{Source: f.Source}
+	f.Source = source
+	f.publish(7, "10")
+	old := f.sync()
+	f.promote()
+	f.publish(8, "20")
+	f.sync()
+	f.promote()
+	if f.sync(); source.unchanged != 1 {
+		t.Errorf("%d answers were \"not modified\", want 1", source.unchanged)
+	}
+	f.publish(7, "10")
+	data := f.kept(old) // as it was signed
+	f.publish(8, "20")
+	s := f.state()
+	s.Current.Overlay, s.Current.Generation, s.Floor.Generation, s.AtFloor = old.Generation.Overlay, 7, 7, old.Generation.Overlay
+	if err := errors.Join(f.Folder.Save(s), f.Folder.SaveOverlay(old.Generation.Overlay, data)); err != nil {
+		t.Fatal(err)
+	}
+	if found := f.sync(); found.Generation.Generation != 8 {
+		t.Errorf("generation %d is believed to be the newest", found.Generation.Generation)
+	}
+}
+
+// kept is what is published now, in the form that the state folder has it.
+func (f *fleet) kept(want *follow.Found) []byte {
+	f.t.Helper()
+	c, err := fetch.Overlay(f.t.Context(), f.Source, f.Identity.Tags(), "")
+	if err != nil || oci.Digest(c.Document) != want.Generation.Overlay {
+		f.t.Fatal(err)
+	}
+	return c.Save()
 }
 
 // A floor that is not on disk is none: what was accepted must not act.

@@ -6,7 +6,6 @@ package state
 // before it acts on g: the floor must be on disk first.
 func (s *State) Accept(g Generation, issuedAt int64) {
 	if s.Current != nil && s.Current.Overlay == g.Overlay && s.Current.Generation == g.Generation {
-		s.Current.ETag = g.ETag
 		s.Staged = nil
 	} else {
 		if s.Staged != nil && s.Staged.Overlay == g.Overlay {

@@ -56,8 +56,7 @@ type Fleet struct {
 
 // Generation is one accepted overlay.
 type Generation struct {
-	ETag       string `json:"etag,omitempty"` // of the overlay's manifest, to ask with
-	Overlay    string `json:"overlay"`        // digest of the overlay document
+	Overlay    string `json:"overlay"` // digest of the overlay document
 	Layer      string `json:"layer"`
 	Epoch      uint64 `json:"epoch"`
 	Generation uint64 `json:"generation"`

@@ -164,10 +164,28 @@ func (n *Node) RestoreAll(ctx context.Context) error {
 }
 
 // Plan asks the registry and says what Sync would change. It remembers nothing.
+// What Sync would leave to a reboot or to an operator is one deferred change.
 func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
 	found, err := n.follower.Look(ctx)
 	if err != nil {
 		return nil, err
+	}
+	before, err := n.running()
+	if err != nil && !errors.Is(err, follow.ErrNothing) && refusal.Of(err) == "" {
+		return nil, err
+	}
+	if before != nil {
+		why := ""
+		if live, reason := reached(&before.Overlay, &found.Overlay); !live && n.boot.Mode != "attached" {
+			why = "waits for a reboot: " + reason
+		}
+		if found.Held {
+			why = "this node is frozen"
+		}
+		if why != "" {
+			return []spec.Drift{{Item: "overlay", Key: "generation", From: fmt.Sprint(before.Generation.Generation), To: fmt.Sprint(found.Generation.Generation),
+				Action: spec.ActionDefer, Reason: why}}, nil
+		}
 	}
 	return bootagent.Preview(ctx, n.items(found.Overlay.Items))
 }

@@ -4,6 +4,7 @@ package node
 
 import (
 	"crypto/ecdsa"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -146,6 +147,41 @@ func TestAChangeIsAppliedLive(t *testing.T) {
 	m.publish(3, layerNamed("b"), "30")
 	if st := m.sync(); st.Generation != 2 || st.Sync != "behind" || st.Staged == "" {
 		t.Errorf("of another layer: generation %d, %s, staged %q", st.Generation, st.Sync, st.Staged)
+	}
+}
+
+func TestPlanSaysWhatSyncWouldDo(t *testing.T) {
+	m := newMachine(t)
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	m.apply()
+	plan := func() spec.Drift {
+		t.Helper()
+		n, err := Read(t.Context(), Options{Root: m.root, Say: t.Logf}, m.bootstrap())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Close()
+		drift, err := n.Plan(t.Context())
+		if err != nil || len(drift) != 1 {
+			t.Fatalf("%+v, %v; want one change", drift, err)
+		}
+		return drift[0]
+	}
+	m.publish(2, layerNamed("a"), "20")
+	if d := plan(); d.Item != "sysctl" || d.To != "20" || d.Action != spec.ActionChange {
+		t.Errorf("live: %+v", d)
+	}
+	m.publish(3, layerNamed("b"), "20")
+	if d := plan(); d.Action != spec.ActionDefer || d.To != "3" || d.Reason != "waits for a reboot: another layer" {
+		t.Errorf("another layer: %+v", d)
+	}
+	n := m.open()
+	if err := errors.Join(n.Track(state.Frozen), n.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if d := plan(); d.Action != spec.ActionDefer || d.Reason != "this node is frozen" {
+		t.Errorf("frozen: %+v", d)
 	}
 }
 

@@ -7,6 +7,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 BUILT   ?= $(shell git log -1 --format=%cI 2>/dev/null || echo 2026-01-01T00:00:00Z)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 10s
+BIN      ?= bin
 
 export CGO_ENABLED := 0
 export GOFLAGS     := -trimpath $(GOFLAGS)
@@ -18,9 +19,9 @@ help: ## Print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build bin/caisson and bin/caisson-agent
-	@mkdir -p bin
-	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/caisson
-	$(GO) build -ldflags '$(LDFLAGS) -X main.built=$(BUILT)' -tags nethttpomithttp2 -o bin/ ./cmd/caisson-agent
+	@mkdir -p $(BIN)
+	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/caisson
+	$(GO) build -ldflags '$(LDFLAGS) -X main.built=$(BUILT)' -tags nethttpomithttp2 -o $(BIN)/ ./cmd/caisson-agent
 
 deps: ## Install the Debian packages that building layers and testing take
 	@hack/install-deps
@@ -35,7 +36,7 @@ test-unit: ## Tests that need neither root nor a network
 test-race: ## The race detector where goroutines share something
 	CGO_ENABLED=1 $(GO) test -race ./internal/... ./oci/... ./bootagent ./bootagent/fetch ./bootagent/exec ./bootagent/journal
 
-test-vm: build ## Boot real machines in QEMU (as root, about 12 minutes)
+test-vm: ## Boot real machines in QEMU (as root, about 12 minutes)
 	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 40m -v ./test/vm/...
 
 test-interop: ## Check our signatures with the real cosign, and its with ours (first run builds both)
@@ -57,7 +58,7 @@ demo: deps build ## The main job end to end in a VM: build, publish, boot, roll 
 	$(GO) run ./test/vm/demo $(if $(REGISTRY),-registry $(REGISTRY))
 
 size: build ## The agent's size, held to its budget
-	@hack/size bin/caisson-agent
+	@hack/size $(BIN)/caisson-agent
 
 cross: ## Compile for arm64
 	GOARCH=arm64 $(GO) build -o /dev/null ./cmd/caisson

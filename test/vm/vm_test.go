@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -28,12 +29,9 @@ func fleet(t *testing.T) *Fleet {
 	if testing.Short() {
 		t.Skip("short: virtual machines take minutes")
 	}
-	bin, err := filepath.Abs("../../bin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := os.Stat(filepath.Join(bin, "caisson-agent")); err != nil {
-		t.Fatal("the programs are not built: run 'make build' first")
+	bin := t.TempDir() // what is tested is what the tree says now
+	if out, err := exec.CommandContext(t.Context(), "make", "-s", "-C", "../..", "build", "BIN="+bin).CombinedOutput(); err != nil {
+		t.Fatalf("make build: %v\n%s", err, out)
 	}
 	f := &Fleet{Dir: t.TempDir(), Bin: bin, Show: t.Output()}
 	f.must(t, "init", ".")

@@ -77,10 +77,8 @@ func (n *Node) Sync(ctx context.Context) (*spec.Status, error) {
 	before, err := n.running()
 	switch {
 	case errors.Is(err, follow.ErrNothing):
-	case refusal.Of(err) != "": // the keys were changed, or the disk was: a newer overlay may still be good
-		n.o.Say("what this node runs is not believed any more: %v", err)
-	case err != nil:
-		return nil, err
+	case err != nil: // the keys were changed, or the disk was: what the registry has may still be good
+		n.o.Say("what this node runs is lost or not believed any more: %v", err)
 	}
 	found, err := n.follower.Sync(ctx)
 	n.boot.Sync, n.boot.SyncDetail = follow.Describe(err)

@@ -185,6 +185,19 @@ func TestPlanSaysWhatSyncWouldDo(t *testing.T) {
 	}
 }
 
+func TestALostOverlayIsFetchedAgain(t *testing.T) {
+	m := newMachine(t)
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	m.apply()
+	if err := os.RemoveAll(m.root + paths.State + "/overlays"); err != nil {
+		t.Fatal(err)
+	}
+	if st := m.sync(); st.Generation != 1 || st.Health != "ok" {
+		t.Errorf("generation %d, %s", st.Generation, st.Health)
+	}
+}
+
 // publish --all gives nodes that did not change a new generation, too.
 func TestANewGenerationOfTheSameOverlay(t *testing.T) {
 	m := newMachine(t)

@@ -13,7 +13,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/follow"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/oci/refusal"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -25,38 +24,33 @@ const (
 )
 
 // runService applies what the loader chose, tells systemd that the node is
-// ready, and then follows the fleet until it is told to end.
+// ready, and then follows the fleet until it is told to end. Where nothing could
+// be applied the node is not ready: what waits for the agent goes on waiting.
 func runService(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "run")
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
 	}
-	st, err := once(ctx, a, (*node.Node).Apply)
-	switch {
-	case errors.Is(err, follow.ErrNothing):
-	case refusal.Of(err) != "": // a newer overlay may be believed again: ask, and do not end
-		cli.Report(a.err, "caisson-agent", err)
-	case err != nil:
-		return err
-	}
-	if st != nil {
-		a.say("generation %d applied: %s", st.Generation, st.Health)
-		for _, i := range st.Items {
-			if i.Error != "" {
-				a.say("%s", i.Error)
-			}
-		}
-	}
-	if err := notify("READY=1"); err != nil {
-		a.say("tell systemd: %v", err)
-	}
-	asked := time.Now()
-	if st == nil { // a host that has nothing, or nothing good, asks at once
-		asked = time.Time{}
-	}
 	// A fleet that boots together must not ask together for ever after.
 	every := askEvery + rand.N(askEvery/5)
+	asked, ready := time.Time{}, false
 	for {
+		st, err := once(ctx, a, (*node.Node).Apply)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && !errors.Is(err, follow.ErrNothing):
+			cli.Report(a.err, "caisson-agent", err) // at first nothing was asked yet: only something newer helps
+		case !ready:
+			if st != nil { // the loader has just asked
+				asked = time.Now()
+				a.sayApplied(st)
+			}
+			if err := notify("READY=1"); err != nil {
+				a.say("tell systemd: %v", err)
+			}
+			ready = true
+		}
 		if time.Since(asked) >= every {
 			asked = time.Now()
 			if _, err := once(ctx, a, (*node.Node).Sync); err != nil && ctx.Err() == nil {
@@ -68,8 +62,14 @@ func runService(ctx context.Context, a *app, args []string) error {
 			return nil
 		case <-time.After(lookEvery):
 		}
-		if _, err := once(ctx, a, (*node.Node).Apply); err != nil && ctx.Err() == nil && !errors.Is(err, follow.ErrNothing) {
-			cli.Report(a.err, "caisson-agent", err)
+	}
+}
+
+func (a *app) sayApplied(st *spec.Status) {
+	a.say("generation %d applied: %s", st.Generation, st.Health)
+	for _, i := range st.Items {
+		if i.Error != "" {
+			a.say("%s", i.Error)
 		}
 	}
 }

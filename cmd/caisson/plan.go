@@ -75,7 +75,7 @@ func planSite(ctx context.Context, s *site.Site, pub *published, only []string) 
 		}
 	}
 	var layerErr error
-	p := s.NewPlanner(func(digest string) *spec.Layer {
+	p := site.NewPlanner(s, func(digest string) *spec.Layer {
 		l, err := pub.layer(ctx, digest)
 		if err != nil && !errors.Is(err, errUnreadable) {
 			layerErr = errors.Join(layerErr, err)

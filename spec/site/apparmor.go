@@ -3,6 +3,7 @@
 package site
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ const maxProfile = 1 << 20
 // judge of the text; this only finds names that two files would fight over.
 var profileHead = regexp.MustCompile(`(?m)^[ \t]*(?:profile[ \t]+("[^"\n]+"|[^\s{("]+)|("/[^"\n]+"|/[^\s{("]+))[^\n{}#,;]*(?:flags[ \t]*=[ \t]*\([^)\n]*\))?[ \t]*\{`)
 
-func (c *checker) apparmor(v *value, f *fragment) {
+func (c *confChecker) apparmor(v *value, f *fragment) {
 	if q := v.get("complain_mode"); q != nil && q.kind == scalar && !q.plain && q.text == "false" {
 		c.in("complain_mode", func() {
 			c.warnf(q.at, "quoted-flag", "write false without quotes", "the text \"false\" turned complain mode on in Divingbell; here it means false")
@@ -41,7 +42,7 @@ func (c *checker) apparmor(v *value, f *fragment) {
 				return
 			}
 			if strings.TrimSpace(e.Val.S) == "" {
-				c.errorf(orPos(e.Val.At, e.Key.At), "required", "", "the profile is empty")
+				c.errorf(cmp.Or(e.Val.At, e.Key.At), "required", "", "the profile is empty")
 				return
 			}
 			if len(e.Val.S) > maxProfile {

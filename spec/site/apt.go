@@ -5,6 +5,7 @@ package site
 import (
 	"cmp"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -63,6 +64,11 @@ func (p *packagesDoc) decode(c *checker, v *value) {
 	}
 }
 
+func (*packagesDoc) schema(g *generator) any {
+	list := g.of(reflect.TypeFor[[]packageDoc](), false)
+	return map[string]any{"anyOf": []any{list, map[string]any{"type": "object", "additionalProperties": g.orNull(list)}}}
+}
+
 // defaultBlacklist is Divingbell's: relied upon, so kept.
 var defaultBlacklist = []string{"inetutils-telnetd", "nis", "ntpdate", "telnetd", "telnetd-ssl"}
 
@@ -72,7 +78,7 @@ var (
 	wordText    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/+-]*$`)
 )
 
-func (c *checker) apt(v *value, f *fragment) {
+func (c *confChecker) apt(v *value, f *fragment) {
 	var d aptDoc
 	c.decode(v, &d)
 	p := spec.Packages{Blacklist: defaultBlacklist, Whitelist: c.packageNames("whitelistpkgs", d.Whitelist), Upgrade: d.Upgrade.On,
@@ -91,7 +97,7 @@ func (c *checker) apt(v *value, f *fragment) {
 	f.packages = p
 }
 
-func (c *checker) packages(docs []packageDoc, blacklist []string, byDefault bool) []spec.Package {
+func (c *confChecker) packages(docs []packageDoc, blacklist []string, byDefault bool) []spec.Package {
 	var out []spec.Package
 	first := map[string]packageDoc{}
 	for i, d := range docs {
@@ -134,7 +140,7 @@ func (c *checker) packages(docs []packageDoc, blacklist []string, byDefault bool
 	return out
 }
 
-func (c *checker) packageName(t Text) bool {
+func (c *confChecker) packageName(t Text) bool {
 	if t.Set() && !packageText.MatchString(t.S) {
 		c.errorf(t.At, "package-name", "", "%q is not the name of a package", t.S)
 		return false
@@ -143,7 +149,7 @@ func (c *checker) packageName(t Text) bool {
 }
 
 // packageNames is a set of names, sorted.
-func (c *checker) packageNames(key string, texts []Text) []string {
+func (c *confChecker) packageNames(key string, texts []Text) []string {
 	var out []string
 	c.in(key, func() {
 		for _, t := range texts {
@@ -156,7 +162,7 @@ func (c *checker) packageNames(key string, texts []Text) []string {
 	return slices.Compact(out)
 }
 
-func (c *checker) repository(e Entry[repositoryDoc]) spec.Repository {
+func (c *confChecker) repository(e Entry[repositoryDoc]) spec.Repository {
 	c.checkID(e.Key)
 	d := e.Val
 	r := spec.Repository{ID: e.Key.S, URL: d.URL.S, Key: d.Key.S}
@@ -178,7 +184,7 @@ func (c *checker) repository(e Entry[repositoryDoc]) spec.Repository {
 		c.errorf(d.Key.At, "key", "as gpg --armor --export prints it", "gpgkey is not an armoured public key")
 	}
 	if !d.Key.Set() && d.URL.Set() {
-		c.warnf(orPos(d.URL.At, d.At), "no-key", "give gpgkey", "repository %s has no key of its own: apt trusts it only if the base's keys signed it", e.Key.S)
+		c.warnf(cmp.Or(d.URL.At, d.At), "no-key", "give gpgkey", "repository %s has no key of its own: apt trusts it only if the base's keys signed it", e.Key.S)
 	}
 	return r
 }

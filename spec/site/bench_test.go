@@ -77,7 +77,7 @@ func compileAndSign(b testing.TB, s *site.Site, key *ecdsa.PrivateKey) (total in
 	for w := range sums {
 		wg.Go(func() {
 			for i := w; i < len(nodes); i += len(sums) {
-				data, err := s.Compile(nodes[i].Name, layer)
+				data, err := s.Compile(nodes[i].Name, layer, "")
 				if err != nil {
 					errs[w] = err
 					return
@@ -142,10 +142,10 @@ func BenchmarkPlan(b *testing.B) {
 			runs := 0
 			for b.Loop() {
 				s := parseFleet(b, fsys)
-				p := s.NewPlanner(func(string) *spec.Layer { return nil })
+				p := site.NewPlanner(s, func(string) *spec.Layer { return nil })
 				for _, node := range before.Nodes() {
 					// What is published arrives as bytes, one node at a time.
-					data, err := before.Compile(node.Name, "")
+					data, err := before.Compile(node.Name, "", "")
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,6 +27,12 @@ func (s *Site) Trust() Trust { return s.trust }
 
 // Nodes are the fleet's machines in the order of the input.
 func (s *Site) Nodes() []Node { return s.nodes }
+
+// Has says whether the fleet has a node of that name.
+func (s *Site) Has(node string) bool {
+	_, ok := s.byName[node]
+	return ok
+}
 
 // KernelArgs are the arguments that all nodes' kernels are started with, for the
 // loader: a node that needs others has to start its kernel a second time.
@@ -65,8 +72,8 @@ func (s *Site) fragments(n Node) (out []*fragment, shared bool) {
 }
 
 // quiet is a checker for what has been found good already.
-func (s *Site) quiet() *checker {
-	return &checker{report: &Report{}, layer: s.HasLayer(), kept: s.kept}
+func (s *Site) quiet() *confChecker {
+	return &confChecker{checker: &checker{report: &Report{}}, layer: s.HasLayer(), kept: s.kept}
 }
 
 // Overlay is what a node is sent. Layer is the digest of the manifest of its
@@ -117,7 +124,7 @@ func add[T any](to *[]T, from []T) {
 }
 
 func (s *Site) noNode(name string) error {
-	return &invalid{text: fmt.Sprintf("the site has no node %q", name), hint: didYouMeanNode(name, s.nodes)}
+	return invalidf(didYouMeanNode(name, s.nodes), "the site has no node %q", name)
 }
 
 // Variant is one system layer of the site and the nodes that share it.
@@ -128,7 +135,7 @@ type Variant struct {
 }
 
 // ErrNoLayer is returned by Variants when the site bakes nothing.
-var ErrNoLayer error = &invalid{text: "the site has no layer", hint: "add layer: with a base to the Site"}
+var ErrNoLayer = invalidf("add layer: with a base to the Site", "the site has no layer")
 
 // Variants are the layers that the site's nodes need, shared by content. The
 // one that no override changes is called default and stands first.
@@ -138,7 +145,7 @@ func (s *Site) Variants() ([]Variant, error) {
 	}
 	def := s.recipe(Node{}, true)
 	out := []Variant{{Name: "default", Recipe: def}}
-	byID := map[string]int{recipeID(def): 0}
+	byID := map[string]int{RecipeID(def): 0}
 	byTargets := map[string]int{} // most nodes have the same few targets
 	for _, n := range s.nodes {
 		key := ""
@@ -150,7 +157,7 @@ func (s *Site) Variants() ([]Variant, error) {
 		i, known := byTargets[key]
 		if !known {
 			r := s.recipe(n, false)
-			id := recipeID(r)
+			id := RecipeID(r)
 			if i, known = byID[id]; !known {
 				i = len(out)
 				byID[id] = i
@@ -168,9 +175,7 @@ func (s *Site) Variants() ([]Variant, error) {
 }
 
 // RecipeID is the recipe's identity: the hash of its one encoding, in hex.
-func RecipeID(r spec.Recipe) string { return recipeID(r) }
-
-func recipeID(r spec.Recipe) string {
+func RecipeID(r spec.Recipe) string {
 	data, err := spec.Encode(r)
 	if err != nil {
 		panic(err) // plain data
@@ -178,6 +183,9 @@ func recipeID(r spec.Recipe) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
 }
+
+// DefaultRecipe is that of a node no override applies to.
+func (s *Site) DefaultRecipe() spec.Recipe { return s.recipe(Node{}, true) }
 
 // recipe is what a node's layer is made of.
 func (s *Site) recipe(n Node, byDefault bool) spec.Recipe {
@@ -231,4 +239,22 @@ func texts(list []Text) []string {
 		out = append(out, t.S)
 	}
 	return out
+}
+
+// Explain merges the configuration of a node: one of the site's, or one that
+// there might be. Labels are laid over those of the site's node.
+func (s *Site) Explain(node string, labels map[string]string) (*Explanation, error) {
+	if node == "" {
+		return nil, invalidf("name one, or any name with labels", "no node is named")
+	}
+	n := Node{Name: node, Labels: map[string]string{}}
+	i, known := s.byName[node]
+	if known {
+		n.Labels = maps.Clone(s.nodes[i].Labels)
+	}
+	maps.Copy(n.Labels, labels)
+	e := explain(n, known, s.HasLayer(), s.parts)
+	o, _ := s.overlay(n, "")
+	e.KernelArgs = o.KernelArgs
+	return e, nil
 }

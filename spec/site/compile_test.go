@@ -30,7 +30,7 @@ func TestCompileIsEncode(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				got, err := s.Compile(n.Name, "sha256:x")
+				got, err := s.Compile(n.Name, "sha256:x", "")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -78,7 +78,7 @@ func TestCompileIsDeterministic(t *testing.T) {
 		}
 		s := mustParse(t, string(data))
 		for _, n := range s.Nodes() {
-			got, err := s.Compile(n.Name, "")
+			got, err := s.Compile(n.Name, "", "")
 			if err != nil {
 				t.Fatal(err)
 			}

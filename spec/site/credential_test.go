@@ -63,3 +63,21 @@ func TestSSHKeys(t *testing.T) {
 		}
 	}
 }
+
+// FuzzCredentials: keys and hashes of any bytes are judged without a panic, and
+// a judgement does not depend on what surrounds a key.
+func FuzzCredentials(f *testing.F) {
+	f.Add("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICPETahEyllxaSmseT2t1YryzVztAMi7gzpQv6maqmbh x")
+	f.Add(`command="a b",no-pty ssh-rsa AAAA x`)
+	f.Add("ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAAQ==")
+	f.Add("ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAAAA")
+	f.Add("$6$salt$")
+	f.Fuzz(func(t *testing.T, text string) {
+		hashProblem(text)
+		if sshKeyProblem(text) == "" && sshKeyProblem("no-pty "+text) != "" {
+			if kind, _ := sshKeyFields("no-pty " + text); kind != "" {
+				t.Errorf("%q is good alone only", text)
+			}
+		}
+	})
+}

@@ -15,8 +15,6 @@ import (
 type checker struct {
 	report *Report
 	path   []string
-	layer  bool     // the site bakes layers
-	kept   []string // persisted paths
 }
 
 func (c *checker) push(name string) { c.path = append(c.path, name) }
@@ -199,4 +197,24 @@ func fieldNames(fields []structField) []string {
 		out[i] = f.name
 	}
 	return out
+}
+
+// rename returns a map with its keys in another spelling.
+func (c *checker) rename(v *value, to func(string) string) *value {
+	if v.kind != mapping {
+		return v
+	}
+	out := *v
+	out.fields = make([]field, 0, len(v.fields))
+	first := make(map[string]field, len(v.fields))
+	for _, f := range v.fields {
+		key := to(f.key)
+		if old, dup := first[key]; dup {
+			c.errorf(f.at, "duplicate-key", "keep one of the two", "%q is the same as %q at %s", f.key, old.key, old.at)
+			continue
+		}
+		first[key] = f
+		out.fields = append(out.fields, field{key, f.at, f.val})
+	}
+	return &out
 }

@@ -96,3 +96,30 @@ type valuesDoc struct {
 	Release       Text           `site:"release_group" doc:"accepted, without effect"`
 	Global        Raw[any]       `site:"global" doc:"accepted, without effect"`
 }
+
+// machineDoc is what a node is given beside conf. It has overrides of its own,
+// in the form of conf's.
+type machineDoc struct {
+	machineValues
+	Overrides Raw[stanzaDoc[machineValues]] `site:"overrides" doc:"what differs by host or label"`
+}
+
+// confDoc is conf. Its modules are decoded one target at a time, so it serves
+// for the schema and for finding unknown keys.
+type confDoc struct {
+	modulesDoc
+	Overrides Raw[overridesDoc] `site:"overrides" doc:"what differs by host or label, by module"`
+}
+
+// overridesDoc is conf.overrides: a stanza a module.
+type overridesDoc struct {
+	AppArmor stanzaDoc[modulesDoc] `site:"divingbell_apparmor"`
+	Apt      stanzaDoc[modulesDoc] `site:"divingbell_apt"`
+	Ethtool  stanzaDoc[modulesDoc] `site:"divingbell_ethtool"`
+	Exec     stanzaDoc[modulesDoc] `site:"divingbell_exec"`
+	Limits   stanzaDoc[modulesDoc] `site:"divingbell_limits"`
+	Mounts   stanzaDoc[modulesDoc] `site:"divingbell_mounts"`
+	Perm     stanzaDoc[modulesDoc] `site:"divingbell_perm"`
+	Sysctl   stanzaDoc[modulesDoc] `site:"divingbell_sysctl"`
+	Uamlite  stanzaDoc[modulesDoc] `site:"divingbell_uamlite"`
+}

@@ -13,13 +13,14 @@ import (
 const MaxOverlay = 2 << 20
 
 // Compile returns the one encoding of a node's overlay: the bytes that are
-// signed and published.
-func (s *Site) Compile(node, layer string) ([]byte, error) {
+// signed and published. Layer and variant are those of [spec.Overlay].
+func (s *Site) Compile(node, layer, variant string) ([]byte, error) {
 	i, ok := s.byName[node]
 	if !ok {
 		return nil, s.noNode(node)
 	}
 	o, shared := s.overlay(s.nodes[i], layer)
+	o.Variant = variant
 	return s.encode(o, shared)
 }
 
@@ -43,7 +44,7 @@ func (s *Site) encode(o *spec.Overlay, shared bool) ([]byte, error) {
 	}
 	data = append(append(append(data, last...), items...), '}')
 	if len(data) > MaxOverlay {
-		return nil, &invalid{text: fmt.Sprintf("the overlay of %s has %d bytes, a node reads at most %d", o.Node, len(data), MaxOverlay), hint: "move large scripts into a package"}
+		return nil, invalidf("move large scripts into a package", "the overlay of %s has %d bytes, a node reads at most %d", o.Node, len(data), MaxOverlay)
 	}
 	return data, nil
 }

@@ -30,15 +30,9 @@ func FeatureName(name string) string {
 	return name
 }
 
-// interfaceText is what the kernel takes as a name, less what would be odd in a file name.
-var (
-	interfaceText = regexp.MustCompile(`^[^\s/:]{1,15}$`)
-	featureText   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-)
+var featureText = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
-func interfaceName(s string) bool { return interfaceText.MatchString(s) && s != "." && s != ".." }
-
-func (c *checker) normalEthtool(v *value) *value {
+func normalEthtool(c *checker, v *value) *value {
 	if v.kind != mapping {
 		return v
 	}
@@ -52,7 +46,7 @@ func (c *checker) normalEthtool(v *value) *value {
 	return &out
 }
 
-func (c *checker) ethtool(v *value, f *fragment) {
+func (c *confChecker) ethtool(v *value, f *fragment) {
 	var d Map[Map[Text]]
 	c.decode(v, &d)
 	for _, nic := range d {
@@ -67,7 +61,7 @@ func (c *checker) ethtool(v *value, f *fragment) {
 				c.in(e.Key.S, func() {
 					on, ok := flagWord(e.Val.S)
 					if !ok {
-						c.errorf(orPos(e.Val.At, e.Key.At), "enum", "", "Expected 'on' or 'off', got '%s'", e.Val.S)
+						c.errorf(cmp.Or(e.Val.At, e.Key.At), "enum", "", "Expected 'on' or 'off', got '%s'", e.Val.S)
 					}
 					if !featureText.MatchString(e.Key.S) {
 						c.errorf(e.Key.At, "feature", "as ethtool -k prints it, for example generic-receive-offload", "%q is not the name of a feature", e.Key.S)
@@ -80,11 +74,4 @@ func (c *checker) ethtool(v *value, f *fragment) {
 	slices.SortFunc(f.items.Ethtool, func(a, b spec.Feature) int {
 		return cmp.Or(strings.Compare(a.Interface, b.Interface), strings.Compare(a.Feature, b.Feature))
 	})
-}
-
-func orPos(a, b pos) pos {
-	if a == (pos{}) {
-		return b
-	}
-	return a
 }

@@ -38,7 +38,7 @@ var (
 const maxExecData = 256 << 10
 
 // normalExec gives timeout its one name: the manual says script_timeout.
-func (c *checker) normalExec(v *value) *value {
+func normalExec(c *checker, v *value) *value {
 	if v.kind != mapping {
 		return v
 	}
@@ -62,7 +62,7 @@ func (c *checker) normalExec(v *value) *value {
 	return &out
 }
 
-func (c *checker) exec(v *value, f *fragment) {
+func (c *confChecker) exec(v *value, f *fragment) {
 	var d Map[execDoc]
 	c.decode(v, &d)
 	for _, e := range d {
@@ -77,7 +77,7 @@ func (c *checker) exec(v *value, f *fragment) {
 	slices.SortFunc(f.items.Exec, func(a, b spec.Exec) int { return strings.Compare(a.Name, b.Name) })
 }
 
-func (c *checker) script(name string, d execDoc) spec.Exec {
+func (c *confChecker) script(name string, d execDoc) spec.Exec {
 	x := spec.Exec{Name: name, Data: named(d.Data), Rerun: d.Rerun.S, Blocking: d.Blocking.S, RerunMax: d.RerunMax.N, RetryMax: d.RetryMax.N,
 		RerunForget: d.RerunPersist != nil && !d.RerunPersist.On, RetryForget: d.RetryPersist != nil && !d.RetryPersist.On,
 		Once: d.Once.S, Revert: named(d.Revert)}
@@ -121,7 +121,7 @@ func named(script Text) string {
 
 // policy checks when a script runs. The messages begin as Divingbell's: pipelines
 // search for them.
-func (c *checker) policy(x *spec.Exec, name string, d execDoc) {
+func (c *confChecker) policy(x *spec.Exec, name string, d execDoc) {
 	forName := " FOR '" + name + "':"
 	if d.Rerun.Set() && !slices.Contains(rerunPolicies, d.Rerun.S) {
 		c.errorf(d.Rerun.At, "enum", didYouMean(d.Rerun.S, rerunPolicies), "BAD 'rerun_policy'%s Got '%s'", forName, d.Rerun.S)
@@ -149,7 +149,7 @@ func (c *checker) policy(x *spec.Exec, name string, d execDoc) {
 }
 
 // interval returns seconds: 0 for every pass, -1 for never again by time.
-func (c *checker) interval(t Text, key, whose string, finite bool, need string) int64 {
+func (c *confChecker) interval(t Text, key, whose string, finite bool, need string) int64 {
 	if !t.Set() {
 		return 0
 	}

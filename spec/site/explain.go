@@ -3,7 +3,6 @@
 package site
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,21 +46,12 @@ type explained struct {
 	target string // of a module's own line
 }
 
-// Explain merges the configuration of a node: one of the site's, or one that
-// there might be. Labels are laid over those of the site's node.
-func (s *Site) Explain(node string, labels map[string]string) (*Explanation, error) {
-	n := Node{Name: node, Labels: map[string]string{}}
-	i, known := s.byName[node]
-	if known {
-		n.Labels = maps.Clone(s.nodes[i].Labels)
-	}
-	maps.Copy(n.Labels, labels)
-	e := &Explanation{Node: node, Known: known, Labels: n.Labels, Target: map[string]string{}, Conf: map[string]any{},
+// explain merges the parts of a site for a node: one of the site's, or one that
+// there might be.
+func explain(n Node, known, baked bool, parts []*part) *Explanation {
+	e := &Explanation{Node: n.Name, Known: known, Labels: n.Labels, Target: map[string]string{}, Conf: map[string]any{},
 		Origins: map[string]Origin{}, Defaults: map[string]any{}}
-	if node == "" {
-		return nil, &invalid{text: "no node is named", hint: "name one, or any name with labels"}
-	}
-	for _, p := range s.parts {
+	for _, p := range parts {
 		t := p.choose(n.Name, n.label)
 		e.Target[p.name] = t.name
 		v := p.effective(t, func(*value) {})
@@ -76,19 +66,18 @@ func (s *Site) Explain(node string, labels map[string]string) (*Explanation, err
 		}
 		e.Conf[p.name] = w.walk(v, p.base, "/conf/"+p.name, []string{})
 	}
-	o, _ := s.overlay(n, "")
-	e.KernelArgs = o.KernelArgs
-	s.explainDefaults(e)
-	return e, nil
+	e.addDefaults(baked)
+	return e
 }
 
-// explainDefaults tells what holds although it was not written.
-func (s *Site) explainDefaults(e *Explanation) {
+// addDefaults tells what holds although it was not written. Baked says that the
+// site has a layer.
+func (e *Explanation) addDefaults(baked bool) {
 	set := func(pointer string, v any) {
 		e.Defaults[pointer] = v
 		e.Origins[pointer] = Origin{Source: "default"}
 	}
-	if apt, _ := e.Conf["apt"].(map[string]any); apt["blacklistpkgs"] == nil && e.Target["apt"] != "off" && (apt != nil || s.HasLayer()) {
+	if apt, _ := e.Conf["apt"].(map[string]any); apt["blacklistpkgs"] == nil && e.Target["apt"] != "off" && (apt != nil || baked) {
 		set("/conf/apt/blacklistpkgs", defaultBlacklist)
 	}
 	scripts, _ := e.Conf["exec"].(map[string]any)

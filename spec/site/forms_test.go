@@ -48,7 +48,7 @@ func TestForms(t *testing.T) {
 		}
 		got := map[string]string{}
 		for _, n := range s.Nodes() {
-			data, err := s.Compile(n.Name, "")
+			data, err := s.Compile(n.Name, "", "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -259,7 +259,7 @@ func TestOverlayCap(t *testing.T) {
 		fmt.Fprintf(&b, "    s%d: {rerun_policy: never, data: \"#!/bin/sh %s\"}\n", i, strings.Repeat("x", 200<<10))
 	}
 	s := mustParse(t, b.String())
-	if _, err := s.Compile("a", ""); err == nil || !strings.Contains(err.Error(), "a node reads at most") {
+	if _, err := s.Compile("a", "", ""); err == nil || !strings.Contains(err.Error(), "a node reads at most") {
 		t.Errorf("err = %v", err)
 	}
 }

@@ -39,18 +39,6 @@ type inventoryDoc struct {
 // maxInventory bounds the JSON of a cluster's nodes, which is wordy.
 const maxInventory = 256 << 20
 
-func (r *reader) inventoryList(doc *value) {
-	var nodes []nodeDoc
-	r.decode(doc, &nodes)
-	r.nodes = append(r.nodes, nodes...)
-}
-
-func (r *reader) inventoryMap(doc *value) {
-	var d inventoryDoc
-	r.decode(doc, &d)
-	r.nodes = append(r.nodes, d.Nodes...)
-}
-
 // kubeNode is what matters of a Kubernetes Node.
 type kubeNode struct {
 	Kind     string `json:"kind"`
@@ -68,29 +56,29 @@ type kubeNode struct {
 const hostnameLabel = "kubernetes.io/hostname"
 
 // readKube reads the JSON of kubectl get nodes; false when it is something else.
-func (r *reader) readKube(name string, data []byte) bool {
+func readKube(c *checker, name string, data []byte) (nodes []nodeDoc, ok bool) {
 	src := &source{name: name}
 	d := json.NewDecoder(bytes.NewReader(data))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return false
+		return nil, false
 	}
 	kube, taken := false, false
 	line, counted := int32(1), int64(0)
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
-			return false
+			return nil, false
 		}
 		if key != "items" {
 			var skip json.RawMessage
 			if d.Decode(&skip) != nil {
-				return false
+				return nil, false
 			}
 			kube = kube || key == "kind" && strings.HasSuffix(strings.Trim(string(skip), `"`), "List")
 			continue
 		}
 		if t, err := d.Token(); err != nil || t != json.Delim('[') {
-			return false
+			return nil, false
 		}
 		for d.More() {
 			begin := d.InputOffset()
@@ -99,39 +87,38 @@ func (r *reader) readKube(name string, data []byte) bool {
 			counted = begin
 			var n kubeNode
 			if err := d.Decode(&n); err != nil {
-				r.errorf(pos{src, line, 1}, "json", "", "a node that cannot be read: %v", err)
-				return true
+				c.errorf(pos{src, line, 1}, "json", "", "a node that cannot be read: %v", err)
+				return nodes, true
 			}
 			taken = true
-			r.kubeNode(n, pos{src, line, 1})
+			if doc, ok := n.doc(c, pos{src, line, 1}); ok {
+				nodes = append(nodes, doc)
+			}
 		}
 		if _, err := d.Token(); err != nil {
-			return false
+			return nil, false
 		}
 	}
-	if taken {
-		return true
-	}
-	return kube
+	return nodes, taken || kube
 }
 
-func (r *reader) kubeNode(n kubeNode, at pos) {
+func (n kubeNode) doc(c *checker, at pos) (doc nodeDoc, ok bool) {
 	if n.Kind != "Node" && n.Kind != "" {
-		r.warnf(at, "inventory", "", "an object of kind %s is not a node", n.Kind)
-		return
+		c.warnf(at, "inventory", "", "an object of kind %s is not a node", n.Kind)
+		return doc, false
 	}
 	name := n.Metadata.Name
 	if h := n.Metadata.Labels[hostnameLabel]; h != "" {
 		name = h
 	}
-	doc := nodeDoc{Name: Text{name, at}}
+	doc = nodeDoc{Name: Text{name, at}}
 	for k, v := range n.Metadata.Labels {
 		doc.Labels = append(doc.Labels, Entry[Text]{Key: Text{k, at}, Val: Text{v, at}})
 	}
 	if id := n.Status.NodeInfo.SystemUUID; id != "" {
 		doc.Match.UUIDs = []Text{{id, at}}
 	}
-	r.nodes = append(r.nodes, doc)
+	return doc, true
 }
 
 var (
@@ -141,7 +128,7 @@ var (
 )
 
 // checkNodes makes nodes of what was read: names and identifiers are unique.
-func (c *checker) checkNodes(docs []nodeDoc) []Node {
+func checkNodes(c *checker, docs []nodeDoc) []Node {
 	nodes := make([]Node, 0, len(docs))
 	names, ids := map[string]pos{}, map[string]pos{}
 	once := func(seen map[string]pos, what, key string, at pos) bool {
@@ -189,4 +176,28 @@ func (c *checker) checkNodes(docs []nodeDoc) []Node {
 		nodes = append(nodes, n)
 	}
 	return nodes
+}
+
+// label is a node's label, or what every node has without being told.
+func (n Node) label(key string) (string, bool) {
+	v, ok := n.Labels[key]
+	switch {
+	case ok:
+	case key == hostnameLabel:
+		return n.Name, true
+	case key == "kubernetes.io/os":
+		return "linux", true
+	}
+	return v, ok
+}
+
+func didYouMeanNode(name string, nodes []Node) string {
+	var names []string
+	for _, n := range nodes[:min(len(nodes), 2000)] {
+		names = append(names, n.Name)
+	}
+	if hint := didYouMean(name, names); strings.HasPrefix(hint, "did you mean") {
+		return hint
+	}
+	return "names are compared byte for byte with the node's name or its label " + hostnameLabel
 }

@@ -3,6 +3,7 @@
 package site
 
 import (
+	"cmp"
 	"path"
 	"regexp"
 	"slices"
@@ -23,7 +24,7 @@ func (s *Site) checkLayer(c *checker) {
 		}
 	}
 	if n != 1 {
-		c.errorf(orPos(l.Base.At, l.At), "base", "", "base needs exactly one of debian, oci, tar")
+		c.errorf(cmp.Or(l.Base.At, l.At), "base", "", "base needs exactly one of debian, oci, tar")
 	}
 	if d := l.Base.Debian; d != nil {
 		if d.Suite.Set() && !wordText.MatchString(d.Suite.S) {
@@ -47,12 +48,12 @@ func (s *Site) checkLayer(c *checker) {
 	if p := l.Kernel.Package; p.Set() && !packageText.MatchString(p.S) {
 		c.errorf(p.At, "package-name", "", "%q is not the name of a package", p.S)
 	}
-	c.in("kernel", func() { c.in("args", func() { s.args = c.kernelArgs(l.Kernel.Args) }) })
-	c.in("persist", func() { s.kept = c.persist(l.Persist) })
-	c.kept = s.kept
+	c.in("kernel", func() { c.in("args", func() { s.args = kernelArgs(c, l.Kernel.Args) }) })
+	c.in("persist", func() { s.kept = keptPaths(c, l.Persist) })
 }
 
-func (c *checker) persist(paths []Text) []string {
+// keptPaths checks layer.persist.
+func keptPaths(c *checker, paths []Text) []string {
 	var out []string
 	for _, t := range paths {
 		clean := path.Clean(t.S)

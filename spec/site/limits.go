@@ -26,7 +26,7 @@ var limitItems = []string{"core", "data", "fsize", "memlock", "nofile", "rss", "
 var idText = regexp.MustCompile(`^[A-Za-z0-9_@%+.-]{1,128}$`)
 
 // checkID says whether an author's key can be part of a file's name.
-func (c *checker) checkID(t Text) bool {
+func (c *confChecker) checkID(t Text) bool {
 	ok := idText.MatchString(t.S) && t.S[0] != '.'
 	if !ok {
 		c.errorf(t.At, "id", "letters, digits and _ - . + @ %", "%q cannot be used as a name", t.S)
@@ -34,7 +34,7 @@ func (c *checker) checkID(t Text) bool {
 	return ok
 }
 
-func (c *checker) limits(v *value, f *fragment) {
+func (c *confChecker) limits(v *value, f *fragment) {
 	var d Map[limitDoc]
 	c.decode(v, &d)
 	seen := map[[3]string]Text{}
@@ -77,7 +77,7 @@ func limitKinds(kind string) []string {
 }
 
 // emptyTexts reports texts that are written but empty.
-func (c *checker) emptyTexts(texts ...Text) {
+func (c *confChecker) emptyTexts(texts ...Text) {
 	for _, t := range texts {
 		if t.Set() && t.S == "" {
 			c.errorf(t.At, "required", "", "the value is empty")

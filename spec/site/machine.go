@@ -6,19 +6,11 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"net/netip"
-	"path"
 	"regexp"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
 )
-
-// machineDoc is what a node is given beside conf. It has overrides of its own,
-// in the form of conf's.
-type machineDoc struct {
-	machineValues
-	Overrides Raw[stanzaDoc[machineValues]] `site:"overrides" doc:"what differs by host or label"`
-}
 
 // machineValues are the settings themselves: what an override may change.
 type machineValues struct {
@@ -56,21 +48,23 @@ type machine struct {
 
 var (
 	hostText = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9.])?$`)
+	macText  = regexp.MustCompile(`^[0-9a-f]{12}$`) // without colons
 	// A blank or a quote would change where the arguments end.
 	kernelArg = regexp.MustCompile(`^[!-~]+$`)
 )
 
-func (c *checker) machine(v *value, f *fragment) {
+func compileMachine(c *checker, v *value) (m machine) {
 	var d machineValues
 	c.decode(v, &d)
-	c.in("kernel", func() { f.machine.args = c.kernelArgs(d.Kernel.Args) })
-	c.in("network", func() { f.machine.network = c.network(d.Network) })
+	c.in("kernel", func() { m.args = kernelArgs(c, d.Kernel.Args) })
+	c.in("network", func() { m.network = compileNetwork(c, d.Network) })
 	for _, t := range d.CAs {
-		f.machine.cas = append(f.machine.cas, t.S)
+		m.cas = append(m.cas, t.S)
 	}
+	return m
 }
 
-func (c *checker) kernelArgs(args []Text) []string {
+func kernelArgs(c *checker, args []Text) []string {
 	var out []string
 	for _, a := range args {
 		switch {
@@ -87,7 +81,7 @@ func (c *checker) kernelArgs(args []Text) []string {
 	return out
 }
 
-func (c *checker) network(d networkDoc) spec.Network {
+func compileNetwork(c *checker, d networkDoc) spec.Network {
 	var n spec.Network
 	for _, t := range d.DNS {
 		if a, err := netip.ParseAddr(t.S); err != nil {
@@ -109,17 +103,17 @@ func (c *checker) network(d networkDoc) spec.Network {
 		n.NTP = append(n.NTP, t.S)
 	}
 	for i, t := range d.Interfaces {
-		c.within([]string{"interfaces", nth(i)}, func() { n.Interfaces = append(n.Interfaces, c.netInterface(t)) })
+		c.within([]string{"interfaces", nth(i)}, func() { n.Interfaces = append(n.Interfaces, compileInterface(c, t)) })
 	}
 	return n
 }
 
-func (c *checker) netInterface(d interfaceDoc) spec.Interface {
+func compileInterface(c *checker, d interfaceDoc) spec.Interface {
 	out := spec.Interface{Name: d.Name.S, Gateway: d.Gateway.S, MTU: int(d.MTU.N), MAC: strings.ReplaceAll(strings.ToLower(d.MAC.S), "-", ":")}
 	if out.MAC == "" && out.Name == "" {
 		c.errorf(d.At, "required", "", "an interface needs mac or name")
 	}
-	if out.MAC != "" && !macHex.MatchString(strings.ReplaceAll(out.MAC, ":", "")) {
+	if out.MAC != "" && !macText.MatchString(strings.ReplaceAll(out.MAC, ":", "")) {
 		c.errorf(d.MAC.At, "mac", "as in 52:54:00:12:34:56", "%q is not the address of an interface", d.MAC.S)
 	}
 	if out.Name != "" && !interfaceName(out.Name) {
@@ -143,37 +137,7 @@ func (c *checker) netInterface(d interfaceDoc) spec.Interface {
 	return out
 }
 
-// readCAs replaces the files that machine names by their content, once, so that
-// nothing later needs the file system.
-func (r *reader) readCAs(v *value) *value {
-	cas := v.get("cas")
-	if cas == nil || cas.kind != sequence {
-		return v
-	}
-	out := *cas
-	out.list = make([]*value, len(cas.list))
-	for i, e := range cas.list {
-		out.list[i] = e
-		if e.kind != scalar {
-			continue
-		}
-		text := e.text
-		if !strings.Contains(text, "-----BEGIN") {
-			text = string(r.readFile(path.Join(r.dir, e.text), e.at, 1<<20))
-			if text == "" {
-				continue
-			}
-		}
-		if err := parseCAs(text); err != "" {
-			r.errorf(e.at, "certificate", "", "%s", err)
-		}
-		read := *e
-		read.text = text
-		out.list[i] = &read
-	}
-	return v.with("cas", &out)
-}
-
+// parseCAs says what keeps a text from being certificates.
 func parseCAs(text string) string {
 	rest := []byte(text)
 	n := 0
@@ -195,3 +159,8 @@ func parseCAs(text string) string {
 	}
 	return ""
 }
+
+// interfaceText is what the kernel takes as a name, less what would be odd in a file name.
+var interfaceText = regexp.MustCompile(`^[^\s/:]{1,15}$`)
+
+func interfaceName(s string) bool { return interfaceText.MatchString(s) && s != "." && s != ".." }

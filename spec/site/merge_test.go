@@ -167,3 +167,40 @@ func TestMergeFiles(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// FuzzMerge: on any two maps the merger agrees with the reference, and changes
+// neither.
+func FuzzMerge(f *testing.F) {
+	f.Add("a: {b: 1}\n", "a: {b: 2, c: [1]}\n")
+	f.Add("a: [1]\n", "a: {b: 2}\n")
+	f.Add("a: &a {b: 1}\nc: *a\n", "a:\nc: {b: {}}\n")
+	f.Fuzz(func(t *testing.T, base, over string) {
+		if len(base)+len(over) > 1<<12 {
+			t.Skip()
+		}
+		read := func(text string) *value {
+			r := &Report{}
+			docs := parseYAML(&source{name: "x"}, []byte(text), r)
+			if r.Err() != nil || len(docs) != 1 || docs[0].kind != mapping || docs[0].size > 1<<12 {
+				return nil
+			}
+			return docs[0]
+		}
+		b, o := read(base), read(over)
+		if b == nil || o == nil {
+			t.Skip()
+		}
+		plainBase, plainOver := plainOf(b).(map[string]any), plainOf(o).(map[string]any)
+		got := plainOf(mergeOverride(b, o, func(*value) {}))
+		if want := reference(plainBase, plainOver); !reflect.DeepEqual(got, any(want)) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		if !reflect.DeepEqual(plainOf(b), any(plainBase)) || !reflect.DeepEqual(plainOf(o), any(plainOver)) {
+			t.Error("the merge changed its input")
+		}
+		// Files merge too, without an end that is not a map.
+		if m := mergeFiles(b, o); m.kind != mapping {
+			t.Errorf("files merge to %s", m.kind)
+		}
+	})
+}

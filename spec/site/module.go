@@ -11,25 +11,32 @@ type module struct {
 	stanza  string // its key below overrides
 	image   bool   // acts when a layer is baked; else on the node
 	normal  func(*checker, *value) *value
-	compile func(*checker, *value, *fragment)
+	compile func(*confChecker, *value, *fragment)
 }
 
 // modules is every module. The order is that of reports; nothing else hangs on it.
 var modules = []module{
-	{"apparmor", "divingbell_apparmor", true, nil, (*checker).apparmor},
-	{"apt", "divingbell_apt", true, nil, (*checker).apt},
-	{"ethtool", "divingbell_ethtool", false, (*checker).normalEthtool, (*checker).ethtool},
-	{"exec", "divingbell_exec", false, (*checker).normalExec, (*checker).exec},
-	{"limits", "divingbell_limits", false, nil, (*checker).limits},
-	{"mounts", "divingbell_mounts", false, nil, (*checker).mounts},
-	{"perm", "divingbell_perm", true, (*checker).normalPerm, (*checker).perm}, // of baked paths; the rest is on the node
-	{"sysctl", "divingbell_sysctl", false, (*checker).normalSysctl, (*checker).sysctl},
-	{"uamlite", "divingbell_uamlite", true, nil, (*checker).uamlite},
-	{"machine", "", false, nil, (*checker).machine},
+	{"apparmor", "divingbell_apparmor", true, nil, (*confChecker).apparmor},
+	{"apt", "divingbell_apt", true, nil, (*confChecker).apt},
+	{"ethtool", "divingbell_ethtool", false, normalEthtool, (*confChecker).ethtool},
+	{"exec", "divingbell_exec", false, normalExec, (*confChecker).exec},
+	{"limits", "divingbell_limits", false, nil, (*confChecker).limits},
+	{"mounts", "divingbell_mounts", false, nil, (*confChecker).mounts},
+	{"perm", "divingbell_perm", true, normalPerm, (*confChecker).perm}, // of baked paths; the rest is on the node
+	{"sysctl", "divingbell_sysctl", false, normalSysctl, (*confChecker).sysctl},
+	{"uamlite", "divingbell_uamlite", true, nil, (*confChecker).uamlite},
+	{"machine", "", false, nil, func(c *confChecker, v *value, f *fragment) { f.machine = compileMachine(c.checker, v) }},
 }
 
 // machineModule is the one whose overrides stand beside its values instead of in conf.
 const machineModule = "machine"
+
+// confChecker checks what modules are given, and knows of the site what it takes.
+type confChecker struct {
+	*checker
+	layer bool     // the site bakes layers
+	kept  []string // persisted paths
+}
 
 // fragment is what one target of one module compiles to; a module fills its own part.
 type fragment struct {
@@ -51,13 +58,6 @@ func moduleNames() []string {
 	return out
 }
 
-// confDoc is conf. Its modules are decoded one target at a time, so it serves
-// for the schema and for finding unknown keys.
-type confDoc struct {
-	modulesDoc
-	Overrides Raw[overridesDoc] `site:"overrides" doc:"what differs by host or label, by module"`
-}
-
 // modulesDoc is what conf and every override's conf may hold.
 type modulesDoc struct {
 	AppArmor     Raw[appArmorDoc]    `site:"apparmor" doc:"AppArmor profiles, baked into the layer"`
@@ -74,8 +74,3 @@ type modulesDoc struct {
 	LogColors    Flag                `site:"log_colors" doc:"accepted, without effect"`
 	ExtraVerbose Flag                `site:"extra_verbose" doc:"accepted, without effect"`
 }
-
-// Raw is a value that is decoded later, as a T.
-type Raw[T any] struct{ v *value }
-
-func (r *Raw[T]) decode(_ *checker, v *value) { r.v = v }

@@ -36,7 +36,7 @@ var runtimeDirs = []string{"/var/lib/containerd", "/var/lib/docker", "/var/lib/k
 // systemDirs are the layer's own: a mount on them would hide it.
 var systemDirs = []string{"/", "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/dev", "/proc", "/sys", "/run", "/var", "/var/lib", "/var/lib/caisson", "/run/caisson"}
 
-func (c *checker) mounts(v *value, f *fragment) {
+func (c *confChecker) mounts(v *value, f *fragment) {
 	var d Map[mountDoc]
 	c.decode(v, &d)
 	targets := map[string]Text{}
@@ -61,7 +61,7 @@ func (c *checker) mounts(v *value, f *fragment) {
 	slices.SortFunc(f.items.Mounts, func(a, b spec.Mount) int { return strings.Compare(a.ID, b.ID) })
 }
 
-func (c *checker) mount(e Entry[mountDoc]) (spec.Mount, bool) {
+func (c *confChecker) mount(e Entry[mountDoc]) (spec.Mount, bool) {
 	d := e.Val
 	c.emptyTexts(d.Target, d.Device, d.Type)
 	if d.Target.S == "" || d.Device.S == "" || d.Type.S == "" {

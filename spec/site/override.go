@@ -7,19 +7,6 @@ import (
 	"strings"
 )
 
-// overridesDoc is conf.overrides: a stanza a module.
-type overridesDoc struct {
-	AppArmor stanzaDoc[modulesDoc] `site:"divingbell_apparmor"`
-	Apt      stanzaDoc[modulesDoc] `site:"divingbell_apt"`
-	Ethtool  stanzaDoc[modulesDoc] `site:"divingbell_ethtool"`
-	Exec     stanzaDoc[modulesDoc] `site:"divingbell_exec"`
-	Limits   stanzaDoc[modulesDoc] `site:"divingbell_limits"`
-	Mounts   stanzaDoc[modulesDoc] `site:"divingbell_mounts"`
-	Perm     stanzaDoc[modulesDoc] `site:"divingbell_perm"`
-	Sysctl   stanzaDoc[modulesDoc] `site:"divingbell_sysctl"`
-	Uamlite  stanzaDoc[modulesDoc] `site:"divingbell_uamlite"`
-}
-
 // stanzaDoc is the overrides of one module; T is what an entry may change.
 type stanzaDoc[T any] struct {
 	Hosts  []hostDoc[T]  `site:"hosts" doc:"entries that apply to the one node of that name"`
@@ -169,4 +156,24 @@ func (p *part) body(c *checker, conf *value) *value {
 		}
 	}
 	return conf.get(p.name)
+}
+
+func (p *part) where() []string {
+	if p.name == machineModule {
+		return []string{machineModule}
+	}
+	return []string{"conf", p.name}
+}
+
+// compileTarget compiles a module for one target, and reports what is wrong with it.
+func (p *part) compileTarget(c *confChecker, t *target) *fragment {
+	f := &fragment{}
+	if t == offTarget {
+		return f
+	}
+	v := p.effective(t, func(over *value) {
+		c.warnf(over.at, "dead-override", "give the same kind of value as the base", "a map cannot replace a value or a list: the base stays")
+	})
+	p.compile(c, v, f)
+	return f
 }

@@ -3,7 +3,9 @@
 package site
 
 import (
+	"cmp"
 	"path"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,6 +31,10 @@ type permPathDoc struct {
 // permShape is perm in its own shape or, as older sites have it, a bare list.
 type permShape struct{ permDoc }
 
+func (*permShape) schema(g *generator) any {
+	return map[string]any{"anyOf": []any{g.of(reflect.TypeFor[permDoc](), false), g.of(reflect.TypeFor[[]permPathDoc](), false)}}
+}
+
 var (
 	octalMode    = regexp.MustCompile(`^[0-7]{3,5}$`)
 	symbolicMode = regexp.MustCompile(`^[ugoa]*[-+=][rwxXst]*(,[ugoa]*[-+=][rwxXst]*)*$`)
@@ -50,7 +56,7 @@ func baked(p string) bool {
 }
 
 // normalPerm makes the older bare list a map.
-func (c *checker) normalPerm(v *value) *value {
+func normalPerm(c *checker, v *value) *value {
 	if v.kind != sequence {
 		return v
 	}
@@ -59,7 +65,7 @@ func (c *checker) normalPerm(v *value) *value {
 }
 
 // olderPerms takes conf.perms, which the manual shows and Divingbell ignores.
-func (c *checker) olderPerms(conf, perms *value) *value {
+func olderPerms(c *checker, conf, perms *value) *value {
 	c.push("perms")
 	defer c.pop()
 	if conf.get("perm") != nil {
@@ -67,17 +73,17 @@ func (c *checker) olderPerms(conf, perms *value) *value {
 		return conf.without("perms")
 	}
 	c.warnf(perms.at, "older-shape", "write perm: {paths: […]}", "perms is the documented name that Divingbell ignored; it is taken as perm")
-	return conf.without("perms").with("perm", c.normalPermList(perms))
+	return conf.without("perms").with("perm", normalPermList(perms))
 }
 
-func (c *checker) normalPermList(v *value) *value {
+func normalPermList(v *value) *value {
 	if v.kind != sequence {
 		return v
 	}
 	return &value{kind: mapping, at: v.at, fields: []field{{"paths", v.at, v}}}
 }
 
-func (c *checker) perm(v *value, f *fragment) {
+func (c *confChecker) perm(v *value, f *fragment) {
 	var d permDoc
 	c.decode(v, &d)
 	p := spec.Perm{Rerun: d.Rerun.S, IgnoreMissing: d.IgnoreMissing.On}
@@ -108,7 +114,7 @@ func (c *checker) perm(v *value, f *fragment) {
 }
 
 // permPaths is an entry as one path each.
-func (c *checker) permPaths(d permPathDoc) []spec.PermPath {
+func (c *confChecker) permPaths(d permPathDoc) []spec.PermPath {
 	paths := []string{d.Path.S}
 	if words := strings.Fields(d.Path.S); len(words) > 1 && allAbsolute(words) {
 		c.warnf(d.Path.At, "older-shape", "write one entry a path", "several paths in one entry")
@@ -138,7 +144,7 @@ func (c *checker) permPaths(d permPathDoc) []spec.PermPath {
 	var out []spec.PermPath
 	for _, p := range paths {
 		if !path.IsAbs(p) || slices.Contains(strings.Split(p, "/"), "..") || strings.ContainsAny(p, "\n\r") {
-			c.errorf(orPos(d.Path.At, d.At), "path", "", "%q is not an absolute path without ..", p)
+			c.errorf(cmp.Or(d.Path.At, d.At), "path", "", "%q is not an absolute path without ..", p)
 			continue
 		}
 		if _, err := path.Match(p, ""); err != nil {

@@ -69,16 +69,16 @@ type Planner struct {
 // seenLayer is what the overlays of a variant's nodes say of their layer.
 type seenLayer struct{ digest, variant string }
 
-// NewPlanner returns a planner. Layer gives the description of a published
+// NewPlanner returns a planner of a site. Layer gives the description of a published
 // layer by the digest of its manifest, or nil when there is none.
-func (s *Site) NewPlanner(layer func(digest string) *spec.Layer) *Planner {
+func NewPlanner(s *Site, layer func(digest string) *spec.Layer) *Planner {
 	p := &Planner{site: s, layer: layer, variant: map[string]int{}, plan: &Plan{Nodes: []NodePlan{}, Layers: []LayerPlan{}},
 		same: map[string][]Change{}, old: map[*spec.Layer][][]Change{}, seen: map[int][]seenLayer{}}
 	if s.HasLayer() {
 		p.variants, _ = s.Variants()
 	}
 	for i, v := range p.variants {
-		p.recipes = append(p.recipes, "sha256:"+recipeID(v.Recipe))
+		p.recipes = append(p.recipes, "sha256:"+RecipeID(v.Recipe))
 		p.froms = append(p.froms, map[string]bool{})
 		for _, n := range v.Nodes {
 			p.variant[n] = i
@@ -87,14 +87,14 @@ func (s *Site) NewPlanner(layer func(digest string) *spec.Layer) *Planner {
 	return p
 }
 
-// Plan compares all nodes at once: published by node's name, layers by digest.
-func (s *Site) Plan(published map[string]*spec.Overlay, layers map[string]*spec.Layer) *Plan {
-	p := s.NewPlanner(func(digest string) *spec.Layer { return layers[digest] })
-	for _, n := range s.nodes {
+// Compare compares all nodes at once: published by node's name, layers by digest.
+func Compare(s *Site, published map[string]*spec.Overlay, layers map[string]*spec.Layer) *Plan {
+	p := NewPlanner(s, func(digest string) *spec.Layer { return layers[digest] })
+	for _, n := range s.Nodes() {
 		p.Add(n.Name, published[n.Name])
 	}
 	for name := range published {
-		if _, ok := s.byName[name]; !ok {
+		if !s.Has(name) {
 			p.Gone(name)
 		}
 	}
@@ -104,11 +104,10 @@ func (s *Site) Plan(published map[string]*spec.Overlay, layers map[string]*spec.
 // Add compares one node of the site with what is published for it, nil when
 // nothing is.
 func (p *Planner) Add(node string, published *spec.Overlay) {
-	i, ok := p.site.byName[node]
-	if !ok {
-		return
+	want, err := p.site.Overlay(node, "")
+	if err != nil {
+		return // it is none of the site's
 	}
-	want, _ := p.site.overlay(p.site.nodes[i], "")
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if published != nil {
@@ -121,15 +120,14 @@ func (p *Planner) Add(node string, published *spec.Overlay) {
 	} else {
 		changes = compareOverlays(published, want)
 	}
-	changes = append(changes, p.layerChanges(node, published)...)
+	changes = append(changes, p.layerChanges(node, published.Layer)...)
 	p.plan.Nodes = append(p.plan.Nodes, p.nodePlan(node, changes))
 }
 
 // AddDigest compares a node by its published overlay's digest alone. It returns
 // false when that does not settle it: then the overlay is to be read and added.
 func (p *Planner) AddDigest(node, digest string) bool {
-	i, ok := p.site.byName[node]
-	if !ok {
+	if !p.site.Has(node) {
 		return false
 	}
 	p.mu.Lock()
@@ -139,13 +137,11 @@ func (p *Planner) AddDigest(node, digest string) bool {
 		known = []seenLayer{{}}
 	}
 	for _, k := range known {
-		o, shared := p.site.overlay(p.site.nodes[i], k.digest)
-		o.Variant = k.variant
-		data, err := p.site.encode(o, shared)
+		data, err := p.site.Compile(node, k.digest, k.variant)
 		if err == nil && fmt.Sprintf("sha256:%x", sha256.Sum256(data)) == digest {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.plan.Nodes = append(p.plan.Nodes, p.nodePlan(node, p.layerChanges(node, o)))
+			p.plan.Nodes = append(p.plan.Nodes, p.nodePlan(node, p.layerChanges(node, k.digest)))
 			return true
 		}
 	}
@@ -198,8 +194,9 @@ func (p *Planner) nodePlan(node string, changes []Change) NodePlan {
 func (p *Planner) Plan() *Plan {
 	slices.SortFunc(p.plan.Nodes, func(a, b NodePlan) int { return strings.Compare(a.Name, b.Name) })
 	p.plan.Layers = []LayerPlan{}
+	def := p.site.DefaultRecipe()
 	for i, v := range p.variants {
-		l := LayerPlan{Variant: v.Name, Recipe: p.recipes[i], Action: spec.ClassNone, Nodes: len(v.Nodes), Differs: p.site.differs(v.Recipe)}
+		l := LayerPlan{Variant: v.Name, Recipe: p.recipes[i], Action: spec.ClassNone, Nodes: len(v.Nodes), Differs: differs(def, v.Recipe)}
 		var from []string
 		for r := range p.froms[i] {
 			if r != p.recipes[i] {
@@ -220,8 +217,7 @@ func (p *Planner) Plan() *Plan {
 }
 
 // differs names the parts of a recipe that are not the default's.
-func (s *Site) differs(r spec.Recipe) string {
-	def := s.recipe(Node{}, true)
+func differs(def, r spec.Recipe) string {
 	var parts []string
 	for _, part := range []struct {
 		name string

@@ -16,14 +16,30 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// golden compares got with testdata/name; CAISSON_UPDATE=1 writes it.
-func golden(t *testing.T, name, got string) {
+// start is a site whose parts the tests change by replacing text.
+func start(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/base.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func siteOf(t *testing.T, text string) *Site {
+	t.Helper()
+	s, r := Parse(fstest.MapFS{"site.yaml": {Data: []byte(text)}}, "site.yaml")
+	if err := r.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// hold compares a result with its golden file.
+func hold(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
 	if os.Getenv("CAISSON_UPDATE") != "" {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
 		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -36,36 +52,6 @@ func golden(t *testing.T, name, got string) {
 		t.Errorf("%s:\n--- got\n%s--- want\n%s", file, got, want)
 	}
 }
-
-// base is a site whose parts the tests change by replacing text.
-const base = `apiVersion: caisson.dev/v1alpha1
-kind: Site
-metadata: {name: fleet}
-layer:
-  base: {debian: {suite: trixie}}
-  kernel: {package: linux-image-cloud-amd64, args: [quiet]}
-  persist: [/home]
-nodes:
-  - {name: a, labels: {role: web}, match: {macs: ["52:54:00:00:00:01"]}}
-  - {name: b, labels: {role: web}}
-  - {name: c, labels: {role: db}}
-network: {dns: [192.0.2.53], ntp: [time.example.org]}
-conf:
-  apt: {packages: [{name: jq}]}
-  uamlite: {users: [{user_name: admin, user_sudo: true}]}
-  sysctl: {vm.swappiness: 10, kernel.panic: 5}
-  mounts:
-    data: {mnt_tgt: /srv/data, device: tmpfs, type: tmpfs, options: size=1m}
-  ethtool: {eth0: {tso: off}}
-  limits:
-    root: {domain: root, type: hard, item: nofile, value: 1024}
-  exec:
-    hello: {rerun_policy: never, data: "#!/bin/sh\n"}
-  perm: {paths: [{path: /srv/data, owner: root, permissions: "0750"}, {path: /etc/motd, permissions: "0644"}]}
-  overrides:
-    divingbell_sysctl:
-      labels: [{label: {key: role, values: [db]}, conf: {sysctl: {vm.swappiness: 1}}}]
-`
 
 // publish is what the nodes would have been sent.
 func publish(t *testing.T, s *Site) (map[string]*spec.Overlay, map[string]*spec.Layer) {
@@ -136,15 +122,15 @@ func TestPlan(t *testing.T) {
 		{"node-gone", "  - {name: b, labels: {role: web}}\n", "", map[string]string{"a": "none", "b": "none"}},
 		{"variant", "  overrides:\n", "  overrides:\n    divingbell_apt: {hosts: [{name: c, conf: {apt: {packages: [{name: tree}]}}}]}\n", map[string]string{"a": "none", "c": "soft-reboot"}},
 	}
-	before := mustParse(t, base)
+	before := siteOf(t, start(t))
 	overlays, layers := publish(t, before)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			text := strings.Replace(base, tt.old, tt.new, 1)
+			text := strings.Replace(start(t), tt.old, tt.new, 1)
 			if text == base && tt.name != "nothing" {
 				t.Fatalf("%q is not in the base", tt.old)
 			}
-			p := mustParse(t, text).Plan(overlays, layers)
+			p := Compare(siteOf(t, text), overlays, layers)
 			got := map[string]string{}
 			for _, n := range p.Nodes {
 				got[n.Name] = n.Class
@@ -164,14 +150,14 @@ func TestPlan(t *testing.T) {
 			}
 			var b strings.Builder
 			p.Write(&b)
-			golden(t, "plan/"+tt.name+".txt", b.String())
+			hold(t, "plan/"+tt.name+".txt", b.String())
 		})
 	}
 }
 
 // A plan must not be silent about a difference in bytes.
 func TestPlanSeesEveryDifference(t *testing.T) {
-	s := mustParse(t, base)
+	s := siteOf(t, start(t))
 	published, layers := publish(t, s)
 	for what, change := range map[string]func(*spec.Overlay){
 		"mount id":     func(o *spec.Overlay) { o.Items.Mounts[0].ID = "other" },
@@ -192,7 +178,7 @@ func TestPlanSeesEveryDifference(t *testing.T) {
 			t.Fatal(err)
 		}
 		change(&o)
-		p := s.Plan(map[string]*spec.Overlay{"a": &o, "b": published["b"], "c": published["c"]}, layers)
+		p := Compare(s, map[string]*spec.Overlay{"a": &o, "b": published["b"], "c": published["c"]}, layers)
 		if len(p.Nodes[0].Changes) != 1 {
 			t.Errorf("%s: changes = %+v, want one", what, p.Nodes[0].Changes)
 		}
@@ -222,9 +208,9 @@ machine:
 // A digest settles only what is as it was published, and only once the layer of
 // the variant is known.
 func TestPlanByDigest(t *testing.T) {
-	s := mustParse(t, base)
+	s := siteOf(t, start(t))
 	overlays, layers := publish(t, s)
-	p := s.NewPlanner(func(digest string) *spec.Layer { return layers[digest] })
+	p := NewPlanner(s, func(digest string) *spec.Layer { return layers[digest] })
 	digest := func(node string) string {
 		data, err := spec.Encode(overlays[node])
 		if err != nil {
@@ -253,8 +239,8 @@ func TestPlanByDigest(t *testing.T) {
 	}
 
 	// Another recipe is a change although the overlay is the same.
-	edited := mustParse(t, strings.Replace(base, "name: jq}", "name: tree}", 1))
-	p = edited.NewPlanner(func(digest string) *spec.Layer { return layers[digest] })
+	edited := siteOf(t, strings.Replace(start(t), "name: jq}", "name: tree}", 1))
+	p = NewPlanner(edited, func(digest string) *spec.Layer { return layers[digest] })
 	p.Add("a", overlays["a"])
 	if !p.AddDigest("b", digest("b")) {
 		t.Error("b's overlay is as published")
@@ -273,8 +259,8 @@ func TestPlanOfItselfIsEmpty(t *testing.T) {
 		"conf: {sysctl: {-a.b: '', a.c: 1}, limits: {}, ethtool: {eth0: {}}}\n",
 		"network: {dns: [], interfaces: []}\nmachine: {cas: [], kernel: {args: []}, overrides: {hosts: [{name: a}]}}\n",
 	} {
-		s := mustParse(t, head+"nodes: [{name: a, match: {macs: []}}]\n"+conf)
-		data, err := s.Compile("a", "")
+		s := siteOf(t, "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: x}\nnodes: [{name: a, match: {macs: []}}]\n"+conf)
+		data, err := s.Compile("a", "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,8 +268,26 @@ func TestPlanOfItselfIsEmpty(t *testing.T) {
 		if err := spec.Decode(data, &o); err != nil {
 			t.Fatal(err)
 		}
-		if p := s.Plan(map[string]*spec.Overlay{"a": &o}, nil); p.Changed() {
+		if p := Compare(s, map[string]*spec.Overlay{"a": &o}, nil); p.Changed() {
 			t.Errorf("%s: %+v", conf, p.Nodes)
 		}
 	}
+}
+
+// FuzzPlan: any site can be planned, and every node of it is in the plan.
+func FuzzPlan(f *testing.F) {
+	f.Add(`{apiVersion: caisson.dev/v1alpha1, kind: Site, metadata: {name: x}, nodes: [{name: a}, {name: b}], conf: {sysctl: {vm.swappiness: 1}}}`)
+	f.Add(`{nodes: [{name: a}], conf: {apt: {packages: [{name: jq}]}}}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		if len(text) > 1<<14 {
+			t.Skip()
+		}
+		s, _ := Parse(fstest.MapFS{"site.yaml": {Data: []byte(text)}}, "site.yaml")
+		if s == nil {
+			return
+		}
+		if p := Compare(s, nil, nil); len(p.Nodes) != len(s.Nodes()) {
+			t.Errorf("a plan of %d nodes for %d", len(p.Nodes), len(s.Nodes()))
+		}
+	})
 }

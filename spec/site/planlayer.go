@@ -9,26 +9,27 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// layerChanges compares the recipe of a node's variant with the layer it runs.
+// layerChanges compares the recipe of a node's variant with the published layer,
+// a digest or none.
 // A layer's description tells what came out of its recipe, not the recipe
 // itself, so parts are compared as far as it shows them.
-func (p *Planner) layerChanges(node string, published *spec.Overlay) []Change {
+func (p *Planner) layerChanges(node, published string) []Change {
 	i, ok := p.variant[node]
 	if !ok {
-		if published.Layer == "" {
+		if published == "" {
 			return nil
 		}
-		return []Change{{Change: spec.Change{Item: "layer", Key: "layer", From: published.Layer, Action: spec.ActionRemove},
+		return []Change{{Change: spec.Change{Item: "layer", Key: "layer", From: published, Action: spec.ActionRemove},
 			Class: spec.ClassCold, why: "the site has no layer any more"}}
 	}
 	v := p.variants[i]
 	to := v.Name + " " + p.recipes[i]
-	if published.Layer == "" {
+	if published == "" {
 		return []Change{{Change: spec.Change{Item: "layer", Key: "layer", To: to, Action: spec.ActionAdd}, Class: spec.ClassCold, why: "it boots into its first layer"}}
 	}
-	old := p.layer(published.Layer)
+	old := p.layer(published)
 	if old == nil {
-		return []Change{{Change: spec.Change{Item: "layer", Key: "layer", From: published.Layer, To: to, Action: spec.ActionChange},
+		return []Change{{Change: spec.Change{Item: "layer", Key: "layer", From: published, To: to, Action: spec.ActionChange},
 			Class: spec.ClassKexec, why: "the published layer cannot be read, so its kernel may be another"}}
 	}
 	p.froms[i]["sha256:"+strings.TrimPrefix(old.Recipe, "sha256:")] = true
@@ -39,7 +40,7 @@ func (p *Planner) layerChanges(node string, published *spec.Overlay) []Change {
 		p.old[old] = make([][]Change, len(p.variants))
 	}
 	if p.old[old][i] == nil {
-		p.old[old][i] = compareLayer(old, v.Recipe, published.Layer, to)
+		p.old[old][i] = compareLayer(old, v.Recipe, published, to)
 	}
 	return p.old[old][i]
 }

@@ -3,15 +3,12 @@
 package site
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 )
 
 // Severities of a problem.
@@ -32,7 +29,7 @@ type Problem struct {
 	Message  string `json:"message"`
 	Hint     string `json:"hint,omitempty"`
 
-	at pos
+	at pos `json:"-"`
 }
 
 // Report collects every problem of one input.
@@ -51,11 +48,16 @@ func (r *Report) Err() error {
 		return nil
 	}
 	i := slices.IndexFunc(r.Problems, func(p Problem) bool { return p.Severity == Error })
-	err := &invalid{text: r.Problems[i].String(), hint: r.Problems[i].Hint}
+	more := ""
 	if n > 1 {
-		err.text += fmt.Sprintf(" (and %d more)", n-1)
+		more = fmt.Sprintf(" (and %d more)", n-1)
 	}
-	return err
+	return invalidf(r.Problems[i].Hint, "%s%s", r.Problems[i], more)
+}
+
+// invalidf is an error of the kind of [Report.Err] about what is asked of a site.
+func invalidf(hint, format string, args ...any) error {
+	return &invalid{text: fmt.Sprintf(format, args...), hint: hint}
 }
 
 // invalid is the short form of a report.
@@ -107,16 +109,6 @@ func (r *Report) add(p Problem) {
 	r.Problems = append(r.Problems, p)
 }
 
-// harmless is a text without what could steer the reader's terminal.
-func harmless(text string) string {
-	return strings.Map(func(c rune) rune {
-		if unicode.IsPrint(c) || c == ' ' {
-			return c
-		}
-		return '?'
-	}, text)
-}
-
 func (r *Report) sort() {
 	slices.SortStableFunc(r.Problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
@@ -163,65 +155,6 @@ func (r *Report) Write(w io.Writer) {
 			fmt.Fprintf(w, "  hint: %s\n", p.Hint)
 		}
 	}
-}
-
-// source is one file that was read.
-type source struct {
-	name    string
-	data    []byte // kept for excerpts; nil for large generated files
-	lenient bool   // Divingbell's own file: what Divingbell ignores is a warning
-}
-
-// pos is a place in a source. The zero pos is nowhere: a built-in default.
-type pos struct {
-	src       *source
-	line, col int32
-}
-
-func (p pos) String() string {
-	if p.src == nil {
-		return "default"
-	}
-	return fmt.Sprintf("%s:%d:%d", p.src.name, p.line, p.col)
-}
-
-// excerpt returns the source line and the marks below it.
-func (p pos) excerpt() (line, marks string) {
-	if p.src == nil || p.line < 1 {
-		return "", ""
-	}
-	data := p.src.data
-	for range p.line - 1 {
-		i := bytes.IndexByte(data, '\n')
-		if i < 0 {
-			return "", ""
-		}
-		data = data[i+1:]
-	}
-	if i := bytes.IndexByte(data, '\n'); i >= 0 {
-		data = data[:i]
-	}
-	text := []rune(strings.ToValidUTF8(strings.TrimRight(string(data[:min(len(data), 400)]), "\r"), "?"))
-	for i, c := range text {
-		if c < ' ' || c == 0x7f { // a file must not steer the reader's terminal
-			text[i] = ' '
-		}
-	}
-	start := min(max(int(p.col)-1, 0), len(text))
-	n := 0
-	for start+n < len(text) && !strings.ContainsRune(" ,]}#", text[start+n]) {
-		if text[start+n] == ':' && (start+n+1 == len(text) || text[start+n+1] == ' ') {
-			break // it ends a key
-		}
-		n++
-	}
-	const width = 110
-	if start > width {
-		return "", "" // what would be underlined is out of sight
-	}
-	shown := text[:min(len(text), width)]
-	n = min(max(n, 1), width-start+1)
-	return string(shown), strings.Repeat(" ", utf8.RuneCountInString(string(text[:start]))) + strings.Repeat("^", n)
 }
 
 // DropNotes leaves errors and warnings.

@@ -123,3 +123,8 @@ func (w *Words) decode(c *checker, v *value) {
 		w.List = append(w.List, t.S)
 	}
 }
+
+// Raw is a value that is decoded later, as a T.
+type Raw[T any] struct{ v *value }
+
+func (r *Raw[T]) decode(_ *checker, v *value) { r.v = v }

@@ -63,20 +63,20 @@ func (r *reader) build() *Site {
 			r.errorf(n.At, "name", "lower-case letters, digits and hyphens", "%q cannot be a fleet's name", n.S)
 		})
 	}
-	r.in("trust", func() { s.trust = r.trust(s.doc.Trust, r.dir) })
-	r.checker.layer = r.tree.get("layer") != nil
-	if r.checker.layer {
+	r.in("trust", func() { s.trust = checkTrust(r.checker, s.doc.Trust, r.dir) })
+	layer := r.tree.get("layer") != nil
+	if layer {
 		r.in("layer", func() { s.checkLayer(r.checker) })
 	}
 	if len(s.doc.Health) > 0 {
 		r.in("health", func() { r.notef(s.doc.Health[0].v.at, "gates", "", "gates are read but not compiled") })
 	}
-	r.in("nodes", func() { s.nodes = r.checkNodes(r.nodes) })
+	r.in("nodes", func() { s.nodes = checkNodes(r.checker, r.nodes) })
 	for i, n := range s.nodes {
 		s.byName[n.Name] = i
 	}
 	s.makeParts(r)
-	s.checkTargets(r.checker)
+	s.checkTargets(&confChecker{checker: r.checker, layer: layer, kept: s.kept})
 	return s
 }
 

@@ -3,8 +3,10 @@
 package site
 
 import (
+	_ "embed"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -67,5 +69,29 @@ func TestQuickstart(t *testing.T) {
 		if err := spec.Decode(data, &again); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+//go:embed testdata/base.yaml
+var base string // its parts are changed by replacing text
+
+// golden compares got with testdata/name; CAISSON_UPDATE=1 writes it.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if os.Getenv("CAISSON_UPDATE") != "" {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s:\n--- got\n%s--- want\n%s", file, got, want)
 	}
 }

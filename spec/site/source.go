@@ -68,8 +68,11 @@ func (r *reader) read(name string, at pos, valuesOnly bool) {
 	if data == nil {
 		return
 	}
-	if bytes.HasPrefix(bytes.TrimLeft(data[:min(len(data), 512)], " \t\r\n"), []byte("{")) && r.readKube(name, data) {
-		return
+	if bytes.HasPrefix(bytes.TrimLeft(data[:min(len(data), 512)], " \t\r\n"), []byte("{")) {
+		if nodes, ok := readKube(r.checker, name, data); ok {
+			r.nodes = append(r.nodes, nodes...)
+			return
+		}
 	}
 	src := &source{name: name, data: data}
 	if len(data) > maxFile {
@@ -191,26 +194,12 @@ func (r *reader) merge(doc *value) {
 	r.tree = mergeFiles(r.tree, doc)
 }
 
-// with returns a map with another value for a key.
-func (v *value) with(key string, val *value) *value {
-	out := *v
-	out.fields = slices.Clone(v.fields)
-	for i := range out.fields {
-		if out.fields[i].key == key {
-			out.fields[i].val = val
-			return &out
-		}
-	}
-	out.fields = append(out.fields, field{key, val.at, val})
-	return &out
-}
-
 // normalConf brings conf and every override's conf to canonical keys.
 func (r *reader) normalConf(conf *value) *value {
 	r.push("conf")
 	defer r.pop()
 	if perms := conf.get("perms"); perms != nil {
-		conf = r.olderPerms(conf, perms)
+		conf = olderPerms(r.checker, conf, perms)
 	}
 	for _, m := range modules {
 		if v := conf.get(m.name); v != nil && m.normal != nil {
@@ -238,7 +227,7 @@ func (r *reader) normalConf(conf *value) *value {
 				if body := e.get("conf"); body != nil && body.kind == mapping {
 					r.within([]string{"overrides", m.stanza, key, nth(i), "conf"}, func() {
 						if perms := body.get("perms"); perms != nil && m.name == "perm" {
-							body = r.olderPerms(body, perms)
+							body = olderPerms(r.checker, body, perms)
 						}
 						if v := body.get(m.name); v != nil {
 							r.in(m.name, func() { body = body.with(m.name, m.normal(r.checker, v)) })
@@ -252,4 +241,47 @@ func (r *reader) normalConf(conf *value) *value {
 		over = over.with(m.stanza, stanza)
 	}
 	return conf.with("overrides", over)
+}
+
+// readCAs replaces the files that machine names by their content, once, so that
+// nothing later needs the file system.
+func (r *reader) readCAs(v *value) *value {
+	cas := v.get("cas")
+	if cas == nil || cas.kind != sequence {
+		return v
+	}
+	out := *cas
+	out.list = make([]*value, len(cas.list))
+	for i, e := range cas.list {
+		out.list[i] = e
+		if e.kind != scalar {
+			continue
+		}
+		text := e.text
+		if !strings.Contains(text, "-----BEGIN") {
+			text = string(r.readFile(path.Join(r.dir, e.text), e.at, 1<<20))
+			if text == "" {
+				continue
+			}
+		}
+		if err := parseCAs(text); err != "" {
+			r.errorf(e.at, "certificate", "", "%s", err)
+		}
+		read := *e
+		read.text = text
+		out.list[i] = &read
+	}
+	return v.with("cas", &out)
+}
+
+func (r *reader) inventoryList(doc *value) {
+	var nodes []nodeDoc
+	r.decode(doc, &nodes)
+	r.nodes = append(r.nodes, nodes...)
+}
+
+func (r *reader) inventoryMap(doc *value) {
+	var d inventoryDoc
+	r.decode(doc, &d)
+	r.nodes = append(r.nodes, d.Nodes...)
 }

@@ -46,7 +46,7 @@ func SysctlName(key string) string { return sysctlDots(sysctlPath(key)) }
 
 // normalSysctl gives every key sysctl(8)'s spelling, so that two spellings of
 // one key meet when maps are merged. A leading "-" (optional) stays.
-func (c *checker) normalSysctl(v *value) *value {
+func normalSysctl(c *checker, v *value) *value {
 	return c.rename(v, func(key string) string {
 		key, optional := strings.CutPrefix(key, "-")
 		key = SysctlName(key)
@@ -57,27 +57,7 @@ func (c *checker) normalSysctl(v *value) *value {
 	})
 }
 
-// rename returns a map with its keys in another spelling.
-func (c *checker) rename(v *value, to func(string) string) *value {
-	if v.kind != mapping {
-		return v
-	}
-	out := *v
-	out.fields = make([]field, 0, len(v.fields))
-	first := make(map[string]field, len(v.fields))
-	for _, f := range v.fields {
-		key := to(f.key)
-		if old, dup := first[key]; dup {
-			c.errorf(f.at, "duplicate-key", "keep one of the two", "%q is the same as %q at %s", f.key, old.key, old.at)
-			continue
-		}
-		first[key] = f
-		out.fields = append(out.fields, field{key, f.at, f.val})
-	}
-	return &out
-}
-
-func (c *checker) sysctl(v *value, f *fragment) {
+func (c *confChecker) sysctl(v *value, f *fragment) {
 	var keys Map[Text]
 	c.decode(v, &keys)
 	byPath := map[string]pos{}
@@ -116,7 +96,7 @@ func sysctlSafe(path string) bool {
 	return true
 }
 
-func (c *checker) dangerousSysctl(path string, e Entry[Text]) {
+func (c *confChecker) dangerousSysctl(path string, e Entry[Text]) {
 	value := strings.TrimSpace(e.Val.S)
 	switch {
 	case path == "kernel/modules_disabled" && value == "1":

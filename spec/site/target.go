@@ -9,7 +9,7 @@ import (
 )
 
 // checkTargets merges, checks and compiles every target of every module.
-func (s *Site) checkTargets(c *checker) {
+func (s *Site) checkTargets(c *confChecker) {
 	for _, p := range s.parts {
 		c.within(p.where(), func() {
 			p.def.frag = p.compileTarget(c, p.def)
@@ -32,7 +32,7 @@ const maxShared = 4096
 
 // checkHosts compiles each host entry: for what it reports, and to share the
 // result between entries that say the same.
-func (s *Site) checkHosts(c *checker, p *part) {
+func (s *Site) checkHosts(c *confChecker, p *part) {
 	unknown := 0
 	shared := map[string]*fragment{}
 	for _, name := range slices.Sorted(maps.Keys(p.hosts)) {
@@ -58,28 +58,8 @@ func (s *Site) checkHosts(c *checker, p *part) {
 	}
 }
 
-func (p *part) where() []string {
-	if p.name == machineModule {
-		return []string{machineModule}
-	}
-	return []string{"conf", p.name}
-}
-
-// compileTarget compiles a module for one target, and reports what is wrong with it.
-func (p *part) compileTarget(c *checker, t *target) *fragment {
-	f := &fragment{}
-	if t == offTarget {
-		return f
-	}
-	v := p.effective(t, func(over *value) {
-		c.warnf(over.at, "dead-override", "give the same kind of value as the base", "a map cannot replace a value or a list: the base stays")
-	})
-	p.compile(c, v, f)
-	return f
-}
-
 // unusedLabels says which label entries no node of the inventory has.
-func (s *Site) unusedLabels(c *checker, p *part) {
+func (s *Site) unusedLabels(c *confChecker, p *part) {
 	if len(s.nodes) == 0 {
 		return
 	}
@@ -93,28 +73,4 @@ func (s *Site) unusedLabels(c *checker, p *part) {
 			})
 		}
 	}
-}
-
-// label is a node's label, or what every node has without being told.
-func (n Node) label(key string) (string, bool) {
-	v, ok := n.Labels[key]
-	switch {
-	case ok:
-	case key == hostnameLabel:
-		return n.Name, true
-	case key == "kubernetes.io/os":
-		return "linux", true
-	}
-	return v, ok
-}
-
-func didYouMeanNode(name string, nodes []Node) string {
-	var names []string
-	for _, n := range nodes[:min(len(nodes), 2000)] {
-		names = append(names, n.Name)
-	}
-	if hint := didYouMean(name, names); strings.HasPrefix(hint, "did you mean") {
-		return hint
-	}
-	return "names are compared byte for byte with the node's name or its label " + hostnameLabel
 }

@@ -8,8 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 )
 
 // Write prints the explanation as a tree: each value with the place it was
@@ -73,26 +71,4 @@ func keyText(key string) string {
 		return key
 	}
 	return printable(key, 64) + ":"
-}
-
-// printable is a text in one line that cannot steer a terminal: its first line,
-// cut at width, and how much more there is.
-func printable(text string, width int) string {
-	first, rest, more := strings.Cut(strings.TrimRight(text, "\n"), "\n")
-	first = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(first, "?"))
-	if utf8.RuneCountInString(first) > width {
-		first = string([]rune(first)[:width-1]) + "…"
-	}
-	if more {
-		first += fmt.Sprintf(" … (%d lines more)", 1+strings.Count(rest, "\n"))
-	}
-	if first == "" {
-		return `""`
-	}
-	return first
 }

@@ -40,7 +40,7 @@ const day = 24 * time.Hour
 
 var durationText = regexp.MustCompile(`^([1-9][0-9]{0,4})([mhdw])$`)
 
-func (c *checker) trust(d trustDoc, dir string) Trust {
+func checkTrust(c *checker, d trustDoc, dir string) Trust {
 	t := Trust{OnExpired: d.OnExpired.S, Expires: 30 * day, Threshold: 1}
 	if t.OnExpired == "" {
 		t.OnExpired = "run"

@@ -28,7 +28,7 @@ type userDoc struct {
 
 var userText = regexp.MustCompile(`^[a-z_][a-z0-9_.-]{0,31}$`)
 
-func (c *checker) uamlite(v *value, f *fragment) {
+func (c *confChecker) uamlite(v *value, f *fragment) {
 	var d uamliteDoc
 	c.decode(v, &d)
 	f.accounts.PurgeExpired, f.accounts.Builtin = d.Purge.On, d.Builtin.S
@@ -77,7 +77,7 @@ func administers(u spec.User) bool {
 	return u.Sudo && (len(u.Keys) > 0 || len(u.Password) > 1)
 }
 
-func (c *checker) user(d userDoc) spec.User {
+func (c *confChecker) user(d userDoc) spec.User {
 	u := spec.User{Name: d.Name.S, UID: int(d.UID.N), Sudo: d.Sudo.On, Password: d.Password.S, Shell: d.Shell.S}
 	if d.Password.Set() {
 		c.in("user_crypt_passwd", func() { c.password(d) })
@@ -117,7 +117,7 @@ func (c *checker) user(d userDoc) spec.User {
 	return u
 }
 
-func (c *checker) password(d userDoc) {
+func (c *confChecker) password(d userDoc) {
 	problem, weak := hashProblem(d.Password.S)
 	if problem != "" {
 		c.errorf(d.Password.At, "password", "a hash as crypt(5) has it, for example of mkpasswd", "BAD PASSWORD FOR '%s': %s", d.Name.S, problem)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,6 +71,20 @@ func (v *value) without(key string) *value {
 			out.fields = append(out.fields, f)
 		}
 	}
+	return &out
+}
+
+// with returns a map with another value for a key.
+func (v *value) with(key string, val *value) *value {
+	out := *v
+	out.fields = slices.Clone(v.fields)
+	for i := range out.fields {
+		if out.fields[i].key == key {
+			out.fields[i].val = val
+			return &out
+		}
+	}
+	out.fields = append(out.fields, field{key, val.at, val})
 	return &out
 }
 

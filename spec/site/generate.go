@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"regexp"
+	"strings"
+)
+
+// schemaOf returns the JSON Schema (draft 2020-12) of a document's type. Where it
+// is lenient, unknown keys are allowed.
+func schemaOf(t reflect.Type, id, title string, lenient bool) ([]byte, error) {
+	g := generator{defs: map[string]any{}, values: lenient}
+	out := g.structure(t, false)
+	out["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	out["$id"] = id
+	out["title"] = title
+	if len(g.defs) > 0 {
+		out["$defs"] = g.defs
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	err := e.Encode(out)
+	return b.Bytes(), err
+}
+
+// generator makes a schema of types. Structs that are used below maps of conf
+// have no required fields: another file or an override may hold the rest.
+type generator struct {
+	defs   map[string]any
+	values bool // Divingbell's file: unknown keys are only warned of
+}
+
+// shaped is what a type implements whose schema its fields do not tell.
+type shaped interface {
+	schema(g *generator) any
+}
+
+func (g *generator) of(t reflect.Type, partial bool) any {
+	if s, ok := reflect.New(t).Interface().(shaped); ok {
+		return s.schema(g)
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return g.of(t.Elem(), partial)
+	case reflect.Slice:
+		return map[string]any{"type": "array", "items": g.of(t.Elem(), false)}
+	case reflect.Struct:
+		name := defName(t, partial)
+		if _, ok := g.defs[name]; !ok {
+			g.defs[name] = nil // it may contain itself
+			g.defs[name] = g.structure(t, partial)
+		}
+		return map[string]any{"$ref": "#/$defs/" + name}
+	case reflect.Interface:
+		return map[string]any{}
+	}
+	panic("no schema for " + t.String())
+}
+
+// packagePath is what stands before a type's name, of it or of its argument.
+var packagePath = regexp.MustCompile(`[\w.-]+(/[\w.-]+)*\.`)
+
+func defName(t reflect.Type, partial bool) string {
+	name := packagePath.ReplaceAllString(t.Name(), "")
+	name = strings.NewReplacer("[", "-", "]", "", "Doc", "").Replace(name)
+	if partial {
+		name += "-partial"
+	}
+	return name
+}
+
+func (g *generator) structure(t reflect.Type, partial bool) map[string]any {
+	properties, required := map[string]any{}, []string{}
+	for _, f := range structFields(t) {
+		var s any
+		switch {
+		case f.enum != nil:
+			s = map[string]any{"enum": f.enum}
+		default:
+			s = g.of(f.typ, false)
+		}
+		if !f.required || partial {
+			s = g.orNull(s)
+		}
+		if f.doc != "" {
+			s = withDoc(s, f.doc)
+		}
+		properties[f.name] = s
+		if f.required && !partial {
+			required = append(required, f.name)
+		}
+	}
+	out := map[string]any{"type": "object", "properties": properties}
+	if !g.values {
+		out["additionalProperties"] = false
+	}
+	if len(required) > 0 {
+		out["required"] = required
+	}
+	return out
+}
+
+// define gives a schema a name to refer to.
+func (g *generator) define(name string, s any) any {
+	g.defs[name] = s
+	return map[string]any{"$ref": "#/$defs/" + name}
+}
+
+// orNull allows a null too: it is as if the key were not written.
+func (g *generator) orNull(s any) any {
+	if ref, ok := s.(map[string]any)["$ref"].(string); ok {
+		return g.define(strings.TrimPrefix(ref, "#/$defs/")+"-or-null", map[string]any{"anyOf": []any{s, map[string]any{"type": "null"}}})
+	}
+	return map[string]any{"anyOf": []any{s, map[string]any{"type": "null"}}}
+}
+
+func withDoc(s any, doc string) any {
+	m := map[string]any{"description": doc}
+	for k, v := range s.(map[string]any) {
+		m[k] = v
+	}
+	return m
+}
+
+func (*Text) schema(g *generator) any {
+	return g.define("text", map[string]any{"type": []string{"string", "number", "boolean"}})
+}
+
+func (*Flag) schema(g *generator) any {
+	var words []string
+	for _, w := range []string{"true", "false", "on", "off", "yes", "no", "y", "n"} {
+		words = append(words, w, strings.ToUpper(w[:1])+w[1:], strings.ToUpper(w))
+	}
+	return g.define("flag", map[string]any{"anyOf": []any{map[string]any{"type": "boolean"}, map[string]any{"enum": words}}})
+}
+
+func (*Number) schema(g *generator) any {
+	return g.define("number", map[string]any{"anyOf": []any{map[string]any{"type": "integer"}, map[string]any{"type": "string", "pattern": "^[-+]?[0-9]+$"}}})
+}
+
+func (*Words) schema(g *generator) any {
+	text := (*Text)(nil).schema(g)
+	return g.define("words", map[string]any{"anyOf": []any{text, map[string]any{"type": "array", "items": text}}})
+}
+
+func (m *Map[T]) schema(g *generator) any {
+	t := reflect.TypeFor[T]()
+	s := g.of(t, true)
+	if t.Kind() == reflect.Slice {
+		s = g.orNull(s)
+	}
+	return map[string]any{"type": "object", "additionalProperties": s}
+}
+
+func (r *Raw[T]) schema(g *generator) any { return g.of(reflect.TypeFor[T](), false) }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// source is one file that was read.
+type source struct {
+	name    string
+	data    []byte // kept for excerpts; nil for large generated files
+	lenient bool   // Divingbell's own file: what Divingbell ignores is a warning
+}
+
+// pos is a place in a source. The zero pos is nowhere: a built-in default.
+type pos struct {
+	src       *source
+	line, col int32
+}
+
+func (p pos) String() string {
+	if p.src == nil {
+		return "default"
+	}
+	return fmt.Sprintf("%s:%d:%d", p.src.name, p.line, p.col)
+}
+
+// excerpt returns the source line and the marks below it.
+func (p pos) excerpt() (line, marks string) {
+	if p.src == nil || p.line < 1 {
+		return "", ""
+	}
+	data := p.src.data
+	for range p.line - 1 {
+		i := bytes.IndexByte(data, '\n')
+		if i < 0 {
+			return "", ""
+		}
+		data = data[i+1:]
+	}
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		data = data[:i]
+	}
+	text := []rune(strings.ToValidUTF8(strings.TrimRight(string(data[:min(len(data), 400)]), "\r"), "?"))
+	for i, c := range text {
+		if c < ' ' || c == 0x7f { // a file must not steer the reader's terminal
+			text[i] = ' '
+		}
+	}
+	start := min(max(int(p.col)-1, 0), len(text))
+	n := 0
+	for start+n < len(text) && !strings.ContainsRune(" ,]}#", text[start+n]) {
+		if text[start+n] == ':' && (start+n+1 == len(text) || text[start+n+1] == ' ') {
+			break // it ends a key
+		}
+		n++
+	}
+	const width = 110
+	if start > width {
+		return "", "" // what would be underlined is out of sight
+	}
+	shown := text[:min(len(text), width)]
+	n = min(max(n, 1), width-start+1)
+	return string(shown), strings.Repeat(" ", utf8.RuneCountInString(string(text[:start]))) + strings.Repeat("^", n)
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // hostFiles opens names as the user's shell would: relative ones from here.
@@ -20,13 +21,13 @@ func (hostFiles) Open(name string) (fs.File, error) { return os.Open(name) }
 // loadSite reads site files for a verb that needs them to be good. Errors and
 // warnings are reported as talk; the verb ends with the error it gets.
 func (a *app) loadSite(names ...string) (*site.Site, error) {
-	s, report := site.Parse(hostFiles{}, names...)
-	if report.Err() != nil {
-		report.Write(a.err)
+	s, found := site.Parse(hostFiles{}, names...)
+	if found.Err() != nil {
+		found.Write(a.err)
 		return nil, cli.ErrInvalid
 	}
-	for _, p := range report.Problems {
-		if p.Severity == site.Warning {
+	for _, p := range found.Problems {
+		if p.Severity == report.Warning {
 			a.say("warning: %s", p)
 		}
 	}

@@ -9,14 +9,15 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // validation is what validate -o json prints.
 type validation struct {
-	Valid    bool           `json:"valid"`
-	Errors   int            `json:"errors"`
-	Warnings int            `json:"warnings"`
-	Problems []site.Problem `json:"problems"`
+	Valid    bool             `json:"valid"`
+	Errors   int              `json:"errors"`
+	Warnings int              `json:"warnings"`
+	Problems []report.Problem `json:"problems"`
 }
 
 func (a *app) validateCommand() *cobra.Command {
@@ -30,24 +31,24 @@ func (a *app) validateCommand() *cobra.Command {
 		Example: "  caisson validate site.yaml\n  caisson validate --strict divingbell-values.yaml nodes.json",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, names []string) error {
-			s, report := site.Parse(hostFiles{}, names...)
+			s, found := site.Parse(hostFiles{}, names...)
 			if strict {
-				report.Strict()
+				found.Strict()
 			}
-			errors, warnings := report.Count(site.Error), report.Count(site.Warning)
+			errors, warnings := found.Count(report.Error), found.Count(report.Warning)
 			if a.json() {
-				v := validation{Valid: errors == 0, Errors: errors, Warnings: warnings, Problems: report.Problems}
+				v := validation{Valid: errors == 0, Errors: errors, Warnings: warnings, Problems: found.Problems}
 				if v.Problems == nil {
-					v.Problems = []site.Problem{}
+					v.Problems = []report.Problem{}
 				}
 				if err := cli.JSON(a.out, v); err != nil {
 					return err
 				}
 			} else {
 				if quiet {
-					report.DropNotes()
+					found.DropNotes()
 				}
-				report.Write(a.err)
+				found.Write(a.err)
 				summary := fmt.Sprintf("%s, %s", count(errors, "error"), count(warnings, "warning"))
 				if errors == 0 {
 					summary = fmt.Sprintf("valid: %s, %s, %s", s.Name(), count(len(s.Nodes()), "node"), summary)

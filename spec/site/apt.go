@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 type aptDoc struct {
@@ -30,7 +31,7 @@ type packageDoc struct {
 	Name    Text         `site:"name,required"`
 	Version Text         `site:"version"`
 	Debconf []debconfDoc `site:"debconf"`
-	At      pos
+	At      report.Pos
 }
 
 type debconfDoc struct {
@@ -45,7 +46,7 @@ type repositoryDoc struct {
 	Components    []Text `site:"components,required"`
 	Subrepos      []Text `site:"subrepos"`
 	Key           Text   `site:"gpgkey" doc:"armoured OpenPGP key of this repository"`
-	At            pos
+	At            report.Pos
 }
 
 // packagesDoc is a list, or a map of lists that are joined in order of the groups.

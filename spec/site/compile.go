@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // Name is the fleet's.
@@ -55,7 +56,7 @@ func (s *Site) KernelArgs() []string {
 
 // HasLayer says whether the site bakes system layers. Without one its nodes
 // keep their own system and only items apply.
-func (s *Site) HasLayer() bool { return s.doc.Layer.At != pos{} }
+func (s *Site) HasLayer() bool { return s.doc.Layer.At != report.Pos{} }
 
 // fragments are what applies to one node, as modules, and whether the runtime
 // items among them are compiled once and shared with other nodes.
@@ -73,7 +74,7 @@ func (s *Site) fragments(n Node) (out []*fragment, shared bool) {
 
 // quiet is a checker for what has been found good already.
 func (s *Site) quiet() *confChecker {
-	return &confChecker{checker: &checker{report: &Report{}}, layer: s.HasLayer(), kept: s.kept}
+	return &confChecker{checker: &checker{report: &report.Report{}}, layer: s.HasLayer(), kept: s.kept}
 }
 
 // Overlay is what a node is sent. Layer is the digest of the manifest of its
@@ -124,7 +125,7 @@ func add[T any](to *[]T, from []T) {
 }
 
 func (s *Site) noNode(name string) error {
-	return invalidf(didYouMeanNode(name, s.nodes), "the site has no node %q", name)
+	return report.Invalidf(didYouMeanNode(name, s.nodes), "the site has no node %q", name)
 }
 
 // Variant is one system layer of the site and the nodes that share it.
@@ -135,7 +136,7 @@ type Variant struct {
 }
 
 // ErrNoLayer is returned by Variants when the site bakes nothing.
-var ErrNoLayer = invalidf("add layer: with a base to the Site", "the site has no layer")
+var ErrNoLayer = report.Invalidf("add layer: with a base to the Site", "the site has no layer")
 
 // Variants are the layers that the site's nodes need, shared by content. The
 // one that no override changes is called default and stands first.
@@ -245,7 +246,7 @@ func texts(list []Text) []string {
 // there might be. Labels are laid over those of the site's node.
 func (s *Site) Explain(node string, labels map[string]string) (*Explanation, error) {
 	if node == "" {
-		return nil, invalidf("name one, or any name with labels", "no node is named")
+		return nil, report.Invalidf("name one, or any name with labels", "no node is named")
 	}
 	n := Node{Name: node, Labels: map[string]string{}}
 	i, known := s.byName[node]

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/report"
 
 	"gopkg.in/yaml.v3"
 )
@@ -157,7 +158,7 @@ func TestExplainIsCompile(t *testing.T) {
 }
 
 // parseExample reads an example where it lies, or a text of a test.
-func parseExample(name, text, dir string) (*Site, *Report) {
+func parseExample(name, text, dir string) (*Site, *report.Report) {
 	if _, err := os.Stat(dir); err == nil {
 		return Parse(os.DirFS(dir), "site.yaml")
 	}

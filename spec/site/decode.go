@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // checker decodes values into the authored types and collects what is wrong.
 // The path of fields it stands in is for people who read the report.
 type checker struct {
-	report *Report
+	report *report.Report
 	path   []string
 }
 
@@ -28,20 +30,20 @@ func (c *checker) in(name string, f func()) {
 	c.pop()
 }
 
-func (c *checker) problem(severity string, at pos, rule, hint, format string, args ...any) {
-	c.report.add(Problem{at: at, Path: joinPath(c.path), Severity: severity, Rule: rule, Hint: hint, Message: fmt.Sprintf(format, args...)})
+func (c *checker) problem(severity string, at report.Pos, rule, hint, format string, args ...any) {
+	c.report.Add(report.Problem{At: at, Path: joinPath(c.path), Severity: severity, Rule: rule, Hint: hint, Message: fmt.Sprintf(format, args...)})
 }
 
-func (c *checker) errorf(at pos, rule, hint, format string, args ...any) {
-	c.problem(Error, at, rule, hint, format, args...)
+func (c *checker) errorf(at report.Pos, rule, hint, format string, args ...any) {
+	c.problem(report.Error, at, rule, hint, format, args...)
 }
 
-func (c *checker) warnf(at pos, rule, hint, format string, args ...any) {
-	c.problem(Warning, at, rule, hint, format, args...)
+func (c *checker) warnf(at report.Pos, rule, hint, format string, args ...any) {
+	c.problem(report.Warning, at, rule, hint, format, args...)
 }
 
-func (c *checker) notef(at pos, rule, hint, format string, args ...any) {
-	c.problem(Note, at, rule, hint, format, args...)
+func (c *checker) notef(at report.Pos, rule, hint, format string, args ...any) {
+	c.problem(report.Note, at, rule, hint, format, args...)
 }
 
 func (c *checker) within(names []string, f func()) {
@@ -137,7 +139,7 @@ func (c *checker) decodeStruct(v *value, target reflect.Value) {
 		c.push(f.key)
 		c.decode(f.val, target.FieldByIndex(fields[i].index).Addr().Interface())
 		if t, ok := target.FieldByIndex(fields[i].index).Interface().(Text); ok && fields[i].enum != nil && t.Set() && !slices.Contains(fields[i].enum, t.S) {
-			c.errorf(t.At, "enum", didYouMean(t.S, fields[i].enum), "%q is none of %s", t.S, strings.Join(fields[i].enum, ", "))
+			c.errorf(t.At, "enum", report.DidYouMean(t.S, fields[i].enum), "%q is none of %s", t.S, strings.Join(fields[i].enum, ", "))
 		}
 		c.pop()
 	}
@@ -151,11 +153,11 @@ func (c *checker) decodeStruct(v *value, target reflect.Value) {
 // unknown reports a key that means nothing. Divingbell ignores such keys, so in
 // its own files they are warnings.
 func (c *checker) unknown(f field, known []string) {
-	severity := Error
-	if f.at.src != nil && f.at.src.lenient {
-		severity = Warning
+	severity := report.Error
+	if f.at.Src != nil && f.at.Src.Lenient {
+		severity = report.Warning
 	}
-	c.problem(severity, f.at, "unknown-key", didYouMean(f.key, known), "unknown key %q", f.key)
+	c.problem(severity, f.at, "unknown-key", report.DidYouMean(f.key, known), "unknown key %q", f.key)
 }
 
 // structField is what a tag says of a field.

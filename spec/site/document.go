@@ -2,6 +2,8 @@
 
 package site
 
+import "github.com/caisson-os/caisson/spec/site/report"
+
 // document is a Site as it is written.
 type document struct {
 	APIVersion Text            `site:"apiVersion,required" enum:"caisson.dev/v1alpha1"`
@@ -23,7 +25,7 @@ type document struct {
 
 type metadataDoc struct {
 	Name Text `site:"name,required" doc:"the fleet's name"`
-	At   pos
+	At   report.Pos
 }
 
 type layerDoc struct {
@@ -31,14 +33,14 @@ type layerDoc struct {
 	Kernel  kernelDoc `site:"kernel"`
 	Arch    Text      `site:"arch" enum:"amd64,arm64" doc:"amd64 when absent"`
 	Persist []Text    `site:"persist" doc:"folders kept on the state disk"`
-	At      pos
+	At      report.Pos
 }
 
 type baseDoc struct {
 	Debian *debianDoc `site:"debian"`
 	OCI    Text       `site:"oci" doc:"REF@sha256:…"`
 	Tar    Text       `site:"tar" doc:"file, relative to the site's folder"`
-	At     pos
+	At     report.Pos
 }
 
 type debianDoc struct {

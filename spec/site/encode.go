@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // MaxOverlay is the largest overlay that a node reads.
@@ -44,7 +45,7 @@ func (s *Site) encode(o *spec.Overlay, shared bool) ([]byte, error) {
 	}
 	data = append(append(append(data, last...), items...), '}')
 	if len(data) > MaxOverlay {
-		return nil, invalidf("move large scripts into a package", "the overlay of %s has %d bytes, a node reads at most %d", o.Node, len(data), MaxOverlay)
+		return nil, report.Invalidf("move large scripts into a package", "the overlay of %s has %d bytes, a node reads at most %d", o.Node, len(data), MaxOverlay)
 	}
 	return data, nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 type execDoc struct {
@@ -26,7 +27,7 @@ type execDoc struct {
 	Once          Text      `site:"once" enum:"per-root,per-machine" doc:"what never and once_successfully count by; per-root when absent"`
 	Revert        Text      `site:"revert" doc:"script that undoes it, run when the entry goes"`
 	ScriptTimeout Text      `site:"script_timeout" doc:"older name of timeout"`
-	At            pos
+	At            report.Pos
 }
 
 var (
@@ -68,7 +69,7 @@ func (c *confChecker) exec(v *value, f *fragment) {
 	for _, e := range d {
 		c.in(e.Key.S, func() {
 			c.checkID(e.Key)
-			if e.Val.At == (pos{}) {
+			if e.Val.At == (report.Pos{}) {
 				return
 			}
 			f.items.Exec = append(f.items.Exec, c.script(e.Key.S, e.Val))
@@ -124,11 +125,11 @@ func named(script Text) string {
 func (c *confChecker) policy(x *spec.Exec, name string, d execDoc) {
 	forName := " FOR '" + name + "':"
 	if d.Rerun.Set() && !slices.Contains(rerunPolicies, d.Rerun.S) {
-		c.errorf(d.Rerun.At, "enum", didYouMean(d.Rerun.S, rerunPolicies), "BAD 'rerun_policy'%s Got '%s'", forName, d.Rerun.S)
+		c.errorf(d.Rerun.At, "enum", report.DidYouMean(d.Rerun.S, rerunPolicies), "BAD 'rerun_policy'%s Got '%s'", forName, d.Rerun.S)
 		return
 	}
 	if d.Blocking.Set() && !slices.Contains(blockingPolicies, d.Blocking.S) {
-		c.errorf(d.Blocking.At, "enum", didYouMean(d.Blocking.S, blockingPolicies), "BAD 'blocking_policy'%s Got '%s'", forName, d.Blocking.S)
+		c.errorf(d.Blocking.At, "enum", report.DidYouMean(d.Blocking.S, blockingPolicies), "BAD 'blocking_policy'%s Got '%s'", forName, d.Blocking.S)
 	}
 	if d.Timeout.Set() {
 		n, err := strconv.ParseInt(d.Timeout.S, 10, 64)

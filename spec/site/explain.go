@@ -161,8 +161,8 @@ func (w *walker) leaf(v, base *value, pointer, text string) {
 	if w.source == "default" {
 		o.Source = "base"
 	}
-	if v.at.src != nil {
-		o.File, o.Line, o.Column = v.at.src.name, int(v.at.line), int(v.at.col)
+	if v.at.Src != nil {
+		o.File, o.Line, o.Column = v.at.Src.Name, int(v.at.Line), int(v.at.Col)
 	}
 	w.e.Origins[pointer] = o
 	last := &w.e.lines[len(w.e.lines)-1]

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 func indent(text, by string) string {
@@ -84,7 +86,7 @@ func TestKubeInventory(t *testing.T) {
 	if len(n) != 2 || n[0].Name != "host1" || n[0].Labels["role"] != "db" || !slices.Equal(n[0].Match.UUIDs, []string{"6f1c2a4e-58a1-4c3b-9b61-0d5f3c2b7a11"}) || n[1].Name != "host2" {
 		t.Errorf("nodes = %+v", n)
 	}
-	if r.Count(Warning) != 1 || !strings.Contains(r.Problems[0].String(), "nodes.json:6:1: inventory: an object of kind Pod is not a node") {
+	if r.Count(report.Warning) != 1 || !strings.Contains(r.Problems[0].String(), "nodes.json:6:1: inventory: an object of kind Pod is not a node") {
 		t.Errorf("problems = %v", r.Problems)
 	}
 	for _, bad := range []string{`{"items": [{"kind": "Node", "metadata": {"name": 1}}]}`, `{"kind": "List", "items": 3}`, `{"items": [`, `{`} {
@@ -220,7 +222,7 @@ func TestHostileInput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, r := Parse(files("site.yaml", tt.text), "site.yaml")
-			if !slices.ContainsFunc(r.Problems, func(p Problem) bool { return p.Severity == Error && p.Rule == tt.rule }) {
+			if !slices.ContainsFunc(r.Problems, func(p report.Problem) bool { return p.Severity == report.Error && p.Rule == tt.rule }) {
 				t.Errorf("want an error of rule %s, got %v", tt.rule, r.Err())
 			}
 			var b bytes.Buffer
@@ -272,11 +274,11 @@ func TestLenientValues(t *testing.T) {
 		"in a site": {head + "values: [v.yaml]\n", "site.yaml"},
 	} {
 		s, r := Parse(files(fsys[1], fsys[0], "v.yaml", values), fsys[1])
-		if s == nil || r.Count(Warning) != 3 {
+		if s == nil || r.Count(report.Warning) != 3 {
 			t.Errorf("%s: %v", name, r.Problems)
 		}
 	}
-	if s, r := Parse(files("site.yaml", head+values), "site.yaml"); s != nil || r.Count(Error) != 3 {
+	if s, r := Parse(files("site.yaml", head+values), "site.yaml"); s != nil || r.Count(report.Error) != 3 {
 		t.Errorf("in the site itself: %v", r.Problems)
 	}
 }
@@ -290,7 +292,7 @@ metadata:
   - {src: {schema: x, name: y, path: .}, dest: {path: .values.conf.uamlite}}
 data: {values: {conf: {sysctl: {vm.swappiness: 1}}}}
 `), "a.yaml")
-	if s == nil || r.Count(Warning) != 2 {
+	if s == nil || r.Count(report.Warning) != 2 {
 		t.Errorf("problems = %v", r.Problems)
 	}
 }
@@ -303,7 +305,7 @@ func TestReportIsHarmless(t *testing.T) {
 	for _, p := range r.Problems {
 		b.WriteString(p.String())
 	}
-	if r.Count(Error) < 3 || strings.ContainsAny(b.String(), "\x1b\a\u202e") {
+	if r.Count(report.Error) < 3 || strings.ContainsAny(b.String(), "\x1b\a\u202e") {
 		t.Errorf("%q", b.String())
 	}
 }

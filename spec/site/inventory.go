@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // Node is a machine of the fleet.
@@ -17,7 +18,7 @@ type Node struct {
 	Labels map[string]string
 	Match  spec.Match
 
-	at pos
+	at report.Pos
 }
 
 type nodeDoc struct {
@@ -57,7 +58,7 @@ const hostnameLabel = "kubernetes.io/hostname"
 
 // readKube reads the JSON of kubectl get nodes; false when it is something else.
 func readKube(c *checker, name string, data []byte) (nodes []nodeDoc, ok bool) {
-	src := &source{name: name}
+	src := &report.Source{Name: name}
 	d := json.NewDecoder(bytes.NewReader(data))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return nil, false
@@ -87,11 +88,11 @@ func readKube(c *checker, name string, data []byte) (nodes []nodeDoc, ok bool) {
 			counted = begin
 			var n kubeNode
 			if err := d.Decode(&n); err != nil {
-				c.errorf(pos{src, line, 1}, "json", "", "a node that cannot be read: %v", err)
+				c.errorf(report.Pos{Src: src, Line: line, Col: 1}, "json", "", "a node that cannot be read: %v", err)
 				return nodes, true
 			}
 			taken = true
-			if doc, ok := n.doc(c, pos{src, line, 1}); ok {
+			if doc, ok := n.doc(c, report.Pos{Src: src, Line: line, Col: 1}); ok {
 				nodes = append(nodes, doc)
 			}
 		}
@@ -102,7 +103,7 @@ func readKube(c *checker, name string, data []byte) (nodes []nodeDoc, ok bool) {
 	return nodes, taken || kube
 }
 
-func (n kubeNode) doc(c *checker, at pos) (doc nodeDoc, ok bool) {
+func (n kubeNode) doc(c *checker, at report.Pos) (doc nodeDoc, ok bool) {
 	if n.Kind != "Node" && n.Kind != "" {
 		c.warnf(at, "inventory", "", "an object of kind %s is not a node", n.Kind)
 		return doc, false
@@ -130,8 +131,8 @@ var (
 // checkNodes makes nodes of what was read: names and identifiers are unique.
 func checkNodes(c *checker, docs []nodeDoc) []Node {
 	nodes := make([]Node, 0, len(docs))
-	names, ids := map[string]pos{}, map[string]pos{}
-	once := func(seen map[string]pos, what, key string, at pos) bool {
+	names, ids := map[string]report.Pos{}, map[string]report.Pos{}
+	once := func(seen map[string]report.Pos, what, key string, at report.Pos) bool {
 		if first, dup := seen[key]; dup {
 			c.errorf(at, "duplicate-node", "", "the %s %s is given already, at %s", what, key, first)
 			return false
@@ -196,7 +197,7 @@ func didYouMeanNode(name string, nodes []Node) string {
 	for _, n := range nodes[:min(len(nodes), 2000)] {
 		names = append(names, n.Name)
 	}
-	if hint := didYouMean(name, names); strings.HasPrefix(hint, "did you mean") {
+	if hint := report.DidYouMean(name, names); strings.HasPrefix(hint, "did you mean") {
 		return hint
 	}
 	return "names are compared byte for byte with the node's name or its label " + hostnameLabel

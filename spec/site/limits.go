@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 type limitDoc struct {
@@ -16,7 +17,7 @@ type limitDoc struct {
 	Type   Text `site:"type,required" enum:"hard,soft,-"`
 	Item   Text `site:"item,required"`
 	Value  Text `site:"value,required" doc:"a number, unlimited, infinity or -1"`
-	At     pos
+	At     report.Pos
 }
 
 // limitItems are those of limits.conf(5).
@@ -50,7 +51,7 @@ func (c *confChecker) limits(v *value, f *fragment) {
 				c.errorf(l.Domain.At, "text", "", "%q cannot be a domain: it has blanks or #", l.Domain.S)
 			}
 			if !slices.Contains(limitItems, l.Item.S) {
-				c.errorf(l.Item.At, "enum", didYouMean(l.Item.S, limitItems), "%q is not an item of limits.conf(5)", l.Item.S)
+				c.errorf(l.Item.At, "enum", report.DidYouMean(l.Item.S, limitItems), "%q is not an item of limits.conf(5)", l.Item.S)
 			}
 			if _, err := strconv.ParseInt(l.Value.S, 10, 64); err != nil && l.Value.S != "unlimited" && l.Value.S != "infinity" && l.Item.S != "chroot" {
 				c.errorf(l.Value.At, "type", "a number, unlimited, infinity or -1", "%q is not a limit", l.Value.S)

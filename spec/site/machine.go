@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // machineValues are the settings themselves: what an override may change.
@@ -36,7 +37,7 @@ type interfaceDoc struct {
 	Addresses []Text `site:"addresses,required" doc:"with prefix length, as in 192.0.2.7/24"`
 	Gateway   Text   `site:"gateway"`
 	MTU       Number `site:"mtu"`
-	At        pos
+	At        report.Pos
 }
 
 // machine is what machineDoc compiles to.

@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"testing"
+
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // reference merges plain data as the table in docs/divingbell.md "How an
@@ -91,8 +93,8 @@ func valueOf(t testing.TB, data any) *value {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Report{}
-	docs := parseYAML(&source{name: "x"}, text, r)
+	r := &report.Report{}
+	docs := parseYAML(&report.Source{Name: "x"}, text, r)
 	if len(docs) != 1 || r.Err() != nil {
 		t.Fatalf("%s: %v", text, r.Err())
 	}
@@ -179,8 +181,8 @@ func FuzzMerge(f *testing.F) {
 			t.Skip()
 		}
 		read := func(text string) *value {
-			r := &Report{}
-			docs := parseYAML(&source{name: "x"}, []byte(text), r)
+			r := &report.Report{}
+			docs := parseYAML(&report.Source{Name: "x"}, []byte(text), r)
 			if r.Err() != nil || len(docs) != 1 || docs[0].kind != mapping || docs[0].size > 1<<12 {
 				return nil
 			}

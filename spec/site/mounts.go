@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 type mountDoc struct {
@@ -18,7 +19,7 @@ type mountDoc struct {
 	Options Text  `site:"options" doc:"as in mount -o"`
 	Before  Words `site:"before" doc:"units that wait for the mount; docker.service when absent or empty"`
 	After   Words `site:"after" doc:"units that the mount waits for; network-online.target when absent and the file system needs it"`
-	At      pos
+	At      report.Pos
 }
 
 // networkTypes are file systems behind a network.
@@ -43,7 +44,7 @@ func (c *confChecker) mounts(v *value, f *fragment) {
 	for _, e := range d {
 		c.in(e.Key.S, func() {
 			c.checkID(e.Key)
-			if e.Val.At == (pos{}) {
+			if e.Val.At == (report.Pos{}) {
 				return
 			}
 			m, ok := c.mount(e)

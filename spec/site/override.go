@@ -5,6 +5,8 @@ package site
 import (
 	"slices"
 	"strings"
+
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // stanzaDoc is the overrides of one module; T is what an entry may change.
@@ -16,13 +18,13 @@ type stanzaDoc[T any] struct {
 type hostDoc[T any] struct {
 	Name Text   `site:"name,required" doc:"the node's name, byte for byte"`
 	Conf Raw[T] `site:"conf" doc:"laid over conf"`
-	At   pos
+	At   report.Pos
 }
 
 type labelDoc[T any] struct {
 	Label selectorDoc `site:"label,required"`
 	Conf  Raw[T]      `site:"conf" doc:"laid over conf"`
-	At    pos
+	At    report.Pos
 }
 
 type selectorDoc struct {
@@ -34,7 +36,7 @@ type selectorDoc struct {
 // one override on top.
 type target struct {
 	name   string // "default", "host:NAME" or "label:KEY"
-	at     pos
+	at     report.Pos
 	over   *value // laid over the base; nil for none
 	label  string
 	values []string

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 type permDoc struct {
@@ -25,7 +26,7 @@ type permPathDoc struct {
 	Owner Text `site:"owner"`
 	Group Text `site:"group"`
 	Mode  Text `site:"permissions" doc:"octal, or as in chmod(1)"`
-	At    pos
+	At    report.Pos
 }
 
 // permShape is perm in its own shape or, as older sites have it, a bare list.
@@ -88,7 +89,7 @@ func (c *confChecker) perm(v *value, f *fragment) {
 	c.decode(v, &d)
 	p := spec.Perm{Rerun: d.Rerun.S, IgnoreMissing: d.IgnoreMissing.On}
 	if d.Rerun.Set() && !slices.Contains(rerunPolicies, d.Rerun.S) {
-		c.errorf(d.Rerun.At, "enum", didYouMean(d.Rerun.S, rerunPolicies), "BAD 'rerun_policy' Got '%s'", d.Rerun.S)
+		c.errorf(d.Rerun.At, "enum", report.DidYouMean(d.Rerun.S, rerunPolicies), "BAD 'rerun_policy' Got '%s'", d.Rerun.S)
 		return
 	}
 	p.Interval = c.interval(d.Interval, "rerun_interval", "", d.Rerun.S == "" || d.Rerun.S == "always", "'rerun_policy' must be 'always'")

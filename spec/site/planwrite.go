@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // Write prints the plan for people: nodes with the same changes as one group.
@@ -62,18 +63,18 @@ func (p *Plan) Write(w io.Writer) {
 }
 
 func (c Change) write(w io.Writer) {
-	sign, text := "~", printable(c.From, 60)+" → "+printable(c.To, 60)
+	sign, text := "~", report.Printable(c.From, 60)+" → "+report.Printable(c.To, 60)
 	switch c.Action {
 	case spec.ActionAdd:
-		sign, text = "+", printable(c.To, 100)
+		sign, text = "+", report.Printable(c.To, 100)
 	case spec.ActionRemove:
-		sign, text = "-", printable(c.From, 100)
+		sign, text = "-", report.Printable(c.From, 100)
 	}
 	if c.Item == "node" {
 		fmt.Fprintf(w, "  %s node\n", sign)
 		return
 	}
-	fmt.Fprintf(w, "  %s %s %s: %s\n", sign, c.Item, printable(c.Key, 100), text)
+	fmt.Fprintf(w, "  %s %s %s: %s\n", sign, c.Item, report.Printable(c.Key, 100), text)
 }
 
 func nameList(names []string) string {

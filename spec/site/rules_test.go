@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 const head = "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: x}\n"
@@ -183,7 +185,7 @@ func TestNotes(t *testing.T) {
 	} {
 		s, r := Parse(files("site.yaml", head+text), "site.yaml")
 		r.Strict()
-		if s == nil || len(r.Problems) != 1 || r.Problems[0].Rule != want || r.Problems[0].Severity != Note {
+		if s == nil || len(r.Problems) != 1 || r.Problems[0].Rule != want || r.Problems[0].Severity != report.Note {
 			t.Errorf("%s: %v, want a note of rule %s", text, r.Problems, want)
 		}
 	}

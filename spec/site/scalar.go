@@ -7,16 +7,18 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // Text is a scalar's literal text and its place.
 type Text struct {
 	S  string
-	At pos
+	At report.Pos
 }
 
 // Set says whether the author wrote it.
-func (t Text) Set() bool { return t.At != pos{} }
+func (t Text) Set() bool { return t.At != report.Pos{} }
 
 func (t *Text) decode(c *checker, v *value) {
 	if c.want(v, scalar) {
@@ -27,7 +29,7 @@ func (t *Text) decode(c *checker, v *value) {
 // Flag is yes or no in any of YAML 1.1's words, quoted or not.
 type Flag struct {
 	On bool
-	At pos
+	At report.Pos
 }
 
 func (f *Flag) decode(c *checker, v *value) {
@@ -55,11 +57,11 @@ func flagWord(text string) (on, ok bool) {
 // Number is an integer of at most 18 digits.
 type Number struct {
 	N  int64
-	At pos
+	At report.Pos
 }
 
 // Set says whether the author wrote it.
-func (n Number) Set() bool { return n.At != pos{} }
+func (n Number) Set() bool { return n.At != report.Pos{} }
 
 func (n *Number) decode(c *checker, v *value) {
 	if !c.want(v, scalar) {
@@ -105,11 +107,11 @@ func (m *Map[T]) decode(c *checker, v *value) {
 // Words is a list of texts, or one text with blanks between the words.
 type Words struct {
 	List []string
-	At   pos
+	At   report.Pos
 }
 
 // Set says whether the author wrote it.
-func (w Words) Set() bool { return w.At != pos{} }
+func (w Words) Set() bool { return w.At != report.Pos{} }
 
 func (w *Words) decode(c *checker, v *value) {
 	w.At = v.at

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"regexp"
 	"sync"
+
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // Site is a configuration that was read and found good. It is immutable and may
@@ -26,16 +28,16 @@ type Site struct {
 
 // Parse reads the named files, merged in this order, and the files they name.
 // The report holds all that is wrong; with an error in it the site is nil.
-func Parse(fsys fs.FS, names ...string) (*Site, *Report) {
-	c := &checker{report: &Report{}}
-	defer c.report.sort()
+func Parse(fsys fs.FS, names ...string) (*Site, *report.Report) {
+	c := &checker{report: &report.Report{}}
+	defer c.report.Sort()
 	r := &reader{checker: c, fsys: fsys, dir: "."}
 	for _, name := range names {
-		r.read(name, pos{}, false)
+		r.read(name, report.Pos{}, false)
 	}
 	if r.tree == nil {
 		if len(c.report.Problems) == 0 {
-			c.report.add(Problem{Severity: Error, Rule: "form", Message: "nothing but nodes was given", Hint: formHint})
+			c.report.Add(report.Problem{Severity: report.Error, Rule: "form", Message: "nothing but nodes was given", Hint: formHint})
 		}
 		return nil, c.report
 	}

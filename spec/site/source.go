@@ -11,6 +11,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // reader collects the documents of all files into one tree.
@@ -25,13 +27,13 @@ type reader struct {
 }
 
 // readFile returns the content of a named file, at most limit bytes of it.
-func (r *reader) readFile(name string, at pos, limit int64) []byte {
+func (r *reader) readFile(name string, at report.Pos, limit int64) []byte {
 	fail := func(rule, format string, args ...any) []byte {
-		p := Problem{at: at, Path: joinPath(r.path), Severity: Error, Rule: rule, Message: fmt.Sprintf(format, args...)}
-		if at.src == nil {
+		p := report.Problem{At: at, Path: joinPath(r.path), Severity: report.Error, Rule: rule, Message: fmt.Sprintf(format, args...)}
+		if at.Src == nil {
 			p.File = name
 		}
-		r.report.add(p)
+		r.report.Add(p)
 		return nil
 	}
 	f, err := r.fsys.Open(name)
@@ -57,7 +59,7 @@ func (r *reader) readFile(name string, at pos, limit int64) []byte {
 }
 
 // read takes a file named on the command line or by a document at at.
-func (r *reader) read(name string, at pos, valuesOnly bool) {
+func (r *reader) read(name string, at report.Pos, valuesOnly bool) {
 	if slices.Contains(r.open, name) || len(r.open) > 8 {
 		r.errorf(at, "file", "", "%s names itself", name)
 		return
@@ -74,9 +76,9 @@ func (r *reader) read(name string, at pos, valuesOnly bool) {
 			return
 		}
 	}
-	src := &source{name: name, data: data}
+	src := &report.Source{Name: name, Data: data}
 	if len(data) > maxFile {
-		r.errorf(pos{src, 1, 1}, "too-large", "split it into several files", "the file is larger than %d MiB", maxFile>>20)
+		r.errorf(report.Pos{Src: src, Line: 1, Col: 1}, "too-large", "split it into several files", "the file is larger than %d MiB", maxFile>>20)
 		return
 	}
 	docs := parseYAML(src, data, r.report)
@@ -88,14 +90,14 @@ func (r *reader) read(name string, at pos, valuesOnly bool) {
 		}
 	}
 	if !found && r.report.Err() == nil {
-		r.errorf(pos{src, 1, 1}, "form", formHint, "the file is empty")
+		r.errorf(report.Pos{Src: src, Line: 1, Col: 1}, "form", formHint, "the file is empty")
 	}
 }
 
 const formHint = "a file holds a Site (apiVersion, kind: Site), Divingbell values (conf:), an Armada chart (data.values) or nodes (nodes:)"
 
 // document recognises one document and adds it.
-func (r *reader) document(src *source, doc *value, valuesOnly bool) {
+func (r *reader) document(src *report.Source, doc *value, valuesOnly bool) {
 	if doc.kind == sequence && !valuesOnly {
 		r.inventoryList(doc)
 		return
@@ -113,12 +115,12 @@ func (r *reader) document(src *source, doc *value, valuesOnly bool) {
 		}
 		r.siteDocument(src, doc)
 	case doc.get("data") != nil && doc.get("data").get("values") != nil:
-		src.lenient = true
+		src.Lenient = true
 		r.armada(doc)
 	case doc.get("schema") != nil && strings.Contains(doc.get("schema").text, "/"):
 		r.notef(doc.at, "form", "", "the document of schema %s is not used", doc.get("schema").text)
 	case slices.ContainsFunc([]string{"conf", "manifests", "labels", "images"}, func(k string) bool { return doc.get(k) != nil }):
-		src.lenient = true
+		src.Lenient = true
 		r.values(doc)
 	case doc.get("nodes") != nil && !valuesOnly:
 		r.inventoryMap(doc)
@@ -134,10 +136,10 @@ func (r *reader) document(src *source, doc *value, valuesOnly bool) {
 }
 
 // siteDocument adds a Site: the files it names first, so that it has the last word.
-func (r *reader) siteDocument(src *source, doc *value) {
+func (r *reader) siteDocument(src *report.Source, doc *value) {
 	var d document
 	r.decode(doc, &d)
-	r.dir = path.Dir(src.name)
+	r.dir = path.Dir(src.Name)
 	r.site = true
 	for _, name := range d.Values.List {
 		r.in("values", func() { r.read(path.Join(r.dir, name), d.Values.At, true) })

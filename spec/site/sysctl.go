@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // sysctlPath is the path below /proc/sys of a key in either spelling. As in
@@ -60,7 +61,7 @@ func normalSysctl(c *checker, v *value) *value {
 func (c *confChecker) sysctl(v *value, f *fragment) {
 	var keys Map[Text]
 	c.decode(v, &keys)
-	byPath := map[string]pos{}
+	byPath := map[string]report.Pos{}
 	for _, e := range keys {
 		c.in(e.Key.S, func() {
 			key, optional := strings.CutPrefix(e.Key.S, "-")

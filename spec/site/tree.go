@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // Write prints the explanation as a tree: each value with the place it was
@@ -15,9 +17,9 @@ import (
 func (e *Explanation) Write(w io.Writer) {
 	var labels []string
 	for _, k := range slices.Sorted(maps.Keys(e.Labels)) {
-		labels = append(labels, k+"="+printable(e.Labels[k], 60))
+		labels = append(labels, k+"="+report.Printable(e.Labels[k], 60))
 	}
-	title := "node " + printable(e.Node, 128)
+	title := "node " + report.Printable(e.Node, 128)
 	if len(labels) > 0 {
 		title += " (" + strings.Join(labels, ", ") + ")"
 	}
@@ -26,7 +28,7 @@ func (e *Explanation) Write(w io.Writer) {
 	}
 	fmt.Fprintln(w, title)
 	if len(e.KernelArgs) > 0 {
-		fmt.Fprintf(w, "kernel arguments: %s\n", printable(strings.Join(e.KernelArgs, " "), 400))
+		fmt.Fprintf(w, "kernel arguments: %s\n", report.Printable(strings.Join(e.KernelArgs, " "), 400))
 	}
 	for _, l := range e.lines {
 		switch {
@@ -35,7 +37,7 @@ func (e *Explanation) Write(w io.Writer) {
 		case l.origin == nil:
 			fmt.Fprintf(w, "%s%s\n", strings.Repeat("  ", l.depth), keyText(l.key))
 		default:
-			left := strings.Repeat("  ", l.depth) + keyText(l.key) + " " + printable(l.text, 64)
+			left := strings.Repeat("  ", l.depth) + keyText(l.key) + " " + report.Printable(l.text, 64)
 			fmt.Fprintf(w, "%-52s %s\n", left, l.origin)
 		}
 	}
@@ -60,7 +62,7 @@ func (o *Origin) String() string {
 	if o.Source != "base" && o.Source != "default" {
 		out += " " + o.Source
 		if o.Over != "" {
-			out += ", over " + printable(o.Over, 40)
+			out += ", over " + report.Printable(o.Over, 40)
 		}
 	}
 	return out
@@ -70,5 +72,5 @@ func keyText(key string) string {
 	if key == "-" {
 		return key
 	}
-	return printable(key, 64) + ":"
+	return report.Printable(key, 64) + ":"
 }

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"time"
+
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 type trustDoc struct {
@@ -14,7 +16,7 @@ type trustDoc struct {
 	Expires   Text    `site:"expires" doc:"how long an overlay is fresh, as in 30d or 12h; 30d when absent"`
 	Threshold Number  `site:"threshold" doc:"distinct operator keys that must have signed; 1 when absent"`
 	Keys      keysDoc `site:"keys" doc:"public key files, relative to the site's folder"`
-	At        pos
+	At        report.Pos
 }
 
 type keysDoc struct {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 type uamliteDoc struct {
@@ -23,7 +24,7 @@ type userDoc struct {
 	UID      Number  `site:"user_uid" doc:"given by the ledger when absent"`
 	Groups   []Text  `site:"user_groups" doc:"further groups"`
 	Shell    Text    `site:"user_shell" doc:"/bin/bash when absent"`
-	At       pos
+	At       report.Pos
 }
 
 var userText = regexp.MustCompile(`^[a-z_][a-z0-9_.-]{0,31}$`)

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // value is a YAML value with its place. Scalars keep their literal text: a
@@ -24,14 +26,14 @@ type value struct {
 	text   string  // of a scalar
 	fields []field // of a map, in the author's order, keys unique
 	list   []*value
-	at     pos
+	at     report.Pos
 	size   int // nodes below and including this one, aliases counted in full
 	height int // levels below this one, through aliases
 }
 
 type field struct {
 	key string
-	at  pos
+	at  report.Pos
 	val *value
 }
 
@@ -99,9 +101,9 @@ const (
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
 // parseYAML returns the documents of a file.
-func parseYAML(src *source, data []byte, r *Report) (docs []*value) {
+func parseYAML(src *report.Source, data []byte, r *report.Report) (docs []*value) {
 	fail := func(line int, rule, hint, format string, args ...any) {
-		r.add(Problem{at: pos{src, int32(line), 1}, Severity: Error, Rule: rule, Message: fmt.Sprintf(format, args...), Hint: hint})
+		r.Add(report.Problem{At: report.Pos{Src: src, Line: int32(line), Col: 1}, Severity: report.Error, Rule: rule, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
 	n := 0
 	for _, indicator := range []string{"\n", ",", "[", "{", ": ", "- ", "? "} {
@@ -144,17 +146,19 @@ func parseYAML(src *source, data []byte, r *Report) (docs []*value) {
 
 // converter turns YAML nodes into values, each node once, aliases shared.
 type converter struct {
-	src    *source
-	report *Report
+	src    *report.Source
+	report *report.Report
 	done   map[*yaml.Node]*value // anchored nodes; nil while one is being converted
 	failed bool
 }
 
-func (c *converter) at(n *yaml.Node) pos { return pos{c.src, int32(n.Line), int32(n.Column)} }
+func (c *converter) at(n *yaml.Node) report.Pos {
+	return report.Pos{Src: c.src, Line: int32(n.Line), Col: int32(n.Column)}
+}
 
 func (c *converter) fail(n *yaml.Node, rule, format string, args ...any) *value {
-	if !c.failed || rule == "duplicate-key" && len(c.report.Problems) < maxProblems {
-		c.report.add(Problem{at: c.at(n), Severity: Error, Rule: rule, Message: fmt.Sprintf(format, args...)})
+	if !c.failed || rule == "duplicate-key" && len(c.report.Problems) < report.MaxProblems {
+		c.report.Add(report.Problem{At: c.at(n), Severity: report.Error, Rule: rule, Message: fmt.Sprintf(format, args...)})
 	}
 	c.failed = true
 	return &value{at: c.at(n), size: 1}

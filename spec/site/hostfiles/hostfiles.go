@@ -20,6 +20,7 @@ import (
 	"testing/fstest"
 
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // File is one file of a host.
@@ -173,9 +174,9 @@ func refused(p *parsed) string {
 	if err != nil {
 		return err.Error()
 	}
-	_, report := site.Parse(fstest.MapFS{"x": {Data: text}}, "x")
-	for _, problem := range report.Problems {
-		if problem.Severity == site.Error {
+	_, found := site.Parse(fstest.MapFS{"x": {Data: text}}, "x")
+	for _, problem := range found.Problems {
+		if problem.Severity == report.Error {
 			return problem.Message
 		}
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package report
 
 import (
 	"bytes"
@@ -9,33 +9,33 @@ import (
 	"unicode/utf8"
 )
 
-// source is one file that was read.
-type source struct {
-	name    string
-	data    []byte // kept for excerpts; nil for large generated files
-	lenient bool   // Divingbell's own file: what Divingbell ignores is a warning
+// Source is one file that was read.
+type Source struct {
+	Name    string
+	Data    []byte // kept for excerpts; nil for large generated files
+	Lenient bool   // Divingbell's own file: what Divingbell ignores is a warning
 }
 
-// pos is a place in a source. The zero pos is nowhere: a built-in default.
-type pos struct {
-	src       *source
-	line, col int32
+// Pos is a place in a source. The zero pos is nowhere: a built-in default.
+type Pos struct {
+	Src       *Source
+	Line, Col int32
 }
 
-func (p pos) String() string {
-	if p.src == nil {
+func (p Pos) String() string {
+	if p.Src == nil {
 		return "default"
 	}
-	return fmt.Sprintf("%s:%d:%d", p.src.name, p.line, p.col)
+	return fmt.Sprintf("%s:%d:%d", p.Src.Name, p.Line, p.Col)
 }
 
 // excerpt returns the source line and the marks below it.
-func (p pos) excerpt() (line, marks string) {
-	if p.src == nil || p.line < 1 {
+func (p Pos) excerpt() (line, marks string) {
+	if p.Src == nil || p.Line < 1 {
 		return "", ""
 	}
-	data := p.src.data
-	for range p.line - 1 {
+	data := p.Src.Data
+	for range p.Line - 1 {
 		i := bytes.IndexByte(data, '\n')
 		if i < 0 {
 			return "", ""
@@ -51,7 +51,7 @@ func (p pos) excerpt() (line, marks string) {
 			text[i] = ' '
 		}
 	}
-	start := min(max(int(p.col)-1, 0), len(text))
+	start := min(max(int(p.Col)-1, 0), len(text))
 	n := 0
 	for start+n < len(text) && !strings.ContainsRune(" ,]}#", text[start+n]) {
 		if text[start+n] == ':' && (start+n+1 == len(text) || text[start+n+1] == ' ') {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package report
 
 import "strings"
 
-// didYouMean returns a hint that names the known word nearest to got, or all of
+// DidYouMean returns a hint that names the known word nearest to got, or all of
 // them when none is near and there are few.
-func didYouMean(got string, known []string) string {
+func DidYouMean(got string, known []string) string {
 	best, least := "", 3
 	fold := strings.NewReplacer("-", "", "_", "", ".", "")
 	for _, k := range known {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package report
 
 import (
 	"fmt"
@@ -19,9 +19,9 @@ func harmless(text string) string {
 	}, text)
 }
 
-// printable is a text in one line that cannot steer a terminal: its first line,
+// Printable is a text in one line that cannot steer a terminal: its first line,
 // cut at width, and how much more there is.
-func printable(text string, width int) string {
+func Printable(text string, width int) string {
 	first, rest, more := strings.Cut(strings.TrimRight(text, "\n"), "\n")
 	first = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

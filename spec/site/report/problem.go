@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package report
 
 import (
 	"cmp"
@@ -29,7 +29,7 @@ type Problem struct {
 	Message  string `json:"message"`
 	Hint     string `json:"hint,omitempty"`
 
-	at pos `json:"-"`
+	At Pos `json:"-"`
 }
 
 // Report collects every problem of one input.
@@ -52,11 +52,11 @@ func (r *Report) Err() error {
 	if n > 1 {
 		more = fmt.Sprintf(" (and %d more)", n-1)
 	}
-	return invalidf(r.Problems[i].Hint, "%s%s", r.Problems[i], more)
+	return Invalidf(r.Problems[i].Hint, "%s%s", r.Problems[i], more)
 }
 
-// invalidf is an error of the kind of [Report.Err] about what is asked of a site.
-func invalidf(hint, format string, args ...any) error {
+// Invalidf is an error of the kind of [Report.Err] about what is asked of a site.
+func Invalidf(hint, format string, args ...any) error {
 	return &invalid{text: fmt.Sprintf(format, args...), hint: hint}
 }
 
@@ -88,13 +88,13 @@ func (r *Report) Strict() {
 	}
 }
 
-// maxProblems bounds what a hopeless input can make us say.
-const maxProblems = 1000
+// MaxProblems bounds what a hopeless input can make us say.
+const MaxProblems = 1000
 
-// add notes a problem once: what is wrong in the base is wrong for each target.
-func (r *Report) add(p Problem) {
-	if p.at.src != nil {
-		p.File, p.Line, p.Column = p.at.src.name, int(p.at.line), int(p.at.col)
+// Add notes a problem once: what is wrong in the base is wrong for each target.
+func (r *Report) Add(p Problem) {
+	if p.At.Src != nil {
+		p.File, p.Line, p.Column = p.At.Src.Name, int(p.At.Line), int(p.At.Col)
 	}
 	p.Path, p.Message, p.Hint = harmless(p.Path), harmless(p.Message), harmless(p.Hint)
 	if r.seen == nil {
@@ -102,14 +102,14 @@ func (r *Report) add(p Problem) {
 	}
 	key := p
 	key.Path = ""
-	if r.seen[key] || len(r.Problems) >= maxProblems {
+	if r.seen[key] || len(r.Problems) >= MaxProblems {
 		return
 	}
 	r.seen[key] = true
 	r.Problems = append(r.Problems, p)
 }
 
-func (r *Report) sort() {
+func (r *Report) Sort() {
 	slices.SortStableFunc(r.Problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
@@ -148,7 +148,7 @@ func (r *Report) Write(w io.Writer) {
 			path += ": "
 		}
 		fmt.Fprintf(w, "%s%s: %s%s [%s]\n", where, p.Severity, path, p.Message, p.Rule)
-		if line, marks := p.at.excerpt(); line != "" {
+		if line, marks := p.At.excerpt(); line != "" {
 			fmt.Fprintf(w, "%6d | %s\n       | %s\n", p.Line, line, marks)
 		}
 		if p.Hint != "" {

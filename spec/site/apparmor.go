@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 type appArmorDoc struct {
@@ -24,10 +25,10 @@ const maxProfile = 1 << 20
 // judge of the text; this only finds names that two files would fight over.
 var profileHead = regexp.MustCompile(`(?m)^[ \t]*(?:profile[ \t]+("[^"\n]+"|[^\s{("]+)|("/[^"\n]+"|/[^\s{("]+))[^\n{}#,;]*(?:flags[ \t]*=[ \t]*\([^)\n]*\))?[ \t]*\{`)
 
-func (c *confChecker) apparmor(v *value, f *fragment) {
-	if q := v.get("complain_mode"); q != nil && q.kind == scalar && !q.plain && q.text == "false" {
+func (c *confChecker) apparmor(v *tree.Value, f *fragment) {
+	if q := v.Get("complain_mode"); q != nil && q.Kind == tree.Scalar && !q.Plain && q.Text == "false" {
 		c.in("complain_mode", func() {
-			c.warnf(q.at, "quoted-flag", "write false without quotes", "the text \"false\" turned complain mode on in Divingbell; here it means false")
+			c.warnf(q.At, "quoted-flag", "write false without quotes", "the text \"false\" turned complain mode on in Divingbell; here it means false")
 		})
 	}
 	var d appArmorDoc

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 type aptDoc struct {
@@ -52,8 +53,8 @@ type repositoryDoc struct {
 // packagesDoc is a list, or a map of lists that are joined in order of the groups.
 type packagesDoc struct{ list []packageDoc }
 
-func (p *packagesDoc) decode(c *checker, v *value) {
-	if v.kind != mapping {
+func (p *packagesDoc) decode(c *checker, v *tree.Value) {
+	if v.Kind != tree.Mapping {
 		c.decode(v, &p.list)
 		return
 	}
@@ -79,7 +80,7 @@ var (
 	wordText    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/+-]*$`)
 )
 
-func (c *confChecker) apt(v *value, f *fragment) {
+func (c *confChecker) apt(v *tree.Value, f *fragment) {
 	var d aptDoc
 	c.decode(v, &d)
 	p := spec.Packages{Blacklist: defaultBlacklist, Whitelist: c.packageNames("whitelistpkgs", d.Whitelist), Upgrade: d.Upgrade.On,

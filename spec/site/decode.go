@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // checker decodes values into the authored types and collects what is wrong.
@@ -74,14 +75,14 @@ func joinPath(path []string) string {
 
 // decoder is what a type implements that is more than its fields.
 type decoder interface {
-	decode(c *checker, v *value)
+	decode(c *checker, v *tree.Value)
 }
 
 // decode fills into, a pointer to an authored type, from v. Struct fields carry
 // the tag site:"name" or site:"name,required"; what has no field is unknown.
 // A null is as if it were not written.
-func (c *checker) decode(v *value, into any) {
-	if v == nil || v.kind == null {
+func (c *checker) decode(v *tree.Value, into any) {
+	if v == nil || v.Kind == tree.Null {
 		return
 	}
 	if d, ok := into.(decoder); ok {
@@ -94,20 +95,20 @@ func (c *checker) decode(v *value, into any) {
 		target.Set(reflect.New(target.Type().Elem()))
 		c.decode(v, target.Interface())
 	case reflect.Slice:
-		if !c.want(v, sequence) {
+		if !c.want(v, tree.Sequence) {
 			return
 		}
-		target.Set(reflect.MakeSlice(target.Type(), len(v.list), len(v.list)))
-		for i, e := range v.list {
+		target.Set(reflect.MakeSlice(target.Type(), len(v.List), len(v.List)))
+		for i, e := range v.List {
 			c.push(nth(i))
-			if e.kind == null {
-				c.errorf(e.at, "null", "", "an entry must not be empty")
+			if e.Kind == tree.Null {
+				c.errorf(e.At, "null", "", "an entry must not be empty")
 			}
 			c.decode(e, target.Index(i).Addr().Interface())
 			c.pop()
 		}
 	case reflect.Struct:
-		if c.want(v, mapping) {
+		if c.want(v, tree.Mapping) {
 			c.decodeStruct(v, target)
 		}
 	default:
@@ -115,29 +116,29 @@ func (c *checker) decode(v *value, into any) {
 	}
 }
 
-func (c *checker) want(v *value, k kind) bool {
-	if v.kind == k {
+func (c *checker) want(v *tree.Value, k tree.Kind) bool {
+	if v.Kind == k {
 		return true
 	}
-	c.errorf(v.at, "type", "", "%s belongs here, not %s", k, v.kind)
+	c.errorf(v.At, "type", "", "%s belongs here, not %s", k, v.Kind)
 	return false
 }
 
-func (c *checker) decodeStruct(v *value, target reflect.Value) {
+func (c *checker) decodeStruct(v *tree.Value, target reflect.Value) {
 	fields := structFields(target.Type())
 	if at := target.FieldByName("At"); at.IsValid() {
-		at.Set(reflect.ValueOf(v.at))
+		at.Set(reflect.ValueOf(v.At))
 	}
 	given := map[string]bool{}
-	for _, f := range v.fields {
-		i := slices.IndexFunc(fields, func(s structField) bool { return s.name == f.key })
+	for _, f := range v.Fields {
+		i := slices.IndexFunc(fields, func(s structField) bool { return s.name == f.Key })
 		if i < 0 {
 			c.unknown(f, fieldNames(fields))
 			continue
 		}
-		given[f.key] = f.val.kind != null
-		c.push(f.key)
-		c.decode(f.val, target.FieldByIndex(fields[i].index).Addr().Interface())
+		given[f.Key] = f.Val.Kind != tree.Null
+		c.push(f.Key)
+		c.decode(f.Val, target.FieldByIndex(fields[i].index).Addr().Interface())
 		if t, ok := target.FieldByIndex(fields[i].index).Interface().(Text); ok && fields[i].enum != nil && t.Set() && !slices.Contains(fields[i].enum, t.S) {
 			c.errorf(t.At, "enum", report.DidYouMean(t.S, fields[i].enum), "%q is none of %s", t.S, strings.Join(fields[i].enum, ", "))
 		}
@@ -145,19 +146,19 @@ func (c *checker) decodeStruct(v *value, target reflect.Value) {
 	}
 	for _, f := range fields {
 		if f.required && !given[f.name] {
-			c.errorf(v.at, "required", "", "%q is missing", f.name)
+			c.errorf(v.At, "required", "", "%q is missing", f.name)
 		}
 	}
 }
 
 // unknown reports a key that means nothing. Divingbell ignores such keys, so in
 // its own files they are warnings.
-func (c *checker) unknown(f field, known []string) {
+func (c *checker) unknown(f tree.Field, known []string) {
 	severity := report.Error
-	if f.at.Src != nil && f.at.Src.Lenient {
+	if f.At.Src != nil && f.At.Src.Lenient {
 		severity = report.Warning
 	}
-	c.problem(severity, f.at, "unknown-key", report.DidYouMean(f.key, known), "unknown key %q", f.key)
+	c.problem(severity, f.At, "unknown-key", report.DidYouMean(f.Key, known), "unknown key %q", f.Key)
 }
 
 // structField is what a tag says of a field.
@@ -202,21 +203,21 @@ func fieldNames(fields []structField) []string {
 }
 
 // rename returns a map with its keys in another spelling.
-func (c *checker) rename(v *value, to func(string) string) *value {
-	if v.kind != mapping {
+func (c *checker) rename(v *tree.Value, to func(string) string) *tree.Value {
+	if v.Kind != tree.Mapping {
 		return v
 	}
 	out := *v
-	out.fields = make([]field, 0, len(v.fields))
-	first := make(map[string]field, len(v.fields))
-	for _, f := range v.fields {
-		key := to(f.key)
+	out.Fields = make([]tree.Field, 0, len(v.Fields))
+	first := make(map[string]tree.Field, len(v.Fields))
+	for _, f := range v.Fields {
+		key := to(f.Key)
 		if old, dup := first[key]; dup {
-			c.errorf(f.at, "duplicate-key", "keep one of the two", "%q is the same as %q at %s", f.key, old.key, old.at)
+			c.errorf(f.At, "duplicate-key", "keep one of the two", "%q is the same as %q at %s", f.Key, old.Key, old.At)
 			continue
 		}
 		first[key] = f
-		out.fields = append(out.fields, field{key, f.at, f.val})
+		out.Fields = append(out.Fields, tree.Field{Key: key, At: f.At, Val: f.Val})
 	}
 	return &out
 }

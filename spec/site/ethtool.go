@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // featureAliases are ethtool(8)'s short names, and the kernel's own, of features
@@ -32,21 +33,21 @@ func FeatureName(name string) string {
 
 var featureText = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
-func normalEthtool(c *checker, v *value) *value {
-	if v.kind != mapping {
+func normalEthtool(c *checker, v *tree.Value) *tree.Value {
+	if v.Kind != tree.Mapping {
 		return v
 	}
 	out := *v
-	out.fields = slices.Clone(v.fields)
-	for i, f := range out.fields {
-		c.in(f.key, func() {
-			out.fields[i].val = c.rename(f.val, FeatureName)
+	out.Fields = slices.Clone(v.Fields)
+	for i, f := range out.Fields {
+		c.in(f.Key, func() {
+			out.Fields[i].Val = c.rename(f.Val, FeatureName)
 		})
 	}
 	return &out
 }
 
-func (c *confChecker) ethtool(v *value, f *fragment) {
+func (c *confChecker) ethtool(v *tree.Value, f *fragment) {
 	var d Map[Map[Text]]
 	c.decode(v, &d)
 	for _, nic := range d {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 type execDoc struct {
@@ -39,20 +40,20 @@ var (
 const maxExecData = 256 << 10
 
 // normalExec gives timeout its one name: the manual says script_timeout.
-func normalExec(c *checker, v *value) *value {
-	if v.kind != mapping {
+func normalExec(c *checker, v *tree.Value) *tree.Value {
+	if v.Kind != tree.Mapping {
 		return v
 	}
 	out := *v
-	out.fields = slices.Clone(v.fields)
-	for i, f := range out.fields {
-		older := f.val.get("script_timeout")
-		if f.val.kind != mapping || older == nil {
+	out.Fields = slices.Clone(v.Fields)
+	for i, f := range out.Fields {
+		older := f.Val.Get("script_timeout")
+		if f.Val.Kind != tree.Mapping || older == nil {
 			continue
 		}
-		c.in(f.key, func() {
-			c.warnf(older.at, "older-shape", "write timeout", "script_timeout is the documented name that Divingbell ignored; it is taken as timeout")
-			out.fields[i].val = c.rename(f.val, func(key string) string {
+		c.in(f.Key, func() {
+			c.warnf(older.At, "older-shape", "write timeout", "script_timeout is the documented name that Divingbell ignored; it is taken as timeout")
+			out.Fields[i].Val = c.rename(f.Val, func(key string) string {
 				if key == "script_timeout" {
 					return "timeout"
 				}
@@ -63,7 +64,7 @@ func normalExec(c *checker, v *value) *value {
 	return &out
 }
 
-func (c *confChecker) exec(v *value, f *fragment) {
+func (c *confChecker) exec(v *tree.Value, f *fragment) {
 	var d Map[execDoc]
 	c.decode(v, &d)
 	for _, e := range d {

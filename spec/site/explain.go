@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // Explanation is the effective configuration of one node and where each value
@@ -54,8 +56,8 @@ func explain(n Node, known, baked bool, parts []*part) *Explanation {
 	for _, p := range parts {
 		t := p.choose(n.Name, n.label)
 		e.Target[p.name] = t.name
-		v := p.effective(t, func(*value) {})
-		if v == nil || v.kind == mapping && len(v.fields) == 0 && p.name == machineModule {
+		v := p.effective(t, func(*tree.Value) {})
+		if v == nil || v.Kind == tree.Mapping && len(v.Fields) == 0 && p.name == machineModule {
 			continue
 		}
 		w := &walker{e: e, source: t.name, module: p.name}
@@ -100,69 +102,69 @@ type walker struct {
 
 // walk returns v as plain data. Base is what stands at the same place without
 // the override; what is the very same value came from there.
-func (w *walker) walk(v, base *value, pointer string, path []string) any {
+func (w *walker) walk(v, base *tree.Value, pointer string, path []string) any {
 	depth := strings.Count(pointer, "/") - 1
 	if w.module == machineModule {
 		depth++
 	}
-	switch v.kind {
-	case mapping:
-		out := make(map[string]any, len(v.fields))
-		fields := slices.Clone(v.fields)
-		slices.SortStableFunc(fields, func(a, b field) int { return strings.Compare(a.key, b.key) })
+	switch v.Kind {
+	case tree.Mapping:
+		out := make(map[string]any, len(v.Fields))
+		fields := slices.Clone(v.Fields)
+		slices.SortStableFunc(fields, func(a, b tree.Field) int { return strings.Compare(a.Key, b.Key) })
 		for _, f := range fields {
-			w.head(f.key, f.val, depth)
-			out[f.key] = w.walk(f.val, base.get(f.key), pointer+"/"+pointerEscape(f.key), append(path, f.key))
+			w.head(f.Key, f.Val, depth)
+			out[f.Key] = w.walk(f.Val, base.Get(f.Key), pointer+"/"+pointerEscape(f.Key), append(path, f.Key))
 		}
 		if len(fields) == 0 {
 			w.leaf(v, base, pointer, "{}")
 		}
 		return out
-	case sequence:
-		out := make([]any, len(v.list))
-		for i, el := range v.list {
-			var b *value
+	case tree.Sequence:
+		out := make([]any, len(v.List))
+		for i, el := range v.List {
+			var b *tree.Value
 			if v == base {
 				b = el
 			}
 			w.head("-", el, depth)
 			out[i] = w.walk(el, b, pointer+"/"+strconv.Itoa(i), append(path, "*"))
 		}
-		if len(v.list) == 0 {
+		if len(v.List) == 0 {
 			w.leaf(v, base, pointer, "[]")
 		}
 		return out
-	case null:
+	case tree.Null:
 		w.leaf(v, base, pointer, "null")
 		return nil
 	}
-	w.leaf(v, base, pointer, v.text)
+	w.leaf(v, base, pointer, v.Text)
 	if w.isFlag(path) {
-		if on, ok := flagWord(v.text); ok {
+		if on, ok := flagWord(v.Text); ok {
 			return on
 		}
 	}
-	return v.text
+	return v.Text
 }
 
 // head begins a line; a container's is complete with its key.
-func (w *walker) head(key string, v *value, depth int) {
+func (w *walker) head(key string, v *tree.Value, depth int) {
 	w.e.lines = append(w.e.lines, explained{depth: depth, key: key})
 }
 
-func (w *walker) leaf(v, base *value, pointer, text string) {
+func (w *walker) leaf(v, base *tree.Value, pointer, text string) {
 	o := Origin{Source: "base"}
 	if v != base {
 		o.Source = w.source
-		if base != nil && base.kind == scalar {
-			o.Over = base.text
+		if base != nil && base.Kind == tree.Scalar {
+			o.Over = base.Text
 		}
 	}
 	if w.source == "default" {
 		o.Source = "base"
 	}
-	if v.at.Src != nil {
-		o.File, o.Line, o.Column = v.at.Src.Name, int(v.at.Line), int(v.at.Col)
+	if v.At.Src != nil {
+		o.File, o.Line, o.Column = v.At.Src.Name, int(v.At.Line), int(v.At.Col)
 	}
 	w.e.Origins[pointer] = o
 	last := &w.e.lines[len(w.e.lines)-1]

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 func indent(text, by string) string {
@@ -211,7 +212,7 @@ func TestHostileInput(t *testing.T) {
 		"deep closed": {strings.Repeat("[", 500) + strings.Repeat("]", 500), "too-deep"},
 		"deep maps":   {strings.Repeat("{a: ", 500) + strings.Repeat("}", 500), "too-deep"},
 		"many values": {"[" + strings.Repeat("[],", 1<<20) + "]", "too-large"},
-		"huge scalar": {"conf: \"" + strings.Repeat("x", maxFile) + "\"\n", "too-large"},
+		"huge scalar": {"conf: \"" + strings.Repeat("x", tree.MaxFile) + "\"\n", "too-large"},
 		"other tag":   {"conf: !ruby/object {}\nmanifests: !x y\n", "tag"},
 		"nul":         {"conf: {sysctl: {vm.swappiness: \"\\0\"}}\n", "text"},
 		"map as key":  {"? {a: b}\n: c\n", "key"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 type limitDoc struct {
@@ -35,7 +36,7 @@ func (c *confChecker) checkID(t Text) bool {
 	return ok
 }
 
-func (c *confChecker) limits(v *value, f *fragment) {
+func (c *confChecker) limits(v *tree.Value, f *fragment) {
 	var d Map[limitDoc]
 	c.decode(v, &d)
 	seen := map[[3]string]Text{}

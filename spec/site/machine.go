@@ -11,6 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // machineValues are the settings themselves: what an override may change.
@@ -54,7 +55,7 @@ var (
 	kernelArg = regexp.MustCompile(`^[!-~]+$`)
 )
 
-func compileMachine(c *checker, v *value) (m machine) {
+func compileMachine(c *checker, v *tree.Value) (m machine) {
 	var d machineValues
 	c.decode(v, &d)
 	c.in("kernel", func() { m.args = kernelArgs(c, d.Kernel.Args) })

@@ -2,7 +2,10 @@
 
 package site
 
-import "github.com/caisson-os/caisson/spec"
+import (
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/tree"
+)
 
 // module is one part of the configuration that has overrides of its own: for a
 // node, exactly one target of it applies.
@@ -10,8 +13,8 @@ type module struct {
 	name    string
 	stanza  string // its key below overrides
 	image   bool   // acts when a layer is baked; else on the node
-	normal  func(*checker, *value) *value
-	compile func(*confChecker, *value, *fragment)
+	normal  func(*checker, *tree.Value) *tree.Value
+	compile func(*confChecker, *tree.Value, *fragment)
 }
 
 // modules is every module. The order is that of reports; nothing else hangs on it.
@@ -25,7 +28,7 @@ var modules = []module{
 	{"perm", "divingbell_perm", true, normalPerm, (*confChecker).perm}, // of baked paths; the rest is on the node
 	{"sysctl", "divingbell_sysctl", false, normalSysctl, (*confChecker).sysctl},
 	{"uamlite", "divingbell_uamlite", true, nil, (*confChecker).uamlite},
-	{"machine", "", false, nil, func(c *confChecker, v *value, f *fragment) { f.machine = compileMachine(c.checker, v) }},
+	{"machine", "", false, nil, func(c *confChecker, v *tree.Value, f *fragment) { f.machine = compileMachine(c.checker, v) }},
 }
 
 // machineModule is the one whose overrides stand beside its values instead of in conf.

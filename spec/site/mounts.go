@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 type mountDoc struct {
@@ -37,7 +38,7 @@ var runtimeDirs = []string{"/var/lib/containerd", "/var/lib/docker", "/var/lib/k
 // systemDirs are the layer's own: a mount on them would hide it.
 var systemDirs = []string{"/", "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/dev", "/proc", "/sys", "/run", "/var", "/var/lib", "/var/lib/caisson", "/run/caisson"}
 
-func (c *confChecker) mounts(v *value, f *fragment) {
+func (c *confChecker) mounts(v *tree.Value, f *fragment) {
 	var d Map[mountDoc]
 	c.decode(v, &d)
 	targets := map[string]Text{}

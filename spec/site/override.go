@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // stanzaDoc is the overrides of one module; T is what an entry may change.
@@ -37,7 +38,7 @@ type selectorDoc struct {
 type target struct {
 	name   string // "default", "host:NAME" or "label:KEY"
 	at     report.Pos
-	over   *value // laid over the base; nil for none
+	over   *tree.Value // laid over the base; nil for none
 	label  string
 	values []string
 	frag   *fragment // compiled, for the targets that nodes share
@@ -46,7 +47,7 @@ type target struct {
 // part is one module of a site with its targets.
 type part struct {
 	*module
-	base     *value
+	base     *tree.Value
 	def      *target
 	hosts    map[string]*target
 	labels   []*target
@@ -80,11 +81,11 @@ func (p *part) choose(name string, label func(string) (string, bool)) *target {
 }
 
 // effective is the module's configuration for a target.
-func (p *part) effective(t *target, dropped func(*value)) *value {
+func (p *part) effective(t *target, dropped func(*tree.Value)) *tree.Value {
 	if t == offTarget {
 		return nil
 	}
-	return mergeOverride(p.base, t.over, dropped)
+	return tree.MergeOverride(p.base, t.over, dropped)
 }
 
 // addStanza takes a module's overrides and says what in them cannot have effect.
@@ -138,26 +139,26 @@ func (p *part) deadLabels(c *checker) {
 }
 
 // body is the part of an override's conf that the module reads.
-func (p *part) body(c *checker, conf *value) *value {
-	if conf == nil || conf.kind == null {
+func (p *part) body(c *checker, conf *tree.Value) *tree.Value {
+	if conf == nil || conf.Kind == tree.Null {
 		return nil
 	}
-	if !c.want(conf, mapping) {
+	if !c.want(conf, tree.Mapping) {
 		return nil
 	}
 	if p.name == machineModule {
 		return conf
 	}
-	for _, f := range conf.fields {
+	for _, f := range conf.Fields {
 		switch {
-		case f.key == p.name, f.key == "log_colors", f.key == "extra_verbose", f.key == "chroot_mnt_path":
-		case slices.Contains(moduleNames(), f.key):
-			c.warnf(f.at, "dead-override", "move it to divingbell_"+f.key, "%s has no effect in an override of %s", f.key, p.name)
+		case f.Key == p.name, f.Key == "log_colors", f.Key == "extra_verbose", f.Key == "chroot_mnt_path":
+		case slices.Contains(moduleNames(), f.Key):
+			c.warnf(f.At, "dead-override", "move it to divingbell_"+f.Key, "%s has no effect in an override of %s", f.Key, p.name)
 		default:
 			c.unknown(f, moduleNames())
 		}
 	}
-	return conf.get(p.name)
+	return conf.Get(p.name)
 }
 
 func (p *part) where() []string {
@@ -173,8 +174,8 @@ func (p *part) compileTarget(c *confChecker, t *target) *fragment {
 	if t == offTarget {
 		return f
 	}
-	v := p.effective(t, func(over *value) {
-		c.warnf(over.at, "dead-override", "give the same kind of value as the base", "a map cannot replace a value or a list: the base stays")
+	v := p.effective(t, func(over *tree.Value) {
+		c.warnf(over.At, "dead-override", "give the same kind of value as the base", "a map cannot replace a value or a list: the base stays")
 	})
 	p.compile(c, v, f)
 	return f

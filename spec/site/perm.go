@@ -12,6 +12,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 type permDoc struct {
@@ -57,34 +58,34 @@ func baked(p string) bool {
 }
 
 // normalPerm makes the older bare list a map.
-func normalPerm(c *checker, v *value) *value {
-	if v.kind != sequence {
+func normalPerm(c *checker, v *tree.Value) *tree.Value {
+	if v.Kind != tree.Sequence {
 		return v
 	}
-	c.warnf(v.at, "older-shape", "put the list below perm.paths", "perm as a bare list is an older shape")
-	return &value{kind: mapping, at: v.at, fields: []field{{"paths", v.at, v}}}
+	c.warnf(v.At, "older-shape", "put the list below perm.paths", "perm as a bare list is an older shape")
+	return &tree.Value{Kind: tree.Mapping, At: v.At, Fields: []tree.Field{{Key: "paths", At: v.At, Val: v}}}
 }
 
 // olderPerms takes conf.perms, which the manual shows and Divingbell ignores.
-func olderPerms(c *checker, conf, perms *value) *value {
+func olderPerms(c *checker, conf, perms *tree.Value) *tree.Value {
 	c.push("perms")
 	defer c.pop()
-	if conf.get("perm") != nil {
-		c.errorf(perms.at, "older-shape", "keep perm", "perm and perms are both given")
-		return conf.without("perms")
+	if conf.Get("perm") != nil {
+		c.errorf(perms.At, "older-shape", "keep perm", "perm and perms are both given")
+		return conf.Without("perms")
 	}
-	c.warnf(perms.at, "older-shape", "write perm: {paths: […]}", "perms is the documented name that Divingbell ignored; it is taken as perm")
-	return conf.without("perms").with("perm", normalPermList(perms))
+	c.warnf(perms.At, "older-shape", "write perm: {paths: […]}", "perms is the documented name that Divingbell ignored; it is taken as perm")
+	return conf.Without("perms").With("perm", normalPermList(perms))
 }
 
-func normalPermList(v *value) *value {
-	if v.kind != sequence {
+func normalPermList(v *tree.Value) *tree.Value {
+	if v.Kind != tree.Sequence {
 		return v
 	}
-	return &value{kind: mapping, at: v.at, fields: []field{{"paths", v.at, v}}}
+	return &tree.Value{Kind: tree.Mapping, At: v.At, Fields: []tree.Field{{Key: "paths", At: v.At, Val: v}}}
 }
 
-func (c *confChecker) perm(v *value, f *fragment) {
+func (c *confChecker) perm(v *tree.Value, f *fragment) {
 	var d permDoc
 	c.decode(v, &d)
 	p := spec.Perm{Rerun: d.Rerun.S, IgnoreMissing: d.IgnoreMissing.On}

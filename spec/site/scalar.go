@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // Text is a scalar's literal text and its place.
@@ -20,9 +21,9 @@ type Text struct {
 // Set says whether the author wrote it.
 func (t Text) Set() bool { return t.At != report.Pos{} }
 
-func (t *Text) decode(c *checker, v *value) {
-	if c.want(v, scalar) {
-		*t = Text{v.text, v.at}
+func (t *Text) decode(c *checker, v *tree.Value) {
+	if c.want(v, tree.Scalar) {
+		*t = Text{v.Text, v.At}
 	}
 }
 
@@ -32,16 +33,16 @@ type Flag struct {
 	At report.Pos
 }
 
-func (f *Flag) decode(c *checker, v *value) {
-	if !c.want(v, scalar) {
+func (f *Flag) decode(c *checker, v *tree.Value) {
+	if !c.want(v, tree.Scalar) {
 		return
 	}
-	on, ok := flagWord(v.text)
+	on, ok := flagWord(v.Text)
 	if !ok {
-		c.errorf(v.at, "type", "write true or false", "%q is neither true nor false", v.text)
+		c.errorf(v.At, "type", "write true or false", "%q is neither true nor false", v.Text)
 		return
 	}
-	*f = Flag{on, v.at}
+	*f = Flag{on, v.At}
 }
 
 func flagWord(text string) (on, ok bool) {
@@ -63,16 +64,16 @@ type Number struct {
 // Set says whether the author wrote it.
 func (n Number) Set() bool { return n.At != report.Pos{} }
 
-func (n *Number) decode(c *checker, v *value) {
-	if !c.want(v, scalar) {
+func (n *Number) decode(c *checker, v *tree.Value) {
+	if !c.want(v, tree.Scalar) {
 		return
 	}
-	i, err := strconv.ParseInt(v.text, 10, 64)
+	i, err := strconv.ParseInt(v.Text, 10, 64)
 	if err != nil || i > math.MaxInt64/10 || i < -math.MaxInt64/10 {
-		c.errorf(v.at, "type", "", "%q is not a whole number", v.text)
+		c.errorf(v.At, "type", "", "%q is not a whole number", v.Text)
 		return
 	}
-	*n = Number{i, v.at}
+	*n = Number{i, v.At}
 }
 
 // Map is a map whose keys are the author's, in the author's order.
@@ -85,21 +86,21 @@ type Entry[T any] struct {
 	Null bool // nothing stands after the key
 }
 
-func (m *Map[T]) decode(c *checker, v *value) {
-	if !c.want(v, mapping) {
+func (m *Map[T]) decode(c *checker, v *tree.Value) {
+	if !c.want(v, tree.Mapping) {
 		return
 	}
-	*m = make(Map[T], len(v.fields))
+	*m = make(Map[T], len(v.Fields))
 	// A list or map may be null as a whole: that is how an override takes all of
 	// an interface's features away.
 	nullable := reflect.TypeFor[T]().Kind() == reflect.Slice
-	for i, f := range v.fields {
-		(*m)[i].Key, (*m)[i].Null = Text{f.key, f.at}, f.val.kind == null
-		c.push(f.key)
-		if f.val.kind == null && !nullable {
-			c.errorf(f.at, "null", "take the key away, or write \"\" where text is empty", "the value is missing")
+	for i, f := range v.Fields {
+		(*m)[i].Key, (*m)[i].Null = Text{f.Key, f.At}, f.Val.Kind == tree.Null
+		c.push(f.Key)
+		if f.Val.Kind == tree.Null && !nullable {
+			c.errorf(f.At, "null", "take the key away, or write \"\" where text is empty", "the value is missing")
 		}
-		c.decode(f.val, &(*m)[i].Val)
+		c.decode(f.Val, &(*m)[i].Val)
 		c.pop()
 	}
 }
@@ -113,10 +114,10 @@ type Words struct {
 // Set says whether the author wrote it.
 func (w Words) Set() bool { return w.At != report.Pos{} }
 
-func (w *Words) decode(c *checker, v *value) {
-	w.At = v.at
-	if v.kind == scalar {
-		w.List = append(w.List, strings.Fields(v.text)...) // nil when there are none
+func (w *Words) decode(c *checker, v *tree.Value) {
+	w.At = v.At
+	if v.Kind == tree.Scalar {
+		w.List = append(w.List, strings.Fields(v.Text)...) // nil when there are none
 		return
 	}
 	var list []Text
@@ -127,6 +128,6 @@ func (w *Words) decode(c *checker, v *value) {
 }
 
 // Raw is a value that is decoded later, as a T.
-type Raw[T any] struct{ v *value }
+type Raw[T any] struct{ v *tree.Value }
 
-func (r *Raw[T]) decode(_ *checker, v *value) { r.v = v }
+func (r *Raw[T]) decode(_ *checker, v *tree.Value) { r.v = v }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // Site is a configuration that was read and found good. It is immutable and may
@@ -66,12 +67,12 @@ func (r *reader) build() *Site {
 		})
 	}
 	r.in("trust", func() { s.trust = checkTrust(r.checker, s.doc.Trust, r.dir) })
-	layer := r.tree.get("layer") != nil
+	layer := r.tree.Get("layer") != nil
 	if layer {
 		r.in("layer", func() { s.checkLayer(r.checker) })
 	}
 	if len(s.doc.Health) > 0 {
-		r.in("health", func() { r.notef(s.doc.Health[0].v.at, "gates", "", "gates are read but not compiled") })
+		r.in("health", func() { r.notef(s.doc.Health[0].v.At, "gates", "", "gates are read but not compiled") })
 	}
 	r.in("nodes", func() { s.nodes = checkNodes(r.checker, r.nodes) })
 	for i, n := range s.nodes {
@@ -100,12 +101,12 @@ func (s *Site) makeParts(r *reader) {
 			r.in(machineModule, func() { s.machinePart(r, p) })
 			continue
 		}
-		p.base = s.doc.Conf.v.get(m.name)
+		p.base = s.doc.Conf.v.Get(m.name)
 		p.off = s.doc.Manifests.off(m.name)
 		if p.off && p.base != nil {
 			r.in("manifests", func() {
 				r.in("daemonset_"+m.name, func() {
-					r.notef(p.base.at, "off", "", "%s is off: nothing of it is applied, and what an earlier overlay set is put back", m.name)
+					r.notef(p.base.At, "off", "", "%s is off: nothing of it is applied, and what an earlier overlay set is put back", m.name)
 				})
 			})
 		}
@@ -122,17 +123,17 @@ func (s *Site) makeParts(r *reader) {
 
 // machinePart reads machine: its base is laid over the site's network.
 func (s *Site) machinePart(r *reader, p *part) {
-	base := &value{kind: mapping}
-	if n := r.tree.get("network"); n != nil && n.kind == mapping {
-		base.fields = append(base.fields, field{"network", n.at, n})
+	base := &tree.Value{Kind: tree.Mapping}
+	if n := r.tree.Get("network"); n != nil && n.Kind == tree.Mapping {
+		base.Fields = append(base.Fields, tree.Field{Key: "network", At: n.At, Val: n})
 	}
 	v := s.doc.Machine.v
-	if v != nil && r.want(v, mapping) {
+	if v != nil && r.want(v, tree.Mapping) {
 		v = r.readCAs(v)
-		base = mergeOverride(base, v.without("overrides"), func(*value) {})
+		base = tree.MergeOverride(base, v.Without("overrides"), func(*tree.Value) {})
 	}
 	p.base = base
-	over := v.get("overrides")
+	over := v.Get("overrides")
 	if over == nil {
 		return
 	}

@@ -13,13 +13,14 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // reader collects the documents of all files into one tree.
 type reader struct {
 	*checker
 	fsys  fs.FS
-	tree  *value // merged documents without nodes
+	tree  *tree.Value // merged documents without nodes
 	nodes []nodeDoc
 	site  bool // a Site document was among them
 	dir   string
@@ -77,14 +78,14 @@ func (r *reader) read(name string, at report.Pos, valuesOnly bool) {
 		}
 	}
 	src := &report.Source{Name: name, Data: data}
-	if len(data) > maxFile {
-		r.errorf(report.Pos{Src: src, Line: 1, Col: 1}, "too-large", "split it into several files", "the file is larger than %d MiB", maxFile>>20)
+	if len(data) > tree.MaxFile {
+		r.errorf(report.Pos{Src: src, Line: 1, Col: 1}, "too-large", "split it into several files", "the file is larger than %d MiB", tree.MaxFile>>20)
 		return
 	}
-	docs := parseYAML(src, data, r.report)
+	docs := tree.Parse(src, data, r.report)
 	found := false
 	for _, doc := range docs {
-		if doc.kind != null {
+		if doc.Kind != tree.Null {
 			found = true
 			r.document(src, doc, valuesOnly)
 		}
@@ -97,46 +98,46 @@ func (r *reader) read(name string, at report.Pos, valuesOnly bool) {
 const formHint = "a file holds a Site (apiVersion, kind: Site), Divingbell values (conf:), an Armada chart (data.values) or nodes (nodes:)"
 
 // document recognises one document and adds it.
-func (r *reader) document(src *report.Source, doc *value, valuesOnly bool) {
-	if doc.kind == sequence && !valuesOnly {
+func (r *reader) document(src *report.Source, doc *tree.Value, valuesOnly bool) {
+	if doc.Kind == tree.Sequence && !valuesOnly {
 		r.inventoryList(doc)
 		return
 	}
-	if doc.kind != mapping {
-		r.errorf(doc.at, "form", formHint, "%s is not a configuration", doc.kind)
+	if doc.Kind != tree.Mapping {
+		r.errorf(doc.At, "form", formHint, "%s is not a configuration", doc.Kind)
 		return
 	}
-	api := doc.get("apiVersion")
+	api := doc.Get("apiVersion")
 	switch {
-	case api != nil && strings.HasPrefix(api.text, "caisson.dev/") || doc.get("kind") != nil && doc.get("kind").text == "Site":
+	case api != nil && strings.HasPrefix(api.Text, "caisson.dev/") || doc.Get("kind") != nil && doc.Get("kind").Text == "Site":
 		if valuesOnly {
-			r.errorf(doc.at, "form", "name it on the command line instead", "a Site cannot be used as values")
+			r.errorf(doc.At, "form", "name it on the command line instead", "a Site cannot be used as values")
 			return
 		}
 		r.siteDocument(src, doc)
-	case doc.get("data") != nil && doc.get("data").get("values") != nil:
+	case doc.Get("data") != nil && doc.Get("data").Get("values") != nil:
 		src.Lenient = true
 		r.armada(doc)
-	case doc.get("schema") != nil && strings.Contains(doc.get("schema").text, "/"):
-		r.notef(doc.at, "form", "", "the document of schema %s is not used", doc.get("schema").text)
-	case slices.ContainsFunc([]string{"conf", "manifests", "labels", "images"}, func(k string) bool { return doc.get(k) != nil }):
+	case doc.Get("schema") != nil && strings.Contains(doc.Get("schema").Text, "/"):
+		r.notef(doc.At, "form", "", "the document of schema %s is not used", doc.Get("schema").Text)
+	case slices.ContainsFunc([]string{"conf", "manifests", "labels", "images"}, func(k string) bool { return doc.Get(k) != nil }):
 		src.Lenient = true
 		r.values(doc)
-	case doc.get("nodes") != nil && !valuesOnly:
+	case doc.Get("nodes") != nil && !valuesOnly:
 		r.inventoryMap(doc)
 	default:
 		hint := formHint
-		for _, f := range doc.fields {
-			if slices.Contains(moduleNames(), f.key) {
+		for _, f := range doc.Fields {
+			if slices.Contains(moduleNames(), f.Key) {
 				hint = "put it below conf:"
 			}
 		}
-		r.errorf(doc.at, "form", hint, "the document is none that caisson knows")
+		r.errorf(doc.At, "form", hint, "the document is none that caisson knows")
 	}
 }
 
 // siteDocument adds a Site: the files it names first, so that it has the last word.
-func (r *reader) siteDocument(src *report.Source, doc *value) {
+func (r *reader) siteDocument(src *report.Source, doc *tree.Value) {
 	var d document
 	r.decode(doc, &d)
 	r.dir = path.Dir(src.Name)
@@ -148,36 +149,36 @@ func (r *reader) siteDocument(src *report.Source, doc *value) {
 	for _, name := range d.Inventory.List {
 		r.in("inventory", func() { r.read(path.Join(r.dir, name), d.Inventory.At, false) })
 	}
-	r.merge(doc.without("nodes").without("inventory").without("values"))
+	r.merge(doc.Without("nodes").Without("inventory").Without("values"))
 }
 
 // armada adds a chart's values, as they stand: what a site's own tooling would
 // still put into them is missing.
-func (r *reader) armada(doc *value) {
-	if m := doc.get("metadata"); m != nil {
-		if s := m.get("substitutions"); s != nil && len(s.list) > 0 {
+func (r *reader) armada(doc *tree.Value) {
+	if m := doc.Get("metadata"); m != nil {
+		if s := m.Get("substitutions"); s != nil && len(s.List) > 0 {
 			r.within([]string{"metadata", "substitutions"}, func() {
-				r.warnf(s.at, "armada", "render the documents first", "%d substitutions are not made: secrets and addresses may be missing", len(s.list))
+				r.warnf(s.At, "armada", "render the documents first", "%d substitutions are not made: secrets and addresses may be missing", len(s.List))
 			})
 		}
-		if l := m.get("layeringDefinition"); l != nil && l.get("abstract") != nil && l.get("abstract").text == "true" {
-			r.warnf(l.at, "armada", "render the documents first", "the document is abstract: others are meant to be laid over it")
+		if l := m.Get("layeringDefinition"); l != nil && l.Get("abstract") != nil && l.Get("abstract").Text == "true" {
+			r.warnf(l.At, "armada", "render the documents first", "the document is abstract: others are meant to be laid over it")
 		}
 	}
-	r.values(doc.get("data").get("values"))
+	r.values(doc.Get("data").Get("values"))
 }
 
 // values adds Helm values.
-func (r *reader) values(doc *value) {
-	if !r.want(doc, mapping) {
+func (r *reader) values(doc *tree.Value) {
+	if !r.want(doc, tree.Mapping) {
 		return
 	}
 	var d valuesDoc
 	r.decode(doc, &d)
-	kept := &value{kind: mapping, at: doc.at}
-	for _, f := range doc.fields {
-		if f.key == "conf" || f.key == "manifests" || f.key == "labels" {
-			kept.fields = append(kept.fields, f)
+	kept := &tree.Value{Kind: tree.Mapping, At: doc.At}
+	for _, f := range doc.Fields {
+		if f.Key == "conf" || f.Key == "manifests" || f.Key == "labels" {
+			kept.Fields = append(kept.Fields, f)
 		}
 	}
 	r.merge(kept)
@@ -185,104 +186,104 @@ func (r *reader) values(doc *value) {
 
 // merge lays a document over what was read before, with the keys of both in
 // their canonical spelling: two spellings of one key must meet.
-func (r *reader) merge(doc *value) {
-	if conf := doc.get("conf"); conf != nil && conf.kind == mapping {
-		doc = doc.with("conf", r.normalConf(conf))
+func (r *reader) merge(doc *tree.Value) {
+	if conf := doc.Get("conf"); conf != nil && conf.Kind == tree.Mapping {
+		doc = doc.With("conf", r.normalConf(conf))
 	}
 	if r.tree == nil {
 		r.tree = doc
 		return
 	}
-	r.tree = mergeFiles(r.tree, doc)
+	r.tree = tree.MergeFiles(r.tree, doc)
 }
 
 // normalConf brings conf and every override's conf to canonical keys.
-func (r *reader) normalConf(conf *value) *value {
+func (r *reader) normalConf(conf *tree.Value) *tree.Value {
 	r.push("conf")
 	defer r.pop()
-	if perms := conf.get("perms"); perms != nil {
+	if perms := conf.Get("perms"); perms != nil {
 		conf = olderPerms(r.checker, conf, perms)
 	}
 	for _, m := range modules {
-		if v := conf.get(m.name); v != nil && m.normal != nil {
-			r.in(m.name, func() { conf = conf.with(m.name, m.normal(r.checker, v)) })
+		if v := conf.Get(m.name); v != nil && m.normal != nil {
+			r.in(m.name, func() { conf = conf.With(m.name, m.normal(r.checker, v)) })
 		}
 	}
-	over := conf.get("overrides")
-	if over == nil || over.kind != mapping {
+	over := conf.Get("overrides")
+	if over == nil || over.Kind != tree.Mapping {
 		return conf
 	}
 	for _, m := range modules {
-		stanza := over.get(m.stanza)
-		if stanza == nil || stanza.kind != mapping || m.normal == nil {
+		stanza := over.Get(m.stanza)
+		if stanza == nil || stanza.Kind != tree.Mapping || m.normal == nil {
 			continue
 		}
 		for _, key := range []string{"hosts", "labels"} {
-			list := stanza.get(key)
-			if list == nil || list.kind != sequence {
+			list := stanza.Get(key)
+			if list == nil || list.Kind != tree.Sequence {
 				continue
 			}
 			out := *list
-			out.list = make([]*value, len(list.list))
-			for i, e := range list.list {
-				out.list[i] = e
-				if body := e.get("conf"); body != nil && body.kind == mapping {
+			out.List = make([]*tree.Value, len(list.List))
+			for i, e := range list.List {
+				out.List[i] = e
+				if body := e.Get("conf"); body != nil && body.Kind == tree.Mapping {
 					r.within([]string{"overrides", m.stanza, key, nth(i), "conf"}, func() {
-						if perms := body.get("perms"); perms != nil && m.name == "perm" {
+						if perms := body.Get("perms"); perms != nil && m.name == "perm" {
 							body = olderPerms(r.checker, body, perms)
 						}
-						if v := body.get(m.name); v != nil {
-							r.in(m.name, func() { body = body.with(m.name, m.normal(r.checker, v)) })
+						if v := body.Get(m.name); v != nil {
+							r.in(m.name, func() { body = body.With(m.name, m.normal(r.checker, v)) })
 						}
 					})
-					out.list[i] = e.with("conf", body)
+					out.List[i] = e.With("conf", body)
 				}
 			}
-			stanza = stanza.with(key, &out)
+			stanza = stanza.With(key, &out)
 		}
-		over = over.with(m.stanza, stanza)
+		over = over.With(m.stanza, stanza)
 	}
-	return conf.with("overrides", over)
+	return conf.With("overrides", over)
 }
 
 // readCAs replaces the files that machine names by their content, once, so that
 // nothing later needs the file system.
-func (r *reader) readCAs(v *value) *value {
-	cas := v.get("cas")
-	if cas == nil || cas.kind != sequence {
+func (r *reader) readCAs(v *tree.Value) *tree.Value {
+	cas := v.Get("cas")
+	if cas == nil || cas.Kind != tree.Sequence {
 		return v
 	}
 	out := *cas
-	out.list = make([]*value, len(cas.list))
-	for i, e := range cas.list {
-		out.list[i] = e
-		if e.kind != scalar {
+	out.List = make([]*tree.Value, len(cas.List))
+	for i, e := range cas.List {
+		out.List[i] = e
+		if e.Kind != tree.Scalar {
 			continue
 		}
-		text := e.text
+		text := e.Text
 		if !strings.Contains(text, "-----BEGIN") {
-			text = string(r.readFile(path.Join(r.dir, e.text), e.at, 1<<20))
+			text = string(r.readFile(path.Join(r.dir, e.Text), e.At, 1<<20))
 			if text == "" {
 				continue
 			}
 		}
 		if err := parseCAs(text); err != "" {
-			r.errorf(e.at, "certificate", "", "%s", err)
+			r.errorf(e.At, "certificate", "", "%s", err)
 		}
 		read := *e
-		read.text = text
-		out.list[i] = &read
+		read.Text = text
+		out.List[i] = &read
 	}
-	return v.with("cas", &out)
+	return v.With("cas", &out)
 }
 
-func (r *reader) inventoryList(doc *value) {
+func (r *reader) inventoryList(doc *tree.Value) {
 	var nodes []nodeDoc
 	r.decode(doc, &nodes)
 	r.nodes = append(r.nodes, nodes...)
 }
 
-func (r *reader) inventoryMap(doc *value) {
+func (r *reader) inventoryMap(doc *tree.Value) {
 	var d inventoryDoc
 	r.decode(doc, &d)
 	r.nodes = append(r.nodes, d.Nodes...)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // sysctlPath is the path below /proc/sys of a key in either spelling. As in
@@ -47,7 +48,7 @@ func SysctlName(key string) string { return sysctlDots(sysctlPath(key)) }
 
 // normalSysctl gives every key sysctl(8)'s spelling, so that two spellings of
 // one key meet when maps are merged. A leading "-" (optional) stays.
-func normalSysctl(c *checker, v *value) *value {
+func normalSysctl(c *checker, v *tree.Value) *tree.Value {
 	return c.rename(v, func(key string) string {
 		key, optional := strings.CutPrefix(key, "-")
 		key = SysctlName(key)
@@ -58,7 +59,7 @@ func normalSysctl(c *checker, v *value) *value {
 	})
 }
 
-func (c *confChecker) sysctl(v *value, f *fragment) {
+func (c *confChecker) sysctl(v *tree.Value, f *fragment) {
 	var keys Map[Text]
 	c.decode(v, &keys)
 	byPath := map[string]report.Pos{}

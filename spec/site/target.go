@@ -37,7 +37,7 @@ func (s *Site) checkHosts(c *confChecker, p *part) {
 	shared := map[string]*fragment{}
 	for _, name := range slices.Sorted(maps.Keys(p.hosts)) {
 		t := p.hosts[name]
-		key := string(t.over.appendText(nil))
+		key := string(t.over.AppendText(nil))
 		if t.frag = shared[key]; t.frag == nil {
 			before := len(c.report.Problems)
 			var f *fragment

@@ -8,6 +8,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 type uamliteDoc struct {
@@ -29,7 +30,7 @@ type userDoc struct {
 
 var userText = regexp.MustCompile(`^[a-z_][a-z0-9_.-]{0,31}$`)
 
-func (c *confChecker) uamlite(v *value, f *fragment) {
+func (c *confChecker) uamlite(v *tree.Value, f *fragment) {
 	var d uamliteDoc
 	c.decode(v, &d)
 	f.accounts.PurgeExpired, f.accounts.Builtin = d.Purge.On, d.Builtin.S

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package tree
 
 import (
 	"encoding/json"
@@ -39,22 +39,22 @@ func reference(base map[string]any, over map[string]any) map[string]any {
 }
 
 // plainOf is a value as plain data.
-func plainOf(v *value) any {
+func plainOf(v *Value) any {
 	switch {
-	case v == nil || v.kind == null:
+	case v == nil || v.Kind == Null:
 		return nil
-	case v.kind == scalar:
-		return v.text
-	case v.kind == sequence:
-		out := make([]any, len(v.list))
-		for i, e := range v.list {
+	case v.Kind == Scalar:
+		return v.Text
+	case v.Kind == Sequence:
+		out := make([]any, len(v.List))
+		for i, e := range v.List {
 			out[i] = plainOf(e)
 		}
 		return out
 	}
 	out := map[string]any{}
-	for _, f := range v.fields {
-		out[f.key] = plainOf(f.val)
+	for _, f := range v.Fields {
+		out[f.Key] = plainOf(f.Val)
 	}
 	return out
 }
@@ -87,14 +87,14 @@ func randomTree(r *rand.Rand, depth int) map[string]any {
 	return out
 }
 
-func valueOf(t testing.TB, data any) *value {
+func valueOf(t testing.TB, data any) *Value {
 	t.Helper()
 	text, err := json.Marshal(data)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &report.Report{}
-	docs := parseYAML(&report.Source{Name: "x"}, text, r)
+	docs := Parse(&report.Source{Name: "x"}, text, r)
 	if len(docs) != 1 || r.Err() != nil {
 		t.Fatalf("%s: %v", text, r.Err())
 	}
@@ -107,7 +107,7 @@ func TestMergeAgainstReference(t *testing.T) {
 	for range 20000 {
 		base, over := randomTree(r, 3), randomTree(r, 3)
 		b, o := valueOf(t, base), valueOf(t, over)
-		got := plainOf(mergeOverride(b, o, func(*value) { dropped++ }))
+		got := plainOf(MergeOverride(b, o, func(*Value) { dropped++ }))
 		want := reference(base, over)
 		if !reflect.DeepEqual(got, any(want)) {
 			t.Fatalf("base %v\nover %v\n got %v\nwant %v", base, over, got, want)
@@ -154,7 +154,7 @@ func TestMergeRows(t *testing.T) {
 		if tt.over == tt.want {
 			over = want
 		}
-		got := plainOf(mergeOverride(valueOf(t, base), valueOf(t, over), func(*value) {}))
+		got := plainOf(MergeOverride(valueOf(t, base), valueOf(t, over), func(*Value) {}))
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s with %s = %v, want %s", tt.base, tt.over, got, tt.want)
 		}
@@ -162,7 +162,7 @@ func TestMergeRows(t *testing.T) {
 }
 
 func TestMergeFiles(t *testing.T) {
-	got := plainOf(mergeFiles(valueOf(t, map[string]any{"a": map[string]any{"b": "1", "c": "2"}, "l": []any{"1"}, "n": "1"}),
+	got := plainOf(MergeFiles(valueOf(t, map[string]any{"a": map[string]any{"b": "1", "c": "2"}, "l": []any{"1"}, "n": "1"}),
 		valueOf(t, map[string]any{"a": map[string]any{"b": nil, "d": "4"}, "l": map[string]any{"x": "y"}, "new": nil})))
 	want := map[string]any{"a": map[string]any{"c": "2", "d": "4"}, "l": map[string]any{"x": "y"}, "n": "1", "new": nil}
 	if !reflect.DeepEqual(got, any(want)) {
@@ -180,10 +180,10 @@ func FuzzMerge(f *testing.F) {
 		if len(base)+len(over) > 1<<12 {
 			t.Skip()
 		}
-		read := func(text string) *value {
+		read := func(text string) *Value {
 			r := &report.Report{}
-			docs := parseYAML(&report.Source{Name: "x"}, []byte(text), r)
-			if r.Err() != nil || len(docs) != 1 || docs[0].kind != mapping || docs[0].size > 1<<12 {
+			docs := Parse(&report.Source{Name: "x"}, []byte(text), r)
+			if r.Err() != nil || len(docs) != 1 || docs[0].Kind != Mapping || docs[0].size > 1<<12 {
 				return nil
 			}
 			return docs[0]
@@ -193,7 +193,7 @@ func FuzzMerge(f *testing.F) {
 			t.Skip()
 		}
 		plainBase, plainOver := plainOf(b).(map[string]any), plainOf(o).(map[string]any)
-		got := plainOf(mergeOverride(b, o, func(*value) {}))
+		got := plainOf(MergeOverride(b, o, func(*Value) {}))
 		if want := reference(plainBase, plainOver); !reflect.DeepEqual(got, any(want)) {
 			t.Errorf("got %v, want %v", got, want)
 		}
@@ -201,8 +201,8 @@ func FuzzMerge(f *testing.F) {
 			t.Error("the merge changed its input")
 		}
 		// Files merge too, without an end that is not a map.
-		if m := mergeFiles(b, o); m.kind != mapping {
-			t.Errorf("files merge to %s", m.kind)
+		if m := MergeFiles(b, o); m.Kind != Mapping {
+			t.Errorf("files merge to %s", m.Kind)
 		}
 	})
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package tree
 
 import (
 	"bytes"
@@ -17,82 +17,82 @@ import (
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
-// value is a YAML value with its place. Scalars keep their literal text: a
+// Value is a YAML value with its place. Scalars keep their literal text: a
 // number is never a float, "on" never a boolean, 0640 never 416. Values are
 // never changed once made, so that they can be shared.
-type value struct {
-	kind   kind
-	plain  bool    // a scalar without quotes
-	text   string  // of a scalar
-	fields []field // of a map, in the author's order, keys unique
-	list   []*value
-	at     report.Pos
+type Value struct {
+	Kind   Kind
+	Plain  bool    // a scalar without quotes
+	Text   string  // of a scalar
+	Fields []Field // of a map, in the author's order, keys unique
+	List   []*Value
+	At     report.Pos
 	size   int // nodes below and including this one, aliases counted in full
 	height int // levels below this one, through aliases
 }
 
-type field struct {
-	key string
-	at  report.Pos
-	val *value
+type Field struct {
+	Key string
+	At  report.Pos
+	Val *Value
 }
 
-type kind uint8
+type Kind uint8
 
 const (
-	null kind = iota
-	scalar
-	mapping
-	sequence
+	Null Kind = iota
+	Scalar
+	Mapping
+	Sequence
 )
 
-func (k kind) String() string { return [...]string{"null", "a value", "a map", "a list"}[k] }
+func (k Kind) String() string { return [...]string{"null", "a value", "a map", "a list"}[k] }
 
-// get returns the value of a key, or nil.
-func (v *value) get(key string) *value {
+// Get returns the value of a key, or nil.
+func (v *Value) Get(key string) *Value {
 	if v == nil {
 		return nil
 	}
-	for i := range v.fields {
-		if v.fields[i].key == key {
-			return v.fields[i].val
+	for i := range v.Fields {
+		if v.Fields[i].Key == key {
+			return v.Fields[i].Val
 		}
 	}
 	return nil
 }
 
-// without returns a map that lacks a key.
-func (v *value) without(key string) *value {
-	if v.get(key) == nil {
+// Without returns a map that lacks a key.
+func (v *Value) Without(key string) *Value {
+	if v.Get(key) == nil {
 		return v
 	}
 	out := *v
-	out.fields = nil
-	for _, f := range v.fields {
-		if f.key != key {
-			out.fields = append(out.fields, f)
+	out.Fields = nil
+	for _, f := range v.Fields {
+		if f.Key != key {
+			out.Fields = append(out.Fields, f)
 		}
 	}
 	return &out
 }
 
-// with returns a map with another value for a key.
-func (v *value) with(key string, val *value) *value {
+// With returns a map with another value for a key.
+func (v *Value) With(key string, val *Value) *Value {
 	out := *v
-	out.fields = slices.Clone(v.fields)
-	for i := range out.fields {
-		if out.fields[i].key == key {
-			out.fields[i].val = val
+	out.Fields = slices.Clone(v.Fields)
+	for i := range out.Fields {
+		if out.Fields[i].Key == key {
+			out.Fields[i].Val = val
 			return &out
 		}
 	}
-	out.fields = append(out.fields, field{key, val.at, val})
+	out.Fields = append(out.Fields, Field{key, val.At, val})
 	return &out
 }
 
 // Caps on input. A file beyond them is not a configuration.
 const (
-	maxFile       = 16 << 20
+	MaxFile       = 16 << 20
 	maxDepth      = 64
 	maxIndicators = 3 << 19 // bounds the nodes, and so the memory, before anything is parsed
 	maxExpanded   = 4 << 20 // nodes once every alias is written out
@@ -100,8 +100,8 @@ const (
 
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
-// parseYAML returns the documents of a file.
-func parseYAML(src *report.Source, data []byte, r *report.Report) (docs []*value) {
+// Parse returns the documents of a file.
+func Parse(src *report.Source, data []byte, r *report.Report) (docs []*Value) {
 	fail := func(line int, rule, hint, format string, args ...any) {
 		r.Add(report.Problem{At: report.Pos{Src: src, Line: int32(line), Col: 1}, Severity: report.Error, Rule: rule, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
@@ -137,7 +137,7 @@ func parseYAML(src *report.Source, data []byte, r *report.Report) (docs []*value
 			fail(line, "yaml", "", "not valid YAML: %s", text)
 			return nil
 		}
-		c := converter{src: src, report: r, done: map[*yaml.Node]*value{}}
+		c := converter{src: src, report: r, done: map[*yaml.Node]*Value{}}
 		if v := c.convert(&node, 0); v != nil && !c.failed {
 			docs = append(docs, v)
 		}
@@ -148,7 +148,7 @@ func parseYAML(src *report.Source, data []byte, r *report.Report) (docs []*value
 type converter struct {
 	src    *report.Source
 	report *report.Report
-	done   map[*yaml.Node]*value // anchored nodes; nil while one is being converted
+	done   map[*yaml.Node]*Value // anchored nodes; nil while one is being converted
 	failed bool
 }
 
@@ -156,15 +156,15 @@ func (c *converter) at(n *yaml.Node) report.Pos {
 	return report.Pos{Src: c.src, Line: int32(n.Line), Col: int32(n.Column)}
 }
 
-func (c *converter) fail(n *yaml.Node, rule, format string, args ...any) *value {
+func (c *converter) fail(n *yaml.Node, rule, format string, args ...any) *Value {
 	if !c.failed || rule == "duplicate-key" && len(c.report.Problems) < report.MaxProblems {
 		c.report.Add(report.Problem{At: c.at(n), Severity: report.Error, Rule: rule, Message: fmt.Sprintf(format, args...)})
 	}
 	c.failed = true
-	return &value{at: c.at(n), size: 1}
+	return &Value{At: c.at(n), size: 1}
 }
 
-func (c *converter) convert(n *yaml.Node, depth int) *value {
+func (c *converter) convert(n *yaml.Node, depth int) *Value {
 	if depth > maxDepth {
 		return c.fail(n, "too-deep", "nested more than %d deep", maxDepth)
 	}
@@ -181,19 +181,19 @@ func (c *converter) convert(n *yaml.Node, depth int) *value {
 	if n.Anchor != "" {
 		c.done[n] = nil
 	}
-	v := &value{at: c.at(n), size: 1}
+	v := &Value{At: c.at(n), size: 1}
 	switch n.Kind {
 	case yaml.ScalarNode:
 		c.scalar(n, v)
 	case yaml.SequenceNode:
-		v.kind = sequence
-		v.list = make([]*value, len(n.Content))
+		v.Kind = Sequence
+		v.List = make([]*Value, len(n.Content))
 		for i, e := range n.Content {
-			v.list[i] = c.convert(e, depth+1)
-			v.grow(v.list[i])
+			v.List[i] = c.convert(e, depth+1)
+			v.grow(v.List[i])
 		}
 	case yaml.MappingNode:
-		v.kind = mapping
+		v.Kind = Mapping
 		c.mapping(n, v, depth)
 	}
 	if v.height > maxDepth {
@@ -208,18 +208,18 @@ func (c *converter) convert(n *yaml.Node, depth int) *value {
 	return v
 }
 
-func (v *value) grow(child *value) {
+func (v *Value) grow(child *Value) {
 	v.size += 1 + child.size
 	v.height = max(v.height, child.height+1)
 }
 
-func (c *converter) scalar(n *yaml.Node, v *value) {
-	v.plain = n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
-	if v.plain && n.ShortTag() == "!!null" {
-		v.kind = null
+func (c *converter) scalar(n *yaml.Node, v *Value) {
+	v.Plain = n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
+	if v.Plain && n.ShortTag() == "!!null" {
+		v.Kind = Null
 		return
 	}
-	v.kind, v.text = scalar, n.Value
+	v.Kind, v.Text = Scalar, n.Value
 	if n.Style&yaml.TaggedStyle != 0 && !strings.HasPrefix(n.ShortTag(), "!!") {
 		c.fail(n, "tag", "the tag %s has no meaning here", n.ShortTag())
 	}
@@ -229,10 +229,10 @@ func (c *converter) scalar(n *yaml.Node, v *value) {
 }
 
 // mapping takes keys and, where the author did not write them, those of "<<".
-func (c *converter) mapping(n *yaml.Node, v *value, depth int) {
+func (c *converter) mapping(n *yaml.Node, v *Value, depth int) {
 	seen := make(map[string]bool, len(n.Content)/2)
-	v.fields = make([]field, 0, len(n.Content)/2)
-	var merges []*value
+	v.Fields = make([]Field, 0, len(n.Content)/2)
+	var merges []*Value
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k := n.Content[i]
 		if k.Kind == yaml.AliasNode {
@@ -253,19 +253,19 @@ func (c *converter) mapping(n *yaml.Node, v *value, depth int) {
 			continue
 		}
 		seen[k.Value] = true
-		v.fields = append(v.fields, field{k.Value, c.at(n.Content[i]), val})
+		v.Fields = append(v.Fields, Field{k.Value, c.at(n.Content[i]), val})
 	}
 	for len(merges) > 0 {
 		m := merges[0]
 		merges = merges[1:]
-		switch m.kind {
-		case sequence:
-			merges = append(append([]*value{}, m.list...), merges...)
-		case mapping:
-			for _, f := range m.fields {
-				if !seen[f.key] {
-					seen[f.key] = true
-					v.fields = append(v.fields, f)
+		switch m.Kind {
+		case Sequence:
+			merges = append(append([]*Value{}, m.List...), merges...)
+		case Mapping:
+			for _, f := range m.Fields {
+				if !seen[f.Key] {
+					seen[f.Key] = true
+					v.Fields = append(v.Fields, f)
 				}
 			}
 		default:
@@ -274,19 +274,19 @@ func (c *converter) mapping(n *yaml.Node, v *value, depth int) {
 	}
 }
 
-// appendText appends a text that equal values have in common, and others not.
-func (v *value) appendText(b []byte) []byte {
+// AppendText appends a text that equal values have in common, and others not.
+func (v *Value) AppendText(b []byte) []byte {
 	if v == nil {
 		return b
 	}
-	b = append(b, '0'+byte(v.kind))
-	b = strconv.AppendQuote(b, v.text)
-	b = strconv.AppendInt(b, int64(len(v.fields)+len(v.list)), 10)
-	for _, f := range v.fields {
-		b = f.val.appendText(strconv.AppendQuote(b, f.key))
+	b = append(b, '0'+byte(v.Kind))
+	b = strconv.AppendQuote(b, v.Text)
+	b = strconv.AppendInt(b, int64(len(v.Fields)+len(v.List)), 10)
+	for _, f := range v.Fields {
+		b = f.Val.AppendText(strconv.AppendQuote(b, f.Key))
 	}
-	for _, e := range v.list {
-		b = e.appendText(b)
+	for _, e := range v.List {
+		b = e.AppendText(b)
 	}
 	return b
 }

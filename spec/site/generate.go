@@ -66,9 +66,14 @@ func (g *generator) of(t reflect.Type, partial bool) any {
 // packagePath is what stands before a type's name, of it or of its argument.
 var packagePath = regexp.MustCompile(`[\w.-]+(/[\w.-]+)*\.`)
 
+// defName is a type's name in the schema: stanza-modules for stanzaDoc[conf.ModulesDoc].
 func defName(t reflect.Type, partial bool) string {
-	name := packagePath.ReplaceAllString(t.Name(), "")
-	name = strings.NewReplacer("[", "-", "]", "", "Doc", "").Replace(name)
+	words := strings.Split(strings.TrimSuffix(packagePath.ReplaceAllString(t.Name(), ""), "]"), "[")
+	for i, w := range words {
+		w = strings.TrimSuffix(w, "Doc")
+		words[i] = strings.ToLower(w[:1]) + w[1:]
+	}
+	name := strings.Join(words, "-")
 	if partial {
 		name += "-partial"
 	}

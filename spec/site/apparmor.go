@@ -9,12 +9,13 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 type appArmorDoc struct {
-	Complain Flag      `site:"complain_mode" doc:"load all profiles in complain mode"`
-	Profiles Map[Text] `site:"profiles" doc:"profile text by file name"`
+	Complain shape.Flag            `site:"complain_mode" doc:"load all profiles in complain mode"`
+	Profiles shape.Map[shape.Text] `site:"profiles" doc:"profile text by file name"`
 }
 
 // maxProfile bounds one profile file.
@@ -27,34 +28,34 @@ var profileHead = regexp.MustCompile(`(?m)^[ \t]*(?:profile[ \t]+("[^"\n]+"|[^\s
 
 func (c *confChecker) apparmor(v *tree.Value, f *fragment) {
 	if q := v.Get("complain_mode"); q != nil && q.Kind == tree.Scalar && !q.Plain && q.Text == "false" {
-		c.in("complain_mode", func() {
-			c.warnf(q.At, "quoted-flag", "write false without quotes", "the text \"false\" turned complain mode on in Divingbell; here it means false")
+		c.In("complain_mode", func() {
+			c.Warnf(q.At, "quoted-flag", "write false without quotes", "the text \"false\" turned complain mode on in Divingbell; here it means false")
 		})
 	}
 	var d appArmorDoc
-	c.decode(v, &d)
+	c.Decode(v, &d)
 	f.apparmor.Complain = d.Complain.On
-	names := map[string]Text{}
-	c.push("profiles")
-	defer c.pop()
+	names := map[string]shape.Text{}
+	c.Push("profiles")
+	defer c.Pop()
 	for _, e := range d.Profiles {
-		c.in(e.Key.S, func() {
+		c.In(e.Key.S, func() {
 			if !c.checkID(e.Key) {
 				return
 			}
 			if strings.TrimSpace(e.Val.S) == "" {
-				c.errorf(cmp.Or(e.Val.At, e.Key.At), "required", "", "the profile is empty")
+				c.Errorf(cmp.Or(e.Val.At, e.Key.At), "required", "", "the profile is empty")
 				return
 			}
 			if len(e.Val.S) > maxProfile {
-				c.errorf(e.Val.At, "too-large", "", "a profile must be at most %d KiB", maxProfile>>10)
+				c.Errorf(e.Val.At, "too-large", "", "a profile must be at most %d KiB", maxProfile>>10)
 			}
 			if open, shut := strings.Count(e.Val.S, "{"), strings.Count(e.Val.S, "}"); open != shut && !strings.Contains(e.Val.S, "#") && !strings.Contains(e.Val.S, `"`) {
-				c.errorf(e.Val.At, "profile", "", "the profile has %d opening and %d closing braces", open, shut)
+				c.Errorf(e.Val.At, "profile", "", "the profile has %d opening and %d closing braces", open, shut)
 			}
 			for _, name := range profileNames(e.Val.S) {
 				if first, dup := names[name]; dup && first.S != e.Key.S {
-					c.errorf(e.Key.At, "duplicate-profile", "two files of one profile overwrite each other in the kernel", "profile %s is defined by %s too, at %s", name, first.S, first.At)
+					c.Errorf(e.Key.At, "duplicate-profile", "two files of one profile overwrite each other in the kernel", "profile %s is defined by %s too, at %s", name, first.S, first.At)
 					continue
 				}
 				names[name] = e.Key

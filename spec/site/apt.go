@@ -12,63 +12,64 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 type aptDoc struct {
-	Packages       packagesDoc        `site:"packages" doc:"list, or lists by group"`
-	Blacklist      *[]Text            `site:"blacklistpkgs" doc:"never in the layer; a few insecure packages when absent"`
-	Whitelist      []Text             `site:"whitelistpkgs" doc:"exempt from strict"`
-	Upgrade        Flag               `site:"upgrade"`
-	AllowDowngrade Flag               `site:"allow_downgrade"`
-	Strict         Flag               `site:"strict" doc:"what is not requested is removed"`
-	Recommends     Flag               `site:"recommends" doc:"install recommended packages too"`
-	Hold           []Text             `site:"hold" doc:"packages kept at their version"`
-	Repositories   Map[repositoryDoc] `site:"repositories"`
-	Exclusive      Flag               `site:"exclusive" doc:"use these repositories only"`
+	Packages       packagesDoc              `site:"packages" doc:"list, or lists by group"`
+	Blacklist      *[]shape.Text            `site:"blacklistpkgs" doc:"never in the layer; a few insecure packages when absent"`
+	Whitelist      []shape.Text             `site:"whitelistpkgs" doc:"exempt from strict"`
+	Upgrade        shape.Flag               `site:"upgrade"`
+	AllowDowngrade shape.Flag               `site:"allow_downgrade"`
+	Strict         shape.Flag               `site:"strict" doc:"what is not requested is removed"`
+	Recommends     shape.Flag               `site:"recommends" doc:"install recommended packages too"`
+	Hold           []shape.Text             `site:"hold" doc:"packages kept at their version"`
+	Repositories   shape.Map[repositoryDoc] `site:"repositories"`
+	Exclusive      shape.Flag               `site:"exclusive" doc:"use these repositories only"`
 }
 
 type packageDoc struct {
-	Name    Text         `site:"name,required"`
-	Version Text         `site:"version"`
+	Name    shape.Text   `site:"name,required"`
+	Version shape.Text   `site:"version"`
 	Debconf []debconfDoc `site:"debconf"`
 	At      report.Pos
 }
 
 type debconfDoc struct {
-	Question Text `site:"question,required"`
-	Type     Text `site:"question_type,required"`
-	Answer   Text `site:"answer,required"`
+	Question shape.Text `site:"question,required"`
+	Type     shape.Text `site:"question_type,required"`
+	Answer   shape.Text `site:"answer,required"`
 }
 
 type repositoryDoc struct {
-	URL           Text   `site:"url,required"`
-	Distributions []Text `site:"distributions,required"`
-	Components    []Text `site:"components,required"`
-	Subrepos      []Text `site:"subrepos"`
-	Key           Text   `site:"gpgkey" doc:"armoured OpenPGP key of this repository"`
+	URL           shape.Text   `site:"url,required"`
+	Distributions []shape.Text `site:"distributions,required"`
+	Components    []shape.Text `site:"components,required"`
+	Subrepos      []shape.Text `site:"subrepos"`
+	Key           shape.Text   `site:"gpgkey" doc:"armoured OpenPGP key of this repository"`
 	At            report.Pos
 }
 
 // packagesDoc is a list, or a map of lists that are joined in order of the groups.
 type packagesDoc struct{ list []packageDoc }
 
-func (p *packagesDoc) decode(c *checker, v *tree.Value) {
+func (p *packagesDoc) Decode(c *shape.Checker, v *tree.Value) {
 	if v.Kind != tree.Mapping {
-		c.decode(v, &p.list)
+		c.Decode(v, &p.list)
 		return
 	}
-	var groups Map[[]packageDoc]
-	c.decode(v, &groups)
-	slices.SortFunc(groups, func(a, b Entry[[]packageDoc]) int { return strings.Compare(a.Key.S, b.Key.S) })
+	var groups shape.Map[[]packageDoc]
+	c.Decode(v, &groups)
+	slices.SortFunc(groups, func(a, b shape.Entry[[]packageDoc]) int { return strings.Compare(a.Key.S, b.Key.S) })
 	for _, g := range groups {
 		p.list = append(p.list, g.Val...)
 	}
 }
 
-func (*packagesDoc) schema(g *generator) any {
-	list := g.of(reflect.TypeFor[[]packageDoc](), false)
-	return map[string]any{"anyOf": []any{list, map[string]any{"type": "object", "additionalProperties": g.orNull(list)}}}
+func (*packagesDoc) Schema(g *shape.Generator) any {
+	list := g.Of(reflect.TypeFor[[]packageDoc](), false)
+	return map[string]any{"anyOf": []any{list, map[string]any{"type": "object", "additionalProperties": g.OrNull(list)}}}
 }
 
 // defaultBlacklist is Divingbell's: relied upon, so kept.
@@ -82,19 +83,19 @@ var (
 
 func (c *confChecker) apt(v *tree.Value, f *fragment) {
 	var d aptDoc
-	c.decode(v, &d)
+	c.Decode(v, &d)
 	p := spec.Packages{Blacklist: defaultBlacklist, Whitelist: c.packageNames("whitelistpkgs", d.Whitelist), Upgrade: d.Upgrade.On,
 		AllowDowngrade: d.AllowDowngrade.On, Strict: d.Strict.On, Recommends: d.Recommends.On, Hold: c.packageNames("hold", d.Hold), Exclusive: d.Exclusive.On}
 	if d.Blacklist != nil {
 		p.Blacklist = c.packageNames("blacklistpkgs", *d.Blacklist)
 	}
-	c.in("packages", func() { p.Install = c.packages(d.Packages.list, p.Blacklist, d.Blacklist == nil) })
+	c.In("packages", func() { p.Install = c.packages(d.Packages.list, p.Blacklist, d.Blacklist == nil) })
 	for _, e := range d.Repositories {
-		c.in("repositories", func() { c.in(e.Key.S, func() { p.Repositories = append(p.Repositories, c.repository(e)) }) })
+		c.In("repositories", func() { c.In(e.Key.S, func() { p.Repositories = append(p.Repositories, c.repository(e)) }) })
 	}
 	slices.SortFunc(p.Repositories, func(a, b spec.Repository) int { return strings.Compare(a.ID, b.ID) })
 	if p.Strict && len(p.Install) == 0 {
-		c.errorf(d.Strict.At, "dangerous", "list the packages to keep", "strict without packages would remove everything")
+		c.Errorf(d.Strict.At, "dangerous", "list the packages to keep", "strict without packages would remove everything")
 	}
 	f.packages = p
 }
@@ -103,34 +104,34 @@ func (c *confChecker) packages(docs []packageDoc, blacklist []string, byDefault 
 	var out []spec.Package
 	first := map[string]packageDoc{}
 	for i, d := range docs {
-		c.in(nth(i), func() {
+		c.In(shape.Nth(i), func() {
 			if !c.packageName(d.Name) {
 				return
 			}
 			if d.Version.Set() && !versionText.MatchString(d.Version.S) {
-				c.errorf(d.Version.At, "version", "", "%q is not a package version", d.Version.S)
+				c.Errorf(d.Version.At, "version", "", "%q is not a package version", d.Version.S)
 			}
 			if slices.Contains(blacklist, d.Name.S) {
 				hint := "remove it from one of the two"
 				if byDefault {
 					hint = "set blacklistpkgs; when it is absent, " + strings.Join(defaultBlacklist, ", ") + " are refused"
 				}
-				c.errorf(d.Name.At, "contradiction", hint, "package %s is requested and blacklisted", d.Name.S)
+				c.Errorf(d.Name.At, "contradiction", hint, "package %s is requested and blacklisted", d.Name.S)
 			}
 			if old, dup := first[d.Name.S]; dup {
 				if old.Version.S != d.Version.S {
-					c.errorf(d.Name.At, "contradiction", "", "package %s is requested in another version at %s", d.Name.S, old.Name.At)
+					c.Errorf(d.Name.At, "contradiction", "", "package %s is requested in another version at %s", d.Name.S, old.Name.At)
 				} else {
-					c.warnf(d.Name.At, "duplicate", "", "package %s is requested already, at %s", d.Name.S, old.Name.At)
+					c.Warnf(d.Name.At, "duplicate", "", "package %s is requested already, at %s", d.Name.S, old.Name.At)
 				}
 				return
 			}
 			first[d.Name.S] = d
 			pkg := spec.Package{Name: d.Name.S, Version: d.Version.S}
 			for _, q := range d.Debconf {
-				for _, t := range []Text{q.Question, q.Type, q.Answer} {
+				for _, t := range []shape.Text{q.Question, q.Type, q.Answer} {
 					if strings.ContainsAny(t.S, "\n\r") {
-						c.errorf(t.At, "text", "", "a value must be one line")
+						c.Errorf(t.At, "text", "", "a value must be one line")
 					}
 				}
 				pkg.Debconf = append(pkg.Debconf, spec.Debconf{Question: q.Question.S, Type: q.Type.S, Answer: q.Answer.S})
@@ -142,18 +143,18 @@ func (c *confChecker) packages(docs []packageDoc, blacklist []string, byDefault 
 	return out
 }
 
-func (c *confChecker) packageName(t Text) bool {
+func (c *confChecker) packageName(t shape.Text) bool {
 	if t.Set() && !packageText.MatchString(t.S) {
-		c.errorf(t.At, "package-name", "", "%q is not the name of a package", t.S)
+		c.Errorf(t.At, "package-name", "", "%q is not the name of a package", t.S)
 		return false
 	}
 	return t.Set()
 }
 
 // packageNames is a set of names, sorted.
-func (c *confChecker) packageNames(key string, texts []Text) []string {
+func (c *confChecker) packageNames(key string, texts []shape.Text) []string {
 	var out []string
-	c.in(key, func() {
+	c.In(key, func() {
 		for _, t := range texts {
 			if c.packageName(t) {
 				out = append(out, t.S)
@@ -164,29 +165,29 @@ func (c *confChecker) packageNames(key string, texts []Text) []string {
 	return slices.Compact(out)
 }
 
-func (c *confChecker) repository(e Entry[repositoryDoc]) spec.Repository {
+func (c *confChecker) repository(e shape.Entry[repositoryDoc]) spec.Repository {
 	c.checkID(e.Key)
 	d := e.Val
 	r := spec.Repository{ID: e.Key.S, URL: d.URL.S, Key: d.Key.S}
 	if u, err := url.Parse(d.URL.S); d.URL.Set() && (err != nil || u.Scheme == "" || strings.ContainsAny(d.URL.S, " \n[]")) {
-		c.errorf(d.URL.At, "url", "", "%q is not the URL of a repository", d.URL.S)
+		c.Errorf(d.URL.At, "url", "", "%q is not the URL of a repository", d.URL.S)
 	}
 	for _, l := range []struct {
-		from []Text
+		from []shape.Text
 		to   *[]string
 	}{{d.Distributions, &r.Distributions}, {d.Components, &r.Components}, {d.Subrepos, &r.Subrepos}} {
 		for _, t := range l.from {
 			if !wordText.MatchString(t.S) {
-				c.errorf(t.At, "text", "", "%q cannot stand in a list of sources", t.S)
+				c.Errorf(t.At, "text", "", "%q cannot stand in a list of sources", t.S)
 			}
 			*l.to = append(*l.to, t.S)
 		}
 	}
 	if d.Key.Set() && !strings.Contains(d.Key.S, "-----BEGIN PGP PUBLIC KEY BLOCK-----") {
-		c.errorf(d.Key.At, "key", "as gpg --armor --export prints it", "gpgkey is not an armoured public key")
+		c.Errorf(d.Key.At, "key", "as gpg --armor --export prints it", "gpgkey is not an armoured public key")
 	}
 	if !d.Key.Set() && d.URL.Set() {
-		c.warnf(cmp.Or(d.URL.At, d.At), "no-key", "give gpgkey", "repository %s has no key of its own: apt trusts it only if the base's keys signed it", e.Key.S)
+		c.Warnf(cmp.Or(d.URL.At, d.At), "no-key", "give gpgkey", "repository %s has no key of its own: apt trusts it only if the base's keys signed it", e.Key.S)
 	}
 	return r
 }

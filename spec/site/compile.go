@@ -12,6 +12,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
 // Name is the fleet's.
@@ -74,7 +75,7 @@ func (s *Site) fragments(n Node) (out []*fragment, shared bool) {
 
 // quiet is a checker for what has been found good already.
 func (s *Site) quiet() *confChecker {
-	return &confChecker{checker: &checker{report: &report.Report{}}, layer: s.HasLayer(), kept: s.kept}
+	return &confChecker{Checker: &shape.Checker{Report: &report.Report{}}, layer: s.HasLayer(), kept: s.kept}
 }
 
 // Overlay is what a node is sent. Layer is the digest of the manifest of its
@@ -234,7 +235,7 @@ func (s *Site) recipe(n Node, byDefault bool) spec.Recipe {
 	return r
 }
 
-func texts(list []Text) []string {
+func texts(list []shape.Text) []string {
 	var out []string
 	for _, t := range list {
 		out = append(out, t.S)

@@ -2,115 +2,118 @@
 
 package site
 
-import "github.com/caisson-os/caisson/spec/site/report"
+import (
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
+)
 
 // document is a Site as it is written.
 type document struct {
-	APIVersion Text            `site:"apiVersion,required" enum:"caisson.dev/v1alpha1"`
-	Kind       Text            `site:"kind,required" enum:"Site"`
-	Metadata   metadataDoc     `site:"metadata,required"`
-	Registry   Text            `site:"registry" doc:"where layers and overlays are published: host[:port]/prefix or oci:DIR"`
-	Layer      layerDoc        `site:"layer" doc:"what the system layer is made of; without it nodes keep their own system"`
-	Nodes      []nodeDoc       `site:"nodes"`
-	Inventory  Words           `site:"inventory" doc:"files with more nodes: a list like nodes, or the JSON of kubectl get nodes"`
-	Network    networkDoc      `site:"network" doc:"every node's resolver, time servers and addresses"`
-	Machine    Raw[machineDoc] `site:"machine" doc:"settings beside conf that may differ by host or label"`
-	Trust      trustDoc        `site:"trust"`
-	Values     Words           `site:"values" doc:"Divingbell values files, below conf"`
-	Conf       Raw[confDoc]    `site:"conf" doc:"Divingbell's configuration"`
-	Manifests  manifestsDoc    `site:"manifests" doc:"modules on or off, as in Divingbell"`
-	Labels     Map[labelsDoc]  `site:"labels" doc:"which nodes run a module, as in Divingbell"`
-	Health     []Raw[any]      `site:"health" doc:"gates"`
+	APIVersion shape.Text            `site:"apiVersion,required" enum:"caisson.dev/v1alpha1"`
+	Kind       shape.Text            `site:"kind,required" enum:"Site"`
+	Metadata   metadataDoc           `site:"metadata,required"`
+	Registry   shape.Text            `site:"registry" doc:"where layers and overlays are published: host[:port]/prefix or oci:DIR"`
+	Layer      layerDoc              `site:"layer" doc:"what the system layer is made of; without it nodes keep their own system"`
+	Nodes      []nodeDoc             `site:"nodes"`
+	Inventory  shape.Words           `site:"inventory" doc:"files with more nodes: a list like nodes, or the JSON of kubectl get nodes"`
+	Network    networkDoc            `site:"network" doc:"every node's resolver, time servers and addresses"`
+	Machine    shape.Raw[machineDoc] `site:"machine" doc:"settings beside conf that may differ by host or label"`
+	Trust      trustDoc              `site:"trust"`
+	Values     shape.Words           `site:"values" doc:"Divingbell values files, below conf"`
+	Conf       shape.Raw[confDoc]    `site:"conf" doc:"Divingbell's configuration"`
+	Manifests  manifestsDoc          `site:"manifests" doc:"modules on or off, as in Divingbell"`
+	Labels     shape.Map[labelsDoc]  `site:"labels" doc:"which nodes run a module, as in Divingbell"`
+	Health     []shape.Raw[any]      `site:"health" doc:"gates"`
 }
 
 type metadataDoc struct {
-	Name Text `site:"name,required" doc:"the fleet's name"`
+	Name shape.Text `site:"name,required" doc:"the fleet's name"`
 	At   report.Pos
 }
 
 type layerDoc struct {
-	Base    baseDoc   `site:"base,required" doc:"where the first files come from"`
-	Kernel  kernelDoc `site:"kernel"`
-	Arch    Text      `site:"arch" enum:"amd64,arm64" doc:"amd64 when absent"`
-	Persist []Text    `site:"persist" doc:"folders kept on the state disk"`
+	Base    baseDoc      `site:"base,required" doc:"where the first files come from"`
+	Kernel  kernelDoc    `site:"kernel"`
+	Arch    shape.Text   `site:"arch" enum:"amd64,arm64" doc:"amd64 when absent"`
+	Persist []shape.Text `site:"persist" doc:"folders kept on the state disk"`
 	At      report.Pos
 }
 
 type baseDoc struct {
 	Debian *debianDoc `site:"debian"`
-	OCI    Text       `site:"oci" doc:"REF@sha256:…"`
-	Tar    Text       `site:"tar" doc:"file, relative to the site's folder"`
+	OCI    shape.Text `site:"oci" doc:"REF@sha256:…"`
+	Tar    shape.Text `site:"tar" doc:"file, relative to the site's folder"`
 	At     report.Pos
 }
 
 type debianDoc struct {
-	Suite      Text   `site:"suite,required" doc:"for example trixie"`
-	Components []Text `site:"components" doc:"main when absent"`
-	Mirror     Text   `site:"mirror" doc:"the build host's own apt sources when absent"`
-	Security   Text   `site:"security" doc:"security archive beside mirror"`
-	Snapshot   Text   `site:"snapshot" doc:"YYYYMMDDTHHMMSSZ"`
-	Keyring    Text   `site:"keyring" doc:"file; the suite's own when absent"`
+	Suite      shape.Text   `site:"suite,required" doc:"for example trixie"`
+	Components []shape.Text `site:"components" doc:"main when absent"`
+	Mirror     shape.Text   `site:"mirror" doc:"the build host's own apt sources when absent"`
+	Security   shape.Text   `site:"security" doc:"security archive beside mirror"`
+	Snapshot   shape.Text   `site:"snapshot" doc:"YYYYMMDDTHHMMSSZ"`
+	Keyring    shape.Text   `site:"keyring" doc:"file; the suite's own when absent"`
 }
 
 type kernelDoc struct {
-	Package Text   `site:"package" doc:"Debian package of the kernel"`
-	Args    []Text `site:"args" doc:"every node's kernel arguments"`
-	Modules []Text `site:"modules" doc:"of the loader: network, storage or names; both groups when absent"`
+	Package shape.Text   `site:"package" doc:"Debian package of the kernel"`
+	Args    []shape.Text `site:"args" doc:"every node's kernel arguments"`
+	Modules []shape.Text `site:"modules" doc:"of the loader: network, storage or names; both groups when absent"`
 }
 
 type manifestsDoc struct {
-	AppArmor      *Flag `site:"daemonset_apparmor"`
-	Apt           *Flag `site:"daemonset_apt"`
-	Ethtool       *Flag `site:"daemonset_ethtool"`
-	Exec          *Flag `site:"daemonset_exec"`
-	Limits        *Flag `site:"daemonset_limits"`
-	Mounts        *Flag `site:"daemonset_mounts"`
-	Perm          *Flag `site:"daemonset_perm"`
-	Sysctl        *Flag `site:"daemonset_sysctl"`
-	Uamlite       *Flag `site:"daemonset_uamlite"`
-	RemoveOld     *Flag `site:"daemonset_apt_remove_old_pkgs" doc:"accepted: a layer never holds old packages"`
-	NetworkPolicy *Flag `site:"network_policy" doc:"accepted, without effect"`
-	ConfigmapBin  *Flag `site:"configmap_bin" doc:"accepted, without effect"`
+	AppArmor      *shape.Flag `site:"daemonset_apparmor"`
+	Apt           *shape.Flag `site:"daemonset_apt"`
+	Ethtool       *shape.Flag `site:"daemonset_ethtool"`
+	Exec          *shape.Flag `site:"daemonset_exec"`
+	Limits        *shape.Flag `site:"daemonset_limits"`
+	Mounts        *shape.Flag `site:"daemonset_mounts"`
+	Perm          *shape.Flag `site:"daemonset_perm"`
+	Sysctl        *shape.Flag `site:"daemonset_sysctl"`
+	Uamlite       *shape.Flag `site:"daemonset_uamlite"`
+	RemoveOld     *shape.Flag `site:"daemonset_apt_remove_old_pkgs" doc:"accepted: a layer never holds old packages"`
+	NetworkPolicy *shape.Flag `site:"network_policy" doc:"accepted, without effect"`
+	ConfigmapBin  *shape.Flag `site:"configmap_bin" doc:"accepted, without effect"`
 }
 
 func (m *manifestsDoc) off(module string) bool {
-	f := map[string]*Flag{"apparmor": m.AppArmor, "apt": m.Apt, "ethtool": m.Ethtool, "exec": m.Exec, "limits": m.Limits,
+	f := map[string]*shape.Flag{"apparmor": m.AppArmor, "apt": m.Apt, "ethtool": m.Ethtool, "exec": m.Exec, "limits": m.Limits,
 		"mounts": m.Mounts, "perm": m.Perm, "sysctl": m.Sysctl, "uamlite": m.Uamlite}[module]
 	return f != nil && !f.On
 }
 
 type labelsDoc struct {
-	Key   Text `site:"node_selector_key"`
-	Value Text `site:"node_selector_value"`
+	Key   shape.Text `site:"node_selector_key"`
+	Value shape.Text `site:"node_selector_value"`
 }
 
 // valuesDoc is a file of Helm values as Divingbell's chart reads it.
 type valuesDoc struct {
-	Conf          Raw[confDoc]   `site:"conf"`
-	Manifests     manifestsDoc   `site:"manifests"`
-	Labels        Map[labelsDoc] `site:"labels"`
-	Images        Raw[any]       `site:"images" doc:"accepted, without effect"`
-	Pod           Raw[any]       `site:"pod" doc:"accepted, without effect"`
-	NetworkPolicy Raw[any]       `site:"network_policy" doc:"accepted, without effect"`
-	Dependencies  Raw[any]       `site:"dependencies" doc:"accepted, without effect"`
-	Endpoints     Raw[any]       `site:"endpoints" doc:"accepted, without effect"`
-	Secrets       Raw[any]       `site:"secrets" doc:"accepted, without effect"`
-	Release       Text           `site:"release_group" doc:"accepted, without effect"`
-	Global        Raw[any]       `site:"global" doc:"accepted, without effect"`
+	Conf          shape.Raw[confDoc]   `site:"conf"`
+	Manifests     manifestsDoc         `site:"manifests"`
+	Labels        shape.Map[labelsDoc] `site:"labels"`
+	Images        shape.Raw[any]       `site:"images" doc:"accepted, without effect"`
+	Pod           shape.Raw[any]       `site:"pod" doc:"accepted, without effect"`
+	NetworkPolicy shape.Raw[any]       `site:"network_policy" doc:"accepted, without effect"`
+	Dependencies  shape.Raw[any]       `site:"dependencies" doc:"accepted, without effect"`
+	Endpoints     shape.Raw[any]       `site:"endpoints" doc:"accepted, without effect"`
+	Secrets       shape.Raw[any]       `site:"secrets" doc:"accepted, without effect"`
+	Release       shape.Text           `site:"release_group" doc:"accepted, without effect"`
+	Global        shape.Raw[any]       `site:"global" doc:"accepted, without effect"`
 }
 
 // machineDoc is what a node is given beside conf. It has overrides of its own,
 // in the form of conf's.
 type machineDoc struct {
 	machineValues
-	Overrides Raw[stanzaDoc[machineValues]] `site:"overrides" doc:"what differs by host or label"`
+	Overrides shape.Raw[stanzaDoc[machineValues]] `site:"overrides" doc:"what differs by host or label"`
 }
 
 // confDoc is conf. Its modules are decoded one target at a time, so it serves
 // for the schema and for finding unknown keys.
 type confDoc struct {
 	modulesDoc
-	Overrides Raw[overridesDoc] `site:"overrides" doc:"what differs by host or label, by module"`
+	Overrides shape.Raw[overridesDoc] `site:"overrides" doc:"what differs by host or label, by module"`
 }
 
 // overridesDoc is conf.overrides: a stanza a module.

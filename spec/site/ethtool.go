@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
@@ -33,39 +34,39 @@ func FeatureName(name string) string {
 
 var featureText = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
-func normalEthtool(c *checker, v *tree.Value) *tree.Value {
+func normalEthtool(c *shape.Checker, v *tree.Value) *tree.Value {
 	if v.Kind != tree.Mapping {
 		return v
 	}
 	out := *v
 	out.Fields = slices.Clone(v.Fields)
 	for i, f := range out.Fields {
-		c.in(f.Key, func() {
-			out.Fields[i].Val = c.rename(f.Val, FeatureName)
+		c.In(f.Key, func() {
+			out.Fields[i].Val = c.Rename(f.Val, FeatureName)
 		})
 	}
 	return &out
 }
 
 func (c *confChecker) ethtool(v *tree.Value, f *fragment) {
-	var d Map[Map[Text]]
-	c.decode(v, &d)
+	var d shape.Map[shape.Map[shape.Text]]
+	c.Decode(v, &d)
 	for _, nic := range d {
-		c.in(nic.Key.S, func() {
+		c.In(nic.Key.S, func() {
 			if !interfaceName(nic.Key.S) {
-				c.errorf(nic.Key.At, "interface", "", "%q is not the name of an interface", nic.Key.S)
+				c.Errorf(nic.Key.At, "interface", "", "%q is not the name of an interface", nic.Key.S)
 			}
 			for _, e := range nic.Val {
 				if e.Null {
 					continue // said already
 				}
-				c.in(e.Key.S, func() {
-					on, ok := flagWord(e.Val.S)
+				c.In(e.Key.S, func() {
+					on, ok := shape.FlagWord(e.Val.S)
 					if !ok {
-						c.errorf(cmp.Or(e.Val.At, e.Key.At), "enum", "", "Expected 'on' or 'off', got '%s'", e.Val.S)
+						c.Errorf(cmp.Or(e.Val.At, e.Key.At), "enum", "", "Expected 'on' or 'off', got '%s'", e.Val.S)
 					}
 					if !featureText.MatchString(e.Key.S) {
-						c.errorf(e.Key.At, "feature", "as ethtool -k prints it, for example generic-receive-offload", "%q is not the name of a feature", e.Key.S)
+						c.Errorf(e.Key.At, "feature", "as ethtool -k prints it, for example generic-receive-offload", "%q is not the name of a feature", e.Key.S)
 					}
 					f.items.Ethtool = append(f.items.Ethtool, spec.Feature{Interface: nic.Key.S, Feature: e.Key.S, On: on})
 				})

@@ -9,25 +9,26 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 type execDoc struct {
-	Data          Text      `site:"data,required" doc:"the script; its first line names the interpreter, else bash runs it"`
-	Args          []Text    `site:"args"`
-	Env           Map[Text] `site:"env"`
-	Rerun         Text      `site:"rerun_policy" doc:"always (when absent), never or once_successfully"`
-	Blocking      Text      `site:"blocking_policy" doc:"foreground (when absent), foreground_halt_pod_on_failure or background"`
-	Timeout       Text      `site:"timeout" doc:"seconds; 1800 when absent"`
-	RerunInterval Text      `site:"rerun_interval" doc:"seconds between runs, at least 60, or infinity; every pass when absent"`
-	RetryInterval Text      `site:"retry_interval" doc:"seconds between runs after a failure; as rerun_interval when absent"`
-	RerunPersist  *Flag     `site:"rerun_interval_persist" doc:"false forgets at boot when it ran"`
-	RetryPersist  *Flag     `site:"retry_interval_persist" doc:"false forgets at boot when it failed"`
-	RerunMax      Number    `site:"rerun_max_count" doc:"runs at most that often"`
-	RetryMax      Number    `site:"retry_max_count" doc:"is tried again at most that often"`
-	Once          Text      `site:"once" enum:"per-root,per-machine" doc:"what never and once_successfully count by; per-root when absent"`
-	Revert        Text      `site:"revert" doc:"script that undoes it, run when the entry goes"`
-	ScriptTimeout Text      `site:"script_timeout" doc:"older name of timeout"`
+	Data          shape.Text            `site:"data,required" doc:"the script; its first line names the interpreter, else bash runs it"`
+	Args          []shape.Text          `site:"args"`
+	Env           shape.Map[shape.Text] `site:"env"`
+	Rerun         shape.Text            `site:"rerun_policy" doc:"always (when absent), never or once_successfully"`
+	Blocking      shape.Text            `site:"blocking_policy" doc:"foreground (when absent), foreground_halt_pod_on_failure or background"`
+	Timeout       shape.Text            `site:"timeout" doc:"seconds; 1800 when absent"`
+	RerunInterval shape.Text            `site:"rerun_interval" doc:"seconds between runs, at least 60, or infinity; every pass when absent"`
+	RetryInterval shape.Text            `site:"retry_interval" doc:"seconds between runs after a failure; as rerun_interval when absent"`
+	RerunPersist  *shape.Flag           `site:"rerun_interval_persist" doc:"false forgets at boot when it ran"`
+	RetryPersist  *shape.Flag           `site:"retry_interval_persist" doc:"false forgets at boot when it failed"`
+	RerunMax      shape.Number          `site:"rerun_max_count" doc:"runs at most that often"`
+	RetryMax      shape.Number          `site:"retry_max_count" doc:"is tried again at most that often"`
+	Once          shape.Text            `site:"once" enum:"per-root,per-machine" doc:"what never and once_successfully count by; per-root when absent"`
+	Revert        shape.Text            `site:"revert" doc:"script that undoes it, run when the entry goes"`
+	ScriptTimeout shape.Text            `site:"script_timeout" doc:"older name of timeout"`
 	At            report.Pos
 }
 
@@ -40,7 +41,7 @@ var (
 const maxExecData = 256 << 10
 
 // normalExec gives timeout its one name: the manual says script_timeout.
-func normalExec(c *checker, v *tree.Value) *tree.Value {
+func normalExec(c *shape.Checker, v *tree.Value) *tree.Value {
 	if v.Kind != tree.Mapping {
 		return v
 	}
@@ -51,9 +52,9 @@ func normalExec(c *checker, v *tree.Value) *tree.Value {
 		if f.Val.Kind != tree.Mapping || older == nil {
 			continue
 		}
-		c.in(f.Key, func() {
-			c.warnf(older.At, "older-shape", "write timeout", "script_timeout is the documented name that Divingbell ignored; it is taken as timeout")
-			out.Fields[i].Val = c.rename(f.Val, func(key string) string {
+		c.In(f.Key, func() {
+			c.Warnf(older.At, "older-shape", "write timeout", "script_timeout is the documented name that Divingbell ignored; it is taken as timeout")
+			out.Fields[i].Val = c.Rename(f.Val, func(key string) string {
 				if key == "script_timeout" {
 					return "timeout"
 				}
@@ -65,10 +66,10 @@ func normalExec(c *checker, v *tree.Value) *tree.Value {
 }
 
 func (c *confChecker) exec(v *tree.Value, f *fragment) {
-	var d Map[execDoc]
-	c.decode(v, &d)
+	var d shape.Map[execDoc]
+	c.Decode(v, &d)
 	for _, e := range d {
-		c.in(e.Key.S, func() {
+		c.In(e.Key.S, func() {
 			c.checkID(e.Key)
 			if e.Val.At == (report.Pos{}) {
 				return
@@ -83,12 +84,12 @@ func (c *confChecker) script(name string, d execDoc) spec.Exec {
 	x := spec.Exec{Name: name, Data: named(d.Data), Rerun: d.Rerun.S, Blocking: d.Blocking.S, RerunMax: d.RerunMax.N, RetryMax: d.RetryMax.N,
 		RerunForget: d.RerunPersist != nil && !d.RerunPersist.On, RetryForget: d.RetryPersist != nil && !d.RetryPersist.On,
 		Once: d.Once.S, Revert: named(d.Revert)}
-	for _, t := range []Text{d.Data, d.Revert} {
+	for _, t := range []shape.Text{d.Data, d.Revert} {
 		switch {
 		case len(t.S) > maxExecData:
-			c.errorf(t.At, "too-large", "keep it in a package", "a script must be at most %d KiB", maxExecData>>10)
+			c.Errorf(t.At, "too-large", "keep it in a package", "a script must be at most %d KiB", maxExecData>>10)
 		case t.Set() && !strings.HasPrefix(t.S, "#!"):
-			c.warnf(t.At, "script", "begin with #!/bin/bash", "the script does not name its interpreter; bash will run it, as in Divingbell")
+			c.Warnf(t.At, "script", "begin with #!/bin/bash", "the script does not name its interpreter; bash will run it, as in Divingbell")
 		}
 	}
 	for _, a := range d.Args {
@@ -96,16 +97,16 @@ func (c *confChecker) script(name string, d execDoc) spec.Exec {
 	}
 	for _, e := range d.Env {
 		if !envName(e.Key.S) {
-			c.errorf(e.Key.At, "env", "", "%q is not the name of an environment variable", e.Key.S)
+			c.Errorf(e.Key.At, "env", "", "%q is not the name of an environment variable", e.Key.S)
 		}
 		if x.Env == nil {
 			x.Env = map[string]string{}
 		}
 		x.Env[e.Key.S] = e.Val.S
 	}
-	for _, n := range []Number{d.RerunMax, d.RetryMax} {
+	for _, n := range []shape.Number{d.RerunMax, d.RetryMax} {
 		if n.N < 0 {
-			c.errorf(n.At, "range", "", "a count is not negative")
+			c.Errorf(n.At, "range", "", "a count is not negative")
 		}
 	}
 	c.policy(&x, name, d)
@@ -114,7 +115,7 @@ func (c *confChecker) script(name string, d execDoc) spec.Exec {
 
 // named is a script that names its interpreter: a shell that started one without
 // ran it itself, a kernel does not start it.
-func named(script Text) string {
+func named(script shape.Text) string {
 	if script.Set() && !strings.HasPrefix(script.S, "#!") {
 		return "#!/bin/bash\n" + script.S
 	}
@@ -126,16 +127,16 @@ func named(script Text) string {
 func (c *confChecker) policy(x *spec.Exec, name string, d execDoc) {
 	forName := " FOR '" + name + "':"
 	if d.Rerun.Set() && !slices.Contains(rerunPolicies, d.Rerun.S) {
-		c.errorf(d.Rerun.At, "enum", report.DidYouMean(d.Rerun.S, rerunPolicies), "BAD 'rerun_policy'%s Got '%s'", forName, d.Rerun.S)
+		c.Errorf(d.Rerun.At, "enum", report.DidYouMean(d.Rerun.S, rerunPolicies), "BAD 'rerun_policy'%s Got '%s'", forName, d.Rerun.S)
 		return
 	}
 	if d.Blocking.Set() && !slices.Contains(blockingPolicies, d.Blocking.S) {
-		c.errorf(d.Blocking.At, "enum", report.DidYouMean(d.Blocking.S, blockingPolicies), "BAD 'blocking_policy'%s Got '%s'", forName, d.Blocking.S)
+		c.Errorf(d.Blocking.At, "enum", report.DidYouMean(d.Blocking.S, blockingPolicies), "BAD 'blocking_policy'%s Got '%s'", forName, d.Blocking.S)
 	}
 	if d.Timeout.Set() {
 		n, err := strconv.ParseInt(d.Timeout.S, 10, 64)
 		if err != nil || n < 1 || n > 1<<31 {
-			c.errorf(d.Timeout.At, "range", "a number of seconds; every script has an end", "BAD 'timeout'%s Got '%s'", forName, d.Timeout.S)
+			c.Errorf(d.Timeout.At, "range", "a number of seconds; every script has an end", "BAD 'timeout'%s Got '%s'", forName, d.Timeout.S)
 		}
 		x.Timeout = n
 	}
@@ -146,26 +147,26 @@ func (c *confChecker) policy(x *spec.Exec, name string, d execDoc) {
 		x.RetryInterval = c.interval(d.RetryInterval, "retry_interval", forName, d.Rerun.S != "never", "'rerun_policy' must be 'always' or 'once_successfully'")
 	}
 	if always && !d.RerunInterval.Set() {
-		c.notef(d.At, "every-pass", "set rerun_interval, or rerun_policy: once_successfully", "%s runs again in every pass, about once a minute", name)
+		c.Notef(d.At, "every-pass", "set rerun_interval, or rerun_policy: once_successfully", "%s runs again in every pass, about once a minute", name)
 	}
 }
 
 // interval returns seconds: 0 for every pass, -1 for never again by time.
-func (c *confChecker) interval(t Text, key, whose string, finite bool, need string) int64 {
+func (c *confChecker) interval(t shape.Text, key, whose string, finite bool, need string) int64 {
 	if !t.Set() {
 		return 0
 	}
 	if t.S == "infinity" || t.S == "infinite" {
-		c.notef(t.At, "infinity", "leave "+key+" out to run in every pass", "%s: %s means never again by time; in Divingbell it meant every pass", key, t.S)
+		c.Notef(t.At, "infinity", "leave "+key+" out to run in every pass", "%s: %s means never again by time; in Divingbell it meant every pass", key, t.S)
 		return -1
 	}
 	n, err := strconv.ParseInt(t.S, 10, 64)
 	if err != nil || n < 60 || n > 1<<33 {
-		c.errorf(t.At, "range", "seconds, or infinity", "BAD '%s'%s Got '%s', but expected >= '60'.", key, whose, t.S)
+		c.Errorf(t.At, "range", "seconds, or infinity", "BAD '%s'%s Got '%s', but expected >= '60'.", key, whose, t.S)
 		return 0
 	}
 	if !finite {
-		c.errorf(t.At, "combination", "", "BAD COMBINATION: '%s'%s Got '%d', but then %s", key, whose, n, need)
+		c.Errorf(t.At, "combination", "", "BAD COMBINATION: '%s'%s Got '%d', but then %s", key, whose, n, need)
 	}
 	return n
 }

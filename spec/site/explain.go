@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
@@ -140,7 +141,7 @@ func (w *walker) walk(v, base *tree.Value, pointer string, path []string) any {
 	}
 	w.leaf(v, base, pointer, v.Text)
 	if w.isFlag(path) {
-		if on, ok := flagWord(v.Text); ok {
+		if on, ok := shape.FlagWord(v.Text); ok {
 			return on
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
 // Node is a machine of the fleet.
@@ -22,14 +23,14 @@ type Node struct {
 }
 
 type nodeDoc struct {
-	Name   Text      `site:"name,required"`
-	Labels Map[Text] `site:"labels"`
-	Match  matchDoc  `site:"match" doc:"by what a machine may claim to be this node; by name alone when absent"`
+	Name   shape.Text            `site:"name,required"`
+	Labels shape.Map[shape.Text] `site:"labels"`
+	Match  matchDoc              `site:"match" doc:"by what a machine may claim to be this node; by name alone when absent"`
 }
 
 type matchDoc struct {
-	MACs  []Text `site:"macs"`
-	UUIDs []Text `site:"uuids" doc:"SMBIOS product UUID"`
+	MACs  []shape.Text `site:"macs"`
+	UUIDs []shape.Text `site:"uuids" doc:"SMBIOS product UUID"`
 }
 
 // inventoryDoc is a file with nothing but nodes.
@@ -57,7 +58,7 @@ type kubeNode struct {
 const hostnameLabel = "kubernetes.io/hostname"
 
 // readKube reads the JSON of kubectl get nodes; false when it is something else.
-func readKube(c *checker, name string, data []byte) (nodes []nodeDoc, ok bool) {
+func readKube(c *shape.Checker, name string, data []byte) (nodes []nodeDoc, ok bool) {
 	src := &report.Source{Name: name}
 	d := json.NewDecoder(bytes.NewReader(data))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -88,7 +89,7 @@ func readKube(c *checker, name string, data []byte) (nodes []nodeDoc, ok bool) {
 			counted = begin
 			var n kubeNode
 			if err := d.Decode(&n); err != nil {
-				c.errorf(report.Pos{Src: src, Line: line, Col: 1}, "json", "", "a node that cannot be read: %v", err)
+				c.Errorf(report.Pos{Src: src, Line: line, Col: 1}, "json", "", "a node that cannot be read: %v", err)
 				return nodes, true
 			}
 			taken = true
@@ -103,21 +104,21 @@ func readKube(c *checker, name string, data []byte) (nodes []nodeDoc, ok bool) {
 	return nodes, taken || kube
 }
 
-func (n kubeNode) doc(c *checker, at report.Pos) (doc nodeDoc, ok bool) {
+func (n kubeNode) doc(c *shape.Checker, at report.Pos) (doc nodeDoc, ok bool) {
 	if n.Kind != "Node" && n.Kind != "" {
-		c.warnf(at, "inventory", "", "an object of kind %s is not a node", n.Kind)
+		c.Warnf(at, "inventory", "", "an object of kind %s is not a node", n.Kind)
 		return doc, false
 	}
 	name := n.Metadata.Name
 	if h := n.Metadata.Labels[hostnameLabel]; h != "" {
 		name = h
 	}
-	doc = nodeDoc{Name: Text{name, at}}
+	doc = nodeDoc{Name: shape.Text{S: name, At: at}}
 	for k, v := range n.Metadata.Labels {
-		doc.Labels = append(doc.Labels, Entry[Text]{Key: Text{k, at}, Val: Text{v, at}})
+		doc.Labels = append(doc.Labels, shape.Entry[shape.Text]{Key: shape.Text{S: k, At: at}, Val: shape.Text{S: v, At: at}})
 	}
 	if id := n.Status.NodeInfo.SystemUUID; id != "" {
-		doc.Match.UUIDs = []Text{{id, at}}
+		doc.Match.UUIDs = []shape.Text{{S: id, At: at}}
 	}
 	return doc, true
 }
@@ -129,12 +130,12 @@ var (
 )
 
 // checkNodes makes nodes of what was read: names and identifiers are unique.
-func checkNodes(c *checker, docs []nodeDoc) []Node {
+func checkNodes(c *shape.Checker, docs []nodeDoc) []Node {
 	nodes := make([]Node, 0, len(docs))
 	names, ids := map[string]report.Pos{}, map[string]report.Pos{}
 	once := func(seen map[string]report.Pos, what, key string, at report.Pos) bool {
 		if first, dup := seen[key]; dup {
-			c.errorf(at, "duplicate-node", "", "the %s %s is given already, at %s", what, key, first)
+			c.Errorf(at, "duplicate-node", "", "the %s %s is given already, at %s", what, key, first)
 			return false
 		}
 		seen[key] = at
@@ -147,9 +148,9 @@ func checkNodes(c *checker, docs []nodeDoc) []Node {
 		}
 		switch {
 		case !nodeName.MatchString(n.Name):
-			c.errorf(n.at, "node-name", "letters, digits, dots and hyphens; at most 128", "%q cannot be a node's name", n.Name)
+			c.Errorf(n.at, "node-name", "letters, digits, dots and hyphens; at most 128", "%q cannot be a node's name", n.Name)
 		case strings.HasPrefix(n.Name, "mac-") || strings.HasPrefix(n.Name, "uuid-"):
-			c.errorf(n.at, "node-name", "", "a node's name must not begin with mac- or uuid-: overlays are found by those tags")
+			c.Errorf(n.at, "node-name", "", "a node's name must not begin with mac- or uuid-: overlays are found by those tags")
 		}
 		once(names, "node", n.Name, n.at)
 		for _, l := range d.Labels {
@@ -158,7 +159,7 @@ func checkNodes(c *checker, docs []nodeDoc) []Node {
 		for _, t := range d.Match.MACs {
 			hex := strings.NewReplacer(":", "", "-", "", ".", "").Replace(strings.ToLower(t.S))
 			if !macHex.MatchString(hex) || hex == "000000000000" || hex == "ffffffffffff" {
-				c.errorf(t.At, "mac", "as in 52:54:00:12:34:56", "%q is not the address of an interface", t.S)
+				c.Errorf(t.At, "mac", "as in 52:54:00:12:34:56", "%q is not the address of an interface", t.S)
 				continue
 			}
 			mac := hex[0:2] + ":" + hex[2:4] + ":" + hex[4:6] + ":" + hex[6:8] + ":" + hex[8:10] + ":" + hex[10:12]
@@ -169,7 +170,7 @@ func checkNodes(c *checker, docs []nodeDoc) []Node {
 		for _, t := range d.Match.UUIDs {
 			id := strings.ToLower(t.S)
 			if !uuidText.MatchString(id) {
-				c.errorf(t.At, "uuid", "as dmidecode -s system-uuid prints it", "%q is not a UUID", t.S)
+				c.Errorf(t.At, "uuid", "as dmidecode -s system-uuid prints it", "%q is not a UUID", t.S)
 			} else if once(ids, "UUID", id, t.At) {
 				n.Match.UUIDs = append(n.Match.UUIDs, id)
 			}

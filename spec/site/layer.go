@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
 var (
@@ -15,7 +17,7 @@ var (
 	ociDigest    = regexp.MustCompile(`^[^@\s]+@sha256:[0-9a-f]{64}$`)
 )
 
-func (s *Site) checkLayer(c *checker) {
+func (s *Site) checkLayer(c *shape.Checker) {
 	l := s.doc.Layer
 	n := 0
 	for _, given := range []bool{l.Base.Debian != nil, l.Base.OCI.Set(), l.Base.Tar.Set()} {
@@ -24,48 +26,48 @@ func (s *Site) checkLayer(c *checker) {
 		}
 	}
 	if n != 1 {
-		c.errorf(cmp.Or(l.Base.At, l.At), "base", "", "base needs exactly one of debian, oci, tar")
+		c.Errorf(cmp.Or(l.Base.At, l.At), "base", "", "base needs exactly one of debian, oci, tar")
 	}
 	if d := l.Base.Debian; d != nil {
 		if d.Suite.Set() && !wordText.MatchString(d.Suite.S) {
-			c.errorf(d.Suite.At, "text", "", "%q is not the name of a suite", d.Suite.S)
+			c.Errorf(d.Suite.At, "text", "", "%q is not the name of a suite", d.Suite.S)
 		}
 		if d.Snapshot.Set() && !snapshotText.MatchString(d.Snapshot.S) {
-			c.errorf(d.Snapshot.At, "snapshot", "as in 20260101T000000Z", "%q is not the time of a snapshot", d.Snapshot.S)
+			c.Errorf(d.Snapshot.At, "snapshot", "as in 20260101T000000Z", "%q is not the time of a snapshot", d.Snapshot.S)
 		}
 		if d.Security.Set() && !d.Mirror.Set() {
-			c.errorf(d.Security.At, "contradiction", "give mirror too", "security without mirror")
+			c.Errorf(d.Security.At, "contradiction", "give mirror too", "security without mirror")
 		}
 		for _, t := range d.Components {
 			if !wordText.MatchString(t.S) {
-				c.errorf(t.At, "text", "", "%q is not the name of a component", t.S)
+				c.Errorf(t.At, "text", "", "%q is not the name of a component", t.S)
 			}
 		}
 	}
 	if l.Base.OCI.Set() && !ociDigest.MatchString(l.Base.OCI.S) {
-		c.errorf(l.Base.OCI.At, "digest", "a tag can change what it names", "%q has no digest: write REF@sha256:…", l.Base.OCI.S)
+		c.Errorf(l.Base.OCI.At, "digest", "a tag can change what it names", "%q has no digest: write REF@sha256:…", l.Base.OCI.S)
 	}
 	if p := l.Kernel.Package; p.Set() && !packageText.MatchString(p.S) {
-		c.errorf(p.At, "package-name", "", "%q is not the name of a package", p.S)
+		c.Errorf(p.At, "package-name", "", "%q is not the name of a package", p.S)
 	}
-	c.in("kernel", func() { c.in("args", func() { s.args = kernelArgs(c, l.Kernel.Args) }) })
-	c.in("persist", func() { s.kept = keptPaths(c, l.Persist) })
+	c.In("kernel", func() { c.In("args", func() { s.args = kernelArgs(c, l.Kernel.Args) }) })
+	c.In("persist", func() { s.kept = keptPaths(c, l.Persist) })
 }
 
 // keptPaths checks layer.persist.
-func keptPaths(c *checker, paths []Text) []string {
+func keptPaths(c *shape.Checker, paths []shape.Text) []string {
 	var out []string
 	for _, t := range paths {
 		clean := path.Clean(t.S)
 		switch {
 		case !path.IsAbs(t.S) || slices.Contains(strings.Split(t.S, "/"), "..") || strings.ContainsAny(t.S, "\n\r"):
-			c.errorf(t.At, "path", "", "%q is not an absolute path without ..", t.S)
+			c.Errorf(t.At, "path", "", "%q is not an absolute path without ..", t.S)
 		case slices.Contains(systemDirs, clean) && clean != "/var" || strings.HasPrefix(clean, "/usr/") || strings.HasPrefix(clean, "/run/") || strings.HasPrefix(clean, "/var/lib/caisson/"):
-			c.errorf(t.At, "dangerous", "name folders below it", "%s belongs to the layer or to the running system and cannot be kept", clean)
+			c.Errorf(t.At, "dangerous", "name folders below it", "%s belongs to the layer or to the running system and cannot be kept", clean)
 		case clean == "/var":
-			c.errorf(t.At, "dangerous", "name folders below it, such as /var/log", "/var holds parts of the layer, such as dpkg's state")
+			c.Errorf(t.At, "dangerous", "name folders below it, such as /var/log", "/var holds parts of the layer, such as dpkg's state")
 		case slices.Contains(out, clean):
-			c.warnf(t.At, "duplicate", "", "%s is given twice", clean)
+			c.Warnf(t.At, "duplicate", "", "%s is given twice", clean)
 		default:
 			out = append(out, clean)
 		}

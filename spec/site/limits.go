@@ -10,14 +10,15 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 type limitDoc struct {
-	Domain Text `site:"domain,required" doc:"user, @group, *, uid range as in 0:, see limits.conf(5)"`
-	Type   Text `site:"type,required" enum:"hard,soft,-"`
-	Item   Text `site:"item,required"`
-	Value  Text `site:"value,required" doc:"a number, unlimited, infinity or -1"`
+	Domain shape.Text `site:"domain,required" doc:"user, @group, *, uid range as in 0:, see limits.conf(5)"`
+	Type   shape.Text `site:"type,required" enum:"hard,soft,-"`
+	Item   shape.Text `site:"item,required"`
+	Value  shape.Text `site:"value,required" doc:"a number, unlimited, infinity or -1"`
 	At     report.Pos
 }
 
@@ -28,20 +29,20 @@ var limitItems = []string{"core", "data", "fsize", "memlock", "nofile", "rss", "
 var idText = regexp.MustCompile(`^[A-Za-z0-9_@%+.-]{1,128}$`)
 
 // checkID says whether an author's key can be part of a file's name.
-func (c *confChecker) checkID(t Text) bool {
+func (c *confChecker) checkID(t shape.Text) bool {
 	ok := idText.MatchString(t.S) && t.S[0] != '.'
 	if !ok {
-		c.errorf(t.At, "id", "letters, digits and _ - . + @ %", "%q cannot be used as a name", t.S)
+		c.Errorf(t.At, "id", "letters, digits and _ - . + @ %", "%q cannot be used as a name", t.S)
 	}
 	return ok
 }
 
 func (c *confChecker) limits(v *tree.Value, f *fragment) {
-	var d Map[limitDoc]
-	c.decode(v, &d)
-	seen := map[[3]string]Text{}
+	var d shape.Map[limitDoc]
+	c.Decode(v, &d)
+	seen := map[[3]string]shape.Text{}
 	for _, e := range d {
-		c.in(e.Key.S, func() {
+		c.In(e.Key.S, func() {
 			c.checkID(e.Key)
 			l := e.Val
 			if l.Item.S == "" || l.Domain.S == "" || l.Value.S == "" || l.Type.S == "" {
@@ -49,18 +50,18 @@ func (c *confChecker) limits(v *tree.Value, f *fragment) {
 				return
 			}
 			if strings.ContainsAny(l.Domain.S, " \t\n#") {
-				c.errorf(l.Domain.At, "text", "", "%q cannot be a domain: it has blanks or #", l.Domain.S)
+				c.Errorf(l.Domain.At, "text", "", "%q cannot be a domain: it has blanks or #", l.Domain.S)
 			}
 			if !slices.Contains(limitItems, l.Item.S) {
-				c.errorf(l.Item.At, "enum", report.DidYouMean(l.Item.S, limitItems), "%q is not an item of limits.conf(5)", l.Item.S)
+				c.Errorf(l.Item.At, "enum", report.DidYouMean(l.Item.S, limitItems), "%q is not an item of limits.conf(5)", l.Item.S)
 			}
 			if _, err := strconv.ParseInt(l.Value.S, 10, 64); err != nil && l.Value.S != "unlimited" && l.Value.S != "infinity" && l.Item.S != "chroot" {
-				c.errorf(l.Value.At, "type", "a number, unlimited, infinity or -1", "%q is not a limit", l.Value.S)
+				c.Errorf(l.Value.At, "type", "a number, unlimited, infinity or -1", "%q is not a limit", l.Value.S)
 			}
 			for _, kind := range limitKinds(l.Type.S) {
 				key := [3]string{l.Domain.S, kind, l.Item.S}
 				if first, dup := seen[key]; dup {
-					c.warnf(e.Key.At, "duplicate", "", "the same limit is set by %s at %s; the last name in order wins", first.S, first.At)
+					c.Warnf(e.Key.At, "duplicate", "", "the same limit is set by %s at %s; the last name in order wins", first.S, first.At)
 					break
 				}
 				seen[key] = e.Key
@@ -79,10 +80,10 @@ func limitKinds(kind string) []string {
 }
 
 // emptyTexts reports texts that are written but empty.
-func (c *confChecker) emptyTexts(texts ...Text) {
+func (c *confChecker) emptyTexts(texts ...shape.Text) {
 	for _, t := range texts {
 		if t.Set() && t.S == "" {
-			c.errorf(t.At, "required", "", "the value is empty")
+			c.Errorf(t.At, "required", "", "the value is empty")
 		}
 	}
 }

@@ -11,33 +11,34 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // machineValues are the settings themselves: what an override may change.
 type machineValues struct {
-	Kernel  argsDoc    `site:"kernel" doc:"arguments after those of layer.kernel"`
-	Network networkDoc `site:"network" doc:"laid over the site's network"`
-	CAs     []Text     `site:"cas" doc:"certificates the node trusts: PEM, or files of it"`
+	Kernel  argsDoc      `site:"kernel" doc:"arguments after those of layer.kernel"`
+	Network networkDoc   `site:"network" doc:"laid over the site's network"`
+	CAs     []shape.Text `site:"cas" doc:"certificates the node trusts: PEM, or files of it"`
 }
 
 type argsDoc struct {
-	Args []Text `site:"args"`
+	Args []shape.Text `site:"args"`
 }
 
 type networkDoc struct {
-	DNS        []Text         `site:"dns" doc:"resolver addresses"`
-	Search     []Text         `site:"search" doc:"search domains"`
-	NTP        []Text         `site:"ntp" doc:"time servers"`
+	DNS        []shape.Text   `site:"dns" doc:"resolver addresses"`
+	Search     []shape.Text   `site:"search" doc:"search domains"`
+	NTP        []shape.Text   `site:"ntp" doc:"time servers"`
 	Interfaces []interfaceDoc `site:"interfaces" doc:"interfaces that do not use DHCP"`
 }
 
 type interfaceDoc struct {
-	MAC       Text   `site:"mac" doc:"finds the interface; else name does"`
-	Name      Text   `site:"name"`
-	Addresses []Text `site:"addresses,required" doc:"with prefix length, as in 192.0.2.7/24"`
-	Gateway   Text   `site:"gateway"`
-	MTU       Number `site:"mtu"`
+	MAC       shape.Text   `site:"mac" doc:"finds the interface; else name does"`
+	Name      shape.Text   `site:"name"`
+	Addresses []shape.Text `site:"addresses,required" doc:"with prefix length, as in 192.0.2.7/24"`
+	Gateway   shape.Text   `site:"gateway"`
+	MTU       shape.Number `site:"mtu"`
 	At        report.Pos
 }
 
@@ -55,27 +56,27 @@ var (
 	kernelArg = regexp.MustCompile(`^[!-~]+$`)
 )
 
-func compileMachine(c *checker, v *tree.Value) (m machine) {
+func compileMachine(c *shape.Checker, v *tree.Value) (m machine) {
 	var d machineValues
-	c.decode(v, &d)
-	c.in("kernel", func() { m.args = kernelArgs(c, d.Kernel.Args) })
-	c.in("network", func() { m.network = compileNetwork(c, d.Network) })
+	c.Decode(v, &d)
+	c.In("kernel", func() { m.args = kernelArgs(c, d.Kernel.Args) })
+	c.In("network", func() { m.network = compileNetwork(c, d.Network) })
 	for _, t := range d.CAs {
 		m.cas = append(m.cas, t.S)
 	}
 	return m
 }
 
-func kernelArgs(c *checker, args []Text) []string {
+func kernelArgs(c *shape.Checker, args []shape.Text) []string {
 	var out []string
 	for _, a := range args {
 		switch {
 		case !kernelArg.MatchString(a.S) || strings.Contains(a.S, `"`):
-			c.errorf(a.At, "kernel-arg", "one argument an entry, without blanks or quotes", "%q is not one kernel argument", a.S)
+			c.Errorf(a.At, "kernel-arg", "one argument an entry, without blanks or quotes", "%q is not one kernel argument", a.S)
 		case strings.HasPrefix(a.S, "caisson."):
-			c.errorf(a.At, "kernel-arg", "", "arguments that begin with caisson. are set by caisson")
+			c.Errorf(a.At, "kernel-arg", "", "arguments that begin with caisson. are set by caisson")
 		case strings.HasPrefix(a.S, "init=") || strings.HasPrefix(a.S, "rdinit=") || strings.HasPrefix(a.S, "root="):
-			c.errorf(a.At, "kernel-arg", "", "%s would keep the agent from starting the node", a.S)
+			c.Errorf(a.At, "kernel-arg", "", "%s would keep the agent from starting the node", a.S)
 		default:
 			out = append(out, a.S)
 		}
@@ -83,58 +84,58 @@ func kernelArgs(c *checker, args []Text) []string {
 	return out
 }
 
-func compileNetwork(c *checker, d networkDoc) spec.Network {
+func compileNetwork(c *shape.Checker, d networkDoc) spec.Network {
 	var n spec.Network
 	for _, t := range d.DNS {
 		if a, err := netip.ParseAddr(t.S); err != nil {
-			c.errorf(t.At, "address", "a resolver is given by address", "%q is not an IP address", t.S)
+			c.Errorf(t.At, "address", "a resolver is given by address", "%q is not an IP address", t.S)
 		} else {
 			n.DNS = append(n.DNS, a.String())
 		}
 	}
 	for _, t := range d.Search {
 		if !hostText.MatchString(t.S) {
-			c.errorf(t.At, "host-name", "", "%q is not a domain", t.S)
+			c.Errorf(t.At, "host-name", "", "%q is not a domain", t.S)
 		}
 		n.Search = append(n.Search, t.S)
 	}
 	for _, t := range d.NTP {
 		if _, err := netip.ParseAddr(t.S); err != nil && !hostText.MatchString(t.S) {
-			c.errorf(t.At, "host-name", "", "%q is neither a host name nor an IP address", t.S)
+			c.Errorf(t.At, "host-name", "", "%q is neither a host name nor an IP address", t.S)
 		}
 		n.NTP = append(n.NTP, t.S)
 	}
 	for i, t := range d.Interfaces {
-		c.within([]string{"interfaces", nth(i)}, func() { n.Interfaces = append(n.Interfaces, compileInterface(c, t)) })
+		c.Within([]string{"interfaces", shape.Nth(i)}, func() { n.Interfaces = append(n.Interfaces, compileInterface(c, t)) })
 	}
 	return n
 }
 
-func compileInterface(c *checker, d interfaceDoc) spec.Interface {
+func compileInterface(c *shape.Checker, d interfaceDoc) spec.Interface {
 	out := spec.Interface{Name: d.Name.S, Gateway: d.Gateway.S, MTU: int(d.MTU.N), MAC: strings.ReplaceAll(strings.ToLower(d.MAC.S), "-", ":")}
 	if out.MAC == "" && out.Name == "" {
-		c.errorf(d.At, "required", "", "an interface needs mac or name")
+		c.Errorf(d.At, "required", "", "an interface needs mac or name")
 	}
 	if out.MAC != "" && !macText.MatchString(strings.ReplaceAll(out.MAC, ":", "")) {
-		c.errorf(d.MAC.At, "mac", "as in 52:54:00:12:34:56", "%q is not the address of an interface", d.MAC.S)
+		c.Errorf(d.MAC.At, "mac", "as in 52:54:00:12:34:56", "%q is not the address of an interface", d.MAC.S)
 	}
 	if out.Name != "" && !interfaceName(out.Name) {
-		c.errorf(d.Name.At, "interface", "", "%q is not the name of an interface", out.Name)
+		c.Errorf(d.Name.At, "interface", "", "%q is not the name of an interface", out.Name)
 	}
 	for _, a := range d.Addresses {
 		if _, err := netip.ParsePrefix(a.S); err != nil {
-			c.errorf(a.At, "address", "write the prefix length too, as in 192.0.2.7/24", "%q is not an address with a prefix length", a.S)
+			c.Errorf(a.At, "address", "write the prefix length too, as in 192.0.2.7/24", "%q is not an address with a prefix length", a.S)
 		}
 		out.Addresses = append(out.Addresses, a.S)
 	}
 	if len(d.Addresses) == 0 {
-		c.errorf(d.At, "required", "leave the interface out to use DHCP", "an interface needs addresses")
+		c.Errorf(d.At, "required", "leave the interface out to use DHCP", "an interface needs addresses")
 	}
 	if _, err := netip.ParseAddr(out.Gateway); out.Gateway != "" && err != nil {
-		c.errorf(d.Gateway.At, "address", "", "%q is not an IP address", out.Gateway)
+		c.Errorf(d.Gateway.At, "address", "", "%q is not an IP address", out.Gateway)
 	}
 	if d.MTU.Set() && (d.MTU.N < 576 || d.MTU.N > 65535) {
-		c.errorf(d.MTU.At, "range", "", "an MTU is between 576 and 65535, not %d", d.MTU.N)
+		c.Errorf(d.MTU.At, "range", "", "an MTU is between 576 and 65535, not %d", d.MTU.N)
 	}
 	return out
 }

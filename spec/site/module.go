@@ -4,6 +4,7 @@ package site
 
 import (
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
@@ -13,7 +14,7 @@ type module struct {
 	name    string
 	stanza  string // its key below overrides
 	image   bool   // acts when a layer is baked; else on the node
-	normal  func(*checker, *tree.Value) *tree.Value
+	normal  func(*shape.Checker, *tree.Value) *tree.Value
 	compile func(*confChecker, *tree.Value, *fragment)
 }
 
@@ -28,7 +29,7 @@ var modules = []module{
 	{"perm", "divingbell_perm", true, normalPerm, (*confChecker).perm}, // of baked paths; the rest is on the node
 	{"sysctl", "divingbell_sysctl", false, normalSysctl, (*confChecker).sysctl},
 	{"uamlite", "divingbell_uamlite", true, nil, (*confChecker).uamlite},
-	{"machine", "", false, nil, func(c *confChecker, v *tree.Value, f *fragment) { f.machine = compileMachine(c.checker, v) }},
+	{"machine", "", false, nil, func(c *confChecker, v *tree.Value, f *fragment) { f.machine = compileMachine(c.Checker, v) }},
 }
 
 // machineModule is the one whose overrides stand beside its values instead of in conf.
@@ -36,7 +37,7 @@ const machineModule = "machine"
 
 // confChecker checks what modules are given, and knows of the site what it takes.
 type confChecker struct {
-	*checker
+	*shape.Checker
 	layer bool     // the site bakes layers
 	kept  []string // persisted paths
 }
@@ -63,17 +64,17 @@ func moduleNames() []string {
 
 // modulesDoc is what conf and every override's conf may hold.
 type modulesDoc struct {
-	AppArmor     Raw[appArmorDoc]    `site:"apparmor" doc:"AppArmor profiles, baked into the layer"`
-	Apt          Raw[aptDoc]         `site:"apt" doc:"packages, baked into the layer"`
-	Ethtool      Raw[Map[Map[Flag]]] `site:"ethtool" doc:"offload features by interface"`
-	Exec         Raw[Map[execDoc]]   `site:"exec" doc:"scripts, run in the order of their names"`
-	Limits       Raw[Map[limitDoc]]  `site:"limits" doc:"lines of limits.conf(5)"`
-	Mounts       Raw[Map[mountDoc]]  `site:"mounts" doc:"file systems"`
-	Perm         Raw[permShape]      `site:"perm" doc:"owners and modes of paths"`
-	Perms        Raw[[]permPathDoc]  `site:"perms" doc:"older shape of perm"`
-	Sysctl       Raw[Map[Text]]      `site:"sysctl" doc:"kernel parameters, in dot or slash spelling"`
-	Uamlite      Raw[uamliteDoc]     `site:"uamlite" doc:"users, baked into the layer"`
-	ChrootPath   Text                `site:"chroot_mnt_path" doc:"accepted, without effect"`
-	LogColors    Flag                `site:"log_colors" doc:"accepted, without effect"`
-	ExtraVerbose Flag                `site:"extra_verbose" doc:"accepted, without effect"`
+	AppArmor     shape.Raw[appArmorDoc]                      `site:"apparmor" doc:"AppArmor profiles, baked into the layer"`
+	Apt          shape.Raw[aptDoc]                           `site:"apt" doc:"packages, baked into the layer"`
+	Ethtool      shape.Raw[shape.Map[shape.Map[shape.Flag]]] `site:"ethtool" doc:"offload features by interface"`
+	Exec         shape.Raw[shape.Map[execDoc]]               `site:"exec" doc:"scripts, run in the order of their names"`
+	Limits       shape.Raw[shape.Map[limitDoc]]              `site:"limits" doc:"lines of limits.conf(5)"`
+	Mounts       shape.Raw[shape.Map[mountDoc]]              `site:"mounts" doc:"file systems"`
+	Perm         shape.Raw[permShape]                        `site:"perm" doc:"owners and modes of paths"`
+	Perms        shape.Raw[[]permPathDoc]                    `site:"perms" doc:"older shape of perm"`
+	Sysctl       shape.Raw[shape.Map[shape.Text]]            `site:"sysctl" doc:"kernel parameters, in dot or slash spelling"`
+	Uamlite      shape.Raw[uamliteDoc]                       `site:"uamlite" doc:"users, baked into the layer"`
+	ChrootPath   shape.Text                                  `site:"chroot_mnt_path" doc:"accepted, without effect"`
+	LogColors    shape.Flag                                  `site:"log_colors" doc:"accepted, without effect"`
+	ExtraVerbose shape.Flag                                  `site:"extra_verbose" doc:"accepted, without effect"`
 }

@@ -10,16 +10,17 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 type mountDoc struct {
-	Target  Text  `site:"mnt_tgt,required" doc:"absolute path"`
-	Device  Text  `site:"device,required"`
-	Type    Text  `site:"type,required" doc:"file system, as in mount -t"`
-	Options Text  `site:"options" doc:"as in mount -o"`
-	Before  Words `site:"before" doc:"units that wait for the mount; docker.service when absent or empty"`
-	After   Words `site:"after" doc:"units that the mount waits for; network-online.target when absent and the file system needs it"`
+	Target  shape.Text  `site:"mnt_tgt,required" doc:"absolute path"`
+	Device  shape.Text  `site:"device,required"`
+	Type    shape.Text  `site:"type,required" doc:"file system, as in mount -t"`
+	Options shape.Text  `site:"options" doc:"as in mount -o"`
+	Before  shape.Words `site:"before" doc:"units that wait for the mount; docker.service when absent or empty"`
+	After   shape.Words `site:"after" doc:"units that the mount waits for; network-online.target when absent and the file system needs it"`
 	At      report.Pos
 }
 
@@ -39,11 +40,11 @@ var runtimeDirs = []string{"/var/lib/containerd", "/var/lib/docker", "/var/lib/k
 var systemDirs = []string{"/", "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/dev", "/proc", "/sys", "/run", "/var", "/var/lib", "/var/lib/caisson", "/run/caisson"}
 
 func (c *confChecker) mounts(v *tree.Value, f *fragment) {
-	var d Map[mountDoc]
-	c.decode(v, &d)
-	targets := map[string]Text{}
+	var d shape.Map[mountDoc]
+	c.Decode(v, &d)
+	targets := map[string]shape.Text{}
 	for _, e := range d {
-		c.in(e.Key.S, func() {
+		c.In(e.Key.S, func() {
 			c.checkID(e.Key)
 			if e.Val.At == (report.Pos{}) {
 				return
@@ -53,7 +54,7 @@ func (c *confChecker) mounts(v *tree.Value, f *fragment) {
 				return
 			}
 			if first, dup := targets[m.Target]; dup {
-				c.errorf(e.Val.Target.At, "duplicate-target", "", "%s is the target of %s already, at %s", m.Target, first.S, first.At)
+				c.Errorf(e.Val.Target.At, "duplicate-target", "", "%s is the target of %s already, at %s", m.Target, first.S, first.At)
 				return
 			}
 			targets[m.Target] = e.Key
@@ -63,7 +64,7 @@ func (c *confChecker) mounts(v *tree.Value, f *fragment) {
 	slices.SortFunc(f.items.Mounts, func(a, b spec.Mount) int { return strings.Compare(a.ID, b.ID) })
 }
 
-func (c *confChecker) mount(e Entry[mountDoc]) (spec.Mount, bool) {
+func (c *confChecker) mount(e shape.Entry[mountDoc]) (spec.Mount, bool) {
 	d := e.Val
 	c.emptyTexts(d.Target, d.Device, d.Type)
 	if d.Target.S == "" || d.Device.S == "" || d.Type.S == "" {
@@ -75,32 +76,32 @@ func (c *confChecker) mount(e Entry[mountDoc]) (spec.Mount, bool) {
 			m.Options = append(m.Options, o)
 		}
 	}
-	for _, t := range []Text{d.Target, d.Device, d.Type, d.Options} {
+	for _, t := range []shape.Text{d.Target, d.Device, d.Type, d.Options} {
 		if strings.ContainsAny(t.S, "\n\r") {
-			c.errorf(t.At, "text", "", "a value must be one line")
+			c.Errorf(t.At, "text", "", "a value must be one line")
 			return m, false
 		}
 	}
 	if !path.IsAbs(d.Target.S) || slices.Contains(strings.Split(d.Target.S, "/"), "..") {
-		c.errorf(d.Target.At, "path", "", "%q is not an absolute path without ..", d.Target.S)
+		c.Errorf(d.Target.At, "path", "", "%q is not an absolute path without ..", d.Target.S)
 		return m, false
 	}
 	if slices.Contains(systemDirs, m.Target) {
-		c.errorf(d.Target.At, "dangerous", "", "a mount on %s would hide the system", m.Target)
+		c.Errorf(d.Target.At, "dangerous", "", "a mount on %s would hide the system", m.Target)
 	}
 	if !fsTypeText.MatchString(m.Type) {
-		c.errorf(d.Type.At, "type", "as in mount -t, for example tmpfs", "%q is not the name of a file system", m.Type)
+		c.Errorf(d.Type.At, "type", "as in mount -t, for example tmpfs", "%q is not the name of a file system", m.Type)
 	}
 	if slices.Contains(runtimeDirs, m.Target) && m.Type == "overlay" {
-		c.errorf(d.Type.At, "contradiction", "use a disk or tmpfs", "a container runtime cannot stack overlays on an overlay at %s", m.Target)
+		c.Errorf(d.Type.At, "contradiction", "use a disk or tmpfs", "a container runtime cannot stack overlays on an overlay at %s", m.Target)
 	}
 	if slices.Contains(c.kept, m.Target) {
-		c.errorf(d.Target.At, "contradiction", "remove one of the two", "%s is kept on the state disk by layer.persist", m.Target)
+		c.Errorf(d.Target.At, "contradiction", "remove one of the two", "%s is kept on the state disk by layer.persist", m.Target)
 	}
-	for _, w := range []Words{d.Before, d.After} {
+	for _, w := range []shape.Words{d.Before, d.After} {
 		for _, u := range w.List {
 			if !unitText.MatchString(u) {
-				c.errorf(w.At, "unit", "as in docker.service", "%q is not the name of a unit", u)
+				c.Errorf(w.At, "unit", "as in docker.service", "%q is not the name of a unit", u)
 			}
 		}
 	}

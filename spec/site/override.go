@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
@@ -17,20 +18,20 @@ type stanzaDoc[T any] struct {
 }
 
 type hostDoc[T any] struct {
-	Name Text   `site:"name,required" doc:"the node's name, byte for byte"`
-	Conf Raw[T] `site:"conf" doc:"laid over conf"`
+	Name shape.Text   `site:"name,required" doc:"the node's name, byte for byte"`
+	Conf shape.Raw[T] `site:"conf" doc:"laid over conf"`
 	At   report.Pos
 }
 
 type labelDoc[T any] struct {
-	Label selectorDoc `site:"label,required"`
-	Conf  Raw[T]      `site:"conf" doc:"laid over conf"`
+	Label selectorDoc  `site:"label,required"`
+	Conf  shape.Raw[T] `site:"conf" doc:"laid over conf"`
 	At    report.Pos
 }
 
 type selectorDoc struct {
-	Key    Text   `site:"key,required"`
-	Values []Text `site:"values,required" doc:"any of these"`
+	Key    shape.Text   `site:"key,required"`
+	Values []shape.Text `site:"values,required" doc:"any of these"`
 }
 
 // target is one of the configurations of a module: the base, or the base with
@@ -89,22 +90,22 @@ func (p *part) effective(t *target, dropped func(*tree.Value)) *tree.Value {
 }
 
 // addStanza takes a module's overrides and says what in them cannot have effect.
-func addStanza[T any](p *part, c *checker, s stanzaDoc[T]) {
+func addStanza[T any](p *part, c *shape.Checker, s stanzaDoc[T]) {
 	for i, h := range s.Hosts {
-		c.within([]string{"hosts", nth(i)}, func() {
+		c.Within([]string{"hosts", shape.Nth(i)}, func() {
 			if h.Name.S == "" {
 				return
 			}
 			if first, dup := p.hosts[h.Name.S]; dup {
-				c.errorf(h.Name.At, "duplicate-override", "merge the two entries", "host %q has an entry already, at %s", h.Name.S, first.at)
+				c.Errorf(h.Name.At, "duplicate-override", "merge the two entries", "host %q has an entry already, at %s", h.Name.S, first.at)
 				return
 			}
-			p.hosts[h.Name.S] = &target{name: "host:" + h.Name.S, at: h.Name.At, over: p.body(c, h.Conf.v)}
+			p.hosts[h.Name.S] = &target{name: "host:" + h.Name.S, at: h.Name.At, over: p.body(c, h.Conf.V)}
 		})
 	}
 	for i, l := range s.Labels {
-		c.within([]string{"labels", nth(i)}, func() {
-			t := &target{name: "label:" + l.Label.Key.S, at: l.At, label: l.Label.Key.S, over: p.body(c, l.Conf.v)}
+		c.Within([]string{"labels", shape.Nth(i)}, func() {
+			t := &target{name: "label:" + l.Label.Key.S, at: l.At, label: l.Label.Key.S, over: p.body(c, l.Conf.V)}
 			for _, v := range l.Label.Values {
 				t.values = append(t.values, v.S)
 			}
@@ -115,7 +116,7 @@ func addStanza[T any](p *part, c *checker, s stanzaDoc[T]) {
 }
 
 // deadLabels warns of entries whose every value a later entry takes away.
-func (p *part) deadLabels(c *checker) {
+func (p *part) deadLabels(c *shape.Checker) {
 	for i, t := range p.labels {
 		taken := map[string]bool{}
 		var by *target
@@ -132,18 +133,18 @@ func (p *part) deadLabels(c *checker) {
 			dead = dead && taken[v]
 		}
 		if dead {
-			c.warnf(t.at, "dead-override", "only the last entry that fits a node applies", "the entry has no effect: label %s=%s is taken by the entry at %s",
+			c.Warnf(t.at, "dead-override", "only the last entry that fits a node applies", "the entry has no effect: label %s=%s is taken by the entry at %s",
 				t.label, strings.Join(t.values, "|"), by.at)
 		}
 	}
 }
 
 // body is the part of an override's conf that the module reads.
-func (p *part) body(c *checker, conf *tree.Value) *tree.Value {
+func (p *part) body(c *shape.Checker, conf *tree.Value) *tree.Value {
 	if conf == nil || conf.Kind == tree.Null {
 		return nil
 	}
-	if !c.want(conf, tree.Mapping) {
+	if !c.Want(conf, tree.Mapping) {
 		return nil
 	}
 	if p.name == machineModule {
@@ -153,9 +154,9 @@ func (p *part) body(c *checker, conf *tree.Value) *tree.Value {
 		switch {
 		case f.Key == p.name, f.Key == "log_colors", f.Key == "extra_verbose", f.Key == "chroot_mnt_path":
 		case slices.Contains(moduleNames(), f.Key):
-			c.warnf(f.At, "dead-override", "move it to divingbell_"+f.Key, "%s has no effect in an override of %s", f.Key, p.name)
+			c.Warnf(f.At, "dead-override", "move it to divingbell_"+f.Key, "%s has no effect in an override of %s", f.Key, p.name)
 		default:
-			c.unknown(f, moduleNames())
+			c.Unknown(f, moduleNames())
 		}
 	}
 	return conf.Get(p.name)
@@ -175,7 +176,7 @@ func (p *part) compileTarget(c *confChecker, t *target) *fragment {
 		return f
 	}
 	v := p.effective(t, func(over *tree.Value) {
-		c.warnf(over.At, "dead-override", "give the same kind of value as the base", "a map cannot replace a value or a list: the base stays")
+		c.Warnf(over.At, "dead-override", "give the same kind of value as the base", "a map cannot replace a value or a list: the base stays")
 	})
 	p.compile(c, v, f)
 	return f

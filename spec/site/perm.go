@@ -12,29 +12,30 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 type permDoc struct {
 	Paths         []permPathDoc `site:"paths"`
-	Rerun         Text          `site:"rerun_policy" doc:"always (when absent), never or once_successfully"`
-	Interval      Text          `site:"rerun_interval" doc:"seconds, at least 60, or infinity"`
-	IgnoreMissing Flag          `site:"ignore_missing"`
+	Rerun         shape.Text    `site:"rerun_policy" doc:"always (when absent), never or once_successfully"`
+	Interval      shape.Text    `site:"rerun_interval" doc:"seconds, at least 60, or infinity"`
+	IgnoreMissing shape.Flag    `site:"ignore_missing"`
 }
 
 type permPathDoc struct {
-	Path  Text `site:"path,required" doc:"absolute path or pattern"`
-	Owner Text `site:"owner"`
-	Group Text `site:"group"`
-	Mode  Text `site:"permissions" doc:"octal, or as in chmod(1)"`
+	Path  shape.Text `site:"path,required" doc:"absolute path or pattern"`
+	Owner shape.Text `site:"owner"`
+	Group shape.Text `site:"group"`
+	Mode  shape.Text `site:"permissions" doc:"octal, or as in chmod(1)"`
 	At    report.Pos
 }
 
 // permShape is perm in its own shape or, as older sites have it, a bare list.
 type permShape struct{ permDoc }
 
-func (*permShape) schema(g *generator) any {
-	return map[string]any{"anyOf": []any{g.of(reflect.TypeFor[permDoc](), false), g.of(reflect.TypeFor[[]permPathDoc](), false)}}
+func (*permShape) Schema(g *shape.Generator) any {
+	return map[string]any{"anyOf": []any{g.Of(reflect.TypeFor[permDoc](), false), g.Of(reflect.TypeFor[[]permPathDoc](), false)}}
 }
 
 var (
@@ -58,23 +59,23 @@ func baked(p string) bool {
 }
 
 // normalPerm makes the older bare list a map.
-func normalPerm(c *checker, v *tree.Value) *tree.Value {
+func normalPerm(c *shape.Checker, v *tree.Value) *tree.Value {
 	if v.Kind != tree.Sequence {
 		return v
 	}
-	c.warnf(v.At, "older-shape", "put the list below perm.paths", "perm as a bare list is an older shape")
+	c.Warnf(v.At, "older-shape", "put the list below perm.paths", "perm as a bare list is an older shape")
 	return &tree.Value{Kind: tree.Mapping, At: v.At, Fields: []tree.Field{{Key: "paths", At: v.At, Val: v}}}
 }
 
 // olderPerms takes conf.perms, which the manual shows and Divingbell ignores.
-func olderPerms(c *checker, conf, perms *tree.Value) *tree.Value {
-	c.push("perms")
-	defer c.pop()
+func olderPerms(c *shape.Checker, conf, perms *tree.Value) *tree.Value {
+	c.Push("perms")
+	defer c.Pop()
 	if conf.Get("perm") != nil {
-		c.errorf(perms.At, "older-shape", "keep perm", "perm and perms are both given")
+		c.Errorf(perms.At, "older-shape", "keep perm", "perm and perms are both given")
 		return conf.Without("perms")
 	}
-	c.warnf(perms.At, "older-shape", "write perm: {paths: […]}", "perms is the documented name that Divingbell ignored; it is taken as perm")
+	c.Warnf(perms.At, "older-shape", "write perm: {paths: […]}", "perms is the documented name that Divingbell ignored; it is taken as perm")
 	return conf.Without("perms").With("perm", normalPermList(perms))
 }
 
@@ -87,17 +88,17 @@ func normalPermList(v *tree.Value) *tree.Value {
 
 func (c *confChecker) perm(v *tree.Value, f *fragment) {
 	var d permDoc
-	c.decode(v, &d)
+	c.Decode(v, &d)
 	p := spec.Perm{Rerun: d.Rerun.S, IgnoreMissing: d.IgnoreMissing.On}
 	if d.Rerun.Set() && !slices.Contains(rerunPolicies, d.Rerun.S) {
-		c.errorf(d.Rerun.At, "enum", report.DidYouMean(d.Rerun.S, rerunPolicies), "BAD 'rerun_policy' Got '%s'", d.Rerun.S)
+		c.Errorf(d.Rerun.At, "enum", report.DidYouMean(d.Rerun.S, rerunPolicies), "BAD 'rerun_policy' Got '%s'", d.Rerun.S)
 		return
 	}
 	p.Interval = c.interval(d.Interval, "rerun_interval", "", d.Rerun.S == "" || d.Rerun.S == "always", "'rerun_policy' must be 'always'")
 	inLayer, onNode := p, p
 	inLayer.Rerun, inLayer.Interval = "", 0
 	for i, e := range d.Paths {
-		c.within([]string{"paths", nth(i)}, func() {
+		c.Within([]string{"paths", shape.Nth(i)}, func() {
 			for _, one := range c.permPaths(e) {
 				if c.layer && baked(one.Path) {
 					inLayer.Paths = append(inLayer.Paths, one)
@@ -119,7 +120,7 @@ func (c *confChecker) perm(v *tree.Value, f *fragment) {
 func (c *confChecker) permPaths(d permPathDoc) []spec.PermPath {
 	paths := []string{d.Path.S}
 	if words := strings.Fields(d.Path.S); len(words) > 1 && allAbsolute(words) {
-		c.warnf(d.Path.At, "older-shape", "write one entry a path", "several paths in one entry")
+		c.Warnf(d.Path.At, "older-shape", "write one entry a path", "several paths in one entry")
 		paths = words
 	}
 	mode := d.Mode.S
@@ -130,31 +131,31 @@ func (c *confChecker) permPaths(d permPathDoc) []spec.PermPath {
 			mode = "0" + mode
 		}
 		if len(mode) > 5 {
-			c.errorf(d.Mode.At, "mode", "", "%q has too many digits", d.Mode.S)
+			c.Errorf(d.Mode.At, "mode", "", "%q has too many digits", d.Mode.S)
 		}
 	case mode != "" && !symbolicMode.MatchString(mode):
-		c.errorf(d.Mode.At, "mode", "as in 0640 or u=rw,g=r,o=", "%q is not a mode", mode)
+		c.Errorf(d.Mode.At, "mode", "as in 0640 or u=rw,g=r,o=", "%q is not a mode", mode)
 	}
-	for _, t := range []Text{d.Owner, d.Group} {
+	for _, t := range []shape.Text{d.Owner, d.Group} {
 		if t.S != "" && !ownerText.MatchString(t.S) {
-			c.errorf(t.At, "owner", "a name or a number", "%q is neither a name nor an id", t.S)
+			c.Errorf(t.At, "owner", "a name or a number", "%q is neither a name nor an id", t.S)
 		}
 	}
 	if mode == "" && d.Owner.S == "" && d.Group.S == "" {
-		c.warnf(d.At, "no-effect", "give owner, group or permissions", "nothing is asked for")
+		c.Warnf(d.At, "no-effect", "give owner, group or permissions", "nothing is asked for")
 	}
 	var out []spec.PermPath
 	for _, p := range paths {
 		if !path.IsAbs(p) || slices.Contains(strings.Split(p, "/"), "..") || strings.ContainsAny(p, "\n\r") {
-			c.errorf(cmp.Or(d.Path.At, d.At), "path", "", "%q is not an absolute path without ..", p)
+			c.Errorf(cmp.Or(d.Path.At, d.At), "path", "", "%q is not an absolute path without ..", p)
 			continue
 		}
 		if _, err := path.Match(p, ""); err != nil {
-			c.errorf(d.Path.At, "path", "", "%q is not a pattern", p)
+			c.Errorf(d.Path.At, "path", "", "%q is not a pattern", p)
 		}
 		clean := path.Clean(p)
 		if (clean == "/etc/shadow" || clean == "/etc/sudoers") && looseMode(mode) {
-			c.errorf(d.Mode.At, "dangerous", "0640 at most", "%s must not be readable by everyone", clean)
+			c.Errorf(d.Mode.At, "dangerous", "0640 at most", "%s must not be readable by everyone", clean)
 		}
 		out = append(out, spec.PermPath{Path: clean, Owner: d.Owner.S, Group: d.Group.S, Mode: mode})
 	}

@@ -5,6 +5,8 @@ package site
 import (
 	"fmt"
 	"reflect"
+
+	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
 // SchemaNames are the documents that have a JSON Schema.
@@ -26,5 +28,5 @@ func Schema(name string) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("no schema is called %q", name)
 	}
-	return schemaOf(root.typ, "https://caisson.dev/schema/"+name+".schema.json", root.title, name == "values")
+	return shape.Schema(root.typ, "https://caisson.dev/schema/"+name+".schema.json", root.title, name == "values")
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
@@ -30,23 +31,23 @@ type Site struct {
 // Parse reads the named files, merged in this order, and the files they name.
 // The report holds all that is wrong; with an error in it the site is nil.
 func Parse(fsys fs.FS, names ...string) (*Site, *report.Report) {
-	c := &checker{report: &report.Report{}}
-	defer c.report.Sort()
-	r := &reader{checker: c, fsys: fsys, dir: "."}
+	c := &shape.Checker{Report: &report.Report{}}
+	defer c.Report.Sort()
+	r := &reader{Checker: c, fsys: fsys, dir: "."}
 	for _, name := range names {
 		r.read(name, report.Pos{}, false)
 	}
 	if r.tree == nil {
-		if len(c.report.Problems) == 0 {
-			c.report.Add(report.Problem{Severity: report.Error, Rule: "form", Message: "nothing but nodes was given", Hint: formHint})
+		if len(c.Report.Problems) == 0 {
+			c.Report.Add(report.Problem{Severity: report.Error, Rule: "form", Message: "nothing but nodes was given", Hint: formHint})
 		}
-		return nil, c.report
+		return nil, c.Report
 	}
 	s := r.build()
-	if c.report.Err() != nil {
-		return nil, c.report
+	if c.Report.Err() != nil {
+		return nil, c.Report
 	}
-	return s, c.report
+	return s, c.Report
 }
 
 var fleetName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
@@ -55,41 +56,41 @@ var fleetName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 func (r *reader) build() *Site {
 	s := &Site{dir: r.dir, byName: map[string]int{}}
 	if r.site {
-		r.decode(r.tree, &s.doc)
+		r.Decode(r.tree, &s.doc)
 	} else {
 		var v valuesDoc
-		r.decode(r.tree, &v)
-		s.doc = document{Metadata: metadataDoc{Name: Text{S: "default"}}, Conf: v.Conf, Manifests: v.Manifests, Labels: v.Labels}
+		r.Decode(r.tree, &v)
+		s.doc = document{Metadata: metadataDoc{Name: shape.Text{S: "default"}}, Conf: v.Conf, Manifests: v.Manifests, Labels: v.Labels}
 	}
 	if n := s.doc.Metadata.Name; n.Set() && !fleetName.MatchString(n.S) {
-		r.within([]string{"metadata", "name"}, func() {
-			r.errorf(n.At, "name", "lower-case letters, digits and hyphens", "%q cannot be a fleet's name", n.S)
+		r.Within([]string{"metadata", "name"}, func() {
+			r.Errorf(n.At, "name", "lower-case letters, digits and hyphens", "%q cannot be a fleet's name", n.S)
 		})
 	}
-	r.in("trust", func() { s.trust = checkTrust(r.checker, s.doc.Trust, r.dir) })
+	r.In("trust", func() { s.trust = checkTrust(r.Checker, s.doc.Trust, r.dir) })
 	layer := r.tree.Get("layer") != nil
 	if layer {
-		r.in("layer", func() { s.checkLayer(r.checker) })
+		r.In("layer", func() { s.checkLayer(r.Checker) })
 	}
 	if len(s.doc.Health) > 0 {
-		r.in("health", func() { r.notef(s.doc.Health[0].v.At, "gates", "", "gates are read but not compiled") })
+		r.In("health", func() { r.Notef(s.doc.Health[0].V.At, "gates", "", "gates are read but not compiled") })
 	}
-	r.in("nodes", func() { s.nodes = checkNodes(r.checker, r.nodes) })
+	r.In("nodes", func() { s.nodes = checkNodes(r.Checker, r.nodes) })
 	for i, n := range s.nodes {
 		s.byName[n.Name] = i
 	}
 	s.makeParts(r)
-	s.checkTargets(&confChecker{checker: r.checker, layer: layer, kept: s.kept})
+	s.checkTargets(&confChecker{Checker: r.Checker, layer: layer, kept: s.kept})
 	return s
 }
 
 // makeParts takes the modules' values and overrides apart.
 func (s *Site) makeParts(r *reader) {
 	var conf confDoc
-	r.in("conf", func() { r.decode(s.doc.Conf.v, &conf) })
+	r.In("conf", func() { r.Decode(s.doc.Conf.V, &conf) })
 	var over overridesDoc
-	if o := conf.Overrides.v; o != nil {
-		r.within([]string{"conf", "overrides"}, func() { r.decode(o, &over) })
+	if o := conf.Overrides.V; o != nil {
+		r.Within([]string{"conf", "overrides"}, func() { r.Decode(o, &over) })
 	}
 	stanzas := map[string]stanzaDoc[modulesDoc]{"apparmor": over.AppArmor, "apt": over.Apt, "ethtool": over.Ethtool, "exec": over.Exec, "limits": over.Limits,
 		"mounts": over.Mounts, "perm": over.Perm, "sysctl": over.Sysctl, "uamlite": over.Uamlite}
@@ -98,15 +99,15 @@ func (s *Site) makeParts(r *reader) {
 		p := &part{module: m, hosts: map[string]*target{}, def: &target{name: "default"}}
 		s.parts = append(s.parts, p)
 		if m.name == machineModule {
-			r.in(machineModule, func() { s.machinePart(r, p) })
+			r.In(machineModule, func() { s.machinePart(r, p) })
 			continue
 		}
-		p.base = s.doc.Conf.v.Get(m.name)
+		p.base = s.doc.Conf.V.Get(m.name)
 		p.off = s.doc.Manifests.off(m.name)
 		if p.off && p.base != nil {
-			r.in("manifests", func() {
-				r.in("daemonset_"+m.name, func() {
-					r.notef(p.base.At, "off", "", "%s is off: nothing of it is applied, and what an earlier overlay set is put back", m.name)
+			r.In("manifests", func() {
+				r.In("daemonset_"+m.name, func() {
+					r.Notef(p.base.At, "off", "", "%s is off: nothing of it is applied, and what an earlier overlay set is put back", m.name)
 				})
 			})
 		}
@@ -115,8 +116,8 @@ func (s *Site) makeParts(r *reader) {
 				p.selector = [2]string{l.Val.Key.S, l.Val.Value.S}
 			}
 		}
-		r.in("conf", func() {
-			r.in("overrides", func() { r.in(m.stanza, func() { addStanza(p, r.checker, stanzas[m.name]) }) })
+		r.In("conf", func() {
+			r.In("overrides", func() { r.In(m.stanza, func() { addStanza(p, r.Checker, stanzas[m.name]) }) })
 		})
 	}
 }
@@ -127,8 +128,8 @@ func (s *Site) machinePart(r *reader, p *part) {
 	if n := r.tree.Get("network"); n != nil && n.Kind == tree.Mapping {
 		base.Fields = append(base.Fields, tree.Field{Key: "network", At: n.At, Val: n})
 	}
-	v := s.doc.Machine.v
-	if v != nil && r.want(v, tree.Mapping) {
+	v := s.doc.Machine.V
+	if v != nil && r.Want(v, tree.Mapping) {
 		v = r.readCAs(v)
 		base = tree.MergeOverride(base, v.Without("overrides"), func(*tree.Value) {})
 	}
@@ -138,18 +139,18 @@ func (s *Site) machinePart(r *reader, p *part) {
 		return
 	}
 	var st stanzaDoc[machineValues]
-	r.in("overrides", func() {
-		r.decode(over, &st)
+	r.In("overrides", func() {
+		r.Decode(over, &st)
 		for i := range st.Hosts {
-			if b := st.Hosts[i].Conf.v; b != nil {
-				st.Hosts[i].Conf.v = r.readCAs(b)
+			if b := st.Hosts[i].Conf.V; b != nil {
+				st.Hosts[i].Conf.V = r.readCAs(b)
 			}
 		}
 		for i := range st.Labels {
-			if b := st.Labels[i].Conf.v; b != nil {
-				st.Labels[i].Conf.v = r.readCAs(b)
+			if b := st.Labels[i].Conf.V; b != nil {
+				st.Labels[i].Conf.V = r.readCAs(b)
 			}
 		}
-		addStanza(p, r.checker, st)
+		addStanza(p, r.Checker, st)
 	})
 }

@@ -13,12 +13,13 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // reader collects the documents of all files into one tree.
 type reader struct {
-	*checker
+	*shape.Checker
 	fsys  fs.FS
 	tree  *tree.Value // merged documents without nodes
 	nodes []nodeDoc
@@ -30,11 +31,11 @@ type reader struct {
 // readFile returns the content of a named file, at most limit bytes of it.
 func (r *reader) readFile(name string, at report.Pos, limit int64) []byte {
 	fail := func(rule, format string, args ...any) []byte {
-		p := report.Problem{At: at, Path: joinPath(r.path), Severity: report.Error, Rule: rule, Message: fmt.Sprintf(format, args...)}
+		p := report.Problem{At: at, Path: shape.JoinPath(r.Path), Severity: report.Error, Rule: rule, Message: fmt.Sprintf(format, args...)}
 		if at.Src == nil {
 			p.File = name
 		}
-		r.report.Add(p)
+		r.Report.Add(p)
 		return nil
 	}
 	f, err := r.fsys.Open(name)
@@ -62,7 +63,7 @@ func (r *reader) readFile(name string, at report.Pos, limit int64) []byte {
 // read takes a file named on the command line or by a document at at.
 func (r *reader) read(name string, at report.Pos, valuesOnly bool) {
 	if slices.Contains(r.open, name) || len(r.open) > 8 {
-		r.errorf(at, "file", "", "%s names itself", name)
+		r.Errorf(at, "file", "", "%s names itself", name)
 		return
 	}
 	r.open = append(r.open, name)
@@ -72,17 +73,17 @@ func (r *reader) read(name string, at report.Pos, valuesOnly bool) {
 		return
 	}
 	if bytes.HasPrefix(bytes.TrimLeft(data[:min(len(data), 512)], " \t\r\n"), []byte("{")) {
-		if nodes, ok := readKube(r.checker, name, data); ok {
+		if nodes, ok := readKube(r.Checker, name, data); ok {
 			r.nodes = append(r.nodes, nodes...)
 			return
 		}
 	}
 	src := &report.Source{Name: name, Data: data}
 	if len(data) > tree.MaxFile {
-		r.errorf(report.Pos{Src: src, Line: 1, Col: 1}, "too-large", "split it into several files", "the file is larger than %d MiB", tree.MaxFile>>20)
+		r.Errorf(report.Pos{Src: src, Line: 1, Col: 1}, "too-large", "split it into several files", "the file is larger than %d MiB", tree.MaxFile>>20)
 		return
 	}
-	docs := tree.Parse(src, data, r.report)
+	docs := tree.Parse(src, data, r.Report)
 	found := false
 	for _, doc := range docs {
 		if doc.Kind != tree.Null {
@@ -90,8 +91,8 @@ func (r *reader) read(name string, at report.Pos, valuesOnly bool) {
 			r.document(src, doc, valuesOnly)
 		}
 	}
-	if !found && r.report.Err() == nil {
-		r.errorf(report.Pos{Src: src, Line: 1, Col: 1}, "form", formHint, "the file is empty")
+	if !found && r.Report.Err() == nil {
+		r.Errorf(report.Pos{Src: src, Line: 1, Col: 1}, "form", formHint, "the file is empty")
 	}
 }
 
@@ -104,14 +105,14 @@ func (r *reader) document(src *report.Source, doc *tree.Value, valuesOnly bool) 
 		return
 	}
 	if doc.Kind != tree.Mapping {
-		r.errorf(doc.At, "form", formHint, "%s is not a configuration", doc.Kind)
+		r.Errorf(doc.At, "form", formHint, "%s is not a configuration", doc.Kind)
 		return
 	}
 	api := doc.Get("apiVersion")
 	switch {
 	case api != nil && strings.HasPrefix(api.Text, "caisson.dev/") || doc.Get("kind") != nil && doc.Get("kind").Text == "Site":
 		if valuesOnly {
-			r.errorf(doc.At, "form", "name it on the command line instead", "a Site cannot be used as values")
+			r.Errorf(doc.At, "form", "name it on the command line instead", "a Site cannot be used as values")
 			return
 		}
 		r.siteDocument(src, doc)
@@ -119,7 +120,7 @@ func (r *reader) document(src *report.Source, doc *tree.Value, valuesOnly bool) 
 		src.Lenient = true
 		r.armada(doc)
 	case doc.Get("schema") != nil && strings.Contains(doc.Get("schema").Text, "/"):
-		r.notef(doc.At, "form", "", "the document of schema %s is not used", doc.Get("schema").Text)
+		r.Notef(doc.At, "form", "", "the document of schema %s is not used", doc.Get("schema").Text)
 	case slices.ContainsFunc([]string{"conf", "manifests", "labels", "images"}, func(k string) bool { return doc.Get(k) != nil }):
 		src.Lenient = true
 		r.values(doc)
@@ -132,22 +133,22 @@ func (r *reader) document(src *report.Source, doc *tree.Value, valuesOnly bool) 
 				hint = "put it below conf:"
 			}
 		}
-		r.errorf(doc.At, "form", hint, "the document is none that caisson knows")
+		r.Errorf(doc.At, "form", hint, "the document is none that caisson knows")
 	}
 }
 
 // siteDocument adds a Site: the files it names first, so that it has the last word.
 func (r *reader) siteDocument(src *report.Source, doc *tree.Value) {
 	var d document
-	r.decode(doc, &d)
+	r.Decode(doc, &d)
 	r.dir = path.Dir(src.Name)
 	r.site = true
 	for _, name := range d.Values.List {
-		r.in("values", func() { r.read(path.Join(r.dir, name), d.Values.At, true) })
+		r.In("values", func() { r.read(path.Join(r.dir, name), d.Values.At, true) })
 	}
 	r.nodes = append(r.nodes, d.Nodes...)
 	for _, name := range d.Inventory.List {
-		r.in("inventory", func() { r.read(path.Join(r.dir, name), d.Inventory.At, false) })
+		r.In("inventory", func() { r.read(path.Join(r.dir, name), d.Inventory.At, false) })
 	}
 	r.merge(doc.Without("nodes").Without("inventory").Without("values"))
 }
@@ -157,12 +158,12 @@ func (r *reader) siteDocument(src *report.Source, doc *tree.Value) {
 func (r *reader) armada(doc *tree.Value) {
 	if m := doc.Get("metadata"); m != nil {
 		if s := m.Get("substitutions"); s != nil && len(s.List) > 0 {
-			r.within([]string{"metadata", "substitutions"}, func() {
-				r.warnf(s.At, "armada", "render the documents first", "%d substitutions are not made: secrets and addresses may be missing", len(s.List))
+			r.Within([]string{"metadata", "substitutions"}, func() {
+				r.Warnf(s.At, "armada", "render the documents first", "%d substitutions are not made: secrets and addresses may be missing", len(s.List))
 			})
 		}
 		if l := m.Get("layeringDefinition"); l != nil && l.Get("abstract") != nil && l.Get("abstract").Text == "true" {
-			r.warnf(l.At, "armada", "render the documents first", "the document is abstract: others are meant to be laid over it")
+			r.Warnf(l.At, "armada", "render the documents first", "the document is abstract: others are meant to be laid over it")
 		}
 	}
 	r.values(doc.Get("data").Get("values"))
@@ -170,11 +171,11 @@ func (r *reader) armada(doc *tree.Value) {
 
 // values adds Helm values.
 func (r *reader) values(doc *tree.Value) {
-	if !r.want(doc, tree.Mapping) {
+	if !r.Want(doc, tree.Mapping) {
 		return
 	}
 	var d valuesDoc
-	r.decode(doc, &d)
+	r.Decode(doc, &d)
 	kept := &tree.Value{Kind: tree.Mapping, At: doc.At}
 	for _, f := range doc.Fields {
 		if f.Key == "conf" || f.Key == "manifests" || f.Key == "labels" {
@@ -199,14 +200,14 @@ func (r *reader) merge(doc *tree.Value) {
 
 // normalConf brings conf and every override's conf to canonical keys.
 func (r *reader) normalConf(conf *tree.Value) *tree.Value {
-	r.push("conf")
-	defer r.pop()
+	r.Push("conf")
+	defer r.Pop()
 	if perms := conf.Get("perms"); perms != nil {
-		conf = olderPerms(r.checker, conf, perms)
+		conf = olderPerms(r.Checker, conf, perms)
 	}
 	for _, m := range modules {
 		if v := conf.Get(m.name); v != nil && m.normal != nil {
-			r.in(m.name, func() { conf = conf.With(m.name, m.normal(r.checker, v)) })
+			r.In(m.name, func() { conf = conf.With(m.name, m.normal(r.Checker, v)) })
 		}
 	}
 	over := conf.Get("overrides")
@@ -228,12 +229,12 @@ func (r *reader) normalConf(conf *tree.Value) *tree.Value {
 			for i, e := range list.List {
 				out.List[i] = e
 				if body := e.Get("conf"); body != nil && body.Kind == tree.Mapping {
-					r.within([]string{"overrides", m.stanza, key, nth(i), "conf"}, func() {
+					r.Within([]string{"overrides", m.stanza, key, shape.Nth(i), "conf"}, func() {
 						if perms := body.Get("perms"); perms != nil && m.name == "perm" {
-							body = olderPerms(r.checker, body, perms)
+							body = olderPerms(r.Checker, body, perms)
 						}
 						if v := body.Get(m.name); v != nil {
-							r.in(m.name, func() { body = body.With(m.name, m.normal(r.checker, v)) })
+							r.In(m.name, func() { body = body.With(m.name, m.normal(r.Checker, v)) })
 						}
 					})
 					out.List[i] = e.With("conf", body)
@@ -268,7 +269,7 @@ func (r *reader) readCAs(v *tree.Value) *tree.Value {
 			}
 		}
 		if err := parseCAs(text); err != "" {
-			r.errorf(e.At, "certificate", "", "%s", err)
+			r.Errorf(e.At, "certificate", "", "%s", err)
 		}
 		read := *e
 		read.Text = text
@@ -279,12 +280,12 @@ func (r *reader) readCAs(v *tree.Value) *tree.Value {
 
 func (r *reader) inventoryList(doc *tree.Value) {
 	var nodes []nodeDoc
-	r.decode(doc, &nodes)
+	r.Decode(doc, &nodes)
 	r.nodes = append(r.nodes, nodes...)
 }
 
 func (r *reader) inventoryMap(doc *tree.Value) {
 	var d inventoryDoc
-	r.decode(doc, &d)
+	r.Decode(doc, &d)
 	r.nodes = append(r.nodes, d.Nodes...)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
@@ -48,8 +49,8 @@ func SysctlName(key string) string { return sysctlDots(sysctlPath(key)) }
 
 // normalSysctl gives every key sysctl(8)'s spelling, so that two spellings of
 // one key meet when maps are merged. A leading "-" (optional) stays.
-func normalSysctl(c *checker, v *tree.Value) *tree.Value {
-	return c.rename(v, func(key string) string {
+func normalSysctl(c *shape.Checker, v *tree.Value) *tree.Value {
+	return c.Rename(v, func(key string) string {
 		key, optional := strings.CutPrefix(key, "-")
 		key = SysctlName(key)
 		if optional {
@@ -60,23 +61,23 @@ func normalSysctl(c *checker, v *tree.Value) *tree.Value {
 }
 
 func (c *confChecker) sysctl(v *tree.Value, f *fragment) {
-	var keys Map[Text]
-	c.decode(v, &keys)
+	var keys shape.Map[shape.Text]
+	c.Decode(v, &keys)
 	byPath := map[string]report.Pos{}
 	for _, e := range keys {
-		c.in(e.Key.S, func() {
+		c.In(e.Key.S, func() {
 			key, optional := strings.CutPrefix(e.Key.S, "-")
 			path := sysctlPath(key)
 			if first, dup := byPath[path]; dup {
-				c.errorf(e.Key.At, "duplicate-key", "keep one of the two; an override must write the leading - as the base does", "the same key is given at %s", first)
+				c.Errorf(e.Key.At, "duplicate-key", "keep one of the two; an override must write the leading - as the base does", "the same key is given at %s", first)
 				return
 			}
 			byPath[path] = e.Key.At
 			switch {
 			case !sysctlSafe(path):
-				c.errorf(e.Key.At, "sysctl-key", "as in vm.swappiness or net/ipv4/ip_forward", "%q is not a kernel parameter", key)
+				c.Errorf(e.Key.At, "sysctl-key", "as in vm.swappiness or net/ipv4/ip_forward", "%q is not a kernel parameter", key)
 			case strings.ContainsAny(e.Val.S, "\n\r") && strings.TrimRight(e.Val.S, "\n\r") != strings.NewReplacer("\n", "", "\r", "").Replace(e.Val.S):
-				c.errorf(e.Val.At, "text", "", "a value must be one line")
+				c.Errorf(e.Val.At, "text", "", "a value must be one line")
 			}
 			c.dangerousSysctl(path, e)
 			f.items.Sysctl = append(f.items.Sysctl, spec.Sysctl{Key: path, Value: strings.TrimRight(e.Val.S, "\n\r"), Optional: optional})
@@ -98,16 +99,16 @@ func sysctlSafe(path string) bool {
 	return true
 }
 
-func (c *confChecker) dangerousSysctl(path string, e Entry[Text]) {
+func (c *confChecker) dangerousSysctl(path string, e shape.Entry[shape.Text]) {
 	value := strings.TrimSpace(e.Val.S)
 	switch {
 	case path == "kernel/modules_disabled" && value == "1":
-		c.warnf(e.Val.At, "dangerous", "set it from a script that runs last", "no module can be loaded any more, and only a reboot undoes it")
+		c.Warnf(e.Val.At, "dangerous", "set it from a script that runs last", "no module can be loaded any more, and only a reboot undoes it")
 	case path == "kernel/kexec_load_disabled" && value == "1":
-		c.warnf(e.Val.At, "dangerous", "", "the agent cannot change kernels by kexec any more; each such change needs a cold reboot")
+		c.Warnf(e.Val.At, "dangerous", "", "the agent cannot change kernels by kexec any more; each such change needs a cold reboot")
 	case path == "vm/overcommit_memory" && value == "2":
-		c.notef(e.Val.At, "dangerous", "", "programs fail to allocate when vm.overcommit_ratio is too low for them")
+		c.Notef(e.Val.At, "dangerous", "", "programs fail to allocate when vm.overcommit_ratio is too low for them")
 	case strings.Contains(value, "e+") && strings.ContainsAny(value[:1], "0123456789"):
-		c.errorf(e.Val.At, "scientific", "write the digits; a template engine may have changed them", "%q is not a value the kernel takes", value)
+		c.Errorf(e.Val.At, "scientific", "write the digits; a template engine may have changed them", "%q is not a value the kernel takes", value)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // checkTargets merges, checks and compiles every target of every module.
 func (s *Site) checkTargets(c *confChecker) {
 	for _, p := range s.parts {
-		c.within(p.where(), func() {
+		c.Within(p.where(), func() {
 			p.def.frag = p.compileTarget(c, p.def)
 			for _, t := range p.labels {
 				t.frag = p.compileTarget(c, t)
@@ -19,8 +19,8 @@ func (s *Site) checkTargets(c *confChecker) {
 		})
 		s.checkHosts(c, p)
 		if p.name == "uamlite" && s.HasLayer() && !slices.ContainsFunc(p.def.frag.accounts.Users, administers) {
-			c.within(p.where(), func() {
-				c.notef(s.doc.Layer.At, "no-login", "add a user with user_sudo and user_sshkeys", "no user of the layer can log in and become root")
+			c.Within(p.where(), func() {
+				c.Notef(s.doc.Layer.At, "no-login", "add a user with user_sudo and user_sshkeys", "no user of the layer can log in and become root")
 			})
 		}
 		s.unusedLabels(c, p)
@@ -39,10 +39,10 @@ func (s *Site) checkHosts(c *confChecker, p *part) {
 		t := p.hosts[name]
 		key := string(t.over.AppendText(nil))
 		if t.frag = shared[key]; t.frag == nil {
-			before := len(c.report.Problems)
+			before := len(c.Report.Problems)
 			var f *fragment
-			c.within(p.where(), func() { f = p.compileTarget(c, t) })
-			if len(c.report.Problems) == before && len(shared) < maxShared { // a problem has its place in each entry
+			c.Within(p.where(), func() { f = p.compileTarget(c, t) })
+			if len(c.Report.Problems) == before && len(shared) < maxShared { // a problem has its place in each entry
 				shared[key], t.frag = f, f
 			}
 		}
@@ -51,8 +51,8 @@ func (s *Site) checkHosts(c *confChecker, p *part) {
 			if unknown++; unknown <= 20 { // a suggestion looks at every node
 				hint = didYouMeanNode(name, s.nodes)
 			}
-			c.within(p.where(), func() {
-				c.warnf(t.at, "unknown-node", hint, "the entry for host %q has no effect: no node has this name", name)
+			c.Within(p.where(), func() {
+				c.Warnf(t.at, "unknown-node", hint, "the entry for host %q has no effect: no node has this name", name)
 			})
 		}
 	}
@@ -68,8 +68,8 @@ func (s *Site) unusedLabels(c *confChecker, p *part) {
 			v, ok := n.label(t.label)
 			return ok && slices.Contains(t.values, v)
 		}) {
-			c.within(p.where(), func() {
-				c.notef(t.at, "unused-label", "", "no node has label %s=%s", t.label, strings.Join(t.values, "|"))
+			c.Within(p.where(), func() {
+				c.Notef(t.at, "unused-label", "", "no node has label %s=%s", t.label, strings.Join(t.values, "|"))
 			})
 		}
 	}

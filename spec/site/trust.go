@@ -9,21 +9,22 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
 type trustDoc struct {
-	OnExpired Text    `site:"onExpired" enum:"run,hold" doc:"what a node does whose overlay has expired; run when absent"`
-	Expires   Text    `site:"expires" doc:"how long an overlay is fresh, as in 30d or 12h; 30d when absent"`
-	Threshold Number  `site:"threshold" doc:"distinct operator keys that must have signed; 1 when absent"`
-	Keys      keysDoc `site:"keys" doc:"public key files, relative to the site's folder"`
+	OnExpired shape.Text   `site:"onExpired" enum:"run,hold" doc:"what a node does whose overlay has expired; run when absent"`
+	Expires   shape.Text   `site:"expires" doc:"how long an overlay is fresh, as in 30d or 12h; 30d when absent"`
+	Threshold shape.Number `site:"threshold" doc:"distinct operator keys that must have signed; 1 when absent"`
+	Keys      keysDoc      `site:"keys" doc:"public key files, relative to the site's folder"`
 	At        report.Pos
 }
 
 type keysDoc struct {
-	Release     Words `site:"release" doc:"signs layers; keys/release.pub when absent"`
-	Operator    Words `site:"operator" doc:"signs overlays; keys/operator.pub when absent"`
-	Attestation Words `site:"attestation" doc:"signs what was built how; keys/attestation.pub when absent"`
-	Epoch       Words `site:"epoch" doc:"alone may raise the security epoch; none when absent"`
+	Release     shape.Words `site:"release" doc:"signs layers; keys/release.pub when absent"`
+	Operator    shape.Words `site:"operator" doc:"signs overlays; keys/operator.pub when absent"`
+	Attestation shape.Words `site:"attestation" doc:"signs what was built how; keys/attestation.pub when absent"`
+	Epoch       shape.Words `site:"epoch" doc:"alone may raise the security epoch; none when absent"`
 }
 
 // Trust is whom nodes believe and for how long. Key files are named so that the
@@ -42,7 +43,7 @@ const day = 24 * time.Hour
 
 var durationText = regexp.MustCompile(`^([1-9][0-9]{0,4})([mhdw])$`)
 
-func checkTrust(c *checker, d trustDoc, dir string) Trust {
+func checkTrust(c *shape.Checker, d trustDoc, dir string) Trust {
 	t := Trust{OnExpired: d.OnExpired.S, Expires: 30 * day, Threshold: 1}
 	if t.OnExpired == "" {
 		t.OnExpired = "run"
@@ -50,16 +51,16 @@ func checkTrust(c *checker, d trustDoc, dir string) Trust {
 	if d.Expires.Set() {
 		m := durationText.FindStringSubmatch(d.Expires.S)
 		if m == nil {
-			c.errorf(d.Expires.At, "duration", "as in 30d or 12h", "%q is not a length of time", d.Expires.S)
+			c.Errorf(d.Expires.At, "duration", "as in 30d or 12h", "%q is not a length of time", d.Expires.S)
 		} else {
 			n, _ := strconv.Atoi(m[1])
 			t.Expires = time.Duration(n) * map[string]time.Duration{"m": time.Minute, "h": time.Hour, "d": day, "w": 7 * day}[m[2]]
 			if t.Expires < time.Hour || t.Expires > 3650*day {
-				c.errorf(d.Expires.At, "range", "", "an overlay is fresh between an hour and ten years")
+				c.Errorf(d.Expires.At, "range", "", "an overlay is fresh between an hour and ten years")
 			}
 		}
 	}
-	keys := func(w Words, name string) []string {
+	keys := func(w shape.Words, name string) []string {
 		if !w.Set() {
 			w.List = []string{"keys/" + name + ".pub"}
 		}
@@ -79,7 +80,7 @@ func checkTrust(c *checker, d trustDoc, dir string) Trust {
 	if d.Threshold.Set() {
 		t.Threshold = int(d.Threshold.N)
 		if d.Threshold.N < 1 || d.Threshold.N > int64(len(t.Operator)) {
-			c.errorf(d.Threshold.At, "range", "list more files in trust.keys.operator", "a threshold of %d with %d operator keys", d.Threshold.N, len(t.Operator))
+			c.Errorf(d.Threshold.At, "range", "list more files in trust.keys.operator", "a threshold of %d with %d operator keys", d.Threshold.N, len(t.Operator))
 		}
 	}
 	return t

@@ -8,23 +8,24 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 type uamliteDoc struct {
-	Purge   Flag      `site:"purge_expired_users" doc:"a user who left is purged instead of expired"`
-	Builtin Text      `site:"builtin_account" doc:"account that is expired once another verified login path exists"`
-	Users   []userDoc `site:"users"`
+	Purge   shape.Flag `site:"purge_expired_users" doc:"a user who left is purged instead of expired"`
+	Builtin shape.Text `site:"builtin_account" doc:"account that is expired once another verified login path exists"`
+	Users   []userDoc  `site:"users"`
 }
 
 type userDoc struct {
-	Name     Text    `site:"user_name,required"`
-	Sudo     Flag    `site:"user_sudo"`
-	Password Text    `site:"user_crypt_passwd" doc:"crypt(5) hash, * or !; * when absent"`
-	Keys     *[]Text `site:"user_sshkeys" doc:"whole content of authorized_keys; [Unmanaged] or [] leaves it alone, absent empties it"`
-	UID      Number  `site:"user_uid" doc:"given by the ledger when absent"`
-	Groups   []Text  `site:"user_groups" doc:"further groups"`
-	Shell    Text    `site:"user_shell" doc:"/bin/bash when absent"`
+	Name     shape.Text    `site:"user_name,required"`
+	Sudo     shape.Flag    `site:"user_sudo"`
+	Password shape.Text    `site:"user_crypt_passwd" doc:"crypt(5) hash, * or !; * when absent"`
+	Keys     *[]shape.Text `site:"user_sshkeys" doc:"whole content of authorized_keys; [Unmanaged] or [] leaves it alone, absent empties it"`
+	UID      shape.Number  `site:"user_uid" doc:"given by the ledger when absent"`
+	Groups   []shape.Text  `site:"user_groups" doc:"further groups"`
+	Shell    shape.Text    `site:"user_shell" doc:"/bin/bash when absent"`
 	At       report.Pos
 }
 
@@ -32,34 +33,34 @@ var userText = regexp.MustCompile(`^[a-z_][a-z0-9_.-]{0,31}$`)
 
 func (c *confChecker) uamlite(v *tree.Value, f *fragment) {
 	var d uamliteDoc
-	c.decode(v, &d)
+	c.Decode(v, &d)
 	f.accounts.PurgeExpired, f.accounts.Builtin = d.Purge.On, d.Builtin.S
 	if d.Builtin.Set() && !userText.MatchString(d.Builtin.S) {
-		c.in("builtin_account", func() { c.errorf(d.Builtin.At, "user-name", "", "%q is not the name of a user", d.Builtin.S) })
+		c.In("builtin_account", func() { c.Errorf(d.Builtin.At, "user-name", "", "%q is not the name of a user", d.Builtin.S) })
 	}
-	names, uids := map[string]Text{}, map[int64]Text{}
+	names, uids := map[string]shape.Text{}, map[int64]shape.Text{}
 	wayIn := false
 	for i, u := range d.Users {
-		c.within([]string{"users", nth(i)}, func() {
+		c.Within([]string{"users", shape.Nth(i)}, func() {
 			if !u.Name.Set() {
 				return
 			}
 			if !userText.MatchString(u.Name.S) || u.Name.S == "root" {
-				c.errorf(u.Name.At, "user-name", "lower-case letters, digits, _ . - and at most 32", "%q cannot be managed as a user", u.Name.S)
+				c.Errorf(u.Name.At, "user-name", "lower-case letters, digits, _ . - and at most 32", "%q cannot be managed as a user", u.Name.S)
 				return
 			}
 			if first, dup := names[u.Name.S]; dup {
-				c.errorf(u.Name.At, "duplicate-user", "", "user %s is given already, at %s", u.Name.S, first.At)
+				c.Errorf(u.Name.At, "duplicate-user", "", "user %s is given already, at %s", u.Name.S, first.At)
 				return
 			}
 			names[u.Name.S] = u.Name
 			if u.UID.Set() {
 				if first, dup := uids[u.UID.N]; dup {
-					c.errorf(u.UID.At, "duplicate-user", "", "uid %d belongs to %s", u.UID.N, first.S)
+					c.Errorf(u.UID.At, "duplicate-user", "", "uid %d belongs to %s", u.UID.N, first.S)
 				}
 				uids[u.UID.N] = u.Name
 				if u.UID.N < 1000 || u.UID.N > 59999 {
-					c.errorf(u.UID.At, "range", "", "a user's uid is between 1000 and 59999, not %d", u.UID.N)
+					c.Errorf(u.UID.At, "range", "", "a user's uid is between 1000 and 59999, not %d", u.UID.N)
 				}
 			}
 			user := c.user(u)
@@ -68,8 +69,8 @@ func (c *confChecker) uamlite(v *tree.Value, f *fragment) {
 		})
 	}
 	if d.Builtin.Set() && !wayIn {
-		c.in("builtin_account", func() {
-			c.warnf(d.Builtin.At, "lock-out", "give a user with sudo a key", "%s stays, because no user here can log in and become root", d.Builtin.S)
+		c.In("builtin_account", func() {
+			c.Warnf(d.Builtin.At, "lock-out", "give a user with sudo a key", "%s stays, because no user here can log in and become root", d.Builtin.S)
 		})
 	}
 }
@@ -82,26 +83,26 @@ func administers(u spec.User) bool {
 func (c *confChecker) user(d userDoc) spec.User {
 	u := spec.User{Name: d.Name.S, UID: int(d.UID.N), Sudo: d.Sudo.On, Password: d.Password.S, Shell: d.Shell.S}
 	if d.Password.Set() {
-		c.in("user_crypt_passwd", func() { c.password(d) })
+		c.In("user_crypt_passwd", func() { c.password(d) })
 	}
 	switch {
 	case d.Keys == nil: // absent: the file goes
 		u.Keys = []string{}
-		c.notef(d.Name.At, "no-keys", "write [Unmanaged] to leave them", "user %s has no user_sshkeys: what keys there are go", u.Name)
+		c.Notef(d.Name.At, "no-keys", "write [Unmanaged] to leave them", "user %s has no user_sshkeys: what keys there are go", u.Name)
 	case len(*d.Keys) == 0:
-		c.in("user_sshkeys", func() {
-			c.warnf(d.At, "unmanaged", "write [Unmanaged] to say so, or leave it out for no keys", "an empty list leaves the keys of %s as they are", u.Name)
+		c.In("user_sshkeys", func() {
+			c.Warnf(d.At, "unmanaged", "write [Unmanaged] to say so, or leave it out for no keys", "an empty list leaves the keys of %s as they are", u.Name)
 		})
 	case len(*d.Keys) == 1 && (*d.Keys)[0].S == "Unmanaged":
 	default:
 		u.Keys = []string{}
 		for i, k := range *d.Keys {
-			c.within([]string{"user_sshkeys", nth(i)}, func() {
+			c.Within([]string{"user_sshkeys", shape.Nth(i)}, func() {
 				line := strings.TrimSpace(k.S)
 				if problem := sshKeyProblem(line); problem != "" {
-					c.errorf(k.At, "ssh-key", "a line of authorized_keys, see sshd(8)", "BAD SSH KEY FOR '%s': %s", u.Name, problem)
+					c.Errorf(k.At, "ssh-key", "a line of authorized_keys, see sshd(8)", "BAD SSH KEY FOR '%s': %s", u.Name, problem)
 				} else if strings.Contains(line, "ssh-dss ") {
-					c.warnf(k.At, "ssh-key", "use an ed25519 key", "sshd takes no DSA keys any more")
+					c.Warnf(k.At, "ssh-key", "use an ed25519 key", "sshd takes no DSA keys any more")
 				}
 				u.Keys = append(u.Keys, line)
 			})
@@ -109,12 +110,12 @@ func (c *confChecker) user(d userDoc) spec.User {
 	}
 	for _, g := range d.Groups {
 		if !userText.MatchString(g.S) {
-			c.errorf(g.At, "user-name", "", "%q is not the name of a group", g.S)
+			c.Errorf(g.At, "user-name", "", "%q is not the name of a group", g.S)
 		}
 		u.Groups = append(u.Groups, g.S)
 	}
 	if d.Shell.Set() && (!strings.HasPrefix(d.Shell.S, "/") || strings.ContainsAny(d.Shell.S, ": \n")) {
-		c.errorf(d.Shell.At, "path", "", "%q is not the path of a shell", d.Shell.S)
+		c.Errorf(d.Shell.At, "path", "", "%q is not the path of a shell", d.Shell.S)
 	}
 	return u
 }
@@ -122,8 +123,8 @@ func (c *confChecker) user(d userDoc) spec.User {
 func (c *confChecker) password(d userDoc) {
 	problem, weak := hashProblem(d.Password.S)
 	if problem != "" {
-		c.errorf(d.Password.At, "password", "a hash as crypt(5) has it, for example of mkpasswd", "BAD PASSWORD FOR '%s': %s", d.Name.S, problem)
+		c.Errorf(d.Password.At, "password", "a hash as crypt(5) has it, for example of mkpasswd", "BAD PASSWORD FOR '%s': %s", d.Name.S, problem)
 	} else if weak != "" {
-		c.warnf(d.Password.At, "password", "make a new one with mkpasswd", "the password of %s is hashed with %s", d.Name.S, weak)
+		c.Warnf(d.Password.At, "password", "make a new one with mkpasswd", "the password of %s is hashed with %s", d.Name.S, weak)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package shape
 
 import (
 	"math"
@@ -21,8 +21,8 @@ type Text struct {
 // Set says whether the author wrote it.
 func (t Text) Set() bool { return t.At != report.Pos{} }
 
-func (t *Text) decode(c *checker, v *tree.Value) {
-	if c.want(v, tree.Scalar) {
+func (t *Text) Decode(c *Checker, v *tree.Value) {
+	if c.Want(v, tree.Scalar) {
 		*t = Text{v.Text, v.At}
 	}
 }
@@ -33,19 +33,19 @@ type Flag struct {
 	At report.Pos
 }
 
-func (f *Flag) decode(c *checker, v *tree.Value) {
-	if !c.want(v, tree.Scalar) {
+func (f *Flag) Decode(c *Checker, v *tree.Value) {
+	if !c.Want(v, tree.Scalar) {
 		return
 	}
-	on, ok := flagWord(v.Text)
+	on, ok := FlagWord(v.Text)
 	if !ok {
-		c.errorf(v.At, "type", "write true or false", "%q is neither true nor false", v.Text)
+		c.Errorf(v.At, "type", "write true or false", "%q is neither true nor false", v.Text)
 		return
 	}
 	*f = Flag{on, v.At}
 }
 
-func flagWord(text string) (on, ok bool) {
+func FlagWord(text string) (on, ok bool) {
 	switch strings.ToLower(text) {
 	case "true", "on", "yes", "y":
 		return true, true
@@ -64,13 +64,13 @@ type Number struct {
 // Set says whether the author wrote it.
 func (n Number) Set() bool { return n.At != report.Pos{} }
 
-func (n *Number) decode(c *checker, v *tree.Value) {
-	if !c.want(v, tree.Scalar) {
+func (n *Number) Decode(c *Checker, v *tree.Value) {
+	if !c.Want(v, tree.Scalar) {
 		return
 	}
 	i, err := strconv.ParseInt(v.Text, 10, 64)
 	if err != nil || i > math.MaxInt64/10 || i < -math.MaxInt64/10 {
-		c.errorf(v.At, "type", "", "%q is not a whole number", v.Text)
+		c.Errorf(v.At, "type", "", "%q is not a whole number", v.Text)
 		return
 	}
 	*n = Number{i, v.At}
@@ -86,8 +86,8 @@ type Entry[T any] struct {
 	Null bool // nothing stands after the key
 }
 
-func (m *Map[T]) decode(c *checker, v *tree.Value) {
-	if !c.want(v, tree.Mapping) {
+func (m *Map[T]) Decode(c *Checker, v *tree.Value) {
+	if !c.Want(v, tree.Mapping) {
 		return
 	}
 	*m = make(Map[T], len(v.Fields))
@@ -96,12 +96,12 @@ func (m *Map[T]) decode(c *checker, v *tree.Value) {
 	nullable := reflect.TypeFor[T]().Kind() == reflect.Slice
 	for i, f := range v.Fields {
 		(*m)[i].Key, (*m)[i].Null = Text{f.Key, f.At}, f.Val.Kind == tree.Null
-		c.push(f.Key)
+		c.Push(f.Key)
 		if f.Val.Kind == tree.Null && !nullable {
-			c.errorf(f.At, "null", "take the key away, or write \"\" where text is empty", "the value is missing")
+			c.Errorf(f.At, "null", "take the key away, or write \"\" where text is empty", "the value is missing")
 		}
-		c.decode(f.Val, &(*m)[i].Val)
-		c.pop()
+		c.Decode(f.Val, &(*m)[i].Val)
+		c.Pop()
 	}
 }
 
@@ -114,20 +114,20 @@ type Words struct {
 // Set says whether the author wrote it.
 func (w Words) Set() bool { return w.At != report.Pos{} }
 
-func (w *Words) decode(c *checker, v *tree.Value) {
+func (w *Words) Decode(c *Checker, v *tree.Value) {
 	w.At = v.At
 	if v.Kind == tree.Scalar {
 		w.List = append(w.List, strings.Fields(v.Text)...) // nil when there are none
 		return
 	}
 	var list []Text
-	c.decode(v, &list)
+	c.Decode(v, &list)
 	for _, t := range list {
 		w.List = append(w.List, t.S)
 	}
 }
 
 // Raw is a value that is decoded later, as a T.
-type Raw[T any] struct{ v *tree.Value }
+type Raw[T any] struct{ V *tree.Value }
 
-func (r *Raw[T]) decode(_ *checker, v *tree.Value) { r.v = v }
+func (r *Raw[T]) Decode(_ *Checker, v *tree.Value) { r.V = v }

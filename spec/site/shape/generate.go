@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package shape
 
 import (
 	"bytes"
@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// schemaOf returns the JSON Schema (draft 2020-12) of a document's type. Where it
+// Schema returns the JSON Schema (draft 2020-12) of a document's type. Where it
 // is lenient, unknown keys are allowed.
-func schemaOf(t reflect.Type, id, title string, lenient bool) ([]byte, error) {
-	g := generator{defs: map[string]any{}, values: lenient}
+func Schema(t reflect.Type, id, title string, lenient bool) ([]byte, error) {
+	g := Generator{defs: map[string]any{}, values: lenient}
 	out := g.structure(t, false)
 	out["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	out["$id"] = id
@@ -29,27 +29,28 @@ func schemaOf(t reflect.Type, id, title string, lenient bool) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// generator makes a schema of types. Structs that are used below maps of conf
+// Generator makes a schema of types. Structs that are used below maps of conf
 // have no required fields: another file or an override may hold the rest.
-type generator struct {
+type Generator struct {
 	defs   map[string]any
 	values bool // Divingbell's file: unknown keys are only warned of
 }
 
 // shaped is what a type implements whose schema its fields do not tell.
 type shaped interface {
-	schema(g *generator) any
+	Schema(g *Generator) any
 }
 
-func (g *generator) of(t reflect.Type, partial bool) any {
+// Of is the schema of a type. Partial: another file or an override may hold the rest.
+func (g *Generator) Of(t reflect.Type, partial bool) any {
 	if s, ok := reflect.New(t).Interface().(shaped); ok {
-		return s.schema(g)
+		return s.Schema(g)
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return g.of(t.Elem(), partial)
+		return g.Of(t.Elem(), partial)
 	case reflect.Slice:
-		return map[string]any{"type": "array", "items": g.of(t.Elem(), false)}
+		return map[string]any{"type": "array", "items": g.Of(t.Elem(), false)}
 	case reflect.Struct:
 		name := defName(t, partial)
 		if _, ok := g.defs[name]; !ok {
@@ -80,18 +81,18 @@ func defName(t reflect.Type, partial bool) string {
 	return name
 }
 
-func (g *generator) structure(t reflect.Type, partial bool) map[string]any {
+func (g *Generator) structure(t reflect.Type, partial bool) map[string]any {
 	properties, required := map[string]any{}, []string{}
-	for _, f := range structFields(t) {
+	for _, f := range Fields(t) {
 		var s any
 		switch {
 		case f.enum != nil:
 			s = map[string]any{"enum": f.enum}
 		default:
-			s = g.of(f.typ, false)
+			s = g.Of(f.typ, false)
 		}
 		if !f.required || partial {
-			s = g.orNull(s)
+			s = g.OrNull(s)
 		}
 		if f.doc != "" {
 			s = withDoc(s, f.doc)
@@ -112,13 +113,13 @@ func (g *generator) structure(t reflect.Type, partial bool) map[string]any {
 }
 
 // define gives a schema a name to refer to.
-func (g *generator) define(name string, s any) any {
+func (g *Generator) define(name string, s any) any {
 	g.defs[name] = s
 	return map[string]any{"$ref": "#/$defs/" + name}
 }
 
-// orNull allows a null too: it is as if the key were not written.
-func (g *generator) orNull(s any) any {
+// OrNull allows a null too: it is as if the key were not written.
+func (g *Generator) OrNull(s any) any {
 	if ref, ok := s.(map[string]any)["$ref"].(string); ok {
 		return g.define(strings.TrimPrefix(ref, "#/$defs/")+"-or-null", map[string]any{"anyOf": []any{s, map[string]any{"type": "null"}}})
 	}
@@ -133,11 +134,11 @@ func withDoc(s any, doc string) any {
 	return m
 }
 
-func (*Text) schema(g *generator) any {
+func (*Text) Schema(g *Generator) any {
 	return g.define("text", map[string]any{"type": []string{"string", "number", "boolean"}})
 }
 
-func (*Flag) schema(g *generator) any {
+func (*Flag) Schema(g *Generator) any {
 	var words []string
 	for _, w := range []string{"true", "false", "on", "off", "yes", "no", "y", "n"} {
 		words = append(words, w, strings.ToUpper(w[:1])+w[1:], strings.ToUpper(w))
@@ -145,22 +146,22 @@ func (*Flag) schema(g *generator) any {
 	return g.define("flag", map[string]any{"anyOf": []any{map[string]any{"type": "boolean"}, map[string]any{"enum": words}}})
 }
 
-func (*Number) schema(g *generator) any {
+func (*Number) Schema(g *Generator) any {
 	return g.define("number", map[string]any{"anyOf": []any{map[string]any{"type": "integer"}, map[string]any{"type": "string", "pattern": "^[-+]?[0-9]+$"}}})
 }
 
-func (*Words) schema(g *generator) any {
-	text := (*Text)(nil).schema(g)
+func (*Words) Schema(g *Generator) any {
+	text := (*Text)(nil).Schema(g)
 	return g.define("words", map[string]any{"anyOf": []any{text, map[string]any{"type": "array", "items": text}}})
 }
 
-func (m *Map[T]) schema(g *generator) any {
+func (m *Map[T]) Schema(g *Generator) any {
 	t := reflect.TypeFor[T]()
-	s := g.of(t, true)
+	s := g.Of(t, true)
 	if t.Kind() == reflect.Slice {
-		s = g.orNull(s)
+		s = g.OrNull(s)
 	}
 	return map[string]any{"type": "object", "additionalProperties": s}
 }
 
-func (r *Raw[T]) schema(g *generator) any { return g.of(reflect.TypeFor[T](), false) }
+func (r *Raw[T]) Schema(g *Generator) any { return g.Of(reflect.TypeFor[T](), false) }

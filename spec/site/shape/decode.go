@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package shape
 
 import (
 	"fmt"
@@ -13,49 +13,49 @@ import (
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// checker decodes values into the authored types and collects what is wrong.
+// Checker decodes values into the authored types and collects what is wrong.
 // The path of fields it stands in is for people who read the report.
-type checker struct {
-	report *report.Report
-	path   []string
+type Checker struct {
+	Report *report.Report
+	Path   []string
 }
 
-func (c *checker) push(name string) { c.path = append(c.path, name) }
-func nth(i int) string              { return "[" + strconv.Itoa(i) + "]" }
+func (c *Checker) Push(name string) { c.Path = append(c.Path, name) }
+func Nth(i int) string              { return "[" + strconv.Itoa(i) + "]" }
 
-func (c *checker) pop() { c.path = c.path[:len(c.path)-1] }
+func (c *Checker) Pop() { c.Path = c.Path[:len(c.Path)-1] }
 
-func (c *checker) in(name string, f func()) {
-	c.push(name)
+func (c *Checker) In(name string, f func()) {
+	c.Push(name)
 	f()
-	c.pop()
+	c.Pop()
 }
 
-func (c *checker) problem(severity string, at report.Pos, rule, hint, format string, args ...any) {
-	c.report.Add(report.Problem{At: at, Path: joinPath(c.path), Severity: severity, Rule: rule, Hint: hint, Message: fmt.Sprintf(format, args...)})
+func (c *Checker) problem(severity string, at report.Pos, rule, hint, format string, args ...any) {
+	c.Report.Add(report.Problem{At: at, Path: JoinPath(c.Path), Severity: severity, Rule: rule, Hint: hint, Message: fmt.Sprintf(format, args...)})
 }
 
-func (c *checker) errorf(at report.Pos, rule, hint, format string, args ...any) {
+func (c *Checker) Errorf(at report.Pos, rule, hint, format string, args ...any) {
 	c.problem(report.Error, at, rule, hint, format, args...)
 }
 
-func (c *checker) warnf(at report.Pos, rule, hint, format string, args ...any) {
+func (c *Checker) Warnf(at report.Pos, rule, hint, format string, args ...any) {
 	c.problem(report.Warning, at, rule, hint, format, args...)
 }
 
-func (c *checker) notef(at report.Pos, rule, hint, format string, args ...any) {
+func (c *Checker) Notef(at report.Pos, rule, hint, format string, args ...any) {
 	c.problem(report.Note, at, rule, hint, format, args...)
 }
 
-func (c *checker) within(names []string, f func()) {
-	n := len(c.path)
-	c.path = append(c.path, names...)
+func (c *Checker) Within(names []string, f func()) {
+	n := len(c.Path)
+	c.Path = append(c.Path, names...)
 	f()
-	c.path = c.path[:n]
+	c.Path = c.Path[:n]
 }
 
-// joinPath writes conf.sysctl["vm.swappiness"], users[2].
-func joinPath(path []string) string {
+// JoinPath writes conf.sysctl["vm.swappiness"], users[2].
+func JoinPath(path []string) string {
 	var b strings.Builder
 	for i, p := range path {
 		switch {
@@ -75,40 +75,40 @@ func joinPath(path []string) string {
 
 // decoder is what a type implements that is more than its fields.
 type decoder interface {
-	decode(c *checker, v *tree.Value)
+	Decode(c *Checker, v *tree.Value)
 }
 
-// decode fills into, a pointer to an authored type, from v. Struct fields carry
+// Decode fills into, a pointer to an authored type, from v. Struct fields carry
 // the tag site:"name" or site:"name,required"; what has no field is unknown.
 // A null is as if it were not written.
-func (c *checker) decode(v *tree.Value, into any) {
+func (c *Checker) Decode(v *tree.Value, into any) {
 	if v == nil || v.Kind == tree.Null {
 		return
 	}
 	if d, ok := into.(decoder); ok {
-		d.decode(c, v)
+		d.Decode(c, v)
 		return
 	}
 	target := reflect.ValueOf(into).Elem()
 	switch target.Kind() {
 	case reflect.Pointer:
 		target.Set(reflect.New(target.Type().Elem()))
-		c.decode(v, target.Interface())
+		c.Decode(v, target.Interface())
 	case reflect.Slice:
-		if !c.want(v, tree.Sequence) {
+		if !c.Want(v, tree.Sequence) {
 			return
 		}
 		target.Set(reflect.MakeSlice(target.Type(), len(v.List), len(v.List)))
 		for i, e := range v.List {
-			c.push(nth(i))
+			c.Push(Nth(i))
 			if e.Kind == tree.Null {
-				c.errorf(e.At, "null", "", "an entry must not be empty")
+				c.Errorf(e.At, "null", "", "an entry must not be empty")
 			}
-			c.decode(e, target.Index(i).Addr().Interface())
-			c.pop()
+			c.Decode(e, target.Index(i).Addr().Interface())
+			c.Pop()
 		}
 	case reflect.Struct:
-		if c.want(v, tree.Mapping) {
+		if c.Want(v, tree.Mapping) {
 			c.decodeStruct(v, target)
 		}
 	default:
@@ -116,16 +116,16 @@ func (c *checker) decode(v *tree.Value, into any) {
 	}
 }
 
-func (c *checker) want(v *tree.Value, k tree.Kind) bool {
+func (c *Checker) Want(v *tree.Value, k tree.Kind) bool {
 	if v.Kind == k {
 		return true
 	}
-	c.errorf(v.At, "type", "", "%s belongs here, not %s", k, v.Kind)
+	c.Errorf(v.At, "type", "", "%s belongs here, not %s", k, v.Kind)
 	return false
 }
 
-func (c *checker) decodeStruct(v *tree.Value, target reflect.Value) {
-	fields := structFields(target.Type())
+func (c *Checker) decodeStruct(v *tree.Value, target reflect.Value) {
+	fields := Fields(target.Type())
 	if at := target.FieldByName("At"); at.IsValid() {
 		at.Set(reflect.ValueOf(v.At))
 	}
@@ -133,27 +133,27 @@ func (c *checker) decodeStruct(v *tree.Value, target reflect.Value) {
 	for _, f := range v.Fields {
 		i := slices.IndexFunc(fields, func(s structField) bool { return s.name == f.Key })
 		if i < 0 {
-			c.unknown(f, fieldNames(fields))
+			c.Unknown(f, fieldNames(fields))
 			continue
 		}
 		given[f.Key] = f.Val.Kind != tree.Null
-		c.push(f.Key)
-		c.decode(f.Val, target.FieldByIndex(fields[i].index).Addr().Interface())
+		c.Push(f.Key)
+		c.Decode(f.Val, target.FieldByIndex(fields[i].index).Addr().Interface())
 		if t, ok := target.FieldByIndex(fields[i].index).Interface().(Text); ok && fields[i].enum != nil && t.Set() && !slices.Contains(fields[i].enum, t.S) {
-			c.errorf(t.At, "enum", report.DidYouMean(t.S, fields[i].enum), "%q is none of %s", t.S, strings.Join(fields[i].enum, ", "))
+			c.Errorf(t.At, "enum", report.DidYouMean(t.S, fields[i].enum), "%q is none of %s", t.S, strings.Join(fields[i].enum, ", "))
 		}
-		c.pop()
+		c.Pop()
 	}
 	for _, f := range fields {
 		if f.required && !given[f.name] {
-			c.errorf(v.At, "required", "", "%q is missing", f.name)
+			c.Errorf(v.At, "required", "", "%q is missing", f.name)
 		}
 	}
 }
 
-// unknown reports a key that means nothing. Divingbell ignores such keys, so in
+// Unknown reports a key that means nothing. Divingbell ignores such keys, so in
 // its own files they are warnings.
-func (c *checker) unknown(f tree.Field, known []string) {
+func (c *Checker) Unknown(f tree.Field, known []string) {
 	severity := report.Error
 	if f.At.Src != nil && f.At.Src.Lenient {
 		severity = report.Warning
@@ -171,11 +171,11 @@ type structField struct {
 	doc      string
 }
 
-func structFields(t reflect.Type) []structField {
+func Fields(t reflect.Type) []structField {
 	var out []structField
 	for i := range t.NumField() {
 		if t.Field(i).Anonymous {
-			for _, f := range structFields(t.Field(i).Type) {
+			for _, f := range Fields(t.Field(i).Type) {
 				f.index = append([]int{i}, f.index...)
 				out = append(out, f)
 			}
@@ -202,8 +202,8 @@ func fieldNames(fields []structField) []string {
 	return out
 }
 
-// rename returns a map with its keys in another spelling.
-func (c *checker) rename(v *tree.Value, to func(string) string) *tree.Value {
+// Rename returns a map with its keys in another spelling.
+func (c *Checker) Rename(v *tree.Value, to func(string) string) *tree.Value {
 	if v.Kind != tree.Mapping {
 		return v
 	}
@@ -213,7 +213,7 @@ func (c *checker) rename(v *tree.Value, to func(string) string) *tree.Value {
 	for _, f := range v.Fields {
 		key := to(f.Key)
 		if old, dup := first[key]; dup {
-			c.errorf(f.At, "duplicate-key", "keep one of the two", "%q is the same as %q at %s", f.Key, old.Key, old.At)
+			c.Errorf(f.At, "duplicate-key", "keep one of the two", "%q is the same as %q at %s", f.Key, old.Key, old.At)
 			continue
 		}
 		first[key] = f

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/credential"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -99,7 +100,7 @@ func (c *confChecker) user(d userDoc) spec.User {
 		for i, k := range *d.Keys {
 			c.Within([]string{"user_sshkeys", shape.Nth(i)}, func() {
 				line := strings.TrimSpace(k.S)
-				if problem := sshKeyProblem(line); problem != "" {
+				if problem := credential.SSHKeyProblem(line); problem != "" {
 					c.Errorf(k.At, "ssh-key", "a line of authorized_keys, see sshd(8)", "BAD SSH KEY FOR '%s': %s", u.Name, problem)
 				} else if strings.Contains(line, "ssh-dss ") {
 					c.Warnf(k.At, "ssh-key", "use an ed25519 key", "sshd takes no DSA keys any more")
@@ -121,7 +122,7 @@ func (c *confChecker) user(d userDoc) spec.User {
 }
 
 func (c *confChecker) password(d userDoc) {
-	problem, weak := hashProblem(d.Password.S)
+	problem, weak := credential.HashProblem(d.Password.S)
 	if problem != "" {
 		c.Errorf(d.Password.At, "password", "a hash as crypt(5) has it, for example of mkpasswd", "BAD PASSWORD FOR '%s': %s", d.Name.S, problem)
 	} else if weak != "" {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package credential
 
 import (
 	"encoding/base64"
@@ -30,8 +30,8 @@ var hashForms = map[string]hashForm{
 	"gy": {regexp.MustCompile(`^\$gy\$[./A-Za-z0-9]+\$[./A-Za-z0-9]{0,86}\$[./A-Za-z0-9]{43}$`), ""},
 }
 
-// hashProblem says what is wrong with a password hash, or that it is weak.
-func hashProblem(hash string) (problem, weak string) {
+// HashProblem says what is wrong with a password hash, or that it is weak.
+func HashProblem(hash string) (problem, weak string) {
 	if hash == "*" || hash == "!" {
 		return "", ""
 	}
@@ -52,8 +52,8 @@ func hashProblem(hash string) (problem, weak string) {
 	return "", f.weak
 }
 
-// sshKeyProblem parses a line of authorized_keys(5) down to the key's numbers.
-func sshKeyProblem(line string) string {
+// SSHKeyProblem parses a line of authorized_keys(5) down to the key's numbers.
+func SSHKeyProblem(line string) string {
 	if line == "" || strings.ContainsAny(line, "\n\r") {
 		return "a key is one line"
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package credential
 
 import (
 	"os"
@@ -18,7 +18,7 @@ func TestPasswordHashes(t *testing.T) {
 		"$2a$10$" + b53, "$2b$12$" + b53, "$2y$05$" + b53,
 		"$y$j9T$" + c22 + "$" + c43, "$gy$j9T$" + c22 + "$" + c43, "$7$CU..../...." + c22 + "$" + c43,
 	} {
-		if problem, _ := hashProblem(hash); problem != "" {
+		if problem, _ := HashProblem(hash); problem != "" {
 			t.Errorf("%s: %s", hash, problem)
 		}
 	}
@@ -26,11 +26,11 @@ func TestPasswordHashes(t *testing.T) {
 		"", "secret", "$6$", "$6$salt$short", "$6$salt$" + strings.Repeat("a", 85), "$6$salt$" + strings.Repeat("a", 87), "$6$sa:lt$" + strings.Repeat("a", 86),
 		"x$6$saltsalt$" + strings.Repeat("a", 86), "$3$$x", "$2a$99$" + b53, "$2x$10$" + b53, "$y$j9T$" + c22 + "$" + c43 + "x", "abJnggxhB/yWI", "!!", "$6$salt$" + strings.Repeat("a", 86) + "\n",
 	} {
-		if problem, _ := hashProblem(hash); problem == "" {
+		if problem, _ := HashProblem(hash); problem == "" {
 			t.Errorf("%q is taken", hash)
 		}
 	}
-	if _, weak := hashProblem("$1$saltsalt$4px9i58NU2Z2/vZOUlGjq."); weak != "MD5" {
+	if _, weak := HashProblem("$1$saltsalt$4px9i58NU2Z2/vZOUlGjq."); weak != "MD5" {
 		t.Errorf("MD5 is not called weak: %q", weak)
 	}
 }
@@ -47,7 +47,7 @@ func TestSSHKeys(t *testing.T) {
 	for _, line := range lines {
 		f := strings.Fields(line)
 		for _, good := range []string{line, f[0] + " " + f[1], "no-pty," + `command="echo \"a b\"",from="10.0.0.0/8" ` + line, f[0] + "\t" + f[1] + " a comment"} {
-			if problem := sshKeyProblem(good); problem != "" {
+			if problem := SSHKeyProblem(good); problem != "" {
 				t.Errorf("%.60s: %s", good, problem)
 			}
 		}
@@ -57,7 +57,7 @@ func TestSSHKeys(t *testing.T) {
 		}
 		for _, bad := range []string{f[1], f[0], other + " " + f[1], f[0] + " " + f[1][:len(f[1])-8], f[0] + " " + f[1][:20] + " " + f[1][20:], f[0] + " " + f[1] + "AAAA",
 			line + "\n" + line, "a b " + line, f[0] + " " + strings.Repeat("A", 40), "-----BEGIN OPENSSH PRIVATE KEY-----"} {
-			if sshKeyProblem(bad) == "" {
+			if SSHKeyProblem(bad) == "" {
 				t.Errorf("%q is taken", bad)
 			}
 		}
@@ -73,8 +73,8 @@ func FuzzCredentials(f *testing.F) {
 	f.Add("ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAAAA")
 	f.Add("$6$salt$")
 	f.Fuzz(func(t *testing.T, text string) {
-		hashProblem(text)
-		if sshKeyProblem(text) == "" && sshKeyProblem("no-pty "+text) != "" {
+		HashProblem(text)
+		if SSHKeyProblem(text) == "" && SSHKeyProblem("no-pty "+text) != "" {
 			if kind, _ := sshKeyFields("no-pty " + text); kind != "" {
 				t.Errorf("%q is good alone only", text)
 			}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
@@ -28,7 +29,7 @@ func (s *Site) Dir() string { return s.dir }
 func (s *Site) Trust() Trust { return s.trust }
 
 // Nodes are the fleet's machines in the order of the input.
-func (s *Site) Nodes() []Node { return s.nodes }
+func (s *Site) Nodes() []inventory.Node { return s.nodes }
 
 // Has says whether the fleet has a node of that name.
 func (s *Site) Has(node string) bool {
@@ -42,7 +43,7 @@ func (s *Site) KernelArgs() []string {
 	var common []string
 	machines := s.parts[slices.IndexFunc(s.parts, func(p *part) bool { return p.name == machineModule })]
 	for i, n := range s.nodes {
-		t := machines.choose(n.Name, n.label)
+		t := machines.choose(n.Name, n.Label)
 		f := t.frag
 		if f == nil {
 			f = machines.compileTarget(s.quiet(), t)
@@ -61,10 +62,10 @@ func (s *Site) HasLayer() bool { return s.doc.Layer.At != report.Pos{} }
 
 // fragments are what applies to one node, as modules, and whether the runtime
 // items among them are compiled once and shared with other nodes.
-func (s *Site) fragments(n Node) (out []*fragment, shared bool) {
+func (s *Site) fragments(n inventory.Node) (out []*fragment, shared bool) {
 	out, shared = make([]*fragment, len(s.parts)), true
 	for i, p := range s.parts {
-		t := p.choose(n.Name, n.label)
+		t := p.choose(n.Name, n.Label)
 		if out[i] = t.frag; out[i] == nil {
 			out[i] = p.compileTarget(s.quiet(), t)
 			shared = shared && p.name == machineModule
@@ -89,7 +90,7 @@ func (s *Site) Overlay(node, layer string) (*spec.Overlay, error) {
 	return o, nil
 }
 
-func (s *Site) overlay(n Node, layer string) (o *spec.Overlay, shared bool) {
+func (s *Site) overlay(n inventory.Node, layer string) (o *spec.Overlay, shared bool) {
 	o = &spec.Overlay{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: s.Name(), Node: n.Name, Match: n.Match,
 		Layer: layer, Persist: s.kept, KernelArgs: s.args}
 	if s.trust.OnExpired != "run" {
@@ -126,7 +127,7 @@ func add[T any](to *[]T, from []T) {
 }
 
 func (s *Site) noNode(name string) error {
-	return report.Invalidf(didYouMeanNode(name, s.nodes), "the site has no node %q", name)
+	return report.Invalidf(inventory.DidYouMean(name, s.nodes), "the site has no node %q", name)
 }
 
 // Variant is one system layer of the site and the nodes that share it.
@@ -145,7 +146,7 @@ func (s *Site) Variants() ([]Variant, error) {
 	if !s.HasLayer() {
 		return nil, ErrNoLayer
 	}
-	def := s.recipe(Node{}, true)
+	def := s.recipe(inventory.Node{}, true)
 	out := []Variant{{Name: "default", Recipe: def}}
 	byID := map[string]int{RecipeID(def): 0}
 	byTargets := map[string]int{} // most nodes have the same few targets
@@ -153,7 +154,7 @@ func (s *Site) Variants() ([]Variant, error) {
 		key := ""
 		for _, p := range s.parts {
 			if p.image {
-				key += fmt.Sprintf("%p;", p.choose(n.Name, n.label))
+				key += fmt.Sprintf("%p;", p.choose(n.Name, n.Label))
 			}
 		}
 		i, known := byTargets[key]
@@ -187,10 +188,10 @@ func RecipeID(r spec.Recipe) string {
 }
 
 // DefaultRecipe is that of a node no override applies to.
-func (s *Site) DefaultRecipe() spec.Recipe { return s.recipe(Node{}, true) }
+func (s *Site) DefaultRecipe() spec.Recipe { return s.recipe(inventory.Node{}, true) }
 
 // recipe is what a node's layer is made of.
-func (s *Site) recipe(n Node, byDefault bool) spec.Recipe {
+func (s *Site) recipe(n inventory.Node, byDefault bool) spec.Recipe {
 	l := s.doc.Layer
 	r := spec.Recipe{Fleet: s.Name(), Arch: l.Arch.S, Kernel: l.Kernel.Package.S, Modules: texts(l.Kernel.Modules)}
 	if r.Arch == "" {
@@ -215,7 +216,7 @@ func (s *Site) recipe(n Node, byDefault bool) spec.Recipe {
 			t = offTarget
 		}
 		if !byDefault {
-			t = p.choose(n.Name, n.label)
+			t = p.choose(n.Name, n.Label)
 		}
 		f := t.frag
 		if f == nil {
@@ -249,7 +250,7 @@ func (s *Site) Explain(node string, labels map[string]string) (*Explanation, err
 	if node == "" {
 		return nil, report.Invalidf("name one, or any name with labels", "no node is named")
 	}
-	n := Node{Name: node, Labels: map[string]string{}}
+	n := inventory.Node{Name: node, Labels: map[string]string{}}
 	i, known := s.byName[node]
 	if known {
 		n.Labels = maps.Clone(s.nodes[i].Labels)

@@ -3,6 +3,7 @@
 package site
 
 import (
+	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
@@ -14,7 +15,7 @@ type document struct {
 	Metadata   metadataDoc           `site:"metadata,required"`
 	Registry   shape.Text            `site:"registry" doc:"where layers and overlays are published: host[:port]/prefix or oci:DIR"`
 	Layer      layerDoc              `site:"layer" doc:"what the system layer is made of; without it nodes keep their own system"`
-	Nodes      []nodeDoc             `site:"nodes"`
+	Nodes      []inventory.NodeDoc   `site:"nodes"`
 	Inventory  shape.Words           `site:"inventory" doc:"files with more nodes: a list like nodes, or the JSON of kubectl get nodes"`
 	Network    networkDoc            `site:"network" doc:"every node's resolver, time servers and addresses"`
 	Machine    shape.Raw[machineDoc] `site:"machine" doc:"settings beside conf that may differ by host or label"`

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
@@ -51,11 +52,11 @@ type explained struct {
 
 // explain merges the parts of a site for a node: one of the site's, or one that
 // there might be.
-func explain(n Node, known, baked bool, parts []*part) *Explanation {
+func explain(n inventory.Node, known, baked bool, parts []*part) *Explanation {
 	e := &Explanation{Node: n.Name, Known: known, Labels: n.Labels, Target: map[string]string{}, Conf: map[string]any{},
 		Origins: map[string]Origin{}, Defaults: map[string]any{}}
 	for _, p := range parts {
-		t := p.choose(n.Name, n.label)
+		t := p.choose(n.Name, n.Label)
 		e.Target[p.name] = t.name
 		v := p.effective(t, func(*tree.Value) {})
 		if v == nil || v.Kind == tree.Mapping && len(v.Fields) == 0 && p.name == machineModule {

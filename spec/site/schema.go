@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
@@ -22,7 +23,7 @@ func Schema(name string) ([]byte, error) {
 	}{
 		"site":      {reflect.TypeFor[document](), "caisson Site"},
 		"values":    {reflect.TypeFor[valuesDoc](), "Divingbell values"},
-		"inventory": {reflect.TypeFor[inventoryDoc](), "caisson inventory"},
+		"inventory": {reflect.TypeFor[inventory.Doc](), "caisson inventory"},
 	}
 	root, ok := roots[name]
 	if !ok {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"sync"
 
+	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -20,7 +21,7 @@ type Site struct {
 	trust  Trust
 	args   []string // layer.kernel.args
 	kept   []string // layer.persist
-	nodes  []Node
+	nodes  []inventory.Node
 	byName map[string]int
 	parts  []*part // as modules
 
@@ -75,7 +76,7 @@ func (r *reader) build() *Site {
 	if len(s.doc.Health) > 0 {
 		r.In("health", func() { r.Notef(s.doc.Health[0].V.At, "gates", "", "gates are read but not compiled") })
 	}
-	r.In("nodes", func() { s.nodes = checkNodes(r.Checker, r.nodes) })
+	r.In("nodes", func() { s.nodes = inventory.Check(r.Checker, r.nodes) })
 	for i, n := range s.nodes {
 		s.byName[n.Name] = i
 	}

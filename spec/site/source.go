@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -22,7 +23,7 @@ type reader struct {
 	*shape.Checker
 	fsys  fs.FS
 	tree  *tree.Value // merged documents without nodes
-	nodes []nodeDoc
+	nodes []inventory.NodeDoc
 	site  bool // a Site document was among them
 	dir   string
 	open  []string // files being read, to find a file that names itself
@@ -68,12 +69,12 @@ func (r *reader) read(name string, at report.Pos, valuesOnly bool) {
 	}
 	r.open = append(r.open, name)
 	defer func() { r.open = r.open[:len(r.open)-1] }()
-	data := r.readFile(name, at, maxInventory)
+	data := r.readFile(name, at, inventory.MaxFile)
 	if data == nil {
 		return
 	}
 	if bytes.HasPrefix(bytes.TrimLeft(data[:min(len(data), 512)], " \t\r\n"), []byte("{")) {
-		if nodes, ok := readKube(r.Checker, name, data); ok {
+		if nodes, ok := inventory.ReadKube(r.Checker, name, data); ok {
 			r.nodes = append(r.nodes, nodes...)
 			return
 		}
@@ -279,13 +280,13 @@ func (r *reader) readCAs(v *tree.Value) *tree.Value {
 }
 
 func (r *reader) inventoryList(doc *tree.Value) {
-	var nodes []nodeDoc
+	var nodes []inventory.NodeDoc
 	r.Decode(doc, &nodes)
 	r.nodes = append(r.nodes, nodes...)
 }
 
 func (r *reader) inventoryMap(doc *tree.Value) {
-	var d inventoryDoc
+	var d inventory.Doc
 	r.Decode(doc, &d)
 	r.nodes = append(r.nodes, d.Nodes...)
 }

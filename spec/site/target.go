@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/caisson-os/caisson/spec/site/inventory"
 )
 
 // checkTargets merges, checks and compiles every target of every module.
@@ -49,7 +51,7 @@ func (s *Site) checkHosts(c *confChecker, p *part) {
 		if _, ok := s.byName[name]; !ok && len(s.nodes) > 0 {
 			hint := ""
 			if unknown++; unknown <= 20 { // a suggestion looks at every node
-				hint = didYouMeanNode(name, s.nodes)
+				hint = inventory.DidYouMean(name, s.nodes)
 			}
 			c.Within(p.where(), func() {
 				c.Warnf(t.at, "unknown-node", hint, "the entry for host %q has no effect: no node has this name", name)
@@ -64,8 +66,8 @@ func (s *Site) unusedLabels(c *confChecker, p *part) {
 		return
 	}
 	for _, t := range p.labels {
-		if !slices.ContainsFunc(s.nodes, func(n Node) bool {
-			v, ok := n.label(t.label)
+		if !slices.ContainsFunc(s.nodes, func(n inventory.Node) bool {
+			v, ok := n.Label(t.label)
 			return ok && slices.Contains(t.values, v)
 		}) {
 			c.Within(p.where(), func() {

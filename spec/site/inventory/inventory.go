@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package inventory
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ type Node struct {
 	at report.Pos
 }
 
-type nodeDoc struct {
+type NodeDoc struct {
 	Name   shape.Text            `site:"name,required"`
 	Labels shape.Map[shape.Text] `site:"labels"`
 	Match  matchDoc              `site:"match" doc:"by what a machine may claim to be this node; by name alone when absent"`
@@ -33,13 +33,13 @@ type matchDoc struct {
 	UUIDs []shape.Text `site:"uuids" doc:"SMBIOS product UUID"`
 }
 
-// inventoryDoc is a file with nothing but nodes.
-type inventoryDoc struct {
-	Nodes []nodeDoc `site:"nodes,required"`
+// Doc is a file with nothing but nodes.
+type Doc struct {
+	Nodes []NodeDoc `site:"nodes,required"`
 }
 
-// maxInventory bounds the JSON of a cluster's nodes, which is wordy.
-const maxInventory = 256 << 20
+// MaxFile bounds the JSON of a cluster's nodes, which is wordy.
+const MaxFile = 256 << 20
 
 // kubeNode is what matters of a Kubernetes Node.
 type kubeNode struct {
@@ -57,8 +57,8 @@ type kubeNode struct {
 
 const hostnameLabel = "kubernetes.io/hostname"
 
-// readKube reads the JSON of kubectl get nodes; false when it is something else.
-func readKube(c *shape.Checker, name string, data []byte) (nodes []nodeDoc, ok bool) {
+// ReadKube reads the JSON of kubectl get nodes; false when it is something else.
+func ReadKube(c *shape.Checker, name string, data []byte) (nodes []NodeDoc, ok bool) {
 	src := &report.Source{Name: name}
 	d := json.NewDecoder(bytes.NewReader(data))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
@@ -104,7 +104,7 @@ func readKube(c *shape.Checker, name string, data []byte) (nodes []nodeDoc, ok b
 	return nodes, taken || kube
 }
 
-func (n kubeNode) doc(c *shape.Checker, at report.Pos) (doc nodeDoc, ok bool) {
+func (n kubeNode) doc(c *shape.Checker, at report.Pos) (doc NodeDoc, ok bool) {
 	if n.Kind != "Node" && n.Kind != "" {
 		c.Warnf(at, "inventory", "", "an object of kind %s is not a node", n.Kind)
 		return doc, false
@@ -113,7 +113,7 @@ func (n kubeNode) doc(c *shape.Checker, at report.Pos) (doc nodeDoc, ok bool) {
 	if h := n.Metadata.Labels[hostnameLabel]; h != "" {
 		name = h
 	}
-	doc = nodeDoc{Name: shape.Text{S: name, At: at}}
+	doc = NodeDoc{Name: shape.Text{S: name, At: at}}
 	for k, v := range n.Metadata.Labels {
 		doc.Labels = append(doc.Labels, shape.Entry[shape.Text]{Key: shape.Text{S: k, At: at}, Val: shape.Text{S: v, At: at}})
 	}
@@ -129,8 +129,8 @@ var (
 	uuidText = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 )
 
-// checkNodes makes nodes of what was read: names and identifiers are unique.
-func checkNodes(c *shape.Checker, docs []nodeDoc) []Node {
+// Check makes nodes of what was read: names and identifiers are unique.
+func Check(c *shape.Checker, docs []NodeDoc) []Node {
 	nodes := make([]Node, 0, len(docs))
 	names, ids := map[string]report.Pos{}, map[string]report.Pos{}
 	once := func(seen map[string]report.Pos, what, key string, at report.Pos) bool {
@@ -180,8 +180,8 @@ func checkNodes(c *shape.Checker, docs []nodeDoc) []Node {
 	return nodes
 }
 
-// label is a node's label, or what every node has without being told.
-func (n Node) label(key string) (string, bool) {
+// Label is a node's label, or what every node has without being told.
+func (n Node) Label(key string) (string, bool) {
 	v, ok := n.Labels[key]
 	switch {
 	case ok:
@@ -193,7 +193,7 @@ func (n Node) label(key string) (string, bool) {
 	return v, ok
 }
 
-func didYouMeanNode(name string, nodes []Node) string {
+func DidYouMean(name string, nodes []Node) string {
 	var names []string
 	for _, n := range nodes[:min(len(nodes), 2000)] {
 		names = append(names, n.Name)

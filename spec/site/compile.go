@@ -49,9 +49,9 @@ func (s *Site) KernelArgs() []string {
 			f = machines.compileTarget(s.quiet(), t)
 		}
 		if i == 0 {
-			common = slices.Clone(f.machine.args)
+			common = slices.Clone(f.machine.Args)
 		}
-		common = slices.DeleteFunc(common, func(arg string) bool { return !slices.Contains(f.machine.args, arg) })
+		common = slices.DeleteFunc(common, func(arg string) bool { return !slices.Contains(f.machine.Args, arg) })
 	}
 	return slices.Concat(s.args, common)
 }
@@ -106,14 +106,14 @@ func (s *Site) overlay(n inventory.Node, layer string) (o *spec.Overlay, shared 
 		if f.items.Perm != nil {
 			o.Items.Perm = f.items.Perm
 		}
-		if len(f.machine.args) > 0 {
-			o.KernelArgs = slices.Concat(s.args, f.machine.args)
+		if len(f.machine.Args) > 0 {
+			o.KernelArgs = slices.Concat(s.args, f.machine.Args)
 		}
-		if f.machine.cas != nil {
-			o.CAs = f.machine.cas
+		if f.machine.CAs != nil {
+			o.CAs = f.machine.CAs
 		}
-		if len(f.machine.network.DNS)+len(f.machine.network.Search)+len(f.machine.network.NTP)+len(f.machine.network.Interfaces) > 0 {
-			o.Network = f.machine.network
+		if len(f.machine.Network.DNS)+len(f.machine.Network.Search)+len(f.machine.Network.NTP)+len(f.machine.Network.Interfaces) > 0 {
+			o.Network = f.machine.Network
 		}
 	}
 	return o, shared

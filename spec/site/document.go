@@ -4,6 +4,7 @@ package site
 
 import (
 	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
@@ -17,7 +18,7 @@ type document struct {
 	Layer      layerDoc              `site:"layer" doc:"what the system layer is made of; without it nodes keep their own system"`
 	Nodes      []inventory.NodeDoc   `site:"nodes"`
 	Inventory  shape.Words           `site:"inventory" doc:"files with more nodes: a list like nodes, or the JSON of kubectl get nodes"`
-	Network    networkDoc            `site:"network" doc:"every node's resolver, time servers and addresses"`
+	Network    machine.NetworkDoc    `site:"network" doc:"every node's resolver, time servers and addresses"`
 	Machine    shape.Raw[machineDoc] `site:"machine" doc:"settings beside conf that may differ by host or label"`
 	Trust      trustDoc              `site:"trust"`
 	Values     shape.Words           `site:"values" doc:"Divingbell values files, below conf"`
@@ -106,8 +107,8 @@ type valuesDoc struct {
 // machineDoc is what a node is given beside conf. It has overrides of its own,
 // in the form of conf's.
 type machineDoc struct {
-	machineValues
-	Overrides shape.Raw[stanzaDoc[machineValues]] `site:"overrides" doc:"what differs by host or label"`
+	machine.Values
+	Overrides shape.Raw[stanzaDoc[machine.Values]] `site:"overrides" doc:"what differs by host or label"`
 }
 
 // confDoc is conf. Its modules are decoded one target at a time, so it serves

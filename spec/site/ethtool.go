@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
@@ -53,7 +54,7 @@ func (c *confChecker) ethtool(v *tree.Value, f *fragment) {
 	c.Decode(v, &d)
 	for _, nic := range d {
 		c.In(nic.Key.S, func() {
-			if !interfaceName(nic.Key.S) {
+			if !machine.InterfaceName(nic.Key.S) {
 				c.Errorf(nic.Key.At, "interface", "", "%q is not the name of an interface", nic.Key.S)
 			}
 			for _, e := range nic.Val {

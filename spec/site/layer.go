@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
@@ -50,7 +51,7 @@ func (s *Site) checkLayer(c *shape.Checker) {
 	if p := l.Kernel.Package; p.Set() && !packageText.MatchString(p.S) {
 		c.Errorf(p.At, "package-name", "", "%q is not the name of a package", p.S)
 	}
-	c.In("kernel", func() { c.In("args", func() { s.args = kernelArgs(c, l.Kernel.Args) }) })
+	c.In("kernel", func() { c.In("args", func() { s.args = machine.KernelArgs(c, l.Kernel.Args) }) })
 	c.In("persist", func() { s.kept = keptPaths(c, l.Persist) })
 }
 

@@ -4,6 +4,7 @@ package site
 
 import (
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
@@ -29,7 +30,7 @@ var modules = []module{
 	{"perm", "divingbell_perm", true, normalPerm, (*confChecker).perm}, // of baked paths; the rest is on the node
 	{"sysctl", "divingbell_sysctl", false, normalSysctl, (*confChecker).sysctl},
 	{"uamlite", "divingbell_uamlite", true, nil, (*confChecker).uamlite},
-	{"machine", "", false, nil, func(c *confChecker, v *tree.Value, f *fragment) { f.machine = compileMachine(c.Checker, v) }},
+	{"machine", "", false, nil, func(c *confChecker, v *tree.Value, f *fragment) { f.machine = machine.Compile(c.Checker, v) }},
 }
 
 // machineModule is the one whose overrides stand beside its values instead of in conf.
@@ -49,7 +50,7 @@ type fragment struct {
 	accounts spec.Accounts
 	apparmor spec.AppArmor
 	baked    *spec.Perm
-	machine  machine
+	machine  machine.Settings
 }
 
 func moduleNames() []string {

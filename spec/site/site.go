@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -139,7 +140,7 @@ func (s *Site) machinePart(r *reader, p *part) {
 	if over == nil {
 		return
 	}
-	var st stanzaDoc[machineValues]
+	var st stanzaDoc[machine.Values]
 	r.In("overrides", func() {
 		r.Decode(over, &st)
 		for i := range st.Hosts {

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -269,7 +270,7 @@ func (r *reader) readCAs(v *tree.Value) *tree.Value {
 				continue
 			}
 		}
-		if err := parseCAs(text); err != "" {
+		if err := machine.CertificateProblem(text); err != "" {
 			r.Errorf(e.At, "certificate", "", "%s", err)
 		}
 		read := *e

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package machine
 
 import (
 	"crypto/x509"
@@ -15,10 +15,10 @@ import (
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// machineValues are the settings themselves: what an override may change.
-type machineValues struct {
+// Values are the settings themselves: what an override may change.
+type Values struct {
 	Kernel  argsDoc      `site:"kernel" doc:"arguments after those of layer.kernel"`
-	Network networkDoc   `site:"network" doc:"laid over the site's network"`
+	Network NetworkDoc   `site:"network" doc:"laid over the site's network"`
 	CAs     []shape.Text `site:"cas" doc:"certificates the node trusts: PEM, or files of it"`
 }
 
@@ -26,7 +26,8 @@ type argsDoc struct {
 	Args []shape.Text `site:"args"`
 }
 
-type networkDoc struct {
+// NetworkDoc is a network as it is written.
+type NetworkDoc struct {
 	DNS        []shape.Text   `site:"dns" doc:"resolver addresses"`
 	Search     []shape.Text   `site:"search" doc:"search domains"`
 	NTP        []shape.Text   `site:"ntp" doc:"time servers"`
@@ -42,11 +43,11 @@ type interfaceDoc struct {
 	At        report.Pos
 }
 
-// machine is what machineDoc compiles to.
-type machine struct {
-	args    []string
-	network spec.Network
-	cas     []string
+// Settings is what [Values] compile to.
+type Settings struct {
+	Args    []string
+	Network spec.Network
+	CAs     []string
 }
 
 var (
@@ -56,18 +57,20 @@ var (
 	kernelArg = regexp.MustCompile(`^[!-~]+$`)
 )
 
-func compileMachine(c *shape.Checker, v *tree.Value) (m machine) {
-	var d machineValues
+// Compile checks the settings of one target.
+func Compile(c *shape.Checker, v *tree.Value) (m Settings) {
+	var d Values
 	c.Decode(v, &d)
-	c.In("kernel", func() { m.args = kernelArgs(c, d.Kernel.Args) })
-	c.In("network", func() { m.network = compileNetwork(c, d.Network) })
+	c.In("kernel", func() { m.Args = KernelArgs(c, d.Kernel.Args) })
+	c.In("network", func() { m.Network = compileNetwork(c, d.Network) })
 	for _, t := range d.CAs {
-		m.cas = append(m.cas, t.S)
+		m.CAs = append(m.CAs, t.S)
 	}
 	return m
 }
 
-func kernelArgs(c *shape.Checker, args []shape.Text) []string {
+// KernelArgs checks arguments that are given to a kernel.
+func KernelArgs(c *shape.Checker, args []shape.Text) []string {
 	var out []string
 	for _, a := range args {
 		switch {
@@ -84,7 +87,7 @@ func kernelArgs(c *shape.Checker, args []shape.Text) []string {
 	return out
 }
 
-func compileNetwork(c *shape.Checker, d networkDoc) spec.Network {
+func compileNetwork(c *shape.Checker, d NetworkDoc) spec.Network {
 	var n spec.Network
 	for _, t := range d.DNS {
 		if a, err := netip.ParseAddr(t.S); err != nil {
@@ -119,7 +122,7 @@ func compileInterface(c *shape.Checker, d interfaceDoc) spec.Interface {
 	if out.MAC != "" && !macText.MatchString(strings.ReplaceAll(out.MAC, ":", "")) {
 		c.Errorf(d.MAC.At, "mac", "as in 52:54:00:12:34:56", "%q is not the address of an interface", d.MAC.S)
 	}
-	if out.Name != "" && !interfaceName(out.Name) {
+	if out.Name != "" && !InterfaceName(out.Name) {
 		c.Errorf(d.Name.At, "interface", "", "%q is not the name of an interface", out.Name)
 	}
 	for _, a := range d.Addresses {
@@ -140,8 +143,8 @@ func compileInterface(c *shape.Checker, d interfaceDoc) spec.Interface {
 	return out
 }
 
-// parseCAs says what keeps a text from being certificates.
-func parseCAs(text string) string {
+// CertificateProblem says what keeps a text from being certificates.
+func CertificateProblem(text string) string {
 	rest := []byte(text)
 	n := 0
 	for {
@@ -166,4 +169,5 @@ func parseCAs(text string) string {
 // interfaceText is what the kernel takes as a name, less what would be odd in a file name.
 var interfaceText = regexp.MustCompile(`^[^\s/:]{1,15}$`)
 
-func interfaceName(s string) bool { return interfaceText.MatchString(s) && s != "." && s != ".." }
+// InterfaceName says whether the kernel takes a name for an interface.
+func InterfaceName(s string) bool { return interfaceText.MatchString(s) && s != "." && s != ".." }

@@ -34,7 +34,7 @@ func (c *confChecker) apparmor(v *tree.Value, f *fragment) {
 	}
 	var d appArmorDoc
 	c.Decode(v, &d)
-	f.apparmor.Complain = d.Complain.On
+	f.appArmor.Complain = d.Complain.On
 	names := map[string]shape.Text{}
 	c.Push("profiles")
 	defer c.Pop()
@@ -60,10 +60,10 @@ func (c *confChecker) apparmor(v *tree.Value, f *fragment) {
 				}
 				names[name] = e.Key
 			}
-			f.apparmor.Profiles = append(f.apparmor.Profiles, spec.Profile{File: e.Key.S, Text: e.Val.S})
+			f.appArmor.Profiles = append(f.appArmor.Profiles, spec.Profile{File: e.Key.S, Text: e.Val.S})
 		})
 	}
-	slices.SortFunc(f.apparmor.Profiles, func(a, b spec.Profile) int { return strings.Compare(a.File, b.File) })
+	slices.SortFunc(f.appArmor.Profiles, func(a, b spec.Profile) int { return strings.Compare(a.File, b.File) })
 }
 
 // profileNames lists the top-level profiles of a text.

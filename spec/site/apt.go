@@ -143,8 +143,14 @@ func (c *confChecker) packages(docs []packageDoc, blacklist []string, byDefault 
 	return out
 }
 
+// isWord says whether a text can stand in a list of apt's sources.
+func isWord(s string) bool { return wordText.MatchString(s) }
+
+// isPackageName says whether a package can have that name; an architecture may follow it.
+func isPackageName(s string) bool { return packageText.MatchString(s) }
+
 func (c *confChecker) packageName(t shape.Text) bool {
-	if t.Set() && !packageText.MatchString(t.S) {
+	if t.Set() && !isPackageName(t.S) {
 		c.Errorf(t.At, "package-name", "", "%q is not the name of a package", t.S)
 		return false
 	}
@@ -177,7 +183,7 @@ func (c *confChecker) repository(e shape.Entry[repositoryDoc]) spec.Repository {
 		to   *[]string
 	}{{d.Distributions, &r.Distributions}, {d.Components, &r.Components}, {d.Subrepos, &r.Subrepos}} {
 		for _, t := range l.from {
-			if !wordText.MatchString(t.S) {
+			if !isWord(t.S) {
 				c.Errorf(t.At, "text", "", "%q cannot stand in a list of sources", t.S)
 			}
 			*l.to = append(*l.to, t.S)

@@ -228,7 +228,7 @@ func (s *Site) recipe(n inventory.Node, byDefault bool) spec.Recipe {
 		case "uamlite":
 			r.Accounts = f.accounts
 		case "apparmor":
-			r.AppArmor = f.apparmor
+			r.AppArmor = f.appArmor
 		case "perm":
 			r.Perm = f.baked
 		}

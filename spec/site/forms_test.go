@@ -126,23 +126,6 @@ func TestLiteralScalars(t *testing.T) {
 	}
 }
 
-func TestSysctlSpelling(t *testing.T) {
-	for in, want := range map[string]string{
-		"net.ipv4.ip_forward":               "net/ipv4/ip_forward",
-		"net/ipv4/ip_forward":               "net/ipv4/ip_forward",
-		"net.ipv4.conf.eth0/100.forwarding": "net/ipv4/conf/eth0.100/forwarding",
-		"net/ipv4/conf/eth0.100/forwarding": "net/ipv4/conf/eth0.100/forwarding",
-		"kernel.domainname":                 "kernel/domainname",
-	} {
-		if got := sysctlPath(in); got != want {
-			t.Errorf("sysctlPath(%q) = %q; want %q", in, got, want)
-		}
-		if got := sysctlPath(sysctlDots(sysctlPath(in))); got != want {
-			t.Errorf("%q through the dotted spelling = %q; want %q", in, got, want)
-		}
-	}
-}
-
 // Files are merged in order, keys meet in whatever spelling, and each value
 // keeps its file.
 func TestSeveralFiles(t *testing.T) {

@@ -30,7 +30,7 @@ func (s *Site) checkLayer(c *shape.Checker) {
 		c.Errorf(cmp.Or(l.Base.At, l.At), "base", "", "base needs exactly one of debian, oci, tar")
 	}
 	if d := l.Base.Debian; d != nil {
-		if d.Suite.Set() && !wordText.MatchString(d.Suite.S) {
+		if d.Suite.Set() && !isWord(d.Suite.S) {
 			c.Errorf(d.Suite.At, "text", "", "%q is not the name of a suite", d.Suite.S)
 		}
 		if d.Snapshot.Set() && !snapshotText.MatchString(d.Snapshot.S) {
@@ -40,7 +40,7 @@ func (s *Site) checkLayer(c *shape.Checker) {
 			c.Errorf(d.Security.At, "contradiction", "give mirror too", "security without mirror")
 		}
 		for _, t := range d.Components {
-			if !wordText.MatchString(t.S) {
+			if !isWord(t.S) {
 				c.Errorf(t.At, "text", "", "%q is not the name of a component", t.S)
 			}
 		}
@@ -48,7 +48,7 @@ func (s *Site) checkLayer(c *shape.Checker) {
 	if l.Base.OCI.Set() && !ociDigest.MatchString(l.Base.OCI.S) {
 		c.Errorf(l.Base.OCI.At, "digest", "a tag can change what it names", "%q has no digest: write REF@sha256:…", l.Base.OCI.S)
 	}
-	if p := l.Kernel.Package; p.Set() && !packageText.MatchString(p.S) {
+	if p := l.Kernel.Package; p.Set() && !isPackageName(p.S) {
 		c.Errorf(p.At, "package-name", "", "%q is not the name of a package", p.S)
 	}
 	c.In("kernel", func() { c.In("args", func() { s.args = machine.KernelArgs(c, l.Kernel.Args) }) })

@@ -48,11 +48,12 @@ type fragment struct {
 	items    spec.Items
 	packages spec.Packages
 	accounts spec.Accounts
-	apparmor spec.AppArmor
+	appArmor spec.AppArmor
 	baked    *spec.Perm
 	machine  machine.Settings
 }
 
+// moduleNames are those of conf.
 func moduleNames() []string {
 	var out []string
 	for _, m := range modules {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
@@ -41,7 +42,7 @@ func (s *Site) Has(node string) bool {
 // loader: a node that needs others has to start its kernel a second time.
 func (s *Site) KernelArgs() []string {
 	var common []string
-	machines := s.parts[slices.IndexFunc(s.parts, func(p *part) bool { return p.name == machineModule })]
+	machines := s.parts[slices.IndexFunc(s.parts, func(p *part) bool { return p.Name == module.Machine })]
 	for i, n := range s.nodes {
 		t := machines.choose(n.Name, n.Label)
 		f := t.frag
@@ -49,9 +50,9 @@ func (s *Site) KernelArgs() []string {
 			f = machines.compileTarget(s.quiet(), t)
 		}
 		if i == 0 {
-			common = slices.Clone(f.machine.Args)
+			common = slices.Clone(f.Machine.Args)
 		}
-		common = slices.DeleteFunc(common, func(arg string) bool { return !slices.Contains(f.machine.Args, arg) })
+		common = slices.DeleteFunc(common, func(arg string) bool { return !slices.Contains(f.Machine.Args, arg) })
 	}
 	return slices.Concat(s.args, common)
 }
@@ -62,21 +63,21 @@ func (s *Site) HasLayer() bool { return s.doc.Layer.At != report.Pos{} }
 
 // fragments are what applies to one node, as modules, and whether the runtime
 // items among them are compiled once and shared with other nodes.
-func (s *Site) fragments(n inventory.Node) (out []*fragment, shared bool) {
-	out, shared = make([]*fragment, len(s.parts)), true
+func (s *Site) fragments(n inventory.Node) (out []*module.Fragment, shared bool) {
+	out, shared = make([]*module.Fragment, len(s.parts)), true
 	for i, p := range s.parts {
 		t := p.choose(n.Name, n.Label)
 		if out[i] = t.frag; out[i] == nil {
 			out[i] = p.compileTarget(s.quiet(), t)
-			shared = shared && p.name == machineModule
+			shared = shared && p.Name == module.Machine
 		}
 	}
 	return out, shared
 }
 
 // quiet is a checker for what has been found good already.
-func (s *Site) quiet() *confChecker {
-	return &confChecker{Checker: &shape.Checker{Report: &report.Report{}}, layer: s.HasLayer(), kept: s.kept}
+func (s *Site) quiet() *module.Checker {
+	return &module.Checker{Checker: &shape.Checker{Report: &report.Report{}}, Layer: s.HasLayer(), Kept: s.kept}
 }
 
 // Overlay is what a node is sent. Layer is the digest of the manifest of its
@@ -98,22 +99,22 @@ func (s *Site) overlay(n inventory.Node, layer string) (o *spec.Overlay, shared 
 	}
 	fragments, shared := s.fragments(n)
 	for _, f := range fragments {
-		add(&o.Items.Mounts, f.items.Mounts)
-		add(&o.Items.Limits, f.items.Limits)
-		add(&o.Items.Sysctl, f.items.Sysctl)
-		add(&o.Items.Ethtool, f.items.Ethtool)
-		add(&o.Items.Exec, f.items.Exec)
-		if f.items.Perm != nil {
-			o.Items.Perm = f.items.Perm
+		add(&o.Items.Mounts, f.Items.Mounts)
+		add(&o.Items.Limits, f.Items.Limits)
+		add(&o.Items.Sysctl, f.Items.Sysctl)
+		add(&o.Items.Ethtool, f.Items.Ethtool)
+		add(&o.Items.Exec, f.Items.Exec)
+		if f.Items.Perm != nil {
+			o.Items.Perm = f.Items.Perm
 		}
-		if len(f.machine.Args) > 0 {
-			o.KernelArgs = slices.Concat(s.args, f.machine.Args)
+		if len(f.Machine.Args) > 0 {
+			o.KernelArgs = slices.Concat(s.args, f.Machine.Args)
 		}
-		if f.machine.CAs != nil {
-			o.CAs = f.machine.CAs
+		if f.Machine.CAs != nil {
+			o.CAs = f.Machine.CAs
 		}
-		if len(f.machine.Network.DNS)+len(f.machine.Network.Search)+len(f.machine.Network.NTP)+len(f.machine.Network.Interfaces) > 0 {
-			o.Network = f.machine.Network
+		if len(f.Machine.Network.DNS)+len(f.Machine.Network.Search)+len(f.Machine.Network.NTP)+len(f.Machine.Network.Interfaces) > 0 {
+			o.Network = f.Machine.Network
 		}
 	}
 	return o, shared
@@ -153,7 +154,7 @@ func (s *Site) Variants() ([]Variant, error) {
 	for _, n := range s.nodes {
 		key := ""
 		for _, p := range s.parts {
-			if p.image {
+			if p.Image {
 				key += fmt.Sprintf("%p;", p.choose(n.Name, n.Label))
 			}
 		}
@@ -208,7 +209,7 @@ func (s *Site) recipe(n inventory.Node, byDefault bool) spec.Recipe {
 		}
 	}
 	for _, p := range s.parts {
-		if !p.image {
+		if !p.Image {
 			continue
 		}
 		t := p.def
@@ -222,15 +223,15 @@ func (s *Site) recipe(n inventory.Node, byDefault bool) spec.Recipe {
 		if f == nil {
 			f = p.compileTarget(s.quiet(), t)
 		}
-		switch p.name {
+		switch p.Name {
 		case "apt":
-			r.Packages = f.packages
+			r.Packages = f.Packages
 		case "uamlite":
-			r.Accounts = f.accounts
+			r.Accounts = f.Accounts
 		case "apparmor":
-			r.AppArmor = f.appArmor
+			r.AppArmor = f.AppArmor
 		case "perm":
-			r.Perm = f.baked
+			r.Perm = f.Baked
 		}
 	}
 	return r

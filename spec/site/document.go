@@ -5,6 +5,7 @@ package site
 import (
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
+	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
@@ -114,19 +115,19 @@ type machineDoc struct {
 // confDoc is conf. Its modules are decoded one target at a time, so it serves
 // for the schema and for finding unknown keys.
 type confDoc struct {
-	modulesDoc
+	module.ModulesDoc
 	Overrides shape.Raw[overridesDoc] `site:"overrides" doc:"what differs by host or label, by module"`
 }
 
 // overridesDoc is conf.overrides: a stanza a module.
 type overridesDoc struct {
-	AppArmor stanzaDoc[modulesDoc] `site:"divingbell_apparmor"`
-	Apt      stanzaDoc[modulesDoc] `site:"divingbell_apt"`
-	Ethtool  stanzaDoc[modulesDoc] `site:"divingbell_ethtool"`
-	Exec     stanzaDoc[modulesDoc] `site:"divingbell_exec"`
-	Limits   stanzaDoc[modulesDoc] `site:"divingbell_limits"`
-	Mounts   stanzaDoc[modulesDoc] `site:"divingbell_mounts"`
-	Perm     stanzaDoc[modulesDoc] `site:"divingbell_perm"`
-	Sysctl   stanzaDoc[modulesDoc] `site:"divingbell_sysctl"`
-	Uamlite  stanzaDoc[modulesDoc] `site:"divingbell_uamlite"`
+	AppArmor stanzaDoc[module.ModulesDoc] `site:"divingbell_apparmor"`
+	Apt      stanzaDoc[module.ModulesDoc] `site:"divingbell_apt"`
+	Ethtool  stanzaDoc[module.ModulesDoc] `site:"divingbell_ethtool"`
+	Exec     stanzaDoc[module.ModulesDoc] `site:"divingbell_exec"`
+	Limits   stanzaDoc[module.ModulesDoc] `site:"divingbell_limits"`
+	Mounts   stanzaDoc[module.ModulesDoc] `site:"divingbell_mounts"`
+	Perm     stanzaDoc[module.ModulesDoc] `site:"divingbell_perm"`
+	Sysctl   stanzaDoc[module.ModulesDoc] `site:"divingbell_sysctl"`
+	Uamlite  stanzaDoc[module.ModulesDoc] `site:"divingbell_uamlite"`
 }

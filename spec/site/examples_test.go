@@ -13,6 +13,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"gopkg.in/yaml.v3"
+
+	"github.com/caisson-os/caisson/spec/site/module"
 )
 
 // checkSchema holds a YAML text to a schema.
@@ -157,7 +159,7 @@ func TestDocsNameEveryKey(t *testing.T) {
 	for _, plumbing := range []string{"secrets", "global"} { // of Helm itself
 		delete(values, plumbing)
 	}
-	for _, m := range moduleNames() { // named once for all, as daemonset_<module>
+	for _, m := range module.Names() { // named once for all, as daemonset_<module>
 		for _, names := range []map[string]bool{values, inSite} {
 			delete(names, "daemonset_"+m)
 			delete(names, "divingbell_"+m)

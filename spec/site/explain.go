@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
@@ -57,18 +58,18 @@ func explain(n inventory.Node, known, baked bool, parts []*part) *Explanation {
 		Origins: map[string]Origin{}, Defaults: map[string]any{}}
 	for _, p := range parts {
 		t := p.choose(n.Name, n.Label)
-		e.Target[p.name] = t.name
+		e.Target[p.Name] = t.name
 		v := p.effective(t, func(*tree.Value) {})
-		if v == nil || v.Kind == tree.Mapping && len(v.Fields) == 0 && p.name == machineModule {
+		if v == nil || v.Kind == tree.Mapping && len(v.Fields) == 0 && p.Name == module.Machine {
 			continue
 		}
-		w := &walker{e: e, source: t.name, module: p.name}
-		e.lines = append(e.lines, explained{key: p.name, target: t.name})
-		if p.name == machineModule {
+		w := &walker{e: e, source: t.name, module: p.Name}
+		e.lines = append(e.lines, explained{key: p.Name, target: t.name})
+		if p.Name == module.Machine {
 			e.Machine, _ = w.walk(v, p.base, "/machine", nil).(map[string]any)
 			continue
 		}
-		e.Conf[p.name] = w.walk(v, p.base, "/conf/"+p.name, []string{})
+		e.Conf[p.Name] = w.walk(v, p.base, "/conf/"+p.Name, []string{})
 	}
 	e.addDefaults(baked)
 	return e
@@ -82,7 +83,7 @@ func (e *Explanation) addDefaults(baked bool) {
 		e.Origins[pointer] = Origin{Source: "default"}
 	}
 	if apt, _ := e.Conf["apt"].(map[string]any); apt["blacklistpkgs"] == nil && e.Target["apt"] != "off" && (apt != nil || baked) {
-		set("/conf/apt/blacklistpkgs", defaultBlacklist)
+		set("/conf/apt/blacklistpkgs", module.DefaultBlacklist)
 	}
 	scripts, _ := e.Conf["exec"].(map[string]any)
 	for name, script := range scripts {
@@ -106,7 +107,7 @@ type walker struct {
 // the override; what is the very same value came from there.
 func (w *walker) walk(v, base *tree.Value, pointer string, path []string) any {
 	depth := strings.Count(pointer, "/") - 1
-	if w.module == machineModule {
+	if w.module == module.Machine {
 		depth++
 	}
 	switch v.Kind {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec/site/machine"
+	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
@@ -30,7 +31,7 @@ func (s *Site) checkLayer(c *shape.Checker) {
 		c.Errorf(cmp.Or(l.Base.At, l.At), "base", "", "base needs exactly one of debian, oci, tar")
 	}
 	if d := l.Base.Debian; d != nil {
-		if d.Suite.Set() && !isWord(d.Suite.S) {
+		if d.Suite.Set() && !module.IsWord(d.Suite.S) {
 			c.Errorf(d.Suite.At, "text", "", "%q is not the name of a suite", d.Suite.S)
 		}
 		if d.Snapshot.Set() && !snapshotText.MatchString(d.Snapshot.S) {
@@ -40,7 +41,7 @@ func (s *Site) checkLayer(c *shape.Checker) {
 			c.Errorf(d.Security.At, "contradiction", "give mirror too", "security without mirror")
 		}
 		for _, t := range d.Components {
-			if !isWord(t.S) {
+			if !module.IsWord(t.S) {
 				c.Errorf(t.At, "text", "", "%q is not the name of a component", t.S)
 			}
 		}
@@ -48,7 +49,7 @@ func (s *Site) checkLayer(c *shape.Checker) {
 	if l.Base.OCI.Set() && !ociDigest.MatchString(l.Base.OCI.S) {
 		c.Errorf(l.Base.OCI.At, "digest", "a tag can change what it names", "%q has no digest: write REF@sha256:…", l.Base.OCI.S)
 	}
-	if p := l.Kernel.Package; p.Set() && !isPackageName(p.S) {
+	if p := l.Kernel.Package; p.Set() && !module.IsPackageName(p.S) {
 		c.Errorf(p.At, "package-name", "", "%q is not the name of a package", p.S)
 	}
 	c.In("kernel", func() { c.In("args", func() { s.args = machine.KernelArgs(c, l.Kernel.Args) }) })
@@ -63,7 +64,7 @@ func keptPaths(c *shape.Checker, paths []shape.Text) []string {
 		switch {
 		case !path.IsAbs(t.S) || slices.Contains(strings.Split(t.S, "/"), "..") || strings.ContainsAny(t.S, "\n\r"):
 			c.Errorf(t.At, "path", "", "%q is not an absolute path without ..", t.S)
-		case slices.Contains(systemDirs, clean) && clean != "/var" || strings.HasPrefix(clean, "/usr/") || strings.HasPrefix(clean, "/run/") || strings.HasPrefix(clean, "/var/lib/caisson/"):
+		case slices.Contains(module.SystemDirs, clean) && clean != "/var" || strings.HasPrefix(clean, "/usr/") || strings.HasPrefix(clean, "/run/") || strings.HasPrefix(clean, "/var/lib/caisson/"):
 			c.Errorf(t.At, "dangerous", "name folders below it", "%s belongs to the layer or to the running system and cannot be kept", clean)
 		case clean == "/var":
 			c.Errorf(t.At, "dangerous", "name folders below it, such as /var/log", "/var holds parts of the layer, such as dpkg's state")

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -42,12 +43,12 @@ type target struct {
 	over   *tree.Value // laid over the base; nil for none
 	label  string
 	values []string
-	frag   *fragment // compiled, for the targets that nodes share
+	frag   *module.Fragment // compiled, for the targets that nodes share
 }
 
 // part is one module of a site with its targets.
 type part struct {
-	*module
+	*module.Module
 	base     *tree.Value
 	def      *target
 	hosts    map[string]*target
@@ -57,7 +58,7 @@ type part struct {
 }
 
 // offTarget is that of a node on which a module is off.
-var offTarget = &target{name: "off", frag: &fragment{}}
+var offTarget = &target{name: "off", frag: &module.Fragment{}}
 
 // choose picks the one target of a node: its host entry, else the last label
 // entry that fits, else the default.
@@ -147,37 +148,37 @@ func (p *part) body(c *shape.Checker, conf *tree.Value) *tree.Value {
 	if !c.Want(conf, tree.Mapping) {
 		return nil
 	}
-	if p.name == machineModule {
+	if p.Name == module.Machine {
 		return conf
 	}
 	for _, f := range conf.Fields {
 		switch {
-		case f.Key == p.name, f.Key == "log_colors", f.Key == "extra_verbose", f.Key == "chroot_mnt_path":
-		case slices.Contains(moduleNames(), f.Key):
-			c.Warnf(f.At, "dead-override", "move it to divingbell_"+f.Key, "%s has no effect in an override of %s", f.Key, p.name)
+		case f.Key == p.Name, f.Key == "log_colors", f.Key == "extra_verbose", f.Key == "chroot_mnt_path":
+		case slices.Contains(module.Names(), f.Key):
+			c.Warnf(f.At, "dead-override", "move it to divingbell_"+f.Key, "%s has no effect in an override of %s", f.Key, p.Name)
 		default:
-			c.Unknown(f, moduleNames())
+			c.Unknown(f, module.Names())
 		}
 	}
-	return conf.Get(p.name)
+	return conf.Get(p.Name)
 }
 
 func (p *part) where() []string {
-	if p.name == machineModule {
-		return []string{machineModule}
+	if p.Name == module.Machine {
+		return []string{module.Machine}
 	}
-	return []string{"conf", p.name}
+	return []string{"conf", p.Name}
 }
 
 // compileTarget compiles a module for one target, and reports what is wrong with it.
-func (p *part) compileTarget(c *confChecker, t *target) *fragment {
-	f := &fragment{}
+func (p *part) compileTarget(c *module.Checker, t *target) *module.Fragment {
+	f := &module.Fragment{}
 	if t == offTarget {
 		return f
 	}
 	v := p.effective(t, func(over *tree.Value) {
 		c.Warnf(over.At, "dead-override", "give the same kind of value as the base", "a map cannot replace a value or a list: the base stays")
 	})
-	p.compile(c, v, f)
+	p.Compile(c, v, f)
 	return f
 }

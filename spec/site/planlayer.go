@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/module"
 )
 
 // layerChanges compares the recipe of a node's variant with the published layer,
@@ -108,7 +109,7 @@ func compareAppArmor(c *comparison, old *spec.Layer, r spec.Recipe) {
 		loaded[p.Name] = p.Mode
 	}
 	for _, f := range r.AppArmor.Profiles {
-		for _, name := range profileNames(f.Text) {
+		for _, name := range module.ProfileNames(f.Text) {
 			if loaded[name] != mode {
 				c.add("apparmor", name, loaded[name], mode)
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
+	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -82,7 +83,7 @@ func (r *reader) build() *Site {
 		s.byName[n.Name] = i
 	}
 	s.makeParts(r)
-	s.checkTargets(&confChecker{Checker: r.Checker, layer: layer, kept: s.kept})
+	s.checkTargets(&module.Checker{Checker: r.Checker, Layer: layer, Kept: s.kept})
 	return s
 }
 
@@ -94,32 +95,32 @@ func (s *Site) makeParts(r *reader) {
 	if o := conf.Overrides.V; o != nil {
 		r.Within([]string{"conf", "overrides"}, func() { r.Decode(o, &over) })
 	}
-	stanzas := map[string]stanzaDoc[modulesDoc]{"apparmor": over.AppArmor, "apt": over.Apt, "ethtool": over.Ethtool, "exec": over.Exec, "limits": over.Limits,
+	stanzas := map[string]stanzaDoc[module.ModulesDoc]{"apparmor": over.AppArmor, "apt": over.Apt, "ethtool": over.Ethtool, "exec": over.Exec, "limits": over.Limits,
 		"mounts": over.Mounts, "perm": over.Perm, "sysctl": over.Sysctl, "uamlite": over.Uamlite}
-	for i := range modules {
-		m := &modules[i]
-		p := &part{module: m, hosts: map[string]*target{}, def: &target{name: "default"}}
+	for i := range module.All {
+		m := &module.All[i]
+		p := &part{Module: m, hosts: map[string]*target{}, def: &target{name: "default"}}
 		s.parts = append(s.parts, p)
-		if m.name == machineModule {
-			r.In(machineModule, func() { s.machinePart(r, p) })
+		if m.Name == module.Machine {
+			r.In(module.Machine, func() { s.machinePart(r, p) })
 			continue
 		}
-		p.base = s.doc.Conf.V.Get(m.name)
-		p.off = s.doc.Manifests.off(m.name)
+		p.base = s.doc.Conf.V.Get(m.Name)
+		p.off = s.doc.Manifests.off(m.Name)
 		if p.off && p.base != nil {
 			r.In("manifests", func() {
-				r.In("daemonset_"+m.name, func() {
-					r.Notef(p.base.At, "off", "", "%s is off: nothing of it is applied, and what an earlier overlay set is put back", m.name)
+				r.In("daemonset_"+m.Name, func() {
+					r.Notef(p.base.At, "off", "", "%s is off: nothing of it is applied, and what an earlier overlay set is put back", m.Name)
 				})
 			})
 		}
 		for _, l := range s.doc.Labels {
-			if l.Key.S == m.name && (l.Val.Key.S != "kubernetes.io/os" || l.Val.Value.S != "linux") {
+			if l.Key.S == m.Name && (l.Val.Key.S != "kubernetes.io/os" || l.Val.Value.S != "linux") {
 				p.selector = [2]string{l.Val.Key.S, l.Val.Value.S}
 			}
 		}
 		r.In("conf", func() {
-			r.In("overrides", func() { r.In(m.stanza, func() { addStanza(p, r.Checker, stanzas[m.name]) }) })
+			r.In("overrides", func() { r.In(m.Stanza, func() { addStanza(p, r.Checker, stanzas[m.Name]) }) })
 		})
 	}
 }

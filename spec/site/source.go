@@ -14,6 +14,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
+	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -131,7 +132,7 @@ func (r *reader) document(src *report.Source, doc *tree.Value, valuesOnly bool) 
 	default:
 		hint := formHint
 		for _, f := range doc.Fields {
-			if slices.Contains(moduleNames(), f.Key) {
+			if slices.Contains(module.Names(), f.Key) {
 				hint = "put it below conf:"
 			}
 		}
@@ -205,20 +206,20 @@ func (r *reader) normalConf(conf *tree.Value) *tree.Value {
 	r.Push("conf")
 	defer r.Pop()
 	if perms := conf.Get("perms"); perms != nil {
-		conf = olderPerms(r.Checker, conf, perms)
+		conf = module.OlderPerms(r.Checker, conf, perms)
 	}
-	for _, m := range modules {
-		if v := conf.Get(m.name); v != nil && m.normal != nil {
-			r.In(m.name, func() { conf = conf.With(m.name, m.normal(r.Checker, v)) })
+	for _, m := range module.All {
+		if v := conf.Get(m.Name); v != nil && m.Normal != nil {
+			r.In(m.Name, func() { conf = conf.With(m.Name, m.Normal(r.Checker, v)) })
 		}
 	}
 	over := conf.Get("overrides")
 	if over == nil || over.Kind != tree.Mapping {
 		return conf
 	}
-	for _, m := range modules {
-		stanza := over.Get(m.stanza)
-		if stanza == nil || stanza.Kind != tree.Mapping || m.normal == nil {
+	for _, m := range module.All {
+		stanza := over.Get(m.Stanza)
+		if stanza == nil || stanza.Kind != tree.Mapping || m.Normal == nil {
 			continue
 		}
 		for _, key := range []string{"hosts", "labels"} {
@@ -231,12 +232,12 @@ func (r *reader) normalConf(conf *tree.Value) *tree.Value {
 			for i, e := range list.List {
 				out.List[i] = e
 				if body := e.Get("conf"); body != nil && body.Kind == tree.Mapping {
-					r.Within([]string{"overrides", m.stanza, key, shape.Nth(i), "conf"}, func() {
-						if perms := body.Get("perms"); perms != nil && m.name == "perm" {
-							body = olderPerms(r.Checker, body, perms)
+					r.Within([]string{"overrides", m.Stanza, key, shape.Nth(i), "conf"}, func() {
+						if perms := body.Get("perms"); perms != nil && m.Name == "perm" {
+							body = module.OlderPerms(r.Checker, body, perms)
 						}
-						if v := body.Get(m.name); v != nil {
-							r.In(m.name, func() { body = body.With(m.name, m.normal(r.Checker, v)) })
+						if v := body.Get(m.Name); v != nil {
+							r.In(m.Name, func() { body = body.With(m.Name, m.Normal(r.Checker, v)) })
 						}
 					})
 					out.List[i] = e.With("conf", body)
@@ -244,7 +245,7 @@ func (r *reader) normalConf(conf *tree.Value) *tree.Value {
 			}
 			stanza = stanza.With(key, &out)
 		}
-		over = over.With(m.stanza, stanza)
+		over = over.With(m.Stanza, stanza)
 	}
 	return conf.With("overrides", over)
 }

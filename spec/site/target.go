@@ -8,10 +8,11 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/module"
 )
 
 // checkTargets merges, checks and compiles every target of every module.
-func (s *Site) checkTargets(c *confChecker) {
+func (s *Site) checkTargets(c *module.Checker) {
 	for _, p := range s.parts {
 		c.Within(p.where(), func() {
 			p.def.frag = p.compileTarget(c, p.def)
@@ -20,7 +21,7 @@ func (s *Site) checkTargets(c *confChecker) {
 			}
 		})
 		s.checkHosts(c, p)
-		if p.name == "uamlite" && s.HasLayer() && !slices.ContainsFunc(p.def.frag.accounts.Users, administers) {
+		if p.Name == "uamlite" && s.HasLayer() && !slices.ContainsFunc(p.def.frag.Accounts.Users, module.Administers) {
 			c.Within(p.where(), func() {
 				c.Notef(s.doc.Layer.At, "no-login", "add a user with user_sudo and user_sshkeys", "no user of the layer can log in and become root")
 			})
@@ -34,15 +35,15 @@ const maxShared = 4096
 
 // checkHosts compiles each host entry: for what it reports, and to share the
 // result between entries that say the same.
-func (s *Site) checkHosts(c *confChecker, p *part) {
+func (s *Site) checkHosts(c *module.Checker, p *part) {
 	unknown := 0
-	shared := map[string]*fragment{}
+	shared := map[string]*module.Fragment{}
 	for _, name := range slices.Sorted(maps.Keys(p.hosts)) {
 		t := p.hosts[name]
 		key := string(t.over.AppendText(nil))
 		if t.frag = shared[key]; t.frag == nil {
 			before := len(c.Report.Problems)
-			var f *fragment
+			var f *module.Fragment
 			c.Within(p.where(), func() { f = p.compileTarget(c, t) })
 			if len(c.Report.Problems) == before && len(shared) < maxShared { // a problem has its place in each entry
 				shared[key], t.frag = f, f
@@ -61,7 +62,7 @@ func (s *Site) checkHosts(c *confChecker, p *part) {
 }
 
 // unusedLabels says which label entries no node of the inventory has.
-func (s *Site) unusedLabels(c *confChecker, p *part) {
+func (s *Site) unusedLabels(c *module.Checker, p *part) {
 	if len(s.nodes) == 0 {
 		return
 	}

@@ -5,7 +5,7 @@ package hostfiles
 import (
 	"strings"
 
-	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/module"
 )
 
 // linkFeatures are systemd.link(5)'s names of offload features and ethtool(8)'s.
@@ -118,6 +118,6 @@ func (r *reading) ethtoolCommand(n int, line string, words []string) {
 }
 
 func (r *reading) feature(n int, line, nic, feature, state string) {
-	feature = site.FeatureName(feature)
+	feature = module.FeatureName(feature)
 	r.take(n, line, "ethtool", nic+" "+feature, []string{nic, feature}, state)
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/module"
 )
 
 // reading is one file being read.
@@ -71,7 +71,7 @@ func readSysctl(r *reading) {
 		case strings.ContainsAny(name, "*?["):
 			r.miss(n, line, "a site has no patterns: write the keys that it stands for")
 		default:
-			name = site.SysctlName(name)
+			name = module.SysctlName(name)
 			same := name
 			if optional {
 				name = "-" + name

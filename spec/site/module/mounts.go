@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package module
 
 import (
 	"path"
@@ -36,10 +36,10 @@ var (
 // which the kernel refuses on ours; the agent always mounts something there.
 var runtimeDirs = []string{"/var/lib/containerd", "/var/lib/docker", "/var/lib/kubelet"}
 
-// systemDirs are the layer's own: a mount on them would hide it.
-var systemDirs = []string{"/", "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/dev", "/proc", "/sys", "/run", "/var", "/var/lib", "/var/lib/caisson", "/run/caisson"}
+// SystemDirs are the layer's own: a mount on them would hide it.
+var SystemDirs = []string{"/", "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/dev", "/proc", "/sys", "/run", "/var", "/var/lib", "/var/lib/caisson", "/run/caisson"}
 
-func (c *confChecker) mounts(v *tree.Value, f *fragment) {
+func (c *Checker) mounts(v *tree.Value, f *Fragment) {
 	var d shape.Map[mountDoc]
 	c.Decode(v, &d)
 	targets := map[string]shape.Text{}
@@ -58,13 +58,13 @@ func (c *confChecker) mounts(v *tree.Value, f *fragment) {
 				return
 			}
 			targets[m.Target] = e.Key
-			f.items.Mounts = append(f.items.Mounts, m)
+			f.Items.Mounts = append(f.Items.Mounts, m)
 		})
 	}
-	slices.SortFunc(f.items.Mounts, func(a, b spec.Mount) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(f.Items.Mounts, func(a, b spec.Mount) int { return strings.Compare(a.ID, b.ID) })
 }
 
-func (c *confChecker) mount(e shape.Entry[mountDoc]) (spec.Mount, bool) {
+func (c *Checker) mount(e shape.Entry[mountDoc]) (spec.Mount, bool) {
 	d := e.Val
 	c.emptyTexts(d.Target, d.Device, d.Type)
 	if d.Target.S == "" || d.Device.S == "" || d.Type.S == "" {
@@ -86,7 +86,7 @@ func (c *confChecker) mount(e shape.Entry[mountDoc]) (spec.Mount, bool) {
 		c.Errorf(d.Target.At, "path", "", "%q is not an absolute path without ..", d.Target.S)
 		return m, false
 	}
-	if slices.Contains(systemDirs, m.Target) {
+	if slices.Contains(SystemDirs, m.Target) {
 		c.Errorf(d.Target.At, "dangerous", "", "a mount on %s would hide the system", m.Target)
 	}
 	if !fsTypeText.MatchString(m.Type) {
@@ -95,7 +95,7 @@ func (c *confChecker) mount(e shape.Entry[mountDoc]) (spec.Mount, bool) {
 	if slices.Contains(runtimeDirs, m.Target) && m.Type == "overlay" {
 		c.Errorf(d.Type.At, "contradiction", "use a disk or tmpfs", "a container runtime cannot stack overlays on an overlay at %s", m.Target)
 	}
-	if slices.Contains(c.kept, m.Target) {
+	if slices.Contains(c.Kept, m.Target) {
 		c.Errorf(d.Target.At, "contradiction", "remove one of the two", "%s is kept on the state disk by layer.persist", m.Target)
 	}
 	for _, w := range []shape.Words{d.Before, d.After} {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package module
 
 import (
 	"cmp"
@@ -72,8 +72,8 @@ func (*packagesDoc) Schema(g *shape.Generator) any {
 	return map[string]any{"anyOf": []any{list, map[string]any{"type": "object", "additionalProperties": g.OrNull(list)}}}
 }
 
-// defaultBlacklist is Divingbell's: relied upon, so kept.
-var defaultBlacklist = []string{"inetutils-telnetd", "nis", "ntpdate", "telnetd", "telnetd-ssl"}
+// DefaultBlacklist is Divingbell's: relied upon, so kept.
+var DefaultBlacklist = []string{"inetutils-telnetd", "nis", "ntpdate", "telnetd", "telnetd-ssl"}
 
 var (
 	packageText = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?$`)
@@ -81,10 +81,10 @@ var (
 	wordText    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/+-]*$`)
 )
 
-func (c *confChecker) apt(v *tree.Value, f *fragment) {
+func (c *Checker) apt(v *tree.Value, f *Fragment) {
 	var d aptDoc
 	c.Decode(v, &d)
-	p := spec.Packages{Blacklist: defaultBlacklist, Whitelist: c.packageNames("whitelistpkgs", d.Whitelist), Upgrade: d.Upgrade.On,
+	p := spec.Packages{Blacklist: DefaultBlacklist, Whitelist: c.packageNames("whitelistpkgs", d.Whitelist), Upgrade: d.Upgrade.On,
 		AllowDowngrade: d.AllowDowngrade.On, Strict: d.Strict.On, Recommends: d.Recommends.On, Hold: c.packageNames("hold", d.Hold), Exclusive: d.Exclusive.On}
 	if d.Blacklist != nil {
 		p.Blacklist = c.packageNames("blacklistpkgs", *d.Blacklist)
@@ -97,10 +97,10 @@ func (c *confChecker) apt(v *tree.Value, f *fragment) {
 	if p.Strict && len(p.Install) == 0 {
 		c.Errorf(d.Strict.At, "dangerous", "list the packages to keep", "strict without packages would remove everything")
 	}
-	f.packages = p
+	f.Packages = p
 }
 
-func (c *confChecker) packages(docs []packageDoc, blacklist []string, byDefault bool) []spec.Package {
+func (c *Checker) packages(docs []packageDoc, blacklist []string, byDefault bool) []spec.Package {
 	var out []spec.Package
 	first := map[string]packageDoc{}
 	for i, d := range docs {
@@ -114,7 +114,7 @@ func (c *confChecker) packages(docs []packageDoc, blacklist []string, byDefault 
 			if slices.Contains(blacklist, d.Name.S) {
 				hint := "remove it from one of the two"
 				if byDefault {
-					hint = "set blacklistpkgs; when it is absent, " + strings.Join(defaultBlacklist, ", ") + " are refused"
+					hint = "set blacklistpkgs; when it is absent, " + strings.Join(DefaultBlacklist, ", ") + " are refused"
 				}
 				c.Errorf(d.Name.At, "contradiction", hint, "package %s is requested and blacklisted", d.Name.S)
 			}
@@ -143,14 +143,14 @@ func (c *confChecker) packages(docs []packageDoc, blacklist []string, byDefault 
 	return out
 }
 
-// isWord says whether a text can stand in a list of apt's sources.
-func isWord(s string) bool { return wordText.MatchString(s) }
+// IsWord says whether a text can stand in a list of apt's sources.
+func IsWord(s string) bool { return wordText.MatchString(s) }
 
-// isPackageName says whether a package can have that name; an architecture may follow it.
-func isPackageName(s string) bool { return packageText.MatchString(s) }
+// IsPackageName says whether a package can have that name; an architecture may follow it.
+func IsPackageName(s string) bool { return packageText.MatchString(s) }
 
-func (c *confChecker) packageName(t shape.Text) bool {
-	if t.Set() && !isPackageName(t.S) {
+func (c *Checker) packageName(t shape.Text) bool {
+	if t.Set() && !IsPackageName(t.S) {
 		c.Errorf(t.At, "package-name", "", "%q is not the name of a package", t.S)
 		return false
 	}
@@ -158,7 +158,7 @@ func (c *confChecker) packageName(t shape.Text) bool {
 }
 
 // packageNames is a set of names, sorted.
-func (c *confChecker) packageNames(key string, texts []shape.Text) []string {
+func (c *Checker) packageNames(key string, texts []shape.Text) []string {
 	var out []string
 	c.In(key, func() {
 		for _, t := range texts {
@@ -171,7 +171,7 @@ func (c *confChecker) packageNames(key string, texts []shape.Text) []string {
 	return slices.Compact(out)
 }
 
-func (c *confChecker) repository(e shape.Entry[repositoryDoc]) spec.Repository {
+func (c *Checker) repository(e shape.Entry[repositoryDoc]) spec.Repository {
 	c.checkID(e.Key)
 	d := e.Val
 	r := spec.Repository{ID: e.Key.S, URL: d.URL.S, Key: d.Key.S}
@@ -183,7 +183,7 @@ func (c *confChecker) repository(e shape.Entry[repositoryDoc]) spec.Repository {
 		to   *[]string
 	}{{d.Distributions, &r.Distributions}, {d.Components, &r.Components}, {d.Subrepos, &r.Subrepos}} {
 		for _, t := range l.from {
-			if !isWord(t.S) {
+			if !IsWord(t.S) {
 				c.Errorf(t.At, "text", "", "%q cannot stand in a list of sources", t.S)
 			}
 			*l.to = append(*l.to, t.S)

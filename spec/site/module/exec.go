@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package module
 
 import (
 	"slices"
@@ -65,7 +65,7 @@ func normalExec(c *shape.Checker, v *tree.Value) *tree.Value {
 	return &out
 }
 
-func (c *confChecker) exec(v *tree.Value, f *fragment) {
+func (c *Checker) exec(v *tree.Value, f *Fragment) {
 	var d shape.Map[execDoc]
 	c.Decode(v, &d)
 	for _, e := range d {
@@ -74,13 +74,13 @@ func (c *confChecker) exec(v *tree.Value, f *fragment) {
 			if e.Val.At == (report.Pos{}) {
 				return
 			}
-			f.items.Exec = append(f.items.Exec, c.script(e.Key.S, e.Val))
+			f.Items.Exec = append(f.Items.Exec, c.script(e.Key.S, e.Val))
 		})
 	}
-	slices.SortFunc(f.items.Exec, func(a, b spec.Exec) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(f.Items.Exec, func(a, b spec.Exec) int { return strings.Compare(a.Name, b.Name) })
 }
 
-func (c *confChecker) script(name string, d execDoc) spec.Exec {
+func (c *Checker) script(name string, d execDoc) spec.Exec {
 	x := spec.Exec{Name: name, Data: named(d.Data), Rerun: d.Rerun.S, Blocking: d.Blocking.S, RerunMax: d.RerunMax.N, RetryMax: d.RetryMax.N,
 		RerunForget: d.RerunPersist != nil && !d.RerunPersist.On, RetryForget: d.RetryPersist != nil && !d.RetryPersist.On,
 		Once: d.Once.S, Revert: named(d.Revert)}
@@ -124,7 +124,7 @@ func named(script shape.Text) string {
 
 // policy checks when a script runs. The messages begin as Divingbell's: pipelines
 // search for them.
-func (c *confChecker) policy(x *spec.Exec, name string, d execDoc) {
+func (c *Checker) policy(x *spec.Exec, name string, d execDoc) {
 	forName := " FOR '" + name + "':"
 	if d.Rerun.Set() && !slices.Contains(rerunPolicies, d.Rerun.S) {
 		c.Errorf(d.Rerun.At, "enum", report.DidYouMean(d.Rerun.S, rerunPolicies), "BAD 'rerun_policy'%s Got '%s'", forName, d.Rerun.S)
@@ -152,7 +152,7 @@ func (c *confChecker) policy(x *spec.Exec, name string, d execDoc) {
 }
 
 // interval returns seconds: 0 for every pass, -1 for never again by time.
-func (c *confChecker) interval(t shape.Text, key, whose string, finite bool, need string) int64 {
+func (c *Checker) interval(t shape.Text, key, whose string, finite bool, need string) int64 {
 	if !t.Set() {
 		return 0
 	}

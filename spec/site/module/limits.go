@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package module
 
 import (
 	"regexp"
@@ -29,7 +29,7 @@ var limitItems = []string{"core", "data", "fsize", "memlock", "nofile", "rss", "
 var idText = regexp.MustCompile(`^[A-Za-z0-9_@%+.-]{1,128}$`)
 
 // checkID says whether an author's key can be part of a file's name.
-func (c *confChecker) checkID(t shape.Text) bool {
+func (c *Checker) checkID(t shape.Text) bool {
 	ok := idText.MatchString(t.S) && t.S[0] != '.'
 	if !ok {
 		c.Errorf(t.At, "id", "letters, digits and _ - . + @ %", "%q cannot be used as a name", t.S)
@@ -37,7 +37,7 @@ func (c *confChecker) checkID(t shape.Text) bool {
 	return ok
 }
 
-func (c *confChecker) limits(v *tree.Value, f *fragment) {
+func (c *Checker) limits(v *tree.Value, f *Fragment) {
 	var d shape.Map[limitDoc]
 	c.Decode(v, &d)
 	seen := map[[3]string]shape.Text{}
@@ -66,10 +66,10 @@ func (c *confChecker) limits(v *tree.Value, f *fragment) {
 				}
 				seen[key] = e.Key
 			}
-			f.items.Limits = append(f.items.Limits, spec.Limit{ID: e.Key.S, Domain: l.Domain.S, Type: l.Type.S, Item: l.Item.S, Value: l.Value.S})
+			f.Items.Limits = append(f.Items.Limits, spec.Limit{ID: e.Key.S, Domain: l.Domain.S, Type: l.Type.S, Item: l.Item.S, Value: l.Value.S})
 		})
 	}
-	slices.SortFunc(f.items.Limits, func(a, b spec.Limit) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(f.Items.Limits, func(a, b spec.Limit) int { return strings.Compare(a.ID, b.ID) })
 }
 
 func limitKinds(kind string) []string {
@@ -80,7 +80,7 @@ func limitKinds(kind string) []string {
 }
 
 // emptyTexts reports texts that are written but empty.
-func (c *confChecker) emptyTexts(texts ...shape.Text) {
+func (c *Checker) emptyTexts(texts ...shape.Text) {
 	for _, t := range texts {
 		if t.Set() && t.S == "" {
 			c.Errorf(t.At, "required", "", "the value is empty")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package module
 
 import (
 	"cmp"
@@ -49,7 +49,7 @@ func normalEthtool(c *shape.Checker, v *tree.Value) *tree.Value {
 	return &out
 }
 
-func (c *confChecker) ethtool(v *tree.Value, f *fragment) {
+func (c *Checker) ethtool(v *tree.Value, f *Fragment) {
 	var d shape.Map[shape.Map[shape.Text]]
 	c.Decode(v, &d)
 	for _, nic := range d {
@@ -69,12 +69,12 @@ func (c *confChecker) ethtool(v *tree.Value, f *fragment) {
 					if !featureText.MatchString(e.Key.S) {
 						c.Errorf(e.Key.At, "feature", "as ethtool -k prints it, for example generic-receive-offload", "%q is not the name of a feature", e.Key.S)
 					}
-					f.items.Ethtool = append(f.items.Ethtool, spec.Feature{Interface: nic.Key.S, Feature: e.Key.S, On: on})
+					f.Items.Ethtool = append(f.Items.Ethtool, spec.Feature{Interface: nic.Key.S, Feature: e.Key.S, On: on})
 				})
 			}
 		})
 	}
-	slices.SortFunc(f.items.Ethtool, func(a, b spec.Feature) int {
+	slices.SortFunc(f.Items.Ethtool, func(a, b spec.Feature) int {
 		return cmp.Or(strings.Compare(a.Interface, b.Interface), strings.Compare(a.Feature, b.Feature))
 	})
 }

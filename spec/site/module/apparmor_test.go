@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package module
 
 import (
 	"strings"
@@ -14,7 +14,7 @@ func TestProfileNames(t *testing.T) {
 		"profile \"with blank\" {}\n\"/opt/a b\" {}\n":                                                 "with blank /opt/a b",
 		"# profile no {\nabi <abi/4.0>,\n@{A}=/x\n":                                                    "",
 	} {
-		if got := strings.Join(profileNames(text), " "); got != want {
+		if got := strings.Join(ProfileNames(text), " "); got != want {
 			t.Errorf("profileNames(%q) = %q; want %q", text, got, want)
 		}
 	}

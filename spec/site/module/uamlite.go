@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package module
 
 import (
 	"regexp"
@@ -32,10 +32,10 @@ type userDoc struct {
 
 var userText = regexp.MustCompile(`^[a-z_][a-z0-9_.-]{0,31}$`)
 
-func (c *confChecker) uamlite(v *tree.Value, f *fragment) {
+func (c *Checker) uamlite(v *tree.Value, f *Fragment) {
 	var d uamliteDoc
 	c.Decode(v, &d)
-	f.accounts.PurgeExpired, f.accounts.Builtin = d.Purge.On, d.Builtin.S
+	f.Accounts.PurgeExpired, f.Accounts.Builtin = d.Purge.On, d.Builtin.S
 	if d.Builtin.Set() && !userText.MatchString(d.Builtin.S) {
 		c.In("builtin_account", func() { c.Errorf(d.Builtin.At, "user-name", "", "%q is not the name of a user", d.Builtin.S) })
 	}
@@ -65,8 +65,8 @@ func (c *confChecker) uamlite(v *tree.Value, f *fragment) {
 				}
 			}
 			user := c.user(u)
-			wayIn = wayIn || administers(user)
-			f.accounts.Users = append(f.accounts.Users, user)
+			wayIn = wayIn || Administers(user)
+			f.Accounts.Users = append(f.Accounts.Users, user)
 		})
 	}
 	if d.Builtin.Set() && !wayIn {
@@ -76,12 +76,12 @@ func (c *confChecker) uamlite(v *tree.Value, f *fragment) {
 	}
 }
 
-// administers says whether a user can log in and become root.
-func administers(u spec.User) bool {
+// Administers says whether a user can log in and become root.
+func Administers(u spec.User) bool {
 	return u.Sudo && (len(u.Keys) > 0 || len(u.Password) > 1)
 }
 
-func (c *confChecker) user(d userDoc) spec.User {
+func (c *Checker) user(d userDoc) spec.User {
 	u := spec.User{Name: d.Name.S, UID: int(d.UID.N), Sudo: d.Sudo.On, Password: d.Password.S, Shell: d.Shell.S}
 	if d.Password.Set() {
 		c.In("user_crypt_passwd", func() { c.password(d) })
@@ -121,7 +121,7 @@ func (c *confChecker) user(d userDoc) spec.User {
 	return u
 }
 
-func (c *confChecker) password(d userDoc) {
+func (c *Checker) password(d userDoc) {
 	problem, weak := credential.HashProblem(d.Password.S)
 	if problem != "" {
 		c.Errorf(d.Password.At, "password", "a hash as crypt(5) has it, for example of mkpasswd", "BAD PASSWORD FOR '%s': %s", d.Name.S, problem)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package module
 
 import (
 	"cmp"
@@ -67,8 +67,8 @@ func normalPerm(c *shape.Checker, v *tree.Value) *tree.Value {
 	return &tree.Value{Kind: tree.Mapping, At: v.At, Fields: []tree.Field{{Key: "paths", At: v.At, Val: v}}}
 }
 
-// olderPerms takes conf.perms, which the manual shows and Divingbell ignores.
-func olderPerms(c *shape.Checker, conf, perms *tree.Value) *tree.Value {
+// OlderPerms takes conf.perms, which the manual shows and Divingbell ignores.
+func OlderPerms(c *shape.Checker, conf, perms *tree.Value) *tree.Value {
 	c.Push("perms")
 	defer c.Pop()
 	if conf.Get("perm") != nil {
@@ -86,7 +86,7 @@ func normalPermList(v *tree.Value) *tree.Value {
 	return &tree.Value{Kind: tree.Mapping, At: v.At, Fields: []tree.Field{{Key: "paths", At: v.At, Val: v}}}
 }
 
-func (c *confChecker) perm(v *tree.Value, f *fragment) {
+func (c *Checker) perm(v *tree.Value, f *Fragment) {
 	var d permDoc
 	c.Decode(v, &d)
 	p := spec.Perm{Rerun: d.Rerun.S, IgnoreMissing: d.IgnoreMissing.On}
@@ -100,7 +100,7 @@ func (c *confChecker) perm(v *tree.Value, f *fragment) {
 	for i, e := range d.Paths {
 		c.Within([]string{"paths", shape.Nth(i)}, func() {
 			for _, one := range c.permPaths(e) {
-				if c.layer && baked(one.Path) {
+				if c.Layer && baked(one.Path) {
 					inLayer.Paths = append(inLayer.Paths, one)
 				} else {
 					onNode.Paths = append(onNode.Paths, one)
@@ -109,15 +109,15 @@ func (c *confChecker) perm(v *tree.Value, f *fragment) {
 		})
 	}
 	if len(inLayer.Paths) > 0 {
-		f.baked = &inLayer
+		f.Baked = &inLayer
 	}
 	if len(onNode.Paths) > 0 {
-		f.items.Perm = &onNode
+		f.Items.Perm = &onNode
 	}
 }
 
 // permPaths is an entry as one path each.
-func (c *confChecker) permPaths(d permPathDoc) []spec.PermPath {
+func (c *Checker) permPaths(d permPathDoc) []spec.PermPath {
 	paths := []string{d.Path.S}
 	if words := strings.Fields(d.Path.S); len(words) > 1 && allAbsolute(words) {
 		c.Warnf(d.Path.At, "older-shape", "write one entry a path", "several paths in one entry")

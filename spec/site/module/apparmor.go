@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package module
 
 import (
 	"cmp"
@@ -26,7 +26,7 @@ const maxProfile = 1 << 20
 // judge of the text; this only finds names that two files would fight over.
 var profileHead = regexp.MustCompile(`(?m)^[ \t]*(?:profile[ \t]+("[^"\n]+"|[^\s{("]+)|("/[^"\n]+"|/[^\s{("]+))[^\n{}#,;]*(?:flags[ \t]*=[ \t]*\([^)\n]*\))?[ \t]*\{`)
 
-func (c *confChecker) apparmor(v *tree.Value, f *fragment) {
+func (c *Checker) apparmor(v *tree.Value, f *Fragment) {
 	if q := v.Get("complain_mode"); q != nil && q.Kind == tree.Scalar && !q.Plain && q.Text == "false" {
 		c.In("complain_mode", func() {
 			c.Warnf(q.At, "quoted-flag", "write false without quotes", "the text \"false\" turned complain mode on in Divingbell; here it means false")
@@ -34,7 +34,7 @@ func (c *confChecker) apparmor(v *tree.Value, f *fragment) {
 	}
 	var d appArmorDoc
 	c.Decode(v, &d)
-	f.appArmor.Complain = d.Complain.On
+	f.AppArmor.Complain = d.Complain.On
 	names := map[string]shape.Text{}
 	c.Push("profiles")
 	defer c.Pop()
@@ -53,21 +53,21 @@ func (c *confChecker) apparmor(v *tree.Value, f *fragment) {
 			if open, shut := strings.Count(e.Val.S, "{"), strings.Count(e.Val.S, "}"); open != shut && !strings.Contains(e.Val.S, "#") && !strings.Contains(e.Val.S, `"`) {
 				c.Errorf(e.Val.At, "profile", "", "the profile has %d opening and %d closing braces", open, shut)
 			}
-			for _, name := range profileNames(e.Val.S) {
+			for _, name := range ProfileNames(e.Val.S) {
 				if first, dup := names[name]; dup && first.S != e.Key.S {
 					c.Errorf(e.Key.At, "duplicate-profile", "two files of one profile overwrite each other in the kernel", "profile %s is defined by %s too, at %s", name, first.S, first.At)
 					continue
 				}
 				names[name] = e.Key
 			}
-			f.appArmor.Profiles = append(f.appArmor.Profiles, spec.Profile{File: e.Key.S, Text: e.Val.S})
+			f.AppArmor.Profiles = append(f.AppArmor.Profiles, spec.Profile{File: e.Key.S, Text: e.Val.S})
 		})
 	}
-	slices.SortFunc(f.appArmor.Profiles, func(a, b spec.Profile) int { return strings.Compare(a.File, b.File) })
+	slices.SortFunc(f.AppArmor.Profiles, func(a, b spec.Profile) int { return strings.Compare(a.File, b.File) })
 }
 
-// profileNames lists the top-level profiles of a text.
-func profileNames(text string) []string {
+// ProfileNames lists the top-level profiles of a text.
+func ProfileNames(text string) []string {
 	var out []string
 	depth, last := 0, 0
 	for _, m := range profileHead.FindAllStringSubmatchIndex(text, -1) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package module
 
 import (
 	"slices"
@@ -60,7 +60,7 @@ func normalSysctl(c *shape.Checker, v *tree.Value) *tree.Value {
 	})
 }
 
-func (c *confChecker) sysctl(v *tree.Value, f *fragment) {
+func (c *Checker) sysctl(v *tree.Value, f *Fragment) {
 	var keys shape.Map[shape.Text]
 	c.Decode(v, &keys)
 	byPath := map[string]report.Pos{}
@@ -80,10 +80,10 @@ func (c *confChecker) sysctl(v *tree.Value, f *fragment) {
 				c.Errorf(e.Val.At, "text", "", "a value must be one line")
 			}
 			c.dangerousSysctl(path, e)
-			f.items.Sysctl = append(f.items.Sysctl, spec.Sysctl{Key: path, Value: strings.TrimRight(e.Val.S, "\n\r"), Optional: optional})
+			f.Items.Sysctl = append(f.Items.Sysctl, spec.Sysctl{Key: path, Value: strings.TrimRight(e.Val.S, "\n\r"), Optional: optional})
 		})
 	}
-	slices.SortFunc(f.items.Sysctl, func(a, b spec.Sysctl) int { return strings.Compare(a.Key, b.Key) })
+	slices.SortFunc(f.Items.Sysctl, func(a, b spec.Sysctl) int { return strings.Compare(a.Key, b.Key) })
 }
 
 // sysctlSafe says whether a path stays below /proc/sys.
@@ -99,7 +99,7 @@ func sysctlSafe(path string) bool {
 	return true
 }
 
-func (c *confChecker) dangerousSysctl(path string, e shape.Entry[shape.Text]) {
+func (c *Checker) dangerousSysctl(path string, e shape.Entry[shape.Text]) {
 	value := strings.TrimSpace(e.Val.S)
 	switch {
 	case path == "kernel/modules_disabled" && value == "1":

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/module"
+	"github.com/caisson-os/caisson/spec/site/override"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
@@ -42,12 +43,12 @@ func (s *Site) Has(node string) bool {
 // loader: a node that needs others has to start its kernel a second time.
 func (s *Site) KernelArgs() []string {
 	var common []string
-	machines := s.parts[slices.IndexFunc(s.parts, func(p *part) bool { return p.Name == module.Machine })]
+	machines := s.parts[slices.IndexFunc(s.parts, func(p *override.Part) bool { return p.Name == module.Machine })]
 	for i, n := range s.nodes {
-		t := machines.choose(n.Name, n.Label)
-		f := t.frag
+		t := machines.Choose(n.Name, n.Label)
+		f := t.Frag
 		if f == nil {
-			f = machines.compileTarget(s.quiet(), t)
+			f = machines.CompileTarget(s.quiet(), t)
 		}
 		if i == 0 {
 			common = slices.Clone(f.Machine.Args)
@@ -66,9 +67,9 @@ func (s *Site) HasLayer() bool { return s.doc.Layer.At != report.Pos{} }
 func (s *Site) fragments(n inventory.Node) (out []*module.Fragment, shared bool) {
 	out, shared = make([]*module.Fragment, len(s.parts)), true
 	for i, p := range s.parts {
-		t := p.choose(n.Name, n.Label)
-		if out[i] = t.frag; out[i] == nil {
-			out[i] = p.compileTarget(s.quiet(), t)
+		t := p.Choose(n.Name, n.Label)
+		if out[i] = t.Frag; out[i] == nil {
+			out[i] = p.CompileTarget(s.quiet(), t)
 			shared = shared && p.Name == module.Machine
 		}
 	}
@@ -155,7 +156,7 @@ func (s *Site) Variants() ([]Variant, error) {
 		key := ""
 		for _, p := range s.parts {
 			if p.Image {
-				key += fmt.Sprintf("%p;", p.choose(n.Name, n.Label))
+				key += fmt.Sprintf("%p;", p.Choose(n.Name, n.Label))
 			}
 		}
 		i, known := byTargets[key]
@@ -212,16 +213,16 @@ func (s *Site) recipe(n inventory.Node, byDefault bool) spec.Recipe {
 		if !p.Image {
 			continue
 		}
-		t := p.def
-		if p.off {
-			t = offTarget
+		t := p.Def
+		if p.Off {
+			t = override.OffTarget
 		}
 		if !byDefault {
-			t = p.choose(n.Name, n.Label)
+			t = p.Choose(n.Name, n.Label)
 		}
-		f := t.frag
+		f := t.Frag
 		if f == nil {
-			f = p.compileTarget(s.quiet(), t)
+			f = p.CompileTarget(s.quiet(), t)
 		}
 		switch p.Name {
 		case "apt":

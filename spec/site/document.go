@@ -6,6 +6,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/module"
+	"github.com/caisson-os/caisson/spec/site/override"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
@@ -109,7 +110,7 @@ type valuesDoc struct {
 // in the form of conf's.
 type machineDoc struct {
 	machine.Values
-	Overrides shape.Raw[stanzaDoc[machine.Values]] `site:"overrides" doc:"what differs by host or label"`
+	Overrides shape.Raw[override.StanzaDoc[machine.Values]] `site:"overrides" doc:"what differs by host or label"`
 }
 
 // confDoc is conf. Its modules are decoded one target at a time, so it serves
@@ -121,13 +122,13 @@ type confDoc struct {
 
 // overridesDoc is conf.overrides: a stanza a module.
 type overridesDoc struct {
-	AppArmor stanzaDoc[module.ModulesDoc] `site:"divingbell_apparmor"`
-	Apt      stanzaDoc[module.ModulesDoc] `site:"divingbell_apt"`
-	Ethtool  stanzaDoc[module.ModulesDoc] `site:"divingbell_ethtool"`
-	Exec     stanzaDoc[module.ModulesDoc] `site:"divingbell_exec"`
-	Limits   stanzaDoc[module.ModulesDoc] `site:"divingbell_limits"`
-	Mounts   stanzaDoc[module.ModulesDoc] `site:"divingbell_mounts"`
-	Perm     stanzaDoc[module.ModulesDoc] `site:"divingbell_perm"`
-	Sysctl   stanzaDoc[module.ModulesDoc] `site:"divingbell_sysctl"`
-	Uamlite  stanzaDoc[module.ModulesDoc] `site:"divingbell_uamlite"`
+	AppArmor override.StanzaDoc[module.ModulesDoc] `site:"divingbell_apparmor"`
+	Apt      override.StanzaDoc[module.ModulesDoc] `site:"divingbell_apt"`
+	Ethtool  override.StanzaDoc[module.ModulesDoc] `site:"divingbell_ethtool"`
+	Exec     override.StanzaDoc[module.ModulesDoc] `site:"divingbell_exec"`
+	Limits   override.StanzaDoc[module.ModulesDoc] `site:"divingbell_limits"`
+	Mounts   override.StanzaDoc[module.ModulesDoc] `site:"divingbell_mounts"`
+	Perm     override.StanzaDoc[module.ModulesDoc] `site:"divingbell_perm"`
+	Sysctl   override.StanzaDoc[module.ModulesDoc] `site:"divingbell_sysctl"`
+	Uamlite  override.StanzaDoc[module.ModulesDoc] `site:"divingbell_uamlite"`
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/module"
+	"github.com/caisson-os/caisson/spec/site/override"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
@@ -53,23 +54,23 @@ type explained struct {
 
 // explain merges the parts of a site for a node: one of the site's, or one that
 // there might be.
-func explain(n inventory.Node, known, baked bool, parts []*part) *Explanation {
+func explain(n inventory.Node, known, baked bool, parts []*override.Part) *Explanation {
 	e := &Explanation{Node: n.Name, Known: known, Labels: n.Labels, Target: map[string]string{}, Conf: map[string]any{},
 		Origins: map[string]Origin{}, Defaults: map[string]any{}}
 	for _, p := range parts {
-		t := p.choose(n.Name, n.Label)
-		e.Target[p.Name] = t.name
-		v := p.effective(t, func(*tree.Value) {})
+		t := p.Choose(n.Name, n.Label)
+		e.Target[p.Name] = t.Name
+		v := p.Effective(t, func(*tree.Value) {})
 		if v == nil || v.Kind == tree.Mapping && len(v.Fields) == 0 && p.Name == module.Machine {
 			continue
 		}
-		w := &walker{e: e, source: t.name, module: p.Name}
-		e.lines = append(e.lines, explained{key: p.Name, target: t.name})
+		w := &walker{e: e, source: t.Name, module: p.Name}
+		e.lines = append(e.lines, explained{key: p.Name, target: t.Name})
 		if p.Name == module.Machine {
-			e.Machine, _ = w.walk(v, p.base, "/machine", nil).(map[string]any)
+			e.Machine, _ = w.walk(v, p.Base, "/machine", nil).(map[string]any)
 			continue
 		}
-		e.Conf[p.Name] = w.walk(v, p.base, "/conf/"+p.Name, []string{})
+		e.Conf[p.Name] = w.walk(v, p.Base, "/conf/"+p.Name, []string{})
 	}
 	e.addDefaults(baked)
 	return e

@@ -10,6 +10,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/module"
+	"github.com/caisson-os/caisson/spec/site/override"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -25,7 +26,7 @@ type Site struct {
 	kept   []string // layer.persist
 	nodes  []inventory.Node
 	byName map[string]int
-	parts  []*part // as modules
+	parts  []*override.Part // as modules
 
 	encodedLock sync.RWMutex
 	encoded     map[itemsKey][]byte // items shared by many nodes, encoded
@@ -95,38 +96,38 @@ func (s *Site) makeParts(r *reader) {
 	if o := conf.Overrides.V; o != nil {
 		r.Within([]string{"conf", "overrides"}, func() { r.Decode(o, &over) })
 	}
-	stanzas := map[string]stanzaDoc[module.ModulesDoc]{"apparmor": over.AppArmor, "apt": over.Apt, "ethtool": over.Ethtool, "exec": over.Exec, "limits": over.Limits,
+	stanzas := map[string]override.StanzaDoc[module.ModulesDoc]{"apparmor": over.AppArmor, "apt": over.Apt, "ethtool": over.Ethtool, "exec": over.Exec, "limits": over.Limits,
 		"mounts": over.Mounts, "perm": over.Perm, "sysctl": over.Sysctl, "uamlite": over.Uamlite}
 	for i := range module.All {
 		m := &module.All[i]
-		p := &part{Module: m, hosts: map[string]*target{}, def: &target{name: "default"}}
+		p := override.New(m)
 		s.parts = append(s.parts, p)
 		if m.Name == module.Machine {
 			r.In(module.Machine, func() { s.machinePart(r, p) })
 			continue
 		}
-		p.base = s.doc.Conf.V.Get(m.Name)
-		p.off = s.doc.Manifests.off(m.Name)
-		if p.off && p.base != nil {
+		p.Base = s.doc.Conf.V.Get(m.Name)
+		p.Off = s.doc.Manifests.off(m.Name)
+		if p.Off && p.Base != nil {
 			r.In("manifests", func() {
 				r.In("daemonset_"+m.Name, func() {
-					r.Notef(p.base.At, "off", "", "%s is off: nothing of it is applied, and what an earlier overlay set is put back", m.Name)
+					r.Notef(p.Base.At, "off", "", "%s is off: nothing of it is applied, and what an earlier overlay set is put back", m.Name)
 				})
 			})
 		}
 		for _, l := range s.doc.Labels {
 			if l.Key.S == m.Name && (l.Val.Key.S != "kubernetes.io/os" || l.Val.Value.S != "linux") {
-				p.selector = [2]string{l.Val.Key.S, l.Val.Value.S}
+				p.Selector = [2]string{l.Val.Key.S, l.Val.Value.S}
 			}
 		}
 		r.In("conf", func() {
-			r.In("overrides", func() { r.In(m.Stanza, func() { addStanza(p, r.Checker, stanzas[m.Name]) }) })
+			r.In("overrides", func() { r.In(m.Stanza, func() { override.AddStanza(p, r.Checker, stanzas[m.Name]) }) })
 		})
 	}
 }
 
 // machinePart reads machine: its base is laid over the site's network.
-func (s *Site) machinePart(r *reader, p *part) {
+func (s *Site) machinePart(r *reader, p *override.Part) {
 	base := &tree.Value{Kind: tree.Mapping}
 	if n := r.tree.Get("network"); n != nil && n.Kind == tree.Mapping {
 		base.Fields = append(base.Fields, tree.Field{Key: "network", At: n.At, Val: n})
@@ -136,12 +137,12 @@ func (s *Site) machinePart(r *reader, p *part) {
 		v = r.readCAs(v)
 		base = tree.MergeOverride(base, v.Without("overrides"), func(*tree.Value) {})
 	}
-	p.base = base
+	p.Base = base
 	over := v.Get("overrides")
 	if over == nil {
 		return
 	}
-	var st stanzaDoc[machine.Values]
+	var st override.StanzaDoc[machine.Values]
 	r.In("overrides", func() {
 		r.Decode(over, &st)
 		for i := range st.Hosts {
@@ -154,6 +155,6 @@ func (s *Site) machinePart(r *reader, p *part) {
 				st.Labels[i].Conf.V = r.readCAs(b)
 			}
 		}
-		addStanza(p, r.Checker, st)
+		override.AddStanza(p, r.Checker, st)
 	})
 }

@@ -9,20 +9,21 @@ import (
 
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/module"
+	"github.com/caisson-os/caisson/spec/site/override"
 )
 
 // checkTargets merges, checks and compiles every target of every module.
 func (s *Site) checkTargets(c *module.Checker) {
 	for _, p := range s.parts {
-		c.Within(p.where(), func() {
-			p.def.frag = p.compileTarget(c, p.def)
-			for _, t := range p.labels {
-				t.frag = p.compileTarget(c, t)
+		c.Within(p.Where(), func() {
+			p.Def.Frag = p.CompileTarget(c, p.Def)
+			for _, t := range p.Labels {
+				t.Frag = p.CompileTarget(c, t)
 			}
 		})
 		s.checkHosts(c, p)
-		if p.Name == "uamlite" && s.HasLayer() && !slices.ContainsFunc(p.def.frag.Accounts.Users, module.Administers) {
-			c.Within(p.where(), func() {
+		if p.Name == "uamlite" && s.HasLayer() && !slices.ContainsFunc(p.Def.Frag.Accounts.Users, module.Administers) {
+			c.Within(p.Where(), func() {
 				c.Notef(s.doc.Layer.At, "no-login", "add a user with user_sudo and user_sshkeys", "no user of the layer can log in and become root")
 			})
 		}
@@ -35,18 +36,18 @@ const maxShared = 4096
 
 // checkHosts compiles each host entry: for what it reports, and to share the
 // result between entries that say the same.
-func (s *Site) checkHosts(c *module.Checker, p *part) {
+func (s *Site) checkHosts(c *module.Checker, p *override.Part) {
 	unknown := 0
 	shared := map[string]*module.Fragment{}
-	for _, name := range slices.Sorted(maps.Keys(p.hosts)) {
-		t := p.hosts[name]
-		key := string(t.over.AppendText(nil))
-		if t.frag = shared[key]; t.frag == nil {
+	for _, name := range slices.Sorted(maps.Keys(p.Hosts)) {
+		t := p.Hosts[name]
+		key := string(t.Over.AppendText(nil))
+		if t.Frag = shared[key]; t.Frag == nil {
 			before := len(c.Report.Problems)
 			var f *module.Fragment
-			c.Within(p.where(), func() { f = p.compileTarget(c, t) })
+			c.Within(p.Where(), func() { f = p.CompileTarget(c, t) })
 			if len(c.Report.Problems) == before && len(shared) < maxShared { // a problem has its place in each entry
-				shared[key], t.frag = f, f
+				shared[key], t.Frag = f, f
 			}
 		}
 		if _, ok := s.byName[name]; !ok && len(s.nodes) > 0 {
@@ -54,25 +55,25 @@ func (s *Site) checkHosts(c *module.Checker, p *part) {
 			if unknown++; unknown <= 20 { // a suggestion looks at every node
 				hint = inventory.DidYouMean(name, s.nodes)
 			}
-			c.Within(p.where(), func() {
-				c.Warnf(t.at, "unknown-node", hint, "the entry for host %q has no effect: no node has this name", name)
+			c.Within(p.Where(), func() {
+				c.Warnf(t.At, "unknown-node", hint, "the entry for host %q has no effect: no node has this name", name)
 			})
 		}
 	}
 }
 
 // unusedLabels says which label entries no node of the inventory has.
-func (s *Site) unusedLabels(c *module.Checker, p *part) {
+func (s *Site) unusedLabels(c *module.Checker, p *override.Part) {
 	if len(s.nodes) == 0 {
 		return
 	}
-	for _, t := range p.labels {
+	for _, t := range p.Labels {
 		if !slices.ContainsFunc(s.nodes, func(n inventory.Node) bool {
-			v, ok := n.Label(t.label)
-			return ok && slices.Contains(t.values, v)
+			v, ok := n.Label(t.Label)
+			return ok && slices.Contains(t.Values, v)
 		}) {
-			c.Within(p.where(), func() {
-				c.Notef(t.at, "unused-label", "", "no node has label %s=%s", t.label, strings.Join(t.values, "|"))
+			c.Within(p.Where(), func() {
+				c.Notef(t.At, "unused-label", "", "no node has label %s=%s", t.Label, strings.Join(t.Values, "|"))
 			})
 		}
 	}

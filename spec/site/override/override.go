@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package override
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec/site/module"
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
+)
+
+// StanzaDoc is the overrides of one module; T is what an entry may change.
+type StanzaDoc[T any] struct {
+	Hosts  []hostDoc[T]  `site:"hosts" doc:"entries that apply to the one node of that name"`
+	Labels []labelDoc[T] `site:"labels" doc:"entries that apply to nodes by label; the last that fits wins"`
+}
+
+type hostDoc[T any] struct {
+	Name shape.Text   `site:"name,required" doc:"the node's name, byte for byte"`
+	Conf shape.Raw[T] `site:"conf" doc:"laid over conf"`
+	At   report.Pos
+}
+
+type labelDoc[T any] struct {
+	Label selectorDoc  `site:"label,required"`
+	Conf  shape.Raw[T] `site:"conf" doc:"laid over conf"`
+	At    report.Pos
+}
+
+type selectorDoc struct {
+	Key    shape.Text   `site:"key,required"`
+	Values []shape.Text `site:"values,required" doc:"any of these"`
+}
+
+// target is one of the configurations of a module: the base, or the base with
+// one override on top.
+type target struct {
+	Name   string // "default", "host:NAME" or "label:KEY"
+	At     report.Pos
+	Over   *tree.Value // laid over the base; nil for none
+	Label  string
+	Values []string
+	Frag   *module.Fragment // compiled, for the targets that nodes share
+}
+
+// Part is one module of a site with its targets.
+type Part struct {
+	*module.Module
+	Base     *tree.Value
+	Def      *target
+	Hosts    map[string]*target
+	Labels   []*target
+	Selector [2]string // label and value of the nodes that run the module at all
+	Off      bool
+}
+
+// New is a module with nothing in it yet.
+func New(m *module.Module) *Part {
+	return &Part{Module: m, Hosts: map[string]*target{}, Def: &target{Name: "default"}}
+}
+
+// OffTarget is that of a node on which a module is off.
+var OffTarget = &target{Name: "off", Frag: &module.Fragment{}}
+
+// Choose picks the one target of a node: its host entry, else the last label
+// entry that fits, else the default.
+func (p *Part) Choose(name string, label func(string) (string, bool)) *target {
+	if p.Off {
+		return OffTarget
+	}
+	if p.Selector[0] != "" {
+		if v, ok := label(p.Selector[0]); !ok || v != p.Selector[1] {
+			return OffTarget
+		}
+	}
+	if t, ok := p.Hosts[name]; ok {
+		return t
+	}
+	for _, t := range slices.Backward(p.Labels) {
+		if v, ok := label(t.Label); ok && slices.Contains(t.Values, v) {
+			return t
+		}
+	}
+	return p.Def
+}
+
+// Effective is the module's configuration for a target.
+func (p *Part) Effective(t *target, dropped func(*tree.Value)) *tree.Value {
+	if t == OffTarget {
+		return nil
+	}
+	return tree.MergeOverride(p.Base, t.Over, dropped)
+}
+
+// AddStanza takes a module's overrides and says what in them cannot have effect.
+func AddStanza[T any](p *Part, c *shape.Checker, s StanzaDoc[T]) {
+	for i, h := range s.Hosts {
+		c.Within([]string{"hosts", shape.Nth(i)}, func() {
+			if h.Name.S == "" {
+				return
+			}
+			if first, dup := p.Hosts[h.Name.S]; dup {
+				c.Errorf(h.Name.At, "duplicate-override", "merge the two entries", "host %q has an entry already, at %s", h.Name.S, first.At)
+				return
+			}
+			p.Hosts[h.Name.S] = &target{Name: "host:" + h.Name.S, At: h.Name.At, Over: p.body(c, h.Conf.V)}
+		})
+	}
+	for i, l := range s.Labels {
+		c.Within([]string{"labels", shape.Nth(i)}, func() {
+			t := &target{Name: "label:" + l.Label.Key.S, At: l.At, Label: l.Label.Key.S, Over: p.body(c, l.Conf.V)}
+			for _, v := range l.Label.Values {
+				t.Values = append(t.Values, v.S)
+			}
+			p.Labels = append(p.Labels, t)
+		})
+	}
+	p.deadLabels(c)
+}
+
+// deadLabels warns of entries whose every value a later entry takes away.
+func (p *Part) deadLabels(c *shape.Checker) {
+	for i, t := range p.Labels {
+		taken := map[string]bool{}
+		var by *target
+		for _, later := range p.Labels[i+1:] {
+			if later.Label == t.Label {
+				for _, v := range later.Values {
+					taken[v] = true
+				}
+				by = later
+			}
+		}
+		dead := by != nil && len(t.Values) > 0
+		for _, v := range t.Values {
+			dead = dead && taken[v]
+		}
+		if dead {
+			c.Warnf(t.At, "dead-override", "only the last entry that fits a node applies", "the entry has no effect: label %s=%s is taken by the entry at %s",
+				t.Label, strings.Join(t.Values, "|"), by.At)
+		}
+	}
+}
+
+// body is the part of an override's conf that the module reads.
+func (p *Part) body(c *shape.Checker, conf *tree.Value) *tree.Value {
+	if conf == nil || conf.Kind == tree.Null {
+		return nil
+	}
+	if !c.Want(conf, tree.Mapping) {
+		return nil
+	}
+	if p.Name == module.Machine {
+		return conf
+	}
+	for _, f := range conf.Fields {
+		switch {
+		case f.Key == p.Name, f.Key == "log_colors", f.Key == "extra_verbose", f.Key == "chroot_mnt_path":
+		case slices.Contains(module.Names(), f.Key):
+			c.Warnf(f.At, "dead-override", "move it to divingbell_"+f.Key, "%s has no effect in an override of %s", f.Key, p.Name)
+		default:
+			c.Unknown(f, module.Names())
+		}
+	}
+	return conf.Get(p.Name)
+}
+
+// Where is the part of a document that the module is in.
+func (p *Part) Where() []string {
+	if p.Name == module.Machine {
+		return []string{module.Machine}
+	}
+	return []string{"conf", p.Name}
+}
+
+// CompileTarget compiles a module for one target, and reports what is wrong with it.
+func (p *Part) CompileTarget(c *module.Checker, t *target) *module.Fragment {
+	f := &module.Fragment{}
+	if t == OffTarget {
+		return f
+	}
+	v := p.Effective(t, func(over *tree.Value) {
+		c.Warnf(over.At, "dead-override", "give the same kind of value as the base", "a map cannot replace a value or a list: the base stays")
+	})
+	p.Compile(c, v, f)
+	return f
+}

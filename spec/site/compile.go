@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/override"
@@ -248,7 +249,7 @@ func texts(list []shape.Text) []string {
 
 // Explain merges the configuration of a node: one of the site's, or one that
 // there might be. Labels are laid over those of the site's node.
-func (s *Site) Explain(node string, labels map[string]string) (*Explanation, error) {
+func (s *Site) Explain(node string, labels map[string]string) (*explain.Explanation, error) {
 	if node == "" {
 		return nil, report.Invalidf("name one, or any name with labels", "no node is named")
 	}
@@ -258,7 +259,7 @@ func (s *Site) Explain(node string, labels map[string]string) (*Explanation, err
 		n.Labels = maps.Clone(s.nodes[i].Labels)
 	}
 	maps.Copy(n.Labels, labels)
-	e := explain(n, known, s.HasLayer(), s.parts)
+	e := explain.Node(n, known, s.HasLayer(), s.parts)
 	o, _ := s.overlay(n, "")
 	e.KernelArgs = o.KernelArgs
 	return e, nil

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/report"
 
 	"gopkg.in/yaml.v3"
@@ -166,7 +167,7 @@ func parseExample(name, text, dir string) (*Site, *report.Report) {
 }
 
 // lookUp finds what a JSON pointer names; a null counts as there.
-func lookUp(e *Explanation, pointer string) any {
+func lookUp(e *explain.Explanation, pointer string) any {
 	var at any = map[string]any{"conf": e.Conf, "machine": e.Machine}
 	unescape := strings.NewReplacer("~1", "/", "~0", "~")
 	for _, p := range strings.Split(pointer, "/")[1:] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package explain
 
 import (
 	"slices"
@@ -52,9 +52,9 @@ type explained struct {
 	target string // of a module's own line
 }
 
-// explain merges the parts of a site for a node: one of the site's, or one that
+// Node merges the parts of a site for a node: one of the site's, or one that
 // there might be.
-func explain(n inventory.Node, known, baked bool, parts []*override.Part) *Explanation {
+func Node(n inventory.Node, known, baked bool, parts []*override.Part) *Explanation {
 	e := &Explanation{Node: n.Name, Known: known, Labels: n.Labels, Target: map[string]string{}, Conf: map[string]any{},
 		Origins: map[string]Origin{}, Defaults: map[string]any{}}
 	for _, p := range parts {

@@ -12,6 +12,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
 func (a *app) planCommand() *cobra.Command {
@@ -39,16 +40,16 @@ func (a *app) planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			plan, err := planSite(c.Context(), s, pub, only)
+			p, err := planSite(c.Context(), s, pub, only)
 			if err != nil {
 				return err
 			}
 			if a.json() {
-				err = cli.JSON(a.out, plan)
+				err = cli.JSON(a.out, p)
 			} else {
-				plan.Write(a.out)
+				p.Write(a.out)
 			}
-			if err == nil && plan.Changed() {
+			if err == nil && p.Changed() {
 				err = cli.ErrDrift
 			}
 			return err
@@ -61,7 +62,7 @@ func (a *app) planCommand() *cobra.Command {
 }
 
 // planSite reads overlays and compares them, a few at a time.
-func planSite(ctx context.Context, s *site.Site, pub *published, only []string) (*site.Plan, error) {
+func planSite(ctx context.Context, s *site.Site, pub *published, only []string) (*plan.Plan, error) {
 	var names []string
 	for _, n := range s.Nodes() {
 		if len(only) == 0 || slices.Contains(only, n.Name) {
@@ -75,7 +76,7 @@ func planSite(ctx context.Context, s *site.Site, pub *published, only []string) 
 		}
 	}
 	var layerErr error
-	p := site.NewPlanner(s, func(digest string) *spec.Layer {
+	p := plan.New(s, func(digest string) *spec.Layer {
 		l, err := pub.layer(ctx, digest)
 		if err != nil && !errors.Is(err, errUnreadable) {
 			layerErr = errors.Join(layerErr, err)

@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/oci/refusal"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
 // errUnreadable is a published thing that is there but is not what it should
@@ -81,7 +81,7 @@ const readers = 16
 
 // compare gives a planner what is published for each node. Most of a fleet is
 // as it was published: that its digest tells, without reading it.
-func (p *published) compare(ctx context.Context, names []string, plan *site.Planner) error {
+func (p *published) compare(ctx context.Context, names []string, planner *plan.Planner) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	next := make(chan string)
@@ -89,7 +89,7 @@ func (p *published) compare(ctx context.Context, names []string, plan *site.Plan
 	for range readers {
 		wg.Go(func() {
 			for name := range next {
-				if err := p.compareNode(ctx, name, plan); err != nil {
+				if err := p.compareNode(ctx, name, planner); err != nil {
 					cancel(fmt.Errorf("read overlay of %s: %w", name, err))
 				}
 			}
@@ -109,25 +109,25 @@ func (p *published) compare(ctx context.Context, names []string, plan *site.Plan
 // documentDigest finds the digest of a manifest's first layer as oci writes it.
 var documentDigest = regexp.MustCompile(`"layers":\[\{"mediaType":"[^"]*","digest":"(sha256:[0-9a-f]{64})"`)
 
-func (p *published) compareNode(ctx context.Context, node string, plan *site.Planner) error {
+func (p *published) compareNode(ctx context.Context, node string, planner *plan.Planner) error {
 	if p.empty {
-		plan.Add(node, nil)
+		planner.Add(node, nil)
 		return nil
 	}
 	r, err := p.manifest(ctx, oci.RepoNode, node)
 	if errors.Is(err, oci.ErrNotFound) {
-		plan.Add(node, nil)
+		planner.Add(node, nil)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if m := documentDigest.FindSubmatch(r.Data); m != nil && plan.AddDigest(node, string(m[1])) {
+	if m := documentDigest.FindSubmatch(r.Data); m != nil && planner.AddDigest(node, string(m[1])) {
 		return nil
 	}
 	o, err := p.overlay(ctx, r)
 	if err == nil {
-		plan.Add(node, o)
+		planner.Add(node, o)
 	}
 	return err
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
 // fleet generates a site of n nodes as a large fleet has it: three roles by
@@ -142,7 +143,7 @@ func BenchmarkPlan(b *testing.B) {
 			runs := 0
 			for b.Loop() {
 				s := parseFleet(b, fsys)
-				p := site.NewPlanner(s, func(string) *spec.Layer { return nil })
+				p := plan.New(s, func(string) *spec.Layer { return nil })
 				for _, node := range before.Nodes() {
 					// What is published arrives as bytes, one node at a time.
 					data, err := before.Compile(node.Name, "", "")
@@ -155,7 +156,7 @@ func BenchmarkPlan(b *testing.B) {
 					}
 					p.Add(node.Name, o)
 				}
-				if plan := p.Plan(); len(plan.Nodes) != n || !plan.Changed() {
+				if got := p.Plan(); len(got.Nodes) != n || !got.Changed() {
 					b.Fatal("the plan is not of the whole fleet")
 				}
 				runs++

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package plan
 
 import (
 	"crypto/sha256"
@@ -14,21 +14,22 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
 )
 
 // start is a site whose parts the tests change by replacing text.
 func start(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("testdata/base.yaml")
+	text, err := os.ReadFile("../testdata/base.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(text)
 }
 
-func siteOf(t *testing.T, text string) *Site {
+func siteOf(t *testing.T, text string) *site.Site {
 	t.Helper()
-	s, r := Parse(fstest.MapFS{"site.yaml": {Data: []byte(text)}}, "site.yaml")
+	s, r := site.Parse(fstest.MapFS{"site.yaml": {Data: []byte(text)}}, "site.yaml")
 	if err := r.Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,7 @@ func hold(t *testing.T, name, got string) {
 }
 
 // publish is what the nodes would have been sent.
-func publish(t *testing.T, s *Site) (map[string]*spec.Overlay, map[string]*spec.Layer) {
+func publish(t *testing.T, s *site.Site) (map[string]*spec.Overlay, map[string]*spec.Layer) {
 	t.Helper()
 	overlays, layers := map[string]*spec.Overlay{}, map[string]*spec.Layer{}
 	if s.HasLayer() {
@@ -64,7 +65,7 @@ func publish(t *testing.T, s *Site) (map[string]*spec.Overlay, map[string]*spec.
 		}
 		for _, v := range vs {
 			digest := "sha256:" + strings.Repeat(v.Name[:1], 64)
-			l := &spec.Layer{Arch: "amd64", Recipe: "sha256:" + RecipeID(v.Recipe), Kernel: spec.KernelBlob{Release: "6.12.1-cloud-amd64"}}
+			l := &spec.Layer{Arch: "amd64", Recipe: "sha256:" + site.RecipeID(v.Recipe), Kernel: spec.KernelBlob{Release: "6.12.1-cloud-amd64"}}
 			for _, p := range v.Recipe.Packages.Install {
 				l.Packages = append(l.Packages, spec.InstalledPackage{Name: p.Name, Version: "1"})
 			}
@@ -84,7 +85,7 @@ func publish(t *testing.T, s *Site) (map[string]*spec.Overlay, map[string]*spec.
 	return overlays, layers
 }
 
-func overlayOf(t *testing.T, s *Site, node, layer string) *spec.Overlay {
+func overlayOf(t *testing.T, s *site.Site, node, layer string) *spec.Overlay {
 	t.Helper()
 	o, err := s.Overlay(node, layer)
 	if err != nil {
@@ -127,7 +128,7 @@ func TestPlan(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			text := strings.Replace(start(t), tt.old, tt.new, 1)
-			if text == base && tt.name != "nothing" {
+			if text == start(t) && tt.name != "nothing" {
 				t.Fatalf("%q is not in the base", tt.old)
 			}
 			p := Compare(siteOf(t, text), overlays, layers)
@@ -150,7 +151,7 @@ func TestPlan(t *testing.T) {
 			}
 			var b strings.Builder
 			p.Write(&b)
-			hold(t, "plan/"+tt.name+".txt", b.String())
+			hold(t, tt.name+".txt", b.String())
 		})
 	}
 }
@@ -187,7 +188,7 @@ func TestPlanSeesEveryDifference(t *testing.T) {
 
 // The loader is given what all nodes share; only the others need a second kernel.
 func TestKernelArgsAreWhatAllShare(t *testing.T) {
-	s, report := Parse(fstest.MapFS{"site.yaml": {Data: []byte(`apiVersion: caisson.dev/v1alpha1
+	s, report := site.Parse(fstest.MapFS{"site.yaml": {Data: []byte(`apiVersion: caisson.dev/v1alpha1
 kind: Site
 metadata: {name: f}
 registry: registry.example.org/f
@@ -210,7 +211,7 @@ machine:
 func TestPlanByDigest(t *testing.T) {
 	s := siteOf(t, start(t))
 	overlays, layers := publish(t, s)
-	p := NewPlanner(s, func(digest string) *spec.Layer { return layers[digest] })
+	p := New(s, func(digest string) *spec.Layer { return layers[digest] })
 	digest := func(node string) string {
 		data, err := spec.Encode(overlays[node])
 		if err != nil {
@@ -240,7 +241,7 @@ func TestPlanByDigest(t *testing.T) {
 
 	// Another recipe is a change although the overlay is the same.
 	edited := siteOf(t, strings.Replace(start(t), "name: jq}", "name: tree}", 1))
-	p = NewPlanner(edited, func(digest string) *spec.Layer { return layers[digest] })
+	p = New(edited, func(digest string) *spec.Layer { return layers[digest] })
 	p.Add("a", overlays["a"])
 	if !p.AddDigest("b", digest("b")) {
 		t.Error("b's overlay is as published")
@@ -282,7 +283,7 @@ func FuzzPlan(f *testing.F) {
 		if len(text) > 1<<14 {
 			t.Skip()
 		}
-		s, _ := Parse(fstest.MapFS{"site.yaml": {Data: []byte(text)}}, "site.yaml")
+		s, _ := site.Parse(fstest.MapFS{"site.yaml": {Data: []byte(text)}}, "site.yaml")
 		if s == nil {
 			return
 		}

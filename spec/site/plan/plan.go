@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package plan
 
 import (
 	"crypto/sha256"
@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
 )
 
 // Plan is what publishing a site would change.
@@ -54,9 +55,9 @@ func (p *Plan) Changed() bool {
 // goroutines.
 type Planner struct {
 	mu       sync.Mutex
-	site     *Site
+	site     *site.Site
 	layer    func(digest string) *spec.Layer
-	variants []Variant
+	variants []site.Variant
 	recipes  []string // by variant
 	variant  map[string]int
 	froms    []map[string]bool // recipes now in use, by variant
@@ -69,16 +70,16 @@ type Planner struct {
 // seenLayer is what the overlays of a variant's nodes say of their layer.
 type seenLayer struct{ digest, variant string }
 
-// NewPlanner returns a planner of a site. Layer gives the description of a published
+// New returns a planner of a site. Layer gives the description of a published
 // layer by the digest of its manifest, or nil when there is none.
-func NewPlanner(s *Site, layer func(digest string) *spec.Layer) *Planner {
+func New(s *site.Site, layer func(digest string) *spec.Layer) *Planner {
 	p := &Planner{site: s, layer: layer, variant: map[string]int{}, plan: &Plan{Nodes: []NodePlan{}, Layers: []LayerPlan{}},
 		same: map[string][]Change{}, old: map[*spec.Layer][][]Change{}, seen: map[int][]seenLayer{}}
 	if s.HasLayer() {
 		p.variants, _ = s.Variants()
 	}
 	for i, v := range p.variants {
-		p.recipes = append(p.recipes, "sha256:"+RecipeID(v.Recipe))
+		p.recipes = append(p.recipes, "sha256:"+site.RecipeID(v.Recipe))
 		p.froms = append(p.froms, map[string]bool{})
 		for _, n := range v.Nodes {
 			p.variant[n] = i
@@ -88,8 +89,8 @@ func NewPlanner(s *Site, layer func(digest string) *spec.Layer) *Planner {
 }
 
 // Compare compares all nodes at once: published by node's name, layers by digest.
-func Compare(s *Site, published map[string]*spec.Overlay, layers map[string]*spec.Layer) *Plan {
-	p := NewPlanner(s, func(digest string) *spec.Layer { return layers[digest] })
+func Compare(s *site.Site, published map[string]*spec.Overlay, layers map[string]*spec.Layer) *Plan {
+	p := New(s, func(digest string) *spec.Layer { return layers[digest] })
 	for _, n := range s.Nodes() {
 		p.Add(n.Name, published[n.Name])
 	}

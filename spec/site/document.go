@@ -11,8 +11,8 @@ import (
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
-// document is a Site as it is written.
-type document struct {
+// siteDoc is a Site as it is written.
+type siteDoc struct {
 	APIVersion shape.Text            `site:"apiVersion,required" enum:"caisson.dev/v1alpha1"`
 	Kind       shape.Text            `site:"kind,required" enum:"Site"`
 	Metadata   metadataDoc           `site:"metadata,required"`
@@ -63,6 +63,21 @@ type kernelDoc struct {
 	Package shape.Text   `site:"package" doc:"Debian package of the kernel"`
 	Args    []shape.Text `site:"args" doc:"every node's kernel arguments"`
 	Modules []shape.Text `site:"modules" doc:"of the loader: network, storage or names; both groups when absent"`
+}
+
+type trustDoc struct {
+	OnExpired shape.Text   `site:"onExpired" enum:"run,hold" doc:"what a node does whose overlay has expired; run when absent"`
+	Expires   shape.Text   `site:"expires" doc:"how long an overlay is fresh, as in 30d or 12h; 30d when absent"`
+	Threshold shape.Number `site:"threshold" doc:"distinct operator keys that must have signed; 1 when absent"`
+	Keys      keysDoc      `site:"keys" doc:"public key files, relative to the site's folder"`
+	At        report.Pos
+}
+
+type keysDoc struct {
+	Release     shape.Words `site:"release" doc:"signs layers; keys/release.pub when absent"`
+	Operator    shape.Words `site:"operator" doc:"signs overlays; keys/operator.pub when absent"`
+	Attestation shape.Words `site:"attestation" doc:"signs what was built how; keys/attestation.pub when absent"`
+	Epoch       shape.Words `site:"epoch" doc:"alone may raise the security epoch; none when absent"`
 }
 
 type manifestsDoc struct {

@@ -21,7 +21,7 @@ func Schema(name string) ([]byte, error) {
 		typ   reflect.Type
 		title string
 	}{
-		"site":      {reflect.TypeFor[document](), "caisson Site"},
+		"site":      {reflect.TypeFor[siteDoc](), "caisson Site"},
 		"values":    {reflect.TypeFor[valuesDoc](), "Divingbell values"},
 		"inventory": {reflect.TypeFor[inventory.Doc](), "caisson inventory"},
 	}

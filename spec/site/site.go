@@ -19,7 +19,7 @@ import (
 // Site is a configuration that was read and found good. It is immutable and may
 // be used by many at once.
 type Site struct {
-	doc    document
+	doc    siteDoc
 	dir    string
 	trust  Trust
 	args   []string // layer.kernel.args
@@ -37,17 +37,11 @@ type Site struct {
 func Parse(fsys fs.FS, names ...string) (*Site, *report.Report) {
 	c := &shape.Checker{Report: &report.Report{}}
 	defer c.Report.Sort()
-	r := &reader{Checker: c, fsys: fsys, dir: "."}
-	for _, name := range names {
-		r.read(name, report.Pos{}, false)
-	}
+	r := readFiles(c, fsys, names)
 	if r.tree == nil {
-		if len(c.Report.Problems) == 0 {
-			c.Report.Add(report.Problem{Severity: report.Error, Rule: "form", Message: "nothing but nodes was given", Hint: formHint})
-		}
 		return nil, c.Report
 	}
-	s := r.build()
+	s := build(r)
 	if c.Report.Err() != nil {
 		return nil, c.Report
 	}
@@ -57,14 +51,14 @@ func Parse(fsys fs.FS, names ...string) (*Site, *report.Report) {
 var fleetName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // build makes a site of the merged tree.
-func (r *reader) build() *Site {
+func build(r *reader) *Site {
 	s := &Site{dir: r.dir, byName: map[string]int{}}
 	if r.site {
 		r.Decode(r.tree, &s.doc)
 	} else {
 		var v valuesDoc
 		r.Decode(r.tree, &v)
-		s.doc = document{Metadata: metadataDoc{Name: shape.Text{S: "default"}}, Conf: v.Conf, Manifests: v.Manifests, Labels: v.Labels}
+		s.doc = siteDoc{Metadata: metadataDoc{Name: shape.Text{S: "default"}}, Conf: v.Conf, Manifests: v.Manifests, Labels: v.Labels}
 	}
 	if n := s.doc.Metadata.Name; n.Set() && !fleetName.MatchString(n.S) {
 		r.Within([]string{"metadata", "name"}, func() {

@@ -31,6 +31,19 @@ type reader struct {
 	open  []string // files being read, to find a file that names itself
 }
 
+// readFiles reads the named files and the files they name. Without any but
+// inventories there is no tree, which is reported.
+func readFiles(c *shape.Checker, fsys fs.FS, names []string) *reader {
+	r := &reader{Checker: c, fsys: fsys, dir: "."}
+	for _, name := range names {
+		r.read(name, report.Pos{}, false)
+	}
+	if r.tree == nil && len(c.Report.Problems) == 0 {
+		c.Report.Add(report.Problem{Severity: report.Error, Rule: "form", Message: "nothing but nodes was given", Hint: formHint})
+	}
+	return r
+}
+
 // readFile returns the content of a named file, at most limit bytes of it.
 func (r *reader) readFile(name string, at report.Pos, limit int64) []byte {
 	fail := func(rule, format string, args ...any) []byte {
@@ -91,7 +104,7 @@ func (r *reader) read(name string, at report.Pos, valuesOnly bool) {
 	for _, doc := range docs {
 		if doc.Kind != tree.Null {
 			found = true
-			r.document(src, doc, valuesOnly)
+			r.one(src, doc, valuesOnly)
 		}
 	}
 	if !found && r.Report.Err() == nil {
@@ -101,8 +114,8 @@ func (r *reader) read(name string, at report.Pos, valuesOnly bool) {
 
 const formHint = "a file holds a Site (apiVersion, kind: Site), Divingbell values (conf:), an Armada chart (data.values) or nodes (nodes:)"
 
-// document recognises one document and adds it.
-func (r *reader) document(src *report.Source, doc *tree.Value, valuesOnly bool) {
+// one recognises one document and adds it.
+func (r *reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
 	if doc.Kind == tree.Sequence && !valuesOnly {
 		r.inventoryList(doc)
 		return
@@ -142,7 +155,7 @@ func (r *reader) document(src *report.Source, doc *tree.Value, valuesOnly bool) 
 
 // siteDocument adds a Site: the files it names first, so that it has the last word.
 func (r *reader) siteDocument(src *report.Source, doc *tree.Value) {
-	var d document
+	var d siteDoc
 	r.Decode(doc, &d)
 	r.dir = path.Dir(src.Name)
 	r.site = true

@@ -8,24 +8,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
-
-type trustDoc struct {
-	OnExpired shape.Text   `site:"onExpired" enum:"run,hold" doc:"what a node does whose overlay has expired; run when absent"`
-	Expires   shape.Text   `site:"expires" doc:"how long an overlay is fresh, as in 30d or 12h; 30d when absent"`
-	Threshold shape.Number `site:"threshold" doc:"distinct operator keys that must have signed; 1 when absent"`
-	Keys      keysDoc      `site:"keys" doc:"public key files, relative to the site's folder"`
-	At        report.Pos
-}
-
-type keysDoc struct {
-	Release     shape.Words `site:"release" doc:"signs layers; keys/release.pub when absent"`
-	Operator    shape.Words `site:"operator" doc:"signs overlays; keys/operator.pub when absent"`
-	Attestation shape.Words `site:"attestation" doc:"signs what was built how; keys/attestation.pub when absent"`
-	Epoch       shape.Words `site:"epoch" doc:"alone may raise the security epoch; none when absent"`
-}
 
 // Trust is whom nodes believe and for how long. Key files are named so that the
 // fs.FS given to [Parse] opens them.

@@ -14,6 +14,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"gopkg.in/yaml.v3"
 
+	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/module"
 )
 
@@ -184,7 +185,7 @@ func TestDocsNameEveryKey(t *testing.T) {
 // keys are all that a schema allows in some map.
 func keys(t *testing.T, schema string) map[string]bool {
 	t.Helper()
-	text, err := Schema(schema)
+	text, err := document.Schema(schema)
 	if err != nil {
 		t.Fatal(err)
 	}

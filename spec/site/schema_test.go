@@ -12,6 +12,8 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"gopkg.in/yaml.v3"
+
+	"github.com/caisson-os/caisson/spec/site/document"
 )
 
 const schemaDir = "../../docs/schema"
@@ -20,8 +22,8 @@ const schemaDir = "../../docs/schema"
 func schemas(t *testing.T) map[string]*jsonschema.Schema {
 	t.Helper()
 	out := map[string]*jsonschema.Schema{}
-	for _, name := range SchemaNames {
-		want, err := Schema(name)
+	for _, name := range document.SchemaNames {
+		want, err := document.Schema(name)
 		if err != nil {
 			t.Fatal(err)
 		}

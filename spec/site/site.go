@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"sync"
 
+	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/module"
@@ -19,7 +20,7 @@ import (
 // Site is a configuration that was read and found good. It is immutable and may
 // be used by many at once.
 type Site struct {
-	doc    siteDoc
+	doc    document.Site
 	dir    string
 	trust  Trust
 	args   []string // layer.kernel.args
@@ -37,8 +38,8 @@ type Site struct {
 func Parse(fsys fs.FS, names ...string) (*Site, *report.Report) {
 	c := &shape.Checker{Report: &report.Report{}}
 	defer c.Report.Sort()
-	r := readFiles(c, fsys, names)
-	if r.tree == nil {
+	r := document.Read(c, fsys, names)
+	if r.Tree == nil {
 		return nil, c.Report
 	}
 	s := build(r)
@@ -51,29 +52,29 @@ func Parse(fsys fs.FS, names ...string) (*Site, *report.Report) {
 var fleetName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // build makes a site of the merged tree.
-func build(r *reader) *Site {
-	s := &Site{dir: r.dir, byName: map[string]int{}}
-	if r.site {
-		r.Decode(r.tree, &s.doc)
+func build(r *document.Reader) *Site {
+	s := &Site{dir: r.Dir, byName: map[string]int{}}
+	if r.Site {
+		r.Decode(r.Tree, &s.doc)
 	} else {
-		var v valuesDoc
-		r.Decode(r.tree, &v)
-		s.doc = siteDoc{Metadata: metadataDoc{Name: shape.Text{S: "default"}}, Conf: v.Conf, Manifests: v.Manifests, Labels: v.Labels}
+		var v document.Values
+		r.Decode(r.Tree, &v)
+		s.doc = document.Site{Metadata: document.MetadataDoc{Name: shape.Text{S: "default"}}, Conf: v.Conf, Manifests: v.Manifests, Labels: v.Labels}
 	}
 	if n := s.doc.Metadata.Name; n.Set() && !fleetName.MatchString(n.S) {
 		r.Within([]string{"metadata", "name"}, func() {
 			r.Errorf(n.At, "name", "lower-case letters, digits and hyphens", "%q cannot be a fleet's name", n.S)
 		})
 	}
-	r.In("trust", func() { s.trust = checkTrust(r.Checker, s.doc.Trust, r.dir) })
-	layer := r.tree.Get("layer") != nil
+	r.In("trust", func() { s.trust = checkTrust(r.Checker, s.doc.Trust, r.Dir) })
+	layer := r.Tree.Get("layer") != nil
 	if layer {
 		r.In("layer", func() { s.checkLayer(r.Checker) })
 	}
 	if len(s.doc.Health) > 0 {
 		r.In("health", func() { r.Notef(s.doc.Health[0].V.At, "gates", "", "gates are read but not compiled") })
 	}
-	r.In("nodes", func() { s.nodes = inventory.Check(r.Checker, r.nodes) })
+	r.In("nodes", func() { s.nodes = inventory.Check(r.Checker, r.Nodes) })
 	for i, n := range s.nodes {
 		s.byName[n.Name] = i
 	}
@@ -83,10 +84,10 @@ func build(r *reader) *Site {
 }
 
 // makeParts takes the modules' values and overrides apart.
-func (s *Site) makeParts(r *reader) {
-	var conf confDoc
+func (s *Site) makeParts(r *document.Reader) {
+	var conf document.ConfDoc
 	r.In("conf", func() { r.Decode(s.doc.Conf.V, &conf) })
-	var over overridesDoc
+	var over document.OverridesDoc
 	if o := conf.Overrides.V; o != nil {
 		r.Within([]string{"conf", "overrides"}, func() { r.Decode(o, &over) })
 	}
@@ -101,7 +102,7 @@ func (s *Site) makeParts(r *reader) {
 			continue
 		}
 		p.Base = s.doc.Conf.V.Get(m.Name)
-		p.Off = s.doc.Manifests.off(m.Name)
+		p.Off = s.doc.Manifests.Off(m.Name)
 		if p.Off && p.Base != nil {
 			r.In("manifests", func() {
 				r.In("daemonset_"+m.Name, func() {
@@ -121,14 +122,14 @@ func (s *Site) makeParts(r *reader) {
 }
 
 // machinePart reads machine: its base is laid over the site's network.
-func (s *Site) machinePart(r *reader, p *override.Part) {
+func (s *Site) machinePart(r *document.Reader, p *override.Part) {
 	base := &tree.Value{Kind: tree.Mapping}
-	if n := r.tree.Get("network"); n != nil && n.Kind == tree.Mapping {
+	if n := r.Tree.Get("network"); n != nil && n.Kind == tree.Mapping {
 		base.Fields = append(base.Fields, tree.Field{Key: "network", At: n.At, Val: n})
 	}
 	v := s.doc.Machine.V
 	if v != nil && r.Want(v, tree.Mapping) {
-		v = r.readCAs(v)
+		v = r.ReadCAs(v)
 		base = tree.MergeOverride(base, v.Without("overrides"), func(*tree.Value) {})
 	}
 	p.Base = base
@@ -141,12 +142,12 @@ func (s *Site) machinePart(r *reader, p *override.Part) {
 		r.Decode(over, &st)
 		for i := range st.Hosts {
 			if b := st.Hosts[i].Conf.V; b != nil {
-				st.Hosts[i].Conf.V = r.readCAs(b)
+				st.Hosts[i].Conf.V = r.ReadCAs(b)
 			}
 		}
 		for i := range st.Labels {
 			if b := st.Labels[i].Conf.V; b != nil {
-				st.Labels[i].Conf.V = r.readCAs(b)
+				st.Labels[i].Conf.V = r.ReadCAs(b)
 			}
 		}
 		override.AddStanza(p, r.Checker, st)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
@@ -27,7 +28,7 @@ const day = 24 * time.Hour
 
 var durationText = regexp.MustCompile(`^([1-9][0-9]{0,4})([mhdw])$`)
 
-func checkTrust(c *shape.Checker, d trustDoc, dir string) Trust {
+func checkTrust(c *shape.Checker, d document.TrustDoc, dir string) Trust {
 	t := Trust{OnExpired: d.OnExpired.S, Expires: 30 * day, Threshold: 1}
 	if t.OnExpired == "" {
 		t.OnExpired = "run"

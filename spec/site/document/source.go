@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package document
 
 import (
 	"bytes"
@@ -20,32 +20,32 @@ import (
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// reader collects the documents of all files into one tree.
-type reader struct {
+// Reader collects the documents of all files into one tree.
+type Reader struct {
 	*shape.Checker
 	fsys  fs.FS
-	tree  *tree.Value // merged documents without nodes
-	nodes []inventory.NodeDoc
-	site  bool // a Site document was among them
-	dir   string
+	Tree  *tree.Value // merged documents without nodes
+	Nodes []inventory.NodeDoc
+	Site  bool // a Site document was among them
+	Dir   string
 	open  []string // files being read, to find a file that names itself
 }
 
-// readFiles reads the named files and the files they name. Without any but
+// Read reads the named files and the files they name. Without any but
 // inventories there is no tree, which is reported.
-func readFiles(c *shape.Checker, fsys fs.FS, names []string) *reader {
-	r := &reader{Checker: c, fsys: fsys, dir: "."}
+func Read(c *shape.Checker, fsys fs.FS, names []string) *Reader {
+	r := &Reader{Checker: c, fsys: fsys, Dir: "."}
 	for _, name := range names {
 		r.read(name, report.Pos{}, false)
 	}
-	if r.tree == nil && len(c.Report.Problems) == 0 {
+	if r.Tree == nil && len(c.Report.Problems) == 0 {
 		c.Report.Add(report.Problem{Severity: report.Error, Rule: "form", Message: "nothing but nodes was given", Hint: formHint})
 	}
 	return r
 }
 
 // readFile returns the content of a named file, at most limit bytes of it.
-func (r *reader) readFile(name string, at report.Pos, limit int64) []byte {
+func (r *Reader) readFile(name string, at report.Pos, limit int64) []byte {
 	fail := func(rule, format string, args ...any) []byte {
 		p := report.Problem{At: at, Path: shape.JoinPath(r.Path), Severity: report.Error, Rule: rule, Message: fmt.Sprintf(format, args...)}
 		if at.Src == nil {
@@ -77,7 +77,7 @@ func (r *reader) readFile(name string, at report.Pos, limit int64) []byte {
 }
 
 // read takes a file named on the command line or by a document at at.
-func (r *reader) read(name string, at report.Pos, valuesOnly bool) {
+func (r *Reader) read(name string, at report.Pos, valuesOnly bool) {
 	if slices.Contains(r.open, name) || len(r.open) > 8 {
 		r.Errorf(at, "file", "", "%s names itself", name)
 		return
@@ -90,7 +90,7 @@ func (r *reader) read(name string, at report.Pos, valuesOnly bool) {
 	}
 	if bytes.HasPrefix(bytes.TrimLeft(data[:min(len(data), 512)], " \t\r\n"), []byte("{")) {
 		if nodes, ok := inventory.ReadKube(r.Checker, name, data); ok {
-			r.nodes = append(r.nodes, nodes...)
+			r.Nodes = append(r.Nodes, nodes...)
 			return
 		}
 	}
@@ -115,7 +115,7 @@ func (r *reader) read(name string, at report.Pos, valuesOnly bool) {
 const formHint = "a file holds a Site (apiVersion, kind: Site), Divingbell values (conf:), an Armada chart (data.values) or nodes (nodes:)"
 
 // one recognises one document and adds it.
-func (r *reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
+func (r *Reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
 	if doc.Kind == tree.Sequence && !valuesOnly {
 		r.inventoryList(doc)
 		return
@@ -154,24 +154,24 @@ func (r *reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
 }
 
 // siteDocument adds a Site: the files it names first, so that it has the last word.
-func (r *reader) siteDocument(src *report.Source, doc *tree.Value) {
-	var d siteDoc
+func (r *Reader) siteDocument(src *report.Source, doc *tree.Value) {
+	var d Site
 	r.Decode(doc, &d)
-	r.dir = path.Dir(src.Name)
-	r.site = true
+	r.Dir = path.Dir(src.Name)
+	r.Site = true
 	for _, name := range d.Values.List {
-		r.In("values", func() { r.read(path.Join(r.dir, name), d.Values.At, true) })
+		r.In("values", func() { r.read(path.Join(r.Dir, name), d.Values.At, true) })
 	}
-	r.nodes = append(r.nodes, d.Nodes...)
+	r.Nodes = append(r.Nodes, d.Nodes...)
 	for _, name := range d.Inventory.List {
-		r.In("inventory", func() { r.read(path.Join(r.dir, name), d.Inventory.At, false) })
+		r.In("inventory", func() { r.read(path.Join(r.Dir, name), d.Inventory.At, false) })
 	}
 	r.merge(doc.Without("nodes").Without("inventory").Without("values"))
 }
 
 // armada adds a chart's values, as they stand: what a site's own tooling would
 // still put into them is missing.
-func (r *reader) armada(doc *tree.Value) {
+func (r *Reader) armada(doc *tree.Value) {
 	if m := doc.Get("metadata"); m != nil {
 		if s := m.Get("substitutions"); s != nil && len(s.List) > 0 {
 			r.Within([]string{"metadata", "substitutions"}, func() {
@@ -186,11 +186,11 @@ func (r *reader) armada(doc *tree.Value) {
 }
 
 // values adds Helm values.
-func (r *reader) values(doc *tree.Value) {
+func (r *Reader) values(doc *tree.Value) {
 	if !r.Want(doc, tree.Mapping) {
 		return
 	}
-	var d valuesDoc
+	var d Values
 	r.Decode(doc, &d)
 	kept := &tree.Value{Kind: tree.Mapping, At: doc.At}
 	for _, f := range doc.Fields {
@@ -203,19 +203,19 @@ func (r *reader) values(doc *tree.Value) {
 
 // merge lays a document over what was read before, with the keys of both in
 // their canonical spelling: two spellings of one key must meet.
-func (r *reader) merge(doc *tree.Value) {
+func (r *Reader) merge(doc *tree.Value) {
 	if conf := doc.Get("conf"); conf != nil && conf.Kind == tree.Mapping {
 		doc = doc.With("conf", r.normalConf(conf))
 	}
-	if r.tree == nil {
-		r.tree = doc
+	if r.Tree == nil {
+		r.Tree = doc
 		return
 	}
-	r.tree = tree.MergeFiles(r.tree, doc)
+	r.Tree = tree.MergeFiles(r.Tree, doc)
 }
 
 // normalConf brings conf and every override's conf to canonical keys.
-func (r *reader) normalConf(conf *tree.Value) *tree.Value {
+func (r *Reader) normalConf(conf *tree.Value) *tree.Value {
 	r.Push("conf")
 	defer r.Pop()
 	if perms := conf.Get("perms"); perms != nil {
@@ -263,9 +263,9 @@ func (r *reader) normalConf(conf *tree.Value) *tree.Value {
 	return conf.With("overrides", over)
 }
 
-// readCAs replaces the files that machine names by their content, once, so that
+// ReadCAs replaces the files that machine names by their content, once, so that
 // nothing later needs the file system.
-func (r *reader) readCAs(v *tree.Value) *tree.Value {
+func (r *Reader) ReadCAs(v *tree.Value) *tree.Value {
 	cas := v.Get("cas")
 	if cas == nil || cas.Kind != tree.Sequence {
 		return v
@@ -279,7 +279,7 @@ func (r *reader) readCAs(v *tree.Value) *tree.Value {
 		}
 		text := e.Text
 		if !strings.Contains(text, "-----BEGIN") {
-			text = string(r.readFile(path.Join(r.dir, e.Text), e.At, 1<<20))
+			text = string(r.readFile(path.Join(r.Dir, e.Text), e.At, 1<<20))
 			if text == "" {
 				continue
 			}
@@ -294,14 +294,14 @@ func (r *reader) readCAs(v *tree.Value) *tree.Value {
 	return v.With("cas", &out)
 }
 
-func (r *reader) inventoryList(doc *tree.Value) {
+func (r *Reader) inventoryList(doc *tree.Value) {
 	var nodes []inventory.NodeDoc
 	r.Decode(doc, &nodes)
-	r.nodes = append(r.nodes, nodes...)
+	r.Nodes = append(r.Nodes, nodes...)
 }
 
-func (r *reader) inventoryMap(doc *tree.Value) {
+func (r *Reader) inventoryMap(doc *tree.Value) {
 	var d inventory.Doc
 	r.Decode(doc, &d)
-	r.nodes = append(r.nodes, d.Nodes...)
+	r.Nodes = append(r.Nodes, d.Nodes...)
 }

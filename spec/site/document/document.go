@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package document
 
 import (
 	"github.com/caisson-os/caisson/spec/site/inventory"
@@ -11,26 +11,26 @@ import (
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
-// siteDoc is a Site as it is written.
-type siteDoc struct {
+// Site is a Site as it is written.
+type Site struct {
 	APIVersion shape.Text            `site:"apiVersion,required" enum:"caisson.dev/v1alpha1"`
 	Kind       shape.Text            `site:"kind,required" enum:"Site"`
-	Metadata   metadataDoc           `site:"metadata,required"`
+	Metadata   MetadataDoc           `site:"metadata,required"`
 	Registry   shape.Text            `site:"registry" doc:"where layers and overlays are published: host[:port]/prefix or oci:DIR"`
 	Layer      layerDoc              `site:"layer" doc:"what the system layer is made of; without it nodes keep their own system"`
 	Nodes      []inventory.NodeDoc   `site:"nodes"`
 	Inventory  shape.Words           `site:"inventory" doc:"files with more nodes: a list like nodes, or the JSON of kubectl get nodes"`
 	Network    machine.NetworkDoc    `site:"network" doc:"every node's resolver, time servers and addresses"`
 	Machine    shape.Raw[machineDoc] `site:"machine" doc:"settings beside conf that may differ by host or label"`
-	Trust      trustDoc              `site:"trust"`
+	Trust      TrustDoc              `site:"trust"`
 	Values     shape.Words           `site:"values" doc:"Divingbell values files, below conf"`
-	Conf       shape.Raw[confDoc]    `site:"conf" doc:"Divingbell's configuration"`
+	Conf       shape.Raw[ConfDoc]    `site:"conf" doc:"Divingbell's configuration"`
 	Manifests  manifestsDoc          `site:"manifests" doc:"modules on or off, as in Divingbell"`
 	Labels     shape.Map[labelsDoc]  `site:"labels" doc:"which nodes run a module, as in Divingbell"`
 	Health     []shape.Raw[any]      `site:"health" doc:"gates"`
 }
 
-type metadataDoc struct {
+type MetadataDoc struct {
 	Name shape.Text `site:"name,required" doc:"the fleet's name"`
 	At   report.Pos
 }
@@ -65,7 +65,7 @@ type kernelDoc struct {
 	Modules []shape.Text `site:"modules" doc:"of the loader: network, storage or names; both groups when absent"`
 }
 
-type trustDoc struct {
+type TrustDoc struct {
 	OnExpired shape.Text   `site:"onExpired" enum:"run,hold" doc:"what a node does whose overlay has expired; run when absent"`
 	Expires   shape.Text   `site:"expires" doc:"how long an overlay is fresh, as in 30d or 12h; 30d when absent"`
 	Threshold shape.Number `site:"threshold" doc:"distinct operator keys that must have signed; 1 when absent"`
@@ -95,7 +95,7 @@ type manifestsDoc struct {
 	ConfigmapBin  *shape.Flag `site:"configmap_bin" doc:"accepted, without effect"`
 }
 
-func (m *manifestsDoc) off(module string) bool {
+func (m *manifestsDoc) Off(module string) bool {
 	f := map[string]*shape.Flag{"apparmor": m.AppArmor, "apt": m.Apt, "ethtool": m.Ethtool, "exec": m.Exec, "limits": m.Limits,
 		"mounts": m.Mounts, "perm": m.Perm, "sysctl": m.Sysctl, "uamlite": m.Uamlite}[module]
 	return f != nil && !f.On
@@ -106,9 +106,9 @@ type labelsDoc struct {
 	Value shape.Text `site:"node_selector_value"`
 }
 
-// valuesDoc is a file of Helm values as Divingbell's chart reads it.
-type valuesDoc struct {
-	Conf          shape.Raw[confDoc]   `site:"conf"`
+// Values is a file of Helm values as Divingbell's chart reads it.
+type Values struct {
+	Conf          shape.Raw[ConfDoc]   `site:"conf"`
 	Manifests     manifestsDoc         `site:"manifests"`
 	Labels        shape.Map[labelsDoc] `site:"labels"`
 	Images        shape.Raw[any]       `site:"images" doc:"accepted, without effect"`
@@ -128,15 +128,15 @@ type machineDoc struct {
 	Overrides shape.Raw[override.StanzaDoc[machine.Values]] `site:"overrides" doc:"what differs by host or label"`
 }
 
-// confDoc is conf. Its modules are decoded one target at a time, so it serves
+// ConfDoc is conf. Its modules are decoded one target at a time, so it serves
 // for the schema and for finding unknown keys.
-type confDoc struct {
+type ConfDoc struct {
 	module.ModulesDoc
-	Overrides shape.Raw[overridesDoc] `site:"overrides" doc:"what differs by host or label, by module"`
+	Overrides shape.Raw[OverridesDoc] `site:"overrides" doc:"what differs by host or label, by module"`
 }
 
-// overridesDoc is conf.overrides: a stanza a module.
-type overridesDoc struct {
+// OverridesDoc is conf.overrides: a stanza a module.
+type OverridesDoc struct {
 	AppArmor override.StanzaDoc[module.ModulesDoc] `site:"divingbell_apparmor"`
 	Apt      override.StanzaDoc[module.ModulesDoc] `site:"divingbell_apt"`
 	Ethtool  override.StanzaDoc[module.ModulesDoc] `site:"divingbell_ethtool"`

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package site
+package document
 
 import (
 	"fmt"
@@ -21,8 +21,8 @@ func Schema(name string) ([]byte, error) {
 		typ   reflect.Type
 		title string
 	}{
-		"site":      {reflect.TypeFor[siteDoc](), "caisson Site"},
-		"values":    {reflect.TypeFor[valuesDoc](), "Divingbell values"},
+		"site":      {reflect.TypeFor[Site](), "caisson Site"},
+		"values":    {reflect.TypeFor[Values](), "Divingbell values"},
 		"inventory": {reflect.TypeFor[inventory.Doc](), "caisson inventory"},
 	}
 	root, ok := roots[name]

@@ -25,6 +25,11 @@ func TestRules(t *testing.T) {
 			"os/exec": noProcess, "net": noProcess, "net/http": noProcess, "golang.org/x/sys/unix": noProcess, "gopkg.in/yaml.v3": noYAML}},
 		{Packages: "spec/site/...", Only: []string{"spec"}, Banned: map[string]string{
 			"os/exec": noProcess, "net/http": noProcess}}, // net itself comes with crypto/x509, which reads the site's CAs
+		{Packages: "spec/site/report", Only: []string{}, Stdlib: true},
+		{Packages: "spec/site/tree", Only: []string{"spec/site/report"}},
+		{Packages: "spec/site/shape", Only: []string{"spec/site/report", "spec/site/tree"}},
+		{Packages: "spec/site/credential", Only: []string{}, Stdlib: true},
+		{Packages: "spec/site/module", Only: []string{"spec", "spec/site/report", "spec/site/tree", "spec/site/shape", "spec/site/machine", "spec/site/credential"}},
 		{Packages: "layers", Only: []string{"internal/durable", "internal/private"}},
 		{Packages: "layers/image/...", Only: []string{"layers", "internal/durable", "internal/private"}},
 		{Packages: "oci", Only: []string{"oci/..."}, Stdlib: true},
@@ -37,6 +42,7 @@ func TestRules(t *testing.T) {
 		{Packages: "bootagent/...", Only: []string{"spec", "layers", "oci", "oci/sign", "oci/refusal", "oci/internal/...", "internal/..."}, Banned: map[string]string{
 			Module + "/builder/":                               "the node has no build tools",
 			Module + "/spec/site":                              noYAML,
+			Module + "/spec/site/":                             noYAML,
 			"gopkg.in/yaml.v3":                                 noYAML,
 			"github.com/spf13/cobra":                           "a command line library with completion and pages is for people, not for init",
 			"github.com/google/go-containerregistry/pkg/authn": noHelpers,

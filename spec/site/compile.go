@@ -3,12 +3,8 @@
 package site
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/explain"
@@ -131,120 +127,6 @@ func add[T any](to *[]T, from []T) {
 
 func (s *Site) noNode(name string) error {
 	return report.Invalidf(inventory.DidYouMean(name, s.nodes), "the site has no node %q", name)
-}
-
-// Variant is one system layer of the site and the nodes that share it.
-type Variant struct {
-	Name   string // "default", or the beginning of the recipe's hash
-	Recipe spec.Recipe
-	Nodes  []string
-}
-
-// ErrNoLayer is returned by Variants when the site bakes nothing.
-var ErrNoLayer = report.Invalidf("add layer: with a base to the Site", "the site has no layer")
-
-// Variants are the layers that the site's nodes need, shared by content. The
-// one that no override changes is called default and stands first.
-func (s *Site) Variants() ([]Variant, error) {
-	if !s.HasLayer() {
-		return nil, ErrNoLayer
-	}
-	def := s.recipe(inventory.Node{}, true)
-	out := []Variant{{Name: "default", Recipe: def}}
-	byID := map[string]int{RecipeID(def): 0}
-	byTargets := map[string]int{} // most nodes have the same few targets
-	for _, n := range s.nodes {
-		key := ""
-		for _, p := range s.parts {
-			if p.Image {
-				key += fmt.Sprintf("%p;", p.Choose(n.Name, n.Label))
-			}
-		}
-		i, known := byTargets[key]
-		if !known {
-			r := s.recipe(n, false)
-			id := RecipeID(r)
-			if i, known = byID[id]; !known {
-				i = len(out)
-				byID[id] = i
-				out = append(out, Variant{Name: id[:12], Recipe: r})
-			}
-			byTargets[key] = i
-		}
-		out[i].Nodes = append(out[i].Nodes, n.Name)
-	}
-	if len(out[0].Nodes) == 0 && len(s.nodes) > 0 {
-		out = out[1:]
-	}
-	slices.SortStableFunc(out[min(1, len(out)):], func(a, b Variant) int { return strings.Compare(a.Name, b.Name) })
-	return out, nil
-}
-
-// RecipeID is the recipe's identity: the hash of its one encoding, in hex.
-func RecipeID(r spec.Recipe) string {
-	data, err := spec.Encode(r)
-	if err != nil {
-		panic(err) // plain data
-	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
-}
-
-// DefaultRecipe is that of a node no override applies to.
-func (s *Site) DefaultRecipe() spec.Recipe { return s.recipe(inventory.Node{}, true) }
-
-// recipe is what a node's layer is made of.
-func (s *Site) recipe(n inventory.Node, byDefault bool) spec.Recipe {
-	l := s.doc.Layer
-	r := spec.Recipe{Fleet: s.Name(), Arch: l.Arch.S, Kernel: l.Kernel.Package.S, Modules: texts(l.Kernel.Modules)}
-	if r.Arch == "" {
-		r.Arch = "amd64"
-	}
-	if r.Kernel == "" {
-		r.Kernel = "linux-image-" + r.Arch
-	}
-	r.Base.OCI, r.Base.Tar = l.Base.OCI.S, l.Base.Tar.S
-	if d := l.Base.Debian; d != nil {
-		r.Base.Debian = &spec.Debian{Suite: d.Suite.S, Components: texts(d.Components), Mirror: d.Mirror.S, Security: d.Security.S, Snapshot: d.Snapshot.S, Keyring: d.Keyring.S}
-		if len(d.Components) == 0 {
-			r.Base.Debian.Components = []string{"main"}
-		}
-	}
-	for _, p := range s.parts {
-		if !p.Image {
-			continue
-		}
-		t := p.Def
-		if p.Off {
-			t = override.OffTarget
-		}
-		if !byDefault {
-			t = p.Choose(n.Name, n.Label)
-		}
-		f := t.Frag
-		if f == nil {
-			f = p.CompileTarget(s.quiet(), t)
-		}
-		switch p.Name {
-		case "apt":
-			r.Packages = f.Packages
-		case "uamlite":
-			r.Accounts = f.Accounts
-		case "apparmor":
-			r.AppArmor = f.AppArmor
-		case "perm":
-			r.Perm = f.Baked
-		}
-	}
-	return r
-}
-
-func texts(list []shape.Text) []string {
-	var out []string
-	for _, t := range list {
-		out = append(out, t.S)
-	}
-	return out
 }
 
 // Explain merges the configuration of a node: one of the site's, or one that

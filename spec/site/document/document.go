@@ -30,6 +30,7 @@ type Site struct {
 	Health     []shape.Raw[any]      `site:"health" doc:"gates"`
 }
 
+// MetadataDoc names the fleet.
 type MetadataDoc struct {
 	Name shape.Text `site:"name,required" doc:"the fleet's name"`
 	At   report.Pos
@@ -65,6 +66,7 @@ type kernelDoc struct {
 	Modules []shape.Text `site:"modules" doc:"of the loader: network, storage or names; both groups when absent"`
 }
 
+// TrustDoc is whom nodes believe, as it is written.
 type TrustDoc struct {
 	OnExpired shape.Text   `site:"onExpired" enum:"run,hold" doc:"what a node does whose overlay has expired; run when absent"`
 	Expires   shape.Text   `site:"expires" doc:"how long an overlay is fresh, as in 30d or 12h; 30d when absent"`
@@ -95,6 +97,7 @@ type manifestsDoc struct {
 	ConfigmapBin  *shape.Flag `site:"configmap_bin" doc:"accepted, without effect"`
 }
 
+// Off says whether a module is switched off.
 func (m *manifestsDoc) Off(module string) bool {
 	f := map[string]*shape.Flag{"apparmor": m.AppArmor, "apt": m.Apt, "ethtool": m.Ethtool, "exec": m.Exec, "limits": m.Limits,
 		"mounts": m.Mounts, "perm": m.Perm, "sysctl": m.Sysctl, "uamlite": m.Uamlite}[module]

@@ -3,8 +3,6 @@
 package inventory
 
 import (
-	"bytes"
-	"encoding/json"
 	"regexp"
 	"strings"
 
@@ -22,6 +20,7 @@ type Node struct {
 	at report.Pos
 }
 
+// NodeDoc is a node as it is written.
 type NodeDoc struct {
 	Name   shape.Text            `site:"name,required"`
 	Labels shape.Map[shape.Text] `site:"labels"`
@@ -40,88 +39,6 @@ type Doc struct {
 
 // MaxFile bounds the JSON of a cluster's nodes, which is wordy.
 const MaxFile = 256 << 20
-
-// kubeNode is what matters of a Kubernetes Node.
-type kubeNode struct {
-	Kind     string `json:"kind"`
-	Metadata struct {
-		Name   string            `json:"name"`
-		Labels map[string]string `json:"labels"`
-	} `json:"metadata"`
-	Status struct {
-		NodeInfo struct {
-			SystemUUID string `json:"systemUUID"`
-		} `json:"nodeInfo"`
-	} `json:"status"`
-}
-
-const hostnameLabel = "kubernetes.io/hostname"
-
-// ReadKube reads the JSON of kubectl get nodes; false when it is something else.
-func ReadKube(c *shape.Checker, name string, data []byte) (nodes []NodeDoc, ok bool) {
-	src := &report.Source{Name: name}
-	d := json.NewDecoder(bytes.NewReader(data))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, false
-	}
-	kube, taken := false, false
-	line, counted := int32(1), int64(0)
-	for d.More() {
-		key, err := d.Token()
-		if err != nil {
-			return nil, false
-		}
-		if key != "items" {
-			var skip json.RawMessage
-			if d.Decode(&skip) != nil {
-				return nil, false
-			}
-			kube = kube || key == "kind" && strings.HasSuffix(strings.Trim(string(skip), `"`), "List")
-			continue
-		}
-		if t, err := d.Token(); err != nil || t != json.Delim('[') {
-			return nil, false
-		}
-		for d.More() {
-			begin := d.InputOffset()
-			begin += int64(len(data[begin:]) - len(bytes.TrimLeft(data[begin:], ", \t\r\n")))
-			line += int32(bytes.Count(data[counted:begin], []byte("\n")))
-			counted = begin
-			var n kubeNode
-			if err := d.Decode(&n); err != nil {
-				c.Errorf(report.Pos{Src: src, Line: line, Col: 1}, "json", "", "a node that cannot be read: %v", err)
-				return nodes, true
-			}
-			taken = true
-			if doc, ok := n.doc(c, report.Pos{Src: src, Line: line, Col: 1}); ok {
-				nodes = append(nodes, doc)
-			}
-		}
-		if _, err := d.Token(); err != nil {
-			return nil, false
-		}
-	}
-	return nodes, taken || kube
-}
-
-func (n kubeNode) doc(c *shape.Checker, at report.Pos) (doc NodeDoc, ok bool) {
-	if n.Kind != "Node" && n.Kind != "" {
-		c.Warnf(at, "inventory", "", "an object of kind %s is not a node", n.Kind)
-		return doc, false
-	}
-	name := n.Metadata.Name
-	if h := n.Metadata.Labels[hostnameLabel]; h != "" {
-		name = h
-	}
-	doc = NodeDoc{Name: shape.Text{S: name, At: at}}
-	for k, v := range n.Metadata.Labels {
-		doc.Labels = append(doc.Labels, shape.Entry[shape.Text]{Key: shape.Text{S: k, At: at}, Val: shape.Text{S: v, At: at}})
-	}
-	if id := n.Status.NodeInfo.SystemUUID; id != "" {
-		doc.Match.UUIDs = []shape.Text{{S: id, At: at}}
-	}
-	return doc, true
-}
 
 var (
 	nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
@@ -193,6 +110,7 @@ func (n Node) Label(key string) (string, bool) {
 	return v, ok
 }
 
+// DidYouMean is a hint for a name that no node has.
 func DidYouMean(name string, nodes []Node) string {
 	var names []string
 	for _, n := range nodes[:min(len(nodes), 2000)] {

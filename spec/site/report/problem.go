@@ -109,6 +109,7 @@ func (r *Report) Add(p Problem) {
 	r.Problems = append(r.Problems, p)
 }
 
+// Sort puts problems in order of their places.
 func (r *Report) Sort() {
 	slices.SortStableFunc(r.Problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))

@@ -3,75 +3,13 @@
 package shape
 
 import (
-	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
-
-// Checker decodes values into the authored types and collects what is wrong.
-// The path of fields it stands in is for people who read the report.
-type Checker struct {
-	Report *report.Report
-	Path   []string
-}
-
-func (c *Checker) Push(name string) { c.Path = append(c.Path, name) }
-func Nth(i int) string              { return "[" + strconv.Itoa(i) + "]" }
-
-func (c *Checker) Pop() { c.Path = c.Path[:len(c.Path)-1] }
-
-func (c *Checker) In(name string, f func()) {
-	c.Push(name)
-	f()
-	c.Pop()
-}
-
-func (c *Checker) problem(severity string, at report.Pos, rule, hint, format string, args ...any) {
-	c.Report.Add(report.Problem{At: at, Path: JoinPath(c.Path), Severity: severity, Rule: rule, Hint: hint, Message: fmt.Sprintf(format, args...)})
-}
-
-func (c *Checker) Errorf(at report.Pos, rule, hint, format string, args ...any) {
-	c.problem(report.Error, at, rule, hint, format, args...)
-}
-
-func (c *Checker) Warnf(at report.Pos, rule, hint, format string, args ...any) {
-	c.problem(report.Warning, at, rule, hint, format, args...)
-}
-
-func (c *Checker) Notef(at report.Pos, rule, hint, format string, args ...any) {
-	c.problem(report.Note, at, rule, hint, format, args...)
-}
-
-func (c *Checker) Within(names []string, f func()) {
-	n := len(c.Path)
-	c.Path = append(c.Path, names...)
-	f()
-	c.Path = c.Path[:n]
-}
-
-// JoinPath writes conf.sysctl["vm.swappiness"], users[2].
-func JoinPath(path []string) string {
-	var b strings.Builder
-	for i, p := range path {
-		switch {
-		case strings.HasPrefix(p, "["):
-			b.WriteString(p)
-		case strings.ContainsAny(p, ". []\"/"):
-			fmt.Fprintf(&b, "[%q]", p)
-		default:
-			if i > 0 {
-				b.WriteByte('.')
-			}
-			b.WriteString(p)
-		}
-	}
-	return b.String()
-}
 
 // decoder is what a type implements that is more than its fields.
 type decoder interface {
@@ -116,6 +54,7 @@ func (c *Checker) Decode(v *tree.Value, into any) {
 	}
 }
 
+// Want reports a value that is not of the kind that belongs there.
 func (c *Checker) Want(v *tree.Value, k tree.Kind) bool {
 	if v.Kind == k {
 		return true
@@ -125,7 +64,7 @@ func (c *Checker) Want(v *tree.Value, k tree.Kind) bool {
 }
 
 func (c *Checker) decodeStruct(v *tree.Value, target reflect.Value) {
-	fields := Fields(target.Type())
+	fields := structFields(target.Type())
 	if at := target.FieldByName("At"); at.IsValid() {
 		at.Set(reflect.ValueOf(v.At))
 	}
@@ -171,11 +110,11 @@ type structField struct {
 	doc      string
 }
 
-func Fields(t reflect.Type) []structField {
+func structFields(t reflect.Type) []structField {
 	var out []structField
 	for i := range t.NumField() {
 		if t.Field(i).Anonymous {
-			for _, f := range Fields(t.Field(i).Type) {
+			for _, f := range structFields(t.Field(i).Type) {
 				f.index = append([]int{i}, f.index...)
 				out = append(out, f)
 			}
@@ -200,24 +139,4 @@ func fieldNames(fields []structField) []string {
 		out[i] = f.name
 	}
 	return out
-}
-
-// Rename returns a map with its keys in another spelling.
-func (c *Checker) Rename(v *tree.Value, to func(string) string) *tree.Value {
-	if v.Kind != tree.Mapping {
-		return v
-	}
-	out := *v
-	out.Fields = make([]tree.Field, 0, len(v.Fields))
-	first := make(map[string]tree.Field, len(v.Fields))
-	for _, f := range v.Fields {
-		key := to(f.Key)
-		if old, dup := first[key]; dup {
-			c.Errorf(f.At, "duplicate-key", "keep one of the two", "%q is the same as %q at %s", f.Key, old.Key, old.At)
-			continue
-		}
-		first[key] = f
-		out.Fields = append(out.Fields, tree.Field{Key: key, At: f.At, Val: f.Val})
-	}
-	return &out
 }

@@ -83,7 +83,7 @@ func defName(t reflect.Type, partial bool) string {
 
 func (g *Generator) structure(t reflect.Type, partial bool) map[string]any {
 	properties, required := map[string]any{}, []string{}
-	for _, f := range Fields(t) {
+	for _, f := range structFields(t) {
 		var s any
 		switch {
 		case f.enum != nil:

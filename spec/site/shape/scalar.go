@@ -45,6 +45,7 @@ func (f *Flag) Decode(c *Checker, v *tree.Value) {
 	*f = Flag{on, v.At}
 }
 
+// FlagWord reads one of YAML 1.1's words for yes and no.
 func FlagWord(text string) (on, ok bool) {
 	switch strings.ToLower(text) {
 	case "true", "on", "yes", "y":

@@ -3,16 +3,8 @@
 package tree
 
 import (
-	"bytes"
-	"errors"
-	"fmt"
-	"io"
-	"regexp"
 	"slices"
 	"strconv"
-	"strings"
-
-	"gopkg.in/yaml.v3"
 
 	"github.com/caisson-os/caisson/spec/site/report"
 )
@@ -31,14 +23,17 @@ type Value struct {
 	height int // levels below this one, through aliases
 }
 
+// Field is one key of a map.
 type Field struct {
 	Key string
 	At  report.Pos
 	Val *Value
 }
 
+// Kind is what a value is.
 type Kind uint8
 
+// The kinds of values.
 const (
 	Null Kind = iota
 	Scalar
@@ -88,190 +83,6 @@ func (v *Value) With(key string, val *Value) *Value {
 	}
 	out.Fields = append(out.Fields, Field{key, val.At, val})
 	return &out
-}
-
-// Caps on input. A file beyond them is not a configuration.
-const (
-	MaxFile       = 16 << 20
-	maxDepth      = 64
-	maxIndicators = 3 << 19 // bounds the nodes, and so the memory, before anything is parsed
-	maxExpanded   = 4 << 20 // nodes once every alias is written out
-)
-
-var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
-
-// Parse returns the documents of a file.
-func Parse(src *report.Source, data []byte, r *report.Report) (docs []*Value) {
-	fail := func(line int, rule, hint, format string, args ...any) {
-		r.Add(report.Problem{At: report.Pos{Src: src, Line: int32(line), Col: 1}, Severity: report.Error, Rule: rule, Message: fmt.Sprintf(format, args...), Hint: hint})
-	}
-	n := 0
-	for _, indicator := range []string{"\n", ",", "[", "{", ": ", "- ", "? "} {
-		n += bytes.Count(data, []byte(indicator))
-	}
-	if n > maxIndicators {
-		fail(1, "too-large", "split it into several files", "the file has too many values")
-		return nil
-	}
-	// The library parses recursively; a fault in it must not end the program.
-	defer func() {
-		if e := recover(); e != nil {
-			fail(1, "yaml", "", "the YAML parser gave up: %v", e)
-			docs = nil
-		}
-	}()
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	for {
-		var node yaml.Node
-		err := dec.Decode(&node)
-		if errors.Is(err, io.EOF) {
-			return docs
-		}
-		if err != nil {
-			line := 1
-			text := strings.TrimPrefix(err.Error(), "yaml: ")
-			if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-				line, _ = strconv.Atoi(m[1])
-				text = strings.TrimPrefix(text, "line "+m[1]+": ")
-			}
-			fail(line, "yaml", "", "not valid YAML: %s", text)
-			return nil
-		}
-		c := converter{src: src, report: r, done: map[*yaml.Node]*Value{}}
-		if v := c.convert(&node, 0); v != nil && !c.failed {
-			docs = append(docs, v)
-		}
-	}
-}
-
-// converter turns YAML nodes into values, each node once, aliases shared.
-type converter struct {
-	src    *report.Source
-	report *report.Report
-	done   map[*yaml.Node]*Value // anchored nodes; nil while one is being converted
-	failed bool
-}
-
-func (c *converter) at(n *yaml.Node) report.Pos {
-	return report.Pos{Src: c.src, Line: int32(n.Line), Col: int32(n.Column)}
-}
-
-func (c *converter) fail(n *yaml.Node, rule, format string, args ...any) *Value {
-	if !c.failed || rule == "duplicate-key" && len(c.report.Problems) < report.MaxProblems {
-		c.report.Add(report.Problem{At: c.at(n), Severity: report.Error, Rule: rule, Message: fmt.Sprintf(format, args...)})
-	}
-	c.failed = true
-	return &Value{At: c.at(n), size: 1}
-}
-
-func (c *converter) convert(n *yaml.Node, depth int) *Value {
-	if depth > maxDepth {
-		return c.fail(n, "too-deep", "nested more than %d deep", maxDepth)
-	}
-	switch n.Kind {
-	case yaml.DocumentNode:
-		return c.convert(n.Content[0], depth)
-	case yaml.AliasNode:
-		v, ok := c.done[n.Alias]
-		if !ok || v == nil {
-			return c.fail(n, "alias", "the alias *%s contains itself", n.Value)
-		}
-		return v
-	}
-	if n.Anchor != "" {
-		c.done[n] = nil
-	}
-	v := &Value{At: c.at(n), size: 1}
-	switch n.Kind {
-	case yaml.ScalarNode:
-		c.scalar(n, v)
-	case yaml.SequenceNode:
-		v.Kind = Sequence
-		v.List = make([]*Value, len(n.Content))
-		for i, e := range n.Content {
-			v.List[i] = c.convert(e, depth+1)
-			v.grow(v.List[i])
-		}
-	case yaml.MappingNode:
-		v.Kind = Mapping
-		c.mapping(n, v, depth)
-	}
-	if v.height > maxDepth {
-		return c.fail(n, "too-deep", "nested more than %d deep once aliases are written out", maxDepth)
-	}
-	if v.size > maxExpanded {
-		return c.fail(n, "too-large", "more than %d values once aliases are written out", maxExpanded)
-	}
-	if n.Anchor != "" {
-		c.done[n] = v
-	}
-	return v
-}
-
-func (v *Value) grow(child *Value) {
-	v.size += 1 + child.size
-	v.height = max(v.height, child.height+1)
-}
-
-func (c *converter) scalar(n *yaml.Node, v *Value) {
-	v.Plain = n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0
-	if v.Plain && n.ShortTag() == "!!null" {
-		v.Kind = Null
-		return
-	}
-	v.Kind, v.Text = Scalar, n.Value
-	if n.Style&yaml.TaggedStyle != 0 && !strings.HasPrefix(n.ShortTag(), "!!") {
-		c.fail(n, "tag", "the tag %s has no meaning here", n.ShortTag())
-	}
-	if strings.ContainsRune(n.Value, 0) {
-		c.fail(n, "text", "a value must not contain a NUL character")
-	}
-}
-
-// mapping takes keys and, where the author did not write them, those of "<<".
-func (c *converter) mapping(n *yaml.Node, v *Value, depth int) {
-	seen := make(map[string]bool, len(n.Content)/2)
-	v.Fields = make([]Field, 0, len(n.Content)/2)
-	var merges []*Value
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		k := n.Content[i]
-		if k.Kind == yaml.AliasNode {
-			k = k.Alias
-		}
-		if k.Kind != yaml.ScalarNode {
-			c.fail(k, "key", "a key must be plain text")
-			continue
-		}
-		val := c.convert(n.Content[i+1], depth+1)
-		v.grow(val)
-		if k.Value == "<<" && k.ShortTag() == "!!merge" {
-			merges = append(merges, val)
-			continue
-		}
-		if seen[k.Value] {
-			c.fail(n.Content[i], "duplicate-key", "the key %q is given twice", k.Value)
-			continue
-		}
-		seen[k.Value] = true
-		v.Fields = append(v.Fields, Field{k.Value, c.at(n.Content[i]), val})
-	}
-	for len(merges) > 0 {
-		m := merges[0]
-		merges = merges[1:]
-		switch m.Kind {
-		case Sequence:
-			merges = append(append([]*Value{}, m.List...), merges...)
-		case Mapping:
-			for _, f := range m.Fields {
-				if !seen[f.Key] {
-					seen[f.Key] = true
-					v.Fields = append(v.Fields, f)
-				}
-			}
-		default:
-			c.fail(n, "merge-key", "what << names must be a map")
-		}
-	}
 }
 
 // AppendText appends a text that equal values have in common, and others not.

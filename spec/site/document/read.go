@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec/site/inventory"
-	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -212,86 +211,6 @@ func (r *Reader) merge(doc *tree.Value) {
 		return
 	}
 	r.Tree = tree.MergeFiles(r.Tree, doc)
-}
-
-// normalConf brings conf and every override's conf to canonical keys.
-func (r *Reader) normalConf(conf *tree.Value) *tree.Value {
-	r.Push("conf")
-	defer r.Pop()
-	if perms := conf.Get("perms"); perms != nil {
-		conf = module.OlderPerms(r.Checker, conf, perms)
-	}
-	for _, m := range module.All {
-		if v := conf.Get(m.Name); v != nil && m.Normal != nil {
-			r.In(m.Name, func() { conf = conf.With(m.Name, m.Normal(r.Checker, v)) })
-		}
-	}
-	over := conf.Get("overrides")
-	if over == nil || over.Kind != tree.Mapping {
-		return conf
-	}
-	for _, m := range module.All {
-		stanza := over.Get(m.Stanza)
-		if stanza == nil || stanza.Kind != tree.Mapping || m.Normal == nil {
-			continue
-		}
-		for _, key := range []string{"hosts", "labels"} {
-			list := stanza.Get(key)
-			if list == nil || list.Kind != tree.Sequence {
-				continue
-			}
-			out := *list
-			out.List = make([]*tree.Value, len(list.List))
-			for i, e := range list.List {
-				out.List[i] = e
-				if body := e.Get("conf"); body != nil && body.Kind == tree.Mapping {
-					r.Within([]string{"overrides", m.Stanza, key, shape.Nth(i), "conf"}, func() {
-						if perms := body.Get("perms"); perms != nil && m.Name == "perm" {
-							body = module.OlderPerms(r.Checker, body, perms)
-						}
-						if v := body.Get(m.Name); v != nil {
-							r.In(m.Name, func() { body = body.With(m.Name, m.Normal(r.Checker, v)) })
-						}
-					})
-					out.List[i] = e.With("conf", body)
-				}
-			}
-			stanza = stanza.With(key, &out)
-		}
-		over = over.With(m.Stanza, stanza)
-	}
-	return conf.With("overrides", over)
-}
-
-// ReadCAs replaces the files that machine names by their content, once, so that
-// nothing later needs the file system.
-func (r *Reader) ReadCAs(v *tree.Value) *tree.Value {
-	cas := v.Get("cas")
-	if cas == nil || cas.Kind != tree.Sequence {
-		return v
-	}
-	out := *cas
-	out.List = make([]*tree.Value, len(cas.List))
-	for i, e := range cas.List {
-		out.List[i] = e
-		if e.Kind != tree.Scalar {
-			continue
-		}
-		text := e.Text
-		if !strings.Contains(text, "-----BEGIN") {
-			text = string(r.readFile(path.Join(r.Dir, e.Text), e.At, 1<<20))
-			if text == "" {
-				continue
-			}
-		}
-		if err := machine.CertificateProblem(text); err != "" {
-			r.Errorf(e.At, "certificate", "", "%s", err)
-		}
-		read := *e
-		read.Text = text
-		out.List[i] = &read
-	}
-	return v.With("cas", &out)
 }
 
 func (r *Reader) inventoryList(doc *tree.Value) {

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package document
+
+import (
+	"github.com/caisson-os/caisson/spec/site/module"
+	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
+)
+
+// normalConf brings conf and every override's conf to canonical keys.
+func (r *Reader) normalConf(conf *tree.Value) *tree.Value {
+	r.Push("conf")
+	defer r.Pop()
+	if perms := conf.Get("perms"); perms != nil {
+		conf = module.OlderPerms(r.Checker, conf, perms)
+	}
+	for _, m := range module.All {
+		if v := conf.Get(m.Name); v != nil && m.Normal != nil {
+			r.In(m.Name, func() { conf = conf.With(m.Name, m.Normal(r.Checker, v)) })
+		}
+	}
+	over := conf.Get("overrides")
+	if over == nil || over.Kind != tree.Mapping {
+		return conf
+	}
+	for _, m := range module.All {
+		stanza := over.Get(m.Stanza)
+		if stanza == nil || stanza.Kind != tree.Mapping || m.Normal == nil {
+			continue
+		}
+		for _, key := range []string{"hosts", "labels"} {
+			list := stanza.Get(key)
+			if list == nil || list.Kind != tree.Sequence {
+				continue
+			}
+			out := *list
+			out.List = make([]*tree.Value, len(list.List))
+			for i, e := range list.List {
+				out.List[i] = e
+				if body := e.Get("conf"); body != nil && body.Kind == tree.Mapping {
+					r.Within([]string{"overrides", m.Stanza, key, shape.Nth(i), "conf"}, func() {
+						if perms := body.Get("perms"); perms != nil && m.Name == "perm" {
+							body = module.OlderPerms(r.Checker, body, perms)
+						}
+						if v := body.Get(m.Name); v != nil {
+							r.In(m.Name, func() { body = body.With(m.Name, m.Normal(r.Checker, v)) })
+						}
+					})
+					out.List[i] = e.With("conf", body)
+				}
+			}
+			stanza = stanza.With(key, &out)
+		}
+		over = over.With(m.Stanza, stanza)
+	}
+	return conf.With("overrides", over)
+}

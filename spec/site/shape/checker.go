@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shape
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
+)
+
+// Checker decodes values into the authored types and collects what is wrong.
+// The path of fields it stands in is for people who read the report.
+type Checker struct {
+	Report *report.Report
+	Path   []string
+}
+
+// Nth is the name of a list's entry in a path.
+func Nth(i int) string { return "[" + strconv.Itoa(i) + "]" }
+
+// Push enters a field.
+func (c *Checker) Push(name string) { c.Path = append(c.Path, name) }
+
+// Pop leaves the last field that was entered.
+func (c *Checker) Pop() { c.Path = c.Path[:len(c.Path)-1] }
+
+// In does f inside a field.
+func (c *Checker) In(name string, f func()) {
+	c.Push(name)
+	f()
+	c.Pop()
+}
+
+func (c *Checker) problem(severity string, at report.Pos, rule, hint, format string, args ...any) {
+	c.Report.Add(report.Problem{At: at, Path: JoinPath(c.Path), Severity: severity, Rule: rule, Hint: hint, Message: fmt.Sprintf(format, args...)})
+}
+
+// Errorf reports what makes the input unusable.
+func (c *Checker) Errorf(at report.Pos, rule, hint, format string, args ...any) {
+	c.problem(report.Error, at, rule, hint, format, args...)
+}
+
+// Warnf reports what is probably not what was meant.
+func (c *Checker) Warnf(at report.Pos, rule, hint, format string, args ...any) {
+	c.problem(report.Warning, at, rule, hint, format, args...)
+}
+
+// Notef reports what is worth knowing.
+func (c *Checker) Notef(at report.Pos, rule, hint, format string, args ...any) {
+	c.problem(report.Note, at, rule, hint, format, args...)
+}
+
+// Within does f inside fields of fields.
+func (c *Checker) Within(names []string, f func()) {
+	n := len(c.Path)
+	c.Path = append(c.Path, names...)
+	f()
+	c.Path = c.Path[:n]
+}
+
+// JoinPath writes conf.sysctl["vm.swappiness"], users[2].
+func JoinPath(path []string) string {
+	var b strings.Builder
+	for i, p := range path {
+		switch {
+		case strings.HasPrefix(p, "["):
+			b.WriteString(p)
+		case strings.ContainsAny(p, ". []\"/"):
+			fmt.Fprintf(&b, "[%q]", p)
+		default:
+			if i > 0 {
+				b.WriteByte('.')
+			}
+			b.WriteString(p)
+		}
+	}
+	return b.String()
+}
+
+// Rename returns a map with its keys in another spelling.
+func (c *Checker) Rename(v *tree.Value, to func(string) string) *tree.Value {
+	if v.Kind != tree.Mapping {
+		return v
+	}
+	out := *v
+	out.Fields = make([]tree.Field, 0, len(v.Fields))
+	first := make(map[string]tree.Field, len(v.Fields))
+	for _, f := range v.Fields {
+		key := to(f.Key)
+		if old, dup := first[key]; dup {
+			c.Errorf(f.At, "duplicate-key", "keep one of the two", "%q is the same as %q at %s", f.Key, old.Key, old.At)
+			continue
+		}
+		first[key] = f
+		out.Fields = append(out.Fields, tree.Field{Key: key, At: f.At, Val: f.Val})
+	}
+	return &out
+}

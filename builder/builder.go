@@ -242,6 +242,14 @@ func (b *build) result(variant, version string) (*Result, error) {
 			r.Layer.Images = append(r.Layer.Images, *m.Image)
 		}
 	}
+	known, err := b.ledger("packages")
+	if err != nil {
+		return nil, err
+	}
+	if known, err = accounts.Remember(known, b.done["packages"].Facts.System); err != nil {
+		return nil, err
+	}
+	r.Layer.Accounts = append(r.Layer.Accounts, known[len(accounts.People(known)):]...)
 	return r, nil
 }
 

@@ -50,7 +50,9 @@ func (d deb) build(t *testing.T, store *apt.Store) apt.Deb {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "x.deb")
-	if said, err := exec.Command("dpkg-deb", "--root-owner-group", "-Znone", "--build", tree, out).CombinedOutput(); err != nil {
+	cmd := exec.Command("dpkg-deb", "--root-owner-group", "-Znone", "--build", tree, out)
+	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1")
+	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("dpkg-deb: %v\n%s", err, said)
 	}
 	data, err := os.ReadFile(out)

@@ -23,7 +23,7 @@ import (
 
 // format is part of every key: raise it when a step makes something else from
 // the same inputs.
-const format = 1
+const format = 2
 
 // step makes one tree (and from it one image), or one set of files.
 type step struct {
@@ -48,6 +48,8 @@ type facts struct {
 	Initrd   *spec.Blob              `json:"initrd,omitempty"`
 	Packages []spec.InstalledPackage `json:"packages,omitempty"`
 	Accounts []spec.Account          `json:"accounts,omitempty"`
+	Found    []spec.Account          `json:"found,omitempty"`  // as the packages' scripts made them
+	System   []spec.Account          `json:"system,omitempty"` // the same, as the ledger has them
 	AppArmor *spec.LoadedPolicy      `json:"apparmor,omitempty"`
 }
 
@@ -96,7 +98,7 @@ func (b *build) step(s step) error {
 		return err
 	}
 	dir := filepath.Join(b.CacheDir, "steps", s.name+"-"+key[:24])
-	if m, err := b.cached(dir, key); err != nil {
+	if m, err := b.remembered(s.name, dir, key); err != nil {
 		return err
 	} else if m != nil {
 		b.done[s.name] = *m
@@ -113,12 +115,16 @@ func (b *build) step(s step) error {
 	if err != nil {
 		return err
 	}
-	m.Key = key
+	m.Key = key + m.Facts.numbering()
+	dir += m.Facts.numbering()
 	data, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}
 	if err := durable.WriteFile(filepath.Join(work, "made.json"), data, 0o644); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}
 	if err := os.Rename(work, dir); err != nil {
@@ -168,7 +174,7 @@ func (b *build) cached(dir, key string) (*made, error) {
 		return nil, err
 	}
 	m := &made{dir: dir}
-	if json.Unmarshal(data, m) != nil || m.Key != key {
+	if json.Unmarshal(data, m) != nil || m.Key != key+m.Facts.numbering() {
 		return nil, os.RemoveAll(dir)
 	}
 	for _, blob := range m.Blobs {
@@ -181,7 +187,7 @@ func (b *build) cached(dir, key string) (*made, error) {
 }
 
 func (b *build) run(s step, work string) (made, error) {
-	r := &root.Root{Work: b.tmp}
+	r := &root.Root{Work: b.tmp, Epoch: b.epochOf(s.name)}
 	for _, name := range s.below(b) {
 		r.Lowers = append(r.Lowers, filepath.Join(b.done[name].dir, "tree"))
 	}

@@ -59,7 +59,7 @@ func fillBase(b *build, r *root.Root) (facts, error) {
 		if err := b.unpack(r); err != nil {
 			return facts{}, err
 		}
-		return b.installed(r)
+		return b.installed("base", r)
 	}
 	if err := b.fetch(func() *apt.State { return b.baseApt }, b.lock.Base); err != nil {
 		return facts{}, err
@@ -76,7 +76,7 @@ func fillBase(b *build, r *root.Root) (facts, error) {
 	if err != nil {
 		return facts{}, err
 	}
-	return b.installed(r)
+	return b.installed("base", r)
 }
 
 func packagesInputs(b *build) (any, error) {
@@ -99,14 +99,18 @@ func fillPackages(b *build, r *root.Root) (facts, error) {
 			return facts{}, err
 		}
 	}
+	if err := packages.Users(b.ctx, r); err != nil {
+		return facts{}, err
+	}
 	if err := base.Scrub(r.Upper); err != nil {
 		return facts{}, err
 	}
-	return b.installed(r)
+	return b.installed("packages", r)
 }
 
-// installed lists what is in the tree, with the digests of the files it came from.
-func (b *build) installed(r *root.Root) (facts, error) {
+// installed lists what is in the tree, with the digests of the files it came from,
+// and settles the numbers of the accounts it came with.
+func (b *build) installed(step string, r *root.Root) (facts, error) {
 	all, err := packages.Installed(r)
 	if err != nil {
 		return facts{}, err
@@ -120,7 +124,11 @@ func (b *build) installed(r *root.Root) (facts, error) {
 	for i := range all {
 		all[i].SHA256 = from[all[i].Name+" "+all[i].Version]
 	}
-	return facts{Packages: all}, b.exactly(all)
+	f := facts{Packages: all}
+	if err := b.exactly(all); err != nil {
+		return f, err
+	}
+	return f, b.number(step, r, &f)
 }
 
 // exactly wants of what is installed what the lock says, no more and no less. The
@@ -154,7 +162,7 @@ func (b *build) exactly(all []spec.InstalledPackage) error {
 }
 
 func accountsInputs(b *build) (any, error) {
-	return map[string]any{"accounts": b.recipe.Accounts, "ledger": b.Ledger}, nil
+	return map[string]any{"accounts": b.recipe.Accounts, "ledger": accounts.People(b.Ledger)}, nil
 }
 
 func fillAccounts(b *build, r *root.Root) (facts, error) {

@@ -52,11 +52,13 @@ type InstalledPackage struct {
 }
 
 // Account is one row of the ledger: a UID, once given, belongs to its name for ever.
+// The states are of people (active, expired, purged) and of what packages make: a
+// user (system) and a group (system-group, UID -1).
 type Account struct {
 	Name  string `json:"name"`
 	UID   int    `json:"uid"`
 	GID   int    `json:"gid"`
-	State string `json:"state"` // active, expired, purged
+	State string `json:"state"` // active, expired, purged, system, system-group
 }
 
 // LoadedPolicy lists the compiled AppArmor profiles that the node loads.

@@ -36,7 +36,7 @@ func Bake(ctx context.Context, r *root.Root, a spec.Accounts, fleet []spec.Accou
 	if err := errors.Join(Check(a), check(a, db)); err != nil {
 		return nil, err
 	}
-	ledger, err := here(a, fleet, db)
+	ledger, err := here(a, People(fleet), db)
 	if err != nil {
 		return nil, err
 	}

@@ -59,15 +59,19 @@ func (db *database) tables() []*table {
 
 func (db *database) write(r *root.Root) error {
 	for _, t := range db.tables() {
-		var b strings.Builder
-		for _, row := range t.rows {
-			b.WriteString(strings.Join(row, ":") + "\n")
-		}
-		if err := r.WriteOwned(t.file, []byte(b.String()), t.mode, 0, t.gid); err != nil {
+		if err := t.write(r); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (t *table) write(r *root.Root) error {
+	var b strings.Builder
+	for _, row := range t.rows {
+		b.WriteString(strings.Join(row, ":") + "\n")
+	}
+	return r.WriteOwned(t.file, []byte(b.String()), t.mode, 0, t.gid)
 }
 
 func (t *table) find(name string) []string {

@@ -4,6 +4,7 @@ package accounts
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 
 	"github.com/caisson-os/caisson/spec"
@@ -28,9 +29,13 @@ const (
 // the users of all variants at once, so that the numbers do not depend on which
 // variant is built first. Rows of users who left stay.
 func Settle(variants []spec.Accounts, previous []spec.Account) ([]spec.Account, error) {
+	system, err := Remember(nil, slices.DeleteFunc(slices.Clone(previous), func(row spec.Account) bool { return !IsSystem(row) }))
+	if err != nil {
+		return nil, err
+	}
 	rows := map[string]spec.Account{}
 	owner := map[int]string{}
-	for _, row := range previous {
+	for _, row := range People(previous) {
 		if other := owner[row.UID]; other != "" && other != row.Name {
 			return nil, fmt.Errorf("account ledger: UID %d belongs to %q and to %q", row.UID, other, row.Name)
 		}
@@ -86,7 +91,7 @@ func Settle(variants []spec.Accounts, previous []spec.Account) ([]spec.Account, 
 		all = append(all, row)
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
-	return all, nil
+	return append(all, system...), nil
 }
 
 // here turns the fleet's ledger into this layer's: who is in it, who left it,

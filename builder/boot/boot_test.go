@@ -102,8 +102,13 @@ func unpacked(t *testing.T, archive []byte) map[string]string {
 
 func write(t *testing.T, r *root.Root, modules ...string) ([]byte, Report) {
 	t.Helper()
+	return writeWith(t, "agent", r, modules...)
+}
+
+func writeWith(t *testing.T, text string, r *root.Root, modules ...string) ([]byte, Report) {
+	t.Helper()
 	agent := filepath.Join(t.TempDir(), "agent")
-	if err := os.WriteFile(agent, []byte("agent"), 0o755); err != nil {
+	if err := os.WriteFile(agent, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	var b bytes.Buffer
@@ -129,7 +134,14 @@ func TestInitrd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer z.Close()
-	main, err := z.DecodeAll(append([]byte{0x28, 0xb5, 0x2f, 0xfd}, rest...), nil)
+	frame := append([]byte{0x28, 0xb5, 0x2f, 0xfd}, rest...)
+	main, err := z.DecodeAll(frame, nil)
+	for range 3 { // of padding, which the kernel passes over
+		if err != nil && bytes.HasSuffix(frame, []byte{0}) {
+			frame = frame[:len(frame)-1]
+			main, err = z.DecodeAll(frame, nil)
+		}
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,6 +172,26 @@ func TestInitrd(t *testing.T) {
 	}
 	if again, _ := write(t, layer(t, nil)); !bytes.Equal(again, data) {
 		t.Error("the same layer has two initrds")
+	}
+}
+
+// An archive appended by hand begins where the kernel looks for one: at a multiple
+// of four bytes, after nothing but zeros.
+func TestInitrdIsPadded(t *testing.T) {
+	require.Root(t)
+	r := layer(t, nil)
+	padded := 0
+	for _, agent := range []string{"a", "0123", "agent7", "what the kernel runs", "q8w7e6r5t4", "zyxwvutsrqponmlkjihgfedcba", "5", "1a2s3d4f5g6h7"} {
+		data, _ := writeWith(t, agent, r)
+		if len(data)%4 != 0 {
+			t.Errorf("agent %q: an initrd of %d bytes", agent, len(data))
+		}
+		if data[len(data)-1] == 0 {
+			padded++
+		}
+	}
+	if padded == 0 {
+		t.Error("none of them took any padding: these cases show nothing")
 	}
 }
 

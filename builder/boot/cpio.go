@@ -105,10 +105,15 @@ type counter struct {
 
 func (c *counter) write(p []byte) {
 	if c.err == nil {
-		var n int
-		n, c.err = c.w.Write(p)
-		c.n += int64(n)
+		c.Write(p)
 	}
+}
+
+// Write makes it an io.Writer, for a compressor.
+func (c *counter) Write(p []byte) (n int, err error) {
+	n, c.err = c.w.Write(p)
+	c.n += int64(n)
+	return n, c.err
 }
 
 func (c *counter) pad(to int64) {

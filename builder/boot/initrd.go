@@ -81,14 +81,19 @@ func (i Initrd) Write(ctx context.Context, w io.Writer) (Report, error) {
 			return report, err
 		}
 	}
-	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1))
+	c := &counter{w: w}
+	z, err := zstd.NewWriter(c, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		return report, err
 	}
 	if _, err := a.WriteTo(z); err != nil {
 		return report, err
 	}
-	return report, z.Close()
+	if err := z.Close(); err != nil {
+		return report, err
+	}
+	c.pad(4) // an archive that is appended by hand begins where the kernel looks for one
+	return report, c.err
 }
 
 // SiteCPIO is the archive with the one file that makes a generic initrd a site's.

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,6 +77,18 @@ func Install(ctx context.Context, r *root.Root, p spec.Packages, keep []string, 
 		if err := r.Run(ctx, root.Command{Args: append([]string{"apt-mark", "hold", "--"}, p.Hold...)}); err != nil {
 			return fmt.Errorf("hold packages: %w", said(err))
 		}
+	}
+	return nil
+}
+
+// Users makes the accounts of sysusers.d(5) that no script has made: a boot would,
+// with numbers of that boot.
+func Users(ctx context.Context, r *root.Root) error {
+	if _, err := r.Lstat("/usr/bin/systemd-sysusers"); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := r.Run(ctx, root.Command{Args: []string{"systemd-sysusers"}}); err != nil {
+		return fmt.Errorf("make the accounts of sysusers.d: %w", said(err))
 	}
 	return nil
 }

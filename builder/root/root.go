@@ -32,6 +32,7 @@ type Root struct {
 	Lowers []string // top first
 	Upper  string   // takes writes; may be empty
 	Work   string   // scratch folder in Upper's file system
+	Epoch  int64    // SOURCE_DATE_EPOCH of the programs that run in it, seconds
 }
 
 // trees lists all trees, top first.

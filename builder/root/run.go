@@ -120,6 +120,9 @@ func (r *Root) RunWith(ctx context.Context, bind string, c Command) error {
 	run := c
 	run.Args = append([]string{"/bin/sh", "-c", enter, "enter"}, c.Args...)
 	run.Env = append([]string{"OPTIONS=" + options, "MERGED=" + merged, "WORK=" + scratch, "BIND=" + bind}, c.Env...)
+	if r.Epoch != 0 {
+		run.Env = append(run.Env, fmt.Sprintf("SOURCE_DATE_EPOCH=%d", r.Epoch))
+	}
 	err = isolate(ctx, run, unix.CLONE_NEWNET)
 	if exit, ok := err.(*ExitError); ok {
 		exit.Args = c.Args

@@ -181,6 +181,14 @@ func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, variants []s
 			return nil, fmt.Errorf("build variant %s: %w", v.Name, err)
 		}
 		results = append(results, r)
+		if ledger, err = builder.Learn(ledger, r.Layer); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range results { // each knows all, or a second build would describe the first ones anew
+		if r.Layer.Accounts, err = builder.Learn(r.Layer.Accounts, spec.Layer{Accounts: ledger}); err != nil {
+			return nil, err
+		}
 	}
 	return results, nil
 }

@@ -241,6 +241,10 @@ func packageMap(l spec.Layer) map[string]string {
 func accountMap(l spec.Layer) map[string]string {
 	m := map[string]string{}
 	for _, acc := range l.Accounts {
+		if acc.UID < 0 { // a group, which may have a user's name
+			m["group "+acc.Name] = fmt.Sprintf("%d %s", acc.GID, acc.State)
+			continue
+		}
 		m[acc.Name] = fmt.Sprintf("%d %s", acc.UID, acc.State)
 	}
 	return m

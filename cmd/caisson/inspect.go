@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/cmd/caisson/internal/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
@@ -111,8 +112,16 @@ func (i inspected) print(w io.Writer, packages bool) {
 			row("", "%s\t%s\t%s", p.Name, p.Version, p.Arch)
 		}
 	}
+	system := 0
 	for _, acc := range l.Accounts {
+		if accounts.IsSystem(acc) {
+			system++
+			continue
+		}
 		row("account", "%s\t%d\t%s", acc.Name, acc.UID, acc.State)
+	}
+	if system > 0 {
+		row("accounts", "%d\tsystem users and groups whose numbers are kept", system)
 	}
 	for _, p := range l.AppArmor.Profiles {
 		row("profile", "%s\t%s", p.Name, p.Mode)

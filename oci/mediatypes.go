@@ -42,6 +42,7 @@ const (
 	MaxManifest = 4 << 20   // bytes of a manifest or an index
 	MaxOverlay  = 2 << 20   // bytes of an overlay
 	MaxBundle   = 32 << 10  // bytes of a signature bundle
+	MaxAttested = 4 << 20   // bytes of an attestation's bundle: provenance names every package
 	MaxBundles  = 16        // bundles beside one document
 	MaxFleet    = 64 << 10  // bytes of fleet:current's document
 	MaxConfig   = 16 << 20  // bytes of a layer's description

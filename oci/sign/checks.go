@@ -15,6 +15,7 @@ import (
 // put there by an earlier one.
 type candidate struct {
 	raw    []byte
+	limit  int    // bytes of raw; none is [oci.MaxBundle]
 	digest string // what the subject must be
 	kind   string // what the predicate type must be
 	keys   []*ecdsa.PublicKey
@@ -102,7 +103,7 @@ type rules struct {
 var whole = rules{setChecks, bundleChecks, enough}
 
 func sizeCapped(c *candidate) error {
-	if len(c.raw) > oci.MaxBundle {
+	if len(c.raw) > max(c.limit, oci.MaxBundle) {
 		return refusal.New(refusal.BundleSize, "bundle of %d bytes", len(c.raw))
 	}
 	return nil

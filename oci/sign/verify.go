@@ -48,13 +48,15 @@ func VerifyEpoch(bundles [][]byte, keys []*ecdsa.PublicKey, fleet string, epoch 
 
 // VerifyArtifact says whether one of the keys released a manifest.
 func VerifyArtifact(raw []byte, manifestDigest string, keys []*ecdsa.PublicKey) error {
-	_, err := VerifyAttestation(raw, manifestDigest, PredicateCosign, keys)
+	c := &candidate{raw: raw, digest: manifestDigest, kind: PredicateCosign, keys: keys}
+	_, err := c.run(bundleChecks)
 	return err
 }
 
-// VerifyAttestation returns the predicate that one of the keys signed about a subject.
+// VerifyAttestation returns the predicate that one of the keys signed about a
+// subject. It may be as large as provenance is; no node reads one.
 func VerifyAttestation(raw []byte, subjectDigest, predicateType string, keys []*ecdsa.PublicKey) (json.RawMessage, error) {
-	c := &candidate{raw: raw, digest: subjectDigest, kind: predicateType, keys: keys}
+	c := &candidate{raw: raw, limit: oci.MaxAttested, digest: subjectDigest, kind: predicateType, keys: keys}
 	if _, err := c.run(bundleChecks); err != nil {
 		return nil, err
 	}

@@ -43,7 +43,7 @@ func (a *app) root() *cobra.Command {
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return cli.Usage("see 'caisson "+c.Name()+" --help'", "%w", err)
+		return cli.Usage("see '"+c.CommandPath()+" --help'", "%w", err)
 	})
 	root.PersistentFlags().StringVarP(&a.format, "output", "o", "text", "output format: text or json")
 	root.AddCommand(
@@ -67,5 +67,35 @@ func (a *app) root() *cobra.Command {
 		a.manCommand(),
 		a.versionCommand(),
 	)
+	strict(root)
 	return root
+}
+
+// strict makes every wrong call an error of its own exit code, and an unknown
+// verb of a group (caisson keys bogus) an error at all.
+func strict(c *cobra.Command) {
+	help := "see '" + c.CommandPath() + " --help'"
+	if c.Run == nil && c.RunE == nil {
+		c.Args = cobra.NoArgs
+		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	} else {
+		help = "usage: " + c.UseLine()
+	}
+	if check := c.Args; check != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return cli.Usage(help, "%w", err)
+			}
+			return nil
+		}
+	}
+	c.PreRunE = func(c *cobra.Command, _ []string) error {
+		if err := c.ValidateRequiredFlags(); err != nil {
+			return cli.Usage(help, "%w", err)
+		}
+		return nil
+	}
+	for _, sub := range c.Commands() {
+		strict(sub)
+	}
 }

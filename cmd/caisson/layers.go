@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -35,11 +36,14 @@ func openLayers(ctx context.Context, reach *access, name string) ([]storedLayer,
 	if !oci.ValidDigest(version) && !oci.ValidTag(version) {
 		return nil, cli.Usage("a tag of the layer, or sha256:…", "%q names no layer", version)
 	}
-	reg, err := reach.open(ref)
+	reg, err := reach.existing(ref)
 	if err != nil {
 		return nil, err
 	}
 	raw, _, err := reg.Manifest(ctx, oci.RepoLayer, version)
+	if errors.Is(err, oci.ErrNotFound) {
+		return nil, cli.WithHint(fmt.Errorf("%s holds no layer %s", ref, version), "caisson prune "+ref+" --dry-run lists the layers")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("layer %s: %w", version, err)
 	}

@@ -21,5 +21,5 @@ func run() int {
 	a := newApp(os.Stdout, os.Stderr)
 	root := a.root()
 	root.SetArgs(os.Args[1:])
-	return cli.Report(os.Stderr, "caisson", root.ExecuteContext(ctx))
+	return cli.Report(os.Stderr, "caisson", reached(root.ExecuteContext(ctx)))
 }

@@ -88,7 +88,7 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 	if err != nil {
 		return err
 	}
-	reg, err := f.registry.open(f.from)
+	reg, err := f.registry.existing(f.from)
 	if err != nil {
 		return err
 	}
@@ -199,8 +199,11 @@ func bootstrap(f netbootFlags, s *site.Site) (spec.Bootstrap, error) {
 // currentLayer finds a variant's manifest below layer:current.
 func currentLayer(ctx context.Context, reg *registry.Registry, variant string) (string, error) {
 	raw, _, err := reg.Manifest(ctx, oci.RepoLayer, "current")
+	if errors.Is(err, oci.ErrNotFound) {
+		return "", cli.WithHint(fmt.Errorf("%s holds no current layer", reg.Ref()), "'caisson build' makes one")
+	}
 	if err != nil {
-		return "", cli.WithHint(fmt.Errorf("read the current layers: %w", err), "'caisson build' makes them")
+		return "", fmt.Errorf("read the current layers: %w", err)
 	}
 	index, err := oci.ParseIndex(raw)
 	if err != nil {

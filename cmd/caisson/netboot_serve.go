@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/pin/tftp/v3"
 	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/internal/cli"
 )
 
 func (a *app) netbootServeCommand() *cobra.Command {
@@ -23,13 +26,17 @@ func (a *app) netbootServeCommand() *cobra.Command {
 		Short: "Serve a netboot folder by HTTP and TFTP, read-only",
 		Long: "Serve a netboot folder by HTTP and TFTP, read-only. TFTP gives boot.ipxe (and everything\n" +
 			"else) to firmware that knows nothing better; an empty address turns a server off.",
-		Args: cobra.ExactArgs(1),
+		Example: "  caisson netboot serve boot",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, names []string) error {
 			root, err := os.OpenRoot(names[0])
 			if err != nil {
-				return err
+				return cli.Usage("'caisson netboot' writes it, with --out "+names[0], "netboot folder: %w", err)
 			}
 			defer root.Close()
+			if _, err := root.Stat("boot.ipxe"); err != nil {
+				return cli.Usage("'caisson netboot' writes it, with --out "+names[0], "%s is no netboot folder: no boot.ipxe in it", names[0])
+			}
 			return a.serveNetboot(c.Context(), root, httpAddr, tftpAddr)
 		},
 	}
@@ -45,7 +52,7 @@ func (a *app) serveNetboot(ctx context.Context, root *os.Root, httpAddr, tftpAdd
 	if httpAddr != "" {
 		l, err := net.Listen("tcp", httpAddr)
 		if err != nil {
-			return err
+			return cli.WithHint(fmt.Errorf("serve HTTP: %w", err), "--http takes another address, an empty one turns HTTP off")
 		}
 		s := &http.Server{Handler: http.FileServerFS(root.FS()), ReadHeaderTimeout: 10 * time.Second}
 		defer s.Close()
@@ -55,7 +62,7 @@ func (a *app) serveNetboot(ctx context.Context, root *os.Root, httpAddr, tftpAdd
 	if tftpAddr != "" {
 		conn, err := net.ListenPacket("udp", tftpAddr)
 		if err != nil {
-			return err
+			return cli.WithHint(fmt.Errorf("serve TFTP: %w", err), "ports below 1024 need root; --tftp takes another address, an empty one turns TFTP off")
 		}
 		s := tftp.NewServer(func(name string, to io.ReaderFrom) error { return sendTFTP(root, name, to) }, nil)
 		s.SetTimeout(5 * time.Second)

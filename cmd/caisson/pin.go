@@ -27,13 +27,13 @@ func (a *app) pinCommand() *cobra.Command {
 			case all == (len(nodes) > 0):
 				return cli.Usage("", "give either --node or --all")
 			case layer == "":
-				return cli.Usage("caisson inspect REF lists layers", "no layer to pin: give --layer")
+				return cli.Usage("caisson prune REF --dry-run lists the layers", "no layer to pin: give --layer")
 			}
 			by, err := who.load()
 			if err != nil {
 				return err
 			}
-			r, err := reach.open(args[0])
+			r, err := reach.existing(args[0])
 			if err != nil {
 				return err
 			}

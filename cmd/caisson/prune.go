@@ -48,7 +48,7 @@ func (a *app) pruneCommand() *cobra.Command {
 			if keep < 1 {
 				return cli.Usage("at least 1", "--keep %d", keep)
 			}
-			reg, err := reach.open(args[0])
+			reg, err := reach.existing(args[0])
 			if err != nil {
 				return err
 			}

@@ -65,7 +65,11 @@ func (a *app) publishCommand() *cobra.Command {
 					return err
 				}
 			}
-			r, err := reach.open(to)
+			open := reach.open
+			if s.HasLayer() { // it must be there already
+				open = reach.existing
+			}
+			r, err := open(to)
 			if err != nil {
 				return err
 			}

@@ -25,7 +25,7 @@ func (a *app) refreshCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := reach.open(args[0])
+			r, err := reach.existing(args[0])
 			if err != nil {
 				return err
 			}

@@ -3,9 +3,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -58,7 +62,31 @@ func (x *access) open(ref string) (*registry.Registry, error) {
 	if err != nil {
 		return nil, err
 	}
+	if parsed, err := oci.ParseRef(ref); err == nil && parsed.IsLayout() && foreign(parsed.Layout) {
+		return nil, cli.Usage("name an empty or a new folder", "%s is no OCI layout, and not empty", ref)
+	}
 	return registry.Open(ref, o)
+}
+
+// existing opens what is published at ref. It makes no layout: where none is,
+// nothing can be read, and the name is likely a wrong one.
+func (x *access) existing(ref string) (*registry.Registry, error) {
+	if parsed, err := oci.ParseRef(ref); err == nil && parsed.IsLayout() {
+		if _, err := os.Stat(filepath.Join(parsed.Layout, "oci-layout")); errors.Is(err, fs.ErrNotExist) {
+			return nil, cli.Usage("'caisson build' and 'caisson publish' make one with --to "+ref, "%s is no OCI layout", ref)
+		}
+	}
+	return x.open(ref)
+}
+
+// foreign says whether a folder holds something else than a layout: a layout is
+// not made among other files.
+func foreign(dir string) bool {
+	if _, err := os.Stat(filepath.Join(dir, "oci-layout")); err == nil {
+		return false
+	}
+	files, err := os.ReadDir(dir)
+	return err == nil && len(files) > 0
 }
 
 // loopback says whether ref never leaves this machine.
@@ -69,4 +97,26 @@ func loopback(ref string) bool {
 	}
 	ip := net.ParseIP(strings.Trim(host, "[]"))
 	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// reached adds to an error of the network what the user can look at, unless
+// there is a better hint.
+func reached(err error) error {
+	var hinter interface{ Hint() string }
+	if err == nil || errors.As(err, &hinter) && hinter.Hint() != "" {
+		return err
+	}
+	var dial *net.OpError
+	var name *net.DNSError
+	switch {
+	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		return cli.WithHint(err, "the registry speaks plain HTTP: --plain-http, if you trust the way to it")
+	case errors.As(err, &name):
+		return cli.WithHint(err, "is the registry's name right? A folder is written oci:DIR")
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return cli.WithHint(err, "is the registry running, and is that its address?")
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return cli.WithHint(err, "the answer ended early: try again, and look at the registry and what is before it")
+	}
+	return err
 }

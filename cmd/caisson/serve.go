@@ -33,14 +33,14 @@ func (a *app) serveCommand() *cobra.Command {
 				return cli.Usage("as in oci:./out", "%q is not an OCI layout", args[0])
 			}
 			if _, err := oci.Open(ref, oci.Options{}); err != nil {
-				return err
+				return cli.Usage("'caisson build' and 'caisson publish' make one with --to "+args[0], "%w", err)
 			}
 			if (cert == "") != (key == "") {
 				return cli.Usage("", "TLS needs both --tls-cert and --tls-key")
 			}
 			l, err := net.Listen("tcp", listen)
 			if err != nil {
-				return fmt.Errorf("serve: %w", err)
+				return cli.WithHint(fmt.Errorf("serve: %w", err), "--listen takes another address, as in 127.0.0.1:5001")
 			}
 			if a.json() {
 				err = cli.JSON(a.out, map[string]string{"address": l.Addr().String(), "layout": ref.Layout})

@@ -28,7 +28,7 @@ func (a *app) verifyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := reach.open(args[0])
+			r, err := reach.existing(args[0])
 			if err != nil {
 				return err
 			}

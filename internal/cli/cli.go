@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 )
 
 // Exit codes of both programs.
@@ -66,14 +67,17 @@ func (h *hinted) Unwrap() error { return h.err }
 func (h *hinted) Hint() string  { return h.hint }
 func (h *hinted) ExitCode() int { return h.code }
 
-// Code is the exit code for err.
+// Code is the exit code for err. That of a program that caisson ran (apt's 100)
+// says nothing about this one.
 func Code(err error) int {
 	if err == nil {
 		return ExitOK
 	}
 	var coded interface{ ExitCode() int }
 	if errors.As(err, &coded) {
-		return coded.ExitCode()
+		if _, child := coded.(*exec.ExitError); !child {
+			return coded.ExitCode()
+		}
 	}
 	var refused interface{ RefusalCode() string }
 	if errors.As(err, &refused) {

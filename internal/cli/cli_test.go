@@ -5,6 +5,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -33,6 +34,8 @@ func TestReport(t *testing.T) {
 			"caisson: refused (wrong-node): node:superhost: signed for another node\ncaisson: hint: check the tag\n"},
 		{"drift was printed already", fmt.Errorf("plan: %w", ErrDrift), ExitDrift, ""},
 		{"so were invalid files", ErrInvalid, ExitUsage, ""},
+		{"a program that caisson ran", WithHint(fmt.Errorf("apt: %w", exec.Command("sh", "-c", "exit 100").Run()), "look"), ExitError,
+			"caisson: error: apt: exit status 100\ncaisson: hint: look\n"},
 		{"nothing to add a hint to", WithHint(nil, "x"), ExitOK, ""},
 	} {
 		var said strings.Builder

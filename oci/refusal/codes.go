@@ -68,7 +68,7 @@ type meaning struct{ means, hint string }
 var meanings = map[Code]meaning{
 	Oversize:  {"more bytes than the cap for this kind of thing", "find out what the registry serves there; the caps are in docs/security.md"},
 	Malformed: {"not the strict JSON that manifests must be: duplicate or differently cased key, bad UTF-8, trailing data, nested too deep", "publish it again with caisson"},
-	MediaType: {"another kind of document than was asked for, or two kinds at once", "publish it again with caisson; a layer is named by the digest of its manifest, not of an index"},
+	MediaType: {"another kind of document than was asked for, or two kinds at once", "is it a registry that answers there? Else publish again with caisson; a layer is named by the digest of its manifest, not of an index"},
 	Digest:    {"the bytes do not have the digest under which they were asked for", "the registry, a mirror or a proxy alters content: compare with another one"},
 	Size:      {"fewer or more bytes than the descriptor says", "the registry, a mirror or a proxy cuts content: compare with another one"},
 	Inline:    {"a descriptor's inline data is not the content that it names", "publish it again with caisson"},
@@ -76,7 +76,7 @@ var meanings = map[Code]meaning{
 	Redirect:  {"a redirect to another host in the middle of a download, or away from TLS", "serve the blob from one host, or put the other one into the mirrors"},
 	Shape:     {"a manifest without the parts its kind must have", "publish it again with caisson"},
 
-	Unsigned:      {"no signature at all", "sign it: caisson publish --key"},
+	Unsigned:      {"no signature at all", "sign it: --key of 'caisson build' for a layer, of 'caisson publish' for an overlay"},
 	BundleFlood:   {"more signature bundles than are looked at", "publish it again with caisson"},
 	BundleSize:    {"a signature bundle above the cap", "publish it again with caisson"},
 	Bundle:        {"a bundle that is not strict JSON of the sigstore form", "publish it again with caisson"},

@@ -22,7 +22,7 @@ const (
 func TestRules(t *testing.T) {
 	for _, r := range []Rule{
 		{Packages: "spec", Only: []string{}, Stdlib: true, Banned: map[string]string{
-			"os/exec": noProcess, "net": noProcess, "net/http": noProcess, "golang.org/x/sys/unix": noProcess, "gopkg.in/yaml.v3": noYAML}},
+			"os/exec": noProcess, "net": noProcess, "net/http": noProcess, "golang.org/x/sys/unix": noProcess, "gopkg.in/yaml.v3": noYAML, "go.yaml.in/yaml/v3": noYAML}},
 		{Packages: "spec/site/...", Only: []string{"spec"}, Banned: map[string]string{
 			"os/exec": noProcess, "net/http": noProcess}}, // net itself comes with crypto/x509, which reads the site's CAs
 		{Packages: "spec/site/report", Only: []string{}, Stdlib: true},
@@ -44,6 +44,7 @@ func TestRules(t *testing.T) {
 			Module + "/spec/site":                              noYAML,
 			Module + "/spec/site/":                             noYAML,
 			"gopkg.in/yaml.v3":                                 noYAML,
+			"go.yaml.in/yaml/v3":                               noYAML,
 			"github.com/spf13/cobra":                           "a command line library with completion and pages is for people, not for init",
 			"github.com/google/go-containerregistry/pkg/authn": noHelpers,
 			"github.com/docker/":                               noHelpers}},

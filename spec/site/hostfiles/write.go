@@ -9,7 +9,7 @@ import (
 	"maps"
 	"slices"
 
-	"gopkg.in/yaml.v3"
+	"go.yaml.in/yaml/v3"
 )
 
 // yamlOf writes plain data as YAML in which every value is quoted text, so that

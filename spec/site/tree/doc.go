@@ -8,5 +8,5 @@
 // values. [MergeFiles] and [MergeOverride] lay one tree over another as Helm and
 // helm-toolkit do, without changing either. The package knows no key of any
 // document; package shape decodes trees into types. Only packages below
-// spec/site import it. It follows YAML 1.1 as far as gopkg.in/yaml.v3 does.
+// spec/site import it. It follows YAML 1.1 as far as go.yaml.in/yaml/v3 does.
 package tree

@@ -7,9 +7,11 @@ import (
 	"crypto/ecdsa"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -97,8 +99,14 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if f.agent, err = findAgent(f.agent); err != nil {
 		return err
 	}
+	if f.version != "" && (!oci.ValidTag(f.version) || f.version == "current" || strings.HasPrefix(f.version, "keep-")) {
+		return cli.Usage("letters, digits, and . _ - within, at most 128; current and keep-… are caisson's own", "--version: %q is no version", f.version)
+	}
 	keys, err := loadBuildKeys(f)
 	if err != nil {
+		return err
+	}
+	if err := a.checkReleaseKey(s, keys.release); err != nil {
 		return err
 	}
 	reg, err := f.registry.open(f.to)
@@ -260,6 +268,31 @@ func findAgent(name string) (string, error) {
 		return found, nil
 	}
 	return "", cli.Usage("name it with --agent", "no caisson-agent beside this program or on PATH")
+}
+
+// checkReleaseKey says before a build what publish would refuse after it: a layer
+// that no release key of the site signed. Without the site's public halves there
+// is nothing to compare with.
+func (a *app) checkReleaseKey(s *site.Site, key *ecdsa.PrivateKey) error {
+	pubs, err := readPublics(s.Trust().Release)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(pubs) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if key == nil {
+		if !a.json() {
+			a.say("warning: without --key the layers are not signed, and publish refuses them")
+		}
+		return nil
+	}
+	for _, p := range pubs {
+		if p.Equal(&key.PublicKey) {
+			return nil
+		}
+	}
+	return cli.Usage("trust.keys.release of the site names whose layers publish takes", "--key is none of the site's release keys")
 }
 
 // buildKeys are the two roles of a build. Either may be nil.

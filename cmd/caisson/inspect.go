@@ -24,6 +24,8 @@ type inspected struct {
 	Layer     spec.Layer `json:"layer"`
 	Referrers []referrer `json:"referrers"`
 	Released  *bool      `json:"released,omitempty"` // with --key
+
+	refused error // why not Released
 }
 
 type referrer struct {
@@ -37,9 +39,10 @@ func (a *app) inspectCommand() *cobra.Command {
 	var keys []string
 	var packages bool
 	c := &cobra.Command{
-		Use:     "inspect LAYER",
-		Short:   "Show what is in a system layer",
-		Long:    "Show what is in a system layer: images, sizes, kernel, packages, accounts, profiles, what is attached.\n\n" + layerHelp,
+		Use:   "inspect LAYER",
+		Short: "Show what is in a system layer",
+		Long: "Show what is in a system layer: images, sizes, kernel, packages, accounts, profiles, what is attached.\n" +
+			"With --key, exit code 4: a layer is not signed by that key.\n\n" + layerHelp,
 		Example: "  caisson inspect oci:out\n  caisson inspect registry.example.org/metal@7 --packages --key keys/release.pub",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -48,15 +51,22 @@ func (a *app) inspectCommand() *cobra.Command {
 				return err
 			}
 			var out []inspected
+			var unsigned error // the first one
 			for _, l := range layers {
 				one, err := inspectOne(c.Context(), l, keys)
 				if err != nil {
 					return err
 				}
 				out = append(out, one)
+				if unsigned == nil {
+					unsigned = one.refused
+				}
 			}
 			if a.json() {
-				return cli.JSON(a.out, out)
+				if err := cli.JSON(a.out, out); err != nil {
+					return err
+				}
+				return unsigned
 			}
 			for i, one := range out {
 				if i > 0 {
@@ -64,7 +74,7 @@ func (a *app) inspectCommand() *cobra.Command {
 				}
 				one.print(a.out, packages)
 			}
-			return nil
+			return unsigned
 		},
 	}
 	c.Flags().BoolVar(&packages, "packages", false, "list the packages")
@@ -87,7 +97,8 @@ func inspectOne(ctx context.Context, l storedLayer, keys []string) (inspected, e
 		if err != nil {
 			return one, err
 		}
-		ok := publish.Released(ctx, l.registry, l.Digest, pubs) == nil
+		one.refused = publish.Released(ctx, l.registry, l.Digest, pubs)
+		ok := one.refused == nil
 		one.Released = &ok
 	}
 	return one, nil

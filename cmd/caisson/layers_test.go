@@ -158,6 +158,20 @@ func TestInspectAndDiff(t *testing.T) {
 		t.Errorf("inspect printed %s (%v)", out, err)
 	}
 
+	keys := t.TempDir()
+	for name, pub := range map[string]*ecdsa.PublicKey{"release": &s.p.keys.release.PublicKey, "other": &s.p.keys.attest.PublicKey} {
+		if err := os.WriteFile(filepath.Join(keys, name), sign.MarshalPublic(pub), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.run("inspect", s.ref, "--key", filepath.Join(keys, "release")); err != nil {
+		t.Errorf("inspect with the key that released: %v", err)
+	}
+	out, err = s.run("inspect", s.ref, "--key", filepath.Join(keys, "other"), "-o", "json")
+	if cli.Code(err) != cli.ExitRefused || !json.Valid([]byte(out)) {
+		t.Errorf("inspect with another key ended with %v, printed %s", err, out)
+	}
+
 	out, err = s.run("diff", s.ref+"@1", s.ref, "--files", "-o", "json")
 	if !errors.Is(err, cli.ErrDrift) {
 		t.Fatalf("diff ended with %v", err)

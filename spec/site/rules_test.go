@@ -168,6 +168,7 @@ var rules = []struct {
 	{"override wrong value", "conf: {overrides: {divingbell_ethtool: {hosts: [{name: a, conf: {ethtool: {eth0: {tso: 7}}}}]}}}\n", []string{`4:88 error enum`}},
 	{"override of no node", "nodes: [{name: node1}]\nconf: {overrides: {divingbell_sysctl: {hosts: [{name: node2}]}}}\n", []string{`5:55 warning unknown-node`}},
 	{"override without name", "conf: {overrides: {divingbell_sysctl: {hosts: [{conf: {}}], labels: [{label: {key: k}}]}}}\n", []string{`4:48 error required`, `4:78 error required`}},
+	{"health gates", "health: [{exec: x}, {exec: y}]\n", []string{`4:10 error not-supported: health: health gates are reserved`}},
 	{"machine override", "machine: {overrides: {hosts: [{name: a, conf: {kernel: {arg: [x]}}}]}}\n", []string{`4:57 error unknown-key`}},
 }
 
@@ -176,11 +177,10 @@ func TestNotes(t *testing.T) {
 	for text, want := range map[string]string{
 		layer:                                "no-login",
 		"conf: {exec: {e: {data: '#!x'}}}\n": "every-pass",
-		"conf: {exec: {e: {data: '#!x', rerun_interval: infinity}}}\n": "infinity",
-		"conf: {sysctl: {vm.overcommit_memory: 2}}\n":                  "dangerous",
-		"conf: {uamlite: {users: [{user_name: u}]}}\n":                 "no-keys",
-		"manifests: {daemonset_limits: false}\nconf: {limits: {}}\n":   "off",
-		"health: [{}]\n": "gates",
+		"conf: {exec: {e: {data: '#!x', rerun_interval: infinity}}}\n":                                           "infinity",
+		"conf: {sysctl: {vm.overcommit_memory: 2}}\n":                                                            "dangerous",
+		"conf: {uamlite: {users: [{user_name: u}]}}\n":                                                           "no-keys",
+		"manifests: {daemonset_limits: false}\nconf: {limits: {}}\n":                                             "off",
 		"nodes: [{name: a}]\nconf: {overrides: {divingbell_exec: {labels: [{label: {key: k, values: [v]}}]}}}\n": "unused-label",
 	} {
 		s, r := Parse(files("site.yaml", head+text), "site.yaml")

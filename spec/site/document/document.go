@@ -27,7 +27,7 @@ type Site struct {
 	Conf       shape.Raw[ConfDoc]    `site:"conf" doc:"Divingbell's configuration"`
 	Manifests  manifestsDoc          `site:"manifests" doc:"modules on or off, as in Divingbell"`
 	Labels     shape.Map[labelsDoc]  `site:"labels" doc:"which nodes run a module, as in Divingbell"`
-	Health     []shape.Raw[any]      `site:"health" doc:"gates"`
+	Health     []shape.Raw[any]      `site:"health" doc:"reserved for gates: must be empty"`
 }
 
 // MetadataDoc names the fleet.

@@ -176,7 +176,7 @@ var rules = []struct {
 func TestNotes(t *testing.T) {
 	for text, want := range map[string]string{
 		layer:                                "no-login",
-		"conf: {exec: {e: {data: '#!x'}}}\n": "every-pass",
+		"conf: {exec: {e: {data: '#!x'}}}\n": "once-a-boot",
 		"conf: {exec: {e: {data: '#!x', rerun_interval: infinity}}}\n":                                           "infinity",
 		"conf: {sysctl: {vm.overcommit_memory: 2}}\n":                                                            "dangerous",
 		"conf: {uamlite: {users: [{user_name: u}]}}\n":                                                           "no-keys",

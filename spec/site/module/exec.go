@@ -20,8 +20,8 @@ type execDoc struct {
 	Rerun         shape.Text            `site:"rerun_policy" doc:"always (when absent), never or once_successfully"`
 	Blocking      shape.Text            `site:"blocking_policy" doc:"foreground (when absent), foreground_halt_pod_on_failure or background"`
 	Timeout       shape.Text            `site:"timeout" doc:"seconds; 1800 when absent"`
-	RerunInterval shape.Text            `site:"rerun_interval" doc:"seconds between runs, at least 60, or infinity; every pass when absent"`
-	RetryInterval shape.Text            `site:"retry_interval" doc:"seconds between runs after a failure; as rerun_interval when absent"`
+	RerunInterval shape.Text            `site:"rerun_interval" doc:"seconds between runs, at least 60, or infinity; once a boot when absent"`
+	RetryInterval shape.Text            `site:"retry_interval" doc:"seconds between runs after a failure; as rerun_interval when absent, else 60"`
 	RerunPersist  *shape.Flag           `site:"rerun_interval_persist" doc:"false forgets at boot when it ran"`
 	RetryPersist  *shape.Flag           `site:"retry_interval_persist" doc:"false forgets at boot when it failed"`
 	RerunMax      shape.Number          `site:"rerun_max_count" doc:"runs at most that often"`
@@ -147,17 +147,17 @@ func (c *Checker) policy(x *spec.Exec, name string, d execDoc) {
 		x.RetryInterval = c.interval(d.RetryInterval, "retry_interval", forName, d.Rerun.S != "never", "'rerun_policy' must be 'always' or 'once_successfully'")
 	}
 	if always && !d.RerunInterval.Set() {
-		c.Notef(d.At, "every-pass", "set rerun_interval, or rerun_policy: once_successfully", "%s runs again in every pass, about once a minute", name)
+		c.Notef(d.At, "once-a-boot", "set rerun_interval: 60 to run it as often as Divingbell did", "%s runs once a boot; in Divingbell it ran about once a minute", name)
 	}
 }
 
-// interval returns seconds: 0 for every pass, -1 for never again by time.
+// interval returns seconds: 0 when absent, -1 for never again by time.
 func (c *Checker) interval(t shape.Text, key, whose string, finite bool, need string) int64 {
 	if !t.Set() {
 		return 0
 	}
 	if t.S == "infinity" || t.S == "infinite" {
-		c.Notef(t.At, "infinity", "leave "+key+" out to run in every pass", "%s: %s means never again by time; in Divingbell it meant every pass", key, t.S)
+		c.Notef(t.At, "infinity", "give seconds to run it again", "%s: %s means never again by time; in Divingbell it meant every pass", key, t.S)
 		return -1
 	}
 	n, err := strconv.ParseInt(t.S, 10, 64)

@@ -199,12 +199,8 @@ func (a *app) compile(ctx context.Context, s *site.Site, r *registry.Registry, r
 	var nodes []publish.Node
 	for _, n := range s.Nodes() {
 		l := layers[n.Name]
-		o, err := s.Overlay(n.Name, l.Digest)
-		if err != nil {
-			return nil, err
-		}
-		o.Variant = l.Variant
-		nodes = append(nodes, publish.Node{Overlay: o, Tags: publish.Aliases(o.Match)})
+		nodes = append(nodes, publish.Node{Name: n.Name, Match: n.Match, Layer: l.Digest,
+			Doc: func() ([]byte, error) { return s.Compile(n.Name, l.Digest, l.Variant) }})
 	}
 	return nodes, nil
 }

@@ -5,6 +5,7 @@ package site
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -43,7 +44,7 @@ func (s *Site) encode(o *spec.Overlay, shared bool) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("encode overlay of %s: items are not its last field", o.Node)
 	}
-	data = append(append(append(data, last...), items...), '}')
+	data = slices.Concat(data, []byte(last), items, []byte("}"))
 	if len(data) > MaxOverlay {
 		return nil, report.Invalidf("move large scripts into a package", "the overlay of %s has %d bytes, a node reads at most %d", o.Node, len(data), MaxOverlay)
 	}

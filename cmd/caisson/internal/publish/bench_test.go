@@ -29,7 +29,7 @@ func many(b *testing.B, n int) []work {
 		if err != nil {
 			b.Fatal(err)
 		}
-		todo = append(todo, work{name: o.Node, overlay: o, doc: doc, generation: 1})
+		todo = append(todo, work{name: o.Node, doc: doc, generation: 1})
 	}
 	return todo
 }

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/fetch"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -103,7 +102,7 @@ func (p *Publisher) Pin(ctx context.Context, names []string, all bool, layer str
 		if err != nil {
 			return nil, err
 		}
-		todo = append(todo, work{name: name, overlay: o, doc: doc, tags: Aliases(o.Match), generation: x.Generation, pinned: true})
+		todo = append(todo, work{name: name, match: o.Match, layer: o.Layer, doc: doc, generation: x.Generation, pinned: true})
 	}
 	result := newResult(&x)
 	result.Unchanged = len(old.Nodes) - len(todo)
@@ -137,7 +136,7 @@ func (p *Publisher) Refresh(ctx context.Context, lists Lists) (*Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		todo = append(todo, work{name: name, overlay: o, doc: doc, tags: Aliases(o.Match), generation: was.Generation, resigned: true, pinned: was.Pinned})
+		todo = append(todo, work{name: name, match: o.Match, layer: o.Layer, doc: doc, generation: was.Generation, resigned: true, pinned: was.Pinned})
 	}
 	reject, err := p.rejectList(ctx, policy, lists)
 	if err != nil {
@@ -179,9 +178,6 @@ func (p *Publisher) rejectList(ctx context.Context, policy Policy, lists Lists) 
 	}
 	return list, nil
 }
-
-// Aliases are the tags of an overlay besides the node's name.
-func Aliases(m spec.Match) []string { return fetch.AliasTags(m.MACs, m.UUIDs) }
 
 func newResult(x *spec.FleetIndex) *Result {
 	return &Result{Fleet: x.Fleet, Epoch: x.Epoch, Generation: x.Generation, Published: []NodeLine{}, Resigned: []NodeLine{}}

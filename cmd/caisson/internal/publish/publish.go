@@ -77,9 +77,10 @@ type NodeLine struct {
 
 // Node is what a node shall be.
 type Node struct {
-	Overlay *spec.Overlay
-	Tags    []string // besides its name
-	Pinned  bool
+	Name  string
+	Match spec.Match
+	Layer string                 // digest of its manifest
+	Doc   func() ([]byte, error) // its overlay's one encoding, asked for once: a fleet's are too many to hold
 }
 
 // checkSigners sees to it that nodes will believe who signs here.

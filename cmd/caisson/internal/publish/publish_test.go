@@ -97,7 +97,7 @@ func (f *fleet) nodes(layer string, values ...string) []Node {
 			Match: spec.Match{MACs: []string{fmt.Sprintf("52:54:00:00:00:%02x", i)}},
 			Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: v}}},
 		}
-		nodes = append(nodes, Node{Overlay: o, Tags: Aliases(o.Match)})
+		nodes = append(nodes, Node{Name: o.Node, Match: o.Match, Layer: layer, Doc: func() ([]byte, error) { return spec.Encode(o) }})
 	}
 	return nodes
 }
@@ -287,8 +287,11 @@ func TestCutPublish(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := f.nodes("", "cut")[0]
-	doc, _ := spec.Encode(node.Overlay)
-	cut := []work{{name: "n0", overlay: node.Overlay, doc: doc, tags: node.Tags, generation: 2}}
+	doc, err := node.Doc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := []work{{name: "n0", match: node.Match, layer: node.Layer, doc: doc, generation: 2}}
 	if err := f.signNodes(t.Context(), f.policy, &reserved, cut); err != nil {
 		t.Fatal(err)
 	}

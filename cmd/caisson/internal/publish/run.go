@@ -52,12 +52,14 @@ func (p *Publisher) Publish(ctx context.Context, policy Policy, nodes []Node, o 
 	}
 	var todo []work
 	result := &Result{Fleet: x.Fleet, Epoch: x.Epoch, Generation: x.Generation, Published: []NodeLine{}, Resigned: []NodeLine{}}
+	listed := make(map[string]bool, len(nodes))
 	for _, n := range nodes {
-		doc, err := spec.Encode(n.Overlay)
+		doc, err := n.Doc()
 		if err != nil {
 			return nil, err
 		}
-		w := work{name: n.Overlay.Node, overlay: n.Overlay, doc: doc, tags: n.Tags, generation: x.Generation, pinned: n.Pinned}
+		w := work{name: n.Name, match: n.Match, layer: n.Layer, doc: doc, generation: x.Generation}
+		listed[n.Name] = true
 		was, known := old.Nodes[w.name]
 		if known && !o.All && was.Overlay == oci.Digest(doc) {
 			x.Nodes[w.name] = was
@@ -70,7 +72,7 @@ func (p *Publisher) Publish(ctx context.Context, policy Policy, nodes []Node, o 
 		todo = append(todo, w)
 	}
 	for name := range old.Nodes {
-		if !slices.ContainsFunc(nodes, func(n Node) bool { return n.Overlay.Node == name }) {
+		if !listed[name] {
 			p.Say("node %s left the site: it keeps its last overlay until that expires", name)
 		}
 	}

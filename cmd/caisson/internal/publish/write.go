@@ -19,9 +19,9 @@ import (
 // work is one node that gets a new signature.
 type work struct {
 	name       string
-	overlay    *spec.Overlay
+	match      spec.Match
+	layer      string
 	doc        []byte
-	tags       []string
 	generation uint64
 	resigned   bool
 	pinned     bool
@@ -98,7 +98,7 @@ func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetI
 	trusted := pems(policy.Operator)
 	return each(ctx, todo, func(_ context.Context, w *work) error {
 		w.said = sign.Predicate{
-			Fleet: x.Fleet, Node: w.name, Match: sign.Match(w.overlay.Match), Layer: w.overlay.Layer,
+			Fleet: x.Fleet, Node: w.name, Match: sign.Match(w.match), Layer: w.layer,
 			Epoch: x.Epoch, Generation: w.generation, IssuedAt: p.Now, Expires: p.Now.Add(policy.Lifetime),
 		}
 		for _, s := range p.Signers {
@@ -149,9 +149,9 @@ func (p *Publisher) pushNode(ctx context.Context, w *work) (spec.Published, erro
 			return spec.Published{}, err
 		}
 	}
-	manifest, err := p.Registry.PutManifest(ctx, oci.RepoNode, oci.MediaTypeManifest, raw, append([]string{w.name}, w.tags...)...)
+	manifest, err := p.Registry.PutManifest(ctx, oci.RepoNode, oci.MediaTypeManifest, raw, append([]string{w.name}, fetch.AliasTags(w.match.MACs, w.match.UUIDs)...)...)
 	return spec.Published{
-		Manifest: manifest, Overlay: oci.Digest(w.doc), Layer: w.overlay.Layer,
+		Manifest: manifest, Overlay: oci.Digest(w.doc), Layer: w.layer,
 		Generation: w.generation, Expires: w.said.Expires.Unix(), Pinned: w.pinned,
 	}, err
 }
@@ -165,7 +165,7 @@ func (p *Publisher) rehearse(trusted []string, threshold int, x *spec.FleetIndex
 	_, err := fetch.Accept(
 		fetch.Candidate{Document: w.doc, Bundles: w.bundles},
 		spec.Bootstrap{Fleet: x.Fleet, Keys: trusted, Threshold: threshold},
-		fetch.Identity{Node: w.name, MACs: w.overlay.Match.MACs, UUIDs: w.overlay.Match.UUIDs},
+		fetch.Identity{Node: w.name, MACs: w.match.MACs, UUIDs: w.match.UUIDs},
 		spec.Floor{Epoch: x.Epoch}, fetch.Clock{RTC: p.Now}, known)
 	return err
 }

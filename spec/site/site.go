@@ -72,7 +72,9 @@ func build(r *document.Reader) *Site {
 		r.In("layer", func() { s.checkLayer(r.Checker) })
 	}
 	if len(s.doc.Health) > 0 {
-		r.In("health", func() { r.Errorf(s.doc.Health[0].V.At, "not-supported", "remove it; a script of conf.exec that fails makes a node degraded", "health gates are reserved for a later release: none would be looked at") })
+		r.In("health", func() {
+			r.Errorf(s.doc.Health[0].V.At, "not-supported", "remove it; a script of conf.exec that fails makes a node degraded", "health gates are reserved for a later release: none would be looked at")
+		})
 	}
 	r.In("nodes", func() { s.nodes = inventory.Check(r.Checker, r.Nodes) })
 	for i, n := range s.nodes {

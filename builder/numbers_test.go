@@ -86,7 +86,9 @@ func (f *fleet) build(debs ...deb) *root.Root {
 		recipe.Packages.Install = append(slices.Clone(recipe.Packages.Install), spec.Package{Name: d.name})
 		lock.Packages = append(lock.Packages, d.build(f.t, f.store))
 	}
-	lock.Recipe = (&build{recipe: recipe}).lockKey()
+	if len(debs) > 0 {
+		lock.Recipe = (&build{recipe: recipe}).lockKey()
+	}
 	f.steps = map[string]string{}
 	o.Lock, o.Ledger = &lock, f.ledger
 	o.Progress = func(e Event) { f.steps[e.Step] = e.State }
@@ -201,7 +203,11 @@ func TestSystemAccounts(t *testing.T) {
 
 // A base that numbers its own users otherwise than the fleet has them gives way.
 func TestSystemAccountsOfBase(t *testing.T) {
-	f := newFleet(t)
+	f := &fleet{t: t, o: testOptions(t), recipe: testRecipe()}
+	f.o.SiteDir = filepath.Dir(newInstaller(t).tar(t.TempDir())) // quicker than to bootstrap one
+	f.recipe.Base, f.recipe.Packages = spec.Base{Tar: "base.tar"}, spec.Packages{}
+	first := settled(t, f.recipe, f.o)
+	f.lock, f.ledger = first.Lock, first.Layer.Accounts
 	plain := f.build()
 	rows, err := accounts.System(plain)
 	if err != nil {

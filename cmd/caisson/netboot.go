@@ -112,9 +112,18 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 		"kernel": {MediaType: oci.TypeKernel, Digest: l.Kernel.Digest, Size: l.Kernel.Size},
 		"initrd": {MediaType: oci.TypeInitrd, Digest: l.Initrd.Digest, Size: l.Initrd.Size},
 	}
+	// All blobs first, under other names: a kernel beside the initrd of another
+	// layer boots nothing.
 	for name, d := range blobs {
-		if err := saveBlob(ctx, reg, d, filepath.Join(f.out, name)); err != nil {
+		fresh := filepath.Join(f.out, "."+name+".new")
+		defer os.Remove(fresh) // when it did not come to the renames
+		if err := saveBlob(ctx, reg, d, fresh); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	for name := range blobs {
+		if err := os.Rename(filepath.Join(f.out, "."+name+".new"), filepath.Join(f.out, name)); err != nil {
+			return err
 		}
 	}
 	if err := durable.WriteFile(filepath.Join(f.out, "site.cpio"), cpio, 0o644); err != nil {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/pflag"
 
@@ -73,7 +74,7 @@ func (x *access) open(ref string) (*registry.Registry, error) {
 func (x *access) existing(ref string) (*registry.Registry, error) {
 	if parsed, err := oci.ParseRef(ref); err == nil && parsed.IsLayout() {
 		if _, err := os.Stat(filepath.Join(parsed.Layout, "oci-layout")); errors.Is(err, fs.ErrNotExist) {
-			return nil, cli.Usage("'caisson build' and 'caisson publish' make one with --to "+ref, "%s is no OCI layout", ref)
+			return nil, cli.Usage("'caisson build' makes one with --to "+ref+", or 'caisson publish' for a site without a layer", "%s is no OCI layout", ref)
 		}
 	}
 	return x.open(ref)
@@ -99,7 +100,7 @@ func loopback(ref string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// reached adds to an error of the network what the user can look at, unless
+// reached adds to an error of the network or a full disk what the user can look at, unless
 // there is a better hint.
 func reached(err error) error {
 	var hinter interface{ Hint() string }
@@ -115,6 +116,10 @@ func reached(err error) error {
 		return cli.WithHint(err, "is the registry's name right? A folder is written oci:DIR")
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return cli.WithHint(err, "is the registry running, and is that its address?")
+	case errors.Is(err, syscall.ENOSPC):
+		return cli.WithHint(err, "free some space there, or name another folder")
+	case strings.Contains(err.Error(), "index.json: ") || strings.Contains(err.Error(), "the layout is damaged"):
+		return cli.WithHint(err, "put back a copy of the layout, or build and publish into a new folder")
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return cli.WithHint(err, "the answer ended early: try again, and look at the registry and what is before it")
 	}

@@ -33,7 +33,7 @@ func (a *app) serveCommand() *cobra.Command {
 				return cli.Usage("as in oci:./out", "%q is not an OCI layout", args[0])
 			}
 			if _, err := oci.Open(ref, oci.Options{}); err != nil {
-				return cli.Usage("'caisson build' and 'caisson publish' make one with --to "+args[0], "%w", err)
+				return cli.Usage("'caisson build' makes one with --to "+args[0]+", or 'caisson publish' for a site without a layer", "%w", err)
 			}
 			if (cert == "") != (key == "") {
 				return cli.Usage("", "TLS needs both --tls-cert and --tls-key")

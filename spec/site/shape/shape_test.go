@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shape
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
+)
+
+type animal struct {
+	Name  Text      `site:"name,required"`
+	Kind  Text      `site:"kind" enum:"cat,dog"`
+	Legs  Number    `site:"legs"`
+	Tame  Flag      `site:"tame"`
+	Food  Words     `site:"food"`
+	Young []animal  `site:"young"`
+	Notes Map[Text] `site:"notes"`
+}
+
+// What the decoder takes and what the schema allows of one type is the same.
+func TestDecoderAndSchemaAgree(t *testing.T) {
+	text, err := Schema(reflect.TypeFor[animal](), "https://example.org/animal", "animal", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("animal", doc); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := c.Compile("animal")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{ // the rules that are broken
+		`{"name": "a"}`: "",
+		`{"name": "a", "kind": "cat", "legs": 4, "tame": "off", "food": "fish milk", "young": [{"name": "b", "food": ["fish"]}], "notes": {"x": 1}}`: "",
+		`{"name": 7, "legs": "4", "tame": true, "kind": null}`: "",
+		`{}`:                                             "required",
+		`{"name": null}`:                                 "required",
+		`{"name": "a", "nmae": "b"}`:                     "unknown-key",
+		`{"name": "a", "kind": "cow"}`:                   "enum",
+		`{"name": "a", "legs": "four"}`:                  "type",
+		`{"name": "a", "tame": "maybe"}`:                 "type",
+		`{"name": "a", "food": {"a": 1}}`:                "type",
+		`{"name": ["a"], "young": [{"legs": 4.5}, "b"]}`: "type type required type",
+		`{"name": "a", "notes": {"x": [1]}}`:             "type",
+	} {
+		r := &report.Report{}
+		docs := tree.Parse(&report.Source{Name: "x"}, []byte(text), r)
+		if len(docs) != 1 {
+			t.Fatalf("%s: %v", text, r.Problems)
+		}
+		(&Checker{Report: r}).Decode(docs[0], &animal{})
+		var rules []string
+		for _, p := range r.Problems {
+			rules = append(rules, p.Rule)
+		}
+		if got := strings.Join(rules, " "); got != want {
+			t.Errorf("%s: %q is reported, want %q", text, got, want)
+		}
+		var plain any
+		if err := json.Unmarshal([]byte(text), &plain); err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(plain); (err == nil) != (want == "") {
+			t.Errorf("%s: the schema says %v", text, err)
+		}
+	}
+}
+
+func TestDecodeKeepsWhatWasWritten(t *testing.T) {
+	r := &report.Report{}
+	var a animal
+	(&Checker{Report: r}).Decode(tree.Parse(&report.Source{Name: "x"}, []byte("name: 0640\ntame: on\nfood: [a b, c]\nnotes: {z: 1e6, a: no}\n"), r)[0], &a)
+	if err := r.Err(); err != nil {
+		t.Fatal(err)
+	}
+	if a.Name.S != "0640" || a.Name.At.Line != 1 || !a.Tame.On || len(a.Food.List) != 2 || a.Kind.Set() {
+		t.Errorf("%+v", a)
+	}
+	if len(a.Notes) != 2 || a.Notes[0].Key.S != "z" || a.Notes[0].Val.S != "1e6" || a.Notes[1].Val.S != "no" {
+		t.Errorf("notes %+v", a.Notes)
+	}
+}

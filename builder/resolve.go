@@ -47,8 +47,12 @@ func (b *build) baseNames() []string {
 func (b *build) sources() error {
 	var archives []apt.Archive
 	if d := b.recipe.Base.Debian; d != nil {
+		debian := *d
+		if debian.Keyring != "" && !filepath.IsAbs(debian.Keyring) {
+			debian.Keyring = filepath.Join(b.SiteDir, debian.Keyring)
+		}
 		var err error
-		if archives, err = apt.Debian(*d, "/"); err != nil {
+		if archives, err = apt.Debian(debian, "/"); err != nil {
 			return err
 		}
 	}

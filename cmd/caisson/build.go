@@ -170,9 +170,13 @@ func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, variants []s
 	}
 	progress := a.progress()
 	defer progress.close()
+	siteDir, err := filepath.Abs(s.Dir()) // apt takes no relative keyring
+	if err != nil {
+		return nil, err
+	}
 	var results []*builder.Result
 	for _, v := range variants {
-		o := builder.Options{SiteDir: s.Dir(), CacheDir: f.cache, Agent: f.agent, Fast: f.fast, Ledger: ledger, Debs: f.debs, OpenOCI: openBaseImage(v.Recipe.Arch),
+		o := builder.Options{SiteDir: siteDir, CacheDir: f.cache, Agent: f.agent, Fast: f.fast, Ledger: ledger, Debs: f.debs, OpenOCI: openBaseImage(v.Recipe.Arch),
 			Progress: func(e builder.Event) { e.Variant = v.Name; progress.event(e) }}
 		if locks != nil {
 			l, ok := locks.Variants[v.Name]

@@ -87,8 +87,12 @@ func (a *app) lock(ctx context.Context, name, cache string, update bool, names [
 		others = append(others, old.Variants[name])
 	}
 	changes := 0
+	siteDir, err := filepath.Abs(s.Dir()) // apt takes no relative keyring
+	if err != nil {
+		return err
+	}
 	for _, v := range variants {
-		l, err := builder.Resolve(ctx, v.Recipe, builder.Options{CacheDir: cache, SiteDir: s.Dir(), OpenOCI: openBaseImage(v.Recipe.Arch)})
+		l, err := builder.Resolve(ctx, v.Recipe, builder.Options{CacheDir: cache, SiteDir: siteDir, OpenOCI: openBaseImage(v.Recipe.Arch)})
 		if err != nil {
 			return fmt.Errorf("variant %s: %w", v.Name, err)
 		}

@@ -95,7 +95,7 @@ func openKey(name string, text []byte) (*ecdsa.PrivateKey, error) {
 	if !errors.Is(err, keyfile.ErrPassphrase) {
 		return key, err
 	}
-	if given || !cli.IsTerminal(os.Stdin) {
+	if given || !term.IsTerminal(int(os.Stdin.Fd())) {
 		return nil, cli.WithHint(err, "set CAISSON_PASSPHRASE")
 	}
 	if pass, err = ask("passphrase of " + name + ": "); err != nil {

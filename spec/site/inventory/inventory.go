@@ -60,8 +60,8 @@ func Check(c *shape.Checker, docs []NodeDoc) []Node {
 	}
 	for _, d := range docs {
 		n := Node{Name: d.Name.S, at: d.Name.At, Labels: make(map[string]string, len(d.Labels))}
-		if d.Name.S == "" {
-			continue // said already
+		if d.Name.At.Src == nil {
+			continue // not written, or no text: said already
 		}
 		switch {
 		case !nodeName.MatchString(n.Name):

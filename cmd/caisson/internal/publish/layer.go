@@ -3,11 +3,14 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
+	"errors"
 	"fmt"
 
 	"github.com/caisson-os/caisson/bootagent/fetch"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/refusal"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -30,7 +33,13 @@ type Layers struct {
 // ResolveLayers follows a tag, or the digest of an index or a manifest, down to
 // manifests, and verifies each one's own release signature.
 func ResolveLayers(ctx context.Context, r *registry.Registry, reference string, release []*ecdsa.PublicKey) (*Layers, error) {
+	if !oci.ValidTag(reference) && !oci.ValidDigest(reference) {
+		return nil, cli.Usage("a digest is sha256:<64 hex digits>", "%.80q is neither a tag nor a digest", reference)
+	}
 	raw, _, err := r.Manifest(ctx, oci.RepoLayer, reference)
+	if errors.Is(err, oci.ErrNotFound) {
+		return nil, hint("caisson prune REF --dry-run lists the layers", "layer:%s: %w", reference, oci.ErrNotFound)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("layer:%s: %w", reference, err)
 	}
@@ -81,11 +90,15 @@ func Released(ctx context.Context, r *registry.Registry, digest string, release 
 	if err != nil {
 		return fmt.Errorf("signatures of layer %s: %w", digest, err)
 	}
+	var unread error
 	verdict := error(refusal.New(refusal.Unsigned, "layer %s has no signature", digest))
 	for _, d := range list[:min(len(list), maxReferrers)] {
 		bundle, err := readBundle(ctx, r, d)
-		if err != nil {
-			continue // an attachment of another kind, or a bad one
+		if err != nil { // an attachment of another kind, or a bad one
+			if refusal.Of(err) == "" && !errors.Is(err, oci.ErrNotFound) {
+				unread = fmt.Errorf("signatures of layer %s: %w", digest, err)
+			}
+			continue
 		}
 		err = sign.VerifyArtifact(bundle, digest, release)
 		if err == nil {
@@ -93,7 +106,7 @@ func Released(ctx context.Context, r *registry.Registry, digest string, release 
 		}
 		verdict = fmt.Errorf("layer %s: %w", digest, err)
 	}
-	return verdict
+	return cmp.Or(unread, verdict)
 }
 
 // readBundle reads the bundle in a referrer's manifest. Neither the descriptor's
@@ -108,7 +121,7 @@ func readBundle(ctx context.Context, r *registry.Registry, d oci.Descriptor) ([]
 		return nil, err
 	}
 	if len(m.Layers) != 1 || m.Layers[0].MediaType != oci.TypeBundle {
-		return nil, fmt.Errorf("%s holds no bundle", d.Digest)
+		return nil, refusal.New(refusal.MediaType, "%s holds no bundle", d.Digest)
 	}
 	return oci.ReadBlob(ctx, r.Source(), oci.RepoLayer, m.Layers[0], oci.MaxBundle)
 }

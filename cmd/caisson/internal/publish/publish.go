@@ -94,20 +94,24 @@ func (p *Publisher) checkSigners(policy Policy) error {
 		seen[sign.KeyID(pub)] = true
 	}
 	if len(seen) < policy.Threshold {
-		return hint("give --key once for each", "%d keys sign, the site demands %d", len(seen), policy.Threshold)
+		sign := "one key signs"
+		if len(seen) != 1 {
+			sign = fmt.Sprintf("%d keys sign", len(seen))
+		}
+		return hint("give --key once for each", "%s, the site demands %d", sign, policy.Threshold)
 	}
 	return nil
 }
 
 // errUnpublished is returned where a registry holds no fleet yet.
-var errUnpublished = errors.New("the registry holds no published fleet")
+var errUnpublished = errors.New("holds no published fleet")
 
 // readIndex reads fleet:index and verifies it with the keys.
 func (p *Publisher) readIndex(ctx context.Context, keys []*ecdsa.PublicKey) (*spec.FleetIndex, error) {
 	src := p.Registry.Source()
 	resp, err := src.Manifest(ctx, oci.RepoFleet, "index", "")
 	if errors.Is(err, oci.ErrNotFound) {
-		return nil, errUnpublished
+		return nil, hint("is that its prefix? 'caisson publish' makes a fleet", "%s %w", p.Registry.Ref(), errUnpublished)
 	}
 	if err != nil {
 		return nil, err

@@ -5,7 +5,10 @@ package publish
 import (
 	"crypto"
 	"crypto/ecdsa"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -316,13 +319,63 @@ func TestThreshold(t *testing.T) {
 	f.policy.Threshold = 2
 	for _, signers := range [][]crypto.Signer{{f.operator}, {f.operator, f.operator}} {
 		f.Signers = signers
-		if _, err := f.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{}); err == nil || !strings.Contains(err.Error(), "1 keys sign") {
+		if _, err := f.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{}); err == nil || !strings.Contains(err.Error(), "one key signs, the site demands 2") {
 			t.Errorf("%d signers, one key: %v", len(signers), err)
 		}
 	}
 	f.Signers = []crypto.Signer{f.operator, second}
 	f.publish(f.nodes("", "10"), Options{})
 	f.mustBoot(1, "")
+}
+
+// TestVerifyTellsSilenceFromAbsence: a layer that is gone is a finding, a registry
+// that fails while it is asked for one is an error.
+func TestVerifyTellsSilenceFromAbsence(t *testing.T) {
+	f := newFleet(t)
+	digest := f.layer("1", "default", f.release).Digest
+	f.publish(f.nodes(digest, "10"), Options{})
+	handler := registry.Handler(f.Registry.Ref().Layout)
+	status := http.StatusNotFound
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if strings.Contains(q.URL.Path, "/layer/") {
+			http.Error(w, "", status)
+			return
+		}
+		handler.ServeHTTP(w, q)
+	}))
+	defer server.Close()
+	var err error
+	if f.Registry, err = registry.Open(strings.TrimPrefix(server.URL, "http://")+"/metal-a", registry.Options{PlainHTTP: true}); err != nil {
+		t.Fatal(err)
+	}
+	report, err := f.Verify(t.Context(), f.policy.Operator, nil)
+	if err != nil || report.OK() || report.Findings[2].Verdict != "missing" {
+		t.Errorf("without its layer: %+v, %v", report, err)
+	}
+	status = http.StatusBadGateway
+	if report, err := f.Verify(t.Context(), f.policy.Operator, nil); err == nil || !strings.Contains(err.Error(), "502") {
+		t.Errorf("from a registry that fails: %+v, %v", report, err)
+	}
+}
+
+func TestNothingPublished(t *testing.T) {
+	f := newFleet(t)
+	ref := f.Registry.Ref().String()
+	if _, err := f.Refresh(t.Context(), Lists{}); err == nil || !strings.HasPrefix(err.Error(), ref+" holds no published fleet") {
+		t.Errorf("refresh: %v", err)
+	}
+	f.publish(f.nodes("", "10"), Options{})
+	for _, c := range []struct{ layer, want string }{
+		{"none", "layer:none: not found"},
+		{"sha256:" + strings.Repeat("0", 64), "layer:sha256:" + strings.Repeat("0", 64) + ": not found"},
+		{"sha256:xyz", `"sha256:xyz" is neither a tag nor a digest`},
+	} {
+		_, err := f.Pin(t.Context(), nil, true, c.layer)
+		var hinted interface{ Hint() string }
+		if err == nil || err.Error() != c.want || !errors.As(err, &hinted) || hinted.Hint() == "" {
+			t.Errorf("pin %s: %v", c.layer, err)
+		}
+	}
 }
 
 func TestRejectList(t *testing.T) {

@@ -5,12 +5,14 @@ package publish
 import (
 	"context"
 	"crypto/ecdsa"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/fetch"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/refusal"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -37,7 +39,7 @@ func (r *Report) OK() bool {
 
 // Verify looks at a published fleet as its nodes would that believe the keys:
 // every overlay under its name, fleet:current, and the release signature of
-// every layer that is named.
+// every layer that is named. A registry that fails to answer is an error, no verdict.
 func (p *Publisher) Verify(ctx context.Context, keys []*ecdsa.PublicKey, only []string) (*Report, error) {
 	x, err := p.readIndex(ctx, keys)
 	if err != nil {
@@ -50,7 +52,9 @@ func (p *Publisher) Verify(ctx context.Context, keys []*ecdsa.PublicKey, only []
 	policy.Operator, policy.Threshold = keys, min(policy.Threshold, len(keys))
 	r := &Report{Fleet: x.Fleet, Epoch: x.Epoch, Generation: x.Generation, Findings: []Check{}}
 	fresh, err := p.current(ctx, policy)
-	r.add("fleet:current", err, err == nil && fresh.Expired, "")
+	if err := r.add("fleet:current", err, err == nil && fresh.Expired, ""); err != nil {
+		return nil, err
+	}
 	names := sortedNames(x)
 	if len(only) > 0 {
 		names = only
@@ -59,7 +63,9 @@ func (p *Publisher) Verify(ctx context.Context, keys []*ecdsa.PublicKey, only []
 	for _, name := range names {
 		accepted, err := p.look(ctx, policy, x, name, fresh)
 		if err != nil {
-			r.add("node:"+name, err, false, "")
+			if err := r.add("node:"+name, err, false, ""); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		r.add("node:"+name, nil, accepted.Expired, "at "+accepted.Expires.Format(time.RFC3339))
@@ -69,7 +75,9 @@ func (p *Publisher) Verify(ctx context.Context, keys []*ecdsa.PublicKey, only []
 	}
 	for _, digest := range slices.Sorted(maps.Keys(layers)) {
 		_, err := ResolveLayers(ctx, p.Registry, digest, policy.Release)
-		r.add("layer:"+digest, err, false, "")
+		if err := r.add("layer:"+digest, err, false, ""); err != nil {
+			return nil, err
+		}
 	}
 	return r, nil
 }
@@ -95,17 +103,21 @@ func (p *Publisher) look(ctx context.Context, policy Policy, x *spec.FleetIndex,
 	return a, nil
 }
 
-func (r *Report) add(what string, err error, expired bool, when string) {
+// add makes a finding of a verdict; what is none is returned.
+func (r *Report) add(what string, err error, expired bool, when string) error {
 	c := Check{What: what, Verdict: "ok"}
 	switch code := refusal.Of(err); {
 	case code != "":
 		c.Verdict, c.Detail = string(code), err.Error()
-	case err != nil:
+	case errors.Is(err, oci.ErrNotFound):
 		c.Verdict, c.Detail = "missing", err.Error()
+	case err != nil:
+		return fmt.Errorf("%s: %w", what, err)
 	case expired:
 		c.Verdict, c.Detail = "expired", fmt.Sprintf("expired %s", when)
 	}
 	r.Findings = append(r.Findings, c)
+	return nil
 }
 
 func sortedNames(x *spec.FleetIndex) []string { return slices.Sorted(maps.Keys(x.Nodes)) }

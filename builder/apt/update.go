@@ -19,6 +19,13 @@ func (s *State) Update(ctx context.Context) error {
 	if len(s.archives) == 0 {
 		return nil
 	}
+	if err := s.fetch(ctx); err != nil {
+		return err
+	}
+	return s.checkComponents()
+}
+
+func (s *State) fetch(ctx context.Context) error {
 	done := s.path("updated")
 	if _, err := os.Stat(done); err == nil && s.unchanged(ctx) {
 		now := time.Now()

@@ -171,9 +171,12 @@ func checkAgent(name, arch string) error {
 	}
 	f, err := elf.Open(name)
 	if err != nil {
-		return nil // a script, in tests
+		return fmt.Errorf("not an ELF executable: %w", err)
 	}
 	defer f.Close()
+	if f.Type != elf.ET_EXEC && f.Type != elf.ET_DYN { // the latter is static-pie, too
+		return fmt.Errorf("not an executable but %v", f.Type)
+	}
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
 			return errors.New("not static: build it with CGO_ENABLED=0")

@@ -39,7 +39,7 @@ func testOptions(t testing.TB) Options {
 		require.Missing(t, "net", err.Error())
 	}
 	agent := filepath.Join(t.TempDir(), "caisson-agent")
-	if err := os.WriteFile(agent, []byte("#!/bin/sh\nexit 0\n"), 0o755); err != nil {
+	if err := os.WriteFile(agent, []byte(elfHeader("\x02", "\x3e")), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return Options{CacheDir: sharedCache, Agent: agent, Fast: true, SiteDir: t.TempDir(), Progress: func(e Event) {
@@ -47,6 +47,30 @@ func testOptions(t testing.TB) Options {
 			t.Logf("%+v", e)
 		}
 	}}
+}
+
+// elfHeader is the head of a program without segments. Kind 2 is an executable,
+// machine 0x3e is amd64, 0xb7 arm64.
+func elfHeader(kind, machine string) string {
+	return "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 9) + kind + "\x00" + machine + "\x00\x01" + strings.Repeat("\x00", 43)
+}
+
+func TestCheckAgent(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{elfHeader("\x02", "\x3e"), ""},
+		{elfHeader("\x02", "\xb7"), "it is for EM_AARCH64, the layer for amd64"},
+		{elfHeader("\x01", "\x3e"), "not an executable but ET_REL"},
+		{"#!/bin/sh\n", "not an ELF executable"},
+		{"", "not an ELF executable"},
+	} {
+		name := filepath.Join(t.TempDir(), "agent")
+		if err := os.WriteFile(name, []byte(c.text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := checkAgent(name, "amd64"); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%.20q: %v, want %q", c.text, err, c.want)
+		}
+	}
 }
 
 // reachable asks once whether the host's archive answers. It asks with apt's own

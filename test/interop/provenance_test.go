@@ -88,7 +88,8 @@ func TestProvenance(t *testing.T) {
 		t.Fatalf("go build: %v\n%s", err, said)
 	}
 	tinyBase(t, dir)
-	for name, text := range map[string]string{"site.yaml": fmt.Sprintf(site, p.addr+"/metal-a"), "agent": "#!/bin/sh\n"} {
+	agent := "\x7fELF\x02\x01\x01" + strings.Repeat("\x00", 9) + "\x02\x00\x3e\x00\x01" + strings.Repeat("\x00", 43) // the head of an amd64 program
+	for name, text := range map[string]string{"site.yaml": fmt.Sprintf(site, p.addr+"/metal-a"), "agent": agent} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}

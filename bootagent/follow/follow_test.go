@@ -41,21 +41,13 @@ func newFleet(t *testing.T) *fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	parsed, err := oci.ParseRef(ref)
-	if err != nil {
-		t.Fatal(err)
-	}
-	source, err := oci.Open(parsed, oci.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	f := &fleet{t: t, key: key, r: r, dir: t.TempDir()}
 	folder, err := state.Open(f.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Follower = &follow.Follower{
-		Source: source, Folder: folder, Identity: fetch.Identity{Node: "superhost"}, Say: t.Logf,
+		Source: r.Source(), Folder: folder, Identity: fetch.Identity{Node: "superhost"}, Say: t.Logf,
 		Bootstrap: spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: "metal-a", Registry: ref, Keys: []string{string(sign.MarshalPublic(&key.PublicKey))}, Threshold: 1},
 	}
 	return f

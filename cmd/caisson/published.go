@@ -41,7 +41,7 @@ func openPublished(ref string, reach *access) (*published, error) {
 		return nil, cli.Usage("host[:port]/prefix, or oci:DIR", "--from: %q is no place to read from", ref)
 	}
 	if parsed.IsLayout() {
-		// Opening would make the layout; a plan must not.
+		// Its tags are read once; where it is not, nothing was published.
 		raw, err := readIndex(filepath.Join(parsed.Layout, "index.json"))
 		if errors.Is(err, fs.ErrNotExist) {
 			p.empty = true

@@ -33,21 +33,16 @@ type batch struct {
 	lock  *os.File
 }
 
+// openLayout opens a folder. One that is no layout yet becomes one with the first
+// write, so that what comes to nothing leaves nothing; whether it can is known now.
 func openLayout(dir string) (*layout, error) {
-	if err := os.MkdirAll(filepath.Join(dir, "blobs", "sha256"), 0o755); err != nil {
-		return nil, fmt.Errorf("open layout: %w", err)
-	}
-	marker := filepath.Join(dir, "oci-layout")
+	l := &layout{dir: dir}
+	marker := l.marker()
 	text, err := os.ReadFile(marker)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		for name, data := range map[string][]byte{"index.json": newIndex().encode(), "oci-layout": []byte(`{"imageLayoutVersion":"1.0.0"}`)} {
-			if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-				continue
-			}
-			if err := durable.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
-				return nil, fmt.Errorf("open layout: %w", err)
-			}
+		if err := writable(dir); err != nil {
+			return nil, fmt.Errorf("open layout: %w", err)
 		}
 	case err != nil:
 		return nil, fmt.Errorf("open layout: %w", err)
@@ -59,7 +54,15 @@ func openLayout(dir string) (*layout, error) {
 			return nil, fmt.Errorf("open layout: %s says %.80q, not version 1.0.0", marker, text)
 		}
 	}
-	return &layout{dir: dir}, nil
+	return l, nil
+}
+
+func (l *layout) marker() string { return filepath.Join(l.dir, "oci-layout") }
+
+// absent says whether nothing was written yet.
+func (l *layout) absent() bool {
+	_, err := os.Stat(l.marker())
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 func (l *layout) path(digest string) string { return filepath.Join(l.dir, oci.BlobPath(digest)) }
@@ -88,6 +91,9 @@ func (l *layout) hasBlob(ctx context.Context, repo string, d oci.Descriptor) (bo
 
 func (l *layout) putBlob(ctx context.Context, repo string, d oci.Descriptor, open Opener) error {
 	if there, err := l.hasBlob(ctx, repo, d); err != nil || there && l.intact(d) {
+		return err
+	}
+	if err := l.make(); err != nil {
 		return err
 	}
 	body, err := open()
@@ -183,6 +189,10 @@ func (l *layout) view(f func(*index)) error {
 		f(l.held.index)
 		return nil
 	}
+	if l.absent() {
+		f(newIndex())
+		return nil
+	}
 	x, err := readIndex(l.dir)
 	if err == nil {
 		f(x)
@@ -209,13 +219,12 @@ func (l *layout) change(f func(*index)) error {
 }
 
 func (l *layout) begin() (*batch, error) {
-	lock, err := os.OpenFile(filepath.Join(l.dir, ".lock"), os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
+	if err := l.make(); err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		lock.Close()
-		return nil, fmt.Errorf("lock layout: %w", err)
+	lock, err := lockLayout(l.dir)
+	if err != nil {
+		return nil, err
 	}
 	x, err := readIndex(l.dir)
 	if err != nil {

@@ -38,7 +38,8 @@ type place interface {
 	batch() (flush func() error, err error)
 }
 
-// Open opens "host[:port]/prefix" or "oci:DIR". A layout is made where there is none.
+// Open opens "host[:port]/prefix" or "oci:DIR". Where no layout is,
+// the first write makes one.
 func Open(ref string, o Options) (*Registry, error) {
 	parsed, err := oci.ParseRef(ref)
 	if err != nil {
@@ -46,7 +47,15 @@ func Open(ref string, o Options) (*Registry, error) {
 	}
 	r := &Registry{ref: parsed}
 	if parsed.IsLayout() {
-		r.place, err = openLayout(parsed.Layout)
+		l, err := openLayout(parsed.Layout)
+		if err != nil {
+			return nil, err
+		}
+		r.place = l
+		if len(o.Mirrors) == 0 && l.absent() {
+			r.source = &unmade{layout: l}
+			return r, nil
+		}
 	} else {
 		r.place, err = openServer(parsed, o)
 	}

@@ -45,7 +45,7 @@ func Quickstart(node, swappiness string) []Check {
 		{"script output", "cat /run/hello", "hello, caisson"},
 		{"kernel argument", "grep -o transparent_hugepage=never /proc/cmdline", "transparent_hugepage=never"},
 		{"/usr is read-only", "sudo touch /usr/x 2>&1 || true", "~Read-only file system"},
-		{"network still leased", "networkctl status eth0 --no-pager | grep 'State:\\|DHCPv4 via'", "~DHCPv4 via"},
+		{"network still leased", "networkctl status eth0 --no-pager | grep -o 'DHCPv\\?4 via 10.0.2.2'", "~ via 10.0.2.2"},
 		{"address", "ip -4 -br addr show eth0 | tr -s ' ' | cut -d' ' -f3", "10.0.2.15/24"},
 		{"no failed units", "systemctl --failed --no-legend --plain", ""},
 		{"status", "sudo caisson-agent status", "~health      ok"},

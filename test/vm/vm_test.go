@@ -22,7 +22,8 @@ import (
 const limit = 4 * time.Minute
 
 // fleet builds the programs and a layer of the quickstart, once a test.
-func fleet(t *testing.T) *Fleet {
+// edits are pairs of texts, replaced in the site before.
+func fleet(t *testing.T, edits ...string) *Fleet {
 	t.Helper()
 	require.Root(t)
 	require.Tool(t, "qemu-system-x86_64", "busybox", "mmdebstrap", "mksquashfs", "sgdisk", "mkfs.ext4")
@@ -37,6 +38,9 @@ func fleet(t *testing.T) *Fleet {
 	f.must(t, "init", ".")
 	if err := f.UseExample("../../examples/quickstart/site.yaml"); err != nil {
 		t.Fatal(err)
+	}
+	for i := 0; i < len(edits); i += 2 {
+		f.edit(t, edits[i], edits[i+1])
 	}
 	f.must(t, "build", "site.yaml", "--to", f.To(), "--key", "keys/release.key", "--fast")
 	f.must(t, "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key")
@@ -147,6 +151,18 @@ func TestDisklessNode(t *testing.T) {
 	t.Run("a running node refuses and goes on", func(t *testing.T) { f.refuseWhileRunning(t, s, first) })
 	t.Run("a live change", func(t *testing.T) { f.liveChange(t, s) })
 	t.Run("another layer and back", func(t *testing.T) { f.swapAndPin(t, m, s, first.Layer) })
+}
+
+// TestBookworm is the same site on the release before: another kernel, systemd
+// and AppArmor.
+func TestBookworm(t *testing.T) {
+	f := fleet(t, "suite: trixie", "suite: bookworm", "abi <abi/4.0>", "abi <abi/3.0>")
+	s := f.login(t, f.boot(t, Options{Name: "beta", MAC: "52:54:00:00:00:0b"}))
+	for _, c := range Quickstart("beta", "1") {
+		if _, err := c.Run(t.Context(), s); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // memory holds the running agent to its budget: 24 MiB at its peak, which is

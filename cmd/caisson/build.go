@@ -186,7 +186,7 @@ func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, variants []s
 			o.Lock = &l
 		}
 		r, err := builder.Build(ctx, v.Recipe, v.Name, "", o)
-		if errors.Is(err, context.Canceled) {
+		if err != nil && ctx.Err() != nil { // the error may be a child's: the signal goes to all of us
 			return nil, errors.New("interrupted; nothing was pushed, and what is done is remembered")
 		}
 		if err != nil {

@@ -96,9 +96,7 @@ func apply(ctx context.Context, a *app, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer n.Close()
-	st, err := n.Sync(ctx)
-	return a.conclude(f, st, errors.Join(err, n.Wait()))
+	return a.sync(ctx, f, n)
 }
 
 func syncNow(ctx context.Context, a *app, args []string) error {
@@ -110,13 +108,14 @@ func syncNow(ctx context.Context, a *app, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer n.Close()
-	st, err := n.Sync(ctx)
-	return a.conclude(f, st, errors.Join(err, n.Wait()))
+	return a.sync(ctx, f, n)
 }
 
-// conclude prints the status after an act; an unhealthy node is an error.
-func (a *app) conclude(f *flags, st *spec.Status, err error) error {
+// sync asks, applies and prints the status; an unhealthy node is an error.
+func (a *app) sync(ctx context.Context, f *flags, n *node.Node) error {
+	defer n.Close()
+	st, err := n.Sync(ctx)
+	err = errors.Join(err, n.Wait())
 	if st != nil {
 		if printErr := a.printStatus(f, st); printErr != nil {
 			return printErr

@@ -34,7 +34,7 @@ test-unit: ## Tests that need neither root nor a network
 	$(GO) test $(UNITS)
 
 test-race: ## The race detector where goroutines share something
-	CGO_ENABLED=1 $(GO) test -race ./internal/... ./oci/... ./bootagent ./bootagent/fetch ./bootagent/exec ./bootagent/journal
+	CGO_ENABLED=1 $(GO) test -race ./internal/... ./oci/... ./trust ./bootagent/items ./bootagent/download ./bootagent/items/exec ./bootagent/journal
 
 test-vm: ## Boot real machines in QEMU (as root, about 12 minutes)
 	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 40m -v ./test/vm/...
@@ -52,7 +52,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s)
 	@hack/fuzz $(FUZZTIME)
 
 bench: ## Measure against named peers in the same run
-	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./spec/... ./layers/... ./oci/... ./bootagent/... ./builder/...
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./spec/... ./layers/... ./oci/... ./bootagent/... ./builder/... ./trust/... ./fleet/...
 
 demo: deps build ## The main job end to end in a VM: build, publish, boot, roll back
 	$(GO) run ./test/vm/demo $(if $(REGISTRY),-registry $(REGISTRY))

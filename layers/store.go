@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/durable"
-	"github.com/caisson-os/caisson/internal/private"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 )
 
 // ErrCorrupt is returned where stored bytes are not what their name says.
@@ -27,7 +27,7 @@ type Store struct{ dir string }
 // OpenStore makes dir where it is missing.
 func OpenStore(dir string) (*Store, error) {
 	for _, d := range []string{dir, filepath.Join(dir, "sha256")} {
-		if err := private.Folder(d); err != nil {
+		if err := ownfiles.Folder(d); err != nil {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
 	}
@@ -48,7 +48,7 @@ func (s *Store) Path(digest string) string {
 // a file of our own is deleted first.
 func (s *Store) Partial(digest string) string {
 	name := s.Path(digest) + ".partial"
-	f, err := private.Open(name)
+	f, err := ownfiles.Open(name)
 	if err == nil {
 		f.Close()
 	} else {
@@ -75,7 +75,7 @@ func (s *Store) Verify(digest string) error {
 }
 
 func (s *Store) compare(digest string) error {
-	f, err := private.Open(s.Path(digest))
+	f, err := ownfiles.Open(s.Path(digest))
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (s *Store) Put(digest string, data []byte) error {
 
 // Get reads a small blob, at most limit bytes, and verifies it.
 func (s *Store) Get(digest string, limit int64) ([]byte, error) {
-	f, err := private.Open(s.Path(digest))
+	f, err := ownfiles.Open(s.Path(digest))
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (s *Store) Get(digest string, limit int64) ([]byte, error) {
 // Commit gives a filled partial its name. The caller has hashed what it wrote.
 func (s *Store) Commit(digest string) error {
 	partial := s.Path(digest) + ".partial"
-	f, err := private.Open(partial)
+	f, err := ownfiles.Open(partial)
 	if err != nil {
 		return err
 	}

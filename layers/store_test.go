@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/caisson-os/caisson/internal/private"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 )
 
 const helloDigest = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
@@ -74,13 +74,13 @@ func TestABlobWithASecondNameIsNotOurs(t *testing.T) {
 		if got, err := s.Get(helloDigest, 5); err == nil {
 			t.Errorf("%s: Get gave %q", name, got)
 		}
-		if err := s.Verify(helloDigest); !errors.Is(err, private.ErrShared) {
+		if err := s.Verify(helloDigest); !errors.Is(err, ownfiles.ErrShared) {
 			t.Errorf("%s: Verify: %v, want ErrShared", name, err)
 		}
 		if err := leave(theirs, s.Path(helloDigest)+".partial"); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Commit(helloDigest); !errors.Is(err, private.ErrShared) {
+		if err := s.Commit(helloDigest); !errors.Is(err, ownfiles.ErrShared) {
 			t.Errorf("%s: Commit: %v, want ErrShared", name, err)
 		}
 		if _, err := os.Lstat(s.Partial(helloDigest)); err == nil {

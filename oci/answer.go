@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/caisson-os/caisson/oci/refusal"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // answer is a registry's answer before its body is read.

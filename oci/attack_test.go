@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/oci/refusal"
 	"github.com/caisson-os/caisson/test/attack"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // read gets everything of a world, and hashes it, and believes nothing else.

@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/caisson-os/caisson/oci/refusal"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // A signed document is a manifest whose first layer is the document and whose

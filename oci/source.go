@@ -9,7 +9,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/caisson-os/caisson/oci/refusal"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // ErrNotFound is what a place answers for a manifest or blob it does not hold.

@@ -15,7 +15,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/caisson-os/caisson/oci/refusal"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // Transport is the HTTP transport that the options describe, for the registry at

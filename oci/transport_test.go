@@ -28,7 +28,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/oci/refusal"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 var sample = Encode(Manifest{SchemaVersion: 2, MediaType: MediaTypeManifest, ArtifactType: TypeOverlay,

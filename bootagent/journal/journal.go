@@ -23,7 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/item"
+	"github.com/caisson-os/caisson/bootagent/items/item"
 )
 
 // File is the name of the journal in its folder; Damaged is where lines go that

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/caisson-os/caisson/bootagent"
-	"github.com/caisson-os/caisson/bootagent/follow"
+	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/oci/refusal"
+	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // Apply reconciles the node with the overlay it runs. A generation that was
@@ -21,7 +21,7 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := bootagent.Reconcile(ctx, n.items(found.Overlay.Items), n.journal)
+	result := items.Reconcile(ctx, n.items(found.Overlay.Items), n.journal)
 	if ctx.Err() == nil {
 		if err := n.promote(found.Generation); err != nil {
 			return nil, err
@@ -32,7 +32,7 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 
 // running is the overlay that this root runs, verified anew: the one the loader
 // chose, until a live change has moved the node on.
-func (n *Node) running() (*follow.Found, error) {
+func (n *Node) running() (*track.Found, error) {
 	s, err := n.folder.Load()
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func (n *Node) running() (*follow.Found, error) {
 		g = *s.Current
 	}
 	if g.Overlay == "" {
-		return nil, follow.ErrNothing
+		return nil, track.ErrNothing
 	}
 	return n.follower.Recall(&g)
 }
@@ -76,12 +76,12 @@ func (n *Node) promote(g state.Generation) error {
 func (n *Node) Sync(ctx context.Context) (*spec.Status, error) {
 	before, err := n.running()
 	switch {
-	case errors.Is(err, follow.ErrNothing):
+	case errors.Is(err, track.ErrNothing):
 	case err != nil: // the keys were changed, or the disk was: what the registry has may still be good
 		n.o.Say("what this node runs is lost or not believed any more: %v", err)
 	}
 	found, err := n.follower.Sync(ctx)
-	n.boot.Sync, n.boot.SyncDetail = follow.Describe(err)
+	n.boot.Sync, n.boot.SyncDetail = track.Describe(err)
 	if err != nil {
 		if saveErr := n.remember(); saveErr != nil {
 			return nil, errors.Join(err, saveErr)
@@ -115,9 +115,9 @@ func (n *Node) Sync(ctx context.Context) (*spec.Status, error) {
 }
 
 // move goes from one overlay to the next on the running root.
-func (n *Node) move(ctx context.Context, before, next *follow.Found) (*spec.Status, error) {
+func (n *Node) move(ctx context.Context, before, next *track.Found) (*spec.Status, error) {
 	if before == nil && (n.boot.Mode == "attached" || next.Overlay.Layer == n.boot.Generation.Layer) {
-		result := bootagent.Reconcile(ctx, n.items(next.Overlay.Items), n.journal)
+		result := items.Reconcile(ctx, n.items(next.Overlay.Items), n.journal)
 		if err := n.promote(next.Generation); err != nil {
 			return nil, err
 		}
@@ -132,7 +132,7 @@ func (n *Node) move(ctx context.Context, before, next *follow.Found) (*spec.Stat
 		}
 		return n.Status(ctx)
 	}
-	result := bootagent.Transact(ctx, n.items(next.Overlay.Items), n.items(before.Overlay.Items), n.journal)
+	result := items.Transact(ctx, n.items(next.Overlay.Items), n.items(before.Overlay.Items), n.journal)
 	if result.Err != nil {
 		n.o.Say("generation %d was not applied: %v", next.Generation.Generation, result.Err)
 		n.boot.Sync, n.boot.SyncDetail = "behind", result.Err.Error()
@@ -149,7 +149,7 @@ func (n *Node) move(ctx context.Context, before, next *follow.Found) (*spec.Stat
 }
 
 // wait leaves a generation to the next boot.
-func (n *Node) wait(next *follow.Found, why string) error {
+func (n *Node) wait(next *track.Found, why string) error {
 	n.o.Say("generation %d waits for a reboot: %s", next.Generation.Generation, why)
 	n.boot.Sync, n.boot.SyncDetail = "behind", "waits for a reboot: "+why
 	return n.remember()
@@ -158,7 +158,7 @@ func (n *Node) wait(next *follow.Found, why string) error {
 // RestoreAll takes everything back that the journal knows, as if the config had
 // become empty. The next apply sets it again.
 func (n *Node) RestoreAll(ctx context.Context) error {
-	return bootagent.Reconcile(ctx, n.items(spec.Items{}), n.journal).Err
+	return items.Reconcile(ctx, n.items(spec.Items{}), n.journal).Err
 }
 
 // Plan asks the registry and says what Sync would change. It remembers nothing.
@@ -169,7 +169,7 @@ func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
 		return nil, err
 	}
 	before, err := n.running()
-	if err != nil && !errors.Is(err, follow.ErrNothing) && refusal.Of(err) == "" {
+	if err != nil && !errors.Is(err, track.ErrNothing) && refusal.Of(err) == "" {
 		return nil, err
 	}
 	if before != nil {
@@ -185,7 +185,7 @@ func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
 				Action: spec.ActionDefer, Reason: why}}, nil
 		}
 	}
-	return bootagent.Preview(ctx, n.items(found.Overlay.Items))
+	return items.Preview(ctx, n.items(found.Overlay.Items))
 }
 
 // Track sets the tracking axis.

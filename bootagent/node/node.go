@@ -22,15 +22,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent"
-	"github.com/caisson-os/caisson/bootagent/fetch"
-	"github.com/caisson-os/caisson/bootagent/follow"
-	"github.com/caisson-os/caisson/bootagent/identity"
-	"github.com/caisson-os/caisson/bootagent/item"
+	"github.com/caisson-os/caisson/bootagent/boot/identity"
+	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/journal"
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
 )
 
 // Options are the seams; the zero value is this machine.
@@ -48,7 +48,7 @@ type Node struct {
 	folder    *state.Folder
 	journal   *journal.Journal
 	scopes    item.Scopes
-	follower  *follow.Follower
+	follower  *track.Tracker
 	lock      *os.File    // nil when only looking
 	began     []item.Item // all that this node made, for Wait
 }
@@ -114,7 +114,7 @@ func (n *Node) Close() error {
 
 // Wait ends when no script that this node started runs in the background any
 // more; a verb that is about to end calls it.
-func (n *Node) Wait() error { return bootagent.Wait(n.began) }
+func (n *Node) Wait() error { return items.Wait(n.began) }
 
 func (n *Node) open(bootstrap *spec.Bootstrap, openJournal func(string, item.Scopes) (*journal.Journal, error)) (err error) {
 	n.boot, err = state.LoadBoot(n.path(paths.RunBoot))
@@ -193,15 +193,15 @@ func (n *Node) connect() error {
 	if err != nil {
 		return err
 	}
-	source, err := fetch.Open(n.bootstrap, n.folder.Path(paths.Credentials), follow.Clock(s, n.o.Build), 20*time.Second)
+	source, err := track.Open(n.bootstrap, n.folder.Path(paths.Credentials), track.Clock(s, n.o.Build), 20*time.Second)
 	if err != nil {
 		return err
 	}
-	n.follower = &follow.Follower{Source: source, Bootstrap: n.bootstrap, Identity: n.identity(), Folder: n.folder, Build: n.o.Build, Say: n.o.Say}
+	n.follower = &track.Tracker{Source: source, Bootstrap: n.bootstrap, Identity: n.identity(), Folder: n.folder, Build: n.o.Build, Say: n.o.Say}
 	return nil
 }
 
-func (n *Node) identity() fetch.Identity {
+func (n *Node) identity() trust.Identity {
 	line, _ := os.ReadFile("/proc/cmdline")
 	id := identity.Look(identity.CommandLine(string(line)), "/sys")
 	if n.boot.Node != "" {
@@ -216,10 +216,10 @@ func (n *Node) Name(name string) { n.follower.Identity.Node = name }
 func (n *Node) path(name string) string { return filepath.Join(n.o.Root, name) }
 
 func (n *Node) items(want spec.Items) []item.Item {
-	items := bootagent.Items(want, bootagent.Options{Journal: n.journal, Scopes: n.scopes, State: n.folder.Path(), Exec: n.folder.Path("exec"), Log: n.o.Say,
+	table := items.Table(want, items.Options{Journal: n.journal, Scopes: n.scopes, State: n.folder.Path(), Exec: n.folder.Path("exec"), Log: n.o.Say,
 		Proc: n.seam("/proc"), Etc: n.seam("/etc"), Dev: n.seam("/dev")})
-	n.began = append(n.began, items...)
-	return items
+	n.began = append(n.began, table...)
+	return table
 }
 
 // seam is a folder of a test's root, and the real one where there is none.

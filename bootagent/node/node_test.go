@@ -11,15 +11,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/fetch"
-	"github.com/caisson-os/caisson/bootagent/follow"
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
 )
 
 // machine is a booted node below a folder, and its registry.
@@ -87,7 +87,7 @@ func (m *machine) boot() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	f := follow.Follower{Source: m.r.Source(), Bootstrap: *m.bootstrap(), Identity: fetch.Identity{Node: "superhost"}, Folder: folder, Say: m.t.Logf}
+	f := track.Tracker{Source: m.r.Source(), Bootstrap: *m.bootstrap(), Identity: trust.Identity{Node: "superhost"}, Folder: folder, Say: m.t.Logf}
 	found, err := f.Sync(m.t.Context())
 	if err != nil {
 		m.t.Fatal(err)

@@ -7,10 +7,10 @@ import (
 	"encoding/json"
 	"os"
 
-	"github.com/caisson-os/caisson/bootagent"
-	"github.com/caisson-os/caisson/bootagent/apparmor"
-	"github.com/caisson-os/caisson/bootagent/follow"
+	"github.com/caisson-os/caisson/bootagent/boot/apparmor"
+	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -30,21 +30,21 @@ func (n *Node) Status(ctx context.Context) (*spec.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	drift, checkErr := bootagent.Preview(ctx, n.items(found.Overlay.Items))
-	result := bootagent.Result{Drift: drift, Health: bootagent.HealthOK, Items: n.lastItems(), Err: checkErr}
+	drift, checkErr := items.Preview(ctx, n.items(found.Overlay.Items))
+	result := items.Result{Drift: drift, Health: items.HealthOK, Items: n.lastItems(), Err: checkErr}
 	if checkErr != nil {
-		result.Health = bootagent.HealthDegraded
+		result.Health = items.HealthDegraded
 	}
 	for _, d := range drift {
 		if d.Action != spec.ActionDefer {
-			result.Health = bootagent.HealthDegraded
+			result.Health = items.HealthDegraded
 		}
 	}
 	return n.compose(found, result)
 }
 
 // report is the status after a run; it is kept for those who only read.
-func (n *Node) report(found *follow.Found, result bootagent.Result) (*spec.Status, error) {
+func (n *Node) report(found *track.Found, result items.Result) (*spec.Status, error) {
 	status, err := n.compose(found, result)
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func (n *Node) lastItems() []spec.ItemStatus {
 	return last.Items
 }
 
-func (n *Node) compose(found *follow.Found, result bootagent.Result) (*spec.Status, error) {
+func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, error) {
 	s, err := n.folder.Load()
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (n *Node) compose(found *follow.Found, result bootagent.Result) (*spec.Stat
 		policy = append(policy, spec.Drift{Item: "apparmor", Key: "profiles", Action: spec.ActionRefuse, Reason: err.Error()})
 	}
 	if len(policy) > 0 {
-		status.Health = bootagent.HealthDegraded
+		status.Health = items.HealthDegraded
 		status.Drift = append(status.Drift, policy...)
 	}
 	if status.Foreign, err = n.foreign(); err != nil {

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/caisson-os/caisson/bootagent/network"
+	"github.com/caisson-os/caisson/bootagent/boot/network"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/spec"
 )

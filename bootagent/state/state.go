@@ -22,7 +22,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/durable"
-	"github.com/caisson-os/caisson/internal/private"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -73,7 +73,7 @@ const limit = 16 << 20
 // but root: a disk that others had in hand may have links or foreign owners.
 func Open(dir string) (*Folder, error) {
 	for _, sub := range []string{"", "overlays", "journal", "exec", "identity"} {
-		if err := private.Folder(filepath.Join(dir, sub)); err != nil {
+		if err := ownfiles.Folder(filepath.Join(dir, sub)); err != nil {
 			return nil, fmt.Errorf("open state: %w", err)
 		}
 	}
@@ -185,7 +185,7 @@ func (f *Folder) overlayPath(digest string) string {
 }
 
 func readCapped(name string) ([]byte, error) {
-	f, err := private.Open(name)
+	f, err := ownfiles.Open(name)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/caisson-os/caisson/internal/private"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -148,14 +148,14 @@ func TestALinkIsNoFolder(t *testing.T) {
 	if err := os.Symlink(t.TempDir(), filepath.Join(dir, "journal")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(dir); !errors.Is(err, private.ErrShared) {
+	if _, err := Open(dir); !errors.Is(err, ownfiles.ErrShared) {
 		t.Errorf("%v, want ErrShared", err)
 	}
 	f := folder(t)
 	if err := os.Symlink("/dev/zero", f.Path("state.json")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Load(); !errors.Is(err, private.ErrShared) {
+	if _, err := f.Load(); !errors.Is(err, ownfiles.ErrShared) {
 		t.Errorf("%v, want ErrShared", err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/initramfs"
+	"github.com/caisson-os/caisson/bootagent/boot/initramfs"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/internal/cli"
 )
@@ -41,8 +41,8 @@ func verbs() []verb {
 		{"plan", "print what apply would change", plan},
 		{"status", "print what this node is", status},
 		{"sync", "ask for a newer generation now", syncNow},
-		{"freeze", "keep the present generation until forward", track("frozen")},
-		{"forward", "follow the fleet again", track("following")},
+		{"freeze", "keep the present generation until forward", trackCommand("frozen")},
+		{"forward", "follow the fleet again", trackCommand("following")},
 		{"restore", "take back all that the journal knows (--all)", restore},
 		{"version", "print the version", printVersion},
 	}

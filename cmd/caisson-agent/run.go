@@ -10,8 +10,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/follow"
 	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -39,7 +39,7 @@ func runService(ctx context.Context, a *app, args []string) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil && !errors.Is(err, follow.ErrNothing):
+		case err != nil && !errors.Is(err, track.ErrNothing):
 			cli.Report(a.err, "caisson-agent", err) // at first nothing was asked yet: only something newer helps
 		case !ready:
 			if st != nil { // the loader has just asked

@@ -75,7 +75,7 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 }
 
 // track returns the verb that sets the tracking axis.
-func track(to string) func(context.Context, *app, []string) error {
+func trackCommand(to string) func(context.Context, *app, []string) error {
 	return func(ctx context.Context, a *app, args []string) error {
 		f := newFlags(a, map[string]string{"frozen": "freeze", "following": "forward"}[to])
 		if err := f.parse(a, args); err != nil {

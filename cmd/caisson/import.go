@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/spec/site/hostfiles"
+	"github.com/caisson-os/caisson/spec/site/convert"
 )
 
 func (a *app) importCommand() *cobra.Command {
@@ -26,18 +26,18 @@ func (a *app) importCommand() *cobra.Command {
 		Example: "  caisson import /etc/sysctl.d/*.conf /etc/fstab >conf.yaml\n  ethtool -k eth0 >eth0.txt && caisson import --as ethtool eth0.txt",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, names []string) error {
-			if kind != "" && !slices.Contains(hostfiles.Kinds, kind) {
+			if kind != "" && !slices.Contains(convert.Kinds, kind) {
 				return cli.Usage("one of sysctl, limits, fstab, link, ethtool", "--as: unknown kind %q", kind)
 			}
-			var files []hostfiles.File
+			var files []convert.File
 			for _, name := range names {
 				data, err := readHostFile(name)
 				if err != nil {
 					return err
 				}
-				files = append(files, hostfiles.File{Name: name, Kind: kind, Data: data})
+				files = append(files, convert.File{Name: name, Kind: kind, Data: data})
 			}
-			r, err := hostfiles.Import(files)
+			r, err := convert.Import(files)
 			if err != nil {
 				return err
 			}
@@ -73,7 +73,7 @@ func readHostFile(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, hostfiles.MaxFile+1))
+	data, err := io.ReadAll(io.LimitReader(f, convert.MaxFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}

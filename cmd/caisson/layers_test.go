@@ -16,8 +16,8 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/builder"
-	"github.com/caisson-os/caisson/builder/describe"
-	"github.com/caisson-os/caisson/cmd/caisson/internal/publish"
+	"github.com/caisson-os/caisson/builder/sbom"
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/layers/image"
@@ -130,7 +130,7 @@ func TestPushTwice(t *testing.T) {
 		kinds = append(kinds, d.ArtifactType+" "+predicateOf(context.Background(), s.reg, d))
 	}
 	slices.Sort(kinds)
-	want := []string{describe.MediaTypeSPDX + " ", oci.TypeBundle + " " + sign.PredicateCosign, oci.TypeBundle + " " + sign.PredicateProvenance}
+	want := []string{sbom.MediaTypeSPDX + " ", oci.TypeBundle + " " + sign.PredicateCosign, oci.TypeBundle + " " + sign.PredicateProvenance}
 	slices.Sort(want)
 	if !slices.Equal(kinds, want) {
 		t.Errorf("attached %q, want %q", kinds, want)

@@ -16,10 +16,10 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/refusal"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/plan"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // errUnreadable is a published thing that is there but is not what it should

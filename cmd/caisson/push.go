@@ -13,8 +13,8 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/builder"
-	"github.com/caisson-os/caisson/builder/describe"
-	"github.com/caisson-os/caisson/cmd/caisson/internal/publish"
+	"github.com/caisson-os/caisson/builder/sbom"
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -76,7 +76,7 @@ func (p publisher) layer(ctx context.Context, r *builder.Result, suite string) (
 // describe attaches the SBOM, and with an attestation key the signed provenance,
 // which names the SBOM by digest.
 func (p publisher) describe(ctx context.Context, d oci.Descriptor, raw []byte, l spec.Layer, suite string) error {
-	sbom, err := describe.SPDX(l, suite)
+	spdx, err := sbom.SPDX(l, suite)
 	if err != nil {
 		return err
 	}
@@ -84,8 +84,8 @@ func (p publisher) describe(ctx context.Context, d oci.Descriptor, raw []byte, l
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(list, func(r oci.Descriptor) bool { return r.ArtifactType == describe.MediaTypeSPDX }) {
-		if _, err := p.reg.Attach(ctx, oci.RepoLayer, d, describe.MediaTypeSPDX, describe.MediaTypeSPDX, sbom, nil); err != nil {
+	if !slices.ContainsFunc(list, func(r oci.Descriptor) bool { return r.ArtifactType == sbom.MediaTypeSPDX }) {
+		if _, err := p.reg.Attach(ctx, oci.RepoLayer, d, sbom.MediaTypeSPDX, sbom.MediaTypeSPDX, spdx, nil); err != nil {
 			return fmt.Errorf("attach the SBOM: %w", err)
 		}
 	}
@@ -95,7 +95,7 @@ func (p publisher) describe(ctx context.Context, d oci.Descriptor, raw []byte, l
 	if p.keys.attest == nil || attested {
 		return nil
 	}
-	provenance, err := describe.Provenance(l, suite, oci.Digest(sbom), version)
+	provenance, err := sbom.Provenance(l, suite, oci.Digest(spdx), version)
 	if err != nil {
 		return err
 	}

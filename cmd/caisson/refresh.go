@@ -5,7 +5,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/caisson-os/caisson/cmd/caisson/internal/publish"
+	"github.com/caisson-os/caisson/fleet/publish"
 )
 
 func (a *app) refreshCommand() *cobra.Command {

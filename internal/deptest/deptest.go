@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deptest holds the import rules as tests with reasons: which package
-// may never come to depend on which, and why. It asks the go tool, so that what
-// it sees is what is linked. Only tests import it.
+// Package deptest holds the import rules as tests with reasons: what a package
+// may depend on, and who may import it. It asks the go tool, so that what it
+// sees is what is linked. Only tests import it.
 package deptest
 
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -19,65 +20,135 @@ import (
 // Module is the path of this module.
 const Module = "github.com/caisson-os/caisson"
 
-// Rule forbids what a set of packages may depend on, directly or not.
+// Rule says what a set of packages may depend on, directly or not, and which
+// packages may import it. Patterns are relative to the module; one that ends in
+// "/..." includes what is below it.
 type Rule struct {
-	Packages string            // go list pattern below the module, for example "spec/..."
-	Only     []string          // when given, the only packages of this module it may depend on; itself is always allowed
+	Packages string            // for example "spec/..."
+	Only     []string          // when not nil, the only packages of this module it may depend on, besides its own
 	Stdlib   bool              // no module but this one
-	Banned   map[string]string // import path or prefix ending in "/" → why
+	Why      string            // the reason for Only and Stdlib
+	Banned   map[string]string // import path, or prefix ending in "/", and why
+	Apart    string            // when given, packages of this rule never import each other, and why
+	Shared   []string          // what packages that are Apart may import all the same
+	By       []string          // when not nil, the only packages of this module that may import it directly
+	ByWhy    string            // the reason for By
 }
 
-type listed struct {
+// Package is one package as go list prints it.
+type Package struct {
 	ImportPath string
+	Imports    []string
 	Deps       []string
 	Standard   bool
 }
 
-// Check fails t for every dependency that the rule forbids.
-func Check(t *testing.T, r Rule) {
-	t.Helper()
-	packages := List(t, "./"+r.Packages)
-	if len(packages) == 0 {
-		t.Fatalf("%s matches no package", r.Packages)
+// own returns the path of p below the module.
+func (p Package) own() string { return strings.TrimPrefix(p.ImportPath, Module+"/") }
+
+// Violations returns every breach of r among all, the packages of the module.
+func Violations(r Rule, all []Package) []string {
+	var self []Package
+	for _, p := range all {
+		if matches(r.Packages, p.own()) {
+			self = append(self, p)
+		}
 	}
-	for _, p := range packages {
+	if len(self) == 0 {
+		return []string{r.Packages + " matches no package"}
+	}
+	var out []string
+	if r.Only != nil || r.Stdlib {
+		out = append(out, missing(r.Why, r.Packages+": Only and Stdlib")...)
+	}
+	if r.By != nil {
+		out = append(out, missing(r.ByWhy, r.Packages+": By")...)
+		out = append(out, importers(r, all)...)
+	}
+	for _, p := range self {
 		for _, dep := range p.Deps {
-			own := dep == Module || strings.HasPrefix(dep, Module+"/")
-			switch {
-			case own && r.Only != nil && !allowed(r, packages, strings.TrimPrefix(dep, Module+"/")):
-				t.Errorf("%s depends on %s, which is not among what it may use: %v", p.ImportPath, dep, r.Only)
-			case !own && r.Stdlib && strings.Contains(strings.Split(dep, "/")[0], "."):
-				t.Errorf("%s depends on %s, but may use only the standard library", p.ImportPath, dep)
-			}
-			for banned, why := range r.Banned {
-				if dep == banned || strings.HasSuffix(banned, "/") && strings.HasPrefix(dep, banned) {
-					t.Errorf("%s depends on %s: %s", p.ImportPath, dep, why)
-				}
+			out = append(out, judge(r, p, dep)...)
+		}
+		if r.Apart == "" {
+			continue
+		}
+		for _, dep := range p.Imports {
+			if other, ok := strings.CutPrefix(dep, Module+"/"); ok && matches(r.Packages, other) && !anyMatches(r.Shared, other) {
+				out = append(out, fmt.Sprintf("%s imports %s: %s", p.own(), other, r.Apart))
 			}
 		}
 	}
+	return out
 }
 
-func allowed(r Rule, self []listed, dep string) bool {
-	if slices.ContainsFunc(self, func(p listed) bool { return p.ImportPath == Module+"/"+dep }) {
-		return true
+func judge(r Rule, p Package, dep string) []string {
+	var out []string
+	other, own := strings.CutPrefix(dep, Module+"/")
+	switch {
+	case own && r.Only != nil && !matches(r.Packages, other) && !anyMatches(r.Only, other):
+		out = append(out, fmt.Sprintf("%s depends on %s: %s", p.own(), other, r.Why))
+	case !own && r.Stdlib && strings.Contains(strings.Split(dep, "/")[0], "."):
+		out = append(out, fmt.Sprintf("%s depends on %s: %s", p.own(), dep, r.Why))
 	}
-	return slices.ContainsFunc(r.Only, func(only string) bool {
-		return dep == only || strings.HasSuffix(only, "/...") && strings.HasPrefix(dep+"/", strings.TrimSuffix(only, "..."))
-	})
+	for banned, why := range r.Banned {
+		if dep == banned || strings.HasSuffix(banned, "/") && strings.HasPrefix(dep, banned) {
+			out = append(out, fmt.Sprintf("%s depends on %s: %s", p.own(), dep, why))
+		}
+	}
+	return out
+}
+
+// importers checks who imports the rule's packages.
+func importers(r Rule, all []Package) []string {
+	var out []string
+	for _, p := range all {
+		if matches(r.Packages, p.own()) || anyMatches(r.By, p.own()) {
+			continue
+		}
+		for _, dep := range p.Imports {
+			if other, ok := strings.CutPrefix(dep, Module+"/"); ok && matches(r.Packages, other) {
+				out = append(out, fmt.Sprintf("%s imports %s: %s", p.own(), other, r.ByWhy))
+			}
+		}
+	}
+	return out
+}
+
+func missing(reason, what string) []string {
+	if reason == "" {
+		return []string{what + " has no reason"}
+	}
+	return nil
+}
+
+func anyMatches(patterns []string, path string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool { return matches(p, path) })
+}
+
+// matches reports whether a pattern covers a path below the module. "a/*" covers
+// the directories directly below a.
+func matches(pattern, path string) bool {
+	if below, ok := strings.CutSuffix(pattern, "/..."); ok {
+		return path == below || strings.HasPrefix(path, below+"/")
+	}
+	if below, ok := strings.CutSuffix(pattern, "/*"); ok {
+		rest, under := strings.CutPrefix(path, below+"/")
+		return under && !strings.Contains(rest, "/")
+	}
+	return pattern == path
 }
 
 // List runs go list from the module's root.
-func List(t *testing.T, patterns ...string) []listed {
+func List(t *testing.T, patterns ...string) []Package {
 	t.Helper()
-	out, err := Go("list", append([]string{"-json=ImportPath,Deps,Standard"}, patterns...)...)
+	out, err := Go("list", append([]string{"-json=ImportPath,Imports,Deps,Standard"}, patterns...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var packages []listed
+	var packages []Package
 	d := json.NewDecoder(strings.NewReader(out))
 	for {
-		var p listed
+		var p Package
 		if err := d.Decode(&p); errors.Is(err, io.EOF) {
 			return packages
 		} else if err != nil {

@@ -11,7 +11,7 @@ import (
 	"io"
 
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/refusal"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // Blob reads a blob whose size need not be known. The reader fails at the end

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/refusal"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // copyVerified copies what d names and refuses anything else.

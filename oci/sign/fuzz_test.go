@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/refusal"
 	"github.com/caisson-os/caisson/test/attack"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // FuzzVerifyOverlay feeds bundles that others wrote. None is accepted: the key is

@@ -13,7 +13,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/caisson-os/caisson/oci/refusal"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // Generate makes a new key.

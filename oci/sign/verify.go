@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/refusal"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // Verified is a statement that enough distinct keys have signed.

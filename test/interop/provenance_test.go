@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/builder/base"
-	"github.com/caisson-os/caisson/builder/describe"
+	"github.com/caisson-os/caisson/builder/sbom"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -123,7 +123,7 @@ func TestProvenance(t *testing.T) {
 		c.refuses("none of the attestations matched", verify("attest.pub", "spdxjson")...)
 		c.must(c.verifyArgs("verify", "release.pub", "--allow-http-registry", p.ref(layer))...)
 
-		sbom, provenance := p.attached(layer, describe.MediaTypeSPDX), p.attached(layer, oci.TypeBundle)
+		sbom, provenance := p.attached(layer, sbom.MediaTypeSPDX), p.attached(layer, oci.TypeBundle)
 		if len(sbom) != 1 {
 			t.Fatalf("%d SBOMs, want 1", len(sbom))
 		}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package handover makes a freshly stacked root into this node: identity,
+// network, persisted paths and the stamps that keep systemd from doing first
+// -boot work. It runs in the loader, after the stack is mounted and before
+// switch_root, so that PID 1 finds everything in place and needs no reload.
+//
+// It writes into every new root anew; nothing here is configuration that a later
+// boot could find changed. What it follows: machine-id(5), hostname(5),
+// systemd.network(5), sshd(8), systemd-update-done.service(8). Only the
+// initramfs stage imports it.
+package handover
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/boot/network"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// Node is all that a root is told.
+type Node struct {
+	Root    string         // where the stack is mounted
+	Overlay *spec.Overlay  // of the node
+	State   *state.Folder  // identity is kept here
+	Disk    bool           // State is on a disk, not in memory
+	UUID    string         // SMBIOS, "" where the firmware gives none
+	Lease   *network.Lease // nil when the node booted without network
+	Say     func(format string, args ...any)
+
+	wrote []string
+}
+
+// Do writes everything and returns the paths that it wrote, as seen from inside
+// the new root, sorted.
+func (n *Node) Do() ([]string, error) {
+	steps := []struct {
+		name string
+		do   func() error
+	}{
+		{"names", n.plain},
+		{"machine-id", n.machineID},
+		{"host name", n.hostName},
+		{"network", n.network},
+		{"resolver", n.resolver},
+		{"certificates", n.certificates},
+		{"ssh host key", n.hostKey},
+		{"persisted paths", n.persist},
+		{"container folders", n.containers},
+		{"random seed", n.seed},
+		{"update stamps", n.stamps},
+		{"state folder", n.stateFolder},
+		{"read-only /usr", n.sealUsr},
+	}
+	for _, step := range steps {
+		if err := step.do(); err != nil {
+			return nil, fmt.Errorf("handover: %s: %w", step.name, err)
+		}
+	}
+	slices.Sort(n.wrote)
+	return slices.Compact(n.wrote), nil
+}
+
+// path is name as the loader sees it.
+func (n *Node) path(name string) string { return filepath.Join(n.Root, name) }
+
+// folder returns the folder at path below base and makes what is missing of it.
+// A link on the way is an error: on a state disk, and in what is shown of it, a
+// user may have put it there to have something else written or mounted over.
+func folder(base, path string) (string, error) {
+	at := base
+	for part := range strings.SplitSeq("."+path, "/") {
+		at = filepath.Join(at, part)
+		if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", err
+		}
+		info, err := os.Lstat(at)
+		if err != nil {
+			return "", err
+		}
+		if !info.IsDir() {
+			return "", fmt.Errorf("%s is not a folder", at)
+		}
+	}
+	return at, nil
+}
+
+// write puts a file into the new root, and its missing folders. What stood there
+// is replaced, never written through: it may be a link.
+func (n *Node) write(name string, data []byte, mode fs.FileMode) error {
+	dir, err := folder(n.Root, filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	to := filepath.Join(dir, filepath.Base(name))
+	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.WriteFile(to, data, mode); err != nil {
+		return err
+	}
+	n.wrote = append(n.wrote, name)
+	return os.Chmod(to, mode) // whatever the umask is
+}
+
+// bind shows from at the path to of the new root.
+func (n *Node) bind(from, to string) error {
+	at, err := folder(n.Root, to)
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount(from, at, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s to %s: %w", from, to, err)
+	}
+	return nil
+}
+
+// plain refuses a line break in what becomes a line of a file. The compiler lets
+// none through; a document that was signed without it is no reason to believe so.
+func (n *Node) plain() error {
+	net := n.Overlay.Network
+	lines := slices.Concat(net.DNS, net.Search, net.NTP)
+	for _, i := range net.Interfaces {
+		lines = slices.Concat(lines, []string{i.MAC, i.Name, i.Gateway}, i.Addresses)
+	}
+	for _, line := range lines {
+		if strings.ContainsFunc(line, unicode.IsControl) {
+			return refusal.New(refusal.BadName, "network setting %.80q", line)
+		}
+	}
+	return nil
+}
+
+func (n *Node) exists(name string) bool {
+	_, err := os.Lstat(n.path(name))
+	return err == nil
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handover
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
+)
+
+// machineID writes /etc/machine-id. A node with a disk has a random one for
+// life; a diskless one is always the same without remembering anything.
+func (n *Node) machineID() error {
+	id := derivedID(n.Overlay.Fleet, n.Overlay.Node, n.UUID)
+	if n.Disk {
+		var random [16]byte
+		rand.Read(random[:])
+		kept, err := n.keep("machine-id", []byte(formatID(random)), func(data []byte) bool {
+			return len(data) == 33 && data[32] == '\n' && strings.Trim(string(data[:32]), "0123456789abcdef") == ""
+		})
+		if err != nil {
+			n.Say("the machine-id is not kept over a reboot: %v", err)
+		} else {
+			id = string(kept)
+		}
+	}
+	return n.write("/etc/machine-id", []byte(id), 0o444)
+}
+
+// derivedID is an HMAC and not a plain hash, so that one fleet's ids tell
+// nothing to another.
+func derivedID(fleet, node, uuid string) string {
+	mac := hmac.New(sha256.New, []byte("caisson machine-id "+fleet))
+	fmt.Fprintf(mac, "%d %s %s", len(node), node, uuid)
+	return formatID([16]byte(mac.Sum(nil)[:16]))
+}
+
+// formatID sets the bits that make the id a random UUID (version 4), as
+// systemd-machine-id-setup does.
+func formatID(id [16]byte) string {
+	id[6] = id[6]&0x0f | 0x40
+	id[8] = id[8]&0x3f | 0x80
+	return hex.EncodeToString(id[:]) + "\n"
+}
+
+func (n *Node) hostName() error {
+	node := n.Overlay.Node
+	if err := n.write("/etc/hostname", []byte(node+"\n"), 0o644); err != nil {
+		return err
+	}
+	names := node
+	if n.Lease != nil && n.Lease.Domain != "" {
+		names = node + "." + n.Lease.Domain + " " + node
+	}
+	hosts := "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 " + names + "\n"
+	return n.write("/etc/hosts", []byte(hosts), 0o644)
+}
+
+// seed carries entropy from boot to boot on nodes that have a disk. The seed is
+// replaced before it is used, so that a cut never makes it serve twice; where it
+// cannot be, it is not used.
+func (n *Node) seed() error {
+	if !n.Disk {
+		return nil
+	}
+	old, _ := n.kept("random-seed")
+	next := make([]byte, seedSize)
+	rand.Read(next)
+	err := durable.WriteFile(n.State.Path("identity", "random-seed"), next, 0o600)
+	if err == nil && len(old) == seedSize {
+		err = n.write("/var/lib/systemd/random-seed", old, 0o600)
+	}
+	if err != nil {
+		n.Say("no random seed: %v", err)
+	}
+	return nil
+}
+
+const seedSize = 512
+
+// keep returns the content of an identity file, or fresh, which it stores first,
+// where there is none that is valid.
+func (n *Node) keep(name string, fresh []byte, valid func([]byte) bool) ([]byte, error) {
+	data, err := n.kept(name)
+	if err == nil && valid(data) {
+		return data, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		n.Say("the kept %s is no good and is made anew", name)
+	}
+	return fresh, durable.WriteFile(n.State.Path("identity", name), fresh, 0o600)
+}
+
+// kept reads an identity file; the largest is the seed.
+func (n *Node) kept(name string) ([]byte, error) {
+	f, err := ownfiles.Open(n.State.Path("identity", name))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, seedSize+1))
+}

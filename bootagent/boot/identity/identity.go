@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package identity finds out which node this machine claims to be: the name on
+// the kernel command line, the hardware addresses of its interfaces (the one it
+// booted from first) and the SMBIOS UUID. A claim is only a hint of what to ask
+// for; the signed overlay says whether it was true. See bootagent/fetch.
+package identity
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/trust"
+)
+
+// CommandLine splits the kernel's command line. Quotes keep blanks together,
+// see bootparam(7).
+func CommandLine(text string) []string {
+	var words []string
+	var word strings.Builder
+	quoted := false
+	for _, r := range strings.TrimSpace(text) + " " {
+		switch {
+		case r == '"':
+			quoted = !quoted
+			word.WriteRune(r)
+		case (r == ' ' || r == '\t' || r == '\n') && !quoted:
+			if word.Len() > 0 {
+				words = append(words, word.String())
+				word.Reset()
+			}
+		default:
+			word.WriteRune(r)
+		}
+	}
+	if word.Len() > 0 { // an open quote at the end
+		words = append(words, word.String())
+	}
+	return words
+}
+
+// Option returns the value of the last name=value word, as the kernel does.
+func Option(words []string, name string) string {
+	for _, w := range slices.Backward(words) {
+		if value, ok := strings.CutPrefix(w, name+"="); ok {
+			return strings.Trim(value, `"`)
+		}
+	}
+	return ""
+}
+
+// Look reads the machine below sys (/sys). The address that it booted from comes
+// first; a UUID that is an obvious filler of the firmware counts as none.
+func Look(words []string, sys string) trust.Identity {
+	m := trust.Identity{Node: Option(words, "caisson.node")}
+	if boot := Option(words, "BOOTIF"); boot != "" {
+		// pxelinux writes the hardware type before the address: 01-52-54-00-…
+		mac := strings.ToLower(strings.ReplaceAll(boot, "-", ":"))
+		if strings.Count(mac, ":") == 6 {
+			_, mac, _ = strings.Cut(mac, ":")
+		}
+		m.MACs = append(m.MACs, mac)
+	}
+	cards, _ := filepath.Glob(filepath.Join(sys, "class/net/*/address"))
+	for _, card := range cards {
+		dir := filepath.Dir(card)
+		if _, err := os.Stat(filepath.Join(dir, "device")); err != nil {
+			continue // lo, bonds and the like say nothing of the machine
+		}
+		mac := strings.ToLower(read(card))
+		if mac != "" && mac != "00:00:00:00:00:00" && !slices.Contains(m.MACs, mac) {
+			m.MACs = append(m.MACs, mac)
+		}
+	}
+	uuid := strings.ToLower(read(filepath.Join(sys, "class/dmi/id/product_uuid")))
+	if len(uuid) == 36 && strings.Trim(uuid, "0-") != "" && strings.Trim(uuid, "f-") != "" {
+		m.UUIDs = append(m.UUIDs, uuid)
+	}
+	return m
+}
+
+func read(name string) string {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}

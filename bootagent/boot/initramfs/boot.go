@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/boot/identity"
+	"github.com/caisson-os/caisson/bootagent/boot/kmod"
+	"github.com/caisson-os/caisson/bootagent/boot/network"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+)
+
+// newRoot is where the stack is mounted until it becomes /.
+const newRoot = "/newroot"
+
+// boot is what the stages learn.
+type boot struct {
+	console
+	build     time.Time
+	panic     []byte   // kernelPanic as it was
+	words     []string // kernel command line
+	bootstrap spec.Bootstrap
+	id        trust.Identity
+	modules   *kmod.Index
+	disk      string // device of the state partition, "" without one
+	folder    *state.Folder
+	store     *layers.Store
+	lease     *network.Lease
+	source    oci.Source
+	record    state.Boot
+}
+
+// Boot runs the stages and becomes PID 1 of the new root. It does not return:
+// what cannot be helped is said, and after a while the machine starts over.
+func Boot(build time.Time) {
+	if err := mountBasics(); err != nil {
+		fmt.Fprintln(os.Stderr, "caisson:", err)
+	}
+	os.WriteFile("/proc/sys/kernel/printk_devkmsg", []byte("on"), 0) // or the kernel drops what we say in a hurry
+	b := &boot{console: openConsole(), build: build}
+	b.panic, _ = os.ReadFile(kernelPanic)
+	os.WriteFile(kernelPanic, []byte("30"), 0) // or a machine whose init has died waits for somebody to come
+	err := b.safely(context.Background())
+	b.say("the boot ends here: %v", err)
+	b.say("starting over in 30 s")
+	time.Sleep(30 * time.Second)
+	unix.Sync()
+	unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
+	select {} // PID 1 must not end
+}
+
+// kernelPanic is after how many seconds the kernel starts over, 0 for never.
+const kernelPanic = "/proc/sys/kernel/panic"
+
+// safely makes an error of a panic: PID 1 must not end.
+func (b *boot) safely(ctx context.Context) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s", r, debug.Stack())
+		}
+	}()
+	return b.run(ctx)
+}
+
+func (b *boot) run(ctx context.Context) error {
+	for _, stage := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"bootstrap", b.readBootstrap},
+		{"modules", b.loadModules},
+		{"state disk", b.openState},
+		{"identity", b.identify},
+	} {
+		if err := stage.do(ctx); err != nil {
+			return fmt.Errorf("%s: %w", stage.name, err)
+		}
+	}
+	overlay, layer, err := b.choose(ctx)
+	if err != nil {
+		return err
+	}
+	return b.enter(overlay, layer)
+}
+
+func (b *boot) readBootstrap(context.Context) error {
+	data, err := os.ReadFile(paths.Bootstrap)
+	if err != nil {
+		return fmt.Errorf("the loader was given no site.cpio: %w", err)
+	}
+	if err := spec.Decode(data, &b.bootstrap); err != nil {
+		return err
+	}
+	line, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return err
+	}
+	b.words = identity.CommandLine(string(line))
+	b.say("loader of fleet %s, registry %s, kernel %s", b.bootstrap.Fleet, b.bootstrap.Registry, release())
+	return nil
+}
+
+func (b *boot) loadModules(context.Context) (err error) {
+	if b.modules, err = kmod.Open(paths.ModulesDir + "/" + release()); err != nil {
+		return err
+	}
+	for _, name := range alwaysLoaded() {
+		if err := b.modules.Load(name); err != nil {
+			b.say("%v", err)
+		}
+	}
+	b.coldplug()
+	return nil
+}
+
+// coldplug loads what the devices ask for that are there now, and says whether
+// that was anything.
+func (b *boot) coldplug() (some bool) {
+	for {
+		n, err := b.modules.Coldplug("/sys")
+		if err != nil {
+			b.say("%v", err)
+		}
+		if n == 0 {
+			return some
+		}
+		some = true
+	}
+}
+
+// openState finds the node's memory: the state disk, or a folder in memory. A
+// state disk that cannot be read is an error: its floor must not be forgotten.
+func (b *boot) openState(context.Context) (err error) {
+	b.record.Mode = "netboot"
+	if b.disk, err = waitState("/sys", diskPatience("/sys")); err != nil {
+		return err
+	}
+	if b.disk == "" {
+		b.say("no state disk: nothing is remembered over a reboot")
+	}
+	return b.useState()
+}
+
+// lateState looks again. A controller may take longer for its disks than the
+// loader waits for them, and a node that does not see its disk has no floor.
+func (b *boot) lateState() (err error) {
+	if b.disk != "" || b.modules == nil {
+		return nil
+	}
+	patience := time.Duration(0)
+	if b.coldplug() {
+		patience = diskPatience("/sys")
+	}
+	if b.disk, err = waitState("/sys", patience); err != nil || b.disk == "" {
+		return err
+	}
+	if err = b.useState(); err != nil {
+		b.disk = "" // and the next try fails here again: without its floor the node decides nothing
+	}
+	return err
+}
+
+func (b *boot) useState() (err error) {
+	at, store := paths.Run+"/state", paths.RunStore
+	if b.disk != "" {
+		if err := mountState(b.disk, at); err != nil {
+			return err
+		}
+		store = at + "/store"
+		b.say("state disk %s", b.disk)
+	}
+	if b.folder, err = state.Open(at); err != nil {
+		return err
+	}
+	b.store, err = layers.OpenStore(store)
+	return err
+}
+
+func (b *boot) identify(context.Context) error {
+	b.id = identity.Look(b.words, "/sys")
+	b.say("this machine: name %q, MACs %v, UUIDs %v", b.id.Node, b.id.MACs, b.id.UUIDs)
+	return nil
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/boot/identity"
+	"github.com/caisson-os/caisson/bootagent/boot/network"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// choose returns the overlay and the layer that this boot will run, all of it
+// verified and in the store. It tries the registry, then what was good before,
+// and on a node that has neither it goes on trying.
+func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
+	for pause := 2 * time.Second; ; pause = min(2*pause, 30*time.Second) {
+		found, err := b.ask(ctx)
+		if err == nil {
+			var layer *spec.Layer
+			if layer, err = b.prepare(ctx, found); err == nil {
+				b.record.Source = "fetched"
+				return &found.Overlay, layer, nil
+			}
+		}
+		if errors.Is(err, errStartOver) {
+			return nil, nil, err
+		}
+		b.record.Sync, b.record.SyncDetail = track.Describe(err)
+		if errors.Is(err, errUnproven) {
+			b.record.Sync = "behind"
+		}
+		b.say("%s: %v", b.record.Sync, err)
+		found, layer, err := b.fallBack(ctx)
+		switch {
+		case err == nil:
+			b.record.Source = "cached"
+			b.say("booting the last good overlay, generation %d", found.Generation.Generation)
+			return &found.Overlay, layer, nil
+		case errors.Is(err, errStartOver):
+			return nil, nil, err
+		case !errors.Is(err, track.ErrNothing):
+			b.say("no way back: %v", err)
+		}
+		b.say("next try in %s", pause)
+		time.Sleep(pause)
+	}
+}
+
+// fallBack prepares the best of what was good before.
+func (b *boot) fallBack(ctx context.Context) (*track.Found, *spec.Layer, error) {
+	f := b.follower()
+	if s, err := b.folder.Load(); err == nil && f.Identity.Node == "" {
+		f.Identity.Node = s.Told
+	}
+	good, err := f.Good()
+	if err != nil {
+		return nil, nil, err
+	}
+	var errs []error
+	for _, found := range good {
+		layer, err := b.prepare(ctx, found)
+		if err == nil || errors.Is(err, errStartOver) {
+			return found, layer, err
+		}
+		errs = append(errs, fmt.Errorf("generation %d: %w", found.Generation.Generation, err))
+	}
+	return nil, nil, errors.Join(errs...)
+}
+
+// attempts is how many boots of a new generation may be begun before the node
+// goes back to what it knows to be good; the last may end behind its kexec.
+const attempts = 3
+
+var errUnproven = errors.New("it never came up")
+
+// begin counts a boot that the service will prove, or nobody: before anything of
+// it is entered, and once, also when that takes a kexec. A disk that cannot be
+// written to does not stop the boot.
+func (b *boot) begin() {
+	if identity.Option(b.words, "caisson.kexec") == "1" {
+		return
+	}
+	s, err := b.folder.Load()
+	if err == nil && s.Staged != nil && s.Staged.Overlay == b.record.Generation.Overlay {
+		s.Staged.Attempts++
+		err = b.folder.Save(s)
+	}
+	if err != nil {
+		b.say("this boot is not counted: %v", err)
+	}
+}
+
+// ask brings the network up where it is not, and syncs.
+func (b *boot) ask(ctx context.Context) (*track.Found, error) {
+	if err := b.network(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	found, err := b.sync(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b.record.Sync = "current"
+	switch {
+	case found.Held: // frozen: what the node has goes on
+		b.record.Sync = "behind"
+		b.say("generation %d is there, but this node is frozen", found.Generation.Generation)
+		good, err := b.follower().Good()
+		if err != nil {
+			return nil, err
+		}
+		return good[0], nil
+	case found.Generation.Attempts >= attempts:
+		return nil, fmt.Errorf("generation %d was begun %d times: %w", found.Generation.Generation, attempts, errUnproven)
+	case found.Expired:
+		b.record.Sync = "expired"
+		b.say("the overlay has expired; it runs and is marked")
+	}
+	b.say("overlay of node %s, generation %d, layer %s", found.Overlay.Node, found.Generation.Generation, found.Overlay.Layer)
+	return found, nil
+}
+
+// sync asks by what the machine is, and by the name that DHCP gave it only where
+// nothing is published for that: the name is the weakest of its claims, and must
+// not be held against an overlay that the hardware has found.
+func (b *boot) sync(ctx context.Context) (*track.Found, error) {
+	f := b.follower()
+	found, err := f.Sync(ctx)
+	told := ""
+	if errors.Is(err, oci.ErrNotFound) && b.id.Node == "" && b.lease != nil && b.lease.HostName != "" {
+		told = strings.ToLower(b.lease.HostName)
+		f.Identity.Node = told
+		found, err = f.Sync(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return found, b.folder.Told(told)
+}
+
+func (b *boot) follower() *track.Tracker {
+	return &track.Tracker{Source: b.source, Bootstrap: b.bootstrap, Identity: b.id, Folder: b.folder, Build: b.build, Say: b.say}
+}
+
+// network gets a lease once. With something to fall back on, it is not waited
+// for as long.
+func (b *boot) network(ctx context.Context) error {
+	if b.source != nil {
+		return nil
+	}
+	patience := 2 * time.Minute
+	if s, err := b.folder.Load(); err == nil && s.Current != nil {
+		patience = 20 * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := network.Loopback(); err != nil {
+		b.say("%v", err)
+	}
+	bootMAC := ""
+	if identity.Option(b.words, "BOOTIF") != "" && len(b.id.MACs) > 0 {
+		bootMAC = b.id.MACs[0]
+	}
+	lease, err := network.Up(ctx, bootMAC)
+	if err != nil {
+		return fmt.Errorf("network: %w", err)
+	}
+	b.say("address %s on %s (%s)", lease.Address, lease.Interface, lease.MAC)
+	if err := network.Resolver(lease); err != nil {
+		return err
+	}
+	b.lease = lease
+	if err := b.lateState(); err != nil {
+		return err
+	}
+	b.source, err = b.open()
+	return err
+}
+
+func (b *boot) open() (oci.Source, error) {
+	s, err := b.folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	return track.Open(b.bootstrap, b.folder.Path(paths.Credentials), track.Clock(s, b.build), 10*time.Second)
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/boot/apparmor"
+	"github.com/caisson-os/caisson/bootagent/boot/handover"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// enter stacks the layer, makes it the node and switches to it.
+func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
+	b.begin()
+	stack := layers.Stack{Mounts: paths.RunImages, Upper: paths.RunUpper, Target: newRoot}
+	for _, image := range layer.Images {
+		stack.Images = append(stack.Images, b.store.Path(image.Digest))
+	}
+	if err := stack.Mount(); err != nil {
+		return err
+	}
+	node := handover.Node{Root: newRoot, Overlay: overlay, State: b.folder, Disk: b.disk != "", Lease: b.lease, Say: b.say}
+	if len(b.id.UUIDs) > 0 {
+		node.UUID = b.id.UUIDs[0]
+	}
+	wrote, err := node.Do()
+	if err != nil {
+		return err
+	}
+	if err := unix.Sethostname([]byte(overlay.Node)); err != nil {
+		b.say("set host name: %v", err)
+	}
+	if err := b.loadPolicy(layer); err != nil {
+		return err
+	}
+	b.record.Node, b.record.Disk, b.record.Lease, b.record.Wrote = overlay.Node, b.disk, b.lease, wrote
+	if err := b.leaveRecord(); err != nil {
+		return err
+	}
+	b.say("entering the layer, root %s", b.record.RootID)
+	os.WriteFile("/proc/sys/kernel/printk_devkmsg", []byte("ratelimit"), 0)
+	os.WriteFile(kernelPanic, b.panic, 0)
+	return switchRoot(newRoot, "/sbin/init")
+}
+
+// loadPolicy puts the profiles into the kernel before the first process that
+// they confine can start.
+func (b *boot) loadPolicy(layer *spec.Layer) error {
+	if len(layer.AppArmor.Profiles) == 0 {
+		return nil
+	}
+	if err := unix.Mount("securityfs", "/sys/kernel/security", "securityfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil && err != unix.EBUSY {
+		return fmt.Errorf("mount securityfs: %w", err)
+	}
+	n, err := apparmor.Load(newRoot, layer.AppArmor)
+	if err != nil {
+		return err
+	}
+	b.say("loaded %d AppArmor profiles", n)
+	return nil
+}
+
+// leaveRecord writes what the service will read; /run moves on with the root.
+func (b *boot) leaveRecord() error {
+	var id [16]byte
+	rand.Read(id[:])
+	b.record.RootID = hex.EncodeToString(id[:])
+	born, err := os.ReadFile(paths.Bootstrap)
+	if err != nil {
+		return err
+	}
+	if err := durable.WriteFile(paths.RunBootstrap, born, 0o600); err != nil {
+		return err
+	}
+	return state.SaveBoot(paths.RunBoot, &b.record)
+}

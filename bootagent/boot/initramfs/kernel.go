@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/boot/identity"
+	"github.com/caisson-os/caisson/bootagent/boot/kexec"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// enterKernel starts the layer's kernel with the overlay's arguments, unless that
+// is what runs already. It returns when there is nothing to do.
+func (b *boot) enterKernel(ctx context.Context, found *track.Found, layer *spec.Layer) error {
+	line, differs := kexec.Arguments(b.words, b.bootstrap.KernelArgs, found.Overlay.KernelArgs)
+	running := release()
+	if running == layer.Kernel.Release && !differs {
+		return nil
+	}
+	if identity.Option(b.words, "caisson.kexec") == "1" {
+		// Once is enough: what a kexec did not change another one will not.
+		if running != layer.Kernel.Release {
+			return fmt.Errorf("%w: %s runs after a kexec, the layer has %s", errStartOver, running, layer.Kernel.Release)
+		}
+		b.say("kernel arguments still differ after a kexec, going on: have %s", strings.Join(b.words, " "))
+		return nil
+	}
+	b.say("kexec: kernel %s, arguments %s", layer.Kernel.Release, strings.Join(line, " "))
+	kernel := spec.Blob{Digest: layer.Kernel.Digest, Size: layer.Kernel.Size}
+	if err := b.blobs(ctx, kernel, layer.Initrd); err != nil {
+		if running != layer.Kernel.Release || !found.Unchanged {
+			return err
+		}
+		// It came up before. The right kernel runs, only its arguments are others: better that than
+		// no boot, and it stands on the console.
+		b.say("kernel arguments differ and the kernel cannot be had, going on: %v", err)
+		return nil
+	}
+	k, err := os.Open(b.store.Path(kernel.Digest))
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	initrd, err := b.nextInitrd(layer.Initrd.Digest)
+	if err != nil {
+		return err
+	}
+	defer initrd.Close()
+	b.begin()
+	return fmt.Errorf("%w: %w", errStartOver, kexec.Start(k, initrd, line))
+}
+
+// errStartOver is for a kernel that a kexec did not bring, or did bring and is not
+// the one that is to be run now: there is nothing left to try but the firmware.
+var errStartOver = errors.New("the kernel could not be entered")
+
+// nextInitrd is the layer's generic initrd with this loader's bootstrap behind it.
+func (b *boot) nextInitrd(digest string) (*os.File, error) {
+	generic, err := os.Open(b.store.Path(digest))
+	if err != nil {
+		return nil, err
+	}
+	defer generic.Close()
+	born, err := os.ReadFile(paths.Bootstrap)
+	if err != nil {
+		return nil, err
+	}
+	name := paths.Run + "/initrd"
+	if err := durable.Write(name, 0o600, func(w io.Writer) error {
+		n, err := io.Copy(w, generic)
+		if err != nil {
+			return err
+		}
+		padding := make([]byte, -n&3) // the kernel looks for the next archive at a multiple of four
+		_, err = w.Write(append(padding, kexec.Archive(paths.Bootstrap, born)...))
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return os.Open(name)
+}
+
+func release() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
+}

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// published is a registry with layers, and a node that boots from it.
+type published struct {
+	*boot
+	t *testing.T
+	r *registry.Registry
+}
+
+func publish(t *testing.T) *published {
+	t.Helper()
+	r, err := registry.Open("oci:"+t.TempDir(), registry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, err := state.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := layers.OpenStore(folder.Path("store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &boot{console: console{&bytes.Buffer{}}, bootstrap: spec.Bootstrap{Fleet: "metal-a"}, folder: folder, store: store, source: r.Source()}
+	return &published{b, t, r}
+}
+
+// layer pushes one with a single image and returns what an overlay says of it.
+func (p *published) layer(image string) *track.Found {
+	p.t.Helper()
+	push := func(d oci.Descriptor) oci.Descriptor {
+		if err := p.r.PutData(p.t.Context(), oci.RepoLayer, d); err != nil {
+			p.t.Fatal(err)
+		}
+		return d.Bare()
+	}
+	blob := push(oci.Describe("application/vnd.caisson.image.v1.squashfs", []byte(image)))
+	kernel := push(oci.Describe("application/vnd.caisson.kernel.v1", []byte("kernel of "+image)))
+	config, err := spec.Encode(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Arch: runtime.GOARCH,
+		Kernel: spec.KernelBlob{Release: release(), Digest: kernel.Digest, Size: kernel.Size}, Initrd: spec.Blob{Digest: kernel.Digest, Size: kernel.Size},
+		Images: []spec.Image{{Name: "base", Digest: blob.Digest, Size: blob.Size}}})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	raw := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer,
+		Config: push(oci.Describe(oci.TypeLayerConfig, config)), Layers: []oci.Descriptor{blob, kernel}})
+	digest, err := p.r.PutManifest(p.t.Context(), oci.RepoLayer, oci.MediaTypeManifest, raw)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return &track.Found{Overlay: spec.Overlay{Layer: digest}, Generation: state.Generation{Layer: digest}}
+}
+
+func (p *published) prepared(found *track.Found) *spec.Layer {
+	p.t.Helper()
+	layer, err := p.prepare(p.t.Context(), found)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return layer
+}
+
+func TestPrepareWithoutNetwork(t *testing.T) {
+	p := publish(t)
+	found := p.layer("image")
+	online := p.prepared(found)
+	p.source = nil
+	if offline := p.prepared(found); offline.Images[0] != online.Images[0] {
+		t.Errorf("from the store: %+v, from the registry: %+v", offline.Images, online.Images)
+	}
+	if _, err := p.prepare(t.Context(), p.otherRegistry().layer("never fetched")); err == nil {
+		t.Error("a layer that is nowhere was prepared")
+	}
+}
+
+// Without network a changed loader enters the kernel that is on the disk, or none.
+func TestTheKernelIsOnTheDisk(t *testing.T) {
+	for _, disk := range []string{"", "/dev/vda1"} {
+		p := publish(t)
+		p.disk = disk
+		layer := p.prepared(p.layer("image"))
+		if got := p.store.Has(layer.Kernel.Digest, layer.Kernel.Size); got != (disk != "") {
+			t.Errorf("disk %q: the kernel is kept: %v", disk, got)
+		}
+	}
+}
+
+// otherRegistry leaves the node as it is.
+func (p *published) otherRegistry() *published {
+	other := publish(p.t)
+	return &published{p.boot, p.t, other.r}
+}
+
+// Nothing on the disk may lead from a signed digest to another layer's content.
+func TestADescriptionBelongsToItsDigest(t *testing.T) {
+	p := publish(t)
+	signed, other := p.layer("signed"), p.layer("other")
+	p.prepared(signed)
+	p.prepared(other)
+	p.source = nil
+	theirs, err := os.ReadFile(p.store.Path(other.Overlay.Layer))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p.store.Path(signed.Overlay.Layer), theirs, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if layer, err := p.prepare(t.Context(), signed); err == nil {
+		t.Errorf("the disk turned one layer into another: %+v", layer.Images)
+	}
+}
+
+// A blob that was altered and cannot be deleted, because the disk is read-only or
+// the file immutable, is found by every later look for it.
+func TestABadBlobThatStaysIsNotUsed(t *testing.T) {
+	require.Root(t)
+	runtime.LockOSThread() // the mount namespace ends with the thread
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
+	p := publish(t)
+	found := p.layer("image")
+	image := p.store.Path(p.prepared(found).Images[0].Digest)
+	if err := os.WriteFile(image, []byte("IMAGE"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(image)
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.prepare(t.Context(), found); !errors.Is(err, layers.ErrCorrupt) {
+		t.Errorf("an altered image would be mounted: %v", err)
+	}
+}
+
+func TestALinkInTheStoreIsFetchedAgain(t *testing.T) {
+	p := publish(t)
+	found := p.layer("image")
+	image := p.store.Path(p.prepared(found).Images[0].Digest)
+	theirs := filepath.Join(t.TempDir(), "theirs")
+	if err := os.Rename(image, theirs); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(theirs, image); err != nil { // whole, and writable by another name
+		t.Fatal(err)
+	}
+	p.prepared(found)
+	f, err := ownfiles.Open(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+}
+
+// A node that came up before boots with other arguments rather than not at all; a
+// new generation is not begun without its own.
+func TestArgumentsThatCannotBeEntered(t *testing.T) {
+	p := publish(t)
+	found := p.layer("image")
+	p.prepared(found)
+	p.source = nil // and the kernel was never fetched: there is no disk
+	found.Overlay.KernelArgs = []string{"quiet"}
+	if layer, err := p.prepare(t.Context(), found); err == nil {
+		t.Errorf("a new generation would boot without its arguments: %+v", layer.Images)
+	}
+	found.Unchanged = true
+	p.prepared(found)
+}

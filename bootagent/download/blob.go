@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package download brings blobs of a layer into a node's store: resumed where an
+// earlier attempt was cut, also before a reboot, and verified by digest before
+// they get their name.
+//
+// It imports oci and trust/refusal. The stages of a boot and the running node
+// import it.
+package download
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"time"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// Store keeps blobs by digest; layers.Store is one.
+type Store interface {
+	Has(digest string, size int64) bool
+	Partial(digest string) string // file that is filled, and resumed after a cut
+	Commit(digest string) error   // gives a filled partial its name, durably
+}
+
+// tries is how often a download that brings nothing new is begun again.
+const tries = 4
+
+// firstPause is the pause before the second attempt; it grows with each.
+const firstPause = 250 * time.Millisecond
+
+// Download brings blobs of one repository into a store. The zero Pause is the
+// usual one.
+type Download struct {
+	Source oci.Source
+	Repo   string
+	Store  Store
+	Pause  time.Duration // before the second attempt; it grows with every attempt
+
+	checks []check // nil: all of them; tests take some out
+}
+
+// Blob brings d into the store, going on where an earlier attempt was cut, also
+// before a reboot. What a partial file holds is hashed before it counts.
+// progress, when not nil, is called with the number of bytes that are there.
+func (w Download) Blob(ctx context.Context, d oci.Descriptor, progress func(int64)) error {
+	if w.Store.Has(d.Digest, d.Size) {
+		return nil
+	}
+	if d.Size < 0 || d.Size > oci.MaxBlob {
+		return refusal.New(refusal.Oversize, "%s has %d bytes", d.Digest, d.Size)
+	}
+	if w.Pause == 0 {
+		w.Pause = firstPause
+	}
+	if w.checks == nil {
+		w.checks = checks
+	}
+	p, err := openPartial(w.Store.Partial(d.Digest), d)
+	if err != nil {
+		return fmt.Errorf("fetch %s: %w", d.Digest, err)
+	}
+	defer p.file.Close() // closed below where it matters; here after an error
+	p.progress = progress
+	resumed := p.at > 0
+	err = w.fill(ctx, p)
+	if refusal.Of(err) == refusal.Digest && resumed {
+		// What was there before the cut may be the bad part: once from the start.
+		if err = p.restart(); err == nil {
+			err = w.fill(ctx, p)
+		}
+	}
+	if err != nil {
+		if refusal.Of(err) == refusal.Digest {
+			err = errors.Join(err, p.restart())
+		}
+		return fmt.Errorf("fetch %s: %w", d.Digest, err)
+	}
+	if err := p.file.Close(); err != nil {
+		return err
+	}
+	return w.Store.Commit(d.Digest)
+}
+
+// partial is a file that holds the beginning of a blob.
+type partial struct {
+	file     *os.File
+	hash     hash.Hash
+	at       int64
+	want     oci.Descriptor
+	progress func(int64)
+}
+
+func openPartial(name string, d oci.Descriptor) (*partial, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	p := &partial{file: f, hash: sha256.New(), want: d}
+	if p.at, err = io.Copy(p.hash, io.LimitReader(f, d.Size+1)); err == nil && p.at > d.Size {
+		err = p.restart()
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *partial) restart() error {
+	p.hash.Reset()
+	p.at = 0
+	if err := p.file.Truncate(0); err != nil {
+		return err
+	}
+	_, err := p.file.Seek(0, io.SeekStart)
+	return err
+}
+
+// fill asks for the rest until all is there or nothing comes any more.
+func (w Download) fill(ctx context.Context, p *partial) error {
+	for failed, restarts := 0, 0; p.at < p.want.Size; {
+		before := p.at
+		err := w.ask(ctx, p)
+		switch code := refusal.Of(err); {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case before > 0 && (code == refusal.Range || code == refusal.Redirect):
+			// What cannot be resumed is read from the start, but not for ever.
+			if restarts++; restarts == tries {
+				return err
+			}
+			if err := p.restart(); err != nil {
+				return err
+			}
+		case code != "" || errors.Is(err, oci.ErrNotFound):
+			return err
+		case p.at > before:
+			failed = 0
+			continue
+		}
+		if failed++; failed == tries {
+			return w.judge(ending{want: p.want, at: p.at, err: err})
+		}
+		if err := pause(ctx, time.Duration(failed)*w.Pause); err != nil {
+			return err
+		}
+	}
+	return w.judge(ending{want: p.want, at: p.at, got: "sha256:" + hex.EncodeToString(p.hash.Sum(nil))})
+}
+
+// judge applies the checks; what they have nothing against ends with the error
+// of the transport, if any.
+func (w Download) judge(e ending) error {
+	for _, check := range w.checks {
+		if err := check.ok(e); err != nil {
+			return err
+		}
+	}
+	return e.err
+}
+
+// ending is how a download ended.
+type ending struct {
+	want oci.Descriptor
+	at   int64
+	got  string // digest of the content; "" when it is not all there
+	err  error  // of the last attempt
+}
+
+// check is one thing that an ended download is held to.
+type check struct {
+	name string
+	ok   func(ending) error
+}
+
+var checks = []check{
+	{"comes whole", isWhole},
+	{"blob digest", hasDigest},
+}
+
+// isWhole tells a truncated body from a broken connection.
+func isWhole(e ending) error {
+	if e.at < e.want.Size && (e.err == nil || errors.Is(e.err, io.ErrUnexpectedEOF)) {
+		return refusal.New(refusal.Size, "%s ends after %d of %d bytes", e.want.Digest, e.at, e.want.Size)
+	}
+	return nil
+}
+
+func hasDigest(e ending) error {
+	if e.at == e.want.Size && e.got != e.want.Digest {
+		return refusal.New(refusal.Digest, "content of %s is %s", e.want.Digest, e.got)
+	}
+	return nil
+}
+
+func (w Download) ask(ctx context.Context, p *partial) error {
+	body, err := w.Source.Blob(ctx, w.Repo, p.want, p.at)
+	if err != nil {
+		return err
+	}
+	defer body.Close() // a read-only body: what matters was read, or is asked for again
+	_, err = io.Copy(p, io.LimitReader(body, p.want.Size-p.at))
+	return err
+}
+
+// Write appends to the file, the hash and the count.
+func (p *partial) Write(b []byte) (int, error) {
+	n, err := p.file.Write(b)
+	p.hash.Write(b[:n])
+	p.at += int64(n)
+	if p.progress != nil {
+		p.progress(p.at)
+	}
+	return n, err
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

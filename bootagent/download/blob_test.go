@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package download
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+var content = []byte(strings.Repeat("0123456789abcdef", 100_000))
+
+// flaky serves content and drops the connection after some bytes each time.
+type flaky struct {
+	after  int // bytes per answer; 0 is all
+	sent   atomic.Int64
+	starts atomic.Int64 // requests without a range
+}
+
+func (f *flaky) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if req.Header.Get("Range") == "" {
+		f.starts.Add(1)
+	}
+	http.ServeContent(&dropping{w, f, f.after}, req, "", time.Time{}, bytes.NewReader(content))
+}
+
+type dropping struct {
+	http.ResponseWriter
+	f    *flaky
+	left int
+}
+
+func (d *dropping) Write(b []byte) (int, error) {
+	if d.f.after > 0 && len(b) > d.left {
+		b = b[:d.left]
+	}
+	n, err := d.ResponseWriter.Write(b)
+	d.left -= n
+	d.f.sent.Add(int64(n))
+	if d.f.after > 0 && d.left == 0 {
+		return n, errors.New("cut")
+	}
+	return n, err
+}
+
+func download(t *testing.T, f *flaky, store *layers.Store) error {
+	t.Helper()
+	server := httptest.NewServer(f)
+	defer server.Close()
+	ref, err := oci.ParseRef(strings.TrimPrefix(server.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	src, err := oci.Open(ref, oci.Options{PlainHTTP: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Download{Source: src, Repo: oci.RepoLayer, Store: store, Pause: time.Millisecond}.Blob(t.Context(), oci.Describe(oci.TypeSquashfs, content).Bare(), nil)
+}
+
+func newStore(t *testing.T) *layers.Store {
+	t.Helper()
+	store, err := layers.OpenStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+// TestResume cuts the line again and again: nothing is sent twice.
+func TestResume(t *testing.T) {
+	for _, after := range []int{0, 1 << 20, 300_000, 99_991} {
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			store, f := newStore(t), &flaky{after: after}
+			if err := download(t, f, store); err != nil {
+				t.Fatal(err)
+			}
+			if err := store.Verify(oci.Digest(content)); err != nil {
+				t.Error(err)
+			}
+			if got := f.sent.Load(); got != int64(len(content)) || f.starts.Load() != 1 {
+				t.Errorf("%d bytes sent in %d starts for %d", got, f.starts.Load(), len(content))
+			}
+			if err := download(t, f, store); err != nil || f.starts.Load() != 1 {
+				t.Errorf("what is there was asked for again: %v", err)
+			}
+		})
+	}
+}
+
+// TestResumeAfterReboot finds a partial file and hashes it before it goes on.
+func TestResumeAfterReboot(t *testing.T) {
+	digest := oci.Digest(content)
+	for what, c := range map[string]struct {
+		partial []byte
+		starts  int64
+	}{
+		"good":     {content[:1_000_000], 0},
+		"complete": {content, 0},
+		"rotten":   {append([]byte("x"), content[1:1_000_000]...), 1},
+		"too long": {append(bytes.Clone(content), "more"...), 1},
+		"other":    {[]byte("something else"), 1},
+	} {
+		t.Run(what, func(t *testing.T) {
+			store, f := newStore(t), &flaky{}
+			if err := os.WriteFile(store.Partial(digest), c.partial, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := download(t, f, store); err != nil {
+				t.Fatal(err)
+			}
+			if err := store.Verify(digest); err != nil || f.starts.Load() != c.starts {
+				t.Errorf("%v, %d starts, want %d", err, f.starts.Load(), c.starts)
+			}
+		})
+	}
+}
+
+func TestBlobStopsWhenToldTo(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := Download{Source: stuck{}, Repo: oci.RepoLayer, Store: newStore(t), Pause: time.Millisecond}.Blob(ctx, oci.Describe(oci.TypeSquashfs, content).Bare(), nil)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("Blob with a cancelled context = %v", err)
+	}
+}
+
+// stuck is a source that fails until its context ends.
+type stuck struct{}
+
+func (stuck) Manifest(context.Context, string, string, string) (oci.Response, error) {
+	return oci.Response{}, errors.New("down")
+}
+
+func (stuck) Blob(ctx context.Context, _ string, _ oci.Descriptor, _ int64) (io.ReadCloser, error) {
+	return nil, errors.Join(errors.New("down"), ctx.Err())
+}
+
+func TestBlobThatIsDownIsNoRefusal(t *testing.T) {
+	err := Download{Source: stuck{}, Repo: oci.RepoLayer, Store: newStore(t), Pause: time.Millisecond}.Blob(t.Context(), oci.Describe(oci.TypeSquashfs, content).Bare(), nil)
+	if err == nil || refusal.Of(err) != "" {
+		t.Errorf("Blob from a place that is down = %v, want a plain failure", err)
+	}
+}

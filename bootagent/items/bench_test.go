@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package items
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/journal"
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// keys500 are 500 keys of the real kernel, in a network namespace of this
+// benchmark's thread, each with a value that it does not have.
+func keys500(b *testing.B) []spec.Sysctl {
+	b.Helper()
+	require.Root(b)
+	require.Tool(b, "ip")
+	runtime.LockOSThread() // and never let go: the thread ends with the benchmark
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		require.Missing(b, "net", fmt.Sprintf("no network namespace: %v", err))
+	}
+	var want []spec.Sysctl
+	for n := range 25 {
+		a, z := fmt.Sprintf("a%d", n), fmt.Sprintf("z%d", n)
+		if out, err := exec.Command("ip", "link", "add", a, "type", "veth", "peer", "name", z).CombinedOutput(); err != nil {
+			b.Fatalf("ip link add: %v: %s", err, out)
+		}
+		for _, name := range []string{a, z} {
+			for _, key := range []string{"accept_redirects", "send_redirects", "secure_redirects", "shared_media", "log_martians",
+				"proxy_arp", "arp_filter", "arp_accept", "promote_secondaries", "drop_gratuitous_arp"} {
+				path := "net/ipv4/conf/" + name + "/" + key
+				now, err := os.ReadFile("/proc/sys/" + path)
+				if err != nil {
+					b.Fatal(err)
+				}
+				value := "1"
+				if strings.TrimSpace(string(now)) == "1" {
+					value = "0"
+				}
+				want = append(want, spec.Sysctl{Key: path, Value: value})
+			}
+		}
+	}
+	return want
+}
+
+func benchItems(b *testing.B, want []spec.Sysctl) ([]item.Item, []item.Item, *journal.Journal) {
+	b.Helper()
+	j, err := journal.Open(filepath.Join(b.TempDir(), "journal"), testScopes)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { j.Close() })
+	o := Options{Journal: j, Scopes: testScopes, State: b.TempDir()}
+	return Table(spec.Items{Sysctl: want}, o), Table(spec.Items{}, o), j
+}
+
+// Preflight, journal with fsync, 500 writes, read-back, and the second check.
+func BenchmarkSysctl500(b *testing.B) {
+	want := keys500(b)
+	items, none, j := benchItems(b, want)
+	for b.Loop() {
+		if r := Reconcile(b.Context(), items, j); r.Err != nil || r.Items[2].Applied != 500 {
+			b.Fatalf("%+v", r)
+		}
+		b.StopTimer()
+		if r := Reconcile(b.Context(), none, j); r.Err != nil {
+			b.Fatal(r.Err)
+		}
+		b.StartTimer()
+	}
+}
+
+// The peer, which neither looks, nor remembers, nor reads back.
+func BenchmarkSystemdSysctl500(b *testing.B) {
+	const peer = "/usr/lib/systemd/systemd-sysctl"
+	if _, err := os.Stat(peer); err != nil {
+		require.Missing(b, "tools", peer+" is not installed")
+	}
+	var to, back strings.Builder
+	for _, w := range keys500(b) {
+		fmt.Fprintf(&to, "%s = %s\n", w.Key, w.Value)
+		fmt.Fprintf(&back, "%s = %d\n", w.Key, map[string]int{"0": 1, "1": 0}[w.Value])
+	}
+	files := map[string]string{}
+	for name, text := range map[string]string{"to": to.String(), "back": back.String()} {
+		files[name] = filepath.Join(b.TempDir(), name+".conf")
+		if err := os.WriteFile(files[name], []byte(text), 0o644); err != nil {
+			b.Fatal(err)
+		}
+	}
+	run := func(name string) {
+		if out, err := exec.Command(peer, files[name]).CombinedOutput(); err != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
+	}
+	for b.Loop() {
+		run("to")
+		b.StopTimer()
+		run("back")
+		b.StartTimer()
+	}
+}
+
+// An unchanged node, looked at.
+func BenchmarkCheck500(b *testing.B) {
+	want := keys500(b)
+	items, _, j := benchItems(b, want)
+	if r := Reconcile(b.Context(), items, j); r.Err != nil {
+		b.Fatal(r.Err)
+	}
+	for b.Loop() {
+		if drift, err := Preview(b.Context(), items); err != nil || len(drift) > 0 {
+			b.Fatalf("%+v, %v", drift, err)
+		}
+	}
+}
+
+// An overlay of 500 items of all kinds but mounts and scripts: half sysctl, the
+// rest limits, permissions and features of 25 interfaces. With CAISSON_BENCH_ETC
+// the limits go to that folder; on a node /etc lies on a tmpfs.
+func BenchmarkMixed500(b *testing.B) {
+	want := spec.Items{Sysctl: keys500(b)[:250], Perm: &spec.Perm{}}
+	files := b.TempDir()
+	for n := range 100 {
+		want.Limits = append(want.Limits, spec.Limit{ID: fmt.Sprint(n), Domain: fmt.Sprintf("user%d", n), Type: "soft", Item: "nofile", Value: "1024"})
+		name := filepath.Join(files, fmt.Sprint(n))
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			b.Fatal(err)
+		}
+		want.Perm.Paths = append(want.Perm.Paths, spec.PermPath{Path: name, Owner: "7", Mode: "0640"})
+	}
+	for n := range 25 {
+		for _, feature := range []string{"tso", "gso"} {
+			want.Ethtool = append(want.Ethtool, spec.Feature{Interface: fmt.Sprintf("a%d", n), Feature: feature})
+		}
+	}
+	j, err := journal.Open(filepath.Join(b.TempDir(), "journal"), testScopes)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer j.Close()
+	o := Options{Journal: j, Scopes: testScopes, State: b.TempDir(), Etc: or(os.Getenv("CAISSON_BENCH_ETC"), b.TempDir())}
+	items, none := Table(want, o), Table(spec.Items{}, o)
+	for b.Loop() {
+		if r := Reconcile(b.Context(), items, j); r.Err != nil || len(r.Drift) > 0 {
+			b.Fatalf("%+v", r)
+		}
+		b.StopTimer()
+		if r := Reconcile(b.Context(), none, j); r.Err != nil {
+			b.Fatal(r.Err)
+		}
+		b.StartTimer()
+	}
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ethtool
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// card is an interface whose driver does what real ones are known to do: "main"
+// drags "dragged" along for good, "needy" is only active while "main" is, and
+// "fixed" cannot be changed.
+type card struct {
+	name     string
+	index    int
+	features map[string]State
+}
+
+func newCard() *card {
+	on := State{Changeable: true, Requested: true, Active: true}
+	return &card{"eth0", 7, map[string]State{
+		"main": on, "dragged": on, "needy": on, "other": on,
+		"fixed": {Requested: true, Active: true}, "tx-tcp-segmentation": on, "tx-tcp6-segmentation": {},
+	}}
+}
+
+func (c *card) Index(name string) (int, error) {
+	if name != c.name {
+		return 0, ErrMissing
+	}
+	return c.index, nil
+}
+
+func (c *card) Features(string) (map[string]State, error) { return maps.Clone(c.features), nil }
+
+func (c *card) Change(_ string, want map[string]bool) error {
+	for _, name := range sorted(want) {
+		s, ok := c.features[name]
+		if !ok || !s.Changeable {
+			return fmt.Errorf("no feature %q to change", name)
+		}
+		s.Requested, s.Active = want[name], want[name]
+		c.features[name] = s
+		if _, asked := want["dragged"]; name == "main" && !asked {
+			c.features["dragged"] = State{Changeable: true, Requested: want[name], Active: want[name]}
+		}
+	}
+	needy := c.features["needy"]
+	needy.Active = needy.Requested && c.features["main"].Active
+	c.features["needy"] = needy
+	return nil
+}
+
+func (c *card) String() string {
+	var out strings.Builder
+	for _, name := range sorted(c.features) {
+		fmt.Fprintf(&out, "%s %+v\n", name, c.features[name])
+	}
+	return out.String()
+}
+
+func run(t *testing.T, c *card, j item.Journal, want ...spec.Feature) error {
+	t.Helper()
+	it := New(want, c, j)
+	drift, err := it.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []item.Entry
+	for _, e := range j.Entries(Name) {
+		for _, d := range drift {
+			if d.Action == spec.ActionRemove && d.Key == e.Key {
+				left = append(left, e)
+			}
+		}
+	}
+	if err := it.Restore(t.Context(), left); err != nil {
+		t.Fatal(err)
+	}
+	return it.Apply(t.Context(), drift)
+}
+
+func feature(name string, on bool) spec.Feature {
+	return spec.Feature{Interface: "eth0", Feature: name, On: on}
+}
+
+func TestConformance(t *testing.T) {
+	itemtest.Run(t, func(t *testing.T) itemtest.World {
+		c := newCard()
+		want := []spec.Feature{feature("main", false), feature("other", false), feature("tso", false), {Interface: "eth0", Feature: "fixed", On: true}}
+		return itemtest.World{
+			Wanted:   func(j item.Journal) item.Item { return New(want, c, j) },
+			Empty:    func(j item.Journal) item.Item { return New(nil, c, j) },
+			Snapshot: c.String,
+		}
+	})
+}
+
+// What changed in passing comes back with the last feature of the interface, and
+// what did not is nobody's business.
+func TestSideEffects(t *testing.T) {
+	c, j := newCard(), itemtest.Journal(t, t.TempDir())
+	before := c.String()
+	if err := run(t, c, j, feature("main", false), feature("other", false)); err != nil {
+		t.Fatal(err)
+	}
+	var keys []string
+	for _, e := range j.Entries(Name) {
+		keys = append(keys, e.Key)
+	}
+	if got := strings.Join(keys, " "); got != "eth0/dragged eth0/main eth0/needy eth0/other" {
+		t.Fatalf("entries for %s", got)
+	}
+	if err := run(t, c, j, feature("main", false)); err != nil {
+		t.Fatal(err)
+	}
+	if !c.features["other"].Active || c.features["main"].Active {
+		t.Fatalf("only one feature left the config:\n%s", c)
+	}
+	if err := run(t, c, j); err != nil {
+		t.Fatal(err)
+	}
+	if after := c.String(); after != before || len(j.Entries(Name)) > 0 {
+		t.Fatalf("after restore:\n%s%+v", after, j.Entries(Name))
+	}
+}
+
+// "off [requested on]": the kernel took the wish and does not act on it.
+func TestConflict(t *testing.T) {
+	c, j := newCard(), itemtest.Journal(t, t.TempDir())
+	if err := c.Change("eth0", map[string]bool{"main": false, "needy": false, "dragged": true}); err != nil {
+		t.Fatal(err)
+	}
+	before := c.String()
+	err := run(t, c, j, feature("needy", true), feature("other", false))
+	if err == nil || !strings.Contains(err.Error(), `"needy" of eth0 on`) || !strings.Contains(err.Error(), "conflicts") {
+		t.Fatalf("apply: %v, want the conflict", err)
+	}
+	if c.features["needy"].Requested {
+		t.Error("the wish was left behind")
+	}
+	if c.features["other"].Active {
+		t.Error("the other feature was not set")
+	}
+	if err := run(t, c, j); err != nil {
+		t.Fatal(err)
+	}
+	if after := c.String(); after != before {
+		t.Fatalf("after restore:\n%s", after)
+	}
+	// Together with what it needs, it goes through.
+	if err := run(t, c, j, feature("needy", true), feature("main", true)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An interface of the same name that was made anew is another one: it has its
+// own originals.
+func TestInterfaceMadeAnew(t *testing.T) {
+	c, j := newCard(), itemtest.Journal(t, t.TempDir())
+	if err := run(t, c, j, feature("other", false)); err != nil {
+		t.Fatal(err)
+	}
+	off := newCard()
+	off.index = 8
+	off.features["other"] = State{Changeable: true}
+	off.features["main"] = State{Changeable: true, Requested: true, Active: true}
+	before := off.String()
+	if err := run(t, off, j); err != nil {
+		t.Fatal(err)
+	}
+	if after := off.String(); after != before {
+		t.Fatalf("the old one's originals went to the new one:\n%s", after)
+	}
+	if len(j.Entries(Name)) > 0 {
+		t.Fatalf("entries %+v", j.Entries(Name))
+	}
+}
+
+// The same, still wanted: set again, and the new one's originals are kept.
+func TestInterfaceMadeAnewIsSetAgain(t *testing.T) {
+	c, j := newCard(), itemtest.Journal(t, t.TempDir())
+	c.features["other"] = State{Changeable: true}
+	if err := run(t, c, j, feature("other", true), feature("main", false)); err != nil {
+		t.Fatal(err)
+	}
+	anew := newCard()
+	anew.index = 8
+	anew.features["other"] = State{Changeable: true}
+	before := anew.String()
+	if err := run(t, anew, j, feature("other", true), feature("main", false)); err != nil {
+		t.Fatal(err)
+	}
+	if !anew.features["other"].Active || anew.features["main"].Active {
+		t.Fatalf("it was not set again:\n%s", anew)
+	}
+	if err := run(t, anew, j); err != nil {
+		t.Fatal(err)
+	}
+	if after := anew.String(); after != before {
+		t.Fatalf("after restore:\n%s", after)
+	}
+}
+
+func TestInterfaceGoes(t *testing.T) {
+	c, j := newCard(), itemtest.Journal(t, t.TempDir())
+	if err := run(t, c, j, feature("other", false)); err != nil {
+		t.Fatal(err)
+	}
+	c.name = "eth1"
+	drift, err := New([]spec.Feature{feature("other", false)}, c, j).Check(t.Context())
+	if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionDefer {
+		t.Fatalf("drift %+v, %v; want it deferred and nothing removed", drift, err)
+	}
+	if err := run(t, c, j); err != nil {
+		t.Fatalf("a vanished interface fails restore: %v", err)
+	}
+	if len(j.Entries(Name)) > 0 {
+		t.Fatalf("entries %+v", j.Entries(Name))
+	}
+}
+
+func TestNames(t *testing.T) {
+	have := map[string]State{"tx-tcp-segmentation": {}, "tx-tcp6-segmentation": {}, "rx-gro": {}, "rx-gro-hw": {}}
+	for name, want := range map[string]string{
+		"tso":                      "tx-tcp-segmentation tx-tcp6-segmentation",
+		"tcp-segmentation-offload": "tx-tcp-segmentation tx-tcp6-segmentation",
+		"tx-tcp-segmentation":      "tx-tcp-segmentation",
+		"gro":                      "rx-gro",
+		"rx-gro":                   "rx-gro",
+		"tcp-segmentation":         "", // a part of a name
+		"rx-gr.":                   "", // a pattern
+		"lro":                      "", // not on this interface
+	} {
+		if got := strings.Join(members(name, have), " "); got != want {
+			t.Errorf("%s means %q, want %q", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ethtool turns offload features of network interfaces on and off, as
+// ethtool(8) -K does, and puts the originals back.
+//
+// It speaks to the kernel's feature bits by exact name; there is no text to
+// parse and no unit to write. Switching one feature may switch others: what
+// changed in passing is remembered too and comes back with it. Only package
+// bootagent imports it.
+package ethtool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Name is the kind.
+const Name = "ethtool"
+
+// State is one feature of an interface.
+type State struct {
+	Changeable bool // the driver lets it be switched
+	Requested  bool // what was last asked for
+	Active     bool // what is
+}
+
+// Device is the kernel's view of interfaces.
+type Device interface {
+	// Index identifies the interface; one that was deleted and made again has
+	// another. An interface that is missing is ErrMissing.
+	Index(name string) (int, error)
+	Features(name string) (map[string]State, error)
+	// Change asks for features; the kernel may do more or less than asked.
+	Change(name string, want map[string]bool) error
+}
+
+// ErrMissing is a Device's answer for an interface that is not there.
+var ErrMissing = errors.New("there is no such interface")
+
+// Item switches the wanted features.
+type Item struct {
+	want    []spec.Feature
+	device  Device
+	journal item.Journal
+}
+
+// New is the item for want; device is NewKernel().
+func New(want []spec.Feature, device Device, j item.Journal) *Item {
+	want = slices.Clone(want)
+	slices.SortStableFunc(want, func(a, b spec.Feature) int {
+		return strings.Compare(key(a.Interface, a.Feature), key(b.Interface, b.Feature))
+	})
+	return &Item{want: want, device: device, journal: j}
+}
+
+// Name implements item.Item.
+func (*Item) Name() string { return Name }
+
+func key(iface, feature string) string { return iface + "/" + feature }
+
+func split(key string) (iface, feature string) {
+	iface, feature, _ = strings.Cut(key, "/") // an interface's name holds no slash
+	return iface, feature
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
+
+// prior is a kernel feature as it was on the interface with that index.
+type prior struct {
+	Index     int  `json:"index"`
+	Requested bool `json:"requested"`
+	Active    bool `json:"active"`
+}
+
+func decode(e item.Entry) prior {
+	var p prior
+	_ = json.Unmarshal(e.Prior, &p) // the journal's checksum vouches for it
+	return p
+}
+
+// Check implements item.Item.
+func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
+	var drift []spec.Drift
+	wanted := map[string]bool{}  // kernel features that a wanted one covers
+	managed := map[string]bool{} // interfaces with such a feature
+	nics := map[string]nic{}
+	for _, w := range i.want {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		n, ok := nics[w.Interface]
+		if !ok {
+			n = i.look(w.Interface)
+			nics[w.Interface] = n
+		}
+		managed[w.Interface] = true
+		for _, m := range members(w.Feature, n.features) {
+			wanted[key(w.Interface, m)] = true
+		}
+		if d := n.compare(w); d.Action != "" {
+			drift = append(drift, d)
+		}
+	}
+	for _, e := range i.journal.Entries(Name) {
+		iface, feature := split(e.Key)
+		if wanted[e.Key] || managed[iface] && (e.Applied == nil || nics[iface].err != nil) {
+			continue // a side effect stays while what may cause it does
+		}
+		d := spec.Drift{Item: Name, Key: e.Key, To: onOff(decode(e).Active), Action: spec.ActionRemove}
+		if now, ok := i.look(iface).features[feature]; ok {
+			d.From = onOff(now.Active)
+		}
+		drift = append(drift, d)
+	}
+	return drift, nil
+}
+
+// nic is an interface as it was looked at.
+type nic struct {
+	index    int
+	features map[string]State
+	err      error
+}
+
+func (i *Item) look(name string) nic {
+	if name == "" || strings.ContainsAny(name, "/\x00") || len(name) > 15 {
+		return nic{err: fmt.Errorf("%q is not the name of an interface", name)}
+	}
+	index, err := i.device.Index(name)
+	if err != nil {
+		return nic{err: err}
+	}
+	features, err := i.device.Features(name)
+	return nic{index, features, err}
+}
+
+// compare says what is to be done for w; no action when it is as wanted.
+func (n nic) compare(w spec.Feature) spec.Drift {
+	d := spec.Drift{Item: Name, Key: key(w.Interface, w.Feature), To: onOff(w.On)}
+	because := func(action, format string, args ...any) spec.Drift {
+		d.Action, d.Reason = action, fmt.Sprintf(format, args...)
+		return d
+	}
+	if errors.Is(n.err, ErrMissing) {
+		return because(spec.ActionDefer, "there is no interface %s yet", w.Interface)
+	}
+	if n.err != nil {
+		return because(spec.ActionRefuse, "the features of %s cannot be read: %v", w.Interface, n.err)
+	}
+	names := members(w.Feature, n.features)
+	if len(names) == 0 {
+		return because(spec.ActionRefuse, "%s has no feature %q", w.Interface, w.Feature)
+	}
+	active, asked, changeable := false, true, false
+	for _, name := range names {
+		s := n.features[name]
+		active = active || s.Active
+		changeable = changeable || s.Changeable
+		asked = asked && (!s.Changeable || s.Requested == w.On)
+	}
+	if d.From = onOff(active); active == w.On {
+		return spec.Drift{}
+	}
+	if !changeable {
+		return because(spec.ActionRefuse, "the driver of %s does not let %q be changed", w.Interface, w.Feature)
+	}
+	d.Action = spec.ActionChange
+	if asked {
+		d.Reason = fmt.Sprintf("it was asked for and the kernel keeps it %s: another feature or the device conflicts with it", d.From)
+	}
+	return d
+}

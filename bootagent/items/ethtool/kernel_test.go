@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ethtool
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// ip runs ip(8) in the namespace of the test.
+func ip(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}
+
+func kernelSnapshot(t *testing.T, name string) string {
+	t.Helper()
+	states, err := NewKernel().Features(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for _, f := range sorted(states) {
+		fmt.Fprintf(&out, "%s %+v\n", f, states[f])
+	}
+	return out.String()
+}
+
+// A veth pair of the real kernel, in a network namespace of its own.
+func TestKernel(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip") {
+		return
+	}
+	for _, feature := range []string{"tx-checksumming", "tso", "rx-gro", "sg"} {
+		t.Run(feature, func(t *testing.T) {
+			itemtest.Run(t, func(t *testing.T) itemtest.World {
+				ip(t, "link", "add", "cs0", "type", "veth", "peer", "name", "cs1")
+				t.Cleanup(func() { ip(t, "link", "del", "cs0") })
+				states, err := NewKernel().Features("cs0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				on := false
+				for _, m := range members(feature, states) {
+					on = on || states[m].Active
+				}
+				want := []spec.Feature{{Interface: "cs0", Feature: feature, On: !on}}
+				return itemtest.World{
+					Wanted:   func(j item.Journal) item.Item { return New(want, NewKernel(), j) },
+					Empty:    func(j item.Journal) item.Item { return New(nil, NewKernel(), j) },
+					Snapshot: func() string { return kernelSnapshot(t, "cs0") },
+				}
+			})
+		})
+	}
+	t.Run("missing, fixed, unknown", func(t *testing.T) {
+		for _, tc := range []struct {
+			want   spec.Feature
+			action string
+		}{
+			{spec.Feature{Interface: "none0", Feature: "tso"}, spec.ActionDefer},
+			{spec.Feature{Interface: "lo", Feature: "tx-lockless", On: false}, spec.ActionRefuse},
+			{spec.Feature{Interface: "lo", Feature: "tcp-segmentation"}, spec.ActionRefuse},
+			{spec.Feature{Interface: "a/b", Feature: "tso"}, spec.ActionRefuse},
+		} {
+			drift, err := New([]spec.Feature{tc.want}, NewKernel(), itemtest.Journal(t, t.TempDir())).Check(t.Context())
+			if err != nil || len(drift) != 1 || drift[0].Action != tc.action || drift[0].Reason == "" {
+				t.Errorf("%+v: drift %+v, %v; want %s with a reason", tc.want, drift, err, tc.action)
+			}
+		}
+	})
+}
+
+// What the ioctl says is what ethtool(8) prints, for every feature by its own name.
+func TestKernelAgreesWithEthtool(t *testing.T) {
+	require.Tool(t, "ethtool")
+	out, err := exec.Command("ethtool", "-k", "lo").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	states, err := NewKernel().Features("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compared := 0
+	for line := range strings.Lines(string(out)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		s, ok := states[name]
+		if !ok {
+			continue // a group's name, or the heading
+		}
+		compared++
+		if s.Active != strings.HasPrefix(value, "on") || s.Changeable == strings.Contains(value, "[fixed]") {
+			t.Errorf("%s: %+v, and ethtool says %q", name, s, value)
+		}
+	}
+	if compared < 20 {
+		t.Fatalf("only %d features have names that both know", compared)
+	}
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package exec runs the site's scripts when they are due.
+//
+// A script's identity is its name, text, arguments and environment; its policy
+// is not part of it, so a changed interval fires nothing. What ran, when and how
+// it ended is kept beside the script on the state folder. The start is recorded
+// before the run, so a run that was cut counts as never finished. It is no
+// scheduler: the agent asks at every pass. Only package bootagent imports it.
+package exec
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Name is the kind.
+const Name = "exec"
+
+// Item runs the wanted scripts.
+type Item struct {
+	want    []spec.Exec
+	dir     string
+	proc    string
+	scopes  item.Scopes
+	journal item.Journal
+	now     func() time.Time
+
+	background sync.WaitGroup
+	mu         sync.Mutex
+	late       []error // of scripts in the background
+}
+
+// New is the item for want, sorted by name byte for byte; dir is on the state
+// folder, proc is /proc.
+func New(want []spec.Exec, dir, proc string, scopes item.Scopes, j item.Journal) *Item {
+	want = slices.Clone(want)
+	slices.SortStableFunc(want, func(a, b spec.Exec) int { return strings.Compare(a.Name, b.Name) })
+	return &Item{want: want, dir: dir, proc: proc, scopes: scopes, journal: j, now: time.Now}
+}
+
+// Name implements item.Item.
+func (*Item) Name() string { return Name }
+
+// Check implements item.Item.
+func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
+	var drift []spec.Drift
+	wanted, names := map[string]bool{}, map[string]bool{}
+	for _, w := range i.want {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		d := spec.Drift{Item: Name, Key: w.Name, To: "exit 0"}
+		err := validate(w)
+		if err == nil && names[w.Name] {
+			err = errors.New("the name is used twice")
+		}
+		names[w.Name] = true
+		if err != nil {
+			d.Action, d.Reason = spec.ActionRefuse, err.Error()
+			drift = append(drift, d)
+			continue
+		}
+		s := i.script(w)
+		wanted[s.key()] = true
+		r, err := s.history()
+		if err != nil {
+			d.Action, d.Reason = spec.ActionRefuse, err.Error()
+			drift = append(drift, d)
+			continue
+		}
+		d.From = r.String()
+		if d.Action, d.Reason = i.verdict(w, r); d.Action != "" {
+			if d.Action == spec.ActionRun {
+				d.To = "run of " + s.hash[:8] // a changed script is another change
+			}
+			drift = append(drift, d)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for _, e := range i.journal.Entries(Name) {
+		if !wanted[e.Key] {
+			drift = append(drift, spec.Drift{Item: Name, Key: e.Key, From: "run", To: "reverted", Action: spec.ActionRemove})
+		}
+	}
+	return drift, nil
+}
+
+// verdict is due's answer as a drift's action and reason.
+func (i *Item) verdict(w spec.Exec, r record) (action, reason string) {
+	if r.running(i.proc) {
+		return spec.ActionDefer, "it runs since " + r.Start.Format(time.RFC3339)
+	}
+	run, next := due(w, i.current(w, r), i.scopes.Kernel, i.now())
+	switch {
+	case run:
+		return spec.ActionRun, ""
+	case r.failed():
+		return spec.ActionFailed, fmt.Sprintf("it ended with %s at %s; %s", r, r.End.Format(time.RFC3339), next)
+	}
+	return "", ""
+}
+
+// current is the history as far as it counts for this root.
+func (i *Item) current(w spec.Exec, r record) record {
+	if w.Once != "per-machine" && r.Root != i.scopes.Root {
+		return record{}
+	}
+	return r
+}
+
+// undo is what the journal keeps to take a script back.
+type undo struct {
+	Hash   string    `json:"hash"`
+	Script spec.Exec `json:"script"` // Data is the revert script
+}
+
+// Apply implements item.Item: what is due by now, one after another.
+func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
+	dueNow := map[string]bool{}
+	for _, d := range drift {
+		dueNow[d.Key] = dueNow[d.Key] || d.Action == spec.ActionRun
+	}
+	var errs []error
+	for _, w := range i.want {
+		if !dueNow[w.Name] {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		err := i.apply(ctx, w)
+		if err == nil {
+			continue
+		}
+		errs = append(errs, fmt.Errorf("run script %q: %w", w.Name, err))
+		if w.Blocking == "foreground_halt_pod_on_failure" {
+			errs = append(errs, fmt.Errorf("scripts after %q were not run, as it asks", w.Name))
+			break
+		}
+	}
+	return errors.Join(append(errs, i.sweep(), i.collect())...)
+}
+
+func (i *Item) apply(ctx context.Context, w spec.Exec) error {
+	s := i.script(w)
+	r, err := s.history()
+	if err != nil {
+		return err
+	}
+	if action, _ := i.verdict(w, r); action != spec.ActionRun {
+		return nil
+	}
+	if w.Revert != "" {
+		if err := i.rememberRevert(s); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return i.run(ctx, s, i.current(w, r))
+}
+
+func (i *Item) rememberRevert(s script) error {
+	back := s.want
+	back.Data, back.Revert = s.want.Revert, ""
+	e := item.Entry{Item: Name, Key: s.key(), Prior: item.Raw(nil), Applied: item.Raw(undo{s.hash, back}), Scope: item.Root}
+	if s.want.Once == "per-machine" && i.scopes.Disk != "" {
+		e.Scope = item.Disk
+	}
+	return i.journal.Record(e)
+}
+
+// Restore implements item.Item: it runs the revert scripts, newest name first.
+// Where that is done, the script counts as never run.
+func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
+	var errs []error
+	for _, e := range slices.Backward(entries) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var u undo
+		if err := json.Unmarshal(e.Applied, &u); err != nil {
+			return fmt.Errorf("revert script %q: %w", e.Key, err)
+		}
+		if err := i.revert(ctx, u); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			errs = append(errs, fmt.Errorf("revert script %q: %w", u.Script.Name, err))
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		errs = append(errs, i.journal.Forget(e))
+	}
+	return errors.Join(errs...)
+}
+
+func (i *Item) revert(ctx context.Context, u undo) error {
+	s := i.script(u.Script)
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	cmd, err := s.start()
+	if err != nil {
+		return err
+	}
+	if err := s.wait(ctx, cmd); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	ran := script{want: u.Script, hash: u.Hash, dir: i.folder(u.Hash)}
+	return ran.forget()
+}
+
+// Wait ends when no script of this item runs in the background any more.
+func (i *Item) Wait() error {
+	i.background.Wait()
+	return i.collect()
+}
+
+// collect are the failures of background scripts since it was last asked.
+func (i *Item) collect() error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	err := errors.Join(i.late...)
+	i.late = nil
+	return err
+}

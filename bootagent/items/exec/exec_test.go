@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exec
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/spec"
+)
+
+func newItem(want []spec.Exec, dir string, j item.Journal) *Item {
+	return New(want, dir, "/proc", itemtest.Scopes, j)
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func check(t *testing.T, it *Item) []spec.Drift {
+	t.Helper()
+	drift, err := it.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return drift
+}
+
+// pass is one look and one apply, as the agent makes them.
+func pass(t *testing.T, it *Item) error {
+	t.Helper()
+	return it.Apply(t.Context(), check(t, it))
+}
+
+func TestConformance(t *testing.T) {
+	for _, revert := range []bool{true, false} {
+		t.Run(fmt.Sprintf("revert %v", revert), func(t *testing.T) {
+			itemtest.Run(t, func(t *testing.T) itemtest.World {
+				effect, dir := t.TempDir(), t.TempDir()
+				want := []spec.Exec{
+					{Name: "10.sh", Data: "#!/bin/sh\necho $A $1 >" + effect + "/ten\n", Args: []string{"arg"}, Env: map[string]string{"A": "b c"}, Rerun: "never"},
+					{Name: "9.sh", Data: "cat " + effect + "/ten >" + effect + "/nine\n"},
+				}
+				if revert {
+					want[0].Revert = "rm -f " + effect + "/ten\n"
+					want[1].Revert = "#!/bin/sh -e\nrm -f " + effect + "/nine\n"
+				}
+				return itemtest.World{
+					Wanted:   func(j item.Journal) item.Item { return newItem(want, dir, j) },
+					Empty:    func(j item.Journal) item.Item { return newItem(nil, dir, j) },
+					Snapshot: func() string { return read(t, effect+"/ten") + "|" + read(t, effect+"/nine") },
+					OneWay:   !revert,
+				}
+			})
+		})
+	}
+}
+
+func TestHowAScriptRuns(t *testing.T) {
+	dir, out := t.TempDir(), t.TempDir()+"/out"
+	w := spec.Exec{Name: "show it.sh", Args: []string{"a b", "", "'"}, Env: map[string]string{"X": "1 2", "OUT": out},
+		Data: `#!/bin/sh -u
+{ printf '%s\n' "$0" "$#" "$1" "$2" "$3" "$X" "${NOTIFY_SOCKET-unset}"; pwd; } >$OUT
+echo to the log; echo and errors >&2
+`}
+	t.Setenv("NOTIFY_SOCKET", "/run/agent")
+	it := newItem([]spec.Exec{w}, dir, itemtest.Journal(t, t.TempDir()))
+	if err := pass(t, it); err != nil {
+		t.Fatal(err)
+	}
+	folder := it.script(w).dir
+	if got, want := read(t, out), "./show it.sh\n3\na b\n\n'\n1 2\nunset\n"+folder+"\n"; got != want {
+		t.Errorf("the script saw %q, want %q", got, want)
+	}
+	if got := read(t, folder+"/log"); got != "to the log\nand errors\n" {
+		t.Errorf("log %q", got)
+	}
+	if drift := check(t, it); len(drift) > 0 {
+		t.Errorf("drift %+v", drift)
+	}
+	// Scripts, logs and environments may hold secrets.
+	err := filepath.WalkDir(folder, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Divingbell's hash joined arguments with blanks and left the name out.
+func TestIdentity(t *testing.T) {
+	base := spec.Exec{Name: "a", Data: "x", Args: []string{"1", "2"}, Env: map[string]string{"A": "b"}}
+	seen := map[string]string{identity(base): "base"}
+	for name, change := range map[string]func(*spec.Exec){
+		"name":             func(w *spec.Exec) { w.Name = "b" },
+		"text":             func(w *spec.Exec) { w.Data = "y" },
+		"joined arguments": func(w *spec.Exec) { w.Args = []string{"1 2"} },
+		"moved boundary":   func(w *spec.Exec) { w.Name, w.Data = "ax", "" },
+		"argument as env":  func(w *spec.Exec) { w.Args, w.Env = []string{"1", "2", "A=b"}, nil },
+		"env":              func(w *spec.Exec) { w.Env = map[string]string{"A": "c"} },
+	} {
+		w := base
+		change(&w)
+		hash := identity(w)
+		if other, taken := seen[hash]; taken {
+			t.Errorf("%s and %s have one identity", name, other)
+		}
+		seen[hash] = name
+	}
+	policy := base
+	policy.Rerun, policy.RerunInterval, policy.Timeout, policy.Revert, policy.Blocking = "never", 60, 5, "z", "background"
+	if identity(policy) != identity(base) {
+		t.Error("a changed policy makes another script of it: a never script would run again")
+	}
+}
+
+func TestDue(t *testing.T) {
+	at := func(s int64) time.Time { return time.Unix(1_800_000_000+s, 0) }
+	ran := func(exit int, boot string) record { return record{Start: at(0), End: at(5), Exit: exit, Boot: boot} }
+	cut := record{Start: at(0), Boot: "now"}
+	with := func(r record, f func(*record)) record { f(&r); return r }
+	for _, tc := range []struct {
+		name string
+		w    spec.Exec
+		r    record
+		at   int64
+		want bool
+	}{
+		{"never ran", spec.Exec{Rerun: "never"}, record{}, 0, true},
+		{"cut counts as never finished", spec.Exec{Rerun: "never"}, cut, 0, true},
+		{"never, succeeded", spec.Exec{Rerun: "never"}, ran(0, "old"), 1e6, false},
+		{"never, failed", spec.Exec{Rerun: "never"}, ran(1, "old"), 1e6, false},
+		{"once, succeeded", spec.Exec{Rerun: "once_successfully"}, ran(0, "old"), 1e6, false},
+		{"once, failed, soon", spec.Exec{Rerun: "once_successfully"}, ran(1, "now"), 59, false},
+		{"once, failed, a minute later", spec.Exec{Rerun: "once_successfully"}, ran(1, "now"), 60, true},
+		{"once, failed, retry later", spec.Exec{Rerun: "once_successfully", RetryInterval: 600}, ran(1, "now"), 599, false},
+		{"always, same boot", spec.Exec{}, ran(0, "now"), 1e6, false},
+		{"always, next boot", spec.Exec{}, ran(0, "old"), 1, true},
+		{"always, infinite, next boot", spec.Exec{RerunInterval: -1}, ran(0, "old"), 1e6, false},
+		{"interval from the start", spec.Exec{RerunInterval: 60}, ran(0, "now"), 60, true},
+		{"interval not over", spec.Exec{RerunInterval: 60}, ran(0, "now"), 59, false},
+		{"interval lasts over a boot", spec.Exec{RerunInterval: 600}, ran(0, "old"), 60, false},
+		{"unless it is forgotten", spec.Exec{RerunInterval: 600, RerunForget: true}, ran(0, "old"), 60, true},
+		{"failed, the rerun interval serves", spec.Exec{RerunInterval: 600}, ran(1, "now"), 599, false},
+		{"failed, its own interval", spec.Exec{RerunInterval: 600, RetryInterval: 60}, ran(1, "now"), 60, true},
+		{"failed, never by time", spec.Exec{RetryInterval: -1}, ran(1, "old"), 1e6, false},
+		{"reruns used up", spec.Exec{RerunInterval: 60, RerunMax: 2}, with(ran(0, "now"), func(r *record) { r.Rerun = 2 }), 1e6, false},
+		{"reruns left", spec.Exec{RerunInterval: 60, RerunMax: 2}, with(ran(0, "now"), func(r *record) { r.Rerun = 1 }), 1e6, true},
+		{"retries used up", spec.Exec{RetryInterval: 60, RetryMax: 1}, with(ran(1, "old"), func(r *record) { r.Retry = 1 }), 1e6, false},
+		{"clock set back", spec.Exec{RerunInterval: 600}, ran(0, "now"), -10, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got, why := due(tc.w, tc.r, "now", at(tc.at)); got != tc.want {
+				t.Fatalf("due: %v (%s), want %v", got, why, tc.want)
+			}
+		})
+	}
+}
+
+func TestCounts(t *testing.T) {
+	w := spec.Exec{Name: "a"}
+	r := following(w, record{})
+	for n, exit := range []int{0, 1, 1, 0, 0} {
+		r.Start, r.End, r.Exit = time.Unix(1, 0), time.Unix(2, 0), exit
+		r = following(w, r)
+		want := []record{{Rerun: 1}, {Rerun: 1, Retry: 1}, {Rerun: 1, Retry: 2}, {Rerun: 2}, {Rerun: 3}}[n]
+		if r.Rerun != want.Rerun || r.Retry != want.Retry {
+			t.Fatalf("after run %d: %d reruns and %d retries, want %d and %d", n+1, r.Rerun, r.Retry, want.Rerun, want.Retry)
+		}
+	}
+}
+
+func TestFailureShowsAndWaits(t *testing.T) {
+	dir := t.TempDir()
+	want := []spec.Exec{{Name: "bad", Data: "exit 3\n"}, {Name: "good", Data: "true\n"}}
+	it := newItem(want, dir, itemtest.Journal(t, t.TempDir()))
+	err := pass(t, it)
+	if err == nil || !strings.Contains(err.Error(), `"bad": exit status 3`) || !strings.Contains(err.Error(), "/log") {
+		t.Fatalf("apply: %v, want the script, its exit and its log", err)
+	}
+	drift := check(t, it)
+	if len(drift) != 1 || drift[0].Key != "bad" || drift[0].Action != spec.ActionFailed || drift[0].From != "exit 3" {
+		t.Fatalf("drift %+v", drift)
+	}
+	if err := pass(t, it); err != nil {
+		t.Fatalf("it was tried again at once: %v", err)
+	}
+	it.now = func() time.Time { return time.Now().Add(time.Minute) }
+	if drift := check(t, it); len(drift) != 1 || drift[0].Action != spec.ActionRun {
+		t.Fatalf("a minute later: %+v", drift)
+	}
+}
+
+func TestHaltStopsTheRest(t *testing.T) {
+	out := t.TempDir() + "/out"
+	for policy, ran := range map[string]string{"foreground": "b", "foreground_halt_pod_on_failure": ""} {
+		it := newItem([]spec.Exec{
+			{Name: "a", Data: "exit 1\n", Blocking: policy},
+			{Name: "b", Data: "printf b >" + out + "\n"},
+		}, t.TempDir(), itemtest.Journal(t, t.TempDir()))
+		if err := pass(t, it); err == nil {
+			t.Errorf("%s: no error", policy)
+		}
+		if got := read(t, out); got != ran {
+			t.Errorf("%s: the later script wrote %q, want %q", policy, got, ran)
+		}
+		os.Remove(out)
+	}
+}
+
+// A timeout ends grandchildren too: Divingbell's survived.
+func TestTimeoutEndsTheGroup(t *testing.T) {
+	dir, pid := t.TempDir(), t.TempDir()+"/pid"
+	w := spec.Exec{Name: "slow", Timeout: 1, Data: "sleep 300 & echo $! >" + pid + "\nwait\n"}
+	it := newItem([]spec.Exec{w}, dir, itemtest.Journal(t, t.TempDir()))
+	if err := pass(t, it); err == nil || !strings.Contains(err.Error(), "timeout after 1s") {
+		t.Fatalf("apply: %v", err)
+	}
+	child, err := strconv.Atoi(strings.TrimSpace(read(t, pid)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Whoever adopts it may be slow to reap it, so a zombie counts as ended.
+	if _, err := birth("/proc", child); err == nil {
+		t.Errorf("grandchild %d still runs", child)
+		_ = syscall.Kill(child, syscall.SIGKILL)
+	}
+	if r, err := it.script(w).history(); err != nil || r.Exit != 143 || !strings.Contains(r.Cause, "timeout") {
+		t.Errorf("record %+v, %v; want exit 143 for a timeout", r, err)
+	}
+}
+
+func TestLogIsBounded(t *testing.T) {
+	w := spec.Exec{Name: "loud", Data: "head -c 9000000 /dev/zero; sleep 1.5; head -c 5000000 /dev/zero; echo\n"}
+	it := newItem([]spec.Exec{w}, t.TempDir(), itemtest.Journal(t, t.TempDir()))
+	if err := pass(t, it); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, it.script(w).dir+"/log"); !strings.HasPrefix(got, "(the log grew too large") || len(got) > maxLog {
+		t.Fatalf("the log has %d bytes and begins with %.60q", len(got), got)
+	}
+}
+
+func TestBackground(t *testing.T) {
+	gate, dir := t.TempDir()+"/gate", t.TempDir()
+	if err := syscall.Mkfifo(gate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := spec.Exec{Name: "bg", Blocking: "background", Data: "read x <" + gate + "\nexit 4\n"}
+	j := itemtest.Journal(t, t.TempDir())
+	it := newItem([]spec.Exec{w}, dir, j)
+	if err := pass(t, it); err != nil {
+		t.Fatal(err)
+	}
+	another := newItem([]spec.Exec{w}, dir, j) // the next pass makes new items
+	if drift := check(t, another); len(drift) != 1 || drift[0].Action != spec.ActionDefer || !strings.Contains(drift[0].Reason, "runs since") {
+		t.Errorf("while it runs: %+v", drift)
+	}
+	if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := it.Wait(); err == nil || !strings.Contains(err.Error(), "exit status 4") {
+		t.Errorf("wait: %v", err)
+	}
+	if drift := check(t, another); len(drift) != 1 || drift[0].Action != spec.ActionFailed {
+		t.Errorf("after it ended: %+v", drift)
+	}
+}
+
+func TestOnce(t *testing.T) {
+	dir := t.TempDir()
+	want := []spec.Exec{
+		{Name: "machine", Data: "true\n", Rerun: "never", Once: "per-machine"},
+		{Name: "root", Data: "true\n", Rerun: "never"},
+	}
+	j := itemtest.Journal(t, t.TempDir())
+	it := newItem(want, dir, j)
+	if err := pass(t, it); err != nil {
+		t.Fatal(err)
+	}
+	it.scopes.Root, it.scopes.Kernel = "root-2", "boot-2"
+	if drift := check(t, it); len(drift) != 1 || drift[0].Key != "root" {
+		t.Fatalf("on another root: %+v, want only the per-root script", drift)
+	}
+	// Left out for a generation and wanted again, it still ran.
+	gone := newItem([]spec.Exec{{Name: "other", Data: "true\n"}}, dir, j)
+	if err := pass(t, gone); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(it.script(want[0]).dir, "machine")); !os.IsNotExist(err) {
+		t.Errorf("the unwanted script was not swept away: %v", err)
+	}
+	if drift := check(t, newItem(want, dir, j)); len(drift) > 0 {
+		t.Fatalf("wanted again: %+v", drift)
+	}
+}
+
+// A changed script is another one: the old one's revert comes before the new one runs.
+func TestRevertOfAChangedScript(t *testing.T) {
+	dir, out := t.TempDir(), t.TempDir()+"/out"
+	j := itemtest.Journal(t, t.TempDir())
+	w := spec.Exec{Name: "s", Data: "echo one >>" + out + "\n", Revert: "echo undo one >>" + out + "\n"}
+	if err := pass(t, newItem([]spec.Exec{w}, dir, j)); err != nil {
+		t.Fatal(err)
+	}
+	w.Data, w.Revert = "echo two >>"+out+"\n", "echo undo two >>"+out+"\n"
+	it := newItem([]spec.Exec{w}, dir, j)
+	drift := check(t, it)
+	if len(drift) != 2 || drift[0].Action != spec.ActionRun || drift[1].Action != spec.ActionRemove {
+		t.Fatalf("drift %+v", drift)
+	}
+	for _, e := range j.Entries(Name) {
+		if e.Key == drift[1].Key {
+			if err := it.Restore(t.Context(), []item.Entry{e}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := it.Apply(t.Context(), drift); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, out); got != "one\nundo one\ntwo\n" {
+		t.Fatalf("ran %q", got)
+	}
+}
+
+func TestCommand(t *testing.T) {
+	for data, want := range map[string]string{
+		"echo\n":                  "/bin/sh|./s|arg",
+		"#!/bin/bash\necho\n":     "/bin/bash|./s|arg",
+		"#! /bin/sh -eu\n":        "/bin/sh|-eu|./s|arg",
+		"#!/bin/sh\r\n":           "/bin/sh|./s|arg",
+		"#!/usr/bin/env\tpython3": "/usr/bin/env|python3|./s|arg",
+		"#!/usr/bin/env -S python3 -I\nprint()\n": "/usr/bin/env|-S python3 -I|./s|arg",
+		"# !/bin/other\n":                         "/bin/sh|./s|arg",
+	} {
+		if got := strings.Join(command(spec.Exec{Name: "s", Data: data, Args: []string{"arg"}}), "|"); got != want {
+			t.Errorf("%q runs %s, want %s", data, got, want)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		w    spec.Exec
+		want string
+	}{
+		{"slash", spec.Exec{Name: "a/b", Data: "x"}, "file name"},
+		{"dots", spec.Exec{Name: "..", Data: "x"}, "taken"},
+		{"our own file", spec.Exec{Name: "run.json", Data: "x"}, "taken"},
+		{"empty", spec.Exec{Name: "a"}, "no script"},
+		{"policy", spec.Exec{Name: "a", Data: "x", Rerun: "sometimes"}, "rerun policy"},
+		{"blocking", spec.Exec{Name: "a", Data: "x", Blocking: "maybe"}, "blocking policy"},
+		{"once", spec.Exec{Name: "a", Data: "x", Once: "per-life"}, "per-life"},
+		{"interpreter", spec.Exec{Name: "a", Data: "#!/no/such\n"}, "/no/such"},
+		{"relative interpreter", spec.Exec{Name: "a", Data: "#!sh\n"}, `"sh"`},
+		{"revert's interpreter", spec.Exec{Name: "a", Data: "x", Revert: "#!/no/such\n"}, "/no/such"},
+		{"env", spec.Exec{Name: "a", Data: "x", Env: map[string]string{"A=B": ""}}, "A=B"},
+		{"negative", spec.Exec{Name: "a", Data: "x", Timeout: -1}, "negative"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			it := newItem([]spec.Exec{tc.w}, t.TempDir(), itemtest.Journal(t, t.TempDir()))
+			drift := check(t, it)
+			if len(drift) != 1 || drift[0].Action != spec.ActionRefuse || !strings.Contains(drift[0].Reason, tc.want) {
+				t.Fatalf("drift %+v, want a refusal because of %q", drift, tc.want)
+			}
+		})
+	}
+}
+
+// What ran cannot be guessed from a damaged record: it is refused, not run.
+func TestDamagedHistory(t *testing.T) {
+	w := spec.Exec{Name: "a", Data: "true\n", Rerun: "never"}
+	it := newItem([]spec.Exec{w}, t.TempDir(), itemtest.Journal(t, t.TempDir()))
+	if err := pass(t, it); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(it.script(w).dir+"/run.json", []byte(`{"name":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if drift := check(t, it); len(drift) != 1 || drift[0].Action != spec.ActionRefuse || !strings.Contains(drift[0].Reason, "damaged") {
+		t.Fatalf("drift %+v", drift)
+	}
+}
+
+func FuzzParseRecord(f *testing.F) {
+	f.Add([]byte(`{"name":"a","start":"2026-01-01T00:00:00Z","exit":3}`), int64(60))
+	f.Add([]byte(`{"start":"9999-01-01T00:00:00Z","end":"0001-01-01T00:00:01Z","rerun":-9}`), int64(1<<60))
+	f.Fuzz(func(t *testing.T, data []byte, interval int64) {
+		r, err := parseRecord("run.json", data)
+		if err != nil {
+			return
+		}
+		if run, next := due(spec.Exec{RerunInterval: interval}, r, "boot", time.Unix(1_800_000_000, 0)); !run && next == "" {
+			t.Fatalf("%+v is not due and nothing says why", r)
+		}
+	})
+}

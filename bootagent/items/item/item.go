@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package item says what a runtime item is: one kind of setting (sysctl, mounts,
+// …) that can be looked at, applied and taken back on a running system.
+//
+// It holds the interface, the journal entry and nothing that acts. The kinds
+// are directories beside it, their order is the table in package items, and
+// itemtest is the suite that each of them passes. Kinds never import each
+// other.
+package item
+
+import (
+	"context"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Item is one kind of runtime setting together with what is wanted of it.
+//
+// Before every write, to the system or to the journal, an item asks ctx.Err()
+// and stops when it is not nil. That is what makes "cancelled between any two
+// writes" a thing that can be tested.
+type Item interface {
+	// Name is the kind; it is Drift.Item, Entry.Item and ItemStatus.Name.
+	Name() string
+
+	// Check compares and writes nothing. Its drift has a stable order and holds
+	// also what cannot be done (ActionRefuse), what cannot be done yet
+	// (ActionDefer) and what left the config (ActionRemove: Key is the key of
+	// the journal's entry). The error is for a check that could not be made.
+	Check(ctx context.Context) ([]spec.Drift, error)
+
+	// Apply does the drift that Check returned: adds, changes and runs. What was
+	// there before goes to the journal first. One key's failure does not stop
+	// the others; the error joins them all.
+	Apply(ctx context.Context, drift []spec.Drift) error
+
+	// Restore puts back what the entries say and forgets those that it put back.
+	Restore(ctx context.Context, prior []Entry) error
+}

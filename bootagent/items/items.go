@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package items holds the one ordered table of runtime items and the reconciler
+// that runs over it. Each kind is a directory beside it; item is the interface
+// that they share, itemtest the suite that each of them passes.
+//
+// It is a loop over a slice on purpose: no registration, no controllers. Only
+// bootagent/node imports it.
+package items
+
+import (
+	"path/filepath"
+
+	"github.com/caisson-os/caisson/bootagent/items/ethtool"
+	"github.com/caisson-os/caisson/bootagent/items/exec"
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/limits"
+	"github.com/caisson-os/caisson/bootagent/items/mounts"
+	"github.com/caisson-os/caisson/bootagent/items/perm"
+	"github.com/caisson-os/caisson/bootagent/items/sysctl"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Options say where the items act. Empty paths are the real ones.
+type Options struct {
+	Journal item.Journal
+	Scopes  item.Scopes
+
+	Proc  string // /proc
+	Etc   string // /etc
+	Dev   string // /dev
+	State string // the state folder
+	Exec  string // scripts, their logs and their history; State/exec
+
+	Log func(format string, args ...any) // warnings; nil drops them
+}
+
+// Table lists the items: what is listed first is applied first and restored last.
+// Mounts come first because everything else may live on one; scripts come last
+// because they may rely on all of it.
+func Table(want spec.Items, o Options) []item.Item {
+	o.Proc = or(o.Proc, "/proc")
+	o.Etc = or(o.Etc, "/etc")
+	o.Dev = or(o.Dev, "/dev")
+	o.State = or(o.State, paths.State)
+	o.Exec = or(o.Exec, filepath.Join(o.State, "exec"))
+	disk := o.State
+	if o.Scopes.Disk == "" {
+		disk = "" // nothing outlives the root
+	}
+	if o.Log == nil {
+		o.Log = func(string, ...any) {}
+	}
+	return []item.Item{
+		mounts.New(want.Mounts, o.Proc, o.Dev, o.Journal),
+		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log),
+		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
+		ethtool.New(want.Ethtool, ethtool.NewKernel(), o.Journal),
+		perm.New(want.Perm, disk, o.Journal, o.Log),
+		exec.New(want.Exec, o.Exec, o.Proc, o.Scopes, o.Journal),
+	}
+}
+
+func or(path, fallback string) string {
+	if path == "" {
+		return fallback
+	}
+	return path
+}

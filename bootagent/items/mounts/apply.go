@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mounts
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// apply looks again, records and mounts or remounts one target. What it cannot
+// finish it takes back.
+func (i *Item) apply(ctx context.Context, w spec.Mount) error {
+	t, err := readTable(filepath.Join(i.proc, "self/mountinfo"))
+	if err != nil {
+		return err
+	}
+	p, err := i.plan(w, t, i.entries())
+	if err != nil || p.so && p.other == "" {
+		return err
+	}
+	if p.replace {
+		if err := i.Restore(ctx, []item.Entry{p.entry}); err != nil {
+			return err
+		}
+		return i.apply(ctx, w)
+	}
+	was := prior{Target: p.target, Had: p.so}
+	if p.so {
+		was.Flags, was.Super = flagsOf(p.now), p.now.super
+	} else {
+		was.Made = i.made(p.target)
+		if was.File, err = p.bindsFile(); err != nil {
+			return err
+		}
+		was.File = was.File && missing(p.target) != ""
+	}
+	entry := item.Entry{Item: Name, Key: w.Target, Prior: item.Raw(was), Applied: item.Raw(applied{p.source, w}), Scope: item.Root}
+	if err := i.journal.Record(entry); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if p.so {
+		return i.remount(ctx, p, t, entry)
+	}
+	if p.own {
+		was, _ = decode(p.entry) // a run before this one may have made the folders
+	}
+	err = i.mount(ctx, p)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if m, ok := i.top(p.target); ok && is(m, w, p.options, p.source, t) {
+		err = errors.Join(err, unix.Unmount(p.target, unix.UMOUNT_NOFOLLOW))
+	}
+	unmake(was)
+	if p.own {
+		return err
+	}
+	return errors.Join(err, i.journal.Forget(entry))
+}
+
+// bindsFile reports whether the target is to be a file.
+func (p plan) bindsFile() (bool, error) {
+	if p.options.bind == 0 {
+		return false, nil
+	}
+	info, err := os.Stat(p.source)
+	return err == nil && !info.IsDir(), err
+}
+
+func (i *Item) mount(ctx context.Context, p plan) error {
+	file, err := p.bindsFile()
+	if err != nil {
+		return err
+	}
+	if err := makeTarget(p.target, file); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	switch {
+	case p.options.bind != 0:
+		if err := unix.Mount(p.source, p.target, "", p.options.bind, ""); err != nil {
+			return fmt.Errorf("bind %s to %s: %w", p.source, p.target, err)
+		}
+	case p.helper != "":
+		return i.byHelper(ctx, strings.Join(p.options.words, ","), "-t", p.want.Type, p.source, p.target)
+	default:
+		if err := unix.Mount(p.source, p.target, p.want.Type, p.options.flags(base), strings.Join(p.options.data, ",")); err != nil {
+			return fmt.Errorf("mount %s on %s as %s: %w%s", p.source, p.target, p.want.Type, err, hint(err, p.want.Type))
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return i.finish(p)
+}
+
+// finish gives a fresh mount what takes a call of its own.
+func (i *Item) finish(p plan) error {
+	if p.options.bind != 0 && p.options.set|p.options.clear != 0 {
+		t, err := readTable(filepath.Join(i.proc, "self/mountinfo"))
+		if err != nil {
+			return err
+		}
+		if err := unix.Mount("", p.target, "", unix.MS_REMOUNT|unix.MS_BIND|p.options.flags(p.base(t)), ""); err != nil {
+			return fmt.Errorf("set options %s of %s: %w", strings.Join(p.want.Options, ","), p.target, err)
+		}
+	}
+	if p.options.propagation != 0 {
+		if err := unix.Mount("", p.target, "", p.options.propagation, ""); err != nil {
+			return fmt.Errorf("set propagation of %s: %w", p.target, err)
+		}
+	}
+	return nil
+}
+
+// remount changes options in place. When the kernel takes them but does not
+// show them, what was is put back.
+func (i *Item) remount(ctx context.Context, p plan, t table, entry item.Entry) error {
+	if p.helper != "" {
+		return i.byHelper(ctx, "remount,"+strings.Join(p.options.words, ","), p.target)
+	}
+	err := setOptions(p.target, p.want.Type, p.source, p.options.bind, p.options.flags(p.base(t)), p.options.data)
+	if err == nil && p.options.propagation != 0 {
+		err = unix.Mount("", p.target, "", p.options.propagation, "")
+	}
+	if err == nil {
+		now, _ := i.top(p.target)
+		word, ok := p.options.holds(now)
+		if ok {
+			return nil
+		}
+		err = fmt.Errorf("the kernel does not change %q while it is mounted: unmount it", word)
+	}
+	back := setOptions(p.target, p.want.Type, p.source, p.options.bind, flagsOf(p.now), restorable(p.now.super))
+	if !p.own {
+		return errors.Join(err, back, i.journal.Forget(entry))
+	}
+	return errors.Join(err, back, i.journal.Record(p.entry))
+}
+
+func setOptions(target, fstype, source string, bind, flags uintptr, data []string) error {
+	if data = remountable(fstype, data); bind != 0 {
+		flags |= unix.MS_BIND
+		data = nil
+	}
+	if err := unix.Mount(source, target, fstype, unix.MS_REMOUNT|flags, strings.Join(data, ",")); err != nil {
+		return fmt.Errorf("remount %s: %w", target, err)
+	}
+	return nil
+}
+
+// restorable are the options of mountinfo that can be handed back as data.
+func restorable(super []string) []string {
+	return slices.DeleteFunc(slices.Clone(super), func(word string) bool {
+		_, isFlag := flags[word]
+		return isFlag || word == "" || word == "mand"
+	})
+}
+
+// byHelper lets mount(8) find the helper of a network or FUSE file system.
+func (i *Item) byHelper(ctx context.Context, options string, args ...string) error {
+	if options != "" {
+		args = append([]string{"-o", options}, args...)
+	}
+	out, err := exec.CommandContext(ctx, "mount", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("mount %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out[:min(len(out), 512)]))
+	}
+	return nil
+}
+
+func hint(err error, fstype string) string {
+	switch {
+	case errors.Is(err, unix.ENODEV):
+		return fmt.Sprintf(" (the kernel has no file system %q)", fstype)
+	case errors.Is(err, unix.EINVAL):
+		return " (an option is unknown to it, or the device holds another file system)"
+	}
+	return ""
+}
+
+// top is what is mounted at target now.
+func (i *Item) top(target string) (mounted, bool) {
+	t, err := readTable(filepath.Join(i.proc, "self/mountinfo"))
+	if err != nil {
+		return mounted{}, false
+	}
+	return t.at(target)
+}
+
+// made is the topmost folder of target that is not ours to keep: it is missing, or
+// another mount had it made. Whichever of them leaves last removes it.
+func (i *Item) made(target string) string {
+	top := missing(target)
+	if top == "" {
+		return ""
+	}
+	for _, e := range i.journal.Entries(Name) {
+		if p, _ := decode(e); p.Made != "" && within(target, p.Made) && len(p.Made) < len(top) {
+			top = p.Made
+		}
+	}
+	return top
+}
+
+// missing is the topmost folder of path that is not there, "" when all are.
+func missing(path string) string {
+	top := ""
+	for ; path != "/"; path = filepath.Dir(path) {
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		top = path
+	}
+	return top
+}
+
+func makeTarget(target string, file bool) error {
+	if !file {
+		return os.MkdirAll(target, 0o755)
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(target, os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// unmake removes the folders that had to be made, as far as they are empty.
+func unmake(was prior) {
+	if was.File {
+		if info, err := os.Lstat(was.Target); err == nil && info.Size() > 0 {
+			return // someone uses it
+		}
+	}
+	for path := was.Target; was.Made != "" && len(path) >= len(was.Made); path = filepath.Dir(path) {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+	}
+}

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mounts mounts file systems on a running node, as mount(8) does, and
+// takes away what it mounted.
+//
+// It calls mount(2) itself and judges by /proc/self/mountinfo; systemd sees the
+// mounts there, so nothing is written to /etc/fstab or /etc/systemd. A changed
+// option is a remount, never an unmount; a busy mount is an error, never a lazy
+// unmount. Only package bootagent imports it.
+package mounts
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Name is the kind.
+const Name = "mounts"
+
+// Item keeps the wanted mounts.
+type Item struct {
+	want    []spec.Mount
+	proc    string
+	dev     string
+	sbin    []string // where the helpers of mount(8) are
+	journal item.Journal
+}
+
+// New is the item for want, parents before what is below them; proc is /proc,
+// dev is /dev.
+func New(want []spec.Mount, proc, dev string, j item.Journal) *Item {
+	want = slices.Clone(want)
+	slices.SortStableFunc(want, func(a, b spec.Mount) int { return strings.Compare(a.Target+"/", b.Target+"/") })
+	return &Item{want: want, proc: proc, dev: dev, sbin: []string{"/sbin", "/usr/sbin"}, journal: j}
+}
+
+// Name implements item.Item.
+func (*Item) Name() string { return Name }
+
+// prior is what a target was.
+type prior struct {
+	Made   string   `json:"made,omitempty"`   // topmost folder that had to be made
+	File   bool     `json:"file,omitempty"`   // the target itself is an empty file that had to be made
+	Had    bool     `json:"had,omitempty"`    // it was mounted so already, with other options:
+	Flags  uintptr  `json:"flags,omitempty"`  // of the mount
+	Super  []string `json:"super,omitempty"`  // of the file system
+	Target string   `json:"target,omitempty"` // without symbolic links
+}
+
+// applied is what the item mounted.
+type applied struct {
+	Source string     `json:"source"`
+	Mount  spec.Mount `json:"mount"`
+}
+
+func decode(e item.Entry) (p prior, a applied) {
+	_ = json.Unmarshal(e.Prior, &p) // the journal's checksum vouches for both
+	_ = json.Unmarshal(e.Applied, &a)
+	return p, a
+}
+
+// plan is a wanted mount, understood against the present system.
+type plan struct {
+	want    spec.Mount
+	target  string // without symbolic links
+	options options
+	source  string
+	helper  string
+	now     mounted // what is mounted there, if anything
+	so      bool    // and it is the wanted file system
+	other   string  // the option that differs, "" when as wanted
+	entry   item.Entry
+	own     bool // the journal has an entry
+	replace bool // what is mounted is ours, of another source or type
+}
+
+// Check implements item.Item.
+func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
+	var drift []spec.Drift
+	entries := i.entries()
+	if len(i.want)+len(entries) == 0 {
+		return nil, ctx.Err() // a node may have thousands of mounts that are not ours
+	}
+	t, err := readTable(filepath.Join(i.proc, "self/mountinfo"))
+	if err != nil {
+		return nil, err
+	}
+	wanted, targets := map[string]bool{}, map[string]string{}
+	for _, w := range i.want {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		wanted[w.Target] = true
+		d := spec.Drift{Item: Name, Key: w.Target, To: describe(w), Action: spec.ActionAdd}
+		p, err := i.plan(w, t, entries)
+		if id, twice := targets[p.target]; twice && err == nil {
+			err = fmt.Errorf("%s and %s are for one target", id, w.ID)
+		}
+		targets[p.target] = w.ID
+		if p.now.point != "" {
+			d.From, d.Action = p.now.String(), spec.ActionChange
+		}
+		switch {
+		case errors.Is(err, errDeferred):
+			d.Action, d.Reason = spec.ActionDefer, err.Error()
+		case err != nil:
+			d.Action, d.Reason = spec.ActionRefuse, err.Error()
+		case p.so && p.other == "":
+			continue
+		}
+		drift = append(drift, d)
+	}
+	for _, e := range i.journal.Entries(Name) {
+		if wanted[e.Key] {
+			continue
+		}
+		p, _ := decode(e)
+		d := spec.Drift{Item: Name, Key: e.Key, Action: spec.ActionRemove}
+		if m, ok := t.at(p.Target); ok {
+			d.From = m.String()
+		}
+		drift = append(drift, d)
+	}
+	return drift, nil
+}
+
+func describe(w spec.Mount) string {
+	return strings.TrimSpace(w.Device + " " + w.Type + " " + strings.Join(w.Options, ","))
+}
+
+// entries are the journal's, by target.
+func (i *Item) entries() map[string]item.Entry {
+	found := map[string]item.Entry{}
+	for _, e := range i.journal.Entries(Name) {
+		found[e.Key] = e
+	}
+	return found
+}
+
+// plan says how w stands; its error is why it cannot be done.
+func (i *Item) plan(w spec.Mount, t table, entries map[string]item.Entry) (plan, error) {
+	p := plan{want: w}
+	if !filepath.IsAbs(w.Target) || filepath.Clean(w.Target) != w.Target || w.Target == "/" || strings.ContainsAny(w.Target, "\x00\n") {
+		return p, fmt.Errorf("the target %q is not a clean absolute path below /", w.Target)
+	}
+	var err error
+	if p.target, err = canonical(w.Target); err != nil {
+		return p, err
+	}
+	p.entry, p.own = entries[w.Target]
+	if p.options, err = parseOptions(w.Options); err != nil {
+		return p, err
+	}
+	if w.Type == "bind" || w.Type == "rbind" {
+		return p, fmt.Errorf("the type of a bind mount is none, with %q among the options", w.Type)
+	}
+	if p.options.bind == 0 && (w.Type == "" || w.Type == "auto" || w.Type == "none" || strings.ContainsAny(w.Type, "\x00\n/ ")) {
+		return p, fmt.Errorf("the type %q does not name a file system", w.Type)
+	}
+	m, busy := t.at(p.target)
+	if busy {
+		p.now = m
+	}
+	if p.source, err = i.source(w, p.options); err != nil {
+		return p, err
+	}
+	if p.options.bind == 0 {
+		p.helper = i.helper(w.Type)
+		if p.helper == "" && slices.Contains(remote, w.Type) {
+			return p, fmt.Errorf("the program mount.%s is %w: the layer needs its package", w.Type, errDeferred)
+		}
+	}
+	if busy {
+		if p.so = is(m, w, p.options, p.source, t); !p.so {
+			if p.replace = i.replaceable(p, t); p.replace {
+				return p, nil
+			}
+			return p, fmt.Errorf("something else is mounted there: %s", m)
+		}
+		p.other = p.differs(t)
+		return p, p.reversible()
+	}
+	return p, p.coverable()
+}
+
+// differs names the option that the present mount does not have.
+func (p plan) differs(t table) string {
+	if word, ok := p.options.holds(p.now); !ok {
+		return word
+	}
+	if p.own {
+		_, a := decode(p.entry)
+		if !slices.Equal(a.Mount.Options, p.want.Options) {
+			return "options"
+		}
+		if p.helper == "" && flagsOf(p.now) != p.options.flags(p.base(t)) {
+			return "flags"
+		}
+	}
+	return ""
+}
+
+// base are the flags that the mount has without being asked: a bind inherits
+// those of the mount that its source lies on.
+func (p plan) base(t table) uintptr {
+	if from, ok := t.holding(p.source); ok && p.options.bind != 0 {
+		return flagsOf(from)
+	}
+	return base
+}
+
+// replaceable reports whether what is mounted is what the item mounted there when
+// the config said something else.
+func (i *Item) replaceable(p plan, t table) bool {
+	if !p.own {
+		return false
+	}
+	was, done := decode(p.entry)
+	o, err := parseOptions(done.Mount.Options)
+	return err == nil && !was.Had && i.ours(p.now, done, o, t)
+}
+
+// reversible refuses a change of options that could not be taken back: a value
+// that a remount keeps when it is not named, and one whose original is not shown.
+func (p plan) reversible() error {
+	if p.other == "" || p.options.bind != 0 {
+		return nil
+	}
+	known := unasked(p.want.Type)
+	if !p.own {
+		for _, word := range p.options.data {
+			key, _, _ := strings.Cut(word, "=")
+			if known[key] == "" && !hasKey(p.now.super, key) {
+				return fmt.Errorf("option %q cannot be given to what is mounted already: the present value is not known", word)
+			}
+		}
+		return nil
+	}
+	_, done := decode(p.entry)
+	old, err := parseOptions(done.Mount.Options)
+	if err != nil {
+		return nil
+	}
+	for _, word := range old.data {
+		key, _, _ := strings.Cut(word, "=")
+		if known[key] == "" && !hasKey(p.options.data, key) {
+			return fmt.Errorf("option %q cannot be taken back while it is mounted: give another value, or unmount it", word)
+		}
+	}
+	return nil
+}
+
+// coverable refuses to hide files, and what is no place for a mount.
+func (p plan) coverable() error {
+	info, err := os.Lstat(p.target)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if p.options.bind != 0 {
+		from, err := os.Stat(p.source)
+		if err == nil && from.IsDir() != info.IsDir() {
+			return fmt.Errorf("of %s and %s one is a folder and one is not", p.source, p.target)
+		}
+		if !info.IsDir() {
+			return err
+		}
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a folder", p.target)
+	}
+	names, err := os.ReadDir(p.target)
+	if err == nil && len(names) > 0 && !p.options.shadow {
+		return fmt.Errorf("%s is not empty, the mount would hide %s; option %s allows it", p.target, names[0].Name(), shadow)
+	}
+	return err
+}
+
+// canonical resolves the symbolic links of the part of path that exists.
+func canonical(path string) (string, error) {
+	rest := ""
+	for dir := path; ; dir = filepath.Dir(dir) {
+		real, err := filepath.EvalSymlinks(dir)
+		if err == nil {
+			return filepath.Join(real, rest), nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		rest = filepath.Join(filepath.Base(dir), rest)
+	}
+}
+
+// Apply implements item.Item.
+func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
+	due := map[string]bool{}
+	for _, d := range drift {
+		if d.Action == spec.ActionAdd || d.Action == spec.ActionChange {
+			due[d.Key] = true
+		}
+	}
+	var errs []error
+	for _, w := range i.want {
+		if !due[w.Target] {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := i.apply(ctx, w); err != nil {
+			errs = append(errs, fmt.Errorf("mount %s: %w", cmp.Or(w.ID, w.Target), err))
+		}
+	}
+	return errors.Join(errs...)
+}

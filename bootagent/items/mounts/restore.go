@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mounts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+)
+
+// Restore implements item.Item: what lies below goes before what it lies on.
+func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
+	entries = slices.Clone(entries)
+	slices.SortFunc(entries, func(a, b item.Entry) int { return strings.Compare(b.Key+"/", a.Key+"/") })
+	var errs []error
+	for _, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := i.restore(e); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		errs = append(errs, i.journal.Forget(e))
+	}
+	return errors.Join(errs...)
+}
+
+func (i *Item) restore(e item.Entry) error {
+	was, done := decode(e)
+	t, err := readTable(filepath.Join(i.proc, "self/mountinfo"))
+	if err != nil {
+		return err
+	}
+	o, err := parseOptions(done.Mount.Options)
+	if err != nil {
+		return fmt.Errorf("restore %s: %w", was.Target, err)
+	}
+	now, there := t.at(was.Target)
+	switch {
+	case !there:
+	case !i.ours(now, done, o, t):
+		if slices.ContainsFunc(t, func(m mounted) bool { return m.point == was.Target && i.ours(m, done, o, t) }) {
+			return fmt.Errorf("unmount %s: something else is mounted over it: %s", was.Target, now)
+		}
+		return nil // ours went without us; what is there is another's
+	case was.Had:
+		return setOptions(was.Target, now.fstype, now.source, o.bind, was.Flags, restorable(was.Super))
+	default:
+		if err := unmount(was.Target, t, i.proc); err != nil {
+			return err
+		}
+	}
+	if !was.Had {
+		unmake(was)
+	}
+	return nil
+}
+
+// ours reports whether m is what the entry says was mounted. A source that is
+// gone by now cannot be compared and is taken at its word.
+func (i *Item) ours(m mounted, done applied, o options, t table) bool {
+	if _, err := os.Lstat(done.Source); err != nil && filepath.IsAbs(done.Source) {
+		return o.bind != 0 || m.source == done.Source || m.source == done.Source+"//deleted"
+	}
+	return is(m, done.Mount, o, done.Source, t)
+}
+
+func unmount(target string, t table, proc string) error {
+	err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
+	if !errors.Is(err, unix.EBUSY) {
+		if err != nil {
+			return fmt.Errorf("unmount %s: %w", target, err)
+		}
+		return nil
+	}
+	if below := t.below(target); len(below) > 0 {
+		return fmt.Errorf("unmount %s: busy: %s is mounted below it", target, below[0])
+	}
+	if users := users(target, proc); users != "" {
+		return fmt.Errorf("unmount %s: busy: used by %s", target, users)
+	}
+	return fmt.Errorf("unmount %s: %w", target, err)
+}
+
+// users names a few processes that hold something below dir.
+func users(dir, proc string) string {
+	var found []string
+	pids, _ := filepath.Glob(filepath.Join(proc, "[0-9]*"))
+	for _, pid := range pids {
+		links := []string{pid + "/cwd", pid + "/root", pid + "/exe"}
+		fds, _ := filepath.Glob(pid + "/fd/*")
+		for _, link := range append(links, fds...) {
+			if to, err := os.Readlink(link); err == nil && within(to, dir) {
+				name, _ := os.ReadFile(pid + "/comm")
+				found = append(found, fmt.Sprintf("%s (%s)", filepath.Base(pid), strings.TrimSpace(string(name))))
+				break
+			}
+		}
+		if len(found) == 3 {
+			break
+		}
+	}
+	return strings.Join(found, ", ")
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package perm
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
+)
+
+func snapshot(t *testing.T, root string) string {
+	t.Helper()
+	var out strings.Builder
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil {
+			return err
+		}
+		fmt.Fprintf(&out, "%s %o %d:%d\n", strings.TrimPrefix(path, root), st.Mode, st.Uid, st.Gid)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// files makes empty files with exact modes.
+func files(t *testing.T, root string, modes map[string]uint32) {
+	t.Helper()
+	for name, mode := range modes {
+		path := filepath.Join(root, name)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := unix.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func run(t *testing.T, j item.Journal, want *spec.Perm) {
+	t.Helper()
+	it := New(want, "", j, t.Logf)
+	drift, err := it.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := it.Apply(t.Context(), drift); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mode(t *testing.T, path string) uint32 {
+	t.Helper()
+	f, err := open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.close()
+	return f.attr.Mode
+}
+
+func world(owner string) func(t *testing.T) itemtest.World {
+	return func(t *testing.T) itemtest.World {
+		root, state := t.TempDir(), t.TempDir()
+		files(t, root, map[string]uint32{"a.conf": 0o644, "b.conf": 0o600, "tool": 0o4755, "right": 0o640})
+		want := &spec.Perm{Paths: []spec.PermPath{
+			{Path: root + "/*.conf", Mode: "u=rw,go=", Owner: owner, Group: owner},
+			{Path: root + "/b.conf", Mode: "g+r"},
+			{Path: root + "/tool", Owner: owner, Mode: "4750"},
+			{Path: root + "/right", Mode: "0640"},
+		}}
+		return itemtest.World{
+			Wanted:   func(j item.Journal) item.Item { return New(want, state, j, t.Logf) },
+			Empty:    func(j item.Journal) item.Item { return New(nil, state, j, t.Logf) },
+			Snapshot: func() string { return snapshot(t, root) },
+		}
+	}
+}
+
+func TestConformance(t *testing.T) { itemtest.Run(t, world("")) }
+
+func TestConformanceWithOwners(t *testing.T) {
+	require.Root(t)
+	itemtest.Run(t, world("12345"))
+}
+
+// Removing the whole stanza restores too, also a setuid bit.
+func TestSetuidSurvives(t *testing.T) {
+	require.Root(t)
+	root := t.TempDir()
+	files(t, root, map[string]uint32{"tool": 0o4755})
+	j := itemtest.Journal(t, t.TempDir())
+	run(t, j, &spec.Perm{Paths: []spec.PermPath{{Path: root + "/tool", Owner: "12345", Mode: "6711"}}})
+	if got := mode(t, root+"/tool"); got != 0o6711 {
+		t.Fatalf("mode %04o after apply, want 6711", got)
+	}
+	if err := New(nil, "", j, t.Logf).Restore(t.Context(), j.Entries(Name)); err != nil {
+		t.Fatal(err)
+	}
+	if got := mode(t, root+"/tool"); got != 0o4755 {
+		t.Fatalf("mode %04o after restore, want 4755", got)
+	}
+}
+
+func TestCapabilitiesSurvive(t *testing.T) {
+	require.Root(t)
+	root := t.TempDir()
+	files(t, root, map[string]uint32{"ping": 0o755})
+	caps := []byte{1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} // cap_net_raw=ep, version 2
+	if err := unix.Setxattr(root+"/ping", capability, caps, 0); err != nil {
+		require.Missing(t, "filecaps", fmt.Sprintf("the file system of %s takes no file capabilities: %v", root, err))
+	}
+	run(t, itemtest.Journal(t, t.TempDir()), &spec.Perm{Paths: []spec.PermPath{{Path: root + "/ping", Group: "12345"}}})
+	got := make([]byte, 64)
+	n, err := unix.Getxattr(root+"/ping", capability, got)
+	if err != nil || string(got[:n]) != string(caps) {
+		t.Fatalf("capabilities %v, %v; want %v", got[:n], err, caps)
+	}
+}
+
+// A link is refused; its target, which chmod(1) would follow to, keeps its mode.
+func TestSymlinkRefused(t *testing.T) {
+	root := t.TempDir()
+	files(t, root, map[string]uint32{"target": 0o600})
+	if err := os.Symlink("target", root+"/link"); err != nil {
+		t.Fatal(err)
+	}
+	it := New(&spec.Perm{Paths: []spec.PermPath{{Path: root + "/link", Mode: "0777"}}}, "", itemtest.Journal(t, t.TempDir()), t.Logf)
+	drift, err := it.Check(t.Context())
+	if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionRefuse || !strings.Contains(drift[0].Reason, "symbolic link") {
+		t.Fatalf("drift %+v, %v", drift, err)
+	}
+	if err := it.Apply(t.Context(), drift); err != nil {
+		t.Fatal(err)
+	}
+	if got := mode(t, root+"/target"); got != 0o600 {
+		t.Fatalf("the target has mode %04o", got)
+	}
+}
+
+func TestReplacedFileIsLeftAlone(t *testing.T) {
+	root := t.TempDir()
+	files(t, root, map[string]uint32{"f": 0o600})
+	j := itemtest.Journal(t, t.TempDir())
+	run(t, j, &spec.Perm{Paths: []spec.PermPath{{Path: root + "/f", Mode: "0640"}}})
+	files(t, root, map[string]uint32{"new": 0o640})
+	if err := os.Rename(root+"/new", root+"/f"); err != nil {
+		t.Fatal(err)
+	}
+	if err := New(nil, "", j, t.Logf).Restore(t.Context(), j.Entries(Name)); err != nil {
+		t.Fatal(err)
+	}
+	if got := mode(t, root+"/f"); got != 0o640 {
+		t.Fatalf("mode %04o: the original went onto another file", got)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	root := t.TempDir()
+	want := &spec.Perm{Paths: []spec.PermPath{{Path: root + "/none", Mode: "0600"}, {Path: root + "/no*", Mode: "0600"}}}
+	for _, ignore := range []bool{false, true} {
+		want.IgnoreMissing = ignore
+		drift, err := New(want, "", itemtest.Journal(t, t.TempDir()), t.Logf).Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := map[bool]int{false: 2, true: 0}[ignore]; len(drift) != n || n > 0 && drift[0].Action != spec.ActionDefer {
+			t.Fatalf("ignoreMissing %v: drift %+v", ignore, drift)
+		}
+	}
+}
+
+// Divingbell died at the first missing path: later ones and all reverts were skipped.
+func TestMissingStopsNoOther(t *testing.T) {
+	root := t.TempDir()
+	files(t, root, map[string]uint32{"gone": 0o600, "later": 0o600})
+	j := itemtest.Journal(t, t.TempDir())
+	run(t, j, &spec.Perm{Paths: []spec.PermPath{{Path: root + "/gone", Mode: "0644"}}})
+	want := &spec.Perm{Paths: []spec.PermPath{{Path: root + "/none", Mode: "0600"}, {Path: root + "/later", Mode: "0640"}}}
+	run(t, j, want)
+	if got := mode(t, root+"/later"); got != 0o640 {
+		t.Errorf("the later path has mode %04o", got)
+	}
+	for _, e := range j.Entries(Name) {
+		if e.Key == root+"/gone" {
+			if err := New(want, "", j, t.Logf).Restore(t.Context(), []item.Entry{e}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if got := mode(t, root+"/gone"); got != 0o600 {
+		t.Errorf("what left the config has mode %04o", got)
+	}
+}
+
+// A, then B, then A again is applied each time, whatever the policy.
+func TestNeverIsPerRule(t *testing.T) {
+	root := t.TempDir()
+	files(t, root, map[string]uint32{"f": 0o600})
+	j := itemtest.Journal(t, t.TempDir())
+	for _, m := range []string{"0640", "0644", "0640"} {
+		want := &spec.Perm{Rerun: "never", Paths: []spec.PermPath{{Path: root + "/f", Mode: m}}}
+		run(t, j, want)
+		if got := fmt.Sprintf("%04o", mode(t, root+"/f")); got != m {
+			t.Fatalf("mode %s, want %s", got, m)
+		}
+		if err := os.Chmod(root+"/f", 0o666); err != nil {
+			t.Fatal(err)
+		}
+		drift, err := New(want, "", j, t.Logf).Check(t.Context())
+		if err != nil || len(drift) > 0 {
+			t.Fatalf("never: drift %+v, %v after it was set once", drift, err)
+		}
+	}
+	if err := New(nil, "", j, t.Logf).Restore(t.Context(), j.Entries(Name)); err != nil {
+		t.Fatal(err)
+	}
+	if got := mode(t, root+"/f"); got != 0o600 {
+		t.Fatalf("mode %04o, want the first original 0600", got)
+	}
+}
+
+func TestScope(t *testing.T) {
+	root := t.TempDir()
+	files(t, root, map[string]uint32{"f": 0o600})
+	want := &spec.Perm{Paths: []spec.PermPath{{Path: root + "/f", Mode: "0640"}}}
+	for state, scope := range map[string]item.Scope{root: item.Disk, "/proc": item.Root, "": item.Root} {
+		j := itemtest.Journal(t, t.TempDir())
+		it := New(want, state, j, t.Logf)
+		drift, err := it.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := it.Apply(t.Context(), drift); err != nil {
+			t.Fatal(err)
+		}
+		entries := j.Entries(Name)
+		if len(entries) != 1 || entries[0].Scope != scope {
+			t.Fatalf("state %q: entries %+v, want scope %s", state, entries, scope)
+		}
+		if err := it.Restore(t.Context(), entries); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestParseMode(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		from uint32
+		dir  bool
+		want uint32
+	}{
+		{"0640", 0o7777, false, 0o640},
+		{"640", 0o4777, false, 0o640},
+		{"1777", 0o755, true, 0o1777},
+		{"u=rw,go=", 0o777, false, 0o600},
+		{"u=rw,go=", 0o6777, false, 0o600},
+		{"a+X", 0o644, false, 0o644},
+		{"a+X", 0o644, true, 0o755},
+		{"a+X", 0o744, false, 0o755},
+		{"+x", 0o600, false, 0o711},
+		{"u+s,g+s,+t", 0o755, false, 0o7755},
+		{"g-w,o-rwx", 0o777, false, 0o750},
+		{"ug=rwx,o=", 0o1000, true, 0o1770},
+	} {
+		t.Run(fmt.Sprintf("%s of %o", tc.text, tc.from), func(t *testing.T) {
+			m, err := parseMode(tc.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := rule{uid: -1, gid: -1, mode: m}
+			once := r.apply(attr{Mode: tc.from}, tc.dir)
+			if once.Mode != tc.want {
+				t.Fatalf("mode %04o, want %04o", once.Mode, tc.want)
+			}
+			if twice := r.apply(once, tc.dir); twice != once {
+				t.Fatalf("twice gives %04o", twice.Mode)
+			}
+		})
+	}
+	for _, bad := range []string{"0888", "07777777", "u=g", "rw", "u+rw;", "416x", "-1"} {
+		if m, err := parseMode(bad); err == nil {
+			t.Errorf("%q is taken as %+v", bad, m)
+		}
+	}
+}
+
+func TestNamesAreResolved(t *testing.T) {
+	r, err := parseRule(spec.PermPath{Owner: "root", Group: "root"})
+	if err != nil || r.uid != 0 || r.gid != 0 {
+		t.Fatalf("rule %+v, %v", r, err)
+	}
+	if _, err := parseRule(spec.PermPath{Owner: "no-such-user"}); err == nil || !strings.Contains(err.Error(), `no user "no-such-user"`) {
+		t.Fatalf("error %v", err)
+	}
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package items
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Result is what a run did and what is true after it.
+type Result struct {
+	Items  []spec.ItemStatus
+	Drift  []spec.Drift // of the last check; only deferred entries when all is well
+	Health string       // HealthOK or HealthDegraded
+
+	// RolledBack says that a transaction failed and that the previous items were
+	// put in place again; Err says why.
+	RolledBack bool
+	Err        error
+}
+
+// Health of a run.
+const (
+	HealthOK       = "ok"
+	HealthDegraded = "degraded"
+)
+
+// States of an item.
+const (
+	StateOK       = "ok"
+	StateDeferred = "deferred" // something is not there yet; it is tried again
+	StateDegraded = "degraded"
+)
+
+// Reconcile makes the system as the items want it: check all, restore what left
+// the config (last kind first), apply in order, check again. What that second
+// check finds is the truth. An item's failure does not stop the others.
+//
+// The journal is the one that the items were made with.
+func Reconcile(ctx context.Context, items []item.Item, j item.Journal) Result {
+	r := newRun(items, j)
+	r.preflight(ctx)
+	r.restore(ctx)
+	r.apply(ctx)
+	return r.result(ctx)
+}
+
+// Transact is Reconcile for a change on a live node: all of it, or none. The
+// change is what next asks for and previous does not: what the node lacked before
+// is neither done here nor held against it; the next Reconcile sees to that.
+//
+// When the preflight refuses a part of the change, nothing is touched; when
+// something fails later, the previous items are put in place again.
+func Transact(ctx context.Context, next, previous []item.Item, j item.Journal) Result {
+	before := newRun(previous, j)
+	before.preflight(ctx)
+	r := newRun(next, j)
+	r.known = before.all()
+	r.preflight(ctx)
+	if err := r.refusal(); err != nil {
+		result := r.result(ctx)
+		result.Err = fmt.Errorf("nothing was changed: %w", err)
+		return result
+	}
+	r.restore(ctx)
+	if r.failure() == nil {
+		r.apply(ctx)
+	}
+	result := r.result(ctx)
+	if result.Err == nil {
+		return result
+	}
+	// A cancelled change is taken back all the same.
+	back := Reconcile(context.WithoutCancel(ctx), previous, j)
+	back.RolledBack = true
+	back.Err = fmt.Errorf("the change was taken back: %w", errors.Join(result.Err, back.Err))
+	return back
+}
+
+// Preview is what Reconcile would do. It writes nothing.
+func Preview(ctx context.Context, items []item.Item) ([]spec.Drift, error) {
+	r := newRun(items, nil)
+	r.preflight(ctx)
+	return slices.Concat(r.drift...), r.failure()
+}
+
+// Wait ends when nothing that the items started runs in the background any more.
+// An agent that applies once and ends calls it before it does.
+func Wait(items []item.Item) error {
+	var errs []error
+	for _, it := range items {
+		if w, ok := it.(interface{ Wait() error }); ok {
+			errs = append(errs, w.Wait())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// run is one pass over the table; the slices are parallel to items.
+type run struct {
+	items   []item.Item
+	journal item.Journal
+	drift   [][]spec.Drift    // of the last check
+	unseen  []error           // why that check could not be made
+	errs    []error           // of restore and apply
+	done    []map[string]bool // keys that were acted on
+	known   map[wish]bool     // drift that is no part of the change
+	changed bool              // so what a later item saw in the preflight may be stale
+}
+
+func newRun(items []item.Item, j item.Journal) *run {
+	n := len(items)
+	r := &run{items: items, journal: j, drift: make([][]spec.Drift, n), unseen: make([]error, n), errs: make([]error, n)}
+	for range items {
+		r.done = append(r.done, map[string]bool{})
+	}
+	return r
+}
+
+// wish is what a drift is about, whatever was found there.
+type wish struct{ item, key, to string }
+
+func wishOf(d spec.Drift) wish { return wish{d.Item, d.Key, d.To} }
+
+// all is what the last check found.
+func (r *run) all() map[wish]bool {
+	found := map[wish]bool{}
+	for _, drift := range r.drift {
+		for _, d := range drift {
+			found[wishOf(d)] = true
+		}
+	}
+	return found
+}
+
+func (r *run) preflight(ctx context.Context) {
+	for n := range r.items {
+		r.check(ctx, n)
+	}
+}
+
+func (r *run) check(ctx context.Context, n int) {
+	drift, err := r.items[n].Check(ctx)
+	if r.drift[n] = drift; err != nil {
+		err = fmt.Errorf("check %s: %w", r.items[n].Name(), err)
+	}
+	r.unseen[n] = err
+}
+
+// restore goes backwards: what was built on something leaves before it.
+func (r *run) restore(ctx context.Context) {
+	for n, it := range slices.Backward(r.items) {
+		left := map[string]bool{}
+		for _, d := range r.drift[n] {
+			if d.Action == spec.ActionRemove && !r.known[wishOf(d)] {
+				left[d.Key], r.done[n][d.Key] = true, true
+			}
+		}
+		if len(left) == 0 {
+			continue
+		}
+		r.changed = true
+		entries := slices.DeleteFunc(r.journal.Entries(it.Name()), func(e item.Entry) bool { return !left[e.Key] })
+		r.errs[n] = errors.Join(r.errs[n], it.Restore(ctx, entries))
+	}
+}
+
+func (r *run) apply(ctx context.Context) {
+	for n, it := range r.items {
+		if r.changed {
+			r.check(ctx, n)
+		}
+		var due []spec.Drift
+		for _, d := range r.drift[n] {
+			switch d.Action {
+			case spec.ActionAdd, spec.ActionChange, spec.ActionRun:
+				if !r.known[wishOf(d)] {
+					due = append(due, d)
+					r.done[n][d.Key] = true
+				}
+			}
+		}
+		if len(due) > 0 {
+			r.changed = true
+			r.errs[n] = errors.Join(r.errs[n], it.Apply(ctx, due))
+		}
+	}
+}
+
+// result is the second check.
+func (r *run) result(ctx context.Context) Result {
+	result := Result{Health: HealthOK, Drift: []spec.Drift{}, Items: []spec.ItemStatus{}}
+	for n := range r.items {
+		if r.changed {
+			r.check(ctx, n)
+		}
+		status := r.status(n)
+		if status.State == StateDegraded {
+			result.Health = HealthDegraded
+		}
+		result.Items = append(result.Items, status)
+		result.Drift = append(result.Drift, r.drift[n]...)
+	}
+	result.Err = r.failure()
+	return result
+}
+
+// status is what the last check says of one item. Drift that is left though
+// nothing complained becomes an error of the run; what is no part of it, such as
+// a script that failed earlier, only shows.
+func (r *run) status(n int) spec.ItemStatus {
+	status := spec.ItemStatus{Name: r.items[n].Name(), State: StateOK}
+	explained := r.errs[n] != nil
+	var earlier []error
+	for _, d := range r.drift[n] {
+		delete(r.done[n], d.Key)
+		switch {
+		case d.Action == spec.ActionDefer:
+			status.State = StateDeferred
+		case explained:
+		case d.Action == spec.ActionFailed, r.known[wishOf(d)]:
+			earlier = append(earlier, left(d))
+		default:
+			r.errs[n] = errors.Join(r.errs[n], left(d))
+		}
+	}
+	if err := errors.Join(append(earlier, r.unseen[n], r.errs[n])...); err != nil {
+		status.State, status.Error = StateDegraded, err.Error()
+	}
+	status.Applied = len(r.done[n])
+	return status
+}
+
+func left(d spec.Drift) error {
+	if d.Reason != "" {
+		return fmt.Errorf("%s %q: %s", d.Item, d.Key, d.Reason)
+	}
+	return fmt.Errorf("%s %q: is %q, not %q", d.Item, d.Key, d.From, d.To)
+}
+
+func (r *run) failure() error { return errors.Join(append(slices.Clone(r.unseen), r.errs...)...) }
+
+// refusal is what makes a change impossible before it is begun.
+func (r *run) refusal() error {
+	errs := slices.Clone(r.unseen)
+	for _, drift := range r.drift {
+		for _, d := range drift {
+			if d.Action == spec.ActionRefuse && !r.known[wishOf(d)] {
+				errs = append(errs, left(d))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package items
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/journal"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// node is a small machine in a folder.
+type node struct {
+	t       *testing.T
+	root    string
+	journal *journal.Journal
+	said    []string
+}
+
+var testScopes = item.Scopes{Kernel: "boot-1", Root: "root-1", Disk: "disk-1"}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	n := &node{t: t, root: t.TempDir()}
+	for name, text := range map[string]string{
+		"proc/self/mountinfo":         "22 1 0:21 / / rw,relatime - overlay overlay rw\n",
+		"proc/sys/vm/swappiness":      "60\n",
+		"proc/sys/vm/overcommit":      "0\n",
+		"proc/sys/net/ipv4/tcp_rmem":  "4096\t131072\t6291456\n",
+		"etc/security/limits.d/.keep": "",
+		"srv/data":                    "",
+	} {
+		n.write(name, text)
+	}
+	n.reopen()
+	return n
+}
+
+func (n *node) write(name, text string) {
+	n.t.Helper()
+	path := filepath.Join(n.root, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n *node) read(name string) string {
+	n.t.Helper()
+	data, err := os.ReadFile(filepath.Join(n.root, name))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(data))
+}
+
+func (n *node) reopen() {
+	n.t.Helper()
+	if n.journal != nil {
+		n.journal.Close()
+	}
+	j, err := journal.Open(filepath.Join(n.root, "state/journal"), testScopes)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { j.Close() })
+	n.journal = j
+}
+
+func (n *node) items(want spec.Items) []item.Item {
+	return Table(want, Options{
+		Journal: n.journal, Scopes: testScopes,
+		Proc: n.root + "/proc", Etc: n.root + "/etc", Dev: n.root + "/dev", State: n.root + "/state",
+		Log: func(f string, a ...any) { n.said = append(n.said, fmt.Sprintf(f, a...)) },
+	})
+}
+
+// snapshot is everything but the state folder.
+func (n *node) snapshot() string {
+	n.t.Helper()
+	var out strings.Builder
+	err := filepath.WalkDir(n.root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := strings.TrimPrefix(path, n.root+"/")
+		if name == "state" {
+			return fs.SkipDir
+		}
+		info, err := d.Info()
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		fmt.Fprintf(&out, "%s %v %q\n", name, info.Mode(), data)
+		return err
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return out.String()
+}
+
+// full is a config with something of every kind that a folder can hold.
+func (n *node) full() spec.Items {
+	return spec.Items{
+		Limits: []spec.Limit{{ID: "core", Domain: "*", Type: "hard", Item: "core", Value: "0"}},
+		Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "10"}, {Key: "net/ipv4/tcp_rmem", Value: "1 2 3"}},
+		Perm:   &spec.Perm{Paths: []spec.PermPath{{Path: n.root + "/srv/data", Mode: "0600"}}},
+		Exec:   []spec.Exec{{Name: "mark", Data: "echo ran >" + n.root + "/srv/mark\n", Revert: "rm -f " + n.root + "/srv/mark\n"}},
+	}
+}
+
+func ok(t *testing.T, r Result) {
+	t.Helper()
+	if r.Err != nil || r.Health != HealthOK || len(r.Drift) > 0 {
+		t.Fatalf("result %+v", r)
+	}
+}
+
+func TestApplyThenRestore(t *testing.T) {
+	n := newNode(t)
+	before := n.snapshot()
+	planned, err := Preview(t.Context(), n.items(n.full()))
+	if err != nil || len(planned) != 5 {
+		t.Fatalf("preview %+v, %v; want five changes", planned, err)
+	}
+	if diff := cmp.Diff(before, n.snapshot()); diff != "" {
+		t.Fatalf("preview wrote:\n%s", diff)
+	}
+	r := Reconcile(t.Context(), n.items(n.full()), n.journal)
+	ok(t, r)
+	applied := map[string]int{}
+	for _, s := range r.Items {
+		applied[s.Name] = s.Applied
+	}
+	if diff := cmp.Diff(map[string]int{"mounts": 0, "limits": 1, "sysctl": 2, "ethtool": 0, "perm": 1, "exec": 1}, applied); diff != "" {
+		t.Fatalf("applied (-want +got):\n%s", diff)
+	}
+	for _, s := range Reconcile(t.Context(), n.items(n.full()), n.journal).Items {
+		if s.Applied != 0 {
+			t.Errorf("a second run applied %+v", s)
+		}
+	}
+	n.reopen()
+	ok(t, Reconcile(t.Context(), n.items(spec.Items{}), n.journal))
+	if diff := cmp.Diff(before, n.snapshot()); diff != "" {
+		t.Fatalf("after everything left the config (-before +after):\n%s", diff)
+	}
+}
+
+// At boot one item's failure stops nobody else.
+func TestBootGoesOn(t *testing.T) {
+	n := newNode(t)
+	want := n.full()
+	want.Sysctl = append(want.Sysctl, spec.Sysctl{Key: "vm/none", Value: "1"}, spec.Sysctl{Key: "../bad", Value: "1"})
+	r := Reconcile(t.Context(), n.items(want), n.journal)
+	if r.Health != HealthDegraded || r.Err == nil || !strings.Contains(r.Err.Error(), "../bad") {
+		t.Fatalf("result %+v; want degraded by the bad key", r)
+	}
+	if n.read("proc/sys/vm/swappiness") != "10" || n.read("srv/mark") != "ran" {
+		t.Fatal("the bad key stopped others")
+	}
+	if len(r.Drift) != 2 {
+		t.Fatalf("drift %+v, want the bad and the deferred key", r.Drift)
+	}
+}
+
+// Neither does a failing apply keep back what left the config, nor a failing
+// restore what is new; and what could not be restored is tried again.
+func TestRestoreAndApplyFailAlone(t *testing.T) {
+	n := newNode(t)
+	gate := n.root + "/srv/gate"
+	ok(t, Reconcile(t.Context(), n.items(spec.Items{
+		Limits: []spec.Limit{{ID: "core", Domain: "*", Type: "hard", Item: "core", Value: "0"}},
+		Exec:   []spec.Exec{{Name: "stuck", Data: "true\n", Revert: "test -e " + gate + "\n"}},
+	}), n.journal))
+	next := spec.Items{
+		Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "10"}},
+		Exec:   []spec.Exec{{Name: "fails", Data: "exit 1\n", Rerun: "never"}},
+	}
+	r := Reconcile(t.Context(), n.items(next), n.journal)
+	if r.Err == nil || !strings.Contains(r.Err.Error(), `"stuck"`) || !strings.Contains(r.Err.Error(), `"fails"`) {
+		t.Fatalf("result %+v; want both failures", r)
+	}
+	if n.read("proc/sys/vm/swappiness") != "10" {
+		t.Error("the new key was not set")
+	}
+	if _, err := os.Stat(n.root + "/etc/security/limits.d/60-caisson-core.conf"); !os.IsNotExist(err) {
+		t.Errorf("the limit that left the config is still there: %v", err)
+	}
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	n.reopen()
+	if r = Reconcile(t.Context(), n.items(next), n.journal); r.Err != nil {
+		t.Fatalf("the revert was not tried again: %v", r.Err)
+	}
+}
+
+func TestDeferredIsNoFailure(t *testing.T) {
+	n := newNode(t)
+	want := spec.Items{Sysctl: []spec.Sysctl{{Key: "net/netfilter/nf_conntrack_max", Value: "1048576"}}}
+	r := Reconcile(t.Context(), n.items(want), n.journal)
+	if r.Health != HealthOK || r.Err != nil || len(r.Drift) != 1 || r.Items[2].State != StateDeferred {
+		t.Fatalf("result %+v", r)
+	}
+	n.write("proc/sys/net/netfilter/nf_conntrack_max", "262144\n") // its module came
+	ok(t, Reconcile(t.Context(), n.items(want), n.journal))
+	if got := n.read("proc/sys/net/netfilter/nf_conntrack_max"); got != "1048576" {
+		t.Fatalf("value %s", got)
+	}
+}
+
+func TestTransactRefusesBeforeItTouches(t *testing.T) {
+	n := newNode(t)
+	ok(t, Reconcile(t.Context(), n.items(n.full()), n.journal))
+	before := n.snapshot()
+	next := spec.Items{
+		Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}},
+		Limits: []spec.Limit{{ID: "bad", Domain: "*", Type: "firm", Item: "core", Value: "0"}},
+	}
+	r := Transact(t.Context(), n.items(next), n.items(n.full()), n.journal)
+	if r.Err == nil || r.RolledBack || !strings.Contains(r.Err.Error(), "nothing was changed") || !strings.Contains(r.Err.Error(), "firm") {
+		t.Fatalf("result %+v", r)
+	}
+	if diff := cmp.Diff(before, n.snapshot()); diff != "" {
+		t.Fatalf("it touched:\n%s", diff)
+	}
+}
+
+// A live change that fails half-way leaves what was before it: also a key that
+// was ours already, and one that the change had let go of.
+func TestTransactTakesBack(t *testing.T) {
+	n := newNode(t)
+	previous := n.full()
+	ok(t, Reconcile(t.Context(), n.items(previous), n.journal))
+	before := n.snapshot()
+	next := spec.Items{
+		Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "30"}, {Key: "vm/overcommit", Value: "1"}}, // tcp_rmem left
+		Exec:   []spec.Exec{{Name: "fails", Data: "exit 7\n"}},
+	}
+	r := Transact(t.Context(), n.items(next), n.items(previous), n.journal)
+	if !r.RolledBack || r.Err == nil || !strings.Contains(r.Err.Error(), "exit status 7") {
+		t.Fatalf("result %+v", r)
+	}
+	if r.Health != HealthOK || len(r.Drift) > 0 {
+		t.Fatalf("after it was taken back: %+v", r)
+	}
+	if diff := cmp.Diff(before, n.snapshot()); diff != "" {
+		t.Fatalf("(-before +after):\n%s", diff)
+	}
+	n.reopen()
+	ok(t, Reconcile(t.Context(), n.items(spec.Items{}), n.journal))
+	if got := n.read("proc/sys/vm/swappiness"); got != "60" {
+		t.Fatalf("the first original was lost: %s", got)
+	}
+}
+
+func TestTransactCommits(t *testing.T) {
+	n := newNode(t)
+	ok(t, Reconcile(t.Context(), n.items(n.full()), n.journal))
+	next := spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "30"}}}
+	ok(t, Transact(t.Context(), n.items(next), n.items(n.full()), n.journal))
+	if n.read("proc/sys/vm/swappiness") != "30" || n.read("proc/sys/net/ipv4/tcp_rmem") != "4096\t131072\t6291456" {
+		t.Fatal("the change is not what it should be")
+	}
+}
+
+// A script that failed long ago is no reason to refuse every later change.
+func TestOldFailureBlocksNoChange(t *testing.T) {
+	n := newNode(t)
+	previous := spec.Items{Exec: []spec.Exec{{Name: "fails", Data: "exit 7\n", Rerun: "never"}}}
+	if r := Reconcile(t.Context(), n.items(previous), n.journal); r.Health != HealthDegraded {
+		t.Fatalf("result %+v", r)
+	}
+	next := previous
+	next.Sysctl = []spec.Sysctl{{Key: "vm/swappiness", Value: "30"}}
+	r := Transact(t.Context(), n.items(next), n.items(previous), n.journal)
+	if r.RolledBack || r.Err != nil || n.read("proc/sys/vm/swappiness") != "30" {
+		t.Fatalf("result %+v", r)
+	}
+	if r.Health != HealthDegraded || !strings.Contains(r.Items[5].Error, "exit 7") {
+		t.Fatalf("the failed script does not show: %+v", r)
+	}
+}
+
+// What the node lacked before the change does not stand in its way: a key that the
+// kernel refuses, a limit that is wrong, a value that someone changed by hand.
+func TestOldTroubleBlocksNoChange(t *testing.T) {
+	n := newNode(t)
+	previous := n.full()
+	previous.Limits = append(previous.Limits, spec.Limit{ID: "bad", Domain: "*", Type: "firm", Item: "core", Value: "0"})
+	if r := Reconcile(t.Context(), n.items(previous), n.journal); r.Health != HealthDegraded {
+		t.Fatalf("result %+v", r)
+	}
+	n.write("proc/sys/vm/swappiness", "77\n")
+	next := previous
+	next.Sysctl = append([]spec.Sysctl{{Key: "vm/overcommit", Value: "1"}}, previous.Sysctl...)
+	r := Transact(t.Context(), n.items(next), n.items(previous), n.journal)
+	if r.RolledBack || r.Err != nil || n.read("proc/sys/vm/overcommit") != "1" {
+		t.Fatalf("result %+v", r)
+	}
+	if r.Health != HealthDegraded || r.Items[1].Error == "" {
+		t.Fatalf("the wrong limit does not show: %+v", r.Items)
+	}
+	if n.read("proc/sys/vm/swappiness") != "77" {
+		t.Error("the change did more than the change")
+	}
+	Reconcile(t.Context(), n.items(next), n.journal)
+	if got := n.read("proc/sys/vm/swappiness"); got != "10" {
+		t.Errorf("the next run did not correct the drift: %s", got)
+	}
+}
+
+func TestCancelledTransactIsTakenBack(t *testing.T) {
+	n := newNode(t)
+	before := n.snapshot()
+	ctx, cancel := context.WithCancel(t.Context())
+	next := n.full()
+	next.Exec = []spec.Exec{{Name: "long", Data: "touch " + n.root + "/srv/started; exec sleep 300\n", Revert: "rm -f " + n.root + "/srv/started\n"}}
+	go func() {
+		for ctx.Err() == nil {
+			if _, err := os.Stat(n.root + "/srv/started"); err == nil {
+				cancel()
+			}
+		}
+	}()
+	r := Transact(ctx, n.items(next), n.items(spec.Items{}), n.journal)
+	if !r.RolledBack {
+		t.Fatalf("result %+v", r)
+	}
+	if diff := cmp.Diff(before, n.snapshot()); diff != "" {
+		t.Fatalf("(-before +after):\n%s", diff)
+	}
+}
+
+// Every kind under this folder is in the table, in the order that rationale gives.
+func TestTable(t *testing.T) {
+	var names []string
+	for _, it := range Table(spec.Items{}, Options{}) {
+		names = append(names, it.Name())
+		if _, err := os.Stat(it.Name()); err != nil {
+			t.Errorf("item %s has no folder of its name", it.Name())
+		}
+	}
+	if diff := cmp.Diff([]string{"mounts", "limits", "sysctl", "ethtool", "perm", "exec"}, names); diff != "" {
+		t.Fatal(diff)
+	}
+	suites, err := filepath.Glob("*/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested := map[string]bool{}
+	for _, name := range suites {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(data), "itemtest.Run(") {
+			tested[filepath.Dir(name)] = true
+		}
+	}
+	for _, name := range names {
+		if !tested[name] {
+			t.Errorf("item %s does not run the conformance suite", name)
+		}
+		delete(tested, name)
+	}
+	for name := range tested {
+		t.Errorf("folder %s runs the conformance suite and is not in the table", name)
+	}
+}

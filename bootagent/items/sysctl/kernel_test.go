@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sysctl
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// values are all keys of IPv4 and IPv6 that can be read.
+func values(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, family := range []string{"ipv4", "ipv6"} {
+		err := filepath.WalkDir("/proc/sys/net/"+family, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			key := strings.TrimPrefix(path, "/proc/sys/")
+			if value, err := tree("/proc/sys").read(key); err == nil {
+				all[key] = value
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func kernelSnapshot(t *testing.T) string {
+	t.Helper()
+	var out strings.Builder
+	all := values(t)
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		fmt.Fprintf(&out, "%s=%q\n", key, all[key])
+	}
+	return out.String()
+}
+
+// reset puts every value back when the test is over, as a new namespace has it.
+func reset(t *testing.T) {
+	t.Helper()
+	before := values(t)
+	t.Cleanup(func() {
+		for range passes {
+			for key, now := range values(t) {
+				if was, ok := before[key]; ok && was != now {
+					_ = tree("/proc/sys").write(key, was) // the next pass, and then the next test, see
+				}
+			}
+		}
+	})
+}
+
+// network makes a namespace's values mixed, which writing an "all" flattens.
+func network(t *testing.T) {
+	t.Helper()
+	reset(t)
+	if out, err := exec.Command("ip", "link", "add", "cs0", "type", "veth", "peer", "name", "cs0.100").CombinedOutput(); err != nil {
+		t.Fatalf("ip link add: %v: %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "cs0").Run() })
+	for key, value := range map[string]string{
+		"net/ipv4/conf/cs0/forwarding": "1", "net/ipv4/ip_local_reserved_ports": "7000",
+		"net/ipv6/conf/cs0/addr_gen_mode":               "3",
+		"net/ipv6/conf/cs0/ignore_routes_with_linkdown": "1", "net/ipv6/conf/cs0.100/forwarding": "1",
+	} {
+		if err := tree("/proc/sys").write(key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The real kernel, in a network namespace with interfaces of its own: restore
+// gives back every value of IPv4 and IPv6, also those that were never written.
+func TestKernel(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip") {
+		return
+	}
+	want := []spec.Sysctl{
+		{Key: "net/ipv4/tcp_rmem", Value: "4096 131072 8388608"},
+		{Key: "net/ipv4/ip_local_reserved_ports", Value: ""},
+		{Key: "net/ipv4/conf/cs0.100/rp_filter", Value: "2"},
+		{Key: "net/ipv4/ip_default_ttl", Value: "0x20"},
+		// The kernel wants the second before the first.
+		{Key: "net/ipv4/ip_local_port_range", Value: "800 900"},
+		{Key: "net/ipv4/ip_unprivileged_port_start", Value: "700"},
+		// The second resets the first, which is as wanted before.
+		{Key: "net/ipv4/conf/all/accept_redirects", Value: "1"},
+		{Key: "net/ipv4/conf/all/forwarding", Value: "1"},
+	}
+	itemtest.Run(t, func(t *testing.T) itemtest.World {
+		network(t)
+		return itemtest.World{
+			Wanted:   func(j item.Journal) item.Item { return New(want, "/proc/sys", j) },
+			Empty:    func(j item.Journal) item.Item { return New(nil, "/proc/sys", j) },
+			Snapshot: func() string { return kernelSnapshot(t) },
+		}
+	})
+}
+
+// Writing one of these changes others in passing. If the kernel gains such a
+// pair, this is where it shows.
+func TestKernelSides(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip") {
+		return
+	}
+	for _, w := range []spec.Sysctl{
+		{Key: "net/ipv4/ip_forward", Value: "1"},
+		{Key: "net/ipv4/conf/all/forwarding", Value: "1"},
+		{Key: "net/ipv4/conf/all/rp_filter", Value: "1"},
+		{Key: "net/ipv6/conf/all/forwarding", Value: "1"},
+		{Key: "net/ipv6/conf/all/disable_ipv6", Value: "1"},
+		{Key: "net/ipv6/conf/default/disable_ipv6", Value: "1"},
+		{Key: "net/ipv6/conf/default/forwarding", Value: "1"},
+		{Key: "net/ipv6/conf/all/ignore_routes_with_linkdown", Value: "1"},
+		{Key: "net/ipv6/conf/all/proxy_ndp", Value: "1"},
+		{Key: "net/ipv6/conf/all/addr_gen_mode", Value: "1"},
+		{Key: "net/ipv6/conf/all/accept_ra", Value: "2"},
+	} {
+		t.Run(w.Key, func(t *testing.T) {
+			network(t)
+			before := values(t)
+			j := itemtest.Journal(t, t.TempDir())
+			it := New([]spec.Sysctl{w}, "/proc/sys", j)
+			drift, err := it.Check(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := it.Apply(t.Context(), drift); err != nil {
+				t.Fatal(err)
+			}
+			if drift, err = it.Check(t.Context()); err != nil || len(drift) > 0 {
+				t.Fatalf("after apply: %+v, %v", drift, err)
+			}
+			if err := New(nil, "/proc/sys", j).Restore(t.Context(), j.Entries(Name)); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(before, values(t)); diff != "" {
+				t.Fatalf("after restore (-before +after):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sysctl
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/spec"
+)
+
+func TestSame(t *testing.T) {
+	for _, tc := range []struct {
+		a, b string
+		want bool
+	}{
+		{"4096\t131072\t6291456", "4096 131072 6291456", true},
+		{"4096 131072 6291456", "4096 131072 6291457", false},
+		{"1 2", "12", false}, // Divingbell compared with all blanks taken out
+		{"", "", true},
+		{"", " ", true},
+		{"", "0", false},
+		{"16", "0x10", true},
+		{"8", "010", true},
+		{"-1", "-1", true},
+		{"4294967295", "-1", false},
+		{"1000", "1_000", false},
+		{"8", "0b1000", false},
+		{"8080,9148-9150", "9148,9149,9150,8080", true},
+		{"1-3", "1,3", false},
+		{"3-1", "1-3", false},
+		{"a=b=c", "a=b=c", true},
+		{"a=b=c", "a=b", false},
+		{"|/bin/core %p", "|/bin/core   %p", true},
+		{"2e+06", "2000000", false},
+	} {
+		if got := same(tc.a, tc.b); got != tc.want {
+			t.Errorf("same(%q, %q) = %v", tc.a, tc.b, got)
+		}
+		if same(tc.a, tc.b) != same(tc.b, tc.a) {
+			t.Errorf("same(%q, %q) depends on the order", tc.a, tc.b)
+		}
+	}
+}
+
+func FuzzSame(f *testing.F) {
+	f.Add("1,3-5", "3-5,1")
+	f.Add("0x10 010", "16 8")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if !same(a, a) || same(a, b) != same(b, a) {
+			t.Fatalf("same is no equivalence for %q and %q", a, b)
+		}
+	})
+}
+
+func TestCheckSays(t *testing.T) {
+	root := fake(t, map[string]string{"vm/ok": "1", "vm/fixed": "1", "vm/flush": "1"})
+	for name, mode := range map[string]os.FileMode{"vm/fixed": 0o444} {
+		if err := os.Chmod(root+"/"+name, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		want   spec.Sysctl
+		action string // "" is no drift
+	}{
+		{"as wanted", spec.Sysctl{Key: "vm/ok", Value: "1"}, ""},
+		{"differs", spec.Sysctl{Key: "vm/ok", Value: "2"}, spec.ActionChange},
+		{"missing", spec.Sysctl{Key: "vm/none", Value: "2"}, spec.ActionDefer},
+		{"missing, optional", spec.Sysctl{Key: "vm/none", Value: "2", Optional: true}, ""},
+		{"read-only", spec.Sysctl{Key: "vm/fixed", Value: "2"}, spec.ActionRefuse},
+		{"read-only, as wanted", spec.Sysctl{Key: "vm/fixed", Value: "1"}, ""},
+		{"a folder", spec.Sysctl{Key: "vm", Value: "1"}, spec.ActionRefuse},
+		{"outside", spec.Sysctl{Key: "../etc/passwd", Value: "1"}, spec.ActionRefuse},
+		{"absolute", spec.Sysctl{Key: "/vm/ok", Value: "1"}, spec.ActionRefuse},
+		{"unclean", spec.Sysctl{Key: "vm//ok", Value: "1"}, spec.ActionRefuse},
+		{"empty key", spec.Sysctl{Key: "", Value: "1"}, spec.ActionRefuse},
+		{"two lines", spec.Sysctl{Key: "vm/ok", Value: "1\n2"}, spec.ActionRefuse},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			drift, err := New([]spec.Sysctl{tc.want}, root, itemtest.Journal(t, t.TempDir())).Check(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.action == "" && len(drift) == 0 {
+				return
+			}
+			if len(drift) != 1 || drift[0].Action != tc.action || tc.action != spec.ActionChange && drift[0].Reason == "" {
+				t.Fatalf("drift %+v, want %q", drift, tc.action)
+			}
+		})
+	}
+}
+
+// An interface that went takes its value with it: there is nothing to restore,
+// and no failure for ever.
+func TestVanishedKey(t *testing.T) {
+	root := fake(t, map[string]string{"net/ipv4/conf/eth0.100/forwarding": "0"})
+	j := itemtest.Journal(t, t.TempDir())
+	it := New([]spec.Sysctl{{Key: "net/ipv4/conf/eth0.100/forwarding", Value: "1"}}, root, j)
+	drift, err := it.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := it.Apply(t.Context(), drift); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(root + "/net"); err != nil {
+		t.Fatal(err)
+	}
+	if err := New(nil, root, j).Restore(t.Context(), j.Entries(Name)); err != nil {
+		t.Fatal(err)
+	}
+	if left := j.Entries(Name); len(left) > 0 {
+		t.Fatalf("entries are left: %+v", left)
+	}
+}
+
+// A key that a coupled one covers and that is then wanted itself, and then not
+// any more, gets its original back although the coupled one stays.
+func TestSideThenOwn(t *testing.T) {
+	root := fake(t, map[string]string{
+		"net/ipv4/conf/all/forwarding": "0", "net/ipv4/conf/eth0/forwarding": "0",
+	})
+	j := itemtest.Journal(t, t.TempDir())
+	all := spec.Sysctl{Key: "net/ipv4/conf/all/forwarding", Value: "1"}
+	eth := spec.Sysctl{Key: "net/ipv4/conf/eth0/forwarding", Value: "2"}
+	run := func(want ...spec.Sysctl) []spec.Drift {
+		t.Helper()
+		it := New(want, root, j)
+		drift, err := it.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := it.Apply(t.Context(), drift); err != nil {
+			t.Fatal(err)
+		}
+		return drift
+	}
+	run(all)
+	run(all, eth)
+	drift := run(all)
+	if len(drift) != 1 || drift[0].Key != eth.Key || drift[0].Action != spec.ActionRemove || drift[0].To != "0" {
+		t.Fatalf("drift %+v, want eth0 to go back to 0", drift)
+	}
+}
+
+// What cannot be read could not be put back.
+func TestWriteOnlyKey(t *testing.T) {
+	if !itemtest.InNamespaces(t) {
+		return
+	}
+	drift, err := New([]spec.Sysctl{{Key: "net/ipv4/route/flush", Value: "1"}}, "/proc/sys", itemtest.Journal(t, t.TempDir())).Check(t.Context())
+	if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionRefuse || !strings.Contains(drift[0].Reason, "read") {
+		t.Fatalf("drift %+v, %v", drift, err)
+	}
+}
+
+// One bad key fails alone and is left as it was; no later one is skipped.
+func TestOneFailureAlone(t *testing.T) {
+	if !itemtest.InNamespaces(t) {
+		return
+	}
+	j := itemtest.Journal(t, t.TempDir())
+	it := New([]spec.Sysctl{
+		{Key: "net/ipv4/conf/lo/rp_filter", Value: "2"},
+		{Key: "net/ipv4/ip_default_ttl", Value: "bogus"},
+		{Key: "net/ipv4/tcp_syn_retries", Value: "2e+06"},
+		{Key: "net/ipv6/conf/lo/hop_limit", Value: "33"},
+	}, "/proc/sys", j)
+	drift, err := it.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = it.Apply(t.Context(), drift)
+	if err == nil || !strings.Contains(err.Error(), `"net/ipv4/ip_default_ttl": invalid argument`) || !strings.Contains(err.Error(), "tcp_syn_retries") {
+		t.Fatalf("apply: %v, want both bad keys and why", err)
+	}
+	if drift, err = it.Check(t.Context()); err != nil || len(drift) != 2 {
+		t.Fatalf("after apply: %+v, %v; want only the two bad keys", drift, err)
+	}
+	if entries := j.Entries(Name); len(entries) != 2 {
+		t.Fatalf("entries %+v, want those of the two good keys", entries)
+	}
+}

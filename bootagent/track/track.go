@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package follow keeps a node at the fleet's newest generation: ask, decide,
+// remember, in that order. The loader, the service and the one-shot verbs all
+// go through it, so the floor is on disk before anything acts, whoever asks.
+//
+// What may be believed is decided in bootagent/fetch, what is remembered is kept
+// by bootagent/state; this package only joins the two. It stacks and applies
+// nothing.
+package track
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// Tracker asks for one node.
+type Tracker struct {
+	Source    oci.Source
+	Bootstrap spec.Bootstrap
+	Identity  trust.Identity
+	Folder    *state.Folder
+	Build     time.Time // of the agent
+	Say       func(format string, args ...any)
+}
+
+// Found is an overlay that may act; its floor is on disk.
+type Found struct {
+	Overlay    spec.Overlay
+	Generation state.Generation
+	Unchanged  bool // what the node has already
+	Held       bool // newer than what the node has, but it is frozen or pinned; not remembered
+	Expired    bool
+}
+
+// ErrNothing is returned where the node has never accepted anything.
+var ErrNothing = errors.New("nothing has been accepted yet")
+
+// errNotKept is for what was accepted and must not act: its floor is not on disk.
+var errNotKept = errors.New("what was accepted could not be kept")
+
+// Sync asks the registry. An unchanged overlay costs one conditional request.
+func (f *Tracker) Sync(ctx context.Context) (*Found, error) {
+	s, err := f.Folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	seen := s.Fleet.Issued
+	found, c, a, err := f.look(ctx, s)
+	if err != nil || found.Held {
+		// What fleet:current says holds even when the overlay is refused: else it
+		// would be enough to keep it away the next time.
+		if s.Fleet.Issued != seen {
+			err = errors.Join(err, f.Folder.Save(s))
+		}
+		return found, err
+	}
+	// The overlay first, so that the state never names what is not there.
+	if err := f.Folder.SaveOverlay(a.Digest, c.Save()); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotKept, err)
+	}
+	s.Accept(found.Generation, a.IssuedAt.Unix())
+	if s.Staged != nil {
+		found.Generation.Attempts = s.Staged.Attempts
+	}
+	if err := f.Folder.Save(s); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotKept, err)
+	}
+	return found, nil
+}
+
+// Look is Sync that remembers nothing: what it finds must not act.
+func (f *Tracker) Look(ctx context.Context) (*Found, error) {
+	s, err := f.Folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	found, _, _, err := f.look(ctx, s)
+	return found, err
+}
+
+func (f *Tracker) look(ctx context.Context, s *state.State) (*Found, *trust.Candidate, *trust.Accepted, error) {
+	// The digest of what is kept is the ETag to ask with: then "not modified" means
+	// these very bytes, whatever somebody wrote into the state.
+	etag, kept := "", trust.Candidate{}
+	if have := newest(s); have != nil {
+		if data, err := f.Folder.LoadOverlay(have.Overlay); err == nil {
+			if kept, err = trust.Load(data); err == nil {
+				etag = oci.Digest(data)
+			}
+		}
+	}
+	c, err := trust.Overlay(ctx, f.Source, f.Identity.Tags(), etag)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if c.NotModified {
+		c = kept
+	}
+	fresh := f.fleet(ctx, s)
+	a, err := trust.Accept(c, f.Bootstrap, f.Identity, s.Floor, f.clock(s), trust.Knowledge{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: fresh})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	found := &Found{Overlay: a.Overlay, Expired: a.Expired, Generation: state.Generation{
+		Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation}}
+	if s.Current != nil && s.Current.Overlay == a.Digest && s.Current.Generation == a.Floor.Generation {
+		found.Unchanged = true
+	} else if s.Tracking != state.Following && s.Current != nil {
+		found.Held = true
+	}
+	return found, &c, a, nil
+}
+
+// Good returns what the node may fall back on, best first, each verified anew: the
+// overlay that it last ran well, the one before, and at last the one that it
+// accepted and has not proven yet. What the fleet has rejected is none of them.
+func (f *Tracker) Good() ([]*Found, error) {
+	s, err := f.Folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	var good []*Found
+	var errs []error
+	for _, g := range []*state.Generation{s.Current, s.Previous, s.Staged} {
+		if g == nil {
+			continue
+		}
+		found, err := f.recall(s, g, slices.Concat(s.Rejected, s.Fleet.Reject))
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		good = append(good, found)
+	}
+	if len(good) > 0 {
+		for _, err := range errs {
+			f.Say("%v", err)
+		}
+		return good, nil
+	}
+	if errs == nil {
+		return nil, ErrNothing
+	}
+	return nil, errors.Join(errs...)
+}
+
+// Recall verifies anew an overlay that the node runs. That it was rejected since
+// does not end it; the next boot will.
+func (f *Tracker) Recall(g *state.Generation) (*Found, error) {
+	s, err := f.Folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	return f.recall(s, g, s.Rejected)
+}
+
+func (f *Tracker) recall(s *state.State, g *state.Generation, reject []string) (*Found, error) {
+	c, err := f.saved(g)
+	if err != nil {
+		return nil, err
+	}
+	// Its own floor, not the node's: a newer generation that could not be run has
+	// raised that one, and going back to what this node itself proved is no replay.
+	own := spec.Floor{Epoch: g.Epoch, Generation: g.Generation}
+	a, err := trust.Accept(c, f.Bootstrap, f.Identity, own, f.clock(s), trust.Knowledge{Overlay: g.Overlay, Reject: reject})
+	if err != nil {
+		return nil, fmt.Errorf("kept overlay of generation %d: %w", g.Generation, err)
+	}
+	return &Found{Overlay: a.Overlay, Generation: *g, Unchanged: true, Expired: a.Expired}, nil
+}
+
+// fleet reads fleet:current and remembers what it says. Where it cannot be had,
+// or is older than one that this node has seen, what is remembered counts.
+func (f *Tracker) fleet(ctx context.Context, s *state.State) *trust.Freshness {
+	fresh, err := f.current(ctx, s)
+	switch {
+	case err == nil:
+		s.Fleet = state.Fleet{Minimum: fresh.Minimum, Issued: fresh.IssuedAt.Unix(), Reject: fresh.Reject}
+		s.Newest = max(s.Newest, s.Fleet.Issued)
+	case !errors.Is(err, oci.ErrNotFound):
+		f.Say("fleet:current is not used: %v", err)
+	}
+	if s.Fleet.Issued == 0 {
+		return nil
+	}
+	return &trust.Freshness{Minimum: s.Fleet.Minimum, Reject: s.Fleet.Reject}
+}
+
+func (f *Tracker) current(ctx context.Context, s *state.State) (*trust.Freshness, error) {
+	c, err := trust.Current(ctx, f.Source, "")
+	if err != nil {
+		return nil, err
+	}
+	fresh, err := trust.AcceptFleet(c, f.Bootstrap, s.Fleet.Minimum, f.clock(s))
+	if err == nil && fresh.IssuedAt.Unix() < s.Fleet.Issued {
+		err = refusal.New(refusal.Rollback, "it was issued at %s, this node knows a newer one", fresh.IssuedAt)
+	}
+	return fresh, err
+}
+
+func (f *Tracker) saved(g *state.Generation) (trust.Candidate, error) {
+	data, err := f.Folder.LoadOverlay(g.Overlay)
+	if err != nil {
+		return trust.Candidate{}, err
+	}
+	return trust.Load(data)
+}
+
+func (f *Tracker) clock(s *state.State) trust.Clock { return Clock(s, f.Build) }
+
+// Clock is what a node knows of the time: its hardware clock, when its agent was
+// built, and the newest statement that it remembers.
+func Clock(s *state.State, build time.Time) trust.Clock {
+	c := trust.Clock{RTC: time.Now(), Build: build}
+	if s.Newest > 0 {
+		c.Newest = time.Unix(s.Newest, 0)
+	}
+	return c
+}
+
+func newest(s *state.State) *state.Generation {
+	if s.Staged != nil {
+		return s.Staged
+	}
+	return s.Current
+}
+
+// Describe is the sync axis of the status for an error of Sync.
+func Describe(err error) (sync, detail string) {
+	switch {
+	case err == nil:
+		return "current", ""
+	case refusal.Of(err) != "":
+		return "refused:" + string(refusal.Of(err)), err.Error()
+	case errors.Is(err, errNotKept):
+		return "behind", err.Error()
+	}
+	return "unreachable", err.Error()
+}

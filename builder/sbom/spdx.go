@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package describe says what a layer is made of, for people and tools outside:
+// an SPDX 2.3 document and SLSA v1 provenance, both of what was really
+// installed. They hold no time but the layer's own, so the same layer has the
+// same descriptions. It reads values and returns bytes; pushing and signing is
+// cmd/caisson's.
+package sbom
+
+import (
+	"encoding/json"
+	"net/url"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// MediaTypeSPDX is the media type of [SPDX]'s document.
+const MediaTypeSPDX = "application/spdx+json"
+
+type spdxDocument struct {
+	Version       string             `json:"spdxVersion"`
+	License       string             `json:"dataLicense"`
+	ID            string             `json:"SPDXID"`
+	Name          string             `json:"name"`
+	Namespace     string             `json:"documentNamespace"`
+	Creation      spdxCreation       `json:"creationInfo"`
+	Packages      []spdxPackage      `json:"packages"`
+	Relationships []spdxRelationship `json:"relationships"`
+}
+
+type spdxCreation struct {
+	Created  string   `json:"created"`
+	Creators []string `json:"creators"`
+}
+
+type spdxPackage struct {
+	ID        string         `json:"SPDXID"`
+	Name      string         `json:"name"`
+	Version   string         `json:"versionInfo,omitempty"`
+	Download  string         `json:"downloadLocation"`
+	Analyzed  bool           `json:"filesAnalyzed"`
+	Concluded string         `json:"licenseConcluded"`
+	Declared  string         `json:"licenseDeclared"`
+	Copyright string         `json:"copyrightText"`
+	Purpose   string         `json:"primaryPackagePurpose,omitempty"`
+	Checksums []spdxChecksum `json:"checksums,omitempty"`
+	Refs      []spdxRef      `json:"externalRefs,omitempty"`
+}
+
+type spdxChecksum struct {
+	Algorithm string `json:"algorithm"`
+	Value     string `json:"checksumValue"`
+}
+
+type spdxRef struct {
+	Category string `json:"referenceCategory"`
+	Type     string `json:"referenceType"`
+	Locator  string `json:"referenceLocator"`
+}
+
+type spdxRelationship struct {
+	From string `json:"spdxElementId"`
+	Type string `json:"relationshipType"`
+	To   string `json:"relatedSpdxElement"`
+}
+
+const none = "NOASSERTION"
+
+// SPDX lists the packages of a layer. suite is the distribution's release.
+func SPDX(l spec.Layer, suite string) ([]byte, error) {
+	name := l.Fleet + "/layer:" + l.Version + "/" + l.Variant
+	doc := spdxDocument{
+		Version: "SPDX-2.3", License: "CC0-1.0", ID: "SPDXRef-DOCUMENT", Name: name,
+		Namespace: "https://caisson.dev/spdx/" + url.PathEscape(l.Fleet) + "/" + strings.TrimPrefix(l.Recipe, "sha256:") + "/" + url.PathEscape(l.Version),
+		Creation:  spdxCreation{Created: l.Created, Creators: []string{"Tool: caisson"}},
+	}
+	root := "SPDXRef-Layer"
+	doc.Packages = append(doc.Packages, spdxPackage{ID: root, Name: name, Version: l.Version, Download: none, Concluded: none, Declared: none, Copyright: none, Purpose: "OPERATING-SYSTEM"})
+	doc.Relationships = append(doc.Relationships, spdxRelationship{From: doc.ID, Type: "DESCRIBES", To: root})
+	for _, p := range l.Packages {
+		id := "SPDXRef-" + identifier(p.Name+"-"+p.Arch)
+		pkg := spdxPackage{ID: id, Name: p.Name, Version: p.Version, Download: none, Concluded: none, Declared: none, Copyright: none,
+			Refs: []spdxRef{{Category: "PACKAGE-MANAGER", Type: "purl", Locator: PURL(p, suite)}}}
+		if p.SHA256 != "" {
+			pkg.Checksums = []spdxChecksum{{Algorithm: "SHA256", Value: p.SHA256}}
+		}
+		doc.Packages = append(doc.Packages, pkg)
+		doc.Relationships = append(doc.Relationships, spdxRelationship{From: root, Type: "CONTAINS", To: id})
+	}
+	return json.Marshal(doc)
+}
+
+// identifier keeps what SPDX allows in an id.
+func identifier(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '-':
+			return r
+		case r == '+':
+			return 'p'
+		}
+		return '-'
+	}, s)
+}
+
+// PURL is the package's name among all packages of the world.
+func PURL(p spec.InstalledPackage, suite string) string {
+	u := "pkg:deb/debian/" + url.PathEscape(p.Name) + "@" + url.QueryEscape(p.Version) + "?arch=" + url.QueryEscape(p.Arch)
+	if suite != "" {
+		u += "&distro=" + url.QueryEscape(suite)
+	}
+	return u
+}

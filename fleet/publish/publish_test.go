@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+var start = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+
+// fleet is a layout with keys for every role.
+type fleet struct {
+	*Publisher
+	t                                   *testing.T
+	operator, release, attestation, top *ecdsa.PrivateKey
+	policy                              Policy
+	floor                               spec.Floor
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	r, err := registry.Open("oci:"+t.TempDir(), registry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fleet{t: t}
+	for _, k := range []**ecdsa.PrivateKey{&f.operator, &f.release, &f.attestation, &f.top} {
+		if *k, err = sign.Generate(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Publisher = &Publisher{Registry: r, Signers: []crypto.Signer{f.operator}, Now: start, Say: t.Logf}
+	f.policy = Policy{
+		Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
+		Operator: []*ecdsa.PublicKey{&f.operator.PublicKey},
+		Release:  []*ecdsa.PublicKey{&f.release.PublicKey},
+		Epoch:    []*ecdsa.PublicKey{&f.top.PublicKey},
+	}
+	return f
+}
+
+// signLayer signs a layer, in the form of cosign sign.
+func (f *fleet) signLayer(manifest []byte, by crypto.Signer) {
+	f.t.Helper()
+	bundle, err := sign.SignArtifact(by, oci.Digest(manifest))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.attach(manifest, bundle)
+}
+
+func (f *fleet) attach(manifest, bundle []byte) {
+	f.t.Helper()
+	if err := AttachBundle(f.t.Context(), f.Registry, manifest, bundle, sign.PredicateCosign, f.Now); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// layer pushes a layer that holds nothing; by signs it unless it is nil.
+func (f *fleet) layer(version, variant string, by *ecdsa.PrivateKey) oci.Descriptor {
+	f.t.Helper()
+	config, err := spec.Encode(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Variant: variant, Arch: "amd64", Images: []spec.Image{}})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	d := oci.Describe(oci.TypeLayerConfig, config)
+	if err := f.Registry.PutData(f.t.Context(), "layer", d); err != nil {
+		f.t.Fatal(err)
+	}
+	raw := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer, Config: d.Bare(), Layers: []oci.Descriptor{}})
+	if _, err := f.Registry.PutManifest(f.t.Context(), "layer", oci.MediaTypeManifest, raw); err != nil {
+		f.t.Fatal(err)
+	}
+	if by != nil {
+		f.signLayer(raw, by)
+	}
+	return oci.Describe(oci.MediaTypeManifest, raw).Bare()
+}
+
+func (f *fleet) nodes(layer string, values ...string) []Node {
+	var nodes []Node
+	for i, v := range values {
+		o := &spec.Overlay{
+			APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: fmt.Sprintf("n%d", i), Layer: layer, Variant: "default",
+			Match: spec.Match{MACs: []string{fmt.Sprintf("52:54:00:00:00:%02x", i)}},
+			Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: v}}},
+		}
+		nodes = append(nodes, Node{Name: o.Node, Match: o.Match, Layer: layer, Doc: func() ([]byte, error) { return spec.Encode(o) }})
+	}
+	return nodes
+}
+
+func (f *fleet) publish(nodes []Node, o Options) *Result {
+	f.t.Helper()
+	r, err := f.Publish(f.t.Context(), f.policy, nodes, o)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return r
+}
+
+// boot is node n0 asking by its MAC address alone. It keeps a floor.
+func (f *fleet) boot() (*trust.Accepted, error) {
+	id := trust.Identity{MACs: []string{"52:54:00:00:00:00"}}
+	c, err := trust.Overlay(f.t.Context(), f.Registry.Source(), id.Tags(), "")
+	if err != nil {
+		return nil, err
+	}
+	b := spec.Bootstrap{Fleet: "metal-a", Keys: pems(f.policy.Operator), Threshold: f.policy.Threshold, EpochKeys: pems([]*ecdsa.PublicKey{&f.top.PublicKey})}
+	a, err := trust.Accept(c, b, id, f.floor, trust.Clock{RTC: f.Now}, trust.Knowledge{})
+	if err == nil {
+		f.floor = a.Floor
+	}
+	return a, err
+}
+
+func (f *fleet) mustBoot(generation uint64, layer string) {
+	f.t.Helper()
+	a, err := f.boot()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if a.Floor.Generation != generation || a.Overlay.Layer != layer {
+		f.t.Fatalf("node runs generation %d, layer %s; want %d, %s", a.Floor.Generation, a.Overlay.Layer, generation, layer)
+	}
+}
+
+func TestPublishPinAndBack(t *testing.T) {
+	f := newFleet(t)
+	one, two := f.layer("1", "default", f.release).Digest, f.layer("2", "default", f.release).Digest
+
+	f.publish(f.nodes(one, "10", "10"), Options{})
+	f.mustBoot(1, one)
+	r := f.publish(f.nodes(two, "10", "10"), Options{})
+	if len(r.Published) != 2 || r.Generation != 2 {
+		t.Fatalf("second publish: %+v", r)
+	}
+	f.mustBoot(2, two)
+
+	r, err := f.Pin(t.Context(), []string{"n0"}, false, one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Published) != 1 || r.Generation != 3 {
+		t.Fatalf("pin: %+v", r)
+	}
+	f.mustBoot(3, one)
+
+	report, err := f.Verify(t.Context(), f.policy.Operator, nil)
+	if err != nil || !report.OK() {
+		t.Fatalf("verify: %+v, %v", report, err)
+	}
+	if len(report.Findings) != 5 { // fleet:current, two nodes, two layers
+		t.Errorf("verify looked at %d things, want 5: %+v", len(report.Findings), report.Findings)
+	}
+}
+
+func TestUnchangedNodesKeepTheirGeneration(t *testing.T) {
+	f := newFleet(t)
+	f.publish(f.nodes("", "10", "10"), Options{})
+	r := f.publish(f.nodes("", "10", "20"), Options{})
+	if len(r.Published) != 1 || r.Published[0].Node != "n1" || r.Unchanged != 1 {
+		t.Fatalf("one node changed: %+v", r)
+	}
+	f.mustBoot(1, "")
+
+	f.Now = f.Now.Add(25 * 24 * time.Hour)
+	r = f.publish(f.nodes("", "10", "20"), Options{})
+	if len(r.Resigned) != 2 || len(r.Published) != 0 || r.Generation != 2 {
+		t.Fatalf("near the end of the signature: %+v", r)
+	}
+	f.mustBoot(1, "")
+
+	r = f.publish(f.nodes("", "10", "20"), Options{All: true})
+	if len(r.Published) != 2 || r.Generation != 3 {
+		t.Fatalf("with all: %+v", r)
+	}
+	f.mustBoot(3, "")
+	fresh, err := f.current(t.Context(), f.policy)
+	if err != nil || fresh.Minimum.Generation != 3 {
+		t.Fatalf("fleet:current = %+v, %v; want a minimum of 3", fresh, err)
+	}
+}
+
+func TestLayersMustBeReleased(t *testing.T) {
+	f := newFleet(t)
+	bare := f.layer("unsigned", "default", nil)
+	attested := f.layer("attested", "default", nil)
+	raw, _, err := f.Registry.Manifest(t.Context(), "layer", attested.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := sign.Attest(f.release, attested.Digest, sign.PredicateProvenance, []byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.attach(raw, bundle)
+	wrong := f.layer("wrong key", "default", f.attestation)
+	for want, digest := range map[refusal.Code]string{refusal.Unsigned: bare.Digest, refusal.UnknownKey: wrong.Digest, refusal.PredicateType: attested.Digest} {
+		if _, err := ResolveLayers(t.Context(), f.Registry, digest, f.policy.Release); refusal.Of(err) != want {
+			t.Errorf("layer = %v, want %s", err, want)
+		}
+	}
+	good := f.layer("good", "default", f.attestation) // a bad signature beside a good one
+	raw, _, _ = f.Registry.Manifest(t.Context(), "layer", good.Digest)
+	f.signLayer(raw, f.release)
+	if _, err := ResolveLayers(t.Context(), f.Registry, good.Digest, f.policy.Release); err != nil {
+		t.Errorf("a bad signature beside a good one: %v", err)
+	}
+}
+
+// TestVariantsComeFromTheSignedDescription lets the index's annotations lie.
+func TestVariantsComeFromTheSignedDescription(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.layer("1", "default", f.release), f.layer("1", "dpdk", f.release)
+	a.Annotations, b.Annotations = map[string]string{oci.AnnotationVariant: "dpdk"}, map[string]string{oci.AnnotationVariant: "default"}
+	raw := oci.Encode(oci.Index{SchemaVersion: 2, MediaType: oci.MediaTypeIndex, Manifests: []oci.Descriptor{a, b}})
+	if _, err := f.Registry.PutManifest(t.Context(), "layer", oci.MediaTypeIndex, raw, "current"); err != nil {
+		t.Fatal(err)
+	}
+	layers, err := ResolveLayers(t.Context(), f.Registry, "current", f.policy.Release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for variant, want := range map[string]string{"default": a.Digest, "dpdk": b.Digest} {
+		if got, err := layers.For(variant); err != nil || got.Digest != want {
+			t.Errorf("For(%s) = %s, %v; want %s", variant, got.Digest, err, want)
+		}
+	}
+	if _, err := layers.For("other"); err == nil {
+		t.Error("a variant that is not there was found")
+	}
+}
+
+func TestEpoch(t *testing.T) {
+	f := newFleet(t)
+	f.publish(f.nodes("", "10"), Options{})
+	f.mustBoot(1, "")
+	if _, err := f.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{Epoch: 1}); err == nil {
+		t.Fatal("the epoch rose without its key")
+	}
+	f.publish(f.nodes("", "10"), Options{Epoch: 1, EpochKey: f.top})
+	f.mustBoot(2, "")
+	if f.floor.Epoch != 1 {
+		t.Fatalf("floor = %+v, want epoch 1", f.floor)
+	}
+	// Later publishes carry the permission on, also to nodes that start afresh.
+	f.publish(f.nodes("", "11"), Options{})
+	f.floor = spec.Floor{}
+	f.mustBoot(3, "")
+
+	// Somebody else's word does not count, neither here nor on the node.
+	if _, err := f.Publish(t.Context(), f.policy, f.nodes("", "11"), Options{Epoch: 2, EpochKey: f.operator}); err == nil {
+		t.Error("the operator's key raised the epoch")
+	}
+	f.policy.Epoch = append(f.policy.Epoch, &f.operator.PublicKey)
+	f.publish(f.nodes("", "11"), Options{Epoch: 2, EpochKey: f.operator})
+	if _, err := f.boot(); refusal.Of(err) != refusal.Epoch {
+		t.Errorf("an epoch by the operator's key: %v", err)
+	}
+}
+
+// TestCutPublish stops after the reservation and after a node, and goes on.
+func TestCutPublish(t *testing.T) {
+	f := newFleet(t)
+	f.publish(f.nodes("", "10"), Options{})
+	old, err := f.readIndex(t.Context(), f.policy.Operator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As if cut: generation 2 is reserved and n0's overlay out, the index not.
+	reserved := *old
+	reserved.Generation = 2
+	if err := f.putFleet(t.Context(), &reserved, "index", oci.TypeFleetIndex, sign.PredicateIndex, f.policy.Lifetime); err != nil {
+		t.Fatal(err)
+	}
+	node := f.nodes("", "cut")[0]
+	doc, err := node.Doc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := []work{{name: "n0", match: node.Match, layer: node.Layer, doc: doc, generation: 2}}
+	if err := f.signNodes(t.Context(), f.policy, &reserved, cut); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.pushNode(t.Context(), &cut[0]); err != nil {
+		t.Fatal(err)
+	}
+	f.mustBoot(2, "")
+	r := f.publish(f.nodes("", "20"), Options{})
+	if r.Generation != 3 {
+		t.Fatalf("after a cut publish generation %d was given out, want 3", r.Generation)
+	}
+	f.mustBoot(3, "")
+}
+
+func TestThreshold(t *testing.T) {
+	f := newFleet(t)
+	second, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.policy.Operator = append(f.policy.Operator, &second.PublicKey)
+	f.policy.Threshold = 2
+	for _, signers := range [][]crypto.Signer{{f.operator}, {f.operator, f.operator}} {
+		f.Signers = signers
+		if _, err := f.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{}); err == nil || !strings.Contains(err.Error(), "one key signs, the site demands 2") {
+			t.Errorf("%d signers, one key: %v", len(signers), err)
+		}
+	}
+	f.Signers = []crypto.Signer{f.operator, second}
+	f.publish(f.nodes("", "10"), Options{})
+	f.mustBoot(1, "")
+}
+
+// TestVerifyTellsSilenceFromAbsence: a layer that is gone is a finding, a registry
+// that fails while it is asked for one is an error.
+func TestVerifyTellsSilenceFromAbsence(t *testing.T) {
+	f := newFleet(t)
+	digest := f.layer("1", "default", f.release).Digest
+	f.publish(f.nodes(digest, "10"), Options{})
+	handler := registry.Handler(f.Registry.Ref().Layout)
+	status := http.StatusNotFound
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if strings.Contains(q.URL.Path, "/layer/") {
+			http.Error(w, "", status)
+			return
+		}
+		handler.ServeHTTP(w, q)
+	}))
+	defer server.Close()
+	var err error
+	if f.Registry, err = registry.Open(strings.TrimPrefix(server.URL, "http://")+"/metal-a", registry.Options{PlainHTTP: true}); err != nil {
+		t.Fatal(err)
+	}
+	report, err := f.Verify(t.Context(), f.policy.Operator, nil)
+	if err != nil || report.OK() || report.Findings[2].Verdict != "missing" {
+		t.Errorf("without its layer: %+v, %v", report, err)
+	}
+	status = http.StatusBadGateway
+	if report, err := f.Verify(t.Context(), f.policy.Operator, nil); err == nil || !strings.Contains(err.Error(), "502") {
+		t.Errorf("from a registry that fails: %+v, %v", report, err)
+	}
+}
+
+func TestNothingPublished(t *testing.T) {
+	f := newFleet(t)
+	ref := f.Registry.Ref().String()
+	if _, err := f.Refresh(t.Context(), Lists{}); err == nil || !strings.HasPrefix(err.Error(), ref+" holds no published fleet") {
+		t.Errorf("refresh: %v", err)
+	}
+	f.publish(f.nodes("", "10"), Options{})
+	for _, c := range []struct{ layer, want string }{
+		{"none", "layer:none: not found"},
+		{"sha256:" + strings.Repeat("0", 64), "layer:sha256:" + strings.Repeat("0", 64) + ": not found"},
+		{"sha256:xyz", `"sha256:xyz" is neither a tag nor a digest`},
+	} {
+		_, err := f.Pin(t.Context(), nil, true, c.layer)
+		var hinted interface{ Hint() string }
+		if err == nil || err.Error() != c.want || !errors.As(err, &hinted) || hinted.Hint() == "" {
+			t.Errorf("pin %s: %v", c.layer, err)
+		}
+	}
+}
+
+func TestRejectList(t *testing.T) {
+	f := newFleet(t)
+	r := f.publish(f.nodes("", "10"), Options{})
+	bad := r.Published[0].Overlay
+	if _, err := f.Refresh(t.Context(), Lists{Reject: []string{bad}}); err != nil {
+		t.Fatal(err)
+	}
+	report, err := f.Verify(t.Context(), f.policy.Operator, nil)
+	if err != nil || report.OK() || report.Findings[1].Verdict != string(refusal.Rejected) {
+		t.Errorf("verify with a rejected overlay: %+v, %v", report, err)
+	}
+	if _, err := f.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{All: true}); refusal.Of(err) != refusal.Rejected {
+		t.Errorf("what is rejected was published: %v", err)
+	}
+	if x, err := f.readIndex(t.Context(), f.policy.Operator); err != nil || x.Generation != 1 {
+		t.Errorf("a publish that nodes would refuse left its mark: %+v, %v", x, err)
+	}
+	f.publish(f.nodes("", "11"), Options{}) // keeps the list
+	fresh, err := f.current(t.Context(), f.policy)
+	if err != nil || len(fresh.Reject) != 1 {
+		t.Errorf("after a publish the list is %+v, %v", fresh, err)
+	}
+	if _, err := f.Refresh(t.Context(), Lists{Allow: []string{bad}}); err != nil {
+		t.Fatal(err)
+	}
+	if fresh, err := f.current(t.Context(), f.policy); err != nil || len(fresh.Reject) != 0 {
+		t.Errorf("after allow the list is %+v, %v", fresh, err)
+	}
+}
+
+// TestRefresh lets time pass: fleet:current is signed anew each time, overlays when
+// they grow old, and nothing ever changes for the nodes.
+func TestRefresh(t *testing.T) {
+	f := newFleet(t)
+	f.publish(f.nodes("", "10", "10"), Options{})
+	for _, c := range []struct{ day, resigned int }{{1, 0}, {19, 0}, {25, 2}, {26, 0}, {50, 2}} {
+		f.Now = start.Add(time.Duration(c.day) * 24 * time.Hour)
+		r, err := f.Refresh(t.Context(), Lists{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Resigned) != c.resigned || len(r.Published) != 0 || r.Generation != 1 {
+			t.Errorf("day %d: %+v, want %d signed anew", c.day, r, c.resigned)
+		}
+		a, err := f.boot()
+		if err != nil || a.Expired || a.Floor.Generation != 1 {
+			t.Errorf("day %d: %+v, %v", c.day, a, err)
+		}
+		fresh, err := f.current(t.Context(), f.policy)
+		if err != nil || fresh.Expired || !fresh.IssuedAt.Equal(f.Now) {
+			t.Errorf("day %d: fleet:current %+v, %v", c.day, fresh, err)
+		}
+	}
+	f.Now = start.Add(100 * 24 * time.Hour) // nobody refreshed for long
+	report, err := f.Verify(t.Context(), f.policy.Operator, nil)
+	if err != nil || report.OK() || report.Findings[0].Verdict != "expired" || report.Findings[1].Verdict != "expired" {
+		t.Errorf("after 100 days: %+v, %v", report, err)
+	}
+}

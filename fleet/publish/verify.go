@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// Report is what verify -o json prints.
+type Report struct {
+	Fleet      string  `json:"fleet"`
+	Epoch      uint64  `json:"epoch"`
+	Generation uint64  `json:"generation"`
+	Findings   []Check `json:"checks"`
+}
+
+// Check is the verdict on one thing.
+type Check struct {
+	What    string `json:"what"`             // "fleet:current", "node:superhost", "layer:sha256:…"
+	Verdict string `json:"verdict"`          // "ok", "expired", "missing" or a refusal code
+	Detail  string `json:"detail,omitempty"` // why not
+}
+
+// OK says whether nodes would believe all of it.
+func (r *Report) OK() bool {
+	return !slices.ContainsFunc(r.Findings, func(c Check) bool { return c.Verdict != "ok" })
+}
+
+// Verify looks at a published fleet as its nodes would that believe the keys:
+// every overlay under its name, fleet:current, and the release signature of
+// every layer that is named. A registry that fails to answer is an error, no verdict.
+func (p *Publisher) Verify(ctx context.Context, keys []*ecdsa.PublicKey, only []string) (*Report, error) {
+	x, err := p.readIndex(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := policyOf(x)
+	if err != nil {
+		return nil, err
+	}
+	policy.Operator, policy.Threshold = keys, min(policy.Threshold, len(keys))
+	r := &Report{Fleet: x.Fleet, Epoch: x.Epoch, Generation: x.Generation, Findings: []Check{}}
+	fresh, err := p.current(ctx, policy)
+	if err := r.add("fleet:current", err, err == nil && fresh.Expired, ""); err != nil {
+		return nil, err
+	}
+	names := sortedNames(x)
+	if len(only) > 0 {
+		names = only
+	}
+	layers := map[string]bool{}
+	for _, name := range names {
+		accepted, err := p.look(ctx, policy, x, name, fresh)
+		if err != nil {
+			if err := r.add("node:"+name, err, false, ""); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		r.add("node:"+name, nil, accepted.Expired, "at "+accepted.Expires.Format(time.RFC3339))
+		if accepted.Overlay.Layer != "" {
+			layers[accepted.Overlay.Layer] = true
+		}
+	}
+	for _, digest := range slices.Sorted(maps.Keys(layers)) {
+		_, err := ResolveLayers(ctx, p.Registry, digest, policy.Release)
+		if err := r.add("layer:"+digest, err, false, ""); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (p *Publisher) look(ctx context.Context, policy Policy, x *spec.FleetIndex, name string, fresh *trust.Freshness) (*trust.Accepted, error) {
+	c, err := trust.Overlay(ctx, p.Registry.Source(), []string{name}, "")
+	if err != nil {
+		return nil, err
+	}
+	// The machine is given every identifier that the overlay asks for: which
+	// machine it is cannot be seen from here.
+	var o spec.Overlay
+	_ = spec.Decode(c.Document, &o) // Accept says what is wrong with it
+	a, err := trust.Accept(c, spec.Bootstrap{Fleet: x.Fleet, Keys: pems(policy.Operator), Threshold: policy.Threshold},
+		trust.Identity{Node: name, MACs: o.Match.MACs, UUIDs: o.Match.UUIDs},
+		spec.Floor{Epoch: x.Epoch}, trust.Clock{RTC: p.Now}, trust.Knowledge{Fleet: fresh})
+	if err != nil {
+		return nil, err
+	}
+	if was, ok := x.Nodes[name]; ok && a.Floor.Generation < was.Generation {
+		return nil, refusal.New(refusal.Rollback, "generation %d, the index says %d", a.Floor.Generation, was.Generation)
+	}
+	return a, nil
+}
+
+// add makes a finding of a verdict; what is none is returned.
+func (r *Report) add(what string, err error, expired bool, when string) error {
+	c := Check{What: what, Verdict: "ok"}
+	switch code := refusal.Of(err); {
+	case code != "":
+		c.Verdict, c.Detail = string(code), err.Error()
+	case errors.Is(err, oci.ErrNotFound):
+		c.Verdict, c.Detail = "missing", err.Error()
+	case err != nil:
+		return fmt.Errorf("%s: %w", what, err)
+	case expired:
+		c.Verdict, c.Detail = "expired", fmt.Sprintf("expired %s", when)
+	}
+	r.Findings = append(r.Findings, c)
+	return nil
+}
+
+func sortedNames(x *spec.FleetIndex) []string { return slices.Sorted(maps.Keys(x.Nodes)) }
+
+func cloneNodes(x *spec.FleetIndex) map[string]spec.Published { return maps.Clone(x.Nodes) }

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+)
+
+// work is one node that gets a new signature.
+type work struct {
+	name       string
+	match      spec.Match
+	layer      string
+	doc        []byte
+	generation uint64
+	resigned   bool
+	pinned     bool
+
+	said    sign.Predicate
+	bundles [][]byte
+}
+
+// write signs and pushes, in the order that the package comment promises.
+func (p *Publisher) write(ctx context.Context, policy Policy, old, x *spec.FleetIndex, todo []work, result *Result) (err error) {
+	if p.fresh, err = p.current(ctx, policy); err != nil && !errors.Is(err, oci.ErrNotFound) {
+		return fmt.Errorf("fleet:current: %w", err)
+	}
+	if err := p.signNodes(ctx, policy, x, todo); err != nil {
+		return err
+	}
+	flush, err := p.Registry.Batch()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, flush()) }()
+	fresh := func(w work) bool { return !w.resigned }
+	if slices.ContainsFunc(todo, fresh) {
+		reserved := *x
+		reserved.Nodes = old.Nodes
+		if err := p.putFleet(ctx, &reserved, "index", oci.TypeFleetIndex, sign.PredicateIndex, policy.Lifetime); err != nil {
+			return err
+		}
+	} else {
+		x.Generation, result.Generation = max(old.Generation, 1), max(old.Generation, 1)
+	}
+	if err := p.pushNodes(ctx, x, todo, result); err != nil {
+		return err
+	}
+	if err := p.putFleet(ctx, x, "index", oci.TypeFleetIndex, sign.PredicateIndex, policy.Lifetime); err != nil {
+		return err
+	}
+	return p.putCurrent(ctx, policy, x, nil)
+}
+
+// workers is how many nodes are in hand at once; a registry on the same machine
+// gains nothing beyond it.
+const workers = 8
+
+// each does f for every piece of work, several at once. The first error ends it.
+func each(ctx context.Context, todo []work, f func(context.Context, *work) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var group sync.WaitGroup
+	queue := make(chan *work)
+	for range workers {
+		group.Go(func() {
+			for w := range queue {
+				if err := f(ctx, w); err != nil {
+					cancel(fmt.Errorf("node %s: %w", w.name, err))
+				}
+			}
+		})
+	}
+	for i := range todo {
+		if ctx.Err() != nil {
+			break
+		}
+		queue <- &todo[i]
+	}
+	close(queue)
+	group.Wait()
+	return context.Cause(ctx)
+}
+
+// signNodes signs all and asks the node's own decision about each, before the
+// first one is pushed.
+func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetIndex, todo []work) error {
+	trusted := pems(policy.Operator)
+	return each(ctx, todo, func(_ context.Context, w *work) error {
+		w.said = sign.Predicate{
+			Fleet: x.Fleet, Node: w.name, Match: sign.Match(w.match), Layer: w.layer,
+			Epoch: x.Epoch, Generation: w.generation, IssuedAt: p.Now, Expires: p.Now.Add(policy.Lifetime),
+		}
+		for _, s := range p.Signers {
+			b, err := sign.SignOverlay(s, oci.Digest(w.doc), w.said)
+			if err != nil {
+				return err
+			}
+			w.bundles = append(w.bundles, b)
+		}
+		if x.Grant != nil {
+			w.bundles = append(w.bundles, x.Grant)
+		}
+		if err := p.rehearse(trusted, policy.Threshold, x, w); err != nil {
+			return fmt.Errorf("the node would refuse this: %w", err)
+		}
+		return nil
+	})
+}
+
+func (p *Publisher) pushNodes(ctx context.Context, x *spec.FleetIndex, todo []work, result *Result) error {
+	var mu sync.Mutex
+	err := each(ctx, todo, func(ctx context.Context, w *work) error {
+		done, err := p.pushNode(ctx, w)
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		x.Nodes[w.name] = done
+		line := NodeLine{w.name, done.Overlay, done.Layer, done.Generation}
+		if w.resigned {
+			result.Resigned = append(result.Resigned, line)
+		} else {
+			result.Published = append(result.Published, line)
+		}
+		return nil
+	})
+	byName := func(a, b NodeLine) int { return strings.Compare(a.Node, b.Node) }
+	slices.SortFunc(result.Published, byName)
+	slices.SortFunc(result.Resigned, byName)
+	return err
+}
+
+func (p *Publisher) pushNode(ctx context.Context, w *work) (spec.Published, error) {
+	raw, blobs := oci.OverlayManifest(w.doc, w.bundles...)
+	for _, b := range blobs {
+		if err := p.Registry.PutData(ctx, oci.RepoNode, b); err != nil {
+			return spec.Published{}, err
+		}
+	}
+	manifest, err := p.Registry.PutManifest(ctx, oci.RepoNode, oci.MediaTypeManifest, raw, append([]string{w.name}, trust.AliasTags(w.match.MACs, w.match.UUIDs)...)...)
+	return spec.Published{
+		Manifest: manifest, Overlay: oci.Digest(w.doc), Layer: w.layer,
+		Generation: w.generation, Expires: w.said.Expires.Unix(), Pinned: w.pinned,
+	}, err
+}
+
+// rehearse asks the node's own decision.
+func (p *Publisher) rehearse(trusted []string, threshold int, x *spec.FleetIndex, w *work) error {
+	known := trust.Knowledge{}
+	if p.fresh != nil {
+		known.Reject = p.fresh.Reject
+	}
+	_, err := trust.Accept(
+		trust.Candidate{Document: w.doc, Bundles: w.bundles},
+		spec.Bootstrap{Fleet: x.Fleet, Keys: trusted, Threshold: threshold},
+		trust.Identity{Node: w.name, MACs: w.match.MACs, UUIDs: w.match.UUIDs},
+		spec.Floor{Epoch: x.Epoch}, trust.Clock{RTC: p.Now}, known)
+	return err
+}

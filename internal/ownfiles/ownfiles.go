@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package private keeps what the agent verifies from being changed behind its
+// back. A state disk that others had in hand may hold links, second names and
+// foreign owners, by which a user of the running node could write to a file after
+// it was verified.
+//
+// It knows nothing of what the files hold: digests and signatures say whether
+// that is right. Whoever reads from the state folder may import it.
+package ownfiles
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// ErrShared is returned for what others than this program could write to.
+var ErrShared = errors.New("not a file or folder of this program's own")
+
+// Folder makes dir where it is missing and closes it to everybody else. What is
+// in its place and no folder, a link above all, is an error.
+func Folder(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s: %w", dir, ErrShared)
+	}
+	if owner(info) != os.Geteuid() {
+		if err := os.Lchown(dir, os.Geteuid(), os.Getegid()); err != nil {
+			return err
+		}
+	}
+	if info.Mode().Perm() != 0o700 {
+		return os.Chmod(dir, 0o700)
+	}
+	return nil
+}
+
+// Open opens a file for reading: a regular one, of this user, that has no other
+// name and that nobody else may write to.
+func Open(name string) (*os.File, error) {
+	// Without O_NONBLOCK a pipe in its place would wait for ever.
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) {
+		return nil, fmt.Errorf("%s: %w", name, ErrShared)
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && (!info.Mode().IsRegular() || info.Mode().Perm()&0o022 != 0 || owner(info) != os.Geteuid() || info.Sys().(*syscall.Stat_t).Nlink != 1) {
+		err = fmt.Errorf("%s: %w", name, ErrShared)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func owner(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ownfiles
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+func TestOpen(t *testing.T) {
+	for name, spoil := range map[string]func(name string) error{
+		"a link":        func(name string) error { return os.Symlink("whole", name) },
+		"a second name": func(name string) error { return os.Link(filepath.Join(filepath.Dir(name), "whole"), name) },
+		"a pipe":        func(name string) error { return syscall.Mkfifo(name, 0o600) },
+		"a folder":      func(name string) error { return os.Mkdir(name, 0o700) },
+		"writable by others": func(name string) error {
+			return errors.Join(os.WriteFile(name, nil, 0o600), os.Chmod(name, 0o620))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "whole"), []byte("x"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			f, err := Open(filepath.Join(dir, "whole"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Close()
+			if err := spoil(filepath.Join(dir, "bad")); err != nil {
+				t.Fatal(err)
+			}
+			if f, err := Open(filepath.Join(dir, "bad")); !errors.Is(err, ErrShared) {
+				t.Errorf("%v, %v; want ErrShared", f, err)
+			}
+		})
+	}
+	if _, err := Open(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+}
+
+func TestFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	if err := Folder(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := Folder(dir); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v; want it closed to others", info.Mode(), err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := Folder(link); !errors.Is(err, ErrShared) {
+		t.Errorf("a link was taken for a folder: %v", err)
+	}
+}

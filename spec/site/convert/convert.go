@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hostfiles reads what configures a host today, sysctl.d(5),
+// limits.conf(5), fstab(5), systemd.link(5) and what ethtool(8) prints, and
+// makes a part of a site of it.
+//
+// It is loud: every line that says something is in the coverage, taken or not,
+// with the reason. What a site would refuse is not taken. It only reads bytes;
+// it knows no host, and does not decide which of a host's files win: files count
+// in the order given, a later line wins.
+//
+// The command line imports it.
+package convert
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"testing/fstest"
+
+	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/report"
+)
+
+// File is one file of a host.
+type File struct {
+	Name string
+	Kind string // one of Kinds; "" to tell by the name and the content
+	Data []byte
+}
+
+// Kinds of files.
+var Kinds = []string{"sysctl", "limits", "fstab", "link", "ethtool"}
+
+// Line is what became of a line.
+type Line struct {
+	File  string `json:"file"`
+	Line  int    `json:"line"`
+	Text  string `json:"text"`
+	Taken bool   `json:"taken"`
+	As    string `json:"as,omitempty"`  // the field it became, as in sysctl.vm.swappiness
+	Why   string `json:"why,omitempty"` // why it was not taken, or not all of it
+}
+
+// Result is the part of a site, and what it covers.
+type Result struct {
+	Conf     map[string]any `json:"conf"`
+	Coverage []Line         `json:"coverage"`
+}
+
+// MaxFile is the largest file that is read.
+const MaxFile = 4 << 20
+
+// maxLines bounds what is made of one import.
+const maxLines = 100_000
+
+// parsed is one line that may be taken.
+type parsed struct {
+	Line
+	module string
+	same   string   // what it sets
+	path   []string // below the module: one value is there in the end
+	value  any
+}
+
+// Import reads files in order.
+func Import(files []File) (*Result, error) {
+	r := &Result{Conf: map[string]any{}, Coverage: []Line{}}
+	var items []*parsed
+	for _, f := range files {
+		kind := f.Kind
+		if kind == "" {
+			kind = kindOf(f)
+		}
+		parse, ok := map[string]func(*reading){"sysctl": readSysctl, "limits": readLimits, "fstab": readFstab, "link": readLink, "ethtool": readEthtool}[kind]
+		if !ok {
+			return nil, &unknownKind{f.Name}
+		}
+		if len(f.Data) > MaxFile {
+			return nil, fmt.Errorf("read %s: more than %d MiB", f.Name, MaxFile>>20)
+		}
+		in := &reading{name: f.Name, data: string(f.Data)}
+		parse(in)
+		items = append(items, in.items...)
+		if len(items) > maxLines {
+			return nil, fmt.Errorf("read %s: more than %d lines", f.Name, maxLines)
+		}
+	}
+	supersede(items)
+	for _, p := range items {
+		if p.Taken {
+			if why := refused(p); why != "" {
+				p.Taken, p.As, p.Why = false, "", "a site refuses it: "+why
+			} else {
+				set(r.Conf, append([]string{p.module}, p.path...), p.value)
+			}
+		}
+		r.Coverage = append(r.Coverage, p.Line)
+	}
+	return r, nil
+}
+
+// Missed counts the lines that were not taken, or not in full.
+func (r *Result) Missed() int {
+	n := 0
+	for _, l := range r.Coverage {
+		if l.Why != "" {
+			n++
+		}
+	}
+	return n
+}
+
+type unknownKind struct{ name string }
+
+func (e *unknownKind) Error() string {
+	return fmt.Sprintf("read %s: what kind of file it is cannot be told", e.name)
+}
+func (e *unknownKind) Hint() string  { return "say --as with one of " + strings.Join(Kinds, ", ") }
+func (e *unknownKind) ExitCode() int { return 2 }
+
+// kindOf tells a file by its name, else by its first words.
+func kindOf(f File) string {
+	base, dir := path.Base(f.Name), path.Base(path.Dir(f.Name))
+	switch {
+	case base == "fstab":
+		return "fstab"
+	case strings.HasSuffix(base, ".link"):
+		return "link"
+	case base == "sysctl.conf" || dir == "sysctl.d":
+		return "sysctl"
+	case base == "limits.conf" || dir == "limits.d":
+		return "limits"
+	case strings.HasPrefix(string(f.Data), "Features for ") || strings.HasPrefix(base, "ethtool"):
+		return "ethtool"
+	}
+	return ""
+}
+
+// supersede gives a value to the last line that sets it, and each value a name
+// of its own.
+func supersede(items []*parsed) {
+	last := map[string]*parsed{}
+	for _, p := range slices.Backward(items) {
+		if !p.Taken {
+			continue
+		}
+		if by := last[p.same]; by != nil {
+			p.Taken, p.Why = false, fmt.Sprintf("%s:%d sets it again", by.File, by.Line.Line)
+			continue
+		}
+		last[p.same] = p
+	}
+	used := map[string]bool{}
+	for _, p := range items {
+		if !p.Taken {
+			continue
+		}
+		name := p.path[len(p.path)-1]
+		for i := 2; used[p.module+"."+strings.Join(p.path, ".")]; i++ {
+			p.path[len(p.path)-1] = fmt.Sprintf("%s-%d", name, i)
+		}
+		p.As = p.module + "." + strings.Join(p.path, ".")
+		used[p.As] = true
+	}
+}
+
+// refused says why a site would not take one value, or "".
+func refused(p *parsed) string {
+	conf := map[string]any{}
+	set(conf, append([]string{p.module}, p.path...), p.value)
+	text, err := yamlOf(map[string]any{"conf": conf})
+	if err != nil {
+		return err.Error()
+	}
+	_, found := site.Parse(fstest.MapFS{"x": {Data: text}}, "x")
+	for _, problem := range found.Problems {
+		if problem.Severity == report.Error {
+			return problem.Message
+		}
+	}
+	return ""
+}
+
+func set(in map[string]any, path []string, value any) {
+	for _, key := range path[:len(path)-1] {
+		next, ok := in[key].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			in[key] = next
+		}
+		in = next
+	}
+	in[path[len(path)-1]] = value
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package convert
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+func TestImport(t *testing.T) {
+	for _, tt := range []struct {
+		kind, line string
+		as, why    string // of the one line
+	}{
+		{"sysctl", "a.b=1", "sysctl.a.b", ""},
+		{"sysctl", "net/ipv4/conf/eth0.1/mtu = 2", "sysctl.net.ipv4.conf.eth0/1.mtu", ""},
+		{"sysctl", "- a.b=1", "", "a site refuses it"},
+		{"sysctl", "-a.b", "", "it excludes a key"},
+		{"sysctl", "a.*=1", "", "a site has no patterns"},
+		{"sysctl", "../x=1", "", "a site refuses it"},
+		{"limits", "* - nofile 1", "limits.all-both-nofile", ""},
+		{"limits", "* - nofile many", "", "a site refuses it"},
+		{"limits", "* firm nofile 1", "", "a site refuses it"},
+		{"limits", "* nofile 1", "", "a limit has four fields"},
+		{"fstab", "tmpfs /srv tmpfs size=1m 0 0", "mounts.srv", ""},
+		{"fstab", "tmpfs /proc tmpfs", "", "a site refuses it"},
+		{"fstab", "/dev/a / ext4 defaults 0 1", "", "a site refuses it"},
+		{"fstab", "/dev/a /srv ext4 defaults 0 2", "mounts.srv", "taken without its fsck pass 2"},
+		{"fstab", "tmpfs", "", "a mount has at least three fields"},
+		{"ethtool", "ethtool -K eth0 gro off", "ethtool.eth0.generic-receive-offload", ""},
+		{"ethtool", "/sbin/ethtool -G eth0 rx 1", "", "only offload features"},
+		{"ethtool", "ethtool -K eth0 gro", "", "features and values do not pair"},
+		{"ethtool", "ethtool -K eth0 gro maybe", "", "a site refuses it"},
+		{"ethtool", "rx: on", "", "it is neither"},
+	} {
+		r, err := Import([]File{{Name: "f", Kind: tt.kind, Data: []byte(tt.line)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Coverage) != 1 {
+			t.Fatalf("%s: coverage %+v", tt.line, r.Coverage)
+		}
+		if l := r.Coverage[0]; l.As != tt.as || !strings.HasPrefix(l.Why, tt.why) || (tt.why == "") != (l.Why == "") || l.Taken != (tt.as != "") {
+			t.Errorf("%s %q: %+v; want as %q, why %q", tt.kind, tt.line, l, tt.as, tt.why)
+		}
+	}
+}
+
+func TestLink(t *testing.T) {
+	for text, want := range map[string]string{
+		"[Match]\nOriginalName=eth0\n[Link]\nTCPSegmentationOffload=false\n":                   "ethtool.eth0.tcp-segmentation-offload",
+		"[Match]\nMACAddress=x\n[Link]\nName=lan0\nGenericReceiveOffload=1\n":                  "ethtool.lan0.generic-receive-offload",
+		"[Match]\nOriginalName=eth*\n[Link]\nGenericReceiveOffload=1\n":                        "",
+		"[Match]\nOriginalName=eth0\n[Link]\nGenericReceiveOffload=perhaps\nMTU=9000\n":        "",
+		"[Match]\nDriver=e1000\n[Link]\nLargeReceiveOffload=no\n[SR-IOV]\nVirtualFunction=1\n": "",
+	} {
+		r, err := Import([]File{{Name: "10.link", Data: []byte(text)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var as []string
+		for _, l := range r.Coverage {
+			if l.Taken {
+				as = append(as, l.As)
+			} else if l.Why == "" {
+				t.Errorf("%q: line %d is neither taken nor explained", text, l.Line)
+			}
+		}
+		if got := strings.Join(as, " "); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// Names that differ only in what an id cannot hold stay apart.
+func TestNamesStayApart(t *testing.T) {
+	r, err := Import([]File{{Name: "fstab", Data: []byte("a /srv/x-y t\nb /srv/x/y t\nc /srv/x/y/ t\n")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var as []string
+	for _, l := range r.Coverage {
+		as = append(as, l.As)
+	}
+	if !slices.Equal(as, []string{"mounts.srv-x-y", "", "mounts.srv-x-y-2"}) {
+		t.Errorf("as = %v", as)
+	}
+}
+
+// FuzzImport: whatever a host's files hold, nothing panics, every line that says
+// something is accounted for, and what comes out is valid.
+func FuzzImport(f *testing.F) {
+	f.Add("sysctl", "a.b=1\na/b=2\n-a.b=3\n# c\n; d\n\x1b[31m=1\n")
+	f.Add("limits", "* - nofile 1\n@a hard core 0\n*  -  nofile  2 # x\n")
+	f.Add("fstab", "tmpfs /a\\040b tmpfs size=1 0 0\nx /a-b t\ny /a/b t\n")
+	f.Add("link", "[Match]\nOriginalName=eth0\n[Link]\nGenericReceiveOffload=no\n")
+	f.Add("ethtool", "Features for eth0:\ngro: on\nethtool -K eth0 gro off\n")
+	f.Fuzz(func(t *testing.T, kind, text string) {
+		if len(text) > 1<<12 || !slices.Contains(Kinds, kind) {
+			t.Skip()
+		}
+		r, err := Import([]File{{Name: "f", Kind: kind, Data: []byte(text)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range r.Coverage {
+			if !l.Taken && l.Why == "" {
+				t.Errorf("line %d %q is neither taken nor explained", l.Line, l.Text)
+			}
+		}
+		var b bytes.Buffer
+		if err := r.WriteYAML(&b); err != nil {
+			t.Fatal(err)
+		}
+		if _, report := site.Parse(fstest.MapFS{"x": {Data: b.Bytes()}}, "x"); report.Err() != nil {
+			t.Errorf("%v\n%s", report.Err(), b.String())
+		}
+	})
+}
+
+func TestCaps(t *testing.T) {
+	if _, err := Import([]File{{Name: "fstab", Data: make([]byte, MaxFile+1)}}); err == nil {
+		t.Error("a file that is too large is read")
+	}
+	if _, err := Import([]File{{Name: "sysctl.conf", Data: []byte(strings.Repeat("x\n", maxLines+1))}}); err == nil {
+		t.Error("a file of too many lines is read")
+	}
+	if _, err := Import([]File{{Name: "some.txt"}}); err == nil || !strings.Contains(fmt.Sprint(err), "cannot be told") {
+		t.Errorf("err = %v", err)
+	}
+}

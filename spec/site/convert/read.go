@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package convert
+
+import (
+	"path"
+	"regexp"
+	"strings"
+	"unicode"
+
+	"github.com/caisson-os/caisson/spec/site/module"
+)
+
+// reading is one file being read.
+type reading struct {
+	name  string
+	data  string
+	items []*parsed
+}
+
+// lines calls f for every line that is not blank or a comment.
+func (r *reading) lines(comments string, f func(n int, line string)) {
+	for n, line := range strings.Split(r.data, "\n") {
+		line = strings.TrimSpace(strings.TrimSuffix(line, "\r"))
+		if line != "" && !strings.ContainsRune(comments, rune(line[0])) {
+			f(n+1, line)
+		}
+	}
+}
+
+func (r *reading) item(n int, line string) *parsed {
+	p := &parsed{Line: Line{File: r.name, Line: n, Text: printable(line)}}
+	r.items = append(r.items, p)
+	return p
+}
+
+func (r *reading) miss(n int, line, why string) { r.item(n, line).Why = why }
+
+// take notes a value; same is what it sets, by which a later line replaces it.
+func (r *reading) take(n int, line, module, same string, path []string, value any) *parsed {
+	p := r.item(n, line)
+	p.Taken, p.module, p.same, p.path, p.value = true, module, module+" "+same, path, value
+	return p
+}
+
+// printable is a line that cannot steer a terminal, of bounded length.
+func printable(line string) string {
+	text := []rune(strings.ToValidUTF8(line, "?"))
+	for i, c := range text {
+		if !unicode.IsPrint(c) {
+			text[i] = ' '
+		}
+	}
+	if len(text) > 200 {
+		return string(text[:199]) + "…"
+	}
+	return string(text)
+}
+
+// readSysctl reads sysctl.d(5).
+func readSysctl(r *reading) {
+	r.lines("#;", func(n int, line string) {
+		key, value, ok := strings.Cut(line, "=")
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		name, optional := strings.CutPrefix(key, "-")
+		switch {
+		case !ok && optional:
+			r.miss(n, line, "it excludes a key from a pattern, and patterns are not taken")
+		case !ok:
+			r.miss(n, line, "there is no = in it")
+		case strings.ContainsAny(name, "*?["):
+			r.miss(n, line, "a site has no patterns: write the keys that it stands for")
+		default:
+			name = module.SysctlName(name)
+			same := name
+			if optional {
+				name = "-" + name
+			}
+			r.take(n, line, "sysctl", same, []string{name}, value)
+		}
+	})
+}
+
+var notID = regexp.MustCompile(`[^A-Za-z0-9_.+-]+`)
+
+// readLimits reads limits.conf(5).
+func readLimits(r *reading) {
+	r.lines("#", func(n int, line string) {
+		text, _, _ := strings.Cut(line, "#")
+		f := strings.Fields(text)
+		if len(f) != 4 {
+			why := "a limit has four fields"
+			if len(f) == 2 && f[1] == "-" {
+				why = "an exemption from all limits has no counterpart"
+			}
+			r.miss(n, line, why)
+			return
+		}
+		domain := strings.NewReplacer("*", "all", "@", "group-", "%", "max-", ":", "-to-").Replace(f[0])
+		kind := strings.Replace(f[1], "-", "both", 1)
+		id := strings.Trim(notID.ReplaceAllString(domain+"-"+kind+"-"+f[2], "-"), "-.")
+		r.take(n, line, "limits", f[0]+" "+f[1]+" "+f[2], []string{id}, map[string]any{"domain": f[0], "type": f[1], "item": f[2], "value": f[3]})
+	})
+}
+
+var fstabEscape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// readFstab reads fstab(5).
+func readFstab(r *reading) {
+	r.lines("#", func(n int, line string) {
+		f := strings.Fields(line)
+		if len(f) < 3 {
+			r.miss(n, line, "a mount has at least three fields")
+			return
+		}
+		device, target, kind := fstabEscape.Replace(f[0]), fstabEscape.Replace(f[1]), f[2]
+		var options, left []string
+		if len(f) > 3 {
+			for _, o := range strings.Split(f[3], ",") {
+				switch {
+				case o == "noauto":
+					r.miss(n, line, "noauto: it is not mounted at boot")
+					return
+				case strings.HasPrefix(o, "x-"):
+					left = append(left, o)
+				case o != "defaults" && o != "":
+					options = append(options, o)
+				}
+			}
+		}
+		if kind == "swap" || target == "none" || target == "swap" {
+			r.miss(n, line, "swap is not a mount")
+			return
+		}
+		value := map[string]any{"mnt_tgt": target, "device": device, "type": kind}
+		if len(options) > 0 {
+			value["options"] = strings.Join(options, ",")
+		}
+		id := strings.Trim(notID.ReplaceAllString(target, "-"), "-.")
+		if id == "" {
+			id = "root"
+		}
+		p := r.take(n, line, "mounts", path.Clean(target), []string{id}, value)
+		if len(left) > 0 {
+			p.Why = "taken without " + strings.Join(left, ",") + ": write before and after instead"
+		}
+		if len(f) > 5 && f[5] != "0" && p.Why == "" {
+			p.Why = "taken without its fsck pass " + f[5]
+		}
+	})
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package convert
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// yamlOf writes plain data as YAML in which every value is quoted text, so that
+// no reader makes a number or a boolean of it.
+func yamlOf(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := e.Encode(nodeOf(v)); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), e.Close()
+}
+
+func nodeOf(v any) *yaml.Node {
+	if m, ok := v.(map[string]any); ok {
+		n := &yaml.Node{Kind: yaml.MappingNode}
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			key := &yaml.Node{}
+			key.SetString(k)
+			n.Content = append(n.Content, key, nodeOf(m[k]))
+		}
+		return n
+	}
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: fmt.Sprint(v), Style: yaml.SingleQuotedStyle}
+}
+
+// WriteYAML prints the part of a site.
+func (r *Result) WriteYAML(w io.Writer) error {
+	text, err := yamlOf(map[string]any{"conf": r.Conf})
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(text)
+	return err
+}

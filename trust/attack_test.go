@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trust
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/download"
+	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/attack"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// node plays a node that meets a world, from the first request to the last byte
+// of the layer. It keeps its state in a folder.
+type node struct {
+	t     *testing.T
+	w     *attack.World
+	state string
+	store *layers.Store
+}
+
+func newNode(t *testing.T, row attack.Row) *node {
+	t.Helper()
+	dir := t.TempDir()
+	store, err := layers.OpenStore(filepath.Join(dir, "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &node{t, row.Forge(t), filepath.Join(dir, "state.json"), store}
+	if err := os.WriteFile(n.state, []byte("as before"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func (n *node) bootstrap() spec.Bootstrap {
+	m := n.w.Node
+	return spec.Bootstrap{Fleet: m.Fleet, Keys: attack.Publics(n.t, m.Keys), Threshold: m.Threshold, EpochKeys: attack.Publics(n.t, m.EpochKeys)}
+}
+
+func (n *node) decision(c Candidate, fresh *Freshness) *decision {
+	m := n.w.Node
+	known := Knowledge{Fleet: fresh, Overlay: map[string]string{"same": n.w.OverlayDigest, "other": oci.Digest([]byte("other"))}[m.AtFloor]}
+	for _, what := range m.Reject {
+		known.Reject = append(known.Reject, map[string]string{"overlay": n.w.OverlayDigest, "layer": n.w.LayerDigest}[what])
+	}
+	return &decision{
+		candidate: c, bootstrap: n.bootstrap(), id: Identity{Node: m.Name, MACs: m.MACs, UUIDs: m.UUIDs},
+		floor: spec.Floor{Epoch: m.Floor[0], Generation: m.Floor[1]}, clock: n.clock(), known: known,
+	}
+}
+
+func (n *node) fleetDecision(c Candidate) *fleetDecision {
+	seen := n.w.Node.FleetSeen
+	return &fleetDecision{candidate: c, bootstrap: n.bootstrap(), floor: spec.Floor{Epoch: seen[0], Generation: seen[1]}, clock: n.clock()}
+}
+
+func (n *node) clock() Clock {
+	return Clock{RTC: n.w.Node.RTC, Build: n.w.Node.Build, Newest: n.w.Node.Newest}
+}
+
+// boot goes all the way and returns what was accepted.
+func (n *node) boot() (*Accepted, error) {
+	switch n.w.Row.Serve {
+	case "parse":
+		c, err := Load(n.w.Manifest)
+		if err != nil {
+			return nil, err
+		}
+		return decide(checks, n.decision(c, nil))
+	case "direct":
+		fresh, err := decideFleet(fleetChecks, n.fleetDecision(Candidate{Document: n.w.Fleet, Bundles: n.w.FleetBundles}))
+		if err != nil {
+			return nil, err
+		}
+		return decide(checks, n.decision(Candidate{Document: n.w.Overlay, Bundles: n.w.Bundles}, fresh))
+	case "parse index":
+		_, err := oci.ParseIndex(n.w.LayerManifest)
+		return nil, err
+	}
+	ref, err := oci.ParseRef(n.w.Serve(n.t) + "/metal-a")
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	src, err := oci.Open(ref, oci.Options{PlainHTTP: true})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return n.follow(src)
+}
+
+func (n *node) follow(src oci.Source) (*Accepted, error) {
+	ctx := n.t.Context()
+	c, err := Current(ctx, src, "")
+	if err != nil {
+		return nil, err
+	}
+	fresh, err := decideFleet(fleetChecks, n.fleetDecision(c))
+	if err != nil {
+		return nil, err
+	}
+	if c, err = Overlay(ctx, src, []string{"superhost"}, ""); err != nil {
+		return nil, err
+	}
+	if c, err = Load(c.Save()); err != nil {
+		return nil, err
+	}
+	a, err := decide(checks, n.decision(c, fresh))
+	if err != nil {
+		return nil, err
+	}
+	layer, manifest, err := Layer(ctx, src, a.Overlay.Layer)
+	if err == nil {
+		err = ForMachine(layer, n.bootstrap(), n.w.Node.Arch)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range manifest.Layers {
+		if err := (download.Download{Source: src, Repo: oci.RepoLayer, Store: n.store, Pause: time.Millisecond}).Blob(ctx, d, nil); err != nil {
+			return nil, err
+		}
+	}
+	// Now, and not before, the node would remember and act.
+	text, err := json.Marshal(a.Floor)
+	if err != nil {
+		return nil, err
+	}
+	return a, os.WriteFile(n.state, text, 0o600)
+}
+
+// untouched says whether the node is as it was: its state, and no image in the
+// store that could be mounted.
+func (n *node) untouched() bool {
+	state, err := os.ReadFile(n.state)
+	return err == nil && string(state) == "as before" && !n.store.Has(n.w.ImageDigest, int64(n.w.ImageSize))
+}
+
+func TestAttacks(t *testing.T) {
+	attacks := 0
+	for _, row := range attack.Load(t) {
+		t.Run(row.Name, func(t *testing.T) {
+			n := newNode(t, row)
+			a, err := n.boot()
+			if !row.Refuses() {
+				if err != nil {
+					t.Fatalf("a control was refused (%s): %v", refusal.Of(err), err)
+				}
+				if a.Expired != row.Node.Expired {
+					t.Errorf("expired = %v, want %v", a.Expired, row.Node.Expired)
+				}
+				return
+			}
+			attacks++
+			if got := refusal.Of(err); got != refusal.Code(row.Code) {
+				t.Errorf("code %q, want %q: %v", got, row.Code, err)
+			}
+			if refusal.Means(refusal.Code(row.Code)) == "" {
+				t.Errorf("code %q is not documented", row.Code)
+			}
+			if !n.untouched() {
+				t.Error("the node has changed")
+			}
+		})
+	}
+	if attacks < 60 {
+		t.Errorf("%d attacks, at least 60 belong here", attacks)
+	}
+}
+
+// TestNoCheckIsVacuous takes each check of this package out, and wants every row
+// that names it to fail, and every check to have a row.
+func TestNoCheckIsVacuous(t *testing.T) {
+	rows := map[string][]attack.Row{}
+	for _, r := range attack.Load(t) {
+		if r.Of() == "trust" {
+			_, name, _ := strings.Cut(r.Check, "/")
+			rows[name] = append(rows[name], r)
+		}
+	}
+	off := switches()
+	for _, name := range slices.Sorted(maps.Keys(off)) {
+		t.Run(name, func(t *testing.T) {
+			if len(rows[name]) == 0 {
+				t.Fatal("no attack names this check")
+			}
+			restore := off[name]()
+			defer restore()
+			for _, r := range rows[name] {
+				n := newNode(t, r)
+				if _, err := n.boot(); refusal.Of(err) == refusal.Code(r.Code) {
+					t.Errorf("%s: refused as %s all the same: %v", r.Name, r.Code, err)
+				}
+			}
+		})
+		delete(rows, name)
+	}
+	for name := range rows {
+		t.Errorf("attacks name the check %q, which is none of this package", name)
+	}
+}
+
+// switches gives for every check a function that takes it out and returns one
+// that puts it back.
+func switches() map[string]func() func() {
+	off := map[string]func() func(){}
+	out(off, &checks, func(c check) string { return c.name })
+	out(off, &fleetChecks, func(c fleetCheck) string { return c.name })
+	out(off, &layerChecks, func(c layerCheck) string { return c.name })
+	out(off, &machineChecks, func(c machineCheck) string { return c.name })
+	// Parsers are made lenient instead: without a document there is nothing to attack.
+	lenient(off, &checks, "document", func(c check) bool { return c.name == "document" }, func(c *check) {
+		c.ok = func(d *decision) error { return json.Unmarshal(firstValue(d.candidate.Document), &d.overlay) }
+	})
+	lenient(off, &fleetChecks, "fleet: document", func(c fleetCheck) bool { return c.name == "fleet: document" }, func(c *fleetCheck) {
+		c.ok = func(d *fleetDecision) error { return json.Unmarshal(d.candidate.Document, &d.doc) }
+	})
+	lenient(off, &layerChecks, "description", func(c layerCheck) bool { return c.name == "description" }, func(c *layerCheck) {
+		c.ok = func(l *description) error { return json.Unmarshal(l.config, &l.layer) }
+	})
+	return off
+}
+
+func out[C any](off map[string]func() func(), list *[]C, name func(C) string) {
+	for i, c := range *list {
+		off[name(c)] = func() func() {
+			was := *list
+			*list = slices.Delete(slices.Clone(was), i, i+1)
+			return func() { *list = was }
+		}
+	}
+}
+
+func lenient[C any](off map[string]func() func(), list *[]C, name string, is func(C) bool, change func(*C)) {
+	i := slices.IndexFunc(*list, is)
+	off[name] = func() func() {
+		was := *list
+		*list = slices.Clone(was)
+		change(&(*list)[i])
+		return func() { *list = was }
+	}
+}
+
+// firstValue is what a parser reads that does not look at what follows.
+func firstValue(data []byte) []byte {
+	var raw json.RawMessage
+	if json.NewDecoder(strings.NewReader(string(data))).Decode(&raw) != nil {
+		return data
+	}
+	return raw
+}

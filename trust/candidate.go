@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trust
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/caisson-os/caisson/oci"
+)
+
+// Candidate is what was found under a name. All of it is hearsay until [Accept].
+type Candidate struct {
+	Tag         string // under which it was found
+	ETag        string // to ask with the next time
+	NotModified bool   // nothing newer than the etag that was sent; the rest is empty
+	Manifest    string // digest of the manifest
+	Document    []byte // the overlay, or the document of fleet:current
+	Bundles     [][]byte
+}
+
+// Overlay asks for the node's overlay under each tag in turn, see [Identity.Tags],
+// and returns the first that exists. The etag is that of the overlay in effect.
+func Overlay(ctx context.Context, src oci.Source, tags []string, etag string) (Candidate, error) {
+	if len(tags) == 0 {
+		return Candidate{}, errors.New("the machine has no name, MAC address or UUID to ask with")
+	}
+	for _, tag := range tags {
+		c, err := document(ctx, src, oci.RepoNode, tag, etag, oci.TypeOverlay, oci.MaxOverlay)
+		if !errors.Is(err, oci.ErrNotFound) {
+			return c, err
+		}
+	}
+	return Candidate{}, fmt.Errorf("no overlay for %s: %w", strings.Join(tags, ", "), oci.ErrNotFound)
+}
+
+// Current asks for fleet:current.
+func Current(ctx context.Context, src oci.Source, etag string) (Candidate, error) {
+	return document(ctx, src, oci.RepoFleet, "current", etag, oci.TypeFleet, oci.MaxFleet)
+}
+
+func document(ctx context.Context, src oci.Source, repo, tag, etag, kind string, limit int64) (Candidate, error) {
+	resp, err := src.Manifest(ctx, repo, tag, etag)
+	if err != nil {
+		return Candidate{}, err
+	}
+	c := Candidate{Tag: tag, ETag: resp.ETag, NotModified: resp.NotModified, Manifest: resp.Digest}
+	if c.NotModified {
+		return c, nil
+	}
+	c.Document, c.Bundles, err = oci.ReadDocument(ctx, src, repo, resp, kind, limit)
+	if err != nil {
+		return Candidate{}, fmt.Errorf("%s:%s: %w", repo, tag, err)
+	}
+	return c, nil
+}
+
+// Save encodes a candidate with everything in it, for the state folder. [Load]
+// gives it back.
+func (c Candidate) Save() []byte {
+	return saved(oci.TypeOverlay, c)
+}
+
+// Load reads what [Candidate.Save] wrote. The bytes come from a disk that others
+// may have had in hand, so it believes as little as [Overlay] does.
+func Load(data []byte) (Candidate, error) { return load(data, oci.TypeOverlay, oci.MaxOverlay) }

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trust
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+func documentCapped(d *decision) error {
+	if n := len(d.candidate.Document); n > oci.MaxOverlay {
+		return refusal.New(refusal.Oversize, "overlay of %d bytes", n)
+	}
+	return nil
+}
+
+func enoughKeysSigned(d *decision) error {
+	keys, err := sign.ParsePublics(d.bootstrap.Keys)
+	if err != nil {
+		return err
+	}
+	v, err := sign.VerifyOverlay(d.candidate.Bundles, keys, d.bootstrap.Threshold, d.digest)
+	if err != nil {
+		return err
+	}
+	d.said, d.keys = v.Predicate, v.Keys
+	d.now, d.sure = d.clock.Now(d.said.IssuedAt)
+	return nil
+}
+
+func fleetIsOurs(d *decision) error {
+	if d.said.Fleet != d.bootstrap.Fleet {
+		return refusal.New(refusal.WrongFleet, "signed for fleet %q, this is %q", d.said.Fleet, d.bootstrap.Fleet)
+	}
+	return nil
+}
+
+func nameIsOurs(d *decision) error {
+	if d.id.Node != "" && d.said.Node != d.id.Node {
+		return refusal.New(refusal.WrongNode, "signed for node %q, this is %q", d.said.Node, d.id.Node)
+	}
+	return nil
+}
+
+func hardwareIsOurs(d *decision) error {
+	if !d.id.is(d.said.Match) {
+		return refusal.New(refusal.WrongMachine, "signed for node %q with %v %v, this machine has %v %v",
+			d.said.Node, d.said.Match.MACs, d.said.Match.UUIDs, d.id.MACs, d.id.UUIDs)
+	}
+	return nil
+}
+
+func documentParses(d *decision) error {
+	if err := spec.Decode(d.candidate.Document, &d.overlay); err != nil {
+		return refusal.New(refusal.Overlay, "%w", err)
+	}
+	if d.overlay.APIVersion != spec.APIVersion || d.overlay.Kind != spec.KindOverlay {
+		return refusal.New(refusal.Overlay, "the document is %.40q %.40q", d.overlay.APIVersion, d.overlay.Kind)
+	}
+	if e := d.overlay.OnExpired; e != "" && e != "run" && e != "hold" {
+		return refusal.New(refusal.Overlay, "onExpired is %.40q", e)
+	}
+	return nil
+}
+
+// documentAgrees keeps two sources of one truth from drifting apart: the rest of
+// the agent reads the document, the checks have read the statement.
+func documentAgrees(d *decision) error {
+	o := d.overlay
+	switch {
+	case o.Fleet != d.said.Fleet:
+		return refusal.New(refusal.Contradiction, "the overlay is of fleet %q, its statement of %q", o.Fleet, d.said.Fleet)
+	case o.Node != d.said.Node:
+		return refusal.New(refusal.Contradiction, "the overlay is of node %q, its statement of %q", o.Node, d.said.Node)
+	case o.Layer != d.said.Layer:
+		return refusal.New(refusal.Contradiction, "the overlay names layer %s, its statement %s", o.Layer, d.said.Layer)
+	case !slices.Equal(o.Match.MACs, d.said.Match.MACs) || !slices.Equal(o.Match.UUIDs, d.said.Match.UUIDs):
+		return refusal.New(refusal.Contradiction, "the overlay and its statement are bound to other machines")
+	}
+	return nil
+}
+
+// namesArePlain: these names become host names, file names and lines of text.
+func namesArePlain(d *decision) error {
+	for _, name := range []string{d.overlay.Fleet, d.overlay.Node} {
+		if !plainName(name) {
+			return refusal.New(refusal.BadName, "name %.80q", name)
+		}
+	}
+	return nil
+}
+
+func plainName(s string) bool {
+	for label := range strings.SplitSeq(s, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' ||
+			strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
+			return false
+		}
+	}
+	return len(s) <= 120 // a tag has 128 characters
+}
+
+// pathsStayInPlace is the first of two fences: the items confine their writes
+// again, with os.Root.
+func pathsStayInPlace(d *decision) error {
+	var paths []string
+	paths = append(paths, d.overlay.Persist...)
+	for _, m := range d.overlay.Items.Mounts {
+		paths = append(paths, m.Target)
+	}
+	for _, s := range d.overlay.Items.Sysctl {
+		paths = append(paths, "/"+s.Key)
+	}
+	if p := d.overlay.Items.Perm; p != nil {
+		for _, x := range p.Paths {
+			paths = append(paths, x.Path)
+		}
+	}
+	for _, p := range paths {
+		if !strings.HasPrefix(p, "/") || path.Clean(p) != p || strings.ContainsAny(p, "\x00\n") {
+			return refusal.New(refusal.BadPath, "path %.80q", p)
+		}
+	}
+	for _, e := range d.overlay.Items.Exec {
+		if e.Name == "" || strings.HasPrefix(e.Name, ".") || strings.ContainsAny(e.Name, "/\x00\n") {
+			return refusal.New(refusal.BadName, "script %.80q", e.Name)
+		}
+	}
+	return nil
+}
+
+// epochIsPermitted: going up needs the word of an epoch key, so that whoever
+// steals the operator's key cannot run ahead of the one who gets it back.
+func epochIsPermitted(d *decision) error {
+	least := d.floor.Epoch
+	if f := d.known.Fleet; f != nil {
+		least = max(least, f.Minimum.Epoch)
+	}
+	switch {
+	case d.said.Epoch < least:
+		return refusal.New(refusal.Epoch, "epoch %d, this node is at %d", d.said.Epoch, least)
+	case d.said.Epoch == d.floor.Epoch:
+		return nil
+	}
+	keys, err := sign.ParsePublics(d.bootstrap.EpochKeys)
+	if err != nil {
+		return err
+	}
+	if err := sign.VerifyEpoch(d.candidate.Bundles, keys, d.bootstrap.Fleet, d.said.Epoch); err != nil {
+		return refusal.New(refusal.Epoch, "epoch %d without permission: %w", d.said.Epoch, err)
+	}
+	return nil
+}
+
+func notBelowFloor(d *decision) error {
+	if d.said.Epoch == d.floor.Epoch && d.said.Generation < d.floor.Generation {
+		return refusal.New(refusal.Rollback, "generation %d, this node has accepted %d", d.said.Generation, d.floor.Generation)
+	}
+	return nil
+}
+
+// sameGenerationSameContent: two contents of one generation are a publisher's
+// mistake or somebody's choice; a refreshed signature of the same content is neither.
+func sameGenerationSameContent(d *decision) error {
+	same := d.said.Epoch == d.floor.Epoch && d.said.Generation == d.floor.Generation
+	if same && d.known.Overlay != "" && d.known.Overlay != d.digest {
+		return refusal.New(refusal.Replay, "generation %d is %s here, now %s", d.said.Generation, d.known.Overlay, d.digest)
+	}
+	return nil
+}
+
+func notBelowFleet(d *decision) error {
+	f := d.known.Fleet
+	if f != nil && d.said.Epoch == f.Minimum.Epoch && d.said.Generation < f.Minimum.Generation {
+		return refusal.New(refusal.Stale, "generation %d, the fleet's least is %d", d.said.Generation, f.Minimum.Generation)
+	}
+	return nil
+}
+
+func notRejected(d *decision) error {
+	lists := d.known.Reject
+	if f := d.known.Fleet; f != nil {
+		lists = slices.Concat(lists, f.Reject)
+	}
+	for _, digest := range []string{d.digest, d.overlay.Layer} {
+		if slices.Contains(lists, digest) {
+			return refusal.New(refusal.Rejected, "%s is on the reject list", digest)
+		}
+	}
+	return nil
+}
+
+// notHeldExpired: an expired overlay never replaces a held one, but a node that
+// has none takes it rather than not boot.
+func notHeldExpired(d *decision) error {
+	if d.overlay.OnExpired == "hold" && d.now.After(d.said.Expires) && d.known.Overlay != "" && d.known.Overlay != d.digest {
+		return refusal.New(refusal.Expired, "expired at %s, it is %s or later", d.said.Expires, d.now)
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trust
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// Layer reads the description of the layer whose manifest has the digest. Since
+// the digest was signed, so is all that it leads to; what is checked besides is
+// that the parts belong together, before gigabytes are fetched.
+func Layer(ctx context.Context, src oci.Source, digest string) (spec.Layer, *oci.Manifest, error) {
+	var l description
+	resp, err := src.Manifest(ctx, oci.RepoLayer, digest, "")
+	if err != nil {
+		return l.layer, nil, err
+	}
+	if l.manifest, err = oci.ParseManifest(resp.Data); err != nil {
+		return l.layer, nil, fmt.Errorf("layer %s: %w", digest, err)
+	}
+	if l.config, err = oci.ReadBlob(ctx, src, oci.RepoLayer, l.manifest.Config, oci.MaxConfig); err != nil {
+		return l.layer, nil, fmt.Errorf("layer %s: %w", digest, err)
+	}
+	for _, check := range layerChecks {
+		if err := check.ok(&l); err != nil {
+			return l.layer, nil, fmt.Errorf("layer %s: %w", digest, err)
+		}
+	}
+	return l.layer, l.manifest, nil
+}
+
+// description is a layer on its way through the checks.
+type description struct {
+	manifest *oci.Manifest
+	config   []byte
+	layer    spec.Layer
+}
+
+type layerCheck struct {
+	name string
+	ok   func(*description) error
+}
+
+var layerChecks = []layerCheck{
+	{"layer type", isLayer},
+	{"description", descriptionParses},
+	{"content", contentIsHeld},
+}
+
+func isLayer(l *description) error {
+	if m := l.manifest; m.ArtifactType != oci.TypeLayer || m.Config.MediaType != oci.TypeLayerConfig {
+		return refusal.New(refusal.MediaType, "the artifact is %.80q with config %.80q", m.ArtifactType, m.Config.MediaType)
+	}
+	return nil
+}
+
+func descriptionParses(l *description) error {
+	if err := spec.Decode(l.config, &l.layer); err != nil {
+		return refusal.New(refusal.Layer, "%w", err)
+	}
+	if l.layer.APIVersion != spec.APIVersion || l.layer.Kind != spec.KindLayer {
+		return refusal.New(refusal.Layer, "the layer's description is %.40q %.40q", l.layer.APIVersion, l.layer.Kind)
+	}
+	return nil
+}
+
+// contentIsHeld refuses a description that names content which the manifest does
+// not hold: it would be fetched under sizes that nobody capped.
+func contentIsHeld(l *description) error {
+	held := map[spec.Blob]bool{}
+	for _, d := range l.manifest.Layers {
+		held[spec.Blob{Digest: d.Digest, Size: d.Size}] = true
+	}
+	needed := []spec.Blob{{Digest: l.layer.Kernel.Digest, Size: l.layer.Kernel.Size}, l.layer.Initrd}
+	for _, i := range l.layer.Images {
+		needed = append(needed, spec.Blob{Digest: i.Digest, Size: i.Size})
+		if i.Chunks != nil {
+			needed = append(needed, *i.Chunks)
+		}
+	}
+	for _, b := range needed {
+		if b != (spec.Blob{}) && !held[b] {
+			return refusal.New(refusal.Layer, "the manifest does not hold %s with %d bytes", b.Digest, b.Size)
+		}
+	}
+	return nil
+}
+
+// machineCheck is one thing that binds a layer to a machine.
+type machineCheck struct {
+	name string
+	ok   func(layer spec.Layer, b spec.Bootstrap, arch string) error
+}
+
+var machineChecks = []machineCheck{
+	{"architecture", func(layer spec.Layer, _ spec.Bootstrap, arch string) error {
+		if layer.Arch != arch {
+			return refusal.New(refusal.WrongArch, "the layer is for %.40q, this machine is %q", layer.Arch, arch)
+		}
+		return nil
+	}},
+	{"layer's fleet", func(layer spec.Layer, b spec.Bootstrap, _ string) error {
+		if layer.Fleet != b.Fleet {
+			return refusal.New(refusal.WrongFleet, "the layer is of fleet %.80q, this is %q", layer.Fleet, b.Fleet)
+		}
+		return nil
+	}},
+}
+
+// ForMachine refuses a layer of another fleet or architecture (as Go names it).
+func ForMachine(layer spec.Layer, b spec.Bootstrap, arch string) error {
+	for _, check := range machineChecks {
+		if err := check.ok(layer, b, arch); err != nil {
+			return err
+		}
+	}
+	return nil
+}

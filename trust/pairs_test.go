@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package trust
+
+import (
+	"crypto/ecdsa"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+var issued = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+
+// publish signs an overlay for a machine, with a sysctl value of some length.
+func publish(t testing.TB, key *ecdsa.PrivateKey, id Identity, length int) Candidate {
+	t.Helper()
+	o := spec.Overlay{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: id.Node, Match: spec.Match{MACs: id.MACs, UUIDs: id.UUIDs}}
+	for i := range length / 64 {
+		o.Items.Sysctl = append(o.Items.Sysctl, spec.Sysctl{Key: fmt.Sprintf("net/ipv4/conf/eth%06d/forwarding", i), Value: "1"})
+	}
+	doc, err := spec.Encode(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := sign.SignOverlay(key, oci.Digest(doc), sign.Predicate{
+		Fleet: o.Fleet, Node: o.Node, Match: sign.Match(o.Match), Generation: 1, IssuedAt: issued, Expires: issued.Add(time.Hour),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Candidate{Document: doc, Bundles: [][]byte{bundle}}
+}
+
+func anchor(t testing.TB) (*ecdsa.PrivateKey, spec.Bootstrap) {
+	t.Helper()
+	key, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, spec.Bootstrap{Fleet: "metal-a", Keys: []string{string(sign.MarshalPublic(&key.PublicKey))}, Threshold: 1}
+}
+
+// TestEveryNodeRefusesEveryOther gives each of 40 machines each of their
+// overlays: bound by address, by UUID, by both, by name alone, and asked by
+// machines that know their name and machines that do not.
+func TestEveryNodeRefusesEveryOther(t *testing.T) {
+	key, b := anchor(t)
+	var ids []Identity
+	var overlays []Candidate
+	for i := range 40 {
+		id := Identity{Node: fmt.Sprintf("node-%02d", i)}
+		if i%4 != 1 {
+			id.MACs = []string{fmt.Sprintf("52:54:00:00:00:%02x", i)}
+		}
+		if i%4 >= 2 {
+			id.UUIDs = []string{fmt.Sprintf("00000000-0000-0000-0000-%012d", i)}
+		}
+		if i%4 == 1 {
+			id.UUIDs = nil // by name alone
+		}
+		overlays = append(overlays, publish(t, key, id, 64))
+		if i%4 == 3 {
+			id.Node = "" // the machine knows only its hardware
+		}
+		ids = append(ids, id)
+	}
+	refused := 0
+	for i, id := range ids {
+		for k, c := range overlays {
+			_, err := Accept(c, b, id, spec.Floor{}, Clock{RTC: issued}, Knowledge{})
+			switch code := refusal.Of(err); {
+			case i == k && err != nil:
+				t.Errorf("machine %d refuses its own overlay: %v", i, err)
+			case i != k && code != refusal.WrongNode && code != refusal.WrongMachine:
+				t.Errorf("machine %d takes overlay %d: %v", i, k, err)
+			case i != k:
+				refused++
+			}
+		}
+	}
+	if refused < 1000 {
+		t.Errorf("%d pairs were refused, want at least 1000", refused)
+	}
+}
+
+// BenchmarkAccept decides about an overlay of 256 KiB.
+func BenchmarkAccept(b *testing.B) {
+	key, anchor := anchor(b)
+	id := Identity{Node: "superhost", MACs: []string{"52:54:00:12:34:56"}}
+	c := publish(b, key, id, 256<<10)
+	b.SetBytes(int64(len(c.Document)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Accept(c, anchor, id, spec.Floor{}, Clock{RTC: issued}, Knowledge{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func TestSavedCandidates(t *testing.T) {
+	key, b := anchor(t)
+	id := Identity{Node: "superhost"}
+	c := publish(t, key, id, 1000)
+	again, err := Load(c.Save())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Accept(again, b, id, spec.Floor{}, Clock{RTC: issued}, Knowledge{}); err != nil {
+		t.Errorf("a saved candidate is refused: %v", err)
+	}
+	for what, data := range map[string][]byte{
+		"empty": nil, "cut": c.Save()[:500], "altered": []byte(strings.Replace(string(c.Save()), `"data":"e`, `"data":"f`, 1)), "huge": make([]byte, MaxSaved+1),
+	} {
+		if _, err := Load(data); refusal.Of(err) == "" {
+			t.Errorf("what was saved is %s: %v, want a refusal", what, err)
+		}
+	}
+}

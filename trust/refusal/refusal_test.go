@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package refusal_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// TestCodesAreDocumented holds docs/security.md to the table in the code.
+// CAISSON_UPDATE=1 rewrites it.
+func TestCodesAreDocumented(t *testing.T) {
+	const page = "../../docs/security.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	table.WriteString("| code | what was seen |\n|---|---|\n")
+	for _, c := range refusal.Codes() {
+		fmt.Fprintf(&table, "| `%s` | %s |\n", c, refusal.Means(c))
+	}
+	part := regexp.MustCompile(`(?s)\| code \| what was seen \|\n.*?\n\n`)
+	want := part.ReplaceAllLiteral(text, []byte(table.String()+"\n"))
+	if string(text) == string(want) {
+		return
+	}
+	if os.Getenv("CAISSON_UPDATE") == "" {
+		t.Fatal("docs/security.md has another table of codes; run: CAISSON_UPDATE=1 go test ./oci/refusal")
+	}
+	if err := os.WriteFile(page, want, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEveryCodeHelps(t *testing.T) {
+	for _, c := range refusal.Codes() {
+		r := refusal.New(c, "x")
+		if refusal.Means(c) == "" || r.Hint() == "" {
+			t.Errorf("code %s says nothing or gives no hint", c)
+		}
+		if !regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`).MatchString(string(c)) {
+			t.Errorf("code %q is not lower case with dashes", c)
+		}
+	}
+}
+
+func TestOf(t *testing.T) {
+	err := fmt.Errorf("layer: %w", refusal.New(refusal.Digest, "cause: %w", io.ErrUnexpectedEOF))
+	if refusal.Of(err) != refusal.Digest || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("Of(%v) = %q; want the code and the cause", err, refusal.Of(err))
+	}
+	if refusal.Of(io.EOF) != "" || refusal.Of(nil) != "" {
+		t.Error("an error that is no refusal has a code")
+	}
+}

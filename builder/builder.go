@@ -232,7 +232,7 @@ func (b *build) result(variant, version string) (*Result, error) {
 		return nil, err
 	}
 	r := &Result{Lock: b.lock, Layer: spec.Layer{
-		APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: b.recipe.Fleet, Version: version, Variant: variant,
+		APIVersion: spec.APIVersion, Kind: spec.KindLayer, Features: spec.Features(), Fleet: b.recipe.Fleet, Version: version, Variant: variant,
 		Recipe: digest(recipe), Arch: b.recipe.Arch, Created: time.Unix(b.epoch, 0).UTC().Format(time.RFC3339),
 	}}
 	for _, s := range steps {

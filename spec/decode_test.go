@@ -12,10 +12,12 @@ import (
 // full is an overlay with everything in it.
 func full() Overlay {
 	return Overlay{
-		APIVersion: APIVersion, Kind: KindOverlay, Fleet: "f", Node: "n", Match: Match{MACs: []string{"52:54:00:00:00:01"}, UUIDs: []string{"u"}},
-		Layer: "sha256:0", Variant: "default", KernelArgs: []string{"quiet", "a<b>&c"}, Persist: []string{"/home"},
-		Network: Network{DNS: []string{"192.0.2.1"}, Search: []string{"example.org"}, NTP: []string{"t"}, Interfaces: []Interface{{MAC: "m", Addresses: []string{"a"}, Gateway: "g", MTU: 9000}}},
-		CAs:     []string{"pem\n"}, OnExpired: "hold",
+		Core: Core{
+			APIVersion: APIVersion, Kind: KindOverlay, Fleet: "f", Node: "n", Match: Match{MACs: []string{"52:54:00:00:00:01"}, UUIDs: []string{"u"}},
+			Layer: "sha256:0", Variant: "default", KernelArgs: []string{"quiet", "a<b>&c"}, Persist: []string{"/home"},
+			Network: Network{DNS: []string{"192.0.2.1"}, Search: []string{"example.org"}, NTP: []string{"t"}, Interfaces: []Interface{{MAC: "m", Addresses: []string{"a"}, Gateway: "g", MTU: 9000}}},
+			CAs:     []string{"pem\n"}, OnExpired: "hold", Needs: []string{"x"},
+		},
 		Items: Items{
 			Mounts:  []Mount{{ID: "a", Device: "d", Target: "/t", Type: "tmpfs", Options: []string{"ro"}, Before: []string{"b"}, After: []string{"c"}}},
 			Limits:  []Limit{{ID: "a", Domain: "*", Type: "-", Item: "nofile", Value: "1"}},
@@ -24,6 +26,7 @@ func full() Overlay {
 			Perm:    &Perm{Paths: []PermPath{{Path: "/x", Owner: "o", Group: "g", Mode: "0640"}}, Rerun: "never", Interval: -1, IgnoreMissing: true},
 			Exec: []Exec{{Name: "e", Data: "#!/bin/sh\n\u2028", Args: []string{"1"}, Env: map[string]string{"B": "1", "A": "2"}, Rerun: "never", Blocking: "background",
 				Timeout: 1, RerunInterval: 60, RetryInterval: 60, RerunMax: 1, RetryMax: 2, RerunForget: true, RetryForget: true, Once: "per-machine", Revert: "#!"}},
+			Files: []File{{Path: "/etc/motd", Content: "a\n", Mode: "0600", Owner: "root", Group: "adm"}},
 		},
 	}
 }

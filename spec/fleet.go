@@ -14,6 +14,7 @@ type Fleet struct {
 	Fleet      string   `json:"fleet"`
 	Minimum    Floor    `json:"minimum"`          // least epoch and generation that nodes may run
 	Reject     []string `json:"reject,omitempty"` // digests of overlays and layers that must not run
+	Needs      []string `json:"needs,omitempty"`  // what a reader must know to use this document; none so far
 }
 
 // KindFleetIndex is the kind of [FleetIndex].

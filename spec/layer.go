@@ -19,6 +19,7 @@ type Layer struct {
 	Packages   []InstalledPackage `json:"packages,omitempty"`
 	Accounts   []Account          `json:"accounts,omitempty"`
 	AppArmor   LoadedPolicy       `json:"apparmor,omitzero"`
+	Features   []string           `json:"features,omitempty"` // what the layer's agent knows, see Features; none: the first release
 }
 
 // Blob names content of the same artifact.

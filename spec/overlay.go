@@ -15,7 +15,18 @@ const (
 
 // Overlay is one node's signed document: literals only, nothing to evaluate.
 // Lists are sorted by the compiler so that the same meaning has the same bytes.
+//
+// It is a core, which every loader reads, and sections beside it, one top-level
+// key each. A release that adds a section adds a row to [Features], too, so that
+// overlays which use it say so in Needs.
 type Overlay struct {
+	Core
+	Items Items `json:"items"` // the last one: the compiler encodes it once for many nodes
+}
+
+// Core is the part of an overlay that brings a root to life. It is frozen: a
+// loader of any release reads that of any other, see [DecodeKnown].
+type Core struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"` // KindOverlay
 	Fleet      string   `json:"fleet"`
@@ -28,7 +39,7 @@ type Overlay struct {
 	Network    Network  `json:"network,omitzero"`
 	CAs        []string `json:"cas,omitempty"`       // PEM certificates the node's system store gains
 	OnExpired  string   `json:"onExpired,omitempty"` // "run" (when empty) or "hold"
-	Items      Items    `json:"items"`
+	Needs      []string `json:"needs,omitempty"`     // features that the agent must know, sorted; see Features
 }
 
 // Match holds the identifiers by which a machine may claim to be the node. An
@@ -64,6 +75,17 @@ type Items struct {
 	Ethtool []Feature `json:"ethtool,omitempty"`
 	Perm    *Perm     `json:"perm,omitempty"`
 	Exec    []Exec    `json:"exec,omitempty"`
+	Files   []File    `json:"files,omitempty"`
+}
+
+// File is one small file below /etc, written before PID 1 starts and kept so.
+// The list is sorted by path.
+type File struct {
+	Path    string `json:"path"` // absolute, clean, below /etc
+	Content string `json:"content"`
+	Mode    string `json:"mode,omitempty"`  // octal, "0644" when empty
+	Owner   string `json:"owner,omitempty"` // name or number; root when empty
+	Group   string `json:"group,omitempty"`
 }
 
 // Mount is one file system, see mount(8) and systemd.mount(5).

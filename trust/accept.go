@@ -41,6 +41,13 @@ func Accept(c Candidate, b spec.Bootstrap, id Identity, floor spec.Floor, clock 
 	return decide(checks, &decision{candidate: c, bootstrap: b, id: id, floor: floor, clock: clock, known: known})
 }
 
+// AcceptCore is Accept for a loader, which brings a root to life and leaves its
+// sections to the agent in that root, of whatever release that is. Sections that
+// this release can read are in the result, too.
+func AcceptCore(c Candidate, b spec.Bootstrap, id Identity, floor spec.Floor, clock Clock, known Knowledge) (*Accepted, error) {
+	return decide(checks, &decision{candidate: c, bootstrap: b, id: id, floor: floor, clock: clock, known: known, coreOnly: true})
+}
+
 // decision is a candidate on its way through the checks. What a check reads was
 // put there by an earlier one.
 type decision struct {
@@ -50,6 +57,7 @@ type decision struct {
 	floor     spec.Floor
 	clock     Clock
 	known     Knowledge
+	coreOnly  bool // the sections are another agent's concern
 
 	digest  string
 	said    sign.Predicate // what the signature says
@@ -72,7 +80,9 @@ var checks = []check{
 	{"fleet", fleetIsOurs},
 	{"node", nameIsOurs},
 	{"machine", hardwareIsOurs},
-	{"document", documentParses},
+	{"document", coreParses},
+	{"needs", needsAreKnown},
+	{"sections", sectionsParse},
 	{"agreement", documentAgrees},
 	{"names", namesArePlain},
 	{"paths", pathsStayInPlace},

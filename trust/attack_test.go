@@ -222,6 +222,12 @@ func switches() map[string]func() func() {
 	lenient(off, &checks, "document", func(c check) bool { return c.name == "document" }, func(c *check) {
 		c.ok = func(d *decision) error { return json.Unmarshal(firstValue(d.candidate.Document), &d.overlay) }
 	})
+	// The sections are read from the same bytes, so they are lenient with it.
+	document := off["document"]
+	off["document"] = func() func() {
+		parser, sections := document(), off["sections"]()
+		return func() { sections(); parser() }
+	}
 	lenient(off, &fleetChecks, "fleet: document", func(c fleetCheck) bool { return c.name == "fleet: document" }, func(c *fleetCheck) {
 		c.ok = func(d *fleetDecision) error { return json.Unmarshal(d.candidate.Document, &d.doc) }
 	})

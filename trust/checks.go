@@ -56,8 +56,9 @@ func hardwareIsOurs(d *decision) error {
 	return nil
 }
 
-func documentParses(d *decision) error {
-	if err := spec.Decode(d.candidate.Document, &d.overlay); err != nil {
+// coreParses reads what a loader of any release reads.
+func coreParses(d *decision) error {
+	if _, err := spec.DecodeKnown(d.candidate.Document, &d.overlay.Core); err != nil {
 		return refusal.New(refusal.Overlay, "%w", err)
 	}
 	if d.overlay.APIVersion != spec.APIVersion || d.overlay.Kind != spec.KindOverlay {
@@ -65,6 +66,26 @@ func documentParses(d *decision) error {
 	}
 	if e := d.overlay.OnExpired; e != "" && e != "run" && e != "hold" {
 		return refusal.New(refusal.Overlay, "onExpired is %.40q", e)
+	}
+	return nil
+}
+
+// needsAreKnown comes before the sections are read: what is missing has a name.
+func needsAreKnown(d *decision) error {
+	if missing := spec.Missing(d.overlay.Needs, spec.Features()); missing != nil && !d.coreOnly {
+		return refusal.New(refusal.NeedsAgent, "the overlay needs %.200q", missing)
+	}
+	return nil
+}
+
+// sectionsParse reads the sections that this release has, strictly.
+func sectionsParse(d *decision) error {
+	core := d.overlay.Core
+	if _, err := spec.DecodeKnown(d.candidate.Document, &d.overlay); err != nil {
+		d.overlay = spec.Overlay{Core: core}
+		if !d.coreOnly {
+			return refusal.New(refusal.Overlay, "%w", err)
+		}
 	}
 	return nil
 }

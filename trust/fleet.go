@@ -48,6 +48,7 @@ var fleetChecks = []fleetCheck{
 	{"fleet: signature", fleetIsSigned},
 	{"fleet: fleet", fleetDocumentIsOurs},
 	{"fleet: document", fleetDocumentParses},
+	{"fleet: needs", fleetNeedsAreKnown},
 	{"fleet: agreement", fleetDocumentAgrees},
 	{"fleet: rollback", fleetNotBelowFloor},
 }
@@ -89,11 +90,19 @@ func fleetDocumentIsOurs(d *fleetDecision) error {
 }
 
 func fleetDocumentParses(d *fleetDecision) error {
-	if err := spec.Decode(d.candidate.Document, &d.doc); err != nil {
+	if _, err := spec.DecodeKnown(d.candidate.Document, &d.doc); err != nil {
 		return refusal.New(refusal.Overlay, "%w", err)
 	}
 	if d.doc.APIVersion != spec.APIVersion || d.doc.Kind != spec.KindFleet {
 		return refusal.New(refusal.Overlay, "the document is %.40q %.40q", d.doc.APIVersion, d.doc.Kind)
+	}
+	return nil
+}
+
+// fleetNeedsAreKnown: no need has a name yet; a later release may add some.
+func fleetNeedsAreKnown(d *fleetDecision) error {
+	if len(d.doc.Needs) > 0 {
+		return refusal.New(refusal.NeedsAgent, "fleet:current needs %.200q", d.doc.Needs)
 	}
 	return nil
 }

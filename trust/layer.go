@@ -60,7 +60,7 @@ func isLayer(l *description) error {
 }
 
 func descriptionParses(l *description) error {
-	if err := spec.Decode(l.config, &l.layer); err != nil {
+	if _, err := spec.DecodeKnown(l.config, &l.layer); err != nil {
 		return refusal.New(refusal.Layer, "%w", err)
 	}
 	if l.layer.APIVersion != spec.APIVersion || l.layer.Kind != spec.KindLayer {

@@ -20,7 +20,7 @@ var issued = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 // publish signs an overlay for a machine, with a sysctl value of some length.
 func publish(t testing.TB, key *ecdsa.PrivateKey, id Identity, length int) Candidate {
 	t.Helper()
-	o := spec.Overlay{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: id.Node, Match: spec.Match{MACs: id.MACs, UUIDs: id.UUIDs}}
+	o := spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: id.Node, Match: spec.Match{MACs: id.MACs, UUIDs: id.UUIDs}}}
 	for i := range length / 64 {
 		o.Items.Sysctl = append(o.Items.Sysctl, spec.Sysctl{Key: fmt.Sprintf("net/ipv4/conf/eth%06d/forwarding", i), Value: "1"})
 	}

@@ -183,7 +183,8 @@ func (n *Node) readBootstrap() (*spec.Bootstrap, error) {
 			return nil, err
 		}
 		var b spec.Bootstrap
-		return &b, spec.Decode(data, &b)
+		_, err = spec.DecodeKnown(data, &b)
+		return &b, err
 	}
 	return nil, fmt.Errorf("this host has no %s: it does not know whom to believe", paths.Bootstrap)
 }

@@ -30,6 +30,7 @@ type Tracker struct {
 	Identity  trust.Identity
 	Folder    *state.Folder
 	Build     time.Time // of the agent
+	CoreOnly  bool      // in a loader: sections are the concern of the root's agent
 	Say       func(format string, args ...any)
 }
 
@@ -107,7 +108,7 @@ func (f *Tracker) look(ctx context.Context, s *state.State) (*Found, *trust.Cand
 		c = kept
 	}
 	fresh := f.fleet(ctx, s)
-	a, err := trust.Accept(c, f.Bootstrap, f.Identity, s.Floor, f.clock(s), trust.Knowledge{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: fresh})
+	a, err := f.accept()(c, f.Bootstrap, f.Identity, s.Floor, f.clock(s), trust.Knowledge{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: fresh})
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -172,7 +173,7 @@ func (f *Tracker) recall(s *state.State, g *state.Generation, reject []string) (
 	// Its own floor, not the node's: a newer generation that could not be run has
 	// raised that one, and going back to what this node itself proved is no replay.
 	own := spec.Floor{Epoch: g.Epoch, Generation: g.Generation}
-	a, err := trust.Accept(c, f.Bootstrap, f.Identity, own, f.clock(s), trust.Knowledge{Overlay: g.Overlay, Reject: reject})
+	a, err := f.accept()(c, f.Bootstrap, f.Identity, own, f.clock(s), trust.Knowledge{Overlay: g.Overlay, Reject: reject})
 	if err != nil {
 		return nil, fmt.Errorf("kept overlay of generation %d: %w", g.Generation, err)
 	}
@@ -214,6 +215,14 @@ func (f *Tracker) saved(g *state.Generation) (trust.Candidate, error) {
 		return trust.Candidate{}, err
 	}
 	return trust.Load(data)
+}
+
+// accept is the decision for this kind of program.
+func (f *Tracker) accept() func(trust.Candidate, spec.Bootstrap, trust.Identity, spec.Floor, trust.Clock, trust.Knowledge) (*trust.Accepted, error) {
+	if f.CoreOnly {
+		return trust.AcceptCore
+	}
+	return trust.Accept
 }
 
 func (f *Tracker) clock(s *state.State) trust.Clock { return Clock(s, f.Build) }

@@ -57,7 +57,7 @@ func newFleet(t *testing.T) *fleet {
 func (f *fleet) publish(generation uint64, value string) {
 	f.t.Helper()
 	const layer = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
-	doc, err := spec.Encode(spec.Overlay{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: "superhost", Layer: layer,
+	doc, err := spec.Encode(spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: "superhost", Layer: layer},
 		Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: value}}}})
 	if err != nil {
 		f.t.Fatal(err)

@@ -207,7 +207,7 @@ func TestPrune(t *testing.T) {
 	for i := range 5 {
 		digests = append(digests, s.put(fmt.Sprint(i), fmt.Sprintf("2026-01-0%dT00:00:00Z", i+1), map[string]string{"v": fmt.Sprint(i)}))
 	}
-	overlay, err := spec.Encode(spec.Overlay{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "test", Node: "alpha", Layer: digests[1]})
+	overlay, err := spec.Encode(spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "test", Node: "alpha", Layer: digests[1]}})
 	if err != nil {
 		t.Fatal(err)
 	}

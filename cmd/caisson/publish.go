@@ -199,7 +199,7 @@ func (a *app) compile(ctx context.Context, s *site.Site, r *registry.Registry, r
 	var nodes []publish.Node
 	for _, n := range s.Nodes() {
 		l := layers[n.Name]
-		nodes = append(nodes, publish.Node{Name: n.Name, Match: n.Match, Layer: l.Digest,
+		nodes = append(nodes, publish.Node{Name: n.Name, Match: n.Match, Layer: l.Digest, Knows: l.Features,
 			Doc: func() ([]byte, error) { return s.Compile(n.Name, l.Digest, l.Variant) }})
 	}
 	return nodes, nil

@@ -21,7 +21,7 @@ func many(b *testing.B, n int) []work {
 	b.Helper()
 	var todo []work
 	for i := range n {
-		o := &spec.Overlay{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: fmt.Sprintf("node-%06d", i)}
+		o := &spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: fmt.Sprintf("node-%06d", i)}}
 		for k := range 60 {
 			o.Items.Sysctl = append(o.Items.Sysctl, spec.Sysctl{Key: fmt.Sprintf("net/ipv4/conf/eth%d/forwarding", k), Value: fmt.Sprint(i)})
 		}

@@ -102,7 +102,7 @@ func (p *Publisher) Pin(ctx context.Context, names []string, all bool, layer str
 		if err != nil {
 			return nil, err
 		}
-		todo = append(todo, work{name: name, match: o.Match, layer: o.Layer, doc: doc, generation: x.Generation, pinned: true})
+		todo = append(todo, work{name: name, match: o.Match, layer: o.Layer, knows: l.Features, doc: doc, generation: x.Generation, pinned: true})
 	}
 	result := newResult(&x)
 	result.Unchanged = len(old.Nodes) - len(todo)

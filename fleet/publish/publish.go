@@ -80,6 +80,7 @@ type Node struct {
 	Name  string
 	Match spec.Match
 	Layer string                 // digest of its manifest
+	Knows []string               // features of the layer's agent, see spec.Features
 	Doc   func() ([]byte, error) // its overlay's one encoding, asked for once: a fleet's are too many to hold
 }
 

@@ -96,8 +96,8 @@ func (f *fleet) nodes(layer string, values ...string) []Node {
 	var nodes []Node
 	for i, v := range values {
 		o := &spec.Overlay{
-			APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: fmt.Sprintf("n%d", i), Layer: layer, Variant: "default",
-			Match: spec.Match{MACs: []string{fmt.Sprintf("52:54:00:00:00:%02x", i)}},
+			Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: fmt.Sprintf("n%d", i), Layer: layer, Variant: "default",
+				Match: spec.Match{MACs: []string{fmt.Sprintf("52:54:00:00:00:%02x", i)}}},
 			Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: v}}},
 		}
 		nodes = append(nodes, Node{Name: o.Node, Match: o.Match, Layer: layer, Doc: func() ([]byte, error) { return spec.Encode(o) }})
@@ -436,4 +436,40 @@ func TestRefresh(t *testing.T) {
 	if err != nil || report.OK() || report.Findings[0].Verdict != "expired" || report.Findings[1].Verdict != "expired" {
 		t.Errorf("after 100 days: %+v, %v", report, err)
 	}
+}
+
+// TestPublishRefusesAPairThatDoesNotFit: an overlay that uses what came later,
+// and a layer whose agent is older.
+func TestPublishRefusesAPairThatDoesNotFit(t *testing.T) {
+	f := newFleet(t)
+	l := f.layer("1", "default", f.release)
+	nodes := f.nodes(l.Digest, "1")
+	with := func(n Node, knows ...string) []Node {
+		n.Knows = knows
+		n.Doc = func() ([]byte, error) {
+			o := &spec.Overlay{
+				Core:  spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: n.Name, Layer: l.Digest, Match: n.Match},
+				Items: spec.Items{Files: []spec.File{{Path: "/etc/motd", Content: "hello"}}},
+			}
+			o.SetNeeds()
+			return spec.Encode(o)
+		}
+		return []Node{n}
+	}
+	_, err := f.Publish(t.Context(), f.policy, with(nodes[0]), Options{})
+	if err == nil || !strings.Contains(err.Error(), "does not know files") {
+		t.Fatalf("an older layer: %v", err)
+	}
+	if _, err := f.boot(); !errors.Is(err, oci.ErrNotFound) {
+		t.Errorf("something was published: %v", err)
+	}
+	f.publish(with(nodes[0], "files"), Options{})
+	f.mustBoot(1, l.Digest)
+
+	// Going back to a layer of the first release keeps the overlay, which it does not know.
+	older := f.layer("0", "default", f.release)
+	if _, err := f.Pin(t.Context(), []string{"n0"}, false, older.Digest); err == nil || !strings.Contains(err.Error(), "does not know files") {
+		t.Errorf("pin to an older layer: %v", err)
+	}
+	f.mustBoot(1, l.Digest)
 }

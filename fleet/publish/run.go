@@ -58,7 +58,7 @@ func (p *Publisher) Publish(ctx context.Context, policy Policy, nodes []Node, o 
 		if err != nil {
 			return nil, err
 		}
-		w := work{name: n.Name, match: n.Match, layer: n.Layer, doc: doc, generation: x.Generation}
+		w := work{name: n.Name, match: n.Match, layer: n.Layer, knows: n.Knows, doc: doc, generation: x.Generation}
 		listed[n.Name] = true
 		was, known := old.Nodes[w.name]
 		if known && !o.All && was.Overlay == oci.Digest(doc) {

@@ -21,6 +21,7 @@ type work struct {
 	name       string
 	match      spec.Match
 	layer      string
+	knows      []string // features of the layer's agent
 	doc        []byte
 	generation uint64
 	resigned   bool
@@ -162,10 +163,16 @@ func (p *Publisher) rehearse(trusted []string, threshold int, x *spec.FleetIndex
 	if p.fresh != nil {
 		known.Reject = p.fresh.Reject
 	}
-	_, err := trust.Accept(
+	a, err := trust.Accept(
 		trust.Candidate{Document: w.doc, Bundles: w.bundles},
 		spec.Bootstrap{Fleet: x.Fleet, Keys: trusted, Threshold: threshold},
 		trust.Identity{Node: w.name, MACs: w.match.MACs, UUIDs: w.match.UUIDs},
 		spec.Floor{Epoch: x.Epoch}, trust.Clock{RTC: p.Now}, known)
-	return err
+	if err != nil || w.layer == "" || w.resigned {
+		return err
+	}
+	if missing := spec.Missing(a.Overlay.Needs, w.knows); missing != nil {
+		return hint("build the layer with this release, or publish without them", "layer %s does not know %s", w.layer, strings.Join(missing, ", "))
+	}
+	return nil
 }

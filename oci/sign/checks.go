@@ -205,7 +205,7 @@ func predicateParses(c *candidate) error {
 	if c.into == nil {
 		return nil
 	}
-	if err := strict.DecodeKnown(c.statement.Predicate, c.into); err != nil {
+	if err := strict.Decode(c.statement.Predicate, c.into); err != nil {
 		return refusal.New(refusal.Predicate, "predicate: %w", err)
 	}
 	return nil

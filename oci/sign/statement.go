@@ -43,6 +43,7 @@ type Predicate struct {
 	Generation uint64    `json:"generation"`
 	IssuedAt   time.Time `json:"issuedAt"`
 	Expires    time.Time `json:"expires"`
+	Needs      []string  `json:"needs,omitempty"` // what a verifier must know to rely on this; none so far
 }
 
 // Match holds the identifiers that a machine must have one of.
@@ -56,12 +57,14 @@ type FleetPredicate struct {
 	Fleet    string    `json:"fleet"`
 	IssuedAt time.Time `json:"issuedAt"`
 	Expires  time.Time `json:"expires"`
+	Needs    []string  `json:"needs,omitempty"`
 }
 
 // EpochPredicate permits an epoch. Its subject is [EpochText].
 type EpochPredicate struct {
-	Fleet string `json:"fleet"`
-	Epoch uint64 `json:"epoch"`
+	Fleet string   `json:"fleet"`
+	Epoch uint64   `json:"epoch"`
+	Needs []string `json:"needs,omitempty"`
 }
 
 // EpochText is what an epoch key signs, as a file for cosign attest-blob.
@@ -96,6 +99,9 @@ func newStatement(digest, predicateType string, predicate []byte) ([]byte, error
 
 // check refuses what no publisher means.
 func (p *Predicate) check() error {
+	if err := checkNeeds(p.Needs); err != nil {
+		return err
+	}
 	switch {
 	case p.Fleet == "" || p.Node == "" || p.Layer != "" && !oci.ValidDigest(p.Layer):
 		return refusal.New(refusal.Predicate, "the statement lacks fleet or node, or its layer is no digest")
@@ -106,6 +112,9 @@ func (p *Predicate) check() error {
 }
 
 func (p *FleetPredicate) check() error {
+	if err := checkNeeds(p.Needs); err != nil {
+		return err
+	}
 	if p.Fleet == "" {
 		return refusal.New(refusal.Predicate, "the statement names no fleet")
 	}
@@ -113,11 +122,23 @@ func (p *FleetPredicate) check() error {
 }
 
 func (p *EpochPredicate) check() error {
+	if err := checkNeeds(p.Needs); err != nil {
+		return err
+	}
 	switch {
 	case p.Fleet == "":
 		return refusal.New(refusal.Predicate, "the statement names no fleet")
 	case p.Epoch > maxNumber:
 		return refusal.New(refusal.BadNumber, "epoch %d", p.Epoch)
+	}
+	return nil
+}
+
+// checkNeeds refuses a predicate that another release made and that must not be
+// read without what it names. Other keys that are unknown here are left out.
+func checkNeeds(needs []string) error {
+	if len(needs) > 0 {
+		return refusal.New(refusal.NeedsAgent, "the statement needs %.200q", needs)
 	}
 	return nil
 }

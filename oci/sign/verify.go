@@ -40,7 +40,7 @@ func VerifyEpoch(bundles [][]byte, keys []*ecdsa.PublicKey, fleet string, epoch 
 	if err != nil {
 		return err
 	}
-	if v.Predicate != (EpochPredicate{fleet, epoch}) {
+	if v.Predicate.Fleet != fleet || v.Predicate.Epoch != epoch {
 		return refusal.New(refusal.Subject, "the permission is for epoch %d of fleet %q", v.Predicate.Epoch, v.Predicate.Fleet)
 	}
 	return nil

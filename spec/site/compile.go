@@ -90,8 +90,8 @@ func (s *Site) Overlay(node, layer string) (*spec.Overlay, error) {
 }
 
 func (s *Site) overlay(n inventory.Node, layer string) (o *spec.Overlay, shared bool) {
-	o = &spec.Overlay{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: s.Name(), Node: n.Name, Match: n.Match,
-		Layer: layer, Persist: s.kept, KernelArgs: s.args}
+	o = &spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: s.Name(), Node: n.Name, Match: n.Match,
+		Layer: layer, Persist: s.kept, KernelArgs: s.args}}
 	if s.trust.OnExpired != "run" {
 		o.OnExpired = s.trust.OnExpired
 	}
@@ -115,6 +115,7 @@ func (s *Site) overlay(n inventory.Node, layer string) (o *spec.Overlay, shared 
 			o.Network = f.Machine.Network
 		}
 	}
+	o.SetNeeds()
 	return o, shared
 }
 

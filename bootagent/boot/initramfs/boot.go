@@ -100,7 +100,7 @@ func (b *boot) readBootstrap(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the loader was given no site.cpio: %w", err)
 	}
-	if err := spec.Decode(data, &b.bootstrap); err != nil {
+	if _, err := spec.DecodeKnown(data, &b.bootstrap); err != nil {
 		return err
 	}
 	line, err := os.ReadFile("/proc/cmdline")

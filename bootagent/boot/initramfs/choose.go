@@ -148,7 +148,7 @@ func (b *boot) sync(ctx context.Context) (*track.Found, error) {
 }
 
 func (b *boot) follower() *track.Tracker {
-	return &track.Tracker{Source: b.source, Bootstrap: b.bootstrap, Identity: b.id, Folder: b.folder, Build: b.build, Say: b.say}
+	return &track.Tracker{Source: b.source, Bootstrap: b.bootstrap, Identity: b.id, Folder: b.folder, Build: b.build, Say: b.say, CoreOnly: true}
 }
 
 // network gets a lease once. With something to fall back on, it is not waited

@@ -20,7 +20,7 @@ func (p *published) overlay(key *ecdsa.PrivateKey, generation uint64, layer stri
 	p.t.Helper()
 	p.id = trust.Identity{Node: "superhost"}
 	p.bootstrap.Keys, p.bootstrap.Threshold = []string{string(sign.MarshalPublic(&key.PublicKey))}, 1
-	doc, err := spec.Encode(spec.Overlay{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: "superhost", Layer: layer})
+	doc, err := spec.Encode(spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: "superhost", Layer: layer}})
 	if err != nil {
 		p.t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func (p *published) layer(image string) *track.Found {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	return &track.Found{Overlay: spec.Overlay{Layer: digest}, Generation: state.Generation{Layer: digest}}
+	return &track.Found{Overlay: spec.Overlay{Core: spec.Core{Layer: digest}}, Generation: state.Generation{Layer: digest}}
 }
 
 func (p *published) prepared(found *track.Found) *spec.Layer {

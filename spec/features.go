@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import "slices"
+
+// feature is something that came after the first release: an overlay that uses
+// it is not applied by an agent that does not know it.
+type feature struct {
+	name string
+	used func(*Overlay) bool
+}
+
+// features is the one table, sorted by name. Loaders, layers and publishers of
+// different releases meet: the layer's description lists what its agent knows,
+// the overlay what it needs, and publish compares the two before it signs.
+var features = []feature{
+	{"files", func(o *Overlay) bool { return len(o.Items.Files) > 0 }},
+}
+
+// Features returns the names of what this release's agent knows beyond the first
+// release, for a layer's description.
+func Features() []string {
+	var names []string
+	for _, f := range features {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// SetNeeds makes o say which features it uses. The compiler calls it last.
+func (o *Overlay) SetNeeds() {
+	o.Needs = nil
+	for _, f := range features {
+		if f.used(o) {
+			o.Needs = append(o.Needs, f.name)
+		}
+	}
+}
+
+// Missing returns the needs that known lacks, nil when all are there.
+func Missing(needs, known []string) []string {
+	var missing []string
+	for _, n := range needs {
+		if !slices.Contains(known, n) {
+			missing = append(missing, n)
+		}
+	}
+	return missing
+}

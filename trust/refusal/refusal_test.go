@@ -33,7 +33,7 @@ func TestCodesAreDocumented(t *testing.T) {
 		return
 	}
 	if os.Getenv("CAISSON_UPDATE") == "" {
-		t.Fatal("docs/security.md has another table of codes; run: CAISSON_UPDATE=1 go test ./oci/refusal")
+		t.Fatal("docs/security.md has another table of codes; run: CAISSON_UPDATE=1 go test ./trust/refusal")
 	}
 	if err := os.WriteFile(page, want, 0o644); err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -66,7 +67,7 @@ func (a *app) netbootCommand() *cobra.Command {
 	c.Flags().BoolVar(&f.askPlain, "registry-plain-http", false, "the nodes talk HTTP to it")
 	c.Flags().StringArrayVar(&f.mirrors, "mirror", nil, "registry that the nodes ask when that one does not answer; several, in order")
 	c.Flags().StringVar(&f.proxy, "proxy", "", "HTTP proxy `URL` between the nodes and the registry")
-	c.Flags().StringArrayVar(&f.args, "kernel-arg", nil, "further argument of the loader's kernel")
+	c.Flags().StringArrayVar(&f.args, "kernel-arg", nil, "further argument of the loader's kernel; nodes keep only consoles")
 	c.MarkFlagRequired("out")
 	c.AddCommand(a.netbootServeCommand())
 	return c
@@ -129,7 +130,7 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 	if err := durable.WriteFile(filepath.Join(f.out, "site.cpio"), cpio, 0o644); err != nil {
 		return err
 	}
-	script := ipxeScript(f.httpURL, append(append([]string{}, b.KernelArgs...), f.args...))
+	script := ipxeScript(f.httpURL, slices.Concat(b.KernelArgs, f.args))
 	if err := durable.WriteFile(filepath.Join(f.out, "boot.ipxe"), []byte(script), 0o644); err != nil {
 		return err
 	}
@@ -159,7 +160,7 @@ boot || goto failed
 echo caisson: could not load the node's loader, trying again in 10 seconds
 sleep 10
 chain --replace %[1]sboot.ipxe || goto failed
-`, url, strings.Join(args, " "))
+`, url, strings.Join(spec.KernelLine(args), " "))
 }
 
 // bootstrap says whom the site's nodes believe.

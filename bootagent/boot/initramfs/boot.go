@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +30,6 @@ const newRoot = "/newroot"
 type boot struct {
 	console
 	build     time.Time
-	panic     []byte   // kernelPanic as it was
 	words     []string // kernel command line
 	bootstrap spec.Bootstrap
 	id        trust.Identity
@@ -50,8 +50,7 @@ func Boot(build time.Time) {
 	}
 	os.WriteFile("/proc/sys/kernel/printk_devkmsg", []byte("on"), 0) // or the kernel drops what we say in a hurry
 	b := &boot{console: openConsole(), build: build}
-	b.panic, _ = os.ReadFile(kernelPanic)
-	os.WriteFile(kernelPanic, []byte("30"), 0) // or a machine whose init has died waits for somebody to come
+	b.armPanic("/proc")
 	err := b.safely(context.Background())
 	b.say("the boot ends here: %v", err)
 	b.say("starting over in 30 s")
@@ -61,8 +60,21 @@ func Boot(build time.Time) {
 	select {} // PID 1 must not end
 }
 
-// kernelPanic is after how many seconds the kernel starts over, 0 for never.
-const kernelPanic = "/proc/sys/kernel/panic"
+// armPanic has the kernel start over when it panics, if it was started without the
+// word that says so: by an older boot file, or by hand. It stays so when the new
+// root's init takes over, which may be what panics. What the command line says
+// counts: whoever wants a dead machine to stay as it is writes panic=0.
+func (b *boot) armPanic(proc string) {
+	line, _ := os.ReadFile(proc + "/cmdline") // an unreadable one names nothing
+	words := identity.CommandLine(string(line))
+	for _, word := range spec.KernelLine(words)[len(words):] {
+		if seconds, ok := strings.CutPrefix(word, "panic="); ok {
+			if err := os.WriteFile(proc+"/sys/kernel/panic", []byte(seconds), 0); err != nil {
+				b.say("after a panic this machine stays as it is: %v", err)
+			}
+		}
+	}
+}
 
 // safely makes an error of a panic: PID 1 must not end.
 func (b *boot) safely(ctx context.Context) (err error) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
+	"github.com/caisson-os/caisson/bootagent/boot/kexec"
 	"github.com/caisson-os/caisson/bootagent/boot/network"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -85,7 +86,7 @@ var errUnproven = errors.New("it never came up")
 // it is entered, and once, also when that takes a kexec. A disk that cannot be
 // written to does not stop the boot.
 func (b *boot) begin() {
-	if identity.Option(b.words, "caisson.kexec") == "1" {
+	if kexec.Ran(b.words, "/proc") {
 		return
 	}
 	s, err := b.folder.Load()

@@ -49,7 +49,6 @@ func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
 	}
 	b.say("entering the layer, root %s", b.record.RootID)
 	os.WriteFile("/proc/sys/kernel/printk_devkmsg", []byte("ratelimit"), 0)
-	os.WriteFile(kernelPanic, b.panic, 0)
 	return switchRoot(newRoot, "/sbin/init")
 }
 

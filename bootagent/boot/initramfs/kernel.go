@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/boot/kexec"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -23,12 +22,15 @@ import (
 // enterKernel starts the layer's kernel with the overlay's arguments, unless that
 // is what runs already. It returns when there is nothing to do.
 func (b *boot) enterKernel(ctx context.Context, found *track.Found, layer *spec.Layer) error {
-	line, differs := kexec.Arguments(b.words, b.bootstrap.KernelArgs, found.Overlay.KernelArgs)
+	line := kexec.Arguments(b.words, b.bootstrap.KernelArgs, found.Overlay.KernelArgs)
 	running := release()
-	if running == layer.Kernel.Release && !differs {
+	if running == layer.Kernel.Release && !line.Differs {
 		return nil
 	}
-	if identity.Option(b.words, "caisson.kexec") == "1" {
+	if len(line.Dropped) > 0 {
+		b.say("kernel arguments that the overlay does not name: %s", strings.Join(line.Dropped, " "))
+	}
+	if kexec.Ran(b.words, "/proc") {
 		// Once is enough: what a kexec did not change another one will not.
 		if running != layer.Kernel.Release {
 			return fmt.Errorf("%w: %s runs after a kexec, the layer has %s", errStartOver, running, layer.Kernel.Release)
@@ -36,7 +38,7 @@ func (b *boot) enterKernel(ctx context.Context, found *track.Found, layer *spec.
 		b.say("kernel arguments still differ after a kexec, going on: have %s", strings.Join(b.words, " "))
 		return nil
 	}
-	b.say("kexec: kernel %s, arguments %s", layer.Kernel.Release, strings.Join(line, " "))
+	b.say("kexec: kernel %s, arguments %s", layer.Kernel.Release, strings.Join(line.Words, " "))
 	kernel := spec.Blob{Digest: layer.Kernel.Digest, Size: layer.Kernel.Size}
 	if err := b.blobs(ctx, kernel, layer.Initrd); err != nil {
 		if running != layer.Kernel.Release || !found.Unchanged {
@@ -58,11 +60,11 @@ func (b *boot) enterKernel(ctx context.Context, found *track.Found, layer *spec.
 	}
 	defer initrd.Close()
 	b.begin()
-	return fmt.Errorf("%w: %w", errStartOver, kexec.Start(k, initrd, line))
+	return fmt.Errorf("%w: %w", errStartOver, kexec.Start(k, initrd, line.Words))
 }
 
-// errStartOver is for a kernel that a kexec did not bring, or did bring and is not
-// the one that is to be run now: there is nothing left to try but the firmware.
+// errStartOver is returned when a kexec did not lead to the wanted kernel: only a
+// restart through the firmware is left.
 var errStartOver = errors.New("the kernel could not be entered")
 
 // nextInitrd is the layer's generic initrd with this loader's bootstrap behind it.

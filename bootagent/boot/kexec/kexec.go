@@ -15,35 +15,74 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/spec"
 )
 
 // Marker is on the command line of a kernel that this package started, so that
-// a difference that a kexec did not remove is not tried again for ever.
+// a difference that a kexec did not remove is not tried again for ever. See [Ran].
 const Marker = "caisson.kexec=1"
 
-// Arguments returns the command line that the kernel should have had, and
-// whether that differs from the one it has. loader are the site's arguments as
-// the loader was born with them, want those of the overlay; words that belong to
-// neither (BOOTIF, caisson.node, what the boot loader adds) are kept.
-func Arguments(running, loader, want []string) (line []string, differs bool) {
-	for _, w := range running {
-		stale := slices.Contains(loader, w) && !slices.Contains(want, w)
-		loaders := w == Marker || strings.HasPrefix(w, "initrd=") || strings.HasPrefix(w, "BOOT_IMAGE=")
+// passed are the parameters that firmware and boot loaders legitimately add: which
+// card and which node this is, and where its consoles are. Any other word on the
+// running line that the overlay does not name was signed by nobody.
+var passed = []string{"BOOTIF", "caisson.node", "console", "earlycon", "earlyprintk"}
+
+// Line is a command line beside the one that runs.
+type Line struct {
+	Words   []string // what the kernel must be started with
+	Dropped []string // words of the running line that do not belong to it
+	Differs bool     // the running line is another one
+}
+
+// Arguments returns the command line that the kernel should have had. site are the
+// arguments in the loader's bootstrap, want those of the overlay. Of the running
+// line only what a loader may pass is kept, and nothing that the site has since
+// taken away. A default such as panic=30 that is missing alone is no difference:
+// the loader has set what it stands for.
+func Arguments(running, site, want []string) Line {
+	var l Line
+	full := spec.KernelLine(want)
+	for _, word := range running {
 		switch {
-		case stale:
-			differs = true
-		case loaders, slices.Contains(want, w):
+		case word == Marker, strings.HasPrefix(word, "initrd="), strings.HasPrefix(word, "BOOT_IMAGE="):
+		case slices.Contains(full, word):
+		case isPassed(word) && !slices.Contains(site, word):
+			l.Words = append(l.Words, word)
 		default:
-			line = append(line, w)
+			l.Dropped = append(l.Dropped, word)
 		}
 	}
-	for _, w := range want {
-		if !slices.Contains(running, w) {
-			differs = true
-		}
-		line = append(line, w)
+	missing := func(word string) bool { return !slices.Contains(running, word) }
+	l.Differs = len(l.Dropped) > 0 || slices.ContainsFunc(want, missing)
+	l.Words = append(append(l.Words, full...), Marker)
+	return l
+}
+
+func isPassed(word string) bool {
+	name, _, _ := strings.Cut(word, "=")
+	return slices.Contains(passed, name)
+}
+
+// loaderType is what kexec_file_load(2) leaves in the boot parameters of an x86
+// kernel, where firmware's loaders have numbers of their own.
+const loaderType = 0xd
+
+// Ran reports whether the running kernel was started by this package. The marker
+// alone does not say so: anyone who writes the first command line can write it,
+// and would have the comparison of arguments skipped. proc is /proc; a kernel that
+// does not tell its loader is taken at the marker's word.
+func Ran(running []string, proc string) bool {
+	if !slices.Contains(running, Marker) {
+		return false
 	}
-	return append(line, Marker), differs
+	data, err := os.ReadFile(proc + "/sys/kernel/bootloader_type")
+	if err != nil {
+		return true // not x86
+	}
+	var kind int
+	_, err = fmt.Sscan(string(data), &kind)
+	return err == nil && kind>>4 == loaderType
 }
 
 // Start loads kernel and initrd and jumps. It returns only with an error.

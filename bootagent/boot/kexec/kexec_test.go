@@ -3,29 +3,64 @@
 package kexec
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
 
 func TestArguments(t *testing.T) {
 	for _, test := range []struct {
-		name, running, loader, want string
-		line                        string
-		differs                     bool
+		name, running, site, want string
+		line, dropped             string
+		differs                   bool
 	}{
-		{"as it is", "BOOTIF=01-52 initrd=initrd quiet", "quiet", "quiet", "BOOTIF=01-52 quiet " + Marker, false},
-		{"node wants more", "quiet", "quiet", "quiet isolcpus=2", "quiet isolcpus=2 " + Marker, true},
-		{"node wants less", "quiet ro", "quiet", "", "ro " + Marker, true},
-		{"after kexec", "BOOTIF=01-52 isolcpus=2 " + Marker, "quiet", "isolcpus=2", "BOOTIF=01-52 isolcpus=2 " + Marker, false},
-		{"foreign words stay", "console=ttyS0 quiet", "quiet", "quiet", "console=ttyS0 quiet " + Marker, false},
-		{"order of the author", "b a", "", "b a", "b a " + Marker, false},
+		{"as it is", "BOOTIF=01-52 initrd=initrd quiet", "quiet", "quiet", "BOOTIF=01-52 quiet panic=30 " + Marker, "", false},
+		{"node wants more", "quiet", "quiet", "quiet isolcpus=2", "quiet isolcpus=2 panic=30 " + Marker, "", true},
+		{"node wants less", "quiet caisson.node=a", "quiet", "", "caisson.node=a panic=30 " + Marker, "quiet", true},
+		{"after kexec", "BOOTIF=01-52 isolcpus=2 panic=30 " + Marker, "quiet", "isolcpus=2", "BOOTIF=01-52 isolcpus=2 panic=30 " + Marker, "", false},
+		{"consoles of the machine stay", "console=ttyS0 earlycon quiet", "quiet", "quiet", "console=ttyS0 earlycon quiet panic=30 " + Marker, "", false},
+		{"a console that the site has taken away", "console=ttyS0", "console=ttyS0", "", "panic=30 " + Marker, "console=ttyS0", true},
+		{"order of the author", "b a", "", "b a", "b a panic=30 " + Marker, "", false},
+		{"words that nobody signed", "apparmor=0 systemd.debug_shell mitigations=off quiet -- 1", "quiet", "quiet", "quiet panic=30 " + Marker, "apparmor=0 systemd.debug_shell mitigations=off -- 1", true},
+		{"the site's own panic", "quiet panic=30", "quiet", "quiet panic=0", "quiet panic=0 " + Marker, "panic=30", true},
+		{"the default is on the line", "quiet panic=30", "quiet", "quiet", "quiet panic=30 " + Marker, "", false},
 	} {
-		line, differs := Arguments(strings.Fields(test.running), strings.Fields(test.loader), strings.Fields(test.want))
-		if got := strings.Join(line, " "); got != test.line || differs != test.differs {
-			t.Errorf("%s: %q, %v; want %q, %v", test.name, got, differs, test.line, test.differs)
+		site, want := strings.Fields(test.site), strings.Fields(test.want)
+		l := Arguments(strings.Fields(test.running), site, want)
+		if got, dropped := strings.Join(l.Words, " "), strings.Join(l.Dropped, " "); got != test.line || dropped != test.dropped || l.Differs != test.differs {
+			t.Errorf("%s: %q without %q, %v; want %q without %q, %v", test.name, got, dropped, l.Differs, test.line, test.dropped, test.differs)
 		}
-		if again, differs := Arguments(line, strings.Fields(test.loader), strings.Fields(test.want)); differs {
-			t.Errorf("%s: after a kexec it would do another one: %q", test.name, again)
+		if again := Arguments(l.Words, site, want); again.Differs {
+			t.Errorf("%s: after a kexec it would do another one: %q", test.name, again.Words)
+		}
+	}
+}
+
+// A marker on the first command line must not pass for a kexec.
+func TestRan(t *testing.T) {
+	for _, test := range []struct {
+		line, kind string
+		want       bool
+	}{
+		{Marker, "208\n", true}, // 0xd0: kexec
+		{Marker, "102\n", false},
+		{Marker, "nonsense", false},
+		{Marker, "", true}, // not x86
+		{"quiet", "208\n", false},
+	} {
+		proc := t.TempDir()
+		if test.kind != "" {
+			name := filepath.Join(proc, "sys/kernel/bootloader_type")
+			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(name, []byte(test.kind), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := Ran(strings.Fields(test.line), proc); got != test.want {
+			t.Errorf("%q with loader %q: %v", test.line, test.kind, got)
 		}
 	}
 }

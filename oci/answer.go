@@ -61,7 +61,7 @@ var bodyChecks = []bodyCheck{
 	}},
 }
 
-func check(list []answerCheck, a answer) error {
+func checkAll(list []answerCheck, a answer) error {
 	for _, c := range list {
 		if err := c.ok(a); err != nil {
 			return err

@@ -4,134 +4,210 @@ package oci
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/check"
 )
 
-// Login is what a registry knows its caller by.
-type Login struct {
-	User, Password string
-	Token          string // identity token: used as a refresh token
-}
-
-// Login finds host in the options' AuthFile. A host that the file does not name
-// gets none. Helper programs are never run.
-func (o Options) Login(host string) (Login, error) {
-	if o.AuthFile == "" {
-		return Login{}, nil
-	}
-	data, err := readPrivate(o.AuthFile)
-	if err != nil {
-		return Login{}, fmt.Errorf("credentials: %w", err)
-	}
-	var file struct {
-		Auths map[string]struct {
-			Auth          string `json:"auth"`
-			Username      string `json:"username"`
-			Password      string `json:"password"`
-			IdentityToken string `json:"identitytoken"`
-		} `json:"auths"`
-	}
-	if err := json.Unmarshal(data, &file); err != nil {
-		return Login{}, fmt.Errorf("credentials: %s: %w", o.AuthFile, err)
-	}
-	entry, ok := file.Auths[host]
-	if !ok {
-		return Login{}, nil
-	}
-	l := Login{User: entry.Username, Password: entry.Password, Token: entry.IdentityToken}
-	if entry.Auth != "" {
-		pair, err := base64.StdEncoding.DecodeString(entry.Auth)
-		user, password, found := strings.Cut(string(pair), ":")
-		if err != nil || !found {
-			return Login{}, fmt.Errorf("credentials: %s: the auth of %s is not base64 of user:password", o.AuthFile, host)
-		}
-		l.User, l.Password = user, password
-	}
-	return l, nil
-}
-
-// authorizer answers a registry's challenge: basic, or a bearer token from the
-// realm that the challenge names.
-type authorizer struct {
-	client *http.Client
-	login  Login
-	prefix string
-	tls    bool
+// authorized is a transport that logs in to one registry: basic, or a bearer
+// token from the realm that the registry names. Requests to any other host or
+// port, as a redirect to a content network makes them, go out without
+// credentials, and what such a host asks for is not answered.
+//
+// Nodes and publishers use it, so there is one place where a scheme is known.
+type authorized struct {
+	base     http.RoundTripper
+	scheme   string
+	host     string // host[:port] as in the reference
+	login    Login
+	patience time.Duration // for one answer of a token server
+	rules    authRules
 
 	mu     sync.Mutex
 	basic  bool
-	tokens map[string]string // by repository
+	tokens map[string]string // by scope
 }
 
-func (a *authorizer) authorize(req *http.Request, repo string) {
+// authRules say where credentials may go. Tests take some out.
+type authRules struct {
+	receiver check.List[meeting]
+	realm    check.List[meeting]
+	redirect check.List[meeting]
+}
+
+// meeting is a registry, as it was named by the operator, and a URL that is about
+// to get credentials.
+type meeting struct {
+	scheme, host string
+	to           *url.URL
+}
+
+var wholeAuth = authRules{
+	receiver: check.List[meeting]{
+		{Name: "same scheme", OK: func(m meeting) error { return unless(m.scheme == m.to.Scheme, "another scheme") }},
+		{Name: "same host and port", OK: func(m meeting) error { return unless(m.host == m.to.Host, "another host or port") }},
+	},
+	realm: check.List[meeting]{
+		{Name: "realm is a URL", OK: func(m meeting) error {
+			return unless(m.to.Host != "" && (m.to.Scheme == "https" || m.to.Scheme == "http"), "the realm is not a URL")
+		}},
+		{Name: "realm stays TLS", OK: func(m meeting) error {
+			return unless(m.scheme != "https" || m.to.Scheme == "https", "the realm is not https: credentials stay here")
+		}},
+	},
+	redirect: check.List[meeting]{
+		{Name: "token request is not redirected", OK: func(m meeting) error {
+			return fmt.Errorf("the token server redirects to %.80q: credentials stay here", m.to.Host)
+		}},
+	},
+}
+
+func unless(ok bool, text string) error {
+	if ok {
+		return nil
+	}
+	return errors.New(text)
+}
+
+// RoundTrip sends req, and sends it once more with new credentials when the
+// registry wants some and the body can be had again.
+func (a *authorized) RoundTrip(req *http.Request) (*http.Response, error) {
+	if a.rules.receiver.Run(meeting{a.scheme, a.host, req.URL}) != nil {
+		return a.base.RoundTrip(bare(req))
+	}
+	scope := scopeOf(req)
+	resp, err := a.base.RoundTrip(a.with(req, scope))
+	if err != nil || resp.StatusCode != http.StatusUnauthorized {
+		return resp, err
+	}
+	again := req
+	if req.Body != nil && req.Body != http.NoBody {
+		if req.GetBody == nil {
+			return resp, nil
+		}
+		again = req.Clone(req.Context())
+		if again.Body, err = req.GetBody(); err != nil {
+			return resp, nil // the first answer says what is wrong
+		}
+	}
+	drain(resp)
+	if err := a.answer(req.Context(), resp, scope); err != nil {
+		return nil, err
+	}
+	return a.base.RoundTrip(a.with(again, scope))
+}
+
+// bare returns req without credentials.
+func bare(req *http.Request) *http.Request {
+	if req.Header.Get("Authorization") == "" {
+		return req
+	}
+	req = req.Clone(req.Context())
+	req.Header.Del("Authorization")
+	return req
+}
+
+// with returns a copy of req that carries what was negotiated for scope.
+func (a *authorized) with(req *http.Request, scope string) *http.Request {
+	req = req.Clone(req.Context())
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	switch token := a.tokens[repo]; {
+	switch token := a.tokens[scope]; {
 	case token != "":
 		req.Header.Set("Authorization", "Bearer "+token)
 	case a.basic:
 		req.SetBasicAuth(a.login.User, a.login.Password)
 	}
+	return req
 }
 
-func (a *authorizer) challenge(ctx context.Context, resp *http.Response, repo string) error {
+var repositoryPath = regexp.MustCompile(`^/v2/(.+)/(?:manifests|blobs|tags|referrers)/`)
+
+// scopeOf returns the scope of the distribution specification that req needs,
+// "" for what belongs to no repository.
+func scopeOf(req *http.Request) string {
+	part := repositoryPath.FindStringSubmatch(req.URL.Path)
+	if part == nil {
+		return ""
+	}
+	switch req.Method {
+	case http.MethodGet, http.MethodHead:
+		return "repository:" + part[1] + ":pull"
+	}
+	return "repository:" + part[1] + ":pull,push"
+}
+
+// answer does what the challenges of a registry's answer ask for.
+func (a *authorized) answer(ctx context.Context, resp *http.Response, scope string) error {
+	refused := func(text string) error {
+		return &StatusError{Status: resp.StatusCode, What: resp.Request.URL.Path, Text: text}
+	}
 	for _, line := range resp.Header.Values("WWW-Authenticate") {
 		scheme, params := parseChallenge(line)
 		switch scheme {
 		case "basic":
 			if a.login.User == "" {
-				return &StatusError{Status: resp.StatusCode, What: repo, Text: "no credentials for " + resp.Request.URL.Host}
+				return refused("no credentials for " + a.host)
 			}
 			a.mu.Lock()
 			a.basic = true
 			a.mu.Unlock()
 			return nil
 		case "bearer":
-			token, err := a.fetchToken(ctx, params, repo)
+			token, err := a.fetchToken(ctx, params, scope)
 			if err != nil {
-				return fmt.Errorf("token for %s: %w", repo, err)
+				return fmt.Errorf("token for %q: %w", scope, err)
 			}
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			if a.tokens == nil {
 				a.tokens = map[string]string{}
 			}
-			a.tokens[repo] = token
+			a.tokens[scope] = token
 			return nil
 		}
 	}
-	return &StatusError{Status: resp.StatusCode, What: repo, Text: "unknown challenge"}
+	return refused("unknown challenge")
 }
 
-func (a *authorizer) fetchToken(ctx context.Context, params map[string]string, repo string) (string, error) {
+func (a *authorized) fetchToken(ctx context.Context, params map[string]string, scope string) (string, error) {
 	realm, err := url.Parse(params["realm"])
-	if err != nil || realm.Host == "" || realm.Scheme != "https" && realm.Scheme != "http" {
-		return "", fmt.Errorf("the realm %.80q is no URL", params["realm"])
+	if err != nil {
+		return "", fmt.Errorf("the realm %.80q is not a URL", params["realm"])
 	}
-	if a.tls && realm.Scheme != "https" {
-		return "", fmt.Errorf("the realm %.80q is not https: credentials stay here", params["realm"])
+	if err := a.rules.realm.Run(meeting{a.scheme, a.host, realm}); err != nil {
+		return "", fmt.Errorf("realm %.80q: %w", params["realm"], err)
 	}
-	query := url.Values{"scope": {"repository:" + a.prefix + repo + ":pull"}}
+	query := url.Values{}
+	if scope != "" {
+		query.Set("scope", scope)
+	}
 	if s := params["service"]; s != "" {
 		query.Set("service", s)
 	}
+	ctx, cancel := context.WithTimeout(ctx, a.patience)
+	defer cancel()
 	req, err := a.tokenRequest(ctx, realm, query)
 	if err != nil {
 		return "", err
 	}
-	resp, err := a.client.Do(req)
+	client := &http.Client{Transport: a.base, CheckRedirect: func(req *http.Request, _ []*http.Request) error {
+		return a.rules.redirect.Run(meeting{a.scheme, a.host, req.URL})
+	}}
+	resp, err := client.Do(req)
 	if err != nil {
 		return "", err
 	}
-	defer resp.Body.Close()
+	defer resp.Body.Close() // read-only: what matters was read
 	if resp.StatusCode != http.StatusOK {
 		return "", &StatusError{Status: resp.StatusCode, What: realm.Host}
 	}
@@ -146,13 +222,13 @@ func (a *authorizer) fetchToken(ctx context.Context, params map[string]string, r
 		got.Token = got.AccessToken
 	}
 	if got.Token == "" {
-		return "", errors.New("the answer holds none")
+		return "", errors.New("the answer holds no token")
 	}
 	return got.Token, nil
 }
 
 // tokenRequest asks by GET with a password, by POST with an identity token.
-func (a *authorizer) tokenRequest(ctx context.Context, realm *url.URL, query url.Values) (*http.Request, error) {
+func (a *authorized) tokenRequest(ctx context.Context, realm *url.URL, query url.Values) (*http.Request, error) {
 	if a.login.Token != "" {
 		query.Set("grant_type", "refresh_token")
 		query.Set("refresh_token", a.login.Token)

@@ -17,7 +17,6 @@ type remote struct {
 	agent   string
 	client  *http.Client
 	resume  *http.Client // follows no redirect to another host
-	auth    *authorizer
 	timeout time.Duration
 }
 
@@ -26,23 +25,13 @@ func openRemote(ref Ref, o Options) (*remote, error) {
 	if err != nil {
 		return nil, err
 	}
-	scheme := "https"
-	if o.PlainHTTP {
-		scheme = "http"
-	}
-	r := &remote{
-		base:    scheme + "://" + ref.Host + "/v2/" + ref.Repo(""),
+	return &remote{
+		base:    o.scheme() + "://" + ref.Host + "/v2/" + ref.Repo(""),
 		agent:   o.UserAgent,
 		client:  &http.Client{Transport: transport, CheckRedirect: redirectPolicy(false)},
 		resume:  &http.Client{Transport: transport, CheckRedirect: redirectPolicy(true)},
 		timeout: o.silence(),
-	}
-	login, err := o.Login(ref.Host)
-	if err != nil {
-		return nil, err
-	}
-	r.auth = &authorizer{client: r.client, login: login, prefix: ref.Repo(""), tls: !o.PlainHTTP}
-	return r, nil
+	}, nil
 }
 
 func (r *remote) Manifest(ctx context.Context, repo, reference, etag string) (Response, error) {
@@ -61,7 +50,7 @@ func (r *remote) Manifest(ctx context.Context, repo, reference, etag string) (Re
 	if resp.StatusCode == http.StatusNotModified && etag != "" {
 		return Response{ETag: etag, NotModified: true}, nil
 	}
-	if err := check(manifestChecks, answer{resp, reference, 0, 0}); err != nil {
+	if err := checkAll(manifestChecks, answer{resp, reference, 0, 0}); err != nil {
 		return Response{}, err
 	}
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, MaxManifest+1))
@@ -96,7 +85,7 @@ func (r *remote) Blob(ctx context.Context, repo string, d Descriptor, offset int
 	if err != nil {
 		return nil, err
 	}
-	if err := check(blobChecks, answer{resp, d.Digest, offset, d.Size}); err != nil {
+	if err := checkAll(blobChecks, answer{resp, d.Digest, offset, d.Size}); err != nil {
 		resp.Body.Close()
 		return nil, err
 	}
@@ -112,28 +101,17 @@ func quoted(etag string) string {
 	return etag
 }
 
-// get asks once, and once more with credentials when the registry wants some.
 func (r *remote) get(ctx context.Context, client *http.Client, repo, path string, header http.Header) (*http.Response, error) {
 	ctx, watch := newWatch(ctx, r.timeout)
-	ask := func() (*http.Response, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+repo+path, nil)
-		if err != nil {
-			return nil, err
-		}
-		req.Header = header.Clone()
-		if r.agent != "" {
-			req.Header.Set("User-Agent", r.agent)
-		}
-		r.auth.authorize(req, repo)
-		return client.Do(req)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+repo+path, nil)
+	if err != nil {
+		return nil, watch.explain(err)
 	}
-	resp, err := ask()
-	if err == nil && resp.StatusCode == http.StatusUnauthorized {
-		drain(resp)
-		if err = r.auth.challenge(ctx, resp, repo); err == nil {
-			resp, err = ask()
-		}
+	req.Header = header
+	if r.agent != "" {
+		req.Header.Set("User-Agent", r.agent)
 	}
+	resp, err := client.Do(req)
 	if err != nil {
 		return nil, watch.explain(err)
 	}
@@ -143,6 +121,6 @@ func (r *remote) get(ctx context.Context, client *http.Client, repo, path string
 
 // drain reads a little of a body so that the connection can be used again.
 func drain(resp *http.Response) {
-	io.CopyN(io.Discard, resp.Body, 64<<10)
-	resp.Body.Close()
+	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // only a kindness to the connection
+	_ = resp.Body.Close()                          // nothing of it is used
 }

@@ -18,9 +18,29 @@ import (
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
-// Transport is the HTTP transport that the options describe, for the registry at
-// host[:port]. oci/registry uses the same, so both halves reach it by the same rules.
-func (o Options) Transport(host string) (*http.Transport, error) {
+// Transport returns the HTTP transport that the options describe, for the registry
+// at host[:port]. It logs in there and nowhere else. oci/registry uses the same, so
+// both halves reach a registry by the same rules.
+func (o Options) Transport(host string) (http.RoundTripper, error) {
+	base, err := o.transport(host)
+	if err != nil {
+		return nil, err
+	}
+	login, err := o.Login(host)
+	if err != nil {
+		return nil, err
+	}
+	return &authorized{base: base, scheme: o.scheme(), host: host, login: login, patience: o.silence(), rules: wholeAuth}, nil
+}
+
+func (o Options) scheme() string {
+	if o.PlainHTTP {
+		return "http"
+	}
+	return "https"
+}
+
+func (o Options) transport(host string) (*http.Transport, error) {
 	t := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            (&net.Dialer{Timeout: o.silence()}).DialContext,

@@ -49,9 +49,9 @@ var rules = []Rule{
 	{Packages: "spec/site/credential", Only: []string{}, Stdlib: true, Why: leaf},
 
 	{Packages: "trust/refusal", Only: []string{}, Stdlib: true, Why: leaf},
-	{Packages: "trust", Only: []string{"spec/...", "oci", "oci/sign", "oci/internal/...", "trust/refusal"}, Stdlib: false, Why: "what may be believed is decided from bytes, keys and a clock, never from a node's state"},
-	{Packages: "oci", Only: []string{"oci/...", "trust/refusal"}, Stdlib: true, Why: "transport: it knows no document"},
-	{Packages: "oci/sign/...", Only: []string{"oci/...", "trust/refusal"}, Why: "signatures know digests, not documents", Banned: map[string]string{
+	{Packages: "trust", Only: []string{"spec/...", "oci", "oci/sign", "oci/internal/...", "trust/refusal", "internal/check", "internal/ownfiles", "internal/digest"}, Stdlib: false, Why: "what may be believed is decided from bytes, keys and a clock, never from a node's state"},
+	{Packages: "oci", Only: []string{"oci/...", "trust/refusal", "internal/check", "internal/ownfiles"}, Stdlib: true, Why: "transport: it knows no document"},
+	{Packages: "oci/sign/...", Only: []string{"oci/...", "trust/refusal", "internal/check", "internal/ownfiles"}, Why: "signatures know digests, not documents", Banned: map[string]string{
 		"github.com/google/go-containerregistry/": "the agent links it"}},
 	{Packages: "oci/registry", Only: []string{"oci/...", "trust/refusal", "internal/..."}, Why: "pushing and serving know artifacts, not what they mean",
 		By: []string{"cmd/caisson", "release", "fleet/...", "netboot/...", "test/...", "internal/fixture"}, ByWhy: "go-containerregistry never reaches the agent"},

@@ -94,3 +94,55 @@ func TestServerThatIsDown(t *testing.T) {
 		t.Errorf("Manifest = %v, want the host in it", err)
 	}
 }
+
+// TestPushWithTokens pushes where each repository and each kind of access wants a
+// token of its own, and tokens last for a few requests only.
+func TestPushWithTokens(t *testing.T) {
+	inner := ggcr.New(ggcr.Logger(log.New(io.Discard, "", 0)))
+	var uses atomic.Int32
+	var server *httptest.Server
+	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/token" {
+			if _, password, _ := req.BasicAuth(); password != "secret" {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			fmt.Fprintf(w, `{"token":"%d-%s."}`, uses.Load(), req.FormValue("scope"))
+			return
+		}
+		scope := ""
+		if repo, ok := strings.CutPrefix(req.URL.Path, "/v2/metal-a/node/"); ok && repo != "" {
+			scope = "repository:metal-a/node:pull,push"
+			if req.Method == http.MethodGet || req.Method == http.MethodHead {
+				scope = "repository:metal-a/node:pull"
+			}
+		}
+		now := uses.Load()
+		if got := req.Header.Get("Authorization"); got != fmt.Sprintf("Bearer %d-%s.", now, scope) {
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm=%q,service="r"`, server.URL+"/token"))
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		if req.Method == http.MethodPut {
+			uses.Add(1) // from now on older tokens are not good
+		}
+		inner.ServeHTTP(w, req)
+	}))
+	defer server.Close()
+	host := strings.TrimPrefix(server.URL, "http://")
+	auth := filepath.Join(t.TempDir(), "auth.json")
+	if err := os.WriteFile(auth, fmt.Appendf(nil, `{"auths":{%q:{"username":"op","password":"secret"}}}`, host), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := registry.Open(host+"/metal-a", registry.Options{PlainHTTP: true, AuthFile: auth})
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := push(t, r, "one", "superhost", "other")
+	if raw, _, err := r.Manifest(t.Context(), "node", "superhost"); err != nil || oci.Digest(raw) != digest {
+		t.Errorf("Manifest = %v", err)
+	}
+	if err := r.Delete(t.Context(), "node", "other"); err != nil {
+		t.Errorf("Delete = %v", err)
+	}
+}

@@ -32,17 +32,9 @@ func openServer(ref oci.Ref, o Options) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	login, err := o.Login(ref.Host)
-	if err != nil {
-		return nil, err
-	}
-	auth := authn.FromConfig(authn.AuthConfig{Username: login.User, Password: login.Password, IdentityToken: login.Token})
-	if login == (oci.Login{}) {
-		auth = authn.Anonymous
-	}
 	s := &server{ref: ref}
 	options := []remote.Option{
-		remote.WithAuth(auth),
+		remote.WithAuth(authn.Anonymous), // the transport logs in
 		remote.WithTransport(oneScheme{base, ref.Host, o.PlainHTTP}),
 		remote.WithUserAgent(o.UserAgent),
 	}

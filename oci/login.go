@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package oci
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Login holds the credentials for one registry. The zero value is anonymous.
+type Login struct {
+	User, Password string
+	Token          string // identity token: used as a refresh token
+}
+
+// Login returns the credentials for host[:port] in the options' AuthFile; a host
+// that the file does not name gets none. Helper programs are never run.
+func (o Options) Login(host string) (Login, error) {
+	if o.AuthFile == "" {
+		return Login{}, nil
+	}
+	data, err := readPrivate(o.AuthFile)
+	if err != nil {
+		return Login{}, fmt.Errorf("credentials: %w", err)
+	}
+	var file struct {
+		Auths map[string]struct {
+			Auth          string `json:"auth"`
+			Username      string `json:"username"`
+			Password      string `json:"password"`
+			IdentityToken string `json:"identitytoken"`
+		} `json:"auths"`
+	}
+	if err := json.Unmarshal(data, &file); err != nil {
+		return Login{}, fmt.Errorf("credentials: %s: %w", o.AuthFile, err)
+	}
+	entry, ok := file.Auths[host]
+	if !ok {
+		return Login{}, nil
+	}
+	l := Login{User: entry.Username, Password: entry.Password, Token: entry.IdentityToken}
+	if entry.Auth != "" {
+		pair, err := base64.StdEncoding.DecodeString(entry.Auth)
+		user, password, found := strings.Cut(string(pair), ":")
+		if err != nil || !found {
+			return Login{}, fmt.Errorf("credentials: %s: the auth of %s is not base64 of user:password", o.AuthFile, host)
+		}
+		l.User, l.Password = user, password
+	}
+	return l, nil
+}

@@ -75,6 +75,7 @@ var rules = []Rule{
 	{Packages: "internal/paths", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/durable", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/ownfiles", Only: []string{}, Stdlib: true, Why: leaf},
+	{Packages: "internal/safepath", Only: []string{}, Why: leaf},
 	{Packages: "cmd/...", By: []string{}, ByWhy: "a program is the end of the line"},
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package private keeps what the agent verifies from being changed behind its
+// Package ownfiles keeps what the agent verifies from being changed behind its
 // back. A state disk that others had in hand may hold links, second names and
 // foreign owners, by which a user of the running node could write to a file after
 // it was verified.

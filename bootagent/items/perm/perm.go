@@ -3,9 +3,11 @@
 // Package perm keeps the owner, group and mode of paths outside the layer, as
 // chown(1) and chmod(1) set them, and puts the originals back.
 //
-// It never follows a symbolic link: a file is opened once (open(2), O_PATH) and
-// looked at and changed through that. The owner is set before the mode, because
-// chown(2) takes setuid and setgid away. Only package bootagent imports it.
+// The paths may lie where users write. A file is opened by package safepath,
+// without links of users, and looked at and changed through that descriptor; see
+// guards for what is refused. A program that changes its owner loses
+// set-user-ID, set-group-ID and file capabilities unless the rule's own mode
+// sets them. Only package items imports it.
 package perm
 
 import (
@@ -13,13 +15,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -29,7 +31,7 @@ const Name = "perm"
 // Item keeps the wanted paths.
 type Item struct {
 	want    spec.Perm
-	state   string // a folder on the state disk
+	state   string // a directory on the state disk
 	journal item.Journal
 	log     func(format string, args ...any)
 }
@@ -54,12 +56,18 @@ type attr struct {
 	GID  uint32 `json:"gid"`
 	Mode uint32 `json:"mode"` // the lower twelve bits
 	Ino  uint64 `json:"ino,omitempty"`
+	Born int64  `json:"born,omitempty"` // see born; with Ino it names one file
 }
 
 func (a attr) String() string { return fmt.Sprintf("%04o %d:%d", a.Mode, a.UID, a.GID) }
 
-// is compares without the inode.
+// is compares what chown(2) and chmod(2) set.
 func (a attr) is(b attr) bool { return a.UID == b.UID && a.GID == b.GID && a.Mode == b.Mode }
+
+// same reports whether both are of one file.
+func (a attr) same(b attr) bool {
+	return a.Ino == b.Ino && (a.Born == b.Born || a.Born == 0 || b.Born == 0)
+}
 
 // applied is what the item last set; Attr.Ino is 0 until it is known to be done.
 type applied struct {
@@ -75,7 +83,7 @@ type wish struct {
 }
 
 // wishes expands the patterns; drift is for what cannot be.
-func (i *Item) wishes() (list []*wish, drift []spec.Drift) {
+func (i *Item) wishes(walk *safepath.Walk) (list []*wish, drift []spec.Drift) {
 	byPath := map[string]*wish{}
 	for _, p := range i.want.Paths {
 		stop := func(action, format string, args ...any) {
@@ -90,9 +98,9 @@ func (i *Item) wishes() (list []*wish, drift []spec.Drift) {
 			stop(spec.ActionRefuse, "the path is not absolute and clean")
 			continue
 		}
-		files, err := filepath.Glob(p.Path) // sorted; a plain path is its own only match
+		files, err := walk.Glob(p.Path) // sorted; a plain path is its own only match
 		if err != nil {
-			stop(spec.ActionRefuse, "the pattern is malformed: %v", err)
+			stop(spec.ActionRefuse, "expand the pattern: %v", err)
 			continue
 		}
 		if len(files) == 0 && !i.want.IgnoreMissing {
@@ -117,16 +125,19 @@ func describe(p spec.PermPath) string {
 }
 
 // to is what the file should be, from what it is.
-func (w *wish) to(now attr, dir bool) attr {
+func (w *wish) to(f file) attr {
+	now := f.attr
 	for _, r := range w.rules {
-		now = r.apply(now, dir)
+		now = r.apply(now, f)
 	}
 	return now
 }
 
 // Check implements item.Item.
 func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
-	list, drift := i.wishes()
+	var walk safepath.Walk
+	defer walk.Close()
+	list, drift := i.wishes(&walk)
 	entries := i.entries()
 	wanted := map[string]bool{}
 	for _, w := range list {
@@ -135,14 +146,19 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		}
 		wanted[w.path] = true
 		d := spec.Drift{Item: Name, Key: w.path, Action: spec.ActionChange}
-		f, err := open(w.path)
+		f, err := open(&walk, w.path)
 		if err != nil {
 			d.Action, d.Reason = spec.ActionRefuse, err.Error()
 			drift = append(drift, d)
 			continue
 		}
-		to := w.to(f.attr, f.dir)
+		to := w.to(f)
 		f.close()
+		if err := guards.Run(step{&walk, f.attr, f.attr, to}); err != nil {
+			d.Action, d.Reason = spec.ActionRefuse, err.Error()
+			drift = append(drift, d)
+			continue
+		}
 		d.From, d.To = f.attr.String(), to.String()
 		if !f.attr.is(to) && !i.once(entries[w.path], w) {
 			drift = append(drift, d)
@@ -157,7 +173,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		}
 		was, _ := decode(e)
 		d := spec.Drift{Item: Name, Key: e.Key, To: was.String(), Action: spec.ActionRemove}
-		if f, err := open(e.Key); err == nil {
+		if f, err := open(&walk, e.Key); err == nil {
 			d.From = f.attr.String()
 			f.close()
 		}
@@ -196,24 +212,26 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	for _, d := range drift {
 		due[d.Key] = due[d.Key] || d.Action == spec.ActionChange
 	}
+	var walk safepath.Walk
+	defer walk.Close()
 	var errs []error
 	var entries []item.Entry
-	todo := map[string]attr{}
-	list, _ := i.wishes()
+	todo := map[string]change{}
+	list, _ := i.wishes(&walk)
 	had := i.entries()
 	for _, w := range list {
 		if !due[w.path] {
 			continue
 		}
-		f, err := open(w.path)
+		f, err := open(&walk, w.path)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		to := w.to(f.attr, f.dir)
 		f.close()
-		to.Ino = 0
-		todo[w.path] = to
+		to := w.to(f)
+		to.Ino, to.Born = 0, 0
+		todo[w.path] = change{f.attr, to}
 		entries = append(entries, item.Entry{Item: Name, Key: w.path, Prior: item.Raw(f.attr), Applied: item.Raw(applied{to, w.text}), Scope: i.scope(f.dev)})
 	}
 	if len(entries) == 0 {
@@ -227,7 +245,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	}
 	var done, undone []item.Entry
 	for _, e := range entries {
-		ino, err := set(ctx, e.Key, todo[e.Key])
+		now, err := set(ctx, &walk, e.Key, todo[e.Key])
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -239,52 +257,34 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 			continue
 		}
 		_, did := decode(e)
-		did.Attr.Ino = ino
+		did.Attr.Ino, did.Attr.Born = now.Ino, now.Born
 		e.Applied = item.Raw(did)
 		done = append(done, e)
 	}
 	return errors.Join(append(errs, i.journal.Record(done...), i.journal.Forget(undone...))...)
 }
 
-// scope is the disk's for files beside the state folder.
+// change is what a file was when it was looked at, and what it is to become.
+type change struct{ from, to attr }
+
+// set opens path again and changes it, if it still is what was looked at.
+func set(ctx context.Context, walk *safepath.Walk, path string, c change) (attr, error) {
+	f, err := open(walk, path)
+	if err != nil {
+		return attr{}, err
+	}
+	defer f.close()
+	if err := guards.Run(step{walk, c.from, f.attr, c.to}); err != nil {
+		return attr{}, err
+	}
+	return f.set(ctx, c.to)
+}
+
+// scope is the disk's for files beside the state directory.
 func (i *Item) scope(dev uint64) item.Scope {
 	var st unix.Stat_t
 	if i.state != "" && unix.Stat(i.state, &st) == nil && st.Dev == dev {
 		return item.Disk
 	}
 	return item.Root
-}
-
-// Restore implements item.Item.
-func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
-	var errs []error
-	var done []item.Entry
-	for _, e := range entries {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		was, did := decode(e)
-		switch f, err := open(e.Key); {
-		case errors.Is(err, fs.ErrNotExist):
-			i.log("%s is gone: its permissions cannot be put back", e.Key)
-		case err != nil:
-			errs = append(errs, fmt.Errorf("restore permissions of %s: %w", e.Key, err))
-			continue
-		default:
-			f.close()
-			if f.attr.Ino != was.Ino && f.attr.Ino != did.Attr.Ino && (did.Attr.Ino != 0 || !f.attr.is(did.Attr)) {
-				i.log("%s was replaced since: its permissions are left as they are", e.Key)
-				break
-			}
-			if _, err := set(ctx, e.Key, was); err != nil {
-				errs = append(errs, fmt.Errorf("restore permissions of %s: %w", e.Key, err))
-				continue
-			}
-		}
-		done = append(done, e)
-	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return errors.Join(append(errs, i.journal.Forget(done...))...)
 }

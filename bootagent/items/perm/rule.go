@@ -19,20 +19,25 @@ type rule struct {
 }
 
 // clause is one step of a mode: keep these bits, then set those. A symbolic X
-// adds to set only where the file is a folder or executable.
+// adds to set only where the file is a directory or executable.
 type clause struct {
 	keep, set, setX uint32
 }
 
-func (r rule) apply(a attr, dir bool) attr {
+// apply is what the rule makes of a file that is a by now.
+func (r rule) apply(a attr, f file) attr {
+	was := a
 	if r.uid >= 0 {
 		a.UID = uint32(r.uid)
 	}
 	if r.gid >= 0 {
 		a.GID = uint32(r.gid)
 	}
+	if a.UID != was.UID || a.GID != was.GID {
+		a.Mode = f.without(a.Mode)
+	}
 	for _, c := range r.mode {
-		executable := dir || a.Mode&0o111 != 0
+		executable := f.dir || a.Mode&0o111 != 0
 		a.Mode = a.Mode&c.keep | c.set
 		if executable {
 			a.Mode |= c.setX

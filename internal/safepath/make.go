@@ -65,5 +65,5 @@ func (w *Walk) At(path string, do func(name string) error) error {
 	if err := w.enter(filepath.Dir(path)); err != nil {
 		return err
 	}
-	return do(fdName(w.top().fd) + "/" + filepath.Base(path))
+	return do(Name(w.top().fd) + "/" + filepath.Base(path))
 }

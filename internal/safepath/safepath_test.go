@@ -135,44 +135,65 @@ func TestMakeAndRemove(t *testing.T) {
 
 // Rows that name this package fail here, and gain where every link is followed.
 func TestLocalUsers(t *testing.T) {
-	act := func(t *testing.T, row attack.LocalUser) bool {
-		dir := row.Stage(t)
-		var w Walk
-		defer w.Close()
-		found, err := w.Glob(filepath.Join(dir, row.Rules[0].Path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.Close() // what is looked up later may be another directory
-		attack.AsUser(t, dir, row.Between)
-		for _, path := range found {
-			if fd, _, err := w.Open(path); err == nil {
-				if err := unix.Chmod(fdName(fd), 0o644); err != nil {
-					t.Error(err)
+	acts := map[string]func(t *testing.T, row attack.LocalUser, dir string){"perm": makeReadable, "mounts": makeTheirs}
+	for of, act := range acts {
+		rows := 0
+		for _, row := range attack.LocalUsers(t, of) {
+			if row.Check != "safepath" {
+				continue
+			}
+			rows++
+			t.Run(row.Name, func(t *testing.T) {
+				play := func() bool {
+					dir := row.Stage(t)
+					act(t, row, dir)
+					return row.Gained(dir)
 				}
-				_ = unix.Close(fd) // the test looks at the file itself
-			}
+				if play() {
+					t.Error("the user gained")
+				}
+				defer func(is func(_, _ unix.Stat_t) bool) { systems = is }(systems)
+				systems = func(_, _ unix.Stat_t) bool { return true }
+				if !play() {
+					t.Error("the attack fails even where every link is followed")
+				}
+			})
 		}
-		return row.Gained(dir)
-	}
-	rows := 0
-	for _, row := range attack.LocalUsers(t, "perm") {
-		if row.Check != "safepath" {
-			continue
+		if rows == 0 {
+			t.Errorf("no row of %s attacks this package", of)
 		}
-		rows++
-		t.Run(row.Name, func(t *testing.T) {
-			if act(t, row) {
-				t.Error("the user gained")
-			}
-			defer func(is func(_, _ unix.Stat_t) bool) { systems = is }(systems)
-			systems = func(_, _ unix.Stat_t) bool { return true }
-			if !act(t, row) {
-				t.Error("the attack fails even where every link is followed")
-			}
-		})
 	}
-	if rows == 0 {
-		t.Error("no row attacks this package")
+}
+
+// makeReadable does what perm does with its paths.
+func makeReadable(t *testing.T, row attack.LocalUser, dir string) {
+	var w Walk
+	defer w.Close()
+	found, err := w.Glob(filepath.Join(dir, row.Rules[0].Path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Close() // what is looked up later may be another directory
+	attack.AsUser(t, dir, row.Between)
+	for _, path := range found {
+		change(&w, path, func(name string) error { return unix.Chmod(name, 0o644) })
+	}
+}
+
+// makeTheirs does what mounts does when the mount is a user's.
+func makeTheirs(t *testing.T, row attack.LocalUser, dir string) {
+	var w Walk
+	defer w.Close()
+	path := filepath.Join(dir, row.Rules[0].Path)
+	attack.AsUser(t, dir, row.Between)
+	if real, err := w.Resolve(path); err == nil && w.MkdirAll(real) == nil {
+		change(&w, real, func(name string) error { return unix.Chown(name, attack.Nobody, attack.Nobody) })
+	}
+}
+
+func change(w *Walk, path string, do func(name string) error) {
+	if fd, _, err := w.Open(path); err == nil {
+		_ = do(Name(fd))   // the row's gain tells
+		_ = unix.Close(fd) // as it tells of the rest
 	}
 }

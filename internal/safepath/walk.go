@@ -223,5 +223,5 @@ func (w *Walk) follow(fd int, st unix.Stat_t) (string, error) {
 	return string(to[:n]), nil
 }
 
-// fdName is the name by which system calls without a descriptor reach one.
-func fdName(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+// Name returns the name by which system calls without a descriptor reach one.
+func Name(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }

@@ -58,16 +58,16 @@ func (i *Item) apply(ctx context.Context, w spec.Mount) error {
 		return i.remount(ctx, p, t, entry)
 	}
 	if p.own {
-		was, _ = decode(p.entry) // a run before this one may have made the folders
+		was, _ = decode(p.entry) // a run before this one may have made the directories
 	}
 	err = i.mount(ctx, p)
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
 	if m, ok := i.top(p.target); ok && is(m, w, p.options, p.source, t) {
-		err = errors.Join(err, unix.Unmount(p.target, unix.UMOUNT_NOFOLLOW))
+		err = errors.Join(err, umount(p.target))
 	}
-	unmake(was)
+	err = errors.Join(err, unmake(was))
 	if p.own {
 		return err
 	}
@@ -96,13 +96,14 @@ func (i *Item) mount(ctx context.Context, p plan) error {
 	}
 	switch {
 	case p.options.bind != 0:
-		if err := unix.Mount(p.source, p.target, "", p.options.bind, ""); err != nil {
+		err := on(p.source, func(source string) error { return mount(source, p.target, "", p.options.bind, "") })
+		if err != nil {
 			return fmt.Errorf("bind %s to %s: %w", p.source, p.target, err)
 		}
 	case p.helper != "":
 		return i.byHelper(ctx, strings.Join(p.options.words, ","), "-t", p.want.Type, p.source, p.target)
 	default:
-		if err := unix.Mount(p.source, p.target, p.want.Type, p.options.flags(base), strings.Join(p.options.data, ",")); err != nil {
+		if err := mount(p.source, p.target, p.want.Type, p.options.flags(base), strings.Join(p.options.data, ",")); err != nil {
 			return fmt.Errorf("mount %s on %s as %s: %w%s", p.source, p.target, p.want.Type, err, hint(err, p.want.Type))
 		}
 	}
@@ -119,12 +120,12 @@ func (i *Item) finish(p plan) error {
 		if err != nil {
 			return err
 		}
-		if err := unix.Mount("", p.target, "", unix.MS_REMOUNT|unix.MS_BIND|p.options.flags(p.base(t)), ""); err != nil {
+		if err := mount("", p.target, "", unix.MS_REMOUNT|unix.MS_BIND|p.options.flags(p.base(t)), ""); err != nil {
 			return fmt.Errorf("set options %s of %s: %w", strings.Join(p.want.Options, ","), p.target, err)
 		}
 	}
 	if p.options.propagation != 0 {
-		if err := unix.Mount("", p.target, "", p.options.propagation, ""); err != nil {
+		if err := mount("", p.target, "", p.options.propagation, ""); err != nil {
 			return fmt.Errorf("set propagation of %s: %w", p.target, err)
 		}
 	}
@@ -139,7 +140,7 @@ func (i *Item) remount(ctx context.Context, p plan, t table, entry item.Entry) e
 	}
 	err := setOptions(p.target, p.want.Type, p.source, p.options.bind, p.options.flags(p.base(t)), p.options.data)
 	if err == nil && p.options.propagation != 0 {
-		err = unix.Mount("", p.target, "", p.options.propagation, "")
+		err = mount("", p.target, "", p.options.propagation, "")
 	}
 	if err == nil {
 		now, _ := i.top(p.target)
@@ -161,7 +162,7 @@ func setOptions(target, fstype, source string, bind, flags uintptr, data []strin
 		flags |= unix.MS_BIND
 		data = nil
 	}
-	if err := unix.Mount(source, target, fstype, unix.MS_REMOUNT|flags, strings.Join(data, ",")); err != nil {
+	if err := mount(source, target, fstype, unix.MS_REMOUNT|flags, strings.Join(data, ",")); err != nil {
 		return fmt.Errorf("remount %s: %w", target, err)
 	}
 	return nil
@@ -177,6 +178,9 @@ func restorable(super []string) []string {
 
 // byHelper lets mount(8) find the helper of a network or FUSE file system.
 func (i *Item) byHelper(ctx context.Context, options string, args ...string) error {
+	if err := helped(args[len(args)-1]); err != nil {
+		return err
+	}
 	if options != "" {
 		args = append([]string{"-o", options}, args...)
 	}
@@ -206,7 +210,7 @@ func (i *Item) top(target string) (mounted, bool) {
 	return t.at(target)
 }
 
-// made is the topmost folder of target that is not ours to keep: it is missing, or
+// made is the topmost directory of target that is not ours to keep: it is missing, or
 // another mount had it made. Whichever of them leaves last removes it.
 func (i *Item) made(target string) string {
 	top := missing(target)
@@ -221,7 +225,7 @@ func (i *Item) made(target string) string {
 	return top
 }
 
-// missing is the topmost folder of path that is not there, "" when all are.
+// missing is the topmost directory of path that is not there, "" when all are.
 func missing(path string) string {
 	top := ""
 	for ; path != "/"; path = filepath.Dir(path) {
@@ -231,32 +235,4 @@ func missing(path string) string {
 		top = path
 	}
 	return top
-}
-
-func makeTarget(target string, file bool) error {
-	if !file {
-		return os.MkdirAll(target, 0o755)
-	}
-	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(target, os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	return f.Close()
-}
-
-// unmake removes the folders that had to be made, as far as they are empty.
-func unmake(was prior) {
-	if was.File {
-		if info, err := os.Lstat(was.Target); err == nil && info.Size() > 0 {
-			return // someone uses it
-		}
-	}
-	for path := was.Target; was.Made != "" && len(path) >= len(was.Made); path = filepath.Dir(path) {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return
-		}
-	}
 }

@@ -20,7 +20,7 @@ import (
 var virtual = []string{"tmpfs", "ramfs", "hugetlbfs", "proc", "sysfs", "devtmpfs", "devpts", "cgroup2", "debugfs",
 	"tracefs", "securityfs", "bpf", "mqueue", "configfs", "pstore", "efivarfs", "fusectl", "binfmt_misc"}
 
-// byTag maps mount(8)'s tags to udev's folders below /dev/disk.
+// byTag maps mount(8)'s tags to udev's directories below /dev/disk.
 var byTag = map[string]string{"UUID": "by-uuid", "LABEL": "by-label", "PARTUUID": "by-partuuid", "PARTLABEL": "by-partlabel", "ID": "by-id"}
 
 var errDeferred = errors.New("not there yet")
@@ -30,7 +30,7 @@ var errDeferred = errors.New("not there yet")
 func (i *Item) source(w spec.Mount, o options) (string, error) {
 	if tag, name, ok := strings.Cut(w.Device, "="); ok && byTag[tag] != "" {
 		if o.bind != 0 {
-			return "", fmt.Errorf("%s names a device, not a folder to bind", w.Device)
+			return "", fmt.Errorf("%s names a device, not a directory to bind", w.Device)
 		}
 		link := filepath.Join(i.dev, "disk", byTag[tag], encode(strings.Trim(name, `"`)))
 		path, err := filepath.EvalSymlinks(link)
@@ -45,9 +45,13 @@ func (i *Item) source(w spec.Mount, o options) (string, error) {
 	case o.bind == 0 && (slices.Contains(virtual, w.Type) || w.Type == "overlay" || !filepath.IsAbs(w.Device)):
 		return w.Device, nil
 	case !filepath.IsAbs(w.Device):
-		return "", fmt.Errorf("the folder to bind, %q, is not an absolute path", w.Device)
+		return "", fmt.Errorf("the directory to bind, %q, is not an absolute path", w.Device)
 	}
-	path, err := filepath.EvalSymlinks(w.Device)
+	follow := filepath.EvalSymlinks
+	if o.bind != 0 {
+		follow = existing
+	}
+	path, err := follow(w.Device)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("%s is %w", w.Device, errDeferred)
 	}

@@ -6,7 +6,8 @@
 // It calls mount(2) itself and judges by /proc/self/mountinfo; systemd sees the
 // mounts there, so nothing is written to /etc/fstab or /etc/systemd. A changed
 // option is a remount, never an unmount; a busy mount is an error, never a lazy
-// unmount. Only package bootagent imports it.
+// unmount. Targets may lie where users write, so each is reached by package
+// safepath and mounted on by its descriptor. Only package items imports it.
 package mounts
 
 import (
@@ -73,7 +74,7 @@ func decode(e item.Entry) (p prior, a applied) {
 // plan is a wanted mount, understood against the present system.
 type plan struct {
 	want    spec.Mount
-	target  string // without symbolic links
+	target  string // without links
 	options options
 	source  string
 	helper  string
@@ -155,7 +156,7 @@ func (i *Item) plan(w spec.Mount, t table, entries map[string]item.Entry) (plan,
 		return p, fmt.Errorf("the target %q is not a clean absolute path below /", w.Target)
 	}
 	var err error
-	if p.target, err = canonical(w.Target); err != nil {
+	if p.target, err = resolve(w.Target); err != nil {
 		return p, err
 	}
 	p.entry, p.own = entries[w.Target]
@@ -287,21 +288,6 @@ func (p plan) coverable() error {
 		return fmt.Errorf("%s is not empty, the mount would hide %s; option %s allows it", p.target, names[0].Name(), shadow)
 	}
 	return err
-}
-
-// canonical resolves the symbolic links of the part of path that exists.
-func canonical(path string) (string, error) {
-	rest := ""
-	for dir := path; ; dir = filepath.Dir(dir) {
-		real, err := filepath.EvalSymlinks(dir)
-		if err == nil {
-			return filepath.Join(real, rest), nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return "", err
-		}
-		rest = filepath.Join(filepath.Base(dir), rest)
-	}
 }
 
 // Apply implements item.Item.

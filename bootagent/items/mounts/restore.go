@@ -63,7 +63,7 @@ func (i *Item) restore(e item.Entry) error {
 		}
 	}
 	if !was.Had {
-		unmake(was)
+		return unmake(was)
 	}
 	return nil
 }
@@ -78,7 +78,7 @@ func (i *Item) ours(m mounted, done applied, o options, t table) bool {
 }
 
 func unmount(target string, t table, proc string) error {
-	err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
+	err := umount(target)
 	if !errors.Is(err, unix.EBUSY) {
 		if err != nil {
 			return fmt.Errorf("unmount %s: %w", target, err)

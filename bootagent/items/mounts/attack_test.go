@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mounts
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/attack"
+)
+
+// interrupted is a journal that lets a user act before the agent does.
+type interrupted struct {
+	item.Journal
+	once func()
+}
+
+func (j *interrupted) Record(entries ...item.Entry) error {
+	if do := j.once; do != nil {
+		j.once = nil
+		do()
+	}
+	return j.Journal.Record(entries...)
+}
+
+// That the links are what stops these is proven in package safepath.
+func TestLocalUsers(t *testing.T) {
+	if !itemtest.InNamespaces(t) {
+		return
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range attack.LocalUsers(t, Name) {
+		t.Run(row.Name, func(t *testing.T) {
+			dir := row.Stage(t)
+			var want []spec.Mount
+			for _, r := range row.Rules {
+				target := filepath.Join(dir, r.Path)
+				want = append(want, spec.Mount{ID: "m", Device: "tmpfs", Type: "tmpfs", Target: target,
+					Options: []string{fmt.Sprintf("uid=%d", attack.Nobody), "mode=0755"}})
+				t.Cleanup(func() { _ = unix.Unmount(target, unix.MNT_DETACH) }) // it may be refused
+			}
+			j := &interrupted{itemtest.Journal(t, t.TempDir()), func() { attack.AsUser(t, dir, row.Between) }}
+			it := New(want, "/proc", "/dev", j)
+			drift, err := it.Check(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("drift %+v\napply: %v", drift, it.Apply(t.Context(), drift))
+			if gained := row.Gained(dir); gained != (row.Check == "") {
+				t.Errorf("the user gained: %v", gained)
+			}
+		})
+	}
+}
+
+// A user who moves away what was made for him, and leads its name elsewhere, does
+// not choose what the restore removes.
+func TestUnmakeFollowsNoLinkOfAUser(t *testing.T) {
+	row := attack.LocalUser{
+		Setup: "install -d etc/y; install -d -o $U home home/x home/x/y",
+		User:  "mv home/x home/w; ln -s ../etc home/x",
+		Gain:  "! test -e etc/y",
+	}
+	dir := row.Stage(t)
+	if err := unmake(prior{Target: dir + "/home/x/y", Made: dir + "/home/x"}); err != nil {
+		t.Fatal(err)
+	}
+	if row.Gained(dir) {
+		t.Error("a directory of the system was removed")
+	}
+	if _, err := os.Lstat(dir + "/home/x"); err != nil {
+		t.Error(err)
+	}
+}

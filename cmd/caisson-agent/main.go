@@ -54,7 +54,9 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	os.Exit(cli.Report(os.Stderr, "caisson-agent", dispatch(ctx, &app{out: os.Stdout, err: os.Stderr}, os.Args[1:])))
+	out := cli.NewOutput(os.Stdout)
+	err := dispatch(ctx, &app{out: out, err: os.Stderr}, os.Args[1:])
+	os.Exit(cli.Report(os.Stderr, "caisson-agent", out.Conclude(err)))
 }
 
 func dispatch(ctx context.Context, a *app, args []string) error {

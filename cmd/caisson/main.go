@@ -18,8 +18,9 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	a := newApp(os.Stdout, os.Stderr)
+	out := cli.NewOutput(os.Stdout)
+	a := newApp(out, os.Stderr)
 	root := a.root()
 	root.SetArgs(os.Args[1:])
-	return cli.Report(os.Stderr, "caisson", reached(root.ExecuteContext(ctx)))
+	return cli.Report(os.Stderr, "caisson", out.Conclude(reached(root.ExecuteContext(ctx))))
 }

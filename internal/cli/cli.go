@@ -110,6 +110,36 @@ func Sayf(w io.Writer, program, format string, args ...any) {
 	fmt.Fprintf(w, "%s: %s\n", program, fmt.Sprintf(format, args...))
 }
 
+// Output is standard output as verbs print to it: they need not look at each
+// write, the first that failed ends the verb in Conclude.
+type Output struct {
+	w   io.Writer
+	err error
+}
+
+// NewOutput returns an Output that writes to w.
+func NewOutput(w io.Writer) *Output { return &Output{w: w} }
+
+// Write implements io.Writer.
+func (o *Output) Write(p []byte) (int, error) {
+	if o.err != nil {
+		return 0, o.err
+	}
+	n, err := o.w.Write(p)
+	o.err = err
+	return n, err
+}
+
+// Conclude returns how a verb ends that returned err: a result that could not be
+// printed in full is an error, also when all else went well.
+func (o *Output) Conclude(err error) error {
+	var q quiet
+	if o.err != nil && (err == nil || errors.As(err, &q)) {
+		return fmt.Errorf("print the result: %w", o.err)
+	}
+	return err
+}
+
 // JSON prints v for -o json, indented, one document.
 func JSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)

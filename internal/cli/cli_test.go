@@ -45,6 +45,36 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// full takes one write and fails from then on.
+type full struct{ strings.Builder }
+
+func (f *full) Write(p []byte) (int, error) {
+	if f.Len() > 0 {
+		return 0, errors.New("no space left on device")
+	}
+	return f.Builder.Write(p)
+}
+
+func TestOutput(t *testing.T) {
+	out := NewOutput(&full{})
+	fmt.Fprint(out, "first")
+	failed := errors.New("failed")
+	for _, err := range []error{nil, ErrDrift, failed} {
+		if got := out.Conclude(err); got != err {
+			t.Errorf("printed in full: %v became %v", err, got)
+		}
+	}
+	fmt.Fprint(out, "second")
+	for _, err := range []error{nil, ErrDrift} {
+		if got := out.Conclude(err); got == nil || Code(got) != ExitError || got.Error() != "print the result: no space left on device" {
+			t.Errorf("not printed in full: %v became %v", err, got)
+		}
+	}
+	if got := out.Conclude(failed); got != failed {
+		t.Errorf("the error of the verb became %v", got)
+	}
+}
+
 func TestJSONIsOneDocument(t *testing.T) {
 	var out strings.Builder
 	if err := JSON(&out, map[string]string{"a": "<&>"}); err != nil || out.String() != "{\n  \"a\": \"<&>\"\n}\n" {

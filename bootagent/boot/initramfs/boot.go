@@ -30,6 +30,7 @@ const newRoot = "/newroot"
 type boot struct {
 	console
 	build     time.Time
+	devkmsg   setting
 	words     []string // kernel command line
 	bootstrap spec.Bootstrap
 	id        trust.Identity
@@ -48,15 +49,17 @@ func Boot(build time.Time) {
 	if err := mountBasics(); err != nil {
 		fmt.Fprintln(os.Stderr, "caisson:", err)
 	}
-	os.WriteFile("/proc/sys/kernel/printk_devkmsg", []byte("on"), 0) // or the kernel drops what we say in a hurry
-	b := &boot{console: openConsole(), build: build}
+	b := &boot{console: openConsole(), build: build, devkmsg: devkmsgOn()}
+	if err := b.devkmsg.change(); err != nil {
+		b.say("the console may lose lines: %v", err)
+	}
 	b.armPanic("/proc")
 	err := b.safely(context.Background())
 	b.say("the boot ends here: %v", err)
 	b.say("starting over in 30 s")
 	time.Sleep(30 * time.Second)
 	unix.Sync()
-	unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
+	b.say("restart: %v", unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART))
 	select {} // PID 1 must not end
 }
 

@@ -48,7 +48,9 @@ func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
 		return err
 	}
 	b.say("entering the layer, root %s", b.record.RootID)
-	os.WriteFile("/proc/sys/kernel/printk_devkmsg", []byte("ratelimit"), 0)
+	if err := b.devkmsg.restore(); err != nil {
+		b.say("%v", err)
+	}
 	return switchRoot(newRoot, "/sbin/init")
 }
 

@@ -53,12 +53,12 @@ func (b *boot) enterKernel(ctx context.Context, found *track.Found, layer *spec.
 	if err != nil {
 		return err
 	}
-	defer k.Close()
+	defer k.Close() // only read
 	initrd, err := b.nextInitrd(layer.Initrd.Digest)
 	if err != nil {
 		return err
 	}
-	defer initrd.Close()
+	defer initrd.Close() // a memory file that kexec has read
 	b.begin()
 	return fmt.Errorf("%w: %w", errStartOver, kexec.Start(k, initrd, line.Words))
 }
@@ -73,7 +73,7 @@ func (b *boot) nextInitrd(digest string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer generic.Close()
+	defer generic.Close() // only read
 	born, err := os.ReadFile(paths.Bootstrap)
 	if err != nil {
 		return nil, err

@@ -113,7 +113,7 @@ func alwaysLoaded() []string {
 // diskPatience is how long to wait for the state partition: not at all where
 // there is no disk, and a moment where partitions may still be read.
 func diskPatience(sys string) time.Duration {
-	disks, _ := filepath.Glob(filepath.Join(sys, "class/block/*/device"))
+	disks, _ := filepath.Glob(filepath.Join(sys, "class/block/*/device")) // the pattern is valid
 	for _, disk := range disks {
 		if name := filepath.Base(filepath.Dir(disk)); !strings.HasPrefix(name, "sr") && !strings.HasPrefix(name, "fd") {
 			return 3 * time.Second

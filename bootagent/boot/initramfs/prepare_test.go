@@ -153,7 +153,7 @@ func TestABadBlobThatStaysIsNotUsed(t *testing.T) {
 	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Unmount(dir, unix.MNT_DETACH)
+	defer unix.Unmount(dir, unix.MNT_DETACH) // a lazy unmount: the mount is this test's alone
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestALinkInTheStoreIsFetchedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Close()
+	_ = f.Close() // only read
 }
 
 // A node that came up before boots with other arguments rather than not at all; a

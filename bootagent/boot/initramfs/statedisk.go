@@ -45,7 +45,7 @@ func uevent(file string) map[string]string {
 	if err != nil {
 		return fields // the device has gone
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	for s := bufio.NewScanner(f); s.Scan(); {
 		if name, value, ok := strings.Cut(s.Text(), "="); ok {
 			fields[name] = value

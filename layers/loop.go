@@ -17,7 +17,7 @@ func attach(file *os.File) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer control.Close()
+	defer control.Close() // nothing is written through it
 	config := unix.LoopConfig{Fd: uint32(file.Fd())}
 	config.Info.Flags = unix.LO_FLAGS_READ_ONLY | unix.LO_FLAGS_AUTOCLEAR
 	for {
@@ -33,7 +33,7 @@ func attach(file *os.File) (*os.File, error) {
 		if err == nil {
 			return device, nil
 		}
-		device.Close()
+		_ = device.Close()               // it was never set up
 		if !errors.Is(err, unix.EBUSY) { // another process took it first
 			return nil, fmt.Errorf("set up /dev/loop%d: %w", n, err)
 		}

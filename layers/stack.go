@@ -84,12 +84,12 @@ func mountImage(image, at string) error {
 	if err != nil {
 		return fmt.Errorf("open image: %w", err)
 	}
-	defer f.Close()
+	defer f.Close() // only read; the loop device holds the file
 	device, err := attach(f)
 	if err != nil {
 		return fmt.Errorf("image %s: %w", image, err)
 	}
-	defer device.Close()
+	defer device.Close() // the mount holds the device
 	if err := unix.Mount(device.Name(), at, "squashfs", unix.MS_RDONLY|unix.MS_NODEV, ""); err != nil {
 		return fmt.Errorf("mount image %s: %w", image, err)
 	}

@@ -76,7 +76,9 @@ func TestStack(t *testing.T) {
 	s.Images = append(s.Images, broken)
 	if err := s.Mount(); err == nil {
 		t.Error("an image of zeros was mounted")
-		s.Unmount()
+		if err := s.Unmount(); err != nil {
+			t.Error(err)
+		}
 	}
 	if mounts, _ := os.ReadFile("/proc/self/mountinfo"); strings.Contains(string(mounts), dir) {
 		t.Error("mounts are left after a failure")

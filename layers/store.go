@@ -50,7 +50,7 @@ func (s *Store) Partial(digest string) string {
 	name := s.Path(digest) + ".partial"
 	f, err := ownfiles.Open(name)
 	if err == nil {
-		f.Close()
+		_ = f.Close() // only read
 	} else {
 		os.Remove(name) // Commit sees what is left
 	}
@@ -79,7 +79,7 @@ func (s *Store) compare(digest string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	h := sha256.New()
 	if _, err := io.Copy(h, f); err != nil {
 		return fmt.Errorf("read %s: %w", digest, err)
@@ -105,7 +105,7 @@ func (s *Store) Get(digest string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		return nil, err
@@ -124,7 +124,7 @@ func (s *Store) Commit(digest string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	if err := f.Sync(); err != nil {
 		return fmt.Errorf("fsync %s: %w", digest, err)
 	}

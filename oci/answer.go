@@ -78,7 +78,7 @@ func wantStatus(want int) func(answer) error {
 		case http.StatusNotFound:
 			return fmt.Errorf("%s: %w", a.what, ErrNotFound)
 		}
-		text, _ := io.ReadAll(io.LimitReader(a.Body, 200))
+		text, _ := io.ReadAll(io.LimitReader(a.Body, 200)) // what came of it is shown
 		return &StatusError{Status: a.StatusCode, What: a.what, Text: strings.TrimSpace(string(text))}
 	}
 }

@@ -77,7 +77,7 @@ func readTwice(ctx context.Context, s Source, d Descriptor) error {
 	if body, err = s.Blob(ctx, RepoLayer, d, n); err != nil {
 		return err
 	}
-	defer body.Close()
+	defer body.Close() // the test is over
 	_, err = io.Copy(io.Discard, body)
 	return err
 }

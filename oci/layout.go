@@ -28,7 +28,7 @@ func openLayout(dir string) (*layout, error) {
 		return nil, fmt.Errorf("open layout: %w", err)
 	}
 	if _, err := root.Stat("oci-layout"); err != nil {
-		root.Close()
+		_ = root.Close() // only read
 		return nil, fmt.Errorf("%s is no OCI layout: %w", dir, err)
 	}
 	return &layout{root: root}, nil
@@ -68,7 +68,7 @@ func (l *layout) Blob(_ context.Context, _ string, d Descriptor, offset int64) (
 		return nil, missing(err)
 	}
 	if _, err := f.Seek(offset, io.SeekStart); err != nil {
-		f.Close()
+		_ = f.Close() // only read
 		return nil, err
 	}
 	return limited{io.LimitReader(f, d.Size-offset), f}, nil
@@ -112,7 +112,7 @@ func readCapped(root *os.Root, name string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, missing(err)
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(data)) > limit {
 		err = fmt.Errorf("%s is larger than %d bytes", name, limit)

@@ -57,7 +57,7 @@ func TestLayout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer body.Close()
+	defer body.Close() // the test is over
 	if got, err := io.ReadAll(body); err != nil || string(got) != string(sample[10:]) {
 		t.Errorf("Blob from 10 = %q, %v", got, err)
 	}

@@ -100,7 +100,7 @@ func readPrivate(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err

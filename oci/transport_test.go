@@ -133,7 +133,9 @@ func TestWithoutAClock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other.Listener.Close()
+	if err := other.Listener.Close(); err != nil {
+		t.Fatal(err)
+	}
 	other.Listener = l
 	other.StartTLS()
 	defer other.Close()
@@ -252,7 +254,7 @@ func TestTokens(t *testing.T) {
 		if got := req.FormValue("scope") + " " + req.FormValue("service"); got != "repository:metal-a/node:pull registry" {
 			t.Errorf("asked for %q", got)
 		}
-		json.NewEncoder(w).Encode(map[string]string{"token": fmt.Sprint("t", tokens.Add(1))})
+		_ = json.NewEncoder(w).Encode(map[string]string{"token": fmt.Sprint("t", tokens.Add(1))}) // the client reports what is missing
 	}))
 	defer realm.Close()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

@@ -108,7 +108,7 @@ func openPartial(name string, d oci.Descriptor) (*partial, error) {
 		err = p.restart()
 	}
 	if err != nil {
-		f.Close()
+		_ = f.Close() // err says what failed
 		return nil, err
 	}
 	return p, nil

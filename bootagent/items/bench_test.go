@@ -60,7 +60,7 @@ func benchItems(b *testing.B, want []spec.Sysctl) ([]item.Item, []item.Item, *jo
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() { j.Close() })
+	b.Cleanup(func() { j.Close() }) // the test is over
 	o := Options{Journal: j, Scopes: testScopes, State: b.TempDir()}
 	return Table(spec.Items{Sysctl: want}, o), Table(spec.Items{}, o), j
 }
@@ -149,7 +149,7 @@ func BenchmarkMixed500(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer j.Close()
+	defer j.Close() // the test is over
 	o := Options{Journal: j, Scopes: testScopes, State: b.TempDir(), Etc: or(os.Getenv("CAISSON_BENCH_ETC"), b.TempDir())}
 	items, none := Table(want, o), Table(spec.Items{}, o)
 	for b.Loop() {

@@ -35,7 +35,9 @@ func TestSigkill(t *testing.T) {
 	for n := 1; ; n += 7 {
 		m := newMachine(t)
 		before := m.snapshot()
-		m.journal.Close()
+		if err := m.journal.Close(); err != nil {
+			t.Fatal(err)
+		}
 		child := exec.Command(os.Args[0], "-test.run=^TestSigkill$", "-test.count=1")
 		child.Env = append(os.Environ(), victim+"="+strconv.Itoa(n)+":"+m.root)
 		out, err := child.CombinedOutput()
@@ -82,7 +84,9 @@ func TestSigkillAnytime(t *testing.T) {
 	for n := range rounds {
 		m := newMachine(t)
 		before := m.snapshot()
-		m.journal.Close()
+		if err := m.journal.Close(); err != nil {
+			t.Fatal(err)
+		}
 		child := exec.Command(os.Args[0], "-test.run=^TestSigkill$", "-test.count=1")
 		child.Env = append(os.Environ(), victim+"=1000000:"+m.root)
 		if err := child.Start(); err != nil {

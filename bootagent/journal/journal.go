@@ -70,7 +70,7 @@ func Open(dir string, scopes item.Scopes) (_ *Journal, err error) {
 	}
 	defer func() {
 		if err != nil {
-			lock.Close()
+			_ = lock.Close() // err says what failed
 		}
 	}()
 	// What a process left that was killed while it wrote the file anew.
@@ -123,10 +123,10 @@ func lock(dir string) (*os.File, error) {
 		case err == nil:
 			return d, nil
 		case !errors.Is(err, unix.EWOULDBLOCK):
-			d.Close()
+			_ = d.Close() // err says what failed
 			return nil, fmt.Errorf("lock %s: %w", dir, err)
 		case time.Now().After(end):
-			d.Close()
+			_ = d.Close() // err says what failed
 			return nil, fmt.Errorf("%s is in use by another process", dir)
 		}
 	}
@@ -254,7 +254,7 @@ func (j *Journal) openFile() error {
 	}
 	info, err := f.Stat()
 	if err != nil {
-		f.Close()
+		_ = f.Close() // err says what failed
 		return err
 	}
 	j.file, j.size, j.lines = f, info.Size(), len(j.entries)

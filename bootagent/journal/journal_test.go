@@ -24,14 +24,14 @@ var scopes = item.Scopes{Kernel: "boot", Root: "root", Disk: "disk"}
 func open(t *testing.T, dir string, s item.Scopes) *Journal {
 	t.Helper()
 	if before, ok := holders[dir]; ok {
-		before.Close()
+		_ = before.Close() // a process that has ended reports nothing
 	}
 	j, err := Open(dir, s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	holders[dir] = j
-	t.Cleanup(func() { j.Close() })
+	t.Cleanup(func() { j.Close() }) // the test is over
 	return j
 }
 
@@ -186,7 +186,9 @@ func TestTooLarge(t *testing.T) {
 	if err := j.Record(entry("a", strings.Repeat("x", maxLine), item.Root)); err == nil {
 		t.Error("recorded an entry that could not be read back")
 	}
-	j.Close()
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Truncate(filepath.Join(dir, File), maxFile+1); err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +199,9 @@ func TestTooLarge(t *testing.T) {
 
 func TestWriteFailureIsFinal(t *testing.T) {
 	j := open(t, t.TempDir(), scopes)
-	j.file.Close()
+	if err := j.file.Close(); err != nil {
+		t.Fatal(err)
+	}
 	if err := j.Record(entry("a", "1", item.Root)); err == nil {
 		t.Fatal("recorded to a closed file")
 	}
@@ -242,7 +246,7 @@ func TestFullDisk(t *testing.T) {
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
 		require.Missing(t, "mount", fmt.Sprintf("no tmpfs here: %v", err))
 	}
-	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // a lazy unmount: the mount is this test's alone
 	j := open(t, dir, scopes)
 	record(t, j, entry("a", "1", item.Root))
 	if err := j.Record(entry("b", strings.Repeat("x", 100<<10), item.Root)); err == nil {
@@ -260,7 +264,7 @@ func FuzzDecode(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	defer j.Close()
+	defer j.Close() // the test is over
 	if err := j.Record(entry("a", "1", item.Kernel), entry("b", "2", item.Root)); err != nil {
 		f.Fatal(err)
 	}
@@ -342,6 +346,8 @@ func BenchmarkRecord500(b *testing.B) {
 		if err := j.Record(entries...); err != nil {
 			b.Fatal(err)
 		}
-		j.Close()
+		if err := j.Close(); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

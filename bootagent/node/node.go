@@ -203,7 +203,7 @@ func (n *Node) connect() error {
 }
 
 func (n *Node) identity() trust.Identity {
-	line, _ := os.ReadFile("/proc/cmdline")
+	line, _ := os.ReadFile("/proc/cmdline") // without it the hardware alone says who this is
 	id := identity.Look(identity.CommandLine(string(line)), "/sys")
 	if n.boot.Node != "" {
 		id.Node = n.boot.Node

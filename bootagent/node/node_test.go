@@ -103,7 +103,7 @@ func (m *machine) open() *Node {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.t.Cleanup(func() { n.Close() })
+	m.t.Cleanup(func() { n.Close() }) // the test is over
 	return n
 }
 
@@ -111,7 +111,7 @@ func (m *machine) open() *Node {
 func (m *machine) sync() *spec.Status {
 	m.t.Helper()
 	n := m.open()
-	defer n.Close()
+	defer n.Close() // the test is over
 	st, err := n.Sync(m.t.Context())
 	if err != nil {
 		m.t.Fatal(err)
@@ -122,7 +122,7 @@ func (m *machine) sync() *spec.Status {
 func (m *machine) apply() *spec.Status {
 	m.t.Helper()
 	n := m.open()
-	defer n.Close()
+	defer n.Close() // the test is over
 	st, err := n.Apply(m.t.Context())
 	if err != nil {
 		m.t.Fatal(err)
@@ -161,7 +161,7 @@ func TestPlanSaysWhatSyncWouldDo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer n.Close()
+		defer n.Close() // the test is over
 		drift, err := n.Plan(t.Context())
 		if err != nil || len(drift) != 1 {
 			t.Fatalf("%+v, %v; want one change", drift, err)
@@ -218,7 +218,7 @@ func TestFrozenThenForward(t *testing.T) {
 	track := func(to string) {
 		t.Helper()
 		n := m.open()
-		defer n.Close()
+		defer n.Close() // the test is over
 		if err := n.Track(to); err != nil {
 			t.Fatal(err)
 		}

@@ -189,7 +189,7 @@ func readCapped(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && len(data) > limit {
 		err = fmt.Errorf("%s has more than the possible %d bytes", name, limit)

@@ -32,8 +32,8 @@ func Write(name string, perm os.FileMode, fill func(io.Writer) error) (err error
 	}
 	defer func() {
 		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
+			_ = f.Close()           // err says what failed
+			_ = os.Remove(f.Name()) // err says what failed; the next write has another name
 		}
 	}()
 	if err := fill(f); err != nil {
@@ -73,7 +73,7 @@ func SyncDir(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer d.Close()
+	defer d.Close() // a directory has nothing left to write
 	if err := d.Sync(); err != nil {
 		return fmt.Errorf("fsync folder %s: %w", dir, err)
 	}

@@ -59,7 +59,7 @@ func Open(name string) (*os.File, error) {
 		err = fmt.Errorf("%s: %w", name, ErrShared)
 	}
 	if err != nil {
-		f.Close()
+		_ = f.Close() // only read
 		return nil, err
 	}
 	return f, nil

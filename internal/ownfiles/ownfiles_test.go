@@ -29,7 +29,7 @@ func TestOpen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f.Close()
+			_ = f.Close() // only read
 			if err := spoil(filepath.Join(dir, "bad")); err != nil {
 				t.Fatal(err)
 			}

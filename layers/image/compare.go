@@ -108,7 +108,7 @@ func listing(ctx context.Context, file string) (map[string]listed, error) {
 		return all, nil
 	}
 	dir := file + ".d"
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(dir) // in the caller's temporary directory
 	if said, err := exec.CommandContext(ctx, "unsquashfs", "-no-progress", "-quiet", "-dest", dir, file).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("unsquashfs: %s: %w", lastLine(string(said)), err)
 	}
@@ -128,7 +128,7 @@ func listing(ctx context.Context, file string) (map[string]listed, error) {
 			if err != nil {
 				return err
 			}
-			defer f.Close()
+			defer f.Close() // only read
 			sum := sha256.New()
 			if _, err := io.Copy(sum, f); err != nil {
 				return err

@@ -67,7 +67,7 @@ func Squashfs(ctx context.Context, tree, out string, o Options) (Built, error) {
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if said, err := cmd.CombinedOutput(); err != nil {
-		os.Remove(out)
+		_ = os.Remove(out) // the error of mksquashfs says more
 		if ctx.Err() != nil {
 			return Built{}, ctx.Err()
 		}
@@ -81,7 +81,7 @@ func describe(name string) (Built, error) {
 	if err != nil {
 		return Built{}, err
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	sum := sha256.New()
 	n, err := io.Copy(sum, f)
 	if err != nil {
@@ -102,8 +102,8 @@ func checkTool(ctx context.Context) error {
 	if m == nil {
 		return fmt.Errorf("mksquashfs -version: %q is not its version", lastLine(string(out)))
 	}
-	major, _ := strconv.Atoi(m[1])
-	minor, _ := strconv.Atoi(m[2])
+	major, _ := strconv.Atoi(m[1]) // digits
+	minor, _ := strconv.Atoi(m[2]) // digits
 	if major < 4 || major == 4 && minor < 4 {
 		return fmt.Errorf("mksquashfs %s.%s is too old, 4.4 is the first that makes the same image twice", m[1], m[2])
 	}

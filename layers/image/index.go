@@ -34,7 +34,7 @@ var gear = func() (table [256]uint64) {
 // Index writes the chunk index of image to w.
 func Index(w io.Writer, image io.Reader) error {
 	out := bufio.NewWriter(w)
-	out.WriteString(IndexMagic)
+	_, _ = out.WriteString(IndexMagic) // Flush returns the error
 	in := bufio.NewReaderSize(image, 1<<20)
 	for {
 		window, err := in.Peek(chunkMax)
@@ -51,8 +51,8 @@ func Index(w io.Writer, image io.Reader) error {
 		var length [4]byte
 		binary.LittleEndian.PutUint32(length[:], uint32(n))
 		sum := sha256.Sum256(window[:n])
-		out.Write(length[:])
-		out.Write(sum[:])
+		_, _ = out.Write(length[:]) // Flush returns the error
+		_, _ = out.Write(sum[:])    // Flush returns the error
 		if _, err := in.Discard(n); err != nil {
 			return err
 		}

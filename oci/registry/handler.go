@@ -112,7 +112,7 @@ func (h *handler) blob(w http.ResponseWriter, req *http.Request, digest, mediaTy
 		fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the blob")
 		return
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Docker-Content-Digest", digest)
 	w.Header().Set("ETag", `"`+digest+`"`)
@@ -151,7 +151,7 @@ func (h *handler) tags(w http.ResponseWriter, repo string) {
 		tags = []string{}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(map[string]any{"name": repo, "tags": tags})
+	_ = json.NewEncoder(w).Encode(map[string]any{"name": repo, "tags": tags}) // a client that has gone cannot be answered
 }
 
 // current reads index.json again when another file has taken its place.
@@ -186,5 +186,5 @@ func (h *handler) subject(digest string) string {
 func fail(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
+	_ = json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}}) // a client that has gone cannot be answered
 }

@@ -213,7 +213,7 @@ func (l *layout) change(f func(*index)) error {
 	if err != nil {
 		return err
 	}
-	defer b.lock.Close()
+	defer b.lock.Close() // it ends the lock, nothing is written through it
 	f(b.index)
 	return l.write(b.index)
 }
@@ -228,7 +228,7 @@ func (l *layout) begin() (*batch, error) {
 	}
 	x, err := readIndex(l.dir)
 	if err != nil {
-		lock.Close()
+		_ = lock.Close() // it ends the lock, nothing is written through it
 		return nil, err
 	}
 	return &batch{x, lock}, nil
@@ -255,7 +255,7 @@ func (l *layout) batch() (func() error, error) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.held = nil
-		defer b.lock.Close()
+		defer b.lock.Close() // it ends the lock, nothing is written through it
 		if err := unix.Syncfs(int(b.lock.Fd())); err != nil {
 			return fmt.Errorf("syncfs %s: %w", l.dir, err)
 		}

@@ -31,8 +31,8 @@ func (l *layout) make() error {
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
-	if !l.absent() { // another was faster
+	defer lock.Close() // it ends the lock, nothing is written through it
+	if !l.absent() {   // another was faster
 		return nil
 	}
 	name := filepath.Join(l.dir, "index.json")
@@ -54,7 +54,7 @@ func lockLayout(dir string) (*os.File, error) {
 		return nil, err
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		lock.Close()
+		_ = lock.Close() // it ends the lock, nothing is written through it
 		return nil, fmt.Errorf("lock layout: %w", err)
 	}
 	return lock, nil

@@ -107,7 +107,7 @@ func TestBlobs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer body.Close()
+		defer body.Close() // the test is over
 		got, err := io.ReadAll(body)
 		if err != nil || string(got) != content || size != d.Size {
 			t.Errorf("Blob = %d bytes of %d, %v", len(got), size, err)
@@ -116,7 +116,7 @@ func TestBlobs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer rest.Close()
+		defer rest.Close() // the test is over
 		if got, err := io.ReadAll(rest); err != nil || string(got) != "0123456789" {
 			t.Errorf("Blob from 999990 = %q, %v", got, err)
 		}

@@ -48,7 +48,7 @@ func writeUnsynced(name string, fill func(io.Writer) error) error {
 		err = os.Rename(f.Name(), name)
 	}
 	if err != nil {
-		os.Remove(f.Name())
+		_ = os.Remove(f.Name()) // err says what failed; prune removes what is left
 	}
 	return err
 }

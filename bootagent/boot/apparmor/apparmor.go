@@ -64,7 +64,7 @@ func loadFile(name string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer f.Close()        // the kernel answers the write
 	_, err = f.Write(data) // in one write, or the kernel takes it for several policies
 	return err
 }

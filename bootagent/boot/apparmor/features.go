@@ -99,7 +99,7 @@ func read(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	data, err := io.ReadAll(io.LimitReader(f, maxFeatures+1))
 	if err == nil && len(data) > maxFeatures {
 		err = fmt.Errorf("%s has more than %d bytes", name, maxFeatures)

@@ -72,7 +72,7 @@ func (n *Node) seed() error {
 	if !n.Disk {
 		return nil
 	}
-	old, _ := n.kept("random-seed")
+	old, _ := n.kept("random-seed") // one that cannot be read is replaced, not used
 	next := make([]byte, seedSize)
 	rand.Read(next)
 	err := durable.WriteFile(n.State.Path("identity", "random-seed"), next, 0o600)
@@ -106,6 +106,6 @@ func (n *Node) kept(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	return io.ReadAll(io.LimitReader(f, seedSize+1))
 }

@@ -136,7 +136,7 @@ func (n *Node) bring(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer disk.Close()
+	defer disk.Close() // only read
 	if err := unix.Syncfs(int(disk.Fd())); err != nil {
 		return fmt.Errorf("sync: %w", err)
 	}
@@ -177,7 +177,7 @@ func copyFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer in.Close() // only read
 	info, err := in.Stat()
 	if err != nil {
 		return err
@@ -187,7 +187,7 @@ func copyFile(from, to string) error {
 		return err
 	}
 	if _, err := io.Copy(out, in); err != nil {
-		out.Close()
+		_ = out.Close() // the copy has failed already
 		return err
 	}
 	if err := out.Close(); err != nil {

@@ -63,7 +63,7 @@ func Look(words []string, sys string) trust.Identity {
 		}
 		m.MACs = append(m.MACs, mac)
 	}
-	cards, _ := filepath.Glob(filepath.Join(sys, "class/net/*/address"))
+	cards, _ := filepath.Glob(filepath.Join(sys, "class/net/*/address")) // the pattern is valid
 	for _, card := range cards {
 		dir := filepath.Dir(card)
 		if _, err := os.Stat(filepath.Join(dir, "device")); err != nil {

@@ -93,7 +93,7 @@ func (x *Index) Load(name string) error {
 func (x *Index) Coldplug(sys string) (int, error) {
 	var errs []error
 	before := len(x.loaded)
-	filepath.WalkDir(filepath.Join(sys, "devices"), func(p string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(sys, "devices"), func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.Name() != "modalias" {
 			return nil // devices come and go while we walk
 		}
@@ -101,14 +101,14 @@ func (x *Index) Coldplug(sys string) (int, error) {
 		if text := strings.TrimSpace(string(data)); err == nil && text != "" && !x.seen[text] {
 			x.seen[text] = true
 			for _, a := range x.alias {
-				if ok, _ := path.Match(a.pattern, text); ok {
+				if ok, _ := path.Match(a.pattern, text); ok { // an alias that is not a pattern matches nothing
 					errs = append(errs, x.Load(a.module))
 				}
 			}
 		}
 		return nil
 	})
-	return len(x.loaded) - before, errors.Join(errs...)
+	return len(x.loaded) - before, errors.Join(append(errs, err)...)
 }
 
 func finit(file string) error {
@@ -116,7 +116,7 @@ func finit(file string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	err = unix.FinitModule(int(f.Fd()), "", 0)
 	if errors.Is(err, unix.EEXIST) {
 		return nil
@@ -137,7 +137,7 @@ func eachLine(name string, do func(line string)) error {
 	if err != nil {
 		return fmt.Errorf("module index: %w", err)
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	s := bufio.NewScanner(f)
 	for s.Scan() {
 		do(s.Text())

@@ -17,7 +17,7 @@ func linkUp(index int) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer conn.Close() // each request has had its answer
 	return conn.Link.Set(&rtnetlink.LinkMessage{
 		Family: unix.AF_UNSPEC,
 		Index:  uint32(index),
@@ -36,7 +36,7 @@ func configure(l *Lease) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer conn.Close() // each request has had its answer
 	err = conn.Address.New(&rtnetlink.AddressMessage{
 		Family:       unix.AF_INET,
 		PrefixLength: uint8(l.Address.Bits()),

@@ -121,7 +121,7 @@ func exchange(ctx context.Context, card net.Interface, id []byte) (*dhcpv4.DHCPv
 	if err != nil {
 		return nil, err
 	}
-	defer client.Close()
+	defer client.Close() // each request has had its answer
 	lease, err := client.Request(ctx,
 		dhcpv4.WithOption(dhcpv4.OptClientIdentifier(id)),
 		dhcpv4.WithRequestedOptions(dhcpv4.OptionSubnetMask, dhcpv4.OptionRouter, dhcpv4.OptionDomainNameServer,

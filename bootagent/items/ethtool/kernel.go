@@ -172,6 +172,6 @@ func withSocket(do func(fd int) error) error {
 	if err != nil {
 		return fmt.Errorf("open socket: %w", err)
 	}
-	defer unix.Close(fd)
+	defer unix.Close(fd) // each ioctl has had its answer
 	return do(fd)
 }

@@ -68,8 +68,8 @@ func (i *Item) run(ctx context.Context, s script, last record) error {
 }
 
 func kill(cmd *osexec.Cmd) {
-	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	_ = cmd.Wait() // it was killed: how it ended is no news
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have gone by itself
+	_ = cmd.Wait()                                      // it was killed: how it ended is no news
 }
 
 // start puts the script in its folder and starts it in a process group and with
@@ -150,11 +150,11 @@ func (s script) capLog() error {
 func end(group int, done <-chan error) {
 	_ = syscall.Kill(-group, syscall.SIGTERM) // it may have gone by itself
 	select {
-	case <-done:
-		_ = syscall.Kill(-group, syscall.SIGKILL)
+	case <-done: // how it ended does not matter: it was told to
+		_ = syscall.Kill(-group, syscall.SIGKILL) // it may have gone by itself
 	case <-time.After(grace):
-		_ = syscall.Kill(-group, syscall.SIGKILL)
-		<-done
+		_ = syscall.Kill(-group, syscall.SIGKILL) // it may have gone by itself
+		<-done                                    // how it ended does not matter: it was told to
 	}
 }
 

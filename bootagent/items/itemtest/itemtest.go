@@ -63,14 +63,14 @@ func Run(t *testing.T, world func(t *testing.T) World) {
 func Journal(t *testing.T, dir string) *journal.Journal {
 	t.Helper()
 	if before, ok := holders.Load(dir); ok {
-		before.(*journal.Journal).Close()
+		_ = before.(*journal.Journal).Close() // a process that has ended reports nothing
 	}
 	j, err := journal.Open(dir, Scopes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	holders.Store(dir, j)
-	t.Cleanup(func() { j.Close(); holders.Delete(dir) })
+	t.Cleanup(func() { _ = j.Close(); holders.Delete(dir) }) // the test is over
 	return j
 }
 

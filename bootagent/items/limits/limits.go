@@ -100,7 +100,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		if wanted[e.Key] {
 			continue
 		}
-		now, _ := i.read(e.Key)
+		now, _ := i.read(e.Key) // shown only: what cannot be read is shown as nothing
 		drift = append(drift, spec.Drift{Item: Name, Key: e.Key, Action: spec.ActionRemove,
 			From: strings.TrimSuffix(now.Content, "\n"), To: strings.TrimSuffix(decode(e).Content, "\n")})
 	}

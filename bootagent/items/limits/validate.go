@@ -55,7 +55,7 @@ func validate(l spec.Limit) error {
 // domain, type and item, "" when there is none.
 func (i *Item) overridden(d spec.Drift) string {
 	mine := strings.Fields(d.To)
-	files, _ := filepath.Glob(filepath.Join(i.dir, "*.conf"))
+	files, _ := filepath.Glob(filepath.Join(i.dir, "*.conf")) // the pattern is valid
 	for _, name := range files {
 		base := filepath.Base(name)
 		if base <= paths.Prefix+d.Key+".conf" {

@@ -38,7 +38,7 @@ func readTable(name string) (table, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	data, err := io.ReadAll(io.LimitReader(f, maxInfo))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)

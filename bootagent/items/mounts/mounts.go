@@ -66,8 +66,8 @@ type applied struct {
 }
 
 func decode(e item.Entry) (p prior, a applied) {
-	_ = json.Unmarshal(e.Prior, &p) // the journal's checksum vouches for both
-	_ = json.Unmarshal(e.Applied, &a)
+	_ = json.Unmarshal(e.Prior, &p)   // the journal's checksum covers it
+	_ = json.Unmarshal(e.Applied, &a) // the same
 	return p, a
 }
 

@@ -52,7 +52,7 @@ func place(t *testing.T) string {
 		all, _ := readTable("/proc/self/mountinfo")
 		for n := len(all) - 1; n >= 0; n-- {
 			if within(all[n].point, root) {
-				_ = unix.Unmount(all[n].point, unix.MNT_DETACH)
+				_ = unix.Unmount(all[n].point, unix.MNT_DETACH) // a lazy unmount: the mount is this test's alone
 			}
 		}
 	})
@@ -265,7 +265,7 @@ func TestHelper(t *testing.T) {
 	if err := unix.Mount("overlay", "/usr/sbin", "overlay", 0, "lowerdir=/usr/sbin,upperdir="+root+"/layer/upper,workdir="+root+"/layer/work"); err != nil {
 		require.Missing(t, "overlay", fmt.Sprintf("no overlay over /usr/sbin: %v", err))
 	}
-	t.Cleanup(func() { _ = unix.Unmount("/usr/sbin", unix.MNT_DETACH) })
+	t.Cleanup(func() { _ = unix.Unmount("/usr/sbin", unix.MNT_DETACH) }) // a lazy unmount: the mount is this test's alone
 	j := itemtest.Journal(t, t.TempDir())
 	m := spec.Mount{ID: "m", Device: "tmpfs", Target: root + "/m", Type: "tmpfs", Options: []string{"size=1m", "nofail"}}
 	applied1(t, j, m)

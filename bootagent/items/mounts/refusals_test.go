@@ -158,14 +158,16 @@ func TestOtherRoot(t *testing.T) {
 	if err := j.Record(item.Entry{Item: Name, Key: "/m", Prior: item.Raw(prior{Target: "/m"}), Scope: item.Root}); err != nil {
 		t.Fatal(err)
 	}
-	j.Close()
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
 	scopes := itemtest.Scopes
 	scopes.Root = "root-2"
 	next, err := journal.Open(dir, scopes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer next.Close()
+	defer next.Close() // the test is over
 	if drift, err := newItem(nil, next).Check(t.Context()); err != nil || len(drift) > 0 {
 		t.Fatalf("drift %+v, %v", drift, err)
 	}

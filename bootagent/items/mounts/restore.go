@@ -97,13 +97,13 @@ func unmount(target string, t table, proc string) error {
 // users names a few processes that hold something below dir.
 func users(dir, proc string) string {
 	var found []string
-	pids, _ := filepath.Glob(filepath.Join(proc, "[0-9]*"))
+	pids, _ := filepath.Glob(filepath.Join(proc, "[0-9]*")) // the pattern is valid
 	for _, pid := range pids {
 		links := []string{pid + "/cwd", pid + "/root", pid + "/exe"}
-		fds, _ := filepath.Glob(pid + "/fd/*")
+		fds, _ := filepath.Glob(pid + "/fd/*") // the pattern is valid
 		for _, link := range append(links, fds...) {
 			if to, err := os.Readlink(link); err == nil && within(to, dir) {
-				name, _ := os.ReadFile(pid + "/comm")
+				name, _ := os.ReadFile(pid + "/comm") // it may have ended
 				found = append(found, fmt.Sprintf("%s (%s)", filepath.Base(pid), strings.TrimSpace(string(name))))
 				break
 			}

@@ -32,7 +32,7 @@ func TestConformanceOnOverlay(t *testing.T) {
 			if err := unix.Mount(fstype, target, fstype, 0, options); err != nil {
 				require.Missing(t, "overlay", fmt.Sprintf("mount %s: %v", fstype, err))
 			}
-			t.Cleanup(func() { _ = unix.Unmount(target, unix.MNT_DETACH) })
+			t.Cleanup(func() { _ = unix.Unmount(target, unix.MNT_DETACH) }) // a lazy unmount: the mount is this test's alone
 		}
 		mount(base+"/lower", "tmpfs", "")
 		files(t, base+"/lower", map[string]uint32{"a": 0o644, "tool": 0o4755})

@@ -200,8 +200,8 @@ func (i *Item) entries() map[string]item.Entry {
 }
 
 func decode(e item.Entry) (was attr, did applied) {
-	_ = json.Unmarshal(e.Prior, &was) // the journal's checksum vouches for both
-	_ = json.Unmarshal(e.Applied, &did)
+	_ = json.Unmarshal(e.Prior, &was)   // the journal's checksum covers it
+	_ = json.Unmarshal(e.Applied, &did) // the same
 	return was, did
 }
 

@@ -59,7 +59,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		if wanted[e.Key] || e.Applied == nil && wanted[p.Cause] {
 			continue
 		}
-		now, _ := i.tree.read(e.Key)
+		now, _ := i.tree.read(e.Key) // shown only: what cannot be read is shown as nothing
 		drift = append(drift, spec.Drift{Item: Name, Key: e.Key, From: now, To: p.Value, Action: spec.ActionRemove})
 	}
 	return drift, nil

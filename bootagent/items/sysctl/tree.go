@@ -34,7 +34,7 @@ func (t tree) read(key string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer unix.Close(fd)
+	defer unix.Close(fd) // only read
 	var first [4096]byte // nearly every value fits
 	data := first[:0]
 	for len(data) < maxValue {
@@ -68,7 +68,7 @@ func (t tree) write(key, value string) error {
 	for err == unix.EINTR {
 		n, err = unix.Write(fd, text)
 	}
-	unix.Close(fd)
+	_ = unix.Close(fd) // the kernel answers the write
 	if err == nil && n < len(text) {
 		err = io.ErrShortWrite
 	}

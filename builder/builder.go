@@ -173,7 +173,7 @@ func checkAgent(name, arch string) error {
 	if err != nil {
 		return fmt.Errorf("not an ELF executable: %w", err)
 	}
-	defer f.Close()
+	defer f.Close()                                    // only read
 	if f.Type != elf.ET_EXEC && f.Type != elf.ET_DYN { // the latter is static-pie, too
 		return fmt.Errorf("not an executable but %v", f.Type)
 	}
@@ -203,18 +203,18 @@ func (b *build) open() (release func(), err error) {
 		return nil, err
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		lock.Close()
+		_ = lock.Close() // it ends the lock, nothing is written through it
 		return nil, fmt.Errorf("cache %s: another build is using it", dir)
 	}
 	b.tmp = filepath.Join(dir, "tmp")
 	clear := func() error { return os.RemoveAll(b.tmp) }
 	if err := clear(); err != nil {
-		lock.Close()
+		_ = lock.Close() // it ends the lock, nothing is written through it
 		return nil, err
 	}
 	for _, sub := range []string{"tmp", "steps", "debs", "resolved"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
-			lock.Close()
+			_ = lock.Close() // it ends the lock, nothing is written through it
 			return nil, err
 		}
 	}
@@ -222,7 +222,10 @@ func (b *build) open() (release func(), err error) {
 	if b.Debs != "" {
 		b.debs.Kept = []string{b.Debs}
 	}
-	return func() { clear(); lock.Close() }, nil
+	return func() {
+		_ = clear()      // the next build clears what is left
+		_ = lock.Close() // it ends the lock, nothing is written through it
+	}, nil
 }
 
 // result collects what the steps made.

@@ -86,7 +86,7 @@ func (b *build) pull(ref, file string) error {
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer r.Close() // only read
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func copyFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	return durable.Write(to, 0o644, func(w io.Writer) error {
 		_, err := io.Copy(w, f)
 		return err

@@ -47,7 +47,7 @@ func TestKilled(t *testing.T) {
 		if err := cmd.Process.Signal(signal); err != nil {
 			t.Fatal(err)
 		}
-		cmd.Wait()
+		_ = cmd.Wait() // it was killed
 		t.Logf("%v after %v", signal, after)
 		if left := processesBelow(o.CacheDir, 3*time.Second); len(left) > 0 {
 			t.Fatalf("%v after %v left processes: %v", signal, after, left)
@@ -115,7 +115,7 @@ func TestFull(t *testing.T) {
 	if err := unix.Mount("caisson-test", dir, "tmpfs", 0, "size=40m"); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) }) // a lazy unmount: the mount is this test's alone
 	o.CacheDir = dir
 	if err := os.MkdirAll(filepath.Join(dir, "debs"), 0o755); err != nil {
 		t.Fatal(err)

@@ -100,7 +100,7 @@ func ReadLock(name string) (*LockFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	var l LockFile
 	d := json.NewDecoder(f)
 	d.DisallowUnknownFields()

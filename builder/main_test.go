@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 			if err != nil {
 				panic(err)
 			}
-			defer os.RemoveAll(dir)
+			defer os.RemoveAll(dir) // the next build clears what is left
 			sharedCache = dir
 		}
 		code = m.Run()

@@ -139,7 +139,7 @@ func (b *build) lockKey() string {
 	if b.foreign != nil {
 		key["base"] = b.foreign.digest
 	}
-	data, _ := json.Marshal(key)
+	data, _ := json.Marshal(key) // strings, and lists of them
 	return digest(data)
 }
 

@@ -110,7 +110,7 @@ func (b *build) step(s step) error {
 	if err := os.Mkdir(work, 0o755); err != nil {
 		return err
 	}
-	defer os.RemoveAll(work)
+	defer os.RemoveAll(work) // the next build clears what is left
 	m, err := b.run(s, work)
 	if err != nil {
 		return err
@@ -229,7 +229,7 @@ func (b *build) image(name, tree, work string) (*spec.Image, []file, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	defer in.Close()
+	defer in.Close() // only read
 	chunks := filepath.Join(work, "image.chunks")
 	err = durable.Write(chunks, 0o644, func(w io.Writer) error { return image.Index(w, in) })
 	if err != nil {
@@ -256,7 +256,7 @@ func describe(dir, name, title, mediaType string) (file, error) {
 	if err != nil {
 		return file{}, err
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	sum := sha256.New()
 	n, err := io.Copy(sum, f)
 	if err != nil {

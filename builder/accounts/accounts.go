@@ -93,7 +93,10 @@ func home(r *root.Root, row spec.Account) error {
 		if err != nil {
 			return err
 		}
-		rel, _ := filepath.Rel(skel, name)
+		rel, err := filepath.Rel(skel, name)
+		if err != nil {
+			return err
+		}
 		if rel == "." {
 			return nil
 		}

@@ -4,6 +4,7 @@ package accounts
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"sort"
 	"strconv"
@@ -47,7 +48,10 @@ func open(r *root.Root) (*database, error) {
 		}
 	}
 	if g := db.group.find("shadow"); len(g) > 2 {
-		gid, _ := strconv.Atoi(g[2])
+		gid, err := strconv.Atoi(g[2])
+		if err != nil {
+			return nil, fmt.Errorf("/etc/group: shadow: %q is not a number", g[2])
+		}
 		db.shadow.gid, db.gshadow.gid = gid, gid
 	}
 	return db, nil
@@ -108,7 +112,7 @@ func (db *database) uids() map[int]string {
 
 func (db *database) uidOf(name string) int {
 	if row := db.passwd.find(name); len(row) > 2 {
-		uid, _ := strconv.Atoi(row[2])
+		uid, _ := strconv.Atoi(row[2]) // callers ask for one that is not 0
 		return uid
 	}
 	return 0

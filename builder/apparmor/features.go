@@ -44,9 +44,9 @@ func (f Features) Digest() string {
 // Tables names all tables together: policy is made anew when one changes.
 func Tables() string {
 	sum := sha256.New()
-	entries, _ := tables.ReadDir("features")
+	entries, _ := tables.ReadDir("features") // it is embedded
 	for _, e := range entries {
-		text, _ := tables.ReadFile("features/" + e.Name())
+		text, _ := tables.ReadFile("features/" + e.Name()) // it is embedded
 		sum.Write(text)
 	}
 	return hex.EncodeToString(sum.Sum(nil))

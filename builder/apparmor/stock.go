@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -73,7 +74,10 @@ func stock(r *root.Root, own []spec.Profile) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	off, _ := r.ReadDir(path.Join(sources, "disable"))
+	off, err := r.ReadDir(path.Join(sources, "disable"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	return slices.DeleteFunc(names, func(name string) bool {
 		info, err := r.Lstat(path.Join(sources, name))
 		return err != nil || !info.Mode().IsRegular() || !fileName.MatchString(name) || strings.Contains(name, ".dpkg-") || name == "README" ||

@@ -162,7 +162,7 @@ type entry struct {
 
 func hostEntries(hostRoot string) ([]entry, error) {
 	etc := filepath.Join(hostRoot, "etc/apt")
-	files, _ := filepath.Glob(filepath.Join(etc, "sources.list.d/*"))
+	files, _ := filepath.Glob(filepath.Join(etc, "sources.list.d/*")) // the pattern is valid
 	var entries []entry
 	for _, file := range append([]string{filepath.Join(etc, "sources.list")}, files...) {
 		data, err := os.ReadFile(file)

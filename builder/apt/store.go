@@ -63,9 +63,9 @@ func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, got func(d Deb
 	var missing []Deb
 	for _, d := range debs {
 		if _, err := os.Stat(s.control(d)); err == nil {
-			now := time.Now() // the cache forgets what nobody uses
-			os.Chtimes(s.control(d), now, now)
-			os.Chtimes(s.Path(d), now, now)
+			now := time.Now()                      // the cache forgets what nobody uses
+			_ = os.Chtimes(s.control(d), now, now) // a cache that forgets too early is only slow
+			_ = os.Chtimes(s.Path(d), now, now)    // a cache that forgets too early is only slow
 			continue
 		}
 		found, err := s.take(ctx, d)
@@ -81,7 +81,7 @@ func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, got func(d Deb
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(partial)
+	defer os.RemoveAll(partial) // the next build clears what is left
 	of, done, bytes := len(missing), 0, int64(0)
 	for len(missing) > 0 {
 		n := min(len(missing), 16)
@@ -190,7 +190,7 @@ func (s *Store) accept(ctx context.Context, d Deb, from string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	sum := sha256.New()
 	err = durable.Write(s.Path(d), 0o644, func(w io.Writer) error {
 		if _, err := io.Copy(io.MultiWriter(w, sum), f); err != nil {

@@ -47,7 +47,7 @@ func (s *State) unchanged(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(dir) // the next build clears what is left
 	args := []string{helper, "download-file"}
 	pairs := map[string]string{} // fetched → verified
 	for _, a := range s.archives {

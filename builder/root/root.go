@@ -62,7 +62,7 @@ func (r *Root) find(name string) (string, fs.FileInfo, error) {
 func (r *Root) Literal(name string) (string, error) {
 	start := name
 	for range maxLinks {
-		_, _, next, _ := r.step(name)
+		_, _, next, _ := r.step(name) // what is missing has a path all the same
 		if next == "" {
 			return path.Clean("/" + name), nil
 		}

@@ -159,8 +159,9 @@ func TestWriteKeepsFolders(t *testing.T) {
 	if err := os.Chmod(at, 0o750|fs.ModeSetgid); err != nil {
 		t.Fatal(err)
 	}
-	os.RemoveAll(filepath.Join(r.Lowers[0], "usr"))
-	os.RemoveAll(filepath.Join(r.Upper, "usr"))
+	if err := errors.Join(os.RemoveAll(filepath.Join(r.Lowers[0], "usr")), os.RemoveAll(filepath.Join(r.Upper, "usr"))); err != nil {
+		t.Fatal(err)
+	}
 	if err := r.WriteFile("/usr/lib/deep/er/file", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func (r *Root) RunWith(ctx context.Context, bind string, c Command) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(scratch)
+	defer os.RemoveAll(scratch) // the next build clears what is left
 	merged, work := filepath.Join(scratch, "root"), filepath.Join(scratch, "work")
 	upper := r.Upper
 	for _, dir := range []string{merged, work} {

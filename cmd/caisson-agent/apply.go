@@ -113,7 +113,7 @@ func syncNow(ctx context.Context, a *app, args []string) error {
 
 // sync asks, applies and prints the status; an unhealthy node is an error.
 func (a *app) sync(ctx context.Context, f *flags, n *node.Node) error {
-	defer n.Close()
+	defer n.Close() // what was journaled is on disk already
 	st, err := n.Sync(ctx)
 	err = errors.Join(err, n.Wait())
 	if st != nil {

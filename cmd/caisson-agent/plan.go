@@ -22,7 +22,7 @@ func plan(ctx context.Context, a *app, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer n.Close()
+	defer n.Close() // what was journaled is on disk already
 	drift, err := n.Plan(ctx)
 	if err != nil {
 		return err

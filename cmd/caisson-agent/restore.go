@@ -23,7 +23,7 @@ func restore(ctx context.Context, a *app, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer n.Close()
+	defer n.Close() // what was journaled is on disk already
 	if err := n.RestoreAll(ctx); err != nil {
 		return err
 	}

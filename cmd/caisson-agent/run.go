@@ -97,7 +97,7 @@ func notify(state string) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer conn.Close() // a datagram is sent or it is not
 	_, err = conn.Write([]byte(state))
 	return err
 }

@@ -20,7 +20,7 @@ func status(ctx context.Context, a *app, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer n.Close()
+	defer n.Close() // what was journaled is on disk already
 	st, err := n.Status(ctx)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func trackCommand(to string) func(context.Context, *app, []string) error {
 		if err != nil {
 			return err
 		}
-		defer n.Close()
+		defer n.Close() // what was journaled is on disk already
 		if err := n.Track(to); err != nil {
 			return err
 		}

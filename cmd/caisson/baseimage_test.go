@@ -77,7 +77,7 @@ func TestOpenBaseImage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer r.Close()
+		defer r.Close() // the test is over
 		got := map[string]bool{}
 		for files := tar.NewReader(r); ; {
 			h, err := files.Next()

@@ -196,7 +196,7 @@ func compareFiles(ctx context.Context, old, new storedLayer) ([]image.Change, er
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(dir) // a temporary directory
 	was := map[string]spec.Image{}
 	for _, i := range old.Layer.Images {
 		was[i.Name] = i
@@ -224,8 +224,8 @@ func compareFiles(ctx context.Context, old, new storedLayer) ([]image.Change, er
 			return nil, fmt.Errorf("image %s: %w", i.Name, err)
 		}
 		changes = append(changes, found...)
-		os.Remove(a)
-		os.Remove(b)
+		_ = os.Remove(a) // goes with the directory at the latest
+		_ = os.Remove(b) // goes with the directory at the latest
 	}
 	return changes, nil
 }

@@ -72,7 +72,7 @@ func readHostFile(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	data, err := io.ReadAll(io.LimitReader(f, convert.MaxFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)

@@ -107,7 +107,7 @@ func newSite(dir string) (made []string, err error) {
 	defer func() {
 		if err != nil {
 			for _, name := range made {
-				os.Remove(filepath.Join(dir, name))
+				_ = os.Remove(filepath.Join(dir, name)) // err says what failed
 			}
 			made = nil
 		}

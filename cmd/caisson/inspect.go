@@ -143,7 +143,7 @@ func (i inspected) print(w io.Writer, packages bool) {
 	if i.Released != nil {
 		row("released", "%v", *i.Released)
 	}
-	t.Flush()
+	_ = t.Flush() // the verb ends with what its output could not take
 }
 
 func signless(n int64) string {

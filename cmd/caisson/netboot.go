@@ -68,7 +68,7 @@ func (a *app) netbootCommand() *cobra.Command {
 	c.Flags().StringArrayVar(&f.mirrors, "mirror", nil, "registry that the nodes ask when that one does not answer; several, in order")
 	c.Flags().StringVar(&f.proxy, "proxy", "", "HTTP proxy `URL` between the nodes and the registry")
 	c.Flags().StringArrayVar(&f.args, "kernel-arg", nil, "further argument of the loader's kernel; nodes keep only consoles")
-	c.MarkFlagRequired("out")
+	_ = c.MarkFlagRequired("out") // the flag stands above
 	c.AddCommand(a.netbootServeCommand())
 	return c
 }
@@ -236,7 +236,7 @@ func saveBlob(ctx context.Context, reg *registry.Registry, d oci.Descriptor, nam
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer r.Close() // only read
 	return durable.Write(name, 0o644, func(w io.Writer) error {
 		_, err := io.Copy(w, io.LimitReader(r, oci.MaxBlob))
 		return err

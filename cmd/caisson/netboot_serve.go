@@ -33,7 +33,7 @@ func (a *app) netbootServeCommand() *cobra.Command {
 			if err != nil {
 				return cli.Usage("'caisson netboot' writes it, with --out "+names[0], "netboot folder: %w", err)
 			}
-			defer root.Close()
+			defer root.Close() // only read
 			if _, err := root.Stat("boot.ipxe"); err != nil {
 				return cli.Usage("'caisson netboot' writes it, with --out "+names[0], "%s is no netboot folder: no boot.ipxe in it", names[0])
 			}
@@ -55,7 +55,7 @@ func (a *app) serveNetboot(ctx context.Context, root *os.Root, httpAddr, tftpAdd
 			return cli.WithHint(fmt.Errorf("serve HTTP: %w", err), "--http takes another address, an empty one turns HTTP off")
 		}
 		s := &http.Server{Handler: http.FileServerFS(root.FS()), ReadHeaderTimeout: 10 * time.Second}
-		defer s.Close()
+		defer s.Close() // the program ends with it
 		a.say("serving HTTP on %s", l.Addr())
 		go func() { failed <- s.Serve(l) }()
 	}
@@ -86,7 +86,7 @@ func sendTFTP(root *os.Root, name string, to io.ReaderFrom) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	if info, err := f.Stat(); err == nil {
 		if sized, ok := to.(tftp.OutgoingTransfer); ok {
 			sized.SetSize(info.Size())

@@ -28,7 +28,7 @@ func (a *app) progress() *progress {
 
 func (p *progress) event(e builder.Event) {
 	if p.app.json() {
-		json.NewEncoder(p.app.err).Encode(e)
+		_ = json.NewEncoder(p.app.err).Encode(e) // talk: the build goes on without a reader
 		return
 	}
 	switch e.State {

@@ -68,7 +68,7 @@ func readIndex(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	data, err := io.ReadAll(io.LimitReader(f, oci.MaxLayout+1))
 	if err == nil && len(data) > oci.MaxLayout {
 		err = fmt.Errorf("read %s: larger than %d bytes", name, oci.MaxLayout)

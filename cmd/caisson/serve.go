@@ -72,7 +72,7 @@ func serve(ctx context.Context, l net.Listener, dir, cert, key string) error {
 	stop := context.AfterFunc(ctx, func() {
 		grace, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		s.Shutdown(grace)
+		_ = s.Shutdown(grace) // after the grace the program ends all the same
 	})
 	defer stop()
 	var err error

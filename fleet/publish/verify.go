@@ -68,7 +68,9 @@ func (p *Publisher) Verify(ctx context.Context, keys []*ecdsa.PublicKey, only []
 			}
 			continue
 		}
-		r.add("node:"+name, nil, accepted.Expired, "at "+accepted.Expires.Format(time.RFC3339))
+		if err := r.add("node:"+name, nil, accepted.Expired, "at "+accepted.Expires.Format(time.RFC3339)); err != nil {
+			return nil, err
+		}
 		if accepted.Overlay.Layer != "" {
 			layers[accepted.Overlay.Layer] = true
 		}

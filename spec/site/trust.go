@@ -38,7 +38,7 @@ func checkTrust(c *shape.Checker, d document.TrustDoc, dir string) Trust {
 		if m == nil {
 			c.Errorf(d.Expires.At, "duration", "as in 30d or 12h", "%q is not a length of time", d.Expires.S)
 		} else {
-			n, _ := strconv.Atoi(m[1])
+			n, _ := strconv.Atoi(m[1]) // at most five digits
 			t.Expires = time.Duration(n) * map[string]time.Duration{"m": time.Minute, "h": time.Hour, "d": day, "w": 7 * day}[m[2]]
 			if t.Expires < time.Hour || t.Expires > 3650*day {
 				c.Errorf(d.Expires.At, "range", "", "an overlay is fresh between an hour and ten years")

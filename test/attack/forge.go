@@ -198,7 +198,7 @@ func edit(t testing.TB, edits []Edit, text string) string {
 			t.Fatalf("%q is not in %.300s", e.Old, text)
 		}
 		grown := pad.ReplaceAllStringFunc(e.New, func(s string) string {
-			n, _ := strconv.Atoi(pad.FindStringSubmatch(s)[1])
+			n, _ := strconv.Atoi(pad.FindStringSubmatch(s)[1]) // digits
 			return strings.Repeat("x", n)
 		})
 		text = strings.Replace(text, e.Old, strings.Repeat(grown, max(1, e.Times)), 1)

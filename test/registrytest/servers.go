@@ -33,7 +33,7 @@ func Distribution(t testing.TB) string {
 		t.Fatal(err)
 	}
 	addr := listener.Addr().String()
-	listener.Close()
+	_ = listener.Close() // it was only asked for a number
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yml")
 	text := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s/data}, delete: {enabled: true}}\nhttp: {addr: %q}\n", dir, addr)
@@ -47,8 +47,8 @@ func Distribution(t testing.TB) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
+		_ = cmd.Process.Kill() // it may have gone by itself
+		_ = cmd.Wait()         // it may have gone by itself
 	})
 	for range 200 {
 		if resp, err := http.Get("http://" + addr + "/v2/"); err == nil {
@@ -57,8 +57,8 @@ func Distribution(t testing.TB) string {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	cmd.Process.Kill()
-	cmd.Wait()
+	_ = cmd.Process.Kill() // it may have gone by itself
+	_ = cmd.Wait()         // it may have gone by itself
 	t.Fatalf("docker-registry does not answer on %s: %s", addr, &out)
 	return ""
 }

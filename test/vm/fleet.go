@@ -136,8 +136,8 @@ func (f *Fleet) server(ctx context.Context, args ...string) (string, error) {
 		if i := strings.Index(lines.Text(), "127.0.0.1:"); i >= 0 {
 			address, _, _ := strings.Cut(lines.Text()[i:], "/")
 			go func() {
-				io.Copy(io.Discard, talk)
-				cmd.Wait()
+				_, _ = io.Copy(io.Discard, talk) // a full pipe would stop it
+				_ = cmd.Wait()                   // it ends by our signal
 			}()
 			return strings.TrimRight(strings.Fields(address)[0], ","), nil
 		}

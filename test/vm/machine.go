@@ -59,13 +59,13 @@ func Start(ctx context.Context, o Options) (*Machine, error) {
 	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	m.cmd.Cancel = func() error { return syscall.Kill(-m.cmd.Process.Pid, syscall.SIGKILL) }
 	if err := m.cmd.Start(); err != nil {
-		log.Close()
+		_ = log.Close() // a copy of what Console holds
 		return nil, fmt.Errorf("start machine %s: %w", o.Name, err)
 	}
 	go func() {
-		m.cmd.Wait()
+		_ = m.cmd.Wait() // how it ended does not matter: the console shows it
 		m.Console.end()
-		log.Close()
+		_ = log.Close() // a copy of what Console holds
 		close(m.done)
 	}()
 	return m, nil
@@ -90,7 +90,7 @@ func (o Options) arguments(sshPort int) []string {
 		args = append(args, "-boot", "n")
 	}
 	for guest, host := range o.Forwards {
-		addr, port, _ := net.SplitHostPort(host)
+		addr, port, _ := strings.Cut(host, ":")
 		network += fmt.Sprintf(",guestfwd=tcp:%s-cmd:busybox nc %s %s", guest, addr, port)
 	}
 	args = append(args, "-netdev", network, "-device", "virtio-net-pci,netdev=net,mac="+o.MAC)
@@ -106,7 +106,7 @@ func (o Options) arguments(sshPort int) []string {
 // PowerCut ends the machine at once, as pulling the cord would, and waits until
 // it is gone.
 func (m *Machine) PowerCut() {
-	m.once.Do(func() { syscall.Kill(-m.cmd.Process.Pid, syscall.SIGKILL) })
+	m.once.Do(func() { syscall.Kill(-m.cmd.Process.Pid, syscall.SIGKILL) }) // it may have gone by itself
 	<-m.done
 }
 
@@ -125,7 +125,7 @@ func freePort() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer l.Close()
+	defer l.Close() // it was only asked for a number
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 

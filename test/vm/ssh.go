@@ -43,13 +43,13 @@ func dial(ctx context.Context, addr string, config *ssh.ClientConfig) (*ssh.Clie
 		return nil, err
 	}
 	// QEMU accepts before the guest listens, so the banner may never come.
-	conn.SetDeadline(time.Now().Add(config.Timeout))
+	_ = conn.SetDeadline(time.Now().Add(config.Timeout)) // a dead connection fails at the next use
 	c, channels, requests, err := ssh.NewClientConn(conn, addr, config)
 	if err != nil {
-		conn.Close()
+		_ = conn.Close() // err says what failed
 		return nil, err
 	}
-	conn.SetDeadline(time.Time{})
+	_ = conn.SetDeadline(time.Time{}) // a dead connection fails at the next use
 	return ssh.NewClient(c, channels, requests), nil
 }
 
@@ -63,8 +63,8 @@ func (s *Session) Run(ctx context.Context, command string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer session.Close()
-	stop := context.AfterFunc(ctx, func() { session.Close() })
+	defer session.Close()                                      // the command has ended
+	stop := context.AfterFunc(ctx, func() { session.Close() }) // Run returns the error
 	defer stop()
 	var out, errs bytes.Buffer
 	session.Stdout, session.Stderr = &out, &errs

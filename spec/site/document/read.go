@@ -61,7 +61,7 @@ func (r *Reader) readFile(name string, at report.Pos, limit int64) []byte {
 		}
 		return fail("file", "read %s: %v", name, err)
 	}
-	defer f.Close()
+	defer f.Close() // only read
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err != nil {
 		if errors.As(err, &pe) {

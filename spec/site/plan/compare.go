@@ -98,7 +98,7 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 	}, nil)
 	comparePerms(c, from.Items.Perm, to.Items.Perm)
 	compareLists(c, "exec", from.Items.Exec, to.Items.Exec, func(x spec.Exec) (string, string) {
-		data, _ := spec.Encode(x)
+		data, _ := spec.Encode(x) // strings and numbers
 		return x.Name, scriptText(x) + " (" + short(string(data)) + ")"
 	}, nil)
 	return c.changes

@@ -76,7 +76,7 @@ func New(s *site.Site, layer func(digest string) *spec.Layer) *Planner {
 	p := &Planner{site: s, layer: layer, variant: map[string]int{}, plan: &Plan{Nodes: []NodePlan{}, Layers: []LayerPlan{}},
 		same: map[string][]Change{}, old: map[*spec.Layer][][]Change{}, seen: map[int][]seenLayer{}}
 	if s.HasLayer() {
-		p.variants, _ = s.Variants()
+		p.variants, _ = s.Variants() // fails only without a layer
 	}
 	for i, v := range p.variants {
 		p.recipes = append(p.recipes, "sha256:"+site.RecipeID(v.Recipe))
@@ -224,8 +224,8 @@ func differs(def, r spec.Recipe) string {
 		name string
 		a, b any
 	}{{"apt", def.Packages, r.Packages}, {"uamlite", def.Accounts, r.Accounts}, {"apparmor", def.AppArmor, r.AppArmor}, {"perm", def.Perm, r.Perm}} {
-		a, _ := spec.Encode(part.a)
-		b, _ := spec.Encode(part.b)
+		a, _ := spec.Encode(part.a) // strings and numbers
+		b, _ := spec.Encode(part.b) // strings and numbers
 		if string(a) != string(b) {
 			parts = append(parts, part.name)
 		}

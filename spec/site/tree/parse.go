@@ -57,7 +57,7 @@ func Parse(src *report.Source, data []byte, r *report.Report) (docs []*Value) {
 			line := 1
 			text := strings.TrimPrefix(err.Error(), "yaml: ")
 			if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-				line, _ = strconv.Atoi(m[1])
+				line, _ = strconv.Atoi(m[1]) // digits
 				text = strings.TrimPrefix(text, "line "+m[1]+": ")
 			}
 			fail(line, "yaml", "", "not valid YAML: %s", text)

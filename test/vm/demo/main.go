@@ -41,7 +41,7 @@ func main() {
 	if *keep || err != nil {
 		fmt.Println("the working folder is", dir)
 	} else {
-		os.RemoveAll(dir)
+		_ = os.RemoveAll(dir) // a temporary directory
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)

@@ -218,7 +218,7 @@ func (d *demo) pin(ctx context.Context) error {
 	}
 	from := d.beta().Console.Len()
 	fmt.Println("beta$ sudo systemctl reboot")
-	s.Run(ctx, "sudo systemctl reboot")
+	_, _ = s.Run(ctx, "sudo systemctl reboot") // the connection may end before the answer
 	if err := follow(ctx, d.beta(), from, "caisson: next try in"); err != nil {
 		return err
 	}

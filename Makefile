@@ -43,10 +43,11 @@ test-interop: ## Check our signatures with the real cosign, and its with ours (f
 	test/interop/cosign.sh
 	CAISSON_REQUIRE=$${CAISSON_REQUIRE-tools,cosign} $(GO) test -count=1 -timeout 20m ./test/interop/...
 
-lint: ## gofmt, go vet, staticcheck
+lint: ## gofmt, go vet, staticcheck, errcheck
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt: $$out"; exit 1; }
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	@hack/errcheck
 
 fuzz: ## Run every fuzz target for FUZZTIME (10s)
 	@hack/fuzz $(FUZZTIME)

@@ -61,7 +61,7 @@ func (th theft) play(t *testing.T) *field {
 		switch {
 		case secret(req):
 			f.stolen.Store(true)
-			json.NewEncoder(w).Encode(map[string]string{"token": "t"})
+			_ = json.NewEncoder(w).Encode(map[string]string{"token": "t"}) // the client reports what is missing
 		case trick == "basic":
 			challenge(w, "Basic")
 		case trick == "token" && req.URL.Path != "/token":
@@ -80,7 +80,7 @@ func (th theft) play(t *testing.T) *field {
 			return
 		}
 		f.loggedIn.Store(secret(req))
-		json.NewEncoder(w).Encode(map[string]string{"token": "t"})
+		_ = json.NewEncoder(w).Encode(map[string]string{"token": "t"}) // the client reports what is missing
 	}, false)
 	f.tls = trick == "plain" || th.Serve == "downgrade"
 	registry := start(func(w http.ResponseWriter, req *http.Request) {

@@ -39,15 +39,16 @@ const (
 
 // Caps on what is read from outside.
 const (
-	MaxManifest = 4 << 20   // bytes of a manifest or an index
+	MaxManifest = 1 << 20   // bytes of a manifest or an index
 	MaxOverlay  = 2 << 20   // bytes of an overlay
 	MaxBundle   = 32 << 10  // bytes of a signature bundle
 	MaxAttested = 4 << 20   // bytes of an attestation's bundle: provenance names every package
 	MaxBundles  = 16        // bundles beside one document
 	MaxFleet    = 64 << 10  // bytes of fleet:current's document
 	MaxConfig   = 16 << 20  // bytes of a layer's description
-	MaxInline   = 1 << 20   // bytes of a manifest that holds its blobs inline
+	MaxInline   = 1 << 20   // bytes of a manifest that holds its blobs inline; not above MaxManifest
 	MaxBlob     = 64 << 30  // bytes of an image
 	MaxLayout   = 256 << 20 // bytes of a layout's index.json
 	maxEntries  = 4096      // descriptors in a manifest or an index
+	maxValues   = 64 << 10  // keys and values in one: 4096 descriptors with seven each, and annotations
 )

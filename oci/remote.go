@@ -3,6 +3,7 @@
 package oci
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -53,7 +54,7 @@ func (r *remote) Manifest(ctx context.Context, repo, reference, etag string) (Re
 	if err := checkAll(manifestChecks, answer{resp, reference, 0, 0}); err != nil {
 		return Response{}, err
 	}
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, MaxManifest+1))
+	raw, err := readAll(resp.Body, resp.ContentLength, MaxManifest)
 	if err != nil {
 		return Response{}, fmt.Errorf("read manifest %s:%s: %w", repo, reference, err)
 	}
@@ -90,6 +91,17 @@ func (r *remote) Blob(ctx context.Context, repo string, d Descriptor, offset int
 		return nil, err
 	}
 	return limited{io.LimitReader(resp.Body, d.Size-offset), resp.Body}, nil
+}
+
+// readAll reads body, at most one byte more than limit. What was announced, when
+// that is within the limit, is the size that memory is taken for at once.
+func readAll(body io.Reader, announced, limit int64) ([]byte, error) {
+	var b bytes.Buffer
+	if announced >= 0 && announced <= limit {
+		b.Grow(int(announced) + bytes.MinRead)
+	}
+	_, err := b.ReadFrom(io.LimitReader(body, limit+1))
+	return b.Bytes(), err
 }
 
 // quoted makes an ETag of a digest, which registries use as one. Other tags

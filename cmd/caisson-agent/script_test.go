@@ -22,7 +22,11 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"caisson-agent": func() {
 			a := &app{out: os.Stdout, err: os.Stderr, root: os.Getenv("ROOT")}
-			os.Exit(cli.Report(os.Stderr, "caisson-agent", dispatch(context.Background(), a, os.Args[1:])))
+			code := cli.Report(os.Stderr, "caisson-agent", dispatch(context.Background(), a, os.Args[1:]))
+			if name := os.Getenv("PEAK"); name != "" {
+				notePeak(name)
+			}
+			os.Exit(code)
 		},
 	})
 }

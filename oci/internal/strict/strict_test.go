@@ -4,6 +4,7 @@ package strict
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 )
@@ -55,9 +56,34 @@ func TestDecodeKnown(t *testing.T) {
 	}
 }
 
+func TestCaps(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		caps Caps
+		good bool
+	}{
+		{`{"list":[{},{},{}]}`, Caps{99, 3}, true},
+		{`{"list":[{},{},{},{}]}`, Caps{99, 3}, false},
+		{`{"other":[0,0,0,0]}`, Caps{99, 3}, false},
+		{`{"a":0,"b":0,"c":0,"d":0}`, Caps{99, 3}, false},
+		{`{"a":[0,0,0],"b":[0,0,0],"c":[0,0,0]}`, Caps{99, 3}, true},
+		{`{"name":"a"}`, Caps{3, 9}, true}, // the object, its key, its value
+		{`{"name":"a","size":1}`, Caps{4, 9}, false},
+		{`{"name":"[,,,,,,\\\",,,,"}`, Caps{3, 1}, true}, // text
+		{`{"raw":[[0],[0]]}`, Caps{5, 9}, false},
+		{strings.Repeat("[", 1000), Caps{99, 9}, true}, // too deep: refused by Decode
+		{`]]]]`, Caps{9, 9}, true},
+	} {
+		if err := c.caps.Check([]byte(c.in)); errors.Is(err, ErrLarge) == c.good || (err == nil) != c.good {
+			t.Errorf("%+v.Check(%s) = %v, want good: %v", c.caps, c.in, err, c.good)
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"name":"a","list":[{"size":1}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		_ = Caps{9, 9}.Check(data) // any answer will do; it must return
 		var d doc
 		if Decode(data, &d) == nil && !json.Valid(data) {
 			t.Fatalf("accepted what is not JSON: %q", data)

@@ -41,6 +41,7 @@ type boot struct {
 	lease     *network.Lease
 	source    oci.Source
 	record    state.Boot
+	limits    limits
 }
 
 // Boot runs the stages and becomes PID 1 of the new root. It does not return:
@@ -49,7 +50,7 @@ func Boot(build time.Time) {
 	if err := mountBasics(); err != nil {
 		fmt.Fprintln(os.Stderr, "caisson:", err)
 	}
-	b := &boot{console: openConsole(), build: build, devkmsg: devkmsgOn()}
+	b := &boot{console: openConsole(), build: build, devkmsg: devkmsgOn(), limits: usual}
 	if err := b.devkmsg.change(); err != nil {
 		b.say("the console may lose lines: %v", err)
 	}

@@ -22,11 +22,11 @@ import (
 // verified and in the store. It tries the registry, then what was good before,
 // and on a node that has neither it goes on trying.
 func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
-	for pause := 2 * time.Second; ; pause = min(2*pause, 30*time.Second) {
+	for pause := b.limits.pause; ; pause = min(2*pause, 30*time.Second) {
 		found, err := b.ask(ctx)
 		if err == nil {
 			var layer *spec.Layer
-			if layer, err = b.prepare(ctx, found); err == nil {
+			if layer, err = b.prepareInTime(ctx, b.source, found); err == nil {
 				b.record.Source = "fetched"
 				return &found.Overlay, layer, nil
 			}
@@ -35,7 +35,7 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 			return nil, nil, err
 		}
 		b.record.Sync, b.record.SyncDetail = track.Describe(err)
-		if errors.Is(err, errUnproven) {
+		if errors.Is(err, errUnproven) || errors.Is(err, errSlow) {
 			b.record.Sync = "behind"
 		}
 		b.say("%s: %v", b.record.Sync, err)
@@ -55,7 +55,8 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 	}
 }
 
-// fallBack prepares the best of what was good before.
+// fallBack prepares the best of what was good before: what is whole on the disk,
+// and only where nothing is, what the registry can complete.
 func (b *boot) fallBack(ctx context.Context) (*track.Found, *spec.Layer, error) {
 	f := b.follower()
 	if s, err := b.folder.Load(); err == nil && f.Identity.Node == "" {
@@ -67,7 +68,20 @@ func (b *boot) fallBack(ctx context.Context) (*track.Found, *spec.Layer, error) 
 	}
 	var errs []error
 	for _, found := range good {
-		layer, err := b.prepare(ctx, found)
+		whole := *found
+		whole.Unchanged = b.source == nil // else its kernel may still be fetched
+		layer, err := b.prepare(ctx, nil, &whole)
+		if err == nil || errors.Is(err, errStartOver) {
+			return found, layer, err
+		}
+		errs = append(errs, fmt.Errorf("generation %d: %w", found.Generation.Generation, err))
+	}
+	if b.source == nil {
+		return nil, nil, errors.Join(errs...)
+	}
+	errs = nil
+	for _, found := range good {
+		layer, err := b.prepareInTime(ctx, b.source, found)
 		if err == nil || errors.Is(err, errStartOver) {
 			return found, layer, err
 		}
@@ -104,8 +118,9 @@ func (b *boot) ask(ctx context.Context) (*track.Found, error) {
 	if err := b.network(ctx); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, b.limits.ask)
 	defer cancel()
+	defer b.waiting("the registry's answer")()
 	found, err := b.sync(ctx)
 	if err != nil {
 		return nil, err
@@ -159,9 +174,10 @@ func (b *boot) network(ctx context.Context) error {
 		return nil
 	}
 	patience := 2 * time.Minute
-	if s, err := b.folder.Load(); err == nil && s.Current != nil {
+	if b.hasGood() {
 		patience = 20 * time.Second
 	}
+	defer b.waiting("an address")()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := network.Loopback(); err != nil {

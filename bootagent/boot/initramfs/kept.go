@@ -60,5 +60,5 @@ func (k kept) keep(digest string, data []byte) {
 }
 
 func absent(digest string) error {
-	return fmt.Errorf("%s is not in the store and there is no network", digest)
+	return fmt.Errorf("%s is not in the store", digest)
 }

@@ -16,12 +16,13 @@ import (
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // enterKernel starts the layer's kernel with the overlay's arguments, unless that
 // is what runs already. It returns when there is nothing to do.
-func (b *boot) enterKernel(ctx context.Context, found *track.Found, layer *spec.Layer) error {
+func (b *boot) enterKernel(ctx context.Context, from oci.Source, found *track.Found, layer *spec.Layer) error {
 	line := kexec.Arguments(b.words, b.bootstrap.KernelArgs, found.Overlay.KernelArgs)
 	running := release()
 	if running == layer.Kernel.Release && !line.Differs {
@@ -40,7 +41,7 @@ func (b *boot) enterKernel(ctx context.Context, found *track.Found, layer *spec.
 	}
 	b.say("kexec: kernel %s, arguments %s", layer.Kernel.Release, strings.Join(line.Words, " "))
 	kernel := spec.Blob{Digest: layer.Kernel.Digest, Size: layer.Kernel.Size}
-	if err := b.blobs(ctx, kernel, layer.Initrd); err != nil {
+	if err := b.blobs(ctx, from, kernel, layer.Initrd); err != nil {
 		if running != layer.Kernel.Release || !found.Unchanged {
 			return err
 		}

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/download"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
@@ -20,11 +19,40 @@ import (
 	"github.com/caisson-os/caisson/trust"
 )
 
+// errSlow is returned where what the registry named did not arrive in time.
+var errSlow = errors.New("not fetched within")
+
+// prepareInTime is prepare with a deadline: soon, where there is a generation to
+// fall back on. What was fetched until then stays, and the next attempt resumes it.
+func (b *boot) prepareInTime(ctx context.Context, from oci.Source, found *track.Found) (*spec.Layer, error) {
+	limit := b.limits.only
+	if b.hasGood() {
+		limit = b.limits.soon
+	}
+	late := fmt.Errorf("generation %d: %w %s", found.Generation.Generation, errSlow, limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
+	defer cancel()
+	layer, err := b.prepare(ctx, from, found)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, errStartOver) {
+		err = context.Cause(ctx)
+	}
+	return layer, err
+}
+
+// hasGood reports whether this node has run a generation that it may run again.
+func (b *boot) hasGood() bool {
+	s, err := b.folder.Load()
+	return err == nil && s.Current != nil
+}
+
 // prepare brings what the overlay's layer needs into the store and enters its
-// kernel where another one runs. The order keeps a node from fetching images
-// that a kexec would throw away.
-func (b *boot) prepare(ctx context.Context, found *track.Found) (*spec.Layer, error) {
-	layer, _, err := trust.Layer(ctx, kept{b.store, b.source, b.say}, found.Overlay.Layer)
+// kernel where another one runs. from may be nil: then all must be in the store.
+//
+// On a diskless node the kernel comes first, since a kexec would throw fetched
+// images away. On a disk they outlive it, and all come first: a loader behind a
+// kexec that waits for images could not go back to another kernel.
+func (b *boot) prepare(ctx context.Context, from oci.Source, found *track.Found) (*spec.Layer, error) {
+	layer, err := b.describe(ctx, from, found.Overlay.Layer)
 	if err != nil {
 		return nil, err
 	}
@@ -32,73 +60,36 @@ func (b *boot) prepare(ctx context.Context, found *track.Found) (*spec.Layer, er
 		return nil, err
 	}
 	b.record.Generation, b.record.Layer = found.Generation, layer
-	if err := b.enterKernel(ctx, found, &layer); err != nil {
-		return nil, err
-	}
 	var images []spec.Blob
 	for _, i := range layer.Images {
 		images = append(images, spec.Blob{Digest: i.Digest, Size: i.Size})
 	}
-	if err := b.blobs(ctx, images...); err != nil {
+	if b.disk != "" {
+		for _, blob := range images {
+			if b.store.Has(blob.Digest, blob.Size) {
+				continue // it is verified below
+			}
+			if err := b.blobs(ctx, from, blob); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := b.enterKernel(ctx, from, found, &layer); err != nil {
 		return nil, err
 	}
-	if b.disk != "" && b.source != nil {
-		b.keepKernel(ctx, &layer)
+	if err := b.blobs(ctx, from, images...); err != nil {
+		return nil, err
+	}
+	if b.disk != "" && from != nil {
+		b.keepKernel(ctx, from, &layer)
 	}
 	return &layer, nil
 }
 
-// keepKernel brings the layer's kernel to the disk though it runs already: without
-// network, a loader that has changed since can only enter one that is there.
-func (b *boot) keepKernel(ctx context.Context, layer *spec.Layer) {
-	for _, blob := range []spec.Blob{{Digest: layer.Kernel.Digest, Size: layer.Kernel.Size}, layer.Initrd} {
-		if b.store.Has(blob.Digest, blob.Size) {
-			continue // it is verified when it is used
-		}
-		if err := b.download(ctx, blob); err != nil {
-			b.say("the kernel is not kept: %v", err)
-		}
-	}
-}
-
-// blobs brings blobs into the store. What is there already is read and compared:
-// a disk may rot, and others may have had it in hand.
-func (b *boot) blobs(ctx context.Context, list ...spec.Blob) error {
-	for _, blob := range list {
-		if b.store.Has(blob.Digest, blob.Size) {
-			err := b.store.Verify(blob.Digest)
-			if err == nil {
-				continue
-			}
-			if b.store.Has(blob.Digest, blob.Size) { // a fetch would find it and be content
-				return fmt.Errorf("a bad blob cannot be replaced: %w", err)
-			}
-			b.say("%v: fetched again", err)
-		}
-		if b.source == nil {
-			return absent(blob.Digest)
-		}
-		if err := b.download(ctx, blob); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (b *boot) download(ctx context.Context, blob spec.Blob) error {
-	begun, said := time.Now(), time.Now()
-	progress := func(n int64) {
-		if time.Since(said) > 5*time.Second {
-			said = time.Now()
-			b.say("fetching %.19s…: %d of %d MB", blob.Digest, n>>20, blob.Size>>20)
-		}
-	}
-	err := download.Download{Source: b.source, Repo: oci.RepoLayer, Store: b.store}.Blob(ctx, oci.Descriptor{Digest: blob.Digest, Size: blob.Size}, progress)
-	if err != nil {
-		return err
-	}
-	b.say("fetched %.19s…: %.1f MB in %.1f s", blob.Digest, float64(blob.Size)/1e6, time.Since(begun).Seconds())
-	return nil
+func (b *boot) describe(ctx context.Context, from oci.Source, digest string) (spec.Layer, error) {
+	defer b.waiting("the description of layer " + digest)()
+	layer, _, err := trust.Layer(ctx, kept{b.store, from, b.say}, digest)
+	return layer, err
 }
 
 // alwaysLoaded are the modules that no device asks for.

@@ -43,7 +43,7 @@ func publish(t *testing.T) *published {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &boot{console: console{&bytes.Buffer{}}, bootstrap: spec.Bootstrap{Fleet: "metal-a"}, folder: folder, store: store, source: r.Source()}
+	b := &boot{console: console{&bytes.Buffer{}}, bootstrap: spec.Bootstrap{Fleet: "metal-a"}, folder: folder, store: store, source: r.Source(), limits: usual}
 	return &published{b, t, r}
 }
 
@@ -75,7 +75,7 @@ func (p *published) layer(image string) *track.Found {
 
 func (p *published) prepared(found *track.Found) *spec.Layer {
 	p.t.Helper()
-	layer, err := p.prepare(p.t.Context(), found)
+	layer, err := p.prepare(p.t.Context(), p.source, found)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestPrepareWithoutNetwork(t *testing.T) {
 	if offline := p.prepared(found); offline.Images[0] != online.Images[0] {
 		t.Errorf("from the store: %+v, from the registry: %+v", offline.Images, online.Images)
 	}
-	if _, err := p.prepare(t.Context(), p.otherRegistry().layer("never fetched")); err == nil {
+	if _, err := p.prepare(t.Context(), nil, p.otherRegistry().layer("never fetched")); err == nil {
 		t.Error("a layer that is nowhere was prepared")
 	}
 }
@@ -127,7 +127,7 @@ func TestADescriptionBelongsToItsDigest(t *testing.T) {
 	if err := os.WriteFile(p.store.Path(signed.Overlay.Layer), theirs, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if layer, err := p.prepare(t.Context(), signed); err == nil {
+	if layer, err := p.prepare(t.Context(), nil, signed); err == nil {
 		t.Errorf("the disk turned one layer into another: %+v", layer.Images)
 	}
 }
@@ -157,7 +157,7 @@ func TestABadBlobThatStaysIsNotUsed(t *testing.T) {
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.prepare(t.Context(), found); !errors.Is(err, layers.ErrCorrupt) {
+	if _, err := p.prepare(t.Context(), p.source, found); !errors.Is(err, layers.ErrCorrupt) {
 		t.Errorf("an altered image would be mounted: %v", err)
 	}
 }
@@ -189,7 +189,7 @@ func TestArgumentsThatCannotBeEntered(t *testing.T) {
 	p.prepared(found)
 	p.source = nil // and the kernel was never fetched: there is no disk
 	found.Overlay.KernelArgs = []string{"quiet"}
-	if layer, err := p.prepare(t.Context(), found); err == nil {
+	if layer, err := p.prepare(t.Context(), p.source, found); err == nil {
 		t.Errorf("a new generation would boot without its arguments: %+v", layer.Images)
 	}
 	found.Unchanged = true

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/oci"
+)
+
+// trickle is a registry that answers manifests of nodes at once and everything of
+// a layer with a byte now and then, for as long as somebody listens.
+type trickle struct {
+	oci.Source
+	manifests bool // and descriptions of layers come at once, too
+}
+
+func (s trickle) Manifest(ctx context.Context, repo, reference, etag string) (oci.Response, error) {
+	if repo == oci.RepoLayer && !s.manifests {
+		<-ctx.Done()
+		return oci.Response{}, ctx.Err()
+	}
+	return s.Source.Manifest(ctx, repo, reference, etag)
+}
+
+func (s trickle) Blob(ctx context.Context, repo string, d oci.Descriptor, offset int64) (io.ReadCloser, error) {
+	r, err := s.Source.Blob(ctx, repo, d, offset)
+	if image := d.MediaType == ""; err != nil || repo != oci.RepoLayer || s.manifests && !image {
+		return r, err
+	}
+	return drops{ctx, r}, nil
+}
+
+type drops struct {
+	ctx context.Context
+	io.ReadCloser
+}
+
+func (d drops) Read(p []byte) (int, error) {
+	select {
+	case <-d.ctx.Done():
+		return 0, d.ctx.Err()
+	case <-time.After(20 * time.Millisecond):
+		return d.ReadCloser.Read(p[:1])
+	}
+}
+
+// talk is a console that several may write to.
+type talk struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (w *talk) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(p)
+}
+
+func (w *talk) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
+}
+
+// A node with a good generation on its disk boots it soon, however slowly the
+// registry brings a newer one, and says what it waits for.
+func TestASlowRegistry(t *testing.T) {
+	long := strings.Repeat("an image that takes its time ", 100)
+	for _, manifests := range []bool{false, true} {
+		p, key := publish(t), newKey(t)
+		p.disk = "/dev/vda1"
+		p.overlay(key, 1, p.layer("good").Overlay.Layer)
+		p.boots()
+		p.comesUp()
+		p.overlay(key, 2, p.layer(long).Overlay.Layer)
+		said := &talk{}
+		p.console = console{said}
+		p.source = trickle{p.source, manifests}
+		p.limits.soon, p.limits.talk = 150*time.Millisecond, 20*time.Millisecond
+		begun := time.Now()
+		if got := p.boots(); got != 1 || p.record.Sync != "behind" || p.record.Source != "cached" {
+			t.Errorf("generation %d, %s, %s; want the good one", got, p.record.Sync, p.record.Source)
+		}
+		if took := time.Since(begun); took > 3*time.Second {
+			t.Errorf("that took %s", took)
+		}
+		want := "waiting for the description of layer"
+		if manifests {
+			want = "fetching sha256:"
+		}
+		if text := said.String(); !strings.Contains(text, want) || !strings.Contains(text, "not fetched within 150ms") {
+			t.Errorf("console:\n%s", text)
+		}
+		s, err := p.folder.Load()
+		if err != nil || s.Staged == nil || s.Staged.Attempts != 0 {
+			t.Errorf("what was not begun counts as an attempt: %+v, %v", s.Staged, err)
+		}
+	}
+}
+
+// A node without anything to fall back on does not hang on one bad connection: it
+// looks again, and goes on where it was.
+func TestASlowRegistryAtTheFirstBoot(t *testing.T) {
+	p, key := publish(t), newKey(t)
+	p.overlay(key, 1, p.layer("image").Overlay.Layer)
+	well := p.source
+	p.source = trickle{well, false}
+	p.limits.only, p.limits.pause = 100*time.Millisecond, time.Millisecond
+	p.console = console{writerFunc(func(text string) {
+		if strings.Contains(text, "next try") {
+			p.source = well
+		}
+	})}
+	if got := p.boots(); got != 1 || p.record.Source != "fetched" {
+		t.Errorf("generation %d, %s", got, p.record.Source)
+	}
+}
+
+type writerFunc func(string)
+
+func (f writerFunc) Write(p []byte) (int, error) { f(string(p)); return len(p), nil }
+
+// What is whole on the disk is booted from there: the registry is not asked for it
+// again, and cannot hold it up.
+func TestTheLastGoodNeedsNoRegistry(t *testing.T) {
+	p, key := publish(t), newKey(t)
+	p.disk = "/dev/vda1"
+	p.overlay(key, 1, p.layer("good").Overlay.Layer)
+	p.boots()
+	p.comesUp()
+	p.source = trickle{p.source, false}
+	found, _, err := p.fallBack(t.Context())
+	if err != nil || found.Generation.Generation != 1 {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// A kexec into a kernel whose images are not there yet would end in a loader that
+// has to wait for them with nothing to go back to.
+func TestImagesComeBeforeTheKexec(t *testing.T) {
+	p := publish(t)
+	found := p.layer("image")
+	found.Overlay.KernelArgs = []string{"another"}
+	for _, disk := range []string{"", "/dev/vda1"} {
+		p.disk = disk
+		_, err := p.prepare(t.Context(), p.source, found)
+		if err == nil {
+			t.Fatal("a test has entered a kernel")
+		}
+		image := oci.Digest([]byte("image"))
+		if got := p.store.Has(image, int64(len("image"))); got != (disk != "") {
+			t.Errorf("disk %q: the image is there before the kexec: %v", disk, got)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package files keeps small files below /etc as the overlay has them: content,
+// owner and mode. What stood there before is kept and put back when a file
+// leaves the configuration; directories that had to be made leave with it.
+//
+// A path is walked without following links, so that nobody who owns a directory
+// below /etc can lead a write elsewhere; a link at the path itself is replaced
+// and kept as an original. The loader applies this kind once to a new root,
+// before PID 1 starts; the service keeps it from then on. Package items and the
+// handover stage import it.
+package files
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Name is the kind.
+const Name = "files"
+
+// Item keeps the wanted files.
+type Item struct {
+	want    []spec.File
+	etc     string
+	journal item.Journal
+}
+
+// New returns the item for want; etc is /etc of the root that it acts on.
+func New(want []spec.File, etc string, j item.Journal) *Item {
+	want = slices.Clone(want)
+	slices.SortStableFunc(want, func(a, b spec.File) int { return strings.Compare(a.Path, b.Path) })
+	return &Item{want: want, etc: etc, journal: j}
+}
+
+// Name implements item.Item.
+func (*Item) Name() string { return Name }
+
+// Check implements item.Item.
+func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
+	var drift []spec.Drift
+	wanted := map[string]bool{}
+	for _, f := range i.want {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		d, differs := i.compare(f, wanted[f.Path])
+		wanted[f.Path] = true
+		if differs {
+			drift = append(drift, d)
+		}
+	}
+	for _, e := range i.journal.Entries(Name) {
+		if wanted[e.Key] {
+			continue
+		}
+		d := spec.Drift{Item: Name, Key: e.Key, Action: spec.ActionRemove, To: decode(e).String()}
+		if now, err := i.read(e.Key); err == nil {
+			d.From = now.String()
+		}
+		drift = append(drift, d)
+	}
+	return drift, nil
+}
+
+// compare reports what is to be done about one file; twice is a path that the
+// list has had already.
+func (i *Item) compare(f spec.File, twice bool) (d spec.Drift, differs bool) {
+	d = spec.Drift{Item: Name, Key: f.Path, Action: spec.ActionAdd}
+	want, err := i.wanted(f)
+	if err == nil && twice {
+		err = errors.New("the path is given twice")
+	}
+	var now state
+	if err == nil {
+		d.To = want.String()
+		now, err = i.read(f.Path)
+	}
+	switch {
+	case err != nil:
+		d.Action, d.Reason = spec.ActionRefuse, err.Error()
+		return d, true
+	case now.is(want):
+		return d, false
+	case now.Kind != absent:
+		d.Action, d.From = spec.ActionChange, now.String()
+	}
+	return d, true
+}
+
+// Apply implements item.Item.
+func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
+	due := map[string]bool{}
+	for _, d := range drift {
+		if d.Action == spec.ActionAdd || d.Action == spec.ActionChange {
+			due[d.Key] = true
+		}
+	}
+	var errs []error
+	for _, f := range i.want {
+		if !due[f.Path] {
+			continue
+		}
+		if err := i.put(ctx, f); ctx.Err() != nil {
+			return ctx.Err()
+		} else if err != nil {
+			errs = append(errs, fmt.Errorf("write file %q: %w", f.Path, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// put writes one file, its original first.
+func (i *Item) put(ctx context.Context, f spec.File) error {
+	want, err := i.wanted(f)
+	if err != nil {
+		return err
+	}
+	was, err := i.read(f.Path)
+	if err != nil {
+		return err
+	}
+	was.Missing = i.made(f.Path, was.Missing)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	entry := item.Entry{Item: Name, Key: f.Path, Prior: item.Raw(was), Applied: item.Raw(want.String()), Scope: item.Root}
+	if err := i.journal.Record(entry); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return i.write(f.Path, want)
+}
+
+// made adds to missing the directories on the way that were made for another
+// file: whichever leaves last removes them.
+func (i *Item) made(path string, missing []string) []string {
+	for _, e := range i.journal.Entries(Name) {
+		for _, dir := range decode(e).Missing {
+			if strings.HasPrefix(path, "/etc/"+dir+"/") && !slices.Contains(missing, dir) {
+				missing = append(missing, dir)
+			}
+		}
+	}
+	slices.Sort(missing) // a directory sorts before what is in it
+	return missing
+}
+
+// Restore implements item.Item.
+func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
+	var errs []error
+	var done []item.Entry
+	for _, e := range slices.Backward(entries) { // what lies deeper leaves first
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := i.write(e.Key, decode(e)); err != nil {
+			errs = append(errs, fmt.Errorf("restore file %q: %w", e.Key, err))
+			continue
+		}
+		done = append(done, e)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return errors.Join(append(errs, i.journal.Forget(done...))...)
+}
+
+func decode(e item.Entry) state {
+	var s state
+	_ = json.Unmarshal(e.Prior, &s) // the journal's checksum vouches for it
+	return s
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package files
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Kinds of what can stand at a path.
+const (
+	absent  = "" // nothing
+	regular = "file"
+	link    = "link"
+)
+
+// state is what stands at a path, or should.
+type state struct {
+	Kind    string   `json:"kind,omitempty"`
+	Content string   `json:"content,omitempty"` // of a file
+	Target  string   `json:"target,omitempty"`  // of a link
+	Mode    uint32   `json:"mode,omitempty"`    // permission bits
+	UID     int      `json:"uid,omitempty"`
+	GID     int      `json:"gid,omitempty"`
+	Missing []string `json:"missing,omitempty"` // directories above that were not there, outermost first
+}
+
+// String says briefly what a state is, without a file's content.
+func (s state) String() string {
+	switch s.Kind {
+	case absent:
+		return ""
+	case link:
+		return "link to " + s.Target
+	}
+	return fmt.Sprintf("%04o %d:%d sha256:%.12x", s.Mode, s.UID, s.GID, sha256.Sum256([]byte(s.Content)))
+}
+
+// is reports whether two states differ in nothing that is kept.
+func (s state) is(o state) bool {
+	s.Missing, o.Missing = nil, nil
+	return s.Kind == o.Kind && s.Content == o.Content && s.Target == o.Target && s.Mode == o.Mode && s.UID == o.UID && s.GID == o.GID
+}
+
+// wanted returns the state that a file of the overlay asks for. Names of owners
+// are those of the root that the item acts on.
+func (i *Item) wanted(f spec.File) (state, error) {
+	s := state{Kind: regular, Content: f.Content, Mode: 0o644}
+	if _, err := below(f.Path); err != nil {
+		return s, err
+	}
+	if f.Mode != "" {
+		mode, err := strconv.ParseUint(f.Mode, 8, 32)
+		if err != nil || mode > 0o777 {
+			return s, fmt.Errorf("mode %q is not octal, or sets more than permissions", f.Mode)
+		}
+		s.Mode = uint32(mode)
+	}
+	var err error
+	if s.UID, err = i.id("passwd", f.Owner); err == nil {
+		s.GID, err = i.id("group", f.Group)
+	}
+	return s, err
+}
+
+// id looks a name up in passwd(5) or group(5); a number stands for itself, and
+// an empty name for root.
+func (i *Item) id(database, name string) (int, error) {
+	if name == "" {
+		return 0, nil
+	}
+	if n, err := strconv.ParseUint(name, 10, 31); err == nil {
+		return int(n), nil
+	}
+	data, err := os.ReadFile(filepath.Join(i.etc, database))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Split(line, ":"); len(fields) > 2 && fields[0] == name {
+			return strconv.Atoi(fields[2])
+		}
+	}
+	return 0, fmt.Errorf("%s has no %q", database, name)
+}
+
+// below returns a path relative to /etc.
+func below(path string) (string, error) {
+	rel, ok := strings.CutPrefix(path, "/etc/")
+	if !ok || rel == "" || filepath.Clean(path) != path || strings.ContainsAny(path, "\x00\n") {
+		return "", fmt.Errorf("%q is not a clean path below /etc", path)
+	}
+	return rel, nil
+}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/ethtool"
 	"github.com/caisson-os/caisson/bootagent/items/exec"
+	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/limits"
 	"github.com/caisson-os/caisson/bootagent/items/mounts"
@@ -55,6 +56,7 @@ func Table(want spec.Items, o Options) []item.Item {
 	return []item.Item{
 		mounts.New(want.Mounts, o.Proc, o.Dev, o.Journal),
 		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log),
+		files.New(want.Files, o.Etc, o.Journal),
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
 		ethtool.New(want.Ethtool, ethtool.NewKernel(), o.Journal),
 		perm.New(want.Perm, disk, o.Journal, o.Log),

@@ -355,7 +355,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("item %s has no folder of its name", it.Name())
 		}
 	}
-	if diff := cmp.Diff([]string{"mounts", "limits", "sysctl", "ethtool", "perm", "exec"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"mounts", "limits", "files", "sysctl", "ethtool", "perm", "exec"}, names); diff != "" {
 		t.Fatal(diff)
 	}
 	suites, err := filepath.Glob("*/*_test.go")

@@ -133,6 +133,9 @@ func (n *Node) open(bootstrap *spec.Bootstrap, openJournal func(string, item.Sco
 	if n.journal, err = openJournal(n.folder.Path("journal"), n.scopes); err != nil {
 		return err
 	}
+	if err := n.adopt(); err != nil {
+		return err
+	}
 	if bootstrap == nil {
 		if bootstrap, err = n.readBootstrap(); err != nil {
 			return err
@@ -150,6 +153,29 @@ func (n *Node) attached() (*state.Boot, error) {
 		return nil, fmt.Errorf("attached mode needs a machine-id: %w", err)
 	}
 	return &state.Boot{Mode: "attached", RootID: strings.TrimSpace(string(id)), Sync: "unreachable"}, nil
+}
+
+// adopt puts into the journal what the handover replaced in this root. An
+// original that is there already stays as it is.
+func (n *Node) adopt() error {
+	if n.lock == nil {
+		return nil // only looking
+	}
+	var late []item.Entry
+	for _, e := range n.boot.Originals {
+		known := slices.ContainsFunc(n.journal.Entries(e.Item), func(k item.Entry) bool { return k.Key == e.Key })
+		if !known {
+			late = append(late, e)
+		}
+	}
+	if len(late) == 0 {
+		return nil
+	}
+	if err := n.journal.Record(late...); err != nil {
+		return fmt.Errorf("keep the originals of this root: %w", err)
+	}
+	n.boot.Originals = nil
+	return n.remember()
 }
 
 func (n *Node) readScopes() (item.Scopes, error) {

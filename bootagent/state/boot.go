@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/caisson-os/caisson/bootagent/boot/network"
+	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -24,7 +25,8 @@ type Boot struct {
 	Generation Generation     `json:"generation"`
 	Layer      spec.Layer     `json:"layer"`
 	Lease      *network.Lease `json:"lease,omitempty"`
-	Wrote      []string       `json:"wrote,omitempty"` // files that the handover wrote
+	Wrote      []string       `json:"wrote,omitempty"`     // files that the handover wrote
+	Originals  []item.Entry   `json:"originals,omitempty"` // what stood where the handover wrote files of the overlay, for the journal
 }
 
 // SaveBoot writes the record.

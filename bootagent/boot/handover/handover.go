@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/network"
+	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -38,6 +39,8 @@ type Node struct {
 	UUID    string         // SMBIOS, "" where the firmware gives none
 	Lease   *network.Lease // nil when the node booted without network
 	Say     func(format string, args ...any)
+
+	Originals []item.Entry // what stood where files of the overlay are now; Do fills it in
 
 	wrote []string
 }
@@ -58,6 +61,7 @@ func (n *Node) Do() ([]string, error) {
 		{"ssh host key", n.hostKey},
 		{"persisted paths", n.persist},
 		{"container folders", n.containers},
+		{"files", n.files},
 		{"random seed", n.seed},
 		{"update stamps", n.stamps},
 		{"state folder", n.stateFolder},

@@ -44,6 +44,7 @@ func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
 		return err
 	}
 	b.record.Node, b.record.Disk, b.record.Lease, b.record.Wrote = overlay.Node, b.disk, b.lease, wrote
+	b.record.Originals = node.Originals
 	if err := b.leaveRecord(); err != nil {
 		return err
 	}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handover
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/caisson-os/caisson/bootagent/items/files"
+	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// TestFilesAreThereBeforePID1 writes the overlay's files, keeps their originals
+// for the journal, and goes on when one cannot be written.
+func TestFilesAreThereBeforePID1(t *testing.T) {
+	require.Root(t)
+	n := newNode(t, t.TempDir(), false)
+	for name, text := range map[string]string{"etc/chrony.conf": "of the layer\n", "etc/passwd": "root:x:0:0::/:/bin/sh\nchrony:x:104:104::/:/bin/false\n"} {
+		if err := os.MkdirAll(filepath.Dir(n.path(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(n.path(name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.Overlay.Items.Files = []spec.File{
+		{Path: "/etc/chrony.conf", Content: "pool of the site\n", Owner: "chrony", Mode: "0640"},
+		{Path: "/etc/chrony/extra/own.conf", Content: "x\n"},
+		{Path: "/etc/unwritable", Owner: "nobody-here"},
+	}
+	wrote, err := n.Do()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"/etc/chrony.conf", "/etc/chrony/extra/own.conf"} {
+		if !slices.Contains(wrote, name) {
+			t.Errorf("%s is not among what was written: %q", name, wrote)
+		}
+	}
+	// The service finds nothing to do, and can put the originals back.
+	j := itemtest.Journal(t, t.TempDir())
+	if err := j.Record(n.Originals...); err != nil {
+		t.Fatal(err)
+	}
+	it := files.New(n.Overlay.Items.Files, n.path("/etc"), j)
+	drift, err := it.Check(t.Context())
+	if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionRefuse {
+		t.Errorf("check after the handover: %+v, %v", drift, err)
+	}
+	if err := files.New(nil, n.path("/etc"), j).Restore(t.Context(), j.Entries(files.Name)); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(n.path("/etc/chrony.conf")); err != nil || string(data) != "of the layer\n" {
+		t.Errorf("chrony.conf is %q, %v", data, err)
+	}
+	if _, err := os.Stat(n.path("/etc/chrony")); !os.IsNotExist(err) {
+		t.Errorf("the directory that was made is left: %v", err)
+	}
+}

@@ -70,7 +70,7 @@ func BenchmarkSysctl500(b *testing.B) {
 	want := keys500(b)
 	items, none, j := benchItems(b, want)
 	for b.Loop() {
-		if r := Reconcile(b.Context(), items, j); r.Err != nil || r.Items[2].Applied != 500 {
+		if r := Reconcile(b.Context(), items, j); r.Err != nil || of(b, r, "sysctl").Applied != 500 {
 			b.Fatalf("%+v", r)
 		}
 		b.StopTimer()

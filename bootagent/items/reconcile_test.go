@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -145,7 +146,7 @@ func TestApplyThenRestore(t *testing.T) {
 	for _, s := range r.Items {
 		applied[s.Name] = s.Applied
 	}
-	if diff := cmp.Diff(map[string]int{"mounts": 0, "limits": 1, "sysctl": 2, "ethtool": 0, "perm": 1, "exec": 1}, applied); diff != "" {
+	if diff := cmp.Diff(map[string]int{"mounts": 0, "limits": 1, "files": 0, "sysctl": 2, "ethtool": 0, "perm": 1, "exec": 1}, applied); diff != "" {
 		t.Fatalf("applied (-want +got):\n%s", diff)
 	}
 	for _, s := range Reconcile(t.Context(), n.items(n.full()), n.journal).Items {
@@ -209,11 +210,21 @@ func TestRestoreAndApplyFailAlone(t *testing.T) {
 	}
 }
 
+// of returns the status of one kind.
+func of(t testing.TB, r Result, kind string) spec.ItemStatus {
+	t.Helper()
+	i := slices.IndexFunc(r.Items, func(s spec.ItemStatus) bool { return s.Name == kind })
+	if i < 0 {
+		t.Fatalf("no status of %s in %+v", kind, r.Items)
+	}
+	return r.Items[i]
+}
+
 func TestDeferredIsNoFailure(t *testing.T) {
 	n := newNode(t)
 	want := spec.Items{Sysctl: []spec.Sysctl{{Key: "net/netfilter/nf_conntrack_max", Value: "1048576"}}}
 	r := Reconcile(t.Context(), n.items(want), n.journal)
-	if r.Health != HealthOK || r.Err != nil || len(r.Drift) != 1 || r.Items[2].State != StateDeferred {
+	if r.Health != HealthOK || r.Err != nil || len(r.Drift) != 1 || of(t, r, "sysctl").State != StateDeferred {
 		t.Fatalf("result %+v", r)
 	}
 	n.write("proc/sys/net/netfilter/nf_conntrack_max", "262144\n") // its module came
@@ -291,7 +302,7 @@ func TestOldFailureBlocksNoChange(t *testing.T) {
 	if r.RolledBack || r.Err != nil || n.read("proc/sys/vm/swappiness") != "30" {
 		t.Fatalf("result %+v", r)
 	}
-	if r.Health != HealthDegraded || !strings.Contains(r.Items[5].Error, "exit 7") {
+	if r.Health != HealthDegraded || !strings.Contains(of(t, r, "exec").Error, "exit 7") {
 		t.Fatalf("the failed script does not show: %+v", r)
 	}
 }
@@ -312,7 +323,7 @@ func TestOldTroubleBlocksNoChange(t *testing.T) {
 	if r.RolledBack || r.Err != nil || n.read("proc/sys/vm/overcommit") != "1" {
 		t.Fatalf("result %+v", r)
 	}
-	if r.Health != HealthDegraded || r.Items[1].Error == "" {
+	if r.Health != HealthDegraded || of(t, r, "limits").Error == "" {
 		t.Fatalf("the wrong limit does not show: %+v", r.Items)
 	}
 	if n.read("proc/sys/vm/swappiness") != "77" {

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -99,7 +99,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if f.agent, err = findAgent(f.agent); err != nil {
 		return err
 	}
-	if f.version != "" && (!oci.ValidTag(f.version) || f.version == "current" || strings.HasPrefix(f.version, "keep-")) {
+	if f.version != "" && (!oci.ValidTag(f.version) || release.ReservedTag(f.version)) {
 		return cli.Usage("letters, digits, and . _ - within, at most 128; current and keep-… are caisson's own", "--version: %q is no version", f.version)
 	}
 	keys, err := loadBuildKeys(f)
@@ -113,16 +113,16 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if err != nil {
 		return err
 	}
-	results, err := a.bake(ctx, f, s, variants, reg, names[0])
+	results, err := a.bake(ctx, f, s, reg, names[0])
 	if err != nil {
 		return err
 	}
 	version := f.version
 	if version == "" {
-		version = derivedVersion(results)
+		version = release.Version(results)
 	}
 	out := built{Version: version}
-	p := publisher{reg: reg, keys: keys, site: s.Name()}
+	p := keys.pusher(reg)
 	var entries []oci.Descriptor
 	for i, v := range variants {
 		results[i].Layer.Version = version
@@ -130,14 +130,14 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 		if v.Recipe.Base.Debian != nil {
 			suite = v.Recipe.Base.Debian.Suite
 		}
-		d, err := p.layer(ctx, results[i], suite)
+		d, err := p.Push(ctx, results[i], suite)
 		if err != nil {
 			return fmt.Errorf("push variant %s: %w", v.Name, err)
 		}
 		entries = append(entries, d)
 		out.Layers = append(out.Layers, builtVariant{Variant: v.Name, Digest: d.Digest})
 	}
-	if out.Index, err = p.index(ctx, entries, version); err != nil {
+	if out.Index, err = p.Index(ctx, entries, version); err != nil {
 		return err
 	}
 	if a.json() {
@@ -150,17 +150,9 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	return nil
 }
 
-// bake builds every variant.
-func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, variants []site.Variant, reg *registry.Registry, file string) ([]*builder.Result, error) {
-	var recipes []spec.Recipe
-	for _, v := range variants {
-		recipes = append(recipes, v.Recipe)
-	}
-	before, err := previousAccounts(ctx, f, reg)
-	if err != nil {
-		return nil, err
-	}
-	ledger, err := builder.Settle(recipes, before)
+// bake builds every variant and shows how it goes.
+func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, reg *registry.Registry, file string) ([]*builder.Result, error) {
+	known, err := previousAccounts(ctx, f, reg)
 	if err != nil {
 		return nil, err
 	}
@@ -170,73 +162,25 @@ func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, variants []s
 	}
 	progress := a.progress()
 	defer progress.close()
-	siteDir, err := filepath.Abs(s.Dir()) // apt takes no relative keyring
-	if err != nil {
-		return nil, err
-	}
-	var results []*builder.Result
-	for _, v := range variants {
-		o := builder.Options{SiteDir: siteDir, CacheDir: f.cache, Agent: f.agent, Fast: f.fast, Ledger: ledger, Debs: f.debs, OpenOCI: openBaseImage(v.Recipe.Arch),
-			Progress: func(e builder.Event) { e.Variant = v.Name; progress.event(e) }}
-		if locks != nil {
-			l, ok := locks.Variants[v.Name]
-			if !ok {
-				return nil, cli.WithHint(fmt.Errorf("the lock has no variant %q", v.Name), "run 'caisson lock --update' and look at what changes")
-			}
-			o.Lock = &l
-		}
-		r, err := builder.Build(ctx, v.Recipe, v.Name, "", o)
-		if err != nil && ctx.Err() != nil { // the error may be a child's: the signal goes to all of us
-			return nil, errors.New("interrupted; nothing was pushed, and what is done is remembered")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("build variant %s: %w", v.Name, err)
-		}
-		results = append(results, r)
-		if ledger, err = builder.Learn(ledger, r.Layer); err != nil {
-			return nil, err
-		}
-	}
-	for _, r := range results { // each knows all, or a second build would describe the first ones anew
-		if r.Layer.Accounts, err = builder.Learn(r.Layer.Accounts, spec.Layer{Accounts: ledger}); err != nil {
-			return nil, err
-		}
-	}
-	return results, nil
+	return release.Bake(ctx, s, release.Build{Locks: locks, Known: known, Options: builder.Options{
+		CacheDir: f.cache, Agent: f.agent, Fast: f.fast, Debs: f.debs, Progress: progress.event}})
 }
 
-// previousAccounts is the ledger to go on with. A registry that holds no layer
-// yet begins a new one, unless another place is named.
+// previousAccounts returns the account ledger to go on with. A registry that
+// holds no layer yet begins a new one, unless another place is named.
 func previousAccounts(ctx context.Context, f buildFlags, reg *registry.Registry) ([]spec.Account, error) {
-	if f.previous == "" {
-		return currentAccounts(ctx, reg)
+	reference := release.Current
+	if f.previous != "" {
+		ref := f.previous
+		if i := strings.LastIndexByte(ref, '@'); i >= 0 {
+			ref, reference = ref[:i], ref[i+1:]
+		}
+		var err error
+		if reg, err = f.registry.existing(ref); err != nil {
+			return nil, err
+		}
 	}
-	layers, err := openLayers(ctx, &f.registry, f.previous)
-	if err != nil {
-		return nil, fmt.Errorf("previous layer: %w", err)
-	}
-	var all []spec.Account
-	for _, l := range layers {
-		all = append(all, l.Layer.Accounts...)
-	}
-	return all, nil
-}
-
-// derivedVersion follows from what was built: the same layers have the same
-// version, whoever builds them.
-func derivedVersion(results []*builder.Result) string {
-	var all []byte
-	created := ""
-	for _, r := range results {
-		data, _ := spec.Encode(r.Layer) // a struct of plain values always encodes
-		all = append(all, data...)
-		created = max(created, r.Layer.Created)
-	}
-	date, err := time.Parse(time.RFC3339, created)
-	if err != nil {
-		return oci.Digest(all)[7:19]
-	}
-	return date.Format("20060102") + "-" + oci.Digest(all)[7:15]
+	return release.Accounts(ctx, reg, reference)
 }
 
 func readLocks(f buildFlags, file string) (*builder.LockFile, error) {
@@ -301,6 +245,18 @@ func (a *app) checkReleaseKey(s *site.Site, key *ecdsa.PrivateKey) error {
 
 // buildKeys are the two roles of a build. Either may be nil.
 type buildKeys struct{ release, attest *ecdsa.PrivateKey }
+
+// pusher pushes with the keys that there are.
+func (k buildKeys) pusher(reg *registry.Registry) *release.Pusher {
+	p := &release.Pusher{Registry: reg, Tool: version, Now: now()}
+	if k.release != nil { // a nil pointer in an interface would not be nil
+		p.Release = k.release
+	}
+	if k.attest != nil {
+		p.Attest = k.attest
+	}
+	return p
+}
 
 func loadBuildKeys(f buildFlags) (k buildKeys, err error) {
 	if f.key != "" {

@@ -4,31 +4,18 @@ package main
 
 import (
 	"fmt"
-	"maps"
-	"slices"
+
+	"github.com/caisson-os/caisson/release"
 )
 
-// compareMaps lists the keys whose values differ, sorted.
-func compareMaps(old, new map[string]string) []change {
-	changes := []change{}
-	names := maps.Clone(old)
-	maps.Copy(names, new)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if old[name] != new[name] {
-			changes = append(changes, change{Name: name, From: old[name], To: new[name]})
-		}
-	}
-	return changes
-}
-
-func (a *app) printDifference(d difference) {
+func (a *app) printDifference(d release.Difference) {
 	fmt.Fprintf(a.out, "variant %s: %s → %s\n", d.Variant, d.From, d.To)
 	if d.Kernel != nil {
 		fmt.Fprintf(a.out, "  kernel %s → %s\n", d.Kernel.From, d.Kernel.To)
 	}
 	for _, list := range []struct {
 		what    string
-		changes []change
+		changes []release.Change
 	}{{"package", d.Packages}, {"account", d.Accounts}, {"profile", d.Profiles}} {
 		for _, c := range list.changes {
 			switch {

@@ -11,27 +11,20 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/builder/accounts"
-	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // inspected is one layer of inspect -o json, which prints a list.
 type inspected struct {
-	Digest    string     `json:"digest"`
-	Bytes     int64      `json:"bytes"`
-	Layer     spec.Layer `json:"layer"`
-	Referrers []referrer `json:"referrers"`
-	Released  *bool      `json:"released,omitempty"` // with --key
+	Digest    string             `json:"digest"`
+	Bytes     int64              `json:"bytes"`
+	Layer     spec.Layer         `json:"layer"`
+	Referrers []release.Referrer `json:"referrers"`
+	Released  *bool              `json:"released,omitempty"` // with --key
 
 	refused error // why not Released
-}
-
-type referrer struct {
-	Digest    string `json:"digest"`
-	Type      string `json:"type"`
-	Predicate string `json:"predicate,omitempty"`
 }
 
 func (a *app) inspectCommand() *cobra.Command {
@@ -83,21 +76,18 @@ func (a *app) inspectCommand() *cobra.Command {
 	return c
 }
 
-func inspectOne(ctx context.Context, l storedLayer, keys []string) (inspected, error) {
-	one := inspected{Digest: l.Digest, Bytes: l.bytes(), Layer: l.Layer, Referrers: []referrer{}}
-	list, err := l.registry.Referrers(ctx, oci.RepoLayer, l.Digest)
-	if err != nil {
-		return one, fmt.Errorf("what is attached to %s: %w", l.Digest, err)
-	}
-	for _, r := range list {
-		one.Referrers = append(one.Referrers, referrer{Digest: r.Digest, Type: r.ArtifactType, Predicate: predicateOf(ctx, l.registry, r)})
+func inspectOne(ctx context.Context, l release.Layer, keys []string) (inspected, error) {
+	one := inspected{Digest: l.Digest, Bytes: l.Bytes(), Layer: l.Layer}
+	var err error
+	if one.Referrers, err = l.Referrers(ctx); err != nil {
+		return one, err
 	}
 	if len(keys) > 0 {
 		pubs, err := readPublics(keys)
 		if err != nil {
 			return one, err
 		}
-		one.refused = publish.Released(ctx, l.registry, l.Digest, pubs)
+		one.refused = l.Verify(ctx, pubs)
 		ok := one.refused == nil
 		one.Released = &ok
 	}

@@ -17,13 +17,13 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/sbom"
-	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -32,7 +32,9 @@ type shelf struct {
 	t   *testing.T
 	ref string
 	reg *registry.Registry
-	p   publisher
+
+	release, attest *ecdsa.PrivateKey
+	p               release.Pusher
 }
 
 func newShelf(t *testing.T) *shelf {
@@ -42,13 +44,14 @@ func newShelf(t *testing.T) *shelf {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &shelf{t: t, ref: ref, reg: reg, p: publisher{reg: reg}}
-	if s.p.keys.release, err = sign.Generate(); err != nil {
+	s := &shelf{t: t, ref: ref, reg: reg, p: release.Pusher{Registry: reg, Now: now()}}
+	if s.release, err = sign.Generate(); err != nil {
 		t.Fatal(err)
 	}
-	if s.p.keys.attest, err = sign.Generate(); err != nil {
+	if s.attest, err = sign.Generate(); err != nil {
 		t.Fatal(err)
 	}
+	s.p.Release, s.p.Attest = s.release, s.attest
 	return s
 }
 
@@ -93,11 +96,11 @@ func (s *shelf) put(version, created string, files map[string]string, packages .
 	r := &builder.Result{Layer: l, Blobs: []builder.Blob{
 		{Digest: built.Digest, Size: built.Size, MediaType: image.MediaType, Path: out, Title: "base"},
 		{Digest: ci.Digest, Size: ci.Size, MediaType: image.IndexMediaType, Path: chunks, Title: "base.chunks"}}}
-	d, err := s.p.layer(context.Background(), r, "trixie")
+	d, err := s.p.Push(context.Background(), r, "trixie")
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := s.p.index(context.Background(), []oci.Descriptor{d}, version); err != nil {
+	if _, err := s.p.Index(context.Background(), []oci.Descriptor{d}, version); err != nil {
 		s.t.Fatal(err)
 	}
 	return d.Digest
@@ -121,13 +124,17 @@ func TestPushTwice(t *testing.T) {
 	if again := s.put("1", "2026-01-01T00:00:00Z", map[string]string{"a": "x"}, "bash=5"); again != digest {
 		t.Fatalf("the second push made %s, the first %s", again, digest)
 	}
-	list, err := s.reg.Referrers(context.Background(), oci.RepoLayer, digest)
+	l, err := release.Read(context.Background(), s.reg, digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := l.Referrers(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var kinds []string
 	for _, d := range list {
-		kinds = append(kinds, d.ArtifactType+" "+predicateOf(context.Background(), s.reg, d))
+		kinds = append(kinds, d.Type+" "+d.Predicate)
 	}
 	slices.Sort(kinds)
 	want := []string{sbom.MediaTypeSPDX + " ", oci.TypeBundle + " " + sign.PredicateCosign, oci.TypeBundle + " " + sign.PredicateProvenance}
@@ -135,11 +142,10 @@ func TestPushTwice(t *testing.T) {
 	if !slices.Equal(kinds, want) {
 		t.Errorf("attached %q, want %q", kinds, want)
 	}
-	release := &s.p.keys.release.PublicKey
-	if err := publish.Released(context.Background(), s.reg, digest, []*ecdsa.PublicKey{release}); err != nil {
+	if err := l.Verify(context.Background(), []*ecdsa.PublicKey{&s.release.PublicKey}); err != nil {
 		t.Errorf("the release key's signature: %v", err)
 	}
-	if publish.Released(context.Background(), s.reg, digest, []*ecdsa.PublicKey{&s.p.keys.attest.PublicKey}) == nil {
+	if l.Verify(context.Background(), []*ecdsa.PublicKey{&s.attest.PublicKey}) == nil {
 		t.Error("an attestation passes for a release")
 	}
 }
@@ -159,7 +165,7 @@ func TestInspectAndDiff(t *testing.T) {
 	}
 
 	keys := t.TempDir()
-	for name, pub := range map[string]*ecdsa.PublicKey{"release": &s.p.keys.release.PublicKey, "other": &s.p.keys.attest.PublicKey} {
+	for name, pub := range map[string]*ecdsa.PublicKey{"release": &s.release.PublicKey, "other": &s.attest.PublicKey} {
 		if err := os.WriteFile(filepath.Join(keys, name), sign.MarshalPublic(pub), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +182,7 @@ func TestInspectAndDiff(t *testing.T) {
 	if !errors.Is(err, cli.ErrDrift) {
 		t.Fatalf("diff ended with %v", err)
 	}
-	var ds []difference
+	var ds []release.Difference
 	if err := json.Unmarshal([]byte(out), &ds); err != nil || len(ds) != 1 {
 		t.Fatalf("diff printed %s (%v)", out, err)
 	}
@@ -229,15 +235,10 @@ func TestPrune(t *testing.T) {
 	if out, err := s.run("prune", s.ref, "--keep", "2"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if _, err := sweep(strings.TrimPrefix(s.ref, "oci:"), 0); err != nil {
-		t.Fatal(err)
-	}
 	for i, digest := range digests {
-		_, err := openLayers(context.Background(), &access{}, s.ref+"@"+digest)
-		_, tagged := openLayers(context.Background(), &access{}, s.ref+"@"+keepTag(digest))
-		want := i == 1 || i >= 3
-		if (err == nil) != want || (tagged == nil) != want {
-			t.Errorf("layer %d: %v, %v; want kept %v", i, err, tagged, want)
+		_, err := openLayers(context.Background(), &access{}, s.ref+"@"+release.KeepTag(digest))
+		if want := i == 1 || i >= 3; (err == nil) != want {
+			t.Errorf("layer %d: %v; want kept %v", i, err, want)
 		}
 	}
 	for _, d := range []string{digests[1], digests[4]} {

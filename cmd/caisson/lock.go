@@ -5,28 +5,21 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/release"
 )
 
 // locked is what lock -o json prints.
 type locked struct {
-	File     string          `json:"file"`
-	Written  bool            `json:"written"`
-	Variants []lockedVariant `json:"variants"`
-}
-
-type lockedVariant struct {
-	Variant string                  `json:"variant"`
-	Changes []builder.PackageChange `json:"changes"`
+	File     string                  `json:"file"`
+	Written  bool                    `json:"written"`
+	Variants []release.LockedVariant `json:"variants"`
 }
 
 func (a *app) lockCommand() *cobra.Command {
@@ -68,39 +61,19 @@ func (a *app) lock(ctx context.Context, name, cache string, update bool, names [
 	if err != nil {
 		return err
 	}
-	variants, err := s.Variants()
-	if err != nil {
-		return err
-	}
 	old, err := builder.ReadLock(name)
 	if err != nil {
 		return err
 	}
-	write := update || old == nil
-	if old == nil {
-		old = &builder.LockFile{}
-	}
-	fresh := builder.LockFile{APIVersion: spec.APIVersion, Kind: builder.LockKind, Variants: map[string]builder.Lock{}}
-	out := locked{File: name, Written: write}
-	var others []builder.Lock
-	for _, name := range slices.Sorted(maps.Keys(old.Variants)) {
-		others = append(others, old.Variants[name])
-	}
-	changes := 0
-	siteDir, err := filepath.Abs(s.Dir()) // apt takes no relative keyring
+	fresh, found, err := release.Lock(ctx, s, old, cache)
 	if err != nil {
 		return err
 	}
-	for _, v := range variants {
-		l, err := builder.Resolve(ctx, v.Recipe, builder.Options{CacheDir: cache, SiteDir: siteDir, OpenOCI: openBaseImage(v.Recipe.Arch)})
-		if err != nil {
-			return fmt.Errorf("variant %s: %w", v.Name, err)
-		}
-		l.Follow(old.Variants[v.Name], others...)
-		fresh.Variants[v.Name] = l
-		lv := lockedVariant{Variant: v.Name, Changes: builder.CompareLocks(old.Variants[v.Name], l)}
-		changes += len(lv.Changes)
-		out.Variants = append(out.Variants, lv)
+	write := update || old == nil
+	out := locked{File: name, Written: write, Variants: found}
+	changes := 0
+	for _, v := range found {
+		changes += len(v.Changes)
 	}
 	if write {
 		if err := fresh.Write(name); err != nil {
@@ -127,7 +100,7 @@ func (a *app) lock(ctx context.Context, name, cache string, update bool, names [
 }
 
 // printChanges prints what would be added, removed or upgraded, and the sum.
-func (a *app) printChanges(v lockedVariant) {
+func (a *app) printChanges(v release.LockedVariant) {
 	var added, removed, changed int
 	var bytes int64
 	for _, c := range v.Changes {

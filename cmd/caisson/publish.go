@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec/site"
 )
 
@@ -170,9 +171,9 @@ func parseLifetime(text string) (time.Duration, error) {
 
 // compile turns the site into overlays that name released layers.
 func (a *app) compile(ctx context.Context, s *site.Site, r *registry.Registry, reference string, policy publish.Policy) ([]publish.Node, error) {
-	layers := map[string]publish.Layer{} // by node
+	layers := map[string]release.Layer{} // by node
 	if s.HasLayer() {
-		found, err := publish.ResolveLayers(ctx, r, reference, policy.Release)
+		found, err := release.Resolve(ctx, r, reference, policy.Release)
 		if err != nil {
 			return nil, err
 		}
@@ -181,7 +182,7 @@ func (a *app) compile(ctx context.Context, s *site.Site, r *registry.Registry, r
 			return nil, err
 		}
 		for _, v := range variants {
-			l, err := found.For(v.Name)
+			l, err := release.ForVariant(found, v.Name)
 			if err != nil {
 				return nil, err
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -76,7 +77,7 @@ func (p *Publisher) Pin(ctx context.Context, names []string, all bool, layer str
 	if all {
 		names = sortedNames(old)
 	}
-	layers, err := ResolveLayers(ctx, p.Registry, layer, policy.Release)
+	layers, err := release.Resolve(ctx, p.Registry, layer, policy.Release)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +94,7 @@ func (p *Publisher) Pin(ctx context.Context, names []string, all bool, layer str
 		if err != nil {
 			return nil, err
 		}
-		l, err := layers.For(o.Variant)
+		l, err := release.ForVariant(layers, o.Variant)
 		if err != nil {
 			return nil, err
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -66,7 +67,7 @@ func (f *fleet) signLayer(manifest []byte, by crypto.Signer) {
 
 func (f *fleet) attach(manifest, bundle []byte) {
 	f.t.Helper()
-	if err := AttachBundle(f.t.Context(), f.Registry, manifest, bundle, sign.PredicateCosign, f.Now); err != nil {
+	if err := release.Attach(f.t.Context(), f.Registry, manifest, bundle, sign.PredicateCosign, f.Now); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -212,14 +213,14 @@ func TestLayersMustBeReleased(t *testing.T) {
 	f.attach(raw, bundle)
 	wrong := f.layer("wrong key", "default", f.attestation)
 	for want, digest := range map[refusal.Code]string{refusal.Unsigned: bare.Digest, refusal.UnknownKey: wrong.Digest, refusal.PredicateType: attested.Digest} {
-		if _, err := ResolveLayers(t.Context(), f.Registry, digest, f.policy.Release); refusal.Of(err) != want {
+		if _, err := release.Resolve(t.Context(), f.Registry, digest, f.policy.Release); refusal.Of(err) != want {
 			t.Errorf("layer = %v, want %s", err, want)
 		}
 	}
 	good := f.layer("good", "default", f.attestation) // a bad signature beside a good one
 	raw, _, _ = f.Registry.Manifest(t.Context(), "layer", good.Digest)
 	f.signLayer(raw, f.release)
-	if _, err := ResolveLayers(t.Context(), f.Registry, good.Digest, f.policy.Release); err != nil {
+	if _, err := release.Resolve(t.Context(), f.Registry, good.Digest, f.policy.Release); err != nil {
 		t.Errorf("a bad signature beside a good one: %v", err)
 	}
 }
@@ -233,16 +234,16 @@ func TestVariantsComeFromTheSignedDescription(t *testing.T) {
 	if _, err := f.Registry.PutManifest(t.Context(), "layer", oci.MediaTypeIndex, raw, "current"); err != nil {
 		t.Fatal(err)
 	}
-	layers, err := ResolveLayers(t.Context(), f.Registry, "current", f.policy.Release)
+	layers, err := release.Resolve(t.Context(), f.Registry, "current", f.policy.Release)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for variant, want := range map[string]string{"default": a.Digest, "dpdk": b.Digest} {
-		if got, err := layers.For(variant); err != nil || got.Digest != want {
+		if got, err := release.ForVariant(layers, variant); err != nil || got.Digest != want {
 			t.Errorf("For(%s) = %s, %v; want %s", variant, got.Digest, err, want)
 		}
 	}
-	if _, err := layers.For("other"); err == nil {
+	if _, err := release.ForVariant(layers, "other"); err == nil {
 		t.Error("a variant that is not there was found")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -76,7 +77,7 @@ func (p *Publisher) Verify(ctx context.Context, keys []*ecdsa.PublicKey, only []
 		}
 	}
 	for _, digest := range slices.Sorted(maps.Keys(layers)) {
-		_, err := ResolveLayers(ctx, p.Registry, digest, policy.Release)
+		_, err := release.Resolve(ctx, p.Registry, digest, policy.Release)
 		if err := r.add("layer:"+digest, err, false, ""); err != nil {
 			return nil, err
 		}

@@ -62,7 +62,17 @@ var rules = []Rule{
 		Module + "/bootagent/": "the builder copies the agent's binary and never links it",
 		Module + "/oci":        "the builder works offline; registries are wired in release and cmd",
 		Module + "/spec/site":  "a recipe is all that the builder knows of a site"},
-		By: []string{"cmd/caisson", "release", "test/..."}, ByWhy: "only an operator's machine builds"},
+		By: []string{"cmd/caisson", "release", "netboot", "test/..."}, ByWhy: "only an operator's machine builds"},
+
+	{Packages: "release", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "systemd", "internal/..."}, Why: "a layer is an artifact, whichever fleet runs it and whoever asks", Banned: map[string]string{
+		"github.com/spf13/": "command lines belong to cmd"},
+		By: []string{"cmd/caisson", "fleet/...", "netboot", "test/..."}, ByWhy: "nodes read layers through trust"},
+	{Packages: "netboot", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "release", "systemd", "internal/..."}, Why: "a loader is made of a layer and a trust anchor", Banned: map[string]string{
+		"github.com/spf13/": "command lines belong to cmd"},
+		By: []string{"cmd/caisson", "test/..."}, ByWhy: "firmware reads what it makes, programs do not"},
+	{Packages: "fleet/...", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "release", "fleet/...", "systemd", "internal/..."}, Why: "a fleet is what its nodes are sent, not how the operator asks", Banned: map[string]string{
+		"github.com/spf13/": "command lines belong to cmd"},
+		By: []string{"cmd/caisson", "fleet/...", "test/..."}, ByWhy: "a node knows itself; fleets are published elsewhere"},
 
 	{Packages: "bootagent/...", Only: []string{"spec/...", "layers", "oci", "oci/sign", "oci/internal/...", "trust/...", "internal/..."}, Why: "a node links what a node does", Banned: bannedOnNodes,
 		By: []string{"cmd/caisson-agent", "test/..."}, ByWhy: onlyAgent},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package release
 
 import (
 	"context"
@@ -16,10 +16,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// openBaseImage opens an OCI image as one tar of its whole file system, for a
+// OpenBase opens an OCI image as one tar of its whole file system, for a
 // layer whose base it is. It is an image of anybody's: credentials are those of
 // the user's other tools. What comes is checked against the digest.
-func openBaseImage(arch string) func(context.Context, string) (io.ReadCloser, error) {
+func OpenBase(arch string) func(context.Context, string) (io.ReadCloser, error) {
 	return func(ctx context.Context, ref string) (io.ReadCloser, error) {
 		var image v1.Image
 		var err error

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package release
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ const sweepGrace = time.Hour
 // a registry server's garbage collection does, and returns the bytes freed.
 // What cannot be read stops it before anything is removed.
 func sweep(dir string, grace time.Duration) (freed int64, err error) {
-	raw, err := readIndex(filepath.Join(dir, "index.json"))
+	raw, err := os.ReadFile(filepath.Join(dir, "index.json"))
 	if err != nil {
 		return 0, err
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package release
 
 import (
 	"archive/tar"
@@ -73,7 +73,7 @@ func TestOpenBaseImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ref := range []string{repo + "@" + digest.String(), "oci:" + dir + "@" + digest.String()} {
-		r, err := openBaseImage("amd64")(context.Background(), ref)
+		r, err := OpenBase("amd64")(context.Background(), ref)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestOpenBaseImage(t *testing.T) {
 		}
 	}
 	for _, ref := range []string{repo + "@sha256:" + strings.Repeat("0", 64), "oci:" + dir + "@sha256:" + strings.Repeat("0", 64), "oci:" + dir + "@x", repo} {
-		if r, err := openBaseImage("amd64")(context.Background(), ref); err == nil {
+		if r, err := OpenBase("amd64")(context.Background(), ref); err == nil {
 			r.Close()
 			t.Errorf("%s: opened", ref)
 		}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/caisson-os/caisson/release"
+)
+
+// layerHelp explains how a layer is named on the command line.
+const layerHelp = "LAYER is REF, REF@VERSION or REF@sha256:DIGEST; REF is host[:port]/prefix or oci:DIR, the\n" +
+	"version is 'current' when none is given."
+
+// openLayers opens what LAYER names: one layer, or all variants of a version.
+func openLayers(ctx context.Context, reach *access, name string) ([]release.Layer, error) {
+	ref, version := name, release.Current
+	if i := strings.LastIndexByte(name, '@'); i >= 0 {
+		ref, version = name[:i], name[i+1:]
+	}
+	reg, err := reach.existing(ref)
+	if err != nil {
+		return nil, err
+	}
+	return release.Open(ctx, reg, version)
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netboot
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+// Registry says how the nodes reach what is published.
+type Registry struct {
+	Ref       string // host[:port]/prefix; empty is the site's own
+	PlainHTTP bool
+	Mirrors   []string
+	Proxy     string
+	CAs       []string // PEM
+}
+
+// Bootstrap returns the trust anchor of a site's nodes.
+func Bootstrap(s *site.Site, r Registry) (spec.Bootstrap, error) {
+	if r.Ref == "" {
+		r.Ref = s.Registry()
+	}
+	b := spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: s.Name(), Registry: r.Ref,
+		PlainHTTP: r.PlainHTTP, Mirrors: r.Mirrors, Proxy: r.Proxy, CAs: r.CAs, Threshold: s.Trust().Threshold, KernelArgs: s.KernelArgs()}
+	if ref, err := oci.ParseRef(r.Ref); err != nil {
+		return b, fmt.Errorf("registry of the nodes: %w", err)
+	} else if ref.IsLayout() {
+		return b, cli.Usage("name with --registry what serves it, see 'caisson serve'", "nodes cannot ask a directory: registry is %q", r.Ref)
+	}
+	for _, m := range r.Mirrors {
+		if ref, err := oci.ParseRef(m); err != nil || ref.IsLayout() {
+			return b, cli.Usage("host[:port]/prefix", "--mirror: %q is not a registry", m)
+		}
+	}
+	var err error
+	if b.Keys, err = publicKeys(s.Trust().Operator); err != nil {
+		return b, cli.WithHint(fmt.Errorf("operator keys: %w", err), "'caisson keys' makes keys, trust.keys.operator of the site names them")
+	}
+	if b.EpochKeys, err = publicKeys(s.Trust().Epoch); err != nil {
+		return b, fmt.Errorf("epoch keys: %w", err)
+	}
+	return b, nil
+}
+
+// publicKeys reads key files; their PEM is written by one hand.
+func publicKeys(names []string) (out []string, err error) {
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, string(text))
+	}
+	keys, err := sign.ParsePublics(out)
+	if err != nil {
+		return nil, err
+	}
+	for i, k := range keys {
+		out[i] = string(sign.MarshalPublic(k))
+	}
+	return out, nil
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package netboot is what machines boot over the network: the loader's kernel and
+// initrd, site.cpio with the trust anchor, and the iPXE script that loads the
+// three; and the servers that hand them out, see [Serve].
+//
+// It takes a loader out of a released layer and adds what the site's nodes trust.
+// It is not the registry that nodes ask afterwards, and it signs nothing: the
+// loader is as safe as the wire or the firmware that brings it. Only cmd/caisson
+// imports it.
+package netboot

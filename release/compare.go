@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/caisson-os/caisson/layers/image"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Difference is what diff -o json prints, one for each variant both have.
+type Difference struct {
+	Variant  string         `json:"variant"`
+	From     string         `json:"from"`
+	To       string         `json:"to"`
+	Kernel   *Change        `json:"kernel,omitempty"`
+	Images   []ImageChange  `json:"images"`
+	Packages []Change       `json:"packages"`
+	Accounts []Change       `json:"accounts"`
+	Profiles []Change       `json:"profiles"`
+	Files    []image.Change `json:"files,omitempty"` // with --files
+	Bytes    int64          `json:"bytes"`           // that a node with the first fetches for the second
+}
+
+// Change is one thing that differs; From or To is empty where it is not there.
+type Change struct {
+	Name string `json:"name"`
+	From string `json:"from,omitempty"`
+	To   string `json:"to,omitempty"`
+}
+
+// ImageChange is an image that differs.
+type ImageChange struct {
+	Name  string `json:"name"`
+	From  int64  `json:"from"` // bytes
+	To    int64  `json:"to"`
+	Fetch int64  `json:"fetch"` // bytes of chunks that the first layer has not
+}
+
+// Compare compares the layers of the same variant; files compares all that is in
+// their images. Layers that are equal, and variants that only one side has, are
+// left out; alone names the latter.
+func Compare(ctx context.Context, from, to []Layer, files bool) (out []Difference, alone []string, err error) {
+	out = []Difference{}
+	for _, new := range to {
+		old, ok := sameVariant(from, new, len(to))
+		if !ok {
+			alone = append(alone, new.Variant)
+			continue
+		}
+		if old.Digest == new.Digest {
+			continue
+		}
+		d, err := compareLayers(ctx, old, new)
+		if err != nil {
+			return nil, nil, err
+		}
+		if files {
+			if d.Files, err = compareFiles(ctx, old, new); err != nil {
+				return nil, nil, err
+			}
+		}
+		out = append(out, d)
+	}
+	return out, alone, nil
+}
+
+// sameVariant finds the layer to compare with: that of the same variant, or the
+// only one there is.
+func sameVariant(from []Layer, l Layer, others int) (Layer, bool) {
+	for _, f := range from {
+		if f.Variant == l.Variant {
+			return f, true
+		}
+	}
+	if len(from) == 1 && others == 1 {
+		return from[0], true
+	}
+	return Layer{}, false
+}
+
+func compareLayers(ctx context.Context, old, new Layer) (Difference, error) {
+	d := Difference{Variant: new.Variant, From: old.Digest, To: new.Digest,
+		Packages: compareMaps(packageMap(old.Layer), packageMap(new.Layer)),
+		Accounts: compareMaps(accountMap(old.Layer), accountMap(new.Layer)),
+		Profiles: compareMaps(profileMap(old.Layer), profileMap(new.Layer)),
+		Images:   []ImageChange{},
+	}
+	if old.Kernel.Release != new.Kernel.Release {
+		d.Kernel = &Change{Name: "kernel", From: old.Kernel.Release, To: new.Kernel.Release}
+	}
+	had := map[[32]byte]bool{}
+	sizes := map[string]spec.Image{}
+	for _, i := range old.Images {
+		sizes[i.Name] = i
+		chunks, err := readChunks(ctx, old, i)
+		if err != nil {
+			return d, err
+		}
+		for _, c := range chunks {
+			had[c.Sum] = true
+		}
+	}
+	for _, i := range new.Images {
+		if sizes[i.Name].Digest == i.Digest {
+			delete(sizes, i.Name)
+			continue
+		}
+		c := ImageChange{Name: i.Name, From: sizes[i.Name].Size, To: i.Size, Fetch: i.Size}
+		delete(sizes, i.Name)
+		chunks, err := readChunks(ctx, new, i)
+		if err != nil {
+			return d, err
+		}
+		if chunks != nil {
+			c.Fetch = 0
+			for _, chunk := range chunks {
+				if !had[chunk.Sum] {
+					c.Fetch += int64(chunk.Size)
+				}
+			}
+		}
+		d.Bytes += c.Fetch
+		d.Images = append(d.Images, c)
+	}
+	for name, i := range sizes {
+		d.Images = append(d.Images, ImageChange{Name: name, From: i.Size})
+	}
+	if old.Kernel.Digest != new.Kernel.Digest {
+		d.Bytes += new.Kernel.Size
+	}
+	if old.Initrd.Digest != new.Initrd.Digest {
+		d.Bytes += new.Initrd.Size
+	}
+	return d, nil
+}
+
+// readChunks reads an image's chunk index, nil when it has none.
+func readChunks(ctx context.Context, l Layer, i spec.Image) ([]image.Chunk, error) {
+	if i.Chunks == nil {
+		return nil, nil
+	}
+	d := oci.Descriptor{MediaType: oci.TypeChunks, Digest: i.Chunks.Digest, Size: i.Chunks.Size}
+	data, err := oci.ReadBlob(ctx, l.registry.Source(), oci.RepoLayer, d, oci.MaxConfig)
+	if err != nil {
+		return nil, fmt.Errorf("chunk index of image %s: %w", i.Name, err)
+	}
+	return image.ParseIndex(data)
+}
+
+// compareFiles unpacks the images that differ and compares all that is in them.
+func compareFiles(ctx context.Context, old, new Layer) ([]image.Change, error) {
+	dir, err := os.MkdirTemp("", "caisson-diff-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir) // a temporary directory
+	was := map[string]spec.Image{}
+	for _, i := range old.Images {
+		was[i.Name] = i
+	}
+	var changes []image.Change
+	for _, i := range new.Images {
+		if was[i.Name].Digest == i.Digest {
+			continue
+		}
+		a, b := dir+"/a", dir+"/b"
+		for file, from := range map[string]struct {
+			l Layer
+			i spec.Image
+		}{a: {old, was[i.Name]}, b: {new, i}} {
+			if from.i.Digest == "" {
+				continue
+			}
+			d := oci.Descriptor{MediaType: from.i.MediaType, Digest: from.i.Digest, Size: from.i.Size}
+			if err := Save(ctx, from.l.registry, d.Digest, file); err != nil {
+				return nil, fmt.Errorf("image %s: %w", i.Name, err)
+			}
+		}
+		found, err := image.Compare(ctx, a, b)
+		if err != nil {
+			return nil, fmt.Errorf("image %s: %w", i.Name, err)
+		}
+		changes = append(changes, found...)
+		_ = os.Remove(a) // goes with the directory at the latest
+		_ = os.Remove(b) // goes with the directory at the latest
+	}
+	return changes, nil
+}

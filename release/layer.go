@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// Current is the tag of the newest layers.
+const Current = "current"
+
+// Layer is a layer in a registry. Its signature is not checked, see [Verify].
+type Layer struct {
+	spec.Layer
+	Digest   string // of the manifest
+	Manifest *oci.Manifest
+
+	registry *registry.Registry
+}
+
+// Bytes returns the number of bytes that a node without anything fetches.
+func (l Layer) Bytes() (n int64) {
+	for _, i := range l.Images {
+		n += i.Size
+	}
+	return n + l.Kernel.Size + l.Initrd.Size
+}
+
+// Read reads one layer by its manifest's digest.
+func Read(ctx context.Context, r *registry.Registry, digest string) (Layer, error) {
+	l, m, err := trust.Layer(ctx, r.Source(), digest)
+	return Layer{Layer: l, Digest: digest, Manifest: m, registry: r}, err
+}
+
+// Open follows a tag, or the digest of an index or a manifest, down to layers.
+func Open(ctx context.Context, r *registry.Registry, reference string) ([]Layer, error) {
+	if !oci.ValidTag(reference) && !oci.ValidDigest(reference) {
+		return nil, cli.Usage("a digest is sha256:<64 hex digits>", "%.80q is neither a tag nor a digest", reference)
+	}
+	_, digests, err := manifests(ctx, r, reference)
+	if errors.Is(err, oci.ErrNotFound) {
+		return nil, cli.WithHint(fmt.Errorf("layer:%s: %w", reference, oci.ErrNotFound), "caisson prune "+r.Ref().String()+" --dry-run lists the layers")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("layer:%s: %w", reference, err)
+	}
+	var all []Layer
+	for _, digest := range digests {
+		l, err := Read(ctx, r, digest)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// manifests returns the manifests that a reference leads to, and the digest of
+// the index when it names one.
+func manifests(ctx context.Context, r *registry.Registry, reference string) (index string, digests []string, err error) {
+	raw, _, err := r.Manifest(ctx, oci.RepoLayer, reference)
+	if err != nil {
+		return "", nil, err
+	}
+	list, err := oci.ParseIndex(raw)
+	if refusal.Of(err) == refusal.MediaType { // one layer's own manifest
+		return "", []string{oci.Digest(raw)}, nil
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	for _, d := range list.Manifests {
+		digests = append(digests, d.Digest)
+	}
+	return oci.Digest(raw), digests, nil
+}
+
+// ForVariant returns the layer of a variant. What decides is the description;
+// the annotations of the index are not looked at. A single layer serves all.
+func ForVariant(layers []Layer, variant string) (Layer, error) {
+	for _, l := range layers {
+		if l.Variant == variant {
+			return l, nil
+		}
+	}
+	if len(layers) == 1 {
+		return layers[0], nil
+	}
+	return Layer{}, cli.WithHint(fmt.Errorf("no layer of variant %q", variant), "run caisson build, then publish again")
+}

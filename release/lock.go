@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+
+	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+// LockedVariant is what the archives would change in one variant.
+type LockedVariant struct {
+	Variant string                  `json:"variant"`
+	Changes []builder.PackageChange `json:"changes"`
+}
+
+// Lock resolves every package of a site's variants and compares them with an
+// older lock, nil when there is none. Cache is the builder's.
+func Lock(ctx context.Context, s *site.Site, old *builder.LockFile, cache string) (*builder.LockFile, []LockedVariant, error) {
+	variants, err := s.Variants()
+	if err != nil {
+		return nil, nil, err
+	}
+	if old == nil {
+		old = &builder.LockFile{}
+	}
+	dir, err := filepath.Abs(s.Dir()) // apt takes no relative keyring
+	if err != nil {
+		return nil, nil, err
+	}
+	var others []builder.Lock
+	for _, name := range slices.Sorted(maps.Keys(old.Variants)) {
+		others = append(others, old.Variants[name])
+	}
+	fresh := &builder.LockFile{APIVersion: spec.APIVersion, Kind: builder.LockKind, Variants: map[string]builder.Lock{}}
+	var changes []LockedVariant
+	for _, v := range variants {
+		l, err := builder.Resolve(ctx, v.Recipe, builder.Options{CacheDir: cache, SiteDir: dir, OpenOCI: OpenBase(v.Recipe.Arch)})
+		if err != nil {
+			return nil, nil, fmt.Errorf("variant %s: %w", v.Name, err)
+		}
+		l.Follow(old.Variants[v.Name], others...)
+		fresh.Variants[v.Name] = l
+		changes = append(changes, LockedVariant{Variant: v.Name, Changes: builder.CompareLocks(old.Variants[v.Name], l)})
+	}
+	return fresh, changes, nil
+}

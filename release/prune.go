@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Pruned is what prune -o json prints.
+type Pruned struct {
+	Removed bool          `json:"removed"` // false with --dry-run
+	Freed   int64         `json:"freed"`   // bytes, of a layout
+	Layers  []PrunedLayer `json:"layers"`
+}
+
+// PrunedLayer is the verdict on one layer.
+type PrunedLayer struct {
+	Digest  string `json:"digest"`
+	Version string `json:"version"`
+	Variant string `json:"variant"`
+	Keep    string `json:"keep,omitempty"` // why it stays; empty when it goes
+}
+
+// stock is what a registry's layer repository holds.
+type stock struct {
+	versions map[string][]string   // version tag → manifests
+	layers   map[string]spec.Layer // manifest → description
+}
+
+// Prune removes layers that are not needed: all but the newest keep versions, the
+// current one, and those in needed (digest → why). With dry nothing is removed.
+func Prune(ctx context.Context, r *registry.Registry, needed map[string]string, keep int, dry bool) (*Pruned, error) {
+	s, err := readStock(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	why := s.keep(needed, keep)
+	out := &Pruned{Removed: !dry, Layers: []PrunedLayer{}}
+	for digest, l := range s.layers {
+		out.Layers = append(out.Layers, PrunedLayer{Digest: digest, Version: l.Version, Variant: l.Variant, Keep: why[digest]})
+	}
+	sort.Slice(out.Layers, func(i, j int) bool {
+		a, b := out.Layers[i], out.Layers[j]
+		return a.Version+a.Variant+a.Digest < b.Version+b.Variant+b.Digest
+	})
+	if dry {
+		return out, nil
+	}
+	if err := s.remove(ctx, r, why); err != nil {
+		return nil, err
+	}
+	if ref := r.Ref(); ref.IsLayout() {
+		out.Freed, err = sweep(ref.Layout, sweepGrace)
+	}
+	return out, err
+}
+
+// readStock reads all tags and the descriptions of all layers.
+func readStock(ctx context.Context, reg *registry.Registry) (*stock, error) {
+	s := &stock{versions: map[string][]string{}, layers: map[string]spec.Layer{}}
+	tags, err := reg.Tags(ctx, oci.RepoLayer)
+	if errors.Is(err, oci.ErrNotFound) {
+		return s, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the layers: %w", err)
+	}
+	for _, tag := range tags {
+		if strings.HasPrefix(tag, "sha256-") {
+			continue // a list of referrers
+		}
+		index, digests, err := manifests(ctx, reg, tag)
+		if err != nil {
+			return nil, fmt.Errorf("layer:%s: %w", tag, err)
+		}
+		if index != "" {
+			s.versions[tag] = digests
+		}
+		for _, digest := range digests {
+			if _, known := s.layers[digest]; known {
+				continue
+			}
+			l, err := Read(ctx, reg, digest)
+			if err != nil {
+				return nil, fmt.Errorf("layer:%s: %w", tag, err)
+			}
+			s.layers[digest] = l.Layer
+		}
+	}
+	return s, nil
+}
+
+// keep says why each layer that stays does.
+func (s *stock) keep(needed map[string]string, n int) map[string]string {
+	why := map[string]string{}
+	for digest, reason := range needed {
+		why[digest] = reason
+	}
+	for _, digest := range s.versions["current"] {
+		why[digest] = "current"
+	}
+	var versions []string
+	for tag := range s.versions {
+		if tag != "current" {
+			versions = append(versions, tag)
+		}
+	}
+	sort.Slice(versions, func(i, j int) bool {
+		a, b := s.created(versions[i]), s.created(versions[j])
+		if a != b {
+			return a > b
+		}
+		return versions[i] > versions[j]
+	})
+	for _, tag := range versions[:min(n, len(versions))] {
+		for _, digest := range s.versions[tag] {
+			if why[digest] == "" {
+				why[digest] = "newest " + tag
+			}
+		}
+	}
+	return why
+}
+
+func (s *stock) created(tag string) (newest string) {
+	for _, digest := range s.versions[tag] {
+		newest = max(newest, s.layers[digest].Created)
+	}
+	return newest
+}
+
+// remove deletes what stays for no reason: tags first, so that nothing ever
+// points at a layer that is half gone.
+func (s *stock) remove(ctx context.Context, reg *registry.Registry, why map[string]string) error {
+	gone := func(digest string) bool { return why[digest] == "" }
+	for tag, digests := range s.versions {
+		if !slices.ContainsFunc(digests, func(d string) bool { return !gone(d) }) {
+			if err := reg.Delete(ctx, oci.RepoLayer, tag); err != nil && !errors.Is(err, oci.ErrNotFound) {
+				return fmt.Errorf("remove layer:%s: %w", tag, err)
+			}
+		}
+	}
+	for digest := range s.layers {
+		if !gone(digest) {
+			continue
+		}
+		attached, err := reg.Referrers(ctx, oci.RepoLayer, digest)
+		if err != nil {
+			return fmt.Errorf("what is attached to layer %s: %w", digest, err)
+		}
+		for _, d := range attached {
+			if err := reg.Delete(ctx, oci.RepoLayer, d.Digest); err != nil && !errors.Is(err, oci.ErrNotFound) {
+				return fmt.Errorf("remove what is attached to layer %s: %w", digest, err)
+			}
+		}
+		if err := reg.Delete(ctx, oci.RepoLayer, digest); err != nil && !errors.Is(err, oci.ErrNotFound) {
+			return fmt.Errorf("remove layer %s: %w", digest, err)
+		}
+	}
+	return nil
+}

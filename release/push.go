@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Pusher pushes what was built. Either key may be nil: then nothing is signed in
+// that role.
+type Pusher struct {
+	Registry *registry.Registry
+	Release  crypto.Signer // signs layers
+	Attest   crypto.Signer // signs the provenance
+	Tool     string        // version of the program, for the provenance
+	Now      time.Time
+}
+
+// KeepTag returns the tag that keeps a layer from a registry's garbage collection
+// when its version tag moves on. It is not "sha256-<hex>": that tag belongs to
+// the list of referrers on registries without the referrers API.
+func KeepTag(digest string) string { return "keep-" + strings.Replace(digest, ":", "-", 1) }
+
+// ReservedTag reports whether a tag of the layer repository is caisson's own and
+// cannot be a version.
+func ReservedTag(tag string) bool {
+	return tag == Current || strings.HasPrefix(tag, "keep-") || strings.HasPrefix(tag, "sha256-")
+}
+
+// Push pushes one variant, signs and describes it, and returns its descriptor for
+// the index. Suite is the distribution's release, for its descriptions.
+func (p *Pusher) Push(ctx context.Context, r *builder.Result, suite string) (oci.Descriptor, error) {
+	config, err := spec.Encode(r.Layer)
+	if err != nil {
+		return oci.Descriptor{}, err
+	}
+	m := oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer,
+		Config: oci.Describe(oci.TypeLayerConfig, config).Bare(),
+		Annotations: map[string]string{
+			"org.opencontainers.image.created": r.Layer.Created, "org.opencontainers.image.version": r.Layer.Version,
+			oci.AnnotationVariant: r.Layer.Variant,
+		},
+	}
+	for _, blob := range r.Blobs {
+		d := oci.Descriptor{MediaType: blob.MediaType, Digest: blob.Digest, Size: blob.Size,
+			Annotations: map[string]string{"org.opencontainers.image.title": blob.Title}}
+		open := func() (io.ReadCloser, error) { return os.Open(blob.Path) }
+		if err := p.Registry.PutBlob(ctx, oci.RepoLayer, d, open); err != nil {
+			return oci.Descriptor{}, fmt.Errorf("%s: %w", blob.Title, err)
+		}
+		m.Layers = append(m.Layers, d)
+	}
+	if err := p.Registry.PutData(ctx, oci.RepoLayer, oci.Describe(oci.TypeLayerConfig, config)); err != nil {
+		return oci.Descriptor{}, err
+	}
+	raw := oci.Encode(m)
+	digest, err := p.Registry.PutManifest(ctx, oci.RepoLayer, oci.MediaTypeManifest, raw, KeepTag(oci.Digest(raw)))
+	if err != nil {
+		return oci.Descriptor{}, err
+	}
+	d := oci.Descriptor{MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer, Digest: digest, Size: int64(len(raw)),
+		Platform:    &oci.Platform{OS: "linux", Architecture: r.Layer.Arch},
+		Annotations: map[string]string{oci.AnnotationVariant: r.Layer.Variant}}
+	if err := p.sign(ctx, raw); err != nil {
+		return d, err
+	}
+	return d, p.describe(ctx, d, raw, r.Layer, suite)
+}
+
+// sign attaches the release key's signature unless it is there already: the
+// same layer built again is the same layer.
+func (p *Pusher) sign(ctx context.Context, raw []byte) error {
+	if p.Release == nil {
+		return nil
+	}
+	if pub, ok := p.Release.Public().(*ecdsa.PublicKey); ok && Verify(ctx, p.Registry, oci.Digest(raw), []*ecdsa.PublicKey{pub}) == nil {
+		return nil
+	}
+	if err := Sign(ctx, p.Registry, raw, p.Release, p.Now); err != nil {
+		return fmt.Errorf("sign: %w", err)
+	}
+	return nil
+}
+
+// Index pushes the list of variants under the version's tag and [Current], and
+// returns its digest.
+func (p *Pusher) Index(ctx context.Context, entries []oci.Descriptor, version string) (string, error) {
+	if !oci.ValidTag(version) {
+		return "", fmt.Errorf("version %q cannot be a tag", version)
+	}
+	raw := oci.Encode(oci.Index{SchemaVersion: 2, MediaType: oci.MediaTypeIndex, ArtifactType: oci.TypeLayer, Manifests: entries})
+	digest, err := p.Registry.PutManifest(ctx, oci.RepoLayer, oci.MediaTypeIndex, raw, version, Current)
+	if err != nil {
+		return "", fmt.Errorf("push the index: %w", err)
+	}
+	return digest, nil
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"cmp"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// maxReferrers is how many attachments of a layer are looked at.
+const maxReferrers = 64
+
+// Sign signs a layer's manifest, in the form of cosign sign, and attaches the
+// signature.
+func Sign(ctx context.Context, r *registry.Registry, manifest []byte, signer crypto.Signer, now time.Time) error {
+	bundle, err := sign.SignArtifact(signer, oci.Digest(manifest))
+	if err != nil {
+		return err
+	}
+	return Attach(ctx, r, manifest, bundle, sign.PredicateCosign, now)
+}
+
+// Attach attaches a signature or an attestation to a layer's manifest, with the
+// annotations that cosign writes.
+func Attach(ctx context.Context, r *registry.Registry, manifest, bundle []byte, predicateType string, now time.Time) error {
+	return attach(ctx, r, oci.Describe(oci.MediaTypeManifest, manifest), bundle, predicateType, now)
+}
+
+func attach(ctx context.Context, r *registry.Registry, subject oci.Descriptor, bundle []byte, predicateType string, now time.Time) error {
+	_, err := r.Attach(ctx, oci.RepoLayer, subject, oci.TypeBundle, oci.TypeBundle, bundle, map[string]string{
+		"dev.sigstore.bundle.content":       "dsse-envelope",
+		"dev.sigstore.bundle.predicateType": predicateType,
+		"org.opencontainers.image.created":  now.UTC().Format(time.RFC3339),
+	})
+	return err
+}
+
+// Verify looks among a manifest's referrers for a release signature by one of
+// the keys. Bad ones beside it do no harm.
+func Verify(ctx context.Context, r *registry.Registry, digest string, keys []*ecdsa.PublicKey) error {
+	verdict := error(refusal.New(refusal.Unsigned, "layer %s has no signature", digest))
+	ok, err := eachBundle(ctx, r, digest, oci.MaxBundle, func(bundle []byte) bool {
+		err := sign.VerifyArtifact(bundle, digest, keys)
+		if err != nil {
+			verdict = fmt.Errorf("layer %s: %w", digest, err)
+		}
+		return err == nil
+	})
+	if ok {
+		return nil
+	}
+	return cmp.Or(err, verdict)
+}
+
+// Verify looks for a release signature of the layer by one of the keys.
+func (l Layer) Verify(ctx context.Context, keys []*ecdsa.PublicKey) error {
+	return Verify(ctx, l.registry, l.Digest, keys)
+}
+
+// eachBundle reads the bundles attached to a manifest until one is found good.
+// The error is that of the last one that could not be read, a failure of the way.
+func eachBundle(ctx context.Context, r *registry.Registry, digest string, limit int64, good func(bundle []byte) bool) (bool, error) {
+	list, err := r.Referrers(ctx, oci.RepoLayer, digest)
+	if err != nil {
+		return false, fmt.Errorf("signatures of %s: %w", digest, err)
+	}
+	var unread error
+	for _, d := range list[:min(len(list), maxReferrers)] {
+		bundle, err := readBundle(ctx, r, d, limit)
+		if err != nil { // an attachment of another kind, or a bad one
+			if refusal.Of(err) == "" && !errors.Is(err, oci.ErrNotFound) {
+				unread = fmt.Errorf("signatures of %s: %w", digest, err)
+			}
+			continue
+		}
+		if good(bundle) {
+			return true, nil
+		}
+	}
+	return false, unread
+}
+
+// readBundle reads the bundle in a referrer's manifest. The descriptor's
+// artifactType and annotations are not trusted: registries differ in both.
+func readBundle(ctx context.Context, r *registry.Registry, d oci.Descriptor, limit int64) ([]byte, error) {
+	resp, err := r.Source().Manifest(ctx, oci.RepoLayer, d.Digest, "")
+	if err != nil {
+		return nil, err
+	}
+	m, err := oci.ParseManifest(resp.Data)
+	if err != nil {
+		return nil, err
+	}
+	if len(m.Layers) != 1 || m.Layers[0].MediaType != oci.TypeBundle {
+		return nil, refusal.New(refusal.MediaType, "%s holds no bundle", d.Digest)
+	}
+	return oci.ReadBlob(ctx, r.Source(), oci.RepoLayer, m.Layers[0], limit)
+}
+
+// Referrer is something attached to a layer.
+type Referrer struct {
+	Digest    string `json:"digest"`
+	Type      string `json:"type"`
+	Predicate string `json:"predicate,omitempty"` // of a signature or an attestation, unverified
+}
+
+// Referrers lists what is attached to a layer.
+func (l Layer) Referrers(ctx context.Context) ([]Referrer, error) {
+	list, err := l.registry.Referrers(ctx, oci.RepoLayer, l.Digest)
+	if err != nil {
+		return nil, fmt.Errorf("what is attached to %s: %w", l.Digest, err)
+	}
+	out := []Referrer{}
+	for _, d := range list {
+		out = append(out, Referrer{Digest: d.Digest, Type: d.ArtifactType, Predicate: predicateOf(ctx, l.registry, d)})
+	}
+	return out, nil
+}
+
+// predicateOf reads the predicate type that a referrer's manifest names, which
+// registries leave out of their lists.
+func predicateOf(ctx context.Context, r *registry.Registry, d oci.Descriptor) string {
+	raw, _, err := r.Manifest(ctx, oci.RepoLayer, d.Digest)
+	if err != nil {
+		return ""
+	}
+	m, err := oci.ParseManifest(raw)
+	if err != nil {
+		return ""
+	}
+	return m.Annotations["dev.sigstore.bundle.predicateType"]
+}

@@ -2,7 +2,7 @@
 
 // Package layers keeps a system layer's images on a node and stacks them.
 //
-// [Store] holds verified blobs under their digest; [Stack] mounts squashfs
+// [Store] holds verified blobs under their digest; [Stack] mounts
 // images read-only over loop devices and puts an overlayfs on top, see
 // loop(4), mount(2) and the kernel's overlayfs document. The package knows
 // nothing of registries, signatures or the documents in spec: it is given

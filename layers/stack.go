@@ -12,13 +12,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Image is one file system in a file.
+type Image struct {
+	Path string
+	Type string // media type, a key of fileSystems
+}
+
+// fileSystems maps the media types of images to what mount(2) calls the file
+// system in them.
+var fileSystems = map[string]string{
+	"application/vnd.caisson.image.v1.squashfs": "squashfs",
+}
+
 // Stack is a root made of read-only images under one writable upper.
+//
+// A lower image shows what one above it hides, closes or takes set-user-ID from,
+// and so do the upper's directories: only root can enter Mounts and Upper, and
+// no program there runs as its owner. Through Target it does: overlayfs asks its
+// own mount for that, not those that it is made of.
 type Stack struct {
-	Images []string // image files, bottom first
-	Mounts string   // folder for the images' mount points, made by Mount
-	Upper  string   // folder for the tmpfs with upper and work, made by Mount
-	Target string   // where the stacked root goes, must exist
-	Size   string   // of the upper's tmpfs, for example "50%"; empty is the kernel's half of memory
+	Images []Image // bottom first
+	Mounts string  // directory for the images' mount points, made by Mount
+	Upper  string  // directory for the tmpfs with upper and work, made by Mount
+	Target string  // where the stacked root goes, must exist
+	Size   string  // of the upper's tmpfs, for example "50%"; empty is the kernel's half of memory
+}
+
+// What keeps users out of the parts of a stack; variables for the test that takes
+// them away.
+var (
+	partMode  os.FileMode = 0o700
+	partFlags uintptr     = unix.MS_NOSUID | unix.MS_NODEV
+)
+
+// closed makes dir where it is missing and lets only root enter it.
+func closed(dir string) error {
+	if err := os.MkdirAll(dir, partMode); err != nil {
+		return err
+	}
+	return os.Chmod(dir, partMode)
 }
 
 // Mount mounts the images and stacks them. When it fails nothing stays mounted.
@@ -32,6 +64,9 @@ func (s Stack) Mount() (err error) {
 			err = errors.Join(err, unmount(undo[i]))
 		}
 	}()
+	if err := closed(s.Mounts); err != nil {
+		return err
+	}
 	lowers := make([]string, len(s.Images))
 	for i, image := range s.Images {
 		at := filepath.Join(s.Mounts, fmt.Sprint(i))
@@ -44,20 +79,20 @@ func (s Stack) Mount() (err error) {
 		undo = append(undo, at)
 		lowers[len(lowers)-1-i] = at // overlayfs wants the topmost first
 	}
-	if err := os.MkdirAll(s.Upper, 0o755); err != nil {
+	if err := closed(s.Upper); err != nil {
 		return err
 	}
-	options := "mode=0755"
+	options := fmt.Sprintf("mode=%#o", partMode)
 	if s.Size != "" {
 		options += ",size=" + s.Size
 	}
-	if err := unix.Mount("caisson-upper", s.Upper, "tmpfs", unix.MS_NOSUID, options); err != nil {
+	if err := unix.Mount("caisson-upper", s.Upper, "tmpfs", partFlags, options); err != nil {
 		return fmt.Errorf("mount tmpfs on %s: %w", s.Upper, err)
 	}
 	undo = append(undo, s.Upper)
 	upper, work := filepath.Join(s.Upper, "upper"), filepath.Join(s.Upper, "work")
 	for _, dir := range []string{upper, work} {
-		if err := os.Mkdir(dir, 0o755); err != nil {
+		if err := os.Mkdir(dir, 0o755); err != nil { // the root of the stack has this mode
 			return err
 		}
 	}
@@ -79,19 +114,23 @@ func (s Stack) Unmount() error {
 	return err
 }
 
-func mountImage(image, at string) error {
-	f, err := os.Open(image)
+func mountImage(image Image, at string) error {
+	fstype := fileSystems[image.Type]
+	if fstype == "" {
+		return fmt.Errorf("image %s: the media type %q names no file system known here", image.Path, image.Type)
+	}
+	f, err := os.Open(image.Path)
 	if err != nil {
 		return fmt.Errorf("open image: %w", err)
 	}
 	defer f.Close() // only read; the loop device holds the file
 	device, err := attach(f)
 	if err != nil {
-		return fmt.Errorf("image %s: %w", image, err)
+		return fmt.Errorf("image %s: %w", image.Path, err)
 	}
 	defer device.Close() // the mount holds the device
-	if err := unix.Mount(device.Name(), at, "squashfs", unix.MS_RDONLY|unix.MS_NODEV, ""); err != nil {
-		return fmt.Errorf("mount image %s: %w", image, err)
+	if err := unix.Mount(device.Name(), at, fstype, unix.MS_RDONLY|partFlags, ""); err != nil {
+		return fmt.Errorf("mount image %s: %w", image.Path, err)
 	}
 	return nil
 }

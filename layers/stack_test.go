@@ -12,12 +12,14 @@ import (
 	"github.com/caisson-os/caisson/internal/require"
 )
 
+const squashfs = "application/vnd.caisson.image.v1.squashfs"
+
 // TestStack mounts two real images and looks through the stack.
 func TestStack(t *testing.T) {
 	require.Root(t)
 	require.Tool(t, "mksquashfs")
 	dir := t.TempDir()
-	image := func(name string, files map[string]string) string {
+	image := func(name string, files map[string]string) Image {
 		tree := filepath.Join(dir, name)
 		for file, text := range files {
 			path := filepath.Join(tree, file)
@@ -32,10 +34,10 @@ func TestStack(t *testing.T) {
 		if text, err := exec.Command("mksquashfs", tree, out, "-quiet", "-no-progress").CombinedOutput(); err != nil {
 			t.Fatalf("mksquashfs: %v\n%s", err, text)
 		}
-		return out
+		return Image{out, squashfs}
 	}
 	s := Stack{
-		Images: []string{
+		Images: []Image{
 			image("base", map[string]string{"etc/a": "base", "etc/b": "base"}),
 			image("top", map[string]string{"etc/b": "top"}),
 		},
@@ -69,11 +71,17 @@ func TestStack(t *testing.T) {
 		t.Error("mounts are left")
 	}
 
+	odd := s
+	odd.Images = []Image{{s.Images[0].Path, "application/vnd.example.tape"}}
+	if err := odd.Mount(); err == nil || !strings.Contains(err.Error(), "vnd.example.tape") {
+		t.Errorf("an image of an unknown type: %v", err)
+	}
+
 	broken := filepath.Join(dir, "broken.squashfs")
 	if err := os.WriteFile(broken, make([]byte, 4096), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s.Images = append(s.Images, broken)
+	s.Images = append(s.Images, Image{broken, squashfs})
 	if err := s.Mount(); err == nil {
 		t.Error("an image of zeros was mounted")
 		if err := s.Unmount(); err != nil {

@@ -148,6 +148,10 @@ func TestAChangeIsAppliedLive(t *testing.T) {
 	if st := m.sync(); st.Generation != 2 || st.Sync != "behind" || st.Staged == "" {
 		t.Errorf("of another layer: generation %d, %s, staged %q", st.Generation, st.Sync, st.Staged)
 	}
+	// Values may be confidential: only root's group reads what status keeps.
+	if info, err := os.Stat(m.root + paths.RunStatus); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("status: %v, %v", info, err)
+	}
 }
 
 func TestPlanSaysWhatSyncWouldDo(t *testing.T) {

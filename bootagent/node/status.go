@@ -53,7 +53,7 @@ func (n *Node) report(found *track.Found, result items.Result) (*spec.Status, er
 	if err != nil {
 		return nil, err
 	}
-	return status, durable.WriteFile(n.path(paths.RunStatus), data, 0o644)
+	return status, durable.WriteFile(n.path(paths.RunStatus), data, 0o640) // values may be confidential
 }
 
 // lastItems are the items of the last run.

@@ -24,7 +24,7 @@ func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
 	b.begin()
 	stack := layers.Stack{Mounts: paths.RunImages, Upper: paths.RunUpper, Target: newRoot}
 	for _, image := range layer.Images {
-		stack.Images = append(stack.Images, b.store.Path(image.Digest))
+		stack.Images = append(stack.Images, layers.Image{Path: b.store.Path(image.Digest), Type: image.MediaType})
 	}
 	if err := stack.Mount(); err != nil {
 		return err

@@ -101,7 +101,7 @@ func (i *Item) mount(ctx context.Context, p plan) error {
 			return fmt.Errorf("bind %s to %s: %w", p.source, p.target, err)
 		}
 	case p.helper != "":
-		return i.byHelper(ctx, strings.Join(p.options.words, ","), "-t", p.want.Type, p.source, p.target)
+		return i.byHelper(ctx, p.options.words, "-t", p.want.Type, p.source, p.target)
 	default:
 		if err := mount(p.source, p.target, p.want.Type, p.options.flags(base), strings.Join(p.options.data, ",")); err != nil {
 			return fmt.Errorf("mount %s on %s as %s: %w%s", p.source, p.target, p.want.Type, err, hint(err, p.want.Type))
@@ -121,7 +121,7 @@ func (i *Item) finish(p plan) error {
 			return err
 		}
 		if err := mount("", p.target, "", unix.MS_REMOUNT|unix.MS_BIND|p.options.flags(p.base(t)), ""); err != nil {
-			return fmt.Errorf("set options %s of %s: %w", strings.Join(p.want.Options, ","), p.target, err)
+			return fmt.Errorf("set options %s of %s: %w", strings.Join(redact(p.want.Options), ","), p.target, err)
 		}
 	}
 	if p.options.propagation != 0 {
@@ -136,7 +136,7 @@ func (i *Item) finish(p plan) error {
 // show them, what was is put back.
 func (i *Item) remount(ctx context.Context, p plan, t table, entry item.Entry) error {
 	if p.helper != "" {
-		return i.byHelper(ctx, "remount,"+strings.Join(p.options.words, ","), p.target)
+		return i.byHelper(ctx, append([]string{"remount"}, p.options.words...), p.target)
 	}
 	err := setOptions(p.target, p.want.Type, p.source, p.options.bind, p.options.flags(p.base(t)), p.options.data)
 	if err == nil && p.options.propagation != 0 {
@@ -148,7 +148,7 @@ func (i *Item) remount(ctx context.Context, p plan, t table, entry item.Entry) e
 		if ok {
 			return nil
 		}
-		err = fmt.Errorf("the kernel does not change %q while it is mounted: unmount it", word)
+		err = fmt.Errorf("the kernel does not change %q while it is mounted: unmount it", redacted(word))
 	}
 	back := setOptions(p.target, p.want.Type, p.source, p.options.bind, flagsOf(p.now), restorable(p.now.super))
 	if !p.own {
@@ -177,16 +177,17 @@ func restorable(super []string) []string {
 }
 
 // byHelper lets mount(8) find the helper of a network or FUSE file system.
-func (i *Item) byHelper(ctx context.Context, options string, args ...string) error {
-	if err := helped(args[len(args)-1]); err != nil {
+func (i *Item) byHelper(ctx context.Context, options []string, args ...string) error {
+	target := args[len(args)-1]
+	if err := helped(target); err != nil {
 		return err
 	}
-	if options != "" {
-		args = append([]string{"-o", options}, args...)
+	if len(options) > 0 {
+		args = append([]string{"-o", strings.Join(options, ",")}, args...)
 	}
 	out, err := exec.CommandContext(ctx, "mount", args...).CombinedOutput()
 	if err != nil {
-		return fmt.Errorf("mount %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out[:min(len(out), 512)]))
+		return fmt.Errorf("mount %s with options %q: %w: %s", target, redact(options), err, bytes.TrimSpace(out[:min(len(out), 512)]))
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ type mounted struct {
 }
 
 func (m mounted) String() string {
-	return m.source + " " + m.fstype + " " + strings.Join(append(m.options[:len(m.options):len(m.options)], m.super...), ",")
+	return m.source + " " + m.fstype + " " + strings.Join(redact(append(m.options[:len(m.options):len(m.options)], m.super...)), ",")
 }
 
 // table is all mounts, in the kernel's order.

@@ -136,8 +136,9 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 	return drift, nil
 }
 
+// describe is what status, logs and plan show of a mount.
 func describe(w spec.Mount) string {
-	return strings.TrimSpace(w.Device + " " + w.Type + " " + strings.Join(w.Options, ","))
+	return strings.TrimSpace(w.Device + " " + w.Type + " " + strings.Join(redact(w.Options), ","))
 }
 
 // entries are the journal's, by target.
@@ -243,7 +244,7 @@ func (p plan) reversible() error {
 		for _, word := range p.options.data {
 			key, _, _ := strings.Cut(word, "=")
 			if known[key] == "" && !hasKey(p.now.super, key) {
-				return fmt.Errorf("option %q cannot be given to what is mounted already: the present value is not known", word)
+				return fmt.Errorf("option %q cannot be given to what is mounted already: the present value is not known", redacted(word))
 			}
 		}
 		return nil
@@ -256,7 +257,7 @@ func (p plan) reversible() error {
 	for _, word := range old.data {
 		key, _, _ := strings.Cut(word, "=")
 		if known[key] == "" && !hasKey(p.options.data, key) {
-			return fmt.Errorf("option %q cannot be taken back while it is mounted: give another value, or unmount it", word)
+			return fmt.Errorf("option %q cannot be taken back while it is mounted: give another value, or unmount it", redacted(word))
 		}
 	}
 	return nil

@@ -68,6 +68,27 @@ var refused = map[string]string{
 // shadow lets a mount cover a folder that is not empty.
 const shadow = "x-caisson.shadow"
 
+// secrets are options whose values are for the kernel alone: mount.cifs(8),
+// mount.ceph(8), mount.davfs(8) and their like.
+var secrets = []string{"password", "password2", "passwd", "pass", "pwd", "secret"}
+
+// redact returns words without the values of secrets.
+func redact(words []string) []string {
+	shown := make([]string, len(words))
+	for n, word := range words {
+		shown[n] = redacted(word)
+	}
+	return shown
+}
+
+// redacted is one option as errors, status and logs show it.
+func redacted(word string) string {
+	if name, _, ok := strings.Cut(word, "="); ok && slices.Contains(secrets, strings.ToLower(name)) {
+		return name + "=…"
+	}
+	return word
+}
+
 // options is an option list, understood.
 type options struct {
 	words       []string // as authored, without idle ones
@@ -86,7 +107,7 @@ func parseOptions(words []string) (options, error) {
 		case word == "":
 			continue
 		case strings.ContainsAny(word, ",\x00\n"):
-			return o, fmt.Errorf("option %q holds a comma, a line end or a NUL", word)
+			return o, fmt.Errorf("option %q holds a comma, a line end or a NUL", redacted(word))
 		case refused[name] != "":
 			return o, fmt.Errorf("option %q cannot be used: %s", word, refused[name])
 		case word == shadow:

@@ -25,8 +25,8 @@ func FuzzParse(f *testing.F) {
 		}
 		f.Add(string(text))
 	}
-	for _, r := range rules {
-		f.Add(head + r.text)
+	for _, r := range ruleRows(f) {
+		f.Add(r.text + head)
 	}
 	f.Add(`{"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "a"}}]}`)
 	f.Add("a: &a {b: *a}\n<<: [*a, *a]\n? [x]\n: y\n--- !t\n...\n")

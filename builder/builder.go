@@ -128,7 +128,7 @@ func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o O
 func Resolve(ctx context.Context, recipe spec.Recipe, o Options) (Lock, error) {
 	o.Lock = nil
 	b := &build{Options: o, ctx: ctx, recipe: recipe}
-	if err := checkRecipe(recipe); err != nil {
+	if err := Check(recipe); err != nil {
 		return Lock{}, err
 	}
 	release, err := b.open()
@@ -156,7 +156,7 @@ func (b *build) check() error {
 	if err := checkAgent(b.Agent, b.recipe.Arch); err != nil {
 		return fmt.Errorf("agent binary %s: %w", b.Agent, err)
 	}
-	return checkRecipe(b.recipe)
+	return Check(b.recipe)
 }
 
 // checkAgent refuses a binary that cannot be the first process of a loader, where

@@ -16,12 +16,14 @@ import (
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/base"
 	"github.com/caisson-os/caisson/builder/packages"
+	"github.com/caisson-os/caisson/builder/perm"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/spec"
 )
 
-// checkRecipe refuses what no step could make.
-func checkRecipe(r spec.Recipe) error {
+// Check refuses a recipe that no step could make, naming every problem. It
+// touches no file and asks no archive.
+func Check(r spec.Recipe) error {
 	n := 0
 	for _, set := range []bool{r.Base.Debian != nil, r.Base.OCI != "", r.Base.Tar != ""} {
 		if set {
@@ -34,7 +36,7 @@ func checkRecipe(r spec.Recipe) error {
 	if r.Kernel == "" {
 		return errors.New("layer.kernel.package: a layer needs a kernel")
 	}
-	return errors.Join(packages.Check(r.Packages), accounts.Check(r.Accounts), apparmor.Check(r.AppArmor))
+	return errors.Join(apt.Check(r.Base.Debian, r.Packages.Repositories), packages.Check(r.Packages), accounts.Check(r.Accounts), apparmor.Check(r.AppArmor), perm.Check(r.Perm))
 }
 
 // baseNames is what the base is asked for by name. Early microcode is in the

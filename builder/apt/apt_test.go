@@ -372,8 +372,21 @@ func TestRepositories(t *testing.T) {
 	} {
 		bad := good
 		change(&bad)
-		if _, err := Repositories([]spec.Repository{bad}, dir); err == nil {
-			t.Errorf("%s: taken", what)
+		if err := Check(nil, []spec.Repository{bad}); err == nil {
+			t.Errorf("%s: accepted", what)
+		}
+	}
+	if err := Check(nil, []spec.Repository{good}); err != nil {
+		t.Error(err)
+	}
+	for what, bad := range map[string]spec.Debian{
+		"no suite":             {},
+		"a component of two":   {Suite: "trixie", Components: []string{"main contrib"}},
+		"a mirror of two":      {Suite: "trixie", Mirror: "http://a.example.org\ndeb http://b.example.org"},
+		"an option in the url": {Suite: "trixie", Mirror: "http://a.example.org", Security: "http://b.example.org [trusted=yes]"},
+	} {
+		if err := Check(&bad, nil); err == nil {
+			t.Errorf("%s: accepted", what)
 		}
 	}
 }

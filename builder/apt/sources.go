@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
@@ -62,20 +61,11 @@ func Debian(d spec.Debian, hostRoot string) ([]Archive, error) {
 	return archives, nil
 }
 
-// Repositories lists a site's own archives. Their keys are written to keyDir; one
+// Repositories lists a site's own archives, which [Check] accepted. Their keys are written to keyDir; one
 // without a key is a mirror that is signed by Debian.
 func Repositories(list []spec.Repository, keyDir string) ([]Archive, error) {
 	var archives []Archive
 	for _, r := range list {
-		if !repositoryID.MatchString(r.ID) {
-			return nil, fmt.Errorf("repository %q: the name is not one of a–z, 0–9, - and _", r.ID)
-		}
-		if strings.ContainsAny(r.URL, " \t\n[]") || !strings.Contains(r.URL, ":") {
-			return nil, fmt.Errorf("repository %s: %q is not a URL", r.ID, r.URL)
-		}
-		if len(r.Distributions) == 0 {
-			return nil, fmt.Errorf("repository %s: no distributions", r.ID)
-		}
 		a := Archive{ID: "repository:" + r.ID, URI: r.URL, Components: r.Components, Keyring: DebianKeyring}
 		for _, dist := range r.Distributions {
 			a.Suites = append(a.Suites, dist)
@@ -83,15 +73,7 @@ func Repositories(list []spec.Repository, keyDir string) ([]Archive, error) {
 				a.Suites = append(a.Suites, dist+"-"+sub)
 			}
 		}
-		for _, word := range append(append([]string{}, a.Suites...), a.Components...) {
-			if strings.ContainsAny(word, " \t\n[]") || word == "" {
-				return nil, fmt.Errorf("repository %s: %q is not a distribution or component", r.ID, word)
-			}
-		}
 		if r.Key != "" {
-			if !strings.Contains(r.Key, "-----BEGIN PGP PUBLIC KEY BLOCK-----") {
-				return nil, fmt.Errorf("repository %s: the key is not an armoured OpenPGP public key", r.ID)
-			}
 			a.Keyring = filepath.Join(keyDir, r.ID+".asc")
 			if err := os.MkdirAll(keyDir, 0o755); err != nil {
 				return nil, err
@@ -104,8 +86,6 @@ func Repositories(list []spec.Repository, keyDir string) ([]Archive, error) {
 	}
 	return archives, nil
 }
-
-var repositoryID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
 
 // hostMirror finds the host's own mirror and security archive.
 func hostMirror(hostRoot string) (mirror, security string, err error) {

@@ -109,18 +109,42 @@ func group(g string) string {
 	return ":" + g
 }
 
-// check returns the paths that an entry means, sorted.
-func check(r *root.Root, e spec.PermPath) ([]string, error) {
+// Check refuses entries that mean nothing in any tree.
+func Check(p *spec.Perm) error {
+	if p == nil {
+		return nil
+	}
+	var problems []error
+	for _, e := range p.Paths {
+		if err := valid(e); err != nil {
+			problems = append(problems, fmt.Errorf("perm %s: %w", e.Path, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func valid(e spec.PermPath) error {
 	if !path.IsAbs(e.Path) || path.Clean(e.Path) != e.Path {
-		return nil, errors.New("not a clean absolute path")
+		return errors.New("not a clean absolute path")
 	}
 	for _, name := range []string{e.Owner, e.Group} {
 		if name != "" && !owner.MatchString(name) {
-			return nil, fmt.Errorf("%q is not a user or group", name)
+			return fmt.Errorf("%q is not a user or group", name)
 		}
 	}
 	if e.Mode != "" && !mode.MatchString(e.Mode) {
-		return nil, fmt.Errorf("%q is not a mode", e.Mode)
+		return fmt.Errorf("%q is not a mode", e.Mode)
+	}
+	if _, err := path.Match(e.Path, ""); err != nil {
+		return fmt.Errorf("pattern: %w", err)
+	}
+	return nil
+}
+
+// check returns the paths that an entry means, sorted.
+func check(r *root.Root, e spec.PermPath) ([]string, error) {
+	if err := valid(e); err != nil {
+		return nil, err
 	}
 	found, err := expand(r, e.Path)
 	if err != nil {

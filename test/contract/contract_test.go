@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package contract
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/journal"
+	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/trust"
+)
+
+// knownFailures are rows that spec/site accepts and a node or the builder
+// refuses. The list may only shrink: a row that passes has to leave it.
+var knownFailures = []string{
+	"profile names", "package version with a pattern", "package forms", "package architecture", "mirror of two lines", "security of two lines",
+	"exec reserved name", "exec reserved log", "exec relative interpreter",
+	"limits id", "limits negative", "limits plus", "limits relative chroot", "limits domain",
+	"mount option noauto", "mount option loop", "mount option user", "mount option remount", "mount option move", "mount option norelatime",
+	"mount type bind", "mount type none", "mount type auto", "mount bind of a tag", "mount bind of a relative path", "mount forms",
+	"perm set-id and sticky", "node name of capitals", "node name of a long label",
+}
+
+// TestContract: whatever spec/site calls valid, everyone after it accepts.
+func TestContract(t *testing.T) {
+	signer := newSigner(t)
+	rows := collect(t)
+	valid := 0
+	for _, row := range rows {
+		s, report := site.Parse(row.files, row.names...)
+		if report.Err() != nil {
+			if row.must {
+				t.Errorf("%s: %v", row.name, report.Err())
+			}
+			continue // the site refuses it, so nobody else sees it
+		}
+		valid++
+		err := carry(t, signer, s)
+		known := slices.Contains(knownFailures, row.name)
+		switch {
+		case err != nil && !known:
+			t.Errorf("%s: the site is valid, but %v", row.name, err)
+		case err == nil && known:
+			t.Errorf("%s passes: take it off the list of known failures", row.name)
+		}
+	}
+	for _, name := range knownFailures {
+		if !slices.ContainsFunc(rows, func(r row) bool { return r.name == name }) {
+			t.Errorf("there is no row %q to fail", name)
+		}
+	}
+	if valid < 60 {
+		t.Errorf("only %d of %d rows are valid sites: the test sees too little", valid, len(rows))
+	}
+}
+
+const digest = "sha256:1111111111111111111111111111111111111111111111111111111111111111"
+
+// carry takes what a site compiles to through the rest of the chain.
+func carry(t *testing.T, signer *ecdsa.PrivateKey, s *site.Site) error {
+	var problems []error
+	if s.HasLayer() {
+		variants, err := s.Variants()
+		if err != nil {
+			return err
+		}
+		for _, v := range variants {
+			if err := builder.Check(v.Recipe); err != nil {
+				problems = append(problems, fmt.Errorf("the builder refuses it: %w", err))
+			}
+		}
+	}
+	for _, n := range s.Nodes() {
+		layer := ""
+		if s.HasLayer() {
+			layer = digest
+		}
+		doc, err := s.Compile(n.Name, layer, "")
+		if err != nil {
+			return err
+		}
+		overlay, err := accept(signer, s.Name(), n.Name, n.Match, layer, doc)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("node %s does not accept it: %w", n.Name, err))
+			continue
+		}
+		problems = append(problems, refusals(t, overlay.Items)...)
+	}
+	return errors.Join(problems...)
+}
+
+func newSigner(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// accept signs doc as a publisher does and asks the node's own decision.
+func accept(signer *ecdsa.PrivateKey, fleet, node string, match spec.Match, layer string, doc []byte) (*spec.Overlay, error) {
+	der, err := x509.MarshalPKIXPublicKey(&signer.PublicKey)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	bundle, err := sign.SignOverlay(signer, oci.Digest(doc), sign.Predicate{Fleet: fleet, Node: node, Match: sign.Match(match), Layer: layer,
+		Generation: 1, IssuedAt: now, Expires: now.Add(time.Hour)})
+	if err != nil {
+		return nil, err
+	}
+	a, err := trust.Accept(trust.Candidate{Document: doc, Bundles: [][]byte{bundle}},
+		spec.Bootstrap{Fleet: fleet, Threshold: 1, Keys: []string{string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))}},
+		trust.Identity{Node: node, MACs: match.MACs, UUIDs: match.UUIDs}, spec.Floor{}, trust.Clock{RTC: now}, trust.Knowledge{})
+	if err != nil {
+		return nil, err
+	}
+	return &a.Overlay, nil
+}
+
+// refusals asks every item to check what is wanted, in a root that has what the
+// values name, and returns what is refused for the value's sake.
+func refusals(t *testing.T, want spec.Items) (problems []error) {
+	root := fakeRoot(t, want)
+	scopes := item.Scopes{Kernel: "kernel", Root: "root"}
+	j, err := journal.Open(filepath.Join(root, "state"), scopes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close() // nothing was written
+	table := items.Table(want, items.Options{Journal: j, Scopes: scopes, Proc: filepath.Join(root, "proc"),
+		Etc: filepath.Join(root, "etc"), Dev: filepath.Join(root, "dev"), State: filepath.Join(root, "state")})
+	for _, i := range table {
+		drift, err := i.Check(context.Background())
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s cannot be checked: %w", i.Name(), err))
+		}
+		for _, d := range drift {
+			if d.Action == spec.ActionRefuse && !ofThisMachine(d.Reason) {
+				problems = append(problems, fmt.Errorf("%s refuses %q: %s", d.Item, d.Key, d.Reason))
+			}
+		}
+	}
+	return problems
+}
+
+// ofThisMachine reports whether a refusal is about the machine the test runs on,
+// not about the value. What is not listed counts as about the value.
+func ofThisMachine(reason string) bool {
+	for _, of := range []string{"there is no user ", "there is no group "} {
+		if strings.HasPrefix(reason, of) {
+			return true
+		}
+	}
+	return strings.HasPrefix(reason, `the interpreter "/`) || // a program that this machine lacks
+		strings.Contains(reason, " is not empty, the mount would hide ")
+}
+
+// fakeRoot makes a root with every kernel parameter that is wanted.
+func fakeRoot(t *testing.T, want spec.Items) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, dir := range []string{"proc/self", "proc/sys", "etc", "dev", "state"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := map[string]string{"proc/self/mountinfo": "1 0 0:1 / / rw - tmpfs tmpfs rw\n"}
+	for _, k := range want.Sysctl {
+		files[filepath.Join("proc/sys", filepath.Clean("/"+k.Key))] = "another value\n"
+	}
+	for name, text := range files {
+		name = filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}

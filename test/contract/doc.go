@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package contract tests that "valid" means one thing: what spec/site accepts,
+// nodes and the builder accept too.
+//
+// It carries every value of the examples, of the YAML blocks in docs, and of the
+// rule tables in spec/site/testdata/rules through the whole chain: parse, compile,
+// sign, trust.Accept, the item's Check in a fake root, and builder.Check for what
+// is baked into a layer. It holds nothing but the test.
+package contract

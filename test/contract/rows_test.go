@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package contract
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"go.yaml.in/yaml/v3"
+)
+
+// row is a configuration to carry through.
+type row struct {
+	name  string
+	files fs.FS
+	names []string
+	must  bool // be a valid site
+}
+
+const head = "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: x}\n"
+
+// collect returns the examples, the YAML blocks of docs and the rule tables.
+func collect(t *testing.T) []row {
+	t.Helper()
+	rows := append(examples(t), docs(t)...)
+	return append(rows, tables(t)...)
+}
+
+func examples(t *testing.T) (rows []row) {
+	t.Helper()
+	for _, file := range glob(t, "../../examples/*/site.yaml", 4) {
+		dir := filepath.Dir(file)
+		rows = append(rows, row{"example " + filepath.Base(dir), os.DirFS(dir), []string{"site.yaml"}, true})
+	}
+	return rows
+}
+
+// block is a YAML block of a page; a first line "# not a site" opts out.
+var block = regexp.MustCompile("(?ms)^```ya?ml\n(.*?)^```$")
+
+func docs(t *testing.T) (rows []row) {
+	t.Helper()
+	for _, page := range append(glob(t, "../../docs/*.md", 5), "../../README.md") {
+		for _, m := range block.FindAllSubmatchIndex(read(t, page), -1) {
+			text := string(read(t, page)[m[2]:m[3]])
+			line := 1 + bytes.Count(read(t, page)[:m[2]], []byte("\n"))
+			if strings.HasPrefix(text, "# not a site") {
+				continue
+			}
+			if !strings.Contains(text, "apiVersion:") && !strings.HasPrefix(text, "# values\n") && !strings.HasPrefix(text, "# armada\n") {
+				text += head
+			}
+			r := inline(t, fmt.Sprintf("%s:%d", filepath.Base(page), line), text)
+			r.must = true
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
+func tables(t *testing.T) (rows []row) {
+	t.Helper()
+	for _, table := range glob(t, "../../spec/site/testdata/rules/*.txtar", 10) {
+		for _, f := range txtar.Parse(read(t, table)).Files {
+			rows = append(rows, inline(t, f.Name, string(f.Data)+head))
+		}
+	}
+	return rows
+}
+
+// inline is a row of one text, with what texts name beside it and a node for
+// every override in it, so that every value is some node's.
+func inline(t *testing.T, name, text string) row {
+	t.Helper()
+	return row{name: name, names: []string{"site.yaml", "contract.yaml"}, files: fstest.MapFS{
+		"site.yaml":              {Data: []byte(text)},
+		"contract.yaml":          {Data: nodesFor(text)},
+		"nodes.yaml":             {Data: []byte("nodes: [{name: other}]")},
+		"nodes.json":             {Data: []byte(`{"kind": "NodeList", "items": []}`)},
+		"values.yaml":            {Data: []byte("conf: {}")},
+		"divingbell-values.yaml": {Data: []byte("conf: {}")},
+	}}
+}
+
+type node struct {
+	Name   string            `yaml:"name"`
+	Labels map[string]string `yaml:"labels,omitempty"`
+}
+
+// nodesFor returns an inventory with a node that no override names, and one for
+// each that does: for the hosts that text does not list itself, and for each
+// value of a label.
+func nodesFor(text string) []byte {
+	var doc yaml.Node
+	if yaml.Unmarshal([]byte(text), &doc) != nil {
+		return []byte("nodes: []\n") // the parser says what is wrong with it
+	}
+	nodes := []node{{Name: "contract"}}
+	listed, hosts := map[string]bool{}, map[string]bool{}
+	var walk func(n *yaml.Node)
+	walk = func(n *yaml.Node) {
+		for i, c := range n.Content {
+			walk(c)
+			if n.Kind != yaml.MappingNode || i%2 == 0 {
+				continue
+			}
+			switch key := n.Content[i-1].Value; key {
+			case "nodes", "hosts":
+				for _, e := range c.Content {
+					var named node
+					if e.Decode(&named) == nil && named.Name != "" {
+						map[string]map[string]bool{"nodes": listed, "hosts": hosts}[key][named.Name] = true
+					}
+				}
+			case "label":
+				var l struct {
+					Key    string
+					Values []string
+				}
+				if c.Decode(&l) == nil {
+					for _, v := range l.Values {
+						nodes = append(nodes, node{fmt.Sprintf("contract-%d", len(nodes)), map[string]string{l.Key: v}})
+					}
+				}
+			}
+		}
+	}
+	walk(&doc)
+	for name := range hosts {
+		if !listed[name] {
+			nodes = append(nodes, node{Name: name})
+		}
+	}
+	data, err := yaml.Marshal(map[string]any{"nodes": nodes})
+	if err != nil {
+		panic(err) // plain data
+	}
+	return data
+}
+
+func glob(t *testing.T, pattern string, least int) []string {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < least {
+		t.Fatalf("%s: only %v", pattern, files)
+	}
+	return files
+}
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

@@ -5,8 +5,8 @@ package state
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 
-	"github.com/caisson-os/caisson/bootagent/boot/network"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/spec"
@@ -15,18 +15,29 @@ import (
 // Boot is the record that the loader leaves in /run for the service: what this
 // root is made of and how that was decided. It is gone with the boot.
 type Boot struct {
-	Mode       string         `json:"mode"` // netboot, disk, attached
-	Node       string         `json:"node"`
-	RootID     string         `json:"rootId"`         // random, of this stack
-	Disk       string         `json:"disk,omitempty"` // device of the state disk, "" in memory
-	Source     string         `json:"source"`         // fetched or cached
-	Sync       string         `json:"sync"`
-	SyncDetail string         `json:"syncDetail,omitempty"`
-	Generation Generation     `json:"generation"`
-	Layer      spec.Layer     `json:"layer"`
-	Lease      *network.Lease `json:"lease,omitempty"`
-	Wrote      []string       `json:"wrote,omitempty"`     // files that the handover wrote
-	Originals  []item.Entry   `json:"originals,omitempty"` // what stood where the handover wrote files of the overlay, for the journal
+	Mode       string       `json:"mode"` // netboot, disk, attached
+	Node       string       `json:"node"`
+	RootID     string       `json:"rootId"`         // random, of this stack
+	Disk       string       `json:"disk,omitempty"` // device of the state disk, "" in memory
+	Source     string       `json:"source"`         // fetched or cached
+	Sync       string       `json:"sync"`
+	SyncDetail string       `json:"syncDetail,omitempty"`
+	Generation Generation   `json:"generation"`
+	Layer      spec.Layer   `json:"layer"`
+	Lease      *Lease       `json:"lease,omitempty"`
+	Wrote      []string     `json:"wrote,omitempty"`     // files that the handover wrote
+	Originals  []item.Entry `json:"originals,omitempty"` // what stood where the handover wrote files of the overlay, for the journal
+}
+
+// Lease is the network configuration that DHCP gave to the loader.
+type Lease struct {
+	Interface string       `json:"interface"`
+	MAC       string       `json:"mac"`
+	Address   netip.Prefix `json:"address"`
+	Gateway   netip.Addr   `json:"gateway,omitzero"`
+	DNS       []netip.Addr `json:"dns,omitempty"`
+	Domain    string       `json:"domain,omitempty"`
+	HostName  string       `json:"hostName,omitempty"`
 }
 
 // SaveBoot writes the record.

@@ -23,7 +23,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/bootagent/boot/network"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
@@ -32,12 +31,12 @@ import (
 
 // Node is all that a root is told.
 type Node struct {
-	Root    string         // where the stack is mounted
-	Overlay *spec.Overlay  // of the node
-	State   *state.Folder  // identity is kept here
-	Disk    bool           // State is on a disk, not in memory
-	UUID    string         // SMBIOS, "" where the firmware gives none
-	Lease   *network.Lease // nil when the node booted without network
+	Root    string        // where the stack is mounted
+	Overlay *spec.Overlay // of the node
+	State   *state.Folder // identity is kept here
+	Disk    bool          // State is on a disk, not in memory
+	UUID    string        // SMBIOS, "" where the firmware gives none
+	Lease   *state.Lease  // nil when the node booted without network
 	Say     func(format string, args ...any)
 
 	Originals []item.Entry // what stood where files of the overlay are now; Do fills it in

@@ -14,7 +14,6 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/boot/kmod"
-	"github.com/caisson-os/caisson/bootagent/boot/network"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
@@ -38,7 +37,7 @@ type boot struct {
 	disk      string // device of the state partition, "" without one
 	folder    *state.Folder
 	store     *layers.Store
-	lease     *network.Lease
+	lease     *state.Lease
 	source    oci.Source
 	record    state.Boot
 	limits    limits

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/boot/network"
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -119,7 +119,7 @@ func TestTheNameThatDHCPGave(t *testing.T) {
 	p, key := publish(t), newKey(t)
 	p.overlay(key, 1, p.layer("image").Overlay.Layer)
 	p.id = trust.Identity{MACs: []string{"52:54:00:00:00:01"}}
-	p.lease = &network.Lease{HostName: "SuperHost"}
+	p.lease = &state.Lease{HostName: "SuperHost"}
 	p.boots()
 	p.comesUp()
 	p.lease, p.source = nil, nil

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/jsimonetti/rtnetlink/v2"
 	"golang.org/x/sys/unix"
 )
@@ -27,7 +28,7 @@ func linkUp(index int) error {
 }
 
 // configure gives the interface its address and the default route.
-func configure(l *Lease) error {
+func configure(l *state.Lease) error {
 	card, err := net.InterfaceByName(l.Interface)
 	if err != nil {
 		return err

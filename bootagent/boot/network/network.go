@@ -20,28 +20,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/dhcpv4/nclient4"
 	"golang.org/x/sys/unix"
 )
-
-// Lease is what DHCP gave. It goes into the record of this boot.
-type Lease struct {
-	Interface string       `json:"interface"`
-	MAC       string       `json:"mac"`
-	Address   netip.Prefix `json:"address"`
-	Gateway   netip.Addr   `json:"gateway,omitzero"`
-	DNS       []netip.Addr `json:"dns,omitempty"`
-	Domain    string       `json:"domain,omitempty"`
-	HostName  string       `json:"hostName,omitempty"`
-}
 
 // ErrNoInterface is returned where no interface has hardware behind it.
 var ErrNoInterface = errors.New("no network interface")
 
 // Up brings the machine's interfaces up and returns the first lease that any of
 // them gets, configured. bootMAC names the interface to prefer, "" for none.
-func Up(ctx context.Context, bootMAC string) (*Lease, error) {
+func Up(ctx context.Context, bootMAC string) (*state.Lease, error) {
 	cards, err := hardware()
 	if err != nil {
 		return nil, err
@@ -50,7 +40,7 @@ func Up(ctx context.Context, bootMAC string) (*Lease, error) {
 		return nil, ErrNoInterface
 	}
 	type answer struct {
-		lease *Lease
+		lease *state.Lease
 		err   error
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -98,7 +88,7 @@ func hardware() ([]net.Interface, error) {
 }
 
 // ask repeats the DHCP exchange until it gets a lease or ctx ends.
-func ask(ctx context.Context, card net.Interface) (*Lease, error) {
+func ask(ctx context.Context, card net.Interface) (*state.Lease, error) {
 	if err := linkUp(card.Index); err != nil {
 		return nil, fmt.Errorf("interface %s up: %w", card.Name, err)
 	}
@@ -134,13 +124,13 @@ func exchange(ctx context.Context, card net.Interface, id []byte) (*dhcpv4.DHCPv
 
 // parse takes what the node needs from an answer, and believes none of it
 // further than its form.
-func parse(card net.Interface, ack *dhcpv4.DHCPv4) (*Lease, error) {
+func parse(card net.Interface, ack *dhcpv4.DHCPv4) (*state.Lease, error) {
 	ip, ok := netip.AddrFromSlice(ack.YourIPAddr.To4())
 	ones, bits := ack.SubnetMask().Size()
 	if !ok || bits != 32 || ones == 0 || ip.IsUnspecified() || ip.IsMulticast() {
 		return nil, fmt.Errorf("interface %s: DHCP offers no usable address", card.Name)
 	}
-	l := &Lease{Interface: card.Name, MAC: card.HardwareAddr.String(), Address: netip.PrefixFrom(ip, ones)}
+	l := &state.Lease{Interface: card.Name, MAC: card.HardwareAddr.String(), Address: netip.PrefixFrom(ip, ones)}
 	if routers := ack.Router(); len(routers) > 0 {
 		l.Gateway, _ = netip.AddrFromSlice(routers[0].To4())
 	}
@@ -166,7 +156,7 @@ func plainName(name string) bool {
 }
 
 // Resolver writes /etc/resolv.conf for the loader itself.
-func Resolver(l *Lease) error {
+func Resolver(l *state.Lease) error {
 	var text strings.Builder
 	for _, server := range l.DNS {
 		fmt.Fprintf(&text, "nameserver %s\n", server)

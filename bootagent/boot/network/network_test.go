@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/google/go-cmp/cmp"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
@@ -34,7 +35,7 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &Lease{
+	want := &state.Lease{
 		Interface: "eth0", MAC: "52:54:00:00:00:01",
 		Address: netip.MustParsePrefix("10.0.2.15/24"),
 		Gateway: netip.MustParseAddr("10.0.2.2"),

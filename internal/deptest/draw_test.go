@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deptest
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestMap holds docs/map.svg to the real imports. Rewrite it with -update.
+func TestMap(t *testing.T) {
+	const name = "../../docs/map.svg"
+	all := List(t, "./...")
+	if c := cycle(roomGraph(all)); c != nil {
+		t.Errorf("rooms import each other in a circle: %s", strings.Join(c, " → "))
+	}
+	got := Draw(all)
+	if *update {
+		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil || string(want) != got {
+		t.Errorf("docs/map.svg is not the map of the imports (%v); run: go test ./internal/deptest -run TestMap -update", err)
+	}
+}
+
+// TestRoomGraph leaves out arrows that another path implies.
+func TestRoomGraph(t *testing.T) {
+	p := func(name string, imports ...string) Package {
+		for i := range imports {
+			imports[i] = Module + "/" + imports[i]
+		}
+		return Package{ImportPath: Module + "/" + name, Imports: imports}
+	}
+	g := roomGraph([]Package{p("spec"), p("oci"), p("trust", "spec", "oci"), p("fleet/publish", "trust", "spec", "internal/cli"), p("internal/cli")})
+	want := map[string][]string{"spec": {}, "oci": {}, "trust": {"oci", "spec"}, "fleet": {"trust"}}
+	if diff := cmp.Diff(want, g); diff != "" {
+		t.Error(diff)
+	}
+	if c := cycle(map[string][]string{"a": {"b"}, "b": {"c"}, "c": {"b"}}); !slices.Equal(c, []string{"b", "c", "b"}) {
+		t.Errorf("cycle = %q", c)
+	}
+	if diff := cmp.Diff(map[string]int{"spec": 0, "oci": 0, "trust": 1, "fleet": 2}, floors(g)); diff != "" {
+		t.Error(diff)
+	}
+}

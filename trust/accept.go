@@ -5,21 +5,22 @@ package trust
 import (
 	"time"
 
+	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
-// Refusal is the error for what is not believed. It has RefusalCode and Hint.
+// Refusal is the error for what may not act. It has RefusalCode and Hint.
 type Refusal = refusal.Refusal
 
-// Knowledge is what the node remembers or has learned besides its floor. The
-// zero value is that of a new node.
-type Knowledge struct {
-	Overlay string     // digest of the overlay that was accepted at the floor
-	Reject  []string   // digests of overlays and layers that must not run
-	Fleet   *Freshness // from fleet:current; nil when it could not be had
+// Known is what the node remembers or has learned besides its floor. The zero
+// value is that of a new node.
+type Known struct {
+	Overlay string      // digest of the overlay that was accepted at the floor
+	Reject  []string    // digests of overlays and layers that must not run
+	Fleet   *FleetState // from fleet:current; nil when it could not be had
 }
 
 // Accepted is an overlay that may act, after the caller has persisted Floor and
@@ -37,15 +38,15 @@ type Accepted struct {
 
 // Accept decides whether the machine id becomes what the candidate says. The
 // checks run in order and the first refusal is the answer. It writes nothing.
-func Accept(c Candidate, b spec.Bootstrap, id Identity, floor spec.Floor, clock Clock, known Knowledge) (*Accepted, error) {
-	return decide(checks, &decision{candidate: c, bootstrap: b, id: id, floor: floor, clock: clock, known: known})
+func Accept(c Candidate, b spec.Bootstrap, id Identity, floor spec.Floor, clock Clock, known Known) (*Accepted, error) {
+	return decide(overlayChecks, &decision{candidate: c, bootstrap: b, id: id, floor: floor, clock: clock, known: known})
 }
 
 // AcceptCore is Accept for a loader, which brings a root to life and leaves its
 // sections to the agent in that root, of whatever release that is. Sections that
 // this release can read are in the result, too.
-func AcceptCore(c Candidate, b spec.Bootstrap, id Identity, floor spec.Floor, clock Clock, known Knowledge) (*Accepted, error) {
-	return decide(checks, &decision{candidate: c, bootstrap: b, id: id, floor: floor, clock: clock, known: known, coreOnly: true})
+func AcceptCore(c Candidate, b spec.Bootstrap, id Identity, floor spec.Floor, clock Clock, known Known) (*Accepted, error) {
+	return decide(overlayChecks, &decision{candidate: c, bootstrap: b, id: id, floor: floor, clock: clock, known: known, coreOnly: true})
 }
 
 // decision is a candidate on its way through the checks. What a check reads was
@@ -56,7 +57,7 @@ type decision struct {
 	id        Identity
 	floor     spec.Floor
 	clock     Clock
-	known     Knowledge
+	known     Known
 	coreOnly  bool // the sections are another agent's concern
 
 	digest  string
@@ -67,39 +68,32 @@ type decision struct {
 	sure    bool
 }
 
-type check struct {
-	name string
-	ok   func(*decision) error
-}
-
-// checks is the whole rule. Nothing of the document is parsed before its
+// overlayChecks is the whole rule. Nothing of the document is parsed before its
 // signature is verified, and nothing of it is used before the last check.
-var checks = []check{
-	{"size", documentCapped},
-	{"signature", enoughKeysSigned},
-	{"fleet", fleetIsOurs},
-	{"node", nameIsOurs},
-	{"machine", hardwareIsOurs},
-	{"document", coreParses},
-	{"needs", needsAreKnown},
-	{"sections", sectionsParse},
-	{"agreement", documentAgrees},
-	{"names", namesArePlain},
-	{"paths", pathsStayInPlace},
-	{"epoch", epochIsPermitted},
-	{"rollback", notBelowFloor},
-	{"replay", sameGenerationSameContent},
-	{"fleet minimum", notBelowFleet},
-	{"reject list", notRejected},
-	{"expiry", notHeldExpired},
+var overlayChecks = check.List[*decision]{
+	{Name: "size", OK: documentCapped},
+	{Name: "signature", OK: enoughKeysSigned},
+	{Name: "fleet", OK: fleetIsOurs},
+	{Name: "node", OK: nameIsOurs},
+	{Name: "machine", OK: hardwareIsOurs},
+	{Name: "document", OK: coreParses},
+	{Name: "needs", OK: needsAreKnown},
+	{Name: "sections", OK: sectionsParse},
+	{Name: "agreement", OK: documentAgrees},
+	{Name: "names", OK: namesArePlain},
+	{Name: "paths", OK: pathsStayInPlace},
+	{Name: "epoch", OK: epochIsPermitted},
+	{Name: "rollback", OK: notBelowFloor},
+	{Name: "replay", OK: sameGenerationSameContent},
+	{Name: "fleet minimum", OK: notBelowFleet},
+	{Name: "reject list", OK: notRejected},
+	{Name: "expiry", OK: notHeldExpired},
 }
 
-func decide(checks []check, d *decision) (*Accepted, error) {
+func decide(checks check.List[*decision], d *decision) (*Accepted, error) {
 	d.digest = oci.Digest(d.candidate.Document)
-	for _, check := range checks {
-		if err := check.ok(d); err != nil {
-			return nil, err
-		}
+	if err := checks.Run(d); err != nil {
+		return nil, err
 	}
 	return &Accepted{
 		Overlay:  d.overlay,

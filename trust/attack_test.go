@@ -4,7 +4,6 @@ package trust
 
 import (
 	"encoding/json"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/download"
+	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -20,23 +20,56 @@ import (
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
+// lists are the rules of this package; a test may leave a check out of a copy.
+type lists struct {
+	overlay check.List[*decision]
+	fleet   check.List[*fleetDecision]
+	layer   check.List[*description]
+	pairing check.List[pairing]
+}
+
+func whole() lists { return lists{overlayChecks, fleetChecks, layerChecks, pairingChecks} }
+
+// without returns the lists less one check. Parsers are made lenient instead:
+// without a document there is nothing to attack.
+func (l lists) without(name string) lists {
+	switch name {
+	case "document": // the sections are read from the same bytes
+		l.overlay = l.overlay.Without("sections").With(name, func(d *decision) error {
+			return json.Unmarshal(firstValue(d.candidate.Document), &d.overlay)
+		})
+	case "fleet: document":
+		l.fleet = l.fleet.With(name, func(d *fleetDecision) error { return json.Unmarshal(d.candidate.Document, &d.doc) })
+	case "description":
+		l.layer = l.layer.With(name, func(l *description) error { return json.Unmarshal(l.config, &l.layer) })
+	default:
+		l = lists{l.overlay.Without(name), l.fleet.Without(name), l.layer.Without(name), l.pairing.Without(name)}
+	}
+	return l
+}
+
+func (l lists) names() []string {
+	return slices.Concat(l.overlay.Names(), l.fleet.Names(), l.layer.Names(), l.pairing.Names())
+}
+
 // node plays a node that meets a world, from the first request to the last byte
-// of the layer. It keeps its state in a folder.
+// of the layer. It keeps its state in a directory.
 type node struct {
 	t     *testing.T
+	lists lists
 	w     *attack.World
 	state string
 	store *layers.Store
 }
 
-func newNode(t *testing.T, row attack.Row) *node {
+func newNode(t *testing.T, row attack.Row, lists lists) *node {
 	t.Helper()
 	dir := t.TempDir()
 	store, err := layers.OpenStore(filepath.Join(dir, "store"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t, row.Forge(t), filepath.Join(dir, "state.json"), store}
+	n := &node{t, lists, row.Forge(t), filepath.Join(dir, "state.json"), store}
 	if err := os.WriteFile(n.state, []byte("as before"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -48,9 +81,9 @@ func (n *node) bootstrap() spec.Bootstrap {
 	return spec.Bootstrap{Fleet: m.Fleet, Keys: attack.Publics(n.t, m.Keys), Threshold: m.Threshold, EpochKeys: attack.Publics(n.t, m.EpochKeys)}
 }
 
-func (n *node) decision(c Candidate, fresh *Freshness) *decision {
+func (n *node) decision(c Candidate, fresh *FleetState) *decision {
 	m := n.w.Node
-	known := Knowledge{Fleet: fresh, Overlay: map[string]string{"same": n.w.OverlayDigest, "other": oci.Digest([]byte("other"))}[m.AtFloor]}
+	known := Known{Fleet: fresh, Overlay: map[string]string{"same": n.w.OverlayDigest, "other": oci.Digest([]byte("other"))}[m.AtFloor]}
 	for _, what := range m.Reject {
 		known.Reject = append(known.Reject, map[string]string{"overlay": n.w.OverlayDigest, "layer": n.w.LayerDigest}[what])
 	}
@@ -77,13 +110,13 @@ func (n *node) boot() (*Accepted, error) {
 		if err != nil {
 			return nil, err
 		}
-		return decide(checks, n.decision(c, nil))
+		return decide(n.lists.overlay, n.decision(c, nil))
 	case "direct":
-		fresh, err := decideFleet(fleetChecks, n.fleetDecision(Candidate{Document: n.w.Fleet, Bundles: n.w.FleetBundles}))
+		fresh, err := decideFleet(n.lists.fleet, n.fleetDecision(Candidate{Document: n.w.Fleet, Bundles: n.w.FleetBundles}))
 		if err != nil {
 			return nil, err
 		}
-		return decide(checks, n.decision(Candidate{Document: n.w.Overlay, Bundles: n.w.Bundles}, fresh))
+		return decide(n.lists.overlay, n.decision(Candidate{Document: n.w.Overlay, Bundles: n.w.Bundles}, fresh))
 	case "parse index":
 		_, err := oci.ParseIndex(n.w.LayerManifest)
 		return nil, err
@@ -105,7 +138,7 @@ func (n *node) follow(src oci.Source) (*Accepted, error) {
 	if err != nil {
 		return nil, err
 	}
-	fresh, err := decideFleet(fleetChecks, n.fleetDecision(c))
+	fresh, err := decideFleet(n.lists.fleet, n.fleetDecision(c))
 	if err != nil {
 		return nil, err
 	}
@@ -115,13 +148,13 @@ func (n *node) follow(src oci.Source) (*Accepted, error) {
 	if c, err = Load(c.Save()); err != nil {
 		return nil, err
 	}
-	a, err := decide(checks, n.decision(c, fresh))
+	a, err := decide(n.lists.overlay, n.decision(c, fresh))
 	if err != nil {
 		return nil, err
 	}
-	layer, manifest, err := Layer(ctx, src, a.Overlay.Layer)
+	layer, manifest, err := describe(ctx, n.lists.layer, src, a.Overlay.Layer)
 	if err == nil {
-		err = ForMachine(layer, n.bootstrap(), n.w.Node.Arch)
+		err = n.lists.pairing.Run(pairing{layer, n.w.Node.Fleet, n.w.Node.Arch})
 	}
 	if err != nil {
 		return nil, err
@@ -149,8 +182,12 @@ func (n *node) untouched() bool {
 func TestAttacks(t *testing.T) {
 	attacks := 0
 	for _, row := range attack.Load(t) {
+		if row.Refuses() {
+			attacks++
+		}
 		t.Run(row.Name, func(t *testing.T) {
-			n := newNode(t, row)
+			t.Parallel()
+			n := newNode(t, row, whole())
 			a, err := n.boot()
 			if !row.Refuses() {
 				if err != nil {
@@ -161,7 +198,6 @@ func TestAttacks(t *testing.T) {
 				}
 				return
 			}
-			attacks++
 			if got := refusal.Of(err); got != refusal.Code(row.Code) {
 				t.Errorf("code %q, want %q: %v", got, row.Code, err)
 			}
@@ -188,72 +224,24 @@ func TestNoCheckIsVacuous(t *testing.T) {
 			rows[name] = append(rows[name], r)
 		}
 	}
-	off := switches()
-	for _, name := range slices.Sorted(maps.Keys(off)) {
+	for _, name := range whole().names() {
+		named := rows[name]
+		delete(rows, name)
 		t.Run(name, func(t *testing.T) {
-			if len(rows[name]) == 0 {
+			t.Parallel()
+			if len(named) == 0 {
 				t.Fatal("no attack names this check")
 			}
-			restore := off[name]()
-			defer restore()
-			for _, r := range rows[name] {
-				n := newNode(t, r)
+			for _, r := range named {
+				n := newNode(t, r, whole().without(name))
 				if _, err := n.boot(); refusal.Of(err) == refusal.Code(r.Code) {
 					t.Errorf("%s: refused as %s all the same: %v", r.Name, r.Code, err)
 				}
 			}
 		})
-		delete(rows, name)
 	}
 	for name := range rows {
-		t.Errorf("attacks name the check %q, which is none of this package", name)
-	}
-}
-
-// switches gives for every check a function that takes it out and returns one
-// that puts it back.
-func switches() map[string]func() func() {
-	off := map[string]func() func(){}
-	out(off, &checks, func(c check) string { return c.name })
-	out(off, &fleetChecks, func(c fleetCheck) string { return c.name })
-	out(off, &layerChecks, func(c layerCheck) string { return c.name })
-	out(off, &machineChecks, func(c machineCheck) string { return c.name })
-	// Parsers are made lenient instead: without a document there is nothing to attack.
-	lenient(off, &checks, "document", func(c check) bool { return c.name == "document" }, func(c *check) {
-		c.ok = func(d *decision) error { return json.Unmarshal(firstValue(d.candidate.Document), &d.overlay) }
-	})
-	// The sections are read from the same bytes, so they are lenient with it.
-	document := off["document"]
-	off["document"] = func() func() {
-		parser, sections := document(), off["sections"]()
-		return func() { sections(); parser() }
-	}
-	lenient(off, &fleetChecks, "fleet: document", func(c fleetCheck) bool { return c.name == "fleet: document" }, func(c *fleetCheck) {
-		c.ok = func(d *fleetDecision) error { return json.Unmarshal(d.candidate.Document, &d.doc) }
-	})
-	lenient(off, &layerChecks, "description", func(c layerCheck) bool { return c.name == "description" }, func(c *layerCheck) {
-		c.ok = func(l *description) error { return json.Unmarshal(l.config, &l.layer) }
-	})
-	return off
-}
-
-func out[C any](off map[string]func() func(), list *[]C, name func(C) string) {
-	for i, c := range *list {
-		off[name(c)] = func() func() {
-			was := *list
-			*list = slices.Delete(slices.Clone(was), i, i+1)
-			return func() { *list = was }
-		}
-	}
-}
-
-func lenient[C any](off map[string]func() func(), list *[]C, name string, is func(C) bool, change func(*C)) {
-	i := slices.IndexFunc(*list, is)
-	off[name] = func() func() {
-		was := *list
-		*list = slices.Clone(was)
-		change(&(*list)[i])
-		return func() { *list = was }
+		t.Errorf("attacks name the check %q, which this package does not have", name)
 	}
 }
 

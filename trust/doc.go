@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fetch brings a node its overlay and its layer, and decides whether
+// Package trust brings a node its overlay and its layer, and decides whether
 // the overlay may act. It is the gate of the second rule: nothing unsigned acts.
 //
 // The order of a caller, each step only after the one before:

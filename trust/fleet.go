@@ -5,14 +5,15 @@ package trust
 import (
 	"time"
 
+	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
-// Freshness is what fleet:current says, believed.
-type Freshness struct {
+// FleetState is what an accepted fleet:current says.
+type FleetState struct {
 	Minimum  spec.Floor
 	Reject   []string
 	IssuedAt time.Time
@@ -20,10 +21,10 @@ type Freshness struct {
 	Expired  bool // somebody keeps newer ones from this node, or nobody refreshes
 }
 
-// AcceptFleet decides whether a candidate from [Current] is believed. floor is
+// AcceptFleet decides whether a candidate from [Current] may act. floor is
 // the greatest Minimum accepted before; the caller persists the new one and
 // IssuedAt before it uses them.
-func AcceptFleet(c Candidate, b spec.Bootstrap, floor spec.Floor, clock Clock) (*Freshness, error) {
+func AcceptFleet(c Candidate, b spec.Bootstrap, floor spec.Floor, clock Clock) (*FleetState, error) {
 	return decideFleet(fleetChecks, &fleetDecision{candidate: c, bootstrap: b, floor: floor, clock: clock})
 }
 
@@ -38,29 +39,22 @@ type fleetDecision struct {
 	doc  spec.Fleet
 }
 
-type fleetCheck struct {
-	name string
-	ok   func(*fleetDecision) error
+var fleetChecks = check.List[*fleetDecision]{
+	{Name: "fleet: size", OK: fleetCapped},
+	{Name: "fleet: signature", OK: fleetIsSigned},
+	{Name: "fleet: fleet", OK: fleetDocumentIsOurs},
+	{Name: "fleet: document", OK: fleetDocumentParses},
+	{Name: "fleet: needs", OK: fleetNeedsAreKnown},
+	{Name: "fleet: agreement", OK: fleetDocumentAgrees},
+	{Name: "fleet: rollback", OK: fleetNotBelowFloor},
 }
 
-var fleetChecks = []fleetCheck{
-	{"fleet: size", fleetCapped},
-	{"fleet: signature", fleetIsSigned},
-	{"fleet: fleet", fleetDocumentIsOurs},
-	{"fleet: document", fleetDocumentParses},
-	{"fleet: needs", fleetNeedsAreKnown},
-	{"fleet: agreement", fleetDocumentAgrees},
-	{"fleet: rollback", fleetNotBelowFloor},
-}
-
-func decideFleet(checks []fleetCheck, d *fleetDecision) (*Freshness, error) {
-	for _, check := range checks {
-		if err := check.ok(d); err != nil {
-			return nil, err
-		}
+func decideFleet(checks check.List[*fleetDecision], d *fleetDecision) (*FleetState, error) {
+	if err := checks.Run(d); err != nil {
+		return nil, err
 	}
 	now, _ := d.clock.Now(d.said.IssuedAt)
-	return &Freshness{d.doc.Minimum, d.doc.Reject, d.said.IssuedAt, d.said.Expires, now.After(d.said.Expires)}, nil
+	return &FleetState{d.doc.Minimum, d.doc.Reject, d.said.IssuedAt, d.said.Expires, now.After(d.said.Expires)}, nil
 }
 
 func fleetCapped(d *fleetDecision) error {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -15,6 +16,10 @@ import (
 // the digest was signed, so is all that it leads to; what is checked besides is
 // that the parts belong together, before gigabytes are fetched.
 func Layer(ctx context.Context, src oci.Source, digest string) (spec.Layer, *oci.Manifest, error) {
+	return describe(ctx, layerChecks, src, digest)
+}
+
+func describe(ctx context.Context, checks check.List[*description], src oci.Source, digest string) (spec.Layer, *oci.Manifest, error) {
 	var l description
 	resp, err := src.Manifest(ctx, oci.RepoLayer, digest, "")
 	if err != nil {
@@ -26,10 +31,8 @@ func Layer(ctx context.Context, src oci.Source, digest string) (spec.Layer, *oci
 	if l.config, err = oci.ReadBlob(ctx, src, oci.RepoLayer, l.manifest.Config, oci.MaxConfig); err != nil {
 		return l.layer, nil, fmt.Errorf("layer %s: %w", digest, err)
 	}
-	for _, check := range layerChecks {
-		if err := check.ok(&l); err != nil {
-			return l.layer, nil, fmt.Errorf("layer %s: %w", digest, err)
-		}
+	if err := checks.Run(&l); err != nil {
+		return l.layer, nil, fmt.Errorf("layer %s: %w", digest, err)
 	}
 	return l.layer, l.manifest, nil
 }
@@ -41,15 +44,10 @@ type description struct {
 	layer    spec.Layer
 }
 
-type layerCheck struct {
-	name string
-	ok   func(*description) error
-}
-
-var layerChecks = []layerCheck{
-	{"layer type", isLayer},
-	{"description", descriptionParses},
-	{"content", contentIsHeld},
+var layerChecks = check.List[*description]{
+	{Name: "layer type", OK: isLayer},
+	{Name: "description", OK: descriptionParses},
+	{Name: "content", OK: contentIsHeld},
 }
 
 func isLayer(l *description) error {
@@ -91,33 +89,33 @@ func contentIsHeld(l *description) error {
 	return nil
 }
 
-// machineCheck is one thing that binds a layer to a machine.
-type machineCheck struct {
-	name string
-	ok   func(layer spec.Layer, b spec.Bootstrap, arch string) error
+// pairing is a layer and the machine that would run it.
+type pairing struct {
+	layer spec.Layer
+	fleet string
+	arch  string
 }
 
-var machineChecks = []machineCheck{
-	{"architecture", func(layer spec.Layer, _ spec.Bootstrap, arch string) error {
-		if layer.Arch != arch {
-			return refusal.New(refusal.WrongArch, "the layer is for %.40q, this machine is %q", layer.Arch, arch)
-		}
-		return nil
-	}},
-	{"layer's fleet", func(layer spec.Layer, b spec.Bootstrap, _ string) error {
-		if layer.Fleet != b.Fleet {
-			return refusal.New(refusal.WrongFleet, "the layer is of fleet %.80q, this is %q", layer.Fleet, b.Fleet)
-		}
-		return nil
-	}},
+var pairingChecks = check.List[pairing]{
+	{Name: "architecture", OK: archIsOurs},
+	{Name: "layer's fleet", OK: layerIsOurs},
 }
 
 // ForMachine refuses a layer of another fleet or architecture (as Go names it).
 func ForMachine(layer spec.Layer, b spec.Bootstrap, arch string) error {
-	for _, check := range machineChecks {
-		if err := check.ok(layer, b, arch); err != nil {
-			return err
-		}
+	return pairingChecks.Run(pairing{layer, b.Fleet, arch})
+}
+
+func archIsOurs(p pairing) error {
+	if p.layer.Arch != p.arch {
+		return refusal.New(refusal.WrongArch, "the layer is for %.40q, this machine is %q", p.layer.Arch, p.arch)
+	}
+	return nil
+}
+
+func layerIsOurs(p pairing) error {
+	if p.layer.Fleet != p.fleet {
+		return refusal.New(refusal.WrongFleet, "the layer is of fleet %.80q, this is %q", p.layer.Fleet, p.fleet)
 	}
 	return nil
 }

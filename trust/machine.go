@@ -7,14 +7,10 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/spec"
 )
 
-// Anchor is whom a node believes: the bootstrap of its loader.
-type Anchor = spec.Bootstrap
-
-// Identity is what the machine is. Node is the name that it was told (kernel
-// argument, state disk, DHCP host name), "" when it knows only its hardware.
+// Identity is what the machine is. Node is its name (from the kernel command
+// line, the state disk or DHCP), "" when only its hardware is known.
 // Addresses and UUIDs are lower case, as in spec.Match.
 type Identity struct {
 	Node  string
@@ -43,7 +39,7 @@ func AliasTags(macs, uuids []string) []string {
 	return tags
 }
 
-// is says whether the machine has one of the identifiers. Without any, the name
+// is reports whether the machine has one of the identifiers. Without any, the name
 // alone binds, so there must be one.
 func (id Identity) is(m sign.Match) bool {
 	if len(m.MACs) == 0 && len(m.UUIDs) == 0 {

@@ -108,7 +108,7 @@ func (f *Tracker) look(ctx context.Context, s *state.State) (*Found, *trust.Cand
 		c = kept
 	}
 	fresh := f.fleet(ctx, s)
-	a, err := f.accept()(c, f.Bootstrap, f.Identity, s.Floor, f.clock(s), trust.Knowledge{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: fresh})
+	a, err := f.accept()(c, f.Bootstrap, f.Identity, s.Floor, f.clock(s), trust.Known{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: fresh})
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -173,7 +173,7 @@ func (f *Tracker) recall(s *state.State, g *state.Generation, reject []string) (
 	// Its own floor, not the node's: a newer generation that could not be run has
 	// raised that one, and going back to what this node itself proved is no replay.
 	own := spec.Floor{Epoch: g.Epoch, Generation: g.Generation}
-	a, err := f.accept()(c, f.Bootstrap, f.Identity, own, f.clock(s), trust.Knowledge{Overlay: g.Overlay, Reject: reject})
+	a, err := f.accept()(c, f.Bootstrap, f.Identity, own, f.clock(s), trust.Known{Overlay: g.Overlay, Reject: reject})
 	if err != nil {
 		return nil, fmt.Errorf("kept overlay of generation %d: %w", g.Generation, err)
 	}
@@ -182,7 +182,7 @@ func (f *Tracker) recall(s *state.State, g *state.Generation, reject []string) (
 
 // fleet reads fleet:current and remembers what it says. Where it cannot be had,
 // or is older than one that this node has seen, what is remembered counts.
-func (f *Tracker) fleet(ctx context.Context, s *state.State) *trust.Freshness {
+func (f *Tracker) fleet(ctx context.Context, s *state.State) *trust.FleetState {
 	fresh, err := f.current(ctx, s)
 	switch {
 	case err == nil:
@@ -194,10 +194,10 @@ func (f *Tracker) fleet(ctx context.Context, s *state.State) *trust.Freshness {
 	if s.Fleet.Issued == 0 {
 		return nil
 	}
-	return &trust.Freshness{Minimum: s.Fleet.Minimum, Reject: s.Fleet.Reject}
+	return &trust.FleetState{Minimum: s.Fleet.Minimum, Reject: s.Fleet.Reject}
 }
 
-func (f *Tracker) current(ctx context.Context, s *state.State) (*trust.Freshness, error) {
+func (f *Tracker) current(ctx context.Context, s *state.State) (*trust.FleetState, error) {
 	c, err := trust.Current(ctx, f.Source, "")
 	if err != nil {
 		return nil, err
@@ -218,7 +218,7 @@ func (f *Tracker) saved(g *state.Generation) (trust.Candidate, error) {
 }
 
 // accept is the decision for this kind of program.
-func (f *Tracker) accept() func(trust.Candidate, spec.Bootstrap, trust.Identity, spec.Floor, trust.Clock, trust.Knowledge) (*trust.Accepted, error) {
+func (f *Tracker) accept() func(trust.Candidate, spec.Bootstrap, trust.Identity, spec.Floor, trust.Clock, trust.Known) (*trust.Accepted, error) {
 	if f.CoreOnly {
 		return trust.AcceptCore
 	}

@@ -29,7 +29,7 @@ func (p *Publisher) putCurrent(ctx context.Context, policy Policy, x *spec.Fleet
 }
 
 // current reads fleet:current the way a node does.
-func (p *Publisher) current(ctx context.Context, policy Policy) (*trust.Freshness, error) {
+func (p *Publisher) current(ctx context.Context, policy Policy) (*trust.FleetState, error) {
 	c, err := trust.Current(ctx, p.Registry.Source(), "")
 	if err != nil {
 		return nil, err

@@ -39,7 +39,7 @@ type Publisher struct {
 	Now      time.Time
 	Say      func(format string, args ...any)
 
-	fresh *trust.Freshness // fleet:current as it is published; nil before the first time
+	fresh *trust.FleetState // fleet:current as it is published; nil before the first time
 }
 
 // Policy is what a site says about trust. Pin and Refresh take it from the

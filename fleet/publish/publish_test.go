@@ -123,7 +123,7 @@ func (f *fleet) boot() (*trust.Accepted, error) {
 		return nil, err
 	}
 	b := spec.Bootstrap{Fleet: "metal-a", Keys: pems(f.policy.Operator), Threshold: f.policy.Threshold, EpochKeys: pems([]*ecdsa.PublicKey{&f.top.PublicKey})}
-	a, err := trust.Accept(c, b, id, f.floor, trust.Clock{RTC: f.Now}, trust.Knowledge{})
+	a, err := trust.Accept(c, b, id, f.floor, trust.Clock{RTC: f.Now}, trust.Known{})
 	if err == nil {
 		f.floor = a.Floor
 	}

@@ -85,7 +85,7 @@ func (p *Publisher) Verify(ctx context.Context, keys []*ecdsa.PublicKey, only []
 	return r, nil
 }
 
-func (p *Publisher) look(ctx context.Context, policy Policy, x *spec.FleetIndex, name string, fresh *trust.Freshness) (*trust.Accepted, error) {
+func (p *Publisher) look(ctx context.Context, policy Policy, x *spec.FleetIndex, name string, fresh *trust.FleetState) (*trust.Accepted, error) {
 	c, err := trust.Overlay(ctx, p.Registry.Source(), []string{name}, "")
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (p *Publisher) look(ctx context.Context, policy Policy, x *spec.FleetIndex,
 	_ = spec.Decode(c.Document, &o) // Accept says what is wrong with it
 	a, err := trust.Accept(c, spec.Bootstrap{Fleet: x.Fleet, Keys: pems(policy.Operator), Threshold: policy.Threshold},
 		trust.Identity{Node: name, MACs: o.Match.MACs, UUIDs: o.Match.UUIDs},
-		spec.Floor{Epoch: x.Epoch}, trust.Clock{RTC: p.Now}, trust.Knowledge{Fleet: fresh})
+		spec.Floor{Epoch: x.Epoch}, trust.Clock{RTC: p.Now}, trust.Known{Fleet: fresh})
 	if err != nil {
 		return nil, err
 	}

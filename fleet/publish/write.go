@@ -159,7 +159,7 @@ func (p *Publisher) pushNode(ctx context.Context, w *work) (spec.Published, erro
 
 // rehearse asks the node's own decision.
 func (p *Publisher) rehearse(trusted []string, threshold int, x *spec.FleetIndex, w *work) error {
-	known := trust.Knowledge{}
+	known := trust.Known{}
 	if p.fresh != nil {
 		known.Reject = p.fresh.Reject
 	}

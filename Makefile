@@ -13,7 +13,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := -trimpath $(GOFLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help build deps test test-unit test-race test-vm test-interop lint fuzz bench demo size cross clean
+.PHONY: help build deps test test-unit test-race test-vm test-interop lint vulncheck fuzz bench demo size cross clean
 
 help: ## Print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ lint: ## gofmt, go vet, staticcheck, errcheck
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	@hack/errcheck
+
+vulncheck: ## Known vulnerabilities in what we link; says so where their database cannot be reached
+	@hack/vulncheck
 
 fuzz: ## Run every fuzz target for FUZZTIME (10s)
 	@hack/fuzz $(FUZZTIME)

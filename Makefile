@@ -13,7 +13,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := -trimpath $(GOFLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help build deps test test-unit test-race test-vm test-interop lint vulncheck fuzz bench demo size cross clean
+.PHONY: help build deps test test-unit test-race test-vm test-interop test-long lint vulncheck fuzz bench demo size cross clean
 
 help: ## Print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ test-vm: ## Boot real machines in QEMU (as root, about 12 minutes)
 test-interop: ## Check our signatures with the real cosign, and its with ours (first run builds both)
 	test/interop/cosign.sh
 	CAISSON_REQUIRE=$${CAISSON_REQUIRE-tools,cosign} $(GO) test -count=1 -timeout 20m ./test/interop/...
+
+test-long: ## Every test whose name has Long in it (as root, hours): see CONTRIBUTING.md
+	CAISSON_LONG=1 CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 8h -p 1 -v -run Long ./...
 
 lint: ## gofmt, go vet, staticcheck, errcheck
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt: $$out"; exit 1; }

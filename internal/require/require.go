@@ -34,6 +34,18 @@ func Root(t testing.TB) {
 	}
 }
 
+// Long marks a test that takes minutes by design. Such a test has Long in its
+// name: CAISSON_LONG=1 go test -run Long, as "make test-long" has it, runs them.
+func Long(t testing.TB) {
+	t.Helper()
+	if !strings.Contains(t.Name(), "Long") {
+		t.Fatalf("%s: a long test has Long in its name, or make test-long does not run it", t.Name())
+	}
+	if os.Getenv("CAISSON_LONG") == "" {
+		t.Skip("long: make test-long runs it")
+	}
+}
+
 // Tool needs programs on PATH ("tools").
 func Tool(t testing.TB, names ...string) {
 	t.Helper()

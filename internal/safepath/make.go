@@ -10,9 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MkdirAll makes the directories of path that are missing, mode 0755, owned by
-// this process. In a directory of another user that is a mistake that it cannot
-// see: the caller asks Stranger.
+// MkdirAll makes the directories of path that are missing, mode 0755 whatever
+// the umask is, owned by this process.
 func (w *Walk) MkdirAll(path string) error {
 	err := w.enter(path)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
@@ -21,13 +20,23 @@ func (w *Walk) MkdirAll(path string) error {
 	if err := w.MkdirAll(filepath.Dir(path)); err != nil {
 		return err
 	}
-	if err := unix.Mkdirat(w.top().fd, filepath.Base(path), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	err = unix.Mkdirat(w.top().fd, filepath.Base(path), 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return w.enter(path)
+	}
+	if err != nil {
 		return &fs.PathError{Op: "mkdir", Path: path, Err: err}
 	}
-	return w.enter(path)
+	if err := w.enter(path); err != nil {
+		return err
+	}
+	if err := unix.Chmod(Name(w.top().fd), 0o755); err != nil {
+		return &fs.PathError{Op: "chmod", Path: path, Err: err}
+	}
+	return nil
 }
 
-// Create makes path an empty file, mode 0644, unless there is one. What is there
+// Create makes path an empty file, mode 0644 less the umask, unless there is one. What is there
 // and not a file is left alone.
 func (w *Walk) Create(path string) error {
 	if err := w.MkdirAll(filepath.Dir(path)); err != nil {

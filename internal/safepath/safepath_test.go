@@ -112,6 +112,7 @@ func TestGlobIsThatOfFilepath(t *testing.T) {
 
 func TestMakeAndRemove(t *testing.T) {
 	root := tree(t, "file")
+	defer unix.Umask(unix.Umask(0o077)) // that of the agent's unit
 	var w Walk
 	defer w.Close()
 	if err := w.Create(root + "/a/b/target"); err != nil {
@@ -119,6 +120,9 @@ func TestMakeAndRemove(t *testing.T) {
 	}
 	if info, err := os.Lstat(root + "/a/b/target"); err != nil || !info.Mode().IsRegular() {
 		t.Fatalf("%v, %v", info, err)
+	}
+	if info, err := os.Lstat(root + "/a/b"); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("%v, %v", info, err)
 	}
 	if err := w.MkdirAll(root + "/file/x"); !errors.Is(err, unix.ENOTDIR) {
 		t.Errorf("a directory in a file: %v", err)

@@ -236,3 +236,22 @@ func TestForeignFilesStay(t *testing.T) {
 		}
 	}
 }
+
+// The agent's unit has a umask that would close them.
+func TestDirectoriesAreForEverybody(t *testing.T) {
+	dir := etc(t)
+	defer syscall.Umask(syscall.Umask(0o077))
+	it := New([]spec.File{{Path: "/etc/new/deep/f", Content: "x", Mode: "0644"}}, dir, itemtest.Journal(t, t.TempDir()))
+	drift, err := it.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := it.Apply(t.Context(), drift); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"new", "new/deep"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+}

@@ -170,8 +170,9 @@ func (i *Item) make(rel string) (*os.File, error) {
 	}
 	at := ""
 	for part := range strings.SplitSeq(rel, "/") {
-		if err := unix.Mkdirat(int(dir.Fd()), part, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, errors.Join(&fs.PathError{Op: "mkdir", Path: rel, Err: err}, dir.Close())
+		made := unix.Mkdirat(int(dir.Fd()), part, 0o755)
+		if made != nil && !errors.Is(made, fs.ErrExist) {
+			return nil, errors.Join(&fs.PathError{Op: "mkdir", Path: rel, Err: made}, dir.Close())
 		}
 		if err := dir.Close(); err != nil {
 			return nil, err
@@ -179,6 +180,11 @@ func (i *Item) make(rel string) (*os.File, error) {
 		at = filepath.Join(at, part)
 		if dir, err = i.directory(at); err != nil {
 			return nil, err
+		}
+		if made == nil { // whatever the umask is
+			if err := dir.Chmod(0o755); err != nil {
+				return nil, errors.Join(err, dir.Close())
+			}
 		}
 	}
 	return dir, nil

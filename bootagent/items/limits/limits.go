@@ -175,7 +175,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := os.MkdirAll(i.dir, 0o755); err != nil {
+		if err := i.makeDir(); err != nil {
 			return err
 		}
 		if err := durable.WriteFile(i.file(d.Key), []byte(d.To+"\n"), 0o644); err != nil {
@@ -186,6 +186,17 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// makeDir makes limits.d, which PAM reads as any user, whatever the umask is.
+func (i *Item) makeDir() error {
+	if _, err := os.Stat(i.dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(i.dir, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(i.dir, 0o755)
 }
 
 // Restore implements item.Item.

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package systemd
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/internal/require"
+)
+
+// TestConfinement holds the agent's unit to what systemd-analyze security finds:
+// each switch is closed, or a comment in the unit names it and says why not.
+func TestConfinement(t *testing.T) {
+	require.Tool(t, "systemd-analyze")
+	out, err := exec.Command("systemd-analyze", "security", "--offline=yes", "--json=short", "--no-pager", "./caisson-agent.service").CombinedOutput()
+	if err != nil {
+		require.Missing(t, "tools", "systemd-analyze security --offline: "+string(out))
+	}
+	var findings []struct {
+		Set      bool   `json:"set"`
+		Name     string `json:"name"`
+		Exposure string `json:"exposure"`
+	}
+	if err := json.Unmarshal(out, &findings); err != nil || len(findings) < 50 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	unit, err := Units.ReadFile("caisson-agent.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var comments, bounding string
+	for line := range strings.Lines(string(unit)) {
+		switch {
+		case strings.HasPrefix(line, "#"):
+			comments += line
+		case strings.HasPrefix(line, "CapabilityBoundingSet="):
+			bounding = line
+		}
+	}
+	if bounding == "" {
+		t.Error("the unit holds every capability")
+	}
+	for _, f := range findings {
+		if f.Exposure == "" || f.Exposure == "0.0" || strings.HasPrefix(f.Name, "CapabilityBoundingSet=") {
+			continue // closed, without effect for root, or what the set names
+		}
+		for _, name := range strings.Split(f.Name, "/") {
+			name, what, _ := strings.Cut(name, "=~")
+			what, _, _ = strings.Cut(what, "(")
+			if !strings.Contains(comments, strings.TrimSuffix(name, "=")+"=") || !strings.Contains(comments, what) {
+				t.Errorf("%s is open (%s) and no comment says why", f.Name, f.Exposure)
+			}
+		}
+	}
+}

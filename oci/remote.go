@@ -18,7 +18,7 @@ type remote struct {
 	agent   string
 	client  *http.Client
 	resume  *http.Client // follows no redirect to another host
-	timeout time.Duration
+	options Options
 }
 
 func openRemote(ref Ref, o Options) (*remote, error) {
@@ -31,7 +31,7 @@ func openRemote(ref Ref, o Options) (*remote, error) {
 		agent:   o.UserAgent,
 		client:  &http.Client{Transport: transport, CheckRedirect: redirectPolicy(false)},
 		resume:  &http.Client{Transport: transport, CheckRedirect: redirectPolicy(true)},
-		timeout: o.silence(),
+		options: o,
 	}, nil
 }
 
@@ -43,7 +43,7 @@ func (r *remote) Manifest(ctx context.Context, repo, reference, etag string) (Re
 	if etag != "" {
 		header.Set("If-None-Match", quoted(etag))
 	}
-	resp, err := r.get(ctx, r.client, repo, "/manifests/"+reference, header)
+	resp, err := r.get(ctx, r.client, repo, "/manifests/"+reference, header, r.options.patience())
 	if err != nil {
 		return Response{}, err
 	}
@@ -82,7 +82,7 @@ func (r *remote) Blob(ctx context.Context, repo string, d Descriptor, offset int
 		client = r.resume
 		header.Set("Range", fmt.Sprintf("bytes=%d-%d", offset, d.Size-1))
 	}
-	resp, err := r.get(ctx, client, repo, "/blobs/"+d.Digest, header)
+	resp, err := r.get(ctx, client, repo, "/blobs/"+d.Digest, header, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -113,8 +113,8 @@ func quoted(etag string) string {
 	return etag
 }
 
-func (r *remote) get(ctx context.Context, client *http.Client, repo, path string, header http.Header) (*http.Response, error) {
-	ctx, watch := newWatch(ctx, r.timeout)
+func (r *remote) get(ctx context.Context, client *http.Client, repo, path string, header http.Header, whole time.Duration) (*http.Response, error) {
+	ctx, watch := newWatch(ctx, r.options, whole)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+repo+path, nil)
 	if err != nil {
 		return nil, watch.explain(err)

@@ -47,6 +47,8 @@ type Options struct {
 	Proxy     string        // URL; empty is the environment's HTTPS_PROXY and its kin
 	Mirrors   []string      // further references, asked in order when the first fails
 	Timeout   time.Duration // of silence, not of the whole; 0 is 30 s
+	Pace      Pace          // slower answers end; the zero value is DefaultPace
+	Patience  time.Duration // for a whole manifest; 0 is 2 min
 	UserAgent string
 	Now       func() time.Time // the clock for TLS certificates; nil is time.Now
 	AtLeast   bool             // Now is no clock, only not too late: a certificate may have been issued since
@@ -58,7 +60,7 @@ func Open(ref Ref, o Options) (Source, error) {
 	if err != nil || len(o.Mirrors) == 0 {
 		return first, err
 	}
-	list := mirrored{first}
+	list := []Source{first}
 	for _, m := range o.Mirrors {
 		ref, err := ParseRef(m)
 		if err != nil {
@@ -70,7 +72,7 @@ func Open(ref Ref, o Options) (Source, error) {
 		}
 		list = append(list, s)
 	}
-	return list, nil
+	return &mirrored{list: list}, nil
 }
 
 func open(ref Ref, o Options) (Source, error) {
@@ -81,25 +83,29 @@ func open(ref Ref, o Options) (Source, error) {
 }
 
 // ReadBlob reads all of a small blob and verifies it. Inline data is as good as
-// the blob itself, since it is hashed the same.
+// the blob itself, since it is hashed the same. Of several places, the first with
+// the right content counts.
 func ReadBlob(ctx context.Context, s Source, repo string, d Descriptor, limit int64) ([]byte, error) {
 	for _, c := range capChecks {
 		if err := c.ok(d, limit); err != nil {
 			return nil, err
 		}
 	}
-	data := d.Data
-	if data == nil {
+	if d.Data != nil {
+		return d.Data, d.Verify(d.Data)
+	}
+	return Anywhere(ctx, s, func(s Source) ([]byte, error) {
 		body, err := s.Blob(ctx, repo, d, 0)
 		if err != nil {
 			return nil, err
 		}
-		defer body.Close()
-		if data, err = io.ReadAll(io.LimitReader(body, d.Size+1)); err != nil {
+		defer body.Close() // read-only: what matters was read
+		data, err := readAll(body, d.Size, limit)
+		if err != nil {
 			return nil, fmt.Errorf("read blob %s: %w", d.Digest, err)
 		}
-	}
-	return data, d.Verify(data)
+		return data, d.Verify(data)
+	})
 }
 
 // capCheck is applied before anything is read.
@@ -115,31 +121,4 @@ var capChecks = []capCheck{
 		}
 		return nil
 	}},
-}
-
-// mirrored asks one place after the other until one gives a good answer.
-type mirrored []Source
-
-func (m mirrored) Manifest(ctx context.Context, repo, reference, etag string) (Response, error) {
-	return firstGood(ctx, m, func(s Source) (Response, error) { return s.Manifest(ctx, repo, reference, etag) })
-}
-
-func (m mirrored) Blob(ctx context.Context, repo string, d Descriptor, offset int64) (io.ReadCloser, error) {
-	return firstGood(ctx, m, func(s Source) (io.ReadCloser, error) { return s.Blob(ctx, repo, d, offset) })
-}
-
-func firstGood[T any](ctx context.Context, list []Source, ask func(Source) (T, error)) (T, error) {
-	var errs []error
-	for _, s := range list {
-		got, err := ask(s)
-		if err == nil {
-			return got, nil
-		}
-		errs = append(errs, err)
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	var none T
-	return none, errors.Join(errs...)
 }

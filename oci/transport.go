@@ -3,7 +3,6 @@
 package oci
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -119,6 +118,20 @@ func (o Options) silence() time.Duration {
 	return 30 * time.Second
 }
 
+func (o Options) pace() Pace {
+	if o.Pace == (Pace{}) {
+		return DefaultPace
+	}
+	return o.Pace
+}
+
+func (o Options) patience() time.Duration {
+	if o.Patience > 0 {
+		return o.Patience
+	}
+	return 2 * time.Minute
+}
+
 // redirectCheck is one thing a redirect must not do.
 type redirectCheck struct {
 	name string
@@ -157,59 +170,4 @@ func redirectPolicy(resuming bool) func(*http.Request, []*http.Request) error {
 		}
 		return nil
 	}
-}
-
-var errSilence = errors.New("the server fell silent")
-
-// watch ends a request when nothing arrives for a while. A deadline for the
-// whole would punish large images on slow lines.
-type watch struct {
-	cancel  context.CancelCauseFunc
-	ctx     context.Context
-	timer   *time.Timer
-	timeout time.Duration
-}
-
-func newWatch(ctx context.Context, timeout time.Duration) (context.Context, *watch) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	w := &watch{cancel: cancel, ctx: ctx, timeout: timeout}
-	w.timer = time.AfterFunc(timeout, func() { cancel(fmt.Errorf("%w for %s", errSilence, timeout)) })
-	return ctx, w
-}
-
-// explain ends the watch and gives the reason for which it ended a request.
-func (w *watch) explain(err error) error {
-	if cause := context.Cause(w.ctx); errors.Is(cause, errSilence) {
-		err = cause
-	}
-	w.timer.Stop()
-	w.cancel(nil)
-	return err
-}
-
-func (w *watch) body(b io.ReadCloser) io.ReadCloser { return &watched{b, w} }
-
-type watched struct {
-	io.ReadCloser
-	w *watch
-}
-
-func (b *watched) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if n > 0 {
-		b.w.timer.Reset(b.w.timeout)
-	}
-	if err != nil && err != io.EOF {
-		if cause := context.Cause(b.w.ctx); errors.Is(cause, errSilence) {
-			err = cause
-		}
-	}
-	return n, err
-}
-
-func (b *watched) Close() error {
-	err := b.ReadCloser.Close()
-	b.w.timer.Stop()
-	b.w.cancel(nil)
-	return err
 }

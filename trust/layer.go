@@ -19,22 +19,28 @@ func Layer(ctx context.Context, src oci.Source, digest string) (spec.Layer, *oci
 	return describe(ctx, layerChecks, src, digest)
 }
 
+// describe asks each place of src in turn and judges what it gives.
 func describe(ctx context.Context, checks check.List[*description], src oci.Source, digest string) (spec.Layer, *oci.Manifest, error) {
-	var l description
-	resp, err := src.Manifest(ctx, oci.RepoLayer, digest, "")
+	l, err := oci.Anywhere(ctx, src, func(place oci.Source) (*description, error) { return describeFrom(ctx, checks, place, digest) })
 	if err != nil {
-		return l.layer, nil, err
-	}
-	if l.manifest, err = oci.ParseManifest(resp.Data); err != nil {
-		return l.layer, nil, fmt.Errorf("layer %s: %w", digest, err)
-	}
-	if l.config, err = oci.ReadBlob(ctx, src, oci.RepoLayer, l.manifest.Config, oci.MaxConfig); err != nil {
-		return l.layer, nil, fmt.Errorf("layer %s: %w", digest, err)
-	}
-	if err := checks.Run(&l); err != nil {
-		return l.layer, nil, fmt.Errorf("layer %s: %w", digest, err)
+		return spec.Layer{}, nil, fmt.Errorf("layer %s: %w", digest, err)
 	}
 	return l.layer, l.manifest, nil
+}
+
+func describeFrom(ctx context.Context, checks check.List[*description], src oci.Source, digest string) (*description, error) {
+	resp, err := src.Manifest(ctx, oci.RepoLayer, digest, "")
+	if err != nil {
+		return nil, err
+	}
+	l := &description{}
+	if l.manifest, err = oci.ParseManifest(resp.Data); err != nil {
+		return nil, err
+	}
+	if l.config, err = oci.ReadBlob(ctx, src, oci.RepoLayer, l.manifest.Config, oci.MaxConfig); err != nil {
+		return nil, err
+	}
+	return l, checks.Run(l)
 }
 
 // description is a layer on its way through the checks.

@@ -43,6 +43,7 @@ type Download struct {
 	Repo   string
 	Store  Store
 	Pause  time.Duration // before the second attempt; it grows with every attempt
+	Pace   oci.Pace      // what comes more slowly, over several attempts too, fails with oci.ErrSlow; zero is oci.DefaultPace
 
 	checks []check // nil: all of them; tests take some out
 }
@@ -60,6 +61,9 @@ func (w Download) Blob(ctx context.Context, d oci.Descriptor, progress func(int6
 	if w.Pause == 0 {
 		w.Pause = firstPause
 	}
+	if w.Pace == (oci.Pace{}) {
+		w.Pace = oci.DefaultPace
+	}
 	if w.checks == nil {
 		w.checks = checks
 	}
@@ -69,18 +73,11 @@ func (w Download) Blob(ctx context.Context, d oci.Descriptor, progress func(int6
 	}
 	defer p.file.Close() // closed below where it matters; here after an error
 	p.progress = progress
-	resumed := p.at > 0
-	err = w.fill(ctx, p)
-	if refusal.Of(err) == refusal.Digest && resumed {
-		// What was there before the cut may be the bad part: once from the start.
-		if err = p.restart(); err == nil {
-			err = w.fill(ctx, p)
-		}
-	}
+	_, err = oci.Anywhere(ctx, w.Source, func(place oci.Source) (any, error) {
+		w.Source = place
+		return nil, w.from(ctx, p)
+	})
 	if err != nil {
-		if refusal.Of(err) == refusal.Digest {
-			err = errors.Join(err, p.restart())
-		}
 		return fmt.Errorf("fetch %s: %w", d.Digest, err)
 	}
 	if err := p.file.Close(); err != nil {
@@ -89,11 +86,29 @@ func (w Download) Blob(ctx context.Context, d oci.Descriptor, progress func(int6
 	return w.Store.Commit(d.Digest)
 }
 
+// from completes p from one place. What it leaves is worth going on with, at
+// another place or another time.
+func (w Download) from(ctx context.Context, p *partial) error {
+	resumed := p.at > 0
+	err := w.fill(ctx, p)
+	if refusal.Of(err) == refusal.Digest && resumed {
+		// What was there before may be the bad part: once from the start.
+		if err = p.restart(); err == nil {
+			err = w.fill(ctx, p)
+		}
+	}
+	if refusal.Of(err) == refusal.Digest {
+		err = errors.Join(err, p.restart())
+	}
+	return err
+}
+
 // partial is a file that holds the beginning of a blob.
 type partial struct {
 	file     *os.File
 	hash     hash.Hash
 	at       int64
+	came     int64 // bytes from the network, those thrown away included
 	want     oci.Descriptor
 	progress func(int64)
 }
@@ -126,6 +141,7 @@ func (p *partial) restart() error {
 
 // fill asks for the rest until all is there or nothing comes any more.
 func (w Download) fill(ctx context.Context, p *partial) error {
+	pace := newPacer(w.Pace, p.came)
 	for failed, restarts := 0, 0; p.at < p.want.Size; {
 		before := p.at
 		err := w.ask(ctx, p)
@@ -140,8 +156,10 @@ func (w Download) fill(ctx context.Context, p *partial) error {
 			if err := p.restart(); err != nil {
 				return err
 			}
-		case code != "" || errors.Is(err, oci.ErrNotFound):
+		case code != "" || errors.Is(err, oci.ErrNotFound) || errors.Is(err, oci.ErrSlow):
 			return err
+		case pace.slow(p.came):
+			return errors.Join(fmt.Errorf("%w: %s", oci.ErrSlow, w.Pace), err)
 		case p.at > before:
 			failed = 0
 			continue
@@ -216,10 +234,33 @@ func (p *partial) Write(b []byte) (int, error) {
 	n, err := p.file.Write(b)
 	p.hash.Write(b[:n])
 	p.at += int64(n)
+	p.came += int64(n)
 	if p.progress != nil {
 		p.progress(p.at)
 	}
 	return n, err
+}
+
+// pacer measures what several attempts bring together: each of them may end soon,
+// and none be slow by itself.
+type pacer struct {
+	pace  oci.Pace
+	since time.Time
+	had   int64
+}
+
+func newPacer(p oci.Pace, came int64) *pacer { return &pacer{p, time.Now(), came} }
+
+// slow reports whether less than the pace has come since it last looked. Before a
+// span is over it does not look.
+func (p *pacer) slow(came int64) bool {
+	spans := int64(time.Since(p.since) / p.pace.Per)
+	if spans == 0 {
+		return false
+	}
+	slow := came-p.had < spans*p.pace.Bytes
+	p.since, p.had = time.Now(), came
+	return slow
 }
 
 func pause(ctx context.Context, d time.Duration) error {

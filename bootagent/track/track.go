@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -100,15 +101,18 @@ func (f *Tracker) look(ctx context.Context, s *state.State) (*Found, *trust.Cand
 			}
 		}
 	}
-	c, err := trust.Overlay(ctx, f.Source, f.Identity.Tags(), etag)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	if c.NotModified {
-		c = kept
-	}
-	fresh := f.fleet(ctx, s)
-	a, err := f.accept()(c, f.Bootstrap, f.Identity, s.Floor, f.clock(s), trust.Known{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: fresh})
+	// Each place is heard to the end: one whose overlay is refused does not hide the next.
+	fresh := sync.OnceValue(func() *trust.FleetState { return f.fleet(ctx, s) })
+	var c trust.Candidate
+	a, err := oci.InOrder(ctx, f.Source, func(place oci.Source) (_ *trust.Accepted, err error) {
+		if c, err = trust.Overlay(ctx, place, f.Identity.Tags(), etag); err != nil {
+			return nil, err
+		}
+		if c.NotModified {
+			c = kept
+		}
+		return f.accept()(c, f.Bootstrap, f.Identity, s.Floor, f.clock(s), trust.Known{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: fresh()})
+	})
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -198,15 +202,17 @@ func (f *Tracker) fleet(ctx context.Context, s *state.State) *trust.FleetState {
 }
 
 func (f *Tracker) current(ctx context.Context, s *state.State) (*trust.FleetState, error) {
-	c, err := trust.Current(ctx, f.Source, "")
-	if err != nil {
-		return nil, err
-	}
-	fresh, err := trust.AcceptFleet(c, f.Bootstrap, s.Fleet.Minimum, f.clock(s))
-	if err == nil && fresh.IssuedAt.Unix() < s.Fleet.Issued {
-		err = refusal.New(refusal.Rollback, "it was issued at %s, this node knows a newer one", fresh.IssuedAt)
-	}
-	return fresh, err
+	return oci.InOrder(ctx, f.Source, func(place oci.Source) (*trust.FleetState, error) {
+		c, err := trust.Current(ctx, place, "")
+		if err != nil {
+			return nil, err
+		}
+		fresh, err := trust.AcceptFleet(c, f.Bootstrap, s.Fleet.Minimum, f.clock(s))
+		if err == nil && fresh.IssuedAt.Unix() < s.Fleet.Issued {
+			err = refusal.New(refusal.Rollback, "it was issued at %s, this node knows a newer one", fresh.IssuedAt)
+		}
+		return fresh, err
+	})
 }
 
 func (f *Tracker) saved(g *state.Generation) (trust.Candidate, error) {

@@ -43,12 +43,12 @@ type Status struct {
 	Kind       string       `json:"kind"` // KindStatus
 	Node       string       `json:"node"`
 	Fleet      string       `json:"fleet"`
-	Mode       string       `json:"mode"`     // netboot, disk, attached
-	Tracking   string       `json:"tracking"` // following, frozen, pinned
-	Sync       string       `json:"sync"`     // current, behind, unreachable, refused:<code>, expired
+	Mode       Mode         `json:"mode"`
+	Tracking   Tracking     `json:"tracking"`
+	Sync       Sync         `json:"sync"`
 	SyncDetail string       `json:"syncDetail,omitempty"`
-	Health     string       `json:"health"` // ok, degraded, broken, quarantined
-	Source     string       `json:"source"` // where this boot's overlay came from: fetched, cached
+	Health     Health       `json:"health"`
+	Source     Source       `json:"source"` // of this boot's overlay
 	Epoch      uint64       `json:"epoch"`
 	Generation uint64       `json:"generation"`
 	Overlay    string       `json:"overlay"`          // digest
@@ -70,8 +70,8 @@ type Floor struct {
 
 // ItemStatus is the result of one kind in the last run.
 type ItemStatus struct {
-	Name    string `json:"name"`
-	State   string `json:"state"` // ok, deferred, degraded
-	Applied int    `json:"applied"`
-	Error   string `json:"error,omitempty"`
+	Name    string    `json:"name"`
+	State   ItemState `json:"state"`
+	Applied int       `json:"applied"`
+	Error   string    `json:"error,omitempty"`
 }

@@ -16,26 +16,13 @@ import (
 type Result struct {
 	Items  []spec.ItemStatus
 	Drift  []spec.Drift // of the last check; only deferred entries when all is well
-	Health string       // HealthOK or HealthDegraded
+	Health spec.Health
 
 	// RolledBack says that a transaction failed and that the previous items were
 	// put in place again; Err says why.
 	RolledBack bool
 	Err        error
 }
-
-// Health of a run.
-const (
-	HealthOK       = "ok"
-	HealthDegraded = "degraded"
-)
-
-// States of an item.
-const (
-	StateOK       = "ok"
-	StateDeferred = "deferred" // something is not there yet; it is tried again
-	StateDegraded = "degraded"
-)
 
 // Reconcile makes the system as the items want it: check all, restore what left
 // the config (last kind first), apply in order, check again. What that second
@@ -194,14 +181,14 @@ func (r *run) apply(ctx context.Context) {
 
 // result is the second check.
 func (r *run) result(ctx context.Context) Result {
-	result := Result{Health: HealthOK, Drift: []spec.Drift{}, Items: []spec.ItemStatus{}}
+	result := Result{Health: spec.HealthOK, Drift: []spec.Drift{}, Items: []spec.ItemStatus{}}
 	for n := range r.items {
 		if r.changed {
 			r.check(ctx, n)
 		}
 		status := r.status(n)
-		if status.State == StateDegraded {
-			result.Health = HealthDegraded
+		if status.State == spec.ItemDegraded {
+			result.Health = spec.HealthDegraded
 		}
 		result.Items = append(result.Items, status)
 		result.Drift = append(result.Drift, r.drift[n]...)
@@ -214,14 +201,14 @@ func (r *run) result(ctx context.Context) Result {
 // nothing complained becomes an error of the run; what is no part of it, such as
 // a script that failed earlier, only shows.
 func (r *run) status(n int) spec.ItemStatus {
-	status := spec.ItemStatus{Name: r.items[n].Name(), State: StateOK}
+	status := spec.ItemStatus{Name: r.items[n].Name(), State: spec.ItemOK}
 	explained := r.errs[n] != nil
 	var earlier []error
 	for _, d := range r.drift[n] {
 		delete(r.done[n], d.Key)
 		switch {
 		case d.Action == spec.ActionDefer:
-			status.State = StateDeferred
+			status.State = spec.ItemDeferred
 		case explained:
 		case d.Action == spec.ActionFailed, r.known[wishOf(d)]:
 			earlier = append(earlier, left(d))
@@ -230,7 +217,7 @@ func (r *run) status(n int) spec.ItemStatus {
 		}
 	}
 	if err := errors.Join(append(earlier, r.unseen[n], r.errs[n])...); err != nil {
-		status.State, status.Error = StateDegraded, err.Error()
+		status.State, status.Error = spec.ItemDegraded, err.Error()
 	}
 	status.Applied = len(r.done[n])
 	return status

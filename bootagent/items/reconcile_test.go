@@ -125,7 +125,7 @@ func (n *node) full() spec.Items {
 
 func ok(t *testing.T, r Result) {
 	t.Helper()
-	if r.Err != nil || r.Health != HealthOK || len(r.Drift) > 0 {
+	if r.Err != nil || r.Health != spec.HealthOK || len(r.Drift) > 0 {
 		t.Fatalf("result %+v", r)
 	}
 }
@@ -167,7 +167,7 @@ func TestBootGoesOn(t *testing.T) {
 	want := n.full()
 	want.Sysctl = append(want.Sysctl, spec.Sysctl{Key: "vm/none", Value: "1"}, spec.Sysctl{Key: "../bad", Value: "1"})
 	r := Reconcile(t.Context(), n.items(want), n.journal)
-	if r.Health != HealthDegraded || r.Err == nil || !strings.Contains(r.Err.Error(), "../bad") {
+	if r.Health != spec.HealthDegraded || r.Err == nil || !strings.Contains(r.Err.Error(), "../bad") {
 		t.Fatalf("result %+v; want degraded by the bad key", r)
 	}
 	if n.read("proc/sys/vm/swappiness") != "10" || n.read("srv/mark") != "ran" {
@@ -224,7 +224,7 @@ func TestDeferredIsNoFailure(t *testing.T) {
 	n := newNode(t)
 	want := spec.Items{Sysctl: []spec.Sysctl{{Key: "net/netfilter/nf_conntrack_max", Value: "1048576"}}}
 	r := Reconcile(t.Context(), n.items(want), n.journal)
-	if r.Health != HealthOK || r.Err != nil || len(r.Drift) != 1 || of(t, r, "sysctl").State != StateDeferred {
+	if r.Health != spec.HealthOK || r.Err != nil || len(r.Drift) != 1 || of(t, r, "sysctl").State != spec.ItemDeferred {
 		t.Fatalf("result %+v", r)
 	}
 	n.write("proc/sys/net/netfilter/nf_conntrack_max", "262144\n") // its module came
@@ -266,7 +266,7 @@ func TestTransactTakesBack(t *testing.T) {
 	if !r.RolledBack || r.Err == nil || !strings.Contains(r.Err.Error(), "exit status 7") {
 		t.Fatalf("result %+v", r)
 	}
-	if r.Health != HealthOK || len(r.Drift) > 0 {
+	if r.Health != spec.HealthOK || len(r.Drift) > 0 {
 		t.Fatalf("after it was taken back: %+v", r)
 	}
 	if diff := cmp.Diff(before, n.snapshot()); diff != "" {
@@ -293,7 +293,7 @@ func TestTransactCommits(t *testing.T) {
 func TestOldFailureBlocksNoChange(t *testing.T) {
 	n := newNode(t)
 	previous := spec.Items{Exec: []spec.Exec{{Name: "fails", Data: "exit 7\n", Rerun: "never"}}}
-	if r := Reconcile(t.Context(), n.items(previous), n.journal); r.Health != HealthDegraded {
+	if r := Reconcile(t.Context(), n.items(previous), n.journal); r.Health != spec.HealthDegraded {
 		t.Fatalf("result %+v", r)
 	}
 	next := previous
@@ -302,7 +302,7 @@ func TestOldFailureBlocksNoChange(t *testing.T) {
 	if r.RolledBack || r.Err != nil || n.read("proc/sys/vm/swappiness") != "30" {
 		t.Fatalf("result %+v", r)
 	}
-	if r.Health != HealthDegraded || !strings.Contains(of(t, r, "exec").Error, "exit 7") {
+	if r.Health != spec.HealthDegraded || !strings.Contains(of(t, r, "exec").Error, "exit 7") {
 		t.Fatalf("the failed script does not show: %+v", r)
 	}
 }
@@ -313,7 +313,7 @@ func TestOldTroubleBlocksNoChange(t *testing.T) {
 	n := newNode(t)
 	previous := n.full()
 	previous.Limits = append(previous.Limits, spec.Limit{ID: "bad", Domain: "*", Type: "firm", Item: "core", Value: "0"})
-	if r := Reconcile(t.Context(), n.items(previous), n.journal); r.Health != HealthDegraded {
+	if r := Reconcile(t.Context(), n.items(previous), n.journal); r.Health != spec.HealthDegraded {
 		t.Fatalf("result %+v", r)
 	}
 	n.write("proc/sys/vm/swappiness", "77\n")
@@ -323,7 +323,7 @@ func TestOldTroubleBlocksNoChange(t *testing.T) {
 	if r.RolledBack || r.Err != nil || n.read("proc/sys/vm/overcommit") != "1" {
 		t.Fatalf("result %+v", r)
 	}
-	if r.Health != HealthDegraded || of(t, r, "limits").Error == "" {
+	if r.Health != spec.HealthDegraded || of(t, r, "limits").Error == "" {
 		t.Fatalf("the wrong limit does not show: %+v", r.Items)
 	}
 	if n.read("proc/sys/vm/swappiness") != "77" {

@@ -10,13 +10,14 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // collect deletes what neither the present layer, nor the one before, nor the one
 // that waits needs. The manifests in the store say what that is; where one of the
 // first two cannot be read nothing is deleted.
 func (n *Node) collect(s *state.State) error {
-	if n.boot.Mode == "attached" {
+	if n.boot.Mode == spec.ModeAttached {
 		return nil
 	}
 	at := n.folder.Path("store")

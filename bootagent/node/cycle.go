@@ -38,7 +38,7 @@ func (n *Node) running() (*track.Found, error) {
 		return nil, err
 	}
 	g := n.boot.Generation
-	if s.Current != nil && (s.Current.Layer == g.Layer || n.boot.Mode == "attached") && !older(s.Current, &g) {
+	if s.Current != nil && (s.Current.Layer == g.Layer || n.boot.Mode == spec.ModeAttached) && !older(s.Current, &g) {
 		g = *s.Current
 	}
 	if g.Overlay == "" {
@@ -94,9 +94,9 @@ func (n *Node) Sync(ctx context.Context) (*spec.Status, error) {
 	}
 	switch {
 	case found.Held:
-		n.boot.Sync, n.boot.SyncDetail = "behind", fmt.Sprintf("generation %d is there, but this node is frozen", found.Generation.Generation)
+		n.boot.Sync, n.boot.SyncDetail = spec.SyncBehind, fmt.Sprintf("generation %d is there, but this node is frozen", found.Generation.Generation)
 	case found.Expired:
-		n.boot.Sync = "expired"
+		n.boot.Sync = spec.SyncExpired
 	}
 	if err := n.remember(); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (n *Node) Sync(ctx context.Context) (*spec.Status, error) {
 
 // move goes from one overlay to the next on the running root.
 func (n *Node) move(ctx context.Context, before, next *track.Found) (*spec.Status, error) {
-	if before == nil && (n.boot.Mode == "attached" || next.Overlay.Layer == n.boot.Generation.Layer) {
+	if before == nil && (n.boot.Mode == spec.ModeAttached || next.Overlay.Layer == n.boot.Generation.Layer) {
 		result := items.Reconcile(ctx, n.items(next.Overlay.Items), n.journal)
 		if err := n.promote(next.Generation); err != nil {
 			return nil, err
@@ -126,7 +126,7 @@ func (n *Node) move(ctx context.Context, before, next *track.Found) (*spec.Statu
 	if before == nil {
 		return nil, n.wait(next, "another layer")
 	}
-	if live, why := reached(&before.Overlay, &next.Overlay); !live && n.boot.Mode != "attached" {
+	if live, why := reached(&before.Overlay, &next.Overlay); !live && n.boot.Mode != spec.ModeAttached {
 		if err := n.wait(next, why); err != nil {
 			return nil, err
 		}
@@ -135,7 +135,7 @@ func (n *Node) move(ctx context.Context, before, next *track.Found) (*spec.Statu
 	result := items.Transact(ctx, n.items(next.Overlay.Items), n.items(before.Overlay.Items), n.journal)
 	if result.Err != nil {
 		n.o.Say("generation %d was not applied: %v", next.Generation.Generation, result.Err)
-		n.boot.Sync, n.boot.SyncDetail = "behind", result.Err.Error()
+		n.boot.Sync, n.boot.SyncDetail = spec.SyncBehind, result.Err.Error()
 		if err := n.remember(); err != nil {
 			return nil, err
 		}
@@ -151,7 +151,7 @@ func (n *Node) move(ctx context.Context, before, next *track.Found) (*spec.Statu
 // wait leaves a generation to the next boot.
 func (n *Node) wait(next *track.Found, why string) error {
 	n.o.Say("generation %d waits for a reboot: %s", next.Generation.Generation, why)
-	n.boot.Sync, n.boot.SyncDetail = "behind", "waits for a reboot: "+why
+	n.boot.Sync, n.boot.SyncDetail = spec.SyncBehind, "waits for a reboot: "+why
 	return n.remember()
 }
 
@@ -174,7 +174,7 @@ func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
 	}
 	if before != nil {
 		why := ""
-		if live, reason := reached(&before.Overlay, &found.Overlay); !live && n.boot.Mode != "attached" {
+		if live, reason := reached(&before.Overlay, &found.Overlay); !live && n.boot.Mode != spec.ModeAttached {
 			why = "waits for a reboot: " + reason
 		}
 		if found.Held {
@@ -189,7 +189,7 @@ func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
 }
 
 // Track sets the tracking axis.
-func (n *Node) Track(to string) error {
+func (n *Node) Track(to spec.Tracking) error {
 	s, err := n.folder.Load()
 	if err != nil {
 		return err

@@ -152,7 +152,7 @@ func (n *Node) attached() (*state.Boot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attached mode needs a machine-id: %w", err)
 	}
-	return &state.Boot{Mode: "attached", RootID: strings.TrimSpace(string(id)), Sync: "unreachable"}, nil
+	return &state.Boot{Mode: spec.ModeAttached, RootID: strings.TrimSpace(string(id)), Sync: spec.SyncUnreachable}, nil
 }
 
 // adopt puts into the journal what the handover replaced in this root. An
@@ -184,7 +184,7 @@ func (n *Node) readScopes() (item.Scopes, error) {
 		return item.Scopes{}, err
 	}
 	s := item.Scopes{Kernel: strings.TrimSpace(string(id)), Root: n.boot.RootID}
-	if n.boot.Disk != "" || n.boot.Mode == "attached" {
+	if n.boot.Disk != "" || n.boot.Mode == spec.ModeAttached {
 		s.Disk = diskID(n.folder.Path())
 	}
 	return s, nil

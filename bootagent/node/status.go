@@ -18,7 +18,7 @@ import (
 
 // remember keeps the sync axis in the boot record. An attached host has none.
 func (n *Node) remember() error {
-	if n.boot.Mode == "attached" {
+	if n.boot.Mode == spec.ModeAttached {
 		return nil
 	}
 	return state.SaveBoot(n.path(paths.RunBoot), n.boot)
@@ -31,13 +31,13 @@ func (n *Node) Status(ctx context.Context) (*spec.Status, error) {
 		return nil, err
 	}
 	drift, checkErr := items.Preview(ctx, n.items(found.Overlay.Items))
-	result := items.Result{Drift: drift, Health: items.HealthOK, Items: n.lastItems(), Err: checkErr}
+	result := items.Result{Drift: drift, Health: spec.HealthOK, Items: n.lastItems(), Err: checkErr}
 	if checkErr != nil {
-		result.Health = items.HealthDegraded
+		result.Health = spec.HealthDegraded
 	}
 	for _, d := range drift {
 		if d.Action != spec.ActionDefer {
-			result.Health = items.HealthDegraded
+			result.Health = spec.HealthDegraded
 		}
 	}
 	return n.compose(found, result)
@@ -91,7 +91,7 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 		policy = append(policy, spec.Drift{Item: "apparmor", Key: "profiles", Action: spec.ActionRefuse, Reason: err.Error()})
 	}
 	if len(policy) > 0 {
-		status.Health = items.HealthDegraded
+		status.Health = spec.HealthDegraded
 		status.Drift = append(status.Drift, policy...)
 	}
 	if status.Foreign, err = n.foreign(); err != nil {

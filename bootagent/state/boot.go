@@ -15,12 +15,12 @@ import (
 // Boot is the record that the loader leaves in /run for the service: what this
 // root is made of and how that was decided. It is gone with the boot.
 type Boot struct {
-	Mode       string       `json:"mode"` // netboot, disk, attached
+	Mode       spec.Mode    `json:"mode"`
 	Node       string       `json:"node"`
 	RootID     string       `json:"rootId"`         // random, of this stack
 	Disk       string       `json:"disk,omitempty"` // device of the state disk, "" in memory
-	Source     string       `json:"source"`         // fetched or cached
-	Sync       string       `json:"sync"`
+	Source     spec.Source  `json:"source"`
+	Sync       spec.Sync    `json:"sync"`
 	SyncDetail string       `json:"syncDetail,omitempty"`
 	Generation Generation   `json:"generation"`
 	Layer      spec.Layer   `json:"layer"`

@@ -26,25 +26,18 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Tracking is what the node does with new generations.
-const (
-	Following = "following" // takes the newest
-	Frozen    = "frozen"    // keeps what it has, still says what there would be
-	Pinned    = "pinned"    // an operator on the node chose
-)
-
 // State is state.json.
 type State struct {
-	Tracking string      `json:"tracking"`
-	Told     string      `json:"told,omitempty"`     // the name by which DHCP led to the overlay; without DHCP it is this node's only claim to it
-	Current  *Generation `json:"current,omitempty"`  // the last good one
-	Previous *Generation `json:"previous,omitempty"` // good before that
-	Staged   *Generation `json:"staged,omitempty"`   // accepted, not yet proven by a boot or an apply
-	Floor    spec.Floor  `json:"floor"`
-	AtFloor  string      `json:"atFloor,omitempty"`  // digest of the overlay that was accepted at the floor
-	Fleet    Fleet       `json:"fleet,omitzero"`     // what the newest fleet:current said
-	Newest   int64       `json:"newest,omitempty"`   // newest accepted issuedAt, seconds since 1970
-	Rejected []string    `json:"rejected,omitempty"` // digests of layers or overlays never to run again
+	Tracking spec.Tracking `json:"tracking"`
+	DHCPName string        `json:"told,omitempty"`     // the name by which DHCP led to the overlay; without DHCP it is this node's only claim to it
+	Current  *Generation   `json:"current,omitempty"`  // the last good one
+	Previous *Generation   `json:"previous,omitempty"` // good before that
+	Staged   *Generation   `json:"staged,omitempty"`   // accepted, not yet proven by a boot or an apply
+	Floor    spec.Floor    `json:"floor"`
+	AtFloor  string        `json:"atFloor,omitempty"`  // digest of the overlay that was accepted at the floor
+	Fleet    Fleet         `json:"fleet,omitzero"`     // what the newest fleet:current said
+	Newest   int64         `json:"newest,omitempty"`   // newest accepted issuedAt, seconds since 1970
+	Rejected []string      `json:"rejected,omitempty"` // digests of layers or overlays never to run again
 }
 
 // Fleet is the newest fleet:current that this node has believed.
@@ -91,7 +84,7 @@ func (f *Folder) Path(elem ...string) string {
 func (f *Folder) Load() (*State, error) {
 	data, err := readCapped(f.Path("state.json"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return &State{Tracking: Following}, nil
+		return &State{Tracking: spec.Following}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read state: %w", err)
@@ -107,7 +100,7 @@ func parse(data []byte) (*State, error) {
 		return nil, fmt.Errorf("read state: %w", err)
 	}
 	switch s.Tracking {
-	case Following, Frozen, Pinned:
+	case spec.Following, spec.Frozen:
 	default:
 		return nil, fmt.Errorf("read state: unknown tracking %q", s.Tracking)
 	}
@@ -126,13 +119,14 @@ func (f *Folder) Save(s *State) error {
 	return nil
 }
 
-// Told notes the name that DHCP gave, "" where the overlay was found without it.
-func (f *Folder) Told(name string) error {
+// SetDHCPName records the name that DHCP gave, "" where the overlay was found
+// without it.
+func (f *Folder) SetDHCPName(name string) error {
 	s, err := f.Load()
-	if err != nil || s.Told == name {
+	if err != nil || s.DHCPName == name {
 		return err
 	}
-	s.Told = name
+	s.DHCPName = name
 	return f.Save(s)
 }
 

@@ -28,14 +28,14 @@ func folder(t *testing.T) *Folder {
 
 func TestFirstBootFollows(t *testing.T) {
 	s, err := folder(t).Load()
-	if err != nil || s.Tracking != Following || s.Current != nil {
+	if err != nil || s.Tracking != spec.Following || s.Current != nil {
 		t.Fatalf("%+v, %v", s, err)
 	}
 }
 
 func TestSaveLoad(t *testing.T) {
 	f := folder(t)
-	want := &State{Tracking: Frozen, Floor: spec.Floor{Epoch: 1, Generation: 7}, Rejected: []string{"sha256:aa"}}
+	want := &State{Tracking: spec.Frozen, Floor: spec.Floor{Epoch: 1, Generation: 7}, Rejected: []string{"sha256:aa"}}
 	want.Accept(Generation{Overlay: "sha256:02", Layer: "sha256:03", Epoch: 1, Generation: 8}, 99)
 	if err := f.Save(want); err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestPromote(t *testing.T) {
 	g := func(n uint64, layer string) Generation {
 		return Generation{Overlay: "sha256:0" + layer + string(rune('0'+n)), Layer: layer, Generation: n}
 	}
-	s := &State{Tracking: Following}
+	s := &State{Tracking: spec.Following}
 	s.Accept(g(1, "a"), 10)
 	if s.Current != nil || s.Staged == nil {
 		t.Fatal("an unproven generation is current")
@@ -112,14 +112,14 @@ func TestOverlays(t *testing.T) {
 // The loader's agent may be older than the layer's, which wrote the state.
 func TestAFieldOfANewerAgentIsNoDamage(t *testing.T) {
 	s, err := parse([]byte(`{"tracking":"frozen","floor":{"epoch":1,"generation":7},"gates":["new"]}`))
-	if err != nil || s.Tracking != Frozen || s.Floor.Generation != 7 {
+	if err != nil || s.Tracking != spec.Frozen || s.Floor.Generation != 7 {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
 
 func TestAnUnchangedStateIsNotWritten(t *testing.T) {
 	f := folder(t)
-	s := &State{Tracking: Following}
+	s := &State{Tracking: spec.Following}
 	inode := func() uint64 {
 		t.Helper()
 		if err := errors.Join(f.Save(s), f.SaveOverlay("sha256:0a", []byte("o"))); err != nil {

@@ -120,7 +120,7 @@ func (f *Tracker) look(ctx context.Context, s *state.State) (*Found, *trust.Cand
 		Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation}}
 	if s.Current != nil && s.Current.Overlay == a.Digest && s.Current.Generation == a.Floor.Generation {
 		found.Unchanged = true
-	} else if s.Tracking != state.Following && s.Current != nil {
+	} else if s.Tracking != spec.Following && s.Current != nil {
 		found.Held = true
 	}
 	return found, &c, a, nil
@@ -251,14 +251,14 @@ func newest(s *state.State) *state.Generation {
 }
 
 // Describe is the sync axis of the status for an error of Sync.
-func Describe(err error) (sync, detail string) {
+func Describe(err error) (sync spec.Sync, detail string) {
 	switch {
 	case err == nil:
-		return "current", ""
+		return spec.SyncCurrent, ""
 	case refusal.Of(err) != "":
-		return "refused:" + string(refusal.Of(err)), err.Error()
+		return spec.SyncRefused(string(refusal.Of(err))), err.Error()
 	case errors.Is(err, errNotKept):
-		return "behind", err.Error()
+		return spec.SyncBehind, err.Error()
 	}
-	return "unreachable", err.Error()
+	return spec.SyncUnreachable, err.Error()
 }

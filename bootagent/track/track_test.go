@@ -143,7 +143,7 @@ func TestARefusalChangesNothing(t *testing.T) {
 		if refusal.Of(err) != attack.want {
 			t.Errorf("generation %d: %v, want %s", attack.generation, err, attack.want)
 		}
-		if sync, _ := track.Describe(err); sync != "refused:"+string(attack.want) {
+		if sync, _ := track.Describe(err); sync != spec.SyncRefused(string(attack.want)) {
 			t.Errorf("described as %q", sync)
 		}
 	}
@@ -195,7 +195,7 @@ func TestFrozen(t *testing.T) {
 	f.sync()
 	f.promote()
 	s := f.state()
-	s.Tracking = state.Frozen
+	s.Tracking = spec.Frozen
 	if err := f.Folder.Save(s); err != nil {
 		t.Fatal(err)
 	}

@@ -124,7 +124,7 @@ func (a *app) sync(ctx context.Context, f *flags, n *node.Node) error {
 	if err != nil {
 		return err
 	}
-	if st != nil && st.Health != "ok" {
+	if st != nil && st.Health != spec.HealthOK {
 		return fmt.Errorf("node is %s: %s", st.Health, firstTrouble(st))
 	}
 	return nil

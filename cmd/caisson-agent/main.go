@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/initramfs"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // version and built are set by the Makefile. The clock of a node is never
@@ -41,8 +42,8 @@ func verbs() []verb {
 		{"plan", "print what apply would change", plan},
 		{"status", "print what this node is", status},
 		{"sync", "ask for a newer generation now", syncNow},
-		{"freeze", "keep the present generation until forward", trackCommand("frozen")},
-		{"forward", "follow the fleet again", trackCommand("following")},
+		{"freeze", "keep the present generation until forward", trackCommand(spec.Frozen)},
+		{"forward", "follow the fleet again", trackCommand(spec.Following)},
 		{"restore", "take back all that the journal knows (--all)", restore},
 		{"version", "print the version", printVersion},
 	}

@@ -46,7 +46,7 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 	row("node", "%s of fleet %s (%s)", st.Node, st.Fleet, st.Mode)
 	row("health", "%s", st.Health)
 	row("tracking", "%s", st.Tracking)
-	sync := st.Sync
+	sync := string(st.Sync)
 	if st.SyncDetail != "" {
 		sync += ": " + st.SyncDetail
 	}
@@ -58,7 +58,7 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 		row("staged", "%s, waits for a reboot", st.Staged)
 	}
 	for _, i := range st.Items {
-		text := i.State
+		text := string(i.State)
 		if i.Error != "" {
 			text += ": " + i.Error
 		}
@@ -75,9 +75,9 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 }
 
 // track returns the verb that sets the tracking axis.
-func trackCommand(to string) func(context.Context, *app, []string) error {
+func trackCommand(to spec.Tracking) func(context.Context, *app, []string) error {
 	return func(ctx context.Context, a *app, args []string) error {
-		f := newFlags(a, map[string]string{"frozen": "freeze", "following": "forward"}[to])
+		f := newFlags(a, map[spec.Tracking]string{spec.Frozen: "freeze", spec.Following: "forward"}[to])
 		if err := f.parse(a, args); err != nil {
 			return ended(err)
 		}

@@ -27,7 +27,7 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 		if err == nil {
 			var layer *spec.Layer
 			if layer, err = b.prepareInTime(ctx, b.source, found); err == nil {
-				b.record.Source = "fetched"
+				b.record.Source = spec.SourceFetched
 				return &found.Overlay, layer, nil
 			}
 		}
@@ -36,13 +36,13 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 		}
 		b.record.Sync, b.record.SyncDetail = track.Describe(err)
 		if errors.Is(err, errUnproven) || errors.Is(err, errSlow) {
-			b.record.Sync = "behind"
+			b.record.Sync = spec.SyncBehind
 		}
 		b.say("%s: %v", b.record.Sync, err)
 		found, layer, err := b.fallBack(ctx)
 		switch {
 		case err == nil:
-			b.record.Source = "cached"
+			b.record.Source = spec.SourceCached
 			b.say("booting the last good overlay, generation %d", found.Generation.Generation)
 			return &found.Overlay, layer, nil
 		case errors.Is(err, errStartOver):
@@ -60,7 +60,7 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 func (b *boot) fallBack(ctx context.Context) (*track.Found, *spec.Layer, error) {
 	f := b.follower()
 	if s, err := b.folder.Load(); err == nil && f.Identity.Node == "" {
-		f.Identity.Node = s.Told
+		f.Identity.Node = s.DHCPName
 	}
 	good, err := f.Good()
 	if err != nil {
@@ -125,10 +125,10 @@ func (b *boot) ask(ctx context.Context) (*track.Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.record.Sync = "current"
+	b.record.Sync = spec.SyncCurrent
 	switch {
 	case found.Held: // frozen: what the node has goes on
-		b.record.Sync = "behind"
+		b.record.Sync = spec.SyncBehind
 		b.say("generation %d is there, but this node is frozen", found.Generation.Generation)
 		good, err := b.follower().Good()
 		if err != nil {
@@ -138,7 +138,7 @@ func (b *boot) ask(ctx context.Context) (*track.Found, error) {
 	case found.Generation.Attempts >= attempts:
 		return nil, fmt.Errorf("generation %d was begun %d times: %w", found.Generation.Generation, attempts, errUnproven)
 	case found.Expired:
-		b.record.Sync = "expired"
+		b.record.Sync = spec.SyncExpired
 		b.say("the overlay has expired; it runs and is marked")
 	}
 	b.say("overlay of node %s, generation %d, layer %s", found.Overlay.Node, found.Generation.Generation, found.Overlay.Layer)
@@ -160,7 +160,7 @@ func (b *boot) sync(ctx context.Context) (*track.Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	return found, b.folder.Told(told)
+	return found, b.folder.SetDHCPName(told)
 }
 
 func (b *boot) follower() *track.Tracker {

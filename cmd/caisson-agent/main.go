@@ -56,8 +56,11 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	out := cli.NewOutput(os.Stdout)
-	err := dispatch(ctx, &app{out: out, err: os.Stderr}, os.Args[1:])
-	os.Exit(cli.Report(os.Stderr, "caisson-agent", out.Conclude(err)))
+	err := out.Conclude(dispatch(ctx, &app{out: out, err: os.Stderr}, os.Args[1:]))
+	if err != nil && ctx.Err() != nil {
+		err = cli.Interrupted(err)
+	}
+	os.Exit(cli.Report(os.Stderr, "caisson-agent", err))
 }
 
 func dispatch(ctx context.Context, a *app, args []string) error {
@@ -67,6 +70,9 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 			return cli.ErrInvalid
 		}
 		return nil
+	}
+	if args[0] == "--version" {
+		args[0] = "version"
 	}
 	if args[0] == "init" {
 		return cli.Usage("it is /init of the loader, see 'caisson netboot'", "init runs only as process 1")

@@ -4,6 +4,7 @@ package main
 
 import (
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,12 +16,25 @@ type app struct {
 	out    io.Writer // results
 	err    io.Writer // talk
 	format string    // "text" or "json"
+	quiet  bool      // results and errors only
+	detail bool      // also notes, and how long a verb took
 }
 
 func newApp(out, err io.Writer) *app { return &app{out: out, err: err} }
 
 // say prints a line of talk.
-func (a *app) say(format string, args ...any) { cli.Sayf(a.err, "caisson", format, args...) }
+func (a *app) say(format string, args ...any) {
+	if !a.quiet {
+		cli.Sayf(a.err, "caisson", format, args...)
+	}
+}
+
+// sayDetail prints a line of talk where -v asks for it.
+func (a *app) sayDetail(format string, args ...any) {
+	if a.detail {
+		a.say(format, args...)
+	}
+}
 
 // json says whether -o json was given.
 func (a *app) json() bool { return a.format == "json" }
@@ -33,7 +47,11 @@ func (a *app) root() *cobra.Command {
 		Long:          "Build, sign and publish what a fleet of metal boots.\n\n" + cli.ExitCodes,
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Version:       version,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if a.quiet && a.detail {
+				return cli.Usage("", "give either --quiet or --verbose")
+			}
 			if a.format != "text" && a.format != "json" {
 				return cli.Usage("one of: text, json", "unknown output format %q", a.format)
 			}
@@ -45,7 +63,11 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return cli.Usage("see '"+c.CommandPath()+" --help'", "%w", err)
 	})
-	root.PersistentFlags().StringVarP(&a.format, "output", "o", "text", "output format: text or json")
+	root.SetVersionTemplate("caisson {{.Version}}\n")
+	f := root.PersistentFlags()
+	f.StringVarP(&a.format, "output", "o", "text", "output format: text or json")
+	f.BoolVarP(&a.quiet, "quiet", "q", false, "print results and errors only")
+	f.BoolVarP(&a.detail, "verbose", "v", false, "print notes, too, and how long the verb took")
 	root.AddCommand(
 		a.initCommand(),
 		a.validateCommand(),
@@ -68,6 +90,8 @@ func (a *app) root() *cobra.Command {
 		a.versionCommand(),
 	)
 	strict(root)
+	complete(root)
+	a.timed(root)
 	return root
 }
 
@@ -77,16 +101,23 @@ func strict(c *cobra.Command) {
 	help := "see '" + c.CommandPath() + " --help'"
 	if c.Run == nil && c.RunE == nil {
 		c.Args = cobra.NoArgs
+		c.SuggestionsMinimumDistance = 2
 		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	} else {
 		help = "usage: " + c.UseLine()
 	}
 	if check := c.Args; check != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
-			if err := check(c, args); err != nil {
-				return cli.Usage(help, "%w", err)
+			err := check(c, args)
+			if err == nil {
+				return nil
 			}
-			return nil
+			if c.HasSubCommands() && len(args) > 0 {
+				if like := c.SuggestionsFor(args[0]); len(like) > 0 {
+					return cli.Usage("did you mean '"+c.CommandPath()+" "+like[0]+"'? "+help, "%w", err)
+				}
+			}
+			return cli.Usage(help, "%w", err)
 		}
 	}
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
@@ -97,5 +128,20 @@ func strict(c *cobra.Command) {
 	}
 	for _, sub := range c.Commands() {
 		strict(sub)
+	}
+}
+
+// timed makes -v say how long each verb took.
+func (a *app) timed(c *cobra.Command) {
+	if run := c.RunE; run != nil {
+		c.RunE = func(c *cobra.Command, args []string) error {
+			began := time.Now()
+			err := run(c, args)
+			a.sayDetail("%s took %s", c.Name(), time.Since(began).Round(time.Millisecond))
+			return err
+		}
+	}
+	for _, sub := range c.Commands() {
+		a.timed(sub)
 	}
 }

@@ -22,5 +22,12 @@ func run() int {
 	a := newApp(out, os.Stderr)
 	root := a.root()
 	root.SetArgs(os.Args[1:])
-	return cli.Report(os.Stderr, "caisson", out.Conclude(reached(root.ExecuteContext(ctx))))
+	err := out.Conclude(reached(root.ExecuteContext(ctx)))
+	if err != nil && ctx.Err() != nil {
+		err = cli.Interrupted(err)
+	}
+	if a.json() {
+		return cli.ReportJSON(os.Stderr, err)
+	}
+	return cli.Report(os.Stderr, "caisson", err)
 }

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"testing"
 
@@ -16,6 +18,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"caisson": func() { os.Exit(run()) },
 		"hsm":     hsm, // holds a key for caisson, see signer_test.go
+		"silent":  silent,
 	})
 }
 
@@ -25,4 +28,18 @@ func TestScript(t *testing.T) {
 		UpdateScripts:       os.Getenv("CAISSON_UPDATE") != "",
 		RequireExplicitExec: true,
 	})
+}
+
+// silent is a server that takes connections and never answers. It writes its
+// address to the file that is its argument.
+func silent() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		err = os.WriteFile(os.Args[1], []byte(l.Addr().String()), 0o644)
+	}
+	for err == nil {
+		_, err = l.Accept()
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
 }

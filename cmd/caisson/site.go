@@ -27,8 +27,11 @@ func (a *app) loadSite(names ...string) (*site.Site, error) {
 		return nil, cli.ErrInvalid
 	}
 	for _, p := range found.Problems {
-		if p.Severity == report.Warning {
+		switch p.Severity {
+		case report.Warning:
 			a.say("warning: %s", p)
+		case report.Note:
+			a.sayDetail("note: %s", p)
 		}
 	}
 	return s, nil

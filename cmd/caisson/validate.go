@@ -21,7 +21,7 @@ type validation struct {
 }
 
 func (a *app) validateCommand() *cobra.Command {
-	var strict, quiet bool
+	var strict bool
 	c := &cobra.Command{
 		Use:   "validate FILE…",
 		Short: "Say everything that is wrong with a site, and where",
@@ -45,7 +45,7 @@ func (a *app) validateCommand() *cobra.Command {
 					return err
 				}
 			} else {
-				if quiet {
+				if a.quiet {
 					found.DropNotes()
 				}
 				found.Write(a.err)
@@ -62,7 +62,6 @@ func (a *app) validateCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&strict, "strict", false, "warnings are errors")
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "leave notes out")
 	return c
 }
 

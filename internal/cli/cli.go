@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 )
 
 // Exit codes of both programs.
@@ -26,10 +27,12 @@ const (
 	ExitUsage   = 2 // wrong call or invalid input
 	ExitDrift   = 3 // drift, or a pending change
 	ExitRefused = 4 // refused; the refusal code is printed
+
+	ExitInterrupted = 130 // by SIGINT, as shells report it
 )
 
 // ExitCodes is the text for --help.
-const ExitCodes = `Exit codes: 0 done, 1 error, 2 usage or invalid input, 3 drift or pending change, 4 refused`
+const ExitCodes = `Exit codes: 0 done, 1 error, 2 usage or invalid input, 3 drift or pending change, 4 refused, 130 interrupted`
 
 // ErrDrift ends a verb whose answer is "there is something to do": the verb has
 // said all there is to say, only the exit code is left.
@@ -84,6 +87,55 @@ func Code(err error) int {
 		return ExitRefused
 	}
 	return ExitError
+}
+
+// Interrupted returns the error of a verb that a signal ended with err. What err
+// says is of no use then, unless it says itself that it was interrupted.
+func Interrupted(err error) error {
+	text := "interrupted"
+	if strings.HasPrefix(err.Error(), text) {
+		text = err.Error()
+	}
+	return interrupted(text)
+}
+
+type interrupted string
+
+func (i interrupted) Error() string { return string(i) }
+func (interrupted) ExitCode() int   { return ExitInterrupted }
+
+// Failure is an error as -o json prints it, to standard error.
+type Failure struct {
+	Error   string `json:"error"`
+	Hint    string `json:"hint,omitempty"`
+	Refused string `json:"refused,omitempty"` // the refusal code
+	Exit    int    `json:"exit"`
+}
+
+// FailureOf returns err as a [Failure], nil when there is nothing to print.
+func FailureOf(err error) *Failure {
+	var q quiet
+	if err == nil || errors.As(err, &q) {
+		return nil
+	}
+	f := &Failure{Error: err.Error(), Exit: Code(err)}
+	var refused interface{ RefusalCode() string }
+	if errors.As(err, &refused) {
+		f.Refused = refused.RefusalCode()
+	}
+	var hinter interface{ Hint() string }
+	if errors.As(err, &hinter) {
+		f.Hint = hinter.Hint()
+	}
+	return f
+}
+
+// ReportJSON is Report for -o json: one object to w.
+func ReportJSON(w io.Writer, err error) int {
+	if f := FailureOf(err); f != nil {
+		_ = JSON(w, f) // there is nowhere left to say that standard error is closed
+	}
+	return Code(err)
 }
 
 // Report prints err the way the rules say and returns its exit code.

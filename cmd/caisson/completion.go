@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+// complete adds what a shell can offer for flags that many verbs have. A flag
+// that a verb lacks is left out; nothing that goes wrong is said, because a shell
+// has no place to show it.
+func complete(root *cobra.Command) {
+	for _, c := range append(root.Commands(), root) {
+		offer(c, "output", func(*cobra.Command, []string) []string { return []string{"text", "json"} })
+		offer(c, "node", nodeNames)
+		offer(c, "layer", func(_ *cobra.Command, args []string) []string { return tags(args, oci.RepoLayer) })
+		for _, sub := range c.Commands() {
+			complete(sub)
+		}
+	}
+}
+
+func offer(c *cobra.Command, flag string, values func(*cobra.Command, []string) []string) {
+	if c.Flag(flag) == nil {
+		return
+	}
+	_ = c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		fits := slices.DeleteFunc(values(c, args), func(s string) bool { return !strings.HasPrefix(s, typed) })
+		return fits, cobra.ShellCompDirectiveNoFileComp
+	}) // an error says that the flag has one already
+}
+
+// nodeNames are those of the site files among the arguments, else of the
+// registry that they name.
+func nodeNames(_ *cobra.Command, args []string) []string {
+	if s, found := site.Parse(hostFiles{}, args...); found.Err() == nil && s != nil {
+		var names []string
+		for _, n := range s.Nodes() {
+			names = append(names, n.Name)
+		}
+		return names
+	}
+	return slices.DeleteFunc(tags(args, oci.RepoNode), func(tag string) bool {
+		return strings.HasPrefix(tag, "mac-") || strings.HasPrefix(tag, "uuid-")
+	})
+}
+
+// tags lists a repository of the first argument that is a layout or a registry
+// which needs no credentials.
+func tags(args []string, repo string) []string {
+	for _, ref := range args {
+		parsed, err := oci.ParseRef(ref)
+		if err != nil || !parsed.IsLayout() && !strings.Contains(ref, "/") {
+			continue
+		}
+		r, err := (&access{}).existing(ref)
+		if err != nil {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		list, err := r.Tags(ctx, repo)
+		if cancel(); err == nil {
+			return list
+		}
+	}
+	return nil
+}

@@ -98,7 +98,7 @@ func (b *build) pull(ref, file string) error {
 
 // unpack makes the base's tree. Owners and attributes are the tar's.
 func (b *build) unpack(r *root.Root) error {
-	err := root.Isolated(b.ctx, root.Command{Args: []string{"tar", "--extract", "--numeric-owner", "--preserve-permissions", "--xattrs", "--xattrs-include=*",
+	err := root.Isolated(b.ctx, []string{r.Upper}, root.Command{Args: []string{"tar", "--extract", "--numeric-owner", "--preserve-permissions", "--xattrs", "--xattrs-include=*",
 		"--exclude=./dev/*", "--exclude=dev/*", "--directory", r.Upper, "--file", b.foreign.file}})
 	var exit *root.ExitError
 	if errors.As(err, &exit) {
@@ -107,12 +107,12 @@ func (b *build) unpack(r *root.Root) error {
 	if err != nil {
 		return err
 	}
-	for _, dir := range []string{"proc", "sys", "dev", "run", "tmp"} {
-		if err := os.Mkdir(filepath.Join(r.Upper, dir), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	for _, dir := range []string{"/proc", "/sys", "/dev", "/run", "/tmp"} {
+		if err := r.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
 	}
-	if err := os.Chmod(filepath.Join(r.Upper, "tmp"), 0o777|fs.ModeSticky); err != nil {
+	if err := r.Chmod("/tmp", 0o777|fs.ModeSticky); err != nil {
 		return err
 	}
 	return base.Scrub(r.Upper)

@@ -5,6 +5,8 @@ package builder
 import (
 	"os"
 	"testing"
+
+	"github.com/caisson-os/caisson/builder/root"
 )
 
 // sharedCache is one cache for the tests that need not build from nothing:
@@ -12,6 +14,7 @@ import (
 var sharedCache string
 
 func TestMain(m *testing.M) {
+	root.Enter()
 	code := 1
 	func() {
 		sharedCache = os.Getenv("CAISSON_TEST_CACHE") // kept, for development

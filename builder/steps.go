@@ -68,10 +68,7 @@ func fillBase(b *build, r *root.Root) (facts, error) {
 	if err := b.debs.Repo(repo, b.recipe.Base.Debian.Suite, b.lock.Base); err != nil {
 		return facts{}, err
 	}
-	if err := os.Remove(r.Upper); err != nil { // mmdebstrap makes it
-		return facts{}, err
-	}
-	err := base.Bootstrap(b.ctx, r.Upper, base.Options{Suite: b.recipe.Base.Debian.Suite, Arch: b.recipe.Arch, Repo: repo,
+	err := base.Bootstrap(b.ctx, r, base.Options{Suite: b.recipe.Base.Debian.Suite, Arch: b.recipe.Arch, Repo: repo,
 		Names: b.baseNames(), Epoch: b.epochOf("base"), Line: b.counter("base", len(b.lock.Base))})
 	if err != nil {
 		return facts{}, err

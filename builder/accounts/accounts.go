@@ -79,7 +79,7 @@ func home(r *root.Root, row spec.Account) error {
 	if err := r.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	if err := os.Lchown(filepath.Join(r.Upper, dir), row.UID, row.GID); err != nil {
+	if err := r.Lchown(dir, row.UID, row.GID); err != nil {
 		return err
 	}
 	skel, err := r.Path("/etc/skel")
@@ -110,7 +110,7 @@ func home(r *root.Root, row spec.Account) error {
 			if err := r.MkdirAll(to, info.Mode().Perm()); err != nil {
 				return err
 			}
-			return os.Lchown(filepath.Join(r.Upper, to), row.UID, row.GID)
+			return r.Lchown(to, row.UID, row.GID)
 		case info.Mode().IsRegular():
 			data, err := os.ReadFile(name)
 			if err != nil {

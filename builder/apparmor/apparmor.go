@@ -14,9 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"sort"
 	"strings"
@@ -113,11 +111,11 @@ func compile(ctx context.Context, r *root.Root, file string, complain bool) ([]s
 	if err != nil {
 		return nil, err
 	}
-	data, err := os.ReadFile(filepath.Join(r.Upper, binary))
+	data, err := r.ReadFile(binary)
 	if err != nil {
 		return nil, fmt.Errorf("profile %s: the parser made no binary: %w", file, err)
 	}
-	if err := os.Chmod(filepath.Join(r.Upper, binary), 0o644); err != nil {
+	if err := r.Chmod(binary, 0o644); err != nil {
 		return nil, err
 	}
 	profiles, err := Profiles(data)

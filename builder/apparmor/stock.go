@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -51,7 +49,7 @@ func bakeStock(ctx context.Context, r *root.Root, own []spec.Profile) ([]spec.Lo
 	var all []spec.LoadedProfile
 	for _, file := range files {
 		binary := path.Join(paths.AppArmorDir, file+".bin")
-		data, err := os.ReadFile(filepath.Join(r.Upper, binary))
+		data, err := r.ReadFile(binary)
 		if err != nil {
 			return nil, fmt.Errorf("profile %s: the parser made no binary: %w", file, err)
 		}

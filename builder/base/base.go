@@ -13,11 +13,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 
 	"github.com/caisson-os/caisson/builder/apt"
@@ -50,26 +47,51 @@ type Options struct {
 	Line  func(string) // each line the tools say
 }
 
-// Bootstrap fills the folder tree, which must not exist.
-func Bootstrap(ctx context.Context, tree string, o Options) error {
+// Bootstrap fills the empty upper tree of r. mmdebstrap unpacks the
+// essential packages and runs nothing of them; that is for [root.Root.Run], which
+// keeps the packages' scripts from the host, where mmdebstrap's chroot would not.
+func Bootstrap(ctx context.Context, r *root.Root, o Options) error {
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
 		return &apt.MissingTool{Name: "mmdebstrap", Package: "mmdebstrap"}
 	}
-	args := []string{"mmdebstrap", "--mode=root", "--variant=apt", "--format=directory", "--architectures=" + o.Arch,
-		"--include=" + strings.Join(o.Names, ","), `--aptopt=APT::Install-Recommends "false"`, "--skip=check/empty"}
+	if err := r.MkdirAll("/", 0o755); err != nil {
+		return err
+	}
+	args := []string{"mmdebstrap", "--mode=root", "--variant=extract", "--format=directory", "--architectures=" + o.Arch,
+		"--include=?essential", "--include=apt", `--aptopt=APT::Install-Recommends "false"`, `--aptopt=APT::Sandbox::User "root"`,
+		"--skip=check/empty,chroot/mount,cleanup/apt/cache"}
 	for _, e := range exclude {
 		args = append(args, "--dpkgopt="+e)
 	}
-	args = append(args, o.Suite, tree, "deb [trusted=yes] copy:"+(&url.URL{Path: o.Repo}).EscapedPath()+" ./")
-	err := root.Isolated(ctx, root.Command{Args: args, Line: o.Line, Env: []string{fmt.Sprintf("SOURCE_DATE_EPOCH=%d", o.Epoch)}})
+	args = append(args, o.Suite, r.Upper, "deb [trusted=yes] copy:"+(&url.URL{Path: o.Repo}).EscapedPath()+" ./")
+	err := root.Isolated(ctx, []string{r.Work, r.Upper}, root.Command{Args: args, Env: []string{fmt.Sprintf("SOURCE_DATE_EPOCH=%d", o.Epoch)}})
 	if err != nil {
-		return fmt.Errorf("bootstrap %s: %w", o.Suite, apt.ReasonsOf(err))
+		return fmt.Errorf("unpack the essential packages of %s: %w", o.Suite, apt.ReasonsOf(err))
 	}
-	if err := Configure(ctx, &root.Root{Upper: tree}); err != nil {
+	if err := apt.ForbidServices(r); err != nil {
 		return err
 	}
-	return Scrub(tree)
+	// The unpacked packages depend on one another in circles; dpkg takes the order
+	// that configuring them needs.
+	err = r.Run(ctx, root.Command{Args: []string{"/bin/sh", "-c", "dpkg --install --force-depends --force-unsafe-io " + archives + "*.deb && rm " + archives + "*.deb"}, Line: o.Line})
+	if err != nil {
+		return fmt.Errorf("install the essential packages of %s: %w", o.Suite, apt.ReasonsOf(err))
+	}
+	if err := apt.Get(ctx, r, o.Repo, o.Line, append([]string{"install", "--"}, o.Names...)...); err != nil {
+		return fmt.Errorf("install the base of %s: %w", o.Suite, err)
+	}
+	// The sandbox is mmdebstrap's business, not the layer's.
+	if err := r.WriteFile("/etc/apt/apt.conf.d/99mmdebstrap", []byte("APT::Install-Recommends \"false\";\n"), 0o644); err != nil {
+		return err
+	}
+	if err := Configure(ctx, r); err != nil {
+		return err
+	}
+	return Scrub(r.Upper)
 }
+
+// archives is where mmdebstrap leaves the files of what it unpacked.
+const archives = "/var/cache/apt/archives/"
 
 // units are enabled beside those that their packages enable.
 var units = []string{"systemd-networkd.service", "systemd-resolved.service"}
@@ -101,12 +123,7 @@ func Configure(ctx context.Context, r *root.Root) error {
 		return err
 	}
 	enable := append([]string{"systemctl", "--quiet", "enable"}, units...)
-	var err error
-	if len(r.Lowers) == 0 {
-		err = root.Isolated(ctx, root.Command{Args: append([]string{"chroot", r.Upper}, enable...)})
-	} else {
-		err = r.Run(ctx, root.Command{Args: enable})
-	}
+	err := r.Run(ctx, root.Command{Args: enable})
 	var exit *root.ExitError
 	if errors.As(err, &exit) {
 		return fmt.Errorf("enable %s: %s", strings.Join(units, ", "), exit.Output)
@@ -130,17 +147,4 @@ var leftovers = []string{
 
 // Scrub removes the leftovers from a tree (or from an upper one: what it removes
 // is never in the tree below).
-func Scrub(tree string) error {
-	for _, pattern := range leftovers {
-		found, err := filepath.Glob(filepath.Join(tree, pattern))
-		if err != nil {
-			return err
-		}
-		for _, name := range found {
-			if err := os.RemoveAll(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-		}
-	}
-	return nil
-}
+func Scrub(tree string) error { return root.RemoveGlob(tree, leftovers) }

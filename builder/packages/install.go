@@ -14,17 +14,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/spec"
 )
-
-// forbid keeps services from starting, see invoke-rc.d(8).
-const forbid = "#!/bin/sh\nexit 101\n"
 
 // Wanted lists what apt is asked for by name, "name" or "name=version".
 func Wanted(p spec.Packages) []string {
@@ -42,16 +37,13 @@ func Wanted(p spec.Packages) []string {
 // Install brings the packages into r from the flat repository repo. keep names
 // what may never be removed, because the layer would not boot.
 func Install(ctx context.Context, r *root.Root, p spec.Packages, keep []string, repo string, line func(string)) error {
-	if err := os.WriteFile(filepath.Join(repo, "sources.list"), []byte("deb [trusted=yes] file:"+root.Bind+" ./\n"), 0o644); err != nil {
-		return err
-	}
-	if err := r.WriteFile("/usr/sbin/policy-rc.d", []byte(forbid), 0o755); err != nil {
+	if err := apt.ForbidServices(r); err != nil {
 		return err
 	}
 	if err := preseed(ctx, r, p); err != nil {
 		return err
 	}
-	apt := func(args ...string) error { return aptGet(ctx, r, repo, line, args...) }
+	get := func(args ...string) error { return apt.Get(ctx, r, repo, line, args...) }
 	install := []string{"install"}
 	if p.Upgrade {
 		install = []string{"dist-upgrade"}
@@ -63,14 +55,14 @@ func Install(ctx context.Context, r *root.Root, p spec.Packages, keep []string, 
 		install = append(install, "-o", "APT::Install-Recommends=true")
 	}
 	if len(p.Install) > 0 || p.Upgrade {
-		if err := apt(append(append(install, "--"), Wanted(p)...)...); err != nil {
+		if err := get(append(append(install, "--"), Wanted(p)...)...); err != nil {
 			return fmt.Errorf("install packages: %w", err)
 		}
 	}
 	if err := sources(r, p.Repositories); err != nil {
 		return err
 	}
-	if err := remove(ctx, r, p, keep, apt); err != nil {
+	if err := remove(ctx, r, p, keep, get); err != nil {
 		return err
 	}
 	if len(p.Hold) > 0 {
@@ -128,17 +120,6 @@ func sources(r *root.Root, list []spec.Repository) error {
 		b.WriteString("\n")
 	}
 	return r.WriteFile("/etc/apt/sources.list.d/caisson.sources", []byte(b.String()), 0o644)
-}
-
-func aptGet(ctx context.Context, r *root.Root, repo string, line func(string), args ...string) error {
-	all := append([]string{"apt-get", "-y", "-o", "Dir::Etc::sourcelist=" + root.Bind + "/sources.list", "-o", "Dir::Etc::sourceparts=-",
-		"-o", "Dir::State::lists=/tmp/lists", "-o", "Dir::Cache=/tmp/cache", "-o", "APT::Install-Recommends=false", "-o", "APT::Sandbox::User=root",
-		"-o", "Acquire::Languages=none", "-o", "Dpkg::Use-Pty=0",
-		"-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold", "-o", "DPkg::Options::=--force-unsafe-io"}, args...)
-	// Each run has its own /tmp: the lists are read anew, from a local file.
-	script := `apt-get -qq -o Dir::Etc::sourcelist=` + root.Bind + `/sources.list -o Dir::Etc::sourceparts=- -o Dir::State::lists=/tmp/lists -o Dir::Cache=/tmp/cache -o APT::Sandbox::User=root -o Acquire::Languages=none update && exec "$@"`
-	err := r.RunWith(ctx, repo, root.Command{Args: append([]string{"/bin/sh", "-c", "mkdir -p /tmp/lists/partial /tmp/cache/archives/partial && " + script, "apt"}, all...), Line: line})
-	return apt.ReasonsOf(err)
 }
 
 // preseed gives debconf its answers, see debconf-set-selections(1).

@@ -15,7 +15,7 @@ import (
 // remove takes out what must not be there: the blacklist, and with strict all
 // that nobody asked for and nothing needs. What the layer boots with, what is
 // asked for and the whitelist are never removed: that is an error.
-func remove(ctx context.Context, r *root.Root, p spec.Packages, keep []string, apt func(...string) error) error {
+func remove(ctx context.Context, r *root.Root, p spec.Packages, keep []string, get func(...string) error) error {
 	installed, err := Installed(r)
 	if err != nil {
 		return err
@@ -38,7 +38,7 @@ func remove(ctx context.Context, r *root.Root, p spec.Packages, keep []string, a
 		if err := checkPurge(ctx, r, purge, wanted); err != nil {
 			return err
 		}
-		if err := apt(append([]string{"purge", "--"}, purge...)...); err != nil {
+		if err := get(append([]string{"purge", "--"}, purge...)...); err != nil {
 			return fmt.Errorf("remove %s: %w", strings.Join(purge, ", "), err)
 		}
 	}
@@ -56,7 +56,7 @@ func remove(ctx context.Context, r *root.Root, p spec.Packages, keep []string, a
 			return fmt.Errorf("mark packages that nobody asked for: %w", said(err))
 		}
 	}
-	if err := apt("autoremove", "--purge", "-o", "APT::AutoRemove::RecommendsImportant=false", "-o", "APT::AutoRemove::SuggestsImportant=false"); err != nil {
+	if err := get("autoremove", "--purge", "-o", "APT::AutoRemove::RecommendsImportant=false", "-o", "APT::AutoRemove::SuggestsImportant=false"); err != nil {
 		return fmt.Errorf("remove packages that nobody asked for: %w", err)
 	}
 	return nil

@@ -5,12 +5,15 @@ package root
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -24,7 +27,8 @@ type Command struct {
 	Env   []string  // "K=V", added to a minimal environment
 	Stdin io.Reader // nil is empty
 	Line  func(string)
-	Dir   string // host folder, for Isolated only
+
+	without string // step of [Enter] that a test takes out
 }
 
 // ExitError is a program that ended badly, with the end of what it said.
@@ -39,67 +43,34 @@ func (e *ExitError) Error() string {
 }
 func (e *ExitError) Unwrap() error { return e.Err }
 
+const searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
 // env is all that a build's programs see of the outside: nothing of the user's
 // locale, time zone, home or proxy settings reaches what they produce.
 var env = []string{
-	"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	"PATH=" + searchPath,
 	"LC_ALL=C.UTF-8", "TZ=UTC", "HOME=/root", "USER=root", "LOGNAME=root", "TERM=dumb", "SHELL=/bin/sh",
 	"DEBIAN_FRONTEND=noninteractive", "DEBCONF_NONINTERACTIVE_SEEN=true", "INITRD=No",
 }
 
-// enter is the first program in the new namespaces. It mounts what a package's
-// scripts expect to see, and nothing of the host.
-const enter = `
-set -eu
-umask 022
-mount --make-rprivate /
-for null in ,uuid=null ,uuid=off ""; do
-	if mount -t overlay caisson -o "$OPTIONS$null" "$MERGED" 2>"$WORK/mount.err"; then mounted=1; break; fi
-done
-[ -n "${mounted:-}" ] || { cat "$WORK/mount.err" >&2; exit 125; }
-unset OPTIONS WORK
-mount -t proc -o nosuid,noexec,nodev proc "$MERGED/proc"
-mount -t sysfs -o ro,nosuid,noexec,nodev sysfs "$MERGED/sys"
-mount -t tmpfs -o mode=755,size=64k,nosuid dev "$MERGED/dev"
-for n in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0; do
-	IFS=: read -r name major minor <<-X
-	$n
-	X
-	mknod -m 666 "$MERGED/dev/$name" c "$major" "$minor"
-done
-ln -s /proc/self/fd "$MERGED/dev/fd"
-ln -s fd/0 "$MERGED/dev/stdin"; ln -s fd/1 "$MERGED/dev/stdout"; ln -s fd/2 "$MERGED/dev/stderr"
-mkdir "$MERGED/dev/shm" "$MERGED/dev/pts"
-mount -t tmpfs -o mode=1777,nosuid,nodev shm "$MERGED/dev/shm"
-mount -t devpts -o newinstance,ptmxmode=0666,mode=620,gid=5 devpts "$MERGED/dev/pts"
-ln -s pts/ptmx "$MERGED/dev/ptmx"
-mount -t tmpfs -o mode=755,nosuid,nodev run "$MERGED/run"
-mkdir -m 1777 "$MERGED/run/lock"
-mount -t tmpfs -o mode=1777,nosuid,nodev tmp "$MERGED/tmp"
-if [ -n "${BIND:-}" ]; then mkdir "$MERGED/run/caisson-bind"; mount --bind -o ro "$BIND" "$MERGED/run/caisson-bind"; fi
-hostname localhost
-into=$MERGED
-unset MERGED BIND
-exec chroot "$into" "$@"
-`
-
-// Bind is where [Root.RunWith] shows a host folder inside the root.
+// Bind is where [Root.RunWith] shows a host directory inside the root.
 const Bind = "/run/caisson-bind"
 
-// Run runs a program of the root inside it: private mounts, processes, IPC,
-// host name and network (there is none).
+// Run runs a program of the root inside it, with mounts, processes, IPC, host
+// name and network (there is none) of its own.
 func (r *Root) Run(ctx context.Context, c Command) error { return r.RunWith(ctx, "", c) }
 
-// RunWith is [Root.Run] with the host folder bind shown read-only at [Bind].
+// RunWith is [Root.Run] with the host directory bind shown read-only at [Bind].
 func (r *Root) RunWith(ctx context.Context, bind string, c Command) error {
 	scratch, err := os.MkdirTemp(r.Work, "run-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(scratch) // the next build clears what is left
-	merged, work := filepath.Join(scratch, "root"), filepath.Join(scratch, "work")
+	defer os.RemoveAll(scratch) // the next build empties Work
+	p := plan{Args: c.Args, Dir: "/", Mount: filepath.Join(scratch, "root"), Bind: bind, Without: c.without}
+	work := filepath.Join(scratch, "work")
 	upper := r.Upper
-	for _, dir := range []string{merged, work} {
+	for _, dir := range []string{p.Mount, work} {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return err
 		}
@@ -112,61 +83,90 @@ func (r *Root) RunWith(ctx context.Context, bind string, c Command) error {
 	}
 	for _, p := range append([]string{upper, work}, r.Lowers...) {
 		if strings.ContainsAny(p, `:,\`) {
-			return fmt.Errorf("folder %q: a colon, comma or backslash in its name cannot be mounted", p)
+			return fmt.Errorf("directory %q: a colon, comma or backslash in its name cannot be mounted", p)
 		}
 	}
-	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,redirect_dir=off,metacopy=off,index=off,xino=off",
-		strings.Join(r.Lowers, ":"), upper, work)
-	run := c
-	run.Args = append([]string{"/bin/sh", "-c", enter, "enter"}, c.Args...)
-	run.Env = append([]string{"OPTIONS=" + options, "MERGED=" + merged, "WORK=" + scratch, "BIND=" + bind}, c.Env...)
+	if len(r.Lowers) == 0 {
+		p.Tree = upper
+	} else {
+		p.Overlay = fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,redirect_dir=off,metacopy=off,index=off,xino=off",
+			strings.Join(r.Lowers, ":"), upper, work)
+	}
+	p.Env = append(slices.Clone(env), c.Env...)
 	if r.Epoch != 0 {
-		run.Env = append(run.Env, fmt.Sprintf("SOURCE_DATE_EPOCH=%d", r.Epoch))
+		p.Env = append(p.Env, fmt.Sprintf("SOURCE_DATE_EPOCH=%d", r.Epoch))
 	}
-	err = isolate(ctx, run, unix.CLONE_NEWNET)
-	if exit, ok := err.(*ExitError); ok {
-		exit.Args = c.Args
-	}
-	return err
+	return start(ctx, p, c)
 }
 
-// Isolated runs a program of the host with mounts and processes of its own.
-func Isolated(ctx context.Context, c Command) error {
-	run := c
-	run.Args = append([]string{"/bin/sh", "-c", `umask 022; exec "$@"`, "isolated"}, c.Args...)
-	err := isolate(ctx, run, 0)
-	if exit, ok := err.(*ExitError); ok {
-		exit.Args = c.Args
-	}
-	return err
+// Isolated runs a program of the host on files of packages. It sees the host's
+// tree read-only but for the directories writable, the first of which is its
+// TMPDIR, and it has no network.
+func Isolated(ctx context.Context, writable []string, c Command) error {
+	p := plan{Args: c.Args, Dir: "/", Writable: writable, Without: c.without}
+	p.Env = append(slices.Clone(env), "TMPDIR="+writable[0])
+	p.Env = append(p.Env, c.Env...)
+	return start(ctx, p, c)
 }
 
-func isolate(ctx context.Context, c Command, flags uintptr) error {
+// start runs this program's [Enter] in new namespaces, with a plan.
+func start(ctx context.Context, p plan, c Command) error {
+	if os.Args[0] == enterName {
+		return errors.New("package root: main does not call Enter first")
+	}
+	data, err := json.Marshal(p)
+	if err != nil {
+		return err
+	}
+	planOut, planIn, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer planOut.Close() // read by the child
+	defer planIn.Close()  // closed below, in time for the child
+	reportOut, reportIn, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer reportOut.Close() // only read
+	defer reportIn.Close()  // the child's
+
 	// The kernel sends the death signal when the parent *thread* ends, so this
 	// goroutine must keep its thread until the child is gone.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd := exec.CommandContext(ctx, c.Args[0], c.Args[1:]...)
-	cmd.Env = append(append([]string{}, env...), c.Env...)
-	cmd.Dir = c.Dir
-	if cmd.Dir == "" {
-		cmd.Dir = "/"
-	}
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
+	cmd.Args = []string{enterName}
+	cmd.Env = []string{}
+	cmd.Dir = "/"
 	cmd.Stdin = c.Stdin
+	cmd.ExtraFiles = []*os.File{planOut, reportIn}
 	out := &lines{each: c.Line}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | flags,
-		Pdeathsig:  syscall.SIGKILL, // of process 1 in there: the kernel then kills the rest
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET,
+		Pdeathsig:  syscall.SIGKILL,       // of process 1 in there: the kernel then kills the rest
+		Setsid:     true,                  // no terminal to type on
+		Credential: &syscall.Credential{}, // nor the user's supplementary groups
 	}
-	err := cmd.Run()
-	if ctx.Err() != nil {
+	if err := cmd.Start(); err != nil {
+		return unprivileged(fmt.Errorf("make namespaces: %w", err))
+	}
+	planOut.Close() // or a child that died would leave the next line waiting
+	_, writeErr := planIn.Write(data)
+	planIn.Close()   // a child that died is reported by Wait
+	reportIn.Close() // so that the end of the child is the end of the report
+	report, readErr := io.ReadAll(io.LimitReader(reportOut, 4<<10))
+	err = cmd.Wait()
+	switch {
+	case ctx.Err() != nil:
 		return ctx.Err()
-	}
-	if err != nil {
+	case len(report) > 0:
+		return unprivileged(fmt.Errorf("prepare to run %s: %s", filepath.Base(c.Args[0]), report))
+	case err != nil:
 		return &ExitError{Args: c.Args, Err: err, Output: out.tail()}
 	}
-	return nil
+	return errors.Join(writeErr, readErr)
 }
 
 // lines passes complete lines on and remembers the last 64 KiB.

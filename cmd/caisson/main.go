@@ -10,10 +10,14 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/cli"
 )
 
-func main() { os.Exit(run()) }
+func main() {
+	root.Enter()
+	os.Exit(run())
+}
 
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

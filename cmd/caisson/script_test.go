@@ -9,12 +9,15 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/caisson-os/caisson/builder/root"
 )
 
 // The command line's behaviour is written down in testdata/script: one file a
 // verb and a case, run in this process. CAISSON_UPDATE=1 rewrites the
 // files that are compared.
 func TestMain(m *testing.M) {
+	root.Enter()
 	testscript.Main(m, map[string]func(){
 		"caisson": func() { os.Exit(run()) },
 		"hsm":     hsm, // holds a key for caisson, see signer_test.go

@@ -28,6 +28,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -142,8 +143,8 @@ func Resolve(ctx context.Context, recipe spec.Recipe, o Options) (Lock, error) {
 
 // check finds what would stop the build late, before anything is done.
 func (b *build) check() error {
-	if os.Geteuid() != 0 {
-		return errors.New("building a layer needs root: packages are installed into a root tree with its real owners")
+	if err := root.Capable(); err != nil {
+		return err
 	}
 	if b.CacheDir == "" {
 		return errors.New("no cache folder")

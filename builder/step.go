@@ -23,7 +23,7 @@ import (
 
 // format is part of every key: raise it when a step makes something else from
 // the same inputs.
-const format = 2
+const format = 3
 
 // step makes one tree (and from it one image), or one set of files.
 type step struct {

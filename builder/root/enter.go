@@ -78,9 +78,11 @@ var layerSteps = check.List[*plan]{
 	{Name: "detached host", OK: detachHost},
 	{Name: "proc", OK: mountProc},
 	{Name: "read-only proc", OK: protectProc},
-	{Name: "sys", OK: func(*plan) error { return mountAt("sysfs", "/sys", unix.MS_RDONLY|inert, "") }},
+	{Name: "sys", OK: func(*plan) error { return mountAt("sysfs", "/sys", inert, "") }},
+	{Name: "read-only sys", OK: func(*plan) error { return remount("/sys", unix.MS_RDONLY|inert) }},
 	{Name: "devices", OK: (*plan).mountDevices},
 	{Name: "scratch", OK: (*plan).mountScratch},
+	{Name: "read-only bind", OK: (*plan).protectBind},
 	{Name: "limits", OK: limit},
 	{Name: "capabilities", OK: dropCapabilities},
 	{Name: "no new privileges", OK: noNewPrivileges},
@@ -268,11 +270,15 @@ func (p *plan) mountScratch() error {
 		if err := unix.MoveMount(p.bind, "", unix.AT_FDCWD, Bind, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 			return fmt.Errorf("mount %s: %w", Bind, err)
 		}
-		if err := remount(Bind, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV); err != nil {
-			return err
-		}
 	}
 	return unix.Sethostname([]byte("localhost"))
+}
+
+func (p *plan) protectBind() error {
+	if p.Bind == "" {
+		return nil
+	}
+	return remount(Bind, unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV)
 }
 
 // protectHost makes all that is mounted read-only, but for the directories that

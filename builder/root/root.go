@@ -9,8 +9,12 @@
 // exists only inside namespaces of its own, which die with the builder: whatever
 // kills a build, no mount and no process stays behind.
 //
-// It is not a sandbox against hostile packages: maintainer scripts run as root,
-// as dpkg runs them anywhere. Only builder and its steps import it.
+// A program in the tree finds the layer and nothing else ([Enter]): the host's
+// files are detached, kernel values are read-only, there is no network, and of
+// root's capabilities it has those that installing files takes. It shares the
+// host's kernel, and what an error in that would allow; and it may do what it
+// likes to the layer. Only builder, its steps and the programs that build import
+// this package.
 package root
 
 import (

@@ -144,7 +144,7 @@ func start(ctx context.Context, p plan, c Command) error {
 	out := &lines{each: c.Line}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWNET,
+		Cloneflags: namespaces(c.without),
 		Pdeathsig:  syscall.SIGKILL,       // of process 1 in there: the kernel then kills the rest
 		Setsid:     true,                  // no terminal to type on
 		Credential: &syscall.Credential{}, // nor the user's supplementary groups
@@ -167,6 +167,18 @@ func start(ctx context.Context, p plan, c Command) error {
 		return &ExitError{Args: c.Args, Err: err, Output: out.tail()}
 	}
 	return errors.Join(writeErr, readErr)
+}
+
+// namespaces are the flags of what a program has of its own, but for the one
+// that a test takes out.
+func namespaces(without string) (flags uintptr) {
+	for name, flag := range map[string]uintptr{"mounts": unix.CLONE_NEWNS, "processes": unix.CLONE_NEWPID, "IPC": unix.CLONE_NEWIPC,
+		"host name": unix.CLONE_NEWUTS, "network": unix.CLONE_NEWNET} {
+		if name != without {
+			flags |= flag
+		}
+	}
+	return flags
 }
 
 // lines passes complete lines on and remembers the last 64 KiB.

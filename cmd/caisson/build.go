@@ -102,11 +102,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if f.version != "" && (!oci.ValidTag(f.version) || release.ReservedTag(f.version)) {
 		return cli.Usage("letters, digits, and . _ - within, at most 128; current and keep-… are caisson's own", "--version: %q is no version", f.version)
 	}
-	keys, err := loadBuildKeys(f)
-	if err != nil {
-		return err
-	}
-	if err := a.checkReleaseKey(s, keys.release); err != nil {
+	if err := a.checkKeys(s, f); err != nil {
 		return err
 	}
 	reg, err := f.registry.open(f.to)
@@ -114,6 +110,10 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 		return err
 	}
 	results, err := a.bake(ctx, f, s, reg, names[0])
+	if err != nil {
+		return err
+	}
+	keys, err := a.loadBuildKeys(s, f) // not while packages' scripts run
 	if err != nil {
 		return err
 	}
@@ -218,10 +218,35 @@ func findAgent(name string) (string, error) {
 	return "", cli.Usage("name it with --agent", "no caisson-agent beside this program or on PATH")
 }
 
-// checkReleaseKey says before a build what publish would refuse after it: a layer
-// that no release key of the site signed. Without the site's public halves there
-// is nothing to compare with.
-func (a *app) checkReleaseKey(s *site.Site, key *ecdsa.PrivateKey) error {
+// checkKeys finds before a build what would be refused after it, as far as that
+// can be known without the keys themselves: they stay closed until the last
+// script of a package has ended. Key generation leaves the public half beside.
+func (a *app) checkKeys(s *site.Site, f buildFlags) error {
+	for _, name := range []string{f.key, f.attest} {
+		if name == "" {
+			continue
+		}
+		if err := checkKeyFile(name); err != nil {
+			return err
+		}
+	}
+	if f.key != "" && f.key == f.attest {
+		return errSameKey
+	}
+	if f.key == "" {
+		return a.checkReleaseKey(s, nil)
+	}
+	beside, err := readPublics([]string{strings.TrimSuffix(f.key, ".key") + ".pub"})
+	if err != nil || len(beside) != 1 {
+		return nil // then the key itself decides, after the build
+	}
+	return a.checkReleaseKey(s, beside[0])
+}
+
+// checkReleaseKey refuses what publish would refuse: a layer that no release key
+// of the site signed. Without the site's public halves there is nothing to
+// compare with.
+func (a *app) checkReleaseKey(s *site.Site, key *ecdsa.PublicKey) error {
 	pubs, err := readPublics(s.Trust().Release)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(pubs) == 0 {
 		return nil
@@ -236,7 +261,7 @@ func (a *app) checkReleaseKey(s *site.Site, key *ecdsa.PrivateKey) error {
 		return nil
 	}
 	for _, p := range pubs {
-		if p.Equal(&key.PublicKey) {
+		if p.Equal(key) {
 			return nil
 		}
 	}
@@ -258,9 +283,12 @@ func (k buildKeys) pusher(reg *registry.Registry) *release.Pusher {
 	return p
 }
 
-func loadBuildKeys(f buildFlags) (k buildKeys, err error) {
+func (a *app) loadBuildKeys(s *site.Site, f buildFlags) (k buildKeys, err error) {
 	if f.key != "" {
 		if k.release, err = readKey(f.key); err != nil {
+			return k, err
+		}
+		if err := a.checkReleaseKey(s, &k.release.PublicKey); err != nil {
 			return k, err
 		}
 	}
@@ -269,8 +297,10 @@ func loadBuildKeys(f buildFlags) (k buildKeys, err error) {
 			return k, err
 		}
 		if k.release != nil && k.attest.Equal(k.release) {
-			return k, cli.Usage("use two keys: whoever checks with cosign takes any attestation for a release", "--key and --attest-key are the same key")
+			return k, errSameKey
 		}
 	}
 	return k, nil
 }
+
+var errSameKey = cli.Usage("use two keys: whoever checks with cosign takes any attestation for a release", "--key and --attest-key are the same key")

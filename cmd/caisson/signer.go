@@ -66,12 +66,8 @@ func (s *signers) load() ([]crypto.Signer, error) {
 
 // readKey reads a private key file, which only its owner may be able to read.
 func readKey(name string) (*ecdsa.PrivateKey, error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return nil, fmt.Errorf("read key: %w", err)
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return nil, cli.WithHint(fmt.Errorf("read key %s: its mode %04o lets others read it", name, info.Mode().Perm()), "chmod 600 "+name)
+	if err := checkKeyFile(name); err != nil {
+		return nil, err
 	}
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -82,6 +78,18 @@ func readKey(name string) (*ecdsa.PrivateKey, error) {
 		return nil, fmt.Errorf("read key %s: %w", name, err)
 	}
 	return key, nil
+}
+
+// checkKeyFile refuses a key file that is missing or that others can read.
+func checkKeyFile(name string) error {
+	info, err := os.Stat(name)
+	if err != nil {
+		return fmt.Errorf("read key: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return cli.WithHint(fmt.Errorf("read key %s: its mode %04o lets others read it", name, info.Mode().Perm()), "chmod 600 "+name)
+	}
+	return nil
 }
 
 // openKey tries the passphrase of the environment and the empty one, which keys

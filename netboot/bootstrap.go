@@ -5,6 +5,8 @@ package netboot
 import (
 	"fmt"
 	"os"
+	"regexp"
+	"strings"
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
@@ -66,4 +68,15 @@ func publicKeys(names []string) (out []string, err error) {
 		out[i] = string(sign.MarshalPublic(k))
 	}
 	return out, nil
+}
+
+var partitionUUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+// StateDisk returns a partition UUID as a bootstrap has it; "" stays "".
+func StateDisk(uuid string) (string, error) {
+	uuid = strings.ToLower(uuid)
+	if uuid != "" && !partitionUUID.MatchString(uuid) {
+		return "", cli.Usage("'lsblk -o NAME,PARTUUID' shows them", "--state-disk: %q is not a partition UUID", uuid)
+	}
+	return uuid, nil
 }

@@ -17,4 +17,5 @@ type Bootstrap struct {
 	Threshold  int      `json:"threshold"`           // distinct keys that must have signed, at least 1
 	EpochKeys  []string `json:"epochKeys,omitempty"` // keys that alone may raise the epoch
 	KernelArgs []string `json:"kernelArgs,omitempty"`
+	StateDisk  string   `json:"stateDisk,omitempty"` // partition UUID, lower case; empty: the fixed partition named caisson-state
 }

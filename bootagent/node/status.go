@@ -94,6 +94,10 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 		status.Health = spec.HealthDegraded
 		status.Drift = append(status.Drift, policy...)
 	}
+	for _, trouble := range n.boot.DiskTrouble {
+		status.Health = spec.HealthDegraded
+		status.Drift = append(status.Drift, spec.Drift{Item: "state", Key: "disk", Action: spec.ActionRefuse, Reason: trouble})
+	}
 	if status.Foreign, err = n.foreign(); err != nil {
 		return nil, err
 	}

@@ -15,18 +15,19 @@ import (
 // Boot is the record that the loader leaves in /run for the service: what this
 // root is made of and how that was decided. It is gone with the boot.
 type Boot struct {
-	Mode       spec.Mode    `json:"mode"`
-	Node       string       `json:"node"`
-	RootID     string       `json:"rootId"`         // random, of this stack
-	Disk       string       `json:"disk,omitempty"` // device of the state disk, "" in memory
-	Source     spec.Source  `json:"source"`
-	Sync       spec.Sync    `json:"sync"`
-	SyncDetail string       `json:"syncDetail,omitempty"`
-	Generation Generation   `json:"generation"`
-	Layer      spec.Layer   `json:"layer"`
-	Lease      *Lease       `json:"lease,omitempty"`
-	Wrote      []string     `json:"wrote,omitempty"`     // files that the handover wrote
-	Originals  []item.Entry `json:"originals,omitempty"` // what stood where the handover wrote files of the overlay, for the journal
+	Mode        spec.Mode    `json:"mode"`
+	Node        string       `json:"node"`
+	RootID      string       `json:"rootId"`                // random, of this stack
+	Disk        string       `json:"disk,omitempty"`        // device of the state disk, "" in memory
+	DiskTrouble []string     `json:"diskTrouble,omitempty"` // what is wrong with the state disk, or why one is not used
+	Source      spec.Source  `json:"source"`
+	Sync        spec.Sync    `json:"sync"`
+	SyncDetail  string       `json:"syncDetail,omitempty"`
+	Generation  Generation   `json:"generation"`
+	Layer       spec.Layer   `json:"layer"`
+	Lease       *Lease       `json:"lease,omitempty"`
+	Wrote       []string     `json:"wrote,omitempty"`     // files that the handover wrote
+	Originals   []item.Entry `json:"originals,omitempty"` // what stood where the handover wrote files of the overlay, for the journal
 }
 
 // Lease is the network configuration that DHCP gave to the loader.

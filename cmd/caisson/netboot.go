@@ -36,6 +36,7 @@ type netbootFlags struct {
 	mirrors  []string
 	proxy    string
 	args     []string
+	disk     string
 }
 
 func (a *app) netbootCommand() *cobra.Command {
@@ -61,6 +62,7 @@ func (a *app) netbootCommand() *cobra.Command {
 	c.Flags().StringArrayVar(&f.mirrors, "mirror", nil, "registry that the nodes ask when that one does not answer; several, in order")
 	c.Flags().StringVar(&f.proxy, "proxy", "", "HTTP proxy `URL` between the nodes and the registry")
 	c.Flags().StringArrayVar(&f.args, "kernel-arg", nil, "further argument of the loader's kernel")
+	c.Flags().StringVar(&f.disk, "state-disk", "", "partition `UUID` of the state disk, which may then be removable (the fixed partition named caisson-state when empty)")
 	_ = c.MarkFlagRequired("out") // the flag stands above
 	c.AddCommand(a.netbootServeCommand())
 	return c
@@ -80,6 +82,9 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 	}
 	b, err := netboot.Bootstrap(s, netboot.Registry{Ref: f.ask, PlainHTTP: f.askPlain, Mirrors: f.mirrors, Proxy: f.proxy, CAs: o.CAs})
 	if err != nil {
+		return err
+	}
+	if b.StateDisk, err = netboot.StateDisk(f.disk); err != nil {
 		return err
 	}
 	reg, err := f.registry.existing(f.from)

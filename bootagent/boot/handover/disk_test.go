@@ -59,6 +59,28 @@ func TestADiskThatTurnedReadOnly(t *testing.T) {
 	}
 }
 
+// Memory over a read-only disk takes writes, and forgets them: the node is the same,
+// but no seed may serve twice, and container runtimes need a real file system.
+func TestMemoryOverAReadOnlyDisk(t *testing.T) {
+	disk := t.TempDir()
+	before := do(t, newNode(t, disk, true))
+	n := newNode(t, disk, true)
+	n.ReadOnly = true
+	after := do(t, n)
+	for _, name := range []string{"etc/machine-id", "etc/ssh/ssh_host_ed25519_key", "home/admin/.profile"} {
+		if a, b := before(name), after(name); a != b {
+			t.Errorf("%s changed from %q to %q", name, a, b)
+		}
+	}
+	if n.exists("var/lib/systemd/random-seed") {
+		t.Error("a seed that the next boot finds again is used")
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(n.path("var/lib/docker"), &fs); err != nil || fs.Type != unix.TMPFS_MAGIC {
+		t.Errorf("/var/lib/docker is on a file system of type %x, %v", fs.Type, err)
+	}
+}
+
 func TestRottenIdentityIsMadeAnew(t *testing.T) {
 	disk := t.TempDir()
 	do(t, newNode(t, disk, true))

@@ -31,13 +31,14 @@ import (
 
 // Node is all that a root is told.
 type Node struct {
-	Root    string        // where the stack is mounted
-	Overlay *spec.Overlay // of the node
-	State   *state.Folder // identity is kept here
-	Disk    bool          // State is on a disk, not in memory
-	UUID    string        // SMBIOS, "" where the firmware gives none
-	Lease   *state.Lease  // nil when the node booted without network
-	Say     func(format string, args ...any)
+	Root     string        // where the stack is mounted
+	Overlay  *spec.Overlay // of the node
+	State    *state.Folder // identity is kept here
+	Disk     bool          // State is on a disk, not in memory
+	ReadOnly bool          // what is written to the disk stays in memory
+	UUID     string        // SMBIOS, "" where the firmware gives none
+	Lease    *state.Lease  // nil when the node booted without network
+	Say      func(format string, args ...any)
 
 	Originals []item.Entry // what stood where files of the overlay are now; Do fills it in
 

@@ -69,7 +69,7 @@ func (n *Node) hostName() error {
 // replaced before it is used, so that a cut never makes it serve twice; where it
 // cannot be, it is not used.
 func (n *Node) seed() error {
-	if !n.Disk {
+	if !n.Disk || n.ReadOnly {
 		return nil
 	}
 	old, _ := n.kept("random-seed") // one that cannot be read is replaced, not used

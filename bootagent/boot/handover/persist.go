@@ -30,6 +30,8 @@ func (n *Node) persist() error {
 		}
 		if err := n.keepOnDisk(path); err != nil {
 			n.Say("%s is not kept over a reboot: %v", path, err)
+		} else if n.ReadOnly {
+			n.Say("%s shows what the disk has; changes are not kept over a reboot", path)
 		}
 	}
 	return nil
@@ -53,13 +55,13 @@ func (n *Node) keepOnDisk(path string) error {
 
 // containers puts a real file system below the folders in which container
 // runtimes stack overlays of their own: the kernel refuses an upper directory
-// that is itself on an overlay.
+// that is itself on an overlay, as a read-only state disk is.
 func (n *Node) containers() error {
 	for _, path := range []string{"/var/lib/containerd", "/var/lib/docker", "/var/lib/kubelet"} {
 		if !n.exists(path) {
 			continue
 		}
-		if n.Disk {
+		if n.Disk && !n.ReadOnly {
 			err := n.keepOnDisk(path)
 			if err == nil {
 				continue

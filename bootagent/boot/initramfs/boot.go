@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/boot/disk"
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/boot/kmod"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -34,7 +35,9 @@ type boot struct {
 	bootstrap spec.Bootstrap
 	id        trust.Identity
 	modules   *kmod.Index
+	finder    *disk.Finder
 	disk      string // device of the state partition, "" without one
+	readOnly  error  // why the state disk cannot be written to
 	folder    *state.Folder
 	store     *layers.Store
 	lease     *state.Lease
@@ -96,8 +99,8 @@ func (b *boot) run(ctx context.Context) error {
 	}{
 		{"bootstrap", b.readBootstrap},
 		{"modules", b.loadModules},
-		{"state disk", b.openState},
 		{"identity", b.identify},
+		{"state", b.openState},
 	} {
 		if err := stage.do(ctx); err != nil {
 			return fmt.Errorf("%s: %w", stage.name, err)
@@ -153,54 +156,6 @@ func (b *boot) coldplug() (some bool) {
 		}
 		some = true
 	}
-}
-
-// openState finds the node's memory: the state disk, or a folder in memory. A
-// state disk that cannot be read is an error: its floor must not be forgotten.
-func (b *boot) openState(context.Context) (err error) {
-	b.record.Mode = "netboot"
-	if b.disk, err = waitState("/sys", diskPatience("/sys")); err != nil {
-		return err
-	}
-	if b.disk == "" {
-		b.say("no state disk: nothing is remembered over a reboot")
-	}
-	return b.useState()
-}
-
-// lateState looks again. A controller may take longer for its disks than the
-// loader waits for them, and a node that does not see its disk has no floor.
-func (b *boot) lateState() (err error) {
-	if b.disk != "" || b.modules == nil {
-		return nil
-	}
-	patience := time.Duration(0)
-	if b.coldplug() {
-		patience = diskPatience("/sys")
-	}
-	if b.disk, err = waitState("/sys", patience); err != nil || b.disk == "" {
-		return err
-	}
-	if err = b.useState(); err != nil {
-		b.disk = "" // and the next try fails here again: without its floor the node decides nothing
-	}
-	return err
-}
-
-func (b *boot) useState() (err error) {
-	at, store := paths.Run+"/state", paths.RunStore
-	if b.disk != "" {
-		if err := mountState(b.disk, at); err != nil {
-			return err
-		}
-		store = at + "/store"
-		b.say("state disk %s", b.disk)
-	}
-	if b.folder, err = state.Open(at); err != nil {
-		return err
-	}
-	b.store, err = layers.OpenStore(store)
-	return err
 }
 
 func (b *boot) identify(context.Context) error {

@@ -35,8 +35,10 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 			return nil, nil, err
 		}
 		b.record.Sync, b.record.SyncDetail = track.Describe(err)
-		if errors.Is(err, errUnproven) || errors.Is(err, errSlow) {
-			b.record.Sync = spec.SyncBehind
+		for _, behind := range []error{errUnproven, errUncounted, errSlow} {
+			if errors.Is(err, behind) {
+				b.record.Sync = spec.SyncBehind
+			}
 		}
 		b.say("%s: %v", b.record.Sync, err)
 		found, layer, err := b.fallBack(ctx)
@@ -94,7 +96,11 @@ func (b *boot) fallBack(ctx context.Context) (*track.Found, *spec.Layer, error) 
 // goes back to what it knows to be good; the last may end behind its kexec.
 const attempts = 3
 
-var errUnproven = errors.New("it never came up")
+// Why a newer generation is not begun.
+var (
+	errUnproven  = errors.New("it never came up")
+	errUncounted = errors.New("an attempt could not be counted")
+)
 
 // begin counts a boot that the service will prove, or nobody: before anything of
 // it is entered, and once, also when that takes a kexec. A disk that cannot be
@@ -135,6 +141,8 @@ func (b *boot) ask(ctx context.Context) (*track.Found, error) {
 			return nil, err
 		}
 		return good[0], nil
+	case b.readOnly != nil && !found.Unchanged && b.hasGood():
+		return nil, fmt.Errorf("generation %d: %w, the state disk is read-only", found.Generation.Generation, errUncounted)
 	case found.Generation.Attempts >= attempts:
 		return nil, fmt.Errorf("generation %d was begun %d times: %w", found.Generation.Generation, attempts, errUnproven)
 	case found.Expired:
@@ -196,9 +204,7 @@ func (b *boot) network(ctx context.Context) error {
 		return err
 	}
 	b.lease = lease
-	if err := b.lateState(); err != nil {
-		return err
-	}
+	b.lateState()
 	b.source, err = b.open()
 	return err
 }

@@ -29,7 +29,7 @@ func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
 	if err := stack.Mount(); err != nil {
 		return err
 	}
-	node := handover.Node{Root: newRoot, Overlay: overlay, State: b.folder, Disk: b.disk != "", Lease: b.lease, Say: b.say}
+	node := handover.Node{Root: newRoot, Overlay: overlay, State: b.folder, Disk: b.disk != "", ReadOnly: b.readOnly != nil, Lease: b.lease, Say: b.say}
 	if len(b.id.UUIDs) > 0 {
 		node.UUID = b.id.UUIDs[0]
 	}

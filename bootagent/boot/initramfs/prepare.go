@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
-	"time"
 
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -64,7 +62,7 @@ func (b *boot) prepare(ctx context.Context, from oci.Source, found *track.Found)
 	for _, i := range layer.Images {
 		images = append(images, spec.Blob{Digest: i.Digest, Size: i.Size})
 	}
-	if b.disk != "" {
+	if b.lasting() {
 		for _, blob := range images {
 			if b.store.Has(blob.Digest, blob.Size) {
 				continue // it is verified below
@@ -80,7 +78,7 @@ func (b *boot) prepare(ctx context.Context, from oci.Source, found *track.Found)
 	if err := b.blobs(ctx, from, images...); err != nil {
 		return nil, err
 	}
-	if b.disk != "" && from != nil {
+	if b.lasting() && from != nil {
 		b.keepKernel(ctx, from, &layer)
 	}
 	return &layer, nil
@@ -99,16 +97,4 @@ func alwaysLoaded() []string {
 		return nil
 	}
 	return strings.Fields(string(data))
-}
-
-// diskPatience is how long to wait for the state partition: not at all where
-// there is no disk, and a moment where partitions may still be read.
-func diskPatience(sys string) time.Duration {
-	disks, _ := filepath.Glob(filepath.Join(sys, "class/block/*/device")) // the pattern is valid
-	for _, disk := range disks {
-		if name := filepath.Base(filepath.Dir(disk)); !strings.HasPrefix(name, "sr") && !strings.HasPrefix(name, "fd") {
-			return 3 * time.Second
-		}
-	}
-	return 0
 }

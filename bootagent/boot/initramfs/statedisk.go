@@ -3,81 +3,102 @@
 package initramfs
 
 import (
-	"bufio"
+	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/boot/disk"
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/layers"
 )
 
-// findState returns the device of the partition named paths.StateLabel, "" when
-// there is none. Two of that name are an error: one of them is somebody else's.
-func findState(sys string) (string, error) {
-	files, err := filepath.Glob(filepath.Join(sys, "class/block/*/uevent"))
+// openState finds the node's memory: the state disk, or a directory in memory.
+func (b *boot) openState(context.Context) error {
+	b.record.Mode = "netboot"
+	b.finder = &disk.Finder{Sys: "/sys", Dev: "/dev", Scratch: paths.Run + "/look", Fleet: b.bootstrap.Fleet, Named: b.bootstrap.StateDisk, Say: b.trouble}
+	if len(b.id.UUIDs) > 0 {
+		b.finder.Machine = b.id.UUIDs[0]
+	}
+	if b.useDisk(diskPatience("/sys")) {
+		return nil
+	}
+	b.say("no state disk: nothing is remembered over a reboot")
+	return b.useFolder(paths.Run+"/state", paths.RunStore)
+}
+
+// trouble says something about the state disk, and notes it for the node's status.
+func (b *boot) trouble(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	b.say("%s", text)
+	b.record.DiskTrouble = append(b.record.DiskTrouble, text)
+}
+
+// lateState looks again. A controller may take longer for its disks than the
+// loader waits for them, and a node that does not see its disk has no floor.
+func (b *boot) lateState() {
+	if b.disk != "" || b.finder == nil {
+		return
+	}
+	patience := time.Duration(0)
+	if b.coldplug() {
+		patience = diskPatience("/sys")
+	}
+	b.useDisk(patience)
+}
+
+// useDisk makes the state disk the node's memory, and reports whether there is one
+// that can be. One whose content cannot be used is set aside like one that does not
+// mount: the signed overlays lead to a running node without it.
+func (b *boot) useDisk(patience time.Duration) bool {
+	const at = paths.Run + "/disk"
+	d := b.finder.Open(at, patience)
+	if d == nil {
+		return false
+	}
+	if err := b.useFolder(at, at+"/store"); err != nil {
+		b.trouble("state disk %s is not used: %v", d.Device, errors.Join(err, unix.Unmount(at, unix.MNT_DETACH)))
+		return false
+	}
+	b.disk, b.readOnly = d.Device, d.ReadOnly
+	b.say("state disk %s", d.Device)
+	if d.ReadOnly != nil {
+		b.trouble("state disk %s can only be read: what this boot writes is lost with it, no newer generation is begun: %v", d.Device, d.ReadOnly)
+	} else if err := b.finder.Claim(at); err != nil {
+		b.trouble("state disk %s: %v", d.Device, err)
+	}
+	return true
+}
+
+// lasting reports whether what is stored now is there after a kexec.
+func (b *boot) lasting() bool { return b.disk != "" && b.readOnly == nil }
+
+func (b *boot) useFolder(at, store string) error {
+	folder, err := state.Open(at)
 	if err != nil {
-		return "", err
-	}
-	var found []string
-	for _, file := range files {
-		fields := uevent(file)
-		if fields["PARTNAME"] == paths.StateLabel && fields["DEVNAME"] != "" {
-			found = append(found, "/dev/"+fields["DEVNAME"])
-		}
-	}
-	switch len(found) {
-	case 0:
-		return "", nil
-	case 1:
-		return found[0], nil
-	}
-	return "", fmt.Errorf("partitions %s are all named %s", strings.Join(found, " and "), paths.StateLabel)
-}
-
-func uevent(file string) map[string]string {
-	fields := map[string]string{}
-	f, err := os.Open(file)
-	if err != nil {
-		return fields // the device has gone
-	}
-	defer f.Close() // only read
-	for s := bufio.NewScanner(f); s.Scan(); {
-		if name, value, ok := strings.Cut(s.Text(), "="); ok {
-			fields[name] = value
-		}
-	}
-	return fields
-}
-
-// waitState looks for the state partition until it is there, or for as long as
-// disks take to appear once their drivers are loaded.
-func waitState(sys string, patience time.Duration) (string, error) {
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		device, err := findState(sys)
-		if device != "" || err != nil || time.Now().After(end) {
-			return device, err
-		}
-	}
-}
-
-// mountState mounts the state partition. ext4 is in every loader, xfs where the
-// site names its module.
-func mountState(device, at string) error {
-	if err := os.MkdirAll(at, 0o700); err != nil {
 		return err
 	}
-	var errs []error
-	for _, kind := range []string{"ext4", "xfs"} {
-		err := unix.Mount(device, at, kind, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "")
-		if err == nil {
-			return nil
-		}
-		errs = append(errs, fmt.Errorf("mount %s as %s: %w", device, kind, err))
+	s, err := layers.OpenStore(store)
+	if err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	b.folder, b.store = folder, s
+	return nil
+}
+
+// diskPatience is how long to wait for the state partition: not at all where
+// there is no disk, and a moment where partitions may still be read.
+func diskPatience(sys string) time.Duration {
+	disks, _ := filepath.Glob(filepath.Join(sys, "class/block/*/device")) // the pattern is valid
+	for _, disk := range disks {
+		if name := filepath.Base(filepath.Dir(disk)); !strings.HasPrefix(name, "sr") && !strings.HasPrefix(name, "fd") {
+			return 3 * time.Second
+		}
+	}
+	return 0
 }

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/test/attack"
+)
+
+// links stands for the kernel: a mounted partition is a link to its content.
+type links map[string]string
+
+func (l links) Mount(device, at string, _ bool) error {
+	dir, ok := l[filepath.Base(device)]
+	if !ok {
+		return fmt.Errorf("mount %s as ext4: invalid argument", device)
+	}
+	if err := os.Remove(at); err != nil {
+		return err
+	}
+	return os.Symlink(dir, at)
+}
+
+func (links) Unmount(at string) error {
+	return errors.Join(os.Remove(at), os.Mkdir(at, 0o700))
+}
+
+// open has a node look for its disk in the world of a row.
+func open(t *testing.T, row attack.StateDisk, rules check.List[*candidate], order func(a, b *candidate) int) (uses, says string) {
+	t.Helper()
+	dir := t.TempDir()
+	row.Sysfs(t, dir)
+	mounts := links{}
+	for _, p := range row.Disks {
+		if !p.Broken {
+			mounts[p.Device] = t.TempDir()
+			p.Fill(t, mounts[p.Device])
+		}
+	}
+	var talk strings.Builder
+	f := &Finder{Sys: dir, Dev: "/dev", Scratch: filepath.Join(dir, "look"), Fleet: "metal-a", Machine: attack.StateDiskMachine,
+		Named: row.Named, Mounter: mounts, rules: rules, order: order, Say: func(format string, args ...any) { fmt.Fprintf(&talk, format+"\n", args...) }}
+	if d := f.Open(filepath.Join(dir, "state"), 0); d != nil {
+		uses = filepath.Base(d.Device)
+	}
+	return uses, talk.String()
+}
+
+func TestAttacks(t *testing.T) {
+	rows := attack.LoadClass[attack.StateDisk](t, "statedisk")
+	for _, row := range rows {
+		t.Run(row.Name, func(t *testing.T) {
+			uses, says := open(t, row, rules, better)
+			if uses != row.Uses || !strings.Contains(says, row.Says) {
+				t.Errorf("uses %q and says %q; want %q and %q", uses, says, row.Uses, row.Says)
+			}
+			if (row.Check == "") != (says == "") {
+				t.Errorf("a control is silent, an attack is not: %q", says)
+			}
+		})
+	}
+}
+
+// TestNoCheckIsVacuous takes each check out, and wants every row that names it to
+// come out otherwise.
+func TestNoCheckIsVacuous(t *testing.T) {
+	named := map[string]int{}
+	for _, row := range attack.LoadClass[attack.StateDisk](t, "statedisk") {
+		_, name, _ := strings.Cut(row.Check, "/")
+		named[name]++
+		order := better
+		switch name {
+		case "", "mount": // what does not mount is not used, whatever is checked
+			continue
+		case "order":
+			order = func(a, b *candidate) int { return strings.Compare(a.device, b.device) }
+		}
+		if uses, says := open(t, row, rules.Without(name), order); uses == row.Uses && strings.Contains(says, row.Says) {
+			t.Errorf("%s: without %q all is the same: %q, %q", row.Name, name, uses, says)
+		}
+	}
+	for _, name := range append(rules.Names(), "order", "mount") {
+		if named[name] == 0 {
+			t.Errorf("no attack names the check %q", name)
+		}
+		delete(named, name)
+	}
+	delete(named, "")
+	if len(named) > 0 {
+		t.Errorf("attacks name checks that do not exist: %v", named)
+	}
+}
+
+// A disk that is known ends the wait; a new one leaves the known one its time.
+func TestTheKnownDiskMayBeLate(t *testing.T) {
+	dir := t.TempDir()
+	ours := attack.Partition{Device: "vdb1", Path: "pci0/virtio2/block/vdb", Files: map[string]string{"owner.json": `{"fleet":"metal-a"}`}}
+	fresh := attack.Partition{Device: "vda1", Path: "pci0/virtio1/block/vda"}
+	mounts := links{"vda1": t.TempDir(), "vdb1": t.TempDir()}
+	ours.Fill(t, mounts["vdb1"])
+	attack.StateDisk{Disks: []attack.Partition{fresh}}.Sysfs(t, dir)
+	appears := func() { attack.StateDisk{Disks: []attack.Partition{ours}}.Sysfs(t, dir) }
+	time.AfterFunc(100*time.Millisecond, appears)
+	f := &Finder{Sys: dir, Dev: "/dev", Scratch: filepath.Join(dir, "look"), Fleet: "metal-a", Mounter: mounts, Say: t.Logf}
+	begun := time.Now()
+	if d := f.Open(filepath.Join(dir, "state"), 20*time.Second); d == nil || d.Device != "/dev/vdb1" {
+		t.Errorf("%+v", d)
+	}
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("the known disk was there, and it took %s", took)
+	}
+}
+
+func TestClaim(t *testing.T) {
+	dir := t.TempDir()
+	f := &Finder{Fleet: "metal-a", Machine: "m1"}
+	if err := f.Claim(dir); err != nil {
+		t.Fatal(err)
+	}
+	f.Machine = "" // a firmware that has lost its UUID unlearns nothing
+	if err := f.Claim(dir); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := readOwner(dir); err != nil || *o != (owner{"metal-a", "m1"}) {
+		t.Errorf("%+v, %v", o, err)
+	}
+	f.Machine = "m2" // the site named the disk for another machine
+	if err := f.Claim(dir); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := readOwner(dir); err != nil || o.Machine != "m2" {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+// table is a GUID partition table with one entry, as sgdisk writes it.
+func table(sector int) []byte {
+	b := make([]byte, 4*sector)
+	copy(b[sector:], "EFI PART")
+	binary.LittleEndian.PutUint64(b[sector+72:], 2)
+	binary.LittleEndian.PutUint32(b[sector+80:], 128)
+	binary.LittleEndian.PutUint32(b[sector+84:], 128)
+	copy(b[2*sector+16:], "\x33\x22\x11\x00\x55\x44\x77\x66\x88\x99\xaa\xbb\xcc\xdd\xee\xff")
+	return b
+}
+
+func TestPartitionUUID(t *testing.T) {
+	for _, sector := range []int{512, 4096} {
+		uuid, err := partitionUUID(bytes.NewReader(table(sector)), int64(sector), 1)
+		if err != nil || uuid != "00112233-4455-6677-8899-aabbccddeeff" {
+			t.Errorf("sectors of %d: %q, %v", sector, uuid, err)
+		}
+	}
+	// And by way of sysfs, as on a kernel that does not say it.
+	sys, dev := t.TempDir(), t.TempDir()
+	attack.StateDisk{Disks: []attack.Partition{{Device: "vda1", Path: "pci0/block/vda", Facts: map[string]string{
+		"pci0/block/vda/uevent": "DEVNAME=vda", "pci0/block/vda/queue/logical_block_size": "4096"}}}}.Sysfs(t, sys)
+	if err := os.WriteFile(filepath.Join(dev, "vda"), table(4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if p := partitions(sys, dev, ""); len(p) != 1 || p[0].uuid != "00112233-4455-6677-8899-aabbccddeeff" {
+		t.Errorf("%+v", p)
+	}
+}
+
+func FuzzPartitionUUID(f *testing.F) {
+	f.Add(table(512), 1)
+	f.Fuzz(func(t *testing.T, data []byte, number int) {
+		if uuid, err := partitionUUID(bytes.NewReader(data), 512, number); err == nil && len(uuid) != 36 {
+			t.Errorf("%q", uuid)
+		}
+	})
+}

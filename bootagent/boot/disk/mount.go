@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// mount mounts the state disk at a directory, writable. A disk that only lets
+// itself be read, as a worn-out one does, is read: what is written goes to memory
+// above it, and is gone with the next boot. readOnly is then the reason.
+func (f *Finder) mount(device, at string) (readOnly, err error) {
+	if err := os.MkdirAll(at, 0o700); err != nil {
+		return nil, err
+	}
+	if readOnly = f.Mounter.Mount(device, at, false); readOnly == nil {
+		return nil, nil
+	}
+	if err := f.Mounter.Mount(device, at, true); err != nil {
+		return nil, readOnly // the same reason, and what was tried first
+	}
+	if err := shade(at); err != nil {
+		return nil, errors.Join(err, f.Mounter.Unmount(at))
+	}
+	return readOnly, nil
+}
+
+// shade stacks memory over a read-only directory.
+func shade(at string) error {
+	base := at + ".memory"
+	upper, work := filepath.Join(base, "upper"), filepath.Join(base, "work")
+	for _, dir := range []string{base, upper, work} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	options := "lowerdir=" + at + ",upperdir=" + upper + ",workdir=" + work + ",redirect_dir=off,metacopy=off,index=off,xino=off"
+	if err := unix.Mount("caisson-state", at, "overlay", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
+		return fmt.Errorf("stack memory over a read-only state disk: %w", err)
+	}
+	return nil
+}
+
+// kernel mounts for real. ext4 is in every loader, xfs where the site names its
+// module.
+type kernel struct{}
+
+func (kernel) Mount(device, at string, readOnly bool) error {
+	var errs []error
+	for _, fs := range []struct{ kind, unread string }{{"ext4", "noload"}, {"xfs", "norecovery"}} {
+		flags := uintptr(unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME)
+		options := []string{""}
+		if readOnly {
+			// A log is replayed where the device lets itself be written to: without that
+			// a disk that was cut off shows files that never were. Else it is left.
+			flags, options = flags|unix.MS_RDONLY, []string{"", fs.unread}
+		}
+		for _, option := range options {
+			err := unix.Mount(device, at, fs.kind, flags, option)
+			if err == nil {
+				return nil
+			}
+			errs = append(errs, fmt.Errorf("mount %s as %s: %w", device, fs.kind, err))
+		}
+	}
+	return errors.Join(errs[0], errs[len(errs)-1])
+}
+
+func (kernel) Unmount(at string) error {
+	if err := unix.Unmount(at, 0); err != nil {
+		return fmt.Errorf("unmount %s: %w", at, err)
+	}
+	return nil
+}

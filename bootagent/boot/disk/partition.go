@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-os/caisson/internal/paths"
+)
+
+// partition is what the kernel says about one.
+type partition struct {
+	device    string // below Dev
+	uuid      string // of the partition, lower case; "" when unknown
+	removable string // why it is not fixed to this machine, "" when it is
+}
+
+// partitions returns those with our name, and the one with the UUID, sorted by the
+// kernel's names. Devices that vanish meanwhile are left out.
+func partitions(sys, dev, uuid string) []partition {
+	files, _ := filepath.Glob(filepath.Join(sys, "class/block/*/uevent")) // the pattern is valid
+	var found []partition
+	for _, file := range files {
+		e := uevent(file)
+		if e["DEVNAME"] == "" || e["PARTN"] == "" || e["PARTNAME"] != paths.StateLabel && uuid == "" {
+			continue
+		}
+		real, err := filepath.EvalSymlinks(filepath.Dir(file))
+		if err != nil {
+			continue // it has gone
+		}
+		p := partition{device: filepath.Join(dev, e["DEVNAME"]), uuid: strings.ToLower(e["PARTUUID"])}
+		if p.uuid == "" { // kernels before 6.13
+			p.uuid = tableUUID(filepath.Dir(real), dev, e["PARTN"])
+		}
+		if e["PARTNAME"] != paths.StateLabel && p.uuid != uuid {
+			continue
+		}
+		p.removable = removable(sys, real)
+		found = append(found, p)
+	}
+	return found
+}
+
+func uevent(file string) map[string]string {
+	fields := map[string]string{}
+	f, err := os.Open(file)
+	if err != nil {
+		return fields // the device has gone
+	}
+	defer f.Close() // only read
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if name, value, ok := strings.Cut(s.Text(), "="); ok {
+			fields[name] = value
+		}
+	}
+	return fields
+}
+
+// tableUUID reads a partition's UUID from the table of the disk in a sysfs directory,
+// "" where it cannot.
+func tableUUID(disk, dev, number string) string {
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return ""
+	}
+	sector, err := strconv.ParseInt(read(filepath.Join(disk, "queue/logical_block_size")), 10, 64)
+	if err != nil {
+		sector = 512
+	}
+	f, err := os.Open(filepath.Join(dev, uevent(filepath.Join(disk, "uevent"))["DEVNAME"]))
+	if err != nil {
+		return ""
+	}
+	defer f.Close() // only read
+	uuid, err := partitionUUID(f, sector, n)
+	if err != nil {
+		return ""
+	}
+	return uuid
+}
+
+// usbBus is a host controller's root hub in a device's path.
+var usbBus = regexp.MustCompile(`^usb[0-9]+$`)
+
+// removable says why a device, given by its directory below sys, is one that a
+// passer-by could bring: "" for disks that are fixed to the machine. The kernel notes
+// at each device on the way what firmware and drivers know of it, see
+// Documentation/ABI/testing/sysfs-devices-removable and sysfs-block-device.
+func removable(sys, dir string) string {
+	for ; strings.HasPrefix(dir, sys) && dir != sys; dir = filepath.Dir(dir) {
+		if usbBus.MatchString(filepath.Base(dir)) {
+			return "a USB device"
+		}
+		if flag := read(filepath.Join(dir, "removable")); flag == "1" || flag == "removable" {
+			return "a removable medium"
+		}
+		if read(filepath.Join(dir, "type")) == "SD" { // an eMMC chip says MMC
+			return "an SD card"
+		}
+	}
+	return ""
+}
+
+func read(name string) string {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}

@@ -36,19 +36,6 @@ type Accepted struct {
 	Keys     []string // ids of the keys that signed
 }
 
-// Accept decides whether the machine id becomes what the candidate says. The
-// checks run in order and the first refusal is the answer. It writes nothing.
-func Accept(c Candidate, b spec.Bootstrap, id Identity, floor spec.Floor, clock Clock, known Known) (*Accepted, error) {
-	return decide(overlayChecks, &decision{candidate: c, bootstrap: b, id: id, floor: floor, clock: clock, known: known})
-}
-
-// AcceptCore is Accept for a loader, which brings a root to life and leaves its
-// sections to the agent in that root, of whatever release that is. Sections that
-// this release can read are in the result, too.
-func AcceptCore(c Candidate, b spec.Bootstrap, id Identity, floor spec.Floor, clock Clock, known Known) (*Accepted, error) {
-	return decide(overlayChecks, &decision{candidate: c, bootstrap: b, id: id, floor: floor, clock: clock, known: known, coreOnly: true})
-}
-
 // decision is a candidate on its way through the checks. What a check reads was
 // put there by an earlier one.
 type decision struct {
@@ -88,11 +75,12 @@ var overlayChecks = check.List[*decision]{
 	{Name: "fleet minimum", OK: notBelowFleet},
 	{Name: "reject list", OK: notRejected},
 	{Name: "expiry", OK: notHeldExpired},
+	{Name: "fleet expiry", OK: notHeldUnconfirmed},
 }
 
-func decide(checks check.List[*decision], d *decision) (*Accepted, error) {
+func (r Rules) decide(d *decision) (*Accepted, error) {
 	d.digest = oci.Digest(d.candidate.Document)
-	if err := checks.Run(d); err != nil {
+	if err := r.overlay.Run(d); err != nil {
 		return nil, err
 	}
 	return &Accepted{

@@ -6,13 +6,11 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/download"
-	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -20,56 +18,43 @@ import (
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
-// lists are the rules of this package; a test may leave a check out of a copy.
-type lists struct {
-	overlay check.List[*decision]
-	fleet   check.List[*fleetDecision]
-	layer   check.List[*description]
-	pairing check.List[pairing]
-}
-
-func whole() lists { return lists{overlayChecks, fleetChecks, layerChecks, pairingChecks} }
-
-// without returns the lists less one check. Parsers are made lenient instead:
+// without returns the rules less one check. Parsers are made lenient instead:
 // without a document there is nothing to attack.
-func (l lists) without(name string) lists {
+func without(name string) *Rules {
+	r := All()
 	switch name {
 	case "document": // the sections are read from the same bytes
-		l.overlay = l.overlay.Without("sections").With(name, func(d *decision) error {
+		r.overlay = r.overlay.Without("sections").With(name, func(d *decision) error {
 			return json.Unmarshal(firstValue(d.candidate.Document), &d.overlay)
 		})
 	case "fleet: document":
-		l.fleet = l.fleet.With(name, func(d *fleetDecision) error { return json.Unmarshal(d.candidate.Document, &d.doc) })
+		r.fleet = r.fleet.With(name, func(d *fleetDecision) error { return json.Unmarshal(d.candidate.Document, &d.doc) })
 	case "description":
-		l.layer = l.layer.With(name, func(l *description) error { return json.Unmarshal(l.config, &l.layer) })
+		r.layer = r.layer.With(name, func(l *description) error { return json.Unmarshal(l.config, &l.layer) })
 	default:
-		l = lists{l.overlay.Without(name), l.fleet.Without(name), l.layer.Without(name), l.pairing.Without(name)}
+		r = r.Without(name)
 	}
-	return l
-}
-
-func (l lists) names() []string {
-	return slices.Concat(l.overlay.Names(), l.fleet.Names(), l.layer.Names(), l.pairing.Names())
+	return r
 }
 
 // node plays a node that meets a world, from the first request to the last byte
 // of the layer. It keeps its state in a directory.
 type node struct {
 	t     *testing.T
-	lists lists
+	rules *Rules
 	w     *attack.World
 	state string
 	store *layers.Store
 }
 
-func newNode(t *testing.T, row attack.Row, lists lists) *node {
+func newNode(t *testing.T, row attack.Row, rules *Rules) *node {
 	t.Helper()
 	dir := t.TempDir()
 	store, err := layers.OpenStore(filepath.Join(dir, "store"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t, lists, row.Forge(t), filepath.Join(dir, "state.json"), store}
+	n := &node{t, rules, row.Forge(t), filepath.Join(dir, "state.json"), store}
 	if err := os.WriteFile(n.state, []byte("as before"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +80,7 @@ func (n *node) decision(c Candidate, fresh *FleetState) *decision {
 
 func (n *node) fleetDecision(c Candidate) *fleetDecision {
 	seen := n.w.Node.FleetSeen
-	return &fleetDecision{candidate: c, bootstrap: n.bootstrap(), floor: spec.Floor{Epoch: seen[0], Generation: seen[1]}, clock: n.clock()}
+	return &fleetDecision{candidate: c, bootstrap: n.bootstrap(), floor: spec.Floor{Epoch: seen[0], Generation: seen[1]}, permitted: max(seen[0], n.w.Node.Floor[0]), clock: n.clock()}
 }
 
 func (n *node) clock() Clock {
@@ -110,13 +95,13 @@ func (n *node) boot() (*Accepted, error) {
 		if err != nil {
 			return nil, err
 		}
-		return decide(n.lists.overlay, n.decision(c, nil))
+		return n.rules.decide(n.decision(c, nil))
 	case "direct":
-		fresh, err := decideFleet(n.lists.fleet, n.fleetDecision(Candidate{Document: n.w.Fleet, Bundles: n.w.FleetBundles}))
+		fresh, err := n.rules.decideFleet(n.fleetDecision(Candidate{Document: n.w.Fleet, Bundles: n.w.FleetBundles}))
 		if err != nil {
 			return nil, err
 		}
-		return decide(n.lists.overlay, n.decision(Candidate{Document: n.w.Overlay, Bundles: n.w.Bundles}, fresh))
+		return n.rules.decide(n.decision(Candidate{Document: n.w.Overlay, Bundles: n.w.Bundles}, fresh))
 	case "parse index":
 		_, err := oci.ParseIndex(n.w.LayerManifest)
 		return nil, err
@@ -138,7 +123,7 @@ func (n *node) follow(src oci.Source) (*Accepted, error) {
 	if err != nil {
 		return nil, err
 	}
-	fresh, err := decideFleet(n.lists.fleet, n.fleetDecision(c))
+	fresh, err := n.rules.decideFleet(n.fleetDecision(c))
 	if err != nil {
 		return nil, err
 	}
@@ -148,13 +133,13 @@ func (n *node) follow(src oci.Source) (*Accepted, error) {
 	if c, err = Load(c.Save()); err != nil {
 		return nil, err
 	}
-	a, err := decide(n.lists.overlay, n.decision(c, fresh))
+	a, err := n.rules.decide(n.decision(c, fresh))
 	if err != nil {
 		return nil, err
 	}
-	layer, manifest, err := describe(ctx, n.lists.layer, src, a.Overlay.Layer)
+	layer, manifest, err := describe(ctx, n.rules.layer, src, a.Overlay.Layer)
 	if err == nil {
-		err = n.lists.pairing.Run(pairing{layer, n.w.Node.Fleet, n.w.Node.Arch})
+		err = n.rules.pairing.Run(pairing{layer, n.w.Node.Fleet, n.w.Node.Arch})
 	}
 	if err != nil {
 		return nil, err
@@ -187,7 +172,7 @@ func TestAttacks(t *testing.T) {
 		}
 		t.Run(row.Name, func(t *testing.T) {
 			t.Parallel()
-			n := newNode(t, row, whole())
+			n := newNode(t, row, All())
 			a, err := n.boot()
 			if !row.Refuses() {
 				if err != nil {
@@ -224,7 +209,9 @@ func TestNoCheckIsVacuous(t *testing.T) {
 			rows[name] = append(rows[name], r)
 		}
 	}
-	for _, name := range whole().names() {
+	all := All()
+	all.rtc, all.date = nil, nil // clock.yaml attacks them
+	for _, name := range all.Names() {
 		named := rows[name]
 		delete(rows, name)
 		t.Run(name, func(t *testing.T) {
@@ -233,7 +220,7 @@ func TestNoCheckIsVacuous(t *testing.T) {
 				t.Fatal("no attack names this check")
 			}
 			for _, r := range named {
-				n := newNode(t, r, whole().without(name))
+				n := newNode(t, r, without(name))
 				if _, err := n.boot(); refusal.Of(err) == refusal.Code(r.Code) {
 					t.Errorf("%s: refused as %s all the same: %v", r.Name, r.Code, err)
 				}

@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -30,7 +31,11 @@ func enoughKeysSigned(d *decision) error {
 		return err
 	}
 	d.said, d.keys = v.Predicate, v.Keys
-	d.now, d.sure = d.clock.Now(d.said.IssuedAt)
+	clock := d.clock
+	if d.said.Epoch > d.floor.Epoch {
+		clock.Newest = time.Time{} // a raised epoch, which a later check permits, ends what was said before it
+	}
+	d.now, d.sure = clock.Now(d.said.IssuedAt)
 	return nil
 }
 
@@ -217,11 +222,28 @@ func notRejected(d *decision) error {
 	return nil
 }
 
-// notHeldExpired: an expired overlay never replaces a held one, but a node that
-// has none takes it rather than not boot.
+// notHeldExpired keeps an expired overlay from replacing one that is held.
 func notHeldExpired(d *decision) error {
-	if d.overlay.OnExpired == "hold" && d.now.After(d.said.Expires) && d.known.Overlay != "" && d.known.Overlay != d.digest {
+	if d.holds() && d.now.After(d.said.Expires) {
 		return refusal.New(refusal.Expired, "expired at %s, it is %s or later", d.said.Expires, d.now)
 	}
 	return nil
+}
+
+// notHeldUnconfirmed keeps a node that holds from taking another overlay while
+// nobody confirms that it is the newest one.
+func notHeldUnconfirmed(d *decision) error {
+	if !d.holds() {
+		return nil
+	}
+	if why := d.known.Fleet.Unconfirmed(); why != "" {
+		return refusal.New(refusal.Expired, "%s", why)
+	}
+	return nil
+}
+
+// holds reports whether the site says to hold and the node has another overlay
+// to stay with; a node without one takes what there is rather than not boot.
+func (d *decision) holds() bool {
+	return d.overlay.OnExpired == "hold" && d.known.Overlay != "" && d.known.Overlay != d.digest
 }

@@ -2,45 +2,149 @@
 
 package trust
 
-import "time"
+import (
+	"time"
 
-// believable is how far after the newest statement a hardware clock may be. A
-// fleet that nobody has published to for longer has other worries.
-const believable = 5 * 365 * 24 * time.Hour
+	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+const (
+	year = 365 * 24 * time.Hour
+
+	// skew is how far the publisher's clock may be ahead of the node's.
+	skew = 24 * time.Hour
+	// service is how long an agent is in use at most. Where no hardware clock
+	// counts, no date after it does.
+	service = 10 * year
+	// silence is how long after the newest statement a hardware clock may be. A
+	// fleet that nobody has published to for longer has other worries.
+	silence = 5 * year
+)
 
 // Clock is what a node knows of the time. Metal boots with clocks that say 1970
 // or 2100, or with none, and the network's time is not signed.
+//
+// The hardware clock counts when it is plausible. A date in a statement moves
+// the node's clock by a day where the hardware clock counts, and never beyond
+// the agent's time of service; so a wrong date, signed once, ends nothing. TLS
+// never uses a statement's date.
 type Clock struct {
 	RTC    time.Time // hardware clock; zero when there is none
 	Build  time.Time // of the agent: it cannot be earlier
 	Newest time.Time // newest issuedAt of any statement accepted before; zero at first
+
+	rtc, date check.List[instant] // nil is all checks
 }
 
-// Now is the newest of what is known. A hardware clock before the build, or more
-// than 5 years after the newest statement, counts as none; sure says whether it
-// counted. issuedAt is that of a statement whose signature is good.
+// firstRelease stands in for the build of an agent that does not know it.
+var firstRelease = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func (c Clock) build() time.Time {
+	if c.Build.IsZero() {
+		return firstRelease
+	}
+	return c.Build
+}
+
+// Now returns the latest of what is known and credible. sure says whether the
+// hardware clock counted. issuedAt is that of a statement whose signature is good.
 func (c Clock) Now(issuedAt time.Time) (now time.Time, sure bool) {
-	newest := c.Newest
-	if issuedAt.After(newest) {
-		newest = issuedAt
-	}
-	now = newest
-	if c.Build.After(now) {
-		now = c.Build
-	}
-	if c.RTC.IsZero() || c.RTC.Before(c.Build) || c.RTC.After(newest.Add(believable)) {
-		return now, false
-	}
-	if c.RTC.After(now) {
+	sure = c.counts(issuedAt)
+	if now = c.build(); sure {
 		now = c.RTC
 	}
-	return now, true
+	for _, said := range []time.Time{c.Newest, issuedAt} {
+		if said.After(now) && c.credible(said, sure) {
+			now = said
+		}
+	}
+	return now, sure
 }
 
-// Ticking returns the clock from now on, as a function that a TLS client can
-// call: a machine without a hardware clock still counts seconds.
+// Credible reports whether a statement's date may count, and be remembered.
+func (c Clock) Credible(issuedAt time.Time) bool {
+	return c.credible(issuedAt, c.counts(issuedAt))
+}
+
+// Ticking returns the clock for TLS, from now on, as a function: a machine
+// without a hardware clock still counts seconds. Where the clock is not sure it
+// is not after the present, and "not yet valid" says nothing.
 func (c Clock) Ticking() (now func() time.Time, sure bool) {
 	start := time.Now()
-	base, sure := c.Now(time.Time{})
+	base := c.build()
+	if sure = c.counts(time.Time{}); sure {
+		base = c.RTC
+	}
 	return func() time.Time { return base.Add(time.Since(start)) }, sure
+}
+
+func (c Clock) counts(issuedAt time.Time) bool {
+	checks := c.rtc
+	if checks == nil {
+		checks = rtcChecks
+	}
+	return checks.Run(instant{c, issuedAt, false}) == nil
+}
+
+func (c Clock) credible(issuedAt time.Time, sure bool) bool {
+	checks := c.date
+	if checks == nil {
+		checks = dateChecks
+	}
+	return checks.Run(instant{c, issuedAt, sure}) == nil
+}
+
+// instant is a date beside the clock that judges it.
+type instant struct {
+	clock Clock
+	date  time.Time // issuedAt of a statement
+	sure  bool      // the hardware clock counts
+}
+
+// rtcChecks say when the hardware clock counts.
+var rtcChecks = check.List[instant]{
+	{Name: "hardware clock: not before the build", OK: rtcAfterBuild},
+	{Name: "hardware clock: not years after the newest statement", OK: rtcNearStatements},
+}
+
+func rtcAfterBuild(i instant) error {
+	if i.clock.RTC.IsZero() || i.clock.RTC.Before(i.clock.build()) {
+		return refusal.New(refusal.Validity, "the hardware clock says %s, the agent was built at %s", i.clock.RTC, i.clock.build())
+	}
+	return nil
+}
+
+func rtcNearStatements(i instant) error {
+	newest := i.clock.build()
+	for _, said := range []time.Time{i.clock.Newest, i.date} {
+		// Without the limit, a statement of 2090 would make a clock of 2094 count.
+		if said.After(newest) && !said.After(i.clock.build().Add(service)) {
+			newest = said
+		}
+	}
+	if i.clock.RTC.After(newest.Add(silence)) {
+		return refusal.New(refusal.Validity, "the hardware clock says %s, the newest statement is of %s", i.clock.RTC, newest)
+	}
+	return nil
+}
+
+// dateChecks say which dates of statements count.
+var dateChecks = check.List[instant]{
+	{Name: "date: within a day of the hardware clock", OK: dateNearRTC},
+	{Name: "date: within the agent's time of service", OK: dateInService},
+}
+
+func dateNearRTC(i instant) error {
+	if i.sure && i.date.After(i.clock.RTC.Add(skew)) {
+		return refusal.New(refusal.Validity, "issued at %s, it is %s", i.date, i.clock.RTC)
+	}
+	return nil
+}
+
+func dateInService(i instant) error {
+	if !i.sure && i.date.After(i.clock.build().Add(service)) {
+		return refusal.New(refusal.Validity, "issued at %s, the agent was built at %s", i.date, i.clock.build())
+	}
+	return nil
 }

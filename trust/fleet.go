@@ -3,6 +3,7 @@
 package trust
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/caisson-os/caisson/internal/check"
@@ -19,13 +20,21 @@ type FleetState struct {
 	IssuedAt time.Time
 	Expires  time.Time
 	Expired  bool // somebody keeps newer ones from this node, or nobody refreshes
+	Credible bool // IssuedAt may be remembered, see [Clock.Credible]
 }
 
-// AcceptFleet decides whether a candidate from [Current] may act. floor is
-// the greatest Minimum accepted before; the caller persists the new one and
-// IssuedAt before it uses them.
-func AcceptFleet(c Candidate, b spec.Bootstrap, floor spec.Floor, clock Clock) (*FleetState, error) {
-	return decideFleet(fleetChecks, &fleetDecision{candidate: c, bootstrap: b, floor: floor, clock: clock})
+// Unconfirmed returns why nothing confirms that what a node finds is the newest,
+// or "". A nil state is one that could not be had.
+func (f *FleetState) Unconfirmed() string {
+	switch {
+	case f == nil:
+		return "fleet:current is missing"
+	case f.Expired:
+		return fmt.Sprintf("fleet:current expired at %s", f.Expires.UTC().Format(time.RFC3339))
+	case !f.Credible:
+		return fmt.Sprintf("fleet:current is dated %s", f.IssuedAt.UTC().Format(time.RFC3339))
+	}
+	return ""
 }
 
 // fleetDecision is a candidate for fleet:current on its way through the checks.
@@ -33,6 +42,7 @@ type fleetDecision struct {
 	candidate Candidate
 	bootstrap spec.Bootstrap
 	floor     spec.Floor
+	permitted uint64 // epoch
 	clock     Clock
 
 	said sign.FleetPredicate
@@ -46,15 +56,24 @@ var fleetChecks = check.List[*fleetDecision]{
 	{Name: "fleet: document", OK: fleetDocumentParses},
 	{Name: "fleet: needs", OK: fleetNeedsAreKnown},
 	{Name: "fleet: agreement", OK: fleetDocumentAgrees},
+	{Name: "fleet: numbers", OK: fleetNumbersAreBounded},
+	{Name: "fleet: epoch", OK: fleetEpochIsPermitted},
 	{Name: "fleet: rollback", OK: fleetNotBelowFloor},
 }
 
-func decideFleet(checks check.List[*fleetDecision], d *fleetDecision) (*FleetState, error) {
-	if err := checks.Run(d); err != nil {
+func (r Rules) decideFleet(d *fleetDecision) (*FleetState, error) {
+	if err := r.fleet.Run(d); err != nil {
 		return nil, err
 	}
-	now, _ := d.clock.Now(d.said.IssuedAt)
-	return &FleetState{d.doc.Minimum, d.doc.Reject, d.said.IssuedAt, d.said.Expires, now.After(d.said.Expires)}, nil
+	clock := d.clock
+	if d.doc.Minimum.Epoch > d.floor.Epoch {
+		clock.Newest = time.Time{} // a raised epoch ends what was said before it
+	}
+	now, _ := clock.Now(d.said.IssuedAt)
+	return &FleetState{
+		Minimum: d.doc.Minimum, Reject: d.doc.Reject, IssuedAt: d.said.IssuedAt, Expires: d.said.Expires,
+		Expired: now.After(d.said.Expires), Credible: clock.Credible(d.said.IssuedAt),
+	}, nil
 }
 
 func fleetCapped(d *fleetDecision) error {
@@ -104,6 +123,31 @@ func fleetNeedsAreKnown(d *fleetDecision) error {
 func fleetDocumentAgrees(d *fleetDecision) error {
 	if d.doc.Fleet != d.said.Fleet {
 		return refusal.New(refusal.Contradiction, "the document is of fleet %q, its statement of %q", d.doc.Fleet, d.said.Fleet)
+	}
+	return nil
+}
+
+// fleetNumbersAreBounded: a number that no later document can reach would be
+// remembered for ever.
+func fleetNumbersAreBounded(d *fleetDecision) error {
+	if m := d.doc.Minimum; m.Epoch > sign.MaxNumber || m.Generation > sign.MaxNumber {
+		return refusal.New(refusal.BadNumber, "minimum epoch %d, generation %d", m.Epoch, m.Generation)
+	}
+	return nil
+}
+
+// fleetEpochIsPermitted holds fleet:current to the rule of overlays: an operator's
+// key does not raise the epoch.
+func fleetEpochIsPermitted(d *fleetDecision) error {
+	if d.doc.Minimum.Epoch <= d.permitted {
+		return nil
+	}
+	keys, err := sign.ParsePublics(d.bootstrap.EpochKeys)
+	if err != nil {
+		return err
+	}
+	if err := sign.VerifyEpoch(d.candidate.Bundles, keys, d.bootstrap.Fleet, d.doc.Minimum.Epoch); err != nil {
+		return refusal.New(refusal.Epoch, "minimum epoch %d without permission: %w", d.doc.Minimum.Epoch, err)
 	}
 	return nil
 }

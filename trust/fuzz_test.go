@@ -39,14 +39,14 @@ func FuzzAcceptOverlay(f *testing.F) {
 			f.Add(o)
 		}
 	}
-	unsigned := overlayChecks.Without("signature")
+	unsigned := All().Without("signature")
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		var o struct {
 			Layer string
 			Match sign.Match
 		}
 		_ = json.Unmarshal(doc, &o) // a publisher that signs anything
-		a, err := decide(unsigned, &decision{
+		a, err := unsigned.decide(&decision{
 			candidate: Candidate{Document: doc},
 			bootstrap: spec.Bootstrap{Fleet: "metal-a"},
 			id:        Identity{Node: "superhost", MACs: o.Match.MACs, UUIDs: o.Match.UUIDs},

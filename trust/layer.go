@@ -16,7 +16,7 @@ import (
 // the digest was signed, so is all that it leads to; what is checked besides is
 // that the parts belong together, before gigabytes are fetched.
 func Layer(ctx context.Context, src oci.Source, digest string) (spec.Layer, *oci.Manifest, error) {
-	return describe(ctx, layerChecks, src, digest)
+	return describe(ctx, All().layer, src, digest)
 }
 
 // describe asks each place of src in turn and judges what it gives.

@@ -92,12 +92,7 @@ func (n *Node) Sync(ctx context.Context) (*spec.Status, error) {
 		status, statusErr := n.Status(ctx)
 		return status, errors.Join(err, statusErr)
 	}
-	switch {
-	case found.Held:
-		n.boot.Sync, n.boot.SyncDetail = spec.SyncBehind, fmt.Sprintf("generation %d is there, but this node is frozen", found.Generation.Generation)
-	case found.Expired:
-		n.boot.Sync = spec.SyncExpired
-	}
+	n.boot.Sync, n.boot.SyncDetail = found.Axis()
 	if err := n.remember(); err != nil {
 		return nil, err
 	}

@@ -78,6 +78,29 @@ func (m *machine) publish(generation uint64, layer, swappiness string) {
 	if _, err := m.r.PutManifest(m.t.Context(), oci.RepoNode, oci.MediaTypeManifest, raw, "superhost"); err != nil {
 		m.t.Fatal(err)
 	}
+	m.confirm(now)
+}
+
+// confirm writes fleet:current.
+func (m *machine) confirm(issued time.Time) {
+	m.t.Helper()
+	doc, err := spec.Encode(spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: "metal-a"})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	bundle, err := sign.SignFleet(m.key, oci.Digest(doc), sign.PredicateFleet, sign.FleetPredicate{Fleet: "metal-a", IssuedAt: issued, Expires: issued.Add(72 * time.Hour)})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	raw, blobs := oci.DocumentManifest(oci.TypeFleet, doc, bundle)
+	for _, b := range blobs {
+		if err := m.r.PutData(m.t.Context(), oci.RepoFleet, b); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	if _, err := m.r.PutManifest(m.t.Context(), oci.RepoFleet, oci.MediaTypeManifest, raw, "current"); err != nil {
+		m.t.Fatal(err)
+	}
 }
 
 // boot does what the loader does: it syncs, brings the layer, leaves the record.
@@ -151,6 +174,47 @@ func TestAChangeIsAppliedLive(t *testing.T) {
 	// Values may be confidential: only root's group reads what status keeps.
 	if info, err := os.Stat(m.root + paths.RunStatus); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("status: %v, %v", info, err)
+	}
+}
+
+// Where nothing confirms that what a node runs is the newest, it says so: somebody
+// may keep newer ones from it.
+func TestAnOldFleetCurrentIsSaid(t *testing.T) {
+	m := newMachine(t)
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	m.apply()
+	m.confirm(time.Now().UTC().Truncate(time.Second).Add(-73 * time.Hour))
+	if st := m.sync(); st.Sync != spec.SyncCurrent {
+		t.Errorf("an older one was used: %s: %s", st.Sync, st.SyncDetail)
+	}
+	m.forgetFleet()
+	if st := m.sync(); st.Sync != spec.SyncUnconfirmed || !strings.Contains(st.SyncDetail, "fleet:current expired at") || st.Health != spec.HealthOK {
+		t.Errorf("expired: %s: %s", st.Sync, st.SyncDetail)
+	}
+	if err := m.r.Delete(t.Context(), oci.RepoFleet, "current"); err != nil {
+		t.Fatal(err)
+	}
+	m.forgetFleet()
+	if st := m.sync(); st.Sync != spec.SyncUnconfirmed || st.SyncDetail != "fleet:current is missing" {
+		t.Errorf("missing: %s: %s", st.Sync, st.SyncDetail)
+	}
+}
+
+// forgetFleet makes the node one that has never seen a fleet:current.
+func (m *machine) forgetFleet() {
+	m.t.Helper()
+	folder, err := state.Open(m.root + paths.State)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	s, err := folder.Load()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	s.Fleet = state.Fleet{}
+	if err := folder.Save(s); err != nil {
+		m.t.Fatal(err)
 	}
 }
 

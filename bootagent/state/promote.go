@@ -4,7 +4,11 @@ package state
 
 // Accept notes that g was accepted and raises the floor to it. The caller saves
 // before it acts on g: the floor must be on disk first.
-func (s *State) Accept(g Generation, issuedAt int64) {
+//
+// A raised epoch, which needs the epoch key, is the way out of every number that
+// was signed by mistake or by a thief: the generations and dates of the epoch
+// before do not count any more. What was rejected stays rejected.
+func (s *State) Accept(g Generation) {
 	if s.Current != nil && s.Current.Overlay == g.Overlay && s.Current.Generation == g.Generation {
 		s.Staged = nil
 	} else {
@@ -13,11 +17,16 @@ func (s *State) Accept(g Generation, issuedAt int64) {
 		}
 		s.Staged = &g
 	}
+	if g.Epoch > s.Floor.Epoch {
+		s.Newest = 0
+		if s.Fleet.Minimum.Epoch < g.Epoch {
+			s.Fleet.Issued = 0
+		}
+	}
 	if g.Epoch > s.Floor.Epoch || g.Epoch == s.Floor.Epoch && g.Generation > s.Floor.Generation {
 		s.Floor.Epoch, s.Floor.Generation = g.Epoch, g.Generation
 		s.AtFloor = g.Overlay
 	}
-	s.Newest = max(s.Newest, issuedAt)
 }
 
 // Promote notes that the staged generation is good.

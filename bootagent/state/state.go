@@ -19,6 +19,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/durable"
@@ -40,11 +41,18 @@ type State struct {
 	Rejected []string      `json:"rejected,omitempty"` // digests of layers or overlays never to run again
 }
 
-// Fleet is the newest fleet:current that this node has believed.
+// Fleet is the newest fleet:current that this node has accepted.
 type Fleet struct {
-	Minimum spec.Floor `json:"minimum"`
-	Issued  int64      `json:"issued"` // seconds since 1970
-	Reject  []string   `json:"reject,omitempty"`
+	Minimum   spec.Floor `json:"minimum"`
+	Permitted bool       `json:"permitted,omitempty"` // an epoch key's permission for Minimum.Epoch was verified
+	Issued    int64      `json:"issued"`              // seconds since 1970; 0 where the date was not credible
+	Expires   int64      `json:"expires,omitempty"`   // seconds since 1970
+	Reject    []string   `json:"reject,omitempty"`
+}
+
+// Empty reports whether the node has never accepted a fleet:current.
+func (f Fleet) Empty() bool {
+	return f.Minimum == (spec.Floor{}) && f.Issued == 0 && f.Expires == 0 && f.Reject == nil
 }
 
 // Generation is one accepted overlay.
@@ -54,6 +62,25 @@ type Generation struct {
 	Epoch      uint64 `json:"epoch"`
 	Generation uint64 `json:"generation"`
 	Attempts   int    `json:"attempts,omitempty"` // boots that were begun and never proven
+}
+
+// Generations are those that are kept, best first: the one that the node last ran
+// well, the one before, and the one that it accepted and has not proven yet.
+func (s *State) Generations() []*Generation {
+	return slices.DeleteFunc([]*Generation{s.Current, s.Previous, s.Staged}, func(g *Generation) bool { return g == nil })
+}
+
+// Clone returns a copy that shares nothing with s.
+func (s *State) Clone() *State {
+	c := *s
+	c.Rejected, c.Fleet.Reject = slices.Clone(s.Rejected), slices.Clone(s.Fleet.Reject)
+	for _, g := range []**Generation{&c.Current, &c.Previous, &c.Staged} {
+		if *g != nil {
+			copied := **g
+			*g = &copied
+		}
+	}
+	return &c
 }
 
 // Folder is an open state folder.
@@ -151,10 +178,8 @@ func (f *Folder) LoadOverlay(digest string) ([]byte, error) {
 // CollectOverlays deletes the overlays that s does not name.
 func (f *Folder) CollectOverlays(s *State) error {
 	keep := map[string]bool{}
-	for _, g := range []*Generation{s.Current, s.Previous, s.Staged} {
-		if g != nil {
-			keep[filepath.Base(f.overlayPath(g.Overlay))] = true
-		}
+	for _, g := range s.Generations() {
+		keep[filepath.Base(f.overlayPath(g.Overlay))] = true
 	}
 	entries, err := os.ReadDir(f.Path("overlays"))
 	if err != nil {

@@ -36,7 +36,7 @@ func TestFirstBootFollows(t *testing.T) {
 func TestSaveLoad(t *testing.T) {
 	f := folder(t)
 	want := &State{Tracking: spec.Frozen, Floor: spec.Floor{Epoch: 1, Generation: 7}, Rejected: []string{"sha256:aa"}}
-	want.Accept(Generation{Overlay: "sha256:02", Layer: "sha256:03", Epoch: 1, Generation: 8}, 99)
+	want.Accept(Generation{Overlay: "sha256:02", Layer: "sha256:03", Epoch: 1, Generation: 8})
 	if err := f.Save(want); err != nil {
 		t.Fatal(err)
 	}
@@ -66,22 +66,22 @@ func TestPromote(t *testing.T) {
 		return Generation{Overlay: "sha256:0" + layer + string(rune('0'+n)), Layer: layer, Generation: n}
 	}
 	s := &State{Tracking: spec.Following}
-	s.Accept(g(1, "a"), 10)
+	s.Accept(g(1, "a"))
 	if s.Current != nil || s.Staged == nil {
 		t.Fatal("an unproven generation is current")
 	}
 	s.Promote()
-	s.Accept(g(2, "b"), 20)
+	s.Accept(g(2, "b"))
 	s.Promote()
 	if s.Current.Layer != "b" || s.Previous == nil || s.Previous.Layer != "a" || s.Staged != nil {
 		t.Fatalf("after two: %+v", s)
 	}
-	s.Accept(g(3, "b"), 15) // same layer: the previous layer stays known
+	s.Accept(g(3, "b")) // same layer: the previous layer stays known
 	s.Promote()
-	if s.Previous.Layer != "a" || s.Floor.Generation != 3 || s.Newest != 20 {
+	if s.Previous.Layer != "a" || s.Floor.Generation != 3 {
 		t.Fatalf("after three: %+v", s)
 	}
-	s.Accept(g(3, "b"), 15)
+	s.Accept(g(3, "b"))
 	if s.Staged != nil {
 		t.Fatal("what runs already is staged again")
 	}

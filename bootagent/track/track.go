@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package follow keeps a node at the fleet's newest generation: ask, decide,
+// Package track keeps a node at the fleet's newest generation: ask, decide,
 // remember, in that order. The loader, the service and the one-shot verbs all
 // go through it, so the floor is on disk before anything acts, whoever asks.
 //
-// What may be believed is decided in bootagent/fetch, what is remembered is kept
-// by bootagent/state; this package only joins the two. It stacks and applies
-// nothing.
+// Package trust decides what may act, package state keeps what is remembered;
+// this package joins the two. It stacks and applies nothing.
 package track
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -21,7 +21,6 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // Tracker asks for one node.
@@ -30,18 +29,11 @@ type Tracker struct {
 	Bootstrap spec.Bootstrap
 	Identity  trust.Identity
 	Folder    *state.Folder
-	Build     time.Time // of the agent
-	CoreOnly  bool      // in a loader: sections are the concern of the root's agent
+	Build     time.Time        // of the agent
+	CoreOnly  bool             // in a loader: sections are the concern of the root's agent
+	RTC       func() time.Time // the hardware clock; nil is time.Now
+	Rules     *trust.Rules     // nil is all of them; a test leaves one out
 	Say       func(format string, args ...any)
-}
-
-// Found is an overlay that may act; its floor is on disk.
-type Found struct {
-	Overlay    spec.Overlay
-	Generation state.Generation
-	Unchanged  bool // what the node has already
-	Held       bool // newer than what the node has, but it is frozen or pinned; not remembered
-	Expired    bool
 }
 
 // ErrNothing is returned where the node has never accepted anything.
@@ -56,12 +48,12 @@ func (f *Tracker) Sync(ctx context.Context) (*Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen := s.Fleet.Issued
+	before := s.Clone()
 	found, c, a, err := f.look(ctx, s)
 	if err != nil || found.Held {
 		// What fleet:current says holds even when the overlay is refused: else it
 		// would be enough to keep it away the next time.
-		if s.Fleet.Issued != seen {
+		if !reflect.DeepEqual(s, before) {
 			err = errors.Join(err, f.Folder.Save(s))
 		}
 		return found, err
@@ -70,7 +62,8 @@ func (f *Tracker) Sync(ctx context.Context) (*Found, error) {
 	if err := f.Folder.SaveOverlay(a.Digest, c.Save()); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotKept, err)
 	}
-	s.Accept(found.Generation, a.IssuedAt.Unix())
+	s.Accept(found.Generation)
+	f.rememberDate(s, a.IssuedAt)
 	if s.Staged != nil {
 		found.Generation.Attempts = s.Staged.Attempts
 	}
@@ -116,8 +109,10 @@ func (f *Tracker) look(ctx context.Context, s *state.State) (*Found, *trust.Cand
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	found := &Found{Overlay: a.Overlay, Expired: a.Expired, Generation: state.Generation{
-		Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation}}
+	found := &Found{
+		Overlay: a.Overlay, Keys: a.Keys, Expires: a.Expires, Expired: a.Expired, Unconfirmed: fresh().Unconfirmed(),
+		Generation: state.Generation{Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation},
+	}
 	if s.Current != nil && s.Current.Overlay == a.Digest && s.Current.Generation == a.Floor.Generation {
 		found.Unchanged = true
 	} else if s.Tracking != spec.Following && s.Current != nil {
@@ -136,10 +131,7 @@ func (f *Tracker) Good() ([]*Found, error) {
 	}
 	var good []*Found
 	var errs []error
-	for _, g := range []*state.Generation{s.Current, s.Previous, s.Staged} {
-		if g == nil {
-			continue
-		}
+	for _, g := range s.Generations() {
 		found, err := f.recall(s, g, slices.Concat(s.Rejected, s.Fleet.Reject))
 		if err != nil {
 			errs = append(errs, err)
@@ -181,38 +173,7 @@ func (f *Tracker) recall(s *state.State, g *state.Generation, reject []string) (
 	if err != nil {
 		return nil, fmt.Errorf("kept overlay of generation %d: %w", g.Generation, err)
 	}
-	return &Found{Overlay: a.Overlay, Generation: *g, Unchanged: true, Expired: a.Expired}, nil
-}
-
-// fleet reads fleet:current and remembers what it says. Where it cannot be had,
-// or is older than one that this node has seen, what is remembered counts.
-func (f *Tracker) fleet(ctx context.Context, s *state.State) *trust.FleetState {
-	fresh, err := f.current(ctx, s)
-	switch {
-	case err == nil:
-		s.Fleet = state.Fleet{Minimum: fresh.Minimum, Issued: fresh.IssuedAt.Unix(), Reject: fresh.Reject}
-		s.Newest = max(s.Newest, s.Fleet.Issued)
-	case !errors.Is(err, oci.ErrNotFound):
-		f.Say("fleet:current is not used: %v", err)
-	}
-	if s.Fleet.Issued == 0 {
-		return nil
-	}
-	return &trust.FleetState{Minimum: s.Fleet.Minimum, Reject: s.Fleet.Reject}
-}
-
-func (f *Tracker) current(ctx context.Context, s *state.State) (*trust.FleetState, error) {
-	return oci.InOrder(ctx, f.Source, func(place oci.Source) (*trust.FleetState, error) {
-		c, err := trust.Current(ctx, place, "")
-		if err != nil {
-			return nil, err
-		}
-		fresh, err := trust.AcceptFleet(c, f.Bootstrap, s.Fleet.Minimum, f.clock(s))
-		if err == nil && fresh.IssuedAt.Unix() < s.Fleet.Issued {
-			err = refusal.New(refusal.Rollback, "it was issued at %s, this node knows a newer one", fresh.IssuedAt)
-		}
-		return fresh, err
-	})
+	return &Found{Overlay: a.Overlay, Keys: a.Keys, Expires: a.Expires, Generation: *g, Unchanged: true, Expired: a.Expired}, nil
 }
 
 func (f *Tracker) saved(g *state.Generation) (trust.Candidate, error) {
@@ -226,21 +187,9 @@ func (f *Tracker) saved(g *state.Generation) (trust.Candidate, error) {
 // accept is the decision for this kind of program.
 func (f *Tracker) accept() func(trust.Candidate, spec.Bootstrap, trust.Identity, spec.Floor, trust.Clock, trust.Known) (*trust.Accepted, error) {
 	if f.CoreOnly {
-		return trust.AcceptCore
+		return f.rules().AcceptCore
 	}
-	return trust.Accept
-}
-
-func (f *Tracker) clock(s *state.State) trust.Clock { return Clock(s, f.Build) }
-
-// Clock is what a node knows of the time: its hardware clock, when its agent was
-// built, and the newest statement that it remembers.
-func Clock(s *state.State, build time.Time) trust.Clock {
-	c := trust.Clock{RTC: time.Now(), Build: build}
-	if s.Newest > 0 {
-		c.Newest = time.Unix(s.Newest, 0)
-	}
-	return c
+	return f.rules().Accept
 }
 
 func newest(s *state.State) *state.Generation {
@@ -248,17 +197,4 @@ func newest(s *state.State) *state.Generation {
 		return s.Staged
 	}
 	return s.Current
-}
-
-// Describe is the sync axis of the status for an error of Sync.
-func Describe(err error) (sync spec.Sync, detail string) {
-	switch {
-	case err == nil:
-		return spec.SyncCurrent, ""
-	case refusal.Of(err) != "":
-		return spec.SyncRefused(string(refusal.Of(err))), err.Error()
-	case errors.Is(err, errNotKept):
-		return spec.SyncBehind, err.Error()
-	}
-	return spec.SyncUnreachable, err.Error()
 }

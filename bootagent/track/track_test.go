@@ -24,10 +24,11 @@ import (
 // fleet is a layout with one key, and a node that follows it.
 type fleet struct {
 	*track.Tracker
-	t   *testing.T
-	key *ecdsa.PrivateKey
-	r   *registry.Registry
-	dir string // state folder
+	t     *testing.T
+	key   *ecdsa.PrivateKey
+	epoch *ecdsa.PrivateKey
+	r     *registry.Registry
+	dir   string // state directory
 }
 
 func newFleet(t *testing.T) *fleet {
@@ -36,46 +37,86 @@ func newFleet(t *testing.T) *fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
+	epoch, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
 	ref := "oci:" + t.TempDir()
 	r, err := registry.Open(ref, registry.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fleet{t: t, key: key, r: r, dir: t.TempDir()}
+	f := &fleet{t: t, key: key, epoch: epoch, r: r, dir: t.TempDir()}
 	folder, err := state.Open(f.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Tracker = &track.Tracker{
 		Source: r.Source(), Folder: folder, Identity: trust.Identity{Node: "superhost"}, Say: t.Logf,
-		Bootstrap: spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: "metal-a", Registry: ref, Keys: []string{string(sign.MarshalPublic(&key.PublicKey))}, Threshold: 1},
+		Bootstrap: spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: "metal-a", Registry: ref, Keys: []string{string(sign.MarshalPublic(&key.PublicKey))}, Threshold: 1,
+			EpochKeys: []string{string(sign.MarshalPublic(&epoch.PublicKey))}},
 	}
 	return f
+}
+
+// said is what a statement says besides its subject.
+type said struct {
+	issued            time.Time // zero is now
+	epoch, generation uint64
+	permitted         bool // the epoch key has signed the epoch
+}
+
+func (w said) date() time.Time {
+	if w.issued.IsZero() {
+		return time.Now().UTC().Truncate(time.Second)
+	}
+	return w.issued
+}
+
+func (f *fleet) must(err error) {
+	f.t.Helper()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// permit adds the epoch key's permission to bundles.
+func (f *fleet) permit(w said, bundles ...[]byte) [][]byte {
+	f.t.Helper()
+	if !w.permitted {
+		return bundles
+	}
+	grant, err := sign.SignEpoch(f.epoch, sign.EpochPredicate{Fleet: "metal-a", Epoch: w.epoch})
+	f.must(err)
+	return append(bundles, grant)
+}
+
+func (f *fleet) push(repo, tag string, raw []byte, blobs []oci.Descriptor) {
+	f.t.Helper()
+	for _, b := range blobs {
+		f.must(f.r.PutData(f.t.Context(), repo, b))
+	}
+	_, err := f.r.PutManifest(f.t.Context(), repo, oci.MediaTypeManifest, raw, tag)
+	f.must(err)
 }
 
 // publish signs an overlay with one sysctl and pushes it.
 func (f *fleet) publish(generation uint64, value string) {
 	f.t.Helper()
+	f.overlay(said{generation: generation}, value)
+}
+
+func (f *fleet) overlay(w said, value string) {
+	f.t.Helper()
 	const layer = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 	doc, err := spec.Encode(spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: "superhost", Layer: layer},
 		Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: value}}}})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	now := time.Now().UTC().Truncate(time.Second)
-	bundle, err := sign.SignOverlay(f.key, oci.Digest(doc), sign.Predicate{Fleet: "metal-a", Node: "superhost", Layer: layer, Generation: generation, IssuedAt: now, Expires: now.Add(time.Hour)})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	raw, blobs := oci.OverlayManifest(doc, bundle)
-	for _, b := range blobs {
-		if err := f.r.PutData(f.t.Context(), oci.RepoNode, b); err != nil {
-			f.t.Fatal(err)
-		}
-	}
-	if _, err := f.r.PutManifest(f.t.Context(), oci.RepoNode, oci.MediaTypeManifest, raw, "superhost"); err != nil {
-		f.t.Fatal(err)
-	}
+	f.must(err)
+	bundle, err := sign.SignOverlay(f.key, oci.Digest(doc), sign.Predicate{Fleet: "metal-a", Node: "superhost", Layer: layer,
+		Epoch: w.epoch, Generation: w.generation, IssuedAt: w.date(), Expires: w.date().Add(30 * 24 * time.Hour)})
+	f.must(err)
+	raw, blobs := oci.OverlayManifest(doc, f.permit(w, bundle)...)
+	f.push(oci.RepoNode, "superhost", raw, blobs)
 }
 
 func (f *fleet) sync() *track.Found {
@@ -306,23 +347,18 @@ func TestWhatCannotBeKeptDoesNotAct(t *testing.T) {
 // current pushes a fleet:current with a minimum and a reject list.
 func (f *fleet) current(issued time.Time, minimum uint64, reject ...string) {
 	f.t.Helper()
-	doc, err := spec.Encode(spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: "metal-a", Minimum: spec.Floor{Generation: minimum}, Reject: reject})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	bundle, err := sign.SignFleet(f.key, oci.Digest(doc), sign.PredicateFleet, sign.FleetPredicate{Fleet: "metal-a", IssuedAt: issued, Expires: issued.Add(72 * time.Hour)})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	raw, blobs := oci.DocumentManifest(oci.TypeFleet, doc, bundle)
-	for _, b := range blobs {
-		if err := f.r.PutData(f.t.Context(), oci.RepoFleet, b); err != nil {
-			f.t.Fatal(err)
-		}
-	}
-	if _, err := f.r.PutManifest(f.t.Context(), oci.RepoFleet, oci.MediaTypeManifest, raw, "current"); err != nil {
-		f.t.Fatal(err)
-	}
+	f.fleetCurrent(said{issued: issued, generation: minimum}, reject...)
+}
+
+func (f *fleet) fleetCurrent(w said, reject ...string) {
+	f.t.Helper()
+	doc, err := spec.Encode(spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: "metal-a",
+		Minimum: spec.Floor{Epoch: w.epoch, Generation: w.generation}, Reject: reject})
+	f.must(err)
+	bundle, err := sign.SignFleet(f.key, oci.Digest(doc), sign.PredicateFleet, sign.FleetPredicate{Fleet: "metal-a", IssuedAt: w.date(), Expires: w.date().Add(72 * time.Hour)})
+	f.must(err)
+	raw, blobs := oci.DocumentManifest(oci.TypeFleet, doc, f.permit(w, bundle)...)
+	f.push(oci.RepoFleet, "current", raw, blobs)
 }
 
 // What the fleet rejects is not what a node falls back on, not even without

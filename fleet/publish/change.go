@@ -139,7 +139,7 @@ func (p *Publisher) Refresh(ctx context.Context, lists Lists) (*Result, error) {
 		}
 		todo = append(todo, work{name: name, match: o.Match, layer: o.Layer, doc: doc, generation: was.Generation, resigned: true, pinned: was.Pinned})
 	}
-	reject, err := p.rejectList(ctx, policy, lists)
+	reject, err := p.rejectList(ctx, policy, x.Epoch, lists)
 	if err != nil {
 		return nil, err
 	}
@@ -160,8 +160,8 @@ func (p *Publisher) Refresh(ctx context.Context, lists Lists) (*Result, error) {
 	return result, errors.Join(err, flush())
 }
 
-func (p *Publisher) rejectList(ctx context.Context, policy Policy, lists Lists) ([]string, error) {
-	now, err := p.current(ctx, policy)
+func (p *Publisher) rejectList(ctx context.Context, policy Policy, epoch uint64, lists Lists) ([]string, error) {
+	now, err := p.current(ctx, policy, epoch)
 	if err != nil {
 		return nil, fmt.Errorf("fleet:current: %w", err)
 	}

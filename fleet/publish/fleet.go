@@ -25,19 +25,24 @@ func (p *Publisher) putCurrent(ctx context.Context, policy Policy, x *spec.Fleet
 			doc.Minimum.Generation = n.Generation
 		}
 	}
-	return p.putFleet(ctx, doc, "current", oci.TypeFleet, sign.PredicateFleet, freshFor)
+	var grants [][]byte
+	if x.Grant != nil { // nodes raise their epoch for the epoch key's permission only
+		grants = append(grants, x.Grant)
+	}
+	return p.putFleet(ctx, doc, "current", oci.TypeFleet, sign.PredicateFleet, freshFor, grants...)
 }
 
-// current reads fleet:current the way a node does.
-func (p *Publisher) current(ctx context.Context, policy Policy) (*trust.FleetState, error) {
+// current reads fleet:current the way a node does. epoch is that of the index,
+// which holds the permission for it.
+func (p *Publisher) current(ctx context.Context, policy Policy, epoch uint64) (*trust.FleetState, error) {
 	c, err := trust.Current(ctx, p.Registry.Source(), "")
 	if err != nil {
 		return nil, err
 	}
-	return trust.AcceptFleet(c, spec.Bootstrap{Fleet: policy.Fleet, Keys: pems(policy.Operator), Threshold: policy.Threshold}, spec.Floor{}, trust.Clock{RTC: p.Now})
+	return trust.AcceptFleet(c, spec.Bootstrap{Fleet: policy.Fleet, Keys: pems(policy.Operator), Threshold: policy.Threshold}, spec.Floor{}, epoch, trust.Clock{RTC: p.Now})
 }
 
-func (p *Publisher) putFleet(ctx context.Context, doc any, tag, kind, predicate string, life time.Duration) error {
+func (p *Publisher) putFleet(ctx context.Context, doc any, tag, kind, predicate string, life time.Duration, grants ...[]byte) error {
 	raw, err := spec.Encode(doc)
 	if err != nil {
 		return err
@@ -54,7 +59,7 @@ func (p *Publisher) putFleet(ctx context.Context, doc any, tag, kind, predicate 
 		}
 		bundles = append(bundles, b)
 	}
-	manifest, blobs := oci.DocumentManifest(kind, raw, bundles...)
+	manifest, blobs := oci.DocumentManifest(kind, raw, append(bundles, grants...)...)
 	for _, b := range blobs {
 		if err := p.Registry.PutData(ctx, oci.RepoFleet, b); err != nil {
 			return err

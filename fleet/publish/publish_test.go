@@ -192,7 +192,7 @@ func TestUnchangedNodesKeepTheirGeneration(t *testing.T) {
 		t.Fatalf("with all: %+v", r)
 	}
 	f.mustBoot(3, "")
-	fresh, err := f.current(t.Context(), f.policy)
+	fresh, err := f.current(t.Context(), f.policy, 0)
 	if err != nil || fresh.Minimum.Generation != 3 {
 		t.Fatalf("fleet:current = %+v, %v; want a minimum of 3", fresh, err)
 	}
@@ -397,14 +397,14 @@ func TestRejectList(t *testing.T) {
 		t.Errorf("a publish that nodes would refuse left its mark: %+v, %v", x, err)
 	}
 	f.publish(f.nodes("", "11"), Options{}) // keeps the list
-	fresh, err := f.current(t.Context(), f.policy)
+	fresh, err := f.current(t.Context(), f.policy, 0)
 	if err != nil || len(fresh.Reject) != 1 {
 		t.Errorf("after a publish the list is %+v, %v", fresh, err)
 	}
 	if _, err := f.Refresh(t.Context(), Lists{Allow: []string{bad}}); err != nil {
 		t.Fatal(err)
 	}
-	if fresh, err := f.current(t.Context(), f.policy); err != nil || len(fresh.Reject) != 0 {
+	if fresh, err := f.current(t.Context(), f.policy, 0); err != nil || len(fresh.Reject) != 0 {
 		t.Errorf("after allow the list is %+v, %v", fresh, err)
 	}
 }
@@ -427,7 +427,7 @@ func TestRefresh(t *testing.T) {
 		if err != nil || a.Expired || a.Floor.Generation != 1 {
 			t.Errorf("day %d: %+v, %v", c.day, a, err)
 		}
-		fresh, err := f.current(t.Context(), f.policy)
+		fresh, err := f.current(t.Context(), f.policy, 0)
 		if err != nil || fresh.Expired || !fresh.IssuedAt.Equal(f.Now) {
 			t.Errorf("day %d: fleet:current %+v, %v", c.day, fresh, err)
 		}

@@ -52,7 +52,7 @@ func (p *Publisher) Verify(ctx context.Context, keys []*ecdsa.PublicKey, only []
 	}
 	policy.Operator, policy.Threshold = keys, min(policy.Threshold, len(keys))
 	r := &Report{Fleet: x.Fleet, Epoch: x.Epoch, Generation: x.Generation, Findings: []Check{}}
-	fresh, err := p.current(ctx, policy)
+	fresh, err := p.current(ctx, policy, x.Epoch)
 	if err := r.add("fleet:current", err, err == nil && fresh.Expired, ""); err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ type work struct {
 
 // write signs and pushes, in the order that the package comment promises.
 func (p *Publisher) write(ctx context.Context, policy Policy, old, x *spec.FleetIndex, todo []work, result *Result) (err error) {
-	if p.fresh, err = p.current(ctx, policy); err != nil && !errors.Is(err, oci.ErrNotFound) {
+	if p.fresh, err = p.current(ctx, policy, x.Epoch); err != nil && !errors.Is(err, oci.ErrNotFound) {
 		return fmt.Errorf("fleet:current: %w", err)
 	}
 	if err := p.signNodes(ctx, policy, x, todo); err != nil {

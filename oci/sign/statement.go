@@ -29,8 +29,8 @@ const (
 	PredicateProvenance = "https://slsa.dev/provenance/v1"
 )
 
-// maxNumber bounds epochs and generations: what every JSON reader holds exactly.
-const maxNumber = 1<<53 - 1
+// MaxNumber bounds epochs and generations: what every JSON reader holds exactly.
+const MaxNumber = 1<<53 - 1
 
 // Predicate is what is signed about an overlay besides its digest: whom it is
 // for, which layer it needs, and when.
@@ -105,7 +105,7 @@ func (p *Predicate) check() error {
 	switch {
 	case p.Fleet == "" || p.Node == "" || p.Layer != "" && !oci.ValidDigest(p.Layer):
 		return refusal.New(refusal.Predicate, "the statement lacks fleet or node, or its layer is no digest")
-	case p.Epoch > maxNumber || p.Generation > maxNumber || p.Generation == 0:
+	case p.Epoch > MaxNumber || p.Generation > MaxNumber || p.Generation == 0:
 		return refusal.New(refusal.BadNumber, "epoch %d, generation %d", p.Epoch, p.Generation)
 	}
 	return checkTimes(p.IssuedAt, p.Expires)
@@ -128,7 +128,7 @@ func (p *EpochPredicate) check() error {
 	switch {
 	case p.Fleet == "":
 		return refusal.New(refusal.Predicate, "the statement names no fleet")
-	case p.Epoch > maxNumber:
+	case p.Epoch > MaxNumber:
 		return refusal.New(refusal.BadNumber, "epoch %d", p.Epoch)
 	}
 	return nil

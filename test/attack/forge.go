@@ -98,6 +98,15 @@ func (r Row) Forge(t testing.TB) *World {
 		w.FleetBundles = append(w.FleetBundles, w.bundle(t, "fleet", who, fleetStatement))
 	}
 
+	if r.FleetGrant != "none" {
+		epoch := epochOf.FindStringSubmatch(string(w.Fleet))
+		if epoch == nil {
+			epoch = []string{"", "1"}
+		}
+		grant := strings.NewReplacer("{grant}", hexOf(digestOf([]byte("metal-a "+epoch[1]+"\n"))), `"epoch":1`, `"epoch":`+epoch[1]).Replace(goodGrant)
+		w.FleetBundles = append(w.FleetBundles, w.bundle(t, "grant", r.FleetGrant, []byte(grant)))
+	}
+
 	w.Manifest = []byte(edit(t, r.Served["manifest"], document("application/vnd.caisson.overlay.v1+json", w.Overlay, w.Bundles, r.Bare)))
 	w.FleetManifest = []byte(edit(t, r.Served["fleetManifest"], document("application/vnd.caisson.fleet.v1+json", w.Fleet, w.FleetBundles, false)))
 	w.manifestDigest = digestOf(w.Manifest)
@@ -188,6 +197,8 @@ func document(kind string, doc []byte, bundles [][]byte, bare bool) string {
 	return fmt.Sprintf(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json","artifactType":%q,"config":{"mediaType":"application/vnd.oci.empty.v1+json","digest":%q,"size":2,"data":"e30="},"layers":[%s]}`,
 		kind, digestOf([]byte("{}")), strings.Join(parts, ","))
 }
+
+var epochOf = regexp.MustCompile(`"epoch":([0-9]+)`)
 
 var pad = regexp.MustCompile(`\{pad:([0-9]+)\}`)
 

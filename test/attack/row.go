@@ -23,12 +23,14 @@ type Row struct {
 	Check  string            `yaml:"check"` // "package/name" of the check that must refuse
 	Author map[string][]Edit `yaml:"author"`
 	Served map[string][]Edit `yaml:"served"`
-	Sign   []string          `yaml:"sign"`   // keys, one bundle each; operator when absent
-	Grant  string            `yaml:"grant"`  // key that permits the epoch; epoch when absent
-	Before []string          `yaml:"before"` // junk bundles in front of the good ones
-	Bare   bool              `yaml:"bare"`   // nothing inline
-	Serve  string            `yaml:"serve"`  // how the registry misbehaves
-	Node   Node              `yaml:"node"`
+	Sign   []string          `yaml:"sign"`  // keys, one bundle each; operator when absent
+	Grant  string            `yaml:"grant"` // key that permits the epoch; epoch when absent
+	// FleetGrant is the key that permits the epoch of fleet:current; epoch when absent.
+	FleetGrant string   `yaml:"fleetGrant"`
+	Before     []string `yaml:"before"` // junk bundles in front of the good ones
+	Bare       bool     `yaml:"bare"`   // nothing inline
+	Serve      string   `yaml:"serve"`  // how the registry misbehaves
+	Node       Node     `yaml:"node"`
 }
 
 // Edit replaces Old, which must be there, by New, repeated Times. In New, {pad:N}
@@ -69,7 +71,7 @@ func Load(t testing.TB) []Row {
 	names := map[string]bool{}
 	var rows []Row
 	for _, n := range raw {
-		r := Row{Sign: []string{"operator"}, Grant: "epoch", Node: goodNode()}
+		r := Row{Sign: []string{"operator"}, Grant: "epoch", FleetGrant: "epoch", Node: goodNode()}
 		text, err := yaml.Marshal(&n)
 		if err != nil {
 			t.Fatal(err)

@@ -131,11 +131,12 @@ func (b *boot) ask(ctx context.Context) (*track.Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.record.Sync = spec.SyncCurrent
+	b.record.Sync, b.record.SyncDetail = found.Axis()
+	if b.record.Sync != spec.SyncCurrent {
+		b.say("%s: %s", b.record.Sync, b.record.SyncDetail)
+	}
 	switch {
-	case found.Held: // frozen: what the node has goes on
-		b.record.Sync = spec.SyncBehind
-		b.say("generation %d is there, but this node is frozen", found.Generation.Generation)
+	case found.Held: // what the node has goes on
 		good, err := b.follower().Good()
 		if err != nil {
 			return nil, err
@@ -145,9 +146,6 @@ func (b *boot) ask(ctx context.Context) (*track.Found, error) {
 		return nil, fmt.Errorf("generation %d: %w, the state disk is read-only", found.Generation.Generation, errUncounted)
 	case found.Generation.Attempts >= attempts:
 		return nil, fmt.Errorf("generation %d was begun %d times: %w", found.Generation.Generation, attempts, errUnproven)
-	case found.Expired:
-		b.record.Sync = spec.SyncExpired
-		b.say("the overlay has expired; it runs and is marked")
 	}
 	b.say("overlay of node %s, generation %d, layer %s", found.Overlay.Node, found.Generation.Generation, found.Overlay.Layer)
 	return found, nil

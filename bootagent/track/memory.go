@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// fleet reads fleet:current and remembers what it says. Where it cannot be had,
+// or is older than one that this node has seen, what is remembered counts.
+func (f *Tracker) fleet(ctx context.Context, s *state.State) *trust.FleetState {
+	heal(s)
+	fresh, err := f.current(ctx, s)
+	if err == nil {
+		f.rememberFleet(s, fresh)
+		return fresh
+	}
+	if !errors.Is(err, oci.ErrNotFound) {
+		f.Say("fleet:current is not used: %v", err)
+	}
+	if s.Fleet.Empty() {
+		return nil
+	}
+	clock := f.clock(s)
+	now, _ := clock.Now(time.Time{})
+	issued, expires := time.Unix(s.Fleet.Issued, 0), time.Unix(s.Fleet.Expires, 0)
+	return &trust.FleetState{
+		Minimum: s.Fleet.Minimum, Reject: s.Fleet.Reject, IssuedAt: issued, Expires: expires,
+		Expired: now.After(expires), Credible: clock.Credible(issued),
+	}
+}
+
+func (f *Tracker) current(ctx context.Context, s *state.State) (*trust.FleetState, error) {
+	c, err := trust.Current(ctx, f.Source, "")
+	if err != nil {
+		return nil, err
+	}
+	fresh, err := f.rules().AcceptFleet(c, f.Bootstrap, s.Fleet.Minimum, max(s.Floor.Epoch, s.Fleet.Minimum.Epoch), f.clock(s))
+	if err != nil {
+		return nil, err
+	}
+	if fresh.Minimum.Epoch == s.Fleet.Minimum.Epoch && fresh.IssuedAt.Unix() < f.seen(s) {
+		return nil, refusal.New(refusal.Rollback, "it was issued at %s, this node knows a newer one", fresh.IssuedAt)
+	}
+	return fresh, nil
+}
+
+// seen is when the newest fleet:current was issued, 0 where the date that is kept
+// is not credible: it was made before dates were bounded, or by a wrong clock.
+func (f *Tracker) seen(s *state.State) int64 {
+	if !f.clock(s).Credible(time.Unix(s.Fleet.Issued, 0)) {
+		return 0
+	}
+	return s.Fleet.Issued
+}
+
+func (f *Tracker) rememberFleet(s *state.State, fresh *trust.FleetState) {
+	issued := fresh.IssuedAt.Unix()
+	if !fresh.Credible {
+		issued = f.seen(s)
+	}
+	s.Fleet = state.Fleet{Minimum: fresh.Minimum, Permitted: true, Issued: issued, Expires: fresh.Expires.Unix(), Reject: fresh.Reject}
+	f.rememberDate(s, fresh.IssuedAt)
+}
+
+// rememberDate keeps the date of the newest statement. One that is not credible
+// is not kept, and does not stay.
+func (f *Tracker) rememberDate(s *state.State, issuedAt time.Time) {
+	clock := f.clock(s)
+	if clock.Credible(issuedAt) && (issuedAt.After(clock.Newest) || !clock.Credible(clock.Newest)) {
+		s.Newest = issuedAt.Unix()
+	}
+}
+
+// heal forgets a minimum that an earlier release took from an operator's key
+// alone, or that no document can reach. Its reject list stays.
+func heal(s *state.State) {
+	m := s.Fleet.Minimum
+	if m.Epoch > s.Floor.Epoch && !s.Fleet.Permitted || m.Epoch > sign.MaxNumber || m.Generation > sign.MaxNumber {
+		s.Fleet.Minimum, s.Fleet.Issued = spec.Floor{}, 0
+	}
+}
+
+// rules are those of package trust.
+func (f *Tracker) rules() *trust.Rules {
+	if f.Rules == nil {
+		return trust.All()
+	}
+	return f.Rules
+}
+
+func (f *Tracker) clock(s *state.State) trust.Clock {
+	c := Clock(s, f.Build)
+	if f.RTC != nil {
+		c.RTC = f.RTC()
+	}
+	return f.rules().On(c)
+}
+
+// Clock is what a node knows of the time: its hardware clock, when its agent was
+// built, and the newest statement that it remembers.
+func Clock(s *state.State, build time.Time) trust.Clock {
+	c := trust.Clock{RTC: time.Now(), Build: build}
+	if s.Newest > 0 {
+		c.Newest = time.Unix(s.Newest, 0)
+	}
+	return c
+}

@@ -50,6 +50,6 @@ func (a *app) printDrift(drift []spec.Drift) {
 		case d.From != "" || d.To != "":
 			line += fmt.Sprintf(": %q → %q", d.From, d.To)
 		}
-		fmt.Fprintln(a.out, line)
+		cli.Printf(a.out, "%s\n", line)
 	}
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -39,6 +38,6 @@ func printVersion(_ context.Context, a *app, args []string) error {
 	if f.format == "json" {
 		return cli.JSON(a.out, map[string]string{"version": version, "built": built})
 	}
-	_, err := fmt.Fprintf(a.out, "caisson-agent %s (%s)\n", version, built)
-	return err
+	cli.Printf(a.out, "caisson-agent %s (%s)\n", version, built)
+	return nil
 }

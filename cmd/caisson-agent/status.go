@@ -41,7 +41,8 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 		return cli.JSON(a.out, st)
 	}
 	row := func(name, format string, args ...any) {
-		fmt.Fprintf(a.out, "%-11s %s\n", name, fmt.Sprintf(format, args...))
+		cli.Printf(a.out, "%-11s ", name)
+		cli.Printf(a.out, format+"\n", args...)
 	}
 	row("node", "%s of fleet %s (%s)", st.Node, st.Fleet, st.Mode)
 	row("health", "%s", st.Health)

@@ -144,7 +144,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 		return cli.JSON(a.out, out)
 	}
 	for _, l := range out.Layers {
-		fmt.Fprintf(a.out, "%s  %s\n", l.Digest, l.Variant)
+		cli.Printf(a.out, "%s  %s\n", l.Digest, l.Variant)
 	}
 	a.say("pushed %s as %s:%s", count(len(out.Layers), "layer"), oci.RepoLayer, version)
 	return nil

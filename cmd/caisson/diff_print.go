@@ -3,15 +3,14 @@
 package main
 
 import (
-	"fmt"
-
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/release"
 )
 
 func (a *app) printDifference(d release.Difference) {
-	fmt.Fprintf(a.out, "variant %s: %s → %s\n", d.Variant, d.From, d.To)
+	cli.Printf(a.out, "variant %s: %s → %s\n", d.Variant, d.From, d.To)
 	if d.Kernel != nil {
-		fmt.Fprintf(a.out, "  kernel %s → %s\n", d.Kernel.From, d.Kernel.To)
+		cli.Printf(a.out, "  kernel %s → %s\n", d.Kernel.From, d.Kernel.To)
 	}
 	for _, list := range []struct {
 		what    string
@@ -20,19 +19,19 @@ func (a *app) printDifference(d release.Difference) {
 		for _, c := range list.changes {
 			switch {
 			case c.From == "":
-				fmt.Fprintf(a.out, "+ %s %s %s\n", list.what, c.Name, c.To)
+				cli.Printf(a.out, "+ %s %s %s\n", list.what, c.Name, c.To)
 			case c.To == "":
-				fmt.Fprintf(a.out, "- %s %s %s\n", list.what, c.Name, c.From)
+				cli.Printf(a.out, "- %s %s %s\n", list.what, c.Name, c.From)
 			default:
-				fmt.Fprintf(a.out, "  %s %s %s → %s\n", list.what, c.Name, c.From, c.To)
+				cli.Printf(a.out, "  %s %s %s → %s\n", list.what, c.Name, c.From, c.To)
 			}
 		}
 	}
 	for _, i := range d.Images {
-		fmt.Fprintf(a.out, "  image %s %s → %s, new in it %s\n", i.Name, signless(i.From), signless(i.To), signless(i.Fetch))
+		cli.Printf(a.out, "  image %s %s → %s, new in it %s\n", i.Name, signless(i.From), signless(i.To), signless(i.Fetch))
 	}
 	for _, f := range d.Files {
-		fmt.Fprintf(a.out, "%s file %s\n", f.Mark(), f.Path)
+		cli.Printf(a.out, "%s file %s\n", f.Mark(), f.Path)
 	}
-	fmt.Fprintf(a.out, "a node that has the first fetches %s\n", signless(d.Bytes))
+	cli.Printf(a.out, "a node that has the first fetches %s\n", signless(d.Bytes))
 }

@@ -55,7 +55,7 @@ func (a *app) initCommand() *cobra.Command {
 				return cli.JSON(a.out, initialised{dir, made})
 			}
 			for _, name := range made {
-				fmt.Fprintln(a.out, filepath.Join(dir, name))
+				cli.Printf(a.out, "%s\n", filepath.Join(dir, name))
 			}
 			a.say("edit %s, then run: caisson validate %s", filepath.Join(dir, "site.yaml"), filepath.Join(dir, "site.yaml"))
 			return nil

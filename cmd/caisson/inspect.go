@@ -97,7 +97,7 @@ func inspectOne(ctx context.Context, l release.Layer, keys []string) (inspected,
 func (i inspected) print(w io.Writer, packages bool) {
 	l := i.Layer
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	row := func(key, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", key, fmt.Sprintf(format, args...)) }
+	row := func(key, format string, args ...any) { cli.Printf(t, "%s\t", key); cli.Printf(t, format+"\n", args...) }
 	row("layer", "%s", i.Digest)
 	row("fleet", "%s", l.Fleet)
 	row("version", "%s, variant %s, %s, %s", l.Version, l.Variant, l.Arch, l.Created)

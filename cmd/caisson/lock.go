@@ -108,16 +108,16 @@ func (a *app) printChanges(v release.LockedVariant) {
 		switch {
 		case c.From == "":
 			added++
-			fmt.Fprintf(a.out, "+ %s %s (%s)\n", c.Name, c.To, signedSize(c.Bytes))
+			cli.Printf(a.out, "+ %s %s (%s)\n", c.Name, c.To, signedSize(c.Bytes))
 		case c.To == "":
 			removed++
-			fmt.Fprintf(a.out, "- %s %s (%s)\n", c.Name, c.From, signedSize(c.Bytes))
+			cli.Printf(a.out, "- %s %s (%s)\n", c.Name, c.From, signedSize(c.Bytes))
 		default:
 			changed++
-			fmt.Fprintf(a.out, "  %s %s → %s (%s)\n", c.Name, c.From, c.To, signedSize(c.Bytes))
+			cli.Printf(a.out, "  %s %s → %s (%s)\n", c.Name, c.From, c.To, signedSize(c.Bytes))
 		}
 	}
-	fmt.Fprintf(a.out, "%s: %d added, %d removed, %d changed, %s\n", v.Variant, added, removed, changed, signedSize(bytes))
+	cli.Printf(a.out, "%s: %d added, %d removed, %d changed, %s\n", v.Variant, added, removed, changed, signedSize(bytes))
 }
 
 func signedSize(n int64) string {

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -102,7 +101,7 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 		return cli.JSON(a.out, netbooted{Layer: l.Digest, Files: netboot.Files})
 	}
 	for _, name := range netboot.Files {
-		fmt.Fprintln(a.out, filepath.Join(f.out, name))
+		cli.Printf(a.out, "%s\n", filepath.Join(f.out, name))
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // progress shows a build's events: one line that changes on a terminal, plain
@@ -58,10 +59,7 @@ func size(bytes int64) string {
 }
 
 func (p *progress) status(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if len(text) > 100 {
-		text = text[:100]
-	}
+	text := plain.Sprintf("%.100s", plain.Sprintf(format, args...)) // a line that breaks could not be cleared
 	fmt.Fprintf(p.app.err, "\r\x1b[K%s", text)
 	p.dirty = true
 }

@@ -3,8 +3,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/fleet/publish"
@@ -60,7 +58,7 @@ func (a *app) printPruned(out *release.Pruned) error {
 			verdict = "remove"
 			gone++
 		}
-		fmt.Fprintf(a.out, "%s  %s %s  %s\n", l.Digest, l.Version, l.Variant, verdict)
+		cli.Printf(a.out, "%s  %s %s  %s\n", l.Digest, l.Version, l.Variant, verdict)
 	}
 	if out.Removed {
 		a.say("removed %s, freed %s", count(gone, "layer"), signless(out.Freed))

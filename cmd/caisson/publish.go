@@ -212,10 +212,10 @@ func (a *app) published(r *publish.Result, to string) error {
 		return cli.JSON(a.out, r)
 	}
 	for _, n := range r.Published {
-		fmt.Fprintf(a.out, "%s\tgeneration %d\t%s\n", n.Node, n.Generation, n.Overlay)
+		cli.Printf(a.out, "%s\tgeneration %d\t%s\n", n.Node, n.Generation, n.Overlay)
 	}
 	for _, n := range r.Resigned {
-		fmt.Fprintf(a.out, "%s\tsigned anew\t%s\n", n.Node, n.Overlay)
+		cli.Printf(a.out, "%s\tsigned anew\t%s\n", n.Node, n.Overlay)
 	}
 	a.say("%s: fleet %s is at generation %d: %d published, %d signed anew, %d unchanged",
 		to, r.Fleet, r.Generation, len(r.Published), len(r.Resigned), r.Unchanged)

@@ -53,7 +53,7 @@ func (a *app) validateCommand() *cobra.Command {
 				if errors == 0 {
 					summary = fmt.Sprintf("valid: %s, %s, %s", s.Name(), count(len(s.Nodes()), "node"), summary)
 				}
-				fmt.Fprintln(a.out, summary)
+				cli.Printf(a.out, "%s\n", summary)
 			}
 			if errors > 0 {
 				return cli.ErrInvalid

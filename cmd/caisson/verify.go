@@ -3,8 +3,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/cli"
@@ -42,7 +40,7 @@ func (a *app) verifyCommand() *cobra.Command {
 				}
 			} else {
 				for _, f := range report.Findings {
-					fmt.Fprintf(a.out, "%s\t%s\t%s\n", f.Verdict, f.What, f.Detail)
+					cli.Printf(a.out, "%s\t%s\t%s\n", f.Verdict, f.What, f.Detail)
 				}
 			}
 			if !report.OK() {

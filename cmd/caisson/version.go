@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -23,8 +22,8 @@ func (a *app) versionCommand() *cobra.Command {
 			if a.json() {
 				return cli.JSON(a.out, map[string]string{"version": version, "go": runtime.Version()})
 			}
-			_, err := fmt.Fprintf(a.out, "caisson %s (%s)\n", version, runtime.Version())
-			return err
+			cli.Printf(a.out, "caisson %s (%s)\n", version, runtime.Version())
+			return nil
 		},
 	}
 }

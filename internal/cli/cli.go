@@ -18,6 +18,8 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // Exit codes of both programs.
@@ -146,20 +148,27 @@ func Report(w io.Writer, program string, err error) int {
 	}
 	var refused interface{ RefusalCode() string }
 	if errors.As(err, &refused) {
-		fmt.Fprintf(w, "%s: refused (%s): %v\n", program, refused.RefusalCode(), err)
+		Printf(w, "%s: refused (%s): %v\n", program, refused.RefusalCode(), err)
 	} else {
-		fmt.Fprintf(w, "%s: error: %v\n", program, err)
+		Printf(w, "%s: error: %v\n", program, err)
 	}
 	var hinter interface{ Hint() string }
 	if errors.As(err, &hinter) && hinter.Hint() != "" {
-		fmt.Fprintf(w, "%s: hint: %s\n", program, hinter.Hint())
+		Printf(w, "%s: hint: %s\n", program, hinter.Hint())
 	}
 	return Code(err)
 }
 
 // Sayf prints one line of talk.
 func Sayf(w io.Writer, program, format string, args ...any) {
-	fmt.Fprintf(w, "%s: %s\n", program, fmt.Sprintf(format, args...))
+	Printf(w, "%s: ", program)
+	Printf(w, format+"\n", args...)
+}
+
+// Printf prints a result for people: what comes from outside cannot steer their
+// terminal or forge a line. A write that fails is kept by [Output].
+func Printf(w io.Writer, format string, args ...any) {
+	_, _ = io.WriteString(w, plain.Sprintf(format, args...)) // see above
 }
 
 // Output is standard output as verbs print to it: they need not look at each

@@ -40,12 +40,12 @@ var bannedOnNodes = map[string]string{
 var rules = []Rule{
 	{Packages: "spec", Only: []string{}, Stdlib: true, Why: pure, Banned: map[string]string{
 		"os/exec": noProcess, "net": noProcess, "net/http": noProcess, "golang.org/x/sys/unix": noProcess, "gopkg.in/yaml.v3": noYAML, "go.yaml.in/yaml/v3": noYAML}},
-	{Packages: "spec/site/...", Only: []string{"spec/..."}, Why: authored, Banned: map[string]string{
+	{Packages: "spec/site/...", Only: []string{"spec/...", "internal/plain"}, Why: authored, Banned: map[string]string{
 		"os/exec": noProcess, "net/http": noProcess}, // net itself comes with crypto/x509, which reads the site's CAs
 		By: []string{"cmd/caisson", "fleet/...", "release", "netboot/...", "test/..."}, ByWhy: noYAML},
-	{Packages: "spec/site/report", Only: []string{}, Stdlib: true, Why: leaf},
-	{Packages: "spec/site/tree", Only: []string{"spec/site/report"}, Why: "a tree knows places, not meanings"},
-	{Packages: "spec/site/shape", Only: []string{"spec/site/report", "spec/site/tree"}, Why: "a shape knows types, not kinds"},
+	{Packages: "spec/site/report", Only: []string{"internal/plain"}, Stdlib: true, Why: leaf},
+	{Packages: "spec/site/tree", Only: []string{"spec/site/report", "internal/plain"}, Why: "a tree knows places, not meanings"},
+	{Packages: "spec/site/shape", Only: []string{"spec/site/report", "spec/site/tree", "internal/plain"}, Why: "a shape knows types, not kinds"},
 	{Packages: "spec/site/credential", Only: []string{}, Stdlib: true, Why: leaf},
 
 	{Packages: "trust/refusal", Only: []string{}, Stdlib: true, Why: leaf},
@@ -81,8 +81,9 @@ var rules = []Rule{
 	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "oci", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/download", "bootagent/items/item", "bootagent/items/files"},
 		Why: "a root comes to life before anything is applied"},
 
-	{Packages: "internal/cli", Only: []string{}, Stdlib: true, Why: leaf},
+	{Packages: "internal/cli", Only: []string{"internal/plain"}, Stdlib: true, Why: leaf},
 	{Packages: "internal/paths", Only: []string{}, Stdlib: true, Why: leaf},
+	{Packages: "internal/plain", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/durable", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/ownfiles", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/safepath", Only: []string{}, Why: leaf},

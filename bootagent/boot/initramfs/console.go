@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // console speaks to the people who stand before the machine: every console that
@@ -27,10 +29,10 @@ func openConsole() console {
 // a whole.
 const maxRecord = 900
 
-// say prints each line as a record. <3> is "error": lower ones are hidden by
+// say prints each line as a record; what comes from outside forges none. <3> is "error": lower ones are hidden by
 // "quiet", and a loader that says nothing cannot be told from one that hangs.
 func (c console) say(format string, args ...any) {
-	for line := range strings.SplitSeq(fmt.Sprintf(format, args...), "\n") {
+	for line := range strings.SplitSeq(plain.Sprintf(format, args...), "\n") {
 		for len(line) > maxRecord {
 			fmt.Fprintf(c.w, "<3>caisson: %s\n", line[:maxRecord])
 			line = line[maxRecord:]

@@ -6,9 +6,9 @@ import (
 	"path"
 	"regexp"
 	"strings"
-	"unicode"
 
 	"github.com/caisson-os/caisson/spec/site/module"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // reading is one file being read.
@@ -29,7 +29,7 @@ func (r *reading) lines(comments string, f func(n int, line string)) {
 }
 
 func (r *reading) item(n int, line string) *parsed {
-	p := &parsed{Line: Line{File: r.name, Line: n, Text: printable(line)}}
+	p := &parsed{Line: Line{File: r.name, Line: n, Text: report.Printable(line, 200)}}
 	r.items = append(r.items, p)
 	return p
 }
@@ -41,20 +41,6 @@ func (r *reading) take(n int, line, module, same string, path []string, value an
 	p := r.item(n, line)
 	p.Taken, p.module, p.same, p.path, p.value = true, module, module+" "+same, path, value
 	return p
-}
-
-// printable is a line that cannot steer a terminal, of bounded length.
-func printable(line string) string {
-	text := []rune(strings.ToValidUTF8(line, "?"))
-	for i, c := range text {
-		if !unicode.IsPrint(c) {
-			text[i] = ' '
-		}
-	}
-	if len(text) > 200 {
-		return string(text[:199]) + "…"
-	}
-	return string(text)
 }
 
 // readSysctl reads sysctl.d(5).

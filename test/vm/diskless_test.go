@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// TestDisklessNode is the life of a node without a disk: it boots by PXE, holds
+// what the site says, refuses what is not for it, changes layer and goes back.
+func TestDisklessNode(t *testing.T) {
+	f := fleet(t)
+	m := f.boot(t, Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
+	s := f.login(t, m)
+	for _, c := range Quickstart("beta", "1") {
+		if _, err := c.Run(t.Context(), s); err != nil {
+			t.Error(err)
+		}
+	}
+	first := status(t, s)
+	if first.Mode != "netboot" || first.Source != "fetched" || first.Sync != "current" || first.Generation == 0 {
+		t.Errorf("status %+v", first)
+	}
+	if len(first.Foreign) > 0 {
+		t.Errorf("files that nobody wrote are in the upper: %v", first.Foreign)
+	}
+	f.memory(t, s)
+	if t.Failed() {
+		t.FailNow() // what follows takes minutes
+	}
+
+	t.Run("a running node refuses and goes on", func(t *testing.T) { f.refuseWhileRunning(t, s, first) })
+	t.Run("a live change", func(t *testing.T) { f.liveChange(t, s) })
+	t.Run("another layer and back", func(t *testing.T) { f.swapAndPin(t, m, s, first.Layer) })
+}
+
+// TestBookworm is the same site on the release before: another kernel, systemd
+// and AppArmor.
+func TestBookworm(t *testing.T) {
+	f := fleet(t, "suite: trixie", "suite: bookworm", "abi <abi/4.0>", "abi <abi/3.0>")
+	s := f.login(t, f.boot(t, Options{Name: "beta", MAC: "52:54:00:00:00:0b"}))
+	for _, c := range Quickstart("beta", "1") {
+		if _, err := c.Run(t.Context(), s); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// memory holds the running agent to its budget: 24 MiB at its peak, which is
+// reached while it applies. It says nothing of speed, so it may be a test.
+func (f *Fleet) memory(t *testing.T, s *Session) {
+	out := run(t, s, "awk '/^VmHWM|^VmRSS/{print $2}' /proc/$(systemctl show -P MainPID caisson-agent)/status")
+	var peak, now int
+	if _, err := fmt.Sscan(out, &peak, &now); err != nil {
+		t.Fatalf("%q: %v", out, err)
+	}
+	t.Logf("agent: %.1f MiB at its peak, %.1f MiB now", float64(peak)/1024, float64(now)/1024)
+	if peak > 24*1024 {
+		t.Errorf("the agent took %d KiB", peak)
+	}
+}
+
+// refuseWhileRunning shows a tampered overlay and another node's to a live node.
+func (f *Fleet) refuseWhileRunning(t *testing.T, s *Session, before spec.Status) {
+	for _, attack := range []struct {
+		name, code string
+		do         func() error
+	}{
+		{"tampered", "subject", func() error { return f.Tamper(t.Context(), "beta", `"value":"1"`, `"value":"9"`) }},
+		{"another node's", "wrong-node", func() error { return f.Impersonate(t.Context(), "beta", "alpha") }},
+	} {
+		if err := attack.do(); err != nil {
+			t.Fatal(err)
+		}
+		out := run(t, s, "sudo caisson-agent sync -o json 2>&1 >/tmp/status; echo code $?; grep -o '\"sync\": *\"[^\"]*\"' /tmp/status")
+		if !strings.Contains(out, "refused ("+attack.code+")") || !strings.Contains(out, "code 4") || !strings.Contains(out, "refused:"+attack.code) {
+			t.Errorf("%s: the node says\n%s", attack.name, out)
+		}
+		if got := run(t, s, "cat /proc/sys/vm/swappiness"); got != "1" {
+			t.Errorf("%s: the node took swappiness %s", attack.name, got)
+		}
+		if after := status(t, s); after.Overlay != before.Overlay || after.Generation != before.Generation || after.Health != "ok" {
+			t.Errorf("%s: the node changed to %+v", attack.name, after)
+		}
+		f.must(t, "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key", "--all")
+	}
+}
+
+// liveChange publishes a runtime change and takes it back: no reboot, and what
+// left the config has its original value again.
+func (f *Fleet) liveChange(t *testing.T, s *Session) {
+	boot := run(t, s, "cat /proc/sys/kernel/random/boot_id")
+	f.edit(t, "    kernel.panic: 30\n", "    kernel.panic: 40\n    kernel.pid_max: 100000\n")
+	original := run(t, s, "cat /proc/sys/kernel/pid_max")
+	f.must(t, "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key")
+	run(t, s, "sudo caisson-agent sync")
+	if got := run(t, s, "cat /proc/sys/kernel/panic /proc/sys/kernel/pid_max"); got != "40\n100000" {
+		t.Errorf("after the change: %q", got)
+	}
+	f.edit(t, "    kernel.panic: 40\n    kernel.pid_max: 100000\n", "    kernel.panic: 30\n")
+	f.must(t, "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key")
+	run(t, s, "sudo caisson-agent sync")
+	if got := run(t, s, "cat /proc/sys/kernel/panic /proc/sys/kernel/pid_max"); got != "30\n"+original {
+		t.Errorf("after it was taken back: %q, the original was %s", got, original)
+	}
+	if got := run(t, s, "cat /proc/sys/kernel/random/boot_id"); got != boot {
+		t.Error("the node rebooted for a runtime change")
+	}
+}
+
+// swapAndPin reboots into a layer with one more package and back by a pin; in
+// between the node is shown another node's overlay and waits for its own.
+func (f *Fleet) swapAndPin(t *testing.T, m *Machine, s *Session, previous string) {
+	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
+	f.must(t, "build", "site.yaml", "--to", f.To(), "--key", "keys/release.key", "--fast")
+	f.must(t, "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key")
+	if out := run(t, s, "sudo caisson-agent sync"); !strings.Contains(out, "waits for a reboot: another layer") {
+		t.Errorf("the running node says\n%s", out)
+	}
+	s = f.reboot(t, m, s)
+	if got := run(t, s, "echo 6*7 | bc"); got != "42" {
+		t.Errorf("the new package prints %q", got)
+	}
+	if st := status(t, s); st.Layer == previous || st.Health != "ok" {
+		t.Errorf("after the reboot: %+v", st)
+	}
+
+	if err := f.Impersonate(t.Context(), "beta", "alpha"); err != nil {
+		t.Fatal(err)
+	}
+	from := m.Console.Len()
+	s.Run(t.Context(), "sudo systemctl reboot")           // the connection may end before the answer
+	waitFor(t, m, from, "caisson: refused:wrong-machine") // it knows only its hardware
+	waitFor(t, m, from, "caisson: next try in")
+	f.must(t, "pin", f.To(), "--node", "beta", "--layer", previous, "--key", "keys/operator.key")
+	waitFor(t, m, from, "caisson: entering the layer")
+	s = f.login(t, m)
+	if st := status(t, s); st.Layer != previous || st.Health != "ok" {
+		t.Errorf("after the pin: %+v", st)
+	}
+	if got := run(t, s, "command -v bc || echo none"); got != "none" {
+		t.Errorf("the package of the newer layer is still there: %s", got)
+	}
+}

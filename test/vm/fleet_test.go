@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// limit is how long one step of a machine may take, without KVM and on a busy
+// host, before the test gives up.
+const limit = 4 * time.Minute
+
+// fleet builds the programs and a layer of the quickstart, once a test.
+// edits are pairs of texts, replaced in the site before.
+func fleet(t *testing.T, edits ...string) *Fleet {
+	t.Helper()
+	require.Root(t)
+	require.Tool(t, "qemu-system-x86_64", "busybox", "mmdebstrap", "mksquashfs", "sgdisk", "mkfs.ext4")
+	if testing.Short() {
+		t.Skip("short: virtual machines take minutes")
+	}
+	bin := t.TempDir() // what is tested is what the tree says now
+	if out, err := exec.CommandContext(t.Context(), "make", "-s", "-C", "../..", "build", "BIN="+bin).CombinedOutput(); err != nil {
+		t.Fatalf("make build: %v\n%s", err, out)
+	}
+	f := &Fleet{Dir: t.TempDir(), Bin: bin, Show: t.Output()}
+	f.must(t, "init", ".")
+	if err := f.UseExample("../../examples/quickstart/site.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(edits); i += 2 {
+		f.edit(t, edits[i], edits[i+1])
+	}
+	f.must(t, "build", "site.yaml", "--to", f.To(), "--key", "keys/release.key", "--fast")
+	f.must(t, "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key")
+	if err := f.Netboot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Serve(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (f *Fleet) must(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := f.Caisson(t.Context(), args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// boot starts a machine whose console is shown when the test fails.
+func (f *Fleet) boot(t *testing.T, o Options) *Machine {
+	t.Helper()
+	m, err := f.Boot(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		m.PowerCut()
+		if t.Failed() {
+			t.Logf("end of the console of %s:\n%s", m.Name, m.Tail(60))
+		}
+	})
+	return m
+}
+
+func waitFor(t *testing.T, m *Machine, from int, markers ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	marker, err := m.Console.Wait(ctx, from, markers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return marker
+}
+
+// login waits for sshd and for the service's first run.
+func (f *Fleet) login(t *testing.T, m *Machine) *Session {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	s, err := m.Login(ctx, "admin", f.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() }) // the test is over
+	if _, err := s.Run(ctx, "systemctl is-system-running --wait >/dev/null; true"); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func run(t *testing.T, s *Session, command string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	out, err := s.Run(ctx, command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func status(t *testing.T, s *Session) spec.Status {
+	t.Helper()
+	var st spec.Status
+	if err := json.Unmarshal([]byte(run(t, s, "sudo caisson-agent status -o json")), &st); err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// reboot restarts the machine from inside and logs in again.
+func (f *Fleet) reboot(t *testing.T, m *Machine, s *Session) *Session {
+	t.Helper()
+	from := m.Console.Len()
+	_, _ = s.Run(t.Context(), "sudo systemctl reboot") // the connection may end before the answer
+	waitFor(t, m, from, "caisson: entering the layer")
+	return f.login(t, m)
+}
+
+// edit changes the site file; a text that is not there is a broken test.
+func (f *Fleet) edit(t *testing.T, from, to string) {
+	t.Helper()
+	name := filepath.Join(f.Dir, "site.yaml")
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(data), from) {
+		t.Fatalf("the site has no %q", from)
+	}
+	if err := os.WriteFile(name, []byte(strings.Replace(string(data), from, to, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// loader joins the parts of the network boot for a direct one.
+func (f *Fleet) loader(t *testing.T) (kernel, initrd string) {
+	t.Helper()
+	dir := filepath.Join(f.Dir, "netboot")
+	var all []byte
+	for _, part := range []string{"initrd", "site.cpio"} {
+		data, err := os.ReadFile(filepath.Join(dir, part))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for len(all)%4 != 0 { // where the kernel looks for the next archive; boot loaders do the same
+			all = append(all, 0)
+		}
+		all = append(all, data...)
+	}
+	initrd = filepath.Join(f.Dir, "loader.img")
+	if err := os.WriteFile(initrd, all, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "kernel"), initrd
+}

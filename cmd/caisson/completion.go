@@ -32,10 +32,10 @@ func offer(c *cobra.Command, flag string, values func(*cobra.Command, []string) 
 	if c.Flag(flag) == nil {
 		return
 	}
-	_ = c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+	_ = c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) { // an error says that the flag has one already
 		fits := slices.DeleteFunc(values(c, args), func(s string) bool { return !strings.HasPrefix(s, typed) })
 		return fits, cobra.ShellCompDirectiveNoFileComp
-	}) // an error says that the flag has one already
+	})
 }
 
 // nodeNames are those of the site files among the arguments, else of the

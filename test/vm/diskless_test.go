@@ -14,6 +14,7 @@ import (
 // what the site says, refuses what is not for it, changes layer and goes back.
 func TestDisklessNode(t *testing.T) {
 	f := fleet(t)
+	t.Run("a loader that says much at once", f.talk)
 	m := f.boot(t, Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
 	s := f.login(t, m)
 	for _, c := range Quickstart("beta", "1") {
@@ -86,7 +87,7 @@ func (f *Fleet) refuseWhileRunning(t *testing.T, s *Session, before spec.Status)
 		if after := status(t, s); after.Overlay != before.Overlay || after.Generation != before.Generation || after.Health != "ok" {
 			t.Errorf("%s: the node changed to %+v", attack.name, after)
 		}
-		f.must(t, "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key", "--all")
+		f.publish(t, "--all")
 	}
 }
 
@@ -96,13 +97,13 @@ func (f *Fleet) liveChange(t *testing.T, s *Session) {
 	boot := run(t, s, "cat /proc/sys/kernel/random/boot_id")
 	f.edit(t, "    kernel.panic: 30\n", "    kernel.panic: 40\n    kernel.pid_max: 100000\n")
 	original := run(t, s, "cat /proc/sys/kernel/pid_max")
-	f.must(t, "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key")
+	f.publish(t)
 	run(t, s, "sudo caisson-agent sync")
 	if got := run(t, s, "cat /proc/sys/kernel/panic /proc/sys/kernel/pid_max"); got != "40\n100000" {
 		t.Errorf("after the change: %q", got)
 	}
 	f.edit(t, "    kernel.panic: 40\n    kernel.pid_max: 100000\n", "    kernel.panic: 30\n")
-	f.must(t, "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key")
+	f.publish(t)
 	run(t, s, "sudo caisson-agent sync")
 	if got := run(t, s, "cat /proc/sys/kernel/panic /proc/sys/kernel/pid_max"); got != "30\n"+original {
 		t.Errorf("after it was taken back: %q, the original was %s", got, original)
@@ -116,8 +117,8 @@ func (f *Fleet) liveChange(t *testing.T, s *Session) {
 // between the node is shown another node's overlay and waits for its own.
 func (f *Fleet) swapAndPin(t *testing.T, m *Machine, s *Session, previous string) {
 	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
-	f.must(t, "build", "site.yaml", "--to", f.To(), "--key", "keys/release.key", "--fast")
-	f.must(t, "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key")
+	f.build(t)
+	f.publish(t)
 	if out := run(t, s, "sudo caisson-agent sync"); !strings.Contains(out, "waits for a reboot: another layer") {
 		t.Errorf("the running node says\n%s", out)
 	}

@@ -20,19 +20,37 @@ import (
 // host, before the test gives up.
 const limit = 4 * time.Minute
 
-// fleet builds the programs and a layer of the quickstart, once a test.
-// edits are pairs of texts, replaced in the site before.
+// fleet makes a fleet of the quickstart with today's programs, once a test. edits
+// are pairs of texts, replaced in the site before.
 func fleet(t *testing.T, edits ...string) *Fleet {
+	t.Helper()
+	needs(t)
+	return fleetWith(t, programs(t, "../.."), edits...)
+}
+
+// needs skips the test on a machine that cannot boot others.
+func needs(t *testing.T) {
 	t.Helper()
 	require.Root(t)
 	require.Tool(t, "qemu-system-x86_64", "busybox", "mmdebstrap", "mksquashfs", "sgdisk", "mkfs.ext4")
 	if testing.Short() {
 		t.Skip("short: virtual machines take minutes")
 	}
-	bin := t.TempDir() // what is tested is what the tree says now
-	if out, err := exec.CommandContext(t.Context(), "make", "-s", "-C", "../..", "build", "BIN="+bin).CombinedOutput(); err != nil {
+}
+
+// programs builds a tree's programs and returns their directory.
+func programs(t *testing.T, tree string) string {
+	t.Helper()
+	bin := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "make", "-s", "-C", tree, "build", "BIN="+bin).CombinedOutput(); err != nil {
 		t.Fatalf("make build: %v\n%s", err, out)
 	}
+	return bin
+}
+
+// fleetWith builds and publishes with the programs in bin, and serves the result.
+func fleetWith(t *testing.T, bin string, edits ...string) *Fleet {
+	t.Helper()
 	f := &Fleet{Dir: t.TempDir(), Bin: bin, Show: t.Output()}
 	f.must(t, "init", ".")
 	if err := f.UseExample("../../examples/quickstart/site.yaml"); err != nil {
@@ -41,8 +59,8 @@ func fleet(t *testing.T, edits ...string) *Fleet {
 	for i := 0; i < len(edits); i += 2 {
 		f.edit(t, edits[i], edits[i+1])
 	}
-	f.must(t, "build", "site.yaml", "--to", f.To(), "--key", "keys/release.key", "--fast")
-	f.must(t, "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key")
+	f.build(t)
+	f.publish(t)
 	if err := f.Netboot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -50,6 +68,16 @@ func fleet(t *testing.T, edits ...string) *Fleet {
 		t.Fatal(err)
 	}
 	return f
+}
+
+func (f *Fleet) build(t *testing.T) {
+	t.Helper()
+	f.must(t, "build", "site.yaml", "--to", f.To(), "--key", "keys/release.key", "--fast")
+}
+
+func (f *Fleet) publish(t *testing.T, more ...string) {
+	t.Helper()
+	f.must(t, append([]string{"publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key"}, more...)...)
 }
 
 func (f *Fleet) must(t *testing.T, args ...string) string {
@@ -61,10 +89,24 @@ func (f *Fleet) must(t *testing.T, args ...string) string {
 	return out
 }
 
-// boot starts a machine whose console is shown when the test fails.
+// boot starts a machine of the fleet by PXE.
 func (f *Fleet) boot(t *testing.T, o Options) *Machine {
 	t.Helper()
 	m, err := f.Boot(t.Context(), o)
+	return watched(t, m, err)
+}
+
+// start starts a machine that is given its kernel by hand.
+func (f *Fleet) start(t *testing.T, o Options) *Machine {
+	t.Helper()
+	o.Dir = f.Dir
+	m, err := Start(t.Context(), o)
+	return watched(t, m, err)
+}
+
+// watched ends the machine with the test, and shows its console when that failed.
+func watched(t *testing.T, m *Machine, err error) *Machine {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/mounts"
 	"github.com/caisson-os/caisson/bootagent/items/perm"
 	"github.com/caisson-os/caisson/bootagent/items/sysctl"
+	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -33,6 +34,8 @@ type Options struct {
 	Dev   string // /dev
 	State string // the state folder
 	Exec  string // scripts, their logs and their history; State/exec
+
+	Runner exec.Runner // what runs scripts; nil for process groups
 
 	Log func(format string, args ...any) // warnings; nil drops them
 }
@@ -53,6 +56,9 @@ func Table(want spec.Items, o Options) []item.Item {
 	if o.Log == nil {
 		o.Log = func(string, ...any) {}
 	}
+	if o.Runner == nil {
+		o.Runner = new(process.Group)
+	}
 	return []item.Item{
 		mounts.New(want.Mounts, o.Proc, o.Dev, o.Journal),
 		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log),
@@ -60,7 +66,7 @@ func Table(want spec.Items, o Options) []item.Item {
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
 		ethtool.New(want.Ethtool, ethtool.NewKernel(), o.Journal),
 		perm.New(want.Perm, disk, o.Journal, o.Log),
-		exec.New(want.Exec, o.Exec, o.Proc, o.Scopes, o.Journal),
+		exec.New(want.Exec, o.Exec, o.Runner, o.Scopes, o.Journal),
 	}
 }
 

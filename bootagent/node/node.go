@@ -24,8 +24,10 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/journal"
+	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -244,9 +246,17 @@ func (n *Node) path(name string) string { return filepath.Join(n.o.Root, name) }
 
 func (n *Node) items(want spec.Items) []item.Item {
 	table := items.Table(want, items.Options{Journal: n.journal, Scopes: n.scopes, State: n.folder.Path(), Exec: n.folder.Path("exec"), Log: n.o.Say,
-		Proc: n.seam("/proc"), Etc: n.seam("/etc"), Dev: n.seam("/dev")})
+		Proc: n.seam("/proc"), Etc: n.seam("/etc"), Dev: n.seam("/dev"), Runner: n.runner()})
 	n.began = append(n.began, table...)
 	return table
+}
+
+// runner is what scripts run in: services of systemd, where this is its system.
+func (n *Node) runner() exec.Runner {
+	if n.o.Root == "" && process.SystemdRuns() {
+		return process.Service{}
+	}
+	return nil
 }
 
 // seam is a folder of a test's root, and the real one where there is none.

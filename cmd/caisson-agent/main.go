@@ -18,6 +18,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/initramfs"
 	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -64,6 +65,9 @@ func main() {
 }
 
 func dispatch(ctx context.Context, a *app, args []string) error {
+	if len(args) == 2 && args[0] == process.LaunchVerb { // what a service of ours starts with
+		return process.Launch(args[1])
+	}
 	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
 		help(a.out)
 		if len(args) == 0 {

@@ -4,9 +4,10 @@
 //
 // A script's identity is its name, text, arguments and environment; its policy
 // is not part of it, so a changed interval fires nothing. What ran, when and how
-// it ended is kept beside the script on the state folder. The start is recorded
-// before the run, so a run that was cut counts as never finished. It is no
-// scheduler: the agent asks at every pass. Only package bootagent imports it.
+// it ended is kept beside the script in the state directory. The start is
+// recorded before the run, so a run that was cut counts as never finished. The
+// package is not a scheduler: the agent asks at every pass. How a program is run
+// and ended is package process's; only package items imports this one.
 package exec
 
 import (
@@ -21,17 +22,27 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // Name is the kind.
 const Name = "exec"
 
+// Runner runs a script with all that it starts. An id names a run also to a later
+// process; one of which nothing is known ends with process.ErrUnknown.
+type Runner interface {
+	Start(ctx context.Context, c process.Command) (id string, err error)
+	Wait(ctx context.Context, id string) error // nil, a *process.Exit, or why it cannot be known
+	End(id string) error
+	Running(id string) bool
+}
+
 // Item runs the wanted scripts.
 type Item struct {
 	want    []spec.Exec
 	dir     string
-	proc    string
+	runner  Runner
 	scopes  item.Scopes
 	journal item.Journal
 	now     func() time.Time
@@ -41,12 +52,12 @@ type Item struct {
 	late       []error // of scripts in the background
 }
 
-// New is the item for want, sorted by name byte for byte; dir is on the state
-// folder, proc is /proc.
-func New(want []spec.Exec, dir, proc string, scopes item.Scopes, j item.Journal) *Item {
+// New returns the item for want, sorted by name byte for byte; dir is below the
+// state directory.
+func New(want []spec.Exec, dir string, runner Runner, scopes item.Scopes, j item.Journal) *Item {
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b spec.Exec) int { return strings.Compare(a.Name, b.Name) })
-	return &Item{want: want, dir: dir, proc: proc, scopes: scopes, journal: j, now: time.Now}
+	return &Item{want: want, dir: dir, runner: runner, scopes: scopes, journal: j, now: time.Now}
 }
 
 // Name implements item.Item.
@@ -100,7 +111,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 
 // verdict is due's answer as a drift's action and reason.
 func (i *Item) verdict(w spec.Exec, r record) (action, reason string) {
-	if r.running(i.proc) {
+	if i.running(r) {
 		return spec.ActionDefer, "it runs since " + r.Start.Format(time.RFC3339)
 	}
 	run, next := due(w, i.current(w, r), i.scopes.Kernel, i.now())
@@ -160,6 +171,9 @@ func (i *Item) apply(ctx context.Context, w spec.Exec) error {
 	if err != nil {
 		return err
 	}
+	if r, err = i.caughtUp(ctx, s, r); err != nil {
+		return err
+	}
 	if action, _ := i.verdict(w, r); action != spec.ActionRun {
 		return nil
 	}
@@ -216,11 +230,11 @@ func (i *Item) revert(ctx context.Context, u undo) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
 	}
-	cmd, err := s.start()
+	id, err := i.start(ctx, s)
 	if err != nil {
 		return err
 	}
-	if err := s.wait(ctx, cmd); err != nil {
+	if err := i.wait(ctx, s, id); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {

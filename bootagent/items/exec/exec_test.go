@@ -14,11 +14,12 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/spec"
 )
 
 func newItem(want []spec.Exec, dir string, j item.Journal) *Item {
-	return New(want, dir, "/proc", itemtest.Scopes, j)
+	return New(want, dir, new(process.Group), itemtest.Scopes, j)
 }
 
 func read(t *testing.T, path string) string {
@@ -179,10 +180,10 @@ func TestDue(t *testing.T) {
 
 func TestCounts(t *testing.T) {
 	w := spec.Exec{Name: "a"}
-	r := following(w, record{})
+	r := following(w, record{}, "")
 	for n, exit := range []int{0, 1, 1, 0, 0} {
 		r.Start, r.End, r.Exit = time.Unix(1, 0), time.Unix(2, 0), exit
-		r = following(w, r)
+		r = following(w, r, "")
 		want := []record{{Rerun: 1}, {Rerun: 1, Retry: 1}, {Rerun: 1, Retry: 2}, {Rerun: 2}, {Rerun: 3}}[n]
 		if r.Rerun != want.Rerun || r.Retry != want.Retry {
 			t.Fatalf("after run %d: %d reruns and %d retries, want %d and %d", n+1, r.Rerun, r.Retry, want.Rerun, want.Retry)
@@ -241,7 +242,8 @@ func TestTimeoutEndsTheGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Whoever adopts it may be slow to reap it, so a zombie counts as ended.
-	if _, err := birth("/proc", child); err == nil {
+	time.Sleep(50 * time.Millisecond) // a signal takes a moment
+	if stat := read(t, fmt.Sprintf("/proc/%d/stat", child)); stat != "" && !strings.Contains(stat, ") Z ") {
 		t.Errorf("grandchild %d still runs", child)
 		_ = syscall.Kill(child, syscall.SIGKILL)
 	}
@@ -416,4 +418,114 @@ func FuzzParseRecord(f *testing.F) {
 			t.Fatalf("%+v is not due and nothing says why", r)
 		}
 	})
+}
+
+// TestMain lets the test binary be the program that services start.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == process.LaunchVerb {
+		fmt.Fprintln(os.Stderr, process.Launch(os.Args[2]))
+		os.Exit(127)
+	}
+	os.Exit(m.Run())
+}
+
+// A deadline caps the log as well: it can grow by much between two looks.
+func TestLogIsBoundedAtTheDeadline(t *testing.T) {
+	w := spec.Exec{Name: "loud", Timeout: 1, Data: "head -c 9000000 /dev/zero; sleep 0.9; trap '' TERM; head -c 9000000 /dev/zero; sleep 0.3; head -c 9000000 /dev/zero\n"}
+	it := newItem([]spec.Exec{w}, t.TempDir(), itemtest.Journal(t, t.TempDir()))
+	if err := pass(t, it); err == nil || !strings.Contains(err.Error(), "timeout") {
+		t.Fatalf("apply: %v", err)
+	}
+	if info, err := os.Stat(it.script(w).dir + "/log"); err != nil || info.Size() > maxLog {
+		t.Fatalf("the log has %d bytes, %v", info.Size(), err)
+	}
+}
+
+func TestOldScriptsAreCollected(t *testing.T) {
+	dir := t.TempDir()
+	j := itemtest.Journal(t, t.TempDir())
+	now := time.Now()
+	for n := range maxUnwanted + 10 {
+		it := newItem([]spec.Exec{{Name: "s", Data: fmt.Sprintf("true %d\n", n), Rerun: "never"}}, dir, j)
+		it.now = func() time.Time { return now.Add(time.Duration(n) * time.Second) }
+		if err := pass(t, it); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dirs, err := os.ReadDir(dir)
+	if err != nil || len(dirs) != maxUnwanted+1 {
+		t.Errorf("%d directories are left, %v; want %d and the present one", len(dirs), err, maxUnwanted)
+	}
+	// The newest of them is still known.
+	last := newItem([]spec.Exec{{Name: "s", Data: fmt.Sprintf("true %d\n", maxUnwanted+8), Rerun: "never"}}, dir, j)
+	if drift := check(t, last); len(drift) > 0 {
+		t.Errorf("wanted again: %+v", drift)
+	}
+}
+
+// A pipe in place of a record would hold the agent for ever.
+func TestHistoryIsAFileOfOurOwn(t *testing.T) {
+	w := spec.Exec{Name: "a", Data: "true\n"}
+	it := newItem([]spec.Exec{w}, t.TempDir(), itemtest.Journal(t, t.TempDir()))
+	dir := it.script(w).dir
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(dir+"/"+runFile, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if drift := check(t, it); len(drift) != 1 || drift[0].Action != spec.ActionRefuse {
+		t.Errorf("drift %+v", drift)
+	}
+}
+
+// Under systemd a script goes on when the agent is started again, and how it
+// ended is written down by whoever looks next.
+func TestServices(t *testing.T) {
+	if !itemtest.InSystemd(t) {
+		return
+	}
+	dir, out := t.TempDir(), t.TempDir()
+	want := []spec.Exec{
+		{Name: "bg", Blocking: "background", Rerun: "never", Data: "sleep 0.5\necho ran >>" + out + "/bg\nexit 4\n"},
+		{Name: "fg", Rerun: "never", Data: "setsid sleep 300 & echo $! >" + out + "/pid; cat /proc/self/oom_score_adj\n"},
+	}
+	j := itemtest.Journal(t, t.TempDir())
+	first := New(want, dir, process.Service{}, itemtest.Scopes, j)
+	s := first.script(want[0])
+	if err := s.write(record{Name: "bg", Root: itemtest.Scopes.Root, Boot: itemtest.Scopes.Kernel, Start: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	id, err := first.start(t.Context(), s) // and then the agent dies
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.write(record{Name: "bg", Root: itemtest.Scopes.Root, Boot: itemtest.Scopes.Kernel, Start: time.Now(), Unit: id}); err != nil {
+		t.Fatal(err)
+	}
+	it := New(want, dir, process.Service{}, itemtest.Scopes, j)
+	if drift := check(t, it); len(drift) != 2 || drift[0].Action != spec.ActionDefer || !strings.Contains(drift[0].Reason, "runs since") {
+		t.Errorf("while it runs: %+v", drift)
+	}
+	if err := pass(t, it); err != nil {
+		t.Error(err)
+	}
+	if got := read(t, it.script(want[1]).dir+"/log"); got != "0\n" {
+		t.Errorf("the score is %q", got)
+	}
+	for range 200 {
+		if !it.runner.Running(id) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err := pass(t, it); err != nil {
+		t.Error(err)
+	}
+	if drift := check(t, it); len(drift) != 1 || drift[0].Action != spec.ActionFailed || drift[0].From != "exit 4" {
+		t.Errorf("after it ended: %+v", drift)
+	}
+	if got := read(t, out+"/bg"); got != "ran\n" {
+		t.Errorf("it ran %q", got)
+	}
 }

@@ -3,19 +3,22 @@
 package exec
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 )
 
-// Names in a script's folder, beside the script itself.
+// Names in a script's directory, beside the script itself.
 const (
 	runFile = "run.json"
 	logFile = "log"
@@ -35,8 +38,7 @@ type record struct {
 	Keep  bool      `json:"keep,omitempty"` // it counts for the machine, not only for this root
 	Rerun int64     `json:"rerun"`          // runs that followed a success
 	Retry int64     `json:"retry"`          // runs that followed a failure, since the last success
-	PID   int       `json:"pid,omitempty"`
-	Born  string    `json:"born,omitempty"` // start time of that process in /proc/PID/stat
+	Unit  string    `json:"unit,omitempty"` // the Runner's id while it runs
 }
 
 func (r record) none() bool     { return r.Start.IsZero() }
@@ -55,48 +57,46 @@ func (r record) String() string {
 	return fmt.Sprintf("exit %d", r.Exit)
 }
 
-// running reports whether the process of an unfinished run is still there.
-func (r record) running(proc string) bool {
-	if r.finished() || r.PID == 0 {
-		return false
-	}
-	born, err := birth(proc, r.PID)
-	return err == nil && born == r.Born
+// running reports whether an unfinished run is still going on.
+func (i *Item) running(r record) bool {
+	return !r.finished() && r.Unit != "" && i.runner.Running(r.Unit)
 }
 
-// birth is field 22 of /proc/PID/stat, see proc_pid_stat(5). With the pid it
-// names one process of a boot.
-func birth(proc string, pid int) (string, error) {
-	data, err := os.ReadFile(filepath.Join(proc, fmt.Sprint(pid), "stat"))
-	if err != nil {
-		return "", err
+// caughtUp returns the record of a run that ended while no agent looked, with its
+// end where the runner knows it.
+func (i *Item) caughtUp(ctx context.Context, s script, r record) (record, error) {
+	if r.finished() || r.Unit == "" || i.running(r) {
+		return r, nil
 	}
-	// The second field is the command in parentheses and may hold anything.
-	text := string(data)
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	if len(fields) < 20 || fields[0] == "Z" {
-		return "", errors.New("not running")
+	err := i.runner.Wait(ctx, r.Unit)
+	if errors.Is(err, process.ErrUnknown) {
+		return r, nil // it was cut
 	}
-	return fields[19], nil
+	if ctx.Err() != nil {
+		return r, ctx.Err()
+	}
+	r = r.ended(err, i.now())
+	return r, s.write(r)
 }
 
 // history is the script's record, the zero one when it never ran. A record that
 // cannot be read is an error: to guess could run what must run once.
 func (s script) history() (record, error) {
 	name := filepath.Join(s.dir, runFile)
-	info, err := os.Stat(name)
+	f, err := ownfiles.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return record{}, nil
 	}
 	if err != nil {
 		return record{}, err
 	}
-	if info.Size() > maxRecord {
-		return record{}, fmt.Errorf("%s is larger than %d bytes", name, maxRecord)
-	}
-	data, err := os.ReadFile(name)
+	defer f.Close() // it was only read
+	data, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
 	if err != nil {
 		return record{}, err
+	}
+	if len(data) > maxRecord {
+		return record{}, fmt.Errorf("%s is larger than %d bytes", name, maxRecord)
 	}
 	return parseRecord(name, data)
 }
@@ -118,40 +118,6 @@ func (s script) write(r record) error {
 		return err
 	}
 	return durable.WriteFile(filepath.Join(s.dir, runFile), append(data, '\n'), 0o600)
-}
-
-// sweep removes what scripts left that are not wanted any more. The record of one
-// that may run only once on this machine or root stays: it may be wanted again.
-func (i *Item) sweep() error {
-	folders, err := os.ReadDir(i.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	wanted := map[string]bool{}
-	for _, w := range i.want {
-		wanted[i.script(w).dir] = true
-	}
-	var errs []error
-	for _, f := range folders {
-		s := script{dir: filepath.Join(i.dir, f.Name())}
-		r, err := s.history()
-		if err != nil || wanted[s.dir] || r.running(i.proc) {
-			continue
-		}
-		if r.none() || !r.Keep && r.Root != i.scopes.Root {
-			errs = append(errs, os.RemoveAll(s.dir))
-			continue
-		}
-		for _, name := range []string{filepath.Base(r.Name), logFile, logFile + ".old"} {
-			if err := os.Remove(filepath.Join(s.dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err)
-			}
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // forget makes the script one that never ran.

@@ -46,7 +46,7 @@ func due(w spec.Exec, r record, boot string, now time.Time) (run bool, next stri
 }
 
 // following is the record of a run that starts now after r.
-func following(w spec.Exec, r record) record {
+func following(w spec.Exec, r record, boot string) record {
 	next := record{Name: w.Name, Keep: w.Once == "per-machine", Rerun: r.Rerun, Retry: r.Retry}
 	switch {
 	case r.none():

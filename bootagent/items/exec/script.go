@@ -83,7 +83,7 @@ func command(w spec.Exec) []string {
 }
 
 // reserved are the names of our own files beside the script.
-var reserved = []string{".", "..", runFile, logFile, logFile + ".old"}
+var reserved = []string{".", "..", runFile, logFile, logFile + ".old", logFile + ".launch"}
 
 func validate(w spec.Exec) error {
 	switch {

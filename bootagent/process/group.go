@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Group runs commands as process groups of this process, which must live as long
+// as they do. The zero value is ready for use.
+type Group struct {
+	mu   sync.Mutex
+	runs map[string]*member
+}
+
+// member is a run of this process.
+type member struct {
+	pid   int
+	limit time.Duration
+	done  chan error
+}
+
+// Start starts c. The score by which the kernel chooses whom to kill is put back
+// to 0 before the program starts: the agent's own is not for others.
+func (g *Group) Start(ctx context.Context, c Command) (id string, err error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	log, err := openLog(c.Log)
+	if err != nil {
+		return "", err
+	}
+	defer log.Close() // the child has its own
+	args := c.Args
+	if spared() {
+		args = append([]string{"/bin/sh", "-c", `echo 0 >/proc/self/oom_score_adj; exec "$@"`, "sh"}, args...)
+	}
+	cmd := &exec.Cmd{Path: args[0], Args: args, Env: c.Env, Dir: c.Dir, Stdout: log, Stderr: log, SysProcAttr: &syscall.SysProcAttr{Setpgid: true}}
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	born, err := birth(cmd.Process.Pid)
+	if err != nil {
+		born = "gone" // before anybody could look
+	}
+	m := &member{pid: cmd.Process.Pid, limit: c.Limit, done: make(chan error, 1)}
+	go func() { m.done <- cmd.Wait() }()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.runs == nil {
+		g.runs = map[string]*member{}
+	}
+	id = fmt.Sprintf("%d/%s", m.pid, born)
+	g.runs[id] = m
+	return id, nil
+}
+
+// spared reports whether the kernel kills this process later than others.
+func spared() bool {
+	text, err := os.ReadFile("/proc/self/oom_score_adj")
+	n, bad := strconv.Atoi(strings.TrimSpace(string(text)))
+	return err == nil && bad == nil && n < 0
+}
+
+// Wait returns when the program has ended, with nil, an *Exit, or ErrUnknown for
+// a run of another process. Its limit ends the whole group.
+func (g *Group) Wait(ctx context.Context, id string) error {
+	m := g.take(id, false)
+	if m == nil {
+		return ErrUnknown
+	}
+	var over <-chan time.Time
+	if m.limit > 0 {
+		timer := time.NewTimer(m.limit)
+		defer timer.Stop()
+		over = timer.C
+	}
+	select {
+	case err := <-m.done:
+		g.take(id, true)
+		return exitOf(err)
+	case <-over:
+		return errors.Join(g.End(id), &Exit{Timeout: m.limit})
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// End ends a run with its group. The group may outlive its leader, so the last
+// word is a SIGKILL in any case.
+func (g *Group) End(id string) error {
+	m := g.take(id, true)
+	if m == nil {
+		return nil
+	}
+	_ = syscall.Kill(-m.pid, syscall.SIGTERM) // it may have gone by itself
+	select {
+	case <-m.done: // how it ended does not matter: it was ended
+		_ = syscall.Kill(-m.pid, syscall.SIGKILL) // it may have gone by itself
+	case <-time.After(grace):
+		_ = syscall.Kill(-m.pid, syscall.SIGKILL) // it may have gone by itself
+		<-m.done                                  // how it ended does not matter: it was ended
+	}
+	return nil
+}
+
+func (g *Group) take(id string, forget bool) *member {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := g.runs[id]
+	if forget {
+		delete(g.runs, id)
+	}
+	return m
+}
+
+// Running reports whether the program of a run is still there, also of a run that
+// another process of this program began.
+func (g *Group) Running(id string) bool {
+	text, born, ok := strings.Cut(id, "/")
+	pid, err := strconv.Atoi(text)
+	if !ok || err != nil {
+		return false
+	}
+	now, err := birth(pid)
+	return err == nil && now == born
+}
+
+// birth is field 22 of /proc/PID/stat, see proc_pid_stat(5). With the pid it
+// names one process of a boot.
+func birth(pid int) (string, error) {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return "", err
+	}
+	// The second field is the command in parentheses and may hold anything.
+	text := string(data)
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(fields) < 20 || fields[0] == "Z" {
+		return "", errors.New("not running")
+	}
+	return fields[19], nil
+}
+
+// exitOf is how os/exec says that a program ended.
+func exitOf(err error) error {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return err
+	}
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return &Exit{Signal: status.Signal()}
+	}
+	return &Exit{Code: exit.ExitCode()}
+}

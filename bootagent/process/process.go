@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package process runs a program together with everything that it starts, and
+// ends all of that at a deadline.
+//
+// [Service] runs it as a transient service of systemd: its own cgroup, limits
+// and out-of-memory score, so that nothing of it escapes and the agent is not
+// the one to pay for it; it outlives a restart of the agent. [Group] is for where
+// systemd does not run, in tests and in containers without it: a process group,
+// which a program can leave by setsid(2). Both have the same four methods;
+// whoever runs programs owns the interface. The package knows no scripts and no
+// policy. Kinds of items and operations import it.
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Command is a program to run.
+type Command struct {
+	Name  string        // of the service, without suffix; two of one name cannot run at once
+	Args  []string      // Args[0] is an absolute path
+	Env   []string      // all of it, NAME=value
+	Dir   string        // working directory
+	Log   string        // file that output is appended to; made when missing, mode 0600
+	Limit time.Duration // after which all of it is ended, 0 for never
+}
+
+// grace is the time between SIGTERM and SIGKILL.
+const grace = 10 * time.Second
+
+// ErrUnknown is returned for a run of which nothing is known any more, such as
+// one from before a reboot.
+var ErrUnknown = errors.New("nothing is known of how it ended")
+
+// Exit is how a program ended that did not end with exit code 0.
+type Exit struct {
+	Code    int            // exit code, 0 when a signal ended it
+	Signal  syscall.Signal // 0 when it ended by itself
+	Timeout time.Duration  // its limit, when that ended it
+	Cause   string         // in systemd's words, such as oom-kill, where there is more to say
+}
+
+// Error implements error in the words of os/exec.
+func (e *Exit) Error() string {
+	text := fmt.Sprintf("exit status %d", e.Code)
+	switch {
+	case e.Timeout != 0:
+		return fmt.Sprintf("timeout after %v", e.Timeout)
+	case e.Signal != 0:
+		text = "signal: " + e.Signal.String()
+	}
+	if e.Cause != "" {
+		text += " (" + e.Cause + ")"
+	}
+	return text
+}
+
+// Status is the exit code as a shell shows it: 128+n when signal n ended it.
+func (e *Exit) Status() int {
+	switch {
+	case e.Timeout != 0:
+		return 128 + int(syscall.SIGTERM)
+	case e.Signal != 0:
+		return 128 + int(e.Signal)
+	}
+	return e.Code
+}
+
+// SystemdRuns reports whether systemd is this system's init, see sd_booted(3).
+func SystemdRuns() bool {
+	info, err := os.Lstat("/run/systemd/system")
+	return err == nil && info.IsDir()
+}
+
+// openLog opens the log for appending. It may hold secrets.
+func openLog(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
+}

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+)
+
+// TestMain lets the test binary be the program that services start.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == LaunchVerb {
+		fmt.Fprintln(os.Stderr, Launch(os.Args[2]))
+		os.Exit(127)
+	}
+	os.Exit(m.Run())
+}
+
+// runner is what both kinds have in common.
+type runner interface {
+	Start(ctx context.Context, c Command) (id string, err error)
+	Wait(ctx context.Context, id string) error
+	End(id string) error
+	Running(id string) bool
+}
+
+func sh(t *testing.T, text string, args ...string) Command {
+	t.Helper()
+	dir := t.TempDir()
+	return Command{
+		Name: "caisson-test-" + strconv.Itoa(os.Getpid()), Dir: dir, Log: filepath.Join(dir, "log"), Limit: time.Minute,
+		Args: append([]string{"/bin/sh", "-c", text, "sh"}, args...), Env: []string{"PATH=/usr/bin:/bin", "A=b $HOME %n \"'"},
+	}
+}
+
+func run(t *testing.T, r runner, c Command) error {
+	t.Helper()
+	id, err := r.Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = r.Wait(t.Context(), id)
+	if r.Running(id) {
+		t.Errorf("%s still runs", id)
+	}
+	return err
+}
+
+func logOf(t *testing.T, c Command) string {
+	t.Helper()
+	text, err := os.ReadFile(c.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestGroup(t *testing.T) { contract(t, new(Group)) }
+
+func TestService(t *testing.T) {
+	if !itemtest.InSystemd(t) {
+		return
+	}
+	r := Service{}
+	contract(t, r)
+	t.Run("what left the group", func(t *testing.T) {
+		c := sh(t, `setsid sleep 300 & echo $! >pid; echo $$ >main; grep -c caisson-test- /proc/self/cgroup; cat /proc/self/oom_score_adj`)
+		if err := run(t, r, c); err != nil {
+			t.Error(err)
+		}
+		if got := logOf(t, c); got != "1\n0\n" {
+			t.Errorf("cgroups and score %q", got)
+		}
+		gone(t, c, "pid")
+	})
+	t.Run("what left the group, at the limit", func(t *testing.T) {
+		c := sh(t, `setsid sleep 300 & echo $! >pid; sleep 300`)
+		c.Limit = time.Second
+		var exit *Exit
+		if err := run(t, r, c); !errors.As(err, &exit) || exit.Timeout != time.Second {
+			t.Errorf("ended with %v", err)
+		}
+		gone(t, c, "pid")
+	})
+	t.Run("asked for by a later process", func(t *testing.T) {
+		id, err := r.Start(t.Context(), sh(t, "sleep 0.3; exit 5"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		later := Service{}
+		if !later.Running(id) {
+			t.Error("it does not run")
+		}
+		var exit *Exit
+		if err := later.Wait(t.Context(), id); !errors.As(err, &exit) || exit.Code != 5 {
+			t.Errorf("ended with %v", err)
+		}
+		if err := later.Wait(t.Context(), id); !errors.Is(err, ErrUnknown) {
+			t.Errorf("a second time: %v", err)
+		}
+	})
+	t.Run("secrets", func(t *testing.T) {
+		c := sh(t, "sleep 0.5", "hunter2")
+		c.Env = append(c.Env, "P=hunter2")
+		id, err := r.Start(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said, err := exec.Command("sh", "-c", "systemctl show "+id+"; systemctl cat "+id).CombinedOutput()
+		if err != nil || strings.Contains(string(said), "hunter2") {
+			t.Errorf("%v\n%s", err, said)
+		}
+		if err := r.Wait(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+		if left, _ := filepath.Glob(c.Log + ".*"); len(left) > 0 {
+			t.Errorf("left: %q", left)
+		}
+	})
+	t.Run("nothing is left", func(t *testing.T) {
+		if said, err := exec.Command("systemctl", "list-units", "--all", "--plain", "--no-legend", "caisson-*").CombinedOutput(); err != nil || len(said) > 0 {
+			t.Errorf("%v\n%s", err, said)
+		}
+	})
+}
+
+// contract is what every runner holds.
+func contract(t *testing.T, r runner) {
+	t.Run("sees what it was given", func(t *testing.T) {
+		c := sh(t, `echo "$1|$A|$(pwd)"; env | grep -vc '^\(PWD\|A\|PATH\|SHLVL\|_\|OLDPWD\)='; echo err >&2; readlink /proc/self/fd/0`, `a $HOME %n "'`)
+		if err := run(t, r, c); err != nil {
+			t.Error(err)
+		}
+		want := `a $HOME %n "'|b $HOME %n "'|` + c.Dir + "\n0\nerr\n/dev/null\n"
+		if got := logOf(t, c); got != want {
+			t.Errorf("it saw %q, want %q", got, want)
+		}
+		if info, err := os.Stat(c.Log); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("log: %v, %v", info.Mode(), err)
+		}
+	})
+	for text, want := range map[string]Exit{
+		"exit 3":                            {Code: 3},
+		"kill -TERM $$":                     {Signal: syscall.SIGTERM},
+		"kill -KILL $$":                     {Signal: syscall.SIGKILL},
+		"exec /no/such/program":             {Code: 127},
+		"trap 'exit 9' TERM; kill -TERM $$": {Code: 9},
+	} {
+		t.Run(text, func(t *testing.T) {
+			var exit *Exit
+			if err := run(t, r, sh(t, text)); !errors.As(err, &exit) || *exit != want {
+				t.Errorf("ended with %v, want %v", err, &want)
+			}
+		})
+	}
+	t.Run("limit", func(t *testing.T) {
+		c := sh(t, `sleep 300 & echo $! >pid; wait`)
+		c.Limit = time.Second
+		begun := time.Now()
+		var exit *Exit
+		if err := run(t, r, c); !errors.As(err, &exit) || exit.Timeout != time.Second || exit.Status() != 143 {
+			t.Errorf("ended with %v", err)
+		}
+		if took := time.Since(begun); took > 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		gone(t, c, "pid")
+	})
+	t.Run("ended", func(t *testing.T) {
+		c := sh(t, `sleep 300 & echo $! >pid; wait`)
+		id, err := r.Start(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.Running(id) {
+			t.Error("it does not run")
+		}
+		for n := 0; n < 100; n++ {
+			if text, err := os.ReadFile(c.Dir + "/pid"); err == nil && len(text) > 0 {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if err := r.Wait(ctx, id); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a wait that was cut: %v", err)
+		}
+		if err := r.End(id); err != nil {
+			t.Error(err)
+		}
+		if r.Running(id) {
+			t.Error("it still runs")
+		}
+		gone(t, c, "pid")
+		if err := r.Wait(t.Context(), id); !errors.Is(err, ErrUnknown) {
+			t.Errorf("how it ended: %v", err)
+		}
+	})
+	t.Run("unknown", func(t *testing.T) {
+		for _, id := range []string{"caisson-none.service", "1/2", ""} {
+			if r.Running(id) {
+				t.Errorf("%q runs", id)
+			}
+		}
+	})
+}
+
+// gone wants the process of a pid file to have ended; a zombie has.
+func gone(t *testing.T, c Command, name string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(c.Dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 { // a signal takes a moment
+		if _, err := birth(pid); err != nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("process %d still runs", pid)
+	_ = syscall.Kill(pid, syscall.SIGKILL) // the test has failed already
+}

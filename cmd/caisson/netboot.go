@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -35,6 +36,7 @@ type netbootFlags struct {
 	mirrors  []string
 	proxy    string
 	args     []string
+	ipxe     string
 	disk     string
 }
 
@@ -62,6 +64,7 @@ func (a *app) netbootCommand() *cobra.Command {
 	c.Flags().StringVar(&f.proxy, "proxy", "", "HTTP proxy `URL` between the nodes and the registry")
 	c.Flags().StringArrayVar(&f.args, "kernel-arg", nil, "further argument of the loader's kernel")
 	c.Flags().StringVar(&f.disk, "state-disk", "", "partition `UUID` of the state disk, which may then be removable (the fixed partition named caisson-state when empty)")
+	c.Flags().StringVar(&f.ipxe, "ipxe", netboot.IPXEDir, "take iPXE's programs for BIOS and UEFI along from this `DIR`; empty for none")
 	_ = c.MarkFlagRequired("out") // the flag stands above
 	c.AddCommand(a.netbootServeCommand())
 	return c
@@ -97,10 +100,18 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 	if err := netboot.Write(ctx, reg, f.out, netboot.Loader{Layer: l, Bootstrap: b, URL: f.httpURL, Args: f.args}); err != nil {
 		return err
 	}
-	if a.json() {
-		return cli.JSON(a.out, netbooted{Layer: l.Digest, Files: netboot.Files})
+	carried, err := netboot.CarryIPXE(f.ipxe, f.out)
+	if err != nil {
+		return err
 	}
-	for _, name := range netboot.Files {
+	if carried == nil && f.ipxe != "" {
+		a.say("no iPXE in %s: firmware that is not iPXE itself needs undionly.kpxe or ipxe.efi; on Debian: apt install ipxe", f.ipxe)
+	}
+	files := append(slices.Clone(netboot.Files), carried...)
+	if a.json() {
+		return cli.JSON(a.out, netbooted{Layer: l.Digest, Files: files})
+	}
+	for _, name := range files {
 		cli.Printf(a.out, "%s\n", filepath.Join(f.out, name))
 	}
 	return nil

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Error says what is wrong with one value.
+type Error struct {
+	Field   string // of a value that has several, as package spec spells it in JSON; else ""
+	Rule    string // a word that stays the same, for tools
+	Message string
+	Hint    string   // what would be right, or ""
+	Value   string   // as it was given, where Words is not nil
+	Words   []string // of which it has to be one
+}
+
+func (e *Error) Error() string {
+	if e.Field != "" {
+		return e.Field + ": " + e.Message
+	}
+	return e.Message
+}
+
+// Errors holds every problem of one value that has several fields.
+type Errors []*Error
+
+func (e Errors) Error() string {
+	var texts []string
+	for _, one := range e {
+		texts = append(texts, one.Error())
+	}
+	return strings.Join(texts, "; ")
+}
+
+// All returns the problems that a function of this package returned.
+func All(err error) []*Error {
+	var list Errors
+	if errors.As(err, &list) {
+		return list
+	}
+	var one *Error
+	if errors.As(err, &one) {
+		return []*Error{one}
+	}
+	return nil
+}
+
+// invalid returns an error of one value.
+func invalid(rule, hint, format string, args ...any) error {
+	return &Error{Rule: rule, Hint: hint, Message: fmt.Sprintf(format, args...)}
+}
+
+// oneOf checks a value that has to be one of a few words; what describes them.
+func oneOf(value, what string, words []string) error {
+	if slices.Contains(words, value) {
+		return nil
+	}
+	return &Error{Rule: "enum", Value: value, Words: words, Message: fmt.Sprintf("%.80q is not %s", value, what)}
+}
+
+// fields collects the problems of a value's fields.
+type fields struct{ list Errors }
+
+// add notes err, if there is one, for a field.
+func (f *fields) add(field string, err error) {
+	for _, e := range All(err) {
+		e.Field = field
+		f.list = append(f.list, e)
+	}
+}
+
+// err returns the problems, or nil.
+func (f *fields) err() error {
+	if len(f.list) == 0 {
+		return nil
+	}
+	return f.list
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// limitItems are those of limits.conf(5).
+var limitItems = []string{"core", "data", "fsize", "memlock", "nofile", "rss", "stack", "cpu", "nproc", "as", "maxlogins", "maxsyslogins",
+	"nonewprivs", "priority", "locks", "sigpending", "msgqueue", "nice", "rtprio", "chroot"}
+
+// Limit checks a line of limits.conf(5), which pam_limits(8) splits at blanks and
+// cuts at "#".
+func Limit(l spec.Limit) error {
+	var f fields
+	f.add("id", ID(l.ID))
+	if !word(l.Domain) {
+		f.add("domain", invalid("text", "one word without blanks, quotes and #", "%.80q is not a domain", l.Domain))
+	}
+	f.add("type", oneOf(l.Type, "one of hard, soft, -", []string{"hard", "soft", "-"}))
+	f.add("item", oneOf(l.Item, "an item of limits.conf(5)", limitItems))
+	f.add("value", limitValue(l.Item, l.Value))
+	return f.err()
+}
+
+func limitValue(item, value string) error {
+	if item == "chroot" {
+		if !word(value) || !path.IsAbs(value) {
+			return invalid("path", "", "%.80q is not an absolute path", value)
+		}
+		return nil
+	}
+	if value == "unlimited" || value == "infinity" {
+		return nil
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || strings.HasPrefix(value, "+") || n < -1 && item != "nice" && item != "priority" {
+		return invalid("type", "a number, unlimited, infinity or -1", "%.80q is not a limit", value)
+	}
+	return nil
+}
+
+// word reports whether s is one word of a line.
+func word(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == '"' || r == '#' || r == 0x7f || r == 0x85 || r == 0xa0 })
+}

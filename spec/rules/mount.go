@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// refusedOptions are options of mount(8) that a node gives no meaning to, and
+// what to do instead.
+var refusedOptions = map[string]string{
+	"noauto":     "leave the mount out instead",
+	"remount":    "change the options: the node remounts by itself",
+	"move":       "name the new target instead",
+	"norelatime": "use strictatime: the kernel ignores norelatime",
+	"loop":       "attach the file in a script: a node sets up no loop devices",
+	"user":       onlyRoot, "users": onlyRoot, "owner": onlyRoot, "group": onlyRoot,
+}
+
+const onlyRoot = "leave it out: only root mounts on a node"
+
+// MountOption checks one option of mount(8). What it does not know belongs to the
+// file system.
+func MountOption(option string) error {
+	name, value, _ := strings.Cut(option, "=")
+	hint := refusedOptions[name]
+	if value != "" && hint == onlyRoot {
+		hint = "" // the file system's own, as in user=NAME of cifs
+	}
+	switch {
+	case hint != "":
+		return invalid("mount-option", hint, "mount option %q cannot be used", name)
+	case option == "" || strings.ContainsAny(option, ",\x00\n\r"):
+		return invalid("mount-option", "", "%.80q is not one mount option", name) // the value may be a password
+	}
+	return nil
+}
+
+// MountTags are the words of mount(8) by which a device may be named, as in
+// LABEL=data.
+var MountTags = []string{"UUID", "LABEL", "PARTUUID", "PARTLABEL", "ID"}
+
+// MountTag splits the name of a device like LABEL=data; tag is "" for others.
+func MountTag(device string) (tag, name string) {
+	tag, name, ok := strings.Cut(device, "=")
+	if !ok || !slices.Contains(MountTags, tag) {
+		return "", device
+	}
+	return tag, strings.Trim(name, `"`)
+}
+
+// Mount checks a file system to mount. Its id is not looked at: it says nothing to
+// a node.
+func Mount(m spec.Mount) error {
+	var f fields
+	f.add("target", Path(m.Target))
+	if m.Target == "/" {
+		f.add("target", invalid("dangerous", "", "a mount on / would hide the system"))
+	}
+	for _, o := range m.Options {
+		f.add("options", MountOption(o))
+	}
+	bind := slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
+	f.add("type", mountType(m.Type, bind))
+	f.add("device", mountDevice(m.Device, bind))
+	for _, u := range m.Before {
+		f.add("before", Unit(u))
+	}
+	for _, u := range m.After {
+		f.add("after", Unit(u))
+	}
+	return f.err()
+}
+
+func mountType(name string, bind bool) error {
+	switch {
+	case name == "bind" || name == "rbind":
+		return invalid("type", "write type: none and options: "+name, "%q is an option, not a file system", name)
+	case name == "none" && !bind:
+		return invalid("type", "for a bind mount write options: bind", "%q does not name a file system", name)
+	case name == "auto" && !bind:
+		return invalid("type", "name it, for example ext4", "%q does not name a file system", name)
+	case name == "swap":
+		return invalid("type", "", "swap space is not mounted")
+	case len(name) > 32 || !spelled(name, lower+digits, lower+digits+"._-"):
+		return invalid("type", "as in mount -t, for example tmpfs", "%.80q is not the name of a file system", name)
+	}
+	return nil
+}
+
+func mountDevice(device string, bind bool) error {
+	if device == "" {
+		return invalid("required", "", "the value is empty")
+	}
+	if err := oneLine(device); err != nil {
+		return err
+	}
+	if tag, _ := MountTag(device); bind && tag != "" {
+		return invalid("device", "", "%.150q names a device, not a directory to bind", device)
+	}
+	if bind && !path.IsAbs(device) {
+		return invalid("device", "", "%.150q, to be bound, is not an absolute path", device)
+	}
+	return nil
+}

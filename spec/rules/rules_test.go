@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"fmt"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+var long = strings.Repeat("a", 64)
+
+func TestNames(t *testing.T) {
+	for _, tt := range []struct {
+		what      string
+		ok        func(string) error
+		good, bad []string
+	}{
+		{"node", Node, []string{"a", "a-1.rack.example.org", long[:63], strings.Repeat("a.", 59) + "a"},
+			[]string{"", "A", "Node_1", "-a", "a-", "a..b", ".a", "a.", long, "mac-525400000001", "uuid-1", "a b", "a\n", strings.Repeat("a.", 60) + "a"}},
+		{"fleet", Fleet, []string{"a", "metal-a", long[:63]}, []string{"", "a.b", "A", "a-", long, "a/b"}},
+		{"id", ID, []string{"core@all", "50%", "a+b.c-d_e", "_x", "-x", "run.json", long + long}, []string{"", ".a", "..", "a/b", "a b", "ä", "a\x00", long + long + "a"}},
+		{"script", Script, []string{"10-a.sh", "log.new"}, []string{"run.json", "log", "log.old", ".hidden", ""}},
+		{"user", User, []string{"a.b-c_d", "_apt"}, []string{"", "A", "1a", "a$", long, "-a"}},
+		{"owner", Owner, []string{"0", "4294967294", "Debian-snmp", "machine$", "_apt"}, []string{"", "-1", "4294967295", "a:b", "a b", "1a", long, "00000000001"}},
+		{"interface", Interface, []string{"eth0", "eth0.100", "a@b"}, []string{"", ".", "..", "eth\x1b0", "a/b", "a:b", "a b", "eth*", "!eth0", "ä", "abcdefghijklmnop"}},
+		{"feature", Feature, []string{"rx-gro-hw"}, []string{"", "TSO", "-a", "a_b"}},
+		{"unit", Unit, []string{"docker.service", `dev-disk-by\x2dlabel.device`, "a@b:c.timer"}, []string{"", "docker", ".service", "a b.service", "a.conf", "a/b.service"}},
+		{"env", Env, []string{"A_1", "_"}, []string{"", "1a", "a-b", "a=b"}},
+		{"path", Path, []string{"/", "/a b/c"}, []string{"", "a", "/a/", "/a//b", "/a/../b", "/a\n", "/a\x1b", "/a\x7f"}},
+		{"authored path", AuthoredPath, []string{"/a/", "//a/./b", "/..a"}, []string{"", "a", "/a/..", "/a\x00"}},
+		{"pattern", Pattern, []string{"/a/*", "/a/[b-d]?"}, []string{"/a[", "*", "/a/../*"}},
+		{"mount option", MountOption, []string{"ro", "size=1m", "nouser", "user=u", "x-systemd.automount"},
+			[]string{"", "noauto", "loop", "loop=/dev/loop0", "user", "users", "owner", "group", "remount", "move", "norelatime", "a,b", "a\nb"}},
+		{"package", Package, []string{"g++", "libc6:amd64", "libc6:kfreebsd-amd64"}, []string{"", "a", "J Q", "-x", "a:", "jq=1", "jq*", "jq/sid"}},
+		{"version", Version, []string{"1:2.41-12+deb13u1~x"}, []string{"", "1.7*", "-1", "1 2"}},
+		{"source word", SourceWord, []string{"trixie", "stable/updates"}, []string{"", "a b", "[x]", "-x"}},
+		{"source URL", SourceURL, []string{"https://a.example.org/x", "file:///srv/x"}, []string{"", "a.example.org/x", "http://a\ndeb http://b", "http://a [trusted=yes]", "http://a b"}},
+	} {
+		for _, s := range tt.good {
+			if err := tt.ok(s); err != nil {
+				t.Errorf("%s %q: %v", tt.what, s, err)
+			}
+		}
+		for _, s := range tt.bad {
+			err := tt.ok(s)
+			if err == nil {
+				t.Errorf("%s %q is accepted", tt.what, s)
+				continue
+			}
+			if e := All(err)[0]; e.Rule == "" || e.Message == "" {
+				t.Errorf("%s %q: %+v", tt.what, s, e)
+			}
+		}
+	}
+}
+
+func TestValues(t *testing.T) {
+	limit := spec.Limit{ID: "a", Domain: "@staff", Type: "-", Item: "nofile", Value: "1024"}
+	mount := spec.Mount{ID: "a", Device: "/dev/x", Target: "/srv/x", Type: "ext4", Options: []string{"ro"}, Before: []string{"a.service"}}
+	script := spec.Exec{Name: "a", Data: "#!/bin/sh -e\n", Env: map[string]string{"A": "b\nc"}}
+	with := func(field string, change func(*spec.Limit, *spec.Mount, *spec.Exec)) {
+		t.Helper()
+		l, m, x := limit, mount, script
+		change(&l, &m, &x)
+		all := append(All(Limit(l)), All(Mount(m))...)
+		all = append(all, All(Exec(x))...)
+		if field == "" && len(all) > 0 || field != "" && (len(all) != 1 || all[0].Field != field) {
+			t.Errorf("want one problem of field %q, got %v", field, Errors(all))
+		}
+	}
+	with("", func(*spec.Limit, *spec.Mount, *spec.Exec) {})
+	for _, v := range []string{"unlimited", "infinity", "-1", "0"} {
+		with("", func(l *spec.Limit, _ *spec.Mount, _ *spec.Exec) { l.Value = v })
+	}
+	with("", func(l *spec.Limit, _ *spec.Mount, _ *spec.Exec) { l.Item, l.Value = "nice", "-20" })
+	with("", func(l *spec.Limit, _ *spec.Mount, _ *spec.Exec) { l.Item, l.Value = "chroot", "/srv" })
+	for _, v := range []string{"-5", "+5", "", "1k", "99999999999999999999"} {
+		with("value", func(l *spec.Limit, _ *spec.Mount, _ *spec.Exec) { l.Value = v })
+	}
+	with("value", func(l *spec.Limit, _ *spec.Mount, _ *spec.Exec) { l.Item, l.Value = "chroot", "srv" })
+	with("domain", func(l *spec.Limit, _ *spec.Mount, _ *spec.Exec) { l.Domain = `a"b` })
+	with("type", func(l *spec.Limit, _ *spec.Mount, _ *spec.Exec) { l.Type = "firm" })
+	with("item", func(l *spec.Limit, _ *spec.Mount, _ *spec.Exec) { l.Item = "nofiles" })
+
+	with("", func(_ *spec.Limit, m *spec.Mount, _ *spec.Exec) {
+		m.Type, m.Options, m.Device = "none", []string{"bind", "ro"}, "/srv/y"
+	})
+	for _, v := range []string{"bind", "rbind", "none", "auto", "swap", "", "a b", "EXT4"} {
+		with("type", func(_ *spec.Limit, m *spec.Mount, _ *spec.Exec) { m.Type = v })
+	}
+	for _, v := range []string{"", "a\nb"} {
+		with("device", func(_ *spec.Limit, m *spec.Mount, _ *spec.Exec) { m.Device = v })
+	}
+	for _, v := range []string{"LABEL=data", "data"} {
+		with("device", func(_ *spec.Limit, m *spec.Mount, _ *spec.Exec) {
+			m.Type, m.Options, m.Device = "none", []string{"rbind"}, v
+		})
+	}
+	with("target", func(_ *spec.Limit, m *spec.Mount, _ *spec.Exec) { m.Target = "/" })
+	with("target", func(_ *spec.Limit, m *spec.Mount, _ *spec.Exec) { m.Target = "srv" })
+	with("options", func(_ *spec.Limit, m *spec.Mount, _ *spec.Exec) { m.Options = []string{"ro", "noauto"} })
+	with("after", func(_ *spec.Limit, m *spec.Mount, _ *spec.Exec) { m.After = []string{"docker"} })
+
+	with("", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.Data = "echo" }) // sh(1)
+	for _, v := range []string{"", "#!sh\n", "#!\n", "#!/bin/sh\n" + strings.Repeat("x", MaxScript)} {
+		with("data", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.Data = v })
+	}
+	with("revert", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.Revert = "#!sh" })
+	with("rerun", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.Rerun = "sometimes" })
+	with("blocking", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.Blocking = "loud" })
+	with("once", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.Once = "twice" })
+	with("timeout", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.Timeout = -1 })
+	with("rerunInterval", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.RerunInterval = -2 })
+	with("retryMax", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.RetryMax = -1 })
+	with("args", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.Args = []string{"a\x00"} })
+	with("env", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.Env = map[string]string{"1": ""} })
+}
+
+func TestInterpreter(t *testing.T) {
+	for text, want := range map[string]string{"echo": "/bin/sh", "#!/bin/sh": "/bin/sh", "#! /usr/bin/env  python3 -u \nx": "/usr/bin/env|python3 -u", "#!/bin/sh\t-e\n": "/bin/sh|-e"} {
+		if got := strings.Join(Interpreter(text), "|"); got != want {
+			t.Errorf("Interpreter(%q) = %s, want %s", text, got, want)
+		}
+	}
+}
+
+func TestSysctlSpellings(t *testing.T) {
+	for key, want := range map[string]string{"vm.swappiness": "vm/swappiness", "vm/swappiness": "vm/swappiness", "net.ipv4.conf.eth0/100.forwarding": "net/ipv4/conf/eth0.100/forwarding",
+		"net/ipv4/conf/eth0.100/forwarding": "net/ipv4/conf/eth0.100/forwarding", "swappiness": "swappiness"} {
+		if got := SysctlPath(key); got != want {
+			t.Errorf("SysctlPath(%q) = %q, want %q", key, got, want)
+		}
+	}
+	for _, bad := range []string{"", "swappiness", "vm//x", "vm/../x", "/vm/x", "vm/x/", "vm/a b", "vm/\x1b", "vm/" + strings.Repeat("x", 300)} {
+		if Sysctl(spec.Sysctl{Key: bad}) == nil {
+			t.Errorf("key %q is accepted", bad)
+		}
+	}
+	for _, bad := range []string{"1\n2", "\x00", strings.Repeat("x", 64<<10+1)} {
+		if Sysctl(spec.Sysctl{Key: "vm/x", Value: bad}) == nil {
+			t.Errorf("value %.10q is accepted", bad)
+		}
+	}
+}
+
+func FuzzNames(f *testing.F) {
+	for _, s := range []string{"a", "Node_1", "a.b", "core@all", "run.json", "eth\x1b0", "docker.service", "../x", "jq:amd64"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		for what, ok := range map[string]func(string) error{"node": Node, "fleet": Fleet, "id": ID, "script": Script, "user": User, "owner": Owner, "interface": Interface,
+			"unit": Unit, "env": Env, "package": Package, "version": Version, "source word": SourceWord, "mount option": MountOption} {
+			err := ok(s)
+			if err == nil && (s == "" || strings.ContainsAny(s, "\x00\n") || what != "mount option" && strings.ContainsAny(s, " \t[]")) {
+				t.Fatalf("%s %q is accepted", what, s)
+			}
+			if err == nil && (what == "node" || what == "id" || what == "interface") && !filepath.IsLocal("x/"+s) {
+				t.Fatalf("%s %q leaves its directory", what, s)
+			}
+		}
+		if SourceURL(s) == nil && strings.ContainsAny(s, " \n[]") {
+			t.Fatalf("URL %q is accepted", s)
+		}
+	})
+}
+
+func FuzzPaths(f *testing.F) {
+	for _, s := range []string{"/", "/a/../b", "/a/*", "vm.swappiness", "net/ipv4/conf/eth0.100/forwarding"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if Path(s) == nil && (path.Clean(s) != s || !path.IsAbs(s)) {
+			t.Fatalf("path %q is accepted", s)
+		}
+		if AuthoredPath(s) == nil && Path(path.Clean(s)) != nil {
+			t.Fatalf("path %q is accepted as written and not when clean", s)
+		}
+		key := SysctlPath(s)
+		if SysctlPath(SysctlName(key)) != key && Sysctl(spec.Sysctl{Key: key}) == nil {
+			t.Fatalf("%q: the name of %q is %q, which is read as %q", s, key, SysctlName(key), SysctlPath(SysctlName(key)))
+		}
+		if Sysctl(spec.Sysctl{Key: key}) == nil && !filepath.IsLocal(key) {
+			t.Fatalf("key %q is accepted", s)
+		}
+	})
+}
+
+func FuzzScript(f *testing.F) {
+	f.Add("a", "#!/bin/sh -e\nexit 0\n")
+	f.Add("log", "#!sh")
+	f.Fuzz(func(t *testing.T, name, text string) {
+		if Exec(spec.Exec{Name: name, Data: text}) != nil {
+			return
+		}
+		if !path.IsAbs(Interpreter(text)[0]) || strings.Contains(name, "/") {
+			t.Fatal(fmt.Sprintf("script %q %q is accepted", name, text))
+		}
+	})
+}
+
+func FuzzValues(f *testing.F) {
+	f.Add("@staff", "nofile", "1024", "/dev/x", "/srv", "ext4", "ro")
+	f.Add("*", "chroot", "/x", "/srv/y", "/srv/x", "none", "bind")
+	f.Fuzz(func(t *testing.T, domain, item, value, device, target, fstype, option string) {
+		l := spec.Limit{ID: "a", Domain: domain, Type: "-", Item: item, Value: value}
+		if line := l.Domain + " - " + l.Item + " " + l.Value; Limit(l) == nil && len(strings.Fields(line)) != 4 {
+			t.Fatalf("the limit %q is not one line of four words", line)
+		}
+		m := spec.Mount{ID: "a", Device: device, Target: target, Type: fstype, Options: []string{option}}
+		if Mount(m) == nil && (strings.ContainsAny(device+target+fstype+option, "\x00\n") || !path.IsAbs(target) || target == "/") {
+			t.Fatalf("the mount %+v is accepted", m)
+		}
+	})
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Words that say when and how a script runs; the first of each is meant when none
+// is given.
+var (
+	RerunPolicies    = []string{"always", "never", "once_successfully"}
+	BlockingPolicies = []string{"foreground", "foreground_halt_pod_on_failure", "background"}
+	OnceScopes       = []string{"per-root", "per-machine"}
+)
+
+// MaxScript caps one script, in bytes: it travels in the node's overlay.
+const MaxScript = 256 << 10
+
+// MaxTimeout and MaxInterval cap times, in seconds.
+const (
+	MaxTimeout  = 1 << 31
+	MaxInterval = 1 << 33
+)
+
+// reservedScripts are files of the node beside a script.
+var reservedScripts = []string{"run.json", "log", "log.old"}
+
+// Script checks the name of a script, which is the name of its file on a node.
+func Script(name string) error {
+	if err := ID(name); err != nil {
+		return err
+	}
+	if slices.Contains(reservedScripts, name) {
+		return invalid("id", "take another one", "the name %q is used by a file beside the script", name)
+	}
+	return nil
+}
+
+// Interpreter returns the words that run a script before its own name: what its
+// first line says, as the kernel reads it, or sh(1) where it says nothing.
+func Interpreter(script string) []string {
+	first, ok := strings.CutPrefix(script, "#!")
+	if !ok {
+		return []string{"/bin/sh"}
+	}
+	first, _, _ = strings.Cut(first, "\n")
+	first = strings.TrimSpace(first)
+	if n := strings.IndexAny(first, " \t"); n >= 0 {
+		return []string{first[:n], strings.TrimSpace(first[n:])} // one option, whatever it holds
+	}
+	return []string{first}
+}
+
+// scriptText checks the text of a script.
+func scriptText(text string) error {
+	switch program := Interpreter(text)[0]; {
+	case len(text) > MaxScript:
+		return invalid("too-large", "keep it in a package", "a script must be at most %d KiB", MaxScript>>10)
+	case !path.IsAbs(program) || strings.Contains(program, "\x00"):
+		return invalid("script", "begin with #!/bin/bash", "the interpreter %.80q is not an absolute path", program)
+	}
+	return nil
+}
+
+// Exec checks a script with all that says when it runs.
+func Exec(x spec.Exec) error {
+	var f fields
+	f.add("name", Script(x.Name))
+	if x.Data == "" {
+		f.add("data", invalid("required", "", "the script is empty"))
+	}
+	f.add("data", scriptText(x.Data))
+	if x.Revert != "" {
+		f.add("revert", scriptText(x.Revert))
+	}
+	for _, a := range x.Args {
+		if strings.Contains(a, "\x00") {
+			f.add("args", invalid("text", "", "an argument has a NUL"))
+		}
+	}
+	for name, value := range x.Env {
+		f.add("env", Env(name))
+		if strings.Contains(value, "\x00") {
+			f.add("env", invalid("text", "", "the value of %s has a NUL", name))
+		}
+	}
+	f.add("rerun", optional(x.Rerun, RerunPolicies))
+	f.add("blocking", optional(x.Blocking, BlockingPolicies))
+	f.add("once", optional(x.Once, OnceScopes))
+	if x.Timeout < 0 || x.Timeout > MaxTimeout {
+		f.add("timeout", invalid("range", "a number of seconds; every script has an end", "%d seconds is not a timeout", x.Timeout))
+	}
+	f.add("rerunInterval", interval(x.RerunInterval))
+	f.add("retryInterval", interval(x.RetryInterval))
+	if x.RerunMax < 0 {
+		f.add("rerunMax", invalid("range", "", "a count is not negative"))
+	}
+	if x.RetryMax < 0 {
+		f.add("retryMax", invalid("range", "", "a count is not negative"))
+	}
+	return f.err()
+}
+
+// optional checks a word that may be left out.
+func optional(word string, words []string) error {
+	if word == "" {
+		return nil
+	}
+	return oneOf(word, "one of "+strings.Join(words, ", "), words)
+}
+
+// interval checks seconds: -1 is "never by time".
+func interval(n int64) error {
+	if n < -1 || n > MaxInterval {
+		return invalid("range", "", "%d seconds is not an interval", n)
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// SysctlPath returns the path below /proc/sys of a key in either spelling. As in
+// sysctl.d(5) the first separator decides: after a dot, dots separate and a
+// slash stands for a dot in a name; after a slash it is the other way round.
+func SysctlPath(key string) string {
+	if i := strings.IndexAny(key, "./"); i < 0 || key[i] == '/' {
+		return key
+	}
+	return swapped(key)
+}
+
+// SysctlName returns the key of a path below /proc/sys in sysctl(8)'s dotted
+// spelling.
+func SysctlName(path string) string { return swapped(path) }
+
+func swapped(s string) string {
+	return strings.Map(func(c rune) rune {
+		switch c {
+		case '.':
+			return '/'
+		case '/':
+			return '.'
+		}
+		return c
+	}, s)
+}
+
+// maxSysctl caps a value, in bytes: no parameter of the kernel takes more.
+const maxSysctl = 64 << 10
+
+// Sysctl checks a kernel parameter; its key is a path below /proc/sys.
+func Sysctl(s spec.Sysctl) error {
+	var f fields
+	if !sysctlKey(s.Key) {
+		f.add("key", invalid("sysctl-key", "as in vm.swappiness or net/ipv4/ip_forward", "%.150q is not a kernel parameter", SysctlName(s.Key)))
+	}
+	f.add("value", oneLine(s.Value))
+	if len(s.Value) > maxSysctl {
+		f.add("value", invalid("too-large", "", "a value must be at most %d KiB", maxSysctl>>10))
+	}
+	return f.err()
+}
+
+// sysctlKey reports whether a path stays below /proc/sys; nothing that is set
+// lies in /proc/sys itself.
+func sysctlKey(path string) bool {
+	if len(path) > 255 || !strings.Contains(path, "/") || !printable(path) || strings.Contains(path, " ") {
+		return false
+	}
+	for part := range strings.SplitSeq(path, "/") {
+		if part == "" || part == "." || part == ".." {
+			return false
+		}
+	}
+	return true
+}

@@ -3,14 +3,13 @@
 package trust
 
 import (
-	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
@@ -114,22 +113,18 @@ func documentAgrees(d *decision) error {
 
 // namesArePlain: these names become host names, file names and lines of text.
 func namesArePlain(d *decision) error {
-	for _, name := range []string{d.overlay.Fleet, d.overlay.Node} {
-		if !plainName(name) {
-			return refusal.New(refusal.BadName, "name %.80q", name)
+	if err := rules.Fleet(d.overlay.Fleet); err != nil {
+		return refusal.New(refusal.BadName, "%w", err)
+	}
+	if err := rules.Node(d.overlay.Node); err != nil {
+		return refusal.New(refusal.BadName, "%w", err)
+	}
+	for _, i := range d.overlay.Network.Interfaces {
+		if err := rules.Interface(i.Name); i.Name != "" && err != nil {
+			return refusal.New(refusal.BadName, "%w", err)
 		}
 	}
 	return nil
-}
-
-func plainName(s string) bool {
-	for label := range strings.SplitSeq(s, ".") {
-		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' ||
-			strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-") != "" {
-			return false
-		}
-	}
-	return len(s) <= 120 // a tag has 128 characters
 }
 
 // pathsStayInPlace is the first of two fences: the items confine their writes
@@ -149,13 +144,13 @@ func pathsStayInPlace(d *decision) error {
 		}
 	}
 	for _, p := range paths {
-		if !strings.HasPrefix(p, "/") || path.Clean(p) != p || strings.ContainsAny(p, "\x00\n") {
-			return refusal.New(refusal.BadPath, "path %.80q", p)
+		if err := rules.Path(p); err != nil {
+			return refusal.New(refusal.BadPath, "%w", err)
 		}
 	}
 	for _, e := range d.overlay.Items.Exec {
-		if e.Name == "" || strings.HasPrefix(e.Name, ".") || strings.ContainsAny(e.Name, "/\x00\n") {
-			return refusal.New(refusal.BadName, "script %.80q", e.Name)
+		if err := rules.ID(e.Name); err != nil {
+			return refusal.New(refusal.BadName, "script: %w", err)
 		}
 	}
 	return nil

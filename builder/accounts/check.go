@@ -11,10 +11,8 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
-
-// userName is what useradd(8) recommends, and dots, which people's names have.
-var userName = regexp.MustCompile(`^[a-z_][a-z0-9_.-]{0,31}$`)
 
 // hash is a crypt(5) string of a method that libxcrypt still verifies, or the
 // two ways to say "no password".
@@ -26,8 +24,8 @@ func Check(a spec.Accounts) error {
 	var problems problems
 	seen := map[string]bool{}
 	for _, u := range a.Users {
-		if !userName.MatchString(u.Name) {
-			problems.add(u.Name, "the name is not one that Linux tools take (a–z, 0–9, _ - ., at most 32)")
+		if err := rules.User(u.Name); err != nil {
+			problems.add(u.Name, "%v", err)
 			continue
 		}
 		if seen[u.Name] {

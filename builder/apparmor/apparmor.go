@@ -15,13 +15,13 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"sort"
 	"strings"
 
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // FeaturesFile is where the features lie in the layer.
@@ -29,16 +29,13 @@ const FeaturesFile = paths.AppArmorDir + "/features"
 
 const sources = "/etc/apparmor.d"
 
-// fileName is what a profile's file may be called.
-var fileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]*$`)
-
 // Check refuses profiles whose files could not lie side by side. It needs no tree.
 func Check(a spec.AppArmor) error {
 	var problems []error
 	seen := map[string]bool{}
 	for _, p := range a.Profiles {
-		if !fileName.MatchString(p.File) {
-			problems = append(problems, fmt.Errorf("profile file %q: not a plain file name", p.File))
+		if err := rules.ID(p.File); err != nil {
+			problems = append(problems, fmt.Errorf("profile file: %w", err))
 		}
 		if seen[p.File] {
 			problems = append(problems, fmt.Errorf("profile file %q: named twice", p.File))

@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // service is what Debian's package loads profiles with at boot, from text: the
@@ -78,7 +79,7 @@ func stock(r *root.Root, own []spec.Profile) ([]string, error) {
 	}
 	return slices.DeleteFunc(names, func(name string) bool {
 		info, err := r.Lstat(path.Join(sources, name))
-		return err != nil || !info.Mode().IsRegular() || !fileName.MatchString(name) || strings.Contains(name, ".dpkg-") || name == "README" ||
+		return err != nil || !info.Mode().IsRegular() || rules.ID(name) != nil || strings.Contains(name, ".dpkg-") || name == "README" ||
 			slices.Contains(off, name) || slices.ContainsFunc(own, func(p spec.Profile) bool { return p.File == name })
 	}), nil
 }

@@ -5,13 +5,11 @@ package apt
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
-
-var repositoryID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]*$`)
 
 // Check refuses archives that could not stand in a list of sources, naming every
 // problem; base is nil where the base is not Debian's. It asks nobody.
@@ -19,18 +17,17 @@ func Check(base *spec.Debian, own []spec.Repository) error {
 	var problems []error
 	if base != nil {
 		for _, uri := range []string{base.Mirror, base.Security} {
-			if uri != "" && !isURL(uri) {
-				problems = append(problems, fmt.Errorf("layer.base.debian: %q is not a URL", uri))
+			if err := rules.SourceURL(uri); uri != "" && err != nil {
+				problems = append(problems, fmt.Errorf("layer.base.debian: %w", err))
 			}
 		}
 		problems = append(problems, words("layer.base.debian", append([]string{base.Suite}, base.Components...)))
 	}
 	for _, r := range own {
-		if !repositoryID.MatchString(r.ID) {
-			problems = append(problems, fmt.Errorf("repository %q: the name is not one of a–z, 0–9, - and _", r.ID))
-		}
-		if !isURL(r.URL) {
-			problems = append(problems, fmt.Errorf("repository %s: %q is not a URL", r.ID, r.URL))
+		for _, err := range []error{rules.ID(r.ID), rules.SourceURL(r.URL)} {
+			if err != nil {
+				problems = append(problems, fmt.Errorf("repository %q: %w", r.ID, err))
+			}
 		}
 		if len(r.Distributions) == 0 {
 			problems = append(problems, fmt.Errorf("repository %s: no distributions", r.ID))
@@ -45,12 +42,11 @@ func Check(base *spec.Debian, own []spec.Repository) error {
 	return errors.Join(problems...)
 }
 
-func isURL(s string) bool { return !strings.ContainsAny(s, " \t\r\n[]") && strings.Contains(s, ":") }
-
+// words checks suites or components.
 func words(whose string, list []string) error {
 	for _, word := range list {
-		if strings.ContainsAny(word, " \t\r\n[]") || word == "" {
-			return fmt.Errorf("%s: %q is not a distribution or component", whose, word)
+		if err := rules.SourceWord(word); err != nil {
+			return fmt.Errorf("%s: %w", whose, err)
 		}
 	}
 	return nil

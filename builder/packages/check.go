@@ -5,16 +5,9 @@ package packages
 import (
 	"errors"
 	"fmt"
-	"regexp"
 
 	"github.com/caisson-os/caisson/spec"
-)
-
-// Names and versions as Debian's policy has them. Nothing else reaches apt's
-// command line, where a pattern or an option would mean something.
-var (
-	name    = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+(:[a-z0-9]+)?$`)
-	version = regexp.MustCompile(`^[0-9A-Za-z.+:~-]+$`)
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // Check refuses requests that contradict themselves, all at once.
@@ -22,12 +15,12 @@ func Check(p spec.Packages) error {
 	var problems []error
 	asked := map[string]string{}
 	for _, pkg := range p.Install {
-		if !name.MatchString(pkg.Name) {
-			problems = append(problems, fmt.Errorf("package %q: not a package name", pkg.Name))
+		if err := rules.Package(pkg.Name); err != nil {
+			problems = append(problems, err)
 			continue
 		}
-		if pkg.Version != "" && !version.MatchString(pkg.Version) {
-			problems = append(problems, fmt.Errorf("package %s: %q is not a version", pkg.Name, pkg.Version))
+		if err := rules.Version(pkg.Version); pkg.Version != "" && err != nil {
+			problems = append(problems, fmt.Errorf("package %s: %w", pkg.Name, err))
 		}
 		if other, twice := asked[pkg.Name]; twice && other != pkg.Version {
 			problems = append(problems, fmt.Errorf("package %s: asked for in two versions, %q and %q", pkg.Name, other, pkg.Version))
@@ -41,8 +34,8 @@ func Check(p spec.Packages) error {
 	}
 	for _, list := range [][]string{p.Blacklist, p.Whitelist, p.Hold} {
 		for _, n := range list {
-			if !name.MatchString(n) {
-				problems = append(problems, fmt.Errorf("package %q: not a package name", n))
+			if err := rules.Package(n); err != nil {
+				problems = append(problems, err)
 			}
 		}
 	}

@@ -16,18 +16,13 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/spec"
-)
-
-var (
-	owner = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*\$?$`)
-	mode  = regexp.MustCompile(`^([0-7]{3,4}|[ugoa]*[-+=][rwxXstugo]*(,[ugoa]*[-+=][rwxXstugo]*)*)$`)
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // script takes three words a path: owner, mode, path.
@@ -42,6 +37,7 @@ done`
 func Bake(ctx context.Context, r *root.Root, p spec.Perm) error {
 	var words []string
 	caps := map[string][]byte{}
+	modes := map[string]uint32{} // that earlier entries gave
 	var problems []error
 	for _, entry := range p.Paths {
 		found, err := check(r, entry)
@@ -51,6 +47,10 @@ func Bake(ctx context.Context, r *root.Root, p spec.Perm) error {
 		if err != nil {
 			problems = append(problems, fmt.Errorf("perm %s: %w", entry.Path, err))
 			continue
+		}
+		mode, err := rules.ParseMode(entry.Mode)
+		if err != nil {
+			return fmt.Errorf("perm %s: %w", entry.Path, err)
 		}
 		for _, name := range found {
 			at, err := r.Path(name)
@@ -68,11 +68,16 @@ func Bake(ctx context.Context, r *root.Root, p spec.Perm) error {
 				}
 				caps[literal] = c
 			}
-			m := entry.Mode
-			if m == "" {
-				m = fmt.Sprintf("%04o", octal(info.Mode()))
+			now, set := modes[name]
+			if !set {
+				now = octal(info.Mode())
 			}
-			words = append(words, entry.Owner+group(entry.Group), m, name)
+			if entry.Mode != "" && entry.Owner+entry.Group != "" && info.Mode().IsRegular() {
+				now = afterChown(now)
+			}
+			modes[name] = mode.Apply(now, info.IsDir())
+			// With five digits chmod(1) clears a directory's set-id bits too.
+			words = append(words, entry.Owner+group(entry.Group), fmt.Sprintf("%05o", modes[name]), name)
 		}
 	}
 	if len(problems) > 0 {
@@ -116,34 +121,16 @@ func Check(p *spec.Perm) error {
 	}
 	var problems []error
 	for _, e := range p.Paths {
-		if err := valid(e); err != nil {
+		if err := rules.PermPath(e); err != nil {
 			problems = append(problems, fmt.Errorf("perm %s: %w", e.Path, err))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-func valid(e spec.PermPath) error {
-	if !path.IsAbs(e.Path) || path.Clean(e.Path) != e.Path {
-		return errors.New("not a clean absolute path")
-	}
-	for _, name := range []string{e.Owner, e.Group} {
-		if name != "" && !owner.MatchString(name) {
-			return fmt.Errorf("%q is not a user or group", name)
-		}
-	}
-	if e.Mode != "" && !mode.MatchString(e.Mode) {
-		return fmt.Errorf("%q is not a mode", e.Mode)
-	}
-	if _, err := path.Match(e.Path, ""); err != nil {
-		return fmt.Errorf("pattern: %w", err)
-	}
-	return nil
-}
-
 // check returns the paths that an entry means, sorted.
 func check(r *root.Root, e spec.PermPath) ([]string, error) {
-	if err := valid(e); err != nil {
+	if err := rules.PermPath(e); err != nil {
 		return nil, err
 	}
 	found, err := expand(r, e.Path)
@@ -194,6 +181,16 @@ func expand(r *root.Root, pattern string) ([]string, error) {
 		found = next
 	}
 	return found, nil
+}
+
+// afterChown returns what chown(2) leaves of a file's mode: set-id bits that the
+// entry does not name itself are for the owner that the file had.
+func afterChown(mode uint32) uint32 {
+	mode &^= unix.S_ISUID
+	if mode&unix.S_IXGRP != 0 {
+		mode &^= unix.S_ISGID
+	}
+	return mode
 }
 
 // octal is a mode as chmod(1) takes it.

@@ -28,7 +28,7 @@ const (
 )
 
 // reservedScripts are files of the node beside a script.
-var reservedScripts = []string{"run.json", "log", "log.old"}
+var reservedScripts = []string{"run.json", "log", "log.old", "log.launch"}
 
 // Script checks the name of a script, which is the name of its file on a node.
 func Script(name string) error {

@@ -116,7 +116,7 @@ func TestLiteralScalars(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []string{"0640", "04755", "u=rw,go="} {
+	for i, want := range []string{"0640", "4755", "u=rw,go="} {
 		if got := o.Items.Perm.Paths[i].Mode; got != want {
 			t.Errorf("mode %d = %q, want %q", i, got, want)
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -31,8 +32,13 @@ func (s *Site) checkLayer(c *shape.Checker) {
 		c.Errorf(cmp.Or(l.Base.At, l.At), "base", "", "base needs exactly one of debian, oci, tar")
 	}
 	if d := l.Base.Debian; d != nil {
-		if d.Suite.Set() && !module.IsWord(d.Suite.S) {
-			c.Errorf(d.Suite.At, "text", "", "%q is not the name of a suite", d.Suite.S)
+		if d.Suite.Set() {
+			c.Valid(d.Suite.At, rules.SourceWord(d.Suite.S))
+		}
+		for _, t := range []shape.Text{d.Mirror, d.Security} {
+			if t.Set() {
+				c.Valid(t.At, rules.SourceURL(t.S))
+			}
 		}
 		if d.Snapshot.Set() && !snapshotText.MatchString(d.Snapshot.S) {
 			c.Errorf(d.Snapshot.At, "snapshot", "as in 20260101T000000Z", "%q is not the time of a snapshot", d.Snapshot.S)
@@ -41,16 +47,14 @@ func (s *Site) checkLayer(c *shape.Checker) {
 			c.Errorf(d.Security.At, "contradiction", "give mirror too", "security without mirror")
 		}
 		for _, t := range d.Components {
-			if !module.IsWord(t.S) {
-				c.Errorf(t.At, "text", "", "%q is not the name of a component", t.S)
-			}
+			c.Valid(t.At, rules.SourceWord(t.S))
 		}
 	}
 	if l.Base.OCI.Set() && !ociDigest.MatchString(l.Base.OCI.S) {
 		c.Errorf(l.Base.OCI.At, "digest", "a tag can change what it names", "%q has no digest: write REF@sha256:…", l.Base.OCI.S)
 	}
-	if p := l.Kernel.Package; p.Set() && !module.IsPackageName(p.S) {
-		c.Errorf(p.At, "package-name", "", "%q is not the name of a package", p.S)
+	if p := l.Kernel.Package; p.Set() {
+		c.Valid(p.At, rules.Package(p.S))
 	}
 	c.In("kernel", func() { c.In("args", func() { s.args = machine.KernelArgs(c, l.Kernel.Args) }) })
 	c.In("persist", func() { s.kept = keptPaths(c, l.Persist) })
@@ -62,8 +66,7 @@ func keptPaths(c *shape.Checker, paths []shape.Text) []string {
 	for _, t := range paths {
 		clean := path.Clean(t.S)
 		switch {
-		case !path.IsAbs(t.S) || slices.Contains(strings.Split(t.S, "/"), "..") || strings.ContainsAny(t.S, "\n\r"):
-			c.Errorf(t.At, "path", "", "%q is not an absolute path without ..", t.S)
+		case !c.Valid(t.At, rules.AuthoredPath(t.S)):
 		case slices.Contains(module.SystemDirs, clean) && clean != "/var" || strings.HasPrefix(clean, "/usr/") || strings.HasPrefix(clean, "/run/") || strings.HasPrefix(clean, "/var/lib/caisson/"):
 			c.Errorf(t.At, "dangerous", "name folders below it", "%s belongs to the layer or to the running system and cannot be kept", clean)
 		case clean == "/var":

@@ -65,12 +65,12 @@ func TestExec(t *testing.T) {
   exec:
     B: {data: "#!/bin/sh\n", args: [1, on, 0640], env: {N: 2000000}, rerun_interval: 3600, timeout: 5}
     a: {data: "echo\n", rerun_policy: once_successfully, retry_interval: 60, once: per-machine, revert: undo}
-    10.sh: {data: "#!x", rerun_interval: infinity, blocking_policy: background, rerun_max_count: 3, rerun_interval_persist: false}
-    9.sh: {data: "#!x", rerun_policy: never, script_timeout: 7, retry_interval: infinite, retry_interval_persist: false, retry_max_count: 2}
+    10.sh: {data: "#!/x", rerun_interval: infinity, blocking_policy: background, rerun_max_count: 3, rerun_interval_persist: false}
+    9.sh: {data: "#!/x", rerun_policy: never, script_timeout: 7, retry_interval: infinite, retry_interval_persist: false, retry_max_count: 2}
 `)
 	diff(t, "exec", []spec.Exec{ // in byte order of names
-		{Name: "10.sh", Data: "#!x", RerunInterval: -1, RetryInterval: -1, Blocking: "background", RerunMax: 3, RerunForget: true},
-		{Name: "9.sh", Data: "#!x", Rerun: "never", Timeout: 7, RetryInterval: -1, RetryForget: true, RetryMax: 2},
+		{Name: "10.sh", Data: "#!/x", RerunInterval: -1, RetryInterval: -1, Blocking: "background", RerunMax: 3, RerunForget: true},
+		{Name: "9.sh", Data: "#!/x", Rerun: "never", Timeout: 7, RetryInterval: -1, RetryForget: true, RetryMax: 2},
 		{Name: "B", Data: "#!/bin/sh\n", Args: []string{"1", "on", "0640"}, Env: map[string]string{"N": "2000000"}, RerunInterval: 3600, RetryInterval: 3600, Timeout: 5},
 		{Name: "a", Data: "#!/bin/bash\necho\n", Rerun: "once_successfully", RetryInterval: 60, Once: "per-machine", Revert: "#!/bin/bash\nundo"},
 	}, i.Exec)
@@ -90,7 +90,7 @@ func TestPerm(t *testing.T) {
     - {path: /srv/a /srv/b, owner: root}
 `
 	motd, log := spec.PermPath{Path: "/etc/motd", Mode: "0640"}, spec.PermPath{Path: "/var/log/x", Owner: "0", Group: "adm", Mode: "u=rw"}
-	star, bin, etc := spec.PermPath{Path: "/*/x", Owner: "root"}, spec.PermPath{Path: "/usr/bin/*", Mode: "04755"}, spec.PermPath{Path: "/etcetera", Owner: "root"}
+	star, bin, etc := spec.PermPath{Path: "/*/x", Owner: "root"}, spec.PermPath{Path: "/usr/bin/*", Mode: "4755"}, spec.PermPath{Path: "/etcetera", Owner: "root"}
 	a, b := spec.PermPath{Path: "/srv/a", Owner: "root"}, spec.PermPath{Path: "/srv/b", Owner: "root"}
 	i, r := compileConf(t, true, conf)
 	diff(t, "on the node", &spec.Perm{Paths: []spec.PermPath{log, star, etc, a, b}, Interval: 300, IgnoreMissing: true}, i.Perm)

@@ -12,7 +12,7 @@ import (
 
 const choice = head + `nodes:
 - {name: host}
-- {name: HOST}
+- {name: hos}
 - {name: host.example.org}
 - {name: lab, labels: {k: v1}}
 - {name: both, labels: {k: v2, z: z1}}
@@ -31,15 +31,15 @@ conf:
       - {label: {key: k, values: [v1, v2]}, conf: {sysctl: {vm.swappiness: 2}}}
       - {label: {key: z, values: [z1]}, conf: {sysctl: {kernel.panic: 3}}}
       - {label: {key: k, values: [on]}, conf: {sysctl: {vm/swappiness: 4}}}
-      - {label: {key: kubernetes.io/hostname, values: [HOST]}, conf: {sysctl: {vm.swappiness: 5}}}
+      - {label: {key: kubernetes.io/hostname, values: [hos]}, conf: {sysctl: {vm.swappiness: 5}}}
 `
 
 func TestChoice(t *testing.T) {
 	s := mustParse(t, choice)
 	for _, tt := range []struct{ node, target, sysctl string }{
 		{"host", "host:host", "vm/swappiness=1"},
-		{"HOST", "label:kubernetes.io/hostname", "vm/swappiness=5"}, // names are compared byte for byte
-		{"host.example.org", "default", "vm/swappiness=0"},          // and whole
+		{"hos", "label:kubernetes.io/hostname", "vm/swappiness=5"}, // a name is compared whole
+		{"host.example.org", "default", "vm/swappiness=0"},         // on either side
 		{"lab", "label:k", "vm/swappiness=2"},
 		{"both", "label:z", "kernel/panic=3 vm/swappiness=0"},     // the last that fits, alone
 		{"named", "host:named", "kernel/panic=1 vm/swappiness=0"}, // a host entry takes no label's values

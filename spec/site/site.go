@@ -4,9 +4,9 @@ package site
 
 import (
 	"io/fs"
-	"regexp"
 	"sync"
 
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
@@ -49,8 +49,6 @@ func Parse(fsys fs.FS, names ...string) (*Site, *report.Report) {
 	return s, c.Report
 }
 
-var fleetName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
-
 // build makes a site of the merged tree.
 func build(r *document.Reader) *Site {
 	s := &Site{dir: r.Dir, byName: map[string]int{}}
@@ -61,10 +59,8 @@ func build(r *document.Reader) *Site {
 		r.Decode(r.Tree, &v)
 		s.doc = document.Site{Metadata: document.MetadataDoc{Name: shape.Text{S: "default"}}, Conf: v.Conf, Manifests: v.Manifests, Labels: v.Labels}
 	}
-	if n := s.doc.Metadata.Name; n.Set() && !fleetName.MatchString(n.S) {
-		r.Within([]string{"metadata", "name"}, func() {
-			r.Errorf(n.At, "name", "lower-case letters, digits and hyphens", "%q cannot be a fleet's name", n.S)
-		})
+	if n := s.doc.Metadata.Name; n.Set() {
+		r.Within([]string{"metadata", "name"}, func() { r.Valid(n.At, rules.Fleet(n.S)) })
 	}
 	r.In("trust", func() { s.trust = checkTrust(r.Checker, s.doc.Trust, r.Dir) })
 	layer := r.Tree.Get("layer") != nil

@@ -19,6 +19,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // Name is the kind.
@@ -135,8 +136,8 @@ type nic struct {
 }
 
 func (i *Item) look(name string) nic {
-	if name == "" || strings.ContainsAny(name, "/\x00") || len(name) > 15 {
-		return nic{err: fmt.Errorf("%q is not the name of an interface", name)}
+	if err := rules.Interface(name); err != nil {
+		return nic{err: err}
 	}
 	index, err := i.device.Index(name)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 func newItem(want []spec.Exec, dir string, j item.Journal) *Item {
@@ -72,7 +73,7 @@ func TestConformance(t *testing.T) {
 
 func TestHowAScriptRuns(t *testing.T) {
 	dir, out := t.TempDir(), t.TempDir()+"/out"
-	w := spec.Exec{Name: "show it.sh", Args: []string{"a b", "", "'"}, Env: map[string]string{"X": "1 2", "OUT": out},
+	w := spec.Exec{Name: "show+it.sh", Args: []string{"a b", "", "'"}, Env: map[string]string{"X": "1 2", "OUT": out},
 		Data: `#!/bin/sh -u
 { printf '%s\n' "$0" "$#" "$1" "$2" "$3" "$X" "${NOTIFY_SOCKET-unset}"; pwd; } >$OUT
 echo to the log; echo and errors >&2
@@ -83,7 +84,7 @@ echo to the log; echo and errors >&2
 		t.Fatal(err)
 	}
 	folder := it.script(w).dir
-	if got, want := read(t, out), "./show it.sh\n3\na b\n\n'\n1 2\nunset\n"+folder+"\n"; got != want {
+	if got, want := read(t, out), "./show+it.sh\n3\na b\n\n'\n1 2\nunset\n"+folder+"\n"; got != want {
 		t.Errorf("the script saw %q, want %q", got, want)
 	}
 	if got := read(t, folder+"/log"); got != "to the log\nand errors\n" {
@@ -368,18 +369,18 @@ func TestValidate(t *testing.T) {
 		w    spec.Exec
 		want string
 	}{
-		{"slash", spec.Exec{Name: "a/b", Data: "x"}, "file name"},
-		{"dots", spec.Exec{Name: "..", Data: "x"}, "taken"},
-		{"our own file", spec.Exec{Name: "run.json", Data: "x"}, "taken"},
-		{"empty", spec.Exec{Name: "a"}, "no script"},
-		{"policy", spec.Exec{Name: "a", Data: "x", Rerun: "sometimes"}, "rerun policy"},
-		{"blocking", spec.Exec{Name: "a", Data: "x", Blocking: "maybe"}, "blocking policy"},
+		{"slash", spec.Exec{Name: "a/b", Data: "x"}, "used as a name"},
+		{"dots", spec.Exec{Name: "..", Data: "x"}, "used as a name"},
+		{"our own file", spec.Exec{Name: "run.json", Data: "x"}, "used by a file"},
+		{"empty", spec.Exec{Name: "a"}, "the script is empty"},
+		{"policy", spec.Exec{Name: "a", Data: "x", Rerun: "sometimes"}, "rerun: "},
+		{"blocking", spec.Exec{Name: "a", Data: "x", Blocking: "maybe"}, "blocking: "},
 		{"once", spec.Exec{Name: "a", Data: "x", Once: "per-life"}, "per-life"},
 		{"interpreter", spec.Exec{Name: "a", Data: "#!/no/such\n"}, "/no/such"},
 		{"relative interpreter", spec.Exec{Name: "a", Data: "#!sh\n"}, `"sh"`},
 		{"revert's interpreter", spec.Exec{Name: "a", Data: "x", Revert: "#!/no/such\n"}, "/no/such"},
 		{"env", spec.Exec{Name: "a", Data: "x", Env: map[string]string{"A=B": ""}}, "A=B"},
-		{"negative", spec.Exec{Name: "a", Data: "x", Timeout: -1}, "negative"},
+		{"negative", spec.Exec{Name: "a", Data: "x", Timeout: -1}, "timeout: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			it := newItem([]spec.Exec{tc.w}, t.TempDir(), itemtest.Journal(t, t.TempDir()))
@@ -527,5 +528,14 @@ func TestServices(t *testing.T) {
 	}
 	if got := read(t, out+"/bg"); got != "ran\n" {
 		t.Errorf("it ran %q", got)
+	}
+}
+
+// The rule for names knows every file that this item puts beside a script.
+func TestOwnFilesAreReserved(t *testing.T) {
+	for _, name := range []string{runFile, logFile, logFile + ".old", logFile + ".launch"} {
+		if rules.Script(name) == nil {
+			t.Errorf("a script may be named %s", name)
+		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // Name is the kind.
@@ -72,7 +73,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 			return nil, err
 		}
 		d := spec.Drift{Item: Name, Key: l.ID, To: line(l), Action: spec.ActionAdd}
-		if err := validate(l); err != nil {
+		if err := rules.Limit(l); err != nil {
 			d.Action, d.Reason = spec.ActionRefuse, err.Error()
 			drift = append(drift, d)
 			continue

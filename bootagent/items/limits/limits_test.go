@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 func quiet(string, ...any) {}
@@ -118,20 +119,20 @@ func TestValidate(t *testing.T) {
 		{"zero", func(l *spec.Limit) { l.Value = "0" }, ""},
 		{"minus one", func(l *spec.Limit) { l.Value = "-1" }, ""},
 		{"negative nice", func(l *spec.Limit) { l.Item, l.Value = "nice", "-10" }, ""},
-		{"slash in id", func(l *spec.Limit) { l.ID = "../x" }, "file name"},
-		{"line end in domain", func(l *spec.Limit) { l.Domain = "root\n*" }, "one word"},
-		{"empty domain", func(l *spec.Limit) { l.Domain = "" }, "one word"},
-		{"type", func(l *spec.Limit) { l.Type = "firm" }, "not hard, soft or -"},
-		{"item", func(l *spec.Limit) { l.Item = "files" }, "no item"},
-		{"value", func(l *spec.Limit) { l.Value = "1e+06" }, "not a number"},
-		{"negative", func(l *spec.Limit) { l.Value = "-2" }, "not a number"},
+		{"slash in id", func(l *spec.Limit) { l.ID = "../x" }, "used as a name"},
+		{"line end in domain", func(l *spec.Limit) { l.Domain = "root\n*" }, "is not a domain"},
+		{"empty domain", func(l *spec.Limit) { l.Domain = "" }, "is not a domain"},
+		{"type", func(l *spec.Limit) { l.Type = "firm" }, "not one of hard, soft, -"},
+		{"item", func(l *spec.Limit) { l.Item = "files" }, "not an item"},
+		{"value", func(l *spec.Limit) { l.Value = "1e+06" }, "not a limit"},
+		{"negative", func(l *spec.Limit) { l.Value = "-2" }, "not a limit"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := good
 			tc.change(&l)
-			err := validate(l)
+			err := rules.Limit(l)
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
-				t.Fatalf("validate(%+v) = %v, want %q", l, err, tc.want)
+				t.Fatalf("Limit(%+v) = %v, want %q", l, err, tc.want)
 			}
 		})
 	}

@@ -14,13 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // virtual file systems have no device; what stands for it is only a label.
 var virtual = []string{"tmpfs", "ramfs", "hugetlbfs", "proc", "sysfs", "devtmpfs", "devpts", "cgroup2", "debugfs",
 	"tracefs", "securityfs", "bpf", "mqueue", "configfs", "pstore", "efivarfs", "fusectl", "binfmt_misc"}
 
-// byTag maps mount(8)'s tags to udev's directories below /dev/disk.
+// byTag maps rules.MountTags to udev's directories below /dev/disk.
 var byTag = map[string]string{"UUID": "by-uuid", "LABEL": "by-label", "PARTUUID": "by-partuuid", "PARTLABEL": "by-partlabel", "ID": "by-id"}
 
 var errDeferred = errors.New("not there yet")
@@ -28,24 +29,16 @@ var errDeferred = errors.New("not there yet")
 // source is what to hand to mount(2): the device behind a tag, or the device as
 // it is. It is errDeferred while it is not there.
 func (i *Item) source(w spec.Mount, o options) (string, error) {
-	if tag, name, ok := strings.Cut(w.Device, "="); ok && byTag[tag] != "" {
-		if o.bind != 0 {
-			return "", fmt.Errorf("%s names a device, not a directory to bind", w.Device)
-		}
-		link := filepath.Join(i.dev, "disk", byTag[tag], encode(strings.Trim(name, `"`)))
+	if tag, name := rules.MountTag(w.Device); tag != "" {
+		link := filepath.Join(i.dev, "disk", byTag[tag], encode(name))
 		path, err := filepath.EvalSymlinks(link)
 		if errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("%s is %w", w.Device, errDeferred)
 		}
 		return path, err
 	}
-	switch {
-	case strings.ContainsAny(w.Device, "\x00\n") || w.Device == "":
-		return "", fmt.Errorf("the device %q is not a name", w.Device)
-	case o.bind == 0 && (slices.Contains(virtual, w.Type) || w.Type == "overlay" || !filepath.IsAbs(w.Device)):
+	if o.bind == 0 && (slices.Contains(virtual, w.Type) || w.Type == "overlay" || !filepath.IsAbs(w.Device)) {
 		return w.Device, nil
-	case !filepath.IsAbs(w.Device):
-		return "", fmt.Errorf("the directory to bind, %q, is not an absolute path", w.Device)
 	}
 	follow := filepath.EvalSymlinks
 	if o.bind != 0 {

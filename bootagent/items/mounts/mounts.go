@@ -24,6 +24,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // Name is the kind.
@@ -153,22 +154,16 @@ func (i *Item) entries() map[string]item.Entry {
 // plan says how w stands; its error is why it cannot be done.
 func (i *Item) plan(w spec.Mount, t table, entries map[string]item.Entry) (plan, error) {
 	p := plan{want: w}
-	if !filepath.IsAbs(w.Target) || filepath.Clean(w.Target) != w.Target || w.Target == "/" || strings.ContainsAny(w.Target, "\x00\n") {
-		return p, fmt.Errorf("the target %q is not a clean absolute path below /", w.Target)
+	err := rules.Mount(w)
+	if err != nil {
+		return p, err
 	}
-	var err error
 	if p.target, err = resolve(w.Target); err != nil {
 		return p, err
 	}
 	p.entry, p.own = entries[w.Target]
 	if p.options, err = parseOptions(w.Options); err != nil {
 		return p, err
-	}
-	if w.Type == "bind" || w.Type == "rbind" {
-		return p, fmt.Errorf("the type of a bind mount is none, with %q among the options", w.Type)
-	}
-	if p.options.bind == 0 && (w.Type == "" || w.Type == "auto" || w.Type == "none" || strings.ContainsAny(w.Type, "\x00\n/ ")) {
-		return p, fmt.Errorf("the type %q does not name a file system", w.Type)
 	}
 	m, busy := t.at(p.target)
 	if busy {

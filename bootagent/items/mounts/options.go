@@ -3,10 +3,10 @@
 package mounts
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/spec/rules"
 	"golang.org/x/sys/unix"
 )
 
@@ -54,17 +54,6 @@ var propagations = map[string]uintptr{
 // idle are options for fstab(5)'s readers that change nothing here.
 var idle = []string{"defaults", "auto", "nofail", "_netdev", "nouser", "silent", "loud"}
 
-// refused are options with a meaning that this item does not give them.
-var refused = map[string]string{
-	"noauto":     "a mount that is not wanted is left out instead",
-	"remount":    "a changed option remounts by itself",
-	"move":       "name the new target instead",
-	"norelatime": "the kernel ignores it; strictatime is what takes relatime away",
-	"loop":       "loop devices are not set up here",
-	"user":       "only root mounts here", "users": "only root mounts here",
-	"owner": "only root mounts here", "group": "only root mounts here",
-}
-
 // shadow lets a mount cover a folder that is not empty.
 const shadow = "x-caisson.shadow"
 
@@ -102,14 +91,13 @@ type options struct {
 func parseOptions(words []string) (options, error) {
 	var o options
 	for _, word := range words {
-		name, _, _ := strings.Cut(word, "=")
-		switch {
-		case word == "":
+		if word == "" {
 			continue
-		case strings.ContainsAny(word, ",\x00\n"):
-			return o, fmt.Errorf("option %q holds a comma, a line end or a NUL", redacted(word))
-		case refused[name] != "":
-			return o, fmt.Errorf("option %q cannot be used: %s", word, refused[name])
+		}
+		if err := rules.MountOption(word); err != nil {
+			return o, err
+		}
+		switch {
 		case word == shadow:
 			o.shadow = true
 			continue

@@ -35,16 +35,16 @@ func TestRefusals(t *testing.T) {
 		action string
 		reason string
 	}{
-		{"root", spec.Mount{Device: "tmpfs", Target: "/", Type: "tmpfs"}, spec.ActionRefuse, "below /"},
+		{"root", spec.Mount{Device: "tmpfs", Target: "/", Type: "tmpfs"}, spec.ActionRefuse, "hide the system"},
 		{"relative", spec.Mount{Device: "tmpfs", Target: "a", Type: "tmpfs"}, spec.ActionRefuse, "absolute"},
 		{"trailing slash", spec.Mount{Device: "tmpfs", Target: root + "/a/", Type: "tmpfs"}, spec.ActionRefuse, "clean"},
 		{"full folder", spec.Mount{Device: "tmpfs", Target: root + "/full", Type: "tmpfs"}, spec.ActionRefuse, "would hide inside"},
 		{"file", spec.Mount{Device: "tmpfs", Target: root + "/file", Type: "tmpfs"}, spec.ActionRefuse, "not a folder"},
 		{"other mount", spec.Mount{Device: "tmpfs", Target: root + "/busy", Type: "tmpfs"}, spec.ActionRefuse, "something else"},
 		{"noauto", spec.Mount{Device: "tmpfs", Target: root + "/a", Type: "tmpfs", Options: []string{"noauto"}}, spec.ActionRefuse, "noauto"},
-		{"comma", spec.Mount{Device: "tmpfs", Target: root + "/a", Type: "tmpfs", Options: []string{"ro,suid"}}, spec.ActionRefuse, "comma"},
+		{"comma", spec.Mount{Device: "tmpfs", Target: root + "/a", Type: "tmpfs", Options: []string{"ro,suid"}}, spec.ActionRefuse, "not one mount option"},
 		{"auto", spec.Mount{Device: "/dev/null", Target: root + "/a", Type: "auto"}, spec.ActionRefuse, "does not name"},
-		{"bind type", spec.Mount{Device: root, Target: root + "/a", Type: "bind"}, spec.ActionRefuse, "none"},
+		{"bind type", spec.Mount{Device: root, Target: root + "/a", Type: "bind"}, spec.ActionRefuse, "is an option"},
 		{"bind file on folder", spec.Mount{Device: root + "/file", Target: root + "/dir", Type: "none", Options: []string{"bind"}}, spec.ActionRefuse, "one is not"},
 		{"missing label", spec.Mount{Device: "PARTLABEL=no such", Target: root + "/a", Type: "ext4"}, spec.ActionDefer, "not there yet"},
 		{"missing device", spec.Mount{Device: "/dev/no-such", Target: root + "/a", Type: "ext4"}, spec.ActionDefer, "not there yet"},

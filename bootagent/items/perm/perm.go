@@ -15,7 +15,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -92,10 +91,6 @@ func (i *Item) wishes(walk *safepath.Walk) (list []*wish, drift []spec.Drift) {
 		r, err := parseRule(p)
 		if err != nil {
 			stop(spec.ActionRefuse, "%v", err)
-			continue
-		}
-		if !filepath.IsAbs(p.Path) || filepath.Clean(p.Path) != p.Path || strings.Contains(p.Path, "\x00") {
-			stop(spec.ActionRefuse, "the path is not absolute and clean")
 			continue
 		}
 		files, err := walk.Glob(p.Path) // sorted; a plain path is its own only match

@@ -284,54 +284,12 @@ func TestScope(t *testing.T) {
 	}
 }
 
-func TestParseMode(t *testing.T) {
-	for _, tc := range []struct {
-		text string
-		from uint32
-		dir  bool
-		want uint32
-	}{
-		{"0640", 0o7777, false, 0o640},
-		{"640", 0o4777, false, 0o640},
-		{"1777", 0o755, true, 0o1777},
-		{"u=rw,go=", 0o777, false, 0o600},
-		{"u=rw,go=", 0o6777, false, 0o600},
-		{"a+X", 0o644, false, 0o644},
-		{"a+X", 0o644, true, 0o755},
-		{"a+X", 0o744, false, 0o755},
-		{"+x", 0o600, false, 0o711},
-		{"u+s,g+s,+t", 0o755, false, 0o7755},
-		{"g-w,o-rwx", 0o777, false, 0o750},
-		{"ug=rwx,o=", 0o1000, true, 0o1770},
-	} {
-		t.Run(fmt.Sprintf("%s of %o", tc.text, tc.from), func(t *testing.T) {
-			m, err := parseMode(tc.text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := rule{uid: -1, gid: -1, mode: m}
-			once := r.apply(attr{Mode: tc.from}, file{dir: tc.dir})
-			if once.Mode != tc.want {
-				t.Fatalf("mode %04o, want %04o", once.Mode, tc.want)
-			}
-			if twice := r.apply(once, file{dir: tc.dir}); twice != once {
-				t.Fatalf("twice gives %04o", twice.Mode)
-			}
-		})
-	}
-	for _, bad := range []string{"0888", "07777777", "u=g", "rw", "u+rw;", "416x", "-1"} {
-		if m, err := parseMode(bad); err == nil {
-			t.Errorf("%q is taken as %+v", bad, m)
-		}
-	}
-}
-
 func TestNamesAreResolved(t *testing.T) {
-	r, err := parseRule(spec.PermPath{Owner: "root", Group: "root"})
+	r, err := parseRule(spec.PermPath{Path: "/x", Owner: "root", Group: "root"})
 	if err != nil || r.uid != 0 || r.gid != 0 {
 		t.Fatalf("rule %+v, %v", r, err)
 	}
-	if _, err := parseRule(spec.PermPath{Owner: "no-such-user"}); err == nil || !strings.Contains(err.Error(), `no user "no-such-user"`) {
+	if _, err := parseRule(spec.PermPath{Path: "/x", Owner: "no-such-user"}); err == nil || !strings.Contains(err.Error(), `no user "no-such-user"`) {
 		t.Fatalf("error %v", err)
 	}
 }

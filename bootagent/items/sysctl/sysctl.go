@@ -19,6 +19,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // Name is the kind.
@@ -72,7 +73,7 @@ func (i *Item) compare(w spec.Sysctl) (spec.Drift, bool) {
 		d.Action, d.Reason = action, reason
 		return d, false
 	}
-	if err := validate(w); err != nil {
+	if err := rules.Sysctl(w); err != nil {
 		return refuse(spec.ActionRefuse, err.Error())
 	}
 	now, err := i.tree.read(w.Key)

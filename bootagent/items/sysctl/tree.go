@@ -5,7 +5,6 @@ package sysctl
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -16,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/spec"
 )
 
 // maxValue caps what is read of one key.
@@ -144,20 +142,6 @@ func decodePrior(e item.Entry) prior {
 	var p prior
 	_ = json.Unmarshal(e.Prior, &p) // the journal's checksum vouches for it
 	return p
-}
-
-func validate(w spec.Sysctl) error {
-	switch {
-	case w.Key == "" || !filepath.IsLocal(w.Key) || filepath.Clean(w.Key) != w.Key:
-		return errors.New("the key is not a clean path below /proc/sys")
-	case strings.ContainsAny(w.Key, "\x00\n"):
-		return errors.New("the key holds a line end or a NUL")
-	case strings.ContainsAny(w.Value, "\x00\n"):
-		return errors.New("the value holds a line end or a NUL")
-	case len(w.Value) > maxValue:
-		return fmt.Errorf("the value is longer than %d bytes", maxValue)
-	}
-	return nil
 }
 
 // reason is the cause without the path, which the message names already.

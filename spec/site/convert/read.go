@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/caisson-os/caisson/spec/site/module"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
@@ -57,7 +57,7 @@ func readSysctl(r *reading) {
 		case strings.ContainsAny(name, "*?["):
 			r.miss(n, line, "a site has no patterns: write the keys that it stands for")
 		default:
-			name = module.SysctlName(name)
+			name = rules.SysctlName(rules.SysctlPath(name))
 			same := name
 			if optional {
 				name = "-" + name

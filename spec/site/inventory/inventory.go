@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
@@ -41,7 +42,6 @@ type Doc struct {
 const MaxFile = 256 << 20
 
 var (
-	nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?$`)
 	macHex   = regexp.MustCompile(`^[0-9a-f]{12}$`)
 	uuidText = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 )
@@ -63,12 +63,7 @@ func Check(c *shape.Checker, docs []NodeDoc) []Node {
 		if d.Name.At.Src == nil {
 			continue // not written, or no text: said already
 		}
-		switch {
-		case !nodeName.MatchString(n.Name):
-			c.Errorf(n.at, "node-name", "letters, digits, dots and hyphens; at most 128", "%q cannot be a node's name", n.Name)
-		case strings.HasPrefix(n.Name, "mac-") || strings.HasPrefix(n.Name, "uuid-"):
-			c.Errorf(n.at, "node-name", "", "a node's name must not begin with mac- or uuid-: overlays are found by those tags")
-		}
+		c.Valid(n.at, rules.Node(n.Name))
 		once(names, "node", n.Name, n.at)
 		for _, l := range d.Labels {
 			n.Labels[l.Key.S] = l.Val.S

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -122,8 +123,8 @@ func compileInterface(c *shape.Checker, d interfaceDoc) spec.Interface {
 	if out.MAC != "" && !macText.MatchString(strings.ReplaceAll(out.MAC, ":", "")) {
 		c.Errorf(d.MAC.At, "mac", "as in 52:54:00:12:34:56", "%q is not the address of an interface", d.MAC.S)
 	}
-	if out.Name != "" && !InterfaceName(out.Name) {
-		c.Errorf(d.Name.At, "interface", "", "%q is not the name of an interface", out.Name)
+	if out.Name != "" {
+		c.Valid(d.Name.At, rules.Interface(out.Name))
 	}
 	for _, a := range d.Addresses {
 		if _, err := netip.ParsePrefix(a.S); err != nil {
@@ -165,9 +166,3 @@ func CertificateProblem(text string) string {
 	}
 	return ""
 }
-
-// interfaceText is what the kernel takes as a name, less what would be odd in a file name.
-var interfaceText = regexp.MustCompile(`^[^\s/:]{1,15}$`)
-
-// InterfaceName says whether the kernel takes a name for an interface.
-func InterfaceName(s string) bool { return interfaceText.MatchString(s) && s != "." && s != ".." }

@@ -4,13 +4,12 @@ package module
 
 import (
 	"cmp"
-	"net/url"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -75,12 +74,6 @@ func (*packagesDoc) Schema(g *shape.Generator) any {
 // DefaultBlacklist is Divingbell's: relied upon, so kept.
 var DefaultBlacklist = []string{"inetutils-telnetd", "nis", "ntpdate", "telnetd", "telnetd-ssl"}
 
-var (
-	packageText = regexp.MustCompile(`^[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?$`)
-	versionText = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+:~*-]*$`)
-	wordText    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/+-]*$`)
-)
-
 func (c *Checker) apt(v *tree.Value, f *Fragment) {
 	var d aptDoc
 	c.Decode(v, &d)
@@ -108,8 +101,8 @@ func (c *Checker) packages(docs []packageDoc, blacklist []string, byDefault bool
 			if !c.packageName(d.Name) {
 				return
 			}
-			if d.Version.Set() && !versionText.MatchString(d.Version.S) {
-				c.Errorf(d.Version.At, "version", "", "%q is not a package version", d.Version.S)
+			if d.Version.Set() {
+				c.Valid(d.Version.At, rules.Version(d.Version.S))
 			}
 			if slices.Contains(blacklist, d.Name.S) {
 				hint := "remove it from one of the two"
@@ -143,18 +136,8 @@ func (c *Checker) packages(docs []packageDoc, blacklist []string, byDefault bool
 	return out
 }
 
-// IsWord says whether a text can stand in a list of apt's sources.
-func IsWord(s string) bool { return wordText.MatchString(s) }
-
-// IsPackageName says whether a package can have that name; an architecture may follow it.
-func IsPackageName(s string) bool { return packageText.MatchString(s) }
-
 func (c *Checker) packageName(t shape.Text) bool {
-	if t.Set() && !IsPackageName(t.S) {
-		c.Errorf(t.At, "package-name", "", "%q is not the name of a package", t.S)
-		return false
-	}
-	return t.Set()
+	return t.Set() && c.Valid(t.At, rules.Package(t.S))
 }
 
 // packageNames is a set of names, sorted.
@@ -175,17 +158,15 @@ func (c *Checker) repository(e shape.Entry[repositoryDoc]) spec.Repository {
 	c.checkID(e.Key)
 	d := e.Val
 	r := spec.Repository{ID: e.Key.S, URL: d.URL.S, Key: d.Key.S}
-	if u, err := url.Parse(d.URL.S); d.URL.Set() && (err != nil || u.Scheme == "" || strings.ContainsAny(d.URL.S, " \n[]")) {
-		c.Errorf(d.URL.At, "url", "", "%q is not the URL of a repository", d.URL.S)
+	if d.URL.Set() {
+		c.Valid(d.URL.At, rules.SourceURL(d.URL.S))
 	}
 	for _, l := range []struct {
 		from []shape.Text
 		to   *[]string
 	}{{d.Distributions, &r.Distributions}, {d.Components, &r.Components}, {d.Subrepos, &r.Subrepos}} {
 		for _, t := range l.from {
-			if !IsWord(t.S) {
-				c.Errorf(t.At, "text", "", "%q cannot stand in a list of sources", t.S)
-			}
+			c.Valid(t.At, rules.SourceWord(t.S))
 			*l.to = append(*l.to, t.S)
 		}
 	}

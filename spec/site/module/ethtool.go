@@ -4,12 +4,11 @@ package module
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/site/machine"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
@@ -33,8 +32,6 @@ func FeatureName(name string) string {
 	return name
 }
 
-var featureText = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-
 func normalEthtool(c *shape.Checker, v *tree.Value) *tree.Value {
 	if v.Kind != tree.Mapping {
 		return v
@@ -54,9 +51,7 @@ func (c *Checker) ethtool(v *tree.Value, f *Fragment) {
 	c.Decode(v, &d)
 	for _, nic := range d {
 		c.In(nic.Key.S, func() {
-			if !machine.InterfaceName(nic.Key.S) {
-				c.Errorf(nic.Key.At, "interface", "", "%q is not the name of an interface", nic.Key.S)
-			}
+			c.Valid(nic.Key.At, rules.Interface(nic.Key.S))
 			for _, e := range nic.Val {
 				if e.Null {
 					continue // said already
@@ -66,9 +61,7 @@ func (c *Checker) ethtool(v *tree.Value, f *Fragment) {
 					if !ok {
 						c.Errorf(cmp.Or(e.Val.At, e.Key.At), "enum", "", "Expected 'on' or 'off', got '%s'", e.Val.S)
 					}
-					if !featureText.MatchString(e.Key.S) {
-						c.Errorf(e.Key.At, "feature", "as ethtool -k prints it, for example generic-receive-offload", "%q is not the name of a feature", e.Key.S)
-					}
+					c.Valid(e.Key.At, rules.Feature(e.Key.S))
 					f.Items.Ethtool = append(f.Items.Ethtool, spec.Feature{Interface: nic.Key.S, Feature: e.Key.S, On: on})
 				})
 			}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -31,14 +32,6 @@ type execDoc struct {
 	ScriptTimeout shape.Text            `site:"script_timeout" doc:"older name of timeout"`
 	At            report.Pos
 }
-
-var (
-	rerunPolicies    = []string{"always", "never", "once_successfully"}
-	blockingPolicies = []string{"foreground", "foreground_halt_pod_on_failure", "background"}
-)
-
-// maxExecData bounds one script: it travels in the node's overlay.
-const maxExecData = 256 << 10
 
 // normalExec gives timeout its one name: the manual says script_timeout.
 func normalExec(c *shape.Checker, v *tree.Value) *tree.Value {
@@ -70,25 +63,21 @@ func (c *Checker) exec(v *tree.Value, f *Fragment) {
 	c.Decode(v, &d)
 	for _, e := range d {
 		c.In(e.Key.S, func() {
-			c.checkID(e.Key)
 			if e.Val.At == (report.Pos{}) {
 				return
 			}
-			f.Items.Exec = append(f.Items.Exec, c.script(e.Key.S, e.Val))
+			f.Items.Exec = append(f.Items.Exec, c.script(e.Key, e.Val))
 		})
 	}
 	slices.SortFunc(f.Items.Exec, func(a, b spec.Exec) int { return strings.Compare(a.Name, b.Name) })
 }
 
-func (c *Checker) script(name string, d execDoc) spec.Exec {
-	x := spec.Exec{Name: name, Data: named(d.Data), Rerun: d.Rerun.S, Blocking: d.Blocking.S, RerunMax: d.RerunMax.N, RetryMax: d.RetryMax.N,
+func (c *Checker) script(name shape.Text, d execDoc) spec.Exec {
+	x := spec.Exec{Name: name.S, Data: named(d.Data), Rerun: d.Rerun.S, Blocking: d.Blocking.S, RerunMax: d.RerunMax.N, RetryMax: d.RetryMax.N,
 		RerunForget: d.RerunPersist != nil && !d.RerunPersist.On, RetryForget: d.RetryPersist != nil && !d.RetryPersist.On,
 		Once: d.Once.S, Revert: named(d.Revert)}
 	for _, t := range []shape.Text{d.Data, d.Revert} {
-		switch {
-		case len(t.S) > maxExecData:
-			c.Errorf(t.At, "too-large", "keep it in a package", "a script must be at most %d KiB", maxExecData>>10)
-		case t.Set() && !strings.HasPrefix(t.S, "#!"):
+		if t.S != "" && !strings.HasPrefix(t.S, "#!") {
 			c.Warnf(t.At, "script", "begin with #!/bin/bash", "the script does not name its interpreter; bash will run it, as in Divingbell")
 		}
 	}
@@ -96,27 +85,24 @@ func (c *Checker) script(name string, d execDoc) spec.Exec {
 		x.Args = append(x.Args, a.S)
 	}
 	for _, e := range d.Env {
-		if !envName(e.Key.S) {
-			c.Errorf(e.Key.At, "env", "", "%q is not the name of an environment variable", e.Key.S)
-		}
+		c.Valid(e.Key.At, rules.Env(e.Key.S))
 		if x.Env == nil {
 			x.Env = map[string]string{}
 		}
 		x.Env[e.Key.S] = e.Val.S
 	}
-	for _, n := range []shape.Number{d.RerunMax, d.RetryMax} {
-		if n.N < 0 {
-			c.Errorf(n.At, "range", "", "a count is not negative")
-		}
-	}
-	c.policy(&x, name, d)
+	c.policy(&x, name.S, d)
+	checked := x
+	checked.Env = nil // each name has a place of its own
+	c.ValidFields(name.At, map[string]report.Pos{"data": d.Data.At, "revert": d.Revert.At, "rerun": d.Rerun.At, "blocking": d.Blocking.At, "once": d.Once.At,
+		"timeout": d.Timeout.At, "rerunInterval": d.RerunInterval.At, "retryInterval": d.RetryInterval.At, "rerunMax": d.RerunMax.At, "retryMax": d.RetryMax.At}, rules.Exec(checked))
 	return x
 }
 
 // named is a script that names its interpreter: a shell that started one without
 // ran it itself, a kernel does not start it.
 func named(script shape.Text) string {
-	if script.Set() && !strings.HasPrefix(script.S, "#!") {
+	if script.S != "" && !strings.HasPrefix(script.S, "#!") {
 		return "#!/bin/bash\n" + script.S
 	}
 	return script.S
@@ -126,16 +112,16 @@ func named(script shape.Text) string {
 // search for them.
 func (c *Checker) policy(x *spec.Exec, name string, d execDoc) {
 	forName := " FOR '" + name + "':"
-	if d.Rerun.Set() && !slices.Contains(rerunPolicies, d.Rerun.S) {
-		c.Errorf(d.Rerun.At, "enum", report.DidYouMean(d.Rerun.S, rerunPolicies), "BAD 'rerun_policy'%s Got '%s'", forName, d.Rerun.S)
+	if d.Rerun.Set() && !slices.Contains(rules.RerunPolicies, d.Rerun.S) {
+		c.Errorf(d.Rerun.At, "enum", report.DidYouMean(d.Rerun.S, rules.RerunPolicies), "BAD 'rerun_policy'%s Got '%s'", forName, d.Rerun.S)
 		return
 	}
-	if d.Blocking.Set() && !slices.Contains(blockingPolicies, d.Blocking.S) {
-		c.Errorf(d.Blocking.At, "enum", report.DidYouMean(d.Blocking.S, blockingPolicies), "BAD 'blocking_policy'%s Got '%s'", forName, d.Blocking.S)
+	if d.Blocking.Set() && !slices.Contains(rules.BlockingPolicies, d.Blocking.S) {
+		c.Errorf(d.Blocking.At, "enum", report.DidYouMean(d.Blocking.S, rules.BlockingPolicies), "BAD 'blocking_policy'%s Got '%s'", forName, d.Blocking.S)
 	}
 	if d.Timeout.Set() {
 		n, err := strconv.ParseInt(d.Timeout.S, 10, 64)
-		if err != nil || n < 1 || n > 1<<31 {
+		if err != nil || n < 1 || n > rules.MaxTimeout {
 			c.Errorf(d.Timeout.At, "range", "a number of seconds; every script has an end", "BAD 'timeout'%s Got '%s'", forName, d.Timeout.S)
 		}
 		x.Timeout = n
@@ -161,7 +147,7 @@ func (c *Checker) interval(t shape.Text, key, whose string, finite bool, need st
 		return -1
 	}
 	n, err := strconv.ParseInt(t.S, 10, 64)
-	if err != nil || n < 60 || n > 1<<33 {
+	if err != nil || n < 60 || n > rules.MaxInterval {
 		c.Errorf(t.At, "range", "seconds, or infinity", "BAD '%s'%s Got '%s', but expected >= '60'.", key, whose, t.S)
 		return 0
 	}
@@ -169,13 +155,4 @@ func (c *Checker) interval(t shape.Text, key, whose string, finite bool, need st
 		c.Errorf(t.At, "combination", "", "BAD COMBINATION: '%s'%s Got '%d', but then %s", key, whose, n, need)
 	}
 	return n
-}
-
-func envName(s string) bool {
-	for i, r := range s {
-		if r != '_' && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && (i == 0 || r < '0' || r > '9') {
-			return false
-		}
-	}
-	return s != ""
 }

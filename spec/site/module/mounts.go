@@ -4,11 +4,11 @@ package module
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -26,11 +26,6 @@ type mountDoc struct {
 
 // networkTypes are file systems behind a network.
 var networkTypes = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "9p", "afs", "ocfs2", "gfs2", "lustre", "beegfs"}
-
-var (
-	unitText   = regexp.MustCompile(`^[A-Za-z0-9:_.\\@-]+\.(service|target|mount|socket|path|timer|slice|scope|device|swap|automount)$`)
-	fsTypeText = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,31}$`)
-)
 
 // runtimeDirs are folders that a container runtime stacks its own overlays in,
 // which the kernel refuses on ours; the agent always mounts something there.
@@ -82,15 +77,11 @@ func (c *Checker) mount(e shape.Entry[mountDoc]) (spec.Mount, bool) {
 			return m, false
 		}
 	}
-	if !path.IsAbs(d.Target.S) || slices.Contains(strings.Split(d.Target.S, "/"), "..") {
-		c.Errorf(d.Target.At, "path", "", "%q is not an absolute path without ..", d.Target.S)
+	if !c.Valid(d.Target.At, rules.AuthoredPath(d.Target.S)) {
 		return m, false
 	}
 	if slices.Contains(SystemDirs, m.Target) {
 		c.Errorf(d.Target.At, "dangerous", "", "a mount on %s would hide the system", m.Target)
-	}
-	if !fsTypeText.MatchString(m.Type) {
-		c.Errorf(d.Type.At, "type", "as in mount -t, for example tmpfs", "%q is not the name of a file system", m.Type)
 	}
 	if slices.Contains(runtimeDirs, m.Target) && m.Type == "overlay" {
 		c.Errorf(d.Type.At, "contradiction", "use a disk or tmpfs", "a container runtime cannot stack overlays on an overlay at %s", m.Target)
@@ -98,13 +89,8 @@ func (c *Checker) mount(e shape.Entry[mountDoc]) (spec.Mount, bool) {
 	if slices.Contains(c.Kept, m.Target) {
 		c.Errorf(d.Target.At, "contradiction", "remove one of the two", "%s is kept on the state disk by layer.persist", m.Target)
 	}
-	for _, w := range []shape.Words{d.Before, d.After} {
-		for _, u := range w.List {
-			if !unitText.MatchString(u) {
-				c.Errorf(w.At, "unit", "as in docker.service", "%q is not the name of a unit", u)
-			}
-		}
-	}
+	c.ValidFields(e.Key.At, map[string]report.Pos{"target": d.Target.At, "device": d.Device.At, "type": d.Type.At, "options": d.Options.At,
+		"before": d.Before.At, "after": d.After.At}, rules.Mount(m))
 	if len(m.Before) == 0 {
 		m.Before = []string{"docker.service"}
 	}

@@ -6,11 +6,11 @@ import (
 	"cmp"
 	"path"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -37,12 +37,6 @@ type permShape struct{ permDoc }
 func (*permShape) Schema(g *shape.Generator) any {
 	return map[string]any{"anyOf": []any{g.Of(reflect.TypeFor[permDoc](), false), g.Of(reflect.TypeFor[[]permPathDoc](), false)}}
 }
-
-var (
-	octalMode    = regexp.MustCompile(`^[0-7]{3,5}$`)
-	symbolicMode = regexp.MustCompile(`^[ugoa]*[-+=][rwxXst]*(,[ugoa]*[-+=][rwxXst]*)*$`)
-	ownerText    = regexp.MustCompile(`^([0-9]{1,10}|[a-z_A-Z][A-Za-z0-9_.-]{0,31}\$?)$`)
-)
 
 // bakedDirs hold what the layer brings; everything else of a node is its own.
 var bakedDirs = []string{"/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/sbin", "/usr"}
@@ -90,8 +84,8 @@ func (c *Checker) perm(v *tree.Value, f *Fragment) {
 	var d permDoc
 	c.Decode(v, &d)
 	p := spec.Perm{Rerun: d.Rerun.S, IgnoreMissing: d.IgnoreMissing.On}
-	if d.Rerun.Set() && !slices.Contains(rerunPolicies, d.Rerun.S) {
-		c.Errorf(d.Rerun.At, "enum", report.DidYouMean(d.Rerun.S, rerunPolicies), "BAD 'rerun_policy' Got '%s'", d.Rerun.S)
+	if d.Rerun.Set() && !slices.Contains(rules.RerunPolicies, d.Rerun.S) {
+		c.Errorf(d.Rerun.At, "enum", report.DidYouMean(d.Rerun.S, rules.RerunPolicies), "BAD 'rerun_policy' Got '%s'", d.Rerun.S)
 		return
 	}
 	p.Interval = c.interval(d.Interval, "rerun_interval", "", d.Rerun.S == "" || d.Rerun.S == "always", "'rerun_policy' must be 'always'")
@@ -123,41 +117,23 @@ func (c *Checker) permPaths(d permPathDoc) []spec.PermPath {
 		c.Warnf(d.Path.At, "older-shape", "write one entry a path", "several paths in one entry")
 		paths = words
 	}
-	mode := d.Mode.S
-	switch {
-	case octalMode.MatchString(mode):
-		mode = "0" + strings.TrimLeft(mode, "0")
-		for len(mode) < 4 {
-			mode = "0" + mode
-		}
-		if len(mode) > 5 {
-			c.Errorf(d.Mode.At, "mode", "", "%q has too many digits", d.Mode.S)
-		}
-	case mode != "" && !symbolicMode.MatchString(mode):
-		c.Errorf(d.Mode.At, "mode", "as in 0640 or u=rw,g=r,o=", "%q is not a mode", mode)
-	}
-	for _, t := range []shape.Text{d.Owner, d.Group} {
-		if t.S != "" && !ownerText.MatchString(t.S) {
-			c.Errorf(t.At, "owner", "a name or a number", "%q is neither a name nor an id", t.S)
-		}
-	}
-	if mode == "" && d.Owner.S == "" && d.Group.S == "" {
+	mode, err := rules.ParseMode(d.Mode.S)
+	c.Valid(d.Mode.At, err)
+	if d.Mode.S == "" && d.Owner.S == "" && d.Group.S == "" {
 		c.Warnf(d.At, "no-effect", "give owner, group or permissions", "nothing is asked for")
 	}
 	var out []spec.PermPath
 	for _, p := range paths {
-		if !path.IsAbs(p) || slices.Contains(strings.Split(p, "/"), "..") || strings.ContainsAny(p, "\n\r") {
-			c.Errorf(cmp.Or(d.Path.At, d.At), "path", "", "%q is not an absolute path without ..", p)
+		if !c.Valid(cmp.Or(d.Path.At, d.At), rules.AuthoredPath(p)) {
 			continue
 		}
-		if _, err := path.Match(p, ""); err != nil {
-			c.Errorf(d.Path.At, "path", "", "%q is not a pattern", p)
-		}
 		clean := path.Clean(p)
-		if (clean == "/etc/shadow" || clean == "/etc/sudoers") && looseMode(mode) {
+		if (clean == "/etc/shadow" || clean == "/etc/sudoers") && mode.Apply(0o640, false)&7 != 0 {
 			c.Errorf(d.Mode.At, "dangerous", "0640 at most", "%s must not be readable by everyone", clean)
 		}
-		out = append(out, spec.PermPath{Path: clean, Owner: d.Owner.S, Group: d.Group.S, Mode: mode})
+		entry := spec.PermPath{Path: clean, Owner: d.Owner.S, Group: d.Group.S, Mode: mode.String()}
+		c.ValidFields(d.At, map[string]report.Pos{"path": d.Path.At, "owner": d.Owner.At, "group": d.Group.At}, rules.PermPath(entry))
+		out = append(out, entry)
 	}
 	return out
 }
@@ -169,8 +145,4 @@ func allAbsolute(words []string) bool {
 		}
 	}
 	return true
-}
-
-func looseMode(mode string) bool {
-	return octalMode.MatchString(mode) && mode[len(mode)-1] != '0'
 }

@@ -3,10 +3,10 @@
 package module
 
 import (
-	"regexp"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/credential"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -30,14 +30,12 @@ type userDoc struct {
 	At       report.Pos
 }
 
-var userText = regexp.MustCompile(`^[a-z_][a-z0-9_.-]{0,31}$`)
-
 func (c *Checker) uamlite(v *tree.Value, f *Fragment) {
 	var d uamliteDoc
 	c.Decode(v, &d)
 	f.Accounts.PurgeExpired, f.Accounts.Builtin = d.Purge.On, d.Builtin.S
-	if d.Builtin.Set() && !userText.MatchString(d.Builtin.S) {
-		c.In("builtin_account", func() { c.Errorf(d.Builtin.At, "user-name", "", "%q is not the name of a user", d.Builtin.S) })
+	if d.Builtin.Set() {
+		c.In("builtin_account", func() { c.Valid(d.Builtin.At, rules.User(d.Builtin.S)) })
 	}
 	names, uids := map[string]shape.Text{}, map[int64]shape.Text{}
 	wayIn := false
@@ -46,8 +44,11 @@ func (c *Checker) uamlite(v *tree.Value, f *Fragment) {
 			if !u.Name.Set() {
 				return
 			}
-			if !userText.MatchString(u.Name.S) || u.Name.S == "root" {
-				c.Errorf(u.Name.At, "user-name", "lower-case letters, digits, _ . - and at most 32", "%q cannot be managed as a user", u.Name.S)
+			if u.Name.S == "root" {
+				c.Errorf(u.Name.At, "user-name", "", "root cannot be managed as a user")
+				return
+			}
+			if !c.Valid(u.Name.At, rules.User(u.Name.S)) {
 				return
 			}
 			if first, dup := names[u.Name.S]; dup {
@@ -110,9 +111,7 @@ func (c *Checker) user(d userDoc) spec.User {
 		}
 	}
 	for _, g := range d.Groups {
-		if !userText.MatchString(g.S) {
-			c.Errorf(g.At, "user-name", "", "%q is not the name of a group", g.S)
-		}
+		c.Valid(g.At, rules.User(g.S))
 		u.Groups = append(u.Groups, g.S)
 	}
 	if d.Shell.Set() && (!strings.HasPrefix(d.Shell.S, "/") || strings.ContainsAny(d.Shell.S, ": \n")) {

@@ -255,7 +255,7 @@ func TestPlanByDigest(t *testing.T) {
 func TestPlanOfItselfIsEmpty(t *testing.T) {
 	for _, conf := range []string{
 		"conf: {mounts: {a: {mnt_tgt: /a, device: d, type: t, options: '', before: [], after: ''}}}\n",
-		"conf: {exec: {a: {data: '#!x', args: [], env: {}, rerun_policy: never}}}\n",
+		"conf: {exec: {a: {data: '#!/x', args: [], env: {}, rerun_policy: never}}}\n",
 		"conf: {perm: {paths: [{path: /srv, owner: a}, {path: /srv, owner: b}, {path: /srv, owner: a}]}}\n",
 		"conf: {sysctl: {-a.b: '', a.c: 1}, limits: {}, ethtool: {eth0: {}}}\n",
 		"network: {dns: [], interfaces: []}\nmachine: {cas: [], kernel: {args: []}, overrides: {hosts: [{name: a}]}}\n",

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -37,8 +38,9 @@ type stock struct {
 }
 
 // Prune removes layers that are not needed: all but the newest keep versions, the
-// current one, and those in needed (digest → why). With dry nothing is removed.
-func Prune(ctx context.Context, r *registry.Registry, needed map[string]string, keep int, dry bool) (*Pruned, error) {
+// current one, and those in needed (digest → why). The batch is open on r since before needed was
+// read, so that nobody publishes meanwhile. With dry nothing is removed.
+func Prune(ctx context.Context, r *registry.Registry, batch *registry.Batch, needed map[string]string, keep int, dry bool) (*Pruned, error) {
 	s, err := readStock(ctx, r)
 	if err != nil {
 		return nil, err
@@ -58,11 +60,15 @@ func Prune(ctx context.Context, r *registry.Registry, needed map[string]string, 
 	if err := s.remove(ctx, r, why); err != nil {
 		return nil, err
 	}
-	if ref := r.Ref(); ref.IsLayout() {
-		out.Freed, err = sweep(ref.Layout, sweepGrace)
+	if err := batch.Flush(); err != nil {
+		return nil, err
 	}
+	out.Freed, err = batch.Sweep(sweepGrace)
 	return out, err
 }
+
+// sweepGrace spares blobs that somebody may just be pushing.
+const sweepGrace = time.Hour
 
 // readStock reads all tags and the descriptions of all layers.
 func readStock(ctx context.Context, reg *registry.Registry) (*stock, error) {

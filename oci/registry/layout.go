@@ -14,8 +14,6 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/oci"
 )
@@ -24,13 +22,7 @@ import (
 type layout struct {
 	dir  string
 	mu   sync.Mutex
-	held *batch // while a batch is open
-}
-
-// batch is an index that is not written yet, and the lock that keeps others out.
-type batch struct {
-	index *index
-	lock  *os.File
+	held *locked // while a batch is open
 }
 
 // openLayout opens a folder. One that is no layout yet becomes one with the first
@@ -90,8 +82,12 @@ func (l *layout) hasBlob(ctx context.Context, repo string, d oci.Descriptor) (bo
 }
 
 func (l *layout) putBlob(ctx context.Context, repo string, d oci.Descriptor, open Opener) error {
-	if there, err := l.hasBlob(ctx, repo, d); err != nil || there && l.intact(d) {
+	if there, err := l.hasBlob(ctx, repo, d); err != nil {
 		return err
+	} else if there && l.intact(d) {
+		if kept, err := l.protect(ctx, repo, d); kept || err != nil {
+			return err
+		}
 	}
 	if err := l.make(); err != nil {
 		return err
@@ -218,7 +214,7 @@ func (l *layout) change(f func(*index)) error {
 	return l.write(b.index)
 }
 
-func (l *layout) begin() (*batch, error) {
+func (l *layout) begin() (*locked, error) {
 	if err := l.make(); err != nil {
 		return nil, err
 	}
@@ -231,34 +227,9 @@ func (l *layout) begin() (*batch, error) {
 		_ = lock.Close() // it ends the lock, nothing is written through it
 		return nil, err
 	}
-	return &batch{x, lock}, nil
+	return &locked{x, lock}, nil
 }
 
 func (l *layout) write(x *index) error {
 	return durable.WriteFile(filepath.Join(l.dir, "index.json"), x.encode(), 0o644)
-}
-
-// batch holds the index in memory until flush, which makes all blobs durable
-// with one syncfs(2) before the index that names them.
-func (l *layout) batch() (func() error, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.held != nil {
-		return nil, errors.New("the layout has a batch open")
-	}
-	b, err := l.begin()
-	if err != nil {
-		return nil, err
-	}
-	l.held = b
-	return func() error {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.held = nil
-		defer b.lock.Close() // it ends the lock, nothing is written through it
-		if err := unix.Syncfs(int(b.lock.Fd())); err != nil {
-			return fmt.Errorf("syncfs %s: %w", l.dir, err)
-		}
-		return l.write(b.index)
-	}, nil
 }

@@ -35,7 +35,6 @@ type place interface {
 	tags(ctx context.Context, repo string) ([]string, error)
 	delete(ctx context.Context, repo, reference string) error
 	referrers(ctx context.Context, repo, digest string) ([]oci.Descriptor, error)
-	batch() (flush func() error, err error)
 }
 
 // Open opens "host[:port]/prefix" or "oci:DIR". Where no layout is,
@@ -127,7 +126,3 @@ func (r *Registry) Delete(ctx context.Context, repo, reference string) error {
 func (r *Registry) Referrers(ctx context.Context, repo, digest string) ([]oci.Descriptor, error) {
 	return r.place.referrers(ctx, repo, digest)
 }
-
-// Batch puts off the costly part of many writes, for a layout its index.json and
-// its fsyncs, until flush is called. Nothing is promised to be stored before.
-func (r *Registry) Batch() (flush func() error, err error) { return r.place.batch() }

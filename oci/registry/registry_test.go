@@ -175,7 +175,7 @@ func TestAttach(t *testing.T) {
 func TestLayoutBatch(t *testing.T) {
 	dir := t.TempDir()
 	r, reader := open(t, "oci:"+dir), open(t, "oci:"+dir)
-	flush, err := r.Batch()
+	b, err := r.Batch()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestLayoutBatch(t *testing.T) {
 	if tags, err := reader.Tags(t.Context(), "node"); err != nil || len(tags) != 0 {
 		t.Errorf("before the flush: %d tags, %v", len(tags), err)
 	}
-	if err := flush(); err != nil {
+	if err := b.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	if tags, err := reader.Tags(t.Context(), "node"); err != nil || len(tags) != 50 {

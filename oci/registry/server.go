@@ -25,6 +25,9 @@ type server struct {
 	pusher *remote.Pusher
 	puller *remote.Puller
 	scheme []name.Option
+
+	transport http.RoundTripper
+	plain     bool
 }
 
 func openServer(ref oci.Ref, o Options) (*server, error) {
@@ -32,7 +35,7 @@ func openServer(ref oci.Ref, o Options) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{ref: ref}
+	s := &server{ref: ref, transport: base, plain: o.PlainHTTP}
 	options := []remote.Option{
 		remote.WithAuth(authn.Anonymous), // the transport logs in
 		remote.WithTransport(oneScheme{base, ref.Host, o.PlainHTTP}),
@@ -178,8 +181,6 @@ func (s *server) referrers(ctx context.Context, repo, digest string) ([]oci.Desc
 	}
 	return list, nil
 }
-
-func (s *server) batch() (func() error, error) { return func() error { return nil }, nil }
 
 // explain turns the library's 404 into ours.
 func explain(err error) error {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package release
+package registry
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -11,13 +13,7 @@ import (
 	"github.com/caisson-os/caisson/oci"
 )
 
-// sweepGrace spares blobs that somebody may just be pushing: a manifest comes
-// after its blobs.
-const sweepGrace = time.Hour
-
-// sweep removes from a layout the blobs that nothing in its index leads to, as
-// a registry server's garbage collection does, and returns the bytes freed.
-// What cannot be read stops it before anything is removed.
+// sweep is [Batch.Sweep]. What cannot be read stops it before anything is removed.
 func sweep(dir string, grace time.Duration) (freed int64, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, "index.json"))
 	if err != nil {
@@ -61,6 +57,19 @@ func sweep(dir string, grace time.Duration) (freed int64, err error) {
 			return 0, err
 		}
 	}
+	// Index and marker are written under the lock, which the caller holds: what is
+	// half written is nobody's.
+	for _, pattern := range []string{".index.json.*", ".oci-layout.*"} {
+		left, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return 0, err
+		}
+		for _, name := range left {
+			if err := os.Remove(name); err != nil {
+				return 0, err
+			}
+		}
+	}
 	blobs := filepath.Join(dir, "blobs", "sha256")
 	entries, err := os.ReadDir(blobs)
 	if err != nil {
@@ -68,7 +77,13 @@ func sweep(dir string, grace time.Duration) (freed int64, err error) {
 	}
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil || needed["sha256:"+e.Name()] || time.Since(info.ModTime()) < grace {
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return freed, err
+		}
+		if needed["sha256:"+e.Name()] || time.Since(info.ModTime()) < grace {
 			continue
 		}
 		if err := os.Remove(filepath.Join(blobs, e.Name())); err != nil {

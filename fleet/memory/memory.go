@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package memory is what a publisher remembers of the fleets that it has seen: a
+// floor below which nothing that a registry serves is signed again.
+//
+// It is one small JSON file beside the site, written with fsync and fit for
+// version control: the same memory has the same bytes. It holds no secret, and
+// losing it costs protection, never a fleet. It decides nothing: fleet/publish
+// compares. Only cmd/caisson and fleet/... import it.
+package memory
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Kind is the kind of the file's document.
+const Kind = "PublisherMemory"
+
+// maxFile caps what is read, in bytes.
+const maxFile = 1 << 20
+
+// Seen is the newest that was seen of a fleet at one place.
+type Seen struct {
+	Fleet      string `json:"fleet"`
+	Epoch      uint64 `json:"epoch"`
+	Generation uint64 `json:"generation"`         // of fleet:index
+	Reserved   uint64 `json:"reserved,omitempty"` // greatest generation that this publisher began, in the same epoch
+	Index      Stamp  `json:"index,omitzero"`
+	Current    Stamp  `json:"current,omitzero"`
+	Layers     Stamp  `json:"layers,omitzero"` // the statement about layer:current
+}
+
+// Stamp is one signed document.
+type Stamp struct {
+	Digest   string    `json:"digest"`
+	IssuedAt time.Time `json:"issuedAt"`
+}
+
+// Newer returns the newer of two stamps; s wins a draw.
+func (s Stamp) Newer(other Stamp) Stamp {
+	if other.IssuedAt.After(s.IssuedAt) {
+		return other
+	}
+	return s
+}
+
+// File is an open memory. It may be used by several goroutines.
+type File struct {
+	name   string
+	mu     sync.Mutex
+	places map[string]Seen
+}
+
+type document struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"`
+	Places     map[string]Seen `json:"places"` // by registry reference
+}
+
+// Open reads a memory. One that does not exist remembers nothing yet.
+func Open(name string) (*File, error) {
+	m := &File{name: name, places: map[string]Seen{}}
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read memory: %w", err)
+	}
+	defer f.Close() // only read
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, fmt.Errorf("read memory: %w", err)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	var doc document
+	if err := d.Decode(&doc); err != nil || len(data) > maxFile || doc.APIVersion != spec.APIVersion || doc.Kind != Kind {
+		return nil, cli.WithHint(fmt.Errorf("%s is not a publisher's memory", name), "put back the last version of the file; without it, what is older than it said could be signed again")
+	}
+	if doc.Places != nil {
+		m.places = doc.Places
+	}
+	return m, nil
+}
+
+// Name returns the file's name.
+func (m *File) Name() string { return m.name }
+
+// At returns what was seen at a place, and whether anything was. A nil File has
+// seen nothing.
+func (m *File) At(place string) (Seen, bool) {
+	if m == nil {
+		return Seen{}, false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s, ok := m.places[place]
+	return s, ok
+}
+
+// Set remembers, durably, before it returns. A nil File forgets.
+func (m *File) Set(place string, s Seen) error {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.places[place] == s {
+		return nil
+	}
+	m.places[place] = s
+	data, err := json.MarshalIndent(document{spec.APIVersion, Kind, m.places}, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := durable.WriteFile(m.name, append(data, '\n'), 0o644); err != nil {
+		return cli.WithHint(fmt.Errorf("remember what is published: %w", err), "--remember FILE names another place")
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package memory
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestMemory(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "caisson.memory")
+	m, err := Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := m.At("oci:out"); ok {
+		t.Error("an empty memory has seen something")
+	}
+	want := Seen{Fleet: "metal-a", Epoch: 1, Generation: 7, Reserved: 8, Index: Stamp{"sha256:x", time.Unix(1e9, 0).UTC()}}
+	if err := m.Set("oci:out", want); err != nil {
+		t.Fatal(err)
+	}
+	first, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err = Open(name); err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := m.At("oci:out"); !ok || got != want {
+		t.Errorf("At = %+v, %v; want %+v", got, ok, want)
+	}
+	if err := m.Set("oci:other", Seen{Fleet: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := os.ReadFile(name); !strings.Contains(string(again), string(first[:strings.Index(string(first), `"oci:out"`)])) {
+		t.Errorf("the file changed more than it had to:\n%s", again)
+	}
+	if m, err := Open(filepath.Join(name, "none")); err == nil {
+		if err := m.Set("x", want); err == nil {
+			t.Error("remembered in a file that cannot be")
+		}
+	}
+	for _, bad := range []string{"", "{}", `{"apiVersion":"caisson.dev/v1alpha1","kind":"PublisherMemory","surprise":1}`, strings.Repeat(" ", maxFile+1)} {
+		if err := os.WriteFile(name, []byte(bad), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(name); err == nil {
+			t.Errorf("%.60q was taken for a memory", bad)
+		}
+	}
+	var none *File
+	if err := none.Set("x", want); err != nil {
+		t.Error(err)
+	}
+}

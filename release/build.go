@@ -12,9 +12,9 @@ import (
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // Build says how the variants of a site are built.
@@ -40,6 +40,9 @@ func Bake(ctx context.Context, s *site.Site, b Build) ([]*builder.Result, error)
 	}
 	siteDir, err := filepath.Abs(s.Dir()) // apt takes no relative keyring
 	if err != nil {
+		return nil, err
+	}
+	if err := sameNumbers(b.Known, ledger); err != nil {
 		return nil, err
 	}
 	var results []*builder.Result
@@ -72,6 +75,9 @@ func Bake(ctx context.Context, s *site.Site, b Build) ([]*builder.Result, error)
 		if r.Layer.Accounts, err = builder.Learn(r.Layer.Accounts, spec.Layer{Accounts: ledger}); err != nil {
 			return nil, err
 		}
+		if err := sameNumbers(b.Known, r.Layer.Accounts); err != nil {
+			return nil, err
+		}
 	}
 	return results, nil
 }
@@ -93,19 +99,33 @@ func Version(results []*builder.Result) string {
 	return date.Format("20060102") + "-" + oci.Digest(all)[7:15]
 }
 
-// Accounts returns the account ledgers of the layers that reference names. Where
-// nothing was ever built there are none.
-func Accounts(ctx context.Context, r *registry.Registry, reference string) ([]spec.Account, error) {
-	layers, err := Open(ctx, r, reference)
-	if errors.Is(err, oci.ErrNotFound) && reference == Current {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("previous layer: %w", err)
-	}
+// Accounts merges the account ledgers of layers. Two numbers of one name are
+// refused: files would change hands.
+func Accounts(layers []Layer) ([]spec.Account, error) {
 	var all []spec.Account
 	for _, l := range layers {
+		if err := sameNumbers(all, l.Accounts); err != nil {
+			return nil, fmt.Errorf("layer %s: %w", l.Digest, err)
+		}
 		all = append(all, l.Accounts...)
 	}
 	return all, nil
+}
+
+// sameNumbers refuses an account whose number is not the known one.
+func sameNumbers(known, now []spec.Account) error {
+	type name struct {
+		name  string
+		group bool
+	}
+	numbers := map[name]spec.Account{}
+	for _, a := range known {
+		numbers[name{a.Name, a.UID < 0}] = a
+	}
+	for _, a := range now {
+		if was, ok := numbers[name{a.Name, a.UID < 0}]; ok && (was.UID != a.UID || was.GID != a.GID) {
+			return refusal.New(refusal.Contradiction, "account %q has numbers %d and %d, it had %d and %d", a.Name, a.UID, a.GID, was.UID, was.GID)
+		}
+	}
+	return nil
 }

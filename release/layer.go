@@ -41,27 +41,31 @@ func Read(ctx context.Context, r *registry.Registry, digest string) (Layer, erro
 	return Layer{Layer: l, Digest: digest, Manifest: m, registry: r}, err
 }
 
-// Open follows a tag, or the digest of an index or a manifest, down to layers.
+// Open returns the layers of [Find].
 func Open(ctx context.Context, r *registry.Registry, reference string) ([]Layer, error) {
+	layers, _, err := open(ctx, r, reference)
+	return layers, err
+}
+
+func open(ctx context.Context, r *registry.Registry, reference string) (all []Layer, index string, err error) {
 	if !oci.ValidTag(reference) && !oci.ValidDigest(reference) {
-		return nil, cli.Usage("a digest is sha256:<64 hex digits>", "%.80q is neither a tag nor a digest", reference)
+		return nil, "", cli.Usage("a digest is sha256:<64 hex digits>", "%.80q is neither a tag nor a digest", reference)
 	}
-	_, digests, err := manifests(ctx, r, reference)
+	index, digests, err := manifests(ctx, r, reference)
 	if errors.Is(err, oci.ErrNotFound) {
-		return nil, cli.WithHint(fmt.Errorf("layer:%s: %w", reference, oci.ErrNotFound), "caisson prune "+r.Ref().String()+" --dry-run lists the layers")
+		return nil, "", cli.WithHint(fmt.Errorf("layer:%s: %w", reference, oci.ErrNotFound), "caisson prune "+r.Ref().String()+" --dry-run lists the layers")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("layer:%s: %w", reference, err)
+		return nil, "", fmt.Errorf("layer:%s: %w", reference, err)
 	}
-	var all []Layer
 	for _, digest := range digests {
 		l, err := Read(ctx, r, digest)
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
 		all = append(all, l)
 	}
-	return all, nil
+	return all, index, nil
 }
 
 // manifests returns the manifests that a reference leads to, and the digest of

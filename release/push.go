@@ -94,15 +94,27 @@ func (p *Pusher) sign(ctx context.Context, raw []byte) error {
 	return nil
 }
 
-// Index pushes the list of variants under the version's tag and [Current], and
-// returns its digest.
-func (p *Pusher) Index(ctx context.Context, entries []oci.Descriptor, version string) (string, error) {
+// Index pushes the list of variants under the version's tag, states that it is the
+// fleet's newest, and makes it [Current]. It returns the index's digest.
+func (p *Pusher) Index(ctx context.Context, entries []oci.Descriptor, fleet, version string) (string, error) {
 	if !oci.ValidTag(version) {
 		return "", fmt.Errorf("version %q cannot be a tag", version)
 	}
 	raw := oci.Encode(oci.Index{SchemaVersion: 2, MediaType: oci.MediaTypeIndex, ArtifactType: oci.TypeLayer, Manifests: entries})
-	digest, err := p.Registry.PutManifest(ctx, oci.RepoLayer, oci.MediaTypeIndex, raw, version, Current)
+	digest, err := p.Registry.PutManifest(ctx, oci.RepoLayer, oci.MediaTypeIndex, raw, version)
 	if err != nil {
+		return "", fmt.Errorf("push the index: %w", err)
+	}
+	if p.Release != nil {
+		was := ""
+		if resp, err := p.Registry.Source().Manifest(ctx, oci.RepoLayer, Current, ""); err == nil {
+			was = resp.Digest
+		}
+		if err := p.state(ctx, raw, was, Statement{Fleet: fleet, Version: version, IssuedAt: p.Now}); err != nil {
+			return "", fmt.Errorf("sign the index: %w", err)
+		}
+	}
+	if _, err := p.Registry.PutManifest(ctx, oci.RepoLayer, oci.MediaTypeIndex, raw, Current); err != nil {
 		return "", fmt.Errorf("push the index: %w", err)
 	}
 	return digest, nil

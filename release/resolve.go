@@ -3,23 +3,94 @@
 package release
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
+	"encoding/json"
+	"time"
 
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
-// Resolve returns the layers that a reference leads to, each with a release
-// signature of its own by one of the keys.
-func Resolve(ctx context.Context, r *registry.Registry, reference string, keys []*ecdsa.PublicKey) ([]Layer, error) {
-	layers, err := Open(ctx, r, reference)
-	if err != nil {
-		return nil, err
+// PredicateLayers is the type of the statement that an index is the newest.
+const PredicateLayers = "https://caisson.dev/layers/v1"
+
+// Set is what a reference leads to. Nothing of it is verified yet.
+type Set struct {
+	Index  string // digest; "" when the reference names one layer's manifest
+	Layers []Layer
+
+	registry *registry.Registry
+}
+
+// Statement says that an index was made current by a release key. Tags move at
+// anybody's will who can push; a statement has a date, so that an older one is
+// seen to be older.
+type Statement struct {
+	Fleet    string    `json:"fleet"`
+	Version  string    `json:"version"`
+	IssuedAt time.Time `json:"issuedAt"`
+}
+
+// Find follows a tag, or the digest of an index or a manifest, down to layers.
+func Find(ctx context.Context, r *registry.Registry, reference string) (*Set, error) {
+	layers, index, err := open(ctx, r, reference)
+	return &Set{Index: index, Layers: layers, registry: r}, err
+}
+
+// Statement returns the newest statement about the set's index by one of the keys.
+func (s *Set) Statement(ctx context.Context, keys []*ecdsa.PublicKey) (Statement, error) {
+	var newest Statement
+	verdict := error(refusal.New(refusal.Unsigned, "no release key says that this index is current"))
+	if s.Index == "" {
+		return newest, verdict
 	}
-	for _, l := range layers {
-		if err := l.Verify(ctx, keys); err != nil {
-			return nil, err
+	_, err := eachBundle(ctx, s.registry, s.Index, oci.MaxBundle, func(bundle []byte) bool {
+		raw, err := sign.VerifyAttestation(bundle, s.Index, PredicateLayers, keys)
+		if err != nil {
+			verdict = err
+			return false
+		}
+		var one Statement
+		d := json.NewDecoder(bytes.NewReader(raw))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&one); err != nil {
+			verdict = refusal.New(refusal.Predicate, "statement about the index: %w", err)
+			return false
+		}
+		if one.IssuedAt.After(newest.IssuedAt) {
+			newest = one
+		}
+		return false // there may be newer ones
+	})
+	if !newest.IssuedAt.IsZero() {
+		return newest, nil
+	}
+	if err != nil {
+		return newest, err
+	}
+	return newest, verdict
+}
+
+// state signs that an index is current, unless it is already and a key says so.
+func (p *Pusher) state(ctx context.Context, raw []byte, was string, s Statement) error {
+	digest := oci.Digest(raw)
+	pub, ok := p.Release.Public().(*ecdsa.PublicKey)
+	if ok && was == digest {
+		if _, err := (&Set{Index: digest, registry: p.Registry}).Statement(ctx, []*ecdsa.PublicKey{pub}); err == nil {
+			return nil
 		}
 	}
-	return layers, nil
+	predicate, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	bundle, err := sign.Attest(p.Release, digest, PredicateLayers, predicate)
+	if err != nil {
+		return err
+	}
+	return attach(ctx, p.Registry, oci.Describe(oci.MediaTypeIndex, raw), bundle, PredicateLayers, p.Now)
 }

@@ -30,9 +30,10 @@ type FleetIndex struct {
 	Generation uint64               `json:"generation"`      // the last one given out
 	Grant      []byte               `json:"grant,omitempty"` // the epoch key's word for Epoch, when it is not 0
 	Threshold  int                  `json:"threshold"`
-	Operator   []string             `json:"operator"` // public keys that nodes believe, PEM
-	Release    []string             `json:"release"`  // public keys that layers must be signed by, PEM
-	Lifetime   int64                `json:"lifetime"` // of an overlay's signature, seconds
+	Operator   []string             `json:"operator"`           // public keys that nodes believe, PEM
+	Release    []string             `json:"release"`            // public keys that layers must be signed by, PEM
+	Lifetime   int64                `json:"lifetime"`           // of an overlay's signature, seconds
+	Reserved   bool                 `json:"reserved,omitempty"` // Generation is given out, Nodes are still those before it
 	Nodes      map[string]Published `json:"nodes"`
 }
 
@@ -44,4 +45,5 @@ type Published struct {
 	Generation uint64 `json:"generation"`
 	Expires    int64  `json:"expires"` // seconds since 1970
 	Pinned     bool   `json:"pinned,omitempty"`
+	Match      Match  `json:"match,omitzero"` // the machines that the overlay is bound to, and its other tags
 }

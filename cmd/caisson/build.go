@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"errors"
@@ -16,12 +17,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/fleet/memory"
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // built is what build -o json prints. Before it, on standard error, come the
@@ -137,7 +141,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 		entries = append(entries, d)
 		out.Layers = append(out.Layers, builtVariant{Variant: v.Name, Digest: d.Digest})
 	}
-	if out.Index, err = p.Index(ctx, entries, version); err != nil {
+	if out.Index, err = p.Index(ctx, entries, s.Name(), version); err != nil {
 		return err
 	}
 	if a.json() {
@@ -152,7 +156,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 
 // bake builds every variant and shows how it goes.
 func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, reg *registry.Registry, file string) ([]*builder.Result, error) {
-	known, err := previousAccounts(ctx, f, reg)
+	known, err := a.previousAccounts(ctx, f, s, reg, file)
 	if err != nil {
 		return nil, err
 	}
@@ -166,9 +170,11 @@ func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, reg *registr
 		CacheDir: f.cache, Agent: f.agent, Fast: f.fast, Debs: f.debs, Progress: progress.event}})
 }
 
-// previousAccounts returns the account ledger to go on with. A registry that
-// holds no layer yet begins a new one, unless another place is named.
-func previousAccounts(ctx context.Context, f buildFlags, reg *registry.Registry) ([]spec.Account, error) {
+// previousAccounts returns the account ledger to go on with, of layers that a
+// release key of the site signed: whoever chooses it gives users the numbers of
+// others, and with them their files. A registry that holds no layer yet begins a
+// new one. A digest is as good as a signature.
+func (a *app) previousAccounts(ctx context.Context, f buildFlags, s *site.Site, reg *registry.Registry, file string) ([]spec.Account, error) {
 	reference := release.Current
 	if f.previous != "" {
 		ref := f.previous
@@ -180,7 +186,27 @@ func previousAccounts(ctx context.Context, f buildFlags, reg *registry.Registry)
 			return nil, err
 		}
 	}
-	return release.Accounts(ctx, reg, reference)
+	if oci.ValidDigest(reference) {
+		layers, err := release.Open(ctx, reg, reference)
+		if err != nil {
+			return nil, err
+		}
+		return release.Accounts(layers)
+	}
+	const way = "the account ledger comes from a layer that a release key of the site signed; --previous REF@sha256:DIGEST names another"
+	m, err := memory.Open(memoryName(file))
+	if err != nil {
+		return nil, err
+	}
+	policy, noKeys := releasePolicy(s)
+	layers, err := (&publish.Publisher{Registry: reg, Memory: m, Say: a.say}).Layers(ctx, policy, reference)
+	if f.previous == "" && errors.Is(err, oci.ErrNotFound) && refusal.Of(err) == "" {
+		return nil, nil // nothing was ever built there
+	}
+	if err = cmp.Or(noKeys, err); err != nil {
+		return nil, cli.WithHint(err, way)
+	}
+	return release.Accounts(layers)
 }
 
 func readLocks(f buildFlags, file string) (*builder.LockFile, error) {

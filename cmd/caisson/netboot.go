@@ -3,14 +3,15 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/fleet/memory"
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/netboot"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -37,6 +38,7 @@ type netbootFlags struct {
 	proxy    string
 	args     []string
 	ipxe     string
+	unsigned bool
 	disk     string
 }
 
@@ -46,7 +48,7 @@ func (a *app) netbootCommand() *cobra.Command {
 		Use:   "netboot FILE… --from REF --out DIR",
 		Short: "Write what machines boot over the network",
 		Long: "Write what machines boot over the network: kernel, initrd, site.cpio (whom the nodes\n" +
-			"believe and which registry they ask) and boot.ipxe, which loads the three.\n\n" +
+			"trust and which registry they ask) and boot.ipxe, which loads the three.\n\n" +
 			"PXE trusts its network: the loader is as safe as the wire it came over, unless firmware\n" +
 			"verifies it. Everything that the loader fetches is signed.",
 		Example: "  caisson netboot site.yaml --from oci:out --out boot --registry 192.0.2.1:5000/fleet --registry-plain-http\n  caisson netboot serve boot",
@@ -55,9 +57,9 @@ func (a *app) netbootCommand() *cobra.Command {
 	}
 	f.registry.flags(c.Flags())
 	c.Flags().StringVar(&f.from, "from", "", "registry or layout with the layer (the site's own when empty)")
-	c.Flags().StringVar(&f.out, "out", "", "folder to write")
+	c.Flags().StringVar(&f.out, "out", "", "directory to write")
 	c.Flags().StringVar(&f.layer, "layer", "", "digest of the layer whose kernel loads (the current default variant when empty)")
-	c.Flags().StringVar(&f.httpURL, "http-url", "", "where the folder is served, for boot.ipxe (beside the script when empty)")
+	c.Flags().StringVar(&f.httpURL, "http-url", "", "where the directory is served, for boot.ipxe (beside the script when empty)")
 	c.Flags().StringVar(&f.ask, "registry", "", "registry that the nodes ask (the site's own when empty)")
 	c.Flags().BoolVar(&f.askPlain, "registry-plain-http", false, "the nodes talk HTTP to it")
 	c.Flags().StringArrayVar(&f.mirrors, "mirror", nil, "registry that the nodes ask when that one does not answer; several, in order")
@@ -65,6 +67,7 @@ func (a *app) netbootCommand() *cobra.Command {
 	c.Flags().StringArrayVar(&f.args, "kernel-arg", nil, "further argument of the loader's kernel")
 	c.Flags().StringVar(&f.disk, "state-disk", "", "partition `UUID` of the state disk, which may then be removable (the fixed partition named caisson-state when empty)")
 	c.Flags().StringVar(&f.ipxe, "ipxe", netboot.IPXEDir, "take iPXE's programs for BIOS and UEFI along from this `DIR`; empty for none")
+	c.Flags().BoolVar(&f.unsigned, "unsigned", false, "boot a layer that no release key signed")
 	_ = c.MarkFlagRequired("out") // the flag stands above
 	c.AddCommand(a.netbootServeCommand())
 	return c
@@ -93,7 +96,7 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 	if err != nil {
 		return err
 	}
-	l, err := a.loaderLayer(ctx, reg, s, f.layer)
+	l, err := a.loaderLayer(ctx, reg, s, f, names[0])
 	if err != nil {
 		return err
 	}
@@ -117,27 +120,27 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 	return nil
 }
 
-// loaderLayer returns the layer whose kernel loads; it wants the release key's
-// signature, where the site has such a key.
-func (a *app) loaderLayer(ctx context.Context, reg *registry.Registry, s *site.Site, reference string) (release.Layer, error) {
-	if reference == "" {
-		reference = release.Current
+// loaderLayer returns the layer whose kernel loads. A release key of the site must
+// have signed it, unless the operator insists.
+func (a *app) loaderLayer(ctx context.Context, reg *registry.Registry, s *site.Site, f netbootFlags, site string) (l release.Layer, err error) {
+	reference := cmp.Or(f.layer, release.Current)
+	var layers []release.Layer
+	if f.unsigned {
+		a.say("warning: the layer's signature is not checked: whoever can push to %s chooses the kernel", reg.Ref())
+		layers, err = release.Open(ctx, reg, reference)
+	} else {
+		policy, keyErr := releasePolicy(s)
+		if keyErr != nil {
+			return l, cli.WithHint(keyErr, "trust.keys.release of the site names the key of 'caisson build'; --unsigned boots a layer that nobody released")
+		}
+		file, openErr := memory.Open(memoryName(site))
+		if openErr != nil {
+			return l, openErr
+		}
+		layers, err = (&publish.Publisher{Registry: reg, Memory: file, Say: a.say}).Layers(ctx, policy, reference)
 	}
-	layers, err := release.Open(ctx, reg, reference)
-	if err != nil {
-		return release.Layer{}, cli.WithHint(err, "'caisson build' makes one")
-	}
-	l, err := release.ForVariant(layers, "default")
 	if err != nil {
 		return l, err
 	}
-	keys, err := readPublics(s.Trust().Release)
-	if errors.Is(err, os.ErrNotExist) {
-		a.say("warning: %v: the layer's signature is not checked", err)
-		return l, nil
-	}
-	if err != nil {
-		return l, err
-	}
-	return l, cli.WithHint(l.Verify(ctx, keys), "'caisson build --key' signs what it builds")
+	return release.ForVariant(layers, "default")
 }

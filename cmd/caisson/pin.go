@@ -14,13 +14,15 @@ func (a *app) pinCommand() *cobra.Command {
 	var layer string
 	var who signers
 	var reach access
+	var whom trustFlags
+	var known memoryFlags
 	c := &cobra.Command{
 		Use:   "pin REF (--node N… | --all) --layer DIGEST --key KEY",
 		Short: "Give nodes another layer, for example the one before",
 		Long: "Give nodes another layer, for example the one before, and keep the rest of their overlays.\n\n" +
 			"This is how one goes back: a newer generation that names an older layer. Nodes accept it, while\n" +
-			"the old overlay itself stays refused as a replay. The next publish follows the site again.\n\n" + signerHelp,
-		Example: "  caisson pin registry.example.org:5000/metal-a --node superhost --layer sha256:… --key keys/operator.key",
+			"the old overlay itself stays refused as a replay. The next publish follows the site again.\n\n" + trustHelp + "\n\n" + signerHelp,
+		Example: "  caisson pin registry.example.org:5000/metal-a --site site.yaml --node superhost --layer sha256:… --key keys/operator.key",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
@@ -37,7 +39,11 @@ func (a *app) pinCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := a.publisher(r, by).Pin(c.Context(), nodes, all, layer)
+			p, err := a.publisher(r, by, whom, known)
+			if err != nil {
+				return err
+			}
+			result, err := p.Pin(c.Context(), nodes, all, layer)
 			if err != nil {
 				return err
 			}
@@ -49,6 +55,8 @@ func (a *app) pinCommand() *cobra.Command {
 	f.BoolVar(&all, "all", false, "pin all nodes")
 	f.StringVar(&layer, "layer", "", "the `DIGEST` of the layer's index or manifest, or a tag")
 	who.flags(f)
+	whom.flags(f)
+	known.flags(f)
 	reach.flags(f)
 	return c
 }

@@ -5,20 +5,22 @@ package main
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/release"
 )
 
 func (a *app) pruneCommand() *cobra.Command {
 	var reach access
+	var whom trustFlags
+	var known memoryFlags
 	var keep int
 	var dry bool
 	c := &cobra.Command{
 		Use:   "prune REF",
 		Short: "Remove layers that no node needs",
 		Long: "Remove layers that no node needs: all but the newest --keep versions, the current one, and\n" +
-			"those that a published overlay names. A registry server frees the space when it collects garbage;\n" +
+			"those that a published overlay names. Nobody publishes meanwhile. With --site or --trust what is\n" +
+			"published is verified first. A registry server frees the space when it collects garbage;\n" +
 			"in a layout, blobs that nothing leads to go once they are an hour old.",
 		Example: "  caisson prune oci:out --keep 5 --dry-run",
 		Args:    cobra.ExactArgs(1),
@@ -30,11 +32,11 @@ func (a *app) pruneCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			needed, err := publish.Needed(c.Context(), reg)
+			p, err := a.publisher(reg, nil, whom, memoryFlags{remember: known.remember})
 			if err != nil {
 				return err
 			}
-			out, err := release.Prune(c.Context(), reg, needed, keep, dry)
+			out, err := p.Prune(c.Context(), keep, dry)
 			if err != nil {
 				return err
 			}
@@ -43,6 +45,8 @@ func (a *app) pruneCommand() *cobra.Command {
 	}
 	c.Flags().IntVar(&keep, "keep", 3, "number of newest versions to keep")
 	c.Flags().BoolVarP(&dry, "dry-run", "n", false, "only print what would be removed")
+	whom.flags(c.Flags())
+	c.Flags().StringVar(&known.remember, "remember", "", "`FILE` that remembers what was published (caisson.memory beside the site when empty)")
 	reach.flags(c.Flags())
 	return c
 }

@@ -4,10 +4,8 @@ package main
 
 import (
 	"context"
-	"crypto"
 	"crypto/ecdsa"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
@@ -18,7 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec/site"
@@ -27,17 +25,20 @@ import (
 func (a *app) publishCommand() *cobra.Command {
 	var to, layer, expires, epochKey string
 	var epoch uint64
-	var all bool
+	var all, fresh bool
 	var who signers
 	var reach access
+	var known memoryFlags
 	c := &cobra.Command{
 		Use:   "publish FILE… --key KEY",
-		Short: "Compile, sign and push what each node shall be",
-		Long: "Compile, sign and push what each node shall be.\n\n" +
+		Short: "Compile, sign and push the nodes' overlays",
+		Long: "Compile, sign and push the nodes' overlays.\n\n" +
 			"Every publish takes the fleet's next generation. A node whose overlay and layer are as published\n" +
-			"keeps its generation; it is signed anew when two thirds of the signature's life are over.\n" +
-			"--all gives every node the new generation, which also raises the least one that diskless nodes\n" +
-			"accept. Layers are named only when a release key of the site signed them.\n\n" + signerHelp,
+			"keeps its generation; its signature is renewed when two thirds of its life are over. --all gives\n" +
+			"every node the new generation, which also raises the least one that diskless nodes accept.\n\n" +
+			"What the registry holds is verified with the site's keys and compared with what was published last\n" +
+			"(caisson.memory beside the site) before any of it is used. Layers are named only when a release key\n" +
+			"of the site signed them, and older ones than a node has only by digest.\n\n" + signerHelp,
 		Example: "  caisson publish site.yaml --key keys/operator.key\n" +
 			"  caisson publish site.yaml --to registry.example.org:5000/metal-a --layer sha256:… --key keys/operator.key",
 		Args: cobra.MinimumNArgs(1),
@@ -51,6 +52,9 @@ func (a *app) publishCommand() *cobra.Command {
 			}
 			if to == "" {
 				return cli.Usage("give --to, or registry: in the site", "no registry to publish to")
+			}
+			if known.remember == "" {
+				known.remember = memoryName(names[0])
 			}
 			policy, err := sitePolicy(s, expires)
 			if err != nil {
@@ -74,11 +78,16 @@ func (a *app) publishCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			nodes, err := a.compile(c.Context(), s, r, layer, policy)
+			p, err := a.publisher(r, by, trustFlags{}, known)
 			if err != nil {
 				return err
 			}
-			result, err := a.publisher(r, by).Publish(c.Context(), policy, nodes, o)
+			p.NewFleet, o.LayerNamed = fresh, oci.ValidDigest(layer)
+			nodes, err := a.compile(c.Context(), s, p, layer, policy)
+			if err != nil {
+				return err
+			}
+			result, err := p.Publish(c.Context(), policy, nodes, o)
 			if err != nil {
 				return err
 			}
@@ -87,27 +96,22 @@ func (a *app) publishCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&to, "to", "", "publish to `REF` instead of the site's registry")
-	f.StringVar(&layer, "layer", "current", "name this layer: a `TAG`, or the digest of its index or manifest")
-	f.StringVar(&expires, "expires", "", "how long the signatures are fresh, as in 30d or 12h (the site's trust.expires)")
+	f.StringVar(&layer, "layer", "current", "the layer: a `TAG`, or the digest of its index or manifest")
+	f.StringVar(&expires, "expires", "", "how long the signatures are valid, as in 30d or 12h (the site's trust.expires)")
 	f.BoolVar(&all, "all", false, "a new generation also for nodes that do not change")
 	f.Uint64Var(&epoch, "epoch", 0, "raise the fleet's security epoch to `N`: nothing older is accepted again")
 	f.StringVar(&epochKey, "epoch-key", "", "the private key in `FILE` that alone may raise the epoch")
+	f.BoolVar(&fresh, "new-fleet", false, "make a first fleet in a registry that has none")
 	who.flags(f)
+	known.flags(f)
 	reach.flags(f)
 	return c
 }
 
-func (a *app) publisher(r *registry.Registry, by []crypto.Signer) *publish.Publisher {
-	return &publish.Publisher{Registry: r, Signers: by, Now: now(), Say: a.say}
-}
-
-// now is the time of issue, in whole seconds.
-func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
-
 // sitePolicy is what the site says about trust, its key files read.
 func sitePolicy(s *site.Site, expires string) (publish.Policy, error) {
 	t := s.Trust()
-	p := publish.Policy{Fleet: s.Name(), Threshold: t.Threshold, Lifetime: t.Expires}
+	p := publish.Policy{Site: true, Fleet: s.Name(), Threshold: t.Threshold, Lifetime: t.Expires}
 	var err error
 	if expires != "" {
 		if p.Lifetime, err = parseLifetime(expires); err != nil {
@@ -164,16 +168,16 @@ func parseLifetime(text string) (time.Duration, error) {
 		d *= 24
 	}
 	if err != nil || d < time.Minute || d > 10*366*24*time.Hour {
-		return 0, cli.Usage("as in 30d or 12h, at most ten years", "%q is not how long a signature can be fresh", text)
+		return 0, cli.Usage("as in 30d or 12h, at most ten years", "%q is not a lifetime of signatures", text)
 	}
 	return d, nil
 }
 
 // compile turns the site into overlays that name released layers.
-func (a *app) compile(ctx context.Context, s *site.Site, r *registry.Registry, reference string, policy publish.Policy) ([]publish.Node, error) {
+func (a *app) compile(ctx context.Context, s *site.Site, p *publish.Publisher, reference string, policy publish.Policy) ([]publish.Node, error) {
 	layers := map[string]release.Layer{} // by node
 	if s.HasLayer() {
-		found, err := release.Resolve(ctx, r, reference, policy.Release)
+		found, err := p.Layers(ctx, policy, reference)
 		if err != nil {
 			return nil, err
 		}
@@ -185,9 +189,6 @@ func (a *app) compile(ctx context.Context, s *site.Site, r *registry.Registry, r
 			l, err := release.ForVariant(found, v.Name)
 			if err != nil {
 				return nil, err
-			}
-			if l.Fleet != s.Name() {
-				return nil, fmt.Errorf("layer %s is of fleet %q, the site is %q", l.Digest, l.Fleet, s.Name())
 			}
 			if strings.TrimPrefix(l.Recipe, "sha256:") != site.RecipeID(v.Recipe) {
 				a.say("warning: layer %s (variant %s) was built from another recipe than the site has now", l.Digest, v.Name)
@@ -215,9 +216,9 @@ func (a *app) published(r *publish.Result, to string) error {
 		cli.Printf(a.out, "%s\tgeneration %d\t%s\n", n.Node, n.Generation, n.Overlay)
 	}
 	for _, n := range r.Resigned {
-		cli.Printf(a.out, "%s\tsigned anew\t%s\n", n.Node, n.Overlay)
+		cli.Printf(a.out, "%s\trenewed\t%s\n", n.Node, n.Overlay)
 	}
-	a.say("%s: fleet %s is at generation %d: %d published, %d signed anew, %d unchanged",
+	a.say("%s: fleet %s is at generation %d: %d published, %d renewed, %d unchanged",
 		to, r.Fleet, r.Generation, len(r.Published), len(r.Resigned), r.Unchanged)
 	return nil
 }

@@ -12,13 +12,15 @@ func (a *app) refreshCommand() *cobra.Command {
 	var lists publish.Lists
 	var who signers
 	var reach access
+	var whom trustFlags
+	var known memoryFlags
 	c := &cobra.Command{
 		Use:   "refresh REF --key KEY",
-		Short: "Sign anew what grows old; run it daily",
-		Long: "Sign anew what grows old: fleet:current, which is fresh for three days, and overlays whose\n" +
-			"signature has used up two thirds of its life. No content changes and no generation is taken.\n" +
-			"Run it daily. --reject puts a layer or an overlay on the list that no node runs.\n\n" + signerHelp,
-		Example: "  caisson refresh registry.example.org:5000/metal-a --key keys/operator.key",
+		Short: "Renew expiring signatures; run daily",
+		Long: "Renew expiring signatures: that of fleet:current, which is valid for three days, and of overlays\n" +
+			"when two thirds of their signature's life are over. No content changes and no generation is taken.\n" +
+			"Run it daily. --reject puts a layer or an overlay on the list of what no node runs.\n\n" + trustHelp + "\n\n" + signerHelp,
+		Example: "  caisson refresh registry.example.org:5000/metal-a --site site.yaml --key keys/operator.key",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			by, err := who.load()
@@ -29,7 +31,11 @@ func (a *app) refreshCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			result, err := a.publisher(r, by).Refresh(c.Context(), lists)
+			p, err := a.publisher(r, by, whom, known)
+			if err != nil {
+				return err
+			}
+			result, err := p.Refresh(c.Context(), lists)
 			if err != nil {
 				return err
 			}
@@ -40,6 +46,8 @@ func (a *app) refreshCommand() *cobra.Command {
 	f.StringArrayVar(&lists.Reject, "reject", nil, "put the `DIGEST` of a layer's manifest or an overlay on the reject list")
 	f.StringArrayVar(&lists.Allow, "allow", nil, "take the `DIGEST` off the reject list")
 	who.flags(f)
+	whom.flags(f)
+	known.flags(f)
 	reach.flags(f)
 	return c
 }

@@ -9,28 +9,34 @@ import (
 )
 
 func (a *app) verifyCommand() *cobra.Command {
-	var keys, nodes []string
+	var nodes []string
 	var reach access
+	var whom trustFlags
+	var known memoryFlags
 	c := &cobra.Command{
-		Use:   "verify REF --key PUB",
-		Short: "Look at a published fleet with the eyes of its nodes",
-		Long: "Look at a published fleet with the eyes of its nodes: every overlay under its name, fleet:current,\n" +
-			"and the release signature of every layer that is named. Exit code 4: something would be refused.",
+		Use:   "verify REF (--site FILE | --key PUB)",
+		Short: "Verify a published fleet as its nodes would",
+		Long: "Verify a published fleet as its nodes would: every overlay under its name, fleet:current, and the\n" +
+			"release signature of every layer that is named. Keys and threshold are those of --site; with --key\n" +
+			"alone every one of the keys must have signed. Exit code 4: something would be refused.",
 		Example: "  caisson verify registry.example.org:5000/metal-a --key keys/operator.pub",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(keys) == 0 {
-				return cli.Usage("nodes know it from their bootstrap", "no public key to verify with: give --key")
-			}
-			pubs, err := readPublics(keys)
-			if err != nil {
-				return err
+			if len(whom.site)+len(whom.keys) == 0 {
+				return cli.Usage("nodes know it from their bootstrap", "no public key to verify with: give --key or --site")
 			}
 			r, err := reach.existing(args[0])
 			if err != nil {
 				return err
 			}
-			report, err := a.publisher(r, nil).Verify(c.Context(), pubs, nodes)
+			p, err := a.publisher(r, nil, whom, known)
+			if err != nil {
+				return err
+			}
+			if len(whom.keys) > 1 && whom.threshold == 0 {
+				a.say("no --threshold: all %d keys must have signed", len(whom.keys))
+			}
+			report, err := p.Verify(c.Context(), *p.Trust, nodes)
 			if err != nil {
 				return err
 			}
@@ -50,8 +56,10 @@ func (a *app) verifyCommand() *cobra.Command {
 		},
 	}
 	f := c.Flags()
-	f.StringArrayVar(&keys, "key", nil, "an operator's public key `FILE`; several for a threshold")
-	f.StringArrayVar(&nodes, "node", nil, "look at this node only; several are possible")
+	whom.flags(f)
+	f.StringArrayVar(&whom.keys, "key", nil, "the same as --trust")
+	f.StringVar(&known.remember, "remember", "", "`FILE` that remembers what was published (caisson.memory beside the site when empty)")
+	f.StringArrayVar(&nodes, "node", nil, "verify this node only; may be repeated")
 	reach.flags(f)
 	return c
 }
@@ -60,5 +68,5 @@ var errUnverified error = unverified{}
 
 type unverified struct{}
 
-func (unverified) Error() string { return "nodes would not believe all of it" }
+func (unverified) Error() string { return "verification failed: nodes would refuse part of it" }
 func (unverified) ExitCode() int { return cli.ExitRefused }

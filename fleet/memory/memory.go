@@ -96,8 +96,13 @@ func Open(name string) (*File, error) {
 	return m, nil
 }
 
-// Name returns the file's name.
-func (m *File) Name() string { return m.name }
+// Name returns the file's name, or "" for a nil File.
+func (m *File) Name() string {
+	if m == nil {
+		return ""
+	}
+	return m.name
+}
 
 // At returns what was seen at a place, and whether anything was. A nil File has
 // seen nothing.

@@ -72,7 +72,7 @@ func BenchmarkPushLayout(b *testing.B) {
 		for i := range todo {
 			todo[i].bundles = nil
 		}
-		if err := p.write(context.Background(), policy, &spec.FleetIndex{Fleet: "metal-a"}, x, todo, newResult(x)); err != nil {
+		if err := pushAll(b, p, policy, x, todo); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -87,9 +87,19 @@ func BenchmarkPushServer(b *testing.B) {
 		p, policy, x := benchPublisher(b, fmt.Sprintf("%s/fleet-%d", addr, n))
 		n++
 		todo := many(b, 200)
-		if err := p.write(context.Background(), policy, &spec.FleetIndex{Fleet: "metal-a"}, x, todo, newResult(x)); err != nil {
+		if err := pushAll(b, p, policy, x, todo); err != nil {
 			b.Fatal(err)
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*200), "ns/node")
+}
+
+func pushAll(b *testing.B, p *Publisher, policy Policy, x *spec.FleetIndex, todo []work) error {
+	batch, err := p.Registry.Batch()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer batch.Close() // flushed before
+	v := &view{index: &spec.FleetIndex{Fleet: "metal-a"}}
+	return p.write(context.Background(), policy, v, batch, x, todo, nil, newResult(x))
 }

@@ -4,93 +4,69 @@ package publish
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
-	"time"
 
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
 )
 
-// published reads the index with the signers' own keys and takes the policy from
-// it: pin and refresh have no site at hand.
-func (p *Publisher) published(ctx context.Context) (*spec.FleetIndex, Policy, error) {
-	var keys []*ecdsa.PublicKey
-	for _, s := range p.Signers {
-		if pub, ok := s.Public().(*ecdsa.PublicKey); ok {
-			keys = append(keys, pub)
-		}
-	}
-	x, err := p.readIndex(ctx, keys)
-	if err != nil {
-		return nil, Policy{}, err
-	}
-	policy, err := policyOf(x)
-	if err != nil {
-		return nil, Policy{}, err
-	}
-	return x, policy, p.checkSigners(policy)
-}
-
-func policyOf(x *spec.FleetIndex) (Policy, error) {
-	operator, err := sign.ParsePublics(x.Operator)
-	if err != nil {
-		return Policy{}, err
-	}
-	release, err := sign.ParsePublics(x.Release)
-	if err != nil {
-		return Policy{}, err
-	}
-	return Policy{Fleet: x.Fleet, Operator: operator, Release: release, Threshold: x.Threshold, Lifetime: time.Duration(x.Lifetime) * time.Second}, nil
-}
-
 // overlay reads a published overlay and verifies that it is the one in the index,
-// which is signed.
-func (p *Publisher) overlay(ctx context.Context, name string, was spec.Published) (*spec.Overlay, []byte, error) {
+// and signed as nodes demand it.
+func (p *Publisher) overlay(ctx context.Context, v *view, name string) (*spec.Overlay, []byte, error) {
+	l := &lookedOverlay{name: name, row: v.index.Nodes[name], index: v.index, policy: v.policy, now: p.Now}
 	src := p.Registry.Source()
-	resp, err := src.Manifest(ctx, oci.RepoNode, was.Manifest, "")
+	resp, err := src.Manifest(ctx, oci.RepoNode, l.row.Manifest, "")
 	if err != nil {
 		return nil, nil, fmt.Errorf("node %s: %w", name, err)
 	}
-	doc, _, err := oci.ReadOverlay(ctx, src, oci.RepoNode, resp)
-	if err != nil {
+	l.candidate = trust.Candidate{Tag: name, Manifest: resp.Digest}
+	if l.candidate.Document, l.candidate.Bundles, err = oci.ReadOverlay(ctx, src, oci.RepoNode, resp); err != nil {
 		return nil, nil, fmt.Errorf("node %s: %w", name, err)
 	}
-	var o spec.Overlay
-	if err := spec.Decode(doc, &o); err != nil {
+	if err := p.allRules().overlay.Run(l); err != nil {
 		return nil, nil, fmt.Errorf("node %s: %w", name, err)
 	}
-	return &o, doc, nil
+	return &l.overlay, l.candidate.Document, nil
 }
 
 // Pin gives nodes another layer and keeps the rest of their overlays. It is how
 // one goes back: a newer generation that names an older layer.
-func (p *Publisher) Pin(ctx context.Context, names []string, all bool, layer string) (*Result, error) {
-	old, policy, err := p.published(ctx)
-	if err != nil {
+func (p *Publisher) Pin(ctx context.Context, names []string, all bool, layer string) (result *Result, err error) {
+	policy := p.trusted()
+	err = p.alone(ctx, policy, purpose{}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
+		result, err = run.pin(ctx, v, batch, names, all, layer)
+		return err
+	})
+	return result, err
+}
+
+func (p *Publisher) pin(ctx context.Context, v *view, batch *registry.Batch, names []string, all bool, layer string) (*Result, error) {
+	if v.index == nil {
+		return nil, p.unpublished()
+	}
+	if err := p.checkSigners(v.policy); err != nil {
 		return nil, err
 	}
 	if all {
-		names = sortedNames(old)
+		names = sortedNames(v.index)
 	}
-	layers, err := release.Resolve(ctx, p.Registry, layer, policy.Release)
+	layers, err := p.Layers(ctx, v.policy, layer)
 	if err != nil {
 		return nil, err
 	}
-	x := *old
-	x.Generation++
-	x.Nodes = cloneNodes(old)
+	x := v.next()
+	x.Generation = max(x.Generation, v.seen.Reserved) + 1
 	var todo []work
 	for _, name := range names {
-		was, ok := old.Nodes[name]
-		if !ok {
+		if _, ok := v.index.Nodes[name]; !ok {
 			return nil, hint("caisson verify lists them", "node %q is not published", name)
 		}
-		o, _, err := p.overlay(ctx, name, was)
+		o, _, err := p.overlay(ctx, v, name)
 		if err != nil {
 			return nil, err
 		}
@@ -105,9 +81,9 @@ func (p *Publisher) Pin(ctx context.Context, names []string, all bool, layer str
 		}
 		todo = append(todo, work{name: name, match: o.Match, layer: o.Layer, knows: l.Features, doc: doc, generation: x.Generation, pinned: true})
 	}
-	result := newResult(&x)
-	result.Unchanged = len(old.Nodes) - len(todo)
-	return result, p.write(ctx, policy, old, &x, todo, result)
+	result := newResult(x)
+	result.Unchanged = len(v.index.Nodes) - len(todo)
+	return result, p.write(ctx, v.policy, v, batch, x, todo, v.rejected(), result)
 }
 
 // Lists changes the reject list of fleet:current.
@@ -116,70 +92,74 @@ type Lists struct {
 	Allow  []string // taken off the list
 }
 
-// Refresh signs fleet:current anew, and overlays whose signature grows old. No
-// content changes and no generation is taken. It runs daily.
-func (p *Publisher) Refresh(ctx context.Context, lists Lists) (*Result, error) {
-	old, policy, err := p.published(ctx)
+// Refresh renews the signature of fleet:current, and of overlays that are to
+// expire. No content changes and no generation is taken. It runs daily.
+func (p *Publisher) Refresh(ctx context.Context, lists Lists) (result *Result, err error) {
+	policy := p.trusted()
+	err = p.alone(ctx, policy, purpose{}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
+		result, err = run.refresh(ctx, v, batch, lists)
+		return err
+	})
+	return result, err
+}
+
+func (p *Publisher) refresh(ctx context.Context, v *view, batch *registry.Batch, lists Lists) (*Result, error) {
+	if v.index == nil {
+		return nil, p.unpublished()
+	}
+	if err := p.checkSigners(v.policy); err != nil {
+		return nil, err
+	}
+	reject, err := v.list(lists)
 	if err != nil {
 		return nil, err
 	}
-	x := *old
-	x.Nodes = cloneNodes(old)
-	result := newResult(&x)
+	x := v.next()
+	result := newResult(x)
 	var todo []work
-	for _, name := range sortedNames(old) {
-		was := old.Nodes[name]
-		if !p.old(was.Expires, policy.Lifetime) {
+	for _, name := range sortedNames(v.index) {
+		was := v.index.Nodes[name]
+		if !p.old(was.Expires, v.policy.Lifetime) {
 			result.Unchanged++
 			continue
 		}
-		o, doc, err := p.overlay(ctx, name, was)
+		o, doc, err := p.overlay(ctx, v, name)
 		if err != nil {
 			return nil, err
 		}
 		todo = append(todo, work{name: name, match: o.Match, layer: o.Layer, doc: doc, generation: was.Generation, resigned: true, pinned: was.Pinned})
 	}
-	reject, err := p.rejectList(ctx, policy, x.Epoch, lists)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.signNodes(ctx, policy, &x, todo); err != nil {
-		return nil, err
-	}
-	flush, err := p.Registry.Batch()
-	if err != nil {
-		return nil, err
-	}
-	err = p.pushNodes(ctx, &x, todo, result)
-	if err == nil {
-		err = p.putFleet(ctx, &x, "index", oci.TypeFleetIndex, sign.PredicateIndex, policy.Lifetime)
-	}
-	if err == nil {
-		err = p.putCurrent(ctx, policy, &x, reject)
-	}
-	return result, errors.Join(err, flush())
+	v.current = &trust.FleetState{Reject: nil} // a rejected overlay is renewed like any other: the list decides on the node
+	return result, p.write(ctx, v.policy, v, batch, x, todo, reject, result)
 }
 
-func (p *Publisher) rejectList(ctx context.Context, policy Policy, epoch uint64, lists Lists) ([]string, error) {
-	now, err := p.current(ctx, policy, epoch)
-	if err != nil {
-		return nil, fmt.Errorf("fleet:current: %w", err)
+// next returns a copy of the index to change.
+func (v *view) next() *spec.FleetIndex {
+	x := *v.index
+	x.Reserved = false
+	x.Nodes = maps.Clone(v.index.Nodes)
+	return &x
+}
+
+// rejected returns the present reject list.
+func (v *view) rejected() []string {
+	if v.current == nil {
+		return nil
 	}
+	return v.current.Reject
+}
+
+// list returns the reject list with changes.
+func (v *view) list(lists Lists) ([]string, error) {
 	for _, digest := range slices.Concat(lists.Reject, lists.Allow) {
 		if !oci.ValidDigest(digest) {
-			return nil, hint("as in sha256:<64 hex digits>", "%.80q is no digest", digest)
+			return nil, hint("as in sha256:<64 hex digits>", "%.80q is not a digest", digest)
 		}
 	}
-	list := slices.Concat(now.Reject, lists.Reject)
+	list := slices.Concat(v.rejected(), lists.Reject)
 	slices.Sort(list)
 	list = slices.Compact(list)
-	list = slices.DeleteFunc(list, func(d string) bool { return slices.Contains(lists.Allow, d) })
-	if list == nil {
-		list = []string{}
-	}
-	return list, nil
+	return slices.DeleteFunc(list, func(d string) bool { return slices.Contains(lists.Allow, d) }), nil
 }
 
-func newResult(x *spec.FleetIndex) *Result {
-	return &Result{Fleet: x.Fleet, Epoch: x.Epoch, Generation: x.Generation, Published: []NodeLine{}, Resigned: []NodeLine{}}
-}
+func sortedNames(x *spec.FleetIndex) []string { return slices.Sorted(maps.Keys(x.Nodes)) }

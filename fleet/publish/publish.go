@@ -1,31 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package publish signs what nodes shall be and puts it where they look.
+// Package publish signs what nodes run and puts it where they look.
 //
-// One [Publisher] is one fleet in one registry. Publish gives nodes new
-// overlays, Pin gives them another layer, Refresh signs anew what grows old;
-// Verify looks at all of it with the eyes of a node. Every change takes the next
-// generation of the whole fleet; nodes whose overlay does not change keep theirs,
-// so that a publish costs what it changes. The order of writes is: the generation
-// is reserved in fleet:index, overlays and their tags, fleet:index, fleet:current.
-// Cut anywhere, a repeated publish heals it and no generation ever names two
-// contents.
+// One [Publisher] is one fleet in one registry. Publish gives nodes new overlays,
+// Pin gives them another layer, Refresh renews expiring signatures, Verify checks
+// all of it as a node would. Every change takes the next generation of the whole
+// fleet; nodes whose overlay does not change keep theirs, so that a publish costs
+// what it changes.
 //
-// Before anything is pushed it goes through trust.Accept, the node's own
-// decision: what nodes would refuse is never published. Only cmd/caisson
-// imports this package.
+// A publisher is a verifier first: what a registry serves is compared with the
+// site's keys and threshold, with itself and with what the publisher remembers
+// ([memory.File]) before any word of it is used. The lists in checks.go, layers.go
+// and clock.go are the whole rule. Before anything is pushed it goes through
+// trust.Accept, the node's own decision: what nodes would refuse is never
+// published.
+//
+// One publisher works at a time, see reserve.go. The order of writes is: the
+// generation is remembered and reserved in fleet:index, overlays and their tags,
+// fleet:index, fleet:current. Cut anywhere, a repeated publish heals it and no
+// generation ever names two contents. Only cmd/caisson imports this package.
 package publish
 
 import (
-	"context"
 	"crypto"
 	"crypto/ecdsa"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/fleet/memory"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -39,12 +43,20 @@ type Publisher struct {
 	Now      time.Time
 	Say      func(format string, args ...any)
 
-	fresh *trust.FleetState // fleet:current as it is published; nil before the first time
+	Trust         *Policy      // for Pin and Refresh; nil trusts the signers alone, all of which must have signed
+	Memory        *memory.File // nil remembers nothing
+	NewFleet      bool         // a registry without a fleet is no surprise
+	AcceptExpired bool         // what is published may have expired
+	IgnoreIntent  string       // tag of a publisher that died
+
+	current *trust.FleetState // fleet:current as it is published; nil before the first time
+	rules   *rules            // nil is whole
 }
 
-// Policy is what a site says about trust. Pin and Refresh take it from the
-// published fleet:index.
+// Policy is what a site says about trust. Without a site the verified fleet:index
+// completes it.
 type Policy struct {
+	Site      bool // it is a site's, all roles are known
 	Fleet     string
 	Operator  []*ecdsa.PublicKey
 	Release   []*ecdsa.PublicKey
@@ -75,7 +87,7 @@ type NodeLine struct {
 	Generation uint64 `json:"generation"`
 }
 
-// Node is what a node shall be.
+// Node is what a node is to run.
 type Node struct {
 	Name  string
 	Match spec.Match
@@ -84,13 +96,38 @@ type Node struct {
 	Doc   func() ([]byte, error) // its overlay's one encoding, asked for once: a fleet's are too many to hold
 }
 
-// checkSigners sees to it that nodes will believe who signs here.
+// trusted returns the policy for what is published, where no site is at hand.
+func (p *Publisher) trusted() Policy {
+	if p.Trust != nil {
+		return *p.Trust
+	}
+	var policy Policy
+	seen := map[string]bool{}
+	for _, s := range p.Signers {
+		if pub, ok := s.Public().(*ecdsa.PublicKey); ok && !seen[sign.KeyID(pub)] {
+			seen[sign.KeyID(pub)] = true
+			policy.Operator = append(policy.Operator, pub)
+		}
+	}
+	policy.Threshold = len(policy.Operator)
+	p.Say("no site: what is published must be signed by %s", allOf(policy.Threshold))
+	return policy
+}
+
+func allOf(n int) string {
+	if n == 1 {
+		return "the key that signs now"
+	}
+	return fmt.Sprintf("all %d keys that sign now", n)
+}
+
+// checkSigners refuses signers that nodes do not trust, and too few of them.
 func (p *Publisher) checkSigners(policy Policy) error {
 	seen := map[string]bool{}
 	for _, s := range p.Signers {
 		pub, ok := s.Public().(*ecdsa.PublicKey)
 		if !ok || !slices.ContainsFunc(policy.Operator, func(k *ecdsa.PublicKey) bool { return k.Equal(pub) }) {
-			return hint("trust.keys.operator of the site names who may", "the signing key is none of the site's operator keys")
+			return hint("trust.keys.operator of the site names who may", "the signing key is not one of the site's operator keys")
 		}
 		seen[sign.KeyID(pub)] = true
 	}
@@ -104,48 +141,6 @@ func (p *Publisher) checkSigners(policy Policy) error {
 	return nil
 }
 
-// errUnpublished is returned where a registry holds no fleet yet.
-var errUnpublished = errors.New("holds no published fleet")
-
-// readIndex reads fleet:index and verifies it with the keys.
-func (p *Publisher) readIndex(ctx context.Context, keys []*ecdsa.PublicKey) (*spec.FleetIndex, error) {
-	src := p.Registry.Source()
-	resp, err := src.Manifest(ctx, oci.RepoFleet, "index", "")
-	if errors.Is(err, oci.ErrNotFound) {
-		return nil, hint("is that its prefix? 'caisson publish' makes a fleet", "%s %w", p.Registry.Ref(), errUnpublished)
-	}
-	if err != nil {
-		return nil, err
-	}
-	raw, bundles, err := oci.ReadDocument(ctx, src, oci.RepoFleet, resp, oci.TypeFleetIndex, maxIndex)
-	if err != nil {
-		return nil, fmt.Errorf("fleet:index: %w", err)
-	}
-	v, err := sign.VerifyFleet(bundles, keys, 1, oci.Digest(raw), sign.PredicateIndex)
-	if err != nil {
-		return nil, fmt.Errorf("fleet:index: %w", err)
-	}
-	var x spec.FleetIndex
-	if err := spec.Decode(raw, &x); err != nil {
-		return nil, fmt.Errorf("fleet:index: %w", err)
-	}
-	if x.Fleet != v.Predicate.Fleet || x.Kind != spec.KindFleetIndex {
-		return nil, fmt.Errorf("fleet:index is of fleet %q, its statement of %q", x.Fleet, v.Predicate.Fleet)
-	}
-	return &x, nil
-}
-
-// maxIndex holds some 200,000 nodes.
-const maxIndex = 64 << 20
-
 func hint(hint, format string, args ...any) error {
-	return &hinted{fmt.Errorf(format, args...), hint}
+	return cli.WithHint(fmt.Errorf(format, args...), hint)
 }
-
-type hinted struct {
-	error
-	hint string
-}
-
-func (h *hinted) Hint() string  { return h.hint }
-func (h *hinted) Unwrap() error { return h.error }

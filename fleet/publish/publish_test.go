@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -45,7 +47,11 @@ func newFleet(t *testing.T) *fleet {
 			t.Fatal(err)
 		}
 	}
-	f.Publisher = &Publisher{Registry: r, Signers: []crypto.Signer{f.operator}, Now: start, Say: t.Logf}
+	m, err := memory.Open(filepath.Join(t.TempDir(), "memory"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Publisher = &Publisher{Memory: m, Registry: r, Signers: []crypto.Signer{f.operator}, Now: start, Say: t.Logf}
 	f.policy = Policy{
 		Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
 		Operator: []*ecdsa.PublicKey{&f.operator.PublicKey},
@@ -106,6 +112,23 @@ func (f *fleet) nodes(layer string, values ...string) []Node {
 	return nodes
 }
 
+// index reads fleet:index, verified.
+func (f *fleet) index() (*spec.FleetIndex, error) {
+	v, err := f.look(f.t.Context(), f.policy, purpose{publish: true})
+	if err != nil {
+		return nil, err
+	}
+	return v.index, nil
+}
+
+func (f *fleet) readCurrent() (*trust.FleetState, error) {
+	v, err := f.look(f.t.Context(), f.policy, purpose{publish: true})
+	if err != nil {
+		return nil, err
+	}
+	return v.current, nil
+}
+
 func (f *fleet) publish(nodes []Node, o Options) *Result {
 	f.t.Helper()
 	r, err := f.Publish(f.t.Context(), f.policy, nodes, o)
@@ -162,7 +185,7 @@ func TestPublishPinAndBack(t *testing.T) {
 	}
 	f.mustBoot(3, one)
 
-	report, err := f.Verify(t.Context(), f.policy.Operator, nil)
+	report, err := f.Verify(t.Context(), f.policy, nil)
 	if err != nil || !report.OK() {
 		t.Fatalf("verify: %+v, %v", report, err)
 	}
@@ -192,7 +215,7 @@ func TestUnchangedNodesKeepTheirGeneration(t *testing.T) {
 		t.Fatalf("with all: %+v", r)
 	}
 	f.mustBoot(3, "")
-	fresh, err := f.current(t.Context(), f.policy, 0)
+	fresh, err := f.readCurrent()
 	if err != nil || fresh.Minimum.Generation != 3 {
 		t.Fatalf("fleet:current = %+v, %v; want a minimum of 3", fresh, err)
 	}
@@ -213,14 +236,14 @@ func TestLayersMustBeReleased(t *testing.T) {
 	f.attach(raw, bundle)
 	wrong := f.layer("wrong key", "default", f.attestation)
 	for want, digest := range map[refusal.Code]string{refusal.Unsigned: bare.Digest, refusal.UnknownKey: wrong.Digest, refusal.PredicateType: attested.Digest} {
-		if _, err := release.Resolve(t.Context(), f.Registry, digest, f.policy.Release); refusal.Of(err) != want {
+		if _, err := f.Layers(t.Context(), f.policy, digest); refusal.Of(err) != want {
 			t.Errorf("layer = %v, want %s", err, want)
 		}
 	}
 	good := f.layer("good", "default", f.attestation) // a bad signature beside a good one
 	raw, _, _ = f.Registry.Manifest(t.Context(), "layer", good.Digest)
 	f.signLayer(raw, f.release)
-	if _, err := release.Resolve(t.Context(), f.Registry, good.Digest, f.policy.Release); err != nil {
+	if _, err := f.Layers(t.Context(), f.policy, good.Digest); err != nil {
 		t.Errorf("a bad signature beside a good one: %v", err)
 	}
 }
@@ -234,7 +257,7 @@ func TestVariantsComeFromTheSignedDescription(t *testing.T) {
 	if _, err := f.Registry.PutManifest(t.Context(), "layer", oci.MediaTypeIndex, raw, "current"); err != nil {
 		t.Fatal(err)
 	}
-	layers, err := release.Resolve(t.Context(), f.Registry, "current", f.policy.Release)
+	layers, err := f.Layers(t.Context(), f.policy, oci.Digest(raw))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,14 +303,16 @@ func TestEpoch(t *testing.T) {
 func TestCutPublish(t *testing.T) {
 	f := newFleet(t)
 	f.publish(f.nodes("", "10"), Options{})
-	old, err := f.readIndex(t.Context(), f.policy.Operator)
+	old, err := f.index()
 	if err != nil {
 		t.Fatal(err)
 	}
 	// As if cut: generation 2 is reserved and n0's overlay out, the index not.
+	f.Now = f.Now.Add(time.Second)
 	reserved := *old
 	reserved.Generation = 2
-	if err := f.putFleet(t.Context(), &reserved, "index", oci.TypeFleetIndex, sign.PredicateIndex, f.policy.Lifetime); err != nil {
+	reserved.Reserved = true
+	if _, err := f.putIndex(t.Context(), f.policy, &reserved); err != nil {
 		t.Fatal(err)
 	}
 	node := f.nodes("", "cut")[0]
@@ -349,12 +374,12 @@ func TestVerifyTellsSilenceFromAbsence(t *testing.T) {
 	if f.Registry, err = registry.Open(strings.TrimPrefix(server.URL, "http://")+"/metal-a", registry.Options{PlainHTTP: true}); err != nil {
 		t.Fatal(err)
 	}
-	report, err := f.Verify(t.Context(), f.policy.Operator, nil)
+	report, err := f.Verify(t.Context(), f.policy, nil)
 	if err != nil || report.OK() || report.Findings[2].Verdict != "missing" {
 		t.Errorf("without its layer: %+v, %v", report, err)
 	}
 	status = http.StatusBadGateway
-	if report, err := f.Verify(t.Context(), f.policy.Operator, nil); err == nil || !strings.Contains(err.Error(), "502") {
+	if report, err := f.Verify(t.Context(), f.policy, nil); err == nil || !strings.Contains(err.Error(), "502") {
 		t.Errorf("from a registry that fails: %+v, %v", report, err)
 	}
 }
@@ -386,25 +411,25 @@ func TestRejectList(t *testing.T) {
 	if _, err := f.Refresh(t.Context(), Lists{Reject: []string{bad}}); err != nil {
 		t.Fatal(err)
 	}
-	report, err := f.Verify(t.Context(), f.policy.Operator, nil)
+	report, err := f.Verify(t.Context(), f.policy, nil)
 	if err != nil || report.OK() || report.Findings[1].Verdict != string(refusal.Rejected) {
 		t.Errorf("verify with a rejected overlay: %+v, %v", report, err)
 	}
 	if _, err := f.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{All: true}); refusal.Of(err) != refusal.Rejected {
 		t.Errorf("what is rejected was published: %v", err)
 	}
-	if x, err := f.readIndex(t.Context(), f.policy.Operator); err != nil || x.Generation != 1 {
+	if x, err := f.index(); err != nil || x.Generation != 1 {
 		t.Errorf("a publish that nodes would refuse left its mark: %+v, %v", x, err)
 	}
 	f.publish(f.nodes("", "11"), Options{}) // keeps the list
-	fresh, err := f.current(t.Context(), f.policy, 0)
+	fresh, err := f.readCurrent()
 	if err != nil || len(fresh.Reject) != 1 {
 		t.Errorf("after a publish the list is %+v, %v", fresh, err)
 	}
 	if _, err := f.Refresh(t.Context(), Lists{Allow: []string{bad}}); err != nil {
 		t.Fatal(err)
 	}
-	if fresh, err := f.current(t.Context(), f.policy, 0); err != nil || len(fresh.Reject) != 0 {
+	if fresh, err := f.readCurrent(); err != nil || len(fresh.Reject) != 0 {
 		t.Errorf("after allow the list is %+v, %v", fresh, err)
 	}
 }
@@ -427,13 +452,13 @@ func TestRefresh(t *testing.T) {
 		if err != nil || a.Expired || a.Floor.Generation != 1 {
 			t.Errorf("day %d: %+v, %v", c.day, a, err)
 		}
-		fresh, err := f.current(t.Context(), f.policy, 0)
+		fresh, err := f.readCurrent()
 		if err != nil || fresh.Expired || !fresh.IssuedAt.Equal(f.Now) {
 			t.Errorf("day %d: fleet:current %+v, %v", c.day, fresh, err)
 		}
 	}
 	f.Now = start.Add(100 * 24 * time.Hour) // nobody refreshed for long
-	report, err := f.Verify(t.Context(), f.policy.Operator, nil)
+	report, err := f.Verify(t.Context(), f.policy, nil)
 	if err != nil || report.OK() || report.Findings[0].Verdict != "expired" || report.Findings[1].Verdict != "expired" {
 		t.Errorf("after 100 days: %+v, %v", report, err)
 	}

@@ -4,7 +4,6 @@ package publish
 
 import (
 	"context"
-	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -38,22 +36,20 @@ func (r *Report) OK() bool {
 	return !slices.ContainsFunc(r.Findings, func(c Check) bool { return c.Verdict != "ok" })
 }
 
-// Verify looks at a published fleet as its nodes would that believe the keys:
-// every overlay under its name, fleet:current, and the release signature of
-// every layer that is named. A registry that fails to answer is an error, no verdict.
-func (p *Publisher) Verify(ctx context.Context, keys []*ecdsa.PublicKey, only []string) (*Report, error) {
-	x, err := p.readIndex(ctx, keys)
+// Verify checks a published fleet as its nodes would: every overlay under its name,
+// fleet:current, and the release signature of every layer that is named. The policy
+// is the site's, or has the keys and the threshold alone. A registry that fails to
+// answer is an error, not a verdict.
+func (p *Publisher) Verify(ctx context.Context, policy Policy, only []string) (*Report, error) {
+	q := *p
+	q.AcceptExpired = true // it is a finding, not the end
+	v, err := q.published(ctx, policy)
 	if err != nil {
 		return nil, err
 	}
-	policy, err := policyOf(x)
-	if err != nil {
-		return nil, err
-	}
-	policy.Operator, policy.Threshold = keys, min(policy.Threshold, len(keys))
+	x := v.index
 	r := &Report{Fleet: x.Fleet, Epoch: x.Epoch, Generation: x.Generation, Findings: []Check{}}
-	fresh, err := p.current(ctx, policy, x.Epoch)
-	if err := r.add("fleet:current", err, err == nil && fresh.Expired, ""); err != nil {
+	if err := r.add("fleet:current", nil, v.current.Expired, v.current.Expires.Format(time.RFC3339)); err != nil {
 		return nil, err
 	}
 	names := sortedNames(x)
@@ -62,7 +58,7 @@ func (p *Publisher) Verify(ctx context.Context, keys []*ecdsa.PublicKey, only []
 	}
 	layers := map[string]bool{}
 	for _, name := range names {
-		accepted, err := p.look(ctx, policy, x, name, fresh)
+		accepted, err := p.asNode(ctx, v, name)
 		if err != nil {
 			if err := r.add("node:"+name, err, false, ""); err != nil {
 				return nil, err
@@ -77,7 +73,7 @@ func (p *Publisher) Verify(ctx context.Context, keys []*ecdsa.PublicKey, only []
 		}
 	}
 	for _, digest := range slices.Sorted(maps.Keys(layers)) {
-		_, err := release.Resolve(ctx, p.Registry, digest, policy.Release)
+		_, err := p.Layers(ctx, v.policy, digest)
 		if err := r.add("layer:"+digest, err, false, ""); err != nil {
 			return nil, err
 		}
@@ -85,7 +81,8 @@ func (p *Publisher) Verify(ctx context.Context, keys []*ecdsa.PublicKey, only []
 	return r, nil
 }
 
-func (p *Publisher) look(ctx context.Context, policy Policy, x *spec.FleetIndex, name string, fresh *trust.FleetState) (*trust.Accepted, error) {
+// asNode looks under a node's name, where the node does.
+func (p *Publisher) asNode(ctx context.Context, v *view, name string) (*trust.Accepted, error) {
 	c, err := trust.Overlay(ctx, p.Registry.Source(), []string{name}, "")
 	if err != nil {
 		return nil, err
@@ -94,13 +91,13 @@ func (p *Publisher) look(ctx context.Context, policy Policy, x *spec.FleetIndex,
 	// machine it is cannot be seen from here.
 	var o spec.Overlay
 	_ = spec.Decode(c.Document, &o) // Accept says what is wrong with it
-	a, err := trust.Accept(c, spec.Bootstrap{Fleet: x.Fleet, Keys: pems(policy.Operator), Threshold: policy.Threshold},
+	a, err := trust.Accept(c, spec.Bootstrap{Fleet: v.index.Fleet, Keys: pems(v.policy.Operator), Threshold: v.policy.Threshold},
 		trust.Identity{Node: name, MACs: o.Match.MACs, UUIDs: o.Match.UUIDs},
-		spec.Floor{Epoch: x.Epoch}, trust.Clock{RTC: p.Now}, trust.Known{Fleet: fresh})
+		spec.Floor{Epoch: v.index.Epoch}, trust.Clock{RTC: p.Now}, trust.Known{Fleet: v.current})
 	if err != nil {
 		return nil, err
 	}
-	if was, ok := x.Nodes[name]; ok && a.Floor.Generation < was.Generation {
+	if was, ok := v.index.Nodes[name]; ok && a.Floor.Generation < was.Generation {
 		return nil, refusal.New(refusal.Rollback, "generation %d, the index says %d", a.Floor.Generation, was.Generation)
 	}
 	return a, nil
@@ -122,7 +119,3 @@ func (r *Report) add(what string, err error, expired bool, when string) error {
 	r.Findings = append(r.Findings, c)
 	return nil
 }
-
-func sortedNames(x *spec.FleetIndex) []string { return slices.Sorted(maps.Keys(x.Nodes)) }
-
-func cloneNodes(x *spec.FleetIndex) map[string]spec.Published { return maps.Clone(x.Nodes) }

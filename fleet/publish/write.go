@@ -4,13 +4,13 @@ package publish
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
@@ -32,35 +32,45 @@ type work struct {
 }
 
 // write signs and pushes, in the order that the package comment promises.
-func (p *Publisher) write(ctx context.Context, policy Policy, old, x *spec.FleetIndex, todo []work, result *Result) (err error) {
-	if p.fresh, err = p.current(ctx, policy, x.Epoch); err != nil && !errors.Is(err, oci.ErrNotFound) {
-		return fmt.Errorf("fleet:current: %w", err)
-	}
+func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *registry.Batch, x *spec.FleetIndex, todo []work, reject []string, result *Result) error {
+	p.current = v.current
 	if err := p.signNodes(ctx, policy, x, todo); err != nil {
 		return err
 	}
-	flush, err := p.Registry.Batch()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, flush()) }()
-	fresh := func(w work) bool { return !w.resigned }
-	if slices.ContainsFunc(todo, fresh) {
+	place := p.Registry.Ref().String()
+	if slices.ContainsFunc(todo, func(w work) bool { return !w.resigned }) {
+		// Remembered first: whatever becomes of this run, the number is used.
+		seen := v.seen
+		seen.Fleet, seen.Reserved = x.Fleet, x.Generation
+		if err := p.Memory.Set(place, seen); err != nil {
+			return err
+		}
 		reserved := *x
-		reserved.Nodes = old.Nodes
-		if err := p.putFleet(ctx, &reserved, "index", oci.TypeFleetIndex, sign.PredicateIndex, policy.Lifetime); err != nil {
+		reserved.Nodes, reserved.Reserved = v.index.Nodes, true
+		if _, err := p.putIndex(ctx, policy, &reserved); err != nil {
 			return err
 		}
 	} else {
-		x.Generation, result.Generation = max(old.Generation, 1), max(old.Generation, 1)
+		x.Generation = max(v.index.Generation, 1)
+		result.Generation = x.Generation
 	}
 	if err := p.pushNodes(ctx, x, todo, result); err != nil {
 		return err
 	}
-	if err := p.putFleet(ctx, x, "index", oci.TypeFleetIndex, sign.PredicateIndex, policy.Lifetime); err != nil {
+	index, err := p.putIndex(ctx, policy, x)
+	if err != nil {
 		return err
 	}
-	return p.putCurrent(ctx, policy, x, nil)
+	current, err := p.putCurrent(ctx, x, reject)
+	if err != nil {
+		return err
+	}
+	if err := batch.Flush(); err != nil {
+		return err
+	}
+	before, _ := p.Memory.At(place)
+	before.Fleet, before.Epoch, before.Generation, before.Index, before.Current = x.Fleet, x.Epoch, x.Generation, index, current
+	return p.Memory.Set(place, before)
 }
 
 // workers is how many nodes are in hand at once; a registry on the same machine
@@ -153,15 +163,15 @@ func (p *Publisher) pushNode(ctx context.Context, w *work) (spec.Published, erro
 	manifest, err := p.Registry.PutManifest(ctx, oci.RepoNode, oci.MediaTypeManifest, raw, append([]string{w.name}, trust.AliasTags(w.match.MACs, w.match.UUIDs)...)...)
 	return spec.Published{
 		Manifest: manifest, Overlay: oci.Digest(w.doc), Layer: w.layer,
-		Generation: w.generation, Expires: w.said.Expires.Unix(), Pinned: w.pinned,
+		Generation: w.generation, Expires: w.said.Expires.Unix(), Pinned: w.pinned, Match: w.match,
 	}, err
 }
 
 // rehearse asks the node's own decision.
 func (p *Publisher) rehearse(trusted []string, threshold int, x *spec.FleetIndex, w *work) error {
 	known := trust.Known{}
-	if p.fresh != nil {
-		known.Reject = p.fresh.Reject
+	if p.current != nil {
+		known.Reject = p.current.Reject
 	}
 	a, err := trust.Accept(
 		trust.Candidate{Document: w.doc, Bundles: w.bundles},

@@ -59,6 +59,7 @@ const (
 	Expired       Code = "expired"
 	WrongArch     Code = "wrong-arch"
 	Layer         Code = "layer"
+	Missing       Code = "missing"
 	NeedsAgent    Code = "needs-agent"
 	AppArmor      Code = "apparmor"
 )
@@ -112,6 +113,7 @@ var meanings = map[Code]meaning{
 	WrongArch:     {"a layer for another architecture", "build a variant for this machine"},
 	AppArmor:      {"AppArmor policy that uses what the running kernel does not have", "let the node run the layer's own kernel, without apparmor=0 among its arguments; or build the layer for a kernel of the other series"},
 	NeedsAgent:    {"a document that uses what this agent does not know", "boot a layer whose agent knows it: build one with this release, or publish without the new setting"},
+	Missing:       {"not there, though it was seen before or must be", "look at what happened to the registry: compare with a mirror"},
 	Layer:         {"a layer whose description and manifest do not agree", "build and publish the layer again"},
 }
 

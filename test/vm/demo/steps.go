@@ -38,7 +38,11 @@ func (d *demo) build(ctx context.Context) error {
 
 func (d *demo) publish(ctx context.Context) error {
 	say("every node gets a document of literals, signed for it alone")
-	if err := d.push(ctx); err != nil {
+	var first []string
+	if d.fleet.Registry != "" { // a registry is asked twice whether it has no fleet
+		first = []string{"--new-fleet"}
+	}
+	if err := d.push(ctx, first...); err != nil {
 		return err
 	}
 	say("what a loader is born with: kernel, generic initrd, and a site.cpio that says whom to believe")

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"crypto"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/caisson-os/caisson/fleet/memory"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+// trustFlags say whom a verb trusts that is given a registry and not a site.
+type trustFlags struct {
+	site      []string
+	keys      []string
+	threshold int
+}
+
+const trustHelp = "What is published is verified before any of it is used: with the keys and the threshold of --site, or\n" +
+	"with --trust and --threshold (all of the keys when it is absent). Without either, every key that signs\n" +
+	"now must have signed before."
+
+func (t *trustFlags) flags(f *pflag.FlagSet) {
+	f.StringArrayVar(&t.site, "site", nil, "trust the keys of the site in `FILE`; several are merged")
+	f.StringArrayVar(&t.keys, "trust", nil, "trust this operator's public key `FILE`; several for a threshold")
+	f.IntVar(&t.threshold, "threshold", 0, "how many of the --trust keys must have signed (all when absent)")
+}
+
+// policy returns whom to trust, nil when nothing was said.
+func (t *trustFlags) policy(a *app) (*publish.Policy, error) {
+	switch {
+	case len(t.site) > 0 && len(t.keys) > 0:
+		return nil, cli.Usage("", "give either --site or --trust")
+	case len(t.site) > 0:
+		s, err := a.loadSite(t.site...)
+		if err != nil {
+			return nil, err
+		}
+		p, err := sitePolicy(s, "")
+		return &p, err
+	case len(t.keys) == 0:
+		return nil, nil
+	}
+	return keyPolicy(t.keys, t.threshold)
+}
+
+// keyPolicy trusts keys; all of them must have signed unless a threshold is given.
+func keyPolicy(names []string, threshold int) (*publish.Policy, error) {
+	keys, err := readPublics(names)
+	if err != nil {
+		return nil, err
+	}
+	if threshold == 0 {
+		threshold = len(keys)
+	}
+	if threshold < 1 || threshold > len(keys) {
+		return nil, cli.Usage("at most the number of keys", "--threshold %d with %d keys", threshold, len(keys))
+	}
+	return &publish.Policy{Operator: keys, Threshold: threshold}, nil
+}
+
+// memoryFlags say what a publisher remembers.
+type memoryFlags struct {
+	remember      string
+	acceptExpired bool
+	ignoreIntent  string
+}
+
+func (m *memoryFlags) flags(f *pflag.FlagSet) {
+	f.StringVar(&m.remember, "remember", "", "`FILE` that remembers what was published, to keep under version control (caisson.memory beside the site when empty)")
+	f.BoolVar(&m.acceptExpired, "accept-expired", false, "use what is published although it expired: nobody refreshed it, and nobody plays it back")
+	f.StringVar(&m.ignoreIntent, "ignore-intent", "", "`TAG` of a publisher that died at work")
+}
+
+// open opens the memory. Without a site and --remember there is none.
+func (m *memoryFlags) open(a *app, site []string, signs bool) (*memory.File, error) {
+	name := m.remember
+	if name == "" && len(site) > 0 {
+		name = memoryName(site[0])
+	}
+	if name == "" {
+		if signs {
+			a.say("nothing is remembered: --site or --remember would refuse what is older than last time")
+		}
+		return nil, nil
+	}
+	return memory.Open(name)
+}
+
+// memoryName returns the name of the memory beside a site.
+func memoryName(site string) string { return filepath.Join(filepath.Dir(site), "caisson.memory") }
+
+// publisher returns a publisher that trusts and remembers as the flags say.
+func (a *app) publisher(r *registry.Registry, by []crypto.Signer, t trustFlags, m memoryFlags) (*publish.Publisher, error) {
+	policy, err := t.policy(a)
+	if err != nil {
+		return nil, err
+	}
+	file, err := m.open(a, t.site, by != nil)
+	if err != nil {
+		return nil, err
+	}
+	return &publish.Publisher{Registry: r, Signers: by, Now: now(), Say: a.say, Trust: policy, Memory: file,
+		AcceptExpired: m.acceptExpired, IgnoreIntent: m.ignoreIntent}, nil
+}
+
+// now is the time of issue, in whole seconds.
+func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
+
+// releasePolicy is what a site says of layers alone.
+func releasePolicy(s *site.Site) (publish.Policy, error) {
+	keys, err := readPublics(s.Trust().Release)
+	if err != nil {
+		return publish.Policy{}, cli.WithHint(fmt.Errorf("release keys: %w", err), "trust.keys.release of the site names whose layers are taken")
+	}
+	return publish.Policy{Fleet: s.Name(), Release: keys}, nil
+}

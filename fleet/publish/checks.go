@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"crypto/ecdsa"
+	"fmt"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/memory"
+	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// looked is fleet:index or fleet:current on its way through the checks. What a
+// check reads was put there by an earlier one.
+type looked struct {
+	candidate trust.Candidate
+	policy    Policy
+	place     oci.Ref
+	what      string // that is missing
+	why       purpose
+	seen      memory.Seen
+	known     bool // anything was seen at this place before
+	file      string
+	now       time.Time
+
+	newFleet, acceptExpired bool
+
+	said  sign.FleetPredicate // what the signature of the index says
+	index spec.FleetIndex
+	fresh *trust.FleetState
+}
+
+func (l *looked) stamp() memory.Stamp {
+	return memory.Stamp{Digest: oci.Digest(l.candidate.Document), IssuedAt: l.said.IssuedAt}
+}
+
+// absentChecks is the rule for a document that is not there.
+var absentChecks = check.List[*looked]{
+	{Name: "missing", OK: mayBeMissing},
+}
+
+// indexChecks is the rule for fleet:index.
+var indexChecks = check.List[*looked]{
+	{Name: "index signature", OK: indexIsSigned},
+	{Name: "index form", OK: indexParses},
+	{Name: "index fleet", OK: indexIsOurs},
+	{Name: "index threshold", OK: thresholdIsMet},
+	{Name: "index epoch", OK: epochIsGranted},
+	{Name: "index numbers", OK: numbersAreBounded},
+	{Name: "index age", OK: indexIsNotOlder},
+	{Name: "index expiry", OK: indexIsFresh},
+	{Name: "index cut", OK: indexIsWhole},
+}
+
+// currentChecks is the rule for fleet:current, given a good index.
+var currentChecks = check.List[*looked]{
+	{Name: "current accepted", OK: currentIsAccepted},
+	{Name: "current minimum", OK: minimumIsPublished},
+	{Name: "current age", OK: currentIsNotOlder},
+	{Name: "current expiry", OK: currentIsFresh},
+}
+
+// mayBeMissing: a layout is this machine's own, a registry is not asked twice
+// whether it lost a fleet.
+func mayBeMissing(l *looked) error {
+	if l.what == "fleet:current" {
+		if l.newFleet || l.known && l.seen.Current == (memory.Stamp{}) {
+			return nil // the first publish was cut before it
+		}
+		return cli.WithHint(refusal.New(refusal.Missing, "%s holds fleet:index and no fleet:current", l.place), "look at who removed it; --new-fleet begins another, with an empty reject list")
+	}
+	if l.what == "layer:current" {
+		if l.seen.Layers == (memory.Stamp{}) {
+			return nil
+		}
+		return cli.WithHint(refusal.New(refusal.Missing, "%s holds no layer:current, and held that of %s before", l.place, l.seen.Layers.IssuedAt.Format(time.RFC3339)),
+			"look at what happened to the registry; 'caisson build' would begin the numbers of accounts again")
+	}
+	switch {
+	case l.known && l.seen.Generation > 0:
+		return cli.WithHint(refusal.New(refusal.Missing, "%s holds no fleet:index, and held generation %d of fleet %q before", l.place, l.seen.Generation, l.seen.Fleet),
+			"look at what happened to the registry; when the fleet really starts again, take this place out of "+l.file)
+	case l.newFleet || l.place.IsLayout() || l.known || !l.why.publish:
+		return nil
+	}
+	return cli.WithHint(refusal.New(refusal.Missing, "%s holds no fleet:index", l.place), "--new-fleet makes a first fleet there; an existing one would begin again at epoch 0")
+}
+
+func indexIsSigned(l *looked) error {
+	v, err := sign.VerifyFleet(l.candidate.Bundles, l.policy.Operator, l.policy.Threshold, oci.Digest(l.candidate.Document), sign.PredicateIndex)
+	if err == nil {
+		l.said = v.Predicate
+	}
+	return err
+}
+
+func indexParses(l *looked) error {
+	if err := spec.Decode(l.candidate.Document, &l.index); err != nil {
+		return refusal.New(refusal.Overlay, "%w", err)
+	}
+	if l.index.APIVersion != spec.APIVersion || l.index.Kind != spec.KindFleetIndex {
+		return refusal.New(refusal.Overlay, "the document is %.40q %.40q", l.index.APIVersion, l.index.Kind)
+	}
+	if l.index.Fleet != l.said.Fleet {
+		return refusal.New(refusal.Contradiction, "the index is of fleet %q, its statement of %q", l.index.Fleet, l.said.Fleet)
+	}
+	return nil
+}
+
+func indexIsOurs(l *looked) error {
+	if l.policy.Fleet != "" && l.index.Fleet != l.policy.Fleet {
+		return cli.WithHint(refusal.New(refusal.WrongFleet, "the registry holds fleet %q, the site is %q", l.index.Fleet, l.policy.Fleet), "give every fleet a prefix of its own")
+	}
+	return nil
+}
+
+// thresholdIsMet: whoever trusts fewer keys than the fleet does lowers the
+// threshold for what is signed next.
+func thresholdIsMet(l *looked) error {
+	if !l.why.publish && l.index.Threshold > l.policy.Threshold {
+		return cli.WithHint(refusal.New(refusal.Threshold, "the fleet demands %d signatures, %d are verified here", l.index.Threshold, l.policy.Threshold),
+			"give --site, or every key; --threshold says how many must have signed")
+	}
+	return nil
+}
+
+func epochIsGranted(l *looked) error {
+	if l.index.Epoch == 0 || len(l.policy.Epoch) == 0 && !l.policy.Site {
+		return nil // without a site the epoch keys are not known: nodes verify the grant beside each overlay
+	}
+	if err := sign.VerifyEpoch([][]byte{l.index.Grant}, l.policy.Epoch, l.index.Fleet, l.index.Epoch); err != nil {
+		return refusal.New(refusal.Epoch, "epoch %d without permission: %w", l.index.Epoch, err)
+	}
+	return nil
+}
+
+// farAhead is how many generations may pass between two looks.
+const farAhead = 1 << 20
+
+func numbersAreBounded(l *looked) error {
+	x := l.index
+	if l.why.raise {
+		return nil
+	}
+	if x.Epoch == l.seen.Epoch && x.Generation > max(l.seen.Generation, l.seen.Reserved)+farAhead {
+		return cli.WithHint(refusal.New(refusal.BadNumber, "generation %d, %d was the last one seen", x.Generation, l.seen.Generation),
+			"somebody who can sign ran ahead: take that key out of the site, then 'caisson publish --epoch' with the epoch key starts the generations again")
+	}
+	for name, n := range x.Nodes {
+		if n.Generation > x.Generation {
+			return refusal.New(refusal.BadNumber, "node %q is at generation %d, the fleet at %d", name, n.Generation, x.Generation)
+		}
+	}
+	return nil
+}
+
+func indexIsNotOlder(l *looked) error {
+	x := l.index
+	if l.known && (x.Epoch < l.seen.Epoch || x.Epoch == l.seen.Epoch && x.Generation < l.seen.Generation) {
+		return older("epoch %d, generation %d; seen before: %d, %d", x.Epoch, x.Generation, l.seen.Epoch, l.seen.Generation)
+	}
+	return notOlder(l.stamp(), l.seen.Index)
+}
+
+func notOlder(now, before memory.Stamp) error {
+	if now.IssuedAt.Before(before.IssuedAt) {
+		return older("issued at %s; seen before: %s", now.IssuedAt.Format(time.RFC3339), before.IssuedAt.Format(time.RFC3339))
+	}
+	if now.IssuedAt.Equal(before.IssuedAt) && before.Digest != "" && now.Digest != before.Digest {
+		return refusal.New(refusal.Replay, "issued at %s with other content than before", now.IssuedAt.Format(time.RFC3339))
+	}
+	return nil
+}
+
+func older(format string, args ...any) error {
+	return cli.WithHint(refusal.New(refusal.Rollback, format, args...), "the registry serves what is out of date: compare with a mirror, and look at who can push")
+}
+
+func indexIsFresh(l *looked) error { return l.unexpired(l.said.Expires, l.seen.Index) }
+
+// unexpired lets pass what is exactly the newest that was seen: nobody renewed it,
+// and nobody plays it back either.
+func (l *looked) unexpired(expires time.Time, seen memory.Stamp) error {
+	exactly := seen.Digest == oci.Digest(l.candidate.Document)
+	if l.now.After(expires) && !exactly && !l.acceptExpired {
+		return cli.WithHint(refusal.New(refusal.Expired, "expired %s", expires.Format(time.RFC3339)),
+			"an old copy would be signed again: compare with a mirror; --accept-expired takes it, if nobody has refreshed the fleet")
+	}
+	return nil
+}
+
+func indexIsWhole(l *looked) error {
+	if l.index.Reserved && !l.why.publish {
+		return cli.WithHint(refusal.New(refusal.Rollback, "a publish of generation %d was cut", l.index.Generation), "run 'caisson publish' again")
+	}
+	return nil
+}
+
+func currentIsAccepted(l *looked) (err error) {
+	b := spec.Bootstrap{Fleet: l.policy.Fleet, Keys: pems(l.policy.Operator), Threshold: l.policy.Threshold, EpochKeys: pems(l.policy.Epoch)}
+	l.fresh, err = trust.AcceptFleet(l.candidate, b, spec.Floor{}, l.index.Epoch, trust.Clock{RTC: l.now})
+	return err
+}
+
+// minimumIsPublished: a least epoch or generation that the index does not reach
+// was not made by a publish.
+func minimumIsPublished(l *looked) error {
+	m := l.fresh.Minimum
+	if m.Epoch > l.index.Epoch || m.Epoch == l.index.Epoch && m.Generation > l.index.Generation {
+		return refusal.New(refusal.BadNumber, "the least is epoch %d, generation %d; the fleet is at %d, %d", m.Epoch, m.Generation, l.index.Epoch, l.index.Generation)
+	}
+	return nil
+}
+
+func currentIsNotOlder(l *looked) error {
+	return notOlder(memory.Stamp{Digest: oci.Digest(l.candidate.Document), IssuedAt: l.fresh.IssuedAt}, l.seen.Current)
+}
+
+func currentIsFresh(l *looked) error { return l.unexpired(l.fresh.Expires, l.seen.Current) }
+
+// lookedOverlay is one published overlay and its row of the index.
+type lookedOverlay struct {
+	name      string
+	row       spec.Published
+	candidate trust.Candidate
+	index     *spec.FleetIndex
+	policy    Policy
+	now       time.Time
+
+	overlay  spec.Overlay
+	accepted *trust.Accepted
+}
+
+// overlayChecks is the rule for an overlay that is about to be signed again.
+var overlayChecks = check.List[*lookedOverlay]{
+	{Name: "overlay form", OK: overlayParses},
+	{Name: "overlay accepted", OK: overlayIsAccepted},
+	{Name: "overlay digest", OK: func(l *lookedOverlay) error {
+		return l.agree("digest", oci.Digest(l.candidate.Document), l.row.Overlay)
+	}},
+	{Name: "overlay layer", OK: func(l *lookedOverlay) error { return l.agree("layer", l.overlay.Layer, l.row.Layer) }},
+	{Name: "overlay generation", OK: func(l *lookedOverlay) error {
+		return l.agree("generation", fmt.Sprint(l.accepted.Floor), fmt.Sprint(spec.Floor{Epoch: l.index.Epoch, Generation: l.row.Generation}))
+	}},
+	{Name: "overlay expiry", OK: func(l *lookedOverlay) error {
+		return l.agree("expiry", fmt.Sprint(l.accepted.Expires.Unix()), fmt.Sprint(l.row.Expires))
+	}},
+	{Name: "overlay match", OK: func(l *lookedOverlay) error {
+		return l.agree("match", fmt.Sprint(l.overlay.Match), fmt.Sprint(l.row.Match))
+	}},
+}
+
+func (l *lookedOverlay) agree(what, got, want string) error {
+	if got != want {
+		return refusal.New(refusal.Contradiction, "%s is %s, fleet:index says %s", what, got, want)
+	}
+	return nil
+}
+
+func overlayParses(l *lookedOverlay) error {
+	if err := spec.Decode(l.candidate.Document, &l.overlay); err != nil {
+		return refusal.New(refusal.Overlay, "%w", err)
+	}
+	return nil
+}
+
+// overlayIsAccepted asks the node's own decision. Which machine the node is cannot
+// be seen from here: it gets every identifier that the overlay asks for.
+func overlayIsAccepted(l *lookedOverlay) (err error) {
+	l.accepted, err = trust.Accept(l.candidate,
+		spec.Bootstrap{Fleet: l.policy.Fleet, Keys: pems(l.policy.Operator), Threshold: l.policy.Threshold, EpochKeys: pems(l.policy.Epoch)},
+		trust.Identity{Node: l.name, MACs: l.overlay.Match.MACs, UUIDs: l.overlay.Match.UUIDs},
+		spec.Floor{Epoch: l.index.Epoch}, trust.Clock{RTC: l.now}, trust.Known{})
+	return err
+}
+
+func pems(keys []*ecdsa.PublicKey) []string {
+	var out []string
+	for _, k := range keys {
+		out = append(out, string(sign.MarshalPublic(k)))
+	}
+	return out
+}

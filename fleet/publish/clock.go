@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// times are the clocks that a time of issue is compared with.
+type times struct {
+	now      time.Time
+	registry time.Time // zero when it does not say
+	newest   time.Time // newest time of issue of all that is published
+}
+
+// clockChecks is the rule for the time that is about to be signed. A date far in
+// the future outlives every correction: nodes never go back behind it.
+var clockChecks = check.List[*times]{
+	{Name: "clock and registry", OK: registryAgrees},
+	{Name: "clock and last issue", OK: timeGoesOn},
+}
+
+const (
+	maxSkew   = time.Hour       // between this machine and the registry
+	smallSkew = 5 * time.Minute // between two publishers
+)
+
+func registryAgrees(t *times) error {
+	if d := t.now.Sub(t.registry); !t.registry.IsZero() && (d > maxSkew || d < -maxSkew) {
+		return cli.WithHint(refusal.New(refusal.Validity, "this machine's clock says %s, the registry's %s", t.now.Format(time.RFC3339), t.registry.Format(time.RFC3339)), "set the clock of the machine that signs")
+	}
+	return nil
+}
+
+func timeGoesOn(t *times) error {
+	if t.now.Add(smallSkew).Before(t.newest) {
+		return cli.WithHint(refusal.New(refusal.Validity, "this machine's clock says %s, the last publish was at %s", t.now.Format(time.RFC3339), t.newest.Format(time.RFC3339)), "set the clock of the machine that signs; if the last publish was wrong, see docs/security.md")
+	}
+	return nil
+}
+
+// issueTime returns the time to sign: now, or a second after the newest that is
+// published, so that what is newer always has the later date.
+func (p *Publisher) issueTime(ctx context.Context, v *view) (time.Time, error) {
+	t := &times{now: p.Now, newest: v.newest}
+	t.registry, _ = p.Registry.Date(ctx) // zero when it has none
+	if err := p.allRules().clock.Run(t); err != nil {
+		return time.Time{}, err
+	}
+	return latest(p.Now, v.newest.Add(time.Second)), nil
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/memory"
+	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// lookedLayers is what a reference leads to, on its way through the checks.
+type lookedLayers struct {
+	ctx       context.Context
+	reference string
+	set       *release.Set
+	policy    Policy
+	seen      memory.Stamp
+	by        release.Statement // who made it current, and when
+}
+
+// layerChecks is the rule for layers that overlays are to name, whose ledger a
+// build goes on with, and that loaders come out of.
+var layerChecks = check.List[*lookedLayers]{
+	{Name: "layers released", OK: layersAreReleased},
+	{Name: "layers fleet", OK: layersAreOurs},
+	{Name: "layers version", OK: versionIsNamed},
+	{Name: "layers statement", OK: currentIsStated},
+	{Name: "layers age", OK: func(l *lookedLayers) error {
+		if l.by.IssuedAt.IsZero() {
+			return nil // named by digest or version
+		}
+		return notOlder(memory.Stamp{Digest: l.set.Index, IssuedAt: l.by.IssuedAt}, l.seen)
+	}},
+}
+
+func layersAreReleased(l *lookedLayers) error {
+	for _, layer := range l.set.Layers {
+		if err := layer.Verify(l.ctx, l.policy.Release); err != nil {
+			return cli.WithHint(err, "'caisson build --key' signs what it builds; trust.keys.release of the site names the key")
+		}
+	}
+	return nil
+}
+
+func layersAreOurs(l *lookedLayers) error {
+	for _, layer := range l.set.Layers {
+		if layer.Fleet != l.policy.Fleet {
+			return refusal.New(refusal.WrongFleet, "layer %s is of fleet %q, this is %q", layer.Digest, layer.Fleet, l.policy.Fleet)
+		}
+	}
+	return nil
+}
+
+// versionIsNamed: a tag is nobody's promise, the description is signed.
+func versionIsNamed(l *lookedLayers) error {
+	if l.reference == release.Current || oci.ValidDigest(l.reference) {
+		return nil
+	}
+	for _, layer := range l.set.Layers {
+		if layer.Version != l.reference && release.KeepTag(layer.Digest) != l.reference {
+			return refusal.New(refusal.Contradiction, "layer:%s leads to version %q", l.reference, layer.Version)
+		}
+	}
+	return nil
+}
+
+func currentIsStated(l *lookedLayers) (err error) {
+	if l.reference != release.Current {
+		return nil
+	}
+	l.by, err = l.set.Statement(l.ctx, l.policy.Release)
+	if err != nil {
+		return cli.WithHint(err, "'caisson build --key' signs what is current; --layer names another by digest")
+	}
+	if l.by.Fleet != l.policy.Fleet {
+		return refusal.New(refusal.WrongFleet, "layer:current is stated for fleet %q, this is %q", l.by.Fleet, l.policy.Fleet)
+	}
+	return nil
+}
+
+// Layers returns the layers that a reference leads to, verified with the policy's
+// release keys, and remembers how new the current ones are.
+func (p *Publisher) Layers(ctx context.Context, policy Policy, reference string) ([]release.Layer, error) {
+	place := p.Registry.Ref().String()
+	seen, _ := p.Memory.At(place)
+	set, err := release.Find(ctx, p.Registry, reference)
+	if errors.Is(err, oci.ErrNotFound) && reference == release.Current {
+		l := &looked{what: "layer:current", place: p.Registry.Ref(), seen: seen, file: p.Memory.Name()}
+		err = cmp.Or(p.allRules().absent.Run(l), err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l := &lookedLayers{ctx: ctx, reference: reference, set: set, policy: policy, seen: seen.Layers}
+	if err := p.allRules().layers.Run(l); err != nil {
+		return nil, fmt.Errorf("layer:%s: %w", reference, err)
+	}
+	if !l.by.IssuedAt.IsZero() {
+		seen.Fleet, seen.Layers = policy.Fleet, memory.Stamp{Digest: set.Index, IssuedAt: l.by.IssuedAt}
+		if err := p.Memory.Set(place, seen); err != nil {
+			return nil, err
+		}
+	}
+	return set.Layers, nil
+}
+
+// succession is a layer that takes the place of another.
+type succession struct {
+	node     string
+	old, new release.Layer
+	lost     error // why old cannot be read
+}
+
+// successionChecks is the rule for a layer that nobody named by digest.
+var successionChecks = check.List[*succession]{
+	{Name: "older layer", OK: layerIsNotOlder},
+}
+
+func layerIsNotOlder(s *succession) error {
+	const way = "--layer DIGEST names a layer on purpose, also an older one"
+	if s.lost != nil {
+		return cli.WithHint(refusal.New(refusal.Missing, "node %s: the age of its layer %s is not known: %w", s.node, s.old.Digest, s.lost), way)
+	}
+	before, err := time.Parse(time.RFC3339, s.old.Created)
+	if err != nil {
+		return nil // a layer without a date, as tests make it
+	}
+	if now, err := time.Parse(time.RFC3339, s.new.Created); err != nil || now.Before(before) {
+		return cli.WithHint(refusal.New(refusal.Rollback, "node %s: layer %s is of %s, the one it has of %s", s.node, s.new.Digest, s.new.Created, s.old.Created), way)
+	}
+	return nil
+}
+
+// succeed refuses layers older than those that the nodes have.
+func (p *Publisher) succeed(ctx context.Context, v *view, todo []work) error {
+	type pair struct{ old, new string }
+	done := map[pair]bool{}
+	read := map[string]release.Layer{}
+	for _, w := range todo {
+		was, ok := v.index.Nodes[w.name]
+		if !ok || was.Layer == "" || w.layer == "" || was.Layer == w.layer || done[pair{was.Layer, w.layer}] {
+			continue
+		}
+		done[pair{was.Layer, w.layer}] = true
+		s := &succession{node: w.name, old: release.Layer{Digest: was.Layer}}
+		var err error
+		if s.new, err = readOnce(ctx, p.Registry, read, w.layer); err != nil {
+			return err
+		}
+		if s.old, err = readOnce(ctx, p.Registry, read, was.Layer); errors.Is(err, oci.ErrNotFound) || refusal.Of(err) != "" {
+			s.lost, s.old.Digest = err, was.Layer
+		} else if err != nil {
+			return err
+		}
+		if err := p.allRules().older.Run(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readOnce(ctx context.Context, r *registry.Registry, read map[string]release.Layer, digest string) (release.Layer, error) {
+	if l, ok := read[digest]; ok {
+		return l, nil
+	}
+	l, err := release.Read(ctx, r, digest)
+	if err == nil {
+		read[digest] = l
+	}
+	return l, err
+}

@@ -30,6 +30,7 @@ func TestScript(t *testing.T) {
 		Dir:                 "testdata/script",
 		UpdateScripts:       os.Getenv("CAISSON_UPDATE") != "",
 		RequireExplicitExec: true,
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"fits": fits},
 	})
 }
 

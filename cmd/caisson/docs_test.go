@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/spf13/cobra/doc"
+)
+
+// TestCommandLineIsDocumented holds docs/cli to the commands' own help.
+// CAISSON_UPDATE=1 rewrites the pages.
+func TestCommandLineIsDocumented(t *testing.T) {
+	const dir = "../../docs/cli"
+	version = "development"
+	root := newApp(io.Discard, io.Discard).root()
+	root.DisableAutoGenTag = true
+	root.InitDefaultHelpCmd()
+	fresh := t.TempDir()
+	if err := doc.GenMarkdownTree(root, fresh); err != nil {
+		t.Fatal(err)
+	}
+	pages, err := os.ReadDir(fresh)
+	if err != nil || len(pages) < 15 {
+		t.Fatalf("%d pages, %v", len(pages), err)
+	}
+	made := map[string]bool{"caisson-agent.md": true} // its own test
+	for _, p := range pages {
+		made[p.Name()] = true
+		got, err := os.ReadFile(filepath.Join(fresh, p.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := filepath.Join(dir, p.Name())
+		if os.Getenv("CAISSON_UPDATE") != "" {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(name, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want, err := os.ReadFile(name); err != nil || !bytes.Equal(want, got) {
+			t.Errorf("%s is not what --help says (%v); run: CAISSON_UPDATE=1 go test ./cmd/caisson -run TestCommandLine", name, err)
+		}
+	}
+	old, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range old {
+		if !made[p.Name()] {
+			t.Errorf("%s/%s is of no command: delete it", dir, p.Name())
+		}
+	}
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/invopop/jsonschema"
+	"github.com/rogpeppe/go-internal/testscript"
+	validator "github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec/site/convert"
+	"github.com/caisson-os/caisson/spec/site/explain"
+	"github.com/caisson-os/caisson/spec/site/plan"
+)
+
+// results are what each verb prints with -o json. Each has a schema in
+// docs/schema/output, made from the type.
+var results = map[string]any{
+	"init":          initialised{},
+	"validate":      validation{},
+	"explain":       explain.Explanation{},
+	"plan":          plan.Plan{},
+	"build":         built{},
+	"lock":          locked{},
+	"inspect":       []inspected{},
+	"diff":          []release.Difference{},
+	"prune":         release.Pruned{},
+	"netboot":       netbooted{},
+	"publish":       publish.Result{},
+	"pin":           publish.Result{},
+	"refresh":       publish.Result{},
+	"verify":        publish.Report{},
+	"keys generate": keyInfo{},
+	"keys show":     keyInfo{},
+	"keys import":   keyInfo{},
+	"import":        convert.Result{},
+	"man":           written{},
+	"version":       map[string]string{},
+	"serve":         map[string]string{},
+	"error":         cli.Failure{}, // of every verb, on standard error
+}
+
+// silent verbs print no result: they run until they are stopped.
+var noResult = []string{"netboot serve"}
+
+// verbsOf lists what can be run, as it is typed after the program's name.
+func verbsOf(c *cobra.Command, prefix string) []string {
+	var out []string
+	for _, sub := range c.Commands() {
+		name := strings.TrimSpace(prefix + " " + sub.Name())
+		if name == "help" || strings.HasPrefix(name, "completion") || strings.HasPrefix(sub.Name(), "__") {
+			continue
+		}
+		if sub.HasSubCommands() {
+			out = append(out, verbsOf(sub, name)...)
+		}
+		if !sub.HasSubCommands() || sub.Args != nil && sub.Args(sub, []string{"x"}) == nil {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func schemaFile(verb string) string {
+	return filepath.Join("../../docs/schema/output", strings.ReplaceAll(verb, " ", "-")+".schema.json")
+}
+
+// TestOutputSchemas holds docs/schema/output to the types. CAISSON_UPDATE=1
+// rewrites the files.
+func TestOutputSchemas(t *testing.T) {
+	for _, verb := range verbsOf(newApp(io.Discard, io.Discard).root(), "") {
+		if results[verb] == nil && !slices.Contains(noResult, verb) {
+			t.Errorf("caisson %s has no schema of what it prints with -o json", verb)
+		}
+	}
+	known := map[string]bool{}
+	for verb, v := range results {
+		r := jsonschema.Reflector{ExpandedStruct: true, Anonymous: true}
+		s := r.Reflect(v)
+		s.Title = "caisson " + verb + " -o json"
+		if verb == "error" {
+			s.Title = "an error of any verb with -o json, on standard error"
+		}
+		got, err := json.MarshalIndent(s, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, '\n')
+		name := schemaFile(verb)
+		known[filepath.Base(name)] = true
+		if os.Getenv("CAISSON_UPDATE") != "" {
+			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(name, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want, err := os.ReadFile(name); err != nil || !bytes.Equal(want, got) {
+			t.Errorf("%s is not what the type says (%v); run: CAISSON_UPDATE=1 go test ./cmd/caisson -run TestOutputSchemas", name, err)
+		}
+	}
+	files, err := filepath.Glob(schemaFile("*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		if !known[filepath.Base(name)] {
+			t.Errorf("%s is of no verb", name)
+		}
+	}
+}
+
+// fits is a command of scripts: "fits VERB" holds what was printed last to the
+// verb's schema, "fits error" what was printed to standard error.
+func fits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: fits VERB")
+	}
+	verb := strings.Join(args, " ")
+	out := "stdout"
+	if verb == "error" {
+		out = "stderr"
+	}
+	file, err := os.Open(filepath.Join(schemaRoot, schemaFile(verb)))
+	ts.Check(err)
+	defer file.Close() // only read
+	schema, err := validator.UnmarshalJSON(file)
+	ts.Check(err)
+	c := validator.NewCompiler()
+	ts.Check(c.AddResource("schema.json", schema))
+	compiled, err := c.Compile("schema.json")
+	ts.Check(err)
+	value, err := validator.UnmarshalJSON(strings.NewReader(ts.ReadFile(out)))
+	ts.Check(err)
+	ts.Check(compiled.Validate(value))
+}
+
+// schemaRoot is this directory: scripts run in others.
+var schemaRoot, _ = os.Getwd() // it is the directory of the test

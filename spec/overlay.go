@@ -141,6 +141,9 @@ type PermPath struct {
 	Mode  string `json:"mode,omitempty"` // octal text such as "0640", or chmod(1)'s symbolic form
 }
 
+// ExecTimeout is the timeout in seconds of a script that names none.
+const ExecTimeout = 1800
+
 // Exec is one script. Intervals are in seconds; -1 is "never by time".
 type Exec struct {
 	Name          string            `json:"name"`
@@ -149,7 +152,7 @@ type Exec struct {
 	Env           map[string]string `json:"env,omitempty"`
 	Rerun         string            `json:"rerun,omitempty"`    // always (when empty), never, once_successfully
 	Blocking      string            `json:"blocking,omitempty"` // foreground (when empty), foreground_halt_pod_on_failure, background
-	Timeout       int64             `json:"timeout,omitempty"`  // seconds; 0 is the default of 1800
+	Timeout       int64             `json:"timeout,omitempty"`  // seconds; 0 is ExecTimeout
 	RerunInterval int64             `json:"rerunInterval,omitempty"`
 	RetryInterval int64             `json:"retryInterval,omitempty"`
 	RerunMax      int64             `json:"rerunMax,omitempty"`

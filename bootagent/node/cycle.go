@@ -6,10 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
@@ -51,7 +54,19 @@ func older(a, b *state.Generation) bool {
 	return a.Epoch < b.Epoch || a.Epoch == b.Epoch && a.Generation < b.Generation
 }
 
+// promote notes that a generation is good, which ends the deadline of its boot. One
+// that was good before has no deadline.
 func (n *Node) promote(g state.Generation) error {
+	if err := n.keepGood(g); err != nil {
+		return err
+	}
+	if err := os.Remove(n.path(paths.RunDeadline)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (n *Node) keepGood(g state.Generation) error {
 	s, err := n.folder.Load()
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ package node
 import (
 	"crypto/ecdsa"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -357,5 +358,20 @@ func TestNothingGoesWhereThePresentIsUnclear(t *testing.T) {
 	m.apply()
 	if _, err := os.Stat(other); err != nil {
 		t.Error(err)
+	}
+}
+
+// What proves a generation ends the deadline of its boot.
+func TestAProvenGenerationHasNoDeadline(t *testing.T) {
+	m := newMachine(t)
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	deadline := m.root + paths.RunDeadline
+	if err := os.WriteFile(deadline, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.apply()
+	if _, err := os.Stat(deadline); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the node would be started over: %v", err)
 	}
 }

@@ -259,3 +259,20 @@ func TestSiteCPIO(t *testing.T) {
 		t.Errorf("%d bytes: what follows it would not be aligned", len(archive))
 	}
 }
+
+// Every loader can start the machine's watchdog; one in software guards against
+// nothing that stops the kernel.
+func TestWatchdogs(t *testing.T) {
+	modules := "usr/lib/modules/" + release + "/"
+	m, err := readModules(layer(t, map[string]string{modules + "modules.dep": "kernel/drivers/watchdog/i6300esb.ko.xz: kernel/drivers/watchdog/watchdog.ko.xz\n" +
+		"kernel/drivers/watchdog/watchdog.ko.xz:\nkernel/drivers/watchdog/softdog.ko.xz:\nkernel/drivers/watchdog/pretimeout_noop.ko.xz:\n"}), release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, policy := range [][]string{nil, {"network"}} {
+		files, err := m.Select(policy)
+		if err != nil || strings.Join(files, " ") != "kernel/drivers/watchdog/i6300esb.ko.xz kernel/drivers/watchdog/watchdog.ko.xz" {
+			t.Errorf("%v: %v, %v", policy, files, err)
+		}
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os/exec"
 	"path"
+	"slices"
 	"sort"
 	"strings"
 
@@ -35,6 +36,12 @@ var policies = map[string]struct{ in, out []string }{
 		in: []string{"drivers/ata/", "drivers/block/", "drivers/message/fusion/", "drivers/mmc/", "drivers/nvme/", "drivers/scsi/", "drivers/virtio/", "drivers/hv/",
 			"drivers/usb/host/", "drivers/usb/storage/", "drivers/md/dm-verity", "drivers/ufs/", "fs/ext4/", "fs/fat/", "fs/nls/"},
 		out: []string{"drivers/scsi/device_handler/", "drivers/block/drbd/", "drivers/block/aoe/"},
+	},
+	// A machine whose boot hangs is started over by its hardware; Intel's chipsets show
+	// theirs through another driver.
+	"watchdog": {
+		in:  []string{"drivers/watchdog/", "drivers/mfd/lpc_ich", "drivers/i2c/busses/i2c-i801"},
+		out: []string{"drivers/watchdog/softdog", "drivers/watchdog/pretimeout_"},
 	},
 }
 
@@ -112,7 +119,7 @@ func canonical(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 // Select returns the files of the loader's modules, sorted: those of the named
 // policies ("network", "storage"; both when none is named) or names, those that
-// are always needed, and what they all depend on.
+// are always needed, watchdogs among them, and what they all depend on.
 func (m *modules) Select(policy []string) ([]string, error) {
 	if len(policy) == 0 {
 		policy = []string{"network", "storage"}
@@ -133,7 +140,7 @@ func (m *modules) Select(policy []string) ([]string, error) {
 			}
 		}
 	}
-	for _, p := range policy {
+	for _, p := range append(slices.Clone(policy), "watchdog") {
 		rule, isPolicy := policies[p]
 		if !isPolicy {
 			file, ok := m.byName[canonical(p)]

@@ -19,6 +19,7 @@ const (
 	RunImages    = "/run/caisson/images"    // mounted images, one folder a layer
 	RunUpper     = "/run/caisson/upper"     // tmpfs with the overlay's upper and work
 	RunStore     = "/run/caisson/store"     // when there is no state disk
+	RunDeadline  = "/run/caisson/deadline"  // there while a new generation is unproven, see bootagent/boot/handover
 	RunStatus    = "/run/caisson/status.json"
 	RunLock      = "/run/caisson/lock"
 	State        = "/var/lib/caisson" // state disk or tmpfs

@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"golang.org/x/sys/unix"
@@ -36,6 +37,8 @@ type Node struct {
 	State    *state.Folder // identity is kept here
 	Disk     bool          // State is on a disk, not in memory
 	ReadOnly bool          // what is written to the disk stays in memory
+	Watchdog time.Duration // the loader has started one with this timeout; 0 without one
+	Unproven bool          // no boot has proved the generation yet, and this attempt is counted
 	UUID     string        // SMBIOS, "" where the firmware gives none
 	Lease    *state.Lease  // nil when the node booted without network
 	Say      func(format string, args ...any)
@@ -63,6 +66,7 @@ func (n *Node) Do() ([]string, error) {
 		{"container folders", n.containers},
 		{"files", n.files},
 		{"random seed", n.seed},
+		{"supervision", n.supervise},
 		{"update stamps", n.stamps},
 		{"state folder", n.stateFolder},
 		{"read-only /usr", n.sealUsr},

@@ -10,7 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/caisson-os/caisson/trust"
 )
@@ -49,6 +51,16 @@ func Option(words []string, name string) string {
 		}
 	}
 	return ""
+}
+
+// Seconds returns the duration that a name=seconds word gives, or usual where there
+// is none that is a number from 0 to a day.
+func Seconds(words []string, name string, usual time.Duration) time.Duration {
+	n, err := strconv.ParseUint(Option(words, name), 10, 32)
+	if err != nil || n > 86400 {
+		return usual
+	}
+	return time.Duration(n) * time.Second
 }
 
 // Look reads the machine below sys (/sys). The address that it booted from comes

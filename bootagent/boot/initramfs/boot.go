@@ -4,10 +4,13 @@ package initramfs
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/boot/kmod"
+	"github.com/caisson-os/caisson/bootagent/boot/watchdog"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
@@ -31,6 +35,10 @@ type boot struct {
 	console
 	build     time.Time
 	devkmsg   setting
+	oops      setting
+	watchdog  atomic.Pointer[watchdog.Hardware] // nil without one
+	progress  *watchdog.Progress
+	unproven  bool     // this boot must prove its generation, and is counted
 	words     []string // kernel command line
 	bootstrap spec.Bootstrap
 	id        trust.Identity
@@ -52,11 +60,16 @@ func Boot(build time.Time) {
 	if err := mountBasics(); err != nil {
 		fmt.Fprintln(os.Stderr, "caisson:", err)
 	}
-	b := &boot{console: openConsole(), build: build, devkmsg: devkmsgOn(), limits: usual}
+	b := &boot{console: openConsole(), build: build, devkmsg: devkmsgOn(), oops: oopsPanics(), limits: usual}
+	b.progress = &watchdog.Progress{Limit: usual.hang, Every: 5 * time.Second, Feed: func() error { return b.watchdog.Load().Feed() }, End: b.hangs}
 	if err := b.devkmsg.change(); err != nil {
 		b.say("the console may lose lines: %v", err)
 	}
+	if err := b.oops.change(); err != nil {
+		b.say("an oops does not start this machine over: %v", err)
+	}
 	b.armPanic("/proc")
+	b.progress.Watch(b.say)
 	err := b.safely(context.Background())
 	b.say("the boot ends here: %v", err)
 	b.say("starting over in 30 s")
@@ -82,6 +95,34 @@ func (b *boot) armPanic(proc string) {
 	}
 }
 
+// hangs ends a loader that makes no progress. Where the restart hangs too, nobody
+// feeds the hardware's watchdog any more.
+func (b *boot) hangs(silent time.Duration) {
+	b.say("no progress for %.0f s, starting over", silent.Seconds())
+	b.say("restart: %v", unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART))
+}
+
+// guard starts the hardware's watchdog, if there is one: for the loader, and for the
+// new root's init to take over.
+func (b *boot) guard(context.Context) error {
+	timeout := identity.Seconds(b.words, "caisson.watchdog", time.Minute)
+	if timeout == 0 {
+		return nil
+	}
+	dog, err := watchdog.Open(watchdog.Device, timeout)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		b.say("no hardware watchdog: a kernel that hangs stays so")
+		return nil
+	case err != nil:
+		b.say("no hardware watchdog: %v", err)
+		return nil
+	}
+	b.watchdog.Store(dog)
+	b.say("hardware watchdog, %.0f s", dog.Timeout().Seconds())
+	return nil
+}
+
 // safely makes an error of a panic: PID 1 must not end.
 func (b *boot) safely(ctx context.Context) (err error) {
 	defer func() {
@@ -99,9 +140,11 @@ func (b *boot) run(ctx context.Context) error {
 	}{
 		{"bootstrap", b.readBootstrap},
 		{"modules", b.loadModules},
+		{"watchdog", b.guard},
 		{"identity", b.identify},
 		{"state", b.openState},
 	} {
+		b.progress.Made()
 		if err := stage.do(ctx); err != nil {
 			return fmt.Errorf("%s: %w", stage.name, err)
 		}

@@ -23,6 +23,7 @@ import (
 // and on a node that has neither it goes on trying.
 func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 	for pause := b.limits.pause; ; pause = min(2*pause, 30*time.Second) {
+		b.progress.Made()
 		found, err := b.ask(ctx)
 		if err == nil {
 			var layer *spec.Layer
@@ -104,17 +105,20 @@ var (
 
 // begin counts a boot that the service will prove, or nobody: before anything of
 // it is entered, and once, also when that takes a kexec. A disk that cannot be
-// written to does not stop the boot.
+// written to does not stop the boot; then nothing ends it, since nothing would count
+// how often.
 func (b *boot) begin() {
-	if kexec.Ran(b.words, "/proc") {
-		return
-	}
 	s, err := b.folder.Load()
 	if err == nil && s.Staged != nil && s.Staged.Overlay == b.record.Generation.Overlay {
+		b.unproven = true
+		if kexec.Ran(b.words, "/proc") {
+			return
+		}
 		s.Staged.Attempts++
 		err = b.folder.Save(s)
 	}
 	if err != nil {
+		b.unproven = false
 		b.say("this boot is not counted: %v", err)
 	}
 }

@@ -4,7 +4,9 @@ package initramfs
 
 import (
 	"crypto/ecdsa"
+	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -125,5 +127,36 @@ func TestTheNameThatDHCPGave(t *testing.T) {
 	p.lease, p.source = nil, nil
 	if found, _, err := p.fallBack(t.Context()); err != nil || found.Overlay.Node != "superhost" {
 		t.Errorf("without DHCP: %+v, %v", found, err)
+	}
+}
+
+// Only an attempt that is counted may be ended by a deadline: another would be
+// started over for ever.
+func TestOnlyACountedBootHasADeadline(t *testing.T) {
+	p, key := publish(t), newKey(t)
+	p.overlay(key, 1, p.layer("image").Overlay.Layer)
+	if p.boots(); !p.unproven {
+		t.Error("a new generation has all the time in the world")
+	}
+	p.comesUp()
+	p.unproven = false
+	if p.boots(); p.unproven {
+		t.Error("a good generation has a deadline")
+	}
+	p.overlay(key, 2, p.layer("other").Overlay.Layer)
+	if _, _, err := p.choose(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(p.folder.Path("state*"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p.begin(); p.unproven {
+		t.Error("a boot that could not be counted has a deadline")
 	}
 }

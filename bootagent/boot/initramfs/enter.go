@@ -22,6 +22,7 @@ import (
 // enter stacks the layer, makes it the node and switches to it.
 func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
 	b.begin()
+	b.progress.Made()
 	stack := layers.Stack{Mounts: paths.RunImages, Upper: paths.RunUpper, Target: newRoot}
 	for _, image := range layer.Images {
 		stack.Images = append(stack.Images, layers.Image{Path: b.store.Path(image.Digest), Type: image.MediaType})
@@ -29,7 +30,8 @@ func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
 	if err := stack.Mount(); err != nil {
 		return err
 	}
-	node := handover.Node{Root: newRoot, Overlay: overlay, State: b.folder, Disk: b.disk != "", ReadOnly: b.readOnly != nil, Lease: b.lease, Say: b.say}
+	node := handover.Node{Root: newRoot, Overlay: overlay, State: b.folder, Disk: b.disk != "", ReadOnly: b.readOnly != nil,
+		Watchdog: b.watchdog.Load().Timeout(), Unproven: b.unproven, Lease: b.lease, Say: b.say}
 	if len(b.id.UUIDs) > 0 {
 		node.UUID = b.id.UUIDs[0]
 	}
@@ -49,7 +51,12 @@ func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
 		return err
 	}
 	b.say("entering the layer, root %s", b.record.RootID)
-	if err := b.devkmsg.restore(); err != nil {
+	for _, s := range []*setting{&b.devkmsg, &b.oops} {
+		if err := s.restore(); err != nil {
+			b.say("%v", err)
+		}
+	}
+	if err := b.watchdog.Load().Feed(); err != nil { // the next to do so is systemd
 		b.say("%v", err)
 	}
 	return switchRoot(newRoot, "/sbin/init")
@@ -83,6 +90,11 @@ func (b *boot) leaveRecord() error {
 	}
 	if err := durable.WriteFile(paths.RunBootstrap, born, 0o600); err != nil {
 		return err
+	}
+	if b.unproven {
+		if err := durable.WriteFile(paths.RunDeadline, nil, 0o600); err != nil {
+			return err
+		}
 	}
 	return state.SaveBoot(paths.RunBoot, &b.record)
 }

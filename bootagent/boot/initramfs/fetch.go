@@ -19,12 +19,13 @@ type limits struct {
 	soon  time.Duration // for a newer layer, where a good one is on the disk
 	only  time.Duration // for the only layer there is, before everything is asked again
 	pause time.Duration // before the second try; it grows
+	hang  time.Duration // without any progress, before the machine starts over; more than all of the above
 	talk  time.Duration // between two lines about the same wait
 }
 
 // usual is what a machine boots with. In a minute an ordinary line brings an
 // ordinary layer; a slower one is the service's business, not the boot's.
-var usual = limits{ask: time.Minute, soon: time.Minute, only: 10 * time.Minute, pause: 2 * time.Second, talk: 5 * time.Second}
+var usual = limits{ask: time.Minute, soon: time.Minute, only: 10 * time.Minute, pause: 2 * time.Second, hang: 15 * time.Minute, talk: 5 * time.Second}
 
 // waiting says now and then what the boot waits for, until the function that it
 // returns is called: a loader that says nothing cannot be told from one that hangs.

@@ -27,6 +27,7 @@ func (b *boot) prepareInTime(ctx context.Context, from oci.Source, found *track.
 	if b.hasGood() {
 		limit = b.limits.soon
 	}
+	b.progress.Made()
 	late := fmt.Errorf("generation %d: %w %s", found.Generation.Generation, errSlow, limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()

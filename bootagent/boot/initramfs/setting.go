@@ -19,6 +19,10 @@ type setting struct {
 // boot.
 func devkmsgOn() setting { return setting{file: "/proc/sys/kernel/printk_devkmsg", value: "on"} }
 
+// oopsPanics has a kernel that oopses in the loader start over: nothing runs yet that
+// could be saved, and a loader whose thread the kernel has killed hangs.
+func oopsPanics() setting { return setting{file: "/proc/sys/kernel/panic_on_oops", value: "1"} }
+
 // change sets the value. The newline is part of what is written: printk_devkmsg
 // takes a value without one for invalid. A setting that has the value already is
 // left alone: "printk.devkmsg=on" on the command line locks it.

@@ -13,9 +13,10 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/spec"
 )
 
-const defaultTimeout = 1800 * time.Second
+const defaultTimeout = spec.ExecTimeout * time.Second
 
 // run starts the script and, unless it goes to the background, waits for it.
 func (i *Item) run(ctx context.Context, s script, last record) error {

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handover
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/boot/identity"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// proveWithin is how long a new generation has, from the start of the new root's
+// init, until the agent has applied it; its scripts' own timeouts come on top.
+const proveWithin = 15 * time.Minute
+
+// longestProof caps what the timeouts of scripts may add up to.
+const longestProof = 6 * time.Hour
+
+// supervise has the machine start over where nobody would come to do it: when PID 1
+// no longer feeds the watchdog that the loader has started, when it crashes, and when
+// a new generation never proves itself. The latter is a timer that every target pulls
+// in, emergency.target too, and that acts for as long as the agent has not deleted
+// paths.RunDeadline. See systemd-system.conf(5), systemd.timer(5).
+func (n *Node) supervise() error {
+	manager := "[Manager]\nCrashReboot=yes\n"
+	if n.Watchdog > 0 {
+		manager += fmt.Sprintf("RuntimeWatchdogSec=%d\n", int(n.Watchdog.Seconds()))
+	}
+	if err := n.write("/etc/systemd/system.conf.d/"+paths.Prefix+"supervise.conf", []byte(manager), 0o644); err != nil {
+		return err
+	}
+	within := n.deadline()
+	if within == 0 {
+		return nil
+	}
+	for name, text := range map[string]string{
+		"caisson-deadline.timer": "[Unit]\nDescription=Deadline of a new generation\nDefaultDependencies=no\n" +
+			"ConditionPathExists=" + paths.RunDeadline + "\n\n[Timer]\nAccuracySec=1s\n" +
+			fmt.Sprintf("OnStartupSec=%d\n", int(within.Seconds())),
+		"caisson-deadline.service": "[Unit]\nDescription=Start over: this boot has not proved its generation\nDefaultDependencies=no\n" +
+			"ConditionPathExists=" + paths.RunDeadline + "\nSuccessAction=reboot-force\nFailureAction=reboot-force\n\n" +
+			"[Service]\nType=oneshot\nExecStart=/bin/true\n",
+		"target.d/" + paths.Prefix + "deadline.conf": "[Unit]\nWants=caisson-deadline.timer\n",
+	} {
+		if err := n.write("/etc/systemd/system/"+name, []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deadline returns how long this boot has to prove its generation, 0 for ever. Only
+// a boot that was counted has one: what is not would be started over for ever.
+func (n *Node) deadline() time.Duration {
+	within := identity.Seconds(n.Overlay.KernelArgs, "caisson.deadline", proveWithin)
+	if !n.Unproven || within == 0 {
+		return 0
+	}
+	var scripts time.Duration
+	for _, script := range n.Overlay.Items.Exec {
+		if script.Blocking != "background" {
+			scripts += time.Duration(cmp.Or(script.Timeout, spec.ExecTimeout)) * time.Second
+		}
+	}
+	return within + min(scripts, longestProof)
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchdog
+
+import (
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestProgress(t *testing.T) {
+	ended := make(chan time.Duration, 1)
+	var fed atomic.Int32
+	p := &Progress{Limit: 200 * time.Millisecond, Every: 5 * time.Millisecond, End: func(silent time.Duration) { ended <- silent },
+		Feed: func() error { fed.Add(1); return nil }}
+	p.Made()
+	p.Watch(t.Logf)
+	for range 20 { // twice the limit
+		time.Sleep(20 * time.Millisecond)
+		p.Made()
+	}
+	select {
+	case silent := <-ended:
+		t.Fatalf("ended after %s, with progress", silent)
+	default:
+	}
+	if fed.Load() == 0 {
+		t.Error("the hardware was not fed")
+	}
+	select {
+	case silent := <-ended:
+		if silent < p.Limit {
+			t.Errorf("ended after %s", silent)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("what hangs goes on")
+	}
+	atEnd := fed.Load()
+	time.Sleep(50 * time.Millisecond)
+	if fed.Load() != atEnd {
+		t.Error("the hardware is fed after the end: it could not help where a restart hangs")
+	}
+}
+
+func TestNoHardware(t *testing.T) {
+	h, err := Open(filepath.Join(t.TempDir(), "none"), time.Minute)
+	if !os.IsNotExist(err) || h.Timeout() != 0 || h.Feed() != nil {
+		t.Errorf("%+v, %v", h, err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if h, err := Open(file, time.Minute); err == nil || h != nil {
+		t.Errorf("a file passes for a watchdog: %+v", h)
+	}
+}

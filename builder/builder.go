@@ -24,8 +24,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/root"
@@ -94,11 +92,12 @@ type build struct {
 	foreign          *foreign // a base that is not bootstrapped here, or nil
 	tmp              string
 	done             map[string]made // by step
+	checked          map[string]bool // trees that are as they were left
 }
 
 // Build makes one variant.
 func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o Options) (*Result, error) {
-	b := &build{Options: o, ctx: ctx, recipe: recipe, done: map[string]made{}}
+	b := &build{Options: o, ctx: ctx, recipe: recipe, done: map[string]made{}, checked: map[string]bool{}}
 	if err := b.check(); err != nil {
 		return nil, err
 	}
@@ -187,46 +186,6 @@ func checkAgent(name, arch string) error {
 		return fmt.Errorf("it is for %v, the layer for %s", f.Machine, arch)
 	}
 	return nil
-}
-
-// open takes the cache for this build alone and clears what a killed build left.
-func (b *build) open() (release func(), err error) {
-	dir, err := filepath.Abs(b.CacheDir)
-	if err != nil {
-		return nil, err
-	}
-	b.CacheDir = dir
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
-	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = lock.Close() // it ends the lock, nothing is written through it
-		return nil, fmt.Errorf("cache %s: another build is using it", dir)
-	}
-	b.tmp = filepath.Join(dir, "tmp")
-	clear := func() error { return os.RemoveAll(b.tmp) }
-	if err := clear(); err != nil {
-		_ = lock.Close() // it ends the lock, nothing is written through it
-		return nil, err
-	}
-	for _, sub := range []string{"tmp", "steps", "debs", "resolved"} {
-		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
-			_ = lock.Close() // it ends the lock, nothing is written through it
-			return nil, err
-		}
-	}
-	b.debs = &apt.Store{Dir: filepath.Join(dir, "debs")}
-	if b.Debs != "" {
-		b.debs.Kept = []string{b.Debs}
-	}
-	return func() {
-		_ = clear()      // the next build clears what is left
-		_ = lock.Close() // it ends the lock, nothing is written through it
-	}, nil
 }
 
 // result collects what the steps made.

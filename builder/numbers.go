@@ -63,7 +63,7 @@ func (b *build) remembered(step, dir, key string) (*made, error) {
 		return nil, err
 	}
 	for _, dir := range found {
-		m, err := b.cached(dir, key)
+		m, err := b.cached(step, dir, key)
 		if err != nil {
 			return nil, err
 		}

@@ -6,10 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,6 +76,7 @@ type file struct {
 	MediaType string `json:"mediaType"`
 	Digest    string `json:"digest"`
 	Size      int64  `json:"size"`
+	Identity  string `json:"identity"` // see seal
 }
 
 // made is what a step left in the cache: its folder holds made.json, the blobs,
@@ -87,6 +86,7 @@ type made struct {
 	Image *spec.Image `json:"image,omitempty"`
 	Blobs []file      `json:"blobs"`
 	Facts facts       `json:"facts"`
+	Tree  *seal       `json:"tree,omitempty"`
 	dir   string
 }
 
@@ -105,9 +105,14 @@ func (b *build) step(s step) error {
 		b.say(Event{Step: s.name, State: "cached", Bytes: m.bytes()})
 		return nil
 	}
+	for _, below := range s.below(b) {
+		if err := b.sound(below); err != nil {
+			return err
+		}
+	}
 	b.say(Event{Step: s.name, State: "start"})
 	work := filepath.Join(b.tmp, s.name)
-	if err := os.Mkdir(work, 0o755); err != nil {
+	if err := os.Mkdir(work, 0o700); err != nil {
 		return err
 	}
 	defer os.RemoveAll(work) // the next build clears what is left
@@ -117,21 +122,11 @@ func (b *build) step(s step) error {
 	}
 	m.Key = key + m.Facts.numbering()
 	dir += m.Facts.numbering()
-	data, err := json.Marshal(m)
-	if err != nil {
-		return err
-	}
-	if err := durable.WriteFile(filepath.Join(work, "made.json"), data, 0o644); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		return err
-	}
-	if err := os.Rename(work, dir); err != nil {
+	if err := m.keep(work, dir); err != nil {
 		return err
 	}
 	m.dir = dir
-	b.done[s.name] = m
+	b.done[s.name], b.checked[filepath.Join(dir, "tree")] = m, true
 	b.say(Event{Step: s.name, State: "done", Bytes: m.bytes(), Seconds: time.Since(start).Seconds()})
 	return nil
 }
@@ -161,29 +156,6 @@ func (b *build) epochOf(step string) int64 {
 		return b.epoch
 	}
 	return b.baseEpoch
-}
-
-// cached returns what an earlier build made under key. A folder that is not
-// whole (a disk that was full, a hand that was quick) is made anew.
-func (b *build) cached(dir, key string) (*made, error) {
-	data, err := os.ReadFile(filepath.Join(dir, "made.json"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, os.RemoveAll(dir)
-	}
-	if err != nil {
-		return nil, err
-	}
-	m := &made{dir: dir}
-	if json.Unmarshal(data, m) != nil || m.Key != key+m.Facts.numbering() {
-		return nil, os.RemoveAll(dir)
-	}
-	for _, blob := range m.Blobs {
-		if info, err := os.Stat(filepath.Join(dir, blob.File)); err != nil || info.Size() != blob.Size {
-			return nil, os.RemoveAll(dir)
-		}
-	}
-	use(filepath.Join(dir, "made.json"))
-	return m, nil
 }
 
 func (b *build) run(s step, work string) (made, error) {

@@ -57,12 +57,12 @@ func (g *Gone) Hint() string {
 // Fetch gets what is missing. got is called with each file that had to be
 // fetched, how many there are and their bytes so far.
 func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, got func(d Deb, n, of int, bytes int64)) error {
-	if err := os.MkdirAll(s.Dir, 0o755); err != nil {
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return err
 	}
 	var missing []Deb
 	for _, d := range debs {
-		if _, err := os.Stat(s.control(d)); err == nil {
+		if s.holds(d) {
 			now := time.Now()                      // the cache forgets what nobody uses
 			_ = os.Chtimes(s.control(d), now, now) // a cache that forgets too early is only slow
 			_ = os.Chtimes(s.Path(d), now, now)    // a cache that forgets too early is only slow
@@ -96,6 +96,36 @@ func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, got func(d Deb
 		missing = missing[n:]
 	}
 	return nil
+}
+
+// holds reports whether a package is there, and unharmed.
+func (s *Store) holds(d Deb) bool {
+	if _, err := s.readControl(d); err != nil {
+		return false
+	}
+	f, err := os.Open(s.Path(d))
+	if err != nil {
+		return false
+	}
+	defer f.Close() // only read
+	sum := sha256.New()
+	_, err = io.Copy(sum, f)
+	return err == nil && hex.EncodeToString(sum.Sum(nil)) == d.SHA256
+}
+
+// A .control file ends with a line that holds the hash of what stands before.
+const controlSum = "Caisson-SHA256: "
+
+func (s *Store) readControl(d Deb) (string, error) {
+	data, err := os.ReadFile(s.control(d))
+	if err != nil {
+		return "", err
+	}
+	text, sum, ok := strings.Cut(string(data), controlSum)
+	if !ok || sum != fmt.Sprintf("%x\n", sha256.Sum256([]byte(text))) {
+		return "", fmt.Errorf("%s is damaged", s.control(d))
+	}
+	return text, nil
 }
 
 // Path is the file of a package that Fetch has got.
@@ -192,7 +222,7 @@ func (s *Store) accept(ctx context.Context, d Deb, from string) error {
 	}
 	defer f.Close() // only read
 	sum := sha256.New()
-	err = durable.Write(s.Path(d), 0o644, func(w io.Writer) error {
+	err = durable.Write(s.Path(d), 0o600, func(w io.Writer) error {
 		if _, err := io.Copy(io.MultiWriter(w, sum), f); err != nil {
 			return err
 		}
@@ -208,7 +238,8 @@ func (s *Store) accept(ctx context.Context, d Deb, from string) error {
 	if err != nil {
 		return fmt.Errorf("read its control file: %w", err)
 	}
-	return durable.WriteFile(s.control(d), control, 0o644)
+	control = fmt.Appendf(control, "%s%x\n", controlSum, sha256.Sum256(control))
+	return durable.WriteFile(s.control(d), control, 0o600)
 }
 
 // Repo makes dir a flat repository of exactly these packages, unsigned: it
@@ -219,7 +250,7 @@ func (s *Store) Repo(dir, suite string, debs []Deb) error {
 	}
 	var index strings.Builder
 	for _, d := range debs {
-		control, err := os.ReadFile(s.control(d))
+		control, err := s.readControl(d)
 		if err != nil {
 			return err
 		}
@@ -227,7 +258,7 @@ func (s *Store) Repo(dir, suite string, debs []Deb) error {
 		if err := os.Link(s.Path(d), filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		fmt.Fprintf(&index, "%s\nFilename: %s\nSize: %d\nSHA256: %s\n\n", strings.TrimSpace(string(control)), name, d.Size, d.SHA256)
+		fmt.Fprintf(&index, "%s\nFilename: %s\nSize: %d\nSHA256: %s\n\n", strings.TrimSpace(control), name, d.Size, d.SHA256)
 	}
 	sum := sha256.Sum256([]byte(index.String()))
 	release := fmt.Sprintf("Suite: %[1]s\nCodename: %[1]s\nArchitectures: all amd64 arm64\nDate: Thu, 01 Jan 1970 00:00:00 UTC\nSHA256:\n %x %d Packages\n",

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -63,6 +64,25 @@ func xattrs(name string) ([]string, error) {
 		if len(b) > 0 {
 			names = append(names, string(b))
 		}
+	}
+	return names, nil
+}
+
+// Attributes returns the extended attributes of a file, "name=value", sorted by
+// name; a link is not followed.
+func Attributes(name string) ([]string, error) {
+	names, err := xattrs(name)
+	if err != nil {
+		return nil, fmt.Errorf("list attributes of %s: %w", name, err)
+	}
+	slices.Sort(names)
+	for i, attr := range names {
+		value := make([]byte, 64<<10) // as many as the kernel allows
+		n, err := unix.Lgetxattr(name, attr, value)
+		if err != nil {
+			return nil, fmt.Errorf("read attribute %s of %s: %w", attr, name, err)
+		}
+		names[i] = attr + "=" + string(value[:n])
 	}
 	return names, nil
 }

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package builder
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/internal/durable"
+)
+
+// The cache directory is 0700, because its trees hold set-uid programs of old
+// versions and the layers' password hashes. It has the directories steps (results,
+// by the hash of what went in), debs, resolved, apt, keys and bases, the
+// file lock, and tmp, which each build empties.
+
+// open takes the cache for this build alone and clears what a killed build left.
+func (b *build) open() (release func(), err error) {
+	dir, err := filepath.Abs(b.CacheDir)
+	if err != nil {
+		return nil, err
+	}
+	b.CacheDir = dir
+	if err := ownDir(dir); err != nil {
+		return nil, fmt.Errorf("cache: %w", err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	close := func() { _ = lock.Close() } // nothing was written; this gives the lock back
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		close()
+		return nil, fmt.Errorf("cache %s: another build is using it", dir)
+	}
+	b.tmp = filepath.Join(dir, "tmp")
+	if err := os.RemoveAll(b.tmp); err != nil {
+		close()
+		return nil, err
+	}
+	for _, sub := range []string{"tmp", "steps", "debs", "resolved"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+			close()
+			return nil, err
+		}
+	}
+	b.debs = &apt.Store{Dir: filepath.Join(dir, "debs")}
+	if b.Debs != "" {
+		b.debs.Kept = []string{b.Debs}
+	}
+	return func() {
+		_ = os.RemoveAll(b.tmp) // the next build clears what is left
+		close()
+	}, nil
+}
+
+// ownDir makes dir, or takes one that nobody else could have filled.
+func ownDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	owner := info.Sys().(*syscall.Stat_t).Uid
+	switch {
+	case !info.IsDir():
+		return fmt.Errorf("%s is not a directory", dir)
+	case int(owner) != os.Geteuid():
+		return &foreignDir{fmt.Sprintf("%s belongs to UID %d, not to the user who builds (%d)", dir, owner, os.Geteuid())}
+	case info.Mode().Perm()&0o022 != 0:
+		return &foreignDir{fmt.Sprintf("%s has mode %04o: others can write to it", dir, info.Mode().Perm())}
+	case info.Mode().Perm()&0o077 != 0:
+		return os.Chmod(dir, 0o700)
+	}
+	return nil
+}
+
+// foreignDir is a cache that somebody else may have filled.
+type foreignDir struct{ text string }
+
+func (f *foreignDir) Error() string { return f.text }
+func (f *foreignDir) Hint() string  { return "name another directory with --cache, or remove this one" }
+
+// keep moves the finished step in work to dir. All of it is on the disk before it
+// has its name, so that no power cut leaves a part that passes for the whole.
+func (m *made) keep(work, dir string) error {
+	for i, blob := range m.Blobs {
+		m.Blobs[i].Identity = identityOf(filepath.Join(work, blob.File))
+	}
+	if tree := filepath.Join(work, "tree"); exists(tree) {
+		s, err := sealTree(tree)
+		if err != nil {
+			return fmt.Errorf("seal tree: %w", err)
+		}
+		m.Tree = &s
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if err := durable.WriteFile(filepath.Join(work, madeName), data, 0o600); err != nil {
+		return err
+	}
+	if err := syncTree(work); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	return durable.Rename(work, dir)
+}
+
+// madeName describes a step in its directory.
+const madeName = "made.json"
+
+// syncTree writes a file system's dirty pages: one call, where a tree would need
+// an fsync for each of its files.
+func syncTree(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // only held
+	if err := unix.Syncfs(int(d.Fd())); err != nil {
+		return fmt.Errorf("sync %s: %w", dir, err)
+	}
+	return nil
+}
+
+// cached returns what an earlier build made under key, or nil. What is not as it
+// was left is removed, to be made again.
+func (b *build) cached(step, dir, key string) (*made, error) {
+	data, err := os.ReadFile(filepath.Join(dir, madeName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, os.RemoveAll(dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m := &made{dir: dir}
+	if json.Unmarshal(data, m) != nil || m.Key != key+m.Facts.numbering() {
+		return nil, b.discard(step, dir, "its description is damaged")
+	}
+	for _, blob := range m.Blobs {
+		name := filepath.Join(dir, blob.File)
+		if is := identityOf(name); is != "" && is == blob.Identity {
+			continue
+		}
+		if now, err := describe(dir, blob.File, blob.Title, blob.MediaType); err != nil || now.Digest != blob.Digest {
+			return nil, b.discard(step, dir, "its "+blob.Title+" is damaged")
+		}
+	}
+	use(filepath.Join(dir, madeName))
+	return m, nil
+}
+
+// discard removes a damaged step and says so.
+func (b *build) discard(step, dir, why string) error {
+	b.say(Event{Step: step, State: "note", Text: "the cached step is made again: " + why})
+	return os.RemoveAll(dir)
+}
+
+// sound looks at the tree of a step before another is made upon it, and makes a
+// damaged one again. Its key does not change by that.
+func (b *build) sound(name string) error {
+	m := b.done[name]
+	tree := filepath.Join(m.dir, "tree")
+	if b.checked[tree] {
+		return nil
+	}
+	if m.Tree != nil {
+		ok, err := m.Tree.holds(tree)
+		if err != nil {
+			return fmt.Errorf("look at the cached tree of step %s: %w", name, err)
+		}
+		if ok {
+			b.checked[tree] = true
+			return nil
+		}
+	}
+	if err := b.discard(name, m.dir, "a file of its tree is damaged"); err != nil {
+		return err
+	}
+	for _, s := range steps {
+		if s.name == name {
+			if err := b.step(s); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	b.checked[tree] = true
+	return nil
+}

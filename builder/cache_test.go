@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package builder
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
+)
+
+func TestCacheIsOurs(t *testing.T) {
+	require.Root(t)
+	for _, c := range []struct {
+		name string
+		make func(dir string) error
+		want string // part of the error; "" for a cache of mode 0700
+	}{
+		{"none yet", func(string) error { return nil }, ""},
+		{"readable by all, as older releases made it", func(dir string) error { return os.Mkdir(dir, 0o755) }, ""},
+		{"writable by all", func(dir string) error { return os.Mkdir(dir, 0o777) }, "others can write"},
+		{"of another user", func(dir string) error {
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				return err
+			}
+			return os.Chown(dir, 12345, 12345)
+		}, "belongs to UID 12345"},
+		{"a link", func(dir string) error { return os.Symlink(t.TempDir(), dir) }, "not a directory"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "cache")
+			if err := c.make(dir); err != nil {
+				t.Fatal(err)
+			}
+			if info, err := os.Stat(dir); err == nil && info.Mode().Perm() != 0o700 { // whatever the umask
+				if err := os.Chmod(dir, map[bool]os.FileMode{true: 0o777, false: 0o755}[c.want != ""]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b := &build{Options: Options{CacheDir: dir}}
+			release, err := b.open()
+			if c.want != "" {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Fatalf("got %v, want an error with %q", err, c.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			release()
+			if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+				t.Errorf("the cache has mode %v, %v", info.Mode(), err)
+			}
+		})
+	}
+}
+
+// A seal sees every change, and takes a copy for what it is.
+func TestSeal(t *testing.T) {
+	require.Root(t)
+	for name, c := range map[string]struct {
+		change func(tree string) error
+		holds  bool
+	}{
+		"nothing":           {func(string) error { return nil }, true},
+		"a file is emptied": {func(tree string) error { return os.Truncate(filepath.Join(tree, "a/file"), 0) }, false},
+		"another owner":     {func(tree string) error { return os.Chown(filepath.Join(tree, "a/file"), 7, 7) }, false},
+		"another mode":      {func(tree string) error { return os.Chmod(filepath.Join(tree, "a"), 0o700) }, false},
+		"a file more":       {func(tree string) error { return os.WriteFile(filepath.Join(tree, "b"), nil, 0o644) }, false},
+		"a file less":       {func(tree string) error { return os.Remove(filepath.Join(tree, "a/file")) }, false},
+		"another name":      {func(tree string) error { return os.Rename(filepath.Join(tree, "a"), filepath.Join(tree, "b")) }, false},
+		"a copy in place": {func(tree string) error {
+			return exec.Command("sh", "-c", "cp -a \"$1\" \"$1\".x && rm -r \"$1\" && mv \"$1\".x \"$1\"", "sh", tree).Run()
+		}, true},
+		"same size and date": {func(tree string) error {
+			name := filepath.Join(tree, "a/file")
+			info, err := os.Stat(name)
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(name, []byte("other"), 0o644); err != nil {
+				return err
+			}
+			return os.Chtimes(name, time.Now(), info.ModTime())
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tree := filepath.Join(t.TempDir(), "tree")
+			if err := os.MkdirAll(filepath.Join(tree, "a"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(tree, "a/file"), []byte("words"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink("file", filepath.Join(tree, "a/link")); err != nil {
+				t.Fatal(err)
+			}
+			s, err := sealTree(tree)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.change(tree); err != nil {
+				t.Fatal(err)
+			}
+			if ok, err := s.holds(tree); err != nil || ok != c.holds {
+				t.Errorf("holds: %v, %v", ok, err)
+			}
+		})
+	}
+}
+
+// Whatever is damaged in the cache is made or fetched again, with a word, and the
+// layer is the same.
+func TestDamagedCache(t *testing.T) {
+	o := testOptions(t)
+	recipe := testRecipe()
+	recipe.Packages.Install = append(recipe.Packages.Install, spec.Package{Name: "lsof"})
+	run := func() (*Result, []string) {
+		t.Helper()
+		var notes []string
+		o.Progress = func(e Event) {
+			if e.State == "note" {
+				notes = append(notes, e.Step+": "+e.Text)
+			}
+		}
+		ledger, err := Settle([]spec.Recipe{recipe}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Ledger = ledger
+		r, err := Build(t.Context(), recipe, "default", "1", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r, notes
+	}
+	good, _ := run()
+	o.Lock = &good.Lock
+	stepOf := func(title string) string {
+		i := slices.IndexFunc(good.Blobs, func(b Blob) bool { return b.Title == title })
+		return filepath.Dir(good.Blobs[i].Path)
+	}
+	again := func(dirs ...string) {
+		t.Helper()
+		for _, dir := range dirs {
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		damage func() error
+		note   string
+	}{
+		{"nothing", func() error { return nil }, ""},
+		{"a file of a tree that another step stands on", func() error {
+			again(stepOf("accounts"))
+			return os.Truncate(filepath.Join(stepOf("packages"), "tree/usr/bin/tree"), 0)
+		}, "packages: the cached step is made again: a file of its tree is damaged"},
+		{"an image", func() error { return os.Truncate(filepath.Join(stepOf("accounts"), "image.squashfs"), 100) }, "accounts: the cached step is made again: its accounts is damaged"},
+		{"a description", func() error { return os.WriteFile(filepath.Join(stepOf("accounts"), madeName), []byte("{"), 0o600) }, "its description is damaged"},
+		{"package files", func() error {
+			again(stepOf("accounts"), stepOf("packages"))
+			for i, d := range good.Lock.Packages {
+				name := filepath.Join(o.CacheDir, "debs", d.SHA256+[]string{".deb", ".control"}[i%2])
+				if err := os.Truncate(name, 77); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := c.damage(); err != nil {
+				t.Fatal(err)
+			}
+			r, notes := run()
+			if got, want := r.Layer, good.Layer; !slices.EqualFunc(got.Images, want.Images, func(a, b spec.Image) bool { return a.Digest == b.Digest }) {
+				t.Errorf("another layer:\n%+v\n%+v", got.Images, want.Images)
+			}
+			if c.note != "" && !strings.Contains(strings.Join(notes, "\n"), c.note) {
+				t.Errorf("said %q, want %q", notes, c.note)
+			}
+		})
+	}
+}

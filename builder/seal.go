@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package builder
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/caisson-os/caisson/layers/image"
+)
+
+// seal is what a tree in the cache was like when its step was done. Identity is
+// cheap to look at: sizes, dates and inode numbers, of which no change of a file
+// leaves all as they were. A copy of the cache differs in it, so then Content
+// decides: everything that an image of the tree would hold.
+type seal struct {
+	Identity string `json:"identity"`
+	Content  string `json:"content"`
+}
+
+// sealTree looks at a tree that was just made.
+func sealTree(tree string) (s seal, err error) {
+	if s.Identity, err = treeSum(tree, identity); err != nil {
+		return s, err
+	}
+	s.Content, err = treeSum(tree, content)
+	return s, err
+}
+
+// holds reports whether the tree is what was sealed.
+func (s seal) holds(tree string) (bool, error) {
+	now, err := treeSum(tree, identity)
+	if err != nil || now == s.Identity {
+		return err == nil, err
+	}
+	now, err = treeSum(tree, content)
+	return now == s.Content, err
+}
+
+// treeSum hashes what look writes about each file of a tree, in the order of names.
+func treeSum(tree string, look func(w hash.Hash, name string, info fs.FileInfo) error) (string, error) {
+	sum := sha256.New()
+	err := filepath.WalkDir(tree, func(name string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(sum, "%q ", name[len(tree):])
+		return look(sum, name, info)
+	})
+	return hex.EncodeToString(sum.Sum(nil)), err
+}
+
+// identity is what changes with every change of a file.
+func identity(w hash.Hash, _ string, info fs.FileInfo) error {
+	st := info.Sys().(*syscall.Stat_t)
+	fmt.Fprintf(w, "%d %d %d %d %d\n", st.Ino, st.Mode, st.Size, st.Mtim.Nano(), st.Ctim.Nano())
+	return nil
+}
+
+// content is what an image has of a file.
+func content(w hash.Hash, name string, info fs.FileInfo) error {
+	st := info.Sys().(*syscall.Stat_t)
+	fmt.Fprintf(w, "%o %d:%d %d %d ", st.Mode, st.Uid, st.Gid, st.Rdev, info.ModTime().UnixNano())
+	attributes, err := image.Attributes(name)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%q ", attributes)
+	switch {
+	case info.Mode().IsRegular():
+		fmt.Fprintf(w, "%d %d\n", st.Nlink, st.Size)
+		f, err := os.Open(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close() // only read
+		_, err = io.Copy(w, f)
+		return err
+	case info.Mode()&fs.ModeSymlink != 0:
+		target, err := os.Readlink(name)
+		fmt.Fprintf(w, "%q\n", target)
+		return err
+	}
+	fmt.Fprintln(w)
+	return nil
+}
+
+// identityOf is the identity of one file, "" when it is not there.
+func identityOf(name string) string {
+	info, err := os.Lstat(name)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.New()
+	if identity(sum, name, info) != nil {
+		return ""
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}

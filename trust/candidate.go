@@ -11,7 +11,7 @@ import (
 	"github.com/caisson-os/caisson/oci"
 )
 
-// Candidate is what was found under a name. All of it is hearsay until [Accept].
+// Candidate is what was found under a name. None of it counts before [Accept].
 type Candidate struct {
 	Tag         string // under which it was found
 	ETag        string // to ask with the next time
@@ -57,12 +57,16 @@ func document(ctx context.Context, src oci.Source, repo, tag, etag, kind string,
 	return c, nil
 }
 
-// Save encodes a candidate with everything in it, for the state folder. [Load]
+// Save encodes a candidate with everything in it, for the state directory. [Load]
 // gives it back.
-func (c Candidate) Save() []byte {
-	return saved(oci.TypeOverlay, c)
-}
+func (c Candidate) Save() []byte { return saved(oci.TypeOverlay, c) }
 
 // Load reads what [Candidate.Save] wrote. The bytes come from a disk that others
-// may have had in hand, so it believes as little as [Overlay] does.
+// may have had in hand, so it takes as little for granted as [Overlay] does.
 func Load(data []byte) (Candidate, error) { return load(data, oci.TypeOverlay, oci.MaxOverlay) }
+
+// SaveFleet is [Candidate.Save] for fleet:current.
+func (c Candidate) SaveFleet() []byte { return saved(oci.TypeFleet, c) }
+
+// LoadFleet reads what [Candidate.SaveFleet] wrote.
+func LoadFleet(data []byte) (Candidate, error) { return load(data, oci.TypeFleet, oci.MaxFleet) }

@@ -36,6 +36,9 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 // running is the overlay that this root runs, verified anew: the one the loader
 // chose, until a live change has moved the node on.
 func (n *Node) running() (*track.Found, error) {
+	if n.follower == nil {
+		return nil, n.unbound
+	}
 	s, err := n.folder.Load()
 	if err != nil {
 		return nil, err
@@ -89,6 +92,9 @@ func (n *Node) keepGood(g state.Generation) error {
 // it, all of it or nothing. What needs another root is staged for the next boot.
 // A refusal changes nothing; the node goes on as it is.
 func (n *Node) Sync(ctx context.Context) (*spec.Status, error) {
+	if n.follower == nil {
+		return nil, n.unbound
+	}
 	before, err := n.running()
 	switch {
 	case errors.Is(err, track.ErrNothing):
@@ -174,6 +180,9 @@ func (n *Node) RestoreAll(ctx context.Context) error {
 // Plan asks the registry and says what Sync would change. It remembers nothing.
 // What Sync would leave to a reboot or to an operator is one deferred change.
 func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
+	if n.follower == nil {
+		return nil, n.unbound
+	}
 	found, err := n.follower.Look(ctx)
 	if err != nil {
 		return nil, err

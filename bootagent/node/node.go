@@ -44,15 +44,15 @@ type Options struct {
 
 // Node is an open node. Close gives its lock back.
 type Node struct {
-	o         Options
-	boot      *state.Boot
-	bootstrap spec.Bootstrap
-	folder    *state.Folder
-	journal   *journal.Journal
-	scopes    item.Scopes
-	follower  *track.Tracker
-	lock      *os.File    // nil when only looking
-	began     []item.Item // all that this node made, for Wait
+	o        Options
+	boot     *state.Boot
+	unbound  error // why there is no follower: nobody is trusted yet
+	folder   *state.Folder
+	journal  *journal.Journal
+	scopes   item.Scopes
+	follower *track.Tracker
+	lock     *os.File    // nil when only looking
+	began    []item.Item // all that this node made, for Wait
 }
 
 // Open takes the lock and reads what the loader left. bootstrap, when given,
@@ -126,7 +126,13 @@ func (n *Node) open(bootstrap *spec.Bootstrap, openJournal func(string, item.Sco
 	if err != nil {
 		return err
 	}
-	if n.folder, err = state.Open(n.path(paths.State)); err != nil {
+	n.folder = state.View(n.path(paths.State))
+	if n.lock != nil {
+		if n.folder, err = state.Open(n.path(paths.State)); err != nil {
+			return err
+		}
+	}
+	if err := n.trusts(bootstrap); err != nil {
 		return err
 	}
 	if n.scopes, err = n.readScopes(); err != nil {
@@ -138,13 +144,23 @@ func (n *Node) open(bootstrap *spec.Bootstrap, openJournal func(string, item.Sco
 	if err := n.adopt(); err != nil {
 		return err
 	}
+	return n.connect()
+}
+
+// trusts sets whom the node trusts, and makes its state usable. A host that
+// trusts nobody yet can still take back what was applied.
+func (n *Node) trusts(bootstrap *spec.Bootstrap) (err error) {
 	if bootstrap == nil {
-		if bootstrap, err = n.readBootstrap(); err != nil {
-			return err
+		if bootstrap, err = n.readBootstrap(); bootstrap == nil {
+			n.unbound = err
+			return nil
 		}
 	}
-	n.bootstrap = *bootstrap
-	return n.connect()
+	n.follower = &track.Tracker{Bootstrap: *bootstrap, Identity: n.identity(), Folder: n.folder, Build: n.o.Build, Say: n.o.Say}
+	if n.lock == nil {
+		return nil
+	}
+	return n.follower.Recover()
 }
 
 // attached stands for the boot record on a host that caisson did not boot. Its
@@ -211,23 +227,24 @@ func (n *Node) readBootstrap() (*spec.Bootstrap, error) {
 			return nil, err
 		}
 		var b spec.Bootstrap
-		_, err = spec.DecodeKnown(data, &b)
-		return &b, err
+		if _, err = spec.DecodeKnown(data, &b); err != nil {
+			return nil, fmt.Errorf("read %s: %w", name, err)
+		}
+		return &b, nil
 	}
-	return nil, fmt.Errorf("this host has no %s: it does not know whom to believe", paths.Bootstrap)
+	return nil, fmt.Errorf("this host has no %s: it is not enrolled in a fleet", paths.Bootstrap)
 }
 
 func (n *Node) connect() error {
+	if n.follower == nil {
+		return nil
+	}
 	s, err := n.folder.Load()
 	if err != nil {
 		return err
 	}
-	source, err := track.Open(n.bootstrap, n.folder.Path(paths.Credentials), track.Clock(s, n.o.Build), 20*time.Second)
-	if err != nil {
-		return err
-	}
-	n.follower = &track.Tracker{Source: source, Bootstrap: n.bootstrap, Identity: n.identity(), Folder: n.folder, Build: n.o.Build, Say: n.o.Say}
-	return nil
+	n.follower.Source, err = track.Open(n.follower.Bootstrap, n.folder.Path(paths.Credentials), track.Clock(s, n.o.Build), 20*time.Second)
+	return err
 }
 
 func (n *Node) identity() trust.Identity {
@@ -240,7 +257,11 @@ func (n *Node) identity() trust.Identity {
 }
 
 // Name sets the name under which an attached host asks.
-func (n *Node) Name(name string) { n.follower.Identity.Node = name }
+func (n *Node) Name(name string) {
+	if n.follower != nil {
+		n.follower.Identity.Node = name
+	}
+}
 
 func (n *Node) path(name string) string { return filepath.Join(n.o.Root, name) }
 

@@ -98,6 +98,10 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 		status.Health = spec.HealthDegraded
 		status.Drift = append(status.Drift, spec.Drift{Item: "state", Key: "disk", Action: spec.ActionRefuse, Reason: trouble})
 	}
+	for _, lost := range s.Lost {
+		status.Health = spec.HealthDegraded
+		status.Drift = append(status.Drift, spec.Drift{Item: "state", Key: "lost", Action: spec.ActionRefuse, Reason: lost})
+	}
 	if status.Foreign, err = n.foreign(); err != nil {
 		return nil, err
 	}

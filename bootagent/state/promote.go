@@ -34,7 +34,7 @@ func (s *State) Promote() {
 	if s.Staged == nil {
 		return
 	}
-	s.Staged.Attempts = 0
+	s.Staged.Attempts, s.Lost = 0, nil
 	if s.Current != nil && s.Current.Layer != s.Staged.Layer {
 		s.Previous = s.Current
 	}

@@ -1,34 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package state is the node's memory: one folder, on the state disk or, on a
-// diskless node, in memory. It holds state.json, the accepted overlays with
-// their manifests, and identity that outlives a root (machine-id, host keys).
+// Package state is the node's memory: one directory, on the state disk or, on a
+// diskless node, in memory. It holds state.json in two copies, the accepted
+// overlays with their signatures, the newest fleet:current, and identity that
+// outlives a root (machine-id, host keys).
 //
 // Every change is one durable rename: a cut leaves the old state or the new.
-// The package records decisions and takes none; what may be accepted is decided
-// in bootagent/fetch, what is good in bootagent/gates. Stages of the agent
-// import it.
+// The package records decisions and takes none: package trust decides what may
+// be accepted, package track rebuilds a state that cannot be read. Stages of the
+// agent import it.
 package state
 
 import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
-	"github.com/caisson-os/caisson/internal/durable"
-	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // State is state.json.
 type State struct {
+	OfFleet  string        `json:"ofFleet,omitempty"` // the fleet that all of this is about
 	Tracking spec.Tracking `json:"tracking"`
 	DHCPName string        `json:"told,omitempty"`     // the name by which DHCP led to the overlay; without DHCP it is this node's only claim to it
 	Current  *Generation   `json:"current,omitempty"`  // the last good one
@@ -39,6 +30,7 @@ type State struct {
 	Fleet    Fleet         `json:"fleet,omitzero"`     // what the newest fleet:current said
 	Newest   int64         `json:"newest,omitempty"`   // newest accepted issuedAt, seconds since 1970
 	Rejected []string      `json:"rejected,omitempty"` // digests of layers or overlays never to run again
+	Lost     []string      `json:"lost,omitempty"`     // what was damaged and how it was rebuilt, until another generation proves good
 }
 
 // Fleet is the newest fleet:current that this node has accepted.
@@ -73,7 +65,7 @@ func (s *State) Generations() []*Generation {
 // Clone returns a copy that shares nothing with s.
 func (s *State) Clone() *State {
 	c := *s
-	c.Rejected, c.Fleet.Reject = slices.Clone(s.Rejected), slices.Clone(s.Fleet.Reject)
+	c.Rejected, c.Fleet.Reject, c.Lost = slices.Clone(s.Rejected), slices.Clone(s.Fleet.Reject), slices.Clone(s.Lost)
 	for _, g := range []**Generation{&c.Current, &c.Previous, &c.Staged} {
 		if *g != nil {
 			copied := **g
@@ -81,146 +73,4 @@ func (s *State) Clone() *State {
 		}
 	}
 	return &c
-}
-
-// Folder is an open state folder.
-type Folder struct{ dir string }
-
-// limit caps what is read back: nothing that is written here comes near it.
-const limit = 16 << 20
-
-// Open makes the folder's skeleton where it is missing, and closes it to everybody
-// but root: a disk that others had in hand may have links or foreign owners.
-func Open(dir string) (*Folder, error) {
-	for _, sub := range []string{"", "overlays", "journal", "exec", "identity"} {
-		if err := ownfiles.Folder(filepath.Join(dir, sub)); err != nil {
-			return nil, fmt.Errorf("open state: %w", err)
-		}
-	}
-	return &Folder{dir: dir}, nil
-}
-
-// Path is a path below the folder.
-func (f *Folder) Path(elem ...string) string {
-	return filepath.Join(append([]string{f.dir}, elem...)...)
-}
-
-// Load reads state.json; where there is none yet it returns a following node
-// with floor zero. A state that cannot be read is an error and never an empty
-// one: an empty state would forget the floor.
-func (f *Folder) Load() (*State, error) {
-	data, err := readCapped(f.Path("state.json"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return &State{Tracking: spec.Following}, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read state: %w", err)
-	}
-	return parse(data)
-}
-
-func parse(data []byte) (*State, error) {
-	var s State
-	// Not spec.Decode: the loader's agent and the layer's write the same file, and
-	// either may be the older one.
-	if err := json.Unmarshal(data, &s); err != nil {
-		return nil, fmt.Errorf("read state: %w", err)
-	}
-	switch s.Tracking {
-	case spec.Following, spec.Frozen:
-	default:
-		return nil, fmt.Errorf("read state: unknown tracking %q", s.Tracking)
-	}
-	return &s, nil
-}
-
-// Save replaces state.json.
-func (f *Folder) Save(s *State) error {
-	data, err := spec.Encode(s)
-	if err != nil {
-		return err
-	}
-	if err := write(f.Path("state.json"), data); err != nil {
-		return fmt.Errorf("write state: %w", err)
-	}
-	return nil
-}
-
-// SetDHCPName records the name that DHCP gave, "" where the overlay was found
-// without it.
-func (f *Folder) SetDHCPName(name string) error {
-	s, err := f.Load()
-	if err != nil || s.DHCPName == name {
-		return err
-	}
-	s.DHCPName = name
-	return f.Save(s)
-}
-
-// SaveOverlay keeps an accepted candidate, encoded by fetch.Candidate.Save, under
-// the digest of its overlay.
-func (f *Folder) SaveOverlay(digest string, saved []byte) error {
-	if err := write(f.overlayPath(digest), saved); err != nil {
-		return fmt.Errorf("keep overlay: %w", err)
-	}
-	return nil
-}
-
-// LoadOverlay returns what SaveOverlay kept. The caller verifies it anew.
-func (f *Folder) LoadOverlay(digest string) ([]byte, error) {
-	data, err := readCapped(f.overlayPath(digest))
-	if err != nil {
-		return nil, fmt.Errorf("kept overlay: %w", err)
-	}
-	return data, nil
-}
-
-// CollectOverlays deletes the overlays that s does not name.
-func (f *Folder) CollectOverlays(s *State) error {
-	keep := map[string]bool{}
-	for _, g := range s.Generations() {
-		keep[filepath.Base(f.overlayPath(g.Overlay))] = true
-	}
-	entries, err := os.ReadDir(f.Path("overlays"))
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if !keep[e.Name()] {
-			if err := os.Remove(f.Path("overlays", e.Name())); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (f *Folder) overlayPath(digest string) string {
-	hexes := strings.TrimPrefix(digest, "sha256:")
-	if strings.Trim(hexes, "0123456789abcdef") != "" || hexes == "" {
-		hexes = "invalid"
-	}
-	return f.Path("overlays", hexes+".json")
-}
-
-func readCapped(name string) ([]byte, error) {
-	f, err := ownfiles.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && len(data) > limit {
-		err = fmt.Errorf("%s has more than the possible %d bytes", name, limit)
-	}
-	return data, err
-}
-
-// write replaces a file that says something else. An unchanged node writes
-// nothing, so that it does not wear its disk out, nor need room on it.
-func write(name string, data []byte) error {
-	if old, err := readCapped(name); err == nil && bytes.Equal(old, data) {
-		return durable.SyncDir(filepath.Dir(name)) // whoever wrote it may have been killed before this
-	}
-	return durable.WriteFile(name, data, 0o600)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -175,4 +176,40 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%q was written as %q and read as %+v, %v", data, text, again, err)
 		}
 	})
+}
+
+// What a process left that was killed while it wrote goes with the next one, and
+// nothing else does.
+func TestLeftoversAreSwept(t *testing.T) {
+	f := folder(t)
+	left := []string{".state.json.123", ".state.copy.json.9", ".fleet-current.json.1", "overlays/.aa.json.7"}
+	stays := []string{"state.json", ".keep", "overlays/aa.json"}
+	for _, name := range slices.Concat(left, stays) {
+		if err := os.WriteFile(f.Path(name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Open(f.Path()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range left {
+		if _, err := os.Lstat(f.Path(name)); err == nil {
+			t.Errorf("%s is still there", name)
+		}
+	}
+	for _, name := range stays {
+		if _, err := os.Lstat(f.Path(name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestViewMakesNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "none")
+	if s, err := View(dir).Load(); err != nil || s.Tracking != spec.Following {
+		t.Errorf("%+v, %v", s, err)
+	}
+	if _, err := os.Lstat(dir); err == nil {
+		t.Error("looking made a directory")
+	}
 }

@@ -17,18 +17,18 @@ import (
 
 // fleet reads fleet:current and remembers what it says. Where it cannot be had,
 // or is older than one that this node has seen, what is remembered counts.
-func (f *Tracker) fleet(ctx context.Context, s *state.State) *trust.FleetState {
+func (f *Tracker) fleet(ctx context.Context, s *state.State) (*trust.FleetState, *trust.Candidate) {
 	heal(s)
-	fresh, err := f.current(ctx, s)
+	fresh, c, err := f.current(ctx, s)
 	if err == nil {
 		f.rememberFleet(s, fresh)
-		return fresh
+		return fresh, c
 	}
 	if !errors.Is(err, oci.ErrNotFound) {
 		f.Say("fleet:current is not used: %v", err)
 	}
 	if s.Fleet.Empty() {
-		return nil
+		return nil, nil
 	}
 	clock := f.clock(s)
 	now, _ := clock.Now(time.Time{})
@@ -36,22 +36,22 @@ func (f *Tracker) fleet(ctx context.Context, s *state.State) *trust.FleetState {
 	return &trust.FleetState{
 		Minimum: s.Fleet.Minimum, Reject: s.Fleet.Reject, IssuedAt: issued, Expires: expires,
 		Expired: now.After(expires), Credible: clock.Credible(issued),
-	}
+	}, nil
 }
 
-func (f *Tracker) current(ctx context.Context, s *state.State) (*trust.FleetState, error) {
+func (f *Tracker) current(ctx context.Context, s *state.State) (*trust.FleetState, *trust.Candidate, error) {
 	c, err := trust.Current(ctx, f.Source, "")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	fresh, err := f.rules().AcceptFleet(c, f.Bootstrap, s.Fleet.Minimum, max(s.Floor.Epoch, s.Fleet.Minimum.Epoch), f.clock(s))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if fresh.Minimum.Epoch == s.Fleet.Minimum.Epoch && fresh.IssuedAt.Unix() < f.seen(s) {
-		return nil, refusal.New(refusal.Rollback, "it was issued at %s, this node knows a newer one", fresh.IssuedAt)
+		return nil, nil, refusal.New(refusal.Rollback, "it was issued at %s, this node knows a newer one", fresh.IssuedAt)
 	}
-	return fresh, nil
+	return fresh, &c, nil
 }
 
 // seen is when the newest fleet:current was issued, 0 where the date that is kept

@@ -49,28 +49,38 @@ func (f *Tracker) Sync(ctx context.Context) (*Found, error) {
 		return nil, err
 	}
 	before := s.Clone()
-	found, c, a, err := f.look(ctx, s)
-	if err != nil || found.Held {
+	l, err := f.look(ctx, s)
+	if err != nil || l.found.Held {
 		// What fleet:current says holds even when the overlay is refused: else it
 		// would be enough to keep it away the next time.
 		if !reflect.DeepEqual(s, before) {
-			err = errors.Join(err, f.Folder.Save(s))
+			err = errors.Join(err, f.save(s, l))
 		}
-		return found, err
+		return l.found, err
 	}
 	// The overlay first, so that the state never names what is not there.
-	if err := f.Folder.SaveOverlay(a.Digest, c.Save()); err != nil {
+	if err := f.Folder.SaveOverlay(l.accepted.Digest, l.overlay.Save()); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotKept, err)
 	}
-	s.Accept(found.Generation)
-	f.rememberDate(s, a.IssuedAt)
+	s.Accept(l.found.Generation)
+	f.rememberDate(s, l.accepted.IssuedAt)
 	if s.Staged != nil {
-		found.Generation.Attempts = s.Staged.Attempts
+		l.found.Generation.Attempts = s.Staged.Attempts
 	}
-	if err := f.Folder.Save(s); err != nil {
+	if err := f.save(s, l); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotKept, err)
 	}
-	return found, nil
+	return l.found, nil
+}
+
+func (f *Tracker) save(s *state.State, l looked) error {
+	if l.fleet != nil {
+		if err := f.Folder.SaveFleet(l.fleet.SaveFleet()); err != nil {
+			return err
+		}
+	}
+	s.OfFleet = f.Bootstrap.Fleet
+	return f.Folder.Save(s)
 }
 
 // Look is Sync that remembers nothing: what it finds must not act.
@@ -79,11 +89,19 @@ func (f *Tracker) Look(ctx context.Context) (*Found, error) {
 	if err != nil {
 		return nil, err
 	}
-	found, _, _, err := f.look(ctx, s)
-	return found, err
+	l, err := f.look(ctx, s)
+	return l.found, err
 }
 
-func (f *Tracker) look(ctx context.Context, s *state.State) (*Found, *trust.Candidate, *trust.Accepted, error) {
+// looked is what the registry has: the overlay, and what fleet:current says.
+type looked struct {
+	found    *Found
+	accepted *trust.Accepted
+	overlay  trust.Candidate
+	fleet    *trust.Candidate // nil where it could not be had
+}
+
+func (f *Tracker) look(ctx context.Context, s *state.State) (l looked, err error) {
 	// The digest of what is kept is the ETag to ask with: then "not modified" means
 	// these very bytes, whatever somebody wrote into the state.
 	etag, kept := "", trust.Candidate{}
@@ -95,30 +113,33 @@ func (f *Tracker) look(ctx context.Context, s *state.State) (*Found, *trust.Cand
 		}
 	}
 	// Each place is heard to the end: one whose overlay is refused does not hide the next.
-	fresh := sync.OnceValue(func() *trust.FleetState { return f.fleet(ctx, s) })
-	var c trust.Candidate
-	a, err := oci.InOrder(ctx, f.Source, func(place oci.Source) (_ *trust.Accepted, err error) {
-		if c, err = trust.Overlay(ctx, place, f.Identity.Tags(), etag); err != nil {
+	fresh := sync.OnceValue(func() (fresh *trust.FleetState) {
+		fresh, l.fleet = f.fleet(ctx, s)
+		return fresh
+	})
+	l.accepted, err = oci.InOrder(ctx, f.Source, func(place oci.Source) (_ *trust.Accepted, err error) {
+		if l.overlay, err = trust.Overlay(ctx, place, f.Identity.Tags(), etag); err != nil {
 			return nil, err
 		}
-		if c.NotModified {
-			c = kept
+		if l.overlay.NotModified {
+			l.overlay = kept
 		}
-		return f.accept()(c, f.Bootstrap, f.Identity, s.Floor, f.clock(s), trust.Known{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: fresh()})
+		return f.accept()(l.overlay, f.Bootstrap, f.Identity, s.Floor, f.clock(s), trust.Known{Overlay: s.AtFloor, Reject: s.Rejected, Fleet: fresh()})
 	})
 	if err != nil {
-		return nil, nil, nil, err
+		return l, err
 	}
-	found := &Found{
+	a := l.accepted
+	l.found = &Found{
 		Overlay: a.Overlay, Keys: a.Keys, Expires: a.Expires, Expired: a.Expired, Unconfirmed: fresh().Unconfirmed(),
 		Generation: state.Generation{Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation},
 	}
 	if s.Current != nil && s.Current.Overlay == a.Digest && s.Current.Generation == a.Floor.Generation {
-		found.Unchanged = true
+		l.found.Unchanged = true
 	} else if s.Tracking != spec.Following && s.Current != nil {
-		found.Held = true
+		l.found.Held = true
 	}
-	return found, &c, a, nil
+	return l, nil
 }
 
 // Good returns what the node may fall back on, best first, each verified anew: the

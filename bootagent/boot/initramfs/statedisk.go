@@ -88,7 +88,9 @@ func (b *boot) useFolder(at, store string) error {
 		return err
 	}
 	b.folder, b.store = folder, s
-	return nil
+	f := b.follower()
+	f.Say = b.trouble
+	return f.Recover()
 }
 
 // diskPatience is how long to wait for the state partition: not at all where

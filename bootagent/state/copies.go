@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// copies are the files that hold the state, the one that is written first first:
+// it is never the older one.
+var copies = []string{"state.json", "state.copy.json"}
+
+// ErrDamaged is returned where there is a state and no copy of it can be read. It
+// is not an empty state, which would forget the floor.
+var ErrDamaged = errors.New("the state cannot be read")
+
+// Load reads the state. Where there is none yet it returns that of a node that
+// follows with floor zero.
+func (f *Folder) Load() (*State, error) {
+	s, damage := f.load()
+	switch {
+	case s != nil:
+		return s, nil
+	case damage != nil:
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, damage)
+	}
+	return &State{Tracking: spec.Following}, nil
+}
+
+// Damage returns what is wrong with copies of the state that cannot be read.
+func (f *Folder) Damage() error {
+	_, damage := f.load()
+	return damage
+}
+
+// load returns the first copy that can be read, nil where there is none.
+func (f *Folder) load() (s *State, damage error) {
+	for _, name := range copies {
+		data, err := readCapped(f.Path(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var read *State
+		if err == nil {
+			read, err = parse(data)
+		}
+		if err != nil {
+			damage = errors.Join(damage, fmt.Errorf("read %s: %w", f.Path(name), err))
+		} else if s == nil {
+			s = read
+		}
+	}
+	return s, damage
+}
+
+// Save replaces the state, both copies of it.
+func (f *Folder) Save(s *State) error {
+	data, err := encode(s)
+	if err != nil {
+		return err
+	}
+	for _, name := range copies {
+		if err := write(f.Path(name), data); err != nil {
+			return fmt.Errorf("write state: %w", err)
+		}
+	}
+	return nil
+}
+
+// SetDHCPName records the name that DHCP gave, "" where the overlay was found
+// without it.
+func (f *Folder) SetDHCPName(name string) error {
+	s, err := f.Load()
+	if err != nil || s.DHCPName == name {
+		return err
+	}
+	s.DHCPName = name
+	return f.Save(s)
+}
+
+// The checksum is the first field, and covers the bytes after it. Agents of
+// earlier releases read past it and write none.
+const sumField = `{"sum":"`
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func encode(s *State) ([]byte, error) {
+	data, err := spec.Encode(s)
+	if err != nil {
+		return nil, err
+	}
+	body := data[1:] // without its brace
+	return fmt.Appendf(nil, "%s%08x\",%s", sumField, crc32.Checksum(body, castagnoli), body), nil
+}
+
+func parse(data []byte) (*State, error) {
+	if rest, ok := bytes.CutPrefix(data, []byte(sumField)); ok {
+		sum, body, ok := bytes.Cut(rest, []byte(`",`))
+		if !ok || fmt.Sprintf("%08x", crc32.Checksum(body, castagnoli)) != string(sum) {
+			return nil, errors.New("its checksum is wrong")
+		}
+	}
+	var s State
+	// Not spec.Decode: the loader's agent and the layer's write the same file, and
+	// either may be the older one.
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, err
+	}
+	switch s.Tracking {
+	case spec.Following, spec.Frozen:
+	default:
+		return nil, fmt.Errorf("unknown tracking %q", s.Tracking)
+	}
+	return &s, nil
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
+)
+
+// Folder is an open state directory.
+type Folder struct{ dir string }
+
+// limit caps what is read back: nothing that is written here comes near it.
+const limit = 16 << 20
+
+// skeleton are the directories that a state directory always has.
+var skeleton = []string{"", "overlays", "journal", "exec", "identity"}
+
+// Open makes the directory's skeleton where it is missing, closes it to everybody
+// but root (a disk that others had in hand may have links or foreign owners), and
+// removes what a process left that was killed while it wrote. One process at a
+// time does that; [View] is for those that only look.
+func Open(dir string) (*Folder, error) {
+	for _, sub := range skeleton {
+		if err := ownfiles.Folder(filepath.Join(dir, sub)); err != nil {
+			return nil, fmt.Errorf("open state: %w", err)
+		}
+	}
+	for _, pattern := range []string{".*.json*.*", "overlays/.*.json.*"} {
+		left, _ := filepath.Glob(filepath.Join(dir, pattern)) // the pattern is valid
+		for _, name := range left {
+			if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return nil, fmt.Errorf("open state: %w", err)
+			}
+		}
+	}
+	return &Folder{dir: dir}, nil
+}
+
+// View is the directory for looking only: it makes and changes nothing.
+func View(dir string) *Folder { return &Folder{dir: dir} }
+
+// Path is a path below the directory.
+func (f *Folder) Path(elem ...string) string {
+	return filepath.Join(append([]string{f.dir}, elem...)...)
+}
+
+// SaveOverlay keeps an accepted candidate, encoded by trust.Candidate.Save, under
+// the digest of its overlay.
+func (f *Folder) SaveOverlay(digest string, saved []byte) error {
+	if err := write(f.overlayPath(digest), saved); err != nil {
+		return fmt.Errorf("keep overlay: %w", err)
+	}
+	return nil
+}
+
+// LoadOverlay returns what SaveOverlay kept. The caller verifies it again.
+func (f *Folder) LoadOverlay(digest string) ([]byte, error) {
+	data, err := readCapped(f.overlayPath(digest))
+	if err != nil {
+		return nil, fmt.Errorf("kept overlay: %w", err)
+	}
+	return data, nil
+}
+
+// Overlays returns the digests of the overlays that are kept.
+func (f *Folder) Overlays() ([]string, error) {
+	entries, err := os.ReadDir(f.Path("overlays"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("kept overlays: %w", err)
+	}
+	var digests []string
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name(), ".json"); ok && f.overlayPath(name) == f.Path("overlays", e.Name()) {
+			digests = append(digests, "sha256:"+name)
+		}
+	}
+	return digests, nil
+}
+
+// CollectOverlays deletes the overlays that s does not name.
+func (f *Folder) CollectOverlays(s *State) error {
+	keep := map[string]bool{}
+	for _, g := range s.Generations() {
+		keep[filepath.Base(f.overlayPath(g.Overlay))] = true
+	}
+	entries, err := os.ReadDir(f.Path("overlays"))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !keep[e.Name()] {
+			if err := os.Remove(f.Path("overlays", e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *Folder) overlayPath(digest string) string {
+	hexes := strings.TrimPrefix(digest, "sha256:")
+	if strings.Trim(hexes, "0123456789abcdef") != "" || hexes == "" {
+		hexes = "invalid"
+	}
+	return f.Path("overlays", hexes+".json")
+}
+
+const fleetFile = "fleet-current.json"
+
+// SaveFleet keeps an accepted fleet:current with its signatures: where state.json
+// is lost, it still says what must not run.
+func (f *Folder) SaveFleet(saved []byte) error {
+	if err := write(f.Path(fleetFile), saved); err != nil {
+		return fmt.Errorf("keep fleet:current: %w", err)
+	}
+	return nil
+}
+
+// LoadFleet returns what SaveFleet kept. The caller verifies it again.
+func (f *Folder) LoadFleet() ([]byte, error) {
+	data, err := readCapped(f.Path(fleetFile))
+	if err != nil {
+		return nil, fmt.Errorf("kept fleet:current: %w", err)
+	}
+	return data, nil
+}
+
+// aside is where the memory of another fleet goes, for a person to look at.
+const aside = "other-fleet"
+
+// SetAside moves what is remembered about a fleet out of the way, and returns
+// where it is. The journal and the history of scripts stay: they are about this
+// disk and this host, whoever commands it.
+func (f *Folder) SetAside() (string, error) {
+	to := f.Path(aside)
+	if err := os.RemoveAll(to); err != nil {
+		return "", fmt.Errorf("set the state aside: %w", err)
+	}
+	if err := ownfiles.Folder(to); err != nil {
+		return "", fmt.Errorf("set the state aside: %w", err)
+	}
+	for _, name := range append([]string{fleetFile, "overlays", "identity"}, copies...) {
+		if err := os.Rename(f.Path(name), filepath.Join(to, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("set the state aside: %w", err)
+		}
+	}
+	if err := durable.SyncDir(f.dir); err != nil {
+		return "", fmt.Errorf("set the state aside: %w", err)
+	}
+	_, err := Open(f.dir)
+	return to, err
+}
+
+func readCapped(name string) ([]byte, error) {
+	f, err := ownfiles.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // only read
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && len(data) > limit {
+		err = fmt.Errorf("%s has more than the possible %d bytes", name, limit)
+	}
+	return data, err
+}
+
+// write replaces a file that says something else. An unchanged node writes
+// nothing, so that it does not wear its disk out, nor need room on it.
+func write(name string, data []byte) error {
+	if old, err := readCapped(name); err == nil && bytes.Equal(old, data) {
+		return durable.SyncDir(filepath.Dir(name)) // whoever wrote it may have been killed before this
+	}
+	return durable.WriteFile(name, data, 0o600)
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package track
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+)
+
+// Recover makes the state usable before anything else reads it. The memory of
+// another fleet is set aside: its floor says nothing here. A state that cannot be
+// read is rebuilt from what is kept beside it with signatures; a floor that is
+// forgotten would let old overlays in. What was lost is said, and stays in the
+// state until another generation proves good.
+func (f *Tracker) Recover() error {
+	damage := f.Folder.Damage()
+	s, err := f.Folder.Load()
+	if errors.Is(err, state.ErrDamaged) {
+		s, err = &state.State{Tracking: spec.Following}, nil
+		s.Lost = []string{"tracking, what was rejected here, the counts of attempts, the name from DHCP"}
+	}
+	if err != nil {
+		return err
+	}
+	if other := f.otherFleet(s); other != "" {
+		where, err := f.Folder.SetAside()
+		if err != nil {
+			return err
+		}
+		f.Say("the state is of fleet %q, this is %q: it is set aside in %s", other, f.Bootstrap.Fleet, where)
+		return f.save(&state.State{Tracking: spec.Following}, looked{})
+	}
+	if damage == nil {
+		return nil
+	}
+	f.Say("the state is damaged: %v", damage)
+	s.Lost = append([]string{damage.Error()}, s.Lost...)
+	f.rebuild(s)
+	f.Say("the state is rebuilt: epoch %d, generation %d is the floor", s.Floor.Epoch, s.Floor.Generation)
+	return f.save(s, looked{})
+}
+
+// otherFleet returns the name of the fleet that the state is about, "" where that
+// is this one or where there is no state.
+func (f *Tracker) otherFleet(s *state.State) string {
+	of := s.OfFleet
+	if of == "" && s.Current != nil { // an earlier release did not write it down
+		if c, err := f.saved(s.Current); err == nil {
+			of = coreOf(c).Fleet
+		}
+	}
+	if of == f.Bootstrap.Fleet {
+		return ""
+	}
+	return of
+}
+
+// rebuild raises s to what the kept, signed documents say.
+func (f *Tracker) rebuild(s *state.State) {
+	if data, err := f.Folder.LoadFleet(); err == nil {
+		if c, err := trust.LoadFleet(data); err == nil {
+			if fresh, err := f.rules().AcceptFleet(c, f.Bootstrap, s.Fleet.Minimum, max(s.Floor.Epoch, s.Fleet.Minimum.Epoch), f.clock(s)); err == nil {
+				f.rememberFleet(s, fresh)
+			}
+		}
+	}
+	kept := f.kept(s)
+	if len(kept) == 0 {
+		return
+	}
+	best := kept[0]
+	if s.Floor.Epoch < best.Epoch || s.Floor.Epoch == best.Epoch && s.Floor.Generation < best.Generation {
+		s.Floor, s.AtFloor = spec.Floor{Epoch: best.Epoch, Generation: best.Generation}, best.Overlay
+	}
+	if s.Current != nil {
+		return // a copy could be read: it knows which one was good
+	}
+	// Which of two was proven is lost: the older one is good, the newer one is tried.
+	if s.Current = kept[0]; len(kept) > 1 {
+		s.Current, s.Staged = kept[1], kept[0]
+	}
+	if len(kept) > 2 {
+		s.Previous = kept[2]
+	}
+}
+
+// kept returns the overlays in the state directory that are verified, newest first.
+func (f *Tracker) kept(s *state.State) []*state.Generation {
+	digests, err := f.Folder.Overlays()
+	if err != nil {
+		f.Say("%v", err)
+	}
+	var kept []*state.Generation
+	for _, digest := range digests {
+		c, err := f.saved(&state.Generation{Overlay: digest})
+		if err == nil {
+			var a *trust.Accepted
+			if a, err = f.accept()(c, f.Bootstrap, f.claim(s, c), spec.Floor{}, f.clock(s), trust.Known{}); err == nil && a.Digest == digest {
+				f.rememberDate(s, a.IssuedAt)
+				kept = append(kept, &state.Generation{Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation})
+				continue
+			}
+		}
+		f.Say("the kept overlay %s is not used: %v", digest, err)
+	}
+	slices.SortFunc(kept, func(a, b *state.Generation) int {
+		return cmp.Or(cmp.Compare(b.Epoch, a.Epoch), cmp.Compare(b.Generation, a.Generation))
+	})
+	return kept
+}
+
+// claim is the node's identity; where a name alone binds an overlay, and the name
+// that DHCP gave is lost with the state, it is taken from the overlay that this
+// node has accepted under it.
+func (f *Tracker) claim(s *state.State, c trust.Candidate) trust.Identity {
+	id := f.Identity
+	if core := coreOf(c); id.Node == "" && len(core.Match.MACs) == 0 && len(core.Match.UUIDs) == 0 {
+		id.Node = core.Node
+		s.DHCPName = cmp.Or(s.DHCPName, core.Node)
+	}
+	return id
+}
+
+// coreOf reads the frozen core of a kept overlay. It is not verified.
+func coreOf(c trust.Candidate) spec.Core {
+	var core spec.Core
+	if _, err := spec.DecodeKnown(c.Document, &core); err != nil {
+		return spec.Core{}
+	}
+	return core
+}

@@ -15,6 +15,9 @@ type feature struct {
 // different releases meet: the layer's description lists what its agent knows,
 // the overlay what it needs, and publish compares the two before it signs.
 var features = []feature{
+	{"exec-on-failure", func(o *Overlay) bool {
+		return slices.ContainsFunc(o.Items.Exec, func(x Exec) bool { return x.OnFailure != "" })
+	}},
 	{"files", func(o *Overlay) bool { return len(o.Items.Files) > 0 }},
 }
 

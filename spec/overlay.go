@@ -161,4 +161,5 @@ type Exec struct {
 	RetryForget   bool              `json:"retryForget,omitempty"` // retry_interval_persist: false
 	Once          string            `json:"once,omitempty"`        // per-root (when empty) or per-machine
 	Revert        string            `json:"revert,omitempty"`      // script that undoes it
+	OnFailure     string            `json:"onFailure,omitempty"`   // degrade (when empty) or rollback: a live change is taken back
 }

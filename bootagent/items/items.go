@@ -66,7 +66,7 @@ func Table(want spec.Items, o Options) []item.Item {
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
 		ethtool.New(want.Ethtool, ethtool.NewKernel(), o.Journal),
 		perm.New(want.Perm, disk, o.Journal, o.Log),
-		exec.New(want.Exec, o.Exec, o.Runner, o.Scopes, o.Journal),
+		exec.New(want.Exec, o.Exec, o.Runner, o.Scopes, o.Journal, o.Log),
 	}
 }
 

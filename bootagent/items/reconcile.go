@@ -38,8 +38,9 @@ func Reconcile(ctx context.Context, items []item.Item, j item.Journal) Result {
 }
 
 // Transact is Reconcile for a change on a live node: all of it, or none. The
-// change is what next asks for and previous does not: what the node lacked before
-// is neither done here nor held against it; the next Reconcile sees to that.
+// change is what next asks for and previous does not. What the node lacked before,
+// such as what a run that was cut had not done yet, is tried when the change
+// stands, and not held against it.
 //
 // When the preflight refuses a part of the change, nothing is touched; when
 // something fails later, the previous items are put in place again.
@@ -60,7 +61,15 @@ func Transact(ctx context.Context, next, previous []item.Item, j item.Journal) R
 	}
 	result := r.result(ctx)
 	if result.Err == nil {
-		return result
+		if len(r.known) == 0 {
+			return result
+		}
+		rest := Reconcile(ctx, next, j)
+		for n := range rest.Items {
+			rest.Items[n].Applied += result.Items[n].Applied
+		}
+		rest.Err = nil // the change stands; what is missing still degrades the node
+		return rest
 	}
 	// A cancelled change is taken back all the same.
 	back := Reconcile(context.WithoutCancel(ctx), previous, j)
@@ -209,8 +218,10 @@ func (r *run) status(n int) spec.ItemStatus {
 		switch {
 		case d.Action == spec.ActionDefer:
 			status.State = spec.ItemDeferred
+		case d.Action == spec.ActionFailed:
+			earlier = append(earlier, left(d))
 		case explained:
-		case d.Action == spec.ActionFailed, r.known[wishOf(d)]:
+		case r.known[wishOf(d)]:
 			earlier = append(earlier, left(d))
 		default:
 			r.errs[n] = errors.Join(r.errs[n], left(d))

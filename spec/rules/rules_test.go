@@ -114,6 +114,8 @@ func TestValues(t *testing.T) {
 	with("rerun", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.Rerun = "sometimes" })
 	with("blocking", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.Blocking = "loud" })
 	with("once", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.Once = "twice" })
+	with("onFailure", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.OnFailure = "panic" })
+	with("onFailure", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.OnFailure, x.Blocking = "rollback", "background" })
 	with("timeout", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.Timeout = -1 })
 	with("rerunInterval", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.RerunInterval = -2 })
 	with("retryMax", func(_ *spec.Limit, _ *spec.Mount, x *spec.Exec) { x.RetryMax = -1 })

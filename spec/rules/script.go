@@ -16,6 +16,7 @@ var (
 	RerunPolicies    = []string{"always", "never", "once_successfully"}
 	BlockingPolicies = []string{"foreground", "foreground_halt_pod_on_failure", "background"}
 	OnceScopes       = []string{"per-root", "per-machine"}
+	FailurePolicies  = []string{"degrade", "rollback"}
 )
 
 // MaxScript caps one script, in bytes: it travels in the node's overlay.
@@ -92,6 +93,10 @@ func Exec(x spec.Exec) error {
 	f.add("rerun", optional(x.Rerun, RerunPolicies))
 	f.add("blocking", optional(x.Blocking, BlockingPolicies))
 	f.add("once", optional(x.Once, OnceScopes))
+	f.add("onFailure", optional(x.OnFailure, FailurePolicies))
+	if x.OnFailure == "rollback" && x.Blocking == "background" {
+		f.add("onFailure", invalid("combination", "", "a change cannot wait for a script in the background to take it back"))
+	}
 	if x.Timeout < 0 || x.Timeout > MaxTimeout {
 		f.add("timeout", invalid("range", "a number of seconds; every script has an end", "%d seconds is not a timeout", x.Timeout))
 	}

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -45,6 +46,7 @@ type Item struct {
 	runner  Runner
 	scopes  item.Scopes
 	journal item.Journal
+	log     func(format string, args ...any)
 	now     func() time.Time
 
 	background sync.WaitGroup
@@ -54,19 +56,21 @@ type Item struct {
 
 // New returns the item for want, sorted by name byte for byte; dir is below the
 // state directory.
-func New(want []spec.Exec, dir string, runner Runner, scopes item.Scopes, j item.Journal) *Item {
+func New(want []spec.Exec, dir string, runner Runner, scopes item.Scopes, j item.Journal, log func(format string, args ...any)) *Item {
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b spec.Exec) int { return strings.Compare(a.Name, b.Name) })
-	return &Item{want: want, dir: dir, runner: runner, scopes: scopes, journal: j, now: time.Now}
+	return &Item{want: want, dir: dir, runner: runner, scopes: scopes, journal: j, log: log, now: time.Now}
 }
 
 // Name implements item.Item.
 func (*Item) Name() string { return Name }
 
-// Check implements item.Item.
+// Check implements item.Item. Scripts behind one that has to end, or to succeed,
+// first are deferred.
 func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 	var drift []spec.Drift
 	wanted, names := map[string]bool{}, map[string]bool{}
+	waits := "" // why the scripts that follow have to wait
 	for _, w := range i.want {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -77,26 +81,34 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 			err = errors.New("the name is used twice")
 		}
 		names[w.Name] = true
-		if err != nil {
-			d.Action, d.Reason = spec.ActionRefuse, err.Error()
-			drift = append(drift, d)
-			continue
-		}
 		s := i.script(w)
-		wanted[s.key()] = true
-		r, err := s.history()
+		var r record
+		if err == nil {
+			wanted[s.key()] = true
+			r, err = s.history()
+		}
 		if err != nil {
 			d.Action, d.Reason = spec.ActionRefuse, err.Error()
-			drift = append(drift, d)
-			continue
+		} else {
+			d.From = r.String()
+			d.Action, d.Reason = i.verdict(w, r)
 		}
-		d.From = r.String()
-		if d.Action, d.Reason = i.verdict(w, r); d.Action != "" {
-			if d.Action == spec.ActionRun {
-				d.To = "run of " + s.hash[:8] // a changed script is another change
+		if d.Action == spec.ActionRun {
+			d.To = "run of " + s.hash[:8] // a changed script is another change
+			if waits != "" {
+				d.Action, d.Reason = spec.ActionDefer, waits
 			}
-			drift = append(drift, d)
 		}
+		switch {
+		case d.Action == "":
+			continue
+		case waits != "":
+		case d.Action == spec.ActionDefer && w.Blocking != "background":
+			waits = fmt.Sprintf("it waits for %q, which runs", w.Name)
+		case d.Action != spec.ActionRun && halts(w):
+			waits = fmt.Sprintf("it waits for %q to succeed, which asks for that", w.Name)
+		}
+		drift = append(drift, d)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -109,24 +121,32 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 	return drift, nil
 }
 
+// halts reports whether the scripts after w wait until it succeeds.
+func halts(w spec.Exec) bool { return w.Blocking == "foreground_halt_pod_on_failure" }
+
 // verdict is due's answer as a drift's action and reason.
 func (i *Item) verdict(w spec.Exec, r record) (action, reason string) {
 	if i.running(r) {
 		return spec.ActionDefer, "it runs since " + r.Start.Format(time.RFC3339)
 	}
-	run, next := due(w, i.current(w, r), i.scopes.Kernel, i.now())
-	switch {
-	case run:
+	r = i.current(w, r)
+	run, next := due(w, r, i.scopes.Kernel, i.now())
+	if run {
 		return spec.ActionRun, ""
-	case r.failed():
-		return spec.ActionFailed, fmt.Sprintf("it ended with %s at %s; %s", r, r.End.Format(time.RFC3339), next)
 	}
-	return "", ""
+	if !r.failed() {
+		return "", ""
+	}
+	reason = fmt.Sprintf("it ended with %s at %s; its output is in %s; %s", r, r.End.Format(time.RFC3339), filepath.Join(i.script(w).dir, logFile), next)
+	if w.OnFailure == "rollback" {
+		return spec.ActionRefuse, reason // a change that asks for it cannot be made yet
+	}
+	return spec.ActionFailed, reason
 }
 
 // current is the history as far as it counts for this root.
 func (i *Item) current(w spec.Exec, r record) record {
-	if w.Once != "per-machine" && r.Root != i.scopes.Root {
+	if r.Root != i.scopes.Root && !lasts(w, r) {
 		return record{}
 	}
 	return r
@@ -138,7 +158,11 @@ type undo struct {
 	Script spec.Exec `json:"script"` // Data is the revert script
 }
 
-// Apply implements item.Item: what is due by now, one after another.
+// failure is a script's own: it stands in the record, so Check shows it.
+type failure struct{ error }
+
+// Apply implements item.Item: what is due by now, one after another. A script that
+// fails degrades the node; it is an error of this run only where it asks for that.
 func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	dueNow := map[string]bool{}
 	for _, d := range drift {
@@ -152,40 +176,47 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 		if err := ctx.Err(); err != nil {
 			return errors.Join(append(errs, err)...)
 		}
-		err := i.apply(ctx, w)
-		if err == nil {
-			continue
+		failed, err := i.apply(ctx, w)
+		var own failure
+		switch {
+		case err == nil:
+		case errors.As(err, &own) && w.OnFailure != "rollback":
+			i.log("run script %q: %v", w.Name, err)
+		default:
+			errs = append(errs, fmt.Errorf("run script %q: %w", w.Name, err))
 		}
-		errs = append(errs, fmt.Errorf("run script %q: %w", w.Name, err))
-		if w.Blocking == "foreground_halt_pod_on_failure" {
-			errs = append(errs, fmt.Errorf("scripts after %q were not run, as it asks", w.Name))
+		if failed && halts(w) {
+			i.log("scripts after %q are not run until it succeeds, as it asks", w.Name)
 			break
 		}
 	}
 	return errors.Join(append(errs, i.sweep(), i.collect())...)
 }
 
-func (i *Item) apply(ctx context.Context, w spec.Exec) error {
+// apply runs one script if it still is due, and reports whether it has failed, now
+// or while nobody looked.
+func (i *Item) apply(ctx context.Context, w spec.Exec) (failed bool, err error) {
 	s := i.script(w)
 	r, err := s.history()
 	if err != nil {
-		return err
+		return true, err
 	}
 	if r, err = i.caughtUp(ctx, s, r); err != nil {
-		return err
+		return true, err
 	}
 	if action, _ := i.verdict(w, r); action != spec.ActionRun {
-		return nil
+		return action != "", nil
 	}
 	if w.Revert != "" {
 		if err := i.rememberRevert(s); err != nil {
-			return err
+			return true, err
 		}
 		if err := ctx.Err(); err != nil {
-			return err
+			return true, err
 		}
 	}
-	return i.run(ctx, s, i.current(w, r))
+	err = i.run(ctx, s, i.current(w, r))
+	return err != nil, err
 }
 
 func (i *Item) rememberRevert(s script) error {
@@ -250,7 +281,7 @@ func (i *Item) Wait() error {
 	return i.collect()
 }
 
-// collect are the failures of background scripts since it was last asked.
+// collect returns what went wrong around background scripts since it was last asked.
 func (i *Item) collect() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()

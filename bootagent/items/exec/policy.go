@@ -12,13 +12,14 @@ import (
 // retryAfter is the pause after a failure when the config names none.
 const retryAfter = 60
 
+// pace is how often an "always" script without an interval runs: as often as in
+// Divingbell, which began its next pass about a minute after the last one.
+const pace = 60
+
 // due reports whether w is to run now, and when it is not, in words when it will
-// be. Intervals count from the start of the last run.
-//
-// Without an interval an "always" script runs once a boot; Divingbell ran it
-// again every minute, which is what rerunInterval 60 says.
+// be. Intervals count from the start of the last run, also over boots unless the
+// config forgets them; counts are those of one boot.
 func due(w spec.Exec, r record, boot string, now time.Time) (run bool, next string) {
-	policy := cmp.Or(w.Rerun, "always")
 	if !r.finished() {
 		return true, "" // it never ran, or was cut
 	}
@@ -27,29 +28,43 @@ func due(w spec.Exec, r record, boot string, now time.Time) (run bool, next stri
 		interval, limit, count, forget = cmp.Or(w.RetryInterval, w.RerunInterval, retryAfter), w.RetryMax, r.Retry, w.RetryForget
 	}
 	switch {
-	case policy == "never", policy == "once_successfully" && r.Exit == 0:
+	case w.Rerun == "never", w.Rerun == "once_successfully" && r.Exit == 0:
 		return false, "its policy never repeats it"
-	case limit > 0 && count >= limit:
+	case limit > 0 && count >= limit && r.Boot == boot:
 		return false, "it was repeated as often as allowed"
 	case r.Boot != boot && (forget || interval == 0):
 		return true, ""
-	case interval == 0:
-		return false, "it is run again at the next boot"
 	case interval < 0:
 		return false, "it is never repeated by time"
 	}
-	at := r.Start.Add(time.Duration(min(interval, 1<<32)) * time.Second) // 136 years is no overflow
+	at := r.Start.Add(time.Duration(min(cmp.Or(interval, pace), 1<<32)) * time.Second) // 136 years is no overflow
 	if now.Before(r.Start) {
 		return true, "" // the clock was set back: better too early than never
 	}
 	return !now.Before(at), "it is tried again at " + at.UTC().Format(time.RFC3339)
 }
 
+// lasts reports whether a record counts on another root too: for the machine if
+// the config says so, and for as long as an interval goes on.
+func lasts(w spec.Exec, r record) bool {
+	if w.Once == "per-machine" {
+		return true
+	}
+	interval := w.RerunInterval
+	if r.failed() {
+		interval = w.RetryInterval
+	}
+	return (w.Rerun == "" || w.Rerun == "always") && interval > 0
+}
+
 // following is the record of a run that starts now after r.
 func following(w spec.Exec, r record, boot string) record {
-	next := record{Name: w.Name, Keep: w.Once == "per-machine", Rerun: r.Rerun, Retry: r.Retry}
+	next := record{Name: w.Name, Keep: w.Once == "per-machine"}
+	if r.Boot == boot {
+		next.Rerun, next.Retry = r.Rerun, r.Retry
+	}
 	switch {
-	case r.none():
+	case r.none() || r.Boot != boot:
 	case r.failed():
 		next.Retry++
 	case r.finished():

@@ -26,7 +26,10 @@ func (i *Item) run(ctx context.Context, s script, last record) error {
 		if errors.Is(err, process.ErrUnknown) {
 			return nil // a later pass asked first and wrote it down, or it was cut
 		}
-		return errors.Join(err, s.write(r.ended(err, i.now())))
+		if wrote := s.write(r.ended(err, i.now())); wrote != nil || err == nil {
+			return errors.Join(err, wrote)
+		}
+		return failure{err}
 	}
 	if err := s.write(r); err != nil {
 		return err
@@ -45,7 +48,13 @@ func (i *Item) run(ctx context.Context, s script, last record) error {
 	if s.want.Blocking == "background" {
 		i.background.Go(func() {
 			// It outlives the pass that started it.
-			if err := finish(i.wait(context.WithoutCancel(ctx), s, id)); err != nil {
+			err := finish(i.wait(context.WithoutCancel(ctx), s, id))
+			var own failure
+			switch {
+			case err == nil:
+			case errors.As(err, &own):
+				i.log("run script %q in the background: %v", s.want.Name, err)
+			default:
 				i.mu.Lock()
 				defer i.mu.Unlock()
 				i.late = append(i.late, fmt.Errorf("run script %q in the background: %w", s.want.Name, err))

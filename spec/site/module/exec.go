@@ -21,14 +21,15 @@ type execDoc struct {
 	Rerun         shape.Text            `site:"rerun_policy" doc:"always (when absent), never or once_successfully"`
 	Blocking      shape.Text            `site:"blocking_policy" doc:"foreground (when absent), foreground_halt_pod_on_failure or background"`
 	Timeout       shape.Text            `site:"timeout" doc:"seconds; 1800 when absent"`
-	RerunInterval shape.Text            `site:"rerun_interval" doc:"seconds between runs, at least 60, or infinity; once a boot when absent"`
+	RerunInterval shape.Text            `site:"rerun_interval" doc:"seconds between runs, at least 60, or infinity; about a minute when absent"`
 	RetryInterval shape.Text            `site:"retry_interval" doc:"seconds between runs after a failure; as rerun_interval when absent, else 60"`
 	RerunPersist  *shape.Flag           `site:"rerun_interval_persist" doc:"false forgets at boot when it ran"`
 	RetryPersist  *shape.Flag           `site:"retry_interval_persist" doc:"false forgets at boot when it failed"`
-	RerunMax      shape.Number          `site:"rerun_max_count" doc:"runs at most that often"`
-	RetryMax      shape.Number          `site:"retry_max_count" doc:"is tried again at most that often"`
+	RerunMax      shape.Text            `site:"rerun_max_count" doc:"is run again after a success at most that often a boot, or infinite"`
+	RetryMax      shape.Text            `site:"retry_max_count" doc:"is tried again after a failure at most that often a boot, or infinite"`
 	Once          shape.Text            `site:"once" enum:"per-root,per-machine" doc:"what never and once_successfully count by; per-root when absent"`
 	Revert        shape.Text            `site:"revert" doc:"script that undoes it, run when the entry goes"`
+	OnFailure     shape.Text            `site:"onFailure" enum:"degrade,rollback" doc:"rollback takes a live change back when the script fails; degrade when absent"`
 	ScriptTimeout shape.Text            `site:"script_timeout" doc:"older name of timeout"`
 	At            report.Pos
 }
@@ -73,9 +74,9 @@ func (c *Checker) exec(v *tree.Value, f *Fragment) {
 }
 
 func (c *Checker) script(name shape.Text, d execDoc) spec.Exec {
-	x := spec.Exec{Name: name.S, Data: named(d.Data), Rerun: d.Rerun.S, Blocking: d.Blocking.S, RerunMax: d.RerunMax.N, RetryMax: d.RetryMax.N,
+	x := spec.Exec{Name: name.S, Data: named(d.Data), Rerun: d.Rerun.S, Blocking: d.Blocking.S, RerunMax: c.count(d.RerunMax), RetryMax: c.count(d.RetryMax),
 		RerunForget: d.RerunPersist != nil && !d.RerunPersist.On, RetryForget: d.RetryPersist != nil && !d.RetryPersist.On,
-		Once: d.Once.S, Revert: named(d.Revert)}
+		Once: d.Once.S, OnFailure: d.OnFailure.S, Revert: named(d.Revert)}
 	for _, t := range []shape.Text{d.Data, d.Revert} {
 		if t.S != "" && !strings.HasPrefix(t.S, "#!") {
 			c.Warnf(t.At, "script", "begin with #!/bin/bash", "the script does not name its interpreter; bash will run it, as in Divingbell")
@@ -94,7 +95,7 @@ func (c *Checker) script(name shape.Text, d execDoc) spec.Exec {
 	c.policy(&x, name.S, d)
 	checked := x
 	checked.Env = nil // each name has a place of its own
-	c.ValidFields(name.At, map[string]report.Pos{"data": d.Data.At, "revert": d.Revert.At, "rerun": d.Rerun.At, "blocking": d.Blocking.At, "once": d.Once.At,
+	c.ValidFields(name.At, map[string]report.Pos{"data": d.Data.At, "revert": d.Revert.At, "rerun": d.Rerun.At, "blocking": d.Blocking.At, "once": d.Once.At, "onFailure": d.OnFailure.At,
 		"timeout": d.Timeout.At, "rerunInterval": d.RerunInterval.At, "retryInterval": d.RetryInterval.At, "rerunMax": d.RerunMax.At, "retryMax": d.RetryMax.At}, rules.Exec(checked))
 	return x
 }
@@ -133,8 +134,21 @@ func (c *Checker) policy(x *spec.Exec, name string, d execDoc) {
 		x.RetryInterval = c.interval(d.RetryInterval, "retry_interval", forName, d.Rerun.S != "never", "'rerun_policy' must be 'always' or 'once_successfully'")
 	}
 	if always && !d.RerunInterval.Set() {
-		c.Notef(d.At, "once-a-boot", "set rerun_interval: 60 to run it as often as Divingbell did", "%s runs once a boot; in Divingbell it ran about once a minute", name)
+		c.Warnf(d.At, "every-minute", "set rerun_interval, or rerun_policy: once_successfully", "%s runs about once a minute, as in Divingbell", name)
 	}
+}
+
+// count returns how often, 0 for no bound: the manual's infinite.
+func (c *Checker) count(t shape.Text) int64 {
+	if !t.Set() || t.S == "infinite" || t.S == "infinity" {
+		return 0
+	}
+	n, err := strconv.ParseInt(t.S, 10, 64)
+	if err != nil || n > rules.MaxInterval {
+		c.Errorf(t.At, "type", "a whole number, or infinite", "%q is not a count", t.S)
+		return 0
+	}
+	return n
 }
 
 // interval returns seconds: 0 when absent, -1 for never again by time.

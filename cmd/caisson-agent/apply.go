@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -116,6 +117,9 @@ func (a *app) sync(ctx context.Context, f *flags, n *node.Node) error {
 	defer n.Close() // what was journaled is on disk already
 	st, err := n.Sync(ctx)
 	err = errors.Join(err, n.Wait())
+	if st != nil && err == nil && slices.ContainsFunc(st.Drift, func(d spec.Drift) bool { return d.Item == "exec" && d.Action == spec.ActionDefer }) {
+		st, err = n.Status(ctx) // scripts in the background have ended since
+	}
 	if st != nil {
 		if printErr := a.printStatus(f, st); printErr != nil {
 			return printErr

@@ -110,7 +110,6 @@ func reported(text string) string {
 func TestNotes(t *testing.T) {
 	for text, want := range map[string]string{
 		layer: "no-login",
-		"conf: {exec: {e: {data: '#!/bin/sh'}}}\n":                                                               "once-a-boot",
 		"conf: {exec: {e: {data: '#!/bin/sh', rerun_interval: infinity}}}\n":                                     "infinity",
 		"conf: {sysctl: {vm.overcommit_memory: 2}}\n":                                                            "dangerous",
 		"conf: {uamlite: {users: [{user_name: u}]}}\n":                                                           "no-keys",

@@ -145,7 +145,7 @@ func (c *Checker) count(t shape.Text) int64 {
 	}
 	n, err := strconv.ParseInt(t.S, 10, 64)
 	if err != nil || n > rules.MaxInterval {
-		c.Errorf(t.At, "type", "a whole number, or infinite", "%q is not a count", t.S)
+		c.Errorf(t.At, "range", "a whole number, or infinite", "%q is not a count", t.S)
 		return 0
 	}
 	return n

@@ -9,14 +9,15 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 )
 
 // Caps on what is read back.
@@ -78,7 +79,19 @@ func decodeLine(text []byte) (line, error) {
 	if err := d.Decode(&l); err != nil || (l.Add == nil) == (l.Drop == nil) {
 		return l, errLine
 	}
+	if l.Add != nil && plain(l.Add.Key) != nil {
+		return l, errLine
+	}
 	return l, nil
+}
+
+// plain refuses a key that no item uses: a kind makes a path of its key, and the
+// disk that the journal comes from may have been in other hands.
+func plain(key string) error {
+	if key == "" || strings.ContainsAny(key, "\x00\n") || slices.Contains(strings.Split(key, "/"), "..") {
+		return fmt.Errorf("%.80q is not a key", key)
+	}
+	return nil
 }
 
 // decode replays data. Damaged lines are returned; a last line without its end
@@ -104,18 +117,15 @@ func decode(data []byte) (entries map[id]item.Entry, lines int, damaged [][]byte
 // many lines the file has, and whether it ends with a whole one.
 func (j *Journal) load(dir string) (lines int, whole bool, err error) {
 	j.entries = map[id]item.Entry{}
-	name := filepath.Join(dir, File)
-	info, err := os.Stat(name)
+	before, err := read(filepath.Join(dir, Damaged))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, false, err
+	}
+	j.set = bytes.Count(before, []byte("\n"))
+	data, err := read(filepath.Join(dir, File))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, false, nil
 	}
-	if err != nil {
-		return 0, false, err
-	}
-	if info.Size() > maxFile {
-		return 0, false, fmt.Errorf("%s has %d bytes, over the limit of %d", name, info.Size(), maxFile)
-	}
-	data, err := os.ReadFile(name)
 	if err != nil {
 		return 0, false, err
 	}
@@ -128,6 +138,20 @@ func (j *Journal) load(dir string) (lines int, whole bool, err error) {
 	return lines, bytes.HasSuffix(data, []byte("\n")), nil
 }
 
+// read returns a file of the journal: a regular one that nobody else could write.
+func read(name string) ([]byte, error) {
+	f, err := ownfiles.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // only read
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("%s has more bytes than the limit of %d", name, maxFile)
+	}
+	return data, err
+}
+
 // compact leaves in dir a file that holds exactly what was understood and still
 // counts, unless it is that already. Damage is set aside first.
 func (j *Journal) compact(dir string, lines int, whole bool) error {
@@ -135,9 +159,17 @@ func (j *Journal) compact(dir string, lines int, whole bool) error {
 		return nil
 	}
 	if len(j.damaged) > 0 {
-		if err := durable.WriteFile(filepath.Join(dir, Damaged), bytes.Join(j.damaged, []byte("\n")), 0o600); err != nil {
+		aside, err := read(filepath.Join(dir, Damaged))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+		for _, text := range j.damaged {
+			aside = append(append(aside, text...), '\n')
+		}
+		if err := durable.WriteFile(filepath.Join(dir, Damaged), aside[max(0, len(aside)-maxFile):], 0o600); err != nil {
+			return err
+		}
+		j.set, j.damaged = j.set+len(j.damaged), nil
 	}
 	keep := make([]line, 0, len(j.entries))
 	for _, e := range j.entries {

@@ -6,9 +6,10 @@
 // It is one append-only file of lines, `<crc32> <json>`; a batch is one write
 // and one fdatasync(2). A line either adds an entry or drops one. Opening the
 // file replays it, cuts off a torn tail, drops entries whose scope is gone and
-// writes the rest anew when that makes it shorter. One process at a time has it
-// open for writing; Read is for those who only look. What an entry means is known
-// to its item alone. Only package bootagent and the agent's main open a journal.
+// rewrites the rest when that makes it shorter. A line that cannot be read, or whose
+// key no item would use, is set aside and counted until a person has looked. One
+// process at a time has it open for writing; Read is for those who only look. What
+// an entry means is known to its item alone. Only bootagent/node opens a journal.
 package journal
 
 import (
@@ -42,7 +43,8 @@ type Journal struct {
 	lines   int
 	scopes  item.Scopes
 	entries map[id]item.Entry
-	damaged [][]byte // lines that could not be read
+	damaged [][]byte // lines that could not be read and are not set aside yet
+	set     int      // lines that are set aside
 	broken  error
 }
 
@@ -144,8 +146,9 @@ func (j *Journal) Close() error {
 	return errors.Join(j.file.Close(), j.lock.Close())
 }
 
-// DamagedLines is how many lines could not be read and were set aside.
-func (j *Journal) DamagedLines() int { return len(j.damaged) }
+// DamagedLines returns how many lines could not be read, now or earlier: until a
+// person removes the file [Damaged], originals are missing.
+func (j *Journal) DamagedLines() int { return j.set + len(j.damaged) }
 
 // Record implements item.Journal.
 func (j *Journal) Record(entries ...item.Entry) error {
@@ -153,6 +156,9 @@ func (j *Journal) Record(entries ...item.Entry) error {
 	defer j.mu.Unlock()
 	lines := make([]line, 0, len(entries))
 	for _, e := range entries {
+		if err := plain(e.Key); err != nil {
+			return fmt.Errorf("record %s: %w", e.Item, err)
+		}
 		if e.ScopeID = j.scopes.ID(e.Scope); e.ScopeID == "" {
 			return fmt.Errorf("record %s %q: there is no %q scope here", e.Item, e.Key, e.Scope)
 		}
@@ -248,7 +254,7 @@ func (j *Journal) shrink() error {
 
 // openFile opens the file to append to.
 func (j *Journal) openFile() error {
-	f, err := os.OpenFile(filepath.Join(j.lock.Name(), File), os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(filepath.Join(j.lock.Name(), File), os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}

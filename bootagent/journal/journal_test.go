@@ -4,6 +4,7 @@ package journal
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/require"
 )
 
@@ -348,6 +350,72 @@ func BenchmarkRecord500(b *testing.B) {
 		}
 		if err := j.Close(); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// A line with a good checksum proves who wrote it to nobody: a key that no item
+// would use is damage, not a path.
+func TestKeysThatClimbAreRefused(t *testing.T) {
+	for _, key := range []string{"../../etc/passwd", "net/../../../etc/shadow", "..", "a\nb", "a\x00b", ""} {
+		dir := t.TempDir()
+		j := open(t, dir, scopes)
+		if err := j.Record(entry(key, "1", item.Kernel)); err == nil {
+			t.Errorf("recorded %q", key)
+		}
+		text, err := encode([]line{{Add: &item.Entry{Item: "test", Key: key, Prior: item.Raw("1"), Scope: item.Kernel, ScopeID: "boot"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, File), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if j = open(t, dir, scopes); brief(j) != "" || j.DamagedLines() != 1 {
+			t.Errorf("%q: entries %s, %d damaged", key, brief(j), j.DamagedLines())
+		}
+	}
+	j := open(t, t.TempDir(), scopes)
+	record(t, j, entry("net/ipv4/conf/eth0.100/forwarding", "1", item.Kernel), entry("/srv/a..b", "1", item.Root))
+}
+
+func TestDamageIsCountedUntilSomebodyLooked(t *testing.T) {
+	dir := t.TempDir()
+	for n := 1; n <= 2; n++ {
+		j := open(t, dir, scopes)
+		record(t, j, entry("a", "1", item.Root))
+		if err := os.WriteFile(filepath.Join(dir, File), []byte("rot\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		reader, err := Read(dir, scopes)
+		if err != nil || reader.DamagedLines() != n {
+			t.Errorf("a reader counts %d, %v; want %d", reader.DamagedLines(), err, n)
+		}
+		if j = open(t, dir, scopes); j.DamagedLines() != n {
+			t.Errorf("%d lines, want %d", j.DamagedLines(), n)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, Damaged)); err != nil {
+		t.Fatal(err)
+	}
+	if j := open(t, dir, scopes); j.DamagedLines() != 0 {
+		t.Errorf("%d lines after somebody looked", j.DamagedLines())
+	}
+}
+
+// A pipe does not hold the agent, and a link leads nowhere.
+func TestForeignFilesAreNotTheJournal(t *testing.T) {
+	for what, make := range map[string]func(name string) error{
+		"pipe": func(name string) error { return unix.Mkfifo(name, 0o600) },
+		"link": func(name string) error { return os.Symlink("/dev/zero", name) },
+	} {
+		for _, file := range []string{File, Damaged} {
+			dir := t.TempDir()
+			if err := make(filepath.Join(dir, file)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Open(dir, scopes); !errors.Is(err, ownfiles.ErrShared) {
+				t.Errorf("%s as %s: %v, want ErrShared", what, file, err)
+			}
 		}
 	}
 }

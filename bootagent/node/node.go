@@ -291,21 +291,10 @@ func (n *Node) seam(name string) string {
 // reached says how far a change of overlay reaches: what is live can be applied
 // to the running root, everything else needs another one.
 func reached(from, to *spec.Overlay) (live bool, why string) {
-	switch {
-	case from.Layer != to.Layer:
-		return false, "another layer"
-	case !slices.Equal(from.KernelArgs, to.KernelArgs):
-		return false, "other kernel arguments"
-	case !slices.Equal(from.Persist, to.Persist):
-		return false, "other persisted paths"
-	case !sameJSON(from.Network, to.Network) || !slices.Equal(from.CAs, to.CAs):
-		return false, "other network settings or certificates"
+	for _, e := range spec.Changes(from, to) {
+		if !spec.Live(e.Class) {
+			return false, e.Why
+		}
 	}
 	return true, ""
-}
-
-func sameJSON(a, b any) bool {
-	x, errX := spec.Encode(a)
-	y, errY := spec.Encode(b)
-	return errX == nil && errY == nil && string(x) == string(y)
 }

@@ -14,6 +14,9 @@ import (
 var limitItems = []string{"core", "data", "fsize", "memlock", "nofile", "rss", "stack", "cpu", "nproc", "as", "maxlogins", "maxsyslogins",
 	"nonewprivs", "priority", "locks", "sigpending", "msgqueue", "nice", "rtprio", "chroot"}
 
+// LimitFile returns the file that a node writes for a limit.
+func LimitFile(id string) string { return "/etc/security/limits.d/60-caisson-" + id + ".conf" }
+
 // Limit checks a line of limits.conf(5), which pam_limits(8) splits at blanks and
 // cuts at "#".
 func Limit(l spec.Limit) error {

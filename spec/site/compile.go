@@ -59,18 +59,24 @@ func (s *Site) KernelArgs() []string {
 // keep their own system and only items apply.
 func (s *Site) HasLayer() bool { return s.doc.Layer.At != report.Pos{} }
 
-// fragments are what applies to one node, as modules, and whether the runtime
-// items among them are compiled once and shared with other nodes.
-func (s *Site) fragments(n inventory.Node) (out []*module.Fragment, shared bool) {
-	out, shared = make([]*module.Fragment, len(s.parts)), true
+// fragments returns what applies to one node, as module.All, and the key of its
+// items: nil when some of them are compiled for this node alone.
+func (s *Site) fragments(n inventory.Node) ([]*module.Fragment, *itemsKey) {
+	out, key := make([]*module.Fragment, len(s.parts)), &itemsKey{}
 	for i, p := range s.parts {
 		t := p.Choose(n.Name, n.Label)
-		if out[i] = t.Frag; out[i] == nil {
+		out[i] = t.Frag
+		switch {
+		case out[i] == nil:
 			out[i] = p.CompileTarget(s.quiet(), t)
-			shared = shared && p.Name == module.Machine
+			if p.Name != module.Machine {
+				key = nil
+			}
+		case key != nil && p.Name != module.Machine: // which has no items
+			key[i] = out[i]
 		}
 	}
-	return out, shared
+	return out, key
 }
 
 // quiet is a checker for what has been found good already.
@@ -89,22 +95,15 @@ func (s *Site) Overlay(node, layer string) (*spec.Overlay, error) {
 	return o, nil
 }
 
-func (s *Site) overlay(n inventory.Node, layer string) (o *spec.Overlay, shared bool) {
-	o = &spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: s.Name(), Node: n.Name, Match: n.Match,
+func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey) {
+	o := &spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: s.Name(), Node: n.Name, Match: n.Match,
 		Layer: layer, Persist: s.kept, KernelArgs: s.args}}
 	if s.trust.OnExpired != "run" {
 		o.OnExpired = s.trust.OnExpired
 	}
-	fragments, shared := s.fragments(n)
+	fragments, key := s.fragments(n)
 	for _, f := range fragments {
-		add(&o.Items.Mounts, f.Items.Mounts)
-		add(&o.Items.Limits, f.Items.Limits)
-		add(&o.Items.Sysctl, f.Items.Sysctl)
-		add(&o.Items.Ethtool, f.Items.Ethtool)
-		add(&o.Items.Exec, f.Items.Exec)
-		if f.Items.Perm != nil {
-			o.Items.Perm = f.Items.Perm
-		}
+		f.AddTo(&o.Items)
 		if len(f.Machine.Args) > 0 {
 			o.KernelArgs = slices.Concat(s.args, f.Machine.Args)
 		}
@@ -116,14 +115,7 @@ func (s *Site) overlay(n inventory.Node, layer string) (o *spec.Overlay, shared 
 		}
 	}
 	o.SetNeeds()
-	return o, shared
-}
-
-// add sets a list that exactly one module has.
-func add[T any](to *[]T, from []T) {
-	if from != nil {
-		*to = from
-	}
+	return o, key
 }
 
 func (s *Site) noNode(name string) error {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
@@ -21,16 +22,16 @@ func (s *Site) Compile(node, layer, variant string) ([]byte, error) {
 	if !ok {
 		return nil, s.noNode(node)
 	}
-	o, shared := s.overlay(s.nodes[i], layer)
+	o, key := s.overlay(s.nodes[i], layer)
 	o.Variant = variant
-	return s.encode(o, shared)
+	return s.encode(o, key)
 }
 
 // encode is spec.Encode with the items, by far the most of it, encoded once for
 // all nodes that share them: they are the last field of an overlay.
-func (s *Site) encode(o *spec.Overlay, shared bool) ([]byte, error) {
+func (s *Site) encode(o *spec.Overlay, key *itemsKey) ([]byte, error) {
 	const last = `"items":`
-	items, err := s.encodedItems(&o.Items, shared)
+	items, err := s.encodedItems(&o.Items, key)
 	if err != nil {
 		return nil, err
 	}
@@ -51,34 +52,20 @@ func (s *Site) encode(o *spec.Overlay, shared bool) ([]byte, error) {
 	return data, nil
 }
 
-// itemsKey is the identity of items: the lists are shared between the nodes of
-// a target, so where they begin tells them apart.
-type itemsKey struct {
-	mounts  *spec.Mount
-	limits  *spec.Limit
-	sysctl  *spec.Sysctl
-	ethtool *spec.Feature
-	exec    *spec.Exec
-	perm    *spec.Perm
-}
-
-func first[T any](list []T) *T {
-	if len(list) == 0 {
-		return nil
-	}
-	return &list[0]
-}
+// itemsKey is the identity of a node's items: the fragments that they are made of,
+// in the order of module.All. Nodes of one target share its fragment.
+type itemsKey [len(module.All)]*module.Fragment
 
 // maxEncoded bounds the cache; a fleet has few combinations of shared targets.
 const maxEncoded = 256
 
-func (s *Site) encodedItems(i *spec.Items, shared bool) ([]byte, error) {
-	if !shared {
+// encodedItems encodes a node's items; key is nil when they are the node's alone.
+func (s *Site) encodedItems(i *spec.Items, key *itemsKey) ([]byte, error) {
+	if key == nil {
 		return spec.Encode(i)
 	}
-	key := itemsKey{first(i.Mounts), first(i.Limits), first(i.Sysctl), first(i.Ethtool), first(i.Exec), i.Perm}
 	s.encodedLock.RLock()
-	data, ok := s.encoded[key]
+	data, ok := s.encoded[*key]
 	s.encodedLock.RUnlock()
 	if ok {
 		return data, nil
@@ -93,7 +80,7 @@ func (s *Site) encodedItems(i *spec.Items, shared bool) ([]byte, error) {
 		s.encoded = map[itemsKey][]byte{}
 	}
 	if len(s.encoded) < maxEncoded {
-		s.encoded[key] = data
+		s.encoded[*key] = data
 	}
 	return data, nil
 }

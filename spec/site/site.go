@@ -27,7 +27,7 @@ type Site struct {
 	kept   []string // layer.persist
 	nodes  []inventory.Node
 	byName map[string]int
-	parts  []*override.Part // as modules
+	parts  []*override.Part // as module.All
 
 	encodedLock sync.RWMutex
 	encoded     map[itemsKey][]byte // items shared by many nodes, encoded
@@ -85,12 +85,6 @@ func build(r *document.Reader) *Site {
 func (s *Site) makeParts(r *document.Reader) {
 	var conf document.ConfDoc
 	r.In("conf", func() { r.Decode(s.doc.Conf.V, &conf) })
-	var over document.OverridesDoc
-	if o := conf.Overrides.V; o != nil {
-		r.Within([]string{"conf", "overrides"}, func() { r.Decode(o, &over) })
-	}
-	stanzas := map[string]override.StanzaDoc[module.ModulesDoc]{"apparmor": over.AppArmor, "apt": over.Apt, "ethtool": over.Ethtool, "exec": over.Exec, "limits": over.Limits,
-		"mounts": over.Mounts, "perm": over.Perm, "sysctl": over.Sysctl, "uamlite": over.Uamlite}
 	for i := range module.All {
 		m := &module.All[i]
 		p := override.New(m)
@@ -100,10 +94,10 @@ func (s *Site) makeParts(r *document.Reader) {
 			continue
 		}
 		p.Base = s.doc.Conf.V.Get(m.Name)
-		p.Off = s.doc.Manifests.Off(m.Name)
+		p.Off = s.doc.Manifests.Off(m)
 		if p.Off && p.Base != nil {
 			r.In("manifests", func() {
-				r.In("daemonset_"+m.Name, func() {
+				r.In(m.Switch(), func() {
 					r.Notef(p.Base.At, "off", "", "%s is off: nothing of it is applied, and what an earlier overlay set is put back", m.Name)
 				})
 			})
@@ -114,7 +108,9 @@ func (s *Site) makeParts(r *document.Reader) {
 			}
 		}
 		r.In("conf", func() {
-			r.In("overrides", func() { r.In(m.Stanza, func() { override.AddStanza(p, r.Checker, stanzas[m.Name]) }) })
+			if stanza := conf.Overrides[m.Stanza()]; stanza != nil {
+				r.In("overrides", func() { r.In(m.Stanza(), func() { override.AddStanza(p, r.Checker, *stanza) }) })
+			}
 		})
 	}
 }

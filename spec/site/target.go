@@ -22,7 +22,7 @@ func (s *Site) checkTargets(c *module.Checker) {
 			}
 		})
 		s.checkHosts(c, p)
-		if p.Name == "uamlite" && s.HasLayer() && !slices.ContainsFunc(p.Def.Frag.Accounts.Users, module.Administers) {
+		if p.Name == "uamlite" && s.HasLayer() && !slices.ContainsFunc(p.Def.Frag.Recipe.Accounts.Users, module.Administers) {
 			c.Within(p.Where(), func() {
 				c.Notef(s.doc.Layer.At, "no-login", "add a user with user_sudo and user_sshkeys", "no user of the layer can log in and become root")
 			})

@@ -108,16 +108,7 @@ func (s *Site) recipe(n inventory.Node, byDefault bool) spec.Recipe {
 		if f == nil {
 			f = p.CompileTarget(s.quiet(), t)
 		}
-		switch p.Name {
-		case "apt":
-			r.Packages = f.Packages
-		case "uamlite":
-			r.Accounts = f.Accounts
-		case "apparmor":
-			r.AppArmor = f.AppArmor
-		case "perm":
-			r.Perm = f.Baked
-		}
+		f.Bake(&r)
 	}
 	return r
 }

@@ -3,12 +3,15 @@
 package document
 
 import (
+	"reflect"
+
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/override"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // Site is a Site as it is written.
@@ -82,26 +85,32 @@ type keysDoc struct {
 	Epoch       shape.Words `site:"epoch" doc:"alone may raise the security epoch; none when absent"`
 }
 
-type manifestsDoc struct {
-	AppArmor      *shape.Flag `site:"daemonset_apparmor"`
-	Apt           *shape.Flag `site:"daemonset_apt"`
-	Ethtool       *shape.Flag `site:"daemonset_ethtool"`
-	Exec          *shape.Flag `site:"daemonset_exec"`
-	Limits        *shape.Flag `site:"daemonset_limits"`
-	Mounts        *shape.Flag `site:"daemonset_mounts"`
-	Perm          *shape.Flag `site:"daemonset_perm"`
-	Sysctl        *shape.Flag `site:"daemonset_sysctl"`
-	Uamlite       *shape.Flag `site:"daemonset_uamlite"`
-	RemoveOld     *shape.Flag `site:"daemonset_apt_remove_old_pkgs" doc:"accepted: a layer never holds old packages"`
-	NetworkPolicy *shape.Flag `site:"network_policy" doc:"accepted, without effect"`
-	ConfigmapBin  *shape.Flag `site:"configmap_bin" doc:"accepted, without effect"`
+// manifestsDoc turns modules off; the rest of Divingbell's manifests is accepted
+// without effect.
+type manifestsDoc struct{ flags map[string]any }
+
+func manifestFields() []shape.Field {
+	flag := reflect.TypeFor[shape.Flag]()
+	var out []shape.Field
+	for _, m := range module.Conf() {
+		out = append(out, shape.Field{Name: m.Switch(), Type: flag})
+	}
+	return append(out, shape.Field{Name: "daemonset_apt_remove_old_pkgs", Type: flag, Doc: "accepted: a layer never holds old packages"},
+		shape.Field{Name: "network_policy", Type: flag, Doc: "accepted, without effect"}, shape.Field{Name: "configmap_bin", Type: flag, Doc: "accepted, without effect"})
 }
 
-// Off says whether a module is switched off.
-func (m *manifestsDoc) Off(module string) bool {
-	f := map[string]*shape.Flag{"apparmor": m.AppArmor, "apt": m.Apt, "ethtool": m.Ethtool, "exec": m.Exec, "limits": m.Limits,
-		"mounts": m.Mounts, "perm": m.Perm, "sysctl": m.Sysctl, "uamlite": m.Uamlite}[module]
-	return f != nil && !f.On
+// Decode reads the switches.
+func (d *manifestsDoc) Decode(c *shape.Checker, v *tree.Value) {
+	d.flags = c.DecodeFields(v, manifestFields())
+}
+
+// Schema returns the schema of the switches.
+func (*manifestsDoc) Schema(g *shape.Generator) any { return g.Fields("manifests", manifestFields()) }
+
+// Off reports whether a module is switched off.
+func (d *manifestsDoc) Off(m *module.Module) bool {
+	f, ok := d.flags[m.Switch()].(*shape.Flag)
+	return ok && !f.On
 }
 
 type labelsDoc struct {
@@ -132,21 +141,41 @@ type machineDoc struct {
 }
 
 // ConfDoc is conf. Its modules are decoded one target at a time, so it serves
-// for the schema and for finding unknown keys.
-type ConfDoc struct {
-	module.ModulesDoc
-	Overrides shape.Raw[OverridesDoc] `site:"overrides" doc:"what differs by host or label, by module"`
+// for the schema, for finding unknown keys and for the overrides.
+type ConfDoc struct{ Overrides OverridesDoc }
+
+func confFields() []shape.Field {
+	return append(module.ConfFields(), shape.Field{Name: "overrides", Type: reflect.TypeFor[OverridesDoc](), Doc: "what differs by host or label, by module"})
 }
 
-// OverridesDoc is conf.overrides: a stanza a module.
-type OverridesDoc struct {
-	AppArmor override.StanzaDoc[module.ModulesDoc] `site:"divingbell_apparmor"`
-	Apt      override.StanzaDoc[module.ModulesDoc] `site:"divingbell_apt"`
-	Ethtool  override.StanzaDoc[module.ModulesDoc] `site:"divingbell_ethtool"`
-	Exec     override.StanzaDoc[module.ModulesDoc] `site:"divingbell_exec"`
-	Limits   override.StanzaDoc[module.ModulesDoc] `site:"divingbell_limits"`
-	Mounts   override.StanzaDoc[module.ModulesDoc] `site:"divingbell_mounts"`
-	Perm     override.StanzaDoc[module.ModulesDoc] `site:"divingbell_perm"`
-	Sysctl   override.StanzaDoc[module.ModulesDoc] `site:"divingbell_sysctl"`
-	Uamlite  override.StanzaDoc[module.ModulesDoc] `site:"divingbell_uamlite"`
+// Decode reads the overrides.
+func (d *ConfDoc) Decode(c *shape.Checker, v *tree.Value) {
+	if over, ok := c.DecodeFields(v, confFields())["overrides"].(*OverridesDoc); ok {
+		d.Overrides = *over
+	}
 }
+
+// Schema returns the schema of conf.
+func (*ConfDoc) Schema(g *shape.Generator) any { return g.Fields("conf", confFields()) }
+
+// OverridesDoc is conf.overrides: a stanza a module, by the stanza's name.
+type OverridesDoc map[string]*override.StanzaDoc[module.ModulesDoc]
+
+func overrideFields() []shape.Field {
+	var out []shape.Field
+	for _, m := range module.Conf() {
+		out = append(out, shape.Field{Name: m.Stanza(), Type: reflect.TypeFor[override.StanzaDoc[module.ModulesDoc]]()})
+	}
+	return out
+}
+
+// Decode reads the stanzas.
+func (d *OverridesDoc) Decode(c *shape.Checker, v *tree.Value) {
+	*d = OverridesDoc{}
+	for name, stanza := range c.DecodeFields(v, overrideFields()) {
+		(*d)[name] = stanza.(*override.StanzaDoc[module.ModulesDoc])
+	}
+}
+
+// Schema returns the schema of all stanzas.
+func (*OverridesDoc) Schema(g *shape.Generator) any { return g.Fields("overrides", overrideFields()) }

@@ -15,7 +15,7 @@ func (r *Reader) normalConf(conf *tree.Value) *tree.Value {
 	if perms := conf.Get("perms"); perms != nil {
 		conf = module.OlderPerms(r.Checker, conf, perms)
 	}
-	for _, m := range module.All {
+	for _, m := range module.Conf() {
 		if v := conf.Get(m.Name); v != nil && m.Normal != nil {
 			r.In(m.Name, func() { conf = conf.With(m.Name, m.Normal(r.Checker, v)) })
 		}
@@ -24,8 +24,8 @@ func (r *Reader) normalConf(conf *tree.Value) *tree.Value {
 	if over == nil || over.Kind != tree.Mapping {
 		return conf
 	}
-	for _, m := range module.All {
-		stanza := over.Get(m.Stanza)
+	for _, m := range module.Conf() {
+		stanza := over.Get(m.Stanza())
 		if stanza == nil || stanza.Kind != tree.Mapping || m.Normal == nil {
 			continue
 		}
@@ -39,7 +39,7 @@ func (r *Reader) normalConf(conf *tree.Value) *tree.Value {
 			for i, e := range list.List {
 				out.List[i] = e
 				if body := e.Get("conf"); body != nil && body.Kind == tree.Mapping {
-					r.Within([]string{"overrides", m.Stanza, key, shape.Nth(i), "conf"}, func() {
+					r.Within([]string{"overrides", m.Stanza(), key, shape.Nth(i), "conf"}, func() {
 						if perms := body.Get("perms"); perms != nil && m.Name == "perm" {
 							body = module.OlderPerms(r.Checker, body, perms)
 						}
@@ -52,7 +52,7 @@ func (r *Reader) normalConf(conf *tree.Value) *tree.Value {
 			}
 			stanza = stanza.With(key, &out)
 		}
-		over = over.With(m.Stanza, stanza)
+		over = over.With(m.Stanza(), stanza)
 	}
 	return conf.With("overrides", over)
 }

@@ -64,7 +64,7 @@ func Node(n inventory.Node, known, baked bool, parts []*override.Part) *Explanat
 		if v == nil || v.Kind == tree.Mapping && len(v.Fields) == 0 && p.Name == module.Machine {
 			continue
 		}
-		w := &walker{e: e, source: t.Name, module: p.Name}
+		w := &walker{e: e, source: t.Name, module: p.Module}
 		e.lines = append(e.lines, explained{key: p.Name, target: t.Name})
 		if p.Name == module.Machine {
 			e.Machine, _ = w.walk(v, p.Base, "/machine", nil).(map[string]any)
@@ -83,16 +83,17 @@ func (e *Explanation) addDefaults(baked bool) {
 		e.Defaults[pointer] = v
 		e.Origins[pointer] = Origin{Source: "default"}
 	}
-	if apt, _ := e.Conf["apt"].(map[string]any); apt["blacklistpkgs"] == nil && e.Target["apt"] != "off" && (apt != nil || baked) {
-		set("/conf/apt/blacklistpkgs", module.DefaultBlacklist)
-	}
-	scripts, _ := e.Conf["exec"].(map[string]any)
-	for name, script := range scripts {
-		given, _ := script.(map[string]any)
-		for key, v := range map[string]string{"timeout": "1800", "rerun_policy": "always", "blocking_policy": "foreground"} {
-			if given != nil && given[key] == nil {
-				set("/conf/exec/"+pointerEscape(name)+"/"+key, v)
+	for _, m := range module.Conf() {
+		if m.Defaults == nil || e.Target[m.Name] == "off" {
+			continue
+		}
+		conf, _ := e.Conf[m.Name].(map[string]any)
+		for path, v := range m.Defaults(conf, baked) {
+			pointer := "/conf/" + m.Name
+			for part := range strings.SplitSeq(path, "\x00") {
+				pointer += "/" + pointerEscape(part)
 			}
+			set(pointer, v)
 		}
 	}
 }
@@ -101,14 +102,14 @@ func (e *Explanation) addDefaults(baked bool) {
 type walker struct {
 	e      *Explanation
 	source string
-	module string
+	module *module.Module
 }
 
 // walk returns v as plain data. Base is what stands at the same place without
 // the override; what is the very same value came from there.
 func (w *walker) walk(v, base *tree.Value, pointer string, path []string) any {
 	depth := strings.Count(pointer, "/") - 1
-	if w.module == module.Machine {
+	if w.module.Name == module.Machine {
 		depth++
 	}
 	switch v.Kind {
@@ -143,7 +144,7 @@ func (w *walker) walk(v, base *tree.Value, pointer string, path []string) any {
 		return nil
 	}
 	w.leaf(v, base, pointer, v.Text)
-	if w.isFlag(path) {
+	if w.module.Flag != nil && w.module.Flag(path) {
 		if on, ok := shape.FlagWord(v.Text); ok {
 			return on
 		}
@@ -173,15 +174,6 @@ func (w *walker) leaf(v, base *tree.Value, pointer, text string) {
 	w.e.Origins[pointer] = o
 	last := &w.e.lines[len(w.e.lines)-1]
 	last.text, last.origin = text, &o
-}
-
-// isFlag says whether a path names one of the values that are yes or no.
-func (w *walker) isFlag(path []string) bool {
-	switch strings.Join(append([]string{w.module}, path...), "/") {
-	case "apparmor/complain_mode", "uamlite/purge_expired_users", "uamlite/users/*/user_sudo":
-		return true
-	}
-	return w.module == "ethtool" && len(path) == 2
 }
 
 func pointerEscape(key string) string {

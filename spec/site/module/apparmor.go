@@ -4,6 +4,7 @@ package module
 
 import (
 	"cmp"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,6 +17,12 @@ import (
 type appArmorDoc struct {
 	Complain shape.Flag            `site:"complain_mode" doc:"load all profiles in complain mode"`
 	Profiles shape.Map[shape.Text] `site:"profiles" doc:"profile text by file name"`
+}
+
+var appArmorModule = Module{Name: "apparmor", Image: true, Doc: reflect.TypeFor[shape.Raw[appArmorDoc]](), About: "AppArmor profiles, baked into the layer",
+	Compile: (*Checker).apparmor,
+	Baked:   func(r *spec.Recipe) any { return r.AppArmor },
+	Flag:    func(path []string) bool { return strings.Join(path, "/") == "complain_mode" },
 }
 
 // maxProfile bounds one profile file.
@@ -34,7 +41,7 @@ func (c *Checker) apparmor(v *tree.Value, f *Fragment) {
 	}
 	var d appArmorDoc
 	c.Decode(v, &d)
-	f.AppArmor.Complain = d.Complain.On
+	f.Recipe.AppArmor.Complain = d.Complain.On
 	names := map[string]shape.Text{}
 	c.Push("profiles")
 	defer c.Pop()
@@ -60,10 +67,11 @@ func (c *Checker) apparmor(v *tree.Value, f *Fragment) {
 				}
 				names[name] = e.Key
 			}
-			f.AppArmor.Profiles = append(f.AppArmor.Profiles, spec.Profile{File: e.Key.S, Text: e.Val.S})
+			f.own("/etc/apparmor.d/"+e.Key.S, e.Key.At)
+			f.Recipe.AppArmor.Profiles = append(f.Recipe.AppArmor.Profiles, spec.Profile{File: e.Key.S, Text: e.Val.S})
 		})
 	}
-	slices.SortFunc(f.AppArmor.Profiles, func(a, b spec.Profile) int { return strings.Compare(a.File, b.File) })
+	slices.SortFunc(f.Recipe.AppArmor.Profiles, func(a, b spec.Profile) int { return strings.Compare(a.File, b.File) })
 }
 
 // ProfileNames lists the top-level profiles of a text.

@@ -28,6 +28,17 @@ type aptDoc struct {
 	Exclusive      shape.Flag               `site:"exclusive" doc:"use these repositories only"`
 }
 
+var aptModule = Module{Name: "apt", Image: true, Doc: reflect.TypeFor[shape.Raw[aptDoc]](), About: "packages, baked into the layer",
+	Compile: (*Checker).apt,
+	Baked:   func(r *spec.Recipe) any { return r.Packages },
+	Defaults: func(conf map[string]any, baked bool) map[string]any {
+		if conf["blacklistpkgs"] != nil || conf == nil && !baked {
+			return nil
+		}
+		return map[string]any{"blacklistpkgs": DefaultBlacklist}
+	},
+}
+
 type packageDoc struct {
 	Name    shape.Text   `site:"name,required"`
 	Version shape.Text   `site:"version"`
@@ -90,7 +101,7 @@ func (c *Checker) apt(v *tree.Value, f *Fragment) {
 	if p.Strict && len(p.Install) == 0 {
 		c.Errorf(d.Strict.At, "dangerous", "list the packages to keep", "strict without packages would remove everything")
 	}
-	f.Packages = p
+	f.Recipe.Packages = p
 }
 
 func (c *Checker) packages(docs []packageDoc, blacklist []string, byDefault bool) []spec.Package {

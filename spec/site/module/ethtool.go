@@ -4,6 +4,7 @@ package module
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -12,6 +13,17 @@ import (
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
+
+var ethtoolModule = Module{Name: "ethtool", Doc: reflect.TypeFor[shape.Raw[shape.Map[shape.Map[shape.Flag]]]](), About: "offload features by interface",
+	Normal: normalEthtool, Compile: (*Checker).ethtool,
+	Flag: func(path []string) bool { return len(path) == 2 },
+	Lines: func(i *spec.Items) (out []Line) {
+		for _, f := range i.Ethtool {
+			out = append(out, Line{f.Interface + "/" + f.Feature, map[bool]string{true: "on", false: "off"}[f.On]})
+		}
+		return out
+	},
+}
 
 // featureAliases are ethtool(8)'s short names, and the kernel's own, of features
 // that -k prints under another. A group of several kernel features is left as it is.

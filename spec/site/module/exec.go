@@ -3,6 +3,8 @@
 package module
 
 import (
+	"cmp"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +34,33 @@ type execDoc struct {
 	OnFailure     shape.Text            `site:"onFailure" enum:"degrade,rollback" doc:"rollback takes a live change back when the script fails; degrade when absent"`
 	ScriptTimeout shape.Text            `site:"script_timeout" doc:"older name of timeout"`
 	At            report.Pos
+}
+
+var execModule = Module{Name: "exec", Doc: reflect.TypeFor[shape.Raw[shape.Map[execDoc]]](), About: "scripts, run in the order of their names",
+	Normal: normalExec, Compile: (*Checker).exec,
+	Defaults: func(conf map[string]any, _ bool) map[string]any {
+		out := map[string]any{}
+		for name, script := range conf {
+			given, _ := script.(map[string]any)
+			for key, v := range map[string]string{"timeout": "1800", "rerun_policy": rules.RerunPolicies[0], "blocking_policy": rules.BlockingPolicies[0]} {
+				if given != nil && given[key] == nil {
+					out[name+"\x00"+key] = v
+				}
+			}
+		}
+		return out
+	},
+	// A script may hold a secret: only its identity is shown.
+	Lines: func(i *spec.Items) (out []Line) {
+		for _, x := range i.Exec {
+			text := cmp.Or(x.Rerun, "always")
+			if x.RerunInterval > 0 {
+				text += " every " + strconv.FormatInt(x.RerunInterval, 10) + " s"
+			}
+			out = append(out, Line{x.Name, text + " (" + identity(x) + ")"})
+		}
+		return out
+	},
 }
 
 // normalExec gives timeout its one name: the manual says script_timeout.

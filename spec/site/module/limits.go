@@ -3,6 +3,7 @@
 package module
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 
@@ -19,6 +20,16 @@ type limitDoc struct {
 	Item   shape.Text `site:"item,required"`
 	Value  shape.Text `site:"value,required" doc:"a number, unlimited, infinity or -1"`
 	At     report.Pos
+}
+
+var limitsModule = Module{Name: "limits", Doc: reflect.TypeFor[shape.Raw[shape.Map[limitDoc]]](), About: "lines of limits.conf(5)",
+	Compile: (*Checker).limits,
+	Lines: func(i *spec.Items) (out []Line) {
+		for _, l := range i.Limits {
+			out = append(out, Line{l.ID, l.Domain + " " + l.Type + " " + l.Item + " " + l.Value})
+		}
+		return out
+	},
 }
 
 // checkID reports whether an author's key can be part of a file's name.
@@ -45,6 +56,7 @@ func (c *Checker) limits(v *tree.Value, f *Fragment) {
 				}
 				seen[key] = e.Key
 			}
+			f.own(rules.LimitFile(limit.ID), e.Key.At)
 			f.Items.Limits = append(f.Items.Limits, limit)
 		})
 	}

@@ -3,34 +3,57 @@
 package module
 
 import (
+	"reflect"
+
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/machine"
+	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// Module is one part of the configuration that has overrides of its own: for a
-// node, exactly one target of it applies.
+// Module is one kind of setting: one row says all that the other packages need of
+// it. A kind has overrides of its own: for a node, exactly one target of it applies.
 type Module struct {
-	Name    string
-	Stanza  string // its key below overrides
-	Image   bool   // acts when a layer is baked; else on the node
-	Normal  func(*shape.Checker, *tree.Value) *tree.Value
+	Name  string
+	Image bool         // acts when a layer is baked; else on the node
+	Doc   reflect.Type // what an author writes below Name in conf; nil for the machine settings
+	About string       // one line about it, for the schema
+
+	// Normal brings keys to their canonical spelling, so that two spellings of one
+	// key meet when maps are merged; nil where there is nothing to do.
+	Normal func(*shape.Checker, *tree.Value) *tree.Value
+	// Compile checks the value of one target and puts what it means into its own
+	// part of the fragment.
 	Compile func(*Checker, *tree.Value, *Fragment)
+	// Lines lists the entries of the compiled kind for people; nil where the node's
+	// overlay has none. A line says all in which two entries may differ.
+	Lines func(*spec.Items) []Line
+	// Baked returns the kind's part of a recipe; nil where there is none.
+	Baked func(*spec.Recipe) any
+	// Flag reports whether the value at a path below the kind is yes or no; a list's
+	// entry is "*". Nil where none is.
+	Flag func(path []string) bool
+	// Defaults returns values that hold although nobody wrote them, by their path
+	// below the kind. Conf is what was written, as plain data; nil where it was
+	// nothing. Baked says that the site has a layer.
+	Defaults func(conf map[string]any, baked bool) map[string]any
 }
 
-// All is every module. The order is that of reports; nothing else hangs on it.
-var All = []Module{
-	{"apparmor", "divingbell_apparmor", true, nil, (*Checker).apparmor},
-	{"apt", "divingbell_apt", true, nil, (*Checker).apt},
-	{"ethtool", "divingbell_ethtool", false, normalEthtool, (*Checker).ethtool},
-	{"exec", "divingbell_exec", false, normalExec, (*Checker).exec},
-	{"limits", "divingbell_limits", false, nil, (*Checker).limits},
-	{"mounts", "divingbell_mounts", false, nil, (*Checker).mounts},
-	{"perm", "divingbell_perm", true, normalPerm, (*Checker).perm}, // of baked paths; the rest is on the node
-	{"sysctl", "divingbell_sysctl", false, normalSysctl, (*Checker).sysctl},
-	{"uamlite", "divingbell_uamlite", true, nil, (*Checker).uamlite},
-	{"machine", "", false, nil, func(c *Checker, v *tree.Value, f *Fragment) { f.Machine = machine.Compile(c.Checker, v) }},
+// Line is one entry of a kind in words: its key as its author spells it.
+type Line struct{ Key, Text string }
+
+// Stanza is the module's key below conf.overrides.
+func (m *Module) Stanza() string { return "divingbell_" + m.Name }
+
+// Switch is the module's key below manifests, which turns it off.
+func (m *Module) Switch() string { return "daemonset_" + m.Name }
+
+// All is every module. The order is that of reports; nothing else depends on it.
+var All = [...]Module{
+	appArmorModule, aptModule, ethtoolModule, execModule, limitsModule, mountsModule,
+	permModule, sysctlModule, uamliteModule,
+	{Name: Machine, Compile: func(c *Checker, v *tree.Value, f *Fragment) { f.Machine = machine.Compile(c.Checker, v) }},
 }
 
 // Machine is the one whose overrides stand beside its values instead of in conf.
@@ -43,40 +66,79 @@ type Checker struct {
 	Kept  []string // persisted paths
 }
 
-// Fragment is what one target of one module compiles to; a module fills its own part.
+// Fragment is what one target of one module compiles to. A module fills its own
+// fields of Items and Recipe; those of all modules together are a node's.
 type Fragment struct {
-	Items    spec.Items
-	Packages spec.Packages
-	Accounts spec.Accounts
-	AppArmor spec.AppArmor
-	Baked    *spec.Perm
-	Machine  machine.Settings
+	Items   spec.Items
+	Recipe  spec.Recipe
+	Machine machine.Settings
+	Owns    map[string]report.Pos // paths that the module writes on a node or in a layer, and where they were asked for
 }
 
-// Names are those of conf.
-func Names() []string {
-	var out []string
-	for _, m := range All {
-		if m.Name != Machine {
-			out = append(out, m.Name)
+// own notes that the module writes a path.
+func (f *Fragment) own(path string, at report.Pos) {
+	if f.Owns == nil {
+		f.Owns = map[string]report.Pos{}
+	}
+	f.Owns[path] = at
+}
+
+// AddTo adds the fragment's items to those of the node's other modules.
+func (f *Fragment) AddTo(items *spec.Items) { fill(items, f.Items) }
+
+// Bake adds the fragment's part to the recipe of the node's layer.
+func (f *Fragment) Bake(r *spec.Recipe) { fill(r, f.Recipe) }
+
+// fill copies the fields of from that are set. It goes by the type, so that no
+// list of fields can miss a new one.
+func fill[T any](to *T, from T) {
+	t, f := reflect.ValueOf(to).Elem(), reflect.ValueOf(from)
+	for i := range f.NumField() {
+		if !f.Field(i).IsZero() {
+			t.Field(i).Set(f.Field(i))
+		}
+	}
+}
+
+// Conf returns the modules of conf: all but the machine settings.
+func Conf() []*Module {
+	var out []*Module
+	for i := range All {
+		if All[i].Name != Machine {
+			out = append(out, &All[i])
 		}
 	}
 	return out
 }
 
+// Names are those of conf.
+func Names() []string {
+	var out []string
+	for _, m := range Conf() {
+		out = append(out, m.Name)
+	}
+	return out
+}
+
 // ModulesDoc is what conf and every override's conf may hold.
-type ModulesDoc struct {
-	AppArmor     shape.Raw[appArmorDoc]                      `site:"apparmor" doc:"AppArmor profiles, baked into the layer"`
-	Apt          shape.Raw[aptDoc]                           `site:"apt" doc:"packages, baked into the layer"`
-	Ethtool      shape.Raw[shape.Map[shape.Map[shape.Flag]]] `site:"ethtool" doc:"offload features by interface"`
-	Exec         shape.Raw[shape.Map[execDoc]]               `site:"exec" doc:"scripts, run in the order of their names"`
-	Limits       shape.Raw[shape.Map[limitDoc]]              `site:"limits" doc:"lines of limits.conf(5)"`
-	Mounts       shape.Raw[shape.Map[mountDoc]]              `site:"mounts" doc:"file systems"`
-	Perm         shape.Raw[permShape]                        `site:"perm" doc:"owners and modes of paths"`
-	Perms        shape.Raw[[]permPathDoc]                    `site:"perms" doc:"older shape of perm"`
-	Sysctl       shape.Raw[shape.Map[shape.Text]]            `site:"sysctl" doc:"kernel parameters, in dot or slash spelling"`
-	Uamlite      shape.Raw[uamliteDoc]                       `site:"uamlite" doc:"users, baked into the layer"`
-	ChrootPath   shape.Text                                  `site:"chroot_mnt_path" doc:"accepted, without effect"`
-	LogColors    shape.Flag                                  `site:"log_colors" doc:"accepted, without effect"`
-	ExtraVerbose shape.Flag                                  `site:"extra_verbose" doc:"accepted, without effect"`
+type ModulesDoc struct{}
+
+// Decode reports keys that conf does not have. The modules themselves are decoded
+// one target at a time.
+func (*ModulesDoc) Decode(c *shape.Checker, v *tree.Value) { c.DecodeFields(v, ConfFields()) }
+
+// Schema returns the schema of all modules.
+func (*ModulesDoc) Schema(g *shape.Generator) any { return g.Fields("modules", ConfFields()) }
+
+// ConfFields are the keys of conf.
+func ConfFields() []shape.Field {
+	var out []shape.Field
+	for _, m := range Conf() {
+		out = append(out, shape.Field{Name: m.Name, Type: m.Doc, Doc: m.About})
+	}
+	return append(out,
+		shape.Field{Name: "perms", Type: reflect.TypeFor[shape.Raw[[]permPathDoc]](), Doc: "older shape of perm"},
+		shape.Field{Name: "chroot_mnt_path", Type: reflect.TypeFor[shape.Text](), Doc: "accepted, without effect"},
+		shape.Field{Name: "log_colors", Type: reflect.TypeFor[shape.Flag](), Doc: "accepted, without effect"},
+		shape.Field{Name: "extra_verbose", Type: reflect.TypeFor[shape.Flag](), Doc: "accepted, without effect"})
 }

@@ -4,6 +4,7 @@ package module
 
 import (
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -22,6 +23,26 @@ type mountDoc struct {
 	Before  shape.Words `site:"before" doc:"units that wait for the mount; docker.service when absent or empty"`
 	After   shape.Words `site:"after" doc:"units that the mount waits for; network-online.target when absent and the file system needs it"`
 	At      report.Pos
+}
+
+var mountsModule = Module{Name: "mounts", Doc: reflect.TypeFor[shape.Raw[shape.Map[mountDoc]]](), About: "file systems",
+	Compile: (*Checker).mounts,
+	Lines: func(i *spec.Items) (out []Line) {
+		for _, m := range i.Mounts {
+			text := m.Device + " " + m.Type
+			if len(m.Options) > 0 {
+				text += " " + strings.Join(m.Options, ",")
+			}
+			if len(m.Before) > 0 {
+				text += " before " + strings.Join(m.Before, " ")
+			}
+			if len(m.After) > 0 {
+				text += " after " + strings.Join(m.After, " ")
+			}
+			out = append(out, Line{m.Target, text})
+		}
+		return out
+	},
 }
 
 // networkTypes are file systems behind a network.
@@ -53,6 +74,7 @@ func (c *Checker) mounts(v *tree.Value, f *Fragment) {
 				return
 			}
 			targets[m.Target] = e.Key
+			f.own(m.Target, e.Val.Target.At)
 			f.Items.Mounts = append(f.Items.Mounts, m)
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"path"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
@@ -36,6 +37,24 @@ type permShape struct{ permDoc }
 
 func (*permShape) Schema(g *shape.Generator) any {
 	return map[string]any{"anyOf": []any{g.Of(reflect.TypeFor[permDoc](), false), g.Of(reflect.TypeFor[[]permPathDoc](), false)}}
+}
+
+var permModule = Module{Name: "perm", Image: true, // of baked paths; the rest is on the node
+	Doc: reflect.TypeFor[shape.Raw[permShape]](), About: "owners and modes of paths",
+	Normal: normalPerm, Compile: (*Checker).perm,
+	Baked: func(r *spec.Recipe) any { return r.Perm },
+	Lines: func(i *spec.Items) (out []Line) {
+		if i.Perm == nil {
+			return nil
+		}
+		for _, p := range i.Perm.Paths { // the last entry of a path wins
+			out = append(out, Line{p.Path, strings.TrimSpace(p.Mode + " " + p.Owner + ":" + p.Group)})
+		}
+		if p := i.Perm; p.Rerun != "" || p.Interval != 0 || p.IgnoreMissing {
+			out = append(out, Line{"policy", strings.TrimSpace(p.Rerun + " " + strconv.FormatInt(p.Interval, 10) + " " + strconv.FormatBool(p.IgnoreMissing))})
+		}
+		return out
+	},
 }
 
 // bakedDirs hold what the layer brings; everything else of a node is its own.
@@ -103,7 +122,7 @@ func (c *Checker) perm(v *tree.Value, f *Fragment) {
 		})
 	}
 	if len(inLayer.Paths) > 0 {
-		f.Baked = &inLayer
+		f.Recipe.Perm = &inLayer
 	}
 	if len(onNode.Paths) > 0 {
 		f.Items.Perm = &onNode

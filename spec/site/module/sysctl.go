@@ -3,6 +3,7 @@
 package module
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 
@@ -12,6 +13,23 @@ import (
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
+
+var sysctlModule = Module{Name: "sysctl", Doc: reflect.TypeFor[shape.Raw[shape.Map[shape.Text]]](), About: "kernel parameters, in dot or slash spelling",
+	Normal: normalSysctl, Compile: (*Checker).sysctl,
+	Lines: func(i *spec.Items) (out []Line) {
+		for _, s := range i.Sysctl {
+			text := s.Value
+			if text == "" {
+				text = `""` // an empty value must not read as none
+			}
+			if s.Optional {
+				text += " (if there)"
+			}
+			out = append(out, Line{rules.SysctlName(s.Key), text})
+		}
+		return out
+	},
+}
 
 // normalSysctl gives every key sysctl(8)'s spelling, so that two spellings of
 // one key meet when maps are merged. A leading "-" (optional) stays.

@@ -3,6 +3,8 @@
 package module
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
@@ -30,10 +32,18 @@ type userDoc struct {
 	At       report.Pos
 }
 
+var uamliteModule = Module{Name: "uamlite", Image: true, Doc: reflect.TypeFor[shape.Raw[uamliteDoc]](), About: "users, baked into the layer",
+	Compile: (*Checker).uamlite,
+	Baked:   func(r *spec.Recipe) any { return r.Accounts },
+	Flag: func(path []string) bool {
+		return slices.Contains([]string{"purge_expired_users", "users/*/user_sudo"}, strings.Join(path, "/"))
+	},
+}
+
 func (c *Checker) uamlite(v *tree.Value, f *Fragment) {
 	var d uamliteDoc
 	c.Decode(v, &d)
-	f.Accounts.PurgeExpired, f.Accounts.Builtin = d.Purge.On, d.Builtin.S
+	f.Recipe.Accounts.PurgeExpired, f.Recipe.Accounts.Builtin = d.Purge.On, d.Builtin.S
 	if d.Builtin.Set() {
 		c.In("builtin_account", func() { c.Valid(d.Builtin.At, rules.User(d.Builtin.S)) })
 	}
@@ -67,7 +77,7 @@ func (c *Checker) uamlite(v *tree.Value, f *Fragment) {
 			}
 			user := c.user(u)
 			wayIn = wayIn || Administers(user)
-			f.Accounts.Users = append(f.Accounts.Users, user)
+			f.Recipe.Accounts.Users = append(f.Recipe.Accounts.Users, user)
 		})
 	}
 	if d.Builtin.Set() && !wayIn {

@@ -160,7 +160,7 @@ func (p *Part) body(c *shape.Checker, conf *tree.Value) *tree.Value {
 		switch {
 		case f.Key == p.Name, f.Key == "log_colors", f.Key == "extra_verbose", f.Key == "chroot_mnt_path":
 		case slices.Contains(module.Names(), f.Key):
-			c.Warnf(f.At, "dead-override", "move it to divingbell_"+f.Key, "%s has no effect in an override of %s", f.Key, p.Name)
+			c.Warnf(f.At, "dead-override", "move it to the overrides of "+f.Key, "%s has no effect in an override of %s", f.Key, p.Name)
 		default:
 			c.Unknown(f, module.Names())
 		}

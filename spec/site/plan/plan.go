@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/module"
 )
 
 // Plan is what publishing a site would change.
@@ -220,14 +222,14 @@ func (p *Planner) Plan() *Plan {
 // differs names the parts of a recipe that are not the default's.
 func differs(def, r spec.Recipe) string {
 	var parts []string
-	for _, part := range []struct {
-		name string
-		a, b any
-	}{{"apt", def.Packages, r.Packages}, {"uamlite", def.Accounts, r.Accounts}, {"apparmor", def.AppArmor, r.AppArmor}, {"perm", def.Perm, r.Perm}} {
-		a, _ := spec.Encode(part.a) // strings and numbers
-		b, _ := spec.Encode(part.b) // strings and numbers
-		if string(a) != string(b) {
-			parts = append(parts, part.name)
+	for _, m := range module.Conf() {
+		if m.Baked == nil {
+			continue
+		}
+		a, errA := spec.Encode(m.Baked(&def))
+		b, errB := spec.Encode(m.Baked(&r))
+		if errA != nil || errB != nil || !bytes.Equal(a, b) {
+			parts = append(parts, m.Name)
 		}
 	}
 	return strings.Join(parts, " ")

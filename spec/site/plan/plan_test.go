@@ -111,7 +111,7 @@ func TestPlan(t *testing.T) {
 		{"exec", "never, data", "always, data", map[string]string{"a": "live"}},
 		{"perm-on-node", "0750", "0700", map[string]string{"a": "live"}},
 		{"perm-in-layer", "0644", "0444", map[string]string{"a": "soft-reboot"}},
-		{"dns", "192.0.2.53", "192.0.2.54", map[string]string{"a": "service restart"}},
+		{"dns", "192.0.2.53", "192.0.2.54", map[string]string{"a": "soft-reboot"}},
 		{"persist", "[/home]", "[/home, /var/log]", map[string]string{"a": "soft-reboot"}},
 		{"kernel-args", "[quiet]", "[quiet, hugepages=4]", map[string]string{"a": "kexec"}},
 		{"kernel-package", "linux-image-cloud-amd64", "linux-image-amd64", map[string]string{"a": "kexec"}},

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"bytes"
+	"reflect"
+	"slices"
+)
+
+// Effect says how much a change of one part of an overlay disturbs the node.
+type Effect struct {
+	Part  string // key of the overlay; "items.KIND" for a kind of items
+	Class string // one of the Class constants
+	Why   string
+
+	of func(*Overlay) any
+}
+
+// Effects has a row for each part of an overlay. The plan shows them and the node
+// acts by them: what is not live waits for another root.
+var Effects = []Effect{
+	{"apiVersion", ClassCold, "the overlay is of another version", func(o *Overlay) any { return o.APIVersion }},
+	{"kind", ClassCold, "the document is of another kind", func(o *Overlay) any { return o.Kind }},
+	{"fleet", ClassCold, "the node changes its fleet", func(o *Overlay) any { return o.Fleet }},
+	{"node", ClassCold, "the node changes its name", func(o *Overlay) any { return o.Node }},
+	{"match", ClassNone, "only who may fetch the overlay changes", func(o *Overlay) any { return o.Match }},
+	{"layer", ClassSoftReboot, "another layer", func(o *Overlay) any { return o.Layer }},
+	{"variant", ClassNone, "it is a hint for people", func(o *Overlay) any { return o.Variant }},
+	{"kernelArgs", ClassKexec, "arguments are read when a kernel starts", func(o *Overlay) any { return o.KernelArgs }},
+	{"persist", ClassSoftReboot, "directories are kept when the root is stacked", func(o *Overlay) any { return o.Persist }},
+	{"network", ClassSoftReboot, "network settings are written before services start", func(o *Overlay) any { return o.Network }},
+	{"cas", ClassSoftReboot, "trusted certificates are written before services start", func(o *Overlay) any { return o.CAs }},
+	{"onExpired", ClassNone, "only what an expired overlay means changes", func(o *Overlay) any { return o.OnExpired }},
+	{"needs", ClassNone, "it follows from the rest", func(o *Overlay) any { return o.Needs }},
+	{"items.mounts", ClassLive, "it is mounted at once", func(o *Overlay) any { return o.Items.Mounts }},
+	{"items.limits", ClassLive, "new sessions have the new limits", func(o *Overlay) any { return o.Items.Limits }},
+	{"items.sysctl", ClassLive, "kernel parameters are set at once", func(o *Overlay) any { return o.Items.Sysctl }},
+	{"items.ethtool", ClassLive, "features are set at once", func(o *Overlay) any { return o.Items.Ethtool }},
+	{"items.perm", ClassLive, "owners and modes are set at once", func(o *Overlay) any { return o.Items.Perm }},
+	{"items.exec", ClassLive, "scripts run in the next pass", func(o *Overlay) any { return o.Items.Exec }},
+	{"items.files", ClassLive, "files are written at once", func(o *Overlay) any { return o.Items.Files }},
+}
+
+// EffectOf returns the row of a part; the zero Effect for a part there is not.
+func EffectOf(part string) Effect {
+	if i := slices.IndexFunc(Effects, func(e Effect) bool { return e.Part == part }); i >= 0 {
+		return Effects[i]
+	}
+	return Effect{}
+}
+
+// Changes returns the effects of going from one overlay to another.
+func Changes(from, to *Overlay) []Effect {
+	var out []Effect
+	for _, e := range Effects {
+		if reflect.DeepEqual(e.of(from), e.of(to)) {
+			continue // most are; what differs may still be published alike
+		}
+		a, errA := Encode(e.of(from))
+		b, errB := Encode(e.of(to))
+		if errA != nil || errB != nil || !bytes.Equal(a, b) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Live reports whether a change of a class is made on the running root.
+func Live(class string) bool {
+	return class == ClassNone || class == ClassLive || class == ClassService
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Every part of an overlay has its effect, and a change of it is seen: a part
+// that were forgotten would change and the node would never know.
+func TestEveryPartHasAnEffect(t *testing.T) {
+	parts := append(jsonNames(reflect.TypeFor[Core](), ""), jsonNames(reflect.TypeFor[Items](), "items.")...)
+	var rows []string
+	for _, e := range Effects {
+		rows = append(rows, e.Part)
+		if e.Class == "" || e.Why == "" {
+			t.Errorf("%s has no class or no reason", e.Part)
+		}
+	}
+	if !slices.Equal(slices.Sorted(slices.Values(parts)), slices.Sorted(slices.Values(rows))) {
+		t.Errorf("parts %v\n rows %v", parts, rows)
+	}
+	whole := full()
+	for _, name := range parts {
+		var one Overlay
+		from, to := reflect.ValueOf(whole.Core), reflect.ValueOf(&one.Core).Elem()
+		short := strings.TrimPrefix(name, "items.")
+		if short != name {
+			from, to = reflect.ValueOf(whole.Items), reflect.ValueOf(&one.Items).Elem()
+		}
+		for i := range from.NumField() {
+			if jsonName(from.Type().Field(i)) == short {
+				to.Field(i).Set(from.Field(i))
+			}
+		}
+		changes := Changes(&Overlay{}, &one)
+		if len(changes) != 1 || changes[0].Part != name {
+			t.Errorf("a change of %s is seen as %v", name, changes)
+		}
+	}
+}
+
+func jsonNames(t reflect.Type, prefix string) (out []string) {
+	for i := range t.NumField() {
+		out = append(out, prefix+jsonName(t.Field(i)))
+	}
+	return out
+}
+
+func jsonName(f reflect.StructField) string {
+	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+	return name
+}

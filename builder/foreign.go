@@ -55,12 +55,11 @@ func (b *build) openForeign() (*foreign, error) {
 			return nil, fmt.Errorf("layer.base.oci: %w", err)
 		}
 	}
-	out, err := exec.CommandContext(b.ctx, "tar", "--extract", "--to-stdout", "--occurrence=1", "--wildcards", "--no-wildcards-match-slash",
-		"--file", f.file, "var/lib/dpkg/status", "./var/lib/dpkg/status").Output()
-	if len(out) == 0 {
-		return nil, errors.New("layer.base: there is no /var/lib/dpkg/status in it: not a Debian system, or not a tar (" + lastSaid(err) + ")")
+	var err error
+	f.status, err = f.read(b.ctx, "var/lib/dpkg/status")
+	if err != nil {
+		return nil, err
 	}
-	f.status = string(out) // tar complains that one of the two spellings is not there
 	return &f, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/builder/apparmor"
@@ -181,6 +182,9 @@ func fillPolicy(b *build, r *root.Root) (facts, error) {
 		features, err := apparmor.FeaturesOf(release)
 		if err != nil {
 			return f, err
+		}
+		if over := apparmor.Replaced(r, b.recipe.AppArmor); len(over) > 0 {
+			b.say(Event{Step: "policy", State: "note", Text: "profiles of packages that the site's take the place of: " + strings.Join(over, ", ")})
 		}
 		policy, err := apparmor.Bake(b.ctx, r, b.recipe.AppArmor, features)
 		if err != nil {

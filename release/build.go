@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/builder"
@@ -30,15 +31,23 @@ func Bake(ctx context.Context, s *site.Site, b Build) ([]*builder.Result, error)
 	if err != nil {
 		return nil, err
 	}
-	var recipes []spec.Recipe
-	for _, v := range variants {
-		recipes = append(recipes, v.Recipe)
-	}
-	ledger, err := builder.Settle(recipes, b.Known)
+	siteDir, err := filepath.Abs(s.Dir()) // apt takes no relative keyring
 	if err != nil {
 		return nil, err
 	}
-	siteDir, err := filepath.Abs(s.Dir()) // apt takes no relative keyring
+	var recipes []spec.Recipe
+	known := slices.Clone(b.Known)
+	for _, v := range variants {
+		recipes = append(recipes, v.Recipe)
+		o := b.Options
+		o.SiteDir, o.OpenOCI = siteDir, OpenBase(v.Recipe.Arch)
+		base, err := builder.BaseAccounts(ctx, v.Recipe, o)
+		if err != nil {
+			return nil, fmt.Errorf("build variant %s: %w", v.Name, err)
+		}
+		known = builder.Reserve(known, base)
+	}
+	ledger, err := builder.Settle(recipes, known)
 	if err != nil {
 		return nil, err
 	}

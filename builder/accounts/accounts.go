@@ -18,6 +18,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -50,13 +51,11 @@ func Bake(ctx context.Context, r *root.Root, a spec.Accounts, fleet []spec.Accou
 		switch {
 		case active:
 			db.set(row, u, day)
-		case row.State == stateExpired:
+		case row.State == stateExpired && db.passwd.find(row.Name) == nil: // else a package made it, and keeps it as it did
 			db.expire(row, day)
 		}
 	}
-	if err := builtin(a, db); err != nil {
-		return nil, err
-	}
+	builtin(a, db)
 	if err := db.write(r); err != nil {
 		return nil, err
 	}
@@ -69,6 +68,9 @@ func Bake(ctx context.Context, r *root.Root, a spec.Accounts, fleet []spec.Accou
 				return nil, err
 			}
 		}
+	}
+	if err := unmanaged(r, a.Users); err != nil {
+		return nil, err
 	}
 	return ledger, visudo(ctx, r)
 }
@@ -138,6 +140,25 @@ func access(r *root.Root, u spec.User) error {
 		return r.WriteFile("/etc/sudoers.d/"+sudoFile(u.Name), []byte(rule), 0o440)
 	}
 	return nil
+}
+
+// unmanagedFile lets sshd read the homes of those whose keys the site leaves alone.
+const unmanagedFile = "/etc/ssh/sshd_config.d/01-caisson-unmanaged.conf"
+
+// unmanaged writes that exception; for all others sshd reads the layer's keys only.
+func unmanaged(r *root.Root, users []spec.User) error {
+	var names []string
+	for _, u := range users {
+		if u.Keys == nil {
+			names = append(names, u.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	slices.Sort(names)
+	text := "# The site leaves the keys of these users alone.\nMatch User " + strings.Join(names, ",") + "\n\tAuthorizedKeysFile .ssh/authorized_keys\n"
+	return r.WriteFile(unmanagedFile, []byte(text), 0o644)
 }
 
 // sudoFile is a name that sudo reads: it skips those with a dot or a tilde.

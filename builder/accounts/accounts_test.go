@@ -126,6 +126,9 @@ func TestBake(t *testing.T) {
 	if _, err := r.Lstat("/etc/ssh/authorized_keys.d/bob"); err == nil {
 		t.Error("bob's keys are unmanaged, but a file was written")
 	}
+	if got := read(t, r, unmanagedFile); !strings.Contains(got, "Match User bob\n") {
+		t.Errorf("sshd reads the homes by %q, want bob's alone", got)
+	}
 	if _, err := r.Lstat("/etc/sudoers.d/60-caisson-bob"); err == nil {
 		t.Error("bob may sudo: the setting of the user before leaked")
 	}
@@ -203,6 +206,20 @@ func TestSettleVariants(t *testing.T) {
 	}
 }
 
+// An account that a package made and a site managed for a time is the package's
+// again when the site leaves it out.
+func TestPackageAccountLeftOut(t *testing.T) {
+	left := []spec.Account{{Name: "ubuntu", UID: 1005, GID: 1005, State: "active"}, {Name: "gone", UID: 1006, GID: 1006, State: "active"}}
+	r := tree(t)
+	bake(t, r, spec.Accounts{}, left)
+	if got := line(t, r, "/etc/passwd", "ubuntu"); got != "ubuntu:x:1005:1005::/home/ubuntu:/bin/bash" {
+		t.Errorf("the package's account became %q", got)
+	}
+	if got := line(t, r, "/etc/passwd", "gone"); !strings.HasSuffix(got, "nologin") {
+		t.Errorf("a user who left is %q", got)
+	}
+}
+
 func TestRefused(t *testing.T) {
 	full := []spec.Account{}
 	for uid := firstUID; uid <= lastUID; uid++ {
@@ -255,7 +272,7 @@ func TestBuiltin(t *testing.T) {
 	tests := []struct {
 		name  string
 		users []spec.User
-		want  string
+		want  string // after the site named the account
 	}{
 		{"keys and sudo of one user", []spec.User{{Name: "ann", Sudo: true, Keys: []string{key}}}, "1"},
 		{"password and sudo", []spec.User{{Name: "ann", Sudo: true, Password: yescr}}, "1"},
@@ -273,5 +290,25 @@ func TestBuiltin(t *testing.T) {
 				t.Errorf("ubuntu's expiry is %q, want %q", f[7], test.want)
 			}
 		})
+	}
+}
+
+// A site that names no builtin account gets what Divingbell does with ubuntu.
+func TestUsualBuiltin(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		users []spec.User
+		want  string
+	}{
+		{"a password and keys, of two users with sudo", []spec.User{{Name: "ann", Sudo: true, Keys: []string{key}}, {Name: "ben", Sudo: true, Password: yescr}}, "1"},
+		{"keys alone leave the console", []spec.User{{Name: "ann", Sudo: true, Keys: []string{key}}}, ""},
+		{"a password alone leaves SSH", []spec.User{{Name: "ann", Sudo: true, Password: yescr}}, ""},
+		{"nobody", nil, ""},
+	} {
+		r := tree(t)
+		bake(t, r, spec.Accounts{Users: c.users}, nil)
+		if f := strings.Split(line(t, r, "/etc/shadow", "ubuntu"), ":"); f[7] != c.want {
+			t.Errorf("%s: ubuntu's expiry is %q, want %q", c.name, f[7], c.want)
+		}
 	}
 }

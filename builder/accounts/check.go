@@ -75,26 +75,42 @@ func (p *problems) add(user, format string, args ...any) {
 	*p = append(*p, fmt.Errorf("user %q: %s", user, fmt.Sprintf(format, args...)))
 }
 
+// usualBuiltin is the account that Divingbell expires without being told of it.
+const usualBuiltin = "ubuntu"
+
 // builtin expires the distribution's own account, once somebody can still get in
-// and become root: one user with both a way in (keys or password) and sudo.
-func builtin(a spec.Accounts, db *database) error {
-	if a.Builtin == "" {
-		return nil
+// and become root. A site that names the account takes one user with both a way
+// in (keys or password) and sudo for that. One that does not gets what Divingbell
+// does: there must be sudo with a password, for the console, and sudo with keys.
+func builtin(a spec.Accounts, db *database) {
+	name := a.Builtin
+	if name == "" {
+		name = usualBuiltin
 	}
-	row := db.shadow.find(a.Builtin)
+	row := db.shadow.find(name)
 	if row == nil {
-		return nil // nothing to expire
+		return // nothing to expire
+	}
+	keys, password := false, false
+	for _, u := range a.Users {
+		if u.Name == name && a.Builtin == "" {
+			return // the site's own
+		}
+		if u.Name != name && u.Sudo {
+			keys = keys || len(u.Keys) > 0
+			password = password || strings.HasPrefix(u.Password, "$")
+		}
+	}
+	expired := keys && password || a.Builtin != "" && (keys || password)
+	if a.Builtin == "" && !expired {
+		return
 	}
 	for len(row) < 9 {
 		row = append(row, "")
 	}
 	row[7] = ""
-	for _, u := range a.Users {
-		login := len(u.Keys) > 0 || strings.HasPrefix(u.Password, "$")
-		if u.Name != a.Builtin && u.Sudo && login {
-			row[7] = "1"
-		}
+	if expired {
+		row[7] = "1"
 	}
 	db.shadow.put(row...)
-	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strings"
 
 	"github.com/caisson-os/caisson/spec"
 )
@@ -92,6 +93,18 @@ func Settle(variants []spec.Accounts, previous []spec.Account) ([]spec.Account, 
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].Name < all[j].Name })
 	return append(all, system...), nil
+}
+
+// PeopleIn returns rows for the accounts of a passwd(5) text that have numbers of
+// people. They are not the site's users: only their numbers are kept.
+func PeopleIn(passwd string) (rows []spec.Account) {
+	for line := range strings.Lines(passwd) {
+		row := strings.Split(strings.TrimSpace(line), ":")
+		if uid := number(row, 2); firstUID <= uid && uid <= lastUID {
+			rows = append(rows, spec.Account{Name: row[0], UID: uid, GID: number(row, 3), State: statePurged})
+		}
+	}
+	return rows
 }
 
 // here turns the fleet's ledger into this layer's: who is in it, who left it,

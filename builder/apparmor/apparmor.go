@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"sort"
 	"strings"
 
@@ -77,6 +78,9 @@ func Bake(ctx context.Context, r *root.Root, a spec.AppArmor, features Features)
 	}
 	for _, p := range a.Profiles {
 		loaded, err := compile(ctx, r, p.File, a.Complain)
+		if errors.Is(err, errNoProfile) && variables.MatchString(p.Text) {
+			continue // other files include it
+		}
 		if err != nil {
 			return policy, err
 		}
@@ -90,6 +94,20 @@ func Bake(ctx context.Context, r *root.Root, a spec.AppArmor, features Features)
 	}
 	sort.Slice(policy.Profiles, func(i, j int) bool { return policy.Profiles[i].Name < policy.Profiles[j].Name })
 	return policy, nil
+}
+
+// variables matches a file that defines some, as those in tunables do.
+var variables = regexp.MustCompile(`(?m)^\s*@\{\w+\}\s*\+?=`)
+
+// Replaced lists the site's profiles that lie where a package of r has its own.
+func Replaced(r *root.Root, a spec.AppArmor) []string {
+	var files []string
+	for _, p := range a.Profiles {
+		if _, err := r.Lstat(path.Join(sources, p.File)); err == nil {
+			files = append(files, p.File)
+		}
+	}
+	return files
 }
 
 // compile makes one binary and says which profiles it holds.
@@ -116,6 +134,11 @@ func compile(ctx context.Context, r *root.Root, file string, complain bool) ([]s
 		return nil, err
 	}
 	profiles, err := Profiles(data)
+	if errors.Is(err, errNoProfile) {
+		if err := r.Remove(binary); err != nil {
+			return nil, err
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("profile %s: %w", file, err)
 	}

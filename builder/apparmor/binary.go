@@ -26,6 +26,8 @@ var modes = map[uint32]string{0: "enforce", 1: "complain", 2: "kill", 3: "unconf
 // kernel then ignores the profiles' own modes.
 const forced = 0x800
 
+var errNoProfile = errors.New("the file defines no profile")
+
 // Profiles lists the profiles (hats too) in a compiled policy with their modes,
 // under the names that the kernel will list them by.
 func Profiles(policy []byte) ([]spec.LoadedProfile, error) {
@@ -72,7 +74,7 @@ func Profiles(policy []byte) ([]spec.LoadedProfile, error) {
 		all = append(all, spec.LoadedProfile{Name: name, Mode: mode})
 	}
 	if len(all) == 0 {
-		return nil, errors.New("the file defines no profile")
+		return nil, errNoProfile
 	}
 	return all, nil
 }

@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -176,14 +177,27 @@ func ReasonsOf(err error) error {
 	return err
 }
 
+// begins matches the lines with which dpkg takes up a package, after which its
+// scripts talk.
+var begins = regexp.MustCompile(`^(Setting up|Unpacking|Preparing to unpack|Selecting previously|Removing|Purging configuration|Processing triggers for) `)
+
+// saidLines is how much of a failed script's talk an error has.
+const saidLines = 4
+
 // Reasons picks from apt's and dpkg's talk the lines that say why.
 func Reasons(output string) []string {
 	var reasons []string
 	seen := map[string]bool{}
 	unmet := false
+	var script []string // what was said since dpkg began with a package
 	for line := range strings.Lines(output) {
 		line = strings.TrimRight(line, "\n")
 		text := strings.TrimSpace(line)
+		if begins.MatchString(line) {
+			script = nil
+		} else if text != "" && !strings.HasPrefix(text, "dpkg: ") {
+			script = append(script, text)
+		}
 		switch {
 		case strings.HasPrefix(line, "The following packages have unmet dependencies"):
 			unmet = true
@@ -197,6 +211,10 @@ func Reasons(output string) []string {
 			text = strings.TrimPrefix(text, "E: ")
 		case strings.Contains(text, "No space left on device"):
 			unmet = false
+		case strings.HasPrefix(text, "dpkg: error processing") && len(script) > 0:
+			unmet = true
+			last := script[max(0, len(script)-saidLines):]
+			text, script = fmt.Sprintf("%s it said %.300q", text, strings.Join(last, "; ")), nil
 		case strings.HasPrefix(text, "dpkg: error"), strings.HasPrefix(text, "dpkg: dependency problems"):
 			unmet = true // the reason follows, indented
 		default:

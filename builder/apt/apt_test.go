@@ -360,7 +360,7 @@ func TestRepositories(t *testing.T) {
 	good := spec.Repository{ID: "own", URL: "https://apt.example.org/x", Distributions: []string{"d"}, Components: []string{"main"}, Subrepos: []string{"updates"}, Key: key}
 	dir := t.TempDir()
 	got, err := Repositories([]spec.Repository{good}, dir)
-	if err != nil || len(got) != 1 || !slices.Equal(got[0].Suites, []string{"d", "d-updates"}) || got[0].Keyring != filepath.Join(dir, "own.asc") {
+	if err != nil || len(got) != 1 || !slices.Equal(got[0].Suites, []string{"d", "d-updates"}) || got[0].Keyring != filepath.Join(dir, "233c27dc9ea7bad5.asc") {
 		t.Errorf("got %+v, %v", got, err)
 	}
 	for what, change := range map[string]func(*spec.Repository){

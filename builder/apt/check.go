@@ -22,6 +22,9 @@ func Check(base *spec.Debian, own []spec.Repository) error {
 			}
 		}
 		problems = append(problems, words("layer.base.debian", append([]string{base.Suite}, base.Components...)))
+		if base.Snapshot != "" {
+			problems = append(problems, words("layer.base.debian.snapshot", []string{base.Snapshot}))
+		}
 	}
 	for _, r := range own {
 		for _, err := range []error{rules.ID(r.ID), rules.SourceURL(r.URL)} {
@@ -39,7 +42,23 @@ func Check(base *spec.Debian, own []spec.Repository) error {
 			problems = append(problems, fmt.Errorf("repository %s: the key is not an armoured OpenPGP public key", r.ID))
 		}
 	}
-	return errors.Join(problems...)
+	return errors.Join(append(problems, sameKeys(own)...)...)
+}
+
+// sameKeys refuses one distribution of one URL with two keys: apt takes one.
+func sameKeys(own []spec.Repository) (problems []error) {
+	first := map[string]spec.Repository{}
+	for _, r := range own {
+		for _, dist := range r.Distributions {
+			at := strings.TrimRight(r.URL, "/") + " " + dist
+			if other, twice := first[at]; twice && strings.TrimSpace(other.Key) != strings.TrimSpace(r.Key) {
+				problems = append(problems, fmt.Errorf("repositories %s and %s: distribution %s of %s has two keys; give one entry all components", other.ID, r.ID, dist, r.URL))
+			} else if !twice {
+				first[at] = r
+			}
+		}
+	}
+	return problems
 }
 
 // words checks suites or components.

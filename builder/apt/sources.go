@@ -3,6 +3,7 @@
 package apt
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -21,6 +22,9 @@ func Debian(d spec.Debian, hostRoot string) ([]Archive, error) {
 	keyring := d.Keyring
 	if keyring == "" {
 		keyring = DebianKeyring
+	}
+	if strings.ContainsAny(keyring, " \t\r\n[],") { // they end an option in a list of sources
+		return nil, fmt.Errorf("keyring %q: a blank, bracket or comma in its path", keyring)
 	}
 	if _, err := os.Stat(keyring); err != nil {
 		return nil, fmt.Errorf("keyring of suite %s: %w", d.Suite, err)
@@ -61,8 +65,9 @@ func Debian(d spec.Debian, hostRoot string) ([]Archive, error) {
 	return archives, nil
 }
 
-// Repositories lists a site's own archives, which [Check] accepted. Their keys are written to keyDir; one
-// without a key is a mirror that is signed by Debian.
+// Repositories lists a site's own archives, which [Check] accepted. Their keys are
+// written to keyDir, by content: apt refuses one distribution of one URL under two
+// names of a key. An archive without a key is a mirror that is signed by Debian.
 func Repositories(list []spec.Repository, keyDir string) ([]Archive, error) {
 	var archives []Archive
 	for _, r := range list {
@@ -74,7 +79,7 @@ func Repositories(list []spec.Repository, keyDir string) ([]Archive, error) {
 			}
 		}
 		if r.Key != "" {
-			a.Keyring = filepath.Join(keyDir, r.ID+".asc")
+			a.Keyring = filepath.Join(keyDir, fmt.Sprintf("%.8x.asc", sha256.Sum256([]byte(strings.TrimSpace(r.Key)))))
 			if err := os.MkdirAll(keyDir, 0o755); err != nil {
 				return nil, err
 			}

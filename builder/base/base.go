@@ -19,6 +19,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/paths"
 )
 
 // Include is what every Debian base has besides the essential packages, apt and
@@ -96,10 +97,15 @@ const archives = "/var/cache/apt/archives/"
 // units are enabled beside those that their packages enable.
 var units = []string{"systemd-networkd.service", "systemd-resolved.service"}
 
-// sshd reads the layer's keys too: homes may lie on a state disk, /etc never does.
-const sshd = `# Keys of the layer's accounts live outside the homes.
-AuthorizedKeysFile .ssh/authorized_keys /etc/ssh/authorized_keys.d/%u
+// sshd reads the layer's keys alone. Homes may lie on a state disk, where a key
+// outlives its removal from the site; /etc never does.
+const sshd = `# Keys come with the layer. One in a home is not read: it would stay when the
+# site takes it away.
+AuthorizedKeysFile ` + paths.KeysDir + `/%u
 `
+
+// sshdFile sorts before what a base may bring: of two values sshd takes the first.
+const sshdFile = "/etc/ssh/sshd_config.d/00-caisson.conf"
 
 // Configure makes the tree usable as a root that caisson stacks.
 func Configure(ctx context.Context, r *root.Root) error {
@@ -108,7 +114,7 @@ func Configure(ctx context.Context, r *root.Root) error {
 	}{
 		{"/etc/machine-id", ""}, // empty: written into each root at boot
 		{"/etc/apt/sources.list", "# Packages come with the layer, see caisson build.\n"},
-		{"/etc/ssh/sshd_config.d/60-caisson.conf", sshd},
+		{sshdFile, sshd},
 		{"/etc/hosts", "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"},
 	}
 	for _, f := range files {
@@ -116,7 +122,7 @@ func Configure(ctx context.Context, r *root.Root) error {
 			return err
 		}
 	}
-	if err := r.MkdirAll("/etc/ssh/authorized_keys.d", 0o755); err != nil {
+	if err := r.MkdirAll(paths.KeysDir, 0o755); err != nil {
 		return err
 	}
 	if err := r.Symlink("../run/systemd/resolve/stub-resolv.conf", "/etc/resolv.conf"); err != nil {

@@ -120,6 +120,11 @@ func (r *Root) Lchown(name string, uid, gid int) error {
 	return r.write(name, func(up *os.Root, name string) error { return up.Lchown(name, uid, gid) })
 }
 
+// Remove removes the file name from the upper tree.
+func (r *Root) Remove(name string) error {
+	return r.write(name, func(up *os.Root, name string) error { return up.Remove(name) })
+}
+
 // Chmod changes the mode of name, which lies in the upper tree.
 func (r *Root) Chmod(name string, perm fs.FileMode) error {
 	return r.write(name, func(up *os.Root, name string) error { return up.Chmod(name, perm) })

@@ -31,6 +31,24 @@ type State struct {
 	Newest   int64         `json:"newest,omitempty"`   // newest accepted issuedAt, seconds since 1970
 	Rejected []string      `json:"rejected,omitempty"` // digests of layers or overlays never to run again
 	Lost     []string      `json:"lost,omitempty"`     // what was damaged and how it was rebuilt, until another generation proves good
+	Proof    Proof         `json:"proof,omitzero"`     // what this machine was bound by when it last accepted an overlay
+}
+
+// Proof is what a machine had when an overlay was accepted for it. A network card may
+// be gone or replaced since; the machine with the same UUID and the same state disk
+// is still the one that had it.
+type Proof struct {
+	UUID string   `json:"uuid"` // SMBIOS
+	MACs []string `json:"macs"` // those of its addresses that the overlay is bound to
+}
+
+// Of returns the addresses that count for a machine with these UUIDs besides those
+// that it has.
+func (p Proof) Of(uuids []string) []string {
+	if p.UUID == "" || !slices.Contains(uuids, p.UUID) {
+		return nil
+	}
+	return p.MACs
 }
 
 // Fleet is the newest fleet:current that this node has accepted.
@@ -65,7 +83,7 @@ func (s *State) Generations() []*Generation {
 // Clone returns a copy that shares nothing with s.
 func (s *State) Clone() *State {
 	c := *s
-	c.Rejected, c.Fleet.Reject, c.Lost = slices.Clone(s.Rejected), slices.Clone(s.Fleet.Reject), slices.Clone(s.Lost)
+	c.Rejected, c.Fleet.Reject, c.Lost, c.Proof.MACs = slices.Clone(s.Rejected), slices.Clone(s.Fleet.Reject), slices.Clone(s.Lost), slices.Clone(s.Proof.MACs)
 	for _, g := range []**Generation{&c.Current, &c.Previous, &c.Staged} {
 		if *g != nil {
 			copied := **g

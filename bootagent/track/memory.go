@@ -5,6 +5,7 @@ package track
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -88,6 +89,18 @@ func heal(s *state.State) {
 	if m.Epoch > s.Floor.Epoch && !s.Fleet.Permitted || m.Epoch > sign.MaxNumber || m.Generation > sign.MaxNumber {
 		s.Fleet.Minimum, s.Fleet.Issued = spec.Floor{}, 0
 	}
+}
+
+// rememberProof keeps by which of its addresses this machine is bound to an overlay
+// that was accepted just now. A machine without a UUID could not show later that it is
+// the same one.
+func (f *Tracker) rememberProof(s *state.State, bound []string) {
+	p := state.Proof{MACs: slices.DeleteFunc(slices.Clone(bound), func(mac string) bool { return !slices.Contains(f.Identity.MACs, mac) })}
+	if len(f.Identity.UUIDs) == 0 || len(p.MACs) == 0 {
+		return
+	}
+	p.UUID = f.Identity.UUIDs[0]
+	s.Proof = p
 }
 
 // rules are those of package trust.

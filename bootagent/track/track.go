@@ -63,6 +63,7 @@ func (f *Tracker) Sync(ctx context.Context) (*Found, error) {
 		return nil, fmt.Errorf("%w: %w", errNotKept, err)
 	}
 	s.Accept(l.found.Generation)
+	f.rememberProof(s, l.accepted.Overlay.Match.MACs)
 	f.rememberDate(s, l.accepted.IssuedAt)
 	if s.Staged != nil {
 		l.found.Generation.Attempts = s.Staged.Attempts
@@ -190,7 +191,11 @@ func (f *Tracker) recall(s *state.State, g *state.Generation, reject []string) (
 	// Its own floor, not the node's: a newer generation that could not be run has
 	// raised that one, and going back to what this node itself proved is no replay.
 	own := spec.Floor{Epoch: g.Epoch, Generation: g.Generation}
-	a, err := f.accept()(c, f.Bootstrap, f.Identity, own, f.clock(s), trust.Known{Overlay: g.Overlay, Reject: reject})
+	// What the machine once proved counts for what it has already, never for what the
+	// registry offers.
+	id := f.Identity
+	id.MACs = slices.Concat(id.MACs, s.Proof.Of(id.UUIDs))
+	a, err := f.accept()(c, f.Bootstrap, id, own, f.clock(s), trust.Known{Overlay: g.Overlay, Reject: reject})
 	if err != nil {
 		return nil, fmt.Errorf("kept overlay of generation %d: %w", g.Generation, err)
 	}

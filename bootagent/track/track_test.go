@@ -63,7 +63,8 @@ func newFleet(t *testing.T) *fleet {
 type said struct {
 	issued            time.Time // zero is now
 	epoch, generation uint64
-	permitted         bool // the epoch key has signed the epoch
+	permitted         bool     // the epoch key has signed the epoch
+	macs              []string // that the overlay is bound to
 }
 
 func (w said) date() time.Time {
@@ -109,10 +110,10 @@ func (f *fleet) publish(generation uint64, value string) {
 func (f *fleet) overlay(w said, value string) {
 	f.t.Helper()
 	const layer = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
-	doc, err := spec.Encode(spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: "superhost", Layer: layer},
+	doc, err := spec.Encode(spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: "superhost", Layer: layer, Match: spec.Match{MACs: w.macs}},
 		Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: value}}}})
 	f.must(err)
-	bundle, err := sign.SignOverlay(f.key, oci.Digest(doc), sign.Predicate{Fleet: "metal-a", Node: "superhost", Layer: layer,
+	bundle, err := sign.SignOverlay(f.key, oci.Digest(doc), sign.Predicate{Fleet: "metal-a", Node: "superhost", Layer: layer, Match: sign.Match{MACs: w.macs},
 		Epoch: w.epoch, Generation: w.generation, IssuedAt: w.date(), Expires: w.date().Add(30 * 24 * time.Hour)})
 	f.must(err)
 	raw, blobs := oci.OverlayManifest(doc, f.permit(w, bundle)...)

@@ -20,11 +20,7 @@ func (n *Node) collect(s *state.State) error {
 	if n.boot.Mode == spec.ModeAttached {
 		return nil
 	}
-	at := n.folder.Path("store")
-	if n.boot.Disk == "" {
-		at = n.path(paths.RunStore)
-	}
-	store, err := layers.OpenStore(at)
+	store, err := n.store()
 	if err != nil {
 		return err
 	}
@@ -49,6 +45,13 @@ func (n *Node) collect(s *state.State) error {
 		n.o.Say("freed %.1f MB of layers that no boot needs any more", float64(freed)/1e6)
 	}
 	return err
+}
+
+func (n *Node) store() (*layers.Store, error) {
+	if n.boot.Disk == "" {
+		return layers.OpenStore(n.path(paths.RunStore))
+	}
+	return layers.OpenStore(n.folder.Path("store"))
 }
 
 // needs lists the layer's manifest and all that it leads to.

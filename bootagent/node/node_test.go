@@ -375,3 +375,28 @@ func TestAProvenGenerationHasNoDeadline(t *testing.T) {
 		t.Errorf("the node would be started over: %v", err)
 	}
 }
+
+// A layer that waits for a reboot is asked for in the background, where a disk keeps
+// it; what runs already is not.
+func TestStage(t *testing.T) {
+	m := newMachine(t)
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	m.apply()
+	n, err := Read(t.Context(), Options{Root: m.root, Say: t.Logf}, m.bootstrap())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close() // the test is over
+	if err := n.Stage(t.Context()); err != nil {
+		t.Errorf("nothing waits: %v", err)
+	}
+	m.publish(2, layerNamed("b"), "10")
+	f := track.Tracker{Source: m.r.Source(), Bootstrap: *m.bootstrap(), Identity: trust.Identity{Node: "superhost"}, Folder: n.folder, Say: t.Logf}
+	if _, err := f.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Stage(t.Context()); !errors.Is(err, oci.ErrNotFound) { // the test's layers are names only
+		t.Errorf("the waiting layer was not asked for: %v", err)
+	}
+}

@@ -19,6 +19,7 @@ type Boot struct {
 	Node        string       `json:"node"`
 	RootID      string       `json:"rootId"`                // random, of this stack
 	Disk        string       `json:"disk,omitempty"`        // device of the state disk, "" in memory
+	ReadOnly    bool         `json:"readOnly,omitempty"`    // what is written to the state disk stays in memory
 	DiskTrouble []string     `json:"diskTrouble,omitempty"` // what is wrong with the state disk, or why one is not used
 	Source      spec.Source  `json:"source"`
 	Sync        spec.Sync    `json:"sync"`

@@ -34,6 +34,7 @@ func runService(ctx context.Context, a *app, args []string) error {
 	// A fleet that boots together must not ask together for ever after.
 	every := askEvery + rand.N(askEvery/5)
 	asked, ready := time.Time{}, false
+	staging := make(chan struct{}, 1)
 	for {
 		st, err := once(ctx, a, (*node.Node).Apply)
 		switch {
@@ -56,12 +57,36 @@ func runService(ctx context.Context, a *app, args []string) error {
 			if _, err := once(ctx, a, (*node.Node).Sync); err != nil && ctx.Err() == nil {
 				cli.Report(a.err, "caisson-agent", err)
 			}
+			select {
+			case staging <- struct{}{}: // one at a time; the lock is free meanwhile
+				go func() {
+					defer func() { <-staging }()
+					a.stage(ctx)
+				}()
+			default:
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(lookEvery):
 		}
+	}
+}
+
+// stageFor is how long one attempt to bring a waiting layer to the disk may take. The
+// next one resumes it.
+const stageFor = time.Hour
+
+func (a *app) stage(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, stageFor)
+	defer cancel()
+	n, err := node.Read(ctx, a.options(), nil)
+	if err == nil {
+		err = errors.Join(n.Stage(ctx), n.Close())
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
+		cli.Report(a.err, "caisson-agent", err)
 	}
 }
 

@@ -82,7 +82,7 @@ var rules = []Rule{
 		By: []string{"bootagent/items", "bootagent/node", "bootagent/boot/...", "bootagent/journal", "bootagent/state", "bootagent/operation", "bootagent/watch", "test/contract"}, ByWhy: "what a kind does is reached through the table"},
 	{Packages: "bootagent/process", Only: []string{"internal/..."}, Why: "running a program knows no script and no policy",
 		By: []string{"bootagent/items", "bootagent/items/exec", "bootagent/node", "bootagent/operation", "cmd/caisson-agent"}, ByWhy: "who runs programs owns the interface"},
-	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "oci", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/download", "bootagent/items/item", "bootagent/items/files"},
+	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "oci", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/files"},
 		Why: "a root comes to life before anything is applied"},
 
 	{Packages: "internal/cli", Only: []string{"internal/plain"}, Stdlib: true, Why: leaf},

@@ -130,7 +130,7 @@ func (b *boot) ask(ctx context.Context) (*track.Found, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.limits.ask)
 	defer cancel()
-	defer b.waiting("the registry's answer")()
+	defer b.stager(b.source).Waiting("the registry's answer")()
 	found, err := b.sync(ctx)
 	if err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func (b *boot) network(ctx context.Context) error {
 	if b.hasGood() {
 		patience = 20 * time.Second
 	}
-	defer b.waiting("an address")()
+	defer b.stager(nil).Waiting("an address")()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := network.Loopback(); err != nil {

@@ -46,7 +46,7 @@ func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
 		return err
 	}
 	b.record.Node, b.record.Disk, b.record.Lease, b.record.Wrote = overlay.Node, b.disk, b.lease, wrote
-	b.record.Originals = node.Originals
+	b.record.Originals, b.record.ReadOnly = node.Originals, b.readOnly != nil
 	if err := b.leaveRecord(); err != nil {
 		return err
 	}

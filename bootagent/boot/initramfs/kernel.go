@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/kexec"
+	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -40,8 +41,7 @@ func (b *boot) enterKernel(ctx context.Context, from oci.Source, found *track.Fo
 		return nil
 	}
 	b.say("kexec: kernel %s, arguments %s", layer.Kernel.Release, strings.Join(line.Words, " "))
-	kernel := spec.Blob{Digest: layer.Kernel.Digest, Size: layer.Kernel.Size}
-	if err := b.blobs(ctx, from, kernel, layer.Initrd); err != nil {
+	if err := b.stager(from).Verified(ctx, stage.Kernel(*layer)...); err != nil {
 		if running != layer.Kernel.Release || !found.Unchanged {
 			return err
 		}
@@ -50,7 +50,7 @@ func (b *boot) enterKernel(ctx context.Context, from oci.Source, found *track.Fo
 		b.say("kernel arguments differ and the kernel cannot be had, going on: %v", err)
 		return nil
 	}
-	k, err := os.Open(b.store.Path(kernel.Digest))
+	k, err := os.Open(b.store.Path(layer.Kernel.Digest))
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
@@ -51,7 +52,8 @@ func (b *boot) hasGood() bool {
 // images away. On a disk they outlive it, and all come first: a loader behind a
 // kexec that waits for images could not go back to another kernel.
 func (b *boot) prepare(ctx context.Context, from oci.Source, found *track.Found) (*spec.Layer, error) {
-	layer, err := b.describe(ctx, from, found.Overlay.Layer)
+	staged := b.stager(from)
+	layer, err := staged.Describe(ctx, found.Overlay.Layer)
 	if err != nil {
 		return nil, err
 	}
@@ -59,36 +61,29 @@ func (b *boot) prepare(ctx context.Context, from oci.Source, found *track.Found)
 		return nil, err
 	}
 	b.record.Generation, b.record.Layer = found.Generation, layer
-	var images []spec.Blob
-	for _, i := range layer.Images {
-		images = append(images, spec.Blob{Digest: i.Digest, Size: i.Size})
-	}
 	if b.lasting() {
-		for _, blob := range images {
-			if b.store.Has(blob.Digest, blob.Size) {
-				continue // it is verified below
-			}
-			if err := b.blobs(ctx, from, blob); err != nil {
-				return nil, err
-			}
+		if err := staged.Missing(ctx, stage.Images(layer)...); err != nil { // the rest is verified below
+			return nil, err
 		}
 	}
 	if err := b.enterKernel(ctx, from, found, &layer); err != nil {
 		return nil, err
 	}
-	if err := b.blobs(ctx, from, images...); err != nil {
+	if err := staged.Verified(ctx, stage.Images(layer)...); err != nil {
 		return nil, err
 	}
 	if b.lasting() && from != nil {
-		b.keepKernel(ctx, from, &layer)
+		// Without network, a loader that has changed since can only enter a kernel that is
+		// on the disk. It is verified when it is used.
+		if err := staged.Missing(ctx, stage.Kernel(layer)...); err != nil {
+			b.say("the kernel is not kept: %v", err)
+		}
 	}
 	return &layer, nil
 }
 
-func (b *boot) describe(ctx context.Context, from oci.Source, digest string) (spec.Layer, error) {
-	defer b.waiting("the description of layer " + digest)()
-	layer, _, err := trust.Layer(ctx, kept{b.store, from, b.say}, digest)
-	return layer, err
+func (b *boot) stager(from oci.Source) stage.Stager {
+	return stage.Stager{Store: b.store, From: from, Talk: b.limits.talk, Say: b.say}
 }
 
 // alwaysLoaded are the modules that no device asks for.

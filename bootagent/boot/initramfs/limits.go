@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import "time"
+
+// limits are how long the loader waits. Whatever waits has one.
+type limits struct {
+	ask   time.Duration // for the registry's answer
+	soon  time.Duration // for a newer layer, where a good one is on the disk
+	only  time.Duration // for the only layer there is, before everything is asked again
+	pause time.Duration // before the second try; it grows
+	hang  time.Duration // without any progress, before the machine starts over; more than all of the above
+	talk  time.Duration // between two lines about the same wait
+}
+
+// usual is what a machine boots with. In a minute an ordinary line brings an
+// ordinary layer; a slower one is the service's business, not the boot's.
+var usual = limits{ask: time.Minute, soon: time.Minute, only: 10 * time.Minute, pause: 2 * time.Second, hang: 15 * time.Minute, talk: 5 * time.Second}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package stage brings what a layer consists of into a node's store: its description,
+// kernel and images, verified, from a registry where the store lacks them.
+//
+// The loader stages what it is about to boot; the service stages, in the background,
+// what waits for a reboot, so that the next boot finds it there. The package knows
+// layers and no overlays; what may be staged was decided before.
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/download"
+	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+)
+
+// Stager fills one store.
+type Stager struct {
+	Store *layers.Store
+	From  oci.Source    // nil: everything must be in the store
+	Talk  time.Duration // between two lines about the same wait
+	Say   func(format string, args ...any)
+}
+
+// Layer brings all of a layer that the store lacks. What is there is not read: the
+// boot that uses it does.
+func (s Stager) Layer(ctx context.Context, digest string, b spec.Bootstrap) error {
+	layer, err := s.Describe(ctx, digest)
+	if err != nil {
+		return err
+	}
+	if err := trust.ForMachine(layer, b, runtime.GOARCH); err != nil {
+		return err
+	}
+	return errors.Join(s.Missing(ctx, Images(layer)...), s.Missing(ctx, Kernel(layer)...))
+}
+
+// Images are the blobs of a layer's images, bottom first.
+func Images(layer spec.Layer) []spec.Blob {
+	var list []spec.Blob
+	for _, i := range layer.Images {
+		list = append(list, spec.Blob{Digest: i.Digest, Size: i.Size})
+	}
+	return list
+}
+
+// Kernel are the blobs of a layer's kernel and initrd.
+func Kernel(layer spec.Layer) []spec.Blob {
+	return []spec.Blob{{Digest: layer.Kernel.Digest, Size: layer.Kernel.Size}, layer.Initrd}
+}
+
+// Describe returns the description of the layer whose manifest has the digest.
+func (s Stager) Describe(ctx context.Context, digest string) (spec.Layer, error) {
+	defer s.Waiting("the description of layer " + digest)()
+	layer, _, err := trust.Layer(ctx, kept{s.Store, s.From, s.Say}, digest)
+	return layer, err
+}
+
+// Missing brings the blobs that are not in the store.
+func (s Stager) Missing(ctx context.Context, list ...spec.Blob) error {
+	for _, blob := range list {
+		if s.Store.Has(blob.Digest, blob.Size) {
+			continue
+		}
+		if err := s.fetch(ctx, blob); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Verified brings blobs into the store; what is there already is read and compared:
+// a disk may rot, and others may have had access to it.
+func (s Stager) Verified(ctx context.Context, list ...spec.Blob) error {
+	for _, blob := range list {
+		if s.Store.Has(blob.Digest, blob.Size) {
+			err := s.Store.Verify(blob.Digest)
+			if err == nil {
+				continue
+			}
+			if s.Store.Has(blob.Digest, blob.Size) { // a fetch would find it and be content
+				return fmt.Errorf("a bad blob cannot be replaced: %w", err)
+			}
+			s.Say("%v: fetched again", err)
+		}
+		if err := s.fetch(ctx, blob); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s Stager) fetch(ctx context.Context, blob spec.Blob) error {
+	if s.From == nil {
+		return absent(blob.Digest)
+	}
+	begun := time.Now()
+	var have atomic.Int64
+	done := s.every(func(time.Duration) {
+		s.Say("fetching %.19s…: %.1f of %.1f MB", blob.Digest, float64(have.Load())/1e6, float64(blob.Size)/1e6)
+	})
+	d := download.Download{Source: s.From, Repo: oci.RepoLayer, Store: s.Store}
+	err := d.Blob(ctx, oci.Descriptor{Digest: blob.Digest, Size: blob.Size}, have.Store)
+	done()
+	if err != nil {
+		return err
+	}
+	s.Say("fetched %.19s…: %.1f MB in %.1f s", blob.Digest, float64(blob.Size)/1e6, time.Since(begun).Seconds())
+	return nil
+}
+
+// Waiting says now and then what is waited for, until the function that it returns
+// is called: a loader that says nothing cannot be told from one that hangs.
+func (s Stager) Waiting(what string) (done func()) {
+	return s.every(func(since time.Duration) { s.Say("waiting for %s, %.0f s so far", what, since.Seconds()) })
+}
+
+func (s Stager) every(say func(since time.Duration)) (done func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	begun, tick := time.Now(), time.NewTicker(s.Talk)
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-end:
+				return
+			case <-tick.C:
+				say(time.Since(begun))
+			}
+		}
+	}()
+	return func() {
+		tick.Stop()
+		close(end)
+		<-ended
+	}
+}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stage
+
+import (
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// push puts a layer with one image into a registry and returns its manifest's digest.
+func push(t *testing.T, r *registry.Registry, image string) string {
+	t.Helper()
+	blob := func(d oci.Descriptor) oci.Descriptor {
+		if err := r.PutData(t.Context(), oci.RepoLayer, d); err != nil {
+			t.Fatal(err)
+		}
+		return d.Bare()
+	}
+	i := blob(oci.Describe("application/vnd.caisson.image.v1.squashfs", []byte(image)))
+	k := blob(oci.Describe("application/vnd.caisson.kernel.v1", []byte("kernel of "+image)))
+	config, err := spec.Encode(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Arch: runtime.GOARCH,
+		Kernel: spec.KernelBlob{Release: "6.12", Digest: k.Digest, Size: k.Size}, Initrd: spec.Blob{Digest: k.Digest, Size: k.Size},
+		Images: []spec.Image{{Name: "base", Digest: i.Digest, Size: i.Size}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := r.PutManifest(t.Context(), oci.RepoLayer, oci.MediaTypeManifest, oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest,
+		ArtifactType: oci.TypeLayer, Config: blob(oci.Describe(oci.TypeLayerConfig, config)), Layers: []oci.Descriptor{i, k}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digest
+}
+
+// What was staged is all that a boot without a registry needs.
+func TestLayer(t *testing.T) {
+	r, err := registry.Open("oci:"+t.TempDir(), registry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := layers.OpenStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Stager{Store: store, From: r.Source(), Talk: time.Second, Say: t.Logf}
+	ours := spec.Bootstrap{Fleet: "metal-a"}
+	digest := push(t, r, "image")
+	if err := s.Layer(t.Context(), digest, spec.Bootstrap{Fleet: "other"}); refusal.Of(err) != refusal.WrongFleet {
+		t.Errorf("another fleet's layer: %v", err)
+	}
+	if err := s.Layer(t.Context(), digest, ours); err != nil {
+		t.Fatal(err)
+	}
+	s.From = nil
+	layer, err := s.Describe(t.Context(), digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, blobs := range [][]spec.Blob{Images(layer), Kernel(layer)} {
+		if err := s.Verified(t.Context(), blobs...); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := os.WriteFile(store.Path(layer.Images[0].Digest), []byte("IMAGE"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Verified(t.Context(), Images(layer)...); err == nil {
+		t.Error("an altered image is taken, and there is no registry")
+	}
+}

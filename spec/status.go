@@ -2,6 +2,8 @@
 
 package spec
 
+import "time"
+
 // Drift is one difference between what is wanted and what is, and at the same
 // time one planned change: `plan` and `status` print the same record.
 type Drift struct {
@@ -11,6 +13,8 @@ type Drift struct {
 	To     string `json:"to"`               // what is wanted; "" where it should go
 	Action string `json:"action"`           // one of the Action constants
 	Reason string `json:"reason,omitempty"` // why it cannot be done now (ActionRefuse, ActionDefer)
+
+	Since time.Time `json:"since,omitzero"` // of ActionDefer in a status: when that was first seen
 }
 
 // Change is a drift seen from the publisher's side.

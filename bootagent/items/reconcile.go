@@ -181,11 +181,20 @@ func (r *run) apply(ctx context.Context) {
 				}
 			}
 		}
+		if m, ok := it.(rememberer); ok {
+			r.errs[n] = errors.Join(r.errs[n], m.Remember(ctx))
+		}
 		if len(due) > 0 {
 			r.changed = true
 			r.errs[n] = errors.Join(r.errs[n], it.Apply(ctx, due))
 		}
 	}
+}
+
+// rememberer is an item that journals originals of what needs no change. It writes
+// nothing to the system.
+type rememberer interface {
+	Remember(ctx context.Context) error
 }
 
 // result is the second check.

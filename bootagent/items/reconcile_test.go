@@ -316,6 +316,21 @@ func TestOneApplyAfterAKillIsEnough(t *testing.T) {
 	}
 }
 
+// A key that is as wanted has an original too: what somebody changes and the agent
+// corrects is not it.
+func TestTheOriginalIsWhatWasFirst(t *testing.T) {
+	n := newNode(t)
+	want := spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "60"}}}
+	ok(t, Reconcile(t.Context(), n.items(want), n.journal))
+	n.write("proc/sys/vm/swappiness", "99\n")
+	ok(t, Reconcile(t.Context(), n.items(want), n.journal))
+	n.reopen()
+	ok(t, Reconcile(t.Context(), n.items(spec.Items{}), n.journal))
+	if got := n.read("proc/sys/vm/swappiness"); got != "60" {
+		t.Errorf("swappiness %s", got)
+	}
+}
+
 // A file that is gone has no permissions to put back.
 func TestARuleOfAMissingFileLeaves(t *testing.T) {
 	n := newNode(t)

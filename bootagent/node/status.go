@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/apparmor"
 	"github.com/caisson-os/caisson/bootagent/items"
@@ -14,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
+	"golang.org/x/sys/unix"
 )
 
 // remember keeps the sync axis in the boot record. An attached host has none.
@@ -31,7 +33,10 @@ func (n *Node) Status(ctx context.Context) (*spec.Status, error) {
 		return nil, err
 	}
 	drift, checkErr := items.Preview(ctx, n.items(found.Overlay.Items))
-	result := items.Result{Drift: drift, Health: spec.HealthOK, Items: n.lastItems(), Err: checkErr}
+	last := n.last()
+	result := items.Result{Drift: drift, Health: spec.HealthOK, Err: checkErr}
+	result.Age(last.Drift, time.Now(), uptime())
+	result.Items = last.Items
 	if checkErr != nil {
 		result.Health = spec.HealthDegraded
 	}
@@ -45,6 +50,7 @@ func (n *Node) Status(ctx context.Context) (*spec.Status, error) {
 
 // report is the status after a run; it is kept for those who only read.
 func (n *Node) report(found *track.Found, result items.Result) (*spec.Status, error) {
+	result.Age(n.last().Drift, time.Now(), uptime())
 	status, err := n.compose(found, result)
 	if err != nil {
 		return nil, err
@@ -56,17 +62,23 @@ func (n *Node) report(found *track.Found, result items.Result) (*spec.Status, er
 	return status, durable.WriteFile(n.path(paths.RunStatus), data, 0o640) // values may be confidential
 }
 
-// lastItems are the items of the last run.
-func (n *Node) lastItems() []spec.ItemStatus {
-	data, err := os.ReadFile(n.path(paths.RunStatus))
-	if err != nil {
-		return []spec.ItemStatus{}
-	}
+// last is the status after the last run, the zero one when there was none.
+func (n *Node) last() spec.Status {
 	var last spec.Status
-	if json.Unmarshal(data, &last) != nil {
-		return []spec.ItemStatus{}
+	data, err := os.ReadFile(n.path(paths.RunStatus))
+	if err != nil || json.Unmarshal(data, &last) != nil {
+		return spec.Status{}
 	}
-	return last.Items
+	return last
+}
+
+// uptime is how long this kernel runs.
+func uptime() time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		return 0 // every kernel that has openat2 has it
+	}
+	return time.Duration(now.Nano())
 }
 
 func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, error) {

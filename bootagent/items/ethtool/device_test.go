@@ -139,7 +139,7 @@ func TestConflict(t *testing.T) {
 	}
 	before := c.String()
 	err := run(t, c, j, feature("needy", true), feature("other", false))
-	if err == nil || !strings.Contains(err.Error(), `"needy" of eth0 on`) || !strings.Contains(err.Error(), "conflicts") {
+	if err == nil || !strings.Contains(err.Error(), `"needy" of eth0 on`) || !strings.Contains(err.Error(), "There is a conflict between settings chosen for this device") {
 		t.Fatalf("apply: %v, want the conflict", err)
 	}
 	if c.features["needy"].Requested {
@@ -227,10 +227,10 @@ func TestInterfaceGoes(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	have := map[string]State{"tx-tcp-segmentation": {}, "tx-tcp6-segmentation": {}, "rx-gro": {}, "rx-gro-hw": {}}
+	have := map[string]State{"": {}, "tx-tcp-accecn-segmentation": {}, "tx-tcp-segmentation": {}, "tx-tcp6-segmentation": {}, "rx-gro": {}, "rx-gro-hw": {}}
 	for name, want := range map[string]string{
-		"tso":                      "tx-tcp-segmentation tx-tcp6-segmentation",
-		"tcp-segmentation-offload": "tx-tcp-segmentation tx-tcp6-segmentation",
+		"tso":                      "tx-tcp-accecn-segmentation tx-tcp-segmentation tx-tcp6-segmentation",
+		"tcp-segmentation-offload": "tx-tcp-accecn-segmentation tx-tcp-segmentation tx-tcp6-segmentation",
 		"tx-tcp-segmentation":      "tx-tcp-segmentation",
 		"gro":                      "rx-gro",
 		"rx-gro":                   "rx-gro",

@@ -6,7 +6,7 @@
 // It speaks to the kernel's feature bits by exact name; there is no text to
 // parse and no unit to write. Switching one feature may switch others: what
 // changed in passing is remembered too and comes back with it. Only package
-// bootagent imports it.
+// items imports it.
 package ethtool
 
 import (
@@ -147,7 +147,8 @@ func (i *Item) look(name string) nic {
 	return nic{index, features, err}
 }
 
-// compare says what is to be done for w; no action when it is as wanted.
+// compare says what is to be done for w; no action when it is as wanted. Some of
+// its words are Divingbell's, because pipelines search for them.
 func (n nic) compare(w spec.Feature) spec.Drift {
 	d := spec.Drift{Item: Name, Key: key(w.Interface, w.Feature), To: onOff(w.On)}
 	because := func(action, format string, args ...any) spec.Drift {
@@ -162,7 +163,7 @@ func (n nic) compare(w spec.Feature) spec.Drift {
 	}
 	names := members(w.Feature, n.features)
 	if len(names) == 0 {
-		return because(spec.ActionRefuse, "%s has no feature %q", w.Interface, w.Feature)
+		return because(spec.ActionRefuse, "Could not find requested param %s for %s", w.Feature, w.Interface)
 	}
 	active, asked, changeable := false, true, false
 	for _, name := range names {
@@ -175,11 +176,11 @@ func (n nic) compare(w spec.Feature) spec.Drift {
 		return spec.Drift{}
 	}
 	if !changeable {
-		return because(spec.ActionRefuse, "the driver of %s does not let %q be changed", w.Interface, w.Feature)
+		return because(spec.ActionRefuse, "'%s' does not permit changing the '%s' setting", w.Interface, w.Feature)
 	}
 	d.Action = spec.ActionChange
 	if asked {
-		d.Reason = fmt.Sprintf("it was asked for and the kernel keeps it %s: another feature or the device conflicts with it", d.From)
+		d.Reason = fmt.Sprintf("There is a conflict between settings chosen for this device: it was asked for and the kernel keeps it %s", d.From)
 	}
 	return d
 }

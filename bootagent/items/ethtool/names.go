@@ -2,23 +2,28 @@
 
 package ethtool
 
-import "slices"
+import (
+	"maps"
+	"path"
+	"slices"
+)
 
-// groups are the names that ethtool(8) prints and takes for one or more kernel
-// features; on means that at least one of them is on.
-var groups = map[string][]string{
-	"rx-checksumming":              {"rx-checksum"},
-	"tx-checksumming":              {"tx-checksum-ipv4", "tx-checksum-ip-generic", "tx-checksum-ipv6", "tx-checksum-fcoe-crc", "tx-checksum-sctp"},
-	"scatter-gather":               {"tx-scatter-gather", "tx-scatter-gather-fraglist"},
-	"tcp-segmentation-offload":     {"tx-tcp-segmentation", "tx-tcp-ecn-segmentation", "tx-tcp-mangleid-segmentation", "tx-tcp6-segmentation"},
-	"udp-fragmentation-offload":    {"tx-udp-fragmentation"},
-	"generic-segmentation-offload": {"tx-generic-segmentation"},
-	"generic-receive-offload":      {"rx-gro"},
-	"large-receive-offload":        {"rx-lro"},
-	"rx-vlan-offload":              {"rx-vlan-hw-parse"},
-	"tx-vlan-offload":              {"tx-vlan-hw-insert"},
-	"ntuple-filters":               {"rx-ntuple-filter"},
-	"receive-hashing":              {"rx-hashing"},
+// groups are the names that ethtool(8) prints and takes for kernel features of a
+// pattern; on means that at least one of them is on. It matches patterns, too:
+// newer kernels have members that older ones lack.
+var groups = map[string]string{
+	"rx-checksumming":              "rx-checksum",
+	"tx-checksumming":              "tx-checksum-*",
+	"scatter-gather":               "tx-scatter-gather*",
+	"tcp-segmentation-offload":     "tx-tcp*-segmentation",
+	"udp-fragmentation-offload":    "tx-udp-fragmentation",
+	"generic-segmentation-offload": "tx-generic-segmentation",
+	"generic-receive-offload":      "rx-gro",
+	"large-receive-offload":        "rx-lro",
+	"rx-vlan-offload":              "rx-vlan-hw-parse",
+	"tx-vlan-offload":              "tx-vlan-hw-insert",
+	"ntuple-filters":               "rx-ntuple-filter",
+	"receive-hashing":              "rx-hashing",
 }
 
 // aliases are ethtool's short names.
@@ -46,8 +51,12 @@ func members(name string, features map[string]State) []string {
 	if long, ok := aliases[name]; ok {
 		name = long
 	}
-	return slices.DeleteFunc(slices.Clone(groups[name]), func(m string) bool {
-		_, ok := features[m]
-		return !ok
+	pattern, ok := groups[name]
+	if !ok {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(features)), func(m string) bool {
+		ok, err := path.Match(pattern, m)
+		return err != nil || !ok
 	})
 }

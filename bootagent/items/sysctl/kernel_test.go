@@ -156,3 +156,43 @@ func TestKernelSides(t *testing.T) {
 		})
 	}
 }
+
+// An interface that was deleted and made again is another one: it gets no value of
+// the old one.
+func TestAnotherInterfaceOfTheName(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip") {
+		return
+	}
+	ip := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %v: %v\n%s", args, err, out)
+		}
+	}
+	const key = "net/ipv4/conf/sys0/rp_filter"
+	root := tree("/proc/sys")
+	ip("link", "add", "sys0", "type", "veth", "peer", "name", "sys1")
+	if err := root.write(key, "0"); err != nil {
+		t.Fatal(err)
+	}
+	j := itemtest.Journal(t, t.TempDir())
+	it := New([]spec.Sysctl{{Key: key, Value: "1"}}, string(root), j)
+	drift, err := it.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := it.Apply(t.Context(), drift); err != nil {
+		t.Fatal(err)
+	}
+	ip("link", "del", "sys0")
+	ip("link", "add", "sys0", "type", "veth", "peer", "name", "sys1")
+	if err := root.write(key, "2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := New(nil, string(root), j).Restore(t.Context(), j.Entries(Name)); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := root.read(key); err != nil || now != "2" || len(j.Entries(Name)) > 0 {
+		t.Errorf("the new interface has %q, %v; entries %+v", now, err, j.Entries(Name))
+	}
+}

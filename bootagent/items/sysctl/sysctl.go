@@ -6,7 +6,7 @@
 // It reads and writes the files itself: no sysctl(8), no files in /etc/sysctl.d,
 // so no other owner's file is applied by accident. A key is the path below
 // /proc/sys. Values are compared field by field, because the kernel separates
-// with tabs what people separate with blanks. Only package bootagent imports it.
+// with tabs what people separate with blanks. Only package items imports it.
 package sysctl
 
 import (
@@ -93,6 +93,27 @@ func (i *Item) compare(w spec.Sysctl) (spec.Drift, bool) {
 		return refuse(spec.ActionRefuse, "the kernel does not let it be changed")
 	}
 	return d, false
+}
+
+// Remember journals the originals of keys that are as wanted already: what changes
+// them later is put back to that, and so is the key when it leaves the config.
+func (i *Item) Remember(ctx context.Context) error {
+	had := map[string]bool{}
+	for _, e := range i.journal.Entries(Name) {
+		had[e.Key] = true
+	}
+	var entries []item.Entry
+	for _, w := range i.want {
+		if now, err := i.tree.read(w.Key); err == nil && !had[w.Key] && rules.Sysctl(w) == nil && same(now, w.Value) {
+			e := entry(w.Key, prior{Value: now})
+			e.Applied = item.Raw(w.Value)
+			entries = append(entries, e)
+		}
+	}
+	if err := ctx.Err(); err != nil || len(entries) == 0 {
+		return err
+	}
+	return i.journal.Record(entries...)
 }
 
 // Apply implements item.Item.
@@ -242,6 +263,9 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 		now, err := i.tree.read(e.Key)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // the interface or module went, and the value with it
+		}
+		if was := decodePrior(e).Index; was != 0 && was != index(e.Key) {
+			continue // it went, and another of its name came
 		}
 		drift = append(drift, spec.Drift{Item: Name, Key: e.Key, From: now, To: decodePrior(e).Value})
 	}

@@ -132,9 +132,11 @@ func (t tree) coupled(key string) []string {
 type prior struct {
 	Value string `json:"value"`
 	Cause string `json:"cause,omitempty"`
+	Index int    `json:"index,omitempty"` // of the interface that the key belongs to
 }
 
 func entry(key string, p prior) item.Entry {
+	p.Index = index(key)
 	return item.Entry{Item: Name, Key: key, Prior: item.Raw(p), Scope: item.Kernel}
 }
 
@@ -142,6 +144,25 @@ func decodePrior(e item.Entry) prior {
 	var p prior
 	_ = json.Unmarshal(e.Prior, &p) // the journal's checksum vouches for it
 	return p
+}
+
+// index is the number of the interface that a key below net/*/conf or net/*/neigh
+// belongs to, 0 for other keys. One that was deleted and made again has another.
+func index(key string) int {
+	parts := strings.Split(key, "/")
+	if len(parts) != 5 || parts[0] != "net" || parts[2] != "conf" && parts[2] != "neigh" || parts[3] == "all" || parts[3] == "default" {
+		return 0
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0
+	}
+	defer unix.Close(fd) // the ioctl has had its answer
+	request, err := unix.NewIfreq(parts[3])
+	if err != nil || unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, request) != nil {
+		return 0
+	}
+	return int(request.Uint32())
 }
 
 // reason is the cause without the path, which the message names already.

@@ -29,6 +29,35 @@ func (s *Site) checkTargets(c *module.Checker) {
 		}
 		s.unusedLabels(c, p)
 	}
+	s.checkOwners(c)
+}
+
+// checkOwners reports a path that two kinds write, and one that a mount would
+// hide. Targets that no node combines count as well: they are one edit apart.
+func (s *Site) checkOwners(c *module.Checker) {
+	owners := map[string]*override.Part{}
+	for _, p := range s.parts {
+		for path := range p.Owned() {
+			owners[path] = p
+		}
+	}
+	for _, p := range s.parts {
+		c.Within(p.Where(), func() {
+			for path, at := range p.Owned() {
+				for _, other := range s.parts {
+					switch {
+					case other == p:
+					case owners[path] == other || other.Always(path):
+						c.Errorf(at, "two-owners", "keep one of the two", "%s is written by %s, too", path, other.Name)
+					case p.Name != "mounts":
+						if target := other.Above(path); target != "" {
+							c.Errorf(at, "two-owners", "mount it elsewhere", "%s would be hidden by the mount on %s", path, target)
+						}
+					}
+				}
+			}
+		})
+	}
 }
 
 // maxShared bounds what is kept compiled of one module's host entries.

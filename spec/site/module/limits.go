@@ -24,6 +24,7 @@ type limitDoc struct {
 
 var limitsModule = Module{Name: "limits", Doc: reflect.TypeFor[shape.Raw[shape.Map[limitDoc]]](), About: "lines of limits.conf(5)",
 	Compile: (*Checker).limits,
+	Paths:   []string{"/etc/security/limits.d/60-caisson-*"},
 	Lines: func(i *spec.Items) (out []Line) {
 		for _, l := range i.Limits {
 			out = append(out, Line{l.ID, l.Domain + " " + l.Type + " " + l.Item + " " + l.Value})

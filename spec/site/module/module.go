@@ -20,6 +20,9 @@ type Module struct {
 	Doc   reflect.Type // what an author writes below Name in conf; nil for the machine settings
 	About string       // one line about it, for the schema
 
+	// Paths are those that the module writes whatever it is asked for, as patterns of
+	// path.Match. What it is asked for is in [Fragment.Owns].
+	Paths []string
 	// Normal brings keys to their canonical spelling, so that two spellings of one
 	// key meet when maps are merged; nil where there is nothing to do.
 	Normal func(*shape.Checker, *tree.Value) *tree.Value
@@ -53,8 +56,12 @@ func (m *Module) Switch() string { return "daemonset_" + m.Name }
 var All = [...]Module{
 	appArmorModule, aptModule, ethtoolModule, execModule, limitsModule, mountsModule,
 	permModule, sysctlModule, uamliteModule,
-	{Name: Machine, Compile: func(c *Checker, v *tree.Value, f *Fragment) { f.Machine = machine.Compile(c.Checker, v) }},
+	{Name: Machine, Paths: machinePaths, Compile: func(c *Checker, v *tree.Value, f *Fragment) { f.Machine = machine.Compile(c.Checker, v) }},
 }
+
+// machinePaths are what a root is given before its first process starts.
+var machinePaths = []string{"/etc/machine-id", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/ssl/certs/ca-certificates.crt",
+	"/etc/ssh/ssh_host_*", "/etc/systemd/network/*-caisson-*", "/etc/systemd/*/60-caisson-*"}
 
 // Machine is the one whose overrides stand beside its values instead of in conf.
 const Machine = "machine"

@@ -34,7 +34,9 @@ type userDoc struct {
 
 var uamliteModule = Module{Name: "uamlite", Image: true, Doc: reflect.TypeFor[shape.Raw[uamliteDoc]](), About: "users, baked into the layer",
 	Compile: (*Checker).uamlite,
-	Baked:   func(r *spec.Recipe) any { return r.Accounts },
+	Paths: []string{"/etc/passwd", "/etc/shadow", "/etc/group", "/etc/gshadow", "/etc/subuid", "/etc/subgid",
+		"/etc/sudoers.d/60-caisson-*", "/etc/ssh/authorized_keys.d/*"},
+	Baked: func(r *spec.Recipe) any { return r.Accounts },
 	Flag: func(path []string) bool {
 		return slices.Contains([]string{"purge_expired_users", "users/*/user_sudo"}, strings.Join(path, "/"))
 	},

@@ -19,11 +19,9 @@ var kinds = map[string]string{
 	"sysctl":  "{vm.swappiness: 1}",
 	"ethtool": "{eth0: {tso: off}}",
 	"perm":    "{paths: [{path: /srv/a, permissions: 0640}]}",
+	"files":   "{/etc/motd: {content: hello}}",
 	"exec":    "{a: {data: '#!/bin/sh', rerun_policy: never}}",
 }
-
-// unauthored are kinds that nodes know and no site can ask for yet.
-var unauthored = []string{"files"}
 
 // Two nodes that differ in one kind alone are sent different overlays, each with
 // what it asks for: the encoding that nodes share must not be another node's.
@@ -31,9 +29,6 @@ func TestEveryKindReachesItsNode(t *testing.T) {
 	fields := reflect.TypeFor[spec.Items]()
 	for i := range fields.NumField() {
 		kind, _, _ := strings.Cut(fields.Field(i).Tag.Get("json"), ",")
-		if slices.Contains(unauthored, kind) {
-			continue
-		}
 		value, ok := kinds[kind]
 		if !ok {
 			t.Errorf("no value of kind %s is tried", kind)
@@ -68,7 +63,7 @@ func TestEveryModuleIsWhole(t *testing.T) {
 	fields := reflect.TypeFor[spec.Items]()
 	for i := range fields.NumField() {
 		kind, _, _ := strings.Cut(fields.Field(i).Tag.Get("json"), ",")
-		if !slices.Contains(unauthored, kind) && !slices.ContainsFunc(module.Conf(), func(m *module.Module) bool { return m.Name == kind && m.Lines != nil }) {
+		if !slices.ContainsFunc(module.Conf(), func(m *module.Module) bool { return m.Name == kind && m.Lines != nil }) {
 			t.Errorf("no module prints items of kind %s", kind)
 		}
 	}

@@ -64,7 +64,7 @@ func TestSchemaAgreesWithParser(t *testing.T) {
 	shape := regexp.MustCompile(` error (unknown-key|type|enum|required): `)
 	// Shapes that JSON Schema cannot see: text that is a list of words, enums and
 	// required fields of conf that an override or another file may complete.
-	invisible := map[string]bool{"ethtool value": true, "limits bad": true, "limits negative": true, "limits plus": true, "mount type bind": true, "mount type none": true, "mount type auto": true, "exec empty script": true, "limits missing": true, "limits empty": true, "mount empty": true, "mount type": true,
+	invisible := map[string]bool{"ethtool value": true, "limits bad": true, "limits negative": true, "limits plus": true, "mount type bind": true, "mount type none": true, "mount type auto": true, "exec empty script": true, "files content": true, "limits missing": true, "limits empty": true, "mount empty": true, "mount type": true,
 		"exec rerun": true, "exec blocking": true, "perm policy": true, "profile empty": true, "override wrong value": true,
 		"interface": true, "repository": true}
 	refused := 0

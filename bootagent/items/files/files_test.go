@@ -203,7 +203,7 @@ func TestRefused(t *testing.T) {
 		"climbing":         {spec.File{Path: "/etc/../x"}, "below /etc"},
 		"etc itself":       {spec.File{Path: "/etc/"}, "below /etc"},
 		"set-uid":          {spec.File{Path: "/etc/x", Mode: "4755"}, "more than permissions"},
-		"not a mode":       {spec.File{Path: "/etc/x", Mode: "rw"}, "not octal"},
+		"not a mode":       {spec.File{Path: "/etc/x", Mode: "rw"}, "not a mode"},
 		"unknown user":     {spec.File{Path: "/etc/x", Owner: "nobody-here"}, `passwd has no "nobody-here"`},
 		"a directory":      {spec.File{Path: "/etc/directory"}, "not a file"},
 		"a pipe":           {spec.File{Path: "/etc/pipe"}, "not a file"},

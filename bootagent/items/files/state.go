@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // Kinds of what can stand at a path.
@@ -54,7 +55,7 @@ func (s state) is(o state) bool {
 // are those of the root that the item acts on.
 func (i *Item) wanted(f spec.File) (state, error) {
 	s := state{Kind: regular, Content: f.Content, Mode: 0o644}
-	if _, err := below(f.Path); err != nil {
+	if err := rules.File(f); err != nil {
 		return s, err
 	}
 	if f.Mode != "" {

@@ -3,7 +3,11 @@
 package document
 
 import (
+	"path"
+
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/module"
+	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
@@ -16,8 +20,8 @@ func (r *Reader) normalConf(conf *tree.Value) *tree.Value {
 		conf = module.OlderPerms(r.Checker, conf, perms)
 	}
 	for _, m := range module.Conf() {
-		if v := conf.Get(m.Name); v != nil && m.Normal != nil {
-			r.In(m.Name, func() { conf = conf.With(m.Name, m.Normal(r.Checker, v)) })
+		if v := conf.Get(m.Name); v != nil {
+			r.In(m.Name, func() { conf = conf.With(m.Name, r.canonical(m, v)) })
 		}
 	}
 	over := conf.Get("overrides")
@@ -26,7 +30,7 @@ func (r *Reader) normalConf(conf *tree.Value) *tree.Value {
 	}
 	for _, m := range module.Conf() {
 		stanza := over.Get(m.Stanza())
-		if stanza == nil || stanza.Kind != tree.Mapping || m.Normal == nil {
+		if stanza == nil || stanza.Kind != tree.Mapping || m.Normal == nil && m.Inline == nil {
 			continue
 		}
 		for _, key := range []string{"hosts", "labels"} {
@@ -44,7 +48,7 @@ func (r *Reader) normalConf(conf *tree.Value) *tree.Value {
 							body = module.OlderPerms(r.Checker, body, perms)
 						}
 						if v := body.Get(m.Name); v != nil {
-							r.In(m.Name, func() { body = body.With(m.Name, m.Normal(r.Checker, v)) })
+							r.In(m.Name, func() { body = body.With(m.Name, r.canonical(m, v)) })
 						}
 					})
 					out.List[i] = e.With("conf", body)
@@ -55,4 +59,18 @@ func (r *Reader) normalConf(conf *tree.Value) *tree.Value {
 		over = over.With(m.Stanza(), stanza)
 	}
 	return conf.With("overrides", over)
+}
+
+// canonical returns a module's value with its keys in their canonical spelling and
+// the files that it names read, once, so that nothing later needs the file system.
+func (r *Reader) canonical(m *module.Module, v *tree.Value) *tree.Value {
+	if m.Inline != nil {
+		v = m.Inline(r.Checker, v, func(name string, at report.Pos) string {
+			return string(r.readFile(path.Join(r.Dir, name), at, rules.MaxFile))
+		})
+	}
+	if m.Normal != nil {
+		v = m.Normal(r.Checker, v)
+	}
+	return v
 }

@@ -23,6 +23,9 @@ type Module struct {
 	// Paths are those that the module writes whatever it is asked for, as patterns of
 	// path.Match. What it is asked for is in [Fragment.Owns].
 	Paths []string
+	// Inline replaces names of files beside the site by what these hold; nil where
+	// none can be named. Read reports what it cannot read and returns "" for it.
+	Inline func(c *shape.Checker, v *tree.Value, read func(name string, at report.Pos) string) *tree.Value
 	// Normal brings keys to their canonical spelling, so that two spellings of one
 	// key meet when maps are merged; nil where there is nothing to do.
 	Normal func(*shape.Checker, *tree.Value) *tree.Value
@@ -54,7 +57,7 @@ func (m *Module) Switch() string { return "daemonset_" + m.Name }
 
 // All is every module. The order is that of reports; nothing else depends on it.
 var All = [...]Module{
-	appArmorModule, aptModule, ethtoolModule, execModule, limitsModule, mountsModule,
+	appArmorModule, aptModule, ethtoolModule, execModule, filesModule, limitsModule, mountsModule,
 	permModule, sysctlModule, uamliteModule,
 	{Name: Machine, Paths: machinePaths, Compile: func(c *Checker, v *tree.Value, f *Fragment) { f.Machine = machine.Compile(c.Checker, v) }},
 }

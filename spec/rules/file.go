@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// MaxFile caps one file, in bytes: it travels in the node's overlay.
+const MaxFile = 256 << 10
+
+// File checks a small file below /etc. Its mode is octal and sets permissions only:
+// a program that runs as another user belongs into the layer.
+func File(x spec.File) error {
+	var f fields
+	if !strings.HasPrefix(x.Path, "/etc/") || Path(x.Path) != nil {
+		f.add("path", invalid("path", "", "%.150q is not a clean path below /etc", x.Path))
+	}
+	if len(x.Content) > MaxFile {
+		f.add("content", invalid("too-large", "keep it in a package", "a file must be at most %d KiB", MaxFile>>10))
+	}
+	if strings.Contains(x.Content, "\x00") || !utf8.ValidString(x.Content) {
+		f.add("content", invalid("text", "keep it in a package", "the content is not text"))
+	}
+	mode, err := ParseMode(x.Mode)
+	f.add("mode", err)
+	if mode.Symbolic() || mode.Apply(0, false) > 0o777 {
+		f.add("mode", invalid("mode", "as in 0640", "mode %q is not octal, or sets more than permissions", x.Mode))
+	}
+	if x.Owner != "" {
+		f.add("owner", Owner(x.Owner))
+	}
+	if x.Group != "" {
+		f.add("group", Owner(x.Group))
+	}
+	return f.err()
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
+)
+
+type fileDoc struct {
+	Path    shape.Text `site:"path" doc:"absolute path below /etc; the entry's name when absent"`
+	Content shape.Text `site:"content" doc:"the file's text"`
+	File    shape.Text `site:"file" doc:"file beside the site that holds the text, instead of content"`
+	Owner   shape.Text `site:"owner" doc:"name or number; root when absent"`
+	Group   shape.Text `site:"group" doc:"name or number; root when absent"`
+	Mode    shape.Text `site:"mode" doc:"octal permissions; 0644 when absent"`
+	At      report.Pos
+}
+
+var filesModule = Module{Name: "files", Doc: reflect.TypeFor[shape.Raw[shape.Map[fileDoc]]](), About: "small files below /etc",
+	Inline: inlineFiles, Compile: (*Checker).files,
+	// A file may hold a secret: only its identity is shown.
+	Lines: func(i *spec.Items) (out []Line) {
+		for _, f := range i.Files {
+			text := fmt.Sprintf("%s %s:%s, %d bytes, %s", cmp.Or(f.Mode, "0644"), cmp.Or(f.Owner, "root"), cmp.Or(f.Group, "root"), len(f.Content), identity(f.Content))
+			out = append(out, Line{f.Path, text})
+		}
+		return out
+	},
+}
+
+// inlineFiles replaces file, which names a file beside the site, by content.
+func inlineFiles(c *shape.Checker, v *tree.Value, read func(name string, at report.Pos) string) *tree.Value {
+	if v.Kind != tree.Mapping {
+		return v
+	}
+	out := *v
+	out.Fields = slices.Clone(v.Fields)
+	for i, f := range out.Fields {
+		name := f.Val.Get("file")
+		if name == nil || name.Kind != tree.Scalar {
+			continue
+		}
+		if f.Val.Get("content") != nil {
+			c.In(f.Key, func() { c.Errorf(name.At, "contradiction", "keep one of the two", "file and content are both given") })
+			continue
+		}
+		text := read(name.Text, name.At)
+		content := *name
+		content.Text = text
+		out.Fields[i].Val = f.Val.Without("file").With("content", &content)
+	}
+	return &out
+}
+
+func (c *Checker) files(v *tree.Value, f *Fragment) {
+	var d shape.Map[fileDoc]
+	c.Decode(v, &d)
+	paths := map[string]shape.Text{}
+	for _, e := range d {
+		c.In(e.Key.S, func() {
+			at := e.Val.At
+			if at == (report.Pos{}) {
+				return
+			}
+			file := spec.File{Path: path.Clean(cmp.Or(e.Val.Path.S, e.Key.S)), Content: e.Val.Content.S, Owner: e.Val.Owner.S, Group: e.Val.Group.S}
+			if !e.Val.Content.Set() {
+				c.Errorf(at, "required", "write content or file; content: '' is an empty file", "the file has no content")
+			}
+			if !strings.HasPrefix(cmp.Or(e.Val.Path.S, e.Key.S), "/") {
+				c.Errorf(cmp.Or(e.Val.Path.At, e.Key.At), "path", "give path, or name the entry by it", "%q is not an absolute path", cmp.Or(e.Val.Path.S, e.Key.S))
+				return
+			}
+			mode, err := rules.ParseMode(e.Val.Mode.S)
+			c.Valid(e.Val.Mode.At, err)
+			file.Mode = mode.String()
+			where := cmp.Or(e.Val.Path.At, e.Key.At)
+			c.ValidFields(at, map[string]report.Pos{"path": where, "content": e.Val.Content.At, "mode": e.Val.Mode.At,
+				"owner": e.Val.Owner.At, "group": e.Val.Group.At}, rules.File(file))
+			if first, dup := paths[file.Path]; dup {
+				c.Errorf(where, "duplicate-path", "", "%s is written by %s already, at %s", file.Path, first.S, first.At)
+				return
+			}
+			paths[file.Path] = e.Key
+			f.own(file.Path, where)
+			f.Items.Files = append(f.Items.Files, file)
+		})
+	}
+	slices.SortFunc(f.Items.Files, func(a, b spec.File) int { return strings.Compare(a.Path, b.Path) })
+}

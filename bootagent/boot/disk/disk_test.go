@@ -56,9 +56,19 @@ func open(t *testing.T, row attack.StateDisk, rules check.List[*candidate], orde
 	return uses, talk.String()
 }
 
+// rows are those about which disk is used.
+func rows(t *testing.T) (list []attack.StateDisk) {
+	t.Helper()
+	for _, row := range attack.LoadClass[attack.StateDisk](t, "statedisk") {
+		if row.Check == "" || strings.HasPrefix(row.Check, "disk/") {
+			list = append(list, row)
+		}
+	}
+	return list
+}
+
 func TestAttacks(t *testing.T) {
-	rows := attack.LoadClass[attack.StateDisk](t, "statedisk")
-	for _, row := range rows {
+	for _, row := range rows(t) {
 		t.Run(row.Name, func(t *testing.T) {
 			uses, says := open(t, row, rules, better)
 			if uses != row.Uses || !strings.Contains(says, row.Says) {
@@ -75,7 +85,7 @@ func TestAttacks(t *testing.T) {
 // come out otherwise.
 func TestNoCheckIsVacuous(t *testing.T) {
 	named := map[string]int{}
-	for _, row := range attack.LoadClass[attack.StateDisk](t, "statedisk") {
+	for _, row := range rows(t) {
 		_, name, _ := strings.Cut(row.Check, "/")
 		named[name]++
 		order := better

@@ -3,8 +3,11 @@
 package handover
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,6 +33,29 @@ func TestSupervise(t *testing.T) {
 	for _, unit := range []string{"caisson-deadline.timer", "caisson-deadline.service"} {
 		if out, err := exec.Command("systemd-analyze", "verify", "--man=no", n.path("etc/systemd/system/"+unit)).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", unit, err, out)
+		}
+	}
+}
+
+// What does not come up ends in emergency.target as often as not.
+func TestEveryTargetHasTheDeadline(t *testing.T) {
+	const systemd = "/lib/systemd/systemd"
+	require.Tool(t, systemd)
+	n := newNode(t, t.TempDir(), true)
+	n.Unproven = true
+	do(t, n)
+	for _, dir := range []string{filepath.Dir(n.Root), n.Root} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, target := range []string{"emergency.target", "rescue.target", "multi-user.target"} {
+		cmd := exec.Command(systemd, "--test", "--system", "--unit="+target, "--log-target=console")
+		cmd.Env = []string{"SYSTEMD_UNIT_PATH=" + n.path("etc/systemd/system") + ":", "XDG_RUNTIME_DIR=/tmp"}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}} // it refuses to be root
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "Action: caisson-deadline.timer -> start") {
+			t.Errorf("%s does not start the timer: %v\n%.2000s", target, err, out)
 		}
 	}
 }

@@ -61,7 +61,11 @@ func (b *boot) useDisk(patience time.Duration) bool {
 	if d == nil {
 		return false
 	}
-	if err := b.useFolder(at, at+"/store"); err != nil {
+	err := b.finder.Sweep(at)
+	if err == nil {
+		err = b.useFolder(at, at+"/store")
+	}
+	if err != nil {
 		b.trouble("state disk %s is not used: %v", d.Device, errors.Join(err, unix.Unmount(at, unix.MNT_DETACH)))
 		return false
 	}

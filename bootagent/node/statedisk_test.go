@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/test/attack"
+)
+
+// What somebody has put on the state disk must not hang the node, nor be read as its
+// own: it ends with an error that says so, or with what it can verify.
+func TestTamperedState(t *testing.T) {
+	tried := 0
+	for _, row := range attack.LoadClass[attack.StateDisk](t, "statedisk") {
+		if !strings.HasPrefix(row.Check, "node/") {
+			continue
+		}
+		tried++
+		t.Run(row.Name, func(t *testing.T) {
+			m := newMachine(t)
+			m.publish(1, layerNamed("a"), "10")
+			m.boot()
+			m.apply()
+			for name := range row.Disks[0].Files {
+				if err := os.RemoveAll(filepath.Join(m.root, paths.State, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			row.Disks[0].Fill(t, filepath.Join(m.root, paths.State))
+			var talk strings.Builder
+			say := func(format string, args ...any) { fmt.Fprintf(&talk, format+"\n", args...) }
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				n, err := Open(context.Background(), Options{Root: m.root, Say: say}, m.bootstrap())
+				if err == nil {
+					_, err = n.Sync(context.Background())
+					err = errors.Join(err, n.Close())
+				}
+				say("%v", err)
+			}()
+			select {
+			case <-ended:
+				if !strings.Contains(talk.String(), row.Says) {
+					t.Errorf("the node says\n%s\nwant %q in it", talk.String(), row.Says)
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatal("the node hangs")
+			}
+		})
+	}
+	if tried < 10 {
+		t.Errorf("%d rows", tried)
+	}
+}

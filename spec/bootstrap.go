@@ -2,8 +2,8 @@
 
 package spec
 
-// Bootstrap is what a loader is born with: the one file of site.cpio. It names
-// whom the node believes and where it asks; everything else arrives signed.
+// Bootstrap is the loader's built-in configuration, the one file of site.cpio: the
+// trusted keys and the registry. Everything else arrives signed.
 type Bootstrap struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"` // KindBootstrap

@@ -19,7 +19,7 @@ import (
 )
 
 // Kernel is where the kernel shows AppArmor; a variable so that tests can give
-// it a folder.
+// it a directory.
 var Kernel = "/sys/kernel/security/apparmor"
 
 // maxPolicy caps one compiled file; the largest seen in the wild has under 2 MiB.

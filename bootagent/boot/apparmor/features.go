@@ -42,7 +42,7 @@ func supported(root string, policy spec.LoadedPolicy) error {
 }
 
 // lacks returns what of text the kernel does not have. The parser's format is
-// that of the tree below features/: a word before a brace is a file or a folder,
+// that of the tree below features/: a word before a brace is a file or a directory,
 // every other word stands in the file.
 func lacks(text string) ([]string, error) {
 	words := strings.Fields(strings.NewReplacer("{", " { ", "}", " } ").Replace(text))

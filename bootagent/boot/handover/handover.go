@@ -5,7 +5,7 @@
 // -boot work. It runs in the loader, after the stack is mounted and before
 // switch_root, so that PID 1 finds everything in place and needs no reload.
 //
-// It writes into every new root anew; nothing here is configuration that a later
+// It writes into every new root; nothing here is configuration that a later
 // boot could find changed. What it follows: machine-id(5), hostname(5),
 // systemd.network(5), sshd(8), systemd-update-done.service(8). Only the
 // initramfs stage imports it.
@@ -30,7 +30,7 @@ import (
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
-// Node is all that a root is told.
+// Node is what handover writes into a root.
 type Node struct {
 	Root     string        // where the stack is mounted
 	Overlay  *spec.Overlay // of the node
@@ -63,12 +63,12 @@ func (n *Node) Do() ([]string, error) {
 		{"certificates", n.certificates},
 		{"ssh host key", n.hostKey},
 		{"persisted paths", n.persist},
-		{"container folders", n.containers},
+		{"container directories", n.containers},
 		{"files", n.files},
 		{"random seed", n.seed},
 		{"supervision", n.supervise},
 		{"update stamps", n.stamps},
-		{"state folder", n.stateFolder},
+		{"state directory", n.stateDirectory},
 		{"read-only /usr", n.sealUsr},
 	}
 	for _, step := range steps {
@@ -83,10 +83,10 @@ func (n *Node) Do() ([]string, error) {
 // path is name as the loader sees it.
 func (n *Node) path(name string) string { return filepath.Join(n.Root, name) }
 
-// folder returns the folder at path below base and makes what is missing of it.
+// directory returns the one at path below base and makes what is missing of it.
 // A link on the way is an error: on a state disk, and in what is shown of it, a
 // user may have put it there to have something else written or mounted over.
-func folder(base, path string) (string, error) {
+func directory(base, path string) (string, error) {
 	at := base
 	for part := range strings.SplitSeq("."+path, "/") {
 		at = filepath.Join(at, part)
@@ -98,16 +98,16 @@ func folder(base, path string) (string, error) {
 			return "", err
 		}
 		if !info.IsDir() {
-			return "", fmt.Errorf("%s is not a folder", at)
+			return "", fmt.Errorf("%s is not a directory", at)
 		}
 	}
 	return at, nil
 }
 
-// write puts a file into the new root, and its missing folders. What stood there
+// write puts a file into the new root, and its missing directories. What stood there
 // is replaced, never written through: it may be a link.
 func (n *Node) write(name string, data []byte, mode fs.FileMode) error {
-	dir, err := folder(n.Root, filepath.Dir(name))
+	dir, err := directory(n.Root, filepath.Dir(name))
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (n *Node) write(name string, data []byte, mode fs.FileMode) error {
 
 // bind shows from at the path to of the new root.
 func (n *Node) bind(from, to string) error {
-	at, err := folder(n.Root, to)
+	at, err := directory(n.Root, to)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (n *Node) bind(from, to string) error {
 }
 
 // plain refuses a line break in what becomes a line of a file. The compiler lets
-// none through; a document that was signed without it is no reason to believe so.
+// none through; a document may have been signed without it.
 func (n *Node) plain() error {
 	net := n.Overlay.Network
 	lines := slices.Concat(net.DNS, net.Search, net.NTP)

@@ -95,7 +95,7 @@ func (n *Node) keep(name string, fresh []byte, valid func([]byte) bool) ([]byte,
 		return data, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		n.Say("the kept %s is no good and is made anew", name)
+		n.Say("the stored %s is invalid; generating a new one", name)
 	}
 	return fresh, durable.WriteFile(n.State.Path("identity", name), fresh, 0o600)
 }

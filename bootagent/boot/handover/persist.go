@@ -37,9 +37,9 @@ func (n *Node) persist() error {
 	return nil
 }
 
-// keepOnDisk shows the disk's copy of a folder in its place.
+// keepOnDisk shows the disk's copy of a directory in its place.
 func (n *Node) keepOnDisk(path string) error {
-	kept, err := folder(n.State.Path("persist"), filepath.Dir(path))
+	kept, err := directory(n.State.Path("persist"), filepath.Dir(path))
 	if err != nil {
 		return err
 	}
@@ -47,13 +47,13 @@ func (n *Node) keepOnDisk(path string) error {
 	if err := n.seedTree(n.path(path), kept); err != nil {
 		n.Say("seed %s: %v", path, err) // what the disk has is shown all the same
 	}
-	if kept, err = folder(n.State.Path("persist"), path); err != nil {
+	if kept, err = directory(n.State.Path("persist"), path); err != nil {
 		return err
 	}
 	return n.bind(kept, path)
 }
 
-// containers puts a real file system below the folders in which container
+// containers puts a real file system below the directories in which container
 // runtimes stack overlays of their own: the kernel refuses an upper directory
 // that is itself on an overlay, as a read-only state disk is.
 func (n *Node) containers() error {
@@ -75,8 +75,8 @@ func (n *Node) containers() error {
 	return nil
 }
 
-// stateFolder shows the agent's own folder where the service looks for it.
-func (n *Node) stateFolder() error { return n.bind(n.State.Path(), paths.State) }
+// stateDirectory shows the agent's own directory where the service looks for it.
+func (n *Node) stateDirectory() error { return n.bind(n.State.Path(), paths.State) }
 
 // sealUsr makes /usr read-only for everyone, root too.
 func (n *Node) sealUsr() error {
@@ -89,8 +89,8 @@ func (n *Node) sealUsr() error {
 	return nil
 }
 
-// seedTree brings over from's folders that to lacks. A missing from is an empty
-// one. What a user put in a folder's place is never followed.
+// seedTree brings over from's directories that to lacks. A missing from is an empty
+// one. What a user put in a directory's place is never followed.
 func (n *Node) seedTree(from, to string) error {
 	info, err := os.Lstat(from)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -124,7 +124,7 @@ func (n *Node) seedTree(from, to string) error {
 	return nil
 }
 
-// bring copies a whole folder to the disk, or nothing of it: a part, left by a
+// bring copies a whole directory to the disk, or nothing of it: a part, left by a
 // power cut, would count as what the disk has for ever.
 func (n *Node) bring(from, to string) error {
 	part := n.State.Path("seed.partial")

@@ -140,7 +140,7 @@ func (b *boot) ask(ctx context.Context) (*track.Found, error) {
 		b.say("%s: %s", b.record.Sync, b.record.SyncDetail)
 	}
 	switch {
-	case found.Held: // what the node has goes on
+	case found.Held: // the node keeps what it has
 		good, err := b.follower().Good()
 		if err != nil {
 			return nil, err
@@ -161,16 +161,16 @@ func (b *boot) ask(ctx context.Context) (*track.Found, error) {
 func (b *boot) sync(ctx context.Context) (*track.Found, error) {
 	f := b.follower()
 	found, err := f.Sync(ctx)
-	told := ""
+	name := ""
 	if errors.Is(err, oci.ErrNotFound) && b.id.Node == "" && b.lease != nil && b.lease.HostName != "" {
-		told = strings.ToLower(b.lease.HostName)
-		f.Identity.Node = told
+		name = strings.ToLower(b.lease.HostName)
+		f.Identity.Node = name
 		found, err = f.Sync(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return found, b.folder.SetDHCPName(told)
+	return found, b.folder.SetDHCPName(name)
 }
 
 func (b *boot) follower() *track.Tracker {

@@ -84,11 +84,11 @@ func (b *boot) leaveRecord() error {
 	var id [16]byte
 	rand.Read(id[:])
 	b.record.RootID = hex.EncodeToString(id[:])
-	born, err := os.ReadFile(paths.Bootstrap)
+	bootstrap, err := os.ReadFile(paths.Bootstrap)
 	if err != nil {
 		return err
 	}
-	if err := durable.WriteFile(paths.RunBootstrap, born, 0o600); err != nil {
+	if err := durable.WriteFile(paths.RunBootstrap, bootstrap, 0o600); err != nil {
 		return err
 	}
 	if b.unproven {

@@ -24,11 +24,11 @@ import (
 // enterKernel starts the layer's kernel with the overlay's arguments, unless that
 // is what runs already. It returns when there is nothing to do.
 func (b *boot) enterKernel(ctx context.Context, from oci.Source, found *track.Found, layer *spec.Layer) error {
-	line := kexec.Arguments(b.words, b.bootstrap.KernelArgs, found.Overlay.KernelArgs)
-	running := release()
-	if running == layer.Kernel.Release && !line.Differs {
+	line, another := b.commandLine(found, layer)
+	if !another {
 		return nil
 	}
+	running := release()
 	if len(line.Dropped) > 0 {
 		b.say("kernel arguments that the overlay does not name: %s", strings.Join(line.Dropped, " "))
 	}
@@ -64,6 +64,13 @@ func (b *boot) enterKernel(ctx context.Context, from oci.Source, found *track.Fo
 	return fmt.Errorf("%w: %w", errStartOver, kexec.Start(k, initrd, line.Words))
 }
 
+// commandLine returns the line that the layer's kernel must have, and whether it, or
+// the kernel, is another than the one that runs.
+func (b *boot) commandLine(found *track.Found, layer *spec.Layer) (line kexec.Line, another bool) {
+	line = kexec.Arguments(b.words, b.bootstrap.KernelArgs, found.Overlay.KernelArgs)
+	return line, line.Differs || release() != layer.Kernel.Release
+}
+
 // errStartOver is returned when a kexec did not lead to the wanted kernel: only a
 // restart through the firmware is left.
 var errStartOver = errors.New("the kernel could not be entered")
@@ -75,7 +82,7 @@ func (b *boot) nextInitrd(digest string) (*os.File, error) {
 		return nil, err
 	}
 	defer generic.Close() // only read
-	born, err := os.ReadFile(paths.Bootstrap)
+	bootstrap, err := os.ReadFile(paths.Bootstrap)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +93,7 @@ func (b *boot) nextInitrd(digest string) (*os.File, error) {
 			return err
 		}
 		padding := make([]byte, -n&3) // the kernel looks for the next archive at a multiple of four
-		_, err = w.Write(append(padding, kexec.Archive(paths.Bootstrap, born)...))
+		_, err = w.Write(append(padding, kexec.Archive(paths.Bootstrap, bootstrap)...))
 		return err
 	}); err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ func (b *boot) prepare(ctx context.Context, from oci.Source, found *track.Found)
 		return nil, err
 	}
 	b.record.Generation, b.record.Layer = found.Generation, layer
-	if b.lasting() {
+	if _, another := b.commandLine(found, &layer); another && b.lasting() {
 		if err := staged.Missing(ctx, stage.Images(layer)...); err != nil { // the rest is verified below
 			return nil, err
 		}

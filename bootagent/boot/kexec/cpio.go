@@ -10,8 +10,8 @@ import (
 )
 
 // Archive returns a cpio archive (newc, see the kernel's initramfs buffer
-// format) with one file and the folders above it. The next loader gets by it
-// what this one was born with: whom to believe.
+// format) with one file and the directories above it. It passes this loader's
+// site.cpio to the next one.
 func Archive(name string, data []byte) []byte {
 	var b bytes.Buffer
 	inode := 0

@@ -38,7 +38,7 @@ type Line struct {
 // Arguments returns the command line that the kernel should have had. site are the
 // arguments in the loader's bootstrap, want those of the overlay. Of the running
 // line only what a loader may pass is kept, and nothing that the site has since
-// taken away. A default such as panic=30 that is missing alone is no difference:
+// taken away. A default such as panic=30 that is missing alone does not count as a difference:
 // the loader has set what it stands for.
 func Arguments(running, site, want []string) Line {
 	var l Line

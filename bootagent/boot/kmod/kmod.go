@@ -36,7 +36,7 @@ type Index struct {
 
 type alias struct{ pattern, module string }
 
-// Open reads the index below dir. A missing folder is an error: a loader
+// Open reads the index below dir. A missing directory is an error: a loader
 // without modules cannot mount a squashfs.
 func Open(dir string) (*Index, error) {
 	x := &Index{dir: dir, files: map[string]string{}, deps: map[string][]string{}, loaded: map[string]bool{}, seen: map[string]bool{}, load: finit}

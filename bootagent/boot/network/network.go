@@ -122,8 +122,8 @@ func exchange(ctx context.Context, card net.Interface, id []byte) (*dhcpv4.DHCPv
 	return lease.ACK, nil
 }
 
-// parse takes what the node needs from an answer, and believes none of it
-// further than its form.
+// parse takes what the node needs from an answer, and trusts none of it
+// beyond its form.
 func parse(card net.Interface, ack *dhcpv4.DHCPv4) (*state.Lease, error) {
 	ip, ok := netip.AddrFromSlice(ack.YourIPAddr.To4())
 	ones, bits := ack.SubnetMask().Size()

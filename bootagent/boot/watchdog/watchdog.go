@@ -41,7 +41,7 @@ func Open(name string, timeout time.Duration) (*Hardware, error) {
 	_ = unix.IoctlSetPointerInt(fd, unix.WDIOC_SETTIMEOUT, int(timeout.Seconds())) // what counts is read back
 	seconds, err := unix.IoctlGetInt(fd, unix.WDIOC_GETTIMEOUT)
 	if err != nil {
-		_ = f.Close() // it is no watchdog
+		_ = f.Close() // it is not a watchdog
 		return nil, fmt.Errorf("%s: read the timeout: %w", name, err)
 	}
 	return &Hardware{file: f, timeout: time.Duration(seconds) * time.Second}, nil

@@ -36,8 +36,9 @@ func (n *Node) machineID() error {
 	return n.write("/etc/machine-id", []byte(id), 0o444)
 }
 
-// derivedID is an HMAC and not a plain hash, so that one fleet's ids tell
-// nothing to another.
+// derivedID returns the id of a node that remembers nothing. It is an HMAC and not a
+// plain hash, so that one fleet's ids tell nothing to another; but it is no secret: a
+// diskless node has none, and fleet, name and UUID lead to it.
 func derivedID(fleet, node, uuid string) string {
 	mac := hmac.New(sha256.New, []byte("caisson machine-id "+fleet))
 	fmt.Fprintf(mac, "%d %s %s", len(node), node, uuid)

@@ -53,7 +53,7 @@ func (n *Node) supervise() error {
 }
 
 // deadline returns how long this boot has to prove its generation, 0 for ever. Only
-// a boot that was counted has one: what is not would be started over for ever.
+// a new generation has one, see the loader's begin.
 func (n *Node) deadline() time.Duration {
 	within := identity.Seconds(n.Overlay.KernelArgs, "caisson.deadline", proveWithin)
 	if !n.Unproven || within == 0 {

@@ -106,7 +106,8 @@ var (
 // begin counts a boot that the service will prove, or nobody: before anything of
 // it is entered, and once, also when that takes a kexec. A disk that cannot be
 // written to does not stop the boot; then nothing ends it, since nothing would count
-// how often.
+// how often. What a diskless node counts is gone with the boot: it has nothing better
+// to run, and asks for something newer each time.
 func (b *boot) begin() {
 	s, err := b.folder.Load()
 	if err == nil && s.Staged != nil && s.Staged.Overlay == b.record.Generation.Overlay {

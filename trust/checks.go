@@ -4,7 +4,9 @@ package trust
 
 import (
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -122,6 +124,21 @@ func namesArePlain(d *decision) error {
 	for _, i := range d.overlay.Network.Interfaces {
 		if err := rules.Interface(i.Name); i.Name != "" && err != nil {
 			return refusal.New(refusal.BadName, "%w", err)
+		}
+	}
+	return networkIsPlain(d.overlay.Network)
+}
+
+// networkIsPlain refuses a control character in what becomes a line of a file of
+// systemd-networkd, where a line break would begin a line of its own.
+func networkIsPlain(n spec.Network) error {
+	lines := slices.Concat(n.DNS, n.Search, n.NTP)
+	for _, i := range n.Interfaces {
+		lines = slices.Concat(lines, []string{i.MAC, i.Gateway}, i.Addresses)
+	}
+	for _, line := range lines {
+		if strings.ContainsFunc(line, unicode.IsControl) {
+			return refusal.New(refusal.BadName, "network setting %.80q", line)
 		}
 	}
 	return nil

@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // readOnly makes the node's state disk one that takes nothing any more.
@@ -146,13 +144,5 @@ func TestLinksInPersistedFolders(t *testing.T) {
 	}
 	if n.exists("etc/sub") {
 		t.Error("the layer's folders were brought to where a link leads")
-	}
-}
-
-func TestALineBreakInASetting(t *testing.T) {
-	n := newNode(t, t.TempDir(), false)
-	n.Overlay.Network.NTP = []string{"ntp.example.org\n[DHCPv4]"}
-	if _, err := n.Do(); refusal.Of(err) != refusal.BadName {
-		t.Errorf("%v, want bad-name", err)
 	}
 }

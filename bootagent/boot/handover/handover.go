@@ -20,14 +20,12 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // Node is what handover writes into a root.
@@ -55,7 +53,6 @@ func (n *Node) Do() ([]string, error) {
 		name string
 		do   func() error
 	}{
-		{"names", n.plain},
 		{"machine-id", n.machineID},
 		{"host name", n.hostName},
 		{"network", n.network},
@@ -130,22 +127,6 @@ func (n *Node) bind(from, to string) error {
 	}
 	if err := unix.Mount(from, at, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind %s to %s: %w", from, to, err)
-	}
-	return nil
-}
-
-// plain refuses a line break in what becomes a line of a file. The compiler lets
-// none through; a document may have been signed without it.
-func (n *Node) plain() error {
-	net := n.Overlay.Network
-	lines := slices.Concat(net.DNS, net.Search, net.NTP)
-	for _, i := range net.Interfaces {
-		lines = slices.Concat(lines, []string{i.MAC, i.Name, i.Gateway}, i.Addresses)
-	}
-	for _, line := range lines {
-		if strings.ContainsFunc(line, unicode.IsControl) {
-			return refusal.New(refusal.BadName, "network setting %.80q", line)
-		}
 	}
 	return nil
 }

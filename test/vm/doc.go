@@ -10,9 +10,12 @@
 // nothing about speed.
 //
 // It needs qemu-system-x86_64, its network boot ROMs and busybox (for one "nc"
-// a connection). It uses built artefacts and imports no internals.
+// a connection). What it boots was built by the programs, as users run them; it
+// imports packages of the module only to play the attacker, to make an initrd by
+// hand and to decode a status. The tests and the demo import it.
 //
 // The tests run with
 //
-//	make test-vm
+//	make test-vm      # 10 minutes
+//	make test-long    # the rest, hours
 package vm

@@ -26,14 +26,14 @@ const (
 	guestHTTP     = "10.0.2.101:8080"
 )
 
-// Fleet is a working folder with a site in it, the programs, and the servers that
+// Fleet is a working directory with a site in it, the programs, and the servers that
 // its machines boot from. It drives the programs as a user would.
 type Fleet struct {
-	Dir      string     // working folder; site.yaml, keys, out and netboot are in it
-	Bin      string     // folder of the programs
+	Dir      string     // working directory; site.yaml, keys, out and netboot are in it
+	Bin      string     // directory of the programs
 	Registry string     // host:port/prefix of a registry server; empty is the layout Dir/out, served by us
 	Key      ssh.Signer // of the site's user "admin"
-	Show     io.Writer  // gets each command line and its talk
+	Show     io.Writer  // gets each command line and what it prints on standard error
 
 	registry, http string // addresses on 127.0.0.1
 }
@@ -90,7 +90,7 @@ func (f *Fleet) guest() string {
 	return strings.TrimSuffix(guestRegistry+"/"+prefix, "/")
 }
 
-// Caisson runs "caisson" with args in the working folder and returns its standard
+// Caisson runs "caisson" with args in the working directory and returns its standard
 // output. What it says on standard error is shown, and is part of the error.
 func (f *Fleet) Caisson(ctx context.Context, args ...string) (string, error) {
 	fmt.Fprintf(f.Show, "$ caisson %s\n", strings.Join(args, " "))
@@ -107,7 +107,7 @@ func (f *Fleet) Caisson(ctx context.Context, args ...string) (string, error) {
 }
 
 // Serve starts the servers that machines boot from, until ctx ends: the registry,
-// unless there is one, and the folder of the network boot.
+// unless there is one, and the directory of the network boot.
 func (f *Fleet) Serve(ctx context.Context) (err error) {
 	if f.registry, _, _ = strings.Cut(f.Registry, "/"); f.Registry == "" {
 		if f.registry, err = f.server(ctx, "serve", "oci:out", "--listen", "127.0.0.1:0"); err != nil {
@@ -146,7 +146,7 @@ func (f *Fleet) server(ctx context.Context, args ...string) (string, error) {
 	return "", fmt.Errorf("caisson %s: %w", strings.Join(args, " "), cmd.Wait())
 }
 
-// Netboot writes the folder that a loader boots from.
+// Netboot writes the directory that a loader boots from.
 func (f *Fleet) Netboot(ctx context.Context) error {
 	_, err := f.Caisson(ctx, "netboot", "site.yaml", "--from", f.To(), "--out", "netboot",
 		"--registry", f.guest(), "--registry-plain-http", "--http-url", "http://"+guestHTTP)

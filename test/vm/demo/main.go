@@ -24,8 +24,8 @@ import (
 )
 
 func main() {
-	registry := flag.String("registry", "", "registry server as host:port/prefix instead of a folder that caisson serves")
-	keep := flag.Bool("keep", false, "keep the working folder")
+	registry := flag.String("registry", "", "registry server as host:port/prefix instead of a directory that caisson serves")
+	keep := flag.Bool("keep", false, "keep the working directory")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -39,7 +39,7 @@ func main() {
 	d.stopAll()
 	d.table()
 	if *keep || err != nil {
-		fmt.Println("the working folder is", dir)
+		fmt.Println("the working directory is", dir)
 	} else {
 		_ = os.RemoveAll(dir) // a temporary directory
 	}

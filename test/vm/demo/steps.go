@@ -45,7 +45,7 @@ func (d *demo) publish(ctx context.Context) error {
 	if err := d.push(ctx, first...); err != nil {
 		return err
 	}
-	say("what a loader is born with: kernel, generic initrd, and a site.cpio that says whom to believe")
+	say("the boot files of a loader: kernel, generic initrd, and a site.cpio with the keys that it trusts")
 	if err := d.fleet.Netboot(ctx); err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ test-unit: ## Tests that need neither root nor a network
 test-race: ## The race detector where goroutines share something
 	CGO_ENABLED=1 $(GO) test -race ./internal/... ./oci/... ./trust ./bootagent/items ./bootagent/download ./bootagent/items/exec ./bootagent/journal
 
-test-vm: ## Boot real machines in QEMU (as root, about 12 minutes)
+test-vm: ## Boot real machines in QEMU (as root, about 10 minutes)
 	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 40m -v ./test/vm/...
 
 test-interop: ## Check our signatures with the real cosign, and its with ours (first run builds both)

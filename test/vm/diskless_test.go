@@ -14,7 +14,7 @@ import (
 // what the site says, refuses what is not for it, changes layer and goes back.
 func TestDisklessNode(t *testing.T) {
 	f := fleet(t)
-	t.Run("a loader that says much at once", f.talk)
+	t.Run("a hundred lines at once", f.fastConsole)
 	m := f.boot(t, Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
 	s := f.login(t, m)
 	for _, c := range Quickstart("beta", "1") {

@@ -79,10 +79,7 @@ func olderFleet(t *testing.T) (*Fleet, Options) {
 	needs(t)
 	f := fleetWith(t, older(t, firstRelease))
 	f.Bin = programs(t, "../..")
-	o := Options{Name: "alpha", MAC: "52:54:00:00:00:0a", UUID: "4c4c4544-0000-2010-8020-80c04f202020", Disk: filepath.Join(f.Dir, "state.raw")}
-	if err := StateDisk(t.Context(), o.Disk, 1024); err != nil {
-		t.Fatal(err)
-	}
+	o := f.withDisk(t)
 	f.edit(t, "    kernel.panic: 30\n", "    kernel.panic: 40\n")
 	f.publish(t)
 	return f, o

@@ -3,7 +3,6 @@
 package vm
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -12,13 +11,9 @@ import (
 // is not for it does not keep it from its last good overlay.
 func TestStateDisk(t *testing.T) {
 	f := fleet(t)
-	disk := filepath.Join(f.Dir, "state.raw")
-	if err := StateDisk(t.Context(), disk, 1024); err != nil {
-		t.Fatal(err)
-	}
+	options := f.withDisk(t)
 	f.edit(t, "layer:\n", "layer:\n  persist: [/home]\n")
-	f.must(t, "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key")
-	options := Options{Name: "alpha", MAC: "52:54:00:00:00:0a", UUID: "4c4c4544-0000-2010-8020-80c04f202020", Disk: disk}
+	f.publish(t)
 	m := f.boot(t, options)
 	s := f.login(t, m)
 	first := status(t, s)
@@ -37,17 +32,7 @@ func TestStateDisk(t *testing.T) {
 		alone.Forwards = map[string]string{} // the loader comes by PXE, the registry is dead
 		kernel, initrd := f.loader(t)
 		alone.Kernel, alone.Initrd, alone.Append = kernel, initrd, "console=ttyS0 net.ifnames=0" // one argument is missing: the node enters its kernel by kexec
-		alone.Dir = f.Dir
-		m, err := Start(t.Context(), alone)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			m.PowerCut()
-			if t.Failed() {
-				t.Log(m.Tail(60))
-			}
-		})
+		m := f.start(t, alone)
 		s := f.login(t, m)
 		st := status(t, s)
 		if st.Source != "cached" || st.Sync != "unreachable" || st.Overlay != first.Overlay || st.Health != "ok" {

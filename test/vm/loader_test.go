@@ -15,10 +15,10 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
-// talk boots a loader that has a hundred things to say at once, and wants all of
-// them on the console. The kernel takes ten lines in five seconds from a process
-// unless it is told otherwise, and what a loader says last is why it gives up.
-func (f *Fleet) talk(t *testing.T) {
+// fastConsole boots a loader that prints a hundred lines at once, and wants all of
+// them on the console. By default the kernel takes ten lines in five seconds from a
+// process, and the last line of a loader is the reason why it gives up.
+func (f *Fleet) fastConsole(t *testing.T) {
 	kernel := filepath.Join(f.Dir, "netboot", "kernel")
 	a := boot.NewArchive()
 	agent, err := os.ReadFile(filepath.Join(f.Bin, "caisson-agent"))
@@ -45,11 +45,11 @@ func (f *Fleet) talk(t *testing.T) {
 	if _, err := a.WriteTo(initrd); err != nil {
 		t.Fatal(err)
 	}
-	name := filepath.Join(f.Dir, "talk.img")
+	name := filepath.Join(f.Dir, "console.img")
 	if err := os.WriteFile(name, initrd.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	m := f.start(t, Options{Name: "talk", MAC: "52:54:00:00:00:0c", Memory: 512, Kernel: kernel, Initrd: name, Append: "console=ttyS0"})
+	m := f.start(t, Options{Name: "console", MAC: "52:54:00:00:00:0c", Memory: 512, Kernel: kernel, Initrd: name, Append: "console=ttyS0"})
 	waitFor(t, m, 0, "caisson: load module gone99:")
 	for n := range 100 {
 		if line := fmt.Sprintf("caisson: load module gone%02d:", n); !strings.Contains(m.Console.String(), line) {

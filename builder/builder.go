@@ -60,9 +60,10 @@ func Settle(recipes []spec.Recipe, previous []spec.Account) ([]spec.Account, err
 // Result is a layer on disk. The paths stay valid while the cache is locked by
 // nobody else; push them at once.
 type Result struct {
-	Layer spec.Layer
-	Blobs []Blob // every digest that Layer names
-	Lock  Lock   // what it was built from
+	Layer  spec.Layer
+	Recipe []byte // encoded; Layer.Recipe is its digest
+	Blobs  []Blob // every digest that Layer names
+	Lock   Lock   // what it was built from
 }
 
 // Blob is one file of the layer.
@@ -194,7 +195,7 @@ func (b *build) result(variant, version string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Lock: b.lock, Layer: spec.Layer{
+	r := &Result{Lock: b.lock, Recipe: recipe, Layer: spec.Layer{
 		APIVersion: spec.APIVersion, Kind: spec.KindLayer, Features: spec.Features(), Fleet: b.recipe.Fleet, Version: version, Variant: variant,
 		Recipe: digest(recipe), Arch: b.recipe.Arch, Created: time.Unix(b.epoch, 0).UTC().Format(time.RFC3339),
 	}}

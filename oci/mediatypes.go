@@ -21,6 +21,7 @@ const (
 	TypeSquashfs    = "application/vnd.caisson.image.v1.squashfs"
 	TypeEROFS       = "application/vnd.caisson.image.v1.erofs"
 	TypeChunks      = "application/vnd.caisson.chunks.v1"
+	TypeRecipe      = "application/vnd.caisson.recipe.v1+json"        // what a layer was made of, spec.Recipe
 	TypeBundle      = "application/vnd.dev.sigstore.bundle.v0.3+json" // a sigstore bundle
 )
 

@@ -35,6 +35,25 @@ func (l Layer) Bytes() (n int64) {
 	return n + l.Kernel.Size + l.Initrd.Size
 }
 
+// Made returns what the layer was made of, nil for a layer that does not hold it.
+func (l Layer) Made(ctx context.Context) (*spec.Recipe, error) {
+	for _, d := range l.Manifest.Layers {
+		if d.MediaType != oci.TypeRecipe || d.Digest != l.Recipe {
+			continue
+		}
+		data, err := oci.ReadBlob(ctx, l.registry.Source(), oci.RepoLayer, d, oci.MaxConfig)
+		if err != nil {
+			return nil, fmt.Errorf("recipe of layer %s: %w", l.Digest, err)
+		}
+		var r spec.Recipe
+		if _, err := spec.DecodeKnown(data, &r); err != nil {
+			return nil, fmt.Errorf("recipe of layer %s: %w", l.Digest, err)
+		}
+		return &r, nil
+	}
+	return nil, nil
+}
+
 // Read reads one layer by its manifest's digest.
 func Read(ctx context.Context, r *registry.Registry, digest string) (Layer, error) {
 	l, m, err := trust.Layer(ctx, r.Source(), digest)

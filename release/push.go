@@ -62,6 +62,15 @@ func (p *Pusher) Push(ctx context.Context, r *builder.Result, suite string) (oci
 		}
 		m.Layers = append(m.Layers, d)
 	}
+	if r.Recipe != nil {
+		d := oci.Describe(oci.TypeRecipe, r.Recipe)
+		if err := p.Registry.PutData(ctx, oci.RepoLayer, d); err != nil {
+			return oci.Descriptor{}, fmt.Errorf("recipe: %w", err)
+		}
+		d = d.Bare()
+		d.Annotations = map[string]string{"org.opencontainers.image.title": "recipe"}
+		m.Layers = append(m.Layers, d)
+	}
 	if err := p.Registry.PutData(ctx, oci.RepoLayer, oci.Describe(oci.TypeLayerConfig, config)); err != nil {
 		return oci.Descriptor{}, err
 	}

@@ -3,29 +3,33 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"slices"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec/site"
-	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
 func (a *app) planCommand() *cobra.Command {
-	var from string
+	var from, layer string
 	var only []string
 	var reach access
+	var known memoryFlags
 	c := &cobra.Command{
 		Use:   "plan FILE… --from REF",
-		Short: "Say what publishing a site would change, node by node",
-		Long: "Say what publishing a site would change, node by node: items added (+), changed (~) and removed (-),\n" +
-			"layers to be built, and how much each node is disturbed: none, live, service restart, soft-reboot,\n" +
-			"kexec or cold. Nothing is written. Signatures are not checked here: nodes do that.\n\n" +
-			"Exit code 3: there is a change.",
+		Short: "Show what publishing a site would change, node by node",
+		Long: "Show what publishing a site would change, node by node: items added (+), changed (~) and removed (-),\n" +
+			"the packages, accounts and profiles in which layers differ, layers to be built, and how much each\n" +
+			"node is disturbed. Nothing is written.\n\n" +
+			"The decisions are those of publish, from what publish would start with, verified with the site's\n" +
+			"keys. Exit code 0: publishing would change nothing. Exit code 3: there is a change, or a layer has\n" +
+			"to be built first.",
 		Example: "  caisson plan site.yaml --from registry.example.org:5000/metal-a\n  caisson plan site.yaml --from oci:./out --node alpha -o json",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, names []string) error {
@@ -36,11 +40,14 @@ func (a *app) planCommand() *cobra.Command {
 			if from == "" {
 				from = s.Registry()
 			}
-			pub, err := openPublished(from, &reach)
+			if known.remember == "" {
+				known.remember = memoryName(names[0])
+			}
+			w, err := a.preview(s, from, layer, reach, known)
 			if err != nil {
 				return err
 			}
-			p, err := planSite(c.Context(), s, pub, only)
+			p, err := w.Plan(c.Context(), only)
 			if err != nil {
 				return err
 			}
@@ -55,45 +62,41 @@ func (a *app) planCommand() *cobra.Command {
 			return err
 		},
 	}
-	c.Flags().StringVar(&from, "from", "", "where the site is published; the site's registry when absent")
-	c.Flags().StringArrayVar(&only, "node", nil, "plan this node only; may be repeated")
-	reach.flags(c.Flags())
+	f := c.Flags()
+	f.StringVar(&from, "from", "", "where the site is published; the site's registry when absent")
+	f.StringVar(&layer, "layer", "current", "the layer that would be published: a `TAG`, or the digest of its index or manifest")
+	f.StringArrayVar(&only, "node", nil, "plan this node only; may be repeated")
+	known.flags(f)
+	reach.flags(f)
 	return c
 }
 
-// planSite reads overlays and compares them, a few at a time.
-func planSite(ctx context.Context, s *site.Site, pub *published, only []string) (*plan.Plan, error) {
-	var names []string
-	for _, n := range s.Nodes() {
-		if len(only) == 0 || slices.Contains(only, n.Name) {
-			names = append(names, n.Name)
+// preview prepares a plan. In a directory that is not there yet nothing was
+// published, and no key is needed to see that.
+func (a *app) preview(s *site.Site, from, layer string, reach access, known memoryFlags) (*preview.Preview, error) {
+	w := &preview.Preview{Site: s, Layer: layer}
+	parsed, err := oci.ParseRef(from)
+	if from == "" || err != nil {
+		return nil, cli.Usage("host[:port]/prefix, or oci:DIR", "--from: %q does not name a registry", from)
+	}
+	if parsed.IsLayout() {
+		if _, err := os.Stat(filepath.Join(parsed.Layout, "index.json")); errors.Is(err, fs.ErrNotExist) {
+			a.say("%s: nothing is published there yet", from)
+			return w, nil
 		}
 	}
-	for _, name := range only {
-		if !slices.Contains(names, name) {
-			_, err := s.Overlay(name, "")
-			return nil, err
-		}
-	}
-	var layerErr error
-	p := plan.New(s, func(digest string) *spec.Layer {
-		l, err := pub.layer(ctx, digest)
-		if err != nil && !errors.Is(err, errUnreadable) {
-			layerErr = errors.Join(layerErr, err)
-		}
-		return l
-	})
-	if err := pub.compare(ctx, names, p); err != nil {
+	if w.Policy, err = sitePolicy(s, ""); err != nil {
 		return nil, err
 	}
-	if len(only) == 0 {
-		gone, err := pub.others(ctx, names)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range gone {
-			p.Gone(name)
-		}
+	r, err := reach.open(from)
+	if err != nil {
+		return nil, err
 	}
-	return p.Plan(), layerErr
+	if w.Publisher, err = a.publisher(r, nil, trustFlags{}, known); err != nil {
+		return nil, err
+	}
+	if w.Publisher.Memory != nil {
+		w.Publisher.Memory.Fixed()
+	}
+	return w, nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
@@ -191,7 +192,11 @@ func (a *app) compile(ctx context.Context, s *site.Site, p *publish.Publisher, r
 				return nil, err
 			}
 			if strings.TrimPrefix(l.Recipe, "sha256:") != site.RecipeID(v.Recipe) {
-				a.say("warning: layer %s (variant %s) was built from another recipe than the site has now", l.Digest, v.Name)
+				if reference == release.Current {
+					return nil, cli.WithHint(fmt.Errorf("layer %s (variant %s) was built from another recipe than the site has now", l.Digest, v.Name),
+						"run 'caisson build' first; --layer "+l.Digest+" publishes this one all the same")
+				}
+				a.say("layer %s (variant %s) was built from another recipe than the site has now", l.Digest, v.Name)
 			}
 			for _, node := range v.Nodes {
 				layers[node] = l

@@ -7,13 +7,11 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/site/module"
+	"github.com/caisson-os/caisson/spec/site"
 )
 
-// layerChanges compares the recipe of a node's variant with the published layer,
-// a digest or none.
-// A layer's description tells what came out of its recipe, not the recipe
-// itself, so parts are compared as far as it shows them.
+// layerChanges compares the layer that a node has, a digest or none, with the one
+// that publish would name, or with the site's recipe where that is to be built.
 func (p *Planner) layerChanges(node, published string) []Change {
 	i, ok := p.variant[node]
 	if !ok {
@@ -23,110 +21,139 @@ func (p *Planner) layerChanges(node, published string) []Change {
 		return []Change{{Change: spec.Change{Item: "layer", Key: "layer", From: published, Action: spec.ActionRemove},
 			Class: spec.ClassCold, why: "the site has no layer any more"}}
 	}
-	v := p.variants[i]
-	to := v.Name + " " + p.recipes[i]
-	if published == "" {
-		return []Change{{Change: spec.Change{Item: "layer", Key: "layer", To: to, Action: spec.ActionAdd}, Class: spec.ClassCold, why: "it boots into its first layer"}}
-	}
-	old := p.layer(published)
-	if old == nil {
-		return []Change{{Change: spec.Change{Item: "layer", Key: "layer", From: published, To: to, Action: spec.ActionChange},
-			Class: spec.ClassKexec, why: "the published layer cannot be read, so its kernel may be another"}}
-	}
-	p.froms[i]["sha256:"+strings.TrimPrefix(old.Recipe, "sha256:")] = true
-	if strings.TrimPrefix(old.Recipe, "sha256:") == strings.TrimPrefix(p.recipes[i], "sha256:") {
+	next := p.next[i]
+	if next != nil && next.Digest == published {
 		return nil
 	}
-	if p.old[old] == nil {
-		p.old[old] = make([][]Change, len(p.variants))
+	m := move{published, i}
+	if known, ok := p.moves[m]; ok {
+		return known
 	}
-	if p.old[old][i] == nil {
-		p.old[old][i] = compareLayer(old, v.Recipe, published, to)
+	v := p.variants[i]
+	to := "to be built, recipe sha256:" + site.RecipeID(v.Recipe)[:12]
+	if next != nil {
+		to = next.Digest
 	}
-	return p.old[old][i]
+	p.moves[m] = p.moveChanges(published, to, v, next)
+	if published != "" {
+		p.froms[i][published] = true
+	}
+	return p.moves[m]
 }
 
-func compareLayer(old *spec.Layer, r spec.Recipe, from, to string) []Change {
-	class, why := spec.ClassSoftReboot, "the root is stacked anew; kexec if the new layer brings another kernel"
+func (p *Planner) moveChanges(published, to string, v site.Variant, next *Layer) []Change {
+	layer := func(action, class, why string) Change {
+		return Change{Change: spec.Change{Item: "layer", Key: "layer", From: published, To: to, Action: action}, Class: class, why: why}
+	}
+	if published == "" {
+		return []Change{layer(spec.ActionAdd, spec.ClassCold, "it boots into its first layer")}
+	}
+	old := p.publishedLocked(published)
+	if old == nil {
+		return []Change{layer(spec.ActionChange, spec.ClassKexec, "the published layer cannot be read, so its kernel may be another")}
+	}
+	if next == nil && strings.TrimPrefix(old.Recipe, "sha256:") == site.RecipeID(v.Recipe) {
+		// What is current is of another recipe, what the node has is not: publish
+		// refuses until the site is built again.
+		return nil
+	}
+	arch, kernel := v.Recipe.Arch, !sameFlavour(old.Kernel.Release, v.Recipe.Kernel)
+	if next != nil {
+		arch, kernel = next.Arch, old.Kernel.Release != next.Kernel.Release
+	}
+	class, why := spec.ClassSoftReboot, "the root is stacked from other images"
 	switch {
-	case old.Arch != r.Arch:
+	case old.Arch != arch:
 		class, why = spec.ClassCold, "the architecture changes"
-	case !sameFlavour(old.Kernel.Release, r.Kernel):
+	case kernel:
 		class, why = spec.ClassKexec, "the kernel changes"
 	}
-	out := []Change{{Change: spec.Change{Item: "layer", Key: "layer", From: from, To: to, Action: spec.ActionChange}, Class: class, why: why}}
 	c := &comparison{}
-	installed := map[string]string{}
-	for _, p := range old.Packages {
-		installed[p.Name] = p.Version
+	if next != nil {
+		compareBuilt(c, old, next)
+	} else {
+		compareToBuild(c, old, v.Recipe)
 	}
+	for i := range c.changes {
+		c.changes[i].Class, c.changes[i].why = class, why
+	}
+	return append([]Change{layer(spec.ActionChange, class, why)}, c.changes...)
+}
+
+// compareBuilt compares two layers that are there: what is in them, and what they
+// were made of where that is kept.
+func compareBuilt(c *comparison, old, next *Layer) {
+	compareTexts(c, "kernel", map[string]string{"release": old.Kernel.Release}, map[string]string{"release": next.Kernel.Release})
+	compareTexts(c, "apt", packages(old), packages(next))
+	a, b := profiles(old), profiles(next)
+	if old.Made == nil || next.Made == nil {
+		compareTexts(c, "uamlite", accounts(old), accounts(next))
+		compareTexts(c, "apparmor", a, b)
+		return
+	}
+	compareRecipes(c, *old.Made, *next.Made, map[string]bool{"apt": true})
+	compareTexts(c, "apparmor", a, b)
+}
+
+// compareToBuild compares a layer with a recipe that nothing was built of yet. Of
+// a layer whose recipe is not kept only what is certain is said.
+func compareToBuild(c *comparison, old *Layer, r spec.Recipe) {
+	if old.Made != nil {
+		compareRecipes(c, *old.Made, r, nil)
+		return
+	}
+	installed := packages(old)
 	for _, p := range r.Packages.Install {
 		name, _, _ := strings.Cut(p.Name, ":")
-		version, ok := installed[name]
+		version, there := installed[name]
 		switch {
-		case !ok && p.Version == "":
-			c.add("apt", p.Name, "", "installed")
-		case !ok:
-			c.add("apt", p.Name, "", p.Version)
+		case !there:
+			c.add("apt", p.Name, "", versionText(p.Version))
 		case p.Version != "" && p.Version != version:
 			c.add("apt", p.Name, version, p.Version)
 		}
 	}
 	for _, name := range r.Packages.Blacklist {
-		if v, ok := installed[name]; ok {
+		if v, there := installed[name]; there {
 			c.add("apt", name, v, "")
 		}
 	}
-	accounts := map[string]bool{}
-	for _, a := range old.Accounts {
-		accounts[a.Name] = a.State == "active" || a.State == ""
-	}
-	for _, u := range r.Accounts.Users {
-		if !accounts[u.Name] {
-			c.add("uamlite", u.Name, "", "account")
-		}
-		delete(accounts, u.Name)
-	}
-	compareAppArmor(c, old, r)
-	for _, a := range old.Accounts {
-		if accounts[a.Name] && a.UID >= 1000 && a.UID < 60000 {
-			c.add("uamlite", a.Name, "account", "")
-		}
-	}
-	for i := range c.changes {
-		c.changes[i].Class, c.changes[i].why = class, why
-	}
-	return append(out, c.changes...)
 }
 
-func compareAppArmor(c *comparison, old *spec.Layer, r spec.Recipe) {
-	mode := "enforce"
-	if r.AppArmor.Complain {
-		mode = "complain"
+func packages(l *Layer) map[string]string {
+	out := map[string]string{}
+	for _, p := range l.Packages {
+		name := p.Name
+		if p.Arch != "all" && p.Arch != l.Arch && p.Arch != "" {
+			name += ":" + p.Arch
+		}
+		out[name] = p.Version
 	}
-	loaded := map[string]string{}
-	for _, p := range old.AppArmor.Profiles {
-		loaded[p.Name] = p.Mode
-	}
-	for _, f := range r.AppArmor.Profiles {
-		for _, name := range module.ProfileNames(f.Text) {
-			if loaded[name] != mode {
-				c.add("apparmor", name, loaded[name], mode)
-			}
-			delete(loaded, name)
+	return out
+}
+
+// accounts are those of people; packages' own come with their package.
+func accounts(l *Layer) map[string]string {
+	out := map[string]string{}
+	for _, a := range l.Accounts {
+		if a.State == "active" || a.State == "" {
+			out[a.Name] = "account"
 		}
 	}
-	for _, p := range old.AppArmor.Profiles {
-		// A child or hat belongs to its parent.
-		if parent, _, _ := strings.Cut(p.Name, "//"); loaded[p.Name] != "" && loaded[parent] != "" {
-			c.add("apparmor", p.Name, p.Mode, "")
-		}
+	return out
+}
+
+func profiles(l *Layer) map[string]string {
+	out := map[string]string{}
+	for _, p := range l.AppArmor.Profiles {
+		out[p.Name] = p.Mode
 	}
+	return out
 }
 
 var releaseForm = regexp.MustCompile(`^[0-9][^-]*(?:-[0-9]+)*-(.*)$`)
 
-// sameFlavour says whether a kernel of a release may come from a package, as
+// sameFlavour reports whether a kernel of a release may come from a package, as
 // 6.12.48+deb13-cloud-amd64 from linux-image-cloud-amd64.
 func sameFlavour(release, pkg string) bool {
 	flavour, ok := strings.CutPrefix(pkg, "linux-image-")

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -39,17 +40,37 @@ type Change struct {
 
 // LayerPlan is a variant of the system layer that the site needs.
 type LayerPlan struct {
-	Variant string `json:"variant"`
-	Recipe  string `json:"recipe"`         // sha256:… of it
-	Action  string `json:"action"`         // none, add or change
-	From    string `json:"from,omitempty"` // recipes that its nodes run now, sorted
-	Nodes   int    `json:"nodes"`
-	Differs string `json:"differs,omitempty"` // parts in which it differs from the default variant
+	Variant string   `json:"variant"`
+	Recipe  string   `json:"recipe"`           // sha256:… of it
+	Digest  string   `json:"digest,omitempty"` // of the manifest that publish would name; absent when it is to be built
+	Action  string   `json:"action"`           // none, change (publishing moves nodes to it) or build (publish refuses until it is built)
+	From    []string `json:"from,omitempty"`   // layers that its nodes have now and would leave, sorted
+	Nodes   int      `json:"nodes"`
+	Differs string   `json:"differs,omitempty"` // parts in which it differs from the default variant
 }
 
-// Changed says whether there is anything to do.
+// Actions of a [LayerPlan] besides none and change.
+const ActionBuild = "build"
+
+// Layer is a layer in a registry.
+type Layer struct {
+	spec.Layer
+	Digest string       // of its manifest
+	Made   *spec.Recipe // what it was made of; nil for one of the first release
+}
+
+// Layers is what a planner asks about layers. Either method returns nil for a
+// layer that is not there or cannot be read.
+type Layers interface {
+	Next(variant string) *Layer     // the one that publish would name
+	Published(digest string) *Layer // by its manifest's digest
+}
+
+// Changed reports whether there is anything to do: publishing would change a
+// node, or a layer has to be built first.
 func (p *Plan) Changed() bool {
-	return slices.ContainsFunc(p.Nodes, func(n NodePlan) bool { return len(n.Changes) > 0 })
+	return slices.ContainsFunc(p.Nodes, func(n NodePlan) bool { return len(n.Changes) > 0 }) ||
+		slices.ContainsFunc(p.Layers, func(l LayerPlan) bool { return l.Action == ActionBuild })
 }
 
 // Planner compares what is published with a site, one node at a time, so that
@@ -58,30 +79,36 @@ func (p *Plan) Changed() bool {
 type Planner struct {
 	mu       sync.Mutex
 	site     *site.Site
-	layer    func(digest string) *spec.Layer
+	layers   Layers
 	variants []site.Variant
-	recipes  []string // by variant
+	next     []*Layer // by variant; nil when it is to be built
 	variant  map[string]int
-	froms    []map[string]bool // recipes now in use, by variant
+	froms    []map[string]bool // layers that are left, by variant
+	read     map[string]*Layer // published, by digest
 	plan     *Plan
 	same     map[string][]Change // equal lists are kept once
-	old      map[*spec.Layer][][]Change
-	seen     map[int][]seenLayer
+	moves    map[move][]Change
 }
 
-// seenLayer is what the overlays of a variant's nodes say of their layer.
-type seenLayer struct{ digest, variant string }
+// move is what one layer's nodes go through.
+type move struct {
+	from    string
+	variant int
+}
 
-// New returns a planner of a site. Layer gives the description of a published
-// layer by the digest of its manifest, or nil when there is none.
-func New(s *site.Site, layer func(digest string) *spec.Layer) *Planner {
-	p := &Planner{site: s, layer: layer, variant: map[string]int{}, plan: &Plan{Nodes: []NodePlan{}, Layers: []LayerPlan{}},
-		same: map[string][]Change{}, old: map[*spec.Layer][][]Change{}, seen: map[int][]seenLayer{}}
+// New returns a planner of a site. A site without a layer needs no layers.
+func New(s *site.Site, layers Layers) *Planner {
+	p := &Planner{site: s, layers: layers, variant: map[string]int{}, read: map[string]*Layer{}, moves: map[move][]Change{},
+		plan: &Plan{Nodes: []NodePlan{}, Layers: []LayerPlan{}}, same: map[string][]Change{}}
 	if s.HasLayer() {
 		p.variants, _ = s.Variants() // fails only without a layer
 	}
 	for i, v := range p.variants {
-		p.recipes = append(p.recipes, "sha256:"+site.RecipeID(v.Recipe))
+		next := layers.Next(v.Name)
+		if next != nil && strings.TrimPrefix(next.Recipe, "sha256:") != site.RecipeID(v.Recipe) {
+			next = nil
+		}
+		p.next = append(p.next, next)
 		p.froms = append(p.froms, map[string]bool{})
 		for _, n := range v.Nodes {
 			p.variant[n] = i
@@ -90,32 +117,15 @@ func New(s *site.Site, layer func(digest string) *spec.Layer) *Planner {
 	return p
 }
 
-// Compare compares all nodes at once: published by node's name, layers by digest.
-func Compare(s *site.Site, published map[string]*spec.Overlay, layers map[string]*spec.Layer) *Plan {
-	p := New(s, func(digest string) *spec.Layer { return layers[digest] })
-	for _, n := range s.Nodes() {
-		p.Add(n.Name, published[n.Name])
-	}
-	for name := range published {
-		if !s.Has(name) {
-			p.Gone(name)
-		}
-	}
-	return p.Plan()
-}
-
 // Add compares one node of the site with what is published for it, nil when
 // nothing is.
 func (p *Planner) Add(node string, published *spec.Overlay) {
 	want, err := p.site.Overlay(node, "")
 	if err != nil {
-		return // it is none of the site's
+		return // it is not the site's
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if published != nil {
-		p.see(node, seenLayer{published.Layer, published.Variant})
-	}
 	var changes []Change
 	if published == nil {
 		changes = []Change{{Change: spec.Change{Item: "node", Key: node, To: "published", Action: spec.ActionAdd}, Class: spec.ClassCold, why: "it boots with this site for the first time"}}
@@ -127,43 +137,45 @@ func (p *Planner) Add(node string, published *spec.Overlay) {
 	p.plan.Nodes = append(p.plan.Nodes, p.nodePlan(node, changes))
 }
 
-// AddDigest compares a node by its published overlay's digest alone. It returns
-// false when that does not settle it: then the overlay is to be read and added.
-func (p *Planner) AddDigest(node, digest string) bool {
+// AddRow compares a node by its row of fleet:index alone: the digests of its
+// overlay and layer. It returns false when that does not settle what changes;
+// then the overlay is to be read and added.
+func (p *Planner) AddRow(node, overlay, layer string) bool {
 	if !p.site.Has(node) {
 		return false
 	}
-	p.mu.Lock()
-	known := slices.Clone(p.seen[p.variantOf(node)])
-	p.mu.Unlock()
-	if !p.site.HasLayer() {
-		known = []seenLayer{{}}
-	}
-	for _, k := range known {
-		data, err := p.site.Compile(node, k.digest, k.variant)
-		if err == nil && fmt.Sprintf("sha256:%x", sha256.Sum256(data)) == digest {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			p.plan.Nodes = append(p.plan.Nodes, p.nodePlan(node, p.layerChanges(node, k.digest)))
-			return true
+	variant := ""
+	if layer != "" {
+		l := p.published(layer)
+		if l == nil {
+			return false
 		}
+		variant = l.Variant
 	}
-	return false
+	data, err := p.site.Compile(node, layer, variant)
+	if err != nil || fmt.Sprintf("sha256:%x", sha256.Sum256(data)) != overlay {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.plan.Nodes = append(p.plan.Nodes, p.nodePlan(node, p.layerChanges(node, layer)))
+	return true
 }
 
-func (p *Planner) variantOf(node string) int {
-	if i, ok := p.variant[node]; ok {
-		return i
-	}
-	return -1
+// published reads a layer once.
+func (p *Planner) published(digest string) *Layer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.publishedLocked(digest)
 }
 
-// see remembers a layer: most nodes of a variant run the same.
-func (p *Planner) see(node string, l seenLayer) {
-	i := p.variantOf(node)
-	if !slices.Contains(p.seen[i], l) && len(p.seen[i]) < 4 {
-		p.seen[i] = append(p.seen[i], l)
+func (p *Planner) publishedLocked(digest string) *Layer {
+	l, known := p.read[digest]
+	if !known {
+		l = p.layers.Published(digest)
+		p.read[digest] = l
 	}
+	return l
 }
 
 // Gone notes a node that is published but not in the site any more.
@@ -193,26 +205,22 @@ func (p *Planner) nodePlan(node string, changes []Change) NodePlan {
 	return n
 }
 
-// Plan is the result, nodes in order of their names.
+// Plan returns the result, nodes in order of their names.
 func (p *Planner) Plan() *Plan {
 	slices.SortFunc(p.plan.Nodes, func(a, b NodePlan) int { return strings.Compare(a.Name, b.Name) })
 	p.plan.Layers = []LayerPlan{}
 	def := p.site.DefaultRecipe()
 	for i, v := range p.variants {
-		l := LayerPlan{Variant: v.Name, Recipe: p.recipes[i], Action: spec.ClassNone, Nodes: len(v.Nodes), Differs: differs(def, v.Recipe)}
-		var from []string
-		for r := range p.froms[i] {
-			if r != p.recipes[i] {
-				from = append(from, r)
-			}
-		}
-		slices.Sort(from)
-		l.From = strings.Join(from, " ")
-		switch {
-		case len(from) > 0:
+		l := LayerPlan{Variant: v.Name, Recipe: "sha256:" + site.RecipeID(v.Recipe), Action: spec.ClassNone, Nodes: len(v.Nodes), Differs: differs(def, v.Recipe),
+			From: slices.Sorted(maps.Keys(p.froms[i]))}
+		switch next := p.next[i]; {
+		case next == nil:
+			l.Action = ActionBuild
+		case len(l.From) > 0:
 			l.Action = spec.ActionChange
-		case len(p.froms[i]) == 0:
-			l.Action = spec.ActionAdd
+		}
+		if p.next[i] != nil {
+			l.Digest = p.next[i].Digest
 		}
 		p.plan.Layers = append(p.plan.Layers, l)
 	}

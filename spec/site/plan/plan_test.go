@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -54,10 +55,38 @@ func hold(t *testing.T, name, got string) {
 	}
 }
 
+// built is a registry in which every layer that was built is still current.
+type built map[string]*Layer
+
+func (b built) Published(digest string) *Layer { return b[digest] }
+
+func (b built) Next(variant string) *Layer {
+	for _, l := range b {
+		if l.Variant == variant {
+			return l
+		}
+	}
+	return nil
+}
+
+// compare plans all nodes at once.
+func compare(s *site.Site, published map[string]*spec.Overlay, layers built) *Plan {
+	p := New(s, layers)
+	for _, n := range s.Nodes() {
+		p.Add(n.Name, published[n.Name])
+	}
+	for name := range published {
+		if !s.Has(name) {
+			p.Gone(name)
+		}
+	}
+	return p.Plan()
+}
+
 // publish is what the nodes would have been sent.
-func publish(t *testing.T, s *site.Site) (map[string]*spec.Overlay, map[string]*spec.Layer) {
+func publish(t *testing.T, s *site.Site) (map[string]*spec.Overlay, built) {
 	t.Helper()
-	overlays, layers := map[string]*spec.Overlay{}, map[string]*spec.Layer{}
+	overlays, layers := map[string]*spec.Overlay{}, built{}
 	if s.HasLayer() {
 		vs, err := s.Variants()
 		if err != nil {
@@ -65,7 +94,7 @@ func publish(t *testing.T, s *site.Site) (map[string]*spec.Overlay, map[string]*
 		}
 		for _, v := range vs {
 			digest := "sha256:" + strings.Repeat(v.Name[:1], 64)
-			l := &spec.Layer{Arch: "amd64", Recipe: "sha256:" + site.RecipeID(v.Recipe), Kernel: spec.KernelBlob{Release: "6.12.1-cloud-amd64"}}
+			l := &Layer{Digest: digest, Made: &v.Recipe, Layer: spec.Layer{Arch: "amd64", Variant: v.Name, Recipe: "sha256:" + site.RecipeID(v.Recipe), Kernel: spec.KernelBlob{Release: "6.12.1-cloud-amd64"}}}
 			for _, p := range v.Recipe.Packages.Install {
 				l.Packages = append(l.Packages, spec.InstalledPackage{Name: p.Name, Version: "1"})
 			}
@@ -75,6 +104,7 @@ func publish(t *testing.T, s *site.Site) (map[string]*spec.Overlay, map[string]*
 			layers[digest] = l
 			for _, n := range v.Nodes {
 				overlays[n] = overlayOf(t, s, n, digest)
+				overlays[n].Variant = v.Name
 			}
 		}
 		return overlays, layers
@@ -131,7 +161,7 @@ func TestPlan(t *testing.T) {
 			if text == start(t) && tt.name != "nothing" {
 				t.Fatalf("%q is not in the base", tt.old)
 			}
-			p := Compare(siteOf(t, text), overlays, layers)
+			p := compare(siteOf(t, text), overlays, layers)
 			got := map[string]string{}
 			for _, n := range p.Nodes {
 				got[n.Name] = n.Class
@@ -179,7 +209,7 @@ func TestPlanSeesEveryDifference(t *testing.T) {
 			t.Fatal(err)
 		}
 		change(&o)
-		p := Compare(s, map[string]*spec.Overlay{"a": &o, "b": published["b"], "c": published["c"]}, layers)
+		p := compare(s, map[string]*spec.Overlay{"a": &o, "b": published["b"], "c": published["c"]}, layers)
 		if len(p.Nodes[0].Changes) != 1 {
 			t.Errorf("%s: changes = %+v, want one", what, p.Nodes[0].Changes)
 		}
@@ -206,12 +236,10 @@ machine:
 	}
 }
 
-// A digest settles only what is as it was published, and only once the layer of
-// the variant is known.
-func TestPlanByDigest(t *testing.T) {
+// A row of the index settles only what is as it was published.
+func TestPlanByRow(t *testing.T) {
 	s := siteOf(t, start(t))
 	overlays, layers := publish(t, s)
-	p := New(s, func(digest string) *spec.Layer { return layers[digest] })
 	digest := func(node string) string {
 		data, err := spec.Encode(overlays[node])
 		if err != nil {
@@ -219,20 +247,22 @@ func TestPlanByDigest(t *testing.T) {
 		}
 		return fmt.Sprintf("sha256:%x", sha256.Sum256(data))
 	}
-	if p.AddDigest("a", digest("a")) {
-		t.Error("a digest is believed before any layer is known")
-	}
-	p.Add("a", overlays["a"])
-	if !p.AddDigest("b", digest("b")) {
-		t.Error("b is as published, and is not taken as such")
+	p := New(s, layers)
+	for _, node := range []string{"a", "b"} {
+		if !p.AddRow(node, digest(node), overlays[node].Layer) {
+			t.Errorf("%s is as published, and is not taken as such", node)
+		}
 	}
 	overlays["c"].Items.Limits = nil
-	if p.AddDigest("c", digest("c")) {
-		t.Error("c differs, and its digest is believed")
+	if p.AddRow("c", digest("c"), overlays["c"].Layer) {
+		t.Error("c differs, and its row settles it")
 	}
 	p.Add("c", overlays["c"])
-	if p.AddDigest("d", digest("a")) {
-		t.Error("a node that is none is planned")
+	if p.AddRow("d", digest("a"), overlays["a"].Layer) {
+		t.Error("a node that the site does not have is planned")
+	}
+	if p.AddRow("a", digest("a"), "sha256:unknown") {
+		t.Error("a layer that cannot be read settles it")
 	}
 	plan := p.Plan()
 	if len(plan.Nodes) != 3 || len(plan.Nodes[0].Changes)+len(plan.Nodes[1].Changes) != 0 || len(plan.Nodes[2].Changes) != 1 {
@@ -241,13 +271,70 @@ func TestPlanByDigest(t *testing.T) {
 
 	// Another recipe is a change although the overlay is the same.
 	edited := siteOf(t, strings.Replace(start(t), "name: jq}", "name: tree}", 1))
-	p = New(edited, func(digest string) *spec.Layer { return layers[digest] })
-	p.Add("a", overlays["a"])
-	if !p.AddDigest("b", digest("b")) {
-		t.Error("b's overlay is as published")
+	p = New(edited, layers)
+	if !p.AddRow("a", digest("a"), overlays["a"].Layer) {
+		t.Error("a's overlay is as published")
 	}
-	if plan := p.Plan(); len(plan.Nodes) != 2 || plan.Nodes[1].Class != spec.ClassSoftReboot {
+	if plan := p.Plan(); len(plan.Nodes) != 1 || plan.Nodes[0].Class == spec.ClassNone || !plan.Changed() {
 		t.Errorf("plan = %+v", plan.Nodes)
+	}
+}
+
+// TestLayers compares what is there, not recipes, and says nothing that is not so.
+func TestLayers(t *testing.T) {
+	user := func(name string, change ...func(*spec.User)) spec.User {
+		u := spec.User{Name: name, Sudo: true, Password: "$y$old", Keys: []string{"ssh-ed25519 A"}}
+		for _, f := range change {
+			f(&u)
+		}
+		return u
+	}
+	layer := func(digest string, change func(*Layer)) *Layer {
+		l := &Layer{Digest: digest, Made: &spec.Recipe{Arch: "amd64", Accounts: spec.Accounts{Users: []spec.User{user("ann"), user("bob")}},
+			AppArmor: spec.AppArmor{Profiles: []spec.Profile{{File: "traceroute", Text: "old"}}}},
+			Layer: spec.Layer{Arch: "amd64", Kernel: spec.KernelBlob{Release: "6.12.1-amd64"},
+				Packages: []spec.InstalledPackage{{Name: "jq", Version: "1", Arch: "amd64"}, {Name: "libc6", Version: "2", Arch: "amd64"}, {Name: "libc6", Version: "2", Arch: "i386"}},
+				AppArmor: spec.LoadedPolicy{Profiles: []spec.LoadedProfile{{Name: "/usr/sbin/chronyd", Mode: "enforce"}, {Name: "traceroute", Mode: "complain"}}}}}
+		change(l)
+		return l
+	}
+	old := layer("sha256:a", func(*Layer) {})
+	for name, c := range map[string]struct {
+		change func(*Layer)
+		want   string
+	}{
+		"nothing": {func(*Layer) {}, ""},
+		"a security update": {func(l *Layer) { l.Packages[2].Version = "3" },
+			"apt libc6:i386 2 3"},
+		"a package less": {func(l *Layer) { l.Packages = l.Packages[1:] }, "apt jq 1 "},
+		"sudo and keys": {func(l *Layer) {
+			l.Made.Accounts.Users = []spec.User{user("ann", func(u *spec.User) { u.Sudo = false }), user("bob", func(u *spec.User) { u.Keys = []string{"ssh-ed25519 B"} })}
+		}, "uamlite ann/sudo yes |uamlite bob/keys 1 (" + short("ssh-ed25519 A") + ") 1 (" + short("ssh-ed25519 B") + ")"},
+		"a user more, with all fields at once": {func(l *Layer) { l.Made.Accounts.Users = append(l.Made.Accounts.Users, user("zoe")) }, "uamlite zoe  account"},
+		"a profile's text":                     {func(l *Layer) { l.Made.AppArmor.Profiles = []spec.Profile{{File: "traceroute", Text: "new"}} }, "apparmor file traceroute " + short("old") + " " + short("new")},
+		"a profile's mode":                     {func(l *Layer) { l.AppArmor.Profiles[1].Mode = "enforce" }, "apparmor traceroute complain enforce"},
+		"a kernel":                             {func(l *Layer) { l.Kernel.Release = "6.12.2-amd64" }, "kernel release 6.12.1-amd64 6.12.2-amd64"},
+	} {
+		next := layer("sha256:b", func(l *Layer) {
+			l.Packages = slices.Clone(l.Packages)
+			c.change(l)
+		})
+		var got comparison
+		compareBuilt(&got, old, next)
+		var lines []string
+		for _, d := range got.changes {
+			lines = append(lines, d.Item+" "+d.Key+" "+d.From+" "+d.To)
+		}
+		if text := strings.Join(lines, "|"); text != c.want {
+			t.Errorf("%s: %q, want %q", name, text, c.want)
+		}
+	}
+	// Of a layer whose recipe is not known nothing is guessed.
+	old.Made = nil
+	var got comparison
+	compareToBuild(&got, old, spec.Recipe{Packages: spec.Packages{Install: []spec.Package{{Name: "jq"}, {Name: "tree"}}}, Accounts: spec.Accounts{Users: []spec.User{user("new")}}})
+	if len(got.changes) != 1 || got.changes[0].Key != "tree" {
+		t.Errorf("guessed: %+v", got.changes)
 	}
 }
 
@@ -269,7 +356,7 @@ func TestPlanOfItselfIsEmpty(t *testing.T) {
 		if err := spec.Decode(data, &o); err != nil {
 			t.Fatal(err)
 		}
-		if p := Compare(s, map[string]*spec.Overlay{"a": &o}, nil); p.Changed() {
+		if p := compare(s, map[string]*spec.Overlay{"a": &o}, nil); p.Changed() {
 			t.Errorf("%s: %+v", conf, p.Nodes)
 		}
 	}
@@ -287,7 +374,7 @@ func FuzzPlan(f *testing.F) {
 		if s == nil {
 			return
 		}
-		if p := Compare(s, nil, nil); len(p.Nodes) != len(s.Nodes()) {
+		if p := compare(s, nil, nil); len(p.Nodes) != len(s.Nodes()) {
 			t.Errorf("a plan of %d nodes for %d", len(p.Nodes), len(s.Nodes()))
 		}
 	})

@@ -53,7 +53,10 @@ func (p *Plan) Write(w io.Writer) {
 		if l.Action == spec.ClassNone {
 			continue
 		}
-		what := "to be built"
+		what := "to be built, then published"
+		if l.Action == spec.ActionChange {
+			what = strings.Join(l.From, ", ") + " → " + l.Digest
+		}
 		if l.Differs != "" {
 			what += "; differs from the default in " + strings.ReplaceAll(l.Differs, " ", ", ")
 		}

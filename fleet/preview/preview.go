@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package preview says what publishing a site would change. It makes the same
+// decisions as a publish, from the same verified index, rows and layers, and
+// leaves the comparing to spec/site/plan; a property test publishes afterwards
+// and compares.
+//
+// It writes nothing. Only cmd/caisson imports it.
+package preview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/plan"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// readers is how many overlays are read at a time.
+const readers = 16
+
+// Preview is what a publish would start from.
+type Preview struct {
+	Site      *site.Site
+	Publisher *publish.Publisher // nil where nothing was ever published
+	Policy    publish.Policy
+	Layer     string // reference of the layers that publish would name
+}
+
+// Plan compares the nodes, or only those that are named.
+func (w Preview) Plan(ctx context.Context, only []string) (*plan.Plan, error) {
+	names, err := w.names(only)
+	if err != nil {
+		return nil, err
+	}
+	l := &layers{ctx: ctx}
+	if w.Publisher == nil {
+		p := plan.New(w.Site, l)
+		for _, name := range names {
+			p.Add(name, nil)
+		}
+		return p.Plan(), nil
+	}
+	fleet, err := w.Publisher.Read(ctx, w.Policy)
+	if err != nil {
+		return nil, err
+	}
+	l.registry = w.Publisher.Registry
+	if w.Site.HasLayer() {
+		l.next, err = w.Publisher.Layers(ctx, w.Policy, w.Layer)
+		if err != nil && !errors.Is(err, oci.ErrNotFound) {
+			return nil, err
+		}
+	}
+	p := plan.New(w.Site, l)
+	if err := w.compare(ctx, p, fleet, names); err != nil {
+		return nil, err
+	}
+	if len(only) == 0 {
+		for name := range fleet.Nodes() {
+			if !w.Site.Has(name) {
+				p.Gone(name)
+			}
+		}
+	}
+	return p.Plan(), l.err
+}
+
+// names returns the nodes to compare.
+func (w Preview) names(only []string) ([]string, error) {
+	for _, name := range only {
+		if _, err := w.Site.Overlay(name, ""); err != nil {
+			return nil, err
+		}
+	}
+	var names []string
+	for _, n := range w.Site.Nodes() {
+		if len(only) == 0 || slices.Contains(only, n.Name) {
+			names = append(names, n.Name)
+		}
+	}
+	return names, nil
+}
+
+// compare reads the overlays that their rows do not settle, a few at a time.
+func (w Preview) compare(ctx context.Context, p *plan.Planner, fleet *publish.Fleet, names []string) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	rows := fleet.Nodes()
+	next := make(chan string)
+	var wg sync.WaitGroup
+	for range readers {
+		wg.Go(func() {
+			for name := range next {
+				o, err := fleet.Overlay(ctx, name)
+				if err != nil {
+					cancel(fmt.Errorf("read overlay: %w", err))
+					continue
+				}
+				p.Add(name, o)
+			}
+		})
+	}
+	for _, name := range names {
+		row, published := rows[name]
+		switch {
+		case ctx.Err() != nil:
+		case !published:
+			p.Add(name, nil)
+		case !p.AddRow(name, row.Overlay, row.Layer):
+			next <- name
+		}
+	}
+	close(next)
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// layers gives a planner the layers of a registry, each read once.
+type layers struct {
+	ctx      context.Context // of one Plan
+	registry *registry.Registry
+	next     []release.Layer
+	err      error // of the registry, not of a layer
+}
+
+// Next implements plan.Layers.
+func (l *layers) Next(variant string) *plan.Layer {
+	one, err := release.ForVariant(l.next, variant)
+	if err != nil {
+		return nil // it has to be built
+	}
+	return l.planned(one)
+}
+
+// Published implements plan.Layers.
+func (l *layers) Published(digest string) *plan.Layer {
+	if l.registry == nil {
+		return nil
+	}
+	one, err := release.Read(l.ctx, l.registry, digest)
+	if err != nil {
+		l.note(err)
+		return nil
+	}
+	return l.planned(one)
+}
+
+func (l *layers) planned(one release.Layer) *plan.Layer {
+	made, err := one.Made(l.ctx)
+	l.note(err)
+	return &plan.Layer{Layer: one.Layer, Digest: one.Digest, Made: made}
+}
+
+// note keeps an error that asking again could mend. What is gone or damaged is
+// for the plan to say.
+func (l *layers) note(err error) {
+	if err != nil && !errors.Is(err, oci.ErrNotFound) && refusal.Of(err) == "" {
+		l.err = errors.Join(l.err, fmt.Errorf("read layer: %w", err))
+	}
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Fleet is a published fleet, as far as it passed every check that a publish
+// makes before it uses any of it.
+type Fleet struct {
+	p *Publisher
+	v *view
+}
+
+// Read reads what is published, with the policy of a site. It writes nothing.
+func (p *Publisher) Read(ctx context.Context, policy Policy) (*Fleet, error) {
+	policy.Site = true
+	v, err := p.look(ctx, policy, purpose{publish: true})
+	if err != nil {
+		return nil, err
+	}
+	return &Fleet{p, v}, nil
+}
+
+// Nodes returns the rows of fleet:index by node, none where nothing is published.
+func (f *Fleet) Nodes() map[string]spec.Published {
+	if f.v.index == nil {
+		return nil
+	}
+	return f.v.index.Nodes
+}
+
+// Overlay returns what is published for a node of the index.
+func (f *Fleet) Overlay(ctx context.Context, node string) (*spec.Overlay, error) {
+	o, _, err := f.p.overlay(ctx, f.v, node)
+	return o, err
+}

@@ -102,6 +102,11 @@ func manifestFields() []shape.Field {
 // Decode reads the switches.
 func (d *manifestsDoc) Decode(c *shape.Checker, v *tree.Value) {
 	d.flags = c.DecodeFields(v, manifestFields())
+	for _, f := range v.Fields {
+		if on, ok := shape.FlagWord(f.Val.Text); ok && !on && f.Val.Kind == tree.Scalar && !f.Val.Plain {
+			c.Warnf(f.Val.At, "quoted", "write it without quotes", "%s: the text %q was true in Helm; here it means false", f.Key, f.Val.Text)
+		}
+	}
 }
 
 // Schema returns the schema of the switches.

@@ -60,11 +60,29 @@ func (c *Checker) sysctl(v *tree.Value, f *Fragment) {
 			value := strings.TrimRight(e.Val.S, "\n\r")
 			s := spec.Sysctl{Key: path, Value: value, Optional: optional}
 			c.ValidFields(e.Key.At, map[string]report.Pos{"value": e.Val.At}, rules.Sysctl(s))
+			c.interfaceSysctl(path, e.Key.At)
 			c.dangerousSysctl(path, e)
 			f.Items.Sysctl = append(f.Items.Sysctl, s)
 		})
 	}
 	slices.SortFunc(f.Items.Sysctl, func(a, b spec.Sysctl) int { return strings.Compare(a.Key, b.Key) })
+}
+
+// interfaceSysctl refuses keys of interfaces that no kernel can have: one whose
+// name was cut at a dot, and a pattern.
+func (c *Checker) interfaceSysctl(path string, at report.Pos) {
+	parts := strings.Split(path, "/")
+	if len(parts) < 4 || parts[0] != "net" || parts[2] != "conf" && parts[2] != "neigh" {
+		return
+	}
+	switch {
+	case strings.Contains(path, "*"):
+		c.Errorf(at, "sysctl-key", "write default for interfaces to come, all for all, or name each", "a pattern is not a kernel parameter")
+	case len(parts) > 5:
+		name := strings.Join(parts[3:len(parts)-1], "/")
+		c.Errorf(at, "sysctl-key", "write net."+parts[1]+"."+parts[2]+"."+name+"."+parts[len(parts)-1]+" for the interface "+strings.ReplaceAll(name, "/", "."),
+			"there is no such kernel parameter: a dot in an interface's name is written as a slash")
+	}
 }
 
 func (c *Checker) dangerousSysctl(path string, e shape.Entry[shape.Text]) {

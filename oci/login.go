@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/caisson-os/caisson/internal/ownfiles"
 )
 
 // Login holds the credentials for one registry. The zero value is anonymous.
@@ -21,7 +23,7 @@ func (o Options) Login(host string) (Login, error) {
 	if o.AuthFile == "" {
 		return Login{}, nil
 	}
-	data, err := readPrivate(o.AuthFile)
+	data, err := ownfiles.ReadSecret(o.AuthFile)
 	if err != nil {
 		return Login{}, fmt.Errorf("credentials: %w", err)
 	}

@@ -7,13 +7,12 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
@@ -82,33 +81,15 @@ func (o Options) transport(host string) (*http.Transport, error) {
 }
 
 func loadPair(certFile, keyFile string) (tls.Certificate, error) {
-	cert, err := os.ReadFile(certFile)
+	cert, err := ownfiles.ReadPublic(certFile, 1<<20)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	key, err := readPrivate(keyFile)
+	key, err := ownfiles.ReadSecret(keyFile)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
 	return tls.X509KeyPair(cert, key)
-}
-
-// readPrivate reads a file with a secret, if only its owner can.
-func readPrivate(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // only read
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return nil, fmt.Errorf("%s has mode %04o, others than its owner can read it: chmod 600", name, mode)
-	}
-	data, err := io.ReadAll(io.LimitReader(f, 1<<20))
-	return data, err
 }
 
 func (o Options) silence() time.Duration {

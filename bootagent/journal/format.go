@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -117,12 +116,12 @@ func decode(data []byte) (entries map[id]item.Entry, lines int, damaged [][]byte
 // many lines the file has, and whether it ends with a whole one.
 func (j *Journal) load(dir string) (lines int, whole bool, err error) {
 	j.entries = map[id]item.Entry{}
-	before, err := read(filepath.Join(dir, Damaged))
+	before, err := ownfiles.ReadFile(filepath.Join(dir, Damaged), maxFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0, false, err
 	}
 	j.set = bytes.Count(before, []byte("\n"))
-	data, err := read(filepath.Join(dir, File))
+	data, err := ownfiles.ReadFile(filepath.Join(dir, File), maxFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, false, nil
 	}
@@ -138,20 +137,6 @@ func (j *Journal) load(dir string) (lines int, whole bool, err error) {
 	return lines, bytes.HasSuffix(data, []byte("\n")), nil
 }
 
-// read returns a file of the journal: a regular one that nobody else could write.
-func read(name string) ([]byte, error) {
-	f, err := ownfiles.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("%s has more bytes than the limit of %d", name, maxFile)
-	}
-	return data, err
-}
-
 // compact leaves in dir a file that holds exactly what was understood and still
 // counts, unless it is that already. Damage is set aside first.
 func (j *Journal) compact(dir string, lines int, whole bool) error {
@@ -159,7 +144,7 @@ func (j *Journal) compact(dir string, lines int, whole bool) error {
 		return nil
 	}
 	if len(j.damaged) > 0 {
-		aside, err := read(filepath.Join(dir, Damaged))
+		aside, err := ownfiles.ReadFile(filepath.Join(dir, Damaged), maxFile)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 )
 
 // File is the name of the journal in its folder; Damaged is where lines go that
@@ -254,7 +255,7 @@ func (j *Journal) shrink() error {
 
 // openFile opens the file to append to.
 func (j *Journal) openFile() error {
-	f, err := os.OpenFile(filepath.Join(j.lock.Name(), File), os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0)
+	f, err := ownfiles.Append(filepath.Join(j.lock.Name(), File))
 	if err != nil {
 		return err
 	}

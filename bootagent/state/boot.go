@@ -9,6 +9,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -57,7 +58,7 @@ func SaveBoot(name string, b *Boot) error {
 // LoadBoot reads it. Its absence, on a host that caisson did not boot, is
 // fs.ErrNotExist.
 func LoadBoot(name string) (*Boot, error) {
-	data, err := readCapped(name)
+	data, err := ownfiles.ReadFile(name, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read boot record: %w", err)
 	}

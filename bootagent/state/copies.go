@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"io/fs"
 
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -43,7 +44,7 @@ func (f *Folder) Damage() error {
 // load returns the first copy that can be read, nil where there is none.
 func (f *Folder) load() (s *State, damage error) {
 	for _, name := range copies {
-		data, err := readCapped(f.Path(name))
+		data, err := ownfiles.ReadFile(f.Path(name), limit)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/paths"
 )
 
 // Folder is an open state directory.
@@ -23,7 +23,7 @@ type Folder struct{ dir string }
 const limit = 16 << 20
 
 // skeleton are the directories that a state directory always has.
-var skeleton = []string{"", "overlays", "journal", "exec", "identity"}
+var skeleton = []string{"", "overlays", "journal", "exec", "identity", paths.Credentials}
 
 // Open makes the directory's skeleton where it is missing, closes it to everybody
 // but root (a disk that others had in hand may have links or foreign owners), and
@@ -65,7 +65,7 @@ func (f *Folder) SaveOverlay(digest string, saved []byte) error {
 
 // LoadOverlay returns what SaveOverlay kept. The caller verifies it again.
 func (f *Folder) LoadOverlay(digest string) ([]byte, error) {
-	data, err := readCapped(f.overlayPath(digest))
+	data, err := ownfiles.ReadFile(f.overlayPath(digest), limit)
 	if err != nil {
 		return nil, fmt.Errorf("kept overlay: %w", err)
 	}
@@ -128,7 +128,7 @@ func (f *Folder) SaveFleet(saved []byte) error {
 
 // LoadFleet returns what SaveFleet kept. The caller verifies it again.
 func (f *Folder) LoadFleet() ([]byte, error) {
-	data, err := readCapped(f.Path(fleetFile))
+	data, err := ownfiles.ReadFile(f.Path(fleetFile), limit)
 	if err != nil {
 		return nil, fmt.Errorf("kept fleet:current: %w", err)
 	}
@@ -161,23 +161,10 @@ func (f *Folder) SetAside() (string, error) {
 	return to, err
 }
 
-func readCapped(name string) ([]byte, error) {
-	f, err := ownfiles.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && len(data) > limit {
-		err = fmt.Errorf("%s has more than the possible %d bytes", name, limit)
-	}
-	return data, err
-}
-
 // write replaces a file that says something else. An unchanged node writes
 // nothing, so that it does not wear its disk out, nor need room on it.
 func write(name string, data []byte) error {
-	if old, err := readCapped(name); err == nil && bytes.Equal(old, data) {
+	if old, err := ownfiles.ReadFile(name, limit); err == nil && bytes.Equal(old, data) {
 		return durable.SyncDir(filepath.Dir(name)) // whoever wrote it may have been killed before this
 	}
 	return durable.WriteFile(name, data, 0o600)

@@ -30,7 +30,7 @@ func Open(b spec.Bootstrap, credentials string, clock trust.Clock, silence time.
 	}
 	there := func(name string) string {
 		name = filepath.Join(credentials, name)
-		if _, err := os.Stat(name); credentials == "" || err != nil {
+		if _, err := os.Lstat(name); credentials == "" || err != nil {
 			return ""
 		}
 		return name

@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
@@ -252,7 +253,7 @@ func (a *app) checkKeys(s *site.Site, f buildFlags) error {
 		if name == "" {
 			continue
 		}
-		if err := checkKeyFile(name); err != nil {
+		if err := ownfiles.CheckSecret(name); err != nil {
 			return err
 		}
 	}

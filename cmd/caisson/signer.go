@@ -19,6 +19,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
 )
@@ -66,10 +67,7 @@ func (s *signers) load() ([]crypto.Signer, error) {
 
 // readKey reads a private key file, which only its owner may be able to read.
 func readKey(name string) (*ecdsa.PrivateKey, error) {
-	if err := checkKeyFile(name); err != nil {
-		return nil, err
-	}
-	text, err := os.ReadFile(name)
+	text, err := ownfiles.ReadSecret(name)
 	if err != nil {
 		return nil, fmt.Errorf("read key: %w", err)
 	}
@@ -78,18 +76,6 @@ func readKey(name string) (*ecdsa.PrivateKey, error) {
 		return nil, fmt.Errorf("read key %s: %w", name, err)
 	}
 	return key, nil
-}
-
-// checkKeyFile refuses a key file that is missing or that others can read.
-func checkKeyFile(name string) error {
-	info, err := os.Stat(name)
-	if err != nil {
-		return fmt.Errorf("read key: %w", err)
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return cli.WithHint(fmt.Errorf("read key %s: its mode %04o lets others read it", name, info.Mode().Perm()), "chmod 600 "+name)
-	}
-	return nil
 }
 
 // openKey tries the passphrase of the environment and the empty one, which keys

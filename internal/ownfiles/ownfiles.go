@@ -12,15 +12,16 @@ package ownfiles
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"syscall"
 )
 
 // ErrShared is returned for what others than this program could write to.
-var ErrShared = errors.New("not a file or folder of this program's own")
+var ErrShared = errors.New("not a file or directory of this program's own")
 
-// Folder makes dir where it is missing and closes it to everybody else. What is
-// in its place and no folder, a link above all, is an error.
+// Folder makes the directory dir where it is missing and closes it to everybody
+// else. Anything else in its place, a link above all, is an error.
 func Folder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -45,10 +46,52 @@ func Folder(dir string) error {
 
 // Open opens a file for reading: a regular one, of this user, that has no other
 // name and that nobody else may write to.
-func Open(name string) (*os.File, error) {
+func Open(name string) (*os.File, error) { return open(name, os.O_RDONLY) }
+
+// Append opens a file, which must be as for [Open], to write at its end.
+func Append(name string) (*os.File, error) { return open(name, os.O_WRONLY|os.O_APPEND) }
+
+// Create makes a file that must not be there yet, for its owner only.
+func Create(name string) (*os.File, error) {
+	return os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+}
+
+// ReadFile returns what a file holds, which must be as for [Open]. One of more
+// than limit bytes is an error.
+func ReadFile(name string, limit int64) ([]byte, error) {
+	f, err := Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return readAll(f, limit)
+}
+
+// ReadPublic returns what a regular file holds, whoever owns it and by whatever
+// link it is reached: a certificate, for example. It never waits for a pipe.
+func ReadPublic(name string, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(fmt.Errorf("%s is not a regular file", name), err, f.Close())
+	}
+	return readAll(f, limit)
+}
+
+func readAll(f *os.File, limit int64) ([]byte, error) {
+	defer f.Close() // only read
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s has more than the limit of %d bytes", f.Name(), limit)
+	}
+	return data, err
+}
+
+func open(name string, flag int) (*os.File, error) {
 	// Without O_NONBLOCK a pipe in its place would wait for ever.
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, syscall.ELOOP) {
+	f, err := os.OpenFile(name, flag|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.EISDIR) {
 		return nil, fmt.Errorf("%s: %w", name, ErrShared)
 	}
 	if err != nil {

@@ -36,6 +36,15 @@ func TestOpen(t *testing.T) {
 			if f, err := Open(filepath.Join(dir, "bad")); !errors.Is(err, ErrShared) {
 				t.Errorf("%v, %v; want ErrShared", f, err)
 			}
+			if f, err := Append(filepath.Join(dir, "bad")); !errors.Is(err, ErrShared) {
+				t.Errorf("Append: %v, %v; want ErrShared", f, err)
+			}
+			if data, err := ReadFile(filepath.Join(dir, "bad"), 10); !errors.Is(err, ErrShared) {
+				t.Errorf("ReadFile: %q, %v; want ErrShared", data, err)
+			}
+			if f, err := Create(filepath.Join(dir, "bad")); !errors.Is(err, os.ErrExist) {
+				t.Errorf("Create: %v, %v; want that it exists", f, err)
+			}
 		})
 	}
 	if _, err := Open(filepath.Join(t.TempDir(), "none")); !errors.Is(err, os.ErrNotExist) {

@@ -7,9 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -83,20 +81,12 @@ func (i *Item) caughtUp(ctx context.Context, s script, r record) (record, error)
 // cannot be read is an error: to guess could run what must run once.
 func (s script) history() (record, error) {
 	name := filepath.Join(s.dir, runFile)
-	f, err := ownfiles.Open(name)
+	data, err := ownfiles.ReadFile(name, maxRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return record{}, nil
 	}
 	if err != nil {
 		return record{}, err
-	}
-	defer f.Close() // it was only read
-	data, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
-	if err != nil {
-		return record{}, err
-	}
-	if len(data) > maxRecord {
-		return record{}, fmt.Errorf("%s is larger than %d bytes", name, maxRecord)
 	}
 	return parseRecord(name, data)
 }
@@ -114,7 +104,7 @@ func (s script) write(r record) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+	if err := ownfiles.Folder(s.dir); err != nil {
 		return err
 	}
 	return durable.WriteFile(filepath.Join(s.dir, runFile), append(data, '\n'), 0o600)

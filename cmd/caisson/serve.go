@@ -3,28 +3,27 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net"
-	"net/http"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 )
 
 func (a *app) serveCommand() *cobra.Command {
-	var listen, cert, key string
+	var listen string
+	var o httpserver.Options
 	c := &cobra.Command{
 		Use:   "serve oci:DIR",
 		Short: "Serve an OCI layout as a read-only registry",
 		Long: "Serve an OCI layout as a read-only registry, with all that booting nodes ask for: conditional\n" +
 			"requests, ranges, referrers. Any prefix before the repository is accepted. What is published to\n" +
-			"the layout meanwhile is served at once.",
+			"the layout meanwhile is served at once. Without --client-ca or --users-file, everybody who can\n" +
+			"reach the address can list tags and read every overlay.",
 		Example: "  caisson serve oci:out --listen :5000",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -35,7 +34,7 @@ func (a *app) serveCommand() *cobra.Command {
 			if _, err := oci.Open(ref, oci.Options{}); err != nil {
 				return cli.Usage("'caisson build' makes one with --to "+args[0]+", or 'caisson publish' for a site without a layer", "%w", err)
 			}
-			if (cert == "") != (key == "") {
+			if (o.CertFile == "") != (o.KeyFile == "") {
 				return cli.Usage("", "TLS needs both --tls-cert and --tls-key")
 			}
 			l, err := net.Listen("tcp", listen)
@@ -51,38 +50,18 @@ func (a *app) serveCommand() *cobra.Command {
 				return err
 			}
 			a.say("serving %s on %s, end with Ctrl-C", ref, l.Addr())
-			return serve(c.Context(), l, ref.Layout, cert, key)
+			h, err := registry.Handler(ref.Layout)
+			if err != nil {
+				return err
+			}
+			return httpserver.Serve(c.Context(), l, h, o)
 		},
 	}
 	f := c.Flags()
 	f.StringVar(&listen, "listen", "127.0.0.1:5000", "address to listen on")
-	f.StringVar(&cert, "tls-cert", "", "certificate `FILE` to serve TLS with")
-	f.StringVar(&key, "tls-key", "", "private key `FILE` of the certificate")
+	f.StringVar(&o.CertFile, "tls-cert", "", "certificate `FILE` to serve TLS with")
+	f.StringVar(&o.KeyFile, "tls-key", "", "private key `FILE` of the certificate, mode 0600")
+	f.StringVar(&o.ClientCA, "client-ca", "", "answer only clients whose certificate the authorities in `FILE` have signed")
+	f.StringVar(&o.UsersFile, "users-file", "", "answer only clients that know a user:password line of `FILE`, mode 0600")
 	return c
-}
-
-// serve answers until the context ends, then lets requests finish for a while.
-func serve(ctx context.Context, l net.Listener, dir, cert, key string) error {
-	s := &http.Server{
-		Handler:           registry.Handler(dir),
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    16 << 10,
-	}
-	stop := context.AfterFunc(ctx, func() {
-		grace, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		_ = s.Shutdown(grace) // after the grace the program ends all the same
-	})
-	defer stop()
-	var err error
-	if cert != "" {
-		err = s.ServeTLS(l, cert, key)
-	} else {
-		err = s.Serve(l)
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return fmt.Errorf("serve: %w", err)
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 )
@@ -30,7 +31,11 @@ func TestServe(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- serve(ctx, l, dir, "", "") }()
+	h, err := registry.Handler(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { done <- httpserver.Serve(ctx, l, h, httpserver.Options{}) }()
 	resp, err := http.Get("http://" + l.Addr().String() + "/v2/any/prefix/layer/blobs/" + d.Digest)
 	if err != nil {
 		t.Fatal(err)

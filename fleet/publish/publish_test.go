@@ -360,7 +360,10 @@ func TestVerifyTellsSilenceFromAbsence(t *testing.T) {
 	f := newFleet(t)
 	digest := f.layer("1", "default", f.release).Digest
 	f.publish(f.nodes(digest, "10"), Options{})
-	handler := registry.Handler(f.Registry.Ref().Layout)
+	handler, err := registry.Handler(f.Registry.Ref().Layout)
+	if err != nil {
+		t.Fatal(err)
+	}
 	status := http.StatusNotFound
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if strings.Contains(q.URL.Path, "/layer/") {
@@ -370,7 +373,6 @@ func TestVerifyTellsSilenceFromAbsence(t *testing.T) {
 		handler.ServeHTTP(w, q)
 	}))
 	defer server.Close()
-	var err error
 	if f.Registry, err = registry.Open(strings.TrimPrefix(server.URL, "http://")+"/metal-a", registry.Options{PlainHTTP: true}); err != nil {
 		t.Fatal(err)
 	}

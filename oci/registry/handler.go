@@ -6,10 +6,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
-	"path/filepath"
 	"regexp"
 	"sync"
 	"time"
@@ -19,9 +19,14 @@ import (
 
 // Handler serves the layout in dir as a read-only registry: all that a booting
 // node asks for, and the referrers API for people's tools. Any prefix before the
-// repository's name is accepted, so a fleet's reference works unchanged.
-func Handler(dir string) http.Handler {
-	h := &handler{layout: layout{dir: dir}, subjects: map[string]string{}}
+// repository's name is accepted, so a fleet's reference works unchanged. What
+// links lead to outside of dir is not served.
+func Handler(dir string) (http.Handler, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("serve layout: %w", err)
+	}
+	h := &handler{root: root, subjects: map[string]string{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v2/{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Docker-Distribution-Api-Version", "registry/2.0")
@@ -32,11 +37,11 @@ func Handler(dir string) http.Handler {
 	mux.HandleFunc("/v2/", func(w http.ResponseWriter, _ *http.Request) {
 		fail(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "this registry is read-only")
 	})
-	return mux
+	return mux, nil
 }
 
 type handler struct {
-	layout   layout
+	root     *os.Root
 	mu       sync.Mutex
 	seen     os.FileInfo
 	index    *index
@@ -70,7 +75,7 @@ func (h *handler) serve(w http.ResponseWriter, req *http.Request) {
 func (h *handler) manifest(w http.ResponseWriter, req *http.Request, repo, reference string) {
 	x, err := h.current()
 	if err != nil {
-		fail(w, http.StatusInternalServerError, "UNKNOWN", err.Error())
+		fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the index")
 		return
 	}
 	d, ok := x.names[repo+":"+reference]
@@ -87,11 +92,7 @@ func (h *handler) manifest(w http.ResponseWriter, req *http.Request, repo, refer
 // byDigest finds a manifest that no index entry may name, for example one below
 // an index: its own bytes say which kind it is.
 func (h *handler) byDigest(digest string) (oci.Descriptor, bool) {
-	info, err := os.Stat(h.layout.path(digest))
-	if err != nil || info.Size() > oci.MaxManifest {
-		return oci.Descriptor{}, false
-	}
-	raw, err := os.ReadFile(h.layout.path(digest))
+	raw, err := readCapped(h.root, oci.BlobPath(digest), oci.MaxManifest)
 	var kind struct {
 		MediaType string `json:"mediaType"`
 	}
@@ -103,7 +104,7 @@ func (h *handler) byDigest(digest string) (oci.Descriptor, bool) {
 
 // blob leaves conditions and ranges, open and closed, to net/http.
 func (h *handler) blob(w http.ResponseWriter, req *http.Request, digest, mediaType string) {
-	f, err := os.Open(h.layout.path(digest))
+	f, err := h.root.Open(oci.BlobPath(digest))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		fail(w, http.StatusNotFound, "BLOB_UNKNOWN", "no such blob")
@@ -122,7 +123,7 @@ func (h *handler) blob(w http.ResponseWriter, req *http.Request, digest, mediaTy
 func (h *handler) referrers(w http.ResponseWriter, req *http.Request, digest string) {
 	x, err := h.current()
 	if err != nil {
-		fail(w, http.StatusInternalServerError, "UNKNOWN", err.Error())
+		fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the index")
 		return
 	}
 	list := x.referrers(digest, h.subject)
@@ -143,7 +144,7 @@ func (h *handler) referrers(w http.ResponseWriter, req *http.Request, digest str
 func (h *handler) tags(w http.ResponseWriter, repo string) {
 	x, err := h.current()
 	if err != nil {
-		fail(w, http.StatusInternalServerError, "UNKNOWN", err.Error())
+		fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the index")
 		return
 	}
 	tags := x.tags(repo)
@@ -158,14 +159,14 @@ func (h *handler) tags(w http.ResponseWriter, repo string) {
 func (h *handler) current() (*index, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	info, err := os.Stat(filepath.Join(h.layout.dir, "index.json"))
+	info, err := h.root.Stat("index.json")
 	if err != nil {
 		return nil, err
 	}
 	if h.seen != nil && os.SameFile(info, h.seen) && info.ModTime().Equal(h.seen.ModTime()) && info.Size() == h.seen.Size() {
 		return h.index, nil
 	}
-	x, err := readIndex(h.layout.dir)
+	x, err := readIndex(h.root)
 	if err == nil {
 		h.index, h.seen = x, info
 	}
@@ -177,7 +178,7 @@ func (h *handler) subject(digest string) string {
 	defer h.mu.Unlock()
 	s, ok := h.subjects[digest]
 	if !ok {
-		s = h.layout.subject(digest)
+		s = subject(h.root, digest)
 		h.subjects[digest] = s
 	}
 	return s

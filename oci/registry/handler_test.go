@@ -27,7 +27,11 @@ func TestHandlerOnTheWire(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "secret"), []byte("hush"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(registry.Handler(filepath.Join(dir, "out")))
+	h, err := registry.Handler(filepath.Join(dir, "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(h)
 	defer server.Close()
 	blob := "/v2/metal-a/layer/blobs/" + d.Digest
 	for _, c := range []struct {
@@ -137,5 +141,42 @@ func TestDamagedLayoutIsNoticed(t *testing.T) {
 	again := push(t, w, "one", "superhost")
 	if _, _, err := w.Manifest(t.Context(), "node", "superhost"); err != nil || again != digest {
 		t.Errorf("writing it again does not heal it: %v", err)
+	}
+}
+
+// TestHandlerStaysInTheLayout: a link in the layout is not served, and no answer
+// names a path of this machine.
+func TestHandlerStaysInTheLayout(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out")
+	push(t, open(t, "oci:"+dir), "one", "superhost")
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	digest := oci.Digest([]byte("secret"))
+	if err := os.Symlink(secret, filepath.Join(dir, oci.BlobPath(digest))); err != nil {
+		t.Fatal(err)
+	}
+	h, err := registry.Handler(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	get := func(path string) string {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Body.String()
+	}
+	for _, path := range []string{"/v2/layer/blobs/" + digest, "/v2/layer/manifests/" + digest} {
+		if body := get(path); strings.Contains(body, "secret") {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "index.json")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/v2/node/manifests/superhost", "/v2/node/tags/list", "/v2/node/referrers/" + digest} {
+		if body := get(path); strings.Contains(body, dir) || !strings.Contains(body, "UNKNOWN") {
+			t.Errorf("%s: %s", path, body)
+		}
 	}
 }

@@ -3,9 +3,10 @@
 package registry
 
 import (
+	"fmt"
+	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -20,8 +21,8 @@ type index struct {
 
 func newIndex() *index { return &index{map[string]oci.Descriptor{}, map[string]oci.Descriptor{}} }
 
-func readIndex(dir string) (*index, error) {
-	raw, err := os.ReadFile(filepath.Join(dir, "index.json"))
+func readIndex(root *os.Root) (*index, error) {
+	raw, err := readCapped(root, "index.json", oci.MaxLayout)
 	if err != nil {
 		return nil, err
 	}
@@ -92,4 +93,30 @@ func (x *index) referrers(digest string, subject func(string) string) []oci.Desc
 		}
 	}
 	return list
+}
+
+// subject returns what a manifest refers to, or "".
+func subject(root *os.Root, digest string) string {
+	raw, err := readCapped(root, oci.BlobPath(digest), oci.MaxManifest)
+	if err != nil {
+		return ""
+	}
+	m, err := oci.ParseManifest(raw)
+	if err != nil || m.Subject == nil {
+		return ""
+	}
+	return m.Subject.Digest
+}
+
+func readCapped(root *os.Root, name string, limit int64) ([]byte, error) {
+	f, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // only read
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s has more than %d bytes", name, limit)
+	}
+	return data, err
 }

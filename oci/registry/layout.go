@@ -155,21 +155,25 @@ func (l *layout) delete(_ context.Context, repo, reference string) error {
 }
 
 func (l *layout) referrers(_ context.Context, _, digest string) (list []oci.Descriptor, err error) {
-	err = l.view(func(x *index) { list = x.referrers(digest, l.subject) })
+	root, err := os.OpenRoot(l.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // nothing was written yet
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close() // only read
+	err = l.view(func(x *index) { list = x.referrers(digest, func(d string) string { return subject(root, d) }) })
 	return list, err
 }
 
-// subject is what a manifest refers to, or "".
-func (l *layout) subject(digest string) string {
-	raw, err := os.ReadFile(l.path(digest))
+func (l *layout) readIndex() (*index, error) {
+	root, err := os.OpenRoot(l.dir)
 	if err != nil {
-		return ""
+		return nil, err
 	}
-	m, err := oci.ParseManifest(raw)
-	if err != nil || m.Subject == nil {
-		return ""
-	}
-	return m.Subject.Digest
+	defer root.Close() // only read
+	return readIndex(root)
 }
 
 func (l *layout) inBatch() bool {
@@ -189,7 +193,7 @@ func (l *layout) view(f func(*index)) error {
 		f(newIndex())
 		return nil
 	}
-	x, err := readIndex(l.dir)
+	x, err := l.readIndex()
 	if err == nil {
 		f(x)
 	}
@@ -222,7 +226,7 @@ func (l *layout) begin() (*locked, error) {
 	if err != nil {
 		return nil, err
 	}
-	x, err := readIndex(l.dir)
+	x, err := l.readIndex()
 	if err != nil {
 		_ = lock.Close() // it ends the lock, nothing is written through it
 		return nil, err

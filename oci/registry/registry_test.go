@@ -226,7 +226,11 @@ func TestHandler(t *testing.T) {
 	dir := t.TempDir()
 	w := open(t, "oci:"+dir)
 	digest := push(t, w, "one", "superhost")
-	server := httptest.NewServer(registry.Handler(dir))
+	h, err := registry.Handler(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(h)
 	defer server.Close()
 	r := open(t, strings.TrimPrefix(server.URL, "http://")+"/any/prefix")
 	resp, err := r.Source().Manifest(t.Context(), "node", "superhost", "")

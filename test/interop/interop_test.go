@@ -156,7 +156,11 @@ func TestOursVerifyThere(t *testing.T) {
 func TestServedLayout(t *testing.T) {
 	dir := t.TempDir()
 	reg := must[*registry.Registry](t)(registry.Open("oci:"+dir, registry.Options{}))
-	server := httptest.NewServer(registry.Handler(dir))
+	h, err := registry.Handler(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(h)
 	defer server.Close()
 	p := &place{t, strings.TrimPrefix(server.URL, "http://"), reg}
 	versions(t, func(t *testing.T, c *cosign) {

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package httpserver runs a read-only HTTP server that strangers may reach: every
+// wait has an end, and no client can keep the others out.
+//
+// It knows nothing of what is served. It imports internal/ownfiles; the verbs that
+// serve import it.
+package httpserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/ownfiles"
+)
+
+// Options say who may ask, and for how long. The zero value is everybody, without
+// TLS, within the default limits.
+type Options struct {
+	CertFile, KeyFile string        // TLS, when given; the key readable by its owner only
+	ClientCA          string        // file of PEM authorities, one of which must have signed a client's certificate
+	UsersFile         string        // file of "user:password" lines, one of which a client must know; readable by its owner only
+	Stall             time.Duration // how long a client may read nothing of its answer; 0 is 30 s
+	Conns             int           // connections at once; 0 is 1024
+	PerClient         int           // of these from one address; 0 is 128
+}
+
+// Serve answers on l until ctx ends, then lets requests finish for a while.
+func Serve(ctx context.Context, l net.Listener, h http.Handler, o Options) error {
+	config, err := o.tls()
+	if err != nil {
+		return err
+	}
+	if h, err = o.users(h); err != nil {
+		return err
+	}
+	limited := newListener(l, o)
+	s := &http.Server{
+		Handler:           h,
+		TLSConfig:         config,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       30 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+	}
+	stop := context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = s.Shutdown(grace) // after the grace the program ends all the same
+	})
+	defer stop()
+	if config != nil {
+		err = s.ServeTLS(limited, "", "")
+	} else {
+		err = s.Serve(limited)
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve: %w", err)
+}
+
+func (o Options) tls() (*tls.Config, error) {
+	if o.CertFile == "" {
+		if o.ClientCA != "" {
+			return nil, errors.New("client certificates need TLS")
+		}
+		return nil, nil
+	}
+	cert, err := os.ReadFile(o.CertFile)
+	if err != nil {
+		return nil, fmt.Errorf("certificate: %w", err)
+	}
+	key, err := ownfiles.ReadSecret(o.KeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("key of the certificate: %w", err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s: %w", o.CertFile, err)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	if o.ClientCA == "" {
+		return config, nil
+	}
+	authorities, err := os.ReadFile(o.ClientCA)
+	if err != nil {
+		return nil, fmt.Errorf("authorities of clients: %w", err)
+	}
+	config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+	if !config.ClientCAs.AppendCertsFromPEM(authorities) {
+		return nil, fmt.Errorf("%s holds no PEM certificate", o.ClientCA)
+	}
+	return config, nil
+}
+
+// users lets only those through who know a line of the file.
+func (o Options) users(h http.Handler) (http.Handler, error) {
+	if o.UsersFile == "" {
+		return h, nil
+	}
+	text, err := ownfiles.ReadSecret(o.UsersFile)
+	if err != nil {
+		return nil, fmt.Errorf("users: %w", err)
+	}
+	var known [][32]byte
+	for i, line := range strings.Split(strings.TrimRight(string(text), "\n"), "\n") {
+		if user, password, ok := strings.Cut(line, ":"); !ok || user == "" || password == "" {
+			return nil, fmt.Errorf("%s:%d: not user:password", o.UsersFile, i+1)
+		}
+		known = append(known, sha256.Sum256([]byte(line)))
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		user, password, _ := req.BasicAuth()
+		said, good := sha256.Sum256([]byte(user+":"+password)), 0
+		for _, k := range known {
+			good |= subtle.ConstantTimeCompare(said[:], k[:])
+		}
+		if good == 0 {
+			w.Header().Set("WWW-Authenticate", `Basic realm="caisson"`)
+			http.Error(w, "no such user and password", http.StatusUnauthorized)
+			return
+		}
+		h.ServeHTTP(w, req)
+	}), nil
+}

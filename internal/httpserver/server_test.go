@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package httpserver
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// start serves h and returns the address.
+func start(t *testing.T, h http.HandlerFunc, o Options) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Serve(ctx, l, h, o) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("it does not end")
+		}
+	})
+	return l.Addr().String()
+}
+
+// TestClientsThatDoNotRead ask for much and take nothing: each is given up, and
+// meanwhile others are answered.
+func TestClientsThatDoNotRead(t *testing.T) {
+	ended := make(chan error, 100)
+	addr := start(t, func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/small" {
+			_, _ = io.WriteString(w, "here")
+			return
+		}
+		_, err := io.CopyN(w, zeros{}, 1<<30)
+		ended <- err
+	}, Options{Stall: time.Second, PerClient: 8})
+	const stalled = 4
+	for range stalled {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := fmt.Fprint(c, "GET /large HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if resp, err := http.Get("http://" + addr + "/small"); err != nil || resp.StatusCode != http.StatusOK {
+		t.Errorf("meanwhile: %v", err)
+	} else {
+		resp.Body.Close()
+	}
+	for range stalled {
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Error("all was taken")
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("a client that takes nothing is waited for")
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// TestTooMany: one address cannot take all places, and places come back.
+func TestTooMany(t *testing.T) {
+	addr := start(t, func(http.ResponseWriter, *http.Request) {}, Options{PerClient: 2})
+	var held []net.Conn
+	for range 2 {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, c)
+		if err := ask(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := net.Dial("tcp", addr)
+	if err == nil {
+		err = ask(c)
+		c.Close()
+	}
+	if err == nil {
+		t.Error("a third connection was taken")
+	}
+	for _, c := range held {
+		c.Close()
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			err = ask(c)
+			c.Close()
+		}
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the places do not come back: %v", err)
+		}
+	}
+}
+
+func ask(c net.Conn) error {
+	if _, err := fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(c, make([]byte, 12))
+	return err
+}
+
+func TestUsers(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "users")
+	if err := os.WriteFile(name, []byte("node:secret\nother:word\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	addr := start(t, func(http.ResponseWriter, *http.Request) {}, Options{UsersFile: name})
+	for pair, want := range map[string]int{"node:secret": 200, "other:word": 200, "node:word": 401, "node:": 401, ":": 401, "": 401} {
+		req, err := http.NewRequest(http.MethodGet, "http://"+addr, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if user, password, ok := strings.Cut(pair, ":"); ok {
+			req.SetBasicAuth(user, password)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%q: %d, want %d", pair, resp.StatusCode, want)
+		}
+	}
+	for what, o := range map[string]Options{
+		"an open file":             {UsersFile: write(t, "node:secret\n", 0o644)},
+		"no password":              {UsersFile: write(t, "node\n", 0o600)},
+		"an empty file":            {UsersFile: write(t, "", 0o600)},
+		"client CA without TLS":    {ClientCA: name},
+		"a key that all can read":  {CertFile: name, KeyFile: write(t, "k", 0o644)},
+		"a certificate that is no": {CertFile: name, KeyFile: name},
+	} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Serve(t.Context(), l, nil, o); err == nil {
+			t.Errorf("%s was taken", what)
+		}
+		l.Close()
+	}
+}
+
+func write(t *testing.T, text string, mode os.FileMode) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(name, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}

@@ -223,7 +223,9 @@ func (h *history) run(t testing.TB, row attackRow, r rules) error {
 	}
 	ref, now := "oci:"+h.dir, h.lastRun.Add(after)
 	if row.Place == "server" {
-		s := httptest.NewServer(registry.Handler(h.dir))
+		handler, err := registry.Handler(h.dir)
+		must(t, err)
+		s := httptest.NewServer(handler)
 		t.Cleanup(s.Close)
 		ref = strings.TrimPrefix(s.URL, "http://") + "/metal-a"
 	}

@@ -4,6 +4,7 @@ package oci
 
 import (
 	"fmt"
+	"net"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -46,6 +47,17 @@ func badRef(format string, args ...any) error { return refError{fmt.Errorf(forma
 
 func (refError) Hint() string  { return "as in registry.example.org:5000/metal-a, or oci:./out" }
 func (refError) ExitCode() int { return 2 }
+
+// Loopback reports whether the registry is on this machine: what is sent there
+// needs no TLS.
+func (r Ref) Loopback() bool {
+	host := r.Host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
 
 // IsLayout says whether r is a folder.
 func (r Ref) IsLayout() bool { return r.Layout != "" }

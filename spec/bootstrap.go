@@ -2,8 +2,9 @@
 
 package spec
 
-// Bootstrap is the loader's built-in configuration, the one file of site.cpio: the
-// trusted keys and the registry. Everything else arrives signed.
+// Bootstrap names whom a node trusts and where it asks; everything else arrives
+// signed. A loader has it from site.cpio, a host that caisson did not boot from
+// 'caisson-agent enroll'.
 type Bootstrap struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"` // KindBootstrap
@@ -17,5 +18,6 @@ type Bootstrap struct {
 	Threshold  int      `json:"threshold"`           // distinct keys that must have signed, at least 1
 	EpochKeys  []string `json:"epochKeys,omitempty"` // keys that alone may raise the epoch
 	KernelArgs []string `json:"kernelArgs,omitempty"`
+	Node       string   `json:"node,omitempty"`      // name of the one node that this is for: an enrolled host
 	StateDisk  string   `json:"stateDisk,omitempty"` // partition UUID, lower case; empty: the fixed partition named caisson-state
 }

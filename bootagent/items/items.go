@@ -37,6 +37,10 @@ type Options struct {
 
 	Runner exec.Runner // what runs scripts; nil for process groups
 
+	// Signed returns the scripts of every overlay whose signature this node can
+	// verify; nil is none, and then no revert script is run.
+	Signed func() []spec.Exec
+
 	Log func(format string, args ...any) // warnings; nil drops them
 }
 
@@ -59,6 +63,9 @@ func Table(want spec.Items, o Options) []item.Item {
 	if o.Runner == nil {
 		o.Runner = new(process.Group)
 	}
+	if o.Signed == nil {
+		o.Signed = func() []spec.Exec { return nil }
+	}
 	return []item.Item{
 		mounts.New(want.Mounts, o.Proc, o.Dev, o.Journal),
 		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log),
@@ -66,7 +73,7 @@ func Table(want spec.Items, o Options) []item.Item {
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
 		ethtool.New(want.Ethtool, ethtool.NewKernel(), o.Journal),
 		perm.New(want.Perm, disk, o.Journal, o.Log),
-		exec.New(want.Exec, o.Exec, o.Runner, o.Scopes, o.Journal, o.Log),
+		exec.New(want.Exec, o.Exec, o.Runner, o.Scopes, o.Journal, o.Signed, o.Log),
 	}
 }
 

@@ -124,9 +124,14 @@ func (m *machine) whole() spec.Items {
 	for seed := uint64(0); len(w.Mounts) < 2 || len(w.Limits) < 2 || len(w.Sysctl) < 3 || len(w.Ethtool) < 2 || w.Perm == nil || len(w.Perm.Paths) < 3; seed++ {
 		w = m.choose(rand.New(rand.NewPCG(seed, 3)))
 	}
-	mark := m.root + "/srv/mark"
-	w.Exec = []spec.Exec{{Name: "mark", Data: "echo >" + mark + "\n", Revert: "rm -f " + mark + "\n"}}
+	w.Exec = []spec.Exec{m.mark()}
 	return w
+}
+
+// mark is a script that can be taken back.
+func (m *machine) mark() spec.Exec {
+	mark := m.root + "/srv/mark"
+	return spec.Exec{Name: "mark", Data: "echo >" + mark + "\n", Revert: "rm -f " + mark + "\n"}
 }
 
 func die(t *testing.T, place string) {

@@ -59,7 +59,8 @@ func (m *machine) start() {
 }
 
 func (m *machine) items(want spec.Items) []item.Item {
-	return Table(want, Options{Journal: m.journal, Scopes: itemtest.Scopes, Etc: m.root + "/etc", State: m.root + "/state"})
+	return Table(want, Options{Journal: m.journal, Scopes: itemtest.Scopes, Etc: m.root + "/etc", State: m.root + "/state",
+		Signed: func() []spec.Exec { return []spec.Exec{m.mark()} }})
 }
 
 // choose is a random config; each part is there or not, with one of few values,

@@ -18,6 +18,9 @@ type Result struct {
 	Drift  []spec.Drift // of the last check; only deferred entries when all is well
 	Health spec.Health
 
+	// Changes are what the run did and the last check did not find again.
+	Changes []spec.Drift
+
 	// RolledBack says that a transaction failed and that the previous items were
 	// put in place again; Err says why.
 	RolledBack bool
@@ -68,6 +71,7 @@ func Transact(ctx context.Context, next, previous []item.Item, j item.Journal) R
 		for n := range rest.Items {
 			rest.Items[n].Applied += result.Items[n].Applied
 		}
+		rest.Changes = append(result.Changes, rest.Changes...)
 		rest.Err = nil // the change stands; what is missing still degrades the node
 		return rest
 	}
@@ -76,6 +80,13 @@ func Transact(ctx context.Context, next, previous []item.Item, j item.Journal) R
 	back.RolledBack = true
 	back.Err = fmt.Errorf("the change was taken back: %w", errors.Join(result.Err, back.Err))
 	return back
+}
+
+// Look checks and writes nothing: the result is that of a run that did nothing.
+func Look(ctx context.Context, items []item.Item) Result {
+	r := newRun(items, nil)
+	r.preflight(ctx)
+	return r.result(ctx)
 }
 
 // Preview is what Reconcile would do. It writes nothing.
@@ -105,6 +116,7 @@ type run struct {
 	unseen  []error           // why that check could not be made
 	errs    []error           // of restore and apply
 	done    []map[string]bool // keys that were acted on
+	did     []spec.Drift      // what was acted on
 	known   map[wish]bool     // drift that is no part of the change
 	changed bool              // so what a later item saw in the preflight may be stale
 }
@@ -155,6 +167,7 @@ func (r *run) restore(ctx context.Context) {
 		for _, d := range r.drift[n] {
 			if d.Action == spec.ActionRemove && !r.known[wishOf(d)] {
 				left[d.Key], r.done[n][d.Key] = true, true
+				r.did = append(r.did, d)
 			}
 		}
 		if len(left) == 0 {
@@ -177,6 +190,7 @@ func (r *run) apply(ctx context.Context) {
 			case spec.ActionAdd, spec.ActionChange, spec.ActionRun:
 				if !r.known[wishOf(d)] {
 					due = append(due, d)
+					r.did = append(r.did, d)
 					r.done[n][d.Key] = true
 				}
 			}
@@ -211,6 +225,9 @@ func (r *run) result(ctx context.Context) Result {
 		result.Items = append(result.Items, status)
 		result.Drift = append(result.Drift, r.drift[n]...)
 	}
+	result.Changes = slices.DeleteFunc(r.did, func(d spec.Drift) bool {
+		return slices.ContainsFunc(result.Drift, func(still spec.Drift) bool { return still.Item == d.Item && still.Key == d.Key })
+	})
 	result.Err = r.failure()
 	return result
 }

@@ -21,6 +21,7 @@ import (
 
 // node is a small machine in a folder.
 type node struct {
+	signed  []spec.Exec // of every overlay that it had
 	t       *testing.T
 	root    string
 	journal *journal.Journal
@@ -80,10 +81,12 @@ func (n *node) reopen() {
 }
 
 func (n *node) items(want spec.Items) []item.Item {
+	n.signed = append(n.signed, want.Exec...)
 	return Table(want, Options{
 		Journal: n.journal, Scopes: testScopes,
 		Proc: n.root + "/proc", Etc: n.root + "/etc", Dev: n.root + "/dev", State: n.root + "/state",
-		Log: func(f string, a ...any) { n.said = append(n.said, fmt.Sprintf(f, a...)) },
+		Signed: func() []spec.Exec { return n.signed },
+		Log:    func(f string, a ...any) { n.said = append(n.said, fmt.Sprintf(f, a...)) },
 	})
 }
 

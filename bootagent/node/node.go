@@ -10,6 +10,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,9 +38,28 @@ import (
 
 // Options are the seams; the zero value is this machine.
 type Options struct {
-	Root  string // prefix of every path, for tests
-	Build time.Time
-	Say   func(format string, args ...any)
+	Root    string // prefix of every path, for tests
+	Build   time.Time
+	Version string // of the agent
+	Name    string // of this node; "" is what the loader, the enrollment or the host says
+	By      string // who acts, for the records
+	Say     func(format string, args ...any)
+}
+
+// patience is how long a registry may say nothing.
+const patience = 20 * time.Second
+
+// errNotEnrolled is for a host that trusts nobody yet.
+var errNotEnrolled error = notEnrolled{}
+
+type notEnrolled struct{}
+
+func (notEnrolled) Error() string {
+	return "this host has no " + paths.Bootstrap + ": it is not enrolled in a fleet"
+}
+
+func (notEnrolled) Hint() string {
+	return "caisson-agent enroll --from registry.example:5000/metal-a --fleet metal-a --key operator.pub"
 }
 
 // Node is an open node. Close gives its lock back.
@@ -52,7 +72,7 @@ type Node struct {
 	scopes   item.Scopes
 	follower *track.Tracker
 	lock     *os.File    // nil when only looking
-	began    []item.Item // all that this node made, for Wait
+	began    []item.Item // all that this node made, for Settle
 }
 
 // Open takes the lock and reads what the loader left. bootstrap, when given,
@@ -102,7 +122,7 @@ func Read(_ context.Context, o Options, bootstrap *spec.Bootstrap) (*Node, error
 	return n, n.open(bootstrap, journal.Read)
 }
 
-// Close gives the lock back. Scripts in the background go on; see Wait.
+// Close gives the lock back. Scripts in the background go on; see Settle.
 func (n *Node) Close() error {
 	var errs []error
 	if n.journal != nil {
@@ -113,10 +133,6 @@ func (n *Node) Close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// Wait ends when no script that this node started runs in the background any
-// more; a verb that is about to end calls it.
-func (n *Node) Wait() error { return items.Wait(n.began) }
 
 func (n *Node) open(bootstrap *spec.Bootstrap, openJournal func(string, item.Scopes) (*journal.Journal, error)) (err error) {
 	n.boot, err = state.LoadBoot(n.path(paths.RunBoot))
@@ -156,7 +172,7 @@ func (n *Node) trusts(bootstrap *spec.Bootstrap) (err error) {
 			return nil
 		}
 	}
-	n.follower = &track.Tracker{Bootstrap: *bootstrap, Identity: n.identity(), Folder: n.folder, Build: n.o.Build, Say: n.o.Say}
+	n.follower = &track.Tracker{Bootstrap: *bootstrap, Identity: n.identity(bootstrap), Folder: n.folder, Build: n.o.Build, Say: n.o.Say}
 	if n.lock == nil {
 		return nil
 	}
@@ -170,7 +186,7 @@ func (n *Node) attached() (*state.Boot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attached mode needs a machine-id: %w", err)
 	}
-	return &state.Boot{Mode: spec.ModeAttached, RootID: strings.TrimSpace(string(id)), Sync: spec.SyncUnreachable}, nil
+	return &state.Boot{Mode: spec.ModeAttached, RootID: strings.TrimSpace(string(id)), Sync: spec.SyncUnreachable, SyncDetail: "the registry was not asked since this host started"}, nil
 }
 
 // adopt puts into the journal what the handover replaced in this root. An
@@ -232,7 +248,7 @@ func (n *Node) readBootstrap() (*spec.Bootstrap, error) {
 		}
 		return &b, nil
 	}
-	return nil, fmt.Errorf("this host has no %s: it is not enrolled in a fleet", paths.Bootstrap)
+	return nil, errNotEnrolled
 }
 
 func (n *Node) connect() error {
@@ -243,31 +259,29 @@ func (n *Node) connect() error {
 	if err != nil {
 		return err
 	}
-	n.follower.Source, err = track.Open(n.follower.Bootstrap, n.folder.Path(paths.Credentials), track.Clock(s, n.o.Build), 20*time.Second)
+	n.follower.Source, err = track.Open(n.follower.Bootstrap, n.folder.Path(paths.Credentials), track.Clock(s, n.o.Build), patience)
 	return err
 }
 
-func (n *Node) identity() trust.Identity {
+// identity is what this machine is. A host that caisson did not boot has the name
+// that it was enrolled with, and else its own.
+func (n *Node) identity(b *spec.Bootstrap) trust.Identity {
 	line, _ := os.ReadFile("/proc/cmdline") // without it the hardware alone says who this is
 	id := identity.Look(identity.CommandLine(string(line)), "/sys")
-	if n.boot.Node != "" {
-		id.Node = n.boot.Node
+	if n.boot.Mode == spec.ModeAttached {
+		host, _ := os.Hostname() // without it the hardware alone says who this is
+		id.Node = cmp.Or(n.o.Name, b.Node, id.Node, strings.ToLower(host))
+		return id
 	}
+	id.Node = cmp.Or(n.o.Name, n.boot.Node, id.Node)
 	return id
-}
-
-// Name sets the name under which an attached host asks.
-func (n *Node) Name(name string) {
-	if n.follower != nil {
-		n.follower.Identity.Node = name
-	}
 }
 
 func (n *Node) path(name string) string { return filepath.Join(n.o.Root, name) }
 
 func (n *Node) items(want spec.Items) []item.Item {
 	table := items.Table(want, items.Options{Journal: n.journal, Scopes: n.scopes, State: n.folder.Path(), Exec: n.folder.Path("exec"), Log: n.o.Say,
-		Proc: n.seam("/proc"), Etc: n.seam("/etc"), Dev: n.seam("/dev"), Runner: n.runner()})
+		Proc: n.seam("/proc"), Etc: n.seam("/etc"), Dev: n.seam("/dev"), Runner: n.runner(), Signed: n.signed})
 	n.began = append(n.began, table...)
 	return table
 }

@@ -60,8 +60,13 @@ func (m *machine) bootstrap() *spec.Bootstrap {
 // publish signs an overlay with one sysctl.
 func (m *machine) publish(generation uint64, layer, swappiness string) {
 	m.t.Helper()
+	m.publishItems(generation, layer, spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: swappiness}}})
+}
+
+func (m *machine) publishItems(generation uint64, layer string, items spec.Items) {
+	m.t.Helper()
 	doc, err := spec.Encode(spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: "superhost", Layer: layer},
-		Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: swappiness}}}})
+		Items: items})
 	if err != nil {
 		m.t.Fatal(err)
 	}

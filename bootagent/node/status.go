@@ -5,11 +5,13 @@ package node
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/apparmor"
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/journal"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -18,33 +20,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// remember keeps the sync axis in the boot record. An attached host has none.
-func (n *Node) remember() error {
-	if n.boot.Mode == spec.ModeAttached {
-		return nil
-	}
-	return state.SaveBoot(n.path(paths.RunBoot), n.boot)
-}
+// remember keeps the sync axis and what goes with it in the boot record.
+func (n *Node) remember() error { return state.SaveBoot(n.path(paths.RunBoot), n.boot) }
 
-// Status looks anew at everything and writes nothing.
+// Status looks again at everything and writes nothing.
 func (n *Node) Status(ctx context.Context) (*spec.Status, error) {
 	found, err := n.running()
 	if err != nil {
 		return nil, err
 	}
-	drift, checkErr := items.Preview(ctx, n.items(found.Overlay.Items))
-	last := n.last()
-	result := items.Result{Drift: drift, Health: spec.HealthOK, Err: checkErr}
-	result.Age(last.Drift, time.Now(), uptime())
-	result.Items = last.Items
-	if checkErr != nil {
-		result.Health = spec.HealthDegraded
-	}
-	for _, d := range drift {
-		if d.Action != spec.ActionDefer {
-			result.Health = spec.HealthDegraded
-		}
-	}
+	result := items.Look(ctx, n.items(found.Overlay.Items))
+	result.Age(n.last().Drift, time.Now(), uptime())
 	return n.compose(found, result)
 }
 
@@ -55,11 +41,7 @@ func (n *Node) report(found *track.Found, result items.Result) (*spec.Status, er
 	if err != nil {
 		return nil, err
 	}
-	data, err := spec.Encode(status)
-	if err != nil {
-		return nil, err
-	}
-	return status, durable.WriteFile(n.path(paths.RunStatus), data, 0o640) // values may be confidential
+	return status, n.keep(status)
 }
 
 // last is the status after the last run, the zero one when there was none.
@@ -81,6 +63,20 @@ func uptime() time.Duration {
 	return time.Duration(now.Nano())
 }
 
+func (n *Node) keep(status *spec.Status) error {
+	if n.setHealth(status.Health) {
+		status.HealthSince = stamp(n.boot.Live.HealthSince)
+		if err := n.remember(); err != nil {
+			return err
+		}
+	}
+	data, err := spec.Encode(status)
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(n.path(paths.RunStatus), data, 0o640)
+}
+
 func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, error) {
 	s, err := n.folder.Load()
 	if err != nil {
@@ -94,6 +90,18 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 		Overlay: found.Generation.Overlay, Layer: found.Generation.Layer,
 		RootID: n.scopes.Root, BootID: n.scopes.Kernel, Floor: s.Floor,
 		Items: result.Items, Drift: result.Drift,
+		SyncSince: stamp(n.boot.Live.SyncSince), HealthSince: stamp(n.boot.Live.HealthSince), Asked: stamp(n.boot.Live.Asked),
+		Expires: stamp(found.Expires.Unix()), LayerVersion: n.boot.Layer.Version, Agent: n.o.Version,
+	}
+	refuse := func(item, key, reason string) {
+		status.Health = spec.HealthDegraded
+		status.Drift = append(status.Drift, spec.Drift{Item: item, Key: key, Action: spec.ActionRefuse, Reason: reason})
+	}
+	if back := n.boot.Live.TakenBack; back != nil {
+		refuse("overlay", fmt.Sprint("generation ", back.Generation), "it was not applied: "+back.Reason)
+	}
+	if err := n.damage(); err != nil {
+		refuse("journal", journal.Damaged, err.Error())
 	}
 	if s.Staged != nil {
 		status.Staged = s.Staged.Overlay
@@ -107,12 +115,10 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 		status.Drift = append(status.Drift, policy...)
 	}
 	for _, trouble := range n.boot.DiskTrouble {
-		status.Health = spec.HealthDegraded
-		status.Drift = append(status.Drift, spec.Drift{Item: "state", Key: "disk", Action: spec.ActionRefuse, Reason: trouble})
+		refuse("state", "disk", trouble)
 	}
 	for _, lost := range s.Lost {
-		status.Health = spec.HealthDegraded
-		status.Drift = append(status.Drift, spec.Drift{Item: "state", Key: "lost", Action: spec.ActionRefuse, Reason: lost})
+		refuse("state", "lost", lost)
 	}
 	if status.Foreign, err = n.foreign(); err != nil {
 		return nil, err

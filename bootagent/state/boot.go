@@ -30,6 +30,22 @@ type Boot struct {
 	Lease       *Lease       `json:"lease,omitempty"`
 	Wrote       []string     `json:"wrote,omitempty"`     // files that the handover wrote
 	Originals   []item.Entry `json:"originals,omitempty"` // what stood where the handover wrote files of the overlay, for the journal
+	Live        Live         `json:"live,omitzero"`
+}
+
+// Live is what the running node noted since; times are seconds since 1970.
+type Live struct {
+	Asked       int64       `json:"asked,omitempty"` // the registry
+	SyncSince   int64       `json:"syncSince,omitempty"`
+	Health      spec.Health `json:"health,omitempty"`
+	HealthSince int64       `json:"healthSince,omitempty"`
+	TakenBack   *TakenBack  `json:"takenBack,omitempty"` // the change that was tried last, where it failed
+}
+
+// TakenBack is a generation whose change of the running root failed.
+type TakenBack struct {
+	Generation uint64 `json:"generation"`
+	Reason     string `json:"reason"`
 }
 
 // Lease is the network configuration that DHCP gave to the loader.

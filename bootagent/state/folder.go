@@ -87,9 +87,12 @@ func (f *Folder) Overlays() ([]string, error) {
 	return digests, nil
 }
 
-// CollectOverlays deletes the overlays that s does not name.
-func (f *Folder) CollectOverlays(s *State) error {
+// CollectOverlays deletes the overlays that neither s nor also names.
+func (f *Folder) CollectOverlays(s *State, also ...string) error {
 	keep := map[string]bool{}
+	for _, digest := range also {
+		keep[filepath.Base(f.overlayPath(digest))] = true
+	}
 	for _, g := range s.Generations() {
 		keep[filepath.Base(f.overlayPath(g.Overlay))] = true
 	}

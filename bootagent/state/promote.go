@@ -26,6 +26,7 @@ func (s *State) Accept(g Generation) {
 	if g.Epoch > s.Floor.Epoch || g.Epoch == s.Floor.Epoch && g.Generation > s.Floor.Generation {
 		s.Floor.Epoch, s.Floor.Generation = g.Epoch, g.Generation
 		s.AtFloor = g.Overlay
+		s.Lost = nil // what came after is whole
 	}
 }
 
@@ -34,7 +35,7 @@ func (s *State) Promote() {
 	if s.Staged == nil {
 		return
 	}
-	s.Staged.Attempts, s.Lost = 0, nil
+	s.Staged.Attempts = 0
 	if s.Current != nil && s.Current.Layer != s.Staged.Layer {
 		s.Previous = s.Current
 	}

@@ -30,7 +30,7 @@ type State struct {
 	Fleet    Fleet         `json:"fleet,omitzero"`     // what the newest fleet:current said
 	Newest   int64         `json:"newest,omitempty"`   // newest accepted issuedAt, seconds since 1970
 	Rejected []string      `json:"rejected,omitempty"` // digests of layers or overlays never to run again
-	Lost     []string      `json:"lost,omitempty"`     // what was damaged and how it was rebuilt, until another generation proves good
+	Lost     []string      `json:"lost,omitempty"`     // what was damaged and how it was rebuilt, until a newer generation is accepted
 	Proof    Proof         `json:"proof,omitzero"`     // what this machine was bound by when it last accepted an overlay
 }
 

@@ -16,7 +16,7 @@ import (
 // another fleet is set aside: its floor says nothing here. A state that cannot be
 // read is rebuilt from what is kept beside it with signatures; a floor that is
 // forgotten would let old overlays in. What was lost is said, and stays in the
-// state until another generation proves good.
+// state until a newer generation is accepted.
 func (f *Tracker) Recover() error {
 	damage := f.Folder.Damage()
 	s, err := f.Folder.Load()
@@ -69,7 +69,11 @@ func (f *Tracker) rebuild(s *state.State) {
 			}
 		}
 	}
-	kept := f.kept(s)
+	var kept []*state.Generation
+	for _, a := range f.kept(s) {
+		f.rememberDate(s, a.IssuedAt)
+		kept = append(kept, &state.Generation{Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation})
+	}
 	if len(kept) == 0 {
 		return
 	}
@@ -89,27 +93,35 @@ func (f *Tracker) rebuild(s *state.State) {
 	}
 }
 
-// kept returns the overlays in the state directory that are verified, newest first.
-func (f *Tracker) kept(s *state.State) []*state.Generation {
+// Kept returns the overlays in the state directory whose signatures are verified,
+// newest first, whether they may still act or not: for what they can take back.
+func (f *Tracker) Kept() ([]*trust.Accepted, error) {
+	s, err := f.Folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	return f.kept(s), nil
+}
+
+func (f *Tracker) kept(s *state.State) []*trust.Accepted {
 	digests, err := f.Folder.Overlays()
 	if err != nil {
 		f.Say("%v", err)
 	}
-	var kept []*state.Generation
+	var kept []*trust.Accepted
 	for _, digest := range digests {
 		c, err := f.saved(&state.Generation{Overlay: digest})
 		if err == nil {
 			var a *trust.Accepted
 			if a, err = f.accept()(c, f.Bootstrap, f.claim(s, c), spec.Floor{}, f.clock(s), trust.Known{}); err == nil && a.Digest == digest {
-				f.rememberDate(s, a.IssuedAt)
-				kept = append(kept, &state.Generation{Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation})
+				kept = append(kept, a)
 				continue
 			}
 		}
 		f.Say("the kept overlay %s is not used: %v", digest, err)
 	}
-	slices.SortFunc(kept, func(a, b *state.Generation) int {
-		return cmp.Or(cmp.Compare(b.Epoch, a.Epoch), cmp.Compare(b.Generation, a.Generation))
+	slices.SortFunc(kept, func(a, b *trust.Accepted) int {
+		return cmp.Or(cmp.Compare(b.Floor.Epoch, a.Floor.Epoch), cmp.Compare(b.Floor.Generation, a.Floor.Generation))
 	})
 	return kept
 }

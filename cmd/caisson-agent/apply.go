@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -19,17 +19,20 @@ import (
 type source struct {
 	from, node, fleet string
 	keys              list
+	epochKeys, cas    list
 	threshold         int
 	plain             bool
 }
 
 func (s *source) register(f *flags) {
-	f.StringVar(&s.from, "from", "", "registry as host[:port]/prefix, or oci:DIR; default: what this node was born with")
-	f.StringVar(&s.node, "node", "", "name of this node; default: its host name")
+	f.StringVar(&s.from, "from", "", "registry as host[:port]/prefix, or oci:DIR; default: what this node is enrolled with")
+	f.StringVar(&s.node, "node", "", "name of this node; default: what it was enrolled as, else its host name")
 	f.StringVar(&s.fleet, "fleet", "", "name of the fleet, with --from")
-	f.Var(&s.keys, "key", "public key file to believe, may be given several times")
+	f.Var(&s.keys, "key", "file of an operator's public key to trust, may be given several times")
+	f.Var(&s.epochKeys, "epoch-key", "file of an epoch public key to trust, may be given several times")
+	f.Var(&s.cas, "ca", "file of a certificate authority for the registry; default: the system's")
 	f.IntVar(&s.threshold, "threshold", 1, "how many distinct keys must have signed")
-	f.BoolVar(&s.plain, "plain-http", false, "speak HTTP without TLS to the registry")
+	f.BoolVar(&s.plain, "plain-http", false, "speak HTTP without TLS to the registry, as is done on this machine's loopback anyway")
 }
 
 // bootstrap is nil when nothing was said: then the node's own counts.
@@ -47,13 +50,19 @@ func (s *source) bootstrap() (*spec.Bootstrap, error) {
 		}
 		s.from = "oci:" + abs
 	}
-	b := &spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: s.fleet, Registry: s.from, PlainHTTP: s.plain, Threshold: s.threshold}
-	for _, name := range s.keys {
-		data, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
+	ref, err := oci.ParseRef(s.from)
+	if err != nil {
+		return nil, err
+	}
+	b := &spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: s.fleet, Registry: s.from, PlainHTTP: s.plain || ref.Loopback(), Threshold: s.threshold}
+	for to, names := range map[*[]string]list{&b.Keys: s.keys, &b.EpochKeys: s.epochKeys, &b.CAs: s.cas} {
+		for _, name := range names {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				return nil, err
+			}
+			*to = append(*to, string(data))
 		}
-		b.Keys = append(b.Keys, string(data))
 	}
 	return b, nil
 }
@@ -65,25 +74,14 @@ func cutLayout(ref string) (string, bool) {
 	return "", false
 }
 
-func (s *source) open(ctx context.Context, a *app, open func(context.Context, node.Options, *spec.Bootstrap) (*node.Node, error)) (*node.Node, error) {
+func (s *source) open(ctx context.Context, a *app, verb string, open func(context.Context, node.Options, *spec.Bootstrap) (*node.Node, error)) (*node.Node, error) {
 	b, err := s.bootstrap()
 	if err != nil {
 		return nil, err
 	}
-	n, err := open(ctx, a.options(), b)
-	if err != nil {
-		return nil, err
-	}
-	name := s.node
-	if name == "" && b != nil {
-		if name, err = os.Hostname(); err != nil {
-			return nil, err
-		}
-	}
-	if name != "" {
-		n.Name(name)
-	}
-	return n, nil
+	o := a.options(verb)
+	o.Name = s.node
+	return open(ctx, o, b)
 }
 
 func apply(ctx context.Context, a *app, args []string) error {
@@ -93,7 +91,7 @@ func apply(ctx context.Context, a *app, args []string) error {
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
 	}
-	n, err := s.open(ctx, a, node.Open)
+	n, err := s.open(ctx, a, "apply", node.Open)
 	if err != nil {
 		return err
 	}
@@ -105,21 +103,20 @@ func syncNow(ctx context.Context, a *app, args []string) error {
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
 	}
-	n, err := node.Open(ctx, a.options(), nil)
+	n, err := node.Open(ctx, a.options("sync"), nil)
 	if err != nil {
 		return err
 	}
 	return a.sync(ctx, f, n)
 }
 
-// sync asks, applies and prints the status; an unhealthy node is an error.
+// sync asks, applies and prints the status; a change that was taken back and an
+// unhealthy node are errors.
 func (a *app) sync(ctx context.Context, f *flags, n *node.Node) error {
 	defer n.Close() // what was journaled is on disk already
 	st, err := n.Sync(ctx)
-	err = errors.Join(err, n.Wait())
-	if st != nil && err == nil && slices.ContainsFunc(st.Drift, func(d spec.Drift) bool { return d.Item == "exec" && d.Action == spec.ActionDefer }) {
-		st, err = n.Status(ctx) // scripts in the background have ended since
-	}
+	st, settled := n.Settle(ctx, st)
+	err = errors.Join(err, settled)
 	if st != nil {
 		if printErr := a.printStatus(f, st); printErr != nil {
 			return printErr

@@ -40,6 +40,7 @@ func verbs() []verb {
 	return []verb{
 		{"run", "apply, then follow the fleet (the systemd service)", runService},
 		{"apply", "fetch, verify and apply once", apply},
+		{"enroll", "make this host a node of a fleet", enroll},
 		{"plan", "print what apply would change", plan},
 		{"status", "print what this node is", status},
 		{"sync", "ask for a newer generation now", syncNow},
@@ -109,8 +110,20 @@ type app struct {
 
 func (a *app) say(format string, args ...any) { cli.Sayf(a.err, "caisson-agent", format, args...) }
 
-func (a *app) options() node.Options {
-	return node.Options{Root: a.root, Build: buildTime(), Say: a.say}
+// options are those of an open node; by is the verb, for the records.
+func (a *app) options(verb string) node.Options {
+	return node.Options{Root: a.root, Build: buildTime(), Version: version, By: who(verb), Say: a.say}
+}
+
+// who names the person behind a verb as far as sudo says so.
+func who(verb string) string {
+	switch user := os.Getenv("SUDO_USER"); {
+	case verb == "run":
+		return "service"
+	case user != "":
+		return user + "/" + verb
+	}
+	return "root/" + verb
 }
 
 func buildTime() time.Time {

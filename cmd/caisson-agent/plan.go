@@ -18,7 +18,7 @@ func plan(ctx context.Context, a *app, args []string) error {
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
 	}
-	n, err := s.open(ctx, a, node.Read)
+	n, err := s.open(ctx, a, "plan", node.Read)
 	if err != nil {
 		return err
 	}

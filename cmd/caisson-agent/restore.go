@@ -18,7 +18,7 @@ func restore(ctx context.Context, a *app, args []string) error {
 	if !*all {
 		return cli.Usage("to leave caisson's settings for now: caisson-agent restore --all", "restore takes everything back, so it wants --all")
 	}
-	n, err := node.Open(ctx, a.options(), nil)
+	n, err := node.Open(ctx, a.options("restore"), nil)
 	if err != nil {
 		return err
 	}

@@ -101,7 +101,7 @@ func (a *app) sayApplied(st *spec.Status) {
 
 // once opens the node for one act, so that the verbs get a turn in between.
 func once(ctx context.Context, a *app, act func(*node.Node, context.Context) (*spec.Status, error)) (*spec.Status, error) {
-	n, err := node.Open(ctx, a.options(), nil)
+	n, err := node.Open(ctx, a.options("run"), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -67,6 +67,13 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			// damage FILE alters a byte in its middle.
+			"damage": func(ts *testscript.TestScript, _ bool, args []string) {
+				data, err := os.ReadFile(ts.MkAbs(args[0]))
+				ts.Check(err)
+				data[len(data)/2] ^= 1
+				ts.Check(os.WriteFile(ts.MkAbs(args[0]), data, 0o600))
+			},
 			// replace FILE FROM TO edits a file; a text that is not there fails.
 			"replace": func(ts *testscript.TestScript, _ bool, args []string) {
 				if len(args) != 3 {

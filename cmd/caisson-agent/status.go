@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -16,7 +17,7 @@ func status(ctx context.Context, a *app, args []string) error {
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
 	}
-	n, err := node.Read(ctx, a.options(), nil)
+	n, err := node.Read(ctx, a.options("status"), nil)
 	if err != nil {
 		return err
 	}
@@ -45,16 +46,22 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 		cli.Printf(a.out, format+"\n", args...)
 	}
 	row("node", "%s of fleet %s (%s)", st.Node, st.Fleet, st.Mode)
-	row("health", "%s", st.Health)
+	row("health", "%s", since(string(st.Health), st.HealthSince))
 	row("tracking", "%s", st.Tracking)
 	sync := string(st.Sync)
 	if st.SyncDetail != "" {
 		sync += ": " + st.SyncDetail
 	}
-	row("sync", "%s", sync)
+	row("sync", "%s", since(sync, st.SyncSince))
+	if st.Asked != "" {
+		row("asked", "%s", st.Asked)
+	}
 	row("generation", "%d, epoch %d (%s)", st.Generation, st.Epoch, st.Source)
-	row("overlay", "%s", st.Overlay)
-	row("layer", "%s", st.Layer)
+	row("overlay", "%s, expires %s", st.Overlay, st.Expires)
+	if st.Layer != "" {
+		row("layer", "%s", strings.TrimSpace(st.LayerVersion+" "+st.Layer))
+	}
+	row("agent", "%s", st.Agent)
 	if st.Staged != "" {
 		row("staged", "%s, waits for a reboot", st.Staged)
 	}
@@ -75,14 +82,21 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 	return nil
 }
 
-// track returns the verb that sets the tracking axis.
+func since(what, at string) string {
+	if at == "" {
+		return what
+	}
+	return what + " (since " + at + ")"
+}
+
+// trackCommand returns the verb that sets the tracking axis.
 func trackCommand(to spec.Tracking) func(context.Context, *app, []string) error {
 	return func(ctx context.Context, a *app, args []string) error {
 		f := newFlags(a, map[spec.Tracking]string{spec.Frozen: "freeze", spec.Following: "forward"}[to])
 		if err := f.parse(a, args); err != nil {
 			return ended(err)
 		}
-		n, err := node.Open(ctx, a.options(), nil)
+		n, err := node.Open(ctx, a.options(f.Name()), nil)
 		if err != nil {
 			return err
 		}

@@ -90,14 +90,10 @@ func foreign(dir string) bool {
 	return err == nil && len(files) > 0
 }
 
-// loopback says whether ref never leaves this machine.
+// loopback reports whether ref never leaves this machine.
 func loopback(ref string) bool {
-	host, _, _ := strings.Cut(ref, "/")
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	ip := net.ParseIP(strings.Trim(host, "[]"))
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	r, err := oci.ParseRef(ref)
+	return err == nil && r.Loopback()
 }
 
 // reached adds to an error of the network or a full disk what the user can look at, unless

@@ -47,6 +47,7 @@ type Item struct {
 	scopes  item.Scopes
 	journal item.Journal
 	log     func(format string, args ...any)
+	signed  func() []spec.Exec
 	now     func() time.Time
 
 	background sync.WaitGroup
@@ -55,11 +56,13 @@ type Item struct {
 }
 
 // New returns the item for want, sorted by name byte for byte; dir is below the
-// state directory.
-func New(want []spec.Exec, dir string, runner Runner, scopes item.Scopes, j item.Journal, log func(format string, args ...any)) *Item {
+// state directory. signed returns the scripts of every overlay whose signature this
+// node can verify: a revert script is run only when it is one of theirs, for the
+// journal lies on a disk that may have been in other hands.
+func New(want []spec.Exec, dir string, runner Runner, scopes item.Scopes, j item.Journal, signed func() []spec.Exec, log func(format string, args ...any)) *Item {
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b spec.Exec) int { return strings.Compare(a.Name, b.Name) })
-	return &Item{want: want, dir: dir, runner: runner, scopes: scopes, journal: j, log: log, now: time.Now}
+	return &Item{want: want, dir: dir, runner: runner, scopes: scopes, journal: j, signed: signed, log: log, now: time.Now}
 }
 
 // Name implements item.Item.
@@ -241,11 +244,15 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 		if err := json.Unmarshal(e.Applied, &u); err != nil {
 			return fmt.Errorf("revert script %q: %w", e.Key, err)
 		}
-		if err := i.revert(ctx, u); err != nil {
+		err := i.vouched(&u)
+		if err == nil {
+			err = i.revert(ctx, u)
+		}
+		if err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			errs = append(errs, fmt.Errorf("revert script %q: %w", u.Script.Name, err))
+			errs = append(errs, fmt.Errorf("revert script %q: %w", strings.TrimSuffix(e.Key, "@"+u.Hash[:min(16, len(u.Hash))]), err))
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -255,6 +262,21 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	}
 	return errors.Join(errs...)
 }
+
+// vouched puts the revert script of a signed overlay in the place of the journal's.
+func (i *Item) vouched(u *undo) error {
+	for _, w := range i.signed() {
+		if w.Revert != "" && identity(w) == u.Hash {
+			w.Data, w.Revert = w.Revert, ""
+			u.Script = w
+			return nil
+		}
+	}
+	return errors.New("no signed overlay on this node has it, so it is not run: undo it by hand")
+}
+
+// Key names a script in the journal.
+func Key(w spec.Exec) string { return script{want: w, hash: identity(w)}.key() }
 
 func (i *Item) revert(ctx context.Context, u undo) error {
 	s := i.script(u.Script)

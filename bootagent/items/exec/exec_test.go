@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -20,7 +22,48 @@ import (
 )
 
 func newItem(want []spec.Exec, dir string, j item.Journal) *Item {
-	return New(want, dir, new(process.Group), itemtest.Scopes, j, func(string, ...any) {})
+	return New(want, dir, new(process.Group), itemtest.Scopes, j, signs(dir, want), func(string, ...any) {})
+}
+
+// overlays are the scripts of the signed overlays by directory of a test.
+var overlays sync.Map
+
+// signs adds scripts to the signed overlays of a directory.
+func signs(dir string, want []spec.Exec) func() []spec.Exec {
+	before, _ := overlays.Load(dir)
+	known, _ := before.([]spec.Exec)
+	overlays.Store(dir, slices.Concat(known, want))
+	return func() []spec.Exec {
+		all, _ := overlays.Load(dir)
+		return all.([]spec.Exec)
+	}
+}
+
+// What the journal says is not run: only a signed overlay's script is.
+func TestARevertThatNobodySignedIsNotRun(t *testing.T) {
+	dir, effect := t.TempDir(), t.TempDir()
+	w := spec.Exec{Name: "a", Data: "true\n", Revert: "touch " + effect + "/signed\n"}
+	j := itemtest.Journal(t, t.TempDir())
+	if err := pass(t, newItem([]spec.Exec{w}, dir, j)); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range j.Entries(Name) {
+		e.Applied = item.Raw(undo{identity(w), spec.Exec{Name: "a", Data: "touch " + effect + "/evil\n"}})
+		if err := j.Record(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nobody := New(nil, dir, new(process.Group), itemtest.Scopes, j, func() []spec.Exec { return nil }, func(string, ...any) {})
+	if err := nobody.Restore(t.Context(), j.Entries(Name)); err == nil || !strings.Contains(err.Error(), "no signed overlay") || len(j.Entries(Name)) != 1 {
+		t.Errorf("nobody signed it: %v, %d entries", err, len(j.Entries(Name)))
+	}
+	if err := newItem(nil, dir, j).Restore(t.Context(), j.Entries(Name)); err != nil {
+		t.Error(err)
+	}
+	files, err := os.ReadDir(effect)
+	if err != nil || len(files) != 1 || files[0].Name() != "signed" {
+		t.Errorf("it ran %v, %v", files, err)
+	}
 }
 
 func read(t *testing.T, path string) string {
@@ -589,7 +632,7 @@ func TestServices(t *testing.T) {
 		{Name: "fg", Rerun: "never", Data: "setsid sleep 300 & echo $! >" + out + "/pid; cat /proc/self/oom_score_adj\n"},
 	}
 	j := itemtest.Journal(t, t.TempDir())
-	first := New(want, dir, process.Service{}, itemtest.Scopes, j, func(string, ...any) {})
+	first := New(want, dir, process.Service{}, itemtest.Scopes, j, signs(dir, want), func(string, ...any) {})
 	s := first.script(want[0])
 	if err := s.write(record{Name: "bg", Root: itemtest.Scopes.Root, Boot: itemtest.Scopes.Kernel, Start: time.Now()}); err != nil {
 		t.Fatal(err)
@@ -601,7 +644,7 @@ func TestServices(t *testing.T) {
 	if err := s.write(record{Name: "bg", Root: itemtest.Scopes.Root, Boot: itemtest.Scopes.Kernel, Start: time.Now(), Unit: id}); err != nil {
 		t.Fatal(err)
 	}
-	it := New(want, dir, process.Service{}, itemtest.Scopes, j, func(string, ...any) {})
+	it := New(want, dir, process.Service{}, itemtest.Scopes, j, signs(dir, want), func(string, ...any) {})
 	if drift := check(t, it); len(drift) != 2 || drift[0].Action != spec.ActionDefer || !strings.Contains(drift[0].Reason, "runs since") {
 		t.Errorf("while it runs: %+v", drift)
 	}

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Enroll makes a host that caisson did not boot a node of a fleet: it asks the
+// registry for the host's overlay, verifies it, and only then writes down whom the
+// host trusts from now on. Nothing else is changed. b.Node is the host's name in
+// the fleet, "" for its host name. A host leaves its fleet for another with replace.
+func Enroll(ctx context.Context, o Options, b spec.Bootstrap, replace bool) (*track.Found, error) {
+	n := &Node{o: o, folder: state.View(filepath.Join(o.Root, paths.State))}
+	switch boot, err := state.LoadBoot(n.path(paths.RunBoot)); {
+	case err == nil && boot.Mode != spec.ModeAttached:
+		return nil, fmt.Errorf("caisson booted this node: its loader says whom it trusts")
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	}
+	var err error
+	if n.boot, err = n.attached(); err != nil {
+		return nil, err
+	}
+	before, err := n.readBootstrap()
+	if before == nil && !errors.Is(err, errNotEnrolled) && !replace {
+		return nil, err
+	}
+	if before != nil && before.Fleet != b.Fleet && !replace {
+		return nil, fmt.Errorf("this host is enrolled in fleet %q: run restore --all, then enroll with --replace", before.Fleet)
+	}
+	if b.Node == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, err
+		}
+		b.Node = cmp.Or(o.Name, strings.ToLower(host))
+	}
+	b.APIVersion, b.Kind = spec.APIVersion, spec.KindBootstrap
+	n.o.Name = b.Node
+	// What another fleet left in the state says nothing here.
+	unknown := state.View(n.folder.Path("none"))
+	source, err := track.Open(b, n.folder.Path(paths.Credentials), track.Clock(&state.State{}, o.Build), patience)
+	if err != nil {
+		return nil, err
+	}
+	f := &track.Tracker{Source: source, Bootstrap: b, Identity: n.identity(&b), Folder: unknown, Build: o.Build, Say: o.Say}
+	found, err := f.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	data, err := spec.Encode(b)
+	if err != nil {
+		return nil, err
+	}
+	name := n.path(paths.Bootstrap)
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return nil, err
+	}
+	if err := durable.WriteFile(name, data, 0o644); err != nil {
+		return nil, fmt.Errorf("enroll: %w", err)
+	}
+	n.record("enrolled", field{"fleet", b.Fleet}, field{"node", b.Node}, field{"registry", b.Registry})
+	return found, nil
+}

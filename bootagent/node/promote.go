@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+
+	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/items/exec"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// evidence is why a generation counts as good. Gates will add to it.
+type evidence struct {
+	generation state.Generation
+	run        *items.Result // the run that put it in effect; nil where the node ran the same before
+}
+
+// mayAct answers the question "may I act now" for every change of this node, and
+// says why not. Today the answer is yes; windows, preconditions and slots belong
+// here.
+func (n *Node) mayAct(state.Generation) (ok bool, why string) { return true, "" }
+
+// promote notes that a generation is good, which ends the deadline of its boot. One
+// that was good before has no deadline.
+func (n *Node) promote(e evidence) error {
+	if err := n.keepGood(e); err != nil {
+		return err
+	}
+	if err := os.Remove(n.path(paths.RunDeadline)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (n *Node) keepGood(e evidence) error {
+	g := e.generation
+	s, err := n.folder.Load()
+	if err != nil {
+		return err
+	}
+	if s.Staged == nil || s.Staged.Overlay != g.Overlay || s.Staged.Generation != g.Generation {
+		return nil
+	}
+	why := "it runs already"
+	if e.run != nil {
+		why = "applied: " + string(e.run.Health)
+	}
+	n.record("promoted", field{"generation", g.Generation}, field{"epoch", g.Epoch}, field{"overlay", g.Overlay}, field{"why", why})
+	s.Promote()
+	if err := n.folder.Save(s); err != nil {
+		return err
+	}
+	// What is left over costs room only.
+	if err := errors.Join(n.folder.CollectOverlays(s, n.reverting()...), n.collect(s)); err != nil {
+		n.o.Say("clean up: %v", err)
+	}
+	return nil
+}
+
+// signed returns the scripts of every overlay that is kept and verified.
+func (n *Node) signed() []spec.Exec {
+	if n.follower == nil {
+		return nil
+	}
+	kept, err := n.follower.Kept()
+	if err != nil {
+		n.o.Say("%v", err)
+	}
+	var scripts []spec.Exec
+	for _, a := range kept {
+		scripts = append(scripts, a.Overlay.Items.Exec...)
+	}
+	return scripts
+}
+
+// reverting returns the digests of the overlays whose scripts are still to be
+// taken back: without their signature no revert script runs.
+func (n *Node) reverting() []string {
+	pending := map[string]bool{}
+	for _, e := range n.journal.Entries(exec.Name) {
+		pending[e.Key] = true
+	}
+	if len(pending) == 0 || n.follower == nil {
+		return nil
+	}
+	kept, err := n.follower.Kept()
+	if err != nil {
+		n.o.Say("%v", err)
+	}
+	var digests []string
+	for _, a := range kept {
+		for _, w := range a.Overlay.Items.Exec {
+			if key := exec.Key(w); w.Revert != "" && pending[key] {
+				digests = append(digests, a.Digest)
+				delete(pending, key) // the newest overlay that has it is enough
+			}
+		}
+	}
+	return digests
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// field is one NAME=value of a record.
+type field struct {
+	name  string
+	value any
+}
+
+// record writes one line about what was done to this node: the event, who did it,
+// and fields as NAME=value, quoted where that is needed. Under systemd the line is
+// in the journal, else on standard error.
+func (n *Node) record(event string, fields ...field) {
+	var line strings.Builder
+	fmt.Fprintf(&line, "%s by=%s", event, quote(n.o.By))
+	for _, f := range fields {
+		fmt.Fprintf(&line, " %s=%s", f.name, quote(fmt.Sprint(f.value)))
+	}
+	n.o.Say("%s", line.String())
+}
+
+func quote(s string) string {
+	if s == "" || strings.ContainsAny(s, " =\"\\") || strconv.Quote(s) != `"`+s+`"` {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// recordChanges writes a record of each change that a run made.
+func (n *Node) recordChanges(result items.Result, generation uint64, why string) {
+	for _, d := range result.Changes {
+		n.record("change", field{"item", d.Item}, field{"key", d.Key}, field{"from", d.From}, field{"to", d.To},
+			field{"action", d.Action}, field{"generation", generation}, field{"why", why})
+	}
+}
+
+// setSync sets the sync axis and notes since when it is so.
+func (n *Node) setSync(sync spec.Sync, detail string) {
+	if n.boot.Sync != sync || n.boot.Live.SyncSince == 0 {
+		n.boot.Live.SyncSince = time.Now().Unix()
+	}
+	n.boot.Sync, n.boot.SyncDetail = sync, detail
+}
+
+// setHealth notes since when the health is as it is, and reports whether it changed.
+func (n *Node) setHealth(h spec.Health) bool {
+	if n.boot.Live.Health == h {
+		return false
+	}
+	n.boot.Live.Health, n.boot.Live.HealthSince = h, time.Now().Unix()
+	return true
+}
+
+// stamp is a time of the status, "" for one that is not known.
+func stamp(seconds int64) string {
+	if seconds <= 0 {
+		return ""
+	}
+	return time.Unix(seconds, 0).UTC().Format(time.RFC3339)
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/journal"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// RestoreAll takes everything back that the journal knows, as if the config had
+// become empty. The next apply sets it again. Where lines of the journal are
+// damaged, originals are missing: that is an error, after all others are back.
+func (n *Node) RestoreAll(ctx context.Context) error {
+	result := items.Reconcile(ctx, n.items(spec.Items{}), n.journal)
+	n.recordChanges(result, 0, "restore --all")
+	return errors.Join(result.Err, n.damage())
+}
+
+// damage is what the journal has lost.
+func (n *Node) damage() error {
+	lines := n.journal.DamagedLines()
+	if lines == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d lines of the journal are damaged: the originals in them are not known; look at %s, then remove it",
+		lines, n.folder.Path("journal", journal.Damaged))
+}
+
+// Plan asks the registry and says what Sync would change. It remembers nothing.
+// What Sync would leave to a reboot or to an operator is one deferred change.
+func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
+	if n.follower == nil {
+		return nil, n.unbound
+	}
+	found, err := n.follower.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before, err := n.running()
+	if err != nil && !errors.Is(err, track.ErrNothing) && refusal.Of(err) == "" {
+		return nil, err
+	}
+	if before != nil {
+		why := ""
+		if live, reason := reached(&before.Overlay, &found.Overlay); !live && n.boot.Mode != spec.ModeAttached {
+			why = "waits for a reboot: " + reason
+		}
+		if found.Held {
+			why = "this node is frozen"
+		}
+		if why != "" {
+			return []spec.Drift{{Item: "overlay", Key: "generation", From: fmt.Sprint(before.Generation.Generation), To: fmt.Sprint(found.Generation.Generation),
+				Action: spec.ActionDefer, Reason: why}}, nil
+		}
+	}
+	return items.Preview(ctx, n.items(found.Overlay.Items))
+}
+
+// Track sets the tracking axis.
+func (n *Node) Track(to spec.Tracking) error {
+	s, err := n.folder.Load()
+	if err != nil {
+		return err
+	}
+	if s.Tracking != to {
+		n.record("tracking", field{"from", s.Tracking}, field{"to", to})
+	}
+	s.Tracking = to
+	return n.folder.Save(s)
+}
+
+// Settle waits until no script that this node started runs in the background any
+// more, and returns the status with what came of them.
+func (n *Node) Settle(ctx context.Context, st *spec.Status) (*spec.Status, error) {
+	if err := items.Wait(n.began); err != nil || st == nil || n.follower == nil {
+		return st, err
+	}
+	now, err := n.Status(ctx)
+	if err != nil {
+		return st, err
+	}
+	return now, n.keep(now)
+}

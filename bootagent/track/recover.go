@@ -131,6 +131,7 @@ func (f *Tracker) kept(s *state.State) []*trust.Accepted {
 // node has accepted under it.
 func (f *Tracker) claim(s *state.State, c trust.Candidate) trust.Identity {
 	id := f.Identity
+	id.MACs = slices.Concat(id.MACs, s.Proof.Of(id.UUIDs))
 	if core := coreOf(c); id.Node == "" && len(core.Match.MACs) == 0 && len(core.Match.UUIDs) == 0 {
 		id.Node = core.Node
 		s.DHCPName = cmp.Or(s.DHCPName, core.Node)

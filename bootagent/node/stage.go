@@ -15,7 +15,7 @@ import (
 // however slow the line is: the loader gives it a minute and boots the last good one
 // otherwise. It needs no lock, and resumes what was cut.
 func (n *Node) Stage(ctx context.Context) error {
-	if n.boot.Mode == spec.ModeAttached || n.boot.Disk == "" || n.boot.ReadOnly {
+	if n.follower == nil || n.boot.Mode == spec.ModeAttached || n.boot.Disk == "" || n.boot.ReadOnly {
 		return nil // nothing that is fetched now would be there after a reboot
 	}
 	s, err := n.folder.Load()

@@ -81,7 +81,7 @@ const stageFor = time.Hour
 func (a *app) stage(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, stageFor)
 	defer cancel()
-	n, err := node.Read(ctx, a.options(), nil)
+	n, err := node.Read(ctx, a.options("run"), nil)
 	if err == nil {
 		err = errors.Join(n.Stage(ctx), n.Close())
 	}

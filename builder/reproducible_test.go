@@ -4,11 +4,11 @@ package builder
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -16,10 +16,10 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// TestReproducible builds the same recipe twice, the second time as another
-// machine would: other umask, time zone, locale, user, number of processors,
-// build path. The first may be what other tests of this run have made; the second
-// shares package files with it and nothing else.
+// TestReproducible builds the same lock twice, the second time on what looks like
+// another machine, see [elsewhere]. The first may be what other tests of this run
+// have made; the second shares package files with it and nothing else. The clock
+// differs by itself.
 func TestReproducible(t *testing.T) {
 	o := testOptions(t)
 	recipe := testRecipe()
@@ -28,46 +28,20 @@ func TestReproducible(t *testing.T) {
 	if o.Ledger, err = Settle([]spec.Recipe{recipe}, nil); err != nil {
 		t.Fatal(err)
 	}
-	debs := t.TempDir()
+	o.Debs = t.TempDir()
 	build := func(cache string) *Result {
 		t.Helper()
 		o := o
-		o.CacheDir, o.Debs = cache, debs
-		r, err := Build(context.Background(), recipe, "default", "1", o)
+		o.CacheDir = cache
+		r, err := Build(t.Context(), recipe, "default", "1", o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
 	first := build(sharedCache)
-
-	old := unix.Umask(0o077)
-	defer unix.Umask(old)
-	for _, env := range []string{"TZ=Asia/Tokyo", "LANG=tr_TR.UTF-8", "LC_ALL=tr_TR.UTF-8", "USER=somebody", "HOME=/nonexistent", "SOURCE_DATE_EPOCH=1"} {
-		key, value, _ := strings.Cut(env, "=")
-		t.Setenv(key, value)
-	}
-	runtime.LockOSThread() // the processor mask is the thread's, and its children's
-	defer runtime.UnlockOSThread()
-	var all, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
-		t.Fatal(err)
-	}
-	for cpu := range 1024 {
-		if all.IsSet(cpu) {
-			one.Set(cpu)
-			break
-		}
-	}
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		t.Fatal(err)
-	}
-	defer unix.SchedSetaffinity(0, &all) // else later tests are slower
-	deep := filepath.Join(t.TempDir(), "a much", "longer", "path")
-	if err := os.MkdirAll(deep, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	second := build(deep)
+	o.Lock = &first.Lock
+	second := build(elsewhere(t))
 
 	want, err := spec.Encode(first.Layer)
 	if err != nil {
@@ -85,4 +59,56 @@ func TestReproducible(t *testing.T) {
 		}
 		t.Errorf("the second build described another layer:\n%.2000s\n%.2000s", want, got)
 	}
+}
+
+// elsewhere changes all that a build could see of its machine, and returns a cache
+// directory there: on another file system, which lists names in another order,
+// below directories that only root can enter.
+func elsewhere(t *testing.T) (cache string) {
+	t.Helper()
+	closed := filepath.Join(t.TempDir(), "a much", "longer")
+	if err := os.MkdirAll(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("caisson-test", closed, "tmpfs", 0, "mode=0700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Unmount(closed, unix.MNT_DETACH) })
+	cache = filepath.Join(closed, "path")
+	t.Chdir(closed)
+	for _, env := range []string{"TZ=Asia/Tokyo", "LANG=tr_TR.UTF-8", "LC_ALL=tr_TR.UTF-8", "LANGUAGE=tr", "USER=somebody", "LOGNAME=somebody", "SHELL=/bin/false",
+		"HOME=/nonexistent", "TMPDIR=" + closed, "SOURCE_DATE_EPOCH=1", "DEB_BUILD_OPTIONS=nostrip", "DPKG_ROOT=/x", "APT_CONFIG=/nonexistent", "PERL5OPT=-w"} {
+		key, value, _ := strings.Cut(env, "=")
+		t.Setenv(key, value)
+	}
+	umask := unix.Umask(0o077)
+	t.Cleanup(func() { unix.Umask(umask) })
+	groups, err := os.Getgroups()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setgroups([]int{4, 24, 12345}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Setgroups(groups) })
+
+	runtime.LockOSThread() // the processor mask is the thread's, and its children's
+	var all, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		t.Fatal(err)
+	}
+	for cpu := range 1024 {
+		if all.IsSet(cpu) {
+			one.Set(cpu)
+			break
+		}
+	}
+	if err := unix.SchedSetaffinity(0, &one); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		unix.SchedSetaffinity(0, &all)
+		runtime.UnlockOSThread()
+	})
+	return cache
 }

@@ -3,6 +3,7 @@
 package root
 
 import (
+	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -11,11 +12,15 @@ import (
 // Unprivileged is returned when this process may not do what a build does.
 type Unprivileged struct {
 	Missing []string // capabilities, as capabilities(7) names them
+	Mapped  bool     // it has them in a user namespace only
 	Err     error    // what failed, or nil when nothing was tried
 }
 
 func (u *Unprivileged) Error() string {
-	text := "building a layer needs " + strings.Join(u.Missing, ", ") + ", which this process does not have"
+	text := "building a layer needs the host's root, and this is a user namespace, such as that of a rootless container"
+	if !u.Mapped {
+		text = "building a layer needs " + strings.Join(u.Missing, ", ") + ", which this process does not have"
+	}
 	if u.Err != nil {
 		text += ": " + u.Err.Error()
 	}
@@ -25,7 +30,7 @@ func (u *Unprivileged) Unwrap() error { return u.Err }
 
 // Hint returns the ways to get them.
 func (u *Unprivileged) Hint() string {
-	return "run it with sudo; in a container, with: podman run --privileged …, or docker run --privileged …"
+	return "run it with sudo; in a container, as root with: sudo podman run --privileged …, or docker run --privileged …"
 }
 
 // needed are the capabilities that a build needs of its surroundings: those of
@@ -55,8 +60,17 @@ func unprivileged(err error) error {
 			u.Missing = append(u.Missing, c.name)
 		}
 	}
-	if len(u.Missing) == 0 {
+	u.Mapped = len(u.Missing) == 0 && userNamespace("/proc/self/uid_map")
+	if len(u.Missing) == 0 && !u.Mapped {
 		return err
 	}
 	return u
+}
+
+// userNamespace reports whether a map of user ids is not the host's own: there,
+// overlayfs keeps its marks where no image can have them, and devices and other
+// users' files are out of reach.
+func userNamespace(file string) bool {
+	text, err := os.ReadFile(file)
+	return err == nil && strings.Join(strings.Fields(string(text)), " ") != "0 0 4294967295"
 }

@@ -55,7 +55,7 @@ func (p *buildah) run(args ...string) string {
 	return tool(p.b, append(slices.Clone(p.args), args...)...)
 }
 
-// build makes an image from a Dockerfile in a folder.
+// build makes an image from a Dockerfile in a directory.
 func (p *buildah) build(name, dir, text string) {
 	p.b.Helper()
 	file := filepath.Join(p.dir, dir, "Dockerfile")

@@ -68,7 +68,7 @@ func BenchmarkAccountsOnly(b *testing.B) {
 }
 
 // BenchmarkFull is a build from nothing but package files, and beside it, in
-// turn, mmdebstrap of the same packages to a folder and mksquashfs by the same
+// turn, mmdebstrap of the same packages to a directory and mksquashfs by the same
 // command: goal ≤ 1.15 times that ("x-plain"). A third peer installs the packages
 // in a second step, as a Dockerfile does ("x-layered" is our time over its). The
 // fourth, "x-buildah", is a Dockerfile that installs them on Debian's smallest

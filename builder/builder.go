@@ -6,7 +6,7 @@
 // The work is a visible list of [steps]. Each fills one tree, which becomes one
 // image, and is remembered under the hash of all that it was made from; what
 // did not change is not made again. Everything runs in namespaces that die with
-// the builder, in a cache folder that one builder at a time may use.
+// the builder, in a cache directory that one builder at a time may use.
 //
 // The package knows no registry and no boot agent: what it makes is pushed by
 // cmd/caisson. Which tools it drives and why is in docs/building.md.
@@ -33,13 +33,13 @@ import (
 
 // Options are everything beside the recipe.
 type Options struct {
-	SiteDir  string         // folder that the recipe's file names are relative to
+	SiteDir  string         // directory that the recipe's file names are relative to
 	CacheDir string         // kept between builds
 	Agent    string         // static caisson-agent binary
 	Fast     bool           // weaker compression, for development
 	Ledger   []spec.Account // of the fleet, from [Settle]
-	Lock     *Lock          // packages to use; nil resolves anew
-	Debs     string         // folder of kept packages: read, and written to
+	Lock     *Lock          // packages to use; nil resolves again
+	Debs     string         // directory of kept packages: read, and written to
 	Progress func(Event)    // may be nil
 
 	// OpenOCI opens an OCI image, REF@sha256:…, as one tar of its whole file
@@ -83,13 +83,12 @@ const (
 
 // build is one run.
 type build struct {
-	Options
-	ctx              context.Context
+	options          Options
 	recipe           spec.Recipe
-	lock             Lock
+	chosen           Lock       // the packages of this build
 	epoch, baseEpoch int64      // seconds: of the layer and its packages, of every other image
 	baseApt, apt     *apt.State // archives of the base, and of the packages above it
-	debs             *apt.Store
+	store            *apt.Store
 	foreign          *foreign // a base that is not bootstrapped here, or nil
 	tmp              string
 	done             map[string]made // by step
@@ -98,7 +97,7 @@ type build struct {
 
 // Build makes one variant.
 func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o Options) (*Result, error) {
-	b := &build{Options: o, ctx: ctx, recipe: recipe, done: map[string]made{}, checked: map[string]bool{}}
+	b := &build{options: o, recipe: recipe, done: map[string]made{}, checked: map[string]bool{}}
 	if err := b.check(); err != nil {
 		return nil, err
 	}
@@ -107,15 +106,15 @@ func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o O
 		return nil, err
 	}
 	defer release()
-	if err := b.resolve(); err != nil {
+	if err := b.resolve(ctx); err != nil {
 		return nil, err
 	}
 	for _, s := range steps {
-		if err := b.step(s); err != nil {
+		if err := b.step(ctx, s); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
 	}
-	if err := b.keepDebs(); err != nil {
+	if err := b.keepDebs(ctx); err != nil {
 		return nil, err
 	}
 	if err := b.trim(time.Now().Add(-keepUnused)); err != nil {
@@ -128,7 +127,7 @@ func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o O
 // no root and builds nothing.
 func Resolve(ctx context.Context, recipe spec.Recipe, o Options) (Lock, error) {
 	o.Lock = nil
-	b := &build{Options: o, ctx: ctx, recipe: recipe}
+	b := &build{options: o, recipe: recipe}
 	if err := Check(recipe); err != nil {
 		return Lock{}, err
 	}
@@ -137,8 +136,8 @@ func Resolve(ctx context.Context, recipe spec.Recipe, o Options) (Lock, error) {
 		return Lock{}, err
 	}
 	defer release()
-	err = b.resolve()
-	return b.lock, err
+	err = b.resolve(ctx)
+	return b.chosen, err
 }
 
 // check finds what would stop the build late, before anything is done.
@@ -146,16 +145,16 @@ func (b *build) check() error {
 	if err := root.Capable(); err != nil {
 		return err
 	}
-	if b.CacheDir == "" {
-		return errors.New("no cache folder")
+	if b.options.CacheDir == "" {
+		return errors.New("no cache directory")
 	}
 	for tool, pkg := range map[string]string{"mmdebstrap": "mmdebstrap", "mksquashfs": "squashfs-tools", "tar": "tar", "xz": "xz-utils", "apt-get": "apt"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return &apt.MissingTool{Name: tool, Package: pkg}
 		}
 	}
-	if err := checkAgent(b.Agent, b.recipe.Arch); err != nil {
-		return fmt.Errorf("agent binary %s: %w", b.Agent, err)
+	if err := checkAgent(b.options.Agent, b.recipe.Arch); err != nil {
+		return fmt.Errorf("agent binary %s: %w", b.options.Agent, err)
 	}
 	return Check(b.recipe)
 }
@@ -195,7 +194,7 @@ func (b *build) result(variant, version string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Lock: b.lock, Recipe: recipe, Layer: spec.Layer{
+	r := &Result{Lock: b.chosen, Recipe: recipe, Layer: spec.Layer{
 		APIVersion: spec.APIVersion, Kind: spec.KindLayer, Features: spec.Features(), Fleet: b.recipe.Fleet, Version: version, Variant: variant,
 		Recipe: digest(recipe), Arch: b.recipe.Arch, Created: time.Unix(b.epoch, 0).UTC().Format(time.RFC3339),
 	}}
@@ -209,11 +208,11 @@ func (b *build) result(variant, version string) (*Result, error) {
 			r.Layer.Images = append(r.Layer.Images, *m.Image)
 		}
 	}
-	known, err := b.ledger("packages")
+	known, err := b.known(stepPackages)
 	if err != nil {
 		return nil, err
 	}
-	if known, err = accounts.Remember(known, b.done["packages"].Facts.System); err != nil {
+	if known, err = accounts.Remember(known, b.done[stepPackages].Facts.System); err != nil {
 		return nil, err
 	}
 	r.Layer.Accounts = append(r.Layer.Accounts, known[len(accounts.People(known)):]...)
@@ -227,7 +226,7 @@ func exists(name string) bool {
 }
 
 func (b *build) level() int {
-	if b.Fast {
+	if b.options.Fast {
 		return image.LevelFast
 	}
 	return image.LevelRelease

@@ -3,6 +3,7 @@
 package builder
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,11 +25,11 @@ import (
 
 // open takes the cache for this build alone and clears what a killed build left.
 func (b *build) open() (release func(), err error) {
-	dir, err := filepath.Abs(b.CacheDir)
+	dir, err := filepath.Abs(b.options.CacheDir)
 	if err != nil {
 		return nil, err
 	}
-	b.CacheDir = dir
+	b.options.CacheDir = dir
 	if err := ownDir(dir); err != nil {
 		return nil, fmt.Errorf("cache: %w", err)
 	}
@@ -52,9 +53,9 @@ func (b *build) open() (release func(), err error) {
 			return nil, err
 		}
 	}
-	b.debs = &apt.Store{Dir: filepath.Join(dir, "debs")}
-	if b.Debs != "" {
-		b.debs.Kept = []string{b.Debs}
+	b.store = &apt.Store{Dir: filepath.Join(dir, "debs")}
+	if b.options.Debs != "" {
+		b.store.Kept = []string{b.options.Debs}
 	}
 	return func() {
 		_ = os.RemoveAll(b.tmp) // the next build clears what is left
@@ -172,7 +173,7 @@ func (b *build) discard(step, dir, why string) error {
 
 // sound looks at the tree of a step before another is made upon it, and makes a
 // damaged one again. Its key does not change by that.
-func (b *build) sound(name string) error {
+func (b *build) sound(ctx context.Context, name string) error {
 	m := b.done[name]
 	tree := filepath.Join(m.dir, "tree")
 	if b.checked[tree] {
@@ -193,7 +194,7 @@ func (b *build) sound(name string) error {
 	}
 	for _, s := range steps {
 		if s.name == name {
-			if err := b.step(s); err != nil {
+			if err := b.step(ctx, s); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}

@@ -43,7 +43,7 @@ func TestCacheIsOurs(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			b := &build{Options: Options{CacheDir: dir}}
+			b := &build{options: Options{CacheDir: dir}}
 			release, err := b.open()
 			if c.want != "" {
 				if err == nil || !strings.Contains(err.Error(), c.want) {

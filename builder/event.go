@@ -18,8 +18,8 @@ type Event struct {
 }
 
 func (b *build) say(e Event) {
-	if b.Progress != nil {
-		b.Progress(e)
+	if b.options.Progress != nil {
+		b.options.Progress(e)
 	}
 }
 

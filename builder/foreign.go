@@ -3,6 +3,7 @@
 package builder
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -29,7 +30,7 @@ type foreign struct {
 }
 
 // openForeign finds the tar of a base that is not bootstrapped here, or returns nil.
-func (b *build) openForeign() (*foreign, error) {
+func (b *build) openForeign(ctx context.Context) (*foreign, error) {
 	var f foreign
 	switch r := b.recipe.Base; {
 	case r.Debian != nil:
@@ -37,7 +38,7 @@ func (b *build) openForeign() (*foreign, error) {
 	case r.Tar != "":
 		f.file = r.Tar
 		if !filepath.IsAbs(f.file) {
-			f.file = filepath.Join(b.SiteDir, r.Tar)
+			f.file = filepath.Join(b.options.SiteDir, r.Tar)
 		}
 		sum, err := describe(filepath.Dir(f.file), filepath.Base(f.file), "", "")
 		if err != nil {
@@ -50,13 +51,13 @@ func (b *build) openForeign() (*foreign, error) {
 			return nil, fmt.Errorf("layer.base.oci: %q does not name an image by digest: REF@sha256:…", r.OCI)
 		}
 		f.digest = "sha256:" + digest
-		f.file = filepath.Join(b.CacheDir, "bases", digest+".tar")
-		if err := b.pull(r.OCI, f.file); err != nil {
+		f.file = filepath.Join(b.options.CacheDir, "bases", digest+".tar")
+		if err := b.pull(ctx, r.OCI, f.file); err != nil {
 			return nil, fmt.Errorf("layer.base.oci: %w", err)
 		}
 	}
 	var err error
-	f.status, err = f.read(b.ctx, "var/lib/dpkg/status")
+	f.status, err = f.read(ctx, "var/lib/dpkg/status")
 	if err != nil {
 		return nil, err
 	}
@@ -73,15 +74,15 @@ func lastSaid(err error) string {
 }
 
 // pull keeps an image's flattened tar in the cache.
-func (b *build) pull(ref, file string) error {
+func (b *build) pull(ctx context.Context, ref, file string) error {
 	if exists(file) {
 		use(file)
 		return nil
 	}
-	if b.OpenOCI == nil {
+	if b.options.OpenOCI == nil {
 		return errors.New("this program cannot read OCI images")
 	}
-	r, err := b.OpenOCI(b.ctx, ref)
+	r, err := b.options.OpenOCI(ctx, ref)
 	if err != nil {
 		return err
 	}
@@ -96,8 +97,8 @@ func (b *build) pull(ref, file string) error {
 }
 
 // unpack makes the base's tree. Owners and attributes are the tar's.
-func (b *build) unpack(r *root.Root) error {
-	err := root.Isolated(b.ctx, []string{r.Upper}, root.Command{Args: []string{"tar", "--extract", "--numeric-owner", "--preserve-permissions", "--xattrs", "--xattrs-include=*",
+func (b *build) unpack(ctx context.Context, r *root.Root) error {
+	err := root.Isolated(ctx, []string{r.Upper}, root.Command{Args: []string{"tar", "--extract", "--numeric-owner", "--preserve-permissions", "--xattrs", "--xattrs-include=*",
 		"--exclude=./dev/*", "--exclude=dev/*", "--directory", r.Upper, "--file", b.foreign.file}})
 	var exit *root.ExitError
 	if errors.As(err, &exit) {
@@ -143,8 +144,8 @@ func (b *build) wanted() spec.Packages {
 
 // newest is the latest date in the tar: the date of a layer that takes no package
 // from anywhere.
-func (f *foreign) newest(b *build) (string, error) {
-	out, err := exec.CommandContext(b.ctx, "tar", "--list", "--verbose", "--full-time", "--utc", "--quoting-style=escape", "--file", f.file).Output()
+func (f *foreign) newest(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "tar", "--list", "--verbose", "--full-time", "--utc", "--quoting-style=escape", "--file", f.file).Output()
 	if err != nil {
 		return "", fmt.Errorf("layer.base: list the tar: %s", lastSaid(err))
 	}

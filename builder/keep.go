@@ -3,6 +3,7 @@
 package builder
 
 import (
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -13,27 +14,27 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 )
 
-// keepDebs copies the package files of this build to the folder that the user
+// keepDebs copies the package files of this build to the directory that the user
 // keeps: mirrors forget old versions.
-func (b *build) keepDebs() error {
-	if b.Debs == "" {
+func (b *build) keepDebs(ctx context.Context) error {
+	if b.options.Debs == "" {
 		return nil
 	}
-	if err := os.MkdirAll(b.Debs, 0o755); err != nil {
+	if err := os.MkdirAll(b.options.Debs, 0o755); err != nil {
 		return err
 	}
-	for i, list := range [][]apt.Deb{b.lock.Base, b.lock.Packages} {
+	for i, list := range [][]apt.Deb{b.chosen.Base, b.chosen.Packages} {
 		for _, d := range list {
-			to := filepath.Join(b.Debs, d.FileName())
+			to := filepath.Join(b.options.Debs, d.FileName())
 			if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
-			if _, err := os.Stat(b.debs.Path(d)); err != nil { // its step came from the cache
-				if err := b.fetch(func() *apt.State { return []*apt.State{b.baseApt, b.apt}[i] }, []apt.Deb{d}); err != nil {
+			if _, err := os.Stat(b.store.Path(d)); err != nil { // its step came from the cache
+				if err := b.fetch(ctx, func() *apt.State { return []*apt.State{b.baseApt, b.apt}[i] }, []apt.Deb{d}); err != nil {
 					return err
 				}
 			}
-			if err := copyFile(b.debs.Path(d), to); err != nil {
+			if err := copyFile(b.store.Path(d), to); err != nil {
 				return err
 			}
 		}

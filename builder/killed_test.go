@@ -39,7 +39,7 @@ func TestKilled(t *testing.T) {
 		after := time.Duration(rand.Int64N(int64(9 * time.Second)))
 		signal := []syscall.Signal{syscall.SIGKILL, syscall.SIGINT}[i%2]
 		cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
-		cmd.Env = append(os.Environ(), "CAISSON_KILLED_CACHE="+o.CacheDir, "CAISSON_TEST_CACHE="+o.CacheDir) // so that it makes no folder that nobody removes
+		cmd.Env = append(os.Environ(), "CAISSON_KILLED_CACHE="+o.CacheDir, "CAISSON_TEST_CACHE="+o.CacheDir) // so that it makes no directory that nobody removes
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

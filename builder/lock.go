@@ -67,7 +67,7 @@ func (l *Lock) baseEpoch() (time.Time, error) {
 }
 
 // Follow takes over from the locks before what did not change: archives are
-// published anew every day, and a new date alone would make every image new. own
+// published again every day, and a new date alone would make every image new. own
 // is the variant's lock, others are the other variants', whose base it may share.
 func (l *Lock) Follow(own Lock, others ...Lock) {
 	for _, old := range append([]Lock{own}, others...) {

@@ -18,11 +18,11 @@ import (
 // step made is taken when its numbers are those that the ledger asks for now.
 
 // ledger is what a step must respect: the fleet's, and what the base made.
-func (b *build) ledger(step string) ([]spec.Account, error) {
-	if step == "base" {
-		return b.Ledger, nil
+func (b *build) known(step string) ([]spec.Account, error) {
+	if step == stepBase {
+		return b.options.Ledger, nil
 	}
-	return accounts.Remember(b.Ledger, b.done["base"].Facts.System)
+	return accounts.Remember(b.options.Ledger, b.done[stepBase].Facts.System)
 }
 
 // Learn adds the accounts that packages made in a layer to the fleet's ledger,
@@ -33,7 +33,7 @@ func Learn(ledger []spec.Account, l spec.Layer) ([]spec.Account, error) {
 
 // number gives the accounts in the tree of a step the ledger's numbers.
 func (b *build) number(step string, r *root.Root, f *facts) error {
-	known, err := b.ledger(step)
+	known, err := b.known(step)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (b *build) remembered(step, dir, key string) (*made, error) {
 		case m.Facts.Found == nil:
 			return m, nil
 		}
-		known, err := b.ledger(step)
+		known, err := b.known(step)
 		if err != nil {
 			return nil, err
 		}

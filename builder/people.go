@@ -19,13 +19,13 @@ func BaseAccounts(ctx context.Context, recipe spec.Recipe, o Options) ([]spec.Ac
 	if recipe.Base.Debian != nil {
 		return nil, nil
 	}
-	b := &build{Options: o, ctx: ctx, recipe: recipe}
+	b := &build{options: o, recipe: recipe}
 	release, err := b.open()
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	f, err := b.openForeign()
+	f, err := b.openForeign(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@
 package builder
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -46,12 +47,12 @@ func (b *build) baseNames() []string {
 }
 
 // sources opens the archives: of the base, and of the packages above it.
-func (b *build) sources() error {
+func (b *build) sources(ctx context.Context) error {
 	var archives []apt.Archive
 	if d := b.recipe.Base.Debian; d != nil {
 		debian := *d
 		if debian.Keyring != "" && !filepath.IsAbs(debian.Keyring) {
-			debian.Keyring = filepath.Join(b.SiteDir, debian.Keyring)
+			debian.Keyring = filepath.Join(b.options.SiteDir, debian.Keyring)
 		}
 		var err error
 		if archives, err = apt.Debian(debian, "/"); err != nil {
@@ -59,10 +60,10 @@ func (b *build) sources() error {
 		}
 	}
 	var err error
-	if b.baseApt, err = b.openApt(archives); err != nil {
+	if b.baseApt, err = b.openApt(ctx, archives); err != nil {
 		return err
 	}
-	own, err := apt.Repositories(b.recipe.Packages.Repositories, filepath.Join(b.CacheDir, "keys", b.lockKey()[7:31]))
+	own, err := apt.Repositories(b.recipe.Packages.Repositories, filepath.Join(b.options.CacheDir, "keys", b.lockKey()[7:31]))
 	if err != nil {
 		return err
 	}
@@ -73,39 +74,39 @@ func (b *build) sources() error {
 	case !b.recipe.Packages.Exclusive:
 		own = append(archives, own...)
 	}
-	b.apt, err = b.openApt(own)
+	b.apt, err = b.openApt(ctx, own)
 	return err
 }
 
-func (b *build) openApt(archives []apt.Archive) (*apt.State, error) {
+func (b *build) openApt(ctx context.Context, archives []apt.Archive) (*apt.State, error) {
 	inputs, err := json.Marshal(archives)
 	if err != nil {
 		return nil, err
 	}
-	return apt.Open(b.ctx, filepath.Join(b.CacheDir, "apt", digest(inputs)[7:31]), b.recipe.Arch, archives)
+	return apt.Open(ctx, filepath.Join(b.options.CacheDir, "apt", digest(inputs)[7:31]), b.recipe.Arch, archives)
 }
 
 // resolve decides which package files the build uses.
-func (b *build) resolve() (err error) {
-	if b.foreign, err = b.openForeign(); err != nil {
+func (b *build) resolve(ctx context.Context) (err error) {
+	if b.foreign, err = b.openForeign(ctx); err != nil {
 		return err
 	}
-	if b.Lock == nil {
-		if err := b.sources(); err != nil {
+	if b.options.Lock == nil {
+		if err := b.sources(ctx); err != nil {
 			return err
 		}
-		b.lock, err = b.solve()
-	} else if b.lock = *b.Lock; b.lock.Recipe != b.lockKey() {
+		b.chosen, err = b.solve(ctx)
+	} else if b.chosen = *b.options.Lock; b.chosen.Recipe != b.lockKey() {
 		err = stale{}
 	}
 	if err != nil {
 		return err
 	}
-	epoch, err := b.lock.Epoch()
+	epoch, err := b.chosen.Epoch()
 	if err != nil {
 		return err
 	}
-	baseEpoch, err := b.lock.baseEpoch()
+	baseEpoch, err := b.chosen.baseEpoch()
 	if err != nil {
 		return err
 	}
@@ -146,15 +147,15 @@ func (b *build) lockKey() string {
 }
 
 // solve asks the archives.
-func (b *build) solve() (Lock, error) {
+func (b *build) solve(ctx context.Context) (Lock, error) {
 	l := Lock{Recipe: b.lockKey(), Packages: []apt.Deb{}}
-	b.say(Event{Step: "resolve", State: "start"})
+	b.say(Event{Step: stepResolve, State: "start"})
 	states := []*apt.State{b.baseApt}
 	if b.apt != b.baseApt {
 		states = append(states, b.apt)
 	}
 	for _, s := range states {
-		if err := s.Update(b.ctx); err != nil {
+		if err := s.Update(ctx); err != nil {
 			return l, err
 		}
 		releases, err := s.Releases()
@@ -167,12 +168,12 @@ func (b *build) solve() (Lock, error) {
 			}
 		}
 	}
-	// The same indexes and the same wishes have the same answer.
+	// The same indexes and the same request have the same answer.
 	data, err := json.Marshal(l)
 	if err != nil {
 		return l, err
 	}
-	memo := filepath.Join(b.CacheDir, "resolved", digest(data)[7:31]+".json")
+	memo := filepath.Join(b.options.CacheDir, "resolved", digest(data)[7:31]+".json")
 	if data, err := os.ReadFile(memo); err == nil {
 		var known Lock
 		if json.Unmarshal(data, &known) == nil && known.BaseDate != "" {
@@ -185,7 +186,7 @@ func (b *build) solve() (Lock, error) {
 	if b.foreign != nil {
 		l.Base, ask.Status = []apt.Deb{}, b.foreign.status
 		if len(l.Releases) == 0 {
-			date, err := b.foreign.newest(b)
+			date, err := b.foreign.newest(ctx)
 			if err != nil {
 				return l, err
 			}
@@ -193,13 +194,13 @@ func (b *build) solve() (Lock, error) {
 		}
 	} else {
 		names := append([]string{"?essential", "apt"}, b.baseNames()...)
-		if l.Base, err = b.baseApt.Resolve(b.ctx, apt.Request{Install: names}); err != nil {
+		if l.Base, err = b.baseApt.Resolve(ctx, apt.Request{Install: names}); err != nil {
 			return l, err
 		}
 		ask.Installed, ask.From, ask.Manual = l.Base, b.baseApt, b.baseNames()
 	}
 	if len(p.Install) > 0 || p.Upgrade {
-		found, err := b.apt.Resolve(b.ctx, ask)
+		found, err := b.apt.Resolve(ctx, ask)
 		if err != nil {
 			return l, err
 		}
@@ -230,13 +231,13 @@ func containsRelease(list []apt.Release, r apt.Release) bool {
 
 // fetch gets package files for the step that installs them. Nothing is fetched
 // for a step that is in the cache.
-func (b *build) fetch(s func() *apt.State, debs []apt.Deb) error {
+func (b *build) fetch(ctx context.Context, s func() *apt.State, debs []apt.Deb) error {
 	if b.baseApt == nil {
-		if err := b.sources(); err != nil {
+		if err := b.sources(ctx); err != nil {
 			return err
 		}
 	}
-	return b.debs.Fetch(b.ctx, s(), debs, func(d apt.Deb, n, of int, bytes int64) {
-		b.say(Event{Step: "resolve", State: "fetch", N: n, Of: of, Bytes: bytes, Text: d.Name})
+	return b.store.Fetch(ctx, s(), debs, func(d apt.Deb, n, of int, bytes int64) {
+		b.say(Event{Step: stepResolve, State: "fetch", N: n, Of: of, Bytes: bytes, Text: d.Name})
 	})
 }

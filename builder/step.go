@@ -3,6 +3,7 @@
 package builder
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -21,15 +22,15 @@ import (
 
 // format is part of every key: raise it when a step makes something else from
 // the same inputs.
-const format = 3
+const format = 4
 
 // step makes one tree (and from it one image), or one set of files.
 type step struct {
 	name   string
 	above  func(*build) []string     // steps whose trees it sees, top first; nil for none
 	inputs func(*build) (any, error) // what it is made from, besides those trees
-	fill   func(*build, *root.Root) (facts, error)
-	files  func(*build, *root.Root, string) ([]file, facts, error) // instead of fill: no image
+	fill   func(context.Context, *build, *root.Root) (facts, error)
+	files  func(context.Context, *build, *root.Root, string) ([]file, facts, error) // instead of fill: no image
 }
 
 // below lists the steps that s builds on, top first.
@@ -69,7 +70,7 @@ func (f facts) into(l *spec.Layer) {
 	}
 }
 
-// file is one blob in a step's folder.
+// file is one blob in a step's directory.
 type file struct {
 	File      string `json:"file"`
 	Title     string `json:"title"`
@@ -79,7 +80,7 @@ type file struct {
 	Identity  string `json:"identity"` // see seal
 }
 
-// made is what a step left in the cache: its folder holds made.json, the blobs,
+// made is what a step left in the cache: its directory holds made.json, the blobs,
 // and "tree" when later steps build on it.
 type made struct {
 	Key   string      `json:"key"`
@@ -91,13 +92,13 @@ type made struct {
 }
 
 // step runs s, or finds that it was run before.
-func (b *build) step(s step) error {
+func (b *build) step(ctx context.Context, s step) error {
 	start := time.Now()
 	key, err := b.key(s)
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(b.CacheDir, "steps", s.name+"-"+key[:24])
+	dir := filepath.Join(b.options.CacheDir, "steps", s.name+"-"+key[:24])
 	if m, err := b.remembered(s.name, dir, key); err != nil {
 		return err
 	} else if m != nil {
@@ -106,7 +107,7 @@ func (b *build) step(s step) error {
 		return nil
 	}
 	for _, below := range s.below(b) {
-		if err := b.sound(below); err != nil {
+		if err := b.sound(ctx, below); err != nil {
 			return err
 		}
 	}
@@ -116,7 +117,7 @@ func (b *build) step(s step) error {
 		return err
 	}
 	defer os.RemoveAll(work) // the next build clears what is left
-	m, err := b.run(s, work)
+	m, err := b.run(ctx, s, work)
 	if err != nil {
 		return err
 	}
@@ -152,26 +153,26 @@ func (b *build) key(s step) (string, error) {
 
 // epochOf is the latest date that a file of the step's image can have.
 func (b *build) epochOf(step string) int64 {
-	if step == "packages" {
+	if step == stepPackages {
 		return b.epoch
 	}
 	return b.baseEpoch
 }
 
-func (b *build) run(s step, work string) (made, error) {
+func (b *build) run(ctx context.Context, s step, work string) (made, error) {
 	r := &root.Root{Work: b.tmp, Epoch: b.epochOf(s.name)}
 	for _, name := range s.below(b) {
 		r.Lowers = append(r.Lowers, filepath.Join(b.done[name].dir, "tree"))
 	}
 	if s.files != nil {
-		files, f, err := s.files(b, r, work)
+		files, f, err := s.files(ctx, b, r, work)
 		return made{Blobs: files, Facts: f}, err
 	}
 	r.Upper = filepath.Join(work, "tree")
 	if err := r.MkdirAll("/", 0o755); err != nil {
 		return made{}, err
 	}
-	f, err := s.fill(b, r)
+	f, err := s.fill(ctx, b, r)
 	if err != nil {
 		return made{}, err
 	}
@@ -185,15 +186,15 @@ func (b *build) run(s step, work string) (made, error) {
 	if len(split) > 0 {
 		b.say(Event{Step: s.name, State: "note", Text: "hard links that are separate files now: " + strings.Join(split, ", ")})
 	}
-	img, blobs, err := b.image(s.name, r.Upper, work)
+	img, blobs, err := b.image(ctx, s.name, r.Upper, work)
 	return made{Image: img, Blobs: blobs, Facts: f}, err
 }
 
 // image turns a tree into an image and its chunk index.
-func (b *build) image(name, tree, work string) (*spec.Image, []file, error) {
+func (b *build) image(ctx context.Context, name, tree, work string) (*spec.Image, []file, error) {
 	b.say(Event{Step: name, State: "compress"})
 	out := filepath.Join(work, "image.squashfs")
-	built, err := image.Squashfs(b.ctx, tree, out, image.Options{Level: b.level(), Epoch: b.epochOf(name)})
+	built, err := image.Squashfs(ctx, tree, out, image.Options{Level: b.level(), Epoch: b.epochOf(name)})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -222,7 +223,7 @@ func (m made) bytes() (n int64) {
 	return n
 }
 
-// describe hashes a file of a step's folder.
+// describe hashes a file of a step's directory.
 func describe(dir, name, title, mediaType string) (file, error) {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {

@@ -3,6 +3,7 @@
 package builder
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -25,85 +26,96 @@ import (
 	"github.com/caisson-os/caisson/systemd"
 )
 
+// Names of the steps. Those that make a tree are the names of its image, too.
+const (
+	stepResolve  = "resolve" // which packages: it makes no tree and is in no list
+	stepBase     = "base"
+	stepPackages = "packages"
+	stepAccounts = "accounts"
+	stepPolicy   = "policy"
+	stepAgent    = "agent"
+	stepBoot     = "boot"
+)
+
 // steps is the order of a build, and of the images: bottom first. What changes
 // least lies lowest, so a change costs what it is.
 var steps = []step{
-	{name: "base", inputs: baseInputs, fill: fillBase},
-	{name: "packages", above: on("base"), inputs: packagesInputs, fill: fillPackages},
-	{name: "accounts", above: on("packages", "base"), inputs: accountsInputs, fill: fillAccounts},
-	{name: "policy", above: policyAbove, inputs: policyInputs, fill: fillPolicy},
-	{name: "agent", inputs: agentInputs, fill: fillAgent},
-	{name: "boot", above: on("packages", "base"), inputs: bootInputs, files: makeBoot},
+	{name: stepBase, inputs: baseInputs, fill: fillBase},
+	{name: stepPackages, above: on(stepBase), inputs: packagesInputs, fill: fillPackages},
+	{name: stepAccounts, above: on(stepPackages, stepBase), inputs: accountsInputs, fill: fillAccounts},
+	{name: stepPolicy, above: policyAbove, inputs: policyInputs, fill: fillPolicy},
+	{name: stepAgent, inputs: agentInputs, fill: fillAgent},
+	{name: stepBoot, above: on(stepPackages, stepBase), inputs: bootInputs, files: makeBoot},
 }
 
 // on is a step above others whatever the recipe says.
 func on(names ...string) func(*build) []string { return func(*build) []string { return names } }
 
 // policyAbove: only the owners of paths are the accounts' business, so a new user
-// does not compile any profile anew.
+// does not compile any profile again.
 func policyAbove(b *build) []string {
 	if b.recipe.Perm == nil {
-		return []string{"packages", "base"}
+		return []string{stepPackages, stepBase}
 	}
-	return []string{"accounts", "packages", "base"}
+	return []string{stepAccounts, stepPackages, stepBase}
 }
 
 func baseInputs(b *build) (any, error) {
 	if b.foreign != nil {
 		return b.foreign.digest, nil
 	}
-	return map[string]any{"base": b.recipe.Base, "debs": sums(b.lock.Base), "names": b.baseNames()}, nil
+	return map[string]any{"base": b.recipe.Base, "debs": sums(b.chosen.Base), "names": b.baseNames()}, nil
 }
 
-func fillBase(b *build, r *root.Root) (facts, error) {
+func fillBase(ctx context.Context, b *build, r *root.Root) (facts, error) {
 	if b.foreign != nil {
-		if err := b.unpack(r); err != nil {
+		if err := b.unpack(ctx, r); err != nil {
 			return facts{}, err
 		}
-		return b.installed("base", r)
+		return b.installed(stepBase, r)
 	}
-	if err := b.fetch(func() *apt.State { return b.baseApt }, b.lock.Base); err != nil {
+	if err := b.fetch(ctx, func() *apt.State { return b.baseApt }, b.chosen.Base); err != nil {
 		return facts{}, err
 	}
 	repo := filepath.Join(b.tmp, "repo-base")
-	if err := b.debs.Repo(repo, b.recipe.Base.Debian.Suite, b.lock.Base); err != nil {
+	if err := b.store.Repo(repo, b.recipe.Base.Debian.Suite, b.chosen.Base); err != nil {
 		return facts{}, err
 	}
-	err := base.Bootstrap(b.ctx, r, base.Options{Suite: b.recipe.Base.Debian.Suite, Arch: b.recipe.Arch, Repo: repo,
-		Names: b.baseNames(), Epoch: b.epochOf("base"), Line: b.counter("base", len(b.lock.Base))})
+	err := base.Bootstrap(ctx, r, base.Options{Suite: b.recipe.Base.Debian.Suite, Arch: b.recipe.Arch, Repo: repo,
+		Names: b.baseNames(), Epoch: b.epochOf(stepBase), Line: b.counter(stepBase, len(b.chosen.Base))})
 	if err != nil {
 		return facts{}, err
 	}
-	return b.installed("base", r)
+	return b.installed(stepBase, r)
 }
 
 func packagesInputs(b *build) (any, error) {
-	return map[string]any{"packages": b.wanted(), "debs": sums(b.lock.Packages)}, nil
+	return map[string]any{"packages": b.wanted(), "debs": sums(b.chosen.Packages)}, nil
 }
 
-func fillPackages(b *build, r *root.Root) (facts, error) {
-	if err := b.fetch(func() *apt.State { return b.apt }, b.lock.Packages); err != nil {
+func fillPackages(ctx context.Context, b *build, r *root.Root) (facts, error) {
+	if err := b.fetch(ctx, func() *apt.State { return b.apt }, b.chosen.Packages); err != nil {
 		return facts{}, err
 	}
 	repo := filepath.Join(b.tmp, "repo-packages")
-	if err := b.debs.Repo(repo, "caisson", b.lock.Packages); err != nil {
+	if err := b.store.Repo(repo, "caisson", b.chosen.Packages); err != nil {
 		return facts{}, err
 	}
-	if err := packages.Install(b.ctx, r, b.wanted(), b.baseNames(), repo, b.counter("packages", len(b.lock.Packages))); err != nil {
+	if err := packages.Install(ctx, r, b.wanted(), b.baseNames(), repo, b.counter(stepPackages, len(b.chosen.Packages))); err != nil {
 		return facts{}, err
 	}
 	if b.foreign != nil {
-		if err := base.Configure(b.ctx, r); err != nil {
+		if err := base.Configure(ctx, r); err != nil {
 			return facts{}, err
 		}
 	}
-	if err := packages.Users(b.ctx, r); err != nil {
+	if err := packages.Users(ctx, r); err != nil {
 		return facts{}, err
 	}
 	if err := base.Scrub(r.Upper); err != nil {
 		return facts{}, err
 	}
-	return b.installed("packages", r)
+	return b.installed(stepPackages, r)
 }
 
 // installed lists what is in the tree, with the digests of the files it came from,
@@ -114,7 +126,7 @@ func (b *build) installed(step string, r *root.Root) (facts, error) {
 		return facts{}, err
 	}
 	from := map[string]string{}
-	for _, list := range [][]apt.Deb{b.lock.Base, b.lock.Packages} {
+	for _, list := range [][]apt.Deb{b.chosen.Base, b.chosen.Packages} {
 		for _, d := range list {
 			from[d.Name+" "+d.Version] = d.SHA256
 		}
@@ -140,12 +152,12 @@ func (b *build) exactly(all []spec.InstalledPackage) error {
 		}
 	}
 	replaced := map[string]bool{}
-	for _, d := range b.lock.Packages {
+	for _, d := range b.chosen.Packages {
 		replaced[d.Name] = true
 	}
 	p := b.recipe.Packages
-	last := b.done["base"].Key != "" // of the two steps that install, this is the second
-	for i, list := range [][]apt.Deb{b.lock.Base, b.lock.Packages} {
+	last := b.done[stepBase].Key != "" // of the two steps that install, this is the second
+	for i, list := range [][]apt.Deb{b.chosen.Base, b.chosen.Packages} {
 		for _, d := range list {
 			removed := last && (p.Strict || slices.Contains(p.Blacklist, d.Name) || i == 0 && replaced[d.Name])
 			if i == 1 && !last || removed {
@@ -160,11 +172,11 @@ func (b *build) exactly(all []spec.InstalledPackage) error {
 }
 
 func accountsInputs(b *build) (any, error) {
-	return map[string]any{"accounts": b.recipe.Accounts, "ledger": accounts.People(b.Ledger)}, nil
+	return map[string]any{"accounts": b.recipe.Accounts, "ledger": accounts.People(b.options.Ledger)}, nil
 }
 
-func fillAccounts(b *build, r *root.Root) (facts, error) {
-	ledger, err := accounts.Bake(b.ctx, r, b.recipe.Accounts, b.Ledger, b.epochOf("accounts"))
+func fillAccounts(ctx context.Context, b *build, r *root.Root) (facts, error) {
+	ledger, err := accounts.Bake(ctx, r, b.recipe.Accounts, b.options.Ledger, b.epochOf(stepAccounts))
 	return facts{Accounts: ledger}, err
 }
 
@@ -172,7 +184,7 @@ func policyInputs(b *build) (any, error) {
 	return map[string]any{"apparmor": b.recipe.AppArmor, "perm": b.recipe.Perm, "features": apparmor.Tables(), "stock": true}, nil
 }
 
-func fillPolicy(b *build, r *root.Root) (facts, error) {
+func fillPolicy(ctx context.Context, b *build, r *root.Root) (facts, error) {
 	var f facts
 	if len(b.recipe.AppArmor.Profiles) > 0 {
 		release, _, err := boot.Kernel(r)
@@ -184,16 +196,16 @@ func fillPolicy(b *build, r *root.Root) (facts, error) {
 			return f, err
 		}
 		if over := apparmor.Replaced(r, b.recipe.AppArmor); len(over) > 0 {
-			b.say(Event{Step: "policy", State: "note", Text: "profiles of packages that the site's take the place of: " + strings.Join(over, ", ")})
+			b.say(Event{Step: stepPolicy, State: "note", Text: "profiles of packages that the site's take the place of: " + strings.Join(over, ", ")})
 		}
-		policy, err := apparmor.Bake(b.ctx, r, b.recipe.AppArmor, features)
+		policy, err := apparmor.Bake(ctx, r, b.recipe.AppArmor, features)
 		if err != nil {
 			return f, err
 		}
 		f.AppArmor = &policy
 	}
 	if b.recipe.Perm != nil {
-		if err := perm.Bake(b.ctx, r, *b.recipe.Perm); err != nil {
+		if err := perm.Bake(ctx, r, *b.recipe.Perm); err != nil {
 			return f, err
 		}
 	}
@@ -201,7 +213,7 @@ func fillPolicy(b *build, r *root.Root) (facts, error) {
 }
 
 func agentInputs(b *build) (any, error) {
-	sum, err := describe(filepath.Dir(b.Agent), filepath.Base(b.Agent), "", "")
+	sum, err := describe(filepath.Dir(b.options.Agent), filepath.Base(b.options.Agent), "", "")
 	return map[string]any{"agent": sum.Digest, "units": unitText()}, err
 }
 
@@ -215,8 +227,8 @@ func unitText() map[string]string {
 	return all
 }
 
-func fillAgent(b *build, r *root.Root) (facts, error) {
-	agent, err := os.ReadFile(b.Agent)
+func fillAgent(ctx context.Context, b *build, r *root.Root) (facts, error) {
+	agent, err := os.ReadFile(b.options.Agent)
 	if err != nil {
 		return facts{}, err
 	}
@@ -235,12 +247,12 @@ func fillAgent(b *build, r *root.Root) (facts, error) {
 }
 
 func bootInputs(b *build) (any, error) {
-	sum, err := describe(filepath.Dir(b.Agent), filepath.Base(b.Agent), "", "")
+	sum, err := describe(filepath.Dir(b.options.Agent), filepath.Base(b.options.Agent), "", "")
 	return map[string]any{"agent": sum.Digest, "modules": b.recipe.Modules}, err
 }
 
 // makeBoot writes the kernel and the generic initrd.
-func makeBoot(b *build, r *root.Root, dir string) ([]file, facts, error) {
+func makeBoot(ctx context.Context, b *build, r *root.Root, dir string) ([]file, facts, error) {
 	var f facts
 	release, kernel, err := boot.Kernel(r)
 	if err != nil {
@@ -255,7 +267,7 @@ func makeBoot(b *build, r *root.Root, dir string) ([]file, facts, error) {
 	}
 	var report boot.Report
 	err = durable.Write(filepath.Join(dir, "initrd"), 0o644, func(w io.Writer) error {
-		report, err = boot.Initrd{Root: r, Release: release, Agent: b.Agent, Modules: b.recipe.Modules}.Write(b.ctx, w)
+		report, err = boot.Initrd{Root: r, Release: release, Agent: b.options.Agent, Modules: b.recipe.Modules}.Write(ctx, w)
 		return err
 	})
 	if err != nil {
@@ -269,7 +281,7 @@ func makeBoot(b *build, r *root.Root, dir string) ([]file, facts, error) {
 	if err != nil {
 		return nil, f, err
 	}
-	b.say(Event{Step: "boot", State: "note", Text: fmt.Sprintf("loader: %d modules, %.1f MB unpacked; %d firmware files, %.1f MB; initrd %.1f MB",
+	b.say(Event{Step: stepBoot, State: "note", Text: fmt.Sprintf("loader: %d modules, %.1f MB unpacked; %d firmware files, %.1f MB; initrd %.1f MB",
 		report.Modules, mb(report.ModuleBytes), report.Firmware, mb(report.FirmwareBytes), mb(i.Size))})
 	f.Kernel = &spec.KernelBlob{Release: release, Digest: k.Digest, Size: k.Size}
 	f.Initrd = &spec.Blob{Digest: i.Digest, Size: i.Size}

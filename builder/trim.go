@@ -21,7 +21,7 @@ func use(name string) {
 // flattened images. It runs after a build, while the cache is still locked.
 func (b *build) trim(before time.Time) error {
 	for _, l := range [][]string{{"steps/*", "made.json"}, {"debs/*", ""}, {"resolved/*", ""}, {"bases/*", ""}, {"apt/*", "updated"}} {
-		found, err := filepath.Glob(filepath.Join(b.CacheDir, l[0]))
+		found, err := filepath.Glob(filepath.Join(b.options.CacheDir, l[0]))
 		if err != nil {
 			return err
 		}

@@ -10,11 +10,11 @@ import (
 )
 
 func TestTrim(t *testing.T) {
-	b := &build{Options: Options{CacheDir: t.TempDir()}}
+	b := &build{options: Options{CacheDir: t.TempDir()}}
 	now := time.Now()
 	files := map[string]time.Duration{"steps/old/made.json": 40, "steps/new/made.json": 1, "debs/old.deb": 31, "debs/new.deb": 29, "bases/old.tar": 99, "apt/none/lists": 99}
 	for name, days := range files {
-		at := filepath.Join(b.CacheDir, name)
+		at := filepath.Join(b.options.CacheDir, name)
 		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -26,17 +26,17 @@ func TestTrim(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	use(filepath.Join(b.CacheDir, "bases/old.tar"))
+	use(filepath.Join(b.options.CacheDir, "bases/old.tar"))
 	if err := b.trim(now.Add(-keepUnused)); err != nil {
 		t.Fatal(err)
 	}
 	gone := map[string]bool{"steps/old/made.json": true, "debs/old.deb": true}
 	for name := range files {
-		if exists(filepath.Join(b.CacheDir, name)) == gone[name] {
+		if exists(filepath.Join(b.options.CacheDir, name)) == gone[name] {
 			t.Errorf("%s: gone is %v, want %v", name, !gone[name], gone[name])
 		}
 	}
-	if exists(filepath.Join(b.CacheDir, "steps/old")) {
+	if exists(filepath.Join(b.options.CacheDir, "steps/old")) {
 		t.Error("an empty step folder stayed")
 	}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package accounts bakes users into the layer: passwd(5), group(5), shadow(5),
-// subuid(5), home folders, sudoers(5) and authorized keys.
+// subuid(5), home directories, sudoers(5) and authorized keys.
 //
 // A UID belongs to its name for ever. The ledger is in every layer's description:
 // [Settle] takes the last one and gives numbers to who is new, [Bake] writes the
@@ -75,7 +75,7 @@ func Bake(ctx context.Context, r *root.Root, a spec.Accounts, fleet []spec.Accou
 	return ledger, visudo(ctx, r)
 }
 
-// home makes the folder from the layer's skeleton.
+// home makes the directory from the layer's skeleton.
 func home(r *root.Root, row spec.Account) error {
 	dir := "/home/" + row.Name
 	if err := r.MkdirAll(dir, 0o700); err != nil {

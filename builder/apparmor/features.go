@@ -41,7 +41,7 @@ func (f Features) Digest() string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// Tables names all tables together: policy is made anew when one changes.
+// Tables names all tables together: policy is made again when one changes.
 func Tables() string {
 	sum := sha256.New()
 	entries, _ := tables.ReadDir("features") // it is embedded

@@ -26,7 +26,7 @@ const compileAll = `umask 022; printf '%s\n' "$@" | xargs -P 2 -I {} \
   apparmor_parser --skip-kernel-load --skip-cache --features-file=` + FeaturesFile + ` --ofile=` + paths.AppArmorDir + `/{}.bin ` + sources + `/{}`
 
 // bakeStock compiles the profiles that packages brought, so that the node loads
-// them like the site's own, and keeps apparmor.service from parsing them anew at
+// them like the site's own, and keeps apparmor.service from parsing them again at
 // each boot. own are the files of the site's profiles.
 func bakeStock(ctx context.Context, r *root.Root, own []spec.Profile) ([]spec.LoadedProfile, error) {
 	files, err := stock(r, own)

@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// archive is a repository in a folder, made for a test.
+// archive is a repository in a directory, made for a test.
 type archive struct {
 	t   *testing.T
 	dir string

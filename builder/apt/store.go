@@ -30,7 +30,7 @@ const helper = "/usr/lib/apt/apt-helper"
 // Store keeps package files by their sha256.
 type Store struct {
 	Dir  string   // <sha256>.deb and <sha256>.control
-	Kept []string // further folders of .deb files, asked before any archive
+	Kept []string // further directories of .deb files, asked before any archive
 }
 
 // Gone is returned for a package that no archive has any more.
@@ -51,7 +51,7 @@ func (g *Gone) Unwrap() error { return g.Err }
 
 // Hint says how to go on.
 func (g *Gone) Hint() string {
-	return "run 'caisson lock --update' to take what the archive has, or build with --debs and a folder that has the file"
+	return "run 'caisson lock --update' to take what the archive has, or build with --debs and a directory that has the file"
 }
 
 // Fetch gets what is missing. got is called with each file that had to be
@@ -132,7 +132,7 @@ func (s *Store) readControl(d Deb) (string, error) {
 func (s *Store) Path(d Deb) string    { return filepath.Join(s.Dir, d.SHA256+".deb") }
 func (s *Store) control(d Deb) string { return filepath.Join(s.Dir, d.SHA256+".control") }
 
-// take looks into the kept folders.
+// take looks into the kept directories.
 func (s *Store) take(ctx context.Context, d Deb) (bool, error) {
 	for _, dir := range s.Kept {
 		from := filepath.Join(dir, d.FileName())

@@ -33,7 +33,7 @@ type Archive struct{ files map[string]entry }
 // NewArchive returns an empty archive.
 func NewArchive() *Archive { return &Archive{files: map[string]entry{}} }
 
-// Dir adds a folder and those above it.
+// Dir adds a directory and those above it.
 func (a *Archive) Dir(name string, perm uint32) {
 	name = clean(name)
 	if name == "." {
@@ -80,7 +80,7 @@ func dot(name string) string {
 	return ""
 }
 
-// WriteTo writes the archive, folders before what is in them.
+// WriteTo writes the archive, directories before what is in them.
 func (a *Archive) WriteTo(w io.Writer) (int64, error) {
 	names := make([]string, 0, len(a.files))
 	for name := range a.files {

@@ -25,7 +25,7 @@ import (
 // always are loaded on every node before anything is looked for.
 var always = []string{"af_packet", "loop", "overlay", "squashfs", "ext4", "vfat", "nls_ascii", "nls_cp437"}
 
-// policies name folders below the kernel's own, and what is left out of them.
+// policies name directories below the kernel's own, and what is left out of them.
 var policies = map[string]struct{ in, out []string }{
 	"network": {
 		in: []string{"drivers/net/", "net/packet/", "net/8021q/", "drivers/virtio/", "drivers/hv/", "drivers/xen/", "drivers/infiniband/core/"},

@@ -35,7 +35,7 @@ import (
 type Root struct {
 	Lowers []string // top first
 	Upper  string   // takes writes; may be empty
-	Work   string   // scratch folder in Upper's file system
+	Work   string   // scratch directory in Upper's file system
 	Epoch  int64    // SOURCE_DATE_EPOCH of the programs that run in it, seconds
 }
 
@@ -162,7 +162,7 @@ func isOpaque(dir string) bool {
 	return err == nil && n == 1 && b[0] == 'y'
 }
 
-// ReadDir lists the names in the folder name, of all trees together, sorted.
+// ReadDir lists the names in the directory name, of all trees together, sorted.
 func (r *Root) ReadDir(name string) ([]string, error) {
 	below, err := r.Literal(path.Join(name, "x")) // follows name itself, too
 	if err != nil {

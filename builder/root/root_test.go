@@ -18,7 +18,7 @@ import (
 	"github.com/caisson-os/caisson/internal/require"
 )
 
-// write puts files into a tree: "/" at the end makes a folder, "→" a link, a
+// write puts files into a tree: "/" at the end makes a directory, "→" a link, a
 // text of "whiteout" a whiteout.
 func write(t *testing.T, tree string, files map[string]string) {
 	t.Helper()

@@ -35,6 +35,7 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	mounts := readMounts(t)
+	homes, _ := filepath.Glob(filepath.Join(os.TempDir(), "mmdebstrap.*"))
 	for i := range 4 {
 		after := time.Duration(rand.Int64N(int64(9 * time.Second)))
 		signal := []syscall.Signal{syscall.SIGKILL, syscall.SIGINT}[i%2]
@@ -51,6 +52,9 @@ func TestKilled(t *testing.T) {
 		t.Logf("%v after %v", signal, after)
 		if left := processesBelow(o.CacheDir, 3*time.Second); len(left) > 0 {
 			t.Fatalf("%v after %v left processes: %v", signal, after, left)
+		}
+		if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "mmdebstrap.*")); len(left) > len(homes) {
+			t.Fatalf("%v after %v left %v", signal, after, left)
 		}
 		if got := readMounts(t); got != mounts {
 			t.Fatalf("%v after %v left mounts:\n%s", signal, after, got)

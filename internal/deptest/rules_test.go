@@ -76,6 +76,8 @@ var rules = []Rule{
 		"github.com/spf13/": "command lines belong to cmd"},
 		By: []string{"cmd/caisson", "fleet/...", "test/..."}, ByWhy: "a node knows itself; fleets are published elsewhere"},
 
+	{Packages: "builder/root/roottest", By: []string{}, ByWhy: "its layers are for tests"},
+
 	{Packages: "bootagent/...", Only: []string{"spec/...", "layers", "oci", "oci/sign", "oci/internal/...", "trust/...", "internal/..."}, Why: "a node links what a node does", Banned: bannedOnNodes,
 		By: []string{"cmd/caisson-agent", "test/..."}, ByWhy: onlyAgent},
 	{Packages: "bootagent/items/*", Apart: "kinds are independent: the table in package items is the only place that knows them all", Shared: []string{"bootagent/items/item"},

@@ -96,7 +96,11 @@ func TestNoStepIsVacuous(t *testing.T) {
 		}
 		tested[row.Check] = true
 		t.Run(row.Name, func(t *testing.T) {
-			if reached, said := run(row.Script, row.Check); !reached {
+			without := row.Check
+			if without == "no new privileges" { // or the kernel takes no filter
+				without += ",system calls"
+			}
+			if reached, said := run(row.Script, without); !reached {
 				t.Errorf("refused without %q, too: %s", row.Check, said)
 			}
 		})

@@ -28,7 +28,7 @@ type Command struct {
 	Stdin io.Reader // nil is empty
 	Line  func(string)
 
-	without string // step of [Enter] that a test takes out
+	without string // steps of [Enter], by comma, that a test takes out
 }
 
 // ExitError is a program that ended badly, with the end of what it said.

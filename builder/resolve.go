@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/builder/perm"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // Check refuses a recipe that no step could make, naming every problem. It
@@ -36,6 +37,12 @@ func Check(r spec.Recipe) error {
 	}
 	if r.Kernel == "" {
 		return errors.New("layer.kernel.package: a layer needs a kernel")
+	}
+	if err := rules.Package(r.Kernel); err != nil {
+		return fmt.Errorf("layer.kernel.package: %w", err)
+	}
+	if r.Arch != "amd64" && r.Arch != "arm64" {
+		return fmt.Errorf("layer.arch: %q is not amd64 or arm64", r.Arch)
 	}
 	return errors.Join(apt.Check(r.Base.Debian, r.Packages.Repositories), packages.Check(r.Packages), accounts.Check(r.Accounts), apparmor.Check(r.AppArmor), perm.Check(r.Perm))
 }

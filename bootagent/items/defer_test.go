@@ -32,7 +32,7 @@ func TestWhatIsMissingForLongDegrades(t *testing.T) {
 	} {
 		r := Result{Health: spec.HealthOK, Drift: missing(time.Time{}), Items: []spec.ItemStatus{{Name: "sysctl", State: spec.ItemDeferred}}}
 		r.Age(tc.last, begun.Add(tc.after), tc.up)
-		if got := r.Health == spec.HealthDegraded && r.Items[0].State == spec.ItemDegraded && strings.Contains(r.Items[0].Error, `"net/x/y": there is no such key; for `); got != tc.degraded {
+		if got := r.Health == spec.HealthDegraded && r.Items[0].State == spec.ItemDegraded && strings.Contains(r.Items[0].Error, `"net.x.y": there is no such key; for `); got != tc.degraded {
 			t.Errorf("%s: degraded %v: %+v", tc.name, got, r)
 		}
 		if !r.Drift[0].Since.Equal(begun.Add(tc.since)) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // Result is what a run did and what is true after it.
@@ -261,6 +262,7 @@ func (r *run) status(n int) spec.ItemStatus {
 }
 
 func left(d spec.Drift) error {
+	d = rules.Spelled(d)
 	if d.Reason != "" {
 		return fmt.Errorf("%s %q: %s", d.Item, d.Key, d.Reason)
 	}

@@ -137,7 +137,7 @@ func firstTrouble(st *spec.Status) string {
 			return i.Name + ": " + i.Error
 		}
 	}
-	for _, d := range st.Drift {
+	for _, d := range spelled(st.Drift) {
 		if d.Action != spec.ActionDefer {
 			return fmt.Sprintf("%s %q is %q, not %q", d.Item, d.Key, d.From, d.To)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 func plan(ctx context.Context, a *app, args []string) error {
@@ -28,10 +29,7 @@ func plan(ctx context.Context, a *app, args []string) error {
 		return err
 	}
 	if f.format == "json" {
-		if drift == nil {
-			drift = []spec.Drift{}
-		}
-		err = cli.JSON(a.out, map[string]any{"drift": drift})
+		err = cli.JSON(a.out, map[string]any{"drift": spelled(drift)})
 	} else {
 		a.printDrift(drift)
 	}
@@ -41,8 +39,18 @@ func plan(ctx context.Context, a *app, args []string) error {
 	return err
 }
 
+// spelled returns drift with its keys as their authors spell them; an empty list
+// is never nil.
+func spelled(drift []spec.Drift) []spec.Drift {
+	out := make([]spec.Drift, len(drift))
+	for i, d := range drift {
+		out[i] = rules.Spelled(d)
+	}
+	return out
+}
+
 func (a *app) printDrift(drift []spec.Drift) {
-	for _, d := range drift {
+	for _, d := range spelled(drift) {
 		line := fmt.Sprintf("%-7s %s %s", d.Action, d.Item, d.Key)
 		switch {
 		case d.Reason != "":

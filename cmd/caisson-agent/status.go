@@ -39,7 +39,9 @@ func status(ctx context.Context, a *app, args []string) error {
 
 func (a *app) printStatus(f *flags, st *spec.Status) error {
 	if f.format == "json" {
-		return cli.JSON(a.out, st)
+		shown := *st
+		shown.Drift = spelled(st.Drift)
+		return cli.JSON(a.out, shown)
 	}
 	row := func(name, format string, args ...any) {
 		cli.Printf(a.out, "%-11s ", name)

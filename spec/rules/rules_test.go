@@ -150,6 +150,14 @@ func TestSysctlSpellings(t *testing.T) {
 	}
 }
 
+func TestSpelled(t *testing.T) {
+	for item, want := range map[string]string{"sysctl": "net.ipv4.conf.eth0/100.forwarding", "mounts": "net/ipv4/conf/eth0.100/forwarding"} {
+		if got := Spelled(spec.Drift{Item: item, Key: "net/ipv4/conf/eth0.100/forwarding"}); got.Key != want {
+			t.Errorf("%s: %s, want %s", item, got.Key, want)
+		}
+	}
+}
+
 func FuzzNames(f *testing.F) {
 	for _, s := range []string{"a", "Node_1", "a.b", "core@all", "run.json", "eth\x1b0", "docker.service", "../x", "jq:amd64"} {
 		f.Add(s)

@@ -22,6 +22,15 @@ func SysctlPath(key string) string {
 // spelling.
 func SysctlName(path string) string { return swapped(path) }
 
+// Spelled returns a difference for people and their tools, with its key as its
+// author spells it: a kernel parameter in dots. Items and journals hold paths.
+func Spelled(d spec.Drift) spec.Drift {
+	if d.Item == "sysctl" {
+		d.Key = SysctlName(d.Key)
+	}
+	return d
+}
+
 func swapped(s string) string {
 	return strings.Map(func(c rune) rune {
 		switch c {

@@ -37,7 +37,7 @@ func (n *Node) supervise() error {
 		return nil
 	}
 	for name, text := range map[string]string{
-		"caisson-deadline.timer": "[Unit]\nDescription=Deadline of a new generation\nDefaultDependencies=no\n" +
+		"caisson-deadline.timer": "[Unit]\nDescription=Deadline of a new generation, while /run/caisson/deadline exists\nDefaultDependencies=no\n" +
 			"ConditionPathExists=" + paths.RunDeadline + "\n\n[Timer]\nAccuracySec=1s\n" +
 			fmt.Sprintf("OnStartupSec=%d\n", int(within.Seconds())),
 		"caisson-deadline.service": "[Unit]\nDescription=Start over: this boot has not proved its generation\nDefaultDependencies=no\n" +

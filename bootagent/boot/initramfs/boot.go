@@ -112,7 +112,7 @@ func (b *boot) guard(context.Context) error {
 	dog, err := watchdog.Open(watchdog.Device, timeout)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		b.say("no hardware watchdog: a kernel that hangs stays so")
+		b.say("no hardware watchdog")
 		return nil
 	case err != nil:
 		b.say("no hardware watchdog: %v", err)

@@ -3,6 +3,9 @@
 package attack
 
 import (
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,8 +21,9 @@ type StateDisk struct {
 	Check string      `yaml:"check"` // "package/name" of the check that must see it; empty for a control
 	Named string      `yaml:"named"` // partition UUID that the site names
 	Disks []Partition `yaml:"disks"`
-	Uses  string      `yaml:"uses"` // device that the node must use, empty for none
-	Says  string      `yaml:"says"` // part of what it must say
+	Lines []Line      `yaml:"lines"` // of the journal, with good checksums
+	Uses  string      `yaml:"uses"`  // device that the node must use, empty for none
+	Says  string      `yaml:"says"`  // part of what it must say
 }
 
 // StateDiskMachine is the SMBIOS UUID of the node.
@@ -34,6 +38,33 @@ type Partition struct {
 	UUID   string            `yaml:"uuid"`
 	Broken bool              `yaml:"broken"` // it has no file system
 	Files  map[string]string `yaml:"files"`  // below its top directory: text, or @link TARGET, @pipe, @second NAME, @writable, @directory
+}
+
+// Line is a record that somebody has written into the journal: what caisson would put
+// back when a setting leaves the overlay.
+type Line struct {
+	Item    string `yaml:"item"`
+	Key     string `yaml:"key"`
+	Prior   string `yaml:"prior"`
+	Scope   string `yaml:"scope"`
+	ScopeID string `yaml:"scopeId"` // that of the node when empty
+}
+
+// Journal returns the file of a row's lines, for a node whose scopes all have one id.
+func (r StateDisk) Journal(t testing.TB, scopeID string) []byte {
+	t.Helper()
+	var out []byte
+	for _, l := range r.Lines {
+		if l.ScopeID == "" {
+			l.ScopeID = scopeID
+		}
+		text, err := json.Marshal(map[string]any{"add": map[string]any{"item": l.Item, "key": l.Key, "prior": l.Prior, "scope": l.Scope, "scopeId": l.ScopeID}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = fmt.Appendf(out, "%08x %s\n", crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli)), text)
+	}
+	return out
 }
 
 // Sysfs writes what the kernel shows of the disks below sys.

@@ -53,6 +53,18 @@ func MountTag(device string) (tag, name string) {
 	return tag, strings.Trim(name, `"`)
 }
 
+// The agent makes the mounts when its unit starts, so a mount comes before what
+// waits for that unit and after what it waits for.
+var (
+	// EarlyUnits start before the agent: no mount of the site comes before them.
+	EarlyUnits = []string{"sysinit.target", "basic.target", "local-fs-pre.target", "local-fs.target", "network-pre.target", "network.target",
+		"paths.target", "slices.target", "sockets.target", "swap.target", "timers.target"}
+	// LateUnits start after the agent: no mount of the site comes after them.
+	LateUnits = []string{"multi-user.target", "graphical.target", "default.target"}
+	// WaitingUnits are those that the agent's unit names itself; late as well.
+	WaitingUnits = []string{"kubelet.service", "containerd.service", "docker.service"}
+)
+
 // Mount checks a file system to mount. Its id is not looked at: it says nothing to
 // a node.
 func Mount(m spec.Mount) error {

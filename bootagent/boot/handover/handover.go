@@ -62,6 +62,7 @@ func (n *Node) Do() ([]string, error) {
 		{"persisted paths", n.persist},
 		{"container directories", n.containers},
 		{"files", n.files},
+		{"order of mounts", n.order},
 		{"random seed", n.seed},
 		{"supervision", n.supervise},
 		{"update stamps", n.stamps},

@@ -113,6 +113,16 @@ func (c *Checker) mount(e shape.Entry[mountDoc]) (spec.Mount, bool) {
 	}
 	c.ValidFields(e.Key.At, map[string]report.Pos{"target": d.Target.At, "device": d.Device.At, "type": d.Type.At, "options": d.Options.At,
 		"before": d.Before.At, "after": d.After.At}, rules.Mount(m))
+	for _, u := range m.Before {
+		if slices.Contains(rules.EarlyUnits, u) {
+			c.Warnf(d.Before.At, "order", "name the services that use the mount", "%s is there before the agent starts, which mounts: this order cannot hold", u)
+		}
+	}
+	for _, u := range m.After {
+		if slices.Contains(rules.LateUnits, u) || slices.Contains(rules.WaitingUnits, u) {
+			c.Warnf(d.After.At, "order", "", "%s waits for the agent, which mounts: this order cannot hold", u)
+		}
+	}
 	if len(m.Before) == 0 {
 		m.Before = []string{"docker.service"}
 	}

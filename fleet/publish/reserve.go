@@ -124,16 +124,18 @@ func (p *Publisher) reserve(ctx context.Context, v *view) (withdraw func(), err 
 	return withdraw, nil
 }
 
-// withdraw removes an intent, or where nothing can be deleted marks it.
+// withdraw marks an intent, and removes what the registry lets it remove: some
+// delete no tags, some keep tags of what they deleted, some delete nothing.
 func (p *Publisher) withdraw(ctx context.Context, i intent, digest string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	err := p.Registry.Delete(ctx, oci.RepoFleet, digest)
-	if err != nil && !errors.Is(err, oci.ErrNotFound) {
-		_, err = p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, i.manifest(true), i.tag())
+	mark, err := p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, i.manifest(true), i.tag())
+	if err != nil {
+		p.Say("fleet:%s could not be withdrawn, and keeps other publishers out for %s: %v", i.tag(), intentHonored, err)
+		return
 	}
-	if err != nil && !errors.Is(err, oci.ErrNotFound) {
-		p.Say("fleet:%s could not be removed, and keeps other publishers out for %s: %v", i.tag(), intentHonored, err)
+	for _, reference := range []string{digest, mark, i.tag()} {
+		_ = p.Registry.Delete(ctx, oci.RepoFleet, reference) // the mark does as well
 	}
 }
 
@@ -144,7 +146,11 @@ func (p *Publisher) onlyIntent(ctx context.Context, mine intent, manifest string
 	}
 	for _, tag := range tags {
 		other, ok := parseIntent(tag)
-		if !ok || tag == mine.tag() || tag == p.IgnoreIntent || other.epoch < mine.epoch || other.epoch == mine.epoch && other.generation < mine.generation {
+		if !ok || tag == mine.tag() || tag == p.IgnoreIntent {
+			continue
+		}
+		// The generation before mine may be one that is only reserved yet.
+		if other.epoch < mine.epoch || other.epoch == mine.epoch && other.generation+1 < mine.generation {
 			continue
 		}
 		if p.Now.Sub(other.at) > intentHonored || p.gone(ctx, tag) {

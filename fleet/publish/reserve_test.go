@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/test/registrytest"
+)
+
+// at returns another publisher of the same fleet, on another machine.
+func (f *fleet) at(t testing.TB, ref string) *Publisher {
+	t.Helper()
+	r, err := registry.Open(ref, registry.Options{PlainHTTP: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := *f.Publisher
+	p.Registry, p.Memory, p.NewFleet, p.Now = r, nil, true, time.Now().UTC().Truncate(time.Second)
+	return &p
+}
+
+// through lets hook see every request of one publisher before the registry does.
+func through(t testing.TB, backend string, hook func(q *http.Request)) string {
+	t.Helper()
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: backend})
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		hook(q)
+		proxy.ServeHTTP(w, q)
+	}))
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://") + "/metal-a"
+}
+
+func isList(q *http.Request) bool { return strings.HasSuffix(q.URL.Path, "/fleet/tags/list") }
+func isIntent(q *http.Request) bool {
+	return q.Method == http.MethodPut && strings.Contains(q.URL.Path, "/manifests/intent-")
+}
+func isOverlay(q *http.Request) bool {
+	return q.Method == http.MethodPut && strings.Contains(q.URL.Path, "/node/manifests/")
+}
+
+func servers(t *testing.T, run func(t *testing.T, backend string)) {
+	for name, start := range map[string]func(testing.TB) string{"docker-registry": registrytest.Distribution, "in memory": registrytest.WithReferrers} {
+		t.Run(name, func(t *testing.T) { run(t, start(t)) })
+	}
+}
+
+// Two publishers announce themselves before either looks around: at most one goes
+// on, whoever looks after the other has withdrawn.
+func TestBothAnnounceThenLook(t *testing.T) {
+	servers(t, func(t *testing.T, backend string) {
+		f := newFleet(t)
+		var both sync.WaitGroup
+		both.Add(2)
+		var errs [2]error
+		var done sync.WaitGroup
+		for i := range errs {
+			var once sync.Once
+			ref := through(t, backend, func(q *http.Request) {
+				if isList(q) {
+					once.Do(func() { both.Done(); both.Wait() })
+				}
+			})
+			p := f.at(t, ref)
+			done.Go(func() { _, errs[i] = p.Publish(t.Context(), f.policy, f.nodes("", fmt.Sprint(i)), Options{}) })
+		}
+		done.Wait()
+		won := uint64(0)
+		for _, err := range errs {
+			if err == nil {
+				won++
+			} else if !errors.Is(err, errTaken) {
+				t.Error(err)
+			}
+		}
+		if won == 2 {
+			t.Error("both went on")
+		}
+		// What they announced is withdrawn, so that the next one is alone.
+		if r, err := f.at(t, backend+"/metal-a").Publish(t.Context(), f.policy, f.nodes("", "10"), Options{}); err != nil || r.Generation != won+1 {
+			t.Errorf("afterwards: %+v, %v", r, err)
+		}
+	})
+}
+
+// One is at work when the other announces itself: the other is refused, with what
+// to do, and the first one ends well.
+func TestOneIsAtWork(t *testing.T) {
+	servers(t, func(t *testing.T, backend string) {
+		f := newFleet(t)
+		var once sync.Once
+		var second error
+		other := f.at(t, backend+"/metal-a")
+		first := f.at(t, through(t, backend, func(q *http.Request) {
+			if isOverlay(q) {
+				once.Do(func() { _, second = other.Publish(t.Context(), f.policy, f.nodes("", "20"), Options{}) })
+			}
+		}))
+		if r, err := first.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{}); err != nil || r.Generation != 1 {
+			t.Errorf("the first: %+v, %v", r, err)
+		}
+		var hinted interface{ Hint() string }
+		if !errors.Is(second, errTaken) || !errors.As(second, &hinted) || !strings.Contains(hinted.Hint(), "--ignore-intent intent-0-1-") {
+			t.Errorf("the second: %v", second)
+		}
+		if r, err := other.Publish(t.Context(), f.policy, f.nodes("", "20"), Options{}); err != nil || r.Generation != 2 {
+			t.Errorf("the second again: %+v, %v", r, err)
+		}
+	})
+}
+
+// One comes and goes between the other's look at the index and its announcement.
+func TestOneWasFaster(t *testing.T) {
+	servers(t, func(t *testing.T, backend string) {
+		f := newFleet(t)
+		other := f.at(t, backend+"/metal-a")
+		var once sync.Once
+		slow := f.at(t, through(t, backend, func(q *http.Request) {
+			if isIntent(q) {
+				once.Do(func() {
+					if r, err := other.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{}); err != nil || r.Generation != 1 {
+						t.Errorf("the fast one: %+v, %v", r, err)
+					}
+				})
+			}
+		}))
+		if _, err := slow.Publish(t.Context(), f.policy, f.nodes("", "20"), Options{}); !errors.Is(err, errTaken) {
+			t.Errorf("the slow one: %v", err)
+		}
+		if r, err := slow.Publish(t.Context(), f.policy, f.nodes("", "20"), Options{}); err != nil || r.Generation != 2 {
+			t.Errorf("the slow one again: %+v, %v", r, err)
+		}
+	})
+}
+
+// A registry that deletes nothing keeps a mark where an intent was; a publisher
+// that died is named, and can be passed over.
+func TestIntentsThatStay(t *testing.T) {
+	f := newFleet(t)
+	backend := registrytest.WithReferrers(t)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.Method == http.MethodDelete {
+			http.Error(w, `{"errors":[{"code":"UNSUPPORTED"}]}`, http.StatusMethodNotAllowed)
+			return
+		}
+		httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: backend}).ServeHTTP(w, q)
+	}))
+	defer s.Close()
+	p := f.at(t, strings.TrimPrefix(s.URL, "http://")+"/metal-a")
+	for i := range 3 {
+		if _, err := p.Publish(t.Context(), f.policy, f.nodes("", fmt.Sprint(i)), Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Refresh(t.Context(), Lists{}); err != nil { // takes an intent and no generation
+			t.Fatal(err)
+		}
+	}
+	dead := intent{generation: 4, at: p.Now, nonce: "dead"}
+	if _, err := p.Registry.PutManifest(t.Context(), oci.RepoFleet, oci.MediaTypeManifest, dead.manifest(false), dead.tag()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "x"), Options{}); !errors.Is(err, errTaken) {
+		t.Errorf("beside another's intent: %v", err)
+	}
+	p.IgnoreIntent = dead.tag()
+	if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "x"), Options{}); err != nil {
+		t.Errorf("the dead one passed over: %v", err)
+	}
+	p.IgnoreIntent, dead.generation, dead.nonce = "", 9, "late"
+	if _, err := p.Registry.PutManifest(t.Context(), oci.RepoFleet, oci.MediaTypeManifest, dead.manifest(false), dead.tag()); err != nil {
+		t.Fatal(err)
+	}
+	p.Now = p.Now.Add(intentHonored + time.Minute)
+	p.rules = &rules{absentChecks, indexChecks, currentChecks, overlayChecks, layerChecks, successionChecks, nil} // the registry's clock does not go on
+	if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "y"), Options{}); err != nil {
+		t.Errorf("an intent of hours ago: %v", err)
+	}
+}
+
+// Many publishers at once, each with content of its own: whoever is done has a
+// generation of its own, and every node finds the content of the last one.
+func TestManyPublishers(t *testing.T) {
+	f := newFleet(t)
+	for name, ref := range map[string]string{"layout": f.Registry.Ref().String(), "registry": registrytest.WithReferrers(t) + "/metal-a"} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			given := map[uint64]string{}
+			var group sync.WaitGroup
+			for i := range 12 {
+				p := f.at(t, ref)
+				group.Go(func() {
+					r, err := p.Publish(t.Context(), f.policy, f.nodes("", fmt.Sprint(i), fmt.Sprint(i)), Options{})
+					if name == "registry" && errors.Is(err, errTaken) {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					if other, twice := given[r.Generation]; twice {
+						t.Errorf("generation %d has two contents: %s, %s", r.Generation, other, r.Published[0].Overlay)
+					}
+					given[r.Generation] = r.Published[0].Overlay
+				})
+			}
+			group.Wait()
+			if name == "layout" && len(given) != 12 {
+				t.Errorf("%d of 12 are done", len(given))
+			}
+			if report, err := f.at(t, ref).Verify(t.Context(), f.policy, nil); len(given) > 0 && (err != nil || !report.OK()) {
+				t.Errorf("afterwards: %+v, %v", report, err)
+			}
+		})
+	}
+}

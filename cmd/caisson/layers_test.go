@@ -25,6 +25,7 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // shelf is a layout with layers that no builder had to run for.
@@ -261,4 +262,57 @@ func TestMediaTypesAgree(t *testing.T) {
 			t.Errorf("%q and %q", ours, theirs)
 		}
 	}
+}
+
+// Neither a loader nor an account ledger comes out of a layer that no release key
+// of the site signed, or that nobody says is current.
+func TestUnreleasedLayersAreRefused(t *testing.T) {
+	s := newShelf(t)
+	dir := t.TempDir()
+	site, agent := filepath.Join(dir, "site.yaml"), filepath.Join(dir, "agent")
+	elf := append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 57)...)
+	elf[16], elf[18], elf[20] = 2, 62, 1
+	for name, text := range map[string]string{
+		agent: string(elf),
+		site: "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: test}\nregistry: registry.example.org/x\n" +
+			"nodes: [{name: alpha}]\nlayer: {base: {debian: {suite: trixie}}}\n",
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(dir, "keys"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	public := func(name string, key *ecdsa.PrivateKey) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, "keys", name+".pub"), sign.MarshalPublic(&key.PublicKey), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	public("operator", s.attest)
+	verbs := map[string][]string{
+		"netboot": {"netboot", site, "--from", s.ref, "--out", filepath.Join(dir, "boot"), "--ipxe", ""},
+		"build":   {"build", site, "--to", s.ref, "--agent", agent, "--cache", filepath.Join(dir, "cache")},
+	}
+	refused := func(why string, code refusal.Code, text string) {
+		t.Helper()
+		for name, args := range verbs {
+			_, err := s.run(args...)
+			if err == nil || refusal.Of(err) != code || !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: %s ended with %v", name, why, err)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(dir, "boot")); err == nil {
+			t.Errorf("%s: something was written", why)
+		}
+	}
+	s.put("1", "2026-01-01T00:00:00Z", map[string]string{"a": "x"})
+	refused("no release key", "", "release keys: ")
+	public("release", s.attest)
+	refused("another release key", refusal.UnknownKey, "layer:current")
+	public("release", s.release)
+	s.p.Release = nil
+	s.put("2", "2026-01-02T00:00:00Z", map[string]string{"a": "y"})
+	refused("no release signature", refusal.UnknownKey, "layer:current") // an attestation is none
 }

@@ -51,7 +51,8 @@ func Verify(ctx context.Context, r *registry.Registry, digest string, keys []*ec
 	verdict := error(refusal.New(refusal.Unsigned, "layer %s has no signature", digest))
 	ok, err := eachBundle(ctx, r, digest, oci.MaxBundle, func(bundle []byte) bool {
 		err := sign.VerifyArtifact(bundle, digest, keys)
-		if err != nil {
+		// That an attestation is not a release says the least of all.
+		if err != nil && (refusal.Of(err) != refusal.PredicateType || refusal.Of(verdict) == refusal.Unsigned) {
 			verdict = fmt.Errorf("layer %s: %w", digest, err)
 		}
 		return err == nil

@@ -87,9 +87,9 @@ func (l *listener) endStalled(c *net.TCPConn) {
 	if err != nil {
 		return
 	}
-	_ = raw.Control(func(fd uintptr) {
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(l.stall.Milliseconds()))
-	}) // see above
+	_ = raw.Control(func(fd uintptr) { // the connection works without
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(l.stall.Milliseconds())) // the same
+	})
 }
 
 // conn gives its place back when it is closed.

@@ -100,19 +100,19 @@ func TestTooMany(t *testing.T) {
 	c, err := net.Dial("tcp", addr)
 	if err == nil {
 		err = ask(c)
-		c.Close()
+		_ = c.Close()
 	}
 	if err == nil {
 		t.Error("a third connection was taken")
 	}
 	for _, c := range held {
-		c.Close()
+		_ = c.Close()
 	}
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
 			err = ask(c)
-			c.Close()
+			_ = c.Close()
 		}
 		if err == nil {
 			return
@@ -169,7 +169,7 @@ func TestUsers(t *testing.T) {
 		if err := Serve(t.Context(), l, nil, o); err == nil {
 			t.Errorf("%s was taken", what)
 		}
-		l.Close()
+		_ = l.Close()
 	}
 }
 

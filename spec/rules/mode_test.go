@@ -3,7 +3,6 @@
 package rules
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -97,7 +96,7 @@ func FuzzMode(f *testing.F) {
 		}
 		for _, mode := range []uint32{0, 0o644, 0o7777} {
 			if got := m.Apply(mode, true); got > allBits || again.Apply(mode, true) != got || m.Apply(got, true) != got {
-				t.Fatal(fmt.Sprintf("%q of %04o is %04o", text, mode, got))
+				t.Fatalf("%q of %04o is %04o", text, mode, got)
 			}
 		}
 	})

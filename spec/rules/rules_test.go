@@ -3,7 +3,6 @@
 package rules
 
 import (
-	"fmt"
 	"path"
 	"path/filepath"
 	"strings"
@@ -208,7 +207,7 @@ func FuzzScript(f *testing.F) {
 			return
 		}
 		if !path.IsAbs(Interpreter(text)[0]) || strings.Contains(name, "/") {
-			t.Fatal(fmt.Sprintf("script %q %q is accepted", name, text))
+			t.Fatalf("script %q %q is accepted", name, text)
 		}
 	})
 }

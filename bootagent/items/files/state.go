@@ -45,9 +45,8 @@ func (s state) String() string {
 	return fmt.Sprintf("%04o %d:%d sha256:%.12x", s.Mode, s.UID, s.GID, sha256.Sum256([]byte(s.Content)))
 }
 
-// is reports whether two states differ in nothing that is kept.
+// is reports whether two states are the same but for the directories above.
 func (s state) is(o state) bool {
-	s.Missing, o.Missing = nil, nil
 	return s.Kind == o.Kind && s.Content == o.Content && s.Target == o.Target && s.Mode == o.Mode && s.UID == o.UID && s.GID == o.GID
 }
 

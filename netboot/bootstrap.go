@@ -4,6 +4,7 @@ package netboot
 
 import (
 	"fmt"
+	"net/url"
 	"os"
 	"regexp"
 	"strings"
@@ -40,6 +41,9 @@ func Bootstrap(s *site.Site, r Registry) (spec.Bootstrap, error) {
 		if ref, err := oci.ParseRef(m); err != nil || ref.IsLayout() {
 			return b, cli.Usage("host[:port]/prefix", "--mirror: %q is not a registry", m)
 		}
+	}
+	if err := checkProxy(r.Proxy); err != nil {
+		return b, err
 	}
 	var err error
 	if b.Keys, err = publicKeys(s.Trust().Operator); err != nil {
@@ -79,4 +83,16 @@ func StateDisk(uuid string) (string, error) {
 		return "", cli.Usage("'lsblk -o NAME,PARTUUID' shows them", "--state-disk: %q is not a partition UUID", uuid)
 	}
 	return uuid, nil
+}
+
+// checkProxy refuses a proxy with a password, since site.cpio is given to everyone
+// who asks; the error does not repeat it.
+func checkProxy(proxy string) error {
+	if proxy == "" {
+		return nil
+	}
+	if u, err := url.Parse(proxy); err != nil || u.Host == "" || u.User != nil {
+		return cli.Usage("http://host:port; everyone can read site.cpio, so it holds no password", "--proxy is not the URL of a proxy without user and password")
+	}
+	return nil
 }

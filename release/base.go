@@ -6,19 +6,23 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/caisson-os/caisson/oci/registry"
 )
 
 // OpenBase opens an OCI image as one tar of its whole file system, for a
-// layer whose base it is. It is an image of anybody's: credentials are those of
-// the user's other tools. What comes is checked against the digest.
+// layer whose base it is. It may be anybody's image: credentials are those in
+// docker's config.json, helper programs are never run, and TLS is never left out.
+// What comes is checked against the digest.
 func OpenBase(arch string) func(context.Context, string) (io.ReadCloser, error) {
 	return func(ctx context.Context, ref string) (io.ReadCloser, error) {
 		var image v1.Image
@@ -52,6 +56,29 @@ func remoteImage(ctx context.Context, ref, arch string) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return remote.Image(digest, remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain),
+	o := registry.Options{AuthFile: dockerConfig()}
+	host := digest.Context().RegistryStr()
+	transport, err := registry.Transport(host, o)
+	if err != nil {
+		return nil, err
+	}
+	return remote.Image(digest, remote.WithContext(ctx), remote.WithTransport(transport), // which logs in
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: arch}))
+}
+
+// dockerConfig returns the file with the user's logins, "" where there is none.
+func dockerConfig() string {
+	dir := os.Getenv("DOCKER_CONFIG")
+	if dir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return ""
+		}
+		dir = filepath.Join(home, ".docker")
+	}
+	file := filepath.Join(dir, "config.json")
+	if _, err := os.Stat(file); err != nil {
+		return ""
+	}
+	return file
 }

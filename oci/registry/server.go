@@ -31,14 +31,14 @@ type server struct {
 }
 
 func openServer(ref oci.Ref, o Options) (*server, error) {
-	base, err := o.Transport(ref.Host)
+	tripper, err := Transport(ref.Host, o)
 	if err != nil {
 		return nil, err
 	}
-	s := &server{ref: ref, transport: base, plain: o.PlainHTTP}
+	s := &server{ref: ref, transport: tripper, plain: o.PlainHTTP}
 	options := []remote.Option{
 		remote.WithAuth(authn.Anonymous), // the transport logs in
-		remote.WithTransport(oneScheme{base, ref.Host, o.PlainHTTP}),
+		remote.WithTransport(tripper),
 		remote.WithUserAgent(o.UserAgent),
 	}
 	if o.PlainHTTP {
@@ -49,6 +49,16 @@ func openServer(ref oci.Ref, o Options) (*server, error) {
 	}
 	s.puller, err = remote.NewPuller(options...)
 	return s, err
+}
+
+// Transport returns the transport for go-containerregistry to the registry at
+// host[:port]: it logs in there and nowhere else, and keeps to the scheme.
+func Transport(host string, o Options) (http.RoundTripper, error) {
+	base, err := o.Transport(host)
+	if err != nil {
+		return nil, err
+	}
+	return oneScheme{base, host, o.PlainHTTP}, nil
 }
 
 // oneScheme keeps the library from guessing: it would speak plain HTTP to

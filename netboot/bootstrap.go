@@ -69,7 +69,7 @@ func publicKeys(names []string) (out []string, err error) {
 		return nil, err
 	}
 	for i, k := range keys {
-		out[i] = string(sign.MarshalPublic(k))
+		out[i] = string(k.PEM())
 	}
 	return out, nil
 }

@@ -5,7 +5,6 @@ package release
 import (
 	"context"
 	"crypto"
-	"crypto/ecdsa"
 	"fmt"
 	"io"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -94,7 +94,7 @@ func (p *Pusher) sign(ctx context.Context, raw []byte) error {
 	if p.Release == nil {
 		return nil
 	}
-	if pub, ok := p.Release.Public().(*ecdsa.PublicKey); ok && Verify(ctx, p.Registry, oci.Digest(raw), []*ecdsa.PublicKey{pub}) == nil {
+	if pub, err := sign.NewVerifier(p.Release.Public()); err == nil && Verify(ctx, p.Registry, oci.Digest(raw), []sign.Verifier{pub}) == nil {
 		return nil
 	}
 	if err := Sign(ctx, p.Registry, raw, p.Release, p.Now); err != nil {

@@ -5,7 +5,6 @@ package release
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
 	"encoding/json"
 	"time"
 
@@ -42,7 +41,7 @@ func Find(ctx context.Context, r *registry.Registry, reference string) (*Set, er
 }
 
 // Statement returns the newest statement about the set's index by one of the keys.
-func (s *Set) Statement(ctx context.Context, keys []*ecdsa.PublicKey) (Statement, error) {
+func (s *Set) Statement(ctx context.Context, keys []sign.Verifier) (Statement, error) {
 	var newest Statement
 	verdict := error(refusal.New(refusal.Unsigned, "no release key says that this index is current"))
 	if s.Index == "" {
@@ -78,9 +77,9 @@ func (s *Set) Statement(ctx context.Context, keys []*ecdsa.PublicKey) (Statement
 // state signs that an index is current, unless it is already and a key says so.
 func (p *Pusher) state(ctx context.Context, raw []byte, was string, s Statement) error {
 	digest := oci.Digest(raw)
-	pub, ok := p.Release.Public().(*ecdsa.PublicKey)
-	if ok && was == digest {
-		if _, err := (&Set{Index: digest, registry: p.Registry}).Statement(ctx, []*ecdsa.PublicKey{pub}); err == nil {
+	pub, err := sign.NewVerifier(p.Release.Public())
+	if err == nil && was == digest {
+		if _, err := (&Set{Index: digest, registry: p.Registry}).Statement(ctx, []sign.Verifier{pub}); err == nil {
 			return nil
 		}
 	}

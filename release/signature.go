@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"crypto"
-	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"time"
@@ -47,7 +46,7 @@ func attach(ctx context.Context, r *registry.Registry, subject oci.Descriptor, b
 
 // Verify looks among a manifest's referrers for a release signature by one of
 // the keys. Bad ones beside it do no harm.
-func Verify(ctx context.Context, r *registry.Registry, digest string, keys []*ecdsa.PublicKey) error {
+func Verify(ctx context.Context, r *registry.Registry, digest string, keys []sign.Verifier) error {
 	verdict := error(refusal.New(refusal.Unsigned, "layer %s has no signature", digest))
 	ok, err := eachBundle(ctx, r, digest, oci.MaxBundle, func(bundle []byte) bool {
 		err := sign.VerifyArtifact(bundle, digest, keys)
@@ -64,7 +63,7 @@ func Verify(ctx context.Context, r *registry.Registry, digest string, keys []*ec
 }
 
 // Verify looks for a release signature of the layer by one of the keys.
-func (l Layer) Verify(ctx context.Context, keys []*ecdsa.PublicKey) error {
+func (l Layer) Verify(ctx context.Context, keys []sign.Verifier) error {
 	return Verify(ctx, l.registry, l.Digest, keys)
 }
 

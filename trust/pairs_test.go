@@ -43,7 +43,7 @@ func anchor(t testing.TB) (*ecdsa.PrivateKey, spec.Bootstrap) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return key, spec.Bootstrap{Fleet: "metal-a", Keys: []string{string(sign.MarshalPublic(&key.PublicKey))}, Threshold: 1}
+	return key, spec.Bootstrap{Fleet: "metal-a", Keys: []string{string(sign.VerifierOf(key).PEM())}, Threshold: 1}
 }
 
 // TestEveryNodeRefusesEveryOther gives each of 40 machines each of their

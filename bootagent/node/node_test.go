@@ -54,7 +54,7 @@ func newMachine(t *testing.T) *machine {
 
 func (m *machine) bootstrap() *spec.Bootstrap {
 	return &spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: "metal-a", Registry: m.r.Ref().String(),
-		Keys: []string{string(sign.MarshalPublic(&m.key.PublicKey))}, Threshold: 1}
+		Keys: []string{string(sign.VerifierOf(m.key).PEM())}, Threshold: 1}
 }
 
 // publish signs an overlay with one sysctl.

@@ -53,8 +53,8 @@ func newFleet(t *testing.T) *fleet {
 	}
 	f.Tracker = &track.Tracker{
 		Source: r.Source(), Folder: folder, Identity: trust.Identity{Node: "superhost"}, Say: t.Logf,
-		Bootstrap: spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: "metal-a", Registry: ref, Keys: []string{string(sign.MarshalPublic(&key.PublicKey))}, Threshold: 1,
-			EpochKeys: []string{string(sign.MarshalPublic(&epoch.PublicKey))}},
+		Bootstrap: spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: "metal-a", Registry: ref, Keys: []string{string(sign.VerifierOf(key).PEM())}, Threshold: 1,
+			EpochKeys: []string{string(sign.VerifierOf(epoch).PEM())}},
 	}
 	return f
 }

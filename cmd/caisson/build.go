@@ -23,6 +23,7 @@ import (
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
@@ -273,7 +274,7 @@ func (a *app) checkKeys(s *site.Site, f buildFlags) error {
 // checkReleaseKey refuses what publish would refuse: a layer that no release key
 // of the site signed. Without the site's public halves there is nothing to
 // compare with.
-func (a *app) checkReleaseKey(s *site.Site, key *ecdsa.PublicKey) error {
+func (a *app) checkReleaseKey(s *site.Site, key sign.Verifier) error {
 	pubs, err := readPublics(s.Trust().Release)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(pubs) == 0 {
 		return nil
@@ -288,7 +289,7 @@ func (a *app) checkReleaseKey(s *site.Site, key *ecdsa.PublicKey) error {
 		return nil
 	}
 	for _, p := range pubs {
-		if p.Equal(key) {
+		if p.ID() == key.ID() {
 			return nil
 		}
 	}
@@ -315,7 +316,7 @@ func (a *app) loadBuildKeys(s *site.Site, f buildFlags) (k buildKeys, err error)
 		if k.release, err = readKey(f.key); err != nil {
 			return k, err
 		}
-		if err := a.checkReleaseKey(s, &k.release.PublicKey); err != nil {
+		if err := a.checkReleaseKey(s, sign.VerifierOf(k.release)); err != nil {
 			return k, err
 		}
 	}

@@ -91,7 +91,7 @@ func newSite(dir string) (made []string, err error) {
 		}
 		plan = append(plan,
 			scaffoldFile{"keys/" + name + ".key", private, 0o600},
-			scaffoldFile{"keys/" + name + ".pub", sign.MarshalPublic(&key.PublicKey), 0o644})
+			scaffoldFile{"keys/" + name + ".pub", sign.VerifierOf(key).PEM(), 0o644})
 	}
 	for _, f := range plan {
 		if _, err := os.Lstat(filepath.Join(dir, f.name)); !errors.Is(err, fs.ErrNotExist) {

@@ -88,17 +88,17 @@ func (a *app) keysShowCommand() *cobra.Command {
 				return fmt.Errorf("read key: %w", err)
 			}
 			info := keyInfo{Public: args[0]}
-			var pub *ecdsa.PublicKey
+			var pub sign.Verifier
 			if bytes.Contains(text, []byte("PRIVATE KEY-----")) {
 				key, err := readKey(args[0])
 				if err != nil {
 					return err
 				}
-				pub, info = &key.PublicKey, keyInfo{Private: args[0], Encrypted: encrypted(text)}
+				pub, info = sign.VerifierOf(key), keyInfo{Private: args[0], Encrypted: encrypted(text)}
 			} else if pub, err = sign.ParsePublic(text); err != nil {
 				return fmt.Errorf("read key %s: %w", args[0], err)
 			}
-			info.ID, info.PEM = sign.KeyID(pub), string(sign.MarshalPublic(pub))
+			info.ID, info.PEM = pub.ID(), string(pub.PEM())
 			return a.printKey(info)
 		},
 	}
@@ -106,7 +106,7 @@ func (a *app) keysShowCommand() *cobra.Command {
 
 // writePair writes both halves or neither.
 func (a *app) writePair(key *ecdsa.PrivateKey, name string) error {
-	info := keyInfo{ID: sign.KeyID(&key.PublicKey), Private: name + ".key", Public: name + ".pub", PEM: string(sign.MarshalPublic(&key.PublicKey))}
+	info := keyInfo{ID: sign.VerifierOf(key).ID(), Private: name + ".key", Public: name + ".pub", PEM: string(sign.VerifierOf(key).PEM())}
 	for _, file := range []string{info.Private, info.Public} {
 		if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
 			return cli.WithHint(fmt.Errorf("write key: %s is there already", file), "keys are never overwritten: give another name")

@@ -143,10 +143,10 @@ func TestPushTwice(t *testing.T) {
 	if !slices.Equal(kinds, want) {
 		t.Errorf("attached %q, want %q", kinds, want)
 	}
-	if err := l.Verify(context.Background(), []*ecdsa.PublicKey{&s.release.PublicKey}); err != nil {
+	if err := l.Verify(context.Background(), []sign.Verifier{sign.VerifierOf(s.release)}); err != nil {
 		t.Errorf("the release key's signature: %v", err)
 	}
-	if l.Verify(context.Background(), []*ecdsa.PublicKey{&s.attest.PublicKey}) == nil {
+	if l.Verify(context.Background(), []sign.Verifier{sign.VerifierOf(s.attest)}) == nil {
 		t.Error("an attestation passes for a release")
 	}
 }
@@ -166,8 +166,8 @@ func TestInspectAndDiff(t *testing.T) {
 	}
 
 	keys := t.TempDir()
-	for name, pub := range map[string]*ecdsa.PublicKey{"release": &s.release.PublicKey, "other": &s.attest.PublicKey} {
-		if err := os.WriteFile(filepath.Join(keys, name), sign.MarshalPublic(pub), 0o644); err != nil {
+	for name, pub := range map[string]sign.Verifier{"release": sign.VerifierOf(s.release), "other": sign.VerifierOf(s.attest)} {
+		if err := os.WriteFile(filepath.Join(keys, name), pub.PEM(), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

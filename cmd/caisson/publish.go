@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -137,7 +136,7 @@ func sitePolicy(s *site.Site, expires string) (publish.Policy, error) {
 // oneRoleEach refuses a key in two roles. Nothing published is verified with an
 // attestation key, so its file may be missing.
 func oneRoleEach(p publish.Policy, attestation []string) error {
-	roles := map[string][]*ecdsa.PublicKey{"release": p.Release, "operator": p.Operator, "epoch": p.Epoch}
+	roles := map[string][]sign.Verifier{"release": p.Release, "operator": p.Operator, "epoch": p.Epoch}
 	for _, name := range attestation {
 		if keys, err := readPublics([]string{name}); err == nil {
 			roles["attestation"] = append(roles["attestation"], keys...)
@@ -148,7 +147,7 @@ func oneRoleEach(p publish.Policy, attestation []string) error {
 	seen := map[string]string{}
 	for _, role := range slices.Sorted(maps.Keys(roles)) {
 		for _, k := range roles[role] {
-			id := sign.KeyID(k)
+			id := k.ID()
 			if other := seen[id]; other != "" && other != role {
 				return cli.Usage("caisson keys generate makes another", "one key is both %s and %s key: a key has one role", other, role)
 			}

@@ -118,7 +118,7 @@ func ask(prompt string) ([]byte, error) {
 // answers is verified by oci/sign before it is used.
 type commandSigner struct {
 	argv   []string
-	public *ecdsa.PublicKey
+	public sign.Verifier
 }
 
 func newCommandSigner(command string) (*commandSigner, error) {
@@ -162,7 +162,7 @@ func (s *commandSigner) run(what string, in []byte) ([]byte, error) {
 }
 
 // readPublics reads public key files.
-func readPublics(names []string) ([]*ecdsa.PublicKey, error) {
+func readPublics(names []string) ([]sign.Verifier, error) {
 	var texts []string
 	for _, name := range names {
 		text, err := os.ReadFile(name)

@@ -140,7 +140,7 @@ func (w *world) build(s *site.Site) {
 
 func (w *world) publisher() (*publish.Publisher, publish.Policy) {
 	policy := publish.Policy{Site: true, Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
-		Operator: []*ecdsa.PublicKey{&w.operator.PublicKey}, Release: []*ecdsa.PublicKey{&w.release.PublicKey}}
+		Operator: []sign.Verifier{sign.VerifierOf(w.operator)}, Release: []sign.Verifier{sign.VerifierOf(w.release)}}
 	return &publish.Publisher{Registry: w.registry, Signers: []crypto.Signer{w.operator}, Now: w.now, Say: w.t.Logf}, policy
 }
 

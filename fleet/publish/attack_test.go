@@ -99,9 +99,9 @@ func makeHistory(t testing.TB) *history {
 		must(t, err)
 		h.keys[n] = key
 	}
-	pub := func(names ...string) (out []*ecdsa.PublicKey) {
+	pub := func(names ...string) (out []sign.Verifier) {
 		for _, n := range names {
-			out = append(out, &h.keys[n].PublicKey)
+			out = append(out, sign.VerifierOf(h.keys[n]))
 		}
 		return out
 	}

@@ -5,7 +5,6 @@ package publish
 import (
 	"context"
 	"crypto"
-	"crypto/ecdsa"
 	"fmt"
 	"testing"
 	"time"
@@ -45,7 +44,7 @@ func benchPublisher(b *testing.B, ref string) (*Publisher, Policy, *spec.FleetIn
 		b.Fatal(err)
 	}
 	p := &Publisher{Registry: r, Signers: []crypto.Signer{key}, Now: start, Say: b.Logf}
-	policy := Policy{Fleet: "metal-a", Threshold: 1, Lifetime: time.Hour, Operator: []*ecdsa.PublicKey{&key.PublicKey}}
+	policy := Policy{Fleet: "metal-a", Threshold: 1, Lifetime: time.Hour, Operator: []sign.Verifier{sign.VerifierOf(key)}}
 	return p, policy, &spec.FleetIndex{Fleet: "metal-a", Nodes: map[string]spec.Published{}}
 }
 

@@ -3,7 +3,6 @@
 package publish
 
 import (
-	"crypto/ecdsa"
 	"fmt"
 	"time"
 
@@ -281,10 +280,10 @@ func overlayIsAccepted(l *lookedOverlay) (err error) {
 	return err
 }
 
-func pems(keys []*ecdsa.PublicKey) []string {
+func pems(keys []sign.Verifier) []string {
 	var out []string
 	for _, k := range keys {
-		out = append(out, string(sign.MarshalPublic(k)))
+		out = append(out, string(k.PEM()))
 	}
 	return out
 }

@@ -23,9 +23,7 @@ package publish
 
 import (
 	"crypto"
-	"crypto/ecdsa"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/memory"
@@ -58,11 +56,11 @@ type Publisher struct {
 type Policy struct {
 	Site      bool // it is a site's, all roles are known
 	Fleet     string
-	Operator  []*ecdsa.PublicKey
-	Release   []*ecdsa.PublicKey
+	Operator  []sign.Verifier
+	Release   []sign.Verifier
 	Threshold int
 	Lifetime  time.Duration
-	Epoch     []*ecdsa.PublicKey // who may raise the epoch; not in the index
+	Epoch     []sign.Verifier // who may raise the epoch; not in the index
 }
 
 // freshFor is how long fleet:current is fresh: `caisson refresh` runs daily, and
@@ -104,8 +102,8 @@ func (p *Publisher) trusted() Policy {
 	var policy Policy
 	seen := map[string]bool{}
 	for _, s := range p.Signers {
-		if pub, ok := s.Public().(*ecdsa.PublicKey); ok && !seen[sign.KeyID(pub)] {
-			seen[sign.KeyID(pub)] = true
+		if pub, err := sign.NewVerifier(s.Public()); err == nil && !seen[pub.ID()] {
+			seen[pub.ID()] = true
 			policy.Operator = append(policy.Operator, pub)
 		}
 	}
@@ -125,11 +123,11 @@ func allOf(n int) string {
 func (p *Publisher) checkSigners(policy Policy) error {
 	seen := map[string]bool{}
 	for _, s := range p.Signers {
-		pub, ok := s.Public().(*ecdsa.PublicKey)
-		if !ok || !slices.ContainsFunc(policy.Operator, func(k *ecdsa.PublicKey) bool { return k.Equal(pub) }) {
+		pub, ok := sign.Find(policy.Operator, s.Public())
+		if !ok {
 			return hint("trust.keys.operator of the site names who may", "the signing key is not one of the site's operator keys")
 		}
-		seen[sign.KeyID(pub)] = true
+		seen[pub.ID()] = true
 	}
 	if len(seen) < policy.Threshold {
 		sign := "one key signs"

@@ -54,9 +54,9 @@ func newFleet(t *testing.T) *fleet {
 	f.Publisher = &Publisher{Memory: m, Registry: r, Signers: []crypto.Signer{f.operator}, Now: start, Say: t.Logf}
 	f.policy = Policy{
 		Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
-		Operator: []*ecdsa.PublicKey{&f.operator.PublicKey},
-		Release:  []*ecdsa.PublicKey{&f.release.PublicKey},
-		Epoch:    []*ecdsa.PublicKey{&f.top.PublicKey},
+		Operator: []sign.Verifier{sign.VerifierOf(f.operator)},
+		Release:  []sign.Verifier{sign.VerifierOf(f.release)},
+		Epoch:    []sign.Verifier{sign.VerifierOf(f.top)},
 	}
 	return f
 }
@@ -145,7 +145,7 @@ func (f *fleet) boot() (*trust.Accepted, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := spec.Bootstrap{Fleet: "metal-a", Keys: pems(f.policy.Operator), Threshold: f.policy.Threshold, EpochKeys: pems([]*ecdsa.PublicKey{&f.top.PublicKey})}
+	b := spec.Bootstrap{Fleet: "metal-a", Keys: pems(f.policy.Operator), Threshold: f.policy.Threshold, EpochKeys: pems([]sign.Verifier{sign.VerifierOf(f.top)})}
 	a, err := trust.Accept(c, b, id, f.floor, trust.Clock{RTC: f.Now}, trust.Known{})
 	if err == nil {
 		f.floor = a.Floor
@@ -292,7 +292,7 @@ func TestEpoch(t *testing.T) {
 	if _, err := f.Publish(t.Context(), f.policy, f.nodes("", "11"), Options{Epoch: 2, EpochKey: f.operator}); err == nil {
 		t.Error("the operator's key raised the epoch")
 	}
-	f.policy.Epoch = append(f.policy.Epoch, &f.operator.PublicKey)
+	f.policy.Epoch = append(f.policy.Epoch, sign.VerifierOf(f.operator))
 	f.publish(f.nodes("", "11"), Options{Epoch: 2, EpochKey: f.operator})
 	if _, err := f.boot(); refusal.Of(err) != refusal.Epoch {
 		t.Errorf("an epoch by the operator's key: %v", err)
@@ -341,7 +341,7 @@ func TestThreshold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.policy.Operator = append(f.policy.Operator, &second.PublicKey)
+	f.policy.Operator = append(f.policy.Operator, sign.VerifierOf(second))
 	f.policy.Threshold = 2
 	for _, signers := range [][]crypto.Signer{{f.operator}, {f.operator, f.operator}} {
 		f.Signers = signers

@@ -5,8 +5,6 @@ package publish
 import (
 	"context"
 	"crypto"
-	"crypto/ecdsa"
-	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
@@ -103,7 +101,7 @@ func raiseEpoch(x *spec.FleetIndex, policy Policy, o Options) error {
 	if o.EpochKey == nil {
 		return hint("give --epoch-key", "a higher epoch needs the epoch key's permission")
 	}
-	if !slices.ContainsFunc(policy.Epoch, func(k *ecdsa.PublicKey) bool { return k.Equal(o.EpochKey.Public()) }) {
+	if _, ok := sign.Find(policy.Epoch, o.EpochKey.Public()); !ok {
 		return hint("nodes trust those that their bootstrap was made with", "the epoch key is not one of trust.keys.epoch of the site")
 	}
 	grant, err := sign.SignEpoch(o.EpochKey, sign.EpochPredicate{Fleet: x.Fleet, Epoch: o.Epoch})

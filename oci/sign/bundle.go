@@ -4,11 +4,8 @@ package sign
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/caisson-os/caisson/oci"
@@ -93,21 +90,21 @@ func signPredicate(signer crypto.Signer, digest, predicateType string, p any) ([
 // seal puts a signed payload into a bundle and checks the signature, since a
 // signer may be a program or a device.
 func seal(signer crypto.Signer, payload []byte) ([]byte, error) {
-	pub, ok := signer.Public().(*ecdsa.PublicKey)
-	if !ok || pub.Curve != elliptic.P256() {
-		return nil, errNotP256
-	}
-	sum := sha256.Sum256(preAuth(payloadType, payload))
-	sig, err := signer.Sign(rand.Reader, sum[:], crypto.SHA256)
+	pub, err := NewVerifier(signer.Public())
 	if err != nil {
 		return nil, fmt.Errorf("sign: %w", err)
 	}
-	if !ecdsa.VerifyASN1(pub, sum[:], sig) {
-		return nil, fmt.Errorf("sign: the signer's answer does not verify with its public key")
+	message := preAuth(payloadType, payload)
+	sig, err := pub.sign(signer, message)
+	if err != nil {
+		return nil, err
+	}
+	if !pub.Verify(message, sig) {
+		return nil, errors.New("sign: the signer's answer does not verify with its public key")
 	}
 	return json.Marshal(bundle{
 		MediaType:    oci.TypeBundle,
-		Verification: verification{PublicKey: &publicKey{Hint: KeyID(pub)}},
+		Verification: verification{PublicKey: &publicKey{Hint: pub.ID()}},
 		Envelope:     &dsse{Payload: payload, PayloadType: payloadType, Signatures: []signature{{Sig: sig}}},
 	})
 }

@@ -3,9 +3,6 @@
 package sign
 
 import (
-	"crypto/ecdsa"
-	"crypto/sha256"
-
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/internal/strict"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -18,7 +15,7 @@ type candidate struct {
 	limit  int    // bytes of raw; none is [oci.MaxBundle]
 	digest string // what the subject must be
 	kind   string // what the predicate type must be
-	keys   []*ecdsa.PublicKey
+	keys   []Verifier
 	into   any          // where the predicate goes; nil leaves it raw
 	sound  func() error // what into must be besides
 
@@ -53,7 +50,7 @@ var bundleChecks = []bundleCheck{
 // set is all bundles beside one document.
 type set struct {
 	bundles   [][]byte
-	keys      []*ecdsa.PublicKey
+	keys      []Verifier
 	threshold int
 }
 
@@ -148,7 +145,7 @@ func keyIsTrusted(c *candidate) error {
 		return refusal.New(refusal.UnknownKey, "the bundle names no public key")
 	}
 	for _, k := range c.keys {
-		if KeyID(k) == key.Hint {
+		if k.ID() == key.Hint {
 			return nil
 		}
 	}
@@ -157,11 +154,11 @@ func keyIsTrusted(c *candidate) error {
 
 func signatureVerifies(c *candidate) error {
 	e := c.bundle.Envelope
-	sum := sha256.Sum256(preAuth(e.PayloadType, e.Payload))
+	message := preAuth(e.PayloadType, e.Payload)
 	for _, k := range c.keys {
 		for _, s := range e.Signatures {
-			if ecdsa.VerifyASN1(k, sum[:], s.Sig) {
-				c.signer = KeyID(k)
+			if k.Verify(message, s.Sig) {
+				c.signer = k.ID()
 				return nil
 			}
 		}

@@ -3,6 +3,7 @@
 package sign
 
 import (
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -10,29 +11,63 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
-	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/caisson-os/caisson/trust/refusal"
 )
+
+// Verifier is a public key. Which algorithm it is of is known in this package
+// only, see p256.go; everyone else passes keys on and compares their IDs.
+type Verifier interface {
+	ID() string                            // as cosign's hint names a key: base64 of the SHA-256 of its SPKI
+	PEM() []byte                           // SPKI
+	Verify(message, signature []byte) bool // hashes the message by itself
+
+	sign(signer crypto.Signer, message []byte) ([]byte, error)
+}
+
+// NewVerifier returns the verifier of a key, which must be ECDSA P-256: the tools
+// disagree about all others.
+func NewVerifier(pub crypto.PublicKey) (Verifier, error) {
+	switch k := pub.(type) {
+	case Verifier:
+		return k, nil
+	case *ecdsa.PublicKey:
+		if k.Curve == elliptic.P256() {
+			return newP256(k)
+		}
+		return nil, refusal.New(refusal.BadKey, "the key is ECDSA %s, not ECDSA P-256", k.Curve.Params().Name)
+	}
+	return nil, refusal.New(refusal.BadKey, "the key is %T, not ECDSA P-256", pub)
+}
 
 // Generate makes a new key.
 func Generate() (*ecdsa.PrivateKey, error) {
 	return ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 }
 
-// MarshalPublic encodes a public key as SPKI PEM.
-func MarshalPublic(pub *ecdsa.PublicKey) []byte {
-	der, err := x509.MarshalPKIXPublicKey(pub)
+// VerifierOf returns the verifier of a key that [Generate] made.
+func VerifierOf(key *ecdsa.PrivateKey) Verifier {
+	v, err := NewVerifier(&key.PublicKey)
 	if err != nil {
-		panic(err) // only keys that this package made or parsed come here
+		panic(err) // Generate makes no other keys
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
+	return v
 }
 
-// ParsePublic reads one SPKI PEM public key and takes no kind but ECDSA P-256:
-// the tools disagree about all others.
-func ParsePublic(text []byte) (*ecdsa.PublicKey, error) {
+// MarshalPublic encodes the public half of a key that [Generate] made, or that this
+// package parsed, as SPKI PEM.
+func MarshalPublic(pub crypto.PublicKey) []byte {
+	v, err := NewVerifier(pub)
+	if err != nil {
+		panic(err) // see above
+	}
+	return v.PEM()
+}
+
+// ParsePublic reads one SPKI PEM public key that [NewVerifier] takes.
+func ParsePublic(text []byte) (Verifier, error) {
 	block, rest := pem.Decode(text)
 	if block == nil || block.Type != "PUBLIC KEY" {
 		return nil, refusal.New(refusal.BadKey, "no PEM block PUBLIC KEY")
@@ -44,48 +79,43 @@ func ParsePublic(text []byte) (*ecdsa.PublicKey, error) {
 	if err != nil {
 		return nil, refusal.New(refusal.BadKey, "public key: %w", err)
 	}
-	pub, ok := key.(*ecdsa.PublicKey)
-	if !ok || pub.Curve != elliptic.P256() {
-		return nil, refusal.New(refusal.BadKey, "the key is %s, not ECDSA P-256", kindOf(key))
-	}
-	return pub, nil
+	return NewVerifier(key)
 }
 
 // ParsePublics reads a list of keys. The same key twice is refused: it would
 // count twice towards a threshold in the eye of whoever wrote the list.
-func ParsePublics(texts []string) ([]*ecdsa.PublicKey, error) {
-	var keys []*ecdsa.PublicKey
+func ParsePublics(texts []string) ([]Verifier, error) {
+	var keys []Verifier
 	seen := map[string]bool{}
 	for i, text := range texts {
 		pub, err := ParsePublic([]byte(text))
 		if err != nil {
 			return nil, fmt.Errorf("key %d: %w", i+1, err)
 		}
-		if id := KeyID(pub); seen[id] {
+		if seen[pub.ID()] {
 			return nil, refusal.New(refusal.BadKey, "key %d is listed twice", i+1)
-		} else {
-			seen[id] = true
 		}
+		seen[pub.ID()] = true
 		keys = append(keys, pub)
 	}
 	return keys, nil
 }
 
-// KeyID names a key as cosign's hint does: base64 of the SHA-256 of its SPKI.
-func KeyID(pub *ecdsa.PublicKey) string {
+// Find returns the verifier of pub among keys, and whether it is there.
+func Find(keys []Verifier, pub crypto.PublicKey) (Verifier, bool) {
+	v, err := NewVerifier(pub)
+	if err != nil {
+		return nil, false
+	}
+	return v, slices.ContainsFunc(keys, func(k Verifier) bool { return k.ID() == v.ID() })
+}
+
+// spki returns the PEM of a public key and its ID.
+func spki(pub crypto.PublicKey) (text []byte, id string, err error) {
 	der, err := x509.MarshalPKIXPublicKey(pub)
 	if err != nil {
-		return ""
+		return nil, "", refusal.New(refusal.BadKey, "public key: %w", err)
 	}
 	sum := sha256.Sum256(der)
-	return base64.StdEncoding.EncodeToString(sum[:])
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), base64.StdEncoding.EncodeToString(sum[:]), nil
 }
-
-func kindOf(key any) string {
-	if k, ok := key.(*ecdsa.PublicKey); ok {
-		return "ECDSA " + k.Curve.Params().Name
-	}
-	return fmt.Sprintf("%T", key)
-}
-
-var errNotP256 = errors.New("the private key is not ECDSA P-256")

@@ -3,7 +3,6 @@
 package sign
 
 import (
-	"crypto/ecdsa"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -22,19 +21,19 @@ type Verified[P any] struct {
 // least threshold distinct keys have signed. Bad bundles are passed over. Of
 // several good statements, the one with the greatest (epoch, generation, time of
 // issue) counts.
-func VerifyOverlay(bundles [][]byte, keys []*ecdsa.PublicKey, threshold int, overlayDigest string) (*Verified[Predicate], error) {
+func VerifyOverlay(bundles [][]byte, keys []Verifier, threshold int, overlayDigest string) (*Verified[Predicate], error) {
 	return verify(whole, bundles, keys, threshold, overlayDigest, PredicateOverlay, (*Predicate).check, newerOverlay)
 }
 
 // VerifyFleet does for a document about the fleet what [VerifyOverlay] does for
 // an overlay.
-func VerifyFleet(bundles [][]byte, keys []*ecdsa.PublicKey, threshold int, documentDigest, kind string) (*Verified[FleetPredicate], error) {
+func VerifyFleet(bundles [][]byte, keys []Verifier, threshold int, documentDigest, kind string) (*Verified[FleetPredicate], error) {
 	return verify(whole, bundles, keys, threshold, documentDigest, kind, (*FleetPredicate).check,
 		func(a, b *FleetPredicate) bool { return a.IssuedAt.After(b.IssuedAt) })
 }
 
 // VerifyEpoch says whether the bundles permit an epoch.
-func VerifyEpoch(bundles [][]byte, keys []*ecdsa.PublicKey, fleet string, epoch uint64) error {
+func VerifyEpoch(bundles [][]byte, keys []Verifier, fleet string, epoch uint64) error {
 	v, err := verify(whole, bundles, keys, 1, oci.Digest(EpochText(fleet, epoch)), PredicateEpoch, (*EpochPredicate).check,
 		func(a, b *EpochPredicate) bool { return false })
 	if err != nil {
@@ -47,7 +46,7 @@ func VerifyEpoch(bundles [][]byte, keys []*ecdsa.PublicKey, fleet string, epoch 
 }
 
 // VerifyArtifact says whether one of the keys released a manifest.
-func VerifyArtifact(raw []byte, manifestDigest string, keys []*ecdsa.PublicKey) error {
+func VerifyArtifact(raw []byte, manifestDigest string, keys []Verifier) error {
 	c := &candidate{raw: raw, digest: manifestDigest, kind: PredicateCosign, keys: keys}
 	_, err := c.run(bundleChecks)
 	return err
@@ -55,7 +54,7 @@ func VerifyArtifact(raw []byte, manifestDigest string, keys []*ecdsa.PublicKey) 
 
 // VerifyAttestation returns the predicate that one of the keys signed about a
 // subject. It may be as large as provenance is; no node reads one.
-func VerifyAttestation(raw []byte, subjectDigest, predicateType string, keys []*ecdsa.PublicKey) (json.RawMessage, error) {
+func VerifyAttestation(raw []byte, subjectDigest, predicateType string, keys []Verifier) (json.RawMessage, error) {
 	c := &candidate{raw: raw, limit: oci.MaxAttested, digest: subjectDigest, kind: predicateType, keys: keys}
 	if _, err := c.run(bundleChecks); err != nil {
 		return nil, err
@@ -83,7 +82,7 @@ func newerOverlay(a, b *Predicate) bool {
 	return a.IssuedAt.After(b.IssuedAt)
 }
 
-func verify[P any](r rules, bundles [][]byte, keys []*ecdsa.PublicKey, threshold int, digest, kind string, sound func(*P) error, newer func(a, b *P) bool) (*Verified[P], error) {
+func verify[P any](r rules, bundles [][]byte, keys []Verifier, threshold int, digest, kind string, sound func(*P) error, newer func(a, b *P) bool) (*Verified[P], error) {
 	for _, check := range r.set {
 		if err := check.ok(set{bundles, keys, threshold}); err != nil {
 			return nil, err

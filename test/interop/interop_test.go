@@ -95,7 +95,7 @@ func newKey(t *testing.T, c *cosign, name, passphrase string) *ecdsa.PrivateKey 
 		t.Fatal(err)
 	}
 	c.file(name+".key", text)
-	c.file(name+".pub", sign.MarshalPublic(&key.PublicKey))
+	c.file(name+".pub", sign.VerifierOf(key).PEM())
 	return key
 }
 
@@ -114,14 +114,14 @@ func TestKeys(t *testing.T) {
 	versions(t, func(t *testing.T, c *cosign) {
 		key := newKey(t, c, "ours", "secret")
 		out, err := c.run("public-key", "--key", "ours.key")
-		if err != nil || out != string(sign.MarshalPublic(&key.PublicKey)) {
+		if err != nil || out != string(sign.VerifierOf(key).PEM()) {
 			t.Errorf("cosign public-key = %v\n%s", err, out)
 		}
 		theirs, err := keyfile.Parse(c.read("cosign.key"), []byte("secret"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := sign.MarshalPublic(&theirs.PublicKey); string(got) != string(c.read("cosign.pub")) {
+		if got := sign.VerifierOf(theirs).PEM(); string(got) != string(c.read("cosign.pub")) {
 			t.Errorf("the public half of cosign's key is\n%s", got)
 		}
 		if _, err := keyfile.Parse(c.read("cosign.key"), []byte("wrong")); err != keyfile.ErrPassphrase {
@@ -175,7 +175,7 @@ func TestServedLayout(t *testing.T) {
 func TestTheirsVerifyHere(t *testing.T) {
 	p := newPlace(t)
 	versions(t, func(t *testing.T, c *cosign) {
-		keys := []*ecdsa.PublicKey{must[*ecdsa.PublicKey](t)(sign.ParsePublic(c.read("cosign.pub")))}
+		keys := []sign.Verifier{must[sign.Verifier](t)(sign.ParsePublic(c.read("cosign.pub")))}
 		stranger := newKey(t, c, "stranger", "")
 		signed, attested := p.layer("theirs "+c.version), p.layer("attested "+c.version)
 		c.must(c.signArgs("sign", "cosign.key", "--allow-http-registry", p.ref(signed))...)
@@ -191,7 +191,7 @@ func TestTheirsVerifyHere(t *testing.T) {
 		if err := sign.VerifyArtifact(list[0], attested.Digest, keys); refusal.Of(err) != refusal.Subject {
 			t.Errorf("cosign's signature of another layer: %v", err)
 		}
-		if err := sign.VerifyArtifact(list[0], signed.Digest, []*ecdsa.PublicKey{&stranger.PublicKey}); refusal.Of(err) != refusal.UnknownKey {
+		if err := sign.VerifyArtifact(list[0], signed.Digest, []sign.Verifier{sign.VerifierOf(stranger)}); refusal.Of(err) != refusal.UnknownKey {
 			t.Errorf("cosign's signature with another key: %v", err)
 		}
 		if list = p.bundles(attested); len(list) != 1 {
@@ -234,7 +234,7 @@ func TestOverlays(t *testing.T) {
 
 		text := must[[]byte](t)(json.Marshal(predicate()))
 		c.must(c.signArgs("attest-blob", "cosign.key", "--type", sign.PredicateOverlay, "--predicate", c.file("predicate.json", text), "--bundle", "theirs.json", "overlay.json")...)
-		keys := []*ecdsa.PublicKey{must[*ecdsa.PublicKey](t)(sign.ParsePublic(c.read("cosign.pub")))}
+		keys := []sign.Verifier{must[sign.Verifier](t)(sign.ParsePublic(c.read("cosign.pub")))}
 		v, err := sign.VerifyOverlay([][]byte{c.read("theirs.json")}, keys, 1, oci.Digest(overlay))
 		if err != nil {
 			t.Fatalf("an overlay that cosign signed: %v\n%s", err, c.read("theirs.json"))
@@ -251,7 +251,7 @@ func TestOverlays(t *testing.T) {
 // TestEpochs: the epoch key can stay with cosign.
 func TestEpochs(t *testing.T) {
 	versions(t, func(t *testing.T, c *cosign) {
-		keys := []*ecdsa.PublicKey{must[*ecdsa.PublicKey](t)(sign.ParsePublic(c.read("cosign.pub")))}
+		keys := []sign.Verifier{must[sign.Verifier](t)(sign.ParsePublic(c.read("cosign.pub")))}
 		c.file("epoch.txt", sign.EpochText("metal-a", 2))
 		c.file("predicate.json", []byte(`{"fleet":"metal-a","epoch":2}`))
 		c.must(c.signArgs("attest-blob", "cosign.key", "--type", sign.PredicateEpoch, "--predicate", "predicate.json", "--bundle", "grant.json", "epoch.txt")...)

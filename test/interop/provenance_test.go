@@ -3,7 +3,6 @@
 package interop
 
 import (
-	"crypto/ecdsa"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -129,7 +128,7 @@ func TestProvenance(t *testing.T) {
 		}
 		vouched, large := false, false
 		for _, bundle := range provenance {
-			raw, err := sign.VerifyAttestation(bundle, layer.Digest, sign.PredicateProvenance, []*ecdsa.PublicKey{&attest.PublicKey})
+			raw, err := sign.VerifyAttestation(bundle, layer.Digest, sign.PredicateProvenance, []sign.Verifier{sign.VerifierOf(attest)})
 			if err != nil {
 				continue // the release signature
 			}

@@ -21,7 +21,7 @@ import (
 func (p *published) overlay(key *ecdsa.PrivateKey, generation uint64, layer string) {
 	p.t.Helper()
 	p.id = trust.Identity{Node: "superhost"}
-	p.bootstrap.Keys, p.bootstrap.Threshold = []string{string(sign.MarshalPublic(&key.PublicKey))}, 1
+	p.bootstrap.Keys, p.bootstrap.Threshold = []string{string(sign.VerifierOf(key).PEM())}, 1
 	doc, err := spec.Encode(spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: "superhost", Layer: layer}})
 	if err != nil {
 		p.t.Fatal(err)

@@ -169,6 +169,7 @@ func (b *boot) readBootstrap(context.Context) error {
 		return err
 	}
 	b.words = identity.CommandLine(string(line))
+	b.limits = b.limits.from(b.words)
 	b.say("loader of fleet %s, registry %s, kernel %s", b.bootstrap.Fleet, b.bootstrap.Registry, release())
 	return nil
 }

@@ -2,7 +2,11 @@
 
 package initramfs
 
-import "time"
+import (
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/boot/identity"
+)
 
 // limits are how long the loader waits. Whatever waits has one.
 type limits struct {
@@ -17,3 +21,10 @@ type limits struct {
 // usual is what a machine boots with. In a minute an ordinary line brings an
 // ordinary layer; a slower one is the service's business, not the boot's.
 var usual = limits{ask: time.Minute, soon: time.Minute, only: 10 * time.Minute, pause: 2 * time.Second, hang: 15 * time.Minute, talk: 5 * time.Second}
+
+// from returns the limits with what the command line says of them. No wait may be
+// longer than the silence that starts the machine over.
+func (l limits) from(words []string) limits {
+	l.soon = min(identity.Seconds(words, "caisson.patience", l.soon), l.only)
+	return l
+}

@@ -160,3 +160,12 @@ func TestImagesComeBeforeTheKexec(t *testing.T) {
 		}
 	}
 }
+
+func TestPatience(t *testing.T) {
+	for line, want := range map[string]time.Duration{"": usual.soon, "caisson.patience=180": 3 * time.Minute, "caisson.patience=0": 0,
+		"caisson.patience=9999": usual.only, "caisson.patience=long": usual.soon} {
+		if got := usual.from(strings.Fields(line)); got.soon != want || got.only >= got.hang {
+			t.Errorf("%q: %s, and a start-over after %s", line, got.soon, got.hang)
+		}
+	}
+}

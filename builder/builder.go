@@ -145,9 +145,6 @@ func (b *build) check() error {
 	if err := root.Capable(); err != nil {
 		return err
 	}
-	if b.options.CacheDir == "" {
-		return errors.New("no cache directory")
-	}
 	for tool, pkg := range map[string]string{"mmdebstrap": "mmdebstrap", "mksquashfs": "squashfs-tools", "tar": "tar", "xz": "xz-utils", "apt-get": "apt"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return &apt.MissingTool{Name: tool, Package: pkg}

@@ -25,6 +25,9 @@ import (
 
 // open takes the cache for this build alone and clears what a killed build left.
 func (b *build) open() (release func(), err error) {
+	if b.options.CacheDir == "" {
+		return nil, errors.New("no cache directory")
+	}
 	dir, err := filepath.Abs(b.options.CacheDir)
 	if err != nil {
 		return nil, err
@@ -81,16 +84,29 @@ func ownDir(dir string) error {
 	case info.Mode().Perm()&0o022 != 0:
 		return &foreignDir{fmt.Sprintf("%s has mode %04o: others can write to it", dir, info.Mode().Perm())}
 	case info.Mode().Perm()&0o077 != 0:
-		return os.Chmod(dir, 0o700)
+		return closeOff(dir)
 	}
 	return nil
+}
+
+// closeOff takes a cache of an earlier release, or an empty directory, from the
+// eyes of others. Anything else, such as /var/cache itself, is not ours to close.
+func closeOff(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	if len(entries) > 0 && !exists(filepath.Join(dir, "steps")) {
+		return &foreignDir{dir + " is not a cache: other files are in it, and others can read it"}
+	}
+	return os.Chmod(dir, 0o700)
 }
 
 // foreignDir is a cache that somebody else may have filled.
 type foreignDir struct{ text string }
 
 func (f *foreignDir) Error() string { return f.text }
-func (f *foreignDir) Hint() string  { return "name another directory with --cache, or remove this one" }
+func (f *foreignDir) Hint() string  { return "name a new directory with --cache" }
 
 // keep moves the finished step in work to dir. All of it is on the disk before it
 // has its name, so that no power cut leaves a part that passes for the whole.

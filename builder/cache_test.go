@@ -24,6 +24,12 @@ func TestCacheIsOurs(t *testing.T) {
 	}{
 		{"none yet", func(string) error { return nil }, ""},
 		{"readable by all, as older releases made it", func(dir string) error { return os.Mkdir(dir, 0o755) }, ""},
+		{"a directory of other things", func(dir string) error {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(dir, "x"), nil, 0o644)
+		}, "is not a cache"},
 		{"writable by all", func(dir string) error { return os.Mkdir(dir, 0o777) }, "others can write"},
 		{"of another user", func(dir string) error {
 			if err := os.Mkdir(dir, 0o700); err != nil {
@@ -39,7 +45,7 @@ func TestCacheIsOurs(t *testing.T) {
 				t.Fatal(err)
 			}
 			if info, err := os.Stat(dir); err == nil && info.Mode().Perm() != 0o700 { // whatever the umask
-				if err := os.Chmod(dir, map[bool]os.FileMode{true: 0o777, false: 0o755}[c.want != ""]); err != nil {
+				if err := os.Chmod(dir, map[bool]os.FileMode{true: 0o777, false: 0o755}[c.name == "writable by all"]); err != nil {
 					t.Fatal(err)
 				}
 			}

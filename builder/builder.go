@@ -222,9 +222,13 @@ func exists(name string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-func (b *build) level() int {
-	if b.options.Fast {
+// level is how hard a step's image is compressed.
+func (b *build) level(step string) int {
+	switch {
+	case b.options.Fast:
 		return image.LevelFast
+	case step == stepPackages:
+		return image.LevelOften
 	}
 	return image.LevelRelease
 }

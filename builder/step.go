@@ -143,7 +143,7 @@ func (b *build) key(s step) (string, error) {
 		above[name] = b.done[name].Key
 	}
 	data, err := json.Marshal(map[string]any{"step": s.name, "format": format, "arch": b.recipe.Arch, "above": above, "inputs": inputs,
-		"epoch": b.epochOf(s.name), "level": b.level()})
+		"epoch": b.epochOf(s.name), "level": b.level(s.name)})
 	if err != nil {
 		return "", err
 	}
@@ -194,7 +194,7 @@ func (b *build) run(ctx context.Context, s step, work string) (made, error) {
 func (b *build) image(ctx context.Context, name, tree, work string) (*spec.Image, []file, error) {
 	b.say(Event{Step: name, State: "compress"})
 	out := filepath.Join(work, "image.squashfs")
-	built, err := image.Squashfs(ctx, tree, out, image.Options{Level: b.level(), Epoch: b.epochOf(name)})
+	built, err := image.Squashfs(ctx, tree, out, image.Options{Level: b.level(name), Epoch: b.epochOf(name)})
 	if err != nil {
 		return nil, nil, err
 	}

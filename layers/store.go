@@ -20,7 +20,7 @@ import (
 // ErrCorrupt is returned where stored bytes are not what their name says.
 var ErrCorrupt = errors.New("content does not match its digest")
 
-// Store is a folder of blobs named by digest: sha256/<hex>. A blob is there
+// Store is a directory of blobs named by digest: sha256/<hex>. A blob is there
 // whole or not at all; what is being fetched is beside it as <hex>.partial.
 type Store struct{ dir string }
 

@@ -32,7 +32,7 @@ type Options struct {
 	Proc  string // /proc
 	Etc   string // /etc
 	Dev   string // /dev
-	State string // the state folder
+	State string // the state directory
 	Exec  string // scripts, their logs and their history; State/exec
 
 	Runner exec.Runner // what runs scripts; nil for process groups

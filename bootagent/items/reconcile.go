@@ -118,7 +118,7 @@ type run struct {
 	errs    []error           // of restore and apply
 	done    []map[string]bool // keys that were acted on
 	did     []spec.Drift      // what was acted on
-	known   map[wish]bool     // drift that is no part of the change
+	known   map[wish]bool     // drift that does not belong to the change
 	changed bool              // so what a later item saw in the preflight may be stale
 }
 
@@ -234,7 +234,7 @@ func (r *run) result(ctx context.Context) Result {
 }
 
 // status is what the last check says of one item. Drift that is left though
-// nothing complained becomes an error of the run; what is no part of it, such as
+// nothing complained becomes an error of the run; what does not belong to it, such as
 // a script that failed earlier, only shows.
 func (r *run) status(n int) spec.ItemStatus {
 	status := spec.ItemStatus{Name: r.items[n].Name(), State: spec.ItemOK}

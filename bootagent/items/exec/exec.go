@@ -293,7 +293,7 @@ func (i *Item) revert(ctx context.Context, u undo) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	ran := script{want: u.Script, hash: u.Hash, dir: i.folder(u.Hash)}
+	ran := script{want: u.Script, hash: u.Hash, dir: i.place(u.Hash)}
 	return ran.forget()
 }
 

@@ -25,10 +25,10 @@ type script struct {
 
 func (i *Item) script(w spec.Exec) script {
 	hash := identity(w)
-	return script{want: w, hash: hash, dir: i.folder(hash)}
+	return script{want: w, hash: hash, dir: i.place(hash)}
 }
 
-func (i *Item) folder(hash string) string { return filepath.Join(i.dir, hash[:32]) }
+func (i *Item) place(hash string) string { return filepath.Join(i.dir, hash[:32]) }
 
 // key names the script in the journal: a changed script is another one.
 func (s script) key() string { return s.want.Name + "@" + s.hash[:16] }

@@ -17,7 +17,7 @@ const maxInfo = 64 << 20
 // mounted is one line of /proc/self/mountinfo, see proc_pid_mountinfo(5).
 type mounted struct {
 	dev         string   // major:minor of the file system
-	root        string   // the folder of the file system that is mounted
+	root        string   // the directory of the file system that is mounted
 	point       string   // where
 	options     []string // of this mount
 	propagation []string // shared:N, master:N, unbindable

@@ -52,7 +52,7 @@ func (*Item) Name() string { return Name }
 
 // prior is what a target was.
 type prior struct {
-	Made   string   `json:"made,omitempty"`   // topmost folder that had to be made
+	Made   string   `json:"made,omitempty"`   // topmost directory that had to be made
 	File   bool     `json:"file,omitempty"`   // the target itself is an empty file that had to be made
 	Had    bool     `json:"had,omitempty"`    // it was mounted so already, with other options:
 	Flags  uintptr  `json:"flags,omitempty"`  // of the mount
@@ -258,7 +258,7 @@ func (p plan) reversible() error {
 	return nil
 }
 
-// coverable refuses to hide files, and what is no place for a mount.
+// coverable refuses to hide files, and what cannot be mounted on.
 func (p plan) coverable() error {
 	info, err := os.Lstat(p.target)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -270,14 +270,14 @@ func (p plan) coverable() error {
 	if p.options.bind != 0 {
 		from, err := os.Stat(p.source)
 		if err == nil && from.IsDir() != info.IsDir() {
-			return fmt.Errorf("of %s and %s one is a folder and one is not", p.source, p.target)
+			return fmt.Errorf("of %s and %s one is a directory and one is not", p.source, p.target)
 		}
 		if !info.IsDir() {
 			return err
 		}
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s is not a folder", p.target)
+		return fmt.Errorf("%s is not a directory", p.target)
 	}
 	names, err := os.ReadDir(p.target)
 	if err == nil && len(names) > 0 && !p.options.shadow {

@@ -54,7 +54,7 @@ var propagations = map[string]uintptr{
 // idle are options for fstab(5)'s readers that change nothing here.
 var idle = []string{"defaults", "auto", "nofail", "_netdev", "nouser", "silent", "loud"}
 
-// shadow lets a mount cover a folder that is not empty.
+// shadow lets a mount cover a directory that is not empty.
 const shadow = "x-caisson.shadow"
 
 // secrets are options whose values are for the kernel alone: mount.cifs(8),

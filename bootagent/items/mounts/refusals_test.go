@@ -39,7 +39,7 @@ func TestRefusals(t *testing.T) {
 		{"relative", spec.Mount{Device: "tmpfs", Target: "a", Type: "tmpfs"}, spec.ActionRefuse, "absolute"},
 		{"trailing slash", spec.Mount{Device: "tmpfs", Target: root + "/a/", Type: "tmpfs"}, spec.ActionRefuse, "clean"},
 		{"full folder", spec.Mount{Device: "tmpfs", Target: root + "/full", Type: "tmpfs"}, spec.ActionRefuse, "would hide inside"},
-		{"file", spec.Mount{Device: "tmpfs", Target: root + "/file", Type: "tmpfs"}, spec.ActionRefuse, "not a folder"},
+		{"file", spec.Mount{Device: "tmpfs", Target: root + "/file", Type: "tmpfs"}, spec.ActionRefuse, "not a directory"},
 		{"other mount", spec.Mount{Device: "tmpfs", Target: root + "/busy", Type: "tmpfs"}, spec.ActionRefuse, "something else"},
 		{"noauto", spec.Mount{Device: "tmpfs", Target: root + "/a", Type: "tmpfs", Options: []string{"noauto"}}, spec.ActionRefuse, "noauto"},
 		{"comma", spec.Mount{Device: "tmpfs", Target: root + "/a", Type: "tmpfs", Options: []string{"ro,suid"}}, spec.ActionRefuse, "not one mount option"},

@@ -19,8 +19,8 @@ const underSystemd = "CAISSON_TEST_SYSTEMD"
 
 // boot makes the namespaces that it runs in a system of its own and becomes its
 // init. $1 is the directory of the test, which is all that the system can write
-// to: the machine's files, devices and kernel values are read-only for it, and
-// of units it sees the test's alone. Without that, the first transient service
+// to: the machine's files, devices and kernel values are read-only for it, but for
+// those of its own network namespace, and of units it sees the test's alone. Without that, the first transient service
 // pulls in the machine's own boot, which empties /tmp.
 const boot = `set -e
 mount --make-rprivate /
@@ -38,6 +38,8 @@ umount -l /mnt/sys/fs/cgroup 2>/dev/null || true
 mount -t cgroup2 cgroup2 /mnt/sys/fs/cgroup
 mount --bind /mnt/proc/sys /mnt/proc/sys
 for at in /mnt /mnt/sys /mnt/dev /mnt/proc/sys; do mount -o remount,bind,ro "$at"; done
+mount --bind /mnt/proc/sys/net /mnt/proc/sys/net
+mount -o remount,bind,rw /mnt/proc/sys/net
 cd /mnt
 pivot_root . mnt
 umount -l /mnt
@@ -46,8 +48,9 @@ exec "$2" --system --unit=test.target --log-target=null --show-status=no`
 
 // InSystemd reports whether t runs as a service of a systemd of its own, in
 // namespaces. When it does not, it runs the same test again in a child that
-// does, and t, which should return then, has the child's result.
-func InSystemd(t *testing.T) bool {
+// does, and t, which should return then, has the child's result. Settings are
+// added to the service, see systemd.exec(5).
+func InSystemd(t *testing.T, settings ...string) bool {
 	t.Helper()
 	if os.Getenv(underSystemd) != "" {
 		return true
@@ -77,8 +80,8 @@ func InSystemd(t *testing.T) bool {
 		"sysinit.target": stub, "basic.target": stub, "shutdown.target": stub, // what services order themselves by
 		"test.service": fmt.Sprintf("[Unit]\nDefaultDependencies=no\nSuccessAction=exit-force\nFailureAction=exit-force\n[Service]\nType=oneshot\n"+
 			"ExecStart=/run/test/test -test.run=^%s$ -test.count=1 -test.v -test.timeout=60s\nEnvironment=%s=1 TMPDIR=/tmp PATH=%s\nWorkingDirectory=/run/test\n"+
-			"StandardOutput=file:/run/test/out\nStandardError=file:/run/test/out\nOOMScoreAdjust=-900\n",
-			regexp.QuoteMeta(t.Name()), underSystemd, os.Getenv("PATH")),
+			"StandardOutput=file:/run/test/out\nStandardError=file:/run/test/out\nOOMScoreAdjust=-900\n%s\n",
+			regexp.QuoteMeta(t.Name()), underSystemd, os.Getenv("PATH"), strings.Join(settings, "\n")),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package describe says what a layer is made of, for people and tools outside:
+// Package sbom says what a layer is made of, for people and tools outside:
 // an SPDX 2.3 document and SLSA v1 provenance, both of what was really
 // installed. They hold no time but the layer's own, so the same layer has the
 // same descriptions. It reads values and returns bytes; pushing and signing is

@@ -38,6 +38,8 @@ type Rule struct {
 // Package is one package as go list prints it.
 type Package struct {
 	ImportPath string
+	Doc        string // first sentence of its comment
+	GoFiles    []string
 	Imports    []string
 	Deps       []string
 	Standard   bool
@@ -141,7 +143,7 @@ func matches(pattern, path string) bool {
 // List runs go list from the module's root.
 func List(t *testing.T, patterns ...string) []Package {
 	t.Helper()
-	out, err := Go("list", append([]string{"-json=ImportPath,Imports,Deps,Standard"}, patterns...)...)
+	out, err := Go("list", append([]string{"-json=ImportPath,Doc,GoFiles,Imports,Deps,Standard"}, patterns...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

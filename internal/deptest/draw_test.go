@@ -4,6 +4,7 @@ package deptest
 
 import (
 	"os"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -27,6 +28,32 @@ func TestMap(t *testing.T) {
 	want, err := os.ReadFile(name)
 	if err != nil || string(want) != got {
 		t.Errorf("docs/map.svg is not the map of the imports (%v); run: go test ./internal/deptest -run TestMap -update", err)
+	}
+}
+
+// TestTable holds docs/packages.md to the packages' comments and the rules.
+// Rewrite it with -update.
+func TestTable(t *testing.T) {
+	const name = "../../docs/packages.md"
+	all := List(t, "./...")
+	for _, p := range all {
+		if len(p.GoFiles) == 0 {
+			continue // tests only
+		}
+		name := path.Base(p.own())
+		if !strings.HasPrefix(p.Doc, "Package "+name+" ") && !strings.HasPrefix(p.Doc, "Command "+name+" ") {
+			t.Errorf("the comment of %s begins with %.40q, not with its name", p.own(), p.Doc)
+		}
+	}
+	got := Table(all, rules)
+	if *update {
+		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil || string(want) != got {
+		t.Errorf("docs/packages.md is not what the packages say (%v); run: go test ./internal/deptest -run TestTable -update", err)
 	}
 }
 

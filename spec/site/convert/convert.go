@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostfiles reads what configures a host today, sysctl.d(5),
+// Package convert reads what configures a host today, sysctl.d(5),
 // limits.conf(5), fstab(5), systemd.link(5) and what ethtool(8) prints, and
 // makes a part of a site of it.
 //

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,15 +20,16 @@ func (a *app) importCommand() *cobra.Command {
 	var strict bool
 	c := &cobra.Command{
 		Use:   "import FILE…",
-		Short: "Make a part of a site of a host's own files",
-		Long: "Make a part of a site of a host's own files: sysctl.d, limits.d, fstab, .link, and what ethtool -k\n" +
-			"prints. The part goes to standard output; what was not taken, and why, to standard error.\n" +
-			"Files count in the order given: a later line wins. -o json has every line in \"coverage\".",
+		Short: "Convert host configuration files to site YAML",
+		Long: "Convert host configuration files to site YAML: sysctl.d, limits.d, fstab, .link, what ethtool -k prints,\n" +
+			"Ignition, butane and cloud-config. What a file is shows in its name or its content; --as says it.\n" +
+			"The result goes to standard output; what was not taken, and why, to standard error. Files count in\n" +
+			"the order given: a later line wins. -o json has every line in \"coverage\".",
 		Example: "  caisson import /etc/sysctl.d/*.conf /etc/fstab >conf.yaml\n  ethtool -k eth0 >eth0.txt && caisson import --as ethtool eth0.txt",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, names []string) error {
 			if kind != "" && !slices.Contains(convert.Kinds, kind) {
-				return cli.Usage("one of sysctl, limits, fstab, link, ethtool", "--as: unknown kind %q", kind)
+				return cli.Usage("one of "+strings.Join(convert.Kinds, ", "), "--as: unknown kind %q", kind)
 			}
 			var files []convert.File
 			for _, name := range names {
@@ -62,7 +64,7 @@ func (a *app) importCommand() *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().StringVar(&kind, "as", "", "what the files are: sysctl, limits, fstab, link or ethtool; by name when absent")
+	c.Flags().StringVar(&kind, "as", "", "what the files are: "+strings.Join(convert.Kinds, ", "))
 	c.Flags().BoolVar(&strict, "strict", false, "fail when a line was not taken as it is")
 	return c
 }

@@ -15,6 +15,7 @@ package convert
 import (
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"testing/fstest"
@@ -31,7 +32,7 @@ type File struct {
 }
 
 // Kinds of files.
-var Kinds = []string{"sysctl", "limits", "fstab", "link", "ethtool"}
+var Kinds = []string{"sysctl", "limits", "fstab", "link", "ethtool", "ignition", "butane", "cloud-config"}
 
 // Line is what became of a line.
 type Line struct {
@@ -73,7 +74,8 @@ func Import(files []File) (*Result, error) {
 		if kind == "" {
 			kind = kindOf(f)
 		}
-		parse, ok := map[string]func(*reading){"sysctl": readSysctl, "limits": readLimits, "fstab": readFstab, "link": readLink, "ethtool": readEthtool}[kind]
+		parse, ok := map[string]func(*reading){"sysctl": readSysctl, "limits": readLimits, "fstab": readFstab, "link": readLink, "ethtool": readEthtool,
+			"ignition": readIgnition, "butane": readIgnition, "cloud-config": readCloudConfig}[kind]
 		if !ok {
 			return nil, &unknownKind{f.Name}
 		}
@@ -120,10 +122,19 @@ func (e *unknownKind) Error() string {
 func (e *unknownKind) Hint() string  { return "say --as with one of " + strings.Join(Kinds, ", ") }
 func (e *unknownKind) ExitCode() int { return 2 }
 
+var butaneStart = regexp.MustCompile(`(?m)^variant:\s*\w+`)
+
 // kindOf tells a file by its name, else by its first words.
 func kindOf(f File) string {
 	base, dir := path.Base(f.Name), path.Base(path.Dir(f.Name))
+	text := strings.TrimSpace(string(f.Data))
 	switch {
+	case strings.HasPrefix(text, "#cloud-config"):
+		return "cloud-config"
+	case strings.HasPrefix(text, "{") && strings.Contains(text, `"ignition"`):
+		return "ignition"
+	case butaneStart.MatchString(text):
+		return "butane"
 	case base == "fstab":
 		return "fstab"
 	case strings.HasSuffix(base, ".link"):
@@ -158,6 +169,10 @@ func supersede(items []*parsed) {
 			continue
 		}
 		name := p.path[len(p.path)-1]
+		if name == appended {
+			p.As = p.module + "." + strings.Join(p.path[:len(p.path)-1], ".")
+			continue
+		}
 		for i := 2; used[p.module+"."+strings.Join(p.path, ".")]; i++ {
 			p.path[len(p.path)-1] = fmt.Sprintf("%s-%d", name, i)
 		}
@@ -184,6 +199,19 @@ func refused(p *parsed) string {
 }
 
 func set(in map[string]any, path []string, value any) {
+	if n := len(path); path[n-1] == appended {
+		for _, key := range path[:n-2] {
+			next, ok := in[key].(map[string]any)
+			if !ok {
+				next = map[string]any{}
+				in[key] = next
+			}
+			in = next
+		}
+		entries, _ := in[path[n-2]].([]any)
+		in[path[n-2]] = append(entries, value)
+		return
+	}
 	for _, key := range path[:len(path)-1] {
 		next, ok := in[key].(map[string]any)
 		if !ok {
@@ -192,5 +220,9 @@ func set(in map[string]any, path []string, value any) {
 		}
 		in = next
 	}
-	in[path[len(path)-1]] = value
+	last := path[len(path)-1]
+	in[last] = value
 }
+
+// appended is the last element of a path to a new entry of a list.
+const appended = "+"

@@ -122,11 +122,7 @@ func readFstab(r *reading) {
 		if len(options) > 0 {
 			value["options"] = strings.Join(options, ",")
 		}
-		id := strings.Trim(notID.ReplaceAllString(target, "-"), "-.")
-		if id == "" {
-			id = "root"
-		}
-		p := r.take(n, line, "mounts", path.Clean(target), []string{id}, value)
+		p := r.take(n, line, "mounts", path.Clean(target), []string{mountID(target)}, value)
 		if len(left) > 0 {
 			p.Why = "taken without " + strings.Join(left, ",") + ": write before and after instead"
 		}
@@ -134,4 +130,13 @@ func readFstab(r *reading) {
 			p.Why = "taken without its fsck pass " + f[5]
 		}
 	})
+}
+
+// mountID makes a mount's id of its target.
+func mountID(target string) string {
+	id := strings.Trim(notID.ReplaceAllString(target, "-"), "-.")
+	if id == "" {
+		return "root"
+	}
+	return id
 }

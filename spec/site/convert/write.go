@@ -34,6 +34,16 @@ func nodeOf(v any) *yaml.Node {
 		}
 		return n
 	}
+	if l, ok := v.([]any); ok {
+		n := &yaml.Node{Kind: yaml.SequenceNode}
+		for _, e := range l {
+			n.Content = append(n.Content, nodeOf(e))
+		}
+		return n
+	}
+	if b, ok := v.(bool); ok {
+		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: fmt.Sprint(b)}
+	}
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: fmt.Sprint(v), Style: yaml.SingleQuotedStyle}
 }
 

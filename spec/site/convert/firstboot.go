@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package convert
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
+)
+
+// document parses what first-boot tools read; JSON is YAML, too.
+func (r *reading) document() *tree.Value {
+	found := &report.Report{}
+	docs := tree.Parse(&report.Source{Name: r.name}, []byte(r.data), found)
+	if err := found.Err(); err != nil || len(docs) == 0 || docs[0].Kind != tree.Mapping {
+		for _, p := range found.Problems {
+			r.miss(p.Line, r.name, p.Message)
+		}
+		if len(found.Problems) == 0 {
+			r.miss(1, "", "it is not a map")
+		}
+		return &tree.Value{}
+	}
+	return docs[0]
+}
+
+// entries calls f for each entry of the list below key.
+func entries(v *tree.Value, key string, f func(*tree.Value)) {
+	if list := v.Get(key); list != nil {
+		for _, e := range list.List {
+			f(e)
+		}
+	}
+}
+
+func text(v *tree.Value, key string) string {
+	if f := v.Get(key); f != nil && f.Kind == tree.Scalar {
+		return f.Text
+	}
+	return ""
+}
+
+func texts(v *tree.Value, key string) []string {
+	f := v.Get(key)
+	switch {
+	case f == nil:
+		return nil
+	case f.Kind == tree.Scalar:
+		return strings.FieldsFunc(f.Text, func(c rune) bool { return c == ',' || c == ' ' })
+	}
+	var out []string
+	for _, e := range f.List {
+		if e.Kind == tree.Scalar {
+			out = append(out, e.Text)
+		}
+	}
+	return out
+}
+
+// rest accounts for the keys of a map that nothing reads, except known ones.
+func (r *reading) rest(v *tree.Value, where string, why map[string]string, known ...string) {
+	for _, f := range v.Fields {
+		if contains(known, f.Key) {
+			continue
+		}
+		reason := why[f.Key]
+		if reason == "" {
+			reason = "it has no counterpart in a site"
+		}
+		r.miss(int(f.At.Line), strings.TrimPrefix(where+"."+f.Key, "."), reason)
+	}
+}
+
+func contains(list []string, s string) bool {
+	for _, e := range list {
+		if e == s {
+			return true
+		}
+	}
+	return false
+}
+
+// account is a user, whatever tool describes it.
+type account struct {
+	name, password, uid, shell string
+	keys, groups               []string
+	sudo                       bool
+}
+
+func (r *reading) account(at int, a account) *parsed {
+	value := map[string]any{"user_name": a.name}
+	for key, text := range map[string]string{"user_crypt_passwd": a.password, "user_uid": a.uid, "user_shell": a.shell} {
+		if text != "" {
+			value[key] = text
+		}
+	}
+	var groups []string
+	for _, g := range a.groups {
+		if g == "sudo" || g == "wheel" {
+			a.sudo = true
+			continue
+		}
+		groups = append(groups, g)
+	}
+	if a.sudo {
+		value["user_sudo"] = true
+	}
+	if groups != nil {
+		value["user_groups"] = list(groups)
+	}
+	if a.keys != nil {
+		value["user_sshkeys"] = list(a.keys)
+	}
+	return r.take(at, "user "+a.name, "uamlite", "user "+a.name, []string{"users", "+"}, value)
+}
+
+func list(texts []string) []any {
+	out := make([]any, len(texts))
+	for i, t := range texts {
+		out[i] = t
+	}
+	return out
+}
+
+// file is a file with its content, whatever tool describes it.
+type file struct {
+	path, content, mode, owner, group string
+	appends                           bool
+}
+
+// file takes a file below /etc; those that have a kind of their own are read as
+// what they are.
+func (r *reading) file(at int, f file) {
+	what := "file " + f.path
+	dir := path.Dir(f.path)
+	switch {
+	case f.appends:
+		r.miss(at, what, "it is appended to a file: a site has whole files")
+	case f.path == "/etc/hostname":
+		r.miss(at, what, "a node's name is that in nodes")
+	case dir == "/etc/sysctl.d" || f.path == "/etc/sysctl.conf":
+		r.nested(f, readSysctl)
+	case dir == "/etc/security/limits.d" || f.path == "/etc/security/limits.conf":
+		r.nested(f, readLimits)
+	case !strings.HasPrefix(f.path, "/etc/"):
+		r.miss(at, what, "a site has files below /etc only: put others into a package")
+	default:
+		value := map[string]any{"content": f.content}
+		for key, text := range map[string]string{"mode": f.mode, "owner": f.owner, "group": f.group} {
+			if text != "" && !(key != "mode" && text == "root") {
+				value[key] = text
+			}
+		}
+		r.take(at, what, "files", f.path, []string{f.path}, value)
+	}
+}
+
+// nested reads the content of a file that has a format of its own.
+func (r *reading) nested(f file, parse func(*reading)) {
+	in := &reading{name: r.name + ":" + f.path, data: f.content}
+	parse(in)
+	r.items = append(r.items, in.items...)
+}
+
+// octal returns a mode in octal; decimal is how Ignition writes one.
+func octal(text string, decimal bool) string {
+	base := 8
+	if decimal {
+		base = 10
+	}
+	n, err := strconv.ParseUint(strings.TrimPrefix(text, "0o"), base, 16)
+	if err != nil {
+		return text // a site says what is wrong with it
+	}
+	return fmt.Sprintf("%04o", n)
+}
+
+// dataURL returns the content of a data: URL.
+func dataURL(source string) (string, error) {
+	rest, ok := strings.CutPrefix(source, "data:")
+	if !ok {
+		return "", fmt.Errorf("its content is at %s: an import fetches nothing", source)
+	}
+	kind, data, ok := strings.Cut(rest, ",")
+	if !ok {
+		return "", fmt.Errorf("its data: URL has no comma")
+	}
+	if strings.HasSuffix(kind, ";base64") {
+		raw, err := base64.StdEncoding.DecodeString(data)
+		return string(raw), err
+	}
+	return url.PathUnescape(data)
+}
+
+// unit takes a systemd unit as files.
+func (r *reading) unit(u *tree.Value, contents string) {
+	name := text(u, "name")
+	at := line(u)
+	if c := u.Get(contents); c != nil {
+		r.file(line(c), file{path: "/etc/systemd/system/" + name, content: c.Text})
+	}
+	entries(u, "dropins", func(d *tree.Value) {
+		r.file(line(d), file{path: "/etc/systemd/system/" + name + ".d/" + text(d, "name"), content: text(d, contents)})
+	})
+	for _, key := range []string{"enabled", "enable", "mask"} {
+		if text(u, key) == "true" {
+			r.miss(at, "unit "+name, key+": a site writes units and does not enable or mask them; a package's presets do")
+		}
+	}
+}
+
+// line is where a value stands.
+func line(v *tree.Value) int { return int(v.At.Line) }

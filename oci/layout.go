@@ -54,7 +54,7 @@ func (l *layout) Manifest(_ context.Context, repo, reference, etag string) (Resp
 		return Response{}, err
 	}
 	if got := Digest(raw); got != digest {
-		return Response{}, fmt.Errorf("file of %s holds %s: the layout is damaged", digest, got)
+		return Response{}, &DamagedError{fmt.Errorf("file of %s holds %s: the layout is damaged", digest, got)}
 	}
 	return Response{Data: raw, Digest: digest, ETag: digest}, nil
 }
@@ -131,4 +131,16 @@ func missing(err error) error {
 type limited struct {
 	io.Reader
 	io.Closer
+}
+
+// DamagedError is the error for a layout whose files are not what they were: cut,
+// altered or of another program. Asking again does not help.
+type DamagedError struct{ Err error }
+
+func (e *DamagedError) Error() string { return e.Err.Error() }
+func (e *DamagedError) Unwrap() error { return e.Err }
+
+// Hint says what an operator can do about it.
+func (e *DamagedError) Hint() string {
+	return "put back a copy of the layout, or build and publish into a new directory"
 }

@@ -201,10 +201,10 @@ func descriptorsAreSound(p *parsed) error {
 func ParseLayoutIndex(raw []byte) (*Index, error) {
 	var x Index
 	if err := strict.Decode(raw, &x); err != nil {
-		return nil, fmt.Errorf("index.json: %w", err)
+		return nil, &DamagedError{fmt.Errorf("index.json: %w", err)}
 	}
 	if x.MediaType != "" && x.MediaType != MediaTypeIndex {
-		return nil, fmt.Errorf("index.json has the media type %q", x.MediaType)
+		return nil, &DamagedError{fmt.Errorf("index.json has the media type %q", x.MediaType)}
 	}
 	for i, d := range x.Manifests {
 		if err := d.check(fmt.Sprintf("index.json: descriptor %d", i)); err != nil {

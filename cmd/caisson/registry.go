@@ -8,9 +8,9 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/pflag"
@@ -64,7 +64,7 @@ func (x *access) open(ref string) (*registry.Registry, error) {
 		return nil, err
 	}
 	if parsed, err := oci.ParseRef(ref); err == nil && parsed.IsLayout() && foreign(parsed.Layout) {
-		return nil, cli.Usage("name an empty or a new folder", "%s is no OCI layout, and not empty", ref)
+		return nil, cli.Usage("name an empty or a new directory", "%s is no OCI layout, and not empty", ref)
 	}
 	return registry.Open(ref, o)
 }
@@ -80,7 +80,7 @@ func (x *access) existing(ref string) (*registry.Registry, error) {
 	return x.open(ref)
 }
 
-// foreign says whether a folder holds something else than a layout: a layout is
+// foreign reports whether a directory holds something else than a layout: a layout is
 // not made among other files.
 func foreign(dir string) bool {
 	if _, err := os.Stat(filepath.Join(dir, "oci-layout")); err == nil {
@@ -96,8 +96,7 @@ func loopback(ref string) bool {
 	return err == nil && r.Loopback()
 }
 
-// reached adds to an error of the network or a full disk what the user can look at, unless
-// there is a better hint.
+// reached adds a hint to an error of the network or of a full disk that has none.
 func reached(err error) error {
 	var hinter interface{ Hint() string }
 	if err == nil || errors.As(err, &hinter) && hinter.Hint() != "" {
@@ -106,16 +105,14 @@ func reached(err error) error {
 	var dial *net.OpError
 	var name *net.DNSError
 	switch {
-	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+	case errors.Is(err, http.ErrSchemeMismatch):
 		return cli.WithHint(err, "the registry speaks plain HTTP: --plain-http, if you trust the way to it")
 	case errors.As(err, &name):
-		return cli.WithHint(err, "is the registry's name right? A folder is written oci:DIR")
+		return cli.WithHint(err, "is the registry's name right? A directory is written oci:DIR")
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return cli.WithHint(err, "is the registry running, and is that its address?")
 	case errors.Is(err, syscall.ENOSPC):
-		return cli.WithHint(err, "free some space there, or name another folder")
-	case strings.Contains(err.Error(), "index.json: ") || strings.Contains(err.Error(), "the layout is damaged"):
-		return cli.WithHint(err, "put back a copy of the layout, or build and publish into a new folder")
+		return cli.WithHint(err, "free some space there, or name another directory")
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return cli.WithHint(err, "the answer ended early: try again, and look at the registry and what is before it")
 	}

@@ -3,7 +3,6 @@
 package node
 
 import (
-	"crypto/ecdsa"
 	"errors"
 	"io/fs"
 	"os"
@@ -14,33 +13,25 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
 )
 
-// machine is a booted node below a folder, and its registry.
+// machine is a booted node below a directory, and its fleet.
 type machine struct {
+	*fixture.Fleet
 	t    *testing.T
 	root string
-	key  *ecdsa.PrivateKey
-	r    *registry.Registry
 }
 
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	key, err := sign.Generate()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := &machine{t: t, root: t.TempDir(), key: key}
-	if m.r, err = registry.Open("oci:"+t.TempDir(), registry.Options{}); err != nil {
-		t.Fatal(err)
-	}
+	m := &machine{Fleet: fixture.NewFleet(t), t: t, root: t.TempDir()}
 	for name, text := range map[string]string{"/proc/sys/vm/swappiness": "60\n", "/proc/self/mountinfo": "", "/etc/security/limits.d/x": "", "/dev/x": "", paths.Run + "/x": ""} {
 		if err := os.MkdirAll(filepath.Dir(m.root+name), 0o755); err != nil {
 			t.Fatal(err)
@@ -53,8 +44,8 @@ func newMachine(t *testing.T) *machine {
 }
 
 func (m *machine) bootstrap() *spec.Bootstrap {
-	return &spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: "metal-a", Registry: m.r.Ref().String(),
-		Keys: []string{string(sign.VerifierOf(m.key).PEM())}, Threshold: 1}
+	b := m.Bootstrap()
+	return &b
 }
 
 // publish signs an overlay with one sysctl.
@@ -65,48 +56,14 @@ func (m *machine) publish(generation uint64, layer, swappiness string) {
 
 func (m *machine) publishItems(generation uint64, layer string, items spec.Items) {
 	m.t.Helper()
-	doc, err := spec.Encode(spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: "superhost", Layer: layer},
-		Items: items})
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	now := time.Now().UTC().Truncate(time.Second)
-	bundle, err := sign.SignOverlay(m.key, oci.Digest(doc), sign.Predicate{Fleet: "metal-a", Node: "superhost", Layer: layer, Generation: generation, IssuedAt: now, Expires: now.Add(time.Hour)})
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	raw, blobs := oci.OverlayManifest(doc, bundle)
-	for _, b := range blobs {
-		if err := m.r.PutData(m.t.Context(), oci.RepoNode, b); err != nil {
-			m.t.Fatal(err)
-		}
-	}
-	if _, err := m.r.PutManifest(m.t.Context(), oci.RepoNode, oci.MediaTypeManifest, raw, "superhost"); err != nil {
-		m.t.Fatal(err)
-	}
-	m.confirm(now)
+	m.Overlay(spec.Overlay{Core: spec.Core{Layer: layer}, Items: items}, sign.Predicate{Generation: generation})
+	m.confirm(fixture.Now())
 }
 
 // confirm writes fleet:current.
 func (m *machine) confirm(issued time.Time) {
 	m.t.Helper()
-	doc, err := spec.Encode(spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: "metal-a"})
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	bundle, err := sign.SignFleet(m.key, oci.Digest(doc), sign.PredicateFleet, sign.FleetPredicate{Fleet: "metal-a", IssuedAt: issued, Expires: issued.Add(72 * time.Hour)})
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	raw, blobs := oci.DocumentManifest(oci.TypeFleet, doc, bundle)
-	for _, b := range blobs {
-		if err := m.r.PutData(m.t.Context(), oci.RepoFleet, b); err != nil {
-			m.t.Fatal(err)
-		}
-	}
-	if _, err := m.r.PutManifest(m.t.Context(), oci.RepoFleet, oci.MediaTypeManifest, raw, "current"); err != nil {
-		m.t.Fatal(err)
-	}
+	m.Current(spec.Fleet{}, issued)
 }
 
 // boot does what the loader does: it syncs, brings the layer, leaves the record.
@@ -116,7 +73,7 @@ func (m *machine) boot() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	f := track.Tracker{Source: m.r.Source(), Bootstrap: *m.bootstrap(), Identity: trust.Identity{Node: "superhost"}, Folder: folder, Say: m.t.Logf}
+	f := track.Tracker{Source: m.Registry.Source(), Bootstrap: *m.bootstrap(), Identity: trust.Identity{Node: "superhost"}, Folder: folder, Say: m.t.Logf}
 	found, err := f.Sync(m.t.Context())
 	if err != nil {
 		m.t.Fatal(err)
@@ -198,7 +155,7 @@ func TestAnOldFleetCurrentIsSaid(t *testing.T) {
 	if st := m.sync(); st.Sync != spec.SyncUnconfirmed || !strings.Contains(st.SyncDetail, "fleet:current expired at") || st.Health != spec.HealthOK {
 		t.Errorf("expired: %s: %s", st.Sync, st.SyncDetail)
 	}
-	if err := m.r.Delete(t.Context(), oci.RepoFleet, "current"); err != nil {
+	if err := m.Registry.Delete(t.Context(), oci.RepoFleet, "current"); err != nil {
 		t.Fatal(err)
 	}
 	m.forgetFleet()
@@ -397,7 +354,7 @@ func TestStage(t *testing.T) {
 		t.Errorf("nothing waits: %v", err)
 	}
 	m.publish(2, layerNamed("b"), "10")
-	f := track.Tracker{Source: m.r.Source(), Bootstrap: *m.bootstrap(), Identity: trust.Identity{Node: "superhost"}, Folder: n.folder, Say: t.Logf}
+	f := track.Tracker{Source: m.Registry.Source(), Bootstrap: *m.bootstrap(), Identity: trust.Identity{Node: "superhost"}, Folder: n.folder, Say: t.Logf}
 	if _, err := f.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ package track_test
 
 import (
 	"context"
-	"crypto/ecdsa"
 	"errors"
 	"os"
 	"path/filepath"
@@ -13,8 +12,8 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
@@ -24,38 +23,19 @@ import (
 // fleet is a layout with one key, and a node that follows it.
 type fleet struct {
 	*track.Tracker
-	t     *testing.T
-	key   *ecdsa.PrivateKey
-	epoch *ecdsa.PrivateKey
-	r     *registry.Registry
-	dir   string // state directory
+	published *fixture.Fleet
+	t         *testing.T
+	dir       string // state directory
 }
 
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	key, err := sign.Generate()
-	if err != nil {
-		t.Fatal(err)
-	}
-	epoch, err := sign.Generate()
-	if err != nil {
-		t.Fatal(err)
-	}
-	ref := "oci:" + t.TempDir()
-	r, err := registry.Open(ref, registry.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &fleet{t: t, key: key, epoch: epoch, r: r, dir: t.TempDir()}
+	f := &fleet{published: fixture.NewFleet(t), t: t, dir: t.TempDir()}
 	folder, err := state.Open(f.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Tracker = &track.Tracker{
-		Source: r.Source(), Folder: folder, Identity: trust.Identity{Node: "superhost"}, Say: t.Logf,
-		Bootstrap: spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: "metal-a", Registry: ref, Keys: []string{string(sign.VerifierOf(key).PEM())}, Threshold: 1,
-			EpochKeys: []string{string(sign.VerifierOf(epoch).PEM())}},
-	}
+	f.Tracker = &track.Tracker{Source: f.published.Registry.Source(), Folder: folder, Identity: trust.Identity{Node: "superhost"}, Say: t.Logf, Bootstrap: f.published.Bootstrap()}
 	return f
 }
 
@@ -81,24 +61,12 @@ func (f *fleet) must(err error) {
 	}
 }
 
-// permit adds the epoch key's permission to bundles.
-func (f *fleet) permit(w said, bundles ...[]byte) [][]byte {
-	f.t.Helper()
+// permit returns the epoch key's permission where a statement has it.
+func (f *fleet) permit(w said) [][]byte {
 	if !w.permitted {
-		return bundles
+		return nil
 	}
-	grant, err := sign.SignEpoch(f.epoch, sign.EpochPredicate{Fleet: "metal-a", Epoch: w.epoch})
-	f.must(err)
-	return append(bundles, grant)
-}
-
-func (f *fleet) push(repo, tag string, raw []byte, blobs []oci.Descriptor) {
-	f.t.Helper()
-	for _, b := range blobs {
-		f.must(f.r.PutData(f.t.Context(), repo, b))
-	}
-	_, err := f.r.PutManifest(f.t.Context(), repo, oci.MediaTypeManifest, raw, tag)
-	f.must(err)
+	return [][]byte{f.published.Permit(w.epoch)}
 }
 
 // publish signs an overlay with one sysctl and pushes it.
@@ -110,14 +78,8 @@ func (f *fleet) publish(generation uint64, value string) {
 func (f *fleet) overlay(w said, value string) {
 	f.t.Helper()
 	const layer = "sha256:2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
-	doc, err := spec.Encode(spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: "superhost", Layer: layer, Match: spec.Match{MACs: w.macs}},
-		Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: value}}}})
-	f.must(err)
-	bundle, err := sign.SignOverlay(f.key, oci.Digest(doc), sign.Predicate{Fleet: "metal-a", Node: "superhost", Layer: layer, Match: sign.Match{MACs: w.macs},
-		Epoch: w.epoch, Generation: w.generation, IssuedAt: w.date(), Expires: w.date().Add(30 * 24 * time.Hour)})
-	f.must(err)
-	raw, blobs := oci.OverlayManifest(doc, f.permit(w, bundle)...)
-	f.push(oci.RepoNode, "superhost", raw, blobs)
+	f.published.Overlay(spec.Overlay{Core: spec.Core{Layer: layer, Match: spec.Match{MACs: w.macs}}, Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: value}}}},
+		sign.Predicate{Epoch: w.epoch, Generation: w.generation, IssuedAt: w.date(), Expires: w.date().Add(30 * 24 * time.Hour)}, f.permit(w)...)
 }
 
 func (f *fleet) sync() *track.Found {
@@ -353,13 +315,7 @@ func (f *fleet) current(issued time.Time, minimum uint64, reject ...string) {
 
 func (f *fleet) fleetCurrent(w said, reject ...string) {
 	f.t.Helper()
-	doc, err := spec.Encode(spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: "metal-a",
-		Minimum: spec.Floor{Epoch: w.epoch, Generation: w.generation}, Reject: reject})
-	f.must(err)
-	bundle, err := sign.SignFleet(f.key, oci.Digest(doc), sign.PredicateFleet, sign.FleetPredicate{Fleet: "metal-a", IssuedAt: w.date(), Expires: w.date().Add(72 * time.Hour)})
-	f.must(err)
-	raw, blobs := oci.DocumentManifest(oci.TypeFleet, doc, f.permit(w, bundle)...)
-	f.push(oci.RepoFleet, "current", raw, blobs)
+	f.published.Current(spec.Fleet{Minimum: spec.Floor{Epoch: w.epoch, Generation: w.generation}, Reject: reject}, w.date(), f.permit(w)...)
 }
 
 // What the fleet rejects is not what a node falls back on, not even without
@@ -398,7 +354,7 @@ func TestTheFleetsMinimumOutlivesItsDocument(t *testing.T) {
 	if _, err := f.Sync(t.Context()); refusal.Of(err) != refusal.Stale {
 		t.Fatalf("%v, want stale", err)
 	}
-	if err := f.r.Delete(t.Context(), oci.RepoFleet, "current"); err != nil {
+	if err := f.published.Registry.Delete(t.Context(), oci.RepoFleet, "current"); err != nil {
 		t.Fatal(err)
 	}
 	f.publish(8, "20")

@@ -3,14 +3,13 @@
 package initramfs
 
 import (
-	"crypto/ecdsa"
 	"errors"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -18,28 +17,12 @@ import (
 )
 
 // overlay signs and pushes one that names the layer.
-func (p *published) overlay(key *ecdsa.PrivateKey, generation uint64, layer string) {
+func (p *published) overlay(generation uint64, layer string) {
 	p.t.Helper()
-	p.id = trust.Identity{Node: "superhost"}
-	p.bootstrap.Keys, p.bootstrap.Threshold = []string{string(sign.VerifierOf(key).PEM())}, 1
-	doc, err := spec.Encode(spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: "superhost", Layer: layer}})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	now := time.Now().UTC().Truncate(time.Second)
-	bundle, err := sign.SignOverlay(key, oci.Digest(doc), sign.Predicate{Fleet: "metal-a", Node: "superhost", Layer: layer, Generation: generation, IssuedAt: now, Expires: now.Add(time.Hour)})
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	raw, blobs := oci.OverlayManifest(doc, bundle)
-	for _, b := range blobs {
-		if err := p.r.PutData(p.t.Context(), oci.RepoNode, b); err != nil {
-			p.t.Fatal(err)
-		}
-	}
-	if _, err := p.r.PutManifest(p.t.Context(), oci.RepoNode, oci.MediaTypeManifest, raw, "superhost"); err != nil {
-		p.t.Fatal(err)
-	}
+	p.id = trust.Identity{Node: fixture.Node}
+	b := p.Bootstrap()
+	p.bootstrap.Keys, p.bootstrap.Threshold = b.Keys, b.Threshold
+	p.Overlay(spec.Overlay{Core: spec.Core{Layer: layer}}, sign.Predicate{Generation: generation})
 }
 
 // boots chooses, begins, and says which generation that was.
@@ -64,26 +47,17 @@ func (p *published) comesUp() {
 	}
 }
 
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := sign.Generate()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
 // A generation that takes the node down each time must not do so for ever.
 func TestAGenerationThatNeverComesUp(t *testing.T) {
-	p, key := publish(t), newKey(t)
-	p.overlay(key, 1, p.layer("good").Overlay.Layer)
+	p := publish(t)
+	p.overlay(1, p.layer("good").Overlay.Layer)
 	for range attempts + 1 {
 		if got := p.boots(); got != 1 {
 			t.Fatalf("generation %d; there is no other than 1", got)
 		}
 	}
 	p.comesUp()
-	p.overlay(key, 2, p.layer("bad").Overlay.Layer)
+	p.overlay(2, p.layer("bad").Overlay.Layer)
 	for n := range attempts {
 		if got := p.boots(); got != 2 {
 			t.Fatalf("attempt %d boots generation %d", n, got)
@@ -92,7 +66,7 @@ func TestAGenerationThatNeverComesUp(t *testing.T) {
 	if got := p.boots(); got != 1 || p.record.Sync != "behind" || p.record.Source != "cached" {
 		t.Errorf("then generation %d, %s, %s; want the good one", got, p.record.Sync, p.record.Source)
 	}
-	p.overlay(key, 3, p.layer("mended").Overlay.Layer)
+	p.overlay(3, p.layer("mended").Overlay.Layer)
 	if got := p.boots(); got != 3 {
 		t.Errorf("generation %d, though 3 is there", got)
 	}
@@ -100,9 +74,9 @@ func TestAGenerationThatNeverComesUp(t *testing.T) {
 
 // The layer of the last good overlay rotted and there is no network.
 func TestTheLayerBeforeWhereTheLastRotted(t *testing.T) {
-	p, key := publish(t), newKey(t)
+	p := publish(t)
 	for generation, image := range []string{"old", "new"} {
-		p.overlay(key, uint64(generation+1), p.layer(image).Overlay.Layer)
+		p.overlay(uint64(generation+1), p.layer(image).Overlay.Layer)
 		p.boots()
 		p.comesUp()
 	}
@@ -118,8 +92,8 @@ func TestTheLayerBeforeWhereTheLastRotted(t *testing.T) {
 
 // A name from DHCP is tried last, and remembered for a boot without DHCP.
 func TestTheNameThatDHCPGave(t *testing.T) {
-	p, key := publish(t), newKey(t)
-	p.overlay(key, 1, p.layer("image").Overlay.Layer)
+	p := publish(t)
+	p.overlay(1, p.layer("image").Overlay.Layer)
 	p.id = trust.Identity{MACs: []string{"52:54:00:00:00:01"}}
 	p.lease = &state.Lease{HostName: "SuperHost"}
 	p.boots()
@@ -133,8 +107,8 @@ func TestTheNameThatDHCPGave(t *testing.T) {
 // Only an attempt that is counted may be ended by a deadline: another would be
 // started over for ever.
 func TestOnlyACountedBootHasADeadline(t *testing.T) {
-	p, key := publish(t), newKey(t)
-	p.overlay(key, 1, p.layer("image").Overlay.Layer)
+	p := publish(t)
+	p.overlay(1, p.layer("image").Overlay.Layer)
 	if p.boots(); !p.unproven {
 		t.Error("a new generation has all the time in the world")
 	}
@@ -143,7 +117,7 @@ func TestOnlyACountedBootHasADeadline(t *testing.T) {
 	if p.boots(); p.unproven {
 		t.Error("a good generation has a deadline")
 	}
-	p.overlay(key, 2, p.layer("other").Overlay.Layer)
+	p.overlay(2, p.layer("other").Overlay.Layer)
 	if _, _, err := p.choose(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -15,27 +15,24 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/watchdog"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // published is a registry with layers, and a node that boots from it.
 type published struct {
 	*boot
+	*fixture.Fleet
 	t *testing.T
-	r *registry.Registry
 }
 
 func publish(t *testing.T) *published {
 	t.Helper()
-	r, err := registry.Open("oci:"+t.TempDir(), registry.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := fixture.NewFleet(t)
 	folder, err := state.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -44,15 +41,15 @@ func publish(t *testing.T) *published {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &boot{console: console{&bytes.Buffer{}}, bootstrap: spec.Bootstrap{Fleet: "metal-a"}, folder: folder, store: store, source: r.Source(), limits: usual, progress: &watchdog.Progress{}}
-	return &published{b, t, r}
+	b := &boot{console: console{&bytes.Buffer{}}, bootstrap: spec.Bootstrap{Fleet: "metal-a"}, folder: folder, store: store, source: f.Registry.Source(), limits: usual, progress: &watchdog.Progress{}}
+	return &published{b, f, t}
 }
 
 // layer pushes one with a single image and returns what an overlay says of it.
 func (p *published) layer(image string) *track.Found {
 	p.t.Helper()
 	push := func(d oci.Descriptor) oci.Descriptor {
-		if err := p.r.PutData(p.t.Context(), oci.RepoLayer, d); err != nil {
+		if err := p.Registry.PutData(p.t.Context(), oci.RepoLayer, d); err != nil {
 			p.t.Fatal(err)
 		}
 		return d.Bare()
@@ -67,7 +64,7 @@ func (p *published) layer(image string) *track.Found {
 	}
 	raw := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer,
 		Config: push(oci.Describe(oci.TypeLayerConfig, config)), Layers: []oci.Descriptor{blob, kernel}})
-	digest, err := p.r.PutManifest(p.t.Context(), oci.RepoLayer, oci.MediaTypeManifest, raw)
+	digest, err := p.Registry.PutManifest(p.t.Context(), oci.RepoLayer, oci.MediaTypeManifest, raw)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -110,8 +107,7 @@ func TestTheKernelIsOnTheDisk(t *testing.T) {
 
 // otherRegistry leaves the node as it is.
 func (p *published) otherRegistry() *published {
-	other := publish(p.t)
-	return &published{p.boot, p.t, other.r}
+	return &published{p.boot, publish(p.t).Fleet, p.t}
 }
 
 // Nothing on the disk may lead from a signed digest to another layer's content.

@@ -74,12 +74,12 @@ func (w *talk) String() string {
 func TestASlowRegistry(t *testing.T) {
 	long := strings.Repeat("an image that takes its time ", 100)
 	for _, manifests := range []bool{false, true} {
-		p, key := publish(t), newKey(t)
+		p := publish(t)
 		p.disk = "/dev/vda1"
-		p.overlay(key, 1, p.layer("good").Overlay.Layer)
+		p.overlay(1, p.layer("good").Overlay.Layer)
 		p.boots()
 		p.comesUp()
-		p.overlay(key, 2, p.layer(long).Overlay.Layer)
+		p.overlay(2, p.layer(long).Overlay.Layer)
 		said := &talk{}
 		p.console = console{said}
 		p.source = trickle{p.source, manifests}
@@ -108,8 +108,8 @@ func TestASlowRegistry(t *testing.T) {
 // A node without anything to fall back on does not hang on one bad connection: it
 // looks again, and goes on where it was.
 func TestASlowRegistryAtTheFirstBoot(t *testing.T) {
-	p, key := publish(t), newKey(t)
-	p.overlay(key, 1, p.layer("image").Overlay.Layer)
+	p := publish(t)
+	p.overlay(1, p.layer("image").Overlay.Layer)
 	well := p.source
 	p.source = trickle{well, false}
 	p.limits.only, p.limits.pause = 100*time.Millisecond, time.Millisecond
@@ -130,9 +130,9 @@ func (f writerFunc) Write(p []byte) (int, error) { f(string(p)); return len(p), 
 // What is whole on the disk is booted from there: the registry is not asked for it
 // again, and cannot hold it up.
 func TestTheLastGoodNeedsNoRegistry(t *testing.T) {
-	p, key := publish(t), newKey(t)
+	p := publish(t)
 	p.disk = "/dev/vda1"
-	p.overlay(key, 1, p.layer("good").Overlay.Layer)
+	p.overlay(1, p.layer("good").Overlay.Layer)
 	p.boots()
 	p.comesUp()
 	p.source = trickle{p.source, false}

@@ -94,7 +94,7 @@ func plain(key string) error {
 }
 
 // decode replays data. Damaged lines are returned; a last line without its end
-// is what a power cut leaves and is no damage.
+// is what a power cut leaves, not damage.
 func decode(data []byte) (entries map[id]item.Entry, lines int, damaged [][]byte) {
 	entries = map[id]item.Entry{}
 	for len(data) > 0 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package journal keeps the originals of what the items change, on the state
-// folder, so that they can be put back also after a crash.
+// directory, so that they can be put back also after a crash.
 //
 // It is one append-only file of lines, `<crc32> <json>`; a batch is one write
 // and one fdatasync(2). A line either adds an entry or drops one. Opening the
@@ -28,7 +28,7 @@ import (
 	"github.com/caisson-os/caisson/internal/ownfiles"
 )
 
-// File is the name of the journal in its folder; Damaged is where lines go that
+// File is the name of the journal in its directory; Damaged is where lines go that
 // cannot be read, for a person to look at.
 const (
 	File    = "journal"
@@ -39,7 +39,7 @@ const (
 type Journal struct {
 	mu      sync.Mutex
 	file    *os.File // nil when it is open for reading
-	lock    *os.File // the folder
+	lock    *os.File // the directory
 	size    int64    // of the file
 	lines   int
 	scopes  item.Scopes
@@ -76,7 +76,7 @@ func Open(dir string, scopes item.Scopes) (_ *Journal, err error) {
 			_ = lock.Close() // err says what failed
 		}
 	}()
-	// What a process left that was killed while it wrote the file anew.
+	// What a process left that was killed while it rewrote the file.
 	stale, _ := filepath.Glob(filepath.Join(dir, ".journal*.*")) // the pattern is ours, so never malformed
 	for _, name := range stale {
 		if err := os.Remove(name); err != nil {
@@ -95,7 +95,7 @@ func Open(dir string, scopes item.Scopes) (_ *Journal, err error) {
 }
 
 // Read is the journal in dir for looking only: it changes nothing there and
-// refuses to record. A folder that is missing is an empty journal.
+// refuses to record. A directory that is missing is an empty journal.
 func Read(dir string, scopes item.Scopes) (*Journal, error) {
 	if err := known(scopes); err != nil {
 		return nil, fmt.Errorf("read journal: %w", err)
@@ -114,7 +114,7 @@ func known(scopes item.Scopes) error {
 	return nil
 }
 
-// lock holds the folder for this process; a process that ends lets go of it.
+// lock holds the directory for this process; a process that ends lets go of it.
 func lock(dir string) (*os.File, error) {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -135,7 +135,7 @@ func lock(dir string) (*os.File, error) {
 	}
 }
 
-// patience is how long the folder may be held: a process that was killed as it
+// patience is how long the directory may be held: a process that was killed as it
 // started a script leaves a child that holds on until it has become the script.
 const patience = time.Second
 
@@ -237,10 +237,10 @@ func (j *Journal) append(lines []line) error {
 	return nil
 }
 
-// slack is how large the file grows before it is written anew while it is open.
+// slack is how large the file grows before it is rewritten while it is open.
 const slack = 1 << 20
 
-// shrink writes the file anew and goes on with the new one.
+// shrink rewrites the file and goes on with the new one.
 func (j *Journal) shrink() error {
 	if err := j.compact(j.lock.Name(), -1, false); err != nil {
 		return fmt.Errorf("compact journal: %w", err) // the old file is whole

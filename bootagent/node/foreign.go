@@ -16,7 +16,7 @@ import (
 // foreignLimit keeps a status readable on a node where somebody unpacked a tree.
 const foreignLimit = 200
 
-// expected are folders that a running system writes into by its nature.
+// expected are directories that a running system writes into by its nature.
 var expected = []string{"/var/", "/run/", "/tmp/", "/root/.", "/home/", "/etc/.updated", "/etc/.pwd.lock", "/etc/resolv.conf", "/etc/security/limits.d/" + paths.Prefix}
 
 // foreign lists the files of the writable upper that neither the handover nor a

@@ -6,7 +6,7 @@
 // The service and the one-shot verbs are the same code under one lock; a verb
 // that finds the service at work waits for it. On a host that caisson did not
 // boot (attached mode) there is no boot record, and what needs a layer is
-// reported, not done. Only cmd/caisson-agent imports it.
+// reported, not done. [Enroll] makes a host one. Only cmd/caisson-agent imports it.
 package node
 
 import (
@@ -62,7 +62,7 @@ func (notEnrolled) Hint() string {
 	return "caisson-agent enroll --from registry.example:5000/metal-a --fleet metal-a --key operator.pub"
 }
 
-// Node is an open node. Close gives its lock back.
+// Node is an open node. Close releases its lock.
 type Node struct {
 	o        Options
 	boot     *state.Boot
@@ -122,7 +122,7 @@ func Read(_ context.Context, o Options, bootstrap *spec.Bootstrap) (*Node, error
 	return n, n.open(bootstrap, journal.Read)
 }
 
-// Close gives the lock back. Scripts in the background go on; see Settle.
+// Close releases the lock. Scripts in the background go on; see Settle.
 func (n *Node) Close() error {
 	var errs []error
 	if n.journal != nil {
@@ -294,7 +294,7 @@ func (n *Node) runner() exec.Runner {
 	return nil
 }
 
-// seam is a folder of a test's root, and the real one where there is none.
+// seam is a directory of a test's root, and the real one where there is none.
 func (n *Node) seam(name string) string {
 	if n.o.Root == "" {
 		return ""

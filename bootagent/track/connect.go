@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/trust"
 )
 
-// Files in the folder of credentials, each optional, readable by root only. They
+// Files in the directory of credentials, each optional, readable by root only. They
 // are put there by whoever installs the node; nothing that is fetched is.
 const (
 	authFile   = "auth.json"  // in the form of docker's config.json
@@ -21,7 +21,7 @@ const (
 )
 
 // Open reaches the registry and the mirrors of a bootstrap, with the credentials
-// in a folder that need not exist, and with the node's clock for certificates.
+// in a directory that need not exist, and with the node's clock for certificates.
 // silence is how long a server may say nothing.
 func Open(b spec.Bootstrap, credentials string, clock trust.Clock, silence time.Duration) (oci.Source, error) {
 	ref, err := oci.ParseRef(b.Registry)

@@ -143,7 +143,7 @@ func (f *Tracker) look(ctx context.Context, s *state.State) (l looked, err error
 	return l, nil
 }
 
-// Good returns what the node may fall back on, best first, each verified anew: the
+// Good returns what the node may fall back on, best first, each verified again: the
 // overlay that it last ran well, the one before, and at last the one that it
 // accepted and has not proven yet. What the fleet has rejected is none of them.
 func (f *Tracker) Good() ([]*Found, error) {
@@ -173,7 +173,7 @@ func (f *Tracker) Good() ([]*Found, error) {
 	return nil, errors.Join(errs...)
 }
 
-// Recall verifies anew an overlay that the node runs. That it was rejected since
+// Recall verifies again an overlay that the node runs. That it was rejected since
 // does not end it; the next boot will.
 func (f *Tracker) Recall(g *state.Generation) (*Found, error) {
 	s, err := f.Folder.Load()
@@ -189,7 +189,7 @@ func (f *Tracker) recall(s *state.State, g *state.Generation, reject []string) (
 		return nil, err
 	}
 	// Its own floor, not the node's: a newer generation that could not be run has
-	// raised that one, and going back to what this node itself proved is no replay.
+	// raised that one, and going back to what this node itself proved is not a replay.
 	own := spec.Floor{Epoch: g.Epoch, Generation: g.Generation}
 	// What the machine once proved counts for what it has already, never for what the
 	// registry offers.

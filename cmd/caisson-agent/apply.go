@@ -15,7 +15,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// source is the part of apply and plan that says whom to ask and whom to believe.
+// source is the part of apply and plan that says whom to ask and whom to trust.
 type source struct {
 	from, node, fleet string
 	keys              list

@@ -46,7 +46,7 @@ func verbs() []verb {
 		{"sync", "ask for a newer generation now", syncNow},
 		{"freeze", "keep the present generation until forward", trackCommand(spec.Frozen)},
 		{"forward", "follow the fleet again", trackCommand(spec.Following)},
-		{"restore", "take back all that the journal knows (--all)", restore},
+		{"restore", "put back all that the journal knows (--all)", restore},
 		{"version", "print the version", printVersion},
 	}
 }

@@ -16,7 +16,7 @@ func restore(ctx context.Context, a *app, args []string) error {
 		return ended(err)
 	}
 	if !*all {
-		return cli.Usage("to leave caisson's settings for now: caisson-agent restore --all", "restore takes everything back, so it wants --all")
+		return cli.Usage("to leave caisson's settings for now: caisson-agent restore --all", "restore undoes every setting: confirm with --all")
 	}
 	n, err := node.Open(ctx, a.options("restore"), nil)
 	if err != nil {

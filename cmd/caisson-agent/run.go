@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -54,8 +55,12 @@ func runService(ctx context.Context, a *app, args []string) error {
 		}
 		if time.Since(asked) >= every {
 			asked = time.Now()
-			if _, err := once(ctx, a, (*node.Node).Sync); err != nil && ctx.Err() == nil {
+			synced, err := once(ctx, a, (*node.Node).Sync)
+			if err != nil && ctx.Err() == nil {
 				cli.Report(a.err, "caisson-agent", err)
+			}
+			if synced != nil {
+				st = synced
 			}
 			select {
 			case staging <- struct{}{}: // one at a time; the lock is free meanwhile
@@ -64,6 +69,11 @@ func runService(ctx context.Context, a *app, args []string) error {
 					a.stage(ctx)
 				}()
 			default:
+			}
+		}
+		if st != nil {
+			if err := notify(fmt.Sprintf("STATUS=generation %d, health %s, sync %s", st.Generation, st.Health, st.Sync)); err != nil {
+				a.say("tell systemd: %v", err)
 			}
 		}
 		select {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // field is one NAME=value of a record.
@@ -40,6 +41,7 @@ func quote(s string) string {
 // recordChanges writes a record of each change that a run made.
 func (n *Node) recordChanges(result items.Result, generation uint64, why string) {
 	for _, d := range result.Changes {
+		d = rules.Spelled(d)
 		n.record("change", field{"item", d.Item}, field{"key", d.Key}, field{"from", d.From}, field{"to", d.To},
 			field{"action", d.Action}, field{"generation", generation}, field{"why", why})
 	}

@@ -128,6 +128,15 @@ func TestService(t *testing.T) {
 			t.Errorf("left: %q", left)
 		}
 	})
+	t.Run("a group of a process that is spared", func(t *testing.T) { // as the agent is
+		c := sh(t, "cat /proc/self/oom_score_adj; echo $1", "a b")
+		if err := run(t, new(Group), c); err != nil {
+			t.Error(err)
+		}
+		if got := logOf(t, c); got != "0\na b\n" {
+			t.Errorf("score %q", got)
+		}
+	})
 	t.Run("nothing is left", func(t *testing.T) {
 		if said, err := exec.Command("systemctl", "list-units", "--all", "--plain", "--no-legend", "caisson-*").CombinedOutput(); err != nil || len(said) > 0 {
 			t.Errorf("%v\n%s", err, said)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -500,4 +501,23 @@ func TestPublishRefusesAPairThatDoesNotFit(t *testing.T) {
 		t.Errorf("pin to an older layer: %v", err)
 	}
 	f.mustBoot(1, l.Digest)
+}
+
+// A node that got another network card leaves no tag behind; one that another node
+// took over stays.
+func TestChangedMachinesLeaveNoAlias(t *testing.T) {
+	f := newFleet(t)
+	bound := func(macs ...string) (nodes []Node) {
+		for i, mac := range macs {
+			o := &spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: fmt.Sprintf("n%d", i), Match: spec.Match{MACs: []string{mac}}}}
+			nodes = append(nodes, Node{Name: o.Node, Match: o.Match, Doc: func() ([]byte, error) { return spec.Encode(o) }})
+		}
+		return nodes
+	}
+	f.publish(bound("52:54:00:00:00:01", "52:54:00:00:00:02"), Options{})
+	f.publish(bound("52:54:00:00:00:03", "52:54:00:00:00:01"), Options{})
+	tags, err := f.Registry.Tags(t.Context(), oci.RepoNode)
+	if want := []string{"mac-525400000001", "mac-525400000003", "n0", "n1"}; err != nil || !slices.Equal(tags, want) {
+		t.Errorf("tags %v, %v; want %v", tags, err, want)
+	}
 }

@@ -57,6 +57,7 @@ func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *re
 	if err := p.pushNodes(ctx, x, todo, result); err != nil {
 		return err
 	}
+	p.dropAliases(ctx, v.index, x)
 	index, err := p.putIndex(ctx, policy, x)
 	if err != nil {
 		return err

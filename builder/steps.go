@@ -138,7 +138,8 @@ func (b *build) installed(step string, r *root.Root) (facts, error) {
 	if err := b.exactly(all); err != nil {
 		return f, err
 	}
-	return f, b.number(step, r, &f)
+	err = b.number(step, r, &f)
+	return f, err
 }
 
 // exactly wants of what is installed what the lock says, no more and no less. The

@@ -5,7 +5,7 @@
 // The builder and the publisher write them, the boot agent reads them, and
 // nothing else passes between the two: [Recipe] says what one layer variant is
 // made of, [Layer] describes the layer that came out, [Overlay] is all that one
-// node needs to know, [Bootstrap] is what a loader is born with, and [Status],
+// node needs to know, [Bootstrap] is a loader's built-in configuration, and [Status],
 // [Drift] and [Change] say what a node is.
 //
 // The package is pure: bytes in, values or errors out, the same on a laptop

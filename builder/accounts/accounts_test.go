@@ -240,7 +240,7 @@ func TestRefused(t *testing.T) {
 		{"a clear password", []spec.User{{Name: "ann", Password: "secret"}}, nil, "crypt(5)"},
 		{"a line break in a hash", []spec.User{{Name: "ann", Password: "*\nroot::"}}, nil, "crypt(5)"},
 		{"no key", []spec.User{{Name: "ann", Keys: []string{"ssh-ed25519 AAAA"}}}, nil, "SSH key 1"},
-		{"two keys in one", []spec.User{{Name: "ann", Keys: []string{key + "\n" + key}}}, nil, "more than one line"},
+		{"two keys in one", []spec.User{{Name: "ann", Keys: []string{key + "\n" + key}}}, nil, "a key is one line"},
 		{"unknown group", []spec.User{{Name: "ann", Groups: []string{"nope"}}}, nil, `group "nope"`},
 		{"a relative shell", []spec.User{{Name: "ann", Shell: "bash"}}, nil, "absolute path"},
 		{"a UID of the base", []spec.User{{Name: "ann", UID: 1005}}, nil, `belongs to "ubuntu"`},

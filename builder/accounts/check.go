@@ -5,18 +5,12 @@ package accounts
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
-
-	"golang.org/x/crypto/ssh"
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/rules/credential"
 )
-
-// hash is a crypt(5) string of a method that libxcrypt still verifies, or the
-// two ways to say "no password".
-var hash = regexp.MustCompile(`^(\*|!|\$(y|gy|7|2[abxy]|5|6|1|md5|sha1)\$[./A-Za-z0-9$,=]+)$`)
 
 // Check refuses users that no layer could have, all at once. It needs no tree, so
 // it comes before anything is built.
@@ -32,14 +26,14 @@ func Check(a spec.Accounts) error {
 			problems.add(u.Name, "named twice")
 		}
 		seen[u.Name] = true
-		if u.Password != "" && !hash.MatchString(u.Password) {
-			problems.add(u.Name, "the password is not a crypt(5) hash, nor * or !")
+		if u.Password != "" {
+			if problem, _ := credential.HashProblem(u.Password); problem != "" {
+				problems.add(u.Name, "the password is not a crypt(5) hash, nor * or !: %s", problem)
+			}
 		}
 		for i, k := range u.Keys {
-			if _, _, _, rest, err := ssh.ParseAuthorizedKey([]byte(k)); err != nil {
-				problems.add(u.Name, "SSH key %d: %v", i+1, err)
-			} else if len(strings.TrimSpace(string(rest))) > 0 {
-				problems.add(u.Name, "SSH key %d: more than one line", i+1)
+			if problem := credential.SSHKeyProblem(k); problem != "" {
+				problems.add(u.Name, "SSH key %d: %s", i+1, problem)
 			}
 		}
 		if strings.ContainsAny(u.Shell, ":\n") || u.Shell != "" && u.Shell[0] != '/' {

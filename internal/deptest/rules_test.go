@@ -48,7 +48,7 @@ var rules = []Rule{
 	{Packages: "spec/site/shape", Only: []string{"spec", "spec/rules", "spec/site/report", "spec/site/tree", "internal/plain"}, Why: "a shape knows types and rules, not kinds"},
 	{Packages: "spec/rules", Only: []string{"spec"}, Stdlib: true, Why: pure, Banned: map[string]string{
 		"net": noProcess, "net/http": noProcess, "golang.org/x/sys/unix": noProcess}},
-	{Packages: "spec/site/credential", Only: []string{}, Stdlib: true, Why: leaf},
+	{Packages: "spec/rules/credential", Only: []string{}, Stdlib: true, Why: leaf},
 
 	{Packages: "trust/refusal", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "trust", Only: []string{"spec/...", "oci", "oci/sign", "oci/internal/...", "trust/refusal", "internal/check", "internal/ownfiles", "internal/digest"}, Stdlib: false, Why: "what may be believed is decided from bytes, keys and a clock, never from a node's state"},

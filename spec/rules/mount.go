@@ -40,6 +40,18 @@ func MountOption(option string) error {
 	return nil
 }
 
+// secretOptions are options whose values are for the kernel alone: mount.cifs(8),
+// mount.ceph(8), mount.davfs(8) and their like.
+var secretOptions = []string{"password", "password2", "passwd", "pass", "pwd", "secret"}
+
+// RedactOption returns an option as plans, errors, status and logs show it.
+func RedactOption(option string) string {
+	if name, _, ok := strings.Cut(option, "="); ok && slices.Contains(secretOptions, strings.ToLower(name)) {
+		return name + "=…"
+	}
+	return option
+}
+
 // MountTags are the words of mount(8) by which a device may be named, as in
 // LABEL=data.
 var MountTags = []string{"UUID", "LABEL", "PARTUUID", "PARTLABEL", "ID"}

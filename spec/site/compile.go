@@ -15,28 +15,28 @@ import (
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
-// Name is the fleet's.
+// Name returns the fleet's name.
 func (s *Site) Name() string { return s.doc.Metadata.Name.S }
 
-// Registry is where the fleet's artifacts are published, as the site says; "" when it does not.
+// Registry returns where the fleet's artifacts are published, as the site says; "" when it does not.
 func (s *Site) Registry() string { return s.doc.Registry.S }
 
-// Dir is the folder of the site's file: names in it are relative to this.
+// Dir returns the directory of the site's file: names in it are relative to this.
 func (s *Site) Dir() string { return s.dir }
 
-// Trust is whom nodes believe.
+// Trust returns whose signatures nodes accept.
 func (s *Site) Trust() Trust { return s.trust }
 
-// Nodes are the fleet's machines in the order of the input.
+// Nodes returns the fleet's machines in the order of the input.
 func (s *Site) Nodes() []inventory.Node { return s.nodes }
 
-// Has says whether the fleet has a node of that name.
+// Has reports whether the fleet has a node of that name.
 func (s *Site) Has(node string) bool {
 	_, ok := s.byName[node]
 	return ok
 }
 
-// KernelArgs are the arguments that all nodes' kernels are started with, for the
+// KernelArgs returns the arguments that all nodes' kernels are started with, for the
 // loader: a node that needs others has to start its kernel a second time.
 func (s *Site) KernelArgs() []string {
 	var common []string
@@ -55,7 +55,7 @@ func (s *Site) KernelArgs() []string {
 	return slices.Concat(s.args, common)
 }
 
-// HasLayer says whether the site bakes system layers. Without one its nodes
+// HasLayer reports whether the site bakes system layers. Without one its nodes
 // keep their own system and only items apply.
 func (s *Site) HasLayer() bool { return s.doc.Layer.At != report.Pos{} }
 
@@ -84,7 +84,7 @@ func (s *Site) quiet() *module.Checker {
 	return &module.Checker{Checker: &shape.Checker{Report: &report.Report{}}, Layer: s.HasLayer(), Kept: s.kept}
 }
 
-// Overlay is what a node is sent. Layer is the digest of the manifest of its
+// Overlay returns what a node is sent. Layer is the digest of the manifest of its
 // variant; it is empty for a node that keeps its own system.
 func (s *Site) Overlay(node, layer string) (*spec.Overlay, error) {
 	i, ok := s.byName[node]

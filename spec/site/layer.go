@@ -68,9 +68,9 @@ func keptPaths(c *shape.Checker, paths []shape.Text) []string {
 		switch {
 		case !c.Valid(t.At, rules.AuthoredPath(t.S)):
 		case slices.Contains(module.SystemDirs, clean) && clean != "/var" || strings.HasPrefix(clean, "/usr/") || strings.HasPrefix(clean, "/run/") || strings.HasPrefix(clean, "/var/lib/caisson/"):
-			c.Errorf(t.At, "dangerous", "name folders below it", "%s belongs to the layer or to the running system and cannot be kept", clean)
+			c.Errorf(t.At, "dangerous", "name directories below it", "%s belongs to the layer or to the running system and cannot be kept", clean)
 		case clean == "/var":
-			c.Errorf(t.At, "dangerous", "name folders below it, such as /var/log", "/var holds parts of the layer, such as dpkg's state")
+			c.Errorf(t.At, "dangerous", "name directories below it, such as /var/log", "/var holds parts of the layer, such as dpkg's state")
 		case slices.Contains(out, clean):
 			c.Warnf(t.At, "duplicate", "", "%s is given twice", clean)
 		default:

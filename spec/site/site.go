@@ -17,8 +17,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// Site is a configuration that was read and found good. It is immutable and may
-// be used by many at once.
+// Site is a validated configuration: immutable, and safe for concurrent use.
 type Site struct {
 	doc    document.Site
 	dir    string

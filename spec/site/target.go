@@ -91,7 +91,7 @@ func (s *Site) checkHosts(c *module.Checker, p *override.Part) {
 	}
 }
 
-// unusedLabels says which label entries no node of the inventory has.
+// unusedLabels reports which label entries no node of the inventory has.
 func (s *Site) unusedLabels(c *module.Checker, p *override.Part) {
 	if len(s.nodes) == 0 {
 		return

@@ -26,7 +26,7 @@ type Variant struct {
 // ErrNoLayer is returned by Variants when the site bakes nothing.
 var ErrNoLayer = report.Invalidf("add layer: with a base to the Site", "the site has no layer")
 
-// Variants are the layers that the site's nodes need, shared by content. The
+// Variants returns the layers that the site's nodes need, shared by content. The
 // one that no override changes is called default and stands first.
 func (s *Site) Variants() ([]Variant, error) {
 	if !s.HasLayer() {
@@ -73,7 +73,7 @@ func RecipeID(r spec.Recipe) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// DefaultRecipe is that of a node no override applies to.
+// DefaultRecipe returns that of a node no override applies to.
 func (s *Site) DefaultRecipe() spec.Recipe { return s.recipe(inventory.Node{}, true) }
 
 // recipe is what a node's layer is made of.

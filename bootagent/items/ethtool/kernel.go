@@ -27,7 +27,7 @@ func NewKernel() *Kernel { return &Kernel{} }
 // Index implements Device.
 func (*Kernel) Index(name string) (int, error) {
 	var index int
-	return index, withSocket(func(fd int) error {
+	err := withSocket(func(fd int) error {
 		request, err := unix.NewIfreq(name)
 		if err != nil {
 			return err
@@ -38,6 +38,7 @@ func (*Kernel) Index(name string) (int, error) {
 		index = int(request.Uint32())
 		return nil
 	})
+	return index, err
 }
 
 // block is ETHTOOL_GFEATURES' answer for 32 features.
@@ -52,7 +53,7 @@ const (
 // Features implements Device.
 func (k *Kernel) Features(name string) (map[string]State, error) {
 	var states map[string]State
-	return states, withSocket(func(fd int) error {
+	err := withSocket(func(fd int) error {
 		names, err := k.featureNames(fd, name)
 		if err != nil {
 			return err
@@ -75,6 +76,7 @@ func (k *Kernel) Features(name string) (map[string]State, error) {
 		}
 		return nil
 	})
+	return states, err
 }
 
 // Change implements Device.

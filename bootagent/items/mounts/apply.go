@@ -18,6 +18,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // apply looks again, records and mounts or remounts one target. What it cannot
@@ -148,7 +149,7 @@ func (i *Item) remount(ctx context.Context, p plan, t table, entry item.Entry) e
 		if ok {
 			return nil
 		}
-		err = fmt.Errorf("the kernel does not change %q while it is mounted: unmount it", redacted(word))
+		err = fmt.Errorf("the kernel does not change %q while it is mounted: unmount it", rules.RedactOption(word))
 	}
 	back := setOptions(p.target, p.want.Type, p.source, p.options.bind, flagsOf(p.now), restorable(p.now.super))
 	if !p.own {

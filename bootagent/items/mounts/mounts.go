@@ -239,7 +239,7 @@ func (p plan) reversible() error {
 		for _, word := range p.options.data {
 			key, _, _ := strings.Cut(word, "=")
 			if known[key] == "" && !hasKey(p.now.super, key) {
-				return fmt.Errorf("option %q cannot be given to what is mounted already: the present value is not known", redacted(word))
+				return fmt.Errorf("option %q cannot be given to what is mounted already: the present value is not known", rules.RedactOption(word))
 			}
 		}
 		return nil
@@ -252,7 +252,7 @@ func (p plan) reversible() error {
 	for _, word := range old.data {
 		key, _, _ := strings.Cut(word, "=")
 		if known[key] == "" && !hasKey(p.options.data, key) {
-			return fmt.Errorf("option %q cannot be taken back while it is mounted: give another value, or unmount it", redacted(word))
+			return fmt.Errorf("option %q cannot be taken back while it is mounted: give another value, or unmount it", rules.RedactOption(word))
 		}
 	}
 	return nil

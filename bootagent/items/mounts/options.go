@@ -57,25 +57,13 @@ var idle = []string{"defaults", "auto", "nofail", "_netdev", "nouser", "silent",
 // shadow lets a mount cover a directory that is not empty.
 const shadow = "x-caisson.shadow"
 
-// secrets are options whose values are for the kernel alone: mount.cifs(8),
-// mount.ceph(8), mount.davfs(8) and their like.
-var secrets = []string{"password", "password2", "passwd", "pass", "pwd", "secret"}
-
 // redact returns words without the values of secrets.
 func redact(words []string) []string {
 	shown := make([]string, len(words))
 	for n, word := range words {
-		shown[n] = redacted(word)
+		shown[n] = rules.RedactOption(word)
 	}
 	return shown
-}
-
-// redacted is one option as errors, status and logs show it.
-func redacted(word string) string {
-	if name, _, ok := strings.Cut(word, "="); ok && slices.Contains(secrets, strings.ToLower(name)) {
-		return name + "=…"
-	}
-	return word
 }
 
 // options is an option list, understood.

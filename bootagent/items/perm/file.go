@@ -36,7 +36,8 @@ func (f file) close() { _ = unix.Close(f.fd) } // an O_PATH descriptor has nothi
 
 func (f file) stat() (unix.Stat_t, error) {
 	var st unix.Stat_t
-	return st, unix.Fstat(f.fd, &st)
+	err := unix.Fstat(f.fd, &st)
+	return st, err
 }
 
 // born is when the file was made, in nanoseconds, 0 where the file system does

@@ -113,7 +113,7 @@ func (r *Reader) read(name string, at report.Pos, valuesOnly bool) {
 
 const formHint = "a file holds a Site (apiVersion, kind: Site), Divingbell values (conf:), an Armada chart (data.values) or nodes (nodes:)"
 
-// one recognises one document and adds it.
+// one identifies a document and merges it.
 func (r *Reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
 	if doc.Kind == tree.Sequence && !valuesOnly {
 		r.inventoryList(doc)
@@ -148,7 +148,7 @@ func (r *Reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
 				hint = "put it below conf:"
 			}
 		}
-		r.Errorf(doc.At, "form", hint, "the document is none that caisson knows")
+		r.Errorf(doc.At, "form", hint, "unknown kind of document")
 	}
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package machine is the settings of a node beside conf: the arguments of its
+// Package machine compiles the settings of a node beside conf: the arguments of its
 // kernel, its network, the authorities it trusts.
 //
 // They are the same on every node until an override says otherwise, just as the

@@ -147,7 +147,7 @@ func compileInterface(c *shape.Checker, d interfaceDoc) spec.Interface {
 	return out
 }
 
-// CertificateProblem says what keeps a text from being certificates.
+// CertificateProblem returns what keeps a text from being certificates, or "".
 func CertificateProblem(text string) string {
 	rest := []byte(text)
 	n := 0
@@ -165,7 +165,7 @@ func CertificateProblem(text string) string {
 		}
 	}
 	if n == 0 {
-		return "no PEM certificate is in it"
+		return "it has no PEM certificate"
 	}
 	return ""
 }

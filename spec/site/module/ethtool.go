@@ -36,7 +36,7 @@ var featureAliases = map[string]string{
 	"tx-generic-segmentation": "generic-segmentation-offload", "tx-udp-fragmentation": "udp-fragmentation-offload",
 }
 
-// FeatureName is the full name of a feature, of that or its short one.
+// FeatureName expands the short name of a feature.
 func FeatureName(name string) string {
 	if full := featureAliases[name]; full != "" {
 		return full

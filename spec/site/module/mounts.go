@@ -31,7 +31,14 @@ var mountsModule = Module{Name: "mounts", Doc: reflect.TypeFor[shape.Raw[shape.M
 		for _, m := range i.Mounts {
 			text := m.Device + " " + m.Type
 			if len(m.Options) > 0 {
-				text += " " + strings.Join(m.Options, ",")
+				shown := make([]string, len(m.Options))
+				for i, o := range m.Options {
+					shown[i] = rules.RedactOption(o)
+				}
+				text += " " + strings.Join(shown, ",")
+				if !slices.Equal(shown, m.Options) {
+					text += " (" + identity(m.Options) + ")" // a changed password shows as a change
+				}
 			}
 			if len(m.Before) > 0 {
 				text += " before " + strings.Join(m.Before, " ")
@@ -48,7 +55,7 @@ var mountsModule = Module{Name: "mounts", Doc: reflect.TypeFor[shape.Raw[shape.M
 // networkTypes are file systems behind a network.
 var networkTypes = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "9p", "afs", "ocfs2", "gfs2", "lustre", "beegfs"}
 
-// runtimeDirs are folders that a container runtime stacks its own overlays in,
+// runtimeDirs are directories that a container runtime stacks its own overlays in,
 // which the kernel refuses on ours; the agent always mounts something there.
 var runtimeDirs = []string{"/var/lib/containerd", "/var/lib/docker", "/var/lib/kubelet"}
 

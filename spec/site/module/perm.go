@@ -60,7 +60,7 @@ var permModule = Module{Name: "perm", Image: true, // of baked paths; the rest i
 // bakedDirs hold what the layer brings; everything else of a node is its own.
 var bakedDirs = []string{"/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/sbin", "/usr"}
 
-// baked says whether a path or pattern lies in the layer: its first component,
+// baked reports whether a path or pattern lies in the layer: its first component,
 // taken literally, is one of the layer's. What cannot be told is the node's.
 func baked(p string) bool {
 	for _, d := range bakedDirs {

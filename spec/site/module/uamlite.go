@@ -9,7 +9,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
-	"github.com/caisson-os/caisson/spec/site/credential"
+	"github.com/caisson-os/caisson/spec/rules/credential"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -89,7 +89,7 @@ func (c *Checker) uamlite(v *tree.Value, f *Fragment) {
 	}
 }
 
-// Administers says whether a user can log in and become root.
+// Administers reports whether a user can log in and become root.
 func Administers(u spec.User) bool {
 	return u.Sudo && (len(u.Keys) > 0 || len(u.Password) > 1)
 }
@@ -102,7 +102,7 @@ func (c *Checker) user(d userDoc) spec.User {
 	switch {
 	case d.Keys == nil: // absent: the file goes
 		u.Keys = []string{}
-		c.Notef(d.Name.At, "no-keys", "write [Unmanaged] to leave them", "user %s has no user_sshkeys: what keys there are go", u.Name)
+		c.Notef(d.Name.At, "no-keys", "write [Unmanaged] to leave them", "user %s has no user_sshkeys: existing keys will be removed", u.Name)
 	case len(*d.Keys) == 0:
 		c.In("user_sshkeys", func() {
 			c.Warnf(d.At, "unmanaged", "write [Unmanaged] to say so, or leave it out for no keys", "an empty list leaves the keys of %s as they are", u.Name)

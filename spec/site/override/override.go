@@ -57,7 +57,7 @@ type Part struct {
 	Off      bool
 }
 
-// New is a module with nothing in it yet.
+// New returns a part without targets.
 func New(m *module.Module) *Part {
 	return &Part{Module: m, Hosts: map[string]*target{}, Def: &target{Name: "default"}}
 }
@@ -87,7 +87,7 @@ func (p *Part) Choose(name string, label func(string) (string, bool)) *target {
 	return p.Def
 }
 
-// Effective is the module's configuration for a target.
+// Effective returns the module's configuration for a target.
 func (p *Part) Effective(t *target, dropped func(*tree.Value)) *tree.Value {
 	if t == OffTarget {
 		return nil

@@ -7,5 +7,5 @@
 // A [Planner] compares a site with what is published, one node at a time and in
 // any order, so that memory stays bounded for any fleet. It fetches nothing: the
 // command line gives it overlays, or only their digests, which settle most of a
-// fleet. What a change costs is the table in compare.go, that of docs/site.md.
+// fleet. What a change costs is the table in package spec.
 package plan

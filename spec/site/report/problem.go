@@ -43,7 +43,7 @@ type Report struct {
 // ErrInvalid is what [Report.Err] wraps.
 var ErrInvalid = errors.New("invalid input")
 
-// Err is nil when there is no error in the report.
+// Err returns an error when the report has one.
 func (r *Report) Err() error {
 	n := r.Count(Error)
 	if n == 0 {
@@ -70,7 +70,7 @@ func (e *invalid) Hint() string  { return e.hint }
 func (e *invalid) ExitCode() int { return 2 }
 func (e *invalid) Unwrap() error { return ErrInvalid }
 
-// Count says how many problems of a severity there are.
+// Count returns the number of problems of a severity.
 func (r *Report) Count(severity string) int {
 	n := 0
 	for _, p := range r.Problems {

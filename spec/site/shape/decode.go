@@ -59,7 +59,7 @@ func (c *Checker) Want(v *tree.Value, k tree.Kind) bool {
 	if v.Kind == k {
 		return true
 	}
-	c.Errorf(v.At, "type", "", "%s belongs here, not %s", k, v.Kind)
+	c.Errorf(v.At, "type", "", "expected %s, got %s", k, v.Kind)
 	return false
 }
 
@@ -79,7 +79,7 @@ func (c *Checker) decodeStruct(v *tree.Value, target reflect.Value) {
 		c.Push(f.Key)
 		c.Decode(f.Val, target.FieldByIndex(fields[i].index).Addr().Interface())
 		if t, ok := target.FieldByIndex(fields[i].index).Interface().(Text); ok && fields[i].enum != nil && t.Set() && !slices.Contains(fields[i].enum, t.S) {
-			c.Errorf(t.At, "enum", report.DidYouMean(t.S, fields[i].enum), "%q is none of %s", t.S, strings.Join(fields[i].enum, ", "))
+			c.Errorf(t.At, "enum", report.DidYouMean(t.S, fields[i].enum), "%q is not one of %s", t.S, strings.Join(fields[i].enum, ", "))
 		}
 		c.Pop()
 	}

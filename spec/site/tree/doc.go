@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tree is YAML as a person wrote it: values that keep their literal text
+// Package tree holds YAML as a person wrote it: values that keep their literal text
 // and their place. 2000000 is never a float, "on" never a boolean, 0640 never
 // 416, and two keys of one map never the same.
 //

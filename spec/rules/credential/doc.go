@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package credential judges what lets people in: password hashes as crypt(5) has
-// them and keys as a line of authorized_keys in sshd(8).
+// Package credential validates password hashes, as in crypt(5), and SSH keys, as
+// lines of authorized_keys in sshd(8).
 //
 // Both are parsed to the end, not matched at the beginning: a hash that lost its
 // last character or a key that was pasted in half locks somebody out, and that

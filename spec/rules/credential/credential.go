@@ -30,7 +30,7 @@ var hashForms = map[string]hashForm{
 	"gy": {regexp.MustCompile(`^\$gy\$[./A-Za-z0-9]+\$[./A-Za-z0-9]{0,86}\$[./A-Za-z0-9]{43}$`), ""},
 }
 
-// HashProblem says what is wrong with a password hash, or that it is weak.
+// HashProblem returns what is wrong with a password hash, or that it is weak.
 func HashProblem(hash string) (problem, weak string) {
 	if hash == "*" || hash == "!" {
 		return "", ""
@@ -44,7 +44,7 @@ func HashProblem(hash string) (problem, weak string) {
 	}
 	f, ok := hashForms[parts[1]]
 	if !ok {
-		return fmt.Sprintf("$%.8s$ is no method of crypt(5)", parts[1]), ""
+		return fmt.Sprintf("$%.8s$ is not a method of crypt(5)", parts[1]), ""
 	}
 	if !f.form.MatchString(hash) {
 		return fmt.Sprintf("it is not a whole $%s$ hash", parts[1]), ""
@@ -94,7 +94,7 @@ func SSHKeyProblem(line string) string {
 	case strings.Contains(kind, "ecdsa"):
 		size, ok := map[string]int{"nistp256": 65, "nistp384": 97, "nistp521": 133}[string(last[0])]
 		if !ok || !strings.Contains(kind, string(last[0])) || len(last[1]) != size || last[1][0] != 4 {
-			return "the key is no point of its curve"
+			return "the key is not a point of its curve"
 		}
 	}
 	return ""

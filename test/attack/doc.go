@@ -9,6 +9,10 @@
 // push rights), node says what the machine is and remembers, serve how the
 // registry misbehaves. Rows without a code are controls: the node must go on.
 //
+// Other classes are files of their own, read by LoadClass into the type of what
+// is attacked. localuser.yaml is what users of a node try on the agent, with
+// scripts that really run as a user; see [LocalUser].
+//
 // The package forges its materials with the standard library alone and shares
 // no code with what is tested. Each package of the trust core runs the rows and,
 // in a meta-test, switches each of its checks off in turn: the rows that name the

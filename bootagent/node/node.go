@@ -165,12 +165,17 @@ func (n *Node) open(bootstrap *spec.Bootstrap, openJournal func(string, item.Sco
 
 // trusts sets whom the node trusts, and makes its state usable. A host that
 // trusts nobody yet can still take back what was applied.
-func (n *Node) trusts(bootstrap *spec.Bootstrap) (err error) {
-	if bootstrap == nil {
-		if bootstrap, err = n.readBootstrap(); bootstrap == nil {
-			n.unbound = err
-			return nil
-		}
+func (n *Node) trusts(bootstrap *spec.Bootstrap) error {
+	own, err := n.readBootstrap()
+	switch {
+	case bootstrap == nil && own == nil:
+		n.unbound = err
+		return nil
+	case bootstrap == nil:
+		bootstrap = own
+	case own != nil && own.Fleet != bootstrap.Fleet && n.boot.Mode == spec.ModeAttached:
+		// What is needed to take the fleet's settings back would be set aside.
+		return fmt.Errorf("this host is enrolled in fleet %q, not in %q: run restore --all, then enroll with --replace", own.Fleet, bootstrap.Fleet)
 	}
 	n.follower = &track.Tracker{Bootstrap: *bootstrap, Identity: n.identity(bootstrap), Folder: n.folder, Build: n.o.Build, Say: n.o.Say}
 	if n.lock == nil {

@@ -10,6 +10,6 @@
 // then index.json by one rename. A tag is a descriptor whose ref.name is
 // "repository:tag"; a referrer is a descriptor without a name.
 //
-// The package knows nothing of what it stores. Only cmd/caisson and tests import
+// The package knows nothing of what it stores. What builds and publishes imports
 // it, never the agent: a list of the agent's packages is held by a test.
 package registry

@@ -28,10 +28,20 @@ type Registry struct {
 
 // place is what a server and a layout do differently.
 type place interface {
+	blobs
+	manifests
+}
+
+// blobs are content by digest.
+type blobs interface {
 	hasBlob(ctx context.Context, repo string, d oci.Descriptor) (bool, error)
 	putBlob(ctx context.Context, repo string, d oci.Descriptor, open Opener) error
-	putManifest(ctx context.Context, repo, mediaType string, raw []byte, tag string) error
 	blobSize(ctx context.Context, repo, digest string) (int64, error)
+}
+
+// manifests are what tags name and referrers are attached to.
+type manifests interface {
+	putManifest(ctx context.Context, repo, mediaType string, raw []byte, tag string) error
 	tags(ctx context.Context, repo string) ([]string, error)
 	delete(ctx context.Context, repo, reference string) error
 	referrers(ctx context.Context, repo, digest string) ([]oci.Descriptor, error)

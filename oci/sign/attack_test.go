@@ -4,7 +4,6 @@ package sign
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 
@@ -69,10 +68,10 @@ func TestNoCheckIsVacuous(t *testing.T) {
 // lenient instead: without a document there is nothing to attack.
 func without() map[string]rules {
 	out := map[string]rules{}
-	for i, c := range whole.set {
+	for _, name := range whole.set.Names() {
 		r := whole
-		r.set = slices.Delete(slices.Clone(whole.set), i, i+1)
-		out[c.name] = r
+		r.set = whole.set.Without(name)
+		out[name] = r
 	}
 	lenient := map[string]func(*candidate) error{
 		"bundle form":    func(c *candidate) error { return first(c.raw, &c.bundle) },
@@ -82,15 +81,12 @@ func without() map[string]rules {
 			return nil
 		},
 	}
-	for i, c := range whole.bundle {
+	for _, name := range whole.bundle.Names() {
 		r := whole
-		r.bundle = slices.Clone(whole.bundle)
-		if ok := lenient[c.name]; ok != nil {
-			r.bundle[i].ok = ok
-		} else {
-			r.bundle = slices.Delete(r.bundle, i, i+1)
+		if r.bundle = whole.bundle.Without(name); lenient[name] != nil {
+			r.bundle = whole.bundle.With(name, lenient[name])
 		}
-		out[c.name] = r
+		out[name] = r
 	}
 	r := whole
 	r.enough = func([]string, int) bool { return true }

@@ -3,6 +3,7 @@
 package sign
 
 import (
+	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/internal/strict"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -24,27 +25,22 @@ type candidate struct {
 	statement statement
 }
 
-type bundleCheck struct {
-	name string
-	ok   func(*candidate) error
-}
-
 // bundleChecks is all that makes a bundle good, in order. Nothing of a payload
 // is parsed before its signature is verified.
-var bundleChecks = []bundleCheck{
-	{"bundle size", sizeCapped},
-	{"bundle form", bundleParses},
-	{"bundle type", bundleVersion},
-	{"one envelope", oneSignature},
-	{"payload type", payloadIsInToto},
-	{"known key", keyIsTrusted},
-	{"signature", signatureVerifies},
-	{"statement form", statementParses},
-	{"statement type", statementVersion},
-	{"predicate type", predicateIsWanted},
-	{"subject", subjectIsContent},
-	{"predicate form", predicateParses},
-	{"predicate sense", predicateIsSound},
+var bundleChecks = check.List[*candidate]{
+	{Name: "bundle size", OK: sizeCapped},
+	{Name: "bundle form", OK: bundleParses},
+	{Name: "bundle type", OK: bundleVersion},
+	{Name: "one envelope", OK: oneSignature},
+	{Name: "payload type", OK: payloadIsInToto},
+	{Name: "known key", OK: keyIsTrusted},
+	{Name: "signature", OK: signatureVerifies},
+	{Name: "statement form", OK: statementParses},
+	{Name: "statement type", OK: statementVersion},
+	{Name: "predicate type", OK: predicateIsWanted},
+	{Name: "subject", OK: subjectIsContent},
+	{Name: "predicate form", OK: predicateParses},
+	{Name: "predicate sense", OK: predicateIsSound},
 }
 
 // set is all bundles beside one document.
@@ -54,16 +50,11 @@ type set struct {
 	threshold int
 }
 
-type setCheck struct {
-	name string
-	ok   func(set) error
-}
-
 // setChecks come before any bundle is read.
-var setChecks = []setCheck{
-	{"threshold can be met", thresholdIsPossible},
-	{"anything signed", somethingIsSigned},
-	{"flood", notFlooded},
+var setChecks = check.List[set]{
+	{Name: "threshold can be met", OK: thresholdIsPossible},
+	{Name: "anything signed", OK: somethingIsSigned},
+	{Name: "flood", OK: notFlooded},
 }
 
 func thresholdIsPossible(s set) error {
@@ -92,8 +83,8 @@ func enough(signers []string, threshold int) bool { return len(signers) >= thres
 
 // rules are all checks of this package; only its tests use others than [whole].
 type rules struct {
-	set    []setCheck
-	bundle []bundleCheck
+	set    check.List[set]
+	bundle check.List[*candidate]
 	enough func(signers []string, threshold int) bool
 }
 

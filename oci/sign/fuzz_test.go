@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/test/attack"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -43,7 +44,7 @@ func FuzzVerifyOverlay(f *testing.F) {
 // differ each time, which a fuzzer takes for progress.
 func FuzzStatement(f *testing.F) {
 	f.Add([]byte(`{"_type":"https://in-toto.io/Statement/v1","subject":[{"digest":{"sha256":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}}],"predicateType":"https://caisson.dev/overlay/v1","predicate":{"fleet":"a","node":"b","match":{},"layer":"","epoch":0,"generation":1,"issuedAt":"2026-11-01T00:00:00Z","expires":"2026-12-01T00:00:00Z"}}`))
-	after := slices.IndexFunc(bundleChecks, func(c bundleCheck) bool { return c.name == "signature" }) + 1
+	after := slices.IndexFunc(bundleChecks, func(c check.Check[*candidate]) bool { return c.Name == "signature" }) + 1
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		var p Predicate
 		c := &candidate{digest: oci.Digest(nil), kind: PredicateOverlay, into: &p, sound: p.check}

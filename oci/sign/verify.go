@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
@@ -62,10 +63,11 @@ func VerifyAttestation(raw []byte, subjectDigest, predicateType string, keys []V
 	return c.statement.Predicate, nil
 }
 
-// run returns how many checks the candidate passed, for the best excuse.
-func (c *candidate) run(checks []bundleCheck) (int, error) {
+// run returns how many checks the candidate passed, so that the caller reports the
+// failure of the bundle that came furthest.
+func (c *candidate) run(checks check.List[*candidate]) (int, error) {
 	for i, check := range checks {
-		if err := check.ok(c); err != nil {
+		if err := check.OK(c); err != nil {
 			return i, err
 		}
 	}
@@ -83,10 +85,8 @@ func newerOverlay(a, b *Predicate) bool {
 }
 
 func verify[P any](r rules, bundles [][]byte, keys []Verifier, threshold int, digest, kind string, sound func(*P) error, newer func(a, b *P) bool) (*Verified[P], error) {
-	for _, check := range r.set {
-		if err := check.ok(set{bundles, keys, threshold}); err != nil {
-			return nil, err
-		}
+	if err := r.set.Run(set{bundles, keys, threshold}); err != nil {
+		return nil, err
 	}
 	signers := map[string][]string{} // by the statement's predicate
 	found := map[string]*P{}

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/base"
 	"github.com/caisson-os/caisson/builder/root"
+	digests "github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -50,7 +51,7 @@ func (b *build) openForeign(ctx context.Context) (*foreign, error) {
 		if !ok || len(digest) != 64 || strings.Trim(digest, "0123456789abcdef") != "" {
 			return nil, fmt.Errorf("layer.base.oci: %q does not name an image by digest: REF@sha256:…", r.OCI)
 		}
-		f.digest = "sha256:" + digest
+		f.digest = digests.FromHex(digest)
 		f.file = filepath.Join(b.options.CacheDir, "bases", digest+".tar")
 		if err := b.pull(ctx, r.OCI, f.file); err != nil {
 			return nil, fmt.Errorf("layer.base.oci: %w", err)

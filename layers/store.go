@@ -4,7 +4,6 @@ package layers
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	digests "github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 )
@@ -35,11 +35,11 @@ func OpenStore(dir string) (*Store, error) {
 }
 
 // Path is where the blob is, or would be. The digest was checked by the caller
-// to be "sha256:" and 64 hex digits; anything else gives a path that never exists.
+// to be valid; anything else gives a path that never exists.
 func (s *Store) Path(digest string) string {
-	hexes, ok := strings.CutPrefix(digest, "sha256:")
-	if !ok || len(hexes) != 64 || strings.Trim(hexes, "0123456789abcdef") != "" {
-		hexes = "invalid"
+	hexes := "invalid"
+	if digests.Valid(digest) {
+		hexes = digests.Hex(digest)
 	}
 	return filepath.Join(s.dir, "sha256", hexes)
 }
@@ -84,7 +84,7 @@ func (s *Store) compare(digest string) error {
 	if _, err := io.Copy(h, f); err != nil {
 		return fmt.Errorf("read %s: %w", digest, err)
 	}
-	if got := "sha256:" + hex.EncodeToString(h.Sum(nil)); got != digest {
+	if got := digests.From(h); got != digest {
 		return fmt.Errorf("blob %s: %w", digest, ErrCorrupt)
 	}
 	return nil
@@ -92,8 +92,7 @@ func (s *Store) compare(digest string) error {
 
 // Put stores data, which the caller has verified.
 func (s *Store) Put(digest string, data []byte) error {
-	sum := sha256.Sum256(data)
-	if "sha256:"+hex.EncodeToString(sum[:]) != digest {
+	if digests.Of(data) != digest {
 		return fmt.Errorf("blob %s: %w", digest, ErrCorrupt)
 	}
 	return durable.WriteFile(s.Path(digest), data, 0o600)
@@ -110,8 +109,7 @@ func (s *Store) Get(digest string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(data)
-	if int64(len(data)) > limit || "sha256:"+hex.EncodeToString(sum[:]) != digest {
+	if int64(len(data)) > limit || digests.Of(data) != digest {
 		return nil, fmt.Errorf("blob %s: %w", digest, ErrCorrupt)
 	}
 	return data, nil
@@ -141,7 +139,7 @@ func (s *Store) Collect(keep map[string]bool) (int64, error) {
 	var freed int64
 	for _, e := range entries {
 		hexes, _, _ := strings.Cut(e.Name(), ".")
-		if keep["sha256:"+hexes] {
+		if keep[digests.FromHex(hexes)] {
 			continue
 		}
 		if info, err := e.Info(); err == nil {

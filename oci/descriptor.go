@@ -3,10 +3,7 @@
 package oci
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"strings"
-
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
@@ -39,26 +36,11 @@ func (d Descriptor) Bare() Descriptor {
 	return d
 }
 
-// Digest is "sha256:<hex>" of data.
-func Digest(data []byte) string {
-	sum := sha256.Sum256(data)
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
+// Digest returns the digest of data, "sha256:<hex>".
+func Digest(data []byte) string { return digest.Of(data) }
 
-// ValidDigest says whether s is a digest as caisson writes it. There is no
-// other algorithm: a choice of algorithms is a choice for the attacker.
-func ValidDigest(s string) bool {
-	h, ok := strings.CutPrefix(s, "sha256:")
-	if !ok || len(h) != 64 {
-		return false
-	}
-	for _, c := range []byte(h) {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
-}
+// ValidDigest reports whether s is a digest as package digest writes it.
+func ValidDigest(s string) bool { return digest.Valid(s) }
 
 // Verify refuses data that is not what d names.
 func (d Descriptor) Verify(data []byte) error {

@@ -9,8 +9,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strings"
 	"sync"
+
+	digests "github.com/caisson-os/caisson/internal/digest"
 )
 
 // layout reads a folder in the OCI image layout. A tag is the descriptor in
@@ -104,7 +105,7 @@ func (l *layout) resolve(repo, tag string) (Descriptor, error) {
 
 // BlobPath is where a layout keeps the content of a valid digest.
 func BlobPath(digest string) string {
-	return "blobs/sha256/" + strings.TrimPrefix(digest, "sha256:")
+	return "blobs/sha256/" + digests.Hex(digest)
 }
 
 func readCapped(root *os.Root, name string, limit int64) ([]byte, error) {

@@ -11,7 +11,6 @@ package download
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash"
@@ -19,6 +18,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
@@ -171,7 +171,7 @@ func (w Download) fill(ctx context.Context, p *partial) error {
 			return err
 		}
 	}
-	return w.judge(ending{want: p.want, at: p.at, got: "sha256:" + hex.EncodeToString(p.hash.Sum(nil))})
+	return w.judge(ending{want: p.want, at: p.at, got: digest.From(p.hash)})
 }
 
 // judge applies the checks; what they have nothing against ends with the error

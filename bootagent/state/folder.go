@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -81,7 +82,7 @@ func (f *Folder) Overlays() ([]string, error) {
 	var digests []string
 	for _, e := range entries {
 		if name, ok := strings.CutSuffix(e.Name(), ".json"); ok && f.overlayPath(name) == f.Path("overlays", e.Name()) {
-			digests = append(digests, "sha256:"+name)
+			digests = append(digests, digest.FromHex(name))
 		}
 	}
 	return digests, nil
@@ -110,8 +111,8 @@ func (f *Folder) CollectOverlays(s *State, also ...string) error {
 	return nil
 }
 
-func (f *Folder) overlayPath(digest string) string {
-	hexes := strings.TrimPrefix(digest, "sha256:")
+func (f *Folder) overlayPath(of string) string {
+	hexes := digest.Hex(of)
 	if strings.Trim(hexes, "0123456789abcdef") != "" || hexes == "" {
 		hexes = "invalid"
 	}

@@ -8,6 +8,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
+
+	"github.com/caisson-os/caisson/internal/digest"
 )
 
 // Features is what a kernel's AppArmor can do, in the parser's own format: the
@@ -37,8 +39,7 @@ func FeaturesOf(release string) (Features, error) {
 
 // Digest names the features.
 func (f Features) Digest() string {
-	sum := sha256.Sum256(f.Text)
-	return "sha256:" + hex.EncodeToString(sum[:])
+	return digest.Of(f.Text)
 }
 
 // Tables names all tables together: policy is made again when one changes.

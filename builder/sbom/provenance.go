@@ -4,8 +4,8 @@ package sbom
 
 import (
 	"encoding/json"
-	"strings"
 
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -63,5 +63,5 @@ func Provenance(l spec.Layer, suite string, sbomDigest, version string) ([]byte,
 }
 
 func hexDigest(d string) map[string]string {
-	return map[string]string{"sha256": strings.TrimPrefix(d, "sha256:")}
+	return map[string]string{"sha256": digest.Hex(d)}
 }

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -72,7 +73,7 @@ func SPDX(l spec.Layer, suite string) ([]byte, error) {
 	name := l.Fleet + "/layer:" + l.Version + "/" + l.Variant
 	doc := spdxDocument{
 		Version: "SPDX-2.3", License: "CC0-1.0", ID: "SPDXRef-DOCUMENT", Name: name,
-		Namespace: "https://caisson.dev/spdx/" + url.PathEscape(l.Fleet) + "/" + strings.TrimPrefix(l.Recipe, "sha256:") + "/" + url.PathEscape(l.Version),
+		Namespace: "https://caisson.dev/spdx/" + url.PathEscape(l.Fleet) + "/" + digest.Hex(l.Recipe) + "/" + url.PathEscape(l.Version),
 		Creation:  spdxCreation{Created: l.Created, Creators: []string{"Tool: caisson"}},
 	}
 	root := "SPDXRef-Layer"

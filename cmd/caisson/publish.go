@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/release"
@@ -190,7 +191,7 @@ func (a *app) compile(ctx context.Context, s *site.Site, p *publish.Publisher, r
 			if err != nil {
 				return nil, err
 			}
-			if strings.TrimPrefix(l.Recipe, "sha256:") != site.RecipeID(v.Recipe) {
+			if digest.Hex(l.Recipe) != site.RecipeID(v.Recipe) {
 				if reference == release.Current {
 					return nil, cli.WithHint(fmt.Errorf("layer %s (variant %s) was built from another recipe than the site has now", l.Digest, v.Name),
 						"run 'caisson build' first; --layer "+l.Digest+" publishes this one all the same")

@@ -15,7 +15,6 @@ package image
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +25,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/caisson-os/caisson/internal/digest"
 )
 
 // MediaType is the media type of the images.
@@ -88,7 +89,7 @@ func describe(name string) (Built, error) {
 	if err != nil {
 		return Built{}, err
 	}
-	return Built{Digest: "sha256:" + hex.EncodeToString(sum.Sum(nil)), Size: n}, nil
+	return Built{Digest: digest.From(sum), Size: n}, nil
 }
 
 var versionOf = regexp.MustCompile(`mksquashfs version (\d+)\.(\d+)`)

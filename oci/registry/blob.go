@@ -5,11 +5,11 @@ package registry
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"hash"
 	"io"
 
+	digests "github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
@@ -53,7 +53,7 @@ func (v *verified) Read(p []byte) (int, error) {
 	if v.left != 0 {
 		return n, refusal.New(refusal.Size, "%s lacks %d bytes", v.want, v.left)
 	}
-	if got := "sha256:" + hex.EncodeToString(v.hash.Sum(nil)); got != v.want {
+	if got := digests.From(v.hash); got != v.want {
 		return n, refusal.New(refusal.Digest, "content of %s is %s", v.want, got)
 	}
 	return n, io.EOF

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
 )
 
@@ -83,7 +84,7 @@ func sweep(dir string, grace time.Duration) (freed int64, err error) {
 		if err != nil {
 			return freed, err
 		}
-		if needed["sha256:"+e.Name()] || time.Since(info.ModTime()) < grace {
+		if needed[digest.FromHex(e.Name())] || time.Since(info.ModTime()) < grace {
 			continue
 		}
 		if err := os.Remove(filepath.Join(blobs, e.Name())); err != nil {

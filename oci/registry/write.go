@@ -5,11 +5,11 @@ package registry
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"io"
 	"os"
 	"path/filepath"
 
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
@@ -24,7 +24,7 @@ func copyVerified(ctx context.Context, w io.Writer, body io.Reader, d oci.Descri
 	if n != d.Size {
 		return refusal.New(refusal.Size, "%s has %d bytes or more where its descriptor says %d", d.Digest, n, d.Size)
 	}
-	if got := "sha256:" + hex.EncodeToString(h.Sum(nil)); got != d.Digest {
+	if got := digest.From(h); got != d.Digest {
 		return refusal.New(refusal.Digest, "content of %s is %s", d.Digest, got)
 	}
 	return nil

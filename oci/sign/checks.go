@@ -4,6 +4,7 @@ package sign
 
 import (
 	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/internal/strict"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -183,7 +184,7 @@ func subjectIsContent(c *candidate) error {
 		return refusal.New(refusal.Subject, "the statement has %d subjects", n)
 	}
 	d := c.statement.Subject[0].Digest
-	if len(d) != 1 || "sha256:"+d["sha256"] != c.digest {
+	if len(d) != 1 || digest.FromHex(d["sha256"]) != c.digest {
 		return refusal.New(refusal.Subject, "the statement is about %v, the content is %s", d, c.digest)
 	}
 	return nil

@@ -5,9 +5,9 @@ package sign
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
+	digests "github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
@@ -91,7 +91,7 @@ func newStatement(digest, predicateType string, predicate []byte) ([]byte, error
 	}
 	return json.Marshal(statement{
 		Type:          statementV1,
-		Subject:       []subject{{Digest: map[string]string{"sha256": strings.TrimPrefix(digest, "sha256:")}}},
+		Subject:       []subject{{Digest: map[string]string{"sha256": digests.Hex(digest)}}},
 		PredicateType: predicateType,
 		Predicate:     predicate,
 	})

@@ -3,8 +3,6 @@
 package apparmor
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -28,7 +27,7 @@ func supported(root string, policy spec.LoadedPolicy) error {
 	if err != nil {
 		return fmt.Errorf("features of the AppArmor policy: %w", err)
 	}
-	if sum := sha256.Sum256(text); "sha256:"+hex.EncodeToString(sum[:]) != policy.Features {
+	if digest.Of(text) != policy.Features {
 		return refusal.New(refusal.Layer, "the layer's AppArmor features are not those that its description names")
 	}
 	lacking, err := lacks(string(text))

@@ -44,9 +44,9 @@ func enroll(ctx context.Context, a *app, args []string) error {
 	if f.format == "json" {
 		return cli.JSON(a.out, map[string]any{"node": found.Overlay.Node, "fleet": found.Overlay.Fleet, "generation": found.Generation.Generation})
 	}
-	_, err = fmt.Fprintf(a.out, "enrolled as node %s of fleet %s; its generation %d is applied by 'caisson-agent apply', once, or 'caisson-agent run', from now on\n",
+	cli.Printf(a.out, "enrolled as node %s of fleet %s; its generation %d is applied by 'caisson-agent apply', once, or 'caisson-agent run', from now on\n",
 		found.Overlay.Node, found.Overlay.Fleet, found.Generation.Generation)
-	return err
+	return nil
 }
 
 func readSite(name string) (*spec.Bootstrap, error) {

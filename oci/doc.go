@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package oci reads caisson's artifacts from a registry or from an OCI layout,
-// and writes their manifests as bytes.
+// and encodes their manifests.
 //
-// It is the small half of registry access, the one that the boot agent links:
-// GET with conditions, ranges and resume, a cap on every size before reading,
-// and strict parsing. It cannot push, see oci/registry for that, and it believes
-// nothing: tags, annotations and media types are hints, what counts is the
-// digest by which something was asked for. Whether a document may act is decided
-// by bootagent/fetch, with the signatures of oci/sign.
+// It is the small half of registry access, the one that the agent links: GET with
+// conditions, ranges and resume, caps that are counted while reading, least rates,
+// and strict parsing. It cannot push; oci/registry does. It trusts nothing: tags,
+// annotations and media types are hints, what counts is the digest by which
+// something was asked for. Whether a document may act is decided by package trust,
+// with the signatures of oci/sign.
 //
-// What lies is answered with an error from oci/refusal; what is absent with
-// [ErrNotFound]; all else is a failure worth another try.
+// Content that is not what it should be is an error of trust/refusal, absent
+// content is [ErrNotFound], slow content is [ErrSlow]; any other error is one of the
+// transport: retry. Several places are asked by [InOrder] or [Anywhere], so that one
+// that serves rubbish does not hide the next.
 //
-// It imports the standard library only. Anyone may import it, except layers and
-// builder. The formats are the OCI image and distribution specifications 1.1.
+// It imports the standard library, trust/refusal and small packages of internal.
+// layers and builder do not import it. The formats are the OCI image and
+// distribution specifications 1.1.
 package oci

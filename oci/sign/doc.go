@@ -9,10 +9,11 @@
 // cosign takes any attestation by a key for its signature, so keys that attest
 // never release, and keys that release never command nodes.
 //
-// It needs the standard library only; key files are read by oci/sign/keyfile.
-// There is no certificate authority, no transparency log and no network here. The package decides whether bytes were signed by enough trusted
-// keys and for which purpose; whether a node obeys them is the business of
-// bootagent/fetch.
+// A public key is a [Verifier]; its algorithm is known in this package only. Private
+// keys in files are read by oci/sign/keyfile. There is no certificate authority, no
+// transparency log and no network here. The package decides whether bytes were
+// signed by enough trusted keys and for which purpose; whether a node obeys them is
+// decided by package trust.
 //
 // Formats: DSSE v1, in-toto statement v1, sigstore bundle v0.3. See
 // docs/security.md.

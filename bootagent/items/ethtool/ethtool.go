@@ -52,7 +52,7 @@ type Item struct {
 	journal item.Journal
 }
 
-// New is the item for want; device is NewKernel().
+// New returns the item for want; device is NewKernel().
 func New(want []spec.Feature, device Device, j item.Journal) *Item {
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b spec.Feature) int {

@@ -39,7 +39,7 @@ type Item struct {
 	log     func(format string, args ...any)
 }
 
-// New is the item for want, sorted by id; dir is /etc/security/limits.d.
+// New returns the item for want, sorted by id; dir is /etc/security/limits.d.
 func New(want []spec.Limit, dir string, j item.Journal, log func(format string, args ...any)) *Item {
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b spec.Limit) int { return strings.Compare(a.ID, b.ID) })

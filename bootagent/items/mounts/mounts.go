@@ -39,7 +39,7 @@ type Item struct {
 	journal item.Journal
 }
 
-// New is the item for want, parents before what is below them; proc is /proc,
+// New returns the item for want, parents before what is below them; proc is /proc,
 // dev is /dev.
 func New(want []spec.Mount, proc, dev string, j item.Journal) *Item {
 	want = slices.Clone(want)

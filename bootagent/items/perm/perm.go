@@ -35,7 +35,7 @@ type Item struct {
 	log     func(format string, args ...any)
 }
 
-// New is the item for want, nil for nothing. Originals of files on the disk that
+// New returns the item for want, nil for nothing. Originals of files on the disk that
 // state lies on live as long as that disk, if it has a scope; other files go
 // with the root.
 func New(want *spec.Perm, state string, j item.Journal, log func(format string, args ...any)) *Item {

@@ -32,7 +32,7 @@ type Item struct {
 	journal item.Journal
 }
 
-// New is the item for want, sorted by key; root is /proc/sys.
+// New returns the item for want, sorted by key; root is /proc/sys.
 func New(want []spec.Sysctl, root string, j item.Journal) *Item {
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b spec.Sysctl) int { return strings.Compare(a.Key, b.Key) })

@@ -256,3 +256,11 @@ func (f *Fleet) loader(t *testing.T) (kernel, initrd string) {
 	}
 	return filepath.Join(dir, "kernel"), initrd
 }
+
+// sh runs a script with arguments.
+func sh(t *testing.T, script string, args ...string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "sh", append([]string{"-ec", script, "sh"}, args...)...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", script, err, out)
+	}
+}

@@ -21,12 +21,14 @@ type Options struct {
 	MAC      string            // of its one network card
 	UUID     string            // SMBIOS
 	Memory   int               // MiB, 0 is 1024
-	TFTP     string            // folder that the network's TFTP server shows
+	TFTP     string            // directory that the network's TFTP server shows
 	Bootfile string            // name below TFTP that DHCP announces
 	Kernel   string            // file, direct boot
 	Initrd   string            // file
 	Append   string            // kernel command line of a direct boot
+	NoCard   bool              // without a network card, whatever MAC, TFTP and Forwards say
 	Disk     string            // raw image, the machine's first disk
+	ReadOnly bool              // the disk takes no writes
 	Forwards map[string]string // address the guest dials, 10.0.2.100:5000, to one on 127.0.0.1
 	Extra    []string          // further arguments for qemu
 }
@@ -87,23 +89,38 @@ func (o Options) arguments(sshPort int) []string {
 	if o.UUID != "" {
 		args = append(args, "-uuid", o.UUID)
 	}
+	network := o.network(sshPort)
+	if o.NoCard {
+		network = []string{"-nic", "none"}
+	}
+	args = append(args, network...)
+	if o.Disk != "" {
+		drive := "file=" + o.Disk + ",format=raw,if=virtio,cache=writethrough"
+		if o.ReadOnly {
+			drive += ",readonly=on"
+		}
+		args = append(args, "-drive", drive)
+	}
+	if o.Kernel != "" {
+		args = append(args, "-kernel", o.Kernel, "-initrd", o.Initrd, "-append", o.Append)
+	} else {
+		args = append(args, "-boot", "n")
+	}
+	return append(args, o.Extra...)
+}
+
+// network is the card and the user network behind it, which reaches nothing but
+// the forwards.
+func (o Options) network(sshPort int) []string {
 	network := fmt.Sprintf("user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:%d-:22", sshPort)
 	if o.TFTP != "" {
 		network += ",tftp=" + o.TFTP + ",bootfile=" + o.Bootfile
-		args = append(args, "-boot", "n")
 	}
 	for guest, host := range o.Forwards {
 		addr, port, _ := strings.Cut(host, ":")
 		network += fmt.Sprintf(",guestfwd=tcp:%s-cmd:busybox nc %s %s", guest, addr, port)
 	}
-	args = append(args, "-netdev", network, "-device", "virtio-net-pci,netdev=net,mac="+o.MAC)
-	if o.Disk != "" {
-		args = append(args, "-drive", "file="+o.Disk+",format=raw,if=virtio,cache=writethrough")
-	}
-	if o.Kernel != "" {
-		args = append(args, "-kernel", o.Kernel, "-initrd", o.Initrd, "-append", o.Append)
-	}
-	return append(args, o.Extra...)
+	return []string{"-netdev", network, "-device", "virtio-net-pci,netdev=net,mac=" + o.MAC}
 }
 
 // PowerCut ends the machine at once, as pulling the cord would, and waits until

@@ -49,6 +49,10 @@ func TestStateDisk(t *testing.T) {
 		}
 	})
 
+	byHand := f.byHand(t, options)
+	t.Run("no network card", func(t *testing.T) { f.noCard(t, byHand) })
+	t.Run("a disk that takes no writes", func(t *testing.T) { f.readOnlyDisk(t, byHand) })
+
 	t.Run("tampered overlay", func(t *testing.T) {
 		if err := f.Tamper(t.Context(), "alpha", `"value":"10"`, `"value":"99"`); err != nil {
 			t.Fatal(err)
@@ -65,4 +69,6 @@ func TestStateDisk(t *testing.T) {
 			t.Errorf("swappiness is %s", got)
 		}
 	})
+
+	t.Run("a registry that sends a byte a second", func(t *testing.T) { f.slowRegistry(t, byHand, first.Generation) })
 }

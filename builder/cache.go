@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -89,6 +90,9 @@ func ownDir(dir string) error {
 	return nil
 }
 
+// cacheNames are all that a cache has.
+var cacheNames = []string{"apt", "bases", "debs", "keys", "lock", "resolved", "steps", "tmp"}
+
 // closeOff takes a cache of an earlier release, or an empty directory, from the
 // eyes of others. Anything else, such as /var/cache itself, is not ours to close.
 func closeOff(dir string) error {
@@ -96,8 +100,10 @@ func closeOff(dir string) error {
 	if err != nil {
 		return err
 	}
-	if len(entries) > 0 && !exists(filepath.Join(dir, "steps")) {
-		return &foreignDir{dir + " is not a cache: other files are in it, and others can read it"}
+	for _, e := range entries {
+		if !slices.Contains(cacheNames, e.Name()) {
+			return &foreignDir{fmt.Sprintf("%s is not a cache: %s is in it, and others can read it", dir, e.Name())}
+		}
 	}
 	return os.Chmod(dir, 0o700)
 }

@@ -116,7 +116,7 @@ func processesBelow(dir string, patience time.Duration) []string {
 func TestFull(t *testing.T) {
 	o := testOptions(t)
 	dir := t.TempDir()
-	if err := unix.Mount("caisson-test", dir, "tmpfs", 0, "size=40m"); err != nil {
+	if err := unix.Mount("caisson-test", dir, "tmpfs", 0, "size=40m,mode=0700"); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) }) // a lazy unmount: the mount is this test's alone

@@ -14,10 +14,10 @@ import (
 )
 
 // opaque is the one overlayfs mark that means something in an image: it hides
-// what lower trees have in the folder. All others name the mount that wrote them.
+// what lower trees have in the directory. All others name the mount that wrote them.
 const opaque = "trusted.overlay.opaque"
 
-// Clean makes the upper folder of an overlayfs mount a tree of its own: every
+// Clean makes the upper directory of an overlayfs mount a tree of its own: every
 // trusted.overlay.* attribute but a set opaque mark is removed.
 func Clean(upper string) error {
 	return filepath.WalkDir(upper, func(name string, e fs.DirEntry, err error) error {

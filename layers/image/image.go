@@ -6,7 +6,7 @@
 // Without fragments every block is compressed from one file alone, so a file
 // that did not change gives the same bytes in the next image, and the chunk index
 // ([Index]) finds them: that is what makes updates small. The package also
-// cleans the upper folder of an overlayfs, so that it can be the lower one of
+// cleans the upper directory of an overlayfs, so that it can be the lower one of
 // another and so that two captures of the same changes are equal ([Clean]).
 //
 // It is for the builder; a node never links it, it only reads what was made.

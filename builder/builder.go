@@ -75,7 +75,7 @@ type Blob struct {
 	Title     string // for people: base, kernel, initrd, base.chunks …
 }
 
-// Media types of the blobs that are no images.
+// Media types of the blobs that are not images.
 const (
 	MediaTypeKernel = "application/vnd.caisson.kernel.v1"
 	MediaTypeInitrd = "application/vnd.caisson.initrd.v1"

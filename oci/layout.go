@@ -14,7 +14,7 @@ import (
 	digests "github.com/caisson-os/caisson/internal/digest"
 )
 
-// layout reads a folder in the OCI image layout. A tag is the descriptor in
+// layout reads a directory in the OCI image layout. A tag is the descriptor in
 // index.json whose ref.name is "repository:tag".
 type layout struct {
 	root *os.Root
@@ -30,7 +30,7 @@ func openLayout(dir string) (*layout, error) {
 	}
 	if _, err := root.Stat("oci-layout"); err != nil {
 		_ = root.Close() // only read
-		return nil, fmt.Errorf("%s is no OCI layout: %w", dir, err)
+		return nil, fmt.Errorf("%s is not an OCI layout: %w", dir, err)
 	}
 	return &layout{root: root}, nil
 }

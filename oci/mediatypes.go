@@ -32,7 +32,7 @@ const (
 	RepoFleet = "fleet"
 )
 
-// Annotations. They are hints for people and for selection, never believed.
+// Annotations. They are hints for people and for selection, never trusted.
 const (
 	AnnotationVariant = "dev.caisson.variant"               // on the descriptors of a layer index
 	AnnotationRefName = "org.opencontainers.image.ref.name" // in a layout's index.json

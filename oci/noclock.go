@@ -12,7 +12,7 @@ import (
 // withoutClock verifies certificates on a machine that knows only that it is not
 // before some time. Whoever is trusted to issue a certificate is believed that
 // it had begun when it was issued: it may be later than the machine thinks, so
-// "not yet valid" is no verdict, while "expired" still is one.
+// "not yet valid" is not a verdict, while "expired" still is one.
 //
 // It replaces the verification of crypto/tls, with the same checks but the time.
 func (o Options) withoutClock(c *tls.Config, host string) {

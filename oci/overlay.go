@@ -98,7 +98,7 @@ var documentChecks = []documentCheck{
 	}},
 	{"document first", func(m *Manifest, documentType string) error {
 		if len(m.Layers) == 0 || m.Layers[0].MediaType != documentType {
-			return refusal.New(refusal.Shape, "the manifest's first layer is no %q", documentType)
+			return refusal.New(refusal.Shape, "the manifest's first layer is not %q", documentType)
 		}
 		return nil
 	}},

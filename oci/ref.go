@@ -12,11 +12,11 @@ import (
 )
 
 // Ref is a place that holds a fleet's artifacts: a prefix on a registry, or a
-// folder in the OCI image layout.
+// directory in the OCI image layout.
 type Ref struct {
 	Host   string // host[:port]; empty for a layout
 	Prefix string // path below the host, may be empty
-	Layout string // folder; empty for a registry
+	Layout string // directory; empty for a registry
 }
 
 var prefixForm = regexp.MustCompile(`^[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*$`)
@@ -25,7 +25,7 @@ var prefixForm = regexp.MustCompile(`^[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._
 func ParseRef(s string) (Ref, error) {
 	if dir, ok := strings.CutPrefix(s, "oci:"); ok {
 		if dir == "" || strings.ContainsRune(dir, 0) {
-			return Ref{}, badRef("reference %q names no folder", s)
+			return Ref{}, badRef("reference %q names no directory", s)
 		}
 		return Ref{Layout: filepath.Clean(dir)}, nil
 	}
@@ -59,7 +59,7 @@ func (r Ref) Loopback() bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// IsLayout says whether r is a folder.
+// IsLayout says whether r is a directory.
 func (r Ref) IsLayout() bool { return r.Layout != "" }
 
 // Repo is the full path of a repository of r, for example "metal-a/node". In a

@@ -51,7 +51,7 @@ type Options struct {
 	Patience  time.Duration // for a whole manifest; 0 is 2 min
 	UserAgent string
 	Now       func() time.Time // the clock for TLS certificates; nil is time.Now
-	AtLeast   bool             // Now is no clock, only not too late: a certificate may have been issued since
+	AtLeast   bool             // Now is a lower bound, not a clock: a certificate may have been issued since
 }
 
 // Open returns the source at ref, followed by its mirrors.

@@ -54,7 +54,7 @@ func (o Options) transport(host string) (*http.Transport, error) {
 	if o.Proxy != "" {
 		u, err := url.Parse(o.Proxy)
 		if err != nil || u.Host == "" {
-			return nil, fmt.Errorf("proxy %q is no URL", o.Proxy)
+			return nil, fmt.Errorf("proxy %q is not a URL", o.Proxy)
 		}
 		t.Proxy = http.ProxyURL(u)
 	}

@@ -30,7 +30,7 @@ type FleetIndex struct {
 	Generation uint64               `json:"generation"`      // the last one given out
 	Grant      []byte               `json:"grant,omitempty"` // the epoch key's word for Epoch, when it is not 0
 	Threshold  int                  `json:"threshold"`
-	Operator   []string             `json:"operator"`           // public keys that nodes believe, PEM
+	Operator   []string             `json:"operator"`           // public keys that nodes trust, PEM
 	Release    []string             `json:"release"`            // public keys that layers must be signed by, PEM
 	Lifetime   int64                `json:"lifetime"`           // of an overlay's signature, seconds
 	Reserved   bool                 `json:"reserved,omitempty"` // Generation is given out, Nodes are still those before it

@@ -114,7 +114,7 @@ type Limit struct {
 type Sysctl struct {
 	Key      string `json:"key"`
 	Value    string `json:"value"`
-	Optional bool   `json:"optional,omitempty"` // a missing key is no problem (sysctl.d's leading "-")
+	Optional bool   `json:"optional,omitempty"` // a missing key is not a problem (sysctl.d's leading "-")
 }
 
 // Feature is one offload feature of an interface, named as the kernel names it

@@ -21,7 +21,7 @@ type Recipe struct {
 type Base struct {
 	Debian *Debian `json:"debian,omitempty"`
 	OCI    string  `json:"oci,omitempty"` // REF@sha256:…
-	Tar    string  `json:"tar,omitempty"` // file, relative to the site's folder
+	Tar    string  `json:"tar,omitempty"` // file, relative to the site's directory
 }
 
 // Debian is a base bootstrapped from an archive. An empty Mirror stands for the

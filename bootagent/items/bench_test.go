@@ -128,7 +128,7 @@ func BenchmarkCheck500(b *testing.B) {
 
 // An overlay of 500 items of all kinds but mounts and scripts: half sysctl, the
 // rest limits, permissions and features of 25 interfaces. With CAISSON_BENCH_ETC
-// the limits go to that folder; on a node /etc lies on a tmpfs.
+// the limits go to that directory; on a node /etc lies on a tmpfs.
 func BenchmarkMixed500(b *testing.B) {
 	want := spec.Items{Sysctl: keys500(b)[:250], Perm: &spec.Perm{}}
 	files := b.TempDir()

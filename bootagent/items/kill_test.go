@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// victim marks the process that is killed: folder and number of the write.
+// victim marks the process that is killed: directory and number of the write.
 const victim = "CAISSON_TEST_VICTIM"
 
 // A real SIGKILL, in a process of its own, at every seventh write: what it left

@@ -25,7 +25,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// machine is the real kernel in namespaces of the test, with files in a folder.
+// machine is the real kernel in namespaces of the test, with files in a directory.
 type machine struct {
 	t       *testing.T
 	root    string

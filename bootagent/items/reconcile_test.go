@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// node is a small machine in a folder.
+// node is a small machine in a directory.
 type node struct {
 	signed  []spec.Exec // of every overlay that it had
 	t       *testing.T
@@ -90,7 +90,7 @@ func (n *node) items(want spec.Items) []item.Item {
 	})
 }
 
-// snapshot is everything but the state folder.
+// snapshot is everything but the state directory.
 func (n *node) snapshot() string {
 	n.t.Helper()
 	var out strings.Builder
@@ -116,7 +116,7 @@ func (n *node) snapshot() string {
 	return out.String()
 }
 
-// full is a config with something of every kind that a folder can hold.
+// full is a config with something of every kind that a directory can hold.
 func (n *node) full() spec.Items {
 	return spec.Items{
 		Limits: []spec.Limit{{ID: "core", Domain: "*", Type: "hard", Item: "core", Value: "0"}},
@@ -420,7 +420,7 @@ func TestCancelledTransactIsTakenBack(t *testing.T) {
 	}
 }
 
-// Every kind under this folder is in the table, in the order that rationale gives.
+// Every kind under this directory is in the table, in the order that rationale gives.
 func TestTable(t *testing.T) {
 	var names []string
 	for _, it := range Table(spec.Items{}, Options{}) {

@@ -119,7 +119,7 @@ func (s Stager) fetch(ctx context.Context, blob spec.Blob) error {
 }
 
 // Waiting says now and then what is waited for, until the function that it returns
-// is called: a loader that says nothing cannot be told from one that hangs.
+// is called: a loader that says nothing looks like one that hangs.
 func (s Stager) Waiting(what string) (done func()) {
 	return s.every(func(since time.Duration) { s.Say("waiting for %s, %.0f s so far", what, since.Seconds()) })
 }

@@ -283,7 +283,7 @@ func TestUnchangedMeansTheBytesThatAreKept(t *testing.T) {
 	}
 }
 
-// kept is what is published now, in the form that the state folder has it.
+// kept is what is published now, in the form that the state directory has it.
 func (f *fleet) kept(want *track.Found) []byte {
 	f.t.Helper()
 	c, err := trust.Overlay(f.t.Context(), f.Source, f.Identity.Tags(), "")

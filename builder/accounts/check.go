@@ -69,7 +69,7 @@ func (p *problems) add(user, format string, args ...any) {
 	*p = append(*p, fmt.Errorf("user %q: %s", user, fmt.Sprintf(format, args...)))
 }
 
-// usualBuiltin is the account that Divingbell expires without being told of it.
+// usualBuiltin is the account that Divingbell expires by default.
 const usualBuiltin = "ubuntu"
 
 // builtin expires the distribution's own account, once somebody can still get in

@@ -22,7 +22,7 @@ const (
 // modes are the kernel's names of the numbers in a profile's flags.
 var modes = map[uint32]string{0: "enforce", 1: "complain", 2: "kill", 3: "unconfined", 4: "prompt"}
 
-// forced is set in the header's version when the parser was told --Complain: the
+// forced is set in the header's version when the parser ran with --Complain: the
 // kernel then ignores the profiles' own modes.
 const forced = 0x800
 

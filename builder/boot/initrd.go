@@ -2,7 +2,7 @@
 
 // Package boot makes what firmware and boot loaders read: the kernel, the
 // generic initrd with the agent as its first process, and site.cpio, which says
-// whom a node believes.
+// whom a node trusts.
 //
 // The initrd is generic: it holds the agent and the loader's modules, nothing
 // of a site, so that layers stay reproducible and keys change without a rebuild.

@@ -148,7 +148,7 @@ func (m *modules) Select(policy []string) ([]string, error) {
 				if bytes.Contains(m.builtin, []byte("/"+p+".ko\n")) {
 					continue
 				}
-				return nil, fmt.Errorf("loader module %q: kernel %s has no such module, and it is no policy (network, storage)", p, m.release)
+				return nil, fmt.Errorf("loader module %q: kernel %s has no such module, and it is not a policy (network, storage)", p, m.release)
 			}
 			add(file)
 			continue

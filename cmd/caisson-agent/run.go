@@ -25,7 +25,7 @@ const (
 )
 
 // runService applies what the loader chose, tells systemd that the node is
-// ready, and then follows the fleet until it is told to end. Where nothing could
+// ready, and then follows the fleet until a signal ends it. Where nothing could
 // be applied the node is not ready: what waits for the agent goes on waiting.
 func runService(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "run")

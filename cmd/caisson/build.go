@@ -79,9 +79,9 @@ func (a *app) buildCommand() *cobra.Command {
 	c.Flags().StringVar(&f.attest, "attest-key", "", "attestation key that signs SBOM and provenance")
 	c.Flags().StringVar(&f.version, "version", "", "version to tag (the date of the packages and a hash when empty)")
 	c.Flags().StringVar(&f.agent, "agent", "", "static caisson-agent binary (the one beside this program when empty)")
-	c.Flags().StringVar(&f.cache, "cache", defaultCache, "folder kept between builds")
+	c.Flags().StringVar(&f.cache, "cache", defaultCache, "directory kept between builds")
 	c.Flags().StringVar(&f.lock, "lock", "", "lock file (caisson.lock beside the site when empty)")
-	c.Flags().StringVar(&f.debs, "debs", "", "folder of kept package files: used first, and filled")
+	c.Flags().StringVar(&f.debs, "debs", "", "directory of kept package files: used first, and filled")
 	c.Flags().BoolVar(&f.fast, "fast", false, "weaker compression, for development")
 	c.Flags().BoolVar(&f.fresh, "no-lock", false, "take the newest packages even when there is a lock")
 	c.Flags().StringVar(&f.previous, "previous", "", "LAYER whose account ledger goes on (the current one of --to when empty)")
@@ -106,7 +106,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 		return err
 	}
 	if f.version != "" && (!oci.ValidTag(f.version) || release.ReservedTag(f.version)) {
-		return cli.Usage("letters, digits, and . _ - within, at most 128; current and keep-… are caisson's own", "--version: %q is no version", f.version)
+		return cli.Usage("letters, digits, and . _ - within, at most 128; current and keep-… are caisson's own", "--version: %q is not a version", f.version)
 	}
 	if err := a.checkKeys(s, f); err != nil {
 		return err

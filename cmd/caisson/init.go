@@ -98,7 +98,7 @@ func newSite(dir string) (made []string, err error) {
 			if err == nil {
 				err = fs.ErrExist
 			}
-			return nil, cli.WithHint(fmt.Errorf("make %s: %w", filepath.Join(dir, f.name), err), "name an empty folder: init overwrites nothing")
+			return nil, cli.WithHint(fmt.Errorf("make %s: %w", filepath.Join(dir, f.name), err), "name an empty directory: init overwrites nothing")
 		}
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "keys"), 0o755); err != nil {
@@ -126,7 +126,7 @@ func newSite(dir string) (made []string, err error) {
 
 var notFleetName = regexp.MustCompile(`[^a-z0-9]+`)
 
-// fleetNameOf makes a fleet's name of a folder's.
+// fleetNameOf makes a fleet's name of a directory's.
 func fleetNameOf(dir string) string {
 	name := strings.Trim(notFleetName.ReplaceAllString(strings.ToLower(dir), "-"), "-")
 	if len(name) > 63 {

@@ -33,7 +33,7 @@ func (a *app) keysCommand() *cobra.Command {
 		Use:   "keys",
 		Short: "Make and look at signing keys",
 		Long: "Make and look at signing keys. All are ECDSA P-256, in cosign's file format.\n\n" +
-			"Each key has one role: release signs layers, operator signs what nodes shall be, attestation\n" +
+			"Each key has one role: release signs layers, operator signs overlays, attestation\n" +
 			"signs how a layer came about, epoch (kept offline) raises the security epoch. Never use one key\n" +
 			"for two roles: tools take any statement by a key for its approval.",
 	}

@@ -41,7 +41,7 @@ func (a *app) lockCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&name, "lock", "", "lock file (caisson.lock beside the site when empty)")
-	c.Flags().StringVar(&cache, "cache", "", "folder kept between runs (the builder's for root, else the user's)")
+	c.Flags().StringVar(&cache, "cache", "", "directory kept between runs (the builder's for root, else the user's)")
 	c.Flags().BoolVar(&update, "update", false, "take what the archives have now")
 	return c
 }

@@ -64,7 +64,7 @@ func (x *access) open(ref string) (*registry.Registry, error) {
 		return nil, err
 	}
 	if parsed, err := oci.ParseRef(ref); err == nil && parsed.IsLayout() && foreign(parsed.Layout) {
-		return nil, cli.Usage("name an empty or a new directory", "%s is no OCI layout, and not empty", ref)
+		return nil, cli.Usage("name an empty or a new directory", "%s is not an OCI layout, and not empty", ref)
 	}
 	return registry.Open(ref, o)
 }
@@ -74,7 +74,7 @@ func (x *access) open(ref string) (*registry.Registry, error) {
 func (x *access) existing(ref string) (*registry.Registry, error) {
 	if parsed, err := oci.ParseRef(ref); err == nil && parsed.IsLayout() {
 		if _, err := os.Stat(filepath.Join(parsed.Layout, "oci-layout")); errors.Is(err, fs.ErrNotExist) {
-			return nil, cli.Usage("'caisson build' makes one with --to "+ref+", or 'caisson publish' for a site without a layer", "%s is no OCI layout", ref)
+			return nil, cli.Usage("'caisson build' makes one with --to "+ref+", or 'caisson publish' for a site without a layer", "%s is not an OCI layout", ref)
 		}
 	}
 	return x.open(ref)

@@ -14,7 +14,7 @@ import (
 	"github.com/caisson-os/caisson/oci/registry"
 )
 
-// TestServe serves a layout until it is told to end.
+// TestServe serves a layout until a signal ends it.
 func TestServe(t *testing.T) {
 	dir := t.TempDir()
 	r, err := registry.Open("oci:"+dir, registry.Options{})

@@ -24,7 +24,7 @@ import (
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
 )
 
-// signers is how a verb is told who signs.
+// signers are the flags that say who signs.
 type signers struct {
 	keys     []string
 	commands []string

@@ -43,7 +43,7 @@ type Publisher struct {
 
 	Trust         *Policy      // for Pin and Refresh; nil trusts the signers alone, all of which must have signed
 	Memory        *memory.File // nil remembers nothing
-	NewFleet      bool         // a registry without a fleet is no surprise
+	NewFleet      bool         // a registry without a fleet is expected
 	AcceptExpired bool         // what is published may have expired
 	IgnoreIntent  string       // tag of a publisher that died
 

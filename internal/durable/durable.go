@@ -3,8 +3,8 @@
 // Package durable writes files that survive a power cut: after a call returns,
 // either the old content or the new one is on disk, never a part of either.
 //
-// Every write that matters goes through it: temporary file in the same folder,
-// fsync, rename, fsync of the folder, see rename(2) and fsync(2). It knows
+// Every write that matters goes through it: temporary file in the same directory,
+// fsync, rename, fsync of the directory, see rename(2) and fsync(2). It knows
 // nothing of what it writes. Anyone may import it.
 package durable
 
@@ -59,7 +59,7 @@ func Rename(from, to string) error {
 	return SyncDir(filepath.Dir(to))
 }
 
-// Remove deletes name durably. A missing file is no error.
+// Remove deletes name durably. A missing file is not an error.
 func Remove(name string) error {
 	if err := os.Remove(name); err != nil && !os.IsNotExist(err) {
 		return err
@@ -67,7 +67,7 @@ func Remove(name string) error {
 	return SyncDir(filepath.Dir(name))
 }
 
-// SyncDir makes the entries of a folder durable.
+// SyncDir makes the entries of a directory durable.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

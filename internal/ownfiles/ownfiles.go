@@ -6,7 +6,7 @@
 // it was verified.
 //
 // It knows nothing of what the files hold: digests and signatures say whether
-// that is right. Whoever reads from the state folder may import it.
+// that is right. Whoever reads from the state directory may import it.
 package ownfiles
 
 import (

@@ -16,7 +16,7 @@ const (
 	Run          = "/run/caisson"
 	RunBootstrap = "/run/caisson/site.json"
 	RunBoot      = "/run/caisson/boot.json" // what the initramfs stage decided
-	RunImages    = "/run/caisson/images"    // mounted images, one folder a layer
+	RunImages    = "/run/caisson/images"    // mounted images, one directory a layer
 	RunUpper     = "/run/caisson/upper"     // tmpfs with the overlay's upper and work
 	RunStore     = "/run/caisson/store"     // when there is no state disk
 	RunDeadline  = "/run/caisson/deadline"  // there while a new generation is unproven, see bootagent/boot/handover
@@ -24,7 +24,7 @@ const (
 	RunLock      = "/run/caisson/lock"
 	State        = "/var/lib/caisson" // state disk or tmpfs
 	StateLabel   = "caisson-state"    // GPT partition name
-	Credentials  = "registry"         // below State: what a registry asks of this node, see bootagent/fetch
+	Credentials  = "registry"         // below State: what a registry asks of this node, see bootagent/track
 )
 
 // In the layer.
@@ -36,5 +36,5 @@ const (
 	KeysDir      = "/etc/ssh/authorized_keys.d" // one file a user, sshd's AuthorizedKeysFile names it
 )
 
-// Prefix of every file that caisson writes into a folder it shares with others.
+// Prefix of every file that caisson writes into a directory it shares with others.
 const Prefix = "60-caisson-"

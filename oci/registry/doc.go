@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package registry writes caisson's artifacts: to a registry server, or to a
-// folder in the OCI image layout, which [Handler] serves like a registry.
+// directory in the OCI image layout, which [Handler] serves like a registry.
 //
 // It is the big half of registry access, for the builder's machine. Pushing uses
 // go-containerregistry; reading goes through package oci, by the same rules as

@@ -93,7 +93,7 @@ func TestHandlerOnTheWire(t *testing.T) {
 	}
 }
 
-// TestLayoutIsTheStandardOne holds the folder to the OCI image layout.
+// TestLayoutIsTheStandardOne holds the directory to the OCI image layout.
 func TestLayoutIsTheStandardOne(t *testing.T) {
 	dir := t.TempDir()
 	w := open(t, "oci:"+dir)

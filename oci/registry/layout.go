@@ -18,14 +18,14 @@ import (
 	"github.com/caisson-os/caisson/oci"
 )
 
-// layout is a folder in the OCI image layout.
+// layout is a directory in the OCI image layout.
 type layout struct {
 	dir  string
 	mu   sync.Mutex
 	held *locked // while a batch is open
 }
 
-// openLayout opens a folder. One that is no layout yet becomes one with the first
+// openLayout opens a directory. One that is no layout yet becomes one with the first
 // write, so that what comes to nothing leaves nothing; whether it can is known now.
 func openLayout(dir string) (*layout, error) {
 	l := &layout{dir: dir}

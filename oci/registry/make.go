@@ -18,7 +18,7 @@ import (
 	"github.com/caisson-os/caisson/oci"
 )
 
-// make turns the folder into a layout unless it is one. The marker comes last:
+// make turns the directory into a layout unless it is one. The marker comes last:
 // what has it is whole.
 func (l *layout) make() error {
 	if !l.absent() {
@@ -60,7 +60,7 @@ func lockLayout(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// writable asks the folder, or the nearest one above it that exists.
+// writable asks the directory, or the nearest one above it that exists.
 func writable(dir string) error {
 	for {
 		info, err := os.Stat(dir)

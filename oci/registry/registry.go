@@ -132,7 +132,7 @@ func (r *Registry) Delete(ctx context.Context, repo, reference string) error {
 }
 
 // Referrers lists what is attached to a manifest. Annotations and artifact types
-// are what the registry says; read the manifests before you believe them.
+// are what the registry says; read the manifests before you rely on them.
 func (r *Registry) Referrers(ctx context.Context, repo, digest string) ([]oci.Descriptor, error) {
 	return r.place.referrers(ctx, repo, digest)
 }

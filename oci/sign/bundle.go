@@ -37,7 +37,7 @@ type signature struct {
 	Sig []byte `json:"sig"`
 }
 
-// SignOverlay signs what a node shall be. The digest is that of the overlay's
+// SignOverlay signs what a node is to be. The digest is that of the overlay's
 // document, not of the manifest around it.
 func SignOverlay(signer crypto.Signer, overlayDigest string, p Predicate) ([]byte, error) {
 	p.IssuedAt, p.Expires = p.IssuedAt.UTC(), p.Expires.UTC()

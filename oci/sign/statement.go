@@ -104,7 +104,7 @@ func (p *Predicate) check() error {
 	}
 	switch {
 	case p.Fleet == "" || p.Node == "" || p.Layer != "" && !oci.ValidDigest(p.Layer):
-		return refusal.New(refusal.Predicate, "the statement lacks fleet or node, or its layer is no digest")
+		return refusal.New(refusal.Predicate, "the statement lacks fleet or node, or its layer is not a digest")
 	case p.Epoch > MaxNumber || p.Generation > MaxNumber || p.Generation == 0:
 		return refusal.New(refusal.BadNumber, "epoch %d, generation %d", p.Epoch, p.Generation)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
-// Trust is whom nodes believe and for how long. Key files are named so that the
+// Trust holds the keys that nodes trust, how many must sign, and for how long. Key files are named so that the
 // fs.FS given to [Parse] opens them.
 type Trust struct {
 	OnExpired   string // run or hold

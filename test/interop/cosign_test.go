@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/internal/require"
 )
 
-// cosign is one version of the real program, in a folder of its own that has
+// cosign is one version of the real program, in a directory of its own that has
 // keys, a signing config without services and an empty trusted root.
 type cosign struct {
 	t       *testing.T

@@ -109,7 +109,7 @@ var meanings = map[Code]meaning{
 	Replay:        {"the same generation with other content", "publish again: every change needs a new generation"},
 	Stale:         {"older than the least generation the fleet allows", "publish this node again, see fleet:current"},
 	Rejected:      {"on the fleet's or the node's reject list", "publish a new generation"},
-	Expired:       {"expired, and the site says to hold", "caisson refresh signs anew; check the node's clock"},
+	Expired:       {"expired, and the site says to hold", "caisson refresh renews it; check the node's clock"},
 	WrongArch:     {"a layer for another architecture", "build a variant for this machine"},
 	AppArmor:      {"AppArmor policy that uses what the running kernel does not have", "let the node run the layer's own kernel, without apparmor=0 among its arguments; or build the layer for a kernel of the other series"},
 	NeedsAgent:    {"a document that uses what this agent does not know", "boot a layer whose agent knows it: build one with this release, or publish without the new setting"},

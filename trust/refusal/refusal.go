@@ -9,7 +9,7 @@
 // what the command line prints, what status shows after "refused:", and what
 // the attack corpus expects.
 //
-// It imports the standard library only. oci, oci/sign and bootagent/fetch
+// It imports the standard library only. oci, oci/sign and trust
 // return its errors; anyone may read them through the methods.
 package refusal
 
@@ -43,7 +43,7 @@ func (r *Refusal) RefusalCode() string { return string(r.Code) }
 // Hint says what an operator can do about it.
 func (r *Refusal) Hint() string { return meanings[r.Code].hint }
 
-// Of returns the code of err, or "" when err is no refusal.
+// Of returns the code of err, or "" when err is not a refusal.
 func Of(err error) Code {
 	var r *Refusal
 	if errors.As(err, &r) {

@@ -119,7 +119,7 @@ func TestSeedingThatWasCut(t *testing.T) {
 	}
 }
 
-// What a user puts into a persisted folder must not lead the loader elsewhere.
+// What a user puts into a persisted directory must not lead the loader elsewhere.
 func TestLinksInPersistedFolders(t *testing.T) {
 	disk := t.TempDir()
 	n := newNode(t, disk, true)

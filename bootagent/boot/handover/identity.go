@@ -37,7 +37,7 @@ func (n *Node) machineID() error {
 }
 
 // derivedID returns the id of a node that remembers nothing. It is an HMAC and not a
-// plain hash, so that one fleet's ids tell nothing to another; but it is no secret: a
+// plain hash, so that one fleet's ids tell nothing to another; but it is not a secret: a
 // diskless node has none, and fleet, name and UUID lead to it.
 func derivedID(fleet, node, uuid string) string {
 	mac := hmac.New(sha256.New, []byte("caisson machine-id "+fleet))

@@ -15,7 +15,7 @@ func (n *Node) stamps() error {
 		return err
 	}
 	at := usr.ModTime()
-	text := fmt.Sprintf("# This file was created by caisson: the root is stacked anew at each boot.\nTIMESTAMP_NSEC=%d\n", at.UnixNano())
+	text := fmt.Sprintf("# This file was created by caisson: the root is stacked again at each boot.\nTIMESTAMP_NSEC=%d\n", at.UnixNano())
 	for _, name := range []string{"/etc/.updated", "/var/.updated"} {
 		if err := n.write(name, []byte(text), 0o644); err != nil {
 			return err

@@ -3,7 +3,7 @@
 // Package identity finds out which node this machine claims to be: the name on
 // the kernel command line, the hardware addresses of its interfaces (the one it
 // booted from first) and the SMBIOS UUID. A claim is only a hint of what to ask
-// for; the signed overlay says whether it was true. See bootagent/fetch.
+// for; the signed overlay says whether it was true. See package trust.
 package identity
 
 import (

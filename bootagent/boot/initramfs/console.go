@@ -30,7 +30,7 @@ func openConsole() console {
 const maxRecord = 900
 
 // say prints each line as a record; what comes from outside forges none. <3> is "error": lower ones are hidden by
-// "quiet", and a loader that says nothing cannot be told from one that hangs.
+// "quiet", and a loader that says nothing looks like one that hangs.
 func (c console) say(format string, args ...any) {
 	for line := range strings.SplitSeq(plain.Sprintf(format, args...), "\n") {
 		for len(line) > maxRecord {

@@ -37,7 +37,7 @@ func due(w spec.Exec, r record, boot string, now time.Time) (run bool, next stri
 	case interval < 0:
 		return false, "it is never repeated by time"
 	}
-	at := r.Start.Add(time.Duration(min(cmp.Or(interval, pace), 1<<32)) * time.Second) // 136 years is no overflow
+	at := r.Start.Add(time.Duration(min(cmp.Or(interval, pace), 1<<32)) * time.Second) // 136 years do not overflow
 	if now.Before(r.Start) {
 		return true, "" // the clock was set back: better too early than never
 	}

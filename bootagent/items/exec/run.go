@@ -80,7 +80,7 @@ func (i *Item) start(ctx context.Context, s script) (id string, err error) {
 	}
 	limit := defaultTimeout
 	if s.want.Timeout > 0 {
-		limit = time.Duration(min(s.want.Timeout, 1<<32)) * time.Second // 136 years is no overflow
+		limit = time.Duration(min(s.want.Timeout, 1<<32)) * time.Second // 136 years do not overflow
 	}
 	return i.runner.Start(ctx, process.Command{
 		Name: "caisson-exec-" + s.hash[:16], Args: command(s.want), Dir: s.dir, Log: log, Limit: limit,

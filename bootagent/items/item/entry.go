@@ -18,7 +18,7 @@ const (
 type Scopes struct {
 	Kernel string // boot id, /proc/sys/kernel/random/boot_id
 	Root   string // root id, written when a root is stacked
-	Disk   string // UUID of the file system the state folder is on; "" when it is on tmpfs
+	Disk   string // UUID of the file system the state directory is on; "" when it is on tmpfs
 }
 
 // ID is the present identity of a scope, "" for one that there is not.

@@ -26,7 +26,7 @@ import (
 // Scopes are the identities that the suite's journals are opened with.
 var Scopes = item.Scopes{Kernel: "boot-1", Root: "root-1", Disk: "disk-1"}
 
-// World is one small system that an item acts on, made anew for every test.
+// World is one small system that an item acts on, made again for every test.
 type World struct {
 	Wanted   func(j item.Journal) item.Item // something is wanted that is not so yet
 	Empty    func(j item.Journal) item.Item // the same system, nothing is wanted
@@ -74,7 +74,7 @@ func Journal(t *testing.T, dir string) *journal.Journal {
 	return j
 }
 
-var holders sync.Map // of open journals, by folder
+var holders sync.Map // of open journals, by directory
 
 func check(t *testing.T, it item.Item) []spec.Drift {
 	t.Helper()
@@ -171,7 +171,7 @@ func restoreGivesBack(t *testing.T, w World) {
 	if !w.OneWay && before == w.Snapshot() {
 		t.Fatal("apply changed nothing that the snapshot shows: it tests nothing")
 	}
-	j = Journal(t, dir) // the agent was started anew
+	j = Journal(t, dir) // the agent was started again
 	it := w.Empty(j)
 	restore(t, it, j)
 	empty(t, it)

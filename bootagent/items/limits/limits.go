@@ -55,7 +55,7 @@ type prior struct {
 	Mode    os.FileMode `json:"mode,omitempty"`
 	UID     int         `json:"uid,omitempty"`
 	GID     int         `json:"gid,omitempty"`
-	Made    string      `json:"made,omitempty"` // topmost folder that had to be made
+	Made    string      `json:"made,omitempty"` // topmost directory that had to be made
 }
 
 func line(l spec.Limit) string {
@@ -148,7 +148,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	errs := []error{i.sweep()}
 	made := missing(i.dir)
 	for _, e := range i.journal.Entries(Name) {
-		made = cmp.Or(decode(e).Made, made) // whichever file leaves last removes the folders
+		made = cmp.Or(decode(e).Made, made) // whichever file leaves last removes the directories
 	}
 	for _, d := range drift {
 		if d.Action != spec.ActionAdd && d.Action != spec.ActionChange {
@@ -260,7 +260,7 @@ func decode(e item.Entry) prior {
 	return p
 }
 
-// missing is the topmost folder of dir that is not there, "" when all are.
+// missing is the topmost directory of dir that is not there, "" when all are.
 func missing(dir string) string {
 	top := ""
 	for ; dir != "/" && dir != "."; dir = filepath.Dir(dir) {

@@ -90,7 +90,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// Divingbell's revert deleted every file in the folder that it had not just
+// Divingbell's revert deleted every file in the directory that it had not just
 // written, on every host, by default.
 func TestForeignFilesStay(t *testing.T) {
 	dir := t.TempDir()

@@ -44,7 +44,7 @@ func snapshot(t *testing.T, root string) string {
 	return out.String()
 }
 
-// place is a folder whose mounts go with the test.
+// place is a directory whose mounts go with the test.
 func place(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()

@@ -15,7 +15,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// fake is a folder that holds files as /proc/sys does.
+// fake is a directory that holds files as /proc/sys does.
 func fake(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()

@@ -103,7 +103,7 @@ func Parse(text, passphrase []byte) (*ecdsa.PrivateKey, error) {
 		}
 		return needP256(key)
 	}
-	return nil, fmt.Errorf("PEM block %q is no private key that can be read here", block.Type)
+	return nil, fmt.Errorf("PEM block %q is not a private key that can be read here", block.Type)
 }
 
 func parsePKCS8(der []byte) (*ecdsa.PrivateKey, error) {

@@ -73,7 +73,7 @@ func TestOtherForms(t *testing.T) {
 		{"PRIVATE KEY", pkcs8, ""},
 		{"EC PRIVATE KEY", sec1, ""},
 		{"PRIVATE KEY", other, "not ECDSA P-256"},
-		{"PUBLIC KEY", pkcs8, "no private key"},
+		{"PUBLIC KEY", pkcs8, "not a private key"},
 		{"ENCRYPTED SIGSTORE PRIVATE KEY", []byte(`{"kdf":{"name":"scrypt","params":{"N":1073741824,"r":8,"p":1}},"cipher":{"name":"nacl/secretbox","nonce":"` + strings.Repeat("A", 32) + `"}}`), "is not known"},
 		{"ENCRYPTED SIGSTORE PRIVATE KEY", []byte(`{"kdf":{"name":"argon2"},"cipher":{"name":"nacl/secretbox"}}`), "is not known"},
 	} {

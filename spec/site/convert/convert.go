@@ -117,7 +117,7 @@ func (r *Result) Missed() int {
 type unknownKind struct{ name string }
 
 func (e *unknownKind) Error() string {
-	return fmt.Sprintf("read %s: what kind of file it is cannot be told", e.name)
+	return fmt.Sprintf("read %s: unknown kind of file", e.name)
 }
 func (e *unknownKind) Hint() string  { return "say --as with one of " + strings.Join(Kinds, ", ") }
 func (e *unknownKind) ExitCode() int { return 2 }

@@ -131,7 +131,7 @@ func TestCaps(t *testing.T) {
 	if _, err := Import([]File{{Name: "sysctl.conf", Data: []byte(strings.Repeat("x\n", maxLines+1))}}); err == nil {
 		t.Error("a file of too many lines is read")
 	}
-	if _, err := Import([]File{{Name: "some.txt"}}); err == nil || !strings.Contains(fmt.Sprint(err), "cannot be told") {
+	if _, err := Import([]File{{Name: "some.txt"}}); err == nil || !strings.Contains(fmt.Sprint(err), "unknown kind of file") {
 		t.Errorf("err = %v", err)
 	}
 }

@@ -95,7 +95,7 @@ func readEthtool(r *reading) {
 		case strings.Contains(state, "[fixed]"):
 			r.miss(n, line, "the driver does not let it be changed")
 		case strings.Contains(state, "[requested"):
-			r.miss(n, line, "it could not be set as requested, so what is meant cannot be told")
+			r.miss(n, line, "it could not be set as requested, so what is meant is not clear")
 		default:
 			r.feature(n, line, nic, feature, strings.TrimSpace(state))
 		}

@@ -43,14 +43,14 @@ type layerDoc struct {
 	Base    baseDoc      `site:"base,required" doc:"where the first files come from"`
 	Kernel  kernelDoc    `site:"kernel"`
 	Arch    shape.Text   `site:"arch" enum:"amd64,arm64" doc:"amd64 when absent"`
-	Persist []shape.Text `site:"persist" doc:"folders kept on the state disk"`
+	Persist []shape.Text `site:"persist" doc:"directories kept on the state disk"`
 	At      report.Pos
 }
 
 type baseDoc struct {
 	Debian *debianDoc `site:"debian"`
 	OCI    shape.Text `site:"oci" doc:"REF@sha256:…"`
-	Tar    shape.Text `site:"tar" doc:"file, relative to the site's folder"`
+	Tar    shape.Text `site:"tar" doc:"file, relative to the site's directory"`
 	At     report.Pos
 }
 
@@ -69,12 +69,12 @@ type kernelDoc struct {
 	Modules []shape.Text `site:"modules" doc:"of the loader: network, storage or names; both groups when absent"`
 }
 
-// TrustDoc is whom nodes believe, as it is written.
+// TrustDoc is the site's trust section, as it is written.
 type TrustDoc struct {
 	OnExpired shape.Text   `site:"onExpired" enum:"run,hold" doc:"what a node does whose overlay has expired; run when absent"`
 	Expires   shape.Text   `site:"expires" doc:"how long an overlay is fresh, as in 30d or 12h; 30d when absent"`
 	Threshold shape.Number `site:"threshold" doc:"distinct operator keys that must have signed; 1 when absent"`
-	Keys      keysDoc      `site:"keys" doc:"public key files, relative to the site's folder"`
+	Keys      keysDoc      `site:"keys" doc:"public key files, relative to the site's directory"`
 	At        report.Pos
 }
 

@@ -92,7 +92,7 @@ func Check(c *shape.Checker, docs []NodeDoc) []Node {
 	return nodes
 }
 
-// Label is a node's label, or what every node has without being told.
+// Label is a node's label, or what every node has by itself.
 func (n Node) Label(key string) (string, bool) {
 	v, ok := n.Labels[key]
 	switch {

@@ -4,7 +4,7 @@ package tree
 
 // MergeOverride lays an override over a base as helm-toolkit does: maps merge
 // key by key, everything else replaces, and a map cannot replace a value or a
-// list. dropped is told of each such map. Nothing is copied that is not changed.
+// list. dropped is called with each such map. Nothing is copied that is not changed.
 func MergeOverride(base, over *Value, dropped func(*Value)) *Value {
 	switch {
 	case over == nil:

@@ -31,6 +31,9 @@ func TestKilled(t *testing.T) {
 	warm := o.CacheDir
 	buildIn(t, o) // fetches the packages
 	o.CacheDir = t.TempDir()
+	if err := os.Chmod(o.CacheDir, 0o700); err != nil { // as a builder makes it
+		t.Fatal(err)
+	}
 	if err := os.CopyFS(filepath.Join(o.CacheDir, "debs"), os.DirFS(filepath.Join(warm, "debs"))); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -65,7 +66,13 @@ func main() {
 	os.Exit(cli.Report(os.Stderr, "caisson-agent", err))
 }
 
+// heap is what the collector keeps the agent's memory near, in bytes: the budget
+// of docs/design.md less what the program itself takes. What is alive may exceed
+// it; the collector then works harder.
+const heap = 12 << 20
+
 func dispatch(ctx context.Context, a *app, args []string) error {
+	debug.SetMemoryLimit(heap)
 	if len(args) == 2 && args[0] == process.LaunchVerb { // what a service of ours starts with
 		return process.Launch(args[1])
 	}

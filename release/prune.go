@@ -34,11 +34,12 @@ type PrunedLayer struct {
 // stock is what a registry's layer repository holds.
 type stock struct {
 	versions map[string][]string   // version tag → manifests
+	released map[string]string     // version tag → when its index was released, RFC 3339; "" for one that nobody signed
 	layers   map[string]spec.Layer // manifest → description
 }
 
-// Prune removes layers that are not needed: all but the newest keep versions, the
-// current one, and those in needed (digest → why). The batch is open on r since before needed was
+// Prune removes layers that are not needed: all but the keep versions that were
+// released last, the current one, and those in needed (digest → why). The batch is open on r since before needed was
 // read, so that nobody publishes meanwhile. With dry nothing is removed.
 func Prune(ctx context.Context, r *registry.Registry, batch *registry.Batch, needed map[string]string, keep int, dry bool) (*Pruned, error) {
 	s, err := readStock(ctx, r)
@@ -72,7 +73,7 @@ const sweepGrace = time.Hour
 
 // readStock reads all tags and the descriptions of all layers.
 func readStock(ctx context.Context, reg *registry.Registry) (*stock, error) {
-	s := &stock{versions: map[string][]string{}, layers: map[string]spec.Layer{}}
+	s := &stock{versions: map[string][]string{}, released: map[string]string{}, layers: map[string]spec.Layer{}}
 	tags, err := reg.Tags(ctx, oci.RepoLayer)
 	if errors.Is(err, oci.ErrNotFound) {
 		return s, nil
@@ -90,6 +91,9 @@ func readStock(ctx context.Context, reg *registry.Registry) (*stock, error) {
 		}
 		if index != "" {
 			s.versions[tag] = digests
+			if s.released[tag], err = releasedAt(ctx, reg, index); err != nil {
+				return nil, fmt.Errorf("layer:%s: %w", tag, err)
+			}
 		}
 		for _, digest := range digests {
 			if _, known := s.layers[digest]; known {
@@ -103,6 +107,26 @@ func readStock(ctx context.Context, reg *registry.Registry) (*stock, error) {
 		}
 	}
 	return s, nil
+}
+
+// releasedAt returns when the newest signature was attached to an index. It only
+// orders versions: whoever can alter it can delete them as well.
+func releasedAt(ctx context.Context, reg *registry.Registry, index string) (newest string, err error) {
+	list, err := reg.Referrers(ctx, oci.RepoLayer, index)
+	if err != nil {
+		return "", err
+	}
+	for _, d := range list[:min(len(list), maxReferrers)] {
+		// Not every registry copies annotations into its list.
+		resp, err := reg.Source().Manifest(ctx, oci.RepoLayer, d.Digest, "")
+		if err != nil {
+			return "", err
+		}
+		if m, err := oci.ParseManifest(resp.Data); err == nil { // another kind of attachment has no say
+			newest = max(newest, m.Annotations["org.opencontainers.image.created"])
+		}
+	}
+	return newest, nil
 }
 
 // keep says why each layer that stays does.
@@ -121,11 +145,8 @@ func (s *stock) keep(needed map[string]string, n int) map[string]string {
 		}
 	}
 	sort.Slice(versions, func(i, j int) bool {
-		a, b := s.created(versions[i]), s.created(versions[j])
-		if a != b {
-			return a > b
-		}
-		return versions[i] > versions[j]
+		a, b := versions[i], versions[j]
+		return slices.Compare([]string{s.released[a], s.created(a), a}, []string{s.released[b], s.created(b), b}) > 0
 	})
 	for _, tag := range versions[:min(n, len(versions))] {
 		for _, digest := range s.versions[tag] {
@@ -137,6 +158,7 @@ func (s *stock) keep(needed map[string]string, n int) map[string]string {
 	return why
 }
 
+// created is the date of a version's packages, equal for all builds of one lock.
 func (s *stock) created(tag string) (newest string) {
 	for _, digest := range s.versions[tag] {
 		newest = max(newest, s.layers[digest].Created)

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/sbom"
@@ -253,6 +254,33 @@ func TestPrune(t *testing.T) {
 }
 
 // The builder has media types of its own, since it may not import oci.
+// TestPruneKeepsWhatWasReleasedLast: builds of one lock have one date, and their
+// tags are no order.
+func TestPruneKeepsWhatWasReleasedLast(t *testing.T) {
+	s := newShelf(t)
+	for _, version := range []string{"f00d111", "c0ffee2", "aaaa333", "bbbb444"} {
+		s.p.Now = s.p.Now.Add(time.Minute)
+		s.put(version, "2026-01-01T00:00:00Z", map[string]string{"a": version}, "bash=5")
+	}
+	out, err := s.run("prune", s.ref, "--keep", "2", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pruned release.Pruned
+	if err := json.Unmarshal([]byte(out), &pruned); err != nil {
+		t.Fatal(err)
+	}
+	var stay []string
+	for _, l := range pruned.Layers {
+		if l.Keep != "" {
+			stay = append(stay, l.Version)
+		}
+	}
+	if slices.Sort(stay); !slices.Equal(stay, []string{"aaaa333", "bbbb444"}) {
+		t.Errorf("stay: %q", stay)
+	}
+}
+
 func TestMediaTypesAgree(t *testing.T) {
 	for ours, theirs := range map[string]string{
 		builder.MediaTypeKernel: oci.TypeKernel, builder.MediaTypeInitrd: oci.TypeInitrd,

@@ -18,7 +18,7 @@ func (a *app) pruneCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "prune REF",
 		Short: "Remove layers that no node needs",
-		Long: "Remove layers that no node needs: all but the newest --keep versions, the current one, and\n" +
+		Long: "Remove layers that no node needs: all but the --keep versions released last, the current one, and\n" +
 			"those that a published overlay names. Nobody publishes meanwhile. With --site or --trust what is\n" +
 			"published is verified first. A registry server frees the space when it collects garbage;\n" +
 			"in a layout, blobs that nothing leads to go once they are an hour old.",
@@ -43,7 +43,7 @@ func (a *app) pruneCommand() *cobra.Command {
 			return a.printPruned(out)
 		},
 	}
-	c.Flags().IntVar(&keep, "keep", 3, "number of newest versions to keep")
+	c.Flags().IntVar(&keep, "keep", 3, "number of versions to keep, by when they were released")
 	c.Flags().BoolVarP(&dry, "dry-run", "n", false, "only print what would be removed")
 	whom.flags(c.Flags())
 	c.Flags().StringVar(&known.remember, "remember", "", "`FILE` that remembers what was published (caisson.memory beside the site when empty)")

@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/keys"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -264,7 +265,7 @@ func (a *app) checkKeys(s *site.Site, f buildFlags) error {
 	if f.key == "" {
 		return a.checkReleaseKey(s, nil)
 	}
-	beside, err := readPublics([]string{strings.TrimSuffix(f.key, ".key") + ".pub"})
+	beside, err := keys.Publics([]string{strings.TrimSuffix(f.key, ".key") + ".pub"})
 	if err != nil || len(beside) != 1 {
 		return nil // then the key itself decides, after the build
 	}
@@ -275,7 +276,7 @@ func (a *app) checkKeys(s *site.Site, f buildFlags) error {
 // of the site signed. Without the site's public halves there is nothing to
 // compare with.
 func (a *app) checkReleaseKey(s *site.Site, key sign.Verifier) error {
-	pubs, err := readPublics(s.Trust().Release)
+	pubs, err := keys.Publics(s.Trust().Release)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(pubs) == 0 {
 		return nil
 	}
@@ -313,7 +314,7 @@ func (k buildKeys) pusher(reg *registry.Registry) *release.Pusher {
 
 func (a *app) loadBuildKeys(s *site.Site, f buildFlags) (k buildKeys, err error) {
 	if f.key != "" {
-		if k.release, err = readKey(f.key); err != nil {
+		if k.release, err = keys.Open(f.key); err != nil {
 			return k, err
 		}
 		if err := a.checkReleaseKey(s, sign.VerifierOf(k.release)); err != nil {
@@ -321,7 +322,7 @@ func (a *app) loadBuildKeys(s *site.Site, f buildFlags) (k buildKeys, err error)
 		}
 	}
 	if f.attest != "" {
-		if k.attest, err = readKey(f.attest); err != nil {
+		if k.attest, err = keys.Open(f.attest); err != nil {
 			return k, err
 		}
 		if k.release != nil && k.attest.Equal(k.release) {

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/keys"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -54,7 +55,7 @@ func (t *trustFlags) policy(a *app) (*publish.Policy, error) {
 
 // keyPolicy trusts keys; all of them must have signed unless a threshold is given.
 func keyPolicy(names []string, threshold int) (*publish.Policy, error) {
-	keys, err := readPublics(names)
+	keys, err := keys.Publics(names)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +118,7 @@ func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
 
 // releasePolicy is what a site says of layers alone.
 func releasePolicy(s *site.Site) (publish.Policy, error) {
-	keys, err := readPublics(s.Trust().Release)
+	keys, err := keys.Publics(s.Trust().Release)
 	if err != nil {
 		return publish.Policy{}, cli.WithHint(fmt.Errorf("release keys: %w", err), "trust.keys.release of the site names whose layers are taken")
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/keys"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -76,14 +77,14 @@ func (a *app) inspectCommand() *cobra.Command {
 	return c
 }
 
-func inspectOne(ctx context.Context, l release.Layer, keys []string) (inspected, error) {
+func inspectOne(ctx context.Context, l release.Layer, names []string) (inspected, error) {
 	one := inspected{Digest: l.Digest, Bytes: l.Bytes(), Layer: l.Layer}
 	var err error
 	if one.Referrers, err = l.Referrers(ctx); err != nil {
 		return one, err
 	}
-	if len(keys) > 0 {
-		pubs, err := readPublics(keys)
+	if len(names) > 0 {
+		pubs, err := keys.Publics(names)
 		if err != nil {
 			return one, err
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/keys"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
 )
@@ -66,7 +67,7 @@ func (a *app) keysImportCommand() *cobra.Command {
 		Example: "  caisson keys import cosign.key keys/release",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			key, err := readKey(args[0])
+			key, err := keys.Open(args[0])
 			if err != nil {
 				return err
 			}
@@ -90,7 +91,7 @@ func (a *app) keysShowCommand() *cobra.Command {
 			info := keyInfo{Public: args[0]}
 			var pub sign.Verifier
 			if bytes.Contains(text, []byte("PRIVATE KEY-----")) {
-				key, err := readKey(args[0])
+				key, err := keys.Open(args[0])
 				if err != nil {
 					return err
 				}
@@ -112,7 +113,7 @@ func (a *app) writePair(key *ecdsa.PrivateKey, name string) error {
 			return cli.WithHint(fmt.Errorf("write key: %s is there already", file), "keys are never overwritten: give another name")
 		}
 	}
-	pass, _ := passphrase()
+	pass, _ := keys.Passphrase()
 	info.Encrypted = len(pass) > 0
 	text, err := keyfile.Marshal(key, pass)
 	if err != nil {

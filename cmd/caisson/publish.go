@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/keys"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/release"
@@ -67,7 +68,7 @@ func (a *app) publishCommand() *cobra.Command {
 			}
 			o := publish.Options{All: all, Epoch: epoch}
 			if epochKey != "" {
-				if o.EpochKey, err = readKey(epochKey); err != nil {
+				if o.EpochKey, err = keys.Open(epochKey); err != nil {
 					return err
 				}
 			}
@@ -119,14 +120,14 @@ func sitePolicy(s *site.Site, expires string) (publish.Policy, error) {
 			return p, err
 		}
 	}
-	if p.Operator, err = readPublics(t.Operator); err != nil {
+	if p.Operator, err = keys.Publics(t.Operator); err != nil {
 		return p, err
 	}
-	if p.Epoch, err = readPublics(t.Epoch); err != nil {
+	if p.Epoch, err = keys.Publics(t.Epoch); err != nil {
 		return p, err
 	}
 	if s.HasLayer() {
-		p.Release, err = readPublics(t.Release)
+		p.Release, err = keys.Publics(t.Release)
 	}
 	if err != nil {
 		return p, err
@@ -139,7 +140,7 @@ func sitePolicy(s *site.Site, expires string) (publish.Policy, error) {
 func oneRoleEach(p publish.Policy, attestation []string) error {
 	roles := map[string][]sign.Verifier{"release": p.Release, "operator": p.Operator, "epoch": p.Epoch}
 	for _, name := range attestation {
-		if keys, err := readPublics([]string{name}); err == nil {
+		if keys, err := keys.Publics([]string{name}); err == nil {
 			roles["attestation"] = append(roles["attestation"], keys...)
 		} else if !errors.Is(err, fs.ErrNotExist) {
 			return err

@@ -15,6 +15,8 @@ import (
 	"io"
 	"os"
 	"strings"
+
+	"github.com/caisson-os/caisson/internal/keys"
 )
 
 // hsm is a program that holds a key in hsm.pem, for the scripts. It is called as
@@ -43,7 +45,7 @@ func hold(mood, verb string, args []string) error {
 		}
 		return os.WriteFile(args[0], pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 	}
-	key, err := readKey("hsm.pem")
+	key, err := keys.Open("hsm.pem")
 	if err != nil {
 		return err
 	}

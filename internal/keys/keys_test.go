@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keys
+
+import (
+	"crypto/ecdsa"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/sign/keyfile"
+)
+
+// pair writes a key, encrypted with the passphrase, and its public half.
+func pair(t *testing.T, passphrase string) (key *ecdsa.PrivateKey, private, public string) {
+	t.Helper()
+	key, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := keyfile.Marshal(key, []byte(passphrase))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "k")
+	if err := errors.Join(os.WriteFile(name+".key", text, 0o600), os.WriteFile(name+".pub", sign.VerifierOf(key).PEM(), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	return key, name + ".key", name + ".pub"
+}
+
+func TestOpen(t *testing.T) {
+	for _, c := range []struct {
+		name, encrypted, given string
+		err                    error
+	}{
+		{"the passphrase of the environment", "secret", "secret", nil},
+		{"a key without one, though the environment has one", "", "secret", nil},
+		{"another passphrase", "secret", "other", keyfile.ErrPassphrase},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Setenv("CAISSON_PASSPHRASE", c.given)
+			key, private, _ := pair(t, c.encrypted)
+			got, err := Open(private)
+			if !errors.Is(err, c.err) || err == nil && !got.Equal(key) {
+				t.Errorf("Open: %v, want %v", err, c.err)
+			}
+		})
+	}
+}
+
+func TestOpenRefusesWhatOthersCanRead(t *testing.T) {
+	_, private, _ := pair(t, "")
+	if err := os.Chmod(private, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(private); err == nil {
+		t.Error("a private key that everybody can read was opened")
+	}
+}
+
+func TestProgram(t *testing.T) {
+	_, _, public := pair(t, "")
+	program := filepath.Join(t.TempDir(), "program")
+	script := "#!/bin/sh\ncase $2 in public) cat $1 ;; sign) read digest; echo no, thank you; esac\n"
+	if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Program(program + " " + public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := Publics([]string{public})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Public().(sign.Verifier); got.ID() != want[0].ID() {
+		t.Errorf("public key %s, want %s", got.ID(), want[0].ID())
+	}
+	if _, err := s.Sign(nil, make([]byte, 32), nil); err == nil || !strings.Contains(err.Error(), "not base64") {
+		t.Errorf("an answer that is not base64: %v", err)
+	}
+	for _, command := range []string{" ", "/no/such/program", program + " " + program} {
+		if _, err := Program(command); err == nil {
+			t.Errorf("Program(%q) was taken", command)
+		}
+	}
+}
+
+func TestPublicsRefusesOneKeyTwice(t *testing.T) {
+	_, _, public := pair(t, "")
+	if _, err := Publics([]string{public, public}); err == nil || !strings.Contains(err.Error(), "listed twice") {
+		t.Errorf("one key twice: %v", err)
+	}
+}

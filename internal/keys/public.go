@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keys
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/caisson-os/caisson/oci/sign"
+)
+
+// Publics reads public key files, one PEM key each. The same key twice is refused.
+func Publics(names []string) ([]sign.Verifier, error) {
+	var texts []string
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("read public key: %w", err)
+		}
+		texts = append(texts, string(text))
+	}
+	keys, err := sign.ParsePublics(texts)
+	if err != nil {
+		return nil, fmt.Errorf("read public keys %s: %w", strings.Join(names, ", "), err)
+	}
+	return keys, nil
+}

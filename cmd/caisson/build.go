@@ -18,6 +18,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/fleet/memory"
+	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/keys"
@@ -201,7 +202,7 @@ func (a *app) previousAccounts(ctx context.Context, f buildFlags, s *site.Site, 
 	if err != nil {
 		return nil, err
 	}
-	policy, noKeys := releasePolicy(s)
+	policy, noKeys := policy.Release(s)
 	layers, err := (&publish.Publisher{Registry: reg, Memory: m, Say: a.say}).Layers(ctx, policy, reference)
 	if f.previous == "" && errors.Is(err, oci.ErrNotFound) && refusal.Of(err) == "" {
 		return nil, nil // nothing was ever built there

@@ -4,18 +4,16 @@ package main
 
 import (
 	"crypto"
-	"fmt"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/fleet/memory"
+	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/keys"
 	"github.com/caisson-os/caisson/oci/registry"
-	"github.com/caisson-os/caisson/spec/site"
 )
 
 // trustFlags say whom a verb trusts that is given a registry and not a site.
@@ -45,27 +43,12 @@ func (t *trustFlags) policy(a *app) (*publish.Policy, error) {
 		if err != nil {
 			return nil, err
 		}
-		p, err := sitePolicy(s, "")
+		p, err := policy.Site(s, "")
 		return &p, err
 	case len(t.keys) == 0:
 		return nil, nil
 	}
-	return keyPolicy(t.keys, t.threshold)
-}
-
-// keyPolicy trusts keys; all of them must have signed unless a threshold is given.
-func keyPolicy(names []string, threshold int) (*publish.Policy, error) {
-	keys, err := keys.Publics(names)
-	if err != nil {
-		return nil, err
-	}
-	if threshold == 0 {
-		threshold = len(keys)
-	}
-	if threshold < 1 || threshold > len(keys) {
-		return nil, cli.Usage("at most the number of keys", "--threshold %d with %d keys", threshold, len(keys))
-	}
-	return &publish.Policy{Operator: keys, Threshold: threshold}, nil
+	return policy.Keys(t.keys, t.threshold)
 }
 
 // memoryFlags say what a publisher remembers.
@@ -115,12 +98,3 @@ func (a *app) publisher(r *registry.Registry, by []crypto.Signer, t trustFlags, 
 
 // now is the time of issue, in whole seconds.
 func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
-
-// releasePolicy is what a site says of layers alone.
-func releasePolicy(s *site.Site) (publish.Policy, error) {
-	keys, err := keys.Publics(s.Trust().Release)
-	if err != nil {
-		return publish.Policy{}, cli.WithHint(fmt.Errorf("release keys: %w", err), "trust.keys.release of the site names whose layers are taken")
-	}
-	return publish.Policy{Fleet: s.Name(), Release: keys}, nil
-}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/fleet/memory"
+	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/netboot"
@@ -129,7 +130,7 @@ func (a *app) loaderLayer(ctx context.Context, reg *registry.Registry, s *site.S
 		a.say("warning: the layer's signature is not checked: whoever can push to %s chooses the kernel", reg.Ref())
 		layers, err = release.Open(ctx, reg, reference)
 	} else {
-		policy, keyErr := releasePolicy(s)
+		policy, keyErr := policy.Release(s)
 		if keyErr != nil {
 			return l, cli.WithHint(keyErr, "trust.keys.release of the site names the key of 'caisson build'; --unsigned boots a layer that nobody released")
 		}

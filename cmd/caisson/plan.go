@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/preview"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
@@ -85,7 +86,7 @@ func (a *app) preview(s *site.Site, from, layer string, reach access, known memo
 			return w, nil
 		}
 	}
-	if w.Policy, err = sitePolicy(s, ""); err != nil {
+	if w.Policy, err = policy.Site(s, ""); err != nil {
 		return nil, err
 	}
 	r, err := reach.open(from)

@@ -3,25 +3,13 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"io/fs"
-	"maps"
-	"slices"
-	"strings"
-	"time"
-
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/keys"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/release"
-	"github.com/caisson-os/caisson/spec/site"
 )
 
 func (a *app) publishCommand() *cobra.Command {
@@ -58,7 +46,7 @@ func (a *app) publishCommand() *cobra.Command {
 			if known.remember == "" {
 				known.remember = memoryName(names[0])
 			}
-			policy, err := sitePolicy(s, expires)
+			policy, err := policy.Site(s, expires)
 			if err != nil {
 				return err
 			}
@@ -85,7 +73,7 @@ func (a *app) publishCommand() *cobra.Command {
 				return err
 			}
 			p.NewFleet, o.LayerNamed = fresh, oci.ValidDigest(layer)
-			nodes, err := a.compile(c.Context(), s, p, layer, policy)
+			nodes, err := p.Compile(c.Context(), s, policy, layer)
 			if err != nil {
 				return err
 			}
@@ -108,109 +96,6 @@ func (a *app) publishCommand() *cobra.Command {
 	known.flags(f)
 	reach.flags(f)
 	return c
-}
-
-// sitePolicy is what the site says about trust, its key files read.
-func sitePolicy(s *site.Site, expires string) (publish.Policy, error) {
-	t := s.Trust()
-	p := publish.Policy{Site: true, Fleet: s.Name(), Threshold: t.Threshold, Lifetime: t.Expires}
-	var err error
-	if expires != "" {
-		if p.Lifetime, err = parseLifetime(expires); err != nil {
-			return p, err
-		}
-	}
-	if p.Operator, err = keys.Publics(t.Operator); err != nil {
-		return p, err
-	}
-	if p.Epoch, err = keys.Publics(t.Epoch); err != nil {
-		return p, err
-	}
-	if s.HasLayer() {
-		p.Release, err = keys.Publics(t.Release)
-	}
-	if err != nil {
-		return p, err
-	}
-	return p, oneRoleEach(p, t.Attestation)
-}
-
-// oneRoleEach refuses a key in two roles. Nothing published is verified with an
-// attestation key, so its file may be missing.
-func oneRoleEach(p publish.Policy, attestation []string) error {
-	roles := map[string][]sign.Verifier{"release": p.Release, "operator": p.Operator, "epoch": p.Epoch}
-	for _, name := range attestation {
-		if keys, err := keys.Publics([]string{name}); err == nil {
-			roles["attestation"] = append(roles["attestation"], keys...)
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	seen := map[string]string{}
-	for _, role := range slices.Sorted(maps.Keys(roles)) {
-		for _, k := range roles[role] {
-			id := k.ID()
-			if other := seen[id]; other != "" && other != role {
-				return cli.Usage("caisson keys generate makes another", "one key is both %s and %s key: a key has one role", other, role)
-			}
-			seen[id] = role
-		}
-	}
-	return nil
-}
-
-// parseLifetime reads 30d and what time.ParseDuration reads.
-func parseLifetime(text string) (time.Duration, error) {
-	spelled := text
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		spelled = days + "h"
-	}
-	d, err := time.ParseDuration(spelled)
-	if strings.HasSuffix(text, "d") {
-		d *= 24
-	}
-	if err != nil || d < time.Minute || d > 10*366*24*time.Hour {
-		return 0, cli.Usage("as in 30d or 12h, at most ten years", "%q is not a lifetime of signatures", text)
-	}
-	return d, nil
-}
-
-// compile turns the site into overlays that name released layers.
-func (a *app) compile(ctx context.Context, s *site.Site, p *publish.Publisher, reference string, policy publish.Policy) ([]publish.Node, error) {
-	layers := map[string]release.Layer{} // by node
-	if s.HasLayer() {
-		found, err := p.Layers(ctx, policy, reference)
-		if err != nil {
-			return nil, err
-		}
-		variants, err := s.Variants()
-		if err != nil {
-			return nil, err
-		}
-		for _, v := range variants {
-			l, err := release.ForVariant(found, v.Name)
-			if err != nil {
-				return nil, err
-			}
-			if digest.Hex(l.Recipe) != site.RecipeID(v.Recipe) {
-				if reference == release.Current {
-					return nil, cli.WithHint(fmt.Errorf("layer %s (variant %s) was built from another recipe than the site has now", l.Digest, v.Name),
-						"run 'caisson build' first; --layer "+l.Digest+" publishes this one all the same")
-				}
-				a.say("layer %s (variant %s) was built from another recipe than the site has now", l.Digest, v.Name)
-			}
-			for _, node := range v.Nodes {
-				layers[node] = l
-			}
-		}
-	}
-	var nodes []publish.Node
-	for _, n := range s.Nodes() {
-		l := layers[n.Name]
-		nodes = append(nodes, publish.Node{Name: n.Name, Match: n.Match, Layer: l.Digest, Knows: l.Features,
-			Doc: func() ([]byte, error) { return s.Compile(n.Name, l.Digest, l.Variant) }})
-	}
-	return nodes, nil
 }
 
 // published prints a result of publish, pin or refresh.

@@ -21,7 +21,6 @@ import (
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
-	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
@@ -148,25 +147,9 @@ func (w *world) publisher() (*publish.Publisher, publish.Policy) {
 func (w *world) publish(s *site.Site) (changed []string, ok bool) {
 	w.t.Helper()
 	p, policy := w.publisher()
-	current, err := p.Layers(w.t.Context(), policy, release.Current)
+	nodes, err := p.Compile(w.t.Context(), s, policy, release.Current)
 	if err != nil {
 		return nil, false
-	}
-	variants, err := s.Variants()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	var nodes []publish.Node
-	for _, v := range variants {
-		l, err := release.ForVariant(current, v.Name)
-		if err != nil || strings.TrimPrefix(l.Recipe, "sha256:") != site.RecipeID(v.Recipe) {
-			return nil, false
-		}
-		for _, name := range v.Nodes {
-			i := slices.IndexFunc(s.Nodes(), func(n inventory.Node) bool { return n.Name == name })
-			nodes = append(nodes, publish.Node{Name: name, Match: s.Nodes()[i].Match, Layer: l.Digest, Knows: l.Features,
-				Doc: func() ([]byte, error) { return s.Compile(name, l.Digest, l.Variant) }})
-		}
 	}
 	before, err := p.Read(w.t.Context(), policy)
 	if err != nil {

@@ -18,7 +18,8 @@
 // One publisher works at a time, see reserve.go. The order of writes is: the
 // generation is remembered and reserved in fleet:index, overlays and their tags,
 // fleet:index, fleet:current. Cut anywhere, a repeated publish heals it and no
-// generation ever names two contents. cmd/caisson and fleet/preview import it.
+// generation ever names two contents. cmd/caisson, fleet/policy and
+// fleet/preview import it.
 package publish
 
 import (

@@ -75,6 +75,7 @@ var rules = []Rule{
 	{Packages: "fleet/...", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "release", "fleet/...", "systemd", "internal/..."}, Why: "a fleet is what its nodes are sent, not how the operator asks", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
 		By: []string{"cmd/caisson", "fleet/...", "test/..."}, ByWhy: "a node knows itself; fleets are published elsewhere"},
+	{Packages: "fleet/policy", By: []string{"cmd/caisson"}, ByWhy: "a publisher is given its policy; it opens no key files"},
 
 	{Packages: "builder/root/roottest", By: []string{}, ByWhy: "its layers are for tests"},
 

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+// Compile returns the nodes of a site, each with the layer that it is to run: of
+// those that the reference leads to, verified as [Publisher.Layers] does, the one
+// of its variant. Current layers that were built from another recipe than the
+// site has now are an error; named ones are taken, and Say tells.
+func (p *Publisher) Compile(ctx context.Context, s *site.Site, policy Policy, reference string) ([]Node, error) {
+	layers := map[string]release.Layer{} // by node
+	if s.HasLayer() {
+		found, err := p.Layers(ctx, policy, reference)
+		if err != nil {
+			return nil, err
+		}
+		variants, err := s.Variants()
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range variants {
+			l, err := release.ForVariant(found, v.Name)
+			if err != nil {
+				return nil, err
+			}
+			if digest.Hex(l.Recipe) != site.RecipeID(v.Recipe) {
+				if reference == release.Current {
+					return nil, cli.WithHint(fmt.Errorf("layer %s (variant %s) was built from another recipe than the site has now", l.Digest, v.Name),
+						"run 'caisson build' first; --layer "+l.Digest+" publishes this one all the same")
+				}
+				p.Say("layer %s (variant %s) was built from another recipe than the site has now", l.Digest, v.Name)
+			}
+			for _, node := range v.Nodes {
+				layers[node] = l
+			}
+		}
+	}
+	var nodes []Node
+	for _, n := range s.Nodes() {
+		l := layers[n.Name]
+		nodes = append(nodes, Node{Name: n.Name, Match: n.Match, Layer: l.Digest, Knows: l.Features,
+			Doc: func() ([]byte, error) { return s.Compile(n.Name, l.Digest, l.Variant) }})
+	}
+	return nodes, nil
+}

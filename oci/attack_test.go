@@ -1,84 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package oci
+package oci_test
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
-	"io"
-	"slices"
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/test/attack"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
-// read gets everything of a world, and hashes it, and believes nothing else.
+// read gets the documents of a world, and hashes them, and trusts nothing else.
 func read(t *testing.T, row attack.Row) error {
 	t.Helper()
 	w := row.Forge(t)
 	switch row.Serve {
 	case "parse":
-		_, err := ParseManifest(w.Manifest)
+		_, err := oci.ParseManifest(w.Manifest)
 		return err
 	case "parse index":
-		_, err := ParseIndex(w.LayerManifest)
+		_, err := oci.ParseIndex(w.LayerManifest)
 		return err
 	}
-	s, err := open(Ref{Host: w.Serve(t), Prefix: "metal-a"}, Options{PlainHTTP: true})
+	s, err := pull.Open(oci.Ref{Host: w.Serve(t), Prefix: "metal-a"}, pull.Options{PlainHTTP: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx := t.Context()
-	r, err := s.Manifest(ctx, RepoNode, "superhost", "")
+	r, err := s.Manifest(ctx, oci.RepoNode, "superhost", "")
 	if err != nil {
 		return err
 	}
-	if row.Serve == "manifest endless" {
-		return nil // it came through
-	}
-	if _, _, err := ReadOverlay(ctx, s, RepoNode, r); err != nil {
+	if _, _, err := oci.ReadOverlay(ctx, s, oci.RepoNode, r); err != nil {
 		return err
 	}
-	if r, err = s.Manifest(ctx, RepoLayer, w.LayerDigest, ""); err != nil {
+	if r, err = s.Manifest(ctx, oci.RepoLayer, w.LayerDigest, ""); err != nil {
 		return err
 	}
-	m, err := ParseManifest(r.Data)
+	m, err := oci.ParseManifest(r.Data)
 	if err != nil {
 		return err
 	}
-	if _, err := ReadBlob(ctx, s, RepoLayer, m.Config, MaxConfig); err != nil {
-		return err
-	}
-	for _, d := range m.Layers {
-		if err := readTwice(ctx, s, d); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// readTwice reads a blob from its start and, where that is cut, from its middle.
-func readTwice(ctx context.Context, s Source, d Descriptor) error {
-	body, err := s.Blob(ctx, RepoLayer, d, 0)
-	if err != nil {
-		return err
-	}
-	n, err := io.Copy(io.Discard, body)
-	body.Close()
-	if n == d.Size {
-		return nil
-	}
-	if n == 0 {
-		return errors.Join(err, errors.New("nothing came"))
-	}
-	if body, err = s.Blob(ctx, RepoLayer, d, n); err != nil {
-		return err
-	}
-	defer body.Close() // the test is over
-	_, err = io.Copy(io.Discard, body)
+	_, err = oci.ReadBlob(ctx, s, oci.RepoLayer, m.Config, oci.MaxConfig)
 	return err
 }
 
@@ -97,13 +62,9 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// noRow lists the checks that refuse nothing or that need TLS; both have tests
-// of their own.
+// noRow lists the checks that refuse nothing themselves.
 var noRow = map[string]string{
 	"descriptors": "runs descriptorChecks, each of which has rows",
-	"status":      "tells failures apart, refuses nothing: TestStatus",
-	"few":         "an endless redirect is a failure: TestRedirects",
-	"stays TLS":   "needs certificates: TestRedirects",
 }
 
 // TestNoCheckIsVacuous takes each check out in turn, and wants every row that
@@ -115,18 +76,7 @@ func TestNoCheckIsVacuous(t *testing.T) {
 			rows[name] = append(rows[name], r)
 		}
 	}
-	off := map[string][]func() func(){}
-	out(off, &manifestChecks, func(c answerCheck) string { return c.name })
-	out(off, &blobChecks, func(c answerCheck) string { return c.name })
-	out(off, &bodyChecks, func(c bodyCheck) string { return c.name })
-	out(off, &parseChecks, func(c parseCheck) string { return c.name })
-	out(off, &descriptorChecks, func(c descriptorCheck) string { return c.name })
-	out(off, &contentChecks, func(c contentCheck) string { return c.name })
-	out(off, &documentChecks, func(c documentCheck) string { return c.name })
-	out(off, &capChecks, func(c capCheck) string { return c.name })
-	out(off, &redirectChecks, func(c redirectCheck) string { return c.name })
-	off["strict"] = []func() func(){lenientParse}
-	for name, switches := range off {
+	for name, switches := range oci.Switches() {
 		if noRow[name] != "" {
 			continue
 		}
@@ -148,33 +98,4 @@ func TestNoCheckIsVacuous(t *testing.T) {
 	for name := range rows {
 		t.Errorf("attacks name the check %q, which is none of this package", name)
 	}
-}
-
-func out[C any](off map[string][]func() func(), list *[]C, name func(C) string) {
-	for _, c := range *list {
-		n := name(c)
-		off[n] = append(off[n], func() func() {
-			was := *list
-			*list = slices.DeleteFunc(slices.Clone(was), func(c C) bool { return name(c) == n })
-			return func() { *list = was }
-		})
-	}
-}
-
-// lenientParse reads manifests as a careless program does.
-func lenientParse() func() {
-	was := parseChecks
-	parseChecks = slices.Clone(was)
-	for i := range parseChecks {
-		if parseChecks[i].name == "strict" {
-			parseChecks[i].ok = func(p *parsed) error {
-				for _, into := range []any{p.into, &p.shape} {
-					_ = json.NewDecoder(strings.NewReader(string(p.raw))).Decode(into) // whatever can be read of it
-				}
-				p.spread()
-				return nil
-			}
-		}
-	}
-	return func() { parseChecks = was }
 }

@@ -57,35 +57,3 @@ func FuzzParseIndex(f *testing.F) {
 		}
 	})
 }
-
-// FuzzParseRef wants that a reference never leads to another host than it shows.
-func FuzzParseRef(f *testing.F) {
-	for _, s := range []string{"registry.example.org:5000/metal-a", "oci:./out", "[::1]:5000/x", "user@host/x", "host/../x", "https://x", "host:port"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		r, err := ParseRef(s)
-		if err != nil {
-			return
-		}
-		again, err := ParseRef(r.String())
-		if err != nil || again != r {
-			t.Fatalf("ParseRef(%q) = %+v, and read again %+v, %v", s, r, again, err)
-		}
-		if !r.IsLayout() {
-			o, err := openRemote(r, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if want := "https://" + r.Host + "/v2/"; len(o.base) < len(want) || o.base[:len(want)] != want {
-				t.Fatalf("ParseRef(%q) leads to %s", s, o.base)
-			}
-		}
-	})
-}
-
-func FuzzParseChallenge(f *testing.F) {
-	f.Add(`Bearer realm="https://auth.example.org/token",service="registry",scope="repository:a/b:pull,push"`)
-	f.Add(`Basic realm="x"`)
-	f.Fuzz(func(t *testing.T, line string) { parseChallenge(line) })
-}

@@ -195,21 +195,3 @@ func descriptorsAreSound(p *parsed) error {
 	}
 	return nil
 }
-
-// ParseLayoutIndex reads a layout's index.json: an index without a cap on its
-// entries, whose media type may be absent.
-func ParseLayoutIndex(raw []byte) (*Index, error) {
-	var x Index
-	if err := strict.Decode(raw, &x); err != nil {
-		return nil, &DamagedError{fmt.Errorf("index.json: %w", err)}
-	}
-	if x.MediaType != "" && x.MediaType != MediaTypeIndex {
-		return nil, &DamagedError{fmt.Errorf("index.json has the media type %q", x.MediaType)}
-	}
-	for i, d := range x.Manifests {
-		if err := d.check(fmt.Sprintf("index.json: descriptor %d", i)); err != nil {
-			return nil, err
-		}
-	}
-	return &x, nil
-}

@@ -17,6 +17,10 @@ type mirrored struct {
 	good atomic.Int64 // index of the place that was last good for content by digest
 }
 
+// Places returns the source that asks the places of list, which hold the same: in
+// order for a tag, from the last good one on for a digest.
+func Places(list ...Source) Source { return &mirrored{list: list} }
+
 func (m *mirrored) Manifest(ctx context.Context, repo, reference, etag string) (Response, error) {
 	ask := func(s Source) (Response, error) { return s.Manifest(ctx, repo, reference, etag) }
 	if ValidDigest(reference) {

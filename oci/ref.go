@@ -89,8 +89,9 @@ var (
 // ValidTag says whether s may be a tag.
 func ValidTag(s string) bool { return tagForm.MatchString(s) }
 
-// checkName guards the places where names become paths and URLs.
-func checkName(repo, reference string) error {
+// CheckName returns an error unless repo is the name of a repository and reference
+// a tag or a digest. It guards the places where names become paths and URLs.
+func CheckName(repo, reference string) error {
 	if !repoForm.MatchString(repo) {
 		return fmt.Errorf("repository name %q is not valid", repo)
 	}

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
+	"github.com/caisson-os/caisson/oci/internal/capped"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
@@ -36,52 +36,6 @@ type Response struct {
 	NotModified bool // nothing newer than the etag that was sent; Data is nil
 }
 
-// Options say how a registry is reached. The zero value is HTTPS with the
-// system's certificate authorities, without credentials.
-type Options struct {
-	PlainHTTP bool          // no TLS
-	CAs       []string      // PEM; the only authorities trusted, when given
-	CertFile  string        // client certificate and key for mTLS,
-	KeyFile   string        // the key readable by its owner only
-	AuthFile  string        // {"auths":{"host":{"auth":"base64 user:password"}}}, or "identitytoken"; readable by its owner only
-	Proxy     string        // URL; empty is the environment's HTTPS_PROXY and its kin
-	Mirrors   []string      // further references, asked in order when the first fails
-	Timeout   time.Duration // of silence, not of the whole; 0 is 30 s
-	Pace      Pace          // slower answers end; the zero value is DefaultPace
-	Patience  time.Duration // for a whole manifest; 0 is 2 min
-	UserAgent string
-	Now       func() time.Time // the clock for TLS certificates; nil is time.Now
-	AtLeast   bool             // Now is a lower bound, not a clock: a certificate may have been issued since
-}
-
-// Open returns the source at ref, followed by its mirrors.
-func Open(ref Ref, o Options) (Source, error) {
-	first, err := open(ref, o)
-	if err != nil || len(o.Mirrors) == 0 {
-		return first, err
-	}
-	list := []Source{first}
-	for _, m := range o.Mirrors {
-		ref, err := ParseRef(m)
-		if err != nil {
-			return nil, fmt.Errorf("mirror: %w", err)
-		}
-		s, err := open(ref, o)
-		if err != nil {
-			return nil, fmt.Errorf("mirror %s: %w", m, err)
-		}
-		list = append(list, s)
-	}
-	return &mirrored{list: list}, nil
-}
-
-func open(ref Ref, o Options) (Source, error) {
-	if ref.IsLayout() {
-		return openLayout(ref.Layout)
-	}
-	return openRemote(ref, o)
-}
-
 // ReadBlob reads all of a small blob and verifies it. Inline data is as good as
 // the blob itself, since it is hashed the same. Of several places, the first with
 // the right content counts.
@@ -100,7 +54,7 @@ func ReadBlob(ctx context.Context, s Source, repo string, d Descriptor, limit in
 			return nil, err
 		}
 		defer body.Close() // read-only: what matters was read
-		data, err := readAll(body, d.Size, limit)
+		data, err := capped.Read(body, d.Size, limit)
 		if err != nil {
 			return nil, fmt.Errorf("read blob %s: %w", d.Digest, err)
 		}

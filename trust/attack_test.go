@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/download"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -110,7 +111,7 @@ func (n *node) boot() (*Accepted, error) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	src, err := oci.Open(ref, oci.Options{PlainHTTP: true})
+	src, err := pull.Open(ref, pull.Options{PlainHTTP: true})
 	if err != nil {
 		n.t.Fatal(err)
 	}

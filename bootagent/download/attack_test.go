@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/test/attack"
 	"github.com/caisson-os/caisson/trust"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -23,7 +24,7 @@ func fetch(t *testing.T, w *attack.World, store *layers.Store, checks []check) e
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := oci.Open(ref, oci.Options{PlainHTTP: true})
+	src, err := pull.Open(ref, pull.Options{PlainHTTP: true})
 	if err != nil {
 		t.Fatal(err)
 	}

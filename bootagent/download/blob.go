@@ -20,6 +20,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
@@ -43,7 +44,7 @@ type Download struct {
 	Repo   string
 	Store  Store
 	Pause  time.Duration // before the second attempt; it grows with every attempt
-	Pace   oci.Pace      // what comes more slowly, over several attempts too, fails with oci.ErrSlow; zero is oci.DefaultPace
+	Pace   pull.Pace     // what comes more slowly, over several attempts too, fails with pull.ErrSlow; zero is pull.DefaultPace
 
 	checks []check // nil: all of them; tests take some out
 }
@@ -61,8 +62,8 @@ func (w Download) Blob(ctx context.Context, d oci.Descriptor, progress func(int6
 	if w.Pause == 0 {
 		w.Pause = firstPause
 	}
-	if w.Pace == (oci.Pace{}) {
-		w.Pace = oci.DefaultPace
+	if w.Pace == (pull.Pace{}) {
+		w.Pace = pull.DefaultPace
 	}
 	if w.checks == nil {
 		w.checks = checks
@@ -156,10 +157,10 @@ func (w Download) fill(ctx context.Context, p *partial) error {
 			if err := p.restart(); err != nil {
 				return err
 			}
-		case code != "" || errors.Is(err, oci.ErrNotFound) || errors.Is(err, oci.ErrSlow):
+		case code != "" || errors.Is(err, oci.ErrNotFound) || errors.Is(err, pull.ErrSlow):
 			return err
 		case pace.slow(p.came):
-			return errors.Join(fmt.Errorf("%w: %s", oci.ErrSlow, w.Pace), err)
+			return errors.Join(fmt.Errorf("%w: %s", pull.ErrSlow, w.Pace), err)
 		case p.at > before:
 			failed = 0
 			continue
@@ -244,12 +245,12 @@ func (p *partial) Write(b []byte) (int, error) {
 // pacer measures what several attempts bring together: each of them may end soon,
 // and none be slow by itself.
 type pacer struct {
-	pace  oci.Pace
+	pace  pull.Pace
 	since time.Time
 	had   int64
 }
 
-func newPacer(p oci.Pace, came int64) *pacer { return &pacer{p, time.Now(), came} }
+func newPacer(p pull.Pace, came int64) *pacer { return &pacer{p, time.Now(), came} }
 
 // slow reports whether less than the pace has come since it last looked. Before a
 // span is over it does not look.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
@@ -64,7 +65,7 @@ func download(t *testing.T, f *flaky, store *layers.Store) error {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src, err := oci.Open(ref, oci.Options{PlainHTTP: true})
+	src, err := pull.Open(ref, pull.Options{PlainHTTP: true})
 	if err != nil {
 		t.Fatal(err)
 	}

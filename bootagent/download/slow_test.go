@@ -12,11 +12,12 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // from opens servers as a registry and its mirrors.
-func from(t *testing.T, o oci.Options, servers ...http.HandlerFunc) oci.Source {
+func from(t *testing.T, o pull.Options, servers ...http.HandlerFunc) oci.Source {
 	t.Helper()
 	var hosts []string
 	for _, h := range servers {
@@ -25,7 +26,7 @@ func from(t *testing.T, o oci.Options, servers ...http.HandlerFunc) oci.Source {
 		hosts = append(hosts, strings.TrimPrefix(s.URL, "http://"))
 	}
 	o.PlainHTTP, o.Mirrors = true, hosts[1:]
-	src, err := oci.Open(oci.Ref{Host: hosts[0]}, o)
+	src, err := pull.Open(oci.Ref{Host: hosts[0]}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,21 +67,21 @@ var blob = oci.Describe(oci.TypeSquashfs, content).Bare()
 // TestTooSlow: a download that brings too little fails, and is no refusal: the
 // boot then goes on with what the node has.
 func TestTooSlow(t *testing.T) {
-	pace := oci.Pace{Bytes: 1000, Per: 200 * time.Millisecond}
+	pace := pull.Pace{Bytes: 1000, Per: 200 * time.Millisecond}
 	for what, c := range map[string]struct {
-		o      oci.Options
+		o      pull.Options
 		server http.HandlerFunc
 	}{
-		"a trickle":                    {oci.Options{Pace: pace}, slowly(10*time.Millisecond, 0)},
-		"a few bytes in each answer":   {oci.Options{}, slowly(time.Millisecond, 3)},
-		"a byte, then silence":         {oci.Options{Timeout: 50 * time.Millisecond}, slowly(time.Hour, 0)},
-		"a trickle through every wall": {oci.Options{Pace: pace, Timeout: time.Second}, slowly(100*time.Millisecond, 2)},
+		"a trickle":                    {pull.Options{Pace: pace}, slowly(10*time.Millisecond, 0)},
+		"a few bytes in each answer":   {pull.Options{}, slowly(time.Millisecond, 3)},
+		"a byte, then silence":         {pull.Options{Timeout: 50 * time.Millisecond}, slowly(time.Hour, 0)},
+		"a trickle through every wall": {pull.Options{Pace: pace, Timeout: time.Second}, slowly(100*time.Millisecond, 2)},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			begun := time.Now()
 			err := Download{Source: from(t, c.o, c.server), Repo: oci.RepoLayer, Store: newStore(t), Pause: time.Millisecond, Pace: pace}.Blob(t.Context(), blob, nil)
-			if !errors.Is(err, oci.ErrSlow) || refusal.Of(err) != "" || time.Since(begun) > 5*time.Second {
+			if !errors.Is(err, pull.ErrSlow) || refusal.Of(err) != "" || time.Since(begun) > 5*time.Second {
 				t.Errorf("%v after %s", err, time.Since(begun))
 			}
 		})
@@ -101,9 +102,9 @@ func TestNextPlace(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			pace := oci.Pace{Bytes: 1000, Per: 200 * time.Millisecond}
+			pace := pull.Pace{Bytes: 1000, Per: 200 * time.Millisecond}
 			store := newStore(t)
-			d := Download{Source: from(t, oci.Options{Pace: pace}, first, whole), Repo: oci.RepoLayer, Store: store, Pause: time.Millisecond, Pace: pace}
+			d := Download{Source: from(t, pull.Options{Pace: pace}, first, whole), Repo: oci.RepoLayer, Store: store, Pause: time.Millisecond, Pace: pace}
 			if err := d.Blob(t.Context(), blob, nil); err != nil {
 				t.Fatal(err)
 			}

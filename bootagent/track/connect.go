@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
 )
@@ -36,7 +37,7 @@ func Open(b spec.Bootstrap, credentials string, clock trust.Clock, silence time.
 		return name
 	}
 	now, sure := clock.Ticking()
-	return oci.Open(ref, oci.Options{
+	return pull.Open(ref, pull.Options{
 		PlainHTTP: b.PlainHTTP, CAs: b.CAs, Mirrors: b.Mirrors, Proxy: b.Proxy,
 		AuthFile: there(authFile), CertFile: there(clientCert), KeyFile: there(clientKey),
 		Timeout: silence, UserAgent: "caisson-agent", Now: now, AtLeast: !sure,

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
 	"github.com/caisson-os/caisson/trust"
@@ -49,8 +50,8 @@ func TestNextPlace(t *testing.T) {
 	for name, host := range hosts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			src, err := oci.Open(oci.Ref{Host: host, Prefix: "metal-a"}, oci.Options{PlainHTTP: true, Mirrors: []string{mirror},
-				Timeout: time.Second, Pace: oci.Pace{Bytes: 1000, Per: time.Second}})
+			src, err := pull.Open(oci.Ref{Host: host, Prefix: "metal-a"}, pull.Options{PlainHTTP: true, Mirrors: []string{mirror},
+				Timeout: time.Second, Pace: pull.Pace{Bytes: 1000, Per: time.Second}})
 			if err != nil {
 				t.Fatal(err)
 			}

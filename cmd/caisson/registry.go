@@ -17,6 +17,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/oci/registry"
 )
 
@@ -38,8 +39,8 @@ func (x *access) flags(f *pflag.FlagSet) {
 }
 
 // options are for a registry or a source at ref.
-func (x *access) options(ref string) (oci.Options, error) {
-	o := oci.Options{
+func (x *access) options(ref string) (pull.Options, error) {
+	o := pull.Options{
 		PlainHTTP: x.plainHTTP || loopback(ref),
 		CertFile:  x.cert, KeyFile: x.key, AuthFile: x.auth,
 		UserAgent: "caisson/" + version,

@@ -11,6 +11,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/oci/registry"
 )
 
@@ -31,7 +32,7 @@ func (a *app) serveCommand() *cobra.Command {
 			if err != nil || !ref.IsLayout() {
 				return cli.Usage("as in oci:./out", "%q is not an OCI layout", args[0])
 			}
-			if _, err := oci.Open(ref, oci.Options{}); err != nil {
+			if _, err := pull.Open(ref, pull.Options{}); err != nil {
 				return cli.Usage("'caisson build' makes one with --to "+args[0]+", or 'caisson publish' for a site without a layer", "%w", err)
 			}
 			if (o.CertFile == "") != (o.KeyFile == "") {

@@ -52,7 +52,9 @@ var rules = []Rule{
 
 	{Packages: "trust/refusal", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "trust", Only: []string{"spec/...", "oci", "oci/sign", "oci/internal/...", "trust/refusal", "internal/check", "internal/ownfiles", "internal/digest"}, Stdlib: false, Why: "what may be believed is decided from bytes, keys and a clock, never from a node's state"},
-	{Packages: "oci", Only: []string{"oci/...", "trust/refusal", "internal/check", "internal/digest", "internal/ownfiles"}, Stdlib: true, Why: "transport: it knows no document"},
+	{Packages: "oci", Only: []string{"oci/internal/...", "trust/refusal", "internal/digest"}, Stdlib: true, Why: "artifacts know neither how they travel nor what their documents mean"},
+	{Packages: "oci/pull", Only: []string{"oci", "oci/internal/...", "trust/refusal", "internal/check", "internal/digest", "internal/ownfiles"}, Stdlib: true, Why: "transport: it knows no document",
+		By: []string{"oci/registry", "bootagent/...", "release", "fleet/...", "netboot/...", "cmd/...", "test/..."}, ByWhy: "what is decided of bytes is decided apart from where they came from"},
 	{Packages: "oci/sign/...", Only: []string{"oci/...", "trust/refusal", "internal/check", "internal/digest", "internal/ownfiles"}, Why: "signatures know digests, not documents", Banned: map[string]string{
 		"github.com/google/go-containerregistry/": "the agent links it"}},
 	{Packages: "oci/registry", Only: []string{"oci/...", "trust/refusal", "internal/..."}, Why: "pushing and serving know artifacts, not what they mean",
@@ -79,13 +81,13 @@ var rules = []Rule{
 
 	{Packages: "builder/root/roottest", By: []string{}, ByWhy: "its layers are for tests"},
 
-	{Packages: "bootagent/...", Only: []string{"spec/...", "layers", "oci", "oci/sign", "oci/internal/...", "trust/...", "internal/..."}, Why: "a node links what a node does", Banned: bannedOnNodes,
+	{Packages: "bootagent/...", Only: []string{"spec/...", "layers", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/..."}, Why: "a node links what a node does", Banned: bannedOnNodes,
 		By: []string{"cmd/caisson-agent", "test/..."}, ByWhy: onlyAgent},
 	{Packages: "bootagent/items/*", Apart: "kinds are independent: the table in package items is the only place that knows them all", Shared: []string{"bootagent/items/item"},
 		By: []string{"bootagent/items", "bootagent/node", "bootagent/boot/...", "bootagent/journal", "bootagent/state", "bootagent/operation", "bootagent/watch", "test/contract"}, ByWhy: "what a kind does is reached through the table"},
 	{Packages: "bootagent/process", Only: []string{"internal/..."}, Why: "running a program knows no script and no policy",
 		By: []string{"bootagent/items", "bootagent/items/exec", "bootagent/node", "bootagent/operation", "cmd/caisson-agent"}, ByWhy: "who runs programs owns the interface"},
-	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "oci", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/files"},
+	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/files"},
 		Why: "a root comes to life before anything is applied"},
 
 	{Packages: "internal/cli", Only: []string{"internal/plain"}, Stdlib: true, Why: leaf},

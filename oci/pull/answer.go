@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package oci
+package pull
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
@@ -48,13 +49,13 @@ type bodyCheck struct {
 
 var bodyChecks = []bodyCheck{
 	{"body size", func(raw []byte, reference string) error {
-		if len(raw) > MaxManifest {
-			return refusal.New(refusal.Oversize, "manifest %s has more than %d bytes", reference, MaxManifest)
+		if len(raw) > oci.MaxManifest {
+			return refusal.New(refusal.Oversize, "manifest %s has more than %d bytes", reference, oci.MaxManifest)
 		}
 		return nil
 	}},
 	{"body digest", func(raw []byte, reference string) error {
-		if got := Digest(raw); ValidDigest(reference) && got != reference {
+		if got := oci.Digest(raw); oci.ValidDigest(reference) && got != reference {
 			return refusal.New(refusal.Digest, "content of %s is %s", reference, got)
 		}
 		return nil
@@ -76,7 +77,7 @@ func wantStatus(want int) func(answer) error {
 		case want:
 			return nil
 		case http.StatusNotFound:
-			return fmt.Errorf("%s: %w", a.what, ErrNotFound)
+			return fmt.Errorf("%s: %w", a.what, oci.ErrNotFound)
 		}
 		text, _ := io.ReadAll(io.LimitReader(a.Body, 200)) // what came of it is shown
 		return &StatusError{Status: a.StatusCode, What: a.what, Text: strings.TrimSpace(string(text))}
@@ -103,7 +104,7 @@ func wantPlain(a answer) error {
 }
 
 func wantManifestLength(a answer) error {
-	if a.ContentLength > MaxManifest {
+	if a.ContentLength > oci.MaxManifest {
 		return refusal.New(refusal.Oversize, "manifest %s of %d bytes", a.what, a.ContentLength)
 	}
 	return nil
@@ -113,7 +114,7 @@ func wantManifestLength(a answer) error {
 // Which kind of manifest it is, the bytes themselves say.
 func wantManifestType(a answer) error {
 	switch t, _, _ := strings.Cut(a.Header.Get("Content-Type"), ";"); strings.TrimSpace(t) {
-	case MediaTypeManifest, MediaTypeIndex:
+	case oci.MediaTypeManifest, oci.MediaTypeIndex:
 		return nil
 	default:
 		return refusal.New(refusal.MediaType, "%s: the server sends %.80q where a manifest belongs", a.what, t)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package oci
+package pull
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"os"
 	"sync"
 
-	digests "github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/oci"
 )
 
 // layout reads a directory in the OCI image layout. A tag is the descriptor in
@@ -20,7 +20,7 @@ type layout struct {
 	root *os.Root
 	mu   sync.Mutex
 	seen os.FileInfo // of index.json when tags was read
-	tags map[string]Descriptor
+	tags map[string]oci.Descriptor
 }
 
 func openLayout(dir string) (*layout, error) {
@@ -35,36 +35,36 @@ func openLayout(dir string) (*layout, error) {
 	return &layout{root: root}, nil
 }
 
-func (l *layout) Manifest(_ context.Context, repo, reference, etag string) (Response, error) {
-	if err := checkName(repo, reference); err != nil {
-		return Response{}, err
+func (l *layout) Manifest(_ context.Context, repo, reference, etag string) (oci.Response, error) {
+	if err := oci.CheckName(repo, reference); err != nil {
+		return oci.Response{}, err
 	}
 	digest := reference
-	if !ValidDigest(reference) {
+	if !oci.ValidDigest(reference) {
 		d, err := l.resolve(repo, reference)
 		if err != nil {
-			return Response{}, err
+			return oci.Response{}, err
 		}
 		digest = d.Digest
 	}
 	if etag == digest {
-		return Response{Digest: digest, ETag: etag, NotModified: true}, nil
+		return oci.Response{Digest: digest, ETag: etag, NotModified: true}, nil
 	}
-	raw, err := readCapped(l.root, BlobPath(digest), MaxManifest)
+	raw, err := readCapped(l.root, oci.BlobPath(digest), oci.MaxManifest)
 	if err != nil {
-		return Response{}, err
+		return oci.Response{}, err
 	}
-	if got := Digest(raw); got != digest {
-		return Response{}, &DamagedError{fmt.Errorf("file of %s holds %s: the layout is damaged", digest, got)}
+	if got := oci.Digest(raw); got != digest {
+		return oci.Response{}, &oci.DamagedError{Err: fmt.Errorf("file of %s holds %s: the layout is damaged", digest, got)}
 	}
-	return Response{Data: raw, Digest: digest, ETag: digest}, nil
+	return oci.Response{Data: raw, Digest: digest, ETag: digest}, nil
 }
 
-func (l *layout) Blob(_ context.Context, _ string, d Descriptor, offset int64) (io.ReadCloser, error) {
-	if !ValidDigest(d.Digest) {
+func (l *layout) Blob(_ context.Context, _ string, d oci.Descriptor, offset int64) (io.ReadCloser, error) {
+	if !oci.ValidDigest(d.Digest) {
 		return nil, fmt.Errorf("digest %q is not valid", d.Digest)
 	}
-	f, err := l.root.Open(BlobPath(d.Digest))
+	f, err := l.root.Open(oci.BlobPath(d.Digest))
 	if err != nil {
 		return nil, missing(err)
 	}
@@ -75,37 +75,32 @@ func (l *layout) Blob(_ context.Context, _ string, d Descriptor, offset int64) (
 	return limited{io.LimitReader(f, d.Size-offset), f}, nil
 }
 
-func (l *layout) resolve(repo, tag string) (Descriptor, error) {
+func (l *layout) resolve(repo, tag string) (oci.Descriptor, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	info, err := l.root.Stat("index.json")
 	if err != nil {
-		return Descriptor{}, err
+		return oci.Descriptor{}, err
 	}
 	// index.json is replaced, never changed, so another file is another content.
 	if l.seen == nil || !os.SameFile(info, l.seen) || !info.ModTime().Equal(l.seen.ModTime()) {
-		raw, err := readCapped(l.root, "index.json", MaxLayout)
+		raw, err := readCapped(l.root, "index.json", oci.MaxLayout)
 		if err != nil {
-			return Descriptor{}, err
+			return oci.Descriptor{}, err
 		}
-		index, err := ParseLayoutIndex(raw)
+		index, err := oci.ParseLayoutIndex(raw)
 		if err != nil {
-			return Descriptor{}, err
+			return oci.Descriptor{}, err
 		}
-		l.seen, l.tags = info, map[string]Descriptor{}
+		l.seen, l.tags = info, map[string]oci.Descriptor{}
 		for _, d := range index.Manifests {
-			l.tags[d.Annotations[AnnotationRefName]] = d
+			l.tags[d.Annotations[oci.AnnotationRefName]] = d
 		}
 	}
 	if d, ok := l.tags[repo+":"+tag]; ok {
 		return d, nil
 	}
-	return Descriptor{}, fmt.Errorf("%s:%s: %w", repo, tag, ErrNotFound)
-}
-
-// BlobPath is where a layout keeps the content of a valid digest.
-func BlobPath(digest string) string {
-	return "blobs/sha256/" + digests.Hex(digest)
+	return oci.Descriptor{}, fmt.Errorf("%s:%s: %w", repo, tag, oci.ErrNotFound)
 }
 
 func readCapped(root *os.Root, name string, limit int64) ([]byte, error) {
@@ -123,7 +118,7 @@ func readCapped(root *os.Root, name string, limit int64) ([]byte, error) {
 
 func missing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %w", ErrNotFound, err)
+		return fmt.Errorf("%w: %w", oci.ErrNotFound, err)
 	}
 	return err
 }
@@ -132,16 +127,4 @@ func missing(err error) error {
 type limited struct {
 	io.Reader
 	io.Closer
-}
-
-// DamagedError is the error for a layout whose files are not what they were: cut,
-// altered or of another program. Asking again does not help.
-type DamagedError struct{ Err error }
-
-func (e *DamagedError) Error() string { return e.Err.Error() }
-func (e *DamagedError) Unwrap() error { return e.Err }
-
-// Hint says what an operator can do about it.
-func (e *DamagedError) Hint() string {
-	return "put back a copy of the layout, or build and publish into a new directory"
 }

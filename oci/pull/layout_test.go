@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package oci
+package pull
 
 import (
 	"errors"
@@ -10,21 +10,23 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/caisson-os/caisson/oci"
 )
 
 // newLayout writes a layout with one manifest under node:superhost.
-func newLayout(t *testing.T) (dir string, s Source) {
+func newLayout(t *testing.T) (dir string, s oci.Source) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "out")
 	if err := os.MkdirAll(filepath.Join(dir, "blobs/sha256"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	d := Describe(MediaTypeManifest, sample).Bare()
-	d.Annotations = map[string]string{AnnotationRefName: "node:superhost"}
+	d := oci.Describe(oci.MediaTypeManifest, sample).Bare()
+	d.Annotations = map[string]string{oci.AnnotationRefName: "node:superhost"}
 	write(t, filepath.Join(dir, "oci-layout"), `{"imageLayoutVersion":"1.0.0"}`)
-	write(t, filepath.Join(dir, "index.json"), string(Encode(Index{SchemaVersion: 2, MediaType: MediaTypeIndex, Manifests: []Descriptor{d}})))
-	write(t, filepath.Join(dir, BlobPath(d.Digest)), string(sample))
-	s, err := Open(Ref{Layout: dir}, Options{})
+	write(t, filepath.Join(dir, "index.json"), string(oci.Encode(oci.Index{SchemaVersion: 2, MediaType: oci.MediaTypeIndex, Manifests: []oci.Descriptor{d}})))
+	write(t, filepath.Join(dir, oci.BlobPath(d.Digest)), string(sample))
+	s, err := Open(oci.Ref{Layout: dir}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,17 +45,17 @@ func write(t *testing.T, name, text string) {
 
 func TestLayout(t *testing.T) {
 	dir, s := newLayout(t)
-	r, err := s.Manifest(t.Context(), RepoNode, "superhost", "")
+	r, err := s.Manifest(t.Context(), oci.RepoNode, "superhost", "")
 	if err != nil || string(r.Data) != string(sample) {
 		t.Fatalf("Manifest = %+v, %v", r, err)
 	}
-	if r, err = s.Manifest(t.Context(), RepoNode, "superhost", r.ETag); err != nil || !r.NotModified {
+	if r, err = s.Manifest(t.Context(), oci.RepoNode, "superhost", r.ETag); err != nil || !r.NotModified {
 		t.Errorf("with etag: %+v, %v", r, err)
 	}
-	if _, err := s.Manifest(t.Context(), RepoLayer, "superhost", ""); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Manifest(t.Context(), oci.RepoLayer, "superhost", ""); !errors.Is(err, oci.ErrNotFound) {
 		t.Errorf("in another repository: %v", err)
 	}
-	body, err := s.Blob(t.Context(), RepoNode, Describe("", sample), 10)
+	body, err := s.Blob(t.Context(), oci.RepoNode, oci.Describe("", sample), 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +64,7 @@ func TestLayout(t *testing.T) {
 		t.Errorf("Blob from 10 = %q, %v", got, err)
 	}
 	write(t, filepath.Join(dir, "index.json"), `{"schemaVersion":2,"manifests":[]}`)
-	if _, err := s.Manifest(t.Context(), RepoNode, "superhost", ""); !errors.Is(err, ErrNotFound) {
+	if _, err := s.Manifest(t.Context(), oci.RepoNode, "superhost", ""); !errors.Is(err, oci.ErrNotFound) {
 		t.Errorf("after the tag went: %v", err)
 	}
 }
@@ -73,27 +75,27 @@ func TestLayoutStaysInItsFolder(t *testing.T) {
 	secret := filepath.Join(filepath.Dir(dir), "secret")
 	write(t, secret, "secret")
 	for i, target := range []string{secret, "../../../secret"} {
-		d := Describe("", fmt.Append(nil, i))
+		d := oci.Describe("", fmt.Append(nil, i))
 		d.Size = 6
-		if err := os.Symlink(target, filepath.Join(dir, BlobPath(d.Digest))); err != nil {
+		if err := os.Symlink(target, filepath.Join(dir, oci.BlobPath(d.Digest))); err != nil {
 			t.Fatal(err)
 		}
-		body, err := s.Blob(t.Context(), RepoNode, d, 0)
+		body, err := s.Blob(t.Context(), oci.RepoNode, d, 0)
 		if err == nil {
 			got, _ := io.ReadAll(body)
 			t.Errorf("a link to %s gives %q", target, got)
 		}
-		if _, err := s.Manifest(t.Context(), RepoNode, d.Digest, ""); err == nil {
+		if _, err := s.Manifest(t.Context(), oci.RepoNode, d.Digest, ""); err == nil {
 			t.Errorf("a link to %s is a manifest", target)
 		}
 	}
 	for _, digest := range []string{"sha256:../../../secret", "../../secret", "sha256:" + strings.Repeat("A", 64), ""} {
-		if _, err := s.Blob(t.Context(), RepoNode, Descriptor{Digest: digest, Size: 6}, 0); err == nil {
+		if _, err := s.Blob(t.Context(), oci.RepoNode, oci.Descriptor{Digest: digest, Size: 6}, 0); err == nil {
 			t.Errorf("a blob under %q", digest)
 		}
 	}
 	for _, tag := range []string{"../secret", "a/b", "", strings.Repeat("x", 129), "a\x00b"} {
-		if _, err := s.Manifest(t.Context(), RepoNode, tag, ""); err == nil || errors.Is(err, ErrNotFound) {
+		if _, err := s.Manifest(t.Context(), oci.RepoNode, tag, ""); err == nil || errors.Is(err, oci.ErrNotFound) {
 			t.Errorf("tag %q: %v, want that it is not valid", tag, err)
 		}
 	}
@@ -101,42 +103,15 @@ func TestLayoutStaysInItsFolder(t *testing.T) {
 
 func TestLayoutThatIsNone(t *testing.T) {
 	for what, dir := range map[string]string{"missing": "/nonexistent", "empty": t.TempDir()} {
-		if _, err := Open(Ref{Layout: dir}, Options{}); err == nil {
+		if _, err := Open(oci.Ref{Layout: dir}, Options{}); err == nil {
 			t.Errorf("a folder that is %s was opened", what)
 		}
 	}
 	dir, s := newLayout(t)
 	for _, text := range []string{"", "{", `{"schemaVersion":2,"manifests":[{"digest":"x"}]}`, `{"manifests":[],"Manifests":[]}`, `{"mediaType":"text/plain"}`} {
 		write(t, filepath.Join(dir, "index.json"), text)
-		if _, err := s.Manifest(t.Context(), RepoNode, "superhost", ""); err == nil || !strings.Contains(err.Error(), "index.json") {
+		if _, err := s.Manifest(t.Context(), oci.RepoNode, "superhost", ""); err == nil || !strings.Contains(err.Error(), "index.json") {
 			t.Errorf("index.json %q: %v", text, err)
 		}
-	}
-}
-
-func TestParseRef(t *testing.T) {
-	for s, want := range map[string]Ref{
-		"registry.example.org:5000/metal-a": {Host: "registry.example.org:5000", Prefix: "metal-a"},
-		"registry.example.org/a/b-c_d.e":    {Host: "registry.example.org", Prefix: "a/b-c_d.e"},
-		"localhost":                         {Host: "localhost"},
-		"[::1]:5000/x/":                     {Host: "[::1]:5000", Prefix: "x"},
-		"oci:./out":                         {Layout: "out"},
-		"oci:/srv/out/":                     {Layout: "/srv/out"},
-	} {
-		got, err := ParseRef(s)
-		if err != nil || got != want {
-			t.Errorf("ParseRef(%q) = %+v, %v; want %+v", s, got, err, want)
-		}
-	}
-	for _, s := range []string{"", "oci:", "https://x/y", "user@host/x", "host/x:tag", "host/x@sha256:00", "host/../x", "host//x", "host/X", "host:/x", "host:x/y", "/x", "ho st/x", "host?q/x", "host#f"} {
-		if got, err := ParseRef(s); err == nil {
-			t.Errorf("ParseRef(%q) = %+v, want an error", s, got)
-		}
-	}
-	if got := (Ref{Host: "h", Prefix: "a/b"}).Repo("node"); got != "a/b/node" {
-		t.Errorf("Repo = %q", got)
-	}
-	if got := (Ref{Host: "h"}).Repo("node"); got != "node" {
-		t.Errorf("Repo without prefix = %q", got)
 	}
 }

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package oci
+package pull
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/internal/capped"
 )
 
-// remote reads from a registry by the OCI distribution protocol.
-type remote struct {
+// registry reads from a registry by the OCI distribution protocol.
+type registry struct {
 	base    string // scheme://host/v2/prefix/
 	agent   string
 	client  *http.Client
@@ -21,12 +23,12 @@ type remote struct {
 	options Options
 }
 
-func openRemote(ref Ref, o Options) (*remote, error) {
+func openRegistry(ref oci.Ref, o Options) (*registry, error) {
 	transport, err := o.Transport(ref.Host)
 	if err != nil {
 		return nil, err
 	}
-	return &remote{
+	return &registry{
 		base:    o.scheme() + "://" + ref.Host + "/v2/" + ref.Repo(""),
 		agent:   o.UserAgent,
 		client:  &http.Client{Transport: transport, CheckRedirect: redirectPolicy(false)},
@@ -35,39 +37,39 @@ func openRemote(ref Ref, o Options) (*remote, error) {
 	}, nil
 }
 
-func (r *remote) Manifest(ctx context.Context, repo, reference, etag string) (Response, error) {
-	if err := checkName(repo, reference); err != nil {
-		return Response{}, err
+func (r *registry) Manifest(ctx context.Context, repo, reference, etag string) (oci.Response, error) {
+	if err := oci.CheckName(repo, reference); err != nil {
+		return oci.Response{}, err
 	}
-	header := http.Header{"Accept": {MediaTypeManifest + ", " + MediaTypeIndex}}
+	header := http.Header{"Accept": {oci.MediaTypeManifest + ", " + oci.MediaTypeIndex}}
 	if etag != "" {
 		header.Set("If-None-Match", quoted(etag))
 	}
 	resp, err := r.get(ctx, r.client, repo, "/manifests/"+reference, header, r.options.patience())
 	if err != nil {
-		return Response{}, err
+		return oci.Response{}, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusNotModified && etag != "" {
-		return Response{ETag: etag, NotModified: true}, nil
+		return oci.Response{ETag: etag, NotModified: true}, nil
 	}
 	if err := checkAll(manifestChecks, answer{resp, reference, 0, 0}); err != nil {
-		return Response{}, err
+		return oci.Response{}, err
 	}
-	raw, err := readAll(resp.Body, resp.ContentLength, MaxManifest)
+	raw, err := capped.Read(resp.Body, resp.ContentLength, oci.MaxManifest)
 	if err != nil {
-		return Response{}, fmt.Errorf("read manifest %s:%s: %w", repo, reference, err)
+		return oci.Response{}, fmt.Errorf("read manifest %s:%s: %w", repo, reference, err)
 	}
 	for _, c := range bodyChecks {
 		if err := c.ok(raw, reference); err != nil {
-			return Response{}, err
+			return oci.Response{}, err
 		}
 	}
-	return Response{Data: raw, MediaType: resp.Header.Get("Content-Type"), Digest: Digest(raw), ETag: resp.Header.Get("ETag")}, nil
+	return oci.Response{Data: raw, MediaType: resp.Header.Get("Content-Type"), Digest: oci.Digest(raw), ETag: resp.Header.Get("ETag")}, nil
 }
 
-func (r *remote) Blob(ctx context.Context, repo string, d Descriptor, offset int64) (io.ReadCloser, error) {
-	if !ValidDigest(d.Digest) || !repoForm.MatchString(repo) {
+func (r *registry) Blob(ctx context.Context, repo string, d oci.Descriptor, offset int64) (io.ReadCloser, error) {
+	if !oci.ValidDigest(d.Digest) || oci.CheckName(repo, d.Digest) != nil {
 		return nil, fmt.Errorf("blob %.80q of %.80q: the name is not valid", d.Digest, repo)
 	}
 	if offset < 0 || offset > d.Size {
@@ -93,27 +95,16 @@ func (r *remote) Blob(ctx context.Context, repo string, d Descriptor, offset int
 	return limited{io.LimitReader(resp.Body, d.Size-offset), resp.Body}, nil
 }
 
-// readAll reads body, at most one byte more than limit. What was announced, when
-// that is within the limit, is the size that memory is taken for at once.
-func readAll(body io.Reader, announced, limit int64) ([]byte, error) {
-	var b bytes.Buffer
-	if announced >= 0 && announced <= limit {
-		b.Grow(int(announced) + bytes.MinRead)
-	}
-	_, err := b.ReadFrom(io.LimitReader(body, limit+1))
-	return b.Bytes(), err
-}
-
 // quoted makes an ETag of a digest, which registries use as one. Other tags
 // come from the server and have their quotes.
 func quoted(etag string) string {
-	if ValidDigest(etag) {
+	if oci.ValidDigest(etag) {
 		return `"` + etag + `"`
 	}
 	return etag
 }
 
-func (r *remote) get(ctx context.Context, client *http.Client, repo, path string, header http.Header, whole time.Duration) (*http.Response, error) {
+func (r *registry) get(ctx context.Context, client *http.Client, repo, path string, header http.Header, whole time.Duration) (*http.Response, error) {
 	ctx, watch := newWatch(ctx, r.options, whole)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+repo+path, nil)
 	if err != nil {

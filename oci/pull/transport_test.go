@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package oci
+package pull
 
 import (
 	"bytes"
@@ -28,16 +28,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
-var sample = Encode(Manifest{SchemaVersion: 2, MediaType: MediaTypeManifest, ArtifactType: TypeOverlay,
-	Config: Describe(MediaTypeEmpty, Empty), Layers: []Descriptor{}})
+var sample = oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeOverlay,
+	Config: oci.Describe(oci.MediaTypeEmpty, oci.Empty), Layers: []oci.Descriptor{}})
 
 // good answers every request for a manifest.
 func good(w http.ResponseWriter, req *http.Request) {
-	w.Header().Set("Content-Type", MediaTypeManifest)
-	w.Header().Set("ETag", `"`+Digest(sample)+`"`)
+	w.Header().Set("Content-Type", oci.MediaTypeManifest)
+	w.Header().Set("ETag", `"`+oci.Digest(sample)+`"`)
 	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(sample))
 }
 
@@ -45,18 +46,18 @@ func pemOf(cert *x509.Certificate) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Raw}))
 }
 
-func ask(t *testing.T, server string, o Options) (Response, error) {
+func ask(t *testing.T, server string, o Options) (oci.Response, error) {
 	t.Helper()
 	u, err := url.Parse(server)
 	if err != nil {
 		t.Fatal(err)
 	}
 	o.PlainHTTP = u.Scheme == "http"
-	s, err := Open(Ref{Host: u.Host, Prefix: "metal-a"}, o)
+	s, err := Open(oci.Ref{Host: u.Host, Prefix: "metal-a"}, o)
 	if err != nil {
-		return Response{}, err
+		return oci.Response{}, err
 	}
-	return s.Manifest(t.Context(), RepoNode, "superhost", "")
+	return s.Manifest(t.Context(), oci.RepoNode, "superhost", "")
 }
 
 func TestTLSBelievesOnlyWhomItIsTold(t *testing.T) {
@@ -272,7 +273,7 @@ func TestTokens(t *testing.T) {
 			tokens.Store(0)
 			requests.Store(0)
 			u, _ := url.Parse(server.URL)
-			s, err := Open(Ref{Host: u.Host, Prefix: "metal-a"}, Options{PlainHTTP: true, AuthFile: authFile(t, server.URL, entry)})
+			s, err := Open(oci.Ref{Host: u.Host, Prefix: "metal-a"}, Options{PlainHTTP: true, AuthFile: authFile(t, server.URL, entry)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -280,7 +281,7 @@ func TestTokens(t *testing.T) {
 				if i == 2 {
 					tokens.Add(1) // the registry no longer knows the old one
 				}
-				if _, err := s.Manifest(t.Context(), RepoNode, "superhost", ""); err != nil {
+				if _, err := s.Manifest(t.Context(), oci.RepoNode, "superhost", ""); err != nil {
 					t.Fatal(err)
 				}
 				if got := requests.Load(); got != want {
@@ -348,9 +349,12 @@ func TestRedirects(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	for status, check := range map[int]func(error) bool{
-		http.StatusNotFound:            func(err error) bool { return errors.Is(err, ErrNotFound) },
-		http.StatusInternalServerError: func(err error) bool { var s *StatusError; return errors.As(err, &s) && !errors.Is(err, ErrNotFound) },
-		http.StatusTooManyRequests:     func(err error) bool { var s *StatusError; return errors.As(err, &s) && s.Hint() != "" },
+		http.StatusNotFound: func(err error) bool { return errors.Is(err, oci.ErrNotFound) },
+		http.StatusInternalServerError: func(err error) bool {
+			var s *StatusError
+			return errors.As(err, &s) && !errors.Is(err, oci.ErrNotFound)
+		},
+		http.StatusTooManyRequests: func(err error) bool { var s *StatusError; return errors.As(err, &s) && s.Hint() != "" },
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(status)
@@ -409,7 +413,7 @@ func TestProxy(t *testing.T) {
 func TestSilence(t *testing.T) {
 	stop := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", MediaTypeManifest)
+		w.Header().Set("Content-Type", oci.MediaTypeManifest)
 		io.WriteString(w, "{")
 		w.(http.Flusher).Flush()
 		<-stop
@@ -425,20 +429,20 @@ func TestConditional(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(good))
 	defer server.Close()
 	u, _ := url.Parse(server.URL)
-	s, err := Open(Ref{Host: u.Host}, Options{PlainHTTP: true})
+	s, err := Open(oci.Ref{Host: u.Host}, Options{PlainHTTP: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, err := s.Manifest(t.Context(), RepoNode, "superhost", "")
+	first, err := s.Manifest(t.Context(), oci.RepoNode, "superhost", "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, etag := range []string{first.ETag, first.Digest} {
-		if r, err := s.Manifest(t.Context(), RepoNode, "superhost", etag); err != nil || !r.NotModified || r.Data != nil {
+		if r, err := s.Manifest(t.Context(), oci.RepoNode, "superhost", etag); err != nil || !r.NotModified || r.Data != nil {
 			t.Errorf("with etag %s: %+v, %v", etag, r, err)
 		}
 	}
-	if r, err := s.Manifest(t.Context(), RepoNode, "superhost", Digest(nil)); err != nil || r.NotModified {
+	if r, err := s.Manifest(t.Context(), oci.RepoNode, "superhost", oci.Digest(nil)); err != nil || r.NotModified {
 		t.Errorf("with another etag: %+v, %v", r, err)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package oci
+package pull
 
 import (
 	"errors"
@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
@@ -20,7 +21,7 @@ func trickle(t *testing.T, every time.Duration) string {
 	t.Helper()
 	stop := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", MediaTypeManifest)
+		w.Header().Set("Content-Type", oci.MediaTypeManifest)
 		for {
 			if _, err := io.WriteString(w, " "); err != nil {
 				return
@@ -51,20 +52,20 @@ func TestTrickle(t *testing.T) {
 		"by its patience": {Patience: 200 * time.Millisecond},
 	} {
 		o.PlainHTTP, o.Timeout = true, 3*time.Second // of silence: never reached
-		s, err := Open(Ref{Host: u.Host}, o)
+		s, err := Open(oci.Ref{Host: u.Host}, o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		begun := time.Now()
-		_, err = s.Manifest(t.Context(), RepoNode, "superhost", "")
+		_, err = s.Manifest(t.Context(), oci.RepoNode, "superhost", "")
 		if !errors.Is(err, ErrSlow) || refusal.Of(err) != "" || time.Since(begun) > 5*time.Second {
 			t.Errorf("a manifest ended %s: %v after %s", what, err, time.Since(begun))
 		}
 		if o.Patience > 0 {
 			continue
 		}
-		d := Descriptor{MediaType: TypeSquashfs, Digest: Digest(nil), Size: 1 << 30}
-		body, err := s.Blob(t.Context(), RepoLayer, d, 0)
+		d := oci.Descriptor{MediaType: oci.TypeSquashfs, Digest: oci.Digest(nil), Size: 1 << 30}
+		body, err := s.Blob(t.Context(), oci.RepoLayer, d, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,11 +91,11 @@ func TestSlowLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(Ref{Host: u.Host}, Options{PlainHTTP: true, Pace: Pace{10, 100 * time.Millisecond}})
+	s, err := Open(oci.Ref{Host: u.Host}, Options{PlainHTTP: true, Pace: Pace{10, 100 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if data, err := ReadBlob(t.Context(), s, RepoLayer, Describe("text/plain", []byte(content)).Bare(), 1000); err != nil || string(data) != content {
+	if data, err := oci.ReadBlob(t.Context(), s, oci.RepoLayer, oci.Describe("text/plain", []byte(content)).Bare(), 1000); err != nil || string(data) != content {
 		t.Errorf("%d bytes, %v", len(data), err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	ggcr "github.com/google/go-containerregistry/pkg/registry"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/oci/registry"
 )
 
@@ -60,7 +61,7 @@ func TestPushOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := oci.Describe("text/plain", []byte("x"))
-	var status *oci.StatusError
+	var status *pull.StatusError
 	if err := r.PutData(t.Context(), "node", d); !errors.As(err, &status) || status.Hint() == "" {
 		t.Errorf("a push without credentials: %v, want a hint", err)
 	}

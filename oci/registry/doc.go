@@ -4,7 +4,7 @@
 // directory in the OCI image layout, which [Handler] serves like a registry.
 //
 // It is the big half of registry access, for the builder's machine. Pushing uses
-// go-containerregistry; reading goes through package oci, by the same rules as
+// go-containerregistry; reading goes through oci/pull, by the same rules as
 // on a node. The layout is written here, because a cut must leave the old or the
 // new index and never a truncated blob under a good name: blobs first, fsync,
 // then index.json by one rename. A tag is a descriptor whose ref.name is

@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/pull"
 )
 
 // make turns the directory into a layout unless it is one. The marker comes last:
@@ -96,7 +97,7 @@ func (u *unmade) source() (oci.Source, error) {
 			return nil, oci.ErrNotFound
 		}
 		var err error
-		if u.made, err = oci.Open(oci.Ref{Layout: u.layout.dir}, oci.Options{}); err != nil {
+		if u.made, err = pull.Open(oci.Ref{Layout: u.layout.dir}, pull.Options{}); err != nil {
 			return nil, err
 		}
 	}

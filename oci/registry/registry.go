@@ -9,10 +9,11 @@ import (
 	"sync"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/pull"
 )
 
 // Options say how a registry is reached; a layout needs none.
-type Options = oci.Options
+type Options = pull.Options
 
 // Opener gives a blob's content from its start, as often as it is asked.
 type Opener = func() (io.ReadCloser, error)
@@ -71,7 +72,7 @@ func Open(ref string, o Options) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.source, err = oci.Open(parsed, o)
+	r.source, err = pull.Open(parsed, o)
 	return r, err
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/pull"
 )
 
 // server is a registry reached over HTTP, written through go-containerregistry.
@@ -202,7 +203,7 @@ func explain(err error) error {
 	case http.StatusNotFound:
 		return fmt.Errorf("%w: %w", oci.ErrNotFound, err)
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return fmt.Errorf("%w: %w", &oci.StatusError{Status: status.StatusCode, What: "push"}, err)
+		return fmt.Errorf("%w: %w", &pull.StatusError{Status: status.StatusCode, What: "push"}, err)
 	}
 	return err
 }

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pull
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/caisson-os/caisson/oci"
+)
+
+// Options say how a registry is reached. The zero value is HTTPS with the
+// system's certificate authorities, without credentials.
+type Options struct {
+	PlainHTTP bool          // no TLS
+	CAs       []string      // PEM; the only authorities trusted, when given
+	CertFile  string        // client certificate and key for mTLS,
+	KeyFile   string        // the key readable by its owner only
+	AuthFile  string        // {"auths":{"host":{"auth":"base64 user:password"}}}, or "identitytoken"; readable by its owner only
+	Proxy     string        // URL; empty is the environment's HTTPS_PROXY and its kin
+	Mirrors   []string      // further references, asked in order when the first fails
+	Timeout   time.Duration // of silence, not of the whole; 0 is 30 s
+	Pace      Pace          // slower answers end; the zero value is DefaultPace
+	Patience  time.Duration // for a whole manifest; 0 is 2 min
+	UserAgent string
+	Now       func() time.Time // the clock for TLS certificates; nil is time.Now
+	AtLeast   bool             // Now is a lower bound, not a clock: a certificate may have been issued since
+}
+
+// Open returns the source at ref, followed by its mirrors.
+func Open(ref oci.Ref, o Options) (oci.Source, error) {
+	first, err := open(ref, o)
+	if err != nil || len(o.Mirrors) == 0 {
+		return first, err
+	}
+	list := []oci.Source{first}
+	for _, m := range o.Mirrors {
+		ref, err := oci.ParseRef(m)
+		if err != nil {
+			return nil, fmt.Errorf("mirror: %w", err)
+		}
+		s, err := open(ref, o)
+		if err != nil {
+			return nil, fmt.Errorf("mirror %s: %w", m, err)
+		}
+		list = append(list, s)
+	}
+	return oci.Places(list...), nil
+}
+
+func open(ref oci.Ref, o Options) (oci.Source, error) {
+	if ref.IsLayout() {
+		return openLayout(ref.Layout)
+	}
+	return openRegistry(ref, o)
+}

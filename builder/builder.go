@@ -68,8 +68,7 @@ type Result struct {
 
 // Blob is one file of the layer.
 type Blob struct {
-	Digest    string
-	Size      int64
+	spec.Blob
 	MediaType string
 	Path      string
 	Title     string // for people: base, kernel, initrd, base.chunks …
@@ -198,7 +197,7 @@ func (b *build) result(variant, version string) (*Result, error) {
 	for _, s := range steps {
 		m := b.done[s.name]
 		for _, blob := range m.Blobs {
-			r.Blobs = append(r.Blobs, Blob{Digest: blob.Digest, Size: blob.Size, MediaType: blob.MediaType, Title: blob.Title, Path: filepath.Join(m.dir, blob.File)})
+			r.Blobs = append(r.Blobs, Blob{Blob: blob.Blob, MediaType: blob.MediaType, Title: blob.Title, Path: filepath.Join(m.dir, blob.File)})
 		}
 		m.Facts.into(&r.Layer)
 		if m.Image != nil {

@@ -75,9 +75,8 @@ type file struct {
 	File      string `json:"file"`
 	Title     string `json:"title"`
 	MediaType string `json:"mediaType"`
-	Digest    string `json:"digest"`
-	Size      int64  `json:"size"`
-	Identity  string `json:"identity"` // see seal
+	spec.Blob
+	Identity string `json:"identity"` // see seal
 }
 
 // made is what a step left in the cache: its directory holds made.json, the blobs,
@@ -194,7 +193,10 @@ func (b *build) run(ctx context.Context, s step, work string) (made, error) {
 func (b *build) image(ctx context.Context, name, tree, work string) (*spec.Image, []file, error) {
 	b.say(Event{Step: name, State: "compress"})
 	out := filepath.Join(work, "image.squashfs")
-	built, err := image.Squashfs(ctx, tree, out, image.Options{Level: b.level(name), Epoch: b.epochOf(name)})
+	if err := image.Squashfs(ctx, tree, out, image.Options{Level: b.level(name), Epoch: b.epochOf(name)}); err != nil {
+		return nil, nil, err
+	}
+	built, err := describe(work, "image.squashfs", name, image.MediaType)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -212,8 +214,8 @@ func (b *build) image(ctx context.Context, name, tree, work string) (*spec.Image
 	if err != nil {
 		return nil, nil, err
 	}
-	img := &spec.Image{Name: name, MediaType: image.MediaType, Digest: built.Digest, Size: built.Size, Chunks: &spec.Blob{Digest: index.Digest, Size: index.Size}}
-	return img, []file{{File: "image.squashfs", Title: name, MediaType: image.MediaType, Digest: built.Digest, Size: built.Size}, index}, nil
+	img := &spec.Image{Name: name, MediaType: built.MediaType, Blob: built.Blob, Chunks: &index.Blob}
+	return img, []file{built, index}, nil
 }
 
 func (m made) bytes() (n int64) {
@@ -235,7 +237,7 @@ func describe(dir, name, title, mediaType string) (file, error) {
 	if err != nil {
 		return file{}, err
 	}
-	return file{File: name, Title: title, MediaType: mediaType, Digest: fmt.Sprintf("sha256:%x", sum.Sum(nil)), Size: n}, nil
+	return file{File: name, Title: title, MediaType: mediaType, Blob: spec.Blob{Digest: fmt.Sprintf("sha256:%x", sum.Sum(nil)), Size: n}}, nil
 }
 
 func digest(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }

@@ -284,8 +284,8 @@ func makeBoot(ctx context.Context, b *build, r *root.Root, dir string) ([]file, 
 	}
 	b.say(Event{Step: stepBoot, State: "note", Text: fmt.Sprintf("loader: %d modules, %.1f MB unpacked; %d firmware files, %.1f MB; initrd %.1f MB",
 		report.Modules, mb(report.ModuleBytes), report.Firmware, mb(report.FirmwareBytes), mb(i.Size))})
-	f.Kernel = &spec.KernelBlob{Release: release, Digest: k.Digest, Size: k.Size}
-	f.Initrd = &spec.Blob{Digest: i.Digest, Size: i.Size}
+	f.Kernel = &spec.KernelBlob{Release: release, Blob: k.Blob}
+	f.Initrd = &i.Blob
 	return []file{k, i}, f, nil
 }
 

@@ -176,8 +176,7 @@ func compareFiles(ctx context.Context, old, new Layer) ([]image.Change, error) {
 			if from.i.Digest == "" {
 				continue
 			}
-			d := oci.Descriptor{MediaType: from.i.MediaType, Digest: from.i.Digest, Size: from.i.Size}
-			if err := Save(ctx, from.l.registry, d.Digest, file); err != nil {
+			if err := Save(ctx, from.l.registry, from.i.Digest, file); err != nil {
 				return nil, fmt.Errorf("image %s: %w", i.Name, err)
 			}
 		}

@@ -22,7 +22,8 @@ type Layer struct {
 	Features   []string           `json:"features,omitempty"` // what the layer's agent knows, see Features; none: the first release
 }
 
-// Blob names content of the same artifact.
+// Blob names content of the same artifact. In the JSON of a type that embeds it, its
+// two keys stand among the type's own, at the place of the field.
 type Blob struct {
 	Digest string `json:"digest"`
 	Size   int64  `json:"size"`
@@ -32,16 +33,14 @@ type Blob struct {
 type Image struct {
 	Name      string `json:"name"` // base, packages, accounts, policy, agent
 	MediaType string `json:"mediaType"`
-	Digest    string `json:"digest"`
-	Size      int64  `json:"size"`
-	Chunks    *Blob  `json:"chunks,omitempty"` // chunk index for deltas
+	Blob
+	Chunks *Blob `json:"chunks,omitempty"` // chunk index for deltas
 }
 
 // KernelBlob is the kernel that the images' modules belong to.
 type KernelBlob struct {
 	Release string `json:"release"` // uname -r
-	Digest  string `json:"digest"`
-	Size    int64  `json:"size"`
+	Blob
 }
 
 // InstalledPackage is what dpkg says of one package.

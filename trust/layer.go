@@ -80,9 +80,9 @@ func contentIsHeld(l *description) error {
 	for _, d := range l.manifest.Layers {
 		held[spec.Blob{Digest: d.Digest, Size: d.Size}] = true
 	}
-	needed := []spec.Blob{{Digest: l.layer.Kernel.Digest, Size: l.layer.Kernel.Size}, l.layer.Initrd}
+	needed := []spec.Blob{l.layer.Kernel.Blob, l.layer.Initrd}
 	for _, i := range l.layer.Images {
-		needed = append(needed, spec.Blob{Digest: i.Digest, Size: i.Size})
+		needed = append(needed, i.Blob)
 		if i.Chunks != nil {
 			needed = append(needed, *i.Chunks)
 		}

@@ -48,14 +48,14 @@ func (s Stager) Layer(ctx context.Context, digest string, b spec.Bootstrap) erro
 func Images(layer spec.Layer) []spec.Blob {
 	var list []spec.Blob
 	for _, i := range layer.Images {
-		list = append(list, spec.Blob{Digest: i.Digest, Size: i.Size})
+		list = append(list, i.Blob)
 	}
 	return list
 }
 
 // Kernel are the blobs of a layer's kernel and initrd.
 func Kernel(layer spec.Layer) []spec.Blob {
-	return []spec.Blob{{Digest: layer.Kernel.Digest, Size: layer.Kernel.Size}, layer.Initrd}
+	return []spec.Blob{layer.Kernel.Blob, layer.Initrd}
 }
 
 // Describe returns the description of the layer whose manifest has the digest.

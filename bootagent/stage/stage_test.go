@@ -26,9 +26,10 @@ func push(t *testing.T, r *registry.Registry, image string) string {
 	}
 	i := blob(oci.Describe("application/vnd.caisson.image.v1.squashfs", []byte(image)))
 	k := blob(oci.Describe("application/vnd.caisson.kernel.v1", []byte("kernel of "+image)))
+	inImage, inKernel := spec.Blob{Digest: i.Digest, Size: i.Size}, spec.Blob{Digest: k.Digest, Size: k.Size}
 	config, err := spec.Encode(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Arch: runtime.GOARCH,
-		Kernel: spec.KernelBlob{Release: "6.12", Digest: k.Digest, Size: k.Size}, Initrd: spec.Blob{Digest: k.Digest, Size: k.Size},
-		Images: []spec.Image{{Name: "base", Digest: i.Digest, Size: i.Size}}})
+		Kernel: spec.KernelBlob{Release: "6.12", Blob: inKernel}, Initrd: inKernel,
+		Images: []spec.Image{{Name: "base", Blob: inImage}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,8 +72,7 @@ func (s *shelf) put(version, created string, files map[string]string, packages .
 		}
 	}
 	out := filepath.Join(dir, "image")
-	built, err := image.Squashfs(context.Background(), tree, out, image.Options{Level: image.LevelFast, Epoch: 1000})
-	if err != nil {
+	if err := image.Squashfs(context.Background(), tree, out, image.Options{Level: image.LevelFast, Epoch: 1000}); err != nil {
 		s.t.Fatal(err)
 	}
 	data, err := os.ReadFile(out)
@@ -88,16 +87,17 @@ func (s *shelf) put(version, created string, files map[string]string, packages .
 	if err := os.WriteFile(chunks, index.Bytes(), 0o644); err != nil {
 		s.t.Fatal(err)
 	}
-	ci := oci.Describe(oci.TypeChunks, index.Bytes())
+	blob := func(data []byte) spec.Blob { return spec.Blob{Digest: oci.Digest(data), Size: int64(len(data))} }
+	built, chunked := blob(data), blob(index.Bytes())
 	l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "test", Version: version, Variant: "default", Arch: "amd64", Created: created,
-		Images: []spec.Image{{Name: "base", MediaType: image.MediaType, Digest: built.Digest, Size: built.Size, Chunks: &spec.Blob{Digest: ci.Digest, Size: ci.Size}}}}
+		Images: []spec.Image{{Name: "base", MediaType: image.MediaType, Blob: built, Chunks: &chunked}}}
 	for _, p := range packages {
 		name, v, _ := strings.Cut(p, "=")
 		l.Packages = append(l.Packages, spec.InstalledPackage{Name: name, Version: v, Arch: "all"})
 	}
 	r := &builder.Result{Layer: l, Blobs: []builder.Blob{
-		{Digest: built.Digest, Size: built.Size, MediaType: image.MediaType, Path: out, Title: "base"},
-		{Digest: ci.Digest, Size: ci.Size, MediaType: image.IndexMediaType, Path: chunks, Title: "base.chunks"}}}
+		{Blob: built, MediaType: image.MediaType, Path: out, Title: "base"},
+		{Blob: chunked, MediaType: image.IndexMediaType, Path: chunks, Title: "base.chunks"}}}
 	d, err := s.p.Push(context.Background(), r, "trixie")
 	if err != nil {
 		s.t.Fatal(err)

@@ -14,10 +14,8 @@ package image
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -25,8 +23,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-
-	"github.com/caisson-os/caisson/internal/digest"
 )
 
 // MediaType is the media type of the images.
@@ -49,16 +45,10 @@ type Options struct {
 	Epoch int64
 }
 
-// Built is what was made.
-type Built struct {
-	Digest string // sha256:<hex>
-	Size   int64
-}
-
 // Squashfs makes the file out from tree.
-func Squashfs(ctx context.Context, tree, out string, o Options) (Built, error) {
+func Squashfs(ctx context.Context, tree, out string, o Options) error {
 	if err := checkTool(ctx); err != nil {
-		return Built{}, err
+		return err
 	}
 	cmd := exec.CommandContext(ctx, "mksquashfs", tree, out, "-noappend", "-comp", "zstd", "-Xcompression-level", strconv.Itoa(o.Level),
 		"-b", "128K", "-no-fragments", "-xattrs", "-no-progress", "-quiet")
@@ -71,25 +61,11 @@ func Squashfs(ctx context.Context, tree, out string, o Options) (Built, error) {
 	if said, err := cmd.CombinedOutput(); err != nil {
 		_ = os.Remove(out) // the error of mksquashfs says more
 		if ctx.Err() != nil {
-			return Built{}, ctx.Err()
+			return ctx.Err()
 		}
-		return Built{}, fmt.Errorf("mksquashfs: %s: %w", lastLine(string(said)), err)
+		return fmt.Errorf("mksquashfs: %s: %w", lastLine(string(said)), err)
 	}
-	return describe(out)
-}
-
-func describe(name string) (Built, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return Built{}, err
-	}
-	defer f.Close() // only read
-	sum := sha256.New()
-	n, err := io.Copy(sum, f)
-	if err != nil {
-		return Built{}, err
-	}
-	return Built{Digest: digest.From(sum), Size: n}, nil
+	return nil
 }
 
 var versionOf = regexp.MustCompile(`mksquashfs version (\d+)\.(\d+)`)

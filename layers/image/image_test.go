@@ -17,18 +17,24 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/require"
 )
 
 const epoch = 1_700_000_000
 
-func squashfs(t *testing.T, tree string) Built {
+// squashfs returns the digest of the tree's image.
+func squashfs(t *testing.T, tree string) string {
 	t.Helper()
-	b, err := Squashfs(context.Background(), tree, filepath.Join(t.TempDir(), "image"), Options{Level: LevelFast, Epoch: epoch})
+	out := filepath.Join(t.TempDir(), "image")
+	if err := Squashfs(context.Background(), tree, out, Options{Level: LevelFast, Epoch: epoch}); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(out)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b
+	return digest.Of(data)
 }
 
 // plant writes the same tree whatever the order and the clock.
@@ -70,7 +76,7 @@ func TestSameTreeSameImage(t *testing.T) {
 	for range 3 {
 		rand.Shuffle(len(order), func(i, j int) { order[i], order[j] = order[j], order[i] })
 		if again := squashfs(t, plant(t, order, time.Unix(epoch+rand.Int64N(1e6), 0))); again != first {
-			t.Errorf("in order %v: %+v, want %+v", order, again, first)
+			t.Errorf("in order %v: %s, want %s", order, again, first)
 		}
 	}
 	if older := squashfs(t, plant(t, order, time.Unix(epoch-1000, 0))); older == first {
@@ -81,7 +87,7 @@ func TestSameTreeSameImage(t *testing.T) {
 func TestSquashfsFails(t *testing.T) {
 	require.Tool(t, "mksquashfs")
 	out := filepath.Join(t.TempDir(), "image")
-	if _, err := Squashfs(context.Background(), "/none/at/all", out, Options{Level: 3}); err == nil {
+	if err := Squashfs(context.Background(), "/none/at/all", out, Options{Level: 3}); err == nil {
 		t.Error("an image of nothing")
 	}
 	if _, err := os.Stat(out); err == nil {
@@ -93,7 +99,7 @@ func TestSquashfsFails(t *testing.T) {
 func TestCapture(t *testing.T) {
 	require.Root(t)
 	require.Tool(t, "mksquashfs")
-	capture := func() (string, Built) {
+	capture := func() (upper, sum string) {
 		dir := t.TempDir()
 		for _, d := range []string{"lower/a", "lower/b/c", "upper", "work", "root"} {
 			if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
@@ -121,7 +127,7 @@ func TestCapture(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		upper := filepath.Join(dir, "upper")
+		upper = filepath.Join(dir, "upper")
 		if err := Clean(upper); err != nil {
 			t.Fatal(err)
 		}

@@ -56,9 +56,9 @@ func (p *published) layer(image string) *track.Found {
 	}
 	blob := push(oci.Describe("application/vnd.caisson.image.v1.squashfs", []byte(image)))
 	kernel := push(oci.Describe("application/vnd.caisson.kernel.v1", []byte("kernel of "+image)))
+	inImage, inKernel := spec.Blob{Digest: blob.Digest, Size: blob.Size}, spec.Blob{Digest: kernel.Digest, Size: kernel.Size}
 	config, err := spec.Encode(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Arch: runtime.GOARCH,
-		Kernel: spec.KernelBlob{Release: release(), Digest: kernel.Digest, Size: kernel.Size}, Initrd: spec.Blob{Digest: kernel.Digest, Size: kernel.Size},
-		Images: []spec.Image{{Name: "base", Digest: blob.Digest, Size: blob.Size}}})
+		Kernel: spec.KernelBlob{Release: release(), Blob: inKernel}, Initrd: inKernel, Images: []spec.Image{{Name: "base", Blob: inImage}}})
 	if err != nil {
 		p.t.Fatal(err)
 	}

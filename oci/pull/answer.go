@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
@@ -20,53 +21,55 @@ type answer struct {
 	size   int64
 }
 
-// answerCheck is one thing an answer must be. The lists are the whole rule; the
-// tests take checks out one at a time and see attacks come through.
-type answerCheck struct {
-	name string
-	ok   func(answer) error
+// document is the bytes of a manifest and the tag or digest they came under.
+type document struct {
+	raw       []byte
+	reference string
 }
 
-var manifestChecks = []answerCheck{
-	{"status", wantStatus(http.StatusOK)},
-	{"encoding", wantPlain},
-	{"length", wantManifestLength},
-	{"type", wantManifestType},
+// registryRules say what a registry's answers must be, and where its redirects may
+// lead. Tests take some out.
+type registryRules struct {
+	manifest check.List[answer]
+	blob     check.List[answer]
+	body     check.List[document] // whatever the bytes say
+	redirect check.List[redirect]
 }
 
-var blobChecks = []answerCheck{
-	{"status", wantBlobStatus},
-	{"encoding", wantPlain},
-	{"range", wantRange},
-	{"length", wantBlobLength},
+var wholeRegistry = registryRules{
+	manifest: check.List[answer]{
+		{Name: "status", OK: wantStatus(http.StatusOK)},
+		{Name: "encoding", OK: wantPlain},
+		{Name: "length", OK: wantManifestLength},
+		{Name: "type", OK: wantManifestType},
+	},
+	blob: check.List[answer]{
+		{Name: "status", OK: wantBlobStatus},
+		{Name: "encoding", OK: wantPlain},
+		{Name: "range", OK: wantRange},
+		{Name: "length", OK: wantBlobLength},
+	},
+	body: check.List[document]{
+		{Name: "body size", OK: wantBodySize},
+		{Name: "body digest", OK: wantBodyDigest},
+	},
+	redirect: check.List[redirect]{
+		{Name: "few", OK: fewRedirects},
+		{Name: "stays TLS", OK: redirectStaysTLS},
+		{Name: "same host", OK: resumeStaysOnHost},
+	},
 }
 
-// bodyCheck is one thing a manifest's bytes must be, whatever they say.
-type bodyCheck struct {
-	name string
-	ok   func(raw []byte, reference string) error
+func wantBodySize(d document) error {
+	if len(d.raw) > oci.MaxManifest {
+		return refusal.New(refusal.Oversize, "manifest %s has more than %d bytes", d.reference, oci.MaxManifest)
+	}
+	return nil
 }
 
-var bodyChecks = []bodyCheck{
-	{"body size", func(raw []byte, reference string) error {
-		if len(raw) > oci.MaxManifest {
-			return refusal.New(refusal.Oversize, "manifest %s has more than %d bytes", reference, oci.MaxManifest)
-		}
-		return nil
-	}},
-	{"body digest", func(raw []byte, reference string) error {
-		if got := oci.Digest(raw); oci.ValidDigest(reference) && got != reference {
-			return refusal.New(refusal.Digest, "content of %s is %s", reference, got)
-		}
-		return nil
-	}},
-}
-
-func checkAll(list []answerCheck, a answer) error {
-	for _, c := range list {
-		if err := c.ok(a); err != nil {
-			return err
-		}
+func wantBodyDigest(d document) error {
+	if got := oci.Digest(d.raw); oci.ValidDigest(d.reference) && got != d.reference {
+		return refusal.New(refusal.Digest, "content of %s is %s", d.reference, got)
 	}
 	return nil
 }

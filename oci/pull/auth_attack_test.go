@@ -124,7 +124,7 @@ func (th theft) run(t *testing.T, f *field, rules authRules) bool {
 		a.RoundTrip(&http.Request{Method: http.MethodGet, Header: http.Header{}, URL: &url.URL{Scheme: "http", Host: f.registry, Path: "/v2/x/manifests/y"}}) // what it answers does not matter
 		return false
 	}
-	resp, err := (&http.Client{Transport: a, CheckRedirect: redirectPolicy(false)}).Get(a.scheme + "://" + a.host + "/v2/metal-a/node/manifests/superhost")
+	resp, err := (&http.Client{Transport: a, CheckRedirect: redirectPolicy(wholeRegistry.redirect, false)}).Get(a.scheme + "://" + a.host + "/v2/metal-a/node/manifests/superhost")
 	if err != nil {
 		return false
 	}

@@ -23,7 +23,7 @@ func FuzzParseRef(f *testing.F) {
 			t.Fatalf("ParseRef(%q) = %+v, and read again %+v, %v", s, r, again, err)
 		}
 		if !r.IsLayout() {
-			o, err := openRegistry(r, Options{})
+			o, err := openRegistry(r, Options{}, wholeRegistry)
 			if err != nil {
 				t.Fatal(err)
 			}

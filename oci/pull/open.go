@@ -52,5 +52,5 @@ func open(ref oci.Ref, o Options) (oci.Source, error) {
 	if ref.IsLayout() {
 		return openLayout(ref.Layout)
 	}
-	return openRegistry(ref, o)
+	return openRegistry(ref, o, wholeRegistry)
 }

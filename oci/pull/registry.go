@@ -21,9 +21,10 @@ type registry struct {
 	client  *http.Client
 	resume  *http.Client // follows no redirect to another host
 	options Options
+	rules   registryRules
 }
 
-func openRegistry(ref oci.Ref, o Options) (*registry, error) {
+func openRegistry(ref oci.Ref, o Options, rules registryRules) (*registry, error) {
 	transport, err := o.Transport(ref.Host)
 	if err != nil {
 		return nil, err
@@ -31,9 +32,10 @@ func openRegistry(ref oci.Ref, o Options) (*registry, error) {
 	return &registry{
 		base:    o.scheme() + "://" + ref.Host + "/v2/" + ref.Repo(""),
 		agent:   o.UserAgent,
-		client:  &http.Client{Transport: transport, CheckRedirect: redirectPolicy(false)},
-		resume:  &http.Client{Transport: transport, CheckRedirect: redirectPolicy(true)},
+		client:  &http.Client{Transport: transport, CheckRedirect: redirectPolicy(rules.redirect, false)},
+		resume:  &http.Client{Transport: transport, CheckRedirect: redirectPolicy(rules.redirect, true)},
 		options: o,
+		rules:   rules,
 	}, nil
 }
 
@@ -53,17 +55,15 @@ func (r *registry) Manifest(ctx context.Context, repo, reference, etag string) (
 	if resp.StatusCode == http.StatusNotModified && etag != "" {
 		return oci.Response{ETag: etag, NotModified: true}, nil
 	}
-	if err := checkAll(manifestChecks, answer{resp, reference, 0, 0}); err != nil {
+	if err := r.rules.manifest.Run(answer{resp, reference, 0, 0}); err != nil {
 		return oci.Response{}, err
 	}
 	raw, err := capped.Read(resp.Body, resp.ContentLength, oci.MaxManifest)
 	if err != nil {
 		return oci.Response{}, fmt.Errorf("read manifest %s:%s: %w", repo, reference, err)
 	}
-	for _, c := range bodyChecks {
-		if err := c.ok(raw, reference); err != nil {
-			return oci.Response{}, err
-		}
+	if err := r.rules.body.Run(document{raw, reference}); err != nil {
+		return oci.Response{}, err
 	}
 	return oci.Response{Data: raw, MediaType: resp.Header.Get("Content-Type"), Digest: oci.Digest(raw), ETag: resp.Header.Get("ETag")}, nil
 }
@@ -88,7 +88,7 @@ func (r *registry) Blob(ctx context.Context, repo string, d oci.Descriptor, offs
 	if err != nil {
 		return nil, err
 	}
-	if err := checkAll(blobChecks, answer{resp, d.Digest, offset, d.Size}); err != nil {
+	if err := r.rules.blob.Run(answer{resp, d.Digest, offset, d.Size}); err != nil {
 		resp.Body.Close()
 		return nil, err
 	}

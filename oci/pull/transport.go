@@ -5,7 +5,6 @@ package pull
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/ownfiles"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // Transport returns the HTTP transport that the options describe, for the registry
@@ -111,44 +109,4 @@ func (o Options) patience() time.Duration {
 		return o.Patience
 	}
 	return 2 * time.Minute
-}
-
-// redirectCheck is one thing a redirect must not do.
-type redirectCheck struct {
-	name string
-	ok   func(req *http.Request, via []*http.Request, resuming bool) error
-}
-
-// redirectChecks: few redirects, never away from TLS, and when resuming never to
-// another host: what begins here must end here.
-var redirectChecks = []redirectCheck{
-	{"few", func(_ *http.Request, via []*http.Request, _ bool) error {
-		if len(via) >= 5 {
-			return errors.New("more than 5 redirects")
-		}
-		return nil
-	}},
-	{"stays TLS", func(req *http.Request, via []*http.Request, _ bool) error {
-		if via[0].URL.Scheme == "https" && req.URL.Scheme != "https" {
-			return refusal.New(refusal.Redirect, "redirect from https to %s", req.URL.Scheme)
-		}
-		return nil
-	}},
-	{"same host", func(req *http.Request, via []*http.Request, resuming bool) error {
-		if resuming && req.URL.Host != via[0].URL.Host {
-			return refusal.New(refusal.Redirect, "redirect to %s while resuming from %s", req.URL.Host, via[0].URL.Host)
-		}
-		return nil
-	}},
-}
-
-func redirectPolicy(resuming bool) func(*http.Request, []*http.Request) error {
-	return func(req *http.Request, via []*http.Request) error {
-		for _, c := range redirectChecks {
-			if err := c.ok(req, via, resuming); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
 }

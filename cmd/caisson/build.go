@@ -5,10 +5,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/ecdsa"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,11 +19,8 @@ import (
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/keys"
-	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
-	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
@@ -49,8 +44,7 @@ type builtVariant struct {
 type buildFlags struct {
 	registry access
 	to       string
-	key      string
-	attest   string
+	keys     release.KeyFiles
 	version  string
 	agent    string
 	cache    string
@@ -77,8 +71,8 @@ func (a *app) buildCommand() *cobra.Command {
 	}
 	f.registry.flags(c.Flags())
 	c.Flags().StringVar(&f.to, "to", "", "registry or layout to push to (the site's own when empty)")
-	c.Flags().StringVar(&f.key, "key", "", "release key that signs the layers")
-	c.Flags().StringVar(&f.attest, "attest-key", "", "attestation key that signs SBOM and provenance")
+	c.Flags().StringVar(&f.keys.Release, "key", "", "release key that signs the layers")
+	c.Flags().StringVar(&f.keys.Attest, "attest-key", "", "attestation key that signs SBOM and provenance")
 	c.Flags().StringVar(&f.version, "version", "", "version to tag (the date of the packages and a hash when empty)")
 	c.Flags().StringVar(&f.agent, "agent", "", "static caisson-agent binary (the one beside this program when empty)")
 	c.Flags().StringVar(&f.cache, "cache", defaultCache, "directory kept between builds")
@@ -110,8 +104,12 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if f.version != "" && (!oci.ValidTag(f.version) || release.ReservedTag(f.version)) {
 		return cli.Usage("letters, digits, and . _ - within, at most 128; current and keep-… are caisson's own", "--version: %q is not a version", f.version)
 	}
-	if err := a.checkKeys(s, f); err != nil {
+	warning, err := f.keys.Check(s)
+	if err != nil {
 		return err
+	}
+	if warning != "" && !a.json() {
+		a.say("warning: %s", warning)
 	}
 	reg, err := f.registry.open(f.to)
 	if err != nil {
@@ -121,19 +119,16 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if err != nil {
 		return err
 	}
-	keys, err := a.loadBuildKeys(s, f) // not while packages' scripts run
-	if err != nil {
+	var p release.Pusher
+	if p.Release, p.Attest, err = f.keys.Open(s); err != nil { // not while packages' scripts run
 		return err
 	}
-	version := f.version
-	if version == "" {
-		version = release.Version(results)
-	}
-	out := built{Version: version}
-	p := keys.pusher(reg)
+	p.Registry, p.Tool, p.Now = reg, version, now()
+	tag := cmp.Or(f.version, release.Version(results))
+	out := built{Version: tag}
 	var entries []oci.Descriptor
 	for i, v := range variants {
-		results[i].Layer.Version = version
+		results[i].Layer.Version = tag
 		suite := ""
 		if v.Recipe.Base.Debian != nil {
 			suite = v.Recipe.Base.Debian.Suite
@@ -145,7 +140,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 		entries = append(entries, d)
 		out.Layers = append(out.Layers, builtVariant{Variant: v.Name, Digest: d.Digest})
 	}
-	if out.Index, err = p.Index(ctx, entries, s.Name(), version); err != nil {
+	if out.Index, err = p.Index(ctx, entries, s.Name(), tag); err != nil {
 		return err
 	}
 	if a.json() {
@@ -154,7 +149,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	for _, l := range out.Layers {
 		cli.Printf(a.out, "%s  %s\n", l.Digest, l.Variant)
 	}
-	a.say("pushed %s as %s:%s", count(len(out.Layers), "layer"), oci.RepoLayer, version)
+	a.say("pushed %s as %s:%s", count(len(out.Layers), "layer"), oci.RepoLayer, tag)
 	return nil
 }
 
@@ -247,90 +242,3 @@ func findAgent(name string) (string, error) {
 	}
 	return "", cli.Usage("name it with --agent", "no caisson-agent beside this program or on PATH")
 }
-
-// checkKeys finds before a build what would be refused after it, as far as that
-// can be known without the keys themselves: they stay closed until the last
-// script of a package has ended. Key generation leaves the public half beside.
-func (a *app) checkKeys(s *site.Site, f buildFlags) error {
-	for _, name := range []string{f.key, f.attest} {
-		if name == "" {
-			continue
-		}
-		if err := ownfiles.CheckSecret(name); err != nil {
-			return err
-		}
-	}
-	if f.key != "" && f.key == f.attest {
-		return errSameKey
-	}
-	if f.key == "" {
-		return a.checkReleaseKey(s, nil)
-	}
-	beside, err := keys.Publics([]string{strings.TrimSuffix(f.key, ".key") + ".pub"})
-	if err != nil || len(beside) != 1 {
-		return nil // then the key itself decides, after the build
-	}
-	return a.checkReleaseKey(s, beside[0])
-}
-
-// checkReleaseKey refuses what publish would refuse: a layer that no release key
-// of the site signed. Without the site's public halves there is nothing to
-// compare with.
-func (a *app) checkReleaseKey(s *site.Site, key sign.Verifier) error {
-	pubs, err := keys.Publics(s.Trust().Release)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && len(pubs) == 0 {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if key == nil {
-		if !a.json() {
-			a.say("warning: without --key the layers are not signed, and publish refuses them")
-		}
-		return nil
-	}
-	for _, p := range pubs {
-		if p.ID() == key.ID() {
-			return nil
-		}
-	}
-	return cli.Usage("trust.keys.release of the site names whose layers publish takes", "--key is none of the site's release keys")
-}
-
-// buildKeys are the two roles of a build. Either may be nil.
-type buildKeys struct{ release, attest *ecdsa.PrivateKey }
-
-// pusher pushes with the keys that there are.
-func (k buildKeys) pusher(reg *registry.Registry) *release.Pusher {
-	p := &release.Pusher{Registry: reg, Tool: version, Now: now()}
-	if k.release != nil { // a nil pointer in an interface would not be nil
-		p.Release = k.release
-	}
-	if k.attest != nil {
-		p.Attest = k.attest
-	}
-	return p
-}
-
-func (a *app) loadBuildKeys(s *site.Site, f buildFlags) (k buildKeys, err error) {
-	if f.key != "" {
-		if k.release, err = keys.Open(f.key); err != nil {
-			return k, err
-		}
-		if err := a.checkReleaseKey(s, sign.VerifierOf(k.release)); err != nil {
-			return k, err
-		}
-	}
-	if f.attest != "" {
-		if k.attest, err = keys.Open(f.attest); err != nil {
-			return k, err
-		}
-		if k.release != nil && k.attest.Equal(k.release) {
-			return k, errSameKey
-		}
-	}
-	return k, nil
-}
-
-var errSameKey = cli.Usage("use two keys: whoever checks with cosign takes any attestation for a release", "--key and --attest-key are the same key")

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"crypto"
+	"errors"
+	"io/fs"
+	"strings"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/keys"
+	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+// KeyFiles name the private keys of a build, one for each role. Either may be
+// empty.
+type KeyFiles struct {
+	Release string
+	Attest  string
+}
+
+// Check finds before a build what would be refused after it, as far as that can
+// be known without the keys themselves: they stay closed until the last script of
+// a package has ended. Key generation leaves the public half beside. A warning
+// that is not empty says that the build goes on and publish refuses its layers.
+func (f KeyFiles) Check(s *site.Site) (warning string, err error) {
+	for _, name := range []string{f.Release, f.Attest} {
+		if name == "" {
+			continue
+		}
+		if err := ownfiles.CheckSecret(name); err != nil {
+			return "", err
+		}
+	}
+	if f.Release != "" && f.Release == f.Attest {
+		return "", errSameKey
+	}
+	if f.Release == "" {
+		named, err := namedKeys(s)
+		if err != nil || len(named) == 0 {
+			return "", err
+		}
+		return "without --key the layers are not signed, and publish refuses them", nil
+	}
+	beside, err := keys.Publics([]string{strings.TrimSuffix(f.Release, ".key") + ".pub"})
+	if err != nil || len(beside) != 1 {
+		return "", nil // then the key itself decides, after the build
+	}
+	return "", checkNamed(s, beside[0])
+}
+
+// Open opens the keys, of which those that are not named are nil, and refuses
+// what Check could not know.
+func (f KeyFiles) Open(s *site.Site) (release, attest crypto.Signer, err error) {
+	if f.Release != "" {
+		key, err := keys.Open(f.Release)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := checkNamed(s, sign.VerifierOf(key)); err != nil {
+			return nil, nil, err
+		}
+		release = key
+	}
+	if f.Attest != "" {
+		key, err := keys.Open(f.Attest)
+		if err != nil {
+			return nil, nil, err
+		}
+		if release != nil && key.Equal(release) {
+			return nil, nil, errSameKey
+		}
+		attest = key
+	}
+	return release, attest, nil
+}
+
+// namedKeys returns the release keys that a site names. Without their files there
+// is nothing to compare with.
+func namedKeys(s *site.Site) ([]sign.Verifier, error) {
+	named, err := keys.Publics(s.Trust().Release)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return named, err
+}
+
+// checkNamed refuses a key that publish would refuse: one that the site does not
+// name.
+func checkNamed(s *site.Site, key sign.Verifier) error {
+	named, err := namedKeys(s)
+	if err != nil || len(named) == 0 {
+		return err
+	}
+	for _, k := range named {
+		if k.ID() == key.ID() {
+			return nil
+		}
+	}
+	return cli.Usage("trust.keys.release of the site names whose layers publish takes", "--key is none of the site's release keys")
+}
+
+var errSameKey = cli.Usage("use two keys: whoever checks with cosign takes any attestation for a release", "--key and --attest-key are the same key")

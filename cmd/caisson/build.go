@@ -27,19 +27,6 @@ import (
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
-// built is what build -o json prints. Before it, on standard error, come the
-// events of builder.Event, one a line.
-type built struct {
-	Index   string         `json:"index"`
-	Version string         `json:"version"`
-	Layers  []builtVariant `json:"layers"`
-}
-
-type builtVariant struct {
-	Variant string `json:"variant"`
-	Digest  string `json:"digest"`
-}
-
 // buildFlags are the flags of build.
 type buildFlags struct {
 	registry access
@@ -124,23 +111,8 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 		return err
 	}
 	p.Registry, p.Tool, p.Now = reg, version, now()
-	tag := cmp.Or(f.version, release.Version(results))
-	out := built{Version: tag}
-	var entries []oci.Descriptor
-	for i, v := range variants {
-		results[i].Layer.Version = tag
-		suite := ""
-		if v.Recipe.Base.Debian != nil {
-			suite = v.Recipe.Base.Debian.Suite
-		}
-		d, err := p.Push(ctx, results[i], suite)
-		if err != nil {
-			return fmt.Errorf("push variant %s: %w", v.Name, err)
-		}
-		entries = append(entries, d)
-		out.Layers = append(out.Layers, builtVariant{Variant: v.Name, Digest: d.Digest})
-	}
-	if out.Index, err = p.Index(ctx, entries, s.Name(), tag); err != nil {
+	out, err := p.PushAll(ctx, s.Name(), cmp.Or(f.version, release.Version(results)), variants, results)
+	if err != nil {
 		return err
 	}
 	if a.json() {
@@ -149,7 +121,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	for _, l := range out.Layers {
 		cli.Printf(a.out, "%s  %s\n", l.Digest, l.Variant)
 	}
-	a.say("pushed %s as %s:%s", count(len(out.Layers), "layer"), oci.RepoLayer, tag)
+	a.say("pushed %s as %s:%s", count(len(out.Layers), "layer"), oci.RepoLayer, out.Version)
 	return nil
 }
 

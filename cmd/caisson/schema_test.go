@@ -32,7 +32,7 @@ var results = map[string]any{
 	"validate":      validation{},
 	"explain":       explain.Explanation{},
 	"plan":          plan.Plan{},
-	"build":         built{},
+	"build":         release.Pushed{},
 	"lock":          locked{},
 	"inspect":       []inspected{},
 	"diff":          []release.Difference{},

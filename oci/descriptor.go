@@ -43,74 +43,50 @@ func Digest(data []byte) string { return digest.Of(data) }
 func ValidDigest(s string) bool { return digest.Valid(s) }
 
 // Verify refuses data that is not what d names.
-func (d Descriptor) Verify(data []byte) error {
-	for _, c := range contentChecks {
-		if err := c.ok(d, data); err != nil {
-			return err
-		}
+func (d Descriptor) Verify(data []byte) error { return whole.content.Run(content{d, data}) }
+
+func contentHasSize(c content) error {
+	if int64(len(c.data)) != c.Size {
+		return refusal.New(refusal.Size, "%s has %d bytes where its descriptor says %d", c.Digest, len(c.data), c.Size)
 	}
 	return nil
 }
 
-// contentCheck compares content with its descriptor.
-type contentCheck struct {
-	name string
-	ok   func(d Descriptor, data []byte) error
-}
-
-var contentChecks = []contentCheck{
-	{"content size", func(d Descriptor, data []byte) error {
-		if int64(len(data)) != d.Size {
-			return refusal.New(refusal.Size, "%s has %d bytes where its descriptor says %d", d.Digest, len(data), d.Size)
-		}
-		return nil
-	}},
-	{"content digest", func(d Descriptor, data []byte) error {
-		if got := Digest(data); got != d.Digest {
-			return refusal.New(refusal.Digest, "content of %s is %s", d.Digest, got)
-		}
-		return nil
-	}},
-}
-
-// descriptorCheck is one thing a descriptor must be, whatever it names.
-type descriptorCheck struct {
-	name string
-	ok   func(d Descriptor, where string) error
-}
-
-var descriptorChecks = []descriptorCheck{
-	{"digest form", func(d Descriptor, where string) error {
-		if !ValidDigest(d.Digest) {
-			return refusal.New(refusal.Shape, "%s has the digest %.80q, which is not sha256", where, d.Digest)
-		}
-		return nil
-	}},
-	{"size range", func(d Descriptor, where string) error {
-		if d.Size < 0 || d.Size > MaxBlob {
-			return refusal.New(refusal.Oversize, "%s has a size of %d bytes", where, d.Size)
-		}
-		return nil
-	}},
-	{"media type", func(d Descriptor, where string) error {
-		if d.MediaType == "" {
-			return refusal.New(refusal.Shape, "%s has no media type", where)
-		}
-		return nil
-	}},
-	{"inline data", func(d Descriptor, where string) error {
-		if d.Data != nil && d.Verify(d.Data) != nil {
-			return refusal.New(refusal.Inline, "%s holds inline data that is not %s", where, d.Digest)
-		}
-		return nil
-	}},
-}
-
-func (d Descriptor) check(where string) error {
-	for _, c := range descriptorChecks {
-		if err := c.ok(d, where); err != nil {
-			return err
-		}
+func contentHasDigest(c content) error {
+	if got := Digest(c.data); got != c.Digest {
+		return refusal.New(refusal.Digest, "content of %s is %s", c.Digest, got)
 	}
 	return nil
+}
+
+func digestHasForm(d placed) error {
+	if !ValidDigest(d.Digest) {
+		return refusal.New(refusal.Shape, "%s has the digest %.80q, which is not sha256", d.where, d.Digest)
+	}
+	return nil
+}
+
+func sizeInRange(d placed) error {
+	if d.Size < 0 || d.Size > MaxBlob {
+		return refusal.New(refusal.Oversize, "%s has a size of %d bytes", d.where, d.Size)
+	}
+	return nil
+}
+
+func mediaTypeIsThere(d placed) error {
+	if d.MediaType == "" {
+		return refusal.New(refusal.Shape, "%s has no media type", d.where)
+	}
+	return nil
+}
+
+func inlineDataFits(d placed) error {
+	if d.Data != nil && d.rules.content.Run(content{d.Descriptor, d.Data}) != nil {
+		return refusal.New(refusal.Inline, "%s holds inline data that is not %s", d.where, d.Digest)
+	}
+	return nil
+}
+
+func (r rules) checkDescriptor(d Descriptor, where string) error {
+	return r.descriptor.Run(placed{d, where, r})
 }

@@ -25,7 +25,7 @@ func ParseLayoutIndex(raw []byte) (*Index, error) {
 		return nil, &DamagedError{fmt.Errorf("index.json has the media type %q", x.MediaType)}
 	}
 	for i, d := range x.Manifests {
-		if err := d.check(fmt.Sprintf("index.json: descriptor %d", i)); err != nil {
+		if err := whole.checkDescriptor(d, fmt.Sprintf("index.json: descriptor %d", i)); err != nil {
 			return nil, err
 		}
 	}

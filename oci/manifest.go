@@ -53,6 +53,7 @@ type parsed struct {
 	list    []Descriptor
 	subject *Descriptor
 	version int
+	rules   rules // for the descriptors
 }
 
 // shape is what tells the kinds apart, and what must not be mixed.
@@ -71,46 +72,24 @@ func (p *present) UnmarshalJSON([]byte) error {
 	return nil
 }
 
-type parseCheck struct {
-	name string
-	ok   func(*parsed) error
-}
-
-// parseChecks is all that makes a manifest or an index readable, in order.
-var parseChecks = []parseCheck{
-	{"size", manifestCapped},
-	{"entries", entriesCapped},
-	{"strict", manifestParses},
-	{"kind", kindIsWanted},
-	{"one kind", kindsAreNotMixed},
-	{"version", versionIsTwo},
-	{"no nesting", indexIsFlat},
-	{"descriptors", descriptorsAreSound},
-}
-
-func parse(checks []parseCheck, p *parsed) error {
-	for _, c := range checks {
-		if err := c.ok(p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // ParseManifest reads a manifest and checks each descriptor in it.
-func ParseManifest(raw []byte) (*Manifest, error) {
+func ParseManifest(raw []byte) (*Manifest, error) { return whole.ParseManifest(raw) }
+
+// ParseIndex reads an index and checks each descriptor in it. Descriptors of
+// further indexes are refused: an index has one level.
+func ParseIndex(raw []byte) (*Index, error) { return whole.ParseIndex(raw) }
+
+func (r rules) ParseManifest(raw []byte) (*Manifest, error) {
 	var m Manifest
-	if err := parse(parseChecks, &parsed{raw: raw, want: MediaTypeManifest, into: &m}); err != nil {
+	if err := r.parse.Run(&parsed{raw: raw, want: MediaTypeManifest, into: &m, rules: r}); err != nil {
 		return nil, err
 	}
 	return &m, nil
 }
 
-// ParseIndex reads an index and checks each descriptor in it. Descriptors of
-// further indexes are refused: an index has one level.
-func ParseIndex(raw []byte) (*Index, error) {
+func (r rules) ParseIndex(raw []byte) (*Index, error) {
 	var x Index
-	if err := parse(parseChecks, &parsed{raw: raw, want: MediaTypeIndex, into: &x}); err != nil {
+	if err := r.parse.Run(&parsed{raw: raw, want: MediaTypeIndex, into: &x, rules: r}); err != nil {
 		return nil, err
 	}
 	return &x, nil
@@ -186,12 +165,12 @@ func indexIsFlat(p *parsed) error {
 
 func descriptorsAreSound(p *parsed) error {
 	for i, d := range p.list {
-		if err := d.check(fmt.Sprintf("descriptor %d", i)); err != nil {
+		if err := p.rules.checkDescriptor(d, fmt.Sprintf("descriptor %d", i)); err != nil {
 			return err
 		}
 	}
 	if p.subject != nil {
-		return p.subject.check("subject")
+		return p.rules.checkDescriptor(*p.subject, "subject")
 	}
 	return nil
 }

@@ -51,21 +51,23 @@ func ReadOverlay(ctx context.Context, s Source, repo string, r Response) (overla
 // too large is left out when there are others: whoever can push could otherwise
 // block a good signature with a bad one beside it.
 func ReadDocument(ctx context.Context, s Source, repo string, r Response, documentType string, limit int64) (doc []byte, bundles [][]byte, err error) {
-	m, err := ParseManifest(r.Data)
+	return whole.ReadDocument(ctx, s, repo, r, documentType, limit)
+}
+
+func (r rules) ReadDocument(ctx context.Context, s Source, repo string, resp Response, documentType string, limit int64) (doc []byte, bundles [][]byte, err error) {
+	m, err := r.ParseManifest(resp.Data)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, c := range documentChecks {
-		if err := c.ok(m, documentType); err != nil {
-			return nil, nil, err
-		}
+	if err := r.document.Run(document{m, documentType}); err != nil {
+		return nil, nil, err
 	}
-	if doc, err = ReadBlob(ctx, s, repo, m.Layers[0], limit); err != nil {
+	if doc, err = r.ReadBlob(ctx, s, repo, m.Layers[0], limit); err != nil {
 		return nil, nil, err
 	}
 	var last error
 	for _, d := range m.Layers[1:] {
-		b, err := ReadBlob(ctx, s, repo, d, MaxBundle)
+		b, err := r.ReadBlob(ctx, s, repo, d, MaxBundle)
 		switch {
 		case err == nil:
 			bundles = append(bundles, b)
@@ -83,29 +85,23 @@ func ReadDocument(ctx context.Context, s Source, repo string, r Response, docume
 	return doc, bundles, nil
 }
 
-type documentCheck struct {
-	name string
-	ok   func(m *Manifest, documentType string) error
+func artifactIsWanted(d document) error {
+	if d.ArtifactType != d.documentType {
+		return refusal.New(refusal.MediaType, "the artifact is %.80q, not %q", d.ArtifactType, d.documentType)
+	}
+	return nil
 }
 
-// documentChecks is what a manifest must be to hold a signed document.
-var documentChecks = []documentCheck{
-	{"artifact type", func(m *Manifest, documentType string) error {
-		if m.ArtifactType != documentType {
-			return refusal.New(refusal.MediaType, "the artifact is %.80q, not %q", m.ArtifactType, documentType)
-		}
-		return nil
-	}},
-	{"document first", func(m *Manifest, documentType string) error {
-		if len(m.Layers) == 0 || m.Layers[0].MediaType != documentType {
-			return refusal.New(refusal.Shape, "the manifest's first layer is not %q", documentType)
-		}
-		return nil
-	}},
-	{"flood", func(m *Manifest, _ string) error {
-		if n := len(m.Layers) - 1; n > MaxBundles {
-			return refusal.New(refusal.BundleFlood, "%d signature bundles, at most %d are looked at", n, MaxBundles)
-		}
-		return nil
-	}},
+func documentIsFirst(d document) error {
+	if len(d.Layers) == 0 || d.Layers[0].MediaType != d.documentType {
+		return refusal.New(refusal.Shape, "the manifest's first layer is not %q", d.documentType)
+	}
+	return nil
+}
+
+func bundlesCapped(d document) error {
+	if n := len(d.Layers) - 1; n > MaxBundles {
+		return refusal.New(refusal.BundleFlood, "%d signature bundles, at most %d are looked at", n, MaxBundles)
+	}
+	return nil
 }

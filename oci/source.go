@@ -40,13 +40,15 @@ type Response struct {
 // the blob itself, since it is hashed the same. Of several places, the first with
 // the right content counts.
 func ReadBlob(ctx context.Context, s Source, repo string, d Descriptor, limit int64) ([]byte, error) {
-	for _, c := range capChecks {
-		if err := c.ok(d, limit); err != nil {
-			return nil, err
-		}
+	return whole.ReadBlob(ctx, s, repo, d, limit)
+}
+
+func (r rules) ReadBlob(ctx context.Context, s Source, repo string, d Descriptor, limit int64) ([]byte, error) {
+	if err := r.blob.Run(wanted{d, limit}); err != nil {
+		return nil, err
 	}
 	if d.Data != nil {
-		return d.Data, d.Verify(d.Data)
+		return d.Data, r.content.Run(content{d, d.Data})
 	}
 	return Anywhere(ctx, s, func(s Source) ([]byte, error) {
 		body, err := s.Blob(ctx, repo, d, 0)
@@ -58,21 +60,13 @@ func ReadBlob(ctx context.Context, s Source, repo string, d Descriptor, limit in
 		if err != nil {
 			return nil, fmt.Errorf("read blob %s: %w", d.Digest, err)
 		}
-		return data, d.Verify(data)
+		return data, r.content.Run(content{d, data})
 	})
 }
 
-// capCheck is applied before anything is read.
-type capCheck struct {
-	name string
-	ok   func(d Descriptor, limit int64) error
-}
-
-var capChecks = []capCheck{
-	{"blob cap", func(d Descriptor, limit int64) error {
-		if d.Size > limit {
-			return refusal.New(refusal.Oversize, "%s has %d bytes, the cap is %d", d.Digest, d.Size, limit)
-		}
-		return nil
-	}},
+func blobCapped(w wanted) error {
+	if w.Size > w.limit {
+		return refusal.New(refusal.Oversize, "%s has %d bytes, the cap is %d", w.Digest, w.Size, w.limit)
+	}
+	return nil
 }

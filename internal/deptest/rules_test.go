@@ -52,7 +52,7 @@ var rules = []Rule{
 
 	{Packages: "trust/refusal", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "trust", Only: []string{"spec/...", "oci", "oci/sign", "oci/internal/...", "trust/refusal", "internal/check", "internal/ownfiles", "internal/digest"}, Stdlib: false, Why: "what may be believed is decided from bytes, keys and a clock, never from a node's state"},
-	{Packages: "oci", Only: []string{"oci/internal/...", "trust/refusal", "internal/digest"}, Stdlib: true, Why: "artifacts know neither how they travel nor what their documents mean"},
+	{Packages: "oci", Only: []string{"oci/internal/...", "trust/refusal", "internal/check", "internal/digest"}, Stdlib: true, Why: "artifacts know neither how they travel nor what their documents mean"},
 	{Packages: "oci/pull", Only: []string{"oci", "oci/internal/...", "trust/refusal", "internal/check", "internal/digest", "internal/ownfiles"}, Stdlib: true, Why: "transport: it knows no document",
 		By: []string{"oci/registry", "bootagent/...", "release", "fleet/...", "netboot/...", "cmd/...", "test/..."}, ByWhy: "what is decided of bytes is decided apart from where they came from"},
 	{Packages: "oci/sign/...", Only: []string{"oci/...", "trust/refusal", "internal/check", "internal/digest", "internal/ownfiles"}, Why: "signatures know digests, not documents", Banned: map[string]string{

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -179,24 +178,6 @@ func (a *app) previousAccounts(ctx context.Context, f buildFlags, s *site.Site, 
 	}
 	return release.Accounts(layers)
 }
-
-func readLocks(f buildFlags, file string) (*builder.LockFile, error) {
-	if f.fresh {
-		return nil, nil
-	}
-	name := f.lock
-	if name == "" {
-		name = lockName(file)
-	}
-	l, err := builder.ReadLock(name)
-	if err == nil && l == nil && f.lock != "" {
-		err = fmt.Errorf("lock %s: no such file", name)
-	}
-	return l, err
-}
-
-// lockName is the lock beside a site.
-func lockName(file string) string { return filepath.Join(filepath.Dir(file), "caisson.lock") }
 
 // findAgent finds the agent beside this program or on PATH.
 func findAgent(name string) (string, error) {

@@ -128,3 +128,22 @@ func signedSize(n int64) string {
 		return fmt.Sprintf("%+.1f MB", float64(n)/1e6)
 	}
 }
+
+// readLocks returns the lock that a build is held to, nil for the newest packages.
+func readLocks(f buildFlags, file string) (*builder.LockFile, error) {
+	if f.fresh {
+		return nil, nil
+	}
+	name := f.lock
+	if name == "" {
+		name = lockName(file)
+	}
+	l, err := builder.ReadLock(name)
+	if err == nil && l == nil && f.lock != "" {
+		err = fmt.Errorf("lock %s: no such file", name)
+	}
+	return l, err
+}
+
+// lockName is the lock beside a site.
+func lockName(file string) string { return filepath.Join(filepath.Dir(file), "caisson.lock") }

@@ -7,14 +7,11 @@ import (
 	"crypto/ecdsa"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/keys"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
@@ -105,28 +102,12 @@ func (a *app) keysShowCommand() *cobra.Command {
 	}
 }
 
-// writePair writes both halves or neither.
-func (a *app) writePair(key *ecdsa.PrivateKey, name string) error {
-	info := keyInfo{ID: sign.VerifierOf(key).ID(), Private: name + ".key", Public: name + ".pub", PEM: string(sign.VerifierOf(key).PEM())}
-	for _, file := range []string{info.Private, info.Public} {
-		if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
-			return cli.WithHint(fmt.Errorf("write key: %s is there already", file), "keys are never overwritten: give another name")
-		}
-	}
-	pass, _ := keys.Passphrase()
-	info.Encrypted = len(pass) > 0
-	text, err := keyfile.Marshal(key, pass)
-	if err != nil {
+// writePair writes both halves and says what was written.
+func (a *app) writePair(key *ecdsa.PrivateKey, name string) (err error) {
+	pub := sign.VerifierOf(key)
+	info := keyInfo{ID: pub.ID(), Private: name + ".key", Public: name + ".pub", PEM: string(pub.PEM())}
+	if info.Encrypted, err = keys.WritePair(key, name); err != nil {
 		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return err
-	}
-	if err := durable.WriteFile(info.Private, text, 0o600); err != nil {
-		return fmt.Errorf("write key: %w", err)
-	}
-	if err := durable.WriteFile(info.Public, []byte(info.PEM), 0o644); err != nil {
-		return errors.Join(fmt.Errorf("write key: %w", err), os.Remove(info.Private))
 	}
 	if !info.Encrypted {
 		a.say("%s is not encrypted: set CAISSON_PASSPHRASE to change that", info.Private)

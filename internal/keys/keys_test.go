@@ -96,3 +96,27 @@ func TestPublicsRefusesOneKeyTwice(t *testing.T) {
 		t.Errorf("one key twice: %v", err)
 	}
 }
+
+func TestWritePairOverwritesNothing(t *testing.T) {
+	t.Setenv("CAISSON_PASSPHRASE", "secret")
+	key, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "keys", "k")
+	if encrypted, err := WritePair(key, name); err != nil || !encrypted {
+		t.Fatalf("WritePair: %v, %v", encrypted, err)
+	}
+	if got, err := Open(name + ".key"); err != nil || !got.Equal(key) {
+		t.Errorf("the key that was written: %v", err)
+	}
+	if err := os.Remove(name + ".key"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := WritePair(key, name); err == nil {
+		t.Error("the public half was overwritten")
+	}
+	if _, err := os.Lstat(name + ".key"); err == nil {
+		t.Error("one half was written")
+	}
+}

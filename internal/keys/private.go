@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keys opens the keys that an operator names: private key files with
-// their passphrases, programs that hold a key, and public key files.
+// Package keys opens and writes the keys that an operator names: private key
+// files with their passphrases, programs that hold a key, and public key files.
 //
 // It is not a file format, which is oci/sign/keyfile, and decides about no
 // signature, which is oci/sign. It reads the environment and may ask on the

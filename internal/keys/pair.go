@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package keys
+
+import (
+	"crypto/ecdsa"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/sign/keyfile"
+)
+
+// WritePair writes name.key and name.pub, both or neither, and overwrites
+// nothing. [Passphrase] encrypts the private half; without one only the file's
+// mode protects it. It reports whether a passphrase that is not empty was used.
+func WritePair(key *ecdsa.PrivateKey, name string) (encrypted bool, err error) {
+	private, public := name+".key", name+".pub"
+	for _, file := range []string{private, public} {
+		if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+			return false, cli.WithHint(fmt.Errorf("write key: %s is there already", file), "keys are never overwritten: give another name")
+		}
+	}
+	pass, _ := Passphrase() // none is the empty one
+	text, err := keyfile.Marshal(key, pass)
+	if err != nil {
+		return false, err
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+		return false, err
+	}
+	if err := durable.WriteFile(private, text, 0o600); err != nil {
+		return false, fmt.Errorf("write key: %w", err)
+	}
+	if err := durable.WriteFile(public, sign.VerifierOf(key).PEM(), 0o644); err != nil {
+		return false, errors.Join(fmt.Errorf("write key: %w", err), os.Remove(private))
+	}
+	return len(pass) > 0, nil
+}

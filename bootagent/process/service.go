@@ -58,10 +58,14 @@ func (s Service) Start(ctx context.Context, c Command) (id string, err error) {
 		}
 		select {
 		case result := <-done:
-			if result != "done" {
-				return fmt.Errorf("systemd: start %s: %s", unit, result)
+			if result == "done" {
+				return nil
 			}
-			return nil
+			// A program may end badly before systemd has said that it started.
+			if now, err := look(ctx, d, unit); err == nil && now.ran() {
+				return nil
+			}
+			return fmt.Errorf("systemd: start %s: %s", unit, result)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -217,9 +221,17 @@ func (s state) runs() bool {
 	return s.known && s.active != "inactive" && s.active != "failed" && s.sub != "exited"
 }
 
+// exited is CLD_EXITED of sigaction(2): the program ended by itself.
+const exited = 1
+
+// ran reports whether the program was there and has ended. Above 200 are the codes
+// of what systemd could not prepare, see systemd.exec(5).
+func (s state) ran() bool {
+	return s.known && !s.runs() && s.code != 0 && (s.code != exited || s.status < 200)
+}
+
 // exit is how it ended, nil for exit code 0.
 func (s state) exit() error {
-	const exited, killed, dumped = 1, 2, 3
 	switch {
 	case !s.known || s.code == 0:
 		return ErrUnknown

@@ -78,7 +78,7 @@ func newSite(dir string) (made []string, err error) {
 	}
 	plan := []scaffoldFile{
 		{"site.yaml", []byte(strings.ReplaceAll(scaffold, "SITE-NAME", fleetNameOf(filepath.Base(abs)))), 0o644},
-		{".gitignore", []byte("# private keys, and what caisson builds\n/keys/*.key\n/out/\n"), 0o644},
+		{".gitignore", []byte("# private keys, and what caisson builds\n/keys/*.key\n/out/\n/boot/\n"), 0o644},
 	}
 	for _, name := range keyNames {
 		key, err := sign.Generate()

@@ -329,6 +329,22 @@ func TestLayers(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, text, c.want)
 		}
 	}
+	// A recipe without accounts has no map of them.
+	first, none := layer("sha256:c", func(*Layer) {}), layer("sha256:d", func(l *Layer) { l.Made.Accounts = spec.Accounts{} })
+	for _, c := range []struct {
+		old, next *Layer
+		want      string
+	}{{none, first, "add add"}, {first, none, "remove remove"}} {
+		var got comparison
+		compareBuilt(&got, c.old, c.next)
+		var actions []string
+		for _, d := range got.changes {
+			actions = append(actions, d.Action)
+		}
+		if text := strings.Join(actions, " "); text != c.want {
+			t.Errorf("accounts come or go: %q, want %q: %+v", text, c.want, got.changes)
+		}
+	}
 	// Of a layer whose recipe is not known nothing is guessed.
 	old.Made = nil
 	var got comparison

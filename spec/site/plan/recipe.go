@@ -25,7 +25,8 @@ func compareRecipes(c *comparison, old, next spec.Recipe, without map[string]boo
 // compareTexts adds what differs between two maps, in order of the keys. The
 // fields of a thing that comes or goes as a whole are left out.
 func compareTexts(c *comparison, item string, old, next map[string]string) {
-	keys := maps.Clone(old)
+	keys := map[string]string{} // either may be nil
+	maps.Copy(keys, old)
 	maps.Copy(keys, next)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		a, b := old[key], next[key]

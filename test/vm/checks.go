@@ -44,7 +44,7 @@ func Quickstart(node, swappiness string) []Check {
 		{"limits", "ulimit -n", "65536"},
 		{"script output", "cat /run/hello", "hello, caisson"},
 		{"a script is a service of its own", "sudo journalctl -b -q --no-pager _PID=1 | grep -m1 -o 'Caisson: caisson-exec-'", "Caisson: caisson-exec-"},
-		{"the agent is confined", "systemctl show -P MemoryMax -P NoNewPrivileges -P LockPersonality caisson-agent | tr '\\n' ' '", "268435456 yes yes "},
+		{"the agent is confined", "systemctl show -P MemoryMax -P NoNewPrivileges -P LockPersonality caisson-agent | tr '\\n' ' '", "268435456 yes yes"},
 		{"images below the stack are closed", "ls /run/caisson/images 2>&1 || true", "~Permission denied"},
 		{"kernel argument", "grep -o transparent_hugepage=never /proc/cmdline", "transparent_hugepage=never"},
 		{"/usr is read-only", "sudo touch /usr/x 2>&1 || true", "~Read-only file system"},

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -81,8 +82,26 @@ func olderFleet(t *testing.T) (*Fleet, Options) {
 	f.Bin = programs(t, "../..")
 	o := f.withDisk(t)
 	f.edit(t, "    kernel.panic: 30\n", "    kernel.panic: 40\n")
-	f.publish(t)
+	// The first release signed layers, not which of them is current.
+	if out, err := f.Caisson(t.Context(), "publish", "site.yaml", "--to", f.To(), "--key", "keys/operator.key"); err == nil || !strings.Contains(err.Error(), "--layer names another by digest") {
+		t.Fatalf("a layer that nobody called current is published: %v\n%s", err, out)
+	}
+	f.publish(t, "--layer", f.index(t))
 	return f, o
+}
+
+// index returns the digest of the index that is current.
+func (f *Fleet) index(t *testing.T) string {
+	t.Helper()
+	r, err := f.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, _, err := r.Manifest(t.Context(), oci.RepoLayer, "current")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return oci.Digest(raw)
 }
 
 // firstRelease sees that a node of the first release takes what today's publish
@@ -95,7 +114,7 @@ func (f *Fleet) firstRelease(t *testing.T, m *Machine) (*Session, spec.Status) {
 		t.Errorf("the first release with today's overlay: %+v", first)
 	}
 	f.edit(t, "    kernel.panic: 40\n", "    kernel.panic: 50\n")
-	f.publish(t)
+	f.publish(t, "--layer", f.index(t))
 	run(t, s, "sudo caisson-agent sync")
 	if got := run(t, s, "cat /proc/sys/kernel/panic"); got != "50" {
 		t.Errorf("kernel.panic is %s", got)

@@ -18,7 +18,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"testing/fstest"
 
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -189,7 +188,7 @@ func refused(p *parsed) string {
 	if err != nil {
 		return err.Error()
 	}
-	_, found := site.Parse(fstest.MapFS{"x": {Data: text}}, "x")
+	_, found := site.Parse(siteText(text), "x")
 	for _, problem := range found.Problems {
 		if problem.Severity == report.Error {
 			return problem.Message

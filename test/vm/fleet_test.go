@@ -219,6 +219,22 @@ func (f *Fleet) withDisk(t *testing.T) Options {
 	return o
 }
 
+// proven boots a node by hand until its generation is proven, and cuts its power:
+// what is left is a disk with a last good generation.
+func (f *Fleet) proven(t *testing.T) (Options, spec.Status) {
+	t.Helper()
+	o := f.byHand(t, f.withDisk(t))
+	m := f.start(t, o)
+	s := f.login(t, m)
+	st := status(t, s)
+	if st.Health != "ok" || st.Sync != "current" {
+		t.Fatalf("first boot: %+v", st)
+	}
+	run(t, s, "sync")
+	m.PowerCut()
+	return o, st
+}
+
 // loader joins the parts of the network boot for a direct one.
 func (f *Fleet) loader(t *testing.T) (kernel, initrd string) {
 	t.Helper()

@@ -6,7 +6,11 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
 )
+
+// A machine that does not come up starts over by itself: nobody touches it in these
+// tests.
 
 // TestLongDeadKernel stops a node's kernel for good: it panics, and is told to stay
 // so. The hardware's watchdog, handed from the loader to systemd, starts the machine
@@ -24,4 +28,50 @@ func TestLongDeadKernel(t *testing.T) {
 	waitFor(t, m, from, "Kernel panic")
 	waitFor(t, m, from, "caisson: hardware watchdog")
 	waitFor(t, m, from, "caisson: entering the layer")
+}
+
+// TestLongDeadline publishes kernel arguments with which systemd comes up, and the
+// agent does not.
+func TestLongDeadline(t *testing.T) {
+	require.Long(t)
+	f := fleet(t)
+	o, first := f.proven(t)
+	f.edit(t, "args: [transparent_hugepage=never]", "args: [transparent_hugepage=never, systemd.unit=emergency.target, caisson.deadline=60]")
+	f.publish(t)
+	m := f.start(t, o)
+	from := 0
+	for range 3 {
+		waitFor(t, m, from, "caisson: entering the layer")
+		from = m.Console.Len()
+	}
+	f.lastGood(t, m, from, first)
+}
+
+// lastGood waits for the boot after three failed attempts.
+func (f *Fleet) lastGood(t *testing.T, m *Machine, from int, first spec.Status) {
+	t.Helper()
+	waitFor(t, m, from, "caisson: booting the last good overlay")
+	s := f.login(t, m)
+	if st := status(t, s); st.Source != "cached" || st.Sync != "behind" || st.Generation != first.Generation || st.Health != "ok" {
+		t.Errorf("after three attempts: %+v", st)
+	}
+}
+
+// TestLongPanic publishes kernel arguments with which no kernel comes up. Each
+// attempt panics before /init and starts over by itself; after the third the node
+// runs its last good generation, and says so. Nobody touches the machine.
+func TestLongPanic(t *testing.T) {
+	require.Long(t)
+	f := fleet(t)
+	o, first := f.proven(t)
+	f.edit(t, "args: [transparent_hugepage=never]", "args: [transparent_hugepage=never, mem=48M]")
+	f.publish(t)
+	m := f.start(t, o)
+	from := 0
+	for range 3 {
+		waitFor(t, m, from, "caisson: kexec: kernel")
+		waitFor(t, m, from, "Kernel panic")
+		from = m.Console.Len()
+	}
+	f.lastGood(t, m, from, first)
 }

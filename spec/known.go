@@ -20,7 +20,7 @@ import (
 // Leaving out is safe only for what the reader may do without, so documents name
 // the rest in a needs list, which the caller compares with [Missing].
 func DecodeKnown(data []byte, doc any) (unknown []string, err error) {
-	fields := map[string]bool{}
+	fields := map[string]string{}
 	topLevel(reflect.TypeOf(doc), fields)
 	known, unknown, err := split(data, fields)
 	if err != nil {
@@ -29,8 +29,9 @@ func DecodeKnown(data []byte, doc any) (unknown []string, err error) {
 	return unknown, Decode(known, doc)
 }
 
-// topLevel collects the keys of a struct, and of those that it embeds.
-func topLevel(t reflect.Type, into map[string]bool) {
+// topLevel collects the keys of a struct, and of those that it embeds, by their
+// lower-case form.
+func topLevel(t reflect.Type, into map[string]string) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -41,13 +42,13 @@ func topLevel(t reflect.Type, into map[string]bool) {
 			continue
 		}
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		into[name] = true
+		into[strings.ToLower(name)] = name
 	}
 }
 
 // split parts a compact JSON object into the one with the known keys and the
 // names of the others.
-func split(data []byte, fields map[string]bool) (known []byte, unknown []string, err error) {
+func split(data []byte, fields map[string]string) (known []byte, unknown []string, err error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if tok, err := d.Token(); err != nil || tok != json.Delim('{') {
 		return nil, nil, errors.New("not a JSON object")
@@ -64,23 +65,23 @@ func split(data []byte, fields map[string]bool) (known []byte, unknown []string,
 		if !isText || !plainKey(key) {
 			return nil, nil, fmt.Errorf("%w: key %.40q", ErrNotCanonical, key)
 		}
-		if lower := strings.ToLower(key); seen[lower] {
+		lower := strings.ToLower(key)
+		if seen[lower] {
 			return nil, nil, fmt.Errorf("%w: key %q stands twice", ErrNotCanonical, key)
-		} else {
-			seen[lower] = true
 		}
+		seen[lower] = true
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {
 			return nil, nil, err
 		}
 		whole = member(whole, key, value)
-		switch {
-		case fields[key]:
+		switch fields[lower] {
+		case key:
 			known = member(known, key, value)
-		case foldsTo(fields, key):
-			return nil, nil, fmt.Errorf("%w: key %q in another case", ErrNotCanonical, key)
-		default:
+		case "":
 			unknown = append(unknown, key)
+		default:
+			return nil, nil, fmt.Errorf("%w: key %q in another case", ErrNotCanonical, key)
 		}
 	}
 	if _, err := d.Token(); err != nil {
@@ -108,13 +109,4 @@ func member(object []byte, key string, value []byte) []byte {
 // plainKey reports whether a key needs no escape.
 func plainKey(key string) bool {
 	return key != "" && strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
-}
-
-func foldsTo(fields map[string]bool, key string) bool {
-	for f := range fields {
-		if strings.EqualFold(f, key) {
-			return true
-		}
-	}
-	return false
 }

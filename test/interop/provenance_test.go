@@ -93,11 +93,16 @@ func TestProvenance(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	previous := "" // layer: each version has keys of its own, so the next build names it by digest
 	versions(t, func(t *testing.T, c *cosign) {
 		newKey(t, c, "release", "")
 		attest := newKey(t, c, "attest", "")
-		out, err := exec.Command(program, "build", filepath.Join(dir, "site.yaml"), "--plain-http", "--fast", "--cache", filepath.Join(dir, "cache"), "--agent", filepath.Join(dir, "agent"),
-			"--version", c.version, "--key", c.path("release.key"), "--attest-key", c.path("attest.key"), "-o", "json").Output()
+		args := []string{"build", filepath.Join(dir, "site.yaml"), "--plain-http", "--fast", "--cache", filepath.Join(dir, "cache"), "--agent", filepath.Join(dir, "agent"),
+			"--version", c.version, "--key", c.path("release.key"), "--attest-key", c.path("attest.key"), "-o", "json"}
+		if previous != "" {
+			args = append(args, "--previous", p.addr+"/metal-a@"+previous)
+		}
+		out, err := exec.Command(program, args...).Output()
 		if err != nil {
 			if exit, ok := err.(*exec.ExitError); ok {
 				t.Fatalf("caisson build: %v\n%s", err, exit.Stderr)
@@ -112,7 +117,8 @@ func TestProvenance(t *testing.T) {
 		if err := json.Unmarshal(out, &built); err != nil || len(built.Layers) != 1 {
 			t.Fatalf("caisson build said %s, %v", out, err)
 		}
-		layer := oci.Descriptor{Digest: built.Layers[0].Digest}
+		previous = built.Layers[0].Digest
+		layer := oci.Descriptor{Digest: previous}
 
 		verify := func(key string, kind string) []string {
 			return c.verifyArgs("verify-attestation", key, "--allow-http-registry", "--type", kind, p.ref(layer))

@@ -62,6 +62,22 @@ func TestOpenRefusesWhatOthersCanRead(t *testing.T) {
 	}
 }
 
+// TestOpenNamesAPublicKey: its mode lets others read it, as it should.
+func TestOpenNamesAPublicKey(t *testing.T) {
+	key, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "operator.pub")
+	if err := os.WriteFile(name, sign.VerifierOf(key).PEM(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(name)
+	if err == nil || !strings.Contains(err.Error(), "it is a public key") {
+		t.Errorf("err = %v", err)
+	}
+}
+
 func TestProgram(t *testing.T) {
 	_, _, public := pair(t, "")
 	program := filepath.Join(t.TempDir(), "program")

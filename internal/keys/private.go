@@ -26,6 +26,10 @@ import (
 // terminal only when the environment has none.
 func Open(name string) (*ecdsa.PrivateKey, error) {
 	text, err := ownfiles.ReadSecret(name)
+	if err != nil && public(name) {
+		// Its mode is right for what it is, so that is not what to mend.
+		return nil, cli.WithHint(fmt.Errorf("read key %s: it is a public key", name), "name the private half, as in keys/operator.key")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read key: %w", err)
 	}
@@ -34,6 +38,16 @@ func Open(name string) (*ecdsa.PrivateKey, error) {
 		return nil, fmt.Errorf("read key %s: %w", name, err)
 	}
 	return key, nil
+}
+
+// public reports whether a file that was refused as a secret holds a public key.
+func public(name string) bool {
+	info, err := os.Lstat(name)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > 64<<10 { // no key is as large
+		return false
+	}
+	_, err = Publics([]string{name})
+	return err == nil
 }
 
 // decrypt tries the passphrase of the environment and the empty one, which keys

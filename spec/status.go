@@ -33,12 +33,12 @@ const (
 
 // Disruption classes of a change, least first.
 const (
-	ClassNone       = "none"
-	ClassLive       = "live"
-	ClassService    = "service restart"
-	ClassSoftReboot = "soft-reboot"
-	ClassKexec      = "kexec"
-	ClassCold       = "cold"
+	ClassNone    = "none"
+	ClassLive    = "live"
+	ClassService = "service restart"
+	ClassReboot  = "reboot"
+	ClassKexec   = "kexec"
+	ClassCold    = "cold"
 )
 
 // Status is what `caisson-agent status -o json` prints.

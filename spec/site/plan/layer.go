@@ -61,7 +61,7 @@ func (p *Planner) moveChanges(published, to string, v site.Variant, next *Layer)
 	if next != nil {
 		arch, kernel = next.Arch, old.Kernel.Release != next.Kernel.Release
 	}
-	class, why := spec.ClassSoftReboot, "the root is stacked from other images"
+	class, why := spec.ClassReboot, "the root is stacked from other images"
 	switch {
 	case old.Arch != arch:
 		class, why = spec.ClassCold, "the architecture changes"

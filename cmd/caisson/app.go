@@ -86,6 +86,7 @@ func (a *app) root() *cobra.Command {
 		a.serveCommand(),
 		a.keysCommand(),
 		a.importCommand(),
+		a.schemaCommand(),
 		a.manCommand(),
 		a.versionCommand(),
 	)

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
+	"github.com/caisson-os/caisson/spec/site/document"
 )
 
 //go:embed scaffold.yaml
@@ -80,6 +81,13 @@ func newSite(dir string) (made []string, err error) {
 		{"site.yaml", []byte(strings.ReplaceAll(scaffold, "SITE-NAME", fleetNameOf(filepath.Base(abs)))), 0o644},
 		{".gitignore", []byte("# private keys, and what caisson builds\n/keys/*.key\n/out/\n/boot/\n"), 0o644},
 	}
+	for _, name := range []string{"site", "values"} {
+		schema, err := document.Schema(name)
+		if err != nil {
+			return nil, err
+		}
+		plan = append(plan, scaffoldFile{".schema/" + name + ".schema.json", schema, 0o644})
+	}
 	for _, name := range keyNames {
 		key, err := sign.Generate()
 		if err != nil {
@@ -101,8 +109,10 @@ func newSite(dir string) (made []string, err error) {
 			return nil, cli.WithHint(fmt.Errorf("make %s: %w", filepath.Join(dir, f.name), err), "name an empty directory: init overwrites nothing")
 		}
 	}
-	if err := os.MkdirAll(filepath.Join(dir, "keys"), 0o755); err != nil {
-		return nil, err
+	for _, f := range plan {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(f.name)), 0o755); err != nil {
+			return nil, err
+		}
 	}
 	defer func() {
 		if err != nil {

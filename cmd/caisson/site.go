@@ -5,6 +5,7 @@ package main
 import (
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec/site"
@@ -16,12 +17,32 @@ import (
 // os.DirFS does not allow.
 type hostFiles struct{}
 
-func (hostFiles) Open(name string) (fs.File, error) { return os.Open(name) }
+// stdin is the name of a site that was given as "-": one that no shell makes, in
+// the present directory.
+const stdin = "<stdin>"
+
+func (hostFiles) Open(name string) (fs.File, error) {
+	if name == stdin {
+		return os.Stdin, nil
+	}
+	return os.Open(name)
+}
+
+// parseSite reads site files as they are named on the command line.
+func parseSite(names ...string) (*site.Site, *report.Report) {
+	names = slices.Clone(names)
+	for i, name := range names {
+		if name == "-" {
+			names[i] = stdin
+		}
+	}
+	return site.Parse(hostFiles{}, names...)
+}
 
 // loadSite reads site files for a verb that needs them to be good. Errors and
 // warnings are reported as talk; the verb ends with the error it gets.
 func (a *app) loadSite(names ...string) (*site.Site, error) {
-	s, found := site.Parse(hostFiles{}, names...)
+	s, found := parseSite(names...)
 	if found.Err() != nil {
 		found.Write(a.err)
 		return nil, cli.ErrInvalid

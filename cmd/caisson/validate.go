@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
@@ -27,11 +26,11 @@ func (a *app) validateCommand() *cobra.Command {
 		Short: "Say everything that is wrong with a site, and where",
 		Long: "Say everything that is wrong with a site, and where.\n\n" +
 			"FILE is a Site, Divingbell values, an Armada chart or an inventory; several are merged in\n" +
-			"this order. Warnings do not fail unless --strict is given. Exit code 2: there are errors.",
+			"this order, - is standard input. Warnings do not fail unless --strict is given. Exit code 2: there are errors.",
 		Example: "  caisson validate site.yaml\n  caisson validate --strict divingbell-values.yaml nodes.json",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, names []string) error {
-			s, found := site.Parse(hostFiles{}, names...)
+			s, found := parseSite(names...)
 			if strict {
 				found.Strict()
 			}

@@ -172,8 +172,8 @@ func TestDocsNameEveryKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name := range names {
-			if page == "site.md" && values[name] {
-				continue // a row of the other page
+			if page == "site.md" && (values[name] || strings.HasPrefix(name, "+")) {
+				continue // a row of the other page, and any list's
 			}
 			if !regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `\b`).Match(text) {
 				t.Errorf("docs/%s does not name %s", page, name)

@@ -58,6 +58,9 @@ func build(r *document.Reader) *Site {
 		r.Decode(r.Tree, &v)
 		s.doc = document.Site{Metadata: document.MetadataDoc{Name: shape.Text{S: "default"}}, Conf: v.Conf, Manifests: v.Manifests, Labels: v.Labels}
 	}
+	if r.Site && s.doc.Metadata.At == (report.Pos{}) {
+		r.Errorf(r.Tree.At, "required", "", "%q is missing", "metadata")
+	}
 	if n := s.doc.Metadata.Name; n.Set() {
 		r.Within([]string{"metadata", "name"}, func() { r.Valid(n.At, rules.Fleet(n.S)) })
 	}

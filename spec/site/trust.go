@@ -47,14 +47,11 @@ func checkTrust(c *shape.Checker, d document.TrustDoc, dir string) Trust {
 	}
 	keys := func(w shape.Words, name string) []string {
 		if !w.Set() {
-			w.List = []string{"keys/" + name + ".pub"}
+			return []string{path.Join(dir, "keys", name+".pub")}
 		}
 		var out []string
-		for _, f := range w.List {
-			if !path.IsAbs(f) {
-				f = path.Join(dir, f)
-			}
-			out = append(out, f)
+		for i, f := range w.List {
+			out = append(out, document.Beside(w.Each[i], f))
 		}
 		return out
 	}

@@ -53,6 +53,6 @@ func (r *Result) WriteYAML(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(text)
+	_, err = fmt.Fprintf(w, "# yaml-language-server: $schema=.schema/values.schema.json\n%s", text)
 	return err
 }

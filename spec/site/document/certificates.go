@@ -3,7 +3,6 @@
 package document
 
 import (
-	"path"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec/site/machine"
@@ -26,7 +25,7 @@ func (r *Reader) ReadCAs(v *tree.Value) *tree.Value {
 		}
 		text := e.Text
 		if !strings.Contains(text, "-----BEGIN") {
-			text = string(r.readFile(path.Join(r.Dir, e.Text), e.At, 1<<20))
+			text = string(r.readFile(Beside(e.At, e.Text), e.At, maxText))
 			if text == "" {
 				continue
 			}

@@ -18,7 +18,8 @@ import (
 type Site struct {
 	APIVersion shape.Text            `site:"apiVersion,required" enum:"caisson.dev/v1alpha1"`
 	Kind       shape.Text            `site:"kind,required" enum:"Site"`
-	Metadata   MetadataDoc           `site:"metadata,required"`
+	Metadata   MetadataDoc           `site:"metadata" doc:"required, but in a file that is included"`
+	Include    []shape.Text          `site:"include" doc:"files and patterns of files, relative to this one: what they hold is laid below this document"`
 	Registry   shape.Text            `site:"registry" doc:"where layers and overlays are published: host[:port]/prefix or oci:DIR"`
 	Layer      layerDoc              `site:"layer" doc:"what the system layer is made of; without it nodes keep their own system"`
 	Nodes      []inventory.NodeDoc   `site:"nodes"`

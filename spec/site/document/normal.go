@@ -3,14 +3,18 @@
 package document
 
 import (
-	"path"
+	"bytes"
+	"unicode/utf8"
 
-	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
+
+// maxText bounds a file whose content becomes a value; the value's own rule may
+// allow less.
+const maxText = 1 << 20
 
 // normalConf brings conf and every override's conf to canonical keys.
 func (r *Reader) normalConf(conf *tree.Value) *tree.Value {
@@ -66,7 +70,12 @@ func (r *Reader) normalConf(conf *tree.Value) *tree.Value {
 func (r *Reader) canonical(m *module.Module, v *tree.Value) *tree.Value {
 	if m.Inline != nil {
 		v = m.Inline(r.Checker, v, func(name string, at report.Pos) string {
-			return string(r.readFile(path.Join(r.Dir, name), at, rules.MaxFile))
+			data := r.readFile(Beside(at, name), at, maxText)
+			if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
+				r.Errorf(at, "text", "keep it in a package", "%s is not text", name)
+				return ""
+			}
+			return string(data)
 		})
 	}
 	if m.Normal != nil {

@@ -28,6 +28,8 @@ type Reader struct {
 	Site  bool // a Site document was among them
 	Dir   string
 	open  []string // files being read, to find a file that names itself
+
+	included map[string]bool // files that patterns named
 }
 
 // Read reads the named files and the files they name. Without any but
@@ -70,15 +72,19 @@ func (r *Reader) readFile(name string, at report.Pos, limit int64) []byte {
 		return fail("file", "read %s: %v", name, err)
 	}
 	if int64(len(data)) > limit {
-		return fail("too-large", "read %s: more than %d MiB", name, limit>>20)
+		return fail("too-large", "read %s: more than %d KiB", name, limit>>10)
 	}
 	return data
 }
 
 // read takes a file named on the command line or by a document at at.
 func (r *Reader) read(name string, at report.Pos, valuesOnly bool) {
-	if slices.Contains(r.open, name) || len(r.open) > 8 {
+	if slices.Contains(r.open, name) {
 		r.Errorf(at, "file", "", "%s names itself", name)
+		return
+	}
+	if len(r.open) > maxDepth {
+		r.Errorf(at, "file", "", "files name files more than %d deep", maxDepth)
 		return
 	}
 	r.open = append(r.open, name)
@@ -155,17 +161,19 @@ func (r *Reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
 // siteDocument adds a Site: the files it names first, so that it has the last word.
 func (r *Reader) siteDocument(src *report.Source, doc *tree.Value) {
 	var d Site
+	doc = r.belowAppended(doc)
 	r.Decode(doc, &d)
-	r.Dir = path.Dir(src.Name)
 	r.Site = true
-	for _, name := range d.Values.List {
-		r.In("values", func() { r.read(path.Join(r.Dir, name), d.Values.At, true) })
+	r.include(d.Include)
+	r.Dir = path.Dir(src.Name) // of the Site that includes, not of what it includes
+	for i, name := range d.Values.List {
+		r.In("values", func() { r.read(Beside(d.Values.Each[i], name), d.Values.Each[i], true) })
 	}
 	r.Nodes = append(r.Nodes, d.Nodes...)
-	for _, name := range d.Inventory.List {
-		r.In("inventory", func() { r.read(path.Join(r.Dir, name), d.Inventory.At, false) })
+	for i, name := range d.Inventory.List {
+		r.In("inventory", func() { r.read(Beside(d.Inventory.Each[i], name), d.Inventory.Each[i], false) })
 	}
-	r.merge(doc.Without("nodes").Without("inventory").Without("values"))
+	r.merge(doc.Without("nodes").Without("inventory").Without("values").Without("include"))
 }
 
 // armada adds a chart's values, as they stand: what a site's own tooling would
@@ -210,7 +218,9 @@ func (r *Reader) merge(doc *tree.Value) {
 		r.Tree = doc
 		return
 	}
-	r.Tree = tree.MergeFiles(r.Tree, doc)
+	r.Tree = tree.MergeFiles(r.Tree, doc, func(over *tree.Value) {
+		r.Errorf(over.At, "append", "", "nothing but a list can be appended to")
+	})
 }
 
 func (r *Reader) inventoryList(doc *tree.Value) {

@@ -129,7 +129,7 @@ func (w *walker) walk(v, base *tree.Value, pointer string, path []string) any {
 		out := make([]any, len(v.List))
 		for i, el := range v.List {
 			var b *tree.Value
-			if v == base {
+			if v == base || base != nil && i < len(base.List) && base.List[i] == el { // the rest was appended
 				b = el
 			}
 			w.head("-", el, depth)

@@ -16,13 +16,41 @@ import (
 
 type appArmorDoc struct {
 	Complain shape.Flag            `site:"complain_mode" doc:"load all profiles in complain mode"`
-	Profiles shape.Map[shape.Text] `site:"profiles" doc:"profile text by file name"`
+	Profiles shape.Map[profileDoc] `site:"profiles" doc:"profile text by file name, or {file: NAME} beside the site"`
 }
 
 var appArmorModule = Module{Name: "apparmor", Image: true, Doc: reflect.TypeFor[shape.Raw[appArmorDoc]](), About: "AppArmor profiles, baked into the layer",
+	Inline:  inlineProfiles,
 	Compile: (*Checker).apparmor,
 	Baked:   func(r *spec.Recipe) any { return r.AppArmor },
 	Flag:    func(path []string) bool { return strings.Join(path, "/") == "complain_mode" },
+}
+
+// profileDoc is a profile's text, or the file that holds it.
+type profileDoc struct{ shape.Text }
+
+// Schema returns the schema of both forms.
+func (*profileDoc) Schema(g *shape.Generator) any {
+	type fileDoc struct {
+		File shape.Text `site:"file,required" doc:"file beside the site that holds the profile"`
+	}
+	return map[string]any{"anyOf": []any{g.Of(reflect.TypeFor[shape.Text](), false), g.Of(reflect.TypeFor[fileDoc](), false)}}
+}
+
+// inlineProfiles replaces {file: NAME} by the profile that the file holds.
+func inlineProfiles(c *shape.Checker, v *tree.Value, read reader) *tree.Value {
+	profiles := v.Get("profiles")
+	if profiles == nil || profiles.Kind != tree.Mapping {
+		return v
+	}
+	out := *profiles
+	out.Fields = slices.Clone(profiles.Fields)
+	for i, f := range out.Fields {
+		if name := f.Val.Get("file"); name != nil && name.Kind == tree.Scalar && len(f.Val.Fields) == 1 {
+			c.Within([]string{"profiles", f.Key, "file"}, func() { out.Fields[i].Val = content(name, read) })
+		}
+	}
+	return v.With("profiles", &out)
 }
 
 // maxProfile bounds one profile file.
@@ -50,8 +78,10 @@ func (c *Checker) apparmor(v *tree.Value, f *Fragment) {
 			if !c.checkID(e.Key) {
 				return
 			}
-			if strings.TrimSpace(e.Val.S) == "" {
-				c.Errorf(cmp.Or(e.Val.At, e.Key.At), "required", "", "the profile is empty")
+			if at := cmp.Or(e.Val.At, e.Key.At); strings.TrimSpace(e.Val.S) == "" {
+				if !c.Failed(at) { // a file that cannot be read
+					c.Errorf(at, "required", "", "the profile is empty")
+				}
 				return
 			}
 			if len(e.Val.S) > maxProfile {

@@ -18,6 +18,7 @@ import (
 
 type execDoc struct {
 	Data          shape.Text            `site:"data,required" doc:"the script; its first line names the interpreter, else bash runs it"`
+	File          shape.Text            `site:"file" doc:"file beside the site that holds the script, instead of data"`
 	Args          []shape.Text          `site:"args"`
 	Env           shape.Map[shape.Text] `site:"env"`
 	Rerun         shape.Text            `site:"rerun_policy" doc:"always (when absent), never or once_successfully"`
@@ -31,13 +32,14 @@ type execDoc struct {
 	RetryMax      shape.Text            `site:"retry_max_count" doc:"is tried again after a failure at most that often a boot, or infinite"`
 	Once          shape.Text            `site:"once" enum:"per-root,per-machine" doc:"what never and once_successfully count by; per-root when absent"`
 	Revert        shape.Text            `site:"revert" doc:"script that undoes it, run when the entry goes"`
+	RevertFile    shape.Text            `site:"revert_file" doc:"file beside the site that holds revert"`
 	OnFailure     shape.Text            `site:"onFailure" enum:"degrade,rollback" doc:"rollback takes a live change back when the script fails; degrade when absent"`
 	ScriptTimeout shape.Text            `site:"script_timeout" doc:"older name of timeout"`
 	At            report.Pos
 }
 
 var execModule = Module{Name: "exec", Doc: reflect.TypeFor[shape.Raw[shape.Map[execDoc]]](), About: "scripts, run in the order of their names",
-	Normal: normalExec, Compile: (*Checker).exec,
+	Inline: inlineExec, Normal: normalExec, Compile: (*Checker).exec,
 	Defaults: func(conf map[string]any, _ bool) map[string]any {
 		out := map[string]any{}
 		for name, script := range conf {
@@ -61,6 +63,11 @@ var execModule = Module{Name: "exec", Doc: reflect.TypeFor[shape.Raw[shape.Map[e
 		}
 		return out
 	},
+}
+
+// inlineExec replaces the names of scripts beside the site by the scripts.
+func inlineExec(c *shape.Checker, v *tree.Value, read reader) *tree.Value {
+	return inlineEntries(c, v, read, map[string]string{"file": "data", "revert_file": "revert"})
 }
 
 // normalExec gives timeout its one name: the manual says script_timeout.

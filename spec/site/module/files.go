@@ -40,27 +40,8 @@ var filesModule = Module{Name: "files", Doc: reflect.TypeFor[shape.Raw[shape.Map
 }
 
 // inlineFiles replaces file, which names a file beside the site, by content.
-func inlineFiles(c *shape.Checker, v *tree.Value, read func(name string, at report.Pos) string) *tree.Value {
-	if v.Kind != tree.Mapping {
-		return v
-	}
-	out := *v
-	out.Fields = slices.Clone(v.Fields)
-	for i, f := range out.Fields {
-		name := f.Val.Get("file")
-		if name == nil || name.Kind != tree.Scalar {
-			continue
-		}
-		if f.Val.Get("content") != nil {
-			c.In(f.Key, func() { c.Errorf(name.At, "contradiction", "keep one of the two", "file and content are both given") })
-			continue
-		}
-		text := read(name.Text, name.At)
-		content := *name
-		content.Text = text
-		out.Fields[i].Val = f.Val.Without("file").With("content", &content)
-	}
-	return &out
+func inlineFiles(c *shape.Checker, v *tree.Value, read reader) *tree.Value {
+	return inlineEntries(c, v, read, map[string]string{"file": "content"})
 }
 
 func (c *Checker) files(v *tree.Value, f *Fragment) {

@@ -25,7 +25,7 @@ type Module struct {
 	Paths []string
 	// Inline replaces names of files beside the site by what these hold; nil where
 	// none can be named. Read reports what it cannot read and returns "" for it.
-	Inline func(c *shape.Checker, v *tree.Value, read func(name string, at report.Pos) string) *tree.Value
+	Inline func(c *shape.Checker, v *tree.Value, read reader) *tree.Value
 	// Normal brings keys to their canonical spelling, so that two spellings of one
 	// key meet when maps are merged; nil where there is nothing to do.
 	Normal func(*shape.Checker, *tree.Value) *tree.Value

@@ -183,6 +183,10 @@ func (p *Part) CompileTarget(c *module.Checker, t *target) *module.Fragment {
 		return f
 	}
 	v := p.Effective(t, func(over *tree.Value) {
+		if over.Append {
+			c.Errorf(over.At, "append", "lists by group take another group instead", "nothing but a list can be appended to")
+			return
+		}
 		c.Warnf(over.At, "dead-override", "give the same kind of value as the base", "a map cannot replace a value or a list: the base stays")
 	})
 	p.Compile(c, v, f)

@@ -57,6 +57,7 @@ func (g *Generator) Fields(name string, fields []Field) any {
 			s = withDoc(s, f.Doc)
 		}
 		properties[f.Name] = s
+		g.alsoAppended(properties, f.Name)
 	}
 	out := map[string]any{"type": "object", "properties": properties}
 	if !g.values {

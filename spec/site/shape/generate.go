@@ -5,6 +5,7 @@ package shape
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"reflect"
 	"regexp"
 	"strings"
@@ -15,6 +16,7 @@ import (
 func Schema(t reflect.Type, id, title string, lenient bool) ([]byte, error) {
 	g := Generator{defs: map[string]any{}, values: lenient}
 	out := g.structure(t, false)
+	maps.DeleteFunc(out["properties"].(map[string]any), func(name string, _ any) bool { return strings.HasPrefix(name, "+") }) // a document is a whole
 	out["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	out["$id"] = id
 	out["title"] = title
@@ -34,6 +36,7 @@ func Schema(t reflect.Type, id, title string, lenient bool) ([]byte, error) {
 type Generator struct {
 	defs   map[string]any
 	values bool // Divingbell's file: unknown keys are only warned of
+	whole  bool // what is made now is part of a list's entry, which is never laid over another
 }
 
 // shaped is what a type implements whose schema its fields do not tell.
@@ -50,6 +53,8 @@ func (g *Generator) Of(t reflect.Type, partial bool) any {
 	case reflect.Pointer:
 		return g.Of(t.Elem(), partial)
 	case reflect.Slice:
+		defer func(whole bool) { g.whole = whole }(g.whole)
+		g.whole = true
 		return map[string]any{"type": "array", "items": g.Of(t.Elem(), false)}
 	case reflect.Struct:
 		name := defName(t, partial)
@@ -98,6 +103,7 @@ func (g *Generator) structure(t reflect.Type, partial bool) map[string]any {
 			s = withDoc(s, f.doc)
 		}
 		properties[f.name] = s
+		g.alsoAppended(properties, f.name)
 		if f.required && !partial {
 			required = append(required, f.name)
 		}
@@ -110,6 +116,33 @@ func (g *Generator) structure(t reflect.Type, partial bool) map[string]any {
 		out["required"] = required
 	}
 	return out
+}
+
+// alsoAppended adds "+name" beside a property that takes a list: a Site may write
+// that the list is laid after another. It says less than the parser, which knows
+// where there may be another.
+func (g *Generator) alsoAppended(properties map[string]any, name string) {
+	if list := g.listOf(properties[name]); list != nil && !g.values && !g.whole {
+		properties["+"+name] = withDoc(list, "entries after those of "+name+" that stand below, instead of in their place")
+	}
+}
+
+// listOf returns the alternative of a schema that is a list, or nil.
+func (g *Generator) listOf(s any) map[string]any {
+	m, _ := s.(map[string]any)
+	if ref, ok := m["$ref"].(string); ok {
+		return g.listOf(g.defs[strings.TrimPrefix(ref, "#/$defs/")])
+	}
+	if m["type"] == "array" {
+		return m
+	}
+	alternatives, _ := m["anyOf"].([]any)
+	for _, a := range alternatives {
+		if list := g.listOf(a); list != nil {
+			return list
+		}
+	}
+	return nil
 }
 
 // define gives a schema a name to refer to.
@@ -164,4 +197,8 @@ func (m *Map[T]) Schema(g *Generator) any {
 	return map[string]any{"type": "object", "additionalProperties": s}
 }
 
-func (r *Raw[T]) Schema(g *Generator) any { return g.Of(reflect.TypeFor[T](), false) }
+func (r *Raw[T]) Schema(g *Generator) any {
+	defer func(whole bool) { g.whole = whole }(g.whole)
+	g.whole = false
+	return g.Of(reflect.TypeFor[T](), false)
+}

@@ -5,6 +5,7 @@ package shape
 import (
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -109,6 +110,7 @@ func (m *Map[T]) Decode(c *Checker, v *tree.Value) {
 // Words is a list of texts, or one text with blanks between the words.
 type Words struct {
 	List []string
+	Each []report.Pos // where each word was written
 	At   report.Pos
 }
 
@@ -119,12 +121,13 @@ func (w *Words) Decode(c *Checker, v *tree.Value) {
 	w.At = v.At
 	if v.Kind == tree.Scalar {
 		w.List = append(w.List, strings.Fields(v.Text)...) // nil when there are none
+		w.Each = slices.Repeat([]report.Pos{v.At}, len(w.List))
 		return
 	}
 	var list []Text
 	c.Decode(v, &list)
 	for _, t := range list {
-		w.List = append(w.List, t.S)
+		w.List, w.Each = append(w.List, t.S), append(w.Each, t.At)
 	}
 }
 

@@ -24,7 +24,7 @@ func (c *Checker) ValidFields(at report.Pos, places map[string]report.Pos, err e
 		if where == (report.Pos{}) {
 			where = at
 		}
-		if slices.ContainsFunc(c.Report.Problems, func(p report.Problem) bool { return p.At == where && p.Severity == report.Error }) {
+		if c.Failed(where) {
 			continue
 		}
 		hint := e.Hint
@@ -34,4 +34,9 @@ func (c *Checker) ValidFields(at report.Pos, places map[string]report.Pos, err e
 		c.Errorf(where, e.Rule, hint, "%s", e.Message)
 	}
 	return err == nil
+}
+
+// Failed reports whether the value at at has an error already.
+func (c *Checker) Failed(at report.Pos) bool {
+	return slices.ContainsFunc(c.Report.Problems, func(p report.Problem) bool { return p.At == at && p.Severity == report.Error })
 }

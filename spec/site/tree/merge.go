@@ -2,14 +2,21 @@
 
 package tree
 
+import "slices"
+
 // MergeOverride lays an override over a base as helm-toolkit does: maps merge
 // key by key, everything else replaces, and a map cannot replace a value or a
-// list. dropped is called with each such map. Nothing is copied that is not changed.
+// list. dropped is called with each such map, and with each list that was to be
+// appended to what is no list. Nothing is copied that is not changed.
 func MergeOverride(base, over *Value, dropped func(*Value)) *Value {
 	switch {
 	case over == nil:
 		return base
-	case base == nil || base.Kind == Null || over.Kind != Mapping:
+	case base == nil || base.Kind == Null:
+		return over
+	case over.Append:
+		return join(base, over, dropped)
+	case over.Kind != Mapping:
 		return over
 	case base.Kind != Mapping:
 		dropped(over)
@@ -19,12 +26,16 @@ func MergeOverride(base, over *Value, dropped func(*Value)) *Value {
 }
 
 // MergeFiles lays a later file over an earlier one as helm -f does: maps merge,
-// everything else replaces, a null takes the key away.
-func MergeFiles(base, over *Value) *Value {
+// everything else replaces, a null takes the key away. dropped is called with each
+// list that was to be appended to what is no list.
+func MergeFiles(base, over *Value, dropped func(*Value)) *Value {
+	if over.Append && base != nil && base.Kind != Null {
+		return join(base, over, dropped)
+	}
 	if base == nil || base.Kind != Mapping || over.Kind != Mapping {
 		return over
 	}
-	out := mergeFields(base, over, MergeFiles)
+	out := mergeFields(base, over, func(b, o *Value) *Value { return MergeFiles(b, o, dropped) })
 	kept := out.Fields[:0:0]
 	for _, f := range out.Fields {
 		if f.Val.Kind != Null || base.Get(f.Key) == nil {
@@ -33,6 +44,19 @@ func MergeFiles(base, over *Value) *Value {
 	}
 	out.Fields = kept
 	return out
+}
+
+// join lays a list after another. The entries stay the values that they were, so
+// that each can be told from where it came.
+func join(base, over *Value, dropped func(*Value)) *Value {
+	if base.Kind != Sequence {
+		dropped(over)
+		return base
+	}
+	out := *over
+	out.Append = base.Append
+	out.List = slices.Concat(base.List, over.List)
+	return &out
 }
 
 // mergeFields returns a new map with the keys of both, base's first.

@@ -163,10 +163,43 @@ func TestMergeRows(t *testing.T) {
 
 func TestMergeFiles(t *testing.T) {
 	got := plainOf(MergeFiles(valueOf(t, map[string]any{"a": map[string]any{"b": "1", "c": "2"}, "l": []any{"1"}, "n": "1"}),
-		valueOf(t, map[string]any{"a": map[string]any{"b": nil, "d": "4"}, "l": map[string]any{"x": "y"}, "new": nil})))
+		valueOf(t, map[string]any{"a": map[string]any{"b": nil, "d": "4"}, "l": map[string]any{"x": "y"}, "new": nil}), nil))
 	want := map[string]any{"a": map[string]any{"c": "2", "d": "4"}, "l": map[string]any{"x": "y"}, "n": "1", "new": nil}
 	if !reflect.DeepEqual(got, any(want)) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// A list that is marked is laid after the one it meets, in files and in overrides,
+// and before nothing; neither changes.
+func TestMergeAppends(t *testing.T) {
+	list := func(appended bool, words ...any) *Value {
+		v := valueOf(t, append([]any{}, words...))
+		v.Append = appended
+		return v
+	}
+	in := func(v *Value) *Value { return &Value{Kind: Mapping, Fields: []Field{{Key: "l", Val: v}}} }
+	for name, merge := range map[string]func(base, over *Value, dropped func(*Value)) *Value{"files": MergeFiles, "override": MergeOverride} {
+		base := list(false, "1")
+		dropped := func(v *Value) { t.Errorf("%s: dropped %v", name, plainOf(v)) }
+		for want, m := range map[string]*Value{
+			"[1 2]":   merge(in(base), in(list(true, "2")), dropped).Get("l"),
+			"[2]":     merge(in(base), in(list(false, "2")), dropped).Get("l"),
+			"[3]":     merge(&Value{Kind: Mapping}, in(list(true, "3")), dropped).Get("l"),
+			"[3 4 5]": merge(merge(in(list(true, "3")), in(list(true, "4")), dropped), in(list(true, "5")), dropped).Get("l"),
+		} {
+			if got := fmt.Sprint(plainOf(m)); got != want {
+				t.Errorf("%s: %s, want %s", name, got, want)
+			}
+		}
+		if len(base.List) != 1 {
+			t.Errorf("%s changed the base: %v", name, plainOf(base))
+		}
+		said := 0
+		got := merge(in(valueOf(t, map[string]any{"group": []any{}})), in(list(true, "2")), func(*Value) { said++ }).Get("l")
+		if said != 1 || got.Kind != Mapping {
+			t.Errorf("%s: a list was appended to %s, said %d times", name, got.Kind, said)
+		}
 	}
 }
 
@@ -201,7 +234,7 @@ func FuzzMerge(f *testing.F) {
 			t.Error("the merge changed its input")
 		}
 		// Files merge too, without an end that is not a map.
-		if m := MergeFiles(b, o); m.Kind != Mapping {
+		if m := MergeFiles(b, o, nil); m.Kind != Mapping {
 			t.Errorf("files merge to %s", m.Kind)
 		}
 	})

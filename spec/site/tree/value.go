@@ -18,6 +18,7 @@ type Value struct {
 	Text   string  // of a scalar
 	Fields []Field // of a map, in the author's order, keys unique
 	List   []*Value
+	Append bool // a list that is laid after the one it meets, instead of in its place
 	At     report.Pos
 	size   int // nodes below and including this one, aliases counted in full
 	height int // levels below this one, through aliases
@@ -93,6 +94,9 @@ func (v *Value) AppendText(b []byte) []byte {
 	b = append(b, '0'+byte(v.Kind))
 	b = strconv.AppendQuote(b, v.Text)
 	b = strconv.AppendInt(b, int64(len(v.Fields)+len(v.List)), 10)
+	if v.Append {
+		b = append(b, '+')
+	}
 	for _, f := range v.Fields {
 		b = f.Val.AppendText(strconv.AppendQuote(b, f.Key))
 	}

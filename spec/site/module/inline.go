@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module
+
+import (
+	"slices"
+
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
+)
+
+// reader returns the content of a file beside the site. It reports what it cannot
+// read, and returns "" for it.
+type reader func(name string, at report.Pos) string
+
+// inlineEntries replaces, in each entry of a map, the keys that name a file by the
+// keys that hold its content: keys has the one by the other.
+func inlineEntries(c *shape.Checker, v *tree.Value, read reader, keys map[string]string) *tree.Value {
+	if v.Kind != tree.Mapping {
+		return v
+	}
+	out := *v
+	out.Fields = slices.Clone(v.Fields)
+	for i := range out.Fields {
+		f := &out.Fields[i]
+		c.In(f.Key, func() {
+			for from, to := range keys {
+				name := f.Val.Get(from)
+				switch {
+				case name == nil || name.Kind != tree.Scalar:
+				case f.Val.Get(to) != nil:
+					c.Errorf(name.At, "contradiction", "keep one of the two", "%s and %s are both given", from, to)
+				default:
+					c.In(from, func() { f.Val = f.Val.Without(from).With(to, content(name, read)) })
+				}
+			}
+		})
+	}
+	return &out
+}
+
+// content is what the file holds that a value names, in the value's place.
+func content(name *tree.Value, read reader) *tree.Value {
+	out := *name
+	out.Text, out.Plain = read(name.Text, name.At), false
+	return &out
+}

@@ -29,7 +29,7 @@ func values(t *testing.T) map[string]string {
 				return err
 			}
 			key := strings.TrimPrefix(path, "/proc/sys/")
-			if value, err := tree("/proc/sys").read(key); err == nil {
+			if value, err := tree("/proc/sys").Read(key); err == nil {
 				all[key] = value
 			}
 			return nil
@@ -56,10 +56,10 @@ func reset(t *testing.T) {
 	t.Helper()
 	before := values(t)
 	t.Cleanup(func() {
-		for range passes {
+		for range 3 {
 			for key, now := range values(t) {
 				if was, ok := before[key]; ok && was != now {
-					_ = tree("/proc/sys").write(key, was) // the next pass, and then the next test, see
+					_ = tree("/proc/sys").Write(key, was) // the next pass, and then the next test, see
 				}
 			}
 		}
@@ -79,7 +79,7 @@ func network(t *testing.T) {
 		"net/ipv6/conf/cs0/addr_gen_mode":               "3",
 		"net/ipv6/conf/cs0/ignore_routes_with_linkdown": "1", "net/ipv6/conf/cs0.100/forwarding": "1",
 	} {
-		if err := tree("/proc/sys").write(key, value); err != nil {
+		if err := tree("/proc/sys").Write(key, value); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -172,7 +172,7 @@ func TestAnotherInterfaceOfTheName(t *testing.T) {
 	const key = "net/ipv4/conf/sys0/rp_filter"
 	root := tree("/proc/sys")
 	ip("link", "add", "sys0", "type", "veth", "peer", "name", "sys1")
-	if err := root.write(key, "0"); err != nil {
+	if err := root.Write(key, "0"); err != nil {
 		t.Fatal(err)
 	}
 	j := itemtest.Journal(t, t.TempDir())
@@ -186,13 +186,13 @@ func TestAnotherInterfaceOfTheName(t *testing.T) {
 	}
 	ip("link", "del", "sys0")
 	ip("link", "add", "sys0", "type", "veth", "peer", "name", "sys1")
-	if err := root.write(key, "2"); err != nil {
+	if err := root.Write(key, "2"); err != nil {
 		t.Fatal(err)
 	}
 	if err := New(nil, string(root), j).Restore(t.Context(), j.Entries(Name)); err != nil {
 		t.Fatal(err)
 	}
-	if now, err := root.read(key); err != nil || now != "2" || len(j.Entries(Name)) > 0 {
+	if now, err := root.Read(key); err != nil || now != "2" || len(j.Entries(Name)) > 0 {
 		t.Errorf("the new interface has %q, %v; entries %+v", now, err, j.Entries(Name))
 	}
 }

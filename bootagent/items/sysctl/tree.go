@@ -3,8 +3,6 @@
 package sysctl
 
 import (
-	"encoding/json"
-	"errors"
 	"io"
 	"io/fs"
 	"os"
@@ -13,8 +11,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/caisson-os/caisson/bootagent/items/item"
 )
 
 // maxValue caps what is read of one key.
@@ -25,9 +21,9 @@ type tree string
 
 func (t tree) path(key string) string { return string(t) + "/" + key }
 
-// read and write use the system calls themselves: package os would ask for each
+// Read implements tunable.Files. It and Write use the system calls themselves: package os would ask for each
 // file whether it can be polled, and this is done a thousand times in a run.
-func (t tree) read(key string) (string, error) {
+func (t tree) Read(key string) (string, error) {
 	fd, err := t.open(key, unix.O_RDONLY)
 	if err != nil {
 		return "", err
@@ -54,9 +50,9 @@ func (t tree) read(key string) (string, error) {
 	return strings.TrimRight(string(data), "\n"), nil
 }
 
-// write hands the kernel the value in one write(2), as it asks for. The line end
+// Write implements tunable.Files: it hands the kernel the value in one write(2), as it asks for. The line end
 // lets an empty value be written at all.
-func (t tree) write(key, value string) error {
+func (t tree) Write(key, value string) error {
 	fd, err := t.open(key, unix.O_WRONLY|unix.O_TRUNC)
 	if err != nil {
 		return err
@@ -88,8 +84,8 @@ func (t tree) open(key string, flags int) (int, error) {
 	}
 }
 
-// writable looks at the mode alone, so that it is as true for root.
-func (t tree) writable(key string) bool {
+// Writable implements tunable.Files.
+func (t tree) Writable(key string) bool {
 	info, err := os.Stat(t.path(key))
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o222 != 0
 }
@@ -127,28 +123,9 @@ func (t tree) coupled(key string) []string {
 	return keys
 }
 
-// prior is the original of a key. Cause names the wanted key that changed it in
-// passing; "" is a key that was wanted itself.
-type prior struct {
-	Value string `json:"value"`
-	Cause string `json:"cause,omitempty"`
-	Index int    `json:"index,omitempty"` // of the interface that the key belongs to
-}
-
-func entry(key string, p prior) item.Entry {
-	p.Index = index(key)
-	return item.Entry{Item: Name, Key: key, Prior: item.Raw(p), Scope: item.Kernel}
-}
-
-func decodePrior(e item.Entry) prior {
-	var p prior
-	_ = json.Unmarshal(e.Prior, &p) // the journal's checksum vouches for it
-	return p
-}
-
-// index is the number of the interface that a key below net/*/conf or net/*/neigh
-// belongs to, 0 for other keys. One that was deleted and made again has another.
-func index(key string) int {
+// Owner implements tunable.Files: it is the number of the interface that a key
+// below net/*/conf or net/*/neigh belongs to.
+func (tree) Owner(key string) uint64 {
 	parts := strings.Split(key, "/")
 	if len(parts) != 5 || parts[0] != "net" || parts[2] != "conf" && parts[2] != "neigh" || parts[3] == "all" || parts[3] == "default" {
 		return 0
@@ -162,14 +139,5 @@ func index(key string) int {
 	if err != nil || unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, request) != nil {
 		return 0
 	}
-	return int(request.Uint32())
-}
-
-// reason is the cause without the path, which the message names already.
-func reason(err error) error {
-	var path *fs.PathError
-	if errors.As(err, &path) {
-		return path.Err
-	}
-	return err
+	return uint64(request.Uint32())
 }

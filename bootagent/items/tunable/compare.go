@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sysctl
+package tunable
 
 import (
 	"slices"
@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// same reports whether two values mean the same to the kernel: the same fields,
+// Same reports whether two values mean the same to the kernel: the same fields,
 // however separated, where a field is text, a number in any of the kernel's
 // bases, or a list of numbers and ranges.
-func same(a, b string) bool {
+func Same(a, b string) bool {
 	return slices.EqualFunc(strings.Fields(a), strings.Fields(b), sameField)
 }
 

@@ -40,6 +40,7 @@ var Effects = []Effect{
 	{"items.perm", ClassLive, "owners and modes are set at once", func(o *Overlay) any { return o.Items.Perm }},
 	{"items.exec", ClassLive, "scripts run in the next pass", func(o *Overlay) any { return o.Items.Exec }},
 	{"items.files", ClassLive, "files are written at once", func(o *Overlay) any { return o.Items.Files }},
+	{"items.sysfs", ClassLive, "attributes are set at once", func(o *Overlay) any { return o.Items.Sysfs }},
 }
 
 // EffectOf returns the row of a part; the zero Effect for a part there is not.

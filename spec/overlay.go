@@ -76,6 +76,7 @@ type Items struct {
 	Perm    *Perm     `json:"perm,omitempty"`
 	Exec    []Exec    `json:"exec,omitempty"`
 	Files   []File    `json:"files,omitempty"`
+	Sysfs   []Sysfs   `json:"sysfs,omitempty"`
 }
 
 // File is one small file below /etc, written before PID 1 starts and kept so.
@@ -115,6 +116,14 @@ type Sysctl struct {
 	Key      string `json:"key"`
 	Value    string `json:"value"`
 	Optional bool   `json:"optional,omitempty"` // a missing key is not a problem (sysctl.d's leading "-")
+}
+
+// Sysfs is one attribute below /sys, see sysfs(5), or the affinity of an interrupt
+// below /proc/irq. Value is literal text. The list is sorted by path.
+type Sysfs struct {
+	Path     string `json:"path"` // absolute and clean
+	Value    string `json:"value"`
+	Optional bool   `json:"optional,omitempty"` // a missing attribute is not a problem
 }
 
 // Feature is one offload feature of an interface, named as the kernel names it

@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/mounts"
 	"github.com/caisson-os/caisson/bootagent/items/perm"
 	"github.com/caisson-os/caisson/bootagent/items/sysctl"
+	"github.com/caisson-os/caisson/bootagent/items/sysfs"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -30,6 +31,7 @@ type Options struct {
 	Scopes  item.Scopes
 
 	Proc  string // /proc
+	Sys   string // /sys
 	Etc   string // /etc
 	Dev   string // /dev
 	State string // the state directory
@@ -49,6 +51,7 @@ type Options struct {
 // because they may rely on all of it.
 func Table(want spec.Items, o Options) []item.Item {
 	o.Proc = or(o.Proc, "/proc")
+	o.Sys = or(o.Sys, "/sys")
 	o.Etc = or(o.Etc, "/etc")
 	o.Dev = or(o.Dev, "/dev")
 	o.State = or(o.State, paths.State)
@@ -71,6 +74,7 @@ func Table(want spec.Items, o Options) []item.Item {
 		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log),
 		files.New(want.Files, o.Etc, o.Journal),
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
+		sysfs.New(want.Sysfs, o.Sys, o.Proc, o.Journal),
 		ethtool.New(want.Ethtool, ethtool.NewKernel(), o.Journal),
 		perm.New(want.Perm, disk, o.Journal, o.Log),
 		exec.New(want.Exec, o.Exec, o.Runner, o.Scopes, o.Journal, o.Signed, o.Log),

@@ -34,13 +34,18 @@ type machine struct {
 
 func newMachine(t *testing.T) *machine {
 	m := &machine{t: t, root: t.TempDir()}
-	for _, dir := range []string{"etc", "srv/empty", "srv/source"} {
+	for _, dir := range []string{"etc", "srv/empty", "srv/source", "sys/block/vda/queue"} {
 		if err := os.MkdirAll(filepath.Join(m.root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, name := range []string{"srv/a", "srv/b", "srv/tool"} {
 		if err := os.WriteFile(filepath.Join(m.root, name), nil, 0o4755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"scheduler", "nr_requests"} {
+		if err := os.WriteFile(filepath.Join(m.root, "sys/block/vda/queue", name), []byte("64\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -59,7 +64,7 @@ func (m *machine) start() {
 }
 
 func (m *machine) items(want spec.Items) []item.Item {
-	return Table(want, Options{Journal: m.journal, Scopes: itemtest.Scopes, Etc: m.root + "/etc", State: m.root + "/state",
+	return Table(want, Options{Journal: m.journal, Scopes: itemtest.Scopes, Etc: m.root + "/etc", Sys: m.root + "/sys", State: m.root + "/state",
 		Signed: func() []spec.Exec { return []spec.Exec{m.mark()} }})
 }
 
@@ -99,6 +104,11 @@ func (m *machine) choose(r *rand.Rand) spec.Items {
 			w.Sysctl = append(w.Sysctl, spec.Sysctl{Key: c.key, Value: pick(c.values...)})
 		}
 	}
+	for _, name := range []string{"scheduler", "nr_requests"} {
+		if some() {
+			w.Sysfs = append(w.Sysfs, spec.Sysfs{Path: "/sys/block/vda/queue/" + name, Value: pick("", "1", "2")})
+		}
+	}
 	for _, feature := range []string{"tso", "tx-checksumming", "sg", "rx-gro", "gso"} {
 		if r.IntN(3) == 0 {
 			w.Ethtool = append(w.Ethtool, spec.Feature{Interface: "cs0", Feature: feature, On: feature == "rx-gro" && some()})
@@ -123,7 +133,7 @@ func hasKey(list []spec.Sysctl, key string) bool {
 func (m *machine) snapshot() string {
 	m.t.Helper()
 	var out strings.Builder
-	for _, dir := range []string{"/proc/sys/net/ipv4", "/proc/sys/net/ipv6/conf", m.root + "/etc", m.root + "/srv"} {
+	for _, dir := range []string{"/proc/sys/net/ipv4", "/proc/sys/net/ipv6/conf", m.root + "/etc", m.root + "/srv", m.root + "/sys"} {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil {
 				return err

@@ -141,7 +141,7 @@ func refusals(t *testing.T, want spec.Items) (problems []error) {
 		t.Fatal(err)
 	}
 	defer j.Close() // nothing was written
-	table := items.Table(want, items.Options{Journal: j, Scopes: scopes, Proc: filepath.Join(root, "proc"),
+	table := items.Table(want, items.Options{Journal: j, Scopes: scopes, Proc: filepath.Join(root, "proc"), Sys: filepath.Join(root, "sys"),
 		Etc: filepath.Join(root, "etc"), Dev: filepath.Join(root, "dev"), State: filepath.Join(root, "state")})
 	for _, i := range table {
 		drift, err := i.Check(context.Background())
@@ -169,11 +169,11 @@ func ofThisMachine(reason string) bool {
 		strings.Contains(reason, " is not empty, the mount would hide ")
 }
 
-// fakeRoot makes a root with every kernel parameter that is wanted.
+// fakeRoot makes a root with every kernel parameter and attribute that is wanted.
 func fakeRoot(t *testing.T, want spec.Items) string {
 	t.Helper()
 	root := t.TempDir()
-	for _, dir := range []string{"proc/self", "proc/sys", "etc", "dev", "state"} {
+	for _, dir := range []string{"proc/self", "proc/sys", "sys", "etc", "dev", "state"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -182,6 +182,9 @@ func fakeRoot(t *testing.T, want spec.Items) string {
 		"etc/passwd": "root:x:0:0::/root:/bin/sh\n", "etc/group": "root:x:0:\n"}
 	for _, k := range want.Sysctl {
 		files[filepath.Join("proc/sys", filepath.Clean("/"+k.Key))] = "another value\n"
+	}
+	for _, a := range want.Sysfs {
+		files[filepath.Clean("/"+a.Path)] = "another value\n"
 	}
 	for name, text := range files {
 		name = filepath.Join(root, name)

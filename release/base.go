@@ -6,8 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -16,13 +14,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
+	"github.com/caisson-os/caisson/oci/keychain"
 	"github.com/caisson-os/caisson/oci/registry"
 )
 
 // OpenBase opens an OCI image as one tar of its whole file system, for a
-// layer whose base it is. It may be anybody's image: credentials are those in
-// docker's config.json, helper programs are never run, and TLS is never left out.
-// What comes is checked against the digest.
+// layer whose base it is. It may be anybody's image: credentials are those that
+// the user has for its host, see [keychain.Chain], and TLS is never left out. What
+// comes is checked against the digest.
 func OpenBase(arch string) func(context.Context, string) (io.ReadCloser, error) {
 	return func(ctx context.Context, ref string) (io.ReadCloser, error) {
 		var image v1.Image
@@ -56,29 +55,11 @@ func remoteImage(ctx context.Context, ref, arch string) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := registry.Options{AuthFile: dockerConfig()}
-	host := digest.Context().RegistryStr()
-	transport, err := registry.Transport(host, o)
+	logins := &keychain.Chain{Prefix: digest.Context().RepositoryStr()}
+	transport, err := registry.Transport(digest.Context().RegistryStr(), registry.Options{Logins: logins.Find})
 	if err != nil {
 		return nil, err
 	}
 	return remote.Image(digest, remote.WithContext(ctx), remote.WithTransport(transport), // which logs in
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: arch}))
-}
-
-// dockerConfig returns the file with the user's logins, "" where there is none.
-func dockerConfig() string {
-	dir := os.Getenv("DOCKER_CONFIG")
-	if dir == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return ""
-		}
-		dir = filepath.Join(home, ".docker")
-	}
-	file := filepath.Join(dir, "config.json")
-	if _, err := os.Stat(file); err != nil {
-		return ""
-	}
-	return file
 }

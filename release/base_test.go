@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// TestBaseImagesRunNoHelperAndKeepTLS: a login that names a helper program is none,
-// and a server without TLS on a private address is not spoken to.
-func TestBaseImagesRunNoHelperAndKeepTLS(t *testing.T) {
+// TestBaseImagesKeepTLS: a server without TLS on a private address is not spoken to,
+// and its credentials are not looked for.
+func TestBaseImagesKeepTLS(t *testing.T) {
 	var asked atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Store(true) }))
 	defer server.Close()

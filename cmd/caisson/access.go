@@ -13,6 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/keychain"
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/oci/registry"
 )
@@ -23,22 +24,33 @@ type access struct {
 	caFiles   []string
 	cert, key string
 	auth      string
+	say       func(format string, args ...any) // gets warnings; nil drops them
 }
 
 // flags adds what every verb with a REF understands.
-func (x *access) flags(f *pflag.FlagSet) {
-	f.BoolVar(&x.plainHTTP, "plain-http", false, "talk HTTP to the registry, as is done on this machine's loopback anyway; what is signed stays signed")
-	f.StringArrayVar(&x.caFiles, "ca", nil, "trust only the PEM certificate authorities in `FILE` for the registry")
+func (x *access) flags(a *app, f *pflag.FlagSet) {
+	x.wayFlags(a, f)
+	f.StringVar(&x.auth, "auth-file", "", "registry credentials `FILE` in the form of docker's config.json, mode 0600, in place of those of docker, podman and the environment")
+}
+
+// wayFlags adds how a registry is reached, without by whom.
+func (x *access) wayFlags(a *app, f *pflag.FlagSet) {
+	x.say = a.say
+	f.BoolVar(&x.plainHTTP, "plain-http", false, "talk HTTP to the registry, as is done on this machine's loopback without --ca anyway; what is signed stays signed")
+	f.StringArrayVar(&x.caFiles, "ca", nil, "trust only the PEM certificate authorities in `FILE` for the registry, by TLS on the loopback, too")
 	f.StringVar(&x.cert, "client-cert", "", "client certificate `FILE` for the registry")
 	f.StringVar(&x.key, "client-key", "", "private key `FILE` of the client certificate, mode 0600")
-	f.StringVar(&x.auth, "auth-file", "", "registry credentials `FILE` in the form of docker's config.json, mode 0600")
 }
 
 // options are for a registry or a source at ref.
 func (x *access) options(ref string) (pull.Options, error) {
+	logins := &keychain.Chain{Say: x.say}
+	if parsed, err := oci.ParseRef(ref); err == nil {
+		logins.Prefix = parsed.Prefix
+	}
 	o := pull.Options{
-		PlainHTTP: x.plainHTTP || loopback(ref),
-		CertFile:  x.cert, KeyFile: x.key, AuthFile: x.auth,
+		PlainHTTP: x.plainHTTP || loopback(ref) && len(x.caFiles) == 0,
+		CertFile:  x.cert, KeyFile: x.key, AuthFile: x.auth, Logins: logins.Find,
 		UserAgent: "caisson/" + version,
 	}
 	for _, name := range x.caFiles {

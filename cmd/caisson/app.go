@@ -85,6 +85,8 @@ func (a *app) root() *cobra.Command {
 		a.verifyCommand(),
 		a.serveCommand(),
 		a.keysCommand(),
+		a.loginCommand(),
+		a.logoutCommand(),
 		a.importCommand(),
 		a.schemaCommand(),
 		a.manCommand(),

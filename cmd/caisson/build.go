@@ -55,7 +55,7 @@ func (a *app) buildCommand() *cobra.Command {
 			return a.build(c.Context(), f, names)
 		},
 	}
-	f.registry.flags(c.Flags())
+	f.registry.flags(a, c.Flags())
 	c.Flags().StringVar(&f.to, "to", "", "registry or layout to push to (the site's own when empty)")
 	c.Flags().StringVar(&f.keys.Release, "key", "", "release key that signs the layers")
 	c.Flags().StringVar(&f.keys.Attest, "attest-key", "", "attestation key that signs SBOM and provenance")

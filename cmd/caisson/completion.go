@@ -53,8 +53,7 @@ func nodeNames(_ *cobra.Command, args []string) []string {
 	})
 }
 
-// tags lists a repository of the first argument that is a layout or a registry
-// which needs no credentials.
+// tags lists a repository of the first argument that is a layout or a registry.
 func tags(args []string, repo string) []string {
 	for _, ref := range args {
 		parsed, err := oci.ParseRef(ref)

@@ -49,6 +49,6 @@ func (a *app) diffCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&files, "files", false, "compare every file; reads the images that differ")
-	reach.flags(c.Flags())
+	reach.flags(a, c.Flags())
 	return c
 }

@@ -73,7 +73,7 @@ func (a *app) inspectCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&packages, "packages", false, "list the packages")
 	c.Flags().StringArrayVar(&keys, "key", nil, "release public key `FILE` to check the signature with")
-	reach.flags(c.Flags())
+	reach.flags(a, c.Flags())
 	return c
 }
 

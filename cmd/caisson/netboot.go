@@ -56,7 +56,7 @@ func (a *app) netbootCommand() *cobra.Command {
 		Args:    cobra.MinimumNArgs(1),
 		RunE:    func(c *cobra.Command, names []string) error { return a.netboot(c.Context(), f, names) },
 	}
-	f.registry.flags(c.Flags())
+	f.registry.flags(a, c.Flags())
 	c.Flags().StringVar(&f.from, "from", "", "registry or layout with the layer (the site's own when empty)")
 	c.Flags().StringVar(&f.out, "out", "", "directory to write")
 	c.Flags().StringVar(&f.layer, "layer", "", "digest of the layer whose kernel loads (the current default variant when empty)")

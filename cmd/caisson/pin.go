@@ -57,6 +57,6 @@ func (a *app) pinCommand() *cobra.Command {
 	who.flags(f)
 	whom.flags(f)
 	known.flags(f)
-	reach.flags(f)
+	reach.flags(a, f)
 	return c
 }

@@ -68,7 +68,7 @@ func (a *app) planCommand() *cobra.Command {
 	f.StringVar(&layer, "layer", "current", "the layer that would be published: a `TAG`, or the digest of its index or manifest")
 	f.StringArrayVar(&only, "node", nil, "plan this node only; may be repeated")
 	known.flags(f)
-	reach.flags(f)
+	reach.flags(a, f)
 	return c
 }
 

@@ -47,7 +47,7 @@ func (a *app) pruneCommand() *cobra.Command {
 	c.Flags().BoolVarP(&dry, "dry-run", "n", false, "only print what would be removed")
 	whom.flags(c.Flags())
 	c.Flags().StringVar(&known.remember, "remember", "", "`FILE` that remembers what was published (caisson.memory beside the site when empty)")
-	reach.flags(c.Flags())
+	reach.flags(a, c.Flags())
 	return c
 }
 

@@ -94,7 +94,7 @@ func (a *app) publishCommand() *cobra.Command {
 	f.BoolVar(&fresh, "new-fleet", false, "make a first fleet in a registry that has none")
 	who.flags(f)
 	known.flags(f)
-	reach.flags(f)
+	reach.flags(a, f)
 	return c
 }
 

@@ -48,6 +48,6 @@ func (a *app) refreshCommand() *cobra.Command {
 	who.flags(f)
 	whom.flags(f)
 	known.flags(f)
-	reach.flags(f)
+	reach.flags(a, f)
 	return c
 }

@@ -45,6 +45,8 @@ var results = map[string]any{
 	"keys generate": keyInfo{},
 	"keys show":     keyInfo{},
 	"keys import":   keyInfo{},
+	"login":         loggedIn{},
+	"logout":        loggedIn{},
 	"import":        convert.Result{},
 	"man":           written{},
 	"version":       map[string]string{},

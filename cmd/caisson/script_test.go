@@ -3,14 +3,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/test/registrytest"
 )
 
 // The command line's behaviour is written down in testdata/script: one file a
@@ -31,6 +34,24 @@ func TestScript(t *testing.T) {
 		UpdateScripts:       os.Getenv("CAISSON_UPDATE") != "",
 		RequireExplicitExec: true,
 		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"fits": fits},
+	})
+}
+
+// TestRegistryScript runs scripts against a registry server with TLS and a login. In
+// them, home is empty, and the file password holds the right one.
+func TestRegistryScript(t *testing.T) {
+	addr, ca := registrytest.Private(t)
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/registry",
+		RequireExplicitExec: true,
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"fits": fits},
+		Setup: func(e *testscript.Env) error {
+			home := filepath.Join(e.WorkDir, "home")
+			for name, value := range map[string]string{"REGISTRY": addr, "CA": ca, "PASSWORD": registrytest.Password, "HOME": home} {
+				e.Setenv(name, value)
+			}
+			return errors.Join(os.Mkdir(home, 0o700), os.WriteFile(filepath.Join(e.WorkDir, "password"), []byte(registrytest.Password+"\n"), 0o600))
+		},
 	})
 }
 

@@ -60,7 +60,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	f.StringArrayVar(&whom.keys, "key", nil, "the same as --trust")
 	f.StringVar(&known.remember, "remember", "", "`FILE` that remembers what was published (caisson.memory beside the site when empty)")
 	f.StringArrayVar(&nodes, "node", nil, "verify this node only; may be repeated")
-	reach.flags(f)
+	reach.flags(a, f)
 	return c
 }
 

@@ -54,7 +54,9 @@ var rules = []Rule{
 	{Packages: "trust", Only: []string{"spec/...", "oci", "oci/sign", "oci/internal/...", "trust/refusal", "internal/check", "internal/ownfiles", "internal/digest"}, Stdlib: false, Why: "what may be believed is decided from bytes, keys and a clock, never from a node's state"},
 	{Packages: "oci", Only: []string{"oci/internal/...", "trust/refusal", "internal/check", "internal/digest"}, Stdlib: true, Why: "artifacts know neither how they travel nor what their documents mean"},
 	{Packages: "oci/pull", Only: []string{"oci", "oci/internal/...", "trust/refusal", "internal/check", "internal/digest", "internal/ownfiles"}, Stdlib: true, Why: "transport: it knows no document",
-		By: []string{"oci/registry", "bootagent/...", "release", "fleet/...", "netboot/...", "cmd/...", "test/..."}, ByWhy: "what is decided of bytes is decided apart from where they came from"},
+		By: []string{"oci/registry", "oci/keychain", "bootagent/...", "release", "fleet/...", "netboot/...", "cmd/...", "test/..."}, ByWhy: "what is decided of bytes is decided apart from where they came from"},
+	{Packages: "oci/keychain", Only: []string{"oci/...", "trust/refusal", "internal/..."}, Why: "credentials are a host's, whatever is kept there",
+		By: []string{"cmd/caisson", "release", "test/..."}, ByWhy: "a node runs no programs for its credentials"},
 	{Packages: "oci/sign/...", Only: []string{"oci/...", "trust/refusal", "internal/check", "internal/digest", "internal/ownfiles"}, Why: "signatures know digests, not documents", Banned: map[string]string{
 		"github.com/google/go-containerregistry/": "the agent links it"}},
 	{Packages: "oci/registry", Only: []string{"oci/...", "trust/refusal", "internal/..."}, Why: "pushing and serving know artifacts, not what they mean",

@@ -14,30 +14,53 @@ import (
 const maxSecret = 1 << 20
 
 // ReadSecret returns what a file with a key, a password or a token holds: a
-// regular file, not reached by a link, that only its owner can read, and whose
-// owner is this user, root, or who called sudo. It is the one rule for all secrets
-// that either program reads.
+// regular file that only its owner can read, and whose owner is this user, root, or
+// who called sudo. Of root's files, those count as well that root lets a group of
+// this user read. It is the one rule for all secrets that either program reads.
+//
+// Links are followed where nobody else can have put or can change them, see
+// [direct]: that is how Kubernetes mounts a secret.
 func ReadSecret(name string) ([]byte, error) {
-	f, err := openSecret(name)
+	f, err := openSecret(name, judgeSecret)
 	if err != nil {
 		return nil, err
 	}
 	return readAll(f, maxSecret)
 }
 
+// ReadConfig returns what a file holds that other programs write and read, too, and
+// that may name programs to run: nobody else may be able to change it. It reports
+// whether others can read it.
+func ReadConfig(name string) (data []byte, readable bool, err error) {
+	f, err := openSecret(name, judgeConfig)
+	if err != nil {
+		return nil, false, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, false, errors.Join(err, f.Close())
+	}
+	data, err = readAll(f, maxSecret)
+	return data, info.Mode().Perm()&0o044 != 0, err
+}
+
 // CheckSecret returns the error that [ReadSecret] would, and reads nothing.
 func CheckSecret(name string) error {
-	f, err := openSecret(name)
+	f, err := openSecret(name, judgeSecret)
 	if err != nil {
 		return err
 	}
 	return f.Close()
 }
 
-func openSecret(name string) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+func openSecret(name string, judge func(string, os.FileInfo) error) (*os.File, error) {
+	at, err := direct(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(at, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) {
-		return nil, &SecretError{name, "it is a link", "name the file itself"}
+		return nil, &SecretError{name, "it has just become a link", "name the file itself"}
 	}
 	if err != nil {
 		return nil, err
@@ -53,13 +76,32 @@ func openSecret(name string) (*os.File, error) {
 	return f, nil
 }
 
-func judge(name string, info os.FileInfo) error {
-	switch mode := info.Mode(); {
-	case !mode.IsRegular():
+func judgeSecret(name string, info os.FileInfo) error {
+	perm := info.Mode().Perm()
+	if of := owner(info); of == 0 && os.Geteuid() != 0 && perm&0o037 == 0 {
+		perm &= 0o700 // root gave it to the group on purpose: else this user could not read it
+	}
+	switch {
+	case !info.Mode().IsRegular():
 		return &SecretError{name, "it is not a regular file", "name the file itself"}
-	case mode.Perm()&0o077 != 0:
-		return &SecretError{name, fmt.Sprintf("its mode %04o lets others read it: chmod 600", mode.Perm()), "chmod 600 " + name}
-	case !mine(owner(info)):
+	case perm&0o077 != 0:
+		return &SecretError{name, fmt.Sprintf("its mode %04o lets others read it: chmod 600", perm), "chmod 600 " + name}
+	}
+	return judgeOwner(name, info)
+}
+
+func judgeConfig(name string, info os.FileInfo) error {
+	switch perm := info.Mode().Perm(); {
+	case !info.Mode().IsRegular():
+		return &SecretError{name, "it is not a regular file", "name the file itself"}
+	case perm&0o022 != 0:
+		return &SecretError{name, fmt.Sprintf("its mode %04o lets others change it", perm), "chmod go-w " + name}
+	}
+	return judgeOwner(name, info)
+}
+
+func judgeOwner(name string, info os.FileInfo) error {
+	if !mine(owner(info)) {
 		return &SecretError{name, fmt.Sprintf("it belongs to user %d, who could change it", owner(info)), "chown it to the user who runs this"}
 	}
 	return nil

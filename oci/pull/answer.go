@@ -157,8 +157,12 @@ func (e *StatusError) Error() string {
 // Hint helps with the statuses that an operator can do something about.
 func (e *StatusError) Hint() string {
 	switch e.Status {
+	case http.StatusBadRequest:
+		if strings.Contains(e.Text, "HTTP request to an HTTPS server") {
+			return "the registry speaks TLS: leave out --plain-http, and name its authority with --ca on the loopback"
+		}
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return "the registry wants other credentials: see --auth-file"
+		return "the registry wants other credentials: 'caisson login' stores them; on a node they are in registry/auth.json of its state directory"
 	case http.StatusTooManyRequests:
 		return "the registry asks for patience: try again later, or add a mirror"
 	}

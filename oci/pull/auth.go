@@ -28,11 +28,12 @@ type authorized struct {
 	base     http.RoundTripper
 	scheme   string
 	host     string // host[:port] as in the reference
-	login    Login
+	logins   Logins
 	patience time.Duration // for one answer of a token server
 	rules    authRules
 
 	mu     sync.Mutex
+	login  Login // found when the registry asks for one
 	basic  bool
 	tokens map[string]string // by scope
 }
@@ -151,19 +152,23 @@ func (a *authorized) answer(ctx context.Context, resp *http.Response, scope stri
 	refused := func(text string) error {
 		return &StatusError{Status: resp.StatusCode, What: resp.Request.URL.Path, Text: text}
 	}
+	login, err := a.logins(ctx, a.host)
+	if err != nil {
+		return err
+	}
 	for _, line := range resp.Header.Values("WWW-Authenticate") {
 		scheme, params := parseChallenge(line)
 		switch scheme {
 		case "basic":
-			if a.login.User == "" {
+			if login.User == "" {
 				return refused("no credentials for " + a.host)
 			}
 			a.mu.Lock()
-			a.basic = true
+			a.login, a.basic = login, true
 			a.mu.Unlock()
 			return nil
 		case "bearer":
-			token, err := a.fetchToken(ctx, params, scope)
+			token, err := a.fetchToken(ctx, login, params, scope)
 			if err != nil {
 				return fmt.Errorf("token for %q: %w", scope, err)
 			}
@@ -179,7 +184,7 @@ func (a *authorized) answer(ctx context.Context, resp *http.Response, scope stri
 	return refused("unknown challenge")
 }
 
-func (a *authorized) fetchToken(ctx context.Context, params map[string]string, scope string) (string, error) {
+func (a *authorized) fetchToken(ctx context.Context, login Login, params map[string]string, scope string) (string, error) {
 	realm, err := url.Parse(params["realm"])
 	if err != nil {
 		return "", fmt.Errorf("the realm %.80q is not a URL", params["realm"])
@@ -196,7 +201,7 @@ func (a *authorized) fetchToken(ctx context.Context, params map[string]string, s
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.patience)
 	defer cancel()
-	req, err := a.tokenRequest(ctx, realm, query)
+	req, err := tokenRequest(ctx, login, realm, query)
 	if err != nil {
 		return "", err
 	}
@@ -228,10 +233,10 @@ func (a *authorized) fetchToken(ctx context.Context, params map[string]string, s
 }
 
 // tokenRequest asks by GET with a password, by POST with an identity token.
-func (a *authorized) tokenRequest(ctx context.Context, realm *url.URL, query url.Values) (*http.Request, error) {
-	if a.login.Token != "" {
+func tokenRequest(ctx context.Context, login Login, realm *url.URL, query url.Values) (*http.Request, error) {
+	if login.Token != "" {
 		query.Set("grant_type", "refresh_token")
-		query.Set("refresh_token", a.login.Token)
+		query.Set("refresh_token", login.Token)
 		query.Set("client_id", "caisson")
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, realm.String(), strings.NewReader(query.Encode()))
 		if err == nil {
@@ -241,8 +246,8 @@ func (a *authorized) tokenRequest(ctx context.Context, realm *url.URL, query url
 	}
 	realm.RawQuery = query.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, realm.String(), nil)
-	if err == nil && a.login.User != "" {
-		req.SetBasicAuth(a.login.User, a.login.Password)
+	if err == nil && login.User != "" {
+		req.SetBasicAuth(login.User, login.Password)
 	}
 	return req, err
 }

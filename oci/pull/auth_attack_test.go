@@ -3,6 +3,7 @@
 package pull
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -111,15 +112,17 @@ func (th theft) play(t *testing.T) *field {
 // run asks for a manifest by some rules and returns whether it came.
 func (th theft) run(t *testing.T, f *field, rules authRules) bool {
 	t.Helper()
-	a := &authorized{base: f.base, scheme: Options{PlainHTTP: !f.tls}.scheme(), host: f.registry, patience: Options{}.silence(), rules: rules, login: Login{User: "node", Password: "secret"}}
+	a := &authorized{base: f.base, scheme: Options{PlainHTTP: !f.tls}.scheme(), host: f.registry, patience: Options{}.silence(), rules: rules}
+	login := Login{User: "node", Password: "secret"}
 	if th.Login == "identity" {
-		a.login = Login{Token: "identity"}
+		login = Login{Token: "identity"}
 	}
+	a.logins = func(context.Context, string) (Login, error) { return login, nil }
 	switch th.Serve {
 	case "token ftp": // a transport for which the check is all there is between it and the server
 		a.base = anyScheme{f.base, f}
 	case "downgrade":
-		a.basic = true
+		a.login, a.basic = login, true
 		a.base = anyScheme{f.base, f}
 		a.RoundTrip(&http.Request{Method: http.MethodGet, Header: http.Header{}, URL: &url.URL{Scheme: "http", Host: f.registry, Path: "/v2/x/manifests/y"}}) // what it answers does not matter
 		return false

@@ -3,6 +3,7 @@
 package pull
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -15,6 +16,19 @@ import (
 type Login struct {
 	User, Password string
 	Token          string // identity token: used as a refresh token
+}
+
+// Logins finds the credentials for host[:port], the zero Login where there are none.
+type Logins func(ctx context.Context, host string) (Login, error)
+
+// logins returns where the credentials for a registry come from. An AuthFile is
+// read at once, so that a wrong one is known before anything is asked.
+func (o Options) logins(host string) (Logins, error) {
+	if o.AuthFile == "" && o.Logins != nil {
+		return o.Logins, nil
+	}
+	l, err := o.Login(host)
+	return func(context.Context, string) (Login, error) { return l, nil }, err
 }
 
 // Login returns the credentials for host[:port] in the options' AuthFile; a host

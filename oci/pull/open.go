@@ -17,6 +17,7 @@ type Options struct {
 	CertFile  string        // client certificate and key for mTLS,
 	KeyFile   string        // the key readable by its owner only
 	AuthFile  string        // {"auths":{"host":{"auth":"base64 user:password"}}}, or "identitytoken"; readable by its owner only
+	Logins    Logins        // asked when a registry wants credentials and there is no AuthFile; nil has none
 	Proxy     string        // URL; empty is the environment's HTTPS_PROXY and its kin
 	Mirrors   []string      // further references, asked in order when the first fails
 	Timeout   time.Duration // of silence, not of the whole; 0 is 30 s

@@ -22,11 +22,11 @@ func (o Options) Transport(host string) (http.RoundTripper, error) {
 	if err != nil {
 		return nil, err
 	}
-	login, err := o.Login(host)
+	logins, err := o.logins(host)
 	if err != nil {
 		return nil, err
 	}
-	return &authorized{base: base, scheme: o.scheme(), host: host, login: login, patience: o.silence(), rules: wholeAuth}, nil
+	return &authorized{base: base, scheme: o.scheme(), host: host, logins: logins, patience: o.silence(), rules: wholeAuth}, nil
 }
 
 func (o Options) scheme() string {

@@ -5,9 +5,16 @@
 package registrytest
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +26,7 @@ import (
 	"time"
 
 	ggcr "github.com/google/go-containerregistry/pkg/registry"
+	"golang.org/x/crypto/bcrypt"
 
 	"github.com/caisson-os/caisson/internal/require"
 )
@@ -26,6 +34,66 @@ import (
 // Distribution runs Debian's docker-registry, the CNCF distribution. It has
 // no referrers API.
 func Distribution(t testing.TB) string {
+	t.Helper()
+	return run(t, http.DefaultClient, "http", "")
+}
+
+// User and Password are those that a [Private] registry knows.
+const (
+	User     = "ci"
+	Password = "secret of the pipeline"
+)
+
+// Private runs Debian's docker-registry with TLS and a login. It returns the address
+// and the file with the certificate to trust.
+func Private(t testing.TB) (addr, ca string) {
+	t.Helper()
+	dir := t.TempDir()
+	hash, err := bcrypt.GenerateFromPassword([]byte(Password), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	users := filepath.Join(dir, "htpasswd")
+	if err := os.WriteFile(users, fmt.Appendf(nil, "%s:%s\n", User, hash), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ca, key := certificate(t, dir)
+	pool := x509.NewCertPool()
+	if pem, err := os.ReadFile(ca); err != nil || !pool.AppendCertsFromPEM(pem) {
+		t.Fatalf("%v: no certificate in %s", err, ca)
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
+	return run(t, client, "https", fmt.Sprintf(", tls: {certificate: %q, key: %q}}\nauth: {htpasswd: {realm: registry, path: %q}", ca, key, users)), ca
+}
+
+// certificate writes a certificate for 127.0.0.1 and its key.
+func certificate(t testing.TB, dir string) (cert, key string) {
+	t.Helper()
+	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
+	raw, err := x509.CreateCertificate(rand.Reader, text, text, secret.Public(), secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for name, block := range map[string]*pem.Block{cert: {Type: "CERTIFICATE", Bytes: raw}, key: {Type: "PRIVATE KEY", Bytes: der}} {
+		if err := os.WriteFile(name, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+// run starts docker-registry with more settings of http and waits until it answers.
+func run(t testing.TB, client *http.Client, scheme, more string) string {
 	t.Helper()
 	require.Tool(t, "docker-registry")
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -36,7 +104,7 @@ func Distribution(t testing.TB) string {
 	_ = listener.Close() // it was only asked for a number
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yml")
-	text := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s/data}, delete: {enabled: true}}\nhttp: {addr: %q}\n", dir, addr)
+	text := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s/data}, delete: {enabled: true}}\nhttp: {addr: %q%s}\n", dir, addr, more)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +119,7 @@ func Distribution(t testing.TB) string {
 		_ = cmd.Wait()         // it may have gone by itself
 	})
 	for range 200 {
-		if resp, err := http.Get("http://" + addr + "/v2/"); err == nil {
+		if resp, err := client.Get(scheme + "://" + addr + "/v2/"); err == nil {
 			resp.Body.Close()
 			return addr
 		}

@@ -134,7 +134,7 @@ func (f *Fleet) swapAndPin(t *testing.T, m *Machine, s *Session, previous string
 		t.Fatal(err)
 	}
 	from := m.Console.Len()
-	s.Run(t.Context(), "sudo systemctl reboot")           // the connection may end before the answer
+	last(t, s, "sudo systemctl reboot")
 	waitFor(t, m, from, "caisson: refused:wrong-machine") // it knows only its hardware
 	waitFor(t, m, from, "caisson: next try in")
 	f.must(t, "pin", f.To(), "--node", "beta", "--layer", previous, "--key", "keys/operator.key")

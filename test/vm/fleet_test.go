@@ -165,6 +165,15 @@ func run(t *testing.T, s *Session, command string) string {
 	return out
 }
 
+// last runs a command that takes the machine down. The connection may end before
+// the answer; where the machine dies at once, nobody ends it but the deadline.
+func last(t *testing.T, s *Session, command string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, _ = s.Run(ctx, command) // what the machine does next shows whether it ran
+}
+
 func status(t *testing.T, s *Session) spec.Status {
 	t.Helper()
 	var st spec.Status
@@ -178,7 +187,7 @@ func status(t *testing.T, s *Session) spec.Status {
 func (f *Fleet) reboot(t *testing.T, m *Machine, s *Session) *Session {
 	t.Helper()
 	from := m.Console.Len()
-	_, _ = s.Run(t.Context(), "sudo systemctl reboot") // the connection may end before the answer
+	last(t, s, "sudo systemctl reboot")
 	waitFor(t, m, from, "caisson: entering the layer")
 	return f.login(t, m)
 }

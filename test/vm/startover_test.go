@@ -24,7 +24,7 @@ func TestLongDeadKernel(t *testing.T) {
 		t.Fatalf("systemd feeds no watchdog: %q", got)
 	}
 	from := m.Console.Len()
-	_, _ = s.Run(t.Context(), "sudo sh -c 'echo 0 >/proc/sys/kernel/panic; echo c >/proc/sysrq-trigger'") // the connection dies with the kernel
+	last(t, s, "sudo sh -c 'echo 0 >/proc/sys/kernel/panic; echo c >/proc/sysrq-trigger'")
 	waitFor(t, m, from, "Kernel panic")
 	waitFor(t, m, from, "caisson: hardware watchdog")
 	waitFor(t, m, from, "caisson: entering the layer")

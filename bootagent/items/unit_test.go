@@ -5,7 +5,6 @@ package items
 import (
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -27,30 +26,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// confinement is what the agent's unit says of its process.
-func confinement(t *testing.T) []string {
-	t.Helper()
-	unit, err := systemd.Units.ReadFile("caisson-agent.service")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, service, _ := strings.Cut(string(unit), "[Service]")
-	service, _, _ = strings.Cut(service, "[Install]")
-	var settings []string
-	for line := range strings.Lines(service) {
-		key, _, ok := strings.Cut(line, "=")
-		if !ok || strings.HasPrefix(key, "#") || slices.Contains([]string{"Type", "NotifyAccess", "ExecStart", "Restart", "RestartSec", "TimeoutStartSec"}, key) {
-			continue
-		}
-		settings = append(settings, strings.TrimSpace(line))
-	}
-	return settings
-}
-
 // Every kind does its work under the confinement of the agent's unit, and puts it
 // back; the unit's package says what stays open for that.
 func TestUnderTheAgentsUnit(t *testing.T) {
-	settings := confinement(t)
+	settings := itemtest.Confinement(t, systemd.Units, "caisson-agent.service")
 	if len(settings) < 15 {
 		t.Fatalf("settings %q", settings)
 	}

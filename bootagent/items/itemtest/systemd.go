@@ -4,10 +4,12 @@ package itemtest
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -111,6 +113,26 @@ func InSystemd(t *testing.T, settings ...string) bool {
 		t.Fatalf("under systemd: %v\n%s\n%s", err, said, text)
 	}
 	return false
+}
+
+// Confinement returns what a unit says of its process, as settings for [InSystemd].
+func Confinement(t *testing.T, units fs.ReadFileFS, name string) []string {
+	t.Helper()
+	unit, err := units.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, service, _ := strings.Cut(string(unit), "[Service]")
+	service, _, _ = strings.Cut(service, "[Install]")
+	var settings []string
+	for line := range strings.Lines(service) {
+		key, _, ok := strings.Cut(line, "=")
+		if !ok || strings.HasPrefix(key, "#") || slices.Contains([]string{"Type", "NotifyAccess", "ExecStart", "Restart", "RestartSec", "TimeoutStartSec"}, key) {
+			continue
+		}
+		settings = append(settings, strings.TrimSpace(line))
+	}
+	return settings
 }
 
 // removeCgroup ends what is left in a cgroup and removes it.

@@ -53,7 +53,7 @@ func Enroll(ctx context.Context, o Options, b spec.Bootstrap, replace bool) (*tr
 	n.o.Name = b.Node
 	// What another fleet left in the state says nothing here.
 	unknown := state.View(n.folder.Path("none"))
-	source, err := track.Open(b, n.folder.Path(paths.Credentials), track.Clock(&state.State{}, o.Build), patience)
+	source, err := o.opener()(b, n.folder.Path(paths.Credentials), track.Clock(&state.State{}, o.Build), patience)
 	if err != nil {
 		return nil, err
 	}

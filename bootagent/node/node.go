@@ -32,6 +32,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
 )
@@ -43,8 +44,12 @@ type Options struct {
 	Version string // of the agent
 	Name    string // of this node; "" is what the loader, the enrollment or the host says
 	By      string // who acts, for the records
+	Fetch   Opener // how the registry is asked; nil is track.Open, in this process
 	Say     func(format string, args ...any)
 }
+
+// Opener opens the place that a bootstrap names, with the credentials in a directory.
+type Opener func(b spec.Bootstrap, credentials string, clock trust.Clock, silence time.Duration) (oci.Source, error)
 
 // patience is how long a registry may say nothing.
 const patience = 20 * time.Second
@@ -60,6 +65,13 @@ func (notEnrolled) Error() string {
 
 func (notEnrolled) Hint() string {
 	return "caisson-agent enroll --from registry.example:5000/metal-a --fleet metal-a --key operator.pub"
+}
+
+func (o Options) opener() Opener {
+	if o.Fetch == nil {
+		return track.Open
+	}
+	return o.Fetch
 }
 
 // Node is an open node. Close releases its lock.
@@ -264,7 +276,7 @@ func (n *Node) connect() error {
 	if err != nil {
 		return err
 	}
-	n.follower.Source, err = track.Open(n.follower.Bootstrap, n.folder.Path(paths.Credentials), track.Clock(s, n.o.Build), patience)
+	n.follower.Source, err = n.o.opener()(n.follower.Bootstrap, n.folder.Path(paths.Credentials), track.Clock(s, n.o.Build), patience)
 	return err
 }
 

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/initramfs"
+	"github.com/caisson-os/caisson/bootagent/fetch"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -76,6 +77,9 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 	if len(args) == 2 && args[0] == process.LaunchVerb { // what a service of ours starts with
 		return process.Launch(args[1])
 	}
+	if len(args) == 1 && args[0] == fetch.Verb { // what asks the registry, see package fetch
+		return fetch.Serve(ctx, os.Stdin, a.out, a.err)
+	}
 	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
 		help(a.out)
 		if len(args) == 0 {
@@ -119,7 +123,7 @@ func (a *app) say(format string, args ...any) { cli.Sayf(a.err, "caisson-agent",
 
 // options are those of an open node; by is the verb, for the records.
 func (a *app) options(verb string) node.Options {
-	return node.Options{Root: a.root, Build: buildTime(), Version: version, By: who(verb), Say: a.say}
+	return node.Options{Root: a.root, Build: buildTime(), Version: version, By: who(verb), Fetch: fetch.Open, Say: a.say}
 }
 
 // who names the person behind a verb as far as sudo says so.

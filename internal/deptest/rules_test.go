@@ -91,6 +91,7 @@ var rules = []Rule{
 		By: []string{"bootagent/items/sysctl", "bootagent/items/sysfs"}, ByWhy: "two kinds of file, one set of rules"},
 	{Packages: "bootagent/process", Only: []string{"internal/..."}, Why: "running a program knows no script and no policy",
 		By: []string{"bootagent/items", "bootagent/items/exec", "bootagent/node", "bootagent/operation", "cmd/caisson-agent"}, ByWhy: "who runs programs owns the interface"},
+	{Packages: "bootagent/fetch", By: []string{"cmd/caisson-agent"}, ByWhy: "the program that starts itself to ask says so; the packages below take any source"},
 	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/files"},
 		Why: "a root comes to life before anything is applied"},
 

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fetch
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// child is a process that was asked. Reading gives what it brings; its outcome is
+// known, and an error of it returned, where that ends.
+type child struct {
+	ctx  context.Context // ends the process
+	kill context.CancelFunc
+	cmd  *exec.Cmd
+	out  io.ReadCloser
+	err  first // what it says at its end
+	over bool
+	said outcome
+}
+
+// start starts a process and asks it. The process ends with ctx, or with Close.
+func (s *source) start(ctx context.Context, r request) (*child, error) {
+	r.Clock.RTC = r.Clock.RTC.Add(time.Since(s.opened))
+	asked, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	c := &child{}
+	c.ctx, c.kill = context.WithCancel(ctx)
+	c.cmd = exec.CommandContext(c.ctx, cmp.Or(s.program, "/proc/self/exe"), Verb)
+	c.cmd.Args[0] = os.Args[0]
+	c.cmd.Stdin, c.cmd.Stderr = bytes.NewReader(asked), &c.err
+	c.cmd.Dir, c.cmd.Env = "/", environment()
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with all that it may have started
+	c.cmd.Cancel = func() error { return syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) }
+	c.cmd.WaitDelay = time.Second
+	if c.out, err = c.cmd.StdoutPipe(); err == nil {
+		err = c.cmd.Start()
+	}
+	if err != nil {
+		c.kill()
+		return nil, fmt.Errorf("start a process to ask the registry: %w", err)
+	}
+	return c, nil
+}
+
+// grace is how long a process may take to end when it has brought all.
+const grace = 5 * time.Second
+
+func (c *child) Read(p []byte) (int, error) {
+	n, err := c.out.Read(p)
+	if err != nil {
+		if ended := c.end(); ended != nil {
+			err = ended
+		}
+	}
+	return n, err
+}
+
+// Close ends a process of which nothing more is wanted.
+func (c *child) Close() error {
+	c.kill()
+	_ = c.end() // nothing of it is used
+	return nil
+}
+
+// end waits for the process and returns the error that it met.
+func (c *child) end() error {
+	if c.over {
+		return nil
+	}
+	c.over = true
+	defer c.kill()
+	defer time.AfterFunc(grace, c.kill).Stop()
+	err := c.cmd.Wait()
+	if stopped := c.ctx.Err(); stopped != nil {
+		return stopped
+	}
+	if err != nil {
+		return fmt.Errorf("the process that asks the registry: %w: %s", err, strings.TrimSpace(string(c.err)))
+	}
+	if c.said, err = parseOutcome(c.err); err != nil {
+		return err
+	}
+	return c.said.err()
+}
+
+// first holds the first part of what is written to it.
+type first []byte
+
+func (f *first) Write(p []byte) (int, error) {
+	*f = append(*f, p[:min(len(p), maxOutcome-len(*f))]...)
+	return len(p), nil
+}
+
+// environment is what a request depends on: proxies and authorities.
+func environment() []string {
+	env := []string{} // not nil, which is all
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}

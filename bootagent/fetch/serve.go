@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fetch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/oci"
+)
+
+// Serve is the process: it reads a request, answers on out, and says on said how
+// it went. The error is that of saying so.
+func Serve(ctx context.Context, in io.Reader, out, said io.Writer) error {
+	o, err := serve(ctx, in, out)
+	if err != nil {
+		o = outcomeOf(err)
+	}
+	return json.NewEncoder(said).Encode(o)
+}
+
+func serve(ctx context.Context, in io.Reader, out io.Writer) (outcome, error) {
+	var r request
+	if err := json.NewDecoder(in).Decode(&r); err != nil {
+		return outcome{}, fmt.Errorf("read a request: %w", err)
+	}
+	src, err := track.Open(r.Bootstrap, r.Credentials, r.Clock, r.Silence) // reads what only root may
+	if err != nil {
+		return outcome{}, err
+	}
+	if err := confine(); err != nil {
+		return outcome{}, err
+	}
+	if r.Blob != nil {
+		body, err := src.Blob(ctx, r.Repo, *r.Blob, r.Offset)
+		if err != nil {
+			return outcome{}, err
+		}
+		defer body.Close() // it was only read
+		_, err = io.Copy(out, body)
+		return outcome{}, err
+	}
+	resp, err := src.Manifest(ctx, r.Repo, r.Reference, r.ETag)
+	if err != nil {
+		return outcome{}, err
+	}
+	if !resp.NotModified {
+		// What a manifest can do to a parser it does here first.
+		if _, err := oci.ParseManifest(resp.Data); err != nil {
+			return outcome{}, fmt.Errorf("%s:%s: %w", r.Repo, r.Reference, err)
+		}
+	}
+	_, err = out.Write(resp.Data)
+	return outcome{MediaType: resp.MediaType, ETag: resp.ETag, NotModified: resp.NotModified}, err
+}

@@ -19,9 +19,17 @@ const (
 // the row's serve: a word that names the place and one that names the trick.
 func (w *World) Serve(t testing.TB) string {
 	t.Helper()
+	s := httptest.NewServer(w.Handler(t))
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://")
+}
+
+// Handler is the row's registry.
+func (w *World) Handler(t testing.TB) http.Handler {
+	t.Helper()
 	other := httptest.NewServer(http.HandlerFunc(w.image))
 	t.Cleanup(other.Close)
-	s := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, req *http.Request) {
+	return http.HandlerFunc(func(out http.ResponseWriter, req *http.Request) {
 		path := req.URL.Path[strings.LastIndex(strings.TrimSuffix(req.URL.Path, "/"), "/")+1:]
 		switch {
 		case strings.Contains(req.URL.Path, "/fleet/manifests/"):
@@ -45,9 +53,7 @@ func (w *World) Serve(t testing.TB) string {
 		default:
 			w.blob(out, path)
 		}
-	}))
-	t.Cleanup(s.Close)
-	return strings.TrimPrefix(s.URL, "http://")
+	})
 }
 
 func manifest(out http.ResponseWriter, raw []byte, kind string) {

@@ -60,12 +60,7 @@ func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
 				Action: spec.ActionDefer, Reason: why}}, nil
 		}
 	}
-	changes, err := items.Preview(ctx, n.items(found.Overlay.Items))
-	if err != nil {
-		return changes, err
-	}
-	cannot, err := n.cannot(&found.Overlay)
-	return append(changes, cannot...), err
+	return items.Preview(ctx, n.items(found.Overlay.Items))
 }
 
 // Track sets the tracking axis.

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/node"
@@ -30,8 +29,10 @@ func status(ctx context.Context, a *app, args []string) error {
 	if err := a.printStatus(f, st); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(st.Drift, matters) {
-		return cli.ErrDrift
+	for _, d := range st.Drift {
+		if d.Action != spec.ActionDefer {
+			return cli.ErrDrift
+		}
 	}
 	return nil
 }

@@ -73,6 +73,7 @@ func (a *app) root() *cobra.Command {
 		a.validateCommand(),
 		a.explainCommand(),
 		a.planCommand(),
+		a.windowsCommand(),
 		a.buildCommand(),
 		a.lockCommand(),
 		a.inspectCommand(),

@@ -31,11 +31,7 @@ func (a *app) pinCommand() *cobra.Command {
 			case layer == "":
 				return cli.Usage("caisson prune REF --dry-run lists the layers", "no layer to pin: give --layer")
 			}
-			public, err := whom.operators(a)
-			if err != nil {
-				return err
-			}
-			by, err := who.load(a, public)
+			by, err := who.load()
 			if err != nil {
 				return err
 			}
@@ -43,7 +39,7 @@ func (a *app) pinCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := a.publisher(r, by, &whom, known)
+			p, err := a.publisher(r, by, whom, known)
 			if err != nil {
 				return err
 			}

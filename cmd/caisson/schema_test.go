@@ -22,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec/site/convert"
 	"github.com/caisson-os/caisson/spec/site/explain"
+	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
@@ -31,6 +32,7 @@ var results = map[string]any{
 	"init":          initialised{},
 	"validate":      validation{},
 	"explain":       explain.Explanation{},
+	"windows":       maintenance.Openings{},
 	"plan":          plan.Plan{},
 	"build":         release.Pushed{},
 	"lock":          locked{},

@@ -45,6 +45,7 @@ var rules = []Rule{
 		By: []string{"cmd/caisson", "fleet/...", "release", "netboot/...", "test/..."}, ByWhy: noYAML},
 	{Packages: "spec/site/report", Only: []string{"internal/plain"}, Stdlib: true, Why: leaf},
 	{Packages: "spec/site/tree", Only: []string{"spec/site/report", "internal/plain"}, Why: "a tree knows places, not meanings"},
+	{Packages: "spec/site/calendar", Only: []string{}, Why: "dates are computed from rules and the tz database, whoever wrote the rules"},
 	{Packages: "spec/site/shape", Only: []string{"spec", "spec/rules", "spec/site/report", "spec/site/tree", "internal/plain"}, Why: "a shape knows types and rules, not kinds"},
 	{Packages: "spec/rules", Only: []string{"spec"}, Stdlib: true, Why: pure, Banned: map[string]string{
 		"net": noProcess, "net/http": noProcess, "golang.org/x/sys/unix": noProcess}},

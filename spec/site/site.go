@@ -10,6 +10,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
+	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/override"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -27,6 +28,8 @@ type Site struct {
 	nodes  []inventory.Node
 	byName map[string]int
 	parts  []*override.Part // as module.All
+
+	maintenance maintenance.Maintenance
 
 	encodedLock sync.RWMutex
 	encoded     map[itemsKey][]byte // items shared by many nodes, encoded
@@ -78,18 +81,14 @@ func build(r *document.Reader) *Site {
 	for i, n := range s.nodes {
 		s.byName[n.Name] = i
 	}
+	s.maintenance = maintenance.Check(r.Checker, r.Maintenance)
 	s.makeParts(r)
-	if a := s.doc.Attached; a.On && layer {
-		r.In("attached", func() {
-			r.Errorf(a.At, "contradiction", "remove one of the two", "a site whose nodes caisson does not boot has no layer")
-		})
-	}
 	s.checkTargets(&module.Checker{Checker: r.Checker, Layer: layer, Kept: s.kept})
-	if !layer && len(s.nodes) > 0 {
-		s.checkLayerless(r)
-	}
 	return s
 }
+
+// Maintenance returns when and where the site's nodes may be disturbed.
+func (s *Site) Maintenance() maintenance.Maintenance { return s.maintenance }
 
 // makeParts takes the modules' values and overrides apart.
 func (s *Site) makeParts(r *document.Reader) {

@@ -4,8 +4,6 @@ package site
 
 import (
 	"path"
-	"regexp"
-	"strconv"
 	"time"
 
 	"github.com/caisson-os/caisson/spec/site/document"
@@ -26,23 +24,15 @@ type Trust struct {
 
 const day = 24 * time.Hour
 
-var durationText = regexp.MustCompile(`^([1-9][0-9]{0,4})([mhdw])$`)
-
 func checkTrust(c *shape.Checker, d document.TrustDoc, dir string) Trust {
 	t := Trust{OnExpired: d.OnExpired.S, Expires: 30 * day, Threshold: 1}
 	if t.OnExpired == "" {
 		t.OnExpired = "run"
 	}
 	if d.Expires.Set() {
-		m := durationText.FindStringSubmatch(d.Expires.S)
-		if m == nil {
-			c.Errorf(d.Expires.At, "duration", "as in 30d or 12h", "%q is not a length of time", d.Expires.S)
-		} else {
-			n, _ := strconv.Atoi(m[1]) // at most five digits
-			t.Expires = time.Duration(n) * map[string]time.Duration{"m": time.Minute, "h": time.Hour, "d": day, "w": 7 * day}[m[2]]
-			if t.Expires < time.Hour || t.Expires > 3650*day {
-				c.Errorf(d.Expires.At, "range", "", "an overlay is fresh between an hour and ten years")
-			}
+		t.Expires = d.Expires.D
+		if t.Expires < time.Hour || t.Expires > 3650*day {
+			c.Errorf(d.Expires.At, "range", "", "an overlay is fresh between an hour and ten years")
 		}
 	}
 	keys := func(w shape.Words, name string) []string {

@@ -22,7 +22,6 @@ type Site struct {
 	Include    []shape.Text          `site:"include" doc:"files and patterns of files, relative to this one: what they hold is laid below this document"`
 	Registry   shape.Text            `site:"registry" doc:"where layers and overlays are published: host[:port]/prefix or oci:DIR"`
 	Layer      layerDoc              `site:"layer" doc:"what the system layer is made of; without it nodes keep their own system"`
-	Attached   shape.Flag            `site:"attached" doc:"caisson does not boot the nodes: without a layer, what needs one is reported by them instead of refused here"`
 	Nodes      []inventory.NodeDoc   `site:"nodes"`
 	Inventory  shape.Words           `site:"inventory" doc:"files with more nodes: a list like nodes, or the JSON of kubectl get nodes"`
 	Network    machine.NetworkDoc    `site:"network" doc:"every node's resolver, time servers and addresses"`
@@ -73,10 +72,10 @@ type kernelDoc struct {
 
 // TrustDoc is the site's trust section, as it is written.
 type TrustDoc struct {
-	OnExpired shape.Text   `site:"onExpired" enum:"run,hold" doc:"what a node does whose overlay has expired; run when absent"`
-	Expires   shape.Text   `site:"expires" doc:"how long an overlay is fresh, as in 30d or 12h; 30d when absent"`
-	Threshold shape.Number `site:"threshold" doc:"distinct operator keys that must have signed; 1 when absent"`
-	Keys      keysDoc      `site:"keys" doc:"public key files, relative to the site's directory"`
+	OnExpired shape.Text     `site:"onExpired" enum:"run,hold" doc:"what a node does whose overlay has expired; run when absent"`
+	Expires   shape.Duration `site:"expires" doc:"how long an overlay is fresh, as in 30d or 12h; 30d when absent"`
+	Threshold shape.Number   `site:"threshold" doc:"distinct operator keys that must have signed; 1 when absent"`
+	Keys      keysDoc        `site:"keys" doc:"public key files, relative to the site's directory"`
 	At        report.Pos
 }
 

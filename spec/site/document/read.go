@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -25,9 +26,11 @@ type Reader struct {
 	fsys  fs.FS
 	Tree  *tree.Value // merged documents without nodes
 	Nodes []inventory.NodeDoc
-	Site  bool // a Site document was among them
-	Dir   string
-	open  []string // files being read, to find a file that names itself
+
+	Maintenance maintenance.Docs
+	Site        bool // a Site document was among them
+	Dir         string
+	open        []string // files being read, to find a file that names itself
 
 	included map[string]bool // files that patterns named
 }
@@ -38,6 +41,9 @@ func Read(c *shape.Checker, fsys fs.FS, names []string) *Reader {
 	r := &Reader{Checker: c, fsys: fsys, Dir: "."}
 	for _, name := range names {
 		r.read(name, report.Pos{}, false)
+	}
+	if r.Tree == nil && !r.Maintenance.Empty() {
+		r.Tree = &tree.Value{Kind: tree.Mapping} // a part of a site, looked at alone
 	}
 	if r.Tree == nil && len(c.Report.Problems) == 0 {
 		c.Report.Add(report.Problem{Severity: report.Error, Rule: "form", Message: "nothing but nodes was given", Hint: formHint})
@@ -117,7 +123,7 @@ func (r *Reader) read(name string, at report.Pos, valuesOnly bool) {
 	}
 }
 
-const formHint = "a file holds a Site (apiVersion, kind: Site), Divingbell values (conf:), an Armada chart (data.values) or nodes (nodes:)"
+const formHint = "a file holds a Site (apiVersion, kind: Site), Divingbell values (conf:), an Armada chart (data.values), nodes (nodes:) or, by its kind, a part of a site"
 
 // one identifies a document and merges it.
 func (r *Reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
@@ -136,7 +142,7 @@ func (r *Reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
 			r.Errorf(doc.At, "form", "name it on the command line instead", "a Site cannot be used as values")
 			return
 		}
-		r.siteDocument(src, doc)
+		r.kind(src, doc)
 	case doc.Get("data") != nil && doc.Get("data").Get("values") != nil:
 		src.Lenient = true
 		r.armada(doc)
@@ -156,6 +162,27 @@ func (r *Reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
 		}
 		r.Errorf(doc.At, "form", hint, "unknown kind of document")
 	}
+}
+
+// kind reads one of caisson's own documents. What is of no kind is taken for a
+// Site, which says what it lacks.
+func (r *Reader) kind(src *report.Source, doc *tree.Value) {
+	k := doc.Get("kind")
+	if k == nil || k.Kind != tree.Scalar || k.Text == "Site" {
+		r.siteDocument(src, doc)
+		return
+	}
+	known := []string{"Site"}
+	for _, d := range maintenance.Kinds {
+		if d.Kind == k.Text {
+			r.Maintenance.Add(r.Checker, doc)
+			return
+		}
+		known = append(known, d.Kind)
+	}
+	r.In("kind", func() {
+		r.Errorf(k.At, "enum", report.DidYouMean(k.Text, known), "%q is not one of %s", k.Text, strings.Join(known, ", "))
+	})
 }
 
 // siteDocument adds a Site: the files it names first, so that it has the last word.

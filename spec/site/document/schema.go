@@ -7,27 +7,40 @@ import (
 	"reflect"
 
 	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
-// SchemaNames are the documents that have a JSON Schema.
-var SchemaNames = []string{"site", "values", "inventory"}
+// schemas are the documents that have a JSON Schema, and those that may stand in the
+// same file.
+var schemas = []struct {
+	name, title string
+	documents   []shape.Document
+}{
+	{"site", "caisson Site", append([]shape.Document{{Kind: "Site", Type: reflect.TypeFor[Site]()}}, maintenance.Kinds...)},
+	{"values", "Divingbell values", []shape.Document{{Type: reflect.TypeFor[Values]()}}},
+	{"inventory", "caisson inventory", []shape.Document{{Type: reflect.TypeFor[inventory.Doc]()}}},
+	{"maintenancewindow", "caisson MaintenanceWindow", maintenance.Kinds[:1]},
+	{"nodeset", "caisson NodeSet", maintenance.Kinds[1:2]},
+}
+
+// SchemaNames lists the documents that have a JSON Schema.
+func SchemaNames() []string {
+	var out []string
+	for _, s := range schemas {
+		out = append(out, s.name)
+	}
+	return out
+}
 
 // Schema returns the JSON Schema (draft 2020-12) of a document, for editors. It
 // is generated from the types that files are decoded into. It knows shapes, not
 // rules: what it refuses the parser refuses, not the other way round.
 func Schema(name string) ([]byte, error) {
-	roots := map[string]struct {
-		typ   reflect.Type
-		title string
-	}{
-		"site":      {reflect.TypeFor[Site](), "caisson Site"},
-		"values":    {reflect.TypeFor[Values](), "Divingbell values"},
-		"inventory": {reflect.TypeFor[inventory.Doc](), "caisson inventory"},
+	for _, s := range schemas {
+		if s.name == name {
+			return shape.Schema("https://caisson.dev/schema/"+name+".schema.json", s.title, name == "values", s.documents[0], s.documents[1:]...)
+		}
 	}
-	root, ok := roots[name]
-	if !ok {
-		return nil, fmt.Errorf("no schema is called %q", name)
-	}
-	return shape.Schema(root.typ, "https://caisson.dev/schema/"+name+".schema.json", root.title, name == "values")
+	return nil, fmt.Errorf("no schema is called %q", name)
 }

@@ -11,12 +11,28 @@ import (
 	"strings"
 )
 
-// Schema returns the JSON Schema (draft 2020-12) of a document's type. Where it
-// is lenient, unknown keys are allowed.
-func Schema(t reflect.Type, id, title string, lenient bool) ([]byte, error) {
-	g := Generator{defs: map[string]any{}, values: lenient}
-	out := g.structure(t, false)
+// Document is a document of one kind.
+type Document struct {
+	Kind  string // what its kind says; empty: it has none
+	Type  reflect.Type
+	Whole bool // it is never laid over another
+}
+
+// Schema returns the JSON Schema (draft 2020-12) of the first document. Where it
+// is lenient, unknown keys are allowed. The others may stand in the same file: an
+// editor holds each to its own part.
+func Schema(id, title string, lenient bool, first Document, others ...Document) ([]byte, error) {
+	g := Generator{defs: map[string]any{}, types: map[string]reflect.Type{}, values: lenient, whole: first.Whole}
+	out := g.structure(first.Type, false)
 	maps.DeleteFunc(out["properties"].(map[string]any), func(name string, _ any) bool { return strings.HasPrefix(name, "+") }) // a document is a whole
+	for _, o := range others {
+		g.whole = o.Whole
+		out = map[string]any{
+			"if":   map[string]any{"properties": map[string]any{"kind": map[string]any{"const": o.Kind}}, "required": []string{"kind"}},
+			"then": g.Of(o.Type, false),
+			"else": out,
+		}
+	}
 	out["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	out["$id"] = id
 	out["title"] = title
@@ -35,8 +51,9 @@ func Schema(t reflect.Type, id, title string, lenient bool) ([]byte, error) {
 // have no required fields: another file or an override may hold the rest.
 type Generator struct {
 	defs   map[string]any
-	values bool // Divingbell's file: unknown keys are only warned of
-	whole  bool // what is made now is part of a list's entry, which is never laid over another
+	types  map[string]reflect.Type // of those of defs that are structs
+	values bool                    // Divingbell's file: unknown keys are only warned of
+	whole  bool                    // what is made now is part of a list's entry, which is never laid over another
 }
 
 // shaped is what a type implements whose schema its fields do not tell.
@@ -58,6 +75,10 @@ func (g *Generator) Of(t reflect.Type, partial bool) any {
 		return map[string]any{"type": "array", "items": g.Of(t.Elem(), false)}
 	case reflect.Struct:
 		name := defName(t, partial)
+		if other, ok := g.types[name]; ok && other != t {
+			panic(other.String() + " and " + t.String() + " have one name in the schema")
+		}
+		g.types[name] = t
 		if _, ok := g.defs[name]; !ok {
 			g.defs[name] = nil // it may contain itself
 			g.defs[name] = g.structure(t, partial)
@@ -181,6 +202,10 @@ func (*Flag) Schema(g *Generator) any {
 
 func (*Number) Schema(g *Generator) any {
 	return g.define("number", map[string]any{"anyOf": []any{map[string]any{"type": "integer"}, map[string]any{"type": "string", "pattern": "^[-+]?[0-9]+$"}}})
+}
+
+func (*Duration) Schema(g *Generator) any {
+	return g.define("duration", map[string]any{"type": "string", "pattern": durationText.String()})
 }
 
 func (*Words) Schema(g *Generator) any {

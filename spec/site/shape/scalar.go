@@ -5,9 +5,11 @@ package shape
 import (
 	"math"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -76,6 +78,31 @@ func (n *Number) Decode(c *Checker, v *tree.Value) {
 		return
 	}
 	*n = Number{i, v.At}
+}
+
+// Duration is a length of time: a whole number of one of m, h, d and w, as in 90m, 12h or 30d.
+type Duration struct {
+	D  time.Duration
+	At report.Pos
+}
+
+// Set says whether the author wrote it.
+func (d Duration) Set() bool { return d.At != report.Pos{} }
+
+var durationText = regexp.MustCompile(`^([1-9][0-9]{0,4})([mhdw])$`)
+
+func (d *Duration) Decode(c *Checker, v *tree.Value) {
+	if !c.Want(v, tree.Scalar) {
+		return
+	}
+	m := durationText.FindStringSubmatch(v.Text)
+	if m == nil {
+		c.Errorf(v.At, "duration", "as in 30d or 12h", "%q is not a length of time", v.Text)
+		return
+	}
+	n, _ := strconv.Atoi(m[1]) // at most five digits
+	unit := map[string]time.Duration{"m": time.Minute, "h": time.Hour, "d": 24 * time.Hour, "w": 7 * 24 * time.Hour}
+	*d = Duration{time.Duration(n) * unit[m[2]], v.At}
 }
 
 // Map is a map whose keys are the author's, in the author's order.

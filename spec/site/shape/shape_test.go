@@ -26,7 +26,7 @@ type animal struct {
 
 // What the decoder takes and what the schema allows of one type is the same.
 func TestDecoderAndSchemaAgree(t *testing.T) {
-	text, err := Schema(reflect.TypeFor[animal](), "https://example.org/animal", "animal", false)
+	text, err := Schema("https://example.org/animal", "animal", false, Document{Type: reflect.TypeFor[animal]()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec/site/calendar"
+	"github.com/caisson-os/caisson/spec/site/maintenance"
+)
+
+func (a *app) windowsCommand() *cobra.Command {
+	var from, until string
+	c := &cobra.Command{
+		Use:   "windows FILE…",
+		Short: "Show when the maintenance windows of a site are open",
+		Long: "Show when the maintenance windows of a site are open.\n\n" +
+			"Openings that overlap the time asked for are shown whole, those that touch as one. Times are\n" +
+			"given as YYYY-MM-DD, the start of that day in UTC, or as in 2026-11-21T22:00:00Z.",
+		Example: "  caisson windows site.yaml\n  caisson windows site.yaml --from 2026-12-20 --until 2027-01-10 -o json",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, names []string) error {
+			now := time.Now()
+			span := calendar.Interval{From: now, To: maintenance.Horizon(now).To}
+			if err := moment(&span.From, "--from", from); err != nil {
+				return err
+			}
+			if from != "" {
+				span.To = maintenance.Horizon(span.From).To
+			}
+			if err := moment(&span.To, "--until", until); err != nil {
+				return err
+			}
+			if !span.From.Before(span.To) || span.To.Sub(span.From) > maxSpan {
+				return cli.Usage("at most two years later", "--until must be after --from")
+			}
+			s, err := a.loadSite(names...)
+			if err != nil {
+				return err
+			}
+			o := s.Maintenance().Openings(span)
+			if a.json() {
+				return cli.JSON(a.out, o)
+			}
+			if len(o.Windows) == 0 {
+				a.say("the site has no MaintenanceWindow")
+			}
+			return o.Write(a.out)
+		},
+	}
+	c.Flags().StringVar(&from, "from", "", "from when on; now when absent")
+	c.Flags().StringVar(&until, "until", "", "until when; the first of the fourth month after when absent")
+	return c
+}
+
+const maxSpan = 2 * 366 * 24 * time.Hour
+
+// moment reads a time of the command line, if it was given.
+func moment(into *time.Time, flag, text string) error {
+	if text == "" {
+		return nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(layout, text); err == nil {
+			*into = t
+			return nil
+		}
+	}
+	return cli.Usage("as in 2026-11-21 or 2026-11-21T22:00:00Z", "%s: %q is not a time", flag, text)
+}

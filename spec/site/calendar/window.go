@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package calendar
+
+import (
+	"slices"
+	"time"
+)
+
+// MaxDuration is the longest that one opening lasts.
+const MaxDuration = 31 * 24 * time.Hour
+
+// reach is how far beyond a span an interval is followed that touches the next one: a
+// window that is always open has no end.
+const reach = 366 * 24 * time.Hour
+
+// Rule is when something begins: a time, counted from midnight, on certain days.
+type Rule struct {
+	Days Days
+	At   time.Duration
+}
+
+// Exception is days on which a window is closed, First and Last among them.
+type Exception struct{ First, Last Day }
+
+// Window is when something may happen: from each beginning on for a duration,
+// except where it is cut.
+type Window struct {
+	Opens    []Rule
+	Duration time.Duration
+	Zone     *time.Location
+	Except   []Exception
+}
+
+// Intervals returns when the window is open, in UTC and in order: whole intervals
+// that overlap the span, with those that touch joined.
+func (w Window) Intervals(span Interval) []Interval {
+	// What touches an interval of the span may lie outside it.
+	for wide := MaxDuration; ; wide *= 2 {
+		wide = min(wide, reach)
+		around := Interval{span.From.Add(-wide), span.To.Add(wide)}
+		all := w.open(around)
+		at := slices.IndexFunc(all, span.overlaps)
+		if at < 0 {
+			return nil
+		}
+		all = all[at:]
+		if end := slices.IndexFunc(all, func(i Interval) bool { return !i.overlaps(span) }); end >= 0 {
+			all = all[:end]
+		}
+		inside := all[0].From.After(around.From.Add(MaxDuration)) && all[len(all)-1].To.Before(around.To)
+		if inside || wide == reach {
+			return all
+		}
+	}
+}
+
+// open returns what begins within a span, joined and cut.
+func (w Window) open(span Interval) []Interval {
+	var out []Interval
+	for _, at := range Instants(w.Opens, w.Zone, span) {
+		out = append(out, Interval{at, at.Add(w.Duration)})
+	}
+	out = merge(out)
+	for _, e := range w.Except {
+		out = cut(out, Interval{e.First.At(0, w.Zone), e.Last.Add(1).At(0, w.Zone)})
+	}
+	return out
+}
+
+// Instants returns when rules begin within a span, in UTC, in order and each once.
+func Instants(rules []Rule, zone *time.Location, span Interval) []time.Time {
+	var out []time.Time
+	last := DayOf(span.To.In(zone)).Add(1)
+	for d := DayOf(span.From.In(zone)).Add(-1); d != last; d = d.Add(1) {
+		for _, r := range rules {
+			if !r.Days.On(d) {
+				continue
+			}
+			if at := d.At(r.At, zone); !at.Before(span.From) && at.Before(span.To) {
+				out = append(out, at)
+			}
+		}
+	}
+	slices.SortFunc(out, time.Time.Compare)
+	return slices.CompactFunc(out, time.Time.Equal)
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+
+	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
+)
+
+// Kinds are the documents of this package.
+var Kinds = []shape.Document{
+	{Kind: "MaintenanceWindow", Type: reflect.TypeFor[WindowDoc](), Whole: true},
+	{Kind: "NodeSet", Type: reflect.TypeFor[NodeSetDoc](), Whole: true},
+}
+
+// Docs are the documents of this package as they were written.
+type Docs struct {
+	Windows []WindowDoc
+	Sets    []NodeSetDoc
+}
+
+// Add reads one document of one of [Kinds].
+func (d *Docs) Add(c *shape.Checker, v *tree.Value) {
+	switch v.Get("kind").Text {
+	case "MaintenanceWindow":
+		d.Windows = append(d.Windows, decode[WindowDoc](c, v))
+	case "NodeSet":
+		d.Sets = append(d.Sets, decode[NodeSetDoc](c, v))
+	}
+}
+
+// Empty reports whether there are none.
+func (d *Docs) Empty() bool { return len(d.Windows) == 0 && len(d.Sets) == 0 }
+
+func decode[T any](c *shape.Checker, v *tree.Value) T {
+	var doc T
+	c.Decode(v, &doc)
+	return doc
+}
+
+// HeadDoc is what every document begins with, but for its kind.
+type HeadDoc struct {
+	APIVersion shape.Text `site:"apiVersion,required" enum:"caisson.dev/v1alpha1"`
+	Metadata   nameDoc    `site:"metadata,required"`
+}
+
+type nameDoc struct {
+	Name shape.Text `site:"name,required" doc:"what other documents call it"`
+}
+
+// Maintenance is what a site says in these documents, checked.
+type Maintenance struct {
+	Windows []Window // by name
+	Sets    []Set    // by name
+}
+
+// Check makes values of documents, and reports what is wrong with them.
+func Check(c *shape.Checker, d Docs) Maintenance {
+	var m Maintenance
+	windows, sets := names{}, names{}
+	for _, doc := range d.Windows {
+		if windows.add(c, "MaintenanceWindow", doc.Metadata.Name) {
+			c.In(doc.Metadata.Name.S, func() { m.Windows = append(m.Windows, doc.check(c)) })
+		}
+	}
+	for _, doc := range d.Sets {
+		if sets.add(c, "NodeSet", doc.Metadata.Name) {
+			c.In(doc.Metadata.Name.S, func() { m.Sets = append(m.Sets, doc.check(c)) })
+		}
+	}
+	slices.SortFunc(m.Windows, func(a, b Window) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(m.Sets, func(a, b Set) int { return cmp.Compare(a.Name, b.Name) })
+	return m
+}
+
+// names are where the documents of one kind were named.
+type names map[string]report.Pos
+
+// add takes a document's name, and reports whether it can be one.
+func (n names) add(c *shape.Checker, kind string, name shape.Text) bool {
+	if !name.Set() {
+		return false // said already
+	}
+	if first, dup := n[name.S]; dup {
+		c.Errorf(name.At, "duplicate-name", "", "the %s %s is given already, at %s", kind, name.S, first)
+		return false
+	}
+	n[name.S] = name.At
+	return c.Valid(name.At, rules.ID(name.S))
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance
+
+import (
+	"path"
+	"slices"
+
+	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/shape"
+)
+
+// NodeSetDoc is a NodeSet as it is written.
+type NodeSetDoc struct {
+	HeadDoc
+	Kind shape.Text     `site:"kind,required" enum:"NodeSet"`
+	Spec nodeSetSpecDoc `site:"spec,required"`
+}
+
+type nodeSetSpecDoc struct {
+	Match   criteriaDoc `site:"match" doc:"what a node must have: all of it; every node when absent"`
+	Exclude criteriaDoc `site:"exclude" doc:"what takes a node out again: any of it"`
+}
+
+type criteriaDoc struct {
+	Labels shape.Map[shape.Text] `site:"labels" doc:"labels with their values"`
+	Hosts  []shape.Text          `site:"hosts" doc:"names, or patterns with * and ?"`
+}
+
+// Set is a NodeSet.
+type Set struct {
+	Name             string
+	labels, excluded []label
+	hosts, not       []string // patterns of path.Match
+}
+
+type label struct{ key, value string }
+
+func (d NodeSetDoc) check(c *shape.Checker) Set {
+	s := Set{Name: d.Metadata.Name.S, labels: labels(d.Spec.Match.Labels), excluded: labels(d.Spec.Exclude.Labels)}
+	c.In("match", func() { s.hosts = patterns(c, d.Spec.Match.Hosts) })
+	c.In("exclude", func() { s.not = patterns(c, d.Spec.Exclude.Hosts) })
+	return s
+}
+
+func labels(m shape.Map[shape.Text]) []label {
+	var out []label
+	for _, e := range m {
+		out = append(out, label{e.Key.S, e.Val.S})
+	}
+	return out
+}
+
+func patterns(c *shape.Checker, list []shape.Text) []string {
+	var out []string
+	for i, t := range list {
+		if _, err := path.Match(t.S, ""); err != nil || t.S == "" {
+			c.In("hosts", func() {
+				c.In(shape.Nth(i), func() {
+					c.Errorf(t.At, "pattern", "as in stor-* or rack?-01", "%q is not a pattern of host names", t.S)
+				})
+			})
+			continue
+		}
+		out = append(out, t.S)
+	}
+	return out
+}
+
+// Has reports whether a node belongs to the set.
+func (s Set) Has(n inventory.Node) bool {
+	has := func(l label) bool {
+		v, ok := n.Label(l.key)
+		return ok && v == l.value
+	}
+	named := func(pattern string) bool {
+		ok, err := path.Match(pattern, n.Name)
+		return ok && err == nil
+	}
+	for _, l := range s.labels {
+		if !has(l) {
+			return false
+		}
+	}
+	if len(s.hosts) > 0 && !slices.ContainsFunc(s.hosts, named) {
+		return false
+	}
+	return !slices.ContainsFunc(s.excluded, has) && !slices.ContainsFunc(s.not, named)
+}

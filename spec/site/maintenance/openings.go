@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/caisson-os/caisson/spec/site/calendar"
+)
+
+// Openings are the times at which windows are open, for people and programs.
+type Openings struct {
+	Windows []WindowOpenings `json:"windows"`
+}
+
+// WindowOpenings are the times at which one window is open, in order.
+type WindowOpenings struct {
+	Name      string    `json:"name"`
+	Intervals []Opening `json:"intervals"`
+
+	zone *time.Location
+}
+
+// Opening is a span of UTC from From up to, and without, To.
+type Opening struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+}
+
+// Horizon returns the span that is published at a time: from the first of its month
+// to the first of the fourth month after. The same site gives the same span all month.
+func Horizon(now time.Time) calendar.Interval {
+	y, m, _ := now.UTC().Date()
+	return calendar.Interval{From: time.Date(y, m, 1, 0, 0, 0, 0, time.UTC), To: time.Date(y, m+4, 1, 0, 0, 0, 0, time.UTC)}
+}
+
+// Openings returns when the windows are open: whole intervals that overlap the span.
+func (m Maintenance) Openings(span calendar.Interval) Openings {
+	out := Openings{Windows: []WindowOpenings{}}
+	for _, w := range m.Windows {
+		o := WindowOpenings{Name: w.Name, Intervals: []Opening{}, zone: w.Zone}
+		for _, i := range w.Intervals(span) {
+			o.Intervals = append(o.Intervals, Opening{i.From.UTC(), i.To.UTC()})
+		}
+		out.Windows = append(out.Windows, o)
+	}
+	return out
+}
+
+// Write prints the openings in each window's own zone, and how long each lasts.
+func (o Openings) Write(w io.Writer) error {
+	for _, window := range o.Windows {
+		if _, err := fmt.Fprintf(w, "%s (%s)\n", window.Name, window.zone); err != nil {
+			return err
+		}
+		if len(window.Intervals) == 0 {
+			if _, err := fmt.Fprintln(w, "  never open in this time"); err != nil {
+				return err
+			}
+		}
+		for _, i := range window.Intervals {
+			const layout = "Mon 2006-01-02 15:04 MST"
+			if _, err := fmt.Fprintf(w, "  %s to %s, %s\n", i.From.In(window.zone).Format(layout), i.To.In(window.zone).Format(layout), length(i.To.Sub(i.From))); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// length writes a duration of whole minutes: 4h, 1d12h, 90m.
+func length(d time.Duration) string {
+	days, rest := d/(24*time.Hour), d%(24*time.Hour)
+	out := ""
+	for _, part := range []struct {
+		n    time.Duration
+		unit string
+	}{{days, "d"}, {rest / time.Hour, "h"}, {rest % time.Hour / time.Minute, "m"}} {
+		if part.n > 0 {
+			out += fmt.Sprintf("%d%s", part.n, part.unit)
+		}
+	}
+	return out
+}

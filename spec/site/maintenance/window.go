@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/spec/site/calendar"
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
+)
+
+// WindowDoc is a MaintenanceWindow as it is written.
+type WindowDoc struct {
+	HeadDoc
+	Kind shape.Text    `site:"kind,required" enum:"MaintenanceWindow"`
+	Spec windowSpecDoc `site:"spec,required"`
+}
+
+type windowSpecDoc struct {
+	TimeZone   shape.Text     `site:"timeZone,required" doc:"IANA name, for example Europe/Berlin"`
+	Opens      []RuleDoc      `site:"opens,required" doc:"when it opens: all of these together"`
+	Duration   shape.Duration `site:"duration,required" doc:"how long it stays open, in elapsed time, as in 4h; at most 31d"`
+	StartGuard shape.Duration `site:"startGuard" doc:"nothing that disturbs starts later than this before it closes; none when absent"`
+	OnClose    shape.Text     `site:"onClose" enum:"finish,stop" doc:"what happens to what still runs when it closes; finish when absent"`
+	Except     []exceptDoc    `site:"except" doc:"days on which it is closed"`
+}
+
+// RuleDoc is one rule of a calendar as it is written: days, and a time on them.
+type RuleDoc struct {
+	Weekly  shape.Words `site:"weekly" doc:"days of the week: mon, tue, wed, thu, fri, sat, sun"`
+	Monthly *monthlyDoc `site:"monthly" doc:"one day of every month"`
+	Date    shape.Text  `site:"date" doc:"one day: YYYY-MM-DD"`
+	Time    shape.Text  `site:"at,required" doc:"local time: \"HH:MM\""`
+	At      report.Pos
+}
+
+type monthlyDoc struct {
+	Nth     shape.Number `site:"nth" doc:"with weekday: 1 to 5, or -1 for the last"`
+	Weekday shape.Text   `site:"weekday" enum:"mon,tue,wed,thu,fri,sat,sun"`
+	Day     shape.Number `site:"day" doc:"1 to 31, or -1 for the last; months without it are left out"`
+	At      report.Pos
+}
+
+type exceptDoc struct {
+	From   shape.Text `site:"from,required" doc:"first day: YYYY-MM-DD"`
+	To     shape.Text `site:"to" doc:"last day; the first one when absent"`
+	Reason shape.Text `site:"reason"`
+	At     report.Pos
+}
+
+// Window is a MaintenanceWindow.
+type Window struct {
+	Name string
+	calendar.Window
+	StartGuard time.Duration
+	Stop       bool // what still runs when it closes is stopped
+}
+
+func (d WindowDoc) check(c *shape.Checker) Window {
+	w := Window{Name: d.Metadata.Name.S, StartGuard: d.Spec.StartGuard.D, Stop: d.Spec.OnClose.S == "stop"}
+	w.Duration = d.Spec.Duration.D
+	if z := d.Spec.TimeZone; z.Set() {
+		zone, err := calendar.Zone(z.S)
+		if err != nil {
+			c.In("timeZone", func() { c.Errorf(z.At, "time-zone", zoneHint(z.S), "%v", err) })
+		}
+		w.Zone = zone
+	}
+	c.In("opens", func() {
+		for i, r := range d.Spec.Opens {
+			c.In(shape.Nth(i), func() {
+				if rule, ok := r.Check(c); ok {
+					w.Opens = append(w.Opens, rule)
+				}
+			})
+		}
+		if d.Spec.Opens != nil && len(d.Spec.Opens) == 0 {
+			c.Errorf(d.Metadata.Name.At, "calendar", "as in: opens: [{weekly: [sat], at: \"22:00\"}]", "the window %s never opens", w.Name)
+		}
+	})
+	if l := d.Spec.Duration; l.Set() && l.D > calendar.MaxDuration {
+		c.In("duration", func() {
+			c.Errorf(l.At, "range", "write rules that open it again", "a window is open for at most 31 days")
+		})
+	}
+	if g := d.Spec.StartGuard; g.Set() && w.Duration > 0 && g.D >= w.Duration {
+		c.In("startGuard", func() {
+			c.Errorf(g.At, "range", "a startGuard is shorter than the duration", "nothing could ever start in the window %s", w.Name)
+		})
+	}
+	c.In("except", func() {
+		for i, e := range d.Spec.Except {
+			c.In(shape.Nth(i), func() {
+				if x, ok := e.check(c); ok {
+					w.Except = append(w.Except, x)
+				}
+			})
+		}
+	})
+	return w
+}
+
+// zoneHint says what a zone may have been meant to be: often a city without its
+// continent, or another case.
+func zoneHint(name string) string {
+	all := calendar.ZoneNames()
+	for _, z := range all {
+		if _, city, _ := strings.Cut(z, "/"); name != "" && strings.EqualFold(city, strings.ReplaceAll(name, " ", "_")) {
+			return "did you mean " + z + "?"
+		}
+	}
+	if hint := report.DidYouMean(name, all); hint != "" {
+		return hint
+	}
+	return "an IANA name, for example Europe/Berlin or UTC"
+}
+
+var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"} // as time.Weekday
+
+// Check reads one rule, and reports whether it could.
+func (d RuleDoc) Check(c *shape.Checker) (calendar.Rule, bool) {
+	ways := 0
+	for _, set := range []bool{d.Weekly.Set(), d.Monthly != nil, d.Date.Set()} {
+		if set {
+			ways++
+		}
+	}
+	if ways != 1 {
+		c.Errorf(d.At, "calendar", "as in {weekly: [sat], at: \"22:00\"}", "a rule has one of weekly, monthly and date, this one has %d", ways)
+		return calendar.Rule{}, false
+	}
+	at, err := time.Parse("15:04", d.Time.S)
+	if d.Time.Set() && err != nil {
+		c.In("at", func() {
+			c.Errorf(d.Time.At, "calendar", "hours and minutes in quotes, as in \"22:00\"", "%q is not a time of the day", d.Time.S)
+		})
+	}
+	r := calendar.Rule{At: time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute}
+	ok := d.Time.Set() && err == nil
+	switch {
+	case d.Weekly.Set():
+		days, good := weekly(c, d.Weekly)
+		r.Days, ok = days, ok && good
+	case d.Monthly != nil:
+		days, good := d.Monthly.check(c)
+		r.Days, ok = days, ok && good
+	default:
+		day, good := date(c, "date", d.Date)
+		r.Days, ok = day, ok && good
+	}
+	return r, ok
+}
+
+func weekly(c *shape.Checker, w shape.Words) (calendar.Weekly, bool) {
+	var out calendar.Weekly
+	for _, name := range w.List {
+		n := slices.Index(weekdays, name)
+		if n < 0 {
+			c.In("weekly", func() {
+				c.Errorf(w.At, "calendar", report.DidYouMean(name, weekdays), "%q is not a day of the week", name)
+			})
+			return nil, false
+		}
+		out = append(out, time.Weekday(n))
+	}
+	if len(out) == 0 {
+		c.In("weekly", func() { c.Errorf(w.At, "calendar", report.DidYouMean("", weekdays), "no day of the week is named") })
+	}
+	return out, len(out) > 0
+}
+
+func (d monthlyDoc) check(c *shape.Checker) (days calendar.Days, ok bool) {
+	c.In("monthly", func() {
+		n := d.Nth.N
+		switch {
+		case d.Day.Set() == (d.Nth.Set() || d.Weekday.Set()), d.Nth.Set() != d.Weekday.Set():
+			c.Errorf(d.At, "calendar", "as in {nth: 2, weekday: tue} or {day: 15}", "a monthly rule has either nth and weekday, or day")
+		case d.Day.Set() && (d.Day.N < -1 || d.Day.N == 0 || d.Day.N > 31):
+			c.Errorf(d.Day.At, "range", "1 to 31, or -1 for the last day", "no month has a day %d", d.Day.N)
+		case d.Day.Set():
+			days, ok = calendar.MonthDay(d.Day.N), true
+		case n < -1 || n == 0 || n > 5:
+			c.Errorf(d.Nth.At, "range", "1 to 5, or -1 for the last", "no month has a weekday number %d", n)
+		default:
+			w := slices.Index(weekdays, d.Weekday.S)
+			days, ok = calendar.NthWeekday{Nth: int(n), Weekday: time.Weekday(w)}, w >= 0 // else said already
+		}
+	})
+	return days, ok
+}
+
+func (d exceptDoc) check(c *shape.Checker) (calendar.Exception, bool) {
+	first, ok := date(c, "from", d.From)
+	last := first
+	if d.To.Set() {
+		var good bool
+		last, good = date(c, "to", d.To)
+		ok = ok && good
+	}
+	if ok && last.Before(first) {
+		c.Errorf(d.To.At, "range", "to is the last day, from the first", "the exception ends before it begins")
+		return calendar.Exception{}, false
+	}
+	return calendar.Exception{First: first, Last: last}, ok
+}
+
+func date(c *shape.Checker, field string, t shape.Text) (calendar.Day, bool) {
+	d, err := calendar.ParseDay(t.S)
+	if t.Set() && err != nil {
+		c.In(field, func() { c.Errorf(t.At, "calendar", "YYYY-MM-DD, as in 2026-12-29", "%q is not a day", t.S) })
+	}
+	return d, err == nil
+}

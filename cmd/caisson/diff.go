@@ -3,20 +3,26 @@
 package main
 
 import (
+	"context"
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/keys"
 	"github.com/caisson-os/caisson/release"
 )
 
 func (a *app) diffCommand() *cobra.Command {
 	var reach access
 	var files bool
+	var by []string
 	c := &cobra.Command{
 		Use:   "diff LAYER LAYER",
 		Short: "Compare two system layers",
 		Long: "Compare two system layers: packages, kernel, accounts, profiles, sizes, what a node would fetch,\n" +
-			"and with --files every file. Exit code 3: they differ.\n\n" + layerHelp,
+			"and with --files every file. Exit code 3: they differ. With --key, exit code 4: a layer is not\n" +
+			"released by that key, and nothing is compared.\n\n" + layerHelp,
 		Example: "  caisson diff oci:out@6 oci:out@7\n  caisson diff --files registry.example.org/metal@6 registry.example.org/metal",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -26,6 +32,9 @@ func (a *app) diffCommand() *cobra.Command {
 			}
 			to, err := openLayers(c.Context(), &reach, args[1])
 			if err != nil {
+				return err
+			}
+			if err := a.released(c.Context(), by, from, to); err != nil {
 				return err
 			}
 			found, alone, err := release.Compare(c.Context(), from, to, files)
@@ -49,6 +58,26 @@ func (a *app) diffCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&files, "files", false, "compare every file; reads the images that differ")
+	c.Flags().StringArrayVar(&by, "key", nil, releaseKeyHelp)
 	reach.flags(a, c.Flags())
 	return c
+}
+
+// released refuses layers that none of the keys released; without keys it says
+// that nobody was asked.
+func (a *app) released(ctx context.Context, names []string, sets ...[]release.Layer) error {
+	if len(names) == 0 {
+		a.say(noKey)
+		return nil
+	}
+	pubs, err := keys.Publics(names)
+	if err != nil {
+		return err
+	}
+	for _, l := range slices.Concat(sets...) {
+		if err := l.Verify(ctx, pubs); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -36,13 +36,17 @@ func (a *app) inspectCommand() *cobra.Command {
 		Use:   "inspect LAYER",
 		Short: "Show what is in a system layer",
 		Long: "Show what is in a system layer: images, sizes, kernel, packages, accounts, profiles, what is attached.\n" +
-			"With --key, exit code 4: a layer is not signed by that key.\n\n" + layerHelp,
+			"With --key, exit code 4: a layer is not released by that key. Without, whoever can push says what\n" +
+			"you see.\n\n" + layerHelp,
 		Example: "  caisson inspect oci:out\n  caisson inspect registry.example.org/metal@7 --packages --key keys/release.pub",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			layers, err := openLayers(c.Context(), &reach, args[0])
 			if err != nil {
 				return err
+			}
+			if len(keys) == 0 {
+				a.say(noKey)
 			}
 			var out []inspected
 			var unsigned error // the first one
@@ -72,7 +76,7 @@ func (a *app) inspectCommand() *cobra.Command {
 		},
 	}
 	c.Flags().BoolVar(&packages, "packages", false, "list the packages")
-	c.Flags().StringArrayVar(&keys, "key", nil, "release public key `FILE` to check the signature with")
+	c.Flags().StringArrayVar(&keys, "key", nil, releaseKeyHelp)
 	reach.flags(a, c.Flags())
 	return c
 }

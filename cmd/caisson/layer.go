@@ -13,6 +13,11 @@ import (
 const layerHelp = "LAYER is REF, REF@VERSION or REF@sha256:DIGEST; REF is host[:port]/prefix or oci:DIR, the\n" +
 	"version is 'current' when none is given."
 
+// noKey is what verbs say that show layers and verify none.
+const noKey = "no --key: who released this is not verified, whoever can push chose it"
+
+const releaseKeyHelp = "public key `FILE` that must have released what is read; several are possible"
+
 // openLayers opens what LAYER names: one layer, or all variants of a version.
 func openLayers(ctx context.Context, reach *access, name string) ([]release.Layer, error) {
 	ref, version := name, release.Current

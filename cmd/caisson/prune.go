@@ -19,9 +19,10 @@ func (a *app) pruneCommand() *cobra.Command {
 		Use:   "prune REF",
 		Short: "Remove layers that no node needs",
 		Long: "Remove layers that no node needs: all but the --keep versions released last, the current one, and\n" +
-			"those that a published overlay names. Nobody publishes meanwhile. With --site or --trust what is\n" +
-			"published is verified first. A registry server frees the space when it collects garbage;\n" +
-			"in a layout, blobs that nothing leads to go once they are an hour old.",
+			"those that a published overlay or fleet:index names. Nobody publishes meanwhile. With --site or\n" +
+			"--trust what is published is verified first; without, nothing is, and that is said. A registry\n" +
+			"server frees the space when it collects garbage; in a layout, blobs that nothing leads to go once\n" +
+			"they are an hour old.",
 		Example: "  caisson prune oci:out --keep 5 --dry-run",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

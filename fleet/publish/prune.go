@@ -15,8 +15,9 @@ import (
 )
 
 // Prune removes layers that no node needs, see [release.Prune], while nobody
-// publishes. With a policy in p.Trust what is published is verified first. Layers
-// that any overlay names stay in every case, verified or not.
+// publishes. With a policy in p.Trust what is published is verified first; without,
+// it says that nothing is. Layers that an overlay or fleet:index names stay in
+// every case, verified or not: a forged name can keep a layer, never remove one.
 func (p *Publisher) Prune(ctx context.Context, keep int, dry bool) (out *release.Pruned, err error) {
 	remove := func(ctx context.Context, batch *registry.Batch, v *view) error {
 		needed, err := needed(ctx, p.Registry)
@@ -39,11 +40,9 @@ func (p *Publisher) Prune(ctx context.Context, keep int, dry bool) (out *release
 		})
 		return out, err
 	}
-	v := &view{}
-	if p.Trust != nil {
-		if v, err = p.look(ctx, *p.Trust, purpose{}); err != nil {
-			return nil, err
-		}
+	v, err := p.lookForPrune(ctx)
+	if err != nil {
+		return nil, err
 	}
 	if dry {
 		err = remove(ctx, nil, v)
@@ -56,6 +55,26 @@ func (p *Publisher) Prune(ctx context.Context, keep int, dry bool) (out *release
 	defer func() { err = errors.Join(err, batch.Close()) }()
 	err = remove(ctx, batch, v)
 	return out, err
+}
+
+// lookForPrune returns what is published, verified when it is known by whose keys.
+func (p *Publisher) lookForPrune(ctx context.Context) (*view, error) {
+	if p.Trust != nil {
+		return p.look(ctx, *p.Trust, purpose{})
+	}
+	p.Say("no site and no keys: what is published is not verified, whoever can push decides what is needed")
+	c, err := document(ctx, p.Registry.Source(), "index", oci.TypeFleetIndex, maxIndex)
+	if errors.Is(err, oci.ErrNotFound) {
+		return &view{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	v := &view{index: &spec.FleetIndex{}}
+	if err := spec.Decode(c.Document, v.index); err != nil { // it might name any layer
+		return nil, fmt.Errorf("fleet:index: %w", err)
+	}
+	return v, nil
 }
 
 // needed lists the layers that published overlays name, and why each stays: one of

@@ -147,3 +147,19 @@ func TestPushWithTokens(t *testing.T) {
 		t.Errorf("Delete = %v", err)
 	}
 }
+
+// TestTagsAreTags: a registry may list what it likes. What is not a tag reaches no
+// terminal and no shell.
+func TestTagsAreTags(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"name":"metal-a/node","tags":["alpha","\u001b[2J","../x","$(id)","a b",""]}`)
+	}))
+	defer server.Close()
+	r, err := registry.Open(strings.TrimPrefix(server.URL, "http://")+"/metal-a", registry.Options{PlainHTTP: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tags, err := r.Tags(t.Context(), "node"); err != nil || len(tags) != 1 || tags[0] != "alpha" {
+		t.Errorf("Tags = %q, %v", tags, err)
+	}
+}

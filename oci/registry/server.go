@@ -162,7 +162,8 @@ func (s *server) tags(ctx context.Context, repo string) ([]string, error) {
 		return nil, nil
 	}
 	slices.Sort(list)
-	return list, err
+	// What is not a tag can be neither asked for nor shown to a terminal or a shell.
+	return slices.DeleteFunc(list, func(tag string) bool { return !oci.ValidTag(tag) }), err
 }
 
 func (s *server) delete(ctx context.Context, repo, reference string) error {

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/oci/sign/keyfile"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// hostile is a published fleet, and what somebody who can push does to it.
+type hostile struct {
+	*shelf
+	dir, site          string
+	layer              string // to publish: the good one's digest, "current" when that is forged
+	operator, stranger *ecdsa.PrivateKey
+}
+
+func newHostile(t *testing.T) *hostile {
+	t.Helper()
+	h := &hostile{shelf: newShelf(t), dir: t.TempDir()}
+	for _, key := range []**ecdsa.PrivateKey{&h.operator, &h.stranger} {
+		made, err := sign.Generate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		*key = made
+	}
+	private, err := keyfile.Marshal(h.operator, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.layer = h.put("1", "2026-01-01T00:00:00Z", map[string]string{"a": "x"})
+	h.site = filepath.Join(h.dir, "site.yaml")
+	for name, data := range map[string][]byte{
+		"site.yaml": []byte("apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: test}\nregistry: " + h.ref + "\nnodes: [{name: alpha}]\n" +
+			"layer: {base: {debian: {suite: trixie}}}\nconf: {sysctl: {vm.swappiness: 10}}\n"),
+		"keys/operator.pub": sign.MarshalPublic(&h.operator.PublicKey), "keys/release.pub": sign.MarshalPublic(&h.release.PublicKey),
+		"keys/operator.key": private,
+	} {
+		name = filepath.Join(h.dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, data, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if said, err := h.verb("publish", h.site, "--layer", h.layer, "--key", h.path("keys/operator.key")); err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	return h
+}
+
+// copyOf copies the fleet for one forgery.
+func (h *hostile) copyOf(t *testing.T) *hostile {
+	t.Helper()
+	c, s := *h, *h.shelf
+	c.shelf, c.dir = &s, t.TempDir()
+	s.t, s.ref = t, "oci:"+filepath.Join(c.dir, "out")
+	c.site = c.path("site.yaml")
+	old, _ := strings.CutPrefix(h.ref, "oci:")
+	site, err := os.ReadFile(h.site)
+	err = errors.Join(err, os.CopyFS(c.path("keys"), os.DirFS(h.path("keys"))), os.CopyFS(c.path("out"), os.DirFS(old)),
+		os.Chmod(c.path("keys/operator.key"), 0o600), os.WriteFile(c.site, bytes.ReplaceAll(site, []byte(h.ref), []byte(c.ref)), 0o600))
+	if err == nil {
+		s.reg, err = registry.Open(s.ref, registry.Options{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.p.Registry = s.reg
+	return &c
+}
+
+func (h *hostile) path(name string) string { return filepath.Join(h.dir, name) }
+
+// verb runs the command line and returns what it says beside its results.
+func (h *hostile) verb(args ...string) (string, error) {
+	var out, talk bytes.Buffer
+	root := newApp(&out, &talk).root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(context.Background())
+	return talk.String(), err
+}
+
+// forge puts another document under a tag, signed by a stranger.
+func (h *hostile) forge(repo, tag, kind, old, new string) {
+	h.t.Helper()
+	ctx := context.Background()
+	resp, err := h.reg.Source().Manifest(ctx, repo, tag, "")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	doc, bundles, err := oci.ReadDocument(ctx, h.reg.Source(), repo, resp, kind, 1<<20)
+	if err != nil || !bytes.Contains(doc, []byte(old)) {
+		h.t.Fatalf("%s:%s is %s (%v)", repo, tag, doc, err)
+	}
+	doc = bytes.Replace(doc, []byte(old), []byte(new), 1)
+	predicate := map[string]string{oci.TypeFleet: sign.PredicateFleet, oci.TypeFleetIndex: sign.PredicateIndex}[kind]
+	if predicate != "" {
+		b, err := sign.SignFleet(h.stranger, oci.Digest(doc), predicate, sign.FleetPredicate{Fleet: "test", IssuedAt: now(), Expires: now().AddDate(0, 1, 0)})
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		bundles = [][]byte{b}
+	}
+	raw, blobs := oci.DocumentManifest(kind, doc, bundles...)
+	for _, b := range blobs {
+		if err := h.reg.PutData(ctx, repo, b); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	if _, err := h.reg.PutManifest(ctx, repo, oci.MediaTypeManifest, raw, tag); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// forgeries are what somebody does who can push and has no key.
+var forgeries = map[string]func(*hostile){
+	"index": func(h *hostile) {
+		h.forge(oci.RepoFleet, "index", oci.TypeFleetIndex, `"generation":1`, `"generation":2`)
+	},
+	"current": func(h *hostile) { h.forge(oci.RepoFleet, "current", oci.TypeFleet, `"generation":1`, `"generation":0`) },
+	"overlay": func(h *hostile) { h.forge(oci.RepoNode, "alpha", oci.TypeOverlay, `"value":"10"`, `"value":"99"`) },
+	"layer": func(h *hostile) {
+		h.p.Release, h.p.Attest = h.stranger, h.stranger
+		h.put("2", "2026-01-02T00:00:00Z", map[string]string{"a": "evil"})
+		h.layer = "current"
+	},
+}
+
+// Verdicts on a forgery. A verb that reads what was forged refuses it, or says that
+// it does not know; to the others it makes no difference.
+const (
+	refuses = "refuses"
+	unread  = "unread"
+)
+
+// verbsOfRegistries are all verbs that reach a registry: how each is called, and what
+// it makes of each forgery. What it says is in quotes.
+var verbsOfRegistries = map[string]struct {
+	args    func(*hostile) []string
+	verdict map[string]string
+}{
+	// A publish reads no overlay: it compiles them, and signs what it compiled.
+	"publish": {func(h *hostile) []string {
+		return []string{h.site, "--layer", h.layer, "--key", h.path("keys/operator.key")}
+	},
+		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": refuses}},
+	"plan": {func(h *hostile) []string { return []string{h.site, "--layer", h.layer} },
+		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": refuses}},
+	"pin": {func(h *hostile) []string {
+		return []string{h.ref, "--all", "--layer", h.layer, "--site", h.site, "--key", h.path("keys/operator.key")}
+	}, map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": refuses}},
+	"pin without a site": {func(h *hostile) []string {
+		return []string{h.ref, "--all", "--layer", h.layer, "--key", h.path("keys/operator.key")}
+	}, map[string]string{"index": refuses, "current": refuses, "overlay": "must be signed by the key that signs now", "layer": refuses}},
+	// Layers are named by digest, and overlays are read by the index's digest when they are to expire.
+	"refresh": {func(h *hostile) []string {
+		return []string{h.ref, "--site", h.site, "--key", h.path("keys/operator.key")}
+	},
+		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
+	"refresh without a site": {func(h *hostile) []string { return []string{h.ref, "--key", h.path("keys/operator.key")} },
+		map[string]string{"index": refuses, "current": refuses, "overlay": "must be signed by the key that signs now", "layer": "must be signed by the key that signs now"}},
+	"verify": {func(h *hostile) []string { return []string{h.ref, "--site", h.site} },
+		map[string]string{"index": refuses, "current": refuses, "overlay": refuses, "layer": unread}},
+	// A forged name can keep a layer, never remove one.
+	"prune": {func(h *hostile) []string { return []string{h.ref, "--site", h.site} },
+		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
+	"prune without a site": {func(h *hostile) []string { return []string{h.ref} },
+		map[string]string{"index": "is not verified", "current": "is not verified", "overlay": "is not verified", "layer": "is not verified"}},
+	// The layers of this test hold no kernel: netboot gets no further than the check.
+	"netboot": {func(h *hostile) []string {
+		return []string{h.site, "--out", h.path("boot"), "--ipxe", "", "--registry", "192.0.2.1:5000/test"}
+	},
+		map[string]string{"layer": refuses}},
+	"netboot --unsigned": {func(h *hostile) []string {
+		return []string{h.site, "--out", h.path("boot"), "--ipxe", "", "--registry", "192.0.2.1:5000/test", "--unsigned"}
+	}, map[string]string{"layer": "signature is not checked"}},
+	"build": {func(h *hostile) []string { return []string{h.site, "--agent", "/bin/true", "--cache", h.path("cache")} },
+		map[string]string{"layer": refuses}}, // with a good one it goes on to build
+	"inspect": {func(h *hostile) []string { return []string{h.ref} },
+		map[string]string{"index": unread, "current": unread, "overlay": unread, "layer": "who released this is not verified"}},
+	"inspect --key": {func(h *hostile) []string { return []string{h.ref, "--key", h.path("keys/release.pub")} },
+		map[string]string{"index": unread, "current": unread, "overlay": unread, "layer": refuses}},
+	"diff": {func(h *hostile) []string { return []string{h.ref + "@1", h.ref} },
+		map[string]string{"index": unread, "current": unread, "overlay": unread, "layer": "who released this is not verified"}},
+	"diff --key": {func(h *hostile) []string { return []string{h.ref + "@1", h.ref, "--key", h.path("keys/release.pub")} },
+		map[string]string{"index": unread, "current": unread, "overlay": unread, "layer": refuses}},
+}
+
+// TestHostileRegistry has every verb that reaches a registry meet each forgery.
+func TestHostileRegistry(t *testing.T) {
+	whole := newHostile(t)
+	for name, v := range verbsOfRegistries {
+		for forgery, verdict := range v.verdict {
+			t.Run(name+"/"+forgery, func(t *testing.T) {
+				h := whole.copyOf(t)
+				verb, _, _ := strings.Cut(name, " ") // the rest is in args
+				forgeries[forgery](h)
+				said, err := h.verb(append([]string{verb}, v.args(h)...)...)
+				if errors.Is(err, cli.ErrDrift) {
+					err = nil
+				}
+				switch {
+				case verdict == refuses && refusal.Of(err) == "" && cli.Code(err) != cli.ExitRefused:
+					t.Errorf("it is not refused: %v\n%s", err, said)
+				case verdict == unread && err != nil:
+					t.Errorf("it makes a difference: %v\n%s", err, said)
+				case verdict != refuses && verdict != unread && (refusal.Of(err) != "" || !strings.Contains(said, verdict)):
+					t.Errorf("%v\n%s\nwant %q in it", err, said, verdict)
+				}
+			})
+		}
+	}
+	var reach func(c *cobra.Command)
+	reach = func(c *cobra.Command) {
+		_, listed := verbsOfRegistries[c.Name()]
+		if c.Flag("plain-http") != nil && !listed && c.Name() != "login" { // which reads nothing
+			t.Errorf("%s reaches a registry: what does it make of a hostile one?", c.CommandPath())
+		}
+		for _, sub := range c.Commands() {
+			reach(sub)
+		}
+	}
+	reach(newApp(&bytes.Buffer{}, &bytes.Buffer{}).root())
+}
+
+// TestPruneKeepsWhatAForgeryHides: who can push, and not delete, gets nobody to do it
+// for him, keys or not.
+func TestPruneKeepsWhatAForgeryHides(t *testing.T) {
+	h := newHostile(t)
+	others := []string{h.put("2", "2026-01-02T00:00:00Z", map[string]string{"a": "2"}), h.put("3", "2026-01-03T00:00:00Z", map[string]string{"a": "3"})}
+	h.forge(oci.RepoNode, "alpha", oci.TypeOverlay, h.layer, others[0])
+	for _, way := range [][]string{nil, {"--site", h.site}} {
+		if said, err := h.verb(append([]string{"prune", h.ref, "--keep", "1"}, way...)...); err != nil {
+			t.Fatalf("%v\n%s", err, said)
+		}
+		if _, err := openLayers(t.Context(), &access{}, h.ref+"@"+release.KeepTag(h.layer)); err != nil {
+			t.Errorf("prune %q removed what a node runs: %v", way, err)
+		}
+	}
+}

@@ -43,7 +43,7 @@ func Bake(ctx context.Context, s *site.Site, b Build) ([]*builder.Result, error)
 		o.SiteDir, o.OpenOCI = siteDir, OpenBase(v.Recipe.Arch)
 		base, err := builder.BaseAccounts(ctx, v.Recipe, o)
 		if err != nil {
-			return nil, fmt.Errorf("build variant %s: %w", v.Name, err)
+			return nil, written(s, fmt.Errorf("build variant %s: %w", v.Name, err))
 		}
 		known = builder.Reserve(known, base)
 	}
@@ -73,7 +73,7 @@ func Bake(ctx context.Context, s *site.Site, b Build) ([]*builder.Result, error)
 			return nil, errors.New("interrupted; nothing was pushed, and finished steps are cached")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("build variant %s: %w", v.Name, err)
+			return nil, written(s, fmt.Errorf("build variant %s: %w", v.Name, err))
 		}
 		results = append(results, r)
 		if ledger, err = builder.Learn(ledger, r.Layer); err != nil {

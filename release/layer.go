@@ -72,7 +72,11 @@ func open(ctx context.Context, r *registry.Registry, reference string) (all []La
 	}
 	index, digests, err := manifests(ctx, r, reference)
 	if errors.Is(err, oci.ErrNotFound) {
-		return nil, "", cli.WithHint(fmt.Errorf("layer:%s: %w", reference, oci.ErrNotFound), "caisson prune "+r.Ref().String()+" --dry-run lists the layers")
+		hint := "caisson prune " + r.Ref().String() + " --dry-run lists the layers"
+		if reference == Current {
+			hint = "no layer was pushed there yet: caisson build FILE --to " + r.Ref().String()
+		}
+		return nil, "", cli.WithHint(fmt.Errorf("layer:%s: %w", reference, oci.ErrNotFound), hint)
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("layer:%s: %w", reference, err)

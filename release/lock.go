@@ -43,7 +43,7 @@ func Lock(ctx context.Context, s *site.Site, old *builder.LockFile, cache string
 	for _, v := range variants {
 		l, err := builder.Resolve(ctx, v.Recipe, builder.Options{CacheDir: cache, SiteDir: dir, OpenOCI: OpenBase(v.Recipe.Arch)})
 		if err != nil {
-			return nil, nil, fmt.Errorf("variant %s: %w", v.Name, err)
+			return nil, nil, written(s, fmt.Errorf("variant %s: %w", v.Name, err))
 		}
 		l.Follow(old.Variants[v.Name], others...)
 		fresh.Variants[v.Name] = l

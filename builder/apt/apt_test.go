@@ -15,6 +15,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -150,8 +152,8 @@ func TestResolve(t *testing.T) {
 		{"never, by another way", Request{Install: []string{"chooser"}, Never: []string{"extra", "not-in-any-index"}}, []string{"base=1.0", "chooser=1.0"}, ""},
 		{"downgrade", Request{Install: []string{"lib=1.0"}, Installed: lib2, AllowDowngrade: true}, []string{"lib=1.0"}, ""},
 		{"downgrade refused", Request{Install: []string{"lib=1.0"}, Installed: lib2}, nil, "downgraded"},
-		{"unknown package", Request{Install: []string{"nothing"}}, nil, "Unable to locate package nothing"},
-		{"unknown version", Request{Install: []string{"lib=7"}}, nil, "Version '7' for 'lib' was not found"},
+		{"unknown package", Request{Install: []string{"nothing"}}, nil, "package nothing is in no archive"},
+		{"unknown version", Request{Install: []string{"lib=7"}}, nil, "package lib has no version 7 in the archives"},
 		{"conflict", Request{Install: []string{"broken"}}, nil, "broken : Depends: lib (>= 9)"},
 		{"never, but needed", Request{Install: []string{"app=1.0"}, Never: []string{"lib"}}, nil, "lib"},
 	}
@@ -174,6 +176,44 @@ func TestResolve(t *testing.T) {
 				t.Errorf("got %v, want %v", names(got), test.want)
 			}
 		})
+	}
+}
+
+// What is not there is named with what is.
+func TestUnknown(t *testing.T) {
+	a := newArchive(t)
+	a.add("chrony", "1.0")
+	a.add("chrony", "2.0")
+	s := a.updated()
+	for ask, want := range map[string]*Unknown{
+		"chronny":     {Package: "chronny", Near: "chrony"},
+		"chronny=1":   {Package: "chronny", Version: "1", Near: "chrony"},
+		"chrony=1.1":  {Package: "chrony", Version: "1.1", Versions: []string{"2.0", "1.0"}},
+		"frobnicator": {Package: "frobnicator"},
+	} {
+		_, err := s.Resolve(context.Background(), Request{Install: []string{"chrony", ask}})
+		var got *Unknown
+		if !errors.As(err, &got) {
+			t.Errorf("%s: %v", ask, err)
+		} else if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("%s (-want +got):\n%s", ask, d)
+		}
+	}
+	if got := (&Unknown{Package: "x", Version: "1", Versions: []string{"2.0", "1.0"}}).Hint(); got != "there is 2.0, 1.0" {
+		t.Errorf("hint %q", got)
+	}
+}
+
+// A suite that an archive does not have is named in one line.
+func TestNoSuite(t *testing.T) {
+	a := newArchive(t)
+	s, err := Open(context.Background(), t.TempDir(), "amd64", []Archive{{ID: "test", URI: "file:" + a.dir, Suites: []string{"trixy"}, Components: []string{"main"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var none *NoSuite
+	if err := s.Update(context.Background()); !errors.As(err, &none) || none.Suite != "trixy" || strings.Contains(err.Error(), "\n") {
+		t.Errorf("%v", err)
 	}
 }
 

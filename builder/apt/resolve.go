@@ -64,6 +64,11 @@ func (s *State) Resolve(ctx context.Context, r Request) ([]Deb, error) {
 	args = append(append(args, "-o", "APT::Get::AllowUnauthenticated=false", verb, "--"), r.Install...)
 	out, err := s.run(ctx, args...)
 	if err != nil {
+		if text := err.Error(); strings.Contains(text, "Unable to locate package") || strings.Contains(text, "was not found") {
+			if why := s.unknown(ctx, r.Install); why != nil {
+				return nil, why
+			}
+		}
 		return nil, fmt.Errorf("resolve packages: %w", err)
 	}
 	var debs []Deb

@@ -35,7 +35,7 @@ func (s *State) fetch(ctx context.Context) error {
 		return err
 	}
 	if _, err := s.run(ctx, "apt-get", "update", "-q", "-o", "APT::Update::Error-Mode=any"); err != nil {
-		return fmt.Errorf("fetch the package indexes: %w", err)
+		return s.noSuite(fmt.Errorf("fetch the package indexes: %w", err))
 	}
 	return os.WriteFile(done, nil, 0o644)
 }

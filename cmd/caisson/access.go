@@ -83,10 +83,24 @@ func (x *access) open(ref string) (*registry.Registry, error) {
 func (x *access) existing(ref string) (*registry.Registry, error) {
 	if parsed, err := oci.ParseRef(ref); err == nil && parsed.IsLayout() {
 		if _, err := os.Stat(filepath.Join(parsed.Layout, "oci-layout")); errors.Is(err, fs.ErrNotExist) {
+			if dir := layoutAbove(parsed.Layout); dir != "" {
+				return nil, cli.Usage("oci:"+dir+" is one: a repository or a tag in it is not part of its name", "%s is not an OCI layout", ref)
+			}
 			return nil, cli.Usage("'caisson build' makes one with --to "+ref+", or 'caisson publish' for a site without a layer", "%s is not an OCI layout", ref)
 		}
 	}
 	return x.open(ref)
+}
+
+// layoutAbove returns the layout that a name goes on from, as in out/node:node1; ""
+// when there is none.
+func layoutAbove(name string) string {
+	for dir := filepath.Dir(name); dir != "." && dir != "/"; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "oci-layout")); err == nil {
+			return dir
+		}
+	}
+	return ""
 }
 
 // foreign reports whether a directory holds something else than a layout: a layout is

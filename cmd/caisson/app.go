@@ -3,12 +3,15 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/nearest"
 )
 
 // app is what every verb gets: where to print, and how.
@@ -61,7 +64,7 @@ func (a *app) root() *cobra.Command {
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return cli.Usage("see '"+c.CommandPath()+" --help'", "%w", err)
+		return cli.Usage(likeFlag(c, err)+"see '"+c.CommandPath()+" --help'", "%w", err)
 	})
 	root.SetVersionTemplate("caisson {{.Version}}\n")
 	f := root.PersistentFlags()
@@ -133,6 +136,21 @@ func strict(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		strict(sub)
 	}
+}
+
+// likeFlag returns a question for the flag that was mistyped, or "".
+func likeFlag(c *cobra.Command, err error) string {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return ""
+	}
+	like := nearest.Word(unknown.GetSpecifiedName(), func(yield func(string) bool) {
+		c.Flags().VisitAll(func(f *pflag.Flag) { yield(f.Name) })
+	})
+	if like == "" {
+		return ""
+	}
+	return "did you mean --" + like + "? "
 }
 
 // timed makes -v say how long each verb took.

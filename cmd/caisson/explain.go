@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec/site/inventory"
 )
 
 func (a *app) explainCommand() *cobra.Command {
@@ -36,6 +37,9 @@ func (a *app) explainCommand() *cobra.Command {
 			e, err := s.Explain(node, set)
 			if err != nil {
 				return err
+			}
+			if !e.Known && len(set) == 0 && len(s.Nodes()) > 0 {
+				a.say("warning: the site has no node %q: this is what it would get; %s", node, inventory.DidYouMean(node, s.Nodes()))
 			}
 			if a.json() {
 				return cli.JSON(a.out, e)

@@ -40,13 +40,13 @@ var bannedOnNodes = map[string]string{
 var rules = []Rule{
 	{Packages: "spec", Only: []string{}, Stdlib: true, Why: pure, Banned: map[string]string{
 		"os/exec": noProcess, "net": noProcess, "net/http": noProcess, "golang.org/x/sys/unix": noProcess, "gopkg.in/yaml.v3": noYAML, "go.yaml.in/yaml/v3": noYAML}},
-	{Packages: "spec/site/...", Only: []string{"spec/...", "internal/plain"}, Why: authored, Banned: map[string]string{
+	{Packages: "spec/site/...", Only: []string{"spec/...", "internal/plain", "internal/nearest"}, Why: authored, Banned: map[string]string{
 		"os/exec": noProcess, "net/http": noProcess}, // net itself comes with crypto/x509, which reads the site's CAs
 		By: []string{"cmd/caisson", "fleet/...", "release", "netboot/...", "test/..."}, ByWhy: noYAML},
-	{Packages: "spec/site/report", Only: []string{"internal/plain"}, Stdlib: true, Why: leaf},
-	{Packages: "spec/site/tree", Only: []string{"spec/site/report", "internal/plain"}, Why: "a tree knows places, not meanings"},
 	{Packages: "spec/site/calendar", Only: []string{}, Why: "dates are computed from rules and the tz database, whoever wrote the rules"},
-	{Packages: "spec/site/shape", Only: []string{"spec", "spec/rules", "spec/site/report", "spec/site/tree", "internal/plain"}, Why: "a shape knows types and rules, not kinds"},
+	{Packages: "spec/site/report", Only: []string{"internal/plain", "internal/nearest"}, Stdlib: true, Why: leaf},
+	{Packages: "spec/site/tree", Only: []string{"spec/site/report", "internal/plain", "internal/nearest"}, Why: "a tree knows places, not meanings"},
+	{Packages: "spec/site/shape", Only: []string{"spec", "spec/rules", "spec/site/report", "spec/site/tree", "internal/plain", "internal/nearest"}, Why: "a shape knows types and rules, not kinds"},
 	{Packages: "spec/rules", Only: []string{"spec"}, Stdlib: true, Why: pure, Banned: map[string]string{
 		"net": noProcess, "net/http": noProcess, "golang.org/x/sys/unix": noProcess}},
 	{Packages: "spec/rules/credential", Only: []string{}, Stdlib: true, Why: leaf},
@@ -100,6 +100,7 @@ var rules = []Rule{
 	{Packages: "internal/paths", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/digest", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/plain", Only: []string{}, Stdlib: true, Why: leaf},
+	{Packages: "internal/nearest", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/keys", Only: []string{"oci/...", "trust/refusal", "internal/..."}, Why: "it opens and writes keys, whatever they sign",
 		By: []string{"cmd/caisson", "release", "fleet/...", "test/..."}, ByWhy: "a node holds no private key and asks nobody for a passphrase"},
 	{Packages: "internal/httpserver", Only: []string{"internal/ownfiles"}, Why: "it serves whatever it is given",

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/sign"
 )
 
@@ -17,6 +18,9 @@ func Publics(names []string) ([]sign.Verifier, error) {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			return nil, fmt.Errorf("read public key: %w", err)
+		}
+		if strings.Contains(string(text), "PRIVATE KEY-----") {
+			return nil, cli.WithHint(fmt.Errorf("read public key %s: it is a private key", name), "name the public half, as in keys/operator.pub")
 		}
 		texts = append(texts, string(text))
 	}

@@ -98,7 +98,7 @@ var meanings = map[Code]meaning{
 	Overlay:       {"the overlay is not the canonical document of its kind", "publish with a caisson of the same release"},
 	WrongFleet:    {"signed for another fleet", "check the fleet's name in the site and in the bootstrap"},
 	WrongNode:     {"signed for a node of another name", "check the tag under which it was published and the name given to this machine"},
-	WrongMachine:  {"none of the identifiers that it is bound to belongs to this machine", "compare the node's match in the site with caisson-agent status"},
+	WrongMachine:  {"none of the identifiers that it is bound to belongs to this machine", "compare the node's match in the site with what the machine has: ip link, dmidecode -s system-uuid"},
 	Contradiction: {"the overlay says something else than the statement about it", "publish it again with caisson"},
 	BadName:       {"a name with characters that names must not have", "names are lower-case letters, digits, dots and dashes"},
 	BadPath:       {"a path that is relative or leaves its place", "give absolute paths without . or .."},

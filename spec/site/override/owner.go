@@ -4,11 +4,13 @@ package override
 
 import (
 	"iter"
+	"maps"
 	"path"
 	"slices"
 
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // Owned returns the paths that the part's targets write, and where they were asked
@@ -57,4 +59,24 @@ func (p *Part) Above(name string) string {
 		}
 	}
 	return ""
+}
+
+// Authored returns what was written of the part: the base, then what the overrides
+// lay over it.
+func (p *Part) Authored() iter.Seq[*tree.Value] {
+	return func(yield func(*tree.Value) bool) {
+		if !yield(p.Base) {
+			return
+		}
+		for _, t := range p.Labels {
+			if !yield(t.Over) {
+				return
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(p.Hosts)) {
+			if !yield(p.Hosts[name].Over) {
+				return
+			}
+		}
+	}
 }

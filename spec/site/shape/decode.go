@@ -46,12 +46,24 @@ func (c *Checker) Decode(v *tree.Value, into any) {
 			c.Pop()
 		}
 	case reflect.Struct:
-		if c.Want(v, tree.Mapping) {
+		if v.Kind == tree.Mapping {
 			c.decodeStruct(v, target)
+			return
 		}
+		c.Errorf(v.At, "type", example(v, structFields(target.Type())), "expected %s, got %s", tree.Mapping, v.Kind)
 	default:
 		panic("no decoder for " + target.Type().String())
 	}
+}
+
+// example returns how a value is written where a map belongs that says no more than
+// this value: as the one field that must be there.
+func example(v *tree.Value, fields []structField) string {
+	required := slices.DeleteFunc(slices.Clone(fields), func(f structField) bool { return !f.required })
+	if v.Kind != tree.Scalar || len(required) != 1 || len(v.Text) > 40 || strings.ContainsAny(v.Text, "\n{}") {
+		return ""
+	}
+	return "write {" + required[0].name + ": " + v.Text + "}"
 }
 
 // Want reports a value that is not of the kind that belongs there.

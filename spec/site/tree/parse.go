@@ -60,6 +60,11 @@ func Parse(src *report.Source, data []byte, r *report.Report) (docs []*Value) {
 				line, _ = strconv.Atoi(m[1]) // digits
 				text = strings.TrimPrefix(text, "line "+m[1]+": ")
 			}
+			if col := tabAt(data, line); col > 0 && strings.Contains(text, "cannot start any token") {
+				at := report.Pos{Src: src, Line: int32(line), Col: int32(col)}
+				r.Add(report.Problem{At: at, Severity: report.Error, Rule: "yaml", Message: "a tab cannot indent YAML", Hint: "indent with spaces"})
+				return nil
+			}
 			fail(line, "yaml", "", "not valid YAML: %s", text)
 			return nil
 		}
@@ -68,6 +73,17 @@ func Parse(src *report.Source, data []byte, r *report.Report) (docs []*Value) {
 			docs = append(docs, v)
 		}
 	}
+}
+
+// tabAt returns the column of a tab that indents a line, or 0.
+func tabAt(data []byte, line int) int {
+	lines := bytes.Split(data, []byte("\n"))
+	if line > len(lines) {
+		return 0
+	}
+	text := lines[line-1]
+	indent := text[:len(text)-len(bytes.TrimLeft(text, " \t"))]
+	return bytes.IndexByte(indent, '\t') + 1
 }
 
 // converter turns YAML nodes into values, each node once, aliases shared.

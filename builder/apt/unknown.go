@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apt
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/internal/nearest"
+)
+
+// Unknown is a package, or a version of one, that no archive of a build has.
+type Unknown struct {
+	Package, Version string
+	Versions         []string // that there are, newest first; none: there is no such package
+	Near             string   // the package that was perhaps meant
+}
+
+func (u *Unknown) Error() string {
+	if len(u.Versions) > 0 {
+		return fmt.Sprintf("package %s has no version %s in the archives", u.Package, u.Version)
+	}
+	return fmt.Sprintf("package %s is in no archive", u.Package)
+}
+
+// Hint names what there is.
+func (u *Unknown) Hint() string {
+	switch {
+	case len(u.Versions) > 0:
+		return "there is " + strings.Join(u.Versions[:min(len(u.Versions), 5)], ", ")
+	case u.Near != "":
+		return "did you mean " + u.Near + "?"
+	}
+	return "look at the components of the base, and at the repositories"
+}
+
+// ExitCode is that of invalid input.
+func (*Unknown) ExitCode() int { return 2 }
+
+// unknown returns the first of some requests for which there is no package, as an
+// [Unknown], or nil.
+func (s *State) unknown(ctx context.Context, requests []string) error {
+	versions := map[string][]string{}
+	for _, r := range requests {
+		if name, _, _ := strings.Cut(r, "="); !strings.ContainsAny(name, "?~*^+") {
+			versions[name] = nil
+		}
+	}
+	args := append([]string{"apt-cache", "madison", "--"}, slices.Sorted(maps.Keys(versions))...)
+	out, err := s.run(ctx, args...)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(out) { // name | version | archive
+		if f := strings.Split(line, "|"); len(f) == 3 {
+			name, version := strings.TrimSpace(f[0]), strings.TrimSpace(f[1])
+			if _, asked := versions[name]; asked && !slices.Contains(versions[name], version) {
+				versions[name] = append(versions[name], version)
+			}
+		}
+	}
+	for _, r := range requests {
+		name, version, _ := strings.Cut(r, "=")
+		has, asked := versions[name]
+		switch {
+		case !asked || len(has) > 0 && (version == "" || slices.Contains(has, version)):
+			continue
+		case len(has) > 0:
+			return &Unknown{Package: name, Version: version, Versions: has}
+		}
+		names, err := s.run(ctx, "apt-cache", "pkgnames")
+		if err != nil {
+			return err
+		}
+		return &Unknown{Package: name, Version: version, Near: nearest.Word(name, strings.FieldsSeq(names))}
+	}
+	return nil
+}
+
+// NoSuite is a suite that an archive does not have.
+type NoSuite struct {
+	Archive, Suite string
+	Err            error
+}
+
+func (n *NoSuite) Error() string {
+	return fmt.Sprintf("%s has no suite %q that can be read", n.Archive, n.Suite)
+}
+func (n *NoSuite) Unwrap() error { return n.Err }
+
+// Hint says where to look.
+func (*NoSuite) Hint() string {
+	return "is its name right, and is it still there? Old suites move to archive.debian.org"
+}
+
+// ExitCode is that of invalid input.
+func (*NoSuite) ExitCode() int { return 2 }
+
+// noSuite returns the suite that apt found no Release file of, as a [NoSuite], or
+// err itself.
+func (s *State) noSuite(err error) error {
+	text := err.Error()
+	for _, a := range s.archives {
+		for _, suite := range a.Suites {
+			if strings.Contains(text, "'"+strings.TrimRight(a.URI, "/")+" "+suite+" Release' does not have a Release file") {
+				return &NoSuite{Archive: a.URI, Suite: suite, Err: err}
+			}
+		}
+	}
+	return err
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"iter"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
+)
+
+// PackageAt returns where the site asks for a package, in a version where one is
+// given; the zero place when it does not ask for it.
+func (s *Site) PackageAt(name, version string) report.Pos {
+	if k := s.doc.Layer.Kernel.Package; k.S == name {
+		return k.At
+	}
+	for v := range s.packageValues() {
+		if n, given := v.Get("name"), v.Get("version"); n != nil && n.Text == name && (version == "" || given != nil && given.Text == version) {
+			return n.At
+		}
+	}
+	return report.Pos{}
+}
+
+// SuiteAt returns where the site names a suite of an archive, or one that it comes
+// with, as trixie-updates does with trixie; the zero place when it does not.
+func (s *Site) SuiteAt(suite string) report.Pos {
+	if d := s.doc.Layer.Base.Debian; d != nil && (d.Suite.S == suite || strings.HasPrefix(suite, d.Suite.S+"-")) {
+		return d.Suite.At
+	}
+	for v := range s.packageValues() {
+		if v.Kind == tree.Scalar && v.Text == suite {
+			return v.At
+		}
+	}
+	return report.Pos{}
+}
+
+// packageValues returns all values of apt, those of overrides after the others.
+func (s *Site) packageValues() iter.Seq[*tree.Value] {
+	return func(yield func(*tree.Value) bool) {
+		for _, p := range s.parts {
+			if p.Name != "apt" {
+				continue
+			}
+			for over := range p.Authored() {
+				if !walk(over, yield) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// walk yields a value and all below it until yield returns false, and reports
+// whether it never did.
+func walk(v *tree.Value, yield func(*tree.Value) bool) bool {
+	if v == nil {
+		return true
+	}
+	if !yield(v) {
+		return false
+	}
+	for _, f := range v.Fields {
+		if !walk(f.Val, yield) {
+			return false
+		}
+	}
+	for _, e := range v.List {
+		if !walk(e, yield) {
+			return false
+		}
+	}
+	return true
+}

@@ -298,7 +298,7 @@ func (n *Node) path(name string) string { return filepath.Join(n.o.Root, name) }
 
 func (n *Node) items(want spec.Items) []item.Item {
 	table := items.Table(want, items.Options{Journal: n.journal, Scopes: n.scopes, State: n.folder.Path(), Exec: n.folder.Path("exec"), Log: n.o.Say,
-		Proc: n.seam("/proc"), Etc: n.seam("/etc"), Dev: n.seam("/dev"), Runner: n.runner(), Signed: n.signed})
+		Proc: n.seam("/proc"), Etc: n.seam("/etc"), Sys: n.seam("/sys"), Dev: n.seam("/dev"), Runner: n.runner(), Signed: n.signed})
 	n.began = append(n.began, table...)
 	return table
 }

@@ -48,7 +48,9 @@ func (o *originals) Record(entries ...item.Entry) error {
 }
 
 // Entries implements item.Journal.
-func (o *originals) Entries(string) []item.Entry { return slices.Clone(o.entries) }
+func (o *originals) Entries(kind string) []item.Entry {
+	return slices.DeleteFunc(slices.Clone(o.entries), func(e item.Entry) bool { return e.Item != kind })
+}
 
 // Forget implements item.Journal.
 func (o *originals) Forget(...item.Entry) error { return nil }

@@ -7,8 +7,9 @@
 // A path is walked without following links, so that nobody who owns a directory
 // below /etc can lead a write elsewhere; a link at the path itself is replaced
 // and kept as an original. The loader applies this kind once to a new root,
-// before PID 1 starts; the service keeps it from then on. Package items and the
-// handover stage import it.
+// before PID 1 starts; the service keeps it from then on. Kinds that are made of
+// files, such as modules and units, have theirs written by it under their own
+// name. Package items, those kinds and the handover stage import it.
 package files
 
 import (
@@ -26,22 +27,40 @@ import (
 // Name is the kind.
 const Name = "files"
 
+// Want is a path and what should stand there: a file, or else a link, or nothing.
+type Want struct {
+	spec.File
+	Link   string // what a symbolic link holds
+	Absent bool
+}
+
 // Item keeps the wanted files.
 type Item struct {
-	want    []spec.File
+	name    string
+	want    []Want
 	etc     string
 	journal item.Journal
 }
 
 // New returns the item for want; etc is /etc of the root that it acts on.
 func New(want []spec.File, etc string, j item.Journal) *Item {
+	all := make([]Want, 0, len(want))
+	for _, f := range want {
+		all = append(all, Want{File: f})
+	}
+	return Named(Name, all, etc, j)
+}
+
+// Named returns the item for the files of another kind. The keys of its entries are
+// paths; j shows no others.
+func Named(name string, want []Want, etc string, j item.Journal) *Item {
 	want = slices.Clone(want)
-	slices.SortStableFunc(want, func(a, b spec.File) int { return strings.Compare(a.Path, b.Path) })
-	return &Item{want: want, etc: etc, journal: j}
+	slices.SortStableFunc(want, func(a, b Want) int { return strings.Compare(a.Path, b.Path) })
+	return &Item{name: name, want: want, etc: etc, journal: j}
 }
 
 // Name implements item.Item.
-func (*Item) Name() string { return Name }
+func (i *Item) Name() string { return i.name }
 
 // Check implements item.Item.
 func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
@@ -57,11 +76,11 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 			drift = append(drift, d)
 		}
 	}
-	for _, e := range i.journal.Entries(Name) {
+	for _, e := range i.journal.Entries(i.name) {
 		if wanted[e.Key] {
 			continue
 		}
-		d := spec.Drift{Item: Name, Key: e.Key, Action: spec.ActionRemove, To: decode(e).String()}
+		d := spec.Drift{Item: i.name, Key: e.Key, Action: spec.ActionRemove, To: decode(e).String()}
 		if now, err := i.read(e.Key); err == nil {
 			d.From = now.String()
 		}
@@ -72,8 +91,8 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 
 // compare reports what is to be done about one file; twice is a path that the
 // list has had already.
-func (i *Item) compare(f spec.File, twice bool) (d spec.Drift, differs bool) {
-	d = spec.Drift{Item: Name, Key: f.Path, Action: spec.ActionAdd}
+func (i *Item) compare(f Want, twice bool) (d spec.Drift, differs bool) {
+	d = spec.Drift{Item: i.name, Key: f.Path, Action: spec.ActionAdd}
 	want, err := i.wanted(f)
 	if err == nil && twice {
 		err = errors.New("the path is given twice")
@@ -118,7 +137,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 }
 
 // put writes one file, its original first.
-func (i *Item) put(ctx context.Context, f spec.File) error {
+func (i *Item) put(ctx context.Context, f Want) error {
 	want, err := i.wanted(f)
 	if err != nil {
 		return err
@@ -131,7 +150,7 @@ func (i *Item) put(ctx context.Context, f spec.File) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	entry := item.Entry{Item: Name, Key: f.Path, Prior: item.Raw(was), Applied: item.Raw(want.String()), Scope: item.Root}
+	entry := item.Entry{Item: i.name, Key: f.Path, Prior: item.Raw(was), Applied: item.Raw(want.String()), Scope: item.Root}
 	if err := i.journal.Record(entry); err != nil {
 		return err
 	}
@@ -144,7 +163,7 @@ func (i *Item) put(ctx context.Context, f spec.File) error {
 // made adds to missing the directories on the way that were made for another
 // file: whichever leaves last removes them.
 func (i *Item) made(path string, missing []string) []string {
-	for _, e := range i.journal.Entries(Name) {
+	for _, e := range i.journal.Entries(i.name) {
 		for _, dir := range decode(e).Missing {
 			if strings.HasPrefix(path, "/etc/"+dir+"/") && !slices.Contains(missing, dir) {
 				missing = append(missing, dir)

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
@@ -52,9 +51,15 @@ func (s state) is(o state) bool {
 
 // wanted returns the state that a file of the overlay asks for. Names of owners
 // are those of the root that the item acts on.
-func (i *Item) wanted(f spec.File) (state, error) {
+func (i *Item) wanted(f Want) (state, error) {
+	if f.Absent {
+		return state{}, nil
+	}
+	if f.Link != "" {
+		return state{Kind: link, Target: f.Link}, nil
+	}
 	s := state{Kind: regular, Content: f.Content, Mode: 0o644}
-	if err := rules.File(f); err != nil {
+	if err := rules.File(f.File); err != nil {
 		return s, err
 	}
 	if f.Mode != "" {

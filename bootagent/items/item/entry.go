@@ -2,7 +2,10 @@
 
 package item
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
+)
 
 // Scope says what a changed thing lives and dies with.
 type Scope string
@@ -53,6 +56,18 @@ type Journal interface {
 	Entries(item string) []Entry
 	// Forget drops entries, by Item and Key, with one fsync.
 	Forget(entries ...Entry) error
+}
+
+// Part is the part of a journal that holds the keys of which In is true, for an
+// item that is made of others.
+type Part struct {
+	Journal
+	In func(key string) bool
+}
+
+// Entries implements Journal.
+func (p Part) Entries(item string) []Entry {
+	return slices.DeleteFunc(p.Journal.Entries(item), func(e Entry) bool { return !p.In(e.Key) })
 }
 
 // Raw is v as JSON, for Prior and Applied. It is for plain structs and strings,

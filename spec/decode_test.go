@@ -26,8 +26,9 @@ func full() Overlay {
 			Perm:    &Perm{Paths: []PermPath{{Path: "/x", Owner: "o", Group: "g", Mode: "0640"}}, Rerun: "never", Interval: -1, IgnoreMissing: true},
 			Exec: []Exec{{Name: "e", Data: "#!/bin/sh\n\u2028", Args: []string{"1"}, Env: map[string]string{"B": "1", "A": "2"}, Rerun: "never", Blocking: "background",
 				Timeout: 1, RerunInterval: 60, RetryInterval: 60, RerunMax: 1, RetryMax: 2, RerunForget: true, RetryForget: true, Once: "per-machine", Revert: "#!"}},
-			Files: []File{{Path: "/etc/motd", Content: "a\n", Mode: "0600", Owner: "root", Group: "adm"}},
-			Sysfs: []Sysfs{{Path: "/sys/block/a/queue/scheduler", Value: "none", Optional: true}},
+			Files:   []File{{Path: "/etc/motd", Content: "a\n", Mode: "0600", Owner: "root", Group: "adm"}},
+			Modules: &Modules{Load: []string{"a"}, Parameters: []ModuleParameter{{Module: "b", Name: "c", Value: "1"}}, Blacklist: []string{"d"}},
+			Sysfs:   []Sysfs{{Path: "/sys/block/a/queue/scheduler", Value: "none", Optional: true}},
 		},
 	}
 }

@@ -40,6 +40,7 @@ var Effects = []Effect{
 	{"items.perm", ClassLive, "owners and modes are set at once", func(o *Overlay) any { return o.Items.Perm }},
 	{"items.exec", ClassLive, "scripts run in the next pass", func(o *Overlay) any { return o.Items.Exec }},
 	{"items.files", ClassLive, "files are written at once", func(o *Overlay) any { return o.Items.Files }},
+	{"items.modules", ClassLive, "modules are loaded at once; parameters that are read once wait for a reboot", func(o *Overlay) any { return o.Items.Modules }},
 	{"items.sysfs", ClassLive, "attributes are set at once", func(o *Overlay) any { return o.Items.Sysfs }},
 }
 

@@ -77,6 +77,7 @@ type Items struct {
 	Exec    []Exec    `json:"exec,omitempty"`
 	Files   []File    `json:"files,omitempty"`
 	Sysfs   []Sysfs   `json:"sysfs,omitempty"`
+	Modules *Modules  `json:"modules,omitempty"`
 }
 
 // File is one small file below /etc, written before PID 1 starts and kept so.
@@ -124,6 +125,21 @@ type Sysfs struct {
 	Path     string `json:"path"` // absolute and clean
 	Value    string `json:"value"`
 	Optional bool   `json:"optional,omitempty"` // a missing attribute is not a problem
+}
+
+// Modules are kernel modules, see modules-load.d(5) and modprobe.d(5). Names have
+// underscores, as the kernel spells them; the lists are sorted.
+type Modules struct {
+	Load       []string          `json:"load,omitempty"`
+	Parameters []ModuleParameter `json:"parameters,omitempty"`
+	Blacklist  []string          `json:"blacklist,omitempty"` // not loaded by themselves
+}
+
+// ModuleParameter is one parameter of a module; it acts when the module is loaded.
+type ModuleParameter struct {
+	Module string `json:"module"`
+	Name   string `json:"name"`
+	Value  string `json:"value"`
 }
 
 // Feature is one offload feature of an interface, named as the kernel names it

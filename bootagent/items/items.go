@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/limits"
+	"github.com/caisson-os/caisson/bootagent/items/modules"
 	"github.com/caisson-os/caisson/bootagent/items/mounts"
 	"github.com/caisson-os/caisson/bootagent/items/perm"
 	"github.com/caisson-os/caisson/bootagent/items/sysctl"
@@ -33,11 +34,13 @@ type Options struct {
 	Proc  string // /proc
 	Sys   string // /sys
 	Etc   string // /etc
+	Lib   string // /lib, for the lists of the layer's modules
 	Dev   string // /dev
 	State string // the state directory
 	Exec  string // scripts, their logs and their history; State/exec
 
-	Runner exec.Runner // what runs scripts; nil for process groups
+	Runner  exec.Runner     // what runs scripts; nil for process groups
+	Systemd modules.Systemd // nil where it does not run
 
 	// Signed returns the scripts of every overlay whose signature this node can
 	// verify; nil is none, and then no revert script is run.
@@ -47,12 +50,14 @@ type Options struct {
 }
 
 // Table lists the items: what is listed first is applied first and restored last.
-// Mounts come first because everything else may live on one; scripts come last
-// because they may rely on all of it.
+// Modules come first because mounts, kernel parameters and devices may need one,
+// mounts next because everything else may live on one; scripts come last because
+// they may rely on all of it.
 func Table(want spec.Items, o Options) []item.Item {
 	o.Proc = or(o.Proc, "/proc")
 	o.Sys = or(o.Sys, "/sys")
 	o.Etc = or(o.Etc, "/etc")
+	o.Lib = or(o.Lib, "/lib")
 	o.Dev = or(o.Dev, "/dev")
 	o.State = or(o.State, paths.State)
 	o.Exec = or(o.Exec, filepath.Join(o.State, "exec"))
@@ -70,6 +75,7 @@ func Table(want spec.Items, o Options) []item.Item {
 		o.Signed = func() []spec.Exec { return nil }
 	}
 	return []item.Item{
+		modules.New(want.Modules, modules.Places{Etc: o.Etc, Sys: o.Sys, Proc: o.Proc, Lib: o.Lib}, o.Systemd, o.Journal),
 		mounts.New(want.Mounts, o.Proc, o.Dev, o.Journal),
 		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log),
 		files.New(want.Files, o.Etc, o.Journal),

@@ -27,6 +27,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/modules"
 	"github.com/caisson-os/caisson/bootagent/journal"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -298,7 +299,7 @@ func (n *Node) path(name string) string { return filepath.Join(n.o.Root, name) }
 
 func (n *Node) items(want spec.Items) []item.Item {
 	table := items.Table(want, items.Options{Journal: n.journal, Scopes: n.scopes, State: n.folder.Path(), Exec: n.folder.Path("exec"), Log: n.o.Say,
-		Proc: n.seam("/proc"), Etc: n.seam("/etc"), Sys: n.seam("/sys"), Dev: n.seam("/dev"), Runner: n.runner(), Signed: n.signed})
+		Proc: n.seam("/proc"), Etc: n.seam("/etc"), Sys: n.seam("/sys"), Lib: n.seam("/lib"), Dev: n.seam("/dev"), Runner: n.runner(), Systemd: n.systemd(), Signed: n.signed})
 	n.began = append(n.began, table...)
 	return table
 }
@@ -307,6 +308,14 @@ func (n *Node) items(want spec.Items) []item.Item {
 func (n *Node) runner() exec.Runner {
 	if n.o.Root == "" && process.SystemdRuns() {
 		return process.Service{}
+	}
+	return nil
+}
+
+// systemd is the one that runs this node, nil where none does.
+func (n *Node) systemd() modules.Systemd {
+	if n.o.Root == "" && process.SystemdRuns() {
+		return process.Manager{}
 	}
 	return nil
 }

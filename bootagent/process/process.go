@@ -8,8 +8,9 @@
 // the one to pay for it; it outlives a restart of the agent. [Group] is for where
 // systemd does not run, in tests and in containers without it: a process group,
 // which a program can leave by setsid(2). Both have the same four methods;
-// whoever runs programs owns the interface. The package knows no scripts and no
-// policy. Kinds of items and operations import it.
+// whoever runs programs owns the interface. [Manager] asks the same systemd for
+// jobs of units that are there. The package knows no scripts and no policy. Kinds
+// of items and operations import it.
 package process
 
 import (

@@ -86,14 +86,14 @@ var rules = []Rule{
 
 	{Packages: "bootagent/...", Only: []string{"spec/...", "layers", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/..."}, Why: "a node links what a node does", Banned: bannedOnNodes,
 		By: []string{"cmd/caisson-agent", "test/..."}, ByWhy: onlyAgent},
-	{Packages: "bootagent/items/*", Apart: "kinds are independent: the table in package items is the only place that knows them all", Shared: []string{"bootagent/items/item", "bootagent/items/tunable"},
+	{Packages: "bootagent/items/*", Apart: "kinds are independent: the table in package items is the only place that knows them all", Shared: []string{"bootagent/items/item", "bootagent/items/tunable", "bootagent/items/files"},
 		By: []string{"bootagent/items", "bootagent/node", "bootagent/boot/...", "bootagent/journal", "bootagent/state", "bootagent/operation", "bootagent/watch", "test/contract"}, ByWhy: "what a kind does is reached through the table"},
 	{Packages: "bootagent/items/tunable", Only: []string{"bootagent/items/item", "spec/...", "internal/..."}, Why: "it knows files with values, not which",
-		By: []string{"bootagent/items/sysctl", "bootagent/items/sysfs"}, ByWhy: "two kinds of file, one set of rules"},
+		By: []string{"bootagent/items/sysctl", "bootagent/items/sysfs", "bootagent/items/modules"}, ByWhy: "several kinds of file, one set of rules"},
 	{Packages: "bootagent/process", Only: []string{"internal/..."}, Why: "running a program knows no script and no policy",
 		By: []string{"bootagent/items", "bootagent/items/exec", "bootagent/node", "bootagent/operation", "cmd/caisson-agent"}, ByWhy: "who runs programs owns the interface"},
 	{Packages: "bootagent/fetch", By: []string{"cmd/caisson-agent"}, ByWhy: "the program that starts itself to ask says so; the packages below take any source"},
-	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/files"},
+	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/tunable", "bootagent/items/files", "bootagent/items/modules"},
 		Why: "a root comes to life before anything is applied"},
 
 	{Packages: "internal/cli", Only: []string{"internal/plain"}, Stdlib: true, Why: leaf},

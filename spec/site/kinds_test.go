@@ -20,6 +20,7 @@ var kinds = map[string]string{
 	"ethtool": "{eth0: {tso: off}}",
 	"perm":    "{paths: [{path: /srv/a, permissions: 0640}]}",
 	"files":   "{/etc/motd: {content: hello}}",
+	"modules": "{load: [nf_conntrack]}",
 	"sysfs":   "{/sys/kernel/mm/transparent_hugepage/enabled: never}",
 	"exec":    "{a: {data: '#!/bin/sh', rerun_policy: never}}",
 }

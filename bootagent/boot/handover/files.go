@@ -8,27 +8,33 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/modules"
 	"github.com/caisson-os/caisson/spec"
 )
 
-// files writes the overlay's files, with the code that keeps them later, so that
-// services find them when they start. A file that cannot be written does not
-// stop the boot: the service tries again and shows why. The service's journal
-// gets the originals.
+// files writes the overlay's files and those that other kinds are made of, with the
+// code that keeps them later, so that services find them when they start. A file
+// that cannot be written does not stop the boot: the service tries again and shows
+// why. The service's journal gets the originals.
 func (n *Node) files() error {
 	var j originals
-	it := files.New(n.Overlay.Items.Files, n.path("/etc"), &j)
+	etc, want := n.path("/etc"), n.Overlay.Items
 	ctx := context.Background()
-	drift, err := it.Check(ctx)
-	if err == nil {
-		err = it.Apply(ctx, drift)
-	}
-	if err != nil {
-		n.Say("%v", err)
-	}
-	for _, d := range drift {
-		if d.Action == spec.ActionRefuse {
-			n.Say("file %s is not written: %s", d.Key, d.Reason)
+	for _, it := range []item.Item{
+		files.New(want.Files, etc, &j),
+		files.Named(modules.Name, modules.Files(want.Modules), etc, &j),
+	} {
+		drift, err := it.Check(ctx)
+		if err == nil {
+			err = it.Apply(ctx, drift)
+		}
+		if err != nil {
+			n.Say("%v", err)
+		}
+		for _, d := range drift {
+			if d.Action == spec.ActionRefuse {
+				n.Say("file %s is not written: %s", d.Key, d.Reason)
+			}
 		}
 	}
 	n.Originals = j.entries

@@ -10,8 +10,10 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/bootagent/items/modules"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // TestFilesAreThereBeforePID1 writes the overlay's files, keeps their originals
@@ -32,11 +34,12 @@ func TestFilesAreThereBeforePID1(t *testing.T) {
 		{Path: "/etc/chrony/extra/own.conf", Content: "x\n"},
 		{Path: "/etc/unwritable", Owner: "nobody-here"},
 	}
+	n.Overlay.Items.Modules = &spec.Modules{Load: []string{"br_netfilter"}, Blacklist: []string{"pcspkr"}}
 	wrote, err := n.Do()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"/etc/chrony.conf", "/etc/chrony/extra/own.conf"} {
+	for _, name := range []string{"/etc/chrony.conf", "/etc/chrony/extra/own.conf", rules.ModulesLoadFile, rules.ModprobeFile} {
 		if !slices.Contains(wrote, name) {
 			t.Errorf("%s is not among what was written: %q", name, wrote)
 		}
@@ -50,6 +53,16 @@ func TestFilesAreThereBeforePID1(t *testing.T) {
 	drift, err := it.Check(t.Context())
 	if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionRefuse {
 		t.Errorf("check after the handover: %+v, %v", drift, err)
+	}
+	own := modules.New(n.Overlay.Items.Modules, modules.Places{Etc: n.path("/etc"), Sys: n.path("/sys"), Proc: n.path("/proc"), Lib: n.path("/lib")}, nil, j)
+	if drift, err := own.Check(t.Context()); err != nil || len(drift) != 1 || drift[0].Action != spec.ActionDefer {
+		t.Errorf("modules after the handover: %+v, %v; want only that nothing loads them here", drift, err)
+	}
+	if err := own.Restore(t.Context(), j.Entries(modules.Name)); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(n.path(rules.ModprobeFile)); !os.IsNotExist(err) {
+		t.Errorf("a file of the modules is left: %v", err)
 	}
 	if err := files.New(nil, n.path("/etc"), j).Restore(t.Context(), j.Entries(files.Name)); err != nil {
 		t.Fatal(err)

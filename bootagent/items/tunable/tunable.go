@@ -46,6 +46,10 @@ type Kind struct {
 	Files   Files
 	Coupled func(key string) []string   // present files that writing key may change
 	Same    func(key, a, b string) bool // whether two values of key mean the same
+
+	// Fixed says when a file that is read only gets another value, and defers it;
+	// "" refuses it.
+	Fixed string
 }
 
 // Item keeps the wanted values.
@@ -111,7 +115,9 @@ func (i *Item) compare(w Setting) (spec.Drift, bool) {
 	if i.kind.Same(w.Key, now, w.Value) {
 		return d, true
 	}
-	if !i.kind.Files.Writable(w.Key) {
+	if fixed := !i.kind.Files.Writable(w.Key); fixed && i.kind.Fixed != "" {
+		return refuse(spec.ActionDefer, i.kind.Fixed)
+	} else if fixed {
 		return refuse(spec.ActionRefuse, "the kernel does not let it be changed")
 	}
 	return d, false

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 )
@@ -64,7 +65,7 @@ func encode(lines []line) ([]byte, error) {
 
 var errLine = errors.New("damaged line")
 
-func decodeLine(text []byte) (line, error) {
+func (r rules) decodeLine(text []byte) (line, error) {
 	var l line
 	sum, text, ok := bytes.Cut(text, []byte(" "))
 	if !ok || len(sum) != 8 || len(text) > maxLine {
@@ -78,29 +79,65 @@ func decodeLine(text []byte) (line, error) {
 	if err := d.Decode(&l); err != nil || (l.Add == nil) == (l.Drop == nil) {
 		return l, errLine
 	}
-	if l.Add != nil && plain(l.Add.Key) != nil {
+	if l.Add != nil && r.entry.Run(*l.Add) != nil {
 		return l, errLine
 	}
 	return l, nil
 }
 
-// plain refuses a key that no item uses: a kind makes a path of its key, and the
-// disk that the journal comes from may have been in other hands.
-func plain(key string) error {
-	if key == "" || strings.ContainsAny(key, "\x00\n") || slices.Contains(strings.Split(key, "/"), "..") {
-		return fmt.Errorf("%.80q is not a key", key)
+// rules are what an entry is held to. A kind acts on what it finds in the journal,
+// and the disk that it lies on may have been in other hands.
+type rules struct {
+	entry check.List[item.Entry] // what fails is damage: no agent wrote it
+	alive check.List[living]     // what fails is of another boot, root or disk
+}
+
+var whole = rules{
+	entry: check.List[item.Entry]{{Name: "key", OK: keyIsPlain}, {Name: "kind", OK: kindLasts}},
+	alive: check.List[living]{{Name: "scope", OK: scopeIsPresent}},
+}
+
+// keyIsPlain refuses a key that no item uses: a kind makes a path of its key.
+func keyIsPlain(e item.Entry) error {
+	if e.Key == "" || strings.ContainsAny(e.Key, "\x00\n") || slices.Contains(strings.Split(e.Key, "/"), "..") {
+		return fmt.Errorf("%.80q is not a key", e.Key)
+	}
+	return nil
+}
+
+// lasting are the kinds whose changes can outlive a root: permissions of files on
+// the disk, and scripts that run once per machine. The ids of a kernel and of a root
+// are random, and unknown to who writes to the disk meanwhile; the disk's is not.
+var lasting = []string{"exec", "perm"}
+
+func kindLasts(e item.Entry) error {
+	if e.Scope == item.Disk && !slices.Contains(lasting, e.Item) {
+		return fmt.Errorf("nothing that %s changes lasts as long as the disk", e.Item)
+	}
+	return nil
+}
+
+// living is an entry, and the scopes of now.
+type living struct {
+	item.Entry
+	now item.Scopes
+}
+
+func scopeIsPresent(l living) error {
+	if l.ScopeID == "" || l.ScopeID != l.now.ID(l.Scope) {
+		return fmt.Errorf("its %q scope is gone", l.Scope)
 	}
 	return nil
 }
 
 // decode replays data. Damaged lines are returned; a last line without its end
 // is what a power cut leaves, not damage.
-func decode(data []byte) (entries map[id]item.Entry, lines int, damaged [][]byte) {
+func (r rules) decode(data []byte) (entries map[id]item.Entry, lines int, damaged [][]byte) {
 	entries = map[id]item.Entry{}
 	for len(data) > 0 {
 		text, rest, whole := bytes.Cut(data, []byte("\n"))
 		data = rest
-		l, err := decodeLine(text)
+		l, err := r.decodeLine(text)
 		switch {
 		case err == nil && whole:
 			l.replay(entries)
@@ -128,9 +165,9 @@ func (j *Journal) load(dir string) (lines int, whole bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
-	j.entries, lines, j.damaged = decode(data)
+	j.entries, lines, j.damaged = j.rules.decode(data)
 	for k, e := range j.entries {
-		if e.ScopeID == "" || e.ScopeID != j.scopes.ID(e.Scope) {
+		if j.rules.alive.Run(living{e, j.scopes}) != nil {
 			delete(j.entries, k)
 		}
 	}

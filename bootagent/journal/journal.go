@@ -6,8 +6,8 @@
 // It is one append-only file of lines, `<crc32> <json>`; a batch is one write
 // and one fdatasync(2). A line either adds an entry or drops one. Opening the
 // file replays it, cuts off a torn tail, drops entries whose scope is gone and
-// rewrites the rest when that makes it shorter. A line that cannot be read, or whose
-// key no item would use, is set aside and counted until a person has looked. One
+// rewrites the rest when that makes it shorter. A line that cannot be read, or that
+// no item would write, is set aside and counted until a person has looked. One
 // process at a time has it open for writing; Read is for those who only look. What
 // an entry means is known to its item alone. Only bootagent/node opens a journal.
 package journal
@@ -43,6 +43,7 @@ type Journal struct {
 	size    int64    // of the file
 	lines   int
 	scopes  item.Scopes
+	rules   rules
 	entries map[id]item.Entry
 	damaged [][]byte // lines that could not be read and are not set aside yet
 	set     int      // lines that are set aside
@@ -55,7 +56,9 @@ var _ item.Journal = (*Journal)(nil)
 
 // Open reads the journal in dir, which is made when missing. The kernel and
 // root scopes must be known: without them no entry could be trusted.
-func Open(dir string, scopes item.Scopes) (_ *Journal, err error) {
+func Open(dir string, scopes item.Scopes) (*Journal, error) { return open(dir, scopes, whole) }
+
+func open(dir string, scopes item.Scopes, r rules) (_ *Journal, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("open journal: %w", err)
@@ -83,7 +86,7 @@ func Open(dir string, scopes item.Scopes) (_ *Journal, err error) {
 			return nil, err
 		}
 	}
-	j := &Journal{scopes: scopes, lock: lock}
+	j := &Journal{scopes: scopes, rules: r, lock: lock}
 	lines, whole, err := j.load(dir)
 	if err != nil {
 		return nil, err
@@ -100,7 +103,7 @@ func Read(dir string, scopes item.Scopes) (*Journal, error) {
 	if err := known(scopes); err != nil {
 		return nil, fmt.Errorf("read journal: %w", err)
 	}
-	j := &Journal{scopes: scopes, broken: errors.New("it is open for reading only")}
+	j := &Journal{scopes: scopes, rules: whole, broken: errors.New("it is open for reading only")}
 	if _, _, err := j.load(dir); err != nil {
 		return nil, fmt.Errorf("read journal: %w", err)
 	}
@@ -157,7 +160,7 @@ func (j *Journal) Record(entries ...item.Entry) error {
 	defer j.mu.Unlock()
 	lines := make([]line, 0, len(entries))
 	for _, e := range entries {
-		if err := plain(e.Key); err != nil {
+		if err := j.rules.entry.Run(e); err != nil {
 			return fmt.Errorf("record %s: %w", e.Item, err)
 		}
 		if e.ScopeID = j.scopes.ID(e.Scope); e.ScopeID == "" {

@@ -23,7 +23,7 @@ var scopes = item.Scopes{Kernel: "boot", Root: "root", Disk: "disk"}
 
 // open opens the journal in dir as the next process does: the one before it,
 // which held it, has ended.
-func open(t *testing.T, dir string, s item.Scopes) *Journal {
+func opened(t *testing.T, dir string, s item.Scopes) *Journal {
 	t.Helper()
 	if before, ok := holders[dir]; ok {
 		_ = before.Close() // a process that has ended reports nothing
@@ -40,7 +40,7 @@ func open(t *testing.T, dir string, s item.Scopes) *Journal {
 var holders = map[string]*Journal{}
 
 func entry(key, prior string, scope item.Scope) item.Entry {
-	return item.Entry{Item: "test", Key: key, Prior: item.Raw(prior), Scope: scope}
+	return item.Entry{Item: "perm", Key: key, Prior: item.Raw(prior), Scope: scope}
 }
 
 func record(t *testing.T, j *Journal, entries ...item.Entry) {
@@ -53,7 +53,7 @@ func record(t *testing.T, j *Journal, entries ...item.Entry) {
 // brief is key=prior/applied of all entries.
 func brief(j *Journal) string {
 	var parts []string
-	for _, e := range j.Entries("test") {
+	for _, e := range j.Entries("perm") {
 		parts = append(parts, fmt.Sprintf("%s=%s/%s", e.Key, e.Prior, e.Applied))
 	}
 	return strings.Join(parts, " ")
@@ -61,7 +61,7 @@ func brief(j *Journal) string {
 
 func TestFirstOriginalIsKept(t *testing.T) {
 	dir := t.TempDir()
-	j := open(t, dir, scopes)
+	j := opened(t, dir, scopes)
 	record(t, j, entry("b", "1", item.Kernel), entry("a", "2", item.Root))
 	again := entry("b", "other", item.Kernel)
 	again.Applied = item.Raw("new")
@@ -70,14 +70,14 @@ func TestFirstOriginalIsKept(t *testing.T) {
 	if got := brief(j); got != want {
 		t.Fatalf("entries %s, want %s", got, want)
 	}
-	if got := brief(open(t, dir, scopes)); got != want {
+	if got := brief(opened(t, dir, scopes)); got != want {
 		t.Fatalf("after a start: %s, want %s", got, want)
 	}
-	j = open(t, dir, scopes)
+	j = opened(t, dir, scopes)
 	if err := j.Forget(entry("b", "", item.Kernel), entry("none", "", item.Kernel)); err != nil {
 		t.Fatal(err)
 	}
-	if got := brief(open(t, dir, scopes)); got != `a="2"/` {
+	if got := brief(opened(t, dir, scopes)); got != `a="2"/` {
 		t.Fatalf("after forgetting: %s", got)
 	}
 }
@@ -96,12 +96,12 @@ func TestEntriesEndWithTheirScope(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			record(t, open(t, dir, scopes), entry("k", "1", item.Kernel), entry("r", "2", item.Root), entry("d", "3", item.Disk))
-			if got := brief(open(t, dir, tc.next)); got != tc.want {
+			record(t, opened(t, dir, scopes), entry("k", "1", item.Kernel), entry("r", "2", item.Root), entry("d", "3", item.Disk))
+			if got := brief(opened(t, dir, tc.next)); got != tc.want {
 				t.Fatalf("entries %s, want %s", got, tc.want)
 			}
 			// And it stays so when the old scopes come back.
-			if got := brief(open(t, dir, scopes)); got != tc.want {
+			if got := brief(opened(t, dir, scopes)); got != tc.want {
 				t.Fatalf("a dropped entry came back: %s, want %s", got, tc.want)
 			}
 		})
@@ -114,7 +114,7 @@ func TestUnknownScopes(t *testing.T) {
 			t.Errorf("opened with %+v", s)
 		}
 	}
-	j := open(t, t.TempDir(), item.Scopes{Kernel: "boot", Root: "root"})
+	j := opened(t, t.TempDir(), item.Scopes{Kernel: "boot", Root: "root"})
 	if err := j.Record(entry("a", "1", item.Disk)); err == nil {
 		t.Error("recorded for a disk that there is not")
 	}
@@ -127,7 +127,7 @@ func TestUnknownScopes(t *testing.T) {
 // before stays, and the journal can be written on.
 func TestTornAtEveryByte(t *testing.T) {
 	dir := t.TempDir()
-	j := open(t, dir, scopes)
+	j := opened(t, dir, scopes)
 	record(t, j, entry("a", "1", item.Root))
 	before, err := os.ReadFile(filepath.Join(dir, File))
 	if err != nil {
@@ -144,7 +144,7 @@ func TestTornAtEveryByte(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, File), append(bytes.Clone(whole[:cut]), filler...), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			j := open(t, dir, scopes)
+			j := opened(t, dir, scopes)
 			if got := brief(j); !strings.HasPrefix(got, `a="1"/`) {
 				t.Fatalf("cut at %d: %s", cut, got)
 			}
@@ -152,7 +152,7 @@ func TestTornAtEveryByte(t *testing.T) {
 				t.Fatalf("cut at %d: counted as damage", cut)
 			}
 			record(t, j, entry("d", "4", item.Root))
-			if got := brief(open(t, dir, scopes)); !strings.HasSuffix(got, `d="4"/`) {
+			if got := brief(opened(t, dir, scopes)); !strings.HasSuffix(got, `d="4"/`) {
 				t.Fatalf("cut at %d, written on: %s", cut, got)
 			}
 		}
@@ -161,7 +161,7 @@ func TestTornAtEveryByte(t *testing.T) {
 
 func TestDamageIsSetAside(t *testing.T) {
 	dir := t.TempDir()
-	j := open(t, dir, scopes)
+	j := opened(t, dir, scopes)
 	record(t, j, entry("a", "1", item.Root))
 	record(t, j, entry("b", "2", item.Root))
 	name := filepath.Join(dir, File)
@@ -172,7 +172,7 @@ func TestDamageIsSetAside(t *testing.T) {
 	if err := os.WriteFile(name, bytes.Replace(data, []byte(`"1"`), []byte(`"9"`), 1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	j = open(t, dir, scopes)
+	j = opened(t, dir, scopes)
 	if got := brief(j); got != `b="2"/` || j.DamagedLines() != 1 {
 		t.Fatalf("entries %s, %d damaged; the altered original must not be believed", got, j.DamagedLines())
 	}
@@ -184,7 +184,7 @@ func TestDamageIsSetAside(t *testing.T) {
 
 func TestTooLarge(t *testing.T) {
 	dir := t.TempDir()
-	j := open(t, dir, scopes)
+	j := opened(t, dir, scopes)
 	if err := j.Record(entry("a", strings.Repeat("x", maxLine), item.Root)); err == nil {
 		t.Error("recorded an entry that could not be read back")
 	}
@@ -200,7 +200,7 @@ func TestTooLarge(t *testing.T) {
 }
 
 func TestWriteFailureIsFinal(t *testing.T) {
-	j := open(t, t.TempDir(), scopes)
+	j := opened(t, t.TempDir(), scopes)
 	if err := j.file.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestWriteFailureIsFinal(t *testing.T) {
 // An agent that corrects one thing every minute for months must not fill the file.
 func TestShrinksWhileOpen(t *testing.T) {
 	dir := t.TempDir()
-	j := open(t, dir, scopes)
+	j := opened(t, dir, scopes)
 	record(t, j, entry("kept", "original", item.Root))
 	for n := range 40 {
 		e := entry("fought over", "original", item.Root)
@@ -233,7 +233,7 @@ func TestShrinksWhileOpen(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, ".journal.123"), nil, 0o600); err != nil { // of a killed process
 		t.Fatal(err)
 	}
-	if got := open(t, dir, scopes).Entries("test"); len(got) != 3 || string(got[0].Prior) != `"original"` {
+	if got := opened(t, dir, scopes).Entries("perm"); len(got) != 3 || string(got[0].Prior) != `"original"` {
 		t.Fatalf("entries %d", len(got))
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
@@ -249,13 +249,13 @@ func TestFullDisk(t *testing.T) {
 		require.Missing(t, "mount", fmt.Sprintf("no tmpfs here: %v", err))
 	}
 	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // a lazy unmount: the mount is this test's alone
-	j := open(t, dir, scopes)
+	j := opened(t, dir, scopes)
 	record(t, j, entry("a", "1", item.Root))
 	if err := j.Record(entry("b", strings.Repeat("x", 100<<10), item.Root)); err == nil {
 		t.Fatal("64 KiB hold more than they should")
 	}
 	record(t, j, entry("c", "3", item.Root))
-	if got := brief(open(t, dir, scopes)); got != `a="1"/ c="3"/` || j.DamagedLines() != 0 {
+	if got := brief(opened(t, dir, scopes)); got != `a="1"/ c="3"/` || j.DamagedLines() != 0 {
 		t.Fatalf("entries %s", got)
 	}
 }
@@ -280,7 +280,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(seed)
 	f.Add([]byte("00000000 {}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		entries, _, _ := decode(data)
+		entries, _, _ := whole.decode(data)
 		var lines []line
 		for _, e := range entries {
 			lines = append(lines, line{Add: &e})
@@ -289,7 +289,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, n, damaged := decode(text)
+		again, n, damaged := whole.decode(text)
 		if diff := cmp.Diff(entries, again); diff != "" || n != len(entries) || len(damaged) > 0 {
 			t.Fatalf("what is written is not what is read: %s", diff)
 		}
@@ -298,7 +298,7 @@ func FuzzDecode(f *testing.F) {
 
 func TestOneWriter(t *testing.T) {
 	dir := t.TempDir()
-	j := open(t, dir, scopes)
+	j := opened(t, dir, scopes)
 	record(t, j, entry("a", "1", item.Kernel))
 	if _, err := Open(dir, scopes); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Fatalf("a second writer: %v", err)
@@ -321,7 +321,7 @@ func TestOneWriter(t *testing.T) {
 		}
 	}
 	record(t, j, entry("c", "3", item.Kernel))
-	if got := brief(open(t, dir, scopes)); got != `a="1"/ c="3"/` {
+	if got := brief(opened(t, dir, scopes)); got != `a="1"/ c="3"/` {
 		t.Errorf("after readers: %s", got)
 	}
 	missing, err := Read(dir+"/none", scopes)
@@ -359,29 +359,29 @@ func BenchmarkRecord500(b *testing.B) {
 func TestKeysThatClimbAreRefused(t *testing.T) {
 	for _, key := range []string{"../../etc/passwd", "net/../../../etc/shadow", "..", "a\nb", "a\x00b", ""} {
 		dir := t.TempDir()
-		j := open(t, dir, scopes)
+		j := opened(t, dir, scopes)
 		if err := j.Record(entry(key, "1", item.Kernel)); err == nil {
 			t.Errorf("recorded %q", key)
 		}
-		text, err := encode([]line{{Add: &item.Entry{Item: "test", Key: key, Prior: item.Raw("1"), Scope: item.Kernel, ScopeID: "boot"}}})
+		text, err := encode([]line{{Add: &item.Entry{Item: "perm", Key: key, Prior: item.Raw("1"), Scope: item.Kernel, ScopeID: "boot"}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, File), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if j = open(t, dir, scopes); brief(j) != "" || j.DamagedLines() != 1 {
+		if j = opened(t, dir, scopes); brief(j) != "" || j.DamagedLines() != 1 {
 			t.Errorf("%q: entries %s, %d damaged", key, brief(j), j.DamagedLines())
 		}
 	}
-	j := open(t, t.TempDir(), scopes)
+	j := opened(t, t.TempDir(), scopes)
 	record(t, j, entry("net/ipv4/conf/eth0.100/forwarding", "1", item.Kernel), entry("/srv/a..b", "1", item.Root))
 }
 
 func TestDamageIsCountedUntilSomebodyLooked(t *testing.T) {
 	dir := t.TempDir()
 	for n := 1; n <= 2; n++ {
-		j := open(t, dir, scopes)
+		j := opened(t, dir, scopes)
 		record(t, j, entry("a", "1", item.Root))
 		if err := os.WriteFile(filepath.Join(dir, File), []byte("rot\n"), 0o600); err != nil {
 			t.Fatal(err)
@@ -390,14 +390,14 @@ func TestDamageIsCountedUntilSomebodyLooked(t *testing.T) {
 		if err != nil || reader.DamagedLines() != n {
 			t.Errorf("a reader counts %d, %v; want %d", reader.DamagedLines(), err, n)
 		}
-		if j = open(t, dir, scopes); j.DamagedLines() != n {
+		if j = opened(t, dir, scopes); j.DamagedLines() != n {
 			t.Errorf("%d lines, want %d", j.DamagedLines(), n)
 		}
 	}
 	if err := os.Remove(filepath.Join(dir, Damaged)); err != nil {
 		t.Fatal(err)
 	}
-	if j := open(t, dir, scopes); j.DamagedLines() != 0 {
+	if j := opened(t, dir, scopes); j.DamagedLines() != 0 {
 		t.Errorf("%d lines after somebody looked", j.DamagedLines())
 	}
 }

@@ -293,3 +293,29 @@ func TestNamesAreResolved(t *testing.T) {
 		t.Fatalf("error %v", err)
 	}
 }
+
+// TestTheDisksOriginalsAreOfTheDisk: whoever had the disk in hand could write an
+// original for any file of the system beside it.
+func TestTheDisksOriginalsAreOfTheDisk(t *testing.T) {
+	require.Root(t)
+	disk, err := os.MkdirTemp("/dev/shm", "perm-")
+	if err != nil {
+		t.Skipf("no second file system: %v", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(disk) }) // nothing is left but a test's directory
+	system := t.TempDir()
+	for dir, want := range map[string]uint32{disk: 0o666, system: 0o640} {
+		files(t, dir, map[string]uint32{"shadow": 0o640})
+		j := itemtest.Journal(t, t.TempDir())
+		e := item.Entry{Item: Name, Key: filepath.Join(dir, "shadow"), Prior: item.Raw(attr{Mode: 0o666}), Applied: item.Raw(applied{Attr: attr{Mode: 0o640}}), Scope: item.Disk}
+		if err := j.Record(e); err != nil {
+			t.Fatal(err)
+		}
+		if err := New(nil, disk, j, t.Logf).Restore(t.Context(), j.Entries(Name)); err != nil {
+			t.Error(err)
+		}
+		if got := mode(t, e.Key); got != want {
+			t.Errorf("%s has mode %04o, want %04o", e.Key, got, want)
+		}
+	}
+}

@@ -48,6 +48,10 @@ func (i *Item) restore(ctx context.Context, walk *safepath.Walk, e item.Entry) e
 		return err
 	}
 	defer f.close()
+	if e.Scope == item.Disk && i.scope(f.dev) != item.Disk { // the disk may have been in other hands
+		i.log("%s is not on the state disk: its permissions are left as they are", e.Key)
+		return nil
+	}
 	if !f.attr.same(was) && !f.attr.same(did.Attr) && (did.Attr.Ino != 0 || !f.attr.is(did.Attr)) {
 		i.log("%s was replaced since: its permissions are left as they are", e.Key)
 		return nil

@@ -22,8 +22,11 @@ type StateDisk struct {
 	Named string      `yaml:"named"` // partition UUID that the site names
 	Disks []Partition `yaml:"disks"`
 	Lines []Line      `yaml:"lines"` // of the journal, with good checksums
-	Uses  string      `yaml:"uses"`  // device that the node must use, empty for none
-	Says  string      `yaml:"says"`  // part of what it must say
+	// Revert is what was done to the revert script of a script that ran; the words
+	// are those of the test that does it.
+	Revert string `yaml:"revert"`
+	Uses   string `yaml:"uses"` // device that the node must use, empty for none
+	Says   string `yaml:"says"` // part of what it must say
 }
 
 // StateDiskMachine is the SMBIOS UUID of the node.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -48,6 +49,7 @@ type Item struct {
 	journal item.Journal
 	log     func(format string, args ...any)
 	signed  func() []spec.Exec
+	reverts check.List[*undoing]
 	now     func() time.Time
 
 	background sync.WaitGroup
@@ -62,7 +64,7 @@ type Item struct {
 func New(want []spec.Exec, dir string, runner Runner, scopes item.Scopes, j item.Journal, signed func() []spec.Exec, log func(format string, args ...any)) *Item {
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b spec.Exec) int { return strings.Compare(a.Name, b.Name) })
-	return &Item{want: want, dir: dir, runner: runner, scopes: scopes, journal: j, signed: signed, log: log, now: time.Now}
+	return &Item{want: want, dir: dir, runner: runner, scopes: scopes, journal: j, signed: signed, reverts: revertChecks, log: log, now: time.Now}
 }
 
 // Name implements item.Item.
@@ -244,7 +246,7 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 		if err := json.Unmarshal(e.Applied, &u); err != nil {
 			return fmt.Errorf("revert script %q: %w", e.Key, err)
 		}
-		err := i.vouched(&u)
+		err := i.reverts.Run(&undoing{&u, i})
 		if err == nil {
 			err = i.revert(ctx, u)
 		}
@@ -261,18 +263,6 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 		errs = append(errs, i.journal.Forget(e))
 	}
 	return errors.Join(errs...)
-}
-
-// vouched puts the revert script of a signed overlay in the place of the journal's.
-func (i *Item) vouched(u *undo) error {
-	for _, w := range i.signed() {
-		if w.Revert != "" && identity(w) == u.Hash {
-			w.Data, w.Revert = w.Revert, ""
-			u.Script = w
-			return nil
-		}
-	}
-	return errors.New("no signed overlay on this node has it, so it is not run: undo it by hand")
 }
 
 // Key names a script in the journal.

@@ -75,7 +75,7 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-func check(t *testing.T, it *Item) []spec.Drift {
+func checked(t *testing.T, it *Item) []spec.Drift {
 	t.Helper()
 	drift, err := it.Check(t.Context())
 	if err != nil {
@@ -87,7 +87,7 @@ func check(t *testing.T, it *Item) []spec.Drift {
 // pass is one look and one apply, as the agent makes them.
 func pass(t *testing.T, it *Item) error {
 	t.Helper()
-	return it.Apply(t.Context(), check(t, it))
+	return it.Apply(t.Context(), checked(t, it))
 }
 
 // failures is a pass and what it says of scripts that failed.
@@ -97,7 +97,7 @@ func failures(t *testing.T, it *Item) string {
 		t.Fatal(err)
 	}
 	var said []string
-	for _, d := range check(t, it) {
+	for _, d := range checked(t, it) {
 		if d.Action == spec.ActionFailed {
 			said = append(said, d.Key+": "+d.Reason)
 		}
@@ -148,7 +148,7 @@ echo to the log; echo and errors >&2
 	if got := read(t, folder+"/log"); got != "to the log\nand errors\n" {
 		t.Errorf("log %q", got)
 	}
-	if drift := check(t, it); len(drift) > 0 {
+	if drift := checked(t, it); len(drift) > 0 {
 		t.Errorf("drift %+v", drift)
 	}
 	// Scripts, logs and environments may hold secrets.
@@ -260,7 +260,7 @@ func TestFailureShowsAndWaits(t *testing.T) {
 	if said := failures(t, it); !strings.Contains(said, "bad: it ended with exit 3 at ") || !strings.Contains(said, "/log") {
 		t.Fatalf("it says %q, want the script, its exit and its log", said)
 	}
-	drift := check(t, it)
+	drift := checked(t, it)
 	if len(drift) != 1 || drift[0].Key != "bad" || drift[0].Action != spec.ActionFailed || drift[0].From != "exit 3" {
 		t.Fatalf("drift %+v", drift)
 	}
@@ -268,7 +268,7 @@ func TestFailureShowsAndWaits(t *testing.T) {
 		t.Fatalf("it was tried again at once: %v", err)
 	}
 	it.now = func() time.Time { return time.Now().Add(time.Minute) }
-	if drift := check(t, it); len(drift) != 2 || drift[0].Action != spec.ActionRun {
+	if drift := checked(t, it); len(drift) != 2 || drift[0].Action != spec.ActionRun {
 		t.Fatalf("a minute later: %+v", drift)
 	}
 }
@@ -305,7 +305,7 @@ func TestHaltHoldsAcrossPasses(t *testing.T) {
 			if failures(t, it) == "" {
 				t.Errorf("%s: the failure is not shown", rerun)
 			}
-			if drift := check(t, it); len(drift) != 2 || drift[1].Action != spec.ActionDefer || !strings.Contains(drift[1].Reason, `waits for "a" to succeed`) {
+			if drift := checked(t, it); len(drift) != 2 || drift[1].Action != spec.ActionDefer || !strings.Contains(drift[1].Reason, `waits for "a" to succeed`) {
 				t.Errorf("%s: %+v", rerun, drift)
 			}
 			now = now.Add(10 * time.Minute)
@@ -416,7 +416,7 @@ func TestBackground(t *testing.T) {
 		t.Fatal(err)
 	}
 	another := newItem([]spec.Exec{w}, dir, j) // the next pass makes new items
-	if drift := check(t, another); len(drift) != 1 || drift[0].Action != spec.ActionDefer || !strings.Contains(drift[0].Reason, "runs since") {
+	if drift := checked(t, another); len(drift) != 1 || drift[0].Action != spec.ActionDefer || !strings.Contains(drift[0].Reason, "runs since") {
 		t.Errorf("while it runs: %+v", drift)
 	}
 	if err := os.WriteFile(gate, []byte("go\n"), 0); err != nil {
@@ -425,7 +425,7 @@ func TestBackground(t *testing.T) {
 	if err := it.Wait(); err != nil {
 		t.Errorf("wait: %v", err)
 	}
-	if drift := check(t, another); len(drift) != 1 || drift[0].Action != spec.ActionFailed {
+	if drift := checked(t, another); len(drift) != 1 || drift[0].Action != spec.ActionFailed {
 		t.Errorf("after it ended: %+v", drift)
 	}
 }
@@ -442,7 +442,7 @@ func TestOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	it.scopes.Root, it.scopes.Kernel = "root-2", "boot-2"
-	if drift := check(t, it); len(drift) != 1 || drift[0].Key != "root" {
+	if drift := checked(t, it); len(drift) != 1 || drift[0].Key != "root" {
 		t.Fatalf("on another root: %+v, want only the per-root script", drift)
 	}
 	// Left out for a generation and wanted again, it still ran.
@@ -453,7 +453,7 @@ func TestOnce(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(it.script(want[0]).dir, "machine")); !os.IsNotExist(err) {
 		t.Errorf("the unwanted script was not swept away: %v", err)
 	}
-	if drift := check(t, newItem(want, dir, j)); len(drift) > 0 {
+	if drift := checked(t, newItem(want, dir, j)); len(drift) > 0 {
 		t.Fatalf("wanted again: %+v", drift)
 	}
 }
@@ -468,7 +468,7 @@ func TestRevertOfAChangedScript(t *testing.T) {
 	}
 	w.Data, w.Revert = "echo two >>"+out+"\n", "echo undo two >>"+out+"\n"
 	it := newItem([]spec.Exec{w}, dir, j)
-	drift := check(t, it)
+	drift := checked(t, it)
 	if len(drift) != 2 || drift[0].Action != spec.ActionRun || drift[1].Action != spec.ActionRemove {
 		t.Fatalf("drift %+v", drift)
 	}
@@ -524,7 +524,7 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			it := newItem([]spec.Exec{tc.w}, t.TempDir(), itemtest.Journal(t, t.TempDir()))
-			drift := check(t, it)
+			drift := checked(t, it)
 			if len(drift) != 1 || drift[0].Action != spec.ActionRefuse || !strings.Contains(drift[0].Reason, tc.want) {
 				t.Fatalf("drift %+v, want a refusal because of %q", drift, tc.want)
 			}
@@ -542,7 +542,7 @@ func TestDamagedHistory(t *testing.T) {
 	if err := os.WriteFile(it.script(w).dir+"/run.json", []byte(`{"name":`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if drift := check(t, it); len(drift) != 1 || drift[0].Action != spec.ActionRefuse || !strings.Contains(drift[0].Reason, "damaged") {
+	if drift := checked(t, it); len(drift) != 1 || drift[0].Action != spec.ActionRefuse || !strings.Contains(drift[0].Reason, "damaged") {
 		t.Fatalf("drift %+v", drift)
 	}
 }
@@ -599,7 +599,7 @@ func TestOldScriptsAreCollected(t *testing.T) {
 	}
 	// The newest of them is still known.
 	last := newItem([]spec.Exec{{Name: "s", Data: fmt.Sprintf("true %d\n", maxUnwanted+8), Rerun: "never"}}, dir, j)
-	if drift := check(t, last); len(drift) > 0 {
+	if drift := checked(t, last); len(drift) > 0 {
 		t.Errorf("wanted again: %+v", drift)
 	}
 }
@@ -615,7 +615,7 @@ func TestHistoryIsAFileOfOurOwn(t *testing.T) {
 	if err := syscall.Mkfifo(dir+"/"+runFile, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if drift := check(t, it); len(drift) != 1 || drift[0].Action != spec.ActionRefuse {
+	if drift := checked(t, it); len(drift) != 1 || drift[0].Action != spec.ActionRefuse {
 		t.Errorf("drift %+v", drift)
 	}
 }
@@ -645,7 +645,7 @@ func TestServices(t *testing.T) {
 		t.Fatal(err)
 	}
 	it := New(want, dir, process.Service{}, itemtest.Scopes, j, signs(dir, want), func(string, ...any) {})
-	if drift := check(t, it); len(drift) != 2 || drift[0].Action != spec.ActionDefer || !strings.Contains(drift[0].Reason, "runs since") {
+	if drift := checked(t, it); len(drift) != 2 || drift[0].Action != spec.ActionDefer || !strings.Contains(drift[0].Reason, "runs since") {
 		t.Errorf("while it runs: %+v", drift)
 	}
 	if err := pass(t, it); err != nil {
@@ -663,7 +663,7 @@ func TestServices(t *testing.T) {
 	if err := pass(t, it); err != nil {
 		t.Error(err)
 	}
-	if drift := check(t, it); len(drift) != 1 || drift[0].Action != spec.ActionFailed || drift[0].From != "exit 4" {
+	if drift := checked(t, it); len(drift) != 1 || drift[0].Action != spec.ActionFailed || drift[0].From != "exit 4" {
 		t.Errorf("after it ended: %+v", drift)
 	}
 	if got := read(t, out+"/bg"); got != "ran\n" {

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exec
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/attack"
+)
+
+func reverts(t *testing.T) []attack.StateDisk {
+	rows := attack.LoadClass[attack.StateDisk](t, "statedisk")
+	return slices.DeleteFunc(rows, func(r attack.StateDisk) bool { return !strings.HasPrefix(r.Check, "exec/") })
+}
+
+// meet has a script that ran be taken back on a disk that says what a row does.
+func meet(t *testing.T, row attack.StateDisk, checks check.List[*undoing]) (undid, evil bool, err error) {
+	t.Helper()
+	dir, effect := t.TempDir(), t.TempDir()
+	theirs := effect + ".theirs"
+	w := spec.Exec{Name: "a", Data: "true\n", Revert: "touch " + effect + "/undid\n"}
+	j := itemtest.Journal(t, t.TempDir())
+	it := New(nil, dir, new(process.Group), itemtest.Scopes, j, func() []spec.Exec { return []spec.Exec{w} }, t.Logf)
+	it.reverts = checks
+	back := spec.Exec{Name: "a", Data: w.Revert}
+	u := undo{identity(w), back}
+	bad := spec.Exec{Name: "a", Data: "touch " + effect + "/evil\n"}
+	switch row.Revert {
+	case "text in the journal":
+		u.Script = bad
+	case "script in the journal":
+		u = undo{identity(bad), bad}
+	case "a link to a directory":
+		if err := os.Mkdir(theirs, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(theirs, it.script(back).dir); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Fatalf("%q is nothing that can be done", row.Revert)
+	}
+	if err := j.Record(item.Entry{Item: Name, Key: Key(w), Prior: item.Raw(nil), Applied: item.Raw(u), Scope: item.Root}); err != nil {
+		t.Fatal(err)
+	}
+	err = it.Restore(t.Context(), j.Entries(Name))
+	there := func(name string) bool { _, err := os.Stat(name); return err == nil }
+	return there(effect + "/undid"), there(effect+"/evil") || there(theirs+"/a"), err
+}
+
+// TestRevertAttacks: only what a signed overlay has is run, and nothing is written
+// where a link leads.
+func TestRevertAttacks(t *testing.T) {
+	for _, row := range reverts(t) {
+		undid, evil, err := meet(t, row, revertChecks)
+		if signed := row.Revert == "text in the journal"; evil || undid != signed || (err == nil) != signed {
+			t.Errorf("%s: the signed script ran: %v; another did: %v; %v", row.Name, undid, evil, err)
+		}
+	}
+}
+
+// TestNoCheckIsVacuous takes each check away.
+func TestNoCheckIsVacuous(t *testing.T) {
+	named := map[string]bool{}
+	for _, row := range reverts(t) {
+		_, name, _ := strings.Cut(row.Check, "/")
+		named[name] = true
+		if _, evil, err := meet(t, row, revertChecks.Without(name)); !evil {
+			t.Errorf("%s: it does no harm without %q: %v", row.Name, name, err)
+		}
+	}
+	for _, name := range revertChecks.Names() {
+		if !named[name] {
+			t.Errorf("no row names the check %q", name)
+		}
+	}
+}

@@ -15,6 +15,8 @@ import (
 	"io"
 	"os"
 	"syscall"
+
+	"github.com/caisson-os/caisson/internal/check"
 )
 
 // ErrShared is returned for what others than this program could write to.
@@ -88,9 +90,44 @@ func readAll(f *os.File, limit int64) ([]byte, error) {
 	return data, err
 }
 
-func open(name string, flag int) (*os.File, error) {
+func open(name string, flag int) (*os.File, error) { return whole.open(name, flag) }
+
+// rules are what a file is held to.
+type rules struct {
+	flags check.List[*int]        // of open(2)
+	file  check.List[os.FileInfo] // once it is open
+}
+
+var whole = rules{
+	flags: check.List[*int]{{Name: "no link", OK: followNoLink}},
+	file: check.List[os.FileInfo]{
+		{Name: "regular file", OK: func(i os.FileInfo) error { return shared(!i.Mode().IsRegular()) }},
+		{Name: "closed to others", OK: func(i os.FileInfo) error { return shared(i.Mode().Perm()&0o022 != 0) }},
+		{Name: "own", OK: func(i os.FileInfo) error { return shared(owner(i) != os.Geteuid()) }},
+		{Name: "one name", OK: func(i os.FileInfo) error {
+			return shared(i.Mode().IsRegular() && i.Sys().(*syscall.Stat_t).Nlink != 1)
+		}},
+	},
+}
+
+func followNoLink(flag *int) error {
+	*flag |= syscall.O_NOFOLLOW
+	return nil
+}
+
+func shared(is bool) error {
+	if is {
+		return ErrShared
+	}
+	return nil
+}
+
+func (r rules) open(name string, flag int) (*os.File, error) {
+	if err := r.flags.Run(&flag); err != nil {
+		return nil, err
+	}
 	// Without O_NONBLOCK a pipe in its place would wait for ever.
-	f, err := os.OpenFile(name, flag|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(name, flag|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.EISDIR) {
 		return nil, fmt.Errorf("%s: %w", name, ErrShared)
 	}
@@ -98,12 +135,12 @@ func open(name string, flag int) (*os.File, error) {
 		return nil, err
 	}
 	info, err := f.Stat()
-	if err == nil && (!info.Mode().IsRegular() || info.Mode().Perm()&0o022 != 0 || owner(info) != os.Geteuid() || info.Sys().(*syscall.Stat_t).Nlink != 1) {
-		err = fmt.Errorf("%s: %w", name, ErrShared)
+	if err == nil {
+		err = r.file.Run(info)
 	}
 	if err != nil {
 		_ = f.Close() // only read
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return f, nil
 }

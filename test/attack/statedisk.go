@@ -40,7 +40,7 @@ type Partition struct {
 	Label  string            `yaml:"label"` // caisson-state when empty
 	UUID   string            `yaml:"uuid"`
 	Broken bool              `yaml:"broken"` // it has no file system
-	Files  map[string]string `yaml:"files"`  // below its top directory: text, or @link TARGET, @pipe, @second NAME, @writable, @directory
+	Files  map[string]string `yaml:"files"`  // below its top directory: text, or @link TARGET, @pipe, @second NAME, @writable, @foreign, @directory
 }
 
 // Line is a record that somebody has written into the journal: what caisson would put
@@ -114,6 +114,9 @@ func (p Partition) Fill(t testing.TB, dir string) {
 		case "@writable":
 			put(t, at, "{}")
 			err = os.Chmod(at, 0o666)
+		case "@foreign":
+			put(t, at, "{}")
+			err = os.Chown(at, 12345, 12345)
 		case "@directory":
 			err = os.Mkdir(at, 0o700)
 		default:

@@ -45,7 +45,7 @@ func Read(c *shape.Checker, fsys fs.FS, names []string) *Reader {
 	if r.Tree == nil && !r.Maintenance.Empty() {
 		r.Tree = &tree.Value{Kind: tree.Mapping} // a part of a site, looked at alone
 	}
-	if r.Tree == nil && len(c.Report.Problems) == 0 {
+	if r.Tree == nil && c.Report.Err() == nil {
 		c.Report.Add(report.Problem{Severity: report.Error, Rule: "form", Message: "nothing but nodes was given", Hint: formHint})
 	}
 	return r

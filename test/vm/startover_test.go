@@ -37,7 +37,7 @@ func TestLongDeadline(t *testing.T) {
 	f := fleet(t)
 	o, first := f.proven(t)
 	f.edit(t, "args: [transparent_hugepage=never]", "args: [transparent_hugepage=never, systemd.unit=emergency.target, caisson.deadline=20]")
-	f.edit(t, "args: [caisson]\n", "args: [caisson]\n        timeout: 10\n")
+	f.edit(t, "args: [caisson]\n", "args: [caisson]\n      timeout: 10\n")
 	f.publish(t)
 	m := f.start(t, o)
 	from := 0

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // TestLongBadDisks boots a node with a state disk that is not as it left it. It
@@ -19,28 +20,25 @@ func TestLongBadDisks(t *testing.T) {
 		name   string
 		script string // run in the file system of the disk
 		raw    string // run on the image, $1
-		usb    bool
-		second bool // another disk of the same name beside it
+		stick  bool   // the disk is on a removable medium
+		second bool   // another disk of the same name beside it
 		says   string
 	}{
 		{name: "unreadable state", script: "echo { | tee state.json >state.copy.json", says: "caisson: the state is rebuilt"},
 		{name: "another fleet", script: `echo '{"fleet":"another"}' >owner.json`, says: `it belongs to fleet "another"`},
-		{name: "another machine", script: `sed -i 's/4c4c4544/5c5c5544/' owner.json`, says: "it belongs to the machine with UUID 5c5c5544"},
-		{name: "full", script: "dd if=/dev/zero of=filler bs=1M 2>/dev/null || true", says: "caisson: overlay of node alpha"},
+		{name: "another machine", script: `sed -i 's/4c4c4544/5c5c5544/' owner.json`, says: `it belongs to the machine with UUID "5c5c5544`},
 		{name: "no file system", raw: `dd if=/dev/zero of="$1" bs=1M seek=1 count=1 conv=notrunc status=none`, says: "is not used"},
-		{name: "on a USB stick", usb: true, says: "--state-disk"},
+		{name: "on a stick", stick: true, says: "--state-disk"},
 		{name: "two of them", second: true, says: "is not used"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := node.copyOf(t, test.name)
-			if test.script != "" {
-				sh(t, `mkdir "$1.d"; mount -o loop,offset=1048576 "$1" "$1.d"; cd "$1.d"; `+test.script+`; cd /; umount "$1.d"`, o.Disk)
-			}
+			o.spoil(t, test.script)
 			if test.raw != "" {
 				sh(t, test.raw, o.Disk)
 			}
-			if test.usb {
-				o.Extra = []string{"-drive", "file=" + o.Disk + ",format=raw,if=none,id=stick", "-device", "qemu-xhci", "-device", "usb-storage,drive=stick,removable=on"}
+			if test.stick { // by SCSI: Debian's cloud kernel knows no USB
+				o.Extra = append(o.Extra, "-drive", "file="+o.Disk+",format=raw,if=none,id=stick", "-device", "virtio-scsi-pci", "-device", "scsi-hd,drive=stick,removable=on")
 				o.Disk = ""
 			}
 			if test.second {
@@ -48,7 +46,7 @@ func TestLongBadDisks(t *testing.T) {
 				if err := StateDisk(t.Context(), other, 128); err != nil {
 					t.Fatal(err)
 				}
-				o.Extra = []string{"-drive", "file=" + other + ",format=raw,if=virtio"}
+				o.Extra = append(o.Extra, "-drive", "file="+other+",format=raw,if=virtio")
 			}
 			m := f.start(t, o)
 			waitFor(t, m, 0, test.says)
@@ -57,5 +55,25 @@ func TestLongBadDisks(t *testing.T) {
 				t.Errorf("%+v", st)
 			}
 		})
+	}
+	t.Run("full", func(t *testing.T) { f.fullDisk(t, node, first) })
+}
+
+// fullDisk has a newer generation, and no room to note it: what cannot be kept does
+// not act.
+func (f *Fleet) fullDisk(t *testing.T, node Options, first spec.Status) {
+	f.edit(t, "kernel.panic: 30", "kernel.panic: 40")
+	f.publish(t)
+	o := node.copyOf(t, "full")
+	o.spoil(t, "dd if=/dev/zero of=filler bs=1M 2>/dev/null || dd if=/dev/zero of=filler2 bs=1k 2>/dev/null || true")
+	m := f.start(t, o)
+	waitFor(t, m, 0, "no space left on device")
+	waitFor(t, m, 0, "caisson: booting the last good overlay, generation 1")
+	s := f.login(t, m)
+	if st := status(t, s); st.Source != "cached" || st.Overlay != first.Overlay || st.Sync != "behind" {
+		t.Errorf("on a full disk: %+v", st)
+	}
+	if got := run(t, s, "cat /proc/sys/kernel/panic"); got != "30" {
+		t.Errorf("kernel.panic is %s, which is of a generation that was not kept", got)
 	}
 }

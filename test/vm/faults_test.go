@@ -29,6 +29,14 @@ func (o Options) copyOf(t *testing.T, name string) Options {
 	return o
 }
 
+// spoil runs a script in the file system of the node's state disk.
+func (o Options) spoil(t *testing.T, script string) {
+	t.Helper()
+	if script != "" {
+		sh(t, `mkdir "$1.d"; mount -o loop,offset=1048576 "$1" "$1.d"; cd "$1.d"; `+script+`; cd /; umount "$1.d"; rmdir "$1.d"`, o.Disk)
+	}
+}
+
 // Faults of a node with generation 1 proven on its disk, and what may keep it from
 // a newer one: it boots the last good, soon, and says why.
 

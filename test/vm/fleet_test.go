@@ -215,6 +215,7 @@ func (f *Fleet) byHand(t *testing.T, o Options) Options {
 	o.Kernel, o.Initrd = f.loader(t)
 	o.Append = "console=ttyS0 net.ifnames=0 transparent_hugepage=never panic=30"
 	o.Forwards = map[string]string{guestRegistry: f.registry}
+	o.Extra = append(o.Extra, "-smp", "1") // a second one would wait for its turn in the same thread
 	return o
 }
 

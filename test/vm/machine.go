@@ -120,7 +120,9 @@ func (o Options) network(sshPort int) []string {
 		addr, port, _ := strings.Cut(host, ":")
 		network += fmt.Sprintf(",guestfwd=tcp:%s-cmd:busybox nc %s %s", guest, addr, port)
 	}
-	return []string{"-netdev", network, "-device", "virtio-net-pci,netdev=net,mac=" + o.MAC}
+	// In a late slot: a card among the further arguments is found first, and takes the
+	// name eth0.
+	return []string{"-netdev", network, "-device", "virtio-net-pci,netdev=net,addr=0x10,mac=" + o.MAC}
 }
 
 // PowerCut ends the machine at once, as pulling the cord would, and waits until

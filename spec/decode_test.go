@@ -18,6 +18,7 @@ func full() Overlay {
 			Network: Network{DNS: []string{"192.0.2.1"}, Search: []string{"example.org"}, NTP: []string{"t"}, Interfaces: []Interface{{MAC: "m", Addresses: []string{"a"}, Gateway: "g", MTU: 9000}}},
 			CAs:     []string{"pem\n"}, OnExpired: "hold", Needs: []string{"x"},
 		},
+		NeedsLayer: []NeedsLayer{{Item: "apt", Key: "jq", To: "installed"}},
 		Items: Items{
 			Mounts:  []Mount{{ID: "a", Device: "d", Target: "/t", Type: "tmpfs", Options: []string{"ro"}, Before: []string{"b"}, After: []string{"c"}}},
 			Limits:  []Limit{{ID: "a", Domain: "*", Type: "-", Item: "nofile", Value: "1"}},

@@ -12,7 +12,7 @@ import (
 // Every part of an overlay has its effect, and a change of it is seen: a part
 // that were forgotten would change and the node would never know.
 func TestEveryPartHasAnEffect(t *testing.T) {
-	parts := append(jsonNames(reflect.TypeFor[Core](), ""), jsonNames(reflect.TypeFor[Items](), "items.")...)
+	parts := slices.Concat(jsonNames(reflect.TypeFor[Core](), ""), jsonNames(reflect.TypeFor[Items](), "items."), []string{"needsLayer"})
 	var rows []string
 	for _, e := range Effects {
 		rows = append(rows, e.Part)
@@ -30,6 +30,9 @@ func TestEveryPartHasAnEffect(t *testing.T) {
 		short := strings.TrimPrefix(name, "items.")
 		if short != name {
 			from, to = reflect.ValueOf(whole.Items), reflect.ValueOf(&one.Items).Elem()
+		}
+		if name == "needsLayer" {
+			one.NeedsLayer = whole.NeedsLayer
 		}
 		for i := range from.NumField() {
 			if jsonName(from.Type().Field(i)) == short {

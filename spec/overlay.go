@@ -21,7 +21,16 @@ const (
 // overlays which use it say so in Needs.
 type Overlay struct {
 	Core
-	Items Items `json:"items"` // the last one: the compiler encodes it once for many nodes
+	NeedsLayer []NeedsLayer `json:"needsLayer,omitempty"` // of a site without a layer; what a host reports and does not do
+	Items      Items        `json:"items"`                // the last one: the compiler encodes it once for many nodes
+}
+
+// NeedsLayer is something that a layer would hold and that a host which caisson
+// did not boot cannot be given. It says no secrets: they are the layer's.
+type NeedsLayer struct {
+	Item string `json:"item"` // apt, uamlite or apparmor
+	Key  string `json:"key"`  // package, user or file of profiles
+	To   string `json:"to"`   // a version, installed or absent; account; the digest of a profile's text
 }
 
 // Core is the part of an overlay that brings a root to life. It is frozen: a

@@ -12,7 +12,7 @@ type Drift struct {
 	From   string `json:"from"`             // what is; "" where there is nothing
 	To     string `json:"to"`               // what is wanted; "" where it should go
 	Action string `json:"action"`           // one of the Action constants
-	Reason string `json:"reason,omitempty"` // why it cannot be done now (ActionRefuse, ActionDefer)
+	Reason string `json:"reason,omitempty"` // why it cannot be done now (ActionRefuse, ActionDefer, ActionCannot)
 
 	Since time.Time `json:"since,omitzero"` // of ActionDefer in a status: when that was first seen
 }
@@ -29,6 +29,7 @@ const (
 	ActionFailed = "failed" // a script ran and failed; it is not due now
 	ActionDefer  = "defer"  // cannot be done yet (interface, module or path missing)
 	ActionRefuse = "refuse" // cannot be done at all on this node
+	ActionCannot = "cannot" // needs a layer, and caisson did not boot this host; Reason says what does it there
 )
 
 // Disruption classes of a change, least first.

@@ -114,6 +114,11 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 		status.Health = spec.HealthDegraded
 		status.Drift = append(status.Drift, policy...)
 	}
+	cannot, err := n.cannot(&found.Overlay)
+	if err != nil {
+		return nil, err
+	}
+	status.Drift = append(status.Drift, cannot...)
 	for _, trouble := range n.boot.DiskTrouble {
 		refuse("state", "disk", trouble)
 	}

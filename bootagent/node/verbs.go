@@ -60,7 +60,12 @@ func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
 				Action: spec.ActionDefer, Reason: why}}, nil
 		}
 	}
-	return items.Preview(ctx, n.items(found.Overlay.Items))
+	changes, err := items.Preview(ctx, n.items(found.Overlay.Items))
+	if err != nil {
+		return changes, err
+	}
+	cannot, err := n.cannot(&found.Overlay)
+	return append(changes, cannot...), err
 }
 
 // Track sets the tracking axis.

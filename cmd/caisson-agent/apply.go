@@ -138,7 +138,7 @@ func firstTrouble(st *spec.Status) string {
 		}
 	}
 	for _, d := range spelled(st.Drift) {
-		if d.Action != spec.ActionDefer {
+		if matters(d) {
 			return fmt.Sprintf("%s %q is %q, not %q", d.Item, d.Key, d.From, d.To)
 		}
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -33,10 +34,16 @@ func plan(ctx context.Context, a *app, args []string) error {
 	} else {
 		a.printDrift(drift)
 	}
-	if err == nil && len(drift) > 0 {
+	if err == nil && slices.ContainsFunc(drift, func(d spec.Drift) bool { return d.Action != spec.ActionCannot }) {
 		return cli.ErrDrift
 	}
 	return err
+}
+
+// matters reports whether a drift of a status is one that somebody should look at
+// now: not what is waited for, and not what this host cannot have.
+func matters(d spec.Drift) bool {
+	return d.Action != spec.ActionDefer && d.Action != spec.ActionCannot
 }
 
 // spelled returns drift with its keys as their authors spell them; an empty list

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/node"
@@ -29,10 +30,8 @@ func status(ctx context.Context, a *app, args []string) error {
 	if err := a.printStatus(f, st); err != nil {
 		return err
 	}
-	for _, d := range st.Drift {
-		if d.Action != spec.ActionDefer {
-			return cli.ErrDrift
-		}
+	if slices.ContainsFunc(st.Drift, matters) {
+		return cli.ErrDrift
 	}
 	return nil
 }

@@ -104,6 +104,9 @@ func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey
 	fragments, key := s.fragments(n)
 	for _, f := range fragments {
 		f.AddTo(&o.Items)
+		if !s.HasLayer() {
+			o.NeedsLayer = append(o.NeedsLayer, f.NeedsLayer()...)
+		}
 		if len(f.Machine.Args) > 0 {
 			o.KernelArgs = slices.Concat(s.args, f.Machine.Args)
 		}

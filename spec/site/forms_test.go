@@ -31,8 +31,8 @@ func TestForms(t *testing.T) {
 	for form, fsys := range map[string]map[string]string{
 		"helm":   {"a.yaml": string(values), "n.yaml": nodes},
 		"armada": {"a.yaml": armada, "n.yaml": nodes},
-		"site":   {"a.yaml": strings.Replace(head, "name: x", "name: default", 1) + "values: [v.yaml]\ninventory: i.yaml\n", "v.yaml": string(values), "i.yaml": nodes},
-		"inline": {"a.yaml": strings.Replace(head, "name: x", "name: default", 1) + string(values) + nodes},
+		"site":   {"a.yaml": strings.Replace(head, "name: x", "name: default", 1) + "attached: true\nvalues: [v.yaml]\ninventory: i.yaml\n", "v.yaml": string(values), "i.yaml": nodes},
+		"inline": {"a.yaml": strings.Replace(head, "name: x", "name: default", 1) + "attached: true\n" + string(values) + nodes},
 		"list":   {"a.yaml": string(values), "n.yaml": strings.TrimPrefix(nodes, "nodes:\n")},
 		"one":    {"a.yaml": string(values) + "---\n" + nodes},
 	} {

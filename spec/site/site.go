@@ -83,7 +83,15 @@ func build(r *document.Reader) *Site {
 	}
 	s.maintenance = maintenance.Check(r.Checker, r.Maintenance)
 	s.makeParts(r)
+	if a := s.doc.Attached; a.On && layer {
+		r.In("attached", func() {
+			r.Errorf(a.At, "contradiction", "remove one of the two", "a site whose nodes caisson does not boot has no layer")
+		})
+	}
 	s.checkTargets(&module.Checker{Checker: r.Checker, Layer: layer, Kept: s.kept})
+	if !layer && len(s.nodes) > 0 {
+		s.checkLayerless(r)
+	}
 	return s
 }
 

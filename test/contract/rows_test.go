@@ -77,9 +77,13 @@ func tables(t *testing.T) (rows []row) {
 }
 
 // inline is a row of one text, with what texts name beside it and a node for
-// every override in it, so that every value is some node's.
+// every override in it, so that every value is some node's. A Site gets a layer if
+// it has none, or what is baked would reach nobody.
 func inline(t *testing.T, name, text string) row {
 	t.Helper()
+	if strings.Contains(text, "kind: Site") && !strings.Contains(text, "layer:") && !strings.Contains(text, "attached:") {
+		text += "layer: {base: {debian: {suite: trixie}}}\n"
+	}
 	return row{name: name, names: []string{"site.yaml", "contract.yaml"}, files: fstest.MapFS{
 		"site.yaml":              {Data: []byte(text)},
 		"contract.yaml":          {Data: nodesFor(text)},

@@ -22,6 +22,7 @@ type Site struct {
 	Include    []shape.Text          `site:"include" doc:"files and patterns of files, relative to this one: what they hold is laid below this document"`
 	Registry   shape.Text            `site:"registry" doc:"where layers and overlays are published: host[:port]/prefix or oci:DIR"`
 	Layer      layerDoc              `site:"layer" doc:"what the system layer is made of; without it nodes keep their own system"`
+	Attached   shape.Flag            `site:"attached" doc:"caisson does not boot the nodes: without a layer, what needs one is reported by them instead of refused here"`
 	Nodes      []inventory.NodeDoc   `site:"nodes"`
 	Inventory  shape.Words           `site:"inventory" doc:"files with more nodes: a list like nodes, or the JSON of kubectl get nodes"`
 	Network    machine.NetworkDoc    `site:"network" doc:"every node's resolver, time servers and addresses"`

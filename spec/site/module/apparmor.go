@@ -4,6 +4,8 @@ package module
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"fmt"
 	"reflect"
 	"regexp"
 	"slices"
@@ -23,7 +25,13 @@ var appArmorModule = Module{Name: "apparmor", Image: true, Doc: reflect.TypeFor[
 	Inline:  inlineProfiles,
 	Compile: (*Checker).apparmor,
 	Baked:   func(r *spec.Recipe) any { return r.AppArmor },
-	Flag:    func(path []string) bool { return strings.Join(path, "/") == "complain_mode" },
+	NeedsLayer: func(r *spec.Recipe) (out []spec.NeedsLayer) {
+		for _, p := range r.AppArmor.Profiles {
+			out = append(out, spec.NeedsLayer{Item: "apparmor", Key: p.File, To: fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(p.Text)))})
+		}
+		return out
+	},
+	Flag: func(path []string) bool { return strings.Join(path, "/") == "complain_mode" },
 }
 
 // profileDoc is a profile's text, or the file that holds it.

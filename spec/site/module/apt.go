@@ -31,6 +31,18 @@ type aptDoc struct {
 var aptModule = Module{Name: "apt", Image: true, Doc: reflect.TypeFor[shape.Raw[aptDoc]](), About: "packages, baked into the layer",
 	Compile: (*Checker).apt,
 	Baked:   func(r *spec.Recipe) any { return r.Packages },
+	NeedsLayer: func(r *spec.Recipe) (out []spec.NeedsLayer) {
+		for _, p := range r.Packages.Install {
+			out = append(out, spec.NeedsLayer{Item: "apt", Key: p.Name, To: cmp.Or(p.Version, "installed")})
+		}
+		if len(out) == 0 && slices.Equal(r.Packages.Blacklist, DefaultBlacklist) {
+			return nil // nobody asked for it
+		}
+		for _, name := range r.Packages.Blacklist {
+			out = append(out, spec.NeedsLayer{Item: "apt", Key: name, To: "absent"})
+		}
+		return out
+	},
 	Defaults: func(conf map[string]any, baked bool) map[string]any {
 		if conf["blacklistpkgs"] != nil || conf == nil && !baked {
 			return nil

@@ -37,6 +37,9 @@ type Module struct {
 	Lines func(*spec.Items) []Line
 	// Baked returns the kind's part of a recipe; nil where there is none.
 	Baked func(*spec.Recipe) any
+	// NeedsLayer lists what of a recipe a host without a layer can only report; nil
+	// where there is nothing of the kind.
+	NeedsLayer func(*spec.Recipe) []spec.NeedsLayer
 	// Flag reports whether the value at a path below the kind is yes or no; a list's
 	// entry is "*". Nil where none is.
 	Flag func(path []string) bool
@@ -98,6 +101,16 @@ func (f *Fragment) AddTo(items *spec.Items) { fill(items, f.Items) }
 
 // Bake adds the fragment's part to the recipe of the node's layer.
 func (f *Fragment) Bake(r *spec.Recipe) { fill(r, f.Recipe) }
+
+// NeedsLayer lists what of the fragment a host without a layer can only report.
+func (f *Fragment) NeedsLayer() (out []spec.NeedsLayer) {
+	for _, m := range Conf() {
+		if m.NeedsLayer != nil {
+			out = append(out, m.NeedsLayer(&f.Recipe)...)
+		}
+	}
+	return out
+}
 
 // fill copies the fields of from that are set. It goes by the type, so that no
 // list of fields can miss a new one.

@@ -37,6 +37,12 @@ var uamliteModule = Module{Name: "uamlite", Image: true, Doc: reflect.TypeFor[sh
 	Paths: []string{"/etc/passwd", "/etc/shadow", "/etc/group", "/etc/gshadow", "/etc/subuid", "/etc/subgid",
 		"/etc/sudoers.d/60-caisson-*", "/etc/ssh/authorized_keys.d/*"},
 	Baked: func(r *spec.Recipe) any { return r.Accounts },
+	NeedsLayer: func(r *spec.Recipe) (out []spec.NeedsLayer) {
+		for _, u := range r.Accounts.Users {
+			out = append(out, spec.NeedsLayer{Item: "uamlite", Key: u.Name, To: "account"})
+		}
+		return out
+	},
 	Flag: func(path []string) bool {
 		return slices.Contains([]string{"purge_expired_users", "users/*/user_sudo"}, strings.Join(path, "/"))
 	},

@@ -85,6 +85,7 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 	if from.OnExpired != to.OnExpired {
 		c.add("onExpired", "trust", orRun(from.OnExpired), orRun(to.OnExpired))
 	}
+	compareLists(c, "needsLayer", from.NeedsLayer, to.NeedsLayer, func(n spec.NeedsLayer) (string, string) { return n.Item + " " + n.Key, n.To })
 	differ := map[string]bool{}
 	for _, e := range spec.Changes(from, to) {
 		differ[e.Part] = true

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Whether a host has what only a layer could bring is read from files of at most
+// this size; dpkg's status of a large host has 5 MB.
+const maxListing = 64 << 20
+
+// cannot lists what the overlay asks of an attached host that needs a layer, with
+// the command that does it there. What the host has already is left out; of an
+// account nobody here can say whether it is as wanted.
+func (n *Node) cannot(o *spec.Overlay) ([]spec.Drift, error) {
+	if n.boot.Mode != spec.ModeAttached {
+		return nil, nil
+	}
+	var drift []spec.Drift
+	add := func(item, key, from, to, reason string) {
+		drift = append(drift, spec.Drift{Item: item, Key: key, From: from, To: to, Action: spec.ActionCannot, Reason: "needs a layer; " + reason})
+	}
+	if o.Layer != "" {
+		add("layer", "layer", "", o.Layer, "caisson did not boot this host: packages, accounts, profiles and permissions of the layer are not here")
+	}
+	var installed map[string]string
+	for _, w := range o.NeedsLayer {
+		switch w.Item {
+		case "apt":
+			if installed == nil {
+				var err error
+				if installed, err = n.installed(); err != nil {
+					return nil, err
+				}
+			}
+			have := installed[w.Key]
+			switch {
+			case w.To == "absent" && have != "":
+				add(w.Item, w.Key, have, w.To, "here: apt-get purge "+w.Key)
+			case w.To == "installed" && have == "":
+				add(w.Item, w.Key, have, w.To, "here: apt-get install "+w.Key)
+			case w.To != "absent" && w.To != "installed" && have != w.To:
+				add(w.Item, w.Key, have, w.To, "here: apt-get install "+w.Key+"="+w.To)
+			}
+		case "uamlite":
+			passwd, err := n.listing("/etc/passwd")
+			if err != nil {
+				return nil, err
+			}
+			if bytes.Contains(append([]byte("\n"), passwd...), []byte("\n"+w.Key+":")) {
+				add(w.Item, w.Key, w.To, w.To, "the account is here, its password, keys and sudo stay as they are")
+			} else {
+				add(w.Item, w.Key, "", w.To, "here: useradd --create-home --shell /bin/bash "+w.Key)
+			}
+		case "apparmor":
+			text, err := n.listing("/etc/apparmor.d/" + w.Key)
+			if err != nil {
+				return nil, err
+			}
+			from := ""
+			if text != nil {
+				from = fmt.Sprintf("sha256:%x", sha256.Sum256(text))
+			}
+			if from != w.To {
+				add(w.Item, w.Key, from, w.To, "here: write /etc/apparmor.d/"+w.Key+", then apparmor_parser --replace it")
+			}
+		}
+	}
+	return drift, nil
+}
+
+// listing is a file of the host, nil when there is none.
+func (n *Node) listing(name string) ([]byte, error) {
+	f, err := os.Open(n.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // only read
+	data, err := io.ReadAll(io.LimitReader(f, maxListing+1))
+	if err == nil && len(data) > maxListing {
+		err = fmt.Errorf("read %s: it has more than %d bytes", name, maxListing)
+	}
+	return data, err
+}
+
+// installed reads what dpkg(1) says is installed: versions by name.
+func (n *Node) installed() (map[string]string, error) {
+	status, err := n.listing("/var/lib/dpkg/status")
+	if err != nil {
+		return nil, err
+	}
+	versions := map[string]string{}
+	for stanza := range strings.SplitSeq(string(status), "\n\n") {
+		var name, version string
+		there := false
+		for line := range strings.Lines(stanza) {
+			key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+			switch key {
+			case "Package":
+				name = value
+			case "Version":
+				version = value
+			case "Status":
+				there = strings.HasSuffix(value, " ok installed")
+			}
+		}
+		if there {
+			versions[name] = version
+		}
+	}
+	return versions, nil
+}

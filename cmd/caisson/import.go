@@ -3,9 +3,14 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -21,11 +26,12 @@ func (a *app) importCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "import FILE…",
 		Short: "Convert host configuration files to site YAML",
-		Long: "Convert host configuration files to site YAML: sysctl.d, limits.d, fstab, .link, what ethtool -k prints,\n" +
-			"Ignition, butane and cloud-config. What a file is shows in its name or its content; --as says it.\n" +
+		Long: "Convert host configuration files to site YAML: sysctl.d, limits.d, fstab, passwd, .link, units, what ethtool -k\n" +
+			"and dpkg --get-selections print, Ignition, butane and cloud-config. FILE may be a directory. What a file\n" +
+			"is shows in its content; --as says it.\n" +
 			"The result goes to standard output; what was not taken, and why, to standard error. Files count in\n" +
 			"the order given: a later line wins. -o json has every line in \"coverage\".",
-		Example: "  caisson import /etc/sysctl.d/*.conf /etc/fstab >conf.yaml\n  ethtool -k eth0 >eth0.txt && caisson import --as ethtool eth0.txt",
+		Example: "  caisson import /etc/sysctl.d /etc/fstab >conf.yaml\n  apt-mark showmanual >manual.txt && caisson import --as packages manual.txt",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, names []string) error {
 			if kind != "" && !slices.Contains(convert.Kinds, kind) {
@@ -33,11 +39,11 @@ func (a *app) importCommand() *cobra.Command {
 			}
 			var files []convert.File
 			for _, name := range names {
-				data, err := readHostFile(name)
+				found, err := hostFilesAt(name, kind)
 				if err != nil {
 					return err
 				}
-				files = append(files, convert.File{Name: name, Kind: kind, Data: data})
+				files = append(files, found...)
 			}
 			r, err := convert.Import(files)
 			if err != nil {
@@ -51,10 +57,18 @@ func (a *app) importCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			unknown := 0
 			for _, l := range r.Coverage {
-				if l.Why != "" {
+				switch {
+				case l.Why != "" && l.Line > 0:
 					a.say("%s:%d: %s: %s", l.File, l.Line, l.Text, l.Why)
+				case l.Why != "":
+					unknown++
+					a.sayDetail("%s: %s", l.File, l.Why)
 				}
+			}
+			if unknown > 0 {
+				a.say("%s of unknown kinds left out; -v lists them", count(unknown, "file"))
 			}
 			missed := r.Missed()
 			a.say("%s, %d taken as they are", count(len(r.Coverage), "line"), len(r.Coverage)-missed)
@@ -67,6 +81,44 @@ func (a *app) importCommand() *cobra.Command {
 	c.Flags().StringVar(&kind, "as", "", "what the files are: "+strings.Join(convert.Kinds, ", "))
 	c.Flags().BoolVar(&strict, "strict", false, "fail when a line was not taken as it is")
 	return c
+}
+
+// leftover is the name of a file that editors and package managers keep beside the
+// one that counts, and the kernel's own list of mounts.
+var leftover = regexp.MustCompile(`(/mtab|~|-|\.bak|\.old|\.orig|\.swp|\.(dpkg|ucf|rpm)\w*(-\w+)?)$`)
+
+// hostFilesAt reads a file, or those below a directory.
+func hostFilesAt(name, kind string) ([]convert.File, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		data, err := readHostFile(name)
+		return []convert.File{{Name: name, Kind: kind, Data: data}}, err
+	}
+	var out []convert.File
+	err = filepath.WalkDir(name, func(at string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if leftover.MatchString(at) {
+			return nil
+		}
+		info, err := os.Stat(at)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && (!info.Mode().IsRegular() || info.Size() > convert.MaxFile) {
+			return nil // a link to nowhere, a directory, a database
+		}
+		if err != nil {
+			return err
+		}
+		data, err := readHostFile(at)
+		if bytes.IndexByte(data, 0) < 0 { // what holds one is no text
+			out = append(out, convert.File{Name: at, Kind: kind, Data: data, Found: true})
+		}
+		return err
+	})
+	return out, err
 }
 
 func readHostFile(name string) ([]byte, error) {

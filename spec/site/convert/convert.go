@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package convert reads what configures a host today, sysctl.d(5),
-// limits.conf(5), fstab(5), systemd.link(5) and what ethtool(8) prints, and
-// makes a part of a site of it.
+// limits.conf(5), fstab(5), passwd(5), systemd.link(5), systemd.unit(5), what
+// ethtool(8) and dpkg(1) print, and what is given to first-boot tools, and makes a
+// part of a site of it. What a file is, its content says.
 //
 // It is loud: every line that says something is in the coverage, taken or not,
 // with the reason. What a site would refuse is not taken. It only reads bytes;
@@ -14,8 +15,6 @@ package convert
 
 import (
 	"fmt"
-	"path"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -26,12 +25,15 @@ import (
 // File is one file of a host.
 type File struct {
 	Name string
-	Kind string // one of Kinds; "" to tell by the name and the content
+	Kind string // one of Kinds; "" to tell by the content, else by the name
 	Data []byte
+	// Found says that nobody named the file: it lay in a directory. Where it cannot
+	// be told what it is, it is left out, and the coverage has a line 0 for it.
+	Found bool
 }
 
 // Kinds of files.
-var Kinds = []string{"sysctl", "limits", "fstab", "link", "ethtool", "ignition", "butane", "cloud-config"}
+var Kinds = kindNames()
 
 // Line is what became of a line.
 type Line struct {
@@ -69,20 +71,26 @@ func Import(files []File) (*Result, error) {
 	r := &Result{Conf: map[string]any{}, Coverage: []Line{}}
 	var items []*parsed
 	for _, f := range files {
-		kind := f.Kind
-		if kind == "" {
-			kind = kindOf(f)
+		in := &reading{name: f.Name, data: string(f.Data)}
+		k := kindNamed(f.Kind)
+		if f.Kind == "" {
+			k = kindOf(f)
 		}
-		parse, ok := map[string]func(*reading){"sysctl": readSysctl, "limits": readLimits, "fstab": readFstab, "link": readLink, "ethtool": readEthtool,
-			"ignition": readIgnition, "butane": readIgnition, "cloud-config": readCloudConfig}[kind]
-		if !ok {
+		switch {
+		case k != nil:
+		case empty(f.Data):
+			continue
+		case f.Found:
+			in.miss(0, "", "what it is cannot be told by its content")
+			items = append(items, in.items...)
+			continue
+		default:
 			return nil, &unknownKind{f.Name}
 		}
 		if len(f.Data) > MaxFile {
 			return nil, fmt.Errorf("read %s: more than %d MiB", f.Name, MaxFile>>20)
 		}
-		in := &reading{name: f.Name, data: string(f.Data)}
-		parse(in)
+		k.read(in)
 		items = append(items, in.items...)
 		if len(items) > maxLines {
 			return nil, fmt.Errorf("read %s: more than %d lines", f.Name, maxLines)
@@ -120,33 +128,6 @@ func (e *unknownKind) Error() string {
 }
 func (e *unknownKind) Hint() string  { return "say --as with one of " + strings.Join(Kinds, ", ") }
 func (e *unknownKind) ExitCode() int { return 2 }
-
-var butaneStart = regexp.MustCompile(`(?m)^variant:\s*\w+`)
-
-// kindOf tells a file by its name, else by its first words.
-func kindOf(f File) string {
-	base, dir := path.Base(f.Name), path.Base(path.Dir(f.Name))
-	text := strings.TrimSpace(string(f.Data))
-	switch {
-	case strings.HasPrefix(text, "#cloud-config"):
-		return "cloud-config"
-	case strings.HasPrefix(text, "{") && strings.Contains(text, `"ignition"`):
-		return "ignition"
-	case butaneStart.MatchString(text):
-		return "butane"
-	case base == "fstab":
-		return "fstab"
-	case strings.HasSuffix(base, ".link"):
-		return "link"
-	case base == "sysctl.conf" || dir == "sysctl.d":
-		return "sysctl"
-	case base == "limits.conf" || dir == "limits.d":
-		return "limits"
-	case strings.HasPrefix(string(f.Data), "Features for ") || strings.HasPrefix(base, "ethtool"):
-		return "ethtool"
-	}
-	return ""
-}
 
 // supersede gives a value to the last line that sets it, and each value a name
 // of its own.

@@ -124,6 +124,60 @@ func FuzzImport(f *testing.F) {
 	})
 }
 
+// What a file is, its content says, whatever its name.
+func TestKindOf(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"99-x.conf", "# tuned\nvm.swappiness = 10\n-net/ipv4/ip_forward=1\n", "sysctl"},
+		{"99-x.conf", "* hard nofile 65536 # all\n@adm - nproc unlimited\n", "limits"},
+		{"limits.conf", "vm.swappiness = 10\n", "sysctl"},
+		{"table", "UUID=a / ext4 errors=remount-ro 0 1\ntmpfs /srv tmpfs\n/dev/b none swap sw 0 0\n", "fstab"},
+		{"nic", "# one\n[Match]\nOriginalName=eth0\n[Link]\nMTUBytes=9000\n", "link"},
+		{"x", "# mine\n\n[Unit]\nDescription=x\n", "unit"},
+		{"x", "root:x:0:0:root:/root:/bin/bash\nann:x:1000:1000:Ann,,,:/home/ann:/bin/bash\n", "passwd"},
+		{"x", "jq\tinstall\nlibc6:amd64\tinstall\ntree\tdeinstall\n", "packages"},
+		{"x", "#cloud-config\npackages: [jq]\n", "cloud-config"},
+		{"x", "Features for eth0:\ngro: on\n", "ethtool"},
+		{"/etc/sysctl.d/x", "broken\n", "sysctl"},
+		{"/etc/default/grub", "GRUB_DEFAULT=0\nGRUB_TIMEOUT=5\n", ""},
+		{"/etc/os-release", "NAME=\"Debian\"\nVERSION_ID=13\n", ""},
+		{"/etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost\n", ""},
+		{"/etc/resolv.conf", "nameserver 192.0.2.1\n", ""},
+		{"/etc/adduser.conf", "DSHELL=/bin/bash\n", ""},
+	} {
+		got := ""
+		if k := kindOf(File{Name: tt.name, Data: []byte(tt.text)}); k != nil {
+			got = k.name
+		}
+		if got != tt.want {
+			t.Errorf("%s %q is %q, want %q", tt.name, tt.text, got, tt.want)
+		}
+	}
+}
+
+func TestHost(t *testing.T) {
+	r, err := Import([]File{
+		{Name: "passwd", Data: []byte("root:x:0:0:root:/root:/bin/bash\nann:x:1000:1000::/home/ann:/bin/zsh\nmuch:too:few\n")},
+		{Name: "list", Data: []byte("jq\tinstall\nlibc6:amd64\thold\ntree\tdeinstall\n")},
+		{Name: "/etc/systemd/system/ssh.service.d/10-x.conf", Data: []byte("[Service]\nNice=5\n")},
+		{Name: "/etc/sysctl.d/README", Found: true, Data: []byte("These are the settings of the host.\n")},
+		{Name: "comments", Data: []byte("# nothing\n")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var as []string
+	for _, l := range r.Coverage {
+		as = append(as, l.As)
+	}
+	want := []string{"", "uamlite.users", "", "apt.packages", "apt.hold", "apt.packages", "", "files./etc/systemd/system/ssh.service.d/10-x.conf", ""}
+	if !slices.Equal(as, want) {
+		t.Errorf("as %q, want %q", as, want)
+	}
+	if last := r.Coverage[len(r.Coverage)-1]; last.Line != 0 || last.Why == "" {
+		t.Errorf("a file that nobody can tell: %+v", last)
+	}
+}
+
 func TestCaps(t *testing.T) {
 	if _, err := Import([]File{{Name: "fstab", Data: make([]byte, MaxFile+1)}}); err == nil {
 		t.Error("a file that is too large is read")
@@ -131,7 +185,7 @@ func TestCaps(t *testing.T) {
 	if _, err := Import([]File{{Name: "sysctl.conf", Data: []byte(strings.Repeat("x\n", maxLines+1))}}); err == nil {
 		t.Error("a file of too many lines is read")
 	}
-	if _, err := Import([]File{{Name: "some.txt"}}); err == nil || !strings.Contains(fmt.Sprint(err), "unknown kind of file") {
+	if _, err := Import([]File{{Name: "some.txt", Data: []byte("x\n")}}); err == nil || !strings.Contains(fmt.Sprint(err), "unknown kind of file") {
 		t.Errorf("err = %v", err)
 	}
 }

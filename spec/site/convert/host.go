@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package convert
+
+import (
+	"path"
+	"strconv"
+	"strings"
+)
+
+// readPasswd reads the people of passwd(5).
+func readPasswd(r *reading) {
+	r.lines("#", func(n int, line string) {
+		f := strings.Split(line, ":")
+		if len(f) != 7 {
+			r.miss(n, line, "an account has seven fields")
+			return
+		}
+		uid, err := strconv.Atoi(f[2])
+		switch {
+		case err != nil:
+			r.miss(n, line, "its uid is not a number")
+		case uid < 1000 || uid > 59999:
+			r.miss(n, line, "it is an account of the system: packages make those")
+		default:
+			r.account(n, account{name: f[0], uid: f[2], shell: f[6], keys: []string{"Unmanaged"}}).Why = "taken without password, groups and keys: write user_crypt_passwd, user_groups, user_sshkeys"
+		}
+	})
+}
+
+// readPackages reads what dpkg --get-selections or apt-mark showmanual print.
+func readPackages(r *reading) {
+	r.lines("#", func(n int, line string) {
+		f := strings.Fields(line)
+		name, _, _ := strings.Cut(f[0], ":")
+		switch {
+		case len(f) > 2:
+			r.miss(n, line, "it is not the name of a package")
+			return
+		case len(f) == 2 && f[1] != "install" && f[1] != "hold":
+			r.miss(n, line, "it is not installed")
+			return
+		case len(f) == 2 && f[1] == "hold":
+			r.take(n, line, "apt", "hold "+name, []string{"hold", appended}, name)
+		}
+		r.take(n, line, "apt", "package "+name, []string{"packages", appended}, map[string]any{"name": name})
+	})
+}
+
+// readUnit takes a unit, or a drop-in for one, as the file that it is.
+func readUnit(r *reading) {
+	_, below, found := strings.Cut(r.name, "systemd/system/")
+	if !found {
+		below = path.Base(r.name)
+	}
+	r.file(1, file{path: "/etc/systemd/system/" + below, content: r.data})
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package convert
+
+import (
+	"path"
+	"regexp"
+	"strings"
+)
+
+// kind is one kind of file: what it is called, what gives it away, how it is read.
+type kind struct {
+	name  string
+	looks func(text string) bool // like one, by what it holds
+	named func(dir, base string) bool
+	read  func(*reading)
+}
+
+// kinds are tried in this order: those first that begin with a word of their own.
+var kinds = []kind{
+	{"cloud-config", begins("#cloud-config"), nil, readCloudConfig},
+	{"ignition", func(text string) bool { return strings.HasPrefix(text, "{") && strings.Contains(text, `"ignition"`) }, nil, readIgnition},
+	{"butane", regexp.MustCompile(`(?m)^variant:\s*\w+`).MatchString, nil, readIgnition},
+	{"ethtool", begins("Features for "), func(_, base string) bool { return strings.HasPrefix(base, "ethtool") }, readEthtool},
+	{"link", regexp.MustCompile(`(?m)^\[Link\]`).MatchString, func(_, base string) bool { return strings.HasSuffix(base, ".link") }, readLink},
+	{"unit", regexp.MustCompile(`\A(\s*([#;].*)?\n)*\[(Unit|Service|Socket|Timer|Path|Mount|Install)\]`).MatchString, nil, readUnit},
+	{"passwd", mostly(regexp.MustCompile(`^[^:\s]+:[^:]*:\d+:\d+:[^:]*:/[^:]*:[^:]*$`)), nil, readPasswd},
+	{"fstab", mostly(regexp.MustCompile(`^\S+\s+(/\S*|none|swap)\s+[a-z0-9.,]+(\s+\S+(\s+\d(\s+\d)?)?)?$`)), func(_, base string) bool { return base == "fstab" }, readFstab},
+	{"sysctl", mostly(regexp.MustCompile(`^-?(abi|crypto|debug|dev|fs|kernel|net|sunrpc|user|vm)[./][^=]*=`)),
+		func(dir, base string) bool { return dir == "sysctl.d" || base == "sysctl.conf" }, readSysctl},
+	{"limits", mostly(regexp.MustCompile(`^\S+\s+(soft|hard|-)\s+\w+\s+\S+$`)),
+		func(dir, base string) bool { return dir == "limits.d" || base == "limits.conf" }, readLimits},
+	{"packages", mostly(regexp.MustCompile(`^[a-z0-9][a-z0-9.+-]+(:\w+)?\s+(install|hold|deinstall|purge)$`)), nil, readPackages},
+}
+
+// kindOf tells a file by what it holds, else, where somebody named it, by its name.
+// Nil: it cannot be told.
+func kindOf(f File) *kind {
+	text := strings.TrimSpace(string(f.Data))
+	base, dir := path.Base(f.Name), path.Base(path.Dir(f.Name))
+	for i, k := range kinds {
+		if k.looks(text) {
+			return &kinds[i]
+		}
+	}
+	for i, k := range kinds {
+		if !f.Found && k.named != nil && k.named(dir, base) {
+			return &kinds[i]
+		}
+	}
+	return nil
+}
+
+// kindNamed returns the kind of that name, or nil.
+func kindNamed(name string) *kind {
+	for i := range kinds {
+		if kinds[i].name == name {
+			return &kinds[i]
+		}
+	}
+	return nil
+}
+
+func kindNames() []string {
+	var out []string
+	for _, k := range kinds {
+		out = append(out, k.name)
+	}
+	return out
+}
+
+func begins(word string) func(string) bool {
+	return func(text string) bool { return strings.HasPrefix(text, word) }
+}
+
+// mostly reports whether more than half of the lines that say something have a form.
+func mostly(form *regexp.Regexp) func(string) bool {
+	return func(text string) bool {
+		fits, all := 0, 0
+		r := reading{data: text}
+		r.lines("#;", func(_ int, line string) {
+			before, _, _ := strings.Cut(line, " #")
+			all++
+			if form.MatchString(strings.TrimSpace(before)) {
+				fits++
+			}
+		})
+		return 2*fits > all
+	}
+}
+
+// empty reports whether a file says nothing: blank lines and comments alone.
+func empty(data []byte) bool {
+	n := 0
+	r := reading{data: string(data)}
+	r.lines("#;", func(int, string) { n++ })
+	return n == 0
+}

@@ -10,28 +10,43 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/keys"
-	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/site"
 )
 
-// KeyFiles name the private keys of a build, one for each role. Either may be
-// empty.
+// KeyFiles name the private keys of a build, one for each role, as [keys.Open] reads
+// them. Either may be empty.
 type KeyFiles struct {
-	Release string
-	Attest  string
+	Release    string
+	Attest     string
+	Passphrase keys.Passphrase
+}
+
+// Beside takes, where no key is named, those that lie beside the site's public ones
+// and are the only ones of their role. It returns what it took.
+func (f *KeyFiles) Beside(s *site.Site) (took []string) {
+	for _, role := range []struct {
+		name   *string
+		public []string
+	}{{&f.Release, s.Trust().Release}, {&f.Attest, s.Trust().Attestation}} {
+		if found := keys.Beside(role.public); *role.name == "" && len(found) == 1 {
+			*role.name = found[0]
+			took = append(took, found[0])
+		}
+	}
+	return took
 }
 
 // Check finds before a build what would be refused after it, as far as that can
 // be known without the keys themselves: they stay closed until the last script of
 // a package has ended. Key generation leaves the public half beside. A warning
 // that is not empty says that the build goes on and publish refuses its layers.
-func (f KeyFiles) Check(s *site.Site) (warning string, err error) {
+func (f *KeyFiles) Check(s *site.Site) (warning string, err error) {
 	for _, name := range []string{f.Release, f.Attest} {
 		if name == "" {
 			continue
 		}
-		if err := ownfiles.CheckSecret(name); err != nil {
+		if err := keys.Check(name); err != nil {
 			return "", err
 		}
 	}
@@ -54,9 +69,9 @@ func (f KeyFiles) Check(s *site.Site) (warning string, err error) {
 
 // Open opens the keys, of which those that are not named are nil, and refuses
 // what Check could not know.
-func (f KeyFiles) Open(s *site.Site) (release, attest crypto.Signer, err error) {
+func (f *KeyFiles) Open(s *site.Site) (release, attest crypto.Signer, err error) {
 	if f.Release != "" {
-		key, err := keys.Open(f.Release)
+		key, err := keys.Open(f.Release, &f.Passphrase)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -66,7 +81,7 @@ func (f KeyFiles) Open(s *site.Site) (release, attest crypto.Signer, err error) 
 		release = key
 	}
 	if f.Attest != "" {
-		key, err := keys.Open(f.Attest)
+		key, err := keys.Open(f.Attest, &f.Passphrase)
 		if err != nil {
 			return nil, nil, err
 		}

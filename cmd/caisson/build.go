@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/keys"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
@@ -31,6 +32,7 @@ type buildFlags struct {
 	registry access
 	to       string
 	keys     release.KeyFiles
+	named    bool // the keys, or that there are none
 	version  string
 	agent    string
 	cache    string
@@ -48,17 +50,21 @@ func (a *app) buildCommand() *cobra.Command {
 		Short: "Bake the system layers that a site needs, and push them",
 		Long: "Bake the system layers that a site needs, and push them.\n\n" +
 			"Needs root. A lock beside the site (see 'caisson lock') is used when it is there; else the\n" +
-			"newest packages are taken. With --key the layers are signed, with --attest-key described.",
+			"newest packages are taken.\n\n" +
+			"Layers are signed with --key, and how they came about with --attest-key. Without either, the private\n" +
+			"keys are taken that lie beside the site's public ones; --key= signs nothing. " + keys.SourceHelp,
 		Example: "  caisson build site.yaml --to oci:out --key keys/release.key\n  caisson build site.yaml --to registry.example.org/fleet --version 7",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, names []string) error {
+			f.named = c.Flags().Changed("key") || c.Flags().Changed("attest-key")
 			return a.build(c.Context(), f, names)
 		},
 	}
 	f.registry.flags(a, c.Flags())
 	c.Flags().StringVar(&f.to, "to", "", "registry or layout to push to (the site's own when empty)")
-	c.Flags().StringVar(&f.keys.Release, "key", "", "release key that signs the layers")
-	c.Flags().StringVar(&f.keys.Attest, "attest-key", "", "attestation key that signs SBOM and provenance")
+	c.Flags().StringVar(&f.keys.Release, "key", "", "release key that signs the layers: `FILE`, env:NAME or fd:N")
+	c.Flags().StringVar(&f.keys.Attest, "attest-key", "", "attestation key that signs SBOM and provenance: `FILE`, env:NAME or fd:N")
+	passphraseFlag(c.Flags(), &f.keys.Passphrase)
 	c.Flags().StringVar(&f.version, "version", "", "version to tag (the date of the packages and a hash when empty)")
 	c.Flags().StringVar(&f.agent, "agent", "", "static caisson-agent binary (the one beside this program when empty)")
 	c.Flags().StringVar(&f.cache, "cache", defaultCache, "directory kept between builds")
@@ -89,6 +95,11 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	}
 	if f.version != "" && (!oci.ValidTag(f.version) || release.ReservedTag(f.version)) {
 		return cli.Usage("letters, digits, and . _ - within, at most 128; current and keep-… are caisson's own", "--version: %q is not a version", f.version)
+	}
+	if !f.named {
+		if took := f.keys.Beside(s); len(took) > 0 {
+			a.say("signing with %s", strings.Join(took, ", "))
+		}
 	}
 	warning, err := f.keys.Check(s)
 	if err != nil {

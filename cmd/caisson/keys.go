@@ -40,10 +40,11 @@ func (a *app) keysCommand() *cobra.Command {
 }
 
 func (a *app) keysGenerateCommand() *cobra.Command {
-	return &cobra.Command{
+	var pass keys.Passphrase
+	c := &cobra.Command{
 		Use:     "generate NAME",
 		Short:   "Make the key pair NAME.key and NAME.pub",
-		Long:    "Make the key pair NAME.key and NAME.pub. CAISSON_PASSPHRASE or COSIGN_PASSWORD encrypts it; without\none, only the file's mode protects it. Nothing is overwritten.",
+		Long:    "Make the key pair NAME.key and NAME.pub. --passphrase-from, CAISSON_PASSPHRASE or COSIGN_PASSWORD\nencrypts it; without one, only the file's mode protects it. Nothing is overwritten.",
 		Example: "  CAISSON_PASSPHRASE=… caisson keys generate keys/operator",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -51,30 +52,36 @@ func (a *app) keysGenerateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.writePair(key, args[0])
+			return a.writePair(key, args[0], &pass)
 		},
 	}
+	passphraseFlag(c.Flags(), &pass)
+	return c
 }
 
 func (a *app) keysImportCommand() *cobra.Command {
-	return &cobra.Command{
+	var pass keys.Passphrase
+	c := &cobra.Command{
 		Use:     "import FILE NAME",
 		Short:   "Make NAME.key and NAME.pub from another key file",
 		Long:    "Make NAME.key and NAME.pub from a key in cosign's encrypted PEM, PKCS#8 or SEC 1. The same\npassphrase opens FILE and encrypts NAME.key.",
 		Example: "  caisson keys import cosign.key keys/release",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error {
-			key, err := keys.Open(args[0])
+			key, err := keys.Open(args[0], &pass)
 			if err != nil {
 				return err
 			}
-			return a.writePair(key, args[1])
+			return a.writePair(key, args[1], &pass)
 		},
 	}
+	passphraseFlag(c.Flags(), &pass)
+	return c
 }
 
 func (a *app) keysShowCommand() *cobra.Command {
-	return &cobra.Command{
+	var pass keys.Passphrase
+	c := &cobra.Command{
 		Use:     "show FILE",
 		Short:   "Print a key's id and public half",
 		Long:    "Print a key's id, which signatures and refusals name, and its public half. FILE is a public or a private key.",
@@ -88,7 +95,7 @@ func (a *app) keysShowCommand() *cobra.Command {
 			info := keyInfo{Public: args[0]}
 			var pub sign.Verifier
 			if bytes.Contains(text, []byte("PRIVATE KEY-----")) {
-				key, err := keys.Open(args[0])
+				key, err := keys.Open(args[0], &pass)
 				if err != nil {
 					return err
 				}
@@ -100,13 +107,15 @@ func (a *app) keysShowCommand() *cobra.Command {
 			return a.printKey(info)
 		},
 	}
+	passphraseFlag(c.Flags(), &pass)
+	return c
 }
 
 // writePair writes both halves and says what was written.
-func (a *app) writePair(key *ecdsa.PrivateKey, name string) (err error) {
+func (a *app) writePair(key *ecdsa.PrivateKey, name string, pass *keys.Passphrase) (err error) {
 	pub := sign.VerifierOf(key)
 	info := keyInfo{ID: pub.ID(), Private: name + ".key", Public: name + ".pub", PEM: string(pub.PEM())}
-	if info.Encrypted, err = keys.WritePair(key, name); err != nil {
+	if info.Encrypted, err = keys.WritePair(key, name, pass); err != nil {
 		return err
 	}
 	if !info.Encrypted {

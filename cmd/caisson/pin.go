@@ -31,7 +31,11 @@ func (a *app) pinCommand() *cobra.Command {
 			case layer == "":
 				return cli.Usage("caisson prune REF --dry-run lists the layers", "no layer to pin: give --layer")
 			}
-			by, err := who.load()
+			public, err := whom.operators(a)
+			if err != nil {
+				return err
+			}
+			by, err := who.load(a, public)
 			if err != nil {
 				return err
 			}
@@ -39,7 +43,7 @@ func (a *app) pinCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := a.publisher(r, by, whom, known)
+			p, err := a.publisher(r, by, &whom, known)
 			if err != nil {
 				return err
 			}

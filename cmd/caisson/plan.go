@@ -93,7 +93,7 @@ func (a *app) preview(s *site.Site, from, layer string, reach access, known memo
 	if err != nil {
 		return nil, err
 	}
-	if w.Publisher, err = a.publisher(r, nil, trustFlags{}, known); err != nil {
+	if w.Publisher, err = a.publisher(r, nil, &trustFlags{}, known); err != nil {
 		return nil, err
 	}
 	if w.Publisher.Memory != nil {

@@ -33,7 +33,7 @@ func (a *app) pruneCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := a.publisher(reg, nil, whom, memoryFlags{remember: known.remember})
+			p, err := a.publisher(reg, nil, &whom, memoryFlags{remember: known.remember})
 			if err != nil {
 				return err
 			}

@@ -20,7 +20,7 @@ func (a *app) publishCommand() *cobra.Command {
 	var reach access
 	var known memoryFlags
 	c := &cobra.Command{
-		Use:   "publish FILE… --key KEY",
+		Use:   "publish FILE…",
 		Short: "Compile, sign and push the nodes' overlays",
 		Long: "Compile, sign and push the nodes' overlays.\n\n" +
 			"Every publish takes the fleet's next generation. A node whose overlay and layer are as published\n" +
@@ -50,13 +50,13 @@ func (a *app) publishCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			by, err := who.load()
+			by, err := who.load(a, s.Trust().Operator)
 			if err != nil {
 				return err
 			}
 			o := publish.Options{All: all, Epoch: epoch}
 			if epochKey != "" {
-				if o.EpochKey, err = keys.Open(epochKey); err != nil {
+				if o.EpochKey, err = keys.Open(epochKey, &who.passphrase); err != nil {
 					return err
 				}
 			}
@@ -68,7 +68,7 @@ func (a *app) publishCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := a.publisher(r, by, trustFlags{}, known)
+			p, err := a.publisher(r, by, &trustFlags{}, known)
 			if err != nil {
 				return err
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/spec/site"
 )
 
 // trustFlags say whom a verb trusts that is given a registry and not a site.
@@ -21,6 +22,8 @@ type trustFlags struct {
 	site      []string
 	keys      []string
 	threshold int
+
+	loaded *site.Site // that of --site
 }
 
 const trustHelp = "What is published is verified before any of it is used: with the keys and the threshold of --site, or\n" +
@@ -39,7 +42,7 @@ func (t *trustFlags) policy(a *app) (*publish.Policy, error) {
 	case len(t.site) > 0 && len(t.keys) > 0:
 		return nil, cli.Usage("", "give either --site or --trust")
 	case len(t.site) > 0:
-		s, err := a.loadSite(t.site...)
+		s, err := t.load(a)
 		if err != nil {
 			return nil, err
 		}
@@ -49,6 +52,26 @@ func (t *trustFlags) policy(a *app) (*publish.Policy, error) {
 		return nil, nil
 	}
 	return policy.Keys(t.keys, t.threshold)
+}
+
+// load reads the site once: its warnings are said once.
+func (t *trustFlags) load(a *app) (s *site.Site, err error) {
+	if t.loaded == nil {
+		t.loaded, err = a.loadSite(t.site...)
+	}
+	return t.loaded, err
+}
+
+// operators are the files with the operators' public keys, none without a site.
+func (t *trustFlags) operators(a *app) ([]string, error) {
+	if len(t.site) == 0 {
+		return nil, nil
+	}
+	s, err := t.load(a)
+	if err != nil {
+		return nil, err
+	}
+	return s.Trust().Operator, nil
 }
 
 // memoryFlags say what a publisher remembers.
@@ -83,7 +106,7 @@ func (m *memoryFlags) open(a *app, site []string, signs bool) (*memory.File, err
 func memoryName(site string) string { return filepath.Join(filepath.Dir(site), "caisson.memory") }
 
 // publisher returns a publisher that trusts and remembers as the flags say.
-func (a *app) publisher(r *registry.Registry, by []crypto.Signer, t trustFlags, m memoryFlags) (*publish.Publisher, error) {
+func (a *app) publisher(r *registry.Registry, by []crypto.Signer, t *trustFlags, m memoryFlags) (*publish.Publisher, error) {
 	policy, err := t.policy(a)
 	if err != nil {
 		return nil, err

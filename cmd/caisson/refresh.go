@@ -23,7 +23,11 @@ func (a *app) refreshCommand() *cobra.Command {
 		Example: "  caisson refresh registry.example.org:5000/metal-a --site site.yaml --key keys/operator.key",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			by, err := who.load()
+			public, err := whom.operators(a)
+			if err != nil {
+				return err
+			}
+			by, err := who.load(a, public)
 			if err != nil {
 				return err
 			}
@@ -31,7 +35,7 @@ func (a *app) refreshCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := a.publisher(r, by, whom, known)
+			p, err := a.publisher(r, by, &whom, known)
 			if err != nil {
 				return err
 			}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"crypto"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -13,27 +14,42 @@ import (
 
 // signers are the flags that say who signs.
 type signers struct {
-	keys     []string
-	commands []string
+	keys       []string
+	commands   []string
+	passphrase keys.Passphrase
 }
 
-const signerHelp = `Keys: --key FILE is cosign's encrypted PEM, PKCS#8 or SEC 1, ECDSA P-256. The
-passphrase comes from CAISSON_PASSPHRASE or COSIGN_PASSWORD, or is asked for on a
-terminal. --signer-command CMD keeps a key in hardware or a KMS: "CMD public"
+const signerHelp = `Keys: --key FILE is cosign's encrypted PEM, PKCS#8 or SEC 1, ECDSA P-256. Without
+--key, the private keys are taken that lie beside the site's public ones. The
+passphrase comes from --passphrase-from, CAISSON_PASSPHRASE or COSIGN_PASSWORD, or is asked
+for on a terminal. ` + keys.SourceHelp + `
+--signer-command CMD keeps a key in hardware or a KMS: "CMD public"
 prints the public key as PEM; "CMD sign" reads a SHA-256 digest in hex and
 prints the ASN.1 ECDSA signature in base64. CMD is split at blanks and run
 without a shell.`
 
 func (s *signers) flags(f *pflag.FlagSet) {
-	f.StringArrayVar(&s.keys, "key", nil, "sign with the private key in `FILE`; several for a threshold")
+	f.StringArrayVar(&s.keys, "key", nil, "sign with the private key in `FILE`, env:NAME or fd:N; several for a threshold")
+	passphraseFlag(f, &s.passphrase)
 	f.StringArrayVar(&s.commands, "signer-command", nil, "sign with the program `CMD`, for keys in hardware or a KMS")
 }
 
-// load returns the signers, at least one.
-func (s *signers) load() ([]crypto.Signer, error) {
+// passphraseFlag adds where the passphrase of encrypted keys comes from.
+func passphraseFlag(f *pflag.FlagSet, p *keys.Passphrase) {
+	f.StringVar(&p.Source, "passphrase-from", "", "read the passphrase of encrypted keys from `SOURCE`: a file, env:NAME or fd:N")
+}
+
+// load returns the signers, at least one. Where none is named, those beside the
+// site's public keys sign.
+func (s *signers) load(a *app, public []string) ([]crypto.Signer, error) {
+	if len(s.keys)+len(s.commands) == 0 {
+		if s.keys = keys.Beside(public); len(s.keys) > 0 {
+			a.say("signing with %s", strings.Join(s.keys, ", "))
+		}
+	}
 	var out []crypto.Signer
 	for _, name := range s.keys {
-		key, err := keys.Open(name)
+		key, err := keys.Open(name, &s.passphrase)
 		if err != nil {
 			return nil, err
 		}

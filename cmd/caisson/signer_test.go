@@ -45,7 +45,7 @@ func hold(mood, verb string, args []string) error {
 		}
 		return os.WriteFile(args[0], pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 	}
-	key, err := keys.Open("hsm.pem")
+	key, err := keys.Open("hsm.pem", nil)
 	if err != nil {
 		return err
 	}

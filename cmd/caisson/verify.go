@@ -29,7 +29,7 @@ func (a *app) verifyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := a.publisher(r, nil, whom, known)
+			p, err := a.publisher(r, nil, &whom, known)
 			if err != nil {
 				return err
 			}

@@ -44,7 +44,7 @@ func TestOpen(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Setenv("CAISSON_PASSPHRASE", c.given)
 			key, private, _ := pair(t, c.encrypted)
-			got, err := Open(private)
+			got, err := Open(private, nil)
 			if !errors.Is(err, c.err) || err == nil && !got.Equal(key) {
 				t.Errorf("Open: %v, want %v", err, c.err)
 			}
@@ -57,7 +57,7 @@ func TestOpenRefusesWhatOthersCanRead(t *testing.T) {
 	if err := os.Chmod(private, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(private); err == nil {
+	if _, err := Open(private, nil); err == nil {
 		t.Error("a private key that everybody can read was opened")
 	}
 }
@@ -72,7 +72,7 @@ func TestOpenNamesAPublicKey(t *testing.T) {
 	if err := os.WriteFile(name, sign.VerifierOf(key).PEM(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Open(name)
+	_, err = Open(name, nil)
 	if err == nil || !strings.Contains(err.Error(), "it is a public key") {
 		t.Errorf("err = %v", err)
 	}
@@ -120,16 +120,16 @@ func TestWritePairOverwritesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := filepath.Join(t.TempDir(), "keys", "k")
-	if encrypted, err := WritePair(key, name); err != nil || !encrypted {
+	if encrypted, err := WritePair(key, name, nil); err != nil || !encrypted {
 		t.Fatalf("WritePair: %v, %v", encrypted, err)
 	}
-	if got, err := Open(name + ".key"); err != nil || !got.Equal(key) {
+	if got, err := Open(name+".key", nil); err != nil || !got.Equal(key) {
 		t.Errorf("the key that was written: %v", err)
 	}
 	if err := os.Remove(name + ".key"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := WritePair(key, name); err == nil {
+	if _, err := WritePair(key, name, nil); err == nil {
 		t.Error("the public half was overwritten")
 	}
 	if _, err := os.Lstat(name + ".key"); err == nil {

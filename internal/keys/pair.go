@@ -17,16 +17,19 @@ import (
 )
 
 // WritePair writes name.key and name.pub, both or neither, and overwrites
-// nothing. [Passphrase] encrypts the private half; without one only the file's
+// nothing. The passphrase encrypts the private half; without one only the file's
 // mode protects it. It reports whether a passphrase that is not empty was used.
-func WritePair(key *ecdsa.PrivateKey, name string) (encrypted bool, err error) {
+func WritePair(key *ecdsa.PrivateKey, name string, p *Passphrase) (encrypted bool, err error) {
 	private, public := name+".key", name+".pub"
 	for _, file := range []string{private, public} {
 		if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
 			return false, cli.WithHint(fmt.Errorf("write key: %s is there already", file), "keys are never overwritten: give another name")
 		}
 	}
-	pass, _ := Passphrase() // none is the empty one
+	pass, _, err := p.get() // none is the empty one
+	if err != nil {
+		return false, err
+	}
 	text, err := keyfile.Marshal(key, pass)
 	if err != nil {
 		return false, err

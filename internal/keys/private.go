@@ -17,25 +17,25 @@ import (
 	"golang.org/x/term"
 
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
 )
 
-// Open reads a private key file, which its owner alone may be able to read. For
-// an encrypted one it tries [Passphrase], then the empty one, and asks on a
-// terminal only when the environment has none.
-func Open(name string) (*ecdsa.PrivateKey, error) {
-	text, err := ownfiles.ReadSecret(name)
-	if err != nil && public(name) {
+// Open reads a private key: from a file, which its owner alone may be able to read,
+// a variable (env:NAME) or an open descriptor (fd:N). For an encrypted one it tries
+// the passphrase, then the empty one, and asks on a terminal only when no passphrase
+// is given. A nil passphrase is that of the environment.
+func Open(source string, p *Passphrase) (*ecdsa.PrivateKey, error) {
+	text, err := read(source)
+	if err != nil && public(source) {
 		// Its mode is right for what it is, so that is not what to mend.
-		return nil, cli.WithHint(fmt.Errorf("read key %s: it is a public key", name), "name the private half, as in keys/operator.key")
+		return nil, cli.WithHint(fmt.Errorf("read key %s: it is a public key", source), "name the private half, as in keys/operator.key")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read key: %w", err)
 	}
-	key, err := decrypt(name, text)
+	key, err := decrypt(source, text, p)
 	if err != nil {
-		return nil, fmt.Errorf("read key %s: %w", name, err)
+		return nil, fmt.Errorf("read key %s: %w", source, err)
 	}
 	return key, nil
 }
@@ -50,10 +50,13 @@ func public(name string) bool {
 	return err == nil
 }
 
-// decrypt tries the passphrase of the environment and the empty one, which keys
-// of init have, before it asks.
-func decrypt(name string, text []byte) (*ecdsa.PrivateKey, error) {
-	pass, given := Passphrase()
+// decrypt tries the passphrase that is given and the empty one, which keys of init
+// have, before it asks.
+func decrypt(name string, text []byte, p *Passphrase) (*ecdsa.PrivateKey, error) {
+	pass, given, err := p.get()
+	if err != nil {
+		return nil, err
+	}
 	key, err := keyfile.Parse(text, pass)
 	if errors.Is(err, keyfile.ErrPassphrase) && given {
 		key, err = keyfile.Parse(text, nil)
@@ -68,23 +71,4 @@ func decrypt(name string, text []byte) (*ecdsa.PrivateKey, error) {
 		return nil, err
 	}
 	return keyfile.Parse(text, pass)
-}
-
-// Passphrase returns the passphrase that the environment gives, in
-// CAISSON_PASSPHRASE or COSIGN_PASSWORD, and reports whether it gives one: it may
-// be empty.
-func Passphrase() ([]byte, bool) {
-	for _, name := range []string{"CAISSON_PASSPHRASE", "COSIGN_PASSWORD"} {
-		if v, ok := os.LookupEnv(name); ok {
-			return []byte(v), true
-		}
-	}
-	return nil, false
-}
-
-func ask(prompt string) ([]byte, error) {
-	fmt.Fprint(os.Stderr, prompt)
-	pass, err := term.ReadPassword(int(os.Stdin.Fd()))
-	fmt.Fprintln(os.Stderr)
-	return pass, err
 }

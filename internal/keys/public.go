@@ -30,3 +30,16 @@ func Publics(names []string) ([]sign.Verifier, error) {
 	}
 	return keys, nil
 }
+
+// Beside returns the private key files that lie beside public ones, NAME.key beside
+// NAME.pub. Those that are not there are left out.
+func Beside(publics []string) []string {
+	var found []string
+	for _, name := range publics {
+		private := strings.TrimSuffix(name, ".pub") + ".key"
+		if _, err := os.Stat(private); err == nil {
+			found = append(found, private)
+		}
+	}
+	return found
+}

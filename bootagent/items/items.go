@@ -46,6 +46,9 @@ type Options struct {
 	// verify; nil is none, and then no revert script is run.
 	Signed func() []spec.Exec
 
+	// Past returns the last run of a script under another program; nil knows none.
+	Past exec.Past
+
 	Log func(format string, args ...any) // warnings; nil drops them
 }
 
@@ -83,7 +86,7 @@ func Table(want spec.Items, o Options) []item.Item {
 		sysfs.New(want.Sysfs, o.Sys, o.Proc, o.Journal),
 		ethtool.New(want.Ethtool, ethtool.NewKernel(), o.Journal),
 		perm.New(want.Perm, disk, o.Journal, o.Log),
-		exec.New(want.Exec, o.Exec, o.Runner, o.Scopes, o.Journal, o.Signed, o.Log),
+		exec.New(want.Exec, o.Exec, o.Runner, o.Scopes, o.Journal, o.Signed, o.Log).WithPast(o.Past),
 	}
 }
 

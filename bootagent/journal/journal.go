@@ -178,6 +178,18 @@ func (j *Journal) Record(entries ...item.Entry) error {
 	return j.append(lines)
 }
 
+// Suppose adds entries to a journal that is open for reading, as if they were
+// recorded: what is previewed is then what a run would do. What is there stays.
+func (j *Journal) Suppose(entries ...item.Entry) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, e := range entries {
+		if _, ok := j.entries[id{e.Item, e.Key}]; !ok {
+			j.entries[id{e.Item, e.Key}] = e
+		}
+	}
+}
+
 // Forget implements item.Journal.
 func (j *Journal) Forget(entries ...item.Entry) error {
 	j.mu.Lock()

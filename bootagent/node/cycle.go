@@ -25,8 +25,14 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 		n.o.Say("nothing is changed now: %s", why)
 		return n.Status(ctx)
 	}
+	if err := n.takeOver(); err != nil {
+		return nil, err
+	}
 	result := items.Reconcile(ctx, n.items(found.Overlay.Items), n.journal)
 	n.recordChanges(result, found.Generation.Generation, "drift")
+	if err := n.retire(ctx, result); err != nil {
+		return nil, err
+	}
 	if ctx.Err() == nil {
 		if err := n.promote(evidence{found.Generation, &result}); err != nil {
 			return nil, err
@@ -118,6 +124,9 @@ func (n *Node) move(ctx context.Context, before, next *track.Found) (*spec.Statu
 	if live {
 		live, why = n.mayAct(next.Generation)
 	}
+	if err := n.takeOver(); err != nil {
+		return nil, err
+	}
 	switch {
 	case !live:
 		if err := n.wait(next, why); err != nil || before == nil {
@@ -126,18 +135,21 @@ func (n *Node) move(ctx context.Context, before, next *track.Found) (*spec.Statu
 		return n.Status(ctx)
 	case before == nil:
 		result := items.Reconcile(ctx, n.items(next.Overlay.Items), n.journal)
-		return n.moved(next, result)
+		return n.moved(ctx, next, result)
 	}
 	result := items.Transact(ctx, n.items(next.Overlay.Items), n.items(before.Overlay.Items), n.journal)
 	if result.Err != nil {
 		return n.takenBack(before, next, result)
 	}
-	return n.moved(next, result)
+	return n.moved(ctx, next, result)
 }
 
 // moved notes that a generation is in effect.
-func (n *Node) moved(next *track.Found, result items.Result) (*spec.Status, error) {
+func (n *Node) moved(ctx context.Context, next *track.Found, result items.Result) (*spec.Status, error) {
 	n.recordChanges(result, next.Generation.Generation, fmt.Sprint("generation ", next.Generation.Generation))
+	if err := n.retire(ctx, result); err != nil {
+		return nil, err
+	}
 	if err := n.promote(evidence{next.Generation, &result}); err != nil {
 		return nil, err
 	}

@@ -73,6 +73,9 @@ func Enroll(ctx context.Context, o Options, b spec.Bootstrap, replace bool) (*tr
 	if err := durable.WriteFile(name, data, 0o644); err != nil {
 		return nil, fmt.Errorf("enroll: %w", err)
 	}
+	if err := n.announce(); err != nil {
+		return nil, err
+	}
 	n.record("enrolled", field{"fleet", b.Fleet}, field{"node", b.Node}, field{"registry", b.Registry})
 	return found, nil
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/journal"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/takeover"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
@@ -84,8 +85,9 @@ type Node struct {
 	journal  *journal.Journal
 	scopes   item.Scopes
 	follower *track.Tracker
-	lock     *os.File    // nil when only looking
-	began    []item.Item // all that this node made, for Settle
+	lock     *os.File        // nil when only looking
+	began    []item.Item     // all that this node made, for Settle
+	taken    *takeover.Found // what Divingbell left and is not put away yet
 }
 
 // Open takes the lock and reads what the loader left. bootstrap, when given,
@@ -299,7 +301,7 @@ func (n *Node) path(name string) string { return filepath.Join(n.o.Root, name) }
 
 func (n *Node) items(want spec.Items) []item.Item {
 	table := items.Table(want, items.Options{Journal: n.journal, Scopes: n.scopes, State: n.folder.Path(), Exec: n.folder.Path("exec"), Log: n.o.Say,
-		Proc: n.seam("/proc"), Etc: n.seam("/etc"), Sys: n.seam("/sys"), Lib: n.seam("/lib"), Dev: n.seam("/dev"), Runner: n.runner(), Systemd: n.systemd(), Signed: n.signed})
+		Proc: n.seam("/proc"), Etc: n.seam("/etc"), Sys: n.seam("/sys"), Lib: n.seam("/lib"), Dev: n.seam("/dev"), Runner: n.runner(), Systemd: n.systemd(), Signed: n.signed, Past: n.past()})
 	n.began = append(n.began, table...)
 	return table
 }

@@ -18,9 +18,14 @@ import (
 // become empty. The next apply sets it again. Where lines of the journal are
 // damaged, originals are missing: that is an error, after all others are back.
 func (n *Node) RestoreAll(ctx context.Context) error {
+	if _, err := n.running(); err == nil { // else nothing was applied that could be taken back
+		if err := n.takeOver(); err != nil {
+			return err
+		}
+	}
 	result := items.Reconcile(ctx, n.items(spec.Items{}), n.journal)
 	n.recordChanges(result, 0, "restore --all")
-	return errors.Join(result.Err, n.damage())
+	return errors.Join(result.Err, n.retire(ctx, result), n.damage())
 }
 
 // damage is what the journal has lost.
@@ -59,6 +64,9 @@ func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
 			return []spec.Drift{{Item: "overlay", Key: "generation", From: fmt.Sprint(before.Generation.Generation), To: fmt.Sprint(found.Generation.Generation),
 				Action: spec.ActionDefer, Reason: why}}, nil
 		}
+	}
+	if err := n.takeOver(); err != nil {
+		return nil, err
 	}
 	changes, err := items.Preview(ctx, n.items(found.Overlay.Items))
 	if err != nil {

@@ -90,6 +90,8 @@ var rules = []Rule{
 		By: []string{"bootagent/items", "bootagent/node", "bootagent/boot/...", "bootagent/journal", "bootagent/state", "bootagent/operation", "bootagent/watch", "test/contract"}, ByWhy: "what a kind does is reached through the table"},
 	{Packages: "bootagent/items/tunable", Only: []string{"bootagent/items/item", "spec/...", "internal/..."}, Why: "it knows files with values, not which",
 		By: []string{"bootagent/items/sysctl", "bootagent/items/sysfs", "bootagent/items/modules"}, ByWhy: "several kinds of file, one set of rules"},
+	{Packages: "bootagent/takeover", Only: []string{"spec", "spec/rules", "internal/..."}, Why: "it tells originals as items and knows no kind",
+		By: []string{"bootagent/node", "test/contract"}, ByWhy: "only a node's first run takes over"},
 	{Packages: "bootagent/process", Only: []string{"internal/..."}, Why: "running a program knows no script and no policy",
 		By: []string{"bootagent/items", "bootagent/items/exec", "bootagent/node", "bootagent/operation", "cmd/caisson-agent"}, ByWhy: "who runs programs owns the interface"},
 	{Packages: "bootagent/fetch", By: []string{"cmd/caisson-agent"}, ByWhy: "the program that starts itself to ask says so; the packages below take any source"},

@@ -50,6 +50,7 @@ type Item struct {
 	log     func(format string, args ...any)
 	signed  func() []spec.Exec
 	reverts check.List[*undoing]
+	past    Past
 	now     func() time.Time
 
 	background sync.WaitGroup
@@ -65,6 +66,16 @@ func New(want []spec.Exec, dir string, runner Runner, scopes item.Scopes, j item
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b spec.Exec) int { return strings.Compare(a.Name, b.Name) })
 	return &Item{want: want, dir: dir, runner: runner, scopes: scopes, journal: j, signed: signed, reverts: revertChecks, log: log, now: time.Now}
+}
+
+// Past returns the last run of a script before caisson had the machine, if there
+// was one.
+type Past func(spec.Exec) (start time.Time, exit int, ok bool)
+
+// WithPast makes runs before caisson count; nil knows of none.
+func (i *Item) WithPast(past Past) *Item {
+	i.past = past
+	return i
 }
 
 // Name implements item.Item.
@@ -90,7 +101,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		var r record
 		if err == nil {
 			wanted[s.key()] = true
-			r, err = s.history()
+			r, err = i.history(s)
 		}
 		if err != nil {
 			d.Action, d.Reason = spec.ActionRefuse, err.Error()
@@ -202,7 +213,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 // or while nobody looked.
 func (i *Item) apply(ctx context.Context, w spec.Exec) (failed bool, err error) {
 	s := i.script(w)
-	r, err := s.history()
+	r, err := i.history(s)
 	if err != nil {
 		return true, err
 	}

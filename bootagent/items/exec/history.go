@@ -91,6 +91,45 @@ func (s script) history() (record, error) {
 	return parseRecord(name, data)
 }
 
+// history is that of the script, or what is known of it from before caisson had
+// the machine.
+func (i *Item) history(s script) (record, error) {
+	r, err := s.history()
+	if err != nil || !r.none() || i.past == nil {
+		return r, err
+	}
+	if start, exit, ok := i.past(s.want); ok {
+		r = record{Name: s.want.Name, Root: i.scopes.Root, Start: start, End: start, Exit: exit, Keep: s.want.Once == "per-machine"}
+	}
+	return r, nil
+}
+
+// Remember writes down what is known of the scripts' runs from before caisson had
+// the machine.
+func (i *Item) Remember(ctx context.Context) error {
+	if i.past == nil {
+		return nil
+	}
+	for _, w := range i.want {
+		s := i.script(w)
+		before, err := s.history()
+		if err != nil || !before.none() {
+			continue // Check says what is wrong with it
+		}
+		r, err := i.history(s)
+		if err != nil || r.none() {
+			continue // the same
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := s.write(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func parseRecord(name string, data []byte) (record, error) {
 	var r record
 	if err := json.Unmarshal(data, &r); err != nil {

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mounts
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+)
+
+// Adopt returns entries that make the wanted mounts the item's own, as far as they
+// are mounted: originally there were none.
+func (i *Item) Adopt() (entries []item.Entry, err error) {
+	if len(i.want) == 0 {
+		return nil, nil
+	}
+	t, err := readTable(filepath.Join(i.proc, "self/mountinfo"))
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range i.want {
+		p, planErr := i.plan(w, t, nil)
+		switch {
+		case p.so:
+			entries = append(entries, item.Entry{Item: Name, Key: w.Target, Prior: item.Raw(prior{Target: p.target}), Applied: item.Raw(applied{p.source, w}), Scope: item.Root})
+		case p.now.point != "":
+			err = errors.Join(err, fmt.Errorf("something else is mounted on %s: %s", w.Target, p.now))
+		case planErr != nil:
+			err = errors.Join(err, fmt.Errorf("%s: %w", w.Target, planErr))
+		}
+	}
+	return entries, err
+}

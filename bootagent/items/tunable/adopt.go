@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tunable
+
+import (
+	"errors"
+	"io/fs"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+)
+
+// Adopt returns entries with what is wanted as the original of what is. A key that is
+// not there has nothing to put back.
+func (i *Item) Adopt() (entries []item.Entry, err error) {
+	for _, w := range i.want {
+		now, readErr := i.kind.Files.Read(w.Key)
+		if errors.Is(readErr, fs.ErrNotExist) {
+			continue
+		}
+		if readErr != nil {
+			err = errors.Join(err, readErr)
+			continue
+		}
+		e := i.entry(w.Key, prior{Value: w.Value})
+		e.Applied = item.Raw(now)
+		entries = append(entries, e)
+	}
+	return entries, err
+}

@@ -83,6 +83,6 @@ type Floor struct {
 type ItemStatus struct {
 	Name    string    `json:"name"`
 	State   ItemState `json:"state"`
-	Applied int       `json:"applied"`
+	Applied int       `json:"applied"` // settings that are as wanted
 	Error   string    `json:"error,omitempty"`
 }

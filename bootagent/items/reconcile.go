@@ -69,9 +69,6 @@ func Transact(ctx context.Context, next, previous []item.Item, j item.Journal) R
 			return result
 		}
 		rest := Reconcile(ctx, next, j)
-		for n := range rest.Items {
-			rest.Items[n].Applied += result.Items[n].Applied
-		}
 		rest.Changes = append(result.Changes, rest.Changes...)
 		rest.Err = nil // the change stands; what is missing still degrades the node
 		return rest
@@ -113,21 +110,17 @@ func Wait(items []item.Item) error {
 type run struct {
 	items   []item.Item
 	journal item.Journal
-	drift   [][]spec.Drift    // of the last check
-	unseen  []error           // why that check could not be made
-	errs    []error           // of restore and apply
-	done    []map[string]bool // keys that were acted on
-	did     []spec.Drift      // what was acted on
-	known   map[wish]bool     // drift that does not belong to the change
-	changed bool              // so what a later item saw in the preflight may be stale
+	drift   [][]spec.Drift // of the last check
+	unseen  []error        // why that check could not be made
+	errs    []error        // of restore and apply
+	did     []spec.Drift   // what was acted on
+	known   map[wish]bool  // drift that does not belong to the change
+	changed bool           // so what a later item saw in the preflight may be stale
 }
 
 func newRun(items []item.Item, j item.Journal) *run {
 	n := len(items)
 	r := &run{items: items, journal: j, drift: make([][]spec.Drift, n), unseen: make([]error, n), errs: make([]error, n)}
-	for range items {
-		r.done = append(r.done, map[string]bool{})
-	}
 	return r
 }
 
@@ -167,7 +160,7 @@ func (r *run) restore(ctx context.Context) {
 		left := map[string]bool{}
 		for _, d := range r.drift[n] {
 			if d.Action == spec.ActionRemove && !r.known[wishOf(d)] {
-				left[d.Key], r.done[n][d.Key] = true, true
+				left[d.Key] = true
 				r.did = append(r.did, d)
 			}
 		}
@@ -192,7 +185,6 @@ func (r *run) apply(ctx context.Context) {
 				if !r.known[wishOf(d)] {
 					due = append(due, d)
 					r.did = append(r.did, d)
-					r.done[n][d.Key] = true
 				}
 			}
 		}
@@ -240,8 +232,11 @@ func (r *run) status(n int) spec.ItemStatus {
 	status := spec.ItemStatus{Name: r.items[n].Name(), State: spec.ItemOK}
 	explained := r.errs[n] != nil
 	var earlier []error
+	wrong := map[string]bool{}
 	for _, d := range r.drift[n] {
-		delete(r.done[n], d.Key)
+		if d.Action != spec.ActionRemove {
+			wrong[d.Key] = true
+		}
 		switch {
 		case d.Action == spec.ActionDefer:
 			status.State = spec.ItemDeferred
@@ -257,7 +252,9 @@ func (r *run) status(n int) spec.ItemStatus {
 	if err := errors.Join(append(earlier, r.unseen[n], r.errs[n])...); err != nil {
 		status.State, status.Error = spec.ItemDegraded, err.Error()
 	}
-	status.Applied = len(r.done[n])
+	if r.unseen[n] == nil {
+		status.Applied = max(0, r.items[n].Wanted()-len(wrong))
+	}
 	return status
 }
 

@@ -152,9 +152,16 @@ func TestApplyThenRestore(t *testing.T) {
 	if diff := cmp.Diff(map[string]int{"modules": 0, "mounts": 0, "limits": 1, "files": 0, "sysctl": 2, "sysfs": 0, "ethtool": 0, "perm": 1, "exec": 1}, applied); diff != "" {
 		t.Fatalf("applied (-want +got):\n%s", diff)
 	}
-	for _, s := range Reconcile(t.Context(), n.items(n.full()), n.journal).Items {
-		if s.Applied != 0 {
-			t.Errorf("a second run applied %+v", s)
+	again := Reconcile(t.Context(), n.items(n.full()), n.journal)
+	if len(again.Changes) != 0 {
+		t.Errorf("a second run changed %+v", again.Changes)
+	}
+	if diff := cmp.Diff(again.Items, Look(t.Context(), n.items(n.full())).Items); diff != "" {
+		t.Errorf("who only looks counts otherwise (-run +look):\n%s", diff)
+	}
+	for _, s := range again.Items {
+		if s.Applied != applied[s.Name] {
+			t.Errorf("after a second run %d are as wanted of %+v", s.Applied, s)
 		}
 	}
 	n.reopen()

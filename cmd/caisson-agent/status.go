@@ -67,7 +67,7 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 		row("staged", "%s, waits for a reboot", st.Staged)
 	}
 	for _, i := range st.Items {
-		text := string(i.State)
+		text := fmt.Sprintf("%s, %d as wanted", i.State, i.Applied)
 		if i.Error != "" {
 			text += ": " + i.Error
 		}

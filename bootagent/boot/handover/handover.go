@@ -32,6 +32,7 @@ import (
 type Node struct {
 	Root     string        // where the stack is mounted
 	Overlay  *spec.Overlay // of the node
+	Version  string        // of the layer
 	State    *state.Folder // identity is kept here
 	Disk     bool          // State is on a disk, not in memory
 	ReadOnly bool          // what is written to the disk stays in memory
@@ -55,6 +56,7 @@ func (n *Node) Do() ([]string, error) {
 	}{
 		{"machine-id", n.machineID},
 		{"host name", n.hostName},
+		{"os-release", n.release},
 		{"network", n.network},
 		{"resolver", n.resolver},
 		{"certificates", n.certificates},

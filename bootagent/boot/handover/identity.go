@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/durable"
@@ -65,6 +66,30 @@ func (n *Node) hostName() error {
 	hosts := "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n127.0.1.1 " + names + "\n"
 	return n.write("/etc/hosts", []byte(hosts), 0o644)
 }
+
+// release adds to os-release(5) which layer this is: what is baked cannot say it,
+// or two builds of the same would differ.
+func (n *Node) release() error {
+	const name = "usr/lib/os-release"
+	info, err := os.Lstat(n.path(name))
+	if n.Version == "" || err != nil || !info.Mode().IsRegular() || info.Size() > maxRelease {
+		return nil // not a distribution's own file
+	}
+	text, err := os.ReadFile(n.path(name))
+	if err != nil {
+		return err
+	}
+	var out strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "IMAGE_") {
+			out.WriteString(strings.TrimSuffix(line, "\n") + "\n")
+		}
+	}
+	fmt.Fprintf(&out, "IMAGE_ID=%q\nIMAGE_VERSION=%q\n", n.Overlay.Fleet, n.Version)
+	return n.write("/etc/os-release", []byte(out.String()), 0o644)
+}
+
+const maxRelease = 64 << 10
 
 // seed carries entropy from boot to boot on nodes that have a disk. The seed is
 // replaced before it is used, so that a cut never makes it serve twice; where it

@@ -30,7 +30,7 @@ func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
 	if err := stack.Mount(); err != nil {
 		return err
 	}
-	node := handover.Node{Root: newRoot, Overlay: overlay, State: b.folder, Disk: b.disk != "", ReadOnly: b.readOnly != nil,
+	node := handover.Node{Root: newRoot, Overlay: overlay, Version: layer.Version, State: b.folder, Disk: b.disk != "", ReadOnly: b.readOnly != nil,
 		Watchdog: b.watchdog.Load().Timeout(), Unproven: b.unproven, Lease: b.lease, Say: b.say}
 	if len(b.id.UUIDs) > 0 {
 		node.UUID = b.id.UUIDs[0]

@@ -64,6 +64,9 @@ func New(want []spec.Feature, device Device, j item.Journal) *Item {
 // Name implements item.Item.
 func (*Item) Name() string { return Name }
 
+// Wanted implements item.Item.
+func (i *Item) Wanted() int { return len(i.want) }
+
 func key(iface, feature string) string { return iface + "/" + feature }
 
 func split(key string) (iface, feature string) {

@@ -81,6 +81,9 @@ func (i *Item) WithPast(past Past) *Item {
 // Name implements item.Item.
 func (*Item) Name() string { return Name }
 
+// Wanted implements item.Item.
+func (i *Item) Wanted() int { return len(i.want) }
+
 // Check implements item.Item. Scripts behind one that has to end, or to succeed,
 // first are deferred.
 func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {

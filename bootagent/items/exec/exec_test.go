@@ -679,3 +679,17 @@ func TestOwnFilesAreReserved(t *testing.T) {
 		}
 	}
 }
+
+// Where logs are gathered the end of a failed script's output is seen, and no more.
+func TestAFailedScriptsOutputIsSaid(t *testing.T) {
+	var said []string
+	want := []spec.Exec{{Name: "bad", Data: "seq 1 30; echo no database >&2; exit 3\n", Rerun: "never"}, {Name: "good", Data: "echo fine\n", Rerun: "never"}}
+	it := New(want, t.TempDir(), new(process.Group), itemtest.Scopes, itemtest.Journal(t, t.TempDir()), nil,
+		func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) })
+	if err := pass(t, it); err != nil {
+		t.Fatal(err)
+	}
+	if len(said) != saidLines+1 || said[0] != `script "bad" said: 12` || said[saidLines-1] != `script "bad" said: no database` || !strings.HasPrefix(said[saidLines], `run script "bad": exit status 3`) {
+		t.Errorf("said %q", said)
+	}
+}

@@ -6,13 +6,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -29,6 +32,7 @@ func (i *Item) run(ctx context.Context, s script, last record) error {
 		if wrote := s.write(r.ended(err, i.now())); wrote != nil || err == nil {
 			return errors.Join(err, wrote)
 		}
+		i.sayEnd(s)
 		return failure{err}
 	}
 	if err := s.write(r); err != nil {
@@ -108,6 +112,36 @@ func (i *Item) wait(ctx context.Context, s script, id string) error {
 			if err := s.capLog(); err != nil {
 				return errors.Join(err, i.runner.End(id))
 			}
+		}
+	}
+}
+
+// saidLines and saidBytes bound what of a failed script's output is said: the rest is
+// in its log.
+const (
+	saidLines = 20
+	saidBytes = 4 << 10
+)
+
+// sayEnd says how a failed script's output ends, where logs are gathered.
+func (i *Item) sayEnd(s script) {
+	f, err := ownfiles.Open(filepath.Join(s.dir, logFile))
+	if err != nil {
+		return // it has none
+	}
+	defer f.Close() // only read
+	info, err := f.Stat()
+	if err != nil {
+		return
+	}
+	text, err := io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-saidBytes), saidBytes))
+	if err != nil {
+		return // the message about the failure says where it is
+	}
+	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
+	for _, line := range lines[max(0, len(lines)-saidLines):] {
+		if line != "" {
+			i.log("script %q said: %s", s.want.Name, line)
 		}
 	}
 }

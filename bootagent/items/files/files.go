@@ -62,6 +62,9 @@ func Named(name string, want []Want, etc string, j item.Journal) *Item {
 // Name implements item.Item.
 func (i *Item) Name() string { return i.name }
 
+// Wanted implements item.Item.
+func (i *Item) Wanted() int { return len(i.want) }
+
 // Check implements item.Item.
 func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 	var drift []spec.Drift

@@ -30,6 +30,9 @@ type Item interface {
 	// the journal's entry). The error is for a check that could not be made.
 	Check(ctx context.Context) ([]spec.Drift, error)
 
+	// Wanted is how many settings are wanted, as far as the last check found them.
+	Wanted() int
+
 	// Apply does the drift that Check returned: adds, changes and runs. What was
 	// there before goes to the journal first. One key's failure does not stop
 	// the others; the error joins them all.

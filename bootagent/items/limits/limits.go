@@ -49,6 +49,9 @@ func New(want []spec.Limit, dir string, j item.Journal, log func(format string, 
 // Name implements item.Item.
 func (*Item) Name() string { return Name }
 
+// Wanted implements item.Item.
+func (i *Item) Wanted() int { return len(i.want) }
+
 // prior is a file as it was: Mode 0 is "there was none".
 type prior struct {
 	Content string      `json:"content,omitempty"`

@@ -94,6 +94,11 @@ func Files(want *spec.Modules) []files.Want {
 // Name implements item.Item.
 func (*Item) Name() string { return Name }
 
+// Wanted implements item.Item.
+func (i *Item) Wanted() int {
+	return len(i.want.Load) + len(i.want.Parameters) + len(i.want.Blacklist)
+}
+
 // Check implements item.Item.
 func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 	drift, err := i.files.Check(ctx)

@@ -50,6 +50,9 @@ func New(want []spec.Mount, proc, dev string, j item.Journal) *Item {
 // Name implements item.Item.
 func (*Item) Name() string { return Name }
 
+// Wanted implements item.Item.
+func (i *Item) Wanted() int { return len(i.want) }
+
 // prior is what a target was.
 type prior struct {
 	Made   string   `json:"made,omitempty"`   // topmost directory that had to be made

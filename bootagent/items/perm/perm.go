@@ -33,6 +33,7 @@ type Item struct {
 	state   string // a directory on the state disk
 	journal item.Journal
 	log     func(format string, args ...any)
+	found   int // paths at the last check, with those that cannot be
 }
 
 // New returns the item for want, nil for nothing. Originals of files on the disk that
@@ -48,6 +49,9 @@ func New(want *spec.Perm, state string, j item.Journal, log func(format string, 
 
 // Name implements item.Item.
 func (*Item) Name() string { return Name }
+
+// Wanted implements item.Item: patterns count by what they matched.
+func (i *Item) Wanted() int { return i.found }
 
 // attr is what a file's permissions are.
 type attr struct {
@@ -133,6 +137,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 	var walk safepath.Walk
 	defer walk.Close()
 	list, drift := i.wishes(&walk)
+	i.found = len(list) + len(drift)
 	entries := i.entries()
 	wanted := map[string]bool{}
 	for _, w := range list {

@@ -68,6 +68,9 @@ func New(kind Kind, want []Setting, j item.Journal) *Item {
 // Name implements item.Item.
 func (i *Item) Name() string { return i.kind.Name }
 
+// Wanted implements item.Item.
+func (i *Item) Wanted() int { return len(i.want) }
+
 // Check implements item.Item.
 func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 	var drift []spec.Drift

@@ -34,6 +34,7 @@ var Effects = []Effect{
 	{"onExpired", ClassNone, "only what an expired overlay means changes", func(o *Overlay) any { return o.OnExpired }},
 	{"needs", ClassNone, "it follows from the rest", func(o *Overlay) any { return o.Needs }},
 	{"needsLayer", ClassNone, "only what the host reports changes", func(o *Overlay) any { return o.NeedsLayer }},
+	{"maintenance", ClassLive, "operations start when their time comes", func(o *Overlay) any { return o.Maintenance }},
 	{"items.mounts", ClassLive, "it is mounted at once", func(o *Overlay) any { return o.Items.Mounts }},
 	{"items.limits", ClassLive, "new sessions have the new limits", func(o *Overlay) any { return o.Items.Limits }},
 	{"items.sysctl", ClassLive, "kernel parameters are set at once", func(o *Overlay) any { return o.Items.Sysctl }},

@@ -12,7 +12,7 @@ import (
 // Every part of an overlay has its effect, and a change of it is seen: a part
 // that were forgotten would change and the node would never know.
 func TestEveryPartHasAnEffect(t *testing.T) {
-	parts := slices.Concat(jsonNames(reflect.TypeFor[Core](), ""), jsonNames(reflect.TypeFor[Items](), "items."), []string{"needsLayer"})
+	parts := slices.Concat(jsonNames(reflect.TypeFor[Core](), ""), jsonNames(reflect.TypeFor[Items](), "items."), []string{"needsLayer", "maintenance"})
 	var rows []string
 	for _, e := range Effects {
 		rows = append(rows, e.Part)
@@ -31,8 +31,11 @@ func TestEveryPartHasAnEffect(t *testing.T) {
 		if short != name {
 			from, to = reflect.ValueOf(whole.Items), reflect.ValueOf(&one.Items).Elem()
 		}
-		if name == "needsLayer" {
+		switch name {
+		case "needsLayer":
 			one.NeedsLayer = whole.NeedsLayer
+		case "maintenance":
+			one.Maintenance = whole.Maintenance
 		}
 		for i := range from.NumField() {
 			if jsonName(from.Type().Field(i)) == short {

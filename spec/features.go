@@ -19,6 +19,7 @@ var features = []feature{
 		return slices.ContainsFunc(o.Items.Exec, func(x Exec) bool { return x.OnFailure != "" })
 	}},
 	{"files", func(o *Overlay) bool { return len(o.Items.Files) > 0 }},
+	{"maintenance", func(o *Overlay) bool { return o.Maintenance != nil }},
 	{"modules", func(o *Overlay) bool { return o.Items.Modules != nil }},
 	{"sysfs", func(o *Overlay) bool { return len(o.Items.Sysfs) > 0 }},
 }

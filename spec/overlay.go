@@ -21,8 +21,9 @@ const (
 // overlays which use it say so in Needs.
 type Overlay struct {
 	Core
-	NeedsLayer []NeedsLayer `json:"needsLayer,omitempty"` // of a site without a layer; what a host reports and does not do
-	Items      Items        `json:"items"`                // the last one: the compiler encodes it once for many nodes
+	NeedsLayer  []NeedsLayer `json:"needsLayer,omitempty"` // of a site without a layer; what a host reports and does not do
+	Maintenance *Maintenance `json:"maintenance,omitempty"`
+	Items       Items        `json:"items"` // the last one: the compiler encodes it once for many nodes
 }
 
 // NeedsLayer is something that a layer would hold and that a host which caisson

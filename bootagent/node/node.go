@@ -46,9 +46,13 @@ type Options struct {
 	Version string // of the agent
 	Name    string // of this node; "" is what the loader, the enrollment or the host says
 	By      string // who acts, for the records
+	Runner  Runner // what programs run in; nil is services of systemd, or else process groups
 	Fetch   Opener // how the registry is asked; nil is track.Open, in this process
 	Say     func(format string, args ...any)
 }
+
+// Runner is what scripts and operations run in, see package process.
+type Runner = exec.Runner
 
 // Opener opens the place that a bootstrap names, with the credentials in a directory.
 type Opener func(b spec.Bootstrap, credentials string, clock trust.Clock, silence time.Duration) (oci.Source, error)
@@ -306,9 +310,13 @@ func (n *Node) items(want spec.Items) []item.Item {
 	return table
 }
 
-// runner is what scripts run in: services of systemd, where this is its system.
+// runner is what scripts and operations run in: services of systemd, where this is
+// its system.
 func (n *Node) runner() exec.Runner {
-	if n.o.Root == "" && process.SystemdRuns() {
+	switch {
+	case n.o.Runner != nil:
+		return n.o.Runner
+	case n.o.Root == "" && process.SystemdRuns():
 		return process.Service{}
 	}
 	return nil

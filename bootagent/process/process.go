@@ -77,8 +77,3 @@ func SystemdRuns() bool {
 	info, err := os.Lstat("/run/systemd/system")
 	return err == nil && info.IsDir()
 }
-
-// openLog opens the log for appending. It may hold secrets.
-func openLog(name string) (*os.File, error) {
-	return os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
-}

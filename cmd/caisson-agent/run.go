@@ -9,9 +9,11 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
@@ -36,6 +38,9 @@ func runService(ctx context.Context, a *app, args []string) error {
 	every := askEvery + rand.N(askEvery/5)
 	asked, ready := time.Time{}, false
 	staging := make(chan struct{}, 1)
+	if !process.SystemdRuns() {
+		a.runner = new(process.Group) // it knows only what it began itself
+	}
 	for {
 		st, err := once(ctx, a, (*node.Node).Apply)
 		switch {
@@ -76,10 +81,37 @@ func runService(ctx context.Context, a *app, args []string) error {
 				a.say("tell systemd: %v", err)
 			}
 		}
+		a.rest(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// rest waits for the next look at the node, and sees to its operations meanwhile: once,
+// and while some of them run, every two seconds.
+func (a *app) rest(ctx context.Context) {
+	next := time.After(lookEvery)
+	for {
+		var list []spec.OperationStatus
+		_, err := once(ctx, a, func(n *node.Node, ctx context.Context) (*spec.Status, error) {
+			var err error
+			list, err = n.Operate(ctx)
+			return nil, err
+		})
+		if err != nil && ctx.Err() == nil && !errors.Is(err, track.ErrNothing) {
+			cli.Report(a.err, "caisson-agent", err)
+		}
+		pause := lookEvery
+		if slices.ContainsFunc(list, func(o spec.OperationStatus) bool { return o.State == spec.OperationRunning }) {
+			pause = 2 * time.Second
+		}
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-time.After(lookEvery):
+			return
+		case <-next:
+			return
+		case <-time.After(pause):
 		}
 	}
 }

@@ -73,6 +73,10 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 		}
 		row("  "+i.Name, "%s", text)
 	}
+	if len(st.Operations) > 0 {
+		fmt.Fprintln(a.out, "operations")
+		a.printOperations(st.Operations)
+	}
 	if len(st.Drift) > 0 {
 		fmt.Fprintln(a.out, "drift")
 		a.printDrift(st.Drift)

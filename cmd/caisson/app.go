@@ -77,6 +77,7 @@ func (a *app) root() *cobra.Command {
 		a.explainCommand(),
 		a.planCommand(),
 		a.windowsCommand(),
+		a.operationsCommand(),
 		a.buildCommand(),
 		a.lockCommand(),
 		a.inspectCommand(),

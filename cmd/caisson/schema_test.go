@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/convert"
 	"github.com/caisson-os/caisson/spec/site/explain"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
@@ -33,6 +34,7 @@ var results = map[string]any{
 	"validate":      validation{},
 	"explain":       explain.Explanation{},
 	"windows":       maintenance.Openings{},
+	"operations":    spec.Maintenance{},
 	"plan":          plan.Plan{},
 	"build":         release.Pushed{},
 	"lock":          locked{},

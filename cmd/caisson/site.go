@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec/site"
@@ -36,7 +37,7 @@ func parseSite(names ...string) (*site.Site, *report.Report) {
 			names[i] = stdin
 		}
 	}
-	return site.Parse(hostFiles{}, names...)
+	return site.ParseAt(time.Now(), hostFiles{}, names...)
 }
 
 // loadSite reads site files for a verb that needs them to be good. Errors and
@@ -54,6 +55,9 @@ func (a *app) loadSite(names ...string) (*site.Site, error) {
 		case report.Note:
 			a.sayDetail("note: %s", p)
 		}
+	}
+	for _, w := range s.NeverOpen() {
+		a.say("warning: the window %s does not open in the next months: what waits for it does not happen", w)
 	}
 	return s, nil
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) windowsCommand() *cobra.Command {
-	var from, until string
+	var from, until, node string
 	c := &cobra.Command{
 		Use:   "windows FILE…",
 		Short: "Show when the maintenance windows of a site are open",
@@ -41,16 +41,23 @@ func (a *app) windowsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o := s.Maintenance().Openings(span)
+			m := s.Maintenance()
+			if node != "" {
+				if m, err = s.MaintenanceOf(node); err != nil {
+					return err
+				}
+			}
+			o := m.Openings(span)
 			if a.json() {
 				return cli.JSON(a.out, o)
 			}
 			if len(o.Windows) == 0 {
-				a.say("the site has no MaintenanceWindow")
+				a.say("there is no MaintenanceWindow")
 			}
 			return o.Write(a.out)
 		},
 	}
+	c.Flags().StringVar(&node, "node", "", "only windows that this node waits for")
 	c.Flags().StringVar(&from, "from", "", "from when on; now when absent")
 	c.Flags().StringVar(&until, "until", "", "until when; the first of the fourth month after when absent")
 	return c

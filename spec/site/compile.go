@@ -3,6 +3,7 @@
 package site
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
@@ -91,11 +92,11 @@ func (s *Site) Overlay(node, layer string) (*spec.Overlay, error) {
 	if !ok {
 		return nil, s.noNode(node)
 	}
-	o, _ := s.overlay(s.nodes[i], layer)
-	return o, nil
+	o, _, err := s.overlay(s.nodes[i], layer)
+	return o, err
 }
 
-func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey) {
+func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey, error) {
 	o := &spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: s.Name(), Node: n.Name, Match: n.Match,
 		Layer: layer, Persist: s.kept, KernelArgs: s.args}}
 	if s.trust.OnExpired != "run" {
@@ -117,9 +118,18 @@ func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey
 			o.Network = f.Machine.Network
 		}
 	}
+	switch {
+	case s.expanded != nil:
+		o.Maintenance = s.expanded.Node(n)
+	case s.maintenance.Operates():
+		return nil, nil, errNoDate
+	}
 	o.SetNeeds()
-	return o, key
+	return o, key, nil
 }
+
+// errNoDate is a defect of the caller.
+var errNoDate = errors.New("compile maintenance: the site was read without a date")
 
 func (s *Site) noNode(name string) error {
 	return report.Invalidf(inventory.DidYouMean(name, s.nodes), "the site has no node %q", name)
@@ -138,7 +148,10 @@ func (s *Site) Explain(node string, labels map[string]string) (*explain.Explanat
 	}
 	maps.Copy(n.Labels, labels)
 	e := explain.Node(n, known, s.HasLayer(), s.parts)
-	o, _ := s.overlay(n, "")
+	o, _, err := s.overlay(n, "")
+	if err != nil {
+		return nil, err
+	}
 	e.KernelArgs = o.KernelArgs
 	return e, nil
 }

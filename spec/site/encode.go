@@ -22,7 +22,10 @@ func (s *Site) Compile(node, layer, variant string) ([]byte, error) {
 	if !ok {
 		return nil, s.noNode(node)
 	}
-	o, key := s.overlay(s.nodes[i], layer)
+	o, key, err := s.overlay(s.nodes[i], layer)
+	if err != nil {
+		return nil, err
+	}
 	o.Variant = variant
 	return s.encode(o, key)
 }

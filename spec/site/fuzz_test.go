@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/caisson-os/caisson/spec"
 )
@@ -34,7 +35,7 @@ func FuzzParse(f *testing.F) {
 		if len(text) > 1<<14 {
 			t.Skip()
 		}
-		s, r := Parse(files("site.yaml", text), "site.yaml")
+		s, r := ParseAt(time.Unix(1795000000, 0), files("site.yaml", text), "site.yaml")
 		r.Write(io.Discard)
 		if (s == nil) != (r.Err() != nil) {
 			t.Fatalf("site %v, error %v", s != nil, r.Err())

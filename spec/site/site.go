@@ -5,6 +5,7 @@ package site
 import (
 	"io/fs"
 	"sync"
+	"time"
 
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/document"
@@ -30,14 +31,22 @@ type Site struct {
 	parts  []*override.Part // as module.All
 
 	maintenance maintenance.Maintenance
+	expanded    *maintenance.Expanded // nil when the site was read without a date
 
 	encodedLock sync.RWMutex
 	encoded     map[itemsKey][]byte // items shared by many nodes, encoded
 }
 
-// Parse reads the named files, merged in this order, and the files they name.
-// The report holds all that is wrong; with an error in it the site is nil.
+// Parse is [ParseAt] without a date: what a site with maintenance sends to nodes
+// cannot be compiled then.
 func Parse(fsys fs.FS, names ...string) (*Site, *report.Report) {
+	return ParseAt(time.Time{}, fsys, names...)
+}
+
+// ParseAt reads the named files, merged in this order, and the files they name.
+// The report holds all that is wrong; with an error in it the site is nil.
+// Calendars are resolved for the months from now on.
+func ParseAt(now time.Time, fsys fs.FS, names ...string) (*Site, *report.Report) {
 	c := &shape.Checker{Report: &report.Report{}}
 	defer c.Report.Sort()
 	r := document.Read(c, fsys, names)
@@ -47,6 +56,9 @@ func Parse(fsys fs.FS, names ...string) (*Site, *report.Report) {
 	s := build(r)
 	if c.Report.Err() != nil {
 		return nil, c.Report
+	}
+	if !now.IsZero() {
+		s.expanded = s.maintenance.Expand(now)
 	}
 	return s, c.Report
 }
@@ -97,6 +109,23 @@ func build(r *document.Reader) *Site {
 
 // Maintenance returns when and where the site's nodes may be disturbed.
 func (s *Site) Maintenance() maintenance.Maintenance { return s.maintenance }
+
+// MaintenanceOf is [Site.Maintenance] with the windows that one node waits for.
+func (s *Site) MaintenanceOf(node string) (maintenance.Maintenance, error) {
+	i, ok := s.byName[node]
+	if !ok {
+		return maintenance.Maintenance{}, s.noNode(node)
+	}
+	return s.maintenance.Of(s.nodes[i]), nil
+}
+
+// NeverOpen returns the names of windows that nodes wait for in vain.
+func (s *Site) NeverOpen() []string {
+	if s.expanded == nil {
+		return nil
+	}
+	return s.expanded.NeverOpen()
+}
 
 // makeParts takes the modules' values and overrides apart.
 func (s *Site) makeParts(r *document.Reader) {

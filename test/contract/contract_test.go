@@ -39,7 +39,7 @@ func TestContract(t *testing.T) {
 	rows := collect(t)
 	valid := 0
 	for _, row := range rows {
-		s, report := site.Parse(row.files, row.names...)
+		s, report := site.ParseAt(time.Now(), row.files, row.names...)
 		if report.Err() != nil {
 			if row.must {
 				t.Errorf("%s: %v", row.name, report.Err())

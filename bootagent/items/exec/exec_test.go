@@ -399,7 +399,7 @@ func TestLogIsBounded(t *testing.T) {
 	if err := pass(t, it); err != nil {
 		t.Fatal(err)
 	}
-	if got := read(t, it.script(w).dir+"/log"); !strings.HasPrefix(got, "(the log grew too large") || len(got) > maxLog {
+	if got := read(t, it.script(w).dir+"/log"); !strings.HasPrefix(got, "(the log grew too large") || len(got) > process.MaxLog {
 		t.Fatalf("the log has %d bytes and begins with %.60q", len(got), got)
 	}
 }
@@ -577,7 +577,7 @@ func TestLogIsBoundedAtTheDeadline(t *testing.T) {
 	if said := failures(t, it); !strings.Contains(said, "timeout") {
 		t.Fatalf("it says %q", said)
 	}
-	if info, err := os.Stat(it.script(w).dir + "/log"); err != nil || info.Size() > maxLog {
+	if info, err := os.Stat(it.script(w).dir + "/log"); err != nil || info.Size() > process.MaxLog {
 		t.Fatalf("the log has %d bytes, %v", info.Size(), err)
 	}
 }

@@ -107,9 +107,9 @@ func (i *Item) wait(ctx context.Context, s script, id string) error {
 			if ctx.Err() != nil {
 				err = errors.Join(ctx.Err(), i.runner.End(id))
 			}
-			return errors.Join(s.explain(err), s.capLog())
+			return errors.Join(s.explain(err), process.CapLog(filepath.Join(s.dir, logFile)))
 		case <-tick.C:
-			if err := s.capLog(); err != nil {
+			if err := process.CapLog(filepath.Join(s.dir, logFile)); err != nil {
 				return errors.Join(err, i.runner.End(id))
 			}
 		}
@@ -144,23 +144,6 @@ func (i *Item) sayEnd(s script) {
 			i.log("script %q said: %s", s.want.Name, line)
 		}
 	}
-}
-
-// maxLog bounds a log: on a diskless node it lies in memory.
-const maxLog = 4 << 20
-
-// capLog empties a log that grew too large. The script appends, so it goes on at
-// the new end.
-func (s script) capLog() error {
-	name := filepath.Join(s.dir, logFile)
-	info, err := os.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
-		return nil // the script removed it: its own business
-	}
-	if err != nil || info.Size() <= maxLog {
-		return err
-	}
-	return os.WriteFile(name, []byte("(the log grew too large and was emptied)\n"), 0o600)
 }
 
 // explain adds where to look.

@@ -22,6 +22,7 @@ var schemas = []struct {
 	{"inventory", "caisson inventory", []shape.Document{{Type: reflect.TypeFor[inventory.Doc]()}}},
 	{"maintenancewindow", "caisson MaintenanceWindow", maintenance.Kinds[:1]},
 	{"nodeset", "caisson NodeSet", maintenance.Kinds[1:2]},
+	{"nodemaintenance", "caisson NodeMaintenance", maintenance.Kinds[2:3]},
 }
 
 // SchemaNames lists the documents that have a JSON Schema.

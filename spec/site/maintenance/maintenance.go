@@ -17,12 +17,14 @@ import (
 var Kinds = []shape.Document{
 	{Kind: "MaintenanceWindow", Type: reflect.TypeFor[WindowDoc](), Whole: true},
 	{Kind: "NodeSet", Type: reflect.TypeFor[NodeSetDoc](), Whole: true},
+	{Kind: "NodeMaintenance", Type: reflect.TypeFor[NodeMaintenanceDoc](), Whole: true},
 }
 
 // Docs are the documents of this package as they were written.
 type Docs struct {
 	Windows []WindowDoc
 	Sets    []NodeSetDoc
+	Nodes   []NodeMaintenanceDoc
 }
 
 // Add reads one document of one of [Kinds].
@@ -30,13 +32,15 @@ func (d *Docs) Add(c *shape.Checker, v *tree.Value) {
 	switch v.Get("kind").Text {
 	case "MaintenanceWindow":
 		d.Windows = append(d.Windows, decode[WindowDoc](c, v))
+	case "NodeMaintenance":
+		d.Nodes = append(d.Nodes, decode[NodeMaintenanceDoc](c, v))
 	case "NodeSet":
 		d.Sets = append(d.Sets, decode[NodeSetDoc](c, v))
 	}
 }
 
 // Empty reports whether there are none.
-func (d *Docs) Empty() bool { return len(d.Windows) == 0 && len(d.Sets) == 0 }
+func (d *Docs) Empty() bool { return len(d.Windows) == 0 && len(d.Sets) == 0 && len(d.Nodes) == 0 }
 
 func decode[T any](c *shape.Checker, v *tree.Value) T {
 	var doc T
@@ -58,6 +62,7 @@ type nameDoc struct {
 type Maintenance struct {
 	Windows []Window // by name
 	Sets    []Set    // by name
+	nodes   []nodeMaintenance
 }
 
 // Check makes values of documents, and reports what is wrong with them.
@@ -76,6 +81,12 @@ func Check(c *shape.Checker, d Docs) Maintenance {
 	}
 	slices.SortFunc(m.Windows, func(a, b Window) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(m.Sets, func(a, b Set) int { return cmp.Compare(a.Name, b.Name) })
+	docs := names{}
+	for _, doc := range d.Nodes {
+		if docs.add(c, "NodeMaintenance", doc.Metadata.Name) {
+			c.In(doc.Metadata.Name.S, func() { m.nodes = append(m.nodes, doc.check(c, &m)) })
+		}
+	}
 	return m
 }
 
@@ -92,5 +103,9 @@ func (n names) add(c *shape.Checker, kind string, name shape.Text) bool {
 		return false
 	}
 	n[name.S] = name.At
+	if name.S == always {
+		c.Errorf(name.At, "duplicate-name", "", "always is the window that is always open")
+		return false
+	}
 	return c.Valid(name.At, rules.ID(name.S))
 }

@@ -29,13 +29,6 @@ type Opening struct {
 	To   time.Time `json:"to"`
 }
 
-// Horizon returns the span that is published at a time: from the first of its month
-// to the first of the fourth month after. The same site gives the same span all month.
-func Horizon(now time.Time) calendar.Interval {
-	y, m, _ := now.UTC().Date()
-	return calendar.Interval{From: time.Date(y, m, 1, 0, 0, 0, 0, time.UTC), To: time.Date(y, m+4, 1, 0, 0, 0, 0, time.UTC)}
-}
-
 // Openings returns when the windows are open: whole intervals that overlap the span.
 func (m Maintenance) Openings(span calendar.Interval) Openings {
 	out := Openings{Windows: []WindowOpenings{}}

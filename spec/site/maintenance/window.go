@@ -21,15 +21,15 @@ type WindowDoc struct {
 
 type windowSpecDoc struct {
 	TimeZone   shape.Text     `site:"timeZone,required" doc:"IANA name, for example Europe/Berlin"`
-	Opens      []RuleDoc      `site:"opens,required" doc:"when it opens: all of these together"`
+	Opens      []ruleDoc      `site:"opens,required" doc:"when it opens: all of these together"`
 	Duration   shape.Duration `site:"duration,required" doc:"how long it stays open, in elapsed time, as in 4h; at most 31d"`
 	StartGuard shape.Duration `site:"startGuard" doc:"nothing that disturbs starts later than this before it closes; none when absent"`
 	OnClose    shape.Text     `site:"onClose" enum:"finish,stop" doc:"what happens to what still runs when it closes; finish when absent"`
 	Except     []exceptDoc    `site:"except" doc:"days on which it is closed"`
 }
 
-// RuleDoc is one rule of a calendar as it is written: days, and a time on them.
-type RuleDoc struct {
+// ruleDoc is one rule of a calendar as it is written: days, and a time on them.
+type ruleDoc struct {
 	Weekly  shape.Words `site:"weekly" doc:"days of the week: mon, tue, wed, thu, fri, sat, sun"`
 	Monthly *monthlyDoc `site:"monthly" doc:"one day of every month"`
 	Date    shape.Text  `site:"date" doc:"one day: YYYY-MM-DD"`
@@ -63,16 +63,12 @@ func (d WindowDoc) check(c *shape.Checker) Window {
 	w := Window{Name: d.Metadata.Name.S, StartGuard: d.Spec.StartGuard.D, Stop: d.Spec.OnClose.S == "stop"}
 	w.Duration = d.Spec.Duration.D
 	if z := d.Spec.TimeZone; z.Set() {
-		zone, err := calendar.Zone(z.S)
-		if err != nil {
-			c.In("timeZone", func() { c.Errorf(z.At, "time-zone", zoneHint(z.S), "%v", err) })
-		}
-		w.Zone = zone
+		w.Zone = zone(c, z)
 	}
 	c.In("opens", func() {
 		for i, r := range d.Spec.Opens {
 			c.In(shape.Nth(i), func() {
-				if rule, ok := r.Check(c); ok {
+				if rule, ok := r.check(c); ok {
 					w.Opens = append(w.Opens, rule)
 				}
 			})
@@ -103,6 +99,15 @@ func (d WindowDoc) check(c *shape.Checker) Window {
 	return w
 }
 
+// zone returns a named time zone, or reports that there is none.
+func zone(c *shape.Checker, name shape.Text) *time.Location {
+	z, err := calendar.Zone(name.S)
+	if err != nil {
+		c.In("timeZone", func() { c.Errorf(name.At, "time-zone", zoneHint(name.S), "%v", err) })
+	}
+	return z
+}
+
 // zoneHint says what a zone may have been meant to be: often a city without its
 // continent, or another case.
 func zoneHint(name string) string {
@@ -120,8 +125,8 @@ func zoneHint(name string) string {
 
 var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"} // as time.Weekday
 
-// Check reads one rule, and reports whether it could.
-func (d RuleDoc) Check(c *shape.Checker) (calendar.Rule, bool) {
+// check reads one rule, and reports whether it could.
+func (d ruleDoc) check(c *shape.Checker) (calendar.Rule, bool) {
 	ways := 0
 	for _, set := range []bool{d.Weekly.Set(), d.Monthly != nil, d.Date.Set()} {
 		if set {

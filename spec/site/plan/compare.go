@@ -15,7 +15,7 @@ import (
 )
 
 // parts are those of an overlay whose changes are shown under another name.
-var parts = map[string]string{"kernel": "kernelArgs", "dns": "network", "search": "network", "ntp": "network", "interface": "network"}
+var parts = map[string]string{"kernel": "kernelArgs", "dns": "network", "search": "network", "ntp": "network", "interface": "network", "window": "maintenance", "operation": "maintenance"}
 
 // effectOf returns how much a change disturbs a node: of a part of the overlay or
 // of a kind of items.
@@ -86,6 +86,7 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 		c.add("onExpired", "trust", orRun(from.OnExpired), orRun(to.OnExpired))
 	}
 	compareLists(c, "needsLayer", from.NeedsLayer, to.NeedsLayer, func(n spec.NeedsLayer) (string, string) { return n.Item + " " + n.Key, n.To })
+	c.maintenance(from.Maintenance, to.Maintenance)
 	differ := map[string]bool{}
 	for _, e := range spec.Changes(from, to) {
 		differ[e.Part] = true

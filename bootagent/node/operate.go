@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/operation"
+	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/window"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// operations is the engine for this node's operations. Its ledger is on the state
+// disk, and lives as long as that: without one, a boot.
+func (n *Node) operations(name string) *operation.Engine {
+	e := &operation.Engine{Dir: n.folder.Path("ops"), Node: name, Boot: n.scopes.Kernel, Remembers: n.scopes.Disk != "",
+		Now: time.Now, Synchronised: window.Synchronised, Runner: n.runner(), Record: func(what string, o spec.Operation, detail string) {
+			fields := []field{{"operation", o.Name}, {"id", o.ID}, {"what", what}}
+			if detail != "" {
+				fields = append(fields, field{"why", detail})
+			}
+			n.record("operation", fields...)
+		}}
+	if e.Runner == nil {
+		e.Runner = new(process.Group) // which knows only its own
+	}
+	return e
+}
+
+// Operate notes which operations have ended and starts those that are due. It waits
+// for none of them. What an operation does not manage is in its status, and makes the
+// node degraded; an error is of the ledger.
+func (n *Node) Operate(ctx context.Context) ([]spec.OperationStatus, error) {
+	found, err := n.running()
+	if err != nil {
+		return nil, err
+	}
+	if ok, _ := n.mayAct(found.Generation); !ok {
+		return n.operations(found.Overlay.Node).View(found.Overlay.Maintenance), nil
+	}
+	return n.operations(found.Overlay.Node).Look(ctx, found.Overlay.Maintenance)
+}
+
+// Operations says where the operations stand.
+func (n *Node) Operations() ([]spec.OperationStatus, error) {
+	found, err := n.running()
+	if err != nil {
+		return nil, err
+	}
+	return n.operations(found.Overlay.Node).View(found.Overlay.Maintenance), nil
+}
+
+// Ask notes that an operator wants an operation to run: now, or else again, in its
+// windows. The service starts it within a minute.
+func (n *Node) Ask(name string, atOnce bool) error {
+	found, err := n.running()
+	if err != nil {
+		return err
+	}
+	if err := n.operations(found.Overlay.Node).Ask(found.Overlay.Maintenance, name, atOnce); err != nil {
+		return err
+	}
+	what := "asked for again"
+	if atOnce {
+		what = "asked for now"
+	}
+	n.record("operation", field{"operation", name}, field{"what", what})
+	return nil
+}
+
+// Windows returns the windows of this node, by name.
+func (n *Node) Windows() (map[string]spec.Window, error) {
+	found, err := n.running()
+	if err != nil || found.Overlay.Maintenance == nil {
+		return nil, err
+	}
+	return found.Overlay.Maintenance.Windows, nil
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Phases of a run.
+const (
+	checking = "check" // is it done already?
+	acting   = "exec"
+	judging  = "judge" // after a reboot: was it done?
+)
+
+// record is what the node knows of one operation.
+type record struct {
+	ID       string              `json:"id"`
+	Name     string              `json:"name"`
+	State    spec.OperationState `json:"state"` // running, done or failed; empty: it never ran
+	Phase    string              `json:"phase,omitempty"`
+	Unit     string              `json:"unit,omitempty"` // of the run, for the Runner
+	Boot     string              `json:"boot,omitempty"` // of the run
+	Attempts int64               `json:"attempts,omitempty"`
+	Began    time.Time           `json:"began,omitzero"`
+	Ended    time.Time           `json:"ended,omitzero"`
+	Detail   string              `json:"detail,omitempty"`
+	Handled  time.Time           `json:"handled,omitzero"` // of cron: times up to here are settled
+	Missed   int64               `json:"missed,omitempty"`
+	Asked    string              `json:"asked,omitempty"` // now or again: what an operator asked for
+}
+
+// What an operator may ask for.
+const (
+	now   = "now"   // whatever the windows are
+	again = "again" // in its windows
+)
+
+// dir is the directory of one operation.
+func (e *Engine) dir(o spec.Operation) string {
+	hex := strings.TrimPrefix(o.ID, "sha256:")
+	return filepath.Join(e.Dir, hex[:min(32, len(hex))])
+}
+
+// Log is the file with the output of an operation's last run.
+func (e *Engine) log(o spec.Operation) string { return filepath.Join(e.dir(o), "log") }
+
+// load returns the record of an operation, an empty one if there is none.
+func (e *Engine) load(o spec.Operation) (record, error) {
+	name := filepath.Join(e.dir(o), "record.json")
+	r := record{ID: o.ID, Name: o.Name}
+	f, err := ownfiles.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return r, nil
+	}
+	if err != nil {
+		return r, fmt.Errorf("ledger: %w", err)
+	}
+	defer f.Close() // only read
+	if err := json.NewDecoder(f).Decode(&r); err != nil || r.ID != o.ID {
+		return r, fmt.Errorf("ledger: %s is damaged: whether %s ran is not known", name, o.Name)
+	}
+	return r, nil
+}
+
+func (e *Engine) save(o spec.Operation, r record) error {
+	if err := os.MkdirAll(e.dir(o), 0o700); err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("ledger: %w", err)
+	}
+	return durable.WriteFile(filepath.Join(e.dir(o), "record.json"), data, 0o600)
+}

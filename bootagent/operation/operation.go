@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/window"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Runner runs commands, as package process does.
+type Runner interface {
+	Start(ctx context.Context, c process.Command) (id string, err error)
+	Wait(ctx context.Context, id string) error
+	End(id string) error
+	Running(id string) bool
+}
+
+// Engine holds what operations need of a node.
+type Engine struct {
+	Dir          string // the ledger
+	Node         string
+	Boot         string // identity of this boot
+	Remembers    bool   // the ledger outlives a reboot
+	Now          func() time.Time
+	Synchronised func() bool // the clock is right
+	Runner       Runner
+	Record       func(what string, o spec.Operation, detail string) // of what was started and how it ended
+}
+
+// Look notes what has ended and starts what is due. An operation that fails is in its
+// status; an error is of the ledger.
+func (e *Engine) Look(ctx context.Context, m *spec.Maintenance) ([]spec.OperationStatus, error) {
+	var out []spec.OperationStatus
+	var errs []error
+	for _, o := range operations(m) {
+		r, err := e.load(o)
+		if err == nil {
+			err = e.advance(ctx, m, o, &r)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			out = append(out, spec.OperationStatus{Name: o.Name, Type: o.Type, State: spec.OperationCannot, Detail: err.Error()})
+			continue
+		}
+		out = append(out, e.decide(m, o, r).status)
+	}
+	return out, errors.Join(errs...)
+}
+
+// View says where the operations stand, and changes nothing.
+func (e *Engine) View(m *spec.Maintenance) []spec.OperationStatus {
+	var out []spec.OperationStatus
+	for _, o := range operations(m) {
+		r, err := e.load(o)
+		s := e.decide(m, o, r).status
+		if err != nil {
+			s.State, s.Detail = spec.OperationCannot, err.Error()
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// Ask notes that an operator wants an operation to run: now, or else again, in its
+// windows. The next Look starts it.
+func (e *Engine) Ask(m *spec.Maintenance, name string, atOnce bool) error {
+	for _, o := range operations(m) {
+		if o.Name != name {
+			continue
+		}
+		r, err := e.load(o)
+		if err != nil {
+			return err
+		}
+		r.Asked = again
+		if atOnce {
+			r.Asked = now
+		}
+		return e.save(o, r)
+	}
+	return fmt.Errorf("this node has no operation %q", name)
+}
+
+func operations(m *spec.Maintenance) []spec.Operation {
+	if m == nil {
+		return nil
+	}
+	return m.Operations
+}
+
+// advance does what is to be done of one operation until it rests.
+func (e *Engine) advance(ctx context.Context, m *spec.Maintenance, o spec.Operation, r *record) error {
+	for range 4 { // a check that says no, and then the act
+		v := e.decide(m, o, *r)
+		if v.settled != nil {
+			*r = *v.settled
+			if err := e.save(o, *r); err != nil {
+				return err
+			}
+		}
+		var err error
+		switch v.act {
+		case rest:
+			return nil
+		case begin:
+			err = e.begin(ctx, o, r, v)
+		case stop:
+			err = e.end(o, r, errors.Join(errStopped, e.Runner.End(r.Unit)))
+		case settle:
+			err = e.settle(ctx, o, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var (
+	errStopped     = errors.New("it was stopped: its window closed")
+	errInterrupted = errors.New("it was interrupted")
+)
+
+// begin starts a phase. That it runs is on disk before it does.
+func (e *Engine) begin(ctx context.Context, o spec.Operation, r *record, v verdict) error {
+	r.State, r.Phase, r.Boot, r.Unit, r.Detail, r.Asked = spec.OperationRunning, v.phase, e.Boot, "", "", ""
+	if v.phase != judging && v.fresh {
+		r.Attempts = 0
+	}
+	if v.phase == acting {
+		r.Attempts++
+	}
+	r.Began, r.Ended = e.Now().UTC(), time.Time{}
+	if err := e.save(o, *r); err != nil {
+		return err
+	}
+	c := o.Exec
+	if v.phase != acting {
+		c = *o.Check
+	}
+	if err := os.Remove(e.log(o)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("log of %s: %w", o.Name, err)
+	}
+	id, err := e.Runner.Start(ctx, process.Command{
+		Name: "caisson-operation-" + o.ID[len("sha256:"):][:16], Args: c.Argv, Dir: "/", Log: e.log(o), Limit: time.Duration(c.Timeout) * time.Second,
+		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", "CAISSON_OPERATION=" + o.Name},
+	})
+	if err != nil {
+		return e.end(o, r, err)
+	}
+	if v.phase == acting {
+		e.Record("started", o, "")
+	}
+	r.Unit = id
+	go keepSmall(e.Runner, id, e.log(o))
+	return e.save(o, *r)
+}
+
+// keepSmall caps the log of a run while this process lives; Look does it after.
+func keepSmall(runner Runner, id, log string) {
+	for runner.Running(id) {
+		time.Sleep(time.Second)
+		if process.CapLog(log) != nil {
+			return // Look tries again, and says so
+		}
+	}
+}
+
+// settle notes how a phase ended.
+func (e *Engine) settle(ctx context.Context, o spec.Operation, r *record) error {
+	if r.Boot != e.Boot || r.Unit == "" {
+		return e.end(o, r, errInterrupted)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	err := e.Runner.Wait(ctx, r.Unit)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, process.ErrUnknown):
+		err = errInterrupted
+	}
+	return e.end(o, r, errors.Join(err, process.CapLog(e.log(o))))
+}
+
+// end notes the end of a phase. A check that says no is not a failure: what it was
+// asked before comes next.
+func (e *Engine) end(o spec.Operation, r *record, err error) error {
+	r.Ended, r.Unit, r.Detail = e.Now().UTC(), "", ""
+	switch {
+	case err == nil && r.Phase == checking:
+		r.State, r.Detail = spec.OperationDone, "its check says that it is done"
+	case err == nil:
+		r.State = spec.OperationDone
+	case r.Phase == checking && !errors.Is(err, errInterrupted):
+		r.State, r.Phase = spec.OperationRunning, "checked" // decide goes on with the act
+	default:
+		r.State, r.Detail = spec.OperationFailed, err.Error()
+	}
+	if r.State == spec.OperationDone || r.State == spec.OperationFailed {
+		e.Record(string(r.State), o, r.Detail)
+	}
+	return e.save(o, *r)
+}
+
+// mayStart says whether an operation may start now, and if not, why.
+func (e *Engine) mayStart(m *spec.Maintenance, o spec.Operation) (bool, string) {
+	if (len(o.Windows) > 0 || o.Type == spec.Cron) && !e.Synchronised() {
+		return false, "the clock is not synchronised"
+	}
+	return window.May(m, o.Windows, e.Now())
+}

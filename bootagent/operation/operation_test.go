@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// bench is a node with a clock of its own, and a file that each run adds a line to.
+type bench struct {
+	t *testing.T
+	*Engine
+	clock time.Time
+	unset bool // the clock is not synchronised
+	ran   string
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	dir := t.TempDir()
+	b := &bench{t: t, clock: at("2026-11-21T12:00Z"), ran: filepath.Join(dir, "ran")}
+	b.Engine = &Engine{Dir: filepath.Join(dir, "ops"), Node: "n", Boot: "boot-1", Remembers: true, Runner: new(process.Group),
+		Now: func() time.Time { return b.clock }, Synchronised: func() bool { return !b.unset }, Record: func(string, spec.Operation, string) {}}
+	return b
+}
+
+func at(s string) time.Time {
+	t, err := time.Parse("2006-01-02T15:04Z07:00", s)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// reboot is another boot: nothing of the last one runs.
+func (b *bench) reboot(name string) {
+	b.Boot, b.Runner = name, new(process.Group)
+}
+
+// runs is an operation that notes that it ran, and then does what text says.
+func (b *bench) runs(kind, text string) spec.Operation {
+	return spec.Operation{ID: "sha256:" + strings.Repeat("ab", 32), Name: "m/o", Type: kind,
+		Action: spec.Action{Exec: sh("echo ran >>" + b.ran + "; " + text)}}
+}
+
+func sh(text string) spec.Command {
+	return spec.Command{Argv: []string{"/bin/sh", "-c", text}, Timeout: 20}
+}
+
+func saturdays() *spec.Maintenance {
+	m := &spec.Maintenance{Horizon: at("2027-03-01T00:00Z"), Windows: map[string]spec.Window{}}
+	w := spec.Window{StartGuard: 1800, Intervals: []spec.Interval{}}
+	for d := at("2026-11-21T21:00Z"); d.Before(m.Horizon); d = d.AddDate(0, 0, 7) {
+		w.Intervals = append(w.Intervals, spec.Interval{From: d, To: d.Add(4 * time.Hour)})
+	}
+	m.Windows["sat"] = w
+	return m
+}
+
+func with(o spec.Operation) *spec.Maintenance {
+	m := saturdays()
+	m.Operations = []spec.Operation{o}
+	return m
+}
+
+// look looks until nothing runs, and returns where the operation stands.
+func (b *bench) look(m *spec.Maintenance) spec.OperationStatus {
+	b.t.Helper()
+	for range 500 {
+		all, err := b.Look(b.t.Context(), m)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if view := b.View(m); view[0] != all[0] && all[0].State != spec.OperationRunning {
+			b.t.Errorf("Look says %+v, View %+v", all[0], view[0])
+		}
+		if all[0].State != spec.OperationRunning {
+			return all[0]
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	b.t.Fatal("it never ended")
+	return spec.OperationStatus{}
+}
+
+// want looks at a time, and wants a state, words of the detail, and how often it ran so far.
+func (b *bench) want(when string, m *spec.Maintenance, state spec.OperationState, words string, ran int) {
+	b.t.Helper()
+	if when != "" {
+		b.clock = at(when)
+	}
+	s := b.look(m)
+	text, err := os.ReadFile(b.ran)
+	if err != nil && !os.IsNotExist(err) {
+		b.t.Fatal(err)
+	}
+	if n := strings.Count(string(text), "ran"); s.State != state || !strings.Contains(s.Detail, words) || n != ran {
+		b.t.Errorf("%s: %s (%s), ran %d times; want %s (%s), %d", b.clock.Format("Mon 01-02 15:04"), s.State, s.Detail, n, state, words, ran)
+	}
+}
+
+func TestOnceIsOnce(t *testing.T) {
+	b := newBench(t)
+	m := with(b.runs(spec.OneShot, ""))
+	b.want("", m, spec.OperationDone, "", 1)
+	b.want("2026-11-22T12:00Z", m, spec.OperationDone, "", 1)
+	b.reboot("boot-2")
+	b.want("2026-11-23T12:00Z", m, spec.OperationDone, "", 1)
+	if err := b.Ask(m, "m/o", false); err != nil {
+		t.Fatal(err)
+	}
+	b.want("", m, spec.OperationDone, "", 2)
+	if err := b.Ask(m, "m/x", false); err == nil {
+		t.Error("an operation that there is not is asked for")
+	}
+}
+
+func TestOnceInItsWindow(t *testing.T) {
+	b := newBench(t)
+	o := b.runs(spec.OneShot, "")
+	o.Windows = []string{"sat"}
+	m := with(o)
+	b.want("2026-11-21T20:59Z", m, spec.OperationWaiting, "window sat opens at 2026-11-21 21:00 UTC", 0)
+	b.unset = true
+	b.want("2026-11-21T21:00Z", m, spec.OperationWaiting, "clock", 0)
+	b.unset = false
+	b.want("2026-11-22T00:30Z", m, spec.OperationWaiting, "closes soon", 0)
+	b.want("2026-11-22T01:00Z", m, spec.OperationWaiting, "opens at 2026-11-28 21:00", 0)
+	b.want("2027-03-05T01:00Z", m, spec.OperationWaiting, "published again", 0)
+	b.want("2026-11-29T00:29Z", m, spec.OperationDone, "", 1)
+}
+
+func TestAskedForNowNeedsNoWindow(t *testing.T) {
+	b := newBench(t)
+	o := b.runs(spec.OneShot, "")
+	o.Windows = []string{"sat"}
+	m := with(o)
+	b.want("2026-11-21T12:00Z", m, spec.OperationWaiting, "", 0)
+	if err := b.Ask(m, "m/o", true); err != nil {
+		t.Fatal(err)
+	}
+	b.want("", m, spec.OperationDone, "", 1)
+	b.want("2026-11-21T22:00Z", m, spec.OperationDone, "", 1)
+}
+
+func TestFailuresAreRetriedWithPauses(t *testing.T) {
+	b := newBench(t)
+	o := b.runs(spec.OneShot, "exit 3")
+	o.Retries, o.Backoff = 2, 600
+	m := with(o)
+	b.want("2026-11-21T12:00Z", m, spec.OperationWaiting, "exit status 3; the next attempt is at 2026-11-21 12:10", 1)
+	b.want("2026-11-21T12:09Z", m, spec.OperationWaiting, "", 1)
+	b.want("2026-11-21T12:10Z", m, spec.OperationWaiting, "12:30", 2)
+	b.want("2026-11-21T12:30Z", m, spec.OperationFailed, "exit status 3", 3)
+	b.want("2026-12-21T12:30Z", m, spec.OperationFailed, "exit status 3", 3)
+}
+
+// TestAOneShotThatRebootsDoesNotLoop: interrupted is not done, and not repeated
+// either; with a check it is judged after the reboot.
+func TestAOneShotThatRebootsDoesNotLoop(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		check   string
+		memory  bool
+		state   spec.OperationState
+		detail  string
+		runs    int
+		forgets bool
+	}{
+		{name: "with a memory", memory: true, state: spec.OperationFailed, detail: "interrupted", runs: 1},
+		{name: "judged as done", memory: true, check: "exit 0", state: spec.OperationDone, runs: 1},
+		{name: "judged as not done", memory: true, check: "exit 1", state: spec.OperationFailed, detail: "exit status 1", runs: 1},
+		{name: "without a memory", forgets: true, state: spec.OperationCannot, detail: "no ledger", runs: 0},
+		{name: "without a memory, judged as done", forgets: true, check: "exit 0", state: spec.OperationDone, detail: "check", runs: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t)
+			b.Remembers = c.memory
+			o := b.runs(spec.OneShot, "sleep 60")
+			o.Disruptive = true
+			if c.check != "" { // it says yes when it ran
+				k := sh("test -e " + b.ran + " || exit 9; " + c.check)
+				o.Check = &k
+			}
+			m := with(o)
+			for range 200 {
+				if all, err := b.Look(t.Context(), m); err != nil || all[0].State == spec.OperationCannot || exists(b.ran) {
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			b.end(o)
+			b.reboot("boot-2")
+			if c.forgets {
+				b.Dir += "-new"
+			}
+			b.want("2026-11-21T12:05Z", m, c.state, c.detail, c.runs)
+			b.want("2026-11-22T12:05Z", m, c.state, c.detail, c.runs)
+		})
+	}
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
+}
+
+// end kills what runs, as a power cut does: nobody notes anything.
+func (b *bench) end(o spec.Operation) {
+	r, err := b.load(o)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if r.Unit != "" {
+		if err := b.Runner.End(r.Unit); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+func TestAClosingWindowStopsWhatRuns(t *testing.T) {
+	for _, c := range []struct{ onClose, detail string }{{"stop", "its window closed"}, {"", ""}} {
+		b := newBench(t)
+		o := b.runs(spec.OneShot, "sleep 2")
+		o.Windows = []string{"sat"}
+		m := with(o)
+		w := m.Windows["sat"]
+		w.OnClose = c.onClose
+		m.Windows["sat"] = w
+		b.clock = at("2026-11-21T22:00Z")
+		if all, err := b.Look(t.Context(), m); err != nil || all[0].State != spec.OperationRunning {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		b.clock = at("2026-11-22T01:00Z")
+		if got := b.look(m); (got.State == spec.OperationFailed) != (c.onClose == "stop") || !strings.Contains(got.Detail, c.detail) {
+			t.Errorf("%q: %+v", c.onClose, got)
+		}
+	}
+}
+
+func TestTheClock(t *testing.T) {
+	b := newBench(t)
+	o := b.runs(spec.Cron, "")
+	for d := at("2026-11-20T03:00Z"); d.Before(at("2026-12-01T00:00Z")); d = d.AddDate(0, 0, 1) {
+		o.Runs = append(o.Runs, d)
+	}
+	m := with(o)
+	b.want("2026-11-21T12:00Z", m, spec.OperationScheduled, "", 0) // what was before is not this node's
+	b.want("2026-11-22T02:59Z", m, spec.OperationScheduled, "", 0)
+	b.want("2026-11-22T03:00Z", m, spec.OperationScheduled, "", 1)
+	b.want("2026-11-22T03:01Z", m, spec.OperationScheduled, "", 1)
+	b.want("2026-11-23T03:11Z", m, spec.OperationScheduled, "", 1) // too late
+	if s := b.look(m); s.Missed != 1 || s.Next != at("2026-11-24T03:00Z") {
+		t.Errorf("%+v", s)
+	}
+	b.unset = true
+	b.want("2026-11-24T03:00Z", m, spec.OperationWaiting, "clock", 1)
+	b.unset = false
+	b.want("2026-11-24T03:05Z", m, spec.OperationScheduled, "", 2)
+	b.reboot("boot-2")
+	b.want("2026-11-27T12:00Z", m, spec.OperationScheduled, "", 2)
+	if s := b.look(m); s.Missed != 4 {
+		t.Errorf("%+v", s)
+	}
+	m.Operations[0].CatchUp = true
+	b.want("2026-11-30T12:00Z", m, spec.OperationScheduled, "", 3) // three were missed: one run
+	if s := b.look(m); s.Missed != 6 {
+		t.Errorf("%+v", s)
+	}
+	b.clock = at("2099-01-01T00:00Z") // a clock that went astray
+	b.look(m)
+	b.clock = at("2026-11-30T13:00Z")
+	m.Operations[0].Runs = append(m.Operations[0].Runs, at("2026-12-02T03:00Z"))
+	b.want("2026-11-30T13:01Z", m, spec.OperationScheduled, "", 3)
+	b.want("2026-12-02T03:00Z", m, spec.OperationScheduled, "", 4)
+}
+
+func TestACronJobWaitsForItsWindow(t *testing.T) {
+	b := newBench(t)
+	o := b.runs(spec.Cron, "")
+	o.Windows, o.Runs = []string{"sat"}, []time.Time{at("2026-11-21T20:55Z"), at("2026-11-22T12:00Z")}
+	m := with(o)
+	b.want("2026-11-21T20:00Z", m, spec.OperationScheduled, "", 0)
+	b.want("2026-11-21T20:55Z", m, spec.OperationWaiting, "opens at", 0)
+	b.want("2026-11-21T21:00Z", m, spec.OperationScheduled, "", 1) // still on time
+	b.want("2026-11-22T12:00Z", m, spec.OperationWaiting, "", 1)
+	b.want("2026-11-22T12:11Z", m, spec.OperationScheduled, "", 1)
+	if s := b.look(m); s.Missed != 1 {
+		t.Errorf("%+v", s)
+	}
+	m.Operations[0].CatchUp = true
+	m.Operations[0].Runs = append(m.Operations[0].Runs, at("2026-11-23T12:00Z"))
+	b.want("2026-11-23T12:00Z", m, spec.OperationWaiting, "2026-11-28 21:00", 1)
+	b.want("2026-11-28T21:00Z", m, spec.OperationScheduled, "", 2)
+}
+
+// TestNeverTwoAtOnce starts nothing while a run goes on, however often its time comes.
+func TestNeverTwoAtOnce(t *testing.T) {
+	b := newBench(t)
+	o := b.runs(spec.Cron, "sleep 1")
+	o.Runs = []time.Time{at("2026-11-21T13:00Z"), at("2026-11-21T13:01Z"), at("2026-11-21T13:02Z")}
+	m := with(o)
+	b.want("2026-11-21T12:00Z", m, spec.OperationScheduled, "", 0)
+	for minute := range 3 {
+		b.clock = at("2026-11-21T13:00Z").Add(time.Duration(minute) * time.Minute)
+		if all, err := b.Look(t.Context(), m); err != nil || all[0].State != spec.OperationRunning {
+			t.Fatalf("%+v, %v", all, err)
+		}
+	}
+	if s := b.look(m); s.Attempts != 1 || s.Missed != 1 {
+		t.Errorf("%+v", s) // the second run is on time, one between was missed
+	}
+	b.want("", m, spec.OperationScheduled, "", 2)
+}
+
+func TestADamagedLedgerRunsNothing(t *testing.T) {
+	b := newBench(t)
+	o := b.runs(spec.OneShot, "")
+	m := with(o)
+	b.want("", m, spec.OperationDone, "", 1)
+	if err := os.WriteFile(filepath.Join(b.dir(o), "record.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all, err := b.Look(t.Context(), m)
+	if err == nil || all[0].State != spec.OperationCannot || !strings.Contains(all[0].Detail, "damaged") {
+		t.Errorf("%+v, %v", all, err)
+	}
+	if text, err := os.ReadFile(b.ran); err != nil || string(text) != "ran\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+func TestJitterIsANodesOwn(t *testing.T) {
+	b := newBench(t)
+	o := b.runs(spec.Cron, "")
+	o.Jitter = 3600
+	parts := map[time.Duration]bool{}
+	for n := range 100 {
+		b.Node = strings.Repeat("x", n)
+		d := b.jitter(o)
+		if d != b.jitter(o) || d < 0 || d >= time.Hour {
+			t.Fatalf("%v", d)
+		}
+		parts[d] = true
+	}
+	if len(parts) < 80 {
+		t.Errorf("%d parts of 100 nodes", len(parts))
+	}
+}

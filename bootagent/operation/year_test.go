@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// witness runs commands, and sees when each begins and ends.
+type witness struct {
+	process.Group
+	began func()
+	live  int
+}
+
+func (w *witness) Start(ctx context.Context, c process.Command) (string, error) {
+	id, err := w.Group.Start(ctx, c)
+	if err == nil {
+		w.began()
+		w.live++
+	}
+	return id, err
+}
+
+func (w *witness) Wait(ctx context.Context, id string) error {
+	w.live--
+	return w.Group.Wait(ctx, id)
+}
+
+// TestFourHundredDays runs a node for 400 days of a simulated clock, with reboots, a
+// clock that is lost, and times at which nobody looks: an operation never runs outside
+// its window, never twice for one time, never beside itself, and a oneShot runs once.
+func TestFourHundredDays(t *testing.T) {
+	b := newBench(t)
+	r := rand.New(rand.NewPCG(5, 6))
+	start := at("2026-11-21T12:00Z")
+	m := &spec.Maintenance{Horizon: start.AddDate(0, 0, 390), Windows: map[string]spec.Window{}}
+	nightly, once := b.runs(spec.Cron, ""), b.runs(spec.OneShot, "")
+	once.ID, once.Name, once.Windows = "sha256:"+"cd"+nightly.ID[9:], "m/once", []string{"sat"}
+	nightly.Windows, nightly.Jitter, nightly.CatchUp = []string{"sat"}, 7200, true
+	once.Exec.Argv, nightly.Exec.Argv = []string{"/bin/true"}, []string{"/bin/true"}
+	var w spec.Window
+	w.StartGuard = 1800
+	for d := start; d.Before(m.Horizon); d = d.AddDate(0, 0, 1) {
+		if d.Weekday() == time.Saturday {
+			w.Intervals = append(w.Intervals, spec.Interval{From: d.Add(9 * time.Hour), To: d.Add(13 * time.Hour)})
+		}
+		nightly.Runs = append(nightly.Runs, d.Add(10*time.Hour))
+	}
+	m.Windows["sat"], m.Operations = w, []spec.Operation{nightly, once}
+
+	started := map[time.Time]int{}
+	watch := &witness{}
+	watch.began = func() {
+		started[b.clock]++
+		inside := false
+		for _, i := range w.Intervals {
+			inside = inside || !b.clock.Before(i.From) && b.clock.Before(i.To.Add(-30*time.Minute))
+		}
+		if !inside {
+			t.Errorf("started at %v, outside its window", b.clock)
+		}
+		if b.unset {
+			t.Errorf("started at %v by a clock that is not synchronised", b.clock)
+		}
+		if watch.live > 1 {
+			t.Errorf("%d runs at %v", watch.live, b.clock)
+		}
+	}
+	b.Runner = watch
+	runs := 0
+	for b.clock = start; b.clock.Before(start.AddDate(0, 0, 400)); b.clock = b.clock.Add(time.Duration(1+r.IntN(40)) * time.Minute) {
+		if r.IntN(400) == 0 {
+			b.clock = b.clock.Add(time.Duration(r.IntN(72)) * time.Hour) // it was off
+			b.Boot = b.clock.String()
+		}
+		b.unset = r.IntN(50) == 0
+		for busy := true; busy; {
+			all, err := b.Look(t.Context(), m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			busy = all[0].State == spec.OperationRunning || all[1].State == spec.OperationRunning
+		}
+	}
+	for _, n := range started {
+		runs += n
+	}
+	saturdays := len(w.Intervals)
+	cron, err := b.load(nightly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if runs < saturdays*3/4 || runs > 2*saturdays+1 { // what was missed in the week, and that night's own
+		t.Errorf("%d runs in %d windows", runs, saturdays)
+	}
+	if total := int64(runs-1) + cron.Missed; total > int64(len(nightly.Runs)) {
+		t.Errorf("%d runs and %d missed of %d times", runs-1, cron.Missed, len(nightly.Runs))
+	}
+	if last := b.View(m); last[1].State != spec.OperationDone || last[0].State != spec.OperationWaiting {
+		t.Errorf("in the end %+v", last)
+	}
+}

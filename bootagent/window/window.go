@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package window answers whether a node may act now: it compares a clock with the
+// intervals of a signed overlay, and says what it waits for. It knows neither rules
+// nor time zones, which were resolved when the site was published. Whoever starts
+// something that may disturb imports it.
+package window
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// open returns the interval that holds a time.
+func open(w spec.Window, now time.Time) (spec.Interval, bool) {
+	for _, i := range w.Intervals {
+		if !now.Before(i.From) && now.Before(i.To) {
+			return i, true
+		}
+	}
+	return spec.Interval{}, false
+}
+
+// Next returns when a window opens after a time; false if that is not known.
+func Next(w spec.Window, now time.Time) (time.Time, bool) {
+	for _, i := range w.Intervals {
+		if i.From.After(now) {
+			return i.From, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// May says whether something may start now that waits for any of the named windows,
+// and if not, why. Without names it may at any time.
+func May(m *spec.Maintenance, names []string, now time.Time) (ok bool, why string) {
+	if len(names) == 0 {
+		return true, ""
+	}
+	var soonest time.Time
+	opens := ""
+	for _, name := range names {
+		w := m.Windows[name]
+		if i, is := open(w, now); is {
+			if now.Before(i.To.Add(-time.Duration(w.StartGuard) * time.Second)) {
+				return true, ""
+			}
+			why = fmt.Sprintf("window %s closes soon, at %s", name, moment(i.To))
+		}
+		if next, is := Next(w, now); is && (soonest.IsZero() || next.Before(soonest)) {
+			soonest, opens = next, fmt.Sprintf("window %s opens at %s", name, moment(next))
+		}
+	}
+	switch {
+	case why != "":
+	case opens != "":
+		why = opens
+	case !now.Before(m.Horizon):
+		why = fmt.Sprintf("the published calendar ended at %s: the site has to be published again", moment(m.Horizon))
+	default:
+		why = fmt.Sprintf("no window opens before %s, where the published calendar ends", moment(m.Horizon))
+	}
+	return false, why
+}
+
+// Stop reports whether what runs in the named windows has to stop: none of them is
+// open, and all of them say so.
+func Stop(m *spec.Maintenance, names []string, now time.Time) bool {
+	for _, name := range names {
+		w := m.Windows[name]
+		if _, is := open(w, now); is || w.OnClose != "stop" {
+			return false
+		}
+	}
+	return len(names) > 0
+}
+
+// Synchronised reports whether the kernel's clock follows a time server, see
+// adjtimex(2): a machine may boot with any date.
+func Synchronised() bool {
+	var t unix.Timex
+	state, err := unix.Adjtimex(&t)
+	return err == nil && state != unix.TIME_ERROR && t.Status&unix.STA_UNSYNC == 0
+}
+
+func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }

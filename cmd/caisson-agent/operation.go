@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// operationVerb is operation list, run NAME and rerun NAME.
+func operationVerb(ctx context.Context, a *app, args []string) error {
+	f := newFlags(a, "operation list|run NAME|rerun NAME")
+	what := "list"
+	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+		what, args = args[0], args[1:]
+	}
+	name := ""
+	if what != "list" && len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+		name, args = args[0], args[1:]
+	}
+	if err := f.parse(a, args); err != nil {
+		return ended(err)
+	}
+	switch {
+	case what == "list":
+		return listOperations(ctx, a, f)
+	case what != "run" && what != "rerun":
+		return cli.Usage("list, run NAME or rerun NAME", "unknown verb %q", "operation "+what)
+	case name == "":
+		return cli.Usage("see 'caisson-agent operation list'", "no operation is named")
+	}
+	n, err := node.Open(ctx, a.options("operation "+what), nil)
+	if err != nil {
+		return err
+	}
+	defer n.Close() // what was noted is on disk already
+	if err := n.Ask(name, what == "run"); err != nil {
+		return cli.WithHint(err, "see 'caisson-agent operation list'")
+	}
+	a.say("the service starts %s within a minute%s", name, map[bool]string{true: "", false: " of its window's opening"}[what == "run"])
+	return nil
+}
+
+// operationList is what operation list -o json prints.
+type operationList struct {
+	Operations []spec.OperationStatus `json:"operations"`
+}
+
+func listOperations(ctx context.Context, a *app, f *flags) error {
+	n, err := node.Read(ctx, a.options("operation"), nil)
+	if err != nil {
+		return err
+	}
+	defer n.Close() // only read
+	list, err := n.Operations()
+	if err != nil {
+		return err
+	}
+	if f.format == "json" {
+		return cli.JSON(a.out, operationList{append([]spec.OperationStatus{}, list...)})
+	}
+	if len(list) == 0 {
+		a.say("this node has no operations")
+	}
+	a.printOperations(list)
+	return nil
+}
+
+func (a *app) printOperations(list []spec.OperationStatus) {
+	for _, o := range list {
+		line := fmt.Sprintf("%-8s %-30s %s", o.Type, o.Name, o.State)
+		if !o.Since.IsZero() {
+			line += " since " + o.Since.Format(time.RFC3339)
+		}
+		if !o.Next.IsZero() {
+			line += ", next " + o.Next.Format(time.RFC3339)
+		}
+		if o.Missed > 0 {
+			line += fmt.Sprintf(", missed %d times", o.Missed)
+		}
+		if o.Detail != "" {
+			line += ": " + o.Detail
+		}
+		cli.Printf(a.out, "%s\n", line)
+	}
+}
+
+// windowList is what windows -o json prints: as 'caisson windows' does.
+type windowList struct {
+	Windows []nodeWindow `json:"windows"`
+}
+
+type nodeWindow struct {
+	Name      string          `json:"name"`
+	Intervals []spec.Interval `json:"intervals"`
+}
+
+// windows prints the openings that are not over.
+func windows(ctx context.Context, a *app, args []string) error {
+	f := newFlags(a, "windows")
+	if err := f.parse(a, args); err != nil {
+		return ended(err)
+	}
+	n, err := node.Read(ctx, a.options("windows"), nil)
+	if err != nil {
+		return err
+	}
+	defer n.Close() // only read
+	all, err := n.Windows()
+	if err != nil {
+		return err
+	}
+	out := windowList{Windows: []nodeWindow{}}
+	for _, name := range slices.SortedFunc(maps.Keys(all), cmp.Compare) {
+		w := nodeWindow{Name: name, Intervals: []spec.Interval{}}
+		for _, i := range all[name].Intervals {
+			if i.To.After(time.Now()) {
+				w.Intervals = append(w.Intervals, i)
+			}
+		}
+		out.Windows = append(out.Windows, w)
+	}
+	if f.format == "json" {
+		return cli.JSON(a.out, out)
+	}
+	if len(out.Windows) == 0 {
+		a.say("this node has no windows")
+	}
+	for _, w := range out.Windows {
+		cli.Printf(a.out, "%s\n", w.Name)
+		for _, i := range w.Intervals {
+			cli.Printf(a.out, "  %s to %s\n", i.From.Local().Format(time.RFC3339), i.To.Local().Format(time.RFC3339))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
+)
+
+func (a *app) operationsCommand() *cobra.Command {
+	var node string
+	c := &cobra.Command{
+		Use:   "operations FILE… --node NAME",
+		Short: "Show what a node does over time",
+		Long: "Show what a node does over time: its operations with their ids, times and windows, as they would be\n" +
+			"published now. A node remembers what it has done by the id.",
+		Example: "  caisson operations site.yaml --node alpha -o json",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, names []string) error {
+			if node == "" {
+				return cli.Usage("name the node", "--node is missing")
+			}
+			s, err := a.loadSite(names...)
+			if err != nil {
+				return err
+			}
+			o, err := s.Overlay(node, "")
+			if err != nil {
+				return err
+			}
+			m := spec.Maintenance{Operations: []spec.Operation{}}
+			if o.Maintenance != nil {
+				m = *o.Maintenance
+			}
+			if a.json() {
+				return cli.JSON(a.out, m)
+			}
+			if len(m.Operations) == 0 {
+				a.say("%s does nothing over time", node)
+			}
+			for _, o := range m.Operations {
+				cli.Printf(a.out, "%s  %s\n  %s\n", o.Name, o.Type, strings.Join(o.Exec.Argv, " "))
+				cli.Printf(a.out, "  in %s\n", cmp.Or(strings.Join(o.Windows, " or "), "no window: at any time"))
+				for _, at := range o.Runs {
+					cli.Printf(a.out, "  %s\n", at.Format(time.RFC3339))
+				}
+			}
+			return nil
+		},
+	}
+	c.Flags().StringVar(&node, "node", "", "the node's name")
+	return c
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import "time"
+
+// Maintenance is what a node does over time. Calendars, sets of nodes and templates
+// were resolved when it was published: the node compares a clock with numbers.
+type Maintenance struct {
+	Horizon    time.Time         `json:"horizon"` // UTC; nothing is known of windows and runs from then on
+	Windows    map[string]Window `json:"windows,omitempty"`
+	Operations []Operation       `json:"operations"` // sorted by name
+}
+
+// Window is when something may happen.
+type Window struct {
+	Intervals  []Interval `json:"intervals"`            // in order; they neither overlap nor touch
+	StartGuard int64      `json:"startGuard,omitempty"` // seconds before the end of an interval in which nothing starts
+	OnClose    string     `json:"onClose,omitempty"`    // finish (when empty) or stop: what happens to what still runs
+}
+
+// Interval is a span of UTC from From up to, and without, To.
+type Interval struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"`
+}
+
+// Types of operations.
+const (
+	OneShot = "oneShot"
+	Cron    = "cron"
+)
+
+// Operation is something that a node does once, or at given times.
+type Operation struct {
+	ID         string      `json:"id"`                   // digest of name, type, generation and action: what was done is known by it
+	Name       string      `json:"name"`                 // maintenance/operation
+	Type       string      `json:"type"`                 // OneShot or Cron
+	Windows    []string    `json:"windows,omitempty"`    // it starts in any of them; at any time when empty
+	Disruptive bool        `json:"disruptive,omitempty"` // without a memory it must not run unchecked
+	Runs       []time.Time `json:"runs,omitempty"`       // of Cron: UTC, in order
+	Jitter     int64       `json:"jitter,omitempty"`     // of Cron, seconds: each node adds its own part of it
+	CatchUp    bool        `json:"catchUp,omitempty"`    // of Cron: what was missed runs once, later
+	Retries    int64       `json:"retries,omitempty"`    // after a failure
+	Backoff    int64       `json:"backoff,omitempty"`    // seconds before the first retry; doubled for each later one
+	Generation int64       `json:"generation,omitempty"` // of OneShot: raised to run it again
+	Action
+}
+
+// Action is what an operation does.
+type Action struct {
+	Exec  Command  `json:"exec"`
+	Check *Command `json:"check,omitempty"` // exit code 0: it is done already
+}
+
+// Command is a program with its arguments.
+type Command struct {
+	Argv    []string `json:"argv"`    // the first one is an absolute path
+	Timeout int64    `json:"timeout"` // seconds
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import "time"
+
+// OperationState is where an operation stands on a node.
+type OperationState string
+
+// States of operations.
+const (
+	OperationScheduled OperationState = "scheduled" // its next time is known
+	OperationWaiting   OperationState = "waiting"   // for a window, a clock or the next attempt
+	OperationRunning   OperationState = "running"
+	OperationDone      OperationState = "done"
+	OperationFailed    OperationState = "failed"
+	OperationCannot    OperationState = "cannot" // as it stands it never runs on this node
+)
+
+// OperationStatus is one operation as a node sees it.
+type OperationStatus struct {
+	Name     string         `json:"name"`
+	Type     string         `json:"type"`
+	State    OperationState `json:"state"`
+	Detail   string         `json:"detail,omitempty"` // for what it waits, why it failed
+	Since    time.Time      `json:"since,omitzero"`   // of the last change
+	Next     time.Time      `json:"next,omitzero"`    // when it runs next, where that is known
+	Attempts int64          `json:"attempts,omitempty"`
+	Missed   int64          `json:"missed,omitempty"` // times of Cron at which it did not run
+	Log      string         `json:"log,omitempty"`    // file with the output of its last run
+}

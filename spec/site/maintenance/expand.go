@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/calendar"
+	"github.com/caisson-os/caisson/spec/site/inventory"
+)
+
+// Expanded is a site's maintenance with its calendars resolved for some months. It is
+// safe for concurrent use.
+type Expanded struct {
+	horizon time.Time
+	windows map[string]spec.Window
+	parts   []nodeMaintenance
+}
+
+// Horizon returns the span that is published at a time: from the first of its month
+// to the first of the fourth month after. The same site gives the same span all month.
+func Horizon(now time.Time) calendar.Interval {
+	y, m, _ := now.UTC().Date()
+	return calendar.Interval{From: time.Date(y, m, 1, 0, 0, 0, 0, time.UTC), To: time.Date(y, m+4, 1, 0, 0, 0, 0, time.UTC)}
+}
+
+// Expand resolves the calendars as they are published at a time.
+func (m Maintenance) Expand(now time.Time) *Expanded {
+	span := Horizon(now)
+	e := &Expanded{horizon: span.To, windows: map[string]spec.Window{}, parts: slices.Clone(m.nodes)}
+	for _, w := range m.Windows {
+		out := spec.Window{Intervals: []spec.Interval{}, StartGuard: seconds(w.StartGuard)}
+		if w.Stop {
+			out.OnClose = "stop"
+		}
+		for _, i := range w.Intervals(span) {
+			out.Intervals = append(out.Intervals, spec.Interval{From: i.From.UTC(), To: i.To.UTC()})
+		}
+		e.windows[w.Name] = out
+	}
+	for i, p := range e.parts {
+		e.parts[i].operations = slices.Clone(p.operations)
+		for j := range e.parts[i].operations {
+			o := &e.parts[i].operations[j]
+			for _, w := range p.windows {
+				o.Windows = append(o.Windows, w.Name)
+			}
+			if o.Type == spec.Cron {
+				o.Runs = o.schedule.runs(span)
+			}
+		}
+	}
+	return e
+}
+
+// Node returns what one node does, nil for nothing.
+func (e *Expanded) Node(n inventory.Node) *spec.Maintenance {
+	var out *spec.Maintenance
+	for _, p := range e.parts {
+		if !p.has(n) || len(p.operations) == 0 {
+			continue
+		}
+		if out == nil {
+			out = &spec.Maintenance{Horizon: e.horizon, Windows: map[string]spec.Window{}}
+		}
+		for _, o := range p.operations {
+			out.Operations = append(out.Operations, o.Operation)
+		}
+		for _, w := range p.windows {
+			out.Windows[w.Name] = e.windows[w.Name]
+		}
+	}
+	if out != nil {
+		slices.SortFunc(out.Operations, func(a, b spec.Operation) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	return out
+}
+
+// Of returns what concerns one node: windows that its operations wait for.
+func (m Maintenance) Of(n inventory.Node) Maintenance {
+	out := Maintenance{Sets: m.Sets}
+	for _, p := range m.nodes {
+		if p.has(n) {
+			out.nodes = append(out.nodes, p)
+		}
+	}
+	for _, w := range m.Windows {
+		if slices.ContainsFunc(out.nodes, func(p nodeMaintenance) bool {
+			return slices.ContainsFunc(p.windows, func(o Window) bool { return o.Name == w.Name })
+		}) {
+			out.Windows = append(out.Windows, w)
+		}
+	}
+	return out
+}
+
+// Operates reports whether any node does something over time.
+func (m Maintenance) Operates() bool { return len(m.nodes) > 0 }
+
+// NeverOpen returns the names of windows that some nodes wait for and that do not
+// open before the horizon.
+func (e *Expanded) NeverOpen() []string {
+	var out []string
+	for _, p := range e.parts {
+		for _, w := range p.windows {
+			if len(e.windows[w.Name].Intervals) == 0 && !slices.Contains(out, w.Name) {
+				out = append(out, w.Name)
+			}
+		}
+	}
+	return out
+}

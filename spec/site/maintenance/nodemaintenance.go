@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance
+
+import (
+	"slices"
+
+	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
+)
+
+// NodeMaintenanceDoc is a NodeMaintenance as it is written.
+type NodeMaintenanceDoc struct {
+	HeadDoc
+	Kind shape.Text             `site:"kind,required" enum:"NodeMaintenance"`
+	Spec nodeMaintenanceSpecDoc `site:"spec,required"`
+}
+
+type nodeMaintenanceSpecDoc struct {
+	Nodes      []shape.Text   `site:"nodes" doc:"names of NodeSets; every node when absent"`
+	Windows    []shape.Text   `site:"windows" doc:"names of MaintenanceWindows, or always"`
+	Operations []operationDoc `site:"operations,required"`
+}
+
+// always is the name of a window that is always open.
+const always = "always"
+
+// nodeMaintenance is what some nodes do, and when.
+type nodeMaintenance struct {
+	name       string
+	sets       []Set // of these nodes; of every node when nil
+	windows    []Window
+	operations []operation
+}
+
+func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance) nodeMaintenance {
+	out := nodeMaintenance{name: d.Metadata.Name.S}
+	c.In("nodes", func() {
+		out.sets = pick(c, d.Spec.Nodes, "NodeSet", m.Sets, func(s Set) string { return s.Name })
+	})
+	open := slices.ContainsFunc(d.Spec.Windows, func(t shape.Text) bool { return t.S == always })
+	c.In("windows", func() {
+		if open {
+			if len(d.Spec.Windows) > 1 {
+				c.Errorf(d.Spec.Windows[0].At, "window", "", "always stands alone: it is every window")
+			}
+			return
+		}
+		out.windows = pick(c, d.Spec.Windows, "MaintenanceWindow", m.Windows, func(w Window) string { return w.Name })
+	})
+	seen := names{}
+	c.In("operations", func() {
+		for i, o := range d.Spec.Operations {
+			c.In(shape.Nth(i), func() {
+				if seen.add(c, "operation", o.Name) {
+					out.operations = append(out.operations, o.check(c, out.name, out.windows, open))
+				}
+			})
+		}
+	})
+	return out
+}
+
+// pick returns the values that are named, and reports names that there are not.
+func pick[T any](c *shape.Checker, list []shape.Text, kind string, all []T, name func(T) string) []T {
+	var out []T
+	for i, t := range list {
+		at := slices.IndexFunc(all, func(v T) bool { return name(v) == t.S })
+		if at < 0 {
+			var known []string
+			for _, v := range all {
+				known = append(known, name(v))
+			}
+			c.In(shape.Nth(i), func() {
+				c.Errorf(t.At, "unknown-name", report.DidYouMean(t.S, known), "there is no %s %q", kind, t.S)
+			})
+			continue
+		}
+		out = append(out, all[at])
+	}
+	return out
+}
+
+// has reports whether a node takes part.
+func (m nodeMaintenance) has(n inventory.Node) bool {
+	return m.sets == nil || slices.ContainsFunc(m.sets, func(s Set) bool { return s.Has(n) })
+}

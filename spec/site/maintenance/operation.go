@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
+)
+
+// operationDoc is one operation of a NodeMaintenance as it is written.
+type operationDoc struct {
+	Name       shape.Text   `site:"name,required" doc:"unique in this document"`
+	Type       shape.Text   `site:"type,required" enum:"cron,oneShot" doc:"cron: at the times of schedule; oneShot: once"`
+	Exec       *commandDoc  `site:"exec,required" doc:"what is done"`
+	Check      *commandDoc  `site:"check" doc:"exit code 0: it is done already, also after a reboot"`
+	Disruptive shape.Flag   `site:"disruptive" doc:"it disturbs what runs on the node: it needs a window"`
+	Schedule   *scheduleDoc `site:"schedule" doc:"of cron"`
+	Generation shape.Number `site:"generation" doc:"of oneShot: raise it to run it again"`
+	Retry      *retryDoc    `site:"retry" doc:"after a failure; never when absent"`
+	At         report.Pos
+}
+
+type commandDoc struct {
+	Argv    []shape.Text   `site:"argv,required" doc:"program, by its absolute path, and arguments; no shell reads them"`
+	Timeout shape.Duration `site:"timeout,required" doc:"after which all that it started is ended; at most 1d"`
+	At      report.Pos
+}
+
+type retryDoc struct {
+	Max     shape.Number   `site:"max,required" doc:"how often, 1 to 100"`
+	Backoff shape.Duration `site:"backoff,required" doc:"before the first retry; doubled for each later one"`
+	At      report.Pos
+}
+
+// operation is one operation, as far as it is the same on every node.
+type operation struct {
+	spec.Operation
+	schedule schedule // of cron
+}
+
+func (d operationDoc) check(c *shape.Checker, maintenance string, windows []Window, always bool) operation {
+	o := operation{Operation: spec.Operation{Name: maintenance + "/" + d.Name.S, Type: d.Type.S, Disruptive: d.Disruptive.On, Generation: d.Generation.N}}
+	if d.Exec != nil {
+		c.In("exec", func() { o.Exec = d.Exec.check(c) })
+	}
+	if d.Check != nil {
+		c.In("check", func() { k := d.Check.check(c); o.Check = &k })
+	}
+	if d.Retry != nil {
+		c.In("retry", func() { o.Retries, o.Backoff = d.Retry.check(c) })
+	}
+	d.checkType(c)
+	if d.Type.S == spec.Cron && d.Schedule != nil {
+		c.In("schedule", func() { o.schedule = d.Schedule.check(c, windows) })
+		o.Jitter, o.CatchUp = seconds(o.schedule.jitter), o.schedule.catchUp
+	}
+	if d.Disruptive.On && len(windows) == 0 && !always {
+		c.Errorf(d.Disruptive.At, "window", "name windows, or write windows: [always]", "%s disturbs its node and has no window", d.Name.S)
+	}
+	o.ID = identity(o.Operation)
+	return o
+}
+
+// checkType reports what one type has and the other has not.
+func (d operationDoc) checkType(c *shape.Checker) {
+	switch {
+	case d.Type.S == spec.Cron && d.Schedule == nil:
+		c.Errorf(d.At, "schedule", "as in schedule: {weekly: [sun], at: \"03:00\"}", "an operation of type cron has a schedule")
+	case d.Type.S == spec.OneShot && d.Schedule != nil:
+		c.Errorf(d.Schedule.At, "schedule", "windows say when it may run", "an operation of type oneShot has no schedule")
+	}
+	if g := d.Generation; g.Set() && (d.Type.S == spec.Cron || g.N < 0) {
+		c.Errorf(g.At, "range", "a whole number from 0 on, of oneShot only", "this generation means nothing")
+	}
+}
+
+func (d *commandDoc) check(c *shape.Checker) spec.Command {
+	out := spec.Command{Timeout: seconds(d.Timeout.D)}
+	for _, a := range d.Argv {
+		out.Argv = append(out.Argv, a.S)
+	}
+	if d.Argv != nil {
+		c.In("argv", func() { c.Valid(d.At, rules.Argv(out.Argv)) })
+	}
+	if t := d.Timeout; t.Set() && t.D > 24*time.Hour {
+		c.In("timeout", func() { c.Errorf(t.At, "range", "", "a command has at most a day") })
+	}
+	return out
+}
+
+func (d *retryDoc) check(c *shape.Checker) (retries, backoff int64) {
+	if d.Max.Set() && (d.Max.N < 1 || d.Max.N > 100) {
+		c.Errorf(d.Max.At, "range", "", "retries are 1 to 100")
+	}
+	return d.Max.N, seconds(d.Backoff.D)
+}
+
+// identity is the digest by which a node knows what it has done: of what it is and
+// does, not of when and where.
+func identity(o spec.Operation) string {
+	data, err := spec.Encode(struct {
+		Name       string      `json:"name"`
+		Type       string      `json:"type"`
+		Generation int64       `json:"generation"`
+		Action     spec.Action `json:"action"`
+	}{o.Name, o.Type, o.Generation, o.Action})
+	if err != nil {
+		panic(err) // texts and numbers have an encoding
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(data))
+}
+
+func seconds(d time.Duration) int64 { return int64(d / time.Second) }

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance
+
+import (
+	"time"
+
+	"github.com/caisson-os/caisson/spec/site/calendar"
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
+)
+
+// maxADay is how often an operation runs on one day; a script of conf.exec has an
+// interval.
+const maxADay = 24
+
+// scheduleDoc is when an operation of type cron runs, as it is written.
+type scheduleDoc struct {
+	Weekly   shape.Words    `site:"weekly"`
+	Monthly  *monthlyDoc    `site:"monthly"`
+	Date     shape.Text     `site:"date"`
+	Times    shape.Words    `site:"at,required" doc:"local times of those days, at most 24"`
+	TimeZone shape.Text     `site:"timeZone" doc:"that of the first window when absent"`
+	Jitter   shape.Duration `site:"jitter" doc:"each node runs later by its own, unchanging part of this"`
+	CatchUp  shape.Flag     `site:"catchUp" doc:"what a node missed, it runs once when it can"`
+	At       report.Pos
+}
+
+// schedule is when an operation runs.
+type schedule struct {
+	rules   []calendar.Rule
+	zone    *time.Location
+	jitter  time.Duration
+	catchUp bool
+}
+
+// check reads a schedule whose zone is that of a window where it names none.
+func (d *scheduleDoc) check(c *shape.Checker, windows []Window) schedule {
+	s := schedule{jitter: d.Jitter.D, catchUp: d.CatchUp.On}
+	if len(d.Times.List) > maxADay {
+		c.Errorf(d.Times.At, "range", "a script of conf.exec has an interval", "an operation runs at most %d times a day", maxADay)
+	}
+	for _, at := range d.Times.List[:min(len(d.Times.List), maxADay)] {
+		r, ok := ruleDoc{Weekly: d.Weekly, Monthly: d.Monthly, Date: d.Date, Time: shape.Text{S: at, At: d.Times.At}, At: d.At}.check(c)
+		if !ok {
+			break
+		}
+		s.rules = append(s.rules, r)
+	}
+	if d.Times.Set() && len(d.Times.List) == 0 {
+		c.Errorf(d.Times.At, "calendar", "as in at: [\"03:00\"]", "no time is named")
+	}
+	if len(windows) > 0 {
+		s.zone = windows[0].Zone
+	}
+	switch {
+	case d.TimeZone.Set():
+		s.zone = zone(c, d.TimeZone)
+	case s.zone == nil && len(windows) == 0:
+		c.Errorf(d.At, "time-zone", "as in timeZone: Europe/Berlin", "without a window a schedule names its timeZone")
+	}
+	return s
+}
+
+// runs returns the times of a span, in UTC.
+func (s schedule) runs(span calendar.Interval) []time.Time {
+	out := calendar.Instants(s.rules, s.zone, span)
+	for i := range out {
+		out[i] = out[i].UTC()
+	}
+	return out
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+const operating = `apiVersion: caisson.dev/v1alpha1
+kind: Site
+metadata: {name: x}
+nodes: [{name: stor-01, labels: {role: storage}}, {name: stor-07, labels: {role: storage}}, {name: web}]
+---
+apiVersion: caisson.dev/v1alpha1
+kind: NodeSet
+metadata: {name: storage}
+spec: {match: {labels: {role: storage}, hosts: ["stor-*"]}, exclude: {hosts: [stor-07]}}
+---
+apiVersion: caisson.dev/v1alpha1
+kind: MaintenanceWindow
+metadata: {name: night}
+spec: {timeZone: Europe/Berlin, duration: 4h, startGuard: 30m, onClose: stop, opens: [{weekly: sat, at: "22:00"}]}
+---
+apiVersion: caisson.dev/v1alpha1
+kind: NodeMaintenance
+metadata: {name: disks}
+spec:
+  nodes: [storage]
+  windows: [night]
+  operations:
+  - {name: trim, type: cron, schedule: {weekly: sun, at: "00:30", jitter: 30m}, exec: {argv: [/usr/sbin/fstrim, -A], timeout: 1h}}
+  - {name: rescan, type: oneShot, generation: 1, exec: {argv: [/bin/true], timeout: 5m}, retry: {max: 3, backoff: 10m}}
+`
+
+func operatingAt(t *testing.T, text, now string) *Site {
+	t.Helper()
+	at, err := time.Parse(time.DateOnly, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, report := ParseAt(at, files("site.yaml", text), "site.yaml")
+	if report.Err() != nil {
+		t.Fatal(report.Problems)
+	}
+	return s
+}
+
+func maintenanceOf(t *testing.T, s *Site, node string) *spec.Maintenance {
+	t.Helper()
+	o, err := s.Overlay(node, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if (o.Maintenance != nil) != slices.Contains(o.Needs, "maintenance") {
+		t.Errorf("%s needs %q", node, o.Needs)
+	}
+	return o.Maintenance
+}
+
+// TestMaintenanceReachesItsNodes compiles operations and windows for the nodes of a
+// set, and for no others.
+func TestMaintenanceReachesItsNodes(t *testing.T) {
+	s := operatingAt(t, operating, "2026-11-21")
+	for _, node := range []string{"stor-07", "web"} {
+		if m := maintenanceOf(t, s, node); m != nil {
+			t.Errorf("%s gets %+v", node, m)
+		}
+	}
+	m := maintenanceOf(t, s, "stor-01")
+	if m.Horizon != time.Date(2027, 3, 1, 0, 0, 0, 0, time.UTC) || len(m.Operations) != 2 {
+		t.Fatalf("%+v", m)
+	}
+	night := m.Windows["night"]
+	if night.StartGuard != 1800 || night.OnClose != "stop" || len(night.Intervals) != 18 || night.Intervals[0].From.Format(time.RFC3339) != "2026-10-31T21:00:00Z" {
+		t.Errorf("window %+v", night)
+	}
+	rescan, trim := m.Operations[0], m.Operations[1]
+	if rescan.Name != "disks/rescan" || rescan.Retries != 3 || rescan.Backoff != 600 || rescan.Generation != 1 || rescan.Runs != nil {
+		t.Errorf("%+v", rescan)
+	}
+	if trim.Jitter != 1800 || len(trim.Runs) != 17 || trim.Runs[0].Format(time.RFC3339) != "2026-11-07T23:30:00Z" {
+		t.Errorf("%+v", trim.Runs)
+	}
+}
+
+// TestMaintenanceRestsForAMonth holds a site to the same bytes all month, and an
+// operation to its identity when the calendar moves on: nothing is repeated.
+func TestMaintenanceRestsForAMonth(t *testing.T) {
+	compile := func(text, now string) []byte {
+		t.Helper()
+		data, err := operatingAt(t, text, now).Compile("stor-01", "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	ids := func(text, now string) (out []string) {
+		for _, o := range maintenanceOf(t, operatingAt(t, text, now), "stor-01").Operations {
+			out = append(out, o.ID)
+		}
+		return out
+	}
+	first := compile(operating, "2026-11-01")
+	for _, day := range []string{"2026-11-02", "2026-11-21", "2026-11-30"} {
+		if !bytes.Equal(first, compile(operating, day)) {
+			t.Errorf("other bytes on %s", day)
+		}
+	}
+	if bytes.Equal(first, compile(operating, "2026-12-01")) {
+		t.Error("the calendar of the next month is that of this month")
+	}
+	same := ids(operating, "2026-11-21")
+	for what, text := range map[string]string{
+		"another window": strings.ReplaceAll(operating, "duration: 4h", "duration: 5h"), "another time": strings.Replace(operating, "00:30", "01:30", 1),
+		"another jitter": strings.Replace(operating, "jitter: 30m", "jitter: 5m", 1), "other nodes": strings.Replace(operating, "exclude: {hosts: [stor-07]}", "", 1), "retries": strings.Replace(operating, "max: 3", "max: 5", 1),
+	} {
+		if got := ids(text, "2027-06-21"); !slices.Equal(got, same) {
+			t.Errorf("%s makes other operations", what)
+		}
+	}
+	for what, text := range map[string]string{"generation": strings.Replace(operating, "generation: 1", "generation: 2", 1), "action": strings.Replace(operating, "/bin/true", "/bin/false", 1)} {
+		if got := ids(text, "2026-11-21"); got[0] == same[0] || got[1] != same[1] {
+			t.Errorf("%s: %q", what, got)
+		}
+	}
+}
+
+// TestMaintenanceNeedsADate refuses to compile a calendar without knowing the month.
+func TestMaintenanceNeedsADate(t *testing.T) {
+	s := mustParse(t, operating)
+	if _, err := s.Overlay("stor-01", ""); err == nil {
+		t.Error("compiled without a date")
+	}
+	if _, err := s.Compile("stor-01", "", ""); err == nil {
+		t.Error("compiled without a date")
+	}
+}
+
+func TestNeverOpen(t *testing.T) {
+	if got := operatingAt(t, operating, "2026-11-21").NeverOpen(); got != nil {
+		t.Errorf("%q", got)
+	}
+	over := strings.Replace(operating, "weekly: sat", "date: 2020-02-29", 1)
+	if got := operatingAt(t, over, "2026-11-21").NeverOpen(); !slices.Equal(got, []string{"night"}) {
+		t.Errorf("%q", got)
+	}
+}

@@ -241,3 +241,14 @@ func firstValue(data []byte) []byte {
 	}
 	return raw
 }
+
+// TestChecksAreDocumented: docs/security.md lists the checks of an overlay in order.
+func TestChecksAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list := strings.Join(overlayChecks.Names(), " · "); !strings.Contains(string(text), "\n"+list+"\n") {
+		t.Errorf("docs/security.md has no line %q", list)
+	}
+}

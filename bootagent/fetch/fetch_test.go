@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -93,6 +94,7 @@ func holdsNone(t *testing.T) {
 		"Uid": "65534 65534 65534 65534", "Gid": "65534 65534 65534 65534", "Groups": "",
 		"CapInh": none, "CapPrm": none, "CapEff": none, "CapAmb": none, "NoNewPrivs": "1",
 		"oom_score_adj": "0", "Max core file size": "0", "Max file size": "0", "Max open files": "64",
+		"owner of its memory": "0", // other processes of nobody's cannot read the password in it
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
@@ -137,6 +139,9 @@ func look(t *testing.T) map[string]string {
 		}
 		got["oom_score_adj"] = strings.TrimSpace(read(t, filepath.Join(dir, "oom_score_adj")))
 		got["environ"] = read(t, filepath.Join(dir, "environ"))
+		if info, err := os.Stat(filepath.Join(dir, "mem")); err == nil {
+			got["owner of its memory"] = fmt.Sprint(info.Sys().(*syscall.Stat_t).Uid)
+		}
 	}
 	return got
 }

@@ -25,6 +25,8 @@ type StateDisk struct {
 	// Revert is what was done to the revert script of a script that ran; the words
 	// are those of the test that does it.
 	Revert string `yaml:"revert"`
+	// Record is what somebody wrote down of a script's last run; the boot is "ours".
+	Record string `yaml:"record"`
 	Uses   string `yaml:"uses"` // device that the node must use, empty for none
 	Says   string `yaml:"says"` // part of what it must say
 }

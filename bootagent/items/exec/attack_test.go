@@ -3,7 +3,10 @@
 package exec
 
 import (
+	"context"
+	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +21,7 @@ import (
 
 func reverts(t *testing.T) []attack.StateDisk {
 	rows := attack.LoadClass[attack.StateDisk](t, "statedisk")
-	return slices.DeleteFunc(rows, func(r attack.StateDisk) bool { return !strings.HasPrefix(r.Check, "exec/") })
+	return slices.DeleteFunc(rows, func(r attack.StateDisk) bool { return r.Revert == "" || !strings.HasPrefix(r.Check, "exec/") })
 }
 
 // meet has a script that ran be taken back on a disk that says what a row does.
@@ -81,5 +84,46 @@ func TestNoCheckIsVacuous(t *testing.T) {
 		if !named[name] {
 			t.Errorf("no row names the check %q", name)
 		}
+	}
+}
+
+// asked is a Runner that writes down which runs it is asked of; all of them are over.
+type asked []string
+
+func (a *asked) Start(context.Context, process.Command) (string, error) {
+	return "", errors.New("nothing is started")
+}
+func (a *asked) Wait(_ context.Context, id string) error { *a = append(*a, id); return nil }
+func (a *asked) End(id string) error                     { *a = append(*a, id); return nil }
+func (a *asked) Running(id string) bool                  { *a = append(*a, id); return false }
+
+// TestRecordsNameNoServices: whoever asks systemd for a run stops what is left of it,
+// so a record on the disk must not name any service of the node.
+func TestRecordsNameNoServices(t *testing.T) {
+	tried := 0
+	for _, row := range attack.LoadClass[attack.StateDisk](t, "statedisk") {
+		if row.Record == "" {
+			continue
+		}
+		tried++
+		w := spec.Exec{Name: "a", Data: "true\n"}
+		scopes := itemtest.Scopes
+		scopes.Kernel = "ours"
+		var runs asked
+		it := New([]spec.Exec{w}, t.TempDir(), &runs, scopes, itemtest.Journal(t, t.TempDir()), nil, t.Logf)
+		s := it.script(w)
+		if err := os.MkdirAll(s.dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(s.dir, runFile), []byte(row.Record), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_ = it.Apply(t.Context(), checked(t, it)) // nothing can be started here
+		if attacks := row.Check != ""; attacks == (len(runs) > 0) {
+			t.Errorf("%s: the agent asks for %q", row.Name, runs)
+		}
+	}
+	if tried < 4 {
+		t.Errorf("%d rows", tried)
 	}
 }

@@ -55,18 +55,30 @@ func (r record) String() string {
 	return fmt.Sprintf("exit %d", r.Exit)
 }
 
+// unit is the Runner's id of an unfinished run, "" where none can be left. No run
+// outlives its boot, whose id is random: a record that somebody wrote to the disk
+// meanwhile names no unit of this one.
+func (i *Item) unit(r record) string {
+	if r.finished() || r.Boot != i.scopes.Kernel {
+		return ""
+	}
+	return r.Unit
+}
+
 // running reports whether an unfinished run is still going on.
 func (i *Item) running(r record) bool {
-	return !r.finished() && r.Unit != "" && i.runner.Running(r.Unit)
+	unit := i.unit(r)
+	return unit != "" && i.runner.Running(unit)
 }
 
 // caughtUp returns the record of a run that ended while no agent looked, with its
 // end where the runner knows it.
 func (i *Item) caughtUp(ctx context.Context, s script, r record) (record, error) {
-	if r.finished() || r.Unit == "" || i.running(r) {
+	unit := i.unit(r)
+	if unit == "" || i.running(r) {
 		return r, nil
 	}
-	err := i.runner.Wait(ctx, r.Unit)
+	err := i.runner.Wait(ctx, unit)
 	if errors.Is(err, process.ErrUnknown) {
 		return r, nil // it was cut
 	}

@@ -3,6 +3,7 @@
 package registry_test
 
 import (
+	"context"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -15,12 +16,14 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	ggcr "github.com/google/go-containerregistry/pkg/registry"
 
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // TestPushOverTLS pushes to an address that the library would take for one
@@ -161,5 +164,45 @@ func TestTagsAreTags(t *testing.T) {
 	}
 	if tags, err := r.Tags(t.Context(), "node"); err != nil || len(tags) != 1 || tags[0] != "alpha" {
 		t.Errorf("Tags = %q, %v", tags, err)
+	}
+}
+
+// TestEndlessTags: a list of tags has an end, whatever a registry sends.
+func TestEndlessTags(t *testing.T) {
+	for name, answer := range map[string]func(http.ResponseWriter, *http.Request){
+		"one page": func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprint(w, `{"tags":["a"`)
+			for range 96 << 10 {
+				if _, err := fmt.Fprint(w, strings.Repeat(`,"aaaaaaaaaaaa"`, 64)); err != nil {
+					return
+				}
+			}
+		},
+		"many pages": func(w http.ResponseWriter, req *http.Request) {
+			w.Header().Set("Link", `<`+req.URL.Path+`?last=a>; rel="next"`)
+			fmt.Fprint(w, `{"tags":[`+strings.Repeat(`"aaaaaaaaaaaa",`, 10000)+`"a"]}`)
+		},
+		"empty pages": func(w http.ResponseWriter, req *http.Request) {
+			w.Header().Set("Link", `<`+req.URL.Path+`?last=a>; rel="next"`)
+			fmt.Fprint(w, `{"tags":[]}`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				if strings.HasSuffix(req.URL.Path, "/tags/list") {
+					answer(w, req)
+				}
+			}))
+			defer server.Close()
+			r, err := registry.Open(strings.TrimPrefix(server.URL, "http://")+"/metal-a", registry.Options{PlainHTTP: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if _, err := r.Tags(ctx, "node"); refusal.Of(err) != refusal.Oversize {
+				t.Errorf("Tags: %v, want that it is too much", err)
+			}
+		})
 	}
 }

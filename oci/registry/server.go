@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -63,7 +62,7 @@ func Transport(host string, o Options) (http.RoundTripper, error) {
 }
 
 // oneScheme keeps the library from guessing: it would speak plain HTTP to
-// private addresses, whatever was asked for.
+// private addresses, whatever was asked for. It also caps what that reads.
 type oneScheme struct {
 	base  http.RoundTripper
 	host  string
@@ -81,7 +80,11 @@ func (t oneScheme) RoundTrip(req *http.Request) (*http.Response, error) {
 			req.URL.Scheme = scheme
 		}
 	}
-	return t.base.RoundTrip(req)
+	resp, err := t.base.RoundTrip(req)
+	if err == nil {
+		capLists(resp)
+	}
+	return resp, err
 }
 
 func (s *server) repository(repo string) (name.Repository, error) {
@@ -150,20 +153,6 @@ func (s *server) putManifest(ctx context.Context, repo, mediaType string, raw []
 		return fmt.Errorf("push %s: %w", ref, explain(err))
 	}
 	return nil
-}
-
-func (s *server) tags(ctx context.Context, repo string) ([]string, error) {
-	r, err := s.repository(repo)
-	if err != nil {
-		return nil, err
-	}
-	list, err := s.puller.List(ctx, r)
-	if err = explain(err); errors.Is(err, oci.ErrNotFound) {
-		return nil, nil
-	}
-	slices.Sort(list)
-	// What is not a tag can be neither asked for nor shown to a terminal or a shell.
-	return slices.DeleteFunc(list, func(tag string) bool { return !oci.ValidTag(tag) }), err
 }
 
 func (s *server) delete(ctx context.Context, repo, reference string) error {

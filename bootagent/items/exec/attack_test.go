@@ -97,6 +97,26 @@ func (a *asked) Wait(_ context.Context, id string) error { *a = append(*a, id); 
 func (a *asked) End(id string) error                     { *a = append(*a, id); return nil }
 func (a *asked) Running(id string) bool                  { *a = append(*a, id); return false }
 
+// asks returns which runs the agent asks for where a row's record lies.
+func asks(t *testing.T, row attack.StateDisk, checks check.List[claim]) asked {
+	t.Helper()
+	w := spec.Exec{Name: "a", Data: "true\n"}
+	scopes := itemtest.Scopes
+	scopes.Kernel = "ours"
+	var runs asked
+	it := New([]spec.Exec{w}, t.TempDir(), &runs, scopes, itemtest.Journal(t, t.TempDir()), nil, t.Logf)
+	it.claims = checks
+	s := it.script(w)
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, runFile), []byte(row.Record), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = it.Apply(t.Context(), checked(t, it)) // nothing can be started here
+	return runs
+}
+
 // TestRecordsNameNoServices: whoever asks systemd for a run stops what is left of it,
 // so a record on the disk must not name any service of the node.
 func TestRecordsNameNoServices(t *testing.T) {
@@ -106,21 +126,12 @@ func TestRecordsNameNoServices(t *testing.T) {
 			continue
 		}
 		tried++
-		w := spec.Exec{Name: "a", Data: "true\n"}
-		scopes := itemtest.Scopes
-		scopes.Kernel = "ours"
-		var runs asked
-		it := New([]spec.Exec{w}, t.TempDir(), &runs, scopes, itemtest.Journal(t, t.TempDir()), nil, t.Logf)
-		s := it.script(w)
-		if err := os.MkdirAll(s.dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(s.dir, runFile), []byte(row.Record), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		_ = it.Apply(t.Context(), checked(t, it)) // nothing can be started here
-		if attacks := row.Check != ""; attacks == (len(runs) > 0) {
+		_, name, attacks := strings.Cut(row.Check, "/")
+		if runs := asks(t, row, claimChecks); attacks == (len(runs) > 0) {
 			t.Errorf("%s: the agent asks for %q", row.Name, runs)
+		}
+		if attacks && len(asks(t, row, claimChecks.Without(name))) == 0 {
+			t.Errorf("%s: it does no harm without %q", row.Name, name)
 		}
 	}
 	if tried < 4 {

@@ -51,6 +51,7 @@ type Item struct {
 	signed  func() []spec.Exec
 	reverts check.List[*undoing]
 	past    Past
+	claims  check.List[claim]
 	now     func() time.Time
 
 	background sync.WaitGroup
@@ -65,7 +66,7 @@ type Item struct {
 func New(want []spec.Exec, dir string, runner Runner, scopes item.Scopes, j item.Journal, signed func() []spec.Exec, log func(format string, args ...any)) *Item {
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b spec.Exec) int { return strings.Compare(a.Name, b.Name) })
-	return &Item{want: want, dir: dir, runner: runner, scopes: scopes, journal: j, signed: signed, reverts: revertChecks, log: log, now: time.Now}
+	return &Item{want: want, dir: dir, runner: runner, scopes: scopes, journal: j, signed: signed, reverts: revertChecks, claims: claimChecks, log: log, now: time.Now}
 }
 
 // Past returns the last run of a script before caisson had the machine, if there

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 )
@@ -55,11 +56,27 @@ func (r record) String() string {
 	return fmt.Sprintf("exit %d", r.Exit)
 }
 
-// unit is the Runner's id of an unfinished run, "" where none can be left. No run
-// outlives its boot, whose id is random: a record that somebody wrote to the disk
-// meanwhile names no unit of this one.
+// claim is a record that names a run, and the present.
+type claim struct {
+	record
+	boot string
+}
+
+// claimChecks are what a record is held to before the run that it names is asked for,
+// and what is left of it cleared away: it lies on a disk that may have been in other
+// hands. No run outlives its boot, whose id is random.
+var claimChecks = check.List[claim]{
+	{Name: "this boot", OK: func(c claim) error {
+		if c.Boot != c.boot {
+			return errors.New("it began in another boot")
+		}
+		return nil
+	}},
+}
+
+// unit is the Runner's id of an unfinished run, "" where none can be left.
 func (i *Item) unit(r record) string {
-	if r.finished() || r.Boot != i.scopes.Kernel {
+	if r.finished() || i.claims.Run(claim{r, i.scopes.Kernel}) != nil {
 		return ""
 	}
 	return r.Unit

@@ -206,3 +206,35 @@ func TestEndlessTags(t *testing.T) {
 		})
 	}
 }
+
+// TestTrickledLists: what the library reads has a deadline, too.
+func TestTrickledLists(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.Method != http.MethodGet || req.URL.Path == "/v2/" {
+			return
+		}
+		w.Header().Set("Content-Type", oci.MediaTypeIndex)
+		for req.Context().Err() == nil {
+			fmt.Fprint(w, " ")
+			w.(http.Flusher).Flush()
+			time.Sleep(20 * time.Millisecond)
+		}
+	}))
+	defer server.Close()
+	r, err := registry.Open(strings.TrimPrefix(server.URL, "http://")+"/metal-a", registry.Options{PlainHTTP: true, Patience: 300 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, ask := range map[string]func(context.Context) error{
+		"tags":      func(ctx context.Context) error { _, err := r.Tags(ctx, "node"); return err },
+		"referrers": func(ctx context.Context) error { _, err := r.Referrers(ctx, "layer", oci.Digest(nil)); return err },
+		"manifest":  func(ctx context.Context) error { _, _, err := r.Manifest(ctx, "node", "alpha"); return err },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		begun := time.Now()
+		if err := ask(ctx); err == nil || time.Since(begun) > 10*time.Second {
+			t.Errorf("%s: %v after %s", name, err, time.Since(begun))
+		}
+		cancel()
+	}
+}

@@ -3,10 +3,12 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
@@ -58,15 +60,18 @@ func Transport(host string, o Options) (http.RoundTripper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return oneScheme{base, host, o.PlainHTTP}, nil
+	return oneScheme{base, host, o.PlainHTTP, cmp.Or(o.Patience, 2*time.Minute)}, nil
 }
 
 // oneScheme keeps the library from guessing: it would speak plain HTTP to
-// private addresses, whatever was asked for. It also caps what that reads.
+// private addresses, whatever was asked for. It also bounds
+// what that reads.
 type oneScheme struct {
 	base  http.RoundTripper
 	host  string
 	plain bool
+
+	patience time.Duration
 }
 
 func (t oneScheme) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -82,7 +87,7 @@ func (t oneScheme) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.base.RoundTrip(req)
 	if err == nil {
-		capLists(resp)
+		bound(resp, t.patience)
 	}
 	return resp, err
 }

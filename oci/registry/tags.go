@@ -5,10 +5,7 @@ package registry
 import (
 	"context"
 	"errors"
-	"io"
-	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -17,9 +14,9 @@ import (
 // Caps of a repository's list of tags, which a server gives in pages. A fleet of
 // 100,000 nodes with two cards each has 400,000.
 const (
-	maxTags     = 1 << 20
-	maxPages    = 1 << 14
-	maxPageSize = 64 << 20 // bytes
+	maxTags  = 1 << 20
+	maxPages = 1 << 14
+	maxPage  = 64 << 20 // bytes
 )
 
 func (s *server) tags(ctx context.Context, repo string) ([]string, error) {
@@ -48,24 +45,4 @@ func (s *server) tags(ctx context.Context, repo string) ([]string, error) {
 	slices.Sort(list)
 	// What is not a tag can be neither asked for nor shown to a terminal or a shell.
 	return slices.DeleteFunc(list, func(tag string) bool { return !oci.ValidTag(tag) }), nil
-}
-
-// capLists caps the pages of lists, which the library reads to their end.
-func capLists(resp *http.Response) {
-	if strings.HasSuffix(resp.Request.URL.Path, "/tags/list") {
-		resp.Body = &page{resp.Body, maxPageSize}
-	}
-}
-
-type page struct {
-	io.ReadCloser
-	left int
-}
-
-func (p *page) Read(b []byte) (int, error) {
-	n, err := p.ReadCloser.Read(b)
-	if p.left -= n; p.left < 0 {
-		return 0, refusal.New(refusal.Oversize, "a page of a list of tags has more than %d bytes", maxPageSize)
-	}
-	return n, err
 }

@@ -234,7 +234,11 @@ func TestLiars(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := &source{program: program}
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			limit := time.Minute // a busy machine starts programs slowly
+			if c.manifest == "deadline" {
+				limit = time.Second
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			begun := time.Now()
 			_, err := s.Manifest(ctx, oci.RepoLayer, oci.Digest(blob), "")
@@ -245,7 +249,7 @@ func TestLiars(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.blob) || refusal.Of(err) == "obey" {
 				t.Errorf("ReadBlob: %v, want %q", err, c.blob)
 			}
-			if took := time.Since(begun); took > grace {
+			if took := time.Since(begun); took > limit+30*time.Second {
 				t.Errorf("it took %s", took)
 			}
 		})

@@ -175,19 +175,32 @@ func (b *build) solve(ctx context.Context) (Lock, error) {
 			}
 		}
 	}
-	// The same indexes and the same request have the same answer.
-	data, err := json.Marshal(l)
+	return recall(b, l, func() (Lock, error) { return b.choose(ctx, l) })
+}
+
+// recall returns what find has found for the same question before: the same indexes
+// and the same request have the same answer.
+func recall[T any](b *build, question any, find func() (T, error)) (answer T, err error) {
+	data, err := json.Marshal(question)
 	if err != nil {
-		return l, err
+		return answer, err
 	}
-	memo := filepath.Join(b.options.CacheDir, "resolved", digest(data)[7:31]+".json")
-	if data, err := os.ReadFile(memo); err == nil {
-		var known Lock
-		if json.Unmarshal(data, &known) == nil && known.BaseDate != "" {
-			use(memo)
-			return known, nil
-		}
+	memo := filepath.Join(b.options.CacheDir, "resolved", digest(fmt.Appendf(data, " %T", answer))[7:31]+".json")
+	if data, err := os.ReadFile(memo); err == nil && json.Unmarshal(data, &answer) == nil {
+		use(memo)
+		return answer, nil
 	}
+	if answer, err = find(); err != nil {
+		return answer, err
+	}
+	if data, err = json.Marshal(answer); err != nil {
+		return answer, err
+	}
+	return answer, durable.WriteFile(memo, data, 0o644)
+}
+
+// choose decides for the indexes that l names.
+func (b *build) choose(ctx context.Context, l Lock) (Lock, error) {
 	p := b.wanted()
 	ask := apt.Request{Install: packages.Wanted(p), Upgrade: p.Upgrade, AllowDowngrade: p.AllowDowngrade, Recommends: p.Recommends, Hold: p.Hold, Never: p.Blacklist}
 	if b.foreign != nil {
@@ -201,7 +214,12 @@ func (b *build) solve(ctx context.Context) (Lock, error) {
 		}
 	} else {
 		names := append([]string{"?essential", "apt"}, b.baseNames()...)
-		if l.Base, err = b.baseApt.Resolve(ctx, apt.Request{Install: names}); err != nil {
+		releases, err := b.baseApt.Releases()
+		if err != nil {
+			return l, err
+		}
+		question := []any{b.recipe.Arch, releases, names}
+		if l.Base, err = recall(b, question, func() ([]apt.Deb, error) { return b.baseApt.Resolve(ctx, apt.Request{Install: names}) }); err != nil {
 			return l, err
 		}
 		ask.Installed, ask.From, ask.Manual = l.Base, b.baseApt, b.baseNames()
@@ -221,10 +239,7 @@ func (b *build) solve(ctx context.Context) (Lock, error) {
 		return l, err
 	}
 	l.BaseDate = date.Format(time.RFC3339)
-	if data, err = json.Marshal(l); err != nil {
-		return l, err
-	}
-	return l, durable.WriteFile(memo, data, 0o644)
+	return l, nil
 }
 
 func containsRelease(list []apt.Release, r apt.Release) bool {

@@ -70,8 +70,14 @@ func identity(w hash.Hash, _ string, info fs.FileInfo) error {
 
 // content is what an image has of a file.
 func content(w hash.Hash, name string, info fs.FileInfo) error {
+	fmt.Fprintf(w, "%d ", info.ModTime().UnixNano())
+	return undated(w, name, info)
+}
+
+// undated is content without the date.
+func undated(w hash.Hash, name string, info fs.FileInfo) error {
 	st := info.Sys().(*syscall.Stat_t)
-	fmt.Fprintf(w, "%o %d:%d %d %d ", st.Mode, st.Uid, st.Gid, st.Rdev, info.ModTime().UnixNano())
+	fmt.Fprintf(w, "%o %d:%d %d ", st.Mode, st.Uid, st.Gid, st.Rdev)
 	attributes, err := image.Attributes(name)
 	if err != nil {
 		return err

@@ -29,6 +29,7 @@ type step struct {
 	name   string
 	above  func(*build) []string     // steps whose trees it sees, top first; nil for none
 	inputs func(*build) (any, error) // what it is made from, besides those trees
+	reads  *reads                    // of the packages' tree, where that is not all of it
 	fill   func(context.Context, *build, *root.Root) (facts, error)
 	files  func(context.Context, *build, *root.Root, string) ([]file, facts, error) // instead of fill: no image
 }
@@ -82,11 +83,12 @@ type file struct {
 // made is what a step left in the cache: its directory holds made.json, the blobs,
 // and "tree" when later steps build on it.
 type made struct {
-	Key   string      `json:"key"`
-	Image *spec.Image `json:"image,omitempty"`
-	Blobs []file      `json:"blobs"`
-	Facts facts       `json:"facts"`
-	Tree  *seal       `json:"tree,omitempty"`
+	Key   string            `json:"key"`
+	Image *spec.Image       `json:"image,omitempty"`
+	Blobs []file            `json:"blobs"`
+	Facts facts             `json:"facts"`
+	Tree  *seal             `json:"tree,omitempty"`
+	Parts map[string]string `json:"parts,omitempty"` // sums of what later steps read of the tree
 	dir   string
 }
 
@@ -139,7 +141,7 @@ func (b *build) key(s step) (string, error) {
 	}
 	above := map[string]string{}
 	for _, name := range s.below(b) {
-		above[name] = b.done[name].Key
+		above[name] = b.keyAbove(s, name)
 	}
 	data, err := json.Marshal(map[string]any{"step": s.name, "format": format, "arch": b.recipe.Arch, "above": above, "inputs": inputs,
 		"epoch": b.epochOf(s.name), "level": b.level(s.name)})
@@ -185,8 +187,14 @@ func (b *build) run(ctx context.Context, s step, work string) (made, error) {
 	if len(split) > 0 {
 		b.say(Event{Step: s.name, State: "note", Text: "hard links that are separate files now: " + strings.Join(split, ", ")})
 	}
-	img, blobs, err := b.image(ctx, s.name, r.Upper, work)
-	return made{Image: img, Blobs: blobs, Facts: f}, err
+	m := made{Facts: f}
+	if s.name == stepPackages {
+		if m.Parts, err = parts(r); err != nil {
+			return made{}, err
+		}
+	}
+	m.Image, m.Blobs, err = b.image(ctx, s.name, r.Upper, work)
+	return m, err
 }
 
 // image turns a tree into an image and its chunk index.

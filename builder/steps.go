@@ -43,9 +43,9 @@ var steps = []step{
 	{name: stepBase, inputs: baseInputs, fill: fillBase},
 	{name: stepPackages, above: on(stepBase), inputs: packagesInputs, fill: fillPackages},
 	{name: stepAccounts, above: on(stepPackages, stepBase), inputs: accountsInputs, fill: fillAccounts},
-	{name: stepPolicy, above: policyAbove, inputs: policyInputs, fill: fillPolicy},
+	{name: stepPolicy, above: policyAbove, inputs: policyInputs, fill: fillPolicy, reads: policyReads},
 	{name: stepAgent, inputs: agentInputs, fill: fillAgent},
-	{name: stepBoot, above: on(stepPackages, stepBase), inputs: bootInputs, files: makeBoot},
+	{name: stepBoot, above: on(stepPackages, stepBase), inputs: bootInputs, files: makeBoot, reads: bootReads},
 }
 
 // on is a step above others whatever the recipe says.
@@ -181,6 +181,15 @@ func fillAccounts(ctx context.Context, b *build, r *root.Root) (facts, error) {
 	return facts{Accounts: ledger}, err
 }
 
+// policyReads: the libraries of the parser do not enter what it writes.
+var policyReads = &reads{
+	paths: append(apparmor.Reads(), "/boot", "/etc/systemd/system/apparmor.service"),
+	all: func(b *build) bool {
+		return b.recipe.Perm != nil || slices.ContainsFunc(b.recipe.AppArmor.Profiles, func(p spec.Profile) bool { return apparmor.LeadsOut(p.Text) })
+	},
+	more: apparmor.AnyLeadsOut,
+}
+
 func policyInputs(b *build) (any, error) {
 	return map[string]any{"apparmor": b.recipe.AppArmor, "perm": b.recipe.Perm, "features": apparmor.Tables(), "stock": true}, nil
 }
@@ -246,6 +255,8 @@ func fillAgent(ctx context.Context, b *build, r *root.Root) (facts, error) {
 	}
 	return facts{}, r.Symlink("/usr/lib/systemd/system/"+paths.AgentService, "/etc/systemd/system/multi-user.target.wants/"+paths.AgentService)
 }
+
+var bootReads = &reads{paths: boot.Reads()}
 
 func bootInputs(b *build) (any, error) {
 	sum, err := describe(filepath.Dir(b.options.Agent), filepath.Base(b.options.Agent), "", "")

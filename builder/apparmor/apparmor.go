@@ -28,7 +28,10 @@ import (
 // FeaturesFile is where the features lie in the layer.
 const FeaturesFile = paths.AppArmorDir + "/features"
 
-const sources = "/etc/apparmor.d"
+const (
+	sources = "/etc/apparmor.d"
+	parser  = "/usr/sbin/apparmor_parser"
+)
 
 // Check refuses profiles whose files could not lie side by side. It needs no tree.
 func Check(a spec.AppArmor) error {
@@ -55,7 +58,7 @@ func Bake(ctx context.Context, r *root.Root, a spec.AppArmor, features Features)
 	if err := Check(a); err != nil {
 		return policy, err
 	}
-	if _, err := r.Lstat("/usr/sbin/apparmor_parser"); err != nil {
+	if _, err := r.Lstat(parser); err != nil {
 		return policy, errors.New("profiles need the layer's own apparmor_parser: add package apparmor")
 	}
 	if err := r.WriteFile(FeaturesFile, features.Text, 0o644); err != nil {

@@ -82,6 +82,21 @@ func TestStock(t *testing.T) {
 	}
 }
 
+func TestLeadsOut(t *testing.T) {
+	for text, want := range map[string]bool{
+		"include <tunables/global>\nprofile a { }\n":                          false,
+		"profile a {\n  /opt/x r,\n  include if exists <local/a>\n}\n":        false,
+		"profile a {\n  include if exists \"/opt/a.d\"\n}\n":                  true,
+		"#include /opt/a\nprofile a { }\n":                                    true,
+		"profile a {\n  # include the whole /etc/ssl directory\n  /x r,\n}\n": false,
+	} {
+		r := roottest.New(t, map[string]string{"etc/apparmor.d/abstractions/a": text})
+		if got, err := AnyLeadsOut(r); err != nil || got != want || LeadsOut(text) != want {
+			t.Errorf("%q: %v, %v, %v; want %v", text, got, LeadsOut(text), err, want)
+		}
+	}
+}
+
 // A layer without a parser, a parser that refuses, and a file of variables: the
 // parser is a script here.
 func TestBake(t *testing.T) {

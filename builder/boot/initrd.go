@@ -26,6 +26,14 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
+// authorities are whom the loader's TLS trusts.
+const authorities = "/etc/ssl/certs/ca-certificates.crt"
+
+// Reads lists what [Kernel] and [Initrd.Write] read of a layer.
+func Reads() []string {
+	return []string{"/boot", "/usr/lib/modules", "/usr/lib/firmware", authorities}
+}
+
 // Initrd describes what goes into the generic initrd.
 type Initrd struct {
 	Root    *root.Root // the layer
@@ -57,7 +65,7 @@ func (i Initrd) Write(ctx context.Context, w io.Writer) (Report, error) {
 	a.Char("dev/console", 0o600, 5, 1)
 	a.Char("dev/null", 0o666, 1, 3)
 	a.File("init", agent, 0o755)
-	if ca, err := i.Root.ReadFile("/etc/ssl/certs/ca-certificates.crt"); err == nil {
+	if ca, err := i.Root.ReadFile(authorities); err == nil {
 		a.File("etc/ssl/certs/ca-certificates.crt", ca, 0o644)
 	}
 	m, err := readModules(i.Root, i.Release)

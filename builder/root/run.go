@@ -89,7 +89,9 @@ func (r *Root) RunWith(ctx context.Context, bind string, c Command) error {
 	if len(r.Lowers) == 0 {
 		p.Tree = upper
 	} else {
-		p.Overlay = fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,redirect_dir=off,metacopy=off,index=off,xino=off",
+		// volatile: dpkg waits for the disk at each step, for a tree that is thrown away
+		// when the build is cut. Who keeps it syncs it whole.
+		p.Overlay = fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,redirect_dir=off,metacopy=off,index=off,xino=off,volatile",
 			strings.Join(r.Lowers, ":"), upper, work)
 	}
 	p.Env = append(slices.Clone(env), c.Env...)

@@ -44,18 +44,24 @@ func (s Stager) Layer(ctx context.Context, digest string, b spec.Bootstrap) erro
 	return errors.Join(s.Missing(ctx, Images(layer)...), s.Missing(ctx, Kernel(layer)...))
 }
 
+// Part is a blob of a layer and what people call it: base, kernel …
+type Part struct {
+	Name string
+	spec.Blob
+}
+
 // Images are the blobs of a layer's images, bottom first.
-func Images(layer spec.Layer) []spec.Blob {
-	var list []spec.Blob
+func Images(layer spec.Layer) []Part {
+	var list []Part
 	for _, i := range layer.Images {
-		list = append(list, i.Blob)
+		list = append(list, Part{i.Name, i.Blob})
 	}
 	return list
 }
 
 // Kernel are the blobs of a layer's kernel and initrd.
-func Kernel(layer spec.Layer) []spec.Blob {
-	return []spec.Blob{layer.Kernel.Blob, layer.Initrd}
+func Kernel(layer spec.Layer) []Part {
+	return []Part{{"kernel", layer.Kernel.Blob}, {"initrd", layer.Initrd}}
 }
 
 // Describe returns the description of the layer whose manifest has the digest.
@@ -66,12 +72,12 @@ func (s Stager) Describe(ctx context.Context, digest string) (spec.Layer, error)
 }
 
 // Missing brings the blobs that are not in the store.
-func (s Stager) Missing(ctx context.Context, list ...spec.Blob) error {
-	for _, blob := range list {
-		if s.Store.Has(blob.Digest, blob.Size) {
+func (s Stager) Missing(ctx context.Context, list ...Part) error {
+	for _, part := range list {
+		if s.Store.Has(part.Digest, part.Size) {
 			continue
 		}
-		if err := s.fetch(ctx, blob); err != nil {
+		if err := s.fetch(ctx, part); err != nil {
 			return err
 		}
 	}
@@ -80,41 +86,41 @@ func (s Stager) Missing(ctx context.Context, list ...spec.Blob) error {
 
 // Verified brings blobs into the store; what is there already is read and compared:
 // a disk may rot, and others may have had access to it.
-func (s Stager) Verified(ctx context.Context, list ...spec.Blob) error {
-	for _, blob := range list {
-		if s.Store.Has(blob.Digest, blob.Size) {
-			err := s.Store.Verify(blob.Digest)
+func (s Stager) Verified(ctx context.Context, list ...Part) error {
+	for _, part := range list {
+		if s.Store.Has(part.Digest, part.Size) {
+			err := s.Store.Verify(part.Digest)
 			if err == nil {
 				continue
 			}
-			if s.Store.Has(blob.Digest, blob.Size) { // a fetch would find it and be content
+			if s.Store.Has(part.Digest, part.Size) { // a fetch would find it and be content
 				return fmt.Errorf("a bad blob cannot be replaced: %w", err)
 			}
-			s.Say("%v: fetched again", err)
+			s.Say("%s: %v: fetched again", part.Name, err)
 		}
-		if err := s.fetch(ctx, blob); err != nil {
+		if err := s.fetch(ctx, part); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s Stager) fetch(ctx context.Context, blob spec.Blob) error {
+func (s Stager) fetch(ctx context.Context, part Part) error {
 	if s.From == nil {
-		return absent(blob.Digest)
+		return absent(part.Digest)
 	}
 	begun := time.Now()
 	var have atomic.Int64
 	done := s.every(func(time.Duration) {
-		s.Say("fetching %.19s…: %.1f of %.1f MB", blob.Digest, float64(have.Load())/1e6, float64(blob.Size)/1e6)
+		s.Say("fetching %s: %.1f of %.1f MB", part.Name, float64(have.Load())/1e6, float64(part.Size)/1e6)
 	})
 	d := download.Download{Source: s.From, Repo: oci.RepoLayer, Store: s.Store}
-	err := d.Blob(ctx, oci.Descriptor{Digest: blob.Digest, Size: blob.Size}, have.Store)
+	err := d.Blob(ctx, oci.Descriptor{Digest: part.Digest, Size: part.Size}, have.Store)
 	done()
 	if err != nil {
 		return err
 	}
-	s.Say("fetched %.19s…: %.1f MB in %.1f s", blob.Digest, float64(blob.Size)/1e6, time.Since(begun).Seconds())
+	s.Say("fetched %s: %.1f MB in %.1f s", part.Name, float64(part.Size)/1e6, time.Since(begun).Seconds())
 	return nil
 }
 

@@ -3,8 +3,11 @@
 package stage
 
 import (
+	"fmt"
 	"os"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,15 +60,22 @@ func TestLayer(t *testing.T) {
 	if err := s.Layer(t.Context(), digest, spec.Bootstrap{Fleet: "other"}); refusal.Of(err) != refusal.WrongFleet {
 		t.Errorf("another fleet's layer: %v", err)
 	}
+	var said []string
+	s.Say = func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
 	if err := s.Layer(t.Context(), digest, ours); err != nil {
 		t.Fatal(err)
+	}
+	for _, want := range []string{"fetched base: 0.0 MB in", "fetched kernel: 0.0 MB in"} { // the initrd is the same blob
+		if !slices.ContainsFunc(said, func(line string) bool { return strings.HasPrefix(line, want) }) {
+			t.Errorf("said %q, no line begins with %q", said, want)
+		}
 	}
 	s.From = nil
 	layer, err := s.Describe(t.Context(), digest)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, blobs := range [][]spec.Blob{Images(layer), Kernel(layer)} {
+	for _, blobs := range [][]Part{Images(layer), Kernel(layer)} {
 		if err := s.Verified(t.Context(), blobs...); err != nil {
 			t.Error(err)
 		}

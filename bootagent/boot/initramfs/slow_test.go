@@ -93,7 +93,7 @@ func TestASlowRegistry(t *testing.T) {
 		}
 		want := "waiting for the description of layer"
 		if manifests {
-			want = "fetching sha256:"
+			want = "fetching base: 0.0 of 0.0 MB"
 		}
 		if text := said.String(); !strings.Contains(text, want) || !strings.Contains(text, "not fetched within 150ms") {
 			t.Errorf("console:\n%s", text)

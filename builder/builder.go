@@ -105,6 +105,9 @@ func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o O
 		return nil, err
 	}
 	defer release()
+	if err := root.Try(ctx, b.tmp); err != nil {
+		return nil, err
+	}
 	if err := b.resolve(ctx); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@
 package builder
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -15,6 +16,13 @@ var sharedCache string
 
 func TestMain(m *testing.M) {
 	root.Enter()
+	if os.Getenv(inNamespace) != "" {
+		if err := (order{}).fill(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	code := 1
 	func() {
 		sharedCache = os.Getenv("CAISSON_TEST_CACHE") // kept, for development

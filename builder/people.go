@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/builder/accounts"
+	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -18,6 +19,9 @@ import (
 func BaseAccounts(ctx context.Context, recipe spec.Recipe, o Options) ([]spec.Account, error) {
 	if recipe.Base.Debian != nil {
 		return nil, nil
+	}
+	if err := root.Capable(); err != nil { // before the base is fetched
+		return nil, err
 	}
 	b := &build{options: o, recipe: recipe}
 	release, err := b.open()

@@ -22,7 +22,7 @@ import (
 
 // format is part of every key: raise it when a step makes something else from
 // the same inputs.
-const format = 5
+const format = 6
 
 // step makes one tree (and from it one image), or one set of files.
 type step struct {
@@ -175,6 +175,9 @@ func (b *build) run(ctx context.Context, s step, work string) (made, error) {
 	}
 	f, err := s.fill(ctx, b, r)
 	if err != nil {
+		return made{}, err
+	}
+	if err := r.Flatten(); err != nil {
 		return made{}, err
 	}
 	if err := image.Clean(r.Upper); err != nil {

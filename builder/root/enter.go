@@ -40,8 +40,9 @@ type plan struct {
 	Writable  []string // for the host's own root: all else is read-only
 	Without   string   // steps that a test takes out
 
-	devices map[string]int // detached mounts of the host's device nodes
-	bind    int            // the same of Bind
+	devices map[string]int // detached mounts of the host's device nodes,
+	kernel  map[string]int // of the kernel's own file systems, and
+	bind    int            // of Bind
 }
 
 // Enter makes the process that [Root.Run] or [Isolated] started into the program
@@ -67,7 +68,9 @@ func Enter() {
 		for _, name := range strings.Split(p.Without, ",") {
 			steps = steps.Without(name)
 		}
-		err = steps.Run(&p)
+		if err = steps.Run(&p); err == nil { // Try has no program
+			os.Exit(0)
+		}
 	}
 	fmt.Fprint(os.NewFile(reportFD, "report"), err)
 	os.Exit(125)
@@ -80,9 +83,9 @@ var layerSteps = check.List[*plan]{
 	{Name: "descriptors of the host", OK: (*plan).grab},
 	{Name: "root", OK: (*plan).mountRoot},
 	{Name: "detached host", OK: detachHost},
-	{Name: "proc", OK: mountProc},
+	{Name: "proc", OK: func(p *plan) error { return moveTo(p.kernel["proc"], "/proc") }},
 	{Name: "read-only proc", OK: protectProc},
-	{Name: "sys", OK: func(*plan) error { return mountAt("sysfs", "/sys", inert, "") }},
+	{Name: "sys", OK: func(p *plan) error { return moveTo(p.kernel["sysfs"], "/sys") }},
 	{Name: "read-only sys", OK: func(*plan) error { return remount("/sys", unix.MS_RDONLY|inert) }},
 	{Name: "devices", OK: (*plan).mountDevices},
 	{Name: "scratch", OK: (*plan).mountScratch},
@@ -122,7 +125,8 @@ func privateMounts(*plan) error {
 // devices are the nodes that programs of a layer find in /dev.
 var devices = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
-// grab takes hold of what is needed of the host's tree after that is gone.
+// grab takes hold of what is needed of the host's tree after that is gone. In a user
+// namespace proc and sysfs can be had only while others of them are in sight.
 func (p *plan) grab() (err error) {
 	clone := func(name string) (int, error) {
 		fd, err := unix.OpenTree(unix.AT_FDCWD, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
@@ -137,10 +141,32 @@ func (p *plan) grab() (err error) {
 			return err
 		}
 	}
+	p.kernel = map[string]int{}
+	for _, kind := range []string{"proc", "sysfs"} {
+		if p.kernel[kind], err = fresh(kind); err != nil {
+			return err
+		}
+	}
 	if p.Bind != "" {
 		p.bind, err = clone(p.Bind)
 	}
 	return err
+}
+
+// fresh makes a mount of one of the kernel's file systems that lies nowhere yet, see
+// fsopen(2).
+func fresh(kind string) (int, error) {
+	fd, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
+	if err == nil {
+		defer unix.Close(fd) // the mount is apart from it
+		if err = unix.FsconfigCreate(fd); err == nil {
+			var mount int
+			if mount, err = unix.Fsmount(fd, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NOEXEC|unix.MOUNT_ATTR_NODEV); err == nil {
+				return mount, nil
+			}
+		}
+	}
+	return -1, fmt.Errorf("mount %s: %w", kind, err)
 }
 
 // mountRoot mounts the stack. A kernel may refuse to give the mount the file
@@ -175,15 +201,34 @@ func detachHost(p *plan) error {
 	return unix.Chdir("/")
 }
 
-// mountAt mounts a kernel's file system on a directory of the layer. A link there
-// would move the mount, and with it what it protects.
-func mountAt(kind, at string, flags uintptr, options string) error {
+// directory wants one of the layer as the place of a mount. A link there would move
+// the mount, and with it what it protects.
+func directory(at string) error {
 	info, err := os.Lstat(at)
 	if err != nil {
 		return err
 	}
 	if !info.IsDir() {
 		return fmt.Errorf("mount %s: the layer has a %s in its place", at, describeType(info.Mode()))
+	}
+	return nil
+}
+
+// moveTo mounts what was held on a directory of the layer.
+func moveTo(fd int, at string) error {
+	if err := directory(at); err != nil {
+		return err
+	}
+	if err := unix.MoveMount(fd, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mount %s: %w", at, err)
+	}
+	return nil
+}
+
+// mountAt mounts a kernel's file system on a directory of the layer.
+func mountAt(kind, at string, flags uintptr, options string) error {
+	if err := directory(at); err != nil {
+		return err
 	}
 	if err := unix.Mount(kind, at, kind, flags, options); err != nil {
 		return fmt.Errorf("mount %s: %w", at, err)
@@ -273,8 +318,8 @@ func (p *plan) mountScratch() error {
 		if err := os.Mkdir(Bind, 0o755); err != nil {
 			return err
 		}
-		if err := unix.MoveMount(p.bind, "", unix.AT_FDCWD, Bind, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-			return fmt.Errorf("mount %s: %w", Bind, err)
+		if err := moveTo(p.bind, Bind); err != nil {
+			return err
 		}
 	}
 	return unix.Sethostname([]byte("localhost"))

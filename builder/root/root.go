@@ -27,8 +27,6 @@ import (
 	"sort"
 	"strings"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // Root is a stack of trees. The zero Upper makes it read-only.
@@ -73,6 +71,12 @@ func (r *Root) Literal(name string) (string, error) {
 		name = next
 	}
 	return "", &fs.PathError{Op: "find", Path: start, Err: syscall.ELOOP}
+}
+
+// Follow returns name with all links followed, also when it is one itself.
+func (r *Root) Follow(name string) (string, error) {
+	below, err := r.Literal(path.Join(name, "x"))
+	return path.Dir(below), err
 }
 
 // step is find up to the first link on the way: next is then the path to go on with.
@@ -150,25 +154,12 @@ func (r *Root) Path(name string) (string, error) {
 	return at, err
 }
 
-// IsWhiteout says whether info is overlayfs's mark of a deleted file.
-func IsWhiteout(info fs.FileInfo) bool {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && info.Mode()&fs.ModeCharDevice != 0 && st.Rdev == 0
-}
-
-func isOpaque(dir string) bool {
-	var b [1]byte
-	n, err := unix.Lgetxattr(dir, "trusted.overlay.opaque", b[:])
-	return err == nil && n == 1 && b[0] == 'y'
-}
-
 // ReadDir lists the names in the directory name, of all trees together, sorted.
 func (r *Root) ReadDir(name string) ([]string, error) {
-	below, err := r.Literal(path.Join(name, "x")) // follows name itself, too
+	name, err := r.Follow(name)
 	if err != nil {
 		return nil, err
 	}
-	name = path.Dir(below)
 	seen := map[string]bool{}
 	found := false
 	for _, tree := range r.trees() {

@@ -91,8 +91,11 @@ func (r *Root) RunWith(ctx context.Context, bind string, c Command) error {
 	} else {
 		// volatile: dpkg waits for the disk at each step, for a tree that is thrown away
 		// when the build is cut. Who keeps it syncs it whole.
-		p.Overlay = fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,redirect_dir=off,metacopy=off,index=off,xino=off,volatile",
+		p.Overlay = fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,redirect_dir=nofollow,metacopy=off,index=off,xino=off,volatile",
 			strings.Join(r.Lowers, ":"), upper, work)
+		if userNamespace() {
+			p.Overlay += ",userxattr"
+		}
 	}
 	p.Env = append(slices.Clone(env), c.Env...)
 	if r.Epoch != 0 {
@@ -152,7 +155,7 @@ func start(ctx context.Context, p plan, c Command) error {
 		Credential: &syscall.Credential{}, // nor the user's supplementary groups
 	}
 	if err := cmd.Start(); err != nil {
-		return unprivileged(fmt.Errorf("make namespaces: %w", err))
+		return fmt.Errorf("make namespaces: %w", err)
 	}
 	planOut.Close() // or a child that died would leave the next line waiting
 	_, writeErr := planIn.Write(data)
@@ -164,7 +167,7 @@ func start(ctx context.Context, p plan, c Command) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case len(report) > 0:
-		return unprivileged(fmt.Errorf("prepare to run %s: %s", filepath.Base(c.Args[0]), report))
+		return fmt.Errorf("prepare to run %s: %s", filepath.Base(c.Args[0]), report)
 	case err != nil:
 		return &ExitError{Args: c.Args, Err: err, Output: out.tail()}
 	}

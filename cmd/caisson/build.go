@@ -49,8 +49,8 @@ func (a *app) buildCommand() *cobra.Command {
 		Use:   "build FILE… --to REF",
 		Short: "Bake the system layers that a site needs, and push them",
 		Long: "Bake the system layers that a site needs, and push them.\n\n" +
-			"Needs root. A lock beside the site (see 'caisson lock') is used when it is there; else the\n" +
-			"newest packages are taken.\n\n" +
+			"Needs root, of the host, of a container that may mount, or of a user namespace. A lock beside the\n" +
+			"site (see 'caisson lock') is used when it is there; else the newest packages are taken.\n\n" +
 			"Layers are signed with --key, and how they came about with --attest-key. Without either, the private\n" +
 			"keys are taken that lie beside the site's public ones; --key= signs nothing. " + keys.SourceHelp,
 		Example: "  caisson build site.yaml --to oci:out --key keys/release.key\n  caisson build site.yaml --to registry.example.org/fleet --version 7",
@@ -67,7 +67,7 @@ func (a *app) buildCommand() *cobra.Command {
 	passphraseFlag(c.Flags(), &f.keys.Passphrase)
 	c.Flags().StringVar(&f.version, "version", "", "version to tag (the date of the packages and a hash when empty)")
 	c.Flags().StringVar(&f.agent, "agent", "", "static caisson-agent binary (the one beside this program when empty)")
-	c.Flags().StringVar(&f.cache, "cache", defaultCache, "directory kept between builds")
+	c.Flags().StringVar(&f.cache, "cache", "", "directory kept between builds "+cacheDefault)
 	c.Flags().StringVar(&f.lock, "lock", "", "lock file (caisson.lock beside the site when empty)")
 	c.Flags().StringVar(&f.debs, "debs", "", "directory of kept package files: used first, and filled")
 	c.Flags().BoolVar(&f.fast, "fast", false, "weaker compression, for development")
@@ -75,8 +75,6 @@ func (a *app) buildCommand() *cobra.Command {
 	c.Flags().StringVar(&f.previous, "previous", "", "LAYER whose account ledger goes on (the current one of --to when empty)")
 	return c
 }
-
-const defaultCache = "/var/cache/caisson"
 
 func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	s, err := a.loadSite(names...)
@@ -91,6 +89,9 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 		f.to = s.Registry()
 	}
 	if f.agent, err = findAgent(f.agent); err != nil {
+		return err
+	}
+	if f.cache, err = cacheDir(f.cache); err != nil {
 		return err
 	}
 	if f.version != "" && (!oci.ValidTag(f.version) || release.ReservedTag(f.version)) {

@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -41,21 +40,15 @@ func (a *app) lockCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&name, "lock", "", "lock file (caisson.lock beside the site when empty)")
-	c.Flags().StringVar(&cache, "cache", "", "directory kept between runs (the builder's for root, else the user's)")
+	c.Flags().StringVar(&cache, "cache", "", "directory kept between builds "+cacheDefault)
 	c.Flags().BoolVar(&update, "update", false, "take what the archives have now")
 	return c
 }
 
 func (a *app) lock(ctx context.Context, name, cache string, update bool, names []string) error {
-	if cache == "" {
-		cache = defaultCache
-		if os.Geteuid() != 0 {
-			own, err := os.UserCacheDir()
-			if err != nil {
-				return err
-			}
-			cache = filepath.Join(own, "caisson")
-		}
+	cache, err := cacheDir(cache)
+	if err != nil {
+		return err
 	}
 	s, err := a.loadSite(names...)
 	if err != nil {

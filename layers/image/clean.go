@@ -13,12 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// opaque is the one overlayfs mark that means something in an image: it hides
-// what lower trees have in the directory. All others name the mount that wrote them.
-const opaque = "trusted.overlay.opaque"
-
 // Clean makes the upper directory of an overlayfs mount a tree of its own: every
-// trusted.overlay.* attribute but a set opaque mark is removed.
+// attribute of overlayfs is removed, for it names the mount that wrote it. Opaque
+// directories must be gone before.
 func Clean(upper string) error {
 	return filepath.WalkDir(upper, func(name string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -29,14 +26,8 @@ func Clean(upper string) error {
 			return fmt.Errorf("list attributes of %s: %w", name, err)
 		}
 		for _, attr := range names {
-			if !strings.HasPrefix(attr, "trusted.overlay.") {
+			if !strings.HasPrefix(attr, "trusted.overlay.") && !strings.HasPrefix(attr, "user.overlay.") {
 				continue
-			}
-			if attr == opaque {
-				var b [1]byte
-				if n, err := unix.Lgetxattr(name, attr, b[:]); err == nil && n == 1 && b[0] == 'y' {
-					continue
-				}
 			}
 			if err := unix.Lremovexattr(name, attr); err != nil {
 				return fmt.Errorf("remove attribute %s of %s: %w", attr, name, err)

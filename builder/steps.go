@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -295,9 +296,26 @@ func makeBoot(ctx context.Context, b *build, r *root.Root, dir string) ([]file, 
 	}
 	b.say(Event{Step: stepBoot, State: "note", Text: fmt.Sprintf("loader: %d modules, %.1f MB unpacked; %d firmware files, %.1f MB; initrd %.1f MB",
 		report.Modules, mb(report.ModuleBytes), report.Firmware, mb(report.FirmwareBytes), mb(i.Size))})
+	if text := lacking(report); text != "" {
+		b.say(Event{Step: stepBoot, State: "note", Text: text})
+	}
 	f.Kernel = &spec.KernelBlob{Release: release, Blob: k.Blob}
 	f.Initrd = &i.Blob
 	return []file{k, i}, f, nil
+}
+
+// lacking names the modules that find no firmware, and the packages that have it.
+func lacking(r boot.Report) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(r.Lacking)) {
+		if name != "" { // no package has it: nothing can be done
+			list = append(list, fmt.Sprintf("%s (package %s)", strings.Join(r.Lacking[name], ", "), name))
+		}
+	}
+	if list == nil {
+		return ""
+	}
+	return "modules that find no firmware in the layer: " + strings.Join(list, "; ") + "; conf.apt.packages takes those of your machines, from component non-free-firmware"
 }
 
 func sums(debs []apt.Deb) []string {

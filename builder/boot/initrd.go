@@ -49,6 +49,10 @@ type Report struct {
 	Firmware      int   `json:"firmware"`
 	FirmwareBytes int64 `json:"firmwareBytes"`
 	Microcode     bool  `json:"microcode"`
+
+	// Lacking are the modules that want firmware and find none of it in the layer, by
+	// the package of Debian that has it, "" where none has.
+	Lacking map[string][]string `json:"lacking,omitempty"`
 }
 
 // Write writes the initrd to w.

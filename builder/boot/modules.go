@@ -5,7 +5,6 @@ package boot
 import (
 	"bytes"
 	"context"
-	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -185,7 +184,7 @@ func hasAny(file string, prefixes []string) bool {
 // pack adds the modules, unpacked, and the tables that the agent looks them up in.
 func (m *modules) pack(ctx context.Context, a *Archive, files []string, report *Report) error {
 	shipped := map[string]bool{}
-	firmware := map[string]bool{}
+	wants := map[string][]string{} // module → firmware files
 	var dep, load strings.Builder
 	base := paths.ModulesDir + "/" + m.release + "/"
 	for _, file := range files {
@@ -200,9 +199,7 @@ func (m *modules) pack(ctx context.Context, a *Archive, files []string, report *
 		report.Modules++
 		report.ModuleBytes += int64(len(data))
 		shipped[moduleName(file)] = true
-		for _, name := range wantsFirmware(data) {
-			firmware[name] = true
-		}
+		wants[moduleName(file)] = wantsFirmware(data)
 		dep.WriteString(plain(file) + ":")
 		for _, d := range m.deps[file] {
 			dep.WriteString(" " + plain(d))
@@ -219,16 +216,7 @@ func (m *modules) pack(ctx context.Context, a *Archive, files []string, report *
 		}
 	}
 	a.File(paths.ModulesLoad, []byte(load.String()), 0o644)
-	for name := range firmware {
-		data, err := m.root.ReadFile("/usr/lib/firmware/" + name)
-		if err != nil {
-			continue // the layer has not the package; the driver says so if it matters
-		}
-		a.File("lib/firmware/"+name, data, 0o644)
-		report.Firmware++
-		report.FirmwareBytes += int64(len(data))
-	}
-	return nil
+	return m.packFirmware(a, wants, report)
 }
 
 func keep(lines []string, want func([]string) bool) []byte {
@@ -264,27 +252,4 @@ func unpack(ctx context.Context, file string, data []byte) ([]byte, error) {
 		return io.ReadAll(z)
 	}
 	return data, nil
-}
-
-// wantsFirmware lists the firmware files that a module names.
-func wantsFirmware(module []byte) []string {
-	f, err := elf.NewFile(bytes.NewReader(module))
-	if err != nil {
-		return nil
-	}
-	s := f.Section(".modinfo")
-	if s == nil {
-		return nil
-	}
-	info, err := s.Data()
-	if err != nil {
-		return nil
-	}
-	var names []string
-	for _, field := range strings.Split(string(info), "\x00") {
-		if name, ok := strings.CutPrefix(field, "firmware="); ok {
-			names = append(names, name)
-		}
-	}
-	return names
 }

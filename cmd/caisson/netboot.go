@@ -118,6 +118,7 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 	for _, name := range files {
 		cli.Printf(a.out, "%s\n", filepath.Join(f.out, name))
 	}
+	a.say("each boot loads%s: kernel%s, initrd%s", size(l.Kernel.Size+l.Initrd.Size), size(l.Kernel.Size), size(l.Initrd.Size))
 	return nil
 }
 

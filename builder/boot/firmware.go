@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package boot
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// firmwarePackages are the packages of Debian 13, component non-free-firmware, that
+// bring what modules of the loader ask for, by how the names of the files begin;
+// from the archive's Contents-all. Debian 12 has e100 and intel/ice in
+// firmware-misc-nonfree.
+var firmwarePackages = []struct{ prefix, name string }{
+	{"3com/", "firmware-misc-nonfree"}, {"advansys/", "firmware-misc-nonfree"}, {"cxgb3/", "firmware-misc-nonfree"}, {"cxgb4/", "firmware-misc-nonfree"},
+	{"ene-ub6250/", "firmware-misc-nonfree"}, {"kaweth/", "firmware-misc-nonfree"}, {"microchip/", "firmware-misc-nonfree"},
+	{"tehuti/", "firmware-misc-nonfree"}, {"tigon/", "firmware-misc-nonfree"},
+	{"bnx2/", "firmware-bnx2"}, {"bnx2x/", "firmware-bnx2x"}, {"liquidio/", "firmware-cavium"}, {"e100/", "firmware-intel-misc"}, {"intel/ice/", "firmware-intel-misc"},
+	{"myri10ge_", "firmware-myricom"}, {"netronome/", "firmware-netronome"}, {"phanfw", "firmware-netxen"},
+	{"cbfw-", "firmware-qlogic"}, {"ct2fw-", "firmware-qlogic"}, {"ctfw-", "firmware-qlogic"}, {"qed/", "firmware-qlogic"}, {"ql2", "firmware-qlogic"},
+	{"qlogic/", "firmware-qlogic"}, {"rtl_nic/", "firmware-realtek"},
+}
+
+// packFirmware adds the firmware that modules name and the layer has, and reports
+// the modules that find none of theirs.
+func (m *modules) packFirmware(a *Archive, wants map[string][]string, report *Report) error {
+	packed := map[string]bool{}
+	for _, module := range slices.Sorted(maps.Keys(wants)) {
+		found := len(wants[module]) == 0
+		for _, name := range wants[module] {
+			if packed[name] {
+				found = true
+				continue
+			}
+			at, err := m.root.Follow("/usr/lib/firmware/" + name) // packages link names to versions
+			if err != nil {
+				return err
+			}
+			data, err := m.root.ReadFile(at)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			a.File("lib/firmware/"+name, data, 0o644)
+			packed[name], found = true, true
+			report.Firmware++
+			report.FirmwareBytes += int64(len(data))
+		}
+		if !found {
+			report.lacks(module, wants[module][0])
+		}
+	}
+	return nil
+}
+
+func (r *Report) lacks(module, file string) {
+	if r.Lacking == nil {
+		r.Lacking = map[string][]string{}
+	}
+	name := ""
+	for _, p := range firmwarePackages {
+		if strings.HasPrefix(file, p.prefix) {
+			name = p.name
+		}
+	}
+	r.Lacking[name] = append(r.Lacking[name], module)
+}
+
+// wantsFirmware lists the firmware files that a module names.
+func wantsFirmware(module []byte) []string {
+	f, err := elf.NewFile(bytes.NewReader(module))
+	if err != nil {
+		return nil
+	}
+	s := f.Section(".modinfo")
+	if s == nil {
+		return nil
+	}
+	info, err := s.Data()
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, field := range strings.Split(string(info), "\x00") {
+		if name, ok := strings.CutPrefix(field, "firmware="); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -58,6 +59,23 @@ func (s *Site) checkLayer(c *shape.Checker) {
 	}
 	c.In("kernel", func() { c.In("args", func() { s.args = machine.KernelArgs(c, l.Kernel.Args) }) })
 	c.In("persist", func() { s.kept = keptPaths(c, l.Persist) })
+}
+
+// warnOfKernel says when the kernel has no drivers for what the nodes are.
+func (s *Site) warnOfKernel(c *shape.Checker) {
+	p := s.doc.Layer.Kernel.Package
+	if !strings.Contains(p.S, "-cloud-") {
+		return
+	}
+	for _, n := range s.nodes {
+		for _, mac := range n.Match.MACs {
+			if inventory.Hardware(mac) {
+				c.Warnf(p.At, "cloud-kernel", "name "+strings.Replace(p.S, "-cloud", "", 1)+", the full kernel",
+					"node %s has the address %s of a network card, and %s has drivers of virtual machines only", n.Name, mac, p.S)
+				return
+			}
+		}
+	}
 }
 
 // keptPaths checks layer.persist.

@@ -93,6 +93,7 @@ func build(r *document.Reader) *Site {
 	for i, n := range s.nodes {
 		s.byName[n.Name] = i
 	}
+	r.In("layer", func() { s.warnOfKernel(r.Checker) })
 	s.maintenance = maintenance.Check(r.Checker, r.Maintenance)
 	s.makeParts(r)
 	if a := s.doc.Attached; a.On && layer {

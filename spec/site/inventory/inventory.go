@@ -3,6 +3,7 @@
 package inventory
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 
@@ -69,12 +70,11 @@ func Check(c *shape.Checker, docs []NodeDoc) []Node {
 			n.Labels[l.Key.S] = l.Val.S
 		}
 		for _, t := range d.Match.MACs {
-			hex := strings.NewReplacer(":", "", "-", "", ".", "").Replace(strings.ToLower(t.S))
-			if !macHex.MatchString(hex) || hex == "000000000000" || hex == "ffffffffffff" {
-				c.Errorf(t.At, "mac", "as in 52:54:00:12:34:56", "%q is not the address of an interface", t.S)
+			mac, err := ParseMAC(t.S)
+			if err != nil {
+				c.Errorf(t.At, "mac", "as in 52:54:00:12:34:56", "%v", err)
 				continue
 			}
-			mac := hex[0:2] + ":" + hex[2:4] + ":" + hex[4:6] + ":" + hex[6:8] + ":" + hex[8:10] + ":" + hex[10:12]
 			if once(ids, "MAC address", mac, t.At) {
 				n.Match.MACs = append(n.Match.MACs, mac)
 			}
@@ -90,6 +90,16 @@ func Check(c *shape.Checker, docs []NodeDoc) []Node {
 		nodes = append(nodes, n)
 	}
 	return nodes
+}
+
+// ParseMAC reads the address of an interface in any usual form, and returns it in
+// lower case with colons.
+func ParseMAC(text string) (string, error) {
+	hex := strings.NewReplacer(":", "", "-", "", ".", "").Replace(strings.ToLower(text))
+	if !macHex.MatchString(hex) || hex == "000000000000" || hex == "ffffffffffff" {
+		return "", fmt.Errorf("%q is not the address of an interface", text)
+	}
+	return hex[0:2] + ":" + hex[2:4] + ":" + hex[4:6] + ":" + hex[6:8] + ":" + hex[8:10] + ":" + hex[10:12], nil
 }
 
 // Label is a node's label, or what every node has by itself.

@@ -3,7 +3,6 @@
 package main
 
 import (
-	_ "embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,10 +18,8 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
 	"github.com/caisson-os/caisson/spec/site/document"
+	"github.com/caisson-os/caisson/spec/site/scaffold"
 )
-
-//go:embed scaffold.yaml
-var scaffold string
 
 // keyNames are the three purposes of design's trust section: who signs layers,
 // who signs overlays, and who attests how a layer was built.
@@ -35,20 +32,32 @@ type initialised struct {
 }
 
 func (a *app) initCommand() *cobra.Command {
-	return &cobra.Command{
+	answers := scaffold.Usual("")
+	var nodes []string
+	c := &cobra.Command{
 		Use:   "init [DIR]",
 		Short: "Start a site: a site.yaml to edit, and keys",
 		Long: "Start a site: a site.yaml to edit, and keys.\n\n" +
-			"Nothing that exists is overwritten. The private keys are not encrypted: keep keys/*.key out of\n" +
-			"version control (.gitignore says so) and off the nodes.",
-		Example: "  caisson init metal-a",
+			"On a terminal and without flags it asks. Else the site is for real machines: the full kernel, with\n" +
+			"the firmware that drivers of usual servers ask for; --kernel linux-image-cloud-amd64 is for virtual\n" +
+			"ones. Nothing that exists is overwritten. The private keys are not encrypted: keep keys/*.key out\n" +
+			"of version control (.gitignore says so) and off the nodes.",
+		Example: "  caisson init metal-a\n  caisson init metal-a --registry registry.example.org/metal-a --node superhost=3c:fd:fe:12:34:56",
 		Args:    cobra.MaximumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			dir := "."
 			if len(args) > 0 {
 				dir = args[0]
 			}
-			made, err := newSite(dir)
+			for _, n := range nodes {
+				answers.Nodes = append(answers.Nodes, scaffold.ParseNode(n))
+			}
+			if c.LocalFlags().NFlag() == 0 && a.asks() {
+				if err := ask(os.Stdin, a.err, &answers); err != nil {
+					return err
+				}
+			}
+			made, err := newSite(dir, answers)
 			if err != nil {
 				return err
 			}
@@ -62,6 +71,11 @@ func (a *app) initCommand() *cobra.Command {
 			return nil
 		},
 	}
+	c.Flags().StringVar(&answers.Registry, "registry", answers.Registry, "registry or layout of the site")
+	c.Flags().StringVar(&answers.Kernel, "kernel", answers.Kernel, "PACKAGE of the kernel")
+	c.Flags().StringVar(&answers.Suite, "suite", answers.Suite, "suite of Debian")
+	c.Flags().StringArrayVar(&nodes, "node", nil, "NAME[=MAC] of a node; may be given again")
+	return c
 }
 
 // scaffoldFile is a file of a new site, made in the order of the list.
@@ -72,13 +86,18 @@ type scaffoldFile struct {
 }
 
 // newSite makes all files of a site in dir, or none, and returns their names.
-func newSite(dir string) (made []string, err error) {
+func newSite(dir string, answers scaffold.Answers) (made []string, err error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
+	answers.Name = fleetNameOf(filepath.Base(abs))
+	text, err := answers.Site()
+	if err != nil {
+		return nil, cli.Usage("caisson init --help names the flags", "%v", err)
+	}
 	plan := []scaffoldFile{
-		{"site.yaml", []byte(strings.ReplaceAll(scaffold, "SITE-NAME", fleetNameOf(filepath.Base(abs)))), 0o644},
+		{"site.yaml", []byte(text), 0o644},
 		{".gitignore", []byte("# private keys, and what caisson builds\n/keys/*.key\n/out/\n/boot/\n"), 0o644},
 	}
 	for _, name := range []string{"site", "values"} {

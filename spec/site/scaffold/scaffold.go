@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package scaffold writes the first text of a site, from the few answers that
+// decide whether its machines boot: the kernel and the firmware that goes with it,
+// the registry, the nodes.
+//
+// It makes text and touches no file; `caisson init` puts it beside keys.
+package scaffold
+
+import (
+	_ "embed"
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+	"text/template"
+
+	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/inventory"
+)
+
+// Answers are what a site begins with. [Usual] has what holds when nobody says
+// otherwise.
+type Answers struct {
+	Name     string // of the fleet
+	Registry string // a REF
+	Suite    string // Debian's
+	Kernel   string // a package
+	Nodes    []Node
+}
+
+// Node is a machine; MAC may be empty.
+type Node struct{ Name, MAC string }
+
+// Usual are the answers for a fleet of real machines, published to a directory.
+func Usual(name string) Answers {
+	return Answers{Name: name, Registry: "oci:./out", Suite: "trixie", Kernel: "linux-image-amd64"}
+}
+
+// Example is the node of a site that names none.
+var Example = Node{"node1", "52:54:00:00:00:01"}
+
+// ParseNode reads NAME or NAME=MAC.
+func ParseNode(text string) Node {
+	name, mac, _ := strings.Cut(text, "=")
+	return Node{name, mac}
+}
+
+// Metal reports whether the kernel is one for real machines.
+func (a Answers) Metal() bool { return !strings.Contains(a.Kernel, "-cloud-") }
+
+// Firmware is a package and the hardware that asks for what is in it.
+type Firmware struct{ Name, For string }
+
+// firmware is what drivers of usual servers ask for, from Debian's
+// non-free-firmware: 22 MB in the layer.
+var firmware = []Firmware{
+	{"firmware-bnx2", "Broadcom NetXtreme II"},
+	{"firmware-bnx2x", "Broadcom NetXtreme II 10 GbE"},
+	{"firmware-intel-misc", "Intel E810"},
+	{"firmware-misc-nonfree", "Broadcom tg3, Chelsio"},
+	{"firmware-qlogic", "QLogic network and Fibre Channel"},
+	{"firmware-realtek", "Realtek network"},
+}
+
+// Firmware lists the packages for a.
+func (a Answers) Firmware() (list []Firmware) {
+	for _, f := range firmware {
+		if a.Suite != "bookworm" || f.Name != "firmware-intel-misc" { // it is in firmware-misc-nonfree there
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+//go:embed site.yaml.tmpl
+var text string
+
+var page = template.Must(template.New("site.yaml").Funcs(template.FuncMap{"quote": quote}).Parse(text))
+
+// bare is text that YAML takes for itself.
+var bare = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_./:@-]*[A-Za-z0-9_/])?$`)
+
+// quote writes a scalar as a person would.
+func quote(s string) string {
+	if bare.MatchString(s) && !strings.EqualFold(s, "null") {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// Check refuses what no site can have.
+func (a Answers) Check() error {
+	problems := []error{rules.SourceWord(a.Suite), rules.Package(a.Kernel)}
+	for _, n := range a.Nodes {
+		problems = append(problems, rules.Node(n.Name))
+		if n.MAC != "" {
+			_, err := inventory.ParseMAC(n.MAC)
+			problems = append(problems, err)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// Site returns the text of site.yaml.
+func (a Answers) Site() (string, error) {
+	if err := a.Check(); err != nil {
+		return "", err
+	}
+	if a.Nodes == nil {
+		a.Nodes = []Node{Example}
+	}
+	var b strings.Builder
+	err := page.Execute(&b, a)
+	return b.String(), err
+}

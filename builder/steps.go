@@ -98,8 +98,17 @@ func fillPackages(ctx context.Context, b *build, r *root.Root) (facts, error) {
 	if err := b.fetch(ctx, func() *apt.State { return b.apt }, b.chosen.Packages); err != nil {
 		return facts{}, err
 	}
+	work := filepath.Join(b.tmp, "unpacked")
+	if err := os.Mkdir(work, 0o700); err != nil {
+		return facts{}, err
+	}
+	defer os.RemoveAll(work) // the next build clears what is left
+	plain, err := b.store.Unpacked(ctx, b.chosen.Packages, work) // the next build installs most of them again
+	if err != nil {
+		return facts{}, err
+	}
 	repo := filepath.Join(b.tmp, "repo-packages")
-	if err := b.store.Repo(repo, "caisson", b.chosen.Packages); err != nil {
+	if err := b.store.Repo(repo, "caisson", plain); err != nil {
 		return facts{}, err
 	}
 	if err := packages.Install(ctx, r, b.wanted(), b.baseNames(), repo, b.counter(stepPackages, len(b.chosen.Packages))); err != nil {

@@ -53,7 +53,7 @@ func (a Answers) Metal() bool { return !strings.Contains(a.Kernel, "-cloud-") }
 type Firmware struct{ Name, For string }
 
 // firmware is what drivers of usual servers ask for, from Debian's
-// non-free-firmware: 22 MB in the layer.
+// non-free-firmware: packages of 13 MB, unpacked 54.
 var firmware = []Firmware{
 	{"firmware-bnx2", "Broadcom NetXtreme II"},
 	{"firmware-bnx2x", "Broadcom NetXtreme II 10 GbE"},

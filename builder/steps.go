@@ -102,7 +102,7 @@ func fillPackages(ctx context.Context, b *build, r *root.Root) (facts, error) {
 	if err := os.Mkdir(work, 0o700); err != nil {
 		return facts{}, err
 	}
-	defer os.RemoveAll(work) // the next build clears what is left
+	defer os.RemoveAll(work)                                     // the next build clears what is left
 	plain, err := b.store.Unpacked(ctx, b.chosen.Packages, work) // the next build installs most of them again
 	if err != nil {
 		return facts{}, err

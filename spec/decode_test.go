@@ -33,6 +33,7 @@ func full() Overlay {
 				Timeout: 1, RerunInterval: 60, RetryInterval: 60, RerunMax: 1, RetryMax: 2, RerunForget: true, RetryForget: true, Once: "per-machine", Revert: "#!"}},
 			Files:   []File{{Path: "/etc/motd", Content: "a\n", Mode: "0600", Owner: "root", Group: "adm"}},
 			Modules: &Modules{Load: []string{"a"}, Parameters: []ModuleParameter{{Module: "b", Name: "c", Value: "1"}}, Blacklist: []string{"d"}},
+			Units:   []Unit{{Name: "a.service", Content: "[Service]\n", DropIns: []DropIn{{Name: "b", Content: "[Unit]\n"}}, State: UnitEnabled, Run: RunStarted, Restart: true}},
 			Sysfs:   []Sysfs{{Path: "/sys/block/a/queue/scheduler", Value: "none", Optional: true}},
 		},
 	}

@@ -88,6 +88,7 @@ type Items struct {
 	Files   []File    `json:"files,omitempty"`
 	Sysfs   []Sysfs   `json:"sysfs,omitempty"`
 	Modules *Modules  `json:"modules,omitempty"`
+	Units   []Unit    `json:"units,omitempty"`
 }
 
 // File is one small file below /etc, written before PID 1 starts and kept so.
@@ -151,6 +152,31 @@ type ModuleParameter struct {
 	Name   string `json:"name"`
 	Value  string `json:"value"`
 }
+
+// Unit is one unit of systemd, see systemd.unit(5). The list is sorted by name.
+type Unit struct {
+	Name    string   `json:"name"`
+	Content string   `json:"content,omitempty"` // its file in /etc/systemd/system; without it, the layer's
+	DropIns []DropIn `json:"dropIns,omitempty"` // sorted by name
+	State   string   `json:"state,omitempty"`   // enabled, disabled or masked; as it is when empty
+	Run     string   `json:"run,omitempty"`     // started or stopped; as it is when empty
+	Restart bool     `json:"restart,omitempty"` // it is restarted when its files have changed since it started
+}
+
+// DropIn is a file that adds to a unit; Name is without directory and ".conf".
+type DropIn struct {
+	Name    string `json:"name"`
+	Content string `json:"content"`
+}
+
+// Words of a unit.
+const (
+	UnitEnabled  = "enabled"
+	UnitDisabled = "disabled"
+	UnitMasked   = "masked"
+	RunStarted   = "started"
+	RunStopped   = "stopped"
+)
 
 // Feature is one offload feature of an interface, named as the kernel names it
 // (ethtool -k's long names and the kernel's own strings).

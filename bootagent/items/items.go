@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/perm"
 	"github.com/caisson-os/caisson/bootagent/items/sysctl"
 	"github.com/caisson-os/caisson/bootagent/items/sysfs"
+	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -39,8 +40,8 @@ type Options struct {
 	State string // the state directory
 	Exec  string // scripts, their logs and their history; State/exec
 
-	Runner  exec.Runner     // what runs scripts; nil for process groups
-	Systemd modules.Systemd // nil where it does not run
+	Runner  exec.Runner   // what runs scripts; nil for process groups
+	Systemd units.Systemd // nil where it does not run
 
 	// Signed returns the scripts of every overlay whose signature this node can
 	// verify; nil is none, and then no revert script is run.
@@ -86,6 +87,7 @@ func Table(want spec.Items, o Options) []item.Item {
 		sysfs.New(want.Sysfs, o.Sys, o.Proc, o.Journal),
 		ethtool.New(want.Ethtool, ethtool.NewKernel(), o.Journal),
 		perm.New(want.Perm, disk, o.Journal, o.Log),
+		units.New(want.Units, filepath.Dir(o.Etc), o.Systemd, o.Journal),
 		exec.New(want.Exec, o.Exec, o.Runner, o.Scopes, o.Journal, o.Signed, o.Log).WithPast(o.Past),
 	}
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/modules"
+	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/journal"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -323,7 +323,7 @@ func (n *Node) runner() exec.Runner {
 }
 
 // systemd is the one that runs this node, nil where none does.
-func (n *Node) systemd() modules.Systemd {
+func (n *Node) systemd() units.Systemd {
 	if n.o.Root == "" && process.SystemdRuns() {
 		return process.Manager{}
 	}

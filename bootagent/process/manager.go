@@ -18,14 +18,11 @@ type Manager struct{}
 const jobTime = 2 * time.Minute
 
 // Do starts, stops or restarts a unit and returns when that is done.
-func (Manager) Do(ctx context.Context, job, unit string) error {
-	ctx, cancel := context.WithTimeout(ctx, jobTime)
-	defer cancel()
-	d, err := dbus.NewSystemdConnectionContext(ctx)
-	if err != nil {
-		return fmt.Errorf("connect to systemd: %w", err)
-	}
-	defer d.Close()
+func (m Manager) Do(ctx context.Context, job, unit string) error {
+	return m.ask(ctx, jobTime, func(ctx context.Context, d *dbus.Conn) error { return do(ctx, d, job, unit) })
+}
+
+func do(ctx context.Context, d *dbus.Conn, job, unit string) error {
 	ask, ok := map[string]func(context.Context, string, string, chan<- string) (int, error){
 		"start": d.StartUnitContext, "stop": d.StopUnitContext, "restart": d.RestartUnitContext}[job]
 	if !ok {
@@ -44,4 +41,51 @@ func (Manager) Do(ctx context.Context, job, unit string) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%s %s: %w", job, unit, ctx.Err())
 	}
+}
+
+// Reload has systemd read the files of units again.
+func (m Manager) Reload(ctx context.Context) error {
+	return m.ask(ctx, jobTime, func(ctx context.Context, d *dbus.Conn) error {
+		if err := d.ReloadContext(ctx); err != nil {
+			return fmt.Errorf("reload units: %w", err)
+		}
+		return nil
+	})
+}
+
+// State says what a unit does: it is active, also when it is about to be, and since
+// when; or inactive; or once, which is inactive and ends by itself when it runs.
+func (m Manager) State(ctx context.Context, unit string) (state string, since time.Time, err error) {
+	err = m.ask(ctx, answer, func(ctx context.Context, d *dbus.Conn) error {
+		all, err := d.GetAllPropertiesContext(ctx, unit)
+		if err != nil {
+			return fmt.Errorf("look at %s: %w", unit, err)
+		}
+		active, _ := all["ActiveState"].(string)
+		kind, _ := all["Type"].(string)
+		remains, _ := all["RemainAfterExit"].(bool)
+		began, _ := all["ActiveEnterTimestamp"].(uint64)
+		switch {
+		case active == "active" || active == "activating" || active == "reloading" || active == "refreshing":
+			state, since = "active", time.UnixMicro(int64(began))
+		case kind == "oneshot" && !remains:
+			state = "once"
+		default:
+			state = "inactive"
+		}
+		return nil
+	})
+	return state, since, err
+}
+
+// ask connects to systemd itself, so that no bus daemon is needed.
+func (Manager) ask(ctx context.Context, limit time.Duration, do func(context.Context, *dbus.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	d, err := dbus.NewSystemdConnectionContext(ctx)
+	if err != nil {
+		return fmt.Errorf("connect to systemd: %w", err)
+	}
+	defer d.Close()
+	return do(ctx, d)
 }

@@ -158,16 +158,8 @@ func (s Service) Running(unit string) bool {
 	return err == nil && now.runs()
 }
 
-// ask connects to systemd itself, so that no bus daemon is needed.
-func (s Service) ask(ctx context.Context, do func(context.Context, *dbus.Conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, grace+answer)
-	defer cancel()
-	d, err := dbus.NewSystemdConnectionContext(ctx)
-	if err != nil {
-		return fmt.Errorf("connect to systemd: %w", err)
-	}
-	defer d.Close()
-	return do(ctx, d)
+func (Service) ask(ctx context.Context, do func(context.Context, *dbus.Conn) error) error {
+	return Manager{}.ask(ctx, grace+answer, do)
 }
 
 // Reload has systemd read its units again.

@@ -97,7 +97,7 @@ var rules = []Rule{
 	{Packages: "bootagent/process", Only: []string{"internal/..."}, Why: "running a program knows no script and no policy",
 		By: []string{"bootagent/items", "bootagent/items/exec", "bootagent/node", "bootagent/operation", "cmd/caisson-agent"}, ByWhy: "who runs programs owns the interface"},
 	{Packages: "bootagent/fetch", By: []string{"cmd/caisson-agent"}, ByWhy: "the program that starts itself to ask says so; the packages below take any source"},
-	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/tunable", "bootagent/items/files", "bootagent/items/modules"},
+	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/tunable", "bootagent/items/files", "bootagent/items/modules", "bootagent/items/units"},
 		Why: "a root comes to life before anything is applied"},
 
 	{Packages: "internal/cli", Only: []string{"internal/plain"}, Stdlib: true, Why: leaf},

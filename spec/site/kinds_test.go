@@ -21,6 +21,7 @@ var kinds = map[string]string{
 	"perm":    "{paths: [{path: /srv/a, permissions: 0640}]}",
 	"files":   "{/etc/motd: {content: hello}}",
 	"modules": "{load: [nf_conntrack]}",
+	"units":   "{ssh.service: {state: disabled}}",
 	"sysfs":   "{/sys/kernel/mm/transparent_hugepage/enabled: never}",
 	"exec":    "{a: {data: '#!/bin/sh', rerun_policy: never}}",
 }

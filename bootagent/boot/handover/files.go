@@ -9,6 +9,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/modules"
+	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -23,6 +24,7 @@ func (n *Node) files() error {
 	for _, it := range []item.Item{
 		files.New(want.Files, etc, &j),
 		files.Named(modules.Name, modules.Files(want.Modules), etc, &j),
+		units.New(want.Units, n.Root, nil, &j),
 	} {
 		drift, err := it.Check(ctx)
 		if err == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/bootagent/items/modules"
+	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -34,12 +35,14 @@ func TestFilesAreThereBeforePID1(t *testing.T) {
 		{Path: "/etc/chrony/extra/own.conf", Content: "x\n"},
 		{Path: "/etc/unwritable", Owner: "nobody-here"},
 	}
+	n.Overlay.Items.Units = []spec.Unit{{Name: "own.service", Content: "[Service]\n[Install]\nWantedBy=multi-user.target\n", State: spec.UnitEnabled, Run: spec.RunStarted}}
 	n.Overlay.Items.Modules = &spec.Modules{Load: []string{"br_netfilter"}, Blacklist: []string{"pcspkr"}}
 	wrote, err := n.Do()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"/etc/chrony.conf", "/etc/chrony/extra/own.conf", rules.ModulesLoadFile, rules.ModprobeFile} {
+	for _, name := range []string{"/etc/chrony.conf", "/etc/chrony/extra/own.conf", rules.ModulesLoadFile, rules.ModprobeFile,
+		"/etc/systemd/system/own.service", "/etc/systemd/system/multi-user.target.wants/own.service"} {
 		if !slices.Contains(wrote, name) {
 			t.Errorf("%s is not among what was written: %q", name, wrote)
 		}
@@ -60,6 +63,12 @@ func TestFilesAreThereBeforePID1(t *testing.T) {
 	}
 	if err := own.Restore(t.Context(), j.Entries(modules.Name)); err != nil {
 		t.Error(err)
+	}
+	if err := units.New(nil, n.Root, nil, j).Restore(t.Context(), j.Entries(units.Name)); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(n.path("/etc/systemd/system/multi-user.target.wants")); !os.IsNotExist(err) {
+		t.Errorf("a link of the units is left: %v", err)
 	}
 	if _, err := os.Stat(n.path(rules.ModprobeFile)); !os.IsNotExist(err) {
 		t.Errorf("a file of the modules is left: %v", err)

@@ -146,7 +146,7 @@ func (i *Item) put(ctx context.Context, f Want) error {
 		return err
 	}
 	was, err := i.read(f.Path)
-	if err != nil {
+	if err != nil || was.is(want) { // written anew, it would look changed to who goes by times
 		return err
 	}
 	was.Missing = i.made(f.Path, was.Missing)

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package units keeps units of systemd as the overlay has them: their files and
+// drop-ins, whether they are enabled or masked, and whether they run.
+//
+// All but the last is files and links below /etc/systemd/system, written before
+// PID 1 starts, so that a boot needs no daemon-reload. On a running node systemd is
+// told once when files have changed, and asked to start and stop. A unit that has
+// run since before its files changed has read the old ones: it is restarted where
+// the site says so, and named where not. Package items and the handover stage
+// import it.
+package units
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/items/files"
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+)
+
+// Name is the kind.
+const Name = "units"
+
+// Systemd is what the item asks of the running one.
+type Systemd interface {
+	// State says what a unit does, as in [Active], and since when.
+	State(ctx context.Context, unit string) (state string, since time.Time, err error)
+	// Do starts, stops or restarts a unit and returns when that is done.
+	Do(ctx context.Context, job, unit string) error
+	// Reload has it read the files of units again.
+	Reload(ctx context.Context) error
+}
+
+// States of a unit.
+const (
+	Active   = "active"   // it runs, or is about to
+	Inactive = "inactive" // also one that there is not, and one that failed
+	Once     = "once"     // it does not run, and would end by itself at once
+)
+
+// reload is the key of the entry that stands while files have changed that systemd
+// has not read.
+const reload = "daemon-reload"
+
+// Item keeps the wanted units.
+type Item struct {
+	want    []spec.Unit
+	root    root
+	systemd Systemd
+	journal item.Journal
+}
+
+// New returns the item for want in the system at dir; s is nil where systemd does
+// not run.
+func New(want []spec.Unit, dir string, s Systemd, j item.Journal) *Item {
+	return &Item{want: want, root: root(dir), systemd: s, journal: j}
+}
+
+// Name implements item.Item.
+func (*Item) Name() string { return Name }
+
+// Wanted implements item.Item.
+func (i *Item) Wanted() int { return len(i.want) }
+
+func ofFile(key string) bool { return strings.HasPrefix(key, "/") }
+
+// files is the item for the files of all units, and what keeps a unit from having
+// those that it should.
+func (i *Item) files() (*files.Item, map[string]error) {
+	var journaled []string
+	for _, e := range i.journal.Entries(Name) {
+		journaled = append(journaled, e.Key)
+	}
+	var all []files.Want
+	problems := map[string]error{}
+	had := map[string]bool{}
+	for _, u := range i.want {
+		err := rules.UnitSettings(u)
+		var own []files.Want
+		if err == nil {
+			own, err = i.root.files(u, journaled)
+		}
+		if err != nil {
+			problems[u.Name] = err
+		}
+		for _, w := range own {
+			if !had[w.Path] { // two units may bring one along
+				had[w.Path] = true
+				all = append(all, w)
+			}
+		}
+	}
+	return files.Named(Name, all, filepath.Join(string(i.root), "etc"), item.Part{Journal: i.journal, In: ofFile}), problems
+}
+
+// Check implements item.Item.
+func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
+	written, problems := i.files()
+	drift, err := written.Check(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, u := range i.want {
+		if err := problems[u.Name]; err != nil {
+			drift = append(drift, i.problem(u, err))
+			continue
+		}
+		d, _, err := i.due(ctx, u)
+		if err != nil {
+			return nil, err
+		}
+		if d.Action != "" {
+			drift = append(drift, d)
+		}
+	}
+	for _, e := range i.journal.Entries(Name) {
+		switch {
+		case e.Key == reload && len(i.want) > 0:
+			drift = append(drift, spec.Drift{Item: Name, Key: reload, From: "files that systemd has not read", Action: spec.ActionChange})
+		case !ofFile(e.Key) && !i.wants(e.Key):
+			drift = append(drift, spec.Drift{Item: Name, Key: e.Key, To: decode(e), Action: spec.ActionRemove})
+		}
+	}
+	return drift, nil
+}
+
+func (i *Item) wants(unit string) bool {
+	return slices.ContainsFunc(i.want, func(u spec.Unit) bool { return u.Name == unit })
+}
+
+// problem is the drift of a unit that cannot be as it should.
+func (i *Item) problem(u spec.Unit, err error) spec.Drift {
+	d := spec.Drift{Item: Name, Key: u.Name, To: u.State, Action: spec.ActionRefuse, Reason: err.Error()}
+	if errors.Is(err, errNoUnit) {
+		d.Action = spec.ActionDefer
+	}
+	return d
+}
+
+// due says what is to be done for a unit beside its files, and by which job; no
+// action when nothing is.
+func (i *Item) due(ctx context.Context, u spec.Unit) (d spec.Drift, job string, err error) {
+	if u.Run == "" && len(u.DropIns) == 0 && u.Content == "" {
+		return d, "", nil
+	}
+	d = spec.Drift{Item: Name, Key: u.Name, To: u.Run}
+	if i.systemd == nil {
+		if u.Run != "" {
+			d.Action, d.Reason = spec.ActionDefer, "systemd does not run"
+		}
+		return d, "", nil
+	}
+	state, since, err := i.systemd.State(ctx, u.Name)
+	if err != nil {
+		return d, "", err
+	}
+	d.From = state
+	newest := i.root.newest(u)
+	switch {
+	case u.Run == spec.RunStarted && state == Once:
+		d.Action, d.Reason = spec.ActionRefuse, "it runs and ends, so it cannot be kept running; enable it, or give it RemainAfterExit=yes"
+	case u.Run == spec.RunStarted && state == Inactive:
+		d.Action, job = spec.ActionChange, "start"
+	case u.Run == spec.RunStopped && state == Active:
+		d.Action, job = spec.ActionChange, "stop"
+	case state == Active && since.Before(newest) && u.Restart:
+		d.Action, d.From, d.To, job = spec.ActionChange, "with the files of before", "restarted", "restart"
+	case state == Active && since.Before(newest):
+		d.Action, d.From, d.To = spec.ActionDefer, "with the files of before", "restarted"
+		d.Reason = fmt.Sprintf("it runs since %s, and its files are of %s: it has the old settings until it is restarted",
+			since.UTC().Format(time.DateTime), newest.UTC().Format(time.DateTime))
+	}
+	return d, job, nil
+}
+
+// Apply implements item.Item.
+func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
+	written, _ := i.files()
+	changed := slices.ContainsFunc(drift, func(d spec.Drift) bool { return ofFile(d.Key) || d.Key == reload })
+	affected := slices.DeleteFunc(slices.Clone(i.want), func(u spec.Unit) bool {
+		return !slices.ContainsFunc(drift, func(d spec.Drift) bool { return d.Key == u.Name || ofUnit(d.Key, u.Name) })
+	})
+	if i.systemd == nil {
+		return written.Apply(ctx, drift)
+	}
+	if err := i.remember(ctx, affected, changed); err != nil {
+		return err
+	}
+	var errs []error
+	if changed {
+		errs = append(errs, written.Apply(ctx, drift), i.reload(ctx))
+	}
+	for _, u := range affected {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		_, job, err := i.due(ctx, u)
+		if err == nil && job != "" {
+			err = i.systemd.Do(ctx, job, u.Name)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// ofUnit reports whether a path below /etc/systemd/system belongs to a unit.
+func ofUnit(path, unit string) bool {
+	return filepath.Base(path) == unit || filepath.Base(filepath.Dir(path)) == unit+".d"
+}
+
+// remember journals what units did before they were touched, and that systemd is
+// to read files again.
+func (i *Item) remember(ctx context.Context, units []spec.Unit, changed bool) error {
+	known := map[string]bool{}
+	for _, e := range i.journal.Entries(Name) {
+		known[e.Key] = true
+	}
+	var entries []item.Entry
+	for _, u := range units {
+		if known[u.Name] {
+			continue
+		}
+		state, _, err := i.systemd.State(ctx, u.Name)
+		if err != nil {
+			return err
+		}
+		entries = append(entries, entry(u.Name, state))
+	}
+	if changed && !known[reload] {
+		entries = append(entries, entry(reload, ""))
+	}
+	if err := ctx.Err(); err != nil || len(entries) == 0 {
+		return err
+	}
+	return i.journal.Record(entries...)
+}
+
+// reload tells systemd, and forgets that it had to be told.
+func (i *Item) reload(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := i.systemd.Reload(ctx); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return i.journal.Forget(item.Entry{Item: Name, Key: reload})
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"strings"
+	"unicode/utf8"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// UnitFile returns the file that a node writes for a unit.
+func UnitFile(name string) string { return "/etc/systemd/system/" + name }
+
+// UnitDropIn returns the file that a node writes for a drop-in of a unit.
+func UnitDropIn(unit, name string) string {
+	return "/etc/systemd/system/" + unit + ".d/" + name + ".conf"
+}
+
+// LimitsDropIn is the drop-in that holds a unit's limits.
+const LimitsDropIn = "60-caisson-limits"
+
+// unitLimits are the limits of systemd.exec(5), as limits.conf(5) calls them.
+var unitLimits = []string{"as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss", "rtprio", "rttime", "sigpending", "stack"}
+
+// UnitLimit checks a limit of a unit and returns its line in the drop-in.
+func UnitLimit(item, value string) (string, error) {
+	if err := oneOf(item, "a limit of systemd.exec(5)", unitLimits); err != nil {
+		return "", err
+	}
+	soft, hard, both := strings.Cut(value, ":")
+	for _, one := range []string{soft, hard} {
+		number := strings.TrimRight(one, "KMGTPE")
+		if (both || one == soft) && one != "infinity" && !spelled(number, digits, digits) || len(one)-len(number) > 1 && one != "infinity" {
+			return "", invalid("limit", "a number, with K, M, G or T, or infinity; as in 1024:4096 for soft and hard", "%.80q is not a limit", value)
+		}
+	}
+	return "Limit" + strings.ToUpper(item) + "=" + value, nil
+}
+
+// UnitSettings checks what is wanted of a unit.
+func UnitSettings(u spec.Unit) error {
+	var f fields
+	f.add("name", unitName(u))
+	f.add("content", unitText(u.Content, true))
+	for _, d := range u.DropIns {
+		f.add("dropIns", ID(d.Name))
+		f.add("dropIns", unitText(d.Content, false))
+	}
+	if u.State != "" {
+		f.add("state", oneOf(u.State, "one of enabled, disabled, masked", []string{spec.UnitEnabled, spec.UnitDisabled, spec.UnitMasked}))
+	}
+	if u.Run != "" {
+		f.add("run", oneOf(u.Run, "one of started, stopped", []string{spec.RunStarted, spec.RunStopped}))
+	}
+	switch masked := u.State == spec.UnitMasked; {
+	case masked && (u.Content != "" || len(u.DropIns) > 0):
+		f.add("state", invalid("contradiction", "leave the file out", "a masked unit has no file of its own"))
+	case masked && u.Run == spec.RunStarted:
+		f.add("run", invalid("contradiction", "", "a masked unit cannot be started"))
+	}
+	return f.err()
+}
+
+func unitName(u spec.Unit) error {
+	if err := Unit(u.Name); err != nil {
+		return err
+	}
+	switch {
+	case strings.HasPrefix(u.Name, "caisson-"):
+		return invalid("unit", "", "%s is caisson's own", u.Name)
+	case strings.HasSuffix(u.Name, ".device"), strings.HasSuffix(u.Name, ".scope"):
+		return invalid("unit", "", "%s is made by systemd itself", u.Name)
+	case strings.Contains(u.Name, "@.") && (u.Run != "" || u.State != ""):
+		return invalid("unit", "name an instance, as in getty@tty1.service", "%s is a template", u.Name)
+	}
+	return nil
+}
+
+func unitText(text string, empty bool) error {
+	switch {
+	case text == "" && empty:
+		return nil
+	case len(text) > MaxFile:
+		return invalid("too-large", "", "a file must be at most %d KiB", MaxFile>>10)
+	case strings.Contains(text, "\x00") || !utf8.ValidString(text):
+		return invalid("text", "", "the content is not text")
+	}
+	for line := range strings.Lines(text) {
+		switch line = strings.TrimSpace(line); {
+		case line == "" || line[0] == '#' || line[0] == ';':
+		case line[0] == '[' && strings.HasSuffix(line, "]"):
+			return nil
+		default:
+			return invalid("unit-file", "as in [Service]", "the text does not begin with a section")
+		}
+	}
+	return invalid("unit-file", "as in [Service]", "the text has no section")
+}

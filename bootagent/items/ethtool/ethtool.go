@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/bootagent/items/ifreq"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -43,7 +44,7 @@ type Device interface {
 }
 
 // ErrMissing is a Device's answer for an interface that is not there.
-var ErrMissing = errors.New("there is no such interface")
+var ErrMissing = ifreq.ErrMissing
 
 // Item switches the wanted features.
 type Item struct {

@@ -43,6 +43,7 @@ var Effects = []Effect{
 	{"items.exec", ClassLive, "scripts run in the next pass", func(o *Overlay) any { return o.Items.Exec }},
 	{"items.files", ClassLive, "files are written at once", func(o *Overlay) any { return o.Items.Files }},
 	{"items.modules", ClassLive, "modules are loaded at once; parameters that are read once wait for a reboot", func(o *Overlay) any { return o.Items.Modules }},
+	{"items.nics", ClassLive, "settings of interfaces are set at once; a driver may take its link down for it", func(o *Overlay) any { return o.Items.NICs }},
 	{"items.units", ClassService, "units are started, stopped and restarted as they ask for", func(o *Overlay) any { return o.Items.Units }},
 	{"items.sysfs", ClassLive, "attributes are set at once", func(o *Overlay) any { return o.Items.Sysfs }},
 }

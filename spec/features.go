@@ -21,6 +21,7 @@ var features = []feature{
 	{"files", func(o *Overlay) bool { return len(o.Items.Files) > 0 }},
 	{"maintenance", func(o *Overlay) bool { return o.Maintenance != nil }},
 	{"modules", func(o *Overlay) bool { return o.Items.Modules != nil }},
+	{"nics", func(o *Overlay) bool { return len(o.Items.NICs) > 0 }},
 	{"sysfs", func(o *Overlay) bool { return len(o.Items.Sysfs) > 0 }},
 	{"units", func(o *Overlay) bool { return len(o.Items.Units) > 0 }},
 }

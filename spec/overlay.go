@@ -89,6 +89,7 @@ type Items struct {
 	Sysfs   []Sysfs   `json:"sysfs,omitempty"`
 	Modules *Modules  `json:"modules,omitempty"`
 	Units   []Unit    `json:"units,omitempty"`
+	NICs    []NIC     `json:"nics,omitempty"`
 }
 
 // File is one small file below /etc, written before PID 1 starts and kept so.
@@ -151,6 +152,40 @@ type ModuleParameter struct {
 	Module string `json:"module"`
 	Name   string `json:"name"`
 	Value  string `json:"value"`
+}
+
+// NIC is what network interfaces have beside their features, see ethtool(8). The
+// list is sorted by id.
+type NIC struct {
+	ID       string       `json:"id"`
+	Match    NICMatch     `json:"match"`
+	Settings []NICSetting `json:"settings"` // sorted by group and name
+}
+
+// NICMatch says which interfaces are meant; one field is set.
+type NICMatch struct {
+	Name   string `json:"name,omitempty"`
+	MAC    string `json:"mac,omitempty"`    // lower case, colon separated
+	Driver string `json:"driver,omitempty"` // of the kernel, as ethtool -i prints it
+	PCI    string `json:"pci,omitempty"`    // as lspci -D prints it, for example 0000:3b:00.0
+}
+
+// String says which interfaces are meant.
+func (m NICMatch) String() string {
+	for _, f := range [][2]string{{"mac", m.MAC}, {"driver", m.Driver}, {"pci", m.PCI}} {
+		if f[1] != "" {
+			return f[0] + "=" + f[1]
+		}
+	}
+	return m.Name
+}
+
+// NICSetting is one value: Group is ring, channels, coalesce, pause, link or private,
+// Name as ethtool(8) spells it, and Value a number, on or off, or a duplex.
+type NICSetting struct {
+	Group string `json:"group"`
+	Name  string `json:"name"`
+	Value string `json:"value"`
 }
 
 // Unit is one unit of systemd, see systemd.unit(5). The list is sorted by name.

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/limits"
 	"github.com/caisson-os/caisson/bootagent/items/modules"
 	"github.com/caisson-os/caisson/bootagent/items/mounts"
+	"github.com/caisson-os/caisson/bootagent/items/nics"
 	"github.com/caisson-os/caisson/bootagent/items/perm"
 	"github.com/caisson-os/caisson/bootagent/items/sysctl"
 	"github.com/caisson-os/caisson/bootagent/items/sysfs"
@@ -86,6 +87,7 @@ func Table(want spec.Items, o Options) []item.Item {
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
 		sysfs.New(want.Sysfs, o.Sys, o.Proc, o.Journal),
 		ethtool.New(want.Ethtool, ethtool.NewKernel(), o.Journal),
+		nics.New(want.NICs, o.Sys, o.Journal),
 		perm.New(want.Perm, disk, o.Journal, o.Log),
 		units.New(want.Units, filepath.Dir(o.Etc), o.Systemd, o.Journal),
 		exec.New(want.Exec, o.Exec, o.Runner, o.Scopes, o.Journal, o.Signed, o.Log).WithPast(o.Past),

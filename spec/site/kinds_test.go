@@ -22,6 +22,7 @@ var kinds = map[string]string{
 	"files":   "{/etc/motd: {content: hello}}",
 	"modules": "{load: [nf_conntrack]}",
 	"units":   "{ssh.service: {state: disabled}}",
+	"nics":    "{eth0: {ring: {rx: 512}}}",
 	"sysfs":   "{/sys/kernel/mm/transparent_hugepage/enabled: never}",
 	"exec":    "{a: {data: '#!/bin/sh', rerun_policy: never}}",
 }

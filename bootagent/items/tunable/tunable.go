@@ -50,6 +50,10 @@ type Kind struct {
 	// Fixed says when a file that is read only gets another value, and defers it;
 	// "" refuses it.
 	Fixed string
+
+	// Refuse says why the kernel would not take a value; nil asks the kernel by
+	// writing it.
+	Refuse func(key, value string) error
 }
 
 // Item keeps the wanted values.
@@ -117,6 +121,11 @@ func (i *Item) compare(w Setting) (spec.Drift, bool) {
 	d.From = now
 	if i.kind.Same(w.Key, now, w.Value) {
 		return d, true
+	}
+	if i.kind.Refuse != nil {
+		if err := i.kind.Refuse(w.Key, w.Value); err != nil {
+			return refuse(spec.ActionRefuse, err.Error())
+		}
 	}
 	if fixed := !i.kind.Files.Writable(w.Key); fixed && i.kind.Fixed != "" {
 		return refuse(spec.ActionDefer, i.kind.Fixed)

@@ -60,7 +60,7 @@ func (m *Module) Switch() string { return "daemonset_" + m.Name }
 
 // All is every module. The order is that of reports; nothing else depends on it.
 var All = [...]Module{
-	appArmorModule, aptModule, ethtoolModule, execModule, filesModule, limitsModule, modulesModule, mountsModule,
+	appArmorModule, aptModule, ethtoolModule, execModule, filesModule, limitsModule, modulesModule, mountsModule, nicsModule,
 	permModule, sysctlModule, sysfsModule, uamliteModule, unitsModule,
 	{Name: Machine, Paths: machinePaths, Compile: func(c *Checker, v *tree.Value, f *Fragment) { f.Machine = machine.Compile(c.Checker, v) }},
 }

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nics
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// found returns the names of the interfaces that an entry means, in the order of
+// their names. By address those of devices are meant, where there is one: a bond or
+// a VLAN has the address of the card below it.
+func found(sys string, m spec.NICMatch) []string {
+	if m.Name != "" {
+		return []string{m.Name}
+	}
+	dir := filepath.Join(sys, "class/net")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // an interface that cannot be found is deferred
+	}
+	base := func(name, link string) string {
+		to, err := os.Readlink(filepath.Join(dir, name, link))
+		if err != nil {
+			return ""
+		}
+		return filepath.Base(to)
+	}
+	var cards, others []string
+	for _, e := range entries {
+		name := e.Name()
+		device := base(name, "device")
+		address, _ := os.ReadFile(filepath.Join(dir, name, "address")) // one that went has none
+		switch {
+		case m.MAC != "" && strings.EqualFold(strings.TrimSpace(string(address)), m.MAC) && device == "":
+			others = append(others, name)
+		case m.MAC != "" && strings.EqualFold(strings.TrimSpace(string(address)), m.MAC),
+			m.Driver != "" && base(name, "device/driver") == m.Driver,
+			m.PCI != "" && pci(dir, name) == m.PCI:
+			cards = append(cards, name)
+		}
+	}
+	if len(cards) == 0 {
+		return others
+	}
+	return cards
+}
+
+// pci is the place of the card on the bus: the nearest directory above the
+// interface's that has the form of one, as a virtio card has one device more.
+func pci(dir, name string) string {
+	at, err := filepath.EvalSymlinks(filepath.Join(dir, name, "device"))
+	if err != nil {
+		return ""
+	}
+	for ; len(at) > 1; at = filepath.Dir(at) {
+		if base := filepath.Base(at); len(base) == len("0000:00:1f.0") && base[4] == ':' && base[7] == ':' && base[10] == '.' {
+			return base
+		}
+	}
+	return ""
+}

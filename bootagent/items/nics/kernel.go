@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nics
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/items/ifreq"
+	"github.com/caisson-os/caisson/bootagent/items/tunable"
+	"github.com/caisson-os/caisson/spec/rules"
+)
+
+// kernel is the driver's view of a setting, whose key is interface/group/name.
+type kernel struct{}
+
+var _ tunable.Files = kernel{}
+
+// numbers is a structure of linux/ethtool.h that holds a command and then numbers,
+// each with its name here.
+type numbers struct {
+	get, set uint32
+	names    []string
+}
+
+// groups are the structures. What the driver can do at most stands beside a value,
+// as rx-max.
+var groups = map[string]numbers{
+	"ring":     {unix.ETHTOOL_GRINGPARAM, unix.ETHTOOL_SRINGPARAM, []string{"rx-max", "rx-mini-max", "rx-jumbo-max", "tx-max", "rx", "rx-mini", "rx-jumbo", "tx"}},
+	"channels": {unix.ETHTOOL_GCHANNELS, unix.ETHTOOL_SCHANNELS, []string{"rx-max", "tx-max", "other-max", "combined-max", "rx", "tx", "other", "combined"}},
+	"pause":    {unix.ETHTOOL_GPAUSEPARAM, unix.ETHTOOL_SPAUSEPARAM, []string{"autoneg", "rx", "tx"}},
+	"coalesce": {unix.ETHTOOL_GCOALESCE, unix.ETHTOOL_SCOALESCE, []string{
+		"rx-usecs", "rx-frames", "rx-usecs-irq", "rx-frames-irq", "tx-usecs", "tx-frames", "tx-usecs-irq", "tx-frames-irq",
+		"stats-block-usecs", "adaptive-rx", "adaptive-tx", "pkt-rate-low", "rx-usecs-low", "rx-frames-low", "tx-usecs-low", "tx-frames-low",
+		"pkt-rate-high", "rx-usecs-high", "rx-frames-high", "tx-usecs-high", "tx-frames-high", "sample-interval"}},
+}
+
+func split(key string) (iface, group, name string) {
+	iface, rest, _ := strings.Cut(key, "/") // an interface's name holds no slash
+	group, name, _ = strings.Cut(rest, "/")
+	return iface, group, name
+}
+
+// read returns the numbers of an interface.
+func (g numbers) read(iface string) ([]uint32, error) {
+	data := make([]uint32, 1+len(g.names))
+	data[0] = g.get
+	if err := ifreq.Ethtool(iface, unsafe.Pointer(&data[0])); err != nil {
+		return nil, err
+	}
+	return data[1:], nil
+}
+
+func (g numbers) write(iface string, values []uint32) error {
+	data := append([]uint32{g.set}, values...)
+	return ifreq.Ethtool(iface, unsafe.Pointer(&data[0]))
+}
+
+// Read implements tunable.Files.
+func (kernel) Read(key string) (string, error) {
+	iface, group, name := split(key)
+	if err := rules.Interface(iface); err != nil { // one that was looked for and not found
+		return "", fs.ErrNotExist
+	}
+	value, err := read(iface, group, name)
+	if errors.Is(err, ifreq.ErrMissing) {
+		return "", fs.ErrNotExist
+	}
+	return value, err
+}
+
+func read(iface, group, name string) (string, error) {
+	switch group {
+	case "link":
+		return readLink(iface, name)
+	case "private":
+		flags, err := private(iface)
+		if err != nil {
+			return "", err
+		}
+		return flags.read(name)
+	}
+	g := groups[group]
+	at := slices.Index(g.names, name)
+	if at < 0 {
+		return "", fmt.Errorf("there is no setting %s of %s", name, group)
+	}
+	values, err := g.read(iface)
+	if err != nil {
+		return "", err
+	}
+	if rules.NICFlag(group, name) {
+		return onOff(values[at] != 0), nil
+	}
+	return strconv.FormatUint(uint64(values[at]), 10), nil
+}
+
+// Write implements tunable.Files.
+func (kernel) Write(key, value string) error {
+	iface, group, name := split(key)
+	switch group {
+	case "link":
+		return writeLink(iface, name, value)
+	case "private":
+		flags, err := private(iface)
+		if err != nil {
+			return err
+		}
+		return flags.write(iface, name, value == "on")
+	}
+	g := groups[group]
+	n, err := number(value)
+	if err != nil {
+		return err
+	}
+	values, err := g.read(iface)
+	if err != nil {
+		return err
+	}
+	values[slices.Index(g.names, name)] = n
+	return g.write(iface, values)
+}
+
+// Writable implements tunable.Files: the driver answers a write.
+func (kernel) Writable(string) bool { return true }
+
+// Owner implements tunable.Files.
+func (kernel) Owner(key string) uint64 {
+	iface, _, _ := split(key)
+	index, err := ifreq.Index(iface)
+	if err != nil {
+		return 0
+	}
+	return uint64(index)
+}
+
+// most is what the driver can do at most, where it says so.
+func (kernel) most(key string) (uint32, bool) {
+	iface, group, name := split(key)
+	g := groups[group]
+	at := slices.Index(g.names, name+"-max")
+	if at < 0 {
+		return 0, false
+	}
+	values, err := g.read(iface)
+	if err != nil {
+		return 0, false
+	}
+	return values[at], true
+}
+
+// beside are the settings of the same structure, which a driver may round or change
+// along, and for a speed those that it hangs on.
+func (k kernel) beside(key string) []string {
+	iface, group, name := split(key)
+	var keys []string
+	names := groups[group].names
+	if group == "link" {
+		names = []string{"autoneg", "speed", "duplex"}
+	}
+	for _, other := range names {
+		if other != name && !strings.HasSuffix(other, "-max") {
+			keys = append(keys, iface+"/"+group+"/"+other)
+		}
+	}
+	return keys
+}
+
+func number(value string) (uint32, error) {
+	switch value {
+	case "on":
+		return 1, nil
+	case "off":
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(value, 10, 32)
+	return uint32(n), err
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nics
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
+)
+
+func ip(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+}
+
+// cards makes a veth with four channels, and a tap, whose driver has coalescing and
+// a speed that can be set.
+func cards(t *testing.T) {
+	t.Helper()
+	ip(t, "link", "add", "cs0", "numrxqueues", "4", "numtxqueues", "4", "type", "veth", "peer", "name", "cs1", "numrxqueues", "4", "numtxqueues", "4")
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "cs0").Run() }) // a test may have done it
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		require.Missing(t, "net", err.Error())
+	}
+	ip(t, "tuntap", "add", "dev", "tap0", "mode", "tap")
+	t.Cleanup(func() { ip(t, "tuntap", "del", "dev", "tap0", "mode", "tap") })
+}
+
+func nic(name string, settings ...spec.NICSetting) spec.NIC {
+	return spec.NIC{ID: name, Match: spec.NICMatch{Name: name}, Settings: settings}
+}
+
+func set(group, name, value string) spec.NICSetting {
+	return spec.NICSetting{Group: group, Name: name, Value: value}
+}
+
+// The real kernel: what its drivers hold is set and comes back.
+func TestKernel(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip") {
+		return
+	}
+	want := []spec.NIC{
+		nic("cs0", set("channels", "rx", "2"), set("channels", "tx", "3")),
+		nic("tap0", set("coalesce", "rx-frames", "7"), set("link", "duplex", "half"), set("link", "speed", "100")),
+	}
+	itemtest.Run(t, func(t *testing.T) itemtest.World {
+		cards(t)
+		return itemtest.World{
+			Wanted: func(j item.Journal) item.Item { return New(want, "/sys", j) },
+			Empty:  func(j item.Journal) item.Item { return New(nil, "/sys", j) },
+			Snapshot: func() string {
+				var out strings.Builder
+				for _, key := range []string{"cs0/channels/rx", "cs0/channels/tx", "cs0/channels/combined", "tap0/coalesce/rx-frames", "tap0/link/speed", "tap0/link/duplex", "tap0/link/autoneg"} {
+					value, err := kernel{}.Read(key)
+					if err != nil {
+						t.Fatalf("%s: %v", key, err)
+					}
+					fmt.Fprintln(&out, key, value)
+				}
+				return out.String()
+			},
+		}
+	})
+}
+
+func TestCheckSays(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip") {
+		return
+	}
+	cards(t)
+	for _, c := range []struct {
+		want           spec.NIC
+		action, reason string
+	}{
+		{nic("none0", set("ring", "rx", "1")), spec.ActionDefer, "no such key"},
+		{spec.NIC{ID: "a", Match: spec.NICMatch{Driver: "ixgbe"}, Settings: []spec.NICSetting{set("ring", "rx", "1")}}, spec.ActionDefer, "no such key"},
+		{nic("cs0", set("channels", "rx", "5")), spec.ActionRefuse, "at most 4"},
+		{nic("cs0", set("ring", "rx", "5")), spec.ActionRefuse, "not supported"},
+		{nic("cs0", set("private", "turbo", "on")), spec.ActionRefuse, `no private flag "turbo"`},
+		{nic("cs0", set("ring", "rx-max", "5")), spec.ActionRefuse, "not a setting of ring"},
+		{nic("a/b", set("ring", "rx", "5")), spec.ActionRefuse, "not the name of an interface"},
+		{nic("cs0", set("channels", "rx", "2")), spec.ActionChange, ""},
+		{nic("cs0", set("channels", "rx", "4")), "", ""},
+	} {
+		drift, err := New([]spec.NIC{c.want}, "/sys", itemtest.Journal(t, t.TempDir())).Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.action == "" && len(drift) == 0 {
+			continue
+		}
+		if len(drift) != 1 || drift[0].Action != c.action || !strings.Contains(drift[0].Reason, c.reason) {
+			t.Errorf("%+v: %+v", c.want, drift)
+		}
+	}
+}
+
+// Two entries that mean one interface and differ are refused.
+func TestTwoEntries(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip") {
+		return
+	}
+	ip(t, "link", "add", "cs0", "numrxqueues", "4", "type", "veth", "peer", "name", "cs1")
+	sys := t.TempDir()
+	if err := unix.Mount("sysfs", sys, "sysfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(sys, unix.MNT_DETACH) }) // the namespace ends with the test
+	address, err := os.ReadFile(sys + "/class/net/cs0/address")
+	if err != nil {
+		t.Fatal(err)
+	}
+	byMAC := spec.NIC{ID: "b", Match: spec.NICMatch{MAC: strings.TrimSpace(string(address))}, Settings: []spec.NICSetting{set("channels", "rx", "3")}}
+	for value, action := range map[string]string{"2": spec.ActionRefuse, "3": spec.ActionChange} {
+		drift, err := New([]spec.NIC{nic("cs0", set("channels", "rx", value)), byMAC}, sys, itemtest.Journal(t, t.TempDir())).Check(t.Context())
+		if err != nil || len(drift) != 1 || drift[0].Action != action || drift[0].Key != "cs0/channels/rx" {
+			t.Errorf("%s: %+v, %v", value, drift, err)
+		}
+	}
+}
+
+func TestFound(t *testing.T) {
+	sys := t.TempDir()
+	for name, to := range map[string]string{
+		"class/net/eth0":   "../../devices/pci0000:00/0000:3b:00.0/net/eth0",
+		"class/net/eth1":   "../../devices/pci0000:00/0000:3b:00.1/virtio3/net/eth1",
+		"class/net/bond0":  "../../devices/virtual/net/bond0",
+		"class/net/dummy0": "../../devices/virtual/net/dummy0",
+		"devices/pci0000:00/0000:3b:00.0/net/eth0/device":         "../..",
+		"devices/pci0000:00/0000:3b:00.1/virtio3/net/eth1/device": "../..",
+		"devices/pci0000:00/0000:3b:00.0/driver":                  "../../../bus/pci/drivers/ixgbe",
+		"devices/pci0000:00/0000:3b:00.1/virtio3/driver":          "../../../../bus/virtio/drivers/virtio_net",
+	} {
+		if err := os.MkdirAll(filepath.Join(sys, filepath.Dir(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(to, filepath.Join(sys, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{
+		"devices/pci0000:00/0000:3b:00.0/net/eth0": "52:54:00:00:00:01\n", "devices/pci0000:00/0000:3b:00.1/virtio3/net/eth1": "52:54:00:00:00:02\n",
+		"devices/virtual/net/bond0": "52:54:00:00:00:01\n", "devices/virtual/net/dummy0": "52:54:00:00:00:03\n",
+	} {
+		if err := os.MkdirAll(filepath.Join(sys, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(sys, name, "address"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		match spec.NICMatch
+		want  string
+	}{
+		{spec.NICMatch{Name: "any0"}, "any0"},
+		{spec.NICMatch{MAC: "52:54:00:00:00:01"}, "eth0"}, // not the bond above it
+		{spec.NICMatch{MAC: "52:54:00:00:00:03"}, "dummy0"},
+		{spec.NICMatch{MAC: "52:54:00:00:00:04"}, ""},
+		{spec.NICMatch{Driver: "ixgbe"}, "eth0"},
+		{spec.NICMatch{Driver: "virtio_net"}, "eth1"},
+		{spec.NICMatch{PCI: "0000:3b:00.0"}, "eth0"},
+		{spec.NICMatch{PCI: "0000:3b:00.1"}, "eth1"},
+		{spec.NICMatch{PCI: "0000:3b:00.2"}, ""},
+	} {
+		if got := strings.Join(found(sys, c.match), " "); got != c.want {
+			t.Errorf("%s: %q, want %q", c.match, got, c.want)
+		}
+	}
+}
+
+// Every name that a site may write is one that the kernel is asked for.
+func TestNamesAgree(t *testing.T) {
+	for group, g := range groups {
+		for _, name := range g.names {
+			if strings.HasSuffix(name, "-max") {
+				continue
+			}
+			n := nic("none0", set(group, name, "on"))
+			if name != "adaptive-rx" && name != "adaptive-tx" && group != "pause" {
+				n.Settings[0].Value = "1"
+			}
+			drift, err := New([]spec.NIC{n}, t.TempDir(), itemtest.Journal(t, t.TempDir())).Check(t.Context())
+			if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionDefer {
+				t.Errorf("%s %s: %+v, %v", group, name, drift, err)
+			}
+		}
+	}
+}

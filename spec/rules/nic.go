@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// nicNumbers are the settings that are numbers, and nicFlags those that are on or
+// off, by group, as ethtool(8) spells them.
+var (
+	nicNumbers = map[string][]string{
+		"ring":     {"rx", "rx-mini", "rx-jumbo", "tx"},
+		"channels": {"rx", "tx", "other", "combined"},
+		"coalesce": {"rx-usecs", "rx-frames", "rx-usecs-irq", "rx-frames-irq", "tx-usecs", "tx-frames", "tx-usecs-irq", "tx-frames-irq", "stats-block-usecs",
+			"pkt-rate-low", "rx-usecs-low", "rx-frames-low", "tx-usecs-low", "tx-frames-low",
+			"pkt-rate-high", "rx-usecs-high", "rx-frames-high", "tx-usecs-high", "tx-frames-high", "sample-interval"},
+		"link": {"speed"},
+	}
+	nicFlags = map[string][]string{"coalesce": {"adaptive-rx", "adaptive-tx"}, "pause": {"autoneg", "rx", "tx"}, "link": {"autoneg"}}
+)
+
+// NICGroups are the groups of settings of an interface.
+var NICGroups = []string{"ring", "channels", "coalesce", "pause", "link", "private"}
+
+// NICFlag reports whether a setting is on or off.
+func NICFlag(group, name string) bool {
+	return group == "private" || slices.Contains(nicFlags[group], name)
+}
+
+// NIC checks settings of interfaces.
+func NIC(n spec.NIC) error {
+	var f fields
+	f.add("id", ID(n.ID))
+	f.add("match", NICMatch(n.Match))
+	for _, s := range n.Settings {
+		f.add("settings", NICSetting(s))
+	}
+	return f.err()
+}
+
+// NICMatch checks by what interfaces are found.
+func NICMatch(m spec.NICMatch) error {
+	given := 0
+	for _, s := range []string{m.Name, m.MAC, m.Driver, m.PCI} {
+		if s != "" {
+			given++
+		}
+	}
+	word := lower + upper + digits + "_-"
+	switch {
+	case given != 1:
+		return invalid("nic-match", "one of name, mac, driver and pci", "an interface is found by one thing")
+	case m.Name != "":
+		return Interface(m.Name)
+	case m.MAC != "":
+		return MAC(m.MAC)
+	case m.Driver != "" && (len(m.Driver) > 31 || !spelled(m.Driver, word, word)):
+		return invalid("nic-match", "as ethtool -i prints it", "%.50q is not the name of a driver", m.Driver)
+	case m.PCI != "" && !pciAddress(m.PCI):
+		return invalid("nic-match", "as lspci -D prints it, for example 0000:3b:00.0", "%.50q is not a place on the PCI bus", m.PCI)
+	}
+	return nil
+}
+
+func pciAddress(s string) bool {
+	const hex = digits + "abcdef"
+	var parts [4]string
+	domain, rest, _ := strings.Cut(s, ":")
+	bus, rest, _ := strings.Cut(rest, ":")
+	device, function, _ := strings.Cut(rest, ".")
+	parts = [4]string{domain, bus, device, function}
+	for n, length := range []int{4, 2, 2, 1} {
+		if len(parts[n]) != length || !spelled(parts[n], hex, hex) {
+			return false
+		}
+	}
+	return true
+}
+
+// MAC checks a hardware address in lower case.
+func MAC(s string) error {
+	parts := strings.Split(s, ":")
+	bad := len(parts) != 6
+	for _, p := range parts {
+		bad = bad || len(p) != 2 || !spelled(p, digits+"abcdef", digits+"abcdef")
+	}
+	if bad {
+		return invalid("mac", "as in 52:54:00:12:34:56", "%.50q is not a hardware address", s)
+	}
+	return nil
+}
+
+// NICSetting checks one setting.
+func NICSetting(s spec.NICSetting) error {
+	var f fields
+	f.add("group", oneOf(s.Group, "a group of settings", NICGroups))
+	f.add("name", nicName(s.Group, s.Name))
+	if f.list == nil {
+		f.add("value", nicValue(s))
+	}
+	return f.err()
+}
+
+func nicName(group, name string) error {
+	if group == "private" {
+		if len(name) > 31 || !printable(name) || strings.Contains(name, "/") {
+			return invalid("nic-setting", "as ethtool --show-priv-flags prints it", "%.50q is not the name of a flag", name)
+		}
+		return nil
+	}
+	names := append(slices.Clone(nicNumbers[group]), nicFlags[group]...)
+	if group == "link" {
+		names = append(names, "duplex")
+	}
+	return oneOf(name, "a setting of "+group, names)
+}
+
+func nicValue(s spec.NICSetting) error {
+	switch {
+	case NICFlag(s.Group, s.Name):
+		return oneOf(s.Value, "on or off", []string{"on", "off"})
+	case s.Name == "duplex":
+		return oneOf(s.Value, "half or full", []string{"half", "full"})
+	}
+	if n, err := strconv.ParseUint(s.Value, 10, 32); err != nil || strconv.FormatUint(n, 10) != s.Value {
+		return invalid("type", "digits", "%.50q is not a number", s.Value)
+	}
+	return nil
+}

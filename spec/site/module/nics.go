@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package module
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
+)
+
+type nicMatchDoc struct {
+	Name   shape.Text `site:"name" doc:"the entry's name when nothing is given"`
+	MAC    shape.Text `site:"mac"`
+	Driver shape.Text `site:"driver" doc:"as ethtool -i prints it; all its interfaces"`
+	PCI    shape.Text `site:"pci" doc:"as lspci -D prints it"`
+	At     report.Pos
+}
+
+type nicDoc struct {
+	Match    nicMatchDoc           `site:"match" doc:"which interfaces are meant"`
+	Ring     shape.Map[shape.Text] `site:"ring" doc:"lengths, as in ethtool -G"`
+	Channels shape.Map[shape.Text] `site:"channels" doc:"numbers of queues, as in ethtool -L"`
+	Coalesce shape.Map[shape.Text] `site:"coalesce" doc:"as in ethtool -C"`
+	Pause    shape.Map[shape.Text] `site:"pause" doc:"flow control, as in ethtool -A"`
+	Link     shape.Map[shape.Text] `site:"link" doc:"speed, duplex and autoneg, as in ethtool -s"`
+	Private  shape.Map[shape.Text] `site:"private" doc:"flags of the driver, as in ethtool --set-priv-flags"`
+	At       report.Pos
+}
+
+var nicsModule = Module{Name: "nics", Doc: reflect.TypeFor[shape.Raw[shape.Map[nicDoc]]](), About: "rings, channels, coalescing, flow control and speed of interfaces",
+	Compile: (*Checker).nics,
+	Lines: func(i *spec.Items) (out []Line) {
+		for _, n := range i.NICs {
+			words := []string{n.Match.String() + ":"}
+			for _, s := range n.Settings {
+				words = append(words, s.Group+" "+s.Name+" "+s.Value)
+			}
+			out = append(out, Line{n.ID, strings.Join(words, " ")})
+		}
+		return out
+	},
+}
+
+func (c *Checker) nics(v *tree.Value, f *Fragment) {
+	var d shape.Map[nicDoc]
+	c.Decode(v, &d)
+	for _, e := range d {
+		c.In(e.Key.S, func() {
+			if e.Val.At == (report.Pos{}) || !c.checkID(e.Key) {
+				return
+			}
+			m := e.Val.Match
+			n := spec.NIC{ID: e.Key.S, Match: spec.NICMatch{Name: m.Name.S, MAC: strings.ToLower(m.MAC.S), Driver: m.Driver.S, PCI: strings.ToLower(m.PCI.S)}}
+			at := cmp.Or(m.Name.At, m.MAC.At, m.Driver.At, m.PCI.At, e.Key.At)
+			if n.Match == (spec.NICMatch{}) {
+				n.Match.Name = e.Key.S
+			}
+			c.Valid(at, rules.NICMatch(n.Match))
+			for group, settings := range map[string]shape.Map[shape.Text]{"ring": e.Val.Ring, "channels": e.Val.Channels, "coalesce": e.Val.Coalesce,
+				"pause": e.Val.Pause, "link": e.Val.Link, "private": e.Val.Private} {
+				c.In(group, func() {
+					n.Settings = append(n.Settings, c.nicSettings(group, settings)...)
+				})
+			}
+			slices.SortFunc(n.Settings, func(a, b spec.NICSetting) int {
+				return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Name, b.Name))
+			})
+			if len(n.Settings) == 0 {
+				c.Errorf(e.Val.At, "required", "write ring, channels, coalesce, pause, link or private; features are in ethtool", "nothing is asked of the interface")
+			}
+			f.Items.NICs = append(f.Items.NICs, n)
+		})
+	}
+	slices.SortFunc(f.Items.NICs, func(a, b spec.NIC) int { return strings.Compare(a.ID, b.ID) })
+}
+
+func (c *Checker) nicSettings(group string, settings shape.Map[shape.Text]) (out []spec.NICSetting) {
+	for _, s := range settings {
+		if s.Null {
+			continue // said already
+		}
+		c.In(s.Key.S, func() {
+			x := spec.NICSetting{Group: group, Name: s.Key.S, Value: s.Val.S}
+			if on, ok := shape.FlagWord(x.Value); ok && rules.NICFlag(group, x.Name) {
+				x.Value = map[bool]string{true: "on", false: "off"}[on]
+			}
+			c.ValidFields(s.Key.At, map[string]report.Pos{"value": s.Val.At}, rules.NICSetting(x))
+			out = append(out, x)
+		})
+	}
+	return out
+}

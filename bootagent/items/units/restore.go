@@ -111,7 +111,7 @@ func (i *Item) stopped(paths, states []item.Entry) []string {
 		_ = json.Unmarshal(e.Prior, &prior) // the journal's checksum vouches for it
 		unit, dir := filepath.Base(e.Key), filepath.Dir(e.Key)
 		ours := prior.Kind == "" && (dir == own || !i.wants(unit)) && !strings.HasSuffix(dir, ".d")
-		if ours && !seen[unit] {
+		if ours && !seen[unit] && !template(unit) {
 			seen[unit] = true
 			out = append(out, unit)
 		}

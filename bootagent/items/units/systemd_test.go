@@ -123,6 +123,10 @@ func TestSystemd(t *testing.T) {
 		t.Error("systemd still knows the unit")
 	}
 
+	// A template has no state, and is kept all the same.
+	if left := run(spec.Unit{Name: "t@.service", Content: "[Service]\nExecStart=/bin/true\n"}); len(left) > 0 {
+		t.Errorf("%+v", left)
+	}
 	// One that runs and ends cannot be kept running; one that remains active can.
 	once := spec.Unit{Name: "once.service", Run: spec.RunStarted, Content: "[Unit]\nDefaultDependencies=no\n[Service]\nType=oneshot\nExecStart=/bin/true\n"}
 	if left := run(once); len(left) != 1 || left[0].Action != spec.ActionRefuse {

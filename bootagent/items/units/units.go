@@ -148,7 +148,7 @@ func (i *Item) problem(u spec.Unit, err error) spec.Drift {
 // due says what is to be done for a unit beside its files, and by which job; no
 // action when nothing is.
 func (i *Item) due(ctx context.Context, u spec.Unit) (d spec.Drift, job string, err error) {
-	if u.Run == "" && len(u.DropIns) == 0 && u.Content == "" {
+	if u.Run == "" && len(u.DropIns) == 0 && u.Content == "" || template(u.Name) {
 		return d, "", nil
 	}
 	d = spec.Drift{Item: Name, Key: u.Name, To: u.Run}
@@ -211,6 +211,10 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	return errors.Join(errs...)
 }
 
+// template reports whether a unit is one of which only instances run; systemd knows
+// no state of it.
+func template(unit string) bool { return strings.Contains(unit, "@.") }
+
 // ofUnit reports whether a path below /etc/systemd/system belongs to a unit.
 func ofUnit(path, unit string) bool {
 	return filepath.Base(path) == unit || filepath.Base(filepath.Dir(path)) == unit+".d"
@@ -225,7 +229,7 @@ func (i *Item) remember(ctx context.Context, units []spec.Unit, changed bool) er
 	}
 	var entries []item.Entry
 	for _, u := range units {
-		if known[u.Name] {
+		if known[u.Name] || template(u.Name) {
 			continue
 		}
 		state, _, err := i.systemd.State(ctx, u.Name)

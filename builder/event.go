@@ -5,14 +5,15 @@ package builder
 import "strings"
 
 // Event is one piece of progress. State is one of: start, fetch, install,
-// compress, note, cached, done.
+// compress, push, note, cached, done.
 type Event struct {
 	Variant string  `json:"variant,omitempty"`
 	Step    string  `json:"step"`
 	State   string  `json:"state"`
 	N       int     `json:"n,omitempty"` // packages so far
 	Of      int     `json:"of,omitempty"`
-	Bytes   int64   `json:"bytes,omitempty"`
+	Bytes   int64   `json:"bytes,omitempty"` // so far, or of what is done
+	OfBytes int64   `json:"ofBytes,omitempty"`
 	Seconds float64 `json:"seconds,omitempty"`
 	Text    string  `json:"text,omitempty"`
 }

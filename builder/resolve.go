@@ -259,7 +259,7 @@ func (b *build) fetch(ctx context.Context, s func() *apt.State, debs []apt.Deb) 
 			return err
 		}
 	}
-	return b.store.Fetch(ctx, s(), debs, func(d apt.Deb, n, of int, bytes int64) {
-		b.say(Event{Step: stepResolve, State: "fetch", N: n, Of: of, Bytes: bytes, Text: d.Name})
+	return b.store.Fetch(ctx, s(), debs, func(f apt.Fetched) {
+		b.say(Event{Step: stepResolve, State: "fetch", N: f.N, Of: f.Of, Bytes: f.Bytes, OfBytes: f.OfBytes, Text: f.Deb.Name})
 	})
 }

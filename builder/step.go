@@ -204,7 +204,9 @@ func (b *build) run(ctx context.Context, s step, work string) (made, error) {
 func (b *build) image(ctx context.Context, name, tree, work string) (*spec.Image, []file, error) {
 	b.say(Event{Step: name, State: "compress"})
 	out := filepath.Join(work, "image.squashfs")
-	if err := image.Squashfs(ctx, tree, out, image.Options{Level: b.level(name), Epoch: b.epochOf(name)}); err != nil {
+	if err := image.Squashfs(ctx, tree, out, image.Options{Level: b.level(name), Epoch: b.epochOf(name), Progress: func(read, of int64) {
+		b.say(Event{Step: name, State: "compress", Bytes: read, OfBytes: of})
+	}}); err != nil {
 		return nil, nil, err
 	}
 	built, err := describe(work, "image.squashfs", name, image.MediaType)

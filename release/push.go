@@ -6,8 +6,6 @@ import (
 	"context"
 	"crypto"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -26,6 +24,7 @@ type Pusher struct {
 	Attest   crypto.Signer // signs the provenance
 	Tool     string        // version of the program, for the provenance
 	Now      time.Time
+	Progress func(builder.Event) // may be nil
 }
 
 // KeepTag returns the tag that keeps a layer from a registry's garbage collection
@@ -53,13 +52,19 @@ func (p *Pusher) Push(ctx context.Context, r *builder.Result, suite string) (oci
 			oci.AnnotationVariant: r.Layer.Variant,
 		},
 	}
+	up := upload{variant: r.Layer.Variant, say: p.Progress}
+	for _, blob := range r.Blobs {
+		up.of += blob.Size
+	}
+	read := int64(0)
 	for _, blob := range r.Blobs {
 		d := oci.Descriptor{MediaType: blob.MediaType, Digest: blob.Digest, Size: blob.Size,
 			Annotations: map[string]string{"org.opencontainers.image.title": blob.Title}}
-		open := func() (io.ReadCloser, error) { return os.Open(blob.Path) }
-		if err := p.Registry.PutBlob(ctx, oci.RepoLayer, d, open); err != nil {
+		if err := p.Registry.PutBlob(ctx, oci.RepoLayer, d, up.opener(blob.Path, blob.Title)); err != nil {
 			return oci.Descriptor{}, fmt.Errorf("%s: %w", blob.Title, err)
 		}
+		read += blob.Size
+		up.set(read) // whether or not it had to be read for that
 		m.Layers = append(m.Layers, d)
 	}
 	if r.Recipe != nil {

@@ -262,7 +262,7 @@ func TestFetchGone(t *testing.T) {
 	a.drop("lib", "1.0")
 
 	store := &Store{Dir: t.TempDir()}
-	none := func(Deb, int, int, int64) {}
+	none := func(Fetched) {}
 	err = store.Fetch(context.Background(), s, debs, none)
 	var gone *Gone
 	if !errors.As(err, &gone) || gone.Now != "1.1" || gone.Deb.Version != "1.0" {
@@ -307,7 +307,7 @@ func TestFetchAltered(t *testing.T) {
 			t.Fatal(err)
 		}
 		store := &Store{Dir: t.TempDir()}
-		if err := store.Fetch(context.Background(), s, debs, func(Deb, int, int, int64) {}); err == nil {
+		if err := store.Fetch(context.Background(), s, debs, func(Fetched) {}); err == nil {
 			t.Errorf("%s: the file was taken", what)
 		}
 		if left, _ := filepath.Glob(filepath.Join(store.Dir, "*")); len(left) != 0 {
@@ -337,7 +337,7 @@ func TestRepo(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := &Store{Dir: t.TempDir()}
-	if err := store.Fetch(context.Background(), s, debs, func(Deb, int, int, int64) {}); err != nil {
+	if err := store.Fetch(context.Background(), s, debs, func(Fetched) {}); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()

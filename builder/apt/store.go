@@ -54,9 +54,17 @@ func (g *Gone) Hint() string {
 	return "run 'caisson lock --update' to take what the archive has, or build with --debs and a directory that has the file"
 }
 
+// Fetched says how far [Store.Fetch] has come: with which file, the how manieth of
+// how many, and bytes of how many.
+type Fetched struct {
+	Deb            Deb
+	N, Of          int
+	Bytes, OfBytes int64
+}
+
 // Fetch gets what is missing. got is called with each file that had to be
 // fetched, how many there are and their bytes so far.
-func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, got func(d Deb, n, of int, bytes int64)) error {
+func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, got func(Fetched)) error {
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return err
 	}
@@ -82,7 +90,10 @@ func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, got func(d Deb
 		return err
 	}
 	defer os.RemoveAll(partial) // the next build clears what is left
-	of, done, bytes := len(missing), 0, int64(0)
+	of, done, bytes, ofBytes := len(missing), 0, int64(0), int64(0)
+	for _, d := range missing {
+		ofBytes += d.Size
+	}
 	for len(missing) > 0 {
 		n := min(len(missing), 16)
 		if err := s.download(ctx, st, partial, missing[:n]); err != nil {
@@ -91,7 +102,7 @@ func (s *Store) Fetch(ctx context.Context, st *State, debs []Deb, got func(d Deb
 		for _, d := range missing[:n] {
 			done++
 			bytes += d.Size
-			got(d, done, of, bytes)
+			got(Fetched{d, done, of, bytes, ofBytes})
 		}
 		missing = missing[n:]
 	}

@@ -121,8 +121,10 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if p.Release, p.Attest, err = f.keys.Open(s); err != nil { // not while packages' scripts run
 		return err
 	}
-	p.Registry, p.Tool, p.Now = reg, version, now()
+	progress := a.progress()
+	p.Registry, p.Tool, p.Now, p.Progress = reg, version, now(), progress.event
 	out, err := p.PushAll(ctx, s.Name(), cmp.Or(f.version, release.Version(results)), variants, results)
+	progress.close()
 	if err != nil {
 		return err
 	}

@@ -4,9 +4,15 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/builder"
 )
@@ -27,8 +33,9 @@ func TestProgressOffATerminal(t *testing.T) {
 		{builder.Event{Variant: "default", Step: "base", State: "start"}, time.Second, 0},
 		{builder.Event{Variant: "default", Step: "base", State: "install", N: 3, Of: 9, Text: "libc6"}, 3 * time.Second, 1},
 		{builder.Event{Variant: "default", Step: "base", State: "compress"}, 4 * time.Second, 1},
-		{builder.Event{Variant: "default", Step: "base", State: "compress"}, 6 * time.Second, 2},
+		{builder.Event{Variant: "default", Step: "base", State: "compress", Bytes: 30e6, OfBytes: 90e6}, 6 * time.Second, 2},
 		{builder.Event{Variant: "default", Step: "base", State: "done", Bytes: 1e6}, 60 * time.Second, 3},
+		{builder.Event{Variant: "default", Step: "layer", State: "push", Bytes: 8e6, OfBytes: 16e6, Text: "base"}, 64 * time.Second, 4},
 	} {
 		p.event(c.event)
 		p.still(start.Add(c.after))
@@ -36,8 +43,88 @@ func TestProgressOffATerminal(t *testing.T) {
 			t.Errorf("after %v and %s: %d lines, want %d:\n%s", c.after, c.event.State, lines(), c.want, &said)
 		}
 	}
-	if got := said.String(); !strings.Contains(got, "base: install 3/9 libc6 (3 s)") || !strings.Contains(got, "base: compress (6 s)") {
+	want := `caisson: default base: install 3 of 9 libc6, 6 s left
+caisson: default base: compress 30.0 of 90.0 MB, 5.0 MB/s, 12 s left
+caisson: default base: done 1.0 MB in 0.0 s
+caisson: default layer: push 8.0 of 16.0 MB, 0.1 MB/s base, 64 s left
+`
+	if got := said.String(); got != want {
 		t.Errorf("said %s", got)
 	}
 	p.close()
+}
+
+// On a terminal a bar has amount, rate and time left; no line is wider than the
+// terminal, and what is said for good stands above it.
+func TestProgressOnATerminal(t *testing.T) {
+	master, slave := terminal(t, 80)
+	p := newApp(&bytes.Buffer{}, slave).progress()
+	for _, e := range []builder.Event{
+		{Variant: "default", Step: "base", State: "start"},
+		{Variant: "default", Step: "packages", State: "fetch", Bytes: 5e6, OfBytes: 20e6, Text: strings.Repeat("ä", 200)},
+		{Variant: "default", Step: "packages", State: "install", N: 3, Of: 9, Text: "libc6"},
+		{Variant: "default", Step: "packages", State: "done", Bytes: 1e6, Seconds: 2},
+		{Variant: "default", Step: "layer", State: "push", Bytes: 4e6, OfBytes: 16e6, Text: "base"},
+	} {
+		p.event(e)
+		time.Sleep(400 * time.Millisecond) // two frames
+	}
+	p.close()
+	text := drain(t, master)
+	for _, want := range []string{"caisson: default packages: done 1.0 MB in 2.0 s", "3 of 9", "4.0 MB of 16.0 MB", "MB/s"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in %q", want, text)
+		}
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		line = escape.ReplaceAllString(strings.ReplaceAll(line, "\r", ""), "")
+		if n := utf8.RuneCountInString(line); n > 80 || !utf8.ValidString(line) {
+			t.Errorf("%d columns: %q", n, line)
+		}
+	}
+}
+
+var escape = regexp.MustCompile("\x1b\\[[0-9;]*[A-Za-z]")
+
+// terminal returns both ends of a pseudo terminal of some width.
+func terminal(t *testing.T, width uint16) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip("no pseudo terminals: ", err)
+	}
+	t.Cleanup(func() { master.Close() })
+	fd := int(master.Fd())
+	n, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: width})
+	}
+	if err == nil {
+		slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TERM", "xterm")
+	return master, slave
+}
+
+// drain closes nothing: it returns what was written so far.
+func drain(t *testing.T, master *os.File) string {
+	t.Helper()
+	buf := make([]byte, 1<<16)
+	n, err := master.Read(buf)
+	var text strings.Builder
+	for err == nil && n > 0 {
+		text.Write(buf[:n])
+		fds := []unix.PollFd{{Fd: int32(master.Fd()), Events: unix.POLLIN}}
+		if ready, _ := unix.Poll(fds, 200); ready == 0 { // nothing more
+			break
+		}
+		n, err = master.Read(buf)
+	}
+	return text.String()
 }

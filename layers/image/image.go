@@ -13,6 +13,7 @@
 package image
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,8 @@ const (
 type Options struct {
 	Level int
 	Epoch int64
+	// Progress, when set, is told now and then how many bytes of the tree were read.
+	Progress func(read, of int64)
 }
 
 // Squashfs makes the file out from tree.
@@ -58,12 +61,20 @@ func Squashfs(ctx context.Context, tree, out string, o Options) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if said, err := cmd.CombinedOutput(); err != nil {
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	err := cmd.Start()
+	if err == nil {
+		stop := watch(cmd.Process.Pid, tree, o.Progress)
+		err = cmd.Wait()
+		stop()
+	}
+	if err != nil {
 		_ = os.Remove(out) // the error of mksquashfs says more
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		return fmt.Errorf("mksquashfs: %s: %w", lastLine(string(said)), err)
+		return fmt.Errorf("mksquashfs: %s: %w", lastLine(said.String()), err)
 	}
 	return nil
 }

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/oci/registry"
+)
+
+// sayEvery is how often an upload says how far it has come.
+const sayEvery = 200 * time.Millisecond
+
+// upload is the pushing of one variant's blobs, as far as they had to be read.
+type upload struct {
+	variant string
+	say     func(builder.Event)
+
+	mu       sync.Mutex // a registry's client reads where it likes
+	read, of int64
+	said     time.Time
+}
+
+// opener opens a file that is counted while it is read. One that is read again,
+// because the registry wanted it again, counts once.
+func (u *upload) opener(path, title string) registry.Opener {
+	if u.say == nil {
+		return func() (io.ReadCloser, error) { return os.Open(path) }
+	}
+	u.mu.Lock()
+	begin := u.read
+	u.mu.Unlock()
+	return func() (io.ReadCloser, error) {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		u.set(begin)
+		return &counted{File: f, upload: u, title: title}, nil
+	}
+}
+
+func (u *upload) set(read int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.read = read
+}
+
+type counted struct {
+	*os.File
+	upload *upload
+	title  string
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.File.Read(p)
+	u := c.upload
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.read += int64(n)
+	if now := time.Now(); now.Sub(u.said) >= sayEvery {
+		u.said = now
+		u.say(builder.Event{Variant: u.variant, Step: "layer", State: "push", Bytes: min(u.read, u.of), OfBytes: u.of, Text: c.title})
+	}
+	return n, err
+}

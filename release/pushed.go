@@ -3,11 +3,14 @@
 package release
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )
 
@@ -26,12 +29,22 @@ type PushedVariant struct {
 }
 
 // PushAll pushes what [Bake] made of a site's variants, in their order, as one
-// version, and makes it [Current].
+// version, and makes it [Current]. A variant that is as it was in the current
+// version stays the layer that it is, under its older version: another digest would
+// have its nodes start over for nothing.
 func (p *Pusher) PushAll(ctx context.Context, fleet, version string, variants []site.Variant, results []*builder.Result) (*Pushed, error) {
 	pushed := &Pushed{Version: version}
 	var entries []oci.Descriptor
+	released := p.released(ctx)
 	for i, v := range variants {
 		results[i].Layer.Version = version
+		for _, old := range released {
+			if same, err := equalButVersion(old, results[i].Layer); err != nil {
+				return nil, err
+			} else if same {
+				results[i].Layer.Version = old.Version
+			}
+		}
 		suite := ""
 		if v.Recipe.Base.Debian != nil {
 			suite = v.Recipe.Base.Debian.Suite
@@ -46,4 +59,37 @@ func (p *Pusher) PushAll(ctx context.Context, fleet, version string, variants []
 	var err error
 	pushed.Index, err = p.Index(ctx, entries, fleet, version)
 	return pushed, err
+}
+
+// released returns the layers of the current version that the pusher's own key
+// released; none where that cannot be told.
+func (p *Pusher) released(ctx context.Context) (out []spec.Layer) {
+	if p.Release == nil {
+		return nil
+	}
+	key, err := sign.NewVerifier(p.Release.Public())
+	if err != nil {
+		return nil
+	}
+	layers, err := Open(ctx, p.Registry, Current)
+	if err != nil {
+		return nil // nothing is there, or nothing that is known; what is wrong with the registry, pushing tells
+	}
+	for _, l := range layers {
+		if Verify(ctx, p.Registry, l.Digest, []sign.Verifier{key}) == nil {
+			out = append(out, l.Layer)
+		}
+	}
+	return out
+}
+
+// equalButVersion reports whether two layers differ in nothing but their version.
+func equalButVersion(a, b spec.Layer) (bool, error) {
+	a.Version = b.Version
+	was, err := spec.Encode(a)
+	if err != nil {
+		return false, err
+	}
+	is, err := spec.Encode(b)
+	return bytes.Equal(was, is), err
 }

@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 		"caisson": func() { os.Exit(run()) },
 		"hsm":     hsm, // holds a key for caisson, see signer_test.go
 		"silent":  silent,
+		"bake":    bake, // stands for caisson build, see newuser_test.go
 	})
 }
 

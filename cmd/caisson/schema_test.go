@@ -56,6 +56,12 @@ var results = map[string]any{
 	"version":       map[string]string{},
 	"serve":         map[string]string{},
 	"error":         cli.Failure{}, // of every verb, on standard error
+
+	// What the agent prints is made of the documents that both sides know.
+	"agent status": spec.Status{}, // of apply and sync, too
+	"agent plan": struct {
+		Drift []spec.Drift `json:"drift"`
+	}{},
 }
 
 // silent verbs print no result: they run until they are stopped.
@@ -83,8 +89,8 @@ func schemaFile(verb string) string {
 	return filepath.Join("../../docs/schema/output", strings.ReplaceAll(verb, " ", "-")+".schema.json")
 }
 
-// TestOutputSchemas holds docs/schema/output to the types. CAISSON_UPDATE=1
-// rewrites the files.
+// TestOutputSchemas holds docs/schema/output and docs/json.md to the types.
+// CAISSON_UPDATE=1 rewrites the files.
 func TestOutputSchemas(t *testing.T) {
 	for _, verb := range verbsOf(newApp(io.Discard, io.Discard).root(), "") {
 		if results[verb] == nil && !slices.Contains(noResult, verb) {
@@ -96,6 +102,9 @@ func TestOutputSchemas(t *testing.T) {
 		r := jsonschema.Reflector{ExpandedStruct: true, Anonymous: true}
 		s := r.Reflect(v)
 		s.Title = "caisson " + verb + " -o json"
+		if agents, ok := strings.CutPrefix(verb, "agent "); ok {
+			s.Title = "caisson-agent " + agents + " -o json"
+		}
 		if verb == "error" {
 			s.Title = "an error of any verb with -o json, on standard error"
 		}
@@ -127,6 +136,7 @@ func TestOutputSchemas(t *testing.T) {
 			t.Errorf("%s is of no verb", name)
 		}
 	}
+	checkOutputPage(t)
 }
 
 // fits is a command of scripts: "fits VERB" holds what was printed last to the

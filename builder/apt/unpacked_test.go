@@ -25,7 +25,7 @@ func TestUnpacked(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := &Store{Dir: t.TempDir()}
-	if err := store.Fetch(t.Context(), s, debs, func(Deb, int, int, int64) {}); err != nil {
+	if err := store.Fetch(t.Context(), s, debs, func(Fetched) {}); err != nil {
 		t.Fatal(err)
 	}
 	plain, err := store.Unpacked(t.Context(), debs, t.TempDir())

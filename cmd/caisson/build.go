@@ -161,11 +161,11 @@ func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, reg *registr
 func (a *app) previousAccounts(ctx context.Context, f buildFlags, s *site.Site, reg *registry.Registry, file string) ([]spec.Account, error) {
 	reference := release.Current
 	if f.previous != "" {
-		ref := f.previous
-		if i := strings.LastIndexByte(ref, '@'); i >= 0 {
-			ref, reference = ref[:i], ref[i+1:]
+		ref, named, err := release.ParseName(f.previous)
+		if err != nil {
+			return nil, err
 		}
-		var err error
+		reference = named
 		if reg, err = f.registry.existing(ref); err != nil {
 			return nil, err
 		}

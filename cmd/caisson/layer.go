@@ -4,14 +4,13 @@ package main
 
 import (
 	"context"
-	"strings"
 
 	"github.com/caisson-os/caisson/release"
 )
 
 // layerHelp explains how a layer is named on the command line.
-const layerHelp = "LAYER is REF, REF@VERSION or REF@sha256:DIGEST; REF is host[:port]/prefix or oci:DIR, the\n" +
-	"version is 'current' when none is given."
+const layerHelp = "LAYER is REF, REF@VERSION or REF@sha256:DIGEST, or REF/layer:VERSION as other tools have it; REF is\n" +
+	"host[:port]/prefix or oci:DIR, the version is 'current' when none is given."
 
 // noKey is what verbs say that show layers and verify none.
 const noKey = "no --key: who released this is not verified, whoever can push chose it"
@@ -20,9 +19,9 @@ const releaseKeyHelp = "public key `FILE` that must have released what is read; 
 
 // openLayers opens what LAYER names: one layer, or all variants of a version.
 func openLayers(ctx context.Context, reach *access, name string) ([]release.Layer, error) {
-	ref, version := name, release.Current
-	if i := strings.LastIndexByte(name, '@'); i >= 0 {
-		ref, version = name[:i], name[i+1:]
+	ref, version, err := release.ParseName(name)
+	if err != nil {
+		return nil, err
 	}
 	reg, err := reach.existing(ref)
 	if err != nil {

@@ -88,6 +88,7 @@ func (a *app) root() *cobra.Command {
 		a.pinCommand(),
 		a.refreshCommand(),
 		a.verifyCommand(),
+		a.copyCommand(),
 		a.serveCommand(),
 		a.keysCommand(),
 		a.loginCommand(),

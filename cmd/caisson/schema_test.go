@@ -17,6 +17,7 @@ import (
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/fleet/mirror"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/release"
@@ -54,6 +55,7 @@ var results = map[string]any{
 	"import":        convert.Result{},
 	"man":           written{},
 	"version":       map[string]string{},
+	"copy":          mirror.Result{},
 	"serve":         map[string]string{},
 	"error":         cli.Failure{}, // of every verb, on standard error
 

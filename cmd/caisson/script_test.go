@@ -26,6 +26,7 @@ func TestMain(m *testing.M) {
 		"hsm":     hsm, // holds a key for caisson, see signer_test.go
 		"silent":  silent,
 		"bake":    bake, // stands for caisson build, see newuser_test.go
+		"ship":    ship, // pushes layers with all that belongs to them, see ship_test.go
 	})
 }
 
@@ -40,10 +41,12 @@ func TestScript(t *testing.T) {
 
 // TestRegistryScript runs scripts against a registry server with TLS and a login. In
 // them, home is empty, and the file password holds the right one.
-func TestRegistryScript(t *testing.T) {
+func TestRegistryScript(t *testing.T) { runWithRegistry(t, "testdata/registry") }
+
+func runWithRegistry(t *testing.T, dir string) {
 	addr, ca := registrytest.Private(t)
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/registry",
+		Dir:                 dir,
 		RequireExplicitExec: true,
 		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"fits": fits},
 		Setup: func(e *testscript.Env) error {

@@ -25,6 +25,30 @@ func (p *Publisher) Read(ctx context.Context, policy Policy) (*Fleet, error) {
 	return &Fleet{p, v}, nil
 }
 
+// Find reads what is published, with the policy of a site or with keys alone, also
+// where it expired. Where nothing is, the fleet is empty. It writes nothing.
+func (p *Publisher) Find(ctx context.Context, policy Policy) (*Fleet, error) {
+	q := *p
+	q.AcceptExpired = true
+	v, err := q.look(ctx, policy, purpose{})
+	if err != nil {
+		return nil, err
+	}
+	return &Fleet{&q, v}, nil
+}
+
+// Policy returns the policy that the fleet was read with, completed from its index.
+func (f *Fleet) Policy() Policy { return f.v.policy }
+
+// Floor returns the epoch and the generation that were given out last, zero where
+// nothing is published.
+func (f *Fleet) Floor() spec.Floor {
+	if f.v.index == nil {
+		return spec.Floor{}
+	}
+	return spec.Floor{Epoch: f.v.index.Epoch, Generation: f.v.index.Generation}
+}
+
 // Nodes returns the rows of fleet:index by node, none where nothing is published.
 func (f *Fleet) Nodes() map[string]spec.Published {
 	if f.v.index == nil {

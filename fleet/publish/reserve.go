@@ -57,6 +57,13 @@ func parseIntent(tag string) (i intent, ok bool) {
 	return i, errors.Join(errs[:]...) == nil
 }
 
+// IsIntent reports whether a tag of the fleet's repository is a publisher's
+// reservation.
+func IsIntent(tag string) bool {
+	_, ok := parseIntent(tag)
+	return ok
+}
+
 func (i intent) manifest(gone bool) []byte {
 	m := oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: typeIntent,
 		Config: oci.Describe(oci.MediaTypeEmpty, oci.Empty).Bare(), Layers: []oci.Descriptor{},

@@ -16,7 +16,7 @@ import (
 var rooms = []string{
 	"spec/rules", "spec/site", "spec",
 	"trust/refusal", "trust",
-	"oci/sign", "oci/registry", "oci",
+	"oci/sign", "oci/registry", "oci/transfer", "oci",
 	"layers",
 	"release", "fleet", "netboot",
 	"builder",

@@ -58,10 +58,12 @@ var rules = []Rule{
 		By: []string{"oci/registry", "oci/keychain", "bootagent/...", "release", "fleet/...", "netboot/...", "cmd/...", "test/..."}, ByWhy: "what is decided of bytes is decided apart from where they came from"},
 	{Packages: "oci/keychain", Only: []string{"oci/...", "trust/refusal", "internal/..."}, Why: "credentials are a host's, whatever is kept there",
 		By: []string{"cmd/caisson", "release", "test/..."}, ByWhy: "a node runs no programs for its credentials"},
+	{Packages: "oci/transfer", Only: []string{"oci/...", "trust/refusal", "internal/..."}, Why: "bytes travel by digest, whatever they mean",
+		By: []string{"fleet/mirror", "test/..."}, ByWhy: "what may be copied is decided by who knows what it is"},
 	{Packages: "oci/sign/...", Only: []string{"oci/...", "trust/refusal", "internal/check", "internal/digest", "internal/ownfiles"}, Why: "signatures know digests, not documents", Banned: map[string]string{
 		"github.com/google/go-containerregistry/": "the agent links it"}},
 	{Packages: "oci/registry", Only: []string{"oci/...", "trust/refusal", "internal/..."}, Why: "pushing and serving know artifacts, not what they mean",
-		By: []string{"cmd/caisson", "release", "fleet/...", "netboot/...", "test/...", "internal/fixture"}, ByWhy: "go-containerregistry never reaches the agent"},
+		By: []string{"oci/transfer", "cmd/caisson", "release", "fleet/...", "netboot/...", "test/...", "internal/fixture"}, ByWhy: "go-containerregistry never reaches the agent"},
 
 	{Packages: "layers", Only: []string{"internal/..."}, Why: "a store holds images, whatever they are for"},
 	{Packages: "layers/image/...", Only: []string{"layers", "internal/..."}, Why: "an image is made of a tree, whatever it is for"},
@@ -80,6 +82,7 @@ var rules = []Rule{
 	{Packages: "fleet/...", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "release", "fleet/...", "systemd", "internal/..."}, Why: "a fleet is what its nodes are sent, not how the operator asks", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
 		By: []string{"cmd/caisson", "fleet/...", "test/..."}, ByWhy: "a node knows itself; fleets are published elsewhere"},
+	{Packages: "fleet/mirror", By: []string{"cmd/caisson"}, ByWhy: "a copy is what an operator asks for"},
 	{Packages: "fleet/policy", By: []string{"cmd/caisson"}, ByWhy: "a publisher is given its policy; it opens no key files"},
 
 	{Packages: "builder/root/roottest", By: []string{}, ByWhy: "its layers are for tests"},

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/fleet/mirror"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/release"
+)
+
+// copyFlags are the flags of copy.
+type copyFlags struct {
+	from, to           access
+	fromPlain, toPlain bool
+	whom               trustFlags
+	known              memoryFlags
+	unverified         bool
+}
+
+func (a *app) copyCommand() *cobra.Command {
+	var f copyFlags
+	c := &cobra.Command{
+		Use:   "copy SRC DST (--site FILE | --trust PUB… | --unverified)",
+		Short: "Copy a published fleet, or one layer, to another registry or layout",
+		Long: "Copy a published fleet, or one layer, to another registry or layout: behind an air gap, to a second\n" +
+			"site, from a canary's registry to production's. What arrives has the digests and signatures that it\n" +
+			"had; nothing is signed anew.\n\n" +
+			"SRC is REF for a whole fleet: every released layer with its signatures, SBOM and provenance, every\n" +
+			"node's overlay, fleet:index and fleet:current. Or it is a layer, as in REF/layer:VERSION or\n" +
+			"REF@sha256:DIGEST. All is verified first, with the keys of --site, or for a fleet with --trust; an\n" +
+			"older fleet takes the place of no newer one. The copy of a fleet is verified, too.\n\n" +
+			"What is there already is not copied again: a copy that was cut goes on when it is started again.",
+		Example: "  caisson copy registry.example.org/metal-a oci:stick --site site.yaml\n" +
+			"  caisson copy registry.example.org/canary/layer:7 registry.example.org/metal-a --site site.yaml",
+		Args: cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error { return a.copy(c.Context(), f, args[0], args[1]) },
+	}
+	f.from.flags(a, c.Flags())
+	c.Flags().BoolVar(&f.fromPlain, "from-plain-http", false, "talk HTTP to SRC only")
+	c.Flags().BoolVar(&f.toPlain, "to-plain-http", false, "talk HTTP to DST only")
+	f.whom.flags(c.Flags())
+	c.Flags().StringVar(&f.known.remember, "remember", "", "`FILE` that remembers what was published at SRC (caisson.memory beside the site when empty)")
+	c.Flags().BoolVar(&f.unverified, "unverified", false, "copy whatever is there, for example to look at it elsewhere")
+	return c
+}
+
+func (a *app) copy(ctx context.Context, f copyFlags, src, dst string) error {
+	if f.unverified != (len(f.whom.site)+len(f.whom.keys) == 0) {
+		return cli.Usage("--site FILE has all keys; --unverified copies whatever is there", "what is copied is verified with --site or --trust, or not at all with --unverified")
+	}
+	ref, reference, err := release.ParseName(src)
+	if err != nil {
+		return err
+	}
+	one := ref != src
+	if one && len(f.whom.keys) > 0 {
+		return cli.Usage("--site FILE names the release keys", "--trust names operators, who do not sign layers")
+	}
+	f.to = f.from
+	f.from.plainHTTP = f.from.plainHTTP || f.fromPlain
+	f.to.plainHTTP = f.to.plainHTTP || f.toPlain
+	from, err := f.from.existing(ref)
+	if err != nil {
+		return err
+	}
+	to, err := f.to.open(dst)
+	if err != nil {
+		return err
+	}
+	m := &mirror.Mirror{Say: a.say, To: &publish.Publisher{Registry: to, Now: now(), Say: a.say}}
+	if m.From, err = a.publisher(from, nil, &f.whom, f.known); err != nil {
+		return err
+	}
+	m.Policy = m.From.Trust
+	var result *mirror.Result
+	if one {
+		result, err = m.Layer(ctx, reference)
+	} else {
+		result, err = m.Fleet(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return a.copied(result)
+}
+
+func (a *app) copied(r *mirror.Result) error {
+	if a.json() {
+		return cli.JSON(a.out, r)
+	}
+	var bytes int64
+	for _, c := range r.Copied {
+		size := "there already"
+		if c.Blobs > 0 {
+			size = signless(c.Bytes)
+		}
+		cli.Printf(a.out, "%s\t%s\t%s\t%s\n", c.Repository, c.Digest, strings.Join(c.Tags, ","), size)
+		bytes += c.Bytes
+	}
+	a.say("%s to %s: %s, of which %s had to be copied", r.From, r.To, count(len(r.Copied), "artifact"), signless(bytes))
+	return nil
+}

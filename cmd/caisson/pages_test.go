@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var shellBlock = regexp.MustCompile("(?s)```sh\n(.*?)```")
+
+// TestPages runs every command of pages that promise it, with a registry in place of
+// registry.example.org, and the fleet that testdata/pages.txtar makes published in oci:out and
+// there.
+func TestPages(t *testing.T) {
+	const host = "registry.example.org"
+	prologue, err := os.ReadFile("testdata/pages.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range []string{"ref.md", "airgap.md"} {
+		text, err := os.ReadFile(filepath.Join("../../docs", page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var script strings.Builder
+		commands := 0
+		for _, block := range shellBlock.FindAllStringSubmatch(string(text), -1) {
+			for line := range strings.Lines(block[1]) {
+				command, comment, _ := strings.Cut(strings.TrimSpace(line), "  #")
+				if strings.Contains(command, host) {
+					command = strings.ReplaceAll(command, host, "$REGISTRY") + " --ca $CA"
+				}
+				if strings.Contains(comment, "ends with 3") {
+					script.WriteString("! ")
+				}
+				fmt.Fprintf(&script, "exec %s\n", command)
+				commands++
+			}
+		}
+		if commands < 5 {
+			t.Errorf("%s has %d commands", page, commands)
+		}
+		commandsThenFiles := strings.Replace(string(prologue), "\n-- ", "\n"+script.String()+"\n-- ", 1)
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, page+".txtar"), []byte(commandsThenFiles), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		runWithRegistry(t, dir)
+	}
+}

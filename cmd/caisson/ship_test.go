@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/internal/keys"
+	"github.com/caisson-os/caisson/layers/image"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+// ship is a program for scripts, "ship SITE REF VERSION": it pushes and signs layers
+// that fit a site, as build does, with a line of text for each image.
+func ship() {
+	if err := shipLayers(os.Args[1], os.Args[2], os.Args[3]); err != nil {
+		fmt.Fprintln(os.Stderr, "ship:", err)
+		os.Exit(1)
+	}
+}
+
+func shipLayers(file, ref, version string) error {
+	s, found := site.Parse(hostFiles{}, file)
+	if err := found.Err(); err != nil {
+		return err
+	}
+	variants, err := s.Variants()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "ship")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) // of a test
+	var results []*builder.Result
+	for _, v := range variants {
+		r, err := pretend(s, v, version, dir)
+		if err != nil {
+			return err
+		}
+		results = append(results, r)
+	}
+	reg, err := registry.Open(ref, registry.Options{})
+	if err != nil {
+		return err
+	}
+	p := release.Pusher{Registry: reg, Tool: "test", Now: now()}
+	var errs [2]error
+	p.Release, errs[0] = keys.Open(s.Trust().Release[0][:len(s.Trust().Release[0])-len(".pub")]+".key", nil)
+	p.Attest, errs[1] = keys.Open(s.Trust().Attestation[0][:len(s.Trust().Attestation[0])-len(".pub")]+".key", nil)
+	if err := errors.Join(errs[:]...); err != nil {
+		return err
+	}
+	_, err = p.PushAll(context.Background(), s.Name(), version, variants, results)
+	return err
+}
+
+// pretend makes what a build of a variant would result in.
+func pretend(s *site.Site, v site.Variant, version, dir string) (*builder.Result, error) {
+	recipe, err := spec.Encode(v.Recipe)
+	if err != nil {
+		return nil, err
+	}
+	r := &builder.Result{Recipe: recipe, Layer: spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: s.Name(),
+		Variant: v.Name, Recipe: oci.Digest(recipe), Arch: v.Recipe.Arch, Created: "2026-01-0" + version + "T00:00:00Z"}}
+	add := func(title, mediaType string) spec.Blob {
+		text := []byte(title + " of " + version + ", " + v.Name)
+		b := spec.Blob{Digest: oci.Digest(text), Size: int64(len(text))}
+		path := filepath.Join(dir, v.Name+title)
+		err = errors.Join(err, os.WriteFile(path, text, 0o600))
+		r.Blobs = append(r.Blobs, builder.Blob{Blob: b, MediaType: mediaType, Path: path, Title: title})
+		return b
+	}
+	r.Layer.Images = []spec.Image{{Name: "base", MediaType: image.MediaType, Blob: add("base", image.MediaType)}}
+	r.Layer.Kernel = spec.KernelBlob{Release: "6.12.0", Blob: add("kernel", oci.TypeKernel)}
+	r.Layer.Initrd = add("initrd", oci.TypeInitrd)
+	return r, err
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// named is an artifact and its tags.
+type named struct {
+	digest string
+	tags   []string
+}
+
+// resolve returns what tags name, in their order; tags of one artifact are together.
+// From here on things go by digest, whatever the tags do.
+func (r *run) resolve(ctx context.Context, repo string, tags []string) ([]named, error) {
+	digests := make([]string, len(tags))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(workers)
+	for i, tag := range tags {
+		group.Go(func() error {
+			resp, err := r.From.Registry.Source().Manifest(ctx, repo, tag, "")
+			if errors.Is(err, oci.ErrNotFound) {
+				r.Say("left out %s:%s: it is not there any more", repo, tag)
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("%s:%s: %w", repo, tag, err)
+			}
+			digests[i] = resp.Digest
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	var list []named
+	at := map[string]int{}
+	for i, digest := range digests {
+		if digest == "" {
+			continue
+		}
+		if n, ok := at[digest]; ok {
+			list[n].tags = append(list[n].tags, tags[i])
+			continue
+		}
+		at[digest] = len(list)
+		list = append(list, named{digest, []string{tags[i]}})
+	}
+	return list, nil
+}
+
+// workers is how many small artifacts are in hand at once.
+const workers = 8
+
+// layers copies every layer that has a tag. One that nobody released is left out, and
+// named: no overlay that was verified needs it.
+func (r *run) layers(ctx context.Context) error {
+	tags, err := r.From.Registry.Tags(ctx, oci.RepoLayer)
+	if err != nil && !errors.Is(err, oci.ErrNotFound) {
+		return err
+	}
+	tags = slices.DeleteFunc(tags, func(tag string) bool { return strings.HasPrefix(tag, "sha256-") }) // lists of referrers
+	list, err := r.resolve(ctx, oci.RepoLayer, sorted(tags))
+	if err != nil {
+		return err
+	}
+	for _, n := range list {
+		if r.policy != nil {
+			_, err := r.From.Layers(ctx, *r.policy, n.digest)
+			if refusal.Of(err) != "" {
+				r.Say("left out layer:%s: %v", strings.Join(n.tags, ", layer:"), err)
+				continue
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if err := r.copy(ctx, oci.RepoLayer, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// overlays copies what nodes and their machines find.
+func (r *run) overlays(ctx context.Context, tags []string) error {
+	list, err := r.resolve(ctx, oci.RepoNode, tags)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(workers)
+	var mu sync.Mutex
+	for _, n := range list {
+		group.Go(func() error {
+			moved, err := r.transfer.Copy(ctx, oci.RepoNode, n.digest, n.tags...)
+			mu.Lock()
+			defer mu.Unlock()
+			r.result.Copied = append(r.result.Copied, Copied{oci.RepoNode, n.digest, n.tags, moved})
+			return err
+		})
+	}
+	err = group.Wait()
+	slices.SortStableFunc(r.result.Copied, func(a, b Copied) int { // they ended in any order
+		if a.Repository != oci.RepoNode || b.Repository != oci.RepoNode {
+			return 0
+		}
+		return cmp.Compare(a.Tags[0], b.Tags[0])
+	})
+	return err
+}
+
+// documents copies what is in the fleet's repository, but for the reservations of
+// publishers. fleet:current comes last: with it the copy counts.
+func (r *run) documents(ctx context.Context) error {
+	tags, err := r.From.Registry.Tags(ctx, oci.RepoFleet)
+	if err != nil && !errors.Is(err, oci.ErrNotFound) {
+		return err
+	}
+	tags = slices.DeleteFunc(tags, func(tag string) bool { return publish.IsIntent(tag) || strings.HasPrefix(tag, "sha256-") })
+	list, err := r.resolve(ctx, oci.RepoFleet, sorted(tags))
+	if err != nil {
+		return err
+	}
+	for _, n := range list {
+		if err := r.copy(ctx, oci.RepoFleet, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *run) copy(ctx context.Context, repo string, n named) error {
+	moved, err := r.transfer.Copy(ctx, repo, n.digest, n.tags...)
+	if err != nil {
+		return err
+	}
+	r.result.Copied = append(r.result.Copied, Copied{repo, n.digest, n.tags, moved})
+	return nil
+}
+
+// Layer copies the layers that a reference leads to, with what keeps them from
+// garbage collection. Those that a tag named get it there, too, and that of their
+// version.
+func (m *Mirror) Layer(ctx context.Context, reference string) (*Result, error) {
+	if m.Policy != nil {
+		if _, err := m.From.Layers(ctx, *m.Policy, reference); err != nil {
+			return nil, err
+		}
+	}
+	set, err := release.Find(ctx, m.From.Registry, reference)
+	if err != nil {
+		return nil, err
+	}
+	return m.start(func(r *run) error {
+		for _, l := range set.Layers {
+			if err := r.copy(ctx, oci.RepoLayer, named{l.Digest, []string{release.KeepTag(l.Digest)}}); err != nil {
+				return err
+			}
+		}
+		if set.Index == "" {
+			return nil
+		}
+		tags := []string{}
+		if oci.ValidTag(reference) {
+			tags = []string{set.Layers[0].Version, reference}
+			slices.Sort(tags)
+			tags = slices.Compact(tags)
+		}
+		for _, tag := range tags {
+			if err := r.free(ctx, tag, set.Index); err != nil {
+				return err
+			}
+		}
+		return r.copy(ctx, oci.RepoLayer, named{set.Index, tags})
+	})
+}
+
+// free refuses to give a version's tag to other layers than those that have it.
+func (r *run) free(ctx context.Context, tag, digest string) error {
+	if tag == release.Current {
+		return nil
+	}
+	resp, err := r.To.Registry.Source().Manifest(ctx, oci.RepoLayer, tag, "")
+	if errors.Is(err, oci.ErrNotFound) || err == nil && resp.Digest == digest {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return cli.WithHint(fmt.Errorf("%s has another layer:%s, %s", r.To.Registry.Ref(), tag, resp.Digest), "by its digest it is copied without the version's tag")
+}
+
+// tagsOf returns the names of nodes and of their machines.
+func tagsOf(nodes map[string]spec.Published) []string {
+	var tags []string
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		tags = append(append(tags, name), trust.AliasTags(nodes[name].Match.MACs, nodes[name].Match.UUIDs)...)
+	}
+	return tags
+}

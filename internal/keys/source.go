@@ -38,7 +38,7 @@ func read(source string) ([]byte, error) {
 	if number, ok := strings.CutPrefix(source, "fd:"); ok {
 		return descriptor(number)
 	}
-	text, err := ownfiles.ReadSecret(source)
+	text, err := ownfiles.ReadLinked(source)
 	return text, inPipelines(err)
 }
 
@@ -53,7 +53,7 @@ func Check(source string) error {
 		_, err := handed(number)
 		return err
 	}
-	return inPipelines(ownfiles.CheckSecret(source))
+	return inPipelines(ownfiles.CheckLinked(source))
 }
 
 // inPipelines adds to what is wrong with a file how a pipeline hands over a secret.

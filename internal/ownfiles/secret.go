@@ -14,12 +14,10 @@ import (
 const maxSecret = 1 << 20
 
 // ReadSecret returns what a file with a key, a password or a token holds: a
-// regular file that only its owner can read, and whose owner is this user, root, or
-// who called sudo. Of root's files, those count as well that root lets a group of
-// this user read. It is the one rule for all secrets that either program reads.
-//
-// Links are followed where nobody else can have put or can change them, see
-// [direct]: that is how Kubernetes mounts a secret.
+// regular file, not reached by a link, that only its owner can read, and whose owner
+// is this user, root, or who called sudo. Of root's files, those count as well that
+// root lets a group of this user read. It is the one rule for all secrets that either
+// program reads.
 func ReadSecret(name string) ([]byte, error) {
 	f, err := openSecret(name, judgeSecret)
 	if err != nil {
@@ -28,11 +26,26 @@ func ReadSecret(name string) ([]byte, error) {
 	return readAll(f, maxSecret)
 }
 
+// ReadLinked is ReadSecret for people's machines: it follows links that nobody else can
+// have put or can change, as Kubernetes mounts a secret. On a node whoever had the
+// state disk in hand can have put a link of root's.
+func ReadLinked(name string) ([]byte, error) {
+	at, err := direct(name)
+	if err != nil {
+		return nil, err
+	}
+	return ReadSecret(at)
+}
+
 // ReadConfig returns what a file holds that other programs write and read, too, and
-// that may name programs to run: nobody else may be able to change it. It reports
-// whether others can read it.
+// that may name programs to run: nobody else may be able to change it. It is reached by
+// links as for [ReadLinked], and reports whether others can read it.
 func ReadConfig(name string) (data []byte, readable bool, err error) {
-	f, err := openSecret(name, judgeConfig)
+	at, err := direct(name)
+	if err != nil {
+		return nil, false, err
+	}
+	f, err := openSecret(at, judgeConfig)
 	if err != nil {
 		return nil, false, err
 	}
@@ -44,9 +57,13 @@ func ReadConfig(name string) (data []byte, readable bool, err error) {
 	return data, info.Mode().Perm()&0o044 != 0, err
 }
 
-// CheckSecret returns the error that [ReadSecret] would, and reads nothing.
-func CheckSecret(name string) error {
-	f, err := openSecret(name, judgeSecret)
+// CheckLinked returns the error that [ReadLinked] would, and reads nothing.
+func CheckLinked(name string) error {
+	at, err := direct(name)
+	if err != nil {
+		return err
+	}
+	f, err := openSecret(at, judgeSecret)
 	if err != nil {
 		return err
 	}
@@ -54,13 +71,9 @@ func CheckSecret(name string) error {
 }
 
 func openSecret(name string, judge func(string, os.FileInfo) error) (*os.File, error) {
-	at, err := direct(name)
-	if err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(at, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) {
-		return nil, &SecretError{name, "it has just become a link", "name the file itself"}
+		return nil, &SecretError{name, "it is a link", "name the file itself"}
 	}
 	if err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ func TestReadSecret(t *testing.T) {
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			data, err := ReadSecret(name)
+			data, err := ReadLinked(name)
 			if c.want == "" {
 				if err != nil || string(data) != "s" {
 					t.Errorf("%q, %v", data, err)
@@ -105,5 +105,16 @@ func TestReadConfig(t *testing.T) {
 		if (err != nil) != want.fails || err == nil && (string(data) != "c" || readable != want.readable) {
 			t.Errorf("mode %04o: %q, readable %v, %v", mode, data, readable, err)
 		}
+	}
+}
+
+// TestReadSecretFollowsNoLink: on a state disk anybody can have put one of root's.
+func TestReadSecretFollowsNoLink(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "key")
+	if err := errors.Join(os.WriteFile(name+".to", []byte("s"), 0o600), os.Symlink(name+".to", name)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadSecret(name); err == nil || !strings.Contains(err.Error(), "it is a link") {
+		t.Errorf("a link was followed: %v", err)
 	}
 }

@@ -77,7 +77,9 @@ func (a *app) copy(ctx context.Context, f copyFlags, src, dst string) error {
 	if m.From, err = a.publisher(from, nil, &f.whom, f.known); err != nil {
 		return err
 	}
-	m.Policy = m.From.Trust
+	if m.Policy = m.From.Trust; m.Policy == nil {
+		a.say("warning: nothing is verified: whoever can push to %s chooses what is copied", from.Ref())
+	}
 	var result *mirror.Result
 	if one {
 		result, err = m.Layer(ctx, reference)

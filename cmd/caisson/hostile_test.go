@@ -198,6 +198,15 @@ var verbsOfRegistries = map[string]struct {
 		map[string]string{"index": unread, "current": unread, "overlay": unread, "layer": refuses}},
 	"diff": {func(h *hostile) []string { return []string{h.ref + "@1", h.ref} },
 		map[string]string{"index": unread, "current": unread, "overlay": unread, "layer": "who released this is not verified"}},
+	// A layer that nobody released is left out; no overlay names it.
+	"copy": {func(h *hostile) []string { return []string{h.ref, "oci:" + h.path("copy"), "--site", h.site} },
+		map[string]string{"index": refuses, "current": refuses, "overlay": refuses, "layer": "left out layer:2"}},
+	"copy of a layer": {func(h *hostile) []string {
+		return []string{h.ref + "@current", "oci:" + h.path("copy"), "--site", h.site}
+	},
+		map[string]string{"index": unread, "current": unread, "overlay": unread, "layer": refuses}},
+	"copy --unverified": {func(h *hostile) []string { return []string{h.ref, "oci:" + h.path("copy"), "--unverified"} },
+		map[string]string{"index": "nothing is verified", "current": "nothing is verified", "overlay": "nothing is verified", "layer": "nothing is verified"}},
 	"diff --key": {func(h *hostile) []string { return []string{h.ref + "@1", h.ref, "--key", h.path("keys/release.pub")} },
 		map[string]string{"index": unread, "current": unread, "overlay": unread, "layer": refuses}},
 }

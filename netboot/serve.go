@@ -19,7 +19,7 @@ import (
 )
 
 // Serve serves a directory by HTTP and TFTP, read-only, until ctx ends. An empty
-// address turns a server off; say gets the addresses. What lies outside the
+// address turns a server off; say gets the addresses and each request. What lies outside the
 // directory cannot be asked for: os.Root refuses it. Directories are not listed.
 func Serve(ctx context.Context, root *os.Root, httpAddr, tftpAddr string, say func(format string, args ...any)) error {
 	failed := make(chan error, 2)
@@ -30,7 +30,7 @@ func Serve(ctx context.Context, root *os.Root, httpAddr, tftpAddr string, say fu
 		}
 		say("serving HTTP on %s", l.Addr())
 		go func() {
-			failed <- httpserver.Serve(ctx, l, http.FileServerFS(filesOnly{root.FS()}), httpserver.Options{})
+			failed <- httpserver.Serve(ctx, l, http.FileServerFS(filesOnly{root.FS()}), httpserver.Options{Log: func(r httpserver.Request) { say("%s", r) }})
 		}()
 	}
 	if tftpAddr != "" {
@@ -38,7 +38,7 @@ func Serve(ctx context.Context, root *os.Root, httpAddr, tftpAddr string, say fu
 		if err != nil {
 			return cli.WithHint(fmt.Errorf("serve TFTP: %w", err), "ports below 1024 need root; --tftp takes another address, an empty one turns TFTP off")
 		}
-		places := &places{from: map[string]int{}}
+		places := &places{from: map[string]int{}, say: say}
 		s := tftp.NewServer(func(name string, to io.ReaderFrom) error { return places.send(root, name, to) }, nil)
 		s.SetTimeout(3 * time.Second)
 		s.SetRetries(tftpRetries)

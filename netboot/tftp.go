@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/pin/tftp/v3"
 )
@@ -25,7 +26,8 @@ const (
 type places struct {
 	mu    sync.Mutex
 	total int
-	from  map[string]int // by address
+	from  map[string]int                   // by address
+	say   func(format string, args ...any) // gets each transfer
 }
 
 var errBusy = errors.New("too many transfers")
@@ -50,10 +52,12 @@ func (p *places) give(host string) {
 	}
 }
 
-func (p *places) send(root *os.Root, name string, to io.ReaderFrom) error {
+func (p *places) send(root *os.Root, name string, to io.ReaderFrom) (err error) {
+	began, sent := time.Now(), int64(0)
 	transfer, ok := to.(tftp.OutgoingTransfer)
 	if ok {
 		remote := transfer.RemoteAddr()
+		defer func() { p.log(began, remote.String(), name, sent, err) }()
 		host := remote.IP.String()
 		if !p.take(host) {
 			return errBusy
@@ -68,6 +72,15 @@ func (p *places) send(root *os.Root, name string, to io.ReaderFrom) error {
 	if info, err := f.Stat(); err == nil && ok {
 		transfer.SetSize(info.Size())
 	}
-	_, err = to.ReadFrom(f)
+	sent, err = to.ReadFrom(f)
 	return err
+}
+
+// log says a transfer in the form of an HTTP request.
+func (p *places) log(began time.Time, remote, name string, sent int64, err error) {
+	how := "sent"
+	if err != nil {
+		how = err.Error()
+	}
+	p.say("%s %s TFTP %s %s %d B %s", began.UTC().Format(time.RFC3339), remote, name[:min(len(name), 200)], how, sent, time.Since(began).Round(time.Millisecond))
 }

@@ -33,7 +33,18 @@ func Overlay(ctx context.Context, src oci.Source, tags []string, etag string) (C
 			return c, err
 		}
 	}
-	return Candidate{}, fmt.Errorf("no overlay for %s: %w", strings.Join(tags, ", "), oci.ErrNotFound)
+	return Candidate{}, unpublishedError(tags)
+}
+
+// unpublishedError is returned where a machine has no overlay under any of its names.
+type unpublishedError []string
+
+func (e unpublishedError) Error() string {
+	return fmt.Sprintf("no overlay for %s: %v", strings.Join(e, ", "), oci.ErrNotFound)
+}
+func (e unpublishedError) Unwrap() error { return oci.ErrNotFound }
+func (e unpublishedError) Hint() string {
+	return "one of these is the node's name in the site, or in its match; and is it published?"
 }
 
 // Current asks for fleet:current.

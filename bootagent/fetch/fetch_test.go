@@ -81,7 +81,7 @@ func holdsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("NOTIFY_SOCKET", "/run/notify")
-	src, err := Open(spec.Bootstrap{Registry: host + "/metal-a", PlainHTTP: true}, dir, trust.Clock{}, time.Second)
+	src, err := Open(spec.Bootstrap{Registry: host + "/metal-a", PlainHTTP: true}, track.Way{Credentials: dir, Silence: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,14 +167,14 @@ func TestVerdicts(t *testing.T) {
 			t.Parallel()
 			w := row.Forge(t)
 			host := w.Serve(t)
-			by := func(open func(spec.Bootstrap, string, trust.Clock, time.Duration) (oci.Source, error)) (refusal.Code, error) {
+			by := func(open func(spec.Bootstrap, track.Way) (oci.Source, error)) (refusal.Code, error) {
 				b := spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: row.Node.Fleet, Registry: host + "/metal-a", PlainHTTP: true,
 					Keys: attack.Publics(t, row.Node.Keys), EpochKeys: attack.Publics(t, row.Node.EpochKeys), Threshold: row.Node.Threshold}
 				folder, err := state.Open(t.TempDir())
 				if err != nil {
 					t.Fatal(err)
 				}
-				src, err := open(b, "", trust.Clock{RTC: time.Now()}, 5*time.Second)
+				src, err := open(b, track.Way{Clock: trust.Clock{RTC: time.Now()}, Silence: 5 * time.Second})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -266,7 +266,7 @@ func TestClose(t *testing.T) {
 		close(gone)
 	}))
 	defer server.Close()
-	src, err := Open(spec.Bootstrap{Registry: strings.TrimPrefix(server.URL, "http://") + "/metal-a", PlainHTTP: true}, "", trust.Clock{}, time.Minute)
+	src, err := Open(spec.Bootstrap{Registry: strings.TrimPrefix(server.URL, "http://") + "/metal-a", PlainHTTP: true}, track.Way{Silence: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +290,7 @@ func TestClose(t *testing.T) {
 // TestOpen says at once what can never be asked.
 func TestOpen(t *testing.T) {
 	for _, b := range []spec.Bootstrap{{Registry: "no registry"}, {Registry: "r.example/a", Mirrors: []string{"::"}}, {Registry: "oci:" + t.TempDir() + "/none"}} {
-		if _, err := Open(b, "", trust.Clock{}, time.Second); err == nil {
+		if _, err := Open(b, track.Way{Silence: time.Second}); err == nil {
 			t.Errorf("Open(%+v) is content", b)
 		}
 	}

@@ -9,21 +9,18 @@ import (
 	"io"
 	"io/fs"
 	"slices"
-	"time"
 
+	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // request is what a process reads: one place and one question.
 type request struct {
-	Bootstrap   spec.Bootstrap
-	Credentials string
-	Clock       trust.Clock
-	Silence     time.Duration
+	Bootstrap spec.Bootstrap
+	track.Way
 
 	Repo      string
 	Reference string // of a manifest

@@ -27,7 +27,7 @@ func serve(ctx context.Context, in io.Reader, out io.Writer) (outcome, error) {
 	if err := json.NewDecoder(in).Decode(&r); err != nil {
 		return outcome{}, fmt.Errorf("read a request: %w", err)
 	}
-	src, err := track.Open(r.Bootstrap, r.Credentials, r.Clock, r.Silence) // reads what only root may
+	src, err := track.Open(r.Bootstrap, r.Way) // reads what only root may
 	if err != nil {
 		return outcome{}, err
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
@@ -35,12 +34,12 @@ const patience = 150 * time.Second
 
 // Open is [track.Open] with a process for each request. A layout on this machine
 // is read by the agent itself: its files may be root's alone.
-func Open(b spec.Bootstrap, credentials string, clock trust.Clock, silence time.Duration) (oci.Source, error) {
+func Open(b spec.Bootstrap, way track.Way) (oci.Source, error) {
 	var list []oci.Source
 	for _, place := range append([]string{b.Registry}, b.Mirrors...) {
 		at := b
 		at.Registry, at.Mirrors = place, nil
-		s, err := open(request{Bootstrap: at, Credentials: credentials, Clock: clock, Silence: silence})
+		s, err := open(request{Bootstrap: at, Way: way})
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +54,7 @@ func open(r request) (oci.Source, error) {
 		return nil, err
 	}
 	if ref.IsLayout() {
-		return track.Open(r.Bootstrap, r.Credentials, r.Clock, r.Silence)
+		return track.Open(r.Bootstrap, r.Way)
 	}
 	return &source{ask: r, opened: time.Now()}, nil
 }

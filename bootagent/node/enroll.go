@@ -53,11 +53,12 @@ func Enroll(ctx context.Context, o Options, b spec.Bootstrap, replace bool) (*tr
 	n.o.Name = b.Node
 	// What another fleet left in the state says nothing here.
 	unknown := state.View(n.folder.Path("none"))
-	source, err := o.opener()(b, n.folder.Path(paths.Credentials), track.Clock(&state.State{}, o.Build), patience)
+	id := n.identity(&b)
+	source, err := o.opener()(b, n.way(&state.State{}, id))
 	if err != nil {
 		return nil, err
 	}
-	f := &track.Tracker{Source: source, Bootstrap: b, Identity: n.identity(&b), Folder: unknown, Build: o.Build, Say: o.Say}
+	f := &track.Tracker{Source: source, Bootstrap: b, Identity: id, Folder: unknown, Build: o.Build, Say: o.Say}
 	found, err := f.Look(ctx)
 	if err != nil {
 		return nil, err

@@ -54,8 +54,8 @@ type Options struct {
 // Runner is what scripts and operations run in, see package process.
 type Runner = exec.Runner
 
-// Opener opens the place that a bootstrap names, with the credentials in a directory.
-type Opener func(b spec.Bootstrap, credentials string, clock trust.Clock, silence time.Duration) (oci.Source, error)
+// Opener opens the place that a bootstrap names.
+type Opener func(b spec.Bootstrap, way track.Way) (oci.Source, error)
 
 // patience is how long a registry may say nothing.
 const patience = 20 * time.Second
@@ -283,8 +283,13 @@ func (n *Node) connect() error {
 	if err != nil {
 		return err
 	}
-	n.follower.Source, err = n.o.opener()(n.follower.Bootstrap, n.folder.Path(paths.Credentials), track.Clock(s, n.o.Build), patience)
+	n.follower.Source, err = n.o.opener()(n.follower.Bootstrap, n.way(s, n.follower.Identity))
 	return err
+}
+
+// way is how the registry is reached as a machine.
+func (n *Node) way(s *state.State, as trust.Identity) track.Way {
+	return track.Way{Credentials: n.folder.Path(paths.Credentials), Clock: track.Clock(s, n.o.Build), Silence: patience, Agent: track.UserAgent(n.o.Version, as)}
 }
 
 // identity is what this machine is. A host that caisson did not boot has the name

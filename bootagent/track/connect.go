@@ -21,25 +21,47 @@ const (
 	clientKey  = "client.key"
 )
 
-// Open reaches the registry and the mirrors of a bootstrap, with the credentials
-// in a directory that need not exist, and with the node's clock for certificates.
-// silence is how long a server may say nothing.
-func Open(b spec.Bootstrap, credentials string, clock trust.Clock, silence time.Duration) (oci.Source, error) {
+// Way is how a registry is reached. The zero value has no credentials.
+type Way struct {
+	Credentials string        // directory, which need not exist
+	Clock       trust.Clock   // for certificates
+	Silence     time.Duration // how long a server may say nothing; 0 is 30 s
+	Agent       string        // what is said to servers about the program that asks, see [UserAgent]
+}
+
+// UserAgent says which program asks, and for which node or, as long as that is not
+// known, for which machine: so a server's log can be read. It is nobody's promise.
+func UserAgent(version string, id trust.Identity) string {
+	as := ""
+	switch {
+	case oci.ValidTag(id.Node):
+		as = " (node " + id.Node + ")"
+	case len(id.MACs) > 0:
+		as = " (mac " + id.MACs[0] + ")"
+	}
+	if !oci.ValidTag(version) { // a header has one line
+		version = "unknown"
+	}
+	return "caisson-agent/" + version + as
+}
+
+// Open reaches the registry and the mirrors of a bootstrap.
+func Open(b spec.Bootstrap, way Way) (oci.Source, error) {
 	ref, err := oci.ParseRef(b.Registry)
 	if err != nil {
 		return nil, err
 	}
 	there := func(name string) string {
-		name = filepath.Join(credentials, name)
-		if _, err := os.Lstat(name); credentials == "" || err != nil {
+		name = filepath.Join(way.Credentials, name)
+		if _, err := os.Lstat(name); way.Credentials == "" || err != nil {
 			return ""
 		}
 		return name
 	}
-	now, sure := clock.Ticking()
+	now, sure := way.Clock.Ticking()
 	return pull.Open(ref, pull.Options{
 		PlainHTTP: b.PlainHTTP, CAs: b.CAs, Mirrors: b.Mirrors, Proxy: b.Proxy,
 		AuthFile: there(authFile), CertFile: there(clientCert), KeyFile: there(clientKey),
-		Timeout: silence, UserAgent: "caisson-agent", Now: now, AtLeast: !sure,
+		Timeout: way.Silence, UserAgent: way.Agent, Now: now, AtLeast: !sure,
 	})
 }

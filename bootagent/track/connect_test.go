@@ -38,7 +38,7 @@ func TestOpenUsesTheFolderOfCredentials(t *testing.T) {
 	clock := trust.Clock{RTC: time.Unix(0, 0), Build: server.Certificate().NotBefore.Add(-time.Hour)} // issued after the agent was built
 	dir := t.TempDir()
 	for i, want := range []string{"no credentials", "not found"} {
-		src, err := Open(b, dir, clock, time.Second)
+		src, err := Open(b, Way{Credentials: dir, Clock: clock, Silence: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,12 +50,25 @@ func TestOpenUsesTheFolderOfCredentials(t *testing.T) {
 		}
 	}
 	clock.Build = server.Certificate().NotAfter.Add(time.Hour)
-	src, err := Open(b, dir, clock, time.Second)
+	src, err := Open(b, Way{Credentials: dir, Clock: clock, Silence: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var invalid x509.CertificateInvalidError
 	if _, err := src.Manifest(t.Context(), oci.RepoNode, "superhost", ""); !errors.As(err, &invalid) {
 		t.Errorf("a certificate that ended before the agent was built: %v", err)
+	}
+}
+
+func TestUserAgent(t *testing.T) {
+	macs := []string{"52:54:00:12:34:56"}
+	for want, id := range map[string]trust.Identity{
+		"caisson-agent/1.0 (node n1)":               {Node: "n1", MACs: macs},
+		"caisson-agent/1.0 (mac 52:54:00:12:34:56)": {MACs: macs},
+		"caisson-agent/1.0":                         {Node: "n1\r\nX: y"},
+	} {
+		if got := UserAgent("1.0", id); got != want {
+			t.Errorf("UserAgent(%+v) = %q, want %q", id, got, want)
+		}
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust"
 )
 
 // TestCredentialsThatAreNone: a pipe or a link on the state disk, in the place of a
@@ -32,7 +31,7 @@ func TestCredentialsThatAreNone(t *testing.T) {
 					t.Fatal(err)
 				}
 				done := inBackground(func() error {
-					_, err := track.Open(spec.Bootstrap{Registry: "127.0.0.1:1"}, dir, trust.Clock{}, time.Second)
+					_, err := track.Open(spec.Bootstrap{Registry: "127.0.0.1:1"}, track.Way{Credentials: dir, Silence: time.Second})
 					return err
 				})
 				select {

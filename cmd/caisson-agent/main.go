@@ -57,7 +57,7 @@ func verbs() []verb {
 
 func main() {
 	if os.Getpid() == 1 && filepath.Base(os.Args[0]) == "init" || len(os.Args) == 2 && os.Args[1] == "init" && os.Getpid() == 1 {
-		initramfs.Boot(buildTime())
+		initramfs.Boot(buildTime(), version)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

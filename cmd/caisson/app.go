@@ -90,6 +90,7 @@ func (a *app) root() *cobra.Command {
 		a.verifyCommand(),
 		a.copyCommand(),
 		a.serveCommand(),
+		a.unknownCommand(),
 		a.keysCommand(),
 		a.loginCommand(),
 		a.logoutCommand(),

@@ -57,6 +57,7 @@ var results = map[string]any{
 	"version":       map[string]string{},
 	"copy":          mirror.Result{},
 	"serve":         map[string]string{},
+	"unknown":       []stranger{},
 	"error":         cli.Failure{}, // of every verb, on standard error
 
 	// What the agent prints is made of the documents that both sides know.

@@ -24,7 +24,10 @@ func (a *app) serveCommand() *cobra.Command {
 		Long: "Serve an OCI layout as a read-only registry, with all that booting nodes ask for: conditional\n" +
 			"requests, ranges, referrers. Any prefix before the repository is accepted. What is published to\n" +
 			"the layout meanwhile is served at once. Without --client-ca or --users-file, everybody who can\n" +
-			"reach the address can list tags and read every overlay.",
+			"reach the address can list tags and read every overlay.\n\n" +
+			"Each request is a line on standard error, unless --quiet is given: time, address, method, path,\n" +
+			"status, bytes, duration, and who asks; agents say for which node. Machines that find no overlay are\n" +
+			"kept for 'caisson unknown'.",
 		Example: "  caisson serve oci:out --listen :5000",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -53,6 +56,9 @@ func (a *app) serveCommand() *cobra.Command {
 			a.say("serving %s on %s, end with Ctrl-C", ref, l.Addr())
 			h, err := registry.Handler(ref.Layout)
 			if err != nil {
+				return err
+			}
+			if o.Log, err = a.requestLog(ref); err != nil {
 				return err
 			}
 			return httpserver.Serve(c.Context(), l, h, o)

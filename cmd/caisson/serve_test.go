@@ -3,11 +3,15 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net"
 	"net/http"
+	"regexp"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/oci"
@@ -48,5 +52,66 @@ func TestServe(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("serve ended with %v", err)
+	}
+}
+
+// TestServeKnowsWhoIsUnknown: a machine asks by all its names and finds nothing.
+func TestServeKnowsWhoIsUnknown(t *testing.T) {
+	s := newShelf(t)
+	if err := s.reg.PutData(t.Context(), "node", oci.Describe("text/plain", []byte("x"))); err != nil {
+		t.Fatal(err)
+	}
+	talk, line := io.Pipe()
+	answer, address := io.Pipe()
+	a := newApp(address, line)
+	root := a.root()
+	root.SetArgs([]string{"serve", s.ref, "--listen", "127.0.0.1:0"})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- root.ExecuteContext(ctx)
+		_ = line.Close() // nothing more is said
+	}()
+	addr, err := bufio.NewReader(answer).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := make(chan string, 100)
+	go func() {
+		for lines := bufio.NewScanner(talk); lines.Scan(); {
+			said <- lines.Text()
+		}
+		close(said)
+	}()
+	for _, tag := range []string{"node1", "mac-525400123456"} {
+		req, err := http.NewRequest(http.MethodGet, "http://"+strings.TrimSpace(addr)+"/v2/metal-a/node/manifests/"+tag, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("User-Agent", "caisson-agent/1 (node node1)\u202e")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	for _, want := range []string{`serving oci:`, `Z 127\.0\.0\.1:\d+ GET /v2/metal-a/node/manifests/node1 404 \d+ B \S+ caisson-agent/1 \(node node1\)\?$`,
+		`mac-525400123456 404`, `unknown machine at 127.0.0.1: - \{name: node1, match: \{macs: \["52:54:00:12:34:56"\]\}\}`} {
+		select {
+		case got := <-said:
+			if !regexp.MustCompile(want).MatchString(got) {
+				t.Errorf("%q, want %q", got, want)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("no line for %q", want)
+		}
+	}
+	out, err := s.run("unknown", s.ref)
+	if want := `- {name: node1, match: {macs: ["52:54:00:12:34:56"]}}`; err != nil || !strings.HasPrefix(out, want) {
+		t.Errorf("%q, %v; want %s", out, err, want)
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

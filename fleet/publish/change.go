@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/caisson-os/caisson/internal/nearest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
@@ -64,7 +65,7 @@ func (p *Publisher) pin(ctx context.Context, v *view, batch *registry.Batch, nam
 	var todo []work
 	for _, name := range names {
 		if _, ok := v.index.Nodes[name]; !ok {
-			return nil, hint("caisson verify lists them", "node %q is not published", name)
+			return nil, hint(didYouMean(name, v.index)+"'caisson verify' lists the nodes", "node %q is not published", name)
 		}
 		o, _, err := p.overlay(ctx, v, name)
 		if err != nil {
@@ -163,3 +164,11 @@ func (v *view) list(lists Lists) ([]string, error) {
 }
 
 func sortedNames(x *spec.FleetIndex) []string { return slices.Sorted(maps.Keys(x.Nodes)) }
+
+// didYouMean asks for the published node whose name is near to another word.
+func didYouMean(name string, x *spec.FleetIndex) string {
+	if like := nearest.Word(name, maps.Keys(x.Nodes)); like != "" {
+		return "did you mean " + like + "? "
+	}
+	return ""
+}

@@ -82,6 +82,7 @@ var rules = []Rule{
 	{Packages: "fleet/...", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "release", "fleet/...", "systemd", "internal/..."}, Why: "a fleet is what its nodes are sent, not how the operator asks", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
 		By: []string{"cmd/caisson", "fleet/...", "test/..."}, ByWhy: "a node knows itself; fleets are published elsewhere"},
+	{Packages: "fleet/unknown", Only: []string{"internal/..."}, Why: "it takes note of names, whatever they are for", By: []string{"cmd/caisson"}, ByWhy: "what strangers say decides nothing"},
 	{Packages: "fleet/mirror", By: []string{"cmd/caisson"}, ByWhy: "a copy is what an operator asks for"},
 	{Packages: "fleet/policy", By: []string{"cmd/caisson"}, ByWhy: "a publisher is given its policy; it opens no key files"},
 

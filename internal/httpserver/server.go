@@ -33,6 +33,7 @@ type Options struct {
 	Stall             time.Duration // how long a client may read nothing of its answer; 0 is 30 s
 	Conns             int           // connections at once; 0 is 1024
 	PerClient         int           // of these from one address; 0 is 128
+	Log               func(Request) // gets every request, from several goroutines; nil keeps no log
 }
 
 // Serve answers on l until ctx ends, then lets requests finish for a while.
@@ -43,6 +44,9 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o Options) error
 	}
 	if h, err = o.users(h); err != nil {
 		return err
+	}
+	if o.Log != nil {
+		h = logged(h, o.Log) // also those whom users does not let through
 	}
 	limited := newListener(l, o)
 	s := &http.Server{
@@ -81,7 +85,7 @@ func (o Options) tls() (*tls.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("certificate: %w", err)
 	}
-	key, err := ownfiles.ReadSecret(o.KeyFile)
+	key, err := ownfiles.ReadLinked(o.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("key of the certificate: %w", err)
 	}
@@ -109,7 +113,7 @@ func (o Options) users(h http.Handler) (http.Handler, error) {
 	if o.UsersFile == "" {
 		return h, nil
 	}
-	text, err := ownfiles.ReadSecret(o.UsersFile)
+	text, err := ownfiles.ReadLinked(o.UsersFile)
 	if err != nil {
 		return nil, fmt.Errorf("users: %w", err)
 	}

@@ -181,3 +181,39 @@ func write(t *testing.T, text string, mode os.FileMode) string {
 	}
 	return name
 }
+
+// TestLog has one line for each request, also for those that are not let through.
+func TestLog(t *testing.T) {
+	lines := make(chan Request, 10)
+	users := filepath.Join(t.TempDir(), "users")
+	if err := os.WriteFile(users, []byte("u:p\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, make([]byte, 100_000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	addr := start(t, func(w http.ResponseWriter, req *http.Request) { http.ServeFile(w, req, file) },
+		Options{UsersFile: users, Log: func(r Request) { lines <- r }})
+	for _, user := range []string{"u", "nobody"} {
+		req, err := http.NewRequest(http.MethodGet, "http://"+addr+"/v2/x%0Ay/"+strings.Repeat("z", 300), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.SetBasicAuth(user, "p")
+		req.Header.Set("User-Agent", "caisson-agent/1 (node n1)")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body) // only its length matters, and the server says it
+		resp.Body.Close()
+	}
+	good, bad := <-lines, <-lines
+	if good.Status != 200 || good.Bytes != 100_000 || bad.Status != 401 || bad.Bytes == 0 || bad.Agent != "caisson-agent/1 (node n1)" || len(good.Path) != maxLogged {
+		t.Errorf("%+v\n%+v", good, bad)
+	}
+	if text := good.String(); !strings.HasPrefix(text, good.Time.UTC().Format(time.RFC3339)+" 127.0.0.1:") || !strings.Contains(text, " 200 100000 B ") || !strings.HasSuffix(text, " caisson-agent/1 (node n1)") {
+		t.Errorf("%q", text)
+	}
+}

@@ -34,6 +34,7 @@ const newRoot = "/newroot"
 type boot struct {
 	console
 	build     time.Time
+	version   string
 	devkmsg   setting
 	oops      setting
 	watchdog  atomic.Pointer[watchdog.Hardware] // nil without one
@@ -56,11 +57,11 @@ type boot struct {
 
 // Boot runs the stages and becomes PID 1 of the new root. It does not return:
 // what cannot be helped is said, and after a while the machine starts over.
-func Boot(build time.Time) {
+func Boot(build time.Time, version string) {
 	if err := mountBasics(); err != nil {
 		fmt.Fprintln(os.Stderr, "caisson:", err)
 	}
-	b := &boot{console: openConsole(), build: build, devkmsg: devkmsgOn(), oops: oopsPanics(), limits: usual}
+	b := &boot{console: openConsole(), build: build, version: version, devkmsg: devkmsgOn(), oops: oopsPanics(), limits: usual}
 	b.progress = &watchdog.Progress{Limit: usual.hang, Every: 5 * time.Second, Feed: func() error { return b.watchdog.Load().Feed() }, End: b.hangs}
 	if err := b.devkmsg.change(); err != nil {
 		b.say("the console may lose lines: %v", err)

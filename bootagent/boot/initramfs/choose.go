@@ -217,5 +217,6 @@ func (b *boot) open() (oci.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return track.Open(b.bootstrap, b.folder.Path(paths.Credentials), track.Clock(s, b.build), 10*time.Second)
+	return track.Open(b.bootstrap, track.Way{Credentials: b.folder.Path(paths.Credentials), Clock: track.Clock(s, b.build), Silence: 10 * time.Second,
+		Agent: track.UserAgent(b.version, b.id)})
 }

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package unknown keeps a list of machines that asked a registry for an overlay and
+// got none: new ones, replaced ones, those whose match in the site is wrong.
+//
+// It knows only what a machine asked for, tags of node, and from where: anybody can
+// ask for anything, so the list is short, a help for people, and believed by nothing.
+// What keeps it is a file beside the layout that is served. Only cmd/caisson imports
+// it.
+package unknown
+
+import (
+	"cmp"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/durable"
+)
+
+// Machine is one that is not known.
+type Machine struct {
+	From  string    `json:"from"` // address
+	Agent string    `json:"agent,omitempty"`
+	Names []string  `json:"names"`
+	MACs  []string  `json:"macs"`
+	UUIDs []string  `json:"uuids"`
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+}
+
+// Limits of the list: strangers fill it.
+const (
+	maxMachines = 256
+	maxNames    = 8 // of one kind, of one machine
+	maxFile     = 1 << 20
+)
+
+// settle is how long after a question the machine may still ask by another of its
+// names and be known by that.
+const settle = 3 * time.Second
+
+// List is the list of a server. It may be used by several goroutines.
+type List struct {
+	file   string
+	found  func(Machine) // gets each machine once
+	settle time.Duration
+
+	mu      sync.Mutex
+	written time.Time
+	asking  map[string]*Machine // by address and agent
+	unknown map[string]*Machine // likewise; in the file
+}
+
+// Open opens the list in a file, which need not be there yet. Found is called once for
+// each machine that turns out to be unknown.
+func Open(file string, found func(Machine)) (*List, error) {
+	l := &List{file: file, found: found, settle: settle, asking: map[string]*Machine{}, unknown: map[string]*Machine{}}
+	list, err := Read(file)
+	for _, m := range list {
+		l.unknown[m.key()] = &m
+	}
+	return l, err
+}
+
+// Name returns the file of the list of machines that asked for the layout in dir.
+func Name(dir string) string { return filepath.Join(dir, ".unknown.json") }
+
+// Read returns the machines in a file, the last ones first; none without the file.
+func Read(file string) ([]Machine, error) {
+	info, err := os.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil && info.Size() > maxFile {
+		err = fmt.Errorf("more than %d bytes", maxFile)
+	}
+	var list []Machine
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(file)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &list)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("unknown machines: %s: %w", file, err)
+	}
+	sort(list)
+	return list, nil
+}
+
+func sort(list []Machine) {
+	slices.SortFunc(list, func(a, b Machine) int { return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.key(), b.key())) })
+}
+
+func (m *Machine) key() string { return m.From + " " + m.Agent }
+
+var uuidForm = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+
+var nodeTag = regexp.MustCompile(`/node/manifests/([A-Za-z0-9_][A-Za-z0-9._-]{0,127})$`)
+
+// Answered takes note of a request and its answer. The agent is what the machine calls
+// itself, the path what it asked for.
+func (l *List) Answered(from, agent, path string, found bool, at time.Time) error {
+	part := nodeTag.FindStringSubmatch(path)
+	if part == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := &Machine{From: from, Agent: agent, First: at, Names: []string{}, MACs: []string{}, UUIDs: []string{}}
+	key := m.key()
+	if found {
+		delete(l.asking, key)
+		if l.unknown[key] == nil {
+			return nil
+		}
+		delete(l.unknown, key)
+		return l.write()
+	}
+	switch {
+	case l.unknown[key] != nil:
+		m = l.unknown[key]
+	case l.asking[key] != nil:
+		m = l.asking[key]
+	case len(l.asking) >= maxMachines:
+		return nil
+	default:
+		l.asking[key] = m
+		time.AfterFunc(l.settle, func() { l.settled(key) })
+	}
+	m.Last = at
+	if news := m.note(part[1]); l.unknown[key] == nil || !news && at.Sub(l.written) < time.Minute {
+		return nil
+	}
+	return l.write()
+}
+
+// note adds a tag that was asked for and reports whether it is new.
+func (m *Machine) note(tag string) bool {
+	add := func(list *[]string, name string) bool {
+		if slices.Contains(*list, name) || len(*list) >= maxNames {
+			return false
+		}
+		*list = append(*list, name)
+		return true
+	}
+	if mac, ok := strings.CutPrefix(tag, "mac-"); ok {
+		if raw, err := hex.DecodeString(mac); err == nil && len(raw) == 6 {
+			return add(&m.MACs, fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", raw[0], raw[1], raw[2], raw[3], raw[4], raw[5]))
+		}
+	}
+	if uuid, ok := strings.CutPrefix(tag, "uuid-"); ok && uuidForm.MatchString(uuid) {
+		return add(&m.UUIDs, uuid)
+	}
+	return add(&m.Names, tag)
+}
+
+// settled puts a machine that nothing was found for on the list.
+func (l *List) settled(key string) {
+	l.mu.Lock()
+	m := l.asking[key]
+	delete(l.asking, key)
+	if m != nil {
+		l.unknown[key] = m
+		_ = l.write() // the next one is written with it; found says it all the same
+	}
+	l.mu.Unlock()
+	if m != nil {
+		l.found(*m)
+	}
+}
+
+// write keeps the machines that asked last.
+func (l *List) write() error {
+	l.written = time.Now()
+	list := make([]Machine, 0, len(l.unknown))
+	for _, m := range l.unknown {
+		list = append(list, *m)
+	}
+	sort(list)
+	for len(list) > maxMachines {
+		delete(l.unknown, list[len(list)-1].key())
+		list = list[:len(list)-1]
+	}
+	data, err := json.MarshalIndent(list, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := durable.WriteFile(l.file, append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("unknown machines: %w", err)
+	}
+	return nil
+}

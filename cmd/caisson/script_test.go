@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
@@ -27,6 +28,7 @@ func TestMain(m *testing.M) {
 		"silent":  silent,
 		"bake":    bake, // stands for caisson build, see newuser_test.go
 		"ship":    ship, // pushes layers with all that belongs to them, see ship_test.go
+		"swallow": swallow,
 	})
 }
 
@@ -68,6 +70,33 @@ func silent() {
 	}
 	for err == nil {
 		_, err = l.Accept()
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// swallow is a registry that holds nothing, and takes uploads without an end. It writes
+// its address to the file that is its argument, and says beside it that one has begun.
+func swallow() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		err = os.WriteFile(os.Args[1], []byte(l.Addr().String()), 0o644)
+	}
+	if err == nil {
+		err = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			switch req.Method {
+			case http.MethodPost:
+				w.Header().Set("Location", "/v2/upload")
+				w.WriteHeader(http.StatusAccepted)
+			case http.MethodPatch:
+				_ = os.WriteFile(os.Args[1]+".upload", nil, 0o644) // the script waits for it
+				<-req.Context().Done()
+			default:
+				if req.URL.Path != "/v2/" {
+					http.NotFound(w, req)
+				}
+			}
+		}))
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -66,7 +67,7 @@ func (h *handler) serve(w http.ResponseWriter, req *http.Request) {
 	case kind == "referrers" && oci.ValidDigest(what):
 		h.referrers(w, req, what)
 	case kind == "tags" && what == "list":
-		h.tags(w, repo)
+		h.tags(w, repo, strings.TrimSuffix(strings.TrimPrefix(req.URL.Path, "/v2/"), "/tags/list"))
 	default:
 		fail(w, http.StatusBadRequest, "DIGEST_INVALID", "not a digest")
 	}
@@ -141,7 +142,8 @@ func (h *handler) referrers(w http.ResponseWriter, req *http.Request, digest str
 	http.ServeContent(w, req, "", time.Time{}, bytes.NewReader(oci.Encode(out)))
 }
 
-func (h *handler) tags(w http.ResponseWriter, repo string) {
+// tags lists a repository under the name that it was asked for by.
+func (h *handler) tags(w http.ResponseWriter, repo, name string) {
 	x, err := h.current()
 	if err != nil {
 		fail(w, http.StatusInternalServerError, "UNKNOWN", "cannot read the index")
@@ -152,7 +154,7 @@ func (h *handler) tags(w http.ResponseWriter, repo string) {
 		tags = []string{}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{"name": repo, "tags": tags}) // a client that has gone cannot be answered
+	_ = json.NewEncoder(w).Encode(map[string]any{"name": name, "tags": tags}) // a client that has gone cannot be answered
 }
 
 // current reads index.json again when another file has taken its place.

@@ -3,6 +3,8 @@
 package ownfiles
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,7 +26,7 @@ func direct(name string) (string, error) {
 		next := filepath.Join(at, rest[0])
 		info, err := os.Lstat(next)
 		if err != nil {
-			return "", err
+			return "", &fs.PathError{Op: "open", Path: name, Err: errors.Unwrap(err)}
 		}
 		link := info.Mode()&os.ModeSymlink != 0
 		if (link || links > 0) && !held(at, info) {

@@ -19,7 +19,7 @@ const maxSecret = 1 << 20
 // root lets a group of this user read. It is the one rule for all secrets that either
 // program reads.
 func ReadSecret(name string) ([]byte, error) {
-	f, err := openSecret(name, judgeSecret)
+	f, err := openSecret(name, name, judgeSecret)
 	if err != nil {
 		return nil, err
 	}
@@ -30,22 +30,18 @@ func ReadSecret(name string) ([]byte, error) {
 // have put or can change, as Kubernetes mounts a secret. On a node whoever had the
 // state disk in hand can have put a link of root's.
 func ReadLinked(name string) ([]byte, error) {
-	at, err := direct(name)
+	f, err := openLinked(name, judgeSecret)
 	if err != nil {
 		return nil, err
 	}
-	return ReadSecret(at)
+	return readAll(f, maxSecret)
 }
 
 // ReadConfig returns what a file holds that other programs write and read, too, and
 // that may name programs to run: nobody else may be able to change it. It is reached by
 // links as for [ReadLinked], and reports whether others can read it.
 func ReadConfig(name string) (data []byte, readable bool, err error) {
-	at, err := direct(name)
-	if err != nil {
-		return nil, false, err
-	}
-	f, err := openSecret(at, judgeConfig)
+	f, err := openLinked(name, judgeConfig)
 	if err != nil {
 		return nil, false, err
 	}
@@ -59,19 +55,24 @@ func ReadConfig(name string) (data []byte, readable bool, err error) {
 
 // CheckLinked returns the error that [ReadLinked] would, and reads nothing.
 func CheckLinked(name string) error {
-	at, err := direct(name)
-	if err != nil {
-		return err
-	}
-	f, err := openSecret(at, judgeSecret)
+	f, err := openLinked(name, judgeSecret)
 	if err != nil {
 		return err
 	}
 	return f.Close()
 }
 
-func openSecret(name string, judge func(string, os.FileInfo) error) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+func openLinked(name string, judge func(string, os.FileInfo) error) (*os.File, error) {
+	at, err := direct(name)
+	if err != nil {
+		return nil, err
+	}
+	return openSecret(name, at, judge)
+}
+
+// openSecret opens the file at a path, which errors call by its name.
+func openSecret(name, at string, judge func(string, os.FileInfo) error) (*os.File, error) {
+	f, err := os.OpenFile(at, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) {
 		return nil, &SecretError{name, "it is a link", "name the file itself"}
 	}

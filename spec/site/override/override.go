@@ -187,8 +187,27 @@ func (p *Part) CompileTarget(c *module.Checker, t *target) *module.Fragment {
 			c.Errorf(over.At, "append", "lists by group take another group instead", "nothing but a list can be appended to")
 			return
 		}
-		c.Warnf(over.At, "dead-override", "give the same kind of value as the base", "a map cannot replace a value or a list: the base stays")
+		report := c.Errorf
+		if over.At.Src != nil && over.At.Src.Lenient {
+			report = c.Warnf
+		}
+		c.Within(keysTo(t.Over, over), func() {
+			report(over.At, "dead-override", "give the same kind of value as the base", "a map cannot replace a value or a list: the base stays")
+		})
 	})
 	p.Compile(c, v, f)
 	return f
+}
+
+// keysTo returns the keys that lead from a map to a value in it.
+func keysTo(from, to *tree.Value) []string {
+	for _, f := range from.Fields {
+		if f.Val == to {
+			return []string{f.Key}
+		}
+		if keys := keysTo(f.Val, to); keys != nil {
+			return append([]string{f.Key}, keys...)
+		}
+	}
+	return nil
 }

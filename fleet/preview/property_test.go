@@ -3,9 +3,12 @@
 package preview
 
 import (
+	"bytes"
+	"cmp"
 	"crypto"
 	"crypto/ecdsa"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -21,6 +24,7 @@ import (
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
@@ -33,13 +37,39 @@ type world struct {
 	release  *ecdsa.PrivateKey
 	now      time.Time
 
-	nodes      []string
-	swappiness map[string]int // by node
-	common     int
-	packages   []string
-	versions   int // of packages in the archive: an update without an edit
-	mac        int
+	nodes    []string
+	mac      int
+	versions int            // of packages in the archive: an update without an edit
+	choice   map[string]int // by part: which of its ways to be written
+
+	sent  map[string]*spec.Overlay // what each node was sent last
+	made  map[string]spec.Recipe   // by the layer's digest
+	parts map[string]int           // how often a change of each was seen
 }
+
+// parts are the settings that a person may edit, each with the ways to write it.
+// Every field of every kind is in one of them.
+var parts = map[string][]string{
+	"args":     {"[]", "[quiet]", "[quiet, hugepages=16]"},
+	"persist":  {"[]", "[/var/log]", "[/home, /var/log]"},
+	"kernel":   {"linux-image-amd64", "linux-image-cloud-amd64"},
+	"dns":      {"{}", "{dns: [192.0.2.53]}", "{dns: [192.0.2.53], search: [example.org]}", "{ntp: [ntp.example.org]}", "{interfaces: [{name: eth1, addresses: [192.0.2.7/24]}]}", "{interfaces: [{name: eth1, addresses: [192.0.2.7/24], gateway: 192.0.2.1, mtu: 9000}]}"},
+	"machine":  {"{}", "{kernel: {args: [isolcpus=1]}}", "{overrides: {hosts: [{name: a, conf: {kernel: {args: [isolcpus=2]}}}]}}"},
+	"trust":    {"{}", "{onExpired: hold}"},
+	"sysctl":   {"{}", "{vm.swappiness: 1}", "{vm.swappiness: 2}", "{-kernel.pid_max: 2, kernel.panic: 5}"},
+	"limits":   {"{}", "{a: {domain: '*', type: '-', item: nofile, value: 1}}", "{a: {domain: root, type: '-', item: nofile, value: 1}}", "{a: {domain: root, type: hard, item: nofile, value: 1}}", "{a: {domain: root, type: hard, item: core, value: 0}}"},
+	"mounts":   {"{}", "{a: {mnt_tgt: /srv/a, device: tmpfs, type: tmpfs}}", "{a: {mnt_tgt: /srv/b, device: tmpfs, type: tmpfs}}", "{a: {mnt_tgt: /srv/a, device: tmpfs, type: tmpfs, options: ro}}", "{a: {mnt_tgt: /srv/a, device: /dev/vdb, type: ext4, before: db.service}}", "{a: {mnt_tgt: /srv/a, device: /dev/vdb, type: ext4, after: raid.service}}"},
+	"ethtool":  {"{}", "{eth0: {tso: on}}", "{eth0: {tso: off}}", "{eth1: {tso: off, gro: on}}"},
+	"perm":     {"{}", "{paths: [{path: /srv/x, permissions: '0640'}]}", "{paths: [{path: /srv/x, owner: root, permissions: '0640'}]}", "{paths: [{path: /srv/x, group: adm}], rerun_policy: never}", "{paths: [{path: /srv/x, group: adm}], rerun_interval: 300}", "{paths: [{path: /srv/x, group: adm}], ignore_missing: true}", "{paths: [{path: /usr/bin/x, permissions: '4755'}]}", "{paths: [{path: /usr/bin/x, owner: root}, {path: /srv/x, group: adm}]}"},
+	"exec":     {"{}", "{a: {data: '#!/bin/sh'}}", "{a: {data: '#!/bin/sh -e'}}", "{a: {data: '#!/bin/sh', args: [x]}}", "{a: {data: '#!/bin/sh', env: {A: b}}}", "{a: {data: '#!/bin/sh', rerun_policy: never, once: per-machine}}", "{a: {data: '#!/bin/sh', blocking_policy: background}}", "{a: {data: '#!/bin/sh', timeout: 5}}", "{a: {data: '#!/bin/sh', rerun_interval: 60, rerun_max_count: 2}}", "{a: {data: '#!/bin/sh', retry_interval: 90, retry_max_count: 2}}", "{a: {data: '#!/bin/sh', rerun_interval: 60, rerun_interval_persist: false, retry_interval_persist: false}}", "{a: {data: '#!/bin/sh', revert: '#!/bin/true'}}", "{a: {data: '#!/bin/sh', onFailure: rollback}}"},
+	"files":    {"{}", "{/etc/motd: {content: a}}", "{/etc/motd: {content: b}}", "{/etc/motd: {content: a, mode: 0600}}", "{/etc/motd: {content: a, owner: daemon}}", "{/etc/motd: {content: a, group: adm}}", "{/etc/issue: {content: a}}"},
+	"apt":      {"{}", "{packages: [{name: jq}]}", "{packages: [{name: jq, version: 1.7}]}", "{packages: [{name: jq, debconf: [{question: q, question_type: string, answer: a}]}]}", "{packages: [{name: jq, debconf: [{question: q, question_type: string, answer: b}]}]}", "{packages: [{name: jq}, {name: tree}]}", "{packages: [{name: tree}], hold: [tree]}", "{packages: [{name: jq}], blacklistpkgs: [nis]}", "{packages: [{name: jq}], upgrade: true, recommends: true}", "{packages: [{name: jq}], allow_downgrade: true, strict: true, whitelistpkgs: [x]}", "{packages: [{name: jq}], repositories: {r: {url: 'https://apt.example.org', distributions: [d], components: [main]}}}"},
+	"uamlite":  {"{}", "{users: [{user_name: ann}]}", "{users: [{user_name: ann, user_sudo: true}]}", "{users: [{user_name: ann, user_crypt_passwd: '*'}]}", "{users: [{user_name: ann, user_crypt_passwd: '!'}]}", "{users: [{user_name: ann, user_sshkeys: ['" + key + " one']}]}", "{users: [{user_name: ann, user_sshkeys: ['" + key + " two']}]}", "{users: [{user_name: ann, user_sshkeys: [Unmanaged]}]}", "{users: [{user_name: ann, user_uid: 1234}]}", "{users: [{user_name: ann, user_groups: [adm]}]}", "{users: [{user_name: ann, user_shell: /bin/sh}]}", "{users: [{user_name: ben}], purge_expired_users: true}", "{users: [{user_name: ben}], builtin_account: admin}"},
+	"apparmor": {"{}", "{profiles: {p: 'profile p { }'}}", "{profiles: {p: 'profile p { /x r, }'}}", "{profiles: {p: 'profile p { }'}, complain_mode: true}", "{profiles: {q: 'profile q { }'}}"},
+}
+
+// key is a public key, without its comment.
+const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 
 func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
@@ -47,8 +77,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 1)), registry: r, now: time.Now().UTC().Truncate(time.Second),
-		nodes: []string{"a", "b", "c"}, swappiness: map[string]int{}, packages: []string{"jq"}}
+	w := &world{t: t, rand: rand.New(rand.NewPCG(seed, 1)), registry: r, now: time.Now().UTC().Truncate(time.Second), nodes: []string{"a", "b", "c"},
+		choice: map[string]int{}, sent: map[string]*spec.Overlay{}, made: map[string]spec.Recipe{}}
 	for _, k := range []**ecdsa.PrivateKey{&w.operator, &w.release} {
 		if *k, err = sign.Generate(); err != nil {
 			t.Fatal(err)
@@ -57,20 +87,26 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
+// way is how a part is written now.
+func (w *world) way(part string) string { return parts[part][w.choice[part]] }
+
 func (w *world) site() *site.Site {
 	w.t.Helper()
 	var b strings.Builder
-	b.WriteString("apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal-a}\nlayer: {base: {debian: {suite: trixie, components: [main]}}, kernel: {package: linux-image-amd64}}\nnodes:\n")
+	fmt.Fprintf(&b, "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal-a}\nlayer: {base: {debian: {suite: trixie, components: [main]}}, kernel: {package: %s, args: %s}, persist: %s}\n",
+		w.way("kernel"), w.way("args"), w.way("persist"))
+	fmt.Fprintf(&b, "network: %s\nmachine: %s\ntrust: %s\nnodes:\n", w.way("dns"), w.way("machine"), w.way("trust"))
 	for _, n := range w.nodes {
 		fmt.Fprintf(&b, "  - {name: %s, match: {macs: [\"52:54:00:00:%02x:%02x\"]}}\n", n, w.mac, n[0])
 	}
-	fmt.Fprintf(&b, "conf:\n  sysctl: {vm.swappiness: %d}\n  apt: {packages: [{name: %s}]}\n  overrides:\n    divingbell_sysctl: {hosts: [", w.common, strings.Join(w.packages, "}, {name: "))
-	for _, n := range w.nodes {
-		if v, ok := w.swappiness[n]; ok {
-			fmt.Fprintf(&b, "{name: %s, conf: {sysctl: {vm.swappiness: %d}}}, ", n, v)
+	b.WriteString("conf:\n")
+	for _, m := range module.Conf() {
+		if parts[m.Name] != nil {
+			fmt.Fprintf(&b, "  %s: %s\n", m.Name, w.way(m.Name))
 		}
 	}
-	b.WriteString("]}\n")
+	// One host has what the others do not, of a kind of each half.
+	fmt.Fprintf(&b, "  overrides:\n    divingbell_sysctl: {hosts: [{name: b, conf: {sysctl: %s}}]}\n    divingbell_apt: {hosts: [{name: c, conf: {apt: %s}}]}\n", parts["sysctl"][w.choice["host sysctl"]], parts["apt"][w.choice["host apt"]])
 	s, found := site.Parse(fstest.MapFS{"site.yaml": {Data: []byte(b.String())}}, "site.yaml")
 	if err := found.Err(); err != nil {
 		w.t.Fatalf("%v\n%s", err, b.String())
@@ -80,26 +116,27 @@ func (w *world) site() *site.Site {
 
 // edit changes the site, or nothing, in a way that a person might.
 func (w *world) edit() {
-	switch w.rand.IntN(8) {
-	case 0:
-		w.common = w.rand.IntN(3)
+	names := slices.Sorted(maps.Keys(parts))
+	switch w.rand.IntN(10) {
+	case 0: // nothing
 	case 1:
-		w.swappiness[w.nodes[w.rand.IntN(len(w.nodes))]] = w.rand.IntN(3)
+		w.choice["host sysctl"] = w.rand.IntN(len(parts["sysctl"]))
 	case 2:
-		delete(w.swappiness, w.nodes[w.rand.IntN(len(w.nodes))])
+		w.choice["host apt"] = w.rand.IntN(3)
 	case 3:
-		w.packages = [][]string{{"jq"}, {"jq", "tree"}, {"tree"}}[w.rand.IntN(3)]
-	case 4:
 		if n := string(rune('a' + w.rand.IntN(6))); !slices.Contains(w.nodes, n) {
 			w.nodes = append(w.nodes, n)
 		}
-	case 5:
+	case 4:
 		if len(w.nodes) > 1 {
 			i := w.rand.IntN(len(w.nodes))
 			w.nodes = slices.Delete(w.nodes, i, i+1)
 		}
-	case 6:
+	case 5:
 		w.mac = w.rand.IntN(2)
+	default:
+		part := names[w.rand.IntN(len(names))]
+		w.choice[part] = w.rand.IntN(len(parts[part]))
 	}
 }
 
@@ -122,14 +159,18 @@ func (w *world) build(s *site.Site) {
 			w.t.Fatal(err)
 		}
 		l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: s.Name(), Version: version, Variant: v.Name, Features: spec.Features(),
-			Recipe: oci.Digest(recipe), Arch: "amd64", Created: w.now.Format(time.RFC3339), Images: []spec.Image{}, Kernel: spec.KernelBlob{Release: "6.12.1-amd64"}}
+			Recipe: oci.Digest(recipe), Arch: "amd64", Created: w.now.Format(time.RFC3339), Images: []spec.Image{}, Kernel: spec.KernelBlob{Release: "6.12.1" + strings.TrimPrefix(v.Recipe.Kernel, "linux-image")}}
 		for _, x := range v.Recipe.Packages.Install {
-			l.Packages = append(l.Packages, spec.InstalledPackage{Name: x.Name, Version: version, Arch: "amd64"})
+			l.Packages = append(l.Packages, spec.InstalledPackage{Name: x.Name, Version: cmp.Or(x.Version, version), Arch: "amd64"})
+		}
+		for _, x := range v.Recipe.AppArmor.Profiles {
+			l.AppArmor.Profiles = append(l.AppArmor.Profiles, spec.LoadedProfile{Name: x.File, Mode: map[bool]string{false: "enforce", true: "complain"}[v.Recipe.AppArmor.Complain]})
 		}
 		d, err := p.Push(w.t.Context(), &builder.Result{Layer: l, Recipe: recipe}, "trixie")
 		if err != nil {
 			w.t.Fatal(err)
 		}
+		w.made[d.Digest] = v.Recipe
 		entries = append(entries, d)
 	}
 	if _, err := p.Index(w.t.Context(), entries, s.Name(), version); err != nil {
@@ -144,12 +185,12 @@ func (w *world) publisher() (*publish.Publisher, publish.Policy) {
 }
 
 // publish does what the verb does; ok is false where a layer has to be built.
-func (w *world) publish(s *site.Site) (changed []string, ok bool) {
+func (w *world) publish(s *site.Site) (nodes []publish.Node, changed []string, ok bool) {
 	w.t.Helper()
 	p, policy := w.publisher()
 	nodes, err := p.Compile(w.t.Context(), s, policy, release.Current)
 	if err != nil {
-		return nil, false
+		return nil, nil, false
 	}
 	before, err := p.Read(w.t.Context(), policy)
 	if err != nil {
@@ -168,7 +209,90 @@ func (w *world) publish(s *site.Site) (changed []string, ok bool) {
 		}
 	}
 	slices.Sort(changed)
-	return changed, true
+	return nodes, changed, true
+}
+
+// shown are the names under which a plan shows parts of an overlay; others have
+// their own. What a plan need not show is "".
+var shown = map[string]string{"kernelArgs": "kernel", "variant": "", "needs": "", "dns": "network", "search": "network", "ntp": "network", "interface": "network", "base": ""}
+
+func name(part string) string {
+	part = strings.TrimPrefix(part, "items.")
+	if other, ok := shown[part]; ok {
+		return other
+	}
+	return part
+}
+
+// judge compares what the plan says of each node with what the node was sent before
+// and is sent now: every part that differs, none that does not, and whether the
+// node goes on without a reboot.
+func (w *world) judge(p *plan.Plan, nodes []publish.Node) {
+	w.t.Helper()
+	planned := map[string]plan.NodePlan{}
+	for _, n := range p.Nodes {
+		planned[n.Name] = n
+	}
+	maps.DeleteFunc(w.sent, func(node string, _ *spec.Overlay) bool { // one that left is new when it comes back
+		return !slices.ContainsFunc(nodes, func(n publish.Node) bool { return n.Name == node })
+	})
+	for _, n := range nodes {
+		doc, err := n.Doc()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		now := new(spec.Overlay)
+		if err := spec.Decode(doc, now); err != nil {
+			w.t.Fatal(err)
+		}
+		before := w.sent[n.Name]
+		w.sent[n.Name] = now
+		if before == nil {
+			continue // all of it is new
+		}
+		want, may, live := map[string]bool{}, map[string]bool{"": true}, true
+		for _, e := range spec.Changes(before, now) {
+			want[name(e.Part)], live = true, live && spec.Live(e.Class)
+		}
+		if before.Layer != now.Layer {
+			a, b := w.made[before.Layer], w.made[now.Layer]
+			for _, m := range module.Conf() {
+				if m.Baked != nil && !same(w.t, m.Baked(&a), m.Baked(&b)) {
+					want[m.Name] = true
+				}
+			}
+			may["apt"] = true // the archive has newer packages
+			if a.Kernel != b.Kernel {
+				want["kernel"] = true
+			}
+		}
+		delete(want, "")
+		got := map[string]bool{}
+		for _, c := range planned[n.Name].Changes {
+			if item := name(c.Item); want[item] || !may[item] {
+				got[item] = true
+			}
+		}
+		if !maps.Equal(want, got) {
+			w.t.Fatalf("node %s: the plan shows %v, what differs is %v\n%+v", n.Name, got, want, planned[n.Name])
+		}
+		if class := planned[n.Name].Class; spec.Live(class) != live {
+			w.t.Fatalf("node %s: class %q, and the node applies it live: %v", n.Name, class, live)
+		}
+		for part := range want {
+			w.parts[part]++
+		}
+	}
+}
+
+func same(t *testing.T, a, b any) bool {
+	t.Helper()
+	x, errA := spec.Encode(a)
+	y, errB := spec.Encode(b)
+	if errA != nil || errB != nil {
+		t.Fatal(errA, errB)
+	}
+	return bytes.Equal(x, y)
 }
 
 func (w *world) plan(s *site.Site) *plan.Plan {
@@ -182,14 +306,17 @@ func (w *world) plan(s *site.Site) *plan.Plan {
 }
 
 // TestPlanIsWhatPublishDoes edits, builds and publishes at random. What a plan
-// says is what the publish after it does, node by node, and a plan without
-// changes is followed by a publish without any.
+// says is what the publish after it does, node by node and part by part, and a plan
+// without changes is followed by a publish without any.
 func TestPlanIsWhatPublishDoes(t *testing.T) {
-	seen := map[string]int{}
+	seen, changes := map[string]int{}, map[string]int{}
 	for seed := range uint64(4) {
 		w := newWorld(t, seed)
+		w.parts = changes
 		for range 20 {
-			w.edit()
+			for range []int{0, 0, 1, 3, 5, 8}[w.rand.IntN(6)] {
+				w.edit()
+			}
 			s := w.site()
 			if w.rand.IntN(2) == 0 {
 				w.build(s)
@@ -203,7 +330,7 @@ func TestPlanIsWhatPublishDoes(t *testing.T) {
 			}
 			build := slices.ContainsFunc(p.Layers, func(l plan.LayerPlan) bool { return l.Action == plan.ActionBuild })
 			w.now = w.now.Add(time.Second)
-			changed, ok := w.publish(s)
+			nodes, changed, ok := w.publish(s)
 			switch {
 			case ok == build:
 				t.Fatalf("seed %d: a layer is to be built: %v, publish took what is there: %v", seed, build, ok)
@@ -219,10 +346,19 @@ func TestPlanIsWhatPublishDoes(t *testing.T) {
 				seen["changes"]++
 			}
 			if ok {
+				w.judge(p, nodes)
 				if again := w.plan(s); again.Changed() {
 					t.Fatalf("seed %d: published, and the plan still has %+v", seed, again)
 				}
 			}
+		}
+	}
+	for part := range parts {
+		if as, ok := map[string]string{"args": "kernel", "machine": "kernel", "dns": "network", "trust": "onExpired"}[part]; ok {
+			part = as
+		}
+		if changes[part] == 0 {
+			t.Errorf("no change of %s was seen: %v", part, changes)
 		}
 	}
 	for _, what := range []string{"to be built", "nothing", "changes"} {

@@ -92,6 +92,7 @@ func compareBuilt(c *comparison, old, next *Layer) {
 		return
 	}
 	compareRecipes(c, *old.Made, *next.Made, map[string]bool{"apt": true})
+	compareTexts(c, "apt", howInstalled(*old.Made), howInstalled(*next.Made))
 	compareTexts(c, "apparmor", a, b)
 }
 

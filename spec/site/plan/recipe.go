@@ -22,6 +22,16 @@ func compareRecipes(c *comparison, old, next spec.Recipe, without map[string]boo
 	}
 }
 
+// howInstalled is what a recipe says of packages beside which they are: answers,
+// holds, lists of what may not be there, archives.
+func howInstalled(r spec.Recipe) map[string]string {
+	apt := flatten(r)["apt"]
+	for _, p := range r.Packages.Install {
+		delete(apt, p.Name)
+	}
+	return apt
+}
+
 // compareTexts adds what differs between two maps, in order of the keys. The
 // fields of a thing that comes or goes as a whole are left out.
 func compareTexts(c *comparison, item string, old, next map[string]string) {

@@ -73,6 +73,14 @@ func (n *Node) Sync(ctx context.Context) (*spec.Status, error) {
 	if n.follower == nil {
 		return nil, n.unbound
 	}
+	st, err := n.sync(ctx)
+	if n.o.By != Service { // who asks by hand leaves a trace, whatever comes of it
+		n.record("asked", field{"sync", n.boot.Sync}, field{"why", n.boot.SyncDetail})
+	}
+	return st, err
+}
+
+func (n *Node) sync(ctx context.Context) (*spec.Status, error) {
 	before, err := n.running()
 	switch {
 	case errors.Is(err, track.ErrNothing):

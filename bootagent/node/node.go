@@ -39,14 +39,17 @@ import (
 	"github.com/caisson-os/caisson/trust"
 )
 
+// Service is who acts when nobody asked.
+const Service = "service"
+
 // Options are the seams; the zero value is this machine.
 type Options struct {
 	Root    string // prefix of every path, for tests
 	Build   time.Time
 	Version string // of the agent
 	Name    string // of this node; "" is what the loader, the enrollment or the host says
-	By      string // who acts, for the records
 	Runner  Runner // what programs run in; nil is services of systemd, or else process groups
+	By      string // who acts, for the records: Service, or a person and the verb
 	Fetch   Opener // how the registry is asked; nil is track.Open, in this process
 	Say     func(format string, args ...any)
 }

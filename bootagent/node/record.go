@@ -19,16 +19,20 @@ type field struct {
 	value any
 }
 
-// record writes one line about what was done to this node: the event, who did it,
-// and fields as NAME=value, quoted where that is needed. Under systemd the line is
-// in the journal, else on standard error.
+// record writes down what was done to this node: the event, who did it, and fields.
+// It goes to systemd's journal, with a field there for each here, and is said in one
+// line of NAME=value where people read along, quoted where that is needed.
 func (n *Node) record(event string, fields ...field) {
+	fields = append([]field{{"by", n.o.By}}, fields...)
 	var line strings.Builder
-	fmt.Fprintf(&line, "%s by=%s", event, quote(n.o.By))
+	line.WriteString(event)
 	for _, f := range fields {
 		fmt.Fprintf(&line, " %s=%s", f.name, quote(fmt.Sprint(f.value)))
 	}
-	n.o.Say("%s", line.String())
+	err := n.journald(event, line.String(), fields)
+	if err != nil || !saidToJournal() { // else it would be there twice
+		n.o.Say("%s", line.String())
+	}
 }
 
 func quote(s string) string {

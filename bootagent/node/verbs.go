@@ -25,6 +25,7 @@ func (n *Node) RestoreAll(ctx context.Context) error {
 	}
 	result := items.Reconcile(ctx, n.items(spec.Items{}), n.journal)
 	n.recordChanges(result, 0, "restore --all")
+	n.record("restored", field{"changes", len(result.Changes)}, field{"why", "restore --all"})
 	return errors.Join(result.Err, n.retire(ctx, result), n.damage())
 }
 

@@ -133,7 +133,7 @@ func (a *app) options(verb string) node.Options {
 func who(verb string) string {
 	switch user := os.Getenv("SUDO_USER"); {
 	case verb == "run":
-		return "service"
+		return node.Service
 	case user != "":
 		return user + "/" + verb
 	}

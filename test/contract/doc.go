@@ -6,5 +6,9 @@
 // It carries every value of the examples, of the YAML blocks in docs, and of the
 // rule tables in spec/site/testdata/rules through the whole chain: parse, compile,
 // sign, trust.Accept, the item's Check in a fake root, and builder.Check for what
-// is baked into a layer. It holds nothing but the test.
+// is baked into a layer.
+//
+// A second table has a row for each way in which a Divingbell operator could be
+// surprised by an unchanged values file, run where it acts. The package holds
+// nothing but the two tests.
 package contract

@@ -74,14 +74,12 @@ test $(cat $forward) = 0
 kill $serve
 `
 
-// divingbellHost is a host with what Divingbell leaves of the values in
-// examples/migration, and its take-over: $ONCE and $DAILY are Divingbell's names for
-// the runs of the scripts.
-const divingbellHost = ownHost + `
+// divingbellLeft is what Divingbell leaves on a host that it configured with the
+// values in examples/migration. $ONCE and $DAILY are its names for the runs of the
+// scripts; one parameter is of an older version of the values.
+const divingbellLeft = ownHost + `
 cp "$EXAMPLE"/values.yaml values.yaml
 sed 's|^registry:.*|registry: oci:out|' "$EXAMPLE"/site.yaml >site.yaml
-sed -i 's/vm.swappiness: .10./net.core.somaxconn: "2048"/; s/vm.swappiness: .1./net.core.somaxconn: "1024"/' values.yaml # the machine's own is not ours to set
-caisson publish site.yaml --to oci:out --key keys/operator.key
 
 # What Divingbell did, a pod after another.
 value() { cat /proc/sys/$1; }
@@ -119,13 +117,35 @@ for run in $ONCE $DAILY; do
 done
 printf 'once\ndaily report\n' >/srv/runs
 echo procps >$records/apt/packages
-mkdir -p /var/lib/dpkg
+grep -q ^ann: /etc/passwd || echo 'ann:x:54321:54321:divingbell:/home/ann:/bin/bash' >>/etc/passwd
+mkdir -p /etc/sudoers.d /var/lib/dpkg
+echo 'ann ALL=(ALL) NOPASSWD:ALL' >/etc/sudoers.d/divingbell-ann-sudo
 printf 'Package: procps\nStatus: install ok installed\nVersion: 4\n' >/var/lib/dpkg/status
 
-# While a pod of it is there, nothing is changed.
-secret=/var/lib/kubelet/pods/0/volumes/kubernetes.io~secret/divingbell-sysctl
+# The kubelet keeps a pod's secret mounted as long as the pod is there.
+secret=/var/lib/kubelet/pods/6cbb9a51/volumes/kubernetes.io~secret/divingbell-sysctl-default
 mkdir -p $secret
 mount -t tmpfs tmpfs $secret
+
+# A boot ends what the kernel holds.
+reboot() {
+	umount /srv/scratch
+	echo $somaxconn >/proc/sys/net/core/somaxconn
+	echo $keepalive >/proc/sys/net/ipv4/tcp_keepalive_time
+	ip link del eth0
+	ip link add eth0 type veth peer name eth1
+	ethtool -K eth0 gro on
+	rm -rf /run/caisson
+	cat /proc/sys/kernel/random/uuid >/mnt/boot
+	mount --bind /mnt/boot /proc/sys/kernel/random/boot_id
+}
+`
+
+// divingbellHost takes that host over, and back.
+const divingbellHost = divingbellLeft + `
+caisson publish site.yaml --to oci:out --key keys/operator.key
+
+# While a pod of it is there, nothing is changed.
 caisson-agent enroll --from oci:out --fleet metal-a --key keys/operator.pub 2>said
 grep 'apply takes over the originals of 3 kernel parameters, 1 features and 1 paths, 1 mounts, the history of 2 scripts' said
 ! caisson-agent apply 2>said
@@ -155,7 +175,7 @@ grep 'left as Divingbell made them, since they need a layer: packages that it in
 test $(value net/ipv4/tcp_fin_timeout) = $fin
 test $(value net/core/somaxconn) = 1024
 test "$(cat /srv/runs)" = "$(printf 'once\ndaily report')"
-test -z "$(find /etc -name '*divingbell*' -o -name 'srv-scratch*')"
+test -z "$(find /etc -name '60-divingbell*' -o -name 'srv-scratch*')"
 
 # The service; then a boot, which ends what the kernel holds, and nothing of Divingbell's.
 caisson-agent run 2>>journal &
@@ -163,17 +183,6 @@ run=$!
 await caisson-agent status
 kill $run
 wait $run || true
-reboot() {
-	umount /srv/scratch
-	echo $somaxconn >/proc/sys/net/core/somaxconn
-	echo $keepalive >/proc/sys/net/ipv4/tcp_keepalive_time
-	ip link del eth0
-	ip link add eth0 type veth peer name eth1
-	ethtool -K eth0 gro on
-	rm -rf /run/caisson
-	cat /proc/sys/kernel/random/uuid >/mnt/boot
-	mount --bind /mnt/boot /proc/sys/kernel/random/boot_id
-}
 reboot
 caisson-agent run 2>>journal &
 run=$!
@@ -209,13 +218,17 @@ func TestAnAttachedHostInNamespaces(t *testing.T) { inNamespaces(t, attachedHost
 
 // A host with a history of Divingbell's is enrolled, applied, followed over a boot,
 // and put back to what it was before Divingbell.
-func TestADivingbellHostInNamespaces(t *testing.T) {
+func TestADivingbellHostInNamespaces(t *testing.T) { onDivingbellHost(t, divingbellHost) }
+
+// onDivingbellHost runs a script that begins with divingbellLeft.
+func onDivingbellHost(t *testing.T, script string) (out string) {
+	t.Helper()
 	require.Tool(t, "ip", "findmnt", "ethtool")
 	example, err := filepath.Abs("../../examples/migration")
 	if err != nil {
 		t.Fatal(err)
 	}
-	inNamespaces(t, divingbellHost, "EXAMPLE="+example,
+	return inNamespaces(t, script, "EXAMPLE="+example,
 		"ONCE="+divingbellHash("data", "#!/bin/sh\necho once >>/srv/runs\n", "rerun_policy", "never"),
 		"DAILY="+divingbellHash("args", "[report]", "data", "#!/bin/sh\necho $NAME $1 >>/srv/runs\n", "env:NAME", "daily", "rerun_interval", "86400"))
 }
@@ -230,8 +243,9 @@ func divingbellHash(pairs ...string) string {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte("["+strings.Join(list, " ")+"]")))
 }
 
-// inNamespaces runs a script with the programs of today as a host of its own.
-func inNamespaces(t *testing.T, script string, env ...string) {
+// inNamespaces runs a script with the programs of today as a host of its own, and
+// returns what it prints.
+func inNamespaces(t *testing.T, script string, env ...string) string {
 	t.Helper()
 	require.Root(t)
 	unshare, err := exec.LookPath("unshare")
@@ -245,7 +259,9 @@ func inNamespaces(t *testing.T, script string, env ...string) {
 	cmd := exec.Command(unshare, "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "sh", "-exc", script)
 	cmd.Env = []string{"PATH=" + bin + ":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/mnt"}
 	cmd.Env = append(cmd.Env, env...)
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	return string(out)
 }

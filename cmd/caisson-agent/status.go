@@ -57,7 +57,11 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 	if st.Asked != "" {
 		row("asked", "%s", st.Asked)
 	}
-	row("generation", "%d, epoch %d (%s)", st.Generation, st.Epoch, st.Source)
+	generation := fmt.Sprintf("%d, epoch %d", st.Generation, st.Epoch)
+	if st.Source != "" { // a boot of caisson's chose it
+		generation += fmt.Sprintf(" (%s)", st.Source)
+	}
+	row("generation", "%s", generation)
 	row("overlay", "%s, expires %s", st.Overlay, st.Expires)
 	if st.Layer != "" {
 		row("layer", "%s", strings.TrimSpace(st.LayerVersion+" "+st.Layer))

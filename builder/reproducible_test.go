@@ -4,12 +4,18 @@ package builder
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,8 +24,9 @@ import (
 
 // TestReproducible builds the same lock twice, the second time on what looks like
 // another machine, see [elsewhere]. The first may be what other tests of this run
-// have made; the second shares package files with it and nothing else. The clock
-// differs by itself.
+// have made; the second shares package files with it and nothing else. The seconds
+// differ by themselves; another day cannot be had without setting the machine's
+// clock, so nothing that a build has written may name this one.
 func TestReproducible(t *testing.T) {
 	o := testOptions(t)
 	recipe := testRecipe()
@@ -41,7 +48,13 @@ func TestReproducible(t *testing.T) {
 	}
 	first := build(sharedCache)
 	o.Lock = &first.Lock
-	second := build(elsewhere(t))
+	elsewhere := elsewhere(t)
+	second := build(elsewhere)
+	for _, cache := range []string{sharedCache, elsewhere} {
+		if found := today(t, filepath.Join(cache, "steps"), time.Now()); len(found) > 0 {
+			t.Errorf("a build a day later would differ: %q", found)
+		}
+	}
 
 	want, err := spec.Encode(first.Layer)
 	if err != nil {
@@ -58,6 +71,62 @@ func TestReproducible(t *testing.T) {
 			}
 		}
 		t.Errorf("the second build described another layer:\n%.2000s\n%.2000s", want, got)
+	}
+}
+
+// written is where programs that run in a build write text.
+var written = []string{"etc", "root", "var"}
+
+// today lists the lines of text in the trees of steps that name the day of now, as
+// text, in seconds, or in days as shadow(5) has it.
+func today(t *testing.T, steps string, now time.Time) (found []string) {
+	t.Helper()
+	now = now.UTC()
+	seconds := strconv.FormatInt(now.Unix(), 10)
+	forms := []string{now.Format("2006-01-02"), now.Format("20060102"), now.Format("02 Jan 2006"), now.Format("Jan _2"),
+		fmt.Sprintf(":%d:", now.Unix()/86400), `\b` + seconds[:len(seconds)-5] + `\d{5}\b`}
+	names := regexp.MustCompile("(?m)^.*(" + strings.Join(forms, "|") + ").*$")
+	for _, dir := range written {
+		trees, err := filepath.Glob(filepath.Join(steps, "*", "tree", dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tree := range trees {
+			err := filepath.WalkDir(tree, func(name string, d fs.DirEntry, err error) error {
+				if err != nil || !d.Type().IsRegular() {
+					return err
+				}
+				data, err := os.ReadFile(name)
+				if err == nil && !bytes.ContainsRune(data, 0) {
+					for _, line := range names.FindAllString(string(data), -1) {
+						found = append(found, strings.TrimPrefix(name, steps)+": "+line)
+					}
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return found
+}
+
+// TestToday: what TestReproducible looks for would be found.
+func TestToday(t *testing.T) {
+	now := time.Date(2026, 11, 9, 10, 0, 0, 0, time.UTC)
+	steps := t.TempDir()
+	for name, text := range map[string]string{
+		"a/tree/etc/shadow": "root:*:20766:0:99999:7:::\n", "b/tree/var/log": "x\n2026-11-09 10:00 begun\n", "c/tree/var/stamp": "1794218400\n",
+		"d/tree/etc/later": "2026-11-10, :20767:, 1794318400\n", "e/tree/usr/doc": "2026-11-09\n", "f/tree/etc/binary": "\x00 2026-11-09\n",
+	} {
+		name = filepath.Join(steps, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found := today(t, steps, now); len(found) != 3 {
+		t.Errorf("found %q", found)
 	}
 }
 

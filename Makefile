@@ -13,7 +13,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := -trimpath $(GOFLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help build deps test test-unit test-race test-vm test-interop test-long lint vulncheck fuzz bench demo size cross clean
+.PHONY: help build deps test test-unit test-race test-vm test-interop test-long lint vulncheck fuzz bench container demo size cross clean
 
 help: ## Print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,9 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s)
 
 bench: ## Measure against named peers in the same run
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./spec/... ./layers/... ./oci/... ./bootagent/... ./builder/... ./trust/... ./fleet/...
+
+container: build ## Make the image localhost/caisson with podman or buildah (as root)
+	@hack/container $(BIN)
 
 demo: deps build ## The main job end to end in a VM: build, publish, boot, roll back
 	$(GO) run ./test/vm/demo $(if $(REGISTRY),-registry $(REGISTRY))

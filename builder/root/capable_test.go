@@ -26,7 +26,7 @@ func TestUnprivileged(t *testing.T) {
 		{Unprivileged{Missing: []string{"CAP_SYS_ADMIN"}, user: true}, "needs CAP_SYS_ADMIN, which", "sudo, or without root: unshare"},
 		{Unprivileged{Missing: []string{"CAP_SYS_ADMIN"}}, "needs CAP_SYS_ADMIN, which", "podman run --cap-add SYS_ADMIN"},
 		{Unprivileged{IDs: 1}, "IDs 0 to 65534, and this user namespace has 1", "unshare --map-root-user --map-auto"},
-		{Unprivileged{Err: failed}, "mount /proc", "--security-opt unmask=ALL"},
+		{Unprivileged{Err: failed}, "mount /proc", "--cap-add SYS_ADMIN"},
 	} {
 		if got, hint := c.u.Error(), c.u.Hint(); !strings.Contains(got, c.want) || !strings.Contains(hint, c.hint) {
 			t.Errorf("%q, %q; want %q, %q", got, hint, c.want, c.hint)

@@ -123,7 +123,9 @@ func TestLongPipelines(t *testing.T) {
 	require.Tool(t, "mmdebstrap", "mksquashfs", "unsquashfs", "xz", "apt-get", "jq", "go", "bash")
 	bin := t.TempDir()
 	for _, program := range []string{"caisson", "caisson-agent"} {
-		if said, err := exec.Command("go", "build", "-o", bin, "../"+program).CombinedOutput(); err != nil {
+		cmd := exec.Command("go", "build", "-o", bin, "../"+program)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if said, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, said)
 		}
 	}

@@ -121,7 +121,7 @@ func TestSigkillAnytime(t *testing.T) {
 // whole is a config with every part that choose knows, and a script.
 func (m *machine) whole() spec.Items {
 	var w spec.Items
-	for seed := uint64(0); len(w.Mounts) < 2 || len(w.Limits) < 2 || len(w.Sysctl) < 3 || len(w.Sysfs) < 2 || len(w.Ethtool) < 2 || w.Perm == nil || len(w.Perm.Paths) < 3; seed++ {
+	for seed := uint64(0); len(w.Mounts) < 2 || len(w.Limits) < 2 || len(w.Sysctl) < 3 || len(w.Sysfs) < 2 || w.Modules == nil || len(w.Units) < 1 || len(w.Ethtool) < 2 || w.Perm == nil || len(w.Perm.Paths) < 3; seed++ {
 		w = m.choose(rand.New(rand.NewPCG(seed, 3)))
 	}
 	w.Exec = []spec.Exec{m.mark()}

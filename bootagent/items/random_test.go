@@ -109,6 +109,14 @@ func (m *machine) choose(r *rand.Rand) spec.Items {
 			w.Sysfs = append(w.Sysfs, spec.Sysfs{Path: "/sys/block/vda/queue/" + name, Value: pick("", "1", "2")})
 		}
 	}
+	if some() {
+		w.Modules = &spec.Modules{Blacklist: []string{pick("cs_one", "cs_two")}, Parameters: []spec.ModuleParameter{{Module: "cs_one", Name: "n", Value: pick("1", "2")}}}
+	}
+	if some() {
+		w.Units = append(w.Units, spec.Unit{Name: "cs.service", State: pick("", spec.UnitEnabled, spec.UnitDisabled),
+			Content: pick("[Service]\n[Install]\nWantedBy=multi-user.target\n", "[Service]\n[Install]\nWantedBy=a.target b.target\n"),
+			DropIns: []spec.DropIn{{Name: "10-cs", Content: pick("[Unit]\n", "[Service]\n")}}})
+	}
 	for _, feature := range []string{"tso", "tx-checksumming", "sg", "rx-gro", "gso"} {
 		if r.IntN(3) == 0 {
 			w.Ethtool = append(w.Ethtool, spec.Feature{Interface: "cs0", Feature: feature, On: feature == "rx-gro" && some()})

@@ -41,6 +41,7 @@ type boot struct {
 	progress  *watchdog.Progress
 	unproven  bool     // this boot must prove its generation, and is counted
 	words     []string // kernel command line
+	proc      string   // /proc
 	bootstrap spec.Bootstrap
 	id        trust.Identity
 	modules   *kmod.Index
@@ -61,7 +62,7 @@ func Boot(build time.Time, version string) {
 	if err := mountBasics(); err != nil {
 		fmt.Fprintln(os.Stderr, "caisson:", err)
 	}
-	b := &boot{console: openConsole(), build: build, version: version, devkmsg: devkmsgOn(), oops: oopsPanics(), limits: usual}
+	b := &boot{console: openConsole(), build: build, version: version, devkmsg: devkmsgOn(), oops: oopsPanics(), limits: usual, proc: "/proc"}
 	b.progress = &watchdog.Progress{Limit: usual.hang, Every: 5 * time.Second, Feed: func() error { return b.watchdog.Load().Feed() }, End: b.hangs}
 	if err := b.devkmsg.change(); err != nil {
 		b.say("the console may lose lines: %v", err)

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
-	"github.com/caisson-os/caisson/bootagent/boot/kexec"
 	"github.com/caisson-os/caisson/bootagent/boot/network"
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
@@ -112,7 +112,7 @@ func (b *boot) begin() {
 	s, err := b.folder.Load()
 	if err == nil && s.Staged != nil && s.Staged.Overlay == b.record.Generation.Overlay {
 		b.unproven = true
-		if kexec.Ran(b.words, "/proc") {
+		if b.afterKexec() {
 			return
 		}
 		s.Staged.Attempts++
@@ -122,6 +122,15 @@ func (b *boot) begin() {
 		b.unproven = false
 		b.say("this boot is not counted: %v", err)
 	}
+}
+
+// begun returns how many boots of a generation were begun before this one. Behind its
+// kexec, this one is counted already.
+func (b *boot) begun(g state.Generation) int {
+	if b.afterKexec() {
+		return g.Attempts - 1
+	}
+	return g.Attempts
 }
 
 // ask brings the network up where it is not, and syncs.
@@ -149,7 +158,7 @@ func (b *boot) ask(ctx context.Context) (*track.Found, error) {
 		return good[0], nil
 	case b.readOnly != nil && !found.Unchanged && b.hasGood():
 		return nil, fmt.Errorf("generation %d: %w, the state disk is read-only", found.Generation.Generation, errUncounted)
-	case found.Generation.Attempts >= attempts:
+	case b.begun(found.Generation) >= attempts:
 		return nil, fmt.Errorf("generation %d was begun %d times: %w", found.Generation.Generation, attempts, errUnproven)
 	}
 	b.say("overlay of node %s, generation %d, layer %s", found.Overlay.Node, found.Generation.Generation, found.Overlay.Layer)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/caisson-os/caisson/bootagent/boot/kexec"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/oci"
@@ -69,6 +70,29 @@ func TestAGenerationThatNeverComesUp(t *testing.T) {
 	p.overlay(3, p.layer("mended").Overlay.Layer)
 	if got := p.boots(); got != 3 {
 		t.Errorf("generation %d, though 3 is there", got)
+	}
+}
+
+// The last attempt is a whole one: the loader behind its kexec goes on with what the
+// first one has begun. It would run the last good generation under the kernel
+// arguments of the bad one, else, and nothing ends a good generation.
+func TestTheLastAttemptBehindItsKexec(t *testing.T) {
+	p := publish(t)
+	p.overlay(1, p.layer("good").Overlay.Layer)
+	p.boots()
+	p.comesUp()
+	p.overlay(2, p.layer("bad").Overlay.Layer)
+	for n := range attempts {
+		p.words = nil
+		p.boots() // and enters the kernel of generation 2
+		p.words = []string{kexec.Marker}
+		if got := p.boots(); got != 2 {
+			t.Errorf("attempt %d: generation %d behind a kexec for 2", n+1, got)
+		}
+	}
+	p.words = nil
+	if got := p.boots(); got != 1 {
+		t.Errorf("then generation %d; want the good one", got)
 	}
 }
 

@@ -32,7 +32,7 @@ func (b *boot) enterKernel(ctx context.Context, from oci.Source, found *track.Fo
 	if len(line.Dropped) > 0 {
 		b.say("kernel arguments that the overlay does not name: %s", strings.Join(line.Dropped, " "))
 	}
-	if kexec.Ran(b.words, "/proc") {
+	if b.afterKexec() {
 		// Once is enough: what a kexec did not change another one will not.
 		if running != layer.Kernel.Release {
 			return fmt.Errorf("%w: %s runs after a kexec, the layer has %s", errStartOver, running, layer.Kernel.Release)
@@ -70,6 +70,9 @@ func (b *boot) commandLine(found *track.Found, layer *spec.Layer) (line kexec.Li
 	line = kexec.Arguments(b.words, b.bootstrap.KernelArgs, found.Overlay.KernelArgs)
 	return line, line.Differs || release() != layer.Kernel.Release
 }
+
+// afterKexec reports whether this loader is the second one of its boot.
+func (b *boot) afterKexec() bool { return kexec.Ran(b.words, b.proc) }
 
 // errStartOver is returned when a kexec did not lead to the wanted kernel: only a
 // restart through the firmware is left.

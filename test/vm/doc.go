@@ -9,10 +9,11 @@
 // KVM: what the machines do takes several times as long as on metal, and says
 // nothing about speed.
 //
-// It needs qemu-system-x86_64, its network boot ROMs and busybox (for one "nc"
-// a connection). What it boots was built by the programs, as users run them; it
-// imports packages of the module only to play the attacker, to make an initrd by
-// hand and to decode a status. The tests and the demo import it.
+// It needs qemu-system-x86_64, its network boot ROMs, busybox (for one "nc" a
+// connection) and, for disks that forget, qemu-img. What it boots was built by the
+// programs, as users run them; it imports packages of the module only to play the
+// attacker, to make an initrd by hand and to decode a status. The tests and the demo
+// import it.
 //
 // The tests run with
 //

@@ -19,7 +19,7 @@ import (
 
 // limit is how long one step of a machine may take, without KVM and on a busy
 // host, before the test gives up.
-const limit = 4 * time.Minute
+const limit = 10 * time.Minute
 
 // fleet makes a fleet of the quickstart with today's programs, once a test. edits
 // are pairs of texts, replaced in the site before.

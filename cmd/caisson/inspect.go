@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -31,7 +33,7 @@ type inspected struct {
 func (a *app) inspectCommand() *cobra.Command {
 	var reach access
 	var keys []string
-	var packages bool
+	var packages, profiles bool
 	c := &cobra.Command{
 		Use:   "inspect LAYER",
 		Short: "Show what is in a system layer",
@@ -70,12 +72,13 @@ func (a *app) inspectCommand() *cobra.Command {
 				if i > 0 {
 					fmt.Fprintln(a.out)
 				}
-				one.print(a.out, packages)
+				one.print(a.out, packages, profiles)
 			}
 			return unsigned
 		},
 	}
 	c.Flags().BoolVar(&packages, "packages", false, "list the packages")
+	c.Flags().BoolVar(&profiles, "profiles", false, "list the AppArmor profiles")
 	c.Flags().StringArrayVar(&keys, "key", nil, releaseKeyHelp)
 	reach.flags(a, c.Flags())
 	return c
@@ -99,7 +102,7 @@ func inspectOne(ctx context.Context, l release.Layer, names []string) (inspected
 	return one, nil
 }
 
-func (i inspected) print(w io.Writer, packages bool) {
+func (i inspected) print(w io.Writer, packages, profiles bool) {
 	l := i.Layer
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(key, format string, args ...any) { cli.Printf(t, "%s\t", key); cli.Printf(t, format+"\n", args...) }
@@ -129,8 +132,17 @@ func (i inspected) print(w io.Writer, packages bool) {
 	if system > 0 {
 		row("accounts", "%d\tsystem users and groups whose numbers are kept", system)
 	}
+	modes := map[string]int{}
 	for _, p := range l.AppArmor.Profiles {
-		row("profile", "%s\t%s", p.Name, p.Mode)
+		modes[p.Mode]++
+	}
+	for _, mode := range slices.Sorted(maps.Keys(modes)) {
+		row("profiles", "%d\t%s", modes[mode], mode)
+	}
+	if profiles {
+		for _, p := range l.AppArmor.Profiles {
+			row("profile", "%s\t%s", p.Name, p.Mode)
+		}
 	}
 	for _, r := range i.Referrers {
 		row("attached", "%s\t%s", r.Type, r.Predicate)

@@ -33,7 +33,7 @@ func (r *Reader) appended(v *tree.Value) *tree.Value {
 				if v.Get(name) != nil {
 					r.Errorf(f.At, "append", "keep one of the two", "%s and %s are both given", name, f.Key)
 				}
-				list := *f.Val
+				list := *r.appended(f.Val)
 				list.Append = true
 				f.Key, f.Val = name, &list
 			} else {

@@ -26,16 +26,20 @@ func MergeOverride(base, over *Value, dropped func(*Value)) *Value {
 }
 
 // MergeFiles lays a later file over an earlier one as helm -f does: maps merge,
-// everything else replaces, a null takes the key away. dropped is called with each
-// list that was to be appended to what is no list.
-func MergeFiles(base, over *Value, dropped func(*Value)) *Value {
+// everything else replaces, a null takes the key away. lost is called with each
+// list that takes the place of another, and with each that was to be appended to
+// what is no list, and so is left out.
+func MergeFiles(base, over *Value, lost func(base, over *Value)) *Value {
 	if over.Append && base != nil && base.Kind != Null {
-		return join(base, over, dropped)
+		return join(base, over, func(over *Value) { lost(base, over) })
+	}
+	if base != nil && base.Kind == Sequence && over.Kind == Sequence {
+		lost(base, over)
 	}
 	if base == nil || base.Kind != Mapping || over.Kind != Mapping {
 		return over
 	}
-	out := mergeFields(base, over, func(b, o *Value) *Value { return MergeFiles(b, o, dropped) })
+	out := mergeFields(base, over, func(b, o *Value) *Value { return MergeFiles(b, o, lost) })
 	kept := out.Fields[:0:0]
 	for _, f := range out.Fields {
 		if f.Val.Kind != Null || base.Get(f.Key) == nil {

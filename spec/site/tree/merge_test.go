@@ -163,7 +163,7 @@ func TestMergeRows(t *testing.T) {
 
 func TestMergeFiles(t *testing.T) {
 	got := plainOf(MergeFiles(valueOf(t, map[string]any{"a": map[string]any{"b": "1", "c": "2"}, "l": []any{"1"}, "n": "1"}),
-		valueOf(t, map[string]any{"a": map[string]any{"b": nil, "d": "4"}, "l": map[string]any{"x": "y"}, "new": nil}), nil))
+		valueOf(t, map[string]any{"a": map[string]any{"b": nil, "d": "4"}, "l": map[string]any{"x": "y"}, "new": nil}), func(_, _ *Value) {}))
 	want := map[string]any{"a": map[string]any{"c": "2", "d": "4"}, "l": map[string]any{"x": "y"}, "n": "1", "new": nil}
 	if !reflect.DeepEqual(got, any(want)) {
 		t.Errorf("got %v, want %v", got, want)
@@ -179,7 +179,14 @@ func TestMergeAppends(t *testing.T) {
 		return v
 	}
 	in := func(v *Value) *Value { return &Value{Kind: Mapping, Fields: []Field{{Key: "l", Val: v}}} }
-	for name, merge := range map[string]func(base, over *Value, dropped func(*Value)) *Value{"files": MergeFiles, "override": MergeOverride} {
+	files := func(base, over *Value, dropped func(*Value)) *Value {
+		return MergeFiles(base, over, func(_, over *Value) {
+			if over.Append {
+				dropped(over)
+			}
+		})
+	}
+	for name, merge := range map[string]func(base, over *Value, dropped func(*Value)) *Value{"files": files, "override": MergeOverride} {
 		base := list(false, "1")
 		dropped := func(v *Value) { t.Errorf("%s: dropped %v", name, plainOf(v)) }
 		for want, m := range map[string]*Value{
@@ -234,7 +241,7 @@ func FuzzMerge(f *testing.F) {
 			t.Error("the merge changed its input")
 		}
 		// Files merge too, without an end that is not a map.
-		if m := MergeFiles(b, o, nil); m.Kind != Mapping {
+		if m := MergeFiles(b, o, func(_, _ *Value) {}); m.Kind != Mapping {
 			t.Errorf("files merge to %s", m.Kind)
 		}
 	})

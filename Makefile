@@ -8,12 +8,13 @@ BUILT   ?= $(shell git log -1 --format=%cI 2>/dev/null || echo 2026-01-01T00:00:
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 10s
 BIN      ?= bin
+PREFIX   ?= /usr/local
 
 export CGO_ENABLED := 0
 export GOFLAGS     := -trimpath $(GOFLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help build deps test test-unit test-race test-vm test-interop test-long lint vulncheck fuzz bench container demo size cross clean
+.PHONY: help build install deps test test-unit test-race test-vm test-interop test-long lint vulncheck fuzz bench container demo size cross clean
 
 help: ## Print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +23,21 @@ build: ## Build bin/caisson and bin/caisson-agent
 	@mkdir -p $(BIN)
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/caisson
 	$(GO) build -ldflags '$(LDFLAGS) -X main.built=$(BUILT)' -tags nethttpomithttp2 -o $(BIN)/ ./cmd/caisson-agent
+
+install: ## Install what was built below $(DESTDIR)$(PREFIX), by default /usr/local: programs, unit, manual pages, completions
+	@test -x $(BIN)/caisson -a -x $(BIN)/caisson-agent || { echo "nothing is built: make build"; exit 1; }
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/caisson
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/caisson $(BIN)/caisson-agent
+	ln -sfn ../lib/caisson/caisson-agent $(DESTDIR)$(PREFIX)/bin/caisson-agent
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|^ExecStart=/usr/lib/|ExecStart=$(PREFIX)/lib/|' systemd/caisson-agent.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/caisson-agent.service
+	$(BIN)/caisson man -q $(DESTDIR)$(PREFIX)/share/man/man1
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 packaging/caisson-agent.8
+	install -D -m 644 packaging/caisson-agent.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/caisson-agent
+	$(BIN)/caisson completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/caisson
+	install -d $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	$(BIN)/caisson completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_caisson
+	$(BIN)/caisson completion fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/caisson.fish
 
 deps: ## Install the Debian packages that building layers and testing take
 	@hack/install-deps

@@ -25,12 +25,12 @@ type source struct {
 }
 
 func (s *source) register(f *flags) {
-	f.StringVar(&s.from, "from", "", "registry as host[:port]/prefix, or oci:DIR; default: what this node is enrolled with")
-	f.StringVar(&s.node, "node", "", "name of this node; default: what it was enrolled as, else its host name")
-	f.StringVar(&s.fleet, "fleet", "", "name of the fleet, with --from")
-	f.Var(&s.keys, "key", "file of an operator's public key to trust, may be given several times")
-	f.Var(&s.epochKeys, "epoch-key", "file of an epoch public key to trust, may be given several times")
-	f.Var(&s.cas, "ca", "file of a certificate authority for the registry; default: the system's")
+	f.StringVar(&s.from, "from", "", "registry `REF` as host[:port]/prefix, or oci:DIR; default: what this node is enrolled with")
+	f.StringVar(&s.node, "node", "", "`name` of this node; default: what it was enrolled as, else its host name")
+	f.StringVar(&s.fleet, "fleet", "", "`name` of the fleet, with --from")
+	f.Var(&s.keys, "key", "`file` of an operator's public key to trust, may be given several times")
+	f.Var(&s.epochKeys, "epoch-key", "`file` of an epoch public key to trust, may be given several times")
+	f.Var(&s.cas, "ca", "`file` of a certificate authority for the registry; default: the system's")
 	f.IntVar(&s.threshold, "threshold", 1, "how many distinct keys must have signed")
 	f.BoolVar(&s.plain, "plain-http", false, "speak HTTP without TLS to the registry, as is done on this machine's loopback anyway")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 )
 
-// flags is a verb's flag set with the one flag that all of them have.
+// flags is a verb's flag set with the flags that all of them have.
 type flags struct {
 	*flag.FlagSet
 	format string
@@ -20,20 +20,25 @@ type flags struct {
 func newFlags(a *app, verb string) *flags {
 	f := &flags{FlagSet: flag.NewFlagSet(verb, flag.ContinueOnError)}
 	f.SetOutput(io.Discard)
-	f.StringVar(&f.format, "o", "text", "output format: text or json")
+	f.Usage = func() {} // parse prints the help
+	f.StringVar(&f.format, "o", "text", "output `format`: text or json")
+	f.BoolVar(&a.quiet, "q", false, "print results and errors only")
+	f.BoolVar(&a.detail, "v", false, "say, too, how long the verb took")
 	return f
 }
 
 // parse reads the arguments; a verb takes flags only.
 func (f *flags) parse(a *app, args []string) error {
 	err := f.FlagSet.Parse(args)
+	a.format = f.format
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		f.SetOutput(a.out)
-		f.Usage()
+		f.help(a.out)
 		return errHelped
 	case err != nil:
-		return cli.Usage("see 'caisson-agent "+f.Name()+" --help'", "%w", err)
+		return f.wrongFlags(err)
+	case a.quiet && a.detail:
+		return cli.Usage("", "give either -q or -v")
 	case f.NArg() > 0:
 		return cli.Usage("see 'caisson-agent "+f.Name()+" --help'", "unexpected argument %q", f.Arg(0))
 	case f.format != "text" && f.format != "json":

@@ -7,7 +7,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -62,11 +61,20 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	out := cli.NewOutput(os.Stdout)
-	err := out.Conclude(dispatch(ctx, &app{out: out, err: os.Stderr}, os.Args[1:]))
+	a := &app{out: out, err: os.Stderr}
+	err := out.Conclude(dispatch(ctx, a, os.Args[1:]))
 	if err != nil && ctx.Err() != nil {
 		err = cli.Interrupted(err)
 	}
-	os.Exit(cli.Report(os.Stderr, "caisson-agent", err))
+	os.Exit(a.report(err))
+}
+
+// report prints how a verb ended and returns the exit code.
+func (a *app) report(err error) int {
+	if a.format == "json" {
+		return cli.ReportJSON(a.err, err)
+	}
+	return cli.Report(a.err, "caisson-agent", err)
 }
 
 // heap is what the collector keeps the agent's memory near, in bytes: the budget
@@ -84,9 +92,6 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 	}
 	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
 		help(a.out)
-		if len(args) == 0 {
-			return cli.ErrInvalid
-		}
 		return nil
 	}
 	if args[0] == "--version" {
@@ -97,22 +102,18 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 	}
 	for _, v := range verbs() {
 		if v.name == args[0] {
+			began := time.Now()
 			err := v.run(ctx, a, args[1:])
+			if a.detail {
+				a.say("%s took %s", v.name, time.Since(began).Round(time.Millisecond))
+			}
 			if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
 				return cli.WithHint(err, "run it as root")
 			}
 			return err
 		}
 	}
-	return cli.Usage("see 'caisson-agent help'", "unknown verb %q", args[0])
-}
-
-func help(w io.Writer) {
-	fmt.Fprint(w, "caisson-agent makes this node what its signed overlay says.\n\n")
-	for _, v := range verbs() {
-		fmt.Fprintf(w, "  %-9s %s\n", v.name, v.short)
-	}
-	fmt.Fprintf(w, "\nEvery verb has -o json and --help.\n%s\n", cli.ExitCodes)
+	return unknownVerb(args[0])
 }
 
 // app is what every verb gets.
@@ -120,9 +121,16 @@ type app struct {
 	out, err io.Writer
 	root     string      // prefix of every path, for tests
 	runner   node.Runner // of the service, where systemd does not run
+	format   string      // "text" or "json"
+	quiet    bool        // results and errors only
+	detail   bool        // also how long a verb took
 }
 
-func (a *app) say(format string, args ...any) { cli.Sayf(a.err, "caisson-agent", format, args...) }
+func (a *app) say(format string, args ...any) {
+	if !a.quiet {
+		cli.Sayf(a.err, "caisson-agent", format, args...)
+	}
+}
 
 // options are those of an open node; by is the verb, for the records.
 func (a *app) options(verb string) node.Options {

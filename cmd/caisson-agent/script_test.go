@@ -12,8 +12,6 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
-
-	"github.com/caisson-os/caisson/internal/cli"
 )
 
 // TestMain makes the agent a command of the scripts, with $ROOT before each of
@@ -22,7 +20,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"caisson-agent": func() {
 			a := &app{out: os.Stdout, err: os.Stderr, root: os.Getenv("ROOT")}
-			code := cli.Report(os.Stderr, "caisson-agent", dispatch(context.Background(), a, os.Args[1:]))
+			code := a.report(dispatch(context.Background(), a, os.Args[1:]))
 			if name := os.Getenv("PEAK"); name != "" {
 				notePeak(name)
 			}

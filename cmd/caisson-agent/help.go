@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/nearest"
+)
+
+// details is what the help of a verb says beyond its line in verbs.
+var details = map[string]string{
+	"run": "Applies what is known, tells systemd that the node is ready, looks at the node every minute and asks the\n" +
+		"registry about every five. What was changed by others is put right. It ends with a signal.",
+	"apply": "Asks the registry once, verifies, applies, and prints the status. A change that cannot be made is taken\n" +
+		"back: exit code 1. With --from, --fleet and --key a host need not be enrolled; nothing is remembered then.",
+	"enroll": "Verifies this host's overlay, and only then writes /etc/caisson/site.json, from which every other verb\n" +
+		"knows whom to ask and whom to trust.",
+	"plan":    "Asks and verifies as apply does, and writes nothing. Exit code 3: there is something to change.",
+	"status":  "Prints what the node runs and since when, what it refused and why, what drifts. Exit code 3: something drifts.",
+	"sync":    "As apply, on a node that knows whom to ask.",
+	"freeze":  "Newer generations are not applied until forward; the reject list still counts.",
+	"forward": "Ends freeze.",
+	"restore": "Puts back every original that the journal knows. A running service would apply the overlay again: stop it first.",
+}
+
+// help is the program's.
+func help(w io.Writer) {
+	fmt.Fprint(w, "caisson-agent makes this node what its signed overlay says.\n\n")
+	for _, v := range verbs() {
+		fmt.Fprintf(w, "  %-9s %s\n", v.name, v.short)
+	}
+	fmt.Fprintf(w, "\nEvery verb has -o json, -q, -v and --help.\n%s\n", cli.ExitCodes)
+}
+
+// help is a verb's.
+func (f *flags) help(w io.Writer) {
+	name, _, _ := strings.Cut(f.Name(), " ") // what it takes may follow
+	all := verbs()
+	v := all[slices.IndexFunc(all, func(v verb) bool { return v.name == name })]
+	fmt.Fprintf(w, "Usage: caisson-agent %s [flags]\n\n%s\n", f.Name(), sentence(v.short))
+	if text := details[v.name]; text != "" {
+		fmt.Fprintf(w, "\n%s\n", text)
+	}
+	fmt.Fprint(w, "\nFlags:\n")
+	f.VisitAll(func(g *flag.Flag) {
+		kind, usage := flag.UnquoteUsage(g)
+		name := "--" + g.Name
+		if len(g.Name) == 1 {
+			name = "-" + g.Name
+		}
+		if g.DefValue != "" && g.DefValue != "false" {
+			usage += " (default " + g.DefValue + ")"
+		}
+		fmt.Fprintf(w, "  %-20s %s\n", strings.TrimSpace(name+" "+strings.ToUpper(cmp.Or(kind, ""))), usage)
+	})
+}
+
+func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
+
+// unknownVerb is the error for what is no verb.
+func unknownVerb(name string) error {
+	like := nearest.Word(name, func(yield func(string) bool) {
+		for _, v := range verbs() {
+			yield(v.name)
+		}
+	})
+	return cli.Usage(question("caisson-agent "+like, like)+"see 'caisson-agent help'", "unknown verb %q", name)
+}
+
+// wrongFlags is the error for arguments that the verb does not take.
+func (f *flags) wrongFlags(err error) error {
+	like := ""
+	if name, unknown := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); unknown {
+		err = errors.New("unknown flag --" + name)
+		like = nearest.Word(name, func(yield func(string) bool) {
+			f.VisitAll(func(g *flag.Flag) { yield(g.Name) })
+		})
+	}
+	return cli.Usage(question("--"+like, like)+"see 'caisson-agent "+strings.Fields(f.Name())[0]+" --help'", "%w", err)
+}
+
+// question asks whether something was meant, where like was found.
+func question(meant, like string) string {
+	if like == "" {
+		return ""
+	}
+	return "did you mean '" + meant + "'? "
+}

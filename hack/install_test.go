@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hack
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// make install puts programs, unit, manual pages and completions below DESTDIR and
+// PREFIX, and what refers to another of them finds it there.
+func TestInstall(t *testing.T) {
+	bin, dest := t.TempDir(), t.TempDir()
+	for _, program := range []string{"caisson", "caisson-agent"} {
+		if said, code := script(t, nil, "go", "build", "-o", bin+"/", "../cmd/"+program); code != 0 {
+			t.Fatal(said)
+		}
+	}
+	if said, code := script(t, nil, "make", "-C", "..", "install", "BIN="+bin, "DESTDIR="+dest, "PREFIX=/opt/caisson"); code != 0 {
+		t.Fatal(said)
+	}
+	at := func(name string) string { return filepath.Join(dest, "opt/caisson", name) }
+	for name, mode := range map[string]os.FileMode{
+		"bin/caisson": 0o755, "bin/caisson-agent": 0o755, "lib/systemd/system/caisson-agent.service": 0o644,
+		"share/man/man1/caisson.1": 0o644, "share/man/man1/caisson-publish.1": 0o644, "share/man/man8/caisson-agent.8": 0o644,
+		"share/bash-completion/completions/caisson": 0o644, "share/bash-completion/completions/caisson-agent": 0o644,
+		"share/zsh/site-functions/_caisson": 0o644, "share/fish/vendor_completions.d/caisson.fish": 0o644,
+	} {
+		info, err := os.Stat(at(name)) // follows the link of the agent
+		if err != nil {
+			t.Error(err)
+		} else if info.Mode() != mode || info.Size() == 0 {
+			t.Errorf("%s: %s, %d bytes", name, info.Mode(), info.Size())
+		}
+	}
+	unit, err := os.ReadFile(at("lib/systemd/system/caisson-agent.service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := regexp.MustCompile(`(?m)^ExecStart=(\S+) run$`).FindSubmatch(unit); m == nil {
+		t.Error("the unit starts nothing")
+	} else if _, err := os.Stat(dest + string(m[1])); err != nil {
+		t.Errorf("what the unit starts: %v", err)
+	}
+	said, code := script(t, nil, "bash", "-c", `source "$1"; COMP_WORDS=(caisson-agent apply --thr); COMP_CWORD=2; _caisson_agent; echo "${COMPREPLY[@]}"`, "bash",
+		at("share/bash-completion/completions/caisson-agent"))
+	if code != 0 || strings.TrimSpace(said) != "--threshold" {
+		t.Errorf("completion: code %d, %q", code, said)
+	}
+	if said, code := script(t, nil, "make", "-C", "..", "install", "BIN="+t.TempDir(), "DESTDIR="+dest); code == 0 || !strings.Contains(said, "nothing is built: make build") {
+		t.Errorf("without a build: code %d\n%s", code, said)
+	}
+}

@@ -1,0 +1,25 @@
+# bash completion for caisson-agent; made by a test from its help
+_caisson_agent() {
+	local cur=${COMP_WORDS[COMP_CWORD]} words=
+	case ${COMP_WORDS[COMP_CWORD-1]} in
+	-o) words='text json' ;;
+	*) case ${COMP_WORDS[1]} in
+	run) words="-o -q -v" ;;
+	apply) words="--ca --epoch-key --fleet --from --key --node -o --plain-http -q --threshold -v" ;;
+	enroll) words="--ca --epoch-key --fleet --from --key --node -o --plain-http -q --replace --site --threshold -v" ;;
+	plan) words="--ca --epoch-key --fleet --from --key --node -o --plain-http -q --threshold -v" ;;
+	status) words="-o -q -v" ;;
+	sync) words="-o -q -v" ;;
+	freeze) words="-o -q -v" ;;
+	forward) words="-o -q -v" ;;
+	operation) words="-o -q -v" ;;
+	windows) words="-o -q -v" ;;
+	restore) words="--all -o -q -v" ;;
+	version) words="-o -q -v" ;;
+	esac ;;
+	esac
+	[ "$COMP_CWORD" -gt 1 ] || words='run apply enroll plan status sync freeze forward operation windows restore version'
+	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+	[ ${#COMPREPLY[@]} -gt 0 ] || mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+}
+complete -F _caisson_agent caisson-agent

@@ -11,10 +11,12 @@ const (
 
 // Types of caisson's artifacts and of the blobs in them.
 const (
-	TypeLayer       = "application/vnd.caisson.layer.v1+json"   // artifactType of a system layer
-	TypeOverlay     = "application/vnd.caisson.overlay.v1+json" // artifactType of a node's overlay, and of its document
-	TypeFleet       = "application/vnd.caisson.fleet.v1+json"   // artifactType of fleet:current, and of its document
-	TypeFleetIndex  = "application/vnd.caisson.fleet-index.v1+json"
+	TypeLayer       = "application/vnd.caisson.layer.v1+json"        // artifactType of a system layer
+	TypeOverlay     = "application/vnd.caisson.overlay.v1+json"      // artifactType of a node's overlay, and of its document
+	TypeFleet       = "application/vnd.caisson.fleet.v1+json"        // artifactType of fleet:current, and of its document
+	TypeFleetIndex  = "application/vnd.caisson.fleet-index.v1+json"  // artifactType of fleet:index, and of its document
+	TypeFleetShard  = "application/vnd.caisson.fleet-shard.v1+json"  // artifactType of a part of fleet:index, and of its document
+	TypeGone        = "application/vnd.caisson.gone.v1+json"         // artifactType of what a removed tag leads to
 	TypeLayerConfig = "application/vnd.caisson.layer.config.v1+json" // a layer's description, spec.Layer
 	TypeKernel      = "application/vnd.caisson.kernel.v1"
 	TypeInitrd      = "application/vnd.caisson.initrd.v1"
@@ -35,6 +37,7 @@ const (
 // Annotations. They are hints for people and for selection, never trusted.
 const (
 	AnnotationVariant = "dev.caisson.variant"               // on the descriptors of a layer index
+	AnnotationGone    = "dev.caisson.gone"                  // the tag that was removed, see TypeGone
 	AnnotationRefName = "org.opencontainers.image.ref.name" // in a layout's index.json
 )
 

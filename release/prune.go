@@ -172,7 +172,7 @@ func (s *stock) remove(ctx context.Context, reg *registry.Registry, why map[stri
 	gone := func(digest string) bool { return why[digest] == "" }
 	for tag, digests := range s.versions {
 		if !slices.ContainsFunc(digests, func(d string) bool { return !gone(d) }) {
-			if err := reg.Delete(ctx, oci.RepoLayer, tag); err != nil && !errors.Is(err, oci.ErrNotFound) {
+			if err := reg.Untag(ctx, oci.RepoLayer, tag); err != nil {
 				return fmt.Errorf("remove layer:%s: %w", tag, err)
 			}
 		}

@@ -35,6 +35,7 @@ var Effects = []Effect{
 	{"needs", ClassNone, "it follows from the rest", func(o *Overlay) any { return o.Needs }},
 	{"needsLayer", ClassNone, "only what the host reports changes", func(o *Overlay) any { return o.NeedsLayer }},
 	{"maintenance", ClassLive, "operations start when their time comes", func(o *Overlay) any { return o.Maintenance }},
+	{"pause", ClassLive, "the node stops enforcing, or begins again", func(o *Overlay) any { return o.Pause }},
 	{"items.mounts", ClassLive, "it is mounted at once", func(o *Overlay) any { return o.Items.Mounts }},
 	{"items.limits", ClassLive, "new sessions have the new limits", func(o *Overlay) any { return o.Items.Limits }},
 	{"items.sysctl", ClassLive, "kernel parameters are set at once", func(o *Overlay) any { return o.Items.Sysctl }},

@@ -22,6 +22,7 @@ var features = []feature{
 	{"maintenance", func(o *Overlay) bool { return o.Maintenance != nil }},
 	{"modules", func(o *Overlay) bool { return o.Items.Modules != nil }},
 	{"nics", func(o *Overlay) bool { return len(o.Items.NICs) > 0 }},
+	{"pause", func(o *Overlay) bool { return o.Pause != nil }},
 	{"sysfs", func(o *Overlay) bool { return len(o.Items.Sysfs) > 0 }},
 	{"units", func(o *Overlay) bool { return len(o.Items.Units) > 0 }},
 }

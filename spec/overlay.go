@@ -23,6 +23,7 @@ type Overlay struct {
 	Core
 	NeedsLayer  []NeedsLayer `json:"needsLayer,omitempty"` // of a site without a layer; what a host reports and does not do
 	Maintenance *Maintenance `json:"maintenance,omitempty"`
+	Pause       *Pause       `json:"pause,omitempty"`
 	Items       Items        `json:"items"` // the last one: the compiler encodes it once for many nodes
 }
 
@@ -32,6 +33,12 @@ type NeedsLayer struct {
 	Item string `json:"item"` // apt, uamlite or apparmor
 	Key  string `json:"key"`  // package, user or file of profiles
 	To   string `json:"to"`   // a version, installed or absent; account; the digest of a profile's text
+}
+
+// Pause makes the agent look and report, and change nothing that runs.
+type Pause struct {
+	Reason string `json:"reason"`
+	Until  int64  `json:"until,omitempty"` // seconds since 1970: it enforces again; 0 is without end
 }
 
 // Core is the part of an overlay that brings a root to life. It is frozen: a

@@ -64,6 +64,7 @@ type Status struct {
 	Layer        string            `json:"layer"`   // digest of the stacked layer's manifest
 	LayerVersion string            `json:"layerVersion,omitempty"`
 	Agent        string            `json:"agent,omitempty"`  // version of the agent that answers
+	Pause        *Pause            `json:"pause,omitempty"`  // the fleet's: drift is reported and stays
 	Staged       string            `json:"staged,omitempty"` // overlay digest that waits for a reboot
 	RootID       string            `json:"rootId"`
 	BootID       string            `json:"bootId"`

@@ -21,9 +21,12 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	if ok, why := n.mayAct(found.Generation); !ok {
+	switch ok, why, err := n.mayAct(found); {
+	case err != nil:
+		return nil, err
+	case !ok:
 		n.o.Say("nothing is changed now: %s", why)
-		return n.Status(ctx)
+		return n.report(found, items.Look(ctx, n.items(found.Overlay.Items)))
 	}
 	if err := n.takeOver(); err != nil {
 		return nil, err
@@ -129,14 +132,21 @@ func (n *Node) move(ctx context.Context, before, next *track.Found) (*spec.Statu
 		live, why = false, "another layer"
 	}
 	why = "a reboot: " + why
+	acts := true
 	if live {
-		live, why = n.mayAct(next.Generation)
+		var err error
+		if acts, why, err = n.mayAct(next); err != nil {
+			return nil, err
+		}
+	}
+	if !acts && before != nil {
+		return n.rest(ctx, next, why)
 	}
 	if err := n.takeOver(); err != nil {
 		return nil, err
 	}
 	switch {
-	case !live:
+	case !live || !acts:
 		if err := n.wait(next, why); err != nil || before == nil {
 			return nil, err
 		}

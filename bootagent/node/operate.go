@@ -37,7 +37,10 @@ func (n *Node) Operate(ctx context.Context) ([]spec.OperationStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	if ok, _ := n.mayAct(found.Generation); !ok {
+	switch ok, _, err := n.mayAct(found); {
+	case err != nil:
+		return nil, err
+	case !ok:
 		return n.operations(found.Overlay.Node).View(found.Overlay.Maintenance), nil
 	}
 	return n.operations(found.Overlay.Node).Look(ctx, found.Overlay.Maintenance)

@@ -10,6 +10,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -21,9 +22,17 @@ type evidence struct {
 }
 
 // mayAct answers the question "may I act now" for every change of this node, and
-// says why not. Today the answer is yes; windows, preconditions and slots belong
-// here.
-func (n *Node) mayAct(state.Generation) (ok bool, why string) { return true, "" }
+// says why not. Windows, preconditions and slots belong here, too.
+func (n *Node) mayAct(found *track.Found) (ok bool, why string, err error) {
+	if !n.begun() {
+		return true, "", nil
+	}
+	p, err := n.pause(found)
+	if err != nil || p == nil {
+		return err == nil, "", err
+	}
+	return false, sayPause(p), nil
+}
 
 // promote notes that a generation is good, which ends the deadline of its boot. One
 // that was good before has no deadline.

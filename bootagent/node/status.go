@@ -112,6 +112,9 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 	if s.Staged != nil {
 		status.Staged = s.Staged.Overlay
 	}
+	if status.Pause, err = n.pause(found); err != nil {
+		return nil, err
+	}
 	policy, err := apparmor.Check(n.boot.Layer.AppArmor)
 	if err != nil {
 		policy = append(policy, spec.Drift{Item: "apparmor", Key: "profiles", Action: spec.ActionRefuse, Reason: err.Error()})

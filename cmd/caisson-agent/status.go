@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -49,6 +50,9 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 	row("node", "%s of fleet %s (%s)", st.Node, st.Fleet, st.Mode)
 	row("health", "%s", since(string(st.Health), st.HealthSince))
 	row("tracking", "%s", st.Tracking)
+	if p := st.Pause; p != nil {
+		row("paused", "%s", strings.TrimSpace(p.Reason+" "+end(p.Until)))
+	}
 	sync := string(st.Sync)
 	if st.SyncDetail != "" {
 		sync += ": " + st.SyncDetail
@@ -89,6 +93,14 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 		row("foreign", "%s", name)
 	}
 	return nil
+}
+
+// end says when something that lasts until a time in seconds since 1970 is over.
+func end(until int64) string {
+	if until == 0 {
+		return ""
+	}
+	return "(until " + time.Unix(until, 0).UTC().Format(time.RFC3339) + ")"
 }
 
 func since(what, at string) string {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/module"
@@ -87,6 +88,9 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 	}
 	compareLists(c, "needsLayer", from.NeedsLayer, to.NeedsLayer, func(n spec.NeedsLayer) (string, string) { return n.Item + " " + n.Key, n.To })
 	c.maintenance(from.Maintenance, to.Maintenance)
+	if a, b := pauseText(from.Pause), pauseText(to.Pause); a != b {
+		c.add("pause", "node", a, b)
+	}
 	differ := map[string]bool{}
 	for _, e := range spec.Changes(from, to) {
 		differ[e.Part] = true
@@ -166,6 +170,17 @@ func mountEffect(c *Change) {
 func short(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return fmt.Sprintf("sha256:%x", sum[:6])
+}
+
+func pauseText(p *spec.Pause) string {
+	if p == nil {
+		return ""
+	}
+	text := "paused: " + p.Reason
+	if p.Until != 0 {
+		text += " (until " + time.Unix(p.Until, 0).UTC().Format(time.RFC3339) + ")"
+	}
+	return text
 }
 
 func orRun(s string) string {

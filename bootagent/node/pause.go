@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// pause returns the fleet's pause of this node, nil when there is none or it is over.
+// The newest overlay that was accepted decides, also one that waits for a reboot.
+func (n *Node) pause(found *track.Found) (*spec.Pause, error) {
+	s, err := n.folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	if s.Staged != nil && s.Staged.Overlay != found.Generation.Overlay && older(&found.Generation, s.Staged) {
+		if staged, err := n.follower.Recall(s.Staged); err == nil { // one that was lost pauses nothing
+			found = staged
+		}
+	}
+	p := found.Overlay.Pause
+	if p == nil || p.Until != 0 && p.Until <= time.Now().Unix() {
+		return nil, nil
+	}
+	return p, nil
+}
+
+// rest puts a generation in effect that says that nothing is to be changed.
+func (n *Node) rest(ctx context.Context, next *track.Found, why string) (*spec.Status, error) {
+	n.o.Say("nothing is changed now: %s", why)
+	if err := n.promote(evidence{generation: next.Generation}); err != nil {
+		return nil, err
+	}
+	n.boot.Live.TakenBack = nil
+	if err := n.remember(); err != nil {
+		return nil, err
+	}
+	return n.report(next, items.Look(ctx, n.items(next.Overlay.Items)))
+}
+
+func sayPause(p *spec.Pause) string {
+	text := "the fleet paused this node: " + p.Reason
+	if p.Until != 0 {
+		text += fmt.Sprintf(" (until %s)", stamp(p.Until))
+	}
+	return text
+}
+
+// begun reports whether this root was brought to what its overlay says at least
+// once: a pause is for a machine that runs, not for one that comes up.
+func (n *Node) begun() bool { return n.last().RootID == n.scopes.Root }

@@ -105,3 +105,16 @@ func bundlesCapped(d document) error {
 	}
 	return nil
 }
+
+// ReadNamed reads the first layer of a manifest that a signed document names by
+// digest. The other layers are neither signatures nor read: they keep blobs alive.
+func ReadNamed(ctx context.Context, s Source, repo string, r Response, documentType string, limit int64) ([]byte, error) {
+	m, err := ParseManifest(r.Data)
+	if err != nil {
+		return nil, err
+	}
+	if err := whole.document.Without("flood").Run(document{m, documentType}); err != nil {
+		return nil, err
+	}
+	return ReadBlob(ctx, s, repo, m.Layers[0], limit)
+}

@@ -20,8 +20,11 @@ type Fleet struct {
 // KindFleetIndex is the kind of [FleetIndex].
 const KindFleetIndex = "FleetIndex"
 
-// FleetIndex is the document of fleet:index: what is published, for operators
-// and their tools. Nodes never read it.
+// FleetIndex is the document of fleet:index and of fleet:gen-EPOCH-GENERATION: what
+// is published, for operators and their tools. Nodes never read it.
+//
+// It is a signed root: the rows are in shards, which it names by digest, so that a
+// change of one node of many writes little. The first release had all rows in Nodes.
 type FleetIndex struct {
 	APIVersion string               `json:"apiVersion"`
 	Kind       string               `json:"kind"` // KindFleetIndex
@@ -33,17 +36,77 @@ type FleetIndex struct {
 	Operator   []string             `json:"operator"`           // public keys that nodes trust, PEM
 	Release    []string             `json:"release"`            // public keys that layers must be signed by, PEM
 	Lifetime   int64                `json:"lifetime"`           // of an overlay's signature, seconds
-	Reserved   bool                 `json:"reserved,omitempty"` // Generation is given out, Nodes are still those before it
+	Reserved   bool                 `json:"reserved,omitempty"` // Generation is given out, the rows are still those before it
+	Change     *FleetChange         `json:"change,omitempty"`   // what took Generation
+	Shards     []Shard              `json:"shards,omitempty"`   // 2^n: shard i has the nodes whose names' SHA-256 begins with the n bits of i
+	Nodes      map[string]Published `json:"nodes,omitzero"`     // of the first release, instead of Shards
+}
+
+// FleetChange says what a generation was for. Who signed it proves who did it;
+// this is for people.
+type FleetChange struct {
+	Verb      string `json:"verb"`
+	Author    string `json:"author,omitempty"`
+	Reason    string `json:"reason,omitempty"`
+	At        int64  `json:"at"`        // seconds since 1970
+	Published int    `json:"published"` // nodes that were given an overlay
+}
+
+// Shard is a part of a [FleetIndex]. A reader that wants only the root's numbers
+// need not read it.
+type Shard struct {
+	Manifest string `json:"manifest"` // digest of the artifact in the repository of the nodes
+	Nodes    int    `json:"nodes"`
+	Least    uint64 `json:"least,omitempty"` // generation of its nodes
+}
+
+// KindFleetShard is the kind of [FleetShard].
+const KindFleetShard = "FleetShard"
+
+// FleetShard is the document of a [Shard].
+type FleetShard struct {
+	APIVersion string               `json:"apiVersion"`
+	Kind       string               `json:"kind"` // KindFleetShard
+	Fleet      string               `json:"fleet"`
 	Nodes      map[string]Published `json:"nodes"`
 }
 
-// Published is one node in a [FleetIndex].
+// Published is the row of one node in a [FleetIndex].
 type Published struct {
-	Manifest   string `json:"manifest"` // digest of the overlay's manifest
-	Overlay    string `json:"overlay"`  // digest of the overlay document
+	Manifest   string   `json:"manifest"` // digest of the overlay's manifest
+	Overlay    string   `json:"overlay"`  // digest of the overlay document
+	Layer      string   `json:"layer,omitempty"`
+	Generation uint64   `json:"generation"`
+	Expires    int64    `json:"expires"`          // seconds since 1970
+	Pinned     bool     `json:"pinned,omitempty"` // of the first release, which held nothing by it
+	Match      Match    `json:"match,omitzero"`   // the machines that the overlay is bound to, and its other tags
+	Size       int64    `json:"size,omitempty"`   // of the overlay document in bytes; 0 in a row of the first release
+	Before     *Content `json:"before,omitempty"` // what the node had before
+	Holds      []Hold   `json:"holds,omitempty"`  // at most one pause, and one of the other kinds
+}
+
+// Content is an overlay without its signatures.
+type Content struct {
+	Overlay    string `json:"overlay"` // digest of the document
+	Size       int64  `json:"size"`    // of the document in bytes
 	Layer      string `json:"layer,omitempty"`
-	Generation uint64 `json:"generation"`
-	Expires    int64  `json:"expires"` // seconds since 1970
-	Pinned     bool   `json:"pinned,omitempty"`
-	Match      Match  `json:"match,omitzero"` // the machines that the overlay is bound to, and its other tags
+	Generation uint64 `json:"generation"` // that gave it to the node
+}
+
+// Kinds of a [Hold].
+const (
+	HoldPin      = "pin"      // a layer that an operator chose
+	HoldFreeze   = "freeze"   // what the node has
+	HoldRollback = "rollback" // what the node had
+	HoldPause    = "pause"    // the node keeps what it has, and does not enforce it
+)
+
+// Hold keeps a node's content as it is, whatever the site says, until an operator
+// ends it or its time is over. Signatures are renewed all the same.
+type Hold struct {
+	Kind   string `json:"kind"`
+	Reason string `json:"reason"`
+	Author string `json:"author,omitempty"`
+	Since  int64  `json:"since"`           // seconds since 1970
+	Until  int64  `json:"until,omitempty"` // seconds since 1970; 0 is without end
 }

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hold says what keeps a node's content as it is: pin, freeze, rollback
+// and pause, each with a reason, an author and an end or none.
+//
+// A node has at most one pause, and at most one of the others. It decides over rows
+// alone, which fleet/publish reads, checks and signs. Only cmd/caisson and fleet/...
+// import it.
+package hold
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Split parts a row's holds into those that last at a time and those that are over.
+func Split(holds []spec.Hold, now time.Time) (last, over []spec.Hold) {
+	for _, h := range holds {
+		if h.Until != 0 && h.Until <= now.Unix() {
+			over = append(over, h)
+		} else {
+			last = append(last, h)
+		}
+	}
+	return last, over
+}
+
+// Put returns the holds with one more. It takes the place of those that it cannot
+// stand beside.
+func Put(holds []spec.Hold, h spec.Hold) []spec.Hold {
+	rest, _ := End(holds, h.Kind == spec.HoldPause)
+	rest = append(rest, h)
+	slices.SortFunc(rest, func(a, b spec.Hold) int { return strings.Compare(a.Kind, b.Kind) })
+	return rest
+}
+
+// End parts the holds into those that stay and those that end: the pause, or all
+// others.
+func End(holds []spec.Hold, pause bool) (stay, ended []spec.Hold) {
+	for _, h := range holds {
+		if (h.Kind == spec.HoldPause) == pause {
+			ended = append(ended, h)
+		} else {
+			stay = append(stay, h)
+		}
+	}
+	return stay, ended
+}
+
+// Of returns the hold of a kind, nil where there is none.
+func Of(holds []spec.Hold, kind string) *spec.Hold {
+	if i := slices.IndexFunc(holds, func(h spec.Hold) bool { return h.Kind == kind }); i >= 0 {
+		return &holds[i]
+	}
+	return nil
+}
+
+// String describes holds for people, as in `pin by eve since 2026-11-01 until
+// 2026-11-08: waits for a firmware fix`.
+func String(holds []spec.Hold) string {
+	var all []string
+	for _, h := range holds {
+		text := h.Kind
+		if h.Author != "" {
+			text += " by " + h.Author
+		}
+		text += " since " + when(h.Since)
+		if h.Until != 0 {
+			text += " until " + when(h.Until)
+		}
+		all = append(all, text+": "+h.Reason)
+	}
+	return strings.Join(all, "; ")
+}
+
+func when(seconds int64) string { return time.Unix(seconds, 0).UTC().Format(time.RFC3339) }
+
+// longest is how far away the end of a hold may be.
+const longest = 10 * 366 * 24 * time.Hour
+
+// ParseUntil reads the end of a hold: an RFC 3339 time, a date (its first moment,
+// UTC), or a span from now, as in 7d or 12h. "" is no end.
+func ParseUntil(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	until, err := parse(text, now)
+	switch {
+	case err != nil:
+		return until, cli.Usage("as in 7d, 12h, 2026-11-30 or 2026-11-30T18:00:00Z", "%q is not a time", text)
+	case !until.After(now):
+		return until, cli.Usage("", "%q is over already", text)
+	case until.Sub(now) > longest:
+		return until, cli.Usage("a hold without an end has no --until", "%q is more than ten years away", text)
+	}
+	return until.UTC().Truncate(time.Second), nil
+}
+
+func parse(text string, now time.Time) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t, nil
+	}
+	if t, err := time.Parse(time.DateOnly, text); err == nil {
+		return t, nil
+	}
+	span, days := text, time.Duration(1)
+	if number, ok := strings.CutSuffix(text, "d"); ok {
+		span, days = number+"h", 24
+	}
+	d, err := time.ParseDuration(span)
+	if err != nil || d > longest {
+		return now, fmt.Errorf("parse span: %w", err)
+	}
+	return now.Add(d * days), nil
+}

@@ -163,11 +163,22 @@ var verbsOfRegistries = map[string]struct {
 	"plan": {func(h *hostile) []string { return []string{h.site, "--layer", h.layer} },
 		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": refuses}},
 	"pin": {func(h *hostile) []string {
-		return []string{h.ref, "--all", "--layer", h.layer, "--site", h.site, "--key", h.path("keys/operator.key")}
+		return []string{h.ref, "--all", "--layer", h.layer, "--reason", "why", "--site", h.site, "--key", h.path("keys/operator.key")}
 	}, map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": refuses}},
 	"pin without a site": {func(h *hostile) []string {
-		return []string{h.ref, "--all", "--layer", h.layer, "--key", h.path("keys/operator.key")}
+		return []string{h.ref, "--all", "--layer", h.layer, "--reason", "why", "--key", h.path("keys/operator.key")}
 	}, map[string]string{"index": refuses, "current": refuses, "overlay": "must be signed by the key that signs now", "layer": refuses}},
+	// What has rows alone to do with reads no overlay and no layer.
+	"freeze":  {held("--reason", "why"), map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
+	"forward": {held(), map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
+	// Overlays are read by the index's digest, what is gone back to by that of a generation's.
+	"rollback": {held("--reason", "why", "--to", "1"), map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
+	"resume":   {held(), map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
+	"pause":    {held("--reason", "why"), map[string]string{"index": refuses, "current": refuses}}, // this layer's agent knows no pause
+	// What a name leads to is removed, whatever it is.
+	"retire": {func(h *hostile) []string {
+		return []string{h.ref, "--node", "alpha", "--remember", h.path("caisson.memory"), "--trust", h.path("keys/operator.pub"), "--key", h.path("keys/operator.key")}
+	}, map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
 	// Layers are named by digest, and overlays are read by the index's digest when they are to expire.
 	"refresh": {func(h *hostile) []string {
 		return []string{h.ref, "--site", h.site, "--key", h.path("keys/operator.key")}
@@ -209,6 +220,13 @@ var verbsOfRegistries = map[string]struct {
 		map[string]string{"index": "nothing is verified", "current": "nothing is verified", "overlay": "nothing is verified", "layer": "nothing is verified"}},
 	"diff --key": {func(h *hostile) []string { return []string{h.ref + "@1", h.ref, "--key", h.path("keys/release.pub")} },
 		map[string]string{"index": unread, "current": unread, "overlay": unread, "layer": refuses}},
+}
+
+// held are the arguments of a verb that holds nodes, or lets them go.
+func held(more ...string) func(*hostile) []string {
+	return func(h *hostile) []string {
+		return append([]string{h.ref, "--all", "--site", h.site, "--key", h.path("keys/operator.key")}, more...)
+	}
 }
 
 // TestHostileRegistry has every verb that reaches a registry meet each forgery.

@@ -5,29 +5,30 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/release"
 )
 
 func (a *app) pruneCommand() *cobra.Command {
 	var reach access
 	var whom trustFlags
 	var known memoryFlags
-	var keep int
+	var keep publish.Keep
 	var dry bool
 	c := &cobra.Command{
 		Use:   "prune REF",
-		Short: "Remove layers that no node needs",
-		Long: "Remove layers that no node needs: all but the --keep versions released last, the current one, and\n" +
-			"those that a published overlay or fleet:index names. Nobody publishes meanwhile. With --site or\n" +
-			"--trust what is published is verified first; without, nothing is, and that is said. A registry\n" +
-			"server frees the space when it collects garbage; in a layout, blobs that nothing leads to go once\n" +
-			"they are an hour old.",
+		Short: "Remove old generations, and layers that no node needs",
+		Long: "Remove old generations, and layers that no node needs.\n\n" +
+			"The newest --generations stay with all that they need, so that one can go back to them. Of layers stay\n" +
+			"the --keep versions released last, the current one, and what a node runs, ran before or is held at.\n" +
+			"Nobody publishes meanwhile. With --site or --trust what is published is verified first; without, nothing\n" +
+			"is, that is said, and old generations stay on a registry server. A registry server frees the space when it collects garbage;\n" +
+			"in a layout, blobs that nothing leads to go once they are an hour old.",
 		Example: "  caisson prune oci:out --keep 5 --dry-run",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if keep < 1 {
-				return cli.Usage("at least 1", "--keep %d", keep)
+			if keep.Versions < 1 || keep.Generations < 1 {
+				return cli.Usage("at least 1 of each", "--keep %d --generations %d", keep.Versions, keep.Generations)
 			}
 			reg, err := reach.existing(args[0])
 			if err != nil {
@@ -44,7 +45,8 @@ func (a *app) pruneCommand() *cobra.Command {
 			return a.printPruned(out)
 		},
 	}
-	c.Flags().IntVar(&keep, "keep", 3, "number of versions to keep, by when they were released")
+	c.Flags().IntVar(&keep.Versions, "keep", 3, "number of versions of layers to keep, by when they were released")
+	c.Flags().IntVar(&keep.Generations, "generations", 10, "number of generations of the fleet to keep")
 	c.Flags().BoolVarP(&dry, "dry-run", "n", false, "only print what would be removed")
 	whom.flags(c.Flags())
 	c.Flags().StringVar(&known.remember, "remember", "", "`FILE` that remembers what was published (caisson.memory beside the site when empty)")
@@ -52,11 +54,19 @@ func (a *app) pruneCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) printPruned(out *release.Pruned) error {
+func (a *app) printPruned(out *publish.Pruned) error {
 	if a.json() {
 		return cli.JSON(a.out, out)
 	}
-	gone := 0
+	gone, old := 0, 0
+	for _, g := range out.Generations {
+		verdict := "keep"
+		if !g.Keep {
+			verdict = "remove"
+			old++
+		}
+		cli.Printf(a.out, "generation %s  %s\n", g.Generation, verdict)
+	}
 	for _, l := range out.Layers {
 		verdict := "keep: " + l.Keep
 		if l.Keep == "" {
@@ -66,9 +76,9 @@ func (a *app) printPruned(out *release.Pruned) error {
 		cli.Printf(a.out, "%s  %s %s  %s\n", l.Digest, l.Version, l.Variant, verdict)
 	}
 	if out.Removed {
-		a.say("removed %s, freed %s", count(gone, "layer"), signless(out.Freed))
+		a.say("removed %s and %s, freed %s", count(old, "generation"), count(gone, "layer"), signless(out.Freed))
 	} else {
-		a.say("would remove %s", count(gone, "layer"))
+		a.say("would remove %s and %s", count(old, "generation"), count(gone, "layer"))
 	}
 	return nil
 }

@@ -3,8 +3,11 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -15,7 +18,9 @@ import (
 func (a *app) publishCommand() *cobra.Command {
 	var to, layer, expires, epochKey string
 	var epoch uint64
-	var all, fresh bool
+	var fresh bool
+	var which chosen
+	var why changer
 	var who signers
 	var reach access
 	var known memoryFlags
@@ -25,7 +30,10 @@ func (a *app) publishCommand() *cobra.Command {
 		Long: "Compile, sign and push the nodes' overlays.\n\n" +
 			"Every publish takes the fleet's next generation. A node whose overlay and layer are as published\n" +
 			"keeps its generation; its signature is renewed when two thirds of its life are over. --all gives\n" +
-			"every node the new generation, which also raises the least one that diskless nodes accept.\n\n" +
+			"every node the new generation, which also raises the least one that diskless nodes accept. --node,\n" +
+			"--label and --set publish some nodes; the others stay as they are.\n\n" +
+			"Nodes that are held (freeze, pin, rollback, pause) keep their content and are named; a hold whose time\n" +
+			"is over ends. Nodes that left the site leave the index; 'caisson retire' ends their names, too.\n\n" +
 			"What the registry holds is verified with the site's keys and compared with what was published last\n" +
 			"(caisson.memory beside the site) before any of it is used. Layers are named only when a release key\n" +
 			"of the site signed them, and older ones than a node has only by digest.\n\n" + signerHelp,
@@ -54,7 +62,10 @@ func (a *app) publishCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o := publish.Options{All: all, Epoch: epoch}
+			o := publish.Options{By: why.by(), All: which.all, Epoch: epoch}
+			if o.Only, err = which.only(s); err != nil {
+				return err
+			}
 			if epochKey != "" {
 				if o.EpochKey, err = keys.Open(epochKey, &who.passphrase); err != nil {
 					return err
@@ -81,6 +92,9 @@ func (a *app) publishCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			for _, name := range result.Left {
+				a.say("node %s left the site: its machine keeps what it has, and finds it again; 'caisson retire' ends that", name)
+			}
 			return a.published(result, to)
 		},
 	}
@@ -88,7 +102,12 @@ func (a *app) publishCommand() *cobra.Command {
 	f.StringVar(&to, "to", "", "publish to `REF` instead of the site's registry")
 	f.StringVar(&layer, "layer", "current", "the layer: a `TAG`, or the digest of its index or manifest")
 	f.StringVar(&expires, "expires", "", "how long the signatures are valid, as in 30d or 12h (the site's trust.expires)")
-	f.BoolVar(&all, "all", false, "a new generation also for nodes that do not change")
+	which.flags(f)
+	f.Lookup("all").Usage = "a new generation also for nodes that do not change"
+	f.Lookup("label").Usage = "publish nodes with the label `KEY=VALUE` only; several must all hold"
+	f.Lookup("set").Usage = "publish nodes of the NodeSet `NAME` only"
+	f.Lookup("node").Usage = "publish this node only; several are possible"
+	why.flags(f)
 	f.Uint64Var(&epoch, "epoch", 0, "raise the fleet's security epoch to `N`: nothing older is accepted again")
 	f.StringVar(&epochKey, "epoch-key", "", "the private key in `FILE` that alone may raise the epoch")
 	f.BoolVar(&fresh, "new-fleet", false, "make a first fleet in a registry that has none")
@@ -98,7 +117,7 @@ func (a *app) publishCommand() *cobra.Command {
 	return c
 }
 
-// published prints a result of publish, pin or refresh.
+// published prints what publish, refresh, retire and the verbs of holds did.
 func (a *app) published(r *publish.Result, to string) error {
 	if a.json() {
 		return cli.JSON(a.out, r)
@@ -109,7 +128,20 @@ func (a *app) published(r *publish.Result, to string) error {
 	for _, n := range r.Resigned {
 		cli.Printf(a.out, "%s\trenewed\t%s\n", n.Node, n.Overlay)
 	}
-	a.say("%s: fleet %s is at generation %d: %d published, %d renewed, %d unchanged",
-		to, r.Fleet, r.Generation, len(r.Published), len(r.Resigned), r.Unchanged)
+	for _, n := range r.Held {
+		cli.Printf(a.out, "%s\theld\t%s\n", n.Node, hold.String(n.Holds))
+	}
+	for _, n := range r.Ended {
+		cli.Printf(a.out, "%s\tnot held any more\t%s\n", n.Node, hold.String(n.Holds))
+	}
+	for _, name := range r.Left {
+		cli.Printf(a.out, "%s\tleft\n", name)
+	}
+	also := ""
+	if n := len(r.Held); n > 0 {
+		also = fmt.Sprintf(", %d held", n)
+	}
+	a.say("%s: fleet %s is at generation %d: %d published, %d renewed, %d unchanged%s",
+		to, r.Fleet, r.Generation, len(r.Published), len(r.Resigned), r.Unchanged, also)
 	return nil
 }

@@ -23,13 +23,13 @@ import (
 // --signer-command says: "hsm MOOD public" and "hsm MOOD sign". "hsm new CURVE
 // FILE" makes a PKCS#8 file.
 func hsm() {
-	if err := hold(os.Args[1], os.Args[2], os.Args[3:]); err != nil {
+	if err := holdKey(os.Args[1], os.Args[2], os.Args[3:]); err != nil {
 		fmt.Fprintln(os.Stderr, "hsm:", err)
 		os.Exit(1)
 	}
 }
 
-func hold(mood, verb string, args []string) error {
+func holdKey(mood, verb string, args []string) error {
 	if mood == "new" {
 		curve := elliptic.P256()
 		if verb == "P-384" {

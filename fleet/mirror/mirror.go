@@ -121,7 +121,7 @@ func (m *Mirror) verify(ctx context.Context, p *publish.Publisher) error {
 }
 
 // nodes returns the tags to copy of the node repository: of the nodes in the verified
-// index and their machines, or all.
+// index, of their machines and of the shards of all generations; or all.
 func (r *run) nodes(ctx context.Context) ([]string, error) {
 	if r.policy == nil {
 		return r.From.Registry.Tags(ctx, oci.RepoNode)
@@ -141,7 +141,16 @@ func (r *run) nodes(ctx context.Context) ([]string, error) {
 	}
 	policy := here.Policy()
 	r.policy = &policy
-	return tagsOf(here.Nodes()), nil
+	rows, err := here.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	shards, err := r.From.Registry.Tags(ctx, oci.RepoNode)
+	if err != nil && !errors.Is(err, oci.ErrNotFound) {
+		return nil, err
+	}
+	shards = slices.DeleteFunc(shards, func(tag string) bool { return !publish.IsShard(tag) })
+	return append(tagsOf(rows), shards...), nil
 }
 
 func newer(a, b spec.Floor) bool {

@@ -15,10 +15,13 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/caisson-os/caisson/fleet/hold"
+	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/plan"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -61,11 +64,15 @@ func (w Preview) Plan(ctx context.Context, only []string) (*plan.Plan, error) {
 		}
 	}
 	p := plan.New(w.Site, l)
-	if err := w.compare(ctx, p, fleet, names); err != nil {
+	rows, err := fleet.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.compare(ctx, p, fleet, rows, names); err != nil {
 		return nil, err
 	}
 	if len(only) == 0 {
-		for name := range fleet.Nodes() {
+		for name := range rows {
 			if !w.Site.Has(name) {
 				p.Gone(name)
 			}
@@ -91,10 +98,9 @@ func (w Preview) names(only []string) ([]string, error) {
 }
 
 // compare reads the overlays that their rows do not settle, a few at a time.
-func (w Preview) compare(ctx context.Context, p *plan.Planner, fleet *publish.Fleet, names []string) error {
+func (w Preview) compare(ctx context.Context, p *plan.Planner, fleet *publish.Fleet, rows index.Rows, names []string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	rows := fleet.Nodes()
 	next := make(chan string)
 	var wg sync.WaitGroup
 	for range readers {
@@ -111,8 +117,14 @@ func (w Preview) compare(ctx context.Context, p *plan.Planner, fleet *publish.Fl
 	}
 	for _, name := range names {
 		row, published := rows[name]
+		last, over := hold.Split(row.Holds, w.Publisher.Now)
+		for _, h := range over {
+			p.Ended(name, h.Kind, hold.String([]spec.Hold{h}))
+		}
 		switch {
 		case ctx.Err() != nil:
+		case len(last) > 0:
+			p.Held(name, hold.String(last))
 		case !published:
 			p.Add(name, nil)
 		case !p.AddRow(name, row.Overlay, row.Layer):

@@ -192,21 +192,13 @@ func (w *world) publish(s *site.Site) (nodes []publish.Node, changed []string, o
 	if err != nil {
 		return nil, nil, false
 	}
-	before, err := p.Read(w.t.Context(), policy)
-	if err != nil {
-		w.t.Fatal(err)
-	}
 	result, err := p.Publish(w.t.Context(), policy, nodes, publish.Options{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	changed = result.Left
 	for _, n := range result.Published {
 		changed = append(changed, n.Node)
-	}
-	for name := range before.Nodes() {
-		if !s.Has(name) {
-			changed = append(changed, name)
-		}
 	}
 	slices.Sort(changed)
 	return nodes, changed, true

@@ -4,36 +4,54 @@ package publish
 
 import (
 	"context"
-	"errors"
-	"maps"
-	"slices"
 
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
 )
 
-// dropAliases removes the tags of machines that nodes are not bound to any more: a
+// dropReplaced removes the tags of machines that nodes are not bound to any more: a
 // machine that was replaced would else still find the overlay, and be refused.
-func (p *Publisher) dropAliases(ctx context.Context, old, x *spec.FleetIndex) {
+func (p *Publisher) dropReplaced(ctx context.Context, todo []work) {
 	used := map[string]bool{}
-	for _, n := range x.Nodes {
-		for _, tag := range trust.AliasTags(n.Match.MACs, n.Match.UUIDs) {
+	for _, w := range todo {
+		for _, tag := range trust.AliasTags(w.match.MACs, w.match.UUIDs) {
 			used[tag] = true
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(x.Nodes)) {
-		was, ok := old.Nodes[name]
-		if !ok {
-			continue
-		}
-		for _, tag := range trust.AliasTags(was.Match.MACs, was.Match.UUIDs) {
-			if used[tag] {
-				continue
-			}
-			if err := p.Registry.Delete(ctx, oci.RepoNode, tag); err != nil && !errors.Is(err, oci.ErrNotFound) {
-				p.Say("node:%s, which node %s had before, could not be removed: %v", tag, name, err)
-			}
+	for _, w := range todo {
+		if w.was != nil {
+			p.dropAliases(ctx, w.name, w.was.Match, used)
 		}
 	}
+}
+
+// dropAliases removes the tags of a node's machines, but for those in use. A tag
+// that another node took over at some time stays.
+func (p *Publisher) dropAliases(ctx context.Context, node string, was spec.Match, used map[string]bool) {
+	for _, tag := range trust.AliasTags(was.MACs, was.UUIDs) {
+		if used[tag] || !p.leadsTo(ctx, tag, node) {
+			continue
+		}
+		if err := p.Registry.Untag(ctx, oci.RepoNode, tag); err != nil {
+			p.Say("node:%s, which node %s had before, could not be removed: %v", tag, node, err)
+		}
+	}
+}
+
+// leadsTo reports whether a tag leads to an overlay of a node. Nothing is verified:
+// whoever can alter what a tag leads to can remove the tag, too.
+func (p *Publisher) leadsTo(ctx context.Context, tag, node string) bool {
+	src := p.Registry.Source()
+	resp, err := src.Manifest(ctx, oci.RepoNode, tag, "")
+	if err != nil {
+		return false
+	}
+	doc, _, err := oci.ReadOverlay(ctx, src, oci.RepoNode, resp)
+	if err != nil {
+		return false
+	}
+	var o spec.Core
+	_, err = spec.DecodeKnown(doc, &o)
+	return err == nil && o.Node == node
 }

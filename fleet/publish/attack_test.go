@@ -28,8 +28,9 @@ import (
 // attackRow is one row of test/attack/publisher.yaml.
 type attackRow struct {
 	Name    string            `yaml:"name"`
-	Verb    string            `yaml:"verb"`   // publish, pin, refresh, layers
+	Verb    string            `yaml:"verb"`   // publish, pin, rollback, refresh, layers
 	Layer   string            `yaml:"layer"`  // a stage's layer, or a tag
+	To      string            `yaml:"to"`     // generation that rollback goes to
 	After   string            `yaml:"after"`  // since the last stage
 	Memory  string            `yaml:"memory"` // "none"
 	Site    string            `yaml:"site"`   // "none": the signers are all that is known
@@ -49,6 +50,7 @@ type attackRow struct {
 type forged struct {
 	Tag    string        `yaml:"tag"`
 	Fleet  string        `yaml:"fleet"`  // of the statement
+	Shard  []attack.Edit `yaml:"shard"`  // of the only shard that it names
 	Issued string        `yaml:"issued"` // "same": the time of the one it replaces; "late": an hour before the verb
 	Edits  []attack.Edit `yaml:"edits"`
 	Sign   []string      `yaml:"sign"`
@@ -250,7 +252,10 @@ func (h *history) run(t testing.TB, row attackRow, r rules) error {
 	case "publish":
 		return h.publish(t, p, layer, "30", Options{})
 	case "pin":
-		_, err := p.Pin(t.Context(), []string{"n0"}, false, layer)
+		_, err := p.Pin(t.Context(), Hold{Nodes: []string{"n0"}}, layer)
+		return err
+	case "rollback":
+		_, err := p.Rollback(t.Context(), Hold{Nodes: []string{"n0"}}, row.To)
 		return err
 	case "refresh":
 		_, err := p.Refresh(t.Context(), Lists{})
@@ -308,12 +313,29 @@ func (h *history) attack(t testing.TB, p *Publisher, row attackRow) {
 
 // words are what edits may name: digests in the row of node n0.
 func (h *history) words(t testing.TB, p *Publisher) map[string]string {
-	c, err := document(t.Context(), p.Registry.Source(), "index", oci.TypeFleetIndex, maxIndex)
+	root := rootOf(t, p, "index")
+	if len(root.Shards) == 0 {
+		t.Fatal("the index has no shards")
+	}
+	n := shardOf(t, p, "index").Nodes["n0"]
+	return map[string]string{"{manifest}": n.Manifest, "{overlay}": n.Overlay, "{layer}": n.Layer, "{shard}": root.Shards[0].Manifest, "{zero}": "sha256:" + strings.Repeat("0", 64)}
+}
+
+func rootOf(t testing.TB, p *Publisher, tag string) (root spec.FleetIndex) {
+	t.Helper()
+	c, err := document(t.Context(), p.Registry.Source(), tag, oci.TypeFleetIndex, maxIndex)
 	must(t, err)
-	var x spec.FleetIndex
-	must(t, spec.Decode(c.Document, &x))
-	n := x.Nodes["n0"]
-	return map[string]string{"{manifest}": n.Manifest, "{overlay}": n.Overlay, "{layer}": n.Layer, "{zero}": "sha256:" + strings.Repeat("0", 64)}
+	must(t, spec.Decode(c.Document, &root))
+	return root
+}
+
+// shardOf reads the only shard of an index.
+func shardOf(t testing.TB, p *Publisher, tag string) (shard spec.FleetShard) {
+	t.Helper()
+	l := &lookedShard{root: rootOf(t, p, tag)}
+	must(t, p.readShard(t.Context(), l))
+	must(t, spec.Decode(l.document, &shard))
+	return shard
 }
 
 func apply(t testing.TB, text string, edits []attack.Edit, words map[string]string) string {
@@ -341,8 +363,18 @@ func (h *history) forge(t testing.TB, p *Publisher, f forged, words map[string]s
 	}
 	c, err := document(t.Context(), p.Registry.Source(), tag, kind, maxIndex)
 	must(t, err)
-	text := apply(t, string(c.Document), f.Edits, words)
-	if len(f.Edits) > 0 {
+	text := string(c.Document)
+	if len(f.Shard) > 0 {
+		shard, err := spec.Encode(shardOf(t, p, tag))
+		must(t, err)
+		forged := oci.Describe(oci.TypeFleetShard, []byte(apply(t, string(shard), f.Shard, words)))
+		must(t, p.Registry.PutData(t.Context(), oci.RepoNode, forged))
+		digest, err := p.putShardManifest(t.Context(), forged, nil)
+		must(t, err)
+		text = apply(t, text, []attack.Edit{{Old: rootOf(t, p, tag).Shards[0].Manifest, New: digest}}, nil)
+	}
+	text = apply(t, text, f.Edits, words)
+	if len(f.Edits)+len(f.Shard) > 0 {
 		c.Bundles = nil // they are about other content
 	}
 	q := *p
@@ -359,7 +391,7 @@ func (h *history) forge(t testing.TB, p *Publisher, f forged, words map[string]s
 	if f.Fleet != "" {
 		fleet = f.Fleet
 	}
-	_, err = q.putFleet(t.Context(), fleet, []byte(text), tag, kind, predicate, h.policy.Lifetime, c.Bundles...)
+	_, err = q.putFleet(t.Context(), fleet, []byte(text), []string{tag}, kind, predicate, h.policy.Lifetime, c.Bundles...)
 	must(t, err)
 }
 
@@ -404,7 +436,7 @@ func TestAttacks(t *testing.T) {
 
 // recorded returns the rules with a note of the check that refuses.
 func (r rules) recorded(by *string) rules {
-	return rules{record(r.absent, by), record(r.index, by), record(r.current, by), record(r.overlay, by), record(r.layers, by), record(r.older, by), record(r.clock, by)}
+	return rules{record(r.absent, by), record(r.index, by), record(r.shard, by), record(r.current, by), record(r.overlay, by), record(r.layers, by), record(r.older, by), record(r.clock, by), record(r.past, by)}
 }
 
 func record[T any](l check.List[T], by *string) check.List[T] {
@@ -432,14 +464,14 @@ func TestNoCheckIsVacuous(t *testing.T) {
 		}
 		rows[row.Check] = append(rows[row.Check], row)
 	}
-	all := slices.Concat(whole.absent.Names(), whole.index.Names(), whole.current.Names(), whole.overlay.Names(), whole.layers.Names(), whole.older.Names(), whole.clock.Names())
+	all := slices.Concat(whole.absent.Names(), whole.index.Names(), whole.shard.Names(), whole.current.Names(), whole.overlay.Names(), whole.layers.Names(), whole.older.Names(), whole.clock.Names(), whole.past.Names())
 	for _, name := range all {
 		t.Run(name, func(t *testing.T) {
 			if len(rows[name]) == 0 {
 				t.Fatal("no attack names it")
 			}
-			r := rules{whole.absent.Without(name), whole.index.Without(name), whole.current.Without(name), whole.overlay.Without(name),
-				whole.layers.Without(name), whole.older.Without(name), whole.clock.Without(name)}
+			r := rules{whole.absent.Without(name), whole.index.Without(name), whole.shard.Without(name), whole.current.Without(name), whole.overlay.Without(name),
+				whole.layers.Without(name), whole.older.Without(name), whole.clock.Without(name), whole.past.Without(name)}
 			switch name { // what later checks read
 			case "index signature":
 				r.index = whole.index.With(name, func(l *looked) error {
@@ -448,6 +480,15 @@ func TestNoCheckIsVacuous(t *testing.T) {
 				})
 			case "index form":
 				r.index = whole.index.With(name, func(l *looked) error { return spec.Decode(l.candidate.Document, &l.index) })
+			case "past signature":
+				r.past = whole.past.With(name, func(l *looked) error {
+					l.said.Fleet = "metal-a"
+					return nil
+				})
+			case "past form":
+				r.past = whole.past.With(name, func(l *looked) error { return spec.Decode(l.candidate.Document, &l.index) })
+			case "shard form":
+				r.shard = whole.shard.With(name, func(l *lookedShard) error { return spec.Decode(l.document, &l.shard) })
 			case "current accepted":
 				return // it puts there what the rest reads; trust's own rows take its checks away
 			case "overlay accepted", "overlay form":

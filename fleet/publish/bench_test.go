@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -33,7 +34,7 @@ func many(b *testing.B, n int) []work {
 	return todo
 }
 
-func benchPublisher(b *testing.B, ref string) (*Publisher, Policy, *spec.FleetIndex) {
+func benchPublisher(b *testing.B, ref string) (*Publisher, Policy, *index.Index) {
 	b.Helper()
 	key, err := sign.Generate()
 	if err != nil {
@@ -45,7 +46,7 @@ func benchPublisher(b *testing.B, ref string) (*Publisher, Policy, *spec.FleetIn
 	}
 	p := &Publisher{Registry: r, Signers: []crypto.Signer{key}, Now: start, Say: b.Logf}
 	policy := Policy{Fleet: "metal-a", Threshold: 1, Lifetime: time.Hour, Operator: []sign.Verifier{sign.VerifierOf(key)}}
-	return p, policy, &spec.FleetIndex{Fleet: "metal-a", Nodes: map[string]spec.Published{}}
+	return p, policy, index.New(spec.FleetIndex{Fleet: "metal-a"})
 }
 
 // BenchmarkSign signs overlays and asks the node's decision about each.
@@ -56,7 +57,7 @@ func BenchmarkSign(b *testing.B) {
 		for i := range todo {
 			todo[i].bundles = nil
 		}
-		if err := p.signNodes(context.Background(), policy, x, todo); err != nil {
+		if err := p.signNodes(context.Background(), policy, &x.Root, todo); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -93,12 +94,12 @@ func BenchmarkPushServer(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*200), "ns/node")
 }
 
-func pushAll(b *testing.B, p *Publisher, policy Policy, x *spec.FleetIndex, todo []work) error {
+func pushAll(b *testing.B, p *Publisher, policy Policy, x *index.Index, todo []work) error {
 	batch, err := p.Registry.Batch()
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer batch.Close() // flushed before
-	v := &view{index: &spec.FleetIndex{Fleet: "metal-a"}}
-	return p.write(context.Background(), policy, v, batch, x, todo, nil, newResult(x))
+	v := &view{index: index.New(spec.FleetIndex{Fleet: "metal-a"})}
+	return p.write(context.Background(), policy, v, batch, &change{index: x, todo: todo}, newResult(x.Root))
 }

@@ -4,14 +4,16 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/caisson-os/caisson/fleet/hold"
+	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/internal/nearest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
 )
@@ -19,72 +21,24 @@ import (
 // overlay reads a published overlay and verifies that it is the one in the index,
 // and signed as nodes demand it.
 func (p *Publisher) overlay(ctx context.Context, v *view, name string) (*spec.Overlay, []byte, error) {
-	l := &lookedOverlay{name: name, row: v.index.Nodes[name], index: v.index, policy: v.policy, now: p.Now}
+	row, _, err := v.index.Row(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	l := &lookedOverlay{name: name, row: row, index: &v.index.Root, policy: v.policy, now: p.Now}
 	src := p.Registry.Source()
 	resp, err := src.Manifest(ctx, oci.RepoNode, l.row.Manifest, "")
 	if err != nil {
-		return nil, nil, fmt.Errorf("node %s: %w", name, err)
+		return nil, nil, err
 	}
 	l.candidate = trust.Candidate{Tag: name, Manifest: resp.Digest}
 	if l.candidate.Document, l.candidate.Bundles, err = oci.ReadOverlay(ctx, src, oci.RepoNode, resp); err != nil {
-		return nil, nil, fmt.Errorf("node %s: %w", name, err)
+		return nil, nil, err
 	}
 	if err := p.allRules().overlay.Run(l); err != nil {
-		return nil, nil, fmt.Errorf("node %s: %w", name, err)
+		return nil, nil, err
 	}
 	return &l.overlay, l.candidate.Document, nil
-}
-
-// Pin gives nodes another layer and keeps the rest of their overlays. It is how
-// one goes back: a newer generation that names an older layer.
-func (p *Publisher) Pin(ctx context.Context, names []string, all bool, layer string) (result *Result, err error) {
-	policy := p.trusted()
-	err = p.alone(ctx, policy, purpose{}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
-		result, err = run.pin(ctx, v, batch, names, all, layer)
-		return err
-	})
-	return result, err
-}
-
-func (p *Publisher) pin(ctx context.Context, v *view, batch *registry.Batch, names []string, all bool, layer string) (*Result, error) {
-	if v.index == nil {
-		return nil, p.unpublished()
-	}
-	if err := p.checkSigners(v.policy); err != nil {
-		return nil, err
-	}
-	if all {
-		names = sortedNames(v.index)
-	}
-	layers, err := p.Layers(ctx, v.policy, layer)
-	if err != nil {
-		return nil, err
-	}
-	x := v.next()
-	x.Generation = max(x.Generation, v.seen.Reserved) + 1
-	var todo []work
-	for _, name := range names {
-		if _, ok := v.index.Nodes[name]; !ok {
-			return nil, hint(didYouMean(name, v.index)+"'caisson verify' lists the nodes", "node %q is not published", name)
-		}
-		o, _, err := p.overlay(ctx, v, name)
-		if err != nil {
-			return nil, err
-		}
-		l, err := release.ForVariant(layers, o.Variant)
-		if err != nil {
-			return nil, err
-		}
-		o.Layer, o.Variant = l.Digest, l.Variant
-		doc, err := spec.Encode(o)
-		if err != nil {
-			return nil, err
-		}
-		todo = append(todo, work{name: name, match: o.Match, layer: o.Layer, knows: l.Features, doc: doc, generation: x.Generation, pinned: true})
-	}
-	result := newResult(x)
-	result.Unchanged = len(v.index.Nodes) - len(todo)
-	return result, p.write(ctx, v.policy, v, batch, x, todo, v.rejected(), result)
 }
 
 // Lists changes the reject list of fleet:current.
@@ -96,8 +50,7 @@ type Lists struct {
 // Refresh renews the signature of fleet:current, and of overlays that are to
 // expire. No content changes and no generation is taken. It runs daily.
 func (p *Publisher) Refresh(ctx context.Context, lists Lists) (result *Result, err error) {
-	policy := p.trusted()
-	err = p.alone(ctx, policy, purpose{}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
+	err = p.alone(ctx, p.trusted(), purpose{}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
 		result, err = run.refresh(ctx, v, batch, lists)
 		return err
 	})
@@ -116,30 +69,67 @@ func (p *Publisher) refresh(ctx context.Context, v *view, batch *registry.Batch,
 		return nil, err
 	}
 	x := v.next()
-	result := newResult(x)
-	var todo []work
-	for _, name := range sortedNames(v.index) {
-		was := v.index.Nodes[name]
-		if !p.old(was.Expires, v.policy.Lifetime) {
+	rows, err := x.All(ctx)
+	if err != nil {
+		return nil, err
+	}
+	result := newResult(x.Root)
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		if p.old(rows[name].Expires, v.policy.Lifetime) {
+			names = append(names, name)
+		} else {
 			result.Unchanged++
-			continue
 		}
-		o, doc, err := p.overlay(ctx, v, name)
-		if err != nil {
-			return nil, err
-		}
-		todo = append(todo, work{name: name, match: o.Match, layer: o.Layer, doc: doc, generation: was.Generation, resigned: true, pinned: was.Pinned})
+	}
+	c := &change{verb: "refresh", index: x, reject: reject}
+	if c.todo, err = p.keep(ctx, v, x, names, func(string) bool { return false }); err != nil {
+		return nil, err
 	}
 	v.current = &trust.FleetState{Reject: nil} // a rejected overlay is renewed like any other: the list decides on the node
-	return result, p.write(ctx, v.policy, v, batch, x, todo, reject, result)
+	return result, p.write(ctx, v.policy, v, batch, c, result)
+}
+
+// keep prepares new signatures over what nodes have, of the new generation where fresh
+// says so, else of the one that each has. A node whose pause is over moves on in any
+// case.
+func (p *Publisher) keep(ctx context.Context, v *view, x *index.Index, names []string, fresh func(node string) bool) ([]work, error) {
+	todo := make([]work, len(names))
+	for i, name := range names {
+		todo[i].name = name
+	}
+	err := each(ctx, todo, func(ctx context.Context, w *work) error {
+		row, _, err := x.Row(ctx, w.name)
+		if err != nil {
+			return err
+		}
+		o, doc, err := p.overlay(ctx, v, w.name)
+		if err != nil {
+			return err
+		}
+		w.was, w.match, w.layer, w.holds, w.kept, w.aside = &row, o.Match, o.Layer, row.Holds, true, true
+		over := o.Pause != nil && hold.Of(row.Holds, spec.HoldPause) == nil
+		if over {
+			o.Pause = nil
+			o.SetNeeds()
+			if doc, err = spec.Encode(o); err != nil {
+				return err
+			}
+		}
+		w.doc, w.generation, w.resigned = doc, row.Generation, !over && !fresh(w.name)
+		if !w.resigned {
+			w.generation = x.Root.Generation
+		}
+		return nil
+	})
+	return todo, err
 }
 
 // next returns a copy of the index to change.
-func (v *view) next() *spec.FleetIndex {
-	x := *v.index
-	x.Reserved = false
-	x.Nodes = maps.Clone(v.index.Nodes)
-	return &x
+func (v *view) next() *index.Index {
+	x := v.index.Fork()
+	x.Root.Reserved = false
+	return x
 }
 
 // rejected returns the present reject list.
@@ -163,12 +153,20 @@ func (v *view) list(lists Lists) ([]string, error) {
 	return slices.DeleteFunc(list, func(d string) bool { return slices.Contains(lists.Allow, d) }), nil
 }
 
-func sortedNames(x *spec.FleetIndex) []string { return slices.Sorted(maps.Keys(x.Nodes)) }
-
 // didYouMean asks for the published node whose name is near to another word.
-func didYouMean(name string, x *spec.FleetIndex) string {
-	if like := nearest.Word(name, maps.Keys(x.Nodes)); like != "" {
+func didYouMean(name string, rows index.Rows) string {
+	if like := nearest.Word(name, maps.Keys(rows)); like != "" {
 		return "did you mean " + like + "? "
 	}
 	return ""
+}
+
+func isNotFound(err error) bool { return errors.Is(err, oci.ErrNotFound) }
+
+// ofNode says which node an error is about.
+func ofNode(name string, err error) error {
+	if err != nil {
+		err = fmt.Errorf("node %s: %w", name, err)
+	}
+	return err
 }

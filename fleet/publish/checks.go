@@ -28,6 +28,7 @@ type looked struct {
 	known     bool // anything was seen at this place before
 	file      string
 	now       time.Time
+	past      Generation // that is wanted, of an earlier root
 
 	newFleet, acceptExpired bool
 
@@ -49,6 +50,7 @@ var absentChecks = check.List[*looked]{
 var indexChecks = check.List[*looked]{
 	{Name: "index signature", OK: indexIsSigned},
 	{Name: "index form", OK: indexParses},
+	{Name: "index shards", OK: shardsAreCounted},
 	{Name: "index fleet", OK: indexIsOurs},
 	{Name: "index threshold", OK: thresholdIsMet},
 	{Name: "index epoch", OK: epochIsGranted},
@@ -152,12 +154,7 @@ func numbersAreBounded(l *looked) error {
 		return cli.WithHint(refusal.New(refusal.BadNumber, "generation %d, %d was the last one seen", x.Generation, l.seen.Generation),
 			"somebody who can sign ran ahead: take that key out of the site, then 'caisson publish --epoch' with the epoch key starts the generations again")
 	}
-	for name, n := range x.Nodes {
-		if n.Generation > x.Generation {
-			return refusal.New(refusal.BadNumber, "node %q is at generation %d, the fleet at %d", name, n.Generation, x.Generation)
-		}
-	}
-	return nil
+	return bounded(x.Nodes, x.Generation)
 }
 
 func indexIsNotOlder(l *looked) error {

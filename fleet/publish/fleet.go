@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -15,13 +16,9 @@ import (
 // putCurrent writes fleet:current. The least generation is that of the node that
 // was published the longest ago; Publish with All raises it for everyone. The
 // epoch key's permission goes with it: the least epoch is above what nodes know.
-func (p *Publisher) putCurrent(ctx context.Context, x *spec.FleetIndex, reject []string) (memory.Stamp, error) {
-	doc := spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: x.Fleet, Minimum: spec.Floor{Epoch: x.Epoch}, Reject: reject}
-	for _, n := range x.Nodes {
-		if doc.Minimum.Generation == 0 || n.Generation < doc.Minimum.Generation {
-			doc.Minimum.Generation = n.Generation
-		}
-	}
+func (p *Publisher) putCurrent(ctx context.Context, x *index.Index, reject []string) (memory.Stamp, error) {
+	doc := spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: x.Root.Fleet, Reject: reject,
+		Minimum: spec.Floor{Epoch: x.Root.Epoch, Generation: x.Least()}}
 	raw, err := spec.Encode(doc)
 	if err != nil {
 		return memory.Stamp{}, err
@@ -30,23 +27,36 @@ func (p *Publisher) putCurrent(ctx context.Context, x *spec.FleetIndex, reject [
 		return memory.Stamp{}, hint("refresh --allow takes digests off the list", "fleet:current has %d bytes, nodes read at most %d", len(raw), oci.MaxFleet)
 	}
 	var also [][]byte
-	if x.Grant != nil {
-		also = append(also, x.Grant)
+	if x.Root.Grant != nil {
+		also = append(also, x.Root.Grant)
 	}
-	return p.putFleet(ctx, x.Fleet, raw, "current", oci.TypeFleet, sign.PredicateFleet, freshFor, also...)
+	return p.putFleet(ctx, x.Root.Fleet, raw, []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor, also...)
 }
 
-// putIndex writes fleet:index.
-func (p *Publisher) putIndex(ctx context.Context, policy Policy, x *spec.FleetIndex) (memory.Stamp, error) {
-	raw, err := spec.Encode(x)
+// putIndex writes what has changed of an index: shards, then the root.
+func (p *Publisher) putIndex(ctx context.Context, policy Policy, x *index.Index, tags ...string) (memory.Stamp, error) {
+	if err := x.Store(ctx, p.putShard); err != nil {
+		return memory.Stamp{}, err
+	}
+	raw, err := spec.Encode(x.Root)
 	if err != nil {
 		return memory.Stamp{}, err
 	}
-	return p.putFleet(ctx, x.Fleet, raw, "index", oci.TypeFleetIndex, sign.PredicateIndex, policy.Lifetime)
+	return p.putFleet(ctx, x.Root.Fleet, raw, tags, oci.TypeFleetIndex, sign.PredicateIndex, policy.Lifetime)
+}
+
+// putReserved says in fleet:index that a generation is given out, over the rows
+// before it.
+func (p *Publisher) putReserved(ctx context.Context, policy Policy, v *view, next spec.FleetIndex) error {
+	x := v.index.Fork()
+	next.Shards, next.Change, next.Reserved = x.Root.Shards, x.Root.Change, true
+	x.Root = next
+	_, err := p.putIndex(ctx, policy, x, "index")
+	return err
 }
 
 // putFleet signs and pushes a document of the whole fleet.
-func (p *Publisher) putFleet(ctx context.Context, fleet string, raw []byte, tag, kind, predicate string, life time.Duration, also ...[]byte) (memory.Stamp, error) {
+func (p *Publisher) putFleet(ctx context.Context, fleet string, raw []byte, tags []string, kind, predicate string, life time.Duration, also ...[]byte) (memory.Stamp, error) {
 	stamp := memory.Stamp{Digest: oci.Digest(raw), IssuedAt: p.Now}
 	var bundles [][]byte
 	for _, s := range p.Signers {
@@ -62,6 +72,6 @@ func (p *Publisher) putFleet(ctx context.Context, fleet string, raw []byte, tag,
 			return stamp, err
 		}
 	}
-	_, err := p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, manifest, tag)
+	_, err := p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, manifest, tags...)
 	return stamp, err
 }

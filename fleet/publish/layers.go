@@ -142,13 +142,13 @@ func layerIsNotOlder(s *succession) error {
 }
 
 // succeed refuses layers older than those that the nodes have.
-func (p *Publisher) succeed(ctx context.Context, v *view, todo []work) error {
+func (p *Publisher) succeed(ctx context.Context, todo []work) error {
 	type pair struct{ old, new string }
 	done := map[pair]bool{}
 	read := map[string]release.Layer{}
 	for _, w := range todo {
-		was, ok := v.index.Nodes[w.name]
-		if !ok || was.Layer == "" || w.layer == "" || was.Layer == w.layer || done[pair{was.Layer, w.layer}] {
+		was := w.was
+		if was == nil || was.Layer == "" || w.layer == "" || was.Layer == w.layer || done[pair{was.Layer, w.layer}] {
 			continue
 		}
 		done[pair{was.Layer, w.layer}] = true

@@ -6,46 +6,59 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Prune removes layers that no node needs, see [release.Prune], while nobody
-// publishes. With a policy in p.Trust what is published is verified first; without,
-// it says that nothing is. Layers that an overlay or fleet:index names stay in
-// every case, verified or not: a forged name can keep a layer, never remove one.
-func (p *Publisher) Prune(ctx context.Context, keep int, dry bool) (out *release.Pruned, err error) {
-	remove := func(ctx context.Context, batch *registry.Batch, v *view) error {
-		needed, err := needed(ctx, p.Registry)
-		if err != nil {
-			return err
-		}
-		if v.index != nil {
-			for name, n := range v.index.Nodes {
-				if needed[n.Layer] == "" {
-					needed[n.Layer] = "node " + name
-				}
-			}
-		}
-		out, err = release.Prune(ctx, p.Registry, batch, needed, keep, dry)
+// Keep says what [Publisher.Prune] leaves beside what nodes need.
+type Keep struct {
+	Versions    int // of layers, by when they were released
+	Generations int // of the fleet, with all that they need
+}
+
+// Pruned is what prune -o json prints.
+type Pruned struct {
+	release.Pruned
+	Generations []PrunedGeneration `json:"generations"` // the newest first
+}
+
+// PrunedGeneration is the verdict on one generation.
+type PrunedGeneration struct {
+	Generation
+	Keep bool `json:"keep"`
+}
+
+// Prune removes earlier generations of the fleet, and the layers that no node needs,
+// see [release.Prune], while nobody publishes. A layer that a node runs, ran before
+// or is held at stays, and one that a generation needs that stays. With a policy in
+// p.Trust what is published is verified first. Without one it says that nothing is;
+// nobody is kept out of a registry server then, and generations stay there. A forged
+// document can keep a layer, never remove one.
+func (p *Publisher) Prune(ctx context.Context, keep Keep, dry bool) (out *Pruned, err error) {
+	remove := func(ctx context.Context, batch *registry.Batch) (err error) {
+		out, err = p.prune(ctx, batch, keep, dry)
 		return err
 	}
 	if p.Trust != nil && !dry {
-		err = p.alone(ctx, *p.Trust, purpose{}, func(ctx context.Context, _ *Publisher, batch *registry.Batch, v *view) error {
-			return remove(ctx, batch, v)
+		err = p.alone(ctx, *p.Trust, purpose{}, func(ctx context.Context, _ *Publisher, batch *registry.Batch, _ *view) error {
+			return remove(ctx, batch)
 		})
 		return out, err
 	}
-	v, err := p.lookForPrune(ctx)
-	if err != nil {
+	if p.Trust == nil {
+		p.Say("no site and no keys: what is published is not verified, whoever can push decides what is needed")
+	} else if _, err = p.look(ctx, *p.Trust, purpose{}); err != nil {
 		return nil, err
 	}
 	if dry {
-		err = remove(ctx, nil, v)
+		err = remove(ctx, nil)
 		return out, err
 	}
 	batch, err := p.Registry.Batch()
@@ -53,60 +66,167 @@ func (p *Publisher) Prune(ctx context.Context, keep int, dry bool) (out *release
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, batch.Close()) }()
-	err = remove(ctx, batch, v)
+	err = remove(ctx, batch)
 	return out, err
 }
 
-// lookForPrune returns what is published, verified when it is known by whose keys.
-func (p *Publisher) lookForPrune(ctx context.Context) (*view, error) {
-	if p.Trust != nil {
-		return p.look(ctx, *p.Trust, purpose{})
-	}
-	p.Say("no site and no keys: what is published is not verified, whoever can push decides what is needed")
-	c, err := document(ctx, p.Registry.Source(), "index", oci.TypeFleetIndex, maxIndex)
-	if errors.Is(err, oci.ErrNotFound) {
-		return &view{}, nil
-	}
+func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep, dry bool) (*Pruned, error) {
+	out := &Pruned{Generations: []PrunedGeneration{}}
+	list, err := (&Fleet{p: p}).Generations(ctx)
 	if err != nil {
 		return nil, err
 	}
-	v := &view{index: &spec.FleetIndex{}}
-	if err := spec.Decode(c.Document, v.index); err != nil { // it might name any layer
-		return nil, fmt.Errorf("fleet:index: %w", err)
+	locked := p.Trust != nil || p.Registry.Ref().IsLayout()
+	if !locked && len(list) > keep.Generations {
+		p.Say("generations stay: give --site or --trust, so that nobody publishes meanwhile")
 	}
-	return v, nil
+	n := &needs{p: p, layers: map[string]string{}, shards: map[string]bool{}}
+	if err := n.root(ctx, "index", "", true); err != nil && !isNotFound(err) {
+		return nil, err
+	}
+	if err := n.nodes(ctx); err != nil {
+		return nil, err
+	}
+	for i, g := range list {
+		stays := i < keep.Generations || !locked
+		out.Generations = append(out.Generations, PrunedGeneration{g, stays})
+		if stays {
+			if err := n.root(ctx, g.tag(), "generation "+g.String(), false); err != nil {
+				return nil, err
+			}
+		} else if !dry {
+			if err := p.Registry.Untag(ctx, oci.RepoFleet, g.tag()); err != nil {
+				return nil, fmt.Errorf("remove fleet:%s: %w", g.tag(), err)
+			}
+		}
+	}
+	if !dry && locked {
+		if err := n.removeShards(ctx); err != nil {
+			return nil, err
+		}
+	}
+	layers, err := release.Prune(ctx, p.Registry, batch, n.layers, keep.Versions, dry)
+	if err != nil {
+		return nil, err
+	}
+	out.Pruned = *layers
+	return out, nil
 }
 
-// needed lists the layers that published overlays name, and why each stays: one of
-// its nodes. An overlay that cannot be read stops everything: it might name any layer.
-func needed(ctx context.Context, reg *registry.Registry) (map[string]string, error) {
-	tags, err := reg.Tags(ctx, oci.RepoNode)
-	if errors.Is(err, oci.ErrNotFound) {
-		return map[string]string{}, nil
+// needs collects what must stay. It verifies no signature: what is read here only
+// ever adds to what stays, and whoever can alter it can remove it.
+type needs struct {
+	p      *Publisher
+	layers map[string]string // digest → why it stays
+	shards map[string]bool   // by digest of their manifests
+}
+
+func (n *needs) layer(digest, why string) {
+	if digest != "" && n.layers[digest] == "" {
+		n.layers[digest] = why
 	}
+}
+
+// root adds what a generation needs. Of the present one each node is the reason for
+// what it runs, and for what it ran before.
+func (n *needs) root(ctx context.Context, tag, why string, present bool) error {
+	c, err := document(ctx, n.p.Registry.Source(), tag, oci.TypeFleetIndex, maxIndex)
 	if err != nil {
-		return nil, fmt.Errorf("list the nodes: %w", err)
+		return err
 	}
-	live := map[string]string{}
+	l := &looked{candidate: c}
+	if err := spec.Decode(c.Document, &l.index); err != nil {
+		return fmt.Errorf("fleet:%s: %w", tag, err)
+	}
+	if err := shardsAreCounted(l); err != nil {
+		return fmt.Errorf("fleet:%s: %w", tag, err)
+	}
+	for _, s := range l.index.Shards {
+		n.shards[s.Manifest] = true
+	}
+	rows, err := n.p.openIndex(l.index).All(ctx)
+	if err != nil {
+		return fmt.Errorf("fleet:%s: %w", tag, err)
+	}
+	n.rows(rows, why, present)
+	return nil
+}
+
+func (n *needs) rows(rows index.Rows, why string, present bool) {
+	names := slices.Sorted(maps.Keys(rows))
+	for _, name := range names {
+		if present {
+			why = "node " + name
+		}
+		n.layer(rows[name].Layer, why)
+	}
+	for _, name := range names {
+		if before := rows[name].Before; present && before != nil {
+			n.layer(before.Layer, "node "+name+" before")
+		}
+	}
+}
+
+// nodes adds the layers that overlays name under the nodes' own tags: a node may
+// have left the index, and a publish that was cut may have moved it on. An overlay
+// that cannot be read stops everything, since it might name any layer. What is
+// another artifact than an overlay names none.
+func (n *needs) nodes(ctx context.Context) error {
+	tags, err := n.p.Registry.Tags(ctx, oci.RepoNode)
+	if err != nil && !isNotFound(err) {
+		return fmt.Errorf("list the nodes: %w", err)
+	}
 	for _, tag := range tags {
-		if strings.HasPrefix(tag, "mac-") || strings.HasPrefix(tag, "uuid-") {
-			continue // another name of a node that has its own tag
+		if strings.HasPrefix(tag, "mac-") || strings.HasPrefix(tag, "uuid-") || IsShard(tag) {
+			continue // another name of a node that has its own tag, or a shard
 		}
-		resp, err := reg.Source().Manifest(ctx, oci.RepoNode, tag, "")
-		if err != nil {
-			return nil, fmt.Errorf("overlay of %s: %w", tag, err)
-		}
-		data, _, err := oci.ReadOverlay(ctx, reg.Source(), oci.RepoNode, resp)
-		if err != nil {
-			return nil, fmt.Errorf("overlay of %s: %w", tag, err)
-		}
-		var o spec.Overlay
-		if err := spec.Decode(data, &o); err != nil {
-			return nil, fmt.Errorf("overlay of %s: %w", tag, err)
-		}
-		if live[o.Layer] == "" {
-			live[o.Layer] = "node " + o.Node
+		if err := n.node(ctx, tag); err != nil {
+			return fmt.Errorf("overlay of %s: %w", tag, err)
 		}
 	}
-	return live, nil
+	return nil
+}
+
+func (n *needs) node(ctx context.Context, tag string) error {
+	src := n.p.Registry.Source()
+	resp, err := src.Manifest(ctx, oci.RepoNode, tag, "")
+	if err != nil {
+		return err
+	}
+	if m, err := oci.ParseManifest(resp.Data); err == nil && m.ArtifactType != oci.TypeOverlay {
+		return nil
+	}
+	data, _, err := oci.ReadOverlay(ctx, src, oci.RepoNode, resp)
+	if err != nil {
+		return err
+	}
+	var o spec.Core
+	if _, err := spec.DecodeKnown(data, &o); err != nil {
+		return err
+	}
+	n.layer(o.Layer, "node "+o.Node)
+	return nil
+}
+
+// keepPrefix begins the tags of shards.
+const keepPrefix = "keep-sha256-"
+
+// IsShard reports whether a tag of the nodes' repository is that of a shard.
+func IsShard(tag string) bool { return strings.HasPrefix(tag, keepPrefix) }
+
+func (n *needs) removeShards(ctx context.Context) error {
+	tags, err := n.p.Registry.Tags(ctx, oci.RepoNode)
+	if err != nil && !isNotFound(err) {
+		return fmt.Errorf("list the shards: %w", err)
+	}
+	for _, tag := range tags {
+		hex, isShard := strings.CutPrefix(tag, keepPrefix)
+		if !isShard || n.shards["sha256:"+hex] {
+			continue
+		}
+		if err := n.p.Registry.Untag(ctx, oci.RepoNode, tag); err != nil {
+			return fmt.Errorf("remove node:%s: %w", tag, err)
+		}
+	}
+	return nil
 }

@@ -36,7 +36,7 @@ func TestPruneBesidePublishTearsNothing(t *testing.T) {
 			}
 		})
 		group.Go(func() {
-			if _, err := pruner.Prune(t.Context(), 1, false); err != nil {
+			if _, err := pruner.Prune(t.Context(), Keep{1, 1}, false); err != nil {
 				t.Error(err)
 			}
 		})
@@ -68,12 +68,12 @@ func TestPruneVerifies(t *testing.T) {
 	l := f.layer("1", "default", f.release)
 	f.publish(f.nodes(l.Digest, "1"), Options{})
 	f.Trust = &f.policy
-	if _, err := f.Prune(t.Context(), 1, false); err != nil {
+	if _, err := f.Prune(t.Context(), Keep{1, 1}, false); err != nil {
 		t.Fatal(err)
 	}
 	stranger := newFleet(t)
 	f.Trust = &stranger.policy
-	if _, err := f.Prune(t.Context(), 1, false); err == nil {
+	if _, err := f.Prune(t.Context(), Keep{1, 1}, false); err == nil {
 		t.Error("pruned what another key signed")
 	}
 }

@@ -3,21 +3,21 @@
 // Package publish signs what nodes run and puts it where they look.
 //
 // One [Publisher] is one fleet in one registry. Publish gives nodes new overlays,
-// Pin gives them another layer, Refresh renews expiring signatures, Verify checks
-// all of it as a node would. Every change takes the next generation of the whole
-// fleet; nodes whose overlay does not change keep theirs, so that a publish costs
-// what it changes.
+// Pin, Freeze, Rollback and Pause hold them and Forward and Resume end that, Retire
+// ends nodes, Refresh renews expiring signatures, Verify checks all of it as a node
+// would. Every change takes the next generation of the whole fleet; nodes whose
+// overlay does not change keep theirs, so that a publish costs what it changes.
 //
 // A publisher is a verifier first: what a registry serves is compared with the
 // site's keys and threshold, with itself and with what the publisher remembers
-// ([memory.File]) before any word of it is used. The lists in checks.go, layers.go
-// and clock.go are the whole rule. Before anything is pushed it goes through
+// ([memory.File]) before any word of it is used. The lists in checks.go, shards.go,
+// generation.go, layers.go and clock.go are the whole rule. Before anything is pushed it goes through
 // trust.Accept, the node's own decision: what nodes would refuse is never
 // published.
 //
 // One publisher works at a time, see reserve.go. The order of writes is: the
 // generation is remembered and reserved in fleet:index, overlays and their tags,
-// fleet:index, fleet:current. Cut anywhere, a repeated publish heals it and no
+// shards, fleet:gen-EPOCH-GENERATION and fleet:index, fleet:current. Cut anywhere, a repeated publish heals it and no
 // generation ever names two contents. cmd/caisson, fleet/policy and
 // fleet/preview import it.
 package publish
@@ -25,6 +25,8 @@ package publish
 import (
 	"crypto"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/memory"
@@ -42,7 +44,7 @@ type Publisher struct {
 	Now      time.Time
 	Say      func(format string, args ...any)
 
-	Trust         *Policy      // for Pin and Refresh; nil trusts the signers alone, all of which must have signed
+	Trust         *Policy      // for all but Publish; nil trusts the signers alone, all of which must have signed
 	Memory        *memory.File // nil remembers nothing
 	NewFleet      bool         // a registry without a fleet is expected
 	AcceptExpired bool         // what is published may have expired
@@ -68,14 +70,38 @@ type Policy struct {
 // two of its runs may fail.
 const freshFor = 3 * 24 * time.Hour
 
-// Result is what publish, pin and refresh -o json print.
+// Result is what publish, refresh, retire and the verbs of holds print with -o json.
 type Result struct {
 	Fleet      string     `json:"fleet"`
 	Epoch      uint64     `json:"epoch"`
 	Generation uint64     `json:"generation"`
 	Published  []NodeLine `json:"published"` // new generation
 	Resigned   []NodeLine `json:"resigned"`  // same content and generation, new signature
+	Held       []HoldLine `json:"held"`      // nodes that keep their content, or were told to
+	Ended      []HoldLine `json:"ended"`     // holds that ended, by an operator or because their time was over
+	Left       []string   `json:"left"`      // nodes without a row from now on
 	Unchanged  int        `json:"unchanged"`
+}
+
+// HoldLine is one node that is or was held, in a [Result].
+type HoldLine struct {
+	Node  string      `json:"node"`
+	Holds []spec.Hold `json:"holds"`
+}
+
+func newResult(root spec.FleetIndex) *Result {
+	return &Result{Fleet: root.Fleet, Epoch: root.Epoch, Generation: root.Generation, Published: []NodeLine{}, Resigned: []NodeLine{},
+		Held: []HoldLine{}, Ended: []HoldLine{}, Left: []string{}}
+}
+
+func (r *Result) sort() {
+	for _, lines := range [][]NodeLine{r.Published, r.Resigned} {
+		slices.SortFunc(lines, func(a, b NodeLine) int { return strings.Compare(a.Node, b.Node) })
+	}
+	for _, lines := range [][]HoldLine{r.Held, r.Ended} {
+		slices.SortFunc(lines, func(a, b HoldLine) int { return strings.Compare(a.Node, b.Node) })
+	}
+	slices.Sort(r.Left)
 }
 
 // NodeLine is one node in a [Result].

@@ -30,13 +30,13 @@ var start = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 // fleet is a layout with keys for every role.
 type fleet struct {
 	*Publisher
-	t                                   *testing.T
+	t                                   testing.TB
 	operator, release, attestation, top *ecdsa.PrivateKey
 	policy                              Policy
 	floor                               spec.Floor
 }
 
-func newFleet(t *testing.T) *fleet {
+func newFleet(t testing.TB) *fleet {
 	t.Helper()
 	r, err := registry.Open("oci:"+t.TempDir(), registry.Options{})
 	if err != nil {
@@ -113,13 +113,15 @@ func (f *fleet) nodes(layer string, values ...string) []Node {
 	return nodes
 }
 
-// index reads fleet:index, verified.
+// index reads fleet:index, verified, with the rows of all shards in Nodes.
 func (f *fleet) index() (*spec.FleetIndex, error) {
 	v, err := f.look(f.t.Context(), f.policy, purpose{publish: true})
 	if err != nil {
 		return nil, err
 	}
-	return v.index, nil
+	x := v.index.Root
+	x.Nodes, err = v.index.All(f.t.Context())
+	return &x, err
 }
 
 func (f *fleet) readCurrent() (*trust.FleetState, error) {
@@ -177,7 +179,7 @@ func TestPublishPinAndBack(t *testing.T) {
 	}
 	f.mustBoot(2, two)
 
-	r, err := f.Pin(t.Context(), []string{"n0"}, false, one)
+	r, err := f.Pin(t.Context(), Hold{Nodes: []string{"n0"}}, one)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,16 +306,15 @@ func TestEpoch(t *testing.T) {
 func TestCutPublish(t *testing.T) {
 	f := newFleet(t)
 	f.publish(f.nodes("", "10"), Options{})
-	old, err := f.index()
+	v, err := f.look(t.Context(), f.policy, purpose{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// As if cut: generation 2 is reserved and n0's overlay out, the index not.
 	f.Now = f.Now.Add(time.Second)
-	reserved := *old
+	reserved := v.index.Root
 	reserved.Generation = 2
-	reserved.Reserved = true
-	if _, err := f.putIndex(t.Context(), f.policy, &reserved); err != nil {
+	if err := f.putReserved(t.Context(), f.policy, v, reserved); err != nil {
 		t.Fatal(err)
 	}
 	node := f.nodes("", "cut")[0]
@@ -329,11 +330,15 @@ func TestCutPublish(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.mustBoot(2, "")
-	r := f.publish(f.nodes("", "20"), Options{})
-	if r.Generation != 3 {
-		t.Fatalf("after a cut publish generation %d was given out, want 3", r.Generation)
+	// The site is what it was before the cut publish: the node must move all the same.
+	r := f.publish(f.nodes("", "10"), Options{})
+	if r.Generation != 3 || len(r.Published) != 1 {
+		t.Fatalf("after a cut publish: %+v, want generation 3 for n0", r)
 	}
 	f.mustBoot(3, "")
+	if a, err := f.boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {
+		t.Errorf("the node has what a cut publish gave it: %+v, %v", a, err)
+	}
 }
 
 func TestThreshold(t *testing.T) {
@@ -399,7 +404,7 @@ func TestNothingPublished(t *testing.T) {
 		{"sha256:" + strings.Repeat("0", 64), "layer:sha256:" + strings.Repeat("0", 64) + ": not found"},
 		{"sha256:xyz", `"sha256:xyz" is neither a tag nor a digest`},
 	} {
-		_, err := f.Pin(t.Context(), nil, true, c.layer)
+		_, err := f.Pin(t.Context(), Hold{All: true}, c.layer)
 		var hinted interface{ Hint() string }
 		if err == nil || err.Error() != c.want || !errors.As(err, &hinted) || hinted.Hint() == "" {
 			t.Errorf("pin %s: %v", c.layer, err)
@@ -497,7 +502,7 @@ func TestPublishRefusesAPairThatDoesNotFit(t *testing.T) {
 
 	// Going back to a layer of the first release keeps the overlay, which it does not know.
 	older := f.layer("0", "default", f.release)
-	if _, err := f.Pin(t.Context(), []string{"n0"}, false, older.Digest); err == nil || !strings.Contains(err.Error(), "does not know files") {
+	if _, err := f.Pin(t.Context(), Hold{Nodes: []string{"n0"}}, older.Digest); err == nil || !strings.Contains(err.Error(), "does not know files") {
 		t.Errorf("pin to an older layer: %v", err)
 	}
 	f.mustBoot(1, l.Digest)
@@ -517,6 +522,7 @@ func TestChangedMachinesLeaveNoAlias(t *testing.T) {
 	f.publish(bound("52:54:00:00:00:01", "52:54:00:00:00:02"), Options{})
 	f.publish(bound("52:54:00:00:00:03", "52:54:00:00:00:01"), Options{})
 	tags, err := f.Registry.Tags(t.Context(), oci.RepoNode)
+	tags = slices.DeleteFunc(tags, func(tag string) bool { return strings.HasPrefix(tag, keepPrefix) })
 	if want := []string{"mac-525400000001", "mac-525400000003", "n0", "n1"}; err != nil || !slices.Equal(tags, want) {
 		t.Errorf("tags %v, %v; want %v", tags, err, want)
 	}

@@ -5,6 +5,7 @@ package publish
 import (
 	"context"
 
+	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -46,19 +47,37 @@ func (f *Fleet) Floor() spec.Floor {
 	if f.v.index == nil {
 		return spec.Floor{}
 	}
-	return spec.Floor{Epoch: f.v.index.Epoch, Generation: f.v.index.Generation}
+	return spec.Floor{Epoch: f.v.index.Root.Epoch, Generation: f.v.index.Root.Generation}
+}
+
+// Look reads what is published for those who change nothing, with the policy that
+// the publisher trusts. A registry without a fleet is an error.
+func (p *Publisher) Look(ctx context.Context) (*Fleet, error) {
+	v, err := p.published(ctx, p.trusted())
+	if err != nil {
+		return nil, err
+	}
+	return &Fleet{p, v}, nil
 }
 
 // Nodes returns the rows of fleet:index by node, none where nothing is published.
-func (f *Fleet) Nodes() map[string]spec.Published {
+func (f *Fleet) Nodes(ctx context.Context) (index.Rows, error) {
 	if f.v.index == nil {
-		return nil
+		return nil, nil
 	}
-	return f.v.index.Nodes
+	return f.v.index.All(ctx)
+}
+
+// Row returns a node's row of fleet:index, and whether there is one.
+func (f *Fleet) Row(ctx context.Context, node string) (spec.Published, bool, error) {
+	if f.v.index == nil {
+		return spec.Published{}, false, nil
+	}
+	return f.v.index.Row(ctx, node)
 }
 
 // Overlay returns what is published for a node of the index.
 func (f *Fleet) Overlay(ctx context.Context, node string) (*spec.Overlay, error) {
 	o, _, err := f.p.overlay(ctx, f.v, node)
-	return o, err
+	return o, ofNode(node, err)
 }

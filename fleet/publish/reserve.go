@@ -114,7 +114,7 @@ func (p *Publisher) reserve(ctx context.Context, v *view) (withdraw func(), err 
 	}
 	mine := intent{generation: 1, at: p.Now, nonce: hex.EncodeToString(nonce)}
 	if v.index != nil {
-		mine.epoch, mine.generation = v.index.Epoch, v.index.Generation+1
+		mine.epoch, mine.generation = v.index.Root.Epoch, v.index.Root.Generation+1
 	}
 	if err := p.Registry.PutData(ctx, oci.RepoFleet, oci.Describe(oci.MediaTypeEmpty, oci.Empty)); err != nil {
 		return nil, err

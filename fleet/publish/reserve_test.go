@@ -74,7 +74,10 @@ func TestBothAnnounceThenLook(t *testing.T) {
 				}
 			})
 			p := f.at(t, ref)
-			done.Go(func() { _, errs[i] = p.Publish(t.Context(), f.policy, f.nodes("", fmt.Sprint(i)), Options{}) })
+			done.Go(func() {
+				_, errs[i] = p.Publish(t.Context(), f.policy, f.nodes("", fmt.Sprint(i)), Options{})
+				once.Do(both.Done) // one that failed earlier lets the other go on
+			})
 		}
 		done.Wait()
 		won := uint64(0)
@@ -183,7 +186,7 @@ func TestIntentsThatStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Now = p.Now.Add(intentHonored + time.Minute)
-	p.rules = &rules{absentChecks, indexChecks, currentChecks, overlayChecks, layerChecks, successionChecks, nil} // the registry's clock does not go on
+	p.rules = &rules{absentChecks, indexChecks, shardChecks, currentChecks, overlayChecks, layerChecks, successionChecks, nil, pastChecks} // the registry's clock does not go on
 	if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "y"), Options{}); err != nil {
 		t.Errorf("an intent of hours ago: %v", err)
 	}

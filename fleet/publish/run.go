@@ -5,27 +5,43 @@ package publish
 import (
 	"context"
 	"crypto"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
+	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Options of [Publisher.Publish].
-type Options struct {
-	All        bool          // new generations also for what did not change
-	Epoch      uint64        // go to this epoch; 0 keeps the present one
-	EpochKey   crypto.Signer // permits it
-	LayerNamed bool          // the layer was named by digest: it may be older than what nodes have
+// By is who changes a fleet and why, for the history.
+type By struct {
+	Author string
+	Reason string
 }
 
-// Publish gives the nodes their overlays. Nodes that are published but not among
-// them leave the index.
+// Options of [Publisher.Publish].
+type Options struct {
+	By
+	All        bool              // new generations also for what did not change
+	Only       func(string) bool // nodes to publish, the others stay as they are; nil is all
+	Epoch      uint64            // go to this epoch; 0 keeps the present one
+	EpochKey   crypto.Signer     // permits it
+	LayerNamed bool              // the layer was named by digest: it may be older than what nodes have
+}
+
+// Publish gives the nodes their overlays. Nodes that are held keep their content.
+// Nodes that are published but not among them leave the index, unless Only names
+// some.
 func (p *Publisher) Publish(ctx context.Context, policy Policy, nodes []Node, o Options) (result *Result, err error) {
 	if err := p.checkSigners(policy); err != nil {
 		return nil, err
+	}
+	if o.Epoch > 0 && o.Only != nil {
+		return nil, hint("publish all nodes", "a higher epoch is for every node")
 	}
 	policy.Site = true
 	why := purpose{publish: true, raise: o.Epoch > 0}
@@ -37,56 +53,139 @@ func (p *Publisher) Publish(ctx context.Context, policy Policy, nodes []Node, o 
 }
 
 func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *registry.Batch, nodes []Node, o Options) (*Result, error) {
-	old := v.index
-	if old == nil {
-		old = &spec.FleetIndex{Fleet: policy.Fleet}
-		v.index = old
+	if v.index == nil {
+		v.index = index.New(spec.FleetIndex{Fleet: policy.Fleet})
 		p.Say("%s: a new fleet %s", p.Registry.Ref(), policy.Fleet)
 	}
-	x := &spec.FleetIndex{
+	old := v.index.Root
+	x := v.index.Fork()
+	x.Root = spec.FleetIndex{
 		APIVersion: spec.APIVersion, Kind: spec.KindFleetIndex, Fleet: policy.Fleet,
 		Epoch: old.Epoch, Generation: max(old.Generation, v.seen.Reserved) + 1, Grant: old.Grant,
 		Threshold: policy.Threshold, Operator: pems(policy.Operator), Release: pems(policy.Release),
-		Lifetime: int64(policy.Lifetime / time.Second), Nodes: map[string]spec.Published{},
+		Lifetime: int64(policy.Lifetime / time.Second), Change: old.Change, Shards: x.Root.Shards,
 	}
 	if o.Epoch > 0 {
-		if err := raiseEpoch(x, policy, o); err != nil {
+		if err := raiseEpoch(&x.Root, policy, o); err != nil {
 			return nil, err
 		}
 		o.All = true // every node must move, or it would be below the floor
 	}
-	var todo []work
-	result := newResult(x)
-	listed := make(map[string]bool, len(nodes))
-	for _, n := range nodes {
-		doc, err := n.Doc()
-		if err != nil {
+	s := &selected{p: p, policy: policy, o: o, x: x, result: newResult(x.Root), c: &change{by: o.By, verb: "publish", index: x, reject: v.rejected()}}
+	var err error
+	if s.rows, err = v.index.All(ctx); err != nil {
+		return nil, err
+	}
+	if old.Reserved {
+		if s.torn, err = p.torn(ctx, s.rows); err != nil {
 			return nil, err
 		}
-		w := work{name: n.Name, match: n.Match, layer: n.Layer, knows: n.Knows, doc: doc, generation: x.Generation}
-		listed[n.Name] = true
-		was, known := old.Nodes[w.name]
-		if known && !o.All && was.Overlay == oci.Digest(doc) {
-			x.Nodes[w.name] = was
-			if !p.old(was.Expires, policy.Lifetime) {
-				result.Unchanged++
-				continue
-			}
-			w.generation, w.resigned, w.pinned = was.Generation, true, was.Pinned
-		}
-		todo = append(todo, w)
 	}
-	for name := range old.Nodes {
-		if !listed[name] {
-			p.Say("node %s left the site: it keeps its last overlay", name)
+	for _, n := range nodes {
+		if err := s.add(n); err != nil {
+			return nil, err
 		}
+	}
+	s.leave(nodes)
+	kept, err := p.keep(ctx, v, x, s.held, func(node string) bool { return o.All || s.torn[node] })
+	if err != nil {
+		return nil, err
 	}
 	if !o.LayerNamed {
-		if err := p.succeed(ctx, v, todo); err != nil {
+		if err := p.succeed(ctx, s.c.todo); err != nil {
 			return nil, err
 		}
 	}
-	return result, p.write(ctx, policy, v, batch, x, todo, v.rejected(), result)
+	s.c.todo = append(s.c.todo, kept...)
+	return s.result, p.write(ctx, policy, v, batch, s.c, s.result)
+}
+
+// selected sorts the nodes of a publish: what changes, what is held, what stays.
+type selected struct {
+	p      *Publisher
+	policy Policy
+	o      Options
+	rows   index.Rows
+	torn   map[string]bool // nodes whose tag a cut publish has moved
+	x      *index.Index
+	c      *change
+	held   []string // nodes that need a signature over what they have
+	result *Result
+}
+
+func (s *selected) add(n Node) error {
+	was, known := s.rows[n.Name]
+	if s.o.Only != nil && !s.o.Only(n.Name) {
+		if known {
+			s.result.Unchanged++
+		}
+		return nil
+	}
+	holds, over := hold.Split(was.Holds, s.p.Now)
+	if len(over) > 0 {
+		s.result.Ended = append(s.result.Ended, HoldLine{n.Name, over})
+		s.c.rows = true
+		was.Holds = holds
+		s.x.Set(n.Name, was)
+	}
+	if len(holds) > 0 {
+		s.result.Held = append(s.result.Held, HoldLine{n.Name, holds})
+		if s.o.All || s.p.old(was.Expires, s.policy.Lifetime) || s.torn[n.Name] || hold.Of(over, spec.HoldPause) != nil {
+			s.held = append(s.held, n.Name)
+		}
+		return nil
+	}
+	doc, err := n.Doc()
+	if err != nil {
+		return err
+	}
+	w := work{name: n.Name, match: n.Match, layer: n.Layer, knows: n.Knows, doc: doc, generation: s.x.Root.Generation}
+	if known {
+		w.was = &was
+	}
+	if known && !s.o.All && !s.torn[n.Name] && was.Overlay == oci.Digest(doc) {
+		if !s.p.old(was.Expires, s.policy.Lifetime) {
+			s.result.Unchanged++
+			return nil
+		}
+		w.generation, w.resigned = was.Generation, true
+	}
+	s.c.todo = append(s.c.todo, w)
+	return nil
+}
+
+// leave takes the rows away of nodes that are not the site's any more.
+func (s *selected) leave(nodes []Node) {
+	if s.o.Only != nil {
+		return
+	}
+	listed := make(map[string]bool, len(nodes))
+	for _, n := range nodes {
+		listed[n.Name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.rows)) {
+		if !listed[name] {
+			s.x.Remove(name)
+			s.c.rows = true
+			s.result.Left = append(s.result.Left, name)
+		}
+	}
+}
+
+// torn returns the nodes whose tag does not lead to what their row says: a publish
+// was cut after it had moved them.
+func (p *Publisher) torn(ctx context.Context, rows index.Rows) (map[string]bool, error) {
+	torn := map[string]bool{}
+	for name, row := range rows {
+		resp, err := p.Registry.Source().Manifest(ctx, oci.RepoNode, name, "")
+		if err != nil && !isNotFound(err) {
+			return nil, err
+		}
+		if err != nil || resp.Digest != row.Manifest {
+			torn[name] = true
+		}
+	}
+	return torn, nil
 }
 
 // old reports whether a signature has used up two thirds of its life.
@@ -110,8 +209,4 @@ func raiseEpoch(x *spec.FleetIndex, policy Policy, o Options) error {
 		x.Generation = 1
 	}
 	return err
-}
-
-func newResult(x *spec.FleetIndex) *Result {
-	return &Result{Fleet: x.Fleet, Epoch: x.Epoch, Generation: x.Generation, Published: []NodeLine{}, Resigned: []NodeLine{}}
 }

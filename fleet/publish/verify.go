@@ -47,14 +47,18 @@ func (p *Publisher) Verify(ctx context.Context, policy Policy, only []string) (*
 	if err != nil {
 		return nil, err
 	}
-	x := v.index
+	x := v.index.Root
 	r := &Report{Fleet: x.Fleet, Epoch: x.Epoch, Generation: x.Generation, Findings: []Check{}}
 	if err := r.add("fleet:current", nil, v.current.Expired, v.current.Expires.Format(time.RFC3339)); err != nil {
 		return nil, err
 	}
-	names := sortedNames(x)
-	if len(only) > 0 {
-		names = only
+	names := only
+	if len(only) == 0 {
+		rows, err := v.index.All(ctx)
+		if err != nil {
+			return nil, err
+		}
+		names = slices.Sorted(maps.Keys(rows))
 	}
 	layers := map[string]bool{}
 	for _, name := range names {
@@ -91,14 +95,18 @@ func (p *Publisher) asNode(ctx context.Context, v *view, name string) (*trust.Ac
 	// machine it is cannot be seen from here.
 	var o spec.Overlay
 	_ = spec.Decode(c.Document, &o) // Accept says what is wrong with it
-	a, err := trust.Accept(c, spec.Bootstrap{Fleet: v.index.Fleet, Keys: pems(v.policy.Operator), Threshold: v.policy.Threshold},
+	a, err := trust.Accept(c, spec.Bootstrap{Fleet: v.index.Root.Fleet, Keys: pems(v.policy.Operator), Threshold: v.policy.Threshold},
 		trust.Identity{Node: name, MACs: o.Match.MACs, UUIDs: o.Match.UUIDs},
-		spec.Floor{Epoch: v.index.Epoch}, trust.Clock{RTC: p.Now}, trust.Known{Fleet: v.current})
+		spec.Floor{Epoch: v.index.Root.Epoch}, trust.Clock{RTC: p.Now}, trust.Known{Fleet: v.current})
 	if err != nil {
 		return nil, err
 	}
-	if was, ok := v.index.Nodes[name]; ok && a.Floor.Generation < was.Generation {
-		return nil, refusal.New(refusal.Rollback, "generation %d, the index says %d", a.Floor.Generation, was.Generation)
+	row, ok, err := v.index.Row(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if ok && a.Floor.Generation < row.Generation {
+		return nil, refusal.New(refusal.Rollback, "generation %d, the index says %d", a.Floor.Generation, row.Generation)
 	}
 	return a, nil
 }

@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
 )
 
@@ -23,7 +23,7 @@ import (
 type view struct {
 	policy   Policy            // that of the site, completed from the index
 	manifest string            // digest of fleet:index's manifest
-	index    *spec.FleetIndex  // nil where nothing is published
+	index    *index.Index      // nil where nothing is published
 	current  *trust.FleetState // nil where nothing is published
 	seen     memory.Seen       // what was remembered, raised to what was read
 	newest   time.Time         // newest time of issue of all that is known
@@ -39,14 +39,16 @@ type purpose struct {
 type rules struct {
 	absent  check.List[*looked]
 	index   check.List[*looked]
+	shard   check.List[*lookedShard]
 	current check.List[*looked]
 	overlay check.List[*lookedOverlay]
 	layers  check.List[*lookedLayers]
 	older   check.List[*succession]
 	clock   check.List[*times]
+	past    check.List[*looked]
 }
 
-var whole = rules{absentChecks, indexChecks, currentChecks, overlayChecks, layerChecks, successionChecks, clockChecks}
+var whole = rules{absentChecks, indexChecks, shardChecks, currentChecks, overlayChecks, layerChecks, successionChecks, clockChecks, pastChecks}
 
 func (p *Publisher) allRules() rules {
 	if p.rules != nil {
@@ -75,7 +77,7 @@ func (p *Publisher) look(ctx context.Context, policy Policy, why purpose) (*view
 	if err := p.allRules().index.Run(l); err != nil {
 		return nil, fmt.Errorf("fleet:index: %w", err)
 	}
-	v.index, v.manifest = &l.index, c.Manifest
+	v.index, v.manifest = p.openIndex(l.index), c.Manifest
 	if err := v.complete(); err != nil {
 		return nil, err
 	}
@@ -99,7 +101,7 @@ func (p *Publisher) look(ctx context.Context, policy Policy, why purpose) (*view
 		v.current = l.fresh
 		v.seen.Current = v.seen.Current.Newer(memory.Stamp{Digest: oci.Digest(c.Document), IssuedAt: l.fresh.IssuedAt})
 	}
-	v.seen.Fleet, v.seen.Epoch, v.seen.Generation = v.index.Fleet, v.index.Epoch, v.index.Generation
+	v.seen.Fleet, v.seen.Epoch, v.seen.Generation = v.index.Root.Fleet, v.index.Root.Epoch, v.index.Root.Generation
 	v.seen.Index = v.seen.Index.Newer(indexStamp)
 	v.newest = latest(issued, v.current.IssuedAt, v.seen.Index.IssuedAt, v.seen.Current.IssuedAt)
 	return v, nil
@@ -110,18 +112,18 @@ func (v *view) complete() error {
 	operator, release := v.policy.Operator, v.policy.Release
 	var err error
 	if operator == nil {
-		if operator, err = sign.ParsePublics(v.index.Operator); err != nil {
+		if operator, err = sign.ParsePublics(v.index.Root.Operator); err != nil {
 			return err
 		}
 	}
 	if release == nil {
-		if release, err = sign.ParsePublics(v.index.Release); err != nil {
+		if release, err = sign.ParsePublics(v.index.Root.Release); err != nil {
 			return err
 		}
 	}
-	v.policy.Fleet, v.policy.Operator, v.policy.Release = v.index.Fleet, operator, release
+	v.policy.Fleet, v.policy.Operator, v.policy.Release = v.index.Root.Fleet, operator, release
 	if v.policy.Lifetime == 0 {
-		v.policy.Lifetime = time.Duration(v.index.Lifetime) * time.Second
+		v.policy.Lifetime = time.Duration(v.index.Root.Lifetime) * time.Second
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -19,50 +20,74 @@ import (
 // work is one node that gets a new signature.
 type work struct {
 	name       string
+	was        *spec.Published // its row so far; nil for a new node
 	match      spec.Match
 	layer      string
 	knows      []string // features of the layer's agent
 	doc        []byte
 	generation uint64
-	resigned   bool
-	pinned     bool
+	resigned   bool        // the generation stays, too
+	kept       bool        // the content is what the node had at some time
+	aside      bool        // the content is what the node has, paused or not: one does not go back from it
+	holds      []spec.Hold // that the row is to have
 
 	said    sign.Predicate
 	bundles [][]byte
 }
 
+// before returns what a row says that the node had before.
+func (w *work) before() *spec.Content {
+	switch {
+	case w.was == nil:
+		return nil
+	case w.aside || w.was.Overlay == oci.Digest(w.doc):
+		return w.was.Before
+	}
+	return &spec.Content{Overlay: w.was.Overlay, Size: w.was.Size, Layer: w.was.Layer, Generation: w.was.Generation}
+}
+
+// change is what one run writes.
+type change struct {
+	by     By
+	verb   string
+	index  *index.Index // rows that change without a signature are set already
+	todo   []work
+	rows   bool     // such rows there are: that takes a generation
+	reject []string // of fleet:current
+}
+
 // write signs and pushes, in the order that the package comment promises.
-func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *registry.Batch, x *spec.FleetIndex, todo []work, reject []string, result *Result) error {
+func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *registry.Batch, c *change, result *Result) error {
 	p.current = v.current
-	if err := p.signNodes(ctx, policy, x, todo); err != nil {
+	x := c.index
+	if err := p.signNodes(ctx, policy, &x.Root, c.todo); err != nil {
 		return err
 	}
 	place := p.Registry.Ref().String()
-	if slices.ContainsFunc(todo, func(w work) bool { return !w.resigned }) {
+	if c.rows || slices.ContainsFunc(c.todo, func(w work) bool { return !w.resigned }) {
 		// Remembered first: whatever becomes of this run, the number is used.
 		seen := v.seen
-		seen.Fleet, seen.Reserved = x.Fleet, x.Generation
+		seen.Fleet, seen.Reserved = x.Root.Fleet, x.Root.Generation
 		if err := p.Memory.Set(place, seen); err != nil {
 			return err
 		}
-		reserved := *x
-		reserved.Nodes, reserved.Reserved = v.index.Nodes, true
-		if _, err := p.putIndex(ctx, policy, &reserved); err != nil {
+		if err := p.putReserved(ctx, policy, v, x.Root); err != nil {
 			return err
 		}
+		x.Root.Change = &spec.FleetChange{Verb: c.verb, Author: c.by.Author, Reason: c.by.Reason, At: p.Now.Unix(), Published: published(c.todo)}
 	} else {
-		x.Generation = max(v.index.Generation, 1)
-		result.Generation = x.Generation
+		x.Root.Generation = max(v.index.Root.Generation, 1)
+		result.Generation = x.Root.Generation
 	}
-	if err := p.pushNodes(ctx, x, todo, result); err != nil {
+	if err := p.pushNodes(ctx, x, c.todo, result); err != nil {
 		return err
 	}
-	p.dropAliases(ctx, v.index, x)
-	index, err := p.putIndex(ctx, policy, x)
+	p.dropReplaced(ctx, c.todo)
+	stamp, err := p.putIndex(ctx, policy, x, Generation{x.Root.Epoch, x.Root.Generation}.tag(), "index")
 	if err != nil {
 		return err
 	}
-	current, err := p.putCurrent(ctx, x, reject)
+	current, err := p.putCurrent(ctx, x, c.reject)
 	if err != nil {
 		return err
 	}
@@ -70,8 +95,17 @@ func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *re
 		return err
 	}
 	before, _ := p.Memory.At(place)
-	before.Fleet, before.Epoch, before.Generation, before.Index, before.Current = x.Fleet, x.Epoch, x.Generation, index, current
+	before.Fleet, before.Epoch, before.Generation, before.Index, before.Current = x.Root.Fleet, x.Root.Epoch, x.Root.Generation, stamp, current
 	return p.Memory.Set(place, before)
+}
+
+func published(todo []work) (n int) {
+	for _, w := range todo {
+		if !w.resigned {
+			n++
+		}
+	}
+	return n
 }
 
 // workers is how many nodes are in hand at once; a registry on the same machine
@@ -130,7 +164,7 @@ func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetI
 	})
 }
 
-func (p *Publisher) pushNodes(ctx context.Context, x *spec.FleetIndex, todo []work, result *Result) error {
+func (p *Publisher) pushNodes(ctx context.Context, x *index.Index, todo []work, result *Result) error {
 	var mu sync.Mutex
 	err := each(ctx, todo, func(ctx context.Context, w *work) error {
 		done, err := p.pushNode(ctx, w)
@@ -139,7 +173,7 @@ func (p *Publisher) pushNodes(ctx context.Context, x *spec.FleetIndex, todo []wo
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		x.Nodes[w.name] = done
+		x.Set(w.name, done)
 		line := NodeLine{w.name, done.Overlay, done.Layer, done.Generation}
 		if w.resigned {
 			result.Resigned = append(result.Resigned, line)
@@ -148,9 +182,7 @@ func (p *Publisher) pushNodes(ctx context.Context, x *spec.FleetIndex, todo []wo
 		}
 		return nil
 	})
-	byName := func(a, b NodeLine) int { return strings.Compare(a.Node, b.Node) }
-	slices.SortFunc(result.Published, byName)
-	slices.SortFunc(result.Resigned, byName)
+	result.sort()
 	return err
 }
 
@@ -162,10 +194,13 @@ func (p *Publisher) pushNode(ctx context.Context, w *work) (spec.Published, erro
 		}
 	}
 	manifest, err := p.Registry.PutManifest(ctx, oci.RepoNode, oci.MediaTypeManifest, raw, append([]string{w.name}, trust.AliasTags(w.match.MACs, w.match.UUIDs)...)...)
+	if err != nil {
+		return spec.Published{}, err
+	}
 	return spec.Published{
-		Manifest: manifest, Overlay: oci.Digest(w.doc), Layer: w.layer,
-		Generation: w.generation, Expires: w.said.Expires.Unix(), Pinned: w.pinned, Match: w.match,
-	}, err
+		Manifest: manifest, Overlay: oci.Digest(w.doc), Layer: w.layer, Generation: w.generation, Expires: w.said.Expires.Unix(),
+		Match: w.match, Size: int64(len(w.doc)), Before: w.before(), Holds: w.holds,
+	}, nil
 }
 
 // rehearse asks the node's own decision.
@@ -179,7 +214,7 @@ func (p *Publisher) rehearse(trusted []string, threshold int, x *spec.FleetIndex
 		spec.Bootstrap{Fleet: x.Fleet, Keys: trusted, Threshold: threshold},
 		trust.Identity{Node: w.name, MACs: w.match.MACs, UUIDs: w.match.UUIDs},
 		spec.Floor{Epoch: x.Epoch}, trust.Clock{RTC: p.Now}, known)
-	if err != nil || w.layer == "" || w.resigned {
+	if err != nil || w.layer == "" || w.resigned || w.kept {
 		return err
 	}
 	if missing := spec.Missing(a.Overlay.Needs, w.knows); missing != nil {

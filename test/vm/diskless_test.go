@@ -137,7 +137,7 @@ func (f *Fleet) swapAndPin(t *testing.T, m *Machine, s *Session, previous string
 	last(t, s, "sudo systemctl reboot")
 	waitFor(t, m, from, "caisson: refused:wrong-machine") // it knows only its hardware
 	waitFor(t, m, from, "caisson: next try in")
-	f.must(t, "pin", f.To(), "--node", "beta", "--layer", previous, "--key", "keys/operator.key")
+	f.must(t, "pin", f.To(), "--node", "beta", "--layer", previous, "--reason", "going back", "--key", "keys/operator.key")
 	waitFor(t, m, from, "caisson: entering the layer")
 	s = f.login(t, m)
 	if st := status(t, s); st.Layer != previous || st.Health != "ok" {

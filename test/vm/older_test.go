@@ -67,7 +67,7 @@ func TestLongOlderRelease(t *testing.T) {
 		t.Errorf("today's release: %+v", st)
 	}
 
-	f.must(t, "pin", f.To(), "--node", "alpha", "--layer", first.Layer, "--key", "keys/operator.key")
+	f.must(t, "pin", f.To(), "--node", "alpha", "--layer", first.Layer, "--reason", "going back", "--key", "keys/operator.key")
 	s = f.reboot(t, m, s)
 	if st := status(t, s); st.Layer != first.Layer || st.Health != "ok" || st.Sync != "current" {
 		t.Errorf("back on the first release: %+v", st)

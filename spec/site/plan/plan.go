@@ -27,6 +27,7 @@ type NodePlan struct {
 	Name    string   `json:"name"`
 	Class   string   `json:"class"` // one of spec's classes, the worst of its changes
 	Why     string   `json:"why,omitempty"`
+	Held    string   `json:"held,omitempty"` // why publishing leaves the node as it is
 	Changes []Change `json:"changes"`
 }
 
@@ -88,6 +89,7 @@ type Planner struct {
 	plan     *Plan
 	same     map[string][]Change // equal lists are kept once
 	moves    map[move][]Change
+	ended    map[string][]Change // holds, by node
 }
 
 // move is what one layer's nodes go through.
@@ -98,7 +100,7 @@ type move struct {
 
 // New returns a planner of a site. A site without a layer needs no layers.
 func New(s *site.Site, layers Layers) *Planner {
-	p := &Planner{site: s, layers: layers, variant: map[string]int{}, read: map[string]*Layer{}, moves: map[move][]Change{},
+	p := &Planner{site: s, layers: layers, variant: map[string]int{}, read: map[string]*Layer{}, moves: map[move][]Change{}, ended: map[string][]Change{},
 		plan: &Plan{Nodes: []NodePlan{}, Layers: []LayerPlan{}}, same: map[string][]Change{}}
 	if s.HasLayer() {
 		p.variants, _ = s.Variants() // fails only without a layer
@@ -178,6 +180,24 @@ func (p *Planner) publishedLocked(digest string) *Layer {
 	return l
 }
 
+// Ended notes before a node is added that publishing ends a hold of it, as it is
+// described.
+func (p *Planner) Ended(node, kind, text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended[node] = append(p.ended[node], Change{Change: spec.Change{Item: "hold", Key: kind, From: text, Action: spec.ActionRemove},
+		Class: spec.ClassNone, why: "a hold ends: its time is over"})
+}
+
+// Held notes a node that keeps what it has, whatever the site says.
+func (p *Planner) Held(node, why string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.nodePlan(node, nil)
+	n.Held = why
+	p.plan.Nodes = append(p.plan.Nodes, n)
+}
+
 // Gone notes a node that is published but not in the site any more.
 func (p *Planner) Gone(node string) {
 	p.mu.Lock()
@@ -189,6 +209,7 @@ func (p *Planner) Gone(node string) {
 
 func (p *Planner) nodePlan(node string, changes []Change) NodePlan {
 	n := NodePlan{Name: node, Class: spec.ClassNone, Changes: []Change{}}
+	changes = slices.Concat(p.ended[node], changes)
 	var key strings.Builder
 	for _, c := range changes {
 		fmt.Fprintf(&key, "%q %q %q %q\n", c.Item, c.Key, c.From, c.To)

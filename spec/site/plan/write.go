@@ -49,6 +49,7 @@ func (p *Plan) Write(w io.Writer) {
 		}
 		fmt.Fprintln(w)
 	}
+	p.writeHeld(w)
 	for _, l := range p.Layers {
 		if l.Action == spec.ClassNone {
 			continue
@@ -63,6 +64,24 @@ func (p *Plan) Write(w io.Writer) {
 		fmt.Fprintf(w, "layer %s (%s): %s\n", l.Variant, plural(l.Nodes, "node"), what)
 	}
 	fmt.Fprintf(w, "%s changed, %s unchanged, %s\n", plural(len(p.Nodes)-unchanged, "node"), plural(unchanged, "node"), plural(len(p.Layers), "layer variant"))
+}
+
+// writeHeld prints the nodes that are held, those with the same reason in one line.
+func (p *Plan) writeHeld(w io.Writer) {
+	names := map[string][]string{}
+	var order []string
+	for _, n := range p.Nodes {
+		if n.Held == "" {
+			continue
+		}
+		if names[n.Held] == nil {
+			order = append(order, n.Held)
+		}
+		names[n.Held] = append(names[n.Held], n.Name)
+	}
+	for _, why := range order {
+		fmt.Fprintf(w, "%s held: %s\n  %s\n\n", plural(len(names[why]), "node"), report.Printable(why, 200), nameList(names[why]))
+	}
 }
 
 func (c Change) write(w io.Writer) {

@@ -227,7 +227,7 @@ func (d *demo) pin(ctx context.Context) error {
 		return err
 	}
 	say("roll back: a newer generation that names the previous layer")
-	if err := d.caisson(ctx, append([]string{"pin", d.fleet.To(), "--node", "beta", "--layer", previous, "--key", "keys/operator.key"}, d.plain()...)...); err != nil {
+	if err := d.caisson(ctx, append([]string{"pin", d.fleet.To(), "--node", "beta", "--layer", previous, "--reason", "going back", "--key", "keys/operator.key"}, d.plain()...)...); err != nil {
 		return err
 	}
 	if err := follow(ctx, d.beta(), from, "caisson: entering the layer"); err != nil {

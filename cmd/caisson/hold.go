@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"os/user"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/caisson-os/caisson/fleet/hold"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+// holdVerb is a verb that changes what holds nodes of a published fleet.
+type holdVerb struct {
+	use, short, long, example string
+	begins                    bool // a hold, which has a reason and maybe an end
+	flags                     func(*pflag.FlagSet)
+	check                     func() error
+	run                       func(context.Context, *publish.Publisher, publish.Hold) (*publish.Result, error)
+}
+
+func (a *app) holdCommand(v holdVerb) *cobra.Command {
+	var which chosen
+	var why changer
+	var until string
+	var who signers
+	var reach access
+	var whom trustFlags
+	var known memoryFlags
+	c := &cobra.Command{
+		Use: v.use, Short: v.short, Args: cobra.ExactArgs(1),
+		Long:    v.short + ".\n\n" + v.long + "\n\n" + trustHelp + "\n\n" + signerHelp,
+		Example: v.example,
+		RunE: func(c *cobra.Command, args []string) error {
+			if v.check != nil {
+				if err := v.check(); err != nil {
+					return err
+				}
+			}
+			h := publish.Hold{By: why.by()}
+			if v.begins && h.Reason == "" {
+				return cli.Usage("--reason is what others read when they wonder", "no reason for the hold")
+			}
+			var err error
+			if h.Until, err = hold.ParseUntil(until, now()); err != nil {
+				return err
+			}
+			if h.Nodes, h.All, err = which.nodes(a, whom.site); err != nil {
+				return err
+			}
+			p, err := a.changing(args[0], who, reach, whom, known)
+			if err != nil {
+				return err
+			}
+			result, err := v.run(c.Context(), p, h)
+			if err != nil {
+				return err
+			}
+			return a.published(result, args[0])
+		},
+	}
+	f := c.Flags()
+	which.flags(f)
+	if v.flags != nil {
+		v.flags(f)
+	}
+	if why.flags(f); v.begins {
+		f.StringVar(&until, "until", "", "let it end by itself at `TIME`: 7d, 12h, 2026-11-30 or 2026-11-30T18:00:00Z")
+	}
+	who.flags(f)
+	whom.flags(f)
+	known.flags(f)
+	reach.flags(a, f)
+	return c
+}
+
+// changing opens a published fleet to change it.
+func (a *app) changing(ref string, who signers, reach access, whom trustFlags, known memoryFlags) (*publish.Publisher, error) {
+	public, err := whom.operators(a)
+	if err != nil {
+		return nil, err
+	}
+	by, err := who.load(a, public)
+	if err != nil {
+		return nil, err
+	}
+	r, err := reach.existing(ref)
+	if err != nil {
+		return nil, err
+	}
+	return a.publisher(r, by, &whom, known)
+}
+
+// chosen says which nodes of a fleet are meant.
+type chosen struct {
+	names, labels []string
+	set           string
+	all           bool
+}
+
+func (x *chosen) flags(f *pflag.FlagSet) {
+	f.StringArrayVar(&x.names, "node", nil, "this node; several are possible")
+	f.StringArrayVar(&x.labels, "label", nil, "nodes of --site with the label `KEY=VALUE`; several must all hold")
+	f.StringVar(&x.set, "set", "", "nodes of the NodeSet `NAME` of --site")
+	f.BoolVar(&x.all, "all", false, "all nodes")
+}
+
+// nodes returns the names that are meant, or that all are.
+func (x *chosen) nodes(a *app, files []string) (names []string, all bool, err error) {
+	byLabel := len(x.labels) > 0 || x.set != ""
+	switch {
+	case moreThanOne(x.all, len(x.names) > 0, byLabel):
+		return nil, false, cli.Usage("", "give either --node, or --label and --set, or --all")
+	case !byLabel && !x.all && len(x.names) == 0:
+		return nil, false, cli.Usage("", "no nodes are named: give --node, --label, --set or --all")
+	case !byLabel:
+		return x.names, x.all, nil
+	case len(files) == 0:
+		return nil, false, cli.Usage("labels and sets are the site's, a registry has none", "--label and --set need --site")
+	}
+	s, err := a.loadSite(files...)
+	if err != nil {
+		return nil, false, err
+	}
+	names, err = s.Select(x.labels, x.set)
+	return names, false, err
+}
+
+// only returns which of a site's nodes are meant, nil when none are chosen.
+func (x *chosen) only(s *site.Site) (func(string) bool, error) {
+	names := x.names
+	if len(x.labels) > 0 || x.set != "" {
+		more, err := s.Select(x.labels, x.set)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, more...)
+	}
+	for _, name := range x.names {
+		if !s.Has(name) {
+			return nil, cli.Usage("'caisson explain' names the nearest ones", "the site has no node %q", name)
+		}
+	}
+	if names == nil {
+		return nil, nil
+	}
+	return func(name string) bool { return slices.Contains(names, name) }, nil
+}
+
+func moreThanOne(conditions ...bool) bool {
+	n := 0
+	for _, c := range conditions {
+		if c {
+			n++
+		}
+	}
+	return n > 1
+}
+
+// changer is who changes a fleet, and why.
+type changer struct{ author, reason string }
+
+func (x *changer) flags(f *pflag.FlagSet) {
+	f.StringVar(&x.reason, "reason", "", "why, for those who look at the history")
+	f.StringVar(&x.author, "author", "", "who, for those who look at the history (the user and this machine when empty)")
+}
+
+func (x *changer) by() publish.By {
+	return publish.By{Author: cmp.Or(x.author, self()), Reason: x.reason}
+}
+
+// self is USER@HOST, as far as it can be told. It proves nothing: signatures do.
+func self() string {
+	name := os.Getenv("USER")
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return name
+	}
+	return name + "@" + host
+}

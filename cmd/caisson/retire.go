@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/internal/cli"
+)
+
+func (a *app) retireCommand() *cobra.Command {
+	var names []string
+	var why changer
+	var who signers
+	var reach access
+	var whom trustFlags
+	var known memoryFlags
+	c := &cobra.Command{
+		Use:   "retire REF --node N… --key KEY",
+		Short: "End nodes: their names, their machines' and their rows",
+		Long: "End nodes: their names, their machines' and their rows.\n\n" +
+			"A machine that asks finds nothing any more; one that runs goes on with what it has. Take the node out of\n" +
+			"the site first, or the next publish makes it again. 'caisson prune' removes the layers that only it needed.\n\n" + trustHelp + "\n\n" + signerHelp,
+		Example: "  caisson retire registry.example.org:5000/metal-a --site site.yaml --node oldhost --key keys/operator.key",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(names) == 0 {
+				return cli.Usage("", "no node is named: give --node")
+			}
+			if len(whom.site) > 0 {
+				s, err := a.loadSite(whom.site...)
+				if err != nil {
+					return err
+				}
+				for _, name := range names {
+					if s.Has(name) {
+						return cli.Usage("take it out first: the next publish would make it again", "node %q is in the site", name)
+					}
+				}
+			}
+			p, err := a.changing(args[0], who, reach, whom, known)
+			if err != nil {
+				return err
+			}
+			result, err := p.Retire(c.Context(), names, why.by())
+			if err != nil {
+				return err
+			}
+			return a.published(result, args[0])
+		},
+	}
+	f := c.Flags()
+	f.StringArrayVar(&names, "node", nil, "retire this node; several are possible")
+	why.flags(f)
+	who.flags(f)
+	whom.flags(f)
+	known.flags(f)
+	reach.flags(a, f)
+	return c
+}

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preview
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/plan"
+)
+
+// heldWorld is a fleet that is edited, built and published at random.
+type heldWorld struct {
+	t        *testing.T
+	rand     *rand.Rand
+	registry *registry.Registry
+	operator *ecdsa.PrivateKey
+	top      *ecdsa.PrivateKey
+	release  *ecdsa.PrivateKey
+	now      time.Time
+
+	nodes      []string
+	swappiness map[string]int // by node
+	common     int
+	packages   []string
+	versions   int // of packages in the archive: an update without an edit
+	mac        int
+
+	held       map[string]heldAt // by node
+	generation uint64
+	epoch      uint64
+}
+
+// heldAt is what a node is held at, and by how many holds.
+type heldAt struct {
+	overlay string
+	holds   int
+}
+
+func newHeldWorld(t *testing.T, seed uint64) *heldWorld {
+	t.Helper()
+	r, err := registry.Open("oci:"+t.TempDir()+"/out", registry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &heldWorld{t: t, rand: rand.New(rand.NewPCG(seed, 1)), registry: r, now: time.Now().UTC().Truncate(time.Second),
+		nodes: []string{"a", "b", "c"}, swappiness: map[string]int{}, held: map[string]heldAt{}, packages: []string{"jq"}}
+	for _, k := range []**ecdsa.PrivateKey{&w.operator, &w.release, &w.top} {
+		if *k, err = sign.Generate(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+func (w *heldWorld) site() *site.Site {
+	w.t.Helper()
+	var b strings.Builder
+	b.WriteString("apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal-a}\nlayer: {base: {debian: {suite: trixie, components: [main]}}, kernel: {package: linux-image-amd64}}\nnodes:\n")
+	for _, n := range w.nodes {
+		fmt.Fprintf(&b, "  - {name: %s, match: {macs: [\"52:54:00:00:%02x:%02x\"]}}\n", n, w.mac, n[0])
+	}
+	fmt.Fprintf(&b, "conf:\n  sysctl: {vm.swappiness: %d}\n  apt: {packages: [{name: %s}]}\n  overrides:\n    divingbell_sysctl: {hosts: [", w.common, strings.Join(w.packages, "}, {name: "))
+	for _, n := range w.nodes {
+		if v, ok := w.swappiness[n]; ok {
+			fmt.Fprintf(&b, "{name: %s, conf: {sysctl: {vm.swappiness: %d}}}, ", n, v)
+		}
+	}
+	b.WriteString("]}\n")
+	s, found := site.Parse(fstest.MapFS{"site.yaml": {Data: []byte(b.String())}}, "site.yaml")
+	if err := found.Err(); err != nil {
+		w.t.Fatalf("%v\n%s", err, b.String())
+	}
+	return s
+}
+
+// edit changes the site, or nothing, in a way that a person might.
+func (w *heldWorld) edit() {
+	switch w.rand.IntN(8) {
+	case 0:
+		w.common = w.rand.IntN(3)
+	case 1:
+		w.swappiness[w.nodes[w.rand.IntN(len(w.nodes))]] = w.rand.IntN(3)
+	case 2:
+		delete(w.swappiness, w.nodes[w.rand.IntN(len(w.nodes))])
+	case 3:
+		w.packages = [][]string{{"jq"}, {"jq", "tree"}, {"tree"}}[w.rand.IntN(3)]
+	case 4:
+		if n := string(rune('a' + w.rand.IntN(6))); !slices.Contains(w.nodes, n) {
+			w.nodes = append(w.nodes, n)
+		}
+	case 5:
+		if len(w.nodes) > 1 {
+			i := w.rand.IntN(len(w.nodes))
+			w.nodes = slices.Delete(w.nodes, i, i+1)
+		}
+	case 6:
+		w.mac = w.rand.IntN(2)
+	}
+}
+
+// build makes the site's layers current, with the archive's present versions.
+func (w *heldWorld) build(s *site.Site) {
+	w.t.Helper()
+	if w.rand.IntN(3) == 0 {
+		w.versions++
+	}
+	variants, err := s.Variants()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p := release.Pusher{Registry: w.registry, Release: w.release, Now: w.now}
+	version := fmt.Sprintf("v%d", w.versions)
+	var entries []oci.Descriptor
+	for _, v := range variants {
+		recipe, err := spec.Encode(v.Recipe)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: s.Name(), Version: version, Variant: v.Name, Features: spec.Features(),
+			Recipe: oci.Digest(recipe), Arch: "amd64", Created: w.now.Format(time.RFC3339), Images: []spec.Image{}, Kernel: spec.KernelBlob{Release: "6.12.1-amd64"}}
+		for _, x := range v.Recipe.Packages.Install {
+			l.Packages = append(l.Packages, spec.InstalledPackage{Name: x.Name, Version: version, Arch: "amd64"})
+		}
+		d, err := p.Push(w.t.Context(), &builder.Result{Layer: l, Recipe: recipe}, "trixie")
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		entries = append(entries, d)
+	}
+	if _, err := p.Index(w.t.Context(), entries, s.Name(), version); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *heldWorld) publisher() (*publish.Publisher, publish.Policy) {
+	policy := publish.Policy{Site: true, Fleet: "metal-a", Threshold: 1, Lifetime: 30 * 24 * time.Hour,
+		Operator: []sign.Verifier{sign.VerifierOf(w.operator)}, Release: []sign.Verifier{sign.VerifierOf(w.release)}, Epoch: []sign.Verifier{sign.VerifierOf(w.top)}}
+	return &publish.Publisher{Registry: w.registry, Signers: []crypto.Signer{w.operator}, Now: w.now, Say: w.t.Logf}, policy
+}
+
+// publish does what the verb does; ok is false where a layer has to be built.
+func (w *heldWorld) publish(s *site.Site, o publish.Options) (changed []string, ok bool) {
+	w.t.Helper()
+	p, policy := w.publisher()
+	nodes, err := p.Compile(w.t.Context(), s, policy, release.Current)
+	if err != nil {
+		return nil, false
+	}
+	result, err := p.Publish(w.t.Context(), policy, nodes, o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	changed = result.Left
+	for _, n := range result.Published {
+		changed = append(changed, n.Node)
+	}
+	for _, n := range result.Ended {
+		changed = append(changed, n.Node)
+	}
+	slices.Sort(changed)
+	return slices.Compact(changed), true
+}
+
+// hold does what an operator might between two publishes.
+func (w *heldWorld) hold() (what string) {
+	p, policy := w.publisher()
+	p.Trust = &policy
+	h := publish.Hold{Nodes: []string{w.nodes[w.rand.IntN(len(w.nodes))]}, By: publish.By{Reason: "at random"}}
+	if w.rand.IntN(4) == 0 {
+		h.Nodes, h.All = nil, true
+	}
+	if w.rand.IntN(3) == 0 {
+		h.Until = w.now.Add(time.Duration(1+w.rand.IntN(5)) * time.Second)
+	}
+	verbs := map[string]func() (*publish.Result, error){
+		"freeze": func() (*publish.Result, error) { return p.Freeze(w.t.Context(), h) },
+		"pin":    func() (*publish.Result, error) { return p.Pin(w.t.Context(), h, "v0") },
+		"rollback": func() (*publish.Result, error) {
+			return p.Rollback(w.t.Context(), h, []string{"", "1"}[w.rand.IntN(2)])
+		},
+		"pause":   func() (*publish.Result, error) { return p.Pause(w.t.Context(), h) },
+		"resume":  func() (*publish.Result, error) { return p.Resume(w.t.Context(), h) },
+		"forward": func() (*publish.Result, error) { return p.Forward(w.t.Context(), h) },
+		"refresh": func() (*publish.Result, error) { return p.Refresh(w.t.Context(), publish.Lists{}) },
+	}
+	names := slices.Sorted(maps.Keys(verbs))
+	what = names[w.rand.IntN(len(names))]
+	w.now = w.now.Add(time.Second)
+	p.Now = w.now
+	if _, err := verbs[what](); err != nil {
+		return what + " refused" // the node is new, had nothing before, or its variant has no such layer
+	}
+	w.held = map[string]heldAt{}
+	for name, row := range w.rows() {
+		if len(row.Holds) > 0 {
+			w.held[name] = heldAt{row.Overlay, len(row.Holds)}
+		}
+	}
+	return what
+}
+
+func (w *heldWorld) rows() map[string]spec.Published {
+	w.t.Helper()
+	p, policy := w.publisher()
+	fleet, err := p.Read(w.t.Context(), policy)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	rows, err := fleet.Nodes(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return rows
+}
+
+// check holds what every publish promises: held nodes have what they had, generations
+// rise, nodes believe all of it, and each generation is found again.
+func (w *heldWorld) check(seen map[string]int) {
+	w.t.Helper()
+	for name, row := range w.rows() {
+		was, held := w.held[name]
+		if !held || len(row.Holds) == 0 {
+			continue
+		}
+		if seen["held"]++; was.overlay != row.Overlay && was.holds == len(row.Holds) { // a pause that ended takes its mark along
+			w.t.Fatalf("node %s is held by %+v, and its content changed", name, row.Holds)
+		}
+	}
+	p, policy := w.publisher()
+	report, err := p.Verify(w.t.Context(), policy, nil)
+	if err != nil || !report.OK() {
+		w.t.Fatalf("verify: %+v, %v", report, err)
+	}
+	if report.Epoch < w.epoch || report.Epoch == w.epoch && report.Generation < w.generation {
+		w.t.Fatalf("generation %d of epoch %d follows %d of %d", report.Generation, report.Epoch, w.generation, w.epoch)
+	}
+	w.epoch, w.generation = report.Epoch, report.Generation
+	fleet, err := p.Read(w.t.Context(), policy)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	list, err := fleet.Generations(w.t.Context())
+	if err != nil || list[0] != (publish.Generation{Epoch: w.epoch, Number: w.generation}) {
+		w.t.Fatalf("the newest generation that is kept is %v, %v", list, err)
+	}
+	if _, err := fleet.Past(w.t.Context(), list[w.rand.IntN(len(list))]); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *heldWorld) plan(s *site.Site) *plan.Plan {
+	w.t.Helper()
+	p, policy := w.publisher()
+	got, err := (Preview{Site: s, Publisher: p, Policy: policy, Layer: release.Current}).Plan(w.t.Context(), nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return got
+}
+
+// TestHeldNodesKeepWhatTheyHave edits, builds, holds and publishes at random. Held nodes
+// keep what they have, a plan says which nodes a publish changes, and one without
+// changes is followed by a publish without any.
+func TestHeldNodesKeepWhatTheyHave(t *testing.T) {
+	seen := map[string]int{}
+	for seed := range uint64(4) {
+		w := newHeldWorld(t, seed)
+		for range 20 {
+			w.edit()
+			s := w.site()
+			if w.rand.IntN(2) == 0 {
+				w.build(s)
+			}
+			if w.epoch+w.generation > 0 && w.rand.IntN(2) == 0 {
+				seen[w.hold()]++
+				w.check(seen)
+			}
+			w.now = w.now.Add(time.Second)
+			p := w.plan(s)
+			var planned []string
+			for _, n := range p.Nodes {
+				if len(n.Changes) > 0 {
+					planned = append(planned, n.Name)
+				}
+			}
+			build := slices.ContainsFunc(p.Layers, func(l plan.LayerPlan) bool { return l.Action == plan.ActionBuild })
+			changed, ok := w.publish(s, publish.Options{})
+			switch {
+			case ok == build:
+				t.Fatalf("seed %d: a layer is to be built: %v, publish took what is there: %v", seed, build, ok)
+			case !ok:
+				seen["to be built"]++
+			case !slices.Equal(planned, changed):
+				t.Fatalf("seed %d: planned %q, publish changed %q", seed, planned, changed)
+			case p.Changed() != (len(changed) > 0):
+				t.Fatalf("seed %d: Changed() is %v, publish changed %q", seed, p.Changed(), changed)
+			case len(changed) == 0:
+				seen["nothing"]++
+			default:
+				seen["changes"]++
+			}
+			if ok && w.rand.IntN(6) == 0 { // every node is signed anew, the held ones over what they have
+				w.now = w.now.Add(time.Second)
+				w.publish(s, publish.Options{Epoch: w.epoch + 1, EpochKey: w.top})
+				seen["epoch"]++
+			}
+			if ok {
+				w.check(seen)
+			}
+			if ok {
+				if again := w.plan(s); again.Changed() {
+					t.Fatalf("seed %d: published, and the plan still has %+v", seed, again)
+				}
+			}
+		}
+	}
+	for what, least := range map[string]int{"to be built": 3, "nothing": 3, "changes": 3, "held": 3, "epoch": 3,
+		"freeze": 1, "pin": 1, "rollback": 1, "pause": 1, "resume": 1, "forward": 1, "refresh": 1} {
+		if seen[what] < least {
+			t.Errorf("%d rounds ended in %q: it tests nothing", seen[what], what)
+		}
+	}
+}

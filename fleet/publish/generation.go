@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// Generation names one state of a fleet. Its root has the tag fleet:gen-EPOCH-NUMBER.
+type Generation struct {
+	Epoch  uint64 `json:"epoch"`
+	Number uint64 `json:"generation"`
+}
+
+func (g Generation) tag() string { return fmt.Sprintf("gen-%d-%d", g.Epoch, g.Number) }
+
+// String is what ParseGeneration reads.
+func (g Generation) String() string { return fmt.Sprintf("%d-%d", g.Epoch, g.Number) }
+
+func compareGenerations(a, b Generation) int {
+	return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Number, b.Number))
+}
+
+func parseTag(tag string) (g Generation, ok bool) {
+	number, isOne := strings.CutPrefix(tag, "gen-")
+	if isOne {
+		_, err := fmt.Sscanf(number, "%d-%d", &g.Epoch, &g.Number)
+		ok = err == nil && g.tag() == tag
+	}
+	return g, ok
+}
+
+// Past is a state of a fleet that was published, verified.
+type Past struct {
+	Generation
+	Root   spec.FleetIndex
+	Issued time.Time
+	index  *index.Index
+}
+
+// Generations lists the generations whose roots are kept, the newest first.
+func (f *Fleet) Generations(ctx context.Context) ([]Generation, error) {
+	tags, err := f.p.Registry.Tags(ctx, oci.RepoFleet)
+	if err != nil {
+		return nil, fmt.Errorf("list the generations: %w", err)
+	}
+	var list []Generation
+	for _, tag := range tags {
+		if g, ok := parseTag(tag); ok {
+			list = append(list, g)
+		}
+	}
+	slices.SortFunc(list, func(a, b Generation) int { return compareGenerations(b, a) })
+	return list, nil
+}
+
+// Find returns the generation that a text names: "12" in the newest epoch that has
+// it, "2-12" in epoch 2.
+func (f *Fleet) Find(ctx context.Context, text string) (Generation, error) {
+	list, err := f.Generations(ctx)
+	if err != nil {
+		return Generation{}, err
+	}
+	number, numberErr := strconv.ParseUint(text, 10, 64)
+	for _, g := range list {
+		if text == g.String() || numberErr == nil && number == g.Number {
+			return g, nil
+		}
+	}
+	if _, ok := parseTag("gen-" + text); !ok && numberErr != nil {
+		return Generation{}, cli.Usage("as in 12, or 2-12 for generation 12 of epoch 2", "%.40q is not a generation", text)
+	}
+	return Generation{}, hint("caisson history lists them; prune removes old ones", "generation %s is not kept", text)
+}
+
+// pastChecks is the rule for the root of an earlier generation. It may have expired:
+// it is looked at, and what comes of it is signed anew.
+var pastChecks = check.List[*looked]{
+	{Name: "past signature", OK: indexIsSigned},
+	{Name: "past form", OK: indexParses},
+	{Name: "past shards", OK: shardsAreCounted},
+	{Name: "past fleet", OK: indexIsOurs},
+	{Name: "past generation", OK: generationIsWanted},
+}
+
+// generationIsWanted: a tag is nobody's promise.
+func generationIsWanted(l *looked) error {
+	if got := (Generation{l.index.Epoch, l.index.Generation}); got != l.past || l.index.Reserved {
+		return refusal.New(refusal.Contradiction, "it leads to generation %s", got)
+	}
+	return nil
+}
+
+// Past reads the root of a generation. Its shards are read as they are asked for.
+func (f *Fleet) Past(ctx context.Context, g Generation) (*Past, error) {
+	c, err := document(ctx, f.p.Registry.Source(), g.tag(), oci.TypeFleetIndex, maxIndex)
+	if errors.Is(err, oci.ErrNotFound) {
+		return nil, hint("caisson history lists them; prune removes old ones", "generation %s is not kept", g)
+	}
+	if err != nil {
+		return nil, err
+	}
+	l := &looked{candidate: c, policy: f.v.policy, past: g}
+	if err := f.p.allRules().past.Run(l); err != nil {
+		return nil, fmt.Errorf("fleet:%s: %w", g.tag(), err)
+	}
+	return &Past{Generation: g, Root: l.index, Issued: l.said.IssuedAt, index: f.p.openIndex(l.index)}, nil
+}
+
+// Row returns what a node had, and whether it was published.
+func (s *Past) Row(ctx context.Context, node string) (spec.Published, bool, error) {
+	return s.index.Row(ctx, node)
+}
+
+// Nodes returns all rows.
+func (s *Past) Nodes(ctx context.Context) (index.Rows, error) { return s.index.All(ctx) }
+
+// Content reads an overlay of any generation. A verified row vouches for it.
+func (f *Fleet) Content(ctx context.Context, node string, c spec.Content) (*spec.Overlay, error) {
+	o, err := f.p.content(ctx, f.v, node, c)
+	return o, ofNode(node, err)
+}
+
+func (p *Publisher) content(ctx context.Context, v *view, node string, c spec.Content) (*spec.Overlay, error) {
+	if c.Size == 0 {
+		return nil, fmt.Errorf("overlay %s is of the first release and was not kept", c.Overlay)
+	}
+	doc, err := oci.ReadBlob(ctx, p.Registry.Source(), oci.RepoNode, oci.Descriptor{MediaType: oci.TypeOverlay, Digest: c.Overlay, Size: c.Size}, oci.MaxOverlay)
+	if err != nil {
+		return nil, fmt.Errorf("overlay of generation %d: %w", c.Generation, err)
+	}
+	var o spec.Overlay
+	if err := spec.Decode(doc, &o); err != nil {
+		return nil, fmt.Errorf("overlay of generation %d: %w", c.Generation, err)
+	}
+	if o.Node != node || o.Fleet != v.policy.Fleet || o.Layer != c.Layer {
+		return nil, refusal.New(refusal.Contradiction, "overlay %s is of node %q, fleet %q, layer %s", c.Overlay, o.Node, o.Fleet, o.Layer)
+	}
+	return &o, nil
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/hold"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Hold is what an operator asks for: which nodes, why, how long.
+type Hold struct {
+	By
+	Nodes []string
+	All   bool      // instead of Nodes
+	Until time.Time // zero is without end
+}
+
+// Freeze keeps what nodes have, until [Publisher.Forward].
+func (p *Publisher) Freeze(ctx context.Context, h Hold) (*Result, error) {
+	return p.edit(ctx, "freeze", h, nil, func(_ context.Context, e *editing, w *work) error {
+		e.put(w, spec.HoldFreeze)
+		return nil
+	})
+}
+
+// Pin gives nodes another layer, keeps the rest of their overlays, and keeps both
+// until [Publisher.Forward]. The layer is a digest or a tag.
+func (p *Publisher) Pin(ctx context.Context, h Hold, layer string) (*Result, error) {
+	var layers []release.Layer
+	find := func(ctx context.Context, e *editing) (err error) {
+		layers, err = e.Layers(ctx, e.v.policy, layer)
+		return err
+	}
+	return p.edit(ctx, "pin", h, find, func(ctx context.Context, e *editing, w *work) error {
+		o, _, err := e.overlay(ctx, e.v, w.name)
+		if err != nil {
+			return err
+		}
+		l, err := release.ForVariant(layers, o.Variant)
+		if err != nil {
+			return err
+		}
+		o.Layer, o.Variant = l.Digest, l.Variant
+		e.put(w, spec.HoldPin)
+		return e.sign(ctx, w, o)
+	})
+}
+
+// Rollback gives nodes what they had in a generation, or when it is "" what each had
+// before the present, and keeps it until [Publisher.Forward]. A node stays bound to
+// the machine that it is bound to now.
+func (p *Publisher) Rollback(ctx context.Context, h Hold, to string) (*Result, error) {
+	var past *Past
+	find := func(ctx context.Context, e *editing) error {
+		if to == "" {
+			return nil
+		}
+		f := &Fleet{e.Publisher, e.v}
+		g, err := f.Find(ctx, to)
+		if err == nil {
+			past, err = f.Past(ctx, g)
+		}
+		return err
+	}
+	return p.edit(ctx, "rollback", h, find, func(ctx context.Context, e *editing, w *work) error {
+		had, err := had(ctx, past, w)
+		if err != nil {
+			return err
+		}
+		if e.put(w, spec.HoldRollback); had.Overlay == w.was.Overlay {
+			return nil
+		}
+		o, err := e.content(ctx, e.v, w.name, *had)
+		if err != nil {
+			return err
+		}
+		if err := e.layerIsThere(ctx, o.Layer); err != nil {
+			return err
+		}
+		o.Match = w.was.Match
+		return e.sign(ctx, w, o)
+	})
+}
+
+// had returns what a node had in a past state, or before the present one.
+func had(ctx context.Context, past *Past, w *work) (*spec.Content, error) {
+	if past == nil {
+		if hold.Of(w.was.Holds, spec.HoldRollback) != nil {
+			return nil, hint("--to GEN goes further back; 'caisson history' lists the generations", "it was rolled back already")
+		}
+		if w.was.Before == nil {
+			return nil, hint("'caisson history --node' says what it had", "it had nothing else before")
+		}
+		return w.was.Before, nil
+	}
+	row, ok, err := past.Row(ctx, w.name)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, hint("'caisson history --node' says when it was", "it was not published in generation %s", past.Generation)
+	}
+	return &spec.Content{Overlay: row.Overlay, Size: row.Size, Layer: row.Layer, Generation: row.Generation}, nil
+}
+
+// Pause keeps what nodes have and makes them stop enforcing it, until
+// [Publisher.Resume]. They go on looking and reporting.
+func (p *Publisher) Pause(ctx context.Context, h Hold) (*Result, error) {
+	return p.edit(ctx, "pause", h, nil, func(ctx context.Context, e *editing, w *work) error {
+		o, _, err := e.overlay(ctx, e.v, w.name)
+		if err != nil {
+			return err
+		}
+		e.put(w, spec.HoldPause)
+		w.aside = true
+		return e.sign(ctx, w, o)
+	})
+}
+
+// Resume ends the pause of nodes: they enforce again what they have.
+func (p *Publisher) Resume(ctx context.Context, h Hold) (*Result, error) {
+	return p.edit(ctx, "resume", h, nil, func(ctx context.Context, e *editing, w *work) error {
+		if !e.end(w, true) {
+			return nil
+		}
+		o, _, err := e.overlay(ctx, e.v, w.name)
+		if err != nil {
+			return err
+		}
+		w.aside = true
+		return e.sign(ctx, w, o)
+	})
+}
+
+// Forward ends pins, freezes and rollbacks: the next publish gives the nodes what
+// the site says.
+func (p *Publisher) Forward(ctx context.Context, h Hold) (*Result, error) {
+	return p.edit(ctx, "forward", h, nil, func(_ context.Context, e *editing, w *work) error {
+		e.end(w, false)
+		return nil
+	})
+}
+
+// editing is a run over chosen nodes. Their work is prepared several at a time.
+type editing struct {
+	*Publisher
+	v      *view
+	h      Hold
+	mu     sync.Mutex
+	result *Result
+	layers map[string]release.Layer // read, by digest
+}
+
+// edit lets f change what nodes have and how they are held, after find has found what
+// they all need. A node whose work has no document keeps its overlay and gets its new
+// holds only.
+func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(context.Context, *editing) error, f func(context.Context, *editing, *work) error) (result *Result, err error) {
+	err = p.alone(ctx, p.trusted(), purpose{}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
+		if v.index == nil {
+			return p.unpublished()
+		}
+		if err := p.checkSigners(v.policy); err != nil {
+			return err
+		}
+		x := v.next()
+		x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
+		todo, err := choose(ctx, v, h)
+		if err != nil {
+			return err
+		}
+		e := &editing{Publisher: run, v: v, h: h, result: newResult(x.Root), layers: map[string]release.Layer{}}
+		if find != nil {
+			if err := find(ctx, e); err != nil {
+				return err
+			}
+		}
+		if err := each(ctx, todo, func(ctx context.Context, w *work) error {
+			w.generation, w.holds = x.Root.Generation, w.was.Holds
+			return f(ctx, e, w)
+		}); err != nil {
+			return err
+		}
+		c := &change{by: h.By, verb: verb, index: x, reject: v.rejected()}
+		for _, w := range todo {
+			switch {
+			case w.doc != nil:
+				c.todo = append(c.todo, w)
+			case !slices.Equal(w.holds, w.was.Holds):
+				row := *w.was
+				row.Holds = w.holds
+				x.Set(w.name, row)
+				c.rows = true
+			}
+		}
+		e.result.Unchanged = x.Len() - len(e.result.Held) - len(e.result.Ended)
+		e.result.sort()
+		result = e.result
+		return run.write(ctx, v.policy, v, batch, c, result)
+	})
+	return result, err
+}
+
+// choose returns the nodes that a hold is about, each with its row.
+func choose(ctx context.Context, v *view, h Hold) ([]work, error) {
+	names := slices.Compact(slices.Sorted(slices.Values(h.Nodes)))
+	if h.All {
+		rows, err := v.index.All(ctx)
+		if err != nil {
+			return nil, err
+		}
+		names = slices.Sorted(maps.Keys(rows))
+	}
+	todo := make([]work, len(names))
+	for i, name := range names {
+		row, ok, err := v.index.Row(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			rows, err := v.index.All(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return nil, hint(didYouMean(name, rows)+"'caisson verify' lists the nodes", "node %q is not published", name)
+		}
+		todo[i] = work{name: name, was: &row}
+	}
+	return todo, nil
+}
+
+// put adds a hold to a node's.
+func (e *editing) put(w *work, kind string) {
+	one := spec.Hold{Kind: kind, Reason: e.h.Reason, Author: e.h.Author, Since: e.Now.Unix()}
+	if !e.h.Until.IsZero() {
+		one.Until = e.h.Until.Unix()
+	}
+	last, _ := hold.Split(w.was.Holds, e.Now)
+	w.holds = hold.Put(last, one)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.result.Held = append(e.result.Held, HoldLine{w.name, w.holds})
+}
+
+// end ends the pause of a node, or what else holds it, and reports whether there
+// was such a hold.
+func (e *editing) end(w *work, pause bool) bool {
+	stay, ended := hold.End(w.was.Holds, pause)
+	if len(ended) == 0 {
+		return false
+	}
+	w.holds = stay
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.result.Ended = append(e.result.Ended, HoldLine{w.name, ended})
+	return true
+}
+
+// sign gives a node an overlay, paused as its holds say.
+func (e *editing) sign(ctx context.Context, w *work, o *spec.Overlay) (err error) {
+	o.Pause = nil
+	if h := hold.Of(w.holds, spec.HoldPause); h != nil {
+		o.Pause = &spec.Pause{Reason: h.Reason, Until: h.Until}
+	}
+	o.SetNeeds()
+	w.match, w.layer = o.Match, o.Layer
+	if w.layer != "" {
+		l, err := e.layer(ctx, w.layer)
+		if err != nil {
+			return err
+		}
+		w.knows = l.Features
+	}
+	w.doc, err = spec.Encode(o)
+	return err
+}
+
+// layer reads a layer that a verified row or overlay names, once.
+func (e *editing) layer(ctx context.Context, digest string) (release.Layer, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return readOnce(ctx, e.Registry, e.layers, digest)
+}
+
+// layerIsThere refuses a layer that was removed, or that nobody trusted released.
+func (e *editing) layerIsThere(ctx context.Context, digest string) error {
+	e.mu.Lock()
+	_, known := e.layers[digest]
+	e.mu.Unlock()
+	if known || digest == "" {
+		return nil
+	}
+	_, err := e.Layers(ctx, e.v.policy, digest)
+	return err
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+)
+
+// diskless is node n0 booting with an empty floor: fleet:current is all that it knows.
+func (f *fleet) diskless() *trust.Accepted {
+	f.t.Helper()
+	id := trust.Identity{MACs: []string{"52:54:00:00:00:00"}}
+	b := spec.Bootstrap{Fleet: "metal-a", Keys: pems(f.policy.Operator), Threshold: 1, EpochKeys: pems(f.policy.Epoch)}
+	overlay, err := trust.Overlay(f.t.Context(), f.Registry.Source(), id.Tags(), "")
+	must(f.t, err)
+	current, err := trust.Current(f.t.Context(), f.Registry.Source(), "")
+	must(f.t, err)
+	state, err := trust.AcceptFleet(current, b, spec.Floor{}, 0, trust.Clock{RTC: f.Now})
+	must(f.t, err)
+	a, err := trust.Accept(overlay, b, id, spec.Floor{}, trust.Clock{RTC: f.Now}, trust.Known{Fleet: state})
+	must(f.t, err)
+	return a
+}
+
+func (f *fleet) runs(value string) {
+	f.t.Helper()
+	if got := f.diskless().Overlay.Items.Sysctl[0].Value; got != value {
+		f.t.Fatalf("the node runs %s, want %s", got, value)
+	}
+}
+
+func (f *fleet) green() {
+	f.t.Helper()
+	if report, err := f.Verify(f.t.Context(), f.policy, nil); err != nil || !report.OK() {
+		f.t.Fatalf("verify: %+v, %v", report, err)
+	}
+}
+
+func n0(reason string) Hold { return Hold{Nodes: []string{"n0"}, By: By{"eve", reason}} }
+
+// TestAFrozenNodeKeepsItsContent: whatever is published, and however far the least
+// epoch rises, its content stays, and it can boot with nothing in memory.
+func TestAFrozenNodeKeepsItsContent(t *testing.T) {
+	f := newFleet(t)
+	f.publish(f.nodes("", "10", "10"), Options{})
+	r, err := f.Freeze(t.Context(), n0("a disk is on its way"))
+	must(t, err)
+	if len(r.Held) != 1 || len(r.Published) != 0 || r.Generation != 2 || r.Unchanged != 1 {
+		t.Fatalf("freeze: %+v", r)
+	}
+	want := spec.Hold{Kind: spec.HoldFreeze, Reason: "a disk is on its way", Author: "eve", Since: f.Now.Unix()}
+	if got := r.Held[0].Holds; len(got) != 1 || got[0].Kind != want.Kind || got[0].Reason != want.Reason || got[0].Author != want.Author || got[0].Until != 0 {
+		t.Errorf("held as %+v, want %+v", got, want)
+	}
+	f.runs("10")
+	for _, o := range []Options{{}, {All: true}, {Epoch: 1, EpochKey: f.top}, {Epoch: 2, EpochKey: f.top}} {
+		r := f.publish(f.nodes("", "20", "20"), o)
+		if len(r.Held) != 1 || r.Held[0].Node != "n0" {
+			t.Fatalf("publish %+v does not name what it left: %+v", o, r)
+		}
+		f.runs("10")
+		f.green()
+		if a := f.diskless(); o.Epoch > 0 && a.Floor.Epoch != o.Epoch {
+			t.Errorf("after epoch %d the node is at %+v", o.Epoch, a.Floor)
+		}
+	}
+	f.Now = f.Now.Add(25 * 24 * time.Hour)
+	if r, err := f.Refresh(t.Context(), Lists{}); err != nil || len(r.Resigned) != 2 {
+		t.Fatalf("refresh: %+v, %v", r, err)
+	}
+	f.runs("10")
+	r, err = f.Forward(t.Context(), n0(""))
+	if err != nil || len(r.Ended) != 1 {
+		t.Fatalf("forward: %+v, %v", r, err)
+	}
+	f.runs("10") // a forward publishes nothing
+	f.publish(f.nodes("", "20", "20"), Options{})
+	f.runs("20")
+	f.green()
+}
+
+// TestAPinIsSticky is the emergency, and a colleague's publish after it.
+func TestAPinIsSticky(t *testing.T) {
+	f := newFleet(t)
+	one, two := f.layer("1", "default", f.release).Digest, f.layer("2", "default", f.release).Digest
+	f.publish(f.nodes(two, "10", "10"), Options{})
+	if _, err := f.Pin(t.Context(), Hold{All: true, By: By{Reason: "2 does not boot"}}, one); err != nil {
+		t.Fatal(err)
+	}
+	if r := f.publish(f.nodes(two, "20", "20"), Options{}); len(r.Held) != 2 || len(r.Published) != 0 {
+		t.Errorf("publish over a pin: %+v", r)
+	}
+	f.mustBoot(2, one)
+	must(t, ignore(f.Forward(t.Context(), Hold{All: true})))
+	f.publish(f.nodes(two, "20", "20"), Options{})
+	f.mustBoot(4, two)
+}
+
+func ignore(_ *Result, err error) error { return err }
+
+func TestRollback(t *testing.T) {
+	f := newFleet(t)
+	one, two := f.layer("1", "default", f.release).Digest, f.layer("2", "default", f.release).Digest
+	if _, err := f.Rollback(t.Context(), n0(""), ""); err == nil {
+		t.Fatal("nothing to roll back to, and no error")
+	}
+	f.publish(f.nodes(one, "10", "1"), Options{})
+	if _, err := f.Rollback(t.Context(), n0(""), ""); err == nil || !strings.Contains(err.Error(), "had nothing else before") {
+		t.Fatalf("a node that had nothing before: %v", err)
+	}
+	f.publish(f.nodes(two, "20", "1"), Options{})
+	f.publish(f.nodes(two, "20", "2"), Options{}) // n0 does not change
+	f.publish(f.nodes(two, "30", "2"), Options{})
+	r, err := f.Rollback(t.Context(), n0("30 is too much"), "")
+	must(t, err)
+	if len(r.Published) != 1 || r.Generation != 5 {
+		t.Fatalf("rollback: %+v", r)
+	}
+	f.runs("20")
+	f.mustBoot(5, two)
+	if _, err := f.Rollback(t.Context(), n0(""), ""); err == nil || !strings.Contains(err.Error(), "rolled back already") {
+		t.Errorf("a second rollback without a generation: %v", err)
+	}
+	must(t, ignore(f.Rollback(t.Context(), n0("20 is too much"), "1")))
+	f.runs("10")
+	f.mustBoot(6, one)
+	f.publish(f.nodes(two, "40", "3"), Options{})
+	f.mustBoot(6, one)
+	f.green()
+	for to, want := range map[string]string{"77": "generation 77 is not kept", "0-77": "generation 0-77 is not kept", "x": `"x" is not a generation`} {
+		if _, err := f.Rollback(t.Context(), n0(""), to); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("rollback --to %s: %v, want %s", to, err, want)
+		}
+	}
+	// The machine was replaced meanwhile: the node stays bound to the new one.
+	must(t, ignore(f.Forward(t.Context(), n0(""))))
+	moved := f.nodes(two, "50", "3")
+	doc, err := moved[0].Doc()
+	must(t, err)
+	moved[0].Match.MACs = []string{"52:54:00:00:00:aa"}
+	moved[0].Doc = func() ([]byte, error) {
+		return []byte(strings.Replace(string(doc), "52:54:00:00:00:00", "52:54:00:00:00:aa", 1)), nil
+	}
+	f.publish(moved, Options{})
+	must(t, ignore(f.Rollback(t.Context(), n0(""), "0-2")))
+	x, err := f.index()
+	must(t, err)
+	if got := x.Nodes["n0"].Match.MACs; !slices.Equal(got, []string{"52:54:00:00:00:aa"}) {
+		t.Errorf("the rolled back node is bound to %q", got)
+	}
+	f.green()
+}
+
+// A rejected layer or one that is gone is not gone back to.
+func TestRollbackNeedsTheLayer(t *testing.T) {
+	f := newFleet(t)
+	one, two := f.layer("1", "default", f.release).Digest, f.layer("2", "default", f.release).Digest
+	f.publish(f.nodes(one, "10"), Options{})
+	f.publish(f.nodes(two, "10"), Options{})
+	must(t, ignore(f.Refresh(t.Context(), Lists{Reject: []string{one}})))
+	if _, err := f.Rollback(t.Context(), n0(""), ""); err == nil || !strings.Contains(err.Error(), "reject") {
+		t.Errorf("to a rejected layer: %v", err)
+	}
+	must(t, ignore(f.Refresh(t.Context(), Lists{Allow: []string{one}})))
+	must(t, os.Remove(filepath.Join(f.Registry.Ref().Layout, oci.BlobPath(one))))
+	if _, err := f.Rollback(t.Context(), n0(""), ""); err == nil {
+		t.Error("to a layer that is gone: no error")
+	}
+	f.mustBoot(2, two)
+}
+
+func TestPauseAndResume(t *testing.T) {
+	f := newFleet(t)
+	f.publish(f.nodes("", "10", "10"), Options{})
+	f.publish(f.nodes("", "20", "10"), Options{})
+	h := n0("looking at a fan")
+	h.Until = f.Now.Add(2 * time.Hour)
+	must(t, ignore(f.Pause(t.Context(), h)))
+	o := f.diskless().Overlay
+	if o.Pause == nil || o.Pause.Reason != h.Reason || o.Pause.Until != h.Until.Unix() || !slices.Equal(o.Needs, []string{"pause"}) {
+		t.Fatalf("the paused node has %+v, needs %q", o.Pause, o.Needs)
+	}
+	must(t, ignore(f.Freeze(t.Context(), n0("and wait for parts")))) // beside the pause
+	must(t, ignore(f.Resume(t.Context(), n0(""))))
+	if o := f.diskless().Overlay; o.Pause != nil || o.Needs != nil {
+		t.Fatalf("the resumed node has %+v, needs %q", o.Pause, o.Needs)
+	}
+	f.publish(f.nodes("", "30", "10"), Options{})
+	f.runs("20") // frozen still
+	must(t, ignore(f.Forward(t.Context(), n0(""))))
+	// A pause is not what one goes back to.
+	must(t, ignore(f.Rollback(t.Context(), n0(""), "")))
+	f.runs("10")
+	f.green()
+}
+
+// A hold that is over ends at the next publish, which says so.
+func TestHoldsThatAreOver(t *testing.T) {
+	f := newFleet(t)
+	f.publish(f.nodes("", "10", "10", "10"), Options{})
+	until := f.Now.Add(24 * time.Hour)
+	must(t, ignore(f.Freeze(t.Context(), Hold{Nodes: []string{"n0"}, Until: until})))
+	must(t, ignore(f.Freeze(t.Context(), Hold{Nodes: []string{"n1"}})))
+	must(t, ignore(f.Pause(t.Context(), Hold{Nodes: []string{"n0", "n1"}, Until: until})))
+	if r := f.publish(f.nodes("", "20", "20", "20"), Options{}); len(r.Held) != 2 || len(r.Ended) != 0 || len(r.Published) != 1 {
+		t.Fatalf("while they last: %+v", r)
+	}
+	f.Now = until
+	r := f.publish(f.nodes("", "20", "20", "20"), Options{})
+	if len(r.Ended) != 2 || len(r.Ended[0].Holds) != 2 || len(r.Ended[1].Holds) != 1 || len(r.Held) != 1 || r.Held[0].Node != "n1" || len(r.Published) != 2 {
+		t.Fatalf("when they are over: %+v", r)
+	}
+	f.runs("20")
+	f.green()
+	x, err := f.index()
+	must(t, err)
+	if h := x.Nodes["n1"].Holds; len(h) != 1 || h[0].Kind != spec.HoldFreeze || x.Nodes["n0"].Holds != nil {
+		t.Errorf("afterwards n0 is held by %+v, n1 by %+v", x.Nodes["n0"].Holds, h)
+	}
+	generation := x.Generation
+	if r := f.publish(f.nodes("", "20", "20", "20"), Options{}); r.Generation != generation || len(r.Ended)+len(r.Published)+len(r.Resigned) != 0 {
+		t.Errorf("and again: %+v", r)
+	}
+}
+
+// A fleet that the first release published goes on, and its nodes can be held.
+func TestAnIndexOfTheFirstRelease(t *testing.T) {
+	f := newFleet(t)
+	f.publish(f.nodes("", "10", "10"), Options{})
+	x, err := f.index()
+	must(t, err)
+	x.Shards, x.Change = nil, nil
+	for name, row := range x.Nodes {
+		row.Size, row.Before = 0, nil
+		x.Nodes[name] = row
+	}
+	raw, err := spec.Encode(x)
+	must(t, err)
+	put := func() {
+		f.Now = f.Now.Add(time.Second)
+		stamp, err := f.putFleet(t.Context(), "metal-a", raw, []string{"index"}, oci.TypeFleetIndex, "https://caisson.dev/fleet-index/v1", f.policy.Lifetime)
+		must(t, err)
+		seen, _ := f.Memory.At(f.Registry.Ref().String())
+		seen.Index, seen.Generation, seen.Reserved = stamp, 1, 0
+		must(t, f.Memory.Set(f.Registry.Ref().String(), seen))
+		must(t, f.Registry.Untag(t.Context(), oci.RepoFleet, "gen-0-1"))
+	}
+	put()
+	f.green()
+	must(t, ignore(f.Freeze(t.Context(), n0(""))))
+	if r := f.publish(f.nodes("", "20", "20"), Options{}); len(r.Held) != 1 || len(r.Published) != 1 || r.Generation != 3 {
+		t.Errorf("after a freeze: %+v", r)
+	}
+	f.runs("10")
+	_, err = f.Rollback(t.Context(), Hold{Nodes: []string{"n1"}}, "")
+	if err == nil || !strings.Contains(err.Error(), "first release") {
+		t.Errorf("back to what was not kept: %v", err)
+	}
+	put() // once more, and now with a publish
+	if r := f.publish(f.nodes("", "30", "10"), Options{}); r.Generation != 2 || len(r.Published) != 1 {
+		t.Errorf("publish: %+v", r)
+	}
+	f.green()
+	x, err = f.index()
+	must(t, err)
+	if len(x.Shards) != 1 || len(x.Nodes) != 2 {
+		t.Errorf("afterwards %d shards, %d nodes", len(x.Shards), len(x.Nodes))
+	}
+}

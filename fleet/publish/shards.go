@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// A shard of fleet:index is an artifact in the repository of the nodes: a document,
+// which the signed root names by digest, and as further layers the overlays of its
+// rows and those before them. So a generation's content stays as long as its root's
+// shards have a tag, whatever the nodes' own tags lead to.
+
+// lookedShard is one shard on its way through the checks.
+type lookedShard struct {
+	document []byte
+	n        int
+	root     spec.FleetIndex
+	shard    spec.FleetShard
+}
+
+// shardChecks is the rule for a shard, given a good root.
+var shardChecks = check.List[*lookedShard]{
+	{Name: "shard form", OK: shardParses},
+	{Name: "shard rows", OK: rowsBelong},
+	{Name: "shard numbers", OK: rowsAreBounded},
+}
+
+func shardParses(l *lookedShard) error {
+	if err := spec.Decode(l.document, &l.shard); err != nil {
+		return refusal.New(refusal.Overlay, "%w", err)
+	}
+	if l.shard.APIVersion != spec.APIVersion || l.shard.Kind != spec.KindFleetShard || l.shard.Fleet != l.root.Fleet {
+		return refusal.New(refusal.Overlay, "the document is %.40q %.40q of fleet %.40q", l.shard.APIVersion, l.shard.Kind, l.shard.Fleet)
+	}
+	return nil
+}
+
+// rowsBelong: a row in another shard than its name's would be found by some readers
+// and not by others.
+func rowsBelong(l *lookedShard) error {
+	for name := range l.shard.Nodes {
+		if of := index.Of(name, len(l.root.Shards)); of != l.n {
+			return refusal.New(refusal.Contradiction, "node %.80q belongs into shard %d", name, of)
+		}
+	}
+	return nil
+}
+
+func rowsAreBounded(l *lookedShard) error {
+	if got, said := index.Describe(l.root.Shards[l.n].Manifest, l.shard.Nodes), l.root.Shards[l.n]; got != said {
+		return refusal.New(refusal.Contradiction, "it has %d nodes, the least at generation %d; fleet:index says %d, %d", got.Nodes, got.Least, said.Nodes, said.Least)
+	}
+	return bounded(l.shard.Nodes, l.root.Generation)
+}
+
+// bounded refuses rows ahead of their fleet.
+func bounded(rows index.Rows, generation uint64) error {
+	for name, n := range rows {
+		if n.Generation > generation {
+			return refusal.New(refusal.BadNumber, "node %q is at generation %d, the fleet at %d", name, n.Generation, generation)
+		}
+	}
+	return nil
+}
+
+// shardsAreCounted: a node's shard follows from the bits of a hash.
+func shardsAreCounted(l *looked) error {
+	if n := len(l.index.Shards); n&(n-1) != 0 || n > 0 && l.index.Nodes != nil {
+		return refusal.New(refusal.Overlay, "%d shards, and %d rows beside them", n, len(l.index.Nodes))
+	}
+	return nil
+}
+
+// maxShard holds some 100,000 nodes; an index has more shards before that.
+const maxShard = 32 << 20
+
+// openIndex returns the index of a checked root.
+func (p *Publisher) openIndex(root spec.FleetIndex) *index.Index {
+	if len(root.Shards) == 0 {
+		return index.New(root)
+	}
+	return index.Open(root, func(ctx context.Context, n int) (index.Rows, error) {
+		l := &lookedShard{n: n, root: root}
+		err := p.readShard(ctx, l)
+		if err == nil {
+			err = p.allRules().shard.Run(l)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("fleet:index: shard %d: %w", n, err)
+		}
+		return l.shard.Nodes, nil
+	})
+}
+
+func (p *Publisher) readShard(ctx context.Context, l *lookedShard) error {
+	src := p.Registry.Source()
+	resp, err := src.Manifest(ctx, oci.RepoNode, l.root.Shards[l.n].Manifest, "")
+	if errors.Is(err, oci.ErrNotFound) {
+		return cli.WithHint(refusal.New(refusal.Missing, "%s: %w", l.root.Shards[l.n].Manifest, err),
+			"look at what removes from the registry what its tags keep-… name")
+	}
+	if err != nil {
+		return err
+	}
+	l.document, err = oci.ReadNamed(ctx, src, oci.RepoNode, resp, oci.TypeFleetShard, maxShard)
+	return err
+}
+
+// putShard stores a shard, and keeps with it what its rows name.
+func (p *Publisher) putShard(ctx context.Context, shard spec.FleetShard) (string, error) {
+	raw, err := spec.Encode(shard)
+	if err != nil {
+		return "", err
+	}
+	doc := oci.Describe(oci.TypeFleetShard, raw)
+	for _, d := range []oci.Descriptor{oci.Describe(oci.MediaTypeEmpty, oci.Empty), doc} {
+		if err := p.Registry.PutData(ctx, oci.RepoNode, d); err != nil {
+			return "", err
+		}
+	}
+	content := contentOf(shard.Nodes)
+	digest, err := p.putShardManifest(ctx, doc, content)
+	if err == nil {
+		return digest, nil
+	}
+	// A registry refuses what names a blob that it lost: then that is not kept.
+	there := slices.DeleteFunc(slices.Clone(content), func(d oci.Descriptor) bool {
+		ok, e := p.Registry.HasBlob(ctx, oci.RepoNode, d)
+		return e == nil && !ok
+	})
+	if len(there) == len(content) {
+		return "", err
+	}
+	p.Say("the registry lost %d overlays of earlier generations: no node can go back to them", len(content)-len(there))
+	return p.putShardManifest(ctx, doc, there)
+}
+
+func (p *Publisher) putShardManifest(ctx context.Context, doc oci.Descriptor, content []oci.Descriptor) (string, error) {
+	raw := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeFleetShard,
+		Config: oci.Describe(oci.MediaTypeEmpty, oci.Empty).Bare(), Layers: append([]oci.Descriptor{doc.Bare()}, content...)})
+	return p.Registry.PutManifest(ctx, oci.RepoNode, oci.MediaTypeManifest, raw, release.KeepTag(oci.Digest(raw)))
+}
+
+// contentOf lists the overlays of rows and those before them, each once.
+func contentOf(rows index.Rows) []oci.Descriptor {
+	sizes := map[string]int64{}
+	for _, row := range rows {
+		sizes[row.Overlay] = row.Size
+		if b := row.Before; b != nil {
+			sizes[b.Overlay] = b.Size
+		}
+	}
+	var list []oci.Descriptor
+	for _, digest := range slices.Sorted(maps.Keys(sizes)) {
+		if sizes[digest] > 0 {
+			list = append(list, oci.Descriptor{MediaType: oci.TypeOverlay, Digest: digest, Size: sizes[digest]})
+		}
+	}
+	return list
+}

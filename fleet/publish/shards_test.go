@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/registrytest"
+)
+
+// manyNodes is a fleet of 100,000 in a registry server, of which n0 alone has an
+// overlay; the rows of the others are as large as they get. written counts the bytes
+// of all requests' bodies.
+func manyNodes(t testing.TB) (f *fleet, written *atomic.Int64) {
+	t.Helper()
+	f, written = newFleet(t), new(atomic.Int64)
+	f.Registry = f.at(t, through(t, registrytest.WithReferrers(t), func(q *http.Request) {
+		q.Body = &counted{q.Body, written}
+	})).Registry
+	f.Memory, f.NewFleet, f.Now = nil, true, time.Now().UTC().Truncate(time.Second)
+	f.publish(f.nodes("", "10"), Options{})
+	v, err := f.look(t.Context(), f.policy, purpose{})
+	must(t, err)
+	x := v.next()
+	hash := func(i int, what string) string { return digest.Of(fmt.Append(nil, i, what)) }
+	for i := range 100_000 {
+		x.Set(fmt.Sprintf("node-%06d.rack-%03d.example.org", i, i/40), spec.Published{
+			Manifest: hash(i, "m"), Overlay: hash(i, "o"), Layer: hash(i%9, "l"), Generation: 1, Expires: f.Now.Unix() + 1e6, Size: 4000,
+			Match:  spec.Match{MACs: []string{"52:54:00:12:34:56", "52:54:00:12:34:57"}},
+			Before: &spec.Content{Overlay: hash(i, "b"), Size: 4000, Layer: hash(i%7, "l"), Generation: 1},
+		})
+	}
+	f.Now = f.Now.Add(time.Second)
+	_, err = f.putIndex(t.Context(), f.policy, x, "gen-0-1", "index")
+	must(t, err)
+	if n := len(x.Root.Shards); n != 512 {
+		t.Fatalf("%d shards", n)
+	}
+	return f, written
+}
+
+type counted struct {
+	io.ReadCloser
+	n *atomic.Int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// TestHoldingOneOfManyWritesLittle: at most 1 MB for one of 100,000 nodes.
+func TestHoldingOneOfManyWritesLittle(t *testing.T) {
+	f, written := manyNodes(t)
+	for what, hold := range map[string]func() (*Result, error){
+		"freeze":  func() (*Result, error) { return f.Freeze(t.Context(), n0("why")) },
+		"pause":   func() (*Result, error) { return f.Pause(t.Context(), n0("why")) },
+		"forward": func() (*Result, error) { return f.Forward(t.Context(), n0("")) },
+	} {
+		f.Now = f.Now.Add(time.Second)
+		written.Store(0)
+		began := time.Now()
+		r, err := hold()
+		if err != nil || r.Unchanged < 100_000 {
+			t.Fatalf("%s: %+v, %v", what, r, err)
+		}
+		if n := written.Load(); n > 1_000_000 {
+			t.Errorf("%s wrote %d bytes", what, n)
+		} else {
+			t.Logf("%s wrote %d bytes in %s", what, n, time.Since(began))
+		}
+	}
+}
+
+// BenchmarkHold freezes one of 100,000 nodes in a registry server on this machine.
+func BenchmarkHold(b *testing.B) {
+	f, written := manyNodes(b)
+	written.Store(0)
+	for b.Loop() {
+		f.Now = f.Now.Add(time.Second)
+		if _, err := f.Freeze(b.Context(), n0("why")); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(written.Load())/float64(b.N), "B/hold")
+}
+
+// TestAGenerationIsKept: what an earlier generation needs is there as long as its tag,
+// though the nodes have other overlays.
+func TestAGenerationIsKept(t *testing.T) {
+	servers(t, func(t *testing.T, backend string) {
+		f := newFleet(t)
+		p := f.at(t, backend+"/metal-a")
+		for _, value := range []string{"10", "20", "30"} {
+			_, err := p.Publish(t.Context(), f.policy, f.nodes("", value), Options{})
+			must(t, err)
+		}
+		fleet, err := p.Read(t.Context(), f.policy)
+		must(t, err)
+		list, err := fleet.Generations(t.Context())
+		if err != nil || fmt.Sprint(list) != "[0-3 0-2 0-1]" {
+			t.Fatalf("generations %v, %v", list, err)
+		}
+		for i, want := range []string{"30", "20", "10"} {
+			past, err := fleet.Past(t.Context(), list[i])
+			must(t, err)
+			row, ok, err := past.Row(t.Context(), "n0")
+			if err != nil || !ok {
+				t.Fatal(ok, err)
+			}
+			o, err := fleet.Content(t.Context(), "n0", spec.Content{Overlay: row.Overlay, Size: row.Size, Layer: row.Layer, Generation: row.Generation})
+			if err != nil || o.Items.Sysctl[0].Value != want {
+				t.Errorf("generation %s: %+v, %v; want %s", list[i], o, err, want)
+			}
+			// A shard's manifest names the overlay, so that no garbage collection takes it.
+			raw, _, err := p.Registry.Manifest(t.Context(), oci.RepoNode, "keep-"+strings.Replace(past.Root.Shards[0].Manifest, ":", "-", 1))
+			if err != nil || !strings.Contains(string(raw), row.Overlay) {
+				t.Errorf("generation %s: the tag of its shard leads to %s, %v", list[i], raw, err)
+			}
+		}
+	})
+}
+
+// TestALostOverlayStopsNothing: a registry that lost what nobody runs any more takes
+// the next publish all the same.
+func TestALostOverlayStopsNothing(t *testing.T) {
+	f := newFleet(t)
+	p := f.at(t, registrytest.Distribution(t)+"/metal-a")
+	_, err := p.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{})
+	must(t, err)
+	v, err := p.look(t.Context(), f.policy, purpose{})
+	must(t, err)
+	row, _, err := v.index.Row(t.Context(), "n0")
+	must(t, err)
+	row.Before = &spec.Content{Overlay: digest.Of([]byte("lost")), Size: 4}
+	if _, err := p.putShard(t.Context(), spec.FleetShard{APIVersion: spec.APIVersion, Kind: spec.KindFleetShard, Fleet: "metal-a", Nodes: index.Rows{"n0": row}}); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec/site/maintenance"
+	"github.com/caisson-os/caisson/spec/site/report"
+)
+
+// Select returns the names of the nodes that have all labels, each as KEY=VALUE, and
+// belong to the NodeSet when one is named. None at all is an error: it is a typing
+// mistake more often than it is meant.
+func (s *Site) Select(labels []string, set string) ([]string, error) {
+	sets := s.maintenance.Sets
+	i := slices.IndexFunc(sets, func(x maintenance.Set) bool { return x.Name == set })
+	if set != "" && i < 0 {
+		return nil, report.Invalidf("kind: NodeSet with that metadata.name is not among the site's documents", "the site has no node set %q", set)
+	}
+	for _, l := range labels {
+		if !strings.Contains(l, "=") {
+			return nil, report.Invalidf("as in role=compute", "%q is not a label with its value", l)
+		}
+	}
+	var names []string
+	for _, n := range s.nodes {
+		lacks := func(l string) bool {
+			key, want, _ := strings.Cut(l, "=")
+			got, ok := n.Label(key)
+			return !ok || got != want
+		}
+		if !slices.ContainsFunc(labels, lacks) && (set == "" || sets[i].Has(n)) {
+			names = append(names, n.Name)
+		}
+	}
+	if names == nil {
+		return nil, report.Invalidf("'caisson explain FILE --node N' shows a node's labels", "no node of the site is meant")
+	}
+	return names, nil
+}

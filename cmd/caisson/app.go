@@ -82,6 +82,7 @@ func (a *app) root() *cobra.Command {
 		a.lockCommand(),
 		a.inspectCommand(),
 		a.diffCommand(),
+		a.historyCommand(),
 		a.pruneCommand(),
 		a.netbootCommand(),
 		a.publishCommand(),

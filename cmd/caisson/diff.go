@@ -14,23 +14,30 @@ import (
 )
 
 func (a *app) diffCommand() *cobra.Command {
-	var reach access
+	var look looking
 	var files bool
 	var by []string
 	c := &cobra.Command{
-		Use:   "diff LAYER LAYER",
-		Short: "Compare two system layers",
-		Long: "Compare two system layers: packages, kernel, accounts, profiles, sizes, what a node would fetch,\n" +
+		Use:   "diff (LAYER LAYER | REF GEN GEN)",
+		Short: "Compare two system layers, or two generations of a fleet",
+		Long: "Compare two system layers, or two generations of a fleet.\n\n" +
+			"Of layers it shows packages, kernel, accounts, profiles, sizes, what a node would fetch,\n" +
 			"and with --files every file. Exit code 3: they differ. With --key, exit code 4: a layer is not\n" +
-			"released by that key, and nothing is compared.\n\n" + layerHelp,
-		Example: "  caisson diff oci:out@6 oci:out@7\n  caisson diff --files registry.example.org/metal@6 registry.example.org/metal",
-		Args:    cobra.ExactArgs(2),
+			"released by that key, and nothing is compared.\n\n" +
+			"With REF and two generations, as 'caisson history' lists them, it shows what going from the first to the second\n" +
+			"did to each node, and how much it disturbed it. This needs --site or --trust.\n\n" + layerHelp,
+		Example: "  caisson diff oci:out@6 oci:out@7\n  caisson diff --files registry.example.org/metal@6 registry.example.org/metal\n" +
+			"  caisson diff registry.example.org/metal 41 42 --site site.yaml",
+		Args: cobra.RangeArgs(2, 3),
 		RunE: func(c *cobra.Command, args []string) error {
-			from, err := openLayers(c.Context(), &reach, args[0])
+			if len(args) == 3 {
+				return a.diffGenerations(c.Context(), &look, args[0], args[1], args[2])
+			}
+			from, err := openLayers(c.Context(), &look.reach, args[0])
 			if err != nil {
 				return err
 			}
-			to, err := openLayers(c.Context(), &reach, args[1])
+			to, err := openLayers(c.Context(), &look.reach, args[1])
 			if err != nil {
 				return err
 			}
@@ -59,7 +66,7 @@ func (a *app) diffCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&files, "files", false, "compare every file; reads the images that differ")
 	c.Flags().StringArrayVar(&by, "key", nil, releaseKeyHelp)
-	reach.flags(a, c.Flags())
+	look.flags(a, c.Flags())
 	return c
 }
 

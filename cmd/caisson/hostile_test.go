@@ -179,6 +179,10 @@ var verbsOfRegistries = map[string]struct {
 	"retire": {func(h *hostile) []string {
 		return []string{h.ref, "--node", "alpha", "--remember", h.path("caisson.memory"), "--trust", h.path("keys/operator.pub"), "--key", h.path("keys/operator.key")}
 	}, map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
+	"history":        {seen(), map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
+	"inspect --node": {seen("--node", "alpha"), map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
+	"diff of generations": {func(h *hostile) []string { return []string{h.ref, "1", "1", "--site", h.site} },
+		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
 	// Layers are named by digest, and overlays are read by the index's digest when they are to expire.
 	"refresh": {func(h *hostile) []string {
 		return []string{h.ref, "--site", h.site, "--key", h.path("keys/operator.key")}
@@ -227,6 +231,11 @@ func held(more ...string) func(*hostile) []string {
 	return func(h *hostile) []string {
 		return append([]string{h.ref, "--all", "--site", h.site, "--key", h.path("keys/operator.key")}, more...)
 	}
+}
+
+// seen are the arguments of a verb that looks at a fleet.
+func seen(more ...string) func(*hostile) []string {
+	return func(h *hostile) []string { return append([]string{h.ref, "--site", h.site}, more...) }
 }
 
 // TestHostileRegistry has every verb that reaches a registry meet each forgery.

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -31,24 +33,37 @@ type inspected struct {
 }
 
 func (a *app) inspectCommand() *cobra.Command {
-	var reach access
+	var look looking
 	var keys []string
-	var packages, profiles bool
+	var packages, profiles, sbom bool
+	var node string
 	c := &cobra.Command{
-		Use:   "inspect LAYER",
-		Short: "Show what is in a system layer",
-		Long: "Show what is in a system layer: images, sizes, kernel, packages, accounts, profiles, what is attached.\n" +
+		Use:   "inspect (LAYER | REF --node N)",
+		Short: "Show what is in a system layer, or what a node has",
+		Long: "Show what is in a system layer, or what a node has.\n\n" +
+			"Of a layer it shows images, sizes, kernel, packages, accounts, profiles, what is attached.\n" +
 			"With --key, exit code 4: a layer is not released by that key. Without, whoever can push says what\n" +
-			"you see.\n\n" + layerHelp,
+			"you see. --sbom prints the SPDX document that the build attached.\n\n" +
+			"With --node it shows what the registry has for a node: its row in the fleet's index, how it is held, and its\n" +
+			"overlay, all verified with the keys of --site or --trust.\n\n" + layerHelp,
 		Example: "  caisson inspect oci:out\n  caisson inspect registry.example.org/metal@7 --packages --key keys/release.pub",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			layers, err := openLayers(c.Context(), &reach, args[0])
+			if node != "" {
+				if sbom || packages || profiles {
+					return cli.Usage("they are of a layer", "give either --node or --sbom, --packages and --profiles")
+				}
+				return a.inspectNode(c.Context(), &look, args[0], node)
+			}
+			layers, err := openLayers(c.Context(), &look.reach, args[0])
 			if err != nil {
 				return err
 			}
 			if len(keys) == 0 {
 				a.say(noKey)
+			}
+			if sbom {
+				return a.printSBOM(c.Context(), layers, keys)
 			}
 			var out []inspected
 			var unsigned error // the first one
@@ -80,8 +95,29 @@ func (a *app) inspectCommand() *cobra.Command {
 	c.Flags().BoolVar(&packages, "packages", false, "list the packages")
 	c.Flags().BoolVar(&profiles, "profiles", false, "list the AppArmor profiles")
 	c.Flags().StringArrayVar(&keys, "key", nil, releaseKeyHelp)
-	reach.flags(a, c.Flags())
+	c.Flags().BoolVar(&sbom, "sbom", false, "print the SPDX document of the layer")
+	c.Flags().StringVar(&node, "node", "", "show what this node has")
+	look.flags(a, c.Flags())
 	return c
+}
+
+// printSBOM prints the one SBOM of a layer; a version with variants has several.
+func (a *app) printSBOM(ctx context.Context, layers []release.Layer, names []string) error {
+	if len(layers) != 1 {
+		return cli.Usage("REF@sha256:… names one; 'caisson inspect' lists them", "there are %s", count(len(layers), "layer"))
+	}
+	if len(names) > 0 {
+		one, err := inspectOne(ctx, layers[0], names)
+		if err = errors.Join(err, one.refused); err != nil {
+			return err
+		}
+	}
+	text, err := layers[0].SBOM(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = a.out.Write(append(bytes.TrimSpace(text), '\n'))
+	return err
 }
 
 func inspectOne(ctx context.Context, l release.Layer, names []string) (inspected, error) {

@@ -180,6 +180,14 @@ func TestInspectAndDiff(t *testing.T) {
 		t.Errorf("inspect with another key ended with %v, printed %s", err, out)
 	}
 
+	out, err = s.run("inspect", s.ref+"@1", "--sbom", "--key", filepath.Join(keys, "release"))
+	if err != nil || !json.Valid([]byte(out)) || !strings.Contains(out, `"SPDX-2.3"`) || !strings.Contains(out, `"old"`) {
+		t.Errorf("inspect --sbom ended with %v, printed %s", err, out)
+	}
+	if out, err = s.run("inspect", s.ref+"@1", "--sbom", "--key", filepath.Join(keys, "other")); cli.Code(err) != cli.ExitRefused || out != "" {
+		t.Errorf("inspect --sbom with another key ended with %v, printed %s", err, out)
+	}
+
 	out, err = s.run("diff", s.ref+"@1", s.ref, "--files", "-o", "json")
 	if !errors.Is(err, cli.ErrDrift) {
 		t.Fatalf("diff ended with %v", err)

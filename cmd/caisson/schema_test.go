@@ -17,6 +17,7 @@ import (
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/mirror"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -40,6 +41,9 @@ var results = map[string]any{
 	"build":         release.Pushed{},
 	"lock":          locked{},
 	"inspect":       []inspected{},
+	"inspect-node":  inspectedNode{}, // inspect --node
+	"diff-fleet":    plan.Plan{},     // diff REF GEN GEN
+	"history":       []history.Entry{},
 	"diff":          []release.Difference{},
 	"prune":         publish.Pruned{},
 	"netboot":       netbooted{},

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/caisson-os/caisson/fleet/history"
+	"github.com/caisson-os/caisson/fleet/hold"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+)
+
+func (a *app) historyCommand() *cobra.Command {
+	var node string
+	var look looking
+	c := &cobra.Command{
+		Use:   "history REF (--site FILE | --trust PUB)",
+		Short: "List the generations of a fleet: what, when, who and why",
+		Long: "List the generations of a fleet, the newest first: which verb took it, when, how many nodes got an overlay,\n" +
+			"who and why. With --node those in which the node got something else, or was held or let go. 'caisson diff'\n" +
+			"shows what lies between two, 'caisson rollback --to' goes back, 'caisson prune' removes old ones.",
+		Example: "  caisson history registry.example.org:5000/metal-a --site site.yaml --node superhost",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			fleet, err := look.open(c.Context(), a, args[0])
+			if err != nil {
+				return err
+			}
+			list, err := history.List(c.Context(), fleet, node)
+			if err != nil {
+				return err
+			}
+			if a.json() {
+				return cli.JSON(a.out, list)
+			}
+			return a.printHistory(list)
+		},
+	}
+	c.Flags().StringVar(&node, "node", "", "show what changed for this node")
+	look.flags(a, c.Flags())
+	return c
+}
+
+func (a *app) printHistory(list []history.Entry) error {
+	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	for _, e := range list {
+		if e.Refused != "" {
+			cli.Printf(t, "%s\t\t%s\n", e.Generation, e.Refused)
+			continue
+		}
+		what := count(e.Published, "node")
+		if e.Node != nil {
+			what = e.Node.Overlay
+			if what == "" {
+				what = "not published"
+			}
+			if len(e.Node.Holds) > 0 {
+				what += ", held: " + hold.String(e.Node.Holds)
+			}
+		}
+		cli.Printf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", e.Generation, e.At.Format(time.RFC3339), e.Verb, what, e.Author, e.Reason)
+	}
+	return t.Flush()
+}
+
+// looking says whose fleet is looked at, and where.
+type looking struct {
+	reach access
+	whom  trustFlags
+	known memoryFlags
+}
+
+func (l *looking) flags(a *app, f *pflag.FlagSet) {
+	l.whom.flags(f)
+	f.StringVar(&l.known.remember, "remember", "", "`FILE` that remembers what was published (caisson.memory beside the site when empty)")
+	l.reach.flags(a, f)
+}
+
+// open reads a published fleet with the keys that are trusted, and changes nothing.
+func (l *looking) open(ctx context.Context, a *app, ref string) (*publish.Fleet, error) {
+	if len(l.whom.site)+len(l.whom.keys) == 0 {
+		return nil, cli.Usage("nodes know it from their bootstrap", "no public key to verify with: give --site or --trust")
+	}
+	r, err := l.reach.existing(ref)
+	if err != nil {
+		return nil, err
+	}
+	p, err := a.publisher(r, nil, &l.whom, l.known)
+	if err != nil {
+		return nil, err
+	}
+	p.AcceptExpired = true // nothing is signed again
+	return p.Look(ctx)
+}

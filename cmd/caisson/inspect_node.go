@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/hold"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+)
+
+// inspectedNode is what inspect --node -o json prints.
+type inspectedNode struct {
+	Node    string         `json:"node"`
+	Row     spec.Published `json:"row"` // of fleet:index
+	Overlay *spec.Overlay  `json:"overlay"`
+}
+
+// inspectNode prints what a fleet has for a node, verified.
+func (a *app) inspectNode(ctx context.Context, look *looking, ref, node string) error {
+	fleet, err := look.open(ctx, a, ref)
+	if err != nil {
+		return err
+	}
+	row, ok, err := fleet.Row(ctx, node)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return cli.WithHint(fmt.Errorf("node %q is not published", node), "'caisson verify' lists those that are, 'caisson history --node' says when it was")
+	}
+	o, err := fleet.Overlay(ctx, node)
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return cli.JSON(a.out, inspectedNode{node, row, o})
+	}
+	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	line := func(key, format string, args ...any) { cli.Printf(t, "%s\t", key); cli.Printf(t, format+"\n", args...) }
+	line("node", "%s of fleet %s", node, o.Fleet)
+	line("generation", "%d, signed until %s", row.Generation, time.Unix(row.Expires, 0).UTC().Format(time.RFC3339))
+	line("found as", "%s", strings.Join(append([]string{node}, trust.AliasTags(row.Match.MACs, row.Match.UUIDs)...), " "))
+	line("overlay", "%s", row.Overlay)
+	if row.Layer != "" {
+		line("layer", "%s, variant %s", row.Layer, o.Variant)
+	}
+	if len(row.Holds) > 0 {
+		line("held", "%s", hold.String(row.Holds))
+	}
+	if b := row.Before; b != nil {
+		line("before", "%s of generation %d", strings.TrimSpace(b.Overlay+" "+b.Layer), b.Generation)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(o, "", "  ")
+	if err != nil {
+		return err
+	}
+	cli.Printf(a.out, "\n")
+	_, err = fmt.Fprintf(a.out, "%s\n", text)
+	return err
+}

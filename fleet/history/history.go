@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package history looks back: at the generations of a fleet, at what one node had in
+// each, and at what lies between two of them.
+//
+// What it tells passed fleet/publish's checks: earlier roots are verified with today's
+// keys. It writes nothing. Only cmd/caisson imports it.
+package history
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// Entry is one generation. A list of them is what history -o json prints, the newest
+// first.
+type Entry struct {
+	publish.Generation
+	Verb      string    `json:"verb,omitempty"` // what took the generation
+	Author    string    `json:"author,omitempty"`
+	Reason    string    `json:"reason,omitempty"`
+	At        time.Time `json:"at,omitzero"`
+	Published int       `json:"published"`         // nodes that were given an overlay
+	Nodes     int       `json:"nodes"`             // in the fleet
+	Refused   string    `json:"refused,omitempty"` // why nothing more is known
+	Node      *Node     `json:"node,omitempty"`    // with --node
+}
+
+// Node is what a node had from a generation on.
+type Node struct {
+	Overlay string      `json:"overlay,omitempty"` // digest; absent where it was not published
+	Layer   string      `json:"layer,omitempty"`
+	Holds   []spec.Hold `json:"holds,omitempty"`
+}
+
+func (n Node) is(other Node) bool {
+	return n.Overlay == other.Overlay && n.Layer == other.Layer && slices.Equal(n.Holds, other.Holds)
+}
+
+// List lists the generations that are kept. With a node only those are listed in which
+// it got something else, or its holds changed.
+func List(ctx context.Context, f *publish.Fleet, node string) ([]Entry, error) {
+	generations, err := f.Generations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := []Entry{}
+	var last Node // before the oldest generation there was nothing
+	for _, g := range slices.Backward(generations) {
+		e := Entry{Generation: g}
+		past, err := f.Past(ctx, g)
+		switch {
+		case refusal.Of(err) != "":
+			e.Refused = err.Error()
+			list = append(list, e)
+			continue
+		case err != nil:
+			return nil, err
+		}
+		e.fill(past)
+		if node != "" {
+			had, err := of(ctx, past, node)
+			if err != nil {
+				return nil, err
+			}
+			if had.is(last) {
+				continue
+			}
+			last, e.Node = had, &had
+		}
+		list = append(list, e)
+	}
+	slices.Reverse(list)
+	return list, nil
+}
+
+func (e *Entry) fill(past *publish.Past) {
+	e.At = past.Issued
+	for _, s := range past.Root.Shards {
+		e.Nodes += s.Nodes
+	}
+	if c := past.Root.Change; c != nil {
+		e.Verb, e.Author, e.Reason, e.Published, e.At = c.Verb, c.Author, c.Reason, c.Published, time.Unix(c.At, 0).UTC()
+	}
+}
+
+func of(ctx context.Context, past *publish.Past, node string) (Node, error) {
+	row, _, err := past.Row(ctx, node)
+	return Node{row.Overlay, row.Layer, row.Holds}, err
+}

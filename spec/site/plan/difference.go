@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import "github.com/caisson-os/caisson/spec"
+
+// Difference is a node in two states of a fleet. An overlay is nil where the node was
+// not published; both are when its content is the same.
+type Difference struct {
+	Node             string
+	From, To         *spec.Overlay
+	HoldFrom, HoldTo string // as people read them
+}
+
+// Plan returns the changes from the one state to the other. Layers are compared by
+// digest.
+func (d Difference) Plan() NodePlan {
+	n := NodePlan{Name: d.Node, Class: spec.ClassNone, Changes: []Change{}}
+	switch {
+	case d.From == nil && d.To == nil:
+	case d.From == nil:
+		n.Changes = append(n.Changes, Change{Change: spec.Change{Item: "node", Key: d.Node, To: "published", Action: spec.ActionAdd}, Class: spec.ClassCold, why: "it came"})
+	case d.To == nil:
+		n.Changes = append(n.Changes, Change{Change: spec.Change{Item: "node", Key: d.Node, From: "published", Action: spec.ActionRemove}, Class: spec.ClassNone, why: "it left"})
+	default:
+		c := &comparison{changes: compareOverlays(d.From, d.To)}
+		if d.From.Layer != d.To.Layer {
+			c.add("layer", "layer", d.From.Layer, d.To.Layer)
+		}
+		n.Changes = append(n.Changes, c.changes...)
+	}
+	if d.HoldFrom != d.HoldTo {
+		h := &comparison{}
+		h.add("hold", "node", d.HoldFrom, d.HoldTo)
+		h.changes[0].Class, h.changes[0].why = spec.ClassNone, "a hold begins or ends"
+		n.Changes = append(n.Changes, h.changes...)
+	}
+	for _, c := range n.Changes {
+		if worse(c.Class, n.Class) || n.Why == "" {
+			n.Class, n.Why = c.Class, c.why
+		}
+	}
+	return n
+}

@@ -49,7 +49,7 @@ func nodeNames(_ *cobra.Command, args []string) []string {
 		return names
 	}
 	return slices.DeleteFunc(tags(args, oci.RepoNode), func(tag string) bool {
-		return strings.HasPrefix(tag, "mac-") || strings.HasPrefix(tag, "uuid-")
+		return strings.HasPrefix(tag, "mac-") || strings.HasPrefix(tag, "uuid-") || strings.HasPrefix(tag, "keep-")
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/fleet/history"
-	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 )
@@ -60,8 +59,9 @@ func (a *app) printHistory(list []history.Entry) error {
 			if what == "" {
 				what = "not published"
 			}
-			if len(e.Node.Holds) > 0 {
-				what += ", held: " + hold.String(e.Node.Holds)
+			what = what[:min(len(what), len("sha256:")+12)]
+			for _, h := range e.Node.Holds {
+				what += ", " + h.Kind
 			}
 		}
 		cli.Printf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", e.Generation, e.At.Format(time.RFC3339), e.Verb, what, e.Author, e.Reason)

@@ -4,6 +4,7 @@ package publish
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -71,9 +72,15 @@ func (p *Publisher) Rollback(ctx context.Context, h Hold, to string) (*Result, e
 		return err
 	}
 	return p.edit(ctx, "rollback", h, find, func(ctx context.Context, e *editing, w *work) error {
-		had, err := had(ctx, past, w)
-		if err != nil {
+		had, why, err := had(ctx, past, w)
+		switch {
+		case err != nil:
 			return err
+		case had == nil && h.All:
+			e.Say("node %s stays as it is: %s", w.name, why)
+			return nil
+		case had == nil:
+			return hint("'caisson history --node' says what it had", "%s", why)
 		}
 		if e.put(w, spec.HoldRollback); had.Overlay == w.was.Overlay {
 			return nil
@@ -90,25 +97,20 @@ func (p *Publisher) Rollback(ctx context.Context, h Hold, to string) (*Result, e
 	})
 }
 
-// had returns what a node had in a past state, or before the present one.
-func had(ctx context.Context, past *Past, w *work) (*spec.Content, error) {
+// had returns what a node had in a past state, or before the present one; nil and why
+// where that is nothing.
+func had(ctx context.Context, past *Past, w *work) (was *spec.Content, why string, err error) {
 	if past == nil {
 		if hold.Of(w.was.Holds, spec.HoldRollback) != nil {
-			return nil, hint("--to GEN goes further back; 'caisson history' lists the generations", "it was rolled back already")
+			return nil, "", hint("--to GEN goes further back; 'caisson history' lists the generations", "it was rolled back already")
 		}
-		if w.was.Before == nil {
-			return nil, hint("'caisson history --node' says what it had", "it had nothing else before")
-		}
-		return w.was.Before, nil
+		return w.was.Before, "it had nothing else before", nil
 	}
 	row, ok, err := past.Row(ctx, w.name)
-	if err != nil {
-		return nil, err
+	if err != nil || !ok {
+		return nil, fmt.Sprintf("it was not published in generation %s", past.Generation), err
 	}
-	if !ok {
-		return nil, hint("'caisson history --node' says when it was", "it was not published in generation %s", past.Generation)
-	}
-	return &spec.Content{Overlay: row.Overlay, Size: row.Size, Layer: row.Layer, Generation: row.Generation}, nil
+	return &spec.Content{Overlay: row.Overlay, Size: row.Size, Layer: row.Layer, Generation: row.Generation}, "", nil
 }
 
 // Pause keeps what nodes have and makes them stop enforcing it, until

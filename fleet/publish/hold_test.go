@@ -276,3 +276,23 @@ func TestAnIndexOfTheFirstRelease(t *testing.T) {
 		t.Errorf("afterwards %d shards, %d nodes", len(x.Shards), len(x.Nodes))
 	}
 }
+
+// With --all what had nothing else before stays as it is.
+func TestRollbackOfAllTakesWhatCanGoBack(t *testing.T) {
+	f := newFleet(t)
+	f.publish(f.nodes("", "10"), Options{})
+	f.publish(f.nodes("", "20", "1"), Options{}) // n1 is new
+	for _, to := range []string{"", "1"} {
+		r, err := f.Rollback(t.Context(), Hold{All: true}, to)
+		must(t, err)
+		if len(r.Held) != 1 || r.Held[0].Node != "n0" || r.Unchanged != 1 {
+			t.Errorf("rollback --to %q: %+v", to, r)
+		}
+		f.runs("10")
+		must(t, ignore(f.Forward(t.Context(), Hold{All: true})))
+	}
+	if _, err := f.Rollback(t.Context(), Hold{Nodes: []string{"n1"}}, "1"); err == nil || !strings.Contains(err.Error(), "node n1: it was not published in generation 0-1") {
+		t.Errorf("by name: %v", err)
+	}
+	f.green()
+}

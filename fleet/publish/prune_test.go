@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/oci"
 )
 
@@ -75,5 +76,80 @@ func TestPruneVerifies(t *testing.T) {
 	f.Trust = &stranger.policy
 	if _, err := f.Prune(t.Context(), Keep{1, 1}, false); err == nil {
 		t.Error("pruned what another key signed")
+	}
+}
+
+// TestPruneSparesWhatIsNeeded: what a node runs, ran before or is held at stays, and
+// what a generation needs that stays.
+func TestPruneSparesWhatIsNeeded(t *testing.T) {
+	h := makeHistory(t) // generations 0-1 and 1-2 of the layers 1 and 2
+	m, err := memory.Open(h.memory)
+	must(t, err)
+	p := h.publisher(t, "oci:"+h.dir, m, h.lastRun.Add(time.Hour))
+	one, two := h.layers["first"], h.layers["last"]
+	three := h.release(t, p, "3", "2026-10-30T00:00:00Z", "metal-a", "metal-a", true)
+	must(t, h.publish(t, p, "current", "30", Options{}))
+	kept := func(keep Keep) (why map[string]string) {
+		t.Helper()
+		out, err := p.Prune(t.Context(), keep, true)
+		must(t, err)
+		why = map[string]string{}
+		for _, l := range out.Layers {
+			why[l.Digest] = l.Keep
+		}
+		return why
+	}
+	if why := kept(Keep{Versions: 1, Generations: 1}); why[one] != "" || why[two] != "node n0 before" || why[three] != "current" {
+		t.Errorf("one generation: %v", why)
+	}
+	if why := kept(Keep{Versions: 1, Generations: 3}); why[one] != "generation 0-1" {
+		t.Errorf("three generations: %v", why)
+	}
+	if why := kept(Keep{Versions: 3, Generations: 1}); why[one] == "" {
+		t.Errorf("three versions: %v", why)
+	}
+	if _, err := p.Pin(t.Context(), Hold{Nodes: []string{"n1"}}, one); err != nil {
+		t.Fatal(err)
+	}
+	if why := kept(Keep{Versions: 1, Generations: 1}); why[one] != "node n1" || why[two] != "node n0 before" || why[three] == "" {
+		t.Errorf("a pinned node: %v", why)
+	}
+	// What stays is enough to go back to.
+	if _, err := p.Prune(t.Context(), Keep{Versions: 1, Generations: 2}, false); err != nil {
+		t.Fatal(err)
+	}
+	must(t, filepath.WalkDir(filepath.Join(h.dir, "blobs"), func(name string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			old := time.Now().Add(-2 * time.Hour)
+			err = os.Chtimes(name, old, old)
+		}
+		return err
+	}))
+	if out, err := p.Prune(t.Context(), Keep{Versions: 1, Generations: 2}, false); err != nil || len(out.Generations) != 2 || out.Freed == 0 {
+		t.Fatalf("once more, with a sweep: %+v, %v", out, err)
+	}
+	if _, err := p.Rollback(t.Context(), Hold{Nodes: []string{"n0"}}, ""); err != nil {
+		t.Error(err)
+	}
+	if report, err := p.Verify(t.Context(), h.policy, nil); err != nil || !report.OK() {
+		t.Errorf("verify: %+v, %v", report, err)
+	}
+}
+
+// What another program keeps under the nodes' names is no overlay, and stops nothing.
+func TestPruneLeavesWhatIsNotAnOverlay(t *testing.T) {
+	f := newFleet(t)
+	f.publish(f.nodes("", "1"), Options{})
+	must(t, f.Registry.PutData(t.Context(), oci.RepoNode, oci.Describe(oci.MediaTypeEmpty, oci.Empty)))
+	raw := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: "application/x-other",
+		Config: oci.Describe(oci.MediaTypeEmpty, oci.Empty).Bare(), Layers: []oci.Descriptor{}})
+	if _, err := f.Registry.PutManifest(t.Context(), oci.RepoNode, oci.MediaTypeManifest, raw, "report"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Prune(t.Context(), Keep{1, 1}, false); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := f.Registry.Manifest(t.Context(), oci.RepoNode, "report"); err != nil {
+		t.Error(err)
 	}
 }

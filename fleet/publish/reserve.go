@@ -119,7 +119,7 @@ func (p *Publisher) reserve(ctx context.Context, v *view) (withdraw func(), err 
 	if err := p.Registry.PutData(ctx, oci.RepoFleet, oci.Describe(oci.MediaTypeEmpty, oci.Empty)); err != nil {
 		return nil, err
 	}
-	digest, err := p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, mine.manifest(false), mine.tag())
+	digest, err := p.announce(ctx, mine)
 	if err != nil {
 		return nil, err
 	}
@@ -129,6 +129,23 @@ func (p *Publisher) reserve(ctx context.Context, v *view) (withdraw func(), err 
 		return nil, err
 	}
 	return withdraw, nil
+}
+
+// announce puts an intent. A registry to which two publishers bring the empty config
+// of their intents at once may not know it for a moment (docker-registry 2.8), so
+// this is tried again.
+func (p *Publisher) announce(ctx context.Context, mine intent) (digest string, err error) {
+	for wait := range 4 {
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-time.After(time.Duration(wait) * 300 * time.Millisecond):
+		}
+		if digest, err = p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, mine.manifest(false), mine.tag()); err == nil {
+			return digest, nil
+		}
+	}
+	return "", err
 }
 
 // withdraw marks an intent, and removes what the registry lets it remove: some

@@ -78,7 +78,7 @@ func (f *Fleet) refuseWhileRunning(t *testing.T, s *Session, before spec.Status)
 			t.Fatal(err)
 		}
 		out := run(t, s, "sudo caisson-agent sync -o json 2>&1 >/tmp/status; echo code $?; grep -o '\"sync\": *\"[^\"]*\"' /tmp/status")
-		if !strings.Contains(out, "refused ("+attack.code+")") || !strings.Contains(out, "code 4") || !strings.Contains(out, "refused:"+attack.code) {
+		if !strings.Contains(out, `"refused": "`+attack.code+`"`) || !strings.Contains(out, "code 4") || !strings.Contains(out, "refused:"+attack.code) {
 			t.Errorf("%s: the node says\n%s", attack.name, out)
 		}
 		if got := run(t, s, "cat /proc/sys/vm/swappiness"); got != "1" {

@@ -50,10 +50,9 @@ func TestReproducible(t *testing.T) {
 	o.Lock = &first.Lock
 	elsewhere := elsewhere(t)
 	second := build(elsewhere)
-	for _, cache := range []string{sharedCache, elsewhere} {
-		if found := today(t, filepath.Join(cache, "steps"), time.Now()); len(found) > 0 {
-			t.Errorf("a build a day later would differ: %q", found)
-		}
+	// The shared cache has other tests' trees too, some from packages of today.
+	if found := today(t, filepath.Join(elsewhere, "steps"), time.Now()); len(found) > 0 {
+		t.Errorf("a build a day later would differ: %q", found)
 	}
 
 	want, err := spec.Encode(first.Layer)

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"text/tabwriter"
@@ -61,11 +60,6 @@ func (a *app) inspectNode(ctx context.Context, look *looking, ref, node string) 
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(o, "", "  ")
-	if err != nil {
-		return err
-	}
 	cli.Printf(a.out, "\n")
-	_, err = fmt.Fprintf(a.out, "%s\n", text)
-	return err
+	return cli.JSON(a.out, o)
 }

@@ -185,7 +185,7 @@ func subjectIsContent(c *candidate) error {
 	}
 	d := c.statement.Subject[0].Digest
 	if len(d) != 1 || digest.FromHex(d["sha256"]) != c.digest {
-		return refusal.New(refusal.Subject, "the statement is about %v, the content is %s", d, c.digest)
+		return refusal.New(refusal.Subject, "the statement is about another content than %s", c.digest)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func TestDisklessNode(t *testing.T) {
 	}
 
 	t.Run("every kind, and drift of it", func(t *testing.T) { f.kinds(t, s) })
-	t.Run("a running node refuses and goes on", func(t *testing.T) { f.refuseWhileRunning(t, s, first) })
+	t.Run("a running node refuses and goes on", func(t *testing.T) { f.refuseWhileRunning(t, s, status(t, s)) })
 	t.Run("a live change", func(t *testing.T) { f.liveChange(t, s) })
 	t.Run("another layer and back", func(t *testing.T) { f.swapAndPin(t, m, s, first.Layer) })
 }

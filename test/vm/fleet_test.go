@@ -76,11 +76,11 @@ func fleetWith(t *testing.T, bin string, edits ...string) *Fleet {
 // building lets one build at a time use the builder's cache.
 var building sync.Mutex
 
-func (f *Fleet) build(t *testing.T) {
+func (f *Fleet) build(t *testing.T, more ...string) {
 	t.Helper()
 	building.Lock()
 	defer building.Unlock()
-	f.must(t, "build", "site.yaml", "--to", f.To(), "--key", "keys/release.key", "--fast")
+	f.must(t, append([]string{"build", "site.yaml", "--to", f.To(), "--key", "keys/release.key", "--fast"}, more...)...)
 }
 
 func (f *Fleet) publish(t *testing.T, more ...string) {

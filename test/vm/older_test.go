@@ -53,7 +53,8 @@ func TestLongOlderRelease(t *testing.T) {
 
 	// A layer of today needs boot files of today: an older loader reads none of its
 	// description, and the node stays with its last good.
-	f.build(t)
+	// The first release did not sign which layer is current, so the ledger's is named.
+	f.build(t, "--previous", f.To()+"@"+f.index(t))
 	f.publish(t)
 	s = f.reboot(t, m, s)
 	if st := status(t, s); st.Layer != first.Layer || st.Source != "cached" || st.Health != "ok" {

@@ -87,6 +87,7 @@ func (o Options) opener() Opener {
 type Node struct {
 	o        Options
 	boot     *state.Boot
+	lost     error // why originals of earlier boots are not known
 	unbound  error // why there is no follower: nobody is trusted yet
 	folder   *state.Folder
 	journal  *journal.Journal
@@ -176,13 +177,26 @@ func (n *Node) open(bootstrap *spec.Bootstrap, openJournal func(string, item.Sco
 	if n.scopes, err = n.readScopes(); err != nil {
 		return err
 	}
-	if n.journal, err = openJournal(n.folder.Path("journal"), n.scopes); err != nil {
+	if err := n.originals(openJournal); err != nil {
 		return err
 	}
 	if err := n.adopt(); err != nil {
 		return err
 	}
 	return n.connect()
+}
+
+// originals opens the journal. A disk that takes no writes could not finish what it was
+// at when its power went, so the file may be unreadable there: then the originals of
+// earlier boots are not known, and those of this boot are kept in memory.
+func (n *Node) originals(openJournal func(string, item.Scopes) (*journal.Journal, error)) (err error) {
+	n.journal, err = openJournal(n.folder.Path("journal"), n.scopes)
+	if err == nil || len(n.boot.DiskTrouble) == 0 {
+		return err
+	}
+	n.lost = fmt.Errorf("the originals of earlier boots are not known: %w", err)
+	n.journal, err = openJournal(n.path(paths.Run+"/journal"), n.scopes)
+	return err
 }
 
 // trusts sets whom the node trusts, and makes its state usable. A host that

@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
 )
 
@@ -60,5 +63,46 @@ func TestTamperedState(t *testing.T) {
 	}
 	if tried < 10 {
 		t.Errorf("%d rows", tried)
+	}
+}
+
+// TestAnUnreadableJournal: a disk that takes no writes may have a journal that cannot be
+// read, because its file system could not finish what a power cut interrupted. The node
+// goes on and says so; a disk with no such trouble is an error.
+func TestAnUnreadableJournal(t *testing.T) {
+	for _, trouble := range [][]string{nil, {"/dev/vda1 can only be read"}} {
+		m := newMachine(t)
+		m.publish(1, layerNamed("a"), "10")
+		m.boot()
+		m.apply()
+		file := filepath.Join(m.root, paths.State, "journal", "journal")
+		if err := errors.Join(os.RemoveAll(file), os.Mkdir(file, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		boot, err := state.LoadBoot(filepath.Join(m.root, paths.RunBoot))
+		if err != nil {
+			t.Fatal(err)
+		}
+		boot.DiskTrouble = trouble
+		if err := state.SaveBoot(filepath.Join(m.root, paths.RunBoot), boot); err != nil {
+			t.Fatal(err)
+		}
+		n, err := Open(t.Context(), Options{Root: m.root, Say: t.Logf}, m.bootstrap())
+		if trouble == nil {
+			if err == nil {
+				t.Error("a journal that cannot be read is taken for none")
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := n.Apply(t.Context())
+		if err := errors.Join(err, n.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(st.Drift, func(d spec.Drift) bool { return strings.Contains(d.Reason, "originals of earlier boots are not known") }) || st.Health != spec.HealthDegraded {
+			t.Errorf("%+v", st)
+		}
 	}
 }

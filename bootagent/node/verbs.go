@@ -31,6 +31,9 @@ func (n *Node) RestoreAll(ctx context.Context) error {
 
 // damage is what the journal has lost.
 func (n *Node) damage() error {
+	if n.lost != nil {
+		return n.lost
+	}
 	lines := n.journal.DamagedLines()
 	if lines == 0 {
 		return nil

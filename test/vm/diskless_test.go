@@ -13,7 +13,7 @@ import (
 // TestDisklessNode is the life of a node without a disk: it boots by PXE, holds
 // what the site says, refuses what is not for it, changes layer and goes back.
 func TestDisklessNode(t *testing.T) {
-	f := fleet(t, bootKinds...)
+	f := fleet(t)
 	t.Run("a hundred lines at once", f.fastConsole)
 	m := f.boot(t, Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
 	s := f.login(t, m)
@@ -34,7 +34,6 @@ func TestDisklessNode(t *testing.T) {
 		t.FailNow() // what follows takes minutes
 	}
 
-	t.Run("every kind, and drift of it", func(t *testing.T) { f.kinds(t, s) })
 	t.Run("a running node refuses and goes on", func(t *testing.T) { f.refuseWhileRunning(t, s, status(t, s)) })
 	t.Run("a live change", func(t *testing.T) { f.liveChange(t, s) })
 	t.Run("another layer and back", func(t *testing.T) { f.swapAndPin(t, m, s, first.Layer) })

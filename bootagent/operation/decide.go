@@ -34,6 +34,9 @@ type verdict struct {
 // late is how long after its time a run still counts as on time.
 const late = 10 * time.Minute
 
+// astray is how far ahead of the clock a ledger's time is not believed.
+const astray = 24 * time.Hour
+
 // decide says what is to be done of an operation, and where it stands. It changes
 // nothing.
 func (e *Engine) decide(m *spec.Maintenance, o spec.Operation, r record) verdict {
@@ -63,7 +66,7 @@ func (e *Engine) decide(m *spec.Maintenance, o spec.Operation, r record) verdict
 func (v *verdict) running(e *Engine, m *spec.Maintenance, o spec.Operation, r record) {
 	v.status.Since = r.Began
 	switch {
-	case r.Phase == "checked":
+	case r.Phase == checked:
 		v.act, v.phase = begin, acting
 	case r.Boot != e.Boot && o.Check != nil && r.Phase != judging:
 		v.act, v.phase = begin, judging // it may have been what rebooted
@@ -108,7 +111,7 @@ func (v *verdict) once(e *Engine, m *spec.Maintenance, o spec.Operation, r recor
 
 // retry says whether a failed operation is tried again now; if later, it waits.
 func (v *verdict) retry(e *Engine, o spec.Operation, r record) bool {
-	if r.State != spec.OperationFailed || r.Attempts > o.Retries {
+	if r.State != spec.OperationFailed || max(r.Attempts, 1) > o.Retries { // what failed was tried
 		return false
 	}
 	backoff := time.Duration(o.Backoff) * time.Second << min(max(r.Attempts-1, 0), 10)
@@ -126,7 +129,9 @@ func (v *verdict) cron(e *Engine, m *spec.Maintenance, o spec.Operation, r recor
 		v.wait("the clock is not synchronised")
 		return
 	}
-	if r.Handled.IsZero() || r.Handled.After(e.Now()) { // seen for the first time: what was before is not this node's
+	// Seen for the first time, what was before is not this node's. A clock that is put
+	// back a little must not repeat a run; one that was far off must not end them.
+	if r.Handled.IsZero() || r.Handled.After(e.Now().Add(astray)) {
 		r.Handled = e.Now().UTC()
 		v.settled = &r
 	}

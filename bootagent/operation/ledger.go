@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -15,11 +14,13 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // Phases of a run.
 const (
-	checking = "check" // is it done already?
+	checking = "check"   // is it done already?
+	checked  = "checked" // it is not; the act comes next
 	acting   = "exec"
 	judging  = "judge" // after a reboot: was it done?
 )
@@ -47,36 +48,43 @@ const (
 	again = "again" // in its windows
 )
 
+// maxRecord caps a record, in bytes.
+const maxRecord = 64 << 10
+
 // dir is the directory of one operation.
 func (e *Engine) dir(o spec.Operation) string {
-	hex := strings.TrimPrefix(o.ID, "sha256:")
-	return filepath.Join(e.Dir, hex[:min(32, len(hex))])
+	return filepath.Join(e.Dir, strings.TrimPrefix(o.ID, "sha256:"))
 }
 
-// Log is the file with the output of an operation's last run.
+// log is the file with the output of an operation's last run.
 func (e *Engine) log(o spec.Operation) string { return filepath.Join(e.dir(o), "log") }
 
-// load returns the record of an operation, an empty one if there is none.
+// load returns the record of an operation, an empty one if there is none. What is not
+// an operation has none.
 func (e *Engine) load(o spec.Operation) (record, error) {
 	name := filepath.Join(e.dir(o), "record.json")
 	r := record{ID: o.ID, Name: o.Name}
-	f, err := ownfiles.Open(name)
+	if err := rules.Operation(o); err != nil {
+		return r, fmt.Errorf("operation %q: %w", o.Name, err)
+	}
+	data, err := ownfiles.ReadFile(name, maxRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil
 	}
 	if err != nil {
 		return r, fmt.Errorf("ledger: %w", err)
 	}
-	defer f.Close() // only read
-	if err := json.NewDecoder(f).Decode(&r); err != nil || r.ID != o.ID {
+	if err := json.Unmarshal(data, &r); err != nil || r.ID != o.ID {
 		return r, fmt.Errorf("ledger: %s is damaged: whether %s ran is not known", name, o.Name)
 	}
 	return r, nil
 }
 
 func (e *Engine) save(o spec.Operation, r record) error {
-	if err := os.MkdirAll(e.dir(o), 0o700); err != nil {
-		return fmt.Errorf("ledger: %w", err)
+	for _, dir := range []string{e.Dir, e.dir(o)} { // a link would have the agent write elsewhere
+		if err := ownfiles.Folder(dir); err != nil {
+			return fmt.Errorf("ledger: %w", err)
+		}
 	}
 	data, err := json.Marshal(r)
 	if err != nil {

@@ -108,6 +108,9 @@ func (e *Engine) advance(ctx context.Context, m *spec.Maintenance, o spec.Operat
 		var err error
 		switch v.act {
 		case rest:
+			if r.State == spec.OperationRunning { // begun before this process was
+				return process.CapLog(e.log(o))
+			}
 			return nil
 		case begin:
 			err = e.begin(ctx, o, r, v)
@@ -130,13 +133,13 @@ var (
 
 // begin starts a phase. That it runs is on disk before it does.
 func (e *Engine) begin(ctx context.Context, o spec.Operation, r *record, v verdict) error {
-	r.State, r.Phase, r.Boot, r.Unit, r.Detail, r.Asked = spec.OperationRunning, v.phase, e.Boot, "", "", ""
-	if v.phase != judging && v.fresh {
+	if v.fresh {
 		r.Attempts = 0
 	}
-	if v.phase == acting {
+	if v.phase != judging && r.Phase != checked { // an attempt begins with its check
 		r.Attempts++
 	}
+	r.State, r.Phase, r.Boot, r.Unit, r.Detail, r.Asked = spec.OperationRunning, v.phase, e.Boot, "", "", ""
 	r.Began, r.Ended = e.Now().UTC(), time.Time{}
 	if err := e.save(o, *r); err != nil {
 		return err
@@ -191,7 +194,7 @@ func (e *Engine) settle(ctx context.Context, o spec.Operation, r *record) error 
 }
 
 // end notes the end of a phase. A check that says no is not a failure: what it was
-// asked before comes next.
+// asked before comes next. One that could not be asked is.
 func (e *Engine) end(o spec.Operation, r *record, err error) error {
 	r.Ended, r.Unit, r.Detail = e.Now().UTC(), "", ""
 	switch {
@@ -199,8 +202,8 @@ func (e *Engine) end(o spec.Operation, r *record, err error) error {
 		r.State, r.Detail = spec.OperationDone, "its check says that it is done"
 	case err == nil:
 		r.State = spec.OperationDone
-	case r.Phase == checking && !errors.Is(err, errInterrupted):
-		r.State, r.Phase = spec.OperationRunning, "checked" // decide goes on with the act
+	case r.Phase == checking && saysNo(err):
+		r.State, r.Phase = spec.OperationRunning, checked
 	default:
 		r.State, r.Detail = spec.OperationFailed, err.Error()
 	}
@@ -208,6 +211,13 @@ func (e *Engine) end(o spec.Operation, r *record, err error) error {
 		e.Record(string(r.State), o, r.Detail)
 	}
 	return e.save(o, *r)
+}
+
+// saysNo reports whether a check ran and found that there is something to do. From 126
+// on exit codes are of programs that could not be run, or were ended.
+func saysNo(err error) bool {
+	var exit *process.Exit
+	return errors.As(err, &exit) && exit.Status() < 126
 }
 
 // mayStart says whether an operation may start now, and if not, why.

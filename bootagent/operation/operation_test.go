@@ -3,6 +3,7 @@
 package operation
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -334,6 +335,103 @@ func TestADamagedLedgerRunsNothing(t *testing.T) {
 	}
 	if text, err := os.ReadFile(b.ran); err != nil || string(text) != "ran\n" {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// TestACheckThatCannotBeAsked: what is not known to be undone is not done again.
+func TestACheckThatCannotBeAsked(t *testing.T) {
+	for text, ran := range map[string]int{"exit 1": 1, "exit 125": 1, "exit 126": 0, "exec /no/such/program": 0, "kill -KILL $$": 0} {
+		b := newBench(t)
+		o := b.runs(spec.OneShot, "")
+		k := sh(text)
+		o.Check = &k
+		state := spec.OperationDone
+		if ran == 0 {
+			state = spec.OperationFailed
+		}
+		b.want("", with(o), state, "", ran)
+	}
+}
+
+// TestAClockThatIsPutBack repeats nothing.
+func TestAClockThatIsPutBack(t *testing.T) {
+	b := newBench(t)
+	o := b.runs(spec.Cron, "")
+	o.Runs = []time.Time{at("2026-11-22T03:00Z"), at("2026-11-23T03:00Z")}
+	m := with(o)
+	b.want("2026-11-21T12:00Z", m, spec.OperationScheduled, "", 0)
+	b.want("2026-11-22T03:00Z", m, spec.OperationScheduled, "", 1)
+	b.want("2026-11-22T02:30Z", m, spec.OperationScheduled, "", 1)
+	b.want("2026-11-22T03:00Z", m, spec.OperationScheduled, "", 1)
+	b.want("2026-11-23T03:00Z", m, spec.OperationScheduled, "", 2)
+}
+
+// TestWhatOthersPutIntoTheLedger: a state disk that was in other hands has the agent
+// write nowhere else, read no more than a record, and end no service.
+func TestWhatOthersPutIntoTheLedger(t *testing.T) {
+	elsewhere := t.TempDir()
+	for name, spoil := range map[string]func(b *bench, dir string) error{
+		"a link for the ledger": func(b *bench, dir string) error { return os.Symlink(elsewhere, b.Dir) },
+		"a link for a directory": func(b *bench, dir string) error {
+			return errors.Join(os.Mkdir(b.Dir, 0o700), os.Symlink(elsewhere, dir))
+		},
+		"a large record": func(b *bench, dir string) error {
+			return errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "record.json"), make([]byte, 1<<20), 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			o := b.runs(spec.OneShot, "")
+			if err := spoil(b, b.dir(o)); err != nil {
+				t.Fatal(err)
+			}
+			if all, err := b.Look(t.Context(), with(o)); err == nil || all[0].State != spec.OperationCannot || exists(b.ran) {
+				t.Errorf("%+v, %v", all, err)
+			}
+		})
+	}
+	if left, err := os.ReadDir(elsewhere); err != nil || len(left) > 0 {
+		t.Errorf("written elsewhere: %v, %v", left, err)
+	}
+
+	b := newBench(t)
+	o := b.runs(spec.OneShot, "")
+	o.Windows = []string{"sat"}
+	m := with(o)
+	w := m.Windows["sat"]
+	w.OnClose = "stop"
+	m.Windows["sat"] = w
+	victim, err := b.Runner.Start(t.Context(), process.Command{Args: []string{"/bin/sleep", "60"}, Dir: "/", Log: filepath.Join(elsewhere, "log")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.save(o, record{ID: o.ID, State: spec.OperationRunning, Phase: acting, Boot: "a boot that was guessed", Unit: victim}); err != nil {
+		t.Fatal(err)
+	}
+	b.want("", m, spec.OperationFailed, "interrupted", 0)
+	if !b.Runner.Running(victim) {
+		t.Error("what a record names was ended")
+	}
+	if err := b.Runner.End(victim); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWhatIsNoOperation does not run, and ends nothing.
+func TestWhatIsNoOperation(t *testing.T) {
+	for name, spoil := range map[string]func(o *spec.Operation){
+		"id": func(o *spec.Operation) { o.ID = "sha256:../../x" }, "no id": func(o *spec.Operation) { o.ID = "" },
+		"program": func(o *spec.Operation) { o.Exec.Argv = nil }, "timeout": func(o *spec.Operation) { o.Exec.Timeout = 0 }, "type": func(o *spec.Operation) { o.Type = "often" },
+	} {
+		b := newBench(t)
+		o := b.runs(spec.OneShot, "")
+		spoil(&o)
+		if all, err := b.Look(t.Context(), with(o)); err == nil || all[0].State != spec.OperationCannot || exists(b.ran) {
+			t.Errorf("%s: %+v, %v", name, all, err)
+		}
+		if view := b.View(with(o)); view[0].State != spec.OperationCannot {
+			t.Errorf("%s: %+v", name, view)
+		}
 	}
 }
 

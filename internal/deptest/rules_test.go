@@ -99,7 +99,7 @@ var rules = []Rule{
 	{Packages: "bootagent/takeover", Only: []string{"spec", "spec/rules", "internal/..."}, Why: "it tells originals as items and knows no kind",
 		By: []string{"bootagent/node", "test/contract"}, ByWhy: "only a node's first run takes over"},
 	{Packages: "bootagent/window", Only: []string{"spec"}, Why: "a question about a clock and an overlay, whoever asks it"},
-	{Packages: "bootagent/operation", Only: []string{"spec", "bootagent/process", "bootagent/window", "internal/..."}, By: []string{"bootagent/node"}, Why: "operations are run by a node; they know no items and no registry", ByWhy: "a node decides when it acts"},
+	{Packages: "bootagent/operation", Only: []string{"spec", "spec/rules", "bootagent/process", "bootagent/window", "internal/..."}, By: []string{"bootagent/node"}, Why: "operations are run by a node; they know no items and no registry", ByWhy: "a node decides when it acts"},
 	{Packages: "bootagent/process", Only: []string{"internal/..."}, Why: "running a program knows no script and no policy",
 		By: []string{"bootagent/items", "bootagent/items/exec", "bootagent/node", "bootagent/operation", "cmd/caisson-agent"}, ByWhy: "who runs programs owns the interface"},
 	{Packages: "bootagent/fetch", By: []string{"cmd/caisson-agent"}, ByWhy: "the program that starts itself to ask says so; the packages below take any source"},

@@ -5,10 +5,36 @@ package rules
 import (
 	"path"
 	"strings"
+
+	"github.com/caisson-os/caisson/spec"
 )
+
+// MaxCommandTime is how long a command may run, in seconds.
+const MaxCommandTime = 24 * 60 * 60
 
 // MaxCommand is the most that a command's arguments have together, in bytes.
 const MaxCommand = 64 << 10
+
+// Operation checks what a node is to run over time, as it was published.
+func Operation(o spec.Operation) error {
+	commands := []spec.Command{o.Exec}
+	if o.Check != nil {
+		commands = append(commands, *o.Check)
+	}
+	for _, c := range commands {
+		if err := Argv(c.Argv); err != nil {
+			return err
+		}
+		if c.Timeout <= 0 || c.Timeout > MaxCommandTime {
+			return invalid("range", "", "a command has %d seconds, from 1 to %d are possible", c.Timeout, MaxCommandTime)
+		}
+	}
+	hex, ok := strings.CutPrefix(o.ID, "sha256:")
+	if !ok || len(hex) != 64 || strings.Trim(hex, digits+"abcdef") != "" {
+		return invalid("digest", "", "%.80q is not the id of an operation", o.ID)
+	}
+	return oneOf(o.Type, "a type of operation", []string{spec.Cron, spec.OneShot})
+}
 
 // Argv checks a program and its arguments, as execve(2) gets them. No shell reads
 // them.

@@ -32,6 +32,8 @@ type commandDoc struct {
 	At      report.Pos
 }
 
+const maxBackoff = 7 * 24 * time.Hour
+
 type retryDoc struct {
 	Max     shape.Number   `site:"max,required" doc:"how often, 1 to 100"`
 	Backoff shape.Duration `site:"backoff,required" doc:"before the first retry; doubled for each later one"`
@@ -88,7 +90,7 @@ func (d *commandDoc) check(c *shape.Checker) spec.Command {
 	if d.Argv != nil {
 		c.In("argv", func() { c.Valid(d.At, rules.Argv(out.Argv)) })
 	}
-	if t := d.Timeout; t.Set() && t.D > 24*time.Hour {
+	if t := d.Timeout; t.Set() && seconds(t.D) > rules.MaxCommandTime {
 		c.In("timeout", func() { c.Errorf(t.At, "range", "", "a command has at most a day") })
 	}
 	return out
@@ -97,6 +99,9 @@ func (d *commandDoc) check(c *shape.Checker) spec.Command {
 func (d *retryDoc) check(c *shape.Checker) (retries, backoff int64) {
 	if d.Max.Set() && (d.Max.N < 1 || d.Max.N > 100) {
 		c.Errorf(d.Max.At, "range", "", "retries are 1 to 100")
+	}
+	if d.Backoff.D > maxBackoff {
+		c.Errorf(d.Backoff.At, "range", "", "the first pause is at most a week")
 	}
 	return d.Max.N, seconds(d.Backoff.D)
 }

@@ -14,6 +14,8 @@ import (
 // interval.
 const maxADay = 24
 
+const maxJitter = 24 * time.Hour
+
 // scheduleDoc is when an operation of type cron runs, as it is written.
 type scheduleDoc struct {
 	Weekly   shape.Words    `site:"weekly"`
@@ -46,6 +48,9 @@ func (d *scheduleDoc) check(c *shape.Checker, windows []Window) schedule {
 			break
 		}
 		s.rules = append(s.rules, r)
+	}
+	if d.Jitter.D > maxJitter {
+		c.Errorf(d.Jitter.At, "range", "", "the jitter is at most a day")
 	}
 	if d.Times.Set() && len(d.Times.List) == 0 {
 		c.Errorf(d.Times.At, "calendar", "as in at: [\"03:00\"]", "no time is named")

@@ -89,6 +89,9 @@ type Duration struct {
 // Set says whether the author wrote it.
 func (d Duration) Set() bool { return d.At != report.Pos{} }
 
+// maxDuration keeps what is computed with it from overflowing.
+const maxDuration = 100 * 365 * 24 * time.Hour
+
 var durationText = regexp.MustCompile(`^([1-9][0-9]{0,4})([mhdw])$`)
 
 func (d *Duration) Decode(c *Checker, v *tree.Value) {
@@ -101,8 +104,12 @@ func (d *Duration) Decode(c *Checker, v *tree.Value) {
 		return
 	}
 	n, _ := strconv.Atoi(m[1]) // at most five digits
-	unit := map[string]time.Duration{"m": time.Minute, "h": time.Hour, "d": 24 * time.Hour, "w": 7 * 24 * time.Hour}
-	*d = Duration{time.Duration(n) * unit[m[2]], v.At}
+	unit := map[string]time.Duration{"m": time.Minute, "h": time.Hour, "d": 24 * time.Hour, "w": 7 * 24 * time.Hour}[m[2]]
+	if time.Duration(n) > maxDuration/unit {
+		c.Errorf(v.At, "range", "", "%q is longer than a hundred years", v.Text)
+		return
+	}
+	*d = Duration{time.Duration(n) * unit, v.At}
 }
 
 // Map is a map whose keys are the author's, in the author's order.

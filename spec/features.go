@@ -15,6 +15,7 @@ type feature struct {
 // different releases meet: the layer's description lists what its agent knows,
 // the overlay what it needs, and publish compares the two before it signs.
 var features = []feature{
+	{"agent-report", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Report != nil }},
 	{"exec-on-failure", func(o *Overlay) bool {
 		return slices.ContainsFunc(o.Items.Exec, func(x Exec) bool { return x.OnFailure != "" })
 	}},

@@ -24,6 +24,7 @@ type Overlay struct {
 	NeedsLayer  []NeedsLayer `json:"needsLayer,omitempty"` // of a site without a layer; what a host reports and does not do
 	Maintenance *Maintenance `json:"maintenance,omitempty"`
 	Pause       *Pause       `json:"pause,omitempty"`
+	Agent       *Agent       `json:"agent,omitempty"`
 	Items       Items        `json:"items"` // the last one: the compiler encodes it once for many nodes
 }
 

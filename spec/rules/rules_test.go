@@ -38,6 +38,7 @@ func TestNames(t *testing.T) {
 		{"package", Package, []string{"g++", "libc6:amd64", "libc6:kfreebsd-amd64"}, []string{"", "a", "J Q", "-x", "a:", "jq=1", "jq*", "jq/sid"}},
 		{"version", Version, []string{"1:2.41-12+deb13u1~x"}, []string{"", "1.7*", "-1", "1 2"}},
 		{"source word", SourceWord, []string{"trixie", "stable/updates"}, []string{"", "a b", "[x]", "-x"}},
+		{"report URL", ReportURL, []string{"https://fleet.example:8443", "http://127.0.0.1:8443/x"}, []string{"", "fleet.example", "ftp://a", "https://u:p@a", "https://a?x", "https://a/#x", "https://a b", "https://a?"}},
 		{"source URL", SourceURL, []string{"https://a.example.org/x", "file:///srv/x"}, []string{"", "a.example.org/x", "http://a\ndeb http://b", "http://a [trusted=yes]", "http://a b"}},
 	} {
 		for _, s := range tt.good {

@@ -111,6 +111,9 @@ func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey
 		if len(f.Machine.Args) > 0 {
 			o.KernelArgs = slices.Concat(s.args, f.Machine.Args)
 		}
+		if f.Machine.Agent != nil {
+			o.Agent = f.Machine.Agent
+		}
 		if f.Machine.CAs != nil {
 			o.CAs = f.Machine.CAs
 		}

@@ -20,6 +20,7 @@ import (
 type Values struct {
 	Kernel  argsDoc      `site:"kernel" doc:"arguments after those of layer.kernel"`
 	Network NetworkDoc   `site:"network" doc:"laid over the site's network"`
+	Agent   agentDoc     `site:"agent" doc:"how the agent of the node works"`
 	CAs     []shape.Text `site:"cas" doc:"certificates the node trusts: PEM, or files of it"`
 }
 
@@ -49,6 +50,7 @@ type Settings struct {
 	Args    []string
 	Network spec.Network
 	CAs     []string
+	Agent   *spec.Agent // nil when nothing is said of it
 }
 
 var (
@@ -65,6 +67,7 @@ func Compile(c *shape.Checker, v *tree.Value) (m Settings) {
 	c.Decode(v, &d)
 	c.In("kernel", func() { m.Args = KernelArgs(c, d.Kernel.Args) })
 	c.In("network", func() { m.Network = compileNetwork(c, d.Network) })
+	c.In("agent", func() { m.Agent = compileAgent(c, d.Agent) })
 	for _, t := range d.CAs {
 		m.CAs = append(m.CAs, t.S)
 	}

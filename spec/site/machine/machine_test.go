@@ -44,6 +44,20 @@ network:
 	}
 }
 
+func TestAgent(t *testing.T) {
+	for text, want := range map[string]*spec.Agent{
+		"{}":          nil,
+		"agent: null": nil,
+		"agent: {report: {url: 'https://fleet.example/'}}":               {Report: &spec.Reporting{URL: "https://fleet.example", Interval: 300}},
+		"agent: {report: {url: 'https://fleet.example', interval: 10m}}": {Report: &spec.Reporting{URL: "https://fleet.example", Interval: 600}},
+	} {
+		got, r := compile(t, text+"\n")
+		if d := cmp.Diff(want, got.Agent); d != "" || r.Err() != nil {
+			t.Errorf("%s: %v\n%s", text, r.Err(), d)
+		}
+	}
+}
+
 func TestRefused(t *testing.T) {
 	for text, rule := range map[string]string{
 		"kernel: {args: ['a b']}":                                                      "kernel-arg",

@@ -88,6 +88,9 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 	}
 	compareLists(c, "needsLayer", from.NeedsLayer, to.NeedsLayer, func(n spec.NeedsLayer) (string, string) { return n.Item + " " + n.Key, n.To })
 	c.maintenance(from.Maintenance, to.Maintenance)
+	if a, b := reportText(from.Agent), reportText(to.Agent); a != b {
+		c.add("agent", "report", a, b)
+	}
 	if a, b := pauseText(from.Pause), pauseText(to.Pause); a != b {
 		c.add("pause", "node", a, b)
 	}
@@ -181,6 +184,13 @@ func pauseText(p *spec.Pause) string {
 		text += " (until " + time.Unix(p.Until, 0).UTC().Format(time.RFC3339) + ")"
 	}
 	return text
+}
+
+func reportText(a *spec.Agent) string {
+	if a == nil || a.Report == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s every %s", a.Report.URL, time.Duration(a.Report.Interval)*time.Second)
 }
 
 func orRun(s string) string {

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+// Agent says how the agent of a node works, beside what it sets.
+type Agent struct {
+	Report *Reporting `json:"report,omitempty"`
+}
+
+// Reporting is where a node's reports go, see [Report].
+type Reporting struct {
+	URL      string `json:"url"`      // of the fleet's service, which is sent them by POST
+	Interval int64  `json:"interval"` // seconds between reports of a node on which nothing changes
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
+)
+
+type agentDoc struct {
+	Report reportDoc `site:"report" doc:"where the node's reports go"`
+}
+
+type reportDoc struct {
+	URL      shape.Text     `site:"url,required" doc:"of the fleet's service"`
+	Interval shape.Duration `site:"interval" doc:"between reports of a node on which nothing changes; 5m when absent"`
+	At       report.Pos
+}
+
+// Intervals of reports: a fleet of ten thousand sends some thirty a second at the
+// usual one.
+const (
+	usualInterval = 5 * time.Minute
+	longestReport = 24 * time.Hour
+)
+
+// compileAgent returns nil where nothing is said.
+func compileAgent(c *shape.Checker, d agentDoc) *spec.Agent {
+	var a spec.Agent
+	c.In("report", func() { a.Report = compileReport(c, d.Report) })
+	if a == (spec.Agent{}) {
+		return nil
+	}
+	return &a
+}
+
+func compileReport(c *shape.Checker, d reportDoc) *spec.Reporting {
+	if d.At == (report.Pos{}) {
+		return nil
+	}
+	if d.URL.Set() && c.Valid(d.URL.At, rules.ReportURL(d.URL.S)) && strings.HasPrefix(d.URL.S, "http:") {
+		c.Warnf(d.URL.At, "plain-http", "https keeps them from onlookers", "reports travel for all to read: signed, and not secret")
+	}
+	every := usualInterval
+	if d.Interval.Set() {
+		every = d.Interval.D
+	}
+	if every > longestReport {
+		c.Errorf(d.Interval.At, "range", "", "a node that says nothing for more than a day is not known to be well")
+	}
+	return &spec.Reporting{URL: strings.TrimRight(d.URL.S, "/"), Interval: int64(every / time.Second)}
+}

@@ -44,35 +44,41 @@ const (
 
 // Status is what `caisson-agent status -o json` prints.
 type Status struct {
-	APIVersion   string            `json:"apiVersion"`
-	Kind         string            `json:"kind"` // KindStatus
-	Node         string            `json:"node"`
-	Fleet        string            `json:"fleet"`
-	Mode         Mode              `json:"mode"`
-	Tracking     Tracking          `json:"tracking"`
-	Sync         Sync              `json:"sync"`
-	SyncDetail   string            `json:"syncDetail,omitempty"`
-	SyncSince    string            `json:"syncSince,omitempty"` // RFC 3339, like the times below
-	Asked        string            `json:"asked,omitempty"`     // when the registry was last asked
-	Expires      string            `json:"expires,omitempty"`   // of the overlay's signature
-	Health       Health            `json:"health"`
-	HealthSince  string            `json:"healthSince,omitempty"`
-	Source       Source            `json:"source"` // of this boot's overlay
-	Epoch        uint64            `json:"epoch"`
-	Generation   uint64            `json:"generation"`
-	Overlay      string            `json:"overlay"` // digest
-	Layer        string            `json:"layer"`   // digest of the stacked layer's manifest
-	LayerVersion string            `json:"layerVersion,omitempty"`
-	Agent        string            `json:"agent,omitempty"`  // version of the agent that answers
-	Pause        *Pause            `json:"pause,omitempty"`  // the fleet's: drift is reported and stays
-	Staged       string            `json:"staged,omitempty"` // overlay digest that waits for a reboot
-	RootID       string            `json:"rootId"`
-	BootID       string            `json:"bootId"`
-	Floor        Floor             `json:"floor"`
-	Items        []ItemStatus      `json:"items"`
-	Drift        []Drift           `json:"drift"`
-	Operations   []OperationStatus `json:"operations,omitempty"`
-	Foreign      []string          `json:"foreign,omitempty"` // files in the upper that caisson did not write
+	APIVersion     string            `json:"apiVersion"`
+	Kind           string            `json:"kind"` // KindStatus
+	Node           string            `json:"node"`
+	Fleet          string            `json:"fleet"`
+	Mode           Mode              `json:"mode"`
+	Tracking       Tracking          `json:"tracking"` // this and what follows up to activityUntil: see Axes
+	TrackingSince  time.Time         `json:"trackingSince,omitzero"`
+	Sync           Sync              `json:"sync"`
+	SyncDetail     string            `json:"syncDetail,omitempty"`
+	SyncSince      time.Time         `json:"syncSince,omitzero"`
+	Health         Health            `json:"health"`
+	HealthDetail   string            `json:"healthDetail,omitempty"` // what is worst
+	HealthSince    time.Time         `json:"healthSince,omitzero"`
+	Activity       Activity          `json:"activity"`
+	ActivityDetail string            `json:"activityDetail,omitempty"`
+	ActivitySince  time.Time         `json:"activitySince,omitzero"`
+	ActivityUntil  time.Time         `json:"activityUntil,omitzero"`
+	Asked          time.Time         `json:"asked,omitzero"`   // when the registry was last asked
+	Expires        time.Time         `json:"expires,omitzero"` // of the overlay's signature
+	Source         Source            `json:"source"`           // of this boot's overlay
+	Epoch          uint64            `json:"epoch"`
+	Generation     uint64            `json:"generation"`
+	Overlay        string            `json:"overlay"` // digest
+	Layer          string            `json:"layer"`   // digest of the stacked layer's manifest
+	LayerVersion   string            `json:"layerVersion,omitempty"`
+	Agent          string            `json:"agent,omitempty"`  // version of the agent that answers
+	Pause          *Pause            `json:"pause,omitempty"`  // the fleet's: drift is reported and stays
+	Staged         string            `json:"staged,omitempty"` // overlay digest that waits for a reboot
+	RootID         string            `json:"rootId"`
+	BootID         string            `json:"bootId"`
+	Floor          Floor             `json:"floor"`
+	Items          []ItemStatus      `json:"items"`
+	Drift          []Drift           `json:"drift"`
+	Operations     []OperationStatus `json:"operations,omitempty"`
+	Foreign        []string          `json:"foreign,omitempty"` // files in the upper that caisson did not write
 }
 
 // Floor is the least (epoch, generation) the node still accepts.

@@ -47,7 +47,7 @@ func (n *Node) rest(ctx context.Context, next *track.Found, why string) (*spec.S
 func sayPause(p *spec.Pause) string {
 	text := "the fleet paused this node: " + p.Reason
 	if p.Until != 0 {
-		text += fmt.Sprintf(" (until %s)", stamp(p.Until))
+		text += fmt.Sprintf(" (until %s)", stamp(p.Until).Format(time.RFC3339))
 	}
 	return text
 }

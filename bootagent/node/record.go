@@ -58,20 +58,3 @@ func (n *Node) setSync(sync spec.Sync, detail string) {
 	}
 	n.boot.Sync, n.boot.SyncDetail = sync, detail
 }
-
-// setHealth notes since when the health is as it is, and reports whether it changed.
-func (n *Node) setHealth(h spec.Health) bool {
-	if n.boot.Live.Health == h {
-		return false
-	}
-	n.boot.Live.Health, n.boot.Live.HealthSince = h, time.Now().Unix()
-	return true
-}
-
-// stamp is a time of the status, "" for one that is not known.
-func stamp(seconds int64) string {
-	if seconds <= 0 {
-		return ""
-	}
-	return time.Unix(seconds, 0).UTC().Format(time.RFC3339)
-}

@@ -30,6 +30,11 @@ func (n *Node) Stage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	release, err := n.holdStaging()
+	if err != nil {
+		return err
+	}
+	defer release()
 	to := stage.Stager{Store: store, From: n.follower.Source, Talk: 10 * time.Minute, Say: n.o.Say}
 	if err := to.Layer(ctx, found.Overlay.Layer, n.follower.Bootstrap); err != nil {
 		return fmt.Errorf("stage generation %d: %w", found.Generation.Generation, err)

@@ -64,8 +64,7 @@ func uptime() time.Duration {
 }
 
 func (n *Node) keep(status *spec.Status) error {
-	if n.setHealth(status.Health) {
-		status.HealthSince = stamp(n.boot.Live.HealthSince)
+	if n.noteAxes(status) {
 		if err := n.remember(); err != nil {
 			return err
 		}
@@ -90,7 +89,7 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 		Overlay: found.Generation.Overlay, Layer: found.Generation.Layer,
 		RootID: n.scopes.Root, BootID: n.scopes.Kernel, Floor: s.Floor,
 		Items: result.Items, Drift: result.Drift,
-		SyncSince: stamp(n.boot.Live.SyncSince), HealthSince: stamp(n.boot.Live.HealthSince), Asked: stamp(n.boot.Live.Asked),
+		TrackingSince: stamp(s.TrackingSince), SyncSince: stamp(n.boot.Live.SyncSince), Asked: stamp(n.boot.Live.Asked),
 		Expires: stamp(found.Expires.Unix()), LayerVersion: n.boot.Layer.Version, Agent: n.o.Version,
 	}
 	refuse := func(item, key, reason string) {
@@ -143,5 +142,7 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 	if status.Items == nil {
 		status.Items = []spec.ItemStatus{}
 	}
+	n.setActivity(status)
+	n.setHealth(status)
 	return status, nil
 }

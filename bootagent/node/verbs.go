@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/journal"
@@ -88,6 +89,7 @@ func (n *Node) Track(to spec.Tracking) error {
 	}
 	if s.Tracking != to {
 		n.record("tracking", field{"from", s.Tracking}, field{"to", to})
+		s.TrackingSince = time.Now().Unix()
 	}
 	s.Tracking = to
 	return n.folder.Save(s)

@@ -35,11 +35,13 @@ type Boot struct {
 
 // Live is what the running node noted since; times are seconds since 1970.
 type Live struct {
-	Asked       int64       `json:"asked,omitempty"` // the registry
-	SyncSince   int64       `json:"syncSince,omitempty"`
-	Health      spec.Health `json:"health,omitempty"`
-	HealthSince int64       `json:"healthSince,omitempty"`
-	TakenBack   *TakenBack  `json:"takenBack,omitempty"` // the change that was tried last, where it failed
+	Asked         int64         `json:"asked,omitempty"` // the registry
+	SyncSince     int64         `json:"syncSince,omitempty"`
+	Health        spec.Health   `json:"health,omitempty"`
+	HealthSince   int64         `json:"healthSince,omitempty"`
+	Activity      spec.Activity `json:"activity,omitempty"`
+	ActivitySince int64         `json:"activitySince,omitempty"`
+	TakenBack     *TakenBack    `json:"takenBack,omitempty"` // the change that was tried last, where it failed
 }
 
 // TakenBack is a generation whose change of the running root failed.

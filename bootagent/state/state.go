@@ -19,19 +19,20 @@ import (
 
 // State is state.json.
 type State struct {
-	OfFleet  string        `json:"ofFleet,omitempty"` // the fleet that all of this is about
-	Tracking spec.Tracking `json:"tracking"`
-	DHCPName string        `json:"told,omitempty"`     // the name by which DHCP led to the overlay; without DHCP it is this node's only claim to it
-	Current  *Generation   `json:"current,omitempty"`  // the last good one
-	Previous *Generation   `json:"previous,omitempty"` // good before that
-	Staged   *Generation   `json:"staged,omitempty"`   // accepted, not yet proven by a boot or an apply
-	Floor    spec.Floor    `json:"floor"`
-	AtFloor  string        `json:"atFloor,omitempty"`  // digest of the overlay that was accepted at the floor
-	Fleet    Fleet         `json:"fleet,omitzero"`     // what the newest fleet:current said
-	Newest   int64         `json:"newest,omitempty"`   // newest accepted issuedAt, seconds since 1970
-	Rejected []string      `json:"rejected,omitempty"` // digests of layers or overlays never to run again
-	Lost     []string      `json:"lost,omitempty"`     // what was damaged and how it was rebuilt, until a newer generation is accepted
-	Proof    Proof         `json:"proof,omitzero"`     // what this machine was bound by when it last accepted an overlay
+	OfFleet       string        `json:"ofFleet,omitempty"` // the fleet that all of this is about
+	Tracking      spec.Tracking `json:"tracking"`
+	TrackingSince int64         `json:"trackingSince,omitempty"` // seconds since 1970
+	DHCPName      string        `json:"told,omitempty"`          // the name by which DHCP led to the overlay; without DHCP it is this node's only claim to it
+	Current       *Generation   `json:"current,omitempty"`       // the last good one
+	Previous      *Generation   `json:"previous,omitempty"`      // good before that
+	Staged        *Generation   `json:"staged,omitempty"`        // accepted, not yet proven by a boot or an apply
+	Floor         spec.Floor    `json:"floor"`
+	AtFloor       string        `json:"atFloor,omitempty"`  // digest of the overlay that was accepted at the floor
+	Fleet         Fleet         `json:"fleet,omitzero"`     // what the newest fleet:current said
+	Newest        int64         `json:"newest,omitempty"`   // newest accepted issuedAt, seconds since 1970
+	Rejected      []string      `json:"rejected,omitempty"` // digests of layers or overlays never to run again
+	Lost          []string      `json:"lost,omitempty"`     // what was damaged and how it was rebuilt, until a newer generation is accepted
+	Proof         Proof         `json:"proof,omitzero"`     // what this machine was bound by when it last accepted an overlay
 }
 
 // Proof is what a machine had when an overlay was accepted for it. A network card may

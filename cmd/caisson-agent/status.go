@@ -48,25 +48,20 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 		cli.Printf(a.out, format+"\n", args...)
 	}
 	row("node", "%s of fleet %s (%s)", st.Node, st.Fleet, st.Mode)
-	row("health", "%s", since(string(st.Health), st.HealthSince))
-	row("tracking", "%s", st.Tracking)
-	if p := st.Pause; p != nil {
-		row("paused", "%s", strings.TrimSpace(p.Reason+" "+end(p.Until)))
-	}
-	sync := string(st.Sync)
-	if st.SyncDetail != "" {
-		sync += ": " + st.SyncDetail
-	}
-	row("sync", "%s", since(sync, st.SyncSince))
-	if st.Asked != "" {
-		row("asked", "%s", st.Asked)
+	axes := st.Axes()
+	row("health", "%s", sayAxis(axes.Health))
+	row("tracking", "%s", sayAxis(axes.Tracking))
+	row("sync", "%s", sayAxis(axes.Sync))
+	row("activity", "%s", sayAxis(axes.Activity))
+	if !st.Asked.IsZero() {
+		row("asked", "%s", moment(st.Asked))
 	}
 	generation := fmt.Sprintf("%d, epoch %d", st.Generation, st.Epoch)
 	if st.Source != "" { // a boot of caisson's chose it
 		generation += fmt.Sprintf(" (%s)", st.Source)
 	}
 	row("generation", "%s", generation)
-	row("overlay", "%s, expires %s", st.Overlay, st.Expires)
+	row("overlay", "%s, expires %s", st.Overlay, moment(st.Expires))
 	if st.Layer != "" {
 		row("layer", "%s", strings.TrimSpace(st.LayerVersion+" "+st.Layer))
 	}
@@ -95,20 +90,26 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 	return nil
 }
 
-// end says when something that lasts until a time in seconds since 1970 is over.
-func end(until int64) string {
-	if until == 0 {
-		return ""
+// sayAxis is one axis as a line: its state, why, since and until when.
+func sayAxis(x spec.Axis) string {
+	text := x.State
+	if x.Detail != "" {
+		text += ": " + x.Detail
 	}
-	return "(until " + time.Unix(until, 0).UTC().Format(time.RFC3339) + ")"
+	var span []string
+	if !x.Since.IsZero() {
+		span = append(span, "since "+moment(x.Since))
+	}
+	if !x.Until.IsZero() {
+		span = append(span, "until "+moment(x.Until))
+	}
+	if len(span) > 0 {
+		text += " (" + strings.Join(span, ", ") + ")"
+	}
+	return text
 }
 
-func since(what, at string) string {
-	if at == "" {
-		return what
-	}
-	return what + " (since " + at + ")"
-}
+func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // trackCommand returns the verb that sets the tracking axis.
 func trackCommand(to spec.Tracking) func(context.Context, *app, []string) error {

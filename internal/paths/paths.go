@@ -22,9 +22,10 @@ const (
 	RunDeadline  = "/run/caisson/deadline"  // there while a new generation is unproven, see bootagent/boot/handover
 	RunStatus    = "/run/caisson/status.json"
 	RunLock      = "/run/caisson/lock"
-	State        = "/var/lib/caisson" // state disk or tmpfs
-	StateLabel   = "caisson-state"    // GPT partition name
-	Credentials  = "registry"         // below State: what a registry asks of this node, see bootagent/track
+	RunStaging   = "/run/caisson/staging.lock" // held while a layer is fetched for the next boot
+	State        = "/var/lib/caisson"          // state disk or tmpfs
+	StateLabel   = "caisson-state"             // GPT partition name
+	Credentials  = "registry"                  // below State: what a registry asks of this node, see bootagent/track
 )
 
 // In the layer.

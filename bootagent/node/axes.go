@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+)
+
+// setHealth says what is worst about a node that is not ok, and since when it is as
+// it is, where that was noted.
+func (n *Node) setHealth(st *spec.Status) {
+	if st.Health != spec.HealthOK {
+		st.HealthDetail = worst(st)
+	}
+	if n.boot.Live.Health == st.Health {
+		st.HealthSince = stamp(n.boot.Live.HealthSince)
+	}
+}
+
+// worst is the first thing that keeps a node from being ok.
+func worst(st *spec.Status) string {
+	for _, i := range st.Items {
+		if i.State == spec.ItemDegraded {
+			return i.Error
+		}
+	}
+	for _, d := range st.Drift {
+		if d.Action == spec.ActionRefuse {
+			d = rules.Spelled(d)
+			return d.Item + " " + d.Key + ": " + d.Reason
+		}
+	}
+	return ""
+}
+
+// setActivity says what the node is at: what runs before what waits, and a node that
+// only waits for one thing before one that waits for several by name of the first.
+func (n *Node) setActivity(st *spec.Status) {
+	in := func(state spec.OperationState) *spec.OperationStatus {
+		if i := slices.IndexFunc(st.Operations, func(o spec.OperationStatus) bool { return o.State == state }); i >= 0 {
+			return &st.Operations[i]
+		}
+		return nil
+	}
+	staging, since := n.staging()
+	switch running, waiting := in(spec.OperationRunning), in(spec.OperationWaiting); {
+	case running != nil:
+		st.Activity, st.ActivitySince = spec.ActivityRunning(running.Name), running.Since
+	case staging:
+		st.Activity, st.ActivityDetail, st.ActivitySince = spec.ActivityStaging, "fetches the layer of overlay "+st.Staged, since
+	case st.Pause != nil:
+		st.Activity, st.ActivityDetail, st.ActivityUntil = spec.ActivityWaiting("resume"), "the fleet paused this node: "+st.Pause.Reason, stamp(st.Pause.Until)
+	case st.Staged != "":
+		st.Activity, st.ActivityDetail = spec.ActivityWaiting("reboot"), "overlay "+st.Staged+" is staged"
+	case waiting != nil:
+		st.Activity, st.ActivityDetail, st.ActivityUntil = spec.ActivityWaiting(waiting.Name), waiting.Detail, waiting.Next
+	default:
+		st.Activity = spec.ActivityIdle
+	}
+	if st.ActivitySince.IsZero() && n.boot.Live.Activity == st.Activity {
+		st.ActivitySince = stamp(n.boot.Live.ActivitySince)
+	}
+}
+
+// noteAxes notes since when health and activity are as they are, and reports whether
+// one of them has changed.
+func (n *Node) noteAxes(st *spec.Status) (changed bool) {
+	now := time.Now().Unix()
+	live := &n.boot.Live
+	if live.Health != st.Health {
+		live.Health, live.HealthSince, changed = st.Health, now, true
+		st.HealthSince = stamp(now)
+	}
+	if live.Activity != st.Activity {
+		live.Activity, live.ActivitySince, changed = st.Activity, now, true
+		if st.ActivitySince.IsZero() {
+			st.ActivitySince = stamp(now)
+		}
+	}
+	return changed
+}
+
+// staging reports whether a process brings a layer to the disk, and since when. It
+// holds a lock while it does, so that one that was killed is not seen.
+func (n *Node) staging() (bool, time.Time) {
+	f, err := os.Open(n.path(paths.RunStaging))
+	if err != nil {
+		return false, time.Time{} // nothing was staged since this boot, or only root may know
+	}
+	defer f.Close() // only read
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
+		return false, time.Time{}
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return true, time.Time{}
+	}
+	return true, info.ModTime().UTC().Truncate(time.Second)
+}
+
+// holdStaging says to other processes that a layer is being fetched, until release.
+// One that is at it already keeps it so.
+func (n *Node) holdStaging() (release func(), err error) {
+	f, err := os.OpenFile(n.path(paths.RunStaging), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	release = func() { f.Close() } // which ends the lock
+	switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		return release, nil
+	case err != nil:
+		release()
+		return nil, err
+	}
+	now := time.Now()
+	if err := os.Chtimes(f.Name(), now, now); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// stamp is a time of the status, the zero one where it is not known.
+func stamp(seconds int64) time.Time {
+	if seconds <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0).UTC()
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Each axis says since when it is so, and a look that changes nothing keeps that.
+func TestAxesSaySinceWhen(t *testing.T) {
+	m := newMachine(t)
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	m.apply()
+	axes := m.sync().Axes()
+	for name, x := range map[string]spec.Axis{"sync": axes.Sync, "health": axes.Health, "activity": axes.Activity} {
+		if time.Since(x.Since) > time.Minute || x.Since.After(time.Now()) {
+			t.Errorf("%s: %+v", name, x)
+		}
+	}
+	if axes.Tracking.State != "following" || axes.Health.State != "ok" || axes.Activity.State != "idle" || axes.Health.Detail != "" {
+		t.Errorf("%+v", axes)
+	}
+
+	// What another process notes is what the next one says.
+	n := m.open()
+	n.boot.Live.HealthSince, n.boot.Live.ActivitySince = 1, 2
+	if err := n.remember(); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Track(spec.Frozen); err != nil {
+		t.Fatal(err)
+	}
+	n.Close() // the lock is wanted below
+	axes = m.apply().Axes()
+	if axes.Health.Since.Unix() != 1 || axes.Activity.Since.Unix() != 2 || axes.Tracking.State != "frozen" || time.Since(axes.Tracking.Since) > time.Minute {
+		t.Errorf("%+v", axes)
+	}
+
+	m.publishPaused(2, layerNamed("a"), "10", time.Time{})
+	if n := m.open(); n.Track(spec.Following) != nil || n.Close() != nil {
+		t.Fatal("forward")
+	}
+	m.sync()
+	m.swappiness("77")
+	if h := m.apply().Axes().Health; h.State != "degraded" || !strings.Contains(h.Detail, "vm.swappiness") || h.Since.Unix() == 1 {
+		t.Errorf("%+v", h)
+	}
+}
+
+// The activity is what runs, or what is waited for and until when.
+func TestActivity(t *testing.T) {
+	m := newMachine(t)
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	m.apply()
+
+	until := time.Now().Add(time.Hour).Truncate(time.Second)
+	m.publishPaused(2, layerNamed("a"), "10", until)
+	if a := m.sync().Axes().Activity; a.State != "waiting:resume" || !a.Until.Equal(until) || !strings.Contains(a.Detail, "looking at a fan") {
+		t.Errorf("paused: %+v", a)
+	}
+
+	opens := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	operation := spec.Operation{Name: "disks/trim", ID: layerNamed("trim"), Type: spec.OneShot, Windows: []string{"night"}, Action: spec.Action{Exec: spec.Command{Argv: []string{"/bin/true"}, Timeout: 5}}}
+	m.Overlay(spec.Overlay{Core: spec.Core{Layer: layerNamed("a")}, Maintenance: &spec.Maintenance{Horizon: opens.Add(24 * time.Hour),
+		Windows: map[string]spec.Window{"night": {Intervals: []spec.Interval{{From: opens, To: opens.Add(time.Hour)}}}}, Operations: []spec.Operation{operation}}}, sign.Predicate{Generation: 3})
+	m.confirm(time.Now())
+	if a := m.sync().Axes().Activity; a.State != "waiting:disks/trim" || a.Detail == "" {
+		t.Errorf("before its window: %+v", a)
+	}
+
+	m.publish(4, layerNamed("b"), "10")
+	st := m.sync()
+	if a := st.Axes().Activity; a.State != "waiting:reboot" || !strings.Contains(a.Detail, st.Staged) {
+		t.Errorf("another layer: %+v", a)
+	}
+	n := m.open()
+	release, err := n.holdStaging()
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err = n.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := st.Axes().Activity; a.State != "staging" || time.Since(a.Since) > time.Minute {
+		t.Errorf("while it is fetched: %+v", a)
+	}
+	release()
+	if st, err = n.Status(t.Context()); err != nil || st.Activity != "waiting:reboot" {
+		t.Errorf("after: %v, %s", err, st.Activity)
+	}
+}

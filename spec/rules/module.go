@@ -9,10 +9,12 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Files that a node writes for its modules.
+// Files that a node writes for its modules. modprobe(8) reads files in the order of
+// their names, and of one option the last value counts: ours sorts behind
+// systemd.conf, which has options for bonding and dummy, and what packages bring.
 const (
 	ModulesLoadFile = "/etc/modules-load.d/60-caisson-modules.conf"
-	ModprobeFile    = "/etc/modprobe.d/60-caisson-modules.conf"
+	ModprobeFile    = "/etc/modprobe.d/zz-caisson-modules.conf"
 )
 
 // ModuleName returns the name of a module as the kernel spells it.

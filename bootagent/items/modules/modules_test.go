@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // world is a root with a kernel that has some modules, and a systemd that loads
@@ -135,11 +137,33 @@ func TestFiles(t *testing.T) {
 		{Module: "c", Name: "x", Value: "1"}, {Module: "c", Name: "bad", Value: "1\ninstall c /bin/sh"}}}) {
 		got[f.Path] = f.Content
 	}
-	if got["/etc/modules-load.d/60-caisson-modules.conf"] != "a\nb\n" || got["/etc/modprobe.d/60-caisson-modules.conf"] != "options c x=1\nblacklist d\n" || len(got) != 2 {
+	if got["/etc/modules-load.d/60-caisson-modules.conf"] != "a\nb\n" || got["/etc/modprobe.d/zz-caisson-modules.conf"] != "options c x=1\nblacklist d\n" || len(got) != 2 {
 		t.Errorf("%q", got)
 	}
 	if f := Files(&spec.Modules{Load: []string{"a\nb"}}); f != nil {
 		t.Errorf("%+v", f)
+	}
+}
+
+// What the site says comes after what packages say: systemd brings "options dummy
+// numdummies=0", and modprobe hands both to the kernel, which takes the last.
+func TestParametersComeLast(t *testing.T) {
+	require.Tool(t, "modprobe")
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"systemd.conf":                    "options dummy numdummies=0\n",
+		filepath.Base(rules.ModprobeFile): Files(&spec.Modules{Parameters: []spec.ModuleParameter{{Module: "dummy", Name: "numdummies", Value: "2"}}})[0].Content,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	said, err := exec.Command("modprobe", "-C", dir, "--showconfig").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first, last := strings.Index(string(said), "numdummies=0"), strings.Index(string(said), "numdummies=2"); first < 0 || last < first {
+		t.Errorf("modprobe reads\n%s", said)
 	}
 }
 

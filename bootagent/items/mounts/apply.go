@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -177,7 +179,12 @@ func restorable(super []string) []string {
 	})
 }
 
-// byHelper lets mount(8) find the helper of a network or FUSE file system.
+// helperTime is how long mount(8) may take: a helper that finds no server tries for
+// minutes, and the next pass tries again.
+const helperTime = 45 * time.Second
+
+// byHelper lets mount(8) find the helper of a network or FUSE file system, and ends
+// both when they take too long.
 func (i *Item) byHelper(ctx context.Context, options []string, args ...string) error {
 	target := args[len(args)-1]
 	if err := helped(target); err != nil {
@@ -186,7 +193,19 @@ func (i *Item) byHelper(ctx context.Context, options []string, args ...string) e
 	if len(options) > 0 {
 		args = append([]string{"-o", strings.Join(options, ",")}, args...)
 	}
-	out, err := exec.CommandContext(ctx, "mount", args...).CombinedOutput()
+	limited, cancel := context.WithTimeout(ctx, i.patience)
+	defer cancel()
+	cmd := exec.CommandContext(limited, "mount", args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second // a daemon that the helper left may keep its output open
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil // mount(8) itself ended well
+	}
+	if limited.Err() != nil && ctx.Err() == nil {
+		err = fmt.Errorf("no answer in %v", i.patience)
+	}
 	if err != nil {
 		return fmt.Errorf("mount %s with options %q: %w: %s", target, redact(options), err, bytes.TrimSpace(out[:min(len(out), 512)]))
 	}

@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/spec"
@@ -32,11 +33,12 @@ const Name = "mounts"
 
 // Item keeps the wanted mounts.
 type Item struct {
-	want    []spec.Mount
-	proc    string
-	dev     string
-	sbin    []string // where the helpers of mount(8) are
-	journal item.Journal
+	want     []spec.Mount
+	proc     string
+	dev      string
+	sbin     []string      // where the helpers of mount(8) are
+	patience time.Duration // with them
+	journal  item.Journal
 }
 
 // New returns the item for want, parents before what is below them; proc is /proc,
@@ -44,7 +46,7 @@ type Item struct {
 func New(want []spec.Mount, proc, dev string, j item.Journal) *Item {
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b spec.Mount) int { return strings.Compare(a.Target+"/", b.Target+"/") })
-	return &Item{want: want, proc: proc, dev: dev, sbin: []string{"/sbin", "/usr/sbin"}, journal: j}
+	return &Item{want: want, proc: proc, dev: dev, sbin: []string{"/sbin", "/usr/sbin"}, patience: helperTime, journal: j}
 }
 
 // Name implements item.Item.
@@ -161,7 +163,7 @@ func (i *Item) plan(w spec.Mount, t table, entries map[string]item.Entry) (plan,
 	if err != nil {
 		return p, err
 	}
-	if p.target, err = resolve(w.Target); err != nil {
+	if p.target, err = t.resolve(w.Target); err != nil {
 		return p, err
 	}
 	p.entry, p.own = entries[w.Target]

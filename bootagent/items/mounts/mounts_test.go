@@ -9,7 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -146,6 +148,59 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// A file system whose server is gone answers nobody. A look at it must not wait, and
+// neither must taking it away.
+func TestAServerThatDoesNotAnswer(t *testing.T) {
+	if !itemtest.InNamespaces(t) {
+		return
+	}
+	fuse, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		require.Missing(t, "tools", "/dev/fuse: "+err.Error())
+	}
+	gone := sync.OnceFunc(func() { unix.Close(fuse) }) // which ends all that waits for it
+	defer gone()
+	root := place(t)
+	mkdir(t, root+"/dead")
+	w := spec.Mount{ID: "d", Device: "server", Target: root + "/dead", Type: "fuse.server", Options: []string{"nosuid"}}
+	j := itemtest.Journal(t, t.TempDir())
+	entry := item.Entry{Item: Name, Key: w.Target, Prior: item.Raw(prior{Target: w.Target}), Applied: item.Raw(applied{"server", w}), Scope: item.Root}
+	if err := j.Record(entry); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("server", w.Target, "fuse.server", unix.MS_NOSUID, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fuse)); err != nil {
+		t.Fatal(err)
+	}
+	within := func(what string, do func() error) {
+		t.Helper()
+		done := make(chan error, 1)
+		go func() { done <- do() }()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s waits for the server", what)
+			gone()
+			<-done // how it ended says nothing
+		}
+	}
+	within("a look", func() error {
+		drift, err := newItem([]spec.Mount{w}, j).Check(t.Context())
+		if err == nil && len(drift) > 0 {
+			err = fmt.Errorf("%+v", drift)
+		}
+		return err
+	})
+	within("an unmount", func() error { return newItem(nil, j).Restore(t.Context(), j.Entries(Name)) })
+	if all, err := readTable("/proc/self/mountinfo"); err != nil {
+		t.Error(err)
+	} else if _, there := all.at(w.Target); there {
+		t.Error("it is still mounted")
+	}
+}
+
 // Every option of the table, against what the kernel shows for it.
 func TestOptions(t *testing.T) {
 	if !itemtest.InNamespaces(t) {
@@ -258,7 +313,7 @@ func TestHelper(t *testing.T) {
 		t.Fatal(err)
 	}
 	mkdir(t, root+"/layer/upper", root+"/layer/work")
-	script := "#!/bin/sh\necho \"$@\" >>" + root + "/layer/calls\nexec mount -i -t tmpfs \"$@\"\n"
+	script := "#!/bin/sh\necho \"$@\" >>" + root + "/layer/calls\ncase \"$*\" in *server=gone*) sleep 300;; esac\nexec mount -i -t tmpfs \"$@\"\n"
 	if err := os.WriteFile(root+"/layer/upper/mount.tmpfs", []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -274,6 +329,22 @@ func TestHelper(t *testing.T) {
 	calls, err := os.ReadFile(root + "/layer/calls")
 	if err != nil || strings.Count(string(calls), "\n") != 2 || !strings.Contains(string(calls), "size=1m") || !strings.Contains(string(calls), "remount") {
 		t.Fatalf("the helper was called with %q, %v", calls, err)
+	}
+	restored(t, j)
+
+	m.Options = []string{"server=gone"}
+	it := newItem([]spec.Mount{m}, j)
+	it.patience = time.Second
+	drift, err := it.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	if err := it.Apply(t.Context(), drift); err == nil || !strings.Contains(err.Error(), "no answer in 1s") || time.Since(begun) > 10*time.Second {
+		t.Errorf("a helper that finds no server: %v after %v", err, time.Since(begun))
+	}
+	if out, err := exec.Command("pgrep", "-f", "server=gone").Output(); err == nil {
+		t.Errorf("what the helper started is left: %s", out)
 	}
 	restored(t, j)
 }

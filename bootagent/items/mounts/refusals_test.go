@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -178,7 +179,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	w := spec.Mount{ID: "m", Device: "//host/share", Type: "cifs", Target: "/m", Options: []string{"username=u", "Password=hunter2", "pass=hunter2"}}
 	m := mounted{source: w.Device, fstype: w.Type, super: []string{"rw", "password=hunter2"}}
 	_, badly := parseOptions([]string{"password=hunter2,x"})
-	helper := (&Item{}).byHelper(t.Context(), w.Options, "-t", "no-such-type", w.Device, t.TempDir())
+	helper := (&Item{patience: time.Minute}).byHelper(t.Context(), w.Options, "-t", "no-such-type", w.Device, t.TempDir())
 	for what, text := range map[string]string{"wanted": describe(w), "mounted": m.String(), "parse": badly.Error(), "helper": helper.Error()} {
 		if strings.Contains(text, "hunter2") {
 			t.Errorf("%s: %s", what, text)

@@ -24,6 +24,20 @@ func resolve(path string) (string, error) {
 	return w.Resolve(path)
 }
 
+// resolve is resolve for a target. What is mounted there is not asked for anything:
+// a server that is gone does not answer, and whoever asks waits for it.
+func (t table) resolve(target string) (string, error) {
+	parent, err := resolve(filepath.Dir(target))
+	if err != nil {
+		return "", err
+	}
+	at := filepath.Join(parent, filepath.Base(target))
+	if _, there := t.at(at); there {
+		return at, nil // a mount point is no link
+	}
+	return resolve(target)
+}
+
 // existing is resolve for what must be there.
 func existing(path string) (string, error) {
 	path, err := resolve(path)

@@ -15,9 +15,16 @@ func ForbidServices(r *root.Root) error {
 }
 
 // offer makes the repository at [root.Bind] all that the apt of a root knows. Each
-// run has its own /tmp, so the lists are read again, from a local file.
+// run has its own /tmp, so the lists are read again, from a local file. debconf is
+// not run before the packages are unpacked: that is for people who answer its
+// questions, and here each package's own script finds the answers, see
+// dpkg-preconfigure(8).
 const offer = `set -e
 mkdir -p /tmp/lists/partial /tmp/cache/archives/partial
+cp -r /etc/apt/apt.conf.d /tmp/parts
+rm -f /tmp/parts/70debconf
+echo 'Dir::Etc::parts "/tmp/parts";' >/tmp/apt.conf
+export APT_CONFIG=/tmp/apt.conf
 echo "deb [trusted=yes] file:` + root.Bind + ` ./" >/tmp/sources.list
 apt-get -qq -o Dir::Etc::sourcelist=/tmp/sources.list -o Dir::Etc::sourceparts=- -o Dir::State::lists=/tmp/lists -o Dir::Cache=/tmp/cache -o APT::Sandbox::User=root -o Acquire::Languages=none update
 exec "$@"`

@@ -124,24 +124,15 @@ func (s *State) writeStatus(ctx context.Context, r Request) error {
 	var status, extended strings.Builder
 	status.WriteString(r.Status)
 	if len(r.Installed) > 0 {
-		args := []string{"apt-cache", "show", "--"}
-		want := map[string]Deb{}
-		for _, d := range r.Installed {
-			args = append(args, d.Name+"="+d.Version)
-			want[d.SHA256] = d
-		}
-		// What show finds must not depend on the status that is being written.
-		if err := os.WriteFile(s.path("status"), nil, 0o644); err != nil {
-			return err
-		}
 		from := s
 		if r.From != nil {
 			from = r.From
-			if err := os.WriteFile(from.path("status"), nil, 0o644); err != nil {
-				return err
-			}
 		}
-		out, err := from.run(ctx, args...)
+		want := map[string]Deb{}
+		for _, d := range r.Installed {
+			want[d.SHA256] = d
+		}
+		out, err := from.describe(ctx, r.Installed)
 		if err != nil {
 			return fmt.Errorf("describe the installed packages: %w", err)
 		}

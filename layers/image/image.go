@@ -35,7 +35,7 @@ const IndexMediaType = "application/vnd.caisson.chunks.v1"
 // Levels of zstd: measured, see docs/building.md.
 const (
 	LevelFast    = 3
-	LevelOften   = 9 // of an image that changes often and is fetched by its chunks
+	LevelOften   = 6 // of an image that changes often and is fetched by its chunks
 	LevelRelease = 15
 )
 

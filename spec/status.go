@@ -79,6 +79,19 @@ type Status struct {
 	Drift          []Drift           `json:"drift"`
 	Operations     []OperationStatus `json:"operations,omitempty"`
 	Foreign        []string          `json:"foreign,omitempty"` // files in the upper that caisson did not write
+
+	Trial *Trial `json:"trial,omitempty"`
+}
+
+// Trial is a generation that is in effect until it is confirmed, or that was undone
+// since it was not.
+type Trial struct {
+	Generation uint64    `json:"generation"`
+	Overlay    string    `json:"overlay"`
+	Confirm    string    `json:"confirm"` // reach: by itself, operator: by caisson-agent confirm
+	Since      time.Time `json:"since"`
+	Left       int64     `json:"left,omitempty"`   // seconds that an operator has
+	Undone     string    `json:"undone,omitempty"` // why it was undone; "" where there is no outcome yet
 }
 
 // Floor is the least (epoch, generation) the node still accepts.

@@ -17,6 +17,9 @@ import (
 // Apply reconciles the node with the overlay it runs. A generation that was
 // staged for this boot is promoted: it came up and was applied.
 func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
+	if err := n.settle(ctx); err != nil {
+		return nil, err
+	}
 	found, err := n.running()
 	if err != nil {
 		return nil, err
@@ -31,12 +34,25 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 	if err := n.takeOver(); err != nil {
 		return nil, err
 	}
+	switch unproven, err := n.unproven(found); {
+	case err != nil:
+		return nil, err
+	case unproven:
+		return n.comeUp(ctx, found)
+	}
+	return n.enforce(ctx, found)
+}
+
+// enforce makes the node as an overlay says.
+func (n *Node) enforce(ctx context.Context, found *track.Found) (*spec.Status, error) {
 	result := items.Reconcile(ctx, n.items(found.Overlay.Items), n.journal)
 	n.recordChanges(result, found.Generation.Generation, "drift")
 	if err := n.retire(ctx, result); err != nil {
 		return nil, err
 	}
-	if ctx.Err() == nil {
+	if waits, err := n.waits(); err != nil {
+		return nil, err
+	} else if ctx.Err() == nil && !waits && !n.partial(found.Generation) {
 		if err := n.promote(evidence{found.Generation, &result}); err != nil {
 			return nil, err
 		}
@@ -55,13 +71,20 @@ func (n *Node) running() (*track.Found, error) {
 		return nil, err
 	}
 	g := n.boot.Generation
-	if s.Current != nil && (s.Current.Layer == g.Layer || n.boot.Mode == spec.ModeAttached) && !older(s.Current, &g) {
+	if s.Current != nil && (s.Current.Layer == g.Layer || n.boot.Mode == spec.ModeAttached) && (!older(s.Current, &g) || s.Trial.Of(g)) {
 		g = *s.Current
+	}
+	if n.waiting(s) {
+		g = s.Trial.Generation
 	}
 	if g.Overlay == "" {
 		return nil, track.ErrNothing
 	}
-	return n.follower.Recall(&g)
+	found, err := n.follower.Recall(&g)
+	if err == nil && n.partial(g) {
+		found.Overlay.Items = found.Overlay.Items.Harmless()
+	}
+	return found, err
 }
 
 func older(a, b *state.Generation) bool {
@@ -84,6 +107,9 @@ func (n *Node) Sync(ctx context.Context) (*spec.Status, error) {
 }
 
 func (n *Node) sync(ctx context.Context) (*spec.Status, error) {
+	if err := n.settle(ctx); err != nil {
+		return nil, err
+	}
 	before, err := n.running()
 	switch {
 	case errors.Is(err, track.ErrNothing):
@@ -111,7 +137,9 @@ func (n *Node) sync(ctx context.Context) (*spec.Status, error) {
 		return status, errors.Join(err, statusErr)
 	case found.Held || found.Unchanged:
 		return n.Apply(ctx)
-	case before != nil && before.Generation.Overlay == found.Generation.Overlay:
+	case before != nil && n.boot.Live.Without.Of(found.Generation):
+		return n.Apply(ctx)
+	case before != nil && before.Generation.Overlay == found.Generation.Overlay && !n.partial(found.Generation):
 		// A new generation of what runs already: there is nothing to prove.
 		if err := n.promote(evidence{generation: found.Generation}); err != nil {
 			return nil, err
@@ -127,7 +155,7 @@ func (n *Node) move(ctx context.Context, before, next *track.Found) (*spec.Statu
 	live, why := true, ""
 	switch {
 	case before != nil && !attached:
-		live, why = reached(&before.Overlay, &next.Overlay)
+		live, why = extent(&before.Overlay, &next.Overlay)
 	case before == nil && !attached && next.Overlay.Layer != n.boot.Generation.Layer:
 		live, why = false, "another layer"
 	}
@@ -145,21 +173,32 @@ func (n *Node) move(ctx context.Context, before, next *track.Found) (*spec.Statu
 	if err := n.takeOver(); err != nil {
 		return nil, err
 	}
-	switch {
-	case !live || !acts:
+	if !live || !acts {
 		if err := n.wait(next, why); err != nil || before == nil {
 			return nil, err
 		}
 		return n.Status(ctx)
-	case before == nil:
-		result := items.Reconcile(ctx, n.items(next.Overlay.Items), n.journal)
-		return n.moved(ctx, next, result)
 	}
-	result := items.Transact(ctx, n.items(next.Overlay.Items), n.items(before.Overlay.Items), n.journal)
-	if result.Err != nil {
+	return n.change(ctx, before, next)
+}
+
+// change applies a generation to the running root, all of it or nothing. What can cut
+// the node off stays only when it did not.
+func (n *Node) change(ctx context.Context, before, next *track.Found) (*spec.Status, error) {
+	t, err := n.begin(before, next)
+	if err != nil {
+		return nil, err
+	}
+	var result items.Result
+	if before == nil {
+		result = items.Reconcile(ctx, n.items(next.Overlay.Items), n.journal)
+	} else if result = items.Transact(ctx, n.items(next.Overlay.Items), n.items(before.Overlay.Items), n.journal); result.Err != nil {
 		return n.takenBack(before, next, result)
 	}
-	return n.moved(ctx, next, result)
+	if t == nil {
+		return n.moved(ctx, next, result)
+	}
+	return n.prove(ctx, next, result)
 }
 
 // moved notes that a generation is in effect.
@@ -171,7 +210,7 @@ func (n *Node) moved(ctx context.Context, next *track.Found, result items.Result
 	if err := n.promote(evidence{next.Generation, &result}); err != nil {
 		return nil, err
 	}
-	n.boot.Live.TakenBack = nil
+	n.boot.Live.TakenBack, n.boot.Live.Without = nil, nil
 	if err := n.remember(); err != nil {
 		return nil, err
 	}
@@ -184,7 +223,7 @@ func (n *Node) takenBack(before, next *track.Found, result items.Result) (*spec.
 	n.record("taken-back", field{"generation", next.Generation.Generation}, field{"stays", before.Generation.Generation}, field{"why", result.Err})
 	n.setSync(spec.SyncBehind, result.Err.Error())
 	n.boot.Live.TakenBack = &state.TakenBack{Generation: next.Generation.Generation, Reason: result.Err.Error()}
-	if err := n.remember(); err != nil {
+	if err := errors.Join(n.endTrial(), n.remember()); err != nil {
 		return nil, errors.Join(failed, err)
 	}
 	status, err := n.report(before, result)

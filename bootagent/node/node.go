@@ -46,11 +46,12 @@ const Service = "service"
 type Options struct {
 	Root    string // prefix of every path, for tests
 	Build   time.Time
-	Version string // of the agent
-	Name    string // of this node; "" is what the loader, the enrollment or the host says
-	Runner  Runner // what programs run in; nil is services of systemd, or else process groups
-	By      string // who acts, for the records: Service, or a person and the verb
-	Fetch   Opener // how the registry is asked; nil is track.Open, in this process
+	Version string        // of the agent
+	Name    string        // of this node; "" is what the loader, the enrollment or the host says
+	Runner  Runner        // what programs run in; nil is services of systemd, or else process groups
+	By      string        // who acts, for the records: Service, or a person and the verb
+	Within  time.Duration // that a change has to prove that the node is still reached; 0 is trial.Within
+	Fetch   Opener        // how the registry is asked; nil is track.Open, in this process
 	Say     func(format string, args ...any)
 }
 
@@ -360,9 +361,9 @@ func (n *Node) seam(name string) string {
 	return n.path(name)
 }
 
-// reached says how far a change of overlay reaches: what is live can be applied
+// extent says how far a change of overlay reaches: what is live can be applied
 // to the running root, everything else needs another one.
-func reached(from, to *spec.Overlay) (live bool, why string) {
+func extent(from, to *spec.Overlay) (live bool, why string) {
 	for _, e := range spec.Changes(from, to) {
 		if !spec.Live(e.Class) {
 			return false, e.Why

@@ -73,7 +73,7 @@ func (m *machine) boot() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	f := track.Tracker{Source: m.Registry.Source(), Bootstrap: *m.bootstrap(), Identity: trust.Identity{Node: "superhost"}, Folder: folder, Say: m.t.Logf}
+	f := track.Tracker{Source: m.Registry.Source(), Bootstrap: *m.bootstrap(), Identity: fixtureIdentity(), Folder: folder, Say: m.t.Logf}
 	found, err := f.Sync(m.t.Context())
 	if err != nil {
 		m.t.Fatal(err)
@@ -362,3 +362,5 @@ func TestStage(t *testing.T) {
 		t.Errorf("the waiting layer was not asked for: %v", err)
 	}
 }
+
+func fixtureIdentity() trust.Identity { return trust.Identity{Node: fixture.Node} }

@@ -4,14 +4,11 @@ package node
 
 import (
 	"errors"
-	"io/fs"
-	"os"
 
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
-	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -40,10 +37,7 @@ func (n *Node) promote(e evidence) error {
 	if err := n.keepGood(e); err != nil {
 		return err
 	}
-	if err := os.Remove(n.path(paths.RunDeadline)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return n.endDeadline()
 }
 
 func (n *Node) keepGood(e evidence) error {

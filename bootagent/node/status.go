@@ -99,6 +99,15 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 	if back := n.boot.Live.TakenBack; back != nil {
 		refuse("overlay", fmt.Sprint("generation ", back.Generation), "it was not applied: "+back.Reason)
 	}
+	if w := n.boot.Live.Without; w != nil && w.Overlay == found.Generation.Overlay {
+		refuse("overlay", fmt.Sprint("generation ", w.Generation), "it runs without what could cut this node off: "+w.Reason)
+	}
+	if s.Trial != nil {
+		status.Trial = shown(s.Trial)
+		if !s.Trial.Pending() {
+			refuse("overlay", fmt.Sprint("generation ", s.Trial.Generation.Generation), "it was undone: "+s.Trial.Reason)
+		}
+	}
 	if err := n.damage(); err != nil {
 		refuse("journal", journal.Damaged, err.Error())
 	}
@@ -108,7 +117,7 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 			refuse("operation", o.Name, o.Detail)
 		}
 	}
-	if s.Staged != nil {
+	if s.Staged != nil && s.Staged.Overlay != found.Generation.Overlay {
 		status.Staged = s.Staged.Overlay
 	}
 	if status.Pause, err = n.pause(found); err != nil {

@@ -59,11 +59,11 @@ func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
 	}
 	if before != nil {
 		why := ""
-		if live, reason := reached(&before.Overlay, &found.Overlay); !live && n.boot.Mode != spec.ModeAttached {
+		if live, reason := extent(&before.Overlay, &found.Overlay); !live && n.boot.Mode != spec.ModeAttached {
 			why = "waits for a reboot: " + reason
 		}
 		if found.Held {
-			why = "this node is frozen"
+			why = found.Why
 		}
 		if why != "" {
 			return []spec.Drift{{Item: "overlay", Key: "generation", From: fmt.Sprint(before.Generation.Generation), To: fmt.Sprint(found.Generation.Generation),

@@ -42,6 +42,21 @@ type Live struct {
 	Activity      spec.Activity `json:"activity,omitempty"`
 	ActivitySince int64         `json:"activitySince,omitempty"`
 	TakenBack     *TakenBack    `json:"takenBack,omitempty"` // the change that was tried last, where it failed
+
+	Without *Without `json:"without,omitempty"`
+}
+
+// Without is a generation that this root runs without what could cut it off: with that,
+// it did.
+type Without struct {
+	Overlay    string `json:"overlay"`
+	Generation uint64 `json:"generation"`
+	Reason     string `json:"reason"`
+}
+
+// Of reports whether w is about a generation.
+func (w *Without) Of(g Generation) bool {
+	return w != nil && w.Overlay == g.Overlay && w.Generation == g.Generation
 }
 
 // TakenBack is a generation whose change of the running root failed.

@@ -94,6 +94,9 @@ func (f *Folder) CollectOverlays(s *State, also ...string) error {
 	for _, digest := range also {
 		keep[filepath.Base(f.overlayPath(digest))] = true
 	}
+	if s.Trial.Pending() {
+		keep[filepath.Base(f.overlayPath(s.Trial.Generation.Overlay))] = true
+	}
 	for _, g := range s.Generations() {
 		keep[filepath.Base(f.overlayPath(g.Overlay))] = true
 	}

@@ -39,5 +39,5 @@ func (s *State) Promote() {
 	if s.Current != nil && s.Current.Layer != s.Staged.Layer {
 		s.Previous = s.Current
 	}
-	s.Current, s.Staged = s.Staged, nil
+	s.Current, s.Staged, s.Trial = s.Staged, nil, nil
 }

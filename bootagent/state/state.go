@@ -33,6 +33,8 @@ type State struct {
 	Rejected      []string      `json:"rejected,omitempty"` // digests of layers or overlays never to run again
 	Lost          []string      `json:"lost,omitempty"`     // what was damaged and how it was rebuilt, until a newer generation is accepted
 	Proof         Proof         `json:"proof,omitzero"`     // what this machine was bound by when it last accepted an overlay
+
+	Trial *Trial `json:"trial,omitempty"` // what is in effect until it is confirmed, or was undone since it was not
 }
 
 // Proof is what a machine had when an overlay was accepted for it. A network card may
@@ -90,6 +92,10 @@ func (s *State) Clone() *State {
 			copied := **g
 			*g = &copied
 		}
+	}
+	if s.Trial != nil {
+		copied := *s.Trial
+		c.Trial = &copied
 	}
 	return &c
 }

@@ -19,7 +19,8 @@ type Found struct {
 	Keys        []string // ids of the keys that signed it
 	Expires     time.Time
 	Unchanged   bool   // what the node has already
-	Held        bool   // newer than what the node has, but it is frozen; not remembered
+	Held        bool   // newer than what the node has, but it does not take it; not remembered
+	Why         string // why it is held
 	Expired     bool   // its signature; it runs all the same
 	Unconfirmed string // why nothing confirms that it is the newest, "" when something does
 }
@@ -28,7 +29,7 @@ type Found struct {
 func (f *Found) Axis() (sync spec.Sync, detail string) {
 	switch {
 	case f.Held:
-		return spec.SyncBehind, fmt.Sprintf("generation %d is there, but this node is frozen", f.Generation.Generation)
+		return spec.SyncBehind, fmt.Sprintf("generation %d is there, but %s", f.Generation.Generation, f.Why)
 	case f.Expired:
 		return spec.SyncExpired, fmt.Sprintf("the overlay expired at %s", f.Expires.UTC().Format(time.RFC3339))
 	case f.Unconfirmed != "":

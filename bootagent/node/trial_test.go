@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// link is the parameter without which a test's machine reaches nothing: "0" cuts it off.
+const link = "/proc/sys/net/ipv4/ip_forward"
+
+var errCut = errors.New("no route to host")
+
+// cable is a registry that is reached for as long as the link is there.
+type cable struct {
+	oci.Source
+	link  string
+	asked *atomic.Int32
+}
+
+func (c cable) Manifest(ctx context.Context, repo, reference, etag string) (oci.Response, error) {
+	c.asked.Add(1)
+	if data, err := os.ReadFile(c.link); err != nil || strings.TrimSpace(string(data)) == "0" {
+		return oci.Response{}, errCut
+	}
+	return c.Source.Manifest(ctx, repo, reference, etag)
+}
+
+// remote is a machine whose registry is behind the link.
+type remote struct {
+	*machine
+	asked atomic.Int32
+}
+
+func newRemote(t *testing.T) *remote {
+	t.Helper()
+	r := &remote{machine: newMachine(t)}
+	if err := os.MkdirAll(filepath.Dir(r.root+link), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r.set("1")
+	return r
+}
+
+func (r *remote) set(value string) {
+	r.t.Helper()
+	if err := os.WriteFile(r.root+link, []byte(value+"\n"), 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *remote) got() string {
+	r.t.Helper()
+	data, err := os.ReadFile(r.root + link)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// publishLink signs a generation with one harmless parameter, and the link.
+func (r *remote) publishLink(generation uint64, layer, swappiness, value string) {
+	r.t.Helper()
+	r.publishItems(generation, layerNamed(layer), items2(swappiness, value))
+}
+
+func items2(swappiness, value string) spec.Items {
+	return spec.Items{Sysctl: []spec.Sysctl{{Key: "net/ipv4/ip_forward", Value: value}, {Key: "vm/swappiness", Value: swappiness}}}
+}
+
+func (r *remote) options() Options {
+	return Options{Root: r.root, Say: r.t.Logf, Within: 1200 * time.Millisecond, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
+		s, err := track.Open(b, way)
+		return cable{s, r.root + link, &r.asked}, err
+	}}
+}
+
+func (r *remote) do(act func(*Node) (*spec.Status, error)) (*spec.Status, error) {
+	r.t.Helper()
+	n, err := Open(r.t.Context(), r.options(), r.bootstrap())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer n.Close() // the test looks at files
+	return act(n)
+}
+
+func (r *remote) applyOnce() (*spec.Status, error) {
+	r.t.Helper()
+	return r.do(func(n *Node) (*spec.Status, error) { return n.Apply(r.t.Context()) })
+}
+
+func (r *remote) syncOnce() (*spec.Status, error) {
+	r.t.Helper()
+	return r.do(func(n *Node) (*spec.Status, error) { return n.Sync(r.t.Context()) })
+}
+
+func (r *remote) must(st *spec.Status, err error) *spec.Status {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return st
+}
+
+// up is a node that runs generation 1, which has the link.
+func (r *remote) up() {
+	r.t.Helper()
+	r.publishLink(1, "a", "10", "1")
+	r.boot()
+	if st := r.must(r.applyOnce()); st.Health != spec.HealthOK || st.Trial != nil {
+		r.t.Fatalf("%s, %+v", st.Health, st.Drift)
+	}
+}
+
+func (r *remote) state() *state.State {
+	r.t.Helper()
+	s, err := state.View(r.root + paths.State).Load()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+func TestAChangeThatCutsTheNodeOffIsUndone(t *testing.T) {
+	r := newRemote(t)
+	r.up()
+	r.publishLink(2, "a", "20", "0")
+	st, err := r.syncOnce()
+	if err == nil || !strings.Contains(err.Error(), "generation 2 was undone: after it the registry was not reached within 1s: no route to host") {
+		t.Errorf("error %v", err)
+	}
+	check := func(when string, st *spec.Status) {
+		t.Helper()
+		if st == nil || st.Generation != 1 || st.Health != spec.HealthDegraded || st.Sync != spec.SyncBehind || st.Trial == nil || !strings.Contains(st.Trial.Undone, "no route to host") || st.Staged != "" {
+			t.Errorf("%s: %+v", when, st)
+		}
+		if r.got() != "1" || r.swappiness("") != "10" {
+			t.Errorf("%s: link %s, swappiness %s", when, r.got(), r.swappiness(""))
+		}
+	}
+	check("at once", st)
+	check("at the next pass", r.must(r.applyOnce()))
+	check("when it is asked for again", r.must(r.syncOnce()))
+	r.publishLink(3, "a", "30", "1")
+	if st := r.must(r.syncOnce()); st.Generation != 3 || st.Health != spec.HealthOK || st.Trial != nil || r.swappiness("") != "30" {
+		t.Errorf("a newer one: %+v", st)
+	}
+}
+
+// What needs no proof is not kept waiting for it, and what does and has it stands.
+func TestATrialThatGoesWell(t *testing.T) {
+	r := newRemote(t)
+	r.up()
+	r.publishLink(2, "a", "20", "1")
+	r.asked.Store(0)
+	r.must(r.syncOnce())
+	plain := r.asked.Load()
+	r.publishLink(3, "a", "20", "2")
+	r.asked.Store(0)
+	if st := r.must(r.syncOnce()); st.Generation != 3 || st.Health != spec.HealthOK || st.Trial != nil || r.got() != "2" {
+		t.Errorf("%+v, link %s", st, r.got())
+	}
+	if got := r.asked.Load(); got != plain+1 {
+		t.Errorf("%d questions with a trial, %d without", got, plain)
+	}
+	if s := r.state(); s.Trial != nil || s.Current.Generation != 3 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Whoever finds a trial without an outcome undoes it: in this boot and after it.
+func TestATrialThatWasCut(t *testing.T) {
+	for name, boot := range map[string]string{"the agent": "", "the machine": "another"} {
+		t.Run(name, func(t *testing.T) {
+			r := newRemote(t)
+			r.up()
+			r.publishLink(2, "a", "20", "0")
+			n, err := Open(t.Context(), r.options(), r.bootstrap())
+			if err != nil {
+				t.Fatal(err)
+			}
+			before, err := n.running()
+			if err != nil {
+				t.Fatal(err)
+			}
+			next, err := n.follower.Sync(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := n.begin(before, next); err != nil {
+				t.Fatal(err)
+			}
+			r.set("0")
+			if boot != "" {
+				s := r.state()
+				s.Trial.Boot = boot
+				if err := n.folder.Save(s); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := n.Close(); err != nil {
+				t.Fatal(err)
+			}
+			st := r.must(r.applyOnce())
+			if st.Generation != 1 || r.got() != "1" || st.Trial == nil || !strings.Contains(st.Trial.Undone, name) || st.Health != spec.HealthDegraded {
+				t.Errorf("%+v, link %s", st, r.got())
+			}
+			if st := r.must(r.syncOnce()); st.Generation != 1 || r.got() != "1" {
+				t.Errorf("asked: %+v, link %s", st, r.got())
+			}
+		})
+	}
+}
+
+// Who is told to end while it proves a change undoes it, and holds nothing against it.
+func TestATrialThatIsCancelled(t *testing.T) {
+	r := newRemote(t)
+	r.up()
+	r.publishLink(2, "a", "20", "0")
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(700*time.Millisecond, cancel)
+	n, err := Open(t.Context(), r.options(), r.bootstrap())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Sync(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.state(); r.got() != "1" || s.Trial != nil || s.Current.Generation != 1 || s.Staged == nil {
+		t.Errorf("link %s, %+v", r.got(), s)
+	}
+}
+
+// A node that has nothing to go back to leaves out what cuts it off, in every pass of
+// this boot, until there is something newer.
+func TestABootThatCutsTheNodeOff(t *testing.T) {
+	r := newRemote(t)
+	r.publishLink(1, "a", "10", "0")
+	r.boot()
+	if err := os.WriteFile(r.root+paths.RunDeadline, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string, st *spec.Status, health spec.Health) {
+		t.Helper()
+		if st == nil || st.Generation != 1 || st.Health != health || r.got() != "1" || r.swappiness("") != "10" || st.Staged != "" {
+			t.Errorf("%s: %+v, link %s, swappiness %s", when, st, r.got(), r.swappiness(""))
+		}
+	}
+	check("at boot", r.must(r.applyOnce()), spec.HealthDegraded)
+	if _, err := os.Stat(r.root + paths.RunDeadline); err == nil {
+		t.Error("the machine would be started over, to end the same")
+	}
+	check("later", r.must(r.applyOnce()), spec.HealthDegraded)
+	check("asked", r.must(r.syncOnce()), spec.HealthDegraded)
+	if s := r.state(); s.Current != nil {
+		t.Errorf("what cut it off counts as good: %+v", s)
+	}
+	r.publishLink(2, "a", "20", "0")
+	if st, err := r.syncOnce(); err == nil || st == nil || st.Generation != 2 || r.got() != "1" || r.swappiness("") != "20" {
+		t.Errorf("no better: %+v, %v, link %s, swappiness %s", st, err, r.got(), r.swappiness(""))
+	}
+	r.publishLink(3, "a", "10", "3")
+	if st := r.must(r.syncOnce()); st.Generation != 3 || st.Health != spec.HealthOK || r.got() != "3" {
+		t.Errorf("%+v, link %s", st, r.got())
+	}
+}
+
+// Another layer that comes up and cuts the node off is not the good one, and its
+// deadline takes the node back.
+func TestABootOfAnotherLayerThatCutsTheNodeOff(t *testing.T) {
+	r := newRemote(t)
+	r.up()
+	r.publishLink(2, "b", "20", "0")
+	if st := r.must(r.syncOnce()); st.Staged == "" || st.Sync != spec.SyncBehind {
+		t.Fatalf("%+v", st)
+	}
+	r.boot()
+	for _, name := range []string{paths.RunStatus, link} { // of another root and kernel
+		if err := os.Remove(r.root + name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.set("1")
+	if err := os.WriteFile(r.root+paths.RunDeadline, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		st := r.must(r.applyOnce())
+		if st.Health != spec.HealthDegraded || r.got() != "1" || r.swappiness("") != "20" {
+			t.Errorf("%+v, link %s, swappiness %s", st, r.got(), r.swappiness(""))
+		}
+		if _, err := os.Stat(r.root + paths.RunDeadline); err != nil {
+			t.Errorf("nothing takes it back: %v", err)
+		}
+	}
+	// The loader of the next boot takes what was good.
+	f := track.Tracker{Source: r.Registry.Source(), Bootstrap: *r.bootstrap(), Identity: fixtureIdentity(), Folder: state.View(r.root + paths.State), Say: t.Logf, CoreOnly: true}
+	found, err := f.Sync(t.Context())
+	if err != nil || !found.Held {
+		t.Errorf("%+v, %v", found, err)
+	}
+	if good, err := f.Good(); err != nil || good[0].Generation.Generation != 1 {
+		t.Errorf("%+v, %v", good, err)
+	}
+}
+
+// Where the registry was out of reach before, nothing is left out for it.
+func TestABootThatCannotBeTested(t *testing.T) {
+	r := newRemote(t)
+	r.publishLink(1, "a", "10", "2")
+	r.boot()
+	r.set("0")
+	if st := r.must(r.applyOnce()); st.Health != spec.HealthOK || r.got() != "2" || r.state().Current == nil {
+		t.Errorf("%+v, link %s", st, r.got())
+	}
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+// Trial is a generation that is in effect only until it is clear that it did no harm,
+// or that was undone since it was not. It is saved before the first setting is changed:
+// whoever finds one that is neither confirmed nor waited for undoes it.
+type Trial struct {
+	Generation Generation `json:"generation"`
+	Confirm    Confirm    `json:"confirm"`
+	Boot       string     `json:"boot"`             // id of the boot that it began in
+	Within     int64      `json:"within"`           // seconds that there are to confirm it
+	Ends       int64      `json:"ends,omitempty"`   // seconds of uptime; 0 while it is being applied and tested
+	Since      int64      `json:"since"`            // seconds since 1970
+	Reason     string     `json:"reason,omitempty"` // why it was undone; "" until then
+}
+
+// Confirm is what confirms a trial.
+type Confirm string
+
+// Ways to confirm one.
+const (
+	ByReach    Confirm = "reach"    // the registry can still be reached
+	ByOperator Confirm = "operator" // somebody says so
+)
+
+// Of reports whether the trial is of a generation.
+func (t *Trial) Of(g Generation) bool {
+	return t != nil && t.Generation.Epoch == g.Epoch && t.Generation.Generation == g.Generation && t.Generation.Overlay == g.Overlay
+}
+
+// Pending reports whether the trial has no outcome yet.
+func (t *Trial) Pending() bool { return t != nil && t.Reason == "" }
+
+// Undo notes that what is on trial was undone. It stays, so that it is not taken again.
+func (s *State) Undo(reason string) {
+	s.Trial.Reason, s.Trial.Ends = reason, 0
+	if s.Staged != nil && s.Trial.Of(*s.Staged) {
+		s.Staged = nil
+	}
+}

@@ -33,6 +33,7 @@ type progress struct {
 	last  time.Time     // when something was said
 	doing builder.Event // its State is "" between steps
 	since time.Time     // when that began
+	step  builder.Event // that began last: it goes on when what it fetched is there
 	bar   *mpb.Bar
 	name  atomic.Value // string: what the bar says; read while mu may be held
 }
@@ -78,6 +79,12 @@ func (p *progress) event(e builder.Event) {
 	switch e.State {
 	case "start", "fetch", "install", "compress", "push":
 		p.show(e)
+		if e.State == "start" {
+			p.step = e
+		}
+		if e.State == "fetch" && e.Of > 0 && e.N == e.Of && p.step.Variant == e.Variant {
+			p.show(p.step)
+		}
 	case "cached":
 		p.line("%s: unchanged%s", where(e), size(e.Bytes))
 	case "done":

@@ -36,6 +36,9 @@ func TestProgressOffATerminal(t *testing.T) {
 		{builder.Event{Variant: "default", Step: "base", State: "compress", Bytes: 30e6, OfBytes: 90e6}, 6 * time.Second, 2},
 		{builder.Event{Variant: "default", Step: "base", State: "done", Bytes: 1e6}, 60 * time.Second, 3},
 		{builder.Event{Variant: "default", Step: "layer", State: "push", Bytes: 8e6, OfBytes: 16e6, Text: "base"}, 64 * time.Second, 4},
+		{builder.Event{Variant: "full", Step: "packages", State: "start"}, 64 * time.Second, 4},
+		{builder.Event{Variant: "full", Step: "resolve", State: "fetch", N: 2, Of: 3, Text: "libc6"}, 68 * time.Second, 5},
+		{builder.Event{Variant: "full", Step: "resolve", State: "fetch", N: 3, Of: 3, Text: "libx1"}, 72 * time.Second, 6},
 	} {
 		p.event(c.event)
 		p.still(start.Add(c.after))
@@ -47,6 +50,8 @@ func TestProgressOffATerminal(t *testing.T) {
 caisson: default base: compress 30.0 of 90.0 MB, 5.0 MB/s, 12 s left
 caisson: default base: done 1.0 MB in 0.0 s
 caisson: default layer: push 8.0 of 16.0 MB, 0.1 MB/s base, 64 s left
+caisson: full resolve: fetch 2 of 3 libc6, 34 s left
+caisson: full packages: start (72 s)
 `
 	if got := said.String(); got != want {
 		t.Errorf("said %s", got)

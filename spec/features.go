@@ -22,6 +22,11 @@ var features = []feature{
 	{"files", func(o *Overlay) bool { return len(o.Items.Files) > 0 }},
 	{"maintenance", func(o *Overlay) bool { return o.Maintenance != nil }},
 	{"modules", func(o *Overlay) bool { return o.Items.Modules != nil }},
+	{"nic-features", func(o *Overlay) bool {
+		return slices.ContainsFunc(o.Items.NICs, func(n NIC) bool {
+			return slices.ContainsFunc(n.Settings, func(s NICSetting) bool { return s.Group == NICFeatures })
+		})
+	}},
 	{"nics", func(o *Overlay) bool { return len(o.Items.NICs) > 0 }},
 	{"pause", func(o *Overlay) bool { return o.Pause != nil }},
 	{"sysfs", func(o *Overlay) bool { return len(o.Items.Sysfs) > 0 }},

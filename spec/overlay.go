@@ -162,7 +162,7 @@ type ModuleParameter struct {
 	Value  string `json:"value"`
 }
 
-// NIC is what network interfaces have beside their features, see ethtool(8). The
+// NIC is what network interfaces have, see ethtool(8). The
 // list is sorted by id.
 type NIC struct {
 	ID       string       `json:"id"`
@@ -188,8 +188,12 @@ func (m NICMatch) String() string {
 	return m.Name
 }
 
-// NICSetting is one value: Group is ring, channels, coalesce, pause, link or private,
-// Name as ethtool(8) spells it, and Value a number, on or off, or a duplex.
+// NICFeatures is the group of a NICSetting that is a feature, as those of
+// Items.Ethtool are.
+const NICFeatures = "features"
+
+// NICSetting is one value: Group is ring, channels, coalesce, pause, link, private or
+// features, Name as ethtool(8) spells it, and Value a number, on or off, or a duplex.
 type NICSetting struct {
 	Group string `json:"group"`
 	Name  string `json:"name"`

@@ -86,7 +86,7 @@ func Table(want spec.Items, o Options) []item.Item {
 		files.New(want.Files, o.Etc, o.Journal),
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
 		sysfs.New(want.Sysfs, o.Sys, o.Proc, o.Journal),
-		ethtool.New(want.Ethtool, ethtool.NewKernel(), o.Journal),
+		ethtool.New(want.Ethtool, want.NICs, o.Sys, ethtool.NewKernel(), o.Journal),
 		nics.New(want.NICs, o.Sys, o.Journal),
 		perm.New(want.Perm, disk, o.Journal, o.Log),
 		units.New(want.Units, filepath.Dir(o.Etc), o.Systemd, o.Journal),

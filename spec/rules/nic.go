@@ -25,11 +25,11 @@ var (
 )
 
 // NICGroups are the groups of settings of an interface.
-var NICGroups = []string{"ring", "channels", "coalesce", "pause", "link", "private"}
+var NICGroups = []string{"ring", "channels", "coalesce", "pause", "link", "private", spec.NICFeatures}
 
 // NICFlag reports whether a setting is on or off.
 func NICFlag(group, name string) bool {
-	return group == "private" || slices.Contains(nicFlags[group], name)
+	return group == "private" || group == spec.NICFeatures || slices.Contains(nicFlags[group], name)
 }
 
 // NIC checks settings of interfaces.
@@ -107,6 +107,9 @@ func NICSetting(s spec.NICSetting) error {
 }
 
 func nicName(group, name string) error {
+	if group == spec.NICFeatures {
+		return Feature(name)
+	}
 	if group == "private" {
 		if len(name) > 31 || !printable(name) || strings.Contains(name, "/") {
 			return invalid("nic-setting", "as ethtool --show-priv-flags prints it", "%.50q is not the name of a flag", name)

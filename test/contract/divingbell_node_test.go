@@ -255,7 +255,7 @@ func (c card) Change(_ string, want map[string]bool) error {
 func tsoOfNewKernels(p *probe) {
 	on := ethtool.State{Changeable: true, Requested: true, Active: true}
 	c := card{"tx-tcp-segmentation": on, "tx-tcp6-segmentation": on, "tx-tcp-accecn-segmentation": on, "rx-gro": on}
-	it := ethtool.New(p.items(hosts+"conf: {ethtool: {eth0: {tso: off}}}\n").Ethtool, c, itemtest.Journal(p.T, p.TempDir()))
+	it := ethtool.New(p.items(hosts+"conf: {ethtool: {eth0: {tso: off}}}\n").Ethtool, nil, "", c, itemtest.Journal(p.T, p.TempDir()))
 	drift, err := it.Check(p.Context())
 	p.must(err)
 	p.must(it.Apply(p.Context(), drift))
@@ -267,7 +267,7 @@ func tsoOfNewKernels(p *probe) {
 func ethtoolWords(p *probe) {
 	c := card{"tx-tcp-segmentation": {Changeable: true, Requested: false, Active: true}, "highdma": {Requested: true, Active: true}}
 	features := p.items(hosts + "conf: {ethtool: {eth0: {none-such: on, highdma: off, tx-tcp-segmentation: off}}}\n").Ethtool
-	drift, err := ethtool.New(features, c, itemtest.Journal(p.T, p.TempDir())).Check(p.Context())
+	drift, err := ethtool.New(features, nil, "", c, itemtest.Journal(p.T, p.TempDir())).Check(p.Context())
 	p.must(err)
 	var said strings.Builder
 	for _, d := range drift {

@@ -5,6 +5,9 @@ package ethtool
 import (
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,7 +70,7 @@ func (c *card) String() string {
 
 func run(t *testing.T, c *card, j item.Journal, want ...spec.Feature) error {
 	t.Helper()
-	it := New(want, c, j)
+	it := New(want, nil, "", c, j)
 	drift, err := it.Check(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -95,8 +98,8 @@ func TestConformance(t *testing.T) {
 		c := newCard()
 		want := []spec.Feature{feature("main", false), feature("other", false), feature("tso", false), {Interface: "eth0", Feature: "fixed", On: true}}
 		return itemtest.World{
-			Wanted:   func(j item.Journal) item.Item { return New(want, c, j) },
-			Empty:    func(j item.Journal) item.Item { return New(nil, c, j) },
+			Wanted:   func(j item.Journal) item.Item { return New(want, nil, "", c, j) },
+			Empty:    func(j item.Journal) item.Item { return New(nil, nil, "", c, j) },
 			Snapshot: c.String,
 		}
 	})
@@ -160,6 +163,84 @@ func TestConflict(t *testing.T) {
 	}
 }
 
+// What cannot come true is refused, and nothing is switched or journaled.
+func TestConflictsAreFoundBefore(t *testing.T) {
+	on := State{Changeable: true, Requested: true, Active: true}
+	off := State{Changeable: true}
+	for _, c := range []struct {
+		name   string
+		have   map[string]State
+		want   []spec.Feature
+		reason string // of the first drift, "" when all goes through
+	}{
+		{"two names of one", map[string]State{"rx-gro": on}, []spec.Feature{feature("generic-receive-offload", true), feature("rx-gro", false)}, "is to be off, which is the same feature of the kernel, rx-gro"},
+		{"its need is taken away", map[string]State{"tx-scatter-gather": on, "tx-tcp-segmentation": off}, []spec.Feature{feature("sg", false), feature("tso", true)},
+			"tx-tcp-segmentation needs tx-scatter-gather, which is off"},
+		{"its need is off", map[string]State{"tx-scatter-gather": off, "tx-generic-segmentation": off}, []spec.Feature{feature("gso", true)}, "tx-generic-segmentation needs tx-scatter-gather"},
+		{"its need comes, too", map[string]State{"tx-scatter-gather": off, "tx-generic-segmentation": off}, []spec.Feature{feature("gso", true), feature("sg", true)}, ""},
+		{"one of two needs", map[string]State{"tx-scatter-gather": on, "tx-checksum-ipv4": on, "tx-checksum-ip-generic": off, "tx-tcp-segmentation": off}, []spec.Feature{feature("tso", true)}, ""},
+		{"one of a group can", map[string]State{"tx-scatter-gather": on, "tx-checksum-ipv4": on, "tx-checksum-ipv6": off, "tx-tcp-segmentation": off, "tx-tcp6-segmentation": off}, []spec.Feature{feature("tso", true)}, ""},
+		{"asked for and kept off", map[string]State{"needy": {Changeable: true, Requested: true}, "main": off}, []spec.Feature{feature("needy", true)}, "it was asked for and the kernel keeps it off"},
+	} {
+		card := &card{"eth0", 7, c.have}
+		before, j := card.String(), itemtest.Journal(t, t.TempDir())
+		it := New(c.want, nil, "", card, j)
+		drift, err := it.Check(t.Context())
+		if err != nil || len(drift) == 0 {
+			t.Fatalf("%s: %+v, %v", c.name, drift, err)
+		}
+		refused := slices.IndexFunc(drift, func(d spec.Drift) bool { return d.Action == spec.ActionRefuse })
+		if c.reason == "" {
+			if refused >= 0 {
+				t.Errorf("%s: %+v", c.name, drift[refused])
+			}
+			continue
+		}
+		if refused < 0 || !strings.Contains(drift[refused].Reason, c.reason) || !strings.Contains(drift[refused].Reason, "There is a conflict between settings chosen for this device") {
+			t.Errorf("%s: %+v, want it refused: %s", c.name, drift, c.reason)
+			continue
+		}
+		only := slices.DeleteFunc(drift, func(d spec.Drift) bool { return d.Action != spec.ActionRefuse })
+		if err := it.Apply(t.Context(), only); err != nil || card.String() != before || len(j.Entries(Name)) > 0 {
+			t.Errorf("%s: %v, now\n%s%+v", c.name, err, card, j.Entries(Name))
+		}
+	}
+}
+
+// Features of interfaces that are found by more than their name.
+func TestFound(t *testing.T) {
+	sys := t.TempDir()
+	for name, address := range map[string]string{"eth0": "52:54:00:00:00:01", "eth1": "52:54:00:00:00:02"} {
+		if err := os.MkdirAll(filepath.Join(sys, "class/net", name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(sys, "class/net", name, "address"), []byte(address+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nic := func(m spec.NICMatch) spec.NIC {
+		return spec.NIC{ID: "x", Match: m, Settings: []spec.NICSetting{{Group: spec.NICFeatures, Name: "other", Value: "off"}, {Group: "ring", Name: "rx", Value: "512"}}}
+	}
+	c, j := newCard(), itemtest.Journal(t, t.TempDir())
+	check := func(m spec.NICMatch, beside ...spec.Feature) []spec.Drift {
+		t.Helper()
+		drift, err := New(beside, []spec.NIC{nic(m)}, sys, c, j).Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return drift
+	}
+	if d := check(spec.NICMatch{MAC: "52:54:00:00:00:01"}, feature("other", false)); len(d) != 1 || d[0].Key != "eth0/other" || d[0].Action != spec.ActionChange {
+		t.Errorf("found, and wanted twice: %+v", d)
+	}
+	if d := check(spec.NICMatch{MAC: "52:54:00:00:00:09"}); len(d) != 1 || d[0].Key != "mac=52:54:00:00:00:09/other" || d[0].Action != spec.ActionDefer {
+		t.Errorf("not there: %+v", d)
+	}
+	if d := check(spec.NICMatch{Name: "eth0"}, feature("other", true)); len(d) != 2 || d[0].Action != spec.ActionRefuse || d[1].Action != spec.ActionRefuse {
+		t.Errorf("two that differ: %+v", d)
+	}
+}
+
 // An interface of the same name that was made anew is another one: it has its
 // own originals.
 func TestInterfaceMadeAnew(t *testing.T) {
@@ -214,7 +295,7 @@ func TestInterfaceGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.name = "eth1"
-	drift, err := New([]spec.Feature{feature("other", false)}, c, j).Check(t.Context())
+	drift, err := New([]spec.Feature{feature("other", false)}, nil, "", c, j).Check(t.Context())
 	if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionDefer {
 		t.Fatalf("drift %+v, %v; want it deferred and nothing removed", drift, err)
 	}

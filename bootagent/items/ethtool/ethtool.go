@@ -4,9 +4,10 @@
 // ethtool(8) -K does, and puts the originals back.
 //
 // It speaks to the kernel's feature bits by exact name; there is no text to
-// parse and no unit to write. Switching one feature may switch others: what
-// changed in passing is remembered too and comes back with it. Only package
-// items imports it.
+// parse and no unit to write. What cannot come true beside what else is wanted, or
+// is, is refused before anything is switched. Switching one feature may switch
+// others: what changed in passing is remembered too and comes back with it. Only
+// package items imports it.
 package ethtool
 
 import (
@@ -19,6 +20,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/ifreq"
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/nicmatch"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -49,17 +51,37 @@ var ErrMissing = ifreq.ErrMissing
 // Item switches the wanted features.
 type Item struct {
 	want    []spec.Feature
+	absent  map[string]bool // interfaces that are named by what would find them
 	device  Device
 	journal item.Journal
 }
 
-// New returns the item for want; device is NewKernel().
-func New(want []spec.Feature, device Device, j item.Journal) *Item {
-	want = slices.Clone(want)
-	slices.SortStableFunc(want, func(a, b spec.Feature) int {
+// New returns the item for want, and for the features among settings of interfaces
+// that are found by more than their name; sys is /sys, device is NewKernel().
+func New(want []spec.Feature, nics []spec.NIC, sys string, device Device, j item.Journal) *Item {
+	i := &Item{want: slices.Clone(want), absent: map[string]bool{}, device: device, journal: j}
+	for _, n := range nics {
+		if !slices.ContainsFunc(n.Settings, func(s spec.NICSetting) bool { return s.Group == spec.NICFeatures }) {
+			continue
+		}
+		names := nicmatch.Find(sys, n.Match)
+		if len(names) == 0 {
+			names = []string{n.Match.String()}
+			i.absent[names[0]] = true
+		}
+		for _, name := range names {
+			for _, s := range n.Settings {
+				if s.Group == spec.NICFeatures {
+					i.want = append(i.want, spec.Feature{Interface: name, Feature: s.Name, On: s.Value == "on"})
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(i.want, func(a, b spec.Feature) int {
 		return strings.Compare(key(a.Interface, a.Feature), key(b.Interface, b.Feature))
 	})
-	return &Item{want: want, device: device, journal: j}
+	i.want = slices.Compact(i.want) // two entries may mean one interface
+	return i
 }
 
 // Name implements item.Item.
@@ -101,22 +123,22 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 	wanted := map[string]bool{}  // kernel features that a wanted one covers
 	managed := map[string]bool{} // interfaces with such a feature
 	nics := map[string]nic{}
+	byIface := map[string][]spec.Feature{}
 	for _, w := range i.want {
+		byIface[w.Interface] = append(byIface[w.Interface], w)
+	}
+	for _, iface := range sorted(byIface) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		n, ok := nics[w.Interface]
-		if !ok {
-			n = i.look(w.Interface)
-			nics[w.Interface] = n
+		n := i.look(iface)
+		nics[iface], managed[iface] = n, true
+		for _, w := range byIface[iface] {
+			for _, m := range members(w.Feature, n.features) {
+				wanted[key(iface, m)] = true
+			}
 		}
-		managed[w.Interface] = true
-		for _, m := range members(w.Feature, n.features) {
-			wanted[key(w.Interface, m)] = true
-		}
-		if d := n.compare(w); d.Action != "" {
-			drift = append(drift, d)
-		}
+		drift = append(drift, n.due(byIface[iface])...)
 	}
 	for _, e := range i.journal.Entries(Name) {
 		iface, feature := split(e.Key)
@@ -140,6 +162,9 @@ type nic struct {
 }
 
 func (i *Item) look(name string) nic {
+	if i.absent[name] {
+		return nic{err: ErrMissing}
+	}
 	if err := rules.Interface(name); err != nil {
 		return nic{err: err}
 	}
@@ -184,7 +209,10 @@ func (n nic) compare(w spec.Feature) spec.Drift {
 	}
 	d.Action = spec.ActionChange
 	if asked {
-		d.Reason = fmt.Sprintf("There is a conflict between settings chosen for this device: it was asked for and the kernel keeps it %s", d.From)
+		d.Reason = fmt.Sprintf(conflict+"it was asked for and the kernel keeps it %s", d.From)
 	}
 	return d
 }
+
+// conflict begins what is said of features that do not go together.
+const conflict = "There is a conflict between settings chosen for this device: "

@@ -55,8 +55,8 @@ func TestKernel(t *testing.T) {
 				}
 				want := []spec.Feature{{Interface: "cs0", Feature: feature, On: !on}}
 				return itemtest.World{
-					Wanted:   func(j item.Journal) item.Item { return New(want, NewKernel(), j) },
-					Empty:    func(j item.Journal) item.Item { return New(nil, NewKernel(), j) },
+					Wanted:   func(j item.Journal) item.Item { return New(want, nil, "", NewKernel(), j) },
+					Empty:    func(j item.Journal) item.Item { return New(nil, nil, "", NewKernel(), j) },
 					Snapshot: func() string { return kernelSnapshot(t, "cs0") },
 				}
 			})
@@ -72,12 +72,56 @@ func TestKernel(t *testing.T) {
 			{spec.Feature{Interface: "lo", Feature: "tcp-segmentation"}, spec.ActionRefuse},
 			{spec.Feature{Interface: "a/b", Feature: "tso"}, spec.ActionRefuse},
 		} {
-			drift, err := New([]spec.Feature{tc.want}, NewKernel(), itemtest.Journal(t, t.TempDir())).Check(t.Context())
+			drift, err := New([]spec.Feature{tc.want}, nil, "", NewKernel(), itemtest.Journal(t, t.TempDir())).Check(t.Context())
 			if err != nil || len(drift) != 1 || drift[0].Action != tc.action || drift[0].Reason == "" {
 				t.Errorf("%+v: drift %+v, %v; want %s with a reason", tc.want, drift, err, tc.action)
 			}
 		}
 	})
+}
+
+// The table of needs is the kernel's: without what a feature needs, it is kept off.
+func TestKernelNeeds(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip") {
+		return
+	}
+	tried := 0
+	for _, kind := range []string{"veth", "bridge"} {
+		ip(t, "link", "add", "cs0", "type", kind)
+		for _, need := range needs {
+			k := NewKernel()
+			had, err := k.Features("cs0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			without, back := map[string]bool{}, map[string]bool{}
+			for _, n := range need.oneOf {
+				if had[n].Active && had[n].Changeable {
+					without[n], back[n] = false, true
+				}
+			}
+			if len(without) == 0 || !had[need.feature].Active || !had[need.feature].Changeable {
+				continue
+			}
+			if err := k.Change("cs0", without); err != nil {
+				t.Fatal(err)
+			}
+			now, err := k.Features("cs0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tried++; now[need.feature].Active {
+				t.Errorf("%s: %s is on without %v", kind, need.feature, sorted(without))
+			}
+			if err := k.Change("cs0", back); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ip(t, "link", "del", "cs0")
+	}
+	if tried < 4 {
+		t.Errorf("only %d needs could be tried", tried)
+	}
 }
 
 // What the ioctl says is what ethtool(8) prints, for every feature by its own name.

@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/items/nicmatch"
 	"github.com/caisson-os/caisson/bootagent/items/tunable"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -29,12 +30,15 @@ const Name = "nics"
 func New(want []spec.NIC, sys string, j item.Journal) *tunable.Item {
 	var settings []tunable.Setting
 	for _, n := range want {
-		names := found(sys, n.Match)
+		names := nicmatch.Find(sys, n.Match)
 		if len(names) == 0 {
 			names = []string{n.Match.String()} // which no interface is called
 		}
 		for _, name := range names {
 			for _, s := range n.Settings {
+				if s.Group == spec.NICFeatures {
+					continue // kind ethtool's
+				}
 				settings = add(settings, tunable.Setting{Key: name + "/" + s.Group + "/" + s.Name, Value: s.Value, Invalid: rules.NIC(n)})
 			}
 		}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -127,56 +126,6 @@ func TestTwoEntries(t *testing.T) {
 		drift, err := New([]spec.NIC{nic("cs0", set("channels", "rx", value)), byMAC}, sys, itemtest.Journal(t, t.TempDir())).Check(t.Context())
 		if err != nil || len(drift) != 1 || drift[0].Action != action || drift[0].Key != "cs0/channels/rx" {
 			t.Errorf("%s: %+v, %v", value, drift, err)
-		}
-	}
-}
-
-func TestFound(t *testing.T) {
-	sys := t.TempDir()
-	for name, to := range map[string]string{
-		"class/net/eth0":   "../../devices/pci0000:00/0000:3b:00.0/net/eth0",
-		"class/net/eth1":   "../../devices/pci0000:00/0000:3b:00.1/virtio3/net/eth1",
-		"class/net/bond0":  "../../devices/virtual/net/bond0",
-		"class/net/dummy0": "../../devices/virtual/net/dummy0",
-		"devices/pci0000:00/0000:3b:00.0/net/eth0/device":         "../..",
-		"devices/pci0000:00/0000:3b:00.1/virtio3/net/eth1/device": "../..",
-		"devices/pci0000:00/0000:3b:00.0/driver":                  "../../../bus/pci/drivers/ixgbe",
-		"devices/pci0000:00/0000:3b:00.1/virtio3/driver":          "../../../../bus/virtio/drivers/virtio_net",
-	} {
-		if err := os.MkdirAll(filepath.Join(sys, filepath.Dir(name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(to, filepath.Join(sys, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, text := range map[string]string{
-		"devices/pci0000:00/0000:3b:00.0/net/eth0": "52:54:00:00:00:01\n", "devices/pci0000:00/0000:3b:00.1/virtio3/net/eth1": "52:54:00:00:00:02\n",
-		"devices/virtual/net/bond0": "52:54:00:00:00:01\n", "devices/virtual/net/dummy0": "52:54:00:00:00:03\n",
-	} {
-		if err := os.MkdirAll(filepath.Join(sys, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(sys, name, "address"), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, c := range []struct {
-		match spec.NICMatch
-		want  string
-	}{
-		{spec.NICMatch{Name: "any0"}, "any0"},
-		{spec.NICMatch{MAC: "52:54:00:00:00:01"}, "eth0"}, // not the bond above it
-		{spec.NICMatch{MAC: "52:54:00:00:00:03"}, "dummy0"},
-		{spec.NICMatch{MAC: "52:54:00:00:00:04"}, ""},
-		{spec.NICMatch{Driver: "ixgbe"}, "eth0"},
-		{spec.NICMatch{Driver: "virtio_net"}, "eth1"},
-		{spec.NICMatch{PCI: "0000:3b:00.0"}, "eth0"},
-		{spec.NICMatch{PCI: "0000:3b:00.1"}, "eth1"},
-		{spec.NICMatch{PCI: "0000:3b:00.2"}, ""},
-	} {
-		if got := strings.Join(found(sys, c.match), " "); got != c.want {
-			t.Errorf("%s: %q, want %q", c.match, got, c.want)
 		}
 	}
 }

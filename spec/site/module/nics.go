@@ -31,11 +31,12 @@ type nicDoc struct {
 	Pause    shape.Map[shape.Text] `site:"pause" doc:"flow control, as in ethtool -A"`
 	Link     shape.Map[shape.Text] `site:"link" doc:"speed, duplex and autoneg, as in ethtool -s"`
 	Private  shape.Map[shape.Text] `site:"private" doc:"flags of the driver, as in ethtool --set-priv-flags"`
+	Features shape.Map[shape.Text] `site:"features" doc:"offload features, as in ethtool -K; on or off"`
 	At       report.Pos
 }
 
-var nicsModule = Module{Name: "nics", Doc: reflect.TypeFor[shape.Raw[shape.Map[nicDoc]]](), About: "rings, channels, coalescing, flow control and speed of interfaces",
-	Compile: (*Checker).nics,
+var nicsModule = Module{Name: "nics", Doc: reflect.TypeFor[shape.Raw[shape.Map[nicDoc]]](), About: "rings, channels, coalescing, flow control, speed and features of interfaces",
+	Normal: normalNICs, Compile: (*Checker).nics,
 	Lines: func(i *spec.Items) (out []Line) {
 		for _, n := range i.NICs {
 			words := []string{n.Match.String() + ":"}
@@ -46,6 +47,26 @@ var nicsModule = Module{Name: "nics", Doc: reflect.TypeFor[shape.Raw[shape.Map[n
 		}
 		return out
 	},
+}
+
+// normalNICs gives features their long names, so that the spellings of one meet when
+// maps are merged.
+func normalNICs(c *shape.Checker, v *tree.Value) *tree.Value {
+	if v.Kind != tree.Mapping {
+		return v
+	}
+	out := *v
+	out.Fields = slices.Clone(v.Fields)
+	for i, f := range out.Fields {
+		features := f.Val.Get(spec.NICFeatures)
+		if f.Val.Kind != tree.Mapping || features == nil {
+			continue
+		}
+		c.Within([]string{f.Key, spec.NICFeatures}, func() {
+			out.Fields[i].Val = f.Val.With(spec.NICFeatures, c.Rename(features, FeatureName))
+		})
+	}
+	return &out
 }
 
 func (c *Checker) nics(v *tree.Value, f *Fragment) {
@@ -64,7 +85,7 @@ func (c *Checker) nics(v *tree.Value, f *Fragment) {
 			}
 			c.Valid(at, rules.NICMatch(n.Match))
 			for group, settings := range map[string]shape.Map[shape.Text]{"ring": e.Val.Ring, "channels": e.Val.Channels, "coalesce": e.Val.Coalesce,
-				"pause": e.Val.Pause, "link": e.Val.Link, "private": e.Val.Private} {
+				"pause": e.Val.Pause, "link": e.Val.Link, "private": e.Val.Private, spec.NICFeatures: e.Val.Features} {
 				c.In(group, func() {
 					n.Settings = append(n.Settings, c.nicSettings(group, settings)...)
 				})
@@ -73,7 +94,7 @@ func (c *Checker) nics(v *tree.Value, f *Fragment) {
 				return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Name, b.Name))
 			})
 			if len(n.Settings) == 0 {
-				c.Errorf(e.Val.At, "required", "write ring, channels, coalesce, pause, link or private; features are in ethtool", "nothing is asked of the interface")
+				c.Errorf(e.Val.At, "required", "write ring, channels, coalesce, pause, link, private or features", "nothing is asked of the interface")
 			}
 			f.Items.NICs = append(f.Items.NICs, n)
 		})

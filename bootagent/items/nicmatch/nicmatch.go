@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nics
+// Package nicmatch finds the interfaces that a site means: by name, address, driver
+// or place on the PCI bus. Two kinds set something of interfaces, and both mean the
+// same ones; it is asked at each look, so one that comes later is found then. Only
+// they import it.
+package nicmatch
 
 import (
 	"os"
@@ -10,10 +14,10 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// found returns the names of the interfaces that an entry means, in the order of
-// their names. By address those of devices are meant, where there is one: a bond or
+// Find returns the names of the interfaces that m means, in the order of their
+// names; sys is /sys. By address those of devices are meant, where there is one: a bond or
 // a VLAN has the address of the card below it.
-func found(sys string, m spec.NICMatch) []string {
+func Find(sys string, m spec.NICMatch) []string {
 	if m.Name != "" {
 		return []string{m.Name}
 	}

@@ -5,9 +5,12 @@ package process
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
+
+	"github.com/caisson-os/caisson/internal/paths"
 )
 
 // Manager is the running systemd, for what is wanted of units that others wrote.
@@ -17,7 +20,8 @@ type Manager struct{}
 // default, which ends most of them first.
 const jobTime = 2 * time.Minute
 
-// Do starts, stops or restarts a unit and returns when that is done.
+// Do starts, stops or restarts a unit and returns when that is done, or when it waits
+// for the agent's own start.
 func (m Manager) Do(ctx context.Context, job, unit string) error {
 	return m.ask(ctx, jobTime, func(ctx context.Context, d *dbus.Conn) error { return do(ctx, d, job, unit) })
 }
@@ -29,18 +33,47 @@ func do(ctx context.Context, d *dbus.Conn, job, unit string) error {
 		return fmt.Errorf("systemd has no job %q", job)
 	}
 	done := make(chan string, 1)
-	if _, err := ask(ctx, unit, "replace", done); err != nil {
+	id, err := ask(ctx, unit, "replace", done)
+	if err != nil {
 		return fmt.Errorf("%s %s: %w", job, unit, err)
 	}
-	select {
-	case result := <-done:
-		if result != "done" {
-			return fmt.Errorf("%s %s: %s", job, unit, result)
+	tick := time.NewTicker(queued)
+	defer tick.Stop()
+	for {
+		select {
+		case result := <-done:
+			if result != "done" {
+				return fmt.Errorf("%s %s: %s", job, unit, result)
+			}
+			return nil
+		case <-tick.C:
+			if waits, err := waitsForUs(ctx, d, uint32(id)); waits || err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("%s %s: %w", job, unit, ctx.Err())
 		}
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%s %s: %w", job, unit, ctx.Err())
 	}
+}
+
+// queued is how long a job may wait for its turn before it is asked whether that
+// comes only when the agent has started.
+const queued = time.Second
+
+// waitsForUs reports whether a job is queued while the agent's own service still
+// starts: what is ordered after that service, as whatever a mount comes before is,
+// starts when the agent has, and to wait for it here would hold up both.
+func waitsForUs(ctx context.Context, d *dbus.Conn, id uint32) (bool, error) {
+	jobs, err := d.ListJobsContext(ctx)
+	if err != nil {
+		return false, fmt.Errorf("list jobs: %w", err)
+	}
+	starting, waiting := false, false
+	for _, j := range jobs {
+		starting = starting || j.Unit == paths.AgentService && j.JobType != "stop"
+		waiting = waiting || j.Id == id && j.Status == "waiting"
+	}
+	return starting && waiting, nil
 }
 
 // Reload has systemd read the files of units again.
@@ -54,7 +87,7 @@ func (m Manager) Reload(ctx context.Context) error {
 }
 
 // State says what a unit does: it is active, also when it is about to be, and since
-// when; or inactive; or once, which is inactive and ends by itself when it runs.
+// when it began to start; or inactive; or once, which is inactive and ends by itself when it runs.
 func (m Manager) State(ctx context.Context, unit string) (state string, since time.Time, err error) {
 	err = m.ask(ctx, answer, func(ctx context.Context, d *dbus.Conn) error {
 		all, err := d.GetAllPropertiesContext(ctx, unit)
@@ -64,10 +97,12 @@ func (m Manager) State(ctx context.Context, unit string) (state string, since ti
 		active, _ := all["ActiveState"].(string)
 		kind, _ := all["Type"].(string)
 		remains, _ := all["RemainAfterExit"].(bool)
-		began, _ := all["ActiveEnterTimestamp"].(uint64)
+		began, _ := all["InactiveExitTimestamp"].(uint64)
 		switch {
 		case active == "active" || active == "activating" || active == "reloading" || active == "refreshing":
 			state, since = "active", time.UnixMicro(int64(began))
+		case isQueued(ctx, d, unit):
+			state, since = "active", time.Now()
 		case kind == "oneshot" && !remains:
 			state = "once"
 		default:
@@ -76,6 +111,14 @@ func (m Manager) State(ctx context.Context, unit string) (state string, since ti
 		return nil
 	})
 	return state, since, err
+}
+
+// isQueued reports whether a unit that does not run is about to be started.
+func isQueued(ctx context.Context, d *dbus.Conn, unit string) bool {
+	jobs, err := d.ListJobsContext(ctx)
+	return err == nil && slices.ContainsFunc(jobs, func(j dbus.JobStatus) bool {
+		return j.Unit == unit && (j.JobType == "start" || j.JobType == "restart")
+	})
 }
 
 // ask connects to systemd itself, so that no bus daemon is needed.

@@ -4,10 +4,13 @@ package process
 
 import (
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/internal/paths"
 )
 
 func TestManager(t *testing.T) {
@@ -38,5 +41,71 @@ func TestManager(t *testing.T) {
 	}
 	if err := m.Do(t.Context(), "reload-everything", "load@x.service"); err == nil {
 		t.Error("a job that there is not was done")
+	}
+}
+
+// While the agent's own service starts, what is ordered after it can only be queued:
+// to wait for it would be to wait for oneself.
+func TestManagerWhileTheAgentStarts(t *testing.T) {
+	if !itemtest.InSystemd(t) {
+		return
+	}
+	const unit = "[Unit]\nDefaultDependencies=no\n"
+	for name, text := range map[string]string{
+		paths.AgentService: unit + "[Service]\nType=notify\nTimeoutStartSec=infinity\nExecStart=/bin/sleep 300\n",
+		"after.service":    unit + "After=" + paths.AgentService + "\n[Service]\nExecStart=/bin/sleep 300\n",
+		"behind.service":   unit + "After=after.service\nWants=after.service\n[Service]\nExecStart=/bin/sleep 300\n",
+		"free.service":     unit + "[Service]\nType=oneshot\nExecStart=/bin/sleep 3\nExecStart=/bin/touch /run/freed\n",
+	} {
+		if err := os.WriteFile("/run/units/"+name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	systemctl := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("systemctl", args...).CombinedOutput(); err != nil {
+			t.Fatalf("systemctl %v: %v: %s", args, err, out)
+		}
+	}
+	systemctl("start", "--no-block", paths.AgentService)
+	m := Manager{}
+	state := func(unit string) string {
+		t.Helper()
+		state, since, err := m.State(t.Context(), unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state == "active" && time.Since(since) > time.Minute {
+			t.Errorf("%s is active since %v", unit, since)
+		}
+		return state
+	}
+	if got := state("behind.service"); got != "inactive" {
+		t.Errorf("before: %s", got)
+	}
+	begun := time.Now()
+	for _, unit := range []string{"behind.service", "free.service"} {
+		if err := m.Do(t.Context(), "start", unit); err != nil {
+			t.Error(err)
+		}
+	}
+	if took := time.Since(begun); took > 20*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if _, err := os.Stat("/run/freed"); err != nil {
+		t.Errorf("what waits for nobody was not waited for: %v", err)
+	}
+	for _, unit := range []string{"behind.service", "after.service"} {
+		if got := state(unit); got != "active" {
+			t.Errorf("queued %s: %s", unit, got)
+		}
+	}
+	systemctl("kill", paths.AgentService) // its start ends, and theirs begins
+	if err := m.Do(t.Context(), "start", "behind.service"); err != nil {
+		t.Error(err)
+	}
+	systemctl("stop", "behind.service", "after.service")
+	if got := state("behind.service"); got != "inactive" {
+		t.Errorf("after: %s", got)
 	}
 }

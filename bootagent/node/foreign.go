@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/bootagent/items/files"
+	"github.com/caisson-os/caisson/bootagent/items/modules"
+	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
@@ -19,12 +22,21 @@ const foreignLimit = 200
 // expected are directories that a running system writes into by its nature.
 var expected = []string{"/var/", "/run/", "/tmp/", "/root/.", "/home/", "/etc/.updated", "/etc/.pwd.lock", "/etc/resolv.conf", "/etc/security/limits.d/" + paths.Prefix}
 
-// foreign lists the files of the writable upper that neither the handover nor a
-// system at its usual work wrote: what somebody changed by hand, and what will
+// foreign lists the files of the writable upper that neither the handover, a kind of
+// item, nor a system at its usual work wrote: what somebody changed by hand, and what will
 // be gone after the next boot.
 func (n *Node) foreign() ([]string, error) {
 	upper := n.path(paths.RunUpper + "/upper")
 	var found []string
+	wrote := map[string]bool{}
+	for _, name := range n.boot.Wrote {
+		wrote[name] = true
+	}
+	for _, kind := range []string{files.Name, modules.Name, units.Name} {
+		for _, e := range n.journal.Entries(kind) {
+			wrote[e.Key] = true
+		}
+	}
 	err := filepath.WalkDir(upper, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil
@@ -39,7 +51,7 @@ func (n *Node) foreign() ([]string, error) {
 			if d.IsDir() {
 				return fs.SkipDir
 			}
-		case d.IsDir(), slices.Contains(n.boot.Wrote, name):
+		case d.IsDir(), wrote[name]:
 		case len(found) == foreignLimit:
 			return fs.SkipAll
 		default:

@@ -8,13 +8,14 @@ BUILT   ?= $(shell git log -1 --format=%cI 2>/dev/null || echo 2026-01-01T00:00:
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 10s
 BIN      ?= bin
+OUT      ?= out
 PREFIX   ?= /usr/local
 
 export CGO_ENABLED := 0
 export GOFLAGS     := -trimpath $(GOFLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install deps test test-unit test-race test-vm test-interop test-long lint vulncheck fuzz bench container demo size cross clean
+.PHONY: help build install deb deps test test-unit test-race test-vm test-interop test-long lint vulncheck fuzz bench container demo size cross clean
 
 help: ## Print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,6 +39,12 @@ install: ## Install what was built below $(DESTDIR)$(PREFIX), by default /usr/lo
 	install -d $(DESTDIR)$(PREFIX)/share/zsh/site-functions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	$(BIN)/caisson completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_caisson
 	$(BIN)/caisson completion fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/caisson.fish
+
+deb: ## Make the agent's Debian packages for hosts that exist already, amd64 and arm64, in out/
+	@for arch in amd64 arm64; do \
+	  GOARCH=$$arch $(GO) build -ldflags '$(LDFLAGS) -X main.built=$(BUILT)' -tags nethttpomithttp2 -o $(OUT)/$$arch/caisson-agent ./cmd/caisson-agent && \
+	  GO='$(GO)' hack/deb $(OUT)/$$arch/caisson-agent $$arch '$(VERSION)' '$(BUILT)' $(OUT) || exit; \
+	done
 
 deps: ## Install the Debian packages that building layers and testing take
 	@hack/install-deps

@@ -12,13 +12,14 @@ _caisson_agent() {
 	sync) words="-o -q -v" ;;
 	freeze) words="-o -q -v" ;;
 	forward) words="-o -q -v" ;;
+	clear) words="-o -q -v" ;;
 	operation) words="-o -q -v" ;;
 	windows) words="-o -q -v" ;;
 	restore) words="--all -o -q -v" ;;
 	version) words="-o -q -v" ;;
 	esac ;;
 	esac
-	[ "$COMP_CWORD" -gt 1 ] || words='run apply enroll plan status sync freeze forward operation windows restore version'
+	[ "$COMP_CWORD" -gt 1 ] || words='run apply enroll plan status sync freeze forward clear operation windows restore version'
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 	[ ${#COMPREPLY[@]} -gt 0 ] || mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 }

@@ -4,7 +4,8 @@ package spec
 
 // Agent says how the agent of a node works, beside what it sets.
 type Agent struct {
-	Report *Reporting `json:"report,omitempty"`
+	Report  *Reporting    `json:"report,omitempty"`
+	Enforce []Enforcement `json:"enforce,omitempty"` // what is done about drift, sorted by item and key
 }
 
 // Reporting is where a node's reports go, see [Report].

@@ -24,7 +24,7 @@ func full() Overlay {
 			Operations: []Operation{{ID: "sha256:1", Name: "m/o", Type: Cron, Windows: []string{"w"}, Disruptive: true, Runs: []time.Time{time.Unix(1790000000, 0).UTC()}, Jitter: 60, CatchUp: true, Retries: 1, Backoff: 60,
 				Action: Action{Exec: Command{Argv: []string{"/bin/true"}, Timeout: 60}, Check: &Command{Argv: []string{"/bin/false"}, Timeout: 1}}}}},
 		Pause: &Pause{Reason: "r", Until: 1},
-		Agent: &Agent{Report: &Reporting{URL: "https://h", Interval: 300}},
+		Agent: &Agent{Report: &Reporting{URL: "https://h", Interval: 300}, Enforce: []Enforcement{{Item: "sysctl", Key: "vm/swappiness", Policy: PolicyReport}}},
 		Items: Items{
 			Mounts:  []Mount{{ID: "a", Device: "d", Target: "/t", Type: "tmpfs", Options: []string{"ro"}, Before: []string{"b"}, After: []string{"c"}}},
 			Limits:  []Limit{{ID: "a", Domain: "*", Type: "-", Item: "nofile", Value: "1"}},

@@ -2,6 +2,8 @@
 
 package spec
 
+import "slices"
+
 // Mode is how a node got the root that it runs.
 type Mode string
 
@@ -42,9 +44,21 @@ type Health string
 
 // Values of the health axis.
 const (
-	HealthOK       Health = "ok"
-	HealthDegraded Health = "degraded"
+	HealthOK          Health = "ok"
+	HealthDegraded    Health = "degraded"    // something is not as the overlay says
+	HealthQuarantined Health = "quarantined" // somebody changes a setting again and again; the agent has stopped correcting it
 )
+
+// healths are those of a node, best first.
+var healths = []Health{HealthOK, HealthDegraded, HealthQuarantined}
+
+// And returns the worse of two.
+func (h Health) And(other Health) Health {
+	if slices.Index(healths, other) > slices.Index(healths, h) {
+		return other
+	}
+	return h
+}
 
 // Source is where the overlay of a boot came from.
 type Source string
@@ -63,4 +77,6 @@ const (
 	ItemOK       ItemState = "ok"
 	ItemDeferred ItemState = "deferred" // something is not there yet; it is tried again
 	ItemDegraded ItemState = "degraded"
+
+	ItemQuarantined ItemState = "quarantined" // a setting of it is not corrected any more
 )

@@ -14,7 +14,9 @@ type Drift struct {
 	Action string `json:"action"`           // one of the Action constants
 	Reason string `json:"reason,omitempty"` // why it cannot be done now (ActionRefuse, ActionDefer, ActionCannot)
 
-	Since time.Time `json:"since,omitzero"` // of ActionDefer in a status: when that was first seen
+	Since time.Time `json:"since,omitzero"`  // in a status: when it was first seen; of ActionQuarantine: when that began
+	Count int       `json:"count,omitempty"` // of ActionQuarantine: how often it was corrected in vain
+	Rival string    `json:"rival,omitempty"` // who changed it, where there is evidence; else RivalUnknown
 }
 
 // Change is a drift seen from the publisher's side.
@@ -30,7 +32,13 @@ const (
 	ActionDefer  = "defer"  // cannot be done yet (interface, module or path missing)
 	ActionRefuse = "refuse" // cannot be done at all on this node
 	ActionCannot = "cannot" // needs a layer, and caisson did not boot this host; Reason says what does it there
+
+	ActionReport     = "report"     // it differs, and the policy is to leave it
+	ActionQuarantine = "quarantine" // it was corrected too often to be corrected once more
 )
+
+// RivalUnknown stands for who changed a setting without leaving a trace.
+const RivalUnknown = "unknown"
 
 // Disruption classes of a change, least first.
 const (

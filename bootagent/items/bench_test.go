@@ -120,7 +120,7 @@ func BenchmarkCheck500(b *testing.B) {
 		b.Fatal(r.Err)
 	}
 	for b.Loop() {
-		if drift, err := Preview(b.Context(), items); err != nil || len(drift) > 0 {
+		if drift, err := Preview(b.Context(), items, nil, nil); err != nil || len(drift) > 0 {
 			b.Fatalf("%+v, %v", drift, err)
 		}
 	}

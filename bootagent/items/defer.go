@@ -16,25 +16,37 @@ import (
 // never is.
 const deferFor = 10 * time.Minute
 
-// Age gives deferred drift the time since which it is so, from the drift of the
-// last look, and degrades what is deferred for too long. up is how long this
+// Age gives drift the time since which it is so, and who made it so, from the drift of
+// the last look, and degrades what is deferred for too long. up is how long this
 // kernel runs: an older time was read from a clock that was set since.
 func (r *Result) Age(last []spec.Drift, now time.Time, up time.Duration) {
-	type key struct{ item, key string }
-	since := map[key]time.Time{}
+	type key struct {
+		item, key string
+		deferred  bool
+	}
+	keyOf := func(d spec.Drift) key { return key{d.Item, d.Key, d.Action == spec.ActionDefer} }
+	before := map[key]spec.Drift{}
 	for _, d := range last {
-		if d.Action == spec.ActionDefer && !d.Since.IsZero() && !d.Since.After(now) && now.Sub(d.Since) <= up {
-			since[key{d.Item, d.Key}] = d.Since
-		}
+		before[keyOf(d)] = d
 	}
 	late := map[string]error{}
 	for n := range r.Drift {
 		d := &r.Drift[n]
-		if d.Action != spec.ActionDefer || d.Item == exec.Name {
+		if d.Item == exec.Name {
 			continue // a script waits for another one, which shows by itself
 		}
-		if d.Since = since[key{d.Item, d.Key}]; d.Since.IsZero() {
+		was := before[keyOf(*d)]
+		if d.Rival == spec.RivalUnknown && was.Rival != "" && was.From == d.From {
+			d.Rival = was.Rival
+		}
+		if d.Since.IsZero() && !was.Since.After(now) && now.Sub(was.Since) <= up {
+			d.Since = was.Since
+		}
+		if d.Since.IsZero() {
 			d.Since = now.UTC().Truncate(time.Second)
+		}
+		if d.Action != spec.ActionDefer {
+			continue
 		}
 		if missing := now.Sub(d.Since); missing > deferFor {
 			late[d.Item] = errors.Join(late[d.Item], fmt.Errorf("%w; for %v", left(*d), missing.Truncate(time.Minute)))
@@ -50,6 +62,6 @@ func (r *Result) Age(last []spec.Drift, now time.Time, up time.Duration) {
 		}
 	}
 	if len(late) > 0 {
-		r.Health = spec.HealthDegraded
+		r.Health = r.Health.And(spec.HealthDegraded)
 	}
 }

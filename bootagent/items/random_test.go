@@ -206,7 +206,7 @@ func (m *machine) step(r *rand.Rand, next, now spec.Items) {
 	if r.IntN(2) == 0 {
 		Reconcile(ctx, m.items(next), m.journal)
 	} else {
-		Transact(ctx, m.items(next), m.items(now), m.journal)
+		Transact(ctx, m.items(next), m.items(now), m.journal, nil)
 	}
 }
 

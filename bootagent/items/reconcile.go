@@ -34,11 +34,28 @@ type Result struct {
 //
 // The journal is the one that the items were made with.
 func Reconcile(ctx context.Context, items []item.Item, j item.Journal) Result {
+	return newRun(items, j).reconcile(ctx)
+}
+
+// Guard says what is done about drift: about what was set, and is not so any more.
+type Guard interface {
+	// Judge returns a drift as it is to be treated: as it is to correct it, else with
+	// ActionReport or ActionQuarantine.
+	Judge(d spec.Drift) spec.Drift
+	// Held lists what of a kind is not in its drift and would not be corrected.
+	Held(item string, drift []spec.Drift) []spec.Drift
+	// Correct takes note of corrections before they are made.
+	Correct(due []spec.Drift) error
+	// Undone takes back that one was made; it failed.
+	Undone(d spec.Drift)
+}
+
+// Keep is Reconcile for a system that was made as the items want it before: what is
+// different now is drift, and the guard decides about it.
+func Keep(ctx context.Context, items []item.Item, j item.Journal, g Guard) Result {
 	r := newRun(items, j)
-	r.preflight(ctx)
-	r.restore(ctx)
-	r.apply(ctx)
-	return r.result(ctx)
+	r.guard = g
+	return r.reconcile(ctx)
 }
 
 // Transact is Reconcile for a change on a live node: all of it, or none. The
@@ -47,8 +64,9 @@ func Reconcile(ctx context.Context, items []item.Item, j item.Journal) Result {
 // stands, and not held against it.
 //
 // When the preflight refuses a part of the change, nothing is touched; when
-// something fails later, the previous items are put in place again.
-func Transact(ctx context.Context, next, previous []item.Item, j item.Journal) Result {
+// something fails later, the previous items are put in place again. The guard decides
+// about what was drift before; nil is one that lets everything be corrected.
+func Transact(ctx context.Context, next, previous []item.Item, j item.Journal, g Guard) Result {
 	before := newRun(previous, j)
 	before.preflight(ctx)
 	r := newRun(next, j)
@@ -68,28 +86,35 @@ func Transact(ctx context.Context, next, previous []item.Item, j item.Journal) R
 		if len(r.known) == 0 {
 			return result
 		}
-		rest := Reconcile(ctx, next, j)
+		rest := Keep(ctx, next, j, g)
 		rest.Changes = append(result.Changes, rest.Changes...)
 		rest.Err = nil // the change stands; what is missing still degrades the node
 		return rest
 	}
 	// A cancelled change is taken back all the same.
-	back := Reconcile(context.WithoutCancel(ctx), previous, j)
+	undo := newRun(previous, j)
+	undo.guard, undo.drifted = g, before.keys()
+	back := undo.reconcile(context.WithoutCancel(ctx))
 	back.RolledBack = true
 	back.Err = fmt.Errorf("the change was taken back: %w", errors.Join(result.Err, back.Err))
 	return back
 }
 
 // Look checks and writes nothing: the result is that of a run that did nothing.
-func Look(ctx context.Context, items []item.Item) Result {
+func Look(ctx context.Context, items []item.Item, g Guard) Result {
 	r := newRun(items, nil)
+	r.guard = g
 	r.preflight(ctx)
 	return r.result(ctx)
 }
 
-// Preview is what Reconcile would do. It writes nothing.
-func Preview(ctx context.Context, items []item.Item) ([]spec.Drift, error) {
-	r := newRun(items, nil)
+// Preview is what Transact would do, or Reconcile where there is nothing previous. It
+// writes nothing.
+func Preview(ctx context.Context, next, previous []item.Item, g Guard) ([]spec.Drift, error) {
+	before := newRun(previous, nil)
+	before.preflight(ctx)
+	r := newRun(next, nil)
+	r.guard, r.known = g, before.all()
 	r.preflight(ctx)
 	return slices.Concat(r.drift...), r.failure()
 }
@@ -115,13 +140,24 @@ type run struct {
 	errs    []error        // of restore and apply
 	did     []spec.Drift   // what was acted on
 	known   map[wish]bool  // drift that does not belong to the change
+	guard   Guard          // of drift; nil: all of it is corrected
+	drifted map[wish]bool  // with To left empty: all that is drift, nil for everything; the rest is a change taken back
+	counted [][]spec.Drift // corrections that the guard took note of
+	failed  []bool         // the last Apply has complained
 	changed bool           // so what a later item saw in the preflight may be stale
 }
 
 func newRun(items []item.Item, j item.Journal) *run {
 	n := len(items)
-	r := &run{items: items, journal: j, drift: make([][]spec.Drift, n), unseen: make([]error, n), errs: make([]error, n)}
-	return r
+	return &run{items: items, journal: j, drift: make([][]spec.Drift, n), unseen: make([]error, n), errs: make([]error, n),
+		counted: make([][]spec.Drift, n), failed: make([]bool, n)}
+}
+
+func (r *run) reconcile(ctx context.Context) Result {
+	r.preflight(ctx)
+	r.restore(ctx)
+	r.apply(ctx)
+	return r.result(ctx)
 }
 
 // wish is what a drift is about, whatever was found there.
@@ -140,6 +176,20 @@ func (r *run) all() map[wish]bool {
 	return found
 }
 
+// keys is [run.all] by key alone.
+func (r *run) keys() map[wish]bool {
+	found := map[wish]bool{}
+	for w := range r.all() {
+		found[wish{item: w.item, key: w.key}] = true
+	}
+	return found
+}
+
+// guarded reports whether a drift is the guard's to decide about.
+func (r *run) guarded(d spec.Drift) bool {
+	return r.guard != nil && (r.known == nil || r.known[wishOf(d)]) && (r.drifted == nil || r.drifted[wish{item: d.Item, key: d.Key}])
+}
+
 func (r *run) preflight(ctx context.Context) {
 	for n := range r.items {
 		r.check(ctx, n)
@@ -148,10 +198,32 @@ func (r *run) preflight(ctx context.Context) {
 
 func (r *run) check(ctx context.Context, n int) {
 	drift, err := r.items[n].Check(ctx)
-	if r.drift[n] = drift; err != nil {
+	if err != nil {
 		err = fmt.Errorf("check %s: %w", r.items[n].Name(), err)
 	}
-	r.unseen[n] = err
+	r.drift[n], r.unseen[n] = r.judged(n, drift), err
+}
+
+// judged is drift as the guard wants it treated.
+func (r *run) judged(n int, drift []spec.Drift) []spec.Drift {
+	if r.guard == nil {
+		return drift
+	}
+	if r.failed[n] {
+		for _, d := range r.counted[n] {
+			if slices.ContainsFunc(drift, func(still spec.Drift) bool { return still.Key == d.Key }) {
+				r.guard.Undone(d)
+			}
+		}
+		r.counted[n] = nil
+	}
+	out := slices.Clone(drift)
+	for i, d := range out {
+		if r.guarded(d) {
+			out[i] = r.guard.Judge(d)
+		}
+	}
+	return append(out, r.guard.Held(r.items[n].Name(), drift)...)
 }
 
 // restore goes backwards: what was built on something leaves before it.
@@ -193,9 +265,20 @@ func (r *run) apply(ctx context.Context) {
 		}
 		if len(due) > 0 {
 			r.changed = true
-			r.errs[n] = errors.Join(r.errs[n], it.Apply(ctx, due))
+			r.errs[n] = errors.Join(r.errs[n], r.note(n, due))
+			err := it.Apply(ctx, due)
+			r.errs[n], r.failed[n] = errors.Join(r.errs[n], err), err != nil
 		}
 	}
+}
+
+// note tells the guard of corrections that are about to be made.
+func (r *run) note(n int, due []spec.Drift) error {
+	if r.guard == nil {
+		return nil
+	}
+	r.counted[n] = slices.DeleteFunc(slices.Clone(due), func(d spec.Drift) bool { return !r.guarded(d) })
+	return r.guard.Correct(r.counted[n])
 }
 
 // rememberer is an item that journals originals of what needs no change. It writes
@@ -212,8 +295,11 @@ func (r *run) result(ctx context.Context) Result {
 			r.check(ctx, n)
 		}
 		status := r.status(n)
-		if status.State == spec.ItemDegraded {
-			result.Health = spec.HealthDegraded
+		switch status.State {
+		case spec.ItemDegraded:
+			result.Health = result.Health.And(spec.HealthDegraded)
+		case spec.ItemQuarantined:
+			result.Health = result.Health.And(spec.HealthQuarantined)
 		}
 		result.Items = append(result.Items, status)
 		result.Drift = append(result.Drift, r.drift[n]...)
@@ -232,12 +318,15 @@ func (r *run) status(n int) spec.ItemStatus {
 	status := spec.ItemStatus{Name: r.items[n].Name(), State: spec.ItemOK}
 	explained := r.errs[n] != nil
 	var earlier []error
-	wrong := map[string]bool{}
+	wrong, quarantined := map[string]bool{}, false
 	for _, d := range r.drift[n] {
-		if d.Action != spec.ActionRemove {
+		if d.Action != spec.ActionRemove && (d.Action != spec.ActionQuarantine || d.From != d.To) {
 			wrong[d.Key] = true
 		}
 		switch {
+		case d.Action == spec.ActionReport:
+		case d.Action == spec.ActionQuarantine:
+			quarantined = true
 		case d.Action == spec.ActionDefer:
 			status.State = spec.ItemDeferred
 		case d.Action == spec.ActionFailed:
@@ -251,6 +340,9 @@ func (r *run) status(n int) spec.ItemStatus {
 	}
 	if err := errors.Join(append(earlier, r.unseen[n], r.errs[n])...); err != nil {
 		status.State, status.Error = spec.ItemDegraded, err.Error()
+	}
+	if quarantined {
+		status.State = spec.ItemQuarantined // whatever else is wrong is in Error
 	}
 	if r.unseen[n] == nil {
 		status.Applied = max(0, r.items[n].Wanted()-len(wrong))

@@ -136,7 +136,7 @@ func ok(t *testing.T, r Result) {
 func TestApplyThenRestore(t *testing.T) {
 	n := newNode(t)
 	before := n.snapshot()
-	planned, err := Preview(t.Context(), n.items(n.full()))
+	planned, err := Preview(t.Context(), n.items(n.full()), nil, nil)
 	if err != nil || len(planned) != 5 {
 		t.Fatalf("preview %+v, %v; want five changes", planned, err)
 	}
@@ -156,7 +156,7 @@ func TestApplyThenRestore(t *testing.T) {
 	if len(again.Changes) != 0 {
 		t.Errorf("a second run changed %+v", again.Changes)
 	}
-	if diff := cmp.Diff(again.Items, Look(t.Context(), n.items(n.full())).Items); diff != "" {
+	if diff := cmp.Diff(again.Items, Look(t.Context(), n.items(n.full()), nil).Items); diff != "" {
 		t.Errorf("who only looks counts otherwise (-run +look):\n%s", diff)
 	}
 	for _, s := range again.Items {
@@ -252,7 +252,7 @@ func TestTransactRefusesBeforeItTouches(t *testing.T) {
 		Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}},
 		Limits: []spec.Limit{{ID: "bad", Domain: "*", Type: "firm", Item: "core", Value: "0"}},
 	}
-	r := Transact(t.Context(), n.items(next), n.items(n.full()), n.journal)
+	r := Transact(t.Context(), n.items(next), n.items(n.full()), n.journal, nil)
 	if r.Err == nil || r.RolledBack || !strings.Contains(r.Err.Error(), "nothing was changed") || !strings.Contains(r.Err.Error(), "firm") {
 		t.Fatalf("result %+v", r)
 	}
@@ -272,7 +272,7 @@ func TestTransactTakesBack(t *testing.T) {
 		Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "30"}, {Key: "vm/overcommit", Value: "1"}}, // tcp_rmem left
 		Exec:   []spec.Exec{{Name: "fails", Data: "exit 7\n", OnFailure: "rollback"}},
 	}
-	r := Transact(t.Context(), n.items(next), n.items(previous), n.journal)
+	r := Transact(t.Context(), n.items(next), n.items(previous), n.journal, nil)
 	if !r.RolledBack || r.Err == nil || !strings.Contains(r.Err.Error(), "exit status 7") {
 		t.Fatalf("result %+v", r)
 	}
@@ -297,7 +297,7 @@ func TestAFailingScriptTakesNothingBack(t *testing.T) {
 		Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "30"}},
 		Exec:   []spec.Exec{{Name: "fails", Data: "exit 7\n"}},
 	}
-	r := Transact(t.Context(), n.items(next), n.items(spec.Items{}), n.journal)
+	r := Transact(t.Context(), n.items(next), n.items(spec.Items{}), n.journal, nil)
 	if r.Err != nil || r.Health != spec.HealthDegraded || n.read("proc/sys/vm/swappiness") != "30" {
 		t.Fatalf("result %+v", r)
 	}
@@ -307,7 +307,7 @@ func TestAFailingScriptTakesNothingBack(t *testing.T) {
 	n = newNode(t)
 	next.Exec[0].OnFailure = "rollback"
 	for _, want := range []string{"was taken back", "nothing was changed"} {
-		r := Transact(t.Context(), n.items(next), n.items(spec.Items{}), n.journal)
+		r := Transact(t.Context(), n.items(next), n.items(spec.Items{}), n.journal, nil)
 		if r.Err == nil || !strings.Contains(r.Err.Error(), want) || n.read("proc/sys/vm/swappiness") != "60" {
 			t.Fatalf("want %s: %+v", want, r)
 		}
@@ -320,7 +320,7 @@ func TestOneApplyAfterAKillIsEnough(t *testing.T) {
 	n := newNode(t)
 	next := n.full()
 	next.Sysctl = append([]spec.Sysctl{{Key: "vm/overcommit", Value: "1"}}, next.Sysctl...)
-	ok(t, Transact(t.Context(), n.items(next), n.items(n.full()), n.journal))
+	ok(t, Transact(t.Context(), n.items(next), n.items(n.full()), n.journal, nil))
 	if got := n.read("proc/sys/vm/swappiness"); got != "10" {
 		t.Errorf("swappiness %s", got)
 	}
@@ -350,14 +350,14 @@ func TestARuleOfAMissingFileLeaves(t *testing.T) {
 	}
 	next := n.full()
 	next.Perm = nil
-	ok(t, Transact(t.Context(), n.items(next), n.items(n.full()), n.journal))
+	ok(t, Transact(t.Context(), n.items(next), n.items(n.full()), n.journal, nil))
 }
 
 func TestTransactCommits(t *testing.T) {
 	n := newNode(t)
 	ok(t, Reconcile(t.Context(), n.items(n.full()), n.journal))
 	next := spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "30"}}}
-	ok(t, Transact(t.Context(), n.items(next), n.items(n.full()), n.journal))
+	ok(t, Transact(t.Context(), n.items(next), n.items(n.full()), n.journal, nil))
 	if n.read("proc/sys/vm/swappiness") != "30" || n.read("proc/sys/net/ipv4/tcp_rmem") != "4096\t131072\t6291456" {
 		t.Fatal("the change is not what it should be")
 	}
@@ -372,7 +372,7 @@ func TestOldFailureBlocksNoChange(t *testing.T) {
 	}
 	next := previous
 	next.Sysctl = []spec.Sysctl{{Key: "vm/swappiness", Value: "30"}}
-	r := Transact(t.Context(), n.items(next), n.items(previous), n.journal)
+	r := Transact(t.Context(), n.items(next), n.items(previous), n.journal, nil)
 	if r.RolledBack || r.Err != nil || n.read("proc/sys/vm/swappiness") != "30" {
 		t.Fatalf("result %+v", r)
 	}
@@ -393,7 +393,7 @@ func TestOldTroubleBlocksNoChange(t *testing.T) {
 	n.write("proc/sys/vm/swappiness", "77\n")
 	next := previous
 	next.Sysctl = append([]spec.Sysctl{{Key: "vm/overcommit", Value: "1"}}, previous.Sysctl...)
-	r := Transact(t.Context(), n.items(next), n.items(previous), n.journal)
+	r := Transact(t.Context(), n.items(next), n.items(previous), n.journal, nil)
 	if r.RolledBack || r.Err != nil || n.read("proc/sys/vm/overcommit") != "1" {
 		t.Fatalf("result %+v", r)
 	}
@@ -418,7 +418,7 @@ func TestCancelledTransactIsTakenBack(t *testing.T) {
 			}
 		}
 	}()
-	r := Transact(ctx, n.items(next), n.items(spec.Items{}), n.journal)
+	r := Transact(ctx, n.items(next), n.items(spec.Items{}), n.journal, nil)
 	if !r.RolledBack {
 		t.Fatalf("result %+v", r)
 	}

@@ -29,7 +29,11 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 		return nil, err
 	case !ok:
 		n.o.Say("nothing is changed now: %s", why)
-		return n.report(found, items.Look(ctx, n.items(found.Overlay.Items)))
+		result := items.Look(ctx, n.items(found.Overlay.Items), n.guard(found))
+		if err := n.corrections().Save(); err != nil {
+			return nil, err
+		}
+		return n.report(found, result)
 	}
 	if err := n.takeOver(); err != nil {
 		return nil, err
@@ -45,8 +49,16 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 
 // enforce makes the node as an overlay says.
 func (n *Node) enforce(ctx context.Context, found *track.Found) (*spec.Status, error) {
-	result := items.Reconcile(ctx, n.items(found.Overlay.Items), n.journal)
+	guard := n.guard(found)
+	result := items.Keep(ctx, n.items(found.Overlay.Items), n.journal, guard)
 	n.recordChanges(result, found.Generation.Generation, "drift")
+	remember := func() error { return n.corrections().Keep(found.Generation.Overlay) }
+	if guard == nil {
+		remember = func() error { return n.corrections().Begin(found.Generation.Overlay) }
+	}
+	if err := remember(); err != nil {
+		return nil, err
+	}
 	if err := n.retire(ctx, result); err != nil {
 		return nil, err
 	}
@@ -192,8 +204,15 @@ func (n *Node) change(ctx context.Context, before, next *track.Found) (*spec.Sta
 	var result items.Result
 	if before == nil {
 		result = items.Reconcile(ctx, n.items(next.Overlay.Items), n.journal)
-	} else if result = items.Transact(ctx, n.items(next.Overlay.Items), n.items(before.Overlay.Items), n.journal); result.Err != nil {
+	} else if result = items.Transact(ctx, n.items(next.Overlay.Items), n.items(before.Overlay.Items), n.journal, n.guard(next)); result.Err != nil {
 		return n.takenBack(before, next, result)
+	}
+	if err := n.moveCorrections(before, next, result); err != nil {
+		return nil, err
+	}
+	if result.Health == spec.HealthQuarantined { // that may have ended with the change
+		seen := items.Look(ctx, n.items(next.Overlay.Items), n.guard(next))
+		result.Items, result.Drift, result.Health = seen.Items, seen.Drift, seen.Health
 	}
 	if t == nil {
 		return n.moved(ctx, next, result)

@@ -29,6 +29,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/journal"
+	"github.com/caisson-os/caisson/bootagent/policy"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/takeover"
@@ -46,12 +47,13 @@ const Service = "service"
 type Options struct {
 	Root    string // prefix of every path, for tests
 	Build   time.Time
-	Version string        // of the agent
-	Name    string        // of this node; "" is what the loader, the enrollment or the host says
-	Runner  Runner        // what programs run in; nil is services of systemd, or else process groups
-	By      string        // who acts, for the records: Service, or a person and the verb
-	Within  time.Duration // that a change has to prove that the node is still reached; 0 is trial.Within
-	Fetch   Opener        // how the registry is asked; nil is track.Open, in this process
+	Version string                  // of the agent
+	Name    string                  // of this node; "" is what the loader, the enrollment or the host says
+	Runner  Runner                  // what programs run in; nil is services of systemd, or else process groups
+	By      string                  // who acts, for the records: Service, or a person and the verb
+	Within  time.Duration           // that a change has to prove that the node is still reached; 0 is trial.Within
+	Rival   func(spec.Drift) string // who made a drift so; nil, and "": nobody knows
+	Fetch   Opener                  // how the registry is asked; nil is track.Open, in this process
 	Say     func(format string, args ...any)
 }
 
@@ -96,6 +98,7 @@ type Node struct {
 	follower *track.Tracker
 	lock     *os.File        // nil when only looking
 	began    []item.Item     // all that this node made, for Settle
+	book     *policy.Book    // opened when it is asked for
 	taken    *takeover.Found // what Divingbell left and is not put away yet
 }
 

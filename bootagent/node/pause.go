@@ -41,7 +41,11 @@ func (n *Node) rest(ctx context.Context, next *track.Found, why string) (*spec.S
 	if err := n.remember(); err != nil {
 		return nil, err
 	}
-	return n.report(next, items.Look(ctx, n.items(next.Overlay.Items)))
+	result := items.Look(ctx, n.items(next.Overlay.Items), n.guard(next))
+	if err := n.corrections().Save(); err != nil {
+		return nil, err
+	}
+	return n.report(next, result)
 }
 
 func sayPause(p *spec.Pause) string {

@@ -46,8 +46,11 @@ func quote(s string) string {
 func (n *Node) recordChanges(result items.Result, generation uint64, why string) {
 	for _, d := range result.Changes {
 		d = rules.Spelled(d)
-		n.record("change", field{"item", d.Item}, field{"key", d.Key}, field{"from", d.From}, field{"to", d.To},
-			field{"action", d.Action}, field{"generation", generation}, field{"why", why})
+		fields := []field{{"item", d.Item}, {"key", d.Key}, {"from", d.From}, {"to", d.To}, {"action", d.Action}, {"generation", generation}, {"why", why}}
+		if d.Rival != "" {
+			fields = append(fields, field{"rival", d.Rival})
+		}
+		n.record("change", fields...)
 	}
 }
 

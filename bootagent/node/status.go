@@ -29,7 +29,7 @@ func (n *Node) Status(ctx context.Context) (*spec.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := items.Look(ctx, n.items(found.Overlay.Items))
+	result := items.Look(ctx, n.items(found.Overlay.Items), n.guard(found))
 	result.Age(n.last().Drift, time.Now(), uptime())
 	return n.compose(found, result)
 }
@@ -93,7 +93,7 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 		Expires: stamp(found.Expires.Unix()), LayerVersion: n.boot.Layer.Version, Agent: n.o.Version,
 	}
 	refuse := func(item, key, reason string) {
-		status.Health = spec.HealthDegraded
+		status.Health = status.Health.And(spec.HealthDegraded)
 		status.Drift = append(status.Drift, spec.Drift{Item: item, Key: key, Action: spec.ActionRefuse, Reason: reason})
 	}
 	if back := n.boot.Live.TakenBack; back != nil {
@@ -128,7 +128,7 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 		policy = append(policy, spec.Drift{Item: "apparmor", Key: "profiles", Action: spec.ActionRefuse, Reason: err.Error()})
 	}
 	if len(policy) > 0 {
-		status.Health = spec.HealthDegraded
+		status.Health = status.Health.And(spec.HealthDegraded)
 		status.Drift = append(status.Drift, policy...)
 	}
 	cannot, err := n.cannot(&found.Overlay)

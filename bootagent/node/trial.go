@@ -109,7 +109,7 @@ func (n *Node) prove(ctx context.Context, next *track.Found, result items.Result
 	if err != nil {
 		return nil, errors.Join(failed, err)
 	}
-	status, err := n.report(found, items.Look(ctx, n.items(found.Overlay.Items)))
+	status, err := n.report(found, items.Look(ctx, n.items(found.Overlay.Items), n.guard(found)))
 	return status, errors.Join(failed, err)
 }
 
@@ -199,7 +199,11 @@ func (n *Node) comeUp(ctx context.Context, found *track.Found) (*spec.Status, er
 	if t == nil {
 		return n.enforce(ctx, found)
 	}
-	st, err := n.prove(ctx, found, items.Reconcile(ctx, n.items(found.Overlay.Items), n.journal))
+	result := items.Reconcile(ctx, n.items(found.Overlay.Items), n.journal)
+	if err := n.corrections().Begin(found.Generation.Overlay); err != nil {
+		return nil, err
+	}
+	st, err := n.prove(ctx, found, result)
 	if st != nil && err != nil { // the node goes on, and its status says how
 		n.o.Say("%v", err)
 		err = nil

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/journal"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
@@ -27,7 +28,7 @@ func (n *Node) RestoreAll(ctx context.Context) error {
 	result := items.Reconcile(ctx, n.items(spec.Items{}), n.journal)
 	n.recordChanges(result, 0, "restore --all")
 	n.record("restored", field{"changes", len(result.Changes)}, field{"why", "restore --all"})
-	return errors.Join(result.Err, n.retire(ctx, result), n.damage())
+	return errors.Join(result.Err, n.corrections().Begin(""), n.retire(ctx, result), n.damage())
 }
 
 // damage is what the journal has lost.
@@ -73,7 +74,12 @@ func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
 	if err := n.takeOver(); err != nil {
 		return nil, err
 	}
-	changes, err := items.Preview(ctx, n.items(found.Overlay.Items))
+	var previous []item.Item
+	var guard items.Guard
+	if before != nil {
+		previous, guard = n.items(before.Overlay.Items), n.guard(found)
+	}
+	changes, err := items.Preview(ctx, n.items(found.Overlay.Items), previous, guard)
 	if err != nil {
 		return changes, err
 	}

@@ -28,6 +28,8 @@ var details = map[string]string{
 	"sync":    "As apply, on a node that knows whom to ask.",
 	"freeze":  "Newer generations are not applied until forward; the reject list still counts.",
 	"forward": "Ends freeze.",
+	"clear": "A setting that was corrected five times within ten minutes is quarantined: it is reported and left alone.\n" +
+		"After clear it is corrected again, and its corrections are counted anew.",
 	"restore": "Puts back every original that the journal knows. A running service would apply the overlay again: stop it first.",
 }
 

@@ -47,6 +47,7 @@ func verbs() []verb {
 		{"sync", "ask for a newer generation now", syncNow},
 		{"freeze", "keep the present generation until forward", trackCommand(spec.Frozen)},
 		{"forward", "follow the fleet again", trackCommand(spec.Following)},
+		{"clear", "end the quarantine of KIND:KEY, of a KIND, or of all settings", clearQuarantine},
 		{"operation", "list operations; run NAME now, or rerun NAME in its window", operationVerb},
 		{"windows", "print when this node may be disturbed", windows},
 		{"restore", "put back all that the journal knows (--all)", restore},

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -56,6 +58,24 @@ func spelled(drift []spec.Drift) []spec.Drift {
 	return out
 }
 
+// story says how it came to a drift: since when, how often, and by whom.
+func story(d spec.Drift) string {
+	var words []string
+	if d.Action != spec.ActionDefer && !d.Since.IsZero() {
+		words = append(words, "since "+d.Since.Format(time.RFC3339))
+	}
+	if d.Count > 0 {
+		words = append(words, fmt.Sprintf("after %d corrections", d.Count))
+	}
+	if d.Rival != "" {
+		words = append(words, "by "+d.Rival)
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(words, ", ") + ")"
+}
+
 func (a *app) printDrift(drift []spec.Drift) {
 	for _, d := range spelled(drift) {
 		line := fmt.Sprintf("%-7s %s %s", d.Action, d.Item, d.Key)
@@ -65,6 +85,7 @@ func (a *app) printDrift(drift []spec.Drift) {
 		case d.From != "" || d.To != "":
 			line += fmt.Sprintf(": %q → %q", d.From, d.To)
 		}
+		line += story(d)
 		cli.Printf(a.out, "%s\n", line)
 	}
 }

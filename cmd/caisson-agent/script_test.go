@@ -41,12 +41,13 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PATH", bin+string(filepath.ListSeparator)+e.Getenv("PATH"))
 			e.Setenv("ROOT", filepath.Join(e.WorkDir, "root"))
 			for name, text := range map[string]string{
-				"etc/machine-id":         "0123456789abcdef0123456789abcdef\n",
-				"etc/security/limits.d/": "",
-				"dev/":                   "",
-				"proc/self/mountinfo":    "",
-				"proc/sys/vm/swappiness": "60\n",
-				"proc/sys/kernel/panic":  "0\n",
+				"etc/machine-id":          "0123456789abcdef0123456789abcdef\n",
+				"etc/security/limits.d/":  "",
+				"dev/":                    "",
+				"proc/self/mountinfo":     "",
+				"proc/sys/vm/swappiness":  "60\n",
+				"proc/sys/kernel/panic":   "0\n",
+				"proc/sys/vm/dirty_ratio": "20\n",
 			} {
 				path := filepath.Join(e.WorkDir, "root", name)
 				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {

@@ -102,6 +102,8 @@ var rules = []Rule{
 		By: []string{"bootagent/node", "test/contract"}, ByWhy: "only a node's first run takes over"},
 	{Packages: "bootagent/trial", Only: []string{"bootagent/state", "bootagent/items/item", "spec", "internal/..."}, Why: "it judges what was saved by a clock, and changes nothing",
 		By: []string{"bootagent/node"}, ByWhy: "a node tries changes and undoes them"},
+	{Packages: "bootagent/policy", Only: []string{"spec", "internal/..."}, Why: "it judges differences, whatever they are of",
+		By: []string{"bootagent/node"}, ByWhy: "a node decides what it does about drift"},
 	{Packages: "bootagent/window", Only: []string{"spec"}, Why: "a question about a clock and an overlay, whoever asks it"},
 	{Packages: "bootagent/operation", Only: []string{"spec", "spec/rules", "bootagent/process", "bootagent/window", "internal/..."}, By: []string{"bootagent/node"}, Why: "operations are run by a node; they know no items and no registry", ByWhy: "a node decides when it acts"},
 	{Packages: "bootagent/process", Only: []string{"internal/..."}, Why: "running a program knows no script and no policy",

@@ -111,11 +111,11 @@ func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey
 		if len(f.Machine.Args) > 0 {
 			o.KernelArgs = slices.Concat(s.args, f.Machine.Args)
 		}
-		if f.Machine.Agent != nil {
-			o.Agent = f.Machine.Agent
-		}
 		if f.Machine.CAs != nil {
 			o.CAs = f.Machine.CAs
+		}
+		if f.Machine.Agent != nil {
+			o.Agent = f.Machine.Agent
 		}
 		if len(f.Machine.Network.DNS)+len(f.Machine.Network.Search)+len(f.Machine.Network.NTP)+len(f.Machine.Network.Interfaces) > 0 {
 			o.Network = f.Machine.Network

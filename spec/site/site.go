@@ -170,7 +170,7 @@ func (s *Site) machinePart(r *document.Reader, p *override.Part) {
 	}
 	v := s.doc.Machine.V
 	if v != nil && r.Want(v, tree.Mapping) {
-		v = r.ReadCAs(v)
+		v = machine.Normal(r.Checker, r.ReadCAs(v))
 		base = tree.MergeOverride(base, v.Without("overrides"), func(*tree.Value) {})
 	}
 	p.Base = base
@@ -183,12 +183,12 @@ func (s *Site) machinePart(r *document.Reader, p *override.Part) {
 		r.Decode(over, &st)
 		for i := range st.Hosts {
 			if b := st.Hosts[i].Conf.V; b != nil {
-				st.Hosts[i].Conf.V = r.ReadCAs(b)
+				st.Hosts[i].Conf.V = machine.Normal(r.Checker, r.ReadCAs(b))
 			}
 		}
 		for i := range st.Labels {
 			if b := st.Labels[i].Conf.V; b != nil {
-				st.Labels[i].Conf.V = r.ReadCAs(b)
+				st.Labels[i].Conf.V = machine.Normal(r.Checker, r.ReadCAs(b))
 			}
 		}
 		override.AddStanza(p, r.Checker, st)

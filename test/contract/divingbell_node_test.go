@@ -137,7 +137,7 @@ func failureTakesNothingBack(p *probe) {
 	at := newPlace(p)
 	at.pass("conf: {sysctl: {vm.swappiness: 10}}\n")
 	next := "conf:\n  sysctl: {vm.swappiness: 20}\n  exec: {a: {data: \"#!/bin/sh\\nexit 1\\n\", rerun_policy: once_successfully, retry_interval: 3600}}\n"
-	r := items.Transact(at.Context(), at.table(next), at.table("conf: {sysctl: {vm.swappiness: 10}}\n"), at.journal)
+	r := items.Transact(at.Context(), at.table(next), at.table("conf: {sysctl: {vm.swappiness: 10}}\n"), at.journal, nil)
 	p.holds("the change", r.Err == nil && !r.RolledBack, "%v", r.Err)
 	p.equal("health", spec.HealthDegraded, r.Health)
 	p.equal("the setting beside the script", "20", at.value("vm/swappiness"))
@@ -160,7 +160,7 @@ func alwaysKeepsPace(p *probe) {
 	}{{50 * time.Second, false}, {70 * time.Second, true}} {
 		record["start"] = time.Now().Add(-c.ago).UTC()
 		p.must(os.WriteFile(records[0], item.Raw(record), 0o600))
-		drift, err := items.Preview(at.Context(), at.table(conf))
+		drift, err := items.Preview(at.Context(), at.table(conf), nil, nil)
 		p.must(err)
 		p.equal(fmt.Sprint("due ", c.ago, " after the last run"), c.due, len(of(drift, "exec")) == 1)
 	}
@@ -188,7 +188,7 @@ func missingForLong(p *probe) {
 	p.equal("health at first", spec.HealthOK, r.Health)
 	first := time.Now()
 	r.Age(nil, first, 24*time.Hour)
-	later := items.Look(at.Context(), at.table("conf: {sysctl: {net.none.such: 1}}\n"))
+	later := items.Look(at.Context(), at.table("conf: {sysctl: {net.none.such: 1}}\n"), nil)
 	later.Age(r.Drift, first.Add(11*time.Minute), 24*time.Hour)
 	p.equal("health after eleven minutes", spec.HealthDegraded, later.Health)
 	p.documented("divingbell.md", "**What is not there yet is waited for.**", "After ten minutes the node is `degraded` and says so: a mistyped name is found then")
@@ -215,7 +215,7 @@ func cutThenChanged(p *probe) {
 			return false
 		}()
 		at.open()
-		r := items.Transact(at.Context(), at.table(after), at.table(before), at.journal)
+		r := items.Transact(at.Context(), at.table(after), at.table(before), at.journal, nil)
 		p.holds(fmt.Sprint("cut at ", n), r.Err == nil && r.Health == spec.HealthOK && len(r.Drift) == 0, "%+v", r)
 		p.equal("what was wanted before only", "0", at.value("kernel/panic"))
 		if !died {

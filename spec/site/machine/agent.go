@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"reflect"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 type agentDoc struct {
 	Report reportDoc `site:"report" doc:"where the node's reports go"`
+	Policy policyDoc `site:"policy" doc:"what is done about a setting that somebody has changed on the node, by kind"`
 }
 
 type reportDoc struct {
@@ -33,7 +35,8 @@ const (
 func compileAgent(c *shape.Checker, d agentDoc) *spec.Agent {
 	var a spec.Agent
 	c.In("report", func() { a.Report = compileReport(c, d.Report) })
-	if a == (spec.Agent{}) {
+	c.In("policy", func() { a.Enforce = compileEnforce(c, d.Policy) })
+	if reflect.ValueOf(a).IsZero() {
 		return nil
 	}
 	return &a

@@ -3,6 +3,7 @@
 package plan
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"reflect"
@@ -12,11 +13,13 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/module"
 )
 
 // parts are those of an overlay whose changes are shown under another name.
-var parts = map[string]string{"kernel": "kernelArgs", "dns": "network", "search": "network", "ntp": "network", "interface": "network", "window": "maintenance", "operation": "maintenance"}
+var parts = map[string]string{"kernel": "kernelArgs", "dns": "network", "search": "network", "ntp": "network", "interface": "network", "window": "maintenance", "operation": "maintenance",
+	"policy": "agent"}
 
 // effectOf returns how much a change disturbs a node: of a part of the overlay or
 // of a kind of items.
@@ -88,6 +91,7 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 	}
 	compareLists(c, "needsLayer", from.NeedsLayer, to.NeedsLayer, func(n spec.NeedsLayer) (string, string) { return n.Item + " " + n.Key, n.To })
 	c.maintenance(from.Maintenance, to.Maintenance)
+	c.policy(from.Agent, to.Agent)
 	if a, b := reportText(from.Agent), reportText(to.Agent); a != b {
 		c.add("agent", "report", a, b)
 	}
@@ -104,6 +108,15 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 		}
 	}
 	return c.changes
+}
+
+// policy compares what is done about drift.
+func (c *comparison) policy(from, to *spec.Agent) {
+	var none spec.Agent
+	from, to = cmp.Or(from, &none), cmp.Or(to, &none)
+	compareLists(c, "policy", from.Enforce, to.Enforce, func(e spec.Enforcement) (string, string) {
+		return strings.TrimSpace(e.Item + " " + rules.PolicyName(e.Item, e.Key)), string(e.Policy)
+	})
 }
 
 // items compares a kind of items, which differs.

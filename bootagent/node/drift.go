@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/policy"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+)
+
+// guard decides about drift of what an overlay asks for. It is nil on a root that has
+// just come up, and after all was put back: what differs was not set then.
+func (n *Node) guard(found *track.Found) items.Guard {
+	if !n.begun() || n.corrections().Blank() {
+		return nil
+	}
+	last := n.last()
+	return &policy.Keeper{
+		Policy: func(item, key string) spec.Policy {
+			if found.Overlay.Agent == nil {
+				return spec.PolicyEnforce
+			}
+			return spec.PolicyOf(found.Overlay.Agent.Enforce, item, key)
+		},
+		Book: n.corrections(),
+		Fresh: func(item, key string) bool {
+			return slices.ContainsFunc(last.Drift, func(d spec.Drift) bool {
+				return d.Action == spec.ActionDefer && d.Item == item && d.Key == key
+			})
+		},
+		Rival: n.o.Rival, Now: time.Now(), Up: uptime(),
+		Began: func(quarantined []spec.Drift) {
+			if n.lock == nil {
+				return // only looking
+			}
+			for _, d := range quarantined {
+				d = rules.Spelled(d)
+				n.record("quarantined", field{"item", d.Item}, field{"key", d.Key}, field{"from", d.From}, field{"to", d.To},
+					field{"count", d.Count}, field{"rival", d.Rival}, field{"why", fmt.Sprintf("%d corrections within %v", d.Count, policy.Within)})
+			}
+		},
+	}
+}
+
+// corrections is the book of what was corrected lately. One that cannot be read is
+// begun anew, and said.
+func (n *Node) corrections() *policy.Book {
+	if n.book == nil {
+		var err error
+		if n.book, err = policy.Open(n.folder.Path(), n.scopes.Kernel); err != nil {
+			n.o.Say("corrections are counted anew: %v", err)
+		}
+	}
+	return n.book
+}
+
+// moveCorrections notes that a generation is in effect; before is nil where nothing was.
+func (n *Node) moveCorrections(before, next *track.Found, result items.Result) error {
+	if before == nil {
+		return n.corrections().Begin(next.Generation.Overlay)
+	}
+	var kinds []string
+	for _, e := range spec.Changes(&before.Overlay, &next.Overlay) {
+		if kind, ok := strings.CutPrefix(e.Part, "items."); ok {
+			kinds = append(kinds, kind)
+		}
+	}
+	return n.corrections().Move(next.Generation.Overlay, kinds, result.Drift)
+}
+
+// Clear ends the quarantine of one setting, of a kind when key is empty, or of all, and
+// returns what was quarantined. The service corrects it within a minute.
+func (n *Node) Clear(item, key string) ([]spec.Drift, error) {
+	ended := n.corrections().Clear(item, key)
+	if err := n.corrections().Save(); err != nil {
+		return nil, err
+	}
+	for _, d := range ended {
+		s := rules.Spelled(d)
+		n.record("cleared", field{"item", s.Item}, field{"key", s.Key}, field{"count", s.Count}, field{"rival", s.Rival})
+	}
+	return ended, nil
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package policy decides what is done about drift: what somebody changed on a node
+// since it was set.
+//
+// The overlay says what to do about which setting, [spec.Enforcement]: set it again, or
+// leave it and report it. Who sets a setting again that another program keeps changing
+// fights without end, so a correction costs of a budget: five of one setting within ten
+// minutes. After them the setting is quarantined: it is looked at and reported, and not
+// touched until an operator clears it, or the overlay wants another value of it, or has
+// no such setting any more. The book of that is in the state directory, written before
+// the correction is made, so that neither a restart of the agent nor its death resets it.
+//
+// The package knows no kinds and sets nothing; a [Keeper] is the Guard of package items.
+// Only bootagent/node imports it.
+package policy
+
+import (
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// The budget of one setting.
+const (
+	Corrections = 5
+	Within      = 10 * time.Minute
+)
+
+// Keeper judges drift at one moment.
+type Keeper struct {
+	Policy func(item, key string) spec.Policy
+	Book   *Book
+	Fresh  func(item, key string) bool    // it was never set, for it could not be
+	Rival  func(d spec.Drift) string      // who made it so; "" or nil: nobody knows
+	Now    time.Time                      // for people
+	Up     time.Duration                  // since the kernel's start, for the budget
+	Began  func(quarantined []spec.Drift) // is told of each new quarantine; may be nil
+}
+
+// Judge returns a drift as it is to be treated: as it is where it is to be corrected.
+func (k *Keeper) Judge(d spec.Drift) spec.Drift {
+	if d.Action != spec.ActionAdd && d.Action != spec.ActionChange {
+		return d
+	}
+	r := k.Book.find(d.Item, d.Key)
+	if r != nil && r.Want != d.To {
+		k.Book.forget(d.Item, d.Key)
+		r = nil
+	}
+	if k.Fresh != nil && k.Fresh(d.Item, d.Key) {
+		return d
+	}
+	if d.Rival == "" && k.Rival != nil {
+		d.Rival = k.Rival(d)
+	}
+	if d.Rival == "" {
+		d.Rival = spec.RivalUnknown
+	}
+	switch {
+	case k.Policy(d.Item, d.Key) == spec.PolicyReport:
+		d.Action = spec.ActionReport
+	case r == nil:
+	case !r.Quarantined.IsZero():
+		d = r.onto(d)
+	case len(k.recent(r)) >= Corrections:
+		r.Quarantined, r.Count, k.Book.dirty = k.Now.UTC().Truncate(time.Second), Corrections, true
+		d = r.onto(d)
+		if k.Began != nil {
+			k.Began([]spec.Drift{d})
+		}
+	}
+	return d
+}
+
+// onto tells of a drift that it is quarantined.
+func (r *record) onto(d spec.Drift) spec.Drift {
+	d.Action, d.Since, d.Count = spec.ActionQuarantine, r.Quarantined, r.Count
+	if d.Rival == spec.RivalUnknown && r.Rival != "" {
+		d.Rival = r.Rival
+	}
+	return d
+}
+
+// Held lists the quarantined settings of a kind that are not in its drift: they are as
+// wanted, and would not be corrected.
+func (k *Keeper) Held(item string, drift []spec.Drift) (held []spec.Drift) {
+	for _, r := range k.Book.pages.Keys {
+		if r.Item == item && !r.Quarantined.IsZero() && k.Policy(r.Item, r.Key) == spec.PolicyEnforce &&
+			!slices.ContainsFunc(drift, func(d spec.Drift) bool { return d.Key == r.Key }) {
+			held = append(held, r.drift())
+		}
+	}
+	return held
+}
+
+// Correct takes note of corrections that are about to be made. What was never set is
+// not one.
+func (k *Keeper) Correct(due []spec.Drift) error {
+	for _, d := range due {
+		if d.Action != spec.ActionAdd && d.Action != spec.ActionChange || k.Fresh != nil && k.Fresh(d.Item, d.Key) {
+			continue
+		}
+		r := k.Book.find(d.Item, d.Key)
+		if r == nil {
+			r = &record{Item: d.Item, Key: d.Key, Want: d.To}
+			k.Book.pages.Keys = append(k.Book.pages.Keys, r)
+		}
+		r.Corrections = append(k.recent(r), k.Up)
+		if d.Rival != spec.RivalUnknown {
+			r.Rival = d.Rival
+		}
+		k.Book.dirty = true
+	}
+	k.prune()
+	return k.Book.Save()
+}
+
+// Undone takes back that a correction was made: it failed, and nobody else is to blame
+// for that.
+func (k *Keeper) Undone(d spec.Drift) {
+	if r := k.Book.find(d.Item, d.Key); r != nil && len(r.Corrections) > 0 && r.Corrections[len(r.Corrections)-1] == k.Up {
+		r.Corrections = r.Corrections[:len(r.Corrections)-1]
+		k.Book.dirty = true
+	}
+}
+
+// recent returns the corrections that still count.
+func (k *Keeper) recent(r *record) []time.Duration {
+	return slices.DeleteFunc(slices.Clone(r.Corrections), func(at time.Duration) bool { return k.Up-at >= Within })
+}
+
+// prune forgets what does not count any more.
+func (k *Keeper) prune() {
+	k.Book.pages.Keys = slices.DeleteFunc(k.Book.pages.Keys, func(r *record) bool {
+		return r.Quarantined.IsZero() && len(k.recent(r)) == 0
+	})
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+)
+
+// cleared is what clear -o json prints.
+type cleared struct {
+	Cleared []spec.Drift `json:"cleared"`
+}
+
+// clearQuarantine is clear [KIND[:KEY]].
+func clearQuarantine(ctx context.Context, a *app, args []string) error {
+	f := newFlags(a, "clear [KIND[:KEY]]")
+	kind, key, named := "", "", false
+	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+		kind, key, named = strings.Cut(args[0], ":")
+		args = args[1:]
+	}
+	if err := f.parse(a, args); err != nil {
+		return ended(err)
+	}
+	if named && key == "" {
+		return cli.Usage("see 'caisson-agent status'", "no key is named after %q", kind+":")
+	}
+	n, err := node.Open(ctx, a.options("clear"), nil)
+	if err != nil {
+		return err
+	}
+	defer n.Close() // what was noted is on disk already
+	ended, err := n.Clear(kind, rules.PolicyKey(kind, key))
+	if err != nil {
+		return err
+	}
+	if f.format == "json" {
+		return cli.JSON(a.out, cleared{spelled(ended)})
+	}
+	for _, d := range spelled(ended) {
+		a.say("%s %s is corrected again, within a minute", d.Item, d.Key)
+	}
+	if len(ended) == 0 {
+		a.say("nothing of that is quarantined")
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"path"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Policied reports whether a kind of settings has a policy: it can be read back. A
+// script cannot; it runs when it is due.
+func Policied(kind string) bool { return kind != "exec" }
+
+// PolicyKey returns the key of a setting as a drift has it, of one as its author
+// writes it.
+func PolicyKey(kind, key string) string {
+	switch {
+	case kind == "sysctl":
+		return SysctlPath(key)
+	case path.IsAbs(key):
+		return path.Clean(key)
+	}
+	return key
+}
+
+// PolicyName is the other way round: the key as its author writes it.
+func PolicyName(kind, key string) string {
+	return Spelled(spec.Drift{Item: kind, Key: key}).Key
+}
+
+// Enforcement checks the policy of a kind or of one setting of it.
+func Enforcement(e spec.Enforcement) error {
+	var f fields
+	f.add("policy", oneOf(string(e.Policy), "a policy", []string{string(spec.PolicyEnforce), string(spec.PolicyReport)}))
+	if e.Key != "" {
+		f.add("key", policyKey(e.Item, e.Key))
+	}
+	return f.err()
+}
+
+func policyKey(kind, key string) error {
+	switch kind {
+	case "sysctl":
+		if !sysctlKey(key) {
+			return invalid("sysctl-key", "as in vm.swappiness or net/ipv4/ip_forward", "%.150q is not a kernel parameter", SysctlName(key))
+		}
+	case "files", "mounts", "perm", "sysfs":
+		return Path(key)
+	default:
+		if !printable(key) || strings.TrimSpace(key) != key {
+			return invalid("policy-key", "write it as caisson-agent status does", "%.150q is not the key of a setting", key)
+		}
+	}
+	return nil
+}

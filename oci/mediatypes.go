@@ -18,6 +18,7 @@ const (
 	TypeFleetShard  = "application/vnd.caisson.fleet-shard.v1+json"  // artifactType of a part of fleet:index, and of its document
 	TypeGone        = "application/vnd.caisson.gone.v1+json"         // artifactType of what a removed tag leads to
 	TypeLayerConfig = "application/vnd.caisson.layer.config.v1+json" // a layer's description, spec.Layer
+	TypeService     = "application/vnd.caisson.service.v1+json"      // what a node mounts of a repository of git; its config has this type, too
 	TypeKernel      = "application/vnd.caisson.kernel.v1"
 	TypeInitrd      = "application/vnd.caisson.initrd.v1"
 	TypeSquashfs    = "application/vnd.caisson.image.v1.squashfs"
@@ -29,9 +30,10 @@ const (
 
 // Repositories below a registry's prefix.
 const (
-	RepoLayer = "layer"
-	RepoNode  = "node"
-	RepoFleet = "fleet"
+	RepoLayer   = "layer"
+	RepoNode    = "node"
+	RepoFleet   = "fleet"
+	RepoService = "service"
 )
 
 // Annotations. They are hints for people and for selection, never trusted.

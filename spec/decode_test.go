@@ -25,6 +25,8 @@ func full() Overlay {
 				Action: Action{Exec: Command{Argv: []string{"/bin/true"}, Timeout: 60}, Check: &Command{Argv: []string{"/bin/false"}, Timeout: 1}}}}},
 		Pause: &Pause{Reason: "r", Until: 1},
 		Agent: &Agent{Report: &Reporting{URL: "https://h", Interval: 300}, Enforce: []Enforcement{{Item: "sysctl", Key: "vm/swappiness", Policy: PolicyReport}}},
+		Services: []Service{{Name: "s", Unit: "s.service", Commit: "c", Image: Blob{Digest: "sha256:d", Size: 1}, User: "u", Package: "p", Action: ServiceStart,
+			Directories: []ServiceDirectory{{From: "f", To: "/t", File: true}}}},
 		Items: Items{
 			Mounts:  []Mount{{ID: "a", Device: "d", Target: "/t", Type: "tmpfs", Options: []string{"ro"}, Before: []string{"b"}, After: []string{"c"}}},
 			Limits:  []Limit{{ID: "a", Domain: "*", Type: "-", Item: "nofile", Value: "1"}},

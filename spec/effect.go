@@ -37,6 +37,7 @@ var Effects = []Effect{
 	{"maintenance", ClassLive, "operations start when their time comes", func(o *Overlay) any { return o.Maintenance }},
 	{"pause", ClassLive, "the node stops enforcing, or begins again", func(o *Overlay) any { return o.Pause }},
 	{"agent", ClassLive, "the agent works the new way from its next look on", func(o *Overlay) any { return o.Agent }},
+	{"services", ClassService, "files are switched at once, and units told as their services say", func(o *Overlay) any { return o.Services }},
 	{"items.mounts", ClassLive, "it is mounted at once", func(o *Overlay) any { return o.Items.Mounts }},
 	{"items.limits", ClassLive, "new sessions have the new limits", func(o *Overlay) any { return o.Items.Limits }},
 	{"items.sysctl", ClassLive, "kernel parameters are set at once", func(o *Overlay) any { return o.Items.Sysctl }},

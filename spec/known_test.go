@@ -22,7 +22,7 @@ func TestDecodeKnown(t *testing.T) {
 		unknown []string // nil: an error
 	}{
 		"as it is":                 {good, []string{}},
-		"a section more":           {strings.Replace(good, `"items":`, `"services":{"a":[1,{"b":null}]},"items":`, 1), []string{"services"}},
+		"a section more":           {strings.Replace(good, `"items":`, `"later":{"a":[1,{"b":null}]},"items":`, 1), []string{"later"}},
 		"two more, first and last": {strings.TrimSuffix(strings.Replace(good, `{"api`, `{"a":1,"api`, 1), "}") + `,"z":"\u003c"}`, []string{"a", "z"}},
 		"one more twice":           {strings.Replace(good, `"items":`, `"a":1,"a":1,"items":`, 1), nil},
 		"a known one twice":        {strings.Replace(good, `"items":`, `"items":{},"items":`, 1), nil},
@@ -60,7 +60,7 @@ func TestLoaderReadsTheCoreOnly(t *testing.T) {
 	later := strings.Replace(string(data), `"sysctl":[{`, `"sysctl":[{"later":1,`, 1)
 	var c Core
 	unknown, err := DecodeKnown([]byte(later), &c)
-	if err != nil || !slices.Equal(unknown, []string{"needsLayer", "maintenance", "pause", "agent", "items"}) || !reflect.DeepEqual(c, full().Core) {
+	if err != nil || !slices.Equal(unknown, []string{"needsLayer", "maintenance", "pause", "agent", "services", "items"}) || !reflect.DeepEqual(c, full().Core) {
 		t.Errorf("%v, unknown %q", err, unknown)
 	}
 	var o Overlay

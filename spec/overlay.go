@@ -25,6 +25,7 @@ type Overlay struct {
 	Maintenance *Maintenance `json:"maintenance,omitempty"`
 	Pause       *Pause       `json:"pause,omitempty"`
 	Agent       *Agent       `json:"agent,omitempty"`
+	Services    []Service    `json:"services,omitempty"`
 	Items       Items        `json:"items"` // the last one: the compiler encodes it once for many nodes
 }
 

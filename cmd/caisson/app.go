@@ -78,6 +78,7 @@ func (a *app) root() *cobra.Command {
 		a.planCommand(),
 		a.windowsCommand(),
 		a.operationsCommand(),
+		a.servicesCommand(),
 		a.buildCommand(),
 		a.lockCommand(),
 		a.inspectCommand(),

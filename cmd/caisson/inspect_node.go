@@ -51,6 +51,9 @@ func (a *app) inspectNode(ctx context.Context, look *looking, ref, node string) 
 	if row.Layer != "" {
 		line("layer", "%s, variant %s", row.Layer, o.Variant)
 	}
+	for _, s := range o.Services {
+		line("service "+s.Name, "commit %s, image %s", s.Commit, s.Image.Digest)
+	}
 	if len(row.Holds) > 0 {
 		line("held", "%s", hold.String(row.Holds))
 	}

@@ -18,7 +18,7 @@ func (a *app) pruneCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "prune REF",
 		Short: "Remove old generations, and layers that no node needs",
-		Long: "Remove old generations, and layers that no node needs.\n\n" +
+		Long: "Remove old generations, and layers and images of services that no node needs.\n\n" +
 			"The newest --generations stay with all that they need, so that one can go back to them. Of layers stay\n" +
 			"the --keep versions released last, the current one, and what a node runs, ran before or is held at.\n" +
 			"Nobody publishes meanwhile. With --site or --trust what is published is verified first; without, nothing\n" +
@@ -75,10 +75,23 @@ func (a *app) printPruned(out *publish.Pruned) error {
 		}
 		cli.Printf(a.out, "%s  %s %s  %s\n", l.Digest, l.Version, l.Variant, verdict)
 	}
+	images := 0
+	for _, s := range out.Services {
+		verdict := "keep: " + s.Keep
+		if s.Keep == "" {
+			verdict = "remove"
+			images++
+		}
+		cli.Printf(a.out, "service  %s  %s\n", s.Image, verdict)
+	}
+	what := count(old, "generation") + " and " + count(gone, "layer")
+	if len(out.Services) > 0 {
+		what += ", " + count(images, "image") + " of services"
+	}
 	if out.Removed {
-		a.say("removed %s and %s, freed %s", count(old, "generation"), count(gone, "layer"), signless(out.Freed))
+		a.say("removed %s, freed %s", what, signless(out.Freed))
 	} else {
-		a.say("would remove %s and %s", count(old, "generation"), count(gone, "layer"))
+		a.say("would remove %s", what)
 	}
 	return nil
 }

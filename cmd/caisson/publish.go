@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -16,7 +17,7 @@ import (
 )
 
 func (a *app) publishCommand() *cobra.Command {
-	var to, layer, expires, epochKey string
+	var to, layer, expires, epochKey, cache string
 	var epoch uint64
 	var fresh bool
 	var which chosen
@@ -36,7 +37,8 @@ func (a *app) publishCommand() *cobra.Command {
 			"is over ends. Nodes that left the site leave the index; 'caisson retire' ends their names, too.\n\n" +
 			"What the registry holds is verified with the site's keys and compared with what was published last\n" +
 			"(caisson.memory beside the site) before any of it is used. Layers are named only when a release key\n" +
-			"of the site signed them, and older ones than a node has only by digest.\n\n" + signerHelp,
+			"of the site signed them, and older ones than a node has only by digest. Services are published at the\n" +
+			"commits of services.lock, see 'caisson services'; images that the registry lacks are pushed.\n\n" + signerHelp,
 		Example: "  caisson publish site.yaml --key keys/operator.key\n" +
 			"  caisson publish site.yaml --to registry.example.org:5000/metal-a --layer sha256:… --key keys/operator.key",
 		Args: cobra.MinimumNArgs(1),
@@ -84,6 +86,11 @@ func (a *app) publishCommand() *cobra.Command {
 				return err
 			}
 			p.NewFleet, o.LayerNamed = fresh, oci.ValidDigest(layer)
+			source, err := a.source(cache)
+			if err != nil {
+				return err
+			}
+			o.First = func(ctx context.Context) error { return source.Push(ctx, r, s) }
 			nodes, err := p.Compile(c.Context(), s, policy, layer)
 			if err != nil {
 				return err
@@ -101,6 +108,7 @@ func (a *app) publishCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&to, "to", "", "publish to `REF` instead of the site's registry")
 	f.StringVar(&layer, "layer", "current", "the layer: a `TAG`, or the digest of its index or manifest")
+	f.StringVar(&cache, "cache", "", "directory kept between builds "+cacheDefault+": it has the images of services")
 	f.StringVar(&expires, "expires", "", "how long the signatures are valid, as in 30d or 12h (the site's trust.expires)")
 	which.flags(f)
 	f.Lookup("all").Usage = "a new generation also for nodes that do not change"

@@ -5,7 +5,7 @@
 //
 // It publishes nothing: what arrives has the digests and signatures that it had. It
 // decides what belongs to a fleet, whether it may be copied, and in which order nodes
-// must find it: layers, overlays, then fleet:index and fleet:current. Moving the
+// must find it: layers and images of services, overlays, then fleet:index and fleet:current. Moving the
 // bytes is oci/transfer. Only cmd/caisson imports it.
 package mirror
 
@@ -41,7 +41,7 @@ type Result struct {
 // Copied is one artifact in a [Result]. What was there already is in the list, too,
 // without blobs and bytes.
 type Copied struct {
-	Repository string   `json:"repository"` // layer, node or fleet
+	Repository string   `json:"repository"` // layer, service, node or fleet
 	Digest     string   `json:"digest"`
 	Tags       []string `json:"tags"`
 	transfer.Moved
@@ -85,6 +85,7 @@ func (m *Mirror) Fleet(ctx context.Context) (*Result, error) {
 		}
 		for _, step := range []func() error{
 			func() error { return r.layers(ctx) },
+			func() error { return r.services(ctx) },
 			func() error { return r.overlays(ctx, nodes) },
 			func() error { return r.documents(ctx) },
 		} {

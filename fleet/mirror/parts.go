@@ -101,6 +101,26 @@ func (r *run) layers(ctx context.Context) error {
 	return nil
 }
 
+// services copies the images of services. Nobody signs them: overlays name their
+// digests.
+func (r *run) services(ctx context.Context) error {
+	tags, err := r.From.Registry.Tags(ctx, oci.RepoService)
+	if err != nil && !errors.Is(err, oci.ErrNotFound) {
+		return err
+	}
+	tags = slices.DeleteFunc(tags, func(tag string) bool { _, ok := publish.ImageOf(tag); return !ok })
+	list, err := r.resolve(ctx, oci.RepoService, tags)
+	if err != nil {
+		return err
+	}
+	for _, n := range list {
+		if err := r.copy(ctx, oci.RepoService, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // overlays copies what nodes and their machines find.
 func (r *run) overlays(ctx context.Context, tags []string) error {
 	list, err := r.resolve(ctx, oci.RepoNode, tags)

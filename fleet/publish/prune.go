@@ -27,6 +27,7 @@ type Keep struct {
 type Pruned struct {
 	release.Pruned
 	Generations []PrunedGeneration `json:"generations"` // the newest first
+	Services    []PrunedService    `json:"services"`    // images of services
 }
 
 // PrunedGeneration is the verdict on one generation.
@@ -71,7 +72,7 @@ func (p *Publisher) Prune(ctx context.Context, keep Keep, dry bool) (out *Pruned
 }
 
 func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep, dry bool) (*Pruned, error) {
-	out := &Pruned{Generations: []PrunedGeneration{}}
+	out := &Pruned{Generations: []PrunedGeneration{}, Services: []PrunedService{}}
 	list, err := (&Fleet{p: p}).Generations(ctx)
 	if err != nil {
 		return nil, err
@@ -80,7 +81,7 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 	if !locked && len(list) > keep.Generations {
 		p.Say("generations stay: give --site or --trust, so that nobody publishes meanwhile")
 	}
-	n := &needs{p: p, layers: map[string]string{}, shards: map[string]bool{}}
+	n := &needs{p: p, layers: map[string]string{}, shards: map[string]bool{}, services: map[string]string{}, overlays: map[string]overlayOf{}}
 	if err := n.root(ctx, "index", "", true); err != nil && !isNotFound(err) {
 		return nil, err
 	}
@@ -105,6 +106,9 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 			return nil, err
 		}
 	}
+	if out.Services, err = n.pruneServices(ctx, dry || !locked); err != nil {
+		return nil, err
+	}
 	layers, err := release.Prune(ctx, p.Registry, batch, n.layers, keep.Versions, dry)
 	if err != nil {
 		return nil, err
@@ -119,6 +123,9 @@ type needs struct {
 	p      *Publisher
 	layers map[string]string // digest → why it stays
 	shards map[string]bool   // by digest of their manifests
+
+	services map[string]string    // digest of an image → why it stays
+	overlays map[string]overlayOf // by digest, of generations; their services are looked at later, if at all
 }
 
 func (n *needs) layer(digest, why string) {
@@ -159,10 +166,12 @@ func (n *needs) rows(rows index.Rows, why string, present bool) {
 			why = "node " + name
 		}
 		n.layer(rows[name].Layer, why)
+		n.overlay(rows[name].Overlay, overlayOf{rows[name].Size, why})
 	}
 	for _, name := range names {
 		if before := rows[name].Before; present && before != nil {
 			n.layer(before.Layer, "node "+name+" before")
+			n.overlay(before.Overlay, overlayOf{before.Size, "node " + name + " before"})
 		}
 	}
 }
@@ -205,7 +214,7 @@ func (n *needs) node(ctx context.Context, tag string) error {
 		return err
 	}
 	n.layer(o.Layer, "node "+o.Node)
-	return nil
+	return n.servicesOf(data, "node "+o.Node)
 }
 
 // keepPrefix begins the tags of shards.

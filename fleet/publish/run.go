@@ -26,11 +26,12 @@ type By struct {
 // Options of [Publisher.Publish].
 type Options struct {
 	By
-	All        bool              // new generations also for what did not change
-	Only       func(string) bool // nodes to publish, the others stay as they are; nil is all
-	Epoch      uint64            // go to this epoch; 0 keeps the present one
-	EpochKey   crypto.Signer     // permits it
-	LayerNamed bool              // the layer was named by digest: it may be older than what nodes have
+	All        bool                            // new generations also for what did not change
+	Only       func(string) bool               // nodes to publish, the others stay as they are; nil is all
+	Epoch      uint64                          // go to this epoch; 0 keeps the present one
+	EpochKey   crypto.Signer                   // permits it
+	LayerNamed bool                            // the layer was named by digest: it may be older than what nodes have
+	First      func(ctx context.Context) error // brings what overlays name, while nobody else publishes or prunes; nil is nothing
 }
 
 // Publish gives the nodes their overlays. Nodes that are held keep their content.
@@ -97,6 +98,11 @@ func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *
 		}
 	}
 	s.c.todo = append(s.c.todo, kept...)
+	if o.First != nil {
+		if err := o.First(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return s.result, p.write(ctx, policy, v, batch, s.c, s.result)
 }
 

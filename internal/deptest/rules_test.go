@@ -83,6 +83,8 @@ var rules = []Rule{
 		"github.com/spf13/": "command lines belong to cmd"},
 		By: []string{"cmd/caisson", "fleet/...", "test/..."}, ByWhy: "a node knows itself; fleets are published elsewhere"},
 	{Packages: "fleet/unknown", Only: []string{"internal/..."}, Why: "it takes note of names, whatever they are for", By: []string{"cmd/caisson"}, ByWhy: "what strangers say decides nothing"},
+	{Packages: "fleet/git", Only: []string{"spec", "spec/rules", "internal/..."}, Why: "it knows repositories, not what their files are for", By: []string{"fleet/content"}, ByWhy: "git is asked by verbs that say so, never by a publish of what is there"},
+	{Packages: "fleet/content", Only: []string{"spec/...", "layers/image", "oci", "oci/...", "trust/refusal", "fleet/git", "internal/..."}, Why: "files go from a repository to a registry, whatever is published of them", By: []string{"cmd/caisson"}, ByWhy: "a publisher is told what to push first"},
 	{Packages: "fleet/mirror", By: []string{"cmd/caisson"}, ByWhy: "a copy is what an operator asks for"},
 	{Packages: "fleet/policy", By: []string{"cmd/caisson"}, ByWhy: "a publisher is given its policy; it opens no key files"},
 

@@ -44,6 +44,9 @@ const (
 type Options struct {
 	Level int
 	Epoch int64
+	// AsRoot makes root own every file, and leaves extended attributes out: whoever
+	// makes the image makes the same bytes.
+	AsRoot bool
 	// Progress, when set, is told now and then how many bytes of the tree were read.
 	Progress func(read, of int64)
 }
@@ -54,7 +57,12 @@ func Squashfs(ctx context.Context, tree, out string, o Options) error {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, "mksquashfs", tree, out, "-noappend", "-comp", "zstd", "-Xcompression-level", strconv.Itoa(o.Level),
-		"-b", "128K", "-no-fragments", "-xattrs", "-no-progress", "-quiet")
+		"-b", "128K", "-no-fragments", "-no-progress", "-quiet")
+	if o.AsRoot {
+		cmd.Args = append(cmd.Args, "-all-root", "-no-xattrs")
+	} else {
+		cmd.Args = append(cmd.Args, "-xattrs")
+	}
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "SOURCE_DATE_EPOCH=" + strconv.FormatInt(o.Epoch, 10), "LC_ALL=C", "TZ=UTC"}
 	// The tool dies with the builder, however that dies. The kernel watches the
 	// parent thread, so it must stay.

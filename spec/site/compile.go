@@ -121,6 +121,7 @@ func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey
 			o.Network = f.Machine.Network
 		}
 	}
+	o.Services = s.servicesOf(n)
 	switch {
 	case s.expanded != nil:
 		o.Maintenance = s.expanded.Node(n)

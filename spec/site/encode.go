@@ -26,6 +26,9 @@ func (s *Site) Compile(node, layer, variant string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := s.unlocked(o.Services); err != nil {
+		return nil, err
+	}
 	o.Variant = variant
 	return s.encode(o, key)
 }

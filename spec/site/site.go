@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/override"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/service"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
@@ -29,6 +30,9 @@ type Site struct {
 	nodes  []inventory.Node
 	byName map[string]int
 	parts  []*override.Part // as module.All
+
+	services []service.Service
+	lock     *service.Lock // nil where there is none
 
 	maintenance maintenance.Maintenance
 	expanded    *maintenance.Expanded // nil when the site was read without a date
@@ -95,6 +99,7 @@ func build(r *document.Reader) *Site {
 	}
 	r.In("layer", func() { s.warnOfKernel(r.Checker) })
 	s.maintenance = maintenance.Check(r.Checker, r.Maintenance)
+	s.readServices(r)
 	s.makeParts(r)
 	if a := s.doc.Attached; a.On && layer {
 		r.In("attached", func() {
@@ -102,6 +107,7 @@ func build(r *document.Reader) *Site {
 		})
 	}
 	s.checkTargets(&module.Checker{Checker: r.Checker, Layer: layer, Kept: s.kept})
+	s.checkServices(r.Checker)
 	if !layer && len(s.nodes) > 0 {
 		s.checkLayerless(r)
 	}

@@ -12,6 +12,11 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
+
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/service"
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"go.yaml.in/yaml/v3"
@@ -92,6 +97,30 @@ func inline(t *testing.T, name, text string) row {
 		"values.yaml":            {Data: []byte("conf: {}")},
 		"divingbell-values.yaml": {Data: []byte("conf: {}")},
 	}}
+}
+
+// locked adds a lock to a row whose site has services: nobody asks git here.
+func locked(t *testing.T, r row) (*site.Site, error) {
+	t.Helper()
+	s, report := site.ParseAt(time.Now(), r.files, r.names...)
+	if report.Err() != nil {
+		return nil, report.Err()
+	}
+	files, inline := r.files.(fstest.MapFS)
+	if len(s.Services()) == 0 || !inline {
+		return s, nil
+	}
+	lock := service.NewLock()
+	for _, v := range s.Services() {
+		lock.Services[v.Name] = service.Locked{URL: v.Git.URL, Ref: v.Git.Ref(), From: v.From(), Commit: strings.Repeat("1", 40), Image: spec.Blob{Digest: digest, Size: 1}}
+	}
+	data, err := lock.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files[s.LockFile()] = &fstest.MapFile{Data: data}
+	s, report = site.ParseAt(time.Now(), files, r.names...)
+	return s, report.Err()
 }
 
 type node struct {

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/service"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
@@ -28,6 +29,7 @@ type Reader struct {
 	Nodes []inventory.NodeDoc
 
 	Maintenance maintenance.Docs
+	Services    []service.ServiceDoc
 	Site        bool // a Site document was among them
 	Dir         string
 	open        []string // files being read, to find a file that names itself
@@ -42,7 +44,7 @@ func Read(c *shape.Checker, fsys fs.FS, names []string) *Reader {
 	for _, name := range names {
 		r.read(name, report.Pos{}, false)
 	}
-	if r.Tree == nil && !r.Maintenance.Empty() {
+	if r.Tree == nil && (!r.Maintenance.Empty() || len(r.Services) > 0) {
 		r.Tree = &tree.Value{Kind: tree.Mapping} // a part of a site, looked at alone
 	}
 	if r.Tree == nil && c.Report.Err() == nil {
@@ -81,6 +83,18 @@ func (r *Reader) readFile(name string, at report.Pos, limit int64) []byte {
 		return fail("too-large", "read %s: more than %d KiB", name, limit>>10)
 	}
 	return data
+}
+
+// Optional returns the content of a file that need not be there, nil when it is not.
+func (r *Reader) Optional(name string, limit int64) []byte {
+	f, err := r.fsys.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		_ = f.Close() // it is read below
+	}
+	return r.readFile(name, report.Pos{}, limit)
 }
 
 // read takes a file named on the command line or by a document at at.
@@ -180,6 +194,13 @@ func (r *Reader) kind(src *report.Source, doc *tree.Value) {
 		}
 		known = append(known, d.Kind)
 	}
+	if k.Text == service.Kind.Kind {
+		var d service.ServiceDoc
+		r.Decode(doc, &d)
+		r.Services = append(r.Services, d)
+		return
+	}
+	known = append(known, service.Kind.Kind)
 	r.In("kind", func() {
 		r.Errorf(k.At, "enum", report.DidYouMean(k.Text, known), "%q is not one of %s", k.Text, strings.Join(known, ", "))
 	})

@@ -5,9 +5,11 @@ package document
 import (
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
+	"github.com/caisson-os/caisson/spec/site/service"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
@@ -17,13 +19,17 @@ var schemas = []struct {
 	name, title string
 	documents   []shape.Document
 }{
-	{"site", "caisson Site", append([]shape.Document{{Kind: "Site", Type: reflect.TypeFor[Site]()}}, maintenance.Kinds...)},
+	{"site", "caisson Site", append([]shape.Document{{Kind: "Site", Type: reflect.TypeFor[Site]()}}, parts...)},
 	{"values", "Divingbell values", []shape.Document{{Type: reflect.TypeFor[Values]()}}},
 	{"inventory", "caisson inventory", []shape.Document{{Type: reflect.TypeFor[inventory.Doc]()}}},
 	{"maintenancewindow", "caisson MaintenanceWindow", maintenance.Kinds[:1]},
 	{"nodeset", "caisson NodeSet", maintenance.Kinds[1:2]},
 	{"nodemaintenance", "caisson NodeMaintenance", maintenance.Kinds[2:3]},
+	{"service", "caisson Service", []shape.Document{service.Kind}},
 }
+
+// parts are the documents that may stand beside a Site.
+var parts = append(slices.Clone(maintenance.Kinds), service.Kind)
 
 // SchemaNames lists the documents that have a JSON Schema.
 func SchemaNames() []string {

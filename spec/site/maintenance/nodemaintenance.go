@@ -37,7 +37,7 @@ type nodeMaintenance struct {
 func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance) nodeMaintenance {
 	out := nodeMaintenance{name: d.Metadata.Name.S}
 	c.In("nodes", func() {
-		out.sets = pick(c, d.Spec.Nodes, "NodeSet", m.Sets, func(s Set) string { return s.Name })
+		out.sets = m.PickSets(c, d.Spec.Nodes)
 	})
 	open := slices.ContainsFunc(d.Spec.Windows, func(t shape.Text) bool { return t.S == always })
 	c.In("windows", func() {
@@ -60,6 +60,12 @@ func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance) nodeMaintena
 		}
 	})
 	return out
+}
+
+// PickSets returns the sets that a document of another kind names, nil for every
+// node, and reports names that there are not.
+func (m Maintenance) PickSets(c *shape.Checker, list []shape.Text) []Set {
+	return pick(c, list, "NodeSet", m.Sets, func(s Set) string { return s.Name })
 }
 
 // pick returns the values that are named, and reports names that there are not.

@@ -19,7 +19,7 @@ import (
 
 // parts are those of an overlay whose changes are shown under another name.
 var parts = map[string]string{"kernel": "kernelArgs", "dns": "network", "search": "network", "ntp": "network", "interface": "network", "window": "maintenance", "operation": "maintenance",
-	"policy": "agent"}
+	"policy": "agent", "service": "services"}
 
 // effectOf returns how much a change disturbs a node: of a part of the overlay or
 // of a kind of items.
@@ -98,6 +98,7 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 	if a, b := pauseText(from.Pause), pauseText(to.Pause); a != b {
 		c.add("pause", "node", a, b)
 	}
+	compareLists(c, "service", from.Services, to.Services, func(s spec.Service) (string, string) { return s.Name, serviceText(s) })
 	differ := map[string]bool{}
 	for _, e := range spec.Changes(from, to) {
 		differ[e.Part] = true

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/caisson-os/caisson/fleet/content"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/nearest"
+	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/service"
+)
+
+func (a *app) servicesCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "services",
+		Short: "Follow what services of a site take from git",
+		Long: "Follow what services of a site take from git: the documents of kind Service.\n\n" +
+			"services.lock, beside the site, says which commit each service is at and which image was made of it; 'caisson publish'\n" +
+			"brings both to the nodes. Only the verbs here ask git, and only they change the lock: keep it under version control.",
+	}
+	c.AddCommand(a.servicesUpdateCommand(), a.servicesListCommand(), a.servicesDiffCommand(), a.servicesFreezeCommand(), a.servicesRollbackCommand(), a.servicesForwardCommand())
+	return c
+}
+
+// servicesUpdated is what services update, freeze, rollback and forward -o json print.
+type servicesUpdated struct {
+	File     string           `json:"file"` // the lock
+	Services []content.Change `json:"services"`
+}
+
+// servicesFlags say which site's services a verb is about.
+type servicesFlags struct {
+	site  []string
+	cache string
+}
+
+func (s *servicesFlags) flags(f *pflag.FlagSet) {
+	f.StringArrayVar(&s.site, "site", []string{"site.yaml"}, "the site's `FILE`; several are merged")
+	f.StringVar(&s.cache, "cache", "", "directory kept between runs "+cacheDefault)
+}
+
+// servicesRun is a verb at work on a lock.
+type servicesRun struct {
+	site   *site.Site
+	lock   *service.Lock
+	source *content.Source
+}
+
+func (a *app) openServices(f servicesFlags) (*servicesRun, error) {
+	s, err := a.loadSite(f.site...)
+	if err != nil {
+		return nil, err
+	}
+	source, err := a.source(f.cache)
+	return &servicesRun{s, s.ServicesLock(), source}, err
+}
+
+func (a *app) source(cache string) (*content.Source, error) {
+	cache, err := cacheDir(cache)
+	return &content.Source{Cache: cache, Now: now(), Say: a.say}, err
+}
+
+// named returns the services with these names; all of the site without any.
+func (r *servicesRun) named(names []string) (out []*service.Service, err error) {
+	all := r.site.Services()
+	known := []string{}
+	for i := range all {
+		known = append(known, all[i].Name)
+		if len(names) == 0 || slices.Contains(names, all[i].Name) {
+			out = append(out, &all[i])
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			hint := "'caisson services list' lists them"
+			if like := nearest.Word(name, slices.Values(known)); like != "" {
+				hint = "did you mean " + like + "?"
+			}
+			return nil, cli.Usage(hint, "the site has no service %q", name)
+		}
+	}
+	return out, nil
+}
+
+// write replaces the lock and prints what changed in it. It is written for what went
+// well also where something did not.
+func (a *app) writeServices(r *servicesRun, changes []content.Change, failed error) error {
+	for name := range r.lock.Services {
+		if !slices.ContainsFunc(r.site.Services(), func(s service.Service) bool { return s.Name == name }) {
+			delete(r.lock.Services, name) // it left the site
+		}
+	}
+	data, err := r.lock.Encode()
+	if err == nil {
+		err = durable.WriteFile(r.site.LockFile(), data, 0o644)
+	}
+	if err != nil {
+		return errors.Join(failed, err)
+	}
+	out := servicesUpdated{File: r.site.LockFile(), Services: changes}
+	if a.json() {
+		return errors.Join(cli.JSON(a.out, out), failed)
+	}
+	for _, c := range changes {
+		a.printService(c)
+	}
+	return failed
+}
+
+func (a *app) printService(c content.Change) {
+	switch {
+	case c.From == "":
+		cli.Printf(a.out, "%s  %s\n", c.Name, c.To)
+	case c.Changed():
+		cli.Printf(a.out, "%s  %.12s → %s\n", c.Name, c.From, c.To)
+	case c.Frozen != nil:
+		cli.Printf(a.out, "%s  %s  frozen: %s\n", c.Name, c.To, c.Frozen.Reason)
+		return
+	default:
+		cli.Printf(a.out, "%s  %s  unchanged\n", c.Name, c.To)
+		return
+	}
+	for _, x := range c.Commits {
+		cli.Printf(a.out, "  %.12s  %s  %s  %s\n", x.ID, x.Date.Format("2006-01-02"), x.Author, x.Subject)
+	}
+	for _, p := range c.Paths {
+		cli.Printf(a.out, "  %s\n", p)
+	}
+	if c.Frozen != nil {
+		cli.Printf(a.out, "  frozen: %s\n", c.Frozen.Reason)
+	}
+}
+
+func (a *app) servicesUpdateCommand() *cobra.Command {
+	var f servicesFlags
+	c := &cobra.Command{
+		Use:   "update [NAME…]",
+		Short: "Ask git what services follow, and lock it",
+		Long: "Ask git what services follow, and lock it: of a branch or a tag the last commit that changed their directories.\n\n" +
+			"What came since is printed, commits and paths. Services that are frozen stay. Where one repository cannot be asked,\n" +
+			"the others' services are updated all the same, and the exit code is 1.",
+		Example: "  caisson services update --site site.yaml && caisson publish site.yaml --key keys/operator.key",
+		RunE: func(c *cobra.Command, names []string) error {
+			r, err := a.openServices(f)
+			if err != nil {
+				return err
+			}
+			list, err := r.named(names)
+			if err != nil {
+				return err
+			}
+			changes, err := r.update(c.Context(), list)
+			return a.writeServices(r, changes, err)
+		},
+	}
+	f.flags(c.Flags())
+	return c
+}
+
+func (r *servicesRun) update(ctx context.Context, list []*service.Service) ([]content.Change, error) {
+	changes := []content.Change{}
+	var failed []error
+	for _, s := range list {
+		change, err := r.source.Update(ctx, r.lock, s)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		changes = append(changes, change)
+	}
+	if len(failed) == 1 {
+		return changes, failed[0] // with its hint
+	}
+	return changes, errors.Join(failed...)
+}
+
+// publishLater tells that a lock alone changes nothing.
+func (a *app) publishLater(f servicesFlags) {
+	a.say("'caisson publish %s' brings it to the nodes", strings.Join(f.site, " "))
+}

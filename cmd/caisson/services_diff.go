@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/service"
+)
+
+// serviceDifference is where one service stands, as services diff prints it.
+type serviceDifference struct {
+	Name      string             `json:"name"`
+	Head      string             `json:"head,omitempty"`    // commit that git has
+	Problem   string             `json:"problem,omitempty"` // why git cannot tell
+	Locked    string             `json:"locked,omitempty"`
+	Frozen    *service.Frozen    `json:"frozen,omitempty"`
+	Published []publishedService `json:"published"`
+	Differs   bool               `json:"differs"` // a frozen service may be behind git
+}
+
+// publishedService is a commit that nodes were sent.
+type publishedService struct {
+	Commit string   `json:"commit,omitempty"` // none: nodes that are to have the service have not
+	Nodes  []string `json:"nodes"`
+}
+
+func (a *app) servicesDiffCommand() *cobra.Command {
+	var f servicesFlags
+	var look looking
+	var from string
+	c := &cobra.Command{
+		Use:   "diff [NAME…]",
+		Short: "Compare what git has, what is locked and what is published",
+		Long: "Compare the commits of services: what git has, what is locked, what nodes were sent. The exit code is 3 when they\n" +
+			"differ. A frozen service may be behind git, not behind the lock.",
+		Example: "  caisson services diff --site site.yaml",
+		RunE: func(c *cobra.Command, names []string) error {
+			if len(look.whom.site) == 0 {
+				look.whom.site = []string{"site.yaml"}
+			}
+			f.site = look.whom.site
+			r, err := a.openServices(f)
+			if err != nil {
+				return err
+			}
+			look.whom.loaded = r.site
+			list, err := r.named(names)
+			if err != nil {
+				return err
+			}
+			if from == "" {
+				from = r.site.Registry()
+			}
+			if from == "" {
+				return cli.Usage("give --from, or registry: in the site", "no registry to compare with")
+			}
+			fleet, err := look.open(c.Context(), a, from)
+			if err != nil {
+				return err
+			}
+			out, err := r.compare(c.Context(), fleet, list)
+			if err != nil {
+				return err
+			}
+			return a.printDifferences(out)
+		},
+	}
+	look.flags(a, c.Flags())
+	if s := c.Flags().Lookup("site"); s != nil {
+		s.Usage = "the site's `FILE`, site.yaml when absent; several are merged"
+	}
+	c.Flags().StringVar(&f.cache, "cache", "", "directory kept between runs "+cacheDefault)
+	c.Flags().StringVar(&from, "from", "", "compare with `REF` instead of the site's registry")
+	return c
+}
+
+func (r *servicesRun) compare(ctx context.Context, fleet *publish.Fleet, list []*service.Service) ([]serviceDifference, error) {
+	sent := map[string]*spec.Overlay{} // by node
+	out := []serviceDifference{}
+	for _, s := range list {
+		d := serviceDifference{Name: s.Name, Published: []publishedService{}}
+		l, ok := r.lock.Services[s.Name]
+		if ok && l.Stale(s) == "" {
+			d.Locked, d.Frozen = l.Commit, l.Frozen
+		}
+		head, err := r.source.Head(ctx, s)
+		if d.Head = head.ID; err != nil {
+			d.Problem = err.Error()
+		}
+		d.Differs = err != nil || d.Locked == "" || d.Head != d.Locked && d.Frozen == nil
+		for _, node := range r.nodes(s) {
+			commit, err := publishedCommit(ctx, fleet, sent, node, s.Name)
+			if err != nil {
+				return nil, err
+			}
+			d.Differs = d.Differs || commit != d.Locked
+			i := slices.IndexFunc(d.Published, func(p publishedService) bool { return p.Commit == commit })
+			if i < 0 {
+				d.Published = append(d.Published, publishedService{Commit: commit})
+				i = len(d.Published) - 1
+			}
+			d.Published[i].Nodes = append(d.Published[i].Nodes, node)
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// publishedCommit returns the commit of a service that a node was sent, "" for none.
+func publishedCommit(ctx context.Context, fleet *publish.Fleet, sent map[string]*spec.Overlay, node, name string) (string, error) {
+	o, read := sent[node]
+	if !read {
+		_, ok, err := fleet.Row(ctx, node)
+		if err == nil && ok {
+			o, err = fleet.Overlay(ctx, node)
+		}
+		if err != nil {
+			return "", err
+		}
+		sent[node] = o
+	}
+	if o == nil {
+		return "", nil
+	}
+	i := slices.IndexFunc(o.Services, func(s spec.Service) bool { return s.Name == name })
+	if i < 0 {
+		return "", nil
+	}
+	return o.Services[i].Commit, nil
+}
+
+func (a *app) printDifferences(list []serviceDifference) error {
+	if a.json() {
+		if err := cli.JSON(a.out, list); err != nil {
+			return err
+		}
+	}
+	differs := false
+	var unknown error
+	for _, d := range list {
+		differs = differs || d.Differs
+		if d.Problem != "" {
+			unknown = errors.Join(unknown, errors.New("service "+d.Name+": "+d.Problem))
+		}
+		if a.json() {
+			continue
+		}
+		verdict := "same"
+		switch {
+		case d.Differs:
+			verdict = "differs"
+		case d.Frozen != nil:
+			verdict = "frozen: " + d.Frozen.Reason
+		}
+		cli.Printf(a.out, "%s  %s\n", d.Name, verdict)
+		cli.Printf(a.out, "  git        %s\n  locked     %s\n", orNone(d.Head), orNone(d.Locked))
+		for _, p := range d.Published {
+			cli.Printf(a.out, "  published  %s  %s\n", orNone(p.Commit), strings.Join(p.Nodes, " "))
+		}
+	}
+	switch {
+	case unknown != nil:
+		return unknown
+	case differs:
+		return cli.ErrDrift
+	}
+	return nil
+}
+
+func orNone(commit string) string {
+	if commit == "" {
+		return "none"
+	}
+	return commit
+}

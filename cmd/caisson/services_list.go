@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec/site/service"
+)
+
+// listedService is one service, as services list prints it.
+type listedService struct {
+	Name   string          `json:"name"`
+	Unit   string          `json:"unit"`
+	URL    string          `json:"url"`
+	Ref    string          `json:"ref"` // branch main
+	Nodes  []string        `json:"nodes"`
+	Commit string          `json:"commit,omitempty"` // that is locked
+	Image  string          `json:"image,omitempty"`  // its digest
+	Stale  string          `json:"stale,omitempty"`  // why the lock does not count
+	Frozen *service.Frozen `json:"frozen,omitempty"`
+}
+
+func (a *app) servicesListCommand() *cobra.Command {
+	var f servicesFlags
+	c := &cobra.Command{
+		Use:   "list [NAME…]",
+		Short: "List the services of a site, and the commits that are locked",
+		RunE: func(_ *cobra.Command, names []string) error {
+			r, err := a.openServices(f)
+			if err != nil {
+				return err
+			}
+			list, err := r.named(names)
+			if err != nil {
+				return err
+			}
+			out := []listedService{}
+			for _, s := range list {
+				out = append(out, r.listed(s))
+			}
+			if a.json() {
+				return cli.JSON(a.out, out)
+			}
+			t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+			for _, s := range out {
+				state := fmt.Sprintf("%.12s", s.Commit)
+				switch {
+				case s.Commit == "":
+					state = "not locked"
+				case s.Stale != "":
+					state += ", " + s.Stale
+				case s.Frozen != nil:
+					state += ", frozen: " + s.Frozen.Reason
+				}
+				cli.Printf(t, "%s\t%s\t%s of %s\t%s\t%s\n", s.Name, s.Unit, s.Ref, s.URL, count(len(s.Nodes), "node"), state)
+			}
+			return t.Flush()
+		},
+	}
+	f.flags(c.Flags())
+	return c
+}
+
+func (r *servicesRun) listed(s *service.Service) listedService {
+	out := listedService{Name: s.Name, Unit: s.Unit, URL: s.Git.URL, Ref: s.Git.Ref(), Nodes: r.nodes(s)}
+	if l, ok := r.lock.Services[s.Name]; ok {
+		out.Commit, out.Image, out.Stale, out.Frozen = l.Commit, l.Image.Digest, l.Stale(s), l.Frozen
+	}
+	return out
+}
+
+func (r *servicesRun) nodes(s *service.Service) []string {
+	out := []string{}
+	for _, n := range r.site.Nodes() {
+		if s.Has(n) {
+			out = append(out, n.Name)
+		}
+	}
+	return out
+}

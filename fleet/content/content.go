@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package content makes what the nodes have of a site's services: from a repository
+// of git to the lock beside the site, and to one image a commit in the registry.
+//
+// [Source] asks git and builds images; a cache keeps both. A lock names an image by
+// its digest, and overlays do, too. So [Push] asks git for nothing that the registry
+// has already: a repository that is gone stops updates, and no publish.
+// cmd/caisson imports it.
+package content
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/git"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/layers/image"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/service"
+)
+
+// Source is where content comes from.
+type Source struct {
+	Cache  string     // directory that is kept
+	Limits git.Limits // zero is git.Usual
+	Now    time.Time
+	Say    func(format string, args ...any)
+}
+
+// open opens the repository of a service.
+func (c *Source) open(ctx context.Context, s *service.Service) (*git.Repository, error) {
+	return git.Open(ctx, c.Cache, s.Git.URL, c.Limits)
+}
+
+// head returns the commit that a service follows now: the last that changed its files.
+func head(ctx context.Context, r *git.Repository, s *service.Service) (git.Commit, error) {
+	id, err := s.Git.Commit, error(nil)
+	switch {
+	case s.Git.Branch != "":
+		id, err = r.Follow(ctx, "heads/"+s.Git.Branch)
+	case s.Git.Tag != "":
+		id, err = r.Follow(ctx, "tags/"+s.Git.Tag)
+	default:
+		err = r.Have(ctx, id)
+	}
+	if err != nil {
+		return git.Commit{}, err
+	}
+	return r.Last(ctx, id, s.From())
+}
+
+// Head asks for the commit that a service follows now, and builds nothing.
+func (c *Source) Head(ctx context.Context, s *service.Service) (git.Commit, error) {
+	r, err := c.open(ctx, s)
+	if err != nil {
+		return git.Commit{}, err
+	}
+	defer r.Close() // nothing was written through it
+	return head(ctx, r, s)
+}
+
+// lock builds the image of a commit and returns the row that names it.
+func (c *Source) lock(ctx context.Context, r *git.Repository, s *service.Service, at git.Commit) (service.Locked, error) {
+	l := service.Locked{URL: s.Git.URL, Ref: s.Git.Ref(), From: s.From(), Commit: at.ID, Date: at.Date}
+	if signers := s.Git.AllowedSigners; signers != "" {
+		name, err := filepath.Abs(signers)
+		if err != nil {
+			return l, err
+		}
+		if _, err := os.Stat(name); err != nil {
+			return l, err
+		}
+		if err := r.Signed(ctx, at.ID, name); err != nil {
+			return l, err
+		}
+	}
+	var err error
+	l.Image, err = c.build(ctx, r, s, l)
+	return l, err
+}
+
+// build makes the image of a row and keeps it under its digest.
+func (c *Source) build(ctx context.Context, r *git.Repository, s *service.Service, l service.Locked) (_ spec.Blob, err error) {
+	dir := filepath.Join(c.Cache, "service")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return spec.Blob{}, err
+	}
+	work, err := os.MkdirTemp(dir, "tmp-")
+	if err != nil {
+		return spec.Blob{}, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	tree, out := filepath.Join(work, "tree"), filepath.Join(work, "image")
+	if err := errors.Join(os.Mkdir(tree, 0o755), os.Chmod(tree, 0o755)); err != nil {
+		return spec.Blob{}, err
+	}
+	date := time.Unix(max(l.Date.Unix(), 1), 0)
+	if err := r.Files(ctx, l.Commit, l.From, single(s), tree, date); err != nil {
+		return spec.Blob{}, err
+	}
+	if err := image.Squashfs(ctx, tree, out, image.Options{Level: image.LevelOften, Epoch: date.Unix(), AsRoot: true}); err != nil {
+		return spec.Blob{}, err
+	}
+	b, err := describe(out)
+	if err == nil {
+		err = durable.Rename(out, c.file(b.Digest))
+	}
+	return b, err
+}
+
+// single reports whether a service has a path as one file.
+func single(s *service.Service) func(string) bool {
+	return func(from string) bool {
+		return slices.ContainsFunc(s.Directories, func(d spec.ServiceDirectory) bool { return d.File && d.From == from })
+	}
+}
+
+func (c *Source) file(of string) string {
+	return filepath.Join(c.Cache, "service", digest.Hex(of)+".squashfs")
+}
+
+func describe(name string) (spec.Blob, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return spec.Blob{}, err
+	}
+	defer f.Close() // only read
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	return spec.Blob{Digest: digest.From(h), Size: n}, err
+}
+
+// image returns the file with the image of a row, verified. What the cache has lost is
+// made again, and must come out the same.
+func (c *Source) image(ctx context.Context, s *service.Service, l service.Locked) (string, error) {
+	name := c.file(l.Image.Digest)
+	switch b, err := describe(name); {
+	case err == nil && b == l.Image:
+		return name, nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return "", err
+	}
+	r, err := c.open(ctx, s)
+	if err != nil {
+		return "", err
+	}
+	defer r.Close() // nothing was written through it
+	if err := r.Have(ctx, l.Commit); err != nil {
+		return "", err
+	}
+	b, err := c.build(ctx, r, s, l)
+	if err == nil && b != l.Image {
+		err = cli.WithHint(fmt.Errorf("the image of commit %s is %s here, and %s in %s", l.Commit, b.Digest, l.Image.Digest, service.LockName),
+			"another mksquashfs made it: publish where the lock was written, or 'caisson services update' here")
+	}
+	return name, err
+}
+
+// abbreviate shortens the name of a commit, for people.
+func abbreviate(id string) string { return id[:min(len(id), 12)] }
+
+func ofService(name string, err error) error {
+	if err != nil {
+		err = fmt.Errorf("service %s: %w", name, err)
+	}
+	return err
+}

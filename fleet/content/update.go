@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package content
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/caisson-os/caisson/fleet/git"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec/site/service"
+)
+
+// Change is what an update, a rollback or a hold does to one service.
+type Change struct {
+	Name    string          `json:"name"`
+	From    string          `json:"from,omitempty"` // commit; none is locked before the first update
+	To      string          `json:"to"`
+	Commits []git.Commit    `json:"commits"` // on the way, the newest first
+	Paths   []string        `json:"paths"`   // of the repository, that differ
+	Frozen  *service.Frozen `json:"frozen,omitempty"`
+}
+
+// Changed reports whether nodes get other files.
+func (c Change) Changed() bool { return c.From != c.To }
+
+// Update moves a service's row of a lock to what it follows now. A frozen one stays.
+func (c *Source) Update(ctx context.Context, lock *service.Lock, s *service.Service) (Change, error) {
+	was, known := lock.Services[s.Name]
+	if known && was.Frozen != nil && was.Stale(s) == "" {
+		return Change{Name: s.Name, From: was.Commit, To: was.Commit, Commits: []git.Commit{}, Paths: []string{}, Frozen: was.Frozen}, nil
+	}
+	r, err := c.open(ctx, s)
+	if err != nil {
+		return Change{}, ofService(s.Name, err)
+	}
+	defer r.Close() // nothing was written through it
+	at, err := head(ctx, r, s)
+	if errors.Is(err, git.ErrGone) {
+		err = cli.WithHint(err, "nodes keep what they have; correct git: of the Service")
+	}
+	if err == nil && known && was.Frozen != nil {
+		err = cli.WithHint(fmt.Errorf("it is frozen, and %s", was.Stale(s)), "'caisson services forward' ends the freeze")
+	}
+	if err != nil {
+		return Change{}, ofService(s.Name, err)
+	}
+	change, err := c.move(ctx, r, lock, s, at, nil)
+	return change, ofService(s.Name, err)
+}
+
+// move brings a row to a commit.
+func (c *Source) move(ctx context.Context, r *git.Repository, lock *service.Lock, s *service.Service, at git.Commit, frozen *service.Frozen) (Change, error) {
+	was := lock.Services[s.Name]
+	out := Change{Name: s.Name, From: was.Commit, To: at.ID, Commits: []git.Commit{at}, Paths: []string{}, Frozen: frozen}
+	switch {
+	case was.Commit == at.ID && was.Stale(s) == "":
+		out.Commits = []git.Commit{}
+		was.Frozen = frozen
+		lock.Services[s.Name] = was
+		return out, nil
+	case was.Commit != "" && was.URL == s.Git.URL:
+		if err := c.between(ctx, r, s, was.Commit, &out); err != nil {
+			return out, err
+		}
+	}
+	l, err := c.lock(ctx, r, s, at)
+	if err != nil {
+		return out, err
+	}
+	l.Frozen = frozen
+	lock.Services[s.Name] = l
+	return out, nil
+}
+
+// between says what differs from an earlier commit, where that can still be had.
+func (c *Source) between(ctx context.Context, r *git.Repository, s *service.Service, was string, out *Change) (err error) {
+	if err := r.Have(ctx, was); err != nil {
+		c.Say("%s: what changed since commit %s cannot be told: %v", s.Name, abbreviate(was), err)
+		return nil
+	}
+	if out.Commits, err = r.Between(ctx, was, out.To, s.From()); err != nil {
+		return err
+	}
+	if out.Commits == nil {
+		out.Commits = []git.Commit{} // it goes back
+	}
+	if out.Paths, err = r.Changed(ctx, was, out.To, s.From()); out.Paths == nil {
+		out.Paths = []string{}
+	}
+	return err
+}
+
+// Rollback takes a service's row to an earlier commit, the one before when to is "",
+// and freezes it there. Any commit will do that the repository has, also of another
+// branch: nodes get the files that it has at the service's paths.
+func (c *Source) Rollback(ctx context.Context, lock *service.Lock, s *service.Service, to string, why service.Frozen) (Change, error) {
+	was, known := lock.Services[s.Name]
+	if !known {
+		return Change{}, ofService(s.Name, neverLocked())
+	}
+	r, err := c.open(ctx, s)
+	if err != nil {
+		return Change{}, ofService(s.Name, err)
+	}
+	defer r.Close() // nothing was written through it
+	at, err := c.target(ctx, r, s, was, to)
+	if err != nil {
+		return Change{}, ofService(s.Name, err)
+	}
+	change, err := c.move(ctx, r, lock, s, at, &why)
+	return change, ofService(s.Name, err)
+}
+
+// target returns the commit that a rollback goes to.
+func (c *Source) target(ctx context.Context, r *git.Repository, s *service.Service, was service.Locked, to string) (git.Commit, error) {
+	if to == "" {
+		if err := r.Have(ctx, was.Commit); err != nil {
+			return git.Commit{}, cli.WithHint(err, "--to names a commit")
+		}
+		return r.Before(ctx, was.Commit, s.From())
+	}
+	id, err := r.Find(ctx, to)
+	if errors.Is(err, git.ErrGone) && s.Git.Branch != "" { // an abbreviated name, of what was not fetched yet
+		if _, err := r.Follow(ctx, "heads/"+s.Git.Branch); err != nil {
+			return git.Commit{}, err
+		}
+		id, err = r.Find(ctx, to)
+	}
+	if err != nil {
+		return git.Commit{}, err
+	}
+	return r.Last(ctx, id, s.From())
+}
+
+// Freeze keeps a service's row where it is.
+func Freeze(lock *service.Lock, name string, why service.Frozen) (Change, error) {
+	was, known := lock.Services[name]
+	if !known {
+		return Change{}, ofService(name, neverLocked())
+	}
+	was.Frozen = &why
+	lock.Services[name] = was
+	return Change{Name: name, From: was.Commit, To: was.Commit, Commits: []git.Commit{}, Paths: []string{}, Frozen: &why}, nil
+}
+
+// Thaw ends a freeze, and reports whether there was one.
+func Thaw(lock *service.Lock, name string) bool {
+	was := lock.Services[name]
+	if was.Frozen == nil {
+		return false
+	}
+	was.Frozen = nil
+	lock.Services[name] = was
+	return true
+}
+
+func neverLocked() error {
+	return cli.WithHint(errors.New("it is not in "+service.LockName), "'caisson services update' locks it")
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// PrunedService is the verdict on one image of a service.
+type PrunedService struct {
+	Image string `json:"image"`          // its digest
+	Keep  string `json:"keep,omitempty"` // why it stays; empty when it goes
+}
+
+// overlayOf is an overlay that something needs.
+type overlayOf struct {
+	size int64
+	why  string
+}
+
+func (n *needs) overlay(digest string, o overlayOf) {
+	if _, known := n.overlays[digest]; !known && o.size > 0 { // rows of the first release have no size, and no services
+		n.overlays[digest] = o
+	}
+}
+
+// servicesOf adds the images that an overlay names. Whatever else is in it may be of a
+// later release.
+func (n *needs) servicesOf(overlay []byte, why string) error {
+	var o struct {
+		Services []struct {
+			Image spec.Blob `json:"image"`
+		} `json:"services"`
+	}
+	if err := json.Unmarshal(overlay, &o); err != nil {
+		return err
+	}
+	for _, s := range o.Services {
+		if n.services[s.Image.Digest] == "" {
+			n.services[s.Image.Digest] = why
+		}
+	}
+	return nil
+}
+
+// pruneServices removes images that no overlay names which has to stay. Overlays of
+// earlier generations are read for that, unless there is no image at all; one that is
+// gone needs none.
+func (n *needs) pruneServices(ctx context.Context, keep bool) ([]PrunedService, error) {
+	out := []PrunedService{}
+	tags, err := n.p.Registry.Tags(ctx, oci.RepoService)
+	if err != nil && !isNotFound(err) {
+		return nil, fmt.Errorf("list the images of services: %w", err)
+	}
+	if len(tags) == 0 {
+		return out, nil
+	}
+	for _, of := range slices.Sorted(maps.Keys(n.overlays)) {
+		o := n.overlays[of]
+		data, err := oci.ReadBlob(ctx, n.p.Registry.Source(), oci.RepoNode, oci.Descriptor{MediaType: oci.TypeOverlay, Digest: of, Size: o.size}, oci.MaxOverlay)
+		if isNotFound(err) {
+			continue
+		}
+		if err == nil {
+			err = n.servicesOf(data, o.why)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("overlay %s: %w", of, err)
+		}
+	}
+	for _, tag := range tags {
+		image, ok := ImageOf(tag)
+		if !ok {
+			continue // nobody's business
+		}
+		one := PrunedService{image, n.services[image]}
+		if out = append(out, one); one.Keep != "" || keep {
+			continue
+		}
+		if err := n.removeService(ctx, tag); err != nil {
+			return nil, fmt.Errorf("remove service:%s: %w", tag, err)
+		}
+	}
+	return out, nil
+}
+
+// removeService removes the manifest that keeps an image, not only its name: the image
+// goes with it.
+func (n *needs) removeService(ctx context.Context, tag string) error {
+	resp, err := n.p.Registry.Source().Manifest(ctx, oci.RepoService, tag, "")
+	if err == nil {
+		err = n.p.Registry.Delete(ctx, oci.RepoService, resp.Digest)
+	}
+	if errors.Is(err, oci.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// ImageOf returns the digest of the image that a tag of the services' repository keeps.
+func ImageOf(tag string) (string, bool) {
+	if !IsShard(tag) { // both are spelled alike
+		return "", false
+	}
+	of := digest.FromHex(tag[len(keepPrefix):])
+	return of, digest.Valid(of)
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+// Service is a unit of systemd whose files come from a repository of git: one
+// commit of it, in an image that the node mounts. The list of an overlay is sorted
+// by name.
+type Service struct {
+	Name        string             `json:"name"`
+	Unit        string             `json:"unit"`
+	Commit      string             `json:"commit"`            // full, for people: the image says what the files are
+	Image       Blob               `json:"image"`             // squashfs
+	User        string             `json:"user,omitempty"`    // owns the directories that lead to the files; root when empty
+	Package     string             `json:"package,omitempty"` // that the node must have
+	Action      string             `json:"action,omitempty"`  // one of the Action constants of services; nothing is done when empty
+	Directories []ServiceDirectory `json:"directories"`       // sorted by To
+}
+
+// ServiceDirectory is a directory of the image and the place where the node has it.
+type ServiceDirectory struct {
+	From string `json:"from"`           // path in the repository, and in the image; "." is all of it
+	To   string `json:"to"`             // absolute and clean
+	File bool   `json:"file,omitempty"` // it is one file
+}
+
+// What is done with the unit of a service when its files have changed. A unit that
+// does not run is started in any case but the first.
+const (
+	ServiceStart           = "start"
+	ServiceReload          = "reload"
+	ServiceRestart         = "restart"
+	ServiceReloadOrRestart = "reload-or-restart"
+)

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+)
+
+// LockName is the lock's file, beside the site.
+const LockName = "services.lock"
+
+// LockKind is the kind of a [Lock].
+const LockKind = "ServicesLock"
+
+// MaxLock bounds the file.
+const MaxLock = 8 << 20
+
+// Lock says which commit each service is at.
+type Lock struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	Services   map[string]Locked `json:"services"`
+}
+
+// Locked is one service's row.
+type Locked struct {
+	URL    string    `json:"url"`
+	Ref    string    `json:"ref"`              // that was followed, as [Git.Ref]
+	From   []string  `json:"from"`             // paths of the repository that are in the image, sorted
+	Commit string    `json:"commit"`           // the last one that changed what is in the image
+	Date   time.Time `json:"date"`             // of the commit, and of every file
+	Image  spec.Blob `json:"image"`            // made of them
+	Frozen *Frozen   `json:"frozen,omitempty"` // updates leave it alone
+}
+
+// Frozen says why a service stays where it is.
+type Frozen struct {
+	Reason string    `json:"reason"`
+	Author string    `json:"author,omitempty"`
+	Since  time.Time `json:"since"`
+}
+
+// NewLock returns a lock that knows nothing.
+func NewLock() *Lock {
+	return &Lock{APIVersion: spec.APIVersion, Kind: LockKind, Services: map[string]Locked{}}
+}
+
+// ParseLock reads a lock, strictly.
+func ParseLock(data []byte) (*Lock, error) {
+	if len(data) > MaxLock {
+		return nil, fmt.Errorf("more than %d MiB", MaxLock>>20)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	l := &Lock{}
+	if err := d.Decode(l); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("something follows the document")
+	}
+	if l.APIVersion != spec.APIVersion || l.Kind != LockKind {
+		return nil, fmt.Errorf("the document is %.40q %.40q, want %s %s", l.APIVersion, l.Kind, spec.APIVersion, LockKind)
+	}
+	for name, s := range l.Services {
+		if err := s.check(); err != nil {
+			return nil, fmt.Errorf("service %.80q: %w", name, err)
+		}
+	}
+	if l.Services == nil {
+		l.Services = map[string]Locked{}
+	}
+	return l, nil
+}
+
+var imageDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
+
+func (l Locked) check() error {
+	if err := rules.GitCommit(l.Commit); err != nil {
+		return err
+	}
+	if !imageDigest.MatchString(l.Image.Digest) || l.Image.Size <= 0 {
+		return fmt.Errorf("image %.80q of %d bytes is none", l.Image.Digest, l.Image.Size)
+	}
+	return nil
+}
+
+// Encode returns the file's content.
+func (l *Lock) Encode() ([]byte, error) {
+	data, err := json.MarshalIndent(l, "", "  ")
+	return append(data, '\n'), err
+}
+
+// From are the paths of the repository that a service needs, sorted, each once.
+func (s *Service) From() []string {
+	var out []string
+	for _, d := range s.Directories {
+		out = append(out, d.From)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Stale says why a row is not the one of a service as it is now, "" when it is. What
+// is frozen, or went back, is at a commit of the same repository.
+func (l Locked) Stale(s *Service) string {
+	switch {
+	case l.URL != s.Git.URL:
+		return "it is of another repository, " + l.URL
+	case !slices.Equal(l.From, s.From()):
+		return "it holds other directories"
+	case l.Ref != s.Git.Ref():
+		return "it is of " + l.Ref
+	}
+	return ""
+}

@@ -142,7 +142,7 @@ func (r *Repository) write(ctx context.Context, root *os.Root, files []file, pat
 	_ = from.Close() // it always works
 	if err != nil {
 		cancel()
-		<-ended
+		<-ended // err says what failed
 		return err
 	}
 	return <-ended

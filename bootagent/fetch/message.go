@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/caisson-os/caisson/bootagent/report"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
@@ -27,6 +28,8 @@ type request struct {
 	ETag      string
 	Blob      *oci.Descriptor // a blob instead
 	Offset    int64
+
+	Post *posted // a report to send instead
 }
 
 // maxOutcome is the cap of an outcome, in bytes.
@@ -46,6 +49,7 @@ type outcome struct {
 // kinds are the failures that callers tell apart.
 var kinds = map[string]error{
 	"not found": oci.ErrNotFound, "slow": pull.ErrSlow, "cut": io.ErrUnexpectedEOF, "permission": fs.ErrPermission,
+	"not taken": report.ErrRefused,
 }
 
 func parseOutcome(said []byte) (o outcome, err error) {

@@ -27,6 +27,16 @@ func serve(ctx context.Context, in io.Reader, out io.Writer) (outcome, error) {
 	if err := json.NewDecoder(in).Decode(&r); err != nil {
 		return outcome{}, fmt.Errorf("read a request: %w", err)
 	}
+	if r.Post != nil {
+		client, req, err := r.Post.prepare(ctx, r)
+		if err == nil {
+			err = confine()
+		}
+		if err == nil {
+			err = send(client, req)
+		}
+		return outcome{}, err
+	}
 	src, err := track.Open(r.Bootstrap, r.Way) // reads what only root may
 	if err != nil {
 		return outcome{}, err

@@ -54,6 +54,7 @@ type Options struct {
 	Within  time.Duration           // that a change has to prove that the node is still reached; 0 is trial.Within
 	Rival   func(spec.Drift) string // who made a drift so; nil, and "": nobody knows
 	Fetch   Opener                  // how the registry is asked; nil is track.Open, in this process
+	Post    Poster                  // how reports are sent; nil sends none
 	Say     func(format string, args ...any)
 }
 

@@ -24,7 +24,7 @@ type Folder struct{ dir string }
 const limit = 16 << 20
 
 // skeleton are the directories that a state directory always has.
-var skeleton = []string{"", "overlays", "journal", "exec", "identity", paths.Credentials}
+var skeleton = []string{"", "overlays", "journal", "exec", "identity", paths.Credentials, paths.Reports}
 
 // Open makes the directory's skeleton where it is missing, closes it to everybody
 // but root (a disk that others had in hand may have links or foreign owners), and
@@ -156,7 +156,7 @@ func (f *Folder) SetAside() (string, error) {
 	if err := ownfiles.Folder(to); err != nil {
 		return "", fmt.Errorf("set the state aside: %w", err)
 	}
-	for _, name := range append([]string{fleetFile, "overlays", "identity"}, copies...) {
+	for _, name := range append([]string{fleetFile, "overlays", "identity", paths.Reports}, copies...) {
 		if err := os.Rename(f.Path(name), filepath.Join(to, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return "", fmt.Errorf("set the state aside: %w", err)
 		}

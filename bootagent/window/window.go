@@ -25,6 +25,17 @@ func open(w spec.Window, now time.Time) (spec.Interval, bool) {
 	return spec.Interval{}, false
 }
 
+// Coming returns the interval that is open, or the next one; false where no more are
+// known.
+func Coming(w spec.Window, now time.Time) (spec.Interval, bool) {
+	for _, i := range w.Intervals {
+		if i.To.After(now) {
+			return i, true
+		}
+	}
+	return spec.Interval{}, false
+}
+
 // Next returns when a window opens after a time; false if that is not known.
 func Next(w spec.Window, now time.Time) (time.Time, bool) {
 	for _, i := range w.Intervals {

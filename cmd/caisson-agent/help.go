@@ -25,6 +25,7 @@ var details = map[string]string{
 		"knows whom to ask and whom to trust.",
 	"plan":    "Asks and verifies as apply does, and writes nothing. Exit code 3: there is something to change.",
 	"status":  "Prints what the node runs and since when, what it refused and why, what drifts. Exit code 3: something drifts.",
+	"report":  "Prints what the service reports of its last run, to whom, with which key, and how many reports nobody has taken yet.",
 	"sync":    "As apply, on a node that knows whom to ask.",
 	"freeze":  "Newer generations are not applied until forward; the reject list still counts.",
 	"forward": "Ends freeze.",

@@ -44,6 +44,7 @@ func verbs() []verb {
 		{"enroll", "make this host a node of a fleet", enroll},
 		{"plan", "print what apply would change", plan},
 		{"status", "print what this node is", status},
+		{"report", "print what this node tells its fleet", printReport},
 		{"sync", "ask for a newer generation now", syncNow},
 		{"freeze", "keep the present generation until forward", trackCommand(spec.Frozen)},
 		{"forward", "follow the fleet again", trackCommand(spec.Following)},
@@ -135,7 +136,7 @@ func (a *app) say(format string, args ...any) {
 
 // options are those of an open node; by is the verb, for the records.
 func (a *app) options(verb string) node.Options {
-	return node.Options{Root: a.root, Build: buildTime(), Version: version, By: who(verb), Runner: a.runner, Fetch: fetch.Open, Say: a.say}
+	return node.Options{Root: a.root, Build: buildTime(), Version: version, By: who(verb), Runner: a.runner, Fetch: fetch.Open, Post: fetch.Post, Say: a.say}
 }
 
 // who names the person behind a verb as far as sudo says so.

@@ -38,6 +38,7 @@ func runService(ctx context.Context, a *app, args []string) error {
 	every := askEvery + rand.N(askEvery/5)
 	asked, ready := time.Time{}, false
 	staging := make(chan struct{}, 1)
+	teller := newTeller(a)
 	if !process.SystemdRuns() {
 		a.runner = new(process.Group) // it knows only what it began itself
 	}
@@ -77,6 +78,7 @@ func runService(ctx context.Context, a *app, args []string) error {
 			}
 		}
 		if st != nil {
+			teller.tell(ctx, st)
 			if err := notify(fmt.Sprintf("STATUS=generation %d, health %s, sync %s", st.Generation, st.Health, st.Sync)); err != nil {
 				a.say("tell systemd: %v", err)
 			}

@@ -78,6 +78,12 @@ var results = map[string]any{
 
 	// What the agent prints is made of the documents that both sides know.
 	"agent status": spec.Status{}, // of apply and sync, too
+	"agent report": struct {
+		To      string       `json:"to,omitempty"`
+		Key     string       `json:"key,omitempty"`
+		Waiting int          `json:"waiting"`
+		Report  *spec.Report `json:"report"`
+	}{},
 	"agent plan": struct {
 		Drift []spec.Drift `json:"drift"`
 	}{},

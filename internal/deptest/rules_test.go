@@ -110,6 +110,8 @@ var rules = []Rule{
 	{Packages: "bootagent/operation", Only: []string{"spec", "spec/rules", "bootagent/process", "bootagent/window", "internal/..."}, By: []string{"bootagent/node"}, Why: "operations are run by a node; they know no items and no registry", ByWhy: "a node decides when it acts"},
 	{Packages: "bootagent/process", Only: []string{"internal/..."}, Why: "running a program knows no script and no policy",
 		By: []string{"bootagent/items", "bootagent/items/exec", "bootagent/node", "bootagent/operation", "cmd/caisson-agent"}, ByWhy: "who runs programs owns the interface"},
+	{Packages: "bootagent/report", Only: []string{"spec", "oci", "oci/sign", "oci/internal/...", "trust/refusal", "internal/..."}, Why: "it signs and sends what it is given; package node knows what is true, package fetch how a request is made",
+		By: []string{"bootagent/node", "bootagent/fetch", "cmd/caisson-agent"}, ByWhy: "one program on a node reports, with one key"},
 	{Packages: "bootagent/fetch", By: []string{"cmd/caisson-agent"}, ByWhy: "the program that starts itself to ask says so; the packages below take any source"},
 	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/tunable", "bootagent/items/files", "bootagent/items/modules", "bootagent/items/units"},
 		Why: "a root comes to life before anything is applied"},

@@ -26,6 +26,7 @@ const (
 	State        = "/var/lib/caisson"          // state disk or tmpfs
 	StateLabel   = "caisson-state"             // GPT partition name
 	Credentials  = "registry"                  // below State: what a registry asks of this node, see bootagent/track
+	Reports      = "report"                    // below State: reports of this node, see bootagent/report
 )
 
 // In the layer.

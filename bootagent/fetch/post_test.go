@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fetch
+
+import (
+	"encoding/pem"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/report"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+)
+
+// TestPost sends a report over TLS by the site's authority, from a process without
+// privileges and with a token that only root can read.
+func TestPost(t *testing.T) {
+	require.Root(t)
+	var status int
+	var uid string
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, err := io.ReadAll(req.Body)
+		if err != nil || string(body) != "signed" || req.URL.Path != reportPath || req.Header.Get("Authorization") != "Bearer let-me" || req.Header.Get("User-Agent") != "caisson-agent/1" {
+			t.Errorf("%s %q %v: %q, %v", req.URL.Path, req.Header.Get("Authorization"), req.Header, body, err)
+		}
+		if uid == "" {
+			uid = look(t)["Uid"]
+		}
+		if status/100 == 3 {
+			w.Header().Set("Location", "https://elsewhere.example/")
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, "number 7\x1b[2J was taken\n"+strings.Repeat("x", 1<<20)) // the answer is read in part
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, reportToken), []byte("let-me\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+	post := func(cas ...string) error {
+		return Post(t.Context(), spec.Bootstrap{CAs: cas}, track.Way{Credentials: dir, Silence: 20 * time.Second, Agent: "caisson-agent/1", Clock: trust.Clock{RTC: time.Now()}}, server.URL, []byte("signed"))
+	}
+	for status = range map[int]bool{200: true, 204: true} {
+		if err := post(ca); err != nil {
+			t.Errorf("%d: %v", status, err)
+		}
+	}
+	if uid != "65534 65534 65534 65534" {
+		t.Errorf("the process that asks is of user %s", uid)
+	}
+	for code, final := range map[int]bool{400: true, 409: true, 413: true, 422: true, 307: false, 401: false, 403: false, 404: false, 429: false, 500: false, 503: false} {
+		status = code
+		err := post(ca)
+		if err == nil || errors.Is(err, report.ErrRefused) != final {
+			t.Errorf("%d: %v, final %v", code, err, final)
+		} else if strings.Contains(err.Error(), "\x1b") || len(err.Error()) > 400 {
+			t.Errorf("%d: %q", code, err)
+		}
+	}
+	if err := post(); err == nil || errors.Is(err, report.ErrRefused) {
+		t.Errorf("a service of an unknown authority: %v", err)
+	}
+	if err := os.Chmod(filepath.Join(dir, reportToken), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := post(ca); err == nil || !strings.Contains(err.Error(), "token") {
+		t.Errorf("a token for all to read: %v", err)
+	}
+}

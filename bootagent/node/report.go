@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/report"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/window"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Poster sends a signed report as a machine that a bootstrap and a way describe.
+type Poster func(ctx context.Context, b spec.Bootstrap, way track.Way, url string, raw []byte) error
+
+// Report returns what this node tells its fleet of a status, and where it goes; nil
+// where its overlay says nothing of reports.
+func (n *Node) Report(st *spec.Status) (*spec.Report, *spec.Reporting, error) {
+	found, err := n.running()
+	if err != nil {
+		return nil, nil, err
+	}
+	if found.Overlay.Agent == nil || found.Overlay.Agent.Report == nil {
+		return nil, nil, nil
+	}
+	r := spec.NewReport(st)
+	r.Interval = found.Overlay.Agent.Report.Interval
+	r.NextWindow = nextWindow(found.Overlay.Maintenance, time.Now())
+	return r, found.Overlay.Agent.Report, nil
+}
+
+// nextWindow is the one that is open, or opens first.
+func nextWindow(m *spec.Maintenance, now time.Time) (next *spec.NextWindow) {
+	if m == nil {
+		return nil
+	}
+	for name, w := range m.Windows {
+		i, ok := window.Coming(w, now)
+		if ok && (next == nil || i.From.Before(next.From) || i.From.Equal(next.From) && name < next.Name) {
+			next = &spec.NextWindow{Name: name, Interval: i}
+		}
+	}
+	return next
+}
+
+// Last is the status after the last run of the service; false where there was none
+// since this root came up.
+func (n *Node) Last() (*spec.Status, bool) {
+	last := n.last()
+	return &last, last.Kind != "" && last.RootID == n.scopes.Root
+}
+
+// Reporter opens what signs and sends reports, and makes this node's key where it has
+// none. It stays usable when the node is closed.
+func (n *Node) Reporter() (*report.Reporter, error) {
+	if n.follower == nil {
+		return nil, n.unbound
+	}
+	r, err := report.Open(n.ReportDir(), n.grade(), n.post, n.o.Say)
+	if err != nil {
+		return nil, err
+	}
+	return r, n.mayReport()
+}
+
+// ReportDir is where the numbers and the spool of reports are.
+func (n *Node) ReportDir() string { return n.folder.Path(paths.Reports) }
+
+// grade is how long the node's key lives: as long as its state.
+func (n *Node) grade() spec.KeyGrade {
+	if n.scopes.Disk != "" {
+		return spec.KeyPinned
+	}
+	return spec.KeyBoot
+}
+
+// mayReport refuses a key that commands nodes: it would lie on every disk that it
+// commands.
+func (n *Node) mayReport() error {
+	id, err := report.KeyID(n.ReportDir())
+	if err != nil {
+		return err
+	}
+	commanders, err := sign.ParsePublics(slices.Concat(n.follower.Bootstrap.Keys, n.follower.Bootstrap.EpochKeys))
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(commanders, func(k sign.Verifier) bool { return k.ID() == id }) {
+		return fmt.Errorf("the key of this node is one that nodes obey: take report.pem out of %s, and that key out of the site", n.folder.Path("identity"))
+	}
+	return nil
+}
+
+var errNoPoster = errors.New("this program sends no reports")
+
+// post sends as this machine, by the clock of now.
+func (n *Node) post(ctx context.Context, url string, raw []byte) error {
+	if n.o.Post == nil {
+		return errNoPoster
+	}
+	s, err := n.folder.Load()
+	if err != nil {
+		return err
+	}
+	return n.o.Post(ctx, n.follower.Bootstrap, n.way(s, n.follower.Identity), url, raw)
+}
+
+// RecordReport notes in systemd's journal that the node tells news.
+func (n *Node) RecordReport(r *spec.Report) {
+	fields := []field{{"generation", r.Generation}, {"tracking", r.Axes.Tracking.State}, {"sync", r.Axes.Sync.State},
+		{"health", r.Axes.Health.State}, {"activity", r.Axes.Activity.State}, {"drift", len(r.Drift)}}
+	if why := r.Axes.Health.Detail; why != "" {
+		fields = append(fields, field{"why", why})
+	}
+	n.record("report", fields...)
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+const reportURL = "https://fleet.example"
+
+func (m *machine) publishReporting(generation uint64, swappiness string) {
+	m.t.Helper()
+	m.Overlay(spec.Overlay{Core: spec.Core{Layer: layerNamed("a")}, Agent: &spec.Agent{Report: &spec.Reporting{URL: reportURL, Interval: 300}},
+		Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: swappiness}}}}, sign.Predicate{Generation: generation})
+	m.confirm(time.Now())
+}
+
+// A node tells what its status says, signed by a key that stays, to whom its overlay
+// names.
+func TestReport(t *testing.T) {
+	m := newMachine(t)
+	m.publishReporting(1, "10")
+	m.boot()
+	st := m.apply()
+	var sent [][]byte
+	open := func() *Node {
+		n := m.open()
+		n.o.Post = func(_ context.Context, _ spec.Bootstrap, _ track.Way, url string, raw []byte) error {
+			if url != reportURL {
+				t.Errorf("sent to %s", url)
+			}
+			sent = append(sent, raw)
+			return nil
+		}
+		return n
+	}
+	for range 2 { // the second time, the agent was started anew
+		n := open()
+		if last, ok := n.Last(); !ok || last.Generation != 1 {
+			t.Fatalf("no status is kept: %+v", last)
+		}
+		one, to, err := n.Report(st)
+		if err != nil || to == nil {
+			t.Fatal(err)
+		}
+		r, err := n.Reporter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Look(t.Context(), one, *to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keys := map[string]bool{}
+	for _, raw := range sent {
+		data, key, err := sign.OpenReport(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := spec.DecodeReport(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys[key.ID()] = true
+		if r.Node != "superhost" || r.Generation != 1 || r.Key != key.ID() || !cmp.Equal(r.Axes, st.Axes()) || !cmp.Equal(r.Items, st.Items) {
+			t.Errorf("%+v of\n%+v", r, st)
+		}
+	}
+	if len(sent) != 2 || len(keys) != 1 {
+		t.Errorf("%d reports, %d keys", len(sent), len(keys))
+	}
+}
+
+func TestNoReportWithoutPlace(t *testing.T) {
+	m := newMachine(t)
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	st := m.apply()
+	if one, to, err := m.open().Report(st); one != nil || to != nil || err != nil {
+		t.Errorf("%+v to %+v, %v", one, to, err)
+	}
+}
+
+// TestANodeKeyCommandsNobody: a machine does not report with a key that its fleet
+// obeys, so that no disk of a node holds one.
+func TestANodeKeyCommandsNobody(t *testing.T) {
+	m := newMachine(t)
+	m.publishReporting(1, "10")
+	m.boot()
+	m.apply()
+	der, err := x509.MarshalPKCS8PrivateKey(m.Operator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := m.root + paths.State + "/identity/report.pem"
+	if err := os.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := m.open()
+	if _, err := n.Reporter(); err == nil || !strings.Contains(err.Error(), "nodes obey") {
+		t.Errorf("reports with the operator's key: %v", err)
+	}
+	if err := os.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Reporter(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNextWindow(t *testing.T) {
+	at := func(hour int) time.Time { return time.Date(2026, 11, 21, hour, 0, 0, 0, time.UTC) }
+	m := &spec.Maintenance{Windows: map[string]spec.Window{
+		"night": {Intervals: []spec.Interval{{From: at(1), To: at(4)}, {From: at(22), To: at(23)}}},
+		"noon":  {Intervals: []spec.Interval{{From: at(12), To: at(13)}}},
+		"past":  {Intervals: []spec.Interval{{From: at(0), To: at(1)}}},
+	}}
+	for hour, want := range map[int]string{2: "night", 5: "noon", 12: "noon", 13: "night"} {
+		if got := nextWindow(m, at(hour)); got == nil || got.Name != want {
+			t.Errorf("at %d: %+v, want %s", hour, got, want)
+		}
+	}
+	if got := nextWindow(m, at(23)); got != nil {
+		t.Errorf("after the last one: %+v", got)
+	}
+	if got := nextWindow(nil, at(2)); got != nil {
+		t.Errorf("without maintenance: %+v", got)
+	}
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"crypto/ecdsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/oci/sign"
+)
+
+const pemType = "PRIVATE KEY"
+
+// readKey returns the node's key, nil where there is none yet.
+func readKey(name string) (*ecdsa.PrivateKey, error) {
+	text, err := ownfiles.ReadSecret(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the node's key: %w", err)
+	}
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != pemType {
+		return nil, fmt.Errorf("read the node's key: %s has no PEM block %s", name, pemType)
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("read the node's key: %s: %w", name, err)
+	}
+	key, ok := parsed.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("read the node's key: %s is %T", name, parsed)
+	}
+	if _, err := sign.NewVerifier(&key.PublicKey); err != nil {
+		return nil, fmt.Errorf("read the node's key: %s: %w", name, err)
+	}
+	return key, nil
+}
+
+// ensureKey returns the node's key and makes one where there is none.
+func ensureKey(name string) (*ecdsa.PrivateKey, error) {
+	key, err := readKey(name)
+	if key != nil || err != nil {
+		return key, err
+	}
+	if key, err = sign.Generate(); err != nil {
+		return nil, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	if err := durable.WriteFile(name, pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der}), 0o600); err != nil {
+		return nil, fmt.Errorf("keep the node's key: %w", err)
+	}
+	return key, nil
+}
+
+// KeyID returns the id of the key beside a directory of reports, "" where there is
+// none yet.
+func KeyID(dir string) (string, error) {
+	key, err := readKey(keyFile(dir))
+	if key == nil || err != nil {
+		return "", err
+	}
+	return sign.VerifierOf(key).ID(), nil
+}
+
+// Peek returns the id of the key and how many reports wait on the disk. It changes
+// nothing.
+func Peek(dir string) (id string, waiting int, err error) {
+	if id, err = KeyID(dir); err != nil {
+		return "", 0, err
+	}
+	names, err := filepath.Glob(filepath.Join(dir, spoolName, "[0-9]*.json"))
+	return id, len(names), err
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Post sends a signed report. An error that is [ErrRefused] says that the report will
+// never be taken; any other, that nobody answered.
+type Post func(ctx context.Context, url string, raw []byte) error
+
+// ErrRefused is what Post wraps where a service does not take a report.
+var ErrRefused = errors.New("the report was not taken")
+
+// Reporter signs and sends. One process at a time has one open.
+type Reporter struct {
+	Post Post
+	Say  func(format string, args ...any)
+
+	grade    spec.KeyGrade
+	key      *ecdsa.PrivateKey
+	id       string
+	numbers  *sequence
+	spool    *spool
+	told     [sha256.Size]byte // what the last report said
+	due      time.Time         // when the next one is made though nothing has changed
+	failures int
+	again    time.Time // when the next attempt to send is made
+	now      func() time.Time
+}
+
+// Names in the directory of reports. The key is in that of the node's identity, which
+// is set aside with the fleet that knows it.
+const (
+	sequenceName = "sequence"
+	spoolName    = "spool"
+	keyName      = "identity/report.pem"
+)
+
+func keyFile(dir string) string { return filepath.Join(filepath.Dir(dir), keyName) }
+
+// Open opens the directory of reports in a node's state, and makes the key. grade says
+// what becomes of the directory at the next boot.
+func Open(dir string, grade spec.KeyGrade, post Post, say func(string, ...any)) (*Reporter, error) {
+	return openAt(dir, grade, post, say, time.Now)
+}
+
+func openAt(dir string, grade spec.KeyGrade, post Post, say func(string, ...any), now func() time.Time) (*Reporter, error) {
+	r := &Reporter{Post: post, Say: say, grade: grade, now: now}
+	for _, folder := range []string{dir, filepath.Dir(keyFile(dir))} {
+		if err := ownfiles.Folder(folder); err != nil {
+			return nil, fmt.Errorf("open the folder of reports: %w", err)
+		}
+	}
+	var err error
+	if r.key, err = ensureKey(keyFile(dir)); err != nil {
+		return nil, err
+	}
+	r.id = sign.VerifierOf(r.key).ID()
+	if r.numbers, err = openSequence(filepath.Join(dir, sequenceName), now()); err != nil {
+		return nil, err
+	}
+	r.spool, err = openSpool(filepath.Join(dir, spoolName))
+	return r, err
+}
+
+// Waiting returns how many reports were not taken yet.
+func (r *Reporter) Waiting() int { return len(r.spool.list) }
+
+// Look takes a report of what is true now. Where it says something new, or its time
+// has come, it is signed; what waits is sent, unless nobody answered lately. News are
+// on the disk before Look returns, unless they were taken. It reports whether there
+// were news.
+func (r *Reporter) Look(ctx context.Context, one *spec.Report, to spec.Reporting) (news bool, err error) {
+	says, err := fingerprint(*one)
+	if err != nil {
+		return false, err
+	}
+	news = says != r.told
+	if now := r.now(); news || !now.Before(r.due) {
+		if err := r.seal(*one, news); err != nil {
+			return news, err
+		}
+		every := time.Duration(to.Interval) * time.Second
+		r.told, r.due = says, now.Add(every-every/8+rand.N(every/4+1)) // a fleet that boots together must not report together
+	}
+	return news, r.send(ctx, to.URL)
+}
+
+// fingerprint is what a report says, whenever it says it.
+func fingerprint(one spec.Report) (sum [sha256.Size]byte, err error) {
+	one.Seq, one.Time, one.Key, one.Grade = 0, time.Time{}, "", ""
+	data, err := spec.Encode(one)
+	return sha256.Sum256(data), err
+}
+
+func (r *Reporter) seal(one spec.Report, news bool) (err error) {
+	one.Key, one.Grade, one.Time = r.id, r.grade, r.now().UTC().Truncate(time.Second)
+	if one.Seq, err = r.numbers.take(); err != nil {
+		return err
+	}
+	data, err := one.Encode()
+	if err != nil {
+		return err
+	}
+	raw, err := sign.SignReport(r.key, data)
+	if err != nil {
+		return err
+	}
+	return r.spool.add(sealed{seq: one.Seq, raw: raw, news: news})
+}
+
+// Between attempts where nobody answers.
+const (
+	firstPause = 30 * time.Second
+	lastPause  = 10 * time.Minute
+)
+
+// send sends what waits, the oldest first, until somebody does not answer.
+func (r *Reporter) send(ctx context.Context, url string) error {
+	if len(r.spool.list) == 0 {
+		return nil
+	}
+	if r.now().Before(r.again) {
+		return r.spool.save()
+	}
+	for len(r.spool.list) > 0 {
+		err := r.Post(ctx, url, r.spool.list[0].raw)
+		switch {
+		case errors.Is(err, ErrRefused):
+			r.Say("%v", err)
+		case err != nil:
+			if r.failures == 0 && ctx.Err() == nil {
+				r.Say("report to %s: %v", url, err)
+			}
+			pause := min(lastPause, firstPause<<min(r.failures, 10))
+			r.again = r.now().Add(pause/2 + rand.N(pause))
+			r.failures++
+			return r.spool.save()
+		case r.failures > 0:
+			r.Say("report to %s: it answers again", url)
+		}
+		r.failures, r.again = 0, time.Time{}
+		if err := r.spool.drop(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

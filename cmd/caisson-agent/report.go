@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+
+	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/report"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// reported is what report -o json prints.
+type reported struct {
+	To      string       `json:"to,omitempty"`  // absent where the overlay names nobody
+	Key     string       `json:"key,omitempty"` // id; absent before the first report
+	Waiting int          `json:"waiting"`       // reports that nobody has taken yet
+	Report  *spec.Report `json:"report"`        // without number and time, which are given when it is signed
+}
+
+// printReport prints what the service tells of its last run.
+func printReport(ctx context.Context, a *app, args []string) error {
+	f := newFlags(a, "report")
+	if err := f.parse(a, args); err != nil {
+		return ended(err)
+	}
+	n, err := node.Read(ctx, a.options("report"), nil)
+	if err != nil {
+		return err
+	}
+	defer n.Close() // only read
+	st, ok := n.Last()
+	if !ok {
+		if st, err = n.Status(ctx); err != nil {
+			return err
+		}
+	}
+	one, to, err := n.Report(st)
+	if err != nil {
+		return err
+	}
+	out := reported{Report: one}
+	if to == nil {
+		out.Report = spec.NewReport(st)
+	} else {
+		out.To = to.URL
+	}
+	if out.Key, out.Waiting, err = report.Peek(n.ReportDir()); err != nil {
+		return err
+	}
+	if f.format == "json" {
+		return cli.JSON(a.out, out)
+	}
+	a.printReported(out)
+	return nil
+}
+
+func (a *app) printReported(o reported) {
+	row := func(name, format string, args ...any) {
+		cli.Printf(a.out, "%-11s ", name)
+		cli.Printf(a.out, format+"\n", args...)
+	}
+	r := o.Report
+	row("node", "%s of fleet %s", r.Node, r.Fleet)
+	if o.To == "" {
+		row("to", "nobody: the site has no machine.agent.report")
+	} else {
+		row("to", "%s", o.To)
+	}
+	if o.Key != "" {
+		row("key", "%s", o.Key)
+	}
+	row("waiting", "%d", o.Waiting)
+	row("generation", "%d, epoch %d", r.Generation, r.Epoch)
+	row("health", "%s", sayAxis(r.Axes.Health))
+	row("tracking", "%s", sayAxis(r.Axes.Tracking))
+	row("sync", "%s", sayAxis(r.Axes.Sync))
+	row("activity", "%s", sayAxis(r.Axes.Activity))
+	row("drift", "%d", len(r.Drift))
+	if w := r.NextWindow; w != nil {
+		row("window", "%s, %s to %s", w.Name, moment(w.From), moment(w.To))
+	}
+}
+
+// teller reports beside the service's work, one report at a time: a fleet's service
+// that is slow must not keep a node from looking at itself.
+type teller struct {
+	a        *app
+	busy     chan struct{}
+	reporter *report.Reporter
+}
+
+func newTeller(a *app) *teller { return &teller{a: a, busy: make(chan struct{}, 1)} }
+
+// tell reports what a run found. The node is looked at here, by turns with its verbs;
+// sending waits for nobody.
+func (t *teller) tell(ctx context.Context, st *spec.Status) {
+	select {
+	case t.busy <- struct{}{}:
+	default:
+		return // the next look tells it
+	}
+	send := func() {}
+	_, err := once(ctx, t.a, func(n *node.Node, ctx context.Context) (*spec.Status, error) {
+		one, to, err := n.Report(st)
+		if err != nil || to == nil {
+			return nil, err
+		}
+		if t.reporter == nil {
+			if t.reporter, err = n.Reporter(); err != nil {
+				t.reporter = nil
+				return nil, err
+			}
+		}
+		send = func() {
+			news, err := t.reporter.Look(ctx, one, *to)
+			if news {
+				n.RecordReport(one)
+			}
+			t.say(ctx, err)
+		}
+		return nil, nil
+	})
+	t.say(ctx, err)
+	go func() {
+		defer func() { <-t.busy }()
+		send()
+	}()
+}
+
+func (t *teller) say(ctx context.Context, err error) {
+	if err != nil && ctx.Err() == nil {
+		cli.Report(t.a.err, "caisson-agent", err)
+	}
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+)
+
+// KindReport is the kind of [Report].
+const KindReport = "Report"
+
+// Report is what a node says of itself, signed by a key of its own. Nobody obeys it:
+// what a node is to be, operators sign.
+//
+// It is [Status] without what only the node's own operator looks at, and bounded: see
+// [Report.Encode].
+type Report struct {
+	APIVersion   string            `json:"apiVersion"`
+	Kind         string            `json:"kind"` // KindReport
+	Fleet        string            `json:"fleet"`
+	Node         string            `json:"node"`
+	Key          string            `json:"key"`                // id of the key that signs this
+	Grade        KeyGrade          `json:"grade"`              // of the key
+	Seq          uint64            `json:"seq"`                // rises with every report of a key
+	Time         time.Time         `json:"time"`               // by the node's clock
+	Interval     int64             `json:"interval,omitempty"` // seconds until the next one, about
+	Mode         Mode              `json:"mode"`
+	BootID       string            `json:"bootId"`
+	RootID       string            `json:"rootId"`
+	Agent        string            `json:"agent,omitempty"` // version
+	Epoch        uint64            `json:"epoch"`
+	Generation   uint64            `json:"generation"`
+	Overlay      string            `json:"overlay"` // digest
+	Layer        string            `json:"layer,omitempty"`
+	LayerVersion string            `json:"layerVersion,omitempty"`
+	Staged       string            `json:"staged,omitempty"` // overlay digest that waits for a reboot
+	Expires      time.Time         `json:"expires,omitzero"` // of the overlay's signature
+	Pause        *Pause            `json:"pause,omitempty"`
+	Axes         Axes              `json:"axes"`
+	Items        []ItemStatus      `json:"items,omitempty"`
+	Drift        []Drift           `json:"drift,omitempty"`
+	Operations   []OperationStatus `json:"operations,omitempty"`
+	NextWindow   *NextWindow       `json:"nextWindow,omitempty"`
+	More         int               `json:"more,omitempty"` // drift and operations that were left out
+}
+
+// KeyGrade says how long a node's key lives.
+type KeyGrade string
+
+// Grades of keys.
+const (
+	KeyPinned KeyGrade = "pinned" // kept on a disk: the same one at every boot
+	KeyBoot   KeyGrade = "boot"   // made at boot, and gone with it
+)
+
+// NextWindow is the window of a node that opens next, or is open.
+type NextWindow struct {
+	Name string `json:"name"`
+	Interval
+}
+
+const (
+	// maxUnsigned bounds a report so that with its envelope it has no more than 16 KiB,
+	// see package oci/sign.
+	maxUnsigned = 11_600
+	maxText     = 256
+	maxListed   = 64
+)
+
+// NewReport makes a report of a status. Who signs it, when, and the next window are
+// the caller's to add.
+func NewReport(s *Status) *Report {
+	r := &Report{APIVersion: APIVersion, Kind: KindReport, Fleet: s.Fleet, Node: s.Node, Mode: s.Mode, BootID: s.BootID, RootID: s.RootID, Agent: s.Agent,
+		Epoch: s.Epoch, Generation: s.Generation, Overlay: s.Overlay, Layer: s.Layer, LayerVersion: s.LayerVersion, Staged: s.Staged, Expires: s.Expires, Axes: s.Axes()}
+	if s.Pause != nil {
+		r.Pause = &Pause{Reason: short(s.Pause.Reason), Until: s.Pause.Until}
+	}
+	for _, a := range []*Axis{&r.Axes.Tracking, &r.Axes.Sync, &r.Axes.Health, &r.Axes.Activity} {
+		a.State, a.Detail = short(a.State), short(a.Detail)
+	}
+	for _, i := range s.Items {
+		i.Error = short(i.Error)
+		r.Items = append(r.Items, i)
+	}
+	for _, d := range s.Drift {
+		d.Key, d.From, d.To, d.Reason = short(d.Key), short(d.From), short(d.To), short(d.Reason)
+		r.Drift = append(r.Drift, d)
+	}
+	for _, o := range s.Operations {
+		o.Detail, o.Log = short(o.Detail), "" // the log is a file of the node
+		r.Operations = append(r.Operations, o)
+	}
+	r.trim(maxListed, maxListed)
+	return r
+}
+
+// short cuts a text to what a report holds of it.
+func short(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	text = text[:maxText]
+	for !utf8.ValidString(text) && len(text) > maxText-utf8.UTFMax {
+		text = text[:len(text)-1]
+	}
+	return text + "…"
+}
+
+// trim leaves so much of the lists and counts the rest.
+func (r *Report) trim(drift, operations int) {
+	drift, operations = min(drift, len(r.Drift)), min(operations, len(r.Operations))
+	r.More += len(r.Drift) - drift + len(r.Operations) - operations
+	r.Drift, r.Operations = r.Drift[:drift], r.Operations[:operations]
+}
+
+// Encode returns the report as it is signed: small enough that, signed, it has no
+// more than 16 KiB. What does not fit is left out from the ends of the
+// lists, and counted.
+func (r Report) Encode() ([]byte, error) {
+	for {
+		data, err := Encode(r)
+		if err != nil || len(data) <= maxUnsigned {
+			return data, err
+		}
+		if len(r.Drift)+len(r.Operations) == 0 {
+			return nil, fmt.Errorf("the report of %s has %d bytes, %d is the most", r.Node, len(data), maxUnsigned)
+		}
+		if len(r.Drift) >= len(r.Operations) {
+			r.trim(len(r.Drift)*3/4, len(r.Operations))
+		} else {
+			r.trim(len(r.Drift), len(r.Operations)*3/4)
+		}
+	}
+}
+
+// MaxSeq is the largest number of a report: what every JSON reader holds exactly.
+const MaxSeq = 1<<53 - 1
+
+// DecodeReport reads a report that any release may have written. Nobody acts on one,
+// so what this release does not know is passed over at any depth. The caller caps
+// the size.
+func DecodeReport(data []byte) (*Report, error) {
+	var r Report
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("decode report: %w", err)
+	}
+	switch {
+	case r.APIVersion != APIVersion || r.Kind != KindReport:
+		return nil, fmt.Errorf("decode report: it is a %.40q of %.40q", r.Kind, r.APIVersion)
+	case r.Fleet == "" || r.Node == "" || r.Key == "" || r.BootID == "":
+		return nil, errors.New("decode report: it lacks fleet, node, key or boot")
+	case r.Grade != KeyPinned && r.Grade != KeyBoot:
+		return nil, fmt.Errorf("decode report: unknown grade of key %.40q", r.Grade)
+	case r.Seq == 0 || r.Seq > MaxSeq:
+		return nil, fmt.Errorf("decode report: number %d", r.Seq)
+	}
+	return &r, nil
+}

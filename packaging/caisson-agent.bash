@@ -10,7 +10,8 @@ _caisson_agent() {
 	plan) words="--ca --epoch-key --fleet --from --key --node -o --plain-http -q --threshold -v" ;;
 	status) words="-o -q -v" ;;
 	report) words="-o -q -v" ;;
-	sync) words="-o -q -v" ;;
+	sync) words="-o -q --retry -v" ;;
+	confirm) words="-o -q -v" ;;
 	freeze) words="-o -q -v" ;;
 	forward) words="-o -q -v" ;;
 	clear) words="-o -q -v" ;;
@@ -20,7 +21,7 @@ _caisson_agent() {
 	version) words="-o -q -v" ;;
 	esac ;;
 	esac
-	[ "$COMP_CWORD" -gt 1 ] || words='run apply enroll plan status report sync freeze forward clear operation windows restore version'
+	[ "$COMP_CWORD" -gt 1 ] || words='run apply enroll plan status report sync confirm freeze forward clear operation windows restore version'
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 	[ ${#COMPREPLY[@]} -gt 0 ] || mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 }

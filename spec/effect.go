@@ -38,6 +38,7 @@ var Effects = []Effect{
 	{"pause", ClassLive, "the node stops enforcing, or begins again", func(o *Overlay) any { return o.Pause }},
 	{"agent", ClassLive, "the agent works the new way from its next look on", func(o *Overlay) any { return o.Agent }},
 	{"services", ClassService, "files are switched at once, and units told as their services say", func(o *Overlay) any { return o.Services }},
+	{"confirm", ClassNone, "only who confirms a change is said", func(o *Overlay) any { return o.Confirm }},
 	{"items.mounts", ClassLive, "it is mounted at once", func(o *Overlay) any { return o.Items.Mounts }},
 	{"items.limits", ClassLive, "new sessions have the new limits", func(o *Overlay) any { return o.Items.Limits }},
 	{"items.sysctl", ClassLive, "kernel parameters are set at once", func(o *Overlay) any { return o.Items.Sysctl }},

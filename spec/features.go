@@ -16,6 +16,7 @@ type feature struct {
 // the overlay what it needs, and publish compares the two before it signs.
 var features = []feature{
 	{"agent-report", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Report != nil }},
+	{"confirm", func(o *Overlay) bool { return o.Confirm != nil }},
 	{"exec-on-failure", func(o *Overlay) bool {
 		return slices.ContainsFunc(o.Items.Exec, func(x Exec) bool { return x.OnFailure != "" })
 	}},

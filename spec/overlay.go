@@ -26,6 +26,7 @@ type Overlay struct {
 	Pause       *Pause       `json:"pause,omitempty"`
 	Agent       *Agent       `json:"agent,omitempty"`
 	Services    []Service    `json:"services,omitempty"`
+	Confirm     *Confirm     `json:"confirm,omitempty"`
 	Items       Items        `json:"items"` // the last one: the compiler encodes it once for many nodes
 }
 
@@ -41,6 +42,12 @@ type NeedsLayer struct {
 type Pause struct {
 	Reason string `json:"reason"`
 	Until  int64  `json:"until,omitempty"` // seconds since 1970: it enforces again; 0 is without end
+}
+
+// Confirm makes a change wait for an operator on the node. Where nobody confirms it, the
+// node goes back to what it had.
+type Confirm struct {
+	Within int64 `json:"within"` // seconds
 }
 
 // Core is the part of an overlay that brings a root to life. It is frozen: a

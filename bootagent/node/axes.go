@@ -4,6 +4,7 @@ package node
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -55,6 +56,8 @@ func (n *Node) setActivity(st *spec.Status) {
 	switch running, waiting := in(spec.OperationRunning), in(spec.OperationWaiting); {
 	case running != nil:
 		st.Activity, st.ActivitySince = spec.ActivityRunning(running.Name), running.Since
+	case st.Trial != nil && st.Trial.Left > 0:
+		st.Activity, st.ActivityDetail, st.ActivitySince = spec.ActivityWaiting("confirm"), fmt.Sprintf("generation %d is undone in %d s", st.Trial.Generation, st.Trial.Left), st.Trial.Since
 	case staging:
 		st.Activity, st.ActivityDetail, st.ActivitySince = spec.ActivityStaging, "fetches the layer of overlay "+st.Staged, since
 	case st.Pause != nil:

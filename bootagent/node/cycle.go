@@ -141,6 +141,11 @@ func (n *Node) sync(ctx context.Context) (*spec.Status, error) {
 	if saveErr := n.remember(); saveErr != nil {
 		return nil, errors.Join(err, saveErr)
 	}
+	if err == nil && !found.Held {
+		if before, err = n.overtake(ctx, before, found); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case err != nil && before == nil:
 		return nil, err
@@ -149,7 +154,7 @@ func (n *Node) sync(ctx context.Context) (*spec.Status, error) {
 		return status, errors.Join(err, statusErr)
 	case found.Held || found.Unchanged:
 		return n.Apply(ctx)
-	case before != nil && n.boot.Live.Without.Of(found.Generation):
+	case before != nil && n.boot.Live.Without.Of(found.Generation) && !n.retry:
 		return n.Apply(ctx)
 	case before != nil && before.Generation.Overlay == found.Generation.Overlay && !n.partial(found.Generation):
 		// A new generation of what runs already: there is nothing to prove.
@@ -214,10 +219,7 @@ func (n *Node) change(ctx context.Context, before, next *track.Found) (*spec.Sta
 		seen := items.Look(ctx, n.items(next.Overlay.Items), n.guard(next))
 		result.Items, result.Drift, result.Health = seen.Items, seen.Drift, seen.Health
 	}
-	if t == nil {
-		return n.moved(ctx, next, result)
-	}
-	return n.prove(ctx, next, result)
+	return n.tried(ctx, t, next, result)
 }
 
 // moved notes that a generation is in effect.

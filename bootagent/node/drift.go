@@ -66,13 +66,17 @@ func (n *Node) moveCorrections(before, next *track.Found, result items.Result) e
 	if before == nil {
 		return n.corrections().Begin(next.Generation.Overlay)
 	}
-	var kinds []string
-	for _, e := range spec.Changes(&before.Overlay, &next.Overlay) {
+	return n.corrections().Move(next.Generation.Overlay, changedKinds(&before.Overlay, &next.Overlay), result.Drift)
+}
+
+// changedKinds are the kinds of items that differ between two overlays.
+func changedKinds(from, to *spec.Overlay) (kinds []string) {
+	for _, e := range spec.Changes(from, to) {
 		if kind, ok := strings.CutPrefix(e.Part, "items."); ok {
 			kinds = append(kinds, kind)
 		}
 	}
-	return n.corrections().Move(next.Generation.Overlay, kinds, result.Drift)
+	return kinds
 }
 
 // Clear ends the quarantine of one setting, of a kind when key is empty, or of all, and

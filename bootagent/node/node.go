@@ -97,6 +97,7 @@ type Node struct {
 	journal  *journal.Journal
 	scopes   item.Scopes
 	follower *track.Tracker
+	retry    bool            // also what was left out
 	lock     *os.File        // nil when only looking
 	began    []item.Item     // all that this node made, for Settle
 	book     *policy.Book    // opened when it is asked for

@@ -33,6 +33,9 @@ func (n *Node) operations(name string) *operation.Engine {
 // for none of them. What an operation does not manage is in its status, and makes the
 // node degraded; an error is of the ledger.
 func (n *Node) Operate(ctx context.Context) ([]spec.OperationStatus, error) {
+	if err := n.settle(ctx); err != nil {
+		return nil, err
+	}
 	found, err := n.running()
 	if err != nil {
 		return nil, err

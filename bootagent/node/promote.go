@@ -58,11 +58,15 @@ func (n *Node) keepGood(e evidence) error {
 	if err := n.folder.Save(s); err != nil {
 		return err
 	}
-	// What is left over costs room only.
+	n.tidy(s)
+	return nil
+}
+
+// tidy deletes what no state names any more. What is left over costs room only.
+func (n *Node) tidy(s *state.State) {
 	if err := errors.Join(n.folder.CollectOverlays(s, n.reverting()...), n.collect(s)); err != nil {
 		n.o.Say("clean up: %v", err)
 	}
-	return nil
 }
 
 // signed returns the scripts of every overlay that is kept and verified.

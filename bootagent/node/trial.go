@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
@@ -66,26 +68,123 @@ func (n *Node) within() time.Duration {
 }
 
 // begin saves that a change is on trial, before anything of it is made. Where it can
-// neither cut the node off nor waits for anybody, there is no trial.
+// neither cut the node off nor is an operator asked, there is no trial. Nobody is asked
+// where there is nothing to go back to.
 func (n *Node) begin(before, next *track.Found) (*state.Trial, error) {
-	from := &spec.Items{}
-	if before != nil {
-		from = &before.Overlay.Items
-	}
-	cuts := spec.CutsOff(from, &next.Overlay.Items)
-	if len(cuts) == 0 {
-		return nil, nil
+	if err := rules.Confirm(next.Overlay.Confirm); err != nil {
+		return nil, fmt.Errorf("generation %d is not begun: %w", next.Generation.Generation, err)
 	}
 	s, err := n.folder.Load()
 	if err != nil {
 		return nil, err
 	}
-	s.Trial = &state.Trial{Generation: next.Generation, Confirm: state.ByReach, Boot: n.scopes.Kernel, Within: int64(n.within() / time.Second), Since: time.Now().Unix()}
-	if err := n.folder.Save(s); err != nil {
-		return nil, fmt.Errorf("a change that can cut this node off is not begun: %w", err)
+	from := &spec.Overlay{}
+	if before != nil {
+		from = &before.Overlay
 	}
-	n.record("trial", field{"generation", next.Generation.Generation}, field{"confirm", s.Trial.Confirm}, field{"why", "it changes " + strings.Join(cuts, ", ")})
-	return s.Trial, nil
+	cuts := spec.CutsOff(&from.Items, &next.Overlay.Items)
+	t, why := &state.Trial{Generation: next.Generation, Boot: n.scopes.Kernel, Since: time.Now().Unix()}, ""
+	switch c := next.Overlay.Confirm; {
+	case c != nil && s.Current != nil && len(changedKinds(from, &next.Overlay)) > 0:
+		t.Confirm, t.Within, why = state.ByOperator, c.Within, "who published it asked for that"
+	case len(cuts) > 0:
+		t.Confirm, t.Within, why = state.ByReach, int64(n.within()/time.Second), "it changes "+strings.Join(cuts, ", ")
+	default:
+		return nil, nil
+	}
+	s.Trial = t
+	if err := n.folder.Save(s); err != nil {
+		return nil, fmt.Errorf("a change that may have to be undone is not begun: %w", err)
+	}
+	n.record("trial", field{"generation", next.Generation.Generation}, field{"confirm", t.Confirm}, field{"why", why})
+	return t, nil
+}
+
+// tried ends or goes on with the trial of a change that is made.
+func (n *Node) tried(ctx context.Context, t *state.Trial, next *track.Found, result items.Result) (*spec.Status, error) {
+	switch {
+	case t == nil:
+		return n.moved(ctx, next, result)
+	case t.Confirm == state.ByOperator:
+		return n.await(ctx, next, result)
+	}
+	return n.prove(ctx, next, result)
+}
+
+// await leaves a change to its operator.
+func (n *Node) await(ctx context.Context, next *track.Found, result items.Result) (*spec.Status, error) {
+	n.recordChanges(result, next.Generation.Generation, fmt.Sprint("generation ", next.Generation.Generation))
+	if err := n.retire(ctx, result); err != nil {
+		return nil, err
+	}
+	s, err := n.folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	s.Trial.Ends = int64((uptime()+time.Second-1)/time.Second) + s.Trial.Within
+	if err := n.folder.Save(s); err != nil {
+		return nil, err
+	}
+	n.o.Say("generation %d is undone unless 'caisson-agent confirm' is called within %d s", next.Generation.Generation, s.Trial.Within)
+	n.boot.Live.TakenBack = nil
+	if err := n.remember(); err != nil {
+		return nil, err
+	}
+	return n.report(next, result)
+}
+
+// Confirm ends the trial of a change that waits for its operator: it stands.
+func (n *Node) Confirm(ctx context.Context) error {
+	if err := n.settle(ctx); err != nil {
+		return err
+	}
+	s, err := n.folder.Load()
+	if err != nil {
+		return err
+	}
+	switch {
+	case n.waiting(s):
+	case s.Trial != nil && !s.Trial.Pending():
+		return fmt.Errorf("generation %d was undone: %s", s.Trial.Generation.Generation, s.Trial.Reason)
+	default:
+		return errors.New("nothing waits to be confirmed")
+	}
+	g := s.Trial.Generation
+	if s.Confirm(); s.Current.Generation == g.Generation {
+		n.boot.Live.Without = nil
+	}
+	if err := n.folder.Save(s); err != nil {
+		return err
+	}
+	n.record("confirmed", field{"generation", g.Generation}, field{"overlay", g.Overlay})
+	n.tidy(s)
+	return errors.Join(n.endDeadline(), n.remember())
+}
+
+// Retry forgets that a generation was undone, and asks for it again.
+func (n *Node) Retry(ctx context.Context) (*spec.Status, error) {
+	s, err := n.folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	if s.Trial != nil && !s.Trial.Pending() {
+		n.record("retry", field{"generation", s.Trial.Generation.Generation}, field{"why", s.Trial.Reason})
+		s.Trial = nil
+		if err := n.folder.Save(s); err != nil {
+			return nil, err
+		}
+	}
+	n.retry = true
+	return n.Sync(ctx)
+}
+
+// TrialEnds returns how long a change still waits for its operator.
+func (n *Node) TrialEnds() (left time.Duration, waits bool) {
+	s, err := n.folder.Load()
+	if err != nil || !n.waiting(s) {
+		return 0, false // the next look meets the error
+	}
+	return max(0, trial.Left(s.Trial, uptime())), true
 }
 
 // prove ends a trial whose change is made: it stands, or it is undone.
@@ -128,6 +227,19 @@ func (n *Node) settle(ctx context.Context) error {
 	return nil
 }
 
+// overtake undoes a change that waits for its operator when something else is to be
+// run, and returns what the node goes on with.
+func (n *Node) overtake(ctx context.Context, before, found *track.Found) (*track.Found, error) {
+	s, err := n.folder.Load()
+	if err != nil || !n.waiting(s) || s.Trial.Of(found.Generation) {
+		return before, err
+	}
+	if err := n.undo(ctx, fmt.Sprintf("generation %d came before it was confirmed", found.Generation.Generation)); err != nil {
+		return before, err
+	}
+	return n.running()
+}
+
 // undo takes the change on trial back and then says so: cut in between, it is undone
 // once more. Without a reason, the generation is not held against itself.
 //
@@ -143,7 +255,10 @@ func (n *Node) undo(ctx context.Context, reason string) error {
 	if err != nil {
 		return fmt.Errorf("undo generation %d: %w", tried.Generation.Generation, err)
 	}
-	result := items.Reconcile(context.WithoutCancel(ctx), n.items(back.Overlay.Items), n.journal)
+	result, err := n.putBack(context.WithoutCancel(ctx), back, tried)
+	if err != nil {
+		return err
+	}
 	why := fmt.Sprintf("generation %d is undone", tried.Generation.Generation)
 	n.recordChanges(result, back.Generation.Generation, why)
 	if result.Err != nil {
@@ -169,6 +284,43 @@ func (n *Node) undo(ctx context.Context, reason string) error {
 		return n.endDeadline() // another boot would end the same
 	}
 	return nil
+}
+
+// putBack makes the node as back says. What is not of the kinds that the tried generation
+// changed is drift, as it was before.
+func (n *Node) putBack(ctx context.Context, back *track.Found, tried *state.Trial) (items.Result, error) {
+	from, err := n.follower.Recall(&tried.Generation)
+	if err != nil { // nobody knows any more what it changed
+		result := items.Reconcile(ctx, n.items(back.Overlay.Items), n.journal)
+		return result, n.corrections().Begin(back.Generation.Overlay)
+	}
+	guard := n.guard(back)
+	if guard != nil {
+		guard = changed{guard, changedKinds(&from.Overlay, &back.Overlay)}
+	}
+	result := items.Keep(ctx, n.items(back.Overlay.Items), n.journal, guard)
+	return result, n.moveCorrections(from, back, result)
+}
+
+// changed is a guard that has all of some kinds put back.
+type changed struct {
+	items.Guard
+	kinds []string
+}
+
+func (c changed) of(d spec.Drift) bool { return slices.Contains(c.kinds, d.Item) }
+
+// Judge implements items.Guard.
+func (c changed) Judge(d spec.Drift) spec.Drift {
+	if c.of(d) {
+		return d
+	}
+	return c.Guard.Judge(d)
+}
+
+// Correct implements items.Guard.
+func (c changed) Correct(due []spec.Drift) error {
+	return c.Guard.Correct(slices.DeleteFunc(slices.Clone(due), c.of))
 }
 
 // back returns what this root can go back to, and whether that is all of an overlay.
@@ -203,7 +355,7 @@ func (n *Node) comeUp(ctx context.Context, found *track.Found) (*spec.Status, er
 	if err := n.corrections().Begin(found.Generation.Overlay); err != nil {
 		return nil, err
 	}
-	st, err := n.prove(ctx, found, result)
+	st, err := n.tried(ctx, t, found, result)
 	if st != nil && err != nil { // the node goes on, and its status says how
 		n.o.Say("%v", err)
 		err = nil

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -329,5 +330,234 @@ func TestABootThatCannotBeTested(t *testing.T) {
 	r.set("0")
 	if st := r.must(r.applyOnce()); st.Health != spec.HealthOK || r.got() != "2" || r.state().Current == nil {
 		t.Errorf("%+v, link %s", st, r.got())
+	}
+}
+
+// publishConfirm signs a generation that waits for an operator.
+func (r *remote) publishConfirm(generation uint64, layer, swappiness, value string) {
+	r.t.Helper()
+	r.Overlay(spec.Overlay{Core: spec.Core{Layer: layerNamed(layer)}, Confirm: &spec.Confirm{Within: 10}, Items: items2(swappiness, value)}, sign.Predicate{Generation: generation})
+	r.machine.confirm(time.Now())
+}
+
+func (r *remote) confirmNow() error {
+	r.t.Helper()
+	_, err := r.do(func(n *Node) (*spec.Status, error) { return nil, n.Confirm(r.t.Context()) })
+	return err
+}
+
+// expire lets the operator's time be over.
+func (r *remote) expire() {
+	r.t.Helper()
+	s := r.state()
+	s.Trial.Ends = 1
+	folder, err := state.Open(r.root + paths.State)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if err := folder.Save(s); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func TestAnOperatorConfirms(t *testing.T) {
+	waits := func(t *testing.T) *remote {
+		t.Helper()
+		r := newRemote(t)
+		r.up()
+		r.publishConfirm(2, "a", "20", "1")
+		for range 2 { // it stays as it is however often somebody looks and asks
+			st := r.must(r.syncOnce())
+			if st.Generation != 2 || st.Health != spec.HealthOK || st.Trial == nil || st.Trial.Left < 1 || st.Trial.Left > 11 || st.Activity != spec.ActivityWaiting("confirm") || r.swappiness("") != "20" {
+				t.Fatalf("%+v, %+v, swappiness %s", st, st.Trial, r.swappiness(""))
+			}
+			r.swappiness("77")
+			if st := r.must(r.applyOnce()); st.Generation != 2 || r.swappiness("") != "20" {
+				t.Fatalf("%+v, swappiness %s", st, r.swappiness(""))
+			}
+		}
+		if s := r.state(); s.Current.Generation != 1 {
+			t.Fatalf("it counts as good: %+v", s.Current)
+		}
+		return r
+	}
+	undone := func(t *testing.T, r *remote, why string) {
+		t.Helper()
+		for range 2 {
+			st := r.must(r.applyOnce())
+			if st.Generation != 1 || st.Trial == nil || !strings.Contains(st.Trial.Undone, why) || st.Health != spec.HealthDegraded || r.swappiness("") != "10" {
+				t.Errorf("%+v, %+v, swappiness %s", st, st.Trial, r.swappiness(""))
+			}
+			r.must(r.syncOnce())
+		}
+	}
+	t.Run("in time", func(t *testing.T) {
+		r := waits(t)
+		if err := r.confirmNow(); err != nil {
+			t.Fatal(err)
+		}
+		if s := r.state(); s.Current.Generation != 2 || s.Staged != nil || s.Trial != nil {
+			t.Errorf("%+v", s)
+		}
+		if st := r.must(r.syncOnce()); st.Generation != 2 || st.Health != spec.HealthOK || st.Trial != nil || r.swappiness("") != "20" {
+			t.Errorf("%+v", st)
+		}
+		if err := r.confirmNow(); err == nil || err.Error() != "nothing waits to be confirmed" {
+			t.Errorf("once more: %v", err)
+		}
+	})
+	t.Run("not", func(t *testing.T) {
+		r := waits(t)
+		r.expire()
+		undone(t, r, "nobody confirmed it within 10 s")
+		if err := r.confirmNow(); err == nil || !strings.Contains(err.Error(), "generation 2 was undone: nobody confirmed") {
+			t.Errorf("afterwards: %v", err)
+		}
+	})
+	t.Run("too late", func(t *testing.T) {
+		r := waits(t)
+		r.expire()
+		if err := r.confirmNow(); err == nil {
+			t.Error("it was confirmed")
+		}
+		undone(t, r, "nobody confirmed it within 10 s")
+	})
+	t.Run("started over", func(t *testing.T) {
+		r := waits(t)
+		s := r.state()
+		s.Trial.Boot = "another"
+		folder, err := state.Open(r.root + paths.State)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := folder.Save(s); err != nil {
+			t.Fatal(err)
+		}
+		r.swappiness("60")
+		r.boot() // the loader takes what was good
+		undone(t, r, "the machine was started over before it was confirmed")
+	})
+	t.Run("tried again", func(t *testing.T) {
+		r := waits(t)
+		r.expire()
+		undone(t, r, "nobody confirmed it")
+		st, err := r.do(func(n *Node) (*spec.Status, error) { return n.Retry(t.Context()) })
+		if err != nil || st.Generation != 2 || st.Trial == nil || st.Trial.Left < 1 || r.swappiness("") != "20" {
+			t.Errorf("%+v, %v", st, err)
+		}
+		if err := r.confirmNow(); err != nil || r.state().Current.Generation != 2 {
+			t.Error(err)
+		}
+	})
+	t.Run("a newer one comes", func(t *testing.T) {
+		r := waits(t)
+		r.publishLink(3, "a", "30", "1")
+		if st := r.must(r.syncOnce()); st.Generation != 3 || st.Trial != nil || st.Health != spec.HealthOK || r.swappiness("") != "30" {
+			t.Errorf("%+v", st)
+		}
+	})
+	t.Run("a newer one comes and waits, too", func(t *testing.T) {
+		r := waits(t)
+		r.publishConfirm(3, "a", "30", "1")
+		if st := r.must(r.syncOnce()); st.Generation != 3 || st.Trial == nil || st.Trial.Generation != 3 || r.swappiness("") != "30" {
+			t.Errorf("%+v", st)
+		}
+		r.expire()
+		if st := r.must(r.applyOnce()); st.Generation != 1 || r.swappiness("") != "10" {
+			t.Errorf("%+v, swappiness %s", st, r.swappiness(""))
+		}
+	})
+	t.Run("the same once more", func(t *testing.T) {
+		r := waits(t)
+		r.publishConfirm(3, "a", "20", "1")
+		if st := r.must(r.syncOnce()); st.Generation != 3 || st.Trial == nil || st.Trial.Generation != 3 || r.state().Current.Generation != 1 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// What is undone is what the generation changed: a setting that is only reported stays as
+// somebody left it.
+func TestWhatWasNotChangedIsNotUndone(t *testing.T) {
+	r := newRemote(t)
+	if err := os.MkdirAll(r.root+"/etc", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	motd := r.root + "/etc/motd"
+	publish := func(generation uint64, link string) {
+		t.Helper()
+		i := items2("10", link)
+		i.Files = []spec.File{{Path: "/etc/motd", Content: "ours"}}
+		r.Overlay(spec.Overlay{Core: spec.Core{Layer: layerNamed("a")}, Items: i,
+			Agent: &spec.Agent{Enforce: []spec.Enforcement{{Item: "files", Policy: spec.PolicyReport}}}}, sign.Predicate{Generation: generation})
+		r.machine.confirm(time.Now())
+	}
+	publish(1, "1")
+	r.boot()
+	r.must(r.applyOnce())
+	if err := os.WriteFile(motd, []byte("theirs"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r.must(r.applyOnce())
+	publish(2, "0")
+	if _, err := r.syncOnce(); err == nil || r.got() != "1" {
+		t.Errorf("%v, link %s", err, r.got())
+	}
+	if got, err := os.ReadFile(motd); err != nil || string(got) != "theirs" {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// Nobody is asked where nothing changes, and where there is nothing to go back to.
+func TestNobodyIsAsked(t *testing.T) {
+	r := newRemote(t)
+	r.publishConfirm(1, "a", "10", "1")
+	r.boot()
+	if st := r.must(r.applyOnce()); st.Trial != nil || r.state().Current == nil {
+		t.Errorf("at first: %+v", st.Trial)
+	}
+	r.Overlay(spec.Overlay{Core: spec.Core{Layer: layerNamed("a")}, Confirm: &spec.Confirm{Within: 20}, Items: items2("10", "1")}, sign.Predicate{Generation: 2})
+	if st := r.must(r.syncOnce()); st.Trial != nil || st.Generation != 2 {
+		t.Errorf("without a change: %+v", st)
+	}
+	r.Overlay(spec.Overlay{Core: spec.Core{Layer: layerNamed("a")}, Confirm: &spec.Confirm{Within: 1}, Items: items2("20", "1")}, sign.Predicate{Generation: 3})
+	if _, err := r.syncOnce(); err == nil || !strings.Contains(err.Error(), "within 10 s to 24 h, not 1 s") || r.swappiness("") != "10" {
+		t.Errorf("too short: %v", err)
+	}
+}
+
+// A generation of another layer waits for its operator, too, and its deadline goes on.
+func TestAnOperatorConfirmsABoot(t *testing.T) {
+	for name, confirmed := range map[string]bool{"in time": true, "not": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRemote(t)
+			r.up()
+			r.publishConfirm(2, "b", "20", "1")
+			r.must(r.syncOnce())
+			r.boot()
+			if err := os.Remove(r.root + paths.RunStatus); err != nil { // another root
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(r.root+paths.RunDeadline, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if st := r.must(r.applyOnce()); st.Generation != 2 || st.Trial == nil || st.Trial.Left < 1 || r.state().Current.Generation != 1 {
+				t.Fatalf("%+v", st)
+			}
+			deadline := func() bool { _, err := os.Stat(r.root + paths.RunDeadline); return err == nil }
+			if !deadline() {
+				t.Error("nothing takes it back")
+			}
+			if confirmed {
+				if err := r.confirmNow(); err != nil || r.state().Current.Generation != 2 || deadline() {
+					t.Errorf("%v, %+v, deadline %v", err, r.state().Current, deadline())
+				}
+				return
+			}
+			r.expire()
+			if st := r.must(r.applyOnce()); st.Health != spec.HealthDegraded || r.state().Current.Generation != 1 || r.state().Staged != nil || !deadline() {
+				t.Errorf("%+v, deadline %v", st, deadline())
+			}
+		})
 	}
 }

@@ -39,3 +39,13 @@ func (s *State) Undo(reason string) {
 		s.Staged = nil
 	}
 }
+
+// Confirm notes that what is on trial is good.
+func (s *State) Confirm() {
+	good, next := s.Trial.Generation, s.Staged
+	s.Staged = &good
+	s.Promote()
+	if next != nil && (next.Overlay != good.Overlay || next.Generation != good.Generation) {
+		s.Staged = next // it came meanwhile
+	}
+}

@@ -95,11 +95,12 @@ func apply(ctx context.Context, a *app, args []string) error {
 	if err != nil {
 		return err
 	}
-	return a.sync(ctx, f, n)
+	return a.sync(ctx, f, n, (*node.Node).Sync)
 }
 
 func syncNow(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "sync")
+	retry := f.Bool("retry", false, "also what was undone since it cut the node off, or since nobody confirmed it")
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
 	}
@@ -107,14 +108,17 @@ func syncNow(ctx context.Context, a *app, args []string) error {
 	if err != nil {
 		return err
 	}
-	return a.sync(ctx, f, n)
+	if *retry {
+		return a.sync(ctx, f, n, (*node.Node).Retry)
+	}
+	return a.sync(ctx, f, n, (*node.Node).Sync)
 }
 
 // sync asks, applies and prints the status; a change that was taken back and an
 // unhealthy node are errors.
-func (a *app) sync(ctx context.Context, f *flags, n *node.Node) error {
+func (a *app) sync(ctx context.Context, f *flags, n *node.Node, ask func(*node.Node, context.Context) (*spec.Status, error)) error {
 	defer n.Close() // what was journaled is on disk already
-	st, err := n.Sync(ctx)
+	st, err := ask(n, ctx)
 	st, settled := n.Settle(ctx, st)
 	err = errors.Join(err, settled)
 	if st != nil {

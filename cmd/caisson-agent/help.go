@@ -27,6 +27,7 @@ var details = map[string]string{
 	"status":  "Prints what the node runs and since when, what it refused and why, what drifts. Exit code 3: something drifts.",
 	"report":  "Prints what the service reports of its last run, to whom, with which key, and how many reports nobody has taken yet.",
 	"sync":    "As apply, on a node that knows whom to ask.",
+	"confirm": "A generation published with --confirm is undone unless this is called in time.",
 	"freeze":  "Newer generations are not applied until forward; the reject list still counts.",
 	"forward": "Ends freeze.",
 	"clear": "A setting that was corrected five times within ten minutes is quarantined: it is reported and left alone.\n" +

@@ -46,6 +46,7 @@ func verbs() []verb {
 		{"status", "print what this node is", status},
 		{"report", "print what this node tells its fleet", printReport},
 		{"sync", "ask for a newer generation now", syncNow},
+		{"confirm", "say that a change did no harm, and let it stand", confirm},
 		{"freeze", "keep the present generation until forward", trackCommand(spec.Frozen)},
 		{"forward", "follow the fleet again", trackCommand(spec.Following)},
 		{"clear", "end the quarantine of KIND:KEY, of a KIND, or of all settings", clearQuarantine},

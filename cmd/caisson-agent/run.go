@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -96,9 +98,11 @@ func (a *app) rest(ctx context.Context) {
 	next := time.After(lookEvery)
 	for {
 		var list []spec.OperationStatus
+		left, waits := time.Duration(0), false
 		_, err := once(ctx, a, func(n *node.Node, ctx context.Context) (*spec.Status, error) {
 			var err error
 			list, err = n.Operate(ctx)
+			left, waits = n.TrialEnds()
 			return nil, err
 		})
 		if err != nil && ctx.Err() == nil && !errors.Is(err, track.ErrNothing) {
@@ -108,14 +112,32 @@ func (a *app) rest(ctx context.Context) {
 		if slices.ContainsFunc(list, func(o spec.OperationStatus) bool { return o.State == spec.OperationRunning }) {
 			pause = 2 * time.Second
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-next:
-			return
-		case <-time.After(pause):
+		if waits {
+			pause = min(pause, left)
+		}
+		over := time.After(pause)
+	idle:
+		for known := a.stateTime(); a.stateTime() == known; { // else a verb was called: there may be something to wait for
+			select {
+			case <-ctx.Done():
+				return
+			case <-next:
+				return
+			case <-over:
+				break idle
+			case <-time.After(2 * time.Second):
+			}
 		}
 	}
+}
+
+// stateTime says when the state was last written.
+func (a *app) stateTime() time.Time {
+	info, err := os.Stat(filepath.Join(a.root, paths.State, "state.json"))
+	if err != nil {
+		return time.Time{} // there is none yet
+	}
+	return info.ModTime()
 }
 
 // stageFor is how long one attempt to bring a waiting layer to the disk may take. The

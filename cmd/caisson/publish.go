@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,11 +15,14 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/keys"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 func (a *app) publishCommand() *cobra.Command {
 	var to, layer, expires, epochKey, cache string
 	var epoch uint64
+	var confirm time.Duration
 	var fresh bool
 	var which chosen
 	var why changer
@@ -65,6 +69,12 @@ func (a *app) publishCommand() *cobra.Command {
 				return err
 			}
 			o := publish.Options{By: why.by(), All: which.all, Epoch: epoch}
+			if confirm != 0 {
+				o.Confirm = &spec.Confirm{Within: int64(confirm / time.Second)}
+				if err := rules.Confirm(o.Confirm); err != nil {
+					return cli.Usage("as in --confirm 60s", "%w", err)
+				}
+			}
 			if o.Only, err = which.only(s); err != nil {
 				return err
 			}
@@ -109,6 +119,7 @@ func (a *app) publishCommand() *cobra.Command {
 	f.StringVar(&to, "to", "", "publish to `REF` instead of the site's registry")
 	f.StringVar(&layer, "layer", "current", "the layer: a `TAG`, or the digest of its index or manifest")
 	f.StringVar(&cache, "cache", "", "directory kept between builds "+cacheDefault+": it has the images of services")
+	f.DurationVar(&confirm, "confirm", 0, "nodes go back to what they had unless 'caisson-agent confirm' is called on them within this `TIME`")
 	f.StringVar(&expires, "expires", "", "how long the signatures are valid, as in 30d or 12h (the site's trust.expires)")
 	which.flags(f)
 	f.Lookup("all").Usage = "a new generation also for nodes that do not change"

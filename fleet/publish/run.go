@@ -32,6 +32,7 @@ type Options struct {
 	EpochKey   crypto.Signer                   // permits it
 	LayerNamed bool                            // the layer was named by digest: it may be older than what nodes have
 	First      func(ctx context.Context) error // brings what overlays name, while nobody else publishes or prunes; nil is nothing
+	Confirm    *spec.Confirm                   // for nodes that change; nil asks nobody
 }
 
 // Publish gives the nodes their overlays. Nodes that are held keep their content.
@@ -145,6 +146,9 @@ func (s *selected) add(n Node) error {
 	if err != nil {
 		return err
 	}
+	if doc, err = s.asking(doc, was.Overlay); err != nil {
+		return err
+	}
 	w := work{name: n.Name, match: n.Match, layer: n.Layer, knows: n.Knows, doc: doc, generation: s.x.Root.Generation}
 	if known {
 		w.was = &was
@@ -158,6 +162,21 @@ func (s *selected) add(n Node) error {
 	}
 	s.c.todo = append(s.c.todo, w)
 	return nil
+}
+
+// asking returns an overlay that waits for an operator, where that is wanted and it is
+// not what the node has.
+func (s *selected) asking(doc []byte, has string) ([]byte, error) {
+	if s.o.Confirm == nil || has == oci.Digest(doc) {
+		return doc, nil
+	}
+	var o spec.Overlay
+	if err := spec.Decode(doc, &o); err != nil {
+		return nil, err
+	}
+	o.Confirm = s.o.Confirm
+	o.SetNeeds()
+	return spec.Encode(o)
 }
 
 // leave takes the rows away of nodes that are not the site's any more.

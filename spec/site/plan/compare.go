@@ -99,6 +99,9 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 		c.add("pause", "node", a, b)
 	}
 	compareLists(c, "service", from.Services, to.Services, func(s spec.Service) (string, string) { return s.Name, serviceText(s) })
+	if a, b := confirmText(from.Confirm), confirmText(to.Confirm); a != b {
+		c.add("confirm", "node", a, b)
+	}
 	differ := map[string]bool{}
 	for _, e := range spec.Changes(from, to) {
 		differ[e.Part] = true
@@ -205,6 +208,13 @@ func reportText(a *spec.Agent) string {
 		return ""
 	}
 	return fmt.Sprintf("%s every %s", a.Report.URL, time.Duration(a.Report.Interval)*time.Second)
+}
+
+func confirmText(c *spec.Confirm) string {
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf("by an operator within %d s", c.Within)
 }
 
 func orRun(s string) string {

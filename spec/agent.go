@@ -5,6 +5,7 @@ package spec
 // Agent says how the agent of a node works, beside what it sets.
 type Agent struct {
 	Report  *Reporting    `json:"report,omitempty"`
+	Metrics *Metrics      `json:"metrics,omitempty"`
 	Enforce []Enforcement `json:"enforce,omitempty"` // what is done about drift, sorted by item and key
 }
 
@@ -12,4 +13,11 @@ type Agent struct {
 type Reporting struct {
 	URL      string `json:"url"`      // of the fleet's service, which is sent them by POST
 	Interval int64  `json:"interval"` // seconds between reports of a node on which nothing changes
+}
+
+// Metrics is where a node's figures can be read, as Prometheus reads them. One
+// of the two is set, or both.
+type Metrics struct {
+	File   string `json:"file,omitempty"`   // of the textfile collector of node_exporter: absolute, ends in .prom
+	Listen string `json:"listen,omitempty"` // address and port of the loopback interface
 }

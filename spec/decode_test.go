@@ -24,7 +24,7 @@ func full() Overlay {
 			Operations: []Operation{{ID: "sha256:1", Name: "m/o", Type: Cron, Windows: []string{"w"}, Disruptive: true, Runs: []time.Time{time.Unix(1790000000, 0).UTC()}, Jitter: 60, CatchUp: true, Retries: 1, Backoff: 60,
 				Action: Action{Exec: Command{Argv: []string{"/bin/true"}, Timeout: 60}, Check: &Command{Argv: []string{"/bin/false"}, Timeout: 1}}}}},
 		Pause: &Pause{Reason: "r", Until: 1}, Confirm: &Confirm{Within: 60},
-		Agent: &Agent{Report: &Reporting{URL: "https://h", Interval: 300}, Enforce: []Enforcement{{Item: "sysctl", Key: "vm/swappiness", Policy: PolicyReport}}},
+		Agent: &Agent{Report: &Reporting{URL: "https://h", Interval: 300}, Metrics: &Metrics{File: "/f.prom", Listen: "127.0.0.1:1"}, Enforce: []Enforcement{{Item: "sysctl", Key: "vm/swappiness", Policy: PolicyReport}}},
 		Services: []Service{{Name: "s", Unit: "s.service", Commit: "c", Image: Blob{Digest: "sha256:d", Size: 1}, User: "u", Package: "p", Action: ServiceStart,
 			Directories: []ServiceDirectory{{From: "f", To: "/t", File: true}}}},
 		Items: Items{

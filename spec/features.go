@@ -15,6 +15,7 @@ type feature struct {
 // different releases meet: the layer's description lists what its agent knows,
 // the overlay what it needs, and publish compares the two before it signs.
 var features = []feature{
+	{"agent-metrics", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Metrics != nil }},
 	{"agent-report", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Report != nil }},
 	{"confirm", func(o *Overlay) bool { return o.Confirm != nil }},
 	{"exec-on-failure", func(o *Overlay) bool {

@@ -74,22 +74,20 @@ func (n *Node) setActivity(st *spec.Status) {
 	}
 }
 
-// noteAxes notes since when health and activity are as they are, and reports whether
-// one of them has changed.
-func (n *Node) noteAxes(st *spec.Status) (changed bool) {
+// noteAxes notes since when health and activity are as they are.
+func (n *Node) noteAxes(st *spec.Status) {
 	now := time.Now().Unix()
 	live := &n.boot.Live
 	if live.Health != st.Health {
-		live.Health, live.HealthSince, changed = st.Health, now, true
+		live.Health, live.HealthSince = st.Health, now
 		st.HealthSince = stamp(now)
 	}
 	if live.Activity != st.Activity {
-		live.Activity, live.ActivitySince, changed = st.Activity, now, true
+		live.Activity, live.ActivitySince = st.Activity, now
 		if st.ActivitySince.IsZero() {
 			st.ActivitySince = stamp(now)
 		}
 	}
-	return changed
 }
 
 // staging reports whether a process brings a layer to the disk, and since when. It

@@ -126,7 +126,7 @@ func TestChangesAreRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`change by=ann/sync item=sysctl key=vm.swappiness from=60 to=10 action=change generation=1 why=drift`,
+		`change by=ann/sync item=sysctl key=vm.swappiness from=60 to=10 action=change generation=1 why=boot`,
 		`promoted by=ann/sync generation=1 epoch=0 overlay=sha256:`,
 		`tracking by=ann/sync from=following to=frozen`,
 	} {

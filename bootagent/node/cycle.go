@@ -51,7 +51,7 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 func (n *Node) enforce(ctx context.Context, found *track.Found) (*spec.Status, error) {
 	guard := n.guard(found)
 	result := items.Keep(ctx, n.items(found.Overlay.Items), n.journal, guard)
-	n.recordChanges(result, found.Generation.Generation, "drift")
+	n.recordChanges(result, found.Generation.Generation, n.cause(guard != nil))
 	remember := func() error { return n.corrections().Keep(found.Generation.Overlay) }
 	if guard == nil {
 		remember = func() error { return n.corrections().Begin(found.Generation.Overlay) }
@@ -130,6 +130,7 @@ func (n *Node) sync(ctx context.Context) (*spec.Status, error) {
 	}
 	found, err := n.follower.Sync(ctx)
 	n.boot.Live.Asked = time.Now().Unix()
+	n.countFetch(err)
 	n.setSync(track.Describe(err))
 	if err == nil {
 		n.setSync(found.Axis())

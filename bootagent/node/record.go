@@ -44,6 +44,9 @@ func quote(s string) string {
 
 // recordChanges writes a record of each change that a run made.
 func (n *Node) recordChanges(result items.Result, generation uint64, why string) {
+	if why == whyDrift {
+		n.countCorrections(result.Changes, n.last().Drift)
+	}
 	for _, d := range result.Changes {
 		d = rules.Spelled(d)
 		fields := []field{{"item", d.Item}, {"key", d.Key}, {"from", d.From}, {"to", d.To}, {"action", d.Action}, {"generation", generation}, {"why", why}}

@@ -36,12 +36,24 @@ func (n *Node) Status(ctx context.Context) (*spec.Status, error) {
 
 // report is the status after a run; it is kept for those who only read.
 func (n *Node) report(found *track.Found, result items.Result) (*spec.Status, error) {
-	result.Age(n.last().Drift, time.Now(), uptime())
-	status, err := n.compose(found, result)
-	if err != nil {
-		return nil, err
+	last := n.last()
+	result.Age(last.Drift, time.Now(), uptime())
+	for said := false; ; said = true {
+		status, err := n.compose(found, result)
+		if err != nil {
+			return nil, err
+		}
+		n.count(status, last.Drift)
+		n.noteAxes(status)
+		trouble := ""
+		if err := n.publishMetrics(found, status); err != nil {
+			trouble = err.Error()
+		}
+		if said || trouble == n.boot.Live.MetricsTrouble {
+			return status, n.keep(status)
+		}
+		n.boot.Live.MetricsTrouble, last = trouble, *status // which the status is to say, too
 	}
-	return status, n.keep(status)
 }
 
 // last is the status after the last run, the zero one when there was none.
@@ -64,10 +76,9 @@ func uptime() time.Duration {
 }
 
 func (n *Node) keep(status *spec.Status) error {
-	if n.noteAxes(status) {
-		if err := n.remember(); err != nil {
-			return err
-		}
+	n.noteAxes(status)
+	if err := n.remember(); err != nil {
+		return err
 	}
 	data, err := spec.Encode(status)
 	if err != nil {
@@ -136,6 +147,9 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 		return nil, err
 	}
 	status.Drift = append(status.Drift, cannot...)
+	if trouble := n.boot.Live.MetricsTrouble; trouble != "" {
+		refuse("agent", "metrics", trouble)
+	}
 	for _, trouble := range n.boot.DiskTrouble {
 		refuse("state", "disk", trouble)
 	}

@@ -25,6 +25,9 @@ func (n *Node) RestoreAll(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := n.moveMetrics(""); err != nil {
+		return err
+	}
 	result := items.Reconcile(ctx, n.items(spec.Items{}), n.journal)
 	n.recordChanges(result, 0, "restore --all")
 	n.record("restored", field{"changes", len(result.Changes)}, field{"why", "restore --all"})

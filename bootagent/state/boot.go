@@ -35,13 +35,15 @@ type Boot struct {
 
 // Live is what the running node noted since; times are seconds since 1970.
 type Live struct {
-	Asked         int64         `json:"asked,omitempty"` // the registry
-	SyncSince     int64         `json:"syncSince,omitempty"`
-	Health        spec.Health   `json:"health,omitempty"`
-	HealthSince   int64         `json:"healthSince,omitempty"`
-	Activity      spec.Activity `json:"activity,omitempty"`
-	ActivitySince int64         `json:"activitySince,omitempty"`
-	TakenBack     *TakenBack    `json:"takenBack,omitempty"` // the change that was tried last, where it failed
+	Asked          int64         `json:"asked,omitempty"` // the registry
+	SyncSince      int64         `json:"syncSince,omitempty"`
+	Health         spec.Health   `json:"health,omitempty"`
+	HealthSince    int64         `json:"healthSince,omitempty"`
+	Activity       spec.Activity `json:"activity,omitempty"`
+	ActivitySince  int64         `json:"activitySince,omitempty"`
+	Counts         Counts        `json:"counts,omitzero"`
+	MetricsTrouble string        `json:"metricsTrouble,omitempty"` // why the last look could not be published
+	TakenBack      *TakenBack    `json:"takenBack,omitempty"`      // the change that was tried last, where it failed
 
 	Without *Without `json:"without,omitempty"`
 }
@@ -57,6 +59,21 @@ type Without struct {
 // Of reports whether w is about a generation.
 func (w *Without) Of(g Generation) bool {
 	return w != nil && w.Overlay == g.Overlay && w.Generation == g.Generation
+}
+
+// Counts are of what happened since this machine started, for its metrics.
+type Counts struct {
+	Drift       map[string]uint64   `json:"drift,omitempty"`       // found, by kind
+	Corrections map[string]uint64   `json:"corrections,omitempty"` // made, by kind
+	Fetches     map[string]uint64   `json:"fetches,omitempty"`     // by result: ok, refused, unreachable
+	Verified    int64               `json:"verified,omitempty"`    // when the last one was ok
+	Artifacts   map[string]Artifact `json:"artifacts,omitempty"`   // what runs: overlay, layer
+}
+
+// Artifact is what runs, and since when.
+type Artifact struct {
+	Digest string `json:"digest"`
+	Since  int64  `json:"since"`
 }
 
 // TakenBack is a generation whose change of the running root failed.

@@ -27,12 +27,13 @@ type State struct {
 	Previous      *Generation   `json:"previous,omitempty"`      // good before that
 	Staged        *Generation   `json:"staged,omitempty"`        // accepted, not yet proven by a boot or an apply
 	Floor         spec.Floor    `json:"floor"`
-	AtFloor       string        `json:"atFloor,omitempty"`  // digest of the overlay that was accepted at the floor
-	Fleet         Fleet         `json:"fleet,omitzero"`     // what the newest fleet:current said
-	Newest        int64         `json:"newest,omitempty"`   // newest accepted issuedAt, seconds since 1970
-	Rejected      []string      `json:"rejected,omitempty"` // digests of layers or overlays never to run again
-	Lost          []string      `json:"lost,omitempty"`     // what was damaged and how it was rebuilt, until a newer generation is accepted
-	Proof         Proof         `json:"proof,omitzero"`     // what this machine was bound by when it last accepted an overlay
+	AtFloor       string        `json:"atFloor,omitempty"`     // digest of the overlay that was accepted at the floor
+	Fleet         Fleet         `json:"fleet,omitzero"`        // what the newest fleet:current said
+	Newest        int64         `json:"newest,omitempty"`      // newest accepted issuedAt, seconds since 1970
+	Rejected      []string      `json:"rejected,omitempty"`    // digests of layers or overlays never to run again
+	MetricsFile   string        `json:"metricsFile,omitempty"` // where metrics are written, to be removed when they no longer are
+	Lost          []string      `json:"lost,omitempty"`        // what was damaged and how it was rebuilt, until a newer generation is accepted
+	Proof         Proof         `json:"proof,omitzero"`        // what this machine was bound by when it last accepted an overlay
 
 	Trial *Trial `json:"trial,omitempty"` // what is in effect until it is confirmed, or was undone since it was not
 }

@@ -122,11 +122,12 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 // app is what every verb gets.
 type app struct {
 	out, err io.Writer
-	root     string      // prefix of every path, for tests
-	runner   node.Runner // of the service, where systemd does not run
-	format   string      // "text" or "json"
-	quiet    bool        // results and errors only
-	detail   bool        // also how long a verb took
+	root     string                    // prefix of every path, for tests
+	runner   node.Runner               // of the service, where systemd does not run
+	metrics  func(listen string) error // of the service, see node.Options
+	format   string                    // "text" or "json"
+	quiet    bool                      // results and errors only
+	detail   bool                      // also how long a verb took
 }
 
 func (a *app) say(format string, args ...any) {
@@ -137,7 +138,7 @@ func (a *app) say(format string, args ...any) {
 
 // options are those of an open node; by is the verb, for the records.
 func (a *app) options(verb string) node.Options {
-	return node.Options{Root: a.root, Build: buildTime(), Version: version, By: who(verb), Runner: a.runner, Fetch: fetch.Open, Post: fetch.Post, Say: a.say}
+	return node.Options{Root: a.root, Build: buildTime(), Version: version, By: who(verb), Runner: a.runner, Metrics: a.metrics, Fetch: fetch.Open, Post: fetch.Post, Say: a.say}
 }
 
 // who names the person behind a verb as far as sudo says so.

@@ -210,7 +210,7 @@ test ! -e /etc/security/limits.d/60-caisson-nofile.conf
 # Each change is in the journal, with who, what, from, to and why.
 grep 'taken-over by=root/apply item=sysctl key=net/core/somaxconn original=' journal
 grep 'change by=root/apply item=sysctl key=net.ipv4.tcp_fin_timeout from=15 to='$fin' action=remove generation=1 why="generation 1"' journal
-grep 'change by=service item=sysctl key=net.core.somaxconn from='$somaxconn' to=1024 action=change generation=1 why=drift' journal
+grep 'change by=service item=sysctl key=net.core.somaxconn from='$somaxconn' to=1024 action=change generation=1 why=boot' journal
 grep 'change by=root/restore item=perm key=/srv/report.txt from="0640 0:4" to="0600 0:0" action=remove .* why="restore --all"' journal
 `
 

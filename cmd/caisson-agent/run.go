@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/metrics"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/track"
@@ -44,6 +45,9 @@ func runService(ctx context.Context, a *app, args []string) error {
 	if !process.SystemdRuns() {
 		a.runner = new(process.Group) // it knows only what it began itself
 	}
+	answers := metrics.Server{Read: func() ([]byte, error) { return os.ReadFile(filepath.Join(a.root, paths.RunMetrics)) }}
+	defer answers.Close()
+	a.metrics = answers.Listen
 	for {
 		st, err := once(ctx, a, (*node.Node).Apply)
 		switch {

@@ -38,6 +38,8 @@ func TestNames(t *testing.T) {
 		{"package", Package, []string{"g++", "libc6:amd64", "libc6:kfreebsd-amd64"}, []string{"", "a", "J Q", "-x", "a:", "jq=1", "jq*", "jq/sid"}},
 		{"version", Version, []string{"1:2.41-12+deb13u1~x"}, []string{"", "1.7*", "-1", "1 2"}},
 		{"source word", SourceWord, []string{"trixie", "stable/updates"}, []string{"", "a b", "[x]", "-x"}},
+		{"metrics file", MetricsFile, []string{"/var/lib/prometheus/node-exporter/caisson.prom", "/srv/x.prom"}, []string{"", "x.prom", "/srv/x.txt", "/srv/../x.prom", "/etc/x.prom", "/var/lib/caisson/x.prom", "/srv/.prom", "/srv/.x.prom"}},
+		{"loopback", Loopback, []string{"127.0.0.1:9469", "127.9.9.9:1", "[::1]:9469"}, []string{"", "127.0.0.1", "localhost:9469", ":9469", "0.0.0.0:9469", "[::]:9469", "192.0.2.1:9469", "127.0.0.1:0", "[::1%lo]:9469", "[::ffff:192.0.2.1]:1"}},
 		{"report URL", ReportURL, []string{"https://fleet.example:8443", "http://127.0.0.1:8443/x"}, []string{"", "fleet.example", "ftp://a", "https://u:p@a", "https://a?x", "https://a/#x", "https://a b", "https://a?"}},
 		{"source URL", SourceURL, []string{"https://a.example.org/x", "file:///srv/x"}, []string{"", "a.example.org/x", "http://a\ndeb http://b", "http://a [trusted=yes]", "http://a b"}},
 	} {

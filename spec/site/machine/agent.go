@@ -14,14 +14,21 @@ import (
 )
 
 type agentDoc struct {
-	Report reportDoc `site:"report" doc:"where the node's reports go"`
-	Policy policyDoc `site:"policy" doc:"what is done about a setting that somebody has changed on the node, by kind"`
+	Report  reportDoc  `site:"report" doc:"where the node's reports go"`
+	Metrics metricsDoc `site:"metrics" doc:"where the node's metrics can be read"`
+	Policy  policyDoc  `site:"policy" doc:"what is done about a setting that somebody has changed on the node, by kind"`
 }
 
 type reportDoc struct {
 	URL      shape.Text     `site:"url,required" doc:"of the fleet's service"`
 	Interval shape.Duration `site:"interval" doc:"between reports of a node on which nothing changes; 5m when absent"`
 	At       report.Pos
+}
+
+type metricsDoc struct {
+	File   shape.Text `site:"file" doc:"of node_exporter's textfile collector"`
+	Listen shape.Text `site:"listen" doc:"address and port of the loopback interface"`
+	At     report.Pos
 }
 
 // Intervals of reports: a fleet of ten thousand sends some thirty a second at the
@@ -35,6 +42,7 @@ const (
 func compileAgent(c *shape.Checker, d agentDoc) *spec.Agent {
 	var a spec.Agent
 	c.In("report", func() { a.Report = compileReport(c, d.Report) })
+	c.In("metrics", func() { a.Metrics = compileMetrics(c, d.Metrics) })
 	c.In("policy", func() { a.Enforce = compileEnforce(c, d.Policy) })
 	if reflect.ValueOf(a).IsZero() {
 		return nil
@@ -57,4 +65,20 @@ func compileReport(c *shape.Checker, d reportDoc) *spec.Reporting {
 		c.Errorf(d.Interval.At, "range", "", "a node that says nothing for more than a day is not known to be well")
 	}
 	return &spec.Reporting{URL: strings.TrimRight(d.URL.S, "/"), Interval: int64(every / time.Second)}
+}
+
+func compileMetrics(c *shape.Checker, d metricsDoc) *spec.Metrics {
+	if d.At == (report.Pos{}) {
+		return nil
+	}
+	if !d.File.Set() && !d.Listen.Set() {
+		c.Errorf(d.At, "metrics", "give file, listen or both", "metrics say nowhere where they can be read")
+	}
+	if d.File.Set() {
+		c.Valid(d.File.At, rules.MetricsFile(d.File.S))
+	}
+	if d.Listen.Set() {
+		c.Valid(d.Listen.At, rules.Loopback(d.Listen.S))
+	}
+	return &spec.Metrics{File: d.File.S, Listen: d.Listen.S}
 }

@@ -48,8 +48,9 @@ func TestAgent(t *testing.T) {
 	for text, want := range map[string]*spec.Agent{
 		"{}":          nil,
 		"agent: null": nil,
-		"agent: {report: {url: 'https://fleet.example/'}}":               {Report: &spec.Reporting{URL: "https://fleet.example", Interval: 300}},
-		"agent: {report: {url: 'https://fleet.example', interval: 10m}}": {Report: &spec.Reporting{URL: "https://fleet.example", Interval: 600}},
+		"agent: {metrics: {file: /srv/c.prom, listen: '127.0.0.1:9469'}}": {Metrics: &spec.Metrics{File: "/srv/c.prom", Listen: "127.0.0.1:9469"}},
+		"agent: {report: {url: 'https://fleet.example/'}}":                {Report: &spec.Reporting{URL: "https://fleet.example", Interval: 300}},
+		"agent: {report: {url: 'https://fleet.example', interval: 10m}}":  {Report: &spec.Reporting{URL: "https://fleet.example", Interval: 600}},
 	} {
 		got, r := compile(t, text+"\n")
 		if d := cmp.Diff(want, got.Agent); d != "" || r.Err() != nil {

@@ -95,6 +95,9 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 	if a, b := reportText(from.Agent), reportText(to.Agent); a != b {
 		c.add("agent", "report", a, b)
 	}
+	if a, b := metricsText(from.Agent), metricsText(to.Agent); a != b {
+		c.add("agent", "metrics", a, b)
+	}
 	if a, b := pauseText(from.Pause), pauseText(to.Pause); a != b {
 		c.add("pause", "node", a, b)
 	}
@@ -201,6 +204,13 @@ func pauseText(p *spec.Pause) string {
 		text += " (until " + time.Unix(p.Until, 0).UTC().Format(time.RFC3339) + ")"
 	}
 	return text
+}
+
+func metricsText(a *spec.Agent) string {
+	if a == nil || a.Metrics == nil {
+		return ""
+	}
+	return strings.TrimSpace(a.Metrics.File + " " + a.Metrics.Listen)
 }
 
 func reportText(a *spec.Agent) string {

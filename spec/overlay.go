@@ -278,4 +278,9 @@ type Exec struct {
 	Once          string            `json:"once,omitempty"`        // per-root (when empty) or per-machine
 	Revert        string            `json:"revert,omitempty"`      // script that undoes it
 	OnFailure     string            `json:"onFailure,omitempty"`   // degrade (when empty) or rollback: a live change is taken back
+
+	// Limits of all that the script starts; 0 is none of its own, as systemd has it.
+	MemoryMax int64 `json:"memoryMax,omitempty"` // bytes
+	CPUQuota  int64 `json:"cpuQuota,omitempty"`  // percent of one processor
+	TasksMax  int64 `json:"tasksMax,omitempty"`  // processes and threads
 }

@@ -36,6 +36,9 @@ func (g *Group) Start(ctx context.Context, c Command) (id string, err error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
+	if c.MemoryMax > 0 || c.CPUQuota > 0 || c.TasksMax > 0 {
+		return "", errors.New("its limits of memory, processors and tasks need systemd, which does not run here")
+	}
 	log, err := openLog(c.Log)
 	if err != nil {
 		return "", err

@@ -29,6 +29,11 @@ type Command struct {
 	Dir   string        // working directory
 	Log   string        // file that output is appended to; made when missing, mode 0600
 	Limit time.Duration // after which all of it is ended, 0 for never
+
+	// What it may take with all that it starts; 0 is what systemd has as default.
+	MemoryMax int64 // bytes; above, the kernel ends it
+	CPUQuota  int64 // percent of one processor
+	TasksMax  int64 // processes and threads
 }
 
 // grace is the time between SIGTERM and SIGKILL.

@@ -91,7 +91,7 @@ func properties(c Command, self, file string) []dbus.Property {
 	if c.Limit > 0 {
 		limit = uint64(c.Limit / time.Microsecond)
 	}
-	return []dbus.Property{
+	settings := []dbus.Property{
 		p("Description", "Caisson: "+c.Name),
 		p("Type", "exec"),
 		p("RemainAfterExit", true),
@@ -104,6 +104,16 @@ func properties(c Command, self, file string) []dbus.Property {
 		p("StandardOutputFileToAppend", c.Log),
 		p("StandardErrorFileToAppend", c.Log),
 	}
+	if c.MemoryMax > 0 {
+		settings = append(settings, p("MemoryMax", uint64(c.MemoryMax)))
+	}
+	if c.CPUQuota > 0 {
+		settings = append(settings, p("CPUQuotaPerSecUSec", uint64(c.CPUQuota)*uint64(time.Second/time.Microsecond/100)))
+	}
+	if c.TasksMax > 0 {
+		settings = append(settings, p("TasksMax", uint64(c.TasksMax)))
+	}
+	return settings
 }
 
 // Wait returns when the program has ended and nothing of it is left, with nil,

@@ -23,8 +23,9 @@ var details = map[string]string{
 		"back: exit code 1. With --from, --fleet and --key a host need not be enrolled; nothing is remembered then.",
 	"enroll": "Verifies this host's overlay, and only then writes /etc/caisson/site.json, from which every other verb\n" +
 		"knows whom to ask and whom to trust.",
-	"plan":    "Asks and verifies as apply does, and writes nothing. Exit code 3: there is something to change.",
-	"status":  "Prints what the node runs and since when, what it refused and why, what drifts. Exit code 3: something drifts.",
+	"plan": "Asks and verifies as apply does, and writes nothing. Exit code 3: there is something to change.",
+	"status": "Prints what the node runs and since when, what it refused and why, what drifts. Exit code 3: something drifts.\n" +
+		"With --logs, the last run of one script instead: how it ended, and what it printed.",
 	"report":  "Prints what the service reports of its last run, to whom, with which key, and how many reports nobody has taken yet.",
 	"sync":    "As apply, on a node that knows whom to ask.",
 	"confirm": "A generation published with --confirm is undone unless this is called in time.",

@@ -16,6 +16,8 @@ import (
 
 func status(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "status")
+	var script string
+	f.StringVar(&script, "logs", "", "print the last run of the script of this `name`, and what it printed")
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
 	}
@@ -24,6 +26,9 @@ func status(ctx context.Context, a *app, args []string) error {
 		return err
 	}
 	defer n.Close() // what was journaled is on disk already
+	if script != "" {
+		return a.logs(f, n, script)
+	}
 	st, err := n.Status(ctx)
 	if err != nil {
 		return err

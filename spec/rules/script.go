@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -100,6 +101,9 @@ func Exec(x spec.Exec) error {
 	if x.Timeout < 0 || x.Timeout > MaxTimeout {
 		f.add("timeout", invalid("range", "a number of seconds; every script has an end", "%d seconds is not a timeout", x.Timeout))
 	}
+	f.add("memoryMax", within(x.MemoryMax, MinMemory, MaxMemory, "bytes of memory"))
+	f.add("cpuQuota", within(x.CPUQuota, 1, MaxCPU, "percent of a processor"))
+	f.add("tasksMax", within(x.TasksMax, 1, MaxTasks, "tasks"))
 	f.add("rerunInterval", interval(x.RerunInterval))
 	f.add("retryInterval", interval(x.RetryInterval))
 	if x.RerunMax < 0 {
@@ -109,6 +113,22 @@ func Exec(x spec.Exec) error {
 		f.add("retryMax", invalid("range", "", "a count is not negative"))
 	}
 	return f.err()
+}
+
+// Bounds of what a script may take. With less memory not even a shell starts.
+const (
+	MinMemory = 4 << 20
+	MaxMemory = 1 << 50
+	MaxCPU    = 1_000_000
+	MaxTasks  = 1 << 22
+)
+
+// within checks a number that may be left out.
+func within(n, low, high int64, what string) error {
+	if n != 0 && (n < low || n > high) {
+		return invalid("range", fmt.Sprintf("from %d to %d", low, high), "%d is not a number of %s that a script can be given", n, what)
+	}
+	return nil
 }
 
 // optional checks a word that may be left out.

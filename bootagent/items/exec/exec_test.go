@@ -671,6 +671,59 @@ func TestServices(t *testing.T) {
 	}
 }
 
+// Whatever a script does, the agent goes on, what it started is ended, and its output
+// is bounded.
+func TestHostileScripts(t *testing.T) {
+	if !itemtest.InSystemd(t) {
+		return
+	}
+	dir, out := t.TempDir(), t.TempDir()
+	want := []spec.Exec{
+		{Name: "forks", Rerun: "never", TasksMax: 20, Data: "for n in $(seq 60); do (sleep 300 & echo $! >>" + out + "/pids) & done; wait\n", Timeout: 3},
+		{Name: "hangs", Rerun: "never", Data: "trap '' TERM INT HUP; echo $$ >" + out + "/hang; setsid sh -c 'trap \"\" TERM; sleep 300' & sleep 300\n", Timeout: 1},
+		{Name: "floods", Rerun: "never", Data: "yes | head -c 60000000; echo the end\n"},
+		{Name: "kills", Rerun: "never", Data: "kill -9 $PPID; kill -STOP $PPID; echo $PPID\n"},
+		{Name: "limits", Rerun: "never", MemoryMax: 64 << 20, CPUQuota: 150, TasksMax: 30,
+			Data: "u=$(grep -o 'caisson-exec-[^/]*service' /proc/self/cgroup | head -n1); systemctl show -P MemoryMax -P CPUQuotaPerSecUSec -P TasksMax $u | tr '\\n' ' '\n"},
+	}
+	it := New(want, dir, process.Service{}, itemtest.Scopes, itemtest.Journal(t, t.TempDir()), signs(dir, want), func(string, ...any) {})
+	begun := time.Now()
+	if err := pass(t, it); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begun); took > 45*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	results := map[string]string{"forks": "timeout after 3s", "hangs": "timeout after 1s", "floods": "exit 0", "kills": "exit 0", "limits": "exit 0"}
+	for _, w := range want {
+		last, err := it.Last(w.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last.Result != results[w.Name] && !(w.Name == "forks" && strings.HasPrefix(last.Result, "exit ")) {
+			t.Errorf("%s ended with %q, want %q", w.Name, last.Result, results[w.Name])
+		}
+		if len(last.Output) > process.MaxLog {
+			t.Errorf("%s has a log of %d bytes", w.Name, len(last.Output))
+		}
+		switch {
+		case w.Name == "kills" && last.Output != "1\n":
+			t.Errorf("its parent is %q, want systemd", last.Output)
+		case w.Name == "limits" && last.Output != "1.500000s 67108864 30 ":
+			t.Errorf("limits are %q", last.Output)
+		}
+	}
+	forked := strings.Fields(read(t, out+"/pids"))
+	if len(forked) == 0 {
+		t.Error("nothing was forked")
+	}
+	for _, pid := range append(forked, strings.TrimSpace(read(t, out+"/hang"))) {
+		if n, err := strconv.Atoi(pid); err != nil || syscall.Kill(n, 0) == nil {
+			t.Errorf("process %q is left, %v", pid, err)
+		}
+	}
+}
+
 // The rule for names knows every file that this item puts beside a script.
 func TestOwnFilesAreReserved(t *testing.T) {
 	for _, name := range []string{runFile, logFile, logFile + ".old", logFile + ".launch"} {
@@ -680,8 +733,8 @@ func TestOwnFilesAreReserved(t *testing.T) {
 	}
 }
 
-// Where logs are gathered the end of a failed script's output is seen, and no more.
-func TestAFailedScriptsOutputIsSaid(t *testing.T) {
+// Where logs are gathered the end of a script's output is seen, and no more.
+func TestAScriptsOutputIsSaid(t *testing.T) {
 	var said []string
 	want := []spec.Exec{{Name: "bad", Data: "seq 1 30; echo no database >&2; exit 3\n", Rerun: "never"}, {Name: "good", Data: "echo fine\n", Rerun: "never"}}
 	it := New(want, t.TempDir(), new(process.Group), itemtest.Scopes, itemtest.Journal(t, t.TempDir()), nil,
@@ -689,7 +742,7 @@ func TestAFailedScriptsOutputIsSaid(t *testing.T) {
 	if err := pass(t, it); err != nil {
 		t.Fatal(err)
 	}
-	if len(said) != saidLines+1 || said[0] != `script "bad" said: 12` || said[saidLines-1] != `script "bad" said: no database` || !strings.HasPrefix(said[saidLines], `run script "bad": exit status 3`) {
+	if len(said) != saidLines+2 || said[saidLines+1] != `script "good" said: fine` || said[0] != `script "bad" said: 12` || said[saidLines-1] != `script "bad" said: no database` || !strings.HasPrefix(said[saidLines], `run script "bad": exit status 3`) {
 		t.Errorf("said %q", said)
 	}
 }

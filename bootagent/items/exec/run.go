@@ -29,10 +29,11 @@ func (i *Item) run(ctx context.Context, s script, last record) error {
 		if errors.Is(err, process.ErrUnknown) {
 			return nil // a later pass asked first and wrote it down, or it was cut
 		}
-		if wrote := s.write(r.ended(err, i.now())); wrote != nil || err == nil {
+		wrote := s.write(r.ended(err, i.now()))
+		i.sayEnd(s)
+		if wrote != nil || err == nil {
 			return errors.Join(err, wrote)
 		}
-		i.sayEnd(s)
 		return failure{err}
 	}
 	if err := s.write(r); err != nil {
@@ -87,7 +88,7 @@ func (i *Item) start(ctx context.Context, s script) (id string, err error) {
 		limit = time.Duration(min(s.want.Timeout, 1<<32)) * time.Second // 136 years do not overflow
 	}
 	return i.runner.Start(ctx, process.Command{
-		Name: "caisson-exec-" + s.hash[:16], Args: command(s.want), Dir: s.dir, Log: log, Limit: limit,
+		Name: "caisson-exec-" + s.hash[:16], Args: command(s.want), Dir: s.dir, Log: log, Limit: limit, MemoryMax: s.want.MemoryMax, CPUQuota: s.want.CPUQuota, TasksMax: s.want.TasksMax,
 		Env: append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"}, environ(s.want.Env)...),
 	})
 }
@@ -116,14 +117,14 @@ func (i *Item) wait(ctx context.Context, s script, id string) error {
 	}
 }
 
-// saidLines and saidBytes bound what of a failed script's output is said: the rest is
-// in its log.
+// saidLines and saidBytes bound what of a script's output is said: the rest is in its
+// log.
 const (
 	saidLines = 20
 	saidBytes = 4 << 10
 )
 
-// sayEnd says how a failed script's output ends, where logs are gathered.
+// sayEnd says how a script's output ends, where logs are gathered.
 func (i *Item) sayEnd(s script) {
 	f, err := ownfiles.Open(filepath.Join(s.dir, logFile))
 	if err != nil {

@@ -4,6 +4,7 @@ package module
 
 import (
 	"cmp"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -34,6 +35,9 @@ type execDoc struct {
 	Revert        shape.Text            `site:"revert" doc:"script that undoes it, run when the entry goes"`
 	RevertFile    shape.Text            `site:"revert_file" doc:"file beside the site that holds revert"`
 	OnFailure     shape.Text            `site:"onFailure" enum:"degrade,rollback" doc:"rollback takes a live change back when the script fails; degrade when absent"`
+	MemoryMax     shape.Text            `site:"memoryMax" doc:"memory that it may take with all that it starts, as in 256M; systemd ends it above"`
+	CPUQuota      shape.Text            `site:"cpuQuota" doc:"share of a processor, as in 50%; 200% are two"`
+	TasksMax      shape.Text            `site:"tasksMax" doc:"processes and threads that it may have at once"`
 	ScriptTimeout shape.Text            `site:"script_timeout" doc:"older name of timeout"`
 	At            report.Pos
 }
@@ -129,10 +133,14 @@ func (c *Checker) script(name shape.Text, d execDoc) spec.Exec {
 		x.Env[e.Key.S] = e.Val.S
 	}
 	c.policy(&x, name.S, d)
+	x.MemoryMax = c.amount(d.MemoryMax, map[string]int64{"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}, "bytes, with K, M or G, as in 256M")
+	x.CPUQuota = c.amount(d.CPUQuota, map[string]int64{"%": 1}, "percent, as in 50%")
+	x.TasksMax = c.amount(d.TasksMax, map[string]int64{"": 1}, "a whole number")
 	checked := x
 	checked.Env = nil // each name has a place of its own
 	c.ValidFields(name.At, map[string]report.Pos{"data": d.Data.At, "revert": d.Revert.At, "rerun": d.Rerun.At, "blocking": d.Blocking.At, "once": d.Once.At, "onFailure": d.OnFailure.At,
-		"timeout": d.Timeout.At, "rerunInterval": d.RerunInterval.At, "retryInterval": d.RetryInterval.At, "rerunMax": d.RerunMax.At, "retryMax": d.RetryMax.At}, rules.Exec(checked))
+		"timeout": d.Timeout.At, "rerunInterval": d.RerunInterval.At, "retryInterval": d.RetryInterval.At, "rerunMax": d.RerunMax.At, "retryMax": d.RetryMax.At,
+		"memoryMax": d.MemoryMax.At, "cpuQuota": d.CPUQuota.At, "tasksMax": d.TasksMax.At}, rules.Exec(checked))
 	return x
 }
 
@@ -185,6 +193,21 @@ func (c *Checker) count(t shape.Text) int64 {
 		return 0
 	}
 	return n
+}
+
+// amount returns a number with one of the units, 0 when absent.
+func (c *Checker) amount(t shape.Text, units map[string]int64, hint string) int64 {
+	if !t.Set() {
+		return 0
+	}
+	digits := strings.TrimRight(t.S, "%KMGT")
+	unit, ok := units[t.S[len(digits):]]
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if !ok || err != nil || n < 1 || n > math.MaxInt64/unit {
+		c.Errorf(t.At, "range", hint, "%q is not an amount", t.S)
+		return 0
+	}
+	return n * unit
 }
 
 // interval returns seconds: 0 when absent, -1 for never again by time.

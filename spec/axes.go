@@ -41,7 +41,7 @@ const (
 )
 
 // ActivityWaiting is the activity of a node that has something to do and may not
-// yet; what is resume, reboot, or the operation that waits.
+// yet; what is resume, reboot, or one of the For constants of an operation that waits.
 func ActivityWaiting(what string) Activity { return Activity("waiting:" + what) }
 
 // ActivityRunning is the activity of a node that runs an operation.

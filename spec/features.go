@@ -33,6 +33,9 @@ var features = []feature{
 		})
 	}},
 	{"nics", func(o *Overlay) bool { return len(o.Items.NICs) > 0 }},
+	{"operation-order", func(o *Overlay) bool {
+		return o.Maintenance != nil && slices.ContainsFunc(o.Maintenance.Operations, func(x Operation) bool { return x.Order != nil || x.Reboots })
+	}},
 	{"pause", func(o *Overlay) bool { return o.Pause != nil }},
 	{"policy", func(o *Overlay) bool { return o.Agent != nil && len(o.Agent.Enforce) > 0 }},
 	{"services", func(o *Overlay) bool { return len(o.Services) > 0 }},

@@ -9,7 +9,8 @@ import "time"
 type Maintenance struct {
 	Horizon    time.Time         `json:"horizon"` // UTC; nothing is known of windows and runs from then on
 	Windows    map[string]Window `json:"windows,omitempty"`
-	Operations []Operation       `json:"operations"` // sorted by name
+	Slots      map[string]Slot   `json:"slots,omitempty"` // by group
+	Operations []Operation       `json:"operations"`      // sorted by name
 }
 
 // Window is when something may happen.
@@ -44,13 +45,50 @@ type Operation struct {
 	Retries    int64       `json:"retries,omitempty"`    // after a failure
 	Backoff    int64       `json:"backoff,omitempty"`    // seconds before the first retry; doubled for each later one
 	Generation int64       `json:"generation,omitempty"` // of OneShot: raised to run it again
+	Order      *Order      `json:"order,omitempty"`      // of what disturbs
 	Action
 }
 
 // Action is what an operation does.
 type Action struct {
-	Exec  Command  `json:"exec"`
-	Check *Command `json:"check,omitempty"` // exit code 0: it is done already
+	Exec    Command  `json:"exec"`
+	Check   *Command `json:"check,omitempty"`   // exit code 0: it is done already
+	Reboots bool     `json:"reboots,omitempty"` // it is over when the machine has booted again
+}
+
+// Order is what comes before and after something that disturbs: preconditions, a slot,
+// the preconditions again, the drain, the act, the gates, the end of the drain, a
+// while in which nobody else of the group starts, and the end of the slot.
+type Order struct {
+	When   []Condition `json:"when,omitempty"`   // all of them
+	Slot   string      `json:"slot,omitempty"`   // group of Maintenance.Slots
+	Spread int64       `json:"spread,omitempty"` // seconds: each node starts later in its window by its own part of them
+	Drain  *Drain      `json:"drain,omitempty"`
+	Soak   int64       `json:"soak,omitempty"` // seconds
+}
+
+// Condition is something that must be so before anything is disturbed. One field is
+// set.
+type Condition struct {
+	File    string   `json:"file,omitempty"`   // exists
+	Absent  string   `json:"absent,omitempty"` // does not exist
+	Unit    string   `json:"unit,omitempty"`   // is active
+	Command *Command `json:"command,omitempty"`
+}
+
+// Drain takes work off a node and lets it come back.
+type Drain struct {
+	Check Command `json:"check"` // exit code 0: it is drained already, by another, who will undo it
+	Exec  Command `json:"exec"`
+	Undo  Command `json:"undo"`
+}
+
+// Slot is how many nodes of a group may be disturbed at once, and who counts them:
+// one of FleetLock and Directory is set.
+type Slot struct {
+	Max       int64  `json:"max"`
+	FleetLock string `json:"fleetlock,omitempty"` // URL of a server of that protocol, without /v1
+	Directory string `json:"directory,omitempty"` // shared by the nodes: a file for each slot that is taken
 }
 
 // Command is a program with its arguments.

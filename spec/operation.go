@@ -28,4 +28,17 @@ type OperationStatus struct {
 	Attempts int64          `json:"attempts,omitempty"`
 	Missed   int64          `json:"missed,omitempty"` // times of Cron at which it did not run
 	Log      string         `json:"log,omitempty"`    // file with the output of its last run
+	For      string         `json:"for,omitempty"`    // of waiting: for what, one of the For constants
 }
+
+// What an operation waits for.
+const (
+	ForClock        = "clock"        // that follows a time server
+	ForWindow       = "window"       // that is open
+	ForTurn         = "turn"         // this node's part of the window, or the end of another operation
+	ForPrecondition = "precondition" // of the site, its when
+	ForSlot         = "slot"         // of its group, to take or to give back
+	ForGates        = "gates"        // that the node is well after it
+	ForRetry        = "retry"        // the next attempt after a failure
+	ForSchedule     = "schedule"     // that is published again
+)

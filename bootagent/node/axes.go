@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -65,7 +66,8 @@ func (n *Node) setActivity(st *spec.Status) {
 	case st.Staged != "":
 		st.Activity, st.ActivityDetail = spec.ActivityWaiting("reboot"), "overlay "+st.Staged+" is staged"
 	case waiting != nil:
-		st.Activity, st.ActivityDetail, st.ActivityUntil = spec.ActivityWaiting(waiting.Name), waiting.Detail, waiting.Next
+		st.Activity, st.ActivityUntil = spec.ActivityWaiting(cmp.Or(waiting.For, waiting.Name)), waiting.Next
+		st.ActivityDetail = waiting.Name + ": " + waiting.Detail
 	default:
 		st.Activity = spec.ActivityIdle
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/operation"
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/slot"
 	"github.com/caisson-os/caisson/bootagent/window"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -23,6 +24,10 @@ func (n *Node) operations(name string) *operation.Engine {
 			}
 			n.record("operation", fields...)
 		}}
+	e.Slots, e.Root = slot.Holder{Node: name}, n.o.Root
+	if units := n.systemd(); units != nil {
+		e.Units = units
+	}
 	if e.Runner == nil {
 		e.Runner = new(process.Group) // which knows only its own
 	}

@@ -16,10 +16,11 @@ import (
 type act int
 
 const (
-	rest   act = iota
-	begin      // start a phase
-	settle     // a phase has ended
-	stop       // a phase has to end
+	rest     act = iota
+	begin        // start a phase
+	settle       // a phase has ended
+	stop         // a phase has to end
+	giveBack     // the turn has to end
 )
 
 // verdict is what decide says.
@@ -28,6 +29,7 @@ type verdict struct {
 	phase   string  // of begin
 	fresh   bool    // of begin: it is no retry
 	settled *record // what is to be noted first
+	run     *record // of begin: what is to be noted with it
 	status  spec.OperationStatus
 }
 
@@ -37,19 +39,26 @@ const late = 10 * time.Minute
 // astray is how far ahead of the clock a ledger's time is not believed.
 const astray = 24 * time.Hour
 
+// rebootTime is how long a machine may take until it goes down.
+const rebootTime = 15 * time.Minute
+
 // decide says what is to be done of an operation, and where it stands. It changes
 // nothing.
-func (e *Engine) decide(m *spec.Maintenance, o spec.Operation, r record) verdict {
-	v := verdict{status: spec.OperationStatus{Name: o.Name, Type: o.Type, State: r.State, Detail: r.Detail, Attempts: r.Attempts, Missed: r.Missed, Since: r.Ended}}
+func (e *Engine) decide(m *spec.Maintenance, o spec.Operation, r record) (v verdict) {
+	v = verdict{status: spec.OperationStatus{Name: o.Name, Type: o.Type, State: r.State, Detail: r.Detail, Attempts: r.Attempts, Missed: r.Missed, Since: r.Ended}}
 	if !r.Began.IsZero() {
 		v.status.Log = e.log(o)
 	}
+	defer v.turn(o, r)
 	switch {
 	case r.State == spec.OperationRunning:
 		v.running(e, m, o, r)
 		return v
 	case o.Disruptive && !e.Remembers && o.Check == nil:
 		v.status.State, v.status.Detail = spec.OperationCannot, "no ledger: without a state disk what disturbs needs a check"
+		return v
+	case order(o).Drain != nil && !e.Remembers:
+		v.status.State, v.status.Detail = spec.OperationCannot, "no ledger: without a state disk nobody would know whose drain it is to undo"
 		return v
 	case r.Asked == now:
 		v.start(o, true)
@@ -66,8 +75,12 @@ func (e *Engine) decide(m *spec.Maintenance, o spec.Operation, r record) verdict
 func (v *verdict) running(e *Engine, m *spec.Maintenance, o spec.Operation, r record) {
 	v.status.Since = r.Began
 	switch {
+	case r.Phase == after:
+		v.act = giveBack
 	case r.Phase == checked:
 		v.act, v.phase = begin, acting
+	case r.Phase == leaving && r.Boot == e.Boot && e.Now().Before(r.Ended.Add(rebootTime)):
+		v.status.Detail = "the machine reboots"
 	case r.Boot != e.Boot && o.Check != nil && r.Phase != judging:
 		v.act, v.phase = begin, judging // it may have been what rebooted
 	case r.Boot == e.Boot && e.Runner.Running(r.Unit):
@@ -81,16 +94,16 @@ func (v *verdict) running(e *Engine, m *spec.Maintenance, o spec.Operation, r re
 
 // start begins an operation: with its check, if it has one.
 func (v *verdict) start(o spec.Operation, fresh bool) {
-	v.wait("it is due")
+	v.wait("", "it is due")
 	v.act, v.phase, v.fresh = begin, acting, fresh
-	if o.Check != nil {
+	if o.Check != nil && !disturbs(o) { // else its turn asks that
 		v.phase = checking
 	}
 }
 
 // wait leaves an operation to a later look.
-func (v *verdict) wait(why string) {
-	v.status.State, v.status.Detail = spec.OperationWaiting, why
+func (v *verdict) wait(what, why string) {
+	v.status.State, v.status.For, v.status.Detail = spec.OperationWaiting, what, why
 }
 
 // once decides about an operation of type oneShot that does not run.
@@ -102,8 +115,8 @@ func (v *verdict) once(e *Engine, m *spec.Maintenance, o spec.Operation, r recor
 	case !fresh && !v.retry(e, o, r):
 		return
 	}
-	if ok, why := e.mayStart(m, o); !ok {
-		v.wait(why)
+	if ok, what, why := e.mayStart(m, o); !ok {
+		v.wait(what, why)
 		return
 	}
 	v.start(o, fresh)
@@ -116,7 +129,7 @@ func (v *verdict) retry(e *Engine, o spec.Operation, r record) bool {
 	}
 	backoff := time.Duration(o.Backoff) * time.Second << min(max(r.Attempts-1, 0), 10)
 	if at := r.Ended.Add(backoff); e.Now().Before(at) && !e.Now().Before(r.Ended) {
-		v.wait(fmt.Sprintf("it failed: %s; the next attempt is at %s", r.Detail, at.Format("2006-01-02 15:04 UTC")))
+		v.wait(spec.ForRetry, fmt.Sprintf("it failed: %s; the next attempt is at %s", r.Detail, at.Format("2006-01-02 15:04 UTC")))
 		v.status.Next = at
 		return false
 	}
@@ -126,7 +139,7 @@ func (v *verdict) retry(e *Engine, o spec.Operation, r record) bool {
 // cron decides about an operation of type cron that does not run.
 func (v *verdict) cron(e *Engine, m *spec.Maintenance, o spec.Operation, r record) {
 	if !e.Synchronised() { // what its clock says must not end up in the ledger
-		v.wait("the clock is not synchronised")
+		v.wait(spec.ForClock, unsynchronised)
 		return
 	}
 	// Seen for the first time, what was before is not this node's. A clock that is put
@@ -149,15 +162,15 @@ func (v *verdict) cron(e *Engine, m *spec.Maintenance, o spec.Operation, r recor
 		}
 	}
 	v.status.Next = next
-	ok, why := e.mayStart(m, o)
-	onTime := passed > 0 && e.Now().Sub(last) <= late
+	ok, what, why := e.mayStart(m, o)
+	onTime := passed > 0 && (e.Now().Sub(last) <= late || r.Turn.of(last))
 	switch {
 	case passed > 0 && (onTime || o.CatchUp) && ok:
 		r.Handled, r.Missed = last, r.Missed+passed-1
-		v.settled = &r
+		v.run = &r
 		v.start(o, true)
 	case passed > 0 && (onTime || o.CatchUp):
-		v.wait(why)
+		v.wait(what, why)
 	case passed > 0:
 		r.Handled, r.Missed = last, r.Missed+passed
 		v.settled = &r
@@ -166,7 +179,7 @@ func (v *verdict) cron(e *Engine, m *spec.Maintenance, o spec.Operation, r recor
 	case r.Asked == again && ok:
 		v.start(o, true)
 	case r.Asked == again:
-		v.wait(why)
+		v.wait(what, why)
 	case v.retry(e, o, r) && ok:
 		v.start(o, false)
 	case v.status.State != spec.OperationWaiting:
@@ -183,17 +196,20 @@ func (v *verdict) schedule(e *Engine, m *spec.Maintenance, next time.Time) {
 	switch {
 	case !next.IsZero():
 	case !e.Now().Before(m.Horizon):
-		v.wait("the published calendar has ended: the site has to be published again")
+		v.wait(spec.ForSchedule, "the published calendar has ended: the site has to be published again")
 	default:
 		v.status.Detail = "no time is left before the published calendar ends"
 	}
 }
 
-// jitter is a node's own part of an operation's jitter: always the same.
-func (e *Engine) jitter(o spec.Operation) time.Duration {
-	if o.Jitter <= 0 {
+// jitter is a node's own part of an operation's jitter.
+func (e *Engine) jitter(o spec.Operation) time.Duration { return e.part(o.ID, o.Jitter) }
+
+// part is a node's own part of some seconds: always the same.
+func (e *Engine) part(id string, seconds int64) time.Duration {
+	if seconds <= 0 {
 		return 0
 	}
-	sum := sha256.Sum256([]byte(e.Node + "\n" + o.ID))
-	return time.Duration(binary.BigEndian.Uint64(sum[:])%uint64(o.Jitter)) * time.Second
+	sum := sha256.Sum256([]byte(e.Node + "\n" + id))
+	return time.Duration(binary.BigEndian.Uint64(sum[:])%uint64(seconds)) * time.Second
 }

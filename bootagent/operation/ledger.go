@@ -22,7 +22,9 @@ const (
 	checking = "check"   // is it done already?
 	checked  = "checked" // it is not; the act comes next
 	acting   = "exec"
-	judging  = "judge" // after a reboot: was it done?
+	leaving  = "reboot" // the act is over when the machine has booted again
+	judging  = "judge"  // after a reboot: was it done?
+	after    = "after"  // the act is over; the turn has to end
 )
 
 // record is what the node knows of one operation.
@@ -40,6 +42,7 @@ type record struct {
 	Handled  time.Time           `json:"handled,omitzero"` // of cron: times up to here are settled
 	Missed   int64               `json:"missed,omitempty"`
 	Asked    string              `json:"asked,omitempty"` // now or again: what an operator asked for
+	Turn     *turn               `json:"turn,omitempty"`  // of what disturbs, see turn
 }
 
 // What an operator may ask for.
@@ -62,11 +65,16 @@ func (e *Engine) log(o spec.Operation) string { return filepath.Join(e.dir(o), "
 // load returns the record of an operation, an empty one if there is none. What is not
 // an operation has none.
 func (e *Engine) load(o spec.Operation) (record, error) {
+	if err := rules.Operation(o); err != nil {
+		return record{ID: o.ID, Name: o.Name}, fmt.Errorf("operation %q: %w", o.Name, err)
+	}
+	return e.read(o)
+}
+
+// read is load without asking what the operation is.
+func (e *Engine) read(o spec.Operation) (record, error) {
 	name := filepath.Join(e.dir(o), "record.json")
 	r := record{ID: o.ID, Name: o.Name}
-	if err := rules.Operation(o); err != nil {
-		return r, fmt.Errorf("operation %q: %w", o.Name, err)
-	}
 	data, err := ownfiles.ReadFile(name, maxRecord)
 	if errors.Is(err, fs.ErrNotExist) {
 		return r, nil

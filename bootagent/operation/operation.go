@@ -32,13 +32,47 @@ type Engine struct {
 	Synchronised func() bool // the clock is right
 	Runner       Runner
 	Record       func(what string, o spec.Operation, detail string) // of what was started and how it ended
+
+	Slots Slots  // nil where there are none
+	Gates Gates  // nil where nothing is looked at after an act
+	Units Units  // nil where systemd does not run
+	Root  string // prefix of the files of preconditions, for tests
+}
+
+// Slots are the turns that the nodes of a group take, as package slot has them.
+type Slots interface {
+	Take(ctx context.Context, group string, s spec.Slot) error    // also what is held already
+	Release(ctx context.Context, group string, s spec.Slot) error // also what is not held
+}
+
+// Gates say whether the node is well after something that disturbed it. Their notes of
+// one run are in a file; without it they begin anew.
+type Gates interface {
+	Judge(ctx context.Context, notes string) (Judgement, string)
+}
+
+// Judgement is what gates say.
+type Judgement int
+
+// Judgements.
+const (
+	Judging Judgement = iota // not known yet; the text says what is waited for
+	Well
+	Unwell // the text says why
+)
+
+// Units says what a unit of systemd does: active, inactive or once.
+type Units interface {
+	State(ctx context.Context, unit string) (state string, since time.Time, err error)
 }
 
 // Look notes what has ended and starts what is due. An operation that fails is in its
 // status; an error is of the ledger.
 func (e *Engine) Look(ctx context.Context, m *spec.Maintenance) ([]spec.OperationStatus, error) {
 	var out []spec.OperationStatus
-	var errs []error
+	errs := []error{e.steady(ctx, m)}
+	left, err := e.inherit(ctx, m)
+	errs = append(errs, err)
 	for _, o := range operations(m) {
 		r, err := e.load(o)
 		if err == nil {
@@ -51,7 +85,7 @@ func (e *Engine) Look(ctx context.Context, m *spec.Maintenance) ([]spec.Operatio
 		}
 		out = append(out, e.decide(m, o, r).status)
 	}
-	return out, errors.Join(errs...)
+	return append(out, left...), errors.Join(errs...)
 }
 
 // View says where the operations stand, and changes nothing.
@@ -97,7 +131,7 @@ func operations(m *spec.Maintenance) []spec.Operation {
 
 // advance does what is to be done of one operation until it rests.
 func (e *Engine) advance(ctx context.Context, m *spec.Maintenance, o spec.Operation, r *record) error {
-	for range 4 { // a check that says no, and then the act
+	for range 32 + 2*len(order(o).When) {
 		v := e.decide(m, o, *r)
 		if v.settled != nil {
 			*r = *v.settled
@@ -111,9 +145,24 @@ func (e *Engine) advance(ctx context.Context, m *spec.Maintenance, o spec.Operat
 			if r.State == spec.OperationRunning { // begun before this process was
 				return process.CapLog(e.log(o))
 			}
-			return nil
+			if more, err := e.yield(ctx, m, o, r); err != nil || !more {
+				return err
+			}
 		case begin:
-			err = e.begin(ctx, o, r, v)
+			more := true
+			if disturbs(o) && v.phase == acting {
+				more, err = e.approach(ctx, m, o, r, v)
+			} else {
+				err = e.begin(ctx, o, r, v)
+			}
+			if !more && err == nil {
+				return nil
+			}
+		case giveBack:
+			more := false
+			if more, err = e.conclude(ctx, m, o, r); !more && err == nil {
+				return nil
+			}
 		case stop:
 			err = e.end(o, r, errors.Join(errStopped, e.Runner.End(r.Unit)))
 		case settle:
@@ -133,6 +182,9 @@ var (
 
 // begin starts a phase. That it runs is on disk before it does.
 func (e *Engine) begin(ctx context.Context, o spec.Operation, r *record, v verdict) error {
+	if v.run != nil {
+		r.Handled, r.Missed = v.run.Handled, v.run.Missed
+	}
 	if v.fresh {
 		r.Attempts = 0
 	}
@@ -151,10 +203,7 @@ func (e *Engine) begin(ctx context.Context, o spec.Operation, r *record, v verdi
 	if err := os.Remove(e.log(o)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("log of %s: %w", o.Name, err)
 	}
-	id, err := e.Runner.Start(ctx, process.Command{
-		Name: "caisson-operation-" + o.ID[len("sha256:"):][:16], Args: c.Argv, Dir: "/", Log: e.log(o), Limit: time.Duration(c.Timeout) * time.Second,
-		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", "CAISSON_OPERATION=" + o.Name},
-	})
+	id, err := e.Runner.Start(ctx, command("caisson-operation-", o, c, e.log(o)))
 	if err != nil {
 		return e.end(o, r, err)
 	}
@@ -178,6 +227,12 @@ func keepSmall(runner Runner, id, log string) {
 
 // settle notes how a phase ended.
 func (e *Engine) settle(ctx context.Context, o spec.Operation, r *record) error {
+	switch {
+	case r.Boot != e.Boot && o.Reboots && r.Phase != judging: // and nothing else says whether it was done
+		return e.end(o, r, nil)
+	case r.Phase == leaving:
+		return e.end(o, r, fmt.Errorf("the machine did not reboot within %v", rebootTime))
+	}
 	if r.Boot != e.Boot || r.Unit == "" {
 		return e.end(o, r, errInterrupted)
 	}
@@ -200,6 +255,8 @@ func (e *Engine) end(o spec.Operation, r *record, err error) error {
 	switch {
 	case err == nil && r.Phase == checking:
 		r.State, r.Detail = spec.OperationDone, "its check says that it is done"
+	case err == nil && o.Reboots && r.Phase == acting && r.Boot == e.Boot:
+		r.Phase = leaving
 	case err == nil:
 		r.State = spec.OperationDone
 	case r.Phase == checking && saysNo(err):
@@ -209,6 +266,9 @@ func (e *Engine) end(o spec.Operation, r *record, err error) error {
 	}
 	if r.State == spec.OperationDone || r.State == spec.OperationFailed {
 		e.Record(string(r.State), o, r.Detail)
+		if r.Turn != nil {
+			return e.over(o, r)
+		}
 	}
 	return e.save(o, *r)
 }
@@ -220,10 +280,19 @@ func saysNo(err error) bool {
 	return errors.As(err, &exit) && exit.Status() < 126
 }
 
-// mayStart says whether an operation may start now, and if not, why.
-func (e *Engine) mayStart(m *spec.Maintenance, o spec.Operation) (bool, string) {
+const unsynchronised = "the clock is not synchronised"
+
+// mayStart says whether an operation may start now, and if not, for what it waits and
+// why.
+func (e *Engine) mayStart(m *spec.Maintenance, o spec.Operation) (ok bool, what, why string) {
 	if (len(o.Windows) > 0 || o.Type == spec.Cron) && !e.Synchronised() {
-		return false, "the clock is not synchronised"
+		return false, spec.ForClock, unsynchronised
 	}
-	return window.May(m, o.Windows, e.Now())
+	if ok, why = window.May(m, o.Windows, e.Now()); !ok {
+		return false, spec.ForWindow, why
+	}
+	if at := window.Opened(m, o.Windows, e.Now()).Add(e.part(o.ID, order(o).Spread)); e.Now().Before(at) {
+		return false, spec.ForTurn, "this node's part of the window begins at " + window.Moment(at)
+	}
+	return true, "", ""
 }

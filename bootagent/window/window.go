@@ -60,10 +60,10 @@ func May(m *spec.Maintenance, names []string, now time.Time) (ok bool, why strin
 			if now.Before(i.To.Add(-time.Duration(w.StartGuard) * time.Second)) {
 				return true, ""
 			}
-			why = fmt.Sprintf("window %s closes soon, at %s", name, moment(i.To))
+			why = fmt.Sprintf("window %s closes soon, at %s", name, Moment(i.To))
 		}
 		if next, is := Next(w, now); is && (soonest.IsZero() || next.Before(soonest)) {
-			soonest, opens = next, fmt.Sprintf("window %s opens at %s", name, moment(next))
+			soonest, opens = next, fmt.Sprintf("window %s opens at %s", name, Moment(next))
 		}
 	}
 	switch {
@@ -71,11 +71,23 @@ func May(m *spec.Maintenance, names []string, now time.Time) (ok bool, why strin
 	case opens != "":
 		why = opens
 	case !now.Before(m.Horizon):
-		why = fmt.Sprintf("the published calendar ended at %s: the site has to be published again", moment(m.Horizon))
+		why = fmt.Sprintf("the published calendar ended at %s: the site has to be published again", Moment(m.Horizon))
 	default:
-		why = fmt.Sprintf("no window opens before %s, where the published calendar ends", moment(m.Horizon))
+		why = fmt.Sprintf("no window opens before %s, where the published calendar ends", Moment(m.Horizon))
 	}
 	return false, why
+}
+
+// Opened returns when the first of the named windows opened that is open now; zero when
+// none is.
+func Opened(m *spec.Maintenance, names []string, now time.Time) time.Time {
+	var first time.Time
+	for _, name := range names {
+		if i, is := open(m.Windows[name], now); is && (first.IsZero() || i.From.Before(first)) {
+			first = i.From
+		}
+	}
+	return first
 }
 
 // Stop reports whether what runs in the named windows has to stop: none of them is
@@ -98,4 +110,5 @@ func Synchronised() bool {
 	return err == nil && state != unix.TIME_ERROR && t.Status&unix.STA_UNSYNC == 0
 }
 
-func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
+// Moment writes a time for people.
+func Moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }

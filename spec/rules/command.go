@@ -21,12 +21,24 @@ func Operation(o spec.Operation) error {
 	if o.Check != nil {
 		commands = append(commands, *o.Check)
 	}
-	for _, c := range commands {
-		if err := Argv(c.Argv); err != nil {
-			return err
+	if o.Order != nil {
+		for _, c := range o.Order.When {
+			if err := Condition(c); err != nil {
+				return err
+			}
 		}
-		if c.Timeout <= 0 || c.Timeout > MaxCommandTime {
-			return invalid("range", "", "a command has %d seconds, from 1 to %d are possible", c.Timeout, MaxCommandTime)
+		if o.Order.Slot != "" {
+			if err := SlotGroup(o.Order.Slot); err != nil {
+				return err
+			}
+		}
+		if d := o.Order.Drain; d != nil {
+			commands = append(commands, d.Check, d.Exec, d.Undo)
+		}
+	}
+	for _, c := range commands {
+		if err := command(c); err != nil {
+			return err
 		}
 	}
 	hex, ok := strings.CutPrefix(o.ID, "sha256:")
@@ -34,6 +46,16 @@ func Operation(o spec.Operation) error {
 		return invalid("digest", "", "%.80q is not the id of an operation", o.ID)
 	}
 	return oneOf(o.Type, "a type of operation", []string{spec.Cron, spec.OneShot})
+}
+
+func command(c spec.Command) error {
+	if err := Argv(c.Argv); err != nil {
+		return err
+	}
+	if c.Timeout <= 0 || c.Timeout > MaxCommandTime {
+		return invalid("range", "", "a command has %d seconds, from 1 to %d are possible", c.Timeout, MaxCommandTime)
+	}
+	return nil
 }
 
 // Argv checks a program and its arguments, as execve(2) gets them. No shell reads

@@ -4,6 +4,7 @@ package site
 
 import (
 	"bytes"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -149,5 +150,44 @@ func TestNeverOpen(t *testing.T) {
 	over := strings.Replace(operating, "weekly: sat", "date: 2020-02-29", 1)
 	if got := operatingAt(t, over, "2026-11-21").NeverOpen(); !slices.Equal(got, []string{"night"}) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestTurnsReachTheirNodes compiles slots by label, the spread of a window, and gives
+// a turn only to what disturbs. None of it is part of an operation's id.
+func TestTurnsReachTheirNodes(t *testing.T) {
+	text := strings.Replace(operating, "labels: {role: storage}}, {name: stor-07", "labels: {role: storage, rack: r1}}, {name: stor-07", 1)
+	before := maintenanceOf(t, operatingAt(t, strings.Replace(text, "{name: rescan,", "{name: rescan, disruptive: true,", 1), "2026-11-21"), "stor-01")
+	turn := "  when: [{unit: etcd.service}]\n  slot: {by: rack, max: 2, fleetlock: \"https://lock.example\"}\n  soak: 10m\n  operations:\n"
+	text = strings.Replace(strings.Replace(text, "  operations:\n", turn, 1), "{name: rescan,", "{name: rescan, disruptive: true,", 1)
+	s := operatingAt(t, text, "2026-11-21")
+	m := maintenanceOf(t, s, "stor-01")
+	want := spec.Order{When: []spec.Condition{{Unit: "etcd.service"}}, Slot: "rack.r1", Spread: 3.5 * 360, Soak: 600}
+	if got := m.Operations[0].Order; got == nil || !reflect.DeepEqual(*got, want) || m.Operations[1].Order != nil {
+		t.Errorf("%+v, %+v", got, m.Operations[1].Order)
+	}
+	if got := m.Slots["rack.r1"]; got != (spec.Slot{Max: 2, FleetLock: "https://lock.example"}) || len(m.Slots) != 1 {
+		t.Errorf("%+v", m.Slots)
+	}
+	if m.Operations[0].ID != before.Operations[0].ID {
+		t.Error("a turn changes what an operation is")
+	}
+	o, err := s.Overlay("stor-01", "")
+	if err != nil || !slices.Contains(o.Needs, "operation-order") {
+		t.Errorf("%q, %v", o.Needs, err)
+	}
+}
+
+// TestNodesThatCannotTakeTheirTurn are errors of the site.
+func TestNodesThatCannotTakeTheirTurn(t *testing.T) {
+	for turn, want := range map[string]string{
+		"{by: rack, max: 1, directory: /d}": `the node stor-01 has no label "rack"`,
+		"{by: role, max: 1, directory: /d}": "",
+	} {
+		text := strings.Replace(strings.Replace(operating, "  operations:\n", "  slot: "+turn+"\n  operations:\n", 1), "{name: rescan,", "{name: rescan, disruptive: true,", 1)
+		_, report := ParseAt(time.Now(), files("site.yaml", text), "site.yaml")
+		if err := report.Err(); (err != nil) != (want != "") || want != "" && !strings.Contains(report.Problems[0].Message, want) {
+			t.Errorf("%s: %v", turn, report.Problems)
+		}
 	}
 }

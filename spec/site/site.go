@@ -100,6 +100,7 @@ func build(r *document.Reader) *Site {
 	r.In("layer", func() { s.warnOfKernel(r.Checker) })
 	s.maintenance = maintenance.Check(r.Checker, r.Maintenance)
 	s.readServices(r)
+	s.maintenance.CheckNodes(r.Checker, s.nodes)
 	s.makeParts(r)
 	if a := s.doc.Attached; a.On && layer {
 		r.In("attached", func() {

@@ -66,8 +66,18 @@ func (e *Expanded) Node(n inventory.Node) *spec.Maintenance {
 		if out == nil {
 			out = &spec.Maintenance{Horizon: e.horizon, Windows: map[string]spec.Window{}}
 		}
+		order := p.turn.of(n)
 		for _, o := range p.operations {
+			if o.Disruptive && p.turn.is() {
+				o.Order = &order
+			}
 			out.Operations = append(out.Operations, o.Operation)
+		}
+		if order.Slot != "" {
+			if out.Slots == nil {
+				out.Slots = map[string]spec.Slot{}
+			}
+			out.Slots[order.Slot] = p.turn.slot
 		}
 		for _, w := range p.windows {
 			out.Windows[w.Name] = e.windows[w.Name]

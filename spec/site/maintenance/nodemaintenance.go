@@ -20,6 +20,10 @@ type NodeMaintenanceDoc struct {
 type nodeMaintenanceSpecDoc struct {
 	Nodes      []shape.Text   `site:"nodes" doc:"names of NodeSets; every node when absent"`
 	Windows    []shape.Text   `site:"windows" doc:"names of MaintenanceWindows, or always"`
+	When       []conditionDoc `site:"when" doc:"what must be so before anything is disturbed: all of it"`
+	Slot       *slotDoc       `site:"slot" doc:"how many nodes of a group may be disturbed at once"`
+	Drain      *drainDoc      `site:"drain" doc:"how work is taken off a node before it is disturbed"`
+	Soak       shape.Duration `site:"soak" doc:"how long a node keeps its slot after it was disturbed and is well"`
 	Operations []operationDoc `site:"operations,required"`
 }
 
@@ -32,6 +36,7 @@ type nodeMaintenance struct {
 	sets       []Set // of these nodes; of every node when nil
 	windows    []Window
 	operations []operation
+	turn       turn // of those that disturb
 }
 
 func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance) nodeMaintenance {
@@ -49,6 +54,7 @@ func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance) nodeMaintena
 		}
 		out.windows = pick(c, d.Spec.Windows, "MaintenanceWindow", m.Windows, func(w Window) string { return w.Name })
 	})
+	out.turn = d.Spec.checkTurn(c, out.windows)
 	seen := names{}
 	c.In("operations", func() {
 		for i, o := range d.Spec.Operations {

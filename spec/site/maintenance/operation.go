@@ -3,6 +3,7 @@
 package maintenance
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"time"
@@ -20,6 +21,7 @@ type operationDoc struct {
 	Exec       *commandDoc  `site:"exec,required" doc:"what is done"`
 	Check      *commandDoc  `site:"check" doc:"exit code 0: it is done already, also after a reboot"`
 	Disruptive shape.Flag   `site:"disruptive" doc:"it disturbs what runs on the node: it needs a window"`
+	Reboots    shape.Flag   `site:"reboots" doc:"exec reboots the machine: it is over when that has booted again"`
 	Schedule   *scheduleDoc `site:"schedule" doc:"of cron"`
 	Generation shape.Number `site:"generation" doc:"of oneShot: raise it to run it again"`
 	Retry      *retryDoc    `site:"retry" doc:"after a failure; never when absent"`
@@ -46,8 +48,13 @@ type operation struct {
 	schedule schedule // of cron
 }
 
+// disturbs reports whether it takes a window and a turn.
+func (d operationDoc) disturbs() bool { return d.Disruptive.On || d.Reboots.On }
+
 func (d operationDoc) check(c *shape.Checker, maintenance string, windows []Window, always bool) operation {
 	o := operation{Operation: spec.Operation{Name: maintenance + "/" + d.Name.S, Type: d.Type.S, Disruptive: d.Disruptive.On, Generation: d.Generation.N}}
+	o.Reboots = d.Reboots.On
+	o.Disruptive = d.disturbs()
 	if d.Exec != nil {
 		c.In("exec", func() { o.Exec = d.Exec.check(c) })
 	}
@@ -62,8 +69,8 @@ func (d operationDoc) check(c *shape.Checker, maintenance string, windows []Wind
 		c.In("schedule", func() { o.schedule = d.Schedule.check(c, windows) })
 		o.Jitter, o.CatchUp = seconds(o.schedule.jitter), o.schedule.catchUp
 	}
-	if d.Disruptive.On && len(windows) == 0 && !always {
-		c.Errorf(d.Disruptive.At, "window", "name windows, or write windows: [always]", "%s disturbs its node and has no window", d.Name.S)
+	if o.Disruptive && len(windows) == 0 && !always {
+		c.Errorf(cmp.Or(d.Disruptive.At, d.Reboots.At), "window", "name windows, or write windows: [always]", "%s disturbs its node and has no window", d.Name.S)
 	}
 	o.ID = identity(o.Operation)
 	return o

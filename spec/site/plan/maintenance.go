@@ -66,6 +66,9 @@ func operationText(o spec.Operation) string {
 	if len(o.Windows) > 0 {
 		text += ", in " + strings.Join(o.Windows, " or ")
 	}
+	if o.Order != nil && o.Order.Slot != "" {
+		text += ", with a slot of " + o.Order.Slot
+	}
 	return text
 }
 

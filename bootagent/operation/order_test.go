@@ -1,0 +1,550 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/slot"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// yard is a bench whose operation takes its whole turn. Each step leaves a line; a
+// file says whether the node is drained, and a directory counts slots.
+type yard struct {
+	*bench
+	dir   string
+	slots slot.Holder
+	gate  Judgement
+	cut   int // the power goes at this call of a seam; 0 is never
+	calls int
+	runs  []string // what the Runner started, to end it
+}
+
+var errPower = errors.New("the power went")
+
+// seam is passed before and after everything that others see.
+func (y *yard) seam() {
+	y.calls++
+	if y.calls == y.cut {
+		panic(errPower)
+	}
+}
+
+type cutRunner struct {
+	*process.Group
+	y *yard
+}
+
+func (r cutRunner) Start(ctx context.Context, c process.Command) (string, error) {
+	r.y.seam()
+	id, err := r.Group.Start(ctx, c)
+	r.y.runs = append(r.y.runs, id)
+	r.y.seam()
+	return id, err
+}
+
+func (y *yard) Take(ctx context.Context, group string, s spec.Slot) error {
+	y.seam()
+	err := y.slots.Take(ctx, group, s)
+	if err == nil {
+		y.line("take")
+	}
+	y.seam()
+	return err
+}
+
+func (y *yard) Release(ctx context.Context, group string, s spec.Slot) error {
+	y.seam()
+	err := y.slots.Release(ctx, group, s)
+	y.line("release")
+	y.seam()
+	return err
+}
+
+func (y *yard) Judge(context.Context, string) (Judgement, string) {
+	y.line("gates")
+	return y.gate, "a gate"
+}
+
+func (y *yard) State(_ context.Context, unit string) (string, time.Time, error) {
+	if unit == "up.service" {
+		return "active", time.Time{}, nil
+	}
+	return "inactive", time.Time{}, nil
+}
+
+func (y *yard) line(text string) {
+	f, err := os.OpenFile(y.dir+"/trail", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	_, err = f.WriteString(text + "\n")
+	if err := errors.Join(err, f.Close()); err != nil {
+		y.t.Fatal(err)
+	}
+}
+
+// trail returns the steps so far, each once where it stands several times in a row.
+func (y *yard) trail() string {
+	data, err := os.ReadFile(y.dir + "/trail")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		y.t.Fatal(err)
+	}
+	return strings.Join(slices.Compact(strings.Fields(string(data))), " ")
+}
+
+func (y *yard) says(name, text string) spec.Command {
+	return sh("echo " + name + " >>" + y.dir + "/trail; cd " + y.dir + "; " + text)
+}
+
+func newYard(t *testing.T) (*yard, *spec.Maintenance) {
+	t.Helper()
+	y := &yard{bench: newBench(t), dir: t.TempDir(), slots: slot.Holder{Node: "n"}, gate: Well}
+	y.Slots, y.Gates, y.Units, y.Root = y, y, y, y.dir
+	y.Runner = cutRunner{new(process.Group), y}
+	y.clock = at("2026-11-21T21:30Z")
+	check := y.says("check", "test -e acted")
+	o := y.bench.runs(spec.OneShot, "")
+	o.Disruptive, o.Windows = true, []string{"sat"}
+	o.Exec = y.says("act", "touch acted")
+	o.Check = &check
+	when := y.says("when", "! test -e busy")
+	o.Order = &spec.Order{When: []spec.Condition{{Command: &when}, {Unit: "up.service"}, {Absent: "/hold"}}, Slot: "g",
+		Drain: &spec.Drain{Check: y.says("drained?", "test -e drained"), Exec: y.says("drain", "touch drained"), Undo: y.says("undo", "rm drained")}}
+	m := with(o)
+	m.Slots = map[string]spec.Slot{"g": {Max: 1, Directory: filepath.Join(y.dir, "slots")}}
+	return y, m
+}
+
+// there reports whether a file of the world is there.
+func (y *yard) there(name string) bool { return exists(filepath.Join(y.dir, name)) }
+
+// free reports whether another node gets the slot.
+func (y *yard) free(m *spec.Maintenance) bool {
+	other := slot.Holder{Node: "other"}
+	err := other.Take(y.t.Context(), "g", m.Slots["g"])
+	if err == nil {
+		err = other.Release(y.t.Context(), "g", m.Slots["g"])
+	}
+	return err == nil
+}
+
+// until looks, half a minute apart, until an operation stands as it should.
+func (y *yard) until(m *spec.Maintenance, state spec.OperationState, what, words string) {
+	y.t.Helper()
+	var s spec.OperationStatus
+	for range 60 {
+		all, err := y.Look(y.t.Context(), m)
+		if err != nil {
+			y.t.Fatal(err)
+		}
+		if s = all[0]; s.State == state && s.For == what && strings.Contains(s.Detail, words) {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+		y.clock = y.clock.Add(20 * time.Second)
+	}
+	y.t.Fatalf("%+v after %s; want %s for %q (%s)", s, y.trail(), state, what, words)
+}
+
+const wholeTrail = "when check take when drained? drain act gates undo release"
+
+func TestOrder(t *testing.T) {
+	y, m := newYard(t)
+	m.Operations[0].Order.Soak = 600
+	y.until(m, spec.OperationRunning, "", "soak")
+	if y.free(m) || y.there("drained") || y.trail() != strings.TrimSuffix(wholeTrail, " release") {
+		t.Errorf("while it soaks: %s", y.trail())
+	}
+	y.clock = y.clock.Add(600 * time.Second)
+	y.until(m, spec.OperationDone, "", "")
+	if y.trail() != wholeTrail || !y.free(m) {
+		t.Errorf("%s", y.trail())
+	}
+	y.until(m, spec.OperationDone, "", "")
+	if y.trail() != wholeTrail {
+		t.Errorf("again: %s", y.trail())
+	}
+}
+
+// TestWhatIsDoneTakesNoSlot: others do not wait for a node that has nothing to do.
+func TestWhatIsDoneTakesNoSlot(t *testing.T) {
+	y, m := newYard(t)
+	y.line("touched")
+	if err := os.WriteFile(y.dir+"/acted", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	y.until(m, spec.OperationDone, "", "its check says")
+	if strings.Contains(y.trail(), "take") || strings.Contains(y.trail(), "drain") {
+		t.Errorf("%s", y.trail())
+	}
+}
+
+// TestEachWaitSaysForWhat, and since when; nothing is held before the slot, and a slot
+// is given back where it is not used at once.
+func TestEachWaitSaysForWhat(t *testing.T) {
+	y, m := newYard(t)
+	put := func(name string) {
+		if err := os.WriteFile(filepath.Join(y.dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := func(name string) {
+		if err := os.Remove(filepath.Join(y.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	y.clock = at("2026-11-21T20:00Z")
+	y.until(m, spec.OperationWaiting, spec.ForWindow, "opens at")
+	y.clock = at("2026-11-21T21:00Z")
+	y.unset = true
+	y.until(m, spec.OperationWaiting, spec.ForClock, "clock")
+	y.unset = false
+	put("busy")
+	y.until(m, spec.OperationWaiting, spec.ForPrecondition, "/bin/sh: exit status 1")
+	since := y.View(m)[0].Since
+	y.clock = y.clock.Add(time.Minute)
+	y.until(m, spec.OperationWaiting, spec.ForPrecondition, "")
+	if got := y.View(m)[0].Since; since.IsZero() || !got.Equal(since) {
+		t.Errorf("it waits since %v, then since %v", since, got)
+	}
+	gone("busy")
+	put("hold")
+	y.until(m, spec.OperationWaiting, spec.ForPrecondition, "/hold exists")
+	gone("hold")
+	other := slot.Holder{Node: "other"}
+	if err := other.Take(t.Context(), "g", m.Slots["g"]); err != nil {
+		t.Fatal(err)
+	}
+	y.until(m, spec.OperationWaiting, spec.ForSlot, "held, by other")
+	if got := y.View(m)[0].Since; !got.After(since) {
+		t.Errorf("it waits for the slot since %v", got)
+	}
+	m.Operations[0].Order.When = append(m.Operations[0].Order.When, spec.Condition{Unit: "down.service"})
+	if err := other.Release(t.Context(), "g", m.Slots["g"]); err != nil {
+		t.Fatal(err)
+	}
+	y.until(m, spec.OperationWaiting, spec.ForPrecondition, "down.service is not active") // after it got the slot
+	if !strings.Contains(y.trail(), "take when release") || !y.free(m) || strings.Contains(y.trail(), "drain") {
+		t.Errorf("%s", y.trail())
+	}
+}
+
+// TestASlotThatComesTooLate: what has its slot when its window is closed does not run,
+// then or later; the slot is given back.
+func TestASlotThatComesTooLate(t *testing.T) {
+	y, m := newYard(t)
+	other := slot.Holder{Node: "other"}
+	if err := other.Take(t.Context(), "g", m.Slots["g"]); err != nil {
+		t.Fatal(err)
+	}
+	y.until(m, spec.OperationWaiting, spec.ForSlot, "")
+	if err := other.Release(t.Context(), "g", m.Slots["g"]); err != nil {
+		t.Fatal(err)
+	}
+	y.clock = at("2026-11-22T00:30Z") // its startGuard
+	y.until(m, spec.OperationWaiting, spec.ForWindow, "closes soon")
+	if y.there("acted") || !y.free(m) {
+		t.Errorf("%s", y.trail())
+	}
+	y.clock = at("2026-11-28T21:00Z")
+	y.until(m, spec.OperationDone, "", "")
+}
+
+// TestAWindowThatClosesWhileTheNodeIsDrained undoes the drain without the act.
+func TestAWindowThatClosesWhileTheNodeIsDrained(t *testing.T) {
+	y, m := newYard(t)
+	m.Operations[0].Order.Drain.Exec = y.says("drain", "touch drained; sleep 60")
+	y.until(m, spec.OperationRunning, "", "drained")
+	y.clock = at("2026-11-22T02:00Z")
+	y.until(m, spec.OperationWaiting, spec.ForWindow, "")
+	if y.there("acted") || y.there("drained") || !y.free(m) {
+		t.Errorf("%s", y.trail())
+	}
+}
+
+// TestAnothersDrain is not undone.
+func TestAnothersDrain(t *testing.T) {
+	y, m := newYard(t)
+	if err := os.WriteFile(y.dir+"/drained", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	y.until(m, spec.OperationDone, "", "")
+	if !y.there("drained") || y.trail() != "when check take when drained? act gates release" {
+		t.Errorf("%s", y.trail())
+	}
+}
+
+func TestADrainThatFails(t *testing.T) {
+	y, m := newYard(t)
+	m.Operations[0].Order.Drain.Exec = y.says("drain", "touch drained; exit 4")
+	y.until(m, spec.OperationFailed, "", "drain: exit status 4")
+	if y.there("acted") || y.there("drained") || !y.free(m) {
+		t.Errorf("%s", y.trail())
+	}
+}
+
+// TestGatesThatFail halt the group: the slot stays with the node and the node drained,
+// until it is well.
+func TestGatesThatFail(t *testing.T) {
+	y, m := newYard(t)
+	y.gate = Judging
+	y.until(m, spec.OperationWaiting, spec.ForGates, "a gate")
+	y.gate = Unwell
+	y.until(m, spec.OperationFailed, "", "the node is not well after it: a gate; it keeps its slot of g, and the node stays drained")
+	y.reboot("boot-2")
+	y.Runner = cutRunner{new(process.Group), y}
+	y.clock = y.clock.Add(30 * 24 * time.Hour)
+	y.until(m, spec.OperationFailed, "", "it keeps its slot")
+	if y.free(m) || !y.there("drained") {
+		t.Errorf("%s", y.trail())
+	}
+	y.gate = Well
+	y.until(m, spec.OperationDone, "", "")
+	if !y.free(m) || y.there("drained") || strings.Count(y.trail(), "act") != 1 {
+		t.Errorf("%s", y.trail())
+	}
+}
+
+// TestAnActThatFails: where gates find the node well, the next one may go; where there
+// are none, the group halts, and the drain is undone.
+func TestAnActThatFails(t *testing.T) {
+	for _, gates := range []bool{true, false} {
+		y, m := newYard(t)
+		if !gates {
+			y.Gates = nil
+		}
+		m.Operations[0].Exec = y.says("act", "exit 3")
+		y.until(m, spec.OperationFailed, "", "exit status 3")
+		if y.there("drained") || y.free(m) != gates {
+			t.Errorf("gates %v: %s", gates, y.trail())
+		}
+		m.Operations[0].Exec = y.says("act", "touch acted")
+		if err := y.Ask(m, "m/o", false); err != nil {
+			t.Fatal(err)
+		}
+		y.until(m, spec.OperationDone, "", "")
+		if !y.free(m) {
+			t.Errorf("gates %v: %s", gates, y.trail())
+		}
+	}
+}
+
+// TestThePowerGoesAnywhere: whatever step is cut, everything is given back in the end,
+// nothing runs twice, and what is not known to be done is not called done.
+func TestThePowerGoesAnywhere(t *testing.T) {
+	for cut := 1; ; cut++ {
+		y, m := newYard(t)
+		y.cut = cut
+		went := y.powered(m)
+		if !went {
+			if cut < 15 {
+				t.Fatalf("only %d calls were cut", cut)
+			}
+			return
+		}
+		y.cut = 0
+		group := y.Runner.(cutRunner).Group
+		for _, id := range y.runs {
+			if err := group.End(id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		y.reboot("boot-2")
+		y.Runner = cutRunner{new(process.Group), y}
+		for range 60 {
+			all, err := y.Look(t.Context(), m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s := all[0].State; s == spec.OperationDone || s == spec.OperationFailed && y.free(m) {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+			y.clock = y.clock.Add(20 * time.Second)
+		}
+		s, acts := y.View(m)[0], strings.Count(y.trail(), "act")
+		if y.there("drained") || !y.free(m) || acts > 1 || (s.State == spec.OperationDone) != y.there("acted") {
+			t.Errorf("cut at call %d: %+v after %s (drained %v, free %v)", cut, s, y.trail(), y.there("drained"), y.free(m))
+		}
+	}
+}
+
+// powered looks until the operation has ended, or the power went.
+func (y *yard) powered(m *spec.Maintenance) (went bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			if p != errPower {
+				panic(p)
+			}
+			went = true
+		}
+	}()
+	y.until(m, spec.OperationDone, "", "")
+	return false
+}
+
+// TestOneAtATime: two operations that disturb never do so together.
+func TestOneAtATime(t *testing.T) {
+	y, m := newYard(t)
+	second := m.Operations[0]
+	second.ID, second.Name, second.Check = "sha256:"+strings.Repeat("cd", 32), "m/p", nil
+	second.Order = nil // it has no slot, and waits nevertheless
+	m.Operations = append(m.Operations, second)
+	y.gate = Judging
+	y.until(m, spec.OperationWaiting, spec.ForGates, "")
+	if s := y.View(m)[1]; s.State != spec.OperationWaiting || s.For != spec.ForTurn || !strings.Contains(s.Detail, "m/o disturbs") {
+		t.Errorf("%+v", s)
+	}
+	y.gate = Well
+	y.until(m, spec.OperationDone, "", "")
+	m.Operations[0], m.Operations[1] = m.Operations[1], m.Operations[0]
+	y.until(m, spec.OperationDone, "", "")
+}
+
+// TestWithdrawn: what leaves the overlay in its turn gives back what it took, or says
+// that it cannot.
+func TestWithdrawn(t *testing.T) {
+	y, m := newYard(t)
+	y.gate = Judging
+	y.until(m, spec.OperationWaiting, spec.ForGates, "")
+	changed := *m
+	changed.Operations = []spec.Operation{m.Operations[0]}
+	changed.Operations[0].ID = "sha256:" + strings.Repeat("ef", 32)
+	y.gate = Well
+	y.until(&changed, spec.OperationDone, "", "")
+	if y.there("drained") || !y.free(m) {
+		t.Errorf("changed: %s", y.trail())
+	}
+
+	y, m = newYard(t)
+	y.gate = Judging
+	y.until(m, spec.OperationWaiting, spec.ForGates, "")
+	empty := *m
+	empty.Operations = nil
+	y.until(&empty, spec.OperationCannot, "", "the node is drained for it")
+	if !y.free(m) || !y.there("drained") {
+		t.Errorf("withdrawn: %s", y.trail())
+	}
+	y.gate = Well
+	y.until(m, spec.OperationDone, "", "")
+	if y.there("drained") {
+		t.Errorf("published again: %s", y.trail())
+	}
+}
+
+// TestAReboot keeps the slot until the machine is up again and well.
+func TestAReboot(t *testing.T) {
+	for _, check := range []bool{true, false} {
+		y, m := newYard(t)
+		o := &m.Operations[0]
+		o.Reboots = true
+		if !check {
+			o.Check = nil
+		}
+		y.until(m, spec.OperationRunning, "", "the machine reboots")
+		if y.free(m) {
+			t.Error("the slot was given back before the reboot")
+		}
+		y.reboot("boot-2")
+		y.Runner = cutRunner{new(process.Group), y}
+		y.gate = Judging
+		y.until(m, spec.OperationWaiting, spec.ForGates, "")
+		if y.free(m) {
+			t.Error("the slot was given back before the gates")
+		}
+		y.gate = Well
+		y.until(m, spec.OperationDone, "", "")
+		if !y.free(m) || y.there("drained") || strings.Count(y.trail(), "act") != 1 {
+			t.Errorf("%s", y.trail())
+		}
+
+		y, m = newYard(t)
+		m.Operations[0].Reboots = true
+		y.until(m, spec.OperationRunning, "", "the machine reboots")
+		y.clock = y.clock.Add(rebootTime)
+		y.until(m, spec.OperationFailed, "", "did not reboot")
+	}
+}
+
+// TestADisklessBoot gives back what it may hold, whatever it remembers: once a boot,
+// and when it is well.
+func TestADisklessBoot(t *testing.T) {
+	y, m := newYard(t)
+	y.Remembers = false
+	y.until(m, spec.OperationCannot, "", "whose drain")
+	y, m = newYard(t)
+	y.Remembers, y.gate = false, Judging
+	o := &m.Operations[0]
+	o.Order.Drain, o.Reboots = nil, true
+	if err := y.slots.Take(t.Context(), "g", m.Slots["g"]); err != nil { // by the boot before
+		t.Fatal(err)
+	}
+	y.until(m, spec.OperationWaiting, spec.ForSlot, "not given back yet")
+	y.gate = Well
+	y.until(m, spec.OperationRunning, "", "the machine reboots")
+	if got := y.trail(); got != "gates when check gates release take when act" && got != "gates when check gates release when take when act" {
+		t.Errorf("%s", got)
+	}
+	y.Dir += "-new"
+	y.reboot("boot-2")
+	y.Runner = cutRunner{new(process.Group), y}
+	y.until(m, spec.OperationDone, "", "its check says")
+	if !y.free(m) || strings.Count(y.trail(), "act") != 1 {
+		t.Errorf("%s", y.trail())
+	}
+}
+
+// TestThePartOfAWindow: nodes do not all begin when it opens, each always at its time.
+func TestThePartOfAWindow(t *testing.T) {
+	y, m := newYard(t)
+	o := &m.Operations[0]
+	o.Order.Spread = 3600
+	y.clock = at("2026-11-21T21:00Z")
+	y.until(m, spec.OperationWaiting, spec.ForTurn, "part of the window begins at")
+	y.clock = at("2026-11-21T21:00Z").Add(y.part(o.ID, 3600) - time.Second)
+	y.until(m, spec.OperationWaiting, spec.ForTurn, "part of the window")
+	if y.trail() != "" {
+		t.Errorf("%s", y.trail())
+	}
+	y.clock = at("2026-11-21T21:00Z").Add(y.part(o.ID, 3600))
+	y.until(m, spec.OperationDone, "", "")
+}
+
+// TestCronWaitsForItsSlot for as long as its window is open, and is missed then.
+func TestCronWaitsForItsSlot(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		y, m := newYard(t)
+		o := &m.Operations[0]
+		o.Type, o.Check, o.Runs = spec.Cron, nil, []time.Time{at("2026-11-21T22:00Z")}
+		other := slot.Holder{Node: "other"}
+		if err := other.Take(t.Context(), "g", m.Slots["g"]); err != nil {
+			t.Fatal(err)
+		}
+		y.until(m, spec.OperationScheduled, "", "")
+		y.clock = at("2026-11-21T22:00Z")
+		y.until(m, spec.OperationWaiting, spec.ForSlot, "")
+		y.clock = at("2026-11-21T23:30Z")
+		y.until(m, spec.OperationWaiting, spec.ForSlot, "")
+		if late {
+			y.clock = at("2026-11-22T02:00Z")
+			y.until(m, spec.OperationScheduled, "", "")
+		}
+		if err := other.Release(t.Context(), "g", m.Slots["g"]); err != nil {
+			t.Fatal(err)
+		}
+		y.until(m, spec.OperationScheduled, "", "")
+		if s := y.View(m)[0]; y.there("acted") == late || (s.Missed == 1) != late || !y.free(m) {
+			t.Errorf("late %v: %+v, %s", late, s, y.trail())
+		}
+	}
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// turn is what an operation that disturbs has taken on its way to the act, and gives
+// back after it.
+type turn struct {
+	Step    string              `json:"step"`
+	Nth     int                 `json:"nth,omitempty"`     // of asking: the condition that is next
+	Boot    string              `json:"boot"`              // in which the step began
+	Unit    string              `json:"unit,omitempty"`    // of the step's command, for the Runner
+	For     time.Time           `json:"for,omitzero"`      // of cron: the time it runs for
+	Was     spec.OperationState `json:"was,omitempty"`     // before the turn
+	Slot    string              `json:"slot,omitempty"`    // group of which a slot may be held
+	Drained bool                `json:"drained,omitempty"` // by this agent, maybe
+	Over    bool                `json:"over,omitempty"`    // the act is over, and something is kept
+	Yields  bool                `json:"yields,omitempty"`  // it ends without an act
+	Outcome string              `json:"outcome,omitempty"` // of the act: why it failed
+	What    string              `json:"what,omitempty"`    // for what the step waits
+	Why     string              `json:"why,omitempty"`
+	Since   time.Time           `json:"since,omitzero"` // since when it waits for that
+	Tried   time.Time           `json:"tried,omitzero"` // when the step was last tried in vain
+}
+
+// Steps of a turn.
+const (
+	asking    = "when"
+	undone    = "check" // is it done already?
+	taking    = "slot"
+	askAgain  = "when again"
+	drained   = "drained" // is it drained already, by another?
+	draining  = "drain"
+	ready     = "ready"
+	judged    = "gates"
+	undoing   = "undo"
+	soaking   = "soak"
+	releasing = "release"
+)
+
+// tryAgain is the least time between two tries of a step.
+const tryAgain = 15 * time.Second
+
+// of reports whether the turn is that of a time of cron.
+func (t *turn) of(at time.Time) bool { return t != nil && t.For.Equal(at) }
+
+// to goes on with a step.
+func (t *turn) to(step string) {
+	t.Step, t.Nth, t.Unit, t.What, t.Why, t.Since, t.Tried = step, 0, "", "", "", time.Time{}, time.Time{}
+}
+
+// holds reports whether others of the node have to wait for it.
+func (t *turn) holds() bool { return t != nil && (t.Slot != "" || t.Drained || t.Step == ready) }
+
+// disturbs reports whether an operation takes turns.
+func disturbs(o spec.Operation) bool { return o.Disruptive || o.Order != nil }
+
+// order is what comes before and after an operation.
+func order(o spec.Operation) spec.Order {
+	if o.Order == nil {
+		return spec.Order{}
+	}
+	return *o.Order
+}
+
+// hold leaves a step to a later look.
+func (e *Engine) hold(o spec.Operation, r *record, what, why string) error {
+	t := r.Turn
+	if t.What != what {
+		t.Since = e.Now().UTC()
+	}
+	t.What, t.Why, t.Tried = what, why, e.Now().UTC()
+	return e.save(o, *r)
+}
+
+// early reports whether a step was tried in vain a moment ago.
+func (e *Engine) early(t *turn) bool {
+	since := e.Now().Sub(t.Tried)
+	return t.Why != "" && t.Unit == "" && since >= 0 && since < tryAgain
+}
+
+// turn says in a status what a turn waits for.
+func (v *verdict) turn(o spec.Operation, r record) {
+	t := r.Turn
+	switch {
+	case t == nil:
+	case v.act == begin && t.Why != "" && !t.Over, v.act == giveBack && t.Why != "":
+		v.wait(t.What, t.Why)
+		v.status.Since = t.Since
+	case v.act == begin && t.Step == draining:
+		v.status.State, v.status.Detail = spec.OperationRunning, "the node is drained"
+	case v.act == giveBack:
+		v.status.State, v.status.Detail = spec.OperationRunning, "it is over; its turn ends: "+t.Step
+	case v.act == rest && t.Over && r.State == spec.OperationFailed:
+		v.status.Detail += t.kept()
+	}
+}
+
+// kept says what a turn keeps that is over.
+func (t *turn) kept() string {
+	switch {
+	case t.Slot != "" && t.Drained:
+		return "; it keeps its slot of " + t.Slot + ", and the node stays drained"
+	case t.Slot != "":
+		return "; it keeps its slot of " + t.Slot
+	case t.Drained:
+		return "; the node stays drained"
+	}
+	return ""
+}
+
+// ask runs a command of a step. over is false while it runs; said is how it ended.
+func (e *Engine) ask(ctx context.Context, o spec.Operation, r *record, c spec.Command) (over bool, said, err error) {
+	t := r.Turn
+	log := filepath.Join(e.dir(o), "turn.log")
+	if t.Unit == "" {
+		if err := os.Remove(log); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return false, nil, err
+		}
+		id, err := e.Runner.Start(ctx, command("caisson-turn-", o, c, log))
+		if err != nil {
+			return true, err, nil
+		}
+		t.Unit = id
+		go keepSmall(e.Runner, id, log)
+		if err := e.save(o, *r); err != nil {
+			return false, nil, err
+		}
+	}
+	for range 20 { // most are over at once: a look less for each of them
+		if !e.Runner.Running(t.Unit) {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if e.Runner.Running(t.Unit) {
+		return false, nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	said = e.Runner.Wait(ctx, t.Unit)
+	if ctx.Err() != nil {
+		return false, nil, ctx.Err()
+	}
+	t.Unit = ""
+	if errors.Is(said, process.ErrUnknown) { // begun by an agent that was restarted
+		return false, nil, e.save(o, *r)
+	}
+	return true, said, e.save(o, *r)
+}
+
+// command is how a command of an operation is run.
+func command(prefix string, o spec.Operation, c spec.Command, log string) process.Command {
+	return process.Command{Name: prefix + o.ID[len("sha256:"):][:16], Args: c.Argv, Dir: "/", Log: log, Limit: time.Duration(c.Timeout) * time.Second,
+		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", "CAISSON_OPERATION=" + o.Name}}
+}
+
+// release gives a turn's slot back.
+func (e *Engine) release(ctx context.Context, m *spec.Maintenance, group string) error {
+	if e.Slots == nil {
+		return errNoSlots
+	}
+	s, ok := m.Slots[group]
+	if !ok {
+		return fmt.Errorf("the group %s is not published any more: release the slot where it is counted", group)
+	}
+	return e.Slots.Release(ctx, group, s)
+}
+
+var errNoSlots = errors.New("slots are not taken here")

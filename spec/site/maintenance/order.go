@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance
+
+import (
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
+)
+
+// conditionDoc is one precondition as it is written.
+type conditionDoc struct {
+	File    shape.Text  `site:"file" doc:"exists"`
+	Absent  shape.Text  `site:"absent" doc:"does not exist"`
+	Unit    shape.Text  `site:"unit" doc:"is active"`
+	Command *commandDoc `site:"command" doc:"ends with exit code 0"`
+	At      report.Pos
+}
+
+// slotDoc is how many nodes may be disturbed at once, as it is written.
+type slotDoc struct {
+	Group     shape.Text     `site:"group" doc:"nodes that take turns"`
+	By        shape.Text     `site:"by" doc:"label: the nodes of each of its values are a group"`
+	Max       shape.Number   `site:"max,required" doc:"how many of a group at once"`
+	FleetLock shape.Text     `site:"fleetlock" doc:"URL of a server of that protocol, as airlock is; it counts"`
+	Directory shape.Text     `site:"directory" doc:"directory that the nodes share; its files count"`
+	Spread    shape.Duration `site:"spread" doc:"each node starts later in its window by its own, unchanging part of this; a tenth of the window when absent"`
+	At        report.Pos
+}
+
+type drainDoc struct {
+	Check *commandDoc `site:"check,required" doc:"exit code 0: another has drained it, and will undo that"`
+	Exec  *commandDoc `site:"exec,required" doc:"takes work off the node"`
+	Undo  *commandDoc `site:"undo,required" doc:"lets it come back"`
+}
+
+const maxSoak = 7 * 24 * time.Hour
+
+// turn is what comes before and after the operations of a NodeMaintenance that disturb.
+type turn struct {
+	order spec.Order // Slot is set for each node
+	slot  spec.Slot
+	by    string // label whose values are the groups
+	at    report.Pos
+}
+
+// is reports whether anything is to come before or after.
+func (t turn) is() bool {
+	return len(t.order.When) > 0 || t.order.Slot != "" || t.by != "" || t.order.Drain != nil || t.order.Soak > 0
+}
+
+// checkTurn reads what comes before and after what disturbs.
+func (d nodeMaintenanceSpecDoc) checkTurn(c *shape.Checker, windows []Window) turn {
+	var t turn
+	c.In("when", func() {
+		for i, w := range d.When {
+			c.In(shape.Nth(i), func() { t.order.When = append(t.order.When, w.check(c)) })
+		}
+	})
+	if d.Slot != nil {
+		c.In("slot", func() { d.Slot.check(c, &t, windows) })
+	}
+	if d.Drain != nil {
+		c.In("drain", func() { t.order.Drain = d.Drain.check(c) })
+	}
+	if t.order.Soak = seconds(d.Soak.D); d.Soak.D > maxSoak {
+		c.Errorf(d.Soak.At, "range", "", "a soak is at most a week")
+	}
+	if disturbs := slices.ContainsFunc(d.Operations, operationDoc.disturbs); t.is() && !disturbs && len(d.Operations) > 0 {
+		c.Errorf(d.Operations[0].At, "order", "say disruptive: true where one disturbs its node", "when, slot, drain and soak are of operations that disturb, and none here does")
+	}
+	return t
+}
+
+func (d conditionDoc) check(c *shape.Checker) spec.Condition {
+	out := spec.Condition{File: d.File.S, Absent: d.Absent.S, Unit: d.Unit.S}
+	if d.Command == nil {
+		c.Valid(d.At, rules.Condition(out))
+		return out
+	}
+	c.In("command", func() { k := d.Command.check(c); out.Command = &k })
+	if d.File.Set() || d.Absent.Set() || d.Unit.Set() {
+		c.Valid(d.At, rules.Condition(out))
+	}
+	return out
+}
+
+func (d *slotDoc) check(c *shape.Checker, t *turn, windows []Window) {
+	t.at, t.by, t.order.Slot = d.At, d.By.S, d.Group.S
+	t.slot = spec.Slot{Max: d.Max.N, FleetLock: d.FleetLock.S, Directory: d.Directory.S}
+	if d.Group.Set() == d.By.Set() {
+		c.Errorf(d.At, "slot", "as in {group: storage, max: 1, …} or {by: rack, max: 1, …}", "a slot has one of group and by")
+	} else if d.Group.Set() {
+		c.In("group", func() { c.Valid(d.Group.At, rules.SlotGroup(d.Group.S)) })
+	}
+	if d.Max.Set() {
+		c.Valid(d.At, rules.Slot(t.slot))
+	}
+	shortest := time.Duration(0)
+	for _, w := range windows {
+		if usable := w.Duration - w.StartGuard; shortest == 0 || usable < shortest {
+			shortest = usable
+		}
+	}
+	t.order.Spread = seconds(shortest / 10)
+	if !d.Spread.Set() {
+		return
+	}
+	t.order.Spread = seconds(d.Spread.D)
+	c.In("spread", func() {
+		switch {
+		case shortest == 0:
+			c.Errorf(d.Spread.At, "slot", "name a window, or remove it", "nodes are spread over a window, and there is none")
+		case d.Spread.D >= shortest:
+			c.Errorf(d.Spread.At, "range", "something shorter than the shortest window less its startGuard", "some nodes could never start within %s", length(shortest))
+		}
+	})
+}
+
+func (d *drainDoc) check(c *shape.Checker) *spec.Drain {
+	var out spec.Drain
+	for name, k := range map[string]struct {
+		doc  *commandDoc
+		into *spec.Command
+	}{"check": {d.Check, &out.Check}, "exec": {d.Exec, &out.Exec}, "undo": {d.Undo, &out.Undo}} {
+		if k.doc != nil {
+			c.In(name, func() { *k.into = k.doc.check(c) })
+		}
+	}
+	return &out
+}
+
+// groupOf returns the group of a node; false where it has none of the label's values.
+func (t turn) groupOf(n inventory.Node) (string, bool) {
+	if t.by == "" {
+		return t.order.Slot, true
+	}
+	value, ok := n.Label(t.by)
+	return t.by + "." + value, ok
+}
+
+// of returns the order of a node's operations.
+func (t turn) of(n inventory.Node) spec.Order {
+	o := t.order
+	o.Slot, _ = t.groupOf(n) // asked by CheckNodes
+	return o
+}
+
+// CheckNodes reports nodes that cannot take their turn.
+func (m Maintenance) CheckNodes(c *shape.Checker, nodes []inventory.Node) {
+	counts := map[string]spec.Slot{}
+	for _, p := range m.nodes {
+		for _, n := range nodes {
+			if !p.turn.is() || !p.has(n) {
+				continue
+			}
+			group, ok := p.turn.groupOf(n)
+			switch known, is := counts[group]; {
+			case !ok:
+				c.Errorf(p.turn.at, "slot", "give it the label, or leave it out by a NodeSet", "the node %s has no label %q, whose values are the groups", n.Name, p.turn.by)
+				continue
+			case group == "":
+				continue
+			case is && known != p.turn.slot:
+				c.Errorf(p.turn.at, "slot", "groups of one name are the same group", "the group %s is counted otherwise elsewhere", group)
+			case !is && p.turn.by != "":
+				c.Valid(p.turn.at, rules.SlotGroup(group))
+			}
+			counts[group] = p.turn.slot
+		}
+	}
+}

@@ -119,7 +119,7 @@ func newYard(t *testing.T) (*yard, *spec.Maintenance) {
 	o.Check = &check
 	when := y.says("when", "! test -e busy")
 	o.Order = &spec.Order{When: []spec.Condition{{Command: &when}, {Unit: "up.service"}, {Absent: "/hold"}}, Slot: "g",
-		Drain: &spec.Drain{Check: y.says("drained?", "test -e drained"), Exec: y.says("drain", "touch drained"), Undo: y.says("undo", "rm drained")}}
+		Drain: &spec.Drain{Check: y.says("drained?", "test -e drained"), Exec: y.says("drain", "touch drained"), Undo: y.says("undo", "rm -f drained")}}
 	m := with(o)
 	m.Slots = map[string]spec.Slot{"g": {Max: 1, Directory: filepath.Join(y.dir, "slots")}}
 	return y, m

@@ -40,6 +40,7 @@ func full() Overlay {
 			Files:   []File{{Path: "/etc/motd", Content: "a\n", Mode: "0600", Owner: "root", Group: "adm"}},
 			Modules: &Modules{Load: []string{"a"}, Parameters: []ModuleParameter{{Module: "b", Name: "c", Value: "1"}}, Blacklist: []string{"d"}},
 			Units:   []Unit{{Name: "a.service", Content: "[Service]\n", DropIns: []DropIn{{Name: "b", Content: "[Unit]\n"}}, State: UnitEnabled, Run: RunStarted, Restart: true}},
+			Swaps:   []Swap{{Device: "LABEL=s", Priority: new(int), Discard: "once"}},
 			NICs:    []NIC{{ID: "a", Match: NICMatch{Driver: "d"}, Settings: []NICSetting{{Group: "ring", Name: "rx", Value: "1"}}}},
 			Sysfs:   []Sysfs{{Path: "/sys/block/a/queue/scheduler", Value: "none", Optional: true}},
 		},

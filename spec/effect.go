@@ -40,6 +40,7 @@ var Effects = []Effect{
 	{"services", ClassService, "files are switched at once, and units told as their services say", func(o *Overlay) any { return o.Services }},
 	{"confirm", ClassNone, "only who confirms a change is said", func(o *Overlay) any { return o.Confirm }},
 	{"items.mounts", ClassLive, "it is mounted at once", func(o *Overlay) any { return o.Items.Mounts }},
+	{"items.swaps", ClassLive, "swap space is used at once", func(o *Overlay) any { return o.Items.Swaps }},
 	{"items.limits", ClassLive, "new sessions have the new limits", func(o *Overlay) any { return o.Items.Limits }},
 	{"items.sysctl", ClassLive, "kernel parameters are set at once", func(o *Overlay) any { return o.Items.Sysctl }},
 	{"items.ethtool", ClassLive, "features are set at once", func(o *Overlay) any { return o.Items.Ethtool }},

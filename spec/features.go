@@ -39,6 +39,7 @@ var features = []feature{
 	{"pause", func(o *Overlay) bool { return o.Pause != nil }},
 	{"policy", func(o *Overlay) bool { return o.Agent != nil && len(o.Agent.Enforce) > 0 }},
 	{"services", func(o *Overlay) bool { return len(o.Services) > 0 }},
+	{"swaps", func(o *Overlay) bool { return len(o.Items.Swaps) > 0 }},
 	{"sysfs", func(o *Overlay) bool { return len(o.Items.Sysfs) > 0 }},
 	{"units", func(o *Overlay) bool { return len(o.Items.Units) > 0 }},
 }

@@ -106,6 +106,7 @@ type Items struct {
 	Modules *Modules  `json:"modules,omitempty"`
 	Units   []Unit    `json:"units,omitempty"`
 	NICs    []NIC     `json:"nics,omitempty"`
+	Swaps   []Swap    `json:"swaps,omitempty"`
 }
 
 // File is one small file below /etc, written before PID 1 starts and kept so.
@@ -127,6 +128,14 @@ type Mount struct {
 	Options []string `json:"options,omitempty"` // in the author's order
 	Before  []string `json:"before,omitempty"`  // units
 	After   []string `json:"after,omitempty"`   // units
+}
+
+// Swap is space on a disk or in a file that memory is swapped to, see swapon(8). The
+// list is sorted by device.
+type Swap struct {
+	Device   string `json:"device"`             // path or tag, as that of a mount
+	Priority *int   `json:"priority,omitempty"` // the kernel's choice when nil
+	Discard  string `json:"discard,omitempty"`  // all, once or pages; none when empty
 }
 
 // Limit is one line of limits.conf(5).

@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/mounts"
 	"github.com/caisson-os/caisson/bootagent/items/nics"
 	"github.com/caisson-os/caisson/bootagent/items/perm"
+	"github.com/caisson-os/caisson/bootagent/items/swaps"
 	"github.com/caisson-os/caisson/bootagent/items/sysctl"
 	"github.com/caisson-os/caisson/bootagent/items/sysfs"
 	"github.com/caisson-os/caisson/bootagent/items/units"
@@ -82,6 +83,7 @@ func Table(want spec.Items, o Options) []item.Item {
 	return []item.Item{
 		modules.New(want.Modules, modules.Places{Etc: o.Etc, Sys: o.Sys, Proc: o.Proc, Lib: o.Lib}, o.Systemd, o.Journal),
 		mounts.New(want.Mounts, o.Proc, o.Dev, o.Journal),
+		swaps.New(want.Swaps, o.Proc, o.Dev, o.Journal),
 		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log),
 		files.New(want.Files, o.Etc, o.Journal),
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),

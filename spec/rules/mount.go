@@ -109,7 +109,7 @@ func mountType(name string, bind bool) error {
 	case name == "auto" && !bind:
 		return invalid("type", "name it, for example ext4", "%q does not name a file system", name)
 	case name == "swap":
-		return invalid("type", "", "swap space is not mounted")
+		return invalid("type", "", "swap space is not mounted, it is listed for itself")
 	case len(name) > 32 || !spelled(name, lower+digits, lower+digits+"._-"):
 		return invalid("type", "as in mount -t, for example tmpfs", "%.80q is not the name of a file system", name)
 	}

@@ -13,28 +13,20 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/items/device"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // virtual file systems have no device; what stands for it is only a label.
 var virtual = []string{"tmpfs", "ramfs", "hugetlbfs", "proc", "sysfs", "devtmpfs", "devpts", "cgroup2", "debugfs",
 	"tracefs", "securityfs", "bpf", "mqueue", "configfs", "pstore", "efivarfs", "fusectl", "binfmt_misc"}
 
-// byTag maps rules.MountTags to udev's directories below /dev/disk.
-var byTag = map[string]string{"UUID": "by-uuid", "LABEL": "by-label", "PARTUUID": "by-partuuid", "PARTLABEL": "by-partlabel", "ID": "by-id"}
-
-var errDeferred = errors.New("not there yet")
+var errDeferred = device.ErrMissing
 
 // source is what to hand to mount(2): the device behind a tag, or the device as
 // it is. It is errDeferred while it is not there.
 func (i *Item) source(w spec.Mount, o options) (string, error) {
-	if tag, name := rules.MountTag(w.Device); tag != "" {
-		link := filepath.Join(i.dev, "disk", byTag[tag], encode(name))
-		path, err := filepath.EvalSymlinks(link)
-		if errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("%s is %w", w.Device, errDeferred)
-		}
+	if path, tagged, err := device.Tagged(i.dev, w.Device); tagged {
 		return path, err
 	}
 	if o.bind == 0 && (slices.Contains(virtual, w.Type) || w.Type == "overlay" || !filepath.IsAbs(w.Device)) {
@@ -46,23 +38,9 @@ func (i *Item) source(w spec.Mount, o options) (string, error) {
 	}
 	path, err := follow(w.Device)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%s is %w", w.Device, errDeferred)
+		return "", device.Missing(w.Device)
 	}
 	return path, err
-}
-
-// encode is how udev writes a label into a file name.
-func encode(s string) string {
-	var out strings.Builder
-	for _, r := range s {
-		switch {
-		case r >= 0x80, r >= '0' && r <= '9', r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', strings.ContainsRune("#+-.:=@_", r):
-			out.WriteRune(r)
-		default:
-			fmt.Fprintf(&out, `\x%02x`, r)
-		}
-	}
-	return out.String()
 }
 
 // helper is the program that mount(8) runs for a type, such as mount.nfs, "" for

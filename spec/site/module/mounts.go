@@ -3,6 +3,7 @@
 package module
 
 import (
+	"fmt"
 	"path"
 	"reflect"
 	"slices"
@@ -16,9 +17,9 @@ import (
 )
 
 type mountDoc struct {
-	Target  shape.Text  `site:"mnt_tgt,required" doc:"absolute path"`
+	Target  shape.Text  `site:"mnt_tgt,required" doc:"absolute path; none for type swap"`
 	Device  shape.Text  `site:"device,required"`
-	Type    shape.Text  `site:"type,required" doc:"file system, as in mount -t"`
+	Type    shape.Text  `site:"type,required" doc:"file system, as in mount -t, or swap"`
 	Options shape.Text  `site:"options" doc:"as in mount -o"`
 	Before  shape.Words `site:"before" doc:"units that wait for the mount; docker.service when absent or empty"`
 	After   shape.Words `site:"after" doc:"units that the mount waits for; network-online.target when absent and the file system needs it"`
@@ -48,6 +49,16 @@ var mountsModule = Module{Name: "mounts", Doc: reflect.TypeFor[shape.Raw[shape.M
 			}
 			out = append(out, Line{m.Target, text})
 		}
+		for _, s := range i.Swaps {
+			text := "swap"
+			if s.Priority != nil {
+				text += fmt.Sprintf(" priority %d", *s.Priority)
+			}
+			if s.Discard != "" {
+				text += " discard " + s.Discard
+			}
+			out = append(out, Line{s.Device, text})
+		}
 		return out
 	},
 }
@@ -72,6 +83,10 @@ func (c *Checker) mounts(v *tree.Value, f *Fragment) {
 			if e.Val.At == (report.Pos{}) {
 				return
 			}
+			if e.Val.Type.S == "swap" {
+				c.swap(e, f)
+				return
+			}
 			m, ok := c.mount(e)
 			if !ok {
 				return
@@ -86,6 +101,36 @@ func (c *Checker) mounts(v *tree.Value, f *Fragment) {
 		})
 	}
 	slices.SortFunc(f.Items.Mounts, func(a, b spec.Mount) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(f.Items.Swaps, func(a, b spec.Swap) int { return strings.Compare(a.Device, b.Device) })
+}
+
+// swap is an entry of type swap, which has no target: fstab(5) writes none.
+func (c *Checker) swap(e shape.Entry[mountDoc], f *Fragment) {
+	d := e.Val
+	c.emptyTexts(d.Device)
+	if d.Target.S != "none" && d.Target.S != "swap" {
+		c.Errorf(d.Target.At, "combination", "write mnt_tgt: none", "swap space has no target")
+	}
+	for _, order := range []shape.Words{d.Before, d.After} {
+		if len(order.List) > 0 {
+			c.Errorf(order.At, "combination", "leave it out", "swap space has no place in the order of units: it is used as soon as it is there")
+		}
+	}
+	s := spec.Swap{Device: d.Device.S}
+	for o := range strings.SplitSeq(d.Options.S, ",") {
+		if o = strings.TrimSpace(o); o != "" {
+			c.Valid(d.Options.At, rules.SwapOption(&s, o))
+		}
+	}
+	if d.Device.S == "" {
+		return
+	}
+	c.ValidFields(e.Key.At, map[string]report.Pos{"device": d.Device.At, "priority": d.Options.At, "discard": d.Options.At}, rules.Swap(s))
+	if slices.ContainsFunc(f.Items.Swaps, func(other spec.Swap) bool { return other.Device == s.Device }) {
+		c.Errorf(d.Device.At, "duplicate-target", "", "%s is used as swap space already", s.Device)
+		return
+	}
+	f.Items.Swaps = append(f.Items.Swaps, s)
 }
 
 func (c *Checker) mount(e shape.Entry[mountDoc]) (spec.Mount, bool) {

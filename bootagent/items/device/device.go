@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package device finds disks by the names that people give them: a path, or a tag as
+// in LABEL=data, which is looked up among udev's links. It is asked at each look, so a
+// disk that comes later is found then. The kinds that put disks to use import it.
+package device
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec/rules"
+)
+
+// ErrMissing is the error of a device that is not there.
+var ErrMissing = errors.New("not there yet")
+
+// byTag maps rules.MountTags to udev's directories below /dev/disk.
+var byTag = map[string]string{"UUID": "by-uuid", "LABEL": "by-label", "PARTUUID": "by-partuuid", "PARTLABEL": "by-partlabel", "ID": "by-id"}
+
+// Tagged returns the path of a device that is named by a tag; dev is /dev. ok is
+// false for a name without one.
+func Tagged(dev, name string) (path string, ok bool, err error) {
+	tag, value := rules.MountTag(name)
+	if tag == "" {
+		return "", false, nil
+	}
+	path, err = filepath.EvalSymlinks(filepath.Join(dev, "disk", byTag[tag], encode(value)))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = Missing(name)
+	}
+	return path, true, err
+}
+
+// Missing is the error of a device of that name.
+func Missing(name string) error { return fmt.Errorf("%s is %w", name, ErrMissing) }
+
+// encode is how udev writes a label into a file name.
+func encode(s string) string {
+	var out strings.Builder
+	for _, r := range s {
+		switch {
+		case r >= 0x80, r >= '0' && r <= '9', r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', strings.ContainsRune("#+-.:=@_", r):
+			out.WriteRune(r)
+		default:
+			fmt.Fprintf(&out, `\x%02x`, r)
+		}
+	}
+	return out.String()
+}

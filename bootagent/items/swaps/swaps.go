@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package swaps puts swap space to use, on disks and in files, as swapon(8) does, and
+// takes it out of use again.
+//
+// It calls swapon(2) and swapoff(2) and judges by /proc/swaps. Space that is not there
+// yet is deferred; space that is in use already is owned only where its priority had
+// to be changed. Nothing is made: mkswap(8) is for whoever made the disk or the file.
+// Only package items imports it.
+package swaps
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/items/device"
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+)
+
+// Name is the kind.
+const Name = "swaps"
+
+// Item keeps the wanted swap space in use.
+type Item struct {
+	want     []spec.Swap
+	proc     string
+	dev      string
+	patience time.Duration // with the kernel, which reads all that is swapped out
+	journal  item.Journal
+}
+
+// New returns the item for want; proc is /proc, dev is /dev.
+func New(want []spec.Swap, proc, dev string, j item.Journal) *Item {
+	want = slices.Clone(want)
+	slices.SortStableFunc(want, func(a, b spec.Swap) int { return strings.Compare(a.Device, b.Device) })
+	return &Item{want: want, proc: proc, dev: dev, patience: time.Minute, journal: j}
+}
+
+// Name implements item.Item.
+func (*Item) Name() string { return Name }
+
+// Wanted implements item.Item.
+func (i *Item) Wanted() int { return len(i.want) }
+
+// prior is how the space was used before; nil for not at all.
+type prior struct {
+	Was *used `json:"was,omitempty"`
+}
+
+// applied is the space as it was put to use.
+type applied struct {
+	Path string    `json:"path"`
+	Swap spec.Swap `json:"swap"`
+}
+
+func decode(e item.Entry) (p prior, a applied) {
+	_ = json.Unmarshal(e.Prior, &p)   // the journal's checksum vouches for it
+	_ = json.Unmarshal(e.Applied, &a) // the same
+	return p, a
+}
+
+func entryOf(key string, was prior, a applied) item.Entry {
+	return item.Entry{Item: Name, Key: key, Prior: item.Raw(was), Applied: item.Raw(a), Scope: item.Kernel}
+}
+
+// plan is wanted space, understood against the present system.
+type plan struct {
+	want spec.Swap
+	path string // without links
+	now  *used  // nil: it is not in use
+	own  bool   // the journal has an entry
+	so   bool   // it is as wanted
+}
+
+func (i *Item) plan(w spec.Swap, all []used, entries map[string]item.Entry) (plan, error) {
+	p := plan{want: w}
+	err := rules.Swap(w)
+	if err != nil {
+		return p, err
+	}
+	if p.path, err = i.find(w.Device); err != nil {
+		return p, err
+	}
+	e, own := entries[w.Device]
+	p.own = own
+	if p.now = at(all, p.path); p.now == nil {
+		return p, nil
+	}
+	p.so = w.Priority == nil || *w.Priority == p.now.Priority
+	if _, a := decode(e); own && a.Path == p.path {
+		p.so = p.so && a.Swap.Discard == w.Discard && (w.Priority != nil || p.now.Priority < 0)
+	}
+	return p, nil
+}
+
+// describe is what is wanted as people read it.
+func describe(w spec.Swap) string {
+	text := "swap"
+	if w.Priority != nil {
+		text += fmt.Sprintf(" priority %d", *w.Priority)
+	}
+	if w.Discard != "" {
+		text += " discard " + w.Discard
+	}
+	return text
+}
+
+func (i *Item) entries() map[string]item.Entry {
+	found := map[string]item.Entry{}
+	for _, e := range i.journal.Entries(Name) {
+		found[e.Key] = e
+	}
+	return found
+}
+
+// Check implements item.Item.
+func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
+	var drift []spec.Drift
+	entries := i.entries()
+	if len(i.want)+len(entries) == 0 {
+		return nil, ctx.Err()
+	}
+	all, err := i.read()
+	if err != nil {
+		return nil, err
+	}
+	wanted, paths := map[string]bool{}, map[string]string{}
+	for _, w := range i.want {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		wanted[w.Device] = true
+		d := spec.Drift{Item: Name, Key: w.Device, To: describe(w), Action: spec.ActionAdd}
+		p, err := i.plan(w, all, entries)
+		if first, twice := paths[p.path]; twice && err == nil {
+			err = fmt.Errorf("it is the space of %s", first)
+		}
+		if p.now != nil {
+			d.From, d.Action = p.now.String(), spec.ActionChange
+		}
+		switch {
+		case errors.Is(err, device.ErrMissing):
+			d.Action, d.Reason = spec.ActionDefer, err.Error()
+		case err != nil:
+			d.Action, d.Reason = spec.ActionRefuse, err.Error()
+		default:
+			paths[p.path] = w.Device
+			if p.so {
+				continue
+			}
+		}
+		drift = append(drift, d)
+	}
+	for _, e := range i.journal.Entries(Name) {
+		if wanted[e.Key] {
+			continue
+		}
+		was, a := decode(e)
+		d := spec.Drift{Item: Name, Key: e.Key, To: was.Was.String(), Action: spec.ActionRemove}
+		d.From = at(all, a.Path).String()
+		drift = append(drift, d)
+	}
+	return drift, nil
+}
+
+// Apply implements item.Item.
+func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
+	var errs []error
+	for _, w := range i.want {
+		if !slices.ContainsFunc(drift, func(d spec.Drift) bool {
+			return d.Key == w.Device && (d.Action == spec.ActionAdd || d.Action == spec.ActionChange)
+		}) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := i.apply(ctx, w); err != nil {
+			errs = append(errs, fmt.Errorf("use swap space %s: %w", w.Device, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// apply looks again, records, and puts one space to use. A new priority needs it out
+// of use for a moment.
+func (i *Item) apply(ctx context.Context, w spec.Swap) error {
+	all, err := i.read()
+	if err != nil {
+		return err
+	}
+	before := i.entries()[w.Device]
+	p, err := i.plan(w, all, i.entries())
+	if err != nil || p.so {
+		return err
+	}
+	entry := entryOf(w.Device, prior{p.now}, applied{p.path, w})
+	if err := i.journal.Record(entry); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if p.now != nil {
+		if err := i.off(ctx, p.path); err != nil {
+			return errors.Join(err, i.unrecord(before, entry, p.own))
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	if err := on(p.path, w.Priority, w.Discard); err != nil {
+		if p.now != nil {
+			err = errors.Join(err, on(p.path, p.now.asked(), ""))
+		}
+		return errors.Join(err, i.unrecord(before, entry, p.own))
+	}
+	return nil
+}
+
+// unrecord makes the journal what it was before a change that was not made.
+func (i *Item) unrecord(before, entry item.Entry, own bool) error {
+	if own {
+		return i.journal.Record(before)
+	}
+	return i.journal.Forget(entry)
+}
+
+// Restore implements item.Item.
+func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
+	var errs []error
+	for _, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := i.restore(ctx, e); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			errs = append(errs, fmt.Errorf("take swap space %s out of use: %w", e.Key, err))
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		errs = append(errs, i.journal.Forget(e))
+	}
+	return errors.Join(errs...)
+}
+
+func (i *Item) restore(ctx context.Context, e item.Entry) error {
+	was, done := decode(e)
+	all, err := i.read()
+	if err != nil {
+		return err
+	}
+	now := at(all, done.Path)
+	if now != nil && was.Was != nil && now.same(*was.Was) {
+		return nil
+	}
+	if now != nil {
+		if err := i.off(ctx, done.Path); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	if was.Was == nil {
+		return nil
+	}
+	if _, err := i.find(filepath.Clean(done.Path)); errors.Is(err, device.ErrMissing) {
+		return nil // it went, and its use with it
+	}
+	return on(done.Path, was.Was.asked(), "")
+}

@@ -114,6 +114,9 @@ func (s Stack) Unmount() error {
 	return err
 }
 
+// Mount mounts the image on a directory, read-only; no program in it runs as its owner.
+func (image Image) Mount(at string) error { return mountImage(image, at) }
+
 func mountImage(image Image, at string) error {
 	fstype := fileSystems[image.Type]
 	if fstype == "" {

@@ -20,7 +20,7 @@ type Manager struct{}
 // default, which ends most of them first.
 const jobTime = 2 * time.Minute
 
-// Do starts, stops or restarts a unit and returns when that is done, or when it waits
+// Do starts, stops, reloads or restarts a unit and returns when that is done, or when it waits
 // for the agent's own start.
 func (m Manager) Do(ctx context.Context, job, unit string) error {
 	return m.ask(ctx, jobTime, func(ctx context.Context, d *dbus.Conn) error { return do(ctx, d, job, unit) })
@@ -28,7 +28,8 @@ func (m Manager) Do(ctx context.Context, job, unit string) error {
 
 func do(ctx context.Context, d *dbus.Conn, job, unit string) error {
 	ask, ok := map[string]func(context.Context, string, string, chan<- string) (int, error){
-		"start": d.StartUnitContext, "stop": d.StopUnitContext, "restart": d.RestartUnitContext}[job]
+		"start": d.StartUnitContext, "stop": d.StopUnitContext, "restart": d.RestartUnitContext,
+		"reload": d.ReloadUnitContext, "reload-or-restart": d.ReloadOrRestartUnitContext}[job]
 	if !ok {
 		return fmt.Errorf("systemd has no job %q", job)
 	}

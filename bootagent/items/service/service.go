@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package service gives units of systemd their files from images: those that a site
+// takes from git.
+//
+// An image is mounted below /run/caisson/service/NAME, read-only, and the link "now"
+// beside it names the one that counts. Where a service has its files stands a link that
+// leads through "now": one rename switches all of a service at once, and nobody ever
+// sees files of two commits. A directory that is not empty cannot become a link; it is
+// mounted over, and the mount of before stays for those who are in it.
+//
+// What stood there before is kept and put back when the service leaves. The unit waits
+// for the agent when the system starts, by a drop-in, and is told when its files have
+// changed: that it has to be is in the journal until it was done. Package items and the
+// handover stage import it.
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/items/files"
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+)
+
+// Name is the kind.
+const Name = "service"
+
+// Systemd is what the item asks of the running one.
+type Systemd interface {
+	// State says what a unit does: active, or another word.
+	State(ctx context.Context, unit string) (state string, since time.Time, err error)
+	// Do starts, reloads or restarts a unit and returns when that is done.
+	Do(ctx context.Context, job, unit string) error
+	// Reload has it read the files of units again.
+	Reload(ctx context.Context) error
+}
+
+// Images are those that were fetched and verified.
+type Images interface {
+	// Ready says why an image cannot be mounted, nil when it can.
+	Ready(image spec.Blob) error
+	// Mount mounts it on a directory, read-only.
+	Mount(image spec.Blob, at string) error
+}
+
+// Places say where the item acts.
+type Places struct {
+	Root string // that the services' paths are in
+	Run  string // where images are mounted
+}
+
+// Item keeps the wanted services.
+type Item struct {
+	want    []spec.Service
+	places  Places
+	images  Images
+	systemd Systemd
+	journal item.Journal
+}
+
+// New returns the item for want; s is nil where systemd does not run.
+func New(want []spec.Service, p Places, images Images, s Systemd, j item.Journal) *Item {
+	return &Item{want: want, places: p, images: images, systemd: s, journal: j}
+}
+
+// Name implements item.Item.
+func (*Item) Name() string { return Name }
+
+// Wanted implements item.Item.
+func (i *Item) Wanted() int { return len(i.want) }
+
+// applied is what is journaled of a service as it was last put in effect.
+type applied struct {
+	Commit string `json:"commit"`
+	Unit   string `json:"unit"`
+	Action string `json:"action,omitempty"`
+	Units  bool   `json:"units,omitempty"` // systemd reads some of its files
+}
+
+// told is the key of the entry that stands while a unit has not been told that its
+// files have changed.
+func told(name string) string { return name + " action" }
+
+func (i *Item) entry(key string) (item.Entry, bool) {
+	for _, e := range i.journal.Entries(Name) {
+		if e.Key == key {
+			return e, true
+		}
+	}
+	return item.Entry{}, false
+}
+
+func decodeApplied(e item.Entry) (a applied) {
+	_ = json.Unmarshal(e.Applied, &a) // the journal's checksum covers it
+	return a
+}
+
+// Check implements item.Item.
+func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
+	ordered := i.ordered()
+	drift, err := ordered.Check(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names, paths := map[string]bool{}, map[string]bool{}
+	for _, s := range i.want {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		names[s.Name] = true
+		for _, d := range s.Directories {
+			paths[d.To] = true
+		}
+		if d, differs := i.compare(s); differs {
+			drift = append(drift, d)
+		}
+	}
+	for _, e := range i.journal.Entries(Name) {
+		name, _ := strings.CutSuffix(e.Key, told(""))
+		switch {
+		case isDropIn(e.Key), paths[e.Key], names[name]:
+		default:
+			d := spec.Drift{Item: Name, Key: e.Key, Action: spec.ActionRemove}
+			if a := decodeApplied(e); a.Commit != "" {
+				d.From = "commit " + a.Commit
+			} else if p := decodePrior(e); strings.HasPrefix(e.Key, "/") {
+				d.From, d.To = "files of a service", p.String()
+			}
+			drift = append(drift, d)
+		}
+	}
+	return drift, nil
+}
+
+// compare reports what is to be done about one service.
+func (i *Item) compare(s spec.Service) (d spec.Drift, differs bool) {
+	d = spec.Drift{Item: Name, Key: s.Name, To: describe(s), Action: spec.ActionChange}
+	v, err := i.look(s)
+	switch {
+	case errors.Is(err, errNotHere):
+		d.Action, d.Reason = spec.ActionDefer, err.Error()
+	case err != nil:
+		d.Action, d.Reason = spec.ActionRefuse, err.Error()
+	case v.same():
+		return d, false
+	}
+	switch e, known := i.entry(s.Name); {
+	case !known:
+		if d.Action == spec.ActionChange {
+			d.Action = spec.ActionAdd
+		}
+	case decodeApplied(e).Commit != s.Commit:
+		d.From = "commit " + decodeApplied(e).Commit
+	default:
+		d.From = v.String()
+	}
+	return d, true
+}
+
+// describe is what status and logs show of a service.
+func describe(s spec.Service) string {
+	var to []string
+	for _, d := range s.Directories {
+		to = append(to, d.To)
+	}
+	return "commit " + s.Commit + " at " + strings.Join(to, ", ")
+}
+
+// errNotHere says that an image has not been fetched yet.
+var errNotHere = errors.New("its image is not here yet")
+
+// view is where a service stands.
+type view struct {
+	mounted bool     // its image is
+	now     bool     // and it is the one that counts
+	missing []string // places that have not its files
+	pending bool     // its unit has not been told
+}
+
+func (v view) same() bool { return v.mounted && v.now && len(v.missing) == 0 && !v.pending }
+
+func (v view) String() string {
+	switch {
+	case !v.mounted:
+		return "its image is not mounted"
+	case !v.now:
+		return "another image"
+	case len(v.missing) > 0:
+		return "not at " + strings.Join(v.missing, ", ")
+	}
+	return "its unit does not know it yet"
+}
+
+func (i *Item) look(s spec.Service) (v view, err error) {
+	if err := rules.Service(s); err != nil {
+		return v, err
+	}
+	if _, err := i.owner(s.User); err != nil {
+		return v, err
+	}
+	at := i.mountPoint(s)
+	v.mounted = isMounted(at)
+	if !v.mounted {
+		if err := i.images.Ready(s.Image); err != nil {
+			return v, fmt.Errorf("%w: %w", errNotHere, err)
+		}
+	}
+	v.now = i.now(s.Name) == filepath.Base(at)
+	for _, d := range s.Directories {
+		has, err := i.has(s, d)
+		if err != nil {
+			return v, err
+		}
+		if !has {
+			v.missing = append(v.missing, d.To)
+		}
+	}
+	_, v.pending = i.entry(told(s.Name))
+	return v, nil
+}
+
+// Apply implements item.Item.
+func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
+	var errs []error
+	if slices.ContainsFunc(drift, func(d spec.Drift) bool { return isDropIn(d.Key) }) {
+		errs = append(errs, i.ordered().Apply(ctx, drift)) // systemd reads it when it starts, which is when it counts
+	}
+	for _, s := range i.want {
+		if !slices.ContainsFunc(drift, func(d spec.Drift) bool { return d.Key == s.Name }) {
+			continue
+		}
+		if err := i.put(ctx, s); ctx.Err() != nil {
+			return ctx.Err()
+		} else if err != nil {
+			errs = append(errs, fmt.Errorf("service %s: %w", s.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// put brings a service to its commit.
+func (i *Item) put(ctx context.Context, s spec.Service) error {
+	v, err := i.look(s)
+	if err != nil || v.same() {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	entry := item.Entry{Item: Name, Key: s.Name, Prior: item.Raw(struct{}{}), Scope: item.Root,
+		Applied: item.Raw(applied{s.Commit, s.Unit, s.Action, readsUnits(s)})}
+	entries := []item.Entry{entry}
+	if !v.pending && (!v.now || len(v.missing) > 0) {
+		entries = append(entries, item.Entry{Item: Name, Key: told(s.Name), Prior: item.Raw(struct{}{}), Scope: item.Root})
+	}
+	if err := i.journal.Record(entries...); err != nil {
+		return err
+	}
+	if !v.mounted {
+		if err := i.mount(ctx, s); err != nil {
+			return err
+		}
+	}
+	if !v.now {
+		if err := i.turn(ctx, s); err != nil {
+			return err
+		}
+	}
+	for _, d := range s.Directories {
+		if err := i.place(ctx, s, d); err != nil {
+			return fmt.Errorf("%s: %w", d.To, err)
+		}
+	}
+	return i.tell(ctx, s.Name, applied{s.Commit, s.Unit, s.Action, readsUnits(s)}, true)
+}
+
+// Restore implements item.Item.
+func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
+	var errs []error
+	for _, e := range slices.Backward(entries) { // what lies deeper leaves first
+		if !strings.HasPrefix(e.Key, "/") || isDropIn(e.Key) {
+			continue
+		}
+		if err := i.giveBack(ctx, e); ctx.Err() != nil {
+			return ctx.Err()
+		} else if err != nil {
+			errs = append(errs, fmt.Errorf("restore %s: %w", e.Key, err))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Key, "/") {
+			continue
+		}
+		if err := i.remove(ctx, e); ctx.Err() != nil {
+			return ctx.Err()
+		} else if err != nil {
+			errs = append(errs, fmt.Errorf("remove service %s: %w", e.Key, err))
+		}
+	}
+	dropIns := slices.DeleteFunc(slices.Clone(entries), func(e item.Entry) bool { return !isDropIn(e.Key) })
+	return errors.Join(append(errs, i.ordered().Restore(ctx, dropIns))...)
+}
+
+// remove takes a service's images away, and tells its unit that the files of before
+// are back.
+func (i *Item) remove(ctx context.Context, e item.Entry) error {
+	name, pending := strings.CutSuffix(e.Key, told(""))
+	if !pending {
+		if err := i.unmount(ctx, name); err != nil {
+			return err
+		}
+		if err := i.tell(ctx, name, decodeApplied(e), false); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return i.journal.Forget(e)
+}
+
+// ordered is the item for the drop-ins that have units wait for the agent.
+func (i *Item) ordered() *files.Item {
+	return files.Named(Name, Files(i.want, i.places.Root), filepath.Join(i.places.Root, "/etc"), item.Part{Journal: i.journal, In: isDropIn})
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-os/caisson/bootagent/items/files"
+	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+)
+
+// active is the state of a unit that runs.
+const active = "active"
+
+// dropIn is the drop-in that has a unit wait for the agent.
+const dropIn = paths.Prefix + "service"
+
+func isDropIn(key string) bool { return strings.HasSuffix(key, "/"+dropIn+".conf") }
+
+// Files are the drop-ins of services in a system: their units start when the agent has
+// mounted what they read. A unit that the agent itself starts after has none.
+func Files(want []spec.Service, root string) []files.Want {
+	var out []files.Want
+	for _, s := range want {
+		if rules.ServiceUnit(s.Unit) == nil && !Early(root, s.Unit) && !slices.Contains(rules.WaitingUnits, s.Unit) {
+			out = append(out, files.Want{File: spec.File{Path: rules.UnitDropIn(s.Unit, dropIn), Content: "[Unit]\nAfter=" + paths.AgentService + "\n"}})
+		}
+	}
+	return out
+}
+
+// Early reports whether the agent's unit is ordered after a unit, as far as its name
+// and its file say.
+func Early(root, unit string) bool {
+	if slices.Contains(rules.EarlyUnits, unit) {
+		return true
+	}
+	file := unit
+	if name, instance, ok := strings.Cut(unit, "@"); ok { // of a template
+		file = name + "@" + instance[strings.LastIndexByte(instance, '.'):]
+	}
+	for _, dir := range []string{"/etc/systemd/system/", "/usr/lib/systemd/system/"} {
+		text, err := os.ReadFile(filepath.Join(root, dir+file))
+		if err != nil {
+			continue // a unit that is not there starts never
+		}
+		return early(string(text))
+	}
+	return false
+}
+
+// early looks for what orders a unit before the agent.
+func early(text string) bool {
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch strings.TrimSpace(key) {
+		case "DefaultDependencies":
+			if on := strings.ToLower(strings.TrimSpace(value)); on == "no" || on == "false" || on == "off" || on == "0" {
+				return true
+			}
+		case "Before":
+			for other := range strings.FieldsSeq(value) {
+				if slices.Contains(rules.EarlyUnits, other) || other == paths.AgentService {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// tell has systemd and the unit read the files again, and forgets that they had to. A
+// unit that does not run is started, but for the last time, when its files have gone.
+func (i *Item) tell(ctx context.Context, name string, a applied, start bool) error {
+	if i.systemd != nil {
+		if err := i.act(ctx, a, start); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return i.journal.Forget(item.Entry{Item: Name, Key: told(name)})
+}
+
+func (i *Item) act(ctx context.Context, a applied, start bool) error {
+	if a.Units {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := i.systemd.Reload(ctx); err != nil {
+			return err
+		}
+	}
+	if a.Action == "" {
+		return nil
+	}
+	state, _, err := i.systemd.State(ctx, a.Unit)
+	if err != nil {
+		return err
+	}
+	job := a.Action
+	switch {
+	case state != active && !start, state == active && job == spec.ServiceStart:
+		return nil
+	case state != active:
+		job = spec.ServiceStart
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return i.systemd.Do(ctx, job, a.Unit)
+}
+
+// owner returns the numbers of a user of the system, and of its group; root's for "".
+func (i *Item) owner(user string) ([2]int, error) {
+	if user == "" || user == "root" {
+		return [2]int{}, nil
+	}
+	text, err := os.ReadFile(filepath.Join(i.places.Root, "/etc/passwd"))
+	if err != nil {
+		return [2]int{}, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Split(line, ":"); len(f) > 3 && f[0] == user {
+			uid, errU := strconv.Atoi(f[2])
+			gid, errG := strconv.Atoi(f[3])
+			return [2]int{uid, gid}, errors.Join(errU, errG)
+		}
+	}
+	return [2]int{}, fmt.Errorf("there is no user %q", user)
+}

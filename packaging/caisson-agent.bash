@@ -16,12 +16,13 @@ _caisson_agent() {
 	forward) words="-o -q -v" ;;
 	clear) words="-o -q -v" ;;
 	operation) words="-o -q -v" ;;
+	service) words="-o -q --reason -v" ;;
 	windows) words="-o -q -v" ;;
 	restore) words="--all -o -q -v" ;;
 	version) words="-o -q -v" ;;
 	esac ;;
 	esac
-	[ "$COMP_CWORD" -gt 1 ] || words='run apply enroll plan status report sync confirm freeze forward clear operation windows restore version'
+	[ "$COMP_CWORD" -gt 1 ] || words='run apply enroll plan status report sync confirm freeze forward clear operation service windows restore version'
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 	[ ${#COMPREPLY[@]} -gt 0 ] || mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 }

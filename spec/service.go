@@ -2,6 +2,8 @@
 
 package spec
 
+import "time"
+
 // Service is a unit of systemd whose files come from a repository of git: one
 // commit of it, in an image that the node mounts. The list of an overlay is sorted
 // by name.
@@ -31,3 +33,16 @@ const (
 	ServiceRestart         = "restart"
 	ServiceReloadOrRestart = "reload-or-restart"
 )
+
+// ServiceStatus is where a service of a node stands.
+type ServiceStatus struct {
+	Name      string    `json:"name"`
+	Unit      string    `json:"unit"`
+	Commit    string    `json:"commit"`              // that the node is to have
+	Image     string    `json:"image"`               // its digest
+	Tracking  Tracking  `json:"tracking"`            // following the overlay, or frozen by an operator of the node
+	Reason    string    `json:"reason,omitempty"`    // of a freeze
+	Since     time.Time `json:"since,omitzero"`      // of a freeze
+	Published string    `json:"published,omitempty"` // the commit of the overlay, of a service that is frozen
+	Kept      []string  `json:"kept,omitempty"`      // commits that the node can go back to without asking anybody, the newest first
+}

@@ -86,6 +86,7 @@ type Status struct {
 	Items          []ItemStatus      `json:"items"`
 	Drift          []Drift           `json:"drift"`
 	Operations     []OperationStatus `json:"operations,omitempty"`
+	Services       []ServiceStatus   `json:"services,omitempty"`
 	Foreign        []string          `json:"foreign,omitempty"` // files in the upper that caisson did not write
 
 	Trial *Trial `json:"trial,omitempty"`

@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/mounts"
 	"github.com/caisson-os/caisson/bootagent/items/nics"
 	"github.com/caisson-os/caisson/bootagent/items/perm"
+	"github.com/caisson-os/caisson/bootagent/items/service"
 	"github.com/caisson-os/caisson/bootagent/items/swaps"
 	"github.com/caisson-os/caisson/bootagent/items/sysctl"
 	"github.com/caisson-os/caisson/bootagent/items/sysfs"
@@ -41,6 +42,9 @@ type Options struct {
 	Dev   string // /dev
 	State string // the state directory
 	Exec  string // scripts, their logs and their history; State/exec
+
+	Services []spec.Service // a section of its own in the overlay
+	Images   service.Images // those of services; may be nil where there are none
 
 	Runner  exec.Runner   // what runs scripts; nil for process groups
 	Systemd units.Systemd // nil where it does not run
@@ -92,6 +96,7 @@ func Table(want spec.Items, o Options) []item.Item {
 		nics.New(want.NICs, o.Sys, o.Journal),
 		perm.New(want.Perm, disk, o.Journal, o.Log),
 		units.New(want.Units, filepath.Dir(o.Etc), o.Systemd, o.Journal),
+		service.New(o.Services, service.Places{Root: filepath.Dir(o.Etc), Run: filepath.Join(filepath.Dir(o.Etc), paths.RunServices)}, o.Images, o.Systemd, o.Journal),
 		exec.New(want.Exec, o.Exec, o.Runner, o.Scopes, o.Journal, o.Signed, o.Log).WithPast(o.Past),
 	}
 }

@@ -29,7 +29,7 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 		return nil, err
 	case !ok:
 		n.o.Say("nothing is changed now: %s", why)
-		result := items.Look(ctx, n.items(found.Overlay.Items), n.guard(found))
+		result := items.Look(ctx, n.items(&found.Overlay), n.guard(found))
 		if err := n.corrections().Save(); err != nil {
 			return nil, err
 		}
@@ -38,6 +38,7 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 	if err := n.takeOver(); err != nil {
 		return nil, err
 	}
+	n.bring(ctx, &found.Overlay)
 	switch unproven, err := n.unproven(found); {
 	case err != nil:
 		return nil, err
@@ -50,7 +51,8 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 // enforce makes the node as an overlay says.
 func (n *Node) enforce(ctx context.Context, found *track.Found) (*spec.Status, error) {
 	guard := n.guard(found)
-	result := items.Keep(ctx, n.items(found.Overlay.Items), n.journal, guard)
+	result := items.Keep(ctx, n.items(&found.Overlay), n.journal, guard)
+	n.noteServices(&found.Overlay)
 	n.recordChanges(result, found.Generation.Generation, n.cause(guard != nil))
 	remember := func() error { return n.corrections().Keep(found.Generation.Overlay) }
 	if guard == nil {
@@ -203,21 +205,22 @@ func (n *Node) move(ctx context.Context, before, next *track.Found) (*spec.Statu
 // change applies a generation to the running root, all of it or nothing. What can cut
 // the node off stays only when it did not.
 func (n *Node) change(ctx context.Context, before, next *track.Found) (*spec.Status, error) {
+	n.bring(ctx, &next.Overlay)
 	t, err := n.begin(before, next)
 	if err != nil {
 		return nil, err
 	}
 	var result items.Result
 	if before == nil {
-		result = items.Reconcile(ctx, n.items(next.Overlay.Items), n.journal)
-	} else if result = items.Transact(ctx, n.items(next.Overlay.Items), n.items(before.Overlay.Items), n.journal, n.guard(next)); result.Err != nil {
+		result = items.Reconcile(ctx, n.items(&next.Overlay), n.journal)
+	} else if result = items.Transact(ctx, n.items(&next.Overlay), n.items(&before.Overlay), n.journal, n.guard(next)); result.Err != nil {
 		return n.takenBack(before, next, result)
 	}
 	if err := n.moveCorrections(before, next, result); err != nil {
 		return nil, err
 	}
 	if result.Health == spec.HealthQuarantined { // that may have ended with the change
-		seen := items.Look(ctx, n.items(next.Overlay.Items), n.guard(next))
+		seen := items.Look(ctx, n.items(&next.Overlay), n.guard(next))
 		result.Items, result.Drift, result.Health = seen.Items, seen.Drift, seen.Health
 	}
 	return n.tried(ctx, t, next, result)
@@ -226,6 +229,7 @@ func (n *Node) change(ctx context.Context, before, next *track.Found) (*spec.Sta
 // moved notes that a generation is in effect.
 func (n *Node) moved(ctx context.Context, next *track.Found, result items.Result) (*spec.Status, error) {
 	n.recordChanges(result, next.Generation.Generation, fmt.Sprint("generation ", next.Generation.Generation))
+	n.noteServices(&next.Overlay)
 	if err := n.retire(ctx, result); err != nil {
 		return nil, err
 	}

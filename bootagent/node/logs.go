@@ -12,7 +12,7 @@ func (n *Node) LastRun(name string) (*exec.Last, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, it := range n.items(found.Overlay.Items) {
+	for _, it := range n.items(&found.Overlay) {
 		if scripts, ok := it.(*exec.Item); ok {
 			return scripts.Last(name)
 		}

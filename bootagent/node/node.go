@@ -110,6 +110,8 @@ type Node struct {
 	began    []item.Item     // all that this node made, for Settle
 	book     *policy.Book    // opened when it is asked for
 	taken    *takeover.Found // what Divingbell left and is not put away yet
+
+	unfetched map[string]error // images of services that could not be had just now, by digest
 }
 
 // Open takes the lock and reads what the loader left. bootstrap, when given,
@@ -339,8 +341,10 @@ func (n *Node) identity(b *spec.Bootstrap) trust.Identity {
 
 func (n *Node) path(name string) string { return filepath.Join(n.o.Root, name) }
 
-func (n *Node) items(want spec.Items) []item.Item {
-	table := items.Table(want, items.Options{Journal: n.journal, Scopes: n.scopes, State: n.folder.Path(), Exec: n.folder.Path("exec"), Log: n.o.Say,
+// items are all kinds with what an overlay wants of them.
+func (n *Node) items(o *spec.Overlay) []item.Item {
+	table := items.Table(o.Items, items.Options{Services: n.effective(o.Services), Images: n.images(),
+		Journal: n.journal, Scopes: n.scopes, State: n.folder.Path(), Exec: n.folder.Path("exec"), Log: n.o.Say,
 		Proc: n.seam("/proc"), Etc: n.seam("/etc"), Sys: n.seam("/sys"), Lib: n.seam("/lib"), Dev: n.seam("/dev"), Runner: n.runner(), Systemd: n.systemd(), Signed: n.signed, Past: n.past()})
 	n.began = append(n.began, table...)
 	return table

@@ -41,7 +41,7 @@ func (n *Node) rest(ctx context.Context, next *track.Found, why string) (*spec.S
 	if err := n.remember(); err != nil {
 		return nil, err
 	}
-	result := items.Look(ctx, n.items(next.Overlay.Items), n.guard(next))
+	result := items.Look(ctx, n.items(&next.Overlay), n.guard(next))
 	if err := n.corrections().Save(); err != nil {
 		return nil, err
 	}

@@ -64,7 +64,7 @@ func (n *Node) keepGood(e evidence) error {
 
 // tidy deletes what no state names any more. What is left over costs room only.
 func (n *Node) tidy(s *state.State) {
-	if err := errors.Join(n.folder.CollectOverlays(s, n.reverting()...), n.collect(s)); err != nil {
+	if err := errors.Join(n.folder.CollectOverlays(s, append(n.reverting(), n.serving()...)...), n.collect(s)); err != nil {
 		n.o.Say("clean up: %v", err)
 	}
 }

@@ -29,7 +29,7 @@ func (n *Node) Status(ctx context.Context) (*spec.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := items.Look(ctx, n.items(found.Overlay.Items), n.guard(found))
+	result := items.Look(ctx, n.items(&found.Overlay), n.guard(found))
 	result.Age(n.last().Drift, time.Now(), uptime())
 	return n.compose(found, result)
 }
@@ -128,6 +128,7 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 			refuse("operation", o.Name, o.Detail)
 		}
 	}
+	status.Services = n.services(&found.Overlay)
 	if s.Staged != nil && s.Staged.Overlay != found.Generation.Overlay {
 		status.Staged = s.Staged.Overlay
 	}

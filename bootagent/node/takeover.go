@@ -33,7 +33,7 @@ func (n *Node) takeOver() error {
 			return err
 		}
 	}
-	entries, adoptErr := items.Adopt(n.items(found.Originals))
+	entries, adoptErr := items.Adopt(n.items(&spec.Overlay{Items: found.Originals}))
 	n.taken = found
 	entries = slices.DeleteFunc(entries, func(e item.Entry) bool {
 		return slices.ContainsFunc(n.journal.Entries(e.Item), func(k item.Entry) bool { return k.Key == e.Key })

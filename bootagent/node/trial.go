@@ -208,7 +208,7 @@ func (n *Node) prove(ctx context.Context, next *track.Found, result items.Result
 	if err != nil {
 		return nil, errors.Join(failed, err)
 	}
-	status, err := n.report(found, items.Look(ctx, n.items(found.Overlay.Items), n.guard(found)))
+	status, err := n.report(found, items.Look(ctx, n.items(&found.Overlay), n.guard(found)))
 	return status, errors.Join(failed, err)
 }
 
@@ -291,14 +291,14 @@ func (n *Node) undo(ctx context.Context, reason string) error {
 func (n *Node) putBack(ctx context.Context, back *track.Found, tried *state.Trial) (items.Result, error) {
 	from, err := n.follower.Recall(&tried.Generation)
 	if err != nil { // nobody knows any more what it changed
-		result := items.Reconcile(ctx, n.items(back.Overlay.Items), n.journal)
+		result := items.Reconcile(ctx, n.items(&back.Overlay), n.journal)
 		return result, n.corrections().Begin(back.Generation.Overlay)
 	}
 	guard := n.guard(back)
 	if guard != nil {
 		guard = changed{guard, changedKinds(&from.Overlay, &back.Overlay)}
 	}
-	result := items.Keep(ctx, n.items(back.Overlay.Items), n.journal, guard)
+	result := items.Keep(ctx, n.items(&back.Overlay), n.journal, guard)
 	return result, n.moveCorrections(from, back, result)
 }
 
@@ -351,7 +351,7 @@ func (n *Node) comeUp(ctx context.Context, found *track.Found) (*spec.Status, er
 	if t == nil {
 		return n.enforce(ctx, found)
 	}
-	result := items.Reconcile(ctx, n.items(found.Overlay.Items), n.journal)
+	result := items.Reconcile(ctx, n.items(&found.Overlay), n.journal)
 	if err := n.corrections().Begin(found.Generation.Overlay); err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func (n *Node) RestoreAll(ctx context.Context) error {
 	if err := n.moveMetrics(""); err != nil {
 		return err
 	}
-	result := items.Reconcile(ctx, n.items(spec.Items{}), n.journal)
+	result := items.Reconcile(ctx, n.items(&spec.Overlay{}), n.journal)
 	n.recordChanges(result, 0, "restore --all")
 	n.record("restored", field{"changes", len(result.Changes)}, field{"why", "restore --all"})
 	return errors.Join(result.Err, n.corrections().Begin(""), n.retire(ctx, result), n.damage())
@@ -80,9 +80,9 @@ func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
 	var previous []item.Item
 	var guard items.Guard
 	if before != nil {
-		previous, guard = n.items(before.Overlay.Items), n.guard(found)
+		previous, guard = n.items(&before.Overlay), n.guard(found)
 	}
-	changes, err := items.Preview(ctx, n.items(found.Overlay.Items), previous, guard)
+	changes, err := items.Preview(ctx, n.items(&found.Overlay), previous, guard)
 	if err != nil {
 		return changes, err
 	}

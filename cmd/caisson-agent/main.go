@@ -51,6 +51,7 @@ func verbs() []verb {
 		{"forward", "follow the fleet again", trackCommand(spec.Following)},
 		{"clear", "end the quarantine of KIND:KEY, of a KIND, or of all settings", clearQuarantine},
 		{"operation", "list operations; run NAME now, or rerun NAME in its window", operationVerb},
+		{"service", "list services from git; freeze NAME, rollback NAME or forward NAME", serviceVerb},
 		{"windows", "print when this node may be disturbed", windows},
 		{"restore", "put back all that the journal knows (--all)", restore},
 		{"version", "print the version", printVersion},

@@ -19,6 +19,7 @@ const (
 	RunImages    = "/run/caisson/images"    // mounted images, one directory a layer
 	RunUpper     = "/run/caisson/upper"     // tmpfs with the overlay's upper and work
 	RunStore     = "/run/caisson/store"     // when there is no state disk
+	RunServices  = "/run/caisson/service"   // mounted images of services, one directory a service
 	RunDeadline  = "/run/caisson/deadline"  // there while a new generation is unproven, see bootagent/boot/handover
 	RunStatus    = "/run/caisson/status.json"
 	RunMetrics   = "/run/caisson/metrics.prom"

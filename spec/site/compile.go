@@ -122,6 +122,9 @@ func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey
 		}
 	}
 	o.Services = s.servicesOf(n)
+	if !s.HasLayer() {
+		o.NeedsLayer = needPackages(o.NeedsLayer, o.Services)
+	}
 	switch {
 	case s.expanded != nil:
 		o.Maintenance = s.expanded.Node(n)

@@ -128,3 +128,14 @@ func (s *Site) unlocked(list []spec.Service) error {
 	}
 	return nil
 }
+
+// needPackages adds the packages of services to what a host that has no layer reports
+// where it lacks them.
+func needPackages(needs []spec.NeedsLayer, list []spec.Service) []spec.NeedsLayer {
+	for _, v := range list {
+		if v.Package != "" && !slices.ContainsFunc(needs, func(n spec.NeedsLayer) bool { return n.Item == "apt" && n.Key == v.Package }) {
+			needs = append(needs, spec.NeedsLayer{Item: "apt", Key: v.Package, To: "installed"})
+		}
+	}
+	return needs
+}

@@ -29,6 +29,7 @@ spec:
   nodes: [monitoring]
   git: {url: "https://git.example.org/conf.git", branch: main}
   user: prometheus
+  package: prometheus
   action: reload
   directories: [{from: z/rules.yml, to: /srv/rules.yml, file: true}, {from: prometheus/etc/, to: /etc/prometheus/}]
 `
@@ -64,9 +65,12 @@ func TestServiceReachesItsNodes(t *testing.T) {
 	if err != nil || len(o.Services) != 1 || !slices.Contains(o.Needs, "services") {
 		t.Fatalf("%+v, %v", o, err)
 	}
+	if len(o.NeedsLayer) != 1 || o.NeedsLayer[0] != (spec.NeedsLayer{Item: "apt", Key: "prometheus", To: "installed"}) {
+		t.Errorf("a host without a layer is to report %+v", o.NeedsLayer)
+	}
 	got, err := spec.Encode(o.Services[0])
 	if want := `{"name":"prometheus","unit":"prometheus.service","commit":"` + aCommit + `","image":{"digest":"` + aDigest + `","size":4096},` +
-		`"user":"prometheus","action":"reload","directories":[{"from":"prometheus/etc","to":"/etc/prometheus"},{"from":"z/rules.yml","to":"/srv/rules.yml","file":true}]}`; err != nil || string(got) != want {
+		`"user":"prometheus","package":"prometheus","action":"reload","directories":[{"from":"prometheus/etc","to":"/etc/prometheus"},{"from":"z/rules.yml","to":"/srv/rules.yml","file":true}]}`; err != nil || string(got) != want {
 		t.Errorf("%v\n got %s\nwant %s", err, got, want)
 	}
 	if _, err := s.Compile("mon", "", ""); err != nil {

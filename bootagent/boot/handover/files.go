@@ -9,6 +9,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/modules"
+	"github.com/caisson-os/caisson/bootagent/items/service"
 	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -25,6 +26,7 @@ func (n *Node) files() error {
 		files.New(want.Files, etc, &j),
 		files.Named(modules.Name, modules.Files(want.Modules), etc, &j),
 		units.New(want.Units, n.Root, nil, &j),
+		files.Named(service.Name, service.Files(n.Overlay.Services, n.Root), etc, &j),
 	} {
 		drift, err := it.Check(ctx)
 		if err == nil {

@@ -4,10 +4,10 @@ package handover
 
 import (
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/bootagent/items/service"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -33,7 +33,7 @@ func (n *Node) order() error {
 		if slices.Contains(rules.WaitingUnits, unit) {
 			continue // the agent's own unit says so
 		}
-		if n.early(unit) {
+		if service.Early(n.Root, unit) {
 			n.Say("no mount comes before %s: it starts before the agent, which mounts", unit)
 			continue
 		}
@@ -60,39 +60,4 @@ func (n *Node) order() error {
 
 func (n *Node) dropIn(unit string, lines ...string) error {
 	return n.write("/etc/systemd/system/"+unit+".d/"+orderFile, []byte("[Unit]\n"+strings.Join(lines, "\n")+"\n"), 0o644)
-}
-
-// early reports whether the agent's unit is ordered after unit, as far as its
-// name and its file say.
-func (n *Node) early(unit string) bool {
-	if slices.Contains(rules.EarlyUnits, unit) {
-		return true
-	}
-	file := unit
-	if name, instance, ok := strings.Cut(unit, "@"); ok { // of a template
-		file = name + "@" + instance[strings.LastIndexByte(instance, '.'):]
-	}
-	for _, dir := range []string{"/etc/systemd/system/", "/usr/lib/systemd/system/"} {
-		text, err := os.ReadFile(n.path(dir + file))
-		if err != nil {
-			continue // a unit that is not there starts never
-		}
-		for line := range strings.Lines(string(text)) {
-			key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
-			switch strings.TrimSpace(key) {
-			case "DefaultDependencies":
-				if on := strings.ToLower(strings.TrimSpace(value)); on == "no" || on == "false" || on == "off" || on == "0" {
-					return true
-				}
-			case "Before":
-				for other := range strings.FieldsSeq(value) {
-					if slices.Contains(rules.EarlyUnits, other) || other == paths.AgentService {
-						return true
-					}
-				}
-			}
-		}
-		return false
-	}
-	return false
 }

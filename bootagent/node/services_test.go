@@ -23,14 +23,15 @@ import (
 // serving is a machine with one service, at a commit of one digit.
 type serving struct {
 	*machine
-	images map[string]spec.Blob // by digit
+	images map[string]spec.Blob      // by digit
+	away   map[string]oci.Descriptor // those that the registry lacks
 }
 
 func newServing(t *testing.T) *serving {
 	t.Helper()
 	require.Root(t)
 	require.Tool(t, "mksquashfs")
-	m := &serving{newMachine(t), map[string]spec.Blob{}}
+	m := &serving{newMachine(t), map[string]spec.Blob{}, map[string]oci.Descriptor{}}
 	if err := os.WriteFile(m.root+"/etc/passwd", []byte("root:x:0:0::/root:/bin/sh\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +69,7 @@ func (m *serving) image(n string, away bool) spec.Blob {
 		d := oci.Describe(oci.TypeSquashfs, data)
 		m.images[n] = spec.Blob{Digest: d.Digest, Size: d.Size}
 		if away {
+			m.away[n] = d
 			return m.images[n]
 		}
 		if err := m.Registry.PutData(m.t.Context(), oci.RepoService, d); err != nil {
@@ -75,6 +77,14 @@ func (m *serving) image(n string, away bool) spec.Blob {
 		}
 	}
 	return m.images[n]
+}
+
+// comes pushes an image that was away.
+func (m *serving) comes(n string) {
+	m.t.Helper()
+	if err := m.Registry.PutData(m.t.Context(), oci.RepoService, m.away[n]); err != nil {
+		m.t.Fatal(err)
+	}
 }
 
 func (m *serving) serve(generation uint64, n string, away bool) {
@@ -205,8 +215,7 @@ func TestServiceImageComesLater(t *testing.T) {
 	if i := slices.IndexFunc(st.Drift, func(d spec.Drift) bool { return d.Item == "service" && d.Action == spec.ActionDefer }); i < 0 || !strings.Contains(st.Drift[i].Reason, "not here yet") {
 		t.Fatalf("%+v", st.Drift)
 	}
-	delete(m.images, "1")
-	m.image("1", false)
+	m.comes("1")
 	if st := m.sync(); len(st.Drift) > 0 {
 		t.Errorf("%+v", st.Drift)
 	}
@@ -214,8 +223,7 @@ func TestServiceImageComesLater(t *testing.T) {
 	m.serve(2, "2", true)
 	m.sync()
 	m.has("1")
-	delete(m.images, "2")
-	m.image("2", false)
+	m.comes("2")
 	m.apply()
 	m.has("2")
 }

@@ -50,7 +50,7 @@ deps: ## Install the Debian packages that building layers and testing take
 	@hack/install-deps
 
 test: deps lint build size ## Everything: lint, unit, root, VM and interop tests (as root)
-	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -timeout 20m $(UNITS)
+	CAISSON_SEQUENCES=$${CAISSON_SEQUENCES-1000} CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -timeout 20m $(UNITS)
 	$(MAKE) --no-print-directory test-race fuzz test-interop test-vm
 
 test-unit: ## Tests that need neither root nor a network

@@ -4,6 +4,8 @@ package items
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -14,14 +16,26 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/ethtool"
+	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+	"github.com/caisson-os/caisson/bootagent/items/limits"
+	"github.com/caisson-os/caisson/bootagent/items/modules"
+	"github.com/caisson-os/caisson/bootagent/items/mounts"
+	"github.com/caisson-os/caisson/bootagent/items/nics"
+	"github.com/caisson-os/caisson/bootagent/items/perm"
+	"github.com/caisson-os/caisson/bootagent/items/swaps"
+	"github.com/caisson-os/caisson/bootagent/items/sysctl"
+	"github.com/caisson-os/caisson/bootagent/items/sysfs"
+	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/journal"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -30,6 +44,7 @@ type machine struct {
 	t       *testing.T
 	root    string
 	journal *journal.Journal
+	swap    string // a file of swap space; "" where none can be used
 }
 
 func newMachine(t *testing.T) *machine {
@@ -49,12 +64,53 @@ func newMachine(t *testing.T) *machine {
 			t.Fatal(err)
 		}
 	}
-	if out, err := exec.Command("ip", "link", "add", "cs0", "type", "veth", "peer", "name", "cs1").CombinedOutput(); err != nil {
+	if err := os.WriteFile(filepath.Join(m.root, "etc/had.conf"), []byte("of the layer\n"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	link := "link add " + nic + " numrxqueues 4 numtxqueues 4 type veth peer name cs1 numrxqueues 4 numtxqueues 4"
+	if out, err := exec.Command("ip", strings.Fields(link)...).CombinedOutput(); err != nil {
 		t.Fatalf("ip link add: %v: %s", err, out)
 	}
-	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "cs0").Run() })
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", nic).Run() })
 	m.start()
+	m.makeSwap()
 	return m
+}
+
+// nic is an interface whose name has a dot, as a VLAN's has.
+const nic = "cs0.7"
+
+// makeSwap makes a small file of swap space, as mkswap(8) does, if one can be used.
+func (m *machine) makeSwap() {
+	page := os.Getpagesize()
+	data := make([]byte, 16*page)
+	binary.NativeEndian.PutUint32(data[1024:], 1)  // version
+	binary.NativeEndian.PutUint32(data[1028:], 15) // last page
+	copy(data[page-10:], "SWAPSPACE2")
+	name := filepath.Join(m.root, "swapfile")
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { _ = m.swapoff(name) }) // a test that failed may have left it
+	it := swaps.New([]spec.Swap{{Device: name}}, "/proc", "/dev", m.journal)
+	err := it.Apply(m.t.Context(), []spec.Drift{{Key: name, Action: spec.ActionAdd}})
+	if err == nil {
+		m.swap, err = name, it.Restore(m.t.Context(), m.journal.Entries(swaps.Name))
+		if err != nil {
+			m.t.Fatal(err)
+		}
+	}
+}
+
+func (m *machine) swapoff(name string) error {
+	path, err := unix.BytePtrFromString(name)
+	if err != nil {
+		return err
+	}
+	if _, _, errno := unix.Syscall(unix.SYS_SWAPOFF, uintptr(unsafe.Pointer(path)), 0, 0); errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // start is the agent's start: the process before it is gone.
@@ -93,7 +149,7 @@ func (m *machine) choose(r *rand.Rand) spec.Items {
 	}{
 		{"net/ipv4/conf/all/forwarding", []string{"0", "1"}},
 		{"net/ipv4/ip_forward", []string{"0", "1"}},
-		{"net/ipv4/conf/cs0/forwarding", []string{"0", "1"}},
+		{"net/ipv4/conf/" + nic + "/forwarding", []string{"0", "1"}},
 		{"net/ipv4/conf/all/accept_redirects", []string{"0", "1"}},
 		{"net/ipv4/tcp_rmem", []string{"4096 131072 6291456", "4096 8192 65536"}},
 		{"net/ipv6/conf/all/disable_ipv6", []string{"0", "1"}},
@@ -119,8 +175,29 @@ func (m *machine) choose(r *rand.Rand) spec.Items {
 	}
 	for _, feature := range []string{"tso", "tx-checksumming", "sg", "rx-gro", "gso"} {
 		if r.IntN(3) == 0 {
-			w.Ethtool = append(w.Ethtool, spec.Feature{Interface: "cs0", Feature: feature, On: feature == "rx-gro" && some()})
+			w.Ethtool = append(w.Ethtool, spec.Feature{Interface: nic, Feature: feature, On: feature == "rx-gro" && some()})
 		}
+	}
+	if some() {
+		w.NICs = append(w.NICs, spec.NIC{ID: "a", Match: spec.NICMatch{Name: nic}, Settings: []spec.NICSetting{{Group: "channels", Name: "rx", Value: pick("1", "2", "3")}}})
+		if some() { // which no list of features above has
+			w.NICs[0].Settings = append(w.NICs[0].Settings, spec.NICSetting{Group: spec.NICFeatures, Name: "tx-nocache-copy", Value: "on"})
+		}
+	}
+	if some() && m.swap != "" {
+		s := spec.Swap{Device: m.swap, Discard: pick("", "once")}
+		if n := r.IntN(3); n > 0 {
+			s.Priority = &n
+		}
+		w.Swaps = append(w.Swaps, s)
+	}
+	for _, name := range []string{"/etc/had.conf", "/etc/made/by/cs.conf"} {
+		if some() {
+			w.Files = append(w.Files, spec.File{Path: name, Content: pick("", "one\n", "two\n"), Mode: pick("", "0600"), Owner: pick("", "7")})
+		}
+	}
+	if r.IntN(4) == 0 {
+		w.Exec = []spec.Exec{m.mark()}
 	}
 	if some() {
 		w.Perm = &spec.Perm{}
@@ -174,7 +251,25 @@ func (m *machine) snapshot() string {
 			out.WriteString(line)
 		}
 	}
-	features, err := ethtool.NewKernel().Features("cs0")
+	used, err := os.ReadFile("/proc/swaps")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if strings.Contains(string(used), m.root) {
+		out.WriteString("its swap space is in use\n")
+	}
+	// What a look at impossible wishes finds is what there is.
+	impossible := nics.New([]spec.NIC{{ID: "a", Match: spec.NICMatch{Name: nic}, Settings: []spec.NICSetting{{Group: "channels", Name: "rx", Value: "999"}, {Group: "channels", Name: "tx", Value: "999"}}}}, "/sys", m.journal)
+	found, err := impossible.Check(m.t.Context())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	for _, d := range found {
+		if d.Key != "" && d.To != "" {
+			fmt.Fprintln(&out, d.Key, d.From)
+		}
+	}
+	features, err := ethtool.NewKernel().Features(nic)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -186,6 +281,77 @@ func (m *machine) snapshot() string {
 	lines := strings.Split(out.String(), "\n")
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
+}
+
+// meddle changes by hand what caisson keeps by now: some of it is written to, some
+// taken away. What the journal does not know is nobody's yet, and left alone.
+func (m *machine) meddle(r *rand.Rand) {
+	kept := func(kind string, key string) bool {
+		return r.IntN(3) == 0 && slices.ContainsFunc(m.journal.Entries(kind), func(e item.Entry) bool { return e.Key == key })
+	}
+	do := func(err error) {
+		m.t.Helper()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			m.t.Fatal(err)
+		}
+	}
+	spoil := func(name string) {
+		switch r.IntN(3) {
+		case 0:
+			do(os.Remove(name))
+		case 1:
+			if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() {
+				do(os.WriteFile(name, []byte("by hand\n"), 0o644))
+			}
+		default:
+			if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() {
+				do(os.Chmod(name, 0o604))
+			}
+		}
+	}
+	for _, kind := range []string{files.Name, modules.Name, units.Name} {
+		for _, e := range m.journal.Entries(kind) {
+			if strings.HasPrefix(e.Key, "/") && kept(kind, e.Key) {
+				spoil(m.root + e.Key)
+			}
+		}
+	}
+	for _, id := range []string{"one", "two"} {
+		if kept(limits.Name, id) {
+			spoil(m.root + "/etc/security/limits.d/60-caisson-" + id + ".conf")
+		}
+	}
+	for _, s := range []spec.Sysctl{{Key: "net/ipv4/tcp_rmem", Value: "4096 9000 70000"}, {Key: "net/ipv4/ip_local_reserved_ports", Value: "7-9"}} {
+		if kept(sysctl.Name, s.Key) {
+			do(os.WriteFile("/proc/sys/"+s.Key, []byte(s.Value), 0))
+		}
+	}
+	for _, name := range []string{"scheduler", "nr_requests"} {
+		if kept(sysfs.Name, "/sys/block/vda/queue/"+name) {
+			do(os.WriteFile(m.root+"/sys/block/vda/queue/"+name, []byte("9\n"), 0))
+		}
+	}
+	for _, target := range []string{m.root + "/srv/new/a", m.root + "/srv/new/b"} {
+		if kept(mounts.Name, target) {
+			_ = unix.Unmount(target, 0) // it may have gone by a kill
+		}
+	}
+	if kept(swaps.Name, m.swap) {
+		_ = m.swapoff(m.swap) // the same
+	}
+	if kept(ethtool.Name, nic+"/rx-gro") {
+		do(ethtool.NewKernel().Change(nic, map[string]bool{"rx-gro": r.IntN(2) == 0}))
+	}
+	if kept(nics.Name, nic+"/channels/rx") {
+		if out, err := exec.Command("ethtool", "-L", nic, "rx", "4").CombinedOutput(); err != nil && !strings.Contains(string(out), "no channel parameters changed") {
+			m.t.Logf("ethtool: %v: %s", err, out)
+		}
+	}
+	for _, name := range []string{"a", "b", "tool"} {
+		if kept(perm.Name, m.root+"/srv/"+name) {
+			do(os.Chmod(m.root+"/srv/"+name, 0o601))
+		}
+	}
 }
 
 // step goes to another config, and may be killed on the way.
@@ -201,7 +367,7 @@ func (m *machine) step(r *rand.Rand, next, now spec.Items) {
 	}()
 	ctx := context.Context(m.t.Context())
 	if r.IntN(2) == 0 {
-		ctx = &itemtest.Killer{Context: ctx, N: 1 + r.IntN(120), Die: func() { panic(died{}) }}
+		ctx = &itemtest.Killer{Context: ctx, N: 1 + r.IntN(160), Die: func() { panic(died{}) }}
 	}
 	if r.IntN(2) == 0 {
 		Reconcile(ctx, m.items(next), m.journal)
@@ -214,21 +380,42 @@ func (m *machine) step(r *rand.Rand, next, now spec.Items) {
 // cut: when nothing is wanted any more, everything is as it was; and on the way,
 // a run that is not cut ends without drift.
 func TestRandomSequences(t *testing.T) {
-	if !itemtest.InNamespaces(t, "ip") {
+	if !itemtest.InNamespaces(t, "ip", "ethtool") {
 		return
 	}
-	sequences := 25
+	sequences := 100
 	if testing.Short() {
 		sequences = 5
 	}
-	if text := os.Getenv("CAISSON_SEQUENCES"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sequences = n
+	randomSequences(t, 0, number(t, "CAISSON_SEQUENCES", sequences))
+}
+
+// TestLongRandomSequences is ten thousand others. Several processes may share them:
+// each is told its number and its first.
+func TestLongRandomSequences(t *testing.T) {
+	require.Long(t)
+	if !itemtest.InNamespaces(t, "ip", "ethtool") {
+		return
 	}
-	for seed := range uint64(sequences) {
+	randomSequences(t, number(t, "CAISSON_SEED", 1_000_000), number(t, "CAISSON_SEQUENCES", 10_000))
+}
+
+// number is a number of the environment, or otherwise.
+func number(t *testing.T, name string, otherwise int) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return uint64(otherwise)
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func randomSequences(t *testing.T, from, sequences uint64) {
+	for seed := from; seed < from+sequences; seed++ {
 		if !t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 12))
 			m := newMachine(t)
@@ -238,6 +425,9 @@ func TestRandomSequences(t *testing.T) {
 				next := m.choose(r)
 				m.step(r, next, now)
 				now = next
+				if r.IntN(2) == 0 {
+					m.meddle(r)
+				}
 			}
 			result := Reconcile(t.Context(), m.items(now), m.journal)
 			if result.Err != nil || len(result.Drift) > 0 {

@@ -242,3 +242,54 @@ func TestRefusedByTheKernel(t *testing.T) {
 		t.Errorf("%v; entries %+v", err, j.Entries(Name))
 	}
 }
+
+// What is read-only, gone since it was set, or not there yet is said, and one of them
+// does not keep the others from being set or put back.
+func TestReadOnlyGoneAndMissing(t *testing.T) {
+	sys := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"fixed": 0o444, "goes": 0o644, "stays": 0o644} {
+		at := filepath.Join(sys, "devices/x", name)
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, []byte("1\n"), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j := itemtest.Journal(t, t.TempDir())
+	it := New([]spec.Sysfs{{Path: "/sys/devices/x/fixed", Value: "2"}, {Path: "/sys/devices/x/goes", Value: "2"}, {Path: "/sys/devices/x/later", Value: "2"}, {Path: "/sys/devices/x/stays", Value: "2"}}, sys, "/proc", j)
+	actions := func() string {
+		t.Helper()
+		drift, err := it.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for _, d := range drift {
+			all = append(all, filepath.Base(d.Key)+" "+d.Action)
+		}
+		return strings.Join(all, ", ")
+	}
+	if got := actions(); got != "fixed refuse, goes change, later defer, stays change" {
+		t.Errorf("before: %s", got)
+	}
+	drift, err := it.Check(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := it.Apply(t.Context(), drift); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(sys, "devices/x/goes")); err != nil {
+		t.Fatal(err)
+	}
+	if got := actions(); got != "fixed refuse, goes defer, later defer" {
+		t.Errorf("after: %s", got)
+	}
+	if err := New(nil, sys, "/proc", j).Restore(t.Context(), j.Entries(Name)); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := os.ReadFile(filepath.Join(sys, "devices/x/stays")); err != nil || strings.TrimSpace(string(now)) != "1" || len(j.Entries(Name)) > 0 {
+		t.Errorf("after restore: %q, %v, %+v", now, err, j.Entries(Name))
+	}
+}

@@ -5,7 +5,7 @@ _caisson_agent() {
 	-o) words='text json' ;;
 	*) case ${COMP_WORDS[1]} in
 	run) words="-o -q -v" ;;
-	apply) words="--ca --epoch-key --fleet --from --key --node -o --plain-http -q --threshold -v" ;;
+	apply) words="--ca --epoch-key --fleet --from --key --node -o --plain-http -q --retry --threshold -v" ;;
 	enroll) words="--ca --epoch-key --fleet --from --key --node -o --plain-http -q --replace --site --threshold -v" ;;
 	plan) words="--ca --epoch-key --fleet --from --key --node -o --plain-http -q --threshold -v" ;;
 	status) words="--logs -o -q -v" ;;

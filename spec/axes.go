@@ -38,6 +38,7 @@ type Activity string
 const (
 	ActivityIdle    Activity = "idle"
 	ActivityStaging Activity = "staging" // it fetches a layer for its next boot
+	ActivitySoaking Activity = "soaking" // a change has to pass its gates yet
 )
 
 // ActivityWaiting is the activity of a node that has something to do and may not

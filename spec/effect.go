@@ -39,6 +39,7 @@ var Effects = []Effect{
 	{"agent", ClassLive, "the agent works the new way from its next look on", func(o *Overlay) any { return o.Agent }},
 	{"services", ClassService, "files are switched at once, and units told as their services say", func(o *Overlay) any { return o.Services }},
 	{"confirm", ClassNone, "only who confirms a change is said", func(o *Overlay) any { return o.Confirm }},
+	{"gates", ClassNone, "only what is looked at after a change differs", func(o *Overlay) any { return o.Gates }},
 	{"items.mounts", ClassLive, "it is mounted at once", func(o *Overlay) any { return o.Items.Mounts }},
 	{"items.swaps", ClassLive, "swap space is used at once", func(o *Overlay) any { return o.Items.Swaps }},
 	{"items.limits", ClassLive, "new sessions have the new limits", func(o *Overlay) any { return o.Items.Limits }},

@@ -25,6 +25,7 @@ var features = []feature{
 		return slices.ContainsFunc(o.Items.Exec, func(x Exec) bool { return x.OnFailure != "" })
 	}},
 	{"files", func(o *Overlay) bool { return len(o.Items.Files) > 0 }},
+	{"gates", func(o *Overlay) bool { return o.Gates != nil }},
 	{"maintenance", func(o *Overlay) bool { return o.Maintenance != nil }},
 	{"modules", func(o *Overlay) bool { return o.Items.Modules != nil }},
 	{"nic-features", func(o *Overlay) bool {

@@ -2,6 +2,11 @@
 
 package spec
 
+import (
+	"cmp"
+	"time"
+)
+
 // APIVersion is the version of every document in this package.
 const APIVersion = "caisson.dev/v1alpha1"
 
@@ -27,6 +32,7 @@ type Overlay struct {
 	Agent       *Agent       `json:"agent,omitempty"`
 	Services    []Service    `json:"services,omitempty"`
 	Confirm     *Confirm     `json:"confirm,omitempty"`
+	Gates       *Gates       `json:"gates,omitempty"`
 	Items       Items        `json:"items"` // the last one: the compiler encodes it once for many nodes
 }
 
@@ -107,6 +113,20 @@ type Items struct {
 	Units   []Unit    `json:"units,omitempty"`
 	NICs    []NIC     `json:"nics,omitempty"`
 	Swaps   []Swap    `json:"swaps,omitempty"`
+}
+
+// longestScripts caps what the timeouts of scripts may add up to.
+const longestScripts = 6 * time.Hour
+
+// ScriptTime returns how long the scripts that are waited for may take.
+func (i Items) ScriptTime() time.Duration {
+	var all time.Duration
+	for _, script := range i.Exec {
+		if script.Blocking != "background" {
+			all += time.Duration(cmp.Or(script.Timeout, ExecTimeout)) * time.Second
+		}
+	}
+	return min(all, longestScripts)
 }
 
 // File is one small file below /etc, written before PID 1 starts and kept so.

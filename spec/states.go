@@ -47,10 +47,11 @@ const (
 	HealthOK          Health = "ok"
 	HealthDegraded    Health = "degraded"    // something is not as the overlay says
 	HealthQuarantined Health = "quarantined" // somebody changes a setting again and again; the agent has stopped correcting it
+	HealthBroken      Health = "broken"      // what it runs did not pass its gates, and there is nothing to go back to
 )
 
 // healths are those of a node, best first.
-var healths = []Health{HealthOK, HealthDegraded, HealthQuarantined}
+var healths = []Health{HealthOK, HealthDegraded, HealthQuarantined, HealthBroken}
 
 // And returns the worse of two.
 func (h Health) And(other Health) Health {

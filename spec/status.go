@@ -77,9 +77,11 @@ type Status struct {
 	Overlay        string            `json:"overlay"` // digest
 	Layer          string            `json:"layer"`   // digest of the stacked layer's manifest
 	LayerVersion   string            `json:"layerVersion,omitempty"`
-	Agent          string            `json:"agent,omitempty"`  // version of the agent that answers
-	Pause          *Pause            `json:"pause,omitempty"`  // the fleet's: drift is reported and stays
-	Staged         string            `json:"staged,omitempty"` // overlay digest that waits for a reboot
+	Agent          string            `json:"agent,omitempty"`    // version of the agent that answers
+	Pause          *Pause            `json:"pause,omitempty"`    // the fleet's: drift is reported and stays
+	Staged         string            `json:"staged,omitempty"`   // overlay digest that waits for a reboot
+	Rejected       *Rejected         `json:"rejected,omitempty"` // what is not tried again here until somebody says so
+	Checks         []CheckStatus     `json:"checks,omitempty"`   // of a change that has to pass its gates yet
 	RootID         string            `json:"rootId"`
 	BootID         string            `json:"bootId"`
 	Floor          Floor             `json:"floor"`
@@ -101,6 +103,23 @@ type Trial struct {
 	Since      time.Time `json:"since"`
 	Left       int64     `json:"left,omitempty"`   // seconds that an operator has
 	Undone     string    `json:"undone,omitempty"` // why it was undone; "" where there is no outcome yet
+}
+
+// Rejected is a generation that failed on a node.
+type Rejected struct {
+	Generation uint64    `json:"generation"`
+	Overlay    string    `json:"overlay"`
+	Reason     string    `json:"reason"`
+	At         time.Time `json:"at,omitzero"`
+}
+
+// CheckStatus is one health check of a change that is being judged.
+type CheckStatus struct {
+	Name     string `json:"name"`
+	Holds    bool   `json:"holds"`
+	Failures int64  `json:"failures"` // so far
+	Retries  int64  `json:"retries"`  // failures that are waited out
+	Detail   string `json:"detail,omitempty"`
 }
 
 // Floor is the least (epoch, generation) the node still accepts.

@@ -46,7 +46,7 @@ func worst(st *spec.Status) string {
 
 // setActivity says what the node is at: what runs before what waits, and a node that
 // only waits for one thing before one that waits for several by name of the first.
-func (n *Node) setActivity(st *spec.Status) {
+func (n *Node) setActivity(st *spec.Status, soaks time.Time) {
 	in := func(state spec.OperationState) *spec.OperationStatus {
 		if i := slices.IndexFunc(st.Operations, func(o spec.OperationStatus) bool { return o.State == state }); i >= 0 {
 			return &st.Operations[i]
@@ -59,6 +59,8 @@ func (n *Node) setActivity(st *spec.Status) {
 		st.Activity, st.ActivitySince = spec.ActivityRunning(running.Name), running.Since
 	case st.Trial != nil && st.Trial.Left > 0:
 		st.Activity, st.ActivityDetail, st.ActivitySince = spec.ActivityWaiting("confirm"), fmt.Sprintf("generation %d is undone in %d s", st.Trial.Generation, st.Trial.Left), st.Trial.Since
+	case len(st.Checks) > 0:
+		st.Activity, st.ActivityDetail, st.ActivityUntil = spec.ActivitySoaking, fmt.Sprintf("generation %d has to pass its gates", st.Generation), soaks
 	case staging:
 		st.Activity, st.ActivityDetail, st.ActivitySince = spec.ActivityStaging, "fetches the layer of overlay "+st.Staged, since
 	case st.Pause != nil:

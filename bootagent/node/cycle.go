@@ -67,7 +67,7 @@ func (n *Node) enforce(ctx context.Context, found *track.Found) (*spec.Status, e
 	if waits, err := n.waits(); err != nil {
 		return nil, err
 	} else if ctx.Err() == nil && !waits && !n.partial(found.Generation) {
-		if err := n.promote(evidence{found.Generation, &result}); err != nil {
+		if err := n.promote(evidence{found.Generation, &result, found.Overlay.Gates}); err != nil {
 			return nil, err
 		}
 	}
@@ -85,7 +85,10 @@ func (n *Node) running() (*track.Found, error) {
 		return nil, err
 	}
 	g := n.boot.Generation
-	if s.Current != nil && (s.Current.Layer == g.Layer || n.boot.Mode == spec.ModeAttached) && (!older(s.Current, &g) || s.Trial.Of(g)) {
+	if n.boot.Live.Applied != nil {
+		g = *n.boot.Live.Applied
+	}
+	if s.Current != nil && (s.Current.Layer == n.boot.Generation.Layer || n.boot.Mode == spec.ModeAttached) && (!older(s.Current, &g) || s.Trial.Of(g)) {
 		g = *s.Current
 	}
 	if n.waiting(s) {
@@ -159,9 +162,11 @@ func (n *Node) sync(ctx context.Context) (*spec.Status, error) {
 		return n.Apply(ctx)
 	case before != nil && n.boot.Live.Without.Of(found.Generation) && !n.retry:
 		return n.Apply(ctx)
+	case before != nil && n.rejected(found.Generation) != "":
+		return n.decline(ctx, found.Generation, n.rejected(found.Generation))
 	case before != nil && before.Generation.Overlay == found.Generation.Overlay && !n.partial(found.Generation):
 		// A new generation of what runs already: there is nothing to prove.
-		if err := n.promote(evidence{generation: found.Generation}); err != nil {
+		if err := n.promote(evidence{generation: found.Generation, gates: found.Overlay.Gates}); err != nil {
 			return nil, err
 		}
 		return n.Apply(ctx)
@@ -233,7 +238,7 @@ func (n *Node) moved(ctx context.Context, next *track.Found, result items.Result
 	if err := n.retire(ctx, result); err != nil {
 		return nil, err
 	}
-	if err := n.promote(evidence{next.Generation, &result}); err != nil {
+	if err := n.promote(evidence{next.Generation, &result, next.Overlay.Gates}); err != nil {
 		return nil, err
 	}
 	n.boot.Live.TakenBack, n.boot.Live.Without = nil, nil
@@ -245,6 +250,16 @@ func (n *Node) moved(ctx context.Context, next *track.Found, result items.Result
 
 // takenBack notes that the node goes on with before, since next failed.
 func (n *Node) takenBack(before, next *track.Found, result items.Result) (*spec.Status, error) {
+	if result.RolledBack { // what could not even be begun disturbs nobody when it is tried again
+		s, err := n.folder.Load()
+		if err != nil {
+			return nil, errors.Join(result.Err, err)
+		}
+		s.Reject(next.Generation, result.Err.Error(), time.Now())
+		if err := n.folder.Save(s); err != nil {
+			return nil, errors.Join(result.Err, err)
+		}
+	}
 	failed := fmt.Errorf("generation %d was not applied: %w", next.Generation.Generation, result.Err)
 	n.record("taken-back", field{"generation", next.Generation.Generation}, field{"stays", before.Generation.Generation}, field{"why", result.Err})
 	n.setSync(spec.SyncBehind, result.Err.Error())

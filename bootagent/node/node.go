@@ -47,15 +47,16 @@ const Service = "service"
 type Options struct {
 	Root    string // prefix of every path, for tests
 	Build   time.Time
-	Version string                    // of the agent
-	Name    string                    // of this node; "" is what the loader, the enrollment or the host says
-	Runner  Runner                    // what programs run in; nil is services of systemd, or else process groups
-	By      string                    // who acts, for the records: Service, or a person and the verb
-	Within  time.Duration             // that a change has to prove that the node is still reached; 0 is trial.Within
-	Rival   func(spec.Drift) string   // who made a drift so; nil, and "": nobody knows
-	Fetch   Opener                    // how the registry is asked; nil is track.Open, in this process
-	Post    Poster                    // how reports are sent; nil sends none
-	Metrics func(listen string) error // answers there who asks for metrics, "" nowhere; nil answers nobody
+	Version string                          // of the agent
+	Name    string                          // of this node; "" is what the loader, the enrollment or the host says
+	Runner  Runner                          // what programs run in; nil is services of systemd, or else process groups
+	By      string                          // who acts, for the records: Service, or a person and the verb
+	Within  time.Duration                   // that a change has to prove that the node is still reached; 0 is trial.Within
+	Rival   func(spec.Drift) string         // who made a drift so; nil, and "": nobody knows
+	Fetch   Opener                          // how the registry is asked; nil is track.Open, in this process
+	Post    Poster                          // how reports are sent; nil sends none
+	Metrics func(listen string) error       // answers there who asks for metrics, "" nowhere; nil answers nobody
+	Reboot  func(ctx context.Context) error // nil asks systemd
 	Say     func(format string, args ...any)
 }
 

@@ -5,17 +5,20 @@ package node
 import (
 	"errors"
 
+	"github.com/caisson-os/caisson/bootagent/gate"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
-// evidence is why a generation counts as good. Gates will add to it.
+// evidence is what speaks for a generation.
 type evidence struct {
 	generation state.Generation
 	run        *items.Result // the run that put it in effect; nil where the node ran the same before
+	gates      *spec.Gates   // what it has to pass yet, nil where that is nothing
 }
 
 // mayAct answers the question "may I act now" for every change of this node, and
@@ -31,30 +34,46 @@ func (n *Node) mayAct(found *track.Found) (ok bool, why string, err error) {
 	return false, sayPause(p), nil
 }
 
-// promote notes that a generation is good, which ends the deadline of its boot. One
-// that was good before has no deadline.
+// promote takes note of a generation that is in effect. It counts as good, which ends
+// the deadline of its boot, unless gates are to decide that; one that was good before
+// has no gates to pass.
 func (n *Node) promote(e evidence) error {
-	if err := n.keepGood(e); err != nil {
-		return err
-	}
-	return n.endDeadline()
-}
-
-func (n *Node) keepGood(e evidence) error {
-	g := e.generation
 	s, err := n.folder.Load()
 	if err != nil {
 		return err
 	}
-	if s.Staged == nil || s.Staged.Overlay != g.Overlay || s.Staged.Generation != g.Generation {
-		return nil
+	record, err := gate.Load(n.path(paths.RunGates))
+	if err != nil {
+		return err
 	}
-	why := "it runs already"
-	if e.run != nil {
-		why = "applied: " + string(e.run.Health)
+	staged := s.Staged != nil && s.Staged.Same(e.generation)
+	switch {
+	case record.Of(n.scopes.Root, e.generation.Overlay): // they go on, also for a newer generation of the same
+		if a := n.boot.Live.Applied; a == nil || !a.Same(e.generation) {
+			n.boot.Live.Applied = &e.generation
+			return n.remember()
+		}
+		return nil
+	case !staged, s.Staged.Failed != "": // what was rejected runs where nothing else could be booted
+		return n.endDeadline()
+	case e.run == nil && e.gates != nil && (s.Current == nil || s.Current.Overlay != e.generation.Overlay):
+		return nil // nothing of it was applied yet
+	case e.run == nil:
+		return n.pass(e.generation, "it runs already")
+	case e.gates == nil:
+		return n.pass(e.generation, "applied: "+string(e.run.Health))
+	}
+	return n.beginGates(e.generation)
+}
+
+// keepGood makes a generation the current one.
+func (n *Node) keepGood(g state.Generation, why string) error {
+	s, err := n.folder.Load()
+	if err != nil {
+		return err
 	}
 	n.record("promoted", field{"generation", g.Generation}, field{"epoch", g.Epoch}, field{"overlay", g.Overlay}, field{"why", why})
-	s.Promote()
+	s.Prove(g)
 	if err := n.folder.Save(s); err != nil {
 		return err
 	}

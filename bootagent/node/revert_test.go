@@ -51,7 +51,9 @@ func newReverting(t *testing.T, what string) (*reverting, *Node) {
 		},
 		"script in the journal": func() {
 			r.journal(func(u map[string]any) {
-				u["hash"], u["script"] = "00"+u["hash"].(string)[2:], spec.Exec{Name: "a", Data: evil.Revert}
+				hash := u["hash"].(string)
+				other := map[bool]string{true: "0", false: "1"}[hash[0] == '1']
+				u["hash"], u["script"] = other+hash[1:], spec.Exec{Name: "a", Data: evil.Revert}
 			})
 		},
 		"text in the overlay": func() {

@@ -19,7 +19,7 @@ func (n *Node) Stage(ctx context.Context) error {
 		return nil // nothing that is fetched now would be there after a reboot
 	}
 	s, err := n.folder.Load()
-	if err != nil || s.Staged == nil || s.Staged.Layer == n.boot.Generation.Layer {
+	if err != nil || s.Staged == nil || s.Staged.Layer == n.boot.Generation.Layer || n.rejected(*s.Staged) != "" {
 		return err
 	}
 	found, err := n.follower.Recall(s.Staged)

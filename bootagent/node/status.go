@@ -107,7 +107,9 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 		status.Health = status.Health.And(spec.HealthDegraded)
 		status.Drift = append(status.Drift, spec.Drift{Item: item, Key: key, Action: spec.ActionRefuse, Reason: reason})
 	}
-	if back := n.boot.Live.TakenBack; back != nil {
+	if status.Rejected = n.showRejected(s); status.Rejected != nil {
+		refuse("overlay", fmt.Sprint("generation ", status.Rejected.Generation), "it is rejected on this node: "+status.Rejected.Reason)
+	} else if back := n.boot.Live.TakenBack; back != nil {
 		refuse("overlay", fmt.Sprint("generation ", back.Generation), "it was not applied: "+back.Reason)
 	}
 	if w := n.boot.Live.Without; w != nil && w.Overlay == found.Generation.Overlay {
@@ -129,7 +131,7 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 		}
 	}
 	status.Services = n.services(&found.Overlay)
-	if s.Staged != nil && s.Staged.Overlay != found.Generation.Overlay {
+	if s.Staged != nil && s.Staged.Overlay != found.Generation.Overlay && status.Rejected == nil {
 		status.Staged = s.Staged.Overlay
 	}
 	if status.Pause, err = n.pause(found); err != nil {
@@ -166,7 +168,11 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 	if status.Items == nil {
 		status.Items = []spec.ItemStatus{}
 	}
-	n.setActivity(status)
+	until, err := n.showGates(status)
+	if err != nil {
+		return nil, err
+	}
+	n.setActivity(status, until)
 	n.setHealth(status)
 	return status, nil
 }

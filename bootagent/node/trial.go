@@ -161,15 +161,15 @@ func (n *Node) Confirm(ctx context.Context) error {
 	return errors.Join(n.endDeadline(), n.remember())
 }
 
-// Retry forgets that a generation was undone, and asks for it again.
+// Retry forgets that a generation was undone or did not pass its gates, and asks for it
+// again.
 func (n *Node) Retry(ctx context.Context) (*spec.Status, error) {
 	s, err := n.folder.Load()
 	if err != nil {
 		return nil, err
 	}
-	if s.Trial != nil && !s.Trial.Pending() {
-		n.record("retry", field{"generation", s.Trial.Generation.Generation}, field{"why", s.Trial.Reason})
-		s.Trial = nil
+	if what, why := s.Retry(); what != nil {
+		n.record("retry", field{"generation", what.Generation}, field{"why", why})
 		if err := n.folder.Save(s); err != nil {
 			return nil, err
 		}

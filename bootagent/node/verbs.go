@@ -69,6 +69,9 @@ func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
 		if found.Held {
 			why = found.Why
 		}
+		if s, err := n.folder.Load(); err == nil && s.Staged != nil && s.Staged.Same(found.Generation) && n.rejected(*s.Staged) != "" {
+			why = "rejected on this node: " + n.rejected(*s.Staged)
+		}
 		if why != "" {
 			return []spec.Drift{{Item: "overlay", Key: "generation", From: fmt.Sprint(before.Generation.Generation), To: fmt.Sprint(found.Generation.Generation),
 				Action: spec.ActionDefer, Reason: why}}, nil

@@ -4,6 +4,7 @@ package process
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"time"
@@ -119,6 +120,36 @@ func isQueued(ctx context.Context, d *dbus.Conn, unit string) bool {
 	jobs, err := d.ListJobsContext(ctx)
 	return err == nil && slices.ContainsFunc(jobs, func(j dbus.JobStatus) bool {
 		return j.Unit == unit && (j.JobType == "start" || j.JobType == "restart")
+	})
+}
+
+// Run says what state a unit is in, in systemd's word, and what tells this run of it
+// from the next one.
+func (m Manager) Run(ctx context.Context, unit string) (state, run string, err error) {
+	err = m.ask(ctx, answer, func(ctx context.Context, d *dbus.Conn) error {
+		all, err := d.GetUnitPropertiesContext(ctx, unit)
+		if err != nil {
+			return fmt.Errorf("look at %s: %w", unit, err)
+		}
+		state, _ = all["ActiveState"].(string)
+		id, _ := all["InvocationID"].([]byte)
+		run = hex.EncodeToString(id)
+		if load, _ := all["LoadState"].(string); load != "loaded" {
+			state = load // not-found, masked …
+		}
+		return nil
+	})
+	return state, run, err
+}
+
+// Reboot has systemd end what runs and start the machine over. It returns when that
+// is begun.
+func (m Manager) Reboot(ctx context.Context) error {
+	return m.ask(ctx, answer, func(ctx context.Context, d *dbus.Conn) error {
+		if _, err := d.StartUnitContext(ctx, "reboot.target", "replace-irreversibly", nil); err != nil {
+			return fmt.Errorf("reboot: %w", err)
+		}
+		return nil
 	})
 }
 

@@ -46,6 +46,10 @@ type Live struct {
 	TakenBack      *TakenBack    `json:"takenBack,omitempty"`      // the change that was tried last, where it failed
 
 	Without *Without `json:"without,omitempty"`
+	// What is in effect, where that is neither what the loader chose nor current, and why it did
+	// not pass its gates, where there is nothing to go back to.
+	Applied *Generation `json:"applied,omitempty"`
+	Stuck   string      `json:"stuck,omitempty"`
 }
 
 // Without is a generation that this root runs without what could cut it off: with that,

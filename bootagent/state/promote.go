@@ -2,6 +2,16 @@
 
 package state
 
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
+
+// MaxAttempts is how many boots of a generation may be begun before a node goes back to
+// what it knows to be good; the last may end behind its kexec.
+const MaxAttempts = 3
+
 // Accept notes that g was accepted and raises the floor to it. The caller saves
 // before it acts on g: the floor must be on disk first.
 //
@@ -12,8 +22,8 @@ func (s *State) Accept(g Generation) {
 	if s.Current != nil && s.Current.Overlay == g.Overlay && s.Current.Generation == g.Generation {
 		s.Staged = nil
 	} else {
-		if s.Staged != nil && s.Staged.Overlay == g.Overlay {
-			g.Attempts = s.Staged.Attempts
+		if s.Staged != nil && s.Staged.Same(g) { // a newer generation is to be tried, whatever came of the same content before
+			g.Attempts, g.Failed, g.FailedAt = s.Staged.Attempts, s.Staged.Failed, s.Staged.FailedAt
 		}
 		s.Staged = &g
 	}
@@ -32,12 +42,43 @@ func (s *State) Accept(g Generation) {
 
 // Promote notes that the staged generation is good.
 func (s *State) Promote() {
-	if s.Staged == nil {
-		return
+	if s.Staged != nil {
+		s.Prove(*s.Staged)
 	}
-	s.Staged.Attempts = 0
-	if s.Current != nil && s.Current.Layer != s.Staged.Layer {
+}
+
+// Prove notes that g is good. What was accepted since, and is not proven, stays staged.
+func (s *State) Prove(g Generation) {
+	g.Attempts, g.Failed, g.FailedAt = 0, "", 0
+	if s.Current != nil && s.Current.Layer != g.Layer {
 		s.Previous = s.Current
 	}
-	s.Current, s.Staged, s.Trial = s.Staged, nil, nil
+	if s.Staged != nil && s.Staged.Overlay == g.Overlay {
+		s.Staged = nil
+	}
+	if t := s.Trial; t != nil && (t.Generation.Epoch < g.Epoch || t.Generation.Epoch == g.Epoch && t.Generation.Generation <= g.Generation) {
+		s.Trial = nil
+	}
+	s.Current = &g
+}
+
+// Reject notes that what is staged must not be begun again until somebody says so or a
+// newer generation is there. Its attempts are used up, so that an older loader passes
+// it over, too.
+func (s *State) Reject(g Generation, why string, now time.Time) {
+	if s.Staged != nil && s.Staged.Same(g) {
+		s.Staged.Attempts, s.Staged.Failed, s.Staged.FailedAt = MaxAttempts, why, now.Unix()
+	}
+}
+
+// Retry forgets that a generation was rejected, and returns which and why, nil for none.
+func (s *State) Retry() (what *Generation, why string) {
+	if s.Trial != nil && !s.Trial.Pending() {
+		what, why, s.Trial = &s.Trial.Generation, s.Trial.Reason, nil
+	}
+	if g := s.Staged; g != nil && (g.Attempts > 0 || g.Failed != "") {
+		what, why = g, cmp.Or(g.Failed, fmt.Sprintf("%d boots of it were begun", g.Attempts))
+		g.Attempts, g.Failed, g.FailedAt = 0, "", 0
+	}
+	return what, why
 }

@@ -76,6 +76,13 @@ type Generation struct {
 	Epoch      uint64 `json:"epoch"`
 	Generation uint64 `json:"generation"`
 	Attempts   int    `json:"attempts,omitempty"` // boots that were begun and never proven
+	Failed     string `json:"failed,omitempty"`   // why it was rejected here, where its boots are not the reason
+	FailedAt   int64  `json:"failedAt,omitempty"` // seconds since 1970
+}
+
+// Same reports whether two are one publication: the same content of the same generation.
+func (g Generation) Same(as Generation) bool {
+	return g.Overlay == as.Overlay && g.Epoch == as.Epoch && g.Generation == as.Generation
 }
 
 // Generations are those that are kept, best first: the one that the node last ran

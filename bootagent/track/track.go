@@ -66,7 +66,7 @@ func (f *Tracker) Sync(ctx context.Context) (*Found, error) {
 	f.rememberProof(s, l.accepted.Overlay.Match.MACs)
 	f.rememberDate(s, l.accepted.IssuedAt)
 	if s.Staged != nil {
-		l.found.Generation.Attempts = s.Staged.Attempts
+		l.found.Generation = *s.Staged
 	}
 	if err := f.save(s, l); err != nil {
 		return nil, fmt.Errorf("%w: %w", errNotKept, err)

@@ -84,10 +84,26 @@ func (s *source) open(ctx context.Context, a *app, verb string, open func(contex
 	return open(ctx, o, b)
 }
 
+// retryFlag has a verb try again what was rejected.
+func retryFlag(f *flags) *bool {
+	return f.Bool("retry", false, "also what was rejected on this node: it failed, cut the node off, or nobody confirmed it")
+}
+
+// asking is what a verb asks of its node.
+type asking func(*node.Node, context.Context) (*spec.Status, error)
+
+func syncOr(retry bool) asking {
+	if retry {
+		return (*node.Node).Retry
+	}
+	return (*node.Node).Sync
+}
+
 func apply(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "apply")
 	var s source
 	s.register(f)
+	retry := retryFlag(f)
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
 	}
@@ -95,12 +111,25 @@ func apply(ctx context.Context, a *app, args []string) error {
 	if err != nil {
 		return err
 	}
-	return a.sync(ctx, f, n, (*node.Node).Sync)
+	st, err := a.sync(ctx, n, syncOr(*retry))
+	if st != nil && len(st.Checks) > 0 {
+		a.say("generation %d is in effect; it is judged by its health checks now", st.Generation)
+		b, bad := s.bootstrap()
+		if bad != nil {
+			return bad
+		}
+		o := a.options("apply")
+		o.Name = s.node
+		if judged := a.judge(ctx, o, b); judged != nil {
+			st = judged
+		}
+	}
+	return a.synced(f, st, err)
 }
 
 func syncNow(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "sync")
-	retry := f.Bool("retry", false, "also what was undone since it cut the node off, or since nobody confirmed it")
+	retry := retryFlag(f)
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
 	}
@@ -108,19 +137,20 @@ func syncNow(ctx context.Context, a *app, args []string) error {
 	if err != nil {
 		return err
 	}
-	if *retry {
-		return a.sync(ctx, f, n, (*node.Node).Retry)
-	}
-	return a.sync(ctx, f, n, (*node.Node).Sync)
+	st, err := a.sync(ctx, n, syncOr(*retry))
+	return a.synced(f, st, err)
 }
 
-// sync asks, applies and prints the status; a change that was taken back and an
-// unhealthy node are errors.
-func (a *app) sync(ctx context.Context, f *flags, n *node.Node, ask func(*node.Node, context.Context) (*spec.Status, error)) error {
-	defer n.Close() // what was journaled is on disk already
+// sync asks and applies, and closes the node.
+func (a *app) sync(ctx context.Context, n *node.Node, ask asking) (*spec.Status, error) {
 	st, err := ask(n, ctx)
 	st, settled := n.Settle(ctx, st)
-	err = errors.Join(err, settled)
+	return st, errors.Join(err, settled, n.Close())
+}
+
+// synced prints the status; a change that was taken back and an unhealthy node are
+// errors.
+func (a *app) synced(f *flags, st *spec.Status, err error) error {
 	if st != nil {
 		if printErr := a.printStatus(f, st); printErr != nil {
 			return printErr
@@ -142,6 +172,9 @@ func firstTrouble(st *spec.Status) string {
 		}
 	}
 	for _, d := range spelled(st.Drift) {
+		if matters(d) && d.Reason != "" {
+			return fmt.Sprintf("%s %q: %s", d.Item, d.Key, d.Reason)
+		}
 		if matters(d) {
 			return fmt.Sprintf("%s %q is %q, not %q", d.Item, d.Key, d.From, d.To)
 		}

@@ -40,7 +40,7 @@ func runService(ctx context.Context, a *app, args []string) error {
 	// A fleet that boots together must not ask together for ever after.
 	every := askEvery + rand.N(askEvery/5)
 	asked, ready := time.Time{}, false
-	staging := make(chan struct{}, 1)
+	staging, judging := make(chan struct{}, 1), make(chan struct{}, 1)
 	teller := newTeller(a)
 	if !process.SystemdRuns() {
 		a.runner = new(process.Group) // it knows only what it began itself
@@ -82,6 +82,14 @@ func runService(ctx context.Context, a *app, args []string) error {
 				}()
 			default:
 			}
+		}
+		select {
+		case judging <- struct{}{}: // its looks take their time, and hold no lock
+			go func() {
+				defer func() { <-judging }()
+				a.judge(ctx, a.options("run"), nil)
+			}()
+		default:
 		}
 		if st != nil {
 			teller.tell(ctx, st)
@@ -142,6 +150,31 @@ func (a *app) stateTime() time.Time {
 		return time.Time{} // there is none yet
 	}
 	return info.ModTime()
+}
+
+// judge looks at a change that has to pass its gates until that is decided. It returns
+// the last status that there was.
+func (a *app) judge(ctx context.Context, o node.Options, b *spec.Bootstrap) (last *spec.Status) {
+	for {
+		wait, st, err := node.Judge(ctx, o, b)
+		switch {
+		case ctx.Err() != nil:
+			return last
+		case err != nil:
+			cli.Report(a.err, "caisson-agent", err)
+			return last // the next pass looks again
+		case st != nil:
+			last = st
+		}
+		if wait == 0 {
+			return last
+		}
+		select {
+		case <-ctx.Done():
+			return last
+		case <-time.After(wait):
+		}
+	}
 }
 
 // stageFor is how long one attempt to bring a waiting layer to the disk may take. The

@@ -71,6 +71,16 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 		row("layer", "%s", strings.TrimSpace(st.LayerVersion+" "+st.Layer))
 	}
 	row("agent", "%s", st.Agent)
+	for _, c := range st.Checks {
+		text := "holds"
+		if !c.Holds {
+			text = strings.TrimSuffix("does not hold: "+c.Detail, ": ")
+		}
+		row("  "+c.Name, "%s, %d of %d failures", text, c.Failures, c.Retries+1)
+	}
+	if r := st.Rejected; r != nil {
+		row("rejected", "%s", sayAxis(spec.Axis{State: fmt.Sprintf("generation %d", r.Generation), Detail: r.Reason, Since: r.At}))
+	}
 	if st.Staged != "" {
 		row("staged", "%s, waits for a reboot", st.Staged)
 	}

@@ -31,6 +31,13 @@ const (
 	Reports      = "report"                    // below State: reports of this node, see bootagent/report
 )
 
+// What is known of a change that has not proved itself, and the output of the commands
+// that it is judged by; see bootagent/gate.
+const (
+	RunGates  = "/run/caisson/gates.json"
+	RunChecks = "/run/caisson/gates"
+)
+
 // In the layer.
 const (
 	Agent        = "/usr/lib/caisson/caisson-agent"

@@ -40,6 +40,16 @@ func TestNames(t *testing.T) {
 		{"source word", SourceWord, []string{"trixie", "stable/updates"}, []string{"", "a b", "[x]", "-x"}},
 		{"metrics file", MetricsFile, []string{"/var/lib/prometheus/node-exporter/caisson.prom", "/srv/x.prom"}, []string{"", "x.prom", "/srv/x.txt", "/srv/../x.prom", "/etc/x.prom", "/var/lib/caisson/x.prom", "/srv/.prom", "/srv/.x.prom"}},
 		{"loopback", Loopback, []string{"127.0.0.1:9469", "127.9.9.9:1", "[::1]:9469"}, []string{"", "127.0.0.1", "localhost:9469", ":9469", "0.0.0.0:9469", "[::]:9469", "192.0.2.1:9469", "127.0.0.1:0", "[::1%lo]:9469", "[::ffff:192.0.2.1]:1"}},
+		{"host and port", func(s string) error { return HealthCheck(spec.HealthCheck{Name: "a", TCP: s, Timeout: 1, Interval: 1}) },
+			[]string{"a:1", "a.example:65535", "10.0.0.1:22", "[::1]:22", "[fe80::1]:1"}, []string{"a", "a:", ":1", "a:0", "a:65536", "a:01", "a:x", "::1:22", "[::1]", "[a]:1", "a b:1", "[::1:1", "a:1\n"}},
+		{"page", func(s string) error {
+			return HealthCheck(spec.HealthCheck{Name: "a", HTTP: s, Timeout: 1, Interval: 1})
+		},
+			[]string{"http://a", "https://a:1/x?y=z", "http://[::1]:1/"}, []string{"a", "ftp://a", "http://", "http://u@a/", "http://a:0/", "http://a:x/", "file:///etc", "http://a\n/", "http:a"}},
+		{"file to look at", func(s string) error {
+			return HealthCheck(spec.HealthCheck{Name: "a", File: s, Timeout: 1, Interval: 1})
+		},
+			[]string{"/run/a b"}, []string{"a", "/", "/a/", "/a/../b", "/a\x00"}},
 		{"report URL", ReportURL, []string{"https://fleet.example:8443", "http://127.0.0.1:8443/x"}, []string{"", "fleet.example", "ftp://a", "https://u:p@a", "https://a?x", "https://a/#x", "https://a b", "https://a?"}},
 		{"source URL", SourceURL, []string{"https://a.example.org/x", "file:///srv/x"}, []string{"", "a.example.org/x", "http://a\ndeb http://b", "http://a [trusted=yes]", "http://a b"}},
 	} {

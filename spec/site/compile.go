@@ -131,6 +131,7 @@ func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey
 	case s.maintenance.Operates():
 		return nil, nil, errNoDate
 	}
+	o.Gates = s.health.Node(n)
 	o.SetNeeds()
 	return o, key, nil
 }
@@ -155,6 +156,7 @@ func (s *Site) Explain(node string, labels map[string]string) (*explain.Explanat
 	}
 	maps.Copy(n.Labels, labels)
 	e := explain.Node(n, known, s.HasLayer(), s.parts)
+	e.AddHealth(s.health.Of(n))
 	o, _, err := s.overlay(n, "")
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/document"
+	"github.com/caisson-os/caisson/spec/site/health"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
@@ -36,6 +37,7 @@ type Site struct {
 
 	maintenance maintenance.Maintenance
 	expanded    *maintenance.Expanded // nil when the site was read without a date
+	health      health.Checks
 
 	encodedLock sync.RWMutex
 	encoded     map[itemsKey][]byte // items shared by many nodes, encoded
@@ -88,11 +90,6 @@ func build(r *document.Reader) *Site {
 	if layer {
 		r.In("layer", func() { s.checkLayer(r.Checker) })
 	}
-	if len(s.doc.Health) > 0 {
-		r.In("health", func() {
-			r.Errorf(s.doc.Health[0].V.At, "not-supported", "remove it; a script of conf.exec that fails makes a node degraded", "health gates are reserved for a later release: none would be looked at")
-		})
-	}
 	r.In("nodes", func() { s.nodes = inventory.Check(r.Checker, r.Nodes) })
 	for i, n := range s.nodes {
 		s.byName[n.Name] = i
@@ -112,6 +109,7 @@ func build(r *document.Reader) *Site {
 	if !layer && len(s.nodes) > 0 {
 		s.checkLayerless(r)
 	}
+	r.In("health", func() { s.health = health.Read(r.Checker, s.doc.Health, r.Tree.Get("health"), &s.maintenance) })
 	return s
 }
 

@@ -3,21 +3,16 @@
 package handover
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/spec"
 )
 
 // proveWithin is how long a new generation has, from the start of the new root's
 // init, until the agent has applied it; its scripts' own timeouts come on top.
 const proveWithin = 15 * time.Minute
-
-// longestProof caps what the timeouts of scripts may add up to.
-const longestProof = 6 * time.Hour
 
 // supervise has the machine start over where nobody would come to do it: when PID 1
 // no longer feeds the watchdog that the loader has started, when it crashes, and when
@@ -59,11 +54,5 @@ func (n *Node) deadline() time.Duration {
 	if !n.Unproven || within == 0 {
 		return 0
 	}
-	var scripts time.Duration
-	for _, script := range n.Overlay.Items.Exec {
-		if script.Blocking != "background" {
-			scripts += time.Duration(cmp.Or(script.Timeout, spec.ExecTimeout)) * time.Second
-		}
-	}
-	return within + min(scripts, longestProof)
+	return within + n.Overlay.Items.ScriptTime()
 }

@@ -36,7 +36,7 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 			return nil, nil, err
 		}
 		b.record.Sync, b.record.SyncDetail = track.Describe(err)
-		for _, behind := range []error{errUnproven, errUncounted, errSlow} {
+		for _, behind := range []error{errUnproven, errRejected, errUncounted, errSlow} {
 			if errors.Is(err, behind) {
 				b.record.Sync = spec.SyncBehind
 			}
@@ -93,13 +93,10 @@ func (b *boot) fallBack(ctx context.Context) (*track.Found, *spec.Layer, error) 
 	return nil, nil, errors.Join(errs...)
 }
 
-// attempts is how many boots of a new generation may be begun before the node
-// goes back to what it knows to be good; the last may end behind its kexec.
-const attempts = 3
-
 // Why a newer generation is not begun.
 var (
 	errUnproven  = errors.New("it never came up")
+	errRejected  = errors.New("it was rejected on this node")
 	errUncounted = errors.New("an attempt could not be counted")
 )
 
@@ -158,8 +155,10 @@ func (b *boot) ask(ctx context.Context) (*track.Found, error) {
 		return good[0], nil
 	case b.readOnly != nil && !found.Unchanged && b.hasGood():
 		return nil, fmt.Errorf("generation %d: %w, the state disk is read-only", found.Generation.Generation, errUncounted)
-	case b.begun(found.Generation) >= attempts:
-		return nil, fmt.Errorf("generation %d was begun %d times: %w", found.Generation.Generation, attempts, errUnproven)
+	case found.Generation.Failed != "":
+		return nil, fmt.Errorf("generation %d: %w: %s", found.Generation.Generation, errRejected, found.Generation.Failed)
+	case b.begun(found.Generation) >= state.MaxAttempts:
+		return nil, fmt.Errorf("generation %d was begun %d times: %w", found.Generation.Generation, state.MaxAttempts, errUnproven)
 	}
 	b.say("overlay of node %s, generation %d, layer %s", found.Overlay.Node, found.Generation.Generation, found.Overlay.Layer)
 	return found, nil

@@ -52,14 +52,14 @@ func (p *published) comesUp() {
 func TestAGenerationThatNeverComesUp(t *testing.T) {
 	p := publish(t)
 	p.overlay(1, p.layer("good").Overlay.Layer)
-	for range attempts + 1 {
+	for range state.MaxAttempts + 1 {
 		if got := p.boots(); got != 1 {
 			t.Fatalf("generation %d; there is no other than 1", got)
 		}
 	}
 	p.comesUp()
 	p.overlay(2, p.layer("bad").Overlay.Layer)
-	for n := range attempts {
+	for n := range state.MaxAttempts {
 		if got := p.boots(); got != 2 {
 			t.Fatalf("attempt %d boots generation %d", n, got)
 		}
@@ -82,7 +82,7 @@ func TestTheLastAttemptBehindItsKexec(t *testing.T) {
 	p.boots()
 	p.comesUp()
 	p.overlay(2, p.layer("bad").Overlay.Layer)
-	for n := range attempts {
+	for n := range state.MaxAttempts {
 		p.words = nil
 		p.boots() // and enters the kernel of generation 2
 		p.words = []string{kexec.Marker}

@@ -5,6 +5,7 @@ package document
 import (
 	"reflect"
 
+	"github.com/caisson-os/caisson/spec/site/health"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/module"
@@ -32,7 +33,7 @@ type Site struct {
 	Conf       shape.Raw[ConfDoc]    `site:"conf" doc:"Divingbell's configuration"`
 	Manifests  manifestsDoc          `site:"manifests" doc:"modules on or off, as in Divingbell"`
 	Labels     shape.Map[labelsDoc]  `site:"labels" doc:"which nodes run a module, as in Divingbell"`
-	Health     []shape.Raw[any]      `site:"health" doc:"reserved for gates: must be empty"`
+	Health     []health.CheckDoc     `site:"health" doc:"what nodes look at after a change: it counts as good when all of it holds, and is undone when it does not"`
 }
 
 // MetadataDoc names the fleet.

@@ -3,10 +3,12 @@
 package explain
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/spec/site/health"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/override"
@@ -23,6 +25,7 @@ type Explanation struct {
 	Target  map[string]string `json:"target"` // by module: host:NAME, label:KEY, default, or off
 	Conf    map[string]any    `json:"conf"`
 	Machine map[string]any    `json:"machine,omitempty"`
+	Health  []any             `json:"health,omitempty"` // the checks that are for this node
 	// KernelArgs are all that the node's kernel is started with.
 	KernelArgs []string `json:"kernelArgs,omitempty"`
 	// Defaults are values in force that nobody wrote, by their place in this document.
@@ -67,6 +70,7 @@ func Node(n inventory.Node, known, baked bool, parts []*override.Part) *Explanat
 		w := &walker{e: e, source: t.Name, module: p.Module}
 		e.lines = append(e.lines, explained{key: p.Name, target: t.Name})
 		if p.Name == module.Machine {
+			w.top = true
 			e.Machine, _ = w.walk(v, p.Base, "/machine", nil).(map[string]any)
 			continue
 		}
@@ -75,6 +79,30 @@ func Node(n inventory.Node, known, baked bool, parts []*override.Part) *Explanat
 	e.addDefaults(baked)
 	return e
 }
+
+// AddHealth adds the checks that are for the node.
+func (e *Explanation) AddHealth(checks health.Checks) {
+	if len(checks) == 0 {
+		return
+	}
+	list := &tree.Value{Kind: tree.Sequence}
+	for _, c := range checks {
+		list.List = append(list.List, c.Written)
+	}
+	e.lines = append(e.lines, explained{key: "health", target: "default"})
+	w := &walker{e: e, source: "default", module: &module.Module{}, top: true}
+	e.Health, _ = w.walk(list, list, "/health", nil).([]any)
+	for i, c := range checks {
+		for key, v := range map[string]string{"timeout": seconds(c.Timeout), "interval": seconds(c.Interval), "retries": strconv.FormatInt(c.Retries, 10)} {
+			if c.Written.Get(key) == nil {
+				pointer := fmt.Sprintf("/health/%d/%s", i, key)
+				e.Defaults[pointer], e.Origins[pointer] = v, Origin{Source: "default"}
+			}
+		}
+	}
+}
+
+func seconds(n int64) string { return strconv.FormatInt(n, 10) + "s" }
 
 // addDefaults tells what holds although it was not written. Baked says that the
 // site has a layer.
@@ -103,13 +131,14 @@ type walker struct {
 	e      *Explanation
 	source string
 	module *module.Module
+	top    bool // it explains a key of the document itself, not one of conf
 }
 
 // walk returns v as plain data. Base is what stands at the same place without
 // the override; what is the very same value came from there.
 func (w *walker) walk(v, base *tree.Value, pointer string, path []string) any {
 	depth := strings.Count(pointer, "/") - 1
-	if w.module.Name == module.Machine {
+	if w.top {
 		depth++
 	}
 	switch v.Kind {

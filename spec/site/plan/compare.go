@@ -19,7 +19,7 @@ import (
 
 // parts are those of an overlay whose changes are shown under another name.
 var parts = map[string]string{"kernel": "kernelArgs", "dns": "network", "search": "network", "ntp": "network", "interface": "network", "window": "maintenance", "operation": "maintenance",
-	"policy": "agent", "service": "services"}
+	"policy": "agent", "service": "services", "health": "gates"}
 
 // effectOf returns how much a change disturbs a node: of a part of the overlay or
 // of a kind of items.
@@ -98,6 +98,7 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 	if a, b := metricsText(from.Agent), metricsText(to.Agent); a != b {
 		c.add("agent", "metrics", a, b)
 	}
+	compareLists(c, "health", checks(from.Gates), checks(to.Gates), func(h spec.HealthCheck) (string, string) { return h.Name, checkText(h) })
 	if a, b := pauseText(from.Pause), pauseText(to.Pause); a != b {
 		c.add("pause", "node", a, b)
 	}
@@ -225,6 +226,36 @@ func confirmText(c *spec.Confirm) string {
 		return ""
 	}
 	return fmt.Sprintf("by an operator within %d s", c.Within)
+}
+
+func checks(g *spec.Gates) []spec.HealthCheck {
+	if g == nil {
+		return nil
+	}
+	return g.Checks
+}
+
+func checkText(h spec.HealthCheck) string {
+	text := "unit " + h.Unit
+	switch {
+	case len(h.Command) > 0:
+		text = "command " + strings.Join(h.Command, " ")
+	case h.TCP != "":
+		text = "tcp " + h.TCP
+	case h.HTTP != "":
+		text = "http " + h.HTTP
+	case h.File != "":
+		text = "file " + h.File
+	}
+	if h.Status != 0 {
+		text += fmt.Sprintf(" answers %d", h.Status)
+	}
+	seconds := func(n int64) time.Duration { return time.Duration(n) * time.Second }
+	text += fmt.Sprintf(", within %v, every %v, retries %d", seconds(h.Timeout), seconds(h.Interval), h.Retries)
+	if h.Soak > 0 {
+		text += fmt.Sprintf(", for %v", seconds(h.Soak))
+	}
+	return text
 }
 
 func orRun(s string) string {

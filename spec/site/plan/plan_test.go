@@ -198,6 +198,7 @@ func TestPlanSeesEveryDifference(t *testing.T) {
 		"exec env":     func(o *spec.Overlay) { o.Items.Exec[0].Env = map[string]string{"A": "b"} },
 		"mount after":  func(o *spec.Overlay) { o.Items.Mounts[0].After = []string{"x.service"} },
 		"search":       func(o *spec.Overlay) { o.Network.Search = []string{"example.org"} },
+		"gates":        func(o *spec.Overlay) { o.Gates = &spec.Gates{Checks: []spec.HealthCheck{{Name: "a", TCP: "a:1"}}} },
 		"ca":           func(o *spec.Overlay) { o.CAs = []string{"x"} },
 	} {
 		data, err := spec.Encode(published["a"])

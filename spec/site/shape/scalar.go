@@ -80,7 +80,7 @@ func (n *Number) Decode(c *Checker, v *tree.Value) {
 	*n = Number{i, v.At}
 }
 
-// Duration is a length of time: a whole number of one of m, h, d and w, as in 90m, 12h or 30d.
+// Duration is a length of time: a whole number of one of s, m, h, d and w, as in 90m, 12h or 30d.
 type Duration struct {
 	D  time.Duration
 	At report.Pos
@@ -92,7 +92,7 @@ func (d Duration) Set() bool { return d.At != report.Pos{} }
 // maxDuration keeps what is computed with it from overflowing.
 const maxDuration = 100 * 365 * 24 * time.Hour
 
-var durationText = regexp.MustCompile(`^([1-9][0-9]{0,4})([mhdw])$`)
+var durationText = regexp.MustCompile(`^([1-9][0-9]{0,4})([smhdw])$`)
 
 func (d *Duration) Decode(c *Checker, v *tree.Value) {
 	if !c.Want(v, tree.Scalar) {
@@ -104,7 +104,7 @@ func (d *Duration) Decode(c *Checker, v *tree.Value) {
 		return
 	}
 	n, _ := strconv.Atoi(m[1]) // at most five digits
-	unit := map[string]time.Duration{"m": time.Minute, "h": time.Hour, "d": 24 * time.Hour, "w": 7 * 24 * time.Hour}[m[2]]
+	unit := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour, "w": 7 * 24 * time.Hour}[m[2]]
 	if time.Duration(n) > maxDuration/unit {
 		c.Errorf(v.At, "range", "", "%q is longer than a hundred years", v.Text)
 		return

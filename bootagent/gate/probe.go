@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gate
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+)
+
+// Runner runs commands, as package process does.
+type Runner interface {
+	Start(ctx context.Context, c process.Command) (id string, err error)
+	Wait(ctx context.Context, id string) error
+	End(id string) error
+	Running(id string) bool
+}
+
+// Units says what a unit does: the word of systemd for its state, and what tells one
+// run of it from the next.
+type Units interface {
+	Run(ctx context.Context, unit string) (state, run string, err error)
+}
+
+// Prober looks at checks.
+type Prober struct {
+	Root   string // prefix of files, for tests
+	Log    string // directory for the output of commands
+	Runner Runner
+	Units  Units        // nil where systemd does not run
+	Now    func() int64 // seconds since the kernel started
+}
+
+// Look looks once at the checks that are due, at all of them together, and returns
+// the record with what was found. It takes as long as the slowest of them.
+func (p Prober) Look(ctx context.Context, r Record, checks []spec.HealthCheck) Record {
+	list := r.dueNow(checks, p.Now())
+	found := make([]Progress, len(list))
+	var all sync.WaitGroup
+	for i, c := range list {
+		all.Go(func() {
+			mark, err := p.probe(ctx, c)
+			found[i] = r.Checks[c.Name].note(p.Now(), mark, err)
+		})
+	}
+	all.Wait()
+	r.Checks = maps.Clone(r.Checks)
+	if r.Checks == nil {
+		r.Checks = map[string]Progress{}
+	}
+	for i, c := range list {
+		if ctx.Err() == nil { // else what was found is that somebody ended this
+			r.Checks[c.Name] = found[i]
+		}
+	}
+	return r
+}
+
+func (p Prober) probe(ctx context.Context, c spec.HealthCheck) (mark string, err error) {
+	if err := rules.HealthCheck(c); err != nil {
+		return "", err // published by a tool that did not check
+	}
+	timeout := time.Duration(c.Timeout) * time.Second
+	late := fmt.Errorf("no answer within %v", timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
+	defer cancel()
+	switch {
+	case len(c.Command) > 0:
+		return "", p.command(ctx, c, timeout)
+	case c.Unit != "":
+		mark, err = p.unit(ctx, c.Unit)
+	case c.TCP != "":
+		err = connect(ctx, c.TCP)
+	case c.HTTP != "":
+		err = get(ctx, c)
+	default:
+		if _, err := os.Stat(filepath.Join(p.Root, c.File)); err != nil {
+			return "", errors.New("the file is not there")
+		}
+	}
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return mark, err
+}
+
+func (p Prober) unit(ctx context.Context, name string) (mark string, err error) {
+	if p.Units == nil {
+		return "", errors.New("systemd does not run here")
+	}
+	state, run, err := p.Units.Run(ctx, name)
+	if err == nil && state != "active" && state != "reloading" && state != "refreshing" {
+		err = fmt.Errorf("%s is %s", name, state)
+	}
+	return run, err
+}
+
+func connect(ctx context.Context, address string) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+// get asks for a page. It follows nobody elsewhere, and reads no more than the head.
+func get(ctx context.Context, c spec.HealthCheck) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.HTTP, nil)
+	if err != nil {
+		return err
+	}
+	client := http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close() // its head is all that is wanted
+	switch got := answer.StatusCode; {
+	case c.Status == 0 && (got < 200 || got > 299):
+		return fmt.Errorf("it answers %d", got)
+	case c.Status != 0 && got != c.Status:
+		return fmt.Errorf("it answers %d, not %d", got, c.Status)
+	}
+	return nil
+}
+
+// command runs a program as a service of its own, which ends with the look.
+func (p Prober) command(ctx context.Context, c spec.HealthCheck, timeout time.Duration) error {
+	name := fmt.Sprintf("caisson-gate-%x", sha256.Sum256([]byte(c.Name)))[:29]
+	if err := os.MkdirAll(p.Log, 0o700); err != nil {
+		return err
+	}
+	log := filepath.Join(p.Log, name+".log")
+	// What an agent left that was killed meanwhile.
+	if err := p.Runner.End(name + ".service"); err != nil {
+		return err
+	}
+	if err := os.Remove(log); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	id, err := p.Runner.Start(ctx, process.Command{Name: name, Args: c.Command, Dir: "/", Log: log, Limit: timeout,
+		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", "CAISSON_CHECK=" + c.Name}})
+	if err != nil {
+		return err
+	}
+	go keepSmall(p.Runner, id, log)
+	// Its limit ends it; systemd may take a moment for that.
+	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+time.Minute)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() {
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) { // the agent is ended
+			cancel()
+		}
+	})
+	defer stop()
+	if err := p.Runner.Wait(patient, id); err != nil {
+		if last := lastLine(log); last != "" {
+			return fmt.Errorf("%w: %s", err, last)
+		}
+		return err
+	}
+	return nil
+}
+
+// keepSmall caps the output of a run.
+func keepSmall(runner Runner, id, log string) {
+	for runner.Running(id) {
+		time.Sleep(time.Second)
+		if process.CapLog(log) != nil {
+			return // the next look removes it
+		}
+	}
+}
+
+// lastLine is what a program said last, for people.
+func lastLine(log string) string {
+	f, err := os.Open(log)
+	if err != nil {
+		return ""
+	}
+	defer f.Close() // only read
+	const tail = 1 << 10
+	if info, err := f.Stat(); err == nil && info.Size() > tail {
+		if _, err := f.Seek(-tail, io.SeekEnd); err != nil {
+			return ""
+		}
+	}
+	text, err := io.ReadAll(io.LimitReader(f, tail))
+	if err != nil {
+		return ""
+	}
+	text = bytes.TrimSpace(text)
+	return strings.TrimSpace(string(text[bytes.LastIndexByte(text, '\n')+1:]))
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/gate"
+	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// judged is a change that has not proved itself: what is in effect, what is known of
+// it, and what it is judged by.
+type judged struct {
+	found  *track.Found
+	record gate.Record
+}
+
+func (j *judged) checks() []spec.HealthCheck {
+	if j.found.Overlay.Gates == nil {
+		return nil
+	}
+	return j.found.Overlay.Gates.Checks
+}
+
+// judging returns the change that is being judged, nil when there is none.
+func (n *Node) judging() (*judged, error) {
+	record, err := gate.Load(n.path(paths.RunGates))
+	if err != nil || record == nil || n.follower == nil {
+		return nil, err
+	}
+	found, err := n.running()
+	if err != nil {
+		return nil, err
+	}
+	if !record.Of(n.scopes.Root, found.Generation.Overlay) {
+		return nil, nil
+	}
+	return &judged{found, *record}, nil
+}
+
+// beginGates has the change that was put in effect judged. The deadline of its boot ends here:
+// it came up, and from now on the gates decide.
+func (n *Node) beginGates(g state.Generation) error {
+	if err := n.endTrial(); err != nil { // it was reached, or confirmed
+		return err
+	}
+	n.boot.Live.Applied, n.boot.Live.Stuck = &g, ""
+	if err := n.remember(); err != nil {
+		return err
+	}
+	r := gate.Record{Root: n.scopes.Root, Overlay: g.Overlay, Began: seconds(uptime())}
+	if err := r.Save(n.path(paths.RunGates)); err != nil {
+		return err
+	}
+	n.record("judged", field{"generation", g.Generation}, field{"epoch", g.Epoch}, field{"overlay", g.Overlay})
+	return n.endDeadline()
+}
+
+// endGates forgets what was judged, and that anything else than what is current was in effect.
+func (n *Node) endGates() error {
+	if err := durable.Remove(n.path(paths.RunGates)); err != nil {
+		return err
+	}
+	if n.boot.Live.Applied != nil || n.boot.Live.Stuck != "" {
+		n.boot.Live.Applied, n.boot.Live.Stuck = nil, ""
+		if err := n.remember(); err != nil {
+			return err
+		}
+	}
+	return n.endDeadline()
+}
+
+// again is how long after a look the next one is due, when none was found to be.
+const again = time.Minute
+
+// Judge looks once at the change that has not proved itself, and does what follows: it
+// becomes current, or what ran before comes back. It returns how long to wait before
+// the next look, 0 when nothing is judged any more.
+//
+// The looking holds no lock: a check may take minutes. What the node has become
+// meanwhile decides whether the result still means anything.
+func Judge(ctx context.Context, o Options, bootstrap *spec.Bootstrap) (wait time.Duration, st *spec.Status, err error) {
+	n, err := Read(ctx, o, bootstrap)
+	if err != nil {
+		return 0, nil, err
+	}
+	before, err := n.judging()
+	if err = errors.Join(err, n.Close()); err != nil || before == nil {
+		return 0, nil, err
+	}
+	looked := n.prober().Look(ctx, before.record, before.checks())
+	if ctx.Err() != nil {
+		return 0, nil, ctx.Err()
+	}
+	if n, err = Open(ctx, o, bootstrap); err != nil {
+		return 0, nil, err
+	}
+	wait, st, err = n.judge(ctx, before, looked)
+	return wait, st, errors.Join(err, n.Close())
+}
+
+func (n *Node) judge(ctx context.Context, before *judged, looked gate.Record) (wait time.Duration, st *spec.Status, err error) {
+	now, err := n.judging()
+	if err != nil || now == nil {
+		return 0, nil, err
+	}
+	if now.record.Overlay != before.record.Overlay || now.record.Began != before.record.Began {
+		return time.Second, nil, nil // another change was put in effect
+	}
+	if err := looked.Save(n.path(paths.RunGates)); err != nil {
+		return 0, nil, err
+	}
+	now.record = looked
+	v, err := n.verdict(now)
+	if err != nil {
+		return 0, nil, err
+	}
+	switch v.State {
+	case gate.Passed:
+		err = n.pass(now.found.Generation, v.Why)
+	case gate.Failed:
+		if ok, why, err := n.mayAct(now.found); err != nil || !ok {
+			n.o.Say("a gate failed, and nothing is changed now: %s", why)
+			return again, nil, err
+		}
+		return n.goBack(ctx, now, v.Why)
+	default:
+		wait = max(time.Second, time.Duration(v.Next-seconds(uptime()))*time.Second)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	st, err = n.Status(ctx)
+	if err != nil {
+		return wait, nil, err
+	}
+	return wait, st, n.keep(st)
+}
+
+// verdict says whether a change did what it should. What else is to decide belongs here,
+// beside the checks: the worst of all verdicts counts.
+func (n *Node) verdict(j *judged) (gate.Verdict, error) {
+	s, err := n.folder.Load()
+	if err != nil {
+		return gate.Verdict{}, err
+	}
+	if s.Staged != nil && s.Staged.Same(j.found.Generation) && s.Staged.Failed != "" {
+		return gate.Verdict{State: gate.Failed, Why: s.Staged.Failed}, nil // this agent was ended before it had acted
+	}
+	return j.record.Judge(j.checks()), nil
+}
+
+// showRejected is what a status says of a generation that is not tried again.
+func (n *Node) showRejected(s *state.State) *spec.Rejected {
+	if s.Staged == nil {
+		return nil
+	}
+	why := n.rejected(*s.Staged)
+	if why == "" {
+		return nil
+	}
+	return &spec.Rejected{Generation: s.Staged.Generation, Overlay: s.Staged.Overlay, Reason: why, At: stamp(s.Staged.FailedAt)}
+}
+
+// showGates adds the checks of a change that is being judged, and returns when they
+// will have held for long enough.
+func (n *Node) showGates(st *spec.Status) (until time.Time, err error) {
+	j, err := n.judging()
+	if err != nil || j == nil {
+		return time.Time{}, err
+	}
+	for _, c := range j.checks() {
+		p := j.record.Checks[c.Name]
+		one := spec.CheckStatus{Name: c.Name, Holds: p.Since != 0, Failures: p.Failures, Retries: c.Retries, Detail: p.Why}
+		if one.Holds {
+			one.Detail = ""
+		}
+		st.Checks = append(st.Checks, one)
+	}
+	if n.boot.Live.Stuck != "" {
+		st.Health = spec.HealthBroken
+		st.Drift = append(st.Drift, spec.Drift{Item: "gates", Key: "generation " + strconv.FormatUint(st.Generation, 10), Action: spec.ActionRefuse,
+			Reason: "it did not pass its gates, and there is nothing to go back to: " + n.boot.Live.Stuck})
+	}
+	if v := j.record.Judge(j.checks()); v.Until > 0 {
+		until = time.Now().Add(time.Duration(v.Until-seconds(uptime())) * time.Second).UTC().Truncate(time.Second)
+	}
+	return until, nil
+}
+
+func (n *Node) prober() gate.Prober {
+	p := gate.Prober{Root: n.o.Root, Log: n.path(paths.RunChecks), Runner: n.runner(), Now: func() int64 { return seconds(uptime()) }}
+	if p.Runner == nil {
+		p.Runner = new(process.Group)
+	}
+	if n.o.Root == "" && process.SystemdRuns() {
+		p.Units = process.Manager{}
+	}
+	return p
+}
+
+func seconds(d time.Duration) int64 { return int64(d / time.Second) }

@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+)
+
+// publishGated signs an overlay with one sysctl that counts as good when a file exists.
+func (m *machine) publishGated(generation uint64, core spec.Core, swappiness string, retries int64) {
+	m.t.Helper()
+	m.Overlay(spec.Overlay{Core: core, Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: swappiness}}},
+		Gates: &spec.Gates{Checks: []spec.HealthCheck{{Name: "ready", File: "/ready" + swappiness, Timeout: 1, Interval: 1, Retries: retries}}}}, sign.Predicate{Generation: generation})
+	m.confirm(time.Now())
+}
+
+// ready makes the check of a value hold.
+func (m *machine) ready(swappiness string) {
+	m.t.Helper()
+	if err := os.WriteFile(m.root+"/ready"+swappiness, nil, 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// judge looks until nothing is judged any more, or as often as it may. It returns the
+// last status and how often a reboot was asked for.
+func (m *machine) judge(looks int) (st *spec.Status, reboots int) {
+	m.t.Helper()
+	o := Options{Root: m.root, Say: m.t.Logf, Reboot: func(context.Context) error { reboots++; return nil }}
+	for range looks {
+		wait, now, err := Judge(m.t.Context(), o, nil)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		if now != nil {
+			st = now
+		}
+		if wait == 0 {
+			return st, reboots
+		}
+		if reboots > 0 {
+			return st, reboots
+		}
+		time.Sleep(min(wait, 1100*time.Millisecond))
+	}
+	return st, reboots
+}
+
+func (m *machine) state() *state.State {
+	m.t.Helper()
+	s, err := state.View(m.root + paths.State).Load()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return s
+}
+
+// enrolled leaves what the loader does, for verbs that are given no bootstrap.
+func (m *machine) enrolled() {
+	m.t.Helper()
+	data, err := spec.Encode(m.bootstrap())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.WriteFile(m.root+paths.RunBootstrap, data, 0o600); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func layer(name string) spec.Core { return spec.Core{Layer: layerNamed(name)} }
+
+// running is a machine on which generation 1 has proved itself.
+func runningMachine(t *testing.T) *machine {
+	m := newMachine(t)
+	m.enrolled()
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	m.apply()
+	return m
+}
+
+// A change counts as good when its checks hold, and not before.
+func TestAChangeHasToPassItsGates(t *testing.T) {
+	m := runningMachine(t)
+	m.publishGated(2, layer("a"), "20", 5)
+	st := m.sync()
+	if st.Generation != 2 || m.swappiness("") != "20" || m.state().Current.Generation != 1 || st.Staged != "" {
+		t.Fatalf("in effect: generation %d, swappiness %s, current %+v, staged %q", st.Generation, m.swappiness(""), m.state().Current, st.Staged)
+	}
+	if st.Activity != spec.ActivitySoaking || len(st.Checks) != 1 || st.Checks[0].Holds {
+		t.Errorf("it is judged: %s, %+v", st.Activity, st.Checks)
+	}
+	// The service looks at the node meanwhile, and is started anew: what is judged stays in effect.
+	if st, _ = m.judge(2); st == nil || st.Generation != 2 || st.Checks[0].Failures == 0 {
+		t.Fatalf("%+v", st)
+	}
+	if st := m.apply(); st.Generation != 2 || m.state().Current.Generation != 1 {
+		t.Errorf("after another look: generation %d, current %+v", st.Generation, m.state().Current)
+	}
+	m.ready("20")
+	if st, _ = m.judge(5); st.Generation != 2 || st.Activity != spec.ActivityIdle || len(st.Checks) != 0 || st.Health != spec.HealthOK {
+		t.Errorf("passed: %+v", st)
+	}
+	s := m.state()
+	if s.Current.Generation != 2 || s.Staged != nil {
+		t.Errorf("passed: current %+v, staged %+v", s.Current, s.Staged)
+	}
+	if wait, _, err := Judge(t.Context(), Options{Root: m.root, Say: t.Logf}, nil); wait != 0 || err != nil {
+		t.Errorf("what has passed is judged again: %v, %v", wait, err)
+	}
+}
+
+// Where the layer stayed, the overlay is to blame: the one before comes back without a
+// reboot, and what was rejected is not tried again until somebody says so.
+func TestAFailedGateBringsThePreviousOverlayBack(t *testing.T) {
+	m := runningMachine(t)
+	m.publishGated(2, layer("a"), "20", 1)
+	m.sync()
+	st, reboots := m.judge(5)
+	if st == nil || st.Generation != 1 || m.swappiness("") != "10" || reboots != 0 {
+		t.Fatalf("generation %d, swappiness %s, %d reboots", st.Generation, m.swappiness(""), reboots)
+	}
+	rejected := func(when string, st *spec.Status) {
+		t.Helper()
+		if st.Generation != 1 || st.Rejected == nil || st.Rejected.Generation != 2 || !strings.Contains(st.Rejected.Reason, "ready: the file is not there (failed 2 times)") ||
+			st.Rejected.At.IsZero() || st.Health != spec.HealthDegraded || st.Staged != "" || m.swappiness("") != "10" {
+			t.Errorf("%s: generation %d, rejected %+v, %s, staged %q, swappiness %s", when, st.Generation, st.Rejected, st.Health, st.Staged, m.swappiness(""))
+		}
+	}
+	rejected("at once", st)
+	m.ready("20") // nobody told the node
+	rejected("after a sync", m.sync())
+	rejected("after a look", m.apply())
+	if st := m.sync(); st.Sync != spec.SyncBehind || !strings.Contains(st.SyncDetail, "rejected on this node") {
+		t.Errorf("%s: %s", st.Sync, st.SyncDetail)
+	}
+	n := m.open()
+	st, err := n.Retry(t.Context())
+	if err := errors.Join(err, n.Close()); err != nil || st.Generation != 2 || st.Rejected != nil {
+		t.Fatalf("told to try again: %+v, %v", st, err)
+	}
+	if m.judge(5); m.state().Current.Generation != 2 {
+		t.Errorf("it holds now: %+v", m.state().Current)
+	}
+}
+
+// A newer generation is tried, also with the same content.
+func TestANewerGenerationIsTried(t *testing.T) {
+	m := runningMachine(t)
+	m.publishGated(2, layer("a"), "20", 0)
+	m.sync()
+	m.judge(5)
+	m.publishGated(3, layer("a"), "20", 0)
+	m.ready("20")
+	if st := m.sync(); st.Generation != 3 || st.Rejected != nil {
+		t.Errorf("%+v", st)
+	}
+	if m.judge(5); m.state().Current.Generation != 3 {
+		t.Errorf("%+v", m.state().Current)
+	}
+	// What is signed anew while it is judged is judged on.
+	m.publishGated(4, layer("a"), "40", 9)
+	m.sync()
+	m.judge(1)
+	m.publishGated(5, layer("a"), "40", 9)
+	if st := m.sync(); st.Generation != 5 || len(st.Checks) != 1 || st.Checks[0].Failures == 0 || m.state().Current.Generation != 3 {
+		t.Errorf("signed anew: %+v, current %+v", st, m.state().Current)
+	}
+	m.ready("40")
+	if m.judge(5); m.state().Current.Generation != 5 || m.state().Staged != nil {
+		t.Errorf("%+v", m.state())
+	}
+	// What is newer takes the place of what is judged, and what is current stays what it was.
+	m.publishGated(6, layer("a"), "60", 9)
+	m.sync()
+	m.publishGated(7, layer("a"), "70", 0)
+	if st := m.sync(); st.Generation != 7 || m.state().Current.Generation != 5 {
+		t.Errorf("%+v", st)
+	}
+	if st, _ := m.judge(5); st.Generation != 5 || m.swappiness("") != "40" {
+		t.Errorf("generation %d, swappiness %s", st.Generation, m.swappiness(""))
+	}
+}
+
+// Where the layer changed too, the whole pair comes back: by a reboot, whose loader
+// passes over what was rejected.
+func TestAFailedGateBringsThePreviousPairBack(t *testing.T) {
+	for _, core := range []spec.Core{layer("b"), {Layer: layerNamed("a"), KernelArgs: []string{"quiet"}}} {
+		m := runningMachine(t)
+		m.publishGated(2, core, "20", 0)
+		m.boot()
+		m.root2()
+		if err := os.WriteFile(m.root+paths.RunDeadline, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		m.apply()
+		if _, err := os.Stat(m.root + paths.RunDeadline); err == nil {
+			t.Error("it came up, and its gates have the time that they need: the deadline would end them")
+		}
+		if m.state().Current.Generation != 1 {
+			t.Fatalf("it is current before it has passed: %+v", m.state().Current)
+		}
+		_, reboots := m.judge(5)
+		if s := m.state(); reboots != 1 || s.Current.Generation != 1 || s.Staged == nil || s.Staged.Failed == "" || s.Staged.Attempts != state.MaxAttempts {
+			t.Fatalf("%d reboots, %+v", reboots, s.Staged)
+		}
+		// An agent that was ended before systemd heard of it asks again.
+		if _, reboots := m.judge(2); reboots != 1 {
+			t.Errorf("%d reboots", reboots)
+		}
+		s := m.state() // the loader boots what is current; its own test is beside it
+		if err := state.SaveBoot(m.root+paths.RunBoot, &state.Boot{Mode: "netboot", Node: "superhost", RootID: "root3", Disk: "/dev/vda1", Source: "cached", Sync: "behind", Generation: *s.Current}); err != nil {
+			t.Fatal(err)
+		}
+		m.apply()
+		if st := m.sync(); st.Generation != 1 || st.Rejected == nil || st.Sync != spec.SyncBehind || m.swappiness("") != "10" {
+			t.Errorf("after the reboot: generation %d, rejected %+v, %s", st.Generation, st.Rejected, st.Sync)
+		}
+	}
+}
+
+// root2 makes the boot record one of another root.
+func (m *machine) root2() {
+	m.t.Helper()
+	b, err := state.LoadBoot(m.root + paths.RunBoot)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	b.RootID = "root2"
+	if err := state.SaveBoot(m.root+paths.RunBoot, b); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// A boot of another overlay on the same layer goes back without another boot.
+func TestABootOfTheSameLayerGoesBackLive(t *testing.T) {
+	m := runningMachine(t)
+	m.publishGated(2, layer("a"), "20", 0)
+	m.boot()
+	m.root2()
+	m.apply()
+	if st, reboots := m.judge(5); reboots != 0 || st.Generation != 1 || m.swappiness("") != "10" {
+		t.Fatalf("%d reboots, generation %d, swappiness %s", reboots, st.Generation, m.swappiness(""))
+	}
+	for range 2 { // and stays there, whoever starts next
+		if st := m.apply(); st.Generation != 1 || m.swappiness("") != "10" {
+			t.Errorf("generation %d, swappiness %s", st.Generation, m.swappiness(""))
+		}
+	}
+	m.publish(3, layerNamed("a"), "30")
+	if st := m.sync(); st.Generation != 3 || m.state().Current.Generation != 3 || m.swappiness("") != "30" {
+		t.Errorf("generation %d, current %+v", st.Generation, m.state().Current)
+	}
+	if st := m.apply(); st.Generation != 3 {
+		t.Errorf("generation %d", st.Generation)
+	}
+}
+
+// Where nothing good is known, what failed stays, says so, and counts when it holds.
+func TestNothingToGoBackTo(t *testing.T) {
+	m := newMachine(t)
+	m.enrolled()
+	m.publishGated(1, layer("a"), "10", 0)
+	m.boot()
+	m.apply()
+	st, reboots := m.judge(3)
+	if st == nil || st.Generation != 1 || st.Health != spec.HealthBroken || reboots != 0 || m.swappiness("") != "10" || m.state().Current != nil {
+		t.Fatalf("%d reboots, %+v", reboots, st)
+	}
+	m.ready("10")
+	if st, _ := m.judge(5); st.Health != spec.HealthOK || m.state().Current == nil || m.state().Current.Generation != 1 {
+		t.Errorf("it holds now: %s, %+v", st.Health, m.state().Current)
+	}
+}
+
+// All combinations of what the way back depends on.
+func TestWayBack(t *testing.T) {
+	for bits := range 32 {
+		c := circumstances{good: bits&1 > 0, attached: bits&2 > 0, sameLayer: bits&4 > 0, live: bits&8 > 0, remembers: bits&16 > 0}
+		got := wayBack(c)
+		switch {
+		case !c.good && got != backNone:
+			t.Errorf("%+v: %s, and there is nothing", c, got)
+		case c.good && c.attached && got != backLive:
+			t.Errorf("%+v: %s, and caisson does not boot this host", c, got)
+		case got == backLive && !c.attached && !(c.sameLayer && c.live):
+			t.Errorf("%+v: live, and it cannot be", c)
+		case got == backReboot && (!c.remembers || c.sameLayer && c.live || c.attached):
+			t.Errorf("%+v: a reboot that is not needed, or leads to the same", c)
+		case c.good && c.remembers && got == backNone:
+			t.Errorf("%+v: nothing is done", c)
+		}
+	}
+}
+
+// An attached host goes back, whatever has changed.
+func TestAnAttachedHostGoesBack(t *testing.T) {
+	m := newMachine(t)
+	m.enrolled()
+	if err := os.WriteFile(m.root+"/etc/machine-id", []byte("1234\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Root: m.root, Name: "superhost", Say: t.Logf}
+	sync := func() *spec.Status {
+		t.Helper()
+		n, err := Open(t.Context(), o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := n.Sync(t.Context())
+		if err := errors.Join(err, n.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	m.publishItems(1, "", spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "10"}}})
+	sync()
+	m.publishGated(2, spec.Core{KernelArgs: []string{"quiet"}}, "20", 0)
+	if st := sync(); st.Generation != 2 || m.swappiness("") != "20" {
+		t.Fatalf("%+v", st)
+	}
+	for range 5 {
+		wait, _, err := Judge(t.Context(), o, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wait == 0 {
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	if st := sync(); st.Generation != 1 || st.Rejected == nil || m.swappiness("") != "10" {
+		t.Errorf("generation %d, rejected %+v, swappiness %s", st.Generation, st.Rejected, m.swappiness(""))
+	}
+}
+
+// A change that was begun and taken back is not tried again by itself; one that could
+// not be begun is, and disturbs nobody.
+func TestWhatWasTakenBackIsNotTriedAgain(t *testing.T) {
+	m := runningMachine(t)
+	count := filepath.Join(t.TempDir(), "count")
+	m.publishItems(2, layerNamed("a"), spec.Items{Exec: []spec.Exec{{Name: "a", Data: "#!/bin/sh\necho x >>" + count + "\nexit 1\n", OnFailure: "rollback", Blocking: "foreground"}}})
+	try := func() {
+		n := m.open()
+		_, err := n.Sync(t.Context())
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
+		t.Log(err)
+	}
+	for range 3 {
+		try()
+	}
+	if text, err := os.ReadFile(count); err != nil || len(text) != 2 {
+		t.Errorf("it ran as %q, %v; want once", text, err)
+	}
+	if s := m.state(); s.Staged == nil || !strings.Contains(s.Staged.Failed, "taken back") {
+		t.Errorf("%+v", s.Staged)
+	}
+}
+
+// gated marks the process that is killed.
+const gated = "CAISSON_TEST_GATED"
+
+// Killed at any moment, between the sync and the end of what follows from it, an agent
+// that starts again ends where it would have ended.
+func TestKilledWhileItIsJudged(t *testing.T) {
+	if root := os.Getenv(gated); root != "" {
+		beJudged(t, root)
+		return
+	}
+	for round := range 24 {
+		m := runningMachine(t)
+		m.publishGated(2, layer("a"), "20", 0)
+		good := round%2 == 0
+		if good {
+			m.ready("20")
+		}
+		child := exec.Command(os.Args[0], "-test.run=^TestKilledWhileItIsJudged$", "-test.count=1")
+		child.Env = append(os.Environ(), gated+"="+m.root)
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(rand.IntN(250)) * time.Millisecond)
+		_ = child.Process.Kill() // it may have ended
+		_ = child.Wait()         // how it ended does not matter
+		m.apply()
+		m.sync()
+		if _, reboots := m.judge(6); reboots > 0 {
+			t.Fatal("a reboot was asked for")
+		}
+		st, want := m.sync(), uint64(1)
+		if good {
+			want = 2
+		}
+		if st.Generation != want || m.state().Current.Generation != want || m.swappiness("") != strconv.Itoa(int(want)*10) || (st.Rejected != nil) == good || len(st.Checks) != 0 {
+			t.Fatalf("round %d: generation %d, swappiness %s, %+v, checks %+v", round, st.Generation, m.swappiness(""), st.Rejected, st.Checks)
+		}
+	}
+}
+
+func beJudged(t *testing.T, root string) {
+	o := Options{Root: root, Say: t.Logf}
+	n, err := Open(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		if wait, _, err := Judge(t.Context(), o, nil); err != nil || wait == 0 {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// The loader passes over what was rejected here.
+func TestTheTrackerKeepsWhatWasRejected(t *testing.T) {
+	m := runningMachine(t)
+	m.publishGated(2, layer("b"), "20", 0)
+	folder, err := state.Open(m.root + paths.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := track.Tracker{Source: m.Registry.Source(), Bootstrap: *m.bootstrap(), Identity: trust.Identity{Node: "superhost"}, Folder: folder, Say: t.Logf}
+	found, err := f.Sync(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := m.state()
+	s.Reject(found.Generation, "because", time.Now())
+	if err := folder.Save(s); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if found, err = f.Sync(t.Context()); err != nil || found.Generation.Failed != "because" || found.Generation.Attempts != state.MaxAttempts {
+			t.Errorf("%+v, %v", found, err)
+		}
+	}
+}

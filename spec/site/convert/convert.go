@@ -47,8 +47,9 @@ type Line struct {
 
 // Result is the part of a site, and what it covers.
 type Result struct {
-	Conf     map[string]any `json:"conf"`
-	Coverage []Line         `json:"coverage"`
+	Conf      map[string]any `json:"conf"`
+	Documents []any          `json:"documents,omitempty"` // parts of a site beside its conf, such as Services
+	Coverage  []Line         `json:"coverage"`
 }
 
 // MaxFile is the largest file that is read.
@@ -91,6 +92,7 @@ func Import(files []File) (*Result, error) {
 			return nil, fmt.Errorf("read %s: more than %d MiB", f.Name, MaxFile>>20)
 		}
 		k.read(in)
+		r.Documents = append(r.Documents, in.documents...)
 		items = append(items, in.items...)
 		if len(items) > maxLines {
 			return nil, fmt.Errorf("read %s: more than %d lines", f.Name, maxLines)
@@ -98,7 +100,7 @@ func Import(files []File) (*Result, error) {
 	}
 	supersede(items)
 	for _, p := range items {
-		if p.Taken {
+		if p.Taken && p.module != "" {
 			if why := refused(p); why != "" {
 				p.Taken, p.As, p.Why = false, "", "a site refuses it: "+why
 			} else {
@@ -134,7 +136,7 @@ func (e *unknownKind) ExitCode() int { return 2 }
 func supersede(items []*parsed) {
 	last := map[string]*parsed{}
 	for _, p := range slices.Backward(items) {
-		if !p.Taken {
+		if !p.Taken || p.module == "" {
 			continue
 		}
 		if by := last[p.same]; by != nil {
@@ -145,7 +147,7 @@ func supersede(items []*parsed) {
 	}
 	used := map[string]bool{}
 	for _, p := range items {
-		if !p.Taken {
+		if !p.Taken || p.module == "" {
 			continue
 		}
 		name := p.path[len(p.path)-1]

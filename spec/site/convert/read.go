@@ -16,6 +16,8 @@ type reading struct {
 	name  string
 	data  string
 	items []*parsed
+
+	documents []any // parts of a site beside its conf
 }
 
 // lines calls f for every line that is not blank or a comment.

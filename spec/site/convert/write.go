@@ -47,12 +47,40 @@ func nodeOf(v any) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: fmt.Sprint(v), Style: yaml.SingleQuotedStyle}
 }
 
-// WriteYAML prints the part of a site.
+// WriteYAML prints the part of a site, and documents of other kinds after it.
 func (r *Result) WriteYAML(w io.Writer) error {
-	text, err := yamlOf(map[string]any{"conf": r.Conf})
+	if len(r.Conf) > 0 || len(r.Documents) == 0 {
+		text, err := yamlOf(map[string]any{"conf": r.Conf})
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "# yaml-language-server: $schema=.schema/values.schema.json\n%s", text); err != nil {
+			return err
+		}
+		if len(r.Documents) == 0 {
+			return nil
+		}
+		if _, err := io.WriteString(w, "---\n"); err != nil {
+			return err
+		}
+	}
+	text, err := documentsText(r.Documents)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "# yaml-language-server: $schema=.schema/values.schema.json\n%s", text)
+	_, err = w.Write(text)
 	return err
+}
+
+// documentsText writes several documents as one file.
+func documentsText(docs []any) ([]byte, error) {
+	var parts [][]byte
+	for _, d := range docs {
+		text, err := yamlOf(d)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, text)
+	}
+	return bytes.Join(parts, []byte("---\n")), nil
 }

@@ -275,5 +275,5 @@ func (n *Node) takenBack(before, next *track.Found, result items.Result) (*spec.
 func (n *Node) wait(next *track.Found, why string) error {
 	n.o.Say("generation %d waits for %s", next.Generation.Generation, why)
 	n.setSync(spec.SyncBehind, "waits for "+why)
-	return n.remember()
+	return errors.Join(n.remember(), n.markReboot())
 }

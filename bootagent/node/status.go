@@ -76,6 +76,9 @@ func uptime() time.Duration {
 }
 
 func (n *Node) keep(status *spec.Status) error {
+	if err := n.markReboot(); err != nil {
+		n.o.Say("say that a reboot is waited for: %v", err)
+	}
 	n.noteAxes(status)
 	if err := n.remember(); err != nil {
 		return err

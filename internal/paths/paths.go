@@ -38,6 +38,12 @@ const (
 	RunChecks = "/run/caisson/gates"
 )
 
+// By which people and programs such as kured learn that a machine is to be started over.
+const (
+	RebootRequired = "/run/reboot-required"
+	RebootReasons  = "/run/reboot-required.pkgs" // one a line
+)
+
 // In the layer.
 const (
 	Agent        = "/usr/lib/caisson/caisson-agent"

@@ -14,6 +14,11 @@ import (
 // init, until the agent has applied it; its scripts' own timeouts come on top.
 const proveWithin = 15 * time.Minute
 
+// noSoftReboot keeps somebody from a soft-reboot by hand: it ends every mount below /run,
+// and with them the images of the root, the state disk, what is kept on it and the
+// agent. See systemd-soft-reboot.service(8).
+const noSoftReboot = "[Unit]\nDescription=Soft reboot, refused by caisson: it would lose the node's state; systemctl reboot does not\nRefuseManualStart=yes\n"
+
 // supervise has the machine start over where nobody would come to do it: when PID 1
 // no longer feeds the watchdog that the loader has started, when it crashes, and when
 // a new generation never proves itself. The latter is a timer that every target pulls
@@ -25,6 +30,9 @@ func (n *Node) supervise() error {
 		manager += fmt.Sprintf("RuntimeWatchdogSec=%d\n", int(n.Watchdog.Seconds()))
 	}
 	if err := n.write("/etc/systemd/system.conf.d/"+paths.Prefix+"supervise.conf", []byte(manager), 0o644); err != nil {
+		return err
+	}
+	if err := n.write("/etc/systemd/system/soft-reboot.target.d/"+paths.Prefix+"refuse.conf", []byte(noSoftReboot), 0o644); err != nil {
 		return err
 	}
 	within := n.deadline()

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -34,6 +35,37 @@ func TestSupervise(t *testing.T) {
 		if out, err := exec.Command("systemd-analyze", "verify", "--man=no", n.path("etc/systemd/system/"+unit)).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", unit, err, out)
 		}
+	}
+}
+
+// A soft-reboot by hand loses state, persisted directories and the agent: systemd
+// refuses it, and says to whoever asks for its status why.
+func TestASoftRebootIsRefused(t *testing.T) {
+	if !itemtest.InSystemd(t) {
+		return
+	}
+	n := newNode(t, t.TempDir(), true)
+	dropIn := do(t, n)("etc/systemd/system/soft-reboot.target.d/60-caisson-refuse.conf")
+	if err := os.MkdirAll("/run/units/soft-reboot.target.d", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"soft-reboot.target": "[Unit]\nDescription=Reboot System Userspace\nDefaultDependencies=no\n", "soft-reboot.target.d/60-caisson-refuse.conf": dropIn} {
+		if err := os.WriteFile("/run/units/"+name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	systemctl := func(args ...string) (string, error) {
+		out, err := exec.Command("systemctl", args...).CombinedOutput()
+		return string(out), err
+	}
+	if out, err := systemctl("daemon-reload"); err != nil {
+		t.Fatal(out, err)
+	}
+	if out, err := systemctl("start", "soft-reboot.target"); err == nil || !strings.Contains(out, "refused") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, _ := systemctl("status", "--no-pager", "soft-reboot.target"); !strings.Contains(out, "refused by caisson") {
+		t.Errorf("its status says %s", out)
 	}
 }
 

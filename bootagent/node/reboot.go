@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// rebootMark begins the line that is ours in a file which others may write, too.
+const rebootMark = "caisson: "
+
+// markReboot keeps the files by which people and programs such as kured learn that a
+// machine wants to be started over: there while something waits for that, and gone
+// when it is no longer true. What others have written there stays.
+func (n *Node) markReboot() error {
+	why, err := n.waitsWhy()
+	if err != nil {
+		return err
+	}
+	old, err := os.ReadFile(n.path(paths.RebootReasons))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var ours string
+	var lines []string
+	for line := range strings.Lines(string(old)) {
+		if strings.HasPrefix(line, rebootMark) {
+			ours = strings.TrimSuffix(line, "\n")
+			continue
+		}
+		lines = append(lines, line)
+	}
+	if ours == why {
+		return nil
+	}
+	if why == "" && len(lines) == 0 {
+		return errors.Join(durable.Remove(n.path(paths.RebootRequired)), durable.Remove(n.path(paths.RebootReasons)))
+	}
+	if why != "" {
+		lines = append(lines, why+"\n")
+	}
+	if err := durable.WriteFile(n.path(paths.RebootReasons), []byte(strings.Join(lines, "")), 0o644); err != nil {
+		return err
+	}
+	if _, err := os.Stat(n.path(paths.RebootRequired)); err == nil {
+		return nil
+	}
+	return durable.WriteFile(n.path(paths.RebootRequired), []byte("*** System restart required ***\n"), 0o644)
+}
+
+// waitsWhy says for which generation a reboot is waited for, and what of it needs one;
+// "" where none is.
+func (n *Node) waitsWhy() (string, error) {
+	s, err := n.folder.Load()
+	if err != nil || s.Staged == nil || n.boot.Mode == spec.ModeAttached || n.follower == nil || n.rejected(*s.Staged) != "" {
+		return "", err
+	}
+	why := fmt.Sprintf("%sgeneration %d", rebootMark, s.Staged.Generation)
+	running, err := n.running()
+	if err != nil {
+		return why, nil // the reason is for people; that it waits is certain
+	}
+	if running.Generation.Overlay == s.Staged.Overlay {
+		return "", nil // it is in effect, and has to prove itself
+	}
+	staged, err := n.follower.Recall(s.Staged)
+	if err != nil {
+		return why, nil // as above
+	}
+	live, reason := extent(&running.Overlay, &staged.Overlay)
+	if live {
+		return "", nil // it failed, and is tried again
+	}
+	return why + ": " + reason, nil
+}

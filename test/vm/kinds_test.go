@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/require"
+)
+
+// everyKind is what a site asks for beyond the quickstart: an edit of the example.
+// The larger kernel has e1000e.
+var everyKind = []string{
+	"linux-image-cloud-amd64", "linux-image-amd64",
+	"      - name: tree\n", "      - name: tree\n      - name: nfs-kernel-server\n      - name: e2fsprogs\n",
+	"    kernel.panic: 30\n", `    kernel.panic: 30
+    net.bridge.bridge-nf-call-iptables: 0
+  sysfs:
+    /sys/kernel/mm/transparent_hugepage/defrag: never
+    /sys/class/net/lo/tx_queue_len: 777
+  files:
+    /etc/exports: {content: "/run/export 127.0.0.1(rw,no_root_squash,insecure,fsid=0)\n"}
+    /etc/tmpfiles.d/export.conf: {content: "d /run/export 0755 root root\nf /run/export/hello 0644 root root - from the server\n"}
+  nics:
+    intel:
+      match: {driver: e1000e}
+      ring: {rx: 512}
+      coalesce: {rx-usecs: 20}
+      features: {generic-receive-offload: off, tx-nocache-copy: on}
+    vmware:
+      match: {pci: "0000:00:12.0"}
+      ring: {rx: 512, tx: 1024}
+    queues:
+      match: {mac: "52:54:00:00:01:03"}
+      channels: {combined: 2}
+      link: {speed: 1000, duplex: full}
+      features: {tso: off}
+  modules:
+    load: [br_netfilter]
+    parameters: {dummy: {numdummies: 2}}
+    blacklist: [pcspkr]
+  units:
+    hello.service:
+      content: |
+        [Service]
+        ExecStart=/bin/sleep infinity
+        [Install]
+        WantedBy=multi-user.target
+      state: enabled
+      run: started
+      limits: {nofile: 4321}
+    apt-daily.timer: {state: masked}
+`,
+	"  mounts:\n", `  mounts:
+    share:
+      mnt_tgt: /srv/share
+      device: 127.0.0.1:/
+      type: nfs4
+      options: vers=4.2,nosuid,_netdev,nofail
+      after: nfs-server.service
+      before: hello.service
+    space:
+      mnt_tgt: none
+      device: LABEL=space
+      type: swap
+      options: pri=7,nofail
+    late:
+      mnt_tgt: /srv/late
+      device: LABEL=late
+      type: ext4
+      options: noatime,nofail
+`,
+}
+
+// cards are an e1000e, a vmxnet3 and a virtio card with four queues, which lead
+// nowhere.
+func cards() []string {
+	return []string{
+		"-netdev", "hubport,hubid=1,id=one", "-device", "e1000e,netdev=one,addr=0x11,romfile=,mac=52:54:00:00:01:01",
+		"-netdev", "hubport,hubid=2,id=two", "-device", "vmxnet3,netdev=two,addr=0x12,romfile=,mac=52:54:00:00:01:02",
+		"-netdev", fmt.Sprintf("tap,id=three,ifname=cs%d,queues=4,script=no,downscript=no", os.Getpid()),
+		"-device", "virtio-net-pci,netdev=three,addr=0x13,romfile=,mq=on,vectors=10,mac=52:54:00:00:01:03",
+	}
+}
+
+// disk is a raw image as one more disk of the machine.
+func disk(t *testing.T, dir, name, slot string, megabytes int) []string {
+	t.Helper()
+	file := filepath.Join(dir, name+".raw")
+	sh(t, `truncate -s "$2"M "$1"`, file, fmt.Sprint(megabytes))
+	return []string{"-drive", "if=none,format=raw,id=" + name + ",file=" + file, "-device", "virtio-blk-pci,addr=" + slot + ",drive=" + name + ",serial=" + name}
+}
+
+// named prints the name of the interface with an address.
+func named(mac string) string {
+	return `$(ip -o link | grep -m1 'link/ether ` + mac + `' | cut -d: -f2 | tr -d ' ')`
+}
+
+// looks are what everyKind promises.
+var looks = []Check{
+	{"sysfs, of a list", "grep -o '\\[.*\\]' /sys/kernel/mm/transparent_hugepage/defrag", "[never]"},
+	{"sysfs, by a link", "cat /sys/class/net/lo/tx_queue_len", "777"},
+	{"ring of an e1000e, by its driver", "/usr/sbin/ethtool -g " + named("52:54:00:00:01:01") + " | awk '/^RX:/{n=$2} END{print n}'", "512"},
+	{"coalescing of an e1000e", "/usr/sbin/ethtool -c " + named("52:54:00:00:01:01") + " | awk '/^rx-usecs:/{print $2}'", "20"},
+	{"rings of a vmxnet3, by its place", "/usr/sbin/ethtool -g " + named("52:54:00:00:01:02") + " | awk '/^[RT]X:/{a=b; b=$2} END{print a, b}'", "512 1024"},
+	{"queues of a virtio card, by its address", "/usr/sbin/ethtool -l " + named("52:54:00:00:01:03") + " | awk '/^Combined/{n=$2} END{print n}'", "2"},
+	{"speed of a card", "/usr/sbin/ethtool " + named("52:54:00:00:01:03") + " | grep -o 'Speed: .*'", "Speed: 1000Mb/s"},
+	{"features of an e1000e", "/usr/sbin/ethtool -k " + named("52:54:00:00:01:01") + " | grep -c '^generic-receive-offload: off\\|^tx-nocache-copy: on'", "2"},
+	{"feature of a virtio card", "/usr/sbin/ethtool -k " + named("52:54:00:00:01:03") + " | grep '^tcp-segmentation-offload'", "tcp-segmentation-offload: off"},
+	{"module", "test -d /sys/module/br_netfilter && echo loaded", "loaded"},
+	{"sysctl of that module", "cat /proc/sys/net/bridge/bridge-nf-call-iptables", "0"},
+	{"blacklist", "/usr/sbin/modprobe -c | grep -x 'blacklist pcspkr'", "blacklist pcspkr"},
+	{"unit, started by systemd", "systemctl is-enabled hello.service; systemctl is-active hello.service", "enabled\nactive"},
+	{"limit of a service", "grep 'Max open files' /proc/$(systemctl show -P MainPID hello.service)/limits | tr -s ' ' | cut -d' ' -f4", "4321"},
+	{"masked", "systemctl is-enabled apt-daily.timer || true", "masked"},
+	{"swap space", "awk 'NR>1{print $2, $5}' /proc/swaps", "partition 7"},
+	{"network file system", "cat /srv/share/hello; echo; findmnt -no FSTYPE,OPTIONS /srv/share | grep -o 'nfs4 .*nosuid'", "~from the server\nnfs4 rw,nosuid"},
+}
+
+func look(t *testing.T, s *Session, checks ...Check) {
+	t.Helper()
+	for _, c := range checks {
+		if _, err := c.Run(t.Context(), s); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestEveryKind boots a node with something of every kind, on cards of three
+// drivers, changes it by hand, changes its site, and takes the change back.
+func TestEveryKind(t *testing.T) {
+	require.Tool(t, "truncate", "mkswap")
+	f := fleet(t, everyKind...)
+	late, space := disk(t, f.Dir, "late", "0x14", 64), disk(t, f.Dir, "space", "0x15", 64)
+	sh(t, `mkswap -q -L space "$1"`, filepath.Join(f.Dir, "space.raw"))
+	m := f.boot(t, Options{Name: "beta", MAC: "52:54:00:00:00:0b", Memory: 3072, Extra: slices.Concat(cards(), late, space)})
+	s := f.login(t, m)
+	t.Run("as the site says", func(t *testing.T) {
+		look(t, s, looks...)
+		look(t, s, Check{"it was started at boot, not by the agent", "sudo journalctl -b -q --no-pager -o cat -u hello.service | grep -c Started", "1"},
+			Check{"and had its limit then", "systemctl show -P NeedDaemonReload hello.service", "no"},
+			Check{"what is mounted before it", "test $(systemctl show -P ActiveEnterTimestampMonotonic caisson-agent.service) -lt $(systemctl show -P ActiveEnterTimestampMonotonic hello.service) && echo before", "before"},
+			Check{"a disk that is not there yet", "sudo caisson-agent status || true", "~LABEL=late is not there yet"})
+	})
+	t.Run("what somebody changed comes back", func(t *testing.T) {
+		run(t, s, "sudo systemctl stop hello.service; echo 5 | sudo tee /sys/class/net/lo/tx_queue_len; sudo umount /srv/share; sudo swapoff -a; sudo /usr/sbin/ethtool -G "+
+			named("52:54:00:00:01:01")+" rx 256; sudo /usr/sbin/ethtool -L "+named("52:54:00:00:01:03")+" combined 1; sudo caisson-agent sync || true")
+		look(t, s, looks...)
+	})
+	t.Run("a disk that comes later", func(t *testing.T) {
+		run(t, s, "sudo mkfs.ext4 -q -L late /dev/disk/by-id/virtio-late && sudo udevadm settle; sudo caisson-agent sync || true")
+		look(t, s, Check{"mounted", "findmnt -no FSTYPE,OPTIONS /srv/late", "~ext4 rw,noatime"}, Check{"status", "sudo caisson-agent status", "~health      ok"})
+	})
+	t.Run("a server that is gone", func(t *testing.T) { f.serverGone(t, s) })
+	t.Run("scripts that do harm", func(t *testing.T) { f.harm(t, s) })
+	t.Run("a live change and back", func(t *testing.T) { f.changeKinds(t, s) })
+}
+
+// serverGone stops the server of a mounted file system: a look must not wait for it.
+func (f *Fleet) serverGone(t *testing.T, s *Session) {
+	run(t, s, "sudo systemctl stop nfs-server.service")
+	out := run(t, s, "sudo timeout 60 caisson-agent sync >/dev/null; echo code $?; timeout 5 ls /srv/share >/dev/null 2>&1; echo ls $?")
+	if strings.Contains(out, "code 124") || !strings.Contains(out, "ls 124") {
+		t.Errorf("without the server: %q; want a look that ends, and a mount that waits", out)
+	}
+	run(t, s, "sudo systemctl start nfs-server.service")
+	look(t, s, Check{"the server is back", "timeout 200 cat /srv/share/hello", "from the server"})
+}
+
+// harm publishes scripts that take too much and end what they should not.
+func (f *Fleet) harm(t *testing.T, s *Session) {
+	const with = `  exec:
+    20-hungry: {rerun_policy: never, memoryMax: 32M, data: "#!/bin/sh\necho begins\nx=$(head -c 100000000 /dev/zero | tr '\\0' x)\necho ${#x}\n"}
+    30-forks: {rerun_policy: never, tasksMax: 8, data: "#!/bin/sh\nfor n in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 100 & done\n"}
+    40-kills: {rerun_policy: never, data: "#!/bin/sh\npkill -KILL -f 'caisson-agent run'; pkill -f 'caisson-agent run'; sleep 1; echo survived\n"}
+`
+	f.edit(t, "  exec:\n", with)
+	f.publish(t)
+	said := run(t, s, "sudo caisson-agent sync 2>&1 || true")
+	if !strings.Contains(said, `script "40-kills" said: survived`) {
+		t.Errorf("what a script printed is not said:\n%s", said)
+	}
+	look(t, s,
+		Check{"one that takes too much memory", "sudo caisson-agent status --logs 20-hungry", "~oom-kill"},
+		Check{"one that forks too much", "sudo caisson-agent status --logs 30-forks", "~annot fork"},
+		Check{"one that kills the agent", "sudo caisson-agent status --logs 40-kills", "~  survived"},
+		Check{"nothing of them is left", "pgrep -c -f '[s]leep 100' || true", "0"},
+		Check{"the agent is back", "sleep 8; systemctl is-active caisson-agent.service", "active"})
+	f.edit(t, with, "  exec:\n")
+	f.publish(t)
+	run(t, s, "sudo caisson-agent sync || true")
+}
+
+// changeKinds publishes a change of units and modules and takes it back.
+func (f *Fleet) changeKinds(t *testing.T, s *Session) {
+	change := []string{"load: [br_netfilter]", "load: [br_netfilter, dummy]", "limits: {nofile: 4321}", "limits: {nofile: 4322}", "rx: 512, tx: 1024", "rx: 256, tx: 1024",
+		"    apt-daily.timer: {state: masked}\n", "    apt-daily.timer: {state: masked}\n    again.service: {content: \"[Service]\\nExecStart=/bin/sleep infinity\\n\", run: started}\n"}
+	for i := 0; i < len(change); i += 2 {
+		f.edit(t, change[i], change[i+1])
+	}
+	f.publish(t)
+	said := run(t, s, "sudo caisson-agent sync 2>&1 || true")
+	look(t, s, Check{"module, live, with its parameter", "ls /sys/class/net | grep -c '^dummy[01]$'", "2"},
+		Check{"unit, live", "systemctl is-active again.service", "active"},
+		Check{"ring, live", "/usr/sbin/ethtool -g " + named("52:54:00:00:01:02") + " | awk '/^[RT]X:/{a=b; b=$2} END{print a, b}'", "256 1024"},
+		Check{"the service runs with the old limit", "grep 'Max open files' /proc/$(systemctl show -P MainPID hello.service)/limits | tr -s ' ' | cut -d' ' -f4", "4321"})
+	if out := run(t, s, "sudo caisson-agent status || true"); !strings.Contains(out, "old settings until it is restarted") {
+		t.Errorf("status does not name the service with the old limit:\n%s\n%s", said, out)
+	}
+	for i := 0; i < len(change); i += 2 {
+		f.edit(t, change[i+1], change[i])
+	}
+	f.publish(t)
+	run(t, s, "sudo caisson-agent sync || true")
+	look(t, s, Check{"a unit that left", "ls /etc/systemd/system/again.service 2>&1 || true; systemctl is-active again.service || true", "~No such file"})
+	run(t, s, "sudo systemctl restart hello.service; sudo caisson-agent sync") // its file was written again
+	look(t, s, looks...)
+	look(t, s, Check{"status", "sudo caisson-agent status", "~health      ok"})
+}
+
+// TestLongIdle holds the agent to its budget while nothing happens: under 0.1 % of a
+// processor over ten minutes, and 12 MiB. It counts the time that the guest's kernel
+// gives the process, which emulation makes larger and never smaller.
+func TestLongIdle(t *testing.T) {
+	require.Long(t)
+	f := fleet(t)
+	s := f.login(t, f.boot(t, Options{Name: "beta", MAC: "52:54:00:00:00:0b"}))
+	const spent = `p=$(systemctl show -P MainPID caisson-agent); awk '{print $14+$15}' /proc/$p/stat; awk '/^VmRSS/{print $2}' /proc/$p/status; cut -d. -f1 /proc/uptime; getconf CLK_TCK`
+	look := func() (ticks, rss, up, hz int) {
+		t.Helper()
+		if _, err := fmt.Sscan(run(t, s, spent), &ticks, &rss, &up, &hz); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	time.Sleep(2 * time.Minute) // what a boot leaves to be done
+	before, _, begun, hz := look()
+	time.Sleep(10 * time.Minute)
+	after, rss, ended, _ := look()
+	share := 100 * float64(after-before) / float64(hz) / float64(ended-begun)
+	t.Logf("idle agent: %.3f %% of a processor over %d s, %.1f MiB", share, ended-begun, float64(rss)/1024)
+	if share >= 0.1 || rss > 12*1024 {
+		t.Error("that is over its budget of 0.1 % and 12 MiB")
+	}
+}

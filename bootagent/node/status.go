@@ -30,7 +30,11 @@ func (n *Node) Status(ctx context.Context) (*spec.Status, error) {
 		return nil, err
 	}
 	result := items.Look(ctx, n.items(&found.Overlay), n.guard(found))
-	result.Age(n.last().Drift, time.Now(), uptime())
+	last := n.last()
+	result.Age(last.Drift, time.Now(), uptime())
+	if last.Overlay == found.Generation.Overlay {
+		result.Explain(last.Items, last.Drift)
+	}
 	return n.compose(found, result)
 }
 

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/caisson-os/caisson/internal/require"
 )
@@ -222,30 +221,4 @@ func (f *Fleet) changeKinds(t *testing.T, s *Session) {
 	run(t, s, "sudo systemctl restart hello.service; sudo caisson-agent sync") // its file was written again
 	look(t, s, looks...)
 	look(t, s, Check{"status", "sudo caisson-agent status", "~health      ok"})
-}
-
-// TestLongIdle holds the agent to its budget while nothing happens: under 0.1 % of a
-// processor over ten minutes, and 12 MiB. It counts the time that the guest's kernel
-// gives the process, which emulation makes larger and never smaller.
-func TestLongIdle(t *testing.T) {
-	require.Long(t)
-	f := fleet(t)
-	s := f.login(t, f.boot(t, Options{Name: "beta", MAC: "52:54:00:00:00:0b"}))
-	const spent = `p=$(systemctl show -P MainPID caisson-agent); awk '{print $14+$15}' /proc/$p/stat; awk '/^VmRSS/{print $2}' /proc/$p/status; cut -d. -f1 /proc/uptime; getconf CLK_TCK`
-	look := func() (ticks, rss, up, hz int) {
-		t.Helper()
-		if _, err := fmt.Sscan(run(t, s, spent), &ticks, &rss, &up, &hz); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	time.Sleep(2 * time.Minute) // what a boot leaves to be done
-	before, _, begun, hz := look()
-	time.Sleep(10 * time.Minute)
-	after, rss, ended, _ := look()
-	share := 100 * float64(after-before) / float64(hz) / float64(ended-begun)
-	t.Logf("idle agent: %.3f %% of a processor over %d s, %.1f MiB", share, ended-begun, float64(rss)/1024)
-	if share >= 0.1 || rss > 12*1024 {
-		t.Error("that is over its budget of 0.1 % and 12 MiB")
-	}
 }

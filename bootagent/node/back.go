@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/gate"
-	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
@@ -101,7 +100,11 @@ func (n *Node) backLive(ctx context.Context, good *track.Found, failed state.Gen
 		return nil, err
 	}
 	n.bring(ctx, &good.Overlay)
-	result := items.Reconcile(context.WithoutCancel(ctx), n.items(&good.Overlay), n.journal)
+	result, err := n.putBack(context.WithoutCancel(ctx), good, failed)
+	if err != nil {
+		return nil, err
+	}
+	n.noteServices(&good.Overlay)
 	n.recordChanges(result, good.Generation.Generation, fmt.Sprintf("generation %d did not pass its gates", failed.Generation))
 	n.o.Say("generation %d did not pass its gates: %s; generation %d is in effect again", failed.Generation, why, good.Generation.Generation)
 	if err := errors.Join(n.retire(ctx, result), n.endDeadline()); err != nil {

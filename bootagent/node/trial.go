@@ -255,7 +255,7 @@ func (n *Node) undo(ctx context.Context, reason string) error {
 	if err != nil {
 		return fmt.Errorf("undo generation %d: %w", tried.Generation.Generation, err)
 	}
-	result, err := n.putBack(context.WithoutCancel(ctx), back, tried)
+	result, err := n.putBack(context.WithoutCancel(ctx), back, tried.Generation)
 	if err != nil {
 		return err
 	}
@@ -288,8 +288,8 @@ func (n *Node) undo(ctx context.Context, reason string) error {
 
 // putBack makes the node as back says. What is not of the kinds that the tried generation
 // changed is drift, as it was before.
-func (n *Node) putBack(ctx context.Context, back *track.Found, tried *state.Trial) (items.Result, error) {
-	from, err := n.follower.Recall(&tried.Generation)
+func (n *Node) putBack(ctx context.Context, back *track.Found, tried state.Generation) (items.Result, error) {
+	from, err := n.follower.Recall(&tried)
 	if err != nil { // nobody knows any more what it changed
 		result := items.Reconcile(ctx, n.items(&back.Overlay), n.journal)
 		return result, n.corrections().Begin(back.Generation.Overlay)

@@ -23,7 +23,7 @@ func full() Overlay {
 		Maintenance: &Maintenance{Horizon: time.Unix(1800000000, 0).UTC(), Windows: map[string]Window{"w": {Intervals: []Interval{{time.Unix(1790000000, 0).UTC(), time.Unix(1790003600, 0).UTC()}}, StartGuard: 60, OnClose: "stop"}},
 			Operations: []Operation{{ID: "sha256:1", Name: "m/o", Type: Cron, Windows: []string{"w"}, Disruptive: true, Runs: []time.Time{time.Unix(1790000000, 0).UTC()}, Jitter: 60, CatchUp: true, Retries: 1, Backoff: 60,
 				Action: Action{Exec: Command{Argv: []string{"/bin/true"}, Timeout: 60}, Check: &Command{Argv: []string{"/bin/false"}, Timeout: 1}, Reboots: true},
-				Order:  &Order{When: []Condition{{File: "/a", Absent: "/b", Unit: "c.service", Command: &Command{Argv: []string{"/bin/true"}, Timeout: 1}}}, Slot: "g", Spread: 1, Drain: &Drain{Check: Command{Argv: []string{"/a"}, Timeout: 1}}, Soak: 1}}},
+				From:   "t@1@sha256:1", Order: &Order{When: []Condition{{File: "/a", Absent: "/b", Unit: "c.service", Command: &Command{Argv: []string{"/bin/true"}, Timeout: 1}}}, Slot: "g", Spread: 1, Drain: &Drain{Check: Command{Argv: []string{"/a"}, Timeout: 1}}, Soak: 1}}},
 			Slots: map[string]Slot{"g": {Max: 1, FleetLock: "https://h", Directory: "/d"}}},
 		Pause: &Pause{Reason: "r", Until: 1}, Confirm: &Confirm{Within: 60},
 		Gates: &Gates{Checks: []HealthCheck{{Name: "c", Command: []string{"/bin/true"}, Unit: "u.service", TCP: "h:1", HTTP: "http://h/", Status: 200, File: "/f", Timeout: 1, Interval: 1, Retries: 1, Soak: 1}}},

@@ -37,6 +37,9 @@ var features = []feature{
 	{"operation-order", func(o *Overlay) bool {
 		return o.Maintenance != nil && slices.ContainsFunc(o.Maintenance.Operations, func(x Operation) bool { return x.Order != nil || x.Reboots })
 	}},
+	{"operation-template", func(o *Overlay) bool {
+		return o.Maintenance != nil && slices.ContainsFunc(o.Maintenance.Operations, func(x Operation) bool { return x.From != "" })
+	}},
 	{"pause", func(o *Overlay) bool { return o.Pause != nil }},
 	{"policy", func(o *Overlay) bool { return o.Agent != nil && len(o.Agent.Enforce) > 0 }},
 	{"services", func(o *Overlay) bool { return len(o.Services) > 0 }},

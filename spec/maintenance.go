@@ -45,6 +45,7 @@ type Operation struct {
 	Retries    int64       `json:"retries,omitempty"`    // after a failure
 	Backoff    int64       `json:"backoff,omitempty"`    // seconds before the first retry; doubled for each later one
 	Generation int64       `json:"generation,omitempty"` // of OneShot: raised to run it again
+	From       string      `json:"from,omitempty"`       // NAME@VERSION@DIGEST of its template
 	Order      *Order      `json:"order,omitempty"`      // of what disturbs
 	Action
 }

@@ -46,6 +46,9 @@ func (a *app) operationsCommand() *cobra.Command {
 			}
 			for _, o := range m.Operations {
 				cli.Printf(a.out, "%s  %s\n  %s\n", o.Name, o.Type, strings.Join(o.Exec.Argv, " "))
+				if o.From != "" {
+					cli.Printf(a.out, "  from %s\n", o.From)
+				}
 				cli.Printf(a.out, "  in %s\n", cmp.Or(strings.Join(o.Windows, " or "), "no window: at any time"))
 				for _, at := range o.Runs {
 					cli.Printf(a.out, "  %s\n", at.Format(time.RFC3339))

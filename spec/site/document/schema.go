@@ -25,6 +25,7 @@ var schemas = []struct {
 	{"maintenancewindow", "caisson MaintenanceWindow", maintenance.Kinds[:1]},
 	{"nodeset", "caisson NodeSet", maintenance.Kinds[1:2]},
 	{"nodemaintenance", "caisson NodeMaintenance", maintenance.Kinds[2:3]},
+	{"operationtemplate", "caisson OperationTemplate", maintenance.Kinds[3:4]},
 	{"service", "caisson Service", []shape.Document{service.Kind}},
 }
 

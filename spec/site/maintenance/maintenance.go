@@ -18,29 +18,64 @@ var Kinds = []shape.Document{
 	{Kind: "MaintenanceWindow", Type: reflect.TypeFor[WindowDoc](), Whole: true},
 	{Kind: "NodeSet", Type: reflect.TypeFor[NodeSetDoc](), Whole: true},
 	{Kind: "NodeMaintenance", Type: reflect.TypeFor[NodeMaintenanceDoc](), Whole: true},
+	{Kind: "OperationTemplate", Type: reflect.TypeFor[TemplateDoc](), Whole: true},
 }
 
 // Docs are the documents of this package as they were written.
 type Docs struct {
-	Windows []WindowDoc
-	Sets    []NodeSetDoc
-	Nodes   []NodeMaintenanceDoc
+	windows   []WindowDoc
+	sets      []NodeSetDoc
+	nodes     []*tree.Value // decoded when all templates are known
+	templates []*tree.Value
 }
 
 // Add reads one document of one of [Kinds].
 func (d *Docs) Add(c *shape.Checker, v *tree.Value) {
 	switch v.Get("kind").Text {
 	case "MaintenanceWindow":
-		d.Windows = append(d.Windows, decode[WindowDoc](c, v))
+		d.windows = append(d.windows, decode[WindowDoc](c, v))
 	case "NodeMaintenance":
-		d.Nodes = append(d.Nodes, decode[NodeMaintenanceDoc](c, v))
+		d.nodes = append(d.nodes, v)
 	case "NodeSet":
-		d.Sets = append(d.Sets, decode[NodeSetDoc](c, v))
+		d.sets = append(d.sets, decode[NodeSetDoc](c, v))
+	case "OperationTemplate":
+		d.templates = append(d.templates, v)
 	}
 }
 
 // Empty reports whether there are none.
-func (d *Docs) Empty() bool { return len(d.Windows) == 0 && len(d.Sets) == 0 && len(d.Nodes) == 0 }
+func (d *Docs) Empty() bool {
+	return len(d.windows)+len(d.sets)+len(d.nodes)+len(d.templates) == 0
+}
+
+// readNodes decodes a NodeMaintenance whose templates are expanded, and says from which
+// one each of its operations is.
+func readNodes(c *shape.Checker, v *tree.Value, known templates) (doc NodeMaintenanceDoc, from map[string]string) {
+	from = map[string]string{}
+	body, list := v.Get("spec"), v.Get("spec").Get("operations")
+	if list == nil || list.Kind != tree.Sequence {
+		return decode[NodeMaintenanceDoc](c, v), from
+	}
+	whole := *list
+	whole.List = nil
+	c.In("spec", func() {
+		c.In("operations", func() {
+			for i, o := range list.List {
+				c.In(shape.Nth(i), func() {
+					if o.Kind != tree.Mapping {
+						whole.List = append(whole.List, o)
+					} else if o, at := known.expand(c, o); o != nil {
+						whole.List = append(whole.List, o)
+						if name := o.Get("name"); name != nil {
+							from[name.Text] = at
+						}
+					}
+				})
+			}
+		})
+	})
+	return decode[NodeMaintenanceDoc](c, v.With("spec", body.With("operations", &whole))), from
+}
 
 func decode[T any](c *shape.Checker, v *tree.Value) T {
 	var doc T
@@ -69,22 +104,29 @@ type Maintenance struct {
 func Check(c *shape.Checker, d Docs) Maintenance {
 	var m Maintenance
 	windows, sets := names{}, names{}
-	for _, doc := range d.Windows {
+	for _, doc := range d.windows {
 		if windows.add(c, "MaintenanceWindow", doc.Metadata.Name) {
 			c.In(doc.Metadata.Name.S, func() { m.Windows = append(m.Windows, doc.check(c)) })
 		}
 	}
-	for _, doc := range d.Sets {
+	for _, doc := range d.sets {
 		if sets.add(c, "NodeSet", doc.Metadata.Name) {
 			c.In(doc.Metadata.Name.S, func() { m.Sets = append(m.Sets, doc.check(c)) })
 		}
 	}
 	slices.SortFunc(m.Windows, func(a, b Window) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(m.Sets, func(a, b Set) int { return cmp.Compare(a.Name, b.Name) })
+	var known templates
+	for _, v := range d.templates {
+		if t := readTemplate(c, v); t != nil {
+			known.add(c, t)
+		}
+	}
 	docs := names{}
-	for _, doc := range d.Nodes {
+	for _, v := range d.nodes {
+		doc, from := readNodes(c, v, known)
 		if docs.add(c, "NodeMaintenance", doc.Metadata.Name) {
-			c.In(doc.Metadata.Name.S, func() { m.nodes = append(m.nodes, doc.check(c, &m)) })
+			c.In(doc.Metadata.Name.S, func() { m.nodes = append(m.nodes, doc.check(c, &m, from)) })
 		}
 	}
 	return m

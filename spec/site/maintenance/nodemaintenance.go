@@ -39,7 +39,7 @@ type nodeMaintenance struct {
 	turn       turn // of those that disturb
 }
 
-func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance) nodeMaintenance {
+func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance, from map[string]string) nodeMaintenance {
 	out := nodeMaintenance{name: d.Metadata.Name.S}
 	c.In("nodes", func() {
 		out.sets = m.PickSets(c, d.Spec.Nodes)
@@ -60,7 +60,9 @@ func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance) nodeMaintena
 		for i, o := range d.Spec.Operations {
 			c.In(shape.Nth(i), func() {
 				if seen.add(c, "operation", o.Name) {
-					out.operations = append(out.operations, o.check(c, out.name, out.windows, open))
+					done := o.check(c, out.name, out.windows, open)
+					done.From = from[o.Name.S]
+					out.operations = append(out.operations, done)
 				}
 			})
 		}

@@ -16,15 +16,17 @@ import (
 
 // operationDoc is one operation of a NodeMaintenance as it is written.
 type operationDoc struct {
-	Name       shape.Text   `site:"name,required" doc:"unique in this document"`
-	Type       shape.Text   `site:"type,required" enum:"cron,oneShot" doc:"cron: at the times of schedule; oneShot: once"`
-	Exec       *commandDoc  `site:"exec,required" doc:"what is done"`
-	Check      *commandDoc  `site:"check" doc:"exit code 0: it is done already, also after a reboot"`
-	Disruptive shape.Flag   `site:"disruptive" doc:"it disturbs what runs on the node: it needs a window"`
-	Reboots    shape.Flag   `site:"reboots" doc:"exec reboots the machine: it is over when that has booted again"`
-	Schedule   *scheduleDoc `site:"schedule" doc:"of cron"`
-	Generation shape.Number `site:"generation" doc:"of oneShot: raise it to run it again"`
-	Retry      *retryDoc    `site:"retry" doc:"after a failure; never when absent"`
+	Name       shape.Text            `site:"name,required" doc:"unique in this document"`
+	Template   *useDoc               `site:"template" doc:"what it is made of; what stands beside it goes over that"`
+	With       shape.Map[shape.Text] `site:"with" doc:"parameters of the template"`
+	Type       shape.Text            `site:"type" enum:"cron,oneShot" doc:"cron: at the times of schedule; oneShot: once"`
+	Exec       *commandDoc           `site:"exec" doc:"what is done"`
+	Check      *commandDoc           `site:"check" doc:"exit code 0: it is done already, also after a reboot"`
+	Disruptive shape.Flag            `site:"disruptive" doc:"it disturbs what runs on the node: it needs a window"`
+	Reboots    shape.Flag            `site:"reboots" doc:"exec reboots the machine: it is over when that has booted again"`
+	Schedule   *scheduleDoc          `site:"schedule" doc:"of cron"`
+	Generation shape.Number          `site:"generation" doc:"of oneShot: raise it to run it again"`
+	Retry      *retryDoc             `site:"retry" doc:"after a failure; never when absent"`
 	At         report.Pos
 }
 
@@ -78,6 +80,12 @@ func (d operationDoc) check(c *shape.Checker, maintenance string, windows []Wind
 
 // checkType reports what one type has and the other has not.
 func (d operationDoc) checkType(c *shape.Checker) {
+	switch { // a template may have had both
+	case !d.Type.Set():
+		c.Errorf(d.At, "operation", "type: oneShot or type: cron", "an operation has a type")
+	case d.Exec == nil:
+		c.Errorf(d.At, "operation", "as in exec: {argv: [/usr/sbin/fstrim, -A], timeout: 1h}", "an operation says what is done, by exec")
+	}
 	switch {
 	case d.Type.S == spec.Cron && d.Schedule == nil:
 		c.Errorf(d.At, "schedule", "as in schedule: {weekly: [sun], at: \"03:00\"}", "an operation of type cron has a schedule")

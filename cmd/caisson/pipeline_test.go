@@ -75,7 +75,7 @@ func pipeline(t *testing.T, name string) (env map[string]string, steps []pipelin
 	return file.Variables, steps
 }
 
-var pipelines = []string{"gitlab.yml", "github.yml"}
+var pipelines = []string{"gitlab.yml", "github.yml", "weekly.yml"}
 
 var flagName = regexp.MustCompile(`^--?([a-z-]+)`)
 

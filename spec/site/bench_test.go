@@ -195,3 +195,51 @@ type noLayers struct{}
 
 func (noLayers) Next(string) *plan.Layer      { return nil }
 func (noLayers) Published(string) *plan.Layer { return nil }
+
+// nights is maintenance of every node: a window each night, an operation in it that
+// takes turns by rack, and one each night beside it.
+const nights = `---
+apiVersion: caisson.dev/v1alpha1
+kind: MaintenanceWindow
+metadata: {name: night}
+spec: {timeZone: Europe/Berlin, duration: 4h, startGuard: 30m, opens: [{weekly: [mon, tue, wed, thu, fri, sat, sun], at: "01:00"}]}
+---
+apiVersion: caisson.dev/v1alpha1
+kind: NodeMaintenance
+metadata: {name: nightly}
+spec:
+  windows: [night]
+  slot: {by: rack, max: 1, fleetlock: "https://lock.example"}
+  operations:
+  - {name: reboot, template: {name: reboot-if-required, version: "1"}, schedule: {weekly: [mon, tue, wed, thu, fri, sat, sun], at: "01:30", jitter: 1h}}
+  - {name: trim, template: {name: fstrim, version: "1"}, schedule: {weekly: [mon, tue, wed, thu, fri, sat, sun], at: "02:00", jitter: 1h}}
+`
+
+// BenchmarkMaintenance reads and compiles 10,000 nodes with nightly windows, and says
+// how large an overlay is; beside it is the same site without any.
+func BenchmarkMaintenance(b *testing.B) {
+	const n = 10_000
+	now := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	for _, c := range []struct{ name, more string }{{"none", ""}, {"nightly", nights}} {
+		b.Run(c.name, func(b *testing.B) {
+			fsys := fleet(n)
+			fsys["site.yaml"].Data = append(fsys["site.yaml"].Data, c.more...)
+			size := 0
+			for b.Loop() {
+				s, r := site.ParseAt(now, fsys, "site.yaml")
+				if err := r.Err(); err != nil {
+					b.Fatal(err)
+				}
+				size = 0
+				for _, node := range s.Nodes() {
+					data, err := s.Compile(node.Name, "sha256:0", "")
+					if err != nil {
+						b.Fatal(err)
+					}
+					size += len(data)
+				}
+			}
+			b.ReportMetric(float64(size)/n, "B/overlay")
+		})
+	}
+}

@@ -82,7 +82,7 @@ func TestExamples(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			s, r := Parse(os.DirFS(dir), "site.yaml")
+			s, r := ParseAt(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC), os.DirFS(dir), "site.yaml")
 			r.Strict()
 			if err := r.Err(); err != nil {
 				t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/document"
 	"github.com/caisson-os/caisson/spec/site/health"
@@ -37,7 +38,7 @@ type Site struct {
 
 	maintenance maintenance.Maintenance
 	expanded    *maintenance.Expanded // nil when the site was read without a date
-	health      health.Checks
+	date        time.Time
 
 	encodedLock sync.RWMutex
 	encoded     map[itemsKey][]byte // items shared by many nodes, encoded
@@ -64,7 +65,7 @@ func ParseAt(now time.Time, fsys fs.FS, names ...string) (*Site, *report.Report)
 		return nil, c.Report
 	}
 	if !now.IsZero() {
-		s.expanded = s.maintenance.Expand(now)
+		s.expanded, s.date = s.maintenance.Expand(now), now
 	}
 	return s, c.Report
 }
@@ -115,6 +116,16 @@ func build(r *document.Reader) *Site {
 
 // Maintenance returns when and where the site's nodes may be disturbed.
 func (s *Site) Maintenance() maintenance.Maintenance { return s.maintenance }
+
+// OperationsOf returns what a node does over time as it would be published, nil for
+// nothing and for a site that was read without a date; and that date.
+func (s *Site) OperationsOf(node string) (*spec.Maintenance, time.Time) {
+	i, ok := s.byName[node]
+	if !ok || s.expanded == nil {
+		return nil, s.date
+	}
+	return s.expanded.Node(s.nodes[i]), s.date
+}
 
 // MaintenanceOf is [Site.Maintenance] with the windows that one node waits for.
 func (s *Site) MaintenanceOf(node string) (maintenance.Maintenance, error) {

@@ -21,7 +21,95 @@ func (c *comparison) maintenance(from, to *spec.Maintenance) {
 		to = &spec.Maintenance{}
 	}
 	compareLists(c, "window", windows(from), windows(to), func(w namedWindow) (string, string) { return w.name, w.text() })
-	compareLists(c, "operation", from.Operations, to.Operations, func(o spec.Operation) (string, string) { return o.Name, operationText(o) })
+	before := map[string]string{}
+	for _, o := range from.Operations {
+		before[o.Name] = o.ID
+	}
+	compareLists(c, "operation", from.Operations, to.Operations, func(o spec.Operation) (string, string) {
+		text := operationText(o)
+		if id := before[o.Name]; id != "" && id != o.ID { // only those that are wanted have another one
+			text = "runs again: " + text
+		}
+		return o.Name, text
+	})
+}
+
+// Disruption is when something disturbs a node next.
+type Disruption struct {
+	Operation string    `json:"operation"`
+	Window    string    `json:"window,omitempty"` // empty where it needs none
+	From      time.Time `json:"from"`             // not before; preconditions, slots and delays come on top
+}
+
+// disruption returns when something disturbs a node next, nil when nothing is known to.
+// What was published before and runs once is taken to have run.
+func disruption(from, to *spec.Maintenance, now time.Time) *Disruption {
+	if to == nil || now.IsZero() {
+		return nil
+	}
+	published := map[string]bool{}
+	if from != nil {
+		for _, o := range from.Operations {
+			published[o.ID] = true
+		}
+	}
+	var first *Disruption
+	add := func(d Disruption) {
+		if first == nil || d.From.Before(first.From) {
+			first = &d
+		}
+	}
+	for _, o := range to.Operations {
+		if !o.Disruptive || o.Type == spec.OneShot && published[o.ID] {
+			continue
+		}
+		if at, ok := nextRun(o, now); ok && len(o.Windows) == 0 {
+			add(Disruption{Operation: o.Name, From: at})
+		}
+		for _, name := range o.Windows {
+			w := to.Windows[name]
+			for _, i := range w.Intervals {
+				last := i.To.Add(-time.Duration(w.StartGuard) * time.Second)
+				at, ok := nextRun(o, later(i.From, now))
+				if ok && at.Before(last) {
+					add(Disruption{Operation: o.Name, Window: name, From: at.UTC()})
+					break
+				}
+			}
+		}
+	}
+	return first
+}
+
+// nextRun returns when an operation may run from a time on.
+func nextRun(o spec.Operation, from time.Time) (time.Time, bool) {
+	if o.Type != spec.Cron {
+		return from, true
+	}
+	for _, at := range o.Runs {
+		if !at.Before(from) {
+			return at, true
+		}
+	}
+	return time.Time{}, false
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func (d *Disruption) text() string {
+	if d == nil {
+		return ""
+	}
+	text := d.Operation + " from " + moment(d.From)
+	if d.Window != "" {
+		text += " in window " + d.Window
+	}
+	return text
 }
 
 type namedWindow struct {

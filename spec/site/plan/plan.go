@@ -29,6 +29,8 @@ type NodePlan struct {
 	Why     string   `json:"why,omitempty"`
 	Held    string   `json:"held,omitempty"` // why publishing leaves the node as it is
 	Changes []Change `json:"changes"`
+
+	Next *Disruption `json:"nextDisruption,omitempty"` // by what the node would be sent
 }
 
 // Change is a published value that differs from the site's.
@@ -136,7 +138,10 @@ func (p *Planner) Add(node string, published *spec.Overlay) {
 		changes = compareOverlays(published, want)
 	}
 	changes = append(changes, p.layerChanges(node, published.Layer)...)
-	p.plan.Nodes = append(p.plan.Nodes, p.nodePlan(node, changes))
+	n := p.nodePlan(node, changes)
+	wanted, now := p.site.OperationsOf(node)
+	n.Next = disruption(published.Maintenance, wanted, now)
+	p.plan.Nodes = append(p.plan.Nodes, n)
 }
 
 // AddRow compares a node by its row of fleet:index alone: the digests of its
@@ -160,7 +165,10 @@ func (p *Planner) AddRow(node, overlay, layer string) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.plan.Nodes = append(p.plan.Nodes, p.nodePlan(node, p.layerChanges(node, layer)))
+	n := p.nodePlan(node, p.layerChanges(node, layer))
+	wanted, now := p.site.OperationsOf(node)
+	n.Next = disruption(wanted, wanted, now)
+	p.plan.Nodes = append(p.plan.Nodes, n)
 	return true
 }
 

@@ -25,7 +25,7 @@ func (p *Plan) Write(w io.Writer) {
 			unchanged++
 			continue
 		}
-		key := n.Class
+		key := n.Class + n.Next.text()
 		for _, c := range n.Changes {
 			if c.Item == "node" {
 				key += c.Item + c.Action + "\n" // each has its own name as key
@@ -46,6 +46,9 @@ func (p *Plan) Write(w io.Writer) {
 		fmt.Fprintf(w, "  %s\n", nameList(g.names))
 		for _, c := range g.Changes {
 			c.write(w)
+		}
+		if g.Next != nil {
+			fmt.Fprintf(w, "  disturbed next by %s\n", g.Next.text())
 		}
 		fmt.Fprintln(w)
 	}

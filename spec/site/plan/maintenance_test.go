@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plan
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+const operating = `apiVersion: caisson.dev/v1alpha1
+kind: Site
+metadata: {name: x}
+nodes: [{name: a}]
+---
+apiVersion: caisson.dev/v1alpha1
+kind: MaintenanceWindow
+metadata: {name: night}
+spec: {timeZone: UTC, duration: 4h, startGuard: 30m, opens: [{weekly: sat, at: "22:00"}]}
+---
+apiVersion: caisson.dev/v1alpha1
+kind: NodeMaintenance
+metadata: {name: m}
+spec:
+  windows: [night]
+  operations:
+  - {name: o, type: oneShot, generation: 1, disruptive: true, exec: {argv: [/bin/true], timeout: 5m}}
+`
+
+const nightly = `  - {name: c, type: cron, disruptive: true, schedule: {weekly: [fri, sat], at: "23:00"}, exec: {argv: [/bin/true], timeout: 5m}}
+`
+
+func planned(t *testing.T, before, after, now string) (NodePlan, string) {
+	t.Helper()
+	at, err := time.Parse("2006-01-02 15:04", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(text string) *site.Site {
+		s, r := site.ParseAt(at, fstest.MapFS{"site.yaml": {Data: []byte(text)}}, "site.yaml")
+		if r.Err() != nil {
+			t.Fatal(r.Problems)
+		}
+		return s
+	}
+	var published *spec.Overlay
+	if before != "" {
+		if published, err = read(before).Overlay("a", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := New(read(after), nil)
+	p.Add("a", published)
+	all := p.Plan()
+	var text strings.Builder
+	all.Write(&text)
+	return all.Nodes[0], text.String()
+}
+
+// TestOperationsInAPlan says which operations start, stop and run again, and when the
+// node is disturbed next.
+func TestOperationsInAPlan(t *testing.T) {
+	again := strings.Replace(operating, "generation: 1", "generation: 2", 1)
+	for _, c := range []struct {
+		name, before, after, now string
+		next                     string // of the disruption
+		said                     string
+	}{
+		{"new", strings.Replace(operating, "name: o,", "name: p,", 1), operating, "2026-11-16 12:00", "m/o from 2026-11-21T22:00Z in window night", "+ operation m/o"},
+		{"gone", operating, strings.Replace(operating, "name: o,", "name: p,", 1), "2026-11-16 12:00", "m/p from 2026-11-21T22:00Z in window night", "- operation m/o"},
+		{"in an open window", "", operating, "2026-11-21 23:00", "m/o from 2026-11-21T23:00Z in window night", ""},
+		{"after its startGuard", "", operating, "2026-11-22 01:30", "m/o from 2026-11-28T22:00Z in window night", ""},
+		{"it ran", operating, operating, "2026-11-16 12:00", "", ""},
+		{"again", operating, again, "2026-11-16 12:00", "m/o from 2026-11-21T22:00Z in window night", "→ runs again: oneShot"},
+		{"cron", operating + nightly, operating + nightly, "2026-11-16 12:00", "m/c from 2026-11-21T23:00Z in window night", ""},
+		{"cron always", "", strings.Replace(operating, "windows: [night]", "windows: [always]", 1), "2026-11-16 12:00", "m/o from 2026-11-16T12:00Z", ""},
+		{"nothing disturbs", "", strings.Replace(operating, "disruptive: true, ", "", 1), "2026-11-16 12:00", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n, text := planned(t, c.before, c.after, c.now)
+			if n.Next.text() != c.next {
+				t.Errorf("next: %q, want %q", n.Next.text(), c.next)
+			}
+			if len(n.Changes) > 0 && c.next != "" && !strings.Contains(text, "disturbed next by "+c.next+"\n") || !strings.Contains(text, c.said) {
+				t.Errorf("the plan says\n%s", text)
+			}
+		})
+	}
+}

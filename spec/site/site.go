@@ -39,6 +39,7 @@ type Site struct {
 	maintenance maintenance.Maintenance
 	expanded    *maintenance.Expanded // nil when the site was read without a date
 	date        time.Time
+	health      health.Checks
 
 	encodedLock sync.RWMutex
 	encoded     map[itemsKey][]byte // items shared by many nodes, encoded

@@ -5,9 +5,11 @@ package systemd
 import (
 	"encoding/json"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/debroot"
 	"github.com/caisson-os/caisson/internal/require"
 )
 
@@ -19,6 +21,25 @@ func TestConfinement(t *testing.T) {
 	if err != nil {
 		require.Missing(t, "tools", "systemd-analyze security --offline: "+string(out))
 	}
+	explained(t, out)
+}
+
+// TestLongConfinementOnDebian asks the systemd of each release that the agent's
+// package is for: a later one knows of more.
+func TestLongConfinementOnDebian(t *testing.T) {
+	require.Long(t)
+	for _, release := range debroot.Releases {
+		t.Run(release, func(t *testing.T) {
+			r := debroot.New(t, release)
+			r.Put("caisson-agent.service", "tmp/caisson-agent.service")
+			explained(t, []byte(r.Must("systemd-analyze security --offline=yes --json=short --no-pager /tmp/caisson-agent.service 2>/dev/null")))
+		})
+	}
+}
+
+// explained holds the unit to what systemd-analyze security printed.
+func explained(t *testing.T, out []byte) {
+	t.Helper()
 	var findings []struct {
 		Set      bool   `json:"set"`
 		Name     string `json:"name"`
@@ -42,6 +63,11 @@ func TestConfinement(t *testing.T) {
 	}
 	if bounding == "" {
 		t.Error("the unit holds every capability")
+	}
+	for _, held := range strings.Fields(strings.TrimPrefix(bounding, "CapabilityBoundingSet=")) {
+		if !regexp.MustCompile(held + `\b`).MatchString(comments) {
+			t.Errorf("%s is held and no comment says why", held)
+		}
 	}
 	for _, f := range findings {
 		if f.Exposure == "" || f.Exposure == "0.0" || strings.HasPrefix(f.Name, "CapabilityBoundingSet=") {

@@ -8,7 +8,7 @@ _caisson_agent() {
 	apply) words="--ca --epoch-key --fleet --from --key --node -o --plain-http -q --retry --threshold -v" ;;
 	enroll) words="--ca --epoch-key --fleet --from --key --node -o --plain-http -q --replace --site --threshold -v" ;;
 	plan) words="--ca --epoch-key --fleet --from --key --node -o --plain-http -q --threshold -v" ;;
-	status) words="--logs -o -q -v" ;;
+	status) words="--logs -o -q --trace -v --watch" ;;
 	report) words="-o -q -v" ;;
 	sync) words="-o -q --retry -v" ;;
 	confirm) words="-o -q -v" ;;

@@ -77,6 +77,7 @@ type Status struct {
 	Overlay        string            `json:"overlay"` // digest
 	Layer          string            `json:"layer"`   // digest of the stacked layer's manifest
 	LayerVersion   string            `json:"layerVersion,omitempty"`
+	Image          string            `json:"image,omitempty"`    // IMAGE_VERSION of the running root's os-release
 	Agent          string            `json:"agent,omitempty"`    // version of the agent that answers
 	Pause          *Pause            `json:"pause,omitempty"`    // the fleet's: drift is reported and stays
 	Staged         string            `json:"staged,omitempty"`   // overlay digest that waits for a reboot

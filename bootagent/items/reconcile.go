@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/trace"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -25,6 +26,7 @@ type Result struct {
 	// RolledBack says that a transaction failed and that the previous items were
 	// put in place again; Err says why.
 	RolledBack bool
+	Steps      []spec.Step // how long each kind took
 	Err        error
 }
 
@@ -88,6 +90,7 @@ func Transact(ctx context.Context, next, previous []item.Item, j item.Journal, g
 		}
 		rest := Keep(ctx, next, j, g)
 		rest.Changes = append(result.Changes, rest.Changes...)
+		rest.Steps = append(result.Steps, rest.Steps...)
 		rest.Err = nil // the change stands; what is missing still degrades the node
 		return rest
 	}
@@ -96,6 +99,7 @@ func Transact(ctx context.Context, next, previous []item.Item, j item.Journal, g
 	undo.guard, undo.drifted = g, before.keys()
 	back := undo.reconcile(context.WithoutCancel(ctx))
 	back.RolledBack = true
+	back.Steps = append(result.Steps, back.Steps...)
 	back.Err = fmt.Errorf("the change was taken back: %w", errors.Join(result.Err, back.Err))
 	return back
 }
@@ -145,6 +149,7 @@ type run struct {
 	counted [][]spec.Drift // corrections that the guard took note of
 	failed  []bool         // the last Apply has complained
 	changed bool           // so what a later item saw in the preflight may be stale
+	trace   trace.Recorder
 }
 
 func newRun(items []item.Item, j item.Journal) *run {
@@ -197,7 +202,9 @@ func (r *run) preflight(ctx context.Context) {
 }
 
 func (r *run) check(ctx context.Context, n int) {
+	end := r.trace.Begin("check " + r.items[n].Name())
 	drift, err := r.items[n].Check(ctx)
+	end(err)
 	if err != nil {
 		err = fmt.Errorf("check %s: %w", r.items[n].Name(), err)
 	}
@@ -241,7 +248,10 @@ func (r *run) restore(ctx context.Context) {
 		}
 		r.changed = true
 		entries := slices.DeleteFunc(r.journal.Entries(it.Name()), func(e item.Entry) bool { return !left[e.Key] })
-		r.errs[n] = errors.Join(r.errs[n], it.Restore(ctx, entries))
+		end := r.trace.Begin("restore " + it.Name())
+		err := it.Restore(ctx, entries)
+		end(err)
+		r.errs[n] = errors.Join(r.errs[n], err)
 	}
 }
 
@@ -266,7 +276,9 @@ func (r *run) apply(ctx context.Context) {
 		if len(due) > 0 {
 			r.changed = true
 			r.errs[n] = errors.Join(r.errs[n], r.note(n, due))
+			end := r.trace.Begin("apply " + it.Name())
 			err := it.Apply(ctx, due)
+			end(err)
 			r.errs[n], r.failed[n] = errors.Join(r.errs[n], err), err != nil
 		}
 	}
@@ -308,6 +320,7 @@ func (r *run) result(ctx context.Context) Result {
 		return slices.ContainsFunc(result.Drift, func(still spec.Drift) bool { return still.Item == d.Item && still.Key == d.Key })
 	})
 	result.Err = r.failure()
+	result.Steps = r.trace.Steps()
 	return result
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/apparmor"
@@ -17,7 +18,6 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
-	"golang.org/x/sys/unix"
 )
 
 // remember keeps the sync axis and what goes with it in the boot record.
@@ -40,6 +40,9 @@ func (n *Node) Status(ctx context.Context) (*spec.Status, error) {
 
 // report is the status after a run; it is kept for those who only read.
 func (n *Node) report(found *track.Found, result items.Result) (*spec.Status, error) {
+	if err := n.keepTrace(result.Steps); err != nil {
+		return nil, err
+	}
 	last := n.last()
 	result.Age(last.Drift, time.Now(), uptime())
 	for said := false; ; said = true {
@@ -68,15 +71,6 @@ func (n *Node) last() spec.Status {
 		return spec.Status{}
 	}
 	return last
-}
-
-// uptime is how long this kernel runs.
-func uptime() time.Duration {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
-		return 0 // every kernel that has openat2 has it
-	}
-	return time.Duration(now.Nano())
 }
 
 func (n *Node) keep(status *spec.Status) error {
@@ -108,7 +102,7 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 		RootID: n.scopes.Root, BootID: n.scopes.Kernel, Floor: s.Floor,
 		Items: result.Items, Drift: result.Drift,
 		TrackingSince: stamp(s.TrackingSince), SyncSince: stamp(n.boot.Live.SyncSince), Asked: stamp(n.boot.Live.Asked),
-		Expires: stamp(found.Expires.Unix()), LayerVersion: n.boot.Layer.Version, Agent: n.o.Version,
+		Expires: stamp(found.Expires.Unix()), LayerVersion: n.boot.Layer.Version, Image: n.imageVersion(), Agent: n.o.Version,
 	}
 	refuse := func(item, key, reason string) {
 		status.Health = status.Health.And(spec.HealthDegraded)
@@ -182,4 +176,20 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 	n.setActivity(status, until)
 	n.setHealth(status)
 	return status, nil
+}
+
+// imageVersion is IMAGE_VERSION of the running root's os-release(5), "" where it has
+// none: the handover of a node that caisson boots writes the layer's.
+func (n *Node) imageVersion() string {
+	text, err := os.ReadFile(n.path("/etc/os-release"))
+	if err != nil {
+		return ""
+	}
+	version := ""
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "IMAGE_VERSION="); ok {
+			version = strings.Trim(value, `"'`) // the last one counts, as in a shell
+		}
+	}
+	return version
 }

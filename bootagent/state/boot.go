@@ -30,6 +30,7 @@ type Boot struct {
 	Lease       *Lease       `json:"lease,omitempty"`
 	Wrote       []string     `json:"wrote,omitempty"`     // files that the handover wrote
 	Originals   []item.Entry `json:"originals,omitempty"` // what stood where the handover wrote files of the overlay, for the journal
+	Trace       []spec.Step  `json:"trace,omitempty"`     // of the loader
 	Live        Live         `json:"live,omitzero"`
 }
 

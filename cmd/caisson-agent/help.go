@@ -24,7 +24,8 @@ var details = map[string]string{
 	"enroll": "Verifies this host's overlay, and only then writes /etc/caisson/site.json, from which every other verb\n" +
 		"knows whom to ask and whom to trust.",
 	"plan": "Asks and verifies as apply does, and writes nothing. Exit code 3: there is something to change.",
-	"status": "Prints what the node runs and since when, what it refused and why, what drifts. Exit code 3: something drifts.\n" +
+	"status": "Prints where the node stands and since when, what it runs, what it refused and why, what drifts and who did it.\n" +
+		"Exit code 3: something drifts; with --watch that is no error.\n" +
 		"With --logs, the last run of one script instead: how it ended, and what it printed.",
 	"report":  "Prints what the service reports of its last run, to whom, with which key, and how many reports nobody has taken yet.",
 	"sync":    "As apply, on a node that knows whom to ask.",

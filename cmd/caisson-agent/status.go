@@ -18,17 +18,43 @@ func status(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "status")
 	var script string
 	f.StringVar(&script, "logs", "", "print the last run of the script of this `name`, and what it printed")
+	watch := f.Bool("watch", false, "print it again every two seconds, until a signal")
+	steps := f.Bool("trace", false, "print how long each step of the boot and of the agent's runs took")
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
 	}
+	switch {
+	case *watch && *steps:
+		return cli.Usage("give one of them", "--watch and --trace exclude each other")
+	case script != "" && (*watch || *steps):
+		return cli.Usage("give one of them", "--logs excludes --watch and --trace")
+	case script != "":
+		return a.printLogs(ctx, f, script)
+	case *steps:
+		return a.printTrace(ctx, f)
+	case *watch:
+		return a.watch(ctx, watchEvery, func() error { return a.printNow(ctx, f) })
+	}
+	return a.printNow(ctx, f)
+}
+
+// printLogs prints what a script printed.
+func (a *app) printLogs(ctx context.Context, f *flags, script string) error {
+	n, err := node.Read(ctx, a.options("status"), nil)
+	if err != nil {
+		return err
+	}
+	defer n.Close() // only read
+	return a.logs(f, n, script)
+}
+
+// printNow looks at the node and prints what it is.
+func (a *app) printNow(ctx context.Context, f *flags) error {
 	n, err := node.Read(ctx, a.options("status"), nil)
 	if err != nil {
 		return err
 	}
 	defer n.Close() // what was journaled is on disk already
-	if script != "" {
-		return a.logs(f, n, script)
-	}
 	st, err := n.Status(ctx)
 	if err != nil {
 		return err
@@ -70,6 +96,9 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 	if st.Layer != "" {
 		row("layer", "%s", strings.TrimSpace(st.LayerVersion+" "+st.Layer))
 	}
+	if st.Image != "" && st.Image != st.LayerVersion {
+		row("image", "%s", st.Image)
+	}
 	row("agent", "%s", st.Agent)
 	for _, c := range st.Checks {
 		text := "holds"
@@ -85,6 +114,9 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 		row("staged", "%s, waits for a reboot", st.Staged)
 	}
 	for _, i := range st.Items {
+		if i.State == spec.ItemOK && i.Applied == 0 {
+			continue // nothing is asked of this kind
+		}
 		text := fmt.Sprintf("%s, %d as wanted", i.State, i.Applied)
 		if i.Error != "" {
 			text += ": " + i.Error

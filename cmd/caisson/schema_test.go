@@ -84,6 +84,7 @@ var results = map[string]any{
 		Waiting int          `json:"waiting"`
 		Report  *spec.Report `json:"report"`
 	}{},
+	"agent status --trace": spec.Trace{},
 	"agent plan": struct {
 		Drift []spec.Drift `json:"drift"`
 	}{},

@@ -110,6 +110,8 @@ var rules = []Rule{
 	{Packages: "bootagent/policy", Only: []string{"spec", "internal/..."}, Why: "it judges differences, whatever they are of",
 		By: []string{"bootagent/node"}, ByWhy: "a node decides what it does about drift"},
 	{Packages: "bootagent/window", Only: []string{"spec"}, Why: "a question about a clock and an overlay, whoever asks it"},
+	{Packages: "bootagent/trace", Only: []string{"spec"}, Why: "a clock knows no step",
+		By: []string{"bootagent/items", "bootagent/node", "bootagent/boot/initramfs"}, ByWhy: "who takes steps notes them"},
 	{Packages: "bootagent/metrics", Only: []string{"spec", "bootagent/state", "bootagent/items/item", "bootagent/window", "internal/..."}, Why: "figures are made of what is known, not looked for",
 		By: []string{"bootagent/node", "cmd/caisson-agent"}, ByWhy: "a node has the facts, the service answers"},
 	{Packages: "bootagent/slot", Only: []string{"spec", "spec/rules", "internal/plain"}, By: []string{"bootagent/node"}, Why: "it takes turns, whatever they are for", ByWhy: "a node decides when it acts"},
@@ -119,7 +121,7 @@ var rules = []Rule{
 	{Packages: "bootagent/report", Only: []string{"spec", "oci", "oci/sign", "oci/internal/...", "trust/refusal", "internal/..."}, Why: "it signs and sends what it is given; package node knows what is true, package fetch how a request is made",
 		By: []string{"bootagent/node", "bootagent/fetch", "cmd/caisson-agent"}, ByWhy: "one program on a node reports, with one key"},
 	{Packages: "bootagent/fetch", By: []string{"cmd/caisson-agent"}, ByWhy: "the program that starts itself to ask says so; the packages below take any source"},
-	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/tunable", "bootagent/items/files", "bootagent/items/modules", "bootagent/items/service", "bootagent/items/units"},
+	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/trace", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/tunable", "bootagent/items/files", "bootagent/items/modules", "bootagent/items/service", "bootagent/items/units"},
 		Why: "a root comes to life before anything is applied"},
 
 	{Packages: "internal/cli", Only: []string{"internal/plain"}, Stdlib: true, Why: leaf},

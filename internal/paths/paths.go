@@ -23,6 +23,7 @@ const (
 	RunDeadline  = "/run/caisson/deadline"  // there while a new generation is unproven, see bootagent/boot/handover
 	RunStatus    = "/run/caisson/status.json"
 	RunMetrics   = "/run/caisson/metrics.prom"
+	RunTrace     = "/run/caisson/trace.json"
 	RunLock      = "/run/caisson/lock"
 	RunStaging   = "/run/caisson/staging.lock" // held while a layer is fetched for the next boot
 	State        = "/var/lib/caisson"          // state disk or tmpfs

@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/kmod"
 	"github.com/caisson-os/caisson/bootagent/boot/watchdog"
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/trace"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
@@ -53,6 +54,7 @@ type boot struct {
 	lease     *state.Lease
 	source    oci.Source
 	record    state.Boot
+	trace     trace.Recorder
 	limits    limits
 }
 
@@ -147,7 +149,10 @@ func (b *boot) run(ctx context.Context) error {
 		{"state", b.openState},
 	} {
 		b.progress.Made()
-		if err := stage.do(ctx); err != nil {
+		end := b.trace.Begin(stage.name)
+		err := stage.do(ctx)
+		end(err)
+		if err != nil {
 			return fmt.Errorf("%s: %w", stage.name, err)
 		}
 	}

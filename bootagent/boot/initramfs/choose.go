@@ -132,13 +132,18 @@ func (b *boot) begun(g state.Generation) int {
 
 // ask brings the network up where it is not, and syncs.
 func (b *boot) ask(ctx context.Context) (*track.Found, error) {
-	if err := b.network(ctx); err != nil {
+	end := b.trace.Begin("network")
+	err := b.network(ctx)
+	end(err)
+	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.limits.ask)
 	defer cancel()
 	defer b.stager(b.source).Waiting("the registry's answer")()
+	end = b.trace.Begin("overlay")
 	found, err := b.sync(ctx)
+	end(err)
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,10 @@ func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
 	for _, image := range layer.Images {
 		stack.Images = append(stack.Images, layers.Image{Path: b.store.Path(image.Digest), Type: image.MediaType})
 	}
-	if err := stack.Mount(); err != nil {
+	end := b.trace.Begin("stack")
+	err := stack.Mount()
+	end(err)
+	if err != nil {
 		return err
 	}
 	node := handover.Node{Root: newRoot, Overlay: overlay, Version: layer.Version, State: b.folder, Disk: b.disk != "", ReadOnly: b.readOnly != nil,
@@ -35,16 +38,22 @@ func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
 	if len(b.id.UUIDs) > 0 {
 		node.UUID = b.id.UUIDs[0]
 	}
+	end = b.trace.Begin("handover")
 	wrote, err := node.Do()
+	end(err)
 	if err != nil {
 		return err
 	}
 	if err := unix.Sethostname([]byte(overlay.Node)); err != nil {
 		b.say("set host name: %v", err)
 	}
-	if err := b.loadPolicy(layer); err != nil {
+	end = b.trace.Begin("policy")
+	err = b.loadPolicy(layer)
+	end(err)
+	if err != nil {
 		return err
 	}
+	b.record.Trace = b.trace.Steps()
 	b.record.Node, b.record.Disk, b.record.Lease, b.record.Wrote = overlay.Node, b.disk, b.lease, wrote
 	b.record.Originals, b.record.ReadOnly = node.Originals, b.readOnly != nil
 	if err := b.leaveRecord(); err != nil {

@@ -51,7 +51,9 @@ func (b *boot) hasGood() bool {
 // On a diskless node the kernel comes first, since a kexec would throw fetched
 // images away. On a disk they outlive it, and all come first: a loader behind a
 // kexec that waits for images could not go back to another kernel.
-func (b *boot) prepare(ctx context.Context, from oci.Source, found *track.Found) (*spec.Layer, error) {
+func (b *boot) prepare(ctx context.Context, from oci.Source, found *track.Found) (_ *spec.Layer, err error) {
+	end := b.trace.Begin("layer")
+	defer func() { end(err) }()
 	staged := b.stager(from)
 	layer, err := staged.Describe(ctx, found.Overlay.Layer)
 	if err != nil {

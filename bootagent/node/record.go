@@ -4,6 +4,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,9 @@ type field struct {
 // line of NAME=value where people read along, quoted where that is needed.
 func (n *Node) record(event string, fields ...field) {
 	fields = append([]field{{"by", n.o.By}}, fields...)
+	if g := n.inEffect(); g > 0 && !slices.ContainsFunc(fields, func(f field) bool { return f.name == "generation" }) {
+		fields = append(fields, field{"generation", g})
+	}
 	var line strings.Builder
 	line.WriteString(event)
 	for _, f := range fields {
@@ -33,6 +37,18 @@ func (n *Node) record(event string, fields ...field) {
 	if err != nil || !saidToJournal() { // else it would be there twice
 		n.o.Say("%s", line.String())
 	}
+}
+
+// inEffect is the generation that this node has accepted and runs, 0 where that is not
+// known.
+func (n *Node) inEffect() uint64 {
+	if n.boot == nil || n.folder == nil {
+		return 0
+	}
+	if s, err := n.folder.Load(); err == nil && s.Current != nil { // a record is made without it, too
+		return s.Current.Generation
+	}
+	return n.boot.Generation.Generation
 }
 
 func quote(s string) string {

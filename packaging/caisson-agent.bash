@@ -12,8 +12,12 @@ _caisson_agent() {
 	report) words="-o -q -v" ;;
 	sync) words="-o -q --retry -v" ;;
 	confirm) words="-o -q -v" ;;
-	freeze) words="-o -q -v" ;;
-	forward) words="-o -q -v" ;;
+	rollback) words="--for -o -q --reason -v" ;;
+	pin) words="--for -o -q --reason -v" ;;
+	freeze) words="--for -o -q --reason -v" ;;
+	forward) words="-o -q --reason -v" ;;
+	pause) words="--for -o -q --reason -v" ;;
+	resume) words="-o -q -v" ;;
 	clear) words="-o -q -v" ;;
 	operation) words="-o -q -v" ;;
 	service) words="-o -q --reason -v" ;;
@@ -22,7 +26,7 @@ _caisson_agent() {
 	version) words="-o -q -v" ;;
 	esac ;;
 	esac
-	[ "$COMP_CWORD" -gt 1 ] || words='run apply enroll plan status report sync confirm freeze forward clear operation service windows restore version'
+	[ "$COMP_CWORD" -gt 1 ] || words='run apply enroll plan status report sync confirm rollback pin freeze forward pause resume clear operation service windows restore version'
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 	[ ${#COMPREPLY[@]} -gt 0 ] || mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 }

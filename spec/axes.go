@@ -24,7 +24,7 @@ type Axis struct {
 // Axes returns where the node of a status stands.
 func (s *Status) Axes() Axes {
 	return Axes{
-		Tracking: Axis{State: string(s.Tracking), Since: s.TrackingSince},
+		Tracking: Axis{State: string(s.Tracking), Detail: s.TrackingDetail, Since: s.TrackingSince, Until: s.TrackingUntil},
 		Sync:     Axis{State: string(s.Sync), Detail: s.SyncDetail, Since: s.SyncSince},
 		Health:   Axis{State: string(s.Health), Detail: s.HealthDetail, Since: s.HealthSince},
 		Activity: Axis{State: string(s.Activity), Detail: s.ActivityDetail, Since: s.ActivitySince, Until: s.ActivityUntil},

@@ -21,6 +21,7 @@ type Tracking string
 const (
 	Following Tracking = "following" // takes the newest
 	Frozen    Tracking = "frozen"    // keeps what it has, and reports what there would be
+	Held      Tracking = "held"      // keeps what it was brought back to, as frozen does; a state never says so
 )
 
 // Sync is how what a node runs compares with what the registry has.

@@ -79,7 +79,7 @@ type Status struct {
 	LayerVersion   string            `json:"layerVersion,omitempty"`
 	Image          string            `json:"image,omitempty"`    // IMAGE_VERSION of the running root's os-release
 	Agent          string            `json:"agent,omitempty"`    // version of the agent that answers
-	Pause          *Pause            `json:"pause,omitempty"`    // the fleet's: drift is reported and stays
+	Pause          *Pause            `json:"pause,omitempty"`    // drift is reported and stays
 	Staged         string            `json:"staged,omitempty"`   // overlay digest that waits for a reboot
 	Rejected       *Rejected         `json:"rejected,omitempty"` // what is not tried again here until somebody says so
 	Checks         []CheckStatus     `json:"checks,omitempty"`   // of a change that has to pass its gates yet
@@ -92,7 +92,10 @@ type Status struct {
 	Services       []ServiceStatus   `json:"services,omitempty"`
 	Foreign        []string          `json:"foreign,omitempty"` // files in the upper that caisson did not write
 
-	Trial *Trial `json:"trial,omitempty"`
+	TrackingDetail string    `json:"trackingDetail,omitempty"` // who has the node keep what it has, and why
+	TrackingUntil  time.Time `json:"trackingUntil,omitzero"`
+	PausedBy       string    `json:"pausedBy,omitempty"`
+	Trial          *Trial    `json:"trial,omitempty"`
 }
 
 // Trial is a generation that is in effect until it is confirmed, or that was undone

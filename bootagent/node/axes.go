@@ -64,7 +64,7 @@ func (n *Node) setActivity(st *spec.Status, soaks time.Time) {
 	case staging:
 		st.Activity, st.ActivityDetail, st.ActivitySince = spec.ActivityStaging, "fetches the layer of overlay "+st.Staged, since
 	case st.Pause != nil:
-		st.Activity, st.ActivityDetail, st.ActivityUntil = spec.ActivityWaiting("resume"), "the fleet paused this node: "+st.Pause.Reason, stamp(st.Pause.Until)
+		st.Activity, st.ActivityDetail, st.ActivityUntil = spec.ActivityWaiting("resume"), sayPause(&spec.Hold{Author: st.PausedBy, Reason: st.Pause.Reason}), stamp(st.Pause.Until)
 	case st.Staged != "":
 		st.Activity, st.ActivityDetail = spec.ActivityWaiting("reboot"), "overlay "+st.Staged+" is staged"
 	case waiting != nil:

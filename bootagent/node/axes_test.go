@@ -34,7 +34,7 @@ func TestAxesSaySinceWhen(t *testing.T) {
 	if err := n.remember(); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Track(spec.Frozen); err != nil {
+	if err := n.Freeze("", 0); err != nil {
 		t.Fatal(err)
 	}
 	n.Close() // the lock is wanted below
@@ -44,7 +44,7 @@ func TestAxesSaySinceWhen(t *testing.T) {
 	}
 
 	m.publishPaused(2, layerNamed("a"), "10", time.Time{})
-	if n := m.open(); n.Track(spec.Following) != nil || n.Close() != nil {
+	if n := m.open(); n.Forward("") != nil || n.Close() != nil {
 		t.Fatal("forward")
 	}
 	m.sync()

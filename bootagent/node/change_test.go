@@ -119,7 +119,7 @@ func TestChangesAreRecorded(t *testing.T) {
 	if _, err := n.Apply(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Track(spec.Frozen); err != nil {
+	if err := n.Freeze("", 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.Close(); err != nil {
@@ -128,7 +128,7 @@ func TestChangesAreRecorded(t *testing.T) {
 	for _, want := range []string{
 		`change by=ann/sync item=sysctl key=vm.swappiness from=60 to=10 action=change generation=1 why=boot`,
 		`promoted by=ann/sync generation=1 epoch=0 overlay=sha256:`,
-		`tracking by=ann/sync from=following to=frozen`,
+		`frozen by=ann/sync generation=1 why=""`,
 	} {
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("no record %q in\n%s", want, &said)

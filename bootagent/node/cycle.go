@@ -20,6 +20,11 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 	if err := n.settle(ctx); err != nil {
 		return nil, err
 	}
+	if n.follower != nil {
+		if err := errors.Join(n.expire(), n.resumeHold()); err != nil {
+			return nil, err
+		}
+	}
 	found, err := n.running()
 	if err != nil {
 		return nil, err
@@ -127,6 +132,9 @@ func (n *Node) sync(ctx context.Context) (*spec.Status, error) {
 	if err := n.settle(ctx); err != nil {
 		return nil, err
 	}
+	if err := errors.Join(n.expire(), n.resumeHold()); err != nil {
+		return nil, err
+	}
 	before, err := n.running()
 	switch {
 	case errors.Is(err, track.ErrNothing):
@@ -192,7 +200,7 @@ func (n *Node) move(ctx context.Context, before, next *track.Found) (*spec.Statu
 			return nil, err
 		}
 	}
-	if !acts && before != nil {
+	if !acts && before != nil && next.Overlay.Pause != nil {
 		return n.rest(ctx, next, why)
 	}
 	if err := n.takeOver(); err != nil {

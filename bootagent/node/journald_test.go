@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/caisson-os/caisson/spec"
 )
 
 // Each change and each verb is an entry of systemd's journal, whoever asked for it.
@@ -37,7 +35,7 @@ func TestRecordsAreJournalEntries(t *testing.T) {
 	if _, err := n.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Track(spec.Frozen); err != nil {
+	if err := n.Freeze("", 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.RestoreAll(t.Context()); err != nil {
@@ -59,7 +57,7 @@ func TestRecordsAreJournalEntries(t *testing.T) {
 	for _, want := range []string{
 		"CAISSON_EVENT=change CAISSON_BY=ann/sync CAISSON_ITEM=sysctl CAISSON_KEY=vm.swappiness CAISSON_FROM=60 CAISSON_TO=10 CAISSON_ACTION=change CAISSON_GENERATION=1 CAISSON_WHY=",
 		"SYSLOG_IDENTIFIER=caisson-agent CAISSON_EVENT=asked CAISSON_BY=ann/sync CAISSON_SYNC=current ",
-		"CAISSON_EVENT=tracking CAISSON_BY=ann/sync CAISSON_FROM=following CAISSON_TO=frozen",
+		"CAISSON_EVENT=frozen CAISSON_BY=ann/sync CAISSON_GENERATION=1 CAISSON_WHY=",
 		"CAISSON_EVENT=restored CAISSON_BY=ann/sync CAISSON_CHANGES=1 CAISSON_WHY=restore --all",
 		"CAISSON_WHY \x09\x00\x00\x00\x00\x00\x00\x00two lines ",
 	} {

@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -317,8 +318,21 @@ func (n *Node) connect() error {
 	if err != nil {
 		return err
 	}
-	n.follower.Source, err = n.o.opener()(n.follower.Bootstrap, n.way(s, n.follower.Identity))
-	return err
+	if n.follower.Source, err = n.o.opener()(n.follower.Bootstrap, n.way(s, n.follower.Identity)); err != nil {
+		n.follower.Source = nowhere{err} // much is done without
+	}
+	return nil
+}
+
+// nowhere is a registry that there is no way to.
+type nowhere struct{ err error }
+
+func (s nowhere) Manifest(context.Context, string, string, string) (oci.Response, error) {
+	return oci.Response{}, s.err
+}
+
+func (s nowhere) Blob(context.Context, string, oci.Descriptor, int64) (io.ReadCloser, error) {
+	return nil, s.err
 }
 
 // way is how the registry is reached as a machine.

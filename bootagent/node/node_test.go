@@ -208,7 +208,7 @@ func TestPlanSaysWhatSyncWouldDo(t *testing.T) {
 		t.Errorf("another layer: %+v", d)
 	}
 	n := m.open()
-	if err := errors.Join(n.Track(spec.Frozen), n.Close()); err != nil {
+	if err := errors.Join(n.Freeze("", 0), n.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if d := plan(); d.Action != spec.ActionDefer || d.Reason != "this node is frozen" {
@@ -246,20 +246,18 @@ func TestFrozenThenForward(t *testing.T) {
 	m.publish(1, layerNamed("a"), "10")
 	m.boot()
 	m.apply()
-	track := func(to spec.Tracking) {
-		t.Helper()
-		n := m.open()
-		defer n.Close() // the test is over
-		if err := n.Track(to); err != nil {
-			t.Fatal(err)
-		}
+	n := m.open()
+	if err := errors.Join(n.Freeze("", 0), n.Close()); err != nil {
+		t.Fatal(err)
 	}
-	track(spec.Frozen)
 	m.publish(2, layerNamed("a"), "20")
 	if st := m.sync(); st.Generation != 1 || st.Sync != "behind" || st.Floor.Generation != 1 {
 		t.Errorf("frozen: generation %d, %s, floor %d", st.Generation, st.Sync, st.Floor.Generation)
 	}
-	track(spec.Following)
+	n = m.open()
+	if err := errors.Join(n.Forward(""), n.Close()); err != nil {
+		t.Fatal(err)
+	}
 	if st := m.sync(); st.Generation != 2 || st.Sync != "current" {
 		t.Errorf("forward: generation %d, %s", st.Generation, st.Sync)
 	}

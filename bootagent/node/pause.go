@@ -12,12 +12,16 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// pause returns the fleet's pause of this node, nil when there is none or it is over.
-// The newest overlay that was accepted decides, also one that waits for a reboot.
-func (n *Node) pause(found *track.Found) (*spec.Pause, error) {
+// pause returns the pause of this node, nil when there is none or it is over: an
+// operator's here, or the fleet's. The newest overlay that was accepted says what the
+// fleet wants, also one that waits for a reboot.
+func (n *Node) pause(found *track.Found) (*spec.Hold, error) {
 	s, err := n.folder.Load()
 	if err != nil {
 		return nil, err
+	}
+	if p := s.PauseAt(time.Now().Unix()); p != nil {
+		return p, nil
 	}
 	if s.Staged != nil && s.Staged.Overlay != found.Generation.Overlay && older(&found.Generation, s.Staged) {
 		if staged, err := n.follower.Recall(s.Staged); err == nil { // one that was lost pauses nothing
@@ -28,8 +32,11 @@ func (n *Node) pause(found *track.Found) (*spec.Pause, error) {
 	if p == nil || p.Until != 0 && p.Until <= time.Now().Unix() {
 		return nil, nil
 	}
-	return p, nil
+	return &spec.Hold{Kind: spec.HoldPause, Author: fleet, Reason: p.Reason, Until: p.Until}, nil
 }
+
+// fleet is who pauses a node by its overlay.
+const fleet = "the fleet"
 
 // rest puts a generation in effect that says that nothing is to be changed.
 func (n *Node) rest(ctx context.Context, next *track.Found, why string) (*spec.Status, error) {
@@ -48,8 +55,11 @@ func (n *Node) rest(ctx context.Context, next *track.Found, why string) (*spec.S
 	return n.report(next, result)
 }
 
-func sayPause(p *spec.Pause) string {
-	text := "the fleet paused this node: " + p.Reason
+func sayPause(p *spec.Hold) string {
+	text := p.Author + " paused this node"
+	if p.Reason != "" {
+		text += ": " + p.Reason
+	}
 	if p.Until != 0 {
 		text += fmt.Sprintf(" (until %s)", stamp(p.Until).Format(time.RFC3339))
 	}

@@ -135,8 +135,21 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 	if s.Staged != nil && s.Staged.Overlay != found.Generation.Overlay && status.Rejected == nil {
 		status.Staged = s.Staged.Overlay
 	}
-	if status.Pause, err = n.pause(found); err != nil {
+	if p, err := n.pause(found); err != nil {
 		return nil, err
+	} else if p != nil {
+		status.Pause, status.PausedBy = &spec.Pause{Reason: p.Reason, Until: p.Until}, p.Author
+	}
+	if h := s.HoldAt(time.Now().Unix()); h != nil {
+		if h.Kind != spec.HoldFreeze {
+			status.Tracking = spec.Held
+			if s.Current != nil && s.Current.Overlay != found.Generation.Overlay {
+				status.Staged = s.Current.Overlay
+			}
+		}
+		status.TrackingDetail, status.TrackingUntil = track.SayHold(h), stamp(h.Until)
+	} else {
+		status.Tracking = spec.Following
 	}
 	policy, err := apparmor.Check(n.boot.Layer.AppArmor)
 	if err != nil {

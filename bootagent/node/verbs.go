@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/item"
@@ -91,20 +90,6 @@ func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
 	}
 	cannot, err := n.cannot(&found.Overlay)
 	return append(changes, cannot...), err
-}
-
-// Track sets the tracking axis.
-func (n *Node) Track(to spec.Tracking) error {
-	s, err := n.folder.Load()
-	if err != nil {
-		return err
-	}
-	if s.Tracking != to {
-		n.record("tracking", field{"from", s.Tracking}, field{"to", to})
-		s.TrackingSince = time.Now().Unix()
-	}
-	s.Tracking = to
-	return n.folder.Save(s)
 }
 
 // Settle waits until no script that this node started runs in the background any

@@ -97,7 +97,7 @@ func (f *Folder) CollectOverlays(s *State, also ...string) error {
 	if s.Trial.Pending() {
 		keep[filepath.Base(f.overlayPath(s.Trial.Generation.Overlay))] = true
 	}
-	for _, g := range s.Generations() {
+	for _, g := range append(s.Generations(), pointers(s.Earlier)...) {
 		keep[filepath.Base(f.overlayPath(g.Overlay))] = true
 	}
 	entries, err := os.ReadDir(f.Path("overlays"))

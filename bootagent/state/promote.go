@@ -50,16 +50,13 @@ func (s *State) Promote() {
 // Prove notes that g is good. What was accepted since, and is not proven, stays staged.
 func (s *State) Prove(g Generation) {
 	g.Attempts, g.Failed, g.FailedAt = 0, "", 0
-	if s.Current != nil && s.Current.Layer != g.Layer {
-		s.Previous = s.Current
-	}
 	if s.Staged != nil && s.Staged.Overlay == g.Overlay {
 		s.Staged = nil
 	}
 	if t := s.Trial; t != nil && (t.Generation.Epoch < g.Epoch || t.Generation.Epoch == g.Epoch && t.Generation.Generation <= g.Generation) {
 		s.Trial = nil
 	}
-	s.Current = &g
+	s.replace(g)
 }
 
 // Reject notes that what is staged must not be begun again until somebody says so or a

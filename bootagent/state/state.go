@@ -35,7 +35,10 @@ type State struct {
 	Lost          []string      `json:"lost,omitempty"`        // what was damaged and how it was rebuilt, until a newer generation is accepted
 	Proof         Proof         `json:"proof,omitzero"`        // what this machine was bound by when it last accepted an overlay
 
-	Trial *Trial `json:"trial,omitempty"` // what is in effect until it is confirmed, or was undone since it was not
+	Earlier []Generation `json:"earlier,omitempty"` // good before the current one, newest first
+	Hold    *spec.Hold   `json:"hold,omitempty"`    // why an operator on this node has it keep what it has; see HoldAt
+	Paused  *spec.Hold   `json:"paused,omitempty"`  // why an operator on this node has it change nothing; see PauseAt
+	Trial   *Trial       `json:"trial,omitempty"`   // what is in effect until it is confirmed, or was undone since it was not
 }
 
 // Proof is what a machine had when an overlay was accepted for it. A network card may
@@ -101,9 +104,15 @@ func (s *State) Clone() *State {
 			*g = &copied
 		}
 	}
-	if s.Trial != nil {
-		copied := *s.Trial
-		c.Trial = &copied
-	}
+	c.Earlier = slices.Clone(s.Earlier)
+	c.Hold, c.Paused, c.Trial = copied(s.Hold), copied(s.Paused), copied(s.Trial)
 	return &c
+}
+
+func copied[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
 }

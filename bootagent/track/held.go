@@ -3,22 +3,78 @@
 package track
 
 import (
+	"fmt"
+	"slices"
+	"time"
+
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // held says why a node does not take a generation that it may, "" where it does. One
-// that has nothing else takes what there is.
-func held(s *state.State, g state.Generation) string {
-	switch {
-	case s.Current == nil:
+// that has nothing else takes what there is. What the fleet lets nobody run, nobody on the
+// node can keep.
+func (f *Tracker) held(s *state.State, g state.Generation) string {
+	if s.Current == nil {
 		return ""
+	}
+	now, _ := f.clock(s).Now(time.Time{})
+	h := s.HoldAt(now.Unix())
+	switch {
 	case s.Trial.Of(g) && s.Trial.Pending():
 		return "it is not confirmed yet"
 	case s.Trial.Of(g):
 		return "it was undone: " + s.Trial.Reason + "; 'caisson-agent sync --retry' tries it again"
-	case s.Tracking != spec.Following:
-		return "this node is frozen"
+	case h == nil:
+		return ""
 	}
-	return ""
+	if err := permitted(s, *s.Current); err != nil {
+		f.Say("generation %d is not kept: %v", s.Current.Generation, err)
+		return ""
+	}
+	return SayHold(h)
+}
+
+// SayHold says why a node keeps what it has.
+func SayHold(h *spec.Hold) string {
+	text := map[string]string{spec.HoldPin: "pinned", spec.HoldRollback: "rolled back"}[h.Kind]
+	if text == "" {
+		text = "frozen"
+	}
+	text = "this node is " + text
+	if h.Author != "" {
+		text += " by " + h.Author
+	}
+	if h.Reason != "" {
+		text += ": " + h.Reason
+	}
+	return text
+}
+
+// permitted returns why the fleet lets nobody run a generation any more. The least
+// generation says nothing about that: each publish raises it, against replays of what this
+// node proved itself long ago.
+func permitted(s *state.State, g state.Generation) error {
+	for _, digest := range []string{g.Overlay, g.Layer} {
+		if slices.Contains(s.Fleet.Reject, digest) || slices.Contains(s.Rejected, digest) {
+			return refusal.New(refusal.Rejected, "%s is on the reject list", digest)
+		}
+	}
+	if least := s.Fleet.Minimum.Epoch; g.Epoch < least {
+		return refusal.New(refusal.Epoch, "the fleet accepts nothing of an epoch before %d", least)
+	}
+	return nil
+}
+
+// Return is [Tracker.Recall] for a generation that somebody wants to go back to.
+func (f *Tracker) Return(g *state.Generation) (*Found, error) {
+	s, err := f.Folder.Load()
+	if err != nil {
+		return nil, err
+	}
+	if err := permitted(s, *g); err != nil {
+		return nil, fmt.Errorf("generation %d: %w", g.Generation, err)
+	}
+	return f.recall(s, g, s.Rejected)
 }

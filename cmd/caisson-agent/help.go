@@ -30,8 +30,15 @@ var details = map[string]string{
 	"report":  "Prints what the service reports of its last run, to whom, with which key, and how many reports nobody has taken yet.",
 	"sync":    "As apply, on a node that knows whom to ask.",
 	"confirm": "A generation published with --confirm is undone unless this is called in time.",
-	"freeze":  "Newer generations are not applied until forward; the reject list still counts.",
-	"forward": "Ends freeze.",
+	"rollback": "Goes to the newest kept generation before the one that runs, at once or at the next reboot. The registry is not\n" +
+		"asked. What the fleet rejects, or is of an epoch that is over, is not gone back to.",
+	"pin": "Kept are the last good generations with the layer that runs, or the one before. See rollback.",
+	"freeze": "Newer generations are not applied until forward, or for the time given. What the fleet rejects, or is of\n" +
+		"an epoch that is over, is not kept.",
+	"forward": "Ends freeze, pin and rollback. The service asks within five minutes, sync at once.",
+	"pause": "What drifts is reported and stays, and newer generations wait, until resume or for the time given. A root that\n" +
+		"comes up is made what it should be once.",
+	"resume": "A pause of the fleet goes on: 'caisson resume' ends that.",
 	"clear": "A setting that was corrected five times within ten minutes is quarantined: it is reported and left alone.\n" +
 		"After clear it is corrected again, and its corrections are counted anew.",
 	"restore": "Puts back every original that the journal knows. A running service would apply the overlay again: stop it first.",

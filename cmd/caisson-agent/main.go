@@ -21,7 +21,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/spec"
 )
 
 // version and built are set by the Makefile. The clock of a node is never
@@ -47,8 +46,12 @@ func verbs() []verb {
 		{"report", "print what this node tells its fleet", printReport},
 		{"sync", "ask for a newer generation now", syncNow},
 		{"confirm", "say that a change did no harm, and let it stand", confirm},
-		{"freeze", "keep the present generation until forward", trackCommand(spec.Frozen)},
-		{"forward", "follow the fleet again", trackCommand(spec.Following)},
+		{"rollback", "go back to the generation before, and keep it", rollback},
+		{"pin", "go to generation GEN of those that this node keeps, and keep it", pin},
+		{"freeze", "keep the present generation until forward", freeze},
+		{"forward", "follow the fleet again", forward},
+		{"pause", "change nothing until resume; look and report all the same", pause},
+		{"resume", "end a pause of this node", resume},
 		{"clear", "end the quarantine of KIND:KEY, of a KIND, or of all settings", clearQuarantine},
 		{"operation", "list operations; run NAME now, or rerun NAME in its window", operationVerb},
 		{"service", "list services from git; freeze NAME, rollback NAME or forward NAME", serviceVerb},

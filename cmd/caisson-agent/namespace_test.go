@@ -69,6 +69,35 @@ kill $run
 wait $run
 
 caisson-agent sync
+
+# Back without the registry, by a service that is told nothing else; and forward with it.
+site 0
+caisson-agent sync
+test $(cat $forward) = 0
+kill $serve
+wait $serve || true
+caisson-agent rollback --reason 'no way out'
+test $(cat $forward) = 1
+caisson-agent pause
+echo 0 >$forward
+caisson-agent run &
+run=$!
+await sh -c "caisson-agent status | grep '^activity *waiting:resume'"
+test $(cat $forward) = 0
+caisson-agent resume
+await sh -c "test \$(cat $forward) = 1"
+kill $run
+wait $run
+caisson serve oci:out --listen 127.0.0.1:5001 &
+serve=$!
+caisson-agent freeze
+await caisson-agent sync
+test $(cat $forward) = 1
+caisson-agent forward
+caisson-agent sync
+test $(cat $forward) = 0
+caisson-agent pin 1
+test $(cat $forward) = 1
 caisson-agent restore --all
 test $(cat $forward) = 0
 kill $serve

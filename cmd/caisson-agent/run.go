@@ -105,9 +105,9 @@ func runService(ctx context.Context, a *app, args []string) error {
 }
 
 // rest waits for the next look at the node, and sees to its operations meanwhile: once,
-// and while some of them run, every two seconds.
+// and while some of them run, every two seconds. What a verb says is seen to at once.
 func (a *app) rest(ctx context.Context) {
-	next := time.After(lookEvery)
+	next, known := time.After(lookEvery), a.stateTime()
 	for {
 		var list []spec.OperationStatus
 		left, waits := time.Duration(0), false
@@ -127,17 +127,16 @@ func (a *app) rest(ctx context.Context) {
 		if waits {
 			pause = min(pause, left)
 		}
-		over := time.After(pause)
-	idle:
-		for known := a.stateTime(); a.stateTime() == known; { // else a verb was called: there may be something to wait for
+		for over := time.Now().Add(pause); time.Now().Before(over); {
 			select {
 			case <-ctx.Done():
 				return
 			case <-next:
 				return
-			case <-over:
-				break idle
-			case <-time.After(2 * time.Second):
+			case <-time.After(min(2*time.Second, time.Until(over))):
+			}
+			if a.stateTime() != known {
+				return // a verb was called
 			}
 		}
 	}

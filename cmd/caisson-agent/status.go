@@ -157,23 +157,3 @@ func sayAxis(x spec.Axis) string {
 }
 
 func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-// trackCommand returns the verb that sets the tracking axis.
-func trackCommand(to spec.Tracking) func(context.Context, *app, []string) error {
-	return func(ctx context.Context, a *app, args []string) error {
-		f := newFlags(a, map[spec.Tracking]string{spec.Frozen: "freeze", spec.Following: "forward"}[to])
-		if err := f.parse(a, args); err != nil {
-			return ended(err)
-		}
-		n, err := node.Open(ctx, a.options(f.Name()), nil)
-		if err != nil {
-			return err
-		}
-		defer n.Close() // what was journaled is on disk already
-		if err := n.Track(to); err != nil {
-			return err
-		}
-		a.say("tracking is %s now", to)
-		return nil
-	}
-}

@@ -179,7 +179,7 @@ func fakeRoot(t *testing.T, want spec.Items) string {
 			t.Fatal(err)
 		}
 	}
-	files := map[string]string{"proc/self/mountinfo": "1 0 0:1 / / rw - tmpfs tmpfs rw\n",
+	files := map[string]string{"proc/swaps": "Filename\tType\tSize\tUsed\tPriority\n", "proc/self/mountinfo": "1 0 0:1 / / rw - tmpfs tmpfs rw\n",
 		"etc/passwd": "root:x:0:0::/root:/bin/sh\n", "etc/group": "root:x:0:\n"}
 	for _, k := range want.Sysctl {
 		files[filepath.Join("proc/sys", filepath.Clean("/"+k.Key))] = "another value\n"

@@ -4,6 +4,7 @@ package contract
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -119,15 +120,13 @@ func attachedVerbs(p *probe) {
 		applied += i.Applied
 	}
 	p.equal("status", fmt.Sprint(st.Node, " ", 1), fmt.Sprint(looked.Node, " ", applied))
-	for _, to := range []spec.Tracking{spec.Frozen, spec.Following} {
-		_, err = h.do(func(n *agent.Node) (*spec.Status, error) { return nil, n.Track(to) })
-		p.must(err)
-	}
+	_, err = h.do(func(n *agent.Node) (*spec.Status, error) { return nil, errors.Join(n.Freeze("", 0), n.Forward("")) })
+	p.must(err)
 	_, err = h.do(func(n *agent.Node) (*spec.Status, error) { return nil, n.RestoreAll(h.Context()) })
 	p.must(err)
 	p.equal("after restore --all", "60", h.value("vm/swappiness"))
 	p.contains("records", h.said.String(), "enrolled by=test fleet=metal-a node=superhost", "change by=test item=sysctl key=vm.swappiness from=60 to=10 action=change generation=1",
-		"tracking by=test from=following to=frozen", `why="restore --all"`)
+		"frozen by=test generation=1", `why="restore --all"`)
 }
 
 func backgroundFails(p *probe) {

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package state
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// HoldAt returns what an operator on this node has it keep at a time in seconds since
+// 1970, nil where it follows.
+func (s *State) HoldAt(now int64) *spec.Hold {
+	switch {
+	case s.Tracking == spec.Following:
+		return nil
+	case s.Hold == nil: // of an earlier release
+		return &spec.Hold{Kind: spec.HoldFreeze, Since: s.TrackingSince}
+	case s.Hold.Until != 0 && s.Hold.Until <= now:
+		return nil
+	}
+	return s.Hold
+}
+
+// PauseAt returns an operator's pause at a time in seconds since 1970, nil without one.
+func (s *State) PauseAt(now int64) *spec.Hold {
+	if s.Paused == nil || s.Paused.Until != 0 && s.Paused.Until <= now {
+		return nil
+	}
+	return s.Paused
+}
+
+// Keep has the node keep what it has, for the reason that h gives. An agent that knows no
+// holds takes it for frozen.
+func (s *State) Keep(h spec.Hold) {
+	s.Hold, s.Tracking, s.TrackingSince = &h, spec.Frozen, h.Since
+}
+
+// Follow ends that.
+func (s *State) Follow(now int64) {
+	if s.Tracking != spec.Following {
+		s.Hold, s.Tracking, s.TrackingSince = nil, spec.Following, now
+	}
+}
+
+// maxEarlier is how many good generations are kept beside the current one.
+const maxEarlier = 5
+
+// Kept are the generations that this node has run well and can go back to, newest first.
+func (s *State) Kept() []Generation {
+	var kept []Generation
+	for _, g := range append([]*Generation{s.Current, s.Previous}, pointers(s.Earlier)...) {
+		if g != nil && !slices.ContainsFunc(kept, func(k Generation) bool { return k.Overlay == g.Overlay }) {
+			kept = append(kept, *g)
+		}
+	}
+	slices.SortFunc(kept, func(a, b Generation) int {
+		return cmp.Or(cmp.Compare(b.Epoch, a.Epoch), cmp.Compare(b.Generation, a.Generation))
+	})
+	return kept
+}
+
+func pointers(list []Generation) []*Generation {
+	var out []*Generation
+	for i := range list {
+		out = append(out, &list[i])
+	}
+	return out
+}
+
+// Return makes one of the kept generations the current one.
+func (s *State) Return(to Generation) {
+	s.replace(to)
+	s.Staged = nil
+}
+
+// replace makes a generation the current one. Those before it stay, as far as their layer
+// does: that of the current one, and the one before.
+func (s *State) replace(by Generation) {
+	before := s.Kept()
+	if s.Current != nil && s.Current.Layer != by.Layer {
+		s.Previous = s.Current
+	}
+	s.Current, s.Earlier = &by, nil
+	for _, g := range before {
+		stays := g.Layer == by.Layer || s.Previous != nil && g.Layer == s.Previous.Layer
+		if stays && g.Overlay != by.Overlay && len(s.Earlier) < maxEarlier {
+			s.Earlier = append(s.Earlier, g)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// holding are the flags of the verbs that have the node keep something.
+type holding struct {
+	reason string
+	lasts  time.Duration
+}
+
+func (h *holding) register(f *flags) {
+	f.StringVar(&h.reason, "reason", "", "why, for status and the journal: `text`")
+	f.DurationVar(&h.lasts, "for", 0, "end it by itself after this `time`, as in 2h")
+}
+
+func (h *holding) check() error {
+	if h.lasts < 0 || h.lasts > 0 && h.lasts < time.Second {
+		return cli.Usage("as in --for 2h", "%s is no time to wait", h.lasts)
+	}
+	return nil
+}
+
+// operate opens the node for a verb that says something to it, and says how long it is
+// remembered.
+func (a *app) operate(ctx context.Context, verb string, act func(*node.Node) error) error {
+	n, err := node.Open(ctx, a.options(verb), nil)
+	if err != nil {
+		return err
+	}
+	defer n.Close() // what was noted is on disk already
+	if err := act(n); err != nil {
+		return err
+	}
+	if !n.Remembers() {
+		a.say("this node has no state disk: the next boot knows nothing of it")
+	}
+	return nil
+}
+
+func freeze(ctx context.Context, a *app, args []string) error {
+	f, h := newFlags(a, "freeze"), holding{}
+	h.register(f)
+	if err := errors.Join(f.parse(a, args), h.check()); err != nil {
+		return ended(err)
+	}
+	return a.operate(ctx, "freeze", func(n *node.Node) error {
+		if err := n.Freeze(h.reason, h.lasts); err != nil {
+			return err
+		}
+		a.say("this node keeps what it has; 'caisson-agent forward' ends that")
+		return nil
+	})
+}
+
+func forward(ctx context.Context, a *app, args []string) error {
+	f := newFlags(a, "forward")
+	why := f.String("reason", "", "why, for the journal: `text`")
+	if err := f.parse(a, args); err != nil {
+		return ended(err)
+	}
+	return a.operate(ctx, "forward", func(n *node.Node) error {
+		if err := n.Forward(*why); err != nil {
+			return err
+		}
+		a.say("this node follows its fleet; 'caisson-agent sync' asks now")
+		return nil
+	})
+}
+
+func pause(ctx context.Context, a *app, args []string) error {
+	f, h := newFlags(a, "pause"), holding{}
+	h.register(f)
+	if err := errors.Join(f.parse(a, args), h.check()); err != nil {
+		return ended(err)
+	}
+	return a.operate(ctx, "pause", func(n *node.Node) error {
+		if err := n.Pause(h.reason, h.lasts); err != nil {
+			return err
+		}
+		a.say("nothing on this node is changed now; 'caisson-agent resume' ends that")
+		return nil
+	})
+}
+
+func resume(ctx context.Context, a *app, args []string) error {
+	f := newFlags(a, "resume")
+	if err := f.parse(a, args); err != nil {
+		return ended(err)
+	}
+	return a.operate(ctx, "resume", func(n *node.Node) error {
+		if err := n.Resume(); err != nil {
+			return err
+		}
+		a.say("the service corrects now what drifted meanwhile")
+		return nil
+	})
+}
+
+func rollback(ctx context.Context, a *app, args []string) error {
+	f, h := newFlags(a, "rollback"), holding{}
+	h.register(f)
+	if err := errors.Join(f.parse(a, args), h.check()); err != nil {
+		return ended(err)
+	}
+	return a.goBack(ctx, f, func(n *node.Node) (*spec.Status, error) { return n.Rollback(ctx, h.reason, h.lasts) })
+}
+
+// pin is pin GEN.
+func pin(ctx context.Context, a *app, args []string) error {
+	f, h := newFlags(a, "pin GEN"), holding{}
+	h.register(f)
+	name := ""
+	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+		name, args = args[0], args[1:]
+	}
+	if err := errors.Join(f.parse(a, args), h.check()); err != nil {
+		return ended(err)
+	}
+	generation, err := strconv.ParseUint(name, 10, 64)
+	if err != nil {
+		return cli.Usage("as in caisson-agent pin 41", "%q is no generation", name)
+	}
+	return a.goBack(ctx, f, func(n *node.Node) (*spec.Status, error) { return n.Pin(ctx, generation, h.reason, h.lasts) })
+}
+
+// goBack prints the status after a verb that changed to another generation.
+func (a *app) goBack(ctx context.Context, f *flags, act func(*node.Node) (*spec.Status, error)) error {
+	return a.operate(ctx, strings.Fields(f.Name())[0], func(n *node.Node) error {
+		st, err := act(n)
+		if st != nil {
+			if printed := a.printStatus(f, st); printed != nil {
+				return printed
+			}
+		}
+		return err
+	})
+}

@@ -138,4 +138,5 @@ type ItemStatus struct {
 	State   ItemState `json:"state"`
 	Applied int       `json:"applied"` // settings that are as wanted
 	Error   string    `json:"error,omitempty"`
+	Hints   []string  `json:"hints,omitempty"` // what tells the service of changes between two looks
 }

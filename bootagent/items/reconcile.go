@@ -104,6 +104,37 @@ func Transact(ctx context.Context, next, previous []item.Item, j item.Journal, g
 	return back
 }
 
+// Beside puts a result of some kinds beside what the status before says of the others.
+func (r *Result) Beside(last spec.Status) {
+	looked := func(kind string) bool {
+		return slices.ContainsFunc(r.Items, func(i spec.ItemStatus) bool { return i.Name == kind })
+	}
+	all := slices.Clone(last.Items)
+	for i, s := range all {
+		if n := slices.IndexFunc(r.Items, func(i spec.ItemStatus) bool { return i.Name == s.Name }); n >= 0 {
+			all[i] = r.Items[n]
+		}
+		for _, d := range last.Drift {
+			if d.Item == s.Name && !looked(s.Name) {
+				r.Drift = append(r.Drift, d)
+			}
+		}
+		r.Health = r.Health.And(healthOf(all[i].State))
+	}
+	r.Items = all
+}
+
+// healthOf is what the state of a kind makes of the node's health.
+func healthOf(s spec.ItemState) spec.Health {
+	switch s {
+	case spec.ItemDegraded:
+		return spec.HealthDegraded
+	case spec.ItemQuarantined:
+		return spec.HealthQuarantined
+	}
+	return spec.HealthOK
+}
+
 // Look checks and writes nothing: the result is that of a run that did nothing.
 func Look(ctx context.Context, items []item.Item, g Guard) Result {
 	r := newRun(items, nil)
@@ -307,12 +338,7 @@ func (r *run) result(ctx context.Context) Result {
 			r.check(ctx, n)
 		}
 		status := r.status(n)
-		switch status.State {
-		case spec.ItemDegraded:
-			result.Health = result.Health.And(spec.HealthDegraded)
-		case spec.ItemQuarantined:
-			result.Health = result.Health.And(spec.HealthQuarantined)
-		}
+		result.Health = result.Health.And(healthOf(status.State))
 		result.Items = append(result.Items, status)
 		result.Drift = append(result.Drift, r.drift[n]...)
 	}

@@ -3,12 +3,14 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/policy"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
@@ -46,6 +48,77 @@ func (n *Node) guard(found *track.Found) items.Guard {
 					field{"count", d.Count}, field{"rival", d.Rival}, field{"why", fmt.Sprintf("%d corrections within %v", d.Count, policy.Within)})
 			}
 		},
+	}
+}
+
+// Early looks at some kinds, of which somebody has said that they may be others now, and
+// does what Apply does about drift there. There is no status when nothing is different.
+func (n *Node) Early(ctx context.Context, kinds []string) (*spec.Status, error) {
+	found, err := n.running()
+	if err != nil {
+		return nil, err
+	}
+	guard := n.guard(found)
+	if guard == nil { // nothing was set yet
+		return n.Apply(ctx)
+	}
+	acts, _, err := n.mayAct(found)
+	if err != nil {
+		return nil, err
+	}
+	some := slices.DeleteFunc(n.items(found.Overlay.Items), func(i item.Item) bool { return !slices.Contains(kinds, i.Name()) })
+	var result items.Result
+	if acts {
+		result = items.Keep(ctx, some, n.journal, guard)
+	} else {
+		result = items.Look(ctx, some, guard)
+	}
+	n.recordChanges(result, found.Generation.Generation, "drift")
+	if err := n.corrections().Keep(found.Generation.Overlay); err != nil {
+		return nil, err
+	}
+	last := n.last()
+	if len(result.Changes) == 0 && same(result, last) {
+		return nil, nil
+	}
+	result.Beside(last)
+	return n.report(found, result)
+}
+
+// same reports whether a look at some kinds has found what the last one had.
+func same(r items.Result, last spec.Status) bool {
+	left := 0
+	for _, d := range last.Drift {
+		if slices.ContainsFunc(r.Items, func(i spec.ItemStatus) bool { return i.Name == d.Item }) {
+			left++
+		}
+	}
+	return left == len(r.Drift) && !slices.ContainsFunc(r.Drift, func(d spec.Drift) bool {
+		return !slices.ContainsFunc(last.Drift, func(l spec.Drift) bool {
+			return l.Item == d.Item && l.Key == d.Key && l.From == d.From && l.To == d.To && l.Action == d.Action
+		})
+	})
+}
+
+// Overlay is what the node runs.
+func (n *Node) Overlay() (*spec.Overlay, error) {
+	found, err := n.running()
+	if err != nil {
+		return nil, err
+	}
+	return &found.Overlay, nil
+}
+
+// addHints says of each kind what tells the service of its changes.
+func (n *Node) addHints(list []spec.ItemStatus) {
+	last := n.last()
+	for i := range list {
+		switch {
+		case n.o.Hints != nil:
+			list[i].Hints = n.o.Hints(list[i].Name)
+		case i < len(last.Items) && last.Items[i].Name == list[i].Name:
+			list[i].Hints = last.Items[i].Hints
+		}
 	}
 }
 

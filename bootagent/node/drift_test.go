@@ -193,6 +193,62 @@ func TestQuarantine(t *testing.T) {
 	}
 }
 
+// A hint at a kind is a look at that kind: what drifts there is corrected and laid to
+// whom the evidence names, and the status has the other kinds as they were.
+func TestEarly(t *testing.T) {
+	m := newMachine(t)
+	motd := m.root + "/etc/motd"
+	m.publishItems(1, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "10"}, {Key: "vm/none", Value: "1"}}, Files: []spec.File{{Path: "/etc/motd", Content: "hello\n"}}})
+	m.boot()
+	early := func(kinds ...string) *spec.Status {
+		t.Helper()
+		n := m.open()
+		n.o.Rival = func(d spec.Drift) string { return "sysctl (pid 7)" }
+		n.o.Hints = func(kind string) []string { return []string{"of " + kind} }
+		st, err := n.Early(t.Context(), kinds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	if st := early("files"); st == nil || m.swappiness("") != "10" {
+		t.Fatalf("nothing was set before, and a hint at files sets swappiness %s", m.swappiness(""))
+	}
+	if st := early("sysctl", "files"); st != nil {
+		t.Errorf("nothing is different: %+v", st)
+	}
+	m.swappiness("77")
+	if err := os.WriteFile(motd, []byte("changed\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if st := early("limits"); st != nil || m.swappiness("") != "77" {
+		t.Errorf("a hint at another kind: %+v, swappiness %s", st, m.swappiness(""))
+	}
+	st := early("sysctl")
+	if st == nil || m.swappiness("") != "10" || len(st.Items) < 5 || !slices.Equal(of(t, st, "sysctl").Hints, []string{"of sysctl"}) {
+		t.Fatalf("swappiness %s, %+v", m.swappiness(""), st)
+	}
+	if got, err := os.ReadFile(motd); err != nil || string(got) != "changed\n" {
+		t.Errorf("the file is %q, %v", got, err)
+	}
+	for range policy.Corrections {
+		m.swappiness("77")
+		st = early("sysctl")
+	}
+	if st.Health != spec.HealthQuarantined || len(st.Drift) != 2 || st.Drift[1].Rival != "sysctl (pid 7)" {
+		t.Errorf("%s, %+v", st.Health, st.Drift)
+	}
+	if st = early("files"); st == nil || st.Health != spec.HealthQuarantined || len(st.Drift) != 2 {
+		t.Errorf("beside a quarantine: %+v", st)
+	}
+	if st := m.apply(); len(st.Drift) != 2 || st.Drift[1].Rival != "sysctl (pid 7)" || !slices.Equal(of(t, st, "sysctl").Hints, []string{"of sysctl"}) {
+		t.Errorf("the next look at everything: %+v", st.Drift)
+	}
+}
+
 func of(t *testing.T, st *spec.Status, kind string) spec.ItemStatus {
 	t.Helper()
 	i := slices.IndexFunc(st.Items, func(s spec.ItemStatus) bool { return s.Name == kind })

@@ -54,6 +54,7 @@ type Options struct {
 	By      string                          // who acts, for the records: Service, or a person and the verb
 	Within  time.Duration                   // that a change has to prove that the node is still reached; 0 is trial.Within
 	Rival   func(spec.Drift) string         // who made a drift so; nil, and "": nobody knows
+	Hints   func(kind string) []string      // what tells of changes; nil is what the service has said
 	Fetch   Opener                          // how the registry is asked; nil is track.Open, in this process
 	Post    Poster                          // how reports are sent; nil sends none
 	Metrics func(listen string) error       // answers there who asks for metrics, "" nowhere; nil answers nobody

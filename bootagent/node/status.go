@@ -104,6 +104,7 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 		TrackingSince: stamp(s.TrackingSince), SyncSince: stamp(n.boot.Live.SyncSince), Asked: stamp(n.boot.Live.Asked),
 		Expires: stamp(found.Expires.Unix()), LayerVersion: n.boot.Layer.Version, Image: n.imageVersion(), Agent: n.o.Version,
 	}
+	n.addHints(status.Items)
 	refuse := func(item, key, reason string) {
 		status.Health = status.Health.And(spec.HealthDegraded)
 		status.Drift = append(status.Drift, spec.Drift{Item: item, Key: key, Action: spec.ActionRefuse, Reason: reason})

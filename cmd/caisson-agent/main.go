@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/fetch"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/watch"
 	"github.com/caisson-os/caisson/internal/cli"
 )
 
@@ -129,6 +130,9 @@ type app struct {
 	root     string                    // prefix of every path, for tests
 	runner   node.Runner               // of the service, where systemd does not run
 	metrics  func(listen string) error // of the service, see node.Options
+	watch    *watch.Watch              // of the service; nil where there is none
+	rested   time.Time                 // before it, no hint is heeded
+	lost     bool                      // hints: everything is looked at
 	format   string                    // "text" or "json"
 	quiet    bool                      // results and errors only
 	detail   bool                      // also how long a verb took
@@ -142,7 +146,11 @@ func (a *app) say(format string, args ...any) {
 
 // options are those of an open node; by is the verb, for the records.
 func (a *app) options(verb string) node.Options {
-	return node.Options{Root: a.root, Build: buildTime(), Version: version, By: who(verb), Runner: a.runner, Metrics: a.metrics, Fetch: fetch.Open, Post: fetch.Post, Say: a.say}
+	o := node.Options{Root: a.root, Build: buildTime(), Version: version, By: who(verb), Runner: a.runner, Metrics: a.metrics, Fetch: fetch.Open, Post: fetch.Post, Say: a.say}
+	if a.watch != nil {
+		o.Rival, o.Hints = a.watch.Rival, a.watch.Of
+	}
+	return o
 }
 
 // who names the person behind a verb as far as sudo says so.

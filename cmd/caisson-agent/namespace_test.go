@@ -65,6 +65,12 @@ caisson-agent run &
 run=$!
 await sh -c "test \$(cat $forward) = 1"
 caisson-agent status
+
+# Later it is told of changes, and where the kernel says so, by whom.
+await sh -c "caisson-agent status -o json | grep -q '\"hints\"'"
+echo 0 >$forward
+within=0
+until test $(cat $forward) = 1; do within=$((within+1)); test $within -lt 50; sleep 0.1; done
 kill $run
 wait $run
 

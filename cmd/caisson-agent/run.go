@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/watch"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -25,7 +26,7 @@ import (
 // Of the service's two rhythms, looking at the node is cheap and frequent,
 // asking the registry is neither.
 const (
-	lookEvery = time.Minute
+	lookEvery = time.Minute // with up to three seconds less, or one more
 	askEvery  = 5 * time.Minute
 )
 
@@ -48,7 +49,15 @@ func runService(ctx context.Context, a *app, args []string) error {
 	answers := metrics.Server{Read: func() ([]byte, error) { return os.ReadFile(filepath.Join(a.root, paths.RunMetrics)) }}
 	defer answers.Close()
 	a.metrics = answers.Listen
+	var err error
+	if a.watch, err = watch.Start(a.root, process.SystemdRuns(), a.say); err != nil {
+		a.say("nothing is watched, changes are found within a minute: %v", err)
+		a.watch = nil
+	} else {
+		defer a.watch.Close() // the process ends
+	}
 	for {
+		began := time.Now()
 		st, err := once(ctx, a, (*node.Node).Apply)
 		switch {
 		case ctx.Err() != nil:
@@ -91,13 +100,18 @@ func runService(ctx context.Context, a *app, args []string) error {
 			}()
 		default:
 		}
-		if st != nil {
+		tell := func(st *spec.Status) {
 			teller.tell(ctx, st)
 			if err := notify(fmt.Sprintf("STATUS=generation %d, health %s, sync %s", st.Generation, st.Health, st.Sync)); err != nil {
 				a.say("tell systemd: %v", err)
 			}
 		}
-		a.rest(ctx)
+		if st != nil {
+			tell(st)
+		}
+		a.follow(ctx)
+		a.recover(began)
+		a.rest(ctx, tell)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -105,9 +119,10 @@ func runService(ctx context.Context, a *app, args []string) error {
 }
 
 // rest waits for the next look at the node, and sees to its operations meanwhile: once,
-// and while some of them run, every two seconds. What a verb says is seen to at once.
-func (a *app) rest(ctx context.Context) {
-	next, known := time.After(lookEvery), a.stateTime()
+// and while some of them run, every two seconds. What is changed meanwhile is looked at,
+// and what a verb says is seen to at once.
+func (a *app) rest(ctx context.Context, tell func(*spec.Status)) {
+	next := time.After(lookEvery - 3*time.Second + rand.N(4*time.Second))
 	for {
 		var list []spec.OperationStatus
 		left, waits := time.Duration(0), false
@@ -120,24 +135,15 @@ func (a *app) rest(ctx context.Context) {
 		if err != nil && ctx.Err() == nil && !errors.Is(err, track.ErrNothing) {
 			cli.Report(a.err, "caisson-agent", err)
 		}
-		pause := lookEvery
+		pause := 2 * lookEvery
 		if slices.ContainsFunc(list, func(o spec.OperationStatus) bool { return o.State == spec.OperationRunning }) {
 			pause = 2 * time.Second
 		}
 		if waits {
 			pause = min(pause, left)
 		}
-		for over := time.Now().Add(pause); time.Now().Before(over); {
-			select {
-			case <-ctx.Done():
-				return
-			case <-next:
-				return
-			case <-time.After(min(2*time.Second, time.Until(over))):
-			}
-			if a.stateTime() != known {
-				return // a verb was called
-			}
+		if a.heed(ctx, next, time.After(pause), tell) {
+			return
 		}
 	}
 }

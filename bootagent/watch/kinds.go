@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watch
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+)
+
+// Sources of hints, as status names them.
+const (
+	BPF       = "bpf"       // writes of kernel parameters, see package bpf
+	DBus      = "dbus"      // properties of units of systemd
+	Ethtool   = "ethtool"   // the monitor group of the kernel's ethtool netlink
+	Inotify   = "inotify"   // files that caisson writes or keeps, see inotify(7)
+	Mountinfo = "mountinfo" // the mounts of the node, see proc_pid_mountinfo(5)
+	Rtnetlink = "rtnetlink" // network interfaces, see rtnetlink(7)
+	Uevent    = "uevent"    // devices and modules that come and go
+)
+
+// kinds is the one table of what tells of which kind; a kind that is not in it has no
+// hints, as scripts, which are looked at when they are due.
+var kinds = []struct {
+	name    string
+	sources []string
+	places  func(*spec.Items) []place
+}{
+	{"modules", []string{Inotify, Uevent}, func(i *spec.Items) []place {
+		if i.Modules == nil {
+			return nil
+		}
+		return []place{{path: rules.ModulesLoadFile}, {path: rules.ModprobeFile}}
+	}},
+	{"mounts", []string{Mountinfo, Uevent}, nil},
+	{"limits", []string{Inotify}, func(i *spec.Items) (out []place) {
+		for _, l := range i.Limits {
+			out = append(out, place{path: rules.LimitFile(l.ID)})
+		}
+		return out
+	}},
+	{"files", []string{Inotify}, func(i *spec.Items) (out []place) {
+		for _, f := range i.Files {
+			out = append(out, place{path: f.Path})
+		}
+		return out
+	}},
+	{"sysctl", []string{BPF, Rtnetlink}, nil},
+	{"sysfs", []string{Inotify, Uevent}, func(i *spec.Items) (out []place) {
+		for _, s := range i.Sysfs {
+			out = append(out, place{path: s.Path, itself: true})
+		}
+		return out
+	}},
+	{"ethtool", []string{Ethtool, Rtnetlink}, nil},
+	{"nics", []string{Ethtool, Rtnetlink, Uevent}, nil},
+	{"perm", []string{Inotify}, func(i *spec.Items) (out []place) {
+		if i.Perm == nil {
+			return nil
+		}
+		for _, p := range i.Perm.Paths {
+			if !strings.ContainsAny(p.Path, `*?[\`) {
+				out = append(out, place{path: p.Path, itself: true})
+			}
+		}
+		return out
+	}},
+	{"units", []string{DBus, Inotify}, func(i *spec.Items) (out []place) {
+		for _, u := range i.Units {
+			file := "/etc/systemd/system/" + u.Name
+			out = append(out, place{path: file}, place{path: file + ".d"})
+			for _, d := range u.DropIns {
+				out = append(out, place{path: file + ".d/" + d.Name + ".conf"})
+			}
+		}
+		return out
+	}},
+}
+
+// place is a file whose change is a hint.
+type place struct {
+	path   string
+	kind   string
+	itself bool // also what happens to the file without its directory's knowing: sysfs, and other names of it
+}
+
+// places are those of all kinds.
+func places(i *spec.Items) (out []place) {
+	for _, k := range kinds {
+		if k.places == nil {
+			continue
+		}
+		for _, p := range k.places(i) {
+			p.kind = k.name
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Sources returns what can tell of a kind, nil for nothing.
+func Sources(kind string) []string {
+	for _, k := range kinds {
+		if k.name == kind {
+			return k.sources
+		}
+	}
+	return nil
+}
+
+// kindsOf returns the kinds of which a source tells.
+func kindsOf(source string) (out []string) {
+	for _, k := range kinds {
+		if slices.Contains(k.sources, source) {
+			out = append(out, k.name)
+		}
+	}
+	return out
+}

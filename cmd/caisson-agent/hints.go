@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// idle is how many times as long as an early look takes the next one is kept waiting:
+// whoever makes a storm of events, early looks take no more than a twentieth of a
+// processor.
+const idle = 19
+
+// heed looks early at what may have changed, until something else is due. It returns
+// true when everything is to be looked at: in its turn, or because a verb was called.
+func (a *app) heed(ctx context.Context, next, due <-chan time.Time, tell func(*spec.Status)) (over bool) {
+	for known := a.stateTime(); ; {
+		if a.stateTime() != known {
+			return true // a verb was called
+		}
+		var hinted <-chan struct{}
+		var rested <-chan time.Time
+		switch wait := time.Until(a.rested); {
+		case a.watch == nil:
+		case wait > 0:
+			rested = time.After(wait)
+		default:
+			hinted = a.watch.Ready()
+		}
+		select {
+		case <-ctx.Done():
+			return true
+		case <-next:
+			return true
+		case <-due:
+			return false
+		case <-rested:
+		case <-time.After(2 * time.Second):
+		case <-hinted:
+			if a.early(ctx, tell) {
+				return true
+			}
+			known = a.stateTime()
+		}
+	}
+}
+
+// early looks at what the watch has hinted at. Where it may have lost something, it
+// returns true: everything is looked at.
+func (a *app) early(ctx context.Context, tell func(*spec.Status)) (everything bool) {
+	began := time.Now()
+	defer func() { a.rested = time.Now().Add(idle * time.Since(began)) }()
+	hints := a.watch.Take()
+	if hints.All {
+		a.lost = true
+		return true
+	}
+	st, err := once(ctx, a, func(n *node.Node, ctx context.Context) (*spec.Status, error) {
+		return n.Early(ctx, hints.Kinds)
+	})
+	if err != nil && ctx.Err() == nil && !errors.Is(err, track.ErrNothing) {
+		cli.Report(a.err, "caisson-agent", err)
+	}
+	if st != nil {
+		tell(st)
+	}
+	return false
+}
+
+// recover is the same for a look at everything that a storm has brought about.
+func (a *app) recover(began time.Time) {
+	if a.lost {
+		a.lost, a.rested = false, time.Now().Add(idle*time.Since(began))
+	}
+}
+
+// follow tells the watch what the node runs.
+func (a *app) follow(ctx context.Context) {
+	if a.watch == nil {
+		return
+	}
+	var o *spec.Overlay
+	_, err := once(ctx, a, func(n *node.Node, _ context.Context) (*spec.Status, error) {
+		var err error
+		o, err = n.Overlay()
+		return nil, err
+	})
+	if err == nil { // else it was said
+		a.watch.Follow(o)
+	}
+}

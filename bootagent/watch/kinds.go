@@ -18,6 +18,7 @@ const (
 	Inotify   = "inotify"   // files that caisson writes or keeps, see inotify(7)
 	Mountinfo = "mountinfo" // the mounts of the node, see proc_pid_mountinfo(5)
 	Rtnetlink = "rtnetlink" // network interfaces, see rtnetlink(7)
+	Swaps     = "swaps"     // swap space in use, see proc_swaps(5)
 	Uevent    = "uevent"    // devices and modules that come and go
 )
 
@@ -35,6 +36,7 @@ var kinds = []struct {
 		return []place{{path: rules.ModulesLoadFile}, {path: rules.ModprobeFile}}
 	}},
 	{"mounts", []string{Mountinfo, Uevent}, nil},
+	{"swaps", []string{Swaps, Uevent}, nil},
 	{"limits", []string{Inotify}, func(i *spec.Items) (out []place) {
 		for _, l := range i.Limits {
 			out = append(out, place{path: rules.LimitFile(l.ID)})

@@ -78,7 +78,8 @@ func Start(root string, systemd bool, say func(format string, args ...any)) (*Wa
 	}
 	w.open(Inotify, newInotify)
 	if root == "" {
-		w.open(Mountinfo, newMountinfo)
+		w.open(Mountinfo, newTable(Mountinfo, "/proc/self/mountinfo"))
+		w.open(Swaps, newTable(Swaps, "/proc/swaps"))
 		w.open(Rtnetlink, newRtnetlink)
 		w.open(Ethtool, newEthtool)
 		w.open(Uevent, newUevent)
@@ -92,7 +93,7 @@ func (w *Watch) open(name string, begin func(*Watch) (source, error)) {
 	s, err := begin(w)
 	if err == nil {
 		events := uint32(unix.EPOLLIN)
-		if name == Mountinfo {
+		if _, ok := s.(table); ok {
 			events = unix.EPOLLPRI
 		}
 		if err = unix.EpollCtl(w.epoll, unix.EPOLL_CTL_ADD, s.fd(), &unix.EpollEvent{Events: events, Fd: int32(s.fd())}); err != nil {
@@ -237,15 +238,20 @@ func (w *Watch) Close() error {
 	return errors.Join(err, unix.Close(w.epoll), unix.Close(w.stop))
 }
 
-// mountinfo is ready when a mount of this namespace changes. It is no os.File: the
-// runtime would wait for it, too, and one who asks takes the news from the other.
-type mountinfo int
-
-func newMountinfo(*Watch) (source, error) {
-	fd, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	return mountinfo(fd), err
+// table is a file of procfs that is ready when what it lists changes. It is no os.File:
+// the runtime would wait for it, too, and one who asks takes the news from the other.
+type table struct {
+	number int
+	name   string
 }
 
-func (m mountinfo) fd() int                 { return int(m) }
-func (m mountinfo) drain() ([]string, bool) { return kindsOf(Mountinfo), false } // asking whether it is ready has taken it
-func (m mountinfo) close()                  { unix.Close(int(m)) }               // only read
+func newTable(name, path string) func(*Watch) (source, error) {
+	return func(*Watch) (source, error) {
+		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		return table{fd, name}, err
+	}
+}
+
+func (t table) fd() int                 { return t.number }
+func (t table) drain() ([]string, bool) { return kindsOf(t.name), false } // asking whether it is ready has taken it
+func (t table) close()                  { unix.Close(t.number) }          // only read

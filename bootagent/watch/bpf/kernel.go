@@ -164,7 +164,7 @@ func attached(name string, cgroup *os.File) (found []loaded, err error) {
 		}
 		maps, named, err := info(p)
 		if err != nil || named != name {
-			unix.Close(p)
+			unix.Close(p) // another's
 			continue
 		}
 		l := loaded{prog: p}

@@ -66,7 +66,7 @@ func (n *Node) Early(ctx context.Context, kinds []string) (*spec.Status, error) 
 	if err != nil {
 		return nil, err
 	}
-	some := slices.DeleteFunc(n.items(found.Overlay.Items), func(i item.Item) bool { return !slices.Contains(kinds, i.Name()) })
+	some := slices.DeleteFunc(n.items(&found.Overlay), func(i item.Item) bool { return !slices.Contains(kinds, i.Name()) })
 	var result items.Result
 	if acts {
 		result = items.Keep(ctx, some, n.journal, guard)

@@ -69,6 +69,7 @@ var kinds = []struct {
 		}
 		return out
 	}},
+	{"service", []string{DBus, Mountinfo}, nil},
 	{"units", []string{DBus, Inotify}, func(i *spec.Items) (out []place) {
 		for _, u := range i.Units {
 			file := "/etc/systemd/system/" + u.Name

@@ -31,12 +31,17 @@ func (u *units) close() {
 	}
 }
 
-// followUnits has systemd tell of these units; the mutex is held.
-func (w *Watch) followUnits(list []spec.Unit) {
+// followUnits has systemd tell of the units of an overlay; the mutex is held.
+func (w *Watch) followUnits(o *spec.Overlay) {
 	var names []string
-	for _, u := range list {
+	for _, u := range o.Items.Units {
 		names = append(names, u.Name)
 	}
+	for _, s := range o.Services {
+		names = append(names, s.Unit)
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
 	if w.units != nil && w.units.conn.Connected() && slices.Equal(w.units.names, names) {
 		return
 	}
@@ -95,7 +100,7 @@ func (w *Watch) hear(signals <-chan *dbus.Signal) {
 			<-signals
 		}
 		w.mutex.Lock()
-		w.hint([]string{"units"}, false)
+		w.hint(kindsOf(DBus), false)
 		w.mutex.Unlock()
 	}
 }

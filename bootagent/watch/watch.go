@@ -206,7 +206,7 @@ func (w *Watch) Follow(o *spec.Overlay) {
 	}
 	if w.root == "" {
 		w.followSysctl(o)
-		w.followUnits(o.Items.Units)
+		w.followUnits(o)
 	}
 }
 

@@ -118,9 +118,6 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 			continue // nothing is asked of this kind
 		}
 		text := fmt.Sprintf("%s, %d as wanted", i.State, i.Applied)
-		if len(i.Hints) > 0 && i.Applied > 0 {
-			text += ", hints from " + strings.Join(i.Hints, " and ")
-		}
 		if i.Error != "" {
 			text += ": " + i.Error
 		}

@@ -28,11 +28,11 @@ func (a *app) heed(ctx context.Context, next, due <-chan time.Time, tell func(*s
 		var hinted <-chan struct{}
 		var rested <-chan time.Time
 		switch wait := time.Until(a.rested); {
-		case a.watch == nil:
+		case a.hints == nil:
 		case wait > 0:
 			rested = time.After(wait)
 		default:
-			hinted = a.watch.Ready()
+			hinted = a.hints.Ready()
 		}
 		select {
 		case <-ctx.Done():
@@ -57,7 +57,7 @@ func (a *app) heed(ctx context.Context, next, due <-chan time.Time, tell func(*s
 func (a *app) early(ctx context.Context, tell func(*spec.Status)) (everything bool) {
 	began := time.Now()
 	defer func() { a.rested = time.Now().Add(idle * time.Since(began)) }()
-	hints := a.watch.Take()
+	hints := a.hints.Take()
 	if hints.All {
 		a.lost = true
 		return true
@@ -83,7 +83,7 @@ func (a *app) recover(began time.Time) {
 
 // follow tells the watch what the node runs.
 func (a *app) follow(ctx context.Context) {
-	if a.watch == nil {
+	if a.hints == nil {
 		return
 	}
 	var o *spec.Overlay
@@ -93,6 +93,6 @@ func (a *app) follow(ctx context.Context) {
 		return nil, err
 	})
 	if err == nil { // else it was said
-		a.watch.Follow(o)
+		a.hints.Follow(o)
 	}
 }

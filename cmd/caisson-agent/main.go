@@ -130,7 +130,7 @@ type app struct {
 	root     string                    // prefix of every path, for tests
 	runner   node.Runner               // of the service, where systemd does not run
 	metrics  func(listen string) error // of the service, see node.Options
-	watch    *watch.Watch              // of the service; nil where there is none
+	hints    *watch.Watch              // of the service; nil where there is none
 	rested   time.Time                 // before it, no hint is heeded
 	lost     bool                      // hints: everything is looked at
 	format   string                    // "text" or "json"
@@ -147,8 +147,8 @@ func (a *app) say(format string, args ...any) {
 // options are those of an open node; by is the verb, for the records.
 func (a *app) options(verb string) node.Options {
 	o := node.Options{Root: a.root, Build: buildTime(), Version: version, By: who(verb), Runner: a.runner, Metrics: a.metrics, Fetch: fetch.Open, Post: fetch.Post, Say: a.say}
-	if a.watch != nil {
-		o.Rival, o.Hints = a.watch.Rival, a.watch.Of
+	if a.hints != nil {
+		o.Rival, o.Hints = a.hints.Rival, a.hints.Of
 	}
 	return o
 }

@@ -50,11 +50,11 @@ func runService(ctx context.Context, a *app, args []string) error {
 	defer answers.Close()
 	a.metrics = answers.Listen
 	var err error
-	if a.watch, err = watch.Start(a.root, process.SystemdRuns(), a.say); err != nil {
+	if a.hints, err = watch.Start(a.root, process.SystemdRuns(), a.say); err != nil {
 		a.say("nothing is watched, changes are found within a minute: %v", err)
-		a.watch = nil
+		a.hints = nil
 	} else {
-		defer a.watch.Close() // the process ends
+		defer a.hints.Close() // the process ends
 	}
 	for {
 		began := time.Now()

@@ -98,6 +98,7 @@ func (a *app) root() *cobra.Command {
 		a.verifyCommand(),
 		a.copyCommand(),
 		a.serveCommand(),
+		a.fleetCommand(),
 		a.unknownCommand(),
 		a.keysCommand(),
 		a.loginCommand(),

@@ -84,8 +84,8 @@ func (l *looking) flags(a *app, f *pflag.FlagSet) {
 
 // open reads a published fleet with the keys that are trusted, and changes nothing.
 func (l *looking) open(ctx context.Context, a *app, ref string) (*publish.Fleet, error) {
-	if len(l.whom.site)+len(l.whom.keys) == 0 {
-		return nil, cli.Usage("nodes know it from their bootstrap", "no public key to verify with: give --site or --trust")
+	if err := l.trustsSomebody(); err != nil {
+		return nil, err
 	}
 	r, err := l.reach.existing(ref)
 	if err != nil {
@@ -97,4 +97,11 @@ func (l *looking) open(ctx context.Context, a *app, ref string) (*publish.Fleet,
 	}
 	p.AcceptExpired = true // nothing is signed again
 	return p.Look(ctx)
+}
+
+func (l *looking) trustsSomebody() error {
+	if len(l.whom.site)+len(l.whom.keys) == 0 {
+		return cli.Usage("nodes know it from their bootstrap", "no public key to verify with: give --site or --trust")
+	}
+	return nil
 }

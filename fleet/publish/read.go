@@ -60,6 +60,10 @@ func (p *Publisher) Look(ctx context.Context) (*Fleet, error) {
 	return &Fleet{p, v}, nil
 }
 
+// Root returns the digest of the manifest of fleet:index, "" where nothing is
+// published: the same root has the same rows.
+func (f *Fleet) Root() string { return f.v.manifest }
+
 // Nodes returns the rows of fleet:index by node, none where nothing is published.
 func (f *Fleet) Nodes(ctx context.Context) (index.Rows, error) {
 	if f.v.index == nil {

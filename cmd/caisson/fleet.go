@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/server"
+	"github.com/caisson-os/caisson/fleet/store"
+	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/cli"
+)
+
+func (a *app) fleetCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "fleet",
+		Short: "See what nodes should be and are: the fleet's service, and its words on the command line",
+		Long: "See what nodes should be and are. 'serve' takes the reports of nodes and shows them; the others ask it. Nothing\n" +
+			"that the service says is obeyed by a node: nodes obey signatures.",
+	}
+	c.AddCommand(a.fleetServeCommand(), a.fleetStatusCommand(), a.fleetDiffCommand(), a.fleetAcceptCommand(), a.fleetSlotsCommand(), a.fleetTokenCommand(), a.fleetBackupCommand())
+	return c
+}
+
+func (a *app) fleetStatusCommand() *cobra.Command {
+	var at asking
+	var q struct{ condition, text string }
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Say how many nodes are fine, and what is wrong with the others",
+		Long: "Say how many nodes are fine, how many are not, and why. With --condition or --search the nodes that meet it\n" +
+			"are listed; --condition trouble is all that somebody should look at.",
+		Example: "  caisson fleet status --condition trouble",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if q.condition != "" || q.text != "" {
+				list, err := at.nodes(c.Context(), url.Values{"condition": {q.condition}, "q": {q.text}})
+				if err != nil {
+					return err
+				}
+				if a.json() {
+					return cli.JSON(a.out, fleetStatus{Nodes: list})
+				}
+				return a.printLines(list)
+			}
+			var s server.Summary
+			if err := at.get(c.Context(), "/v1/summary", &s); err != nil {
+				return err
+			}
+			if a.json() {
+				return cli.JSON(a.out, fleetStatus{Summary: &s})
+			}
+			return a.printSummary(s)
+		},
+	}
+	c.Flags().StringVar(&q.condition, "condition", "", "list the nodes that are so: trouble, "+conditionList())
+	c.Flags().StringVar(&q.text, "search", "", "list the nodes with this `TEXT` in the name or in what is wrong")
+	at.flags(c.Flags())
+	return c
+}
+
+// fleetStatus is what fleet status -o json prints: one of the two.
+type fleetStatus struct {
+	Summary *server.Summary `json:"summary,omitempty"`
+	Nodes   []view.Line     `json:"nodes,omitempty"`
+}
+
+func conditionList() (list string) {
+	for i, k := range view.Kinds {
+		if i > 0 {
+			list += ", "
+		}
+		list += string(k.Condition)
+	}
+	return list
+}
+
+func (a *app) printSummary(s server.Summary) error {
+	cli.Printf(a.out, "fleet %s, generation %d, epoch %d: %s, %d to look at\n", s.Name, s.Generation, s.Epoch, count(s.Nodes, "node"), s.Trouble)
+	if s.IndexTrouble != "" {
+		cli.Printf(a.out, "what is published could not be read since %s: %s\n", s.Indexed.Format(time.RFC3339), s.IndexTrouble)
+	}
+	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	for _, k := range view.Kinds {
+		if n := s.Conditions[k.Condition]; n > 0 {
+			cli.Printf(t, "  %d\t%s\t%s\n", n, k.Condition, k.Says)
+		}
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, r := range s.Reasons {
+		cli.Printf(a.out, "%s %s, as %s: %s\n", count(r.Nodes, "node"), r.Condition, r.Example, cmp.Or(r.Why, view.KindOf(r.Condition).Says))
+	}
+	return nil
+}
+
+func (a *app) printLines(list []view.Line) error {
+	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	for _, l := range list {
+		seen := "never"
+		if !l.Received.IsZero() {
+			seen = l.Received.Format(time.RFC3339)
+		}
+		cli.Printf(t, "%s\t%s\tgeneration %d of %d\t%s\t%s\n", l.Name, l.Condition, l.Generation, l.Published, seen, l.Why)
+	}
+	return t.Flush()
+}
+
+func (a *app) fleetDiffCommand() *cobra.Command {
+	var at asking
+	c := &cobra.Command{
+		Use:   "diff",
+		Short: "List the nodes that run something else than is published for them",
+		Long: "List the nodes that have reported and run something else than is published for them. Exit code 3: there are\n" +
+			"some. Nodes that never reported are in 'fleet status'.",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			list, err := at.nodes(c.Context(), url.Values{"differs": {"1"}})
+			if err != nil {
+				return err
+			}
+			if a.json() {
+				err = cli.JSON(a.out, fleetDiff{list})
+			} else {
+				err = a.printLines(list)
+			}
+			if err == nil && len(list) > 0 {
+				return cli.ErrDrift
+			}
+			return err
+		},
+	}
+	at.flags(c.Flags())
+	return c
+}
+
+// fleetDiff is what fleet diff -o json prints.
+type fleetDiff struct {
+	Nodes []view.Line `json:"nodes"`
+}
+
+func (a *app) fleetAcceptCommand() *cobra.Command {
+	var at asking
+	c := &cobra.Command{
+		Use:   "accept NODE",
+		Short: "Accept the other key that reports for a node",
+		Long: "Accept the other key that reports for a node: from now on it is the one that counts. A node has another key when\n" +
+			"its state disk was replaced or emptied; when nobody did that, somebody else reports for it.",
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := at.post(c.Context(), "/v1/nodes/"+url.PathEscape(args[0])+"/accept", ""); err != nil {
+				return err
+			}
+			if a.json() {
+				return cli.JSON(a.out, map[string]string{"node": args[0]})
+			}
+			a.say("the key that reports for %s counts now", args[0])
+			return nil
+		},
+	}
+	at.flags(c.Flags())
+	return c
+}
+
+func (a *app) fleetSlotsCommand() *cobra.Command {
+	var at asking
+	c := &cobra.Command{
+		Use:   "slots",
+		Short: "List who holds which slot; 'slots release' takes one away",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			var s fleetSlots
+			if err := at.get(c.Context(), "/v1/slots", &s); err != nil {
+				return err
+			}
+			if a.json() {
+				return cli.JSON(a.out, s)
+			}
+			for _, g := range s.Groups {
+				cli.Printf(a.out, "%s: %d of %d\n", g.Name, len(g.Held), g.Max)
+				for _, l := range g.Held {
+					cli.Printf(a.out, "  %s since %s\n", l.Node, l.Since.Format(time.RFC3339))
+				}
+			}
+			return nil
+		},
+	}
+	at.flags(c.Flags())
+	var reason string
+	var by asking
+	release := &cobra.Command{
+		Use:   "release GROUP NODE --reason TEXT",
+		Short: "Take a slot from a node that does not give it back",
+		Args:  cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := by.post(c.Context(), "/v1/slots/"+url.PathEscape(args[0])+"/"+url.PathEscape(args[1])+"/release", reason); err != nil {
+				return err
+			}
+			if a.json() {
+				return cli.JSON(a.out, map[string]string{"group": args[0], "node": args[1]})
+			}
+			a.say("%s holds no slot of %s any more", args[1], args[0])
+			return nil
+		},
+	}
+	release.Flags().StringVar(&reason, "reason", "", "why, for the node's history")
+	cobra.CheckErr(release.MarkFlagRequired("reason"))
+	by.flags(release.Flags())
+	c.AddCommand(release)
+	return c
+}
+
+// fleetSlots is what fleet slots -o json prints.
+type fleetSlots struct {
+	Groups []hub.Group `json:"groups"`
+}
+
+func (a *app) fleetTokenCommand() *cobra.Command {
+	var file, role string
+	c := &cobra.Command{
+		Use:   "token NAME --role ROLE --tokens FILE",
+		Short: "Make a token for the service, and print it once",
+		Long: "Make a token for the service, print it, and add the line that knows it to a file: role, name and SHA-256. To\n" +
+			"take a token away, take its line away. A reader sees everything, a reporter may report and ask for slots, an\n" +
+			"operator may also accept keys and release slots.",
+		Example: "  caisson fleet token grafana --role reader --tokens /etc/caisson/fleet.tokens",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if roles := []string{"reader", "reporter", "operator"}; !slices.Contains(roles, role) {
+				return cli.Usage("one of: reader, reporter, operator", "there is no role %q", role)
+			}
+			token, err := server.AddToken(file, args[0], server.Role(role))
+			if err != nil {
+				return err
+			}
+			if a.json() {
+				return cli.JSON(a.out, map[string]string{"name": args[0], "role": role, "token": token})
+			}
+			_, err = fmt.Fprintln(a.out, token)
+			return err
+		},
+	}
+	c.Flags().StringVar(&role, "role", "reader", "what it allows: reader, reporter or operator")
+	c.Flags().StringVar(&file, "tokens", "", "`FILE` of the service's tokens, mode 0600; it is made where it is missing")
+	cobra.CheckErr(c.MarkFlagRequired("tokens"))
+	return c
+}
+
+func (a *app) fleetBackupCommand() *cobra.Command {
+	var db string
+	c := &cobra.Command{
+		Use:   "backup --db sqlite:FILE NEW",
+		Short: "Copy the service's database while it works",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			s, err := store.Open(c.Context(), db)
+			if err != nil {
+				return err
+			}
+			defer s.Close() // it was only read
+			if err := s.Backup(c.Context(), args[0]); err != nil {
+				return err
+			}
+			if a.json() {
+				return cli.JSON(a.out, map[string]string{"file": args[0]})
+			}
+			a.say("%s is a copy of %s", args[0], s.Place())
+			return nil
+		},
+	}
+	c.Flags().StringVar(&db, "db", usualDB, "the database")
+	return c
+}
+
+// parseSlots reads GROUP=MAX.
+func parseSlots(given map[string]int) (map[string]int, error) {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if given[name] < 1 || given[name] > 1_000_000 || name == "" {
+			return nil, cli.Usage("as in --slot default=1", "group %q has %d slots", name, given[name])
+		}
+	}
+	return given, nil
+}

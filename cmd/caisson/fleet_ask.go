@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/caisson-os/caisson/fleet/server"
+	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/plain"
+)
+
+// asking is how the fleet's service is asked.
+type asking struct{ at, tokenFile, ca string }
+
+const usualService = "http://127.0.0.1:8080"
+
+func (x *asking) flags(f *pflag.FlagSet) {
+	f.StringVar(&x.at, "at", "", "`URL` of the fleet's service ($CAISSON_FLEET, or "+usualService+")")
+	f.StringVar(&x.tokenFile, "token-file", "", "`FILE` with a token of the service, mode 0600 ($CAISSON_FLEET_TOKEN_FILE)")
+	f.StringVar(&x.ca, "service-ca", "", "trust only the PEM certificate authorities in `FILE` for the service")
+}
+
+// maxAnswer bounds what the service may answer.
+const maxAnswer = 64 << 20
+
+func (x *asking) do(ctx context.Context, method, path, body string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	base := strings.TrimRight(cmp.Or(x.at, os.Getenv("CAISSON_FLEET"), usualService), "/")
+	req, err := http.NewRequestWithContext(ctx, method, base+path, strings.NewReader(body))
+	if err != nil {
+		return nil, cli.Usage("as in --at https://fleet.example.org:8443", "%w", err)
+	}
+	if name := cmp.Or(x.tokenFile, os.Getenv("CAISSON_FLEET_TOKEN_FILE")); name != "" {
+		token, err := ownfiles.ReadLinked(name)
+		if err != nil {
+			return nil, fmt.Errorf("token: %w", err)
+		}
+		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	if x.ca != "" {
+		pem, err := os.ReadFile(x.ca)
+		if err != nil {
+			return nil, fmt.Errorf("certificate authority: %w", err)
+		}
+		t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
+		if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s holds no PEM certificate", x.ca)
+		}
+	}
+	client := http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, cli.WithHint(fmt.Errorf("ask the fleet's service: %w", err), "--at names another one")
+	}
+	defer resp.Body.Close() // only read
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("ask the fleet's service: %w", err)
+	}
+	if resp.StatusCode/100 == 2 {
+		return data, nil
+	}
+	var said struct{ Value string }
+	if json.Unmarshal(data, &said) != nil || said.Value == "" {
+		said.Value = "it says no more"
+	}
+	err = fmt.Errorf("the fleet's service answers %d: %s", resp.StatusCode, plain.Line(said.Value))
+	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
+		return nil, cli.WithHint(err, "--token-file names a token; 'caisson fleet token' makes one")
+	}
+	return nil, err
+}
+
+func (x *asking) get(ctx context.Context, path string, into any) error {
+	data, err := x.do(ctx, http.MethodGet, path, "")
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("the fleet's service answers what this program does not understand: %w", err)
+	}
+	return nil
+}
+
+func (x *asking) post(ctx context.Context, path, body string) error {
+	_, err := x.do(ctx, http.MethodPost, path, body)
+	return err
+}
+
+// nodes returns all nodes that meet a query.
+func (x *asking) nodes(ctx context.Context, q url.Values) ([]view.Line, error) {
+	list := []view.Line{}
+	for {
+		q.Set("from", strconv.Itoa(len(list)))
+		var l server.List
+		if err := x.get(ctx, "/v1/nodes?"+q.Encode(), &l); err != nil {
+			return nil, err
+		}
+		list = append(list, l.Nodes...)
+		if len(l.Nodes) == 0 || len(list) >= l.All {
+			return list, nil
+		}
+	}
+}

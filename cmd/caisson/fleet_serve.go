@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/server"
+	"github.com/caisson-os/caisson/fleet/store"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/httpserver"
+)
+
+const usualDB = "sqlite:fleet.db"
+
+// serving are the flags of fleet serve.
+type serving struct {
+	from, listen, db, tokens string
+	hosts                    []string
+	slots                    map[string]int
+	unproven                 bool
+	look                     looking
+	http                     httpserver.Options
+}
+
+func (a *app) fleetServeCommand() *cobra.Command {
+	var v serving
+	c := &cobra.Command{
+		Use:   "serve --from REF (--site FILE | --trust PUB)",
+		Short: "Take the reports of nodes, and show the fleet: page, JSON, metrics, slots",
+		Long: "Take the reports of nodes, compare them with what is published, and show the fleet: a page for browsers, JSON\n" +
+			"(/openapi.json describes it), metrics (/metrics) and slots by FleetLock. It prints the address it listens on,\n" +
+			"and ends with a signal. A second instance at the same database shows what the first wrote, and takes over when\n" +
+			"that ends.\n\n" +
+			"Without --tokens everybody who reaches it may read and report; that is for a loopback only.",
+		Example: "  caisson fleet serve --from registry.example.org:5000/metal-a --site site.yaml --listen :8443 \\\n" +
+			"    --tls-cert tls.crt --tls-key tls.key --host fleet.example.org --tokens fleet.tokens",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return a.serveFleet(c.Context(), &v) },
+	}
+	f := c.Flags()
+	f.StringVar(&v.from, "from", "", "`REF` that the fleet is published at")
+	f.StringVar(&v.listen, "listen", "127.0.0.1:8080", "address to listen on")
+	f.StringVar(&v.db, "db", usualDB, "where reports are kept: sqlite:FILE or postgres://USER@HOST/NAME")
+	f.StringVar(&v.tokens, "tokens", "", "`FILE` of tokens, mode 0600; 'caisson fleet token' adds one")
+	f.StringArrayVar(&v.hosts, "host", nil, "`NAME` by which browsers and nodes reach the service; others are not answered")
+	f.StringToIntVar(&v.slots, "slot", nil, "`GROUP=MAX`: so many nodes at a time may hold a slot of the group")
+	f.BoolVar(&v.unproven, "unproven-slots", false, "give slots also to nodes that prove nothing, as Zincati's: any of them can free another's")
+	f.StringVar(&v.http.CertFile, "tls-cert", "", "certificate `FILE` to serve TLS with")
+	f.StringVar(&v.http.KeyFile, "tls-key", "", "private key `FILE` of the certificate, mode 0600")
+	v.look.flags(a, f)
+	cobra.CheckErr(c.MarkFlagRequired("from"))
+	return c
+}
+
+func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
+	if (v.http.CertFile == "") != (v.http.KeyFile == "") {
+		return cli.Usage("", "TLS needs both --tls-cert and --tls-key")
+	}
+	if err := v.look.trustsSomebody(); err != nil {
+		return err
+	}
+	groups, err := parseSlots(v.slots)
+	if err != nil {
+		return err
+	}
+	o := server.Options{TLS: v.http.CertFile != "", Unproven: v.unproven, Registry: v.from, Version: version, Say: a.say}
+	if v.tokens != "" {
+		if o.Tokens, err = server.OpenTokens(v.tokens); err != nil {
+			return cli.WithHint(err, "'caisson fleet token NAME --role operator --tokens "+v.tokens+"' makes one")
+		}
+	}
+	l, err := net.Listen("tcp", v.listen)
+	if err != nil {
+		return cli.WithHint(fmt.Errorf("serve: %w", err), "--listen takes another address, as in 127.0.0.1:8081")
+	}
+	defer l.Close() // the server has closed it
+	if o.Hosts = ownNames(l.Addr().(*net.TCPAddr), v.hosts); o.Tokens == nil && !l.Addr().(*net.TCPAddr).IP.IsLoopback() {
+		return cli.Usage("give --tokens, or --listen 127.0.0.1:8080", "without tokens the service is for a loopback only")
+	}
+	db, err := store.Open(ctx, v.db)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if o.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: a.fleetIndex(v), Groups: groups, Say: a.say}); err != nil {
+		return err
+	}
+	h, err := server.New(ctx, o)
+	if err != nil {
+		return err
+	}
+	scheme := "http"
+	if o.TLS {
+		scheme = "https"
+	}
+	address := scheme + "://" + l.Addr().String()
+	if a.json() {
+		err = cli.JSON(a.out, map[string]string{"address": address, "database": db.Place()})
+	} else {
+		_, err = fmt.Fprintln(a.out, address)
+	}
+	if err != nil {
+		return err
+	}
+	working := make(chan error, 1)
+	go func() {
+		err := o.Hub.Run(ctx)
+		stop() // without its database a service takes nothing: whoever started it starts it again
+		working <- err
+	}()
+	err = httpserver.Serve(ctx, l, h, v.http)
+	stop()
+	return errors.Join(err, <-working)
+}
+
+// fleetIndex returns how what is published is read, each time anew.
+func (a *app) fleetIndex(v *serving) hub.Index {
+	return func(ctx context.Context, known string) (hub.Published, error) {
+		f, err := v.look.open(ctx, a, v.from)
+		if err != nil {
+			return hub.Published{}, err
+		}
+		p := hub.Published{Fleet: f.Policy().Fleet, Floor: f.Floor(), Root: f.Root()}
+		if p.Root == known {
+			return p, nil
+		}
+		p.Rows, err = f.Nodes(ctx)
+		return p, err
+	}
+}
+
+// ownNames are the names by which a service is reached: what it was told, the address
+// that it listens on, and on a loopback the names of that.
+func ownNames(at *net.TCPAddr, told []string) []string {
+	names := append([]string{}, told...)
+	if at.IP.IsUnspecified() {
+		if host, err := os.Hostname(); err == nil {
+			names = append(names, strings.ToLower(host))
+		}
+		return append(names, "localhost", "127.0.0.1", "::1")
+	}
+	names = append(names, at.IP.String())
+	if at.IP.IsLoopback() {
+		names = append(names, "localhost", "127.0.0.1", "::1")
+	}
+	return names
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hub is the fleet's service without its network: it holds what is published
+// and what is reported, takes reports, gives out slots, and tells watchers that
+// something has changed.
+//
+// All nodes are in memory, so that a page over a hundred thousand of them is a loop; the
+// database is what survives. One hub writes. Another one at the same database reads
+// what the first wrote, and takes over when that is gone. It decides nothing about
+// nodes: it shows. fleet/server and cmd/caisson import it.
+package hub
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/report"
+	"github.com/caisson-os/caisson/fleet/store"
+	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Published is what a registry says of a fleet.
+type Published struct {
+	Fleet string
+	Floor spec.Floor // epoch and generation that were given out last
+	Root  string     // digest of the index: the same one has the same rows
+	Rows  index.Rows // nil where Root is the one that was known
+}
+
+// Index reads what is published; it leaves out the rows where known is the root still.
+type Index func(ctx context.Context, known string) (Published, error)
+
+// Options say what a hub works with.
+type Options struct {
+	Store  *store.Store
+	Index  Index
+	Groups map[string]int // slots by name: how many nodes may hold one at a time
+	Say    func(format string, args ...any)
+	Now    func() time.Time // nil is time.Now
+}
+
+// Hub is the state of a fleet.
+type Hub struct {
+	o      Options
+	intake chan *letter
+	writes atomic.Bool
+	stats  stats
+
+	mu       sync.RWMutex
+	nodes    map[string]*node
+	sorted   []*view.Node      // by name; nil when it is to be made again
+	keys     map[string]string // node by id of its key
+	slots    []store.Slot
+	rev      int64
+	fleet    Published
+	indexed  time.Time // when the index was last read
+	indexErr error
+	watchers map[chan struct{}]bool
+
+	changing sync.Mutex // held by whoever writes to the database
+}
+
+// node is a row and what judging its next report takes. It is replaced, not changed.
+type node struct {
+	view  view.Node
+	known report.Known
+	row   store.Node
+}
+
+type stats struct{ taken, refused, offered, batches atomic.Int64 }
+
+// ErrReadOnly is returned where another instance writes.
+var ErrReadOnly = errors.New("another instance of this service writes; this one only shows")
+
+// Open reads the database and the index.
+func Open(ctx context.Context, o Options) (*Hub, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	h := &Hub{o: o, intake: make(chan *letter, 4*maxBatch), nodes: map[string]*node{}, keys: map[string]string{}, watchers: map[chan struct{}]bool{}}
+	if err := h.tryWrite(ctx); err != nil {
+		return nil, err
+	}
+	if err := h.refresh(ctx); err != nil && h.writes.Load() {
+		return nil, err
+	}
+	h.readIndex(ctx)
+	return h, nil
+}
+
+// tryWrite makes this instance the writer unless there is one.
+func (h *Hub) tryWrite(ctx context.Context) error {
+	err := h.o.Store.Write(ctx)
+	if errors.Is(err, store.ErrTaken) {
+		return nil
+	}
+	if err == nil {
+		h.writes.Store(true)
+	}
+	return err
+}
+
+// Writes reports whether this instance takes reports.
+func (h *Hub) Writes() bool { return h.writes.Load() }
+
+// Times between two looks.
+const (
+	indexEvery  = 20 * time.Second
+	refreshFor  = time.Second // of a hub that only reads
+	takeOver    = 5 * time.Second
+	pruneEvery  = time.Hour
+	historyKept = 90 * 24 * time.Hour
+)
+
+// Run works until ctx ends. An error is one of the database.
+func (h *Hub) Run(ctx context.Context) error {
+	looks := time.NewTicker(indexEvery)
+	defer looks.Stop()
+	reads, tries, prunes := time.NewTicker(refreshFor), time.NewTicker(takeOver), time.NewTicker(pruneEvery)
+	defer reads.Stop()
+	defer tries.Stop()
+	defer prunes.Stop()
+	if !h.Writes() {
+		h.o.Say("another instance writes to %s: this one only shows, and takes over when that one is gone", h.o.Store.Place())
+	}
+	indexing := make(chan struct{}, 1)
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			h.drain()
+			return nil
+		case first := <-h.intake:
+			err = h.take(first)
+		case <-looks.C:
+			select {
+			case indexing <- struct{}{}: // a registry that is slow keeps no report waiting
+				go func() { h.readIndex(ctx); <-indexing }()
+			default:
+			}
+		case <-reads.C:
+			if !h.Writes() {
+				err = h.refresh(ctx)
+			}
+		case <-tries.C:
+			if h.Writes() {
+				break
+			}
+			if err = h.tryWrite(ctx); err == nil && h.Writes() {
+				h.o.Say("the other instance is gone: this one writes now")
+				err = h.refresh(ctx)
+			}
+		case <-prunes.C:
+			err = h.prune(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+}
+
+func (h *Hub) prune(ctx context.Context) error {
+	h.changing.Lock()
+	defer h.changing.Unlock()
+	return h.o.Store.Prune(ctx, h.o.Now().Add(-historyKept).Unix())
+}
+
+// refresh reads what the database has that this hub does not know.
+func (h *Hub) refresh(ctx context.Context) error {
+	h.changing.Lock()
+	defer h.changing.Unlock()
+	rows, err := h.o.Store.Since(ctx, h.rev)
+	if err != nil {
+		return err
+	}
+	slots, err := h.o.Store.Slots(ctx)
+	if err != nil {
+		return err
+	}
+	var changed []*node
+	for _, row := range rows {
+		n, err := fromRow(row)
+		if err != nil {
+			return fmt.Errorf("node %s in the database: %w", row.Name, err)
+		}
+		changed = append(changed, n)
+	}
+	h.mu.Lock()
+	changedSlots := !slices.Equal(slots, h.slots)
+	h.slots = slots
+	h.mu.Unlock()
+	if len(changed) > 0 || changedSlots {
+		h.put(changed)
+	}
+	return nil
+}
+
+func fromRow(row store.Node) (*node, error) {
+	n := &node{row: row, known: report.Known{Key: row.Key, Grade: row.Grade, Since: row.KeySince, Seq: row.Seq, Boot: row.Boot}}
+	n.view = view.Node{Name: row.Name, Received: row.Received, Key: row.Key, Grade: row.Grade, KeySince: row.KeySince}
+	if row.Report != "" {
+		r, err := spec.DecodeReport([]byte(row.Report))
+		if err != nil {
+			return nil, err
+		}
+		n.view.Report = view.NewBrief(r)
+	}
+	if row.Offered != "" {
+		var o offer
+		if err := json.Unmarshal([]byte(row.Offered), &o); err != nil {
+			return nil, err
+		}
+		n.view.Offered = &view.Offer{Key: o.Report.Key, Grade: o.Report.Grade, At: o.At, Why: o.Why}
+	}
+	n.row.Report, n.row.Offered = "", "" // they stay in the database
+	return n, nil
+}
+
+// offer is a report whose key does not count yet, as the database has it.
+type offer struct {
+	Report spec.Report `json:"report"`
+	At     time.Time   `json:"at"`
+	Why    string      `json:"why"`
+}
+
+// put takes nodes into memory and tells the watchers.
+func (h *Hub) put(changed []*node) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, n := range changed {
+		old := h.nodes[n.view.Name]
+		if old != nil {
+			n.view.Published = old.view.Published
+			delete(h.keys, old.known.Key)
+		} else if row, ok := h.fleet.Rows[n.view.Name]; ok {
+			n.view.Published = &row
+		}
+		h.nodes[n.view.Name] = n
+		if n.known.Key != "" {
+			h.keys[n.known.Key] = n.view.Name
+		}
+		h.rev = max(h.rev, n.row.Rev)
+	}
+	h.sorted = nil
+	h.wake()
+}
+
+// wake tells the watchers; mu is held.
+func (h *Hub) wake() {
+	for w := range h.watchers {
+		select {
+		case w <- struct{}{}:
+		default: // it was told already
+		}
+	}
+}
+
+// Watch returns a channel that has a value after a change, until stop is called.
+func (h *Hub) Watch() (changes <-chan struct{}, stop func()) {
+	w := make(chan struct{}, 1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.watchers[w] = true
+	return w, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.watchers, w)
+	}
+}
+
+// readIndex reads what is published. Where that fails, what was read before stays.
+func (h *Hub) readIndex(ctx context.Context) {
+	h.mu.RLock()
+	known := h.fleet.Root
+	h.mu.RUnlock()
+	p, err := h.o.Index(ctx, known)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		if h.indexErr == nil && ctx.Err() == nil {
+			h.o.Say("read what is published: %v", err)
+		}
+		h.indexErr = err
+		return
+	}
+	h.indexErr, h.indexed = nil, h.o.Now()
+	if p.Root == known {
+		return
+	}
+	h.fleet = p
+	for name, row := range p.Rows {
+		n := &node{view: view.Node{Name: name}}
+		if old := h.nodes[name]; old != nil {
+			*n = *old
+		}
+		n.view.Published = &row
+		h.nodes[name] = n
+	}
+	for name, old := range h.nodes {
+		if _, still := p.Rows[name]; still || old.view.Published == nil {
+			continue
+		}
+		if old.row.Rev == 0 { // it never reported
+			delete(h.nodes, name)
+			continue
+		}
+		n := *old
+		n.view.Published = nil
+		h.nodes[name] = &n
+	}
+	h.sorted = nil
+	h.wake()
+}

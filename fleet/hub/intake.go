@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/report"
+	"github.com/caisson-os/caisson/fleet/store"
+	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// letter is a report on its way to the disk.
+type letter struct {
+	report *spec.Report
+	done   chan error // what became of it; nil once it is on the disk
+}
+
+// RefusedError says why a report is not taken, and never will be.
+type RefusedError struct{ Why string }
+
+func (e *RefusedError) Error() string { return e.Why }
+
+// Report takes a signed report and returns when it is on the disk. A [RefusedError] is
+// about the report; any other error is this service's, and the node should try again.
+func (h *Hub) Report(ctx context.Context, raw []byte) error {
+	if !h.Writes() {
+		return ErrReadOnly
+	}
+	r, err := report.Open(raw)
+	if err != nil {
+		h.stats.refused.Add(1)
+		return &RefusedError{err.Error()}
+	}
+	l := &letter{report: r, done: make(chan error, 1)}
+	select {
+	case h.intake <- l:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	select {
+	case err := <-l.done:
+		return err
+	case <-ctx.Done(): // it may be written all the same; the node sends it again, and it is known then
+		return ctx.Err()
+	}
+}
+
+const (
+	maxBatch  = 512
+	batchTime = 10 * time.Second // that a transaction may take
+)
+
+// take writes a report, and all that wait with it, in one transaction.
+func (h *Hub) take(first *letter) error {
+	batch := []*letter{first}
+	for len(batch) < maxBatch {
+		select {
+		case l := <-h.intake:
+			batch = append(batch, l)
+			continue
+		default:
+		}
+		break
+	}
+	h.changing.Lock()
+	defer h.changing.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), batchTime) // an end of the service does not cut a transaction
+	defer cancel()
+	w := h.newWork()
+	verdicts := make([]error, len(batch))
+	for i, l := range batch {
+		verdicts[i] = w.judge(ctx, l.report)
+	}
+	err := w.write(ctx)
+	for i, l := range batch {
+		if err != nil && verdicts[i] == nil {
+			verdicts[i] = err
+		}
+		l.done <- verdicts[i]
+	}
+	h.stats.batches.Add(1)
+	return err
+}
+
+// drain ends what still waits: it was not acknowledged.
+func (h *Hub) drain() {
+	for {
+		select {
+		case l := <-h.intake:
+			l.done <- fmt.Errorf("the service ends")
+		default:
+			return
+		}
+	}
+}
+
+// work is a change in the making: nodes as they will be once it is on the disk.
+type work struct {
+	h      *Hub
+	nodes  map[string]*node
+	keys   map[string]string
+	change store.Change
+}
+
+func (h *Hub) newWork() *work {
+	return &work{h: h, nodes: map[string]*node{}, keys: map[string]string{}}
+}
+
+// node returns a node as this work leaves it.
+func (w *work) node(name string) *node {
+	if n := w.nodes[name]; n != nil {
+		return n
+	}
+	w.h.mu.RLock()
+	defer w.h.mu.RUnlock()
+	return w.h.nodes[name]
+}
+
+// owner returns whose a key is or was.
+func (w *work) owner(ctx context.Context, key string) (string, error) {
+	if of, ok := w.keys[key]; ok {
+		return of, nil
+	}
+	w.h.mu.RLock()
+	of, ok := w.h.keys[key]
+	w.h.mu.RUnlock()
+	if ok {
+		return of, nil
+	}
+	return w.h.o.Store.Owner(ctx, key)
+}
+
+// judge decides about a report and notes what is to be written.
+func (w *work) judge(ctx context.Context, r *spec.Report) error {
+	refuse := func(format string, args ...any) error {
+		w.h.stats.refused.Add(1)
+		return &RefusedError{fmt.Sprintf(format, args...)}
+	}
+	w.h.mu.RLock()
+	fleet := w.h.fleet.Fleet
+	w.h.mu.RUnlock()
+	old := w.node(r.Node)
+	switch {
+	case fleet == "":
+		return fmt.Errorf("what is published could not be read yet")
+	case r.Fleet != fleet:
+		return refuse("it is of fleet %q, this is %q", r.Fleet, fleet)
+	case old == nil:
+		return refuse("fleet %q has no node %q", fleet, r.Node)
+	}
+	now := w.h.o.Now().UTC()
+	owner, err := w.owner(ctx, r.Key)
+	if err != nil {
+		return err
+	}
+	verdict, why := report.Judge(old.known, owner, r, now)
+	switch verdict {
+	case report.Counts:
+		return w.count(old, r, "it reports with the key of a new boot", now)
+	case report.Offered:
+		return w.offer(old, r, why, now)
+	}
+	return refuse("%s", why)
+}
+
+// offerKept is how long a key is shown that does not count and reports no more.
+const offerKept = 24 * time.Hour
+
+// count makes a report the node's word. why says how its key came to count, where that
+// is another one than before.
+func (w *work) count(old *node, r *spec.Report, why string, now time.Time) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	n := *old
+	if r.Key != old.known.Key {
+		n.known.Key, n.known.Since = r.Key, now
+		w.keys[r.Key] = r.Node
+		w.change.Keys = append(w.change.Keys, store.Key{ID: r.Key, Node: r.Node})
+		if old.known.Key != "" {
+			w.event(now, r.Node, why)
+		}
+	}
+	n.known.Grade, n.known.Seq, n.known.Boot = r.Grade, r.Seq, r.BootID
+	n.row = store.Node{Name: r.Node, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, Seq: r.Seq, Boot: r.BootID, Received: now.Truncate(time.Millisecond), Report: string(text)}
+	brief := view.NewBrief(r)
+	for _, what := range news(old.view.Report, brief) {
+		w.event(now, r.Node, what)
+	}
+	n.view.Report, n.view.Received, n.view.Key, n.view.Grade, n.view.KeySince = brief, n.row.Received, n.known.Key, n.known.Grade, n.known.Since
+	if o := n.view.Offered; o != nil && (o.Key == r.Key || now.Sub(o.At) > offerKept) {
+		n.view.Offered = nil
+	}
+	w.nodes[r.Node] = &n
+	w.h.stats.taken.Add(1)
+	return nil
+}
+
+// offer keeps a report by a key that does not count yet, beside the node's own word.
+func (w *work) offer(old *node, r *spec.Report, why string, now time.Time) error {
+	o := offer{Report: *r, At: now, Why: why}
+	text, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	n := *old
+	if old.view.Offered == nil || old.view.Offered.Key != r.Key {
+		w.event(now, r.Node, "another key reports for it: "+why)
+	}
+	n.view.Offered = &view.Offer{Key: r.Key, Grade: r.Grade, At: now, Why: why}
+	n.row.Offered = string(text)
+	w.nodes[r.Node] = &n
+	w.h.stats.offered.Add(1)
+	return nil
+}
+
+func (w *work) event(at time.Time, node, what string) {
+	w.change.Events = append(w.change.Events, store.Event{At: at, Node: node, What: what})
+}
+
+// write puts the work on the disk and into memory.
+func (w *work) write(ctx context.Context) error {
+	if len(w.nodes) == 0 {
+		return nil
+	}
+	var changed []*node
+	for _, n := range w.nodes {
+		row := n.row
+		row.Name = n.view.Name
+		// What this work does not bring stays as it is stored.
+		if row.Report == "" && n.view.Report != nil || row.Offered == "" && n.view.Offered != nil {
+			report, offered, err := w.h.o.Store.Reports(ctx, row.Name)
+			if err != nil {
+				return err
+			}
+			row.Report = cmp.Or(row.Report, report)
+			if n.view.Offered != nil {
+				row.Offered = cmp.Or(row.Offered, offered)
+			}
+		}
+		w.change.Nodes = append(w.change.Nodes, row)
+		changed = append(changed, n)
+	}
+	if err := w.h.o.Store.Apply(ctx, w.change); err != nil {
+		return err
+	}
+	for i, n := range changed {
+		n.row.Rev, n.row.Report, n.row.Offered = w.change.Nodes[i].Rev, "", ""
+	}
+	w.h.put(changed)
+	return nil
+}
+
+// news says what a node's history tells of a report after another.
+func news(before, after *view.Brief) (list []string) {
+	if before == nil {
+		return []string{fmt.Sprintf("its first report: generation %d, health %s, sync %s", after.Generation, after.Axes.Health.State, after.Axes.Sync.State)}
+	}
+	if before.BootID != after.BootID {
+		list = append(list, "it booted")
+	}
+	if before.Generation != after.Generation || before.Overlay != after.Overlay {
+		list = append(list, fmt.Sprintf("generation %d in place of %d", after.Generation, before.Generation))
+	}
+	if before.Layer != after.Layer {
+		list = append(list, fmt.Sprintf("layer %s in place of %s", short(after.Layer), short(before.Layer)))
+	}
+	for _, axis := range []struct {
+		name     string
+		from, to spec.Axis
+	}{{"health", before.Axes.Health, after.Axes.Health}, {"sync", before.Axes.Sync, after.Axes.Sync}, {"tracking", before.Axes.Tracking, after.Axes.Tracking}} {
+		if axis.from.State != axis.to.State {
+			text := axis.name + " " + axis.to.State + ", was " + axis.from.State
+			if axis.to.Detail != "" {
+				text += ": " + axis.to.Detail
+			}
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
+func short(digest string) string {
+	if len(digest) > 19 {
+		return digest[:19]
+	}
+	return digest
+}

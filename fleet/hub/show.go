@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/store"
+	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Nodes returns all nodes by name. The slice is the hub's: it is only read.
+func (h *Hub) Nodes() []*view.Node {
+	h.mu.RLock()
+	sorted := h.sorted
+	h.mu.RUnlock()
+	if sorted != nil {
+		return sorted
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.sorted == nil {
+		h.sorted = make([]*view.Node, 0, len(h.nodes))
+		for _, n := range h.nodes {
+			h.sorted = append(h.sorted, &n.view)
+		}
+		slices.SortFunc(h.sorted, func(a, b *view.Node) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	return h.sorted
+}
+
+// Now is the time that conditions are judged by.
+func (h *Hub) Now() time.Time { return h.o.Now() }
+
+// Fleet says what is known of the fleet as a whole.
+type Fleet struct {
+	Name         string    `json:"fleet"`
+	Epoch        uint64    `json:"epoch"`
+	Generation   uint64    `json:"generation"`
+	Indexed      time.Time `json:"indexed,omitzero"`       // when what is published was last read
+	IndexTrouble string    `json:"indexTrouble,omitempty"` // why it could not be read since
+	Writes       bool      `json:"writes"`                 // this instance takes reports
+}
+
+// Fleet returns what is known of the fleet as a whole.
+func (h *Hub) Fleet() Fleet {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	f := Fleet{Name: h.fleet.Fleet, Epoch: h.fleet.Floor.Epoch, Generation: h.fleet.Floor.Generation, Indexed: h.indexed, Writes: h.Writes()}
+	if h.indexErr != nil {
+		f.IndexTrouble = h.indexErr.Error()
+	}
+	return f
+}
+
+// Detail is one node in full.
+type Detail struct {
+	view.Line
+	Published *spec.Published `json:"published"` // should be
+	Report    *spec.Report    `json:"report"`    // is
+	Key       string          `json:"key,omitempty"`
+	Grade     spec.KeyGrade   `json:"grade,omitempty"`
+	KeySince  time.Time       `json:"keySince,omitzero"`
+	Offered   *offer          `json:"offered,omitempty"` // by a key that does not count yet
+	History   []store.Event   `json:"history"`           // the newest first
+	Slots     []Held          `json:"slots,omitempty"`
+}
+
+// ErrNoNode is returned for a node that the fleet has not.
+var ErrNoNode = cli.WithHint(fmt.Errorf("the fleet has no such node"), "'caisson fleet status' lists them")
+
+// Node returns one node in full.
+func (h *Hub) Node(ctx context.Context, name string) (*Detail, error) {
+	h.mu.RLock()
+	n := h.nodes[name]
+	h.mu.RUnlock()
+	if n == nil {
+		return nil, ErrNoNode
+	}
+	d := &Detail{Line: n.view.Line(h.o.Now()), Published: n.view.Published, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, History: []store.Event{}}
+	report, offered, err := h.o.Store.Reports(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if report != "" {
+		if d.Report, err = spec.DecodeReport([]byte(report)); err != nil {
+			return nil, err
+		}
+	}
+	if offered != "" {
+		if err := json.Unmarshal([]byte(offered), &d.Offered); err != nil {
+			return nil, err
+		}
+	}
+	events, err := h.o.Store.Events(ctx, name, 50)
+	if err != nil {
+		return nil, err
+	}
+	d.History = append(d.History, events...)
+	for _, l := range h.Slots() {
+		for _, held := range l.Held {
+			if held.Node == name {
+				d.Slots = append(d.Slots, held)
+			}
+		}
+	}
+	return d, nil
+}
+
+// Accept makes the key that is offered for a node the one that counts.
+func (h *Hub) Accept(ctx context.Context, name, by string) error {
+	if !h.Writes() {
+		return ErrReadOnly
+	}
+	h.changing.Lock()
+	defer h.changing.Unlock()
+	w := h.newWork()
+	old := w.node(name)
+	if old == nil {
+		return ErrNoNode
+	}
+	_, offered, err := h.o.Store.Reports(ctx, name)
+	if err != nil {
+		return err
+	}
+	if offered == "" {
+		return &RefusedError{"no other key reports for " + name}
+	}
+	var o offer
+	if err := json.Unmarshal([]byte(offered), &o); err != nil {
+		return err
+	}
+	now := h.o.Now().UTC()
+	if err := w.count(old, &o.Report, by+" accepted another key", now); err != nil {
+		return err
+	}
+	return w.write(ctx)
+}
+
+// Stats are what the metrics count.
+type Stats struct{ Taken, Refused, Offered, Batches int64 }
+
+// Stats returns what was counted since this instance started.
+func (h *Hub) Stats() Stats {
+	return Stats{h.stats.taken.Load(), h.stats.refused.Load(), h.stats.offered.Load(), h.stats.batches.Load()}
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/store"
+)
+
+// Group is one set of slots.
+type Group struct {
+	Name string `json:"name"`
+	Max  int    `json:"max"` // nodes that may hold a slot at a time
+	Held []Held `json:"held"`
+}
+
+// Held is a slot that a node holds.
+type Held struct {
+	Group string    `json:"group"`
+	Node  string    `json:"node"`
+	Since time.Time `json:"since"`
+}
+
+// Slots returns the groups by name, with their holders, the oldest first.
+func (h *Hub) Slots() []Group {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	list := []Group{}
+	for _, name := range slices.Sorted(maps.Keys(h.o.Groups)) {
+		g := Group{Name: name, Max: h.o.Groups[name], Held: []Held{}}
+		for _, l := range h.slots {
+			if l.Group == name {
+				g.Held = append(g.Held, Held{l.Group, l.Node, l.Since})
+			}
+		}
+		list = append(list, g)
+	}
+	return list
+}
+
+// SlotError says why a node does not get a slot, or may not give it back. Kind is a
+// word for programs.
+type SlotError struct{ Kind, Why string }
+
+func (e *SlotError) Error() string { return e.Why }
+
+// TakeSlot gives a node a slot of a group. A node that has it already keeps it. key is
+// the id of the key that proved that the node asks; only that key frees the slot.
+func (h *Hub) TakeSlot(ctx context.Context, group, name, key string) error {
+	return h.slot(ctx, group, name, func(held []store.Slot, mine *store.Slot) (c store.Change, err error) {
+		switch {
+		case mine != nil && mine.Key != key:
+			return c, &SlotError{"not_yours", "the slot of this node was taken with another key"}
+		case mine != nil:
+			return c, nil
+		case len(held) >= h.o.Groups[group]:
+			return c, &SlotError{"all_slots_full", fmt.Sprintf("%d of %d slots of group %s are held, one by %s since %s", len(held), h.o.Groups[group], group, held[0].Node, held[0].Since.Format(time.RFC3339))}
+		}
+		c.Taken = []store.Slot{{Group: group, Node: name, Since: h.o.Now().UTC().Truncate(time.Second), Key: key}}
+		c.Events = []store.Event{{At: h.o.Now(), Node: name, What: "it took a slot of " + group}}
+		return c, nil
+	})
+}
+
+// FreeSlot gives a node's slot back. That a node has none is no error.
+func (h *Hub) FreeSlot(ctx context.Context, group, name, key string) error {
+	return h.slot(ctx, group, name, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
+		switch {
+		case mine == nil:
+			return c, nil
+		case mine.Key != key:
+			return c, &SlotError{"not_yours", "the slot of this node was taken with another key"}
+		}
+		c.Freed = []store.Slot{*mine}
+		c.Events = []store.Event{{At: h.o.Now(), Node: name, What: "it gave a slot of " + group + " back"}}
+		return c, nil
+	})
+}
+
+// ReleaseSlot takes a slot from a node, by an operator's word.
+func (h *Hub) ReleaseSlot(ctx context.Context, group, name, by, reason string) error {
+	return h.slot(ctx, group, name, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
+		if mine == nil {
+			return c, &SlotError{"not_held", name + " holds no slot of " + group}
+		}
+		c.Freed = []store.Slot{*mine}
+		c.Events = []store.Event{{At: h.o.Now(), Node: name, What: by + " released its slot of " + group + ": " + reason}}
+		return c, nil
+	})
+}
+
+func (h *Hub) slot(ctx context.Context, group, name string, decide func(held []store.Slot, mine *store.Slot) (store.Change, error)) error {
+	if !h.Writes() {
+		return ErrReadOnly
+	}
+	if h.o.Groups[group] == 0 {
+		return &SlotError{"unknown_group", fmt.Sprintf("there is no group %.80q", group)}
+	}
+	h.changing.Lock()
+	defer h.changing.Unlock()
+	h.mu.RLock()
+	n := h.nodes[name]
+	var held []store.Slot
+	var mine *store.Slot
+	for i, l := range h.slots {
+		if l.Group == group {
+			held = append(held, l)
+			if l.Node == name {
+				mine = &h.slots[i]
+			}
+		}
+	}
+	h.mu.RUnlock()
+	if n == nil || n.view.Published == nil {
+		return &SlotError{"unknown_node", fmt.Sprintf("the fleet has no node %.80q", name)}
+	}
+	c, err := decide(held, mine)
+	if err != nil || len(c.Taken)+len(c.Freed) == 0 {
+		return err
+	}
+	if err := h.o.Store.Apply(ctx, c); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.slots = slices.DeleteFunc(slices.Clone(h.slots), func(l store.Slot) bool {
+		return len(c.Freed) > 0 && l.Group == group && l.Node == name
+	})
+	h.slots = append(h.slots, c.Taken...)
+	h.wake()
+	return nil
+}
+
+// KeyOf returns the id of the key that counts for a node, "" where none does.
+func (h *Hub) KeyOf(name string) string {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if n := h.nodes[name]; n != nil {
+		return n.known.Key
+	}
+	return ""
+}

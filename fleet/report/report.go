@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package report decides what a node's report counts for: whether its own key signed
+// it, whether it is new, and whether that key may speak for the node.
+//
+// The first key of a node is taken as it comes. One that is kept on a disk stays until
+// an operator accepts another; one that is made at boot may change with the boot, not
+// often. What does not count is shown, with the reason, and acts nowhere.
+//
+// The package knows neither where reports come from nor where they are kept. fleet/hub
+// imports it.
+package report
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Open verifies a signed report with the key that it names.
+func Open(raw []byte) (*spec.Report, error) {
+	payload, key, err := sign.OpenReport(raw)
+	if err != nil {
+		return nil, err
+	}
+	r, err := spec.DecodeReport(payload)
+	if err != nil {
+		return nil, err
+	}
+	if r.Key != key.ID() {
+		return nil, fmt.Errorf("it names the key %.60q and is signed by %s", r.Key, key.ID())
+	}
+	return r, nil
+}
+
+// Known is what is known of a node's key.
+type Known struct {
+	Key   string // id; "" before the first report
+	Grade spec.KeyGrade
+	Since time.Time // when it began to count
+	Seq   uint64    // of the last report
+	Boot  string    // of the last report
+}
+
+// Verdict is what becomes of a report.
+type Verdict int
+
+// Verdicts.
+const (
+	Refused Verdict = iota // it says nothing that counts or could
+	Offered                // its key waits for an operator
+	Counts                 // it is the node's word, and its key the node's key
+)
+
+// Settled is how long a key that is made at boot counts at least.
+const Settled = 10 * time.Minute
+
+// Judge says what becomes of a report. owner is the node that its key is or was of, ""
+// where it is new. For all but Counts there is a reason.
+func Judge(known Known, owner string, r *spec.Report, now time.Time) (Verdict, string) {
+	switch {
+	case r.Key == known.Key && r.Seq <= known.Seq:
+		return Refused, fmt.Sprintf("number %d was taken before, %d was the last", r.Seq, known.Seq)
+	case r.Key == known.Key:
+		return Counts, ""
+	case owner != "" && owner != r.Node:
+		return Refused, "its key is the one of another node"
+	case owner != "":
+		return Refused, "its key is an earlier one of this node"
+	case known.Key == "":
+		return Counts, ""
+	case known.Grade != spec.KeyBoot:
+		return Offered, "its key is not the one that is pinned"
+	case r.BootID == known.Boot:
+		return Offered, "its key is another one in the same boot"
+	case now.Sub(known.Since) < Settled:
+		return Offered, fmt.Sprintf("the last change of its key was less than %d minutes ago", int(Settled.Minutes()))
+	}
+	return Counts, ""
+}

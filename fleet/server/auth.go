@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Role is what somebody may do.
+type Role string
+
+// Roles. An operator may read, too; a reporter may only report.
+const (
+	Nobody   Role = ""
+	Reader   Role = "reader"
+	Reporter Role = "reporter"
+	Operator Role = "operator"
+)
+
+// may reports whether one who has a role may do what another role is for.
+func (r Role) may(what Role) bool {
+	return what == Nobody || r == what || r == Operator && what == Reader
+}
+
+// caller is who asks.
+type caller struct {
+	Name string
+	Role Role
+}
+
+const cookieName = "caisson"
+
+// caller finds out who asks: by the header, or by the cookie of a browser.
+func (s *Server) caller(req *http.Request) caller {
+	if s.o.Tokens == nil {
+		return caller{"everybody", Nobody}
+	}
+	if scheme, token, ok := strings.Cut(req.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
+		return s.o.Tokens.find(token)
+	}
+	if c, err := req.Cookie(cookieName); err == nil {
+		return s.sessions.find(c.Value, s.o.Tokens)
+	}
+	return caller{}
+}
+
+// need lets only those through who have a role. Where a service has no tokens, all may
+// read and report.
+func (s *Server) need(role Role, next http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		who := s.caller(req)
+		allowed := who.Role.may(role)
+		switch {
+		case s.o.Tokens == nil:
+			allowed = role != Operator
+		case role == Reporter && !s.o.Tokens.has(Reporter):
+			allowed = true // a report is signed; a token keeps strangers from asking at all
+		}
+		switch {
+		case allowed:
+			next(w, req.WithContext(context.WithValue(req.Context(), callerKey{}, who)))
+		case who.Role == Nobody && req.Header.Get("Authorization") != "" && !s.limits.guess(address(req)):
+			s.fail(w, http.StatusTooManyRequests, "rate", "too many wrong tokens from this address")
+		case wantsPage(req) && who.Role == Nobody:
+			http.Redirect(w, req, "/login?to="+url.QueryEscape(req.URL.RequestURI()), http.StatusSeeOther)
+		case who.Role == Nobody:
+			w.Header().Set("WWW-Authenticate", `Bearer realm="caisson"`)
+			s.fail(w, http.StatusUnauthorized, "token", "this takes a token of role %s", role)
+		default:
+			s.fail(w, http.StatusForbidden, "role", "this takes a token of role %s; the one given is of role %s", role, who.Role)
+		}
+	})
+}
+
+type callerKey struct{}
+
+func callerOf(req *http.Request) caller {
+	who, _ := req.Context().Value(callerKey{}).(caller) // need puts it there
+	return who
+}
+
+func wantsPage(req *http.Request) bool {
+	return req.Method == http.MethodGet && strings.Contains(req.Header.Get("Accept"), "text/html")
+}
+
+// hostAllowed reports whether a name is one of this service's. On the loopback, too: a
+// page of the web can have a name that leads there.
+func (s *Server) hostAllowed(host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	return slices.ContainsFunc(s.o.Hosts, func(own string) bool {
+		return strings.EqualFold(own, host) || strings.EqualFold(own, name) || strings.EqualFold(own, "["+name+"]")
+	})
+}
+
+// tokenInURL reports whether an address holds what looks like a token.
+func tokenInURL(req *http.Request) bool {
+	for name, values := range req.URL.Query() {
+		switch strings.ToLower(name) {
+		case "token", "access_token", "auth", "authorization", "bearer", "api_key", "apikey":
+			return true
+		}
+		if slices.ContainsFunc(values, func(v string) bool { return strings.HasPrefix(v, tokenPrefix) }) {
+			return true
+		}
+	}
+	return strings.Contains(req.URL.Path, "/"+tokenPrefix)
+}
+
+func address(req *http.Request) string {
+	host, _, err := net.SplitHostPort(req.RemoteAddr)
+	if err != nil {
+		return req.RemoteAddr
+	}
+	return host
+}
+
+// sessions are browsers that have shown a token once. They end with the service.
+type sessions struct {
+	mu  sync.Mutex
+	all map[[sha256.Size]byte]session
+}
+
+type session struct {
+	token [sha256.Size]byte // of the token, which may be taken away meanwhile
+	until time.Time
+}
+
+const (
+	sessionFor  = 12 * time.Hour
+	maxSessions = 10_000
+)
+
+func newSessions() *sessions { return &sessions{all: map[[sha256.Size]byte]session{}} }
+
+// add returns the value of a new cookie.
+func (s *sessions) add(token string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, one := range s.all {
+		if time.Now().After(one.until) || len(s.all) >= maxSessions {
+			delete(s.all, id)
+		}
+	}
+	value := rand.Text()
+	s.all[sha256.Sum256([]byte(value))] = session{sha256.Sum256([]byte(token)), time.Now().Add(sessionFor)}
+	return value
+}
+
+func (s *sessions) find(value string, tokens *Tokens) caller {
+	s.mu.Lock()
+	one, ok := s.all[sha256.Sum256([]byte(value))]
+	s.mu.Unlock()
+	if !ok || time.Now().After(one.until) {
+		return caller{}
+	}
+	return tokens.findSum(one.token)
+}
+
+func (s *sessions) remove(value string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, sha256.Sum256([]byte(value)))
+}
+
+func (s *Server) login(w http.ResponseWriter, req *http.Request) {
+	req.Body = http.MaxBytesReader(w, req.Body, 4<<10)
+	token := strings.TrimSpace(req.PostFormValue("token"))
+	if s.o.Tokens == nil {
+		http.Redirect(w, req, "/", http.StatusSeeOther)
+		return
+	}
+	if who := s.o.Tokens.find(token); !who.Role.may(Reader) {
+		if token != "" && !s.limits.guess(address(req)) {
+			s.fail(w, http.StatusTooManyRequests, "rate", "too many wrong tokens from this address")
+			return
+		}
+		s.show(w, req, http.StatusForbidden, "login.html", map[string]any{"To": local(req.PostFormValue("to")), "Wrong": true})
+		return
+	}
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.sessions.add(token), Path: "/", HttpOnly: true, Secure: s.o.TLS, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionFor.Seconds())})
+	http.Redirect(w, req, local(req.PostFormValue("to")), http.StatusSeeOther)
+}
+
+func (s *Server) logout(w http.ResponseWriter, req *http.Request) {
+	if c, err := req.Cookie(cookieName); err == nil {
+		s.sessions.remove(c.Value)
+	}
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Path: "/", HttpOnly: true, Secure: s.o.TLS, SameSite: http.SameSiteStrictMode, MaxAge: -1})
+	http.Redirect(w, req, "/login", http.StatusSeeOther)
+}
+
+// local is an address of this service's own: who logs in is not led elsewhere.
+func local(to string) string {
+	u, err := url.Parse(to)
+	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.Contains(to, `\`) {
+		return "/"
+	}
+	return to
+}
+
+// limits bound how often an address may guess, and report.
+type limits struct {
+	mu  sync.Mutex
+	all map[string]*bucket
+}
+
+type bucket struct {
+	left float64
+	at   time.Time
+}
+
+func newLimits() *limits { return &limits{all: map[string]*bucket{}} }
+
+const maxBuckets = 100_000
+
+// take takes one from a bucket that holds most and gains rate a second.
+func (l *limits) take(name string, most, rate float64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	b := l.all[name]
+	if b == nil {
+		if len(l.all) >= maxBuckets {
+			for other, old := range l.all { // those that are full again say nothing
+				if now.Sub(old.at) > time.Minute {
+					delete(l.all, other)
+				}
+			}
+			if len(l.all) >= maxBuckets {
+				return false
+			}
+		}
+		b = &bucket{most, now}
+		l.all[name] = b
+	}
+	b.left, b.at = min(most, b.left+now.Sub(b.at).Seconds()*rate), now
+	if b.left < 1 {
+		return false
+	}
+	b.left--
+	return true
+}
+
+// guess allows an address ten wrong tokens, and then one every six seconds.
+func (l *limits) guess(address string) bool { return l.take("guess "+address, 10, 1.0/6) }
+
+// report allows a node a full spool at once, and then one report a second.
+func (l *limits) report(node string) bool { return l.take("report "+node, 80, 1) }

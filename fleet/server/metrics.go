@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-os/caisson/fleet/view"
+)
+
+// exposition writes Prometheus' text format, version 0.0.4.
+type exposition struct{ bytes.Buffer }
+
+// family begins a metric; the samples follow.
+func (e *exposition) family(name, kind, help string) {
+	fmt.Fprintf(e, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+}
+
+var labelText = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
+
+// sample writes one value; labels are names and values by turns.
+func (e *exposition) sample(name string, value float64, labels ...string) {
+	e.WriteString(name)
+	for i := 0; i+1 < len(labels); i += 2 {
+		fmt.Fprintf(e, `%c%s="%s"`, "{,"[min(i, 1)], labels[i], labelText.Replace(strings.ToValidUTF8(labels[i+1], "?")))
+	}
+	if len(labels) > 0 {
+		e.WriteByte('}')
+	}
+	e.WriteByte(' ')
+	e.WriteString(strconv.FormatFloat(value, 'g', -1, 64))
+	e.WriteByte('\n')
+}
+
+// metrics answers for the fleet. What a node measures of itself the node exports.
+func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
+	sum := s.summary()
+	stats := s.o.Hub.Stats()
+	var e exposition
+	e.family("caisson_fleet_info", "gauge", "The fleet and the release of this service.")
+	e.sample("caisson_fleet_info", 1, "fleet", sum.Name, "version", s.o.Version)
+	e.family("caisson_fleet_generation", "gauge", "Generation that was given out last.")
+	e.sample("caisson_fleet_generation", float64(sum.Generation))
+	e.family("caisson_fleet_epoch", "gauge", "Epoch of the fleet.")
+	e.sample("caisson_fleet_epoch", float64(sum.Epoch))
+	e.family("caisson_fleet_index_timestamp_seconds", "gauge", "When what is published was last read.")
+	e.sample("caisson_fleet_index_timestamp_seconds", float64(sum.Indexed.Unix()))
+	e.family("caisson_fleet_writer", "gauge", "1 where this instance takes reports, 0 where another one does.")
+	e.sample("caisson_fleet_writer", truth(sum.Writes))
+	e.family("caisson_fleet_nodes", "gauge", "Nodes by condition; each node has one.")
+	for _, k := range view.Kinds {
+		e.sample("caisson_fleet_nodes", float64(sum.Conditions[k.Condition]), "condition", string(k.Condition))
+	}
+	e.family("caisson_fleet_nodes_differing", "gauge", "Nodes that run something else than is published for them.")
+	e.sample("caisson_fleet_nodes_differing", float64(sum.Differ))
+	e.family("caisson_fleet_layer_nodes", "gauge", "Nodes by the layer that they run.")
+	for _, l := range sum.Layers {
+		e.sample("caisson_fleet_layer_nodes", float64(l.Running), "layer", l.Layer, "version", l.Version)
+	}
+	e.family("caisson_fleet_agent_nodes", "gauge", "Nodes by the release of their agent.")
+	for _, r := range sum.Releases {
+		e.sample("caisson_fleet_agent_nodes", float64(r.Nodes), "version", r.Name)
+	}
+	e.family("caisson_fleet_slots", "gauge", "Slots by group.")
+	groups := s.o.Hub.Slots()
+	for _, g := range groups {
+		e.sample("caisson_fleet_slots", float64(g.Max), "group", g.Name)
+	}
+	e.family("caisson_fleet_slots_held", "gauge", "Slots that nodes hold, by group.")
+	for _, g := range groups {
+		e.sample("caisson_fleet_slots_held", float64(len(g.Held)), "group", g.Name)
+	}
+	e.family("caisson_fleet_reports_total", "counter", "Reports since this instance started, by what became of them.")
+	e.sample("caisson_fleet_reports_total", float64(stats.Taken), "result", "taken")
+	e.sample("caisson_fleet_reports_total", float64(stats.Offered), "result", "other_key")
+	e.sample("caisson_fleet_reports_total", float64(stats.Refused), "result", "refused")
+	e.family("caisson_fleet_commits_total", "counter", "Transactions with reports since this instance started.")
+	e.sample("caisson_fleet_commits_total", float64(stats.Batches))
+	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+	_, _ = w.Write(e.Bytes()) // whoever asked is gone
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

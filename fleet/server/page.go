@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"html/template"
+	"maps"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/plain"
+)
+
+// frame is what every page has.
+type frame struct {
+	Title string
+	Here  string // first part of the path
+	Fleet hub.Fleet
+	Now   time.Time
+	Who   caller
+	Open  bool // there are no tokens
+	Data  any
+}
+
+// words are the functions of the templates.
+func (s *Server) words() template.FuncMap {
+	return template.FuncMap{
+		"ago": func(t time.Time) string { return ago(s.o.Hub.Now().Sub(t)) },
+		"utc": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+		"iso": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"short": func(digest string) string {
+			digest = strings.TrimPrefix(digest, "sha256:")
+			return digest[:min(12, len(digest))]
+		},
+		"text":  func(said any) string { return plain.Line(fmt.Sprint(said)) }, // a node may say signs that turn a line around
+		"count": thousands,
+		"kind":  view.KindOf,
+		"unix":  func(seconds int64) time.Time { return time.Unix(seconds, 0) },
+		"share": func(part, whole int) string {
+			return strconv.FormatFloat(1000*float64(part)/float64(max(1, whole)), 'f', 3, 64)
+		},
+	}
+}
+
+// ago says how long something is over, in one unit.
+func ago(d time.Duration) string {
+	for _, u := range []struct {
+		of   time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "min"}} {
+		if d >= 2*u.of {
+			return fmt.Sprintf("%d %s ago", d/u.of, u.name)
+		}
+	}
+	switch {
+	case d < -time.Minute:
+		return "in " + strings.TrimSuffix(ago(-d), " ago")
+	case d < 0:
+		return "now"
+	}
+	return fmt.Sprintf("%d s ago", d/time.Second)
+}
+
+func thousands(n int) string {
+	text := strconv.Itoa(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "\u202f" + text[i:]
+	}
+	return text
+}
+
+// show writes a page, whole or not at all.
+func (s *Server) show(w http.ResponseWriter, req *http.Request, status int, name string, data any) {
+	here, _, _ := strings.Cut(strings.TrimPrefix(req.URL.Path, "/"), "/")
+	titles := map[string]string{"": "Overview", "nodes": "Nodes", "layers": "Layers", "slots": "Slots", "login": "Log in"}
+	f := frame{Title: titles[here], Here: here, Fleet: s.o.Hub.Fleet(), Now: s.o.Hub.Now(), Who: callerOf(req), Open: s.o.Tokens == nil, Data: data}
+	if node := req.PathValue("node"); node != "" {
+		f.Title = plain.Line(node)
+	}
+	var b bytes.Buffer
+	if err := s.pages.ExecuteTemplate(&b, name, f); err != nil {
+		s.o.Say("page %s: %v", name, err)
+		s.fail(w, http.StatusInternalServerError, "page", "the page could not be made, and the service's log says why")
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // whoever asked is gone
+}
+
+// tile is one condition on the overview.
+type tile struct {
+	view.Kind
+	Nodes int
+	From  float64 // of the bar, in thousandths
+	Width float64
+}
+
+func (s *Server) overviewPage(w http.ResponseWriter, req *http.Request) {
+	sum := s.summary()
+	var tiles []tile
+	at := 0.0
+	for _, k := range view.Kinds {
+		if n := sum.Conditions[k.Condition]; n > 0 {
+			width := 1000 * float64(n) / float64(max(1, sum.Nodes))
+			tiles = append(tiles, tile{k, n, at, width})
+			at += width
+		}
+	}
+	s.show(w, req, http.StatusOK, "overview.html", map[string]any{"Summary": sum, "Tiles": tiles, "Held": sum.Conditions[view.Held] + sum.Conditions[view.Paused]})
+}
+
+// perPage is how many nodes a page lists.
+const perPage = 100
+
+func (s *Server) nodesPage(w http.ResponseWriter, req *http.Request) {
+	l, q := s.list(req, perPage)
+	link := func(from int) string {
+		v := url.Values{}
+		maps.Copy(v, req.URL.Query())
+		v.Set("from", strconv.Itoa(from))
+		return "/nodes?" + v.Encode()
+	}
+	data := map[string]any{"List": l, "Query": q, "Kinds": view.Kinds, "Last": l.From + len(l.Nodes)}
+	if l.From > 0 {
+		data["Before"] = link(max(0, l.From-perPage))
+	}
+	if l.From+len(l.Nodes) < l.All {
+		data["After"] = link(l.From + perPage)
+	}
+	s.show(w, req, http.StatusOK, "nodes.html", data)
+}
+
+// act is something that an operator may want to do, and the command that does it: it
+// takes a key, which no service has.
+type act struct{ Says, Command string }
+
+func (s *Server) nodePage(w http.ResponseWriter, req *http.Request) {
+	d, err := s.o.Hub.Node(req.Context(), req.PathValue("node"))
+	if errors.Is(err, hub.ErrNoNode) {
+		s.show(w, req, http.StatusNotFound, "missing.html", req.PathValue("node"))
+		return
+	}
+	if err != nil {
+		s.failed(w, err)
+		return
+	}
+	on := func(verb, more string) string {
+		return fmt.Sprintf("caisson %s %s --node %s%s --key keys/operator.key", verb, s.o.Registry, d.Name, more)
+	}
+	var acts []act
+	if d.Offered != nil {
+		acts = append(acts, act{"Accept its other key, when you know why it has one", "caisson fleet accept " + d.Name})
+	}
+	if len(d.Holds) > 0 {
+		acts = append(acts, act{"Let it follow the site again", on("forward", "")})
+	} else {
+		acts = append(acts, act{"Keep what it has", on("freeze", ` --reason "…"`)}, act{"Go back to what it had before", on("rollback", ` --reason "…"`)})
+	}
+	acts = append(acts, act{"Stop enforcing, and go on looking", on("pause", ` --reason "…"`)}, act{"What it was given when, and by whom", fmt.Sprintf("caisson history %s --site site.yaml --node %s", s.o.Registry, d.Name)},
+		act{"On the node: why it is as it is", "caisson-agent status"})
+	for _, l := range d.Slots {
+		acts = append(acts, act{"Take its slot of " + l.Group, fmt.Sprintf(`caisson fleet slots release %s %s --reason "…"`, l.Group, d.Name)})
+	}
+	s.show(w, req, http.StatusOK, "node.html", map[string]any{"Node": d, "Acts": acts})
+}
+
+func (s *Server) layersPage(w http.ResponseWriter, req *http.Request) {
+	sum := s.summary()
+	s.show(w, req, http.StatusOK, "layers.html", map[string]any{"Summary": sum, "Registry": s.o.Registry})
+}
+
+func (s *Server) slotsPage(w http.ResponseWriter, req *http.Request) {
+	s.show(w, req, http.StatusOK, "slots.html", s.o.Hub.Slots())
+}
+
+func (s *Server) loginPage(w http.ResponseWriter, req *http.Request) {
+	s.show(w, req, http.StatusOK, "login.html", map[string]any{"To": local(req.URL.Query().Get("to")), "Wrong": false})
+}

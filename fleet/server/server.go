@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package server is the fleet's service on the network: it takes reports and requests
+// for slots from nodes, and shows a hub to people and programs as a page, as JSON and
+// as metrics.
+//
+// Who may do what is decided in auth.go and nowhere else; the table of routes names the
+// role that each takes. A page never acts on a node: for what needs an operator's key
+// it shows the command. What is shown was written by nodes, which may lie: it goes
+// through html/template, and no script is taken from elsewhere. cmd/caisson imports
+// the package.
+package server
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/internal/plain"
+)
+
+// Options say who may ask.
+type Options struct {
+	Hub      *hub.Hub
+	Tokens   *Tokens  // nil: everybody may read and report, and nobody is an operator
+	Hosts    []string // names by which the service is reached, with or without port; see hostAllowed
+	TLS      bool     // the page is reached by https: its cookie goes nowhere else
+	Unproven bool     // slots are given to nodes that prove nothing, as Zincati's do
+	Registry string   // for the commands that the page shows
+	Version  string
+	Say      func(format string, args ...any)
+}
+
+// Server is the handler.
+type Server struct {
+	o        Options
+	ctx      context.Context
+	pages    *template.Template
+	sessions *sessions
+	limits   *limits
+	streams  chan struct{} // one place a stream of events
+	verifies chan struct{} // one place a signature that is verified
+}
+
+//go:embed page static
+var files embed.FS
+
+// maxStreams bounds the streams of events.
+const maxStreams = 256
+
+// New returns the handler. Streams of events end with ctx.
+func New(ctx context.Context, o Options) (http.Handler, error) {
+	s := &Server{o: o, ctx: ctx, sessions: newSessions(), limits: newLimits(), streams: make(chan struct{}, maxStreams), verifies: make(chan struct{}, 64)}
+	var err error
+	if s.pages, err = template.New("").Funcs(s.words()).ParseFS(files, "page/*.html"); err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	for _, r := range s.routes() {
+		mux.Handle(r.pattern, s.need(r.role, r.handle))
+	}
+	mux.Handle("GET /static/", http.HandlerFunc(s.static))
+	return s.guard(http.NewCrossOriginProtection().Handler(mux)), nil
+}
+
+// route is one row of the service's table.
+type route struct {
+	pattern string
+	role    Role
+	says    string // for the description of the API; "" for a page
+	handle  http.HandlerFunc
+}
+
+func (s *Server) routes() []route {
+	return []route{
+		{"POST /v1/report", Reporter, "Take a signed report. The answer comes when it is on the disk.", s.takeReport},
+		{"POST /v1/pre-reboot", Reporter, "FleetLock: ask for a slot.", s.preReboot},
+		{"POST /v1/steady-state", Reporter, "FleetLock: give a slot back.", s.steadyState},
+		{"GET /v1/summary", Reader, "The fleet at a glance.", s.getSummary},
+		{"GET /v1/nodes", Reader, "Nodes that meet a query: q, condition, layer, version, sync, health, differs, from, most.", s.getNodes},
+		{"GET /v1/nodes/{node}", Reader, "One node in full.", s.getNode},
+		{"GET /v1/slots", Reader, "Groups of slots and who holds them.", s.getSlots},
+		{"GET /v1/events", Reader, "Server-sent events: 'change' after each change, at most one a second.", s.events},
+		{"POST /v1/nodes/{node}/accept", Operator, "Accept the key that is offered for a node.", s.accept},
+		{"POST /v1/slots/{group}/{node}/release", Operator, "Take a slot from a node; the body is a reason.", s.release},
+		{"GET /metrics", Reader, "Metrics in the text format of Prometheus.", s.metrics},
+		{"GET /openapi.json", Nobody, "This description.", s.openAPI},
+		{"GET /healthz", Nobody, "200 while the service answers.", s.healthz},
+		{"GET /{$}", Reader, "", s.overviewPage},
+		{"GET /nodes", Reader, "", s.nodesPage},
+		{"GET /nodes/{node}", Reader, "", s.nodePage},
+		{"GET /layers", Reader, "", s.layersPage},
+		{"GET /slots", Reader, "", s.slotsPage},
+		{"GET /login", Nobody, "", s.loginPage},
+		{"POST /login", Nobody, "", s.login},
+		{"POST /logout", Nobody, "", s.logout},
+	}
+}
+
+// guard is what holds for every request.
+func (s *Server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		if s.o.TLS {
+			h.Set("Strict-Transport-Security", "max-age=31536000")
+		}
+		switch {
+		case !s.hostAllowed(req.Host):
+			// A page of somebody else's may have a name that leads here by now.
+			s.fail(w, http.StatusMisdirectedRequest, "host", "this service is not reached by the name %.80q; --host adds one", req.Host)
+		case tokenInURL(req):
+			s.fail(w, http.StatusBadRequest, "token-in-url", "a token in an address is in every log on the way: send it in the header Authorization, and make another one")
+		default:
+			next.ServeHTTP(w, req)
+		}
+	})
+}
+
+// problem is what every error is as JSON. The field's names are FleetLock's.
+type problem struct {
+	Kind  string `json:"kind"`
+	Value string `json:"value"`
+}
+
+func (s *Server) fail(w http.ResponseWriter, status int, kind, format string, args ...any) {
+	s.answer(w, status, problem{kind, plain.Line(fmt.Sprintf(format, args...))})
+}
+
+func (s *Server) answer(w http.ResponseWriter, status int, doc any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(true)
+	_ = e.Encode(doc) // whoever asked is gone
+}
+
+// failed answers an error of the hub.
+func (s *Server) failed(w http.ResponseWriter, err error) {
+	var refused *hub.RefusedError
+	var slot *hub.SlotError
+	switch {
+	case errors.As(err, &refused):
+		s.fail(w, http.StatusConflict, "refused", "%s", refused.Why)
+	case errors.As(err, &slot):
+		s.fail(w, http.StatusConflict, slot.Kind, "%s", slot.Why)
+	case errors.Is(err, hub.ErrNoNode):
+		s.fail(w, http.StatusNotFound, "no-node", "%v", err)
+	case errors.Is(err, hub.ErrReadOnly):
+		s.fail(w, http.StatusServiceUnavailable, "read-only", "%v", err)
+	default:
+		s.o.Say("%v", err)
+		s.fail(w, http.StatusServiceUnavailable, "service", "the service could not do it, and its log says why")
+	}
+}
+
+// body reads a request's body up to a limit.
+func (s *Server) body(w http.ResponseWriter, req *http.Request, limit int64) ([]byte, bool) {
+	data, err := io.ReadAll(http.MaxBytesReader(w, req.Body, limit))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		s.fail(w, http.StatusRequestEntityTooLarge, "too-large", "more than %d bytes", limit)
+	case err != nil:
+		s.fail(w, http.StatusBadRequest, "body", "%v", err)
+	}
+	return data, err == nil
+}
+
+func (s *Server) static(w http.ResponseWriter, req *http.Request) {
+	name := strings.TrimPrefix(req.URL.Path, "/")
+	if strings.HasSuffix(name, "/") {
+		http.NotFound(w, req)
+		return
+	}
+	w.Header().Set("Cache-Control", "public, max-age=3600")
+	http.ServeFileFS(w, req, files, name)
+}
+
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, "ok\n") // whoever asked is gone
+}
+
+// events tells a browser that something changed; what it is, it asks for.
+func (s *Server) events(w http.ResponseWriter, req *http.Request) {
+	select {
+	case s.streams <- struct{}{}:
+		defer func() { <-s.streams }()
+	default:
+		s.fail(w, http.StatusServiceUnavailable, "streams", "%d streams are open already", maxStreams)
+		return
+	}
+	changes, stop := s.o.Hub.Watch()
+	defer stop()
+	out := http.NewResponseController(w)
+	w.Header().Set("Content-Type", "text/event-stream")
+	send := func(text string) bool {
+		_, err := io.WriteString(w, text)
+		return err == nil && out.Flush() == nil
+	}
+	beat := time.NewTicker(20 * time.Second) // so that who is gone is noticed, and proxies do not cut
+	defer beat.Stop()
+	for ok := send("retry: 3000\n\n"); ok; {
+		select {
+		case <-req.Context().Done():
+			return
+		case <-s.ctx.Done():
+			return
+		case <-beat.C:
+			ok = send(": still here\n\n")
+		case <-changes:
+			ok = send("event: change\ndata: {}\n\n")
+			select {
+			case <-time.After(time.Second): // more often nobody reads
+			case <-s.ctx.Done():
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
+)
+
+// Tokens is a file with one token a line: its role, its name, and the SHA-256 of it. The
+// token itself is nowhere. A line that is added or taken away counts within seconds.
+type Tokens struct {
+	name string
+
+	mu     sync.Mutex
+	looked time.Time
+	stamp  time.Time
+	size   int64
+	known  map[[sha256.Size]byte]caller
+}
+
+// tokenPrefix makes a token known to those who look for secrets where none belong.
+const tokenPrefix = "caisson_"
+
+var tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,62}$`)
+
+// OpenTokens reads a file of tokens.
+func OpenTokens(name string) (*Tokens, error) {
+	t := &Tokens{name: name}
+	return t, t.read()
+}
+
+func (t *Tokens) read() error {
+	info, err := os.Stat(t.name)
+	if err != nil {
+		return fmt.Errorf("tokens: %w", err)
+	}
+	text, err := ownfiles.ReadLinked(t.name)
+	if err != nil {
+		return fmt.Errorf("tokens: %w", err)
+	}
+	known := map[[sha256.Size]byte]caller{}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		words := strings.Fields(line)
+		var sum [sha256.Size]byte
+		if len(words) != 3 || !isRole(words[0]) || !tokenName.MatchString(words[1]) {
+			return fmt.Errorf("tokens: %s:%d: not ROLE NAME SHA256", t.name, n)
+		}
+		if size, err := hex.Decode(sum[:], []byte(words[2])); err != nil || size != len(sum) || len(words[2]) != 2*len(sum) {
+			return fmt.Errorf("tokens: %s:%d: no SHA-256 of a token", t.name, n)
+		}
+		known[sum] = caller{words[1], Role(words[0])}
+	}
+	t.known, t.stamp, t.size, t.looked = known, info.ModTime(), info.Size(), time.Now()
+	return nil
+}
+
+func isRole(role string) bool {
+	return Role(role) == Reader || Role(role) == Reporter || Role(role) == Operator
+}
+
+// fresh reads the file again where it has changed. One that cannot be read any more
+// lets nobody in.
+func (t *Tokens) fresh() {
+	if time.Since(t.looked) < 2*time.Second {
+		return
+	}
+	t.looked = time.Now()
+	info, err := os.Stat(t.name)
+	if err == nil && info.ModTime().Equal(t.stamp) && info.Size() == t.size {
+		return
+	}
+	if err := t.read(); err != nil {
+		t.known, t.stamp = nil, time.Time{}
+	}
+}
+
+// find returns whose a token is.
+func (t *Tokens) find(token string) caller { return t.findSum(sha256.Sum256([]byte(token))) }
+
+func (t *Tokens) findSum(sum [sha256.Size]byte) caller {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.fresh()
+	return t.known[sum] // by its hash: how long that takes says nothing of a token
+}
+
+// has reports whether there is a token of a role.
+func (t *Tokens) has(role Role) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.fresh()
+	if t.known == nil {
+		return true // the file cannot be read: nobody is let in
+	}
+	for _, who := range t.known {
+		if who.Role == role {
+			return true
+		}
+	}
+	return false
+}
+
+// AddToken makes a token, adds its line to a file, and returns it: it is shown once.
+func AddToken(file, name string, role Role) (string, error) {
+	if !isRole(string(role)) {
+		return "", fmt.Errorf("there is no role %q", role)
+	}
+	if !tokenName.MatchString(name) {
+		return "", fmt.Errorf("%q cannot be the name of a token", name)
+	}
+	text, err := ownfiles.ReadLinked(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("tokens: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); len(words) == 3 && words[1] == name {
+			return "", fmt.Errorf("%s has a token %q already: take its line away first", file, name)
+		}
+	}
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		text = append(text, '\n')
+	}
+	token := tokenPrefix + rand.Text()
+	text = fmt.Appendf(text, "%s %s %x\n", role, name, sha256.Sum256([]byte(token)))
+	if err := durable.WriteFile(file, text, 0o600); err != nil {
+		return "", fmt.Errorf("tokens: %w", err)
+	}
+	return token, nil
+}

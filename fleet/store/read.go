@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/pressly/goose/v3"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Node is what is kept of one node.
+type Node struct {
+	Name     string
+	Rev      int64         // of the change that wrote it
+	Key      string        // id of the key that counts; "" before any does
+	Grade    spec.KeyGrade // of it
+	KeySince time.Time
+	Seq      uint64 // of the last report by it
+	Boot     string // of that report
+	Received time.Time
+	Report   string // JSON of the last report that counts
+	Offered  string // JSON of a report by a key that does not count yet; "" where there is none
+}
+
+// Key is a key that counts or did, and the node that it is of.
+type Key struct{ ID, Node string }
+
+// Event is something that happened to a node.
+type Event struct {
+	At   time.Time `json:"at"`
+	Node string    `json:"node"`
+	What string    `json:"what"`
+}
+
+// Slot is one that a node holds.
+type Slot struct {
+	Group, Node string
+	Since       time.Time
+	Key         string // id of the key that proved who took it; "" where nothing did
+}
+
+// Since returns the nodes that were written after a revision, in the order of their
+// revisions; all of them for 0.
+func (s *Store) Since(ctx context.Context, rev int64) ([]Node, error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT name, rev, key_id, grade, key_since, seq, boot, received, report, offered FROM nodes WHERE rev > $1 ORDER BY rev", rev)
+	if err != nil {
+		return nil, fmt.Errorf("read database: %w", err)
+	}
+	return scan(rows, func(n *Node) error {
+		var keySince, received, seq int64
+		err := rows.Scan(&n.Name, &n.Rev, &n.Key, &n.Grade, &keySince, &seq, &n.Boot, &received, &n.Report, &n.Offered)
+		n.KeySince, n.Received, n.Seq = time.Unix(keySince, 0).UTC(), time.UnixMilli(received).UTC(), uint64(seq)
+		return err
+	})
+}
+
+// Owner returns the node that a key is or was of, "" where it is nobody's.
+func (s *Store) Owner(ctx context.Context, key string) (node string, err error) {
+	err = s.db.QueryRowContext(ctx, "SELECT node FROM node_keys WHERE id = $1", key).Scan(&node)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return "", fmt.Errorf("read database: %w", err)
+	}
+	return node, nil
+}
+
+// Reports returns the last report of a node and the one by a key that does not count
+// yet, as JSON; "" where there is none.
+func (s *Store) Reports(ctx context.Context, node string) (report, offered string, err error) {
+	err = s.db.QueryRowContext(ctx, "SELECT report, offered FROM nodes WHERE name = $1", node).Scan(&report, &offered)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return "", "", fmt.Errorf("read database: %w", err)
+	}
+	return report, offered, nil
+}
+
+// Events returns what happened last to a node, the newest first.
+func (s *Store) Events(ctx context.Context, node string, most int) ([]Event, error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT at, node, what FROM events WHERE node = $1 ORDER BY id DESC LIMIT $2", node, most)
+	if err != nil {
+		return nil, fmt.Errorf("read database: %w", err)
+	}
+	return scan(rows, func(e *Event) error {
+		var at int64
+		err := rows.Scan(&at, &e.Node, &e.What)
+		e.At = time.Unix(at, 0).UTC()
+		return err
+	})
+}
+
+// Slots returns the slots that are held, the oldest first.
+func (s *Store) Slots(ctx context.Context) ([]Slot, error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT slot_group, node, since, key_id FROM slots ORDER BY since, slot_group, node")
+	if err != nil {
+		return nil, fmt.Errorf("read database: %w", err)
+	}
+	return scan(rows, func(l *Slot) error {
+		var since int64
+		err := rows.Scan(&l.Group, &l.Node, &since, &l.Key)
+		l.Since = time.Unix(since, 0).UTC()
+		return err
+	})
+}
+
+// scan reads all rows.
+func scan[T any](rows *sql.Rows, one func(*T) error) (all []T, err error) {
+	defer rows.Close() // Err says what went wrong
+	for rows.Next() {
+		var t T
+		if err := one(&t); err != nil {
+			return nil, fmt.Errorf("read database: %w", err)
+		}
+		all = append(all, t)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("read database: %w", err)
+	}
+	return all, nil
+}
+
+// Backup copies the database to a new file while others write.
+func (s *Store) Backup(ctx context.Context, to string) error {
+	if s.dialect != goose.DialectSQLite3 {
+		return cli.WithHint(errors.New("only a file of SQLite is copied"), "pg_dump --format=custom copies PostgreSQL")
+	}
+	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // SQLite fills an empty file
+	if err != nil {
+		return fmt.Errorf("back up: %w", err)
+	}
+	if _, err = s.db.ExecContext(ctx, "VACUUM INTO $1", to); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("back up to %s: %w", to, err), os.Remove(to))
+	}
+	return durable.SyncDir(filepath.Dir(to))
+}

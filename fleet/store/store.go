@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package store keeps what a fleet's service is told: in a file of SQLite, or in
+// PostgreSQL, by the same queries. What Apply has returned from is on the disk.
+//
+// One program writes at a time; others read. Rows carry a revision that rises with
+// every change, so that a reader asks for what is newer than it knows. Nothing here
+// judges: fleet/report does, and fleet/hub calls both.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
+	"github.com/pressly/goose/v3"
+	_ "modernc.org/sqlite" // the driver "sqlite"
+
+	"github.com/caisson-os/caisson/internal/cli"
+)
+
+// Store is an open database.
+type Store struct {
+	db      *sql.DB
+	dialect goose.Dialect
+	place   string    // a file of SQLite, or the URL of PostgreSQL without its password
+	lock    *os.File  // of a writer to SQLite
+	writer  *sql.Conn // every write goes through it; nil for a reader
+}
+
+// ErrTaken is returned where another program writes.
+var ErrTaken = errors.New("another instance writes to this database")
+
+// Open opens a database for reading: sqlite:FILE or postgres://….
+func Open(ctx context.Context, name string) (*Store, error) {
+	file, isFile := strings.CutPrefix(name, "sqlite:")
+	switch {
+	case isFile && file != "":
+		return openSQLite(ctx, file)
+	case strings.HasPrefix(name, "postgres://") || strings.HasPrefix(name, "postgresql://"):
+		return openPostgres(ctx, name)
+	}
+	return nil, cli.Usage("sqlite:FILE or postgres://USER@HOST/NAME", "%q names no database", name)
+}
+
+func openSQLite(ctx context.Context, file string) (*Store, error) {
+	abs, err := filepath.Abs(file)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(abs, os.O_RDWR|os.O_CREATE, 0o600) // SQLite's own files have its mode
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	options := url.Values{"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)"}, "_txlock": {"immediate"}}
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: abs}).EscapedPath()+"?"+options.Encode())
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	return ready(ctx, &Store{db: db, dialect: goose.DialectSQLite3, place: abs})
+}
+
+func openPostgres(ctx context.Context, name string) (*Store, error) {
+	u, err := url.Parse(name)
+	if err != nil {
+		return nil, errors.New("open database: the name is no URL") // it may hold a password
+	}
+	db, err := sql.Open("pgx", name)
+	if err != nil {
+		return nil, fmt.Errorf("open database %s: %w", u.Redacted(), err)
+	}
+	return ready(ctx, &Store{db: db, dialect: goose.DialectPostgres, place: u.Redacted()})
+}
+
+func ready(ctx context.Context, s *Store) (*Store, error) {
+	s.db.SetMaxOpenConns(8)
+	if err := s.db.PingContext(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open database %s: %w", s.place, err), s.db.Close())
+	}
+	return s, nil
+}
+
+// Place names the database for people.
+func (s *Store) Place() string { return s.place }
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// migrate brings the tables to what this release knows.
+func (s *Store) migrate(ctx context.Context) error {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	p, err := goose.NewProvider(s.dialect, s.db, files)
+	if err != nil {
+		return fmt.Errorf("migrate database: %w", err)
+	}
+	now, err := p.GetDBVersion(ctx)
+	if err != nil {
+		return fmt.Errorf("migrate database: %w", err)
+	}
+	if all := p.ListSources(); now > all[len(all)-1].Version {
+		return cli.WithHint(fmt.Errorf("database %s was made by a later release", s.place), "run that release, or put the back-up back")
+	}
+	if _, err := p.Up(ctx); err != nil {
+		return fmt.Errorf("migrate database: %w", err)
+	}
+	return nil
+}
+
+// Close closes the database and lets another program write.
+func (s *Store) Close() error {
+	var errs []error
+	if s.writer != nil {
+		errs = append(errs, s.writer.Close())
+	}
+	errs = append(errs, s.db.Close())
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
+}

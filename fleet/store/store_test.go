@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// databases are the two kinds; each call of a function gives a new one.
+var databases = map[string]func(*testing.T) string{
+	"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "fleet.db") },
+	"postgres": postgres,
+}
+
+// postgres starts a server of Debian's package in a directory of its own, reached by
+// a socket there.
+func postgres(t *testing.T) string {
+	t.Helper()
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) == 0 {
+		require.Tool(t, "initdb")
+	}
+	bin := found[len(found)-1]
+	dir, err := os.MkdirTemp("", "pg") // a socket's path is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // the test is over
+	run := func(name string, args ...string) *exec.Cmd {
+		c := exec.Command(filepath.Join(bin, name), args...)
+		c.Dir, c.Env = dir, append(os.Environ(), "LC_ALL=C")
+		if os.Geteuid() == 0 { // which it refuses to run as
+			c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		}
+		return c
+	}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(dir, nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := run("initdb", "-D", dir+"/data", "-U", "caisson", "-A", "trust", "--no-sync").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	server := run("postgres", "-D", dir+"/data", "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off")
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = server.Process.Signal(syscall.SIGINT) // a fast shutdown
+		_ = server.Wait()                         // however it ends
+	})
+	for range 200 {
+		if run("pg_isready", "-q", "-h", dir).Run() == nil {
+			return "postgres://caisson@/postgres?host=" + dir
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatal("postgres does not answer")
+	return ""
+}
+
+const nobody = 65534
+
+func each(t *testing.T, f func(t *testing.T, name string)) {
+	for kind, make := range databases {
+		t.Run(kind, func(t *testing.T) { f(t, make(t)) })
+	}
+}
+
+func open(t *testing.T, name string, write bool) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() }) // the test may have closed it
+	if write {
+		if err := s.Write(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+func node(name string, seq uint64) Node {
+	at := time.Unix(1790000000, 0).UTC()
+	return Node{Name: name, Key: "k", Grade: spec.KeyPinned, KeySince: at, Seq: seq, Boot: "b", Received: at.Add(5 * time.Millisecond), Report: `{"é":"<"}`, Offered: ""}
+}
+
+func TestWhatIsWrittenIsRead(t *testing.T) {
+	each(t, func(t *testing.T, name string) {
+		s := open(t, name, true)
+		at := time.Unix(1790000000, 0).UTC()
+		first := Change{Nodes: []Node{node("a", 1), node("b", spec.MaxSeq)}, Keys: []Key{{"k", "a"}, {"k", "b"}}, Taken: []Slot{{"g", "a", at, "k"}, {"g", "b", at, ""}},
+			Events: []Event{{at, "a", "one"}, {at, "b", "x"}}}
+		if err := s.Apply(t.Context(), first); err != nil {
+			t.Fatal(err)
+		}
+		second := Change{Nodes: []Node{node("b", 9)}, Freed: []Slot{{Group: "g", Node: "a"}}, Events: []Event{{at, "a", "two"}}}
+		if err := s.Apply(t.Context(), second); err != nil {
+			t.Fatal(err)
+		}
+		if first.Nodes[0].Rev >= second.Nodes[0].Rev {
+			t.Errorf("revisions %d, %d", first.Nodes[0].Rev, second.Nodes[0].Rev)
+		}
+		reader := open(t, name, false)
+		all, err := reader.Since(t.Context(), 0)
+		if d := cmp.Diff([]Node{first.Nodes[0], second.Nodes[0]}, all); d != "" || err != nil {
+			t.Errorf("%v\n%s", err, d)
+		}
+		if newer, err := reader.Since(t.Context(), first.Nodes[0].Rev); err != nil || len(newer) != 1 || newer[0].Name != "b" {
+			t.Errorf("%+v, %v", newer, err)
+		}
+		if of, err := reader.Owner(t.Context(), "k"); of != "a" || err != nil {
+			t.Errorf("the key is of %q, %v", of, err)
+		}
+		if of, err := reader.Owner(t.Context(), "other"); of != "" || err != nil {
+			t.Errorf("a new key is of %q, %v", of, err)
+		}
+		if r, offered, err := reader.Reports(t.Context(), "a"); r != `{"é":"<"}` || offered != "" || err != nil {
+			t.Errorf("%q, %q, %v", r, offered, err)
+		}
+		if slots, err := reader.Slots(t.Context()); err != nil || !cmp.Equal(slots, []Slot{{"g", "b", at, ""}}) {
+			t.Errorf("%+v, %v", slots, err)
+		}
+		if events, err := reader.Events(t.Context(), "a", 9); err != nil || !cmp.Equal(events, []Event{{at, "a", "two"}, {at, "a", "one"}}) {
+			t.Errorf("%+v, %v", events, err)
+		}
+		if err := s.Prune(t.Context(), at.Unix()+1); err != nil {
+			t.Fatal(err)
+		}
+		if events, err := reader.Events(t.Context(), "a", 9); err != nil || events != nil {
+			t.Errorf("after a prune: %+v, %v", events, err)
+		}
+	})
+}
+
+// One program writes; the next one does as soon as that has gone.
+func TestOneWriter(t *testing.T) {
+	each(t, func(t *testing.T, name string) {
+		first, second := open(t, name, true), open(t, name, false)
+		if err := second.Write(t.Context()); !errors.Is(err, ErrTaken) {
+			t.Fatalf("a second writer: %v", err)
+		}
+		if err := second.Apply(t.Context(), Change{}); err == nil {
+			t.Error("a reader writes")
+		}
+		if err := first.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		for range 50 {
+			if err = second.Write(t.Context()); !errors.Is(err, ErrTaken) {
+				break
+			}
+			time.Sleep(20 * time.Millisecond) // a server may end a session a little later
+		}
+		if err != nil {
+			t.Fatalf("the first one is gone: %v", err)
+		}
+		if err := second.Apply(t.Context(), Change{Nodes: []Node{node("a", 1)}}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A change that fails leaves nothing.
+func TestAllOrNothing(t *testing.T) {
+	each(t, func(t *testing.T, name string) {
+		s := open(t, name, true)
+		twice := []Slot{{Group: "g", Node: "a"}, {Group: "g", Node: "a"}}
+		if err := s.Apply(t.Context(), Change{Nodes: []Node{node("a", 1)}, Taken: twice}); err == nil {
+			t.Fatal("a slot was taken twice by one node")
+		}
+		if all, err := s.Since(t.Context(), 0); err != nil || all != nil {
+			t.Errorf("%+v, %v", all, err)
+		}
+		if err := s.Apply(t.Context(), Change{Nodes: []Node{node("a", 1)}}); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+	})
+}
+
+func TestADatabaseOfALaterRelease(t *testing.T) {
+	each(t, func(t *testing.T, name string) {
+		s := open(t, name, true)
+		if _, err := s.db.Exec("INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, $1)", true); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		later := open(t, name, false)
+		var err error
+		for range 50 {
+			if err = later.Write(t.Context()); !errors.Is(err, ErrTaken) {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if err == nil || !strings.Contains(err.Error(), "later release") {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+func TestBackup(t *testing.T) {
+	s := open(t, databases["sqlite"](t), true)
+	for i := range 20 {
+		if err := s.Apply(t.Context(), Change{Nodes: []Node{node(strconv.Itoa(i), 1)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	to := filepath.Join(t.TempDir(), "it's a copy.db")
+	if err := s.Backup(t.Context(), to); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Backup(t.Context(), to); err == nil {
+		t.Error("a copy was written over")
+	}
+	if all, err := open(t, "sqlite:"+to, true).Since(t.Context(), 0); err != nil || len(all) != 20 {
+		t.Errorf("%d nodes in the copy, %v", len(all), err)
+	}
+	info, err := os.Stat(to)
+	if err != nil || info.Mode().Perm()&0o077 != 0 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+func TestNames(t *testing.T) {
+	for _, name := range []string{"", "sqlite:", "fleet.db", "mysql://x", "/var/lib/fleet.db"} {
+		if s, err := Open(t.Context(), name); err == nil {
+			_ = s.Close() // the test has failed
+			t.Errorf("%q was taken", name)
+		}
+	}
+	// A password is not told.
+	if _, err := Open(t.Context(), "postgres://u:geheim@127.0.0.1:9/x?connect_timeout=1"); err == nil || strings.Contains(err.Error(), "geheim") {
+		t.Errorf("%v", err)
+	}
+	odd := filepath.Join(t.TempDir(), "a?b#c%41 d.db")
+	s := open(t, "sqlite:"+odd, true)
+	if _, err := os.Stat(odd); err != nil || s.Place() != odd {
+		t.Errorf("%v, place %s", err, s.Place())
+	}
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/pressly/goose/v3"
+	"golang.org/x/sys/unix"
+)
+
+// advisory is the lock of a writer in PostgreSQL, see pg_try_advisory_lock.
+const advisory = 0x6361697373 // "caiss"
+
+// Write makes this program the writer, [ErrTaken] where there is another, and brings
+// the tables up to date. It is so until the database is closed, or its connection is
+// lost: then each Apply is an error.
+func (s *Store) Write(ctx context.Context) error {
+	if s.writer != nil {
+		return nil
+	}
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("write to database %s: %w", s.place, err)
+	}
+	if err := s.take(ctx, conn); err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	if err := s.migrate(ctx); err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	s.writer = conn
+	return nil
+}
+
+func (s *Store) take(ctx context.Context, conn *sql.Conn) error {
+	if s.dialect == goose.DialectPostgres {
+		var taken bool
+		if err := conn.QueryRowContext(ctx, "SELECT pg_try_advisory_lock($1)", int64(advisory)).Scan(&taken); err != nil {
+			return fmt.Errorf("write to database %s: %w", s.place, err)
+		}
+		if !taken {
+			return ErrTaken
+		}
+		// What is acknowledged is on the disk, whatever the server is set to.
+		if _, err := conn.ExecContext(ctx, "SET synchronous_commit = on"); err != nil {
+			return fmt.Errorf("write to database %s: %w", s.place, err)
+		}
+		return nil
+	}
+	f, err := os.OpenFile(s.place+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("write to database %s: %w", s.place, err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close() // nothing was written
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return ErrTaken
+		}
+		return fmt.Errorf("write to database %s: %w", s.place, err)
+	}
+	s.lock = f
+	return nil
+}
+
+// Change is what is written in one transaction.
+type Change struct {
+	Nodes  []Node
+	Keys   []Key
+	Events []Event
+	Taken  []Slot
+	Freed  []Slot
+}
+
+// Apply writes a change, all of it or nothing, and returns when it is on the disk. It
+// gives the nodes their revisions.
+func (s *Store) Apply(ctx context.Context, c Change) error {
+	if s.writer == nil {
+		return errors.New("write to the database: it was opened for reading")
+	}
+	tx, err := s.writer.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("write to database: %w", err)
+	}
+	if err := apply(ctx, tx, c); err != nil {
+		return errors.Join(fmt.Errorf("write to database: %w", err), tx.Rollback())
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("write to database: %w", err)
+	}
+	return nil
+}
+
+func apply(ctx context.Context, tx *sql.Tx, c Change) error {
+	do := func(query string, args ...any) error {
+		_, err := tx.ExecContext(ctx, query, args...)
+		return err
+	}
+	if err := applyNodes(ctx, tx, c.Nodes); err != nil {
+		return err
+	}
+	for _, k := range c.Keys {
+		if err := do("INSERT INTO node_keys (id, node) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING", k.ID, k.Node); err != nil {
+			return err
+		}
+	}
+	if len(c.Events) > 0 {
+		var last int64
+		if err := tx.QueryRowContext(ctx, "SELECT COALESCE(MAX(id), 0) FROM events").Scan(&last); err != nil {
+			return err
+		}
+		for i, e := range c.Events {
+			if err := do("INSERT INTO events (id, at, node, what) VALUES ($1, $2, $3, $4)", last+int64(i)+1, e.At.Unix(), e.Node, e.What); err != nil {
+				return err
+			}
+		}
+	}
+	for _, l := range c.Freed {
+		if err := do("DELETE FROM slots WHERE slot_group = $1 AND node = $2", l.Group, l.Node); err != nil {
+			return err
+		}
+	}
+	for _, l := range c.Taken {
+		if err := do("INSERT INTO slots (slot_group, node, since, key_id) VALUES ($1, $2, $3, $4)", l.Group, l.Node, l.Since.Unix(), l.Key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const upsert = `INSERT INTO nodes (name, rev, key_id, grade, key_since, seq, boot, received, report, offered)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT (name) DO UPDATE SET rev = excluded.rev, key_id = excluded.key_id, grade = excluded.grade, key_since = excluded.key_since,
+seq = excluded.seq, boot = excluded.boot, received = excluded.received, report = excluded.report, offered = excluded.offered`
+
+func applyNodes(ctx context.Context, tx *sql.Tx, nodes []Node) error {
+	if len(nodes) == 0 {
+		return nil
+	}
+	var rev int64
+	if err := tx.QueryRowContext(ctx, "UPDATE revisions SET rev = rev + 1 WHERE one = 1 RETURNING rev").Scan(&rev); err != nil {
+		return err
+	}
+	put, err := tx.PrepareContext(ctx, upsert)
+	if err != nil {
+		return err
+	}
+	defer put.Close() // the transaction ends it
+	for i := range nodes {
+		n := &nodes[i]
+		n.Rev = rev
+		if _, err := put.ExecContext(ctx, n.Name, rev, n.Key, string(n.Grade), n.KeySince.Unix(), int64(n.Seq), n.Boot, n.Received.UnixMilli(), n.Report, n.Offered); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Prune forgets events from before a time.
+func (s *Store) Prune(ctx context.Context, before int64) error {
+	if s.writer == nil {
+		return nil
+	}
+	if _, err := s.writer.ExecContext(ctx, "DELETE FROM events WHERE at < $1", before); err != nil {
+		return fmt.Errorf("prune the history: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package view says what stands out in a fleet: it compares what is published for each
+// node with what the node reports, and gives every node one condition, the worst.
+//
+// It is pure: rows and a time in, words out. fleet/hub holds the rows; the page, the
+// metrics and the command line print what this package says, so that all agree.
+package view
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Node is one node: what it should be, and what it says it is. It is not changed once
+// it is made.
+type Node struct {
+	Name      string
+	Published *spec.Published // nil where nothing is published for it any more
+	Report    *Brief          // nil where it has never reported
+	Received  time.Time       // of the report
+	Key       string          // id
+	Grade     spec.KeyGrade
+	KeySince  time.Time
+	Offered   *Offer // a report by a key that does not count yet
+}
+
+// Brief is what lists need of a report.
+type Brief struct {
+	Time       time.Time
+	Interval   time.Duration
+	Generation uint64
+	Epoch      uint64
+	Overlay    string
+	Layer      string
+	Version    string // of the layer
+	Agent      string
+	Mode       spec.Mode
+	BootID     string
+	Staged     string
+	Axes       spec.Axes
+	Drift      int
+	Paused     bool
+}
+
+// Offer is a key that an operator may accept.
+type Offer struct {
+	Key   string
+	Grade spec.KeyGrade
+	At    time.Time // when it was last seen
+	Why   string    // it does not count
+}
+
+// NewBrief takes from a report what lists need.
+func NewBrief(r *spec.Report) *Brief {
+	return &Brief{Time: r.Time, Interval: time.Duration(r.Interval) * time.Second, Generation: r.Generation, Epoch: r.Epoch, Overlay: r.Overlay, Layer: r.Layer, Version: r.LayerVersion,
+		Agent: r.Agent, Mode: r.Mode, BootID: r.BootID, Staged: r.Staged, Axes: r.Axes, Drift: len(r.Drift) + r.More, Paused: r.Pause != nil}
+}
+
+// Condition is the one word for how a node is.
+type Condition string
+
+// Conditions, the worst first.
+const (
+	Broken      Condition = "broken"
+	Quarantined Condition = "quarantined"
+	Refused     Condition = "refused"
+	Silent      Condition = "silent"
+	OtherKey    Condition = "other-key"
+	Degraded    Condition = "degraded"
+	Unreachable Condition = "unreachable"
+	Expired     Condition = "expired"
+	Behind      Condition = "behind"
+	Never       Condition = "never"
+	Retired     Condition = "retired"
+	Paused      Condition = "paused"
+	Held        Condition = "held"
+	Fine        Condition = "fine"
+)
+
+// Kind describes a condition for people.
+type Kind struct {
+	Condition Condition
+	Says      string
+	Trouble   bool // somebody should look
+}
+
+// Kinds are all conditions, the worst first.
+var Kinds = []Kind{
+	{Broken, "the node says that it is broken", true},
+	{Quarantined, "something was put right so often that the node gave it up", true},
+	{Refused, "the node refuses what is published for it", true},
+	{Silent, "the node reported, and stopped", true},
+	{OtherKey, "another key reports for the node", true},
+	{Degraded, "something is not as published", true},
+	{Unreachable, "the node reports, but does not reach the registry", true},
+	{Expired, "what the node runs, or what confirms it, has expired", true},
+	{Behind, "the node runs something older than is published", false},
+	{Never, "published, and never heard of", false},
+	{Retired, "the node reports, and nothing is published for it", false},
+	{Paused, "nothing is enforced, by order", false},
+	{Held, "it keeps its content, by order", false},
+	{Fine, "as published", false},
+}
+
+// KindOf returns the row of a condition.
+func KindOf(c Condition) Kind {
+	for _, k := range Kinds {
+		if k.Condition == c {
+			return k
+		}
+	}
+	return Kind{Condition: c}
+}
+
+// patience is how long a node may say nothing: three of its intervals, for a report
+// may be lost and another one late.
+func patience(b *Brief) time.Duration { return 3*max(b.Interval, time.Minute) + time.Minute }
+
+// Condition returns how a node is, and why.
+func (n *Node) Condition(now time.Time) (Condition, string) {
+	b := n.Report
+	if b == nil {
+		if n.Offered != nil {
+			return OtherKey, n.Offered.Why
+		}
+		return Never, "nothing was ever heard of it"
+	}
+	health, sync := b.Axes.Health, b.Axes.Sync
+	switch {
+	case health.State == "broken":
+		return Broken, reason(health, "it says so")
+	case health.State == "quarantined":
+		return Quarantined, reason(health, "it says so")
+	case strings.HasPrefix(sync.State, "refused:"):
+		return Refused, reason(sync, sync.State)
+	case now.Sub(n.Received) > patience(b):
+		return Silent, "its last report came at " + n.Received.UTC().Format("2006-01-02 15:04 UTC")
+	case n.Offered != nil:
+		return OtherKey, n.Offered.Why
+	case health.State != string(spec.HealthOK):
+		return Degraded, reason(health, "it says no more")
+	case sync.State == string(spec.SyncUnreachable):
+		return Unreachable, reason(sync, "it says no more")
+	case sync.State == string(spec.SyncExpired) || sync.State == string(spec.SyncUnconfirmed):
+		return Expired, reason(sync, sync.State)
+	case n.Published == nil:
+		return Retired, "nothing is published for it"
+	case n.Differs():
+		return Behind, n.behind()
+	case b.Paused || n.held(spec.HoldPause) != nil:
+		return Paused, n.holdReason(spec.HoldPause)
+	case n.held("") != nil:
+		return Held, n.holdReason("")
+	}
+	return Fine, ""
+}
+
+func reason(a spec.Axis, without string) string {
+	if a.Detail == "" {
+		return without
+	}
+	return a.Detail
+}
+
+// Differs reports whether a node runs something else than is published for it.
+func (n *Node) Differs() bool {
+	return n.Published != nil && n.Report != nil && n.Report.Overlay != n.Published.Overlay
+}
+
+func (n *Node) behind() string {
+	text := fmt.Sprintf("it runs generation %d, %d is published", n.Report.Generation, n.Published.Generation)
+	if why := n.Report.Axes.Sync.Detail; why != "" {
+		text += ": " + why
+	}
+	return text
+}
+
+// held returns a hold of a kind, or, for "", of any but pause.
+func (n *Node) held(kind string) *spec.Hold {
+	if n.Published == nil {
+		return nil
+	}
+	for i, h := range n.Published.Holds {
+		if h.Kind == kind || kind == "" && h.Kind != spec.HoldPause {
+			return &n.Published.Holds[i]
+		}
+	}
+	return nil
+}
+
+func (n *Node) holdReason(kind string) string {
+	h := n.held(kind)
+	if h == nil {
+		return "its overlay says so"
+	}
+	text := h.Kind + ": " + h.Reason
+	if h.Author != "" {
+		text += " (" + h.Author + ")"
+	}
+	return text
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Query chooses nodes. A node has to meet all that is given.
+type Query struct {
+	Text      string    // in its name, or why it is as it is
+	Condition Condition // or "trouble": any that somebody should look at
+	Layer     string    // digest of the layer that it runs, or the beginning of it
+	Version   string    // of that layer
+	Sync      string
+	Health    string
+	Differs   bool // it runs something else than is published
+}
+
+// Line is one node of a list.
+type Line struct {
+	Name       string     `json:"name"`
+	Condition  Condition  `json:"condition"`
+	Why        string     `json:"why,omitempty"`
+	Received   time.Time  `json:"received,omitzero"` // its last report
+	Generation uint64     `json:"generation,omitempty"`
+	Published  uint64     `json:"published,omitempty"` // generation
+	Layer      string     `json:"layer,omitempty"`
+	Version    string     `json:"version,omitempty"`
+	Agent      string     `json:"agent,omitempty"`
+	Health     string     `json:"health,omitempty"`
+	Sync       string     `json:"sync,omitempty"`
+	Tracking   string     `json:"tracking,omitempty"`
+	Activity   string     `json:"activity,omitempty"`
+	Drift      int        `json:"drift,omitempty"`
+	Holds      []string   `json:"holds,omitempty"` // kinds
+	Axes       *spec.Axes `json:"-"`
+	Kind       Kind       `json:"-"`
+}
+
+// Line returns a node as a list has it.
+func (n *Node) Line(now time.Time) Line {
+	l := Line{Name: n.Name, Received: n.Received}
+	l.Condition, l.Why = n.Condition(now)
+	l.Kind = KindOf(l.Condition)
+	if b := n.Report; b != nil {
+		l.Generation, l.Layer, l.Version, l.Agent, l.Drift, l.Axes = b.Generation, b.Layer, b.Version, b.Agent, b.Drift, &b.Axes
+		l.Health, l.Sync, l.Tracking, l.Activity = b.Axes.Health.State, b.Axes.Sync.State, b.Axes.Tracking.State, b.Axes.Activity.State
+	}
+	if p := n.Published; p != nil {
+		l.Published = p.Generation
+		for _, h := range p.Holds {
+			l.Holds = append(l.Holds, h.Kind)
+		}
+	}
+	return l
+}
+
+// TroubleWord is the condition of a query for all that somebody should look at.
+const TroubleWord Condition = "trouble"
+
+// Matches reports whether a node meets a query.
+func (q Query) Matches(n *Node, now time.Time) bool {
+	if q.Differs && !n.Differs() {
+		return false
+	}
+	b := n.Report
+	if b == nil {
+		b = &Brief{}
+	}
+	if q.Layer != "" && !strings.HasPrefix(b.Layer, q.Layer) && !strings.HasPrefix(strings.TrimPrefix(b.Layer, "sha256:"), q.Layer) ||
+		q.Version != "" && b.Version != q.Version || q.Sync != "" && b.Axes.Sync.State != q.Sync || q.Health != "" && b.Axes.Health.State != q.Health {
+		return false
+	}
+	if q.Condition == "" && q.Text == "" {
+		return true
+	}
+	condition, why := n.Condition(now)
+	switch {
+	case q.Condition == TroubleWord && !KindOf(condition).Trouble, q.Condition != "" && q.Condition != TroubleWord && condition != q.Condition:
+		return false
+	case q.Text == "":
+		return true
+	}
+	text := strings.ToLower(q.Text)
+	return strings.Contains(n.Name, text) || strings.Contains(strings.ToLower(why), text)
+}
+
+// Select returns the nodes that meet a query: so many from one place on, in the order
+// of nodes, and how many there are in all.
+func Select(nodes []*Node, q Query, from, most int, now time.Time) (lines []Line, all int) {
+	for _, n := range nodes {
+		if !q.Matches(n, now) {
+			continue
+		}
+		if all >= from && len(lines) < most {
+			lines = append(lines, n.Line(now))
+		}
+		all++
+	}
+	return lines, all
+}
+
+// Count is how many nodes have something in common.
+type Count struct {
+	Name  string `json:"name"`
+	Nodes int    `json:"nodes"`
+}
+
+// Reason is why nodes are in trouble.
+type Reason struct {
+	Condition Condition `json:"condition"`
+	Why       string    `json:"why"`
+	Nodes     int       `json:"nodes"`
+	Example   string    `json:"example"` // the first such node
+}
+
+// LayerUse is how many nodes run a layer, and for how many it is published.
+type LayerUse struct {
+	Layer     string `json:"layer"`
+	Version   string `json:"version,omitempty"`
+	Running   int    `json:"running"`
+	Published int    `json:"published"`
+}
+
+// Summary is a fleet at a glance.
+type Summary struct {
+	Nodes      int               `json:"nodes"`
+	Trouble    int               `json:"trouble"` // nodes that somebody should look at
+	Conditions map[Condition]int `json:"conditions"`
+	Reasons    []Reason          `json:"reasons"` // of trouble, the most frequent first
+	Layers     []LayerUse        `json:"layers"`
+	Differ     int               `json:"differ"`   // nodes that run something else than is published
+	Releases   []Count           `json:"releases"` // of agents
+}
+
+// maxReasons bounds what a page lists of them.
+const maxReasons = 12
+
+// Summarise counts.
+func Summarise(nodes []*Node, now time.Time) Summary {
+	s := Summary{Nodes: len(nodes), Conditions: map[Condition]int{}, Reasons: []Reason{}, Layers: []LayerUse{}, Releases: []Count{}}
+	type cause struct {
+		Condition
+		why string
+	}
+	reasons, layers, agents := map[cause]*Reason{}, map[string]*LayerUse{}, map[string]int{}
+	layer := func(digest string) *LayerUse {
+		if layers[digest] == nil {
+			layers[digest] = &LayerUse{Layer: digest}
+		}
+		return layers[digest]
+	}
+	for _, n := range nodes {
+		c, why := n.Condition(now)
+		s.Conditions[c]++
+		if KindOf(c).Trouble {
+			s.Trouble++
+			if c == Silent {
+				why = "" // each has its own time
+			}
+			if reasons[cause{c, why}] == nil {
+				reasons[cause{c, why}] = &Reason{c, why, 0, n.Name}
+			}
+			reasons[cause{c, why}].Nodes++
+		}
+		if n.Differs() {
+			s.Differ++
+		}
+		if n.Published != nil && n.Published.Layer != "" {
+			layer(n.Published.Layer).Published++
+		}
+		if b := n.Report; b != nil {
+			if b.Layer != "" {
+				l := layer(b.Layer)
+				l.Running, l.Version = l.Running+1, cmp.Or(l.Version, b.Version)
+			}
+			agents[b.Agent]++
+		}
+	}
+	for _, r := range reasons {
+		s.Reasons = append(s.Reasons, *r)
+	}
+	slices.SortFunc(s.Reasons, func(a, b Reason) int {
+		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Condition, b.Condition), cmp.Compare(a.Why, b.Why))
+	})
+	s.Reasons = s.Reasons[:min(len(s.Reasons), maxReasons)]
+	for _, l := range layers {
+		s.Layers = append(s.Layers, *l)
+	}
+	slices.SortFunc(s.Layers, func(a, b LayerUse) int {
+		return cmp.Or(cmp.Compare(b.Running, a.Running), cmp.Compare(b.Published, a.Published), cmp.Compare(a.Layer, b.Layer))
+	})
+	for name, n := range agents {
+		s.Releases = append(s.Releases, Count{name, n})
+	}
+	slices.SortFunc(s.Releases, func(a, b Count) int { return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Name, b.Name)) })
+	return s
+}

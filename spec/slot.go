@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import "time"
+
+// KindSlotRequest is the kind of [SlotRequest].
+const KindSlotRequest = "SlotRequest"
+
+// SlotRequest is what a node signs, as it signs a report, to prove that it asks for a
+// slot or gives it back: FleetLock itself knows no proof of who asks.
+type SlotRequest struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"` // KindSlotRequest
+	Fleet      string    `json:"fleet"`
+	Node       string    `json:"node"`
+	Key        string    `json:"key"` // id of the key that signs this
+	Group      string    `json:"group"`
+	Act        string    `json:"act"`  // pre-reboot or steady-state
+	Time       time.Time `json:"time"` // by the node's clock
+}

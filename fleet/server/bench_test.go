@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"database/sql"
+	"fmt"
+	"io"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// killKey is one key a node for the life of a test's process.
+func killKey(t testing.TB, i int) *ecdsa.PrivateKey {
+	nodeKeys.Lock()
+	defer nodeKeys.Unlock()
+	for len(nodeKeys.list) <= i {
+		nodeKeys.list = append(nodeKeys.list, newKey(t))
+	}
+	return nodeKeys.list[i]
+}
+
+var nodeKeys struct {
+	sync.Mutex
+	list []*ecdsa.PrivateKey
+}
+
+// BenchmarkReports is how many reports a second are verified, judged and on the disk,
+// beside raw INSERTs of the same bytes, as many in a transaction as waited together.
+func BenchmarkReports(b *testing.B) {
+	const nodes, at = 1024, 512 // a fleet sends from many machines at once
+	names := make([]string, nodes)
+	for i := range names {
+		names[i] = fmt.Sprint("n", i)
+	}
+	s := newSite(b, published(names...), false)
+	reports := make([][]byte, b.N)
+	for i := range reports {
+		reports[i] = sealed(b, killKey(b, i%nodes), names[i%nodes], uint64(i/nodes+1), nil)
+	}
+	began := time.Now()
+	b.ResetTimer()
+	var workers sync.WaitGroup
+	for w := range at {
+		workers.Go(func() { // each worker has its nodes: their reports come one after another
+			for i := w; i < b.N; i += at {
+				if err := s.hub.Report(b.Context(), reports[i]); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+	b.StopTimer()
+	ours := time.Since(began)
+	batch := max(1, b.N/int(max(1, s.hub.Stats().Batches)))
+	raw := rawInserts(b, reports, batch)
+	b.ReportMetric(float64(b.N)/ours.Seconds(), "reports/s")
+	b.ReportMetric(ours.Seconds()/raw.Seconds(), "×raw")
+	b.ReportMetric(float64(batch), "reports/commit")
+}
+
+func rawInserts(b *testing.B, rows [][]byte, batch int) time.Duration {
+	b.Helper()
+	db, err := sql.Open("sqlite", "file:"+filepath.Join(b.TempDir(), "raw.db")+"?_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer db.Close() // it is a measure only
+	if _, err := db.Exec("CREATE TABLE raw (id INTEGER PRIMARY KEY, report TEXT)"); err != nil {
+		b.Fatal(err)
+	}
+	began := time.Now()
+	for from := 0; from < len(rows); from += batch {
+		tx, err := db.Begin()
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, row := range rows[from:min(len(rows), from+batch)] {
+			if _, err := tx.Exec("INSERT INTO raw (report) VALUES ($1)", string(row)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := tx.Commit(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return time.Since(began)
+}
+
+// BenchmarkPage is how long a page takes over a fleet, as a browser gets it.
+func BenchmarkPage(b *testing.B) {
+	for _, nodes := range []int{10_000, 100_000} {
+		names := make([]string, nodes)
+		for i := range names {
+			names[i] = fmt.Sprintf("rack%04d-n%d", i/8, i%8)
+		}
+		s := newSite(b, published(names...), false)
+		key := newKey(b)
+		if err := s.hub.Report(b.Context(), sealed(b, key, names[0], 1, nil)); err != nil {
+			b.Fatal(err)
+		}
+		for _, path := range []string{"/", "/nodes", "/nodes?q=rack0003", "/nodes?condition=trouble", "/nodes/rack0000-n0", "/metrics"} {
+			b.Run(fmt.Sprint(nodes, " nodes", path), func(b *testing.B) {
+				for b.Loop() {
+					resp, err := http.Get(s.url + path)
+					if err != nil {
+						b.Fatal(err)
+					}
+					if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != 200 {
+						b.Fatal(resp.StatusCode, err)
+					}
+					resp.Body.Close()
+				}
+			})
+		}
+	}
+}
+
+// TestLargeBody: a body without an end costs no more than a report.
+func TestLargeBody(t *testing.T) {
+	s := newSite(t, published("n1"), false)
+	r, w := io.Pipe()
+	go func() {
+		for {
+			if _, err := w.Write(bytes.Repeat([]byte("x"), 1<<12)); err != nil {
+				return
+			}
+		}
+	}()
+	defer r.Close()
+	resp, err := http.Post(s.url+"/v1/report", "application/json", r)
+	if err == nil {
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusRequestEntityTooLarge {
+			t.Errorf("%d", resp.StatusCode)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// browser is a tab of a real one. Whatever a page complains of is an error.
+func browser(t *testing.T) context.Context {
+	t.Helper()
+	require.Tool(t, "chromium")
+	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.NoSandbox, chromedp.WindowSize(1280, 900),
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"), chromedp.Flag("disable-dev-shm-usage", true))
+	ctx, stop := chromedp.NewExecAllocator(context.Background(), o...)
+	t.Cleanup(stop)
+	ctx, closeTab := chromedp.NewContext(ctx)
+	t.Cleanup(closeTab)
+	ctx, expire := context.WithTimeout(ctx, 4*time.Minute)
+	t.Cleanup(expire)
+	chromedp.ListenTarget(ctx, func(event any) {
+		switch e := event.(type) {
+		case *runtime.EventExceptionThrown:
+			t.Errorf("a script failed: %v", e.ExceptionDetails)
+		case *runtime.EventConsoleAPICalled:
+			if e.Type == runtime.APITypeError {
+				t.Errorf("the console says: %v", e.Args)
+			}
+		}
+	})
+	return ctx
+}
+
+// keep writes a picture of the page where CAISSON_SCREENSHOTS names a directory.
+func keep(t *testing.T, ctx context.Context, name string) {
+	t.Helper()
+	var picture []byte
+	if err := chromedp.Run(ctx, chromedp.FullScreenshot(&picture, 100)); err != nil {
+		t.Fatal(err)
+	}
+	if len(picture) < 5000 {
+		t.Errorf("the picture of %s has %d bytes", name, len(picture))
+	}
+	if dir := os.Getenv("CAISSON_SCREENSHOTS"); dir != "" {
+		if err := os.WriteFile(filepath.Join(dir, name+".png"), picture, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestThePage is a night on call: what is wrong, why, one node, its other key, and a
+// report that arrives meanwhile.
+func TestThePage(t *testing.T) {
+	ctx := browser(t)
+	var names []string
+	for i := range 60 {
+		names = append(names, fmt.Sprintf("rack%02d-n%d", i/8+1, i%8+1))
+	}
+	rows := published(names...)
+	held := rows[names[9]]
+	held.Holds = []spec.Hold{{Kind: spec.HoldFreeze, Reason: "a disk is on its way", Author: "eve", Since: time.Now().Unix()}}
+	rows[names[9]] = held
+	s := newSite(t, rows, true)
+	send := func(i int, seq uint64, change func(*spec.Report)) {
+		t.Helper()
+		if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), names[i], seq, change), "Authorization", s.bearer(Reporter)); status != 204 {
+			t.Fatal(status, text)
+		}
+	}
+	at := time.Now().Add(-40 * time.Minute)
+	for i := range 55 {
+		send(i, 1, func(r *spec.Report) {
+			switch {
+			case i < 4:
+				r.Axes.Health = spec.Axis{State: "degraded", Detail: "mounts /srv/data: wrong fs type, bad option, bad superblock on /dev/sdb1", Since: at}
+				r.Items = append(r.Items, spec.ItemStatus{Name: "mounts", State: spec.ItemDegraded, Error: "mount /srv/data: exit status 32"})
+				r.Drift = []spec.Drift{{Item: "mounts", Key: "/srv/data", From: "", To: "/dev/sdb1 ext4", Action: spec.ActionRefuse, Reason: "wrong fs type, bad option, bad superblock on /dev/sdb1"}}
+			case i == 5:
+				r.Axes.Sync = spec.Axis{State: "refused:expired", Detail: "the overlay expired at 2026-11-20T00:00:00Z", Since: at}
+			case i < 8:
+				r.Overlay, r.Generation, r.Layer, r.LayerVersion = "sha256:0", 6, strings.Replace(layer, "aa", "bb", 1), "12.0"
+				r.Axes.Activity = spec.Axis{State: "waiting:reboot", Detail: "window night opens at 2026-11-22 01:00 UTC"}
+			}
+		})
+	}
+	send(0, 1, nil) // another key
+	open := func(path string) chromedp.Action { return chromedp.Navigate(s.url + path) }
+	var title, text, where string
+	if err := chromedp.Run(ctx,
+		open("/nodes?condition=degraded"), // a deep link, from an alert
+		chromedp.WaitVisible("#token"), chromedp.SendKeys("#token", s.tokens[Reader]+"\n"),
+		chromedp.WaitVisible("table.nodes"), chromedp.Location(&where), chromedp.Text("h1", &text),
+	); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(where, "/nodes?condition=degraded") || text != "3 nodes" { // and one with another key
+		t.Errorf("after logging in: %s, %q", where, text)
+	}
+	keep(t, ctx, "nodes")
+	if err := chromedp.Run(ctx, open("/"), chromedp.WaitVisible(".tiles"), chromedp.Title(&title), chromedp.Text("h1", &text)); err != nil {
+		t.Fatal(err)
+	}
+	if title != "Overview · metal" || text != "5 of 60 nodes need a look" {
+		t.Errorf("%q: %q", title, text)
+	}
+	keep(t, ctx, "overview")
+	// A report arrives: the page changes by itself.
+	send(58, 1, func(r *spec.Report) { r.Axes.Health = spec.Axis{State: "broken", Detail: "out of memory"} })
+	if err := chromedp.Run(ctx, chromedp.WaitVisible(".tile.broken"), chromedp.Text("h1", &text)); err != nil {
+		t.Fatalf("the page does not change: %v", err)
+	}
+	if text != "6 of 60 nodes need a look" {
+		t.Errorf("after a report: %q", text)
+	}
+	// Keyboard: / leads to the search, Enter searches.
+	if err := chromedp.Run(ctx, chromedp.KeyEvent("/"), chromedp.WaitVisible("input[type=search]"), chromedp.Poll(`document.activeElement.name === "q"`, nil),
+		chromedp.KeyEvent("superblock\r"), chromedp.WaitVisible("table.nodes"), chromedp.Poll(`location.search.includes("q=superblock")`, nil), chromedp.Text("h1", &text)); err != nil {
+		t.Fatal(err)
+	}
+	if text != "3 nodes" {
+		t.Errorf("search by keyboard: %q", text)
+	}
+	var acts, drift string
+	if err := chromedp.Run(ctx, open("/nodes/"+names[1]), chromedp.WaitVisible(".acts"), chromedp.Text(".acts", &acts), chromedp.Text("main", &drift)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(acts, "caisson freeze registry.example/metal --node "+names[1]) || !strings.Contains(drift, "bad superblock on /dev/sdb1") {
+		t.Errorf("the node's page says\n%s", drift)
+	}
+	keep(t, ctx, "node")
+	if err := chromedp.Run(ctx, open("/nodes/"+names[0]), chromedp.WaitVisible(".notice"), chromedp.Text(".acts", &acts)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(acts, "caisson fleet accept "+names[0]) {
+		t.Errorf("of another key it says\n%s", acts)
+	}
+	// A narrow window and the dark: nothing is wider than the window.
+	var wide bool
+	for _, path := range []string{"/", "/nodes", "/nodes/" + names[0], "/layers", "/slots"} {
+		if err := chromedp.Run(ctx, chromedp.EmulateViewport(380, 800), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}),
+			open(path), chromedp.WaitVisible("main"), chromedp.Evaluate(`document.documentElement.scrollWidth > innerWidth`, &wide)); err != nil {
+			t.Fatal(err)
+		}
+		if wide {
+			t.Errorf("%s is wider than a narrow window", path)
+		}
+		keep(t, ctx, "narrow-"+strings.NewReplacer("/", "-").Replace(strings.Trim(path, "/")+"-dark"))
+	}
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/store"
+	"github.com/caisson-os/caisson/internal/httpserver"
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// childDB names the database of a service that this program is started as.
+const childDB = "CAISSON_TEST_FLEET_DB"
+
+func TestMain(m *testing.M) {
+	if db := os.Getenv(childDB); db != "" {
+		fmt.Fprintln(os.Stderr, serveChild(db))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func serveChild(name string) error {
+	ctx := context.Background()
+	db, err := store.Open(ctx, name)
+	if err != nil {
+		return err
+	}
+	h, err := hub.Open(ctx, hub.Options{Store: db, Say: func(string, ...any) {}, Index: func(context.Context, string) (hub.Published, error) {
+		return hub.Published{Fleet: "metal", Root: "r", Rows: killRows()}, nil
+	}})
+	if err != nil {
+		return err
+	}
+	handler, err := New(ctx, Options{Hub: h, Hosts: []string{"127.0.0.1"}, Say: func(string, ...any) {}})
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println("http://" + l.Addr().String())
+	go func() { fmt.Fprintln(os.Stderr, h.Run(ctx)) }()
+	return httpserver.Serve(ctx, l, handler, httpserver.Options{})
+}
+
+const killNodes = 8
+
+func killRows() index.Rows {
+	var names []string
+	for i := range killNodes {
+		names = append(names, fmt.Sprint("n", i))
+	}
+	return published(names...)
+}
+
+// startChild starts a service and returns where it is.
+func startChild(t *testing.T, db string) (*exec.Cmd, string) {
+	t.Helper()
+	c := exec.Command("/proc/self/exe")
+	c.Env = append(os.Environ(), childDB+"="+db)
+	var said bytes.Buffer
+	c.Stderr = &said
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() }) // it is killed already, or the test failed
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		_ = c.Wait() // it ended
+		t.Fatalf("the service does not start: %v\n%s", err, said.String())
+	}
+	return c, strings.TrimSpace(line)
+}
+
+// TestKilled kills the service by SIGKILL while nodes report: what was acknowledged is
+// there when it is started again.
+func TestKilled(t *testing.T) { killed(t, 4) }
+
+func TestLongKilled(t *testing.T) {
+	require.Long(t)
+	killed(t, 50)
+}
+
+func killed(t *testing.T, times int) {
+	db := "sqlite:" + filepath.Join(t.TempDir(), "fleet.db")
+	acknowledged := make([]uint64, killNodes)
+	next := uint64(1)
+	for round := range times {
+		service, at := startChild(t, db)
+		for i, seq := range acknowledged {
+			if seq == 0 {
+				continue
+			}
+			resp, err := http.Get(fmt.Sprintf("%s/v1/nodes/n%d", at, i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var d struct{ Report *spec.Report }
+			err = json.NewDecoder(resp.Body).Decode(&d)
+			resp.Body.Close()
+			if err != nil || d.Report == nil || d.Report.Seq < seq {
+				t.Fatalf("kill %d: report %d of n%d was acknowledged, the service has %+v (%v)", round, seq, i, d.Report, err)
+			}
+		}
+		next += 1 << 20
+		var nodes sync.WaitGroup
+		stop := make(chan struct{})
+		for i := range killNodes {
+			nodes.Go(func() {
+				for seq := next; ; seq++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					resp, err := http.Post(at+"/v1/report", "application/json", bytes.NewReader(sealed(t, killKey(t, i), fmt.Sprint("n", i), seq, nil)))
+					if err != nil {
+						return // it was killed
+					}
+					resp.Body.Close()
+					if resp.StatusCode == http.StatusNoContent {
+						acknowledged[i] = seq
+					} else if resp.StatusCode != http.StatusTooManyRequests {
+						t.Errorf("report: %d", resp.StatusCode)
+						return
+					}
+				}
+			})
+		}
+		time.Sleep(30*time.Millisecond + rand.N(300*time.Millisecond))
+		if err := service.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = service.Wait() // it was killed
+		close(stop)
+		nodes.Wait()
+	}
+	for i, seq := range acknowledged {
+		if seq == 0 {
+			t.Errorf("no report of n%d was ever acknowledged", i)
+		}
+	}
+}

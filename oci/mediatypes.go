@@ -14,6 +14,7 @@ const (
 	TypeLayer       = "application/vnd.caisson.layer.v1+json"        // artifactType of a system layer
 	TypeOverlay     = "application/vnd.caisson.overlay.v1+json"      // artifactType of a node's overlay, and of its document
 	TypeFleet       = "application/vnd.caisson.fleet.v1+json"        // artifactType of fleet:current, and of its document
+	TypeRollout     = "application/vnd.caisson.rollout.v1+json"      // artifactType of a rollout's plan, and of its document
 	TypeFleetIndex  = "application/vnd.caisson.fleet-index.v1+json"  // artifactType of fleet:index, and of its document
 	TypeFleetShard  = "application/vnd.caisson.fleet-shard.v1+json"  // artifactType of a part of fleet:index, and of its document
 	TypeGone        = "application/vnd.caisson.gone.v1+json"         // artifactType of what a removed tag leads to

@@ -84,6 +84,7 @@ func (a *app) root() *cobra.Command {
 		a.inspectCommand(),
 		a.diffCommand(),
 		a.historyCommand(),
+		a.rolloutCommand(),
 		a.pruneCommand(),
 		a.netbootCommand(),
 		a.publishCommand(),

@@ -179,7 +179,9 @@ var verbsOfRegistries = map[string]struct {
 	"retire": {func(h *hostile) []string {
 		return []string{h.ref, "--node", "alpha", "--remember", h.path("caisson.memory"), "--trust", h.path("keys/operator.pub"), "--key", h.path("keys/operator.key")}
 	}, map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
-	"history":        {seen(), map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
+	"history": {seen(), map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
+	"rollout status": {func(h *hostile) []string { return []string{"status", h.ref, "--site", h.site} },
+		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
 	"inspect --node": {seen("--node", "alpha"), map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
 	"diff of generations": {func(h *hostile) []string { return []string{h.ref, "1", "1", "--site", h.site} },
 		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},

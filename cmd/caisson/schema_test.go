@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/mirror"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
@@ -50,6 +51,8 @@ var results = map[string]any{
 	"inspect-node":        inspectedNode{}, // inspect --node
 	"diff-fleet":          plan.Plan{},     // diff REF GEN GEN
 	"history":             []history.Entry{},
+	"rollout start":       rollout.State{},
+	"rollout status":      rolloutList{},
 	"diff":                []release.Difference{},
 	"prune":               publish.Pruned{},
 	"netboot":             netbooted{},

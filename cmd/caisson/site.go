@@ -31,19 +31,28 @@ func (hostFiles) Open(name string) (fs.File, error) {
 
 // parseSite reads site files as they are named on the command line.
 func parseSite(names ...string) (*site.Site, *report.Report) {
+	return parseSiteAt(time.Now(), names...)
+}
+
+func parseSiteAt(at time.Time, names ...string) (*site.Site, *report.Report) {
 	names = slices.Clone(names)
 	for i, name := range names {
 		if name == "-" {
 			names[i] = stdin
 		}
 	}
-	return site.ParseAt(time.Now(), hostFiles{}, names...)
+	return site.ParseAt(at, hostFiles{}, names...)
 }
 
 // loadSite reads site files for a verb that needs them to be good. Errors and
 // warnings are reported as talk; the verb ends with the error it gets.
 func (a *app) loadSite(names ...string) (*site.Site, error) {
-	s, found := parseSite(names...)
+	return a.loadSiteAt(time.Now(), names...)
+}
+
+// loadSiteAt is loadSite for a date: maintenance is expanded from there.
+func (a *app) loadSiteAt(at time.Time, names ...string) (*site.Site, error) {
+	s, found := parseSiteAt(at, names...)
 	if found.Err() != nil {
 		found.Write(a.err)
 		return nil, cli.ErrInvalid

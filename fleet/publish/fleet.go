@@ -49,7 +49,7 @@ func (p *Publisher) putIndex(ctx context.Context, policy Policy, x *index.Index,
 // before it.
 func (p *Publisher) putReserved(ctx context.Context, policy Policy, v *view, next spec.FleetIndex) error {
 	x := v.index.Fork()
-	next.Shards, next.Change, next.Reserved = x.Root.Shards, x.Root.Change, true
+	next.Shards, next.Change, next.Rollouts, next.Reserved = x.Root.Shards, x.Root.Change, x.Root.Rollouts, true
 	x.Root = next
 	_, err := p.putIndex(ctx, policy, x, "index")
 	return err
@@ -57,21 +57,25 @@ func (p *Publisher) putReserved(ctx context.Context, policy Policy, v *view, nex
 
 // putFleet signs and pushes a document of the whole fleet.
 func (p *Publisher) putFleet(ctx context.Context, fleet string, raw []byte, tags []string, kind, predicate string, life time.Duration, also ...[]byte) (memory.Stamp, error) {
-	stamp := memory.Stamp{Digest: oci.Digest(raw), IssuedAt: p.Now}
+	_, err := p.putFleetDocument(ctx, fleet, raw, tags, kind, predicate, life, also...)
+	return memory.Stamp{Digest: oci.Digest(raw), IssuedAt: p.Now}, err
+}
+
+// putFleetDocument is putFleet, and returns the digest of the manifest.
+func (p *Publisher) putFleetDocument(ctx context.Context, fleet string, raw []byte, tags []string, kind, predicate string, life time.Duration, also ...[]byte) (digest string, err error) {
 	var bundles [][]byte
 	for _, s := range p.Signers {
-		b, err := sign.SignFleet(s, stamp.Digest, predicate, sign.FleetPredicate{Fleet: fleet, IssuedAt: p.Now, Expires: p.Now.Add(life)})
+		b, err := sign.SignFleet(s, oci.Digest(raw), predicate, sign.FleetPredicate{Fleet: fleet, IssuedAt: p.Now, Expires: p.Now.Add(life)})
 		if err != nil {
-			return stamp, err
+			return "", err
 		}
 		bundles = append(bundles, b)
 	}
 	manifest, blobs := oci.DocumentManifest(kind, raw, append(bundles, also...)...)
 	for _, b := range blobs {
 		if err := p.Registry.PutData(ctx, oci.RepoFleet, b); err != nil {
-			return stamp, err
+			return "", err
 		}
 	}
-	_, err := p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, manifest, tags...)
-	return stamp, err
+	return p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, manifest, tags...)
 }

@@ -81,7 +81,7 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 	if !locked && len(list) > keep.Generations {
 		p.Say("generations stay: give --site or --trust, so that nobody publishes meanwhile")
 	}
-	n := &needs{p: p, layers: map[string]string{}, shards: map[string]bool{}, services: map[string]string{}, overlays: map[string]overlayOf{}}
+	n := &needs{p: p, layers: map[string]string{}, shards: map[string]bool{}, services: map[string]string{}, overlays: map[string]overlayOf{}, goneBackTo: map[Generation]bool{}}
 	if err := n.root(ctx, "index", "", true); err != nil && !isNotFound(err) {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 		return nil, err
 	}
 	for i, g := range list {
-		stays := i < keep.Generations || !locked
+		stays := i < keep.Generations || !locked || n.goneBackTo[g]
 		out.Generations = append(out.Generations, PrunedGeneration{g, stays})
 		if stays {
 			if err := n.root(ctx, g.tag(), "generation "+g.String(), false); err != nil {
@@ -124,6 +124,8 @@ type needs struct {
 	layers map[string]string // digest → why it stays
 	shards map[string]bool   // by digest of their manifests
 
+	goneBackTo map[Generation]bool // by rollouts that have not ended
+
 	services map[string]string    // digest of an image → why it stays
 	overlays map[string]overlayOf // by digest, of generations; their services are looked at later, if at all
 }
@@ -156,6 +158,19 @@ func (n *needs) root(ctx context.Context, tag, why string, present bool) error {
 		return fmt.Errorf("fleet:%s: %w", tag, err)
 	}
 	n.rows(rows, why, present)
+	if !present {
+		return nil
+	}
+	for name, r := range l.index.Rollouts {
+		if r.Ended() {
+			continue
+		}
+		plan, err := n.p.plan(ctx, l.index.Fleet, name, r)
+		if err != nil {
+			return err
+		}
+		n.goneBackTo[Generation{plan.Before.Epoch, plan.Before.Generation}] = true
+	}
 	return nil
 }
 

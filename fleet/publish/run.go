@@ -65,7 +65,7 @@ func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *
 		APIVersion: spec.APIVersion, Kind: spec.KindFleetIndex, Fleet: policy.Fleet,
 		Epoch: old.Epoch, Generation: max(old.Generation, v.seen.Reserved) + 1, Grant: old.Grant,
 		Threshold: policy.Threshold, Operator: pems(policy.Operator), Release: pems(policy.Release),
-		Lifetime: int64(policy.Lifetime / time.Second), Change: old.Change, Shards: x.Root.Shards,
+		Lifetime: int64(policy.Lifetime / time.Second), Change: old.Change, Rollouts: old.Rollouts, Shards: x.Root.Shards,
 	}
 	if o.Epoch > 0 {
 		if err := raiseEpoch(&x.Root, policy, o); err != nil {
@@ -76,6 +76,9 @@ func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *
 	s := &selected{p: p, policy: policy, o: o, x: x, result: newResult(x.Root), c: &change{by: o.By, verb: "publish", index: x, reject: v.rejected()}}
 	var err error
 	if s.rows, err = v.index.All(ctx); err != nil {
+		return nil, err
+	}
+	if s.underWay, err = p.underWay(ctx, x.Root); err != nil {
 		return nil, err
 	}
 	if old.Reserved {
@@ -114,10 +117,12 @@ type selected struct {
 	o      Options
 	rows   index.Rows
 	torn   map[string]bool // nodes whose tag a cut publish has moved
-	x      *index.Index
-	c      *change
-	held   []string // nodes that need a signature over what they have
-	result *Result
+	// Nodes of rollouts, with its name: what changes them is its to publish.
+	underWay map[string]string
+	x        *index.Index
+	c        *change
+	held     []string // nodes that need a signature over what they have
+	result   *Result
 }
 
 func (s *selected) add(n Node) error {
@@ -159,6 +164,10 @@ func (s *selected) add(n Node) error {
 			return nil
 		}
 		w.generation, w.resigned = was.Generation, true
+	}
+	if r := s.underWay[n.Name]; r != "" && (!known || was.Overlay != oci.Digest(doc)) {
+		return hint("'caisson rollout status' tells how far it is; 'caisson rollout abort' ends it; --node and --set publish others",
+			"node %s belongs to %w: %s", n.Name, errUnderWay, r)
 	}
 	s.c.todo = append(s.c.todo, w)
 	return nil

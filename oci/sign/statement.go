@@ -20,6 +20,7 @@ const (
 
 	PredicateOverlay = "https://caisson.dev/overlay/v1"
 	PredicateFleet   = "https://caisson.dev/fleet/v1"
+	PredicateRollout = "https://caisson.dev/rollout/v1"
 	PredicateIndex   = "https://caisson.dev/fleet-index/v1"
 	PredicateEpoch   = "https://caisson.dev/epoch/v1"
 	PredicateCosign  = "https://sigstore.dev/cosign/sign/v1"

@@ -40,3 +40,17 @@ func (s *Site) Select(labels []string, set string) ([]string, error) {
 	}
 	return names, nil
 }
+
+// Rollout returns the Rollout of a name, and the waves into which it divides the
+// site's nodes.
+func (s *Site) Rollout(name string) (maintenance.Rollout, []maintenance.Wave, error) {
+	r, ok := s.maintenance.Rollout(name)
+	if !ok {
+		return r, nil, report.Invalidf("kind: Rollout with that metadata.name is not among the site's documents", "the site has no rollout %q", name)
+	}
+	waves := r.Divide(s.nodes)
+	if len(waves) == 0 {
+		return r, nil, report.Invalidf("its nodes: are NodeSets, and none of them has a node", "rollout %s is for no node", name)
+	}
+	return r, waves, nil
+}

@@ -27,6 +27,7 @@ var schemas = []struct {
 	{"nodemaintenance", "caisson NodeMaintenance", maintenance.Kinds[2:3]},
 	{"operationtemplate", "caisson OperationTemplate", maintenance.Kinds[3:4]},
 	{"service", "caisson Service", []shape.Document{service.Kind}},
+	{"rollout", "caisson Rollout", maintenance.Kinds[4:5]},
 }
 
 // parts are the documents that may stand beside a Site.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package maintenance reads what a site's nodes do over time, when, and which of them:
-// the documents NodeMaintenance, MaintenanceWindow and NodeSet.
+// the documents NodeMaintenance, MaintenanceWindow, NodeSet and Rollout.
 //
 // A document of its own kind stands beside the Site, in the same file or in one that
 // the Site includes. Names are unique among the documents of a kind. Everything is

@@ -19,6 +19,7 @@ var Kinds = []shape.Document{
 	{Kind: "NodeSet", Type: reflect.TypeFor[NodeSetDoc](), Whole: true},
 	{Kind: "NodeMaintenance", Type: reflect.TypeFor[NodeMaintenanceDoc](), Whole: true},
 	{Kind: "OperationTemplate", Type: reflect.TypeFor[TemplateDoc](), Whole: true},
+	{Kind: "Rollout", Type: reflect.TypeFor[RolloutDoc](), Whole: true},
 }
 
 // Docs are the documents of this package as they were written.
@@ -27,6 +28,7 @@ type Docs struct {
 	sets      []NodeSetDoc
 	nodes     []*tree.Value // decoded when all templates are known
 	templates []*tree.Value
+	rollouts  []RolloutDoc
 }
 
 // Add reads one document of one of [Kinds].
@@ -36,6 +38,8 @@ func (d *Docs) Add(c *shape.Checker, v *tree.Value) {
 		d.windows = append(d.windows, decode[WindowDoc](c, v))
 	case "NodeMaintenance":
 		d.nodes = append(d.nodes, v)
+	case "Rollout":
+		d.rollouts = append(d.rollouts, decode[RolloutDoc](c, v))
 	case "NodeSet":
 		d.sets = append(d.sets, decode[NodeSetDoc](c, v))
 	case "OperationTemplate":
@@ -45,7 +49,7 @@ func (d *Docs) Add(c *shape.Checker, v *tree.Value) {
 
 // Empty reports whether there are none.
 func (d *Docs) Empty() bool {
-	return len(d.windows)+len(d.sets)+len(d.nodes)+len(d.templates) == 0
+	return len(d.windows)+len(d.sets)+len(d.nodes)+len(d.templates)+len(d.rollouts) == 0
 }
 
 // readNodes decodes a NodeMaintenance whose templates are expanded, and says from which
@@ -98,6 +102,8 @@ type Maintenance struct {
 	Windows []Window // by name
 	Sets    []Set    // by name
 	nodes   []nodeMaintenance
+
+	Rollouts []Rollout // as written
 }
 
 // Check makes values of documents, and reports what is wrong with them.
@@ -127,6 +133,12 @@ func Check(c *shape.Checker, d Docs) Maintenance {
 		doc, from := readNodes(c, v, known)
 		if docs.add(c, "NodeMaintenance", doc.Metadata.Name) {
 			c.In(doc.Metadata.Name.S, func() { m.nodes = append(m.nodes, doc.check(c, &m, from)) })
+		}
+	}
+	rollouts := names{}
+	for _, doc := range d.rollouts {
+		if rollouts.add(c, "Rollout", doc.Metadata.Name) {
+			c.In(doc.Metadata.Name.S, func() { m.Rollouts = append(m.Rollouts, doc.check(c, &m)) })
 		}
 	}
 	return m

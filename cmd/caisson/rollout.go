@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/fleet/policy"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+func (a *app) rolloutCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "rollout",
+		Short: "Move a fleet in waves",
+		Long: "Move a fleet in waves: the site's document of kind Rollout says which nodes come when, how long a wave must be\n" +
+			"well, and what halts it. 'start' signs the plan and publishes nothing; docs/rollout.md tells the whole way.",
+	}
+	c.AddCommand(a.rolloutStartCommand(), a.rolloutRunCommand(), a.rolloutStatusCommand(),
+		a.rolloutVerb(rollout.Pause, "Stop a rollout where it is: no wave begins or ends"),
+		a.rolloutVerb(rollout.Resume, "Go on after a pause or a halt: a wave that did not end begins anew"),
+		a.rolloutVerb(rollout.Abort, "End a rollout: its nodes keep what they have"),
+		a.rolloutVerb(rollout.Undo, "End a rollout, and give its nodes what they had before it"))
+	return c
+}
+
+// rolling is a site with one of its rollouts, ready to be published.
+type rolling struct {
+	site   *site.Site
+	policy publish.Policy
+	p      *publish.Publisher
+	to     string
+}
+
+// rollingFlags are those of the verbs that publish a site in waves.
+type rollingFlags struct {
+	to    string
+	why   changer
+	who   signers
+	reach access
+	known memoryFlags
+}
+
+func (x *rollingFlags) flags(a *app, c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&x.to, "to", "", "the fleet in `REF` instead of the site's registry")
+	x.why.flags(f)
+	x.who.flags(f)
+	x.known.flags(f)
+	x.reach.flags(a, f)
+}
+
+// open reads a site as it is, or was, at a time, with the keys that sign unless
+// nothing is to be signed.
+func (x *rollingFlags) open(a *app, at time.Time, signs bool, names []string) (*rolling, error) {
+	s, err := a.loadSiteAt(at, names...)
+	if err != nil {
+		return nil, err
+	}
+	r := &rolling{site: s, to: x.to}
+	if r.to == "" {
+		r.to = s.Registry()
+	}
+	if r.to == "" {
+		return nil, cli.Usage("give --to, or registry: in the site", "no registry to publish to")
+	}
+	if r.policy, err = policy.Site(s, ""); err != nil {
+		return nil, err
+	}
+	r.policy.Site = true
+	var by []crypto.Signer
+	if signs {
+		if by, err = x.who.load(a, s.Trust().Operator); err != nil {
+			return nil, err
+		}
+	}
+	known := x.known
+	if known.remember == "" {
+		known.remember = memoryName(names[0])
+	}
+	reg, err := x.reach.existing(r.to)
+	if err != nil {
+		return nil, err
+	}
+	r.p, err = a.publisher(reg, by, &trustFlags{}, known)
+	return r, err
+}
+
+// order compiles what the rollout of a name is to bring.
+func (r *rolling) order(ctx context.Context, name, layer string, at time.Time) (o rollout.Order, err error) {
+	rule, waves, err := r.site.Rollout(name)
+	if err != nil {
+		return o, err
+	}
+	o = rollout.Order{Name: name, Rule: rule.Rule, Waves: waves, At: at, Named: oci.ValidDigest(layer)}
+	if o.Nodes, err = r.p.Compile(ctx, r.site, r.policy, layer); err != nil || !r.site.HasLayer() {
+		return o, err
+	}
+	if o.Reference = layer; !o.Named {
+		found, err := release.Find(ctx, r.p.Registry, layer)
+		if err != nil {
+			return o, err
+		}
+		o.Reference = found.Index
+	}
+	return o, nil
+}
+
+func (a *app) rolloutStartCommand() *cobra.Command {
+	var x rollingFlags
+	var layer string
+	var dry bool
+	c := &cobra.Command{
+		Use:   "start NAME FILE…",
+		Short: "Sign the plan of a rollout",
+		Long: "Sign the plan of a rollout: the waves of the site's Rollout NAME, with what each node is to get. No node gets\n" +
+			"anything yet: 'caisson rollout run' publishes wave by wave, with the site as it is now. Nodes of a rollout are\n" +
+			"not published otherwise until it ends. Two rollouts that have a node in common are refused.\n\n" +
+			"--dry-run shows the waves, and when each can begin at the earliest, and signs nothing.\n\n" + signerHelp,
+		Example: "  caisson rollout start racks site.yaml --dry-run\n  caisson rollout start racks site.yaml --key keys/operator.key --reason 'kernel of October'",
+		Args:    cobra.MinimumNArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			at := now()
+			r, err := x.open(a, at, !dry, args[1:])
+			if err != nil {
+				return err
+			}
+			o, err := r.order(c.Context(), args[0], layer, at)
+			if err != nil {
+				return err
+			}
+			var plan *spec.RolloutPlan
+			if dry {
+				plan, err = rollout.Preview(c.Context(), r.p, r.policy, o)
+			} else {
+				plan, err = rollout.Start(c.Context(), r.p, r.policy, x.why.by(), o)
+			}
+			if err != nil {
+				return err
+			}
+			state := rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Since: at.Unix()})
+			if dry {
+				return a.printPlan(state, at)
+			}
+			if a.json() {
+				return cli.JSON(a.out, state)
+			}
+			a.printRollout(state)
+			a.say("nothing is published yet: 'caisson rollout run' does it, wave by wave")
+			return nil
+		},
+	}
+	c.Flags().StringVar(&layer, "layer", "current", "the layer: a `TAG`, or the digest of its index or manifest")
+	c.Flags().BoolVar(&dry, "dry-run", false, "show waves and dates, and sign nothing")
+	x.flags(a, c)
+	return c
+}
+
+// printPlan shows the waves and the earliest time of each.
+func (a *app) printPlan(s rollout.State, from time.Time) error {
+	if a.json() {
+		return cli.JSON(a.out, s)
+	}
+	for _, w := range s.Waves {
+		cli.Printf(a.out, "wave %s\tfrom %s\t%s\n", w.Name, from.Format(time.RFC3339), count(len(w.Nodes), "node"))
+		for _, n := range w.Nodes {
+			cli.Printf(a.out, "  %s\n", n)
+		}
+		from = from.Add(time.Duration(s.Rule.Soak) * time.Second)
+	}
+	return nil
+}
+
+func (a *app) printRollout(s rollout.State) {
+	line := fmt.Sprintf("%s\t%s since %s", s.Name, s.Phase, s.Since.Format(time.RFC3339))
+	if s.Author != "" {
+		line += " by " + s.Author
+	}
+	if s.Reason != "" {
+		line += ": " + s.Reason
+	}
+	cli.Printf(a.out, "%s\n", line)
+	for _, w := range s.Waves {
+		cli.Printf(a.out, "  wave %s\t%s\t%s", w.Name, w.State, count(len(w.Nodes), "node"))
+		if n := len(w.LeftOut); n > 0 {
+			cli.Printf(a.out, ", %d left out", n)
+		}
+		if n := len(w.Failed); n > 0 {
+			cli.Printf(a.out, ", %d failed", n)
+		}
+		cli.Printf(a.out, "\n")
+		for _, l := range []struct {
+			what  string
+			nodes map[string]string
+		}{{"left out", w.LeftOut}, {"failed", w.Failed}} {
+			for _, name := range w.Nodes {
+				if why := l.nodes[name]; why != "" {
+					cli.Printf(a.out, "    %s\t%s: %s\n", name, l.what, why)
+				}
+			}
+		}
+	}
+}
+
+// rolloutList is what rollout status -o json prints.
+type rolloutList struct {
+	Rollouts []rollout.State `json:"rollouts"` // the newest first
+}
+
+func (a *app) rolloutStatusCommand() *cobra.Command {
+	var look looking
+	c := &cobra.Command{
+		Use:     "status REF [NAME] (--site FILE | --trust PUB)",
+		Short:   "Show how far the rollouts of a fleet are",
+		Long:    "Show how far the rollouts of a fleet are, the newest first: phase, waves, and which nodes were left out or failed, and why.\n\n" + trustHelp,
+		Example: "  caisson rollout status registry.example.org:5000/metal-a racks --site site.yaml",
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(c *cobra.Command, args []string) error {
+			fleet, err := look.open(c.Context(), a, args[0])
+			if err != nil {
+				return err
+			}
+			states, err := rollout.States(c.Context(), fleet)
+			if err != nil {
+				return err
+			}
+			if len(args) == 2 {
+				var one []rollout.State
+				for _, s := range states {
+					if s.Name == args[1] {
+						one = append(one, s)
+					}
+				}
+				if one == nil {
+					return cli.Usage("without a name all are listed", "the fleet has no rollout %q", args[1])
+				}
+				states = one
+			}
+			if a.json() {
+				return cli.JSON(a.out, rolloutList{states})
+			}
+			for _, s := range states {
+				a.printRollout(s)
+			}
+			return nil
+		},
+	}
+	look.flags(a, c.Flags())
+	return c
+}
+
+// rolloutVerb is one that an operator uses while a rollout is under way, or after.
+func (a *app) rolloutVerb(verb rollout.Verb, short string) *cobra.Command {
+	var why changer
+	var who signers
+	var reach access
+	var whom trustFlags
+	var known memoryFlags
+	c := &cobra.Command{
+		Use:     string(verb) + " REF NAME",
+		Short:   short,
+		Long:    short + ".\n\n" + trustHelp + "\n\n" + signerHelp,
+		Example: "  caisson rollout " + string(verb) + " registry.example.org:5000/metal-a racks --site site.yaml --reason 'fans' --key keys/operator.key",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			p, err := a.changing(args[0], who, reach, whom, known)
+			if err != nil {
+				return err
+			}
+			if p.Trust == nil {
+				return cli.Usage("nodes know it from their bootstrap", "no public key to verify with: give --site or --trust")
+			}
+			result, err := rollout.Do(c.Context(), p, *p.Trust, why.by(), args[1], verb)
+			if err != nil {
+				return err
+			}
+			return a.published(result, args[0])
+		},
+	}
+	f := c.Flags()
+	why.flags(f)
+	who.flags(f)
+	whom.flags(f)
+	known.flags(f)
+	reach.flags(a, f)
+	return c
+}

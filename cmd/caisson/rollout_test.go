@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// TestRolloutRun runs rollouts of a published site to their two ends, with what nodes
+// report standing in for the nodes.
+func TestRolloutRun(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv(serviceToken, "secret")
+	site := func(value string) {
+		text := "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal-a}\nregistry: oci:out\nattached: true\ntrust: {keys: {operator: keys/operator.pub}}\n" +
+			"nodes: [{name: a}, {name: b}]\nconf: {sysctl: {vm.swappiness: " + value + "}}\n---\napiVersion: caisson.dev/v1alpha1\nkind: Rollout\nmetadata: {name: r}\nspec: {waves: [{hosts: [a]}], soak: 1m, deadline: 1m}\n"
+		if err := os.WriteFile("site.yaml", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	caisson := func(args ...string) (string, error) {
+		t.Helper()
+		var out, talk bytes.Buffer
+		root := newApp(&out, &talk).root()
+		root.SetArgs(args)
+		err := root.ExecuteContext(t.Context())
+		return out.String() + talk.String(), err
+	}
+	must := func(args ...string) string {
+		t.Helper()
+		out, err := caisson(args...)
+		if err != nil {
+			t.Fatalf("caisson %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return out
+	}
+	must("keys", "generate", filepath.Join("keys", "operator"))
+	site("1")
+	must("publish", "site.yaml")
+	// Nodes that run what is published for them, and have been so for an hour, by a
+	// clock that is an hour ahead: waves soak at once.
+	health, ahead := "ok", time.Hour
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		for _, node := range []string{"a", "b"} {
+			var row struct {
+				Published struct{ Overlay string } `json:"row"`
+			}
+			var out bytes.Buffer
+			root := newApp(&out, &out).root()
+			root.SetArgs([]string{"inspect", "oci:out", "--node", node, "--site", "site.yaml", "-o", "json", "-q"})
+			if err := root.ExecuteContext(r.Context()); err != nil {
+				t.Error(err, out.String())
+			}
+			if err := json.Unmarshal(out.Bytes(), &row); err != nil || row.Published.Overlay == "" {
+				t.Error(err, out.String())
+			}
+			at := time.Now().Add(ahead)
+			_ = json.NewEncoder(w).Encode(rollout.Received{At: at, Counts: true, Report: spec.Report{Node: node, Overlay: row.Published.Overlay,
+				Axes: spec.Axes{Sync: spec.Axis{State: "current"}, Health: spec.Axis{State: health, Detail: "sysctl: no"}}}})
+		}
+	}))
+	defer service.Close()
+	run := []string{"rollout", "run", "r", "site.yaml", "--service", service.URL, "--interval", "10ms"}
+	site("2")
+	must("rollout", "start", "r", "site.yaml")
+	if out := must(run...); !strings.Contains(out, "wave 1: begins with 1 nodes") || !strings.Contains(out, "wave 2: done, 1 well") {
+		t.Errorf("a good rollout says: %s", out)
+	}
+	if out := must("rollout", "status", "oci:out", "--site", "site.yaml"); !strings.Contains(out, "r\tdone since") {
+		t.Errorf("after it: %s", out)
+	}
+	site("3")
+	must("rollout", "start", "r", "site.yaml")
+	must(append(run, "--once")...)
+	health = "degraded"
+	if out := must(append(run, "--once")...); !strings.Contains(out, "1 on their way: a") {
+		t.Errorf("one step: %s", out)
+	}
+	t.Setenv(serviceToken, "other")
+	if out, err := caisson(append(run, "--for", "50ms")...); err == nil || !strings.Contains(out, "401 Unauthorized; trying again") {
+		t.Errorf("without permission: %v\n%s", err, out)
+	}
+}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Step moves a rollout: its row changes, and nodes get something else.
+type Step struct {
+	Row    spec.Rollout
+	Plan   *spec.RolloutPlan // of a rollout that starts; Row.Plan is filled in
+	Nodes  []Node            // they get their overlays; those that are held keep theirs
+	Named  bool              // their layers may be older than what they have
+	Back   map[string]string // nodes that get what they had, unless they have another overlay than this digest
+	To     spec.Floor        // the generation in which they had it
+	Reject []string          // digests of layers that no node may run any more
+}
+
+// Advance lets decide take the next step of a rollout, while no other publisher
+// changes the fleet: of two that run a rollout each sees what the other has done. Nil
+// is no step. What a cut publish left is put right first, instead of a step.
+func (p *Publisher) Advance(ctx context.Context, policy Policy, name string, by By, decide func(context.Context, *Fleet) (*Step, error)) (result *Result, err error) {
+	if err := p.checkSigners(policy); err != nil {
+		return nil, err
+	}
+	err = p.alone(ctx, policy, purpose{publish: policy.Site}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
+		if v.index == nil {
+			return p.unpublished()
+		}
+		if v.index.Root.Reserved {
+			result, err = run.mend(ctx, v, batch)
+			return err
+		}
+		step, err := decide(ctx, &Fleet{run, v})
+		if err != nil || step == nil {
+			return err
+		}
+		if step.Plan != nil {
+			if step.Row.Plan, err = run.putPlan(ctx, *step.Plan); err != nil {
+				return err
+			}
+		}
+		result, err = run.step(ctx, v, batch, name, by, step)
+		return err
+	})
+	return result, err
+}
+
+// step writes a step.
+func (p *Publisher) step(ctx context.Context, v *view, batch *registry.Batch, name string, by By, step *Step) (*Result, error) {
+	x := v.next()
+	x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
+	x.Root.Rollouts = withRollout(x.Root.Rollouts, name, step.Row)
+	e := &editing{Publisher: p, v: v, h: Hold{By: by}, result: newResult(x.Root), layers: map[string]release.Layer{}}
+	c := &change{by: by, verb: "rollout " + name, index: x, rows: true}
+	var err error
+	if c.reject, err = v.list(Lists{Reject: step.Reject}); err != nil {
+		return nil, err
+	}
+	s := &selected{p: p, policy: v.policy, x: x, result: e.result, c: c, torn: map[string]bool{}}
+	if s.rows, err = v.index.All(ctx); err != nil {
+		return nil, err
+	}
+	for _, n := range step.Nodes {
+		if err := s.add(n); err != nil {
+			return nil, err
+		}
+	}
+	if !step.Named {
+		if err := p.succeed(ctx, c.todo); err != nil {
+			return nil, err
+		}
+	}
+	kept, err := p.keep(ctx, v, x, s.held, func(string) bool { return false })
+	if err != nil {
+		return nil, err
+	}
+	back, err := e.goBack(ctx, step)
+	if err != nil {
+		return nil, err
+	}
+	c.todo = slices.Concat(c.todo, kept, back)
+	e.result.Unchanged = x.Len() - len(c.todo)
+	return e.result, p.write(ctx, v.policy, v, batch, c, e.result)
+}
+
+// goBack prepares what nodes had. A node that had nothing then, or has it still, stays
+// as it is, and so does one that is held or got something else meanwhile.
+func (e *editing) goBack(ctx context.Context, step *Step) ([]work, error) {
+	if len(step.Back) == 0 {
+		return nil, nil
+	}
+	past, err := (&Fleet{e.Publisher, e.v}).Past(ctx, Generation{step.To.Epoch, step.To.Generation})
+	if err != nil {
+		return nil, err
+	}
+	todo, err := choose(ctx, e.v, Hold{Nodes: slices.Collect(maps.Keys(step.Back))})
+	if err != nil {
+		return nil, err
+	}
+	err = each(ctx, todo, func(ctx context.Context, w *work) error {
+		w.generation, w.holds = e.result.Generation, w.was.Holds
+		was, _, err := had(ctx, past, w)
+		if err != nil || was == nil || was.Overlay == w.was.Overlay || w.was.Overlay != step.Back[w.name] || len(w.was.Holds) > 0 {
+			return err
+		}
+		o, err := e.content(ctx, e.v, w.name, *was)
+		if err != nil {
+			return err
+		}
+		if err := e.layerIsThere(ctx, o.Layer); err != nil {
+			return err
+		}
+		o.Match = w.was.Match
+		w.kept = true
+		return e.sign(ctx, w, o)
+	})
+	return slices.DeleteFunc(todo, func(w work) bool { return w.doc == nil }), err
+}
+
+// mend takes up a publish that was cut: nodes whose tag was moved get what their row
+// says, of a new generation.
+func (p *Publisher) mend(ctx context.Context, v *view, batch *registry.Batch) (*Result, error) {
+	rows, err := v.index.All(ctx)
+	if err != nil {
+		return nil, err
+	}
+	torn, err := p.torn(ctx, rows)
+	if err != nil {
+		return nil, err
+	}
+	x := v.next()
+	x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
+	c := &change{verb: "mend", index: x, rows: true, reject: v.rejected(), by: By{Reason: "a publish was cut"}}
+	if c.todo, err = p.keep(ctx, v, x, slices.Sorted(maps.Keys(torn)), func(string) bool { return true }); err != nil {
+		return nil, err
+	}
+	result := newResult(x.Root)
+	p.Say("a publish was cut: %d nodes get again what the index says of them", len(torn))
+	return result, p.write(ctx, v.policy, v, batch, c, result)
+}
+
+// planLife is how long the signature of a plan is valid. The index names plans by
+// digest, so nothing hangs on it.
+const planLife = 365 * 24 * time.Hour
+
+// maxPlan holds the nodes of some 200,000.
+const maxPlan = 32 << 20
+
+func (p *Publisher) putPlan(ctx context.Context, plan spec.RolloutPlan) (digest string, err error) {
+	raw, err := spec.Encode(plan)
+	if err != nil {
+		return "", err
+	}
+	if len(raw) > maxPlan {
+		return "", fmt.Errorf("the plan of rollout %s has %d bytes, %d is the most", plan.Name, len(raw), maxPlan)
+	}
+	return p.putFleetDocument(ctx, plan.Fleet, raw, []string{planTag(plan.Name)}, oci.TypeRollout, sign.PredicateRollout, planLife)
+}
+
+// planTag keeps the plan of a rollout from a registry's garbage collection.
+func planTag(name string) string { return "rollout-" + name }
+
+// Rollouts returns the rows of the fleet's rollouts by name.
+func (f *Fleet) Rollouts() map[string]spec.Rollout {
+	if f.v.index == nil {
+		return nil
+	}
+	return f.v.index.Root.Rollouts
+}
+
+// Plan reads the plan of a rollout. The verified index vouches for it.
+func (f *Fleet) Plan(ctx context.Context, name string, r spec.Rollout) (*spec.RolloutPlan, error) {
+	return f.p.plan(ctx, f.v.policy.Fleet, name, r)
+}
+
+func (p *Publisher) plan(ctx context.Context, fleet, name string, r spec.Rollout) (*spec.RolloutPlan, error) {
+	src := p.Registry.Source()
+	resp, err := src.Manifest(ctx, oci.RepoFleet, r.Plan, "")
+	if err != nil {
+		return nil, fmt.Errorf("plan of rollout %s: %w", name, err)
+	}
+	doc, _, err := oci.ReadDocument(ctx, src, oci.RepoFleet, resp, oci.TypeRollout, maxPlan)
+	if err != nil {
+		return nil, fmt.Errorf("plan of rollout %s: %w", name, err)
+	}
+	var plan spec.RolloutPlan
+	if err := spec.Decode(doc, &plan); err != nil {
+		return nil, fmt.Errorf("plan of rollout %s: %w", name, err)
+	}
+	if plan.Kind != spec.KindRolloutPlan || plan.Fleet != fleet || plan.Name != name {
+		return nil, fmt.Errorf("plan of rollout %s: it is that of %q in fleet %q", name, plan.Name, plan.Fleet)
+	}
+	return &plan, nil
+}
+
+// keptRollouts is how many that ended an index remembers.
+const keptRollouts = 8
+
+// withRollout returns the rows with one changed, and without the oldest that ended.
+func withRollout(rows map[string]spec.Rollout, name string, row spec.Rollout) map[string]spec.Rollout {
+	rows = maps.Clone(rows)
+	if rows == nil {
+		rows = map[string]spec.Rollout{}
+	}
+	rows[name] = row
+	var ended []string
+	for n, r := range rows {
+		if r.Ended() && n != name {
+			ended = append(ended, n)
+		}
+	}
+	slices.SortFunc(ended, func(a, b string) int { return int(rows[a].Since - rows[b].Since) })
+	for _, n := range ended[:max(0, len(ended)-keptRollouts)] {
+		delete(rows, n)
+	}
+	return rows
+}
+
+// errUnderWay is returned for a publish that a rollout is to make.
+var errUnderWay = errors.New("rollout under way")
+
+// underWay returns the nodes of rollouts that have not ended, with its name.
+func (p *Publisher) underWay(ctx context.Context, root spec.FleetIndex) (map[string]string, error) {
+	nodes := map[string]string{}
+	for name, r := range root.Rollouts {
+		if r.Ended() {
+			continue
+		}
+		plan, err := p.plan(ctx, root.Fleet, name, r)
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range plan.Waves {
+			for node := range w.Nodes {
+				nodes[node] = name
+			}
+		}
+	}
+	return nodes, nil
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/trust"
+)
+
+// fleet is a published site, its simulated nodes, and a clock that only the test moves.
+type fleet struct {
+	t     testing.TB
+	p     publish.Publisher
+	now   time.Time
+	key   *ecdsa.PrivateKey
+	rule  string // of the site's Rollout
+	value string // what the site says now
+	names []string
+	nodes map[string]*node
+	obeys spec.Bootstrap
+}
+
+// node is a simulated node: it takes what it can verify, and reports what it runs.
+type node struct {
+	name     string
+	manifest string // of what it runs
+	overlay  string
+	value    string // of the one setting
+	floor    spec.Floor
+	since    time.Time // when it took it
+	taken    int       // how often it took something else
+
+	sick   string            // the value that does it no good
+	dumb   bool              // it reports nothing any more
+	silent func(string) bool // it stops reporting when it takes such a value
+	waits  string            // its changes wait for this
+	last   Report
+}
+
+func newFleet(t testing.TB, to string, n int, rule string) *fleet {
+	t.Helper()
+	key, err := sign.Generate()
+	must(t, err)
+	f := &fleet{t: t, now: time.Now().UTC().Truncate(time.Second), key: key, rule: rule, value: "1", nodes: map[string]*node{}}
+	f.at(to)
+	for i := range n {
+		name := fmt.Sprintf("n%05d", i)
+		f.names = append(f.names, name)
+		f.nodes[name] = &node{name: name}
+	}
+	pub := string(sign.MarshalPublic(key.Public()))
+	f.obeys = spec.Bootstrap{Fleet: "metal", Keys: []string{pub}, Threshold: 1}
+	f.publish()
+	f.tick(time.Minute)
+	return f
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// at opens the place where the fleet is published.
+func (f *fleet) at(to string) {
+	f.t.Helper()
+	r, err := registry.Open(to, registry.Options{PlainHTTP: true})
+	must(f.t, err)
+	f.p = publish.Publisher{Registry: r, Signers: []crypto.Signer{f.key}, Now: f.now, Say: func(string, ...any) {}, NewFleet: true}
+}
+
+// site is what the operators wrote, with 3 racks.
+func (f *fleet) site() *site.Site {
+	f.t.Helper()
+	var b strings.Builder
+	b.WriteString("apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal}\nattached: true\nnodes:\n")
+	for i, n := range f.names {
+		fmt.Fprintf(&b, "  - {name: %s, labels: {rack: r%d}}\n", n, i%3)
+	}
+	fmt.Fprintf(&b, "conf: {sysctl: {vm.swappiness: %s}}\n---\napiVersion: caisson.dev/v1alpha1\nkind: Rollout\nmetadata: {name: roll}\nspec: %s\n", f.value, f.rule)
+	s, found := site.Parse(fstest.MapFS{"site.yaml": {Data: []byte(b.String())}}, "site.yaml")
+	must(f.t, found.Err())
+	return s
+}
+
+func (f *fleet) policy() publish.Policy {
+	v, err := sign.NewVerifier(f.key.Public())
+	must(f.t, err)
+	return publish.Policy{Site: true, Fleet: "metal", Operator: []sign.Verifier{v}, Threshold: 1, Lifetime: 30 * 24 * time.Hour}
+}
+
+func (f *fleet) compile() []publish.Node {
+	f.t.Helper()
+	nodes, err := f.p.Compile(f.t.Context(), f.site(), f.policy(), "")
+	must(f.t, err)
+	return nodes
+}
+
+func (f *fleet) publish() {
+	f.t.Helper()
+	f.p.Now = f.now
+	_, err := f.p.Publish(f.t.Context(), f.policy(), f.compile(), publish.Options{})
+	must(f.t, err)
+}
+
+// start begins the site's rollout with another value.
+func (f *fleet) start(value string) (*spec.RolloutPlan, error) {
+	f.t.Helper()
+	f.value = value
+	r, waves, err := f.site().Rollout("roll")
+	must(f.t, err)
+	f.p.Now = f.now
+	return Start(f.t.Context(), &f.p, f.policy(), publish.By{Author: "eve"}, Order{Name: "roll", Rule: r.Rule, Waves: waves, Nodes: f.compile(), At: f.now})
+}
+
+// driver is a run that knows nothing of those before it.
+func (f *fleet) driver() *Driver {
+	return &Driver{Publisher: f.p, Policy: f.policy(), By: publish.By{Author: "ci"}, Name: "roll",
+		Compile: func(context.Context, *spec.RolloutPlan) ([]publish.Node, error) { return f.compile(), nil },
+		Reports: func(context.Context) (map[string]Report, error) { return f.reports(), nil },
+		Now:     func() time.Time { return f.now }, Say: f.t.(interface{ Logf(string, ...any) }).Logf}
+}
+
+func (f *fleet) reports() map[string]Report {
+	all := map[string]Report{}
+	for name, n := range f.nodes {
+		if !n.last.At.IsZero() {
+			all[name] = n.last
+		}
+	}
+	return all
+}
+
+// tick lets time pass: nodes look, take and report.
+func (f *fleet) tick(d time.Duration) {
+	f.t.Helper()
+	f.now = f.now.Add(d)
+	look := f.p
+	look.Now = f.now
+	fleet, err := look.Read(f.t.Context(), f.policy())
+	must(f.t, err)
+	rows, err := fleet.Nodes(f.t.Context())
+	must(f.t, err)
+	for _, name := range f.names {
+		f.nodes[name].look(f, rows[name].Manifest)
+	}
+}
+
+// look is what a node does every minute. The manifest saves it a request for what has
+// not changed; what it takes it verifies.
+func (n *node) look(f *fleet, manifest string) {
+	f.t.Helper()
+	if manifest != n.manifest && n.waits == "" {
+		c, err := trust.Overlay(f.t.Context(), f.p.Registry.Source(), []string{n.name}, "")
+		must(f.t, err)
+		a, err := trust.Accept(c, f.obeys, trust.Identity{Node: n.name}, n.floor, trust.Clock{RTC: f.now}, trust.Known{})
+		if err != nil {
+			f.t.Fatalf("node %s refuses what is published for it: %v", n.name, err)
+		}
+		if digest := oci.Digest(c.Document); digest != n.overlay {
+			n.overlay, n.value, n.since = digest, a.Overlay.Items.Sysctl[0].Value, f.now
+			n.taken++
+		}
+		n.manifest, n.floor = manifest, a.Floor
+		if n.silent != nil && n.silent(n.value) {
+			n.dumb = true
+		}
+	}
+	if n.dumb {
+		return
+	}
+	n.last = Report{At: f.now, Overlay: n.overlay, Well: n.since, Waiting: n.waits}
+	if n.value == n.sick && n.sick != "" {
+		n.last.Trouble, n.last.Well = "sysctl vm.swappiness: invalid argument", time.Time{}
+	}
+}
+
+// run drives until there is nothing more to do by itself, a minute at a time.
+func (f *fleet) run() error {
+	f.t.Helper()
+	for range 3000 {
+		moved, _, err := f.driver().Step(f.t.Context())
+		if err != nil {
+			f.tick(time.Minute)
+			return err
+		}
+		if !moved {
+			f.tick(time.Minute)
+		}
+	}
+	f.t.Fatal("the rollout does not end")
+	return nil
+}
+
+func (f *fleet) row() spec.Rollout {
+	f.t.Helper()
+	look := f.p
+	look.Now = f.now
+	fleet, err := look.Read(f.t.Context(), f.policy())
+	must(f.t, err)
+	return fleet.Rollouts()["roll"]
+}
+
+// values counts what the nodes run.
+func (f *fleet) values() map[string]int {
+	all := map[string]int{}
+	for _, n := range f.nodes {
+		all[n.value]++
+	}
+	return all
+}
+
+func (f *fleet) want(values map[string]int) {
+	f.t.Helper()
+	if got := f.values(); !maps.Equal(got, values) {
+		f.t.Errorf("nodes run %v, want %v", got, values)
+	}
+}
+
+func (f *fleet) do(verb Verb) {
+	f.t.Helper()
+	f.p.Now = f.now
+	_, err := Do(f.t.Context(), &f.p, f.policy(), publish.By{Author: "eve", Reason: "because"}, "roll", verb)
+	must(f.t, err)
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Report is what a rollout wants to know of a node: its last report that counts.
+type Report struct {
+	At      time.Time // when it was received
+	Overlay string    // digest of what the node runs
+	Well    time.Time // since when all is well with it; zero when it is not
+	Trouble string    // why it is not
+	Waiting string    // what a change waits for, as in "window night"; "" when for nothing
+	Refused string    // why it does not take what is published for it; "" when it does
+	Pinned  bool      // the key that signed it outlives a boot
+}
+
+// Act is what is to be done next.
+type Act string
+
+// Acts.
+const (
+	Begin  Act = "begin"  // a wave, with Nodes
+	Finish Act = "finish" // a wave, and with the last one the rollout
+	Halt   Act = "halt"
+	Wait   Act = "wait"
+)
+
+// Decision is what [Next] says.
+type Decision struct {
+	Act     Act
+	Wave    int
+	Nodes   []string          // of the wave that begins, without those that are left out
+	LeftOut map[string]string // node → why
+	Failed  map[string]string // node → why, so far
+	Good    int
+	Reason  string // of a halt, and what is waited for
+}
+
+// Next decides from the plan, how far it is, what is published, and what nodes report.
+// A rollout that does not run waits.
+func Next(plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows, reports map[string]Report, now time.Time) Decision {
+	if row.Phase != spec.RolloutRunning {
+		return Decision{Act: Wait, Wave: len(row.Waves) - 1, Reason: "it is " + row.Phase}
+	}
+	if plan.Rule.Pinned {
+		reports = maps.Clone(reports)
+		maps.DeleteFunc(reports, func(_ string, r Report) bool { return !r.Pinned })
+	}
+	i := len(row.Waves) - 1
+	if i < 0 || row.Waves[i].Done != 0 {
+		return begin(plan, i+1, rows, reports, now)
+	}
+	d := judge(plan, i, row.Waves[i], reports, now)
+	switch n := len(plan.Waves[i].Nodes) - len(row.Waves[i].LeftOut); {
+	case halts(plan.Rule, len(d.Failed), n):
+		d.Act, d.Reason = Halt, fmt.Sprintf("wave %s: %d of %d nodes failed: %s", plan.Waves[i].Name, len(d.Failed), n, some(d.Failed))
+	case d.Act == "":
+		d.Act = Finish
+	}
+	return d
+}
+
+// begin decides who takes part in a wave.
+func begin(plan *spec.RolloutPlan, i int, rows index.Rows, reports map[string]Report, now time.Time) Decision {
+	d := Decision{Act: Begin, Wave: i, LeftOut: map[string]string{}}
+	silence := time.Duration(plan.Rule.Silence) * time.Second
+	for _, name := range slices.Sorted(maps.Keys(plan.Waves[i].Nodes)) {
+		row, there := rows[name]
+		r, heard := reports[name]
+		switch {
+		case len(row.Holds) > 0:
+			d.LeftOut[name] = "held: " + row.Holds[0].Kind + ", " + row.Holds[0].Reason
+		case there && row.Overlay == plan.Waves[i].Nodes[name]:
+			d.Nodes = append(d.Nodes, name) // it has it already, and is judged like the others
+		case !there:
+			d.Nodes = append(d.Nodes, name) // a new node has nothing to report yet
+		case !heard:
+			d.LeftOut[name] = "silent: it never reported"
+		case now.Sub(r.At) > silence:
+			d.LeftOut[name] = "silent: its last report is of " + r.At.UTC().Format(time.RFC3339)
+		default:
+			d.Nodes = append(d.Nodes, name)
+		}
+	}
+	return d
+}
+
+// judge looks at the nodes of a wave. Its Act is Wait where some of them may still
+// become well, and "" where none may.
+func judge(plan *spec.RolloutPlan, i int, w spec.RolloutWave, reports map[string]Report, now time.Time) Decision {
+	d := Decision{Wave: i, LeftOut: w.LeftOut, Failed: map[string]string{}}
+	begun := time.Unix(w.Begun, 0)
+	late := !now.Before(begun.Add(time.Duration(plan.Rule.Deadline) * time.Second))
+	soak, silence := time.Duration(plan.Rule.Soak)*time.Second, time.Duration(plan.Rule.Silence)*time.Second
+	var pending, soaking []string
+	for _, name := range slices.Sorted(maps.Keys(plan.Waves[i].Nodes)) {
+		if w.LeftOut[name] != "" {
+			continue
+		}
+		r := reports[name]
+		heard := !r.At.Before(begun) // what it said before says nothing of this wave
+		arrived := heard && r.Overlay == plan.Waves[i].Nodes[name]
+		switch {
+		case heard && r.Refused != "":
+			d.Failed[name] = "it refuses the overlay: " + r.Refused
+		case arrived && r.Trouble != "" && late:
+			d.Failed[name] = r.Trouble
+		case arrived && r.Trouble == "" && r.At.Sub(later(r.Well, begun)) >= soak:
+			d.Good++ // it said so after that time, too
+		case arrived && r.Trouble == "" && now.Sub(r.At) > silence:
+			d.Failed[name] = "silent since " + r.At.UTC().Format(time.RFC3339)
+		case arrived && r.Trouble == "":
+			soaking = append(soaking, name)
+		case heard && !arrived && r.Waiting != "":
+			pending = append(pending, name+" waits for "+r.Waiting) // signed, and not to be hurried
+		case !late:
+			pending = append(pending, name)
+		case !heard:
+			d.Failed[name] = "silent since the wave began"
+		case now.Sub(r.At) > silence:
+			d.Failed[name] = "silent since " + r.At.UTC().Format(time.RFC3339)
+		default:
+			d.Failed[name] = "it does not report the overlay"
+		}
+	}
+	switch {
+	case len(pending) > 0:
+		d.Act, d.Reason = Wait, fmt.Sprintf("wave %s: %d well, %d on their way: %s", plan.Waves[i].Name, d.Good+len(soaking), len(pending), first(pending))
+	case len(soaking) > 0:
+		d.Act, d.Reason = Wait, fmt.Sprintf("wave %s: soaking", plan.Waves[i].Name)
+	}
+	return d
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// halts reports whether so many failures of n nodes are too many.
+func halts(r spec.RolloutRule, failed, n int) bool {
+	if failed == 0 {
+		return false
+	}
+	if r.Count == 0 && r.Percent == 0 {
+		return true
+	}
+	return r.Count > 0 && failed >= r.Count || r.Percent > 0 && failed*100 >= r.Percent*n
+}
+
+// some names a few nodes with their reasons.
+func some(nodes map[string]string) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+		out = append(out, name+" ("+nodes[name]+")")
+	}
+	return first(out)
+}
+
+// shown is how many nodes a text names.
+const shown = 3
+
+func first(list []string) string {
+	text := ""
+	for i, s := range list[:min(shown, len(list))] {
+		if i > 0 {
+			text += ", "
+		}
+		text += s
+	}
+	if n := len(list) - shown; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
+}

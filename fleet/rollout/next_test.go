@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// One wave of two nodes that began an hour ago, on the hour.
+func TestNext(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	begun := now.Add(-20 * time.Minute)
+	plan := &spec.RolloutPlan{Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"a": "new", "b": "new"}}},
+		Rule: spec.RolloutRule{Soak: 600, Deadline: 1800, Silence: 900, Undo: spec.UndoWave}}
+	rows := index.Rows{"a": {Overlay: "new"}, "b": {Overlay: "new"}}
+	well := Report{At: now, Overlay: "new", Well: begun}
+	for _, c := range []struct {
+		name   string
+		b      Report
+		pinned bool
+		late   bool
+		act    Act
+		reason string
+	}{
+		{name: "both are well", b: well, act: Finish},
+		{name: "it soaks", b: Report{At: now, Overlay: "new", Well: now.Add(-time.Minute)}, act: Wait, reason: "soaking"},
+		{name: "what was well before says nothing of this wave", b: Report{At: begun.Add(time.Minute), Overlay: "new", Well: begun.Add(-time.Hour)}, act: Halt, reason: "b (silent since "},
+		{name: "not there yet", b: Report{At: now, Overlay: "old", Well: begun}, act: Wait, reason: "1 well, 1 on their way: b"},
+		{name: "a little trouble on the way", b: Report{At: now, Overlay: "new", Trouble: "degraded"}, act: Wait, reason: "on their way"},
+		{name: "trouble at the deadline", b: Report{At: now.Add(time.Hour), Overlay: "new", Trouble: "degraded: x"}, late: true, act: Halt, reason: "b (degraded: x)"},
+		{name: "it refuses", b: Report{At: now, Overlay: "old", Refused: "epoch"}, act: Halt, reason: "b (it refuses the overlay: epoch)"},
+		{name: "it waits for its window, however late", b: Report{At: now.Add(time.Hour), Overlay: "old", Waiting: "window night"}, late: true, act: Wait, reason: "b waits for window night"},
+		{name: "silent", b: Report{At: begun.Add(-time.Second), Overlay: "old"}, late: true, act: Halt, reason: "b (silent since the wave began)"},
+		{name: "a key of one boot does not count", b: well, pinned: true, act: Wait, reason: "2 on their way"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			now, a := now, well
+			if c.late {
+				now = now.Add(time.Hour)
+				a.At = now
+			}
+			p := *plan
+			p.Rule.Pinned = c.pinned
+			row := spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{Begun: begun.Unix()}}}
+			d := Next(&p, row, rows, map[string]Report{"a": a, "b": c.b}, now)
+			if d.Act != c.act || !strings.Contains(d.Reason, c.reason) {
+				t.Errorf("%s %q, want %s with %q", d.Act, d.Reason, c.act, c.reason)
+			}
+		})
+	}
+}
+
+func TestHalts(t *testing.T) {
+	for _, c := range []struct {
+		count, percent, failed, n int
+		want                      bool
+	}{
+		{0, 0, 0, 10, false}, {0, 0, 1, 10, true}, {2, 0, 1, 10, false}, {2, 0, 2, 10, true},
+		{0, 20, 1, 10, false}, {0, 20, 2, 10, true}, {5, 10, 1, 10, true}, {0, 100, 9, 10, false}, {0, 1, 1, 1, true},
+	} {
+		if got := halts(spec.RolloutRule{Count: c.count, Percent: c.percent}, c.failed, c.n); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
+// What a service says is bounded, and only what counts is used.
+func TestService(t *testing.T) {
+	var answer string
+	status := http.StatusOK
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret" || r.URL.Path != "/api/v1/reports" {
+			t.Errorf("asked %s with %q", r.URL, r.Header.Get("Authorization"))
+		}
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(answer))
+	}))
+	defer s.Close()
+	service := &Service{URL: s.URL + "/", Token: "secret", Client: s.Client()}
+	line := func(node, counts, health string) string {
+		return `{"at":"2026-11-21T12:00:00Z","counts":` + counts + `,"report":{"node":"` + node + `","grade":"boot","overlay":"o","axes":{"sync":{"state":"current","since":"2026-11-21T11:00:00Z"},"health":{"state":"` + health + `","since":"2026-11-21T13:00:00Z"}}}}` + "\n"
+	}
+	answer = line("a", "true", "ok") + line("b", "false", "ok") + line("c", "true", "degraded")
+	got, err := service.Reports(t.Context())
+	must(t, err)
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	if len(got) != 2 || got["a"] != (Report{At: noon, Overlay: "o", Well: noon}) || got["c"].Trouble != "degraded" {
+		t.Errorf("got %+v", got)
+	}
+	for _, bad := range []string{"{", strings.Repeat(" ", maxLine+1), line("a", "true", "ok") + "null x"} {
+		answer = bad
+		if got, err := service.Reports(t.Context()); err == nil {
+			t.Errorf("%.20q is %v", bad, got)
+		}
+	}
+	status = http.StatusUnauthorized
+	if _, err := service.Reports(t.Context()); err == nil || !strings.Contains(err.Error(), "401") {
+		t.Errorf("without permission: %v", err)
+	}
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Verb is what an operator does to a rollout.
+type Verb string
+
+// Verbs.
+const (
+	Pause  Verb = "pause"  // no wave begins or ends
+	Resume Verb = "resume" // after a pause, or a halt: a wave that did not end begins anew
+	Abort  Verb = "abort"  // end it where it is
+	Undo   Verb = "undo"   // end it, and give all of its nodes what they had
+)
+
+// Do does it.
+func Do(ctx context.Context, p *publish.Publisher, policy publish.Policy, by publish.By, name string, verb Verb) (result *publish.Result, err error) {
+	moved := false
+	for range mends {
+		result, err = p.Advance(ctx, policy, name, by, func(ctx context.Context, f *publish.Fleet) (*publish.Step, error) {
+			moved = true
+			row, ok := f.Rollouts()[name]
+			if !ok {
+				return nil, cli.WithHint(fmt.Errorf("the fleet has no rollout %q", name), "'caisson rollout status' lists them")
+			}
+			plan, err := f.Plan(ctx, name, row)
+			if err != nil {
+				return nil, err
+			}
+			return act(plan, row, verb, by, p.Now.Unix())
+		})
+		if err != nil || moved {
+			break
+		}
+	}
+	return result, err
+}
+
+// phases says from which phases a verb leads to which.
+var phases = map[Verb]struct {
+	to   string
+	from []string
+}{
+	Pause:  {spec.RolloutPaused, []string{spec.RolloutRunning}},
+	Resume: {spec.RolloutRunning, []string{spec.RolloutPaused, spec.RolloutHalted}},
+	Abort:  {spec.RolloutAborted, []string{spec.RolloutRunning, spec.RolloutPaused, spec.RolloutHalted}},
+	Undo:   {spec.RolloutUndone, []string{spec.RolloutRunning, spec.RolloutPaused, spec.RolloutHalted, spec.RolloutAborted, spec.RolloutDone}},
+}
+
+func act(plan *spec.RolloutPlan, row spec.Rollout, verb Verb, by publish.By, now int64) (*publish.Step, error) {
+	move := phases[verb]
+	may := false
+	for _, from := range move.from {
+		may = may || from == row.Phase
+	}
+	if !may {
+		return nil, fmt.Errorf("%s rollout %s: it is %s", verb, plan.Name, row.Phase)
+	}
+	row.Waves = append([]spec.RolloutWave(nil), row.Waves...)
+	row.Phase, row.Since, row.Author, row.Reason = move.to, now, by.Author, by.Reason
+	s := &publish.Step{To: plan.Before}
+	switch n := len(row.Waves); {
+	case verb == Undo:
+		s.Back = goBack(plan, &row, 0, now)
+	case verb == Resume && n > 0 && row.Waves[n-1].Done == 0:
+		// What its nodes were given before the break says nothing of now.
+		row.Waves = row.Waves[:n-1]
+		for n > 1 && row.Waves[n-2].Back != 0 {
+			n--
+			row.Waves = row.Waves[:n-1]
+		}
+	}
+	s.Row = row
+	return s, nil
+}

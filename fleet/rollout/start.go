@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/maintenance"
+)
+
+// Order is what a rollout is asked for.
+type Order struct {
+	Name      string
+	Rule      spec.RolloutRule
+	Waves     []maintenance.Wave
+	Nodes     []publish.Node // compiled, of the whole site
+	At        time.Time      // the date that they were compiled for
+	Reference string         // digest by which their layers are found; "" without layers
+	Named     bool           // an operator named that digest
+}
+
+// NewPlan compares an order with what is published. Nodes that have already what they
+// would get are in no wave.
+func NewPlan(f *publish.Fleet, rows index.Rows, o Order) (*spec.RolloutPlan, error) {
+	plan := &spec.RolloutPlan{APIVersion: spec.APIVersion, Kind: spec.KindRolloutPlan, Fleet: f.Policy().Fleet, Name: o.Name,
+		Before: f.Floor(), Reference: o.Reference, Named: o.Named, Rule: o.Rule}
+	byName := map[string]publish.Node{}
+	for _, n := range o.Nodes {
+		byName[n.Name] = n
+	}
+	brings, has := map[string]bool{}, map[string]bool{}
+	for _, w := range o.Waves {
+		wave := spec.Wave{Name: w.Name, Nodes: map[string]string{}}
+		for _, name := range w.Nodes {
+			doc, err := byName[name].Doc()
+			if err != nil {
+				return nil, fmt.Errorf("node %s: %w", name, err)
+			}
+			row, there := rows[name]
+			has[row.Layer] = true
+			if digest := oci.Digest(doc); !there || row.Overlay != digest {
+				wave.Nodes[name] = digest
+				brings[byName[name].Layer] = true
+			}
+		}
+		if len(wave.Nodes) > 0 {
+			plan.Waves = append(plan.Waves, wave)
+		}
+	}
+	for _, l := range slices.Sorted(maps.Keys(brings)) {
+		if l != "" && !has[l] {
+			plan.Layers = append(plan.Layers, l)
+		}
+	}
+	if plan.Waves == nil {
+		return nil, cli.WithHint(fmt.Errorf("rollout %s would change nothing", o.Name), "its nodes have what the site says")
+	}
+	return plan, nil
+}
+
+// Start signs a plan and puts it into the fleet's index. Nothing is published yet.
+func Start(ctx context.Context, p *publish.Publisher, policy publish.Policy, by publish.By, o Order) (plan *spec.RolloutPlan, err error) {
+	started := false
+	for range mends {
+		_, err = p.Advance(ctx, policy, o.Name, by, func(ctx context.Context, f *publish.Fleet) (*publish.Step, error) {
+			rows, err := f.Nodes(ctx)
+			if err != nil {
+				return nil, err
+			}
+			if plan, err = NewPlan(f, rows, o); err != nil {
+				return nil, err
+			}
+			if err := free(ctx, f, plan); err != nil {
+				return nil, err
+			}
+			started = true
+			plan.At = o.At.Unix()
+			return &publish.Step{Plan: plan, Row: spec.Rollout{Phase: spec.RolloutRunning, Since: p.Now.Unix(), Author: by.Author, Reason: by.Reason}}, nil
+		})
+		if err != nil || started {
+			return plan, err
+		}
+	}
+	return nil, fmt.Errorf("rollout %s could not start: the publish before it is still being mended", o.Name)
+}
+
+// mends is how many publishes that were cut are put right before something is done.
+const mends = 3
+
+// free refuses a plan for nodes of a rollout that has not ended.
+func free(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan) error {
+	for name, r := range f.Rollouts() {
+		if r.Ended() {
+			continue
+		}
+		hint := "'caisson rollout abort' or 'caisson rollout undo' ends it"
+		if name == plan.Name {
+			return cli.WithHint(fmt.Errorf("rollout %s is %s already", name, r.Phase), hint)
+		}
+		other, err := f.Plan(ctx, name, r)
+		if err != nil {
+			return err
+		}
+		for _, w := range plan.Waves {
+			for _, node := range slices.Sorted(maps.Keys(w.Nodes)) {
+				if slices.ContainsFunc(other.Waves, func(o spec.Wave) bool { return o.Nodes[node] != "" }) {
+					return cli.WithHint(fmt.Errorf("node %s belongs to rollout %s, which is %s", node, name, r.Phase), hint)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Preview is [Start] that signs nothing.
+func Preview(ctx context.Context, p *publish.Publisher, policy publish.Policy, o Order) (*spec.RolloutPlan, error) {
+	f, err := p.Read(ctx, policy)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := f.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := NewPlan(f, rows, o)
+	if err != nil {
+		return nil, err
+	}
+	plan.At = o.At.Unix()
+	return plan, free(ctx, f, plan)
+}

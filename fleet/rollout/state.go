@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// State is how far a rollout is, for people and their tools.
+type State struct {
+	Name   string           `json:"name"`
+	Phase  string           `json:"phase"`
+	Since  time.Time        `json:"since"`
+	Author string           `json:"author,omitempty"`
+	Reason string           `json:"reason,omitempty"`
+	Before spec.Floor       `json:"before"` // where nodes go back to
+	Layers []string         `json:"layers"` // that it brings
+	Rule   spec.RolloutRule `json:"rule"`
+	Waves  []WaveState      `json:"waves"`
+}
+
+// WaveState is one wave of a [State].
+type WaveState struct {
+	Name    string            `json:"name"`
+	State   string            `json:"state"` // waiting, running, done or back
+	Begun   time.Time         `json:"begun,omitzero"`
+	Done    time.Time         `json:"done,omitzero"`
+	Back    time.Time         `json:"back,omitzero"`
+	Nodes   []string          `json:"nodes"`
+	LeftOut map[string]string `json:"leftOut"` // node → why
+	Failed  map[string]string `json:"failed"`  // node → why
+}
+
+// States reads the rollouts of a fleet, the newest first.
+func States(ctx context.Context, f *publish.Fleet) ([]State, error) {
+	rows := f.Rollouts()
+	out := []State{}
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		plan, err := f.Plan(ctx, name, rows[name])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, StateOf(plan, rows[name]))
+	}
+	slices.SortStableFunc(out, func(a, b State) int { return b.Since.Compare(a.Since) })
+	return out, nil
+}
+
+// StateOf puts a plan and how far it is together.
+func StateOf(plan *spec.RolloutPlan, row spec.Rollout) State {
+	s := State{Name: plan.Name, Phase: row.Phase, Since: at(row.Since), Author: row.Author, Reason: row.Reason,
+		Before: plan.Before, Layers: append([]string{}, plan.Layers...), Rule: plan.Rule}
+	for i, w := range plan.Waves {
+		v := WaveState{Name: w.Name, State: "waiting", Nodes: slices.Sorted(maps.Keys(w.Nodes)), LeftOut: map[string]string{}, Failed: map[string]string{}}
+		if i < len(row.Waves) {
+			r := row.Waves[i]
+			v.Begun, v.Done, v.Back = at(r.Begun), at(r.Done), at(r.Back)
+			maps.Copy(v.LeftOut, r.LeftOut)
+			maps.Copy(v.Failed, r.Failed)
+			switch {
+			case r.Back != 0:
+				v.State = "back"
+			case r.Done != 0:
+				v.State = "done"
+			default:
+				v.State = "running"
+			}
+		}
+		s.Waves = append(s.Waves, v)
+	}
+	return s
+}
+
+func at(seconds int64) time.Time {
+	if seconds == 0 {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0).UTC()
+}

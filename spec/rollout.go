@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+// KindRolloutPlan is the kind of [RolloutPlan].
+const KindRolloutPlan = "RolloutPlan"
+
+// RolloutPlan is what a rollout is to do: which nodes get which overlays, in which
+// waves, and when it stops. It does not change once it is signed; how far it is, is a
+// [Rollout] in the index.
+type RolloutPlan struct {
+	APIVersion string      `json:"apiVersion"`
+	Kind       string      `json:"kind"` // KindRolloutPlan
+	Fleet      string      `json:"fleet"`
+	Name       string      `json:"name"`
+	At         int64       `json:"at"`                  // seconds since 1970: the date that the site was compiled for
+	Before     Floor       `json:"before"`              // generation that nodes go back to
+	Reference  string      `json:"reference,omitempty"` // digest by which its layers are found
+	Named      bool        `json:"named,omitempty"`     // an operator named it: the layers may be older than what nodes have
+	Layers     []string    `json:"layers,omitempty"`    // digests that it brings and that no node of it had, sorted
+	Waves      []Wave      `json:"waves"`
+	Rule       RolloutRule `json:"rule"`
+}
+
+// Wave is one step of a [RolloutPlan].
+type Wave struct {
+	Name  string            `json:"name"`
+	Nodes map[string]string `json:"nodes"` // node → digest of its overlay
+}
+
+// RolloutRule says how a rollout judges its waves. Times are seconds.
+type RolloutRule struct {
+	Soak     int64  `json:"soak"`              // how long a wave must be well
+	Deadline int64  `json:"deadline"`          // after which a node that does not report the new overlay has failed
+	Silence  int64  `json:"silence"`           // a node that said nothing for so long before its wave is left out
+	Count    int    `json:"count,omitempty"`   // a wave with so many failures halts the rollout;
+	Percent  int    `json:"percent,omitempty"` // or with so many of a hundred. The first failure where both are 0
+	Undo     string `json:"undo"`              // UndoWave, UndoAll or UndoNone
+	Pinned   bool   `json:"pinned,omitempty"`  // only reports by keys that outlive a boot count
+}
+
+// What goes back when a rollout halts.
+const (
+	UndoWave = "wave" // the wave that failed
+	UndoAll  = "all"  // every wave that began
+	UndoNone = "none"
+)
+
+// Phases of a [Rollout].
+const (
+	RolloutRunning = "running"
+	RolloutPaused  = "paused"  // an operator stopped it
+	RolloutHalted  = "halted"  // it stopped itself
+	RolloutAborted = "aborted" // ended where it was
+	RolloutUndone  = "undone"  // ended, and everything went back
+	RolloutDone    = "done"
+)
+
+// Rollout is the row of a rollout in a [FleetIndex]: how far it is.
+type Rollout struct {
+	Plan   string        `json:"plan"` // digest of the plan's manifest in the repository of the fleet
+	Phase  string        `json:"phase"`
+	Since  int64         `json:"since"` // of the phase, seconds since 1970
+	Author string        `json:"author,omitempty"`
+	Reason string        `json:"reason,omitempty"`
+	Waves  []RolloutWave `json:"waves,omitempty"` // those that began
+}
+
+// RolloutWave is a wave that began. Times are seconds since 1970.
+type RolloutWave struct {
+	Begun   int64             `json:"begun"`
+	Done    int64             `json:"done,omitempty"`
+	Back    int64             `json:"back,omitempty"`    // when its nodes got what they had before
+	LeftOut map[string]string `json:"leftOut,omitempty"` // node → why
+	Failed  map[string]string `json:"failed,omitempty"`  // node → why
+}
+
+// Ended reports whether nothing will come of it any more. A halted rollout has not
+// ended: an operator decides.
+func (r Rollout) Ended() bool {
+	return r.Phase == RolloutAborted || r.Phase == RolloutUndone || r.Phase == RolloutDone
+}

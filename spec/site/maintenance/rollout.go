@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package maintenance
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/shape"
+)
+
+// RolloutDoc is a Rollout as it is written.
+type RolloutDoc struct {
+	HeadDoc
+	Kind shape.Text     `site:"kind,required" enum:"Rollout"`
+	Spec rolloutSpecDoc `site:"spec,required"`
+}
+
+type rolloutSpecDoc struct {
+	Nodes    []shape.Text   `site:"nodes" doc:"names of NodeSets; every node when absent"`
+	Waves    []waveDoc      `site:"waves,required" doc:"one after the other; what is left is the last one"`
+	Soak     shape.Duration `site:"soak" doc:"how long a wave must be well; 10m when absent"`
+	Deadline shape.Duration `site:"deadline" doc:"after which a node that does not report what it was given has failed; 1h when absent"`
+	Silence  shape.Duration `site:"silence" doc:"a node that reported nothing for so long before its wave is left out; 30m when absent"`
+	Halt     haltDoc        `site:"halt" doc:"how many failures of a wave halt the rollout; the first one when absent"`
+	Undo     shape.Text     `site:"undo" enum:"wave,all,none" doc:"what goes back when it halts; wave when absent"`
+	Grade    shape.Text     `site:"grade" enum:"pinned,any" doc:"pinned: only reports by keys that are kept on a disk count; any when absent"`
+}
+
+type waveDoc struct {
+	Hosts   []shape.Text `site:"hosts" doc:"names, or patterns with * and ?"`
+	Set     shape.Text   `site:"set" doc:"a NodeSet"`
+	Percent shape.Number `site:"percent" doc:"of all nodes of the rollout, by name, rounded up"`
+	Count   shape.Number `site:"count" doc:"so many, by name"`
+	Each    shape.Text   `site:"each" doc:"a label: one wave a value, sorted"`
+	At      report.Pos
+}
+
+type haltDoc struct {
+	Count   shape.Number `site:"count"`
+	Percent shape.Number `site:"percent" doc:"of the wave"`
+}
+
+// Rollout is how a change reaches nodes in waves.
+type Rollout struct {
+	Name string
+	Rule spec.RolloutRule
+
+	sets  []Set // of these nodes; of every node when nil
+	waves []wave
+}
+
+type wave struct {
+	hosts          []string
+	set            *Set
+	percent, count int64
+	each           string
+}
+
+const (
+	defaultSoak     = 10 * 60
+	defaultDeadline = 60 * 60
+	defaultSilence  = 30 * 60
+)
+
+func (d RolloutDoc) check(c *shape.Checker, m *Maintenance) Rollout {
+	s := d.Spec
+	r := Rollout{Name: d.Metadata.Name.S, Rule: spec.RolloutRule{
+		Soak: defaultSoak, Deadline: defaultDeadline, Silence: defaultSilence,
+		Count: int(s.Halt.Count.N), Percent: int(s.Halt.Percent.N), Undo: cmp.Or(s.Undo.S, spec.UndoWave), Pinned: s.Grade.S == "pinned",
+	}}
+	for _, t := range []struct {
+		doc shape.Duration
+		to  *int64
+	}{{s.Soak, &r.Rule.Soak}, {s.Deadline, &r.Rule.Deadline}, {s.Silence, &r.Rule.Silence}} {
+		if t.doc.Set() {
+			*t.to = seconds(t.doc.D)
+		}
+	}
+	c.In("halt", func() {
+		if n := s.Halt.Count; n.Set() && n.N < 1 {
+			c.Errorf(n.At, "range", "", "a rollout halts at one failure or more")
+		}
+		if n := s.Halt.Percent; n.Set() && (n.N < 1 || n.N > 100) {
+			c.Errorf(n.At, "range", "", "a percentage is 1 to 100")
+		}
+	})
+	c.In("nodes", func() {
+		r.sets = pick(c, s.Nodes, "NodeSet", m.Sets, func(s Set) string { return s.Name })
+	})
+	c.In("waves", func() {
+		for i, w := range s.Waves {
+			c.In(shape.Nth(i), func() { r.waves = append(r.waves, w.check(c, m)) })
+		}
+	})
+	return r
+}
+
+func (d waveDoc) check(c *shape.Checker, m *Maintenance) wave {
+	w := wave{percent: d.Percent.N, count: d.Count.N, each: d.Each.S}
+	n := 0
+	for _, set := range []bool{d.Hosts != nil, d.Set.Set(), d.Percent.Set(), d.Count.Set(), d.Each.Set()} {
+		if set {
+			n++
+		}
+	}
+	if n != 1 {
+		c.Errorf(d.At, "wave", "as in {percent: 10}", "a wave has one of hosts, set, percent, count and each")
+	}
+	w.hosts = patterns(c, d.Hosts)
+	if d.Set.Set() {
+		c.In("set", func() {
+			if sets := pick(c, []shape.Text{d.Set}, "NodeSet", m.Sets, func(s Set) string { return s.Name }); len(sets) == 1 {
+				w.set = &sets[0]
+			}
+		})
+	}
+	if p := d.Percent; p.Set() && (p.N < 1 || p.N > 100) {
+		c.Errorf(p.At, "range", "", "a percentage is 1 to 100")
+	}
+	if p := d.Count; p.Set() && p.N < 1 {
+		c.Errorf(p.At, "range", "", "a wave has one node or more")
+	}
+	return w
+}
+
+// Rollout returns the rollout of a name.
+func (m Maintenance) Rollout(name string) (Rollout, bool) {
+	i := slices.IndexFunc(m.Rollouts, func(r Rollout) bool { return r.Name == name })
+	if i < 0 {
+		return Rollout{}, false
+	}
+	return m.Rollouts[i], true
+}
+
+// Wave is a part of a rollout's nodes.
+type Wave struct {
+	Name  string
+	Nodes []string // sorted
+}
+
+// Divide puts each node of the rollout into one wave: the first that takes it, or a
+// last one with the rest. A wave that takes none is left out.
+func (r Rollout) Divide(nodes []inventory.Node) []Wave {
+	var left []inventory.Node
+	for _, n := range nodes {
+		if r.sets == nil || slices.ContainsFunc(r.sets, func(s Set) bool { return s.Has(n) }) {
+			left = append(left, n)
+		}
+	}
+	slices.SortFunc(left, func(a, b inventory.Node) int { return cmp.Compare(a.Name, b.Name) })
+	var out []Wave
+	take := func(name string, has func(inventory.Node) bool) {
+		w := Wave{Name: name}
+		left = slices.DeleteFunc(left, func(n inventory.Node) bool {
+			if !has(n) {
+				return false
+			}
+			w.Nodes = append(w.Nodes, n.Name)
+			return true
+		})
+		if w.Nodes != nil {
+			out = append(out, w)
+		}
+	}
+	first := func(name string, count int) {
+		take(name, func(inventory.Node) bool { count--; return count >= 0 })
+	}
+	all := len(left)
+	for i, w := range r.waves {
+		name := fmt.Sprint(i + 1)
+		switch {
+		case w.hosts != nil:
+			take(name, func(n inventory.Node) bool { return Set{hosts: w.hosts}.Has(n) })
+		case w.set != nil:
+			take(name+"-"+w.set.Name, w.set.Has)
+		case w.percent > 0:
+			first(name, (all*int(w.percent)+99)/100)
+		case w.count > 0:
+			first(name, int(w.count))
+		case w.each != "":
+			values := map[string]bool{}
+			for _, n := range left {
+				if v, ok := n.Label(w.each); ok {
+					values[v] = true
+				}
+			}
+			for _, v := range slices.Sorted(maps.Keys(values)) {
+				take(name+"-"+v, func(n inventory.Node) bool { got, ok := n.Label(w.each); return ok && got == v })
+			}
+		}
+	}
+	take(fmt.Sprint(len(r.waves)+1), func(inventory.Node) bool { return true })
+	return out
+}

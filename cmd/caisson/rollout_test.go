@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -21,7 +21,12 @@ import (
 // report standing in for the nodes.
 func TestRolloutRun(t *testing.T) {
 	t.Chdir(t.TempDir())
-	t.Setenv(serviceToken, "secret")
+	token := func(text string) {
+		if err := os.WriteFile("token", []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	token("secret")
 	site := func(value string) {
 		text := "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal-a}\nregistry: oci:out\nattached: true\ntrust: {keys: {operator: keys/operator.pub}}\n" +
 			"nodes: [{name: a}, {name: b}]\nconf: {sysctl: {vm.swappiness: " + value + "}}\n---\napiVersion: caisson.dev/v1alpha1\nkind: Rollout\nmetadata: {name: r}\nspec: {waves: [{hosts: [a]}], soak: 1m, deadline: 1m}\n"
@@ -70,18 +75,18 @@ func TestRolloutRun(t *testing.T) {
 				t.Error(err, out.String())
 			}
 			at := time.Now().Add(ahead)
-			_ = json.NewEncoder(w).Encode(rollout.Received{At: at, Counts: true, Report: spec.Report{Node: node, Overlay: row.Published.Overlay,
-				Axes: spec.Axes{Sync: spec.Axis{State: "current"}, Health: spec.Axis{State: health, Detail: "sysctl: no"}}}})
+			_ = json.NewEncoder(w).Encode(view.Reported{Node: node, Received: at, Overlay: row.Published.Overlay,
+				Axes: spec.Axes{Sync: spec.Axis{State: "current"}, Health: spec.Axis{State: health, Detail: "sysctl: no"}}})
 		}
 	}))
 	defer service.Close()
-	run := []string{"rollout", "run", "r", "site.yaml", "--service", service.URL, "--interval", "10ms"}
+	run := []string{"rollout", "run", "r", "site.yaml", "--at", service.URL, "--token-file", "token", "--interval", "10ms"}
 	site("2")
 	must("rollout", "start", "r", "site.yaml")
-	if out := must(run...); !strings.Contains(out, "wave 1: begins with 1 nodes") || !strings.Contains(out, "wave 2: done, 1 well") {
+	if out := must(append(run, "--for", "3s")...); !strings.Contains(out, "wave 1: begins with 1 nodes") || !strings.Contains(out, "wave 2: done, 1 well") {
 		t.Errorf("a good rollout says: %s", out)
 	}
-	if out := must("rollout", "status", "oci:out", "--site", "site.yaml"); !strings.Contains(out, "r\tdone since") {
+	if out := must("rollout", "status", "oci:out", "--site", "site.yaml"); !strings.Contains(out, "done since") {
 		t.Errorf("after it: %s", out)
 	}
 	site("3")
@@ -91,8 +96,8 @@ func TestRolloutRun(t *testing.T) {
 	if out := must(append(run, "--once")...); !strings.Contains(out, "1 on their way: a") {
 		t.Errorf("one step: %s", out)
 	}
-	t.Setenv(serviceToken, "other")
-	if out, err := caisson(append(run, "--for", "50ms")...); err == nil || !strings.Contains(out, "401 Unauthorized; trying again") {
+	token("other")
+	if out, err := caisson(append(run, "--for", "300ms")...); err == nil || !strings.Contains(out, "answers 401: it says no more; trying again") {
 		t.Errorf("without permission: %v\n%s", err, out)
 	}
 }

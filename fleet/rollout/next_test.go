@@ -3,13 +3,12 @@
 package rollout
 
 import (
-	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -71,37 +70,23 @@ func TestHalts(t *testing.T) {
 	}
 }
 
-// What a service says is bounded, and only what counts is used.
-func TestService(t *testing.T) {
-	var answer string
-	status := http.StatusOK
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer secret" || r.URL.Path != "/api/v1/reports" {
-			t.Errorf("asked %s with %q", r.URL, r.Header.Get("Authorization"))
-		}
-		w.WriteHeader(status)
-		_, _ = w.Write([]byte(answer))
-	}))
-	defer s.Close()
-	service := &Service{URL: s.URL + "/", Token: "secret", Client: s.Client()}
-	line := func(node, counts, health string) string {
-		return `{"at":"2026-11-21T12:00:00Z","counts":` + counts + `,"report":{"node":"` + node + `","grade":"boot","overlay":"o","axes":{"sync":{"state":"current","since":"2026-11-21T11:00:00Z"},"health":{"state":"` + health + `","since":"2026-11-21T13:00:00Z"}}}}` + "\n"
+// What a service says is bounded.
+func TestReadReports(t *testing.T) {
+	line := func(node, grade, health string) string {
+		return `{"node":"` + node + `","received":"2026-11-21T12:00:00Z","grade":"` + grade + `","overlay":"o","axes":{"sync":{"state":"current","since":"2026-11-21T11:00:00Z"},"activity":{"state":"waiting:reboot","detail":"window night"},"health":{"state":"` + health + `","since":"2026-11-21T13:00:00Z"}}}` + "\n"
 	}
-	answer = line("a", "true", "ok") + line("b", "false", "ok") + line("c", "true", "degraded")
-	got, err := service.Reports(t.Context())
+	got, err := ReadReports(strings.NewReader(line("a", "pinned", "ok") + line("c", "boot", "degraded")))
 	must(t, err)
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	if len(got) != 2 || got["a"] != (Report{At: noon, Overlay: "o", Well: noon}) || got["c"].Trouble != "degraded" {
+	if len(got) != 2 || got["a"] != (Report{At: noon, Overlay: "o", Well: noon, Pinned: true, Waiting: "reboot: window night"}) || got["c"].Trouble != "degraded" || got["c"].Pinned {
 		t.Errorf("got %+v", got)
 	}
-	for _, bad := range []string{"{", strings.Repeat(" ", maxLine+1), line("a", "true", "ok") + "null x"} {
-		answer = bad
-		if got, err := service.Reports(t.Context()); err == nil {
+	if r := FromReport(view.Reported{Axes: spec.Axes{Sync: spec.Axis{State: "refused:epoch", Detail: "7"}}}); r.Refused != "epoch: 7" {
+		t.Errorf("a refusal is %+v", r)
+	}
+	for _, bad := range []string{"{", strings.Repeat(" ", maxLine+1), line("a", "boot", "ok") + "null x"} {
+		if got, err := ReadReports(strings.NewReader(bad)); err == nil {
 			t.Errorf("%.20q is %v", bad, got)
 		}
-	}
-	status = http.StatusUnauthorized
-	if _, err := service.Reports(t.Context()); err == nil || !strings.Contains(err.Error(), "401") {
-		t.Errorf("without permission: %v", err)
 	}
 }

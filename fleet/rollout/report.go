@@ -3,16 +3,46 @@
 package rollout
 
 import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
 	"strings"
-	"time"
 
+	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/spec"
 )
 
+const (
+	maxLine  = 64 << 10 // of one node
+	maxNodes = 200_000
+)
+
+// ReadReports reads what a fleet's service answers at /v1/reports: one [view.Reported]
+// a line.
+func ReadReports(r io.Reader) (map[string]Report, error) {
+	all := map[string]Report{}
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		var one view.Reported
+		if err := json.Unmarshal(lines.Bytes(), &one); err != nil {
+			return nil, fmt.Errorf("reports of nodes: %w", err)
+		}
+		if all[one.Node] = FromReport(one); len(all) > maxNodes {
+			return nil, fmt.Errorf("reports of nodes: there are more than %d", maxNodes)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("reports of nodes: %w", err)
+	}
+	return all, nil
+}
+
 // FromReport returns what a rollout wants to know of a node's report. Times in it are
-// by the node's clock; what is later than when it was received is not believed.
-func FromReport(r *spec.Report, received time.Time) Report {
-	out := Report{At: received, Overlay: r.Overlay, Pinned: r.Grade == spec.KeyPinned}
+// by the node's clock; one that is later than when it was received is not used.
+func FromReport(r view.Reported) Report {
+	out := Report{At: r.Received, Overlay: r.Overlay, Pinned: r.Grade == spec.KeyPinned}
 	if state, code, refused := strings.Cut(r.Axes.Sync.State, ":"); refused && state == "refused" {
 		out.Refused = join(code, r.Axes.Sync.Detail)
 	}
@@ -24,8 +54,8 @@ func FromReport(r *spec.Report, received time.Time) Report {
 		return out
 	}
 	out.Well = later(r.Axes.Health.Since, r.Axes.Sync.Since)
-	if out.Well.After(received) {
-		out.Well = received
+	if out.Well.After(r.Received) {
+		out.Well = r.Received
 	}
 	return out
 }

@@ -42,8 +42,10 @@ func (d *Driver) Run(ctx context.Context, interval time.Duration) error {
 		switch {
 		case err != nil && (ctx.Err() != nil || final(err)):
 			return err
+		case err != nil && err.Error() != said:
+			said = err.Error()
+			d.Say("%v; trying again every %s", err, interval)
 		case err != nil:
-			d.Say("%v; trying again in %s", err, interval)
 		case moved:
 			continue
 		case decision.Reason != said:

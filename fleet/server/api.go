@@ -104,6 +104,16 @@ func (s *Server) getNode(w http.ResponseWriter, req *http.Request) {
 	s.answer(w, http.StatusOK, d)
 }
 
+func (s *Server) getReports(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	lines := json.NewEncoder(w)
+	for _, n := range s.o.Hub.Nodes() {
+		if r, ok := n.Reported(); ok && lines.Encode(r) != nil {
+			return // nobody listens any more
+		}
+	}
+}
+
 func (s *Server) getSlots(w http.ResponseWriter, _ *http.Request) {
 	s.answer(w, http.StatusOK, map[string]any{"groups": s.o.Hub.Slots()})
 }

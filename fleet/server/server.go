@@ -87,6 +87,7 @@ func (s *Server) routes() []route {
 		{"GET /v1/summary", Reader, "The fleet at a glance.", s.getSummary},
 		{"GET /v1/nodes", Reader, "Nodes that meet a query: q, condition, layer, version, sync, health, differs, from, most.", s.getNodes},
 		{"GET /v1/nodes/{node}", Reader, "One node in full.", s.getNode},
+		{"GET /v1/reports", Reader, "What each node reported last, one line of JSON a node.", s.getReports},
 		{"GET /v1/slots", Reader, "Groups of slots and who holds them.", s.getSlots},
 		{"GET /v1/events", Reader, "Server-sent events: 'change' after each change, at most one a second.", s.events},
 		{"POST /v1/nodes/{node}/accept", Operator, "Accept the key that is offered for a node.", s.accept},

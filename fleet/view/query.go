@@ -61,6 +61,23 @@ func (n *Node) Line(now time.Time) Line {
 	return l
 }
 
+// Reported is what a node reported last, for those who drive a rollout.
+type Reported struct {
+	Node     string        `json:"node"`
+	Received time.Time     `json:"received"`
+	Grade    spec.KeyGrade `json:"grade"`
+	Overlay  string        `json:"overlay"` // digest
+	Axes     spec.Axes     `json:"axes"`
+}
+
+// Reported returns what a node reported last, and whether it ever did.
+func (n *Node) Reported() (Reported, bool) {
+	if n.Report == nil {
+		return Reported{}, false
+	}
+	return Reported{n.Name, n.Received, n.Grade, n.Report.Overlay, n.Report.Axes}, true
+}
+
 // TroubleWord is the condition of a query for all that somebody should look at.
 const TroubleWord Condition = "trouble"
 

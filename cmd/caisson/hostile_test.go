@@ -180,8 +180,22 @@ var verbsOfRegistries = map[string]struct {
 		return []string{h.ref, "--node", "alpha", "--remember", h.path("caisson.memory"), "--trust", h.path("keys/operator.pub"), "--key", h.path("keys/operator.key")}
 	}, map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
 	"history": {seen(), map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
+	// Its rows are checked as those of others are; the site of this test has no services.
+	"services diff": {func(h *hostile) []string { return []string{"diff", "--site", h.site, "--cache", h.path("cache")} },
+		map[string]string{"index": refuses, "current": refuses}},
 	"rollout status": {func(h *hostile) []string { return []string{"status", h.ref, "--site", h.site} },
 		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
+	"rollout start": {func(h *hostile) []string {
+		return []string{"start", "r", h.rolling(), "--layer", h.layer, "--key", h.path("keys/operator.key")}
+	}, map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": refuses}},
+	// The others have nothing to do where no rollout was started.
+	"rollout run": {func(h *hostile) []string {
+		return []string{"run", "r", h.rolling(), "--once", "--key", h.path("keys/operator.key")}
+	}, map[string]string{"index": refuses, "current": refuses}},
+	"rollout pause":  {rolled("pause"), map[string]string{"index": refuses, "current": refuses}},
+	"rollout resume": {rolled("resume"), map[string]string{"index": refuses, "current": refuses}},
+	"rollout abort":  {rolled("abort"), map[string]string{"index": refuses, "current": refuses}},
+	"rollout undo":   {rolled("undo"), map[string]string{"index": refuses, "current": refuses}},
 	"inspect --node": {seen("--node", "alpha"), map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
 	"diff of generations": {func(h *hostile) []string { return []string{h.ref, "1", "1", "--site", h.site} },
 		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
@@ -235,6 +249,26 @@ func held(more ...string) func(*hostile) []string {
 	}
 }
 
+// rolled are the arguments of a verb for a rollout that was started.
+func rolled(verb string) func(*hostile) []string {
+	return func(h *hostile) []string {
+		return []string{verb, h.ref, "r", "--site", h.site, "--key", h.path("keys/operator.key")}
+	}
+}
+
+// rolling returns a site with a change and a rollout for it.
+func (h *hostile) rolling() string {
+	h.t.Helper()
+	text, err := os.ReadFile(h.site)
+	name := h.path("next.yaml")
+	err = errors.Join(err, os.WriteFile(name, append(bytes.ReplaceAll(text, []byte("swappiness: 10"), []byte("swappiness: 11")),
+		"---\napiVersion: caisson.dev/v1alpha1\nkind: Rollout\nmetadata: {name: r}\nspec: {waves: [{count: 1}]}\n"...), 0o600))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return name
+}
+
 // seen are the arguments of a verb that looks at a fleet.
 func seen(more ...string) func(*hostile) []string {
 	return func(h *hostile) []string { return append([]string{h.ref, "--site", h.site}, more...) }
@@ -266,8 +300,14 @@ func TestHostileRegistry(t *testing.T) {
 	}
 	var reach func(c *cobra.Command)
 	reach = func(c *cobra.Command) {
-		_, listed := verbsOfRegistries[c.Name()]
-		if c.Flag("plain-http") != nil && !listed && c.Name() != "login" { // which reads nothing
+		name := strings.TrimPrefix(c.CommandPath(), "caisson ")
+		_, listed := verbsOfRegistries[name]
+		switch name {
+		case "login", // which reads nothing
+			"fleet serve": // which goes on, and says why it cannot read the index: see package hub
+			listed = true
+		}
+		if c.Flag("plain-http") != nil && !listed {
 			t.Errorf("%s reaches a registry: what does it make of a hostile one?", c.CommandPath())
 		}
 		for _, sub := range c.Commands() {

@@ -183,14 +183,14 @@ func (a *app) printPlan(s rollout.State, from time.Time) error {
 }
 
 func (a *app) printRollout(s rollout.State) {
-	line := fmt.Sprintf("%s\t%s since %s", s.Name, s.Phase, s.Since.Format(time.RFC3339))
+	line := fmt.Sprintf("%s since %s", s.Phase, s.Since.Format(time.RFC3339))
 	if s.Author != "" {
 		line += " by " + s.Author
 	}
 	if s.Reason != "" {
 		line += ": " + s.Reason
 	}
-	cli.Printf(a.out, "%s\n", line)
+	cli.Printf(a.out, "%s\t%s\n", s.Name, line)
 	for _, w := range s.Waves {
 		cli.Printf(a.out, "  wave %s\t%s\t%s", w.Name, w.State, count(len(w.Nodes), "node"))
 		if n := len(w.LeftOut); n > 0 {

@@ -79,15 +79,15 @@ func (s *stop) Unwrap() error { return s.error }
 
 // Step takes the next step of the rollout, if there is one now.
 func (d *Driver) Step(ctx context.Context) (moved bool, last Decision, err error) {
-	reports, err := d.Reports(ctx)
-	if err != nil {
-		return false, last, fmt.Errorf("ask what the nodes report: %w", err)
-	}
 	d.Publisher.Now = d.Now()
 	p := d.Publisher
 	f, err := p.Read(ctx, d.Policy)
 	if err != nil {
 		return false, last, err
+	}
+	reports, err := d.Reports(ctx)
+	if err != nil {
+		return false, last, fmt.Errorf("ask what the nodes report: %w", err)
 	}
 	// Most looks end with nothing to do, and keep no other publisher out.
 	plan, row, last, err := d.decide(ctx, f, reports)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
+	"github.com/caisson-os/caisson/bootagent/boot/kexec"
 	"github.com/caisson-os/caisson/bootagent/boot/network"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
@@ -109,7 +110,7 @@ func (b *boot) begin() {
 	s, err := b.folder.Load()
 	if err == nil && s.Staged != nil && s.Staged.Overlay == b.record.Generation.Overlay {
 		b.unproven = true
-		if b.afterKexec() {
+		if b.countedFor(s.Staged.Overlay) {
 			return
 		}
 		s.Staged.Attempts++
@@ -124,10 +125,29 @@ func (b *boot) begin() {
 // begun returns how many boots of a generation were begun before this one. Behind its
 // kexec, this one is counted already.
 func (b *boot) begun(g state.Generation) int {
-	if b.afterKexec() {
+	if b.countedFor(g.Overlay) {
 		return g.Attempts - 1
 	}
 	return g.Attempts
+}
+
+// countedFor reports whether the loader before this kexec counted this boot for an
+// overlay. One that entered the last good generation, because another had been begun
+// too often, counted for none: that other one is not to be begun behind the kexec.
+func (b *boot) countedFor(overlay string) bool {
+	if !b.afterKexec() {
+		return false
+	}
+	counted, said := kexec.CountedFor(b.words)
+	return counted == overlay || !said // loaders before this one counted whatever they entered
+}
+
+// counted is what the loader behind a kexec is told of the count.
+func (b *boot) counted() string {
+	if !b.unproven {
+		return kexec.Counted
+	}
+	return kexec.Counted + b.record.Generation.Overlay
 }
 
 // ask brings the network up where it is not, and syncs.

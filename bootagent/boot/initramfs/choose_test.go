@@ -76,23 +76,42 @@ func TestAGenerationThatNeverComesUp(t *testing.T) {
 // The last attempt is a whole one: the loader behind its kexec goes on with what the
 // first one has begun. It would run the last good generation under the kernel
 // arguments of the bad one, else, and nothing ends a good generation.
+// A first loader that has given that one up, and enters the kernel of the good one,
+// has the second one do the same.
 func TestTheLastAttemptBehindItsKexec(t *testing.T) {
-	p := publish(t)
-	p.overlay(1, p.layer("good").Overlay.Layer)
-	p.boots()
-	p.comesUp()
-	p.overlay(2, p.layer("bad").Overlay.Layer)
-	for n := range state.MaxAttempts {
-		p.words = nil
-		p.boots() // and enters the kernel of generation 2
-		p.words = []string{kexec.Marker}
-		if got := p.boots(); got != 2 {
-			t.Errorf("attempt %d: generation %d behind a kexec for 2", n+1, got)
-		}
-	}
-	p.words = nil
-	if got := p.boots(); got != 1 {
-		t.Errorf("then generation %d; want the good one", got)
+	for name, behind := range map[string]func(*published) []string{
+		"this release": func(p *published) []string { return []string{kexec.Marker, p.counted()} },
+		"one before":   func(*published) []string { return []string{kexec.Marker} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := publish(t)
+			p.overlay(1, p.layer("good").Overlay.Layer)
+			p.boots()
+			p.comesUp()
+			p.overlay(2, p.layer("bad").Overlay.Layer)
+			for n := range state.MaxAttempts {
+				p.words, p.unproven = nil, false
+				p.boots() // and enters the kernel of generation 2
+				p.words, p.unproven = behind(p), false
+				if got := p.boots(); got != 2 || !p.unproven {
+					t.Errorf("attempt %d: generation %d behind a kexec for 2, unproven %v", n+1, got, p.unproven)
+				}
+				if s, err := p.folder.Load(); err != nil || s.Staged.Attempts != n+1 {
+					t.Errorf("attempt %d is counted as %d (%v)", n+1, s.Staged.Attempts, err)
+				}
+			}
+			p.words, p.unproven = nil, false
+			if got := p.boots(); got != 1 {
+				t.Errorf("then generation %d; want the good one", got)
+			}
+			if name == "one before" {
+				return // it cannot say that it entered the good one
+			}
+			p.words, p.unproven = behind(p), false
+			if got := p.boots(); got != 1 {
+				t.Errorf("behind the kexec for the good one generation %d is begun once more", got)
+			}
+		})
 	}
 }
 

@@ -61,7 +61,7 @@ func (b *boot) enterKernel(ctx context.Context, from oci.Source, found *track.Fo
 	}
 	defer initrd.Close() // a memory file that kexec has read
 	b.begin()
-	return fmt.Errorf("%w: %w", errStartOver, kexec.Start(k, initrd, line.Words))
+	return fmt.Errorf("%w: %w", errStartOver, kexec.Start(k, initrd, append(line.Words, b.counted())))
 }
 
 // commandLine returns the line that the layer's kernel must have, and whether it, or

@@ -23,6 +23,22 @@ import (
 // a difference that a kexec did not remove is not tried again for ever. See [Ran].
 const Marker = "caisson.kexec=1"
 
+// Counted is the word, before its value, by which a loader tells the one behind its
+// kexec for which overlay this boot was counted, see [CountedFor].
+const Counted = "caisson.counted="
+
+// CountedFor returns for which overlay the loader before this kexec counted the boot:
+// its digest, "" where it counted for none. ok is false where it was a release that did
+// not say.
+func CountedFor(running []string) (overlay string, ok bool) {
+	for _, word := range running {
+		if overlay, ok = strings.CutPrefix(word, Counted); ok {
+			return overlay, true
+		}
+	}
+	return "", false
+}
+
 // passed are the parameters that firmware and boot loaders legitimately add: which
 // card and which node this is, and where its consoles are. Any other word on the
 // running line that the overlay does not name was signed by nobody.
@@ -45,7 +61,7 @@ func Arguments(running, site, want []string) Line {
 	full := spec.KernelLine(want)
 	for _, word := range running {
 		switch {
-		case word == Marker, strings.HasPrefix(word, "initrd="), strings.HasPrefix(word, "BOOT_IMAGE="):
+		case word == Marker, strings.HasPrefix(word, Counted), strings.HasPrefix(word, "initrd="), strings.HasPrefix(word, "BOOT_IMAGE="):
 		case slices.Contains(full, word):
 		case isPassed(word) && !slices.Contains(site, word):
 			l.Words = append(l.Words, word)

@@ -19,6 +19,7 @@ func TestArguments(t *testing.T) {
 		{"node wants more", "quiet", "quiet", "quiet isolcpus=2", "quiet isolcpus=2 panic=30 " + Marker, "", true},
 		{"node wants less", "quiet caisson.node=a", "quiet", "", "caisson.node=a panic=30 " + Marker, "quiet", true},
 		{"after kexec", "BOOTIF=01-52 isolcpus=2 panic=30 " + Marker, "quiet", "isolcpus=2", "BOOTIF=01-52 isolcpus=2 panic=30 " + Marker, "", false},
+		{"what a loader told the next one", "quiet panic=30 " + Marker + " " + Counted + "sha256:1", "quiet", "quiet", "quiet panic=30 " + Marker, "", false},
 		{"consoles of the machine stay", "console=ttyS0 earlycon quiet", "quiet", "quiet", "console=ttyS0 earlycon quiet panic=30 " + Marker, "", false},
 		{"a console that the site has taken away", "console=ttyS0", "console=ttyS0", "", "panic=30 " + Marker, "console=ttyS0", true},
 		{"order of the author", "b a", "", "b a", "b a panic=30 " + Marker, "", false},

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -135,7 +136,10 @@ func (a *app) fleetIndex(v *serving) hub.Index {
 		if p.Root == known {
 			return p, nil
 		}
-		p.Rows, err = f.Nodes(ctx)
+		if p.Rows, err = f.Nodes(ctx); err != nil {
+			return p, err
+		}
+		p.Rollouts, err = rollout.States(ctx, f)
 		return p, err
 	}
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/report"
+	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/spec"
@@ -33,6 +34,8 @@ type Published struct {
 	Floor spec.Floor // epoch and generation that were given out last
 	Root  string     // digest of the index: the same one has the same rows
 	Rows  index.Rows // nil where Root is the one that was known
+
+	Rollouts []rollout.State // the newest first
 }
 
 // Index reads what is published; it leaves out the rows where known is the root still.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -58,6 +59,13 @@ func (h *Hub) Fleet() Fleet {
 		f.IndexTrouble = h.indexErr.Error()
 	}
 	return f
+}
+
+// Rollouts returns the rollouts that the index knows, the newest first.
+func (h *Hub) Rollouts() []rollout.State {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return append([]rollout.State{}, h.fleet.Rollouts...)
 }
 
 // Detail is one node in full.

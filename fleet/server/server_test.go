@@ -23,6 +23,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -42,6 +43,11 @@ const layer = "sha256:0000000000000000000000000000000000000000000000000000000000
 // newSite starts a service for a fleet of these nodes.
 func newSite(t testing.TB, rows index.Rows, withTokens bool) *site {
 	t.Helper()
+	return newSiteWith(t, rows, withTokens)
+}
+
+func newSiteWith(t testing.TB, rows index.Rows, withTokens bool, rollouts ...rollout.State) *site {
+	t.Helper()
 	db, err := store.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "fleet.db"))
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +55,7 @@ func newSite(t testing.TB, rows index.Rows, withTokens bool) *site {
 	s := &site{TB: t, tokens: map[Role]string{}}
 	s.hub, err = hub.Open(t.Context(), hub.Options{Store: db, Groups: map[string]int{"default": 1}, Say: t.Logf,
 		Index: func(context.Context, string) (hub.Published, error) {
-			return hub.Published{Fleet: "metal", Floor: spec.Floor{Generation: 7}, Root: "r", Rows: rows}, nil
+			return hub.Published{Fleet: "metal", Floor: spec.Floor{Generation: 7}, Root: "r", Rows: rows, Rollouts: rollouts}, nil
 		}})
 	if err != nil {
 		t.Fatal(err)

@@ -88,7 +88,7 @@ var rules = []Rule{
 		By: []string{"fleet/hub", "fleet/server", "fleet/rollout", "cmd/caisson"}, ByWhy: "it is shown to operators, and rollouts go by it"},
 	{Packages: "fleet/store", Only: []string{"spec", "internal/..."}, Why: "a database keeps and judges nothing",
 		By: []string{"fleet/hub", "cmd/caisson"}, ByWhy: "nodes and publishers have no database"},
-	{Packages: "fleet/rollout", By: []string{"cmd/caisson"}, ByWhy: "nodes know of no waves"},
+	{Packages: "fleet/rollout", By: []string{"fleet/hub", "fleet/server", "cmd/caisson"}, ByWhy: "nodes know of no waves"},
 	{Packages: "fleet/hub", By: []string{"fleet/server", "cmd/caisson"}, ByWhy: "the service is one program"},
 	{Packages: "fleet/server", By: []string{"cmd/caisson"}, ByWhy: "the service is one program"},
 	{Packages: "fleet/unknown", Only: []string{"internal/..."}, Why: "it takes note of names, whatever they are for", By: []string{"cmd/caisson"}, ByWhy: "what strangers say decides nothing"},

@@ -97,7 +97,7 @@ func TestRolloutRun(t *testing.T) {
 		t.Errorf("one step: %s", out)
 	}
 	token("other")
-	if out, err := caisson(append(run, "--for", "300ms")...); err == nil || !strings.Contains(out, "answers 401: it says no more; trying again") {
+	if out, err := caisson(append(run, "--once")...); err == nil || !strings.Contains(err.Error(), "answers 401") {
 		t.Errorf("without permission: %v\n%s", err, out)
 	}
 }

@@ -46,6 +46,8 @@ func New(t testing.TB) *Repository {
 		t.Fatal(err)
 	}
 	r.Git("init", "--quiet", "--initial-branch=main")
+	r.Git("config", "gc.auto", "0") // what tidies up in the background outlives the test
+	r.Git("config", "maintenance.auto", "false")
 	return r
 }
 

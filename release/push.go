@@ -124,7 +124,7 @@ func (p *Pusher) Index(ctx context.Context, entries []oci.Descriptor, fleet, ver
 		if resp, err := p.Registry.Source().Manifest(ctx, oci.RepoLayer, Current, ""); err == nil {
 			was = resp.Digest
 		}
-		if err := p.state(ctx, raw, was, Statement{Fleet: fleet, Version: version, IssuedAt: p.Now}); err != nil {
+		if err := p.state(ctx, raw, was, Statement{Fleet: fleet, Version: version, IssuedAt: p.after(ctx, was)}); err != nil {
 			return "", fmt.Errorf("sign the index: %w", err)
 		}
 	}

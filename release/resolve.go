@@ -74,6 +74,21 @@ func (s *Set) Statement(ctx context.Context, keys []sign.Verifier) (Statement, e
 	return newest, verdict
 }
 
+// after returns the time of issue of what takes the place of an index: now, and later
+// than what it stands for. Two builds of one second would else look like one that is
+// played back.
+func (p *Pusher) after(ctx context.Context, was string) time.Time {
+	pub, err := sign.NewVerifier(p.Release.Public())
+	if err != nil || was == "" {
+		return p.Now
+	}
+	s, err := (&Set{Index: was, registry: p.Registry}).Statement(ctx, []sign.Verifier{pub})
+	if err != nil || s.IssuedAt.Before(p.Now) {
+		return p.Now
+	}
+	return s.IssuedAt.Add(time.Second)
+}
+
 // state signs that an index is current, unless it is already and a key says so.
 func (p *Pusher) state(ctx context.Context, raw []byte, was string, s Statement) error {
 	digest := oci.Digest(raw)

@@ -37,11 +37,11 @@ func New(t testing.TB) *Repository {
 		t.Fatal(err)
 	}
 	root := t.TempDir()
-	r := &Repository{Dir: filepath.Join(root, "work"), t: t}
+	r := &Repository{Dir: filepath.Join(root, "checkout"), t: t}
 	server := httptest.NewServer(&cgi.Handler{Path: backend, Root: "/", Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"},
 		InheritEnv: []string{"PATH", "HOME"}})
 	t.Cleanup(server.Close)
-	r.URL = server.URL + "/work/.git"
+	r.URL = server.URL + "/checkout/.git"
 	if err := os.Mkdir(r.Dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

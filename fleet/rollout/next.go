@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
@@ -90,6 +91,10 @@ func begin(plan *spec.RolloutPlan, i int, rows index.Rows, reports map[string]Re
 		default:
 			d.Nodes = append(d.Nodes, name)
 		}
+	}
+	if len(d.Nodes) == 0 && slices.ContainsFunc(slices.Collect(maps.Values(d.LeftOut)), func(why string) bool { return strings.HasPrefix(why, "silent") }) {
+		// A wave that nobody takes part in proves nothing for the next one.
+		d.Act, d.Reason = Wait, fmt.Sprintf("wave %s: none of its nodes reports: %s", plan.Waves[i].Name, some(d.LeftOut))
 	}
 	return d
 }

@@ -104,6 +104,31 @@ func TestWhoIsLeftOut(t *testing.T) {
 	f.want(map[string]int{"1": 2, "2": 10})
 }
 
+// A wave whose nodes all say nothing is waited for: nobody would have tried what the
+// next one gets. One whose nodes are all held is passed over.
+func TestASilentWaveIsWaitedFor(t *testing.T) {
+	f := newFleet(t, layout(t), 12, threeWaves)
+	f.nodes["n00000"].dumb = true
+	f.tick(20 * time.Minute)
+	_, err := f.start("2")
+	must(t, err)
+	for range 30 {
+		moved, d, err := f.driver().Step(t.Context())
+		if moved || err != nil || !strings.HasPrefix(d.Reason, "wave 1: none of its nodes reports: n00000 (silent: ") {
+			t.Fatalf("moved %v, %q, %v", moved, d.Reason, err)
+		}
+		f.tick(time.Minute)
+	}
+	f.want(map[string]int{"1": 12})
+	f.p.Now = f.now
+	_, err = f.p.Freeze(t.Context(), publish.Hold{Nodes: []string{"n00000"}, By: publish.By{Author: "eve", Reason: "it is gone"}})
+	must(t, err)
+	if err := f.run(); !Ended(err) {
+		t.Fatal(err)
+	}
+	f.want(map[string]int{"1": 1, "2": 11})
+}
+
 // Silence after the wave counts, at once while it soaks and else at the deadline.
 func TestSilenceAfterAWave(t *testing.T) {
 	f := newFleet(t, layout(t), 12, threeWaves)

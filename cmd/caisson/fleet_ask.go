@@ -72,7 +72,10 @@ func (x *asking) do(ctx context.Context, method, path, body string) ([]byte, err
 		return nil, cli.WithHint(fmt.Errorf("ask the fleet's service: %w", err), "--at names another one")
 	}
 	defer resp.Body.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err == nil && len(data) > maxAnswer {
+		err = fmt.Errorf("it answers more than %d bytes", maxAnswer)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("ask the fleet's service: %w", err)
 	}

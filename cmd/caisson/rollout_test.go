@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -55,7 +57,7 @@ func TestRolloutRun(t *testing.T) {
 	must("publish", "site.yaml")
 	// Nodes that run what is published for them, and have been so for an hour, by a
 	// clock that is an hour ahead: waves soak at once.
-	health, ahead := "ok", time.Hour
+	health, sync, ahead := "ok", "current", time.Hour
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer secret" {
 			w.WriteHeader(http.StatusUnauthorized)
@@ -76,7 +78,7 @@ func TestRolloutRun(t *testing.T) {
 			}
 			at := time.Now().Add(ahead)
 			_ = json.NewEncoder(w).Encode(view.Reported{Node: node, Received: at, Overlay: row.Published.Overlay,
-				Axes: spec.Axes{Sync: spec.Axis{State: "current"}, Health: spec.Axis{State: health, Detail: "sysctl: no"}}})
+				Axes: spec.Axes{Sync: spec.Axis{State: sync}, Health: spec.Axis{State: health, Detail: "sysctl: no"}}})
 		}
 	}))
 	defer service.Close()
@@ -96,6 +98,11 @@ func TestRolloutRun(t *testing.T) {
 	if out := must(append(run, "--once")...); !strings.Contains(out, "1 on their way: a") {
 		t.Errorf("one step: %s", out)
 	}
+	sync = "refused:epoch"
+	if out, err := caisson(append(run, "-o", "json")...); !errors.Is(err, cli.ErrDrift) || !strings.Contains(out, "1 of 1 nodes failed: a (it refuses the overlay: epoch)") || !strings.Contains(out, `"phase": "halted"`) {
+		t.Errorf("a rollout that halts: %v\n%s", err, out)
+	}
+	must("rollout", "resume", "oci:out", "r", "--site", "site.yaml")
 	token("other")
 	if out, err := caisson(append(run, "--once")...); err == nil || !strings.Contains(err.Error(), "answers 401") {
 		t.Errorf("without permission: %v\n%s", err, out)

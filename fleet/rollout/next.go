@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
@@ -73,6 +72,7 @@ func Next(plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows, reports map
 // begin decides who takes part in a wave.
 func begin(plan *spec.RolloutPlan, i int, rows index.Rows, reports map[string]Report, now time.Time) Decision {
 	d := Decision{Act: Begin, Wave: i, LeftOut: map[string]string{}}
+	silent := 0
 	silence := time.Duration(plan.Rule.Silence) * time.Second
 	for _, name := range slices.Sorted(maps.Keys(plan.Waves[i].Nodes)) {
 		row, there := rows[name]
@@ -85,14 +85,16 @@ func begin(plan *spec.RolloutPlan, i int, rows index.Rows, reports map[string]Re
 		case !there:
 			d.Nodes = append(d.Nodes, name) // a new node has nothing to report yet
 		case !heard:
+			silent++
 			d.LeftOut[name] = "silent: it never reported"
 		case now.Sub(r.At) > silence:
+			silent++
 			d.LeftOut[name] = "silent: its last report is of " + r.At.UTC().Format(time.RFC3339)
 		default:
 			d.Nodes = append(d.Nodes, name)
 		}
 	}
-	if len(d.Nodes) == 0 && slices.ContainsFunc(slices.Collect(maps.Values(d.LeftOut)), func(why string) bool { return strings.HasPrefix(why, "silent") }) {
+	if len(d.Nodes) == 0 && silent > 0 {
 		// A wave that nobody takes part in proves nothing for the next one.
 		d.Act, d.Reason = Wait, fmt.Sprintf("wave %s: none of its nodes reports: %s", plan.Waves[i].Name, some(d.LeftOut))
 	}

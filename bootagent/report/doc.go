@@ -7,5 +7,6 @@
 // It decides neither what is true (package node) nor how a request is made (package
 // fetch). Nothing that comes of a report is obeyed: an answer is "taken" or "not
 // taken". The key signs reports and no more; package oci/sign holds their type apart
-// from all that nodes obey. Package node and cmd/caisson-agent import it.
+// from all that nodes obey. bootagent/node and
+// cmd/caisson-agent import it.
 package report

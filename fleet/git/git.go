@@ -8,7 +8,7 @@
 // protocols, a deadline, and a bound on what is kept of a repository. What it is
 // asked for and what it answers are names of objects; files are read from its
 // objects, never from a checkout, so nothing in a repository can act: no filter, no
-// attribute, no submodule. Nodes link none of this. fleet/service imports it.
+// attribute, no submodule. Nodes link none of this. fleet/content imports it.
 package git
 
 import (

@@ -3,7 +3,8 @@
 // Package apparmor loads profiles that were compiled at build time into the
 // kernel, and compares what the kernel has with what the layer says. There is
 // no parser on the node: see apparmor(7) and the files of securityfs below
-// apparmor/. Only the agent's stages import it.
+// apparmor/. Only bootagent/boot/initramfs
+// and bootagent/node import it.
 package apparmor
 
 import (

@@ -10,7 +10,7 @@
 //
 // A partition that cannot be used is set aside, with the reason and a remedy on the
 // console, and the node boots without it; one that can only be read is read. The
-// package does not know what the state means. Only the initramfs stage imports it.
+// package does not know what the state means. Only bootagent/boot/initramfs imports it.
 package disk
 
 import (

@@ -7,8 +7,8 @@
 //
 // It writes into every new root; nothing here is configuration that a later
 // boot could find changed. What it follows: machine-id(5), hostname(5),
-// systemd.network(5), sshd(8), systemd-update-done.service(8). Only the
-// initramfs stage imports it.
+// systemd.network(5), sshd(8), systemd-update-done.service(8). Only
+// bootagent/boot/initramfs imports it.
 package handover
 
 import (

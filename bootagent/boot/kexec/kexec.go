@@ -5,7 +5,7 @@
 // to come this far; what runs is the kernel that the signed layer names, with
 // the arguments that the signed overlay names.
 //
-// Only the initramfs stage imports it.
+// Only bootagent/boot/initramfs imports it.
 package kexec
 
 import (

@@ -6,7 +6,7 @@
 // It reads what depmod(8) wrote (modules.dep and modules.alias, see
 // modules.dep(5)) and loads with finit_module(2); the builder has decompressed
 // every file, so nothing is unpacked here. There is no udev in the loader.
-// Only the initramfs stage imports it.
+// Only bootagent/boot/initramfs imports it.
 package kmod
 
 import (

@@ -8,7 +8,7 @@
 // hardware over when the new root's init runs, see RuntimeWatchdogSec= in
 // systemd-system.conf(5): it keeps counting in between.
 //
-// It follows the kernel's watchdog-api.rst. Only the initramfs stage imports it.
+// It follows the kernel's watchdog-api.rst. Only bootagent/boot/initramfs imports it.
 package watchdog
 
 import (

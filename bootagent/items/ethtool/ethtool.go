@@ -7,7 +7,7 @@
 // parse and no unit to write. What cannot come true beside what else is wanted, or
 // is, is refused before anything is switched. Switching one feature may switch
 // others: what changed in passing is remembered too and comes back with it. Only
-// package items imports it.
+// bootagent/items imports it.
 package ethtool
 
 import (

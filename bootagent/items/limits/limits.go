@@ -5,7 +5,7 @@
 //
 // It touches only files that carry caisson's prefix. A limit acts on new PAM
 // sessions: not on running ones, and not on systemd services, which take
-// LimitNOFILE= and its like. Only package items imports it.
+// LimitNOFILE= and its like. Only bootagent/items imports it.
 package limits
 
 import (

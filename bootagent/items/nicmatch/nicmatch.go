@@ -3,7 +3,7 @@
 // Package nicmatch finds the interfaces that a site means: by name, address, driver
 // or place on the PCI bus. Two kinds set something of interfaces, and both mean the
 // same ones; it is asked at each look, so one that comes later is found then. Only
-// they import it.
+// bootagent/items/ethtool and bootagent/items/nics import it.
 package nicmatch
 
 import (

@@ -7,7 +7,7 @@
 //
 // Interfaces are found by name, address, driver or place on the PCI bus, at each
 // look: one that comes later is set then. A value above what the driver says it can
-// do is refused before anything is written. Only package items imports it.
+// do is refused before anything is written. Only bootagent/items imports it.
 package nics
 
 import (

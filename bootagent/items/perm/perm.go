@@ -7,7 +7,7 @@
 // without links of users, and looked at and changed through that descriptor; see
 // guards for what is refused. A program that changes its owner loses
 // set-user-ID, set-group-ID and file capabilities unless the rule's own mode
-// sets them. Only package items imports it.
+// sets them. Only bootagent/items imports it.
 package perm
 
 import (

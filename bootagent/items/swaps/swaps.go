@@ -6,7 +6,7 @@
 // It calls swapon(2) and swapoff(2) and judges by /proc/swaps. Space that is not there
 // yet is deferred; space that is in use already is owned only where its priority had
 // to be changed. Nothing is made: mkswap(8) is for whoever made the disk or the file.
-// Only package items imports it.
+// Only bootagent/items imports it.
 package swaps
 
 import (

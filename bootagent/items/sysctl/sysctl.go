@@ -6,7 +6,7 @@
 // It reads and writes the files itself: no sysctl(8), no files in /etc/sysctl.d,
 // so no other owner's file is applied by accident. A key is the path below
 // /proc/sys. Values are compared field by field, because the kernel separates
-// with tabs what people separate with blanks. Only package items imports it.
+// with tabs what people separate with blanks. Only bootagent/items imports it.
 package sysctl
 
 import (

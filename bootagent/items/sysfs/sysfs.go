@@ -7,7 +7,7 @@
 // A key is the path of a file, in any of the spellings that links in /sys allow.
 // Links are followed inside /sys alone, and a file that they lead to has to be
 // one that may be set, too. Of a list such as "always [madvise] never" the value
-// is the word in brackets. Only package items imports it.
+// is the word in brackets. Only bootagent/items imports it.
 package sysfs
 
 import (

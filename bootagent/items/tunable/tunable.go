@@ -5,8 +5,10 @@
 // looked at, written, read back and put back by the same rules.
 //
 // A kind of item says which files there are, which of them the kernel changes
-// along with another, and when two values mean the same. Only the kinds sysctl
-// and sysfs import it.
+// along with another, and when two values mean the same. The kinds
+// bootagent/items/sysctl and bootagent/items/sysfs import it, those that set such
+// values beside something else (bootagent/items/modules, bootagent/items/nics) as
+// well.
 package tunable
 
 import (

@@ -8,7 +8,7 @@
 // a signer and a verifier, or a scanner and a node, read different things from
 // the same bytes. Here they are errors. Documents that only caisson writes go
 // through spec.Decode, which is stricter still; this package is for manifests
-// and bundles. Only oci and the packages below it import it.
+// and bundles. Only oci and oci/sign import it.
 package strict
 
 import (

@@ -3,8 +3,10 @@
 package deptest
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -42,5 +44,31 @@ func TestEachDependencyHasAReason(t *testing.T) {
 	}
 	if direct == 0 || !named("honnef.co/go/tools") {
 		t.Error("the table of dependencies is not where this test looks")
+	}
+}
+
+// TestEachLargePackageHasAReason: a package of more than 1,200 lines is one noun all the
+// same, and docs/rationale.md says which.
+func TestEachLargePackageHasAReason(t *testing.T) {
+	text, err := os.ReadFile("../../docs/rationale.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range List(t, "./...") {
+		lines := 0
+		for _, name := range p.GoFiles {
+			data, err := os.ReadFile(filepath.Join("../..", p.own(), name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines += bytes.Count(data, []byte("\n"))
+		}
+		row := strings.Contains(string(text), "| `"+p.own()+"` |")
+		switch {
+		case lines > 1200 && !row:
+			t.Errorf("%s has %d lines: say in docs/rationale.md why it is one package, or part it", p.own(), lines)
+		case lines <= 1100 && row:
+			t.Errorf("%s has %d lines: docs/rationale.md excuses it for nothing", p.own(), lines)
+		}
 	}
 }

@@ -42,7 +42,7 @@ func (a *app) sayDetail(format string, args ...any) {
 // json says whether -o json was given.
 func (a *app) json() bool { return a.format == "json" }
 
-// root is the command line. The list is the order of --help.
+// root is the command line.
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "caisson",
@@ -71,48 +71,41 @@ func (a *app) root() *cobra.Command {
 	f.StringVarP(&a.format, "output", "o", "text", "output format: text or json")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "print results and errors only")
 	f.BoolVarP(&a.detail, "verbose", "v", false, "print notes, too, and how long the verb took")
-	root.AddCommand(
-		a.initCommand(),
-		a.validateCommand(),
-		a.explainCommand(),
-		a.planCommand(),
-		a.windowsCommand(),
-		a.operationsCommand(),
-		a.servicesCommand(),
-		a.buildCommand(),
-		a.lockCommand(),
-		a.inspectCommand(),
-		a.diffCommand(),
-		a.historyCommand(),
-		a.rolloutCommand(),
-		a.pruneCommand(),
-		a.netbootCommand(),
-		a.publishCommand(),
-		a.freezeCommand(),
-		a.pinCommand(),
-		a.rollbackCommand(),
-		a.forwardCommand(),
-		a.pauseCommand(),
-		a.resumeCommand(),
-		a.retireCommand(),
-		a.refreshCommand(),
-		a.verifyCommand(),
-		a.copyCommand(),
-		a.serveCommand(),
-		a.fleetCommand(),
-		a.unknownCommand(),
-		a.keysCommand(),
-		a.loginCommand(),
-		a.logoutCommand(),
-		a.importCommand(),
-		a.schemaCommand(),
-		a.manCommand(),
-		a.versionCommand(),
-	)
+	for _, g := range a.groups() {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
+		for _, c := range g.verbs {
+			c.GroupID = g.title
+			root.AddCommand(c)
+		}
+	}
+	root.SetHelpCommandGroupID(about)
+	root.SetCompletionCommandGroupID(about)
 	strict(root)
 	complete(root)
 	a.timed(root)
 	return root
+}
+
+// about is the heading of the verbs that every program has.
+const about = "About this program"
+
+// group is a heading of --help and the verbs below it.
+type group struct {
+	title string
+	verbs []*cobra.Command
+}
+
+// groups are the verbs in the order in which a new fleet needs them.
+func (a *app) groups() []group {
+	return []group{
+		{"Write a site", []*cobra.Command{a.initCommand(), a.importCommand(), a.validateCommand(), a.explainCommand(), a.windowsCommand(), a.operationsCommand(), a.servicesCommand(), a.schemaCommand()}},
+		{"Build layers, and what boots them", []*cobra.Command{a.buildCommand(), a.lockCommand(), a.inspectCommand(), a.netbootCommand()}},
+		{"Publish", []*cobra.Command{a.planCommand(), a.publishCommand(), a.verifyCommand(), a.diffCommand(), a.historyCommand(), a.refreshCommand(), a.pruneCommand(), a.copyCommand()}},
+		{"Hold nodes, and go back", []*cobra.Command{a.freezeCommand(), a.pinCommand(), a.rollbackCommand(), a.forwardCommand(), a.pauseCommand(), a.resumeCommand(), a.retireCommand()}},
+		{"Operate a fleet", []*cobra.Command{a.rolloutCommand(), a.fleetCommand(), a.serveCommand(), a.unknownCommand()}},
+		{"Keys and credentials", []*cobra.Command{a.keysCommand(), a.loginCommand(), a.logoutCommand()}},
+		{about, []*cobra.Command{a.manCommand(), a.versionCommand()}},
+	}
 }
 
 // strict makes every wrong call an error of its own exit code, and an unknown

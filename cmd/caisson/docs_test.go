@@ -58,3 +58,15 @@ func TestCommandLineIsDocumented(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryVerbHasAHeading: --help lists what has none at the end, below "Additional".
+func TestEveryVerbHasAHeading(t *testing.T) {
+	root := newApp(io.Discard, io.Discard).root()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if !root.ContainsGroup(c.GroupID) || c.GroupID == "" {
+			t.Errorf("%s is below no heading", c.Name())
+		}
+	}
+}

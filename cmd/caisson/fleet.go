@@ -23,7 +23,7 @@ import (
 func (a *app) fleetCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "fleet",
-		Short: "See what nodes should be and are: the fleet's service, and its words on the command line",
+		Short: "Show what nodes should be and are, and serve it",
 		Long: "See what nodes should be and are. 'serve' takes the reports of nodes and shows them; the others ask it. Nothing\n" +
 			"that the service says is obeyed by a node: nodes obey signatures.",
 	}

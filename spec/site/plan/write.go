@@ -95,11 +95,14 @@ func (c Change) write(w io.Writer) {
 	case spec.ActionRemove:
 		sign, text = "-", report.Printable(c.From, 100)
 	}
-	if c.Item == "node" {
+	switch c.Item {
+	case "node":
 		fmt.Fprintf(w, "  %s node\n", sign)
-		return
+	case c.Key: // a node has one layer
+		fmt.Fprintf(w, "  %s %s: %s\n", sign, c.Item, text)
+	default:
+		fmt.Fprintf(w, "  %s %s %s: %s\n", sign, c.Item, report.Printable(c.Key, 100), text)
 	}
-	fmt.Fprintf(w, "  %s %s %s: %s\n", sign, c.Item, report.Printable(c.Key, 100), text)
 }
 
 func nameList(names []string) string {

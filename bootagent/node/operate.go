@@ -9,13 +9,15 @@ import (
 	"github.com/caisson-os/caisson/bootagent/operation"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/slot"
+	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/bootagent/window"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // operations is the engine for this node's operations. Its ledger is on the state
 // disk, and lives as long as that: without one, a boot.
-func (n *Node) operations(name string) *operation.Engine {
+func (n *Node) operations(found *track.Found) *operation.Engine {
+	name := found.Overlay.Node
 	e := &operation.Engine{Dir: n.folder.Path("ops"), Node: name, Boot: n.scopes.Kernel, Remembers: n.scopes.Disk != "",
 		Now: time.Now, Synchronised: window.Synchronised, Runner: n.runner(), Record: func(what string, o spec.Operation, detail string) {
 			fields := []field{{"operation", o.Name}, {"id", o.ID}, {"what", what}}
@@ -24,6 +26,9 @@ func (n *Node) operations(name string) *operation.Engine {
 			}
 			n.record("operation", fields...)
 		}}
+	if g := found.Overlay.Gates; g != nil && len(g.Checks) > 0 {
+		e.Gates = n.afterwards(found)
+	}
 	e.Slots, e.Root = slot.Holder{Node: name}, n.o.Root
 	if units := n.systemd(); units != nil {
 		e.Units = units
@@ -49,9 +54,9 @@ func (n *Node) Operate(ctx context.Context) ([]spec.OperationStatus, error) {
 	case err != nil:
 		return nil, err
 	case !ok:
-		return n.operations(found.Overlay.Node).View(found.Overlay.Maintenance), nil
+		return n.operations(found).View(found.Overlay.Maintenance), nil
 	}
-	return n.operations(found.Overlay.Node).Look(ctx, found.Overlay.Maintenance)
+	return n.operations(found).Look(ctx, found.Overlay.Maintenance)
 }
 
 // Operations says where the operations stand.
@@ -60,7 +65,7 @@ func (n *Node) Operations() ([]spec.OperationStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	return n.operations(found.Overlay.Node).View(found.Overlay.Maintenance), nil
+	return n.operations(found).View(found.Overlay.Maintenance), nil
 }
 
 // Ask notes that an operator wants an operation to run: now, or else again, in its
@@ -70,7 +75,7 @@ func (n *Node) Ask(name string, atOnce bool) error {
 	if err != nil {
 		return err
 	}
-	if err := n.operations(found.Overlay.Node).Ask(found.Overlay.Maintenance, name, atOnce); err != nil {
+	if err := n.operations(found).Ask(found.Overlay.Maintenance, name, atOnce); err != nil {
 		return err
 	}
 	what := "asked for again"

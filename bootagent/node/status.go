@@ -126,7 +126,7 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 	if err := n.damage(); err != nil {
 		refuse("journal", journal.Damaged, err.Error())
 	}
-	status.Operations = n.operations(found.Overlay.Node).View(found.Overlay.Maintenance)
+	status.Operations = n.operations(found).View(found.Overlay.Maintenance)
 	for _, o := range status.Operations {
 		if o.State == spec.OperationFailed || o.State == spec.OperationCannot {
 			refuse("operation", o.Name, o.Detail)

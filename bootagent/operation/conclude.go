@@ -53,12 +53,25 @@ func (e *Engine) judge(ctx context.Context, notes string) (Judgement, string) {
 		return Judging, err.Error()
 	}
 	how, why := e.Gates.Judge(ctx, notes)
-	if how == Unwell { // the next look begins anew
+	if how != Judging { // who asks again wants to know how it is then
 		if err := remove(notes); err != nil {
-			why += "; " + err.Error()
+			return Judging, err.Error()
 		}
 	}
 	return how, why
+}
+
+// Judged returns the names of the notes that gates keep at the moment.
+func (e *Engine) Judged() ([]string, error) {
+	if e.Gates == nil {
+		return nil, nil
+	}
+	all, err := filepath.Glob(filepath.Join(e.Dir, "*", "gates"))
+	if err != nil {
+		return nil, err
+	}
+	boot, err := filepath.Glob(filepath.Join(e.Dir, "gates"))
+	return append(all, boot...), err
 }
 
 // conclude takes one step of the end of a turn. more is false where it has to wait.
@@ -70,18 +83,22 @@ func (e *Engine) conclude(ctx context.Context, m *spec.Maintenance, o spec.Opera
 	if t.Boot != e.Boot { // its command ended with that boot
 		t.Boot, t.Unit = e.Boot, ""
 	}
-	if t.Step != judged && e.early(t) {
+	if t.Step != judged && t.Step != still && e.early(t) {
 		return false, nil
 	}
 	switch t.Step {
-	case judged:
+	case judged, still:
 		switch how, why := e.judge(ctx, e.notes(o)); how {
 		case Judging:
 			return false, e.hold(o, r, spec.ForGates, why)
 		case Unwell:
 			return true, e.keep(o, r, "the node is not well after it: "+why)
 		}
-		t.to(undoing)
+		if t.Step == still {
+			t.to(releasing)
+		} else {
+			t.to(undoing)
+		}
 	case undoing:
 		d := order(o).Drain
 		switch {
@@ -107,7 +124,10 @@ func (e *Engine) conclude(ctx context.Context, m *spec.Maintenance, o spec.Opera
 		if end := t.Since.Add(time.Duration(order(o).Soak) * time.Second); !t.Yields && e.Now().Before(end) {
 			return false, nil
 		}
-		t.to(releasing)
+		t.to(still)
+		if t.Yields || order(o).Soak == 0 {
+			t.to(releasing)
+		}
 	default:
 		if t.Slot != "" {
 			if err := e.release(ctx, m, t.Slot); err != nil {
@@ -234,6 +254,9 @@ func (e *Engine) handOver(ctx context.Context, m *spec.Maintenance, old spec.Ope
 	if len(trouble) > 0 {
 		return append(left, spec.OperationStatus{Name: r.Name, State: spec.OperationCannot, Since: r.Began,
 			Detail: "it was withdrawn in its turn: " + strings.Join(trouble, "; ")}), nil
+	}
+	if err := remove(e.notes(old)); err != nil {
+		return left, err
 	}
 	r.Turn = nil
 	if r.State == spec.OperationRunning {

@@ -165,13 +165,20 @@ func TestOrder(t *testing.T) {
 	if y.free(m) || y.there("drained") || y.trail() != strings.TrimSuffix(wholeTrail, " release") {
 		t.Errorf("while it soaks: %s", y.trail())
 	}
+	y.gate = Judging
 	y.clock = y.clock.Add(600 * time.Second)
+	y.until(m, spec.OperationWaiting, spec.ForGates, "a gate")
+	if y.free(m) {
+		t.Errorf("the slot was given back before the node was well: %s", y.trail())
+	}
+	y.gate = Well
 	y.until(m, spec.OperationDone, "", "")
-	if y.trail() != wholeTrail || !y.free(m) {
+	soaked := strings.Replace(wholeTrail, "undo release", "undo gates release", 1)
+	if y.trail() != soaked || !y.free(m) {
 		t.Errorf("%s", y.trail())
 	}
 	y.until(m, spec.OperationDone, "", "")
-	if y.trail() != wholeTrail {
+	if y.trail() != soaked {
 		t.Errorf("again: %s", y.trail())
 	}
 }

@@ -46,6 +46,7 @@ const (
 	judged    = "gates"
 	undoing   = "undo"
 	soaking   = "soak"
+	still     = "gates again" // after the soak
 	releasing = "release"
 )
 

@@ -175,6 +175,9 @@ func firstTrouble(st *spec.Status) string {
 		if matters(d) && d.Reason != "" {
 			return fmt.Sprintf("%s %q: %s", d.Item, d.Key, d.Reason)
 		}
+		if matters(d) && d.From == d.To {
+			return fmt.Sprintf("%s %q: %s", d.Item, d.Key, d.Action)
+		}
 		if matters(d) {
 			return fmt.Sprintf("%s %q is %q, not %q", d.Item, d.Key, d.From, d.To)
 		}

@@ -136,6 +136,7 @@ type app struct {
 	format   string                    // "text" or "json"
 	quiet    bool                      // results and errors only
 	detail   bool                      // also how long a verb took
+	after    chan struct{}             // of the service: it holds one while LookAfter does its work
 }
 
 func (a *app) say(format string, args ...any) {

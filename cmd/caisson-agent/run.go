@@ -42,6 +42,7 @@ func runService(ctx context.Context, a *app, args []string) error {
 	every := askEvery + rand.N(askEvery/5)
 	asked, ready := time.Time{}, false
 	staging, judging := make(chan struct{}, 1), make(chan struct{}, 1)
+	a.after = make(chan struct{}, 1)
 	teller := newTeller(a)
 	if !process.SystemdRuns() {
 		a.runner = new(process.Group) // it knows only what it began itself
@@ -135,8 +136,9 @@ func (a *app) rest(ctx context.Context, tell func(*spec.Status)) {
 		if err != nil && ctx.Err() == nil && !errors.Is(err, track.ErrNothing) {
 			cli.Report(a.err, "caisson-agent", err)
 		}
+		a.lookAfter(ctx)
 		pause := 2 * lookEvery
-		if slices.ContainsFunc(list, func(o spec.OperationStatus) bool { return o.State == spec.OperationRunning }) {
+		if slices.ContainsFunc(list, func(o spec.OperationStatus) bool { return o.State == spec.OperationRunning || o.For == spec.ForGates }) {
 			pause = 2 * time.Second
 		}
 		if waits {
@@ -180,6 +182,33 @@ func (a *app) judge(ctx context.Context, o node.Options, b *spec.Bootstrap) (las
 		case <-time.After(wait):
 		}
 	}
+}
+
+// lookAfter looks at the node for the operations that have disturbed it, beside what
+// else the service does, until there is nothing to look at.
+func (a *app) lookAfter(ctx context.Context) {
+	select {
+	case a.after <- struct{}{}:
+	default:
+		return // it does
+	}
+	go func() {
+		defer func() { <-a.after }()
+		for {
+			wait, err := node.LookAfter(ctx, a.options("run"))
+			if err != nil && ctx.Err() == nil && !errors.Is(err, track.ErrNothing) {
+				cli.Report(a.err, "caisson-agent", err) // the next pass looks again
+			}
+			if err != nil || wait == 0 {
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+		}
+	}()
 }
 
 // stageFor is how long one attempt to bring a waiting layer to the disk may take. The

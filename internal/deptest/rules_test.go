@@ -149,6 +149,7 @@ var rules = []Rule{
 	{Packages: "internal/durable", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/ownfiles", Only: []string{"internal/check"}, Stdlib: true, Why: leaf},
 	{Packages: "internal/safepath", Only: []string{}, Why: leaf},
+	{Packages: "internal/doctext", Only: []string{}, Stdlib: true, Why: leaf, By: []string{}, ByWhy: "pages are held to programs by tests"},
 	{Packages: "cmd/...", By: []string{}, ByWhy: "a program is the end of the line"},
 }
 

@@ -16,6 +16,7 @@ type SlotRequest struct {
 	Node       string    `json:"node"`
 	Key        string    `json:"key"` // id of the key that signs this
 	Group      string    `json:"group"`
-	Act        string    `json:"act"`  // pre-reboot or steady-state
-	Time       time.Time `json:"time"` // by the node's clock
+	Act        string    `json:"act"`    // pre-reboot or steady-state
+	BootID     string    `json:"bootId"` // that of the node's last report
+	Time       time.Time `json:"time"`   // by the node's clock: each request's is later than that of the one before
 }

@@ -29,7 +29,7 @@ type request struct {
 	Blob      *oci.Descriptor // a blob instead
 	Offset    int64
 
-	Post *posted // a report to send instead
+	Post *report.Letter // to send instead
 }
 
 // maxOutcome is the cap of an outcome, in bytes.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -25,18 +26,12 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// posted is a report to send.
-type posted struct {
-	URL    string
-	Report []byte
-}
-
-// Post sends a signed report to a fleet's service, from a process of its own as all
-// requests. An error that is [report.ErrRefused] is the service's last word on it.
-func Post(ctx context.Context, b spec.Bootstrap, way track.Way, to string, raw []byte) error {
+// Post sends a letter to a fleet's service, from a process of its own as all requests.
+// An error that is [report.ErrRefused] is the service's last word on it.
+func Post(ctx context.Context, b spec.Bootstrap, way track.Way, l report.Letter) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	r := request{Bootstrap: b, Way: way, Post: &posted{to, raw}}
+	r := request{Bootstrap: b, Way: way, Post: &l}
 	c, err := (&source{ask: r, opened: time.Now()}).start(ctx, r)
 	if err != nil {
 		return err
@@ -47,26 +42,30 @@ func Post(ctx context.Context, b spec.Bootstrap, way track.Way, to string, raw [
 }
 
 const (
-	reportPath  = "/v1/report"   // of the service
 	reportToken = "report.token" // among the credentials: what a service asks of this node
 	maxAnswer   = 4 << 10
 )
 
-// prepare reads what only root may, and returns the request and how it is made.
-func (p *posted) prepare(ctx context.Context, r request) (*http.Client, *http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL+reportPath, bytes.NewReader(p.Report))
+// prepare reads what only root may, and returns a letter's request and how it is made.
+func prepare(ctx context.Context, r request) (*http.Client, *http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.Post.URL, bytes.NewReader(r.Post.Body))
 	if err != nil {
 		return nil, nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	for name, value := range r.Post.Header {
+		req.Header.Set(name, value)
+	}
 	req.Header.Set("User-Agent", r.Agent)
-	token, err := ownfiles.ReadSecret(filepath.Join(r.Credentials, reportToken))
-	switch {
-	case r.Credentials == "" || errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, nil, fmt.Errorf("token for reports: %w", err)
-	default:
-		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	if r.Post.Token && r.Credentials != "" {
+		token, err := ownfiles.ReadSecret(filepath.Join(r.Credentials, reportToken))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return nil, nil, fmt.Errorf("token for reports: %w", err)
+		default:
+			req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+		}
 	}
 	// The service may have a certificate of the site's own authority, as the registry
 	// has, or of one that the node's system trusts.
@@ -105,14 +104,34 @@ func send(client *http.Client, req *http.Request) error {
 	if resp.StatusCode/100 == 2 {
 		return nil
 	}
-	said, err := io.ReadAll(io.LimitReader(resp.Body, 200))
-	if err != nil {
-		said = nil // the status says enough
-	}
-	err = fmt.Errorf("the service answers %d: %s", resp.StatusCode, plain.Line(strings.TrimSpace(string(said))))
+	err = fmt.Errorf("the service answers %d%s", resp.StatusCode, reason(resp.Body))
 	switch resp.StatusCode {
 	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return fmt.Errorf("%w: %w", report.ErrRefused, err)
 	}
 	return err
+}
+
+// reason is what a service says of a refusal: as this one and FleetLock's have it, or
+// as text.
+func reason(body io.Reader) string {
+	text, err := io.ReadAll(io.LimitReader(body, maxAnswer))
+	if err != nil {
+		text = nil // the status says enough
+	}
+	var why struct {
+		Value string `json:"value"`
+	}
+	said := string(bytes.TrimSpace(text))
+	if json.Unmarshal(text, &why) == nil && why.Value != "" {
+		said = why.Value
+	}
+	if said == "" {
+		return ""
+	}
+	const most = 200
+	if r := []rune(said); len(r) > most {
+		said = string(r[:most]) + "…"
+	}
+	return ": " + plain.Line(said)
 }

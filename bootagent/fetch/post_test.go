@@ -29,7 +29,7 @@ func TestPost(t *testing.T) {
 	var uid string
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, err := io.ReadAll(req.Body)
-		if err != nil || string(body) != "signed" || req.URL.Path != reportPath || req.Header.Get("Authorization") != "Bearer let-me" || req.Header.Get("User-Agent") != "caisson-agent/1" {
+		if err != nil || string(body) != "signed" || req.URL.Path != report.Path || req.Header.Get("Authorization") != "Bearer let-me" || req.Header.Get("Caisson-Proof") != "p" || req.Header.Get("User-Agent") != "caisson-agent/1" {
 			t.Errorf("%s %q %v: %q, %v", req.URL.Path, req.Header.Get("Authorization"), req.Header, body, err)
 		}
 		if uid == "" {
@@ -48,7 +48,7 @@ func TestPost(t *testing.T) {
 	}
 	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	post := func(cas ...string) error {
-		return Post(t.Context(), spec.Bootstrap{CAs: cas}, track.Way{Credentials: dir, Silence: 20 * time.Second, Agent: "caisson-agent/1", Clock: trust.Clock{RTC: time.Now()}}, server.URL, []byte("signed"))
+		return Post(t.Context(), spec.Bootstrap{CAs: cas}, track.Way{Credentials: dir, Silence: 20 * time.Second, Agent: "caisson-agent/1", Clock: trust.Clock{RTC: time.Now()}}, report.Letter{URL: server.URL + report.Path, Header: map[string]string{"Caisson-Proof": "p"}, Body: []byte("signed"), Token: true})
 	}
 	for status = range map[int]bool{200: true, 204: true} {
 		if err := post(ca); err != nil {
@@ -75,5 +75,26 @@ func TestPost(t *testing.T) {
 	}
 	if err := post(ca); err == nil || !strings.Contains(err.Error(), "token") {
 		t.Errorf("a token for all to read: %v", err)
+	}
+}
+
+// TestATokenIsForOneService: a letter to any other service has none.
+func TestATokenIsForOneService(t *testing.T) {
+	require.Root(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if len(req.Header["Authorization"]) != 0 {
+			t.Error("the token went to another service")
+		}
+		w.WriteHeader(http.StatusConflict)
+		_, _ = io.WriteString(w, `{"kind":"all_slots_full","value":"1 of 1 slots are held,\nby n2"}`) // the answer is read
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, reportToken), []byte("let-me\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := Post(t.Context(), spec.Bootstrap{}, track.Way{Credentials: dir, Silence: 20 * time.Second, Clock: trust.Clock{RTC: time.Now()}}, report.Letter{URL: server.URL, Body: []byte("{}")})
+	if err == nil || !strings.Contains(err.Error(), "answers 409: 1 of 1 slots are held,") || strings.Contains(err.Error(), "kind") {
+		t.Error(err)
 	}
 }

@@ -28,7 +28,7 @@ func serve(ctx context.Context, in io.Reader, out io.Writer) (outcome, error) {
 		return outcome{}, fmt.Errorf("read a request: %w", err)
 	}
 	if r.Post != nil {
-		client, req, err := r.Post.prepare(ctx, r)
+		client, req, err := prepare(ctx, r)
 		if err == nil {
 			err = confine()
 		}

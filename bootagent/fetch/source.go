@@ -10,7 +10,7 @@
 // takes both for a registry's word: what comes is capped and hashed again, a
 // process that hangs is ended, and what the bytes mean is decided by package trust.
 //
-// Reports to a fleet's service are sent the same way ([Post]).
+// Reports to a fleet's service, and requests for slots, are sent the same way ([Post]).
 //
 // The loader asks by itself: there is no root yet that a process could be kept
 // out of, and whatever it could spoil is verified before it is entered.

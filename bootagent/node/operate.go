@@ -8,7 +8,6 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/operation"
 	"github.com/caisson-os/caisson/bootagent/process"
-	"github.com/caisson-os/caisson/bootagent/slot"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/bootagent/window"
 	"github.com/caisson-os/caisson/spec"
@@ -29,7 +28,7 @@ func (n *Node) operations(found *track.Found) *operation.Engine {
 	if g := found.Overlay.Gates; g != nil && len(g.Checks) > 0 {
 		e.Gates = n.afterwards(found)
 	}
-	e.Slots, e.Root = slot.Holder{Node: name}, n.o.Root
+	e.Slots, e.Root = n.slots(&found.Overlay), n.o.Root
 	if units := n.systemd(); units != nil {
 		e.Units = units
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Poster sends a signed report as a machine that a bootstrap and a way describe.
-type Poster func(ctx context.Context, b spec.Bootstrap, way track.Way, url string, raw []byte) error
+// Poster sends a letter as a machine that a bootstrap and a way describe.
+type Poster func(ctx context.Context, b spec.Bootstrap, way track.Way, l report.Letter) error
 
 // Report returns what this node tells its fleet of a status, and where it goes; nil
 // where its overlay says nothing of reports.
@@ -98,10 +98,15 @@ func (n *Node) mayReport() error {
 	return nil
 }
 
-var errNoPoster = errors.New("this program sends no reports")
+var errNoPoster = errors.New("this program sends nothing to services")
 
-// post sends as this machine, by the clock of now.
+// post sends a report.
 func (n *Node) post(ctx context.Context, url string, raw []byte) error {
+	return n.send(ctx, report.Letter{URL: url + report.Path, Body: raw, Token: true})
+}
+
+// send sends a letter as this machine, by the clock of now.
+func (n *Node) send(ctx context.Context, l report.Letter) error {
 	if n.o.Post == nil {
 		return errNoPoster
 	}
@@ -109,7 +114,7 @@ func (n *Node) post(ctx context.Context, url string, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	return n.o.Post(ctx, n.follower.Bootstrap, n.way(s, n.follower.Identity), url, raw)
+	return n.o.Post(ctx, n.follower.Bootstrap, n.way(s, n.follower.Identity), l)
 }
 
 // RecordReport notes in systemd's journal that the node tells news.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/caisson-os/caisson/bootagent/report"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -38,11 +39,11 @@ func TestReport(t *testing.T) {
 	var sent [][]byte
 	open := func() *Node {
 		n := m.open()
-		n.o.Post = func(_ context.Context, _ spec.Bootstrap, _ track.Way, url string, raw []byte) error {
-			if url != reportURL {
-				t.Errorf("sent to %s", url)
+		n.o.Post = func(_ context.Context, _ spec.Bootstrap, _ track.Way, l report.Letter) error {
+			if l.URL != reportURL+"/v1/report" || !l.Token {
+				t.Errorf("sent to %s", l.URL)
 			}
-			sent = append(sent, raw)
+			sent = append(sent, l.Body)
 			return nil
 		}
 		return n

@@ -3,9 +3,12 @@
 package slot
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -77,16 +80,41 @@ func (s *lockServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// refusal is what a server says of a request that it does not meet.
+type refusal struct {
+	Kind  string `json:"kind"`
+	Value string `json:"value"`
+}
+
+// post asks a server as the protocol has it.
+func post(ctx context.Context, server, act, group string, body []byte) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, server+"/v1/"+act, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("fleet-lock-protocol", "true")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("answers %d: %s", answer.StatusCode, text)
+	}
+	return err
+}
+
 func TestFleetLock(t *testing.T) {
 	l := &lockServer{max: map[string]int{"storage": 1, "rack.r1": 2}, holders: map[string][]string{}}
 	server := httptest.NewServer(l)
 	defer server.Close()
 	s := spec.Slot{Max: 1, FleetLock: server.URL}
 	turns(t, s, "all semaphore slots currently locked")
-	if err := (Holder{Node: "a"}).Take(t.Context(), "unknown", s); err == nil || !strings.Contains(err.Error(), "answers 400: unknown group") {
+	if err := (Holder{Node: "a", Ask: post}).Take(t.Context(), "unknown", s); err == nil || !strings.Contains(err.Error(), "unknown group") {
 		t.Errorf("%v", err)
 	}
-	if err := (Holder{}).Take(t.Context(), "storage", s); err == nil || !strings.Contains(err.Error(), "empty node ID") {
+	if err := (Holder{Ask: post}).Take(t.Context(), "storage", s); err == nil || !strings.Contains(err.Error(), "empty node ID") {
 		t.Errorf("%v", err)
 	}
 	if !slices.Contains(l.asked, "/v1/pre-reboot") || !slices.Contains(l.asked, "/v1/steady-state") {
@@ -101,7 +129,7 @@ func TestDirectory(t *testing.T) {
 // turns holds a slot, again as after a reboot, and hands it on.
 func turns(t *testing.T, s spec.Slot, full string) {
 	t.Helper()
-	a, b := Holder{Node: "a"}, Holder{Node: "b"}
+	a, b := Holder{Node: "a", Ask: post}, Holder{Node: "b", Ask: post}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -131,16 +159,17 @@ func TestNoServer(t *testing.T) {
 	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-stop }))
 	defer silent.Close()
 	defer close(stop)
-	elsewhere := httptest.NewServer(http.RedirectHandler(silent.URL+"/v1/pre-reboot", http.StatusTemporaryRedirect))
-	defer elsewhere.Close()
 	gone := httptest.NewServer(nil)
 	gone.Close()
-	for url, want := range map[string]string{silent.URL: "does not answer within 200ms", elsewhere.URL: "answers 307", gone.URL: "refused"} {
+	for url, want := range map[string]string{silent.URL: "does not answer within 200ms", gone.URL: gone.URL + ": "} {
 		began := time.Now()
-		err := Holder{Node: "a", Timeout: 200 * time.Millisecond}.Take(t.Context(), "g", spec.Slot{Max: 1, FleetLock: url})
+		err := Holder{Node: "a", Ask: post, Timeout: 200 * time.Millisecond}.Take(t.Context(), "g", spec.Slot{Max: 1, FleetLock: url})
 		if err == nil || !strings.Contains(err.Error(), want) || time.Since(began) > 10*time.Second {
 			t.Errorf("%s: %v after %v", url, err, time.Since(began))
 		}
+	}
+	if err := (Holder{Node: "a"}).Take(t.Context(), "g", spec.Slot{Max: 1, FleetLock: gone.URL}); !errors.Is(err, errNoAsk) {
+		t.Error(err)
 	}
 	for name, s := range map[string]spec.Slot{"none": {Max: 1}, "both": {Max: 1, Directory: "/x", FleetLock: "http://h"}, "scheme": {Max: 1, FleetLock: "file:///x"}, "many": {Max: 0, Directory: "/x"}, "relative": {Max: 1, Directory: "x"}} {
 		if err := (Holder{Node: "a"}).Take(t.Context(), "g", s); err == nil {

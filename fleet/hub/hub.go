@@ -25,6 +25,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -57,11 +58,14 @@ type Hub struct {
 	writes atomic.Bool
 	stats  stats
 
+	proofRules check.List[ask]
+
 	mu       sync.RWMutex
 	nodes    map[string]*node
 	sorted   []*view.Node      // by name; nil when it is to be made again
 	keys     map[string]string // node by id of its key
 	slots    []store.Slot
+	proofs   map[string]time.Time // by node: of the last request for a slot
 	rev      int64
 	fleet    Published
 	indexed  time.Time // when the index was last read
@@ -88,7 +92,7 @@ func Open(ctx context.Context, o Options) (*Hub, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &Hub{o: o, intake: make(chan *letter, 4*maxBatch), nodes: map[string]*node{}, keys: map[string]string{}, watchers: map[chan struct{}]bool{}}
+	h := &Hub{o: o, proofRules: proofRules, intake: make(chan *letter, 4*maxBatch), nodes: map[string]*node{}, keys: map[string]string{}, proofs: map[string]time.Time{}, watchers: map[chan struct{}]bool{}}
 	if err := h.tryWrite(ctx); err != nil {
 		return nil, err
 	}
@@ -188,6 +192,10 @@ func (h *Hub) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	proofs, err := h.o.Store.Proofs(ctx)
+	if err != nil {
+		return err
+	}
 	var changed []*node
 	for _, row := range rows {
 		n, err := fromRow(row)
@@ -199,6 +207,9 @@ func (h *Hub) refresh(ctx context.Context) error {
 	h.mu.Lock()
 	changedSlots := !slices.Equal(slots, h.slots)
 	h.slots = slots
+	for _, p := range proofs {
+		h.proofs[p.Node] = p.At
+	}
 	h.mu.Unlock()
 	if len(changed) > 0 || changedSlots {
 		h.put(changed)

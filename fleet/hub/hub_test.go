@@ -253,6 +253,13 @@ func TestBootKeys(t *testing.T) {
 	r.refused("the key of the boot before", r.report("a", "n1", 2, of("3")))
 }
 
+// proof is what a node proves with the key of a name, in the boot of its reports.
+func (r *rig) proof(key string) Proof {
+	r.Helper()
+	r.later(time.Millisecond)
+	return Proof{sign.VerifierOf(r.key(key)).ID(), "b1", r.options(nil).Now()}
+}
+
 // TestSlots: one of two nodes gets the one slot, and only it gives it back.
 func TestSlots(t *testing.T) {
 	r := newRig(t, "n1", "n2")
@@ -264,20 +271,45 @@ func TestSlots(t *testing.T) {
 			t.Errorf("%v, want %s", err, kind)
 		}
 	}
-	r.must(r.hub.TakeSlot(ctx, "default", "n1", "k1"))
-	r.must(r.hub.TakeSlot(ctx, "default", "n1", "k1"))
-	no("all_slots_full", r.hub.TakeSlot(ctx, "default", "n2", "k2"))
-	no("unknown_group", r.hub.TakeSlot(ctx, "other", "n2", "k2"))
-	no("unknown_node", r.hub.TakeSlot(ctx, "default", "n3", "k2"))
-	no("not_yours", r.hub.FreeSlot(ctx, "default", "n1", "k2"))
-	no("not_yours", r.hub.FreeSlot(ctx, "default", "n1", ""))
-	r.must(r.hub.FreeSlot(ctx, "default", "n2", "k2")) // it has none: that is no error
+	no(Unproven, r.hub.TakeSlot(ctx, "default", "n1", r.proof("k1")))
+	r.must(r.report("k1", "n1", 1, nil))
+	r.must(r.report("k2", "n2", 1, nil))
+	r.must(r.hub.TakeSlot(ctx, "default", "n1", r.proof("k1")))
+	r.must(r.hub.TakeSlot(ctx, "default", "n1", r.proof("k1")))
+	no("all_slots_full", r.hub.TakeSlot(ctx, "default", "n2", r.proof("k2")))
+	no("unknown_group", r.hub.TakeSlot(ctx, "other", "n2", r.proof("k2")))
+	no("unknown_node", r.hub.TakeSlot(ctx, "default", "n3", r.proof("k2")))
+	r.must(r.hub.FreeSlot(ctx, "default", "n2", r.proof("k2"))) // it has none: that is no error
 	r.restart()
-	no("all_slots_full", r.hub.TakeSlot(ctx, "default", "n2", "k2"))
-	r.must(r.hub.FreeSlot(ctx, "default", "n1", "k1"))
-	r.must(r.hub.TakeSlot(ctx, "default", "n2", "k2"))
+	no("all_slots_full", r.hub.TakeSlot(ctx, "default", "n2", r.proof("k2")))
+	free := r.proof("k1")
+	r.must(r.hub.FreeSlot(ctx, "default", "n1", free))
+	r.must(r.hub.TakeSlot(ctx, "default", "n1", r.proof("k1")))
+	r.restart()
+	no(Unproven, r.hub.FreeSlot(ctx, "default", "n1", free)) // also after a restart
+	r.must(r.hub.FreeSlot(ctx, "default", "n1", r.proof("k1")))
+	r.must(r.hub.TakeSlot(ctx, "default", "n2", r.proof("k2")))
 	r.must(r.hub.ReleaseSlot(ctx, "default", "n2", "eve", "it burnt"))
 	no("not_held", r.hub.ReleaseSlot(ctx, "default", "n2", "eve", "it burnt"))
+}
+
+// TestASlotOutlivesAKey: a diskless node reboots with a slot, and gives it back with the
+// key of its new boot.
+func TestASlotOutlivesAKey(t *testing.T) {
+	r := newRig(t, "n1")
+	of := func(boot string) func(*spec.Report) {
+		return func(o *spec.Report) { o.Grade, o.BootID = spec.KeyBoot, boot }
+	}
+	r.must(r.report("k1", "n1", 1, of("b1")))
+	r.must(r.hub.TakeSlot(t.Context(), "default", "n1", r.proof("k1")))
+	r.later(time.Hour)
+	r.must(r.report("k2", "n1", 1, of("b2")))
+	p := r.proof("k2")
+	p.Boot = "b2"
+	r.must(r.hub.FreeSlot(t.Context(), "default", "n1", p))
+	if held := r.hub.Slots()[0].Held; len(held) != 0 {
+		t.Errorf("%+v", held)
+	}
 }
 
 // TestASecondInstance shows what the first writes, says so, and takes over.

@@ -49,32 +49,26 @@ type SlotError struct{ Kind, Why string }
 
 func (e *SlotError) Error() string { return e.Why }
 
-// TakeSlot gives a node a slot of a group. A node that has it already keeps it. key is
-// the id of the key that proved that the node asks; only that key frees the slot.
-func (h *Hub) TakeSlot(ctx context.Context, group, name, key string) error {
-	return h.slot(ctx, group, name, func(held []store.Slot, mine *store.Slot) (c store.Change, err error) {
+// TakeSlot gives a node a slot of a group. A node that has it already keeps it.
+func (h *Hub) TakeSlot(ctx context.Context, group, name string, p Proof) error {
+	return h.slot(ctx, group, name, &p, func(held []store.Slot, mine *store.Slot) (c store.Change, err error) {
 		switch {
-		case mine != nil && mine.Key != key:
-			return c, &SlotError{"not_yours", "the slot of this node was taken with another key"}
 		case mine != nil:
 			return c, nil
 		case len(held) >= h.o.Groups[group]:
 			return c, &SlotError{"all_slots_full", fmt.Sprintf("%d of %d slots of group %s are held, one by %s since %s", len(held), h.o.Groups[group], group, held[0].Node, held[0].Since.Format(time.RFC3339))}
 		}
-		c.Taken = []store.Slot{{Group: group, Node: name, Since: h.o.Now().UTC().Truncate(time.Second), Key: key}}
+		c.Taken = []store.Slot{{Group: group, Node: name, Since: h.o.Now().UTC().Truncate(time.Second), Key: p.Key}}
 		c.Events = []store.Event{{At: h.o.Now(), Node: name, What: "it took a slot of " + group}}
 		return c, nil
 	})
 }
 
 // FreeSlot gives a node's slot back. That a node has none is no error.
-func (h *Hub) FreeSlot(ctx context.Context, group, name, key string) error {
-	return h.slot(ctx, group, name, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
-		switch {
-		case mine == nil:
+func (h *Hub) FreeSlot(ctx context.Context, group, name string, p Proof) error {
+	return h.slot(ctx, group, name, &p, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
+		if mine == nil {
 			return c, nil
-		case mine.Key != key:
-			return c, &SlotError{"not_yours", "the slot of this node was taken with another key"}
 		}
 		c.Freed = []store.Slot{*mine}
 		c.Events = []store.Event{{At: h.o.Now(), Node: name, What: "it gave a slot of " + group + " back"}}
@@ -84,7 +78,7 @@ func (h *Hub) FreeSlot(ctx context.Context, group, name, key string) error {
 
 // ReleaseSlot takes a slot from a node, by an operator's word.
 func (h *Hub) ReleaseSlot(ctx context.Context, group, name, by, reason string) error {
-	return h.slot(ctx, group, name, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
+	return h.slot(ctx, group, name, nil, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
 		if mine == nil {
 			return c, &SlotError{"not_held", name + " holds no slot of " + group}
 		}
@@ -94,7 +88,9 @@ func (h *Hub) ReleaseSlot(ctx context.Context, group, name, by, reason string) e
 	})
 }
 
-func (h *Hub) slot(ctx context.Context, group, name string, decide func(held []store.Slot, mine *store.Slot) (store.Change, error)) error {
+// slot decides about a node's slot. A proof, nil where an operator acts, is used up also
+// where the answer is no.
+func (h *Hub) slot(ctx context.Context, group, name string, by *Proof, decide func(held []store.Slot, mine *store.Slot) (store.Change, error)) error {
 	if !h.Writes() {
 		return ErrReadOnly
 	}
@@ -115,13 +111,29 @@ func (h *Hub) slot(ctx context.Context, group, name string, decide func(held []s
 			}
 		}
 	}
+	var p Proof
+	if by != nil {
+		p = *by
+	}
+	asked := ask{Proof: p, last: h.proofs[name], now: h.o.Now(), held: mine}
+	if n != nil {
+		asked.known = n.known
+	}
 	h.mu.RUnlock()
 	if n == nil || n.view.Published == nil {
 		return &SlotError{"unknown_node", fmt.Sprintf("the fleet has no node %.80q", name)}
 	}
-	c, err := decide(held, mine)
-	if err != nil || len(c.Taken)+len(c.Freed) == 0 {
-		return err
+	if by != nil {
+		if err := h.proofRules.Run(asked); err != nil {
+			return err
+		}
+	}
+	c, refused := decide(held, mine)
+	if p.Key != "" {
+		c.Proofs = []store.Proof{{Node: name, At: p.At.UTC()}}
+	}
+	if len(c.Taken)+len(c.Freed)+len(c.Proofs) == 0 {
+		return refused
 	}
 	if err := h.o.Store.Apply(ctx, c); err != nil {
 		return err
@@ -132,16 +144,11 @@ func (h *Hub) slot(ctx context.Context, group, name string, decide func(held []s
 		return len(c.Freed) > 0 && l.Group == group && l.Node == name
 	})
 	h.slots = append(h.slots, c.Taken...)
-	h.wake()
-	return nil
-}
-
-// KeyOf returns the id of the key that counts for a node, "" where none does.
-func (h *Hub) KeyOf(name string) string {
-	h.mu.RLock()
-	defer h.mu.RUnlock()
-	if n := h.nodes[name]; n != nil {
-		return n.known.Key
+	if p.Key != "" {
+		h.proofs[name] = p.At.UTC()
 	}
-	return ""
+	if len(c.Taken)+len(c.Freed) > 0 {
+		h.wake()
+	}
+	return refused
 }

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -29,10 +30,22 @@ func Open(raw []byte) (*spec.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r.Key != key.ID() {
-		return nil, fmt.Errorf("it names the key %.60q and is signed by %s", r.Key, key.ID())
-	}
-	return r, nil
+	return r, opening.Run(opened{r, key})
+}
+
+// opened is a report with a good signature.
+type opened struct {
+	r   *spec.Report
+	key sign.Verifier
+}
+
+var opening = check.List[opened]{
+	{Name: "it names the key that signed it", OK: func(o opened) error {
+		if o.r.Key != o.key.ID() {
+			return fmt.Errorf("it names the key %.60q and is signed by %s", o.r.Key, o.key.ID())
+		}
+		return nil
+	}},
 }
 
 // Known is what is known of a node's key.
@@ -60,23 +73,5 @@ const Settled = 10 * time.Minute
 // Judge says what becomes of a report. owner is the node that its key is or was of, ""
 // where it is new. For all but Counts there is a reason.
 func Judge(known Known, owner string, r *spec.Report, now time.Time) (Verdict, string) {
-	switch {
-	case r.Key == known.Key && r.Seq <= known.Seq:
-		return Refused, fmt.Sprintf("number %d was taken before, %d was the last", r.Seq, known.Seq)
-	case r.Key == known.Key:
-		return Counts, ""
-	case owner != "" && owner != r.Node:
-		return Refused, "its key is the one of another node"
-	case owner != "":
-		return Refused, "its key is an earlier one of this node"
-	case known.Key == "":
-		return Counts, ""
-	case known.Grade != spec.KeyBoot:
-		return Offered, "its key is not the one that is pinned"
-	case r.BootID == known.Boot:
-		return Offered, "its key is another one in the same boot"
-	case now.Sub(known.Since) < Settled:
-		return Offered, fmt.Sprintf("the last change of its key was less than %d minutes ago", int(Settled.Minutes()))
-	}
-	return Counts, ""
+	return judge(rules, claim{known, owner, r, now})
 }

@@ -5,6 +5,7 @@ package server
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -172,19 +174,19 @@ func (s *Server) lock(w http.ResponseWriter, req *http.Request, act string) {
 		s.fail(w, http.StatusBadRequest, "malformed", "client_params has no id or no group")
 		return
 	}
-	key, why := s.prove(req.Header.Get(ProofHeader), r.Client.ID, r.Client.Group, act)
-	if key == "" && (why != "" || !s.o.Unproven) {
-		if why == "" {
-			why = "the request is not signed by the node; --unproven-slots gives slots to those, too"
-		}
-		s.fail(w, http.StatusForbidden, "unproven", "%s", why)
+	proof, why := s.prove(req.Header.Get(ProofHeader), r.Client.ID, r.Client.Group, act)
+	if proof.Key == "" && why == "" && !s.o.Unproven {
+		why = "the request is not signed by the node; --unproven-slots gives slots to those, too"
+	}
+	if why != "" {
+		s.fail(w, http.StatusForbidden, hub.Unproven, "%s", why)
 		return
 	}
 	do := s.o.Hub.TakeSlot
 	if act == "steady-state" {
 		do = s.o.Hub.FreeSlot
 	}
-	if err := do(req.Context(), r.Client.Group, r.Client.ID, key); err != nil {
+	if err := do(req.Context(), r.Client.Group, r.Client.ID, proof); err != nil {
 		s.failed(w, err)
 		return
 	}
@@ -194,40 +196,51 @@ func (s *Server) lock(w http.ResponseWriter, req *http.Request, act string) {
 // ProofHeader holds a [spec.SlotRequest], signed as a report is, in base64.
 const ProofHeader = "Caisson-Proof"
 
-// proofAge is how far a node's clock may be off. A request that is played back within
-// it takes or frees the slot that its node has just taken or freed.
-const proofAge = 2 * time.Minute
-
-// prove returns the id of the key that signed a request, where that is the node's key,
-// and else why it proves nothing. Both are "" without a proof.
-func (s *Server) prove(header, node, group, act string) (key, why string) {
+// prove returns what a header proves of a request, and else why it proves nothing.
+// Both are empty without a header. Whether the key counts is the hub's to say.
+func (s *Server) prove(header, node, group, act string) (p hub.Proof, why string) {
 	if header == "" {
-		return "", ""
+		return p, ""
 	}
 	raw, err := base64.StdEncoding.DecodeString(header)
 	if err != nil {
-		return "", "the proof is not base64"
+		return p, "the proof is not base64"
 	}
 	payload, by, err := sign.OpenReport(raw)
 	if err != nil {
-		return "", err.Error()
+		return p, err.Error()
 	}
 	var r spec.SlotRequest
 	if err := spec.Decode(payload, &r); err != nil {
-		return "", err.Error()
+		return p, err.Error()
 	}
-	now := s.o.Hub.Now()
-	switch counts := s.o.Hub.KeyOf(node); {
-	case r.APIVersion != spec.APIVersion || r.Kind != spec.KindSlotRequest || r.Key != by.ID():
-		return "", "the proof is not one of a request for a slot"
-	case r.Fleet != s.o.Hub.Fleet().Name || r.Node != node || r.Group != group || r.Act != act:
-		return "", "the proof is of another request"
-	case r.Time.Before(now.Add(-proofAge)) || r.Time.After(now.Add(proofAge)):
-		return "", "the proof is of another time: " + r.Time.UTC().Format(time.RFC3339)
-	case counts == "":
-		return "", "the node has not reported yet: no key of it is known"
-	case counts != by.ID():
-		return "", "the proof is by another key than the node reports with"
+	if r.APIVersion != spec.APIVersion || r.Kind != spec.KindSlotRequest || r.Key != by.ID() {
+		return p, "the proof is not one of a request for a slot"
 	}
-	return by.ID(), ""
+	if err := s.bindings.Run(bound{r, spec.SlotRequest{Fleet: s.o.Hub.Fleet().Name, Node: node, Group: group, Act: act}}); err != nil {
+		return p, err.Error()
+	}
+	return hub.Proof{Key: r.Key, Boot: r.BootID, At: r.Time}, ""
+}
+
+// bound is what was signed beside what is asked.
+type bound struct{ signed, asked spec.SlotRequest }
+
+var errOther = errors.New("the proof is of another request")
+
+// bindings tie a proof to the request that it comes with.
+var bindings = check.List[bound]{
+	{Name: "of this fleet", OK: same(func(r spec.SlotRequest) string { return r.Fleet })},
+	{Name: "of this node", OK: same(func(r spec.SlotRequest) string { return r.Node })},
+	{Name: "of this group", OK: same(func(r spec.SlotRequest) string { return r.Group })},
+	{Name: "of this act", OK: same(func(r spec.SlotRequest) string { return r.Act })},
+}
+
+func same(of func(spec.SlotRequest) string) func(bound) error {
+	return func(b bound) error {
+		if of(b.signed) != of(b.asked) {
+			return errOther
+		}
+		return nil
+	}
 }

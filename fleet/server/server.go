@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/plain"
 )
 
@@ -43,12 +44,22 @@ type Options struct {
 type Server struct {
 	o        Options
 	ctx      context.Context
-	pages    *template.Template
+	next     http.Handler
+	guards   check.List[*http.Request]
+	bindings check.List[bound]
+	pages    pages
 	sessions *sessions
 	limits   *limits
 	streams  chan struct{} // one place a stream of events
 	verifies chan struct{} // one place a signature that is verified
 }
+
+// pages are templates by the names of their files.
+type pages interface {
+	ExecuteTemplate(w io.Writer, name string, data any) error
+}
+
+func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) { s.next.ServeHTTP(w, req) }
 
 //go:embed page static
 var files embed.FS
@@ -57,18 +68,20 @@ var files embed.FS
 const maxStreams = 256
 
 // New returns the handler. Streams of events end with ctx.
-func New(ctx context.Context, o Options) (http.Handler, error) {
+func New(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{o: o, ctx: ctx, sessions: newSessions(), limits: newLimits(), streams: make(chan struct{}, maxStreams), verifies: make(chan struct{}, 64)}
+	s.guards, s.bindings = s.guardList(), bindings
 	var err error
 	if s.pages, err = template.New("").Funcs(s.words()).ParseFS(files, "page/*.html"); err != nil {
 		return nil, err
 	}
 	mux := http.NewServeMux()
+	s.next = s.guard(mux)
 	for _, r := range s.routes() {
 		mux.Handle(r.pattern, s.need(r.role, r.handle))
 	}
 	mux.Handle("GET /static/", http.HandlerFunc(s.static))
-	return s.guard(http.NewCrossOriginProtection().Handler(mux)), nil
+	return s, nil
 }
 
 // route is one row of the service's table.
@@ -121,16 +134,47 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		if s.o.TLS {
 			h.Set("Strict-Transport-Security", "max-age=31536000")
 		}
-		switch {
-		case !s.hostAllowed(req.Host):
-			// A page of somebody else's may have a name that leads here by now.
-			s.fail(w, http.StatusMisdirectedRequest, "host", "this service is not reached by the name %.80q; --host adds one", req.Host)
-		case tokenInURL(req):
-			s.fail(w, http.StatusBadRequest, "token-in-url", "a token in an address is in every log on the way: send it in the header Authorization, and make another one")
-		default:
-			next.ServeHTTP(w, req)
+		var refused *guardError
+		if err := s.guards.Run(req); errors.As(err, &refused) {
+			s.fail(w, refused.status, refused.kind, "%s", refused.why)
+			return
 		}
+		next.ServeHTTP(w, req)
 	})
+}
+
+// guardError says why a request is not looked at.
+type guardError struct {
+	status    int
+	kind, why string
+}
+
+func (e *guardError) Error() string { return e.why }
+
+// guardList is what each request has to meet, whoever makes it.
+func (s *Server) guardList() check.List[*http.Request] {
+	sites := http.NewCrossOriginProtection()
+	return check.List[*http.Request]{
+		{Name: "a name of this service", OK: func(req *http.Request) error {
+			if s.hostAllowed(req.Host) {
+				return nil
+			}
+			// A page of somebody else's may have a name that leads here by now.
+			return &guardError{http.StatusMisdirectedRequest, "host", fmt.Sprintf("this service is not reached by the name %.80q; --host adds one", req.Host)}
+		}},
+		{Name: "no token in the address", OK: func(req *http.Request) error {
+			if !tokenInURL(req) {
+				return nil
+			}
+			return &guardError{http.StatusBadRequest, "token-in-url", "a token in an address is in every log on the way: send it in the header Authorization, and make another one"}
+		}},
+		{Name: "same site", OK: func(req *http.Request) error {
+			if err := sites.Check(req); err != nil {
+				return &guardError{http.StatusForbidden, "cross-site", err.Error()}
+			}
+			return nil
+		}},
+	}
 }
 
 // problem is what every error is as JSON. The field's names are FleetLock's.
@@ -158,6 +202,8 @@ func (s *Server) failed(w http.ResponseWriter, err error) {
 	switch {
 	case errors.As(err, &refused):
 		s.fail(w, http.StatusConflict, "refused", "%s", refused.Why)
+	case errors.As(err, &slot) && slot.Kind == hub.Unproven:
+		s.fail(w, http.StatusForbidden, slot.Kind, "%s", slot.Why)
 	case errors.As(err, &slot):
 		s.fail(w, http.StatusConflict, slot.Kind, "%s", slot.Why)
 	case errors.Is(err, hub.ErrNoNode):

@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	texttemplate "text/template"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/hub"
@@ -34,6 +35,7 @@ import (
 type site struct {
 	testing.TB
 	hub    *hub.Hub
+	server *Server
 	url    string
 	tokens map[Role]string
 }
@@ -75,11 +77,10 @@ func newSiteWith(t testing.TB, rows index.Rows, withTokens bool, rollouts ...rol
 			t.Fatal(err)
 		}
 	}
-	h, err := New(ctx, o)
-	if err != nil {
+	if s.server, err = New(ctx, o); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(h)
+	server := httptest.NewServer(s.server)
 	s.url = server.URL
 	t.Cleanup(func() {
 		cancel()
@@ -359,7 +360,7 @@ func TestTokensOfAFile(t *testing.T) {
 // proof is a request for a slot that a node signed.
 func proof(t *testing.T, key *ecdsa.PrivateKey, change func(*spec.SlotRequest)) string {
 	t.Helper()
-	r := spec.SlotRequest{APIVersion: spec.APIVersion, Kind: spec.KindSlotRequest, Fleet: "metal", Node: "n1", Key: sign.VerifierOf(key).ID(), Group: "default", Act: "pre-reboot", Time: time.Now().UTC().Truncate(time.Second)}
+	r := spec.SlotRequest{APIVersion: spec.APIVersion, Kind: spec.KindSlotRequest, Fleet: "metal", Node: "n1", Key: sign.VerifierOf(key).ID(), Group: "default", Act: "pre-reboot", BootID: "b", Time: time.Now().UTC()}
 	if change != nil {
 		change(&r)
 	}
@@ -402,6 +403,7 @@ func TestFleetLock(t *testing.T) {
 		{"a report as proof", "pre-reboot", "n1", base64.StdEncoding.EncodeToString(sealed(t, k1, "n1", 2, nil)), 403, "unproven"},
 		{"another's proof", "pre-reboot", "n1", proof(t, k2, nil), 403, "unproven"},
 		{"an old proof", "pre-reboot", "n1", proof(t, k1, func(r *spec.SlotRequest) { r.Time = r.Time.Add(-time.Hour) }), 403, "unproven"},
+		{"a proof of the boot before", "pre-reboot", "n1", proof(t, k1, func(r *spec.SlotRequest) { r.BootID = "a" }), 403, "unproven"},
 		{"a proof of another act", "steady-state", "n1", proof(t, k1, nil), 403, "unproven"},
 		{"a proof of another fleet", "pre-reboot", "n1", proof(t, k1, func(r *spec.SlotRequest) { r.Fleet = "x" }), 403, "unproven"},
 		{"n1 takes it", "pre-reboot", "n1", proof(t, k1, nil), 200, ""},
@@ -518,9 +520,23 @@ func TestMarkup(t *testing.T) {
 	}
 	for _, path := range []string{"/", "/nodes", "/nodes/n1", "/layers", "/slots", "/nodes?q=" + url.QueryEscape(bad), "/nodes/" + url.PathEscape(bad), "/login?to=" + url.QueryEscape(bad), "/v1/summary", "/v1/nodes/n1"} {
 		_, text := s.ask("GET", path, nil)
+		if len(text) < 100 {
+			t.Errorf("%s: %q", path, text)
+		}
 		if strings.Contains(text, "<script>alert") || strings.Contains(text, "<img src=x") || strings.HasPrefix(path, "/n") && strings.Contains(text, "\u202e") && !strings.Contains(path, "q=") {
 			i := max(strings.Index(text, "<script>alert"), strings.Index(text, "<img src=x"), strings.Index(text, "\u202e"))
 			t.Errorf("%s has markup of a node: …%s…", path, text[max(0, i-80):min(len(text), i+80)])
+		}
+	}
+	// With templates that escape nothing, the same strings are markup on each page.
+	plain, err := texttemplate.New("").Funcs(s.server.words()).ParseFS(files, "page/*.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.server.pages = plain
+	for _, path := range []string{"/", "/nodes", "/nodes/n1", "/layers", "/login?to=/" + url.QueryEscape(bad)} {
+		if _, text := s.ask("GET", path, nil); !strings.Contains(text, "<script>alert") {
+			t.Errorf("%s shows nothing of what a node says: the test is for nothing", path)
 		}
 	}
 }

@@ -49,6 +49,12 @@ type Slot struct {
 	Key         string // id of the key that proved who took it; "" where nothing did
 }
 
+// Proof is the time of the last request for a slot that a node proved.
+type Proof struct {
+	Node string
+	At   time.Time
+}
+
 // Since returns the nodes that were written after a revision, in the order of their
 // revisions; all of them for 0.
 func (s *Store) Since(ctx context.Context, rev int64) ([]Node, error) {
@@ -107,6 +113,20 @@ func (s *Store) Slots(ctx context.Context) ([]Slot, error) {
 		var since int64
 		err := rows.Scan(&l.Group, &l.Node, &since, &l.Key)
 		l.Since = time.Unix(since, 0).UTC()
+		return err
+	})
+}
+
+// Proofs returns the proofs of all nodes.
+func (s *Store) Proofs(ctx context.Context) ([]Proof, error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT node, at FROM slot_proofs")
+	if err != nil {
+		return nil, fmt.Errorf("read database: %w", err)
+	}
+	return scan(rows, func(p *Proof) error {
+		var at int64
+		err := rows.Scan(&p.Node, &at)
+		p.At = time.Unix(0, at).UTC()
 		return err
 	})
 }

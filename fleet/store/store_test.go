@@ -109,11 +109,11 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		s := open(t, name, true)
 		at := time.Unix(1790000000, 0).UTC()
 		first := Change{Nodes: []Node{node("a", 1), node("b", spec.MaxSeq)}, Keys: []Key{{"k", "a"}, {"k", "b"}}, Taken: []Slot{{"g", "a", at, "k"}, {"g", "b", at, ""}},
-			Events: []Event{{at, "a", "one"}, {at, "b", "x"}}}
+			Proofs: []Proof{{"a", at}}, Events: []Event{{at, "a", "one"}, {at, "b", "x"}}}
 		if err := s.Apply(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
-		second := Change{Nodes: []Node{node("b", 9)}, Freed: []Slot{{Group: "g", Node: "a"}}, Events: []Event{{at, "a", "two"}}}
+		second := Change{Nodes: []Node{node("b", 9)}, Freed: []Slot{{Group: "g", Node: "a"}}, Proofs: []Proof{{"a", at.Add(7)}}, Events: []Event{{at, "a", "two"}}}
 		if err := s.Apply(t.Context(), second); err != nil {
 			t.Fatal(err)
 		}
@@ -139,6 +139,9 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		}
 		if slots, err := reader.Slots(t.Context()); err != nil || !cmp.Equal(slots, []Slot{{"g", "b", at, ""}}) {
 			t.Errorf("%+v, %v", slots, err)
+		}
+		if proofs, err := reader.Proofs(t.Context()); err != nil || !cmp.Equal(proofs, []Proof{{"a", at.Add(7)}}) {
+			t.Errorf("%+v, %v", proofs, err)
 		}
 		if events, err := reader.Events(t.Context(), "a", 9); err != nil || !cmp.Equal(events, []Event{{at, "a", "two"}, {at, "a", "one"}}) {
 			t.Errorf("%+v, %v", events, err)

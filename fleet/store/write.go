@@ -74,6 +74,7 @@ type Change struct {
 	Events []Event
 	Taken  []Slot
 	Freed  []Slot
+	Proofs []Proof
 }
 
 // Apply writes a change, all of it or nothing, and returns when it is on the disk. It
@@ -121,6 +122,11 @@ func apply(ctx context.Context, tx *sql.Tx, c Change) error {
 	}
 	for _, l := range c.Freed {
 		if err := do("DELETE FROM slots WHERE slot_group = $1 AND node = $2", l.Group, l.Node); err != nil {
+			return err
+		}
+	}
+	for _, p := range c.Proofs {
+		if err := do("INSERT INTO slot_proofs (node, at) VALUES ($1, $2) ON CONFLICT (node) DO UPDATE SET at = excluded.at", p.Node, p.At.UnixNano()); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"encoding/base64"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/report"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// TestSlotsAreProven: to the service that it reports to a node proves that it asks, each
+// time anew; to any other it says nothing of its key.
+func TestSlotsAreProven(t *testing.T) {
+	m := newMachine(t)
+	m.publishReporting(1, "10")
+	m.boot()
+	m.apply()
+	n := m.open()
+	var sent []report.Letter
+	n.o.Post = func(_ context.Context, _ spec.Bootstrap, _ track.Way, l report.Letter) error {
+		sent = append(sent, l)
+		return nil
+	}
+	found, err := n.running()
+	if err != nil {
+		t.Fatal(err)
+	}
+	slots, ctx := n.slots(&found.Overlay), t.Context()
+	own, other := spec.Slot{Max: 1, FleetLock: reportURL}, spec.Slot{Max: 1, FleetLock: "https://lock.example"}
+	ask := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask(slots.Take(ctx, "g", own)) // before there is a key
+	if _, err := n.Reporter(); err != nil {
+		t.Fatal(err)
+	}
+	ask(slots.Take(ctx, "g", other))
+	ask(slots.Take(ctx, "g", own))
+	ask(slots.Release(ctx, "g", own))
+	var last time.Time
+	for i, want := range []struct {
+		url    string
+		token  bool
+		proves string
+	}{{reportURL + "/v1/pre-reboot", true, ""}, {"https://lock.example/v1/pre-reboot", false, ""}, {reportURL + "/v1/pre-reboot", true, "pre-reboot"}, {reportURL + "/v1/steady-state", true, "steady-state"}} {
+		l := sent[i]
+		header := l.Header[proofHeader]
+		if l.URL != want.url || l.Token != want.token || (header != "") != (want.proves != "") || l.Header["Fleet-Lock-Protocol"] != "true" {
+			t.Errorf("%d: %+v", i, l)
+		}
+		if header == "" {
+			continue
+		}
+		raw, err := base64.StdEncoding.DecodeString(header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, key, err := sign.OpenReport(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r spec.SlotRequest
+		if err := spec.Decode(data, &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Kind != spec.KindSlotRequest || r.Key != key.ID() || r.Node != "superhost" || r.Fleet != found.Overlay.Fleet || r.Group != "g" || r.Act != want.proves || r.BootID != n.scopes.Kernel || !r.Time.After(last) {
+			t.Errorf("%+v", r)
+		}
+		last = r.Time
+	}
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/report"
+	"github.com/caisson-os/caisson/fleet/store"
+	"github.com/caisson-os/caisson/internal/check"
+)
+
+// Proof is what a request for a slot proves: which key signed it, in which boot of its
+// node, and when. The zero value proves nothing.
+type Proof struct {
+	Key, Boot string
+	At        time.Time
+}
+
+// proofAge is how far a node's clock may be off.
+const proofAge = 2 * time.Minute
+
+// ask is a request for a slot beside what is known of the node that it names.
+type ask struct {
+	Proof
+	known report.Known
+	last  time.Time   // of the proof before
+	now   time.Time   // by this service's clock
+	held  *store.Slot // of the node; nil where it has none
+}
+
+// Unproven is the kind of a [SlotError] about a proof.
+const Unproven = "unproven"
+
+// proofRules say whether a request is the node's own word, now. A proof is taken once:
+// who copies one on its way can do nothing with it. Which key a slot was taken with is
+// not asked, since a diskless node has another one after a reboot.
+var proofRules = check.List[ask]{
+	{Name: "what was taken with a proof takes a proof", OK: func(a ask) error {
+		if a.Key == "" && a.held != nil && a.held.Key != "" {
+			return &SlotError{"not_yours", "the slot of this node was taken with a proof"}
+		}
+		return nil
+	}},
+	{Name: "signed by the key that the node reports with", OK: proven(func(a ask) string {
+		switch {
+		case a.known.Key == a.Key:
+			return ""
+		case a.known.Key == "":
+			return "the node has not reported yet: no key of it is known"
+		}
+		return "the proof is by another key than the node reports with"
+	})},
+	{Name: "of this boot", OK: proven(func(a ask) string {
+		if a.known.Boot == a.Boot {
+			return ""
+		}
+		return "the proof is of another boot than the node's last report"
+	})},
+	{Name: "of this time", OK: proven(func(a ask) string {
+		if d := a.At.Sub(a.now); d >= -proofAge && d <= proofAge {
+			return ""
+		}
+		return "the proof is of another time: " + a.At.UTC().Format(time.RFC3339)
+	})},
+	{Name: "later than the one before", OK: proven(func(a ask) string {
+		if a.At.After(a.last) {
+			return ""
+		}
+		return fmt.Sprintf("the proof is not later than the one before it, of %s", a.last.Format(time.RFC3339Nano))
+	})},
+}
+
+// proven makes a check of what is wrong with a proof, where there is one.
+func proven(wrong func(ask) string) func(ask) error {
+	return func(a ask) error {
+		if a.Key == "" {
+			return nil
+		}
+		if why := wrong(a); why != "" {
+			return &SlotError{Unproven, why}
+		}
+		return nil
+	}
+}

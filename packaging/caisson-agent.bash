@@ -22,7 +22,7 @@ _caisson_agent() {
 	operation) words="-o -q -v" ;;
 	service) words="-o -q --reason -v" ;;
 	windows) words="-o -q -v" ;;
-	restore) words="--all -o -q -v" ;;
+	restore) words="--all -o --protection -q -v" ;;
 	version) words="-o -q -v" ;;
 	esac ;;
 	esac

@@ -42,6 +42,9 @@ var features = []feature{
 	}},
 	{"pause", func(o *Overlay) bool { return o.Pause != nil }},
 	{"policy", func(o *Overlay) bool { return o.Agent != nil && len(o.Agent.Enforce) > 0 }},
+	{"protect", func(o *Overlay) bool {
+		return o.Agent != nil && slices.ContainsFunc(o.Agent.Enforce, func(e Enforcement) bool { return e.Policy == PolicyProtect })
+	}},
 	{"services", func(o *Overlay) bool { return len(o.Services) > 0 }},
 	{"swaps", func(o *Overlay) bool { return len(o.Items.Swaps) > 0 }},
 	{"sysfs", func(o *Overlay) bool { return len(o.Items.Sysfs) > 0 }},

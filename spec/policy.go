@@ -12,6 +12,7 @@ type Policy string
 const (
 	PolicyEnforce Policy = "enforce" // it is set again; this holds where nothing is said
 	PolicyReport  Policy = "report"  // it is left alone and reported
+	PolicyProtect Policy = "protect" // it is set again, and the kernel refuses writes of others; of sysctl alone
 )
 
 // Enforcement is the policy of a kind of settings, or of one of them.
@@ -29,4 +30,18 @@ func PolicyOf(rows []Enforcement, item, key string) Policy {
 		}
 	}
 	return PolicyEnforce
+}
+
+// Protected returns the kernel parameters that o sets and wants protected, as paths below
+// /proc/sys in their order.
+func (o *Overlay) Protected() (keys []string) {
+	if o.Agent == nil || !slices.ContainsFunc(o.Agent.Enforce, func(e Enforcement) bool { return e.Policy == PolicyProtect }) {
+		return nil
+	}
+	for _, s := range o.Items.Sysctl {
+		if PolicyOf(o.Agent.Enforce, "sysctl", s.Key) == PolicyProtect {
+			keys = append(keys, s.Key)
+		}
+	}
+	return keys
 }

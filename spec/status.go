@@ -96,6 +96,18 @@ type Status struct {
 	TrackingUntil  time.Time `json:"trackingUntil,omitzero"`
 	PausedBy       string    `json:"pausedBy,omitempty"`
 	Trial          *Trial    `json:"trial,omitempty"`
+
+	Protected []string       `json:"protected,omitempty"` // kernel parameters of which the kernel refuses writes
+	Refused   []RefusedWrite `json:"refused,omitempty"`   // what it has refused since the machine started, the latest last
+}
+
+// RefusedWrite is a write of a protected kernel parameter that the kernel has refused.
+type RefusedWrite struct {
+	Key   string    `json:"key"`
+	Value string    `json:"value"` // that was to be written; what is long is cut off
+	Rival string    `json:"rival"` // who tried it last
+	Count int       `json:"count"` // how often this program has tried to write this parameter
+	At    time.Time `json:"at"`    // the last time
 }
 
 // Trial is a generation that is in effect until it is confirmed, or that was undone

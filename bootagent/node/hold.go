@@ -82,7 +82,7 @@ func (n *Node) expire() error {
 }
 
 // Pause has the node change nothing, until Resume or its time is over. It looks and
-// reports all the same.
+// reports all the same. What was protected can be changed by everybody.
 func (n *Node) Pause(reason string, lasts time.Duration) error {
 	s, err := n.folder.Load()
 	if err != nil {
@@ -94,7 +94,7 @@ func (n *Node) Pause(reason string, lasts time.Duration) error {
 		return err
 	}
 	n.recordHold("paused", h, generationOf(s.Current))
-	return nil
+	return n.Lift()
 }
 
 // Resume ends that. A pause of the fleet is the fleet's to end.

@@ -58,6 +58,7 @@ type Options struct {
 	Fetch   Opener                          // how the registry is asked; nil is track.Open, in this process
 	Post    Poster                          // how reports are sent; nil sends none
 	Metrics func(listen string) error       // answers there who asks for metrics, "" nowhere; nil answers nobody
+	Cgroup  string                          // whose processes protection binds; "" is all of this machine, of a test's root nobody
 	Reboot  func(ctx context.Context) error // nil asks systemd
 	Say     func(format string, args ...any)
 }
@@ -167,6 +168,9 @@ func Read(_ context.Context, o Options, bootstrap *spec.Bootstrap) (*Node, error
 // Close releases the lock. Scripts in the background go on; see Settle.
 func (n *Node) Close() error {
 	var errs []error
+	if n.lock != nil {
+		errs = append(errs, n.exempt(0))
+	}
 	if n.journal != nil {
 		errs = append(errs, n.journal.Close())
 	}
@@ -183,6 +187,11 @@ func (n *Node) open(bootstrap *spec.Bootstrap, openJournal func(string, item.Sco
 	}
 	if err != nil {
 		return err
+	}
+	if n.lock != nil {
+		if err := n.exempt(os.Getpid()); err != nil {
+			n.o.Say("%v", err) // what cannot be written is said, too
+		}
 	}
 	n.folder = state.View(n.path(paths.State))
 	if n.lock != nil {

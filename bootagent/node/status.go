@@ -43,6 +43,9 @@ func (n *Node) report(found *track.Found, result items.Result) (*spec.Status, er
 	if err := n.keepTrace(result.Steps); err != nil {
 		return nil, err
 	}
+	if err := n.follow(found); err != nil {
+		return nil, err
+	}
 	last := n.last()
 	result.Age(last.Drift, time.Now(), uptime())
 	for said := false; ; said = true {
@@ -168,6 +171,10 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 	if trouble := n.boot.Live.MetricsTrouble; trouble != "" {
 		refuse("agent", "metrics", trouble)
 	}
+	if trouble := n.boot.Live.Protection.Trouble; trouble != "" {
+		refuse("agent", "protect", trouble)
+	}
+	status.Protected, status.Refused = n.protected()
 	for _, trouble := range n.boot.DiskTrouble {
 		refuse("state", "disk", trouble)
 	}

@@ -29,8 +29,9 @@ func (n *Node) RestoreAll(ctx context.Context) error {
 	}
 	result := items.Reconcile(ctx, n.items(&spec.Overlay{}), n.journal)
 	n.recordChanges(result, 0, "restore --all")
+	lifted := n.protect(nil)
 	n.record("restored", field{"changes", len(result.Changes)}, field{"why", "restore --all"})
-	return errors.Join(result.Err, n.corrections().Begin(""), n.retire(ctx, result), n.damage())
+	return errors.Join(result.Err, lifted, n.remember(), n.corrections().Begin(""), n.retire(ctx, result), n.damage())
 }
 
 // damage is what the journal has lost.

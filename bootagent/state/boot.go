@@ -46,11 +46,20 @@ type Live struct {
 	MetricsTrouble string        `json:"metricsTrouble,omitempty"` // why the last look could not be published
 	TakenBack      *TakenBack    `json:"takenBack,omitempty"`      // the change that was tried last, where it failed
 
+	Protection Protection          `json:"protection,omitzero"`
+	Refused    []spec.RefusedWrite `json:"refused,omitempty"` // of protected parameters, by path; the latest last
+
 	Without *Without `json:"without,omitempty"`
 	// What is in effect, where that is neither what the loader chose nor current, and why it did
 	// not pass its gates, where there is nothing to go back to.
 	Applied *Generation `json:"applied,omitempty"`
 	Stuck   string      `json:"stuck,omitempty"`
+}
+
+// Protection is what the kernel was asked to protect, and why it does not.
+type Protection struct {
+	Keys    []string `json:"keys,omitempty"` // noted before it is asked: those that it may protect
+	Trouble string   `json:"trouble,omitempty"`
 }
 
 // Without is a generation that this root runs without what could cut it off: with that,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -58,19 +59,40 @@ func (s *writes) drain() (kinds []string, lost bool) {
 		}
 		who := s.who(e)
 		if e.Protected {
-			r := Refusal{e.Key, strings.TrimSpace(e.Value), who}
-			if len(w.refused) < maxRefused && !slices.ContainsFunc(w.refused, func(o Refusal) bool { return o.Key == r.Key && o.Rival == who }) {
-				w.refused = append(w.refused, r)
+			if !ownProgram(e) { // a verb is exempt while it is at work
+				w.noteRefused(spec.RefusedWrite{Key: e.Key, Value: strings.TrimSpace(e.Value), Rival: who, Count: 1, At: time.Now().UTC().Truncate(time.Second)})
 			}
-		} else {
-			r := rival{strings.TrimSpace(e.Value), who, time.Now()}
-			if last := w.rivals[e.Key]; strings.HasPrefix(e.Key, "net/") && last.value == r.value && last.who != who && time.Since(last.at) < fresh {
-				r.who = "" // one of the two may be of another namespace, and gone
-			}
-			w.rivals[e.Key] = r
+			continue
 		}
+		r := rival{strings.TrimSpace(e.Value), who, time.Now()}
+		if last := w.rivals[e.Key]; strings.HasPrefix(e.Key, "net/") && last.value == r.value && last.who != who && time.Since(last.at) < fresh {
+			r.who = "" // one of the two may be of another namespace, and gone
+		}
+		w.rivals[e.Key] = r
 		kinds = []string{"sysctl"}
 	}
+}
+
+// noteRefused keeps what is told of writes that the kernel has refused; the mutex is held.
+func (w *Watch) noteRefused(r spec.RefusedWrite) {
+	i := slices.IndexFunc(w.refused, func(o spec.RefusedWrite) bool { return o.Key == r.Key && o.Rival == r.Rival })
+	switch {
+	case i >= 0:
+		r.Count += w.refused[i].Count
+		w.refused[i] = r
+	case len(w.refused) < maxRefused:
+		w.refused = append(w.refused, r)
+	}
+}
+
+// ownProgram reports whether a process runs, or has run, the program of this one.
+func ownProgram(e bpf.Event) bool {
+	own, err := os.Readlink("/proc/self/exe")
+	if err != nil || !strings.HasPrefix(filepath.Base(own), e.Comm) {
+		return false
+	}
+	other, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", e.PID))
+	return err != nil || other == own // one that has ended left nothing but its name
 }
 
 // elsewhere reports whether a process is known to be in another network namespace.
@@ -104,14 +126,14 @@ func (w *Watch) Rival(d spec.Drift) string {
 	return r.who
 }
 
-// followSysctl watches the parameters of an overlay and has the kernel protect those
-// that are to be; the mutex is held.
-func (w *Watch) followSysctl(o *spec.Overlay) {
+// followSysctl watches the parameters of an overlay, those of which the kernel refuses
+// writes as such; the mutex is held.
+func (w *Watch) followSysctl(o *spec.Overlay, protected []string) {
 	var keys []string
 	for _, s := range o.Items.Sysctl {
 		keys = append(keys, s.Key)
 	}
-	wanted := strings.Join(keys, " ")
+	wanted := strings.Join(keys, " ") + "; " + strings.Join(protected, " ")
 	if now, ok := w.sources[BPF].(*writes); ok && now.keys == wanted {
 		return
 	}
@@ -125,7 +147,7 @@ func (w *Watch) followSysctl(o *spec.Overlay) {
 		if err != nil {
 			return nil, err
 		}
-		observer, err := bpf.Observe(cgroup, keys, func(string) bool { return false })
+		observer, err := bpf.Observe(cgroup, keys, func(key string) bool { return slices.Contains(protected, key) })
 		if err != nil {
 			cgroup.Close() // only read
 			return nil, err

@@ -100,7 +100,7 @@ func (w *Watch) hear(signals <-chan *dbus.Signal) {
 			<-signals
 		}
 		w.mutex.Lock()
-		w.hint(kindsOf(DBus), false)
+		w.hint(kindsOf(DBus), false, false)
 		w.mutex.Unlock()
 	}
 }

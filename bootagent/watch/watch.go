@@ -51,9 +51,8 @@ type Watch struct {
 	units   *units
 	hinted  map[string]bool
 	all     bool
-	refused []Refusal
+	refused []spec.RefusedWrite
 	rivals  map[string]rival
-	guarded string // what the kernel was asked to protect
 	said    map[string]string
 
 	epoll, stop int
@@ -64,7 +63,7 @@ type Watch struct {
 // Start begins to watch; what is decided by [Watch.Follow]. The caller closes it.
 func Start(root string, systemd bool, say func(format string, args ...any)) (*Watch, error) {
 	w := &Watch{root: root, systemd: systemd, say: say, sources: map[string]source{}, hinted: map[string]bool{}, rivals: map[string]rival{}, said: map[string]string{},
-		guarded: "?", ready: make(chan struct{}, 1), done: make(chan struct{})}
+		ready: make(chan struct{}, 1), done: make(chan struct{})}
 	var err error
 	if w.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, err
@@ -152,20 +151,22 @@ func (w *Watch) drain(fd int) {
 	defer w.mutex.Unlock()
 	for _, s := range w.sources {
 		if s.fd() == fd {
+			known := len(w.refused)
 			kinds, lost := s.drain()
-			w.hint(kinds, lost)
+			w.hint(kinds, lost, len(w.refused) > known)
 			return
 		}
 	}
 }
 
-// hint notes kinds to look at; the mutex is held.
-func (w *Watch) hint(kinds []string, lost bool) {
+// hint notes kinds to look at, and that there may be news of writes that were refused;
+// the mutex is held.
+func (w *Watch) hint(kinds []string, lost, refused bool) {
 	for _, k := range kinds {
 		w.hinted[k] = true
 	}
 	w.all = w.all || lost
-	if len(kinds) > 0 || lost {
+	if len(kinds) > 0 || lost || refused {
 		select {
 		case w.ready <- struct{}{}:
 		default: // it was said, and nobody has come yet
@@ -178,13 +179,10 @@ func (w *Watch) Ready() <-chan struct{} { return w.ready }
 
 // Hints are what came in since they were taken last.
 type Hints struct {
-	Kinds   []string  // to look at, sorted; empty where only writes were refused
-	All     bool      // something was lost: look at everything
-	Refused []Refusal // writes of protected parameters
+	Kinds   []string            // to look at, sorted; empty where only writes were refused
+	All     bool                // something was lost: look at everything
+	Refused []spec.RefusedWrite // of protected parameters
 }
-
-// Refusal is a write of a protected parameter that the kernel has refused.
-type Refusal struct{ Key, Value, Rival string }
 
 // Take returns the hints and forgets them.
 func (w *Watch) Take() Hints {
@@ -196,16 +194,17 @@ func (w *Watch) Take() Hints {
 	return h
 }
 
-// Follow has the watch be of what an overlay asks for. It is called after each look, and
-// finds again what was deleted and made anew.
-func (w *Watch) Follow(o *spec.Overlay) {
+// Follow has the watch be of what an overlay asks for, and of which parameters the kernel
+// refuses writes. It is called after each look, and finds again what was deleted and made
+// anew.
+func (w *Watch) Follow(o *spec.Overlay, protected []string) {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	if i, ok := w.sources[Inotify].(*inotify); ok {
 		w.sayOnce(Inotify, i.follow(places(&o.Items)))
 	}
 	if w.root == "" {
-		w.followSysctl(o)
+		w.followSysctl(o, protected)
 		w.followUnits(o)
 	}
 }

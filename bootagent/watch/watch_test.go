@@ -31,7 +31,7 @@ func start(t *testing.T, root string, items spec.Items) *Watch {
 			t.Error(err)
 		}
 	})
-	w.Follow(&spec.Overlay{Items: items})
+	w.Follow(&spec.Overlay{Items: items}, nil)
 	w.quiet(t)
 	return w
 }
@@ -138,7 +138,7 @@ func TestFiles(t *testing.T) {
 	do(t, os.WriteFile(root+"/etc/systemd/system/a.service.d/10-x.conf", nil, 0o644))
 	w.expect(t, "units", "a drop-in")
 
-	w.Follow(&spec.Overlay{})
+	w.Follow(&spec.Overlay{}, nil)
 	do(t, os.WriteFile(root+"/etc/motd", []byte("b"), 0o644))
 	w.silent(t, "what is wanted no more")
 }

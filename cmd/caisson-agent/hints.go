@@ -63,6 +63,14 @@ func (a *app) early(ctx context.Context, tell func(*spec.Status)) (everything bo
 		return true
 	}
 	st, err := once(ctx, a, func(n *node.Node, ctx context.Context) (*spec.Status, error) {
+		if len(hints.Refused) > 0 {
+			if err := n.NoteRefused(hints.Refused); err != nil {
+				return nil, err
+			}
+		}
+		if len(hints.Kinds) == 0 {
+			return nil, nil
+		}
 		return n.Early(ctx, hints.Kinds)
 	})
 	if err != nil && ctx.Err() == nil && !errors.Is(err, track.ErrNothing) {
@@ -87,12 +95,14 @@ func (a *app) follow(ctx context.Context) {
 		return
 	}
 	var o *spec.Overlay
+	var protected []string
 	_, err := once(ctx, a, func(n *node.Node, _ context.Context) (*spec.Status, error) {
 		var err error
 		o, err = n.Overlay()
+		protected = n.Protected()
 		return nil, err
 	})
 	if err == nil { // else it was said
-		a.hints.Follow(o)
+		a.hints.Follow(o, protected)
 	}
 }

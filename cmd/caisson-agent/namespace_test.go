@@ -29,6 +29,7 @@ rm -rf /etc/caisson /var/lib/caisson /var/divingbell*
 test -s /etc/machine-id || echo 0123456789abcdef0123456789abcdef >/etc/machine-id
 hostname superhost
 ip link set lo up
+not() { if "$@"; then return 1; fi; } # a shell's own "!" fails nothing
 await() { n=0; until "$@"; do n=$((n+1)); test $n -lt 300; sleep 0.1; done; }
 cd /mnt
 caisson init .
@@ -183,7 +184,7 @@ caisson publish site.yaml --to oci:out --key keys/operator.key
 # While a pod of it is there, nothing is changed.
 caisson-agent enroll --from oci:out --fleet metal-a --key keys/operator.pub 2>said
 grep 'apply takes over the originals of 3 kernel parameters, 1 features and 1 paths, 1 mounts, the history of 2 scripts' said
-! caisson-agent apply 2>said
+not caisson-agent apply 2>said
 grep 'Divingbell still runs on this host' said
 test $(value net/ipv4/tcp_fin_timeout) = 15
 umount $secret
@@ -191,7 +192,7 @@ printf 'sleep 300\n' >/tmp/sysctl.sh
 unshare --mount sh /tmp/sysctl.sh &
 pod=$!
 await sh -c "tr '\0' ' ' </proc/$pod/cmdline | grep -q '^sh /tmp/sysctl.sh'"
-! caisson-agent apply 2>said
+not caisson-agent apply 2>said
 grep "process $pod of a container runs /tmp/sysctl.sh" said
 kill $pod
 wait $pod || true
@@ -201,7 +202,7 @@ rm /tmp/sysctl.sh
 caisson-agent plan >said || test $? = 3
 grep 'remove  sysctl net.ipv4.tcp_fin_timeout: "15" → "'$fin'"' said
 grep 'cannot  apt jq: needs a layer; here: apt-get install jq' said
-! grep 'somaxconn\|exec\|mounts\|perm' said
+not grep 'somaxconn\|exec\|mounts\|perm' said
 
 caisson-agent apply >said 2>&1
 cat said >journal
@@ -238,7 +239,7 @@ caisson-agent restore --all 2>>journal
 test $(value net/core/somaxconn) = $somaxconn
 test $(value net/ipv4/tcp_keepalive_time) = $keepalive
 test "$(stat -c '%a %U:%G' /srv/report.txt)" = "600 root:root"
-! findmnt /srv/scratch
+not findmnt /srv/scratch
 test $(gro) = on
 test ! -e /etc/security/limits.d/60-caisson-nofile.conf
 
@@ -282,6 +283,11 @@ func divingbellHash(pairs ...string) string {
 // returns what it prints.
 func inNamespaces(t *testing.T, script string, env ...string) string {
 	t.Helper()
+	return inThese(t, []string{"--mount", "--net", "--uts", "--pid"}, script, env...)
+}
+
+func inThese(t *testing.T, namespaces []string, script string, env ...string) string {
+	t.Helper()
 	require.Root(t)
 	unshare, err := exec.LookPath("unshare")
 	if err != nil {
@@ -291,7 +297,7 @@ func inNamespaces(t *testing.T, script string, env ...string) string {
 	if out, err := exec.Command("go", "build", "-o", bin, ".", "../caisson").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
-	cmd := exec.Command(unshare, "--mount", "--net", "--uts", "--pid", "--fork", "--kill-child", "sh", "-exc", script)
+	cmd := exec.Command(unshare, append(namespaces, "--fork", "--kill-child", "sh", "-exc", script)...)
 	cmd.Env = []string{"PATH=" + bin + ":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/mnt"}
 	cmd.Env = append(cmd.Env, env...)
 	out, err := cmd.CombinedOutput()

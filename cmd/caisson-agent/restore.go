@@ -12,10 +12,14 @@ import (
 func restore(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "restore")
 	all := f.Bool("all", false, "yes, everything")
+	protection := f.Bool("protection", false, "only let others write the kernel parameters that are protected, until the next run")
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
 	}
-	if !*all {
+	switch {
+	case *all && *protection:
+		return cli.Usage("--all lifts protection, too", "--all and --protection exclude each other")
+	case !*all && !*protection:
 		return cli.Usage("to leave caisson's settings for now: caisson-agent restore --all", "restore undoes every setting: confirm with --all")
 	}
 	n, err := node.Open(ctx, a.options("restore"), nil)
@@ -23,6 +27,9 @@ func restore(ctx context.Context, a *app, args []string) error {
 		return err
 	}
 	defer n.Close() // what was journaled is on disk already
+	if *protection {
+		return n.Lift()
+	}
 	if err := n.RestoreAll(ctx); err != nil {
 		return err
 	}

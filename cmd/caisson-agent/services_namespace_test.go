@@ -69,8 +69,8 @@ commit two
 update
 caisson-agent sync
 has two
-! sh -c 'echo edited >/etc/monitor/conf'
-! sh -c 'echo edited >/srv/deep/rules/all'
+not sh -c 'echo edited >/etc/monitor/conf'
+not sh -c 'echo edited >/srv/deep/rules/all'
 rm /etc/default/monitor
 echo edited >/etc/default/monitor
 caisson-agent apply
@@ -98,7 +98,7 @@ caisson-agent service rollback monitor
 has one
 caisson-agent service forward monitor
 has three
-! caisson-agent service rollback none
+not caisson-agent service rollback none
 
 # The fleet goes back, stays, and forward; the node goes along.
 caisson services rollback monitor --reason 'alerts are lost' --cache cache
@@ -116,7 +116,7 @@ has four
 
 # A repository that is gone stops no publish and no node.
 mv conf.git gone.git
-! caisson services update --cache cache
+not caisson services update --cache cache
 publish
 caisson-agent sync
 has four

@@ -123,6 +123,12 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 		}
 		row("  "+i.Name, "%s", text)
 	}
+	if n := len(st.Protected); n > 0 {
+		row("protected", "%d of the kernel parameters", n)
+	}
+	for _, r := range st.Refused {
+		row("refused", "%s = %s, by %s; %d times, last %s", r.Key, r.Value, r.Rival, r.Count, moment(r.At))
+	}
 	if len(st.Operations) > 0 {
 		fmt.Fprintln(a.out, "operations")
 		a.printOperations(st.Operations)

@@ -51,7 +51,7 @@ test $(cat /etc/motd) = first
 const cutOffHost = remoteRegistry + `
 # What cuts the host off is undone, with all that came with it, and not tried again.
 site 1 second
-! caisson-agent sync 2>said
+not caisson-agent sync 2>said
 grep 'generation 2 was undone: after it the registry was not reached within 1m0s' said
 test $(cat $filter) = 0
 test $(cat /etc/motd) = first

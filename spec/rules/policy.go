@@ -13,6 +13,16 @@ import (
 // script cannot; it runs when it is due.
 func Policied(kind string) bool { return kind != "exec" }
 
+// Policies are those that settings of a kind may have. What is protected is so by the
+// kernel, which can do that for its own parameters alone.
+func Policies(kind string) []string {
+	words := []string{string(spec.PolicyEnforce), string(spec.PolicyReport)}
+	if kind == "sysctl" {
+		words = append(words, string(spec.PolicyProtect))
+	}
+	return words
+}
+
 // PolicyKey returns the key of a setting as a drift has it, of one as its author
 // writes it.
 func PolicyKey(kind, key string) string {
@@ -33,7 +43,7 @@ func PolicyName(kind, key string) string {
 // Enforcement checks the policy of a kind or of one setting of it.
 func Enforcement(e spec.Enforcement) error {
 	var f fields
-	f.add("policy", oneOf(string(e.Policy), "a policy", []string{string(spec.PolicyEnforce), string(spec.PolicyReport)}))
+	f.add("policy", oneOf(string(e.Policy), "a policy of "+e.Item, Policies(e.Item)))
 	if e.Key != "" {
 		f.add("key", policyKey(e.Item, e.Key))
 	}

@@ -60,6 +60,15 @@ func protect(cgroup *os.File, keys []string) error {
 	return nil
 }
 
+// Protects reports whether something is protected.
+func Protects(cgroup *os.File) bool {
+	found, err := attached(protectorName, cgroup)
+	for _, l := range found {
+		l.close()
+	}
+	return err == nil && len(found) > 0
+}
+
 // Exempt lets a process write what is protected, and nobody else; 0 is none.
 func Exempt(cgroup *os.File, pid int) error {
 	found, err := attached(protectorName, cgroup)

@@ -21,16 +21,20 @@ type policyDoc []shape.Entry[kindPolicyDoc]
 // kindPolicyDoc is the policy of a kind: of all of it, or of some of its keys.
 type kindPolicyDoc []shape.Entry[shape.Text]
 
+// sysctlPolicyDoc is that of kernel parameters, which can be protected, too.
+type sysctlPolicyDoc struct{ kindPolicyDoc }
+
 // others stands for the keys of a kind that are not named.
 const others = "*"
-
-var policies = []string{string(spec.PolicyEnforce), string(spec.PolicyReport)}
 
 // policyFields are the kinds that have a policy.
 func policyFields() (out []shape.Field) {
 	items := reflect.TypeFor[spec.Items]()
 	for i := range items.NumField() {
-		if kind, _, _ := strings.Cut(items.Field(i).Tag.Get("json"), ","); rules.Policied(kind) {
+		switch kind, _, _ := strings.Cut(items.Field(i).Tag.Get("json"), ","); {
+		case kind == "sysctl":
+			out = append(out, shape.Field{Name: kind, Type: reflect.TypeFor[sysctlPolicyDoc](), Doc: "enforce, report or protect; or one of them by key, with * for all other keys"})
+		case rules.Policied(kind):
 			out = append(out, shape.Field{Name: kind, Type: reflect.TypeFor[kindPolicyDoc](), Doc: "enforce or report; or one of them by key, with * for all other keys"})
 		}
 	}
@@ -48,9 +52,16 @@ func (d *policyDoc) Decode(c *shape.Checker, v *tree.Value) {
 	}
 	given := c.DecodeFields(v, policyFields())
 	for _, f := range v.Fields {
-		if k, ok := given[f.Key].(*kindPolicyDoc); ok {
-			*d = append(*d, shape.Entry[kindPolicyDoc]{Key: shape.Text{S: f.Key, At: f.At}, Val: *k})
+		var kind kindPolicyDoc
+		switch k := given[f.Key].(type) {
+		case *kindPolicyDoc:
+			kind = *k
+		case *sysctlPolicyDoc:
+			kind = k.kindPolicyDoc
+		default:
+			continue // null, or wrong and said
 		}
+		*d = append(*d, shape.Entry[kindPolicyDoc]{Key: shape.Text{S: f.Key, At: f.At}, Val: kind})
 	}
 }
 
@@ -72,8 +83,13 @@ func (k *kindPolicyDoc) Decode(c *shape.Checker, v *tree.Value) {
 }
 
 // Schema returns the schema of one kind.
-func (*kindPolicyDoc) Schema(*shape.Generator) any {
-	word := map[string]any{"enum": policies}
+func (*kindPolicyDoc) Schema(*shape.Generator) any { return wordOrWords("") }
+
+// Schema returns that of kernel parameters.
+func (*sysctlPolicyDoc) Schema(*shape.Generator) any { return wordOrWords("sysctl") }
+
+func wordOrWords(kind string) any {
+	word := map[string]any{"enum": rules.Policies(kind)}
 	return map[string]any{"anyOf": []any{word, map[string]any{"type": "object", "additionalProperties": word}}}
 }
 

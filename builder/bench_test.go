@@ -121,7 +121,7 @@ func linkDebs(b *testing.B, from, to string) {
 }
 
 // tool runs a program of the host and returns its last line.
-func tool(b *testing.B, args ...string) string {
+func tool(b testing.TB, args ...string) string {
 	b.Helper()
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), "INITRD=No", "DEBIAN_FRONTEND=noninteractive")

@@ -120,13 +120,6 @@ func (m *made) keep(work, dir string) error {
 	for i, blob := range m.Blobs {
 		m.Blobs[i].Identity = identityOf(filepath.Join(work, blob.File))
 	}
-	if tree := filepath.Join(work, "tree"); exists(tree) {
-		s, err := sealTree(tree)
-		if err != nil {
-			return fmt.Errorf("seal tree: %w", err)
-		}
-		m.Tree = &s
-	}
 	data, err := json.Marshal(m)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"time"
 
@@ -153,18 +154,51 @@ func (b *build) lockKey() string {
 	return digest(data)
 }
 
-// solve asks the archives.
+// solve asks the archives. While they say whether their indexes are still those
+// that apt verified last, apt resolves with these; its answer counts only if so.
 func (b *build) solve(ctx context.Context) (Lock, error) {
-	l := Lock{Recipe: b.lockKey(), Packages: []apt.Deb{}}
 	b.say(Event{Step: stepResolve, State: "start"})
 	states := []*apt.State{b.baseApt}
 	if b.apt != b.baseApt {
 		states = append(states, b.apt)
 	}
+	early, stop := context.WithCancel(ctx)
+	defer stop()
+	var ahead Lock
+	var aheadErr error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if !slices.ContainsFunc(states, func(s *apt.State) bool { return !s.Verified() }) {
+			ahead, aheadErr = b.answer(early, states)
+		}
+	}()
+	current, err := true, error(nil)
+	for i := 0; i < len(states) && current && err == nil; i++ {
+		current, err = states[i].Current(ctx)
+	}
+	if !current || err != nil {
+		stop()
+	}
+	<-done // before the indexes that it reads change
+	switch {
+	case err != nil:
+		return Lock{}, err
+	case current:
+		return ahead, aheadErr
+	}
 	for _, s := range states {
 		if err := s.Update(ctx); err != nil {
-			return l, err
+			return Lock{}, err
 		}
+	}
+	return b.answer(ctx, states)
+}
+
+// answer resolves with the indexes that are there.
+func (b *build) answer(ctx context.Context, states []*apt.State) (Lock, error) {
+	l := Lock{Recipe: b.lockKey(), Packages: []apt.Deb{}}
+	for _, s := range states {
 		releases, err := s.Releases()
 		if err != nil {
 			return l, err

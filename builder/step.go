@@ -196,7 +196,17 @@ func (b *build) run(ctx context.Context, s step, work string) (made, error) {
 			return made{}, err
 		}
 	}
-	m.Image, m.Blobs, err = b.image(ctx, s.name, r.Upper, work)
+	sealed := make(chan error, 1) // the tree is read by one processor while others compress it
+	go func() {
+		tree, err := sealTree(r.Upper)
+		m.Tree = &tree
+		sealed <- err
+	}()
+	img, blobs, err := b.image(ctx, s.name, r.Upper, work)
+	if sealErr := <-sealed; err == nil && sealErr != nil {
+		err = fmt.Errorf("seal tree: %w", sealErr)
+	}
+	m.Image, m.Blobs = img, blobs
 	return m, err
 }
 

@@ -83,8 +83,12 @@ func Open(ctx context.Context, dir, arch string, archives []Archive) (*State, er
 	for _, a := range archives {
 		sources.WriteString(a.lines())
 	}
-	if err := os.WriteFile(s.path("etc/sources.list"), []byte(sources.String()), 0o644); err != nil {
-		return nil, err
+	// apt reads all indexes again, for more than half a second, when this file is newer
+	// than what it made of them.
+	if was, err := os.ReadFile(s.path("etc/sources.list")); err != nil || string(was) != sources.String() {
+		if err := os.WriteFile(s.path("etc/sources.list"), []byte(sources.String()), 0o644); err != nil {
+			return nil, err
+		}
 	}
 	conf := fmt.Sprintf(`Dir::State %[1]q;
 Dir::State::lists "%[1]s/lists";

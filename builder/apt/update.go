@@ -12,32 +12,51 @@ import (
 	"time"
 )
 
-// Update fetches the archives' indexes, verified by apt with their keyrings.
-// Where every archive still has the InRelease that apt verified before, there is
-// nothing to do: apt would read a hundred megabytes to find that out.
+// Update fetches the archives' indexes, verified by apt with their keyrings, unless
+// they are [State.Current].
 func (s *State) Update(ctx context.Context) error {
 	if len(s.archives) == 0 {
 		return nil
 	}
-	if err := s.fetch(ctx); err != nil {
-		return err
-	}
-	return s.checkComponents()
-}
-
-func (s *State) fetch(ctx context.Context) error {
-	done := s.path("updated")
-	if _, err := os.Stat(done); err == nil && s.unchanged(ctx) {
-		now := time.Now()
-		return os.Chtimes(done, now, now)
-	}
-	if err := os.Remove(done); err != nil && !os.IsNotExist(err) {
+	current, err := s.Current(ctx)
+	if err != nil || current {
 		return err
 	}
 	if _, err := s.run(ctx, "apt-get", "update", "-q", "-o", "APT::Update::Error-Mode=any"); err != nil {
 		return s.noSuite(fmt.Errorf("fetch the package indexes: %w", err))
 	}
-	return os.WriteFile(done, nil, 0o644)
+	if err := os.WriteFile(s.updated(), nil, 0o644); err != nil {
+		return err
+	}
+	return s.checkComponents()
+}
+
+// updated is there as long as the indexes are those that apt verified last.
+func (s *State) updated() string { return s.path("updated") }
+
+// Verified reports whether there are indexes that apt verified, of whatever age.
+func (s *State) Verified() bool {
+	_, err := os.Stat(s.updated())
+	return err == nil || len(s.archives) == 0
+}
+
+// Current reports whether every archive still has the InRelease that apt verified
+// before. Then there is nothing to fetch: apt would read a hundred megabytes to find
+// that out. It changes no index, so that apt may resolve with them meanwhile.
+func (s *State) Current(ctx context.Context) (bool, error) {
+	switch {
+	case len(s.archives) == 0:
+		return true, nil
+	case !s.Verified():
+		return false, nil
+	case !s.unchanged(ctx):
+		return false, os.Remove(s.updated())
+	}
+	now := time.Now()
+	if err := os.Chtimes(s.updated(), now, now); err != nil {
+		return false, err
+	}
+	return true, s.checkComponents()
 }
 
 // unchanged compares what the archives have with what apt verified. Any doubt,

@@ -237,7 +237,7 @@ func (r *run) check(ctx context.Context, n int) {
 	drift, err := r.items[n].Check(ctx)
 	end(err)
 	if err != nil {
-		err = fmt.Errorf("check %s: %w", r.items[n].Name(), err)
+		err = failed(r.items[n].Name(), nil, fmt.Errorf("check %s: %w", r.items[n].Name(), err))
 	}
 	r.drift[n], r.unseen[n] = r.judged(n, drift), err
 }
@@ -282,7 +282,7 @@ func (r *run) restore(ctx context.Context) {
 		end := r.trace.Begin("restore " + it.Name())
 		err := it.Restore(ctx, entries)
 		end(err)
-		r.errs[n] = errors.Join(r.errs[n], err)
+		r.errs[n] = errors.Join(r.errs[n], failed(it.Name(), nil, err))
 	}
 }
 
@@ -310,7 +310,7 @@ func (r *run) apply(ctx context.Context) {
 			end := r.trace.Begin("apply " + it.Name())
 			err := it.Apply(ctx, due)
 			end(err)
-			r.errs[n], r.failed[n] = errors.Join(r.errs[n], err), err != nil
+			r.errs[n], r.failed[n] = errors.Join(r.errs[n], failed(it.Name(), due, err)), err != nil
 		}
 	}
 }
@@ -391,10 +391,11 @@ func (r *run) status(n int) spec.ItemStatus {
 
 func left(d spec.Drift) error {
 	d = rules.Spelled(d)
+	err := fmt.Errorf("%s %q: is %q, not %q", d.Item, d.Key, d.From, d.To)
 	if d.Reason != "" {
-		return fmt.Errorf("%s %q: %s", d.Item, d.Key, d.Reason)
+		err = fmt.Errorf("%s %q: %s", d.Item, d.Key, d.Reason)
 	}
-	return fmt.Errorf("%s %q: is %q, not %q", d.Item, d.Key, d.From, d.To)
+	return failed(d.Item, []spec.Drift{d}, err)
 }
 
 func (r *run) failure() error { return errors.Join(append(slices.Clone(r.unseen), r.errs...)...) }

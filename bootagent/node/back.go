@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/blackbox"
 	"github.com/caisson-os/caisson/bootagent/gate"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -74,6 +75,7 @@ func (n *Node) goBack(ctx context.Context, j *judged, why string) (wait time.Dur
 		return n.stay(ctx, j, why)
 	}
 	n.record("gate-failed", field{"generation", failed.Generation}, field{"overlay", failed.Overlay}, field{"back", good.Generation.Generation}, field{"by-way-of", to}, field{"why", why})
+	n.note(failed, nil, spec.Event{Event: spec.EventGateFailed, Why: why, Did: fmt.Sprintf("goes back to generation %d (%s), and does not try it again", good.Generation.Generation, to), Console: blackbox.Console(kmsg)})
 	s.Reject(failed, why, time.Now())
 	if err := n.folder.Save(s); err != nil {
 		return 0, nil, err
@@ -118,6 +120,7 @@ func (n *Node) backLive(ctx context.Context, good *track.Found, failed state.Gen
 func (n *Node) stay(ctx context.Context, j *judged, why string) (time.Duration, *spec.Status, error) {
 	if n.boot.Live.Stuck != why {
 		n.record("gate-failed", field{"generation", j.found.Generation.Generation}, field{"by-way-of", backNone}, field{"why", why})
+		n.note(j.found.Generation, nil, spec.Event{Event: spec.EventGateFailed, Why: why, Did: "goes on with it: there is nothing better", Console: blackbox.Console(kmsg)})
 		n.boot.Live.Stuck = why
 		if err := n.remember(); err != nil {
 			return 0, nil, err

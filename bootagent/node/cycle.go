@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/blackbox"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // Apply reconciles the node with the overlay it runs. A generation that was
@@ -144,6 +146,9 @@ func (n *Node) sync(ctx context.Context) (*spec.Status, error) {
 	found, err := n.follower.Sync(ctx)
 	n.boot.Live.Asked = time.Now().Unix()
 	n.countFetch(err)
+	if refusal.Of(err) != "" {
+		n.note(state.Generation{}, err, spec.Event{Event: spec.EventRefused, Did: "goes on with what it has"})
+	}
 	n.setSync(track.Describe(err))
 	if err == nil {
 		n.setSync(found.Axis())
@@ -270,6 +275,11 @@ func (n *Node) takenBack(before, next *track.Found, result items.Result) (*spec.
 	}
 	failed := fmt.Errorf("generation %d was not applied: %w", next.Generation.Generation, result.Err)
 	n.record("taken-back", field{"generation", next.Generation.Generation}, field{"stays", before.Generation.Generation}, field{"why", result.Err})
+	did := "nothing was changed"
+	if result.RolledBack {
+		did = fmt.Sprintf("took it back, and does not try it again; generation %d is in effect", before.Generation.Generation)
+	}
+	n.note(next.Generation, result.Err, spec.Event{Event: spec.EventTakenBack, Did: did, Console: blackbox.Console(kmsg)})
 	n.setSync(spec.SyncBehind, result.Err.Error())
 	n.boot.Live.TakenBack = &state.TakenBack{Generation: next.Generation.Generation, Reason: result.Err.Error()}
 	if err := errors.Join(n.endTrial(), n.remember()); err != nil {

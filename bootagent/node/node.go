@@ -282,15 +282,21 @@ func (n *Node) adopt() error {
 }
 
 func (n *Node) readScopes() (item.Scopes, error) {
-	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	id, err := kernelID()
 	if err != nil {
 		return item.Scopes{}, err
 	}
-	s := item.Scopes{Kernel: strings.TrimSpace(string(id)), Root: n.boot.RootID}
+	s := item.Scopes{Kernel: id, Root: n.boot.RootID}
 	if n.boot.Disk != "" || n.boot.Mode == spec.ModeAttached {
 		s.Disk = diskID(n.folder.Path())
 	}
 	return s, nil
+}
+
+// kernelID is the id of this boot.
+func kernelID() (string, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id)), err
 }
 
 // diskID is the file system's own identity.

@@ -53,6 +53,7 @@ func (n *Node) report(found *track.Found, result items.Result) (*spec.Status, er
 		if err != nil {
 			return nil, err
 		}
+		n.noteUp(status, found.Generation)
 		n.count(status, last.Drift)
 		n.noteAxes(status)
 		trouble := ""

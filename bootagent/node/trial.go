@@ -279,6 +279,9 @@ func (n *Node) undo(ctx context.Context, reason string) error {
 	if err := n.folder.Save(s); err != nil {
 		return err
 	}
+	if reason != "" {
+		n.note(tried.Generation, nil, spec.Event{Event: spec.EventUndone, Why: reason, Did: fmt.Sprintf("undid it; generation %d is in effect", back.Generation.Generation)})
+	}
 	n.record("undone", field{"generation", tried.Generation.Generation}, field{"stays", back.Generation.Generation}, field{"why", reason})
 	if s.Current == nil {
 		return n.endDeadline() // another boot would end the same

@@ -142,6 +142,30 @@ func (m Manager) Run(ctx context.Context, unit string) (state, run string, err e
 	return state, run, err
 }
 
+// Trouble names the units that failed, and those that systemd is starting.
+func (m Manager) Trouble(ctx context.Context) (failed, starting []string, err error) {
+	err = m.ask(ctx, answer, func(ctx context.Context, d *dbus.Conn) error {
+		units, err := d.ListUnitsFilteredContext(ctx, []string{"failed"})
+		if err != nil {
+			return fmt.Errorf("list units: %w", err)
+		}
+		for _, u := range units {
+			failed = append(failed, u.Name)
+		}
+		jobs, err := d.ListJobsContext(ctx)
+		if err != nil {
+			return fmt.Errorf("list jobs: %w", err)
+		}
+		for _, j := range jobs {
+			if j.JobType == "start" && j.Status == "running" {
+				starting = append(starting, j.Unit)
+			}
+		}
+		return nil
+	})
+	return failed, starting, err
+}
+
 // Reboot has systemd end what runs and start the machine over. It returns when that
 // is begun.
 func (m Manager) Reboot(ctx context.Context) error {

@@ -45,6 +45,7 @@ type Live struct {
 	Counts         Counts        `json:"counts,omitzero"`
 	MetricsTrouble string        `json:"metricsTrouble,omitempty"` // why the last look could not be published
 	TakenBack      *TakenBack    `json:"takenBack,omitempty"`      // the change that was tried last, where it failed
+	Up             bool          `json:"up,omitempty"`             // it is in the black box that this boot came up
 
 	Protection Protection          `json:"protection,omitzero"`
 	Refused    []spec.RefusedWrite `json:"refused,omitempty"` // of protected parameters, by path; the latest last

@@ -22,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/watch"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/paths"
 )
 
 // version and built are set by the Makefile. The clock of a node is never
@@ -97,6 +98,9 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 	}
 	if len(args) == 1 && args[0] == fetch.Verb { // what asks the registry, see package fetch
 		return fetch.Serve(ctx, os.Stdin, a.out, a.err)
+	}
+	if len(args) == 1 && args[0] == paths.NoteDeadline { // of caisson-deadline.service
+		return node.NoteDeadline(ctx, a.root)
 	}
 	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
 		help(a.out)

@@ -114,6 +114,8 @@ var rules = []Rule{
 	{Packages: "bootagent/gate", Only: []string{"spec", "spec/rules", "bootagent/process", "internal/..."}, By: []string{"bootagent/node"}, Why: "health checks are looked at by a node; they know no items, no state and no registry", ByWhy: "a node decides what follows"},
 	{Packages: "bootagent/takeover", Only: []string{"spec", "spec/rules", "internal/..."}, Why: "it tells originals as items and knows no kind",
 		By: []string{"bootagent/node", "test/contract"}, ByWhy: "only a node's first run takes over"},
+	{Packages: "bootagent/blackbox", Only: []string{"spec", "trust/refusal", "internal/..."}, Why: "it keeps what it is given, whatever happened",
+		By: []string{"bootagent/node", "bootagent/boot/initramfs"}, ByWhy: "the loader and the node know what is worth noting; nothing is decided by what is in the box"},
 	{Packages: "bootagent/trial", Only: []string{"bootagent/state", "bootagent/items/item", "spec", "internal/..."}, Why: "it judges what was saved by a clock, and changes nothing",
 		By: []string{"bootagent/node"}, ByWhy: "a node tries changes and undoes them"},
 	{Packages: "bootagent/policy", Only: []string{"spec", "internal/..."}, Why: "it judges differences, whatever they are of",
@@ -134,7 +136,7 @@ var rules = []Rule{
 	{Packages: "bootagent/report", Only: []string{"spec", "oci", "oci/sign", "oci/internal/...", "trust/refusal", "internal/..."}, Why: "it signs and sends what it is given; package node knows what is true, package fetch how a request is made",
 		By: []string{"bootagent/node", "bootagent/fetch", "cmd/caisson-agent"}, ByWhy: "one program on a node reports, with one key"},
 	{Packages: "bootagent/fetch", By: []string{"cmd/caisson-agent"}, ByWhy: "the program that starts itself to ask says so; the packages below take any source"},
-	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/trace", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/tunable", "bootagent/items/files", "bootagent/items/modules", "bootagent/items/service", "bootagent/items/units"},
+	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/trace", "bootagent/blackbox", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/tunable", "bootagent/items/files", "bootagent/items/modules", "bootagent/items/service", "bootagent/items/units"},
 		Why: "a root comes to life before anything is applied"},
 
 	{Packages: "internal/cli", Only: []string{"internal/plain"}, Stdlib: true, Why: leaf},

@@ -53,6 +53,9 @@ func Open(name string) (*os.File, error) { return open(name, os.O_RDONLY) }
 // Append opens a file, which must be as for [Open], to write at its end.
 func Append(name string) (*os.File, error) { return open(name, os.O_WRONLY|os.O_APPEND) }
 
+// Change opens a file, which must be as for [Open], to read it and to write in it.
+func Change(name string) (*os.File, error) { return open(name, os.O_RDWR) }
+
 // Create makes a file that must not be there yet, for its owner only.
 func Create(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)

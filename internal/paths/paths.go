@@ -50,6 +50,7 @@ const (
 	Agent        = "/usr/lib/caisson/caisson-agent"
 	AppArmorDir  = "/usr/lib/caisson/apparmor" // compiled profiles
 	AgentService = "caisson-agent.service"
+	NoteDeadline = "note-deadline" // the agent's argument where a new generation did not prove itself in time
 	SysusersDir  = "/usr/lib/sysusers.d"
 	KeysDir      = "/etc/ssh/authorized_keys.d" // one file a user, sshd's AuthorizedKeysFile names it
 )

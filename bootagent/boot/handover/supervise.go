@@ -45,7 +45,7 @@ func (n *Node) supervise() error {
 			fmt.Sprintf("OnStartupSec=%d\n", int(within.Seconds())),
 		"caisson-deadline.service": "[Unit]\nDescription=Start over: this boot has not proved its generation\nDefaultDependencies=no\n" +
 			"ConditionPathExists=" + paths.RunDeadline + "\nSuccessAction=reboot-force\nFailureAction=reboot-force\n\n" +
-			"[Service]\nType=oneshot\nExecStart=/bin/true\n",
+			"[Service]\nType=oneshot\nTimeoutStartSec=20\nExecStart=-" + paths.Agent + " " + paths.NoteDeadline + "\n",
 		"target.d/" + paths.Prefix + "deadline.conf": "[Unit]\nWants=caisson-deadline.timer\n",
 	} {
 		if err := n.write("/etc/systemd/system/"+name, []byte(text), 0o644); err != nil {

@@ -54,6 +54,7 @@ type boot struct {
 	lease     *state.Lease
 	source    oci.Source
 	record    state.Boot
+	noted     []spec.Event // of this boot, in the black box or on their way there
 	trace     trace.Recorder
 	limits    limits
 }
@@ -76,6 +77,7 @@ func Boot(build time.Time, version string) {
 	b.progress.Watch(b.say)
 	err := b.safely(context.Background())
 	b.say("the boot ends here: %v", err)
+	b.lastWord(err.Error())
 	b.say("starting over in 30 s")
 	time.Sleep(30 * time.Second)
 	unix.Sync()
@@ -103,6 +105,7 @@ func (b *boot) armPanic(proc string) {
 // feeds the hardware's watchdog any more.
 func (b *boot) hangs(silent time.Duration) {
 	b.say("no progress for %.0f s, starting over", silent.Seconds())
+	b.lastWord(fmt.Sprintf("no progress for %.0f s", silent.Seconds()))
 	b.say("restart: %v", unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART))
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/blackbox"
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/boot/kexec"
 	"github.com/caisson-os/caisson/bootagent/boot/network"
@@ -43,11 +44,14 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 			}
 		}
 		b.say("%s: %v", b.record.Sync, err)
+		b.note(blackbox.Blame(spec.Event{Event: spec.EventAsked}, err))
+		why := b.record.SyncDetail
 		found, layer, err := b.fallBack(ctx)
 		switch {
 		case err == nil:
 			b.record.Source = spec.SourceCached
 			b.say("booting the last good overlay, generation %d", found.Generation.Generation)
+			b.note(b.about(found.Generation, spec.Event{Event: spec.EventFellBack, Why: why, Did: "ran what ran well before"}))
 			return &found.Overlay, layer, nil
 		case errors.Is(err, errStartOver):
 			return nil, nil, err

@@ -17,8 +17,11 @@ import (
 // the kernel knows, through its log, with the severity that gets past "quiet".
 type console struct{ w io.Writer }
 
+// kmsg is the kernel's log.
+const kmsg = "/dev/kmsg"
+
 func openConsole() console {
-	f, err := os.OpenFile("/dev/kmsg", os.O_WRONLY|unix.O_CLOEXEC, 0)
+	f, err := os.OpenFile(kmsg, os.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return console{os.Stderr}
 	}

@@ -60,6 +60,7 @@ func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
 		return err
 	}
 	b.say("entering the layer, root %s", b.record.RootID)
+	b.note(b.about(b.record.Generation, spec.Event{Event: spec.EventEntered}))
 	for _, s := range []*setting{&b.devkmsg, &b.oops} {
 		if err := s.restore(); err != nil {
 			b.say("%v", err)

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/blackbox"
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
@@ -33,6 +34,7 @@ func mountBasics() error {
 			return fmt.Errorf("mount %s: %w", m.target, err)
 		}
 	}
+	_ = unix.Mount("pstore", blackbox.PStore, "pstore", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "") // what a kernel that died left; most machines have none
 	for _, dir := range []string{paths.Run, "/tmp", "/etc", "/newroot"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/blackbox"
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -29,7 +30,11 @@ func (b *boot) openState(context.Context) error {
 		return nil
 	}
 	b.say("no state disk: nothing is remembered over a reboot")
-	return b.useFolder(paths.Run+"/state", paths.RunStore)
+	if err := b.useFolder(paths.Run+"/state", paths.RunStore); err != nil {
+		return err
+	}
+	b.lookBack(blackbox.PStore)
+	return nil
 }
 
 // trouble says something about the state disk, and notes it for the node's status.
@@ -71,6 +76,7 @@ func (b *boot) useDisk(patience time.Duration) bool {
 	}
 	b.disk, b.readOnly = d.Device, d.ReadOnly
 	b.say("state disk %s", d.Device)
+	b.lookBack(blackbox.PStore)
 	if d.ReadOnly != nil {
 		b.trouble("state disk %s can only be read: what this boot writes is lost with it, no newer generation is begun: %v", d.Device, d.ReadOnly)
 	} else if err := b.finder.Claim(at); err != nil {

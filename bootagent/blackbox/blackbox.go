@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package blackbox keeps what a node tried and why it went back, in one file of fixed
+// size: a ring of slots, of which each holds one event with a number and a checksum.
+//
+// A write touches one slot, that of the oldest event, and is synced: a power cut costs
+// at most that one and the new one, whatever part of it reached the disk. The file is
+// made whole once, so that a full disk does not keep an event from being noted. It
+// lies in the state directory, and where that is in memory it ends with the boot; of a
+// kernel that died, firmware may keep the last lines, see [Dump].
+//
+// The package notes and reads. What is worth noting is decided by the loader and by
+// package node; nothing on a state disk is signed, so nothing is ever decided by what
+// is in it.
+package blackbox
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// Name of the file in a state directory.
+const Name = "blackbox"
+
+// Box is the black box in a file.
+type Box struct{ file string }
+
+// At returns the box in a file, which need not be there yet.
+func At(file string) Box { return Box{file} }
+
+// Add notes an event, in the place of the oldest one where the box is full. What of it
+// is too long is shortened.
+func (b Box) Add(e spec.Event) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("note %s in the black box: %w", e.Event, err)
+		}
+	}()
+	f, err := b.open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	// Whoever holds it writes one slot.
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, size))
+	if err != nil {
+		return err
+	}
+	next := uint64(0)
+	for _, r := range parse(data) {
+		next = r.Seq + 1
+	}
+	text, err := encode(record{next, e})
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(text, int64(next%slots)*slot); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// Blame says of an event what an error is: the code of a refusal, and what the kernel
+// said.
+func Blame(e spec.Event, err error) spec.Event {
+	e.Why, e.Code = err.Error(), string(refusal.Of(err))
+	if errno := syscall.Errno(0); errors.As(err, &errno) {
+		e.Errno = unix.ErrnoName(errno)
+	}
+	return e
+}
+
+// Events returns what is in the box, oldest first. What a cut or the disk has damaged is
+// left out. A box that was never written to is empty.
+func (b Box) Events() ([]spec.Event, error) {
+	f, err := ownfiles.Open(b.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the black box: %w", err)
+	}
+	defer f.Close() // only read
+	data, err := io.ReadAll(io.LimitReader(f, size))
+	if err != nil {
+		return nil, fmt.Errorf("read the black box: %w", err)
+	}
+	var events []spec.Event
+	for _, r := range parse(data) {
+		events = append(events, r.Event)
+	}
+	return events, nil
+}
+
+func (b Box) open() (*os.File, error) {
+	f, err := ownfiles.Change(b.file)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	if err := durable.WriteFile(b.file, make([]byte, size), 0o600); err != nil {
+		return nil, err
+	}
+	return ownfiles.Change(b.file)
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import "time"
+
+// Event is one thing that a node noted in its black box: what was tried, and why it
+// ended otherwise than it should.
+type Event struct {
+	Time       time.Time `json:"time"` // by the clock as it was then
+	Boot       string    `json:"boot"` // id of the boot that noted it
+	Of         string    `json:"of,omitempty"`
+	Event      string    `json:"event"` // one of the Event constants
+	Generation uint64    `json:"generation,omitempty"`
+	Epoch      uint64    `json:"epoch,omitempty"`
+	Overlay    string    `json:"overlay,omitempty"`
+	Layer      string    `json:"layer,omitempty"`
+	Item       string    `json:"item,omitempty"`  // kind of what failed
+	Key        string    `json:"key,omitempty"`   // what of that kind
+	Errno      string    `json:"errno,omitempty"` // what the kernel said, such as ENOENT
+	Code       string    `json:"code,omitempty"`  // of a refusal
+	Why        string    `json:"why,omitempty"`
+	Did        string    `json:"did,omitempty"`     // what the node did about it
+	Console    []string  `json:"console,omitempty"` // the kernel's last lines then
+}
+
+// Events of a node, first those of its loader.
+const (
+	EventKexec    = "kexec"     // another kernel was entered
+	EventEntered  = "entered"   // the layer was entered
+	EventAsked    = "asked"     // the registry was asked, and what it had could not be run
+	EventFellBack = "fell-back" // what ran well before was run
+	EventGaveUp   = "gave-up"   // the loader started the machine over
+	EventLost     = "lost"      // the boot before ended before its agent had applied anything, and said no word
+	EventCrashed  = "crashed"   // the kernel of a boot before died; its last lines outlived it
+
+	EventUp         = "up"          // the agent has applied what the loader entered
+	EventDeadline   = "deadline"    // a new generation did not prove itself in time
+	EventRefused    = "refused"     // what the registry had was not accepted
+	EventTakenBack  = "taken-back"  // a change failed while it was applied
+	EventUndone     = "undone"      // a change cut the node off, or nobody confirmed it
+	EventGateFailed = "gate-failed" // a change did not pass its health checks
+)

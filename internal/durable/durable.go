@@ -67,6 +67,27 @@ func Remove(name string) error {
 	return SyncDir(filepath.Dir(name))
 }
 
+// MkdirAll makes dir, and what is missing above it, durably: what is written into a
+// directory whose own name is lost is lost, too.
+func MkdirAll(dir string, perm os.FileMode) error {
+	var above []string // of what is missing
+	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
+		if _, err := os.Lstat(at); !os.IsNotExist(err) {
+			break
+		}
+		above = append(above, filepath.Dir(at))
+	}
+	if err := os.MkdirAll(dir, perm); err != nil {
+		return err
+	}
+	for _, at := range above {
+		if err := SyncDir(at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // SyncDir makes the entries of a directory durable.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)

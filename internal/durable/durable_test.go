@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/caisson-os/caisson/internal/powercut"
 )
 
 func TestWriteReplacesOrLeaves(t *testing.T) {
@@ -41,5 +43,20 @@ func TestWriteReplacesOrLeaves(t *testing.T) {
 func TestRemoveMissing(t *testing.T) {
 	if err := Remove(filepath.Join(t.TempDir(), "none")); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A file is as lasting as the names of the directories above it.
+func TestMkdirAllLasts(t *testing.T) {
+	if words, is := powercut.Recorded(t); is {
+		if err := errors.Join(MkdirAll(words[0], 0o700), WriteFile(words[0]+"/f", []byte("x"), 0o600), MkdirAll(words[0], 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	dir := t.TempDir()
+	r := powercut.Record(t, dir, "TestMkdirAllLasts", dir+"/a/b")
+	if got := r.Least()["a/b/f"].Data; string(got) != "x" {
+		t.Errorf("after a power cut the file has %q", got)
 	}
 }

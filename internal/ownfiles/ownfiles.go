@@ -17,6 +17,7 @@ import (
 	"syscall"
 
 	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/internal/durable"
 )
 
 // ErrShared is returned for what others than this program could write to.
@@ -25,7 +26,7 @@ var ErrShared = errors.New("not a file or directory of this program's own")
 // Folder makes the directory dir where it is missing and closes it to everybody
 // else. Anything else in its place, a link above all, is an error.
 func Folder(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := durable.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	info, err := os.Lstat(dir)

@@ -34,6 +34,18 @@ func OpenStore(dir string) (*Store, error) {
 	return &Store{dir: dir}, nil
 }
 
+// Sweep deletes what was left of small blobs whose writing was cut. A partial stays, to
+// be resumed. Nobody else uses the store meanwhile.
+func (s *Store) Sweep() error {
+	left, _ := filepath.Glob(filepath.Join(s.dir, "sha256", ".*.*")) // the pattern is valid
+	for _, name := range left {
+		if err := os.Remove(name); err != nil {
+			return fmt.Errorf("sweep store: %w", err)
+		}
+	}
+	return nil
+}
+
 // Path is where the blob is, or would be. The digest was checked by the caller
 // to be valid; anything else gives a path that never exists.
 func (s *Store) Path(digest string) string {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	digests "github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 )
 
@@ -110,5 +111,28 @@ func TestCollect(t *testing.T) {
 	freed, err := s.Collect(map[string]bool{helloDigest: true})
 	if err != nil || freed != 4 || !s.Has(helloDigest, 5) {
 		t.Fatalf("Collect freed %d, %v; kept: %v", freed, err, s.Has(helloDigest, 5))
+	}
+}
+
+// What was left of a write that was cut goes; what a fetch resumes stays.
+func TestSweep(t *testing.T) {
+	s := open(t)
+	digest := digests.Of([]byte("x"))
+	if err := s.Put(digest, []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	left, partial := filepath.Join(filepath.Dir(s.Path(digest)), ".00.123"), s.Partial(digests.Of([]byte("y")))
+	for _, name := range []string{left, partial} {
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Sweep(); err != nil {
+		t.Fatal(err)
+	}
+	for name, stays := range map[string]bool{left: false, partial: true, s.Path(digest): true} {
+		if _, err := os.Stat(name); (err == nil) != stays {
+			t.Errorf("%s: %v, want it there: %v", name, err, stays)
+		}
 	}
 }

@@ -94,6 +94,9 @@ func (b *boot) useFolder(at, store string) error {
 		return err
 	}
 	s, err := layers.OpenStore(store)
+	if err == nil {
+		err = s.Sweep()
+	}
 	if err != nil {
 		return err
 	}

@@ -217,7 +217,7 @@ func (i *Item) unmake(made []string) error {
 			return err
 		}
 		err = unix.Unlinkat(int(dir.Fd()), filepath.Base(rel), unix.AT_REMOVEDIR)
-		if err := dir.Close(); err != nil {
+		if err := errors.Join(dir.Sync(), dir.Close()); err != nil { // it is forgotten next, that it was made here
 			return err
 		}
 		switch {

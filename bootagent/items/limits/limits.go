@@ -278,7 +278,7 @@ func missing(dir string) string {
 // unmake removes dir and its parents up to top, as far as they are empty.
 func unmake(dir, top string) {
 	for ; top != "" && len(dir) >= len(top); dir = filepath.Dir(dir) {
-		if os.Remove(dir) != nil {
+		if durable.Remove(dir) != nil {
 			return
 		}
 	}

@@ -24,9 +24,13 @@ import (
 // verified and in the store. It tries the registry, then what was good before,
 // and on a node that has neither it goes on trying.
 func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
+	cutOff := time.Now() // since when nothing was reached
 	for pause := b.limits.pause; ; pause = min(2*pause, 30*time.Second) {
 		b.progress.Made()
 		found, err := b.ask(ctx)
+		if reached(err) {
+			cutOff = time.Now()
+		}
 		if err == nil {
 			var layer *spec.Layer
 			if layer, err = b.prepareInTime(ctx, b.source, found); err == nil {
@@ -58,9 +62,18 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 		case !errors.Is(err, track.ErrNothing):
 			b.say("no way back: %v", err)
 		}
+		if b.afterKexec() && time.Since(cutOff) > b.limits.only {
+			return nil, nil, fmt.Errorf("%w: nothing was reached for %s under the arguments of a kexec, which may be why", errStartOver, b.limits.only)
+		}
 		b.say("next try in %s", pause)
 		time.Sleep(pause)
 	}
+}
+
+// reached reports whether an error of ask is the answer of somebody.
+func reached(err error) bool {
+	sync, _ := track.Describe(err)
+	return sync != spec.SyncUnreachable || errors.Is(err, oci.ErrNotFound)
 }
 
 // fallBack prepares the best of what was good before: what is whole on the disk,

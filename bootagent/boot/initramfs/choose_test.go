@@ -3,10 +3,12 @@
 package initramfs
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/kexec"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -15,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // overlay signs and pushes one that names the layer.
@@ -175,5 +178,69 @@ func TestOnlyACountedBootHasADeadline(t *testing.T) {
 	}
 	if p.begin(); p.unproven {
 		t.Error("a boot that could not be counted has a deadline")
+	}
+}
+
+// cord is a registry that a loader reaches unless it is pulled.
+type cord struct {
+	oci.Source
+	pulled bool
+}
+
+func (c *cord) Manifest(ctx context.Context, repo, tag, etag string) (oci.Response, error) {
+	if c.pulled {
+		return oci.Response{}, errors.New("network is unreachable")
+	}
+	return c.Source.Manifest(ctx, repo, tag, etag)
+}
+
+// The kernel arguments of a new generation keep its loader from the network. What ran
+// well before is not run under them: the machine starts over without them, each time
+// an attempt, until the loader before the kexec gives the generation up.
+func TestArgumentsThatLoseTheNetwork(t *testing.T) {
+	p := publish(t)
+	line := &cord{Source: p.source}
+	p.source = line
+	p.disk = "/dev/vda1"
+	p.overlay(1, p.layer("good").Overlay.Layer)
+	p.boots()
+	p.comesUp()
+	p.Overlay(spec.Overlay{Core: spec.Core{Layer: p.layer("good").Overlay.Layer, KernelArgs: []string{"ip=none"}}}, sign.Predicate{Generation: 2})
+	for n := range state.MaxAttempts {
+		line.pulled, p.words, p.unproven = false, nil, false
+		found, err := p.ask(t.Context())
+		if err != nil {
+			t.Fatalf("attempt %d: %v", n+1, err)
+		}
+		p.record.Generation = found.Generation
+		p.begin() // and enters the kernel of generation 2
+		line.pulled, p.words, p.unproven = true, []string{kexec.Marker, p.counted(), "ip=none"}, false
+		if _, _, err := p.choose(t.Context()); !errors.Is(err, errStartOver) {
+			t.Fatalf("attempt %d: generation %d runs under the arguments of 2: %v", n+1, p.record.Generation.Generation, err)
+		}
+	}
+	line.pulled, p.words, p.unproven = false, nil, false
+	if got := p.boots(); got != 1 || p.record.Sync != spec.SyncBehind {
+		t.Errorf("then generation %d, %s; want the good one", got, p.record.Sync)
+	}
+}
+
+// The same without anything to fall back on: behind a kexec the loader starts over after
+// a while in which it reached nothing. The loader before it waits for ever, since other
+// arguments would not help; so does one whose registry answers.
+func TestALoaderBehindAKexecStartsOver(t *testing.T) {
+	p := publish(t)
+	p.overlay(1, p.layer("image").Overlay.Layer)
+	line := &cord{Source: p.source, pulled: true}
+	p.source = line
+	p.words = []string{kexec.Marker, kexec.Counted + "sha256:01"}
+	p.limits.only, p.limits.pause = 30*time.Millisecond, 10*time.Millisecond
+	if _, _, err := p.choose(t.Context()); !errors.Is(err, errStartOver) {
+		t.Errorf("behind a kexec: %v", err)
+	}
+	for err, want := range map[error]bool{nil: true, errors.New("refused"): false, oci.ErrNotFound: true, refusal.New(refusal.Signature, "x"): true} {
+		if reached(err) != want {
+			t.Errorf("%v: reached is %v", err, !want)
+		}
 	}
 }

@@ -37,6 +37,11 @@ func (b *boot) enterKernel(ctx context.Context, from oci.Source, found *track.Fo
 		if running != layer.Kernel.Release {
 			return fmt.Errorf("%w: %s runs after a kexec, the layer has %s", errStartOver, running, layer.Kernel.Release)
 		}
+		if counted, _ := kexec.CountedFor(b.words); counted != "" && counted != found.Generation.Overlay {
+			// Those of another generation, which may be what keeps it from the network: it counts as
+			// begun, and the loader before any kexec runs the good one once that has failed too often.
+			return fmt.Errorf("%w: the arguments of %s, which could not be run, are not those of generation %d", errStartOver, counted, found.Generation.Generation)
+		}
 		b.say("kernel arguments still differ after a kexec, going on: have %s", strings.Join(b.words, " "))
 		return nil
 	}

@@ -9,6 +9,7 @@ _caisson_agent() {
 	enroll) words="--ca --epoch-key --fleet --from --key --node -o --plain-http -q --replace --site --threshold -v" ;;
 	plan) words="--ca --epoch-key --fleet --from --key --node -o --plain-http -q --threshold -v" ;;
 	status) words="--logs -o -q --trace -v --watch" ;;
+	why) words="-o -q -v" ;;
 	report) words="-o -q -v" ;;
 	sync) words="-o -q --retry -v" ;;
 	confirm) words="-o -q -v" ;;
@@ -26,7 +27,7 @@ _caisson_agent() {
 	version) words="-o -q -v" ;;
 	esac ;;
 	esac
-	[ "$COMP_CWORD" -gt 1 ] || words='run apply enroll plan status report sync confirm rollback pin freeze forward pause resume clear operation service windows restore version'
+	[ "$COMP_CWORD" -gt 1 ] || words='run apply enroll plan status why report sync confirm rollback pin freeze forward pause resume clear operation service windows restore version'
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
 	[ ${#COMPREPLY[@]} -gt 0 ] || mapfile -t COMPREPLY < <(compgen -f -- "$cur")
 }

@@ -16,6 +16,7 @@ const (
 	KindLayer     = "Layer"
 	KindBootstrap = "Bootstrap"
 	KindStatus    = "Status"
+	KindWhy       = "Why"
 )
 
 // Overlay is one node's signed document: literals only, nothing to evaluate.

@@ -41,3 +41,40 @@ const (
 	EventUndone     = "undone"      // a change cut the node off, or nobody confirmed it
 	EventGateFailed = "gate-failed" // a change did not pass its health checks
 )
+
+// Why is what `caisson-agent why -o json` prints: what is wrong with a node, worst first,
+// and what its black box has.
+type Why struct {
+	APIVersion   string    `json:"apiVersion"`
+	Kind         string    `json:"kind"` // KindWhy
+	Node         string    `json:"node"`
+	Fleet        string    `json:"fleet"`
+	Health       Health    `json:"health"`
+	Sync         Sync      `json:"sync"`
+	Generation   uint64    `json:"generation"`      // that runs
+	Layer        string    `json:"layer,omitempty"` // digest, of what runs
+	LayerVersion string    `json:"layerVersion,omitempty"`
+	Well         bool      `json:"well"` // nothing is wrong
+	Findings     []Finding `json:"findings"`
+	Last         *Event    `json:"last,omitempty"`    // the last event that tells of something that failed
+	Memory       bool      `json:"memory,omitempty"`  // the black box ends with this boot
+	Trouble      string    `json:"trouble,omitempty"` // why the black box could not be read
+	Events       []Event   `json:"events"`            // all that it has, oldest first
+}
+
+// Finding is one thing that is wrong with a node.
+type Finding struct {
+	What       string    `json:"what"`
+	Reason     string    `json:"reason"`
+	Since      time.Time `json:"since,omitzero"`
+	Generation uint64    `json:"generation,omitempty"`
+	Overlay    string    `json:"overlay,omitempty"`
+	Layer      string    `json:"layer,omitempty"`
+	Item       string    `json:"item,omitempty"`
+	Key        string    `json:"key,omitempty"`
+	Errno      string    `json:"errno,omitempty"`
+	Code       string    `json:"code,omitempty"`    // of a refusal
+	Did        string    `json:"did"`               // what the node did about it
+	Do         string    `json:"do"`                // what a person can do now
+	Console    []string  `json:"console,omitempty"` // the kernel's last lines then
+}

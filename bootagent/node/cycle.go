@@ -275,7 +275,7 @@ func (n *Node) takenBack(before, next *track.Found, result items.Result) (*spec.
 	}
 	failed := fmt.Errorf("generation %d was not applied: %w", next.Generation.Generation, result.Err)
 	n.record("taken-back", field{"generation", next.Generation.Generation}, field{"stays", before.Generation.Generation}, field{"why", result.Err})
-	did := "nothing was changed"
+	did := "changed nothing, and tries it again at each sync"
 	if result.RolledBack {
 		did = fmt.Sprintf("took it back, and does not try it again; generation %d is in effect", before.Generation.Generation)
 	}

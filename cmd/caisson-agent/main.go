@@ -45,6 +45,7 @@ func verbs() []verb {
 		{"enroll", "make this host a node of a fleet", enroll},
 		{"plan", "print what apply would change", plan},
 		{"status", "print what this node is", status},
+		{"why", "print what is wrong, what the node did about it, and what to do", why},
 		{"report", "print what this node tells its fleet", printReport},
 		{"sync", "ask for a newer generation now", syncNow},
 		{"confirm", "say that a change did no harm, and let it stand", confirm},

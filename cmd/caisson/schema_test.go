@@ -101,6 +101,7 @@ var results = map[string]any{
 		Report  *spec.Report `json:"report"`
 	}{},
 	"agent status --trace": spec.Trace{},
+	"agent why":            spec.Why{},
 	"agent plan": struct {
 		Drift []spec.Drift `json:"drift"`
 	}{},

@@ -116,6 +116,7 @@ var rules = []Rule{
 		By: []string{"bootagent/node", "test/contract"}, ByWhy: "only a node's first run takes over"},
 	{Packages: "bootagent/blackbox", Only: []string{"spec", "trust/refusal", "internal/..."}, Why: "it keeps what it is given, whatever happened",
 		By: []string{"bootagent/node", "bootagent/boot/initramfs"}, ByWhy: "the loader and the node know what is worth noting; nothing is decided by what is in the box"},
+	{Packages: "bootagent/why", Only: []string{"spec", "trust/refusal"}, By: []string{"bootagent/node"}, Why: "it explains what was found, and looks at nothing itself", ByWhy: "a node knows what it has found"},
 	{Packages: "bootagent/trial", Only: []string{"bootagent/state", "bootagent/items/item", "spec", "internal/..."}, Why: "it judges what was saved by a clock, and changes nothing",
 		By: []string{"bootagent/node"}, ByWhy: "a node tries changes and undoes them"},
 	{Packages: "bootagent/policy", Only: []string{"spec", "internal/..."}, Why: "it judges differences, whatever they are of",

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package why says of a node on one screen what is wrong, what the node did about it and
+// what a person can do now, of its status and of what is in its black box.
+//
+// It looks at nothing itself and decides nothing: package node asks it, with what it has
+// found.
+package why
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// Explain returns what is wrong with a node, worst first. events are those of its black
+// box, oldest first.
+func Explain(st *spec.Status, events []spec.Event) spec.Why {
+	w := spec.Why{APIVersion: spec.APIVersion, Kind: spec.KindWhy, Node: st.Node, Fleet: st.Fleet, Health: st.Health, Sync: st.Sync,
+		Generation: st.Generation, Layer: st.Layer, LayerVersion: st.LayerVersion, Findings: []spec.Finding{}}
+	e := explainer{st, events}
+	for _, look := range []func() []spec.Finding{e.rejected, e.undone, e.broken, e.sync, e.items, e.rest} {
+		w.Findings = append(w.Findings, look()...)
+	}
+	w.Well = len(w.Findings) == 0
+	w.Last = e.last()
+	return w
+}
+
+type explainer struct {
+	st     *spec.Status
+	events []spec.Event
+}
+
+// troubles are the events that tell of something that failed.
+var troubles = []string{spec.EventAsked, spec.EventGaveUp, spec.EventLost, spec.EventCrashed, spec.EventDeadline, spec.EventRefused,
+	spec.EventTakenBack, spec.EventUndone, spec.EventGateFailed}
+
+// last is the last event that tells of something that failed, nil where none does.
+func (e explainer) last() *spec.Event {
+	for _, event := range slices.Backward(e.events) {
+		if slices.Contains(troubles, event.Event) {
+			return &event
+		}
+	}
+	return nil
+}
+
+// told fills in what the black box has of a generation: what failed, and what was done.
+// Of a boot that counts as an attempt, the one that left the most words.
+func (e explainer) told(f *spec.Finding, overlay string, kinds ...string) {
+	for _, event := range slices.Backward(e.events) {
+		if event.Overlay != overlay || !slices.Contains(kinds, event.Event) {
+			continue
+		}
+		if f.Did == "" {
+			f.Did, f.Since = event.Did, event.Time
+		}
+		if f.Layer == "" {
+			f.Layer = event.Layer
+		}
+		if f.Item == "" {
+			f.Item, f.Key = event.Item, event.Key
+		}
+		if f.Errno == "" {
+			f.Errno = event.Errno
+		}
+		if len(f.Console) == 0 {
+			f.Console = event.Console
+			if len(f.Console) > 0 && (event.Event == spec.EventCrashed || event.Event == spec.EventDeadline) {
+				f.Reason += "; " + event.Why
+			}
+		}
+	}
+}
+
+const again = "publish a newer generation, or try this one again: caisson-agent sync --retry"
+
+// rejected is a generation that this node does not run any more.
+func (e explainer) rejected() []spec.Finding {
+	r := e.st.Rejected
+	if r == nil {
+		return nil
+	}
+	f := spec.Finding{What: fmt.Sprintf("generation %d is rejected on this node", r.Generation), Generation: r.Generation, Overlay: r.Overlay, Reason: r.Reason, Do: again}
+	e.told(&f, r.Overlay, spec.EventGateFailed, spec.EventTakenBack, spec.EventDeadline, spec.EventCrashed, spec.EventLost)
+	if !r.At.IsZero() {
+		f.Since = r.At
+	}
+	if f.Did == "" || f.Did == "it counts as an attempt" {
+		f.Did = fmt.Sprintf("went back to generation %d", e.st.Generation)
+	}
+	return []spec.Finding{f}
+}
+
+// undone is a generation that cut the node off, or that nobody confirmed.
+func (e explainer) undone() []spec.Finding {
+	t := e.st.Trial
+	if t == nil || t.Undone == "" {
+		return nil
+	}
+	f := spec.Finding{What: fmt.Sprintf("generation %d was undone", t.Generation), Generation: t.Generation, Overlay: t.Overlay, Reason: t.Undone, Since: t.Since, Do: again}
+	e.told(&f, t.Overlay, spec.EventUndone)
+	return []spec.Finding{f}
+}
+
+// broken is what runs and did not pass its gates, with nothing to go back to.
+func (e explainer) broken() []spec.Finding {
+	if e.st.Health != spec.HealthBroken {
+		return nil
+	}
+	f := spec.Finding{What: fmt.Sprintf("generation %d did not pass its gates", e.st.Generation), Generation: e.st.Generation, Overlay: e.st.Overlay, Layer: e.st.Layer,
+		Reason: e.st.HealthDetail, Since: e.st.HealthSince, Did: "goes on with it: there is nothing better", Do: "mend what the check looks at, or publish a newer generation"}
+	e.told(&f, e.st.Overlay, spec.EventGateFailed)
+	return []spec.Finding{f}
+}
+
+// sync is a registry that has nothing for this node. That something waits, or was
+// rejected, is not wrong in itself.
+func (e explainer) sync() []spec.Finding {
+	f := spec.Finding{Reason: e.st.SyncDetail, Since: e.st.SyncSince, Did: fmt.Sprintf("goes on with generation %d", e.st.Generation)}
+	switch code, refused := refusedBy(e.st.Sync); {
+	case refused:
+		f.What, f.Code = "what the registry has for this node is refused", string(code)
+		f.Do = (&refusal.Refusal{Code: code}).Hint()
+	case e.st.Sync == spec.SyncUnreachable && e.st.Asked.IsZero() && e.st.Mode == spec.ModeAttached:
+		return nil // this host has not asked yet
+	case e.st.Sync == spec.SyncUnreachable:
+		f.What, f.Do = "the registry does not answer", "look at the registry, its name and certificate, the network and the clock; caisson-agent sync asks again"
+	case e.st.Sync == spec.SyncExpired:
+		f.What, f.Do = "the overlay's signature has expired", "caisson refresh"
+	case e.st.Sync == spec.SyncUnconfirmed:
+		f.What, f.Do = "nothing confirms that this is the newest generation", "caisson refresh"
+	default:
+		return nil
+	}
+	return []spec.Finding{f}
+}
+
+// items are the kinds that are not as the overlay says.
+func (e explainer) items() []spec.Finding {
+	var found []spec.Finding
+	for _, i := range e.st.Items {
+		if i.State != spec.ItemDegraded && i.State != spec.ItemQuarantined {
+			continue
+		}
+		f := spec.Finding{What: i.Name + " is not as the overlay says", Generation: e.st.Generation, Overlay: e.st.Overlay, Layer: e.st.Layer, Item: i.Name, Reason: i.Error,
+			Did: "tries again every minute", Do: "journalctl -u caisson-agent; mend it there or in the site"}
+		for _, d := range e.st.Drift {
+			if d.Item != i.Name || d.Action == spec.ActionDefer || d.Action == spec.ActionReport {
+				continue
+			}
+			if f.Key == "" {
+				f.Key, f.Since = d.Key, d.Since
+			}
+			if d.Action == spec.ActionQuarantine {
+				f.Key, f.Since = d.Key, d.Since
+				f.What = fmt.Sprintf("%s %s was corrected %d times in vain", d.Item, d.Key, d.Count)
+				f.Reason, f.Did = "somebody changes it: "+d.Rival, "reports it, and leaves it alone"
+				f.Do = fmt.Sprintf("end what changes it, then: caisson-agent clear %s:%s", d.Item, d.Key)
+				break
+			}
+		}
+		if i.Name == "exec" && f.Key != "" {
+			f.Do = "caisson-agent status --logs " + f.Key
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// rest is what else the status counts against the node.
+func (e explainer) rest() []spec.Finding {
+	var found []spec.Finding
+	for _, d := range e.st.Drift {
+		ofItem := slices.ContainsFunc(e.st.Items, func(i spec.ItemStatus) bool { return i.Name == d.Item })
+		if d.Action != spec.ActionRefuse || ofItem || d.Item == "overlay" && (e.st.Rejected != nil || e.st.Trial != nil) {
+			continue
+		}
+		f := spec.Finding{What: d.Item + " " + d.Key, Item: d.Item, Key: d.Key, Reason: d.Reason, Since: d.Since, Did: "goes on", Do: remedies[d.Item]}
+		if f.Do == "" {
+			f.Do = "caisson-agent status"
+		}
+		if d.Item == "overlay" {
+			f = spec.Finding{What: d.Key + " is not in effect", Reason: d.Reason, Do: again}
+			var overlay string
+			if l := e.last(); l != nil && "generation "+fmt.Sprint(l.Generation) == d.Key {
+				overlay = l.Overlay
+			}
+			e.told(&f, overlay, spec.EventTakenBack, spec.EventUndone)
+			if f.Did == "" {
+				f.Did = fmt.Sprintf("goes on with generation %d", e.st.Generation)
+			}
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+var remedies = map[string]string{
+	"state":     "docs/reliability.md has the remedy of each",
+	"operation": "caisson-agent operation list",
+	"apparmor":  "start a kernel that has what the profiles ask for",
+	"journal":   "look at the file that it names, then remove it",
+}
+
+func refusedBy(s spec.Sync) (refusal.Code, bool) {
+	for _, c := range refusal.Codes() {
+		if s == spec.SyncRefused(string(c)) {
+			return c, true
+		}
+	}
+	return "", false
+}

@@ -37,6 +37,7 @@ var features = []feature{
 	{"operation-order", func(o *Overlay) bool {
 		return o.Maintenance != nil && slices.ContainsFunc(o.Maintenance.Operations, func(x Operation) bool { return x.Order != nil || x.Reboots })
 	}},
+	{"operation-realtime", func(o *Overlay) bool { return o.Maintenance != nil && len(o.Maintenance.Realtime) > 0 }},
 	{"operation-template", func(o *Overlay) bool {
 		return o.Maintenance != nil && slices.ContainsFunc(o.Maintenance.Operations, func(x Operation) bool { return x.From != "" })
 	}},

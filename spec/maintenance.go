@@ -2,7 +2,10 @@
 
 package spec
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Maintenance is what a node does over time. Calendars, sets of nodes and templates
 // were resolved when it was published: the node compares a clock with numbers.
@@ -11,6 +14,7 @@ type Maintenance struct {
 	Windows    map[string]Window `json:"windows,omitempty"`
 	Slots      map[string]Slot   `json:"slots,omitempty"` // by group
 	Operations []Operation       `json:"operations"`      // sorted by name
+	Realtime   []Realtime        `json:"realtime,omitempty"`
 }
 
 // Window is when something may happen.
@@ -28,9 +32,38 @@ type Interval struct {
 
 // Types of operations.
 const (
-	OneShot = "oneShot"
-	Cron    = "cron"
+	OneShot      = "oneShot"
+	Cron         = "cron"
+	RealtimeType = "realtime"
 )
+
+// Realtime is some of a node's items that are managed together: in windows they are
+// set, and set again. Outside of them a new value waits, and drift is reported.
+type Realtime struct {
+	Name    string    `json:"name"`              // maintenance/operation
+	Windows []string  `json:"windows,omitempty"` // any of them; at any time when empty
+	Keys    []ItemKey `json:"keys"`              // of no other Realtime, sorted
+	From    string    `json:"from,omitempty"`    // NAME@VERSION@DIGEST of its template
+}
+
+// ItemKey is one setting, as Drift names it.
+type ItemKey struct {
+	Item string `json:"item"`
+	Key  string `json:"key"`
+}
+
+// RealtimeOf returns what manages a setting, nil where nothing does.
+func (m *Maintenance) RealtimeOf(item, key string) *Realtime {
+	if m == nil {
+		return nil
+	}
+	for i, r := range m.Realtime {
+		if slices.Contains(r.Keys, ItemKey{item, key}) {
+			return &m.Realtime[i]
+		}
+	}
+	return nil
+}
 
 // Operation is something that a node does once, or at given times.
 type Operation struct {

@@ -13,6 +13,7 @@ const (
 	OperationWaiting   OperationState = "waiting"   // for a window, a clock or the next attempt
 	OperationRunning   OperationState = "running"
 	OperationDone      OperationState = "done"
+	OperationHolding   OperationState = "holding" // of realtime: what is changed is set again
 	OperationFailed    OperationState = "failed"
 	OperationCannot    OperationState = "cannot" // as it stands it never runs on this node
 )

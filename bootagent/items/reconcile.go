@@ -42,8 +42,9 @@ func Reconcile(ctx context.Context, items []item.Item, j item.Journal) Result {
 // Guard says what is done about drift: about what was set, and is not so any more.
 type Guard interface {
 	// Judge returns a drift as it is to be treated: as it is to correct it, else with
-	// ActionReport or ActionQuarantine.
-	Judge(d spec.Drift) spec.Drift
+	// ActionReport, ActionDefer or ActionQuarantine. What a change asks for and was not
+	// asked for before is fresh.
+	Judge(d spec.Drift, fresh bool) spec.Drift
 	// Held lists what of a kind is not in its drift and would not be corrected.
 	Held(item string, drift []spec.Drift) []spec.Drift
 	// Correct takes note of corrections before they are made.
@@ -72,7 +73,7 @@ func Transact(ctx context.Context, next, previous []item.Item, j item.Journal, g
 	before := newRun(previous, j)
 	before.preflight(ctx)
 	r := newRun(next, j)
-	r.known = before.all()
+	r.known, r.fresh = before.all(), g
 	r.preflight(ctx)
 	if err := r.refusal(); err != nil {
 		result := r.result(ctx)
@@ -149,7 +150,7 @@ func Preview(ctx context.Context, next, previous []item.Item, g Guard) ([]spec.D
 	before := newRun(previous, nil)
 	before.preflight(ctx)
 	r := newRun(next, nil)
-	r.guard, r.known = g, before.all()
+	r.guard, r.known, r.fresh = g, before.all(), g
 	r.preflight(ctx)
 	return slices.Concat(r.drift...), r.failure()
 }
@@ -176,6 +177,7 @@ type run struct {
 	did     []spec.Drift   // what was acted on
 	known   map[wish]bool  // drift that does not belong to the change
 	guard   Guard          // of drift; nil: all of it is corrected
+	fresh   Guard          // of what a change asks for; nil: all of it is done
 	drifted map[wish]bool  // with To left empty: all that is drift, nil for everything; the rest is a change taken back
 	counted [][]spec.Drift // corrections that the guard took note of
 	failed  []bool         // the last Apply has complained
@@ -244,7 +246,7 @@ func (r *run) check(ctx context.Context, n int) {
 
 // judged is drift as the guard wants it treated.
 func (r *run) judged(n int, drift []spec.Drift) []spec.Drift {
-	if r.guard == nil {
+	if r.guard == nil && r.fresh == nil {
 		return drift
 	}
 	if r.failed[n] {
@@ -257,9 +259,15 @@ func (r *run) judged(n int, drift []spec.Drift) []spec.Drift {
 	}
 	out := slices.Clone(drift)
 	for i, d := range out {
-		if r.guarded(d) {
-			out[i] = r.guard.Judge(d)
+		switch {
+		case r.guarded(d):
+			out[i] = r.guard.Judge(d, false)
+		case r.fresh != nil && !r.known[wishOf(d)]:
+			out[i] = r.fresh.Judge(d, true)
 		}
+	}
+	if r.guard == nil {
+		return out
 	}
 	return append(out, r.guard.Held(r.items[n].Name(), drift)...)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/policy"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/window"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -26,11 +27,18 @@ func (n *Node) guard(found *track.Found) items.Guard {
 	last := n.last()
 	return &policy.Keeper{
 		Policy: func(item, key string) spec.Policy {
+			if r := found.Overlay.Maintenance.RealtimeOf(item, key); r != nil {
+				if n.late(found, r) != "" {
+					return spec.PolicyReport
+				}
+				return spec.PolicyEnforce
+			}
 			if found.Overlay.Agent == nil {
 				return spec.PolicyEnforce
 			}
 			return spec.PolicyOf(found.Overlay.Agent.Enforce, item, key)
 		},
+		Late: func(item, key string) string { return n.late(found, found.Overlay.Maintenance.RealtimeOf(item, key)) },
 		Book: n.corrections(),
 		Fresh: func(item, key string) bool {
 			return slices.ContainsFunc(last.Drift, func(d spec.Drift) bool {
@@ -49,6 +57,21 @@ func (n *Node) guard(found *track.Found) items.Guard {
 			}
 		},
 	}
+}
+
+// late says why what an operation of type realtime manages is not set now, "" where it
+// is. Whatever a boot sets it sets at once.
+func (n *Node) late(found *track.Found, r *spec.Realtime) string {
+	switch {
+	case r == nil || len(r.Windows) == 0:
+		return ""
+	case !n.synchronised():
+		return "its window is not known: the clock is not synchronised"
+	}
+	if ok, why := window.May(found.Overlay.Maintenance, r.Windows, n.now()); !ok {
+		return why
+	}
+	return ""
 }
 
 // Early looks at some kinds, of which somebody has said that they may be others now, and

@@ -59,6 +59,7 @@ type Options struct {
 	Post    Poster                          // how reports are sent; nil sends none
 	Metrics func(listen string) error       // answers there who asks for metrics, "" nowhere; nil answers nobody
 	Cgroup  string                          // whose processes protection binds; "" is all of this machine, of a test's root nobody
+	Clock   func() time.Time                // by which windows are judged; nil is this machine's, where it is synchronised
 	Reboot  func(ctx context.Context) error // nil asks systemd
 	Say     func(format string, args ...any)
 }

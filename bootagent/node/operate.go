@@ -18,7 +18,7 @@ import (
 func (n *Node) operations(found *track.Found) *operation.Engine {
 	name := found.Overlay.Node
 	e := &operation.Engine{Dir: n.folder.Path("ops"), Node: name, Boot: n.scopes.Kernel, Remembers: n.scopes.Disk != "",
-		Now: time.Now, Synchronised: window.Synchronised, Runner: n.runner(), Record: func(what string, o spec.Operation, detail string) {
+		Now: n.now, Synchronised: n.synchronised, Runner: n.runner(), Record: func(what string, o spec.Operation, detail string) {
 			fields := []field{{"operation", o.Name}, {"id", o.ID}, {"what", what}}
 			if detail != "" {
 				fields = append(fields, field{"why", detail})
@@ -38,6 +38,37 @@ func (n *Node) operations(found *track.Found) *operation.Engine {
 	return e
 }
 
+// now is the time by which windows are judged.
+func (n *Node) now() time.Time {
+	if n.o.Clock != nil {
+		return n.o.Clock()
+	}
+	return time.Now()
+}
+
+// synchronised reports whether that time is to be trusted.
+func (n *Node) synchronised() bool { return n.o.Clock != nil || window.Synchronised() }
+
+// view says where the operations of an overlay stand.
+func (n *Node) view(found *track.Found) []spec.OperationStatus {
+	return append(n.operations(found).View(found.Overlay.Maintenance), n.realtime(found)...)
+}
+
+// realtime says what operations of that type do now.
+func (n *Node) realtime(found *track.Found) (out []spec.OperationStatus) {
+	if found.Overlay.Maintenance == nil {
+		return nil
+	}
+	for _, r := range found.Overlay.Maintenance.Realtime {
+		s := spec.OperationStatus{Name: r.Name, Type: spec.RealtimeType, State: spec.OperationHolding}
+		if why := n.late(found, &r); why != "" {
+			s.State, s.For, s.Detail = spec.OperationWaiting, spec.ForWindow, why+"; until then drift is reported"
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
 // Operate notes which operations have ended and starts those that are due. It waits
 // for none of them. What an operation does not manage is in its status, and makes the
 // node degraded; an error is of the ledger.
@@ -53,9 +84,10 @@ func (n *Node) Operate(ctx context.Context) ([]spec.OperationStatus, error) {
 	case err != nil:
 		return nil, err
 	case !ok:
-		return n.operations(found).View(found.Overlay.Maintenance), nil
+		return n.view(found), nil
 	}
-	return n.operations(found).Look(ctx, found.Overlay.Maintenance)
+	list, err := n.operations(found).Look(ctx, found.Overlay.Maintenance)
+	return append(list, n.realtime(found)...), err
 }
 
 // Operations says where the operations stand.
@@ -64,7 +96,7 @@ func (n *Node) Operations() ([]spec.OperationStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	return n.operations(found).View(found.Overlay.Maintenance), nil
+	return n.view(found), nil
 }
 
 // Ask notes that an operator wants an operation to run: now, or else again, in its

@@ -130,7 +130,7 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 	if err := n.damage(); err != nil {
 		refuse("journal", journal.Damaged, err.Error())
 	}
-	status.Operations = n.operations(found).View(found.Overlay.Maintenance)
+	status.Operations = n.view(found)
 	for _, o := range status.Operations {
 		if o.State == spec.OperationFailed || o.State == spec.OperationCannot {
 			refuse("operation", o.Name, o.Detail)

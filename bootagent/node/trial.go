@@ -314,11 +314,11 @@ type changed struct {
 func (c changed) of(d spec.Drift) bool { return slices.Contains(c.kinds, d.Item) }
 
 // Judge implements items.Guard.
-func (c changed) Judge(d spec.Drift) spec.Drift {
+func (c changed) Judge(d spec.Drift, fresh bool) spec.Drift {
 	if c.of(d) {
 		return d
 	}
-	return c.Guard.Judge(d)
+	return c.Guard.Judge(d, fresh)
 }
 
 // Correct implements items.Guard.

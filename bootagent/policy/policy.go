@@ -31,6 +31,7 @@ const (
 // Keeper judges drift at one moment.
 type Keeper struct {
 	Policy func(item, key string) spec.Policy
+	Late   func(item, key string) string // why nothing is set now, "" where it is; may be nil
 	Book   *Book
 	Fresh  func(item, key string) bool    // it was never set, for it could not be
 	Rival  func(d spec.Drift) string      // who made it so; "" or nil: nobody knows
@@ -40,16 +41,24 @@ type Keeper struct {
 }
 
 // Judge returns a drift as it is to be treated: as it is where it is to be corrected.
-func (k *Keeper) Judge(d spec.Drift) spec.Drift {
+// What was never set waits where it is late, whatever the policy is.
+func (k *Keeper) Judge(d spec.Drift, fresh bool) spec.Drift {
 	if d.Action != spec.ActionAdd && d.Action != spec.ActionChange {
 		return d
+	}
+	fresh = fresh || k.Fresh != nil && k.Fresh(d.Item, d.Key)
+	if fresh && k.Late != nil {
+		if why := k.Late(d.Item, d.Key); why != "" {
+			d.Action, d.Reason = spec.ActionDefer, why
+			return d
+		}
 	}
 	r := k.Book.find(d.Item, d.Key)
 	if r != nil && r.Want != d.To {
 		k.Book.forget(d.Item, d.Key)
 		r = nil
 	}
-	if k.Fresh != nil && k.Fresh(d.Item, d.Key) {
+	if fresh {
 		return d
 	}
 	if d.Rival == "" && k.Rival != nil {

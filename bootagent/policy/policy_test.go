@@ -44,7 +44,7 @@ func swappiness(from, to string) spec.Drift {
 func (h *host) look(d spec.Drift) spec.Drift {
 	h.t.Helper()
 	k := h.keeper()
-	if d = k.Judge(d); d.Action == spec.ActionChange {
+	if d = k.Judge(d, false); d.Action == spec.ActionChange {
 		if err := k.Correct([]spec.Drift{d}); err != nil {
 			h.t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestReport(t *testing.T) {
 	for _, untouched := range []string{spec.ActionDefer, spec.ActionRefuse, spec.ActionRun, spec.ActionFailed, spec.ActionRemove} {
 		d := swappiness("77", "10")
 		d.Action = untouched
-		if got := h.keeper().Judge(d); got != d {
+		if got := h.keeper().Judge(d, false); got != d {
 			t.Errorf("%s is judged %+v", untouched, got)
 		}
 	}
@@ -148,7 +148,7 @@ func TestFresh(t *testing.T) {
 	h := &host{t: t, dir: t.TempDir(), rows: []spec.Enforcement{{Item: "sysctl", Policy: spec.PolicyReport}}}
 	k := h.keeper()
 	k.Fresh = func(item, key string) bool { return item == "sysctl" && key == "vm/swappiness" }
-	d := k.Judge(swappiness("60", "10"))
+	d := k.Judge(swappiness("60", "10"), false)
 	if d.Action != spec.ActionChange || d.Rival != "" {
 		t.Errorf("%+v", d)
 	}
@@ -162,7 +162,7 @@ func TestUndone(t *testing.T) {
 	h := &host{t: t, dir: t.TempDir()}
 	for range 3 * Corrections {
 		k := h.keeper()
-		d := k.Judge(swappiness("77", "10"))
+		d := k.Judge(swappiness("77", "10"), false)
 		if d.Action != spec.ActionChange {
 			t.Fatalf("%+v", d)
 		}
@@ -179,7 +179,7 @@ func TestUndone(t *testing.T) {
 
 func TestOverlays(t *testing.T) {
 	h := &host{t: t, dir: t.TempDir()}
-	quarantined := func() bool { return h.keeper().Judge(swappiness("77", "10")).Action == spec.ActionQuarantine }
+	quarantined := func() bool { return h.keeper().Judge(swappiness("77", "10"), false).Action == spec.ActionQuarantine }
 	spend := func() {
 		for range Corrections + 1 {
 			h.look(swappiness("77", "10"))
@@ -246,7 +246,7 @@ func TestAnyRival(t *testing.T) {
 				}
 			}
 			k := h.keeper()
-			d := k.Judge(spec.Drift{Item: "sysctl", Key: key, From: fmt.Sprint(r.IntN(9)), To: "10", Action: spec.ActionChange})
+			d := k.Judge(spec.Drift{Item: "sysctl", Key: key, From: fmt.Sprint(r.IntN(9)), To: "10", Action: spec.ActionChange}, false)
 			recent := 0
 			for _, at := range made[key] {
 				if h.up-at < Within {
@@ -299,7 +299,7 @@ func FuzzOpen(f *testing.F) {
 		}
 		b, _ := Open(dir, "boot") // an error or not, it is a book
 		k := &Keeper{Book: b, Policy: func(string, string) spec.Policy { return spec.PolicyEnforce }}
-		d := k.Judge(swappiness("1", "2"))
+		d := k.Judge(swappiness("1", "2"), false)
 		if d.Action != spec.ActionChange && d.Action != spec.ActionQuarantine {
 			t.Errorf("%+v", d)
 		}

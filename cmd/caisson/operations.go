@@ -11,6 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 func (a *app) operationsCommand() *cobra.Command {
@@ -41,7 +42,7 @@ func (a *app) operationsCommand() *cobra.Command {
 			if a.json() {
 				return cli.JSON(a.out, m)
 			}
-			if len(m.Operations) == 0 {
+			if len(m.Operations)+len(m.Realtime) == 0 {
 				a.say("%s does nothing over time", node)
 			}
 			for _, o := range m.Operations {
@@ -53,6 +54,16 @@ func (a *app) operationsCommand() *cobra.Command {
 				for _, at := range o.Runs {
 					cli.Printf(a.out, "  %s\n", at.Format(time.RFC3339))
 				}
+			}
+			for _, r := range m.Realtime {
+				cli.Printf(a.out, "%s  %s\n", r.Name, spec.RealtimeType)
+				for _, k := range r.Keys {
+					cli.Printf(a.out, "  %s %s\n", k.Item, rules.PolicyName(k.Item, k.Key))
+				}
+				if r.From != "" {
+					cli.Printf(a.out, "  from %s\n", r.From)
+				}
+				cli.Printf(a.out, "  in %s\n", cmp.Or(strings.Join(r.Windows, " or "), "no window: at any time"))
 			}
 			return nil
 		},

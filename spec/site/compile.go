@@ -128,6 +128,9 @@ func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey
 	switch {
 	case s.expanded != nil:
 		o.Maintenance = s.expanded.Node(n)
+		if s.addRealtime(o, n) {
+			key = nil // its items are of this node
+		}
 	case s.maintenance.Operates():
 		return nil, nil, errNoDate
 	}

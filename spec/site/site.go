@@ -37,6 +37,7 @@ type Site struct {
 	lock     *service.Lock // nil where there is none
 
 	maintenance maintenance.Maintenance
+	realtime    []realtime
 	expanded    *maintenance.Expanded // nil when the site was read without a date
 	date        time.Time
 	health      health.Checks
@@ -107,6 +108,7 @@ func build(r *document.Reader) *Site {
 		})
 	}
 	s.checkTargets(&module.Checker{Checker: r.Checker, Layer: layer, Kept: s.kept})
+	s.checkRealtime(&module.Checker{Checker: r.Checker, Layer: layer, Kept: s.kept})
 	s.checkServices(r.Checker)
 	if !layer && len(s.nodes) > 0 {
 		s.checkLayerless(r)

@@ -84,6 +84,14 @@ var templateRuns = map[string][]outcome{
 		{with: "{certificate: DIR/new.pem, renew: /usr/bin/renew}", beside: cronBeside, prior: certificate("new.pem", "30"), state: spec.OperationDone},
 		{with: "{certificate: DIR/old.pem, renew: /usr/bin/renew}", beside: cronBeside, prior: certificate("old.pem", "10"), state: spec.OperationDone, called: "/usr/bin/renew DIR/old.pem"},
 	},
+	"sysctl-baseline@1": {
+		{state: spec.OperationHolding, log: "fs/file-max=1048576 net/core/netdev_max_backlog=4096 net/core/somaxconn=4096 net/ipv4/tcp_max_syn_backlog=4096 vm/dirty_ratio=10 vm/swappiness=10"},
+		{with: "{swappiness: 1, files: \"99\"}", state: spec.OperationHolding, log: "fs/file-max=99 net/core/netdev_max_backlog=4096 net/core/somaxconn=4096 net/ipv4/tcp_max_syn_backlog=4096 vm/dirty_ratio=10 vm/swappiness=1"},
+	},
+	"nic-tuning@1": {
+		{with: "interface: eth1", state: spec.OperationHolding, log: "eth1/pause/autoneg=off eth1/pause/rx=off eth1/pause/tx=off eth1/ring/rx=1024 eth1/ring/tx=1024"},
+		{with: "{interface: eth1, rx: 512, pause: on}", state: spec.OperationHolding, log: "eth1/pause/autoneg=off eth1/pause/rx=on eth1/pause/tx=on eth1/ring/rx=512 eth1/ring/tx=1024"},
+	},
 	"hold@1": {
 		{with: "{release: DIR/go}", prior: touch("go"), state: spec.OperationDone},
 		{with: "{release: DIR/go, for: 1d}", state: spec.OperationRunning},
@@ -138,6 +146,10 @@ func TestStandardTemplates(t *testing.T) {
 }
 
 func (run outcome) check(t *testing.T, name string) {
+	if run.state == spec.OperationHolding {
+		run.checkRealtime(t, name)
+		return
+	}
 	dir := t.TempDir()
 	if run.prior != nil {
 		run.prior(t, dir)
@@ -146,7 +158,7 @@ func (run outcome) check(t *testing.T, name string) {
 	for _, program := range []string{"/usr/bin/systemctl", "/usr/sbin/fstrim", "/usr/bin/btrfs", "/usr/bin/renew"} {
 		s.add(t, program, "")
 	}
-	m := templated(t, name, strings.ReplaceAll(run.with, "DIR", dir), run.beside)
+	m := templated(t, name, strings.ReplaceAll(run.with, "DIR", dir), run.beside).Maintenance
 	o := m.Operations[0]
 	if !strings.HasPrefix(o.From, name+"@sha256:") || len(o.From) != len(name)+72 {
 		t.Errorf("it is from %q", o.From)
@@ -204,7 +216,7 @@ func (run outcome) check(t *testing.T, name string) {
 }
 
 // templated publishes one operation that is made of a template.
-func templated(t *testing.T, name, with, beside string) *spec.Maintenance {
+func templated(t *testing.T, name, with, beside string) *spec.Overlay {
 	t.Helper()
 	short, version, _ := strings.Cut(name, "@")
 	if with != "" && !strings.HasPrefix(with, "{") {
@@ -224,5 +236,5 @@ func templated(t *testing.T, name, with, beside string) *spec.Maintenance {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return o.Maintenance
+	return o
 }

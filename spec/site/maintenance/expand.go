@@ -60,11 +60,11 @@ func (m Maintenance) Expand(now time.Time) *Expanded {
 func (e *Expanded) Node(n inventory.Node) *spec.Maintenance {
 	var out *spec.Maintenance
 	for _, p := range e.parts {
-		if !p.has(n) || len(p.operations) == 0 {
+		if !p.has(n) || len(p.operations)+len(p.realtime) == 0 {
 			continue
 		}
 		if out == nil {
-			out = &spec.Maintenance{Horizon: e.horizon, Windows: map[string]spec.Window{}}
+			out = &spec.Maintenance{Horizon: e.horizon, Windows: map[string]spec.Window{}, Operations: []spec.Operation{}}
 		}
 		order := p.turn.of(n)
 		for _, o := range p.operations {

@@ -5,6 +5,7 @@ package maintenance
 import (
 	"slices"
 
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -36,6 +37,7 @@ type nodeMaintenance struct {
 	sets       []Set // of these nodes; of every node when nil
 	windows    []Window
 	operations []operation
+	realtime   []Realtime
 	turn       turn // of those that disturb
 }
 
@@ -59,7 +61,11 @@ func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance, from map[str
 	c.In("operations", func() {
 		for i, o := range d.Spec.Operations {
 			c.In(shape.Nth(i), func() {
-				if seen.add(c, "operation", o.Name) {
+				switch {
+				case !seen.add(c, "operation", o.Name):
+				case o.Type.S == spec.RealtimeType:
+					out.realtime = append(out.realtime, o.checkRealtime(c, &out, from[o.Name.S]))
+				default:
 					done := o.check(c, out.name, out.windows, open)
 					done.From = from[o.Name.S]
 					out.operations = append(out.operations, done)

@@ -19,7 +19,7 @@ type operationDoc struct {
 	Name       shape.Text            `site:"name,required" doc:"unique in this document"`
 	Template   *useDoc               `site:"template" doc:"what it is made of; what stands beside it goes over that"`
 	With       shape.Map[shape.Text] `site:"with" doc:"parameters of the template"`
-	Type       shape.Text            `site:"type" enum:"cron,oneShot" doc:"cron: at the times of schedule; oneShot: once"`
+	Type       shape.Text            `site:"type" enum:"cron,oneShot,realtime" doc:"cron: at the times of schedule; oneShot: once; realtime: what conf says holds"`
 	Exec       *commandDoc           `site:"exec" doc:"what is done"`
 	Check      *commandDoc           `site:"check" doc:"exit code 0: it is done already, also after a reboot"`
 	Disruptive shape.Flag            `site:"disruptive" doc:"it disturbs what runs on the node: it needs a window"`
@@ -27,6 +27,8 @@ type operationDoc struct {
 	Schedule   *scheduleDoc          `site:"schedule" doc:"of cron"`
 	Generation shape.Number          `site:"generation" doc:"of oneShot: raise it to run it again"`
 	Retry      *retryDoc             `site:"retry" doc:"after a failure; never when absent"`
+	Conf       confDoc               `site:"conf" doc:"of realtime: sysctl, sysfs and nics as in the site's conf"`
+	Outside    shape.Text            `site:"outsideWindow" enum:"enforce,report" doc:"of realtime: what is done about drift outside its windows; report when absent"`
 	At         report.Pos
 }
 
@@ -83,6 +85,10 @@ func (d operationDoc) checkType(c *shape.Checker) {
 	switch { // a template may have had both
 	case !d.Type.Set():
 		c.Errorf(d.At, "operation", "type: oneShot or type: cron", "an operation has a type")
+	case d.Conf.V != nil:
+		c.Errorf(d.Conf.V.At, "operation", "type: realtime", "an operation of type %s sets nothing", d.Type.S)
+	case d.Outside.Set():
+		c.Errorf(d.Outside.At, "operation", "it does not run there", "an operation of type %s does nothing outside its windows", d.Type.S)
 	case d.Exec == nil:
 		c.Errorf(d.At, "operation", "as in exec: {argv: [/usr/sbin/fstrim, -A], timeout: 1h}", "an operation says what is done, by exec")
 	}

@@ -38,13 +38,16 @@ type parameterDoc struct {
 
 // bodyDoc is what an operation may have of a template.
 type bodyDoc struct {
-	Type       shape.Text   `site:"type" enum:"cron,oneShot"`
+	Type       shape.Text   `site:"type" enum:"cron,oneShot,realtime"`
 	Exec       *patternDoc  `site:"exec"`
 	Check      *patternDoc  `site:"check"`
 	Disruptive shape.Text   `site:"disruptive"`
 	Reboots    shape.Text   `site:"reboots"`
 	Schedule   *scheduleDoc `site:"schedule"`
 	Retry      *retryDoc    `site:"retry"`
+	Outside    shape.Text   `site:"outsideWindow" enum:"enforce,report"`
+
+	Conf confDoc `site:"conf"`
 }
 
 // patternDoc is a command of a template: its timeout may be a parameter.
@@ -114,7 +117,7 @@ func readTemplate(c *shape.Checker, v *tree.Value) *template {
 	return t
 }
 
-var bodyFields = []string{"type", "exec", "check", "disruptive", "reboots", "schedule", "retry"}
+var bodyFields = []string{"type", "exec", "check", "disruptive", "reboots", "schedule", "retry", "outsideWindow", "conf"}
 
 // fill returns the body with values in the places of parameters. Each place is shown
 // to see.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // maintenance compares what a node does over time.
@@ -32,6 +33,19 @@ func (c *comparison) maintenance(from, to *spec.Maintenance) {
 		}
 		return o.Name, text
 	})
+	compareLists(c, "operation", from.Realtime, to.Realtime, func(r spec.Realtime) (string, string) { return r.Name, realtimeText(r) })
+}
+
+func realtimeText(r spec.Realtime) string {
+	var keys []string
+	for _, k := range r.Keys {
+		keys = append(keys, k.Item+" "+rules.PolicyName(k.Item, k.Key))
+	}
+	text := "realtime: " + strings.Join(keys, ", ")
+	if len(r.Windows) > 0 {
+		text += ", set in " + strings.Join(r.Windows, " or ")
+	}
+	return text
 }
 
 // Disruption is when something disturbs a node next.

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/maintenance"
+	"github.com/caisson-os/caisson/spec/site/module"
+	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/tree"
+)
+
+// realtime is an operation of that type with its settings.
+type realtime struct {
+	maintenance.Realtime
+	items spec.Items
+	keys  []spec.ItemKey
+	at    map[spec.ItemKey]report.Pos
+}
+
+// checkRealtime compiles the settings that operations manage, and reports what two
+// manage on one node.
+func (s *Site) checkRealtime(c *module.Checker) {
+	for _, o := range s.maintenance.Realtime() {
+		r := realtime{Realtime: o, at: map[spec.ItemKey]report.Pos{}}
+		var f module.Fragment
+		c.Within(append(strings.Split(o.Name, "/"), "conf"), func() {
+			for i := range module.All {
+				m := &module.All[i]
+				if v := o.Conf.Get(m.Name); v != nil && v.Kind != tree.Null {
+					c.In(m.Name, func() {
+						if m.Normal != nil {
+							v = m.Normal(c.Checker, v)
+						}
+						r.note(m.Name, v)
+						m.Compile(c, v, &f)
+					})
+				}
+			}
+			for i, n := range f.Items.NICs {
+				written := r.at[spec.ItemKey{Item: "nics", Key: n.ID}]
+				f.Items.NICs[i].ID = strings.ReplaceAll(o.Name, "/", "-") + "-" + n.ID // one template may be used twice
+				r.at[spec.ItemKey{Item: "nics", Key: f.Items.NICs[i].ID}] = written
+				if n.Match.Name == "" {
+					c.Errorf(written, "operation", "match: {name: …}, or write it below conf of the site", "an operation manages interfaces by name, and %s is not", n.ID)
+				}
+			}
+		})
+		r.items, r.keys = f.Items, keysOf(&f.Items)
+		s.realtime = append(s.realtime, r)
+	}
+	s.twiceManaged(c)
+}
+
+// note keeps where settings were written.
+func (r *realtime) note(kind string, v *tree.Value) {
+	for _, f := range v.Fields {
+		r.at[spec.ItemKey{Item: kind, Key: rules.PolicyKey(kind, strings.TrimPrefix(f.Key, "-"))}] = f.At
+	}
+}
+
+// keysOf returns the keys of settings, as the drift of a node has them.
+func keysOf(i *spec.Items) (out []spec.ItemKey) {
+	for _, v := range i.Sysctl {
+		out = append(out, spec.ItemKey{Item: "sysctl", Key: v.Key})
+	}
+	for _, v := range i.Sysfs {
+		out = append(out, spec.ItemKey{Item: "sysfs", Key: v.Path})
+	}
+	for _, n := range i.NICs {
+		for _, v := range n.Settings {
+			out = append(out, spec.ItemKey{Item: "nics", Key: n.Match.Name + "/" + v.Group + "/" + v.Name})
+		}
+	}
+	slices.SortFunc(out, func(a, b spec.ItemKey) int {
+		return cmp.Or(strings.Compare(a.Item, b.Item), strings.Compare(a.Key, b.Key))
+	})
+	return out
+}
+
+// twiceManaged reports settings that two operations, or an operation and the site's
+// conf or policy, manage on one node: each once.
+func (s *Site) twiceManaged(c *module.Checker) {
+	said := map[spec.ItemKey]bool{}
+	for _, n := range s.nodes {
+		owners := map[spec.ItemKey]string{}
+		for i := range s.realtime {
+			r := &s.realtime[i]
+			if !r.Has(n) {
+				continue
+			}
+			if len(owners) == 0 {
+				owners = s.managed(n)
+			}
+			for _, k := range append(slices.Clone(r.keys), r.names()...) {
+				if by := owners[k]; by != "" && !said[k] {
+					said[k] = true
+					c.Within(strings.Split(r.Name, "/"), func() {
+						c.Errorf(r.place(k), "two-owners", "keep one of the two", "%s %s is managed by %s, too, on %s", k.Item, rules.PolicyName(k.Item, k.Key), by, n.Name)
+					})
+				}
+				owners[k] = r.Name
+			}
+		}
+	}
+}
+
+// names are those of entries that must be unique on a node.
+func (r *realtime) names() (out []spec.ItemKey) {
+	for _, n := range r.items.NICs {
+		out = append(out, spec.ItemKey{Item: "nics", Key: n.ID})
+	}
+	return out
+}
+
+// place is where a setting was written: that of its entry where it has none of its own.
+func (r *realtime) place(k spec.ItemKey) report.Pos {
+	if at, ok := r.at[k]; ok {
+		return at
+	}
+	name, _, _ := strings.Cut(k.Key, "/")
+	for _, n := range r.items.NICs {
+		if k.Item == "nics" && n.Match.Name == name {
+			return r.at[spec.ItemKey{Item: "nics", Key: n.ID}]
+		}
+	}
+	return r.Conf.At
+}
+
+// managed returns what the site's conf says of a node, and its policies.
+func (s *Site) managed(n inventory.Node) map[spec.ItemKey]string {
+	owners := map[spec.ItemKey]string{}
+	fragments, _ := s.fragments(n)
+	for _, f := range fragments {
+		for _, k := range append(keysOf(&f.Items), (&realtime{items: f.Items}).names()...) {
+			owners[k] = "conf"
+		}
+		if f.Machine.Agent != nil {
+			for _, e := range f.Machine.Agent.Enforce {
+				owners[spec.ItemKey{Item: e.Item, Key: e.Key}] = "machine.agent.policy"
+			}
+		}
+	}
+	return owners
+}
+
+// addRealtime adds what operations hold on a node to its items, and reports whether
+// there is any.
+func (s *Site) addRealtime(o *spec.Overlay, n inventory.Node) (any bool) {
+	for i := range s.realtime {
+		r := &s.realtime[i]
+		if !r.Has(n) {
+			continue
+		}
+		any = true
+		o.Items.Sysctl = slices.Concat(o.Items.Sysctl, r.items.Sysctl)
+		o.Items.Sysfs = slices.Concat(o.Items.Sysfs, r.items.Sysfs)
+		o.Items.NICs = slices.Concat(o.Items.NICs, r.items.NICs)
+		o.Maintenance.Realtime = append(o.Maintenance.Realtime, spec.Realtime{Name: r.Name, Windows: r.Windows, Keys: r.keys, From: r.From})
+	}
+	if any {
+		slices.SortFunc(o.Items.Sysctl, func(a, b spec.Sysctl) int { return strings.Compare(a.Key, b.Key) })
+		slices.SortFunc(o.Items.Sysfs, func(a, b spec.Sysfs) int { return strings.Compare(a.Path, b.Path) })
+		slices.SortFunc(o.Items.NICs, func(a, b spec.NIC) int { return strings.Compare(a.ID, b.ID) })
+		slices.SortFunc(o.Maintenance.Realtime, func(a, b spec.Realtime) int { return strings.Compare(a.Name, b.Name) })
+	}
+	return any
+}

@@ -18,6 +18,9 @@ var features = []feature{
 	{"agent-metrics", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Metrics != nil }},
 	{"agent-report", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Report != nil }},
 	{"confirm", func(o *Overlay) bool { return o.Confirm != nil }},
+	{"default-limits", func(o *Overlay) bool {
+		return slices.ContainsFunc(o.Items.Units, func(u Unit) bool { return u.Name == "system.conf" })
+	}},
 	{"exec-limits", func(o *Overlay) bool {
 		return slices.ContainsFunc(o.Items.Exec, func(x Exec) bool { return x.MemoryMax != 0 || x.CPUQuota != 0 || x.TasksMax != 0 })
 	}},

@@ -238,7 +238,8 @@ type NICSetting struct {
 	Value string `json:"value"`
 }
 
-// Unit is one unit of systemd, see systemd.unit(5). The list is sorted by name.
+// Unit is one unit of systemd, see systemd.unit(5), or by the name system.conf what is so
+// for all services, see systemd-system.conf(5). The list is sorted by name.
 type Unit struct {
 	Name    string   `json:"name"`
 	Content string   `json:"content,omitempty"` // its file in /etc/systemd/system; without it, the layer's

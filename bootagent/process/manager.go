@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/paths"
 )
@@ -113,6 +114,51 @@ func (m Manager) State(ctx context.Context, unit string) (state string, since ti
 		return nil
 	})
 	return state, since, err
+}
+
+// resources are the limits of processes by the names that systemd has for them.
+var resources = map[string]int{"AS": unix.RLIMIT_AS, "CORE": unix.RLIMIT_CORE, "CPU": unix.RLIMIT_CPU, "DATA": unix.RLIMIT_DATA, "FSIZE": unix.RLIMIT_FSIZE,
+	"LOCKS": unix.RLIMIT_LOCKS, "MEMLOCK": unix.RLIMIT_MEMLOCK, "MSGQUEUE": unix.RLIMIT_MSGQUEUE, "NICE": unix.RLIMIT_NICE, "NOFILE": unix.RLIMIT_NOFILE, "NPROC": unix.RLIMIT_NPROC,
+	"RSS": unix.RLIMIT_RSS, "RTPRIO": unix.RLIMIT_RTPRIO, "RTTIME": unix.RLIMIT_RTTIME, "SIGPENDING": unix.RLIMIT_SIGPENDING, "STACK": unix.RLIMIT_STACK}
+
+// Outdated returns the services that were started before a moment and whose main process
+// has other limits than a new one would be given. A process may have changed its own since.
+func (m Manager) Outdated(ctx context.Context, limits []string, since time.Time) (names []string, err error) {
+	err = m.ask(ctx, answer, func(ctx context.Context, d *dbus.Conn) error {
+		list, err := d.ListUnitsByPatternsContext(ctx, []string{"active", "reloading"}, []string{"*.service"})
+		if err != nil {
+			return fmt.Errorf("list services: %w", err)
+		}
+		for _, u := range list {
+			all, err := d.GetUnitTypePropertiesContext(ctx, u.Name, "Service")
+			if err != nil {
+				continue // it has ended since
+			}
+			pid, _ := all["MainPID"].(uint32)
+			began, _ := all["ExecMainStartTimestamp"].(uint64)
+			if pid == 0 || !time.UnixMicro(int64(began)).Before(since) {
+				continue
+			}
+			if slices.ContainsFunc(limits, func(name string) bool { return differs(int(pid), name, all) }) {
+				names = append(names, u.Name)
+			}
+		}
+		return nil
+	})
+	slices.Sort(names)
+	return names, err
+}
+
+// differs reports whether a process has another limit than its service.
+func differs(pid int, name string, service map[string]any) bool {
+	resource, ok := resources[name]
+	var now unix.Rlimit
+	if !ok || unix.Prlimit(pid, resource, nil, &now) != nil {
+		return false // it has ended since
+	}
+	hard, isHard := service["Limit"+name].(uint64)
+	soft, isSoft := service["Limit"+name+"Soft"].(uint64)
+	return isHard && now.Max != hard || isSoft && now.Cur != soft
 }
 
 // isQueued reports whether a unit that does not run is about to be started.

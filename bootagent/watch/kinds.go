@@ -3,6 +3,7 @@
 package watch
 
 import (
+	"path"
 	"slices"
 	"strings"
 
@@ -72,10 +73,9 @@ var kinds = []struct {
 	{"service", []string{DBus, Mountinfo}, nil},
 	{"units", []string{DBus, Inotify}, func(i *spec.Items) (out []place) {
 		for _, u := range i.Units {
-			file := "/etc/systemd/system/" + u.Name
-			out = append(out, place{path: file}, place{path: file + ".d"})
+			out = append(out, place{path: rules.UnitFile(u.Name)}, place{path: path.Dir(rules.UnitDropIn(u.Name, "any"))})
 			for _, d := range u.DropIns {
-				out = append(out, place{path: file + ".d/" + d.Name + ".conf"})
+				out = append(out, place{path: rules.UnitDropIn(u.Name, d.Name)})
 			}
 		}
 		return out

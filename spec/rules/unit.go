@@ -9,11 +9,18 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
+// ManagerConf stands among units for systemd itself: the drop-in that sets the limits of
+// services which have none of their own, see systemd-system.conf(5).
+const ManagerConf = "system.conf"
+
 // UnitFile returns the file that a node writes for a unit.
 func UnitFile(name string) string { return "/etc/systemd/system/" + name }
 
 // UnitDropIn returns the file that a node writes for a drop-in of a unit.
 func UnitDropIn(unit, name string) string {
+	if unit == ManagerConf {
+		return "/etc/systemd/system.conf.d/" + name + ".conf"
+	}
 	return "/etc/systemd/system/" + unit + ".d/" + name + ".conf"
 }
 
@@ -24,7 +31,7 @@ const LimitsDropIn = "60-caisson-limits"
 var unitLimits = []string{"as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc", "rss", "rtprio", "rttime", "sigpending", "stack"}
 
 // UnitLimit checks a limit of a unit and returns its line in the drop-in.
-func UnitLimit(item, value string) (string, error) {
+func UnitLimit(unit, item, value string) (string, error) {
 	if err := oneOf(item, "a limit of systemd.exec(5)", unitLimits); err != nil {
 		return "", err
 	}
@@ -35,7 +42,11 @@ func UnitLimit(item, value string) (string, error) {
 			return "", invalid("limit", "a number, with K, M, G or T, or infinity; as in 1024:4096 for soft and hard", "%.80q is not a limit", value)
 		}
 	}
-	return "Limit" + strings.ToUpper(item) + "=" + value, nil
+	line := "Limit" + strings.ToUpper(item) + "=" + value
+	if unit == ManagerConf {
+		line = "Default" + line
+	}
+	return line, nil
 }
 
 // UnitSettings checks what is wanted of a unit.
@@ -53,6 +64,9 @@ func UnitSettings(u spec.Unit) error {
 	if u.Run != "" {
 		f.add("run", oneOf(u.Run, "one of started, stopped", []string{spec.RunStarted, spec.RunStopped}))
 	}
+	if u.Name == ManagerConf && (u.Content != "" || u.State != "" || u.Run != "" || u.Restart || len(u.DropIns) != 1 || u.DropIns[0].Name != LimitsDropIn) {
+		f.add("name", invalid("unit", "write limits alone", "%s takes limits and nothing else", u.Name))
+	}
 	switch masked := u.State == spec.UnitMasked; {
 	case masked && (u.Content != "" || len(u.DropIns) > 0):
 		f.add("state", invalid("contradiction", "leave the file out", "a masked unit has no file of its own"))
@@ -63,6 +77,9 @@ func UnitSettings(u spec.Unit) error {
 }
 
 func unitName(u spec.Unit) error {
+	if u.Name == ManagerConf {
+		return nil
+	}
 	if err := Unit(u.Name); err != nil {
 		return err
 	}

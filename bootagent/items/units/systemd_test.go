@@ -3,6 +3,7 @@
 package units_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -121,6 +122,37 @@ func TestSystemd(t *testing.T) {
 	state(units.Inactive)
 	if err := m.Do(ctx, "start", "sleeper.service"); err == nil {
 		t.Error("systemd still knows the unit")
+	}
+
+	// Limits of all services: the one that runs is named, until it is started again.
+	conf := filepath.Join(root, "etc/systemd/system.conf.d")
+	if err := errors.Join(os.MkdirAll(conf, 0o755), os.MkdirAll("/run/systemd/system.conf.d", 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("/run/systemd/system.conf.d", conf, "", unix.MS_BIND, ""); err != nil { // where this systemd looks, too
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(conf, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	u = spec.Unit{Name: "sleeper.service", Run: spec.RunStarted, Content: "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/sleep 86399\n"}
+	if left := run(u); len(left) > 0 {
+		t.Fatalf("%+v", left)
+	}
+	all := spec.Unit{Name: "system.conf", DropIns: []spec.DropIn{{Name: "60-caisson-limits", Content: "[Manager]\nDefaultLimitNOFILE=79:79\n"}}}
+	if left := run(u, all); len(left) != 1 || left[0].Action != spec.ActionReport || !strings.Contains(left[0].From, "sleeper.service") || limit() == "79" {
+		t.Fatalf("%+v, limit %s: the running one should be named", left, limit())
+	}
+	if err := m.Do(ctx, "restart", "sleeper.service"); err != nil {
+		t.Fatal(err)
+	}
+	if left := run(u, all); len(left) > 0 && strings.Contains(left[0].From, "sleeper.service") || limit() != "79" {
+		t.Fatalf("%+v, limit %s", left, limit())
+	}
+	if left := run(); len(left) > 0 {
+		t.Fatalf("%+v", left)
 	}
 
 	// A template has no state, and is kept all the same.

@@ -35,6 +35,9 @@ type Systemd interface {
 	State(ctx context.Context, unit string) (state string, since time.Time, err error)
 	// Do starts, stops or restarts a unit and returns when that is done.
 	Do(ctx context.Context, job, unit string) error
+	// Outdated returns the services that run since before a moment with other limits,
+	// named as in LimitNOFILE= without "Limit", than they would be started with now.
+	Outdated(ctx context.Context, limits []string, since time.Time) ([]string, error)
 	// Reload has it read the files of units again.
 	Reload(ctx context.Context) error
 }
@@ -148,6 +151,10 @@ func (i *Item) problem(u spec.Unit, err error) spec.Drift {
 // due says what is to be done for a unit beside its files, and by which job; no
 // action when nothing is.
 func (i *Item) due(ctx context.Context, u spec.Unit) (d spec.Drift, job string, err error) {
+	if u.Name == rules.ManagerConf {
+		d, err = i.outdated(ctx, u)
+		return d, "", err
+	}
 	if u.Run == "" && len(u.DropIns) == 0 && u.Content == "" || template(u.Name) {
 		return d, "", nil
 	}
@@ -211,9 +218,9 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	return errors.Join(errs...)
 }
 
-// template reports whether a unit is one of which only instances run; systemd knows
-// no state of it.
-func template(unit string) bool { return strings.Contains(unit, "@.") }
+// template reports whether a unit is one of which only instances run, or stands for all of
+// them; systemd knows no state of it.
+func template(unit string) bool { return strings.Contains(unit, "@.") || unit == rules.ManagerConf }
 
 // ofUnit reports whether a path below /etc/systemd/system belongs to a unit.
 func ofUnit(path, unit string) bool {

@@ -88,6 +88,17 @@ func (w *world) Do(_ context.Context, job, unit string) error {
 	return nil
 }
 
+// Outdated implements Systemd: all that runs since before has old limits.
+func (w *world) Outdated(_ context.Context, limits []string, since time.Time) (names []string, err error) {
+	for name, began := range w.since {
+		if began.Before(since) && slices.Contains(limits, "NOFILE") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
 func (w *world) Reload(context.Context) error {
 	w.jobs = append(w.jobs, "reload")
 	return nil
@@ -336,5 +347,31 @@ func TestRunComesBack(t *testing.T) {
 	}
 	if w.run(j); w.took() != "stop new.service, reload" {
 		t.Errorf("%+v", w.since)
+	}
+}
+
+// Limits of all services are a file of systemd's own, of which it is told; which services
+// still have those of before is said, and nothing is asked of them.
+func TestLimitsOfAllServices(t *testing.T) {
+	w := newWorld(t)
+	j := itemtest.Journal(t, t.TempDir())
+	before := w.snapshot()
+	u := spec.Unit{Name: "system.conf", DropIns: []spec.DropIn{{Name: "60-caisson-limits", Content: "[Manager]\nDefaultLimitNOFILE=4096:8192\n"}}}
+	left := w.run(j, u)
+	want := []spec.Drift{{Item: Name, Key: "system.conf", From: "with the limits of before: cron.service ssh.service", To: "restarted", Action: spec.ActionReport}}
+	if diff := cmp.Diff(want, left); diff != "" || w.took() != "reload" {
+		t.Errorf("jobs, and (-want +got):\n%s", diff)
+	}
+	if text, err := os.ReadFile(w.path("etc/systemd/system.conf.d/60-caisson-limits.conf")); err != nil || string(text) != u.DropIns[0].Content {
+		t.Errorf("%q, %v", text, err)
+	}
+	for name := range w.since {
+		w.since[name] = time.Now().Add(time.Second) // they were restarted
+	}
+	if left := w.run(j, u); len(left) > 0 || w.took() != "" {
+		t.Errorf("%+v", left)
+	}
+	if left := w.run(j); len(left) > 0 || w.took() != "reload" || w.snapshot() != before {
+		t.Errorf("%+v\n%s", left, w.snapshot())
 	}
 }

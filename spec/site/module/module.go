@@ -67,7 +67,7 @@ var All = [...]Module{
 
 // machinePaths are what a root is given before its first process starts.
 var machinePaths = []string{"/etc/machine-id", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/ssl/certs/ca-certificates.crt",
-	"/etc/ssh/ssh_host_*", "/etc/systemd/network/*-caisson-*", "/etc/systemd/*/60-caisson-*"}
+	"/etc/ssh/ssh_host_*", "/etc/systemd/network/*-caisson-*", "/etc/systemd/system.conf.d/60-caisson-supervise.conf"}
 
 // Machine is the one whose overrides stand beside its values instead of in conf.
 const Machine = "machine"

@@ -27,7 +27,7 @@ type unitDoc struct {
 	At      report.Pos
 }
 
-var unitsModule = Module{Name: "units", Doc: reflect.TypeFor[shape.Raw[shape.Map[unitDoc]]](), About: "units of systemd",
+var unitsModule = Module{Name: "units", Doc: reflect.TypeFor[shape.Raw[shape.Map[unitDoc]]](), About: "units of systemd; by the name system.conf the limits of all services that have none of their own",
 	Inline: inlineFiles, Compile: (*Checker).units,
 	Flag: func(path []string) bool { return len(path) == 2 && path[1] == "restart" },
 	// A unit may hold a secret: of texts only their identity is shown.
@@ -95,7 +95,7 @@ func (c *Checker) unitLimits(unit string, limits shape.Map[shape.Text]) []spec.D
 	var lines []string
 	for _, l := range limits {
 		c.Within([]string{"limits", l.Key.S}, func() {
-			line, err := rules.UnitLimit(l.Key.S, l.Val.S)
+			line, err := rules.UnitLimit(unit, l.Key.S, l.Val.S)
 			at := l.Val.At
 			for _, e := range rules.All(err) {
 				if e.Rule == "enum" {
@@ -109,7 +109,7 @@ func (c *Checker) unitLimits(unit string, limits shape.Map[shape.Text]) []spec.D
 	if len(lines) == 0 {
 		return nil
 	}
-	section := map[string]string{".service": "Service", ".socket": "Socket", ".mount": "Mount", ".swap": "Swap"}[path.Ext(unit)]
+	section := map[string]string{".service": "Service", ".socket": "Socket", ".mount": "Mount", ".swap": "Swap", path.Ext(rules.ManagerConf): "Manager"}[path.Ext(unit)]
 	if section == "" {
 		c.Errorf(limits[0].Key.At, "limit", "", "a unit such as %s runs nothing that could have limits", unit)
 		return nil

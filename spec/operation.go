@@ -30,6 +30,7 @@ type OperationStatus struct {
 	Missed   int64          `json:"missed,omitempty"` // times of Cron at which it did not run
 	Log      string         `json:"log,omitempty"`    // file with the output of its last run
 	For      string         `json:"for,omitempty"`    // of waiting: for what, one of the For constants
+	Slot     string         `json:"slot,omitempty"`   // group of which it holds a slot
 }
 
 // What an operation waits for.

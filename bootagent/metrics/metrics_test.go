@@ -27,8 +27,8 @@ func facts() *Facts {
 			Generation: 7, Epoch: 1, Overlay: "sha256:aa", Layer: "sha256:bb", LayerVersion: "2026.1", Agent: `v1 "x"\`, Staged: "sha256:cc", Pause: &spec.Pause{},
 			Items:      []spec.ItemStatus{{Name: "sysctl", Applied: 3}, {Name: "mounts"}},
 			Drift:      []spec.Drift{{Item: "sysctl", Key: "a", Action: spec.ActionChange}, {Item: "sysctl", Key: "b", Action: spec.ActionDefer}, {Item: "state", Key: "disk", Action: spec.ActionRefuse}},
-			Operations: []spec.OperationStatus{{Name: "disks/trim", State: spec.OperationWaiting, Since: now, Next: now, Missed: 2}}},
-		Maintenance: &spec.Maintenance{Horizon: now, Windows: map[string]spec.Window{"night": night}},
+			Operations: []spec.OperationStatus{{Name: "disks/trim", State: spec.OperationWaiting, Since: now, Next: now, Missed: 2, Slot: "storage"}}},
+		Maintenance: &spec.Maintenance{Horizon: now, Slots: map[string]spec.Slot{"db": {}, "storage": {}}, Windows: map[string]spec.Window{"night": night}},
 		Counts: state.Counts{Drift: map[string]uint64{"sysctl": 5}, Corrections: map[string]uint64{"sysctl": 4}, Fetches: map[string]uint64{"ok": 9}, Verified: now.Unix(),
 			Artifacts: map[string]state.Artifact{"overlay": {Digest: "sha256:aa", Since: now.Unix()}}}}
 }
@@ -46,7 +46,7 @@ func TestText(t *testing.T) {
 		`caisson_fetch_total{result="ok"} 9` + "\n", `caisson_fetch_total{result="unreachable"} 0` + "\n",
 		`caisson_window_open{window="night"} 1` + "\n", `caisson_window_next_timestamp_seconds{window="night"} 1790082800` + "\n",
 		`caisson_operation_state{operation="disks/trim",state="waiting"} 1` + "\n", `caisson_operation_state{operation="disks/trim",state="failed"} 0` + "\n",
-		`caisson_operation_missed{operation="disks/trim"} 2` + "\n", "caisson_staged 1\n", "caisson_paused 1\n", "caisson_last_verify_timestamp_seconds 1790000000\n",
+		`caisson_operation_missed{operation="disks/trim"} 2` + "\n", `caisson_slot_held{group="db"} 0` + "\n", `caisson_slot_held{group="storage"} 1` + "\n", "caisson_staged 1\n", "caisson_paused 1\n", "caisson_last_verify_timestamp_seconds 1790000000\n",
 	} {
 		if !strings.Contains("\n"+text, "\n"+want) {
 			t.Errorf("no %q in\n%s", want, text)

@@ -122,6 +122,22 @@ var table = []Family{
 			at(put, f.Maintenance.Horizon)
 		}
 	}},
+	{"caisson_slot_held", "gauge", []string{"group"}, "1 while the node holds a slot of a group: one of its operations has its turn, or failed in it.", func(f *Facts, put put) {
+		held := map[string]bool{}
+		if f.Maintenance != nil {
+			for group := range f.Maintenance.Slots {
+				held[group] = false
+			}
+		}
+		for _, o := range f.Status.Operations {
+			if o.Slot != "" {
+				held[o.Slot] = true
+			}
+		}
+		for _, group := range slices.Sorted(maps.Keys(held)) {
+			put(boolean(held[group]), group)
+		}
+	}},
 	{"caisson_operation_state", "gauge", []string{"operation", "state"}, "Where an operation stands; one state is 1.", func(f *Facts, put put) {
 		for _, o := range f.Status.Operations {
 			oneOf(put, string(o.State), operations, o.Name)

@@ -176,7 +176,7 @@ func changedKinds(from, to *spec.Overlay) (kinds []string) {
 }
 
 // Clear ends the quarantine of one setting, of a kind when key is empty, or of all, and
-// returns what was quarantined. The service corrects it within a minute.
+// returns what was quarantined. The service corrects it within seconds.
 func (n *Node) Clear(item, key string) ([]spec.Drift, error) {
 	ended := n.corrections().Clear(item, key)
 	if err := n.corrections().Save(); err != nil {

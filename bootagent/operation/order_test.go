@@ -165,6 +165,9 @@ func TestOrder(t *testing.T) {
 	if y.free(m) || y.there("drained") || y.trail() != strings.TrimSuffix(wholeTrail, " release") {
 		t.Errorf("while it soaks: %s", y.trail())
 	}
+	if got := y.View(m)[0].Slot; got != "g" {
+		t.Errorf("while it soaks it holds a slot of %q", got)
+	}
 	y.gate = Judging
 	y.clock = y.clock.Add(600 * time.Second)
 	y.until(m, spec.OperationWaiting, spec.ForGates, "a gate")
@@ -174,8 +177,8 @@ func TestOrder(t *testing.T) {
 	y.gate = Well
 	y.until(m, spec.OperationDone, "", "")
 	soaked := strings.Replace(wholeTrail, "undo release", "undo gates release", 1)
-	if y.trail() != soaked || !y.free(m) {
-		t.Errorf("%s", y.trail())
+	if got := y.View(m)[0].Slot; y.trail() != soaked || !y.free(m) || got != "" {
+		t.Errorf("%s; slot of %q", y.trail(), got)
 	}
 	y.until(m, spec.OperationDone, "", "")
 	if y.trail() != soaked {
@@ -233,8 +236,8 @@ func TestEachWaitSaysForWhat(t *testing.T) {
 		t.Fatal(err)
 	}
 	y.until(m, spec.OperationWaiting, spec.ForSlot, "held, by other")
-	if got := y.View(m)[0].Since; !got.After(since) {
-		t.Errorf("it waits for the slot since %v", got)
+	if got := y.View(m)[0]; !got.Since.After(since) || got.Slot != "" {
+		t.Errorf("it waits for the slot since %v, and holds one of %q", got.Since, got.Slot)
 	}
 	m.Operations[0].Order.When = append(m.Operations[0].Order.When, spec.Condition{Unit: "down.service"})
 	if err := other.Release(t.Context(), "g", m.Slots["g"]); err != nil {

@@ -94,6 +94,9 @@ func (e *Engine) early(t *turn) bool {
 // turn says in a status what a turn waits for.
 func (v *verdict) turn(o spec.Operation, r record) {
 	t := r.Turn
+	if t != nil && t.Step != taking { // what was asked for may have been refused
+		v.status.Slot = t.Slot
+	}
 	switch {
 	case t == nil:
 	case v.act == begin && t.Why != "" && !t.Over, v.act == giveBack && t.Why != "":

@@ -14,11 +14,9 @@ import (
 
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
-
-// file is the book in the state directory.
-const file = "corrections.json"
 
 // maxBook caps the book, in bytes; an overlay has at most half of that.
 const maxBook = 4 << 20
@@ -52,7 +50,7 @@ type record struct {
 // kernel: times of another one mean nothing, a quarantine goes on. With an error
 // there is an empty book all the same.
 func Open(dir, boot string) (*Book, error) {
-	b := &Book{path: filepath.Join(dir, file), pages: pages{Boot: boot}}
+	b := &Book{path: filepath.Join(dir, paths.Corrections), pages: pages{Boot: boot}}
 	data, err := ownfiles.ReadFile(b.path, maxBook)
 	if errors.Is(err, fs.ErrNotExist) {
 		return b, nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -241,7 +242,7 @@ func TestAnyRival(t *testing.T) {
 				delete(made, key)
 				continue
 			case 1: // what a power cut leaves of a write
-				if err := os.WriteFile(filepath.Join(h.dir, "."+file+".torn"), []byte("{"), 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(h.dir, "."+paths.Corrections+".torn"), []byte("{"), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -274,7 +275,7 @@ func TestAnyRival(t *testing.T) {
 // A book that cannot be read is begun anew, with an error; the next one is whole.
 func TestADamagedBook(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, file), []byte(`{"boot":`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, paths.Corrections), []byte(`{"boot":`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	b, err := Open(dir, "boot")
@@ -294,7 +295,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(`{"keys":[null]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, paths.Corrections), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		b, _ := Open(dir, "boot") // an error or not, it is a book

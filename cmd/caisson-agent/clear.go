@@ -44,7 +44,7 @@ func clearQuarantine(ctx context.Context, a *app, args []string) error {
 		return cli.JSON(a.out, cleared{spelled(ended)})
 	}
 	for _, d := range spelled(ended) {
-		a.say("%s %s is corrected again, within a minute", d.Item, d.Key)
+		a.say("%s %s is corrected again, by the service within seconds", d.Item, d.Key)
 	}
 	if len(ended) == 0 {
 		a.say("nothing of that is quarantined")

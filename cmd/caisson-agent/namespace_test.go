@@ -72,6 +72,13 @@ await sh -c "caisson-agent status -o json | grep -q '\"hints\"'"
 echo 0 >$forward
 within=0
 until test $(cat $forward) = 1; do within=$((within+1)); test $within -lt 50; sleep 0.1; done
+
+# What somebody changes again and again is left, until somebody clears it: then at once.
+insist() { echo 0 >$forward; caisson-agent status | grep '^health *quarantined'; }
+await insist
+test $(cat $forward) = 0
+caisson-agent clear sysctl
+await sh -c "test \$(cat $forward) = 1"
 kill $run
 wait $run
 

@@ -150,13 +150,16 @@ func (a *app) rest(ctx context.Context, tell func(*spec.Status)) {
 	}
 }
 
-// stateTime says when the state was last written.
-func (a *app) stateTime() time.Time {
-	info, err := os.Stat(filepath.Join(a.root, paths.State, "state.json"))
-	if err != nil {
-		return time.Time{} // there is none yet
+// stateTime says when what verbs write was last written: the state, and the book of
+// corrections, of which clear takes entries.
+func (a *app) stateTime() (newest time.Time) {
+	for _, name := range []string{"state.json", paths.Corrections} {
+		info, err := os.Stat(filepath.Join(a.root, paths.State, name))
+		if err == nil && info.ModTime().After(newest) { // else there is none yet
+			newest = info.ModTime()
+		}
 	}
-	return info.ModTime()
+	return newest
 }
 
 // judge looks at a change that has to pass its gates until that is decided. It returns

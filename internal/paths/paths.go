@@ -30,6 +30,7 @@ const (
 	StateLabel   = "caisson-state"             // GPT partition name
 	Credentials  = "registry"                  // below State: what a registry asks of this node, see bootagent/track
 	Reports      = "report"                    // below State: reports of this node, see bootagent/report
+	Corrections  = "corrections.json"          // below State: which settings were corrected lately, see bootagent/policy
 )
 
 // What is known of a change that has not proved itself, and the output of the commands

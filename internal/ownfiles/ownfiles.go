@@ -130,23 +130,38 @@ func (r rules) open(name string, flag int) (*os.File, error) {
 	if err := r.flags.Run(&flag); err != nil {
 		return nil, err
 	}
+	for tries := 0; ; tries++ {
+		f, replaced, err := r.openOnce(name, flag)
+		if !replaced || tries == patience {
+			return f, err
+		}
+	}
+}
+
+// patience is how often a file is opened that is replaced each time.
+const patience = 100
+
+// openOnce reports also whether the name was another file's by the time that this one was
+// open: whoever looks beside a writer then looks again.
+func (r rules) openOnce(name string, flag int) (_ *os.File, replaced bool, err error) {
 	// Without O_NONBLOCK a pipe in its place would wait for ever.
 	f, err := os.OpenFile(name, flag|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.EISDIR) {
-		return nil, fmt.Errorf("%s: %w", name, ErrShared)
+		return nil, false, fmt.Errorf("%s: %w", name, ErrShared)
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = r.file.Run(info)
+		replaced = info.Sys().(*syscall.Stat_t).Nlink == 0
+		err = errors.Join(shared(replaced), r.file.Run(info))
 	}
 	if err != nil {
 		_ = f.Close() // only read
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, replaced, fmt.Errorf("%s: %w", name, err)
 	}
-	return f, nil
+	return f, false, nil
 }
 
 func owner(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }

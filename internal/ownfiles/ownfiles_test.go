@@ -74,3 +74,38 @@ func TestFolder(t *testing.T) {
 		t.Errorf("a link was taken for a folder: %v", err)
 	}
 }
+
+// Who reads beside a writer has the old content or the new one, also where the name goes to
+// another file between open(2) and fstat(2).
+func TestAFileThatIsReplacedMeanwhile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "f")
+	end, ended := make(chan struct{}), make(chan error)
+	if err := os.WriteFile(name, []byte("0"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case <-end:
+				ended <- nil
+				return
+			default:
+			}
+			next := name + ".next"
+			if err := errors.Join(os.WriteFile(next, []byte{byte('0' + n%10)}, 0o600), os.Rename(next, name)); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	for range 20_000 {
+		if data, err := ReadFile(name, 10); err != nil || len(data) != 1 {
+			t.Errorf("%q, %v", data, err)
+			break
+		}
+	}
+	close(end)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -78,6 +78,28 @@ func (r *Recording) Cuts(seed uint64) []Cut {
 	return cuts
 }
 
+// Kills returns everything that the process may leave that is killed, once each: the
+// machine goes on, so all that was done is there.
+func (r *Recording) Kills() []Cut {
+	var kills []Cut
+	seen := map[[sha256.Size]byte]bool{}
+	d := r.before.disk()
+	take := func(after int, call string) {
+		d.syncAll()
+		t := d.after(fate{}, nil)
+		if sum := t.sum(); !seen[sum] {
+			seen[sum] = true
+			kills = append(kills, Cut{after, call, "killed", t})
+		}
+	}
+	take(0, "none")
+	for n, c := range r.calls {
+		c.do(d)
+		take(n+1, c.String())
+	}
+	return kills
+}
+
 // Least returns what there is when the power goes after the last call and all that may be
 // lost is: what the process could be sure of.
 func (r *Recording) Least() Tree {

@@ -36,6 +36,8 @@
 // kept, all lost, each alone kept and each alone lost, and others at random, from a
 // seed. Equal results count once.
 //
+// A process that is killed loses nothing that it did: [Recording.Kills].
+//
 // Not in it: a disk that loses what it said to have written, that tears a rename, or
 // whose content rots. Extended attributes and times are not looked at.
 //

@@ -4,7 +4,6 @@ package initramfs
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/paths"
@@ -87,7 +86,7 @@ func (m matrix) look(t *testing.T, v *victim, c crash, cuts []powercut.Cut, firs
 	for n := first % m.third; n < len(cuts); n += m.third {
 		looked++
 		if err := v.survives(c, cuts[n]); err != nil {
-			t.Errorf("%s: %v\n%s", cuts[n], err, strings.Join(v.said, "\n"))
+			t.Errorf("%s: %v\n%s", cuts[n], err, v.all())
 			return looked
 		}
 	}

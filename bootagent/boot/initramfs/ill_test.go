@@ -55,6 +55,17 @@ var ailments = map[string]func(w http.ResponseWriter, r *http.Request, good *htt
 	"a page under good headers": func(w http.ResponseWriter, _ *http.Request, good *httptest.ResponseRecorder) {
 		w.Write(bytes.Repeat([]byte("<"), good.Body.Len()))
 	},
+	"circles": func(w http.ResponseWriter, r *http.Request, _ *httptest.ResponseRecorder) {
+		http.Redirect(w, r, r.URL.String(), http.StatusTemporaryRedirect)
+	},
+	"an answer without an end": func(w http.ResponseWriter, r *http.Request, _ *httptest.ResponseRecorder) {
+		w.Header().Del("Content-Length")
+		for block := make([]byte, 32<<10); r.Context().Err() == nil; {
+			if _, err := w.Write(block); err != nil {
+				return
+			}
+		}
+	},
 	"an error": func(w http.ResponseWriter, _ *http.Request, _ *httptest.ResponseRecorder) {
 		http.Error(w, "over quota", http.StatusServiceUnavailable)
 	},

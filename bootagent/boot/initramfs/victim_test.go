@@ -4,14 +4,17 @@ package initramfs
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,7 +43,11 @@ type victim struct {
 	root string
 	p    *published
 	dead bool // its registry
+	mu   sync.Mutex
 	said []string
+
+	ill      bool          // its disk may have trouble
+	patience time.Duration // for a loader to choose; 0: 20 s
 }
 
 // checks of an overlay.
@@ -126,7 +133,16 @@ func topOf(t *testing.T) string {
 }
 
 func (v *victim) say(format string, args ...any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	v.said = append(v.said, fmt.Sprintf(format, args...))
+}
+
+// all is what was said until now.
+func (v *victim) all() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return strings.Join(v.said, "\n")
 }
 
 // do does several things after another.
@@ -134,7 +150,7 @@ func (v *victim) do(acts string) {
 	v.t.Helper()
 	for act := range strings.SplitSeq(acts, ",") {
 		if err := v.act(act); err != nil {
-			v.t.Fatalf("%s: %v\n%s", act, err, strings.Join(v.said, "\n"))
+			v.t.Fatalf("%s: %v\n%s", act, err, v.all())
 		}
 	}
 }
@@ -214,7 +230,7 @@ func (v *victim) loader() (*boot, error) {
 	if err := b.finder.Claim(at); err != nil {
 		return nil, err
 	}
-	if len(b.record.DiskTrouble) > 0 {
+	if len(b.record.DiskTrouble) > 0 && !v.ill {
 		return nil, fmt.Errorf("the disk: %s", strings.Join(b.record.DiskTrouble, "; "))
 	}
 	if b.source, err = track.Open(b.bootstrap, track.Way{}); err != nil || v.dead {
@@ -227,8 +243,8 @@ func (v *victim) loader() (*boot, error) {
 	}()
 	select {
 	case err = <-ended:
-	case <-time.After(20 * time.Second):
-		err = errors.New("it chose nothing within 20 s")
+	case <-time.After(cmp.Or(v.patience, 20*time.Second)):
+		err = errors.New("it chose nothing in time")
 	}
 	if err == nil {
 		b.begin()
@@ -237,12 +253,16 @@ func (v *victim) loader() (*boot, error) {
 }
 
 // silent is a registry that cannot be reached.
-type silent struct{ oci.Source }
+type silent struct{}
 
 var errSilent = errors.New("no route to host")
 
 func (silent) Manifest(context.Context, string, string, string) (oci.Response, error) {
 	return oci.Response{}, errSilent
+}
+
+func (silent) Blob(context.Context, string, oci.Descriptor, int64) (io.ReadCloser, error) {
+	return nil, errSilent
 }
 
 type writer func(string)
@@ -311,7 +331,7 @@ func (v *victim) survives(c crash, cut powercut.Cut) error {
 		if err == nil {
 			err = again.runsOne(st, c.may)
 		}
-		if v.said = again.said; err != nil {
+		if v.hears(again); err != nil {
 			return fmt.Errorf("without a network: %w", err)
 		}
 	}
@@ -319,8 +339,15 @@ func (v *victim) survives(c crash, cut powercut.Cut) error {
 		return err
 	}
 	err = again.settles(c.ends)
-	v.said = again.said
+	v.hears(again)
 	return err
+}
+
+func (v *victim) hears(of *victim) {
+	text := of.all()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.said = []string{text}
 }
 
 // after is the machine with what a cut has left on its disk.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/layers/delta"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -229,11 +230,11 @@ func (b *build) image(ctx context.Context, name, tree, work string) (*spec.Image
 	}
 	defer in.Close() // only read
 	chunks := filepath.Join(work, "image.chunks")
-	err = durable.Write(chunks, 0o644, func(w io.Writer) error { return image.Index(w, in) })
+	err = durable.Write(chunks, 0o644, func(w io.Writer) error { return delta.WriteIndex(w, in) })
 	if err != nil {
 		return nil, nil, err
 	}
-	index, err := describe(work, "image.chunks", name+".chunks", image.IndexMediaType)
+	index, err := describe(work, "image.chunks", name+".chunks", delta.MediaType)
 	if err != nil {
 		return nil, nil, err
 	}

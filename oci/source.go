@@ -27,6 +27,29 @@ type Source interface {
 	Blob(ctx context.Context, repo string, d Descriptor, offset int64) (io.ReadCloser, error)
 }
 
+// Span is bytes of a blob, To not among them.
+type Span struct{ From, To int64 }
+
+// Ranger is a [Source] that can read parts of a blob. Not every place serves parts:
+// an error of trust/refusal says that this one does not, or not those.
+type Ranger interface {
+	// Ranges reads the spans of d, which rise and do not touch, as one stream. The
+	// caller knows what belongs there.
+	Ranges(ctx context.Context, repo string, d Descriptor, spans []Span) (io.ReadCloser, error)
+}
+
+// CheckSpans refuses spans that are not of d, or not in order.
+func CheckSpans(d Descriptor, spans []Span) error {
+	at := int64(0)
+	for _, s := range spans {
+		if s.From < at || s.To <= s.From || s.To > d.Size {
+			return fmt.Errorf("blob %s has %d bytes: %d to %d cannot be read of it", d.Digest, d.Size, s.From, s.To)
+		}
+		at = s.To
+	}
+	return nil
+}
+
 // Response is a manifest as it was served.
 type Response struct {
 	Data        []byte

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/caisson-os/caisson/layers/delta"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -38,7 +39,7 @@ type ImageChange struct {
 	Name  string `json:"name"`
 	From  int64  `json:"from"` // bytes
 	To    int64  `json:"to"`
-	Fetch int64  `json:"fetch"` // bytes of chunks that the first layer has not
+	Fetch int64  `json:"fetch"` // bytes of chunks that the first layer's image has not, and of their index
 }
 
 // Compare compares the layers of the same variant; files compares all that is in
@@ -93,7 +94,7 @@ func compareLayers(ctx context.Context, old, new Layer) (Difference, error) {
 	if old.Kernel.Release != new.Kernel.Release {
 		d.Kernel = &Change{Name: "kernel", From: old.Kernel.Release, To: new.Kernel.Release}
 	}
-	had := map[[32]byte]bool{}
+	had := map[string]map[[32]byte]bool{} // chunks, by the image's name: a node looks into images of the same name
 	sizes := map[string]spec.Image{}
 	for _, i := range old.Images {
 		sizes[i.Name] = i
@@ -101,8 +102,9 @@ func compareLayers(ctx context.Context, old, new Layer) (Difference, error) {
 		if err != nil {
 			return d, err
 		}
+		had[i.Name] = map[[32]byte]bool{}
 		for _, c := range chunks {
-			had[c.Sum] = true
+			had[i.Name][c.Sum] = true
 		}
 	}
 	for _, i := range new.Images {
@@ -117,12 +119,13 @@ func compareLayers(ctx context.Context, old, new Layer) (Difference, error) {
 			return d, err
 		}
 		if chunks != nil {
-			c.Fetch = 0
+			c.Fetch = i.Chunks.Size // the index comes, too
 			for _, chunk := range chunks {
-				if !had[chunk.Sum] {
+				if !had[i.Name][chunk.Sum] {
 					c.Fetch += int64(chunk.Size)
 				}
 			}
+			c.Fetch = min(c.Fetch, i.Size)
 		}
 		d.Bytes += c.Fetch
 		d.Images = append(d.Images, c)
@@ -140,7 +143,7 @@ func compareLayers(ctx context.Context, old, new Layer) (Difference, error) {
 }
 
 // readChunks reads an image's chunk index, nil when it has none.
-func readChunks(ctx context.Context, l Layer, i spec.Image) ([]image.Chunk, error) {
+func readChunks(ctx context.Context, l Layer, i spec.Image) ([]delta.Chunk, error) {
 	if i.Chunks == nil {
 		return nil, nil
 	}
@@ -149,7 +152,7 @@ func readChunks(ctx context.Context, l Layer, i spec.Image) ([]image.Chunk, erro
 	if err != nil {
 		return nil, fmt.Errorf("chunk index of image %s: %w", i.Name, err)
 	}
-	return image.ParseIndex(data)
+	return delta.ParseIndex(data)
 }
 
 // compareFiles unpacks the images that differ and compares all that is in them.

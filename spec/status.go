@@ -77,12 +77,13 @@ type Status struct {
 	Overlay        string            `json:"overlay"` // digest
 	Layer          string            `json:"layer"`   // digest of the stacked layer's manifest
 	LayerVersion   string            `json:"layerVersion,omitempty"`
-	Image          string            `json:"image,omitempty"`    // IMAGE_VERSION of the running root's os-release
-	Agent          string            `json:"agent,omitempty"`    // version of the agent that answers
-	Pause          *Pause            `json:"pause,omitempty"`    // drift is reported and stays
-	Staged         string            `json:"staged,omitempty"`   // overlay digest that waits for a reboot
-	Rejected       *Rejected         `json:"rejected,omitempty"` // what is not tried again here until somebody says so
-	Checks         []CheckStatus     `json:"checks,omitempty"`   // of a change that has to pass its gates yet
+	Image          string            `json:"image,omitempty"`       // IMAGE_VERSION of the running root's os-release
+	Agent          string            `json:"agent,omitempty"`       // version of the agent that answers
+	Pause          *Pause            `json:"pause,omitempty"`       // drift is reported and stays
+	Staged         string            `json:"staged,omitempty"`      // overlay digest that waits for a reboot
+	StagedBytes    *Bytes            `json:"stagedBytes,omitempty"` // of its layer, where this service fetched any
+	Rejected       *Rejected         `json:"rejected,omitempty"`    // what is not tried again here until somebody says so
+	Checks         []CheckStatus     `json:"checks,omitempty"`      // of a change that has to pass its gates yet
 	RootID         string            `json:"rootId"`
 	BootID         string            `json:"bootId"`
 	Floor          Floor             `json:"floor"`

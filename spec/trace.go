@@ -2,7 +2,10 @@
 
 package spec
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Trace is how long each step took of what made a node as it is: of its boot, of the
 // first run of its agent and of the last one. Times of steps count from the start of
@@ -22,6 +25,17 @@ type Step struct {
 	Start  float64 `json:"start"` // milliseconds since the kernel started
 	Took   float64 `json:"took"`  // milliseconds
 	Result string  `json:"result"`
+	Bytes  *Bytes  `json:"bytes,omitempty"` // of a step that brings content
+}
+
+// Bytes is how the content of a layer came to a node.
+type Bytes struct {
+	Fetched int64 `json:"fetched"` // from the network
+	Had     int64 `json:"had"`     // from what the node had: older images, and attempts that were cut
+}
+
+func (b Bytes) String() string {
+	return fmt.Sprintf("%.1f MB fetched, %.1f MB were here", float64(b.Fetched)/1e6, float64(b.Had)/1e6)
 }
 
 // StepOK is the result of a step that did what it should; another one says what was

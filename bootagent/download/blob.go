@@ -29,6 +29,7 @@ type Store interface {
 	Has(digest string, size int64) bool
 	Partial(digest string) string // file that is filled, and resumed after a cut
 	Commit(digest string) error   // gives a filled partial its name, durably
+	Open(digest string) (io.ReadCloser, error)
 }
 
 // tries is how often a download that brings nothing new is begun again.
@@ -53,12 +54,21 @@ type Download struct {
 // before a reboot. What a partial file holds is hashed before it counts.
 // progress, when not nil, is called with the number of bytes that are there.
 func (w Download) Blob(ctx context.Context, d oci.Descriptor, progress func(int64)) error {
+	w = w.usual()
 	if w.Store.Has(d.Digest, d.Size) {
 		return nil
 	}
-	if d.Size < 0 || d.Size > oci.MaxBlob {
-		return refusal.New(refusal.Oversize, "%s has %d bytes", d.Digest, d.Size)
+	if err := isCapped(d); err != nil {
+		return err
 	}
+	if _, err := w.blob(ctx, d, progress); err != nil {
+		return fmt.Errorf("fetch %s: %w", d.Digest, err)
+	}
+	return nil
+}
+
+// usual fills in what was left out.
+func (w Download) usual() Download {
 	if w.Pause == 0 {
 		w.Pause = firstPause
 	}
@@ -68,23 +78,37 @@ func (w Download) Blob(ctx context.Context, d oci.Descriptor, progress func(int6
 	if w.checks == nil {
 		w.checks = checks
 	}
+	return w
+}
+
+func isCapped(d oci.Descriptor) error {
+	if d.Size < 0 || d.Size > oci.MaxBlob {
+		return refusal.New(refusal.Oversize, "%s has %d bytes", d.Digest, d.Size)
+	}
+	return nil
+}
+
+// blob brings a blob from the start to the end.
+func (w Download) blob(ctx context.Context, d oci.Descriptor, progress func(int64)) (tally Tally, err error) {
 	p, err := openPartial(w.Store.Partial(d.Digest), d)
 	if err != nil {
-		return fmt.Errorf("fetch %s: %w", d.Digest, err)
+		return tally, err
 	}
 	defer p.file.Close() // closed below where it matters; here after an error
 	p.progress = progress
+	tally.Had = p.at
 	_, err = oci.Anywhere(ctx, w.Source, func(place oci.Source) (any, error) {
 		w.Source = place
 		return nil, w.from(ctx, p)
 	})
+	tally.Fetched = p.came
 	if err != nil {
-		return fmt.Errorf("fetch %s: %w", d.Digest, err)
+		return tally, err
 	}
 	if err := p.file.Close(); err != nil {
-		return err
+		return tally, err
 	}
-	return w.Store.Commit(d.Digest)
+	return tally, w.Store.Commit(d.Digest)
 }
 
 // from completes p from one place. What it leaves is worth going on with, at

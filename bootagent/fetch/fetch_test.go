@@ -318,3 +318,39 @@ func FuzzOutcome(f *testing.F) {
 		}
 	})
 }
+
+// TestRanges: one process brings all the parts, and says why it could not.
+func TestRanges(t *testing.T) {
+	data := []byte(strings.Repeat("0123456789", 1000))
+	d := oci.Descriptor{Digest: oci.Digest(data), Size: int64(len(data))}
+	parts := true
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if !parts {
+			req.Header.Del("Range")
+		}
+		http.ServeContent(w, req, "", time.Time{}, strings.NewReader(string(data)))
+	}))
+	defer server.Close()
+	src, err := Open(spec.Bootstrap{Registry: strings.TrimPrefix(server.URL, "http://"), PlainHTTP: true}, track.Way{Clock: trust.Clock{RTC: time.Now()}, Silence: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func() (string, error) {
+		return oci.Anywhere(t.Context(), src, func(place oci.Source) (string, error) {
+			body, err := place.(oci.Ranger).Ranges(t.Context(), oci.RepoLayer, d, []oci.Span{{From: 3, To: 7}, {From: 9_990, To: 10_000}})
+			if err != nil {
+				return "", err
+			}
+			defer body.Close() // read-only
+			got, err := io.ReadAll(body)
+			return string(got), err
+		})
+	}
+	if got, err := read(); err != nil || got != "34560123456789" {
+		t.Errorf("%q, %v", got, err)
+	}
+	parts = false
+	if got, err := read(); refusal.Of(err) != refusal.Range || got != "" {
+		t.Errorf("from a place that serves no parts: %q, %v", got, err)
+	}
+}

@@ -28,6 +28,7 @@ type request struct {
 	ETag      string
 	Blob      *oci.Descriptor // a blob instead
 	Offset    int64
+	Spans     []oci.Span // parts of the blob instead of all from the offset on
 
 	Post *report.Letter // to send instead
 }

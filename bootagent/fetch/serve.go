@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // Serve is the process: it reads a request, answers on out, and says on said how
@@ -45,7 +46,7 @@ func serve(ctx context.Context, in io.Reader, out io.Writer) (outcome, error) {
 		return outcome{}, err
 	}
 	if r.Blob != nil {
-		body, err := src.Blob(ctx, r.Repo, *r.Blob, r.Offset)
+		body, err := r.open(ctx, src)
 		if err != nil {
 			return outcome{}, err
 		}
@@ -65,4 +66,16 @@ func serve(ctx context.Context, in io.Reader, out io.Writer) (outcome, error) {
 	}
 	_, err = out.Write(resp.Data)
 	return outcome{MediaType: resp.MediaType, ETag: resp.ETag, NotModified: resp.NotModified}, err
+}
+
+// open opens the blob, or parts of it.
+func (r request) open(ctx context.Context, src oci.Source) (io.ReadCloser, error) {
+	if r.Spans == nil {
+		return src.Blob(ctx, r.Repo, *r.Blob, r.Offset)
+	}
+	ranger, ok := src.(oci.Ranger)
+	if !ok {
+		return nil, refusal.New(refusal.Range, "%s: this place serves no parts", r.Blob.Digest)
+	}
+	return ranger.Ranges(ctx, r.Repo, *r.Blob, r.Spans)
 }

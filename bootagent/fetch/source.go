@@ -97,13 +97,30 @@ func (s *source) Manifest(ctx context.Context, repo, reference, etag string) (oc
 
 // Blob gives an error of the request with the first read.
 func (s *source) Blob(ctx context.Context, repo string, d oci.Descriptor, offset int64) (io.ReadCloser, error) {
+	return s.blob(ctx, request{Repo: repo, Blob: &d, Offset: offset}, d.Size-offset)
+}
+
+// Ranges asks for all spans by one process.
+func (s *source) Ranges(ctx context.Context, repo string, d oci.Descriptor, spans []oci.Span) (io.ReadCloser, error) {
+	if err := oci.CheckSpans(d, spans); err != nil {
+		return nil, err
+	}
+	n := int64(0)
+	for _, s := range spans {
+		n += s.To - s.From
+	}
+	return s.blob(ctx, request{Repo: repo, Blob: &d, Spans: spans}, n)
+}
+
+// blob asks for n bytes of a blob.
+func (s *source) blob(ctx context.Context, want request, n int64) (io.ReadCloser, error) {
 	r := s.ask
-	r.Repo, r.Blob, r.Offset = repo, &oci.Descriptor{Digest: d.Digest, Size: d.Size}, offset
+	r.Repo, r.Blob, r.Offset, r.Spans = want.Repo, &oci.Descriptor{Digest: want.Blob.Digest, Size: want.Blob.Size}, want.Offset, want.Spans
 	c, err := s.start(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	return limited{io.LimitReader(c, max(0, d.Size-offset)), c}, nil
+	return limited{io.LimitReader(c, max(0, n)), c}, nil
 }
 
 type limited struct {

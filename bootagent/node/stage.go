@@ -4,10 +4,15 @@ package node
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/stage"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -35,9 +40,42 @@ func (n *Node) Stage(ctx context.Context) error {
 		return err
 	}
 	defer release()
-	to := stage.Stager{Store: store, From: n.follower.Source, Talk: 10 * time.Minute, Say: n.o.Say}
-	if err := to.Layer(ctx, found.Overlay.Layer, n.follower.Bootstrap); err != nil {
-		return fmt.Errorf("stage generation %d: %w", found.Generation.Generation, err)
+	var bytes spec.Bytes
+	to := stage.Stager{Bytes: &bytes, Store: store, From: n.follower.Source, Kept: append([]string{n.boot.Generation.Layer}, s.Layers()...), Talk: 10 * time.Minute, Say: n.o.Say}
+	err = to.Layer(ctx, found.Overlay.Layer, n.follower.Bootstrap)
+	if err != nil {
+		err = fmt.Errorf("stage generation %d: %w", found.Generation.Generation, err)
 	}
-	return nil
+	return errors.Join(err, n.noteBytes(found.Overlay.Layer, bytes))
+}
+
+// stagedBytes is what was fetched of a layer, in however many attempts.
+type stagedBytes struct {
+	Layer string `json:"layer"`
+	spec.Bytes
+}
+
+// noteBytes adds the images that an attempt brought to those of the attempts before.
+func (n *Node) noteBytes(layer string, b spec.Bytes) error {
+	if b == (spec.Bytes{}) {
+		return nil
+	}
+	if before := n.bytesOf(layer); before != nil {
+		b.Fetched, b.Had = b.Fetched+before.Fetched, b.Had+before.Had
+	}
+	data, err := spec.Encode(stagedBytes{layer, b})
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(n.path(paths.RunStaged), data, 0o640)
+}
+
+// bytesOf is what this service fetched of a layer; nil where it did not.
+func (n *Node) bytesOf(layer string) *spec.Bytes {
+	var s stagedBytes
+	data, err := os.ReadFile(n.path(paths.RunStaged))
+	if err != nil || json.Unmarshal(data, &s) != nil || s.Layer != layer {
+		return nil // a figure for people: what cannot be read is not shown
+	}
+	return &s.Bytes
 }

@@ -138,7 +138,7 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 	}
 	status.Services = n.services(&found.Overlay)
 	if s.Staged != nil && s.Staged.Overlay != found.Generation.Overlay && status.Rejected == nil {
-		status.Staged = s.Staged.Overlay
+		status.Staged, status.StagedBytes = s.Staged.Overlay, n.bytesOf(s.Staged.Layer)
 	}
 	if p, err := n.pause(found); err != nil {
 		return nil, err

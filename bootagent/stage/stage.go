@@ -16,7 +16,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/download"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -27,8 +26,10 @@ import (
 type Stager struct {
 	Store *layers.Store
 	From  oci.Source    // nil: everything must be in the store
+	Kept  []string      // digests of layers whose images may be in the store: what a new one shares with them is not fetched
 	Talk  time.Duration // between two lines about the same wait
 	Say   func(format string, args ...any)
+	Bytes *spec.Bytes // counts what came and what was there; nil: nobody asks
 }
 
 // Layer brings all of a layer that the store lacks. What is there is not read: the
@@ -48,20 +49,21 @@ func (s Stager) Layer(ctx context.Context, digest string, b spec.Bootstrap) erro
 type Part struct {
 	Name string
 	spec.Blob
+	Chunks *spec.Blob // index of what it consists of; nil without one
 }
 
 // Images are the blobs of a layer's images, bottom first.
 func Images(layer spec.Layer) []Part {
 	var list []Part
 	for _, i := range layer.Images {
-		list = append(list, Part{i.Name, i.Blob})
+		list = append(list, Part{i.Name, i.Blob, i.Chunks})
 	}
 	return list
 }
 
 // Kernel are the blobs of a layer's kernel and initrd.
 func Kernel(layer spec.Layer) []Part {
-	return []Part{{"kernel", layer.Kernel.Blob}, {"initrd", layer.Initrd}}
+	return []Part{{Name: "kernel", Blob: layer.Kernel.Blob}, {Name: "initrd", Blob: layer.Initrd}}
 }
 
 // Describe returns the description of the layer whose manifest has the digest.
@@ -114,13 +116,23 @@ func (s Stager) fetch(ctx context.Context, part Part) error {
 	done := s.every(func(time.Duration) {
 		s.Say("fetching %s: %.1f of %.1f MB", part.Name, float64(have.Load())/1e6, float64(part.Size)/1e6)
 	})
-	d := download.Download{Source: s.From, Repo: oci.RepoLayer, Store: s.Store}
-	err := d.Blob(ctx, oci.Descriptor{Digest: part.Digest, Size: part.Size}, have.Store)
+	tally, err := s.bring(ctx, part, have.Store)
 	done()
 	if err != nil {
 		return err
 	}
-	s.Say("fetched %s: %.1f MB in %.1f s", part.Name, float64(part.Size)/1e6, time.Since(begun).Seconds())
+	if tally.Whole != nil {
+		s.Say("%s is fetched whole: %v", part.Name, tally.Whole)
+	}
+	if s.Bytes != nil {
+		s.Bytes.Fetched += tally.Fetched
+		s.Bytes.Had += tally.Had
+	}
+	line := fmt.Sprintf("fetched %s: %.1f MB in %.1f s", part.Name, float64(tally.Fetched)/1e6, time.Since(begun).Seconds())
+	if tally.Had > 0 {
+		line += fmt.Sprintf(", %.1f MB were here", float64(tally.Had)/1e6)
+	}
+	s.Say("%s", line)
 	return nil
 }
 

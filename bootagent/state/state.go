@@ -94,6 +94,16 @@ func (s *State) Generations() []*Generation {
 	return slices.DeleteFunc([]*Generation{s.Current, s.Previous, s.Staged}, func(g *Generation) bool { return g == nil })
 }
 
+// Layers are those of the generations that are kept, each once.
+func (s *State) Layers() (digests []string) {
+	for _, g := range s.Generations() {
+		if !slices.Contains(digests, g.Layer) {
+			digests = append(digests, g.Layer)
+		}
+	}
+	return digests
+}
+
 // Clone returns a copy that shares nothing with s.
 func (s *State) Clone() *State {
 	c := *s

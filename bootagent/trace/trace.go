@@ -37,6 +37,13 @@ func (r *Recorder) Begin(name string) (end func(error)) {
 	}
 }
 
+// Bytes notes what the step that ended last brought, if anything.
+func (r *Recorder) Bytes(b spec.Bytes) {
+	if len(r.steps) > 0 && b != (spec.Bytes{}) {
+		r.steps[len(r.steps)-1].Bytes = &b
+	}
+}
+
 // Steps returns what has ended so far.
 func (r *Recorder) Steps() []spec.Step { return r.steps }
 

@@ -25,6 +25,14 @@ func TestRecorder(t *testing.T) {
 	if s[1].Start < before || s[0].Start < s[1].Start || s[0].Took < 20 || s[1].Took < s[0].Took || s[1].Start+s[1].Took > milliseconds(Uptime()) {
 		t.Errorf("%+v", s)
 	}
+	r.Bytes(spec.Bytes{})
+	if r.Steps()[1].Bytes != nil {
+		t.Error("a step that brought nothing brought something")
+	}
+	r.Bytes(spec.Bytes{Fetched: 3, Had: 4})
+	if s := r.Steps(); s[1].Bytes == nil || s[1].Bytes.Had != 4 || s[0].Bytes != nil {
+		t.Errorf("%+v", s)
+	}
 	for range 2 * most {
 		r.Begin("again")(nil)
 	}

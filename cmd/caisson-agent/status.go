@@ -112,6 +112,9 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 	}
 	if st.Staged != "" {
 		row("staged", "%s, waits for a reboot", st.Staged)
+		if st.StagedBytes != nil {
+			row("", "%s", st.StagedBytes)
+		}
 	}
 	for _, i := range st.Items {
 		if i.State == spec.ItemOK && i.Applied == 0 {

@@ -67,6 +67,9 @@ func (a *app) printTrace(ctx context.Context, f *flags) error {
 	}{{"boot", t.Boot}, {"first", t.First}, {"last", t.Last}} {
 		for _, s := range part.steps {
 			result := ""
+			if s.Bytes != nil {
+				result = ": " + s.Bytes.String()
+			}
 			if s.Result != spec.StepOK {
 				result = ": " + s.Result
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/builder/sbom"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/layers/delta"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -80,7 +81,7 @@ func (s *shelf) put(version, created string, files map[string]string, packages .
 		s.t.Fatal(err)
 	}
 	var index bytes.Buffer
-	if err := image.Index(&index, bytes.NewReader(data)); err != nil {
+	if err := delta.WriteIndex(&index, bytes.NewReader(data)); err != nil {
 		s.t.Fatal(err)
 	}
 	chunks := filepath.Join(dir, "chunks")
@@ -97,7 +98,7 @@ func (s *shelf) put(version, created string, files map[string]string, packages .
 	}
 	r := &builder.Result{Layer: l, Blobs: []builder.Blob{
 		{Blob: built, MediaType: image.MediaType, Path: out, Title: "base"},
-		{Blob: chunked, MediaType: image.IndexMediaType, Path: chunks, Title: "base.chunks"}}}
+		{Blob: chunked, MediaType: delta.MediaType, Path: chunks, Title: "base.chunks"}}}
 	d, err := s.p.Push(context.Background(), r, "trixie")
 	if err != nil {
 		s.t.Fatal(err)
@@ -292,7 +293,7 @@ func TestPruneKeepsWhatWasReleasedLast(t *testing.T) {
 func TestMediaTypesAgree(t *testing.T) {
 	for ours, theirs := range map[string]string{
 		builder.MediaTypeKernel: oci.TypeKernel, builder.MediaTypeInitrd: oci.TypeInitrd,
-		image.MediaType: oci.TypeSquashfs, image.IndexMediaType: oci.TypeChunks,
+		image.MediaType: oci.TypeSquashfs, delta.MediaType: oci.TypeChunks,
 	} {
 		if ours != theirs {
 			t.Errorf("%q and %q", ours, theirs)

@@ -66,8 +66,10 @@ var rules = []Rule{
 		By: []string{"oci/transfer", "cmd/caisson", "release", "fleet/...", "netboot/...", "test/...", "internal/fixture"}, ByWhy: "go-containerregistry never reaches the agent"},
 
 	{Packages: "layers", Only: []string{"internal/..."}, Why: "a store holds images, whatever they are for"},
+	{Packages: "layers/delta", Only: []string{}, Stdlib: true, Why: "chunks are bytes, whatever they are part of",
+		By: []string{"builder", "release", "bootagent/download", "bootagent/stage", "cmd/caisson", "test/..."}, ByWhy: "the builder makes indexes, and whoever fetches uses them"},
 	{Packages: "layers/image/...", Only: []string{"layers", "internal/..."}, Why: "an image is made of a tree, whatever it is for"},
-	{Packages: "builder/...", Only: []string{"spec/...", "layers", "layers/image/...", "systemd", "internal/..."}, Why: "a layer is made of its recipe alone", Banned: map[string]string{
+	{Packages: "builder/...", Only: []string{"spec/...", "layers", "layers/delta", "layers/image/...", "systemd", "internal/..."}, Why: "a layer is made of its recipe alone", Banned: map[string]string{
 		Module + "/bootagent/": "the builder copies the agent's binary and never links it",
 		Module + "/oci":        "the builder works offline; registries are wired in release and cmd",
 		Module + "/spec/site":  "a recipe is all that the builder knows of a site"},
@@ -99,7 +101,7 @@ var rules = []Rule{
 
 	{Packages: "builder/root/roottest", By: []string{}, ByWhy: "its layers are for tests"},
 
-	{Packages: "bootagent/...", Only: []string{"spec/...", "layers", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/..."}, Why: "a node links what a node does", Banned: bannedOnNodes,
+	{Packages: "bootagent/...", Only: []string{"spec/...", "layers", "layers/delta", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/..."}, Why: "a node links what a node does", Banned: bannedOnNodes,
 		By: []string{"cmd/caisson-agent", "test/..."}, ByWhy: onlyAgent},
 	{Packages: "bootagent/items/*", Apart: "kinds are independent: the table in package items is the only place that knows them all", Shared: []string{"bootagent/items/item", "bootagent/items/tunable", "bootagent/items/files", "bootagent/items/ifreq", "bootagent/items/nicmatch", "bootagent/items/device"},
 		By: []string{"bootagent/items", "bootagent/node", "bootagent/boot/...", "bootagent/journal", "bootagent/state", "bootagent/operation", "bootagent/watch", "test/contract"}, ByWhy: "what a kind does is reached through the table"},
@@ -137,7 +139,7 @@ var rules = []Rule{
 	{Packages: "bootagent/report", Only: []string{"spec", "oci", "oci/sign", "oci/internal/...", "trust/refusal", "internal/..."}, Why: "it signs and sends what it is given; package node knows what is true, package fetch how a request is made",
 		By: []string{"bootagent/node", "bootagent/fetch", "cmd/caisson-agent"}, ByWhy: "one program on a node reports, with one key"},
 	{Packages: "bootagent/fetch", By: []string{"cmd/caisson-agent"}, ByWhy: "the program that starts itself to ask says so; the packages below take any source"},
-	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/trace", "bootagent/blackbox", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/tunable", "bootagent/items/files", "bootagent/items/modules", "bootagent/items/service", "bootagent/items/units"},
+	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "layers/delta", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/trace", "bootagent/blackbox", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/tunable", "bootagent/items/files", "bootagent/items/modules", "bootagent/items/service", "bootagent/items/units"},
 		Why: "a root comes to life before anything is applied"},
 
 	{Packages: "internal/cli", Only: []string{"internal/plain"}, Stdlib: true, Why: leaf},

@@ -25,6 +25,7 @@ const (
 	RunMetrics   = "/run/caisson/metrics.prom"
 	RunTrace     = "/run/caisson/trace.json"
 	RunLock      = "/run/caisson/lock"
+	RunStaged    = "/run/caisson/staged.json"  // what was fetched for the next boot
 	RunStaging   = "/run/caisson/staging.lock" // held while a layer is fetched for the next boot
 	State        = "/var/lib/caisson"          // state disk or tmpfs
 	StateLabel   = "caisson-state"             // GPT partition name

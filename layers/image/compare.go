@@ -5,7 +5,6 @@ package image
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -16,32 +15,6 @@ import (
 	"sort"
 	"syscall"
 )
-
-// Chunk is one record of a chunk index.
-type Chunk struct {
-	Size uint32
-	Sum  [32]byte
-}
-
-// ParseIndex reads a chunk index.
-func ParseIndex(data []byte) ([]Chunk, error) {
-	if len(data) < len(IndexMagic) || string(data[:len(IndexMagic)]) != IndexMagic {
-		return nil, errors.New("not a chunk index")
-	}
-	data = data[len(IndexMagic):]
-	if len(data)%36 != 0 {
-		return nil, errors.New("the chunk index is cut short")
-	}
-	chunks := make([]Chunk, 0, len(data)/36)
-	for ; len(data) > 0; data = data[36:] {
-		c := Chunk{Size: binary.LittleEndian.Uint32(data), Sum: [32]byte(data[4:36])}
-		if c.Size == 0 || c.Size > chunkMax {
-			return nil, fmt.Errorf("the chunk index has a chunk of %d bytes", c.Size)
-		}
-		chunks = append(chunks, c)
-	}
-	return chunks, nil
-}
 
 // Change is one path that two images have not in common.
 type Change struct {

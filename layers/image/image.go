@@ -5,7 +5,7 @@
 //
 // Without fragments every block is compressed from one file alone, so a file
 // that did not change gives the same bytes in the next image, and the chunk index
-// ([Index]) finds them: that is what makes updates small. The package also
+// (layers/delta) finds them: that is what makes updates small. The package also
 // cleans the upper directory of an overlayfs, so that it can be the lower one of
 // another and so that two captures of the same changes are equal ([Clean]).
 //
@@ -28,9 +28,6 @@ import (
 
 // MediaType is the media type of the images.
 const MediaType = "application/vnd.caisson.image.v1.squashfs"
-
-// IndexMediaType is the media type of a chunk index.
-const IndexMediaType = "application/vnd.caisson.chunks.v1"
 
 // Levels of zstd: measured, see docs/building.md.
 const (

@@ -5,8 +5,6 @@ package image
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -179,94 +177,5 @@ func TestSplitLinks(t *testing.T) {
 	got, err := SplitLinks(upper, []string{lower})
 	if err != nil || !slices.Equal(got, []string{"/one"}) {
 		t.Errorf("got %v, %v; want /one, whose other name stays old", got, err)
-	}
-}
-
-func index(t testing.TB, data []byte) []Chunk {
-	t.Helper()
-	var b bytes.Buffer
-	if err := Index(&b, bytes.NewReader(data)); err != nil {
-		t.Fatal(err)
-	}
-	chunks, err := ParseIndex(b.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return chunks
-}
-
-func noise(n int, seed uint64) []byte {
-	r := rand.NewChaCha8([32]byte{byte(seed)})
-	data := make([]byte, n)
-	_, _ = r.Read(data) // it never fails
-	return data
-}
-
-// Chunks cover the image, have the promised sizes, and move with their content.
-func TestIndex(t *testing.T) {
-	data := noise(4<<20, 1)
-	chunks := index(t, data)
-	at := 0
-	for i, c := range chunks {
-		if sum := sha256.Sum256(data[at : at+int(c.Size)]); sum != c.Sum {
-			t.Fatalf("chunk %d at %d has another sum", i, at)
-		}
-		if c.Size > chunkMax || c.Size <= chunkMin && i < len(chunks)-1 {
-			t.Errorf("chunk %d has %d bytes", i, c.Size)
-		}
-		at += int(c.Size)
-	}
-	if at != len(data) {
-		t.Errorf("chunks cover %d of %d bytes", at, len(data))
-	}
-	if avg := len(data) / len(chunks); avg < chunkAvg/2 || avg > chunkAvg*2 {
-		t.Errorf("chunks have %d bytes on average, want about %d", avg, chunkAvg)
-	}
-	had := map[[32]byte]bool{}
-	for _, c := range chunks {
-		had[c.Sum] = true
-	}
-	moved := append(append(append([]byte{}, data[:1<<20]...), noise(777, 2)...), data[1<<20:]...)
-	fresh := 0
-	for _, c := range index(t, moved) {
-		if !had[c.Sum] {
-			fresh += int(c.Size)
-		}
-	}
-	if fresh > 3*chunkMax {
-		t.Errorf("777 bytes in the middle made %d bytes new", fresh)
-	}
-	if got := index(t, nil); len(got) != 0 {
-		t.Errorf("nothing has %d chunks", len(got))
-	}
-}
-
-func FuzzParseIndex(f *testing.F) {
-	var b bytes.Buffer
-	if err := Index(&b, bytes.NewReader(noise(100<<10, 3))); err != nil {
-		f.Fatal(err)
-	}
-	f.Add(b.Bytes())
-	f.Add([]byte(IndexMagic))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		chunks, err := ParseIndex(data)
-		if err != nil {
-			return
-		}
-		again := []byte(IndexMagic)
-		for _, c := range chunks {
-			again = append(binary.LittleEndian.AppendUint32(again, c.Size), c.Sum[:]...)
-		}
-		if !bytes.Equal(again, data) {
-			t.Error("what was read is not what was written")
-		}
-	})
-}
-
-func BenchmarkIndex(b *testing.B) {
-	data := noise(16<<20, 1)
-	b.SetBytes(int64(len(data)))
-	for b.Loop() {
-		index(b, data)
 	}
 }

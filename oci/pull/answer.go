@@ -16,10 +16,13 @@ import (
 // answer is a registry's answer before its body is read.
 type answer struct {
 	*http.Response
-	what   string // tag or digest that was asked for
-	offset int64
-	size   int64
+	what string // tag or digest that was asked for
+	oci.Span
+	size int64
 }
+
+// partial reports whether a part of a blob was asked for.
+func (a answer) partial() bool { return a.Span != oci.Span{To: a.size} }
 
 // document is the bytes of a manifest and the tag or digest they came under.
 type document struct {
@@ -89,7 +92,7 @@ func wantStatus(want int) func(answer) error {
 
 // wantBlobStatus leaves the answers to a range to wantRange.
 func wantBlobStatus(a answer) error {
-	if a.offset > 0 {
+	if a.partial() {
 		switch a.StatusCode {
 		case http.StatusPartialContent, http.StatusOK, http.StatusRequestedRangeNotSatisfiable:
 			return nil
@@ -125,10 +128,10 @@ func wantManifestType(a answer) error {
 }
 
 func wantRange(a answer) error {
-	if a.offset == 0 {
+	if !a.partial() {
 		return nil
 	}
-	want := fmt.Sprintf("bytes %d-%d/%d", a.offset, a.size-1, a.size)
+	want := fmt.Sprintf("bytes %d-%d/%d", a.From, a.To-1, a.size)
 	got := a.Header.Get("Content-Range")
 	if a.StatusCode != http.StatusPartialContent || got != want && got != strings.TrimSuffix(want, fmt.Sprint(a.size))+"*" {
 		return refusal.New(refusal.Range, "%s: asked for %s, the server answers %d with %.80q", a.what, want, a.StatusCode, got)
@@ -137,7 +140,7 @@ func wantRange(a answer) error {
 }
 
 func wantBlobLength(a answer) error {
-	if want := a.size - a.offset; a.ContentLength >= 0 && a.ContentLength != want {
+	if want := a.To - a.From; a.ContentLength >= 0 && a.ContentLength != want {
 		return refusal.New(refusal.Size, "%s: the server announces %d bytes where %d belong", a.what, a.ContentLength, want)
 	}
 	return nil

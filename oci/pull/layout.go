@@ -75,6 +75,25 @@ func (l *layout) Blob(_ context.Context, _ string, d oci.Descriptor, offset int6
 	return limited{io.LimitReader(f, d.Size-offset), f}, nil
 }
 
+// Ranges reads spans of a file.
+func (l *layout) Ranges(_ context.Context, _ string, d oci.Descriptor, spans []oci.Span) (io.ReadCloser, error) {
+	if !oci.ValidDigest(d.Digest) {
+		return nil, fmt.Errorf("digest %q is not valid", d.Digest)
+	}
+	if err := oci.CheckSpans(d, spans); err != nil {
+		return nil, err
+	}
+	f, err := l.root.Open(oci.BlobPath(d.Digest))
+	if err != nil {
+		return nil, missing(err)
+	}
+	var parts []io.Reader
+	for _, s := range spans {
+		parts = append(parts, io.NewSectionReader(f, s.From, s.To-s.From))
+	}
+	return limited{io.MultiReader(parts...), f}, nil
+}
+
 func (l *layout) resolve(repo, tag string) (oci.Descriptor, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

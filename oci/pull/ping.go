@@ -32,5 +32,5 @@ func Ping(ctx context.Context, host string, o Options) (asked bool, err error) {
 		return asked, fmt.Errorf("ask %s: %w", host, err)
 	}
 	defer resp.Body.Close() // the status is the answer
-	return asked, wantStatus(http.StatusOK)(answer{resp, host, 0, 0})
+	return asked, wantStatus(http.StatusOK)(answer{Response: resp, what: host})
 }

@@ -55,7 +55,7 @@ func (r *registry) Manifest(ctx context.Context, repo, reference, etag string) (
 	if resp.StatusCode == http.StatusNotModified && etag != "" {
 		return oci.Response{ETag: etag, NotModified: true}, nil
 	}
-	if err := r.rules.manifest.Run(answer{resp, reference, 0, 0}); err != nil {
+	if err := r.rules.manifest.Run(answer{Response: resp, what: reference}); err != nil {
 		return oci.Response{}, err
 	}
 	raw, err := capped.Read(resp.Body, resp.ContentLength, oci.MaxManifest)
@@ -78,21 +78,29 @@ func (r *registry) Blob(ctx context.Context, repo string, d oci.Descriptor, offs
 	if offset == d.Size && d.Size > 0 {
 		return io.NopCloser(strings.NewReader("")), nil
 	}
-	client, header := r.client, http.Header{}
+	client := r.client
 	if offset > 0 {
-		// Some registries know no open range, so both ends are given.
 		client = r.resume
-		header.Set("Range", fmt.Sprintf("bytes=%d-%d", offset, d.Size-1))
 	}
-	resp, err := r.get(ctx, client, repo, "/blobs/"+d.Digest, header, 0)
-	if err != nil {
+	return r.part(ctx, client, repo, d, oci.Span{From: offset, To: d.Size})
+}
+
+// part asks for one part of a blob, or for all of it.
+func (r *registry) part(ctx context.Context, client *http.Client, repo string, d oci.Descriptor, s oci.Span) (io.ReadCloser, error) {
+	a, header := answer{what: d.Digest, Span: s, size: d.Size}, http.Header{}
+	if a.partial() {
+		// Some registries know no open range, so both ends are given.
+		header.Set("Range", fmt.Sprintf("bytes=%d-%d", s.From, s.To-1))
+	}
+	var err error
+	if a.Response, err = r.get(ctx, client, repo, "/blobs/"+d.Digest, header, 0); err != nil {
 		return nil, err
 	}
-	if err := r.rules.blob.Run(answer{resp, d.Digest, offset, d.Size}); err != nil {
-		resp.Body.Close()
+	if err := r.rules.blob.Run(a); err != nil {
+		a.Body.Close()
 		return nil, err
 	}
-	return limited{io.LimitReader(resp.Body, d.Size-offset), resp.Body}, nil
+	return limited{io.LimitReader(a.Body, s.To-s.From), a.Body}, nil
 }
 
 // quoted makes an ETag of a digest, which registries use as one. Other tags

@@ -52,9 +52,11 @@ func (b *boot) hasGood() bool {
 // images away. On a disk they outlive it, and all come first: a loader behind a
 // kexec that waits for images could not go back to another kernel.
 func (b *boot) prepare(ctx context.Context, from oci.Source, found *track.Found) (_ *spec.Layer, err error) {
+	var bytes spec.Bytes
 	end := b.trace.Begin("layer")
-	defer func() { end(err) }()
+	defer func() { end(err); b.trace.Bytes(bytes) }()
 	staged := b.stager(from)
+	staged.Bytes = &bytes
 	layer, err := staged.Describe(ctx, found.Overlay.Layer)
 	if err != nil {
 		return nil, err
@@ -85,7 +87,11 @@ func (b *boot) prepare(ctx context.Context, from oci.Source, found *track.Found)
 }
 
 func (b *boot) stager(from oci.Source) stage.Stager {
-	return stage.Stager{Store: b.store, From: from, Talk: b.limits.talk, Say: b.say}
+	s := stage.Stager{Store: b.store, From: from, Talk: b.limits.talk, Say: b.say}
+	if known, err := b.folder.Load(); err == nil { // what a lost state knew of is fetched again
+		s.Kept = known.Layers()
+	}
+	return s
 }
 
 // alwaysLoaded are the modules that no device asks for.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package image
+package delta
 
 import (
 	"bufio"
@@ -8,11 +8,6 @@ import (
 	"encoding/binary"
 	"io"
 )
-
-// IndexMagic begins a chunk index. After it comes one record a chunk, in the
-// order of the image: its length (4 bytes, little endian) and its sha256 (32
-// bytes). Offsets are the sum of the lengths before.
-const IndexMagic = "caisson-chunks1\n"
 
 // Chunks are cut where the bytes say so: 16 KiB on average.
 const (
@@ -31,37 +26,34 @@ var gear = func() (table [256]uint64) {
 	return table
 }()
 
-// Index writes the chunk index of image to w.
-func Index(w io.Writer, image io.Reader) error {
-	out := bufio.NewWriter(w)
-	_, _ = out.WriteString(IndexMagic) // Flush returns the error
-	in := bufio.NewReaderSize(image, 1<<20)
+// cut calls each with the chunks of r, in order. The bytes are each's until it
+// returns.
+func cut(r io.Reader, each func(chunk []byte) error) error {
+	in := bufio.NewReaderSize(r, 1<<20)
 	for {
 		window, err := in.Peek(chunkMax)
 		if len(window) == 0 {
 			if err == io.EOF {
-				return out.Flush()
+				return nil
 			}
 			return err
 		}
 		if err != nil && err != io.EOF {
 			return err
 		}
-		n := cut(window)
-		var length [4]byte
-		binary.LittleEndian.PutUint32(length[:], uint32(n))
-		sum := sha256.Sum256(window[:n])
-		_, _ = out.Write(length[:]) // Flush returns the error
-		_, _ = out.Write(sum[:])    // Flush returns the error
+		n := boundary(window)
+		if err := each(window[:n]); err != nil {
+			return err
+		}
 		if _, err := in.Discard(n); err != nil {
 			return err
 		}
 	}
 }
 
-// cut returns the length of the chunk that b begins with. The top bits of the
+// boundary returns the length of the chunk that b begins with. The top bits of the
 // gear hash depend on the last 64 bytes, so a boundary moves with its content.
-func cut(b []byte) int {
+func boundary(b []byte) int {
 	if len(b) <= chunkMin {
 		return len(b)
 	}

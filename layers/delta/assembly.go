@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package delta
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+)
+
+// ErrWrong is returned where bytes are not the chunk that belongs there.
+var ErrWrong = errors.New("not the chunk of the index")
+
+// ErrWrite is returned where a chunk cannot be written.
+var ErrWrite = errors.New("write a chunk")
+
+// File is where an image is assembled.
+type File interface {
+	io.ReaderAt
+	io.WriterAt
+}
+
+// Span is bytes of an image, To not among them.
+type Span struct{ From, To int64 }
+
+// Assembly is an image of which some chunks are there.
+type Assembly struct {
+	file    File
+	chunks  []Chunk
+	offsets []int64 // of each chunk
+	sorted  []int32 // chunks by their sums
+	there   []bool
+	taken   []bool // of sorted, at the first of equal chunks: put has seen to all of them
+	missing int64
+}
+
+// Assemble begins an image of size bytes in file, by its index. What the file holds
+// counts for nothing yet; see [Assembly.Resume].
+func Assemble(file File, index []byte, size int64) (*Assembly, error) {
+	chunks, err := ParseIndex(index)
+	if err != nil {
+		return nil, err
+	}
+	a := &Assembly{file: file, chunks: chunks, offsets: make([]int64, len(chunks)), sorted: make([]int32, len(chunks)), there: make([]bool, len(chunks)), taken: make([]bool, len(chunks)), missing: size}
+	at := int64(0)
+	for i, c := range chunks {
+		a.offsets[i], a.sorted[i] = at, int32(i)
+		at += int64(c.Size)
+	}
+	if at != size {
+		return nil, fmt.Errorf("the chunk index is of %d bytes, the image has %d", at, size)
+	}
+	slices.SortFunc(a.sorted, func(i, j int32) int { return bytes.Compare(chunks[i].Sum[:], chunks[j].Sum[:]) })
+	return a, nil
+}
+
+// Missing is how many bytes are not there.
+func (a *Assembly) Missing() int64 { return a.missing }
+
+// Whole is how many bytes from the start are there without a gap.
+func (a *Assembly) Whole() int64 {
+	if i := slices.Index(a.there, false); i >= 0 {
+		return a.offsets[i]
+	}
+	if last := len(a.chunks) - 1; last >= 0 {
+		return a.offsets[last] + int64(a.chunks[last].Size)
+	}
+	return 0
+}
+
+// Resume counts what the file holds already, at its place. A cut may have left
+// anything: what is right proves itself.
+func (a *Assembly) Resume(ctx context.Context) error {
+	buf := make([]byte, chunkMax)
+	for i, c := range a.chunks {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := a.file.ReadAt(buf[:c.Size], a.offsets[i])
+		if err != nil && err != io.EOF {
+			return err
+		}
+		if n < int(c.Size) {
+			return nil // the file ends here
+		}
+		if sha256.Sum256(buf[:n]) == c.Sum {
+			a.count(i)
+		}
+	}
+	return nil
+}
+
+// Take copies the chunks of another image that this one has, too.
+func (a *Assembly) Take(ctx context.Context, other io.Reader) error {
+	return cut(other, func(chunk []byte) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return a.put(sha256.Sum256(chunk), chunk)
+	})
+}
+
+// put writes a chunk wherever it belongs.
+func (a *Assembly) put(sum [sha256.Size]byte, chunk []byte) error {
+	first := sort.Search(len(a.sorted), func(n int) bool { return bytes.Compare(a.chunks[a.sorted[n]].Sum[:], sum[:]) >= 0 })
+	if first == len(a.sorted) || a.chunks[a.sorted[first]].Sum != sum || a.taken[first] {
+		return nil
+	}
+	for _, i := range a.sorted[first:] {
+		if a.chunks[i].Sum != sum {
+			break
+		}
+		if a.there[i] || int(a.chunks[i].Size) != len(chunk) {
+			continue
+		}
+		if _, err := a.file.WriteAt(chunk, a.offsets[i]); err != nil {
+			return fmt.Errorf("%w: %w", ErrWrite, err)
+		}
+		a.count(int(i))
+	}
+	a.taken[first] = true
+	return nil
+}
+
+func (a *Assembly) count(i int) {
+	if !a.there[i] {
+		a.there[i] = true
+		a.missing -= int64(a.chunks[i].Size)
+	}
+}
+
+// Gaps returns the first spans that are not there, at most limit of them. Each
+// begins and ends with a chunk.
+func (a *Assembly) Gaps(limit int) []Span {
+	var spans []Span
+	for i, c := range a.chunks {
+		if a.there[i] {
+			continue
+		}
+		from := a.offsets[i]
+		if last := len(spans) - 1; last >= 0 && spans[last].To == from {
+			spans[last].To += int64(c.Size)
+			continue
+		}
+		if len(spans) == limit {
+			break
+		}
+		spans = append(spans, Span{from, from + int64(c.Size)})
+	}
+	return spans
+}
+
+// Fill reads the bytes of spans, as [Assembly.Gaps] gave them, one after another.
+// What it wrote until it met an error counts.
+func (a *Assembly) Fill(body io.Reader, spans []Span) error {
+	buf := make([]byte, chunkMax)
+	for _, s := range spans {
+		first := sort.Search(len(a.offsets), func(i int) bool { return a.offsets[i] >= s.From })
+		for i := first; i < len(a.chunks) && a.offsets[i] < s.To; i++ {
+			chunk := buf[:a.chunks[i].Size]
+			if _, err := io.ReadFull(body, chunk); err != nil {
+				return err
+			}
+			sum := sha256.Sum256(chunk)
+			if sum != a.chunks[i].Sum {
+				return fmt.Errorf("%d bytes at %d: %w", len(chunk), a.offsets[i], ErrWrong)
+			}
+			if err := a.put(sum, chunk); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

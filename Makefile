@@ -82,7 +82,7 @@ fuzz: ## Run every fuzz target for FUZZTIME (10s)
 	@hack/fuzz $(FUZZTIME)
 
 bench: ## Measure against named peers in the same run
-	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./spec/... ./layers/... ./oci/... ./bootagent/... ./builder/... ./trust/... ./fleet/...
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m ./spec/... ./layers/... ./oci/... ./bootagent/... ./builder/... ./trust/... ./fleet/... ./cmd/caisson-agent
 
 container: build ## Make the image localhost/caisson with podman or buildah (as root)
 	@hack/container $(BIN)

@@ -288,12 +288,12 @@ func divingbellHash(pairs ...string) string {
 
 // inNamespaces runs a script with the programs of today as a host of its own, and
 // returns what it prints.
-func inNamespaces(t *testing.T, script string, env ...string) string {
+func inNamespaces(t testing.TB, script string, env ...string) string {
 	t.Helper()
 	return inThese(t, []string{"--mount", "--net", "--uts", "--pid"}, script, env...)
 }
 
-func inThese(t *testing.T, namespaces []string, script string, env ...string) string {
+func inThese(t testing.TB, namespaces []string, script string, env ...string) string {
 	t.Helper()
 	require.Root(t)
 	unshare, err := exec.LookPath("unshare")

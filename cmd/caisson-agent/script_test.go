@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,6 +26,15 @@ func TestMain(m *testing.M) {
 				notePeak(name)
 			}
 			os.Exit(code)
+		},
+		"change-by-hand": func() {
+			found, err := changeByHand()
+			data, _ := json.Marshal(found) // numbers
+			fmt.Printf("found: %s\n", data)
+			if err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
 		},
 	})
 }

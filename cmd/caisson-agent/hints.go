@@ -19,7 +19,8 @@ import (
 const idle = 19
 
 // heed looks early at what may have changed, until something else is due. It returns
-// true when everything is to be looked at: in its turn, or because a verb was called.
+// true when everything is to be looked at: in its turn, because a verb was called, or
+// because the clock was set.
 func (a *app) heed(ctx context.Context, next, due <-chan time.Time, tell func(*spec.Status)) (over bool) {
 	for known := a.stateTime(); ; {
 		if a.stateTime() != known {
@@ -41,6 +42,8 @@ func (a *app) heed(ctx context.Context, next, due <-chan time.Time, tell func(*s
 			return true
 		case <-due:
 			return false
+		case <-a.clock: // windows may be open that were not, and other times have come
+			return true
 		case <-rested:
 		case <-time.After(2 * time.Second):
 		case <-hinted:

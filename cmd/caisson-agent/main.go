@@ -141,6 +141,7 @@ type app struct {
 	format   string                    // "text" or "json"
 	quiet    bool                      // results and errors only
 	detail   bool                      // also how long a verb took
+	clock    <-chan struct{}           // of the service: it receives when the clock was set; nil where nobody watches it
 	after    chan struct{}             // of the service: it holds one while LookAfter does its work
 }
 

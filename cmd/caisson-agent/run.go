@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/bootagent/watch"
+	"github.com/caisson-os/caisson/bootagent/window"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -56,6 +57,12 @@ func runService(ctx context.Context, a *app, args []string) error {
 		a.hints = nil
 	} else {
 		defer a.hints.Close() // the process ends
+	}
+	if clock, err := window.WatchClock(); err != nil {
+		a.say("a clock that is set is noticed within a minute: %v", err)
+	} else {
+		defer clock.Close() // the process ends
+		a.clock = clock.Set()
 	}
 	for {
 		began := time.Now()

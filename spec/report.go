@@ -45,7 +45,8 @@ type Report struct {
 	Drift        []Drift           `json:"drift,omitempty"`
 	Operations   []OperationStatus `json:"operations,omitempty"`
 	NextWindow   *NextWindow       `json:"nextWindow,omitempty"`
-	More         int               `json:"more,omitempty"` // drift and operations that were left out
+	Services     map[string]string `json:"services,omitempty"` // the commit that the node keeps to, by name; some of them where there are very many
+	More         int               `json:"more,omitempty"`     // drift and operations that were left out
 }
 
 // KeyGrade says how long a node's key lives.
@@ -69,6 +70,7 @@ const (
 	maxUnsigned = 11_600
 	maxText     = 256
 	maxListed   = 64
+	maxServices = 32
 )
 
 // NewReport makes a report of a status. Who signs it, when, and the next window are
@@ -93,6 +95,12 @@ func NewReport(s *Status) *Report {
 	for _, o := range s.Operations {
 		o.Detail, o.Log = short(o.Detail), "" // the log is a file of the node
 		r.Operations = append(r.Operations, o)
+	}
+	for _, v := range s.Services[:min(len(s.Services), maxServices)] {
+		if r.Services == nil {
+			r.Services = map[string]string{}
+		}
+		r.Services[short(v.Name)] = short(v.Commit)
 	}
 	r.trim(maxListed, maxListed)
 	return r

@@ -37,6 +37,9 @@ func (x *asking) flags(f *pflag.FlagSet) {
 	f.StringVar(&x.ca, "service-ca", "", "trust only the PEM certificate authorities in `FILE` for the service")
 }
 
+// named reports whether anybody said where the service is.
+func (x *asking) named() bool { return x.at != "" || os.Getenv("CAISSON_FLEET") != "" }
+
 // maxAnswer bounds what the service may answer.
 const maxAnswer = 64 << 20
 

@@ -5,6 +5,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -24,7 +26,8 @@ type serviceDifference struct {
 	Locked    string             `json:"locked,omitempty"`
 	Frozen    *service.Frozen    `json:"frozen,omitempty"`
 	Published []publishedService `json:"published"`
-	Differs   bool               `json:"differs"` // a frozen service may be behind git
+	Reported  []publishedService `json:"reported,omitempty"` // what nodes say that they keep to; only where the fleet's service was asked
+	Differs   bool               `json:"differs"`            // a frozen service may be behind git
 }
 
 // publishedService is a commit that nodes were sent.
@@ -37,12 +40,14 @@ func (a *app) servicesDiffCommand() *cobra.Command {
 	var f servicesFlags
 	var look looking
 	var from string
+	var at asking
 	c := &cobra.Command{
 		Use:   "diff [NAME…]",
-		Short: "Compare what git has, what is locked and what is published",
-		Long: "Compare the commits of services: what git has, what is locked, what nodes were sent. The exit code is 3 when they\n" +
-			"differ. A frozen service may be behind git, not behind the lock.",
-		Example: "  caisson services diff --site site.yaml",
+		Short: "Compare what git has, what is locked, published and reported",
+		Long: "Compare the commits of services: what git has, what is locked, what nodes were sent and, where --at or\n" +
+			"$CAISSON_FLEET names the fleet's service, what they report. The exit code is 3 when they differ. A frozen service\n" +
+			"may be behind git, not behind the lock. A node that has never reported has none.",
+		Example: "  caisson services diff --site site.yaml\n  caisson services diff --at https://fleet.example.org:8443 --token-file token",
 		RunE: func(c *cobra.Command, names []string) error {
 			if len(look.whom.site) == 0 {
 				look.whom.site = []string{"site.yaml"}
@@ -71,10 +76,16 @@ func (a *app) servicesDiffCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if at.named() {
+				if err := r.addReported(c.Context(), &at, out); err != nil {
+					return err
+				}
+			}
 			return a.printDifferences(out)
 		},
 	}
 	look.flags(a, c.Flags())
+	at.flags(c.Flags())
 	if s := c.Flags().Lookup("site"); s != nil {
 		s.Usage = "the site's `FILE`, site.yaml when absent; several are merged"
 	}
@@ -103,16 +114,48 @@ func (r *servicesRun) compare(ctx context.Context, fleet *publish.Fleet, list []
 				return nil, err
 			}
 			d.Differs = d.Differs || commit != d.Locked
-			i := slices.IndexFunc(d.Published, func(p publishedService) bool { return p.Commit == commit })
-			if i < 0 {
-				d.Published = append(d.Published, publishedService{Commit: commit})
-				i = len(d.Published) - 1
-			}
-			d.Published[i].Nodes = append(d.Published[i].Nodes, node)
+			d.Published = addNode(d.Published, commit, node)
 		}
 		out = append(out, d)
 	}
 	return out, nil
+}
+
+func addNode(list []publishedService, commit, node string) []publishedService {
+	i := slices.IndexFunc(list, func(p publishedService) bool { return p.Commit == commit })
+	if i < 0 {
+		list = append(list, publishedService{Commit: commit})
+		i = len(list) - 1
+	}
+	list[i].Nodes = append(list[i].Nodes, node)
+	return list
+}
+
+// addReported adds what nodes say that they keep to: another commit than the published
+// one where an operator froze the service there, or where the node has not got it yet.
+func (r *servicesRun) addReported(ctx context.Context, at *asking, out []serviceDifference) error {
+	said := map[string]map[string]string{} // by node, by service
+	for i := range out {
+		d := &out[i]
+		for _, p := range d.Published {
+			for _, node := range p.Nodes {
+				if said[node] == nil {
+					var detail struct{ Report *spec.Report }
+					if err := at.get(ctx, "/v1/nodes/"+url.PathEscape(node), &detail); err != nil {
+						return fmt.Errorf("what %s reports: %w", node, err)
+					}
+					said[node] = map[string]string{}
+					if detail.Report != nil && detail.Report.Services != nil {
+						said[node] = detail.Report.Services
+					}
+				}
+				commit := said[node][d.Name]
+				d.Differs = d.Differs || commit != p.Commit
+				d.Reported = addNode(d.Reported, commit, node)
+			}
+		}
+	}
+	return nil
 }
 
 // publishedCommit returns the commit of a service that a node was sent, "" for none.
@@ -165,6 +208,9 @@ func (a *app) printDifferences(list []serviceDifference) error {
 		cli.Printf(a.out, "  git        %s\n  locked     %s\n", orNone(d.Head), orNone(d.Locked))
 		for _, p := range d.Published {
 			cli.Printf(a.out, "  published  %s  %s\n", orNone(p.Commit), strings.Join(p.Nodes, " "))
+		}
+		for _, p := range d.Reported {
+			cli.Printf(a.out, "  reported   %s  %s\n", orNone(p.Commit), strings.Join(p.Nodes, " "))
 		}
 	}
 	switch {

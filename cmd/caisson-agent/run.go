@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -119,6 +120,7 @@ func runService(ctx context.Context, a *app, args []string) error {
 		}
 		a.follow(ctx)
 		a.recover(began)
+		debug.FreeOSMemory() // a look takes what the minute after it does not need
 		a.rest(ctx, tell)
 		if ctx.Err() != nil {
 			return nil

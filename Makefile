@@ -25,13 +25,15 @@ build: ## Build bin/caisson and bin/caisson-agent
 	$(GO) build -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/caisson
 	$(GO) build -ldflags '$(LDFLAGS) -X main.built=$(BUILT)' -tags nethttpomithttp2 -o $(BIN)/ ./cmd/caisson-agent
 
-install: ## Install what was built below $(DESTDIR)$(PREFIX), by default /usr/local: programs, unit, manual pages, completions
+install: ## Install what was built below $(DESTDIR)$(PREFIX), by default /usr/local: programs, units, manual pages, completions
 	@test -x $(BIN)/caisson -a -x $(BIN)/caisson-agent || { echo "nothing is built: make build"; exit 1; }
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/caisson
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/caisson $(BIN)/caisson-agent
 	ln -sfn ../lib/caisson/caisson-agent $(DESTDIR)$(PREFIX)/bin/caisson-agent
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|^ExecStart=/usr/lib/|ExecStart=$(PREFIX)/lib/|' systemd/caisson-agent.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/caisson-agent.service
+	sed 's|^ExecStart=/usr/bin/|ExecStart=$(PREFIX)/bin/|' packaging/caisson-fleet.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/caisson-fleet.service
+	install -D -m 644 packaging/caisson-fleet.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/caisson-fleet.conf
 	$(BIN)/caisson man -q $(DESTDIR)$(PREFIX)/share/man/man1
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 packaging/caisson-agent.8
 	install -D -m 644 packaging/caisson-agent.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/caisson-agent
@@ -87,8 +89,8 @@ bench: ## Measure against named peers in the same run
 container: build ## Make the image localhost/caisson with podman or buildah (as root)
 	@hack/container $(BIN)
 
-demo: deps build ## The main job end to end in a VM: build, publish, boot, roll back
-	$(GO) run ./test/vm/demo $(if $(REGISTRY),-registry $(REGISTRY))
+demo: deps build ## The main job end to end in a VM: build, publish, boot, roll back; KEEP=1 leaves the fleet's page up
+	$(GO) run ./test/vm/demo $(if $(REGISTRY),-registry $(REGISTRY)) $(if $(KEEP),-keep)
 
 size: build ## The agent's size, held to its budget
 	@hack/size $(BIN)/caisson-agent

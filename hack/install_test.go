@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// make install puts programs, unit, manual pages and completions below DESTDIR and
+// make install puts programs, units, manual pages and completions below DESTDIR and
 // PREFIX, and what refers to another of them finds it there.
 func TestInstall(t *testing.T) {
 	bin, dest := t.TempDir(), t.TempDir()
@@ -24,7 +24,7 @@ func TestInstall(t *testing.T) {
 	}
 	at := func(name string) string { return filepath.Join(dest, "opt/caisson", name) }
 	for name, mode := range map[string]os.FileMode{
-		"bin/caisson": 0o755, "bin/caisson-agent": 0o755, "lib/systemd/system/caisson-agent.service": 0o644,
+		"bin/caisson": 0o755, "bin/caisson-agent": 0o755, "lib/systemd/system/caisson-agent.service": 0o644, "lib/systemd/system/caisson-fleet.service": 0o644, "lib/sysusers.d/caisson-fleet.conf": 0o644,
 		"share/man/man1/caisson.1": 0o644, "share/man/man1/caisson-publish.1": 0o644, "share/man/man8/caisson-agent.8": 0o644,
 		"share/bash-completion/completions/caisson": 0o644, "share/bash-completion/completions/caisson-agent": 0o644,
 		"share/zsh/site-functions/_caisson": 0o644, "share/fish/vendor_completions.d/caisson.fish": 0o644,
@@ -36,14 +36,16 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s: %s, %d bytes", name, info.Mode(), info.Size())
 		}
 	}
-	unit, err := os.ReadFile(at("lib/systemd/system/caisson-agent.service"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m := regexp.MustCompile(`(?m)^ExecStart=(\S+) run$`).FindSubmatch(unit); m == nil {
-		t.Error("the unit starts nothing")
-	} else if _, err := os.Stat(dest + string(m[1])); err != nil {
-		t.Errorf("what the unit starts: %v", err)
+	for name, verb := range map[string]string{"caisson-agent": "run$", "caisson-fleet": "fleet serve "} {
+		unit, err := os.ReadFile(at("lib/systemd/system/" + name + ".service"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := regexp.MustCompile(`(?m)^ExecStart=(\S+) ` + verb).FindSubmatch(unit); m == nil {
+			t.Errorf("%s starts nothing", name)
+		} else if _, err := os.Stat(dest + string(m[1])); err != nil {
+			t.Errorf("what %s starts: %v", name, err)
+		}
 	}
 	said, code := script(t, nil, "bash", "-c", `source "$1"; COMP_WORDS=(caisson-agent apply --thr); COMP_CWORD=2; _caisson_agent; echo "${COMPREPLY[@]}"`, "bash",
 		at("share/bash-completion/completions/caisson-agent"))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/store"
+	"github.com/caisson-os/caisson/fleet/store/storetest"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -34,7 +35,11 @@ type rig struct {
 }
 
 func newRig(t *testing.T, nodes ...string) *rig {
-	r := &rig{T: t, db: "sqlite:" + filepath.Join(t.TempDir(), "fleet.db"), clock: time.Now().UTC(), keys: map[string]*ecdsa.PrivateKey{}}
+	return newRigAt(t, "sqlite:"+filepath.Join(t.TempDir(), "fleet.db"), nodes...)
+}
+
+func newRigAt(t *testing.T, db string, nodes ...string) *rig {
+	r := &rig{T: t, db: db, clock: time.Now().UTC(), keys: map[string]*ecdsa.PrivateKey{}}
 	r.publish("1", 1, nodes...)
 	r.start()
 	return r
@@ -313,8 +318,10 @@ func TestASlotOutlivesAKey(t *testing.T) {
 }
 
 // TestASecondInstance shows what the first writes, says so, and takes over.
-func TestASecondInstance(t *testing.T) {
-	r := newRig(t, "n1")
+func TestASecondInstance(t *testing.T) { storetest.Each(t, aSecondInstance) }
+
+func aSecondInstance(t *testing.T, db string) {
+	r := newRigAt(t, db, "n1")
 	second, _ := r.open()
 	if second.Writes() || !r.hub.Writes() {
 		t.Fatal("two instances write")

@@ -5,84 +5,17 @@ package store
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/fleet/store/storetest"
 	"github.com/caisson-os/caisson/spec"
 )
-
-// databases are the two kinds; each call of a function gives a new one.
-var databases = map[string]func(*testing.T) string{
-	"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "fleet.db") },
-	"postgres": postgres,
-}
-
-// postgres starts a server of Debian's package in a directory of its own, reached by
-// a socket there.
-func postgres(t *testing.T) string {
-	t.Helper()
-	found, err := filepath.Glob("/usr/lib/postgresql/*/bin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(found) == 0 {
-		require.Tool(t, "initdb")
-	}
-	bin := found[len(found)-1]
-	dir, err := os.MkdirTemp("", "pg") // a socket's path is short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // the test is over
-	run := func(name string, args ...string) *exec.Cmd {
-		c := exec.Command(filepath.Join(bin, name), args...)
-		c.Dir, c.Env = dir, append(os.Environ(), "LC_ALL=C")
-		if os.Geteuid() == 0 { // which it refuses to run as
-			c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-		}
-		return c
-	}
-	if os.Geteuid() == 0 {
-		if err := os.Chown(dir, nobody, nobody); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if out, err := run("initdb", "-D", dir+"/data", "-U", "caisson", "-A", "trust", "--no-sync").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	server := run("postgres", "-D", dir+"/data", "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off")
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = server.Process.Signal(syscall.SIGINT) // a fast shutdown
-		_ = server.Wait()                         // however it ends
-	})
-	for range 200 {
-		if run("pg_isready", "-q", "-h", dir).Run() == nil {
-			return "postgres://caisson@/postgres?host=" + dir
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Fatal("postgres does not answer")
-	return ""
-}
-
-const nobody = 65534
-
-func each(t *testing.T, f func(t *testing.T, name string)) {
-	for kind, make := range databases {
-		t.Run(kind, func(t *testing.T) { f(t, make(t)) })
-	}
-}
 
 func open(t *testing.T, name string, write bool) *Store {
 	t.Helper()
@@ -105,7 +38,7 @@ func node(name string, seq uint64) Node {
 }
 
 func TestWhatIsWrittenIsRead(t *testing.T) {
-	each(t, func(t *testing.T, name string) {
+	storetest.Each(t, func(t *testing.T, name string) {
 		s := open(t, name, true)
 		at := time.Unix(1790000000, 0).UTC()
 		first := Change{Nodes: []Node{node("a", 1), node("b", spec.MaxSeq)}, Keys: []Key{{"k", "a"}, {"k", "b"}}, Taken: []Slot{{"g", "a", at, "k"}, {"g", "b", at, ""}},
@@ -157,7 +90,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 
 // One program writes; the next one does as soon as that has gone.
 func TestOneWriter(t *testing.T) {
-	each(t, func(t *testing.T, name string) {
+	storetest.Each(t, func(t *testing.T, name string) {
 		first, second := open(t, name, true), open(t, name, false)
 		if err := second.Write(t.Context()); !errors.Is(err, ErrTaken) {
 			t.Fatalf("a second writer: %v", err)
@@ -186,7 +119,7 @@ func TestOneWriter(t *testing.T) {
 
 // A change that fails leaves nothing.
 func TestAllOrNothing(t *testing.T) {
-	each(t, func(t *testing.T, name string) {
+	storetest.Each(t, func(t *testing.T, name string) {
 		s := open(t, name, true)
 		twice := []Slot{{Group: "g", Node: "a"}, {Group: "g", Node: "a"}}
 		if err := s.Apply(t.Context(), Change{Nodes: []Node{node("a", 1)}, Taken: twice}); err == nil {
@@ -202,7 +135,7 @@ func TestAllOrNothing(t *testing.T) {
 }
 
 func TestADatabaseOfALaterRelease(t *testing.T) {
-	each(t, func(t *testing.T, name string) {
+	storetest.Each(t, func(t *testing.T, name string) {
 		s := open(t, name, true)
 		if _, err := s.db.Exec("INSERT INTO goose_db_version (version_id, is_applied) VALUES (99, $1)", true); err != nil {
 			t.Fatal(err)
@@ -225,7 +158,7 @@ func TestADatabaseOfALaterRelease(t *testing.T) {
 }
 
 func TestBackup(t *testing.T) {
-	s := open(t, databases["sqlite"](t), true)
+	s := open(t, "sqlite:"+filepath.Join(t.TempDir(), "fleet.db"), true)
 	for i := range 20 {
 		if err := s.Apply(t.Context(), Change{Nodes: []Node{node(strconv.Itoa(i), 1)}}); err != nil {
 			t.Fatal(err)

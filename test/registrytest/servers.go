@@ -57,7 +57,7 @@ func Private(t testing.TB) (addr, ca string) {
 	if err := os.WriteFile(users, fmt.Appendf(nil, "%s:%s\n", User, hash), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ca, key := certificate(t, dir)
+	ca, key := Certificate(t, dir)
 	pool := x509.NewCertPool()
 	if pem, err := os.ReadFile(ca); err != nil || !pool.AppendCertsFromPEM(pem) {
 		t.Fatalf("%v: no certificate in %s", err, ca)
@@ -66,8 +66,8 @@ func Private(t testing.TB) (addr, ca string) {
 	return run(t, client, "https", fmt.Sprintf(", tls: {certificate: %q, key: %q}}\nauth: {htpasswd: {realm: registry, path: %q}", ca, key, users)), ca
 }
 
-// certificate writes a certificate for 127.0.0.1 and its key.
-func certificate(t testing.TB, dir string) (cert, key string) {
+// Certificate writes a certificate for 127.0.0.1 and its key.
+func Certificate(t testing.TB, dir string) (cert, key string) {
 	t.Helper()
 	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

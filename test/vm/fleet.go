@@ -9,6 +9,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -110,26 +111,27 @@ func (f *Fleet) Caisson(ctx context.Context, args ...string) (string, error) {
 // unless there is one, and the directory of the network boot.
 func (f *Fleet) Serve(ctx context.Context) (err error) {
 	if f.registry, _, _ = strings.Cut(f.Registry, "/"); f.Registry == "" {
-		if f.registry, err = f.server(ctx, "serve", "oci:out", "--listen", "127.0.0.1:0"); err != nil {
+		if f.registry, err = f.Server(ctx, "serve", "oci:out", "--listen", "127.0.0.1:0"); err != nil {
 			return err
 		}
 	}
-	f.http, err = f.server(ctx, "netboot", "serve", "netboot", "--http", "127.0.0.1:0", "--tftp", "")
+	f.http, err = f.Server(ctx, "netboot", "serve", "netboot", "--http", "127.0.0.1:0", "--tftp", "")
 	return err
 }
 
-// server starts a verb that serves, and returns the address that it prints first.
-func (f *Fleet) server(ctx context.Context, args ...string) (string, error) {
+// Server starts a verb that serves, and returns the address that it prints first.
+func (f *Fleet) Server(ctx context.Context, args ...string) (string, error) {
 	fmt.Fprintf(f.Show, "$ caisson %s &\n", strings.Join(args, " "))
 	cmd := exec.CommandContext(ctx, filepath.Join(f.Bin, "caisson"), args...)
 	cmd.Dir = f.Dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	talk, err := cmd.StderrPipe()
+	talk, said, err := os.Pipe() // some print the address as their result, some as a message
 	if err != nil {
 		return "", err
 	}
-	if err := cmd.Start(); err != nil {
-		return "", err
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := errors.Join(cmd.Start(), said.Close()); err != nil {
+		return "", errors.Join(err, talk.Close())
 	}
 	lines := bufio.NewScanner(talk)
 	for lines.Scan() {
@@ -138,6 +140,7 @@ func (f *Fleet) server(ctx context.Context, args ...string) (string, error) {
 			go func() {
 				_, _ = io.Copy(io.Discard, talk) // a full pipe would stop it
 				_ = cmd.Wait()                   // it ends by our signal
+				_ = talk.Close()                 // it was only read
 			}()
 			return strings.TrimRight(strings.Fields(address)[0], ","), nil
 		}

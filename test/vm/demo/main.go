@@ -2,10 +2,11 @@
 
 // Command demo does caisson's main job before your eyes: it makes a site, builds
 // and signs a layer, publishes overlays, boots virtual machines by PXE, looks
-// inside them, changes the layer, goes back, and shows what is refused. Every
+// inside them, changes the layer, goes back, shows what is refused, and moves a fleet in waves. Every
 // command that it runs is printed as a user would type it.
 //
 //	make demo
+//	make demo KEEP=1
 //	make demo REGISTRY=127.0.0.1:5000/demo
 package main
 
@@ -25,7 +26,8 @@ import (
 
 func main() {
 	registry := flag.String("registry", "", "registry server as host:port/prefix instead of a directory that caisson serves")
-	keep := flag.Bool("keep", false, "keep the working directory")
+	keep := flag.Bool("keep", false, "keep the working directory, and leave the fleet's page up until interrupted")
+	only := flag.Bool("waves", false, "only the fleet that moves in waves, without machines")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -34,10 +36,14 @@ func main() {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
-	d := &demo{dir: dir, begun: time.Now()}
+	d := &demo{dir: dir, keep: *keep, only: *only, begun: time.Now()}
 	err = d.run(ctx, *registry)
 	d.stopAll()
 	d.table()
+	if *keep && err == nil {
+		fmt.Printf("the page stays at %s until you interrupt this\n", d.second.page)
+		<-ctx.Done()
+	}
 	if *keep || err != nil {
 		fmt.Println("the working directory is", dir)
 	} else {
@@ -53,7 +59,10 @@ type demo struct {
 	dir      string
 	fleet    *vm.Fleet
 	begun    time.Time
+	keep     bool
+	only     bool // the last step
 	machines []*vm.Machine
+	second   *waves
 	steps    []timed
 }
 
@@ -72,6 +81,7 @@ func (d *demo) run(ctx context.Context, registry string) error {
 		return err
 	}
 	d.fleet = &vm.Fleet{Dir: d.dir, Bin: bin, Registry: registry, Show: os.Stdout}
+	d.second = begin(ctx, filepath.Join(d.dir, "waves"), bin)
 	for _, step := range []struct {
 		name string
 		do   func(context.Context) error
@@ -84,7 +94,11 @@ func (d *demo) run(ctx context.Context, registry string) error {
 		{"5  another layer: build, publish, reboot", d.swap},
 		{"6c a booting node refuses, waits; roll back by pin", d.pin},
 		{"6a a node with a state disk keeps its last good overlay", d.lastGood},
+		{"7  a fleet of three: a rollout in waves, and one that halts", d.waves},
 	} {
+		if d.only && !strings.HasPrefix(step.name, "7") {
+			continue
+		}
 		fmt.Printf("\n=== %s\n", step.name)
 		begun := time.Now()
 		err := step.do(ctx)
@@ -118,13 +132,17 @@ func (d *demo) all(ctx context.Context, commands ...string) error {
 // edit changes the site as an editor would, and says so.
 func (d *demo) edit(from, to string) error {
 	fmt.Printf("$ $EDITOR site.yaml      # %s\n", strings.TrimSpace(strings.ReplaceAll(to, "\n", " ")))
-	name := filepath.Join(d.dir, "site.yaml")
+	return change(filepath.Join(d.dir, "site.yaml"), from, to)
+}
+
+// change replaces a text in a file, which must be there.
+func change(name, from, to string) error {
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return err
 	}
 	if !strings.Contains(string(data), from) {
-		return fmt.Errorf("site.yaml has no %q", from)
+		return fmt.Errorf("%s has no %q", name, from)
 	}
 	return os.WriteFile(name, []byte(strings.Replace(string(data), from, to, 1)), 0o644)
 }

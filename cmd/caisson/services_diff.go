@@ -86,6 +86,9 @@ func (a *app) servicesDiffCommand() *cobra.Command {
 	}
 	look.flags(a, c.Flags())
 	at.flags(c.Flags())
+	if s := c.Flags().Lookup("at"); s != nil {
+		s.Usage = "also compare what nodes report, by the fleet's service at `URL` ($CAISSON_FLEET)"
+	}
 	if s := c.Flags().Lookup("site"); s != nil {
 		s.Usage = "the site's `FILE`, site.yaml when absent; several are merged"
 	}

@@ -119,8 +119,16 @@ func (r *realtime) names() (out []spec.ItemKey) {
 	return out
 }
 
-// place is where a setting was written: that of its entry where it has none of its own.
+// place is where a setting was written: that of its entry where it has none of its own,
+// and that of the operation where a template in another file has it.
 func (r *realtime) place(k spec.ItemKey) report.Pos {
+	if at := r.written(k); at.Src == r.At.Src {
+		return at
+	}
+	return r.At
+}
+
+func (r *realtime) written(k spec.ItemKey) report.Pos {
 	if at, ok := r.at[k]; ok {
 		return at
 	}
@@ -130,7 +138,7 @@ func (r *realtime) place(k spec.ItemKey) report.Pos {
 			return r.at[spec.ItemKey{Item: "nics", Key: n.ID}]
 		}
 	}
-	return r.Conf.At
+	return r.At
 }
 
 // managed returns what the site's conf says of a node, and its policies.

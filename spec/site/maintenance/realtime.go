@@ -18,6 +18,7 @@ type Realtime struct {
 	Windows []string    // outside of which drift is only reported
 	Conf    *tree.Value // settings by kind, as in the conf of a site
 	From    string      // its template
+	At      report.Pos
 	sets    []Set
 }
 
@@ -51,7 +52,7 @@ func (m Maintenance) Realtime() (out []Realtime) {
 
 // checkRealtime checks all but the settings, which are the business of package site.
 func (d operationDoc) checkRealtime(c *shape.Checker, m *nodeMaintenance, from string) Realtime {
-	r := Realtime{Name: m.name + "/" + d.Name.S, Conf: d.Conf.V, From: from, sets: m.sets}
+	r := Realtime{Name: m.name + "/" + d.Name.S, Conf: d.Conf.V, From: from, At: d.Name.At, sets: m.sets}
 	for _, f := range []struct {
 		name string
 		at   report.Pos

@@ -47,6 +47,12 @@ func FuzzParse(f *testing.F) {
 		for _, n := range s.Nodes() {
 			names = append(names, n.Name)
 			data, err := s.Compile(n.Name, "", "")
+			if unlocked := s.unlocked(s.servicesOf(n)); unlocked != nil { // there is no lock beside the text
+				if err == nil {
+					t.Fatalf("compiled though %v", unlocked)
+				}
+				continue
+			}
 			if err != nil {
 				t.Fatal(err)
 			}

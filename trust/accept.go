@@ -19,6 +19,7 @@ type Refusal = refusal.Refusal
 // value is that of a new node.
 type Known struct {
 	Overlay string      // digest of the overlay that was accepted at the floor
+	On      string      // digest of the layer on which the overlay is to act; "" is the one that it names
 	Reject  []string    // digests of overlays and layers that must not run
 	Fleet   *FleetState // from fleet:current; nil when it could not be had
 }
@@ -34,6 +35,7 @@ type Accepted struct {
 	Expired  bool     // by the best clock there is; marks, does not stop
 	SureTime bool     // the hardware clock counted
 	Keys     []string // ids of the keys that signed
+	RunsOn   []string // digests of other layers on which what is live of it may act, newest first
 }
 
 // decision is a candidate on its way through the checks. What a check reads was
@@ -73,6 +75,7 @@ var overlayChecks = check.List[*decision]{
 	{Name: "rollback", OK: notBelowFloor},
 	{Name: "replay", OK: sameGenerationSameContent},
 	{Name: "fleet minimum", OK: notBelowFleet},
+	{Name: "stacked layer", OK: signedForLayer},
 	{Name: "reject list", OK: notRejected},
 	{Name: "expiry", OK: notHeldExpired},
 	{Name: "fleet expiry", OK: notHeldUnconfirmed},
@@ -92,5 +95,6 @@ func (r Rules) decide(d *decision) (*Accepted, error) {
 		Expired:  d.now.After(d.said.Expires),
 		SureTime: d.sure,
 		Keys:     d.keys,
+		RunsOn:   d.said.RunsOn,
 	}, nil
 }

@@ -70,8 +70,11 @@ func (n *node) bootstrap() spec.Bootstrap {
 func (n *node) decision(c Candidate, fresh *FleetState) *decision {
 	m := n.w.Node
 	known := Known{Fleet: fresh, Overlay: map[string]string{"same": n.w.OverlayDigest, "other": oci.Digest([]byte("other"))}[m.AtFloor]}
+	if known.On = m.On; m.On == "layer" {
+		known.On = n.w.LayerDigest
+	}
 	for _, what := range m.Reject {
-		known.Reject = append(known.Reject, map[string]string{"overlay": n.w.OverlayDigest, "layer": n.w.LayerDigest}[what])
+		known.Reject = append(known.Reject, map[string]string{"overlay": n.w.OverlayDigest, "layer": n.w.LayerDigest, "on": m.On}[what])
 	}
 	return &decision{
 		candidate: c, bootstrap: n.bootstrap(), id: Identity{Node: m.Name, MACs: m.MACs, UUIDs: m.UUIDs},

@@ -3,6 +3,7 @@
 package trust
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -221,12 +222,20 @@ func notBelowFleet(d *decision) error {
 	return nil
 }
 
+// signedForLayer: the pair of overlay and layer is what was signed, not each of them.
+func signedForLayer(d *decision) error {
+	if on := d.known.On; on != "" && on != d.said.Layer && !slices.Contains(d.said.RunsOn, on) {
+		return refusal.New(refusal.WrongLayer, "signed for layer %s and %d others, not for %s", d.said.Layer, len(d.said.RunsOn), on)
+	}
+	return nil
+}
+
 func notRejected(d *decision) error {
 	lists := d.known.Reject
 	if f := d.known.Fleet; f != nil {
 		lists = slices.Concat(lists, f.Reject)
 	}
-	for _, digest := range []string{d.digest, d.overlay.Layer} {
+	for _, digest := range []string{d.digest, cmp.Or(d.known.On, d.overlay.Layer)} {
 		if slices.Contains(lists, digest) {
 			return refusal.New(refusal.Rejected, "%s is on the reject list", digest)
 		}

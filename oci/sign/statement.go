@@ -5,6 +5,7 @@ package sign
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	digests "github.com/caisson-os/caisson/internal/digest"
@@ -44,8 +45,12 @@ type Predicate struct {
 	Generation uint64    `json:"generation"`
 	IssuedAt   time.Time `json:"issuedAt"`
 	Expires    time.Time `json:"expires"`
-	Needs      []string  `json:"needs,omitempty"` // what a verifier must know to rely on this; none so far
+	Needs      []string  `json:"needs,omitempty"`  // what a verifier must know to rely on this; none so far
+	RunsOn     []string  `json:"runsOn,omitempty"` // digests of other layers on which what is live of it may be applied, newest first
 }
+
+// MaxRunsOn bounds [Predicate.RunsOn].
+const MaxRunsOn = 8
 
 // Match holds the identifiers that a machine must have one of.
 type Match struct {
@@ -108,6 +113,8 @@ func (p *Predicate) check() error {
 		return refusal.New(refusal.Predicate, "the statement lacks fleet or node, or its layer is not a digest")
 	case p.Epoch > MaxNumber || p.Generation > MaxNumber || p.Generation == 0:
 		return refusal.New(refusal.BadNumber, "epoch %d, generation %d", p.Epoch, p.Generation)
+	case len(p.RunsOn) > MaxRunsOn || slices.ContainsFunc(p.RunsOn, func(d string) bool { return !oci.ValidDigest(d) }):
+		return refusal.New(refusal.Predicate, "runsOn names %d layers, or what is not a digest", len(p.RunsOn))
 	}
 	return checkTimes(p.IssuedAt, p.Expires)
 }

@@ -50,7 +50,8 @@ type Node struct {
 	Floor     [2]uint64 `yaml:"floor"`    // epoch, generation
 	AtFloor   string    `yaml:"atFloor"`  // "same" or "other": overlay accepted at the floor
 	FleetSeen [2]uint64 `yaml:"fleetMin"` // greatest minimum of fleet:current seen
-	Reject    []string  `yaml:"reject"`   // "overlay", "layer"
+	Reject    []string  `yaml:"reject"`   // "overlay", "layer", "on"
+	On        string    `yaml:"on"`       // layer that is stacked: "layer", the overlay's own, or a digest
 	RTC       time.Time `yaml:"rtc"`
 	Build     time.Time `yaml:"build"`
 	Newest    time.Time `yaml:"newest"`

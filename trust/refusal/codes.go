@@ -46,6 +46,7 @@ const (
 	WrongFleet    Code = "wrong-fleet"
 	WrongNode     Code = "wrong-node"
 	WrongMachine  Code = "wrong-machine"
+	WrongLayer    Code = "wrong-layer"
 	Contradiction Code = "contradiction"
 	BadName       Code = "bad-name"
 	BadPath       Code = "bad-path"
@@ -99,6 +100,7 @@ var meanings = map[Code]meaning{
 	WrongFleet:    {"signed for another fleet", "check the fleet's name in the site and in the bootstrap"},
 	WrongNode:     {"signed for a node of another name", "check the tag under which it was published and the name given to this machine"},
 	WrongMachine:  {"none of the identifiers that it is bound to belongs to this machine", "compare the node's match in the site with what the machine has: ip link, dmidecode -s system-uuid"},
+	WrongLayer:    {"an overlay that is signed for another layer than the one that it was to act on", "start the machine over, so that the overlay's own layer runs"},
 	Contradiction: {"the overlay says something else than the statement about it", "publish it again with caisson"},
 	BadName:       {"a name with characters that names must not have", "names are lower-case letters, digits, dots and dashes"},
 	BadPath:       {"a path that is relative or leaves its place", "give absolute paths without . or .."},

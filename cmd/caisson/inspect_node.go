@@ -20,6 +20,7 @@ type inspectedNode struct {
 	Node    string         `json:"node"`
 	Row     spec.Published `json:"row"` // of fleet:index
 	Overlay *spec.Overlay  `json:"overlay"`
+	RunsOn  []string       `json:"runsOn,omitempty"` // other layers on which what is live of it may be applied, as signed
 }
 
 // inspectNode prints what a fleet has for a node, verified.
@@ -39,8 +40,12 @@ func (a *app) inspectNode(ctx context.Context, look *looking, ref, node string) 
 	if err != nil {
 		return err
 	}
+	runsOn, err := fleet.RunsOn(ctx, node)
+	if err != nil {
+		return err
+	}
 	if a.json() {
-		return cli.JSON(a.out, inspectedNode{node, row, o})
+		return cli.JSON(a.out, inspectedNode{node, row, o, runsOn})
 	}
 	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	line := func(key, format string, args ...any) { cli.Printf(t, "%s\t", key); cli.Printf(t, format+"\n", args...) }
@@ -50,6 +55,9 @@ func (a *app) inspectNode(ctx context.Context, look *looking, ref, node string) 
 	line("overlay", "%s", row.Overlay)
 	if row.Layer != "" {
 		line("layer", "%s, variant %s", row.Layer, o.Variant)
+	}
+	for _, layer := range runsOn {
+		line("runs on", "%s, until its own layer is booted", layer)
 	}
 	for _, s := range o.Services {
 		line("service "+s.Name, "commit %s, image %s", s.Commit, s.Image.Digest)

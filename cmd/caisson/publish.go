@@ -142,7 +142,11 @@ func (a *app) published(r *publish.Result, to string) error {
 		return cli.JSON(a.out, r)
 	}
 	for _, n := range r.Published {
-		cli.Printf(a.out, "%s\tgeneration %d\t%s\n", n.Node, n.Generation, n.Overlay)
+		cli.Printf(a.out, "%s\tgeneration %d\t%s", n.Node, n.Generation, n.Overlay)
+		if len(n.RunsOn) > 0 {
+			cli.Printf(a.out, "\tlive on %s, too", count(len(n.RunsOn), "earlier layer"))
+		}
+		cli.Printf(a.out, "\n")
 	}
 	for _, n := range r.Resigned {
 		cli.Printf(a.out, "%s\trenewed\t%s\n", n.Node, n.Overlay)

@@ -20,25 +20,22 @@ import (
 
 // overlay reads a published overlay and verifies that it is the one in the index,
 // and signed as nodes demand it.
-func (p *Publisher) overlay(ctx context.Context, v *view, name string) (*spec.Overlay, []byte, error) {
+func (p *Publisher) overlay(ctx context.Context, v *view, name string) (*lookedOverlay, error) {
 	row, _, err := v.index.Row(ctx, name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	l := &lookedOverlay{name: name, row: row, index: &v.index.Root, policy: v.policy, now: p.Now}
 	src := p.Registry.Source()
 	resp, err := src.Manifest(ctx, oci.RepoNode, l.row.Manifest, "")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	l.candidate = trust.Candidate{Tag: name, Manifest: resp.Digest}
 	if l.candidate.Document, l.candidate.Bundles, err = oci.ReadOverlay(ctx, src, oci.RepoNode, resp); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if err := p.allRules().overlay.Run(l); err != nil {
-		return nil, nil, err
-	}
-	return &l.overlay, l.candidate.Document, nil
+	return l, p.allRules().overlay.Run(l)
 }
 
 // Lists changes the reject list of fleet:current.
@@ -103,10 +100,12 @@ func (p *Publisher) keep(ctx context.Context, v *view, x *index.Index, names []s
 		if err != nil {
 			return err
 		}
-		o, doc, err := p.overlay(ctx, v, w.name)
+		looked, err := p.overlay(ctx, v, w.name)
 		if err != nil {
 			return err
 		}
+		o, doc := &looked.overlay, looked.candidate.Document
+		w.runsOn = append([]string{}, looked.accepted.RunsOn...) // not nil: nothing is to be found
 		w.was, w.match, w.layer, w.holds, w.kept, w.aside = &row, o.Match, o.Layer, row.Holds, true, true
 		over := o.Pause != nil && hold.Of(row.Holds, spec.HoldPause) == nil
 		if over {

@@ -5,12 +5,10 @@ package publish
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/release"
-	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )
 
@@ -58,33 +56,18 @@ func (p *Publisher) Compile(ctx context.Context, s *site.Site, policy Policy, re
 	return nodes, nil
 }
 
-// everywhere are the users of Debian's base-passwd, which no ledger lists.
-var everywhere = []string{"root", "daemon", "bin", "sys", "sync", "games", "man", "lp", "mail", "news", "uucp", "proxy", "www-data", "backup", "list", "irc", "_apt", "nobody"}
-
-// fits wants a layer to have what a node's services take for granted. Who owns files
-// must be known before there are any, and a unit comes with its package.
+// fits wants a layer to have what a node's services take for granted, before anything of
+// any node is signed.
 func fits(s *site.Site, node string, l release.Layer) error {
-	services := s.Services()
-	if len(services) == 0 {
+	if len(s.Services()) == 0 {
 		return nil
 	}
 	o, err := s.Overlay(node, l.Digest)
 	if err != nil {
 		return err
 	}
-	for _, v := range o.Services {
-		if v.User != "" && !slices.Contains(everywhere, v.User) && !slices.ContainsFunc(l.Accounts, func(a spec.Account) bool {
-			return a.Name == v.User && (a.State == "active" || a.State == "system")
-		}) {
-			return cli.WithHint(fmt.Errorf("service %s: layer %s (variant %s) has no user %s", v.Name, l.Digest, l.Variant, v.User),
-				"conf.uamlite adds users, packages bring their own; then 'caisson build'")
-		}
-		if v.Package != "" && !slices.ContainsFunc(l.Packages, func(p spec.InstalledPackage) bool {
-			return p.Name == v.Package || p.Name+":"+p.Arch == v.Package
-		}) {
-			return cli.WithHint(fmt.Errorf("service %s: layer %s (variant %s) has no package %s", v.Name, l.Digest, l.Variant, v.Package),
-				"add it to conf.apt.packages; then 'caisson build'")
-		}
+	if err := l.Suits(o); err != nil {
+		return fmt.Errorf("layer %s (variant %s): %w", l.Digest, l.Variant, err)
 	}
 	return nil
 }

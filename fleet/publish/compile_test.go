@@ -51,6 +51,7 @@ spec: {nodes: [mon], user: USER, package: prometheus, git: {url: "file:///x", br
 		if r.Err() != nil {
 			t.Fatal(r.Err())
 		}
+		c.layer.Features = spec.Features()
 		err := fits(s, c.node, release.Layer{Layer: c.layer, Digest: "sha256:x"})
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)

@@ -41,10 +41,11 @@ func (p *Publisher) Pin(ctx context.Context, h Hold, layer string) (*Result, err
 		return err
 	}
 	return p.edit(ctx, "pin", h, find, func(ctx context.Context, e *editing, w *work) error {
-		o, _, err := e.overlay(ctx, e.v, w.name)
+		looked, err := e.overlay(ctx, e.v, w.name)
 		if err != nil {
 			return err
 		}
+		o := &looked.overlay
 		l, err := release.ForVariant(layers, o.Variant)
 		if err != nil {
 			return err
@@ -117,10 +118,11 @@ func had(ctx context.Context, past *Past, w *work) (was *spec.Content, why strin
 // [Publisher.Resume]. They go on looking and reporting.
 func (p *Publisher) Pause(ctx context.Context, h Hold) (*Result, error) {
 	return p.edit(ctx, "pause", h, nil, func(ctx context.Context, e *editing, w *work) error {
-		o, _, err := e.overlay(ctx, e.v, w.name)
+		looked, err := e.overlay(ctx, e.v, w.name)
 		if err != nil {
 			return err
 		}
+		o := &looked.overlay
 		e.put(w, spec.HoldPause)
 		w.aside = true
 		return e.sign(ctx, w, o)
@@ -133,10 +135,11 @@ func (p *Publisher) Resume(ctx context.Context, h Hold) (*Result, error) {
 		if !e.end(w, true) {
 			return nil
 		}
-		o, _, err := e.overlay(ctx, e.v, w.name)
+		looked, err := e.overlay(ctx, e.v, w.name)
 		if err != nil {
 			return err
 		}
+		o := &looked.overlay
 		w.aside = true
 		return e.sign(ctx, w, o)
 	})

@@ -157,7 +157,7 @@ func (p *Publisher) succeed(ctx context.Context, todo []work) error {
 		if s.new, err = readOnce(ctx, p.Registry, read, w.layer); err != nil {
 			return err
 		}
-		if s.old, err = readOnce(ctx, p.Registry, read, was.Layer); errors.Is(err, oci.ErrNotFound) || refusal.Of(err) != "" {
+		if s.old, err = readOnce(ctx, p.Registry, read, was.Layer); lost(err) {
 			s.lost, s.old.Digest = err, was.Layer
 		} else if err != nil {
 			return err

@@ -106,10 +106,11 @@ func (r *Result) sort() {
 
 // NodeLine is one node in a [Result].
 type NodeLine struct {
-	Node       string `json:"node"`
-	Overlay    string `json:"overlay"`
-	Layer      string `json:"layer"`
-	Generation uint64 `json:"generation"`
+	Node       string   `json:"node"`
+	Overlay    string   `json:"overlay"`
+	Layer      string   `json:"layer"`
+	Generation uint64   `json:"generation"`
+	RunsOn     []string `json:"runsOn,omitempty"` // other layers on which what is live of the overlay may be applied
 }
 
 // Node is what a node is to run.

@@ -142,14 +142,17 @@ func (f *fleet) publish(nodes []Node, o Options) *Result {
 }
 
 // boot is node n0 asking by its MAC address alone. It keeps a floor.
-func (f *fleet) boot() (*trust.Accepted, error) {
+func (f *fleet) boot() (*trust.Accepted, error) { return f.bootOn("") }
+
+// bootOn is boot where another layer is stacked than the overlay names.
+func (f *fleet) bootOn(layer string) (*trust.Accepted, error) {
 	id := trust.Identity{MACs: []string{"52:54:00:00:00:00"}}
 	c, err := trust.Overlay(f.t.Context(), f.Registry.Source(), id.Tags(), "")
 	if err != nil {
 		return nil, err
 	}
 	b := spec.Bootstrap{Fleet: "metal-a", Keys: pems(f.policy.Operator), Threshold: f.policy.Threshold, EpochKeys: pems([]sign.Verifier{sign.VerifierOf(f.top)})}
-	a, err := trust.Accept(c, b, id, f.floor, trust.Clock{RTC: f.Now}, trust.Known{})
+	a, err := trust.Accept(c, b, id, f.floor, trust.Clock{RTC: f.Now}, trust.Known{On: layer})
 	if err == nil {
 		f.floor = a.Floor
 	}

@@ -82,6 +82,19 @@ func (f *Fleet) Row(ctx context.Context, node string) (spec.Published, bool, err
 
 // Overlay returns what is published for a node of the index.
 func (f *Fleet) Overlay(ctx context.Context, node string) (*spec.Overlay, error) {
-	o, _, err := f.p.overlay(ctx, f.v, node)
-	return o, ofNode(node, err)
+	l, err := f.p.overlay(ctx, f.v, node)
+	if err != nil {
+		return nil, ofNode(node, err)
+	}
+	return &l.overlay, nil
+}
+
+// RunsOn returns the other layers on which what is live of a node's overlay may be
+// applied, newest first.
+func (f *Fleet) RunsOn(ctx context.Context, node string) ([]string, error) {
+	l, err := f.p.overlay(ctx, f.v, node)
+	if err != nil {
+		return nil, ofNode(node, err)
+	}
+	return l.accepted.RunsOn, nil
 }

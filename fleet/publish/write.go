@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/caisson-os/caisson/fleet/index"
@@ -26,6 +25,7 @@ type work struct {
 	knows      []string // features of the layer's agent
 	doc        []byte
 	generation uint64
+	runsOn     []string    // other layers on which what is live of it may be applied
 	resigned   bool        // the generation stays, too
 	kept       bool        // the content is what the node had at some time
 	aside      bool        // the content is what the node has, paused or not: one does not go back from it
@@ -60,6 +60,9 @@ type change struct {
 func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *registry.Batch, c *change, result *Result) error {
 	p.current = v.current
 	x := c.index
+	if err := p.findLayers(ctx, v, c); err != nil {
+		return err
+	}
 	if err := p.signNodes(ctx, policy, &x.Root, c.todo); err != nil {
 		return err
 	}
@@ -146,6 +149,7 @@ func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetI
 		w.said = sign.Predicate{
 			Fleet: x.Fleet, Node: w.name, Match: sign.Match(w.match), Layer: w.layer,
 			Epoch: x.Epoch, Generation: w.generation, IssuedAt: p.Now, Expires: p.Now.Add(policy.Lifetime),
+			RunsOn: w.runsOn,
 		}
 		for _, s := range p.Signers {
 			b, err := sign.SignOverlay(s, oci.Digest(w.doc), w.said)
@@ -174,7 +178,7 @@ func (p *Publisher) pushNodes(ctx context.Context, x *index.Index, todo []work, 
 		mu.Lock()
 		defer mu.Unlock()
 		x.Set(w.name, done)
-		line := NodeLine{w.name, done.Overlay, done.Layer, done.Generation}
+		line := NodeLine{w.name, done.Overlay, done.Layer, done.Generation, w.runsOn}
 		if w.resigned {
 			result.Resigned = append(result.Resigned, line)
 		} else {
@@ -217,8 +221,8 @@ func (p *Publisher) rehearse(trusted []string, threshold int, x *spec.FleetIndex
 	if err != nil || w.layer == "" || w.resigned || w.kept {
 		return err
 	}
-	if missing := spec.Missing(a.Overlay.Needs, w.knows); missing != nil {
-		return hint("build the layer with this release, or publish without them", "layer %s does not know %s", w.layer, strings.Join(missing, ", "))
+	if err := spec.Knows(&a.Overlay, w.knows); err != nil {
+		return fmt.Errorf("layer %s: %w", w.layer, err)
 	}
 	return nil
 }

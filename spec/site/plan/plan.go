@@ -29,6 +29,9 @@ type NodePlan struct {
 	Why     string   `json:"why,omitempty"`
 	Held    string   `json:"held,omitempty"` // why publishing leaves the node as it is
 	Changes []Change `json:"changes"`
+	// Others of its changes than that of the layer are made at once on the layer that it has, and
+	// the layer alone waits.
+	AtOnce bool `json:"atOnce,omitempty"`
 
 	Next *Disruption `json:"nextDisruption,omitempty"` // by what the node would be sent
 }
@@ -137,8 +140,13 @@ func (p *Planner) Add(node string, published *spec.Overlay) {
 	} else {
 		changes = compareOverlays(published, want)
 	}
-	changes = append(changes, p.layerChanges(node, published.Layer)...)
-	n := p.nodePlan(node, changes)
+	moves := p.layerChanges(node, published.Layer)
+	live := len(changes) > 0 && len(moves) > 0 && !slices.ContainsFunc(changes, func(c Change) bool { return !spec.Live(c.Class) })
+	n := p.nodePlan(node, append(changes, moves...))
+	if live {
+		old := p.publishedLocked(published.Layer)
+		n.AtOnce = old != nil && old.Suits(want) == nil
+	}
 	wanted, now := p.site.OperationsOf(node)
 	n.Next = disruption(published.Maintenance, wanted, now)
 	p.plan.Nodes = append(p.plan.Nodes, n)

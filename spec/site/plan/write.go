@@ -25,7 +25,7 @@ func (p *Plan) Write(w io.Writer) {
 			unchanged++
 			continue
 		}
-		key := n.Class + n.Next.text()
+		key := fmt.Sprint(n.Class, n.AtOnce, n.Next.text())
 		for _, c := range n.Changes {
 			if c.Item == "node" {
 				key += c.Item + c.Action + "\n" // each has its own name as key
@@ -46,6 +46,9 @@ func (p *Plan) Write(w io.Writer) {
 		fmt.Fprintf(w, "  %s\n", nameList(g.names))
 		for _, c := range g.Changes {
 			c.write(w)
+		}
+		if g.AtOnce {
+			fmt.Fprintln(w, "  the layer waits for that; the other changes are made at once")
 		}
 		if g.Next != nil {
 			fmt.Fprintf(w, "  disturbed next by %s\n", g.Next.text())

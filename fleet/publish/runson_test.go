@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// runsOn is what node n0 is signed for besides its layer, as the node reads it.
+func (f *fleet) runsOn() []string {
+	f.t.Helper()
+	a, err := f.boot()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, on := range append([]string{a.Overlay.Layer, oci.Digest([]byte("another"))}, a.RunsOn...) {
+		_, err := f.bootOn(on)
+		if signed := on == a.Overlay.Layer || slices.Contains(a.RunsOn, on); (err == nil) != signed || !signed && refusal.Of(err) != refusal.WrongLayer {
+			f.t.Errorf("on %s: %v; it is signed for %s and %q", on, err, a.Overlay.Layer, a.RunsOn)
+		}
+	}
+	return a.RunsOn
+}
+
+// A node that was not started over since may run any layer that it was given before.
+func TestRunsOn(t *testing.T) {
+	f := newFleet(t)
+	layers := make([]string, sign.MaxRunsOn+3)
+	for i := range layers {
+		layers[i] = f.layer(fmt.Sprint(i), "default", f.release).Digest
+	}
+	want := func(when string, digests ...string) {
+		t.Helper()
+		if got := f.runsOn(); !slices.Equal(got, digests) {
+			t.Errorf("%s: runs on %q, want %q", when, got, digests)
+		}
+	}
+	give := func(layer int, value string) *Result {
+		t.Helper()
+		return f.publish(f.nodes(layers[layer], value), Options{})
+	}
+	give(0, "10")
+	want("the first")
+	give(0, "20")
+	want("the same layer")
+	r := give(1, "20")
+	want("a layer after it", layers[0])
+	if len(r.Published) != 1 || !slices.Equal(r.Published[0].RunsOn, layers[:1]) {
+		t.Errorf("the result says %+v", r.Published)
+	}
+	give(1, "30")
+	want("a parameter while that waits", layers[0])
+	give(2, "30")
+	want("another layer while that waits", layers[1], layers[0])
+	f.Now = f.Now.Add(25 * 24 * time.Hour)
+	if r := give(2, "30"); len(r.Resigned) != 1 {
+		t.Fatalf("%+v", r)
+	}
+	want("a new signature of the same", layers[1], layers[0])
+	f.publish(f.nodes(layers[2], "30"), Options{All: true})
+	want("a new generation of the same", layers[1], layers[0])
+	f.Now = f.Now.Add(25 * 24 * time.Hour)
+	if _, err := f.Refresh(t.Context(), Lists{Reject: []string{layers[1]}}); err != nil {
+		t.Fatal(err)
+	}
+	want("a refresh", layers[1], layers[0]) // nodes read the reject list themselves
+	give(2, "40")
+	want("without what was rejected", layers[0])
+	if err := os.Remove(filepath.Join(strings.TrimPrefix(f.Registry.Ref().String(), "oci:"), "blobs/sha256", digest.Hex(layers[0]))); err != nil {
+		t.Fatal(err)
+	}
+	give(2, "50")
+	want("without what is gone")
+	for i := 3; i < len(layers); i++ {
+		give(i, "50")
+	}
+	slices.Reverse(layers)
+	want("many", layers[1:1+sign.MaxRunsOn]...)
+
+	// What it had before: the layer that it has now may still be the one that waits.
+	if _, err := f.Rollback(t.Context(), Hold{By: By{Reason: "why"}, All: true}, ""); err != nil {
+		t.Fatal(err)
+	}
+	want("rolled back", slices.Concat(layers[:1], layers[2:1+sign.MaxRunsOn])...)
+}
+
+// An overlay is signed for another layer when it is what it says there, too: the check
+// that its own layer has to pass.
+func TestRunsOnWhatSuits(t *testing.T) {
+	f := newFleet(t)
+	old, next := f.layer("1", "default", f.release).Digest, f.layer("2", "default", f.release).Digest
+	f.publish(f.nodes(old, "10"), Options{})
+	files := func(layer string) []Node {
+		n := f.nodes(layer, "10")[0]
+		n.Knows = spec.Features()
+		n.Doc = func() ([]byte, error) {
+			o := &spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: n.Name, Layer: layer, Match: n.Match},
+				Items: spec.Items{Files: []spec.File{{Path: "/etc/motd", Content: "hello"}}}}
+			o.SetNeeds()
+			return spec.Encode(o)
+		}
+		return []Node{n}
+	}
+	f.publish(files(next), Options{})
+	if got := f.runsOn(); got != nil {
+		t.Errorf("signed for %q, whose agent does not know files", got)
+	}
+}

@@ -17,6 +17,9 @@ type Effect struct {
 	of func(*Overlay) any
 }
 
+// PartLayer is the part of an overlay that names its layer.
+const PartLayer = "layer"
+
 // Effects has a row for each part of an overlay. The plan shows them and the node
 // acts by them: what is not live waits for another root.
 var Effects = []Effect{
@@ -25,7 +28,7 @@ var Effects = []Effect{
 	{"fleet", ClassCold, "the node changes its fleet", func(o *Overlay) any { return o.Fleet }},
 	{"node", ClassCold, "the node changes its name", func(o *Overlay) any { return o.Node }},
 	{"match", ClassNone, "only who may fetch the overlay changes", func(o *Overlay) any { return o.Match }},
-	{"layer", ClassReboot, "another layer", func(o *Overlay) any { return o.Layer }},
+	{PartLayer, ClassReboot, "another layer", func(o *Overlay) any { return o.Layer }},
 	{"variant", ClassNone, "it is a hint for people", func(o *Overlay) any { return o.Variant }},
 	{"kernelArgs", ClassKexec, "arguments are read when a kernel starts", func(o *Overlay) any { return o.KernelArgs }},
 	{"persist", ClassReboot, "directories are kept when the root is stacked", func(o *Overlay) any { return o.Persist }},

@@ -65,6 +65,8 @@ func (n *Node) setActivity(st *spec.Status, soaks time.Time) {
 		st.Activity, st.ActivityDetail, st.ActivitySince = spec.ActivityStaging, "fetches the layer of overlay "+st.Staged, since
 	case st.Pause != nil:
 		st.Activity, st.ActivityDetail, st.ActivityUntil = spec.ActivityWaiting("resume"), sayPause(&spec.Hold{Author: st.PausedBy, Reason: st.Pause.Reason}), stamp(st.Pause.Until)
+	case st.Staged != "" && st.Staged == st.Overlay:
+		st.Activity, st.ActivityDetail = spec.ActivityWaiting("reboot"), "the layer of overlay "+st.Staged+" is staged"
 	case st.Staged != "":
 		st.Activity, st.ActivityDetail = spec.ActivityWaiting("reboot"), "overlay "+st.Staged+" is staged"
 	case waiting != nil:

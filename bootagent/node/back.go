@@ -61,14 +61,14 @@ func (n *Node) goBack(ctx context.Context, j *judged, why string) (wait time.Dur
 	failed := j.found.Generation
 	c := circumstances{attached: n.boot.Mode == spec.ModeAttached, remembers: n.boot.Disk != "" && !n.boot.ReadOnly}
 	var good *track.Found
-	if s.Current != nil && s.Current.Overlay != failed.Overlay {
-		if good, err = n.follower.Recall(s.Current); err != nil {
+	if best := s.Best(); best != nil && !best.Pair(failed) {
+		if good, err = n.follower.Recall(best); err != nil {
 			n.o.Say("what ran before cannot come back: %v", err)
 		}
 	}
 	if good != nil {
 		c.good, c.sameLayer = true, good.Generation.Layer == n.boot.Generation.Layer
-		c.live, _ = extent(&j.found.Overlay, &good.Overlay)
+		c.live, _ = n.extent(j.found, good)
 	}
 	to := wayBack(c)
 	if to == backNone {
@@ -162,15 +162,20 @@ func (n *Node) reboot(ctx context.Context) error {
 // attempts of the boot that is running now do not count against it.
 func (n *Node) rejected(g state.Generation) string {
 	switch {
+	case g.IsAhead():
+		return g.FailedAhead
 	case g.Failed != "":
 		return g.Failed
-	case g.Attempts >= state.MaxAttempts && g.Overlay != n.boot.Generation.Overlay:
+	case g.Attempts >= state.MaxAttempts && !g.Pair(n.boot.Generation):
 		return fmt.Sprintf("%d boots of it were begun, and none came up", g.Attempts)
 	}
 	return ""
 }
 
 func rejectedText(g state.Generation, why string) string {
+	if g.IsAhead() {
+		return fmt.Sprintf("generation %d waits for a reboot into its layer: on the one that runs it failed: %s", g.Generation, why)
+	}
 	return fmt.Sprintf("generation %d is rejected on this node: %s; --retry tries it again", g.Generation, why)
 }
 

@@ -95,8 +95,8 @@ func (n *Node) running() (*track.Found, error) {
 	if n.boot.Live.Applied != nil {
 		g = *n.boot.Live.Applied
 	}
-	if s.Current != nil && (s.Current.Layer == n.boot.Generation.Layer || n.boot.Mode == spec.ModeAttached) && (!older(s.Current, &g) || s.Trial.Of(g)) {
-		g = *s.Current
+	if best := s.Best(); best != nil && (best.Layer == n.boot.Generation.Layer || n.boot.Mode == spec.ModeAttached) && (!older(best, &g) || s.Trial.Of(g)) {
+		g = *best
 	}
 	if n.waiting(s) {
 		g = s.Trial.Generation
@@ -105,6 +105,12 @@ func (n *Node) running() (*track.Found, error) {
 		return nil, track.ErrNothing
 	}
 	found, err := n.follower.Recall(&g)
+	if err != nil && g.IsAhead() && s.Current != nil && s.Current.Layer == g.Layer {
+		// A newer signature of it may leave this layer out.
+		n.o.Say("what runs is not signed for this layer any more: %v", err)
+		g = *s.Current
+		found, err = n.follower.Recall(&g)
+	}
 	if err == nil && n.partial(g) {
 		found.Overlay.Items = found.Overlay.Items.Harmless()
 	}
@@ -146,12 +152,16 @@ func (n *Node) sync(ctx context.Context) (*spec.Status, error) {
 	found, err := n.follower.Sync(ctx)
 	n.boot.Live.Asked = time.Now().Unix()
 	n.countFetch(err)
-	if refusal.Of(err) != "" {
-		n.note(state.Generation{}, err, spec.Event{Event: spec.EventRefused, Did: "goes on with what it has"})
-	}
-	n.setSync(track.Describe(err))
-	if err == nil {
-		n.setSync(found.Axis())
+	if err != nil {
+		if refusal.Of(err) != "" {
+			n.note(state.Generation{}, err, spec.Event{Event: spec.EventRefused, Did: "goes on with what it has"})
+		}
+		n.setSync(track.Describe(err))
+	} else {
+		if err := n.here(found); err != nil {
+			return nil, err
+		}
+		n.setSync(n.axis(found))
 		same := before != nil && before.Generation.Overlay == found.Generation.Overlay
 		if same || found.Unchanged { // the publisher took back what could not be applied
 			n.boot.Live.TakenBack = nil
@@ -177,7 +187,7 @@ func (n *Node) sync(ctx context.Context) (*spec.Status, error) {
 		return n.Apply(ctx)
 	case before != nil && n.rejected(found.Generation) != "":
 		return n.decline(ctx, found.Generation, n.rejected(found.Generation))
-	case before != nil && before.Generation.Overlay == found.Generation.Overlay && !n.partial(found.Generation):
+	case before != nil && before.Generation.Pair(found.Generation) && !n.partial(found.Generation):
 		// A new generation of what runs already: there is nothing to prove.
 		if err := n.promote(evidence{generation: found.Generation, gates: found.Overlay.Gates}); err != nil {
 			return nil, err
@@ -193,7 +203,7 @@ func (n *Node) move(ctx context.Context, before, next *track.Found) (*spec.Statu
 	live, why := true, ""
 	switch {
 	case before != nil && !attached:
-		live, why = extent(&before.Overlay, &next.Overlay)
+		live, why = n.extent(before, next)
 	case before == nil && !attached && next.Overlay.Layer != n.boot.Generation.Layer:
 		live, why = false, "another layer"
 	}

@@ -153,8 +153,14 @@ func (n *Node) verdict(j *judged) (gate.Verdict, error) {
 	if err != nil {
 		return gate.Verdict{}, err
 	}
-	if s.Staged != nil && s.Staged.Same(j.found.Generation) && s.Staged.Failed != "" {
-		return gate.Verdict{State: gate.Failed, Why: s.Staged.Failed}, nil // this agent was ended before it had acted
+	if s.Staged != nil && s.Staged.Same(j.found.Generation) {
+		why := s.Staged.Failed
+		if j.found.Generation.IsAhead() {
+			why = s.Staged.FailedAhead
+		}
+		if why != "" {
+			return gate.Verdict{State: gate.Failed, Why: why}, nil // this agent was ended before it had acted
+		}
 	}
 	return j.record.Judge(j.checks()), nil
 }

@@ -47,7 +47,7 @@ func (n *Node) Freeze(reason string, lasts time.Duration) error {
 	if err := n.folder.Save(s); err != nil {
 		return err
 	}
-	n.recordHold("frozen", h, generationOf(s.Current))
+	n.recordHold("frozen", h, generationOf(s.Best()))
 	return nil
 }
 
@@ -68,7 +68,7 @@ func (n *Node) Forward(why string) error {
 	if err := n.folder.Save(s); err != nil {
 		return err
 	}
-	n.record("forward", field{"generation", generationOf(s.Current)}, field{"why", why})
+	n.record("forward", field{"generation", generationOf(s.Best())}, field{"why", why})
 	return nil
 }
 
@@ -93,7 +93,7 @@ func (n *Node) Pause(reason string, lasts time.Duration) error {
 	if err := n.folder.Save(s); err != nil {
 		return err
 	}
-	n.recordHold("paused", h, generationOf(s.Current))
+	n.recordHold("paused", h, generationOf(s.Best()))
 	return n.Lift()
 }
 
@@ -107,7 +107,7 @@ func (n *Node) Resume() error {
 	if err := n.folder.Save(s); err != nil {
 		return err
 	}
-	n.record("resumed", field{"generation", generationOf(s.Current)})
+	n.record("resumed", field{"generation", generationOf(s.Best())})
 	return nil
 }
 
@@ -169,7 +169,7 @@ func (n *Node) returnTo(ctx context.Context, h spec.Hold, choose func(kept []sta
 	n.recordHold(h.Kind, h, to.Generation)
 	live, why := n.boot.Mode == spec.ModeAttached, ""
 	if !live {
-		live, why = extent(&before.Overlay, &next.Overlay)
+		live, why = n.extent(before, next)
 	}
 	if !live {
 		if err := n.wait(next, "a reboot: "+why); err != nil {
@@ -218,7 +218,7 @@ func (n *Node) resumeHold() error {
 	if err != nil {
 		return nil // it cannot be gone back to
 	}
-	if live, _ := extent(&now.Overlay, &next.Overlay); !live {
+	if live, _ := n.extent(now, next); !live {
 		return nil // the next boot does
 	}
 	return n.arrive(next)

@@ -409,14 +409,3 @@ func (n *Node) seam(name string) string {
 	}
 	return n.path(name)
 }
-
-// extent says how far a change of overlay reaches: what is live can be applied
-// to the running root, everything else needs another one.
-func extent(from, to *spec.Overlay) (live bool, why string) {
-	for _, e := range spec.Changes(from, to) {
-		if !spec.Live(e.Class) {
-			return false, e.Why
-		}
-	}
-	return true, ""
-}

@@ -54,9 +54,11 @@ func (n *Node) promote(e evidence) error {
 			return n.remember()
 		}
 		return nil
-	case !staged, s.Staged.Failed != "": // what was rejected runs where nothing else could be booted
+	case !staged, s.Staged.Failed != "" && !e.generation.IsAhead(): // what was rejected runs where nothing else could be booted
 		return n.endDeadline()
-	case e.run == nil && e.gates != nil && (s.Current == nil || s.Current.Overlay != e.generation.Overlay):
+	case s.Ahead != nil && s.Ahead.Same(e.generation) && s.Ahead.Pair(e.generation): // it stays staged for its own layer
+		return n.endDeadline()
+	case e.run == nil && e.gates != nil && (s.Best() == nil || s.Best().Overlay != e.generation.Overlay):
 		return nil // nothing of it was applied yet
 	case e.run == nil:
 		return n.pass(e.generation, "it runs already")
@@ -72,7 +74,11 @@ func (n *Node) keepGood(g state.Generation, why string) error {
 	if err != nil {
 		return err
 	}
-	n.record("promoted", field{"generation", g.Generation}, field{"epoch", g.Epoch}, field{"overlay", g.Overlay}, field{"why", why})
+	fields := []field{{"generation", g.Generation}, {"epoch", g.Epoch}, {"overlay", g.Overlay}, {"why", why}}
+	if g.IsAhead() {
+		fields = append(fields, field{"on", g.Layer}, field{"waits", g.Waits})
+	}
+	n.record("promoted", fields...)
 	s.Prove(g)
 	if err := n.folder.Save(s); err != nil {
 		return err

@@ -68,14 +68,14 @@ func (n *Node) waitsWhy() (string, error) {
 	if err != nil {
 		return why, nil // the reason is for people; that it waits is certain
 	}
-	if running.Generation.Overlay == s.Staged.Overlay {
+	if running.Generation.Pair(*s.Staged) {
 		return "", nil // it is in effect, and has to prove itself
 	}
 	staged, err := n.follower.Recall(s.Staged)
 	if err != nil {
 		return why, nil // as above
 	}
-	live, reason := extent(&running.Overlay, &staged.Overlay)
+	live, reason := n.extent(running, staged)
 	if live {
 		return "", nil // it failed, and is tried again
 	}

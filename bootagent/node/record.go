@@ -45,8 +45,8 @@ func (n *Node) inEffect() uint64 {
 	if n.boot == nil || n.folder == nil {
 		return 0
 	}
-	if s, err := n.folder.Load(); err == nil && s.Current != nil { // a record is made without it, too
-		return s.Current.Generation
+	if s, err := n.folder.Load(); err == nil && s.Best() != nil { // a record is made without it, too
+		return s.Best().Generation
 	}
 	return n.boot.Generation.Generation
 }

@@ -137,7 +137,7 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 		}
 	}
 	status.Services = n.services(&found.Overlay)
-	if s.Staged != nil && s.Staged.Overlay != found.Generation.Overlay && status.Rejected == nil {
+	if s.Staged != nil && !s.Staged.Pair(found.Generation) && status.Rejected == nil {
 		status.Staged, status.StagedBytes = s.Staged.Overlay, n.bytesOf(s.Staged.Layer)
 	}
 	if p, err := n.pause(found); err != nil {

@@ -150,7 +150,7 @@ func (n *Node) Confirm(ctx context.Context) error {
 		return errors.New("nothing waits to be confirmed")
 	}
 	g := s.Trial.Generation
-	if s.Confirm(); s.Current.Generation == g.Generation {
+	if s.Confirm(); s.Best().Generation == g.Generation {
 		n.boot.Live.Without = nil
 	}
 	if err := n.folder.Save(s); err != nil {
@@ -328,7 +328,7 @@ func (c changed) Correct(due []spec.Drift) error {
 
 // back returns what this root can go back to, and whether that is all of an overlay.
 func (n *Node) back(s *state.State) (found *track.Found, whole bool, err error) {
-	if c := s.Current; c != nil && (c.Layer == n.boot.Generation.Layer || n.boot.Mode == spec.ModeAttached) {
+	if c := s.Best(); c != nil && (c.Layer == n.boot.Generation.Layer || n.boot.Mode == spec.ModeAttached) {
 		found, err = n.follower.Recall(c)
 		return found, true, err
 	}
@@ -373,7 +373,7 @@ func (n *Node) unproven(found *track.Found) (bool, error) {
 		return false, nil
 	}
 	s, err := n.folder.Load()
-	return err == nil && s.Staged != nil && s.Staged.Overlay == found.Generation.Overlay, err
+	return err == nil && s.Staged != nil && s.Staged.Pair(found.Generation), err
 }
 
 // partial reports whether the node runs a generation without what could cut it off.

@@ -62,15 +62,22 @@ func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
 		return nil, err
 	}
 	if before != nil {
+		if err := n.here(found); err != nil {
+			return nil, err
+		}
 		why := ""
-		if live, reason := extent(&before.Overlay, &found.Overlay); !live && n.boot.Mode != spec.ModeAttached {
+		if live, reason := n.extent(before, found); !live && n.boot.Mode != spec.ModeAttached {
 			why = "waits for a reboot: " + reason
 		}
 		if found.Held {
 			why = found.Why
 		}
-		if s, err := n.folder.Load(); err == nil && s.Staged != nil && s.Staged.Same(found.Generation) && n.rejected(*s.Staged) != "" {
-			why = "rejected on this node: " + n.rejected(*s.Staged)
+		if s, err := n.folder.Load(); err == nil && s.Staged != nil && s.Staged.Same(found.Generation) {
+			g := *s.Staged
+			g.Layer, g.Waits = found.Generation.Layer, found.Generation.Waits
+			if reason := n.rejected(g); reason != "" {
+				why = "rejected on this node: " + reason
+			}
 		}
 		if why != "" {
 			return []spec.Drift{{Item: "overlay", Key: "generation", From: fmt.Sprint(before.Generation.Generation), To: fmt.Sprint(found.Generation.Generation),
@@ -90,7 +97,11 @@ func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
 		return changes, err
 	}
 	cannot, err := n.cannot(&found.Overlay)
-	return append(changes, cannot...), err
+	if changes = append(changes, cannot...); found.Generation.IsAhead() {
+		changes = append(changes, spec.Drift{Item: "overlay", Key: "layer", From: found.Generation.Layer, To: found.Generation.Waits,
+			Action: spec.ActionDefer, Reason: "waits for a reboot: " + spec.EffectOf(spec.PartLayer).Why})
+	}
+	return changes, err
 }
 
 // Settle waits until no script that this node started runs in the background any

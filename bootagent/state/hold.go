@@ -82,7 +82,7 @@ func (s *State) replace(by Generation) {
 	if s.Current != nil && s.Current.Layer != by.Layer {
 		s.Previous = s.Current
 	}
-	s.Current, s.Earlier = &by, nil
+	s.Current, s.Earlier, s.Ahead = &by, nil, nil
 	for _, g := range before {
 		stays := g.Layer == by.Layer || s.Previous != nil && g.Layer == s.Previous.Layer
 		if stays && g.Overlay != by.Overlay && len(s.Earlier) < maxEarlier {

@@ -23,7 +23,7 @@ func (s *State) Accept(g Generation) {
 		s.Staged = nil
 	} else {
 		if s.Staged != nil && s.Staged.Same(g) { // a newer generation is to be tried, whatever came of the same content before
-			g.Attempts, g.Failed, g.FailedAt = s.Staged.Attempts, s.Staged.Failed, s.Staged.FailedAt
+			g.Attempts, g.Failed, g.FailedAt, g.FailedAhead = s.Staged.Attempts, s.Staged.Failed, s.Staged.FailedAt, s.Staged.FailedAhead
 		}
 		s.Staged = &g
 	}
@@ -47,14 +47,19 @@ func (s *State) Promote() {
 	}
 }
 
-// Prove notes that g is good. What was accepted since, and is not proven, stays staged.
+// Prove notes that g is good. What was accepted since, and is not proven, stays staged; so
+// does what has proved itself on another layer than its own.
 func (s *State) Prove(g Generation) {
-	g.Attempts, g.Failed, g.FailedAt = 0, "", 0
-	if s.Staged != nil && s.Staged.Overlay == g.Overlay {
+	g.Attempts, g.Failed, g.FailedAt, g.FailedAhead = 0, "", 0, ""
+	if s.Staged != nil && s.Staged.Overlay == g.Overlay && !g.IsAhead() {
 		s.Staged = nil
 	}
 	if t := s.Trial; t != nil && (t.Generation.Epoch < g.Epoch || t.Generation.Epoch == g.Epoch && t.Generation.Generation <= g.Generation) {
 		s.Trial = nil
+	}
+	if g.IsAhead() {
+		s.Ahead = &g
+		return
 	}
 	s.replace(g)
 }
@@ -62,8 +67,13 @@ func (s *State) Prove(g Generation) {
 // Reject notes that what is staged must not be begun again until somebody says so or a
 // newer generation is there. Its attempts are used up, so that an older loader passes
 // it over, too.
+// What failed on a layer that is not its own may come up on that one.
 func (s *State) Reject(g Generation, why string, now time.Time) {
-	if s.Staged != nil && s.Staged.Same(g) {
+	switch {
+	case s.Staged == nil || !s.Staged.Same(g):
+	case g.IsAhead():
+		s.Staged.FailedAhead = why
+	default:
 		s.Staged.Attempts, s.Staged.Failed, s.Staged.FailedAt = MaxAttempts, why, now.Unix()
 	}
 }
@@ -73,9 +83,9 @@ func (s *State) Retry() (what *Generation, why string) {
 	if s.Trial != nil && !s.Trial.Pending() {
 		what, why, s.Trial = &s.Trial.Generation, s.Trial.Reason, nil
 	}
-	if g := s.Staged; g != nil && (g.Attempts > 0 || g.Failed != "") {
-		what, why = g, cmp.Or(g.Failed, fmt.Sprintf("%d boots of it were begun", g.Attempts))
-		g.Attempts, g.Failed, g.FailedAt = 0, "", 0
+	if g := s.Staged; g != nil && (g.Attempts > 0 || g.Failed != "" || g.FailedAhead != "") {
+		what, why = g, cmp.Or(g.Failed, g.FailedAhead, fmt.Sprintf("%d boots of it were begun", g.Attempts))
+		g.Attempts, g.Failed, g.FailedAt, g.FailedAhead = 0, "", 0, ""
 	}
 	return what, why
 }

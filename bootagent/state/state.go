@@ -26,6 +26,7 @@ type State struct {
 	Current       *Generation   `json:"current,omitempty"`       // the last good one
 	Previous      *Generation   `json:"previous,omitempty"`      // good before that
 	Staged        *Generation   `json:"staged,omitempty"`        // accepted, not yet proven by a boot or an apply
+	Ahead         *Generation   `json:"ahead,omitempty"`         // good on the layer of Current, which is not its own: that waits; see Best
 	Floor         spec.Floor    `json:"floor"`
 	AtFloor       string        `json:"atFloor,omitempty"`     // digest of the overlay that was accepted at the floor
 	Fleet         Fleet         `json:"fleet,omitzero"`        // what the newest fleet:current said
@@ -75,23 +76,48 @@ func (f Fleet) Empty() bool {
 // Generation is one accepted overlay.
 type Generation struct {
 	Overlay    string `json:"overlay"` // digest of the overlay document
-	Layer      string `json:"layer"`
+	Layer      string `json:"layer"`   // that it runs on
 	Epoch      uint64 `json:"epoch"`
 	Generation uint64 `json:"generation"`
 	Attempts   int    `json:"attempts,omitempty"` // boots that were begun and never proven
 	Failed     string `json:"failed,omitempty"`   // why it was rejected here, where its boots are not the reason
 	FailedAt   int64  `json:"failedAt,omitempty"` // seconds since 1970
+
+	// Waits is the layer that the overlay names, where it runs on another that it is signed for,
+	// too. FailedAhead is why it was taken back from such a layer, which says nothing of its own.
+	Waits       string `json:"waits,omitempty"`
+	FailedAhead string `json:"failedAhead,omitempty"`
 }
+
+// IsAhead reports whether the generation runs on a layer that is not its own.
+func (g Generation) IsAhead() bool { return g.Waits != "" }
+
+// Pair reports whether two are the same overlay on the same layer.
+func (g Generation) Pair(as Generation) bool { return g.Overlay == as.Overlay && g.Layer == as.Layer }
 
 // Same reports whether two are one publication: the same content of the same generation.
 func (g Generation) Same(as Generation) bool {
 	return g.Overlay == as.Overlay && g.Epoch == as.Epoch && g.Generation == as.Generation
 }
 
-// Generations are those that are kept, best first: the one that the node last ran
-// well, the one before, and the one that it accepted and has not proven yet.
+// Best is the newest that proved itself, nil where nothing did: the current one, or what
+// came after it and runs on its layer, while its own waits. Agents and loaders of earlier
+// releases know the current one alone, whose overlay names its layer.
+func (s *State) Best() *Generation {
+	if s.Ahead != nil && s.Current != nil && s.Ahead.Layer == s.Current.Layer {
+		return s.Ahead
+	}
+	return s.Current
+}
+
+// Generations are those that are kept, best first: what the node last ran well, the one
+// before, and the one that it accepted and has not proven yet.
 func (s *State) Generations() []*Generation {
-	return slices.DeleteFunc([]*Generation{s.Current, s.Previous, s.Staged}, func(g *Generation) bool { return g == nil })
+	ahead := s.Best()
+	if ahead == s.Current {
+		ahead = nil
+	}
+	return slices.DeleteFunc([]*Generation{ahead, s.Current, s.Previous, s.Staged}, func(g *Generation) bool { return g == nil })
 }
 
 // Layers are those of the generations that are kept, each once.
@@ -108,7 +134,7 @@ func (s *State) Layers() (digests []string) {
 func (s *State) Clone() *State {
 	c := *s
 	c.Rejected, c.Fleet.Reject, c.Lost, c.Proof.MACs = slices.Clone(s.Rejected), slices.Clone(s.Fleet.Reject), slices.Clone(s.Lost), slices.Clone(s.Proof.MACs)
-	for _, g := range []**Generation{&c.Current, &c.Previous, &c.Staged} {
+	for _, g := range []**Generation{&c.Current, &c.Previous, &c.Staged, &c.Ahead} {
 		if *g != nil {
 			copied := **g
 			*g = &copied

@@ -43,6 +43,10 @@ func (s *State) Undo(reason string) {
 // Confirm notes that what is on trial is good.
 func (s *State) Confirm() {
 	good, next := s.Trial.Generation, s.Staged
+	if good.IsAhead() {
+		s.Prove(good)
+		return
+	}
 	s.Staged = &good
 	s.Promote()
 	if next != nil && (next.Overlay != good.Overlay || next.Generation != good.Generation) {

@@ -16,6 +16,7 @@ import (
 type Found struct {
 	Overlay     spec.Overlay
 	Generation  state.Generation
+	RunsOn      []string // other layers on which what is live of it may be applied
 	Keys        []string // ids of the keys that signed it
 	Expires     time.Time
 	Unchanged   bool   // what the node has already

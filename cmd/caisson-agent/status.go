@@ -110,7 +110,9 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 	if r := st.Rejected; r != nil {
 		row("rejected", "%s", sayAxis(spec.Axis{State: fmt.Sprintf("generation %d", r.Generation), Detail: r.Reason, Since: r.At}))
 	}
-	if st.Staged != "" {
+	if st.Staged != "" && st.Staged == st.Overlay {
+		row("staged", "the layer of this overlay waits for a reboot")
+	} else if st.Staged != "" {
 		row("staged", "%s, waits for a reboot", st.Staged)
 		if st.StagedBytes != nil {
 			row("", "%s", st.StagedBytes)

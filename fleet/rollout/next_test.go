@@ -84,6 +84,9 @@ func TestReadReports(t *testing.T) {
 	if r := FromReport(view.Reported{Axes: spec.Axes{Sync: spec.Axis{State: "refused:epoch", Detail: "7"}}}); r.Refused != "epoch: 7" {
 		t.Errorf("a refusal is %+v", r)
 	}
+	if r := FromReport(view.Reported{Overlay: "o", Staged: "o"}); r.Overlay != "" {
+		t.Errorf("its layer waits for a reboot, and it has arrived: %+v", r)
+	}
 	for _, bad := range []string{"{", strings.Repeat(" ", maxLine+1), line("a", "boot", "ok") + "null x"} {
 		if got, err := ReadReports(strings.NewReader(bad)); err == nil {
 			t.Errorf("%.20q is %v", bad, got)

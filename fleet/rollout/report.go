@@ -43,6 +43,9 @@ func ReadReports(r io.Reader) (map[string]Report, error) {
 // by the node's clock; one that is later than when it was received is not used.
 func FromReport(r view.Reported) Report {
 	out := Report{At: r.Received, Overlay: r.Overlay, Pinned: r.Grade == spec.KeyPinned}
+	if r.Staged == r.Overlay {
+		out.Overlay = "" // its layer waits for a reboot: it has not arrived
+	}
 	if state, code, refused := strings.Cut(r.Axes.Sync.State, ":"); refused && state == "refused" {
 		out.Refused = join(code, r.Axes.Sync.Detail)
 	}

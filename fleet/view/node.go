@@ -166,9 +166,13 @@ func reason(a spec.Axis, without string) string {
 	return a.Detail
 }
 
-// Differs reports whether a node runs something else than is published for it.
+// Differs reports whether a node runs something else than is published for it, or on
+// another layer.
 func (n *Node) Differs() bool {
-	return n.Published != nil && n.Report != nil && n.Report.Overlay != n.Published.Overlay
+	if n.Published == nil || n.Report == nil {
+		return false
+	}
+	return n.Report.Overlay != n.Published.Overlay || n.Report.Staged == n.Published.Overlay
 }
 
 func (n *Node) behind() string {

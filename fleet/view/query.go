@@ -66,7 +66,8 @@ type Reported struct {
 	Node     string        `json:"node"`
 	Received time.Time     `json:"received"`
 	Grade    spec.KeyGrade `json:"grade"`
-	Overlay  string        `json:"overlay"` // digest
+	Overlay  string        `json:"overlay"`          // digest
+	Staged   string        `json:"staged,omitempty"` // digest of the overlay that waits for a reboot, be it for its layer alone
 	Axes     spec.Axes     `json:"axes"`
 }
 
@@ -75,7 +76,7 @@ func (n *Node) Reported() (Reported, bool) {
 	if n.Report == nil {
 		return Reported{}, false
 	}
-	return Reported{n.Name, n.Received, n.Grade, n.Report.Overlay, n.Report.Axes}, true
+	return Reported{n.Name, n.Received, n.Grade, n.Report.Overlay, n.Report.Staged, n.Report.Axes}, true
 }
 
 // TroubleWord is the condition of a query for all that somebody should look at.

@@ -125,7 +125,7 @@ var (
 // to run, and asks for something newer each time.
 func (b *boot) begin() {
 	s, err := b.folder.Load()
-	if err == nil && s.Staged != nil && s.Staged.Overlay == b.record.Generation.Overlay {
+	if err == nil && s.Staged != nil && s.Staged.Pair(b.record.Generation) {
 		b.unproven = true
 		if b.countedFor(s.Staged.Overlay) {
 			return
@@ -202,7 +202,7 @@ func (b *boot) ask(ctx context.Context) (*track.Found, error) {
 	case b.begun(found.Generation) >= state.MaxAttempts:
 		return nil, fmt.Errorf("generation %d was begun %d times: %w", found.Generation.Generation, state.MaxAttempts, errUnproven)
 	}
-	b.say("overlay of node %s, generation %d, layer %s", found.Overlay.Node, found.Generation.Generation, found.Overlay.Layer)
+	b.say("overlay of node %s, generation %d, layer %s", found.Overlay.Node, found.Generation.Generation, found.Generation.Layer)
 	return found, nil
 }
 

@@ -57,7 +57,7 @@ func (b *boot) prepare(ctx context.Context, from oci.Source, found *track.Found)
 	defer func() { end(err); b.trace.Bytes(bytes) }()
 	staged := b.stager(from)
 	staged.Bytes = &bytes
-	layer, err := staged.Describe(ctx, found.Overlay.Layer)
+	layer, err := staged.Describe(ctx, found.Generation.Layer)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func (n *Node) here(found *track.Found) error {
 func (n *Node) axis(found *track.Found) (spec.Sync, string) {
 	sync, detail := found.Axis()
 	if found.Generation.IsAhead() && sync == spec.SyncCurrent {
-		return spec.SyncBehind, fmt.Sprintf("the layer of generation %d waits for a reboot", found.Generation.Generation)
+		return spec.SyncBehind, fmt.Sprintf("the layer of generation %d waits for a reboot: %s", found.Generation.Generation, spec.EffectOf(spec.PartLayer).Why)
 	}
 	return sync, detail
 }

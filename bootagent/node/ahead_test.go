@@ -5,6 +5,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -12,8 +13,10 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
 )
 
 // publishAhead signs an overlay of one layer for others, too, with a check of its own
@@ -260,5 +263,108 @@ func TestAheadThatIsKilled(t *testing.T) {
 	}
 	if t.Logf("killed at %d steps", steps); steps < 5 {
 		t.Errorf("%d steps: it tests too little", steps)
+	}
+}
+
+// Whatever is published, however it fails, and whenever the machine is started over: what
+// runs is a pair that was signed, and as its overlay says. At the end a good generation of
+// a good layer is current.
+func TestEveryPairThatRunsWasSigned(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	m := runningMachine(t)
+	type pair struct{ overlay, layer string }
+	signed, values := map[pair]bool{}, map[string]string{}
+	generation, boots := uint64(1), 0
+	names := []string{"a", "b", "c", "d"}
+	value := func(n uint64) string { return fmt.Sprint(10 * n) }
+	publish := func(gated, good bool) {
+		generation++
+		retries, runsOn := int64(-1), []string(nil)
+		if gated {
+			retries = 0
+		}
+		for _, name := range names {
+			if r.IntN(2) == 0 {
+				runsOn = append(runsOn, name)
+			}
+		}
+		if gated && good {
+			m.ready(value(generation))
+		}
+		own := names[r.IntN(len(names))]
+		m.publishAhead(generation, layer(own), value(generation), retries, runsOn...)
+		c, err := trust.Overlay(t.Context(), m.Registry.Source(), []string{"superhost"}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest := oci.Digest(c.Document)
+		values[digest] = value(generation)
+		for _, name := range append(runsOn, own) {
+			signed[pair{digest, layerNamed(name)}] = true
+		}
+	}
+	first := m.state().Current
+	signed[pair{first.Overlay, first.Layer}], values[first.Overlay] = true, "10"
+	runs := func(when string) {
+		t.Helper()
+		st := m.apply()
+		if !signed[pair{st.Overlay, st.Layer}] || m.swappiness("") != values[st.Overlay] {
+			t.Fatalf("%s: generation %d on %s, swappiness %s, want %s; signed %v\n%+v", when, st.Generation, st.Layer, m.swappiness(""), values[st.Overlay], signed[pair{st.Overlay, st.Layer}], m.state())
+		}
+	}
+	// boot does what the loader does: what is staged, unless it failed or was begun too often.
+	boot := func() {
+		boots++
+		folder, err := state.Open(m.root + paths.State)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := m.state()
+		g := *s.Best()
+		if s.Staged != nil && s.Staged.Failed == "" && s.Staged.Attempts < state.MaxAttempts && r.IntN(3) > 0 {
+			s.Staged.Attempts++
+			if err := folder.Save(s); err != nil {
+				t.Fatal(err)
+			}
+			if g = *s.Staged; r.IntN(3) == 0 {
+				return // it does not come up
+			}
+		}
+		m.entered(fmt.Sprint("root", boots), g)
+		m.swappiness("60")
+	}
+	for range 60 {
+		switch r.IntN(4) {
+		case 0:
+			publish(r.IntN(2) == 0, r.IntN(2) == 0)
+		case 1:
+			boot()
+			runs("after a boot")
+		case 2:
+			if _, reboots := m.judge(2); reboots > 0 {
+				m.entered(fmt.Sprint("root", boots), *m.state().Best())
+				m.swappiness("60")
+			}
+			runs("after a look at the gates")
+		default:
+			m.sync()
+			runs("after a sync")
+		}
+	}
+	publish(false, true)
+	for range 2 {
+		m.sync()
+		s := m.state()
+		if s.Staged == nil {
+			break
+		}
+		m.entered("last", *s.Staged)
+		m.swappiness("60")
+		m.apply()
+	}
+	if s := m.state(); s.Current.Generation != generation || s.Staged != nil || s.Ahead != nil || m.swappiness("") != value(generation) {
+		t.Errorf("current %+v, staged %+v, ahead %+v", s.Current, s.Staged, s.Ahead)
 	}
 }

@@ -113,14 +113,28 @@ func (f *Fleet) liveChange(t *testing.T, s *Session) {
 	}
 }
 
-// swapAndPin reboots into a layer with one more package and back by a pin; in
-// between the node is shown another node's overlay and waits for its own.
+// swapAndPin publishes a layer with one more package, beside whose reboot nothing else
+// waits, and reboots into it and back by a pin; in between the node is shown another node's overlay and waits for its own.
 func (f *Fleet) swapAndPin(t *testing.T, m *Machine, s *Session, previous string) {
+	boot := run(t, s, "cat /proc/sys/kernel/random/boot_id")
 	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
+	f.edit(t, "    kernel.panic: 30\n", "    kernel.panic: 50\n")
 	f.build(t)
 	f.publish(t)
 	if out := run(t, s, "sudo caisson-agent sync"); !strings.Contains(out, "waits for a reboot: another layer") {
 		t.Errorf("the running node says\n%s", out)
+	}
+	if got := run(t, s, "cat /proc/sys/kernel/panic /proc/sys/kernel/random/boot_id"); got != "50\n"+boot {
+		t.Errorf("a parameter waits with the layer: %q", got)
+	}
+	if st := status(t, s); st.Layer != previous || st.Staged != st.Overlay || st.Health != "ok" || st.Activity != "waiting:reboot" {
+		t.Errorf("while the layer waits: %+v", st)
+	}
+	f.edit(t, "    kernel.panic: 50\n", "    kernel.panic: 60\n")
+	f.publish(t)
+	run(t, s, "sudo caisson-agent sync")
+	if got := run(t, s, "cat /proc/sys/kernel/panic /proc/sys/kernel/random/boot_id"); got != "60\n"+boot {
+		t.Errorf("the next parameter waits with the layer: %q", got)
 	}
 	s = f.reboot(t, m, s)
 	if got := run(t, s, "echo 6*7 | bc"); got != "42" {

@@ -11,7 +11,7 @@ _caisson_agent() {
 	status) words="--logs -o -q --trace -v --watch" ;;
 	why) words="-o -q -v" ;;
 	report) words="-o -q -v" ;;
-	sync) words="-o -q --retry -v" ;;
+	sync) words="-o -q --retry -v --wipe" ;;
 	confirm) words="-o -q -v" ;;
 	rollback) words="--for -o -q --reason -v" ;;
 	pin) words="--for -o -q --reason -v" ;;

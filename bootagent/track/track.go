@@ -31,6 +31,7 @@ type Tracker struct {
 	Folder    *state.Folder
 	Build     time.Time        // of the agent
 	CoreOnly  bool             // in a loader: sections are the concern of the root's agent
+	Anew      bool             // what is kept spares no request
 	RTC       func() time.Time // the hardware clock; nil is time.Now
 	Rules     *trust.Rules     // nil is all of them; a test leaves one out
 	Say       func(format string, args ...any)
@@ -106,7 +107,7 @@ func (f *Tracker) look(ctx context.Context, s *state.State) (l looked, err error
 	// The digest of what is kept is the ETag to ask with: then "not modified" means
 	// these very bytes, whatever somebody wrote into the state.
 	etag, kept := "", trust.Candidate{}
-	if have := newest(s); have != nil {
+	if have := newest(s); have != nil && !f.Anew {
 		if data, err := f.Folder.LoadOverlay(have.Overlay); err == nil {
 			if kept, err = trust.Load(data); err == nil {
 				etag = oci.Digest(data)

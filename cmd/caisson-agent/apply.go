@@ -130,14 +130,21 @@ func apply(ctx context.Context, a *app, args []string) error {
 func syncNow(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "sync")
 	retry := retryFlag(f)
+	wipe := f.Bool("wipe", false, "fetch everything anew, and forget the generations that this node keeps beside the one it runs")
 	if err := f.parse(a, args); err != nil {
 		return ended(err)
+	}
+	ask := syncOr(*retry)
+	if *wipe {
+		if ask = (*node.Node).Wipe; *retry {
+			return cli.Usage("sync --retry first, then sync --wipe", "--retry and --wipe exclude each other")
+		}
 	}
 	n, err := node.Open(ctx, a.options("sync"), nil)
 	if err != nil {
 		return err
 	}
-	st, err := a.sync(ctx, n, syncOr(*retry))
+	st, err := a.sync(ctx, n, ask)
 	return a.synced(f, st, err)
 }
 

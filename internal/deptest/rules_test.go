@@ -139,6 +139,7 @@ var rules = []Rule{
 		By: []string{"bootagent/items", "bootagent/items/exec", "bootagent/node", "bootagent/operation", "bootagent/gate", "cmd/caisson-agent"}, ByWhy: "who runs programs owns the interface"},
 	{Packages: "bootagent/report", Only: []string{"spec", "oci", "oci/sign", "oci/internal/...", "trust/refusal", "internal/..."}, Why: "it signs and sends what it is given; package node knows what is true, package fetch how a request is made",
 		By: []string{"bootagent/node", "bootagent/fetch", "cmd/caisson-agent"}, ByWhy: "one program on a node reports, with one key"},
+	{Packages: "bootagent/boot/screen", Only: []string{"spec/...", "oci", "oci/sign", "oci/internal/...", "trust/...", "internal/..."}, By: []string{"bootagent/boot/initramfs"}, Why: "it words what failed, and tries nothing", ByWhy: "the loader knows what it has tried"},
 	{Packages: "bootagent/fetch", By: []string{"cmd/caisson-agent"}, ByWhy: "the program that starts itself to ask says so; the packages below take any source"},
 	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "layers/delta", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/trace", "bootagent/blackbox", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/tunable", "bootagent/items/files", "bootagent/items/modules", "bootagent/items/service", "bootagent/items/units"},
 		Why: "a root comes to life before anything is applied"},

@@ -150,7 +150,8 @@ func (f *Fleet) swapAndPin(t *testing.T, m *Machine, s *Session, previous string
 	from := m.Console.Len()
 	last(t, s, "sudo systemctl reboot")
 	waitFor(t, m, from, "caisson: refused:wrong-machine") // it knows only its hardware
-	waitFor(t, m, from, "caisson: next try in")
+	waitFor(t, m, from, "THIS NODE DOES NOT COME UP: what the registry has for it is refused (wrong-machine)")
+	waitFor(t, m, from, "it tries again in")
 	f.must(t, "pin", f.To(), "--node", "beta", "--layer", previous, "--reason", "going back", "--key", "keys/operator.key")
 	waitFor(t, m, from, "caisson: entering the layer")
 	s = f.login(t, m)

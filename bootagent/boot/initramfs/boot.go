@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/boot/kmod"
+	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/boot/watchdog"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/trace"
@@ -78,8 +79,9 @@ func Boot(build time.Time, version string) {
 	err := b.safely(context.Background())
 	b.say("the boot ends here: %v", err)
 	b.lastWord(err.Error())
-	b.say("starting over in 30 s")
-	time.Sleep(30 * time.Second)
+	const over = 30 * time.Second
+	b.show(screen.Failure{Err: err, Over: over})
+	time.Sleep(over)
 	unix.Sync()
 	b.say("restart: %v", unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART))
 	select {} // PID 1 must not end

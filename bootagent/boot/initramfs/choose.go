@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/boot/kexec"
 	"github.com/caisson-os/caisson/bootagent/boot/network"
+	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -24,9 +25,11 @@ import (
 // verified and in the store. It tries the registry, then what was good before,
 // and on a node that has neither it goes on trying.
 func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
-	cutOff := time.Now() // since when nothing was reached
+	begun, tries := time.Now(), 0
+	cutOff := begun // since when nothing was reached
 	for pause := b.limits.pause; ; pause = min(2*pause, 30*time.Second) {
 		b.progress.Made()
+		tries++
 		found, err := b.ask(ctx)
 		if reached(err) {
 			cutOff = time.Now()
@@ -49,7 +52,7 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 		}
 		b.say("%s: %v", b.record.Sync, err)
 		b.note(blackbox.Blame(spec.Event{Event: spec.EventAsked}, err))
-		why := b.record.SyncDetail
+		why, failed := b.record.SyncDetail, screen.Failure{Tries: tries, Since: time.Since(begun), Err: err, Next: pause}
 		found, layer, err := b.fallBack(ctx)
 		switch {
 		case err == nil:
@@ -61,11 +64,12 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 			return nil, nil, err
 		case !errors.Is(err, track.ErrNothing):
 			b.say("no way back: %v", err)
+			failed.NoWay = err
 		}
 		if b.afterKexec() && time.Since(cutOff) > b.limits.only {
 			return nil, nil, fmt.Errorf("%w: nothing was reached for %s under the arguments of a kexec, which may be why", errStartOver, b.limits.only)
 		}
-		b.say("next try in %s", pause)
+		b.show(failed)
 		time.Sleep(pause)
 	}
 }

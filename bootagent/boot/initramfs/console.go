@@ -7,9 +7,11 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/internal/plain"
 )
 
@@ -41,5 +43,16 @@ func (c console) say(format string, args ...any) {
 			line = line[maxRecord:]
 		}
 		fmt.Fprintf(c.w, "<3>caisson: %s\n", line)
+	}
+}
+
+// show says that this node does not come up, with what the loader knows of it.
+func (b *boot) show(f screen.Failure) {
+	f.Registry, f.Machine, f.Disk, f.Now = b.bootstrap.Registry, b.id, b.disk, time.Now()
+	if b.lease != nil {
+		f.Address = b.lease.Address.String()
+	}
+	for _, line := range f.Lines() {
+		b.say("%s", line)
 	}
 }

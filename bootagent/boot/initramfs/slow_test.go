@@ -114,7 +114,7 @@ func TestASlowRegistryAtTheFirstBoot(t *testing.T) {
 	p.source = trickle{well, false}
 	p.limits.only, p.limits.pause = 100*time.Millisecond, time.Millisecond
 	p.console = console{writerFunc(func(text string) {
-		if strings.Contains(text, "next try") {
+		if strings.Contains(text, "tries again") {
 			p.source = well
 		}
 	})}

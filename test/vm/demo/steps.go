@@ -223,7 +223,7 @@ func (d *demo) pin(ctx context.Context) error {
 	from := d.beta().Console.Len()
 	fmt.Println("beta$ sudo systemctl reboot")
 	_, _ = s.Run(ctx, "sudo systemctl reboot") // the connection may end before the answer
-	if err := follow(ctx, d.beta(), from, "caisson: next try in"); err != nil {
+	if err := follow(ctx, d.beta(), from, "it tries again in"); err != nil {
 		return err
 	}
 	say("roll back: a newer generation that names the previous layer")

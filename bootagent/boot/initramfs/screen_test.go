@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/boot/kexec"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/trust"
+)
+
+// A loader whose registry is dead, and that has nothing to fall back on, says so in
+// words before each further try, with the time of the next.
+func TestTheFailureScreen(t *testing.T) {
+	p := publish(t)
+	said := new(talk)
+	p.console, p.lease = console{said}, &state.Lease{Address: netip.MustParsePrefix("10.0.2.15/24")}
+	p.overlay(1, p.layer("image").Overlay.Layer)
+	p.id = trust.Identity{MACs: []string{"52:54:00:00:00:01"}}
+	p.bootstrap.Registry = "10.0.2.2:5000/metal-a"
+	p.source = &cord{Source: p.source, pulled: true}
+	p.words = []string{kexec.Marker} // which ends the trying
+	p.limits.only, p.limits.pause = 100*time.Millisecond, 40*time.Millisecond
+	if _, _, err := p.choose(t.Context()); !errors.Is(err, errStartOver) {
+		t.Fatal(err)
+	}
+	text := said.String()
+	for _, want := range []string{"<3>caisson: THIS NODE DOES NOT COME UP: the registry does not answer as it should", "registry 10.0.2.2:5000/metal-a, as MAC 52:54:00:00:00:01, from 10.0.2.15/24; try 1,", "try 2,", "network is unreachable",
+		"there is no state disk", "it tries again in 40ms, at ", "it tries again in 80ms, at "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package screen words what a loader that cannot boot its node says to the person before
+// the machine: what was tried, why it failed, what to do, and what happens next.
+//
+// It only words: what is tried, and when again, is the business of package initramfs, its
+// only caller, which prints the lines on every console. Nobody logs in there.
+package screen
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// Failure is a boot that did not succeed.
+type Failure struct {
+	Registry string
+	Machine  trust.Identity
+	Address  string // by which the node has asked; "" where it has none
+	Tries    int
+	Since    time.Duration // since the first of them
+	Err      error         // of the last one
+	NoWay    error         // why nothing that ran well before can run; nil where there is nothing
+	Disk     string        // the state disk, "" without one
+	Next     time.Duration // until the next try; 0 where the machine starts over
+	Over     time.Duration // until then
+	Now      time.Time
+}
+
+// rule sets the screen apart from the lines of the kernel.
+var rule = strings.Repeat("-", 72)
+
+// Lines are the screen.
+func (f Failure) Lines() []string {
+	what, do := f.words()
+	lines := []string{rule, "THIS NODE DOES NOT COME UP: " + what}
+	row := func(name, format string, args ...any) {
+		lines = append(lines, fmt.Sprintf("  %-7s %s", name, fmt.Sprintf(format, args...)))
+	}
+	if f.Tries > 0 {
+		row("tried", "registry %s, as %s%s; try %d, %s since the first", f.Registry, f.who(), f.from(), f.Tries, f.Since.Round(time.Second))
+	}
+	row("failed", "%v", f.Err)
+	if f.Tries > 0 {
+		row("back", "%s", f.back())
+	}
+	row("do", "%s", do)
+	if f.Next > 0 {
+		row("next", "it tries again in %s, at %s UTC by its clock; nothing needs to be done here for that", f.Next, f.Now.Add(f.Next).UTC().Format(time.TimeOnly))
+	} else {
+		row("next", "the machine starts over in %s, at %s UTC by its clock", f.Over, f.Now.Add(f.Over).UTC().Format(time.TimeOnly))
+	}
+	return append(lines, rule)
+}
+
+// words say what is wrong, and what a person can do about it.
+func (f Failure) words() (what, do string) {
+	code := refusal.Of(f.Err)
+	switch {
+	case f.Tries == 0:
+		return "its loader ends", "read what it said above; write the boot files anew with 'caisson netboot' where they may be at fault"
+	case code != "":
+		do = (&refusal.Refusal{Code: code}).Hint()
+		return fmt.Sprintf("what the registry has for it is refused (%s)", code), do
+	case f.Address == "":
+		return "it has no address", "look at the cable, at DHCP, and whether the loader has the module of this network card (layer.kernel.modules)"
+	case errors.Is(f.Err, oci.ErrNotFound):
+		return "nothing is published for it", "put this machine into the site by an address or UUID above, and run 'caisson publish'; 'caisson unknown' has the line for it"
+	}
+	return "the registry does not answer as it should", "look at the registry, its name, its certificate and its clock, and at the way from " + f.Address + " to it"
+}
+
+func (f Failure) who() string {
+	var names []string
+	if f.Machine.Node != "" {
+		names = append(names, f.Machine.Node)
+	}
+	for _, mac := range f.Machine.MACs {
+		names = append(names, "MAC "+mac)
+	}
+	for _, uuid := range f.Machine.UUIDs {
+		names = append(names, "UUID "+uuid)
+	}
+	if len(names) == 0 {
+		return "a machine without a name"
+	}
+	return strings.Join(names, ", ")
+}
+
+func (f Failure) from() string {
+	if f.Address == "" {
+		return ""
+	}
+	return ", from " + f.Address
+}
+
+// back says why the node does not run what it ran before.
+func (f Failure) back() string {
+	switch {
+	case f.NoWay != nil:
+		return "what ran well before cannot run: " + f.NoWay.Error()
+	case f.Disk == "":
+		return "there is no state disk, so nothing that ran before is known"
+	}
+	return "nothing has run well from state disk " + f.Disk + " yet"
+}

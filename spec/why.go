@@ -38,6 +38,7 @@ const (
 	EventDeadline   = "deadline"    // a new generation did not prove itself in time
 	EventRefused    = "refused"     // what the registry had was not accepted
 	EventTakenBack  = "taken-back"  // a change failed while it was applied
+	EventOverdue    = "overdue"     // a change was not made in time, and its agent ended with it
 	EventUndone     = "undone"      // a change cut the node off, or nobody confirmed it
 	EventGateFailed = "gate-failed" // a change did not pass its health checks
 )

@@ -29,6 +29,9 @@ func failed(item string, what []spec.Drift, err error) error {
 	return f
 }
 
+// About says of an error of a run which kind it is about.
+func About(item string, err error) error { return failed(item, nil, err) }
+
 // Culprit returns what the first error of a run is about, "" where that is not known.
 func Culprit(err error) (item, key string) {
 	var f *failure

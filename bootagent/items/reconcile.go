@@ -235,7 +235,7 @@ func (r *run) preflight(ctx context.Context) {
 }
 
 func (r *run) check(ctx context.Context, n int) {
-	end := r.trace.Begin("check " + r.items[n].Name())
+	end := r.begin(ctx, "check", n)
 	drift, err := r.items[n].Check(ctx)
 	end(err)
 	if err != nil {
@@ -287,7 +287,7 @@ func (r *run) restore(ctx context.Context) {
 		}
 		r.changed = true
 		entries := slices.DeleteFunc(r.journal.Entries(it.Name()), func(e item.Entry) bool { return !left[e.Key] })
-		end := r.trace.Begin("restore " + it.Name())
+		end := r.begin(ctx, "restore", n)
 		err := it.Restore(ctx, entries)
 		end(err)
 		r.errs[n] = errors.Join(r.errs[n], failed(it.Name(), nil, err))
@@ -315,7 +315,7 @@ func (r *run) apply(ctx context.Context) {
 		if len(due) > 0 {
 			r.changed = true
 			r.errs[n] = errors.Join(r.errs[n], r.note(n, due))
-			end := r.trace.Begin("apply " + it.Name())
+			end := r.begin(ctx, "apply", n)
 			err := it.Apply(ctx, due)
 			end(err)
 			r.errs[n], r.failed[n] = errors.Join(r.errs[n], failed(it.Name(), due, err)), err != nil

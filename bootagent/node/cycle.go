@@ -239,9 +239,10 @@ func (n *Node) change(ctx context.Context, before, next *track.Found) (*spec.Sta
 		return nil, err
 	}
 	var result items.Result
+	making, made := n.inTime(ctx, before, next)
 	if before == nil {
-		result = items.Reconcile(ctx, n.items(&next.Overlay), n.journal)
-	} else if result = items.Transact(ctx, n.items(&next.Overlay), n.items(&before.Overlay), n.journal, n.guard(next)); result.Err != nil {
+		result = made(items.Reconcile(making, n.items(&next.Overlay), n.journal))
+	} else if result = made(items.Transact(making, n.items(&next.Overlay), n.items(&before.Overlay), n.journal, n.guard(next))); result.Err != nil {
 		return n.takenBack(before, next, result)
 	}
 	if err := n.moveCorrections(before, next, result); err != nil {

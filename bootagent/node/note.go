@@ -32,7 +32,9 @@ func (n *Node) note(g state.Generation, err error, e spec.Event) {
 	e.Generation, e.Epoch, e.Overlay, e.Layer = g.Generation, g.Epoch, g.Overlay, g.Layer
 	if err != nil {
 		e = blackbox.Blame(e, err)
-		e.Item, e.Key = items.Culprit(err)
+		if item, key := items.Culprit(err); item != "" {
+			e.Item, e.Key = item, key
+		}
 	}
 	box := blackbox.At(n.folder.Path(blackbox.Name))
 	before, err := box.Events()

@@ -293,6 +293,8 @@ func (n *Node) undo(ctx context.Context, reason string) error {
 // changed is drift, as it was before.
 func (n *Node) putBack(ctx context.Context, back *track.Found, tried state.Generation) (items.Result, error) {
 	from, err := n.follower.Recall(&tried)
+	ctx, cancel := context.WithTimeout(ctx, n.makingTime(&back.Overlay))
+	defer cancel()
 	if err != nil { // nobody knows any more what it changed
 		result := items.Reconcile(ctx, n.items(&back.Overlay), n.journal)
 		return result, n.corrections().Begin(back.Generation.Overlay)

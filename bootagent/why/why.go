@@ -36,7 +36,7 @@ type explainer struct {
 
 // troubles are the events that tell of something that failed.
 var troubles = []string{spec.EventAsked, spec.EventGaveUp, spec.EventLost, spec.EventCrashed, spec.EventDeadline, spec.EventRefused,
-	spec.EventTakenBack, spec.EventUndone, spec.EventGateFailed}
+	spec.EventTakenBack, spec.EventOverdue, spec.EventUndone, spec.EventGateFailed}
 
 // last is the last event that tells of something that failed, nil where none does.
 func (e explainer) last() *spec.Event {
@@ -85,7 +85,7 @@ func (e explainer) rejected() []spec.Finding {
 		return nil
 	}
 	f := spec.Finding{What: fmt.Sprintf("generation %d is rejected on this node", r.Generation), Generation: r.Generation, Overlay: r.Overlay, Reason: r.Reason, Do: again}
-	e.told(&f, r.Overlay, spec.EventGateFailed, spec.EventTakenBack, spec.EventDeadline, spec.EventCrashed, spec.EventLost)
+	e.told(&f, r.Overlay, spec.EventGateFailed, spec.EventTakenBack, spec.EventOverdue, spec.EventDeadline, spec.EventCrashed, spec.EventLost)
 	if !r.At.IsZero() {
 		f.Since = r.At
 	}

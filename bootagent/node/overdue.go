@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/blackbox"
+	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// madeWithin is how long a change of the running root may take to be made, or to be
+// taken back, beside the timeouts of its foreground scripts.
+const madeWithin = 5 * time.Minute
+
+func (n *Node) makingTime(o *spec.Overlay) time.Duration {
+	return cmp.Or(n.o.Made, madeWithin+o.Items.ScriptTime())
+}
+
+// inTime gives a change its time. What heeds its context ends then, and the change is
+// taken back as any that fails. For that there is as much time as it takes to make what
+// ran before; what hangs all the same is a system call, and only the end of its process
+// ends that, see abandon.
+func (n *Node) inTime(parent context.Context, before, next *track.Found) (_ context.Context, made func(items.Result) items.Result) {
+	limit, ran := n.makingTime(&next.Overlay), &spec.Overlay{}
+	if before != nil {
+		ran = &before.Overlay
+	}
+	late, doing := fmt.Errorf("it was not made within %s", limit), new(items.Doing)
+	ctx, cancel := context.WithTimeoutCause(items.Tell(parent, doing), limit, late)
+	var at struct{ step, item string } // when the time was over
+	seen := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		at.step, at.item = doing.Step()
+		close(seen)
+	})
+	hard := time.AfterFunc(limit+n.makingTime(ran), func() { n.abandon(next, before, late, doing) })
+	return timed{ctx, parent}, func(r items.Result) items.Result {
+		hard.Stop()
+		if !stop() && r.Err != nil && errors.Is(context.Cause(ctx), late) {
+			<-seen
+			r.Err = items.About(at.item, fmt.Errorf("%w: %s did not end: %w", late, at.step, r.Err))
+		}
+		cancel()
+		return r
+	}
+}
+
+// timed is a context with a deadline that asks the one above it first, which knows more
+// where it is not one of package context.
+type timed struct {
+	context.Context
+	parent context.Context
+}
+
+// Err implements context.Context.
+func (t timed) Err() error { return cmp.Or(t.parent.Err(), t.Context.Err()) }
+
+// abandon ends this process with the change that it is at. That the generation is rejected
+// is on the disk before, and the next process puts all back that it did.
+func (n *Node) abandon(next, before *track.Found, late error, doing *items.Doing) {
+	step, item := doing.Step()
+	why := fmt.Errorf("%w: %s does not end", late, step)
+	did := "ended the agent, whose next one starts from the beginning"
+	if before != nil {
+		did = fmt.Sprintf("ended the agent, whose next one puts generation %d in effect again", before.Generation.Generation)
+	}
+	n.note(next.Generation, why, spec.Event{Event: spec.EventOverdue, Item: item, Did: did, Console: blackbox.Console(kmsg)})
+	n.record("overdue", field{"generation", next.Generation.Generation}, field{"why", why})
+	s, err := n.folder.Load()
+	if err == nil {
+		s.Reject(next.Generation, why.Error(), time.Now())
+		err = errors.Join(n.folder.Save(s), n.corrections().Begin(""))
+	}
+	if err != nil {
+		n.o.Say("%v", err)
+	}
+	n.o.Say("generation %d: %v; this agent ends", next.Generation.Generation, why)
+	os.Exit(1)
+}

@@ -6,7 +6,7 @@ UNITS    = $$($(GO) list ./... | grep -vE '/test/(vm|interop)')
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo development)
 BUILT   ?= $(shell git log -1 --format=%cI 2>/dev/null || echo 2026-01-01T00:00:00Z)
 LDFLAGS := -s -w -X main.version=$(VERSION)
-FUZZTIME ?= 10s
+FUZZTIME ?= 5s
 BIN      ?= bin
 OUT      ?= out
 PREFIX   ?= /usr/local
@@ -80,7 +80,7 @@ lint: ## gofmt, go vet, staticcheck, errcheck
 vulncheck: ## Known vulnerabilities in what we link; says so where their database cannot be reached
 	@hack/vulncheck
 
-fuzz: ## Run every fuzz target for FUZZTIME (10s)
+fuzz: ## Run every fuzz target for FUZZTIME (5s)
 	@hack/fuzz $(FUZZTIME)
 
 bench: ## Measure against named peers in the same run

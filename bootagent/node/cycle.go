@@ -243,7 +243,7 @@ func (n *Node) change(ctx context.Context, before, next *track.Found) (*spec.Sta
 	if before == nil {
 		result = made(items.Reconcile(making, n.items(&next.Overlay), n.journal))
 	} else if result = made(items.Transact(making, n.items(&next.Overlay), n.items(&before.Overlay), n.journal, n.guard(next))); result.Err != nil {
-		return n.takenBack(before, next, result)
+		return n.takenBack(ctx, before, next, result)
 	}
 	if err := n.moveCorrections(before, next, result); err != nil {
 		return nil, err
@@ -272,9 +272,11 @@ func (n *Node) moved(ctx context.Context, next *track.Found, result items.Result
 	return n.report(next, result)
 }
 
-// takenBack notes that the node goes on with before, since next failed.
-func (n *Node) takenBack(before, next *track.Found, result items.Result) (*spec.Status, error) {
-	if result.RolledBack { // what could not even be begun disturbs nobody when it is tried again
+// takenBack notes that the node goes on with before, since next failed, or since this
+// process ends, which says nothing about next.
+func (n *Node) takenBack(ctx context.Context, before, next *track.Found, result items.Result) (*spec.Status, error) {
+	interrupted := ctx.Err() != nil
+	if result.RolledBack && !interrupted { // what could not even be begun disturbs nobody when it is tried again
 		s, err := n.folder.Load()
 		if err != nil {
 			return nil, errors.Join(result.Err, err)
@@ -287,7 +289,10 @@ func (n *Node) takenBack(before, next *track.Found, result items.Result) (*spec.
 	failed := fmt.Errorf("generation %d was not applied: %w", next.Generation.Generation, result.Err)
 	n.record("taken-back", field{"generation", next.Generation.Generation}, field{"stays", before.Generation.Generation}, field{"why", result.Err})
 	did := "changed nothing, and tries it again at each sync"
-	if result.RolledBack {
+	switch {
+	case result.RolledBack && interrupted:
+		did = fmt.Sprintf("was ended in the middle, and took it back: the next one makes it; generation %d is in effect", before.Generation.Generation)
+	case result.RolledBack:
 		did = fmt.Sprintf("took it back, and does not try it again; generation %d is in effect", before.Generation.Generation)
 	}
 	n.note(next.Generation, result.Err, spec.Event{Event: spec.EventTakenBack, Did: did, Console: blackbox.Console(kmsg)})

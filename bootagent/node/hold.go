@@ -179,7 +179,7 @@ func (n *Node) returnTo(ctx context.Context, h spec.Hold, choose func(kept []sta
 	}
 	result := items.Transact(ctx, n.items(&next.Overlay), n.items(&before.Overlay), n.journal, n.guard(next))
 	if result.Err != nil {
-		status, err := n.takenBack(before, next, result)
+		status, err := n.takenBack(ctx, before, next, result)
 		return status, errors.Join(err, n.folder.Save(was))
 	}
 	if err := n.moveCorrections(before, next, result); err != nil {

@@ -44,6 +44,41 @@ func TestAScriptThatHangs(t *testing.T) {
 	}
 }
 
+// A change that the end of the agent interrupts says nothing about the generation: it is
+// taken back, and the next agent makes it.
+func TestTheAgentEndsDuringAChange(t *testing.T) {
+	m := runningMachine(t)
+	started := m.root + "/started"
+	m.publishItems(2, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}},
+		Exec: []spec.Exec{{Name: "a", Data: "#!/bin/sh\n[ -e " + started + " ] && exit 0\ntouch " + started + "\nexec sleep 1000\n", Blocking: "foreground", Timeout: 900, OnFailure: "rollback"}}})
+	n, err := Open(t.Context(), Options{Root: m.root, Say: t.Logf}, m.bootstrap())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	go func() {
+		for range 6000 {
+			if _, err := os.Stat(started); err == nil {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		end()
+	}()
+	if _, err := n.Sync(ctx); err == nil {
+		t.Error("no error")
+	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.swappiness(""); got != "10" {
+		t.Errorf("swappiness %s", got)
+	}
+	if st := m.sync(); st.Generation != 2 || st.Rejected != nil || m.swappiness("") != "20" {
+		t.Errorf("%+v, swappiness %s", st, m.swappiness(""))
+	}
+}
+
 // hanging marks the process whose change hangs in a system call: its root and bootstrap.
 const hanging = "CAISSON_TEST_HANGS"
 

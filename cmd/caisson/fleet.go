@@ -33,17 +33,21 @@ func (a *app) fleetCommand() *cobra.Command {
 
 func (a *app) fleetStatusCommand() *cobra.Command {
 	var at asking
-	var q struct{ condition, text string }
+	var q struct {
+		condition, text, set string
+		labels               []string
+	}
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Say how many nodes are fine, and what is wrong with the others",
-		Long: "Say how many nodes are fine, how many are not, and why. With --condition or --search the nodes that meet it\n" +
-			"are listed; --condition trouble is all that somebody should look at.",
-		Example: "  caisson fleet status --condition trouble",
+		Long: "Say how many nodes are fine, how many are not, and why. With --condition, --search, --label or --set the\n" +
+			"nodes that meet it are listed; --condition trouble is all that somebody should look at. Labels and sets are those\n" +
+			"of the site that the service was started with.",
+		Example: "  caisson fleet status --condition trouble\n  caisson fleet status --label rack=r1 --set storage",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if q.condition != "" || q.text != "" {
-				list, err := at.nodes(c.Context(), url.Values{"condition": {q.condition}, "q": {q.text}})
+			if q.condition != "" || q.text != "" || q.set != "" || len(q.labels) > 0 {
+				list, err := at.nodes(c.Context(), url.Values{"condition": {q.condition}, "q": {q.text}, "label": q.labels, "set": {q.set}})
 				if err != nil {
 					return err
 				}
@@ -64,6 +68,8 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 	}
 	c.Flags().StringVar(&q.condition, "condition", "", "list the nodes that are so: trouble, "+conditionList())
 	c.Flags().StringVar(&q.text, "search", "", "list the nodes with this `TEXT` in the name or in what is wrong")
+	c.Flags().StringArrayVar(&q.labels, "label", nil, "list the nodes with the label `KEY=VALUE`; several must all hold")
+	c.Flags().StringVar(&q.set, "set", "", "list the nodes of the NodeSet `NAME`")
 	at.flags(c.Flags())
 	return c
 }

@@ -87,6 +87,11 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if o.Hosts = ownNames(l.Addr().(*net.TCPAddr), v.hosts); o.Tokens == nil && !l.Addr().(*net.TCPAddr).IP.IsLoopback() {
 		return cli.Usage("give --tokens, or --listen 127.0.0.1:8080", "without tokens the service is for a loopback only")
 	}
+	if len(v.look.whom.site) > 0 {
+		if o.Site, err = v.look.whom.load(a); err != nil {
+			return err
+		}
+	}
 	db, err := store.Open(ctx, v.db)
 	if err != nil {
 		return err

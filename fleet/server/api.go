@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -62,39 +61,6 @@ func (s *Server) summary() Summary {
 
 func (s *Server) getSummary(w http.ResponseWriter, _ *http.Request) {
 	s.answer(w, http.StatusOK, s.summary())
-}
-
-// List is what GET /v1/nodes answers.
-type List struct {
-	Nodes []view.Line `json:"nodes"`
-	All   int         `json:"all"` // that meet the query
-	From  int         `json:"from"`
-}
-
-// maxListed bounds a page of a list.
-const maxListed = 1000
-
-func (s *Server) list(req *http.Request, usual int) (List, view.Query) {
-	v := req.URL.Query()
-	q := view.Query{Text: v.Get("q"), Condition: view.Condition(v.Get("condition")), Layer: v.Get("layer"), Version: v.Get("version"), Sync: v.Get("sync"), Health: v.Get("health"), Differs: v.Get("differs") != ""}
-	number := func(name string, otherwise, most int) int {
-		n, err := strconv.Atoi(v.Get(name))
-		if err != nil || n < 0 {
-			return otherwise
-		}
-		return min(n, most)
-	}
-	l := List{From: number("from", 0, 1<<30)}
-	l.Nodes, l.All = view.Select(s.o.Hub.Nodes(), q, l.From, number("most", usual, maxListed), s.o.Hub.Now())
-	if l.Nodes == nil {
-		l.Nodes = []view.Line{}
-	}
-	return l, q
-}
-
-func (s *Server) getNodes(w http.ResponseWriter, req *http.Request) {
-	l, _ := s.list(req, maxListed)
-	s.answer(w, http.StatusOK, l)
 }
 
 func (s *Server) getNode(w http.ResponseWriter, req *http.Request) {

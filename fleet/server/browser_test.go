@@ -90,6 +90,11 @@ func TestThePage(t *testing.T) {
 	held.Holds = []spec.Hold{{Kind: spec.HoldFreeze, Reason: "a disk is on its way", Author: "eve", Since: time.Now().Unix()}}
 	rows[names[9]] = held
 	s := newSite(t, rows, true)
+	authored := "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal}\nnodes:\n"
+	for i, name := range names {
+		authored += fmt.Sprintf("- {name: %s, labels: {rack: r%d}}\n", name, i/8+1)
+	}
+	s.knows(authored + "---\napiVersion: caisson.dev/v1alpha1\nkind: NodeSet\nmetadata: {name: first}\nspec: {match: {hosts: [\"*-n1\"]}}\n")
 	send := func(i int, seq uint64, change func(*spec.Report)) {
 		t.Helper()
 		if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), names[i], seq, change), "Authorization", s.bearer(Reporter)); status != 204 {
@@ -149,6 +154,15 @@ func TestThePage(t *testing.T) {
 	if text != "3 nodes" {
 		t.Errorf("search by keyboard: %q", text)
 	}
+	// The form: a label is typed, a set is chosen, and the address says both.
+	if err := chromedp.Run(ctx, open("/nodes"), chromedp.WaitVisible("table.nodes"), chromedp.SendKeys("input[name=label]", "rack=r1"), chromedp.SetValue("select[name=set]", "first"),
+		chromedp.Submit("form.filter"), arrive("set=first"), chromedp.WaitVisible("table.nodes"), chromedp.Text("h1", &text), chromedp.Location(&where)); err != nil {
+		t.Fatal(err)
+	}
+	if text != "1 node" || !strings.Contains(where, "label=rack%3Dr1") {
+		t.Errorf("by label and set: %q at %s", text, where)
+	}
+	keep(t, ctx, "labels")
 	var acts, drift string
 	if err := chromedp.Run(ctx, open("/nodes/"+names[1]), chromedp.WaitVisible(".acts"), chromedp.Text(".acts", &acts), chromedp.Text("main", &drift)); err != nil {
 		t.Fatal(err)

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
-	"maps"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -116,27 +114,6 @@ func (s *Server) overviewPage(w http.ResponseWriter, req *http.Request) {
 		}
 	}
 	s.show(w, req, http.StatusOK, "overview.html", map[string]any{"Summary": sum, "Tiles": tiles, "Held": sum.Conditions[view.Held] + sum.Conditions[view.Paused]})
-}
-
-// perPage is how many nodes a page lists.
-const perPage = 100
-
-func (s *Server) nodesPage(w http.ResponseWriter, req *http.Request) {
-	l, q := s.list(req, perPage)
-	link := func(from int) string {
-		v := url.Values{}
-		maps.Copy(v, req.URL.Query())
-		v.Set("from", strconv.Itoa(from))
-		return "/nodes?" + v.Encode()
-	}
-	data := map[string]any{"List": l, "Query": q, "Kinds": view.Kinds, "Last": l.From + len(l.Nodes)}
-	if l.From > 0 {
-		data["Before"] = link(max(0, l.From-perPage))
-	}
-	if l.From+len(l.Nodes) < l.All {
-		data["After"] = link(l.From + perPage)
-	}
-	s.show(w, req, http.StatusOK, "nodes.html", data)
 }
 
 // act is something that an operator may want to do, and the command that does it: it

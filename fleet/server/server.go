@@ -31,6 +31,7 @@ import (
 // Options say who may ask.
 type Options struct {
 	Hub      *hub.Hub
+	Site     Site     // nil: nodes are not found by label or set
 	Tokens   *Tokens  // nil: everybody may read and report, and nobody is an operator
 	Hosts    []string // names by which the service is reached, with or without port; see hostAllowed
 	TLS      bool     // the page is reached by https: its cookie goes nowhere else
@@ -98,7 +99,7 @@ func (s *Server) routes() []route {
 		{"POST /v1/pre-reboot", Reporter, "FleetLock: ask for a slot.", s.preReboot},
 		{"POST /v1/steady-state", Reporter, "FleetLock: give a slot back.", s.steadyState},
 		{"GET /v1/summary", Reader, "The fleet at a glance.", s.getSummary},
-		{"GET /v1/nodes", Reader, "Nodes that meet a query: q, condition, layer, version, sync, health, differs, from, most.", s.getNodes},
+		{"GET /v1/nodes", Reader, "Nodes that meet a query: q, condition, layer, version, sync, health, differs, label (KEY=VALUE, several must all hold) and set (a NodeSet) where the service has a site, from, most.", s.getNodes},
 		{"GET /v1/nodes/{node}", Reader, "One node in full.", s.getNode},
 		{"GET /v1/reports", Reader, "What each node reported last, one line of JSON a node.", s.getReports},
 		{"GET /v1/rollouts", Reader, "Rollouts and how far their waves are.", s.getRollouts},

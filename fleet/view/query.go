@@ -20,6 +20,16 @@ type Query struct {
 	Sync      string
 	Health    string
 	Differs   bool // it runs something else than is published
+
+	Among map[string]bool // one of these names; nil is any
+}
+
+// Named restricts a query to nodes of these names. Without any no node meets it.
+func (q *Query) Named(names []string) {
+	q.Among = make(map[string]bool, len(names))
+	for _, name := range names {
+		q.Among[name] = true
+	}
 }
 
 // Line is one node of a list.
@@ -84,7 +94,7 @@ const TroubleWord Condition = "trouble"
 
 // Matches reports whether a node meets a query.
 func (q Query) Matches(n *Node, now time.Time) bool {
-	if q.Differs && !n.Differs() {
+	if q.Among != nil && !q.Among[n.Name] || q.Differs && !n.Differs() {
 		return false
 	}
 	b := n.Report

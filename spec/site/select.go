@@ -10,6 +10,15 @@ import (
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
+// Sets returns the names of the site's NodeSets, sorted.
+func (s *Site) Sets() []string {
+	names := []string{}
+	for _, set := range s.maintenance.Sets {
+		names = append(names, set.Name)
+	}
+	return names
+}
+
 // Select returns the names of the nodes that have all labels, each as KEY=VALUE, and
 // belong to the NodeSet when one is named. None at all is an error: it is a typing
 // mistake more often than it is meant.

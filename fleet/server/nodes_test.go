@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	authored "github.com/caisson-os/caisson/spec/site"
+)
+
+// written is a site with labels and sets, some of which look like markup.
+const written = `apiVersion: caisson.dev/v1alpha1
+kind: Site
+metadata: {name: metal}
+nodes:
+- {name: n1, labels: {rack: r1, role: "<b>a&b</b>"}}
+- {name: n2, labels: {rack: r1}}
+- {name: n3, labels: {rack: r2}}
+- {name: unpublished, labels: {rack: r1}}
+---
+apiVersion: caisson.dev/v1alpha1
+kind: NodeSet
+metadata: {name: odd}
+spec: {match: {hosts: [n1, n3]}}
+`
+
+// knows gives a service a site, as fleet serve --site does.
+func (s *site) knows(text string) {
+	s.Helper()
+	read, report := authored.Parse(fstest.MapFS{"site.yaml": {Data: []byte(text)}}, "site.yaml")
+	if report.Err() != nil {
+		s.Fatal(report.Problems)
+	}
+	s.server.o.Site = read
+}
+
+func TestNodesByLabelAndSet(t *testing.T) {
+	s := newSite(t, published("n1", "n2", "n3"), false)
+	s.knows(written)
+	for _, c := range []struct {
+		query url.Values
+		want  string
+	}{
+		{url.Values{"label": {"rack=r1"}}, "n1 n2"},
+		{url.Values{"label": {"rack=r1"}, "set": {"odd"}}, "n1"},
+		{url.Values{"label": {"rack=r1", "role=<b>a&b</b>"}}, "n1"},
+		{url.Values{"set": {"odd"}}, "n1 n3"},
+		{url.Values{"set": {"odd"}, "q": {"n3"}}, "n3"},
+		{url.Values{"label": {""}, "set": {""}}, "n1 n2 n3"}, // a form that nobody filled in
+	} {
+		status, text := s.ask("GET", "/v1/nodes?"+c.query.Encode(), nil)
+		var l List
+		if err := json.Unmarshal([]byte(text), &l); status != 200 || err != nil {
+			t.Fatal(status, text)
+		}
+		var names []string
+		for _, n := range l.Nodes {
+			names = append(names, n.Name)
+		}
+		if got := strings.Join(names, " "); got != c.want || l.All != len(names) {
+			t.Errorf("%v: %q of %d, want %q", c.query, got, l.All, c.want)
+		}
+	}
+	many := url.Values{}
+	for i := range maxLabels + 1 {
+		many.Add("label", fmt.Sprintf("k%d=v", i))
+	}
+	for query, want := range map[string]string{
+		"label=rack%3Dr9": "no node of the site is meant", "label=rack": "is not a label with its value", "set=even": "has no node set", many.Encode(): "more than 16 labels",
+	} {
+		if status, text := s.ask("GET", "/v1/nodes?"+query, nil); status != 400 || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", query, status, text)
+		}
+		if status, text := s.ask("GET", "/nodes?"+query, nil); status != 400 || !strings.Contains(text, want) {
+			t.Errorf("page of %s: %d %s", query, status, text)
+		}
+	}
+}
+
+// What an address or the site says is text on the page; a turned page keeps the query.
+func TestNodesPageByLabel(t *testing.T) {
+	s := newSite(t, published("n1", "n2", "n3"), false)
+	s.knows(written)
+	status, text := s.ask("GET", "/nodes?"+url.Values{"label": {"role=<b>a&b</b>"}, "set": {"odd"}}.Encode(), nil)
+	if status != 200 || strings.Contains(text, "<b>a&b") {
+		t.Fatal(status, text)
+	}
+	for _, want := range []string{`name="label" value="role=&lt;b&gt;a&amp;b&lt;/b&gt;"`, `<option selected>odd</option>`, `href="/nodes/n1"`, "<h1>1 node</h1>"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if _, text := s.ask("GET", "/nodes?set=%3Cscript%3Ealert(1)%3C/script%3E", nil); strings.Contains(text, "<script>alert") {
+		t.Errorf("the name of a set is markup:\n%s", text)
+	}
+}
+
+// Without a site labels are unknown, and nobody is told that no node has one.
+func TestNodesByLabelWithoutSite(t *testing.T) {
+	s := newSite(t, published("n1"), false)
+	for _, query := range []string{"label=rack%3Dr1", "set=odd"} {
+		for _, path := range []string{"/v1/nodes?", "/nodes?"} {
+			if status, text := s.ask("GET", path+query, nil); status != 400 || !strings.Contains(text, "this service was started without one") {
+				t.Errorf("%s%s: %d %s", path, query, status, text)
+			}
+		}
+	}
+	if status, text := s.ask("GET", "/nodes", nil); status != 200 || strings.Contains(text, `name="label"`) || !strings.Contains(text, "only where the service has --site") {
+		t.Errorf("%d\n%s", status, text)
+	}
+}

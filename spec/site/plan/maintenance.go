@@ -48,16 +48,9 @@ func realtimeText(r spec.Realtime) string {
 	return text
 }
 
-// Disruption is when something disturbs a node next.
-type Disruption struct {
-	Operation string    `json:"operation"`
-	Window    string    `json:"window,omitempty"` // empty where it needs none
-	From      time.Time `json:"from"`             // not before; preconditions, slots and delays come on top
-}
-
 // disruption returns when something disturbs a node next, nil when nothing is known to.
 // What was published before and runs once is taken to have run.
-func disruption(from, to *spec.Maintenance, now time.Time) *Disruption {
+func disruption(from, to *spec.Maintenance, now time.Time) *Turn {
 	if to == nil || now.IsZero() {
 		return nil
 	}
@@ -67,29 +60,18 @@ func disruption(from, to *spec.Maintenance, now time.Time) *Disruption {
 			published[o.ID] = true
 		}
 	}
-	var first *Disruption
-	add := func(d Disruption) {
-		if first == nil || d.From.Before(first.From) {
-			first = &d
-		}
-	}
+	var first *Turn
 	for _, o := range to.Operations {
 		if !o.Disruptive || o.Type == spec.OneShot && published[o.ID] {
 			continue
 		}
-		if at, ok := nextRun(o, now); ok && len(o.Windows) == 0 {
-			add(Disruption{Operation: o.Name, From: at})
+		run := func(from time.Time) (time.Time, bool) { return nextRun(o, from) }
+		next := soonest(to, o.Name, o.Windows, now, run)
+		if at, ok := run(now); ok && len(o.Windows) == 0 {
+			next = &Turn{Operation: o.Name, From: at}
 		}
-		for _, name := range o.Windows {
-			w := to.Windows[name]
-			for _, i := range w.Intervals {
-				last := i.To.Add(-time.Duration(w.StartGuard) * time.Second)
-				at, ok := nextRun(o, later(i.From, now))
-				if ok && at.Before(last) {
-					add(Disruption{Operation: o.Name, Window: name, From: at.UTC()})
-					break
-				}
-			}
+		if next != nil && (first == nil || next.From.Before(first.From)) {
+			first = next
 		}
 	}
 	return first
@@ -106,24 +88,6 @@ func nextRun(o spec.Operation, from time.Time) (time.Time, bool) {
 		}
 	}
 	return time.Time{}, false
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-func (d *Disruption) text() string {
-	if d == nil {
-		return ""
-	}
-	text := d.Operation + " from " + moment(d.From)
-	if d.Window != "" {
-		text += " in window " + d.Window
-	}
-	return text
 }
 
 type namedWindow struct {

@@ -91,3 +91,35 @@ func TestOperationsInAPlan(t *testing.T) {
 		})
 	}
 }
+
+const managing = operating + `  - {name: r, type: realtime, conf: {sysctl: {vm.swappiness: "1"}, nics: {eth0: {match: {name: eth0}, ring: {rx: 512}}}}}
+`
+
+// A preview of what operations of type realtime manage says when a running node sets it;
+// a boot sets it at once.
+func TestRealtimeInAPlan(t *testing.T) {
+	other := strings.NewReplacer(`swappiness: "1"`, `swappiness: "2"`, "rx: 512", "rx: 1024").Replace(managing)
+	const night = "; waits for m/r from 2026-11-21T22:00Z in window night\n"
+	for _, c := range []struct {
+		name, before, after, now string
+		said                     []string
+	}{
+		{"in its window", managing, other, "2026-11-16 12:00", []string{"live: it is set by its operation, in a window\n", "sysctl vm.swappiness: 1 → 2" + night, "rx 1024" + night}},
+		{"managed from now on", operating, managing, "2026-11-16 12:00", []string{"+ sysctl vm.swappiness: 1" + night}},
+		{"while it is open", managing, other, "2026-11-21 23:00", []string{"live: kernel parameters are set at once\n", "sysctl vm.swappiness: 1 → 2\n"}},
+		{"as it is about to close", managing, other, "2026-11-22 01:30", []string{"waits for m/r from 2026-11-28T22:00Z in window night\n"}},
+		{"drift outside is enforced", strings.ReplaceAll(managing, "realtime,", "realtime, outsideWindow: enforce,"), strings.ReplaceAll(other, "realtime,", "realtime, outsideWindow: enforce,"), "2026-11-16 12:00", []string{"live: kernel parameters are set at once\n"}},
+		{"it leaves", managing, operating, "2026-11-16 12:00", []string{"- sysctl vm.swappiness: 1\n"}},
+		{"beside what does not wait", managing, other + "---\nconf: {sysctl: {kernel.panic: 5}}\n", "2026-11-16 12:00", []string{"live: kernel parameters are set at once\n", "+ sysctl kernel.panic: 5\n", "1 → 2" + night}},
+		{"with a boot", managing, strings.Replace(other, "nodes: [{name: a}]", "nodes: [{name: a}]\nmachine: {kernel: {args: [quiet]}}", 1), "2026-11-16 12:00", []string{"sysctl vm.swappiness: 1 → 2\n"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, text := planned(t, c.before, c.after, c.now)
+			for _, said := range c.said {
+				if !strings.Contains(text, said) {
+					t.Errorf("the plan does not say %q:\n%s", said, text)
+				}
+			}
+		})
+	}
+}

@@ -33,13 +33,14 @@ type NodePlan struct {
 	// the layer alone waits.
 	AtOnce bool `json:"atOnce,omitempty"`
 
-	Next *Disruption `json:"nextDisruption,omitempty"` // by what the node would be sent
+	Next *Turn `json:"nextDisruption,omitempty"` // by what the node would be sent
 }
 
 // Change is a published value that differs from the site's.
 type Change struct {
 	spec.Change
 	Class string `json:"class"`
+	Waits *Turn  `json:"waits,omitempty"` // when a value that waits for a window is set; absent where nothing waits
 
 	why string
 }
@@ -141,13 +142,18 @@ func (p *Planner) Add(node string, published *spec.Overlay) {
 		changes = compareOverlays(published, want)
 	}
 	moves := p.layerChanges(node, published.Layer)
-	live := len(changes) > 0 && len(moves) > 0 && !slices.ContainsFunc(changes, func(c Change) bool { return !spec.Live(c.Class) })
-	n := p.nodePlan(node, append(changes, moves...))
-	if live {
+	live := len(changes) > 0 && !slices.ContainsFunc(changes, func(c Change) bool { return !spec.Live(c.Class) })
+	atOnce := false
+	if live && len(moves) > 0 {
 		old := p.publishedLocked(published.Layer)
-		n.AtOnce = old != nil && old.Suits(want) == nil
+		atOnce = old != nil && old.Suits(want) == nil
 	}
 	wanted, now := p.site.OperationsOf(node)
+	if live && (atOnce || len(moves) == 0) { // a boot sets everything
+		wait(changes, want, now)
+	}
+	n := p.nodePlan(node, append(changes, moves...))
+	n.AtOnce = atOnce
 	n.Next = disruption(published.Maintenance, wanted, now)
 	p.plan.Nodes = append(p.plan.Nodes, n)
 }
@@ -227,10 +233,11 @@ func (p *Planner) nodePlan(node string, changes []Change) NodePlan {
 	n := NodePlan{Name: node, Class: spec.ClassNone, Changes: []Change{}}
 	changes = slices.Concat(p.ended[node], changes)
 	var key strings.Builder
+	waits := false
 	for _, c := range changes {
-		fmt.Fprintf(&key, "%q %q %q %q\n", c.Item, c.Key, c.From, c.To)
-		if worse(c.Class, n.Class) || n.Why == "" {
-			n.Class, n.Why = c.Class, c.why
+		fmt.Fprintf(&key, "%q %q %q %q %s\n", c.Item, c.Key, c.From, c.To, c.Waits.text())
+		if worse(c.Class, n.Class) || n.Why == "" || waits && c.Waits == nil && c.Class == n.Class {
+			n.Class, n.Why, waits = c.Class, c.why, c.Waits != nil
 		}
 	}
 	if known, ok := p.same[key.String()]; ok {

@@ -31,7 +31,7 @@ func (p *Plan) Write(w io.Writer) {
 				key += c.Item + c.Action + "\n" // each has its own name as key
 				continue
 			}
-			key += fmt.Sprintf("\n%q %q %q %q", c.Item, c.Key, c.From, c.To)
+			key += fmt.Sprintf("\n%q %q %q %q %s", c.Item, c.Key, c.From, c.To, c.Waits.text())
 		}
 		g := byKey[key]
 		if g == nil {
@@ -97,6 +97,9 @@ func (c Change) write(w io.Writer) {
 		sign, text = "+", report.Printable(c.To, 100)
 	case spec.ActionRemove:
 		sign, text = "-", report.Printable(c.From, 100)
+	}
+	if c.Waits != nil {
+		text += "; waits for " + c.Waits.text()
 	}
 	switch c.Item {
 	case "node":

@@ -160,6 +160,11 @@ func (s *Site) Explain(node string, labels map[string]string) (*explain.Explanat
 	maps.Copy(n.Labels, labels)
 	e := explain.Node(n, known, s.HasLayer(), s.parts)
 	e.AddHealth(s.health.Of(n))
+	for i := range s.realtime {
+		if r := &s.realtime[i]; r.Has(n) {
+			e.AddOperation(r.Name, r.From, r.Windows, r.Conf)
+		}
+	}
 	o, _, err := s.overlay(n, "")
 	if err != nil {
 		return nil, err

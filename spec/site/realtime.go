@@ -37,6 +37,7 @@ func (s *Site) checkRealtime(c *module.Checker) {
 					c.In(m.Name, func() {
 						if m.Normal != nil {
 							v = m.Normal(c.Checker, v)
+							r.Conf = r.Conf.With(m.Name, v)
 						}
 						r.note(m.Name, v)
 						m.Compile(c, v, &f)

@@ -26,6 +26,8 @@ type Explanation struct {
 	Conf    map[string]any    `json:"conf"`
 	Machine map[string]any    `json:"machine,omitempty"`
 	Health  []any             `json:"health,omitempty"` // the checks that are for this node
+	// Operations are the settings that operations of type realtime manage, by operation and kind.
+	Operations map[string]any `json:"operations,omitempty"`
 	// KernelArgs are all that the node's kernel is started with.
 	KernelArgs []string `json:"kernelArgs,omitempty"`
 	// Defaults are values in force that nobody wrote, by their place in this document.
@@ -39,7 +41,7 @@ type Explanation struct {
 
 // Origin is where a value was written.
 type Origin struct {
-	Source string `json:"source"` // base, default, host:NAME or label:KEY
+	Source string `json:"source"` // base, default, host:NAME, label:KEY or template:NAME
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
@@ -98,6 +100,33 @@ func (e *Explanation) AddHealth(checks health.Checks) {
 				pointer := fmt.Sprintf("/health/%d/%s", i, key)
 				e.Defaults[pointer], e.Origins[pointer] = v, Origin{Source: "default"}
 			}
+		}
+	}
+}
+
+// AddOperation adds what an operation of type realtime manages on the node, in windows
+// where it names any. Conf has the settings by kind, from is the template that they were
+// made of.
+func (e *Explanation) AddOperation(name, from string, windows []string, conf *tree.Value) {
+	if e.Operations == nil {
+		e.Operations = map[string]any{}
+	}
+	when := "realtime"
+	if len(windows) > 0 {
+		when += ", in " + strings.Join(windows, " or ")
+	}
+	e.lines = append(e.lines, explained{key: "operation " + name, target: when})
+	source := "default"
+	if template, _, ok := strings.Cut(from, "@"); ok {
+		source = "template:" + template
+	}
+	kinds := map[string]any{}
+	e.Operations[name] = kinds
+	for _, m := range module.Conf() {
+		if v := conf.Get(m.Name); v != nil {
+			w := &walker{e: e, source: source, module: m}
+			w.head(m.Name, v, 1)
+			kinds[m.Name] = w.walk(v, nil, "/operations/"+pointerEscape(name)+"/"+m.Name, []string{})
 		}
 	}
 }

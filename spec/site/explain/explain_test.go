@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -67,5 +68,64 @@ func TestNode(t *testing.T) {
 	}
 	if e, err = s.Explain("unknown", map[string]string{"k": "other"}); err != nil || e.Known || e.Target["sysctl"] != "default" {
 		t.Errorf("a node that there might be: %+v, %v", e, err)
+	}
+}
+
+// What an operation of type realtime manages is told with its place, in its author's
+// file or that of the template; nodes without it have none.
+func TestOperation(t *testing.T) {
+	const text = `apiVersion: caisson.dev/v1alpha1
+kind: Site
+metadata: {name: x}
+nodes: [{name: a}, {name: b}]
+---
+apiVersion: caisson.dev/v1alpha1
+kind: MaintenanceWindow
+metadata: {name: night}
+spec: {timeZone: UTC, duration: 4h, opens: [{weekly: sat, at: "22:00"}]}
+---
+apiVersion: caisson.dev/v1alpha1
+kind: NodeSet
+metadata: {name: one}
+spec: {match: {hosts: [a]}}
+---
+apiVersion: caisson.dev/v1alpha1
+kind: NodeMaintenance
+metadata: {name: m}
+spec:
+  nodes: [one]
+  windows: [night]
+  operations:
+  - name: r
+    type: realtime
+    conf:
+      sysctl: {vm/page-cluster: 10}
+      nics: {eth0: {ring: {rx: 512}}}
+  - {name: t, template: {name: sysctl-baseline, version: "1"}, with: {swappiness: "7"}}
+`
+	s, r := site.ParseAt(time.Date(2026, 11, 16, 12, 0, 0, 0, time.UTC), fstest.MapFS{"site.yaml": {Data: []byte(text)}}, "site.yaml")
+	if r.Err() != nil {
+		t.Fatal(r.Problems)
+	}
+	e, err := s.Explain("a", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	managed, _ := e.Operations["m/r"].(map[string]any)
+	if d := cmp.Diff(map[string]any{"sysctl": map[string]any{"vm.page-cluster": "10"}, "nics": map[string]any{"eth0": map[string]any{"ring": map[string]any{"rx": "512"}}}}, managed); d != "" {
+		t.Errorf("operation (-want +got):\n%s", d)
+	}
+	if o := e.Origins["/operations/m~1r/sysctl/vm.page-cluster"]; o.Source != "base" || o.File != "site.yaml" || o.Line != 26 {
+		t.Errorf("it comes from %+v", o)
+	}
+	var b bytes.Buffer
+	e.Write(&b)
+	for _, line := range []string{"operation m/r                                        realtime, in night\n", "    vm.page-cluster: 10                              site.yaml:26\n", "vm.swappiness: 7                                 sysctl-baseline.yaml:21 template:sysctl-baseline\n"} {
+		if !bytes.Contains(b.Bytes(), []byte(line)) {
+			t.Errorf("the tree does not say %q:\n%s", line, b.String())
+		}
+	}
+	if e, err = s.Explain("b", nil); err != nil || e.Operations != nil {
+		t.Errorf("a node without it: %+v, %v", e, err)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -120,7 +119,9 @@ func runService(ctx context.Context, a *app, args []string) error {
 		}
 		a.follow(ctx)
 		a.recover(began)
-		debug.FreeOSMemory() // a look takes what the minute after it does not need
+		if err := giveBack(); err != nil {
+			a.say("give memory back: %v", err)
+		}
 		a.rest(ctx, tell)
 		if ctx.Err() != nil {
 			return nil

@@ -37,7 +37,7 @@ type Report struct {
 	Overlay      string            `json:"overlay"` // digest
 	Layer        string            `json:"layer,omitempty"`
 	LayerVersion string            `json:"layerVersion,omitempty"`
-	Staged       string            `json:"staged,omitempty"` // overlay digest that waits for a reboot; that in effect where its layer alone waits
+	Staged       string            `json:"staged,omitempty"` // overlay digest that waits for a reboot; that in effect where its layer alone waits; none on an attached host
 	Expires      time.Time         `json:"expires,omitzero"` // of the overlay's signature
 	Pause        *Pause            `json:"pause,omitempty"`
 	Axes         Axes              `json:"axes"`

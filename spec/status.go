@@ -80,7 +80,7 @@ type Status struct {
 	Image          string            `json:"image,omitempty"`       // IMAGE_VERSION of the running root's os-release
 	Agent          string            `json:"agent,omitempty"`       // version of the agent that answers
 	Pause          *Pause            `json:"pause,omitempty"`       // drift is reported and stays
-	Staged         string            `json:"staged,omitempty"`      // overlay digest that waits for a reboot; that in effect where its layer alone waits
+	Staged         string            `json:"staged,omitempty"`      // overlay digest that waits for a reboot; that in effect where its layer alone waits; none on an attached host
 	StagedBytes    *Bytes            `json:"stagedBytes,omitempty"` // of its layer, where this service fetched any
 	Rejected       *Rejected         `json:"rejected,omitempty"`    // what is not tried again here until somebody says so
 	Checks         []CheckStatus     `json:"checks,omitempty"`      // of a change that has to pass its gates yet

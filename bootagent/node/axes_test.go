@@ -4,10 +4,12 @@ package node
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -114,5 +116,36 @@ func TestImageVersion(t *testing.T) {
 		if st := m.apply(); st.Image != want {
 			t.Errorf("%q: %q", text, st.Image)
 		}
+	}
+}
+
+// Nothing waits for a reboot on an attached host, neither what cannot be begun, which is
+// tried again, nor what came after the generation that it is held at.
+func TestNothingWaitsForARebootOnAnAttachedHost(t *testing.T) {
+	h := newHost(t)
+	h.offer(1)
+	if _, err := h.agent("sync"); err != nil {
+		t.Fatal(err)
+	}
+	h.Overlay(spec.Overlay{Items: spec.Items{Files: []spec.File{{Path: "/etc/security", Content: "x"}}}}, sign.Predicate{Generation: 2}) // it is a directory
+	h.Current(spec.Fleet{}, fixture.Now())
+	for _, act := range []string{"sync", "apply"} {
+		st, err := h.agent(act)
+		if (err == nil) != (act == "apply") || st == nil {
+			t.Fatalf("%s: %v", act, err)
+		}
+		if st.Generation != 1 || st.Staged != "" || st.Activity != spec.ActivityIdle || st.Sync != spec.SyncBehind || !strings.Contains(st.SyncDetail, "/etc/security") ||
+			!slices.ContainsFunc(st.Drift, func(d spec.Drift) bool {
+				return d.Key == "generation 2" && strings.HasPrefix(d.Reason, "it was not applied: ")
+			}) {
+			t.Errorf("%s: staged %q, %s %s, %s: %s, %+v", act, st.Staged, st.Activity, st.ActivityDetail, st.Sync, st.SyncDetail, st.Drift)
+		}
+	}
+	h.offer(3)
+	if st, err := h.agent("sync"); err != nil || st.Generation != 3 || st.Activity != spec.ActivityIdle || st.Sync != spec.SyncCurrent {
+		t.Fatalf("%v, %+v", err, st)
+	}
+	if st, err := h.agent("rollback"); err != nil || st.Generation != 1 || st.Staged != "" || st.Activity != spec.ActivityIdle || st.Tracking != spec.Held {
+		t.Errorf("%v, staged %q, %s, %s", err, st.Staged, st.Activity, st.Tracking)
 	}
 }

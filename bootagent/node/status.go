@@ -137,7 +137,8 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 		}
 	}
 	status.Services = n.services(&found.Overlay)
-	if s.Staged != nil && !s.Staged.Pair(found.Generation) && status.Rejected == nil {
+	boots := n.boot.Mode != spec.ModeAttached // what is not in effect waits for a reboot
+	if boots && s.Staged != nil && !s.Staged.Pair(found.Generation) && status.Rejected == nil {
 		status.Staged, status.StagedBytes = s.Staged.Overlay, n.bytesOf(s.Staged.Layer)
 	}
 	if p, err := n.pause(found); err != nil {
@@ -148,7 +149,7 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 	if h := s.HoldAt(time.Now().Unix()); h != nil {
 		if h.Kind != spec.HoldFreeze {
 			status.Tracking = spec.Held
-			if s.Current != nil && s.Current.Overlay != found.Generation.Overlay {
+			if boots && s.Current != nil && s.Current.Overlay != found.Generation.Overlay {
 				status.Staged = s.Current.Overlay
 			}
 		}

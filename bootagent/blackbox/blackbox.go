@@ -21,6 +21,7 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -33,14 +34,22 @@ import (
 // Name of the file in a state directory.
 const Name = "blackbox"
 
+// patience is how long Add waits for another process that notes something: who hangs in
+// a write of a slot does not hold up the rest.
+const patience = 5 * time.Second
+
 // Box is the black box in a file.
-type Box struct{ file string }
+type Box struct {
+	file     string
+	patience time.Duration
+}
 
 // At returns the box in a file, which need not be there yet.
-func At(file string) Box { return Box{file} }
+func At(file string) Box { return Box{file, patience} }
 
 // Add notes an event, in the place of the oldest one where the box is full. What of it
-// is too long is shortened.
+// is too long is shortened. Where another process keeps the box for seconds, it is an
+// error and nothing is noted.
 func (b Box) Add(e spec.Event) (err error) {
 	defer func() {
 		if err != nil {
@@ -52,8 +61,7 @@ func (b Box) Add(e spec.Event) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	// Whoever holds it writes one slot.
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+	if err := b.lock(f); err != nil {
 		return err
 	}
 	data, err := io.ReadAll(io.LimitReader(f, size))
@@ -104,6 +112,22 @@ func (b Box) Events() ([]spec.Event, error) {
 		events = append(events, r.Event)
 	}
 	return events, nil
+}
+
+// lock waits for whoever else writes a slot. It polls, because a flock(2) that waits has
+// no deadline.
+func (b Box) lock(f *os.File) error {
+	for late := time.After(b.patience); ; {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return err
+		}
+		select {
+		case <-late:
+			return fmt.Errorf("another process has held it for %s", b.patience)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 func (b Box) open() (*os.File, error) {

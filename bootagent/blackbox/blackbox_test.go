@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/spec"
 )
@@ -152,6 +153,35 @@ func TestACutCostsOneSlot(t *testing.T) {
 				t.Fatalf("cut at byte %d: %+v", n, h)
 			}
 		}
+	}
+}
+
+// Who stands still while it notes does not keep others from going on: what they would
+// note is not noted, and that is said.
+func TestALockThatIsKept(t *testing.T) {
+	b := At(filepath.Join(t.TempDir(), Name))
+	if err := b.Add(event(1)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(b.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	b.patience = time.Millisecond
+	if err := b.Add(event(2)); err == nil || !strings.Contains(err.Error(), "note entered in the black box: another process has held it for 1ms") {
+		t.Errorf("error %v", err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Add(event(3)); err != nil {
+		t.Error(err)
+	}
+	if all := events(t, b); len(all) != 2 || all[1].Generation != 3 {
+		t.Errorf("%+v", all)
 	}
 }
 

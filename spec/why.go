@@ -39,6 +39,7 @@ const (
 	EventRefused    = "refused"     // what the registry had was not accepted
 	EventTakenBack  = "taken-back"  // a change failed while it was applied
 	EventOverdue    = "overdue"     // a change was not made in time, and its agent ended with it
+	EventHung       = "hung"        // a look at what runs did not end, and its agent ended with it
 	EventUndone     = "undone"      // a change cut the node off, or nobody confirmed it
 	EventGateFailed = "gate-failed" // a change did not pass its health checks
 )

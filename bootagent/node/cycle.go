@@ -36,7 +36,9 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 		return nil, err
 	case !ok:
 		n.o.Say("nothing is changed now: %s", why)
-		result := items.Look(ctx, n.items(&found.Overlay), n.guard(found))
+		result := n.look(ctx, found, func(ctx context.Context) items.Result {
+			return items.Look(ctx, n.items(&found.Overlay), n.guard(found))
+		})
 		if err := n.corrections().Save(); err != nil {
 			return nil, err
 		}
@@ -58,7 +60,15 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 // enforce makes the node as an overlay says.
 func (n *Node) enforce(ctx context.Context, found *track.Found) (*spec.Status, error) {
 	guard := n.guard(found)
-	result := items.Keep(ctx, n.items(&found.Overlay), n.journal, guard)
+	keep := func(ctx context.Context) items.Result {
+		return items.Keep(ctx, n.items(&found.Overlay), n.journal, guard)
+	}
+	var result items.Result
+	if guard == nil { // all of it is made, not looked at; a boot has its own deadline
+		result = keep(ctx)
+	} else {
+		result = n.look(ctx, found, keep)
+	}
 	n.noteServices(&found.Overlay)
 	n.recordChanges(result, found.Generation.Generation, n.cause(guard != nil))
 	remember := func() error { return n.corrections().Keep(found.Generation.Overlay) }

@@ -90,12 +90,12 @@ func (n *Node) Early(ctx context.Context, kinds []string) (*spec.Status, error) 
 		return nil, err
 	}
 	some := slices.DeleteFunc(n.items(&found.Overlay), func(i item.Item) bool { return !slices.Contains(kinds, i.Name()) })
-	var result items.Result
-	if acts {
-		result = items.Keep(ctx, some, n.journal, guard)
-	} else {
-		result = items.Look(ctx, some, guard)
-	}
+	result := n.look(ctx, found, func(ctx context.Context) items.Result {
+		if acts {
+			return items.Keep(ctx, some, n.journal, guard)
+		}
+		return items.Look(ctx, some, guard)
+	})
 	n.recordChanges(result, found.Generation.Generation, "drift")
 	if err := n.corrections().Keep(found.Generation.Overlay); err != nil {
 		return nil, err

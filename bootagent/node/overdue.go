@@ -24,6 +24,29 @@ func (n *Node) makingTime(o *spec.Overlay) time.Duration {
 	return cmp.Or(n.o.Made, madeWithin+o.Items.ScriptTime())
 }
 
+// look gives a look at what runs, and the corrections that it leads to, the time of a
+// change and a minute for each mount, swap and unit, whose programs may take theirs. What
+// heeds its context has deadlines of its own; what takes longer is a system call that
+// hangs, and only the end of this process ends that. A run that only reads is its
+// caller's to end.
+func (n *Node) look(ctx context.Context, found *track.Found, run func(context.Context) items.Result) items.Result {
+	if n.lock == nil {
+		return run(ctx)
+	}
+	i, doing := &found.Overlay.Items, new(items.Doing)
+	limit := n.makingTime(&found.Overlay) + time.Duration(len(i.Mounts)+len(i.Swaps)+len(i.Units))*time.Minute
+	hard := time.AfterFunc(limit, func() {
+		step, item := doing.Step()
+		why := fmt.Errorf("a look did not end within %s: %s does not end", limit, step)
+		n.note(found.Generation, why, spec.Event{Event: spec.EventHung, Item: item, Did: "ended the agent, whose next one looks again", Console: blackbox.Console(kmsg)})
+		n.record("hung", field{"generation", found.Generation.Generation}, field{"why", why})
+		n.o.Say("%v; this agent ends", why)
+		os.Exit(1)
+	})
+	defer hard.Stop()
+	return run(items.Tell(ctx, doing))
+}
+
 // inTime gives a change its time. What heeds its context ends then, and the change is
 // taken back as any that fails. For that there is as much time as it takes to make what
 // ran before; what hangs all the same is a system call, and only the end of its process

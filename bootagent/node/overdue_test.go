@@ -4,6 +4,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -116,10 +117,62 @@ func TestASystemCallThatHangs(t *testing.T) {
 	}
 }
 
+// A look at what runs that hangs in a system call ends with the agent, too. Nothing is
+// rejected: the next agent looks again.
+func TestALookThatHangs(t *testing.T) {
+	if root := os.Getenv(hanging); root != "" {
+		n, err := Open(t.Context(), hasty(root), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if os.Getenv(hanging+"_EARLY") != "" {
+			_, err = n.Early(t.Context(), []string{"sysctl"})
+		} else {
+			_, err = n.Apply(t.Context())
+		}
+		t.Fatal("it went on: ", err)
+	}
+	for _, early := range []string{"", "1"} {
+		m := runningMachine(t)
+		at := m.root + "/proc/sys/vm/swappiness"
+		if err := os.Remove(at); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Mkfifo(at, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		child := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestALookThatHangs$", "-test.count=1", "-test.v")
+		child.Env = append(os.Environ(), hanging+"="+m.root, hanging+"_EARLY="+early)
+		out, err := child.CombinedOutput()
+		if ctx.Err() != nil || err == nil || !strings.Contains(string(out), "this agent ends") {
+			t.Fatalf("%v, %v\n%s", ctx.Err(), err, out)
+		}
+		events, names := m.blackBox()
+		if !slices.Equal(names, []string{"up", "hung"}) {
+			t.Fatalf("%q\n%s", names, out)
+		}
+		if e := events[1]; e.Generation != 1 || e.Item != "sysctl" || !strings.Contains(e.Why, "check sysctl does not end") || !strings.Contains(e.Did, "looks again") {
+			t.Errorf("%+v", e)
+		}
+		if err := errors.Join(os.Remove(at), os.WriteFile(at, []byte("60\n"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		if st := m.apply(); st.Generation != 1 || st.Rejected != nil || st.Health != spec.HealthOK || m.swappiness("") != "10" {
+			t.Errorf("%+v, swappiness %s", st, m.swappiness(""))
+		}
+	}
+}
+
+// hasty are the options of an agent that gives what it does half a second.
+func hasty(root string) Options {
+	return Options{Root: root, Made: 500 * time.Millisecond, Say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
+}
+
 // hang asks for what hangs; abandon ends this process.
 func hang(t *testing.T, root string) {
-	o := Options{Root: root, Made: 500 * time.Millisecond, Say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
-	n, err := Open(t.Context(), o, nil)
+	n, err := Open(t.Context(), hasty(root), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,9 @@ func (n *Node) Status(ctx context.Context) (*spec.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := items.Look(ctx, n.items(&found.Overlay), n.guard(found))
+	result := n.look(ctx, found, func(ctx context.Context) items.Result {
+		return items.Look(ctx, n.items(&found.Overlay), n.guard(found))
+	})
 	last := n.last()
 	result.Age(last.Drift, time.Now(), uptime())
 	if last.Overlay == found.Generation.Overlay {

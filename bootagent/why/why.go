@@ -36,7 +36,7 @@ type explainer struct {
 
 // troubles are the events that tell of something that failed.
 var troubles = []string{spec.EventAsked, spec.EventGaveUp, spec.EventLost, spec.EventCrashed, spec.EventDeadline, spec.EventRefused,
-	spec.EventTakenBack, spec.EventOverdue, spec.EventUndone, spec.EventGateFailed}
+	spec.EventTakenBack, spec.EventOverdue, spec.EventHung, spec.EventUndone, spec.EventGateFailed}
 
 // last is the last event that tells of something that failed, nil where none does.
 func (e explainer) last() *spec.Event {

@@ -64,12 +64,12 @@ func (s *Server) getSummary(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) getNode(w http.ResponseWriter, req *http.Request) {
-	d, err := s.o.Hub.Node(req.Context(), req.PathValue("node"))
+	n, err := s.node(req)
 	if err != nil {
 		s.failed(w, err)
 		return
 	}
-	s.answer(w, http.StatusOK, d)
+	s.answer(w, http.StatusOK, n)
 }
 
 func (s *Server) getReports(w http.ResponseWriter, _ *http.Request) {

@@ -94,6 +94,7 @@ func TestThePage(t *testing.T) {
 	for i, name := range names {
 		authored += fmt.Sprintf("- {name: %s, labels: {rack: r%d}}\n", name, i/8+1)
 	}
+	s.server.o.Sent = sentAll{"web": strings.Repeat("2", 40)}
 	s.knows(authored + "---\napiVersion: caisson.dev/v1alpha1\nkind: NodeSet\nmetadata: {name: first}\nspec: {match: {hosts: [\"*-n1\"]}}\n")
 	send := func(i int, seq uint64, change func(*spec.Report)) {
 		t.Helper()
@@ -104,6 +105,9 @@ func TestThePage(t *testing.T) {
 	at := time.Now().Add(-40 * time.Minute)
 	for i := range 55 {
 		send(i, 1, func(r *spec.Report) {
+			if r.Services = map[string]string{"web": strings.Repeat("2", 40)}; i < 5 {
+				r.Services["web"] = strings.Repeat("1", 40)
+			}
 			switch {
 			case i < 4:
 				r.Axes.Health = spec.Axis{State: "degraded", Detail: "mounts /srv/data: wrong fs type, bad option, bad superblock on /dev/sdb1", Since: at}
@@ -163,6 +167,14 @@ func TestThePage(t *testing.T) {
 		t.Errorf("by label and set: %q at %s", text, where)
 	}
 	keep(t, ctx, "labels")
+	// From a service to the nodes that have its old commit.
+	if err := chromedp.Run(ctx, open("/services"), chromedp.WaitVisible("table.wide"), chromedp.ActionFunc(func(ctx context.Context) error { keep(t, ctx, "services"); return nil }),
+		chromedp.Click(`a[href$="commit=1111111111111111111111111111111111111111"]`), arrive("/nodes?service=web"), chromedp.WaitVisible("table.nodes"), chromedp.Text("h1", &text)); err != nil {
+		t.Fatal(err)
+	}
+	if text != "5 nodes" {
+		t.Errorf("nodes of an old commit: %q", text)
+	}
 	var acts, drift string
 	if err := chromedp.Run(ctx, open("/nodes/"+names[1]), chromedp.WaitVisible(".acts"), chromedp.Text(".acts", &acts), chromedp.Text("main", &drift)); err != nil {
 		t.Fatal(err)
@@ -179,7 +191,7 @@ func TestThePage(t *testing.T) {
 	}
 	// A narrow window and the dark: nothing is wider than the window.
 	var wide bool
-	for _, path := range []string{"/", "/nodes", "/nodes/" + names[0], "/layers", "/slots"} {
+	for _, path := range []string{"/", "/nodes", "/nodes/" + names[0], "/layers", "/services", "/slots"} {
 		if err := chromedp.Run(ctx, chromedp.EmulateViewport(380, 800), emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}),
 			open(path), chromedp.WaitVisible("main"), chromedp.Evaluate(`document.documentElement.scrollWidth > innerWidth`, &wide)); err != nil {
 			t.Fatal(err)

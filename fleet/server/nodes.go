@@ -11,15 +11,18 @@ import (
 	"strconv"
 
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/spec/site/service"
 )
 
 // Site is what a service asks of the site that it was started with: labels and sets of
-// nodes are written there and published nowhere.
+// nodes, and what services follow, are written there and published nowhere.
 type Site interface {
 	// Select returns the nodes that have all labels, each as KEY=VALUE, and belong to the
 	// NodeSet where one is named. None at all is an error.
 	Select(labels []string, set string) ([]string, error)
 	Sets() []string
+	Services() []service.Service
+	ServicesLock() (*service.Lock, error) // as it is now
 }
 
 // List is what GET /v1/nodes answers.
@@ -46,7 +49,7 @@ var errNoSite = errors.New("labels and sets of nodes are in the site, and this s
 // readQuery reads a query. An error is about the query.
 func (s *Server) readQuery(v url.Values) (asked, error) {
 	q := asked{Set: v.Get("set"), Query: view.Query{Text: v.Get("q"), Condition: view.Condition(v.Get("condition")), Layer: v.Get("layer"), Version: v.Get("version"),
-		Sync: v.Get("sync"), Health: v.Get("health"), Differs: v.Get("differs") != ""}}
+		Sync: v.Get("sync"), Health: v.Get("health"), Service: v.Get("service"), Commit: v.Get("commit"), Differs: v.Get("differs") != ""}}
 	for _, l := range v["label"] {
 		if l != "" { // a field that nobody filled in
 			q.Labels = append(q.Labels, l)

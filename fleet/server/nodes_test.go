@@ -11,6 +11,7 @@ import (
 	"testing/fstest"
 
 	authored "github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/service"
 )
 
 // written is a site with labels and sets, some of which look like markup.
@@ -29,15 +30,33 @@ metadata: {name: odd}
 spec: {match: {hosts: [n1, n3]}}
 `
 
+const lock = `{"apiVersion": "caisson.dev/v1alpha1", "kind": "ServicesLock", "services": {"web": {"url": "https://git.example/web.git", "ref": "branch main", "from": ["etc"],
+"commit": "2222222222222222222222222222222222222222", "date": "2026-01-01T00:00:00Z", "image": {"digest": "sha256:0000000000000000000000000000000000000000000000000000000000000000", "size": 1},
+"frozen": {"reason": "<i>wait</i>", "author": "eve", "since": "2026-01-02T00:00:00Z"}}}}`
+
 // knows gives a service a site, as fleet serve --site does.
 func (s *site) knows(text string) {
 	s.Helper()
-	read, report := authored.Parse(fstest.MapFS{"site.yaml": {Data: []byte(text)}}, "site.yaml")
+	read, report := authored.Parse(fstest.MapFS{"site.yaml": {Data: []byte(text)}, "services.lock": {Data: []byte(lock)}}, "site.yaml")
 	if report.Err() != nil {
 		s.Fatal(report.Problems)
 	}
-	s.server.o.Site = read
+	s.server.o.Site = &known{Site: read}
 }
+
+// known is a site with its lock as the test wants it.
+type known struct {
+	*authored.Site
+	wrong error
+}
+
+// sentAll is what every overlay brings.
+type sentAll map[string]string
+
+func (s sentAll) Services(string) (map[string]string, bool) { return s, true }
+func (s sentAll) Left() (int, error)                        { return 2, nil }
+
+func (k *known) ServicesLock() (*service.Lock, error) { return k.Site.ServicesLock(), k.wrong }
 
 func TestNodesByLabelAndSet(t *testing.T) {
 	s := newSite(t, published("n1", "n2", "n3"), false)

@@ -78,7 +78,7 @@ func thousands(n int) string {
 // show writes a page, whole or not at all.
 func (s *Server) show(w http.ResponseWriter, req *http.Request, status int, name string, data any) {
 	here, _, _ := strings.Cut(strings.TrimPrefix(req.URL.Path, "/"), "/")
-	titles := map[string]string{"": "Overview", "nodes": "Nodes", "layers": "Layers", "rollouts": "Rollouts", "slots": "Slots", "login": "Log in"}
+	titles := map[string]string{"": "Overview", "nodes": "Nodes", "layers": "Layers", "services": "Services", "rollouts": "Rollouts", "slots": "Slots", "login": "Log in"}
 	f := frame{Title: titles[here], Here: here, Fleet: s.o.Hub.Fleet(), Now: s.o.Hub.Now(), Who: callerOf(req), Open: s.o.Tokens == nil, Data: data}
 	if node := req.PathValue("node"); node != "" {
 		f.Title = plain.Line(node)
@@ -121,7 +121,7 @@ func (s *Server) overviewPage(w http.ResponseWriter, req *http.Request) {
 type act struct{ Says, Command string }
 
 func (s *Server) nodePage(w http.ResponseWriter, req *http.Request) {
-	d, err := s.o.Hub.Node(req.Context(), req.PathValue("node"))
+	d, err := s.node(req)
 	if errors.Is(err, hub.ErrNoNode) {
 		s.show(w, req, http.StatusNotFound, "missing.html", req.PathValue("node"))
 		return

@@ -32,6 +32,7 @@ import (
 type Options struct {
 	Hub      *hub.Hub
 	Site     Site     // nil: nodes are not found by label or set
+	Sent     Sent     // nil: nobody reads overlays
 	Tokens   *Tokens  // nil: everybody may read and report, and nobody is an operator
 	Hosts    []string // names by which the service is reached, with or without port; see hostAllowed
 	TLS      bool     // the page is reached by https: its cookie goes nowhere else
@@ -99,10 +100,11 @@ func (s *Server) routes() []route {
 		{"POST /v1/pre-reboot", Reporter, "FleetLock: ask for a slot.", s.preReboot},
 		{"POST /v1/steady-state", Reporter, "FleetLock: give a slot back.", s.steadyState},
 		{"GET /v1/summary", Reader, "The fleet at a glance.", s.getSummary},
-		{"GET /v1/nodes", Reader, "Nodes that meet a query: q, condition, layer, version, sync, health, differs, label (KEY=VALUE, several must all hold) and set (a NodeSet) where the service has a site, from, most.", s.getNodes},
+		{"GET /v1/nodes", Reader, "Nodes that meet a query: q, condition, layer, version, sync, health, service, commit, differs, label (KEY=VALUE, several must all hold) and set (a NodeSet) where the service has a site, from, most.", s.getNodes},
 		{"GET /v1/nodes/{node}", Reader, "One node in full.", s.getNode},
 		{"GET /v1/reports", Reader, "What each node reported last, one line of JSON a node.", s.getReports},
 		{"GET /v1/rollouts", Reader, "Rollouts and how far their waves are.", s.getRollouts},
+		{"GET /v1/services", Reader, "Services: what the site follows and locked, what nodes were sent and what they report.", s.getServices},
 		{"GET /v1/slots", Reader, "Groups of slots and who holds them.", s.getSlots},
 		{"GET /v1/events", Reader, "Server-sent events: 'change' after each change, at most one a second.", s.events},
 		{"POST /v1/nodes/{node}/accept", Operator, "Accept the key that is offered for a node.", s.accept},
@@ -114,6 +116,7 @@ func (s *Server) routes() []route {
 		{"GET /nodes", Reader, "", s.nodesPage},
 		{"GET /nodes/{node}", Reader, "", s.nodePage},
 		{"GET /layers", Reader, "", s.layersPage},
+		{"GET /services", Reader, "", s.servicesPage},
 		{"GET /rollouts", Reader, "", s.rolloutsPage},
 		{"GET /slots", Reader, "", s.slotsPage},
 		{"GET /login", Nobody, "", s.loginPage},

@@ -44,6 +44,7 @@ type Brief struct {
 	Axes       spec.Axes
 	Drift      int
 	Paused     bool
+	Services   []Commit
 }
 
 // Offer is a key that an operator may accept.
@@ -57,7 +58,7 @@ type Offer struct {
 // NewBrief takes from a report what lists need.
 func NewBrief(r *spec.Report) *Brief {
 	return &Brief{Time: r.Time, Interval: time.Duration(r.Interval) * time.Second, Generation: r.Generation, Epoch: r.Epoch, Overlay: r.Overlay, Layer: r.Layer, Version: r.LayerVersion,
-		Agent: r.Agent, Mode: r.Mode, BootID: r.BootID, Staged: r.Staged, Axes: r.Axes, Drift: len(r.Drift) + r.More, Paused: r.Pause != nil}
+		Agent: r.Agent, Mode: r.Mode, BootID: r.BootID, Staged: r.Staged, Axes: r.Axes, Drift: len(r.Drift) + r.More, Paused: r.Pause != nil, Services: commitsOf(r.Services)}
 }
 
 // Condition is the one word for how a node is.

@@ -19,7 +19,9 @@ type Query struct {
 	Version   string    // of that layer
 	Sync      string
 	Health    string
-	Differs   bool // it runs something else than is published
+	Service   string // that it reports
+	Commit    string // of that service; "" is any
+	Differs   bool   // it runs something else than is published
 
 	Among map[string]bool // one of these names; nil is any
 }
@@ -95,6 +97,9 @@ const TroubleWord Condition = "trouble"
 // Matches reports whether a node meets a query.
 func (q Query) Matches(n *Node, now time.Time) bool {
 	if q.Among != nil && !q.Among[n.Name] || q.Differs && !n.Differs() {
+		return false
+	}
+	if commit := n.Commit(q.Service); q.Service != "" && (commit == "" || q.Commit != "" && commit != q.Commit) {
 		return false
 	}
 	b := n.Report

@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -148,12 +149,18 @@ func TestImageFetchesWhatIsNew(t *testing.T) {
 // twice, however little came at a time.
 func TestImageResumes(t *testing.T) {
 	store, kept := withOlder(t)
-	var ctx context.Context
+	var line sync.Mutex // over what follows
 	var end context.CancelFunc
 	left := 0
 	d, from := fetcher(t, store, func(w http.ResponseWriter, req *http.Request) {
-		if left--; left < 0 {
+		line.Lock()
+		left--
+		cut := left < 0
+		if cut {
 			end() // as a power cut does
+		}
+		line.Unlock()
+		if cut {
 			panic(http.ErrAbortHandler)
 		}
 		serveNewer(w, req)
@@ -163,12 +170,14 @@ func TestImageResumes(t *testing.T) {
 		if cuts == 100 {
 			t.Fatal("it never ends")
 		}
-		ctx, end = context.WithCancel(t.Context())
-		left = 1
+		ctx, stop := context.WithCancel(t.Context())
+		line.Lock()
+		end, left = stop, 1
+		line.Unlock()
 		if _, err := d.Image(ctx, image, indexOf(t, newer), kept, nil); err != nil && ctx.Err() == nil {
 			t.Fatal(err)
 		}
-		end()
+		stop()
 		if cuts == 0 { // what lies on the disk may be torn
 			f, err := os.OpenFile(store.Partial(image.Digest), os.O_RDWR, 0)
 			if err != nil {

@@ -9,7 +9,7 @@
 // An [Observer] tells of attempts to write. It ends with its process. A protector
 // refuses them with EPERM, and stays attached until [Protect] is asked for something
 // else: what is protected stays so while the agent restarts. Both let the process that
-// [Exempt] names do as it likes. What the kernel changes by itself neither sees.
+// [Exempt] names do as it likes, while it is in the cgroup that it was in then. What the kernel changes by itself neither sees.
 //
 // The instructions are assembled here and handed to bpf(2): no compiler, no BTF, no
 // library. They need Linux 6.1 or newer, cgroup v2, CAP_SYS_ADMIN and CAP_NET_ADMIN. Only
@@ -85,7 +85,7 @@ func (o *Observer) begin(keys []string, protected func(key string) bool) (err er
 		return err
 	}
 	o.maps = []int{table, own}
-	if err := update(own, uint32(0), uint32(os.Getpid())); err != nil {
+	if err := exempt(own, os.Getpid()); err != nil {
 		return err
 	}
 	if o.ring, err = newRing(); err != nil {
@@ -144,7 +144,7 @@ func tables(keys []string, flags func(key string) uint32) (table, own int, err e
 			return -1, -1, fmt.Errorf("add %s to a BPF map: %w", key, err)
 		}
 	}
-	if own, err = newMap("caisson_own", arrayMap, 4, 4, 1); err != nil {
+	if own, err = newMap("caisson_own", arrayMap, 4, ownSize, 1); err != nil {
 		unix.Close(table) // nobody has it yet
 		return -1, -1, err
 	}

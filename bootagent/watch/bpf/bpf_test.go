@@ -150,7 +150,8 @@ func TestProtect(t *testing.T) {
 	}
 
 	// The exempt process writes; nobody else does, not even its children.
-	exempt := func(script string) (string, error) {
+	exempt := func(script string, as func(pid int)) (string, error) {
+		t.Helper()
 		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", "read go; "+script)
 		cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(cgroup.Fd()), Cloneflags: syscall.CLONE_NEWNET}
 		in, err := cmd.StdinPipe()
@@ -165,6 +166,7 @@ func TestProtect(t *testing.T) {
 		if err := Exempt(cgroup, cmd.Process.Pid); err != nil {
 			t.Fatal(err)
 		}
+		as(cmd.Process.Pid)
 		if _, err := in.Write([]byte("go\n")); err != nil {
 			t.Fatal(err)
 		}
@@ -174,14 +176,29 @@ func TestProtect(t *testing.T) {
 		}
 		return out.String(), err
 	}
-	if out, err := exempt(set); err != nil {
+	itself := func(int) {}
+	if out, err := exempt(set, itself); err != nil {
 		t.Errorf("the exempt process: %s, %v", out, err)
 	}
-	if out, err := exempt("sh -c '" + set + "'; true"); err != nil || !strings.Contains(out, "not permitted") {
+	if out, err := exempt("sh -c '"+set+"'; true", itself); err != nil || !strings.Contains(out, "not permitted") {
 		t.Errorf("its child: %s, %v", out, err)
 	}
 	if !denied() {
 		t.Error("it is not protected once the exempt process is gone")
+	}
+	// A process of another cgroup with the number of an exempt one that was killed.
+	other := cgroup.Name() + "/other"
+	if err := os.Mkdir(other, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(other) // its process is gone
+	moves := func(pid int) {
+		if err := os.WriteFile(other+"/cgroup.procs", fmt.Append(nil, pid), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exempt(set, moves); err == nil || !strings.Contains(out, "not permitted") {
+		t.Errorf("the same number in another cgroup: %s, %v", out, err)
 	}
 
 	// Other keys take the place of those before, and none leave nothing behind.

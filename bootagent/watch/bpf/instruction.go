@@ -73,10 +73,11 @@ func (p *program) table(dst uint8, fd int) {
 	p.put(0, 0, 0, 0, 0)
 }
 
-// ifZero, ifNegative and ifSame jump to a label.
+// ifZero, ifNegative, ifSame and ifOther jump to a label.
 func (p *program) ifZero(reg uint8, label string)     { p.jump(0x15, reg, 0, label) }
 func (p *program) ifNegative(reg uint8, label string) { p.jump(0xc5, reg, 0, label) }
 func (p *program) ifSame(a, b uint8, label string)    { p.jump(0x1d, a, b, label) }
+func (p *program) ifOther(a, b uint8, label string)   { p.jump(0x5d, a, b, label) }
 
 func (p *program) jump(op, dst, src uint8, label string) {
 	if p.jumps == nil {

@@ -87,7 +87,7 @@ type element struct {
 }
 
 // update sets a value of a map.
-func update[K any](fd int, key K, value uint32) error {
+func update[K, V any](fd int, key K, value V) error {
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	attr := element{FD: uint32(fd), Key: pointer(&pin, &key), Value: pointer(&pin, &value)}

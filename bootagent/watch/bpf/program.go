@@ -2,7 +2,7 @@
 
 package bpf
 
-// Layout of an event, in bytes.
+// Layout of an event, and of the process that may, in bytes.
 const (
 	nameSize  = 128 // of a parameter's path, with the zero that ends it
 	valueSize = 64
@@ -15,6 +15,10 @@ const (
 	atName    = atComm + commSize
 	atValue   = atName + nameSize
 	eventSize = atValue + valueSize
+
+	// Of an owner.
+	ownCgroup = 8
+	ownSize   = 16
 )
 
 // observer tells the ring of each attempt to write a parameter of table, unless the
@@ -106,6 +110,10 @@ func (p *program) skipOwn(own int) {
 	p.add(r2, -nameSize-8)
 	p.call(mapLookup)
 	p.ifZero(r0, "allow") // there always is one
+	p.load(double, r9, r0, ownCgroup)
 	p.load(word, r1, r0, 0)
-	p.ifSame(r1, r8, "allow")
+	p.ifOther(r1, r8, "others")
+	p.call(currentCgroup)
+	p.ifSame(r0, r9, "allow")
+	p.label("others")
 }

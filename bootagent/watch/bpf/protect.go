@@ -48,7 +48,7 @@ func protect(cgroup *os.File, keys []string) error {
 	}
 	l := loaded{maps: []int{table, own}, prog: -1}
 	defer func() { l.close() }()
-	if err := update(own, uint32(0), uint32(os.Getpid())); err != nil {
+	if err := exempt(own, os.Getpid()); err != nil {
 		return err
 	}
 	if l.prog, err = load(protectorName, protector(table, own)); err != nil {
@@ -78,7 +78,7 @@ func Exempt(cgroup *os.File, pid int) error {
 	var errs []error
 	for _, l := range found {
 		if len(l.maps) == 2 { // the keys, and whom they do not bind
-			errs = append(errs, update(l.maps[1], uint32(0), uint32(pid)))
+			errs = append(errs, exempt(l.maps[1], pid))
 		}
 		l.close()
 	}

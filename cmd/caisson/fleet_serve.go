@@ -6,24 +6,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"net"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/caisson-os/caisson/fleet/commits"
 	"github.com/caisson-os/caisson/fleet/hub"
-	"github.com/caisson-os/caisson/fleet/index"
-	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/fleet/layerdiff"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/httpserver"
-	"github.com/caisson-os/caisson/spec/site"
-	"github.com/caisson-os/caisson/spec/site/service"
 )
 
 const usualDB = "sqlite:fleet.db"
@@ -93,13 +87,14 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if o.Hosts = ownNames(l.Addr().(*net.TCPAddr), v.hosts); o.Tokens == nil && !l.Addr().(*net.TCPAddr).IP.IsLoopback() {
 		return cli.Usage("give --tokens, or --listen 127.0.0.1:8080", "without tokens the service is for a loopback only")
 	}
-	sent := &commits.Sent{}
+	reads := &reading{}
+	o.Layers = layerdiff.New(reads.layer)
 	if len(v.look.whom.site) > 0 {
 		s, err := v.look.whom.load(a)
 		if err != nil {
 			return err
 		}
-		o.Site, o.Sent = servedSite{s}, sent
+		o.Site, o.Sent = servedSite{s}, &reads.sent
 	}
 	db, err := store.Open(ctx, v.db)
 	if err != nil {
@@ -108,7 +103,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if o.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: a.fleetIndex(v, sent), Groups: groups, Say: a.say}); err != nil {
+	if o.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: a.fleetIndex(v, reads), Groups: groups, Say: a.say}); err != nil {
 		return err
 	}
 	h, err := server.New(ctx, o)
@@ -137,77 +132,6 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	err = httpserver.Serve(ctx, l, h, v.http)
 	stop()
 	return errors.Join(err, <-working)
-}
-
-// fleetIndex returns how what is published is read, each time anew. With a site sent is
-// filled, too.
-func (a *app) fleetIndex(v *serving, sent *commits.Sent) hub.Index {
-	var rows index.Rows
-	var root string
-	return func(ctx context.Context, known string) (hub.Published, error) {
-		f, err := v.look.open(ctx, a, v.from)
-		if err != nil {
-			return hub.Published{}, err
-		}
-		p := hub.Published{Fleet: f.Policy().Fleet, Floor: f.Floor(), Root: f.Root()}
-		if p.Root != root {
-			if rows, err = f.Nodes(ctx); err != nil {
-				return p, err
-			}
-			root = p.Root
-		}
-		if s := v.look.whom.loaded; s != nil {
-			most := commits.AtOnce
-			if p.Root != known {
-				most = commits.AtFirst
-			}
-			sent.Read(ctx, f, rows, haveServices(s), most)
-		}
-		if p.Root == known {
-			return p, nil
-		}
-		p.Rows = rows
-		p.Rollouts, err = rollout.States(ctx, f)
-		return p, err
-	}
-}
-
-// servedSite is a site whose lock is read each time: it changes more often than a
-// service is started.
-type servedSite struct{ *site.Site }
-
-func (s servedSite) ServicesLock() (*service.Lock, error) {
-	f, err := os.Open(s.LockFile())
-	if errors.Is(err, fs.ErrNotExist) {
-		return service.NewLock(), nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(f, service.MaxLock+1))
-	if err != nil {
-		return nil, err
-	}
-	l, err := service.ParseLock(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.LockFile(), err)
-	}
-	return l, nil
-}
-
-// haveServices returns the nodes that a site gives any service.
-func haveServices(s *site.Site) (names []string) {
-	list := s.Services()
-	for _, n := range s.Nodes() {
-		for i := range list {
-			if list[i].Has(n) {
-				names = append(names, n.Name)
-				break
-			}
-		}
-	}
-	return names
 }
 
 // ownNames are the names by which a service is reached: what it was told, the address

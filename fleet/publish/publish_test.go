@@ -100,6 +100,32 @@ func (f *fleet) layer(version, variant string, by *ecdsa.PrivateKey) oci.Descrip
 	return oci.Describe(oci.MediaTypeManifest, raw).Bare()
 }
 
+// A layer of the fleet that was read is one that its release keys signed, by digest: a
+// tag is anybody's.
+func TestFleetLayer(t *testing.T) {
+	f := newFleet(t)
+	good, unsigned := f.layer("1", "default", f.release).Digest, f.layer("2", "default", nil).Digest
+	f.Trust = &f.policy
+	if _, err := f.Publish(t.Context(), f.policy, f.nodes(good, "1"), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	read, err := f.Look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err := read.Layer(t.Context(), good); err != nil || l.Version != "1" {
+		t.Errorf("%s %v", l.Version, err)
+	}
+	if _, err := read.Layer(t.Context(), unsigned); refusal.Of(err) == "" {
+		t.Errorf("unsigned: %v", err)
+	}
+	for _, name := range []string{"current", "1", "", "sha256:0"} {
+		if _, err := read.Layer(t.Context(), name); err == nil {
+			t.Errorf("%q is a layer", name)
+		}
+	}
+}
+
 func (f *fleet) nodes(layer string, values ...string) []Node {
 	var nodes []Node
 	for i, v := range values {

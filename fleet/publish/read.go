@@ -4,9 +4,13 @@ package publish
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // Fleet is a published fleet, as far as it passed every check that a publish
@@ -87,6 +91,22 @@ func (f *Fleet) Overlay(ctx context.Context, node string) (*spec.Overlay, error)
 		return nil, ofNode(node, err)
 	}
 	return &l.overlay, nil
+}
+
+// Layer returns the layer of a manifest's digest, verified with the release keys that
+// the fleet was read with.
+func (f *Fleet) Layer(ctx context.Context, digest string) (release.Layer, error) {
+	if !oci.ValidDigest(digest) {
+		return release.Layer{}, fmt.Errorf("%.80q is not the digest of a layer", digest)
+	}
+	list, err := f.p.Layers(ctx, f.v.policy, digest)
+	if err != nil {
+		return release.Layer{}, err
+	}
+	if len(list) != 1 {
+		return release.Layer{}, refusal.New(refusal.MediaType, "%s is not one layer", digest)
+	}
+	return list[0], nil
 }
 
 // RunsOn returns the other layers on which what is live of a node's overlay may be

@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -94,6 +95,8 @@ func TestThePage(t *testing.T) {
 	for i, name := range names {
 		authored += fmt.Sprintf("- {name: %s, labels: {rack: r%d}}\n", name, i/8+1)
 	}
+	s.server.o.Layers = differing{strings.Replace(layer, "aa", "bb", 1): {Kernel: &release.Change{From: "6.12.1-amd64", To: "6.1.0-amd64"},
+		Packages: []release.Change{{Name: "linux-image-6.12.1-amd64-unsigned", From: "6.12.1-1+a-very-long-version~bpo12+1"}, {Name: "openssl", From: "3.5.1-1", To: "3.0.15-1~deb12u1"}}}}
 	s.server.o.Sent = sentAll{"web": strings.Repeat("2", 40)}
 	s.knows(authored + "---\napiVersion: caisson.dev/v1alpha1\nkind: NodeSet\nmetadata: {name: first}\nspec: {match: {hosts: [\"*-n1\"]}}\n")
 	send := func(i int, seq uint64, change func(*spec.Report)) {
@@ -175,6 +178,13 @@ func TestThePage(t *testing.T) {
 	if text != "5 nodes" {
 		t.Errorf("nodes of an old commit: %q", text)
 	}
+	if err := chromedp.Run(ctx, open("/layers"), chromedp.WaitVisible("section table"), chromedp.Text("section table", &text)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(text, "3.0.15-1~deb12u1") {
+		t.Errorf("what a layer differs in: %s", text)
+	}
+	keep(t, ctx, "layers")
 	var acts, drift string
 	if err := chromedp.Run(ctx, open("/nodes/"+names[1]), chromedp.WaitVisible(".acts"), chromedp.Text(".acts", &acts), chromedp.Text("main", &drift)); err != nil {
 		t.Fatal(err)

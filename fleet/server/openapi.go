@@ -14,7 +14,7 @@ import (
 
 // answers are the types of what routes answer with 200.
 var answers = map[string]any{
-	"GET /v1/summary": Summary{}, "GET /v1/nodes": List{}, "GET /v1/rollouts": Rollouts{}, "GET /v1/nodes/{node}": Node{}, "GET /v1/services": Services{},
+	"GET /v1/summary": Summary{}, "GET /v1/nodes": List{}, "GET /v1/rollouts": Rollouts{}, "GET /v1/nodes/{node}": Node{}, "GET /v1/services": Services{}, "GET /v1/layers": Layers{},
 	"GET /v1/slots": struct {
 		Groups []hub.Group `json:"groups"`
 	}{},

@@ -150,11 +150,6 @@ func (s *Server) nodePage(w http.ResponseWriter, req *http.Request) {
 	s.show(w, req, http.StatusOK, "node.html", map[string]any{"Node": d, "Acts": acts})
 }
 
-func (s *Server) layersPage(w http.ResponseWriter, req *http.Request) {
-	sum := s.summary()
-	s.show(w, req, http.StatusOK, "layers.html", map[string]any{"Summary": sum, "Registry": s.o.Registry})
-}
-
 func (s *Server) slotsPage(w http.ResponseWriter, req *http.Request) {
 	s.show(w, req, http.StatusOK, "slots.html", s.o.Hub.Slots())
 }

@@ -31,13 +31,14 @@ import (
 // Options say who may ask.
 type Options struct {
 	Hub      *hub.Hub
-	Site     Site     // nil: nodes are not found by label or set
-	Sent     Sent     // nil: nobody reads overlays
-	Tokens   *Tokens  // nil: everybody may read and report, and nobody is an operator
-	Hosts    []string // names by which the service is reached, with or without port; see hostAllowed
-	TLS      bool     // the page is reached by https: its cookie goes nowhere else
-	Unproven bool     // slots are given to nodes that prove nothing, as Zincati's do
-	Registry string   // for the commands that the page shows
+	Site     Site        // nil: nodes are not found by label or set
+	Sent     Sent        // nil: nobody reads overlays
+	Layers   Differences // nil: layers are not compared
+	Tokens   *Tokens     // nil: everybody may read and report, and nobody is an operator
+	Hosts    []string    // names by which the service is reached, with or without port; see hostAllowed
+	TLS      bool        // the page is reached by https: its cookie goes nowhere else
+	Unproven bool        // slots are given to nodes that prove nothing, as Zincati's do
+	Registry string      // for the commands that the page shows
 	Version  string
 	Say      func(format string, args ...any)
 }
@@ -105,6 +106,7 @@ func (s *Server) routes() []route {
 		{"GET /v1/reports", Reader, "What each node reported last, one line of JSON a node.", s.getReports},
 		{"GET /v1/rollouts", Reader, "Rollouts and how far their waves are.", s.getRollouts},
 		{"GET /v1/services", Reader, "Services: what the site follows and locked, what nodes were sent and what they report.", s.getServices},
+		{"GET /v1/layers", Reader, "Layers in use, and how they differ from the one that most nodes run.", s.getLayers},
 		{"GET /v1/slots", Reader, "Groups of slots and who holds them.", s.getSlots},
 		{"GET /v1/events", Reader, "Server-sent events: 'change' after each change, at most one a second.", s.events},
 		{"POST /v1/nodes/{node}/accept", Operator, "Accept the key that is offered for a node.", s.accept},

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync/atomic"
+
+	"github.com/caisson-os/caisson/fleet/commits"
+	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/service"
+)
+
+// reading is what the fleet's service has read of its registry beside the index.
+type reading struct {
+	fleet atomic.Pointer[publish.Fleet] // as it was read last
+	sent  commits.Sent
+}
+
+// layer returns a layer, verified as what is published is.
+func (r *reading) layer(ctx context.Context, digest string) (release.Layer, error) {
+	f := r.fleet.Load()
+	if f == nil {
+		return release.Layer{}, errors.New("what is published could not be read yet")
+	}
+	return f.Layer(ctx, digest)
+}
+
+// fleetIndex returns how what is published is read, each time anew. With a site what
+// nodes were sent of services is read, too.
+func (a *app) fleetIndex(v *serving, to *reading) hub.Index {
+	var rows index.Rows
+	var root string
+	return func(ctx context.Context, known string) (hub.Published, error) {
+		f, err := v.look.open(ctx, a, v.from)
+		if err != nil {
+			return hub.Published{}, err
+		}
+		to.fleet.Store(f)
+		p := hub.Published{Fleet: f.Policy().Fleet, Floor: f.Floor(), Root: f.Root()}
+		if p.Root != root {
+			if rows, err = f.Nodes(ctx); err != nil {
+				return p, err
+			}
+			root = p.Root
+		}
+		if s := v.look.whom.loaded; s != nil {
+			most := commits.AtOnce
+			if p.Root != known {
+				most = commits.AtFirst
+			}
+			to.sent.Read(ctx, f, rows, haveServices(s), most)
+		}
+		if p.Root == known {
+			return p, nil
+		}
+		p.Rows = rows
+		p.Rollouts, err = rollout.States(ctx, f)
+		return p, err
+	}
+}
+
+// servedSite is a site whose lock is read each time: it changes more often than a
+// service is started.
+type servedSite struct{ *site.Site }
+
+func (s servedSite) ServicesLock() (*service.Lock, error) {
+	f, err := os.Open(s.LockFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return service.NewLock(), nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() // only read
+	data, err := io.ReadAll(io.LimitReader(f, service.MaxLock+1))
+	if err != nil {
+		return nil, err
+	}
+	l, err := service.ParseLock(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.LockFile(), err)
+	}
+	return l, nil
+}
+
+// haveServices returns the nodes that a site gives any service.
+func haveServices(s *site.Site) (names []string) {
+	list := s.Services()
+	for _, n := range s.Nodes() {
+		for i := range list {
+			if list[i].Has(n) {
+				names = append(names, n.Name)
+				break
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/release"
+)
+
+// Differences says how one layer differs from another, by digest; nil is not at all.
+// Layers that nobody released are errors.
+type Differences interface {
+	Between(ctx context.Context, from, to string) (*release.Difference, error)
+}
+
+// Layer is a layer in use.
+type Layer struct {
+	view.LayerUse
+	Difference *release.Difference `json:"difference,omitempty"` // from the layer that most nodes run
+	More       int                 `json:"more,omitempty"`       // packages that differ and are not listed
+	Trouble    string              `json:"trouble,omitempty"`    // why the difference is not known
+}
+
+// Layers is what GET /v1/layers answers.
+type Layers struct {
+	Base   string  `json:"base,omitempty"` // the layer that most nodes run; the others are compared with it
+	Layers []Layer `json:"layers"`
+}
+
+const (
+	maxCompared = 20               // layers: nodes may report any
+	maxPackages = 200              // of one layer
+	comparing   = 10 * time.Second // what takes longer is there the next time
+)
+
+func (s *Server) layers(ctx context.Context) Layers {
+	ctx, cancel := context.WithTimeout(ctx, comparing)
+	defer cancel()
+	out := Layers{Layers: []Layer{}}
+	for i, use := range s.summary().Layers { // the one that most nodes run is the first
+		l := Layer{LayerUse: use}
+		switch {
+		case i == 0 && use.Running > 0:
+			out.Base = use.Layer
+		case s.o.Layers == nil || out.Base == "":
+		case i > maxCompared:
+			l.Trouble = "it is compared where fewer layers are in use"
+		default:
+			d, err := s.o.Layers.Between(ctx, out.Base, use.Layer)
+			if err != nil {
+				l.Trouble = err.Error()
+			} else if d != nil {
+				cut := *d
+				l.More = max(0, len(d.Packages)-maxPackages)
+				cut.Packages = d.Packages[:min(len(d.Packages), maxPackages)]
+				l.Difference = &cut
+			}
+		}
+		out.Layers = append(out.Layers, l)
+	}
+	return out
+}
+
+func (s *Server) getLayers(w http.ResponseWriter, req *http.Request) {
+	s.answer(w, http.StatusOK, s.layers(req.Context()))
+}
+
+func (s *Server) layersPage(w http.ResponseWriter, req *http.Request) {
+	s.show(w, req, http.StatusOK, "layers.html", map[string]any{"In": s.layers(req.Context()), "Registry": s.o.Registry})
+}

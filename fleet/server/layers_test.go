@@ -85,6 +85,21 @@ func TestLayersPage(t *testing.T) {
 	}
 }
 
+// A command that somebody copies into a shell has no word of a node in it but a digest.
+func TestNoCommandOfANode(t *testing.T) {
+	s := newSite(t, published("n1", "n2"), false)
+	const bad = "x; touch owned #"
+	for node, layer := range map[string]string{"n1": bad, "n2": layer} {
+		if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), node, 1, func(r *spec.Report) { r.Layer = layer })); status != 204 {
+			t.Fatal(status, text)
+		}
+	}
+	_, text := s.ask("GET", "/layers", nil)
+	if strings.Contains(text, "metal@"+bad) || !strings.Contains(text, "metal@"+layer) {
+		t.Errorf("a command has a node's words in it:\n%s", text)
+	}
+}
+
 // Before anybody reports there is nothing to compare with.
 func TestLayersWithoutReports(t *testing.T) {
 	s := newSite(t, published("n1"), false)

@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci"
 )
 
 // frame is what every page has.
@@ -38,10 +39,11 @@ func (s *Server) words() template.FuncMap {
 			digest = strings.TrimPrefix(digest, "sha256:")
 			return digest[:min(12, len(digest))]
 		},
-		"text":  func(said any) string { return plain.Line(fmt.Sprint(said)) }, // a node may say signs that turn a line around
-		"count": thousands,
-		"kind":  view.KindOf,
-		"unix":  func(seconds int64) time.Time { return time.Unix(seconds, 0) },
+		"digest": oci.ValidDigest,                                               // what a node says goes into a command for a shell only as one
+		"text":   func(said any) string { return plain.Line(fmt.Sprint(said)) }, // a node may say signs that turn a line around
+		"count":  thousands,
+		"kind":   view.KindOf,
+		"unix":   func(seconds int64) time.Time { return time.Unix(seconds, 0) },
 		"share": func(part, whole int) string {
 			return strconv.FormatFloat(1000*float64(part)/float64(max(1, whole)), 'f', 3, 64)
 		},

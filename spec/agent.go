@@ -4,6 +4,7 @@ package spec
 
 // Agent says how the agent of a node works, beside what it sets.
 type Agent struct {
+	Poll    int64         `json:"poll,omitempty"` // seconds between questions to the registry; 0 for the usual five minutes
 	Report  *Reporting    `json:"report,omitempty"`
 	Metrics *Metrics      `json:"metrics,omitempty"`
 	Enforce []Enforcement `json:"enforce,omitempty"` // what is done about drift, sorted by item and key

@@ -16,6 +16,7 @@ type feature struct {
 // the overlay what it needs, and publish compares the two before it signs.
 var features = []feature{
 	{"agent-metrics", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Metrics != nil }},
+	{"agent-poll", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Poll != 0 }},
 	{"agent-report", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Report != nil }},
 	{"confirm", func(o *Overlay) bool { return o.Confirm != nil }},
 	{"default-limits", func(o *Overlay) bool {

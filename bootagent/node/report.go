@@ -36,6 +36,16 @@ func (n *Node) Report(st *spec.Status) (*spec.Report, *spec.Reporting, error) {
 	return r, found.Overlay.Agent.Report, nil
 }
 
+// Poll is how long this node's overlay wants from one question to the registry to the
+// next; 0 where it says nothing.
+func (n *Node) Poll() time.Duration {
+	found, err := n.running()
+	if err != nil || found.Overlay.Agent == nil {
+		return 0
+	}
+	return time.Duration(found.Overlay.Agent.Poll) * time.Second
+}
+
 // nextWindow is the one that is open, or opens first.
 func nextWindow(m *spec.Maintenance, now time.Time) (next *spec.NextWindow) {
 	if m == nil {

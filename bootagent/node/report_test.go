@@ -24,7 +24,7 @@ const reportURL = "https://fleet.example"
 
 func (m *machine) publishReporting(generation uint64, swappiness string) {
 	m.t.Helper()
-	m.Overlay(spec.Overlay{Core: spec.Core{Layer: layerNamed("a")}, Agent: &spec.Agent{Report: &spec.Reporting{URL: reportURL, Interval: 300}},
+	m.Overlay(spec.Overlay{Core: spec.Core{Layer: layerNamed("a")}, Agent: &spec.Agent{Poll: 900, Report: &spec.Reporting{URL: reportURL, Interval: 300}},
 		Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: swappiness}}}}, sign.Predicate{Generation: generation})
 	m.confirm(time.Now())
 }
@@ -52,6 +52,9 @@ func TestReport(t *testing.T) {
 		n := open()
 		if last, ok := n.Last(); !ok || last.Generation != 1 {
 			t.Fatalf("no status is kept: %+v", last)
+		}
+		if n.Poll() != 15*time.Minute {
+			t.Errorf("asks every %s", n.Poll())
 		}
 		one, to, err := n.Report(st)
 		if err != nil || to == nil {

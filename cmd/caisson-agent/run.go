@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,8 +28,8 @@ import (
 // Of the service's two rhythms, looking at the node is cheap and frequent,
 // asking the registry is neither.
 const (
-	lookEvery = time.Minute // with up to three seconds less, or one more
-	askEvery  = 5 * time.Minute
+	lookEvery = time.Minute     // with up to three seconds less, or one more
+	askEvery  = 5 * time.Minute // where the site says nothing else
 )
 
 // runService applies what the loader chose, tells systemd that the node is
@@ -40,7 +41,7 @@ func runService(ctx context.Context, a *app, args []string) error {
 		return ended(err)
 	}
 	// A fleet that boots together must not ask together for ever after.
-	every := askEvery + rand.N(askEvery/5)
+	spread := rand.Float64() / 5
 	asked, ready := time.Time{}, false
 	staging, judging := make(chan struct{}, 1), make(chan struct{}, 1)
 	a.after = make(chan struct{}, 1)
@@ -66,7 +67,12 @@ func runService(ctx context.Context, a *app, args []string) error {
 	}
 	for {
 		began := time.Now()
-		st, err := once(ctx, a, (*node.Node).Apply)
+		poll := askEvery
+		st, err := once(ctx, a, func(n *node.Node, ctx context.Context) (*spec.Status, error) {
+			st, err := n.Apply(ctx)
+			poll = cmp.Or(n.Poll(), askEvery)
+			return st, err
+		})
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -82,7 +88,8 @@ func runService(ctx context.Context, a *app, args []string) error {
 			}
 			ready = true
 		}
-		if time.Since(asked) >= every {
+		every := poll + time.Duration(spread*float64(poll))
+		if time.Since(asked) >= every-lookEvery/2 { // at the look that is nearest
 			asked = time.Now()
 			synced, err := once(ctx, a, (*node.Node).Sync)
 			if err != nil && ctx.Err() == nil {

@@ -14,9 +14,10 @@ import (
 )
 
 type agentDoc struct {
-	Report  reportDoc  `site:"report" doc:"where the node's reports go"`
-	Metrics metricsDoc `site:"metrics" doc:"where the node's metrics can be read"`
-	Policy  policyDoc  `site:"policy" doc:"what is done about a setting that somebody has changed on the node, by kind"`
+	Poll    shape.Duration `site:"poll" doc:"between questions to the registry; 5m when absent"`
+	Report  reportDoc      `site:"report" doc:"where the node's reports go"`
+	Metrics metricsDoc     `site:"metrics" doc:"where the node's metrics can be read"`
+	Policy  policyDoc      `site:"policy" doc:"what is done about a setting that somebody has changed on the node, by kind"`
 }
 
 type reportDoc struct {
@@ -38,9 +39,22 @@ const (
 	longestReport = 24 * time.Hour
 )
 
+// A node looks at itself each minute, and asks with a look. One that asks less often than
+// fleet:current is fresh for would call what it knows too old.
+const (
+	shortestPoll = time.Minute
+	longestPoll  = 24 * time.Hour
+)
+
 // compileAgent returns nil where nothing is said.
 func compileAgent(c *shape.Checker, d agentDoc) *spec.Agent {
 	var a spec.Agent
+	if d.Poll.Set() {
+		if d.Poll.D < shortestPoll || d.Poll.D > longestPoll {
+			c.Errorf(d.Poll.At, "range", "", "between %s and %s", shortestPoll, longestPoll)
+		}
+		a.Poll = int64(d.Poll.D / time.Second)
+	}
 	c.In("report", func() { a.Report = compileReport(c, d.Report) })
 	c.In("metrics", func() { a.Metrics = compileMetrics(c, d.Metrics) })
 	c.In("policy", func() { a.Enforce = compileEnforce(c, d.Policy) })

@@ -92,6 +92,9 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 	compareLists(c, "needsLayer", from.NeedsLayer, to.NeedsLayer, func(n spec.NeedsLayer) (string, string) { return n.Item + " " + n.Key, n.To })
 	c.maintenance(from.Maintenance, to.Maintenance)
 	c.policy(from.Agent, to.Agent)
+	if a, b := pollText(from.Agent), pollText(to.Agent); a != b {
+		c.add("agent", "poll", a, b)
+	}
 	if a, b := reportText(from.Agent), reportText(to.Agent); a != b {
 		c.add("agent", "report", a, b)
 	}
@@ -212,6 +215,13 @@ func metricsText(a *spec.Agent) string {
 		return ""
 	}
 	return strings.TrimSpace(a.Metrics.File + " " + a.Metrics.Listen)
+}
+
+func pollText(a *spec.Agent) string {
+	if a == nil || a.Poll == 0 {
+		return ""
+	}
+	return "every " + (time.Duration(a.Poll) * time.Second).String()
 }
 
 func reportText(a *spec.Agent) string {

@@ -116,7 +116,7 @@ func (a *app) publisher(r *registry.Registry, by []crypto.Signer, t *trustFlags,
 		return nil, err
 	}
 	return &publish.Publisher{Registry: r, Signers: by, Now: now(), Say: a.say, Trust: policy, Memory: file,
-		AcceptExpired: m.acceptExpired, IgnoreIntent: m.ignoreIntent}, nil
+		AcceptExpired: m.acceptExpired, IgnoreIntent: m.ignoreIntent, Author: self()}, nil
 }
 
 // now is the time of issue, in whole seconds.

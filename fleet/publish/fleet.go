@@ -77,5 +77,8 @@ func (p *Publisher) putFleetDocument(ctx context.Context, fleet string, raw []by
 			return "", err
 		}
 	}
+	if err := p.lease.own(ctx); err != nil {
+		return "", err
+	}
 	return p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, manifest, tags...)
 }

@@ -43,13 +43,13 @@ type PrunedGeneration struct {
 // nobody is kept out of a registry server then, and generations stay there. A forged
 // document can keep a layer, never remove one.
 func (p *Publisher) Prune(ctx context.Context, keep Keep, dry bool) (out *Pruned, err error) {
-	remove := func(ctx context.Context, batch *registry.Batch) (err error) {
+	remove := func(ctx context.Context, p *Publisher, batch *registry.Batch) (err error) {
 		out, err = p.prune(ctx, batch, keep, dry)
 		return err
 	}
 	if p.Trust != nil && !dry {
-		err = p.alone(ctx, *p.Trust, purpose{}, func(ctx context.Context, _ *Publisher, batch *registry.Batch, _ *view) error {
-			return remove(ctx, batch)
+		err = p.alone(ctx, *p.Trust, purpose{}, func(ctx context.Context, run *Publisher, batch *registry.Batch, _ *view) error {
+			return remove(ctx, run, batch)
 		})
 		return out, err
 	}
@@ -59,7 +59,7 @@ func (p *Publisher) Prune(ctx context.Context, keep Keep, dry bool) (out *Pruned
 		return nil, err
 	}
 	if dry {
-		err = remove(ctx, nil)
+		err = remove(ctx, p, nil)
 		return out, err
 	}
 	batch, err := p.Registry.Batch()
@@ -67,7 +67,7 @@ func (p *Publisher) Prune(ctx context.Context, keep Keep, dry bool) (out *Pruned
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, batch.Close()) }()
-	err = remove(ctx, batch)
+	err = remove(ctx, p, batch)
 	return out, err
 }
 

@@ -49,9 +49,12 @@ type Publisher struct {
 	NewFleet      bool         // a registry without a fleet is expected
 	AcceptExpired bool         // what is published may have expired
 	IgnoreIntent  string       // tag of a publisher that died
+	Author        string       // who is at work, for those who wait for it
 
 	current *trust.FleetState // fleet:current as it is published; nil before the first time
 	rules   *rules            // nil is whole
+	pace    *pace             // nil is usualPace
+	lease   *lease            // of a run on a registry server
 }
 
 // Policy is what a site says about trust. Without a site the verified fleet:index

@@ -28,8 +28,12 @@ func (f *fleet) at(t testing.TB, ref string) *Publisher {
 	}
 	p := *f.Publisher
 	p.Registry, p.Memory, p.NewFleet, p.Now = r, nil, true, time.Now().UTC().Truncate(time.Second)
+	p.pace = &pace{beat: time.Second, hold: time.Minute, look: 200 * time.Millisecond, dead: 3 * time.Minute}
 	return &p
 }
+
+// unrenewed is the intent of a publisher of the first release.
+func unrenewed(i intent) []byte { return i.annotated(map[string]string{}) }
 
 // through lets hook see every request of one publisher before the registry does.
 func through(t testing.TB, backend string, hook func(q *http.Request)) string {
@@ -171,7 +175,7 @@ func TestIntentsThatStay(t *testing.T) {
 		}
 	}
 	dead := intent{generation: 4, at: p.Now, nonce: "dead"}
-	if _, err := p.Registry.PutManifest(t.Context(), oci.RepoFleet, oci.MediaTypeManifest, dead.manifest(false), dead.tag()); err != nil {
+	if _, err := p.Registry.PutManifest(t.Context(), oci.RepoFleet, oci.MediaTypeManifest, unrenewed(dead), dead.tag()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "x"), Options{}); !errors.Is(err, errTaken) {
@@ -182,7 +186,7 @@ func TestIntentsThatStay(t *testing.T) {
 		t.Errorf("the dead one passed over: %v", err)
 	}
 	p.IgnoreIntent, dead.generation, dead.nonce = "", 9, "late"
-	if _, err := p.Registry.PutManifest(t.Context(), oci.RepoFleet, oci.MediaTypeManifest, dead.manifest(false), dead.tag()); err != nil {
+	if _, err := p.Registry.PutManifest(t.Context(), oci.RepoFleet, oci.MediaTypeManifest, unrenewed(dead), dead.tag()); err != nil {
 		t.Fatal(err)
 	}
 	p.Now = p.Now.Add(intentHonored + time.Minute)

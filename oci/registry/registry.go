@@ -24,7 +24,8 @@ type Registry struct {
 	ref    oci.Ref
 	place  place
 	source oci.Source
-	attach sync.Mutex // see Attach
+	attach sync.Mutex   // see Attach
+	may    func() error // asked before each write; nil permits all
 }
 
 // place is what a server and a layout do differently.
@@ -82,6 +83,19 @@ func (r *Registry) Ref() oci.Ref { return r.ref }
 // Source reads from the same place the way a node does.
 func (r *Registry) Source() oci.Source { return r.source }
 
+// While returns the same place for a writer that asks may before each write: its
+// error is the write's, and nothing is sent.
+func (r *Registry) While(may func() error) *Registry {
+	return &Registry{ref: r.ref, place: r.place, source: r.source, may: may}
+}
+
+func (r *Registry) permitted() error {
+	if r.may == nil {
+		return nil
+	}
+	return r.may()
+}
+
 // HasBlob says whether a blob is there.
 func (r *Registry) HasBlob(ctx context.Context, repo string, d oci.Descriptor) (bool, error) {
 	return r.place.hasBlob(ctx, repo, d)
@@ -89,6 +103,9 @@ func (r *Registry) HasBlob(ctx context.Context, repo string, d oci.Descriptor) (
 
 // PutBlob stores a blob unless it is there. Content that is not d is refused.
 func (r *Registry) PutBlob(ctx context.Context, repo string, d oci.Descriptor, open Opener) error {
+	if err := r.permitted(); err != nil {
+		return err
+	}
 	return r.place.putBlob(ctx, repo, d, open)
 }
 
@@ -109,6 +126,9 @@ func (r *Registry) PutManifest(ctx context.Context, repo, mediaType string, raw 
 		tags = []string{""}
 	}
 	for _, tag := range tags {
+		if err := r.permitted(); err != nil {
+			return "", err
+		}
 		if err := r.place.putManifest(ctx, repo, mediaType, raw, tag); err != nil {
 			return "", err
 		}
@@ -129,6 +149,9 @@ func (r *Registry) Tags(ctx context.Context, repo string) ([]string, error) {
 
 // Delete removes a tag, or a manifest with its tags.
 func (r *Registry) Delete(ctx context.Context, repo, reference string) error {
+	if err := r.permitted(); err != nil {
+		return err
+	}
 	return r.place.delete(ctx, repo, reference)
 }
 

@@ -311,6 +311,12 @@ func (n *Node) takenBack(ctx context.Context, before, next *track.Found, result 
 	if err := errors.Join(n.endTrial(), n.remember()); err != nil {
 		return nil, errors.Join(failed, err)
 	}
+	if !result.RolledBack { // what it found is what next lacks, and before runs
+		seen := n.look(ctx, before, func(ctx context.Context) items.Result {
+			return items.Look(ctx, n.items(&before.Overlay), n.guard(before))
+		})
+		result.Items, result.Drift, result.Health = seen.Items, seen.Drift, seen.Health
+	}
 	status, err := n.report(before, result)
 	return status, errors.Join(failed, err)
 }

@@ -84,7 +84,7 @@ func (r *Registry) Ref() oci.Ref { return r.ref }
 func (r *Registry) Source() oci.Source { return r.source }
 
 // While returns the same place for a writer that asks may before each write: its
-// error is the write's, and nothing is sent.
+// error is the write's, and nothing is sent. What was sent before goes on.
 func (r *Registry) While(may func() error) *Registry {
 	return &Registry{ref: r.ref, place: r.place, source: r.source, may: may}
 }

@@ -7,16 +7,41 @@ import (
 	"errors"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 )
 
-// idle is how many times as long as an early look takes the next one is kept waiting:
-// whoever makes a storm of events, early looks take no more than a twentieth of a
-// processor.
+// idle is how many times the processor time of an early look the next one is kept
+// waiting: whoever makes a storm of events, early looks take no more than a twentieth of
+// a processor. What a look waits for, a lock or a slow disk, costs nobody anything.
 const idle = 19
+
+// effort is what a look has taken since [begin].
+type effort struct {
+	at   time.Time
+	used time.Duration
+}
+
+func begin() effort { return effort{time.Now(), used()} }
+
+// rest is how long the next early look is kept waiting. What the program did meanwhile
+// beside the look counts, too, but never as more than one processor.
+func (e effort) rest() time.Duration { return idle * min(time.Since(e.at), used()-e.used) }
+
+// used returns the processor time of the program and of the children that it waited for.
+func used() (sum time.Duration) {
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var u unix.Rusage
+		if err := unix.Getrusage(who, &u); err == nil { // it fails for other arguments only
+			sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+		}
+	}
+	return sum
+}
 
 // heed looks early at what may have changed, until something else is due. It returns
 // true when everything is to be looked at: in its turn, because a verb was called, or
@@ -58,8 +83,8 @@ func (a *app) heed(ctx context.Context, next, due <-chan time.Time, tell func(*s
 // early looks at what the watch has hinted at. Where it may have lost something, it
 // returns true: everything is looked at.
 func (a *app) early(ctx context.Context, tell func(*spec.Status)) (everything bool) {
-	began := time.Now()
-	defer func() { a.rested = time.Now().Add(idle * time.Since(began)) }()
+	began := begin()
+	defer func() { a.rested = time.Now().Add(began.rest()) }()
 	hints := a.hints.Take()
 	if hints.All {
 		a.lost = true
@@ -86,9 +111,9 @@ func (a *app) early(ctx context.Context, tell func(*spec.Status)) (everything bo
 }
 
 // recover is the same for a look at everything that a storm has brought about.
-func (a *app) recover(began time.Time) {
+func (a *app) recover(began effort) {
 	if a.lost {
-		a.lost, a.rested = false, time.Now().Add(idle*time.Since(began))
+		a.lost, a.rested = false, time.Now().Add(began.rest())
 	}
 }
 

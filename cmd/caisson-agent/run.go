@@ -66,7 +66,7 @@ func runService(ctx context.Context, a *app, args []string) error {
 		a.clock = clock.Set()
 	}
 	for {
-		began := time.Now()
+		began := begin()
 		poll := askEvery
 		st, err := once(ctx, a, func(n *node.Node, ctx context.Context) (*spec.Status, error) {
 			st, err := n.Apply(ctx)

@@ -42,12 +42,13 @@ const RivalUnknown = "unknown"
 
 // Disruption classes of a change, least first.
 const (
-	ClassNone    = "none"
-	ClassLive    = "live"
-	ClassService = "service restart"
-	ClassReboot  = "reboot"
-	ClassKexec   = "kexec"
-	ClassCold    = "cold"
+	ClassNone       = "none"
+	ClassLive       = "live"
+	ClassService    = "service restart"
+	ClassSoftReboot = "soft-reboot"
+	ClassReboot     = "reboot"
+	ClassKexec      = "kexec"
+	ClassCold       = "cold"
 )
 
 // Status is what `caisson-agent status -o json` prints.

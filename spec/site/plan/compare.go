@@ -34,7 +34,7 @@ func effectOf(item string) spec.Effect {
 	return spec.EffectOf("items." + item)
 }
 
-var classes = []string{spec.ClassNone, spec.ClassLive, spec.ClassService, spec.ClassReboot, spec.ClassKexec, spec.ClassCold}
+var classes = []string{spec.ClassNone, spec.ClassLive, spec.ClassService, spec.ClassSoftReboot, spec.ClassReboot, spec.ClassKexec, spec.ClassCold}
 
 func worse(a, b string) bool { return slices.Index(classes, a) > slices.Index(classes, b) }
 

@@ -57,17 +57,7 @@ func (p *Planner) moveChanges(published, to string, v site.Variant, next *Layer)
 		// refuses until the site is built again.
 		return nil
 	}
-	arch, kernel := v.Recipe.Arch, !sameFlavour(old.Kernel.Release, v.Recipe.Kernel)
-	if next != nil {
-		arch, kernel = next.Arch, old.Kernel.Release != next.Kernel.Release
-	}
-	class, why := spec.ClassReboot, "the root is stacked from other images"
-	switch {
-	case old.Arch != arch:
-		class, why = spec.ClassCold, "the architecture changes"
-	case kernel:
-		class, why = spec.ClassKexec, "the kernel changes"
-	}
+	class, why := spec.LayerMove(&old.Layer, described(old, v.Recipe, next))
 	c := &comparison{}
 	if next != nil {
 		compareBuilt(c, old, next)
@@ -78,6 +68,19 @@ func (p *Planner) moveChanges(published, to string, v site.Variant, next *Layer)
 		c.changes[i].Class, c.changes[i].why = class, why
 	}
 	return append([]Change{layer(spec.ActionChange, class, why)}, c.changes...)
+}
+
+// described is what is known of the next layer: of one that is to be built, its
+// architecture and whether its kernel may be the same.
+func described(old *Layer, r spec.Recipe, next *Layer) *spec.Layer {
+	if next != nil {
+		return &next.Layer
+	}
+	to := &spec.Layer{Arch: r.Arch, Kernel: old.Kernel}
+	if !sameFlavour(old.Kernel.Release, r.Kernel) {
+		to.Kernel = spec.KernelBlob{Release: r.Kernel}
+	}
+	return to
 }
 
 // compareBuilt compares two layers that are there: what is in them, and what they

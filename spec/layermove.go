@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// FeatureSoftReboot is that of an agent which goes to another layer, and arrives on one,
+// by a soft-reboot. No overlay needs it; a layer's description says it.
+const FeatureSoftReboot = "soft-reboot"
+
+// softRebootSince is the first release of systemd whose init goes on in another root.
+const softRebootSince = 254
+
+// LayerMove returns the class of going from one layer to another, and why it is not a
+// lower one. Kernel arguments are an overlay's, see Effects.
+func LayerMove(from, to *Layer) (class, why string) {
+	switch {
+	case from.Arch != to.Arch:
+		return ClassCold, "the architecture changes"
+	case from.Kernel.Release != to.Kernel.Release:
+		return ClassKexec, "the kernel changes"
+	}
+	const stacked = "the root is stacked from other images"
+	if from.Kernel.Digest != to.Kernel.Digest {
+		return ClassReboot, stacked + ", and the kernel is another build of the same release"
+	}
+	for _, l := range []*Layer{from, to} {
+		switch release, err := systemdRelease(l); {
+		case err != nil:
+			return ClassReboot, stacked + ", and " + err.Error()
+		case release < softRebootSince:
+			return ClassReboot, fmt.Sprintf(stacked+", and a layer has systemd %d, a soft-reboot needs %d", release, softRebootSince)
+		case !slices.Contains(l.Features, FeatureSoftReboot):
+			return ClassReboot, stacked + ", and the agent of a layer does not know soft-reboots"
+		}
+	}
+	return ClassSoftReboot, stacked + ", and the kernel goes on"
+}
+
+// systemdRelease returns the release of a layer's systemd, as its package says it.
+func systemdRelease(l *Layer) (int, error) {
+	i := slices.IndexFunc(l.Packages, func(p InstalledPackage) bool { return p.Name == "systemd" })
+	if i < 0 {
+		return 0, fmt.Errorf("the systemd of a layer is not known")
+	}
+	version := l.Packages[i].Version
+	if _, rest, ok := strings.Cut(version, ":"); ok { // an epoch
+		version = rest
+	}
+	end := strings.IndexFunc(version, func(r rune) bool { return r < '0' || r > '9' })
+	if end < 0 {
+		end = len(version)
+	}
+	release, err := strconv.Atoi(version[:end])
+	if err != nil {
+		return 0, fmt.Errorf("the systemd of a layer has no release: %q", l.Packages[i].Version)
+	}
+	return release, nil
+}

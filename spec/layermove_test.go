@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import "testing"
+
+func TestLayerMove(t *testing.T) {
+	layer := func(change func(*Layer)) *Layer {
+		l := &Layer{Arch: "amd64", Kernel: KernelBlob{Release: "6.12.48", Blob: Blob{Digest: "sha256:1"}},
+			Packages: []InstalledPackage{{Name: "systemd-sysv", Version: "1"}, {Name: "systemd", Version: "257.8-1~deb13u2"}}, Features: []string{FeatureSoftReboot}}
+		change(l)
+		return l
+	}
+	systemd := func(version string) func(*Layer) { return func(l *Layer) { l.Packages[1].Version = version } }
+	same := layer(func(*Layer) {})
+	for name, c := range map[string]struct {
+		change func(*Layer)
+		class  string
+	}{
+		"other packages":        {func(l *Layer) { l.Packages = append(l.Packages, InstalledPackage{Name: "nginx"}) }, ClassSoftReboot},
+		"the first that can":    {systemd("254~rc1-3"), ClassSoftReboot},
+		"an epoch":              {systemd("1:254"), ClassSoftReboot},
+		"the last that cannot":  {systemd("253.99-1"), ClassReboot},
+		"a small epoch":         {systemd("300:252.1"), ClassReboot},
+		"no release":            {systemd("~git"), ClassReboot},
+		"packages are not said": {func(l *Layer) { l.Packages = nil }, ClassReboot},
+		"an older agent":        {func(l *Layer) { l.Features = nil }, ClassReboot},
+		"a rebuilt kernel":      {func(l *Layer) { l.Kernel.Digest = "sha256:2" }, ClassReboot},
+		"another kernel":        {func(l *Layer) { l.Kernel.Release = "6.12.57"; l.Features = nil }, ClassKexec},
+		"another architecture":  {func(l *Layer) { l.Arch = "arm64"; l.Kernel.Release = "6.12.57" }, ClassCold},
+	} {
+		for _, pair := range [][2]*Layer{{same, layer(c.change)}, {layer(c.change), same}} { // whichever is the next one
+			if class, why := LayerMove(pair[0], pair[1]); class != c.class || why == "" {
+				t.Errorf("%s: %s, %q; want %s", name, class, why, c.class)
+			}
+		}
+	}
+	if Live(ClassSoftReboot) {
+		t.Error("a soft-reboot is another root")
+	}
+}

@@ -63,12 +63,7 @@ func (n *Node) enforce(ctx context.Context, found *track.Found) (*spec.Status, e
 	keep := func(ctx context.Context) items.Result {
 		return items.Keep(ctx, n.items(&found.Overlay), n.journal, guard)
 	}
-	var result items.Result
-	if guard == nil { // all of it is made, not looked at; a boot has its own deadline
-		result = keep(ctx)
-	} else {
-		result = n.look(ctx, found, keep)
-	}
+	result := n.look(ctx, found, keep)
 	n.noteServices(&found.Overlay)
 	n.recordChanges(result, found.Generation.Generation, n.cause(guard != nil))
 	remember := func() error { return n.corrections().Keep(found.Generation.Overlay) }
@@ -249,7 +244,7 @@ func (n *Node) change(ctx context.Context, before, next *track.Found) (*spec.Sta
 		return nil, err
 	}
 	var result items.Result
-	making, made := n.inTime(ctx, before, next)
+	making, made := n.inTime(ctx, before, next, func(s *state.State, why string) { s.Reject(next.Generation, why, time.Now()) })
 	if before == nil {
 		result = made(items.Reconcile(making, n.items(&next.Overlay), n.journal))
 	} else if result = made(items.Transact(making, n.items(&next.Overlay), n.items(&before.Overlay), n.journal, n.guard(next))); result.Err != nil {
@@ -259,7 +254,9 @@ func (n *Node) change(ctx context.Context, before, next *track.Found) (*spec.Sta
 		return nil, err
 	}
 	if result.Health == spec.HealthQuarantined { // that may have ended with the change
-		seen := items.Look(ctx, n.items(&next.Overlay), n.guard(next))
+		seen := n.look(ctx, next, func(ctx context.Context) items.Result {
+			return items.Look(ctx, n.items(&next.Overlay), n.guard(next))
+		})
 		result.Items, result.Drift, result.Health = seen.Items, seen.Drift, seen.Health
 	}
 	return n.tried(ctx, t, next, result)

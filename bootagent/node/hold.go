@@ -177,7 +177,8 @@ func (n *Node) returnTo(ctx context.Context, h spec.Hold, choose func(kept []sta
 		}
 		return n.Status(ctx)
 	}
-	result := items.Transact(ctx, n.items(&next.Overlay), n.items(&before.Overlay), n.journal, n.guard(next))
+	making, made := n.inTime(ctx, before, next, func(s *state.State, _ string) { *s = *was })
+	result := made(items.Transact(making, n.items(&next.Overlay), n.items(&before.Overlay), n.journal, n.guard(next)))
 	if result.Err != nil {
 		status, err := n.takenBack(ctx, before, next, result)
 		return status, errors.Join(err, n.folder.Save(was))

@@ -12,32 +12,39 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/blackbox"
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // madeWithin is how long a change of the running root may take to be made, or to be
-// taken back, beside the timeouts of its foreground scripts.
+// taken back, beside what its programs may take.
 const madeWithin = 5 * time.Minute
 
+// makingTime is how long it may take to make what an overlay asks for: its foreground
+// scripts have their timeouts, and each mount, swap and unit a minute for its programs.
 func (n *Node) makingTime(o *spec.Overlay) time.Duration {
-	return cmp.Or(n.o.Made, madeWithin+o.Items.ScriptTime())
+	i := &o.Items
+	return cmp.Or(n.o.Made, madeWithin+i.ScriptTime()+time.Duration(len(i.Mounts)+len(i.Swaps)+len(i.Units))*time.Minute)
 }
 
 // look gives a look at what runs, and the corrections that it leads to, the time of a
-// change and a minute for each mount, swap and unit, whose programs may take theirs. What
-// heeds its context has deadlines of its own; what takes longer is a system call that
-// hangs, and only the end of this process ends that. A run that only reads is its
-// caller's to end.
+// change. A run that only reads is its caller's to end.
 func (n *Node) look(ctx context.Context, found *track.Found, run func(context.Context) items.Result) items.Result {
 	if n.lock == nil {
 		return run(ctx)
 	}
-	i, doing := &found.Overlay.Items, new(items.Doing)
-	limit := n.makingTime(&found.Overlay) + time.Duration(len(i.Mounts)+len(i.Swaps)+len(i.Units))*time.Minute
+	return n.bounded(ctx, "a look", found, n.makingTime(&found.Overlay), run)
+}
+
+// bounded gives something that is made of an overlay its time, and ends this process when
+// it is over: what heeds its context has deadlines of its own, and what takes longer is a
+// system call that hangs. The next agent begins where this one began.
+func (n *Node) bounded(ctx context.Context, what string, found *track.Found, limit time.Duration, run func(context.Context) items.Result) items.Result {
+	doing := new(items.Doing)
 	hard := time.AfterFunc(limit, func() {
 		step, item := doing.Step()
-		why := fmt.Errorf("a look did not end within %s: %s does not end", limit, step)
+		why := fmt.Errorf("%s did not end within %s: %s does not end", what, limit, step)
 		n.note(found.Generation, why, spec.Event{Event: spec.EventHung, Item: item, Did: "ended the agent, whose next one looks again", Console: blackbox.Console(kmsg)})
 		n.record("hung", field{"generation", found.Generation.Generation}, field{"why", why})
 		n.o.Say("%v; this agent ends", why)
@@ -50,8 +57,8 @@ func (n *Node) look(ctx context.Context, found *track.Found, run func(context.Co
 // inTime gives a change its time. What heeds its context ends then, and the change is
 // taken back as any that fails. For that there is as much time as it takes to make what
 // ran before; what hangs all the same is a system call, and only the end of its process
-// ends that, see abandon.
-func (n *Node) inTime(parent context.Context, before, next *track.Found) (_ context.Context, made func(items.Result) items.Result) {
+// ends that, see abandon: forget has the state know that next is not to be made again.
+func (n *Node) inTime(parent context.Context, before, next *track.Found, forget func(s *state.State, why string)) (_ context.Context, made func(items.Result) items.Result) {
 	limit, ran := n.makingTime(&next.Overlay), &spec.Overlay{}
 	if before != nil {
 		ran = &before.Overlay
@@ -64,7 +71,7 @@ func (n *Node) inTime(parent context.Context, before, next *track.Found) (_ cont
 		at.step, at.item = doing.Step()
 		close(seen)
 	})
-	hard := time.AfterFunc(limit+n.makingTime(ran), func() { n.abandon(next, before, late, doing) })
+	hard := time.AfterFunc(limit+n.makingTime(ran), func() { n.abandon(next, before, late, doing, forget) })
 	return timed{ctx, parent}, func(r items.Result) items.Result {
 		hard.Stop()
 		if !stop() && r.Err != nil && errors.Is(context.Cause(ctx), late) {
@@ -86,9 +93,9 @@ type timed struct {
 // Err implements context.Context.
 func (t timed) Err() error { return cmp.Or(t.parent.Err(), t.Context.Err()) }
 
-// abandon ends this process with the change that it is at. That the generation is rejected
-// is on the disk before, and the next process puts all back that it did.
-func (n *Node) abandon(next, before *track.Found, late error, doing *items.Doing) {
+// abandon ends this process with the change that it is at. What forget says is on the disk
+// before, and the next process puts all back that this one did.
+func (n *Node) abandon(next, before *track.Found, late error, doing *items.Doing, forget func(s *state.State, why string)) {
 	step, item := doing.Step()
 	why := fmt.Errorf("%w: %s does not end", late, step)
 	did := "ended the agent, whose next one starts from the beginning"
@@ -99,7 +106,7 @@ func (n *Node) abandon(next, before *track.Found, late error, doing *items.Doing
 	n.record("overdue", field{"generation", next.Generation.Generation}, field{"why", why})
 	s, err := n.folder.Load()
 	if err == nil {
-		s.Reject(next.Generation, why.Error(), time.Now())
+		forget(s, why.Error())
 		err = errors.Join(n.folder.Save(s), n.corrections().Begin(""))
 	}
 	if err != nil {

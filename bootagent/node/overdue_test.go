@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -117,51 +119,143 @@ func TestASystemCallThatHangs(t *testing.T) {
 	}
 }
 
-// A look at what runs that hangs in a system call ends with the agent, too. Nothing is
-// rejected: the next agent looks again.
+// hangs runs the test of a name in a process of its own, whose agent hangs and ends.
+func (m *machine) hangs(test, how string) (events []spec.Event, names []string) {
+	m.t.Helper()
+	ctx, cancel := context.WithTimeout(m.t.Context(), 2*time.Minute)
+	defer cancel()
+	child := exec.CommandContext(ctx, os.Args[0], "-test.run=^"+test+"$", "-test.count=1", "-test.v")
+	child.Env = append(os.Environ(), hanging+"="+m.root, hanging+"_IN="+how)
+	out, err := child.CombinedOutput()
+	if ctx.Err() != nil || err == nil || !strings.Contains(string(out), "this agent ends") {
+		m.t.Fatalf("%v, %v\n%s", ctx.Err(), err, out)
+	}
+	return m.blackBox()
+}
+
+// pipe has whoever opens a file wait for somebody at its other end, until put puts one
+// with a value in its place.
+func (m *machine) pipe(at string) (put func(value string)) {
+	m.t.Helper()
+	at = m.root + at
+	if err := errors.Join(os.Remove(at), syscall.Mkfifo(at, 0o600)); err != nil {
+		m.t.Fatal(err)
+	}
+	return func(value string) {
+		m.t.Helper()
+		if err := errors.Join(os.Remove(at), os.WriteFile(at, []byte(value+"\n"), 0o644)); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+}
+
+// A look at what runs that hangs in a system call ends with the agent, too, whoever looks.
+// Nothing is rejected: the next agent looks again.
 func TestALookThatHangs(t *testing.T) {
+	looks := map[string]func(*Node) error{
+		"a look":          func(n *Node) error { _, err := n.Apply(t.Context()); return err },
+		"an early look":   func(n *Node) error { _, err := n.Early(t.Context(), []string{"sysctl"}); return err },
+		"the first look":  func(n *Node) error { _, err := n.Apply(t.Context()); return err },
+		"a restore --all": func(n *Node) error { return n.RestoreAll(t.Context()) },
+	}
 	if root := os.Getenv(hanging); root != "" {
 		n, err := Open(t.Context(), hasty(root), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if os.Getenv(hanging+"_EARLY") != "" {
-			_, err = n.Early(t.Context(), []string{"sysctl"})
-		} else {
-			_, err = n.Apply(t.Context())
+		t.Fatal("it went on: ", looks[os.Getenv(hanging+"_IN")](n))
+	}
+	for how := range looks {
+		m := runningMachine(t)
+		if how == "the first look" {
+			m.boot()
+			if err := os.RemoveAll(m.root + paths.RunStatus); err != nil {
+				t.Fatal(err)
+			}
 		}
+		put := m.pipe("/proc/sys/vm/swappiness")
+		events, names := m.hangs("TestALookThatHangs", how)
+		if names[len(names)-1] != "hung" {
+			t.Fatalf("%s: %q", how, names)
+		}
+		if e := events[len(events)-1]; e.Generation != 1 || e.Item != "sysctl" || !strings.Contains(e.Why, "sysctl does not end") || !strings.Contains(e.Did, "looks again") {
+			t.Errorf("%s: %+v", how, e)
+		}
+		put("60")
+		if st := m.apply(); st.Generation != 1 || st.Rejected != nil || st.Health != spec.HealthOK || m.swappiness("") != "10" {
+			t.Errorf("%s: %+v, swappiness %s", how, st, m.swappiness(""))
+		}
+	}
+}
+
+// A roll back that hangs ends with the agent. The next one goes on with what ran, and the
+// decision is forgotten with what it decided.
+func TestARollbackThatHangs(t *testing.T) {
+	if root := os.Getenv(hanging); root != "" {
+		n, err := Open(t.Context(), hasty(root), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = n.Rollback(t.Context(), "", 0)
 		t.Fatal("it went on: ", err)
 	}
-	for _, early := range []string{"", "1"} {
-		m := runningMachine(t)
-		at := m.root + "/proc/sys/vm/swappiness"
-		if err := os.Remove(at); err != nil {
+	m := newMachine(t)
+	m.enrolled()
+	if err := os.WriteFile(m.root+"/proc/sys/vm/ghost", []byte("0\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m.publishItems(1, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/ghost", Value: "1"}, {Key: "vm/swappiness", Value: "10"}}})
+	m.boot()
+	m.apply()
+	m.publish(2, layerNamed("a"), "20")
+	m.sync()
+	put := m.pipe("/proc/sys/vm/ghost")
+	events, names := m.hangs("TestARollbackThatHangs", "")
+	if names[len(names)-1] != "overdue" {
+		t.Fatalf("%q", names)
+	}
+	if e := events[len(events)-1]; e.Generation != 1 || !strings.Contains(e.Did, "generation 2") {
+		t.Errorf("%+v", e)
+	}
+	put("0")
+	if st := m.apply(); st.Generation != 2 || st.Tracking != spec.Following || st.Rejected != nil || m.swappiness("") != "20" {
+		t.Errorf("%+v, swappiness %s", st, m.swappiness(""))
+	}
+	if st, err := m.rollback(); err != nil || st.Generation != 1 || m.swappiness("") != "10" {
+		t.Errorf("%v, %+v", err, st)
+	}
+}
+
+// Putting back what cut the node off ends, too, and begins again with the next agent.
+func TestPuttingBackThatHangs(t *testing.T) {
+	if root := os.Getenv(hanging); root != "" {
+		n, err := Open(t.Context(), hasty(root), nil)
+		if err != nil {
 			t.Fatal(err)
 		}
-		if err := syscall.Mkfifo(at, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-		defer cancel()
-		child := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestALookThatHangs$", "-test.count=1", "-test.v")
-		child.Env = append(os.Environ(), hanging+"="+m.root, hanging+"_EARLY="+early)
-		out, err := child.CombinedOutput()
-		if ctx.Err() != nil || err == nil || !strings.Contains(string(out), "this agent ends") {
-			t.Fatalf("%v, %v\n%s", ctx.Err(), err, out)
-		}
-		events, names := m.blackBox()
-		if !slices.Equal(names, []string{"up", "hung"}) {
-			t.Fatalf("%q\n%s", names, out)
-		}
-		if e := events[1]; e.Generation != 1 || e.Item != "sysctl" || !strings.Contains(e.Why, "check sysctl does not end") || !strings.Contains(e.Did, "looks again") {
-			t.Errorf("%+v", e)
-		}
-		if err := errors.Join(os.Remove(at), os.WriteFile(at, []byte("60\n"), 0o644)); err != nil {
-			t.Fatal(err)
-		}
-		if st := m.apply(); st.Generation != 1 || st.Rejected != nil || st.Health != spec.HealthOK || m.swappiness("") != "10" {
-			t.Errorf("%+v, swappiness %s", st, m.swappiness(""))
-		}
+		_, err = n.Apply(t.Context())
+		t.Fatal("it went on: ", err)
+	}
+	m := runningMachine(t)
+	m.publish(2, layerNamed("a"), "20")
+	m.sync()
+	s := m.state()
+	s.Trial = &state.Trial{Generation: *s.Current, Boot: "before", Confirm: state.ByReach, Within: 60}
+	s.Current, s.Earlier = &s.Earlier[0], nil
+	folder, err := state.Open(m.root + paths.State)
+	if err == nil {
+		err = folder.Save(s)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := m.pipe("/proc/sys/vm/swappiness")
+	if events, names := m.hangs("TestPuttingBackThatHangs", ""); names[len(names)-1] != "hung" || !strings.Contains(events[len(events)-1].Why, "putting generation 1 back did not end within 1s: ") {
+		t.Fatalf("%+v", events)
+	}
+	put("20")
+	if st := m.apply(); st.Generation != 1 || m.swappiness("") != "10" {
+		t.Errorf("%+v, swappiness %s", st, m.swappiness(""))
 	}
 }
 

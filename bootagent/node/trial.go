@@ -293,17 +293,25 @@ func (n *Node) undo(ctx context.Context, reason string) error {
 // changed is drift, as it was before.
 func (n *Node) putBack(ctx context.Context, back *track.Found, tried state.Generation) (items.Result, error) {
 	from, err := n.follower.Recall(&tried)
-	ctx, cancel := context.WithTimeout(ctx, n.makingTime(&back.Overlay))
+	limit := n.makingTime(&back.Overlay)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	bounded := func(run func(context.Context) items.Result) items.Result {
+		return n.bounded(ctx, fmt.Sprintf("putting generation %d back", back.Generation.Generation), back, 2*limit, run)
+	}
 	if err != nil { // nobody knows any more what it changed
-		result := items.Reconcile(ctx, n.items(&back.Overlay), n.journal)
+		result := bounded(func(ctx context.Context) items.Result {
+			return items.Reconcile(ctx, n.items(&back.Overlay), n.journal)
+		})
 		return result, n.corrections().Begin(back.Generation.Overlay)
 	}
 	guard := n.guard(back)
 	if guard != nil {
 		guard = changed{guard, changedKinds(&from.Overlay, &back.Overlay)}
 	}
-	result := items.Keep(ctx, n.items(&back.Overlay), n.journal, guard)
+	result := bounded(func(ctx context.Context) items.Result {
+		return items.Keep(ctx, n.items(&back.Overlay), n.journal, guard)
+	})
 	return result, n.moveCorrections(from, back, result)
 }
 
@@ -356,7 +364,9 @@ func (n *Node) comeUp(ctx context.Context, found *track.Found) (*spec.Status, er
 	if t == nil {
 		return n.enforce(ctx, found)
 	}
-	result := items.Reconcile(ctx, n.items(&found.Overlay), n.journal)
+	result := n.look(ctx, found, func(ctx context.Context) items.Result {
+		return items.Reconcile(ctx, n.items(&found.Overlay), n.journal)
+	})
 	if err := n.corrections().Begin(found.Generation.Overlay); err != nil {
 		return nil, err
 	}

@@ -19,15 +19,21 @@ import (
 // become empty. The next apply sets it again. Where lines of the journal are
 // damaged, originals are missing: that is an error, after all others are back.
 func (n *Node) RestoreAll(ctx context.Context) error {
-	if _, err := n.running(); err == nil { // else nothing was applied that could be taken back
-		if err := n.takeOver(); err != nil {
-			return err
-		}
+	found, err := n.running()
+	if err == nil {
+		err = n.takeOver()
+	} else { // nothing was applied that could be taken back
+		found, err = &track.Found{}, nil
+	}
+	if err != nil {
+		return err
 	}
 	if err := n.moveMetrics(""); err != nil {
 		return err
 	}
-	result := items.Reconcile(ctx, n.items(&spec.Overlay{}), n.journal)
+	result := n.bounded(ctx, "restoring", found, n.makingTime(&found.Overlay), func(ctx context.Context) items.Result {
+		return items.Reconcile(ctx, n.items(&spec.Overlay{}), n.journal)
+	})
 	n.recordChanges(result, 0, "restore --all")
 	lifted := n.protect(nil)
 	n.record("restored", field{"changes", len(result.Changes)}, field{"why", "restore --all"})

@@ -23,6 +23,7 @@ type Options struct {
 	Timeout   time.Duration // of silence, not of the whole; 0 is 30 s
 	Pace      Pace          // slower answers end; the zero value is DefaultPace
 	Patience  time.Duration // for a whole manifest; 0 is 2 min
+	Again     int           // how often a registry that answers 5xx is asked again, in a moment; who asks every minute needs none
 	UserAgent string
 	Now       func() time.Time // the clock for TLS certificates; nil is time.Now
 	AtLeast   bool             // Now is a lower bound, not a clock: a certificate may have been issued since

@@ -112,7 +112,38 @@ func quoted(etag string) string {
 	return etag
 }
 
+// get asks once, and as often again as the options say while the registry answers that
+// it could not.
 func (r *registry) get(ctx context.Context, client *http.Client, repo, path string, header http.Header, whole time.Duration) (*http.Response, error) {
+	for n := 0; ; n++ {
+		resp, err := r.ask(ctx, client, repo, path, header, whole)
+		if err != nil || n >= r.options.Again || !passing(resp.StatusCode) {
+			return resp, err
+		}
+		drain(resp)
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(firstPause << n):
+		}
+	}
+}
+
+// firstPause is how long a registry has before it is asked again. Each further pause is
+// twice as long.
+const firstPause = 100 * time.Millisecond
+
+// passing reports whether a status is of a server that may answer otherwise in a moment.
+// docker-registry 2.8 answers 500 for a tag that somebody is just putting anew.
+func passing(status int) bool {
+	switch status {
+	case http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+func (r *registry) ask(ctx context.Context, client *http.Client, repo, path string, header http.Header, whole time.Duration) (*http.Response, error) {
 	ctx, watch := newWatch(ctx, r.options, whole)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+repo+path, nil)
 	if err != nil {

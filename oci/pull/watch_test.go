@@ -83,7 +83,7 @@ func TestSlowLine(t *testing.T) {
 		for range 40 {
 			io.WriteString(w, content[:10])
 			w.(http.Flusher).Flush()
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(60 * time.Millisecond)
 		}
 	}))
 	defer server.Close()
@@ -91,7 +91,7 @@ func TestSlowLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(oci.Ref{Host: u.Host}, Options{PlainHTTP: true, Pace: Pace{10, 100 * time.Millisecond}})
+	s, err := Open(oci.Ref{Host: u.Host}, Options{PlainHTTP: true, Pace: Pace{10, time.Second}})
 	if err != nil {
 		t.Fatal(err)
 	}

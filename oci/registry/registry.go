@@ -3,6 +3,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"strings"
@@ -49,6 +50,11 @@ type manifests interface {
 	referrers(ctx context.Context, repo, digest string) ([]oci.Descriptor, error)
 }
 
+// again is how often a server that answers 5xx is asked again: an operator's verb that
+// reads a hundred manifests is not to end because of one of these. Writes are sent again
+// by their library.
+const again = 4
+
 // Open opens "host[:port]/prefix" or "oci:DIR". Where no layout is,
 // the first write makes one.
 func Open(ref string, o Options) (*Registry, error) {
@@ -73,6 +79,7 @@ func Open(ref string, o Options) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Again = cmp.Or(o.Again, again)
 	r.source, err = pull.Open(parsed, o)
 	return r, err
 }

@@ -15,6 +15,7 @@
 package blackbox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/flock"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -114,20 +116,15 @@ func (b Box) Events() ([]spec.Event, error) {
 	return events, nil
 }
 
-// lock waits for whoever else writes a slot. It polls, because a flock(2) that waits has
-// no deadline.
+// lock waits for whoever else writes a slot.
 func (b Box) lock(f *os.File) error {
-	for late := time.After(b.patience); ; {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return err
-		}
-		select {
-		case <-late:
-			return fmt.Errorf("another process has held it for %s", b.patience)
-		case <-time.After(10 * time.Millisecond):
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), b.patience)
+	defer cancel()
+	err := flock.Wait(ctx, f, false)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("another process has held it for %s", b.patience)
 	}
+	return err
 }
 
 func (b Box) open() (*os.File, error) {

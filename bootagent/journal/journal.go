@@ -14,6 +14,7 @@ package journal
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -25,6 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/flock"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 )
 
@@ -123,18 +125,17 @@ func lock(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(patience / 100) {
-		err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		switch {
-		case err == nil:
-			return d, nil
-		case !errors.Is(err, unix.EWOULDBLOCK):
-			_ = d.Close() // err says what failed
-			return nil, fmt.Errorf("lock %s: %w", dir, err)
-		case time.Now().After(end):
-			_ = d.Close() // err says what failed
-			return nil, fmt.Errorf("%s is in use by another process", dir)
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	switch err := flock.Wait(ctx, d, false); {
+	case err == nil:
+		return d, nil
+	case errors.Is(err, context.DeadlineExceeded):
+		_ = d.Close() // err says what failed
+		return nil, fmt.Errorf("%s is in use by another process", dir)
+	default:
+		_ = d.Close() // err says what failed
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
 	}
 }
 

@@ -35,6 +35,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/takeover"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/flock"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -141,23 +142,11 @@ func Open(ctx context.Context, o Options, bootstrap *spec.Bootstrap) (*Node, err
 	return n, nil
 }
 
-// turn waits for the lock, and says so where it takes a while. It polls, because a
-// flock(2) that waits cannot be interrupted.
+// turn waits for the lock, and says so where it takes a while.
 func (n *Node) turn(ctx context.Context) error {
-	for tried := 0; ; tried++ {
-		err := unix.Flock(int(n.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return err
-		}
-		if tried == 20 {
-			n.o.Say("waiting for another caisson-agent to finish")
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+	late := time.AfterFunc(time.Second, func() { n.o.Say("waiting for another caisson-agent to finish") })
+	defer late.Stop()
+	return flock.Wait(ctx, n.lock, false)
 }
 
 // Read opens the node for looking only: it waits for nobody, and what would

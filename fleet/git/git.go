@@ -27,9 +27,8 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/flock"
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
@@ -77,7 +76,7 @@ func Open(ctx context.Context, cache, url string, l Limits) (_ *Repository, err 
 			_ = r.Close() // err says what failed
 		}
 	}()
-	if err := r.wait(ctx); err != nil {
+	if err := flock.Wait(ctx, r.lock, false); err != nil {
 		return nil, fmt.Errorf("lock %s: %w", r.lock.Name(), err)
 	}
 	if _, err := os.Stat(filepath.Join(r.dir, "HEAD")); errors.Is(err, fs.ErrNotExist) {
@@ -86,20 +85,6 @@ func Open(ctx context.Context, cache, url string, l Limits) (_ *Repository, err 
 		}
 	}
 	return r, nil
-}
-
-func (r *Repository) wait(ctx context.Context) error {
-	for {
-		err := unix.Flock(int(r.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
 }
 
 // Close lets others open it.

@@ -155,6 +155,7 @@ var rules = []Rule{
 		By: []string{"cmd/caisson", "release", "fleet/...", "test/..."}, ByWhy: "a node holds no private key and asks nobody for a passphrase"},
 	{Packages: "internal/httpserver", Only: []string{"internal/durable", "internal/ownfiles", "internal/check"}, Why: "it serves whatever it is given",
 		By: []string{"cmd/caisson", "bootagent/metrics", "netboot/...", "fleet/...", "test/..."}, ByWhy: "a node answers nobody but itself"},
+	{Packages: "internal/flock", Only: []string{}, Why: leaf},
 	{Packages: "internal/durable", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/ownfiles", Only: []string{"internal/check", "internal/durable"}, Stdlib: true, Why: leaf},
 	{Packages: "internal/powercut", Only: []string{}, Why: leaf, By: []string{}, ByWhy: "it is for tests"},

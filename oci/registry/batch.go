@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
-	"github.com/caisson-os/caisson/oci"
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/oci"
 )
 
 // Batch is many writes as one. On a layout it keeps all other writers out from
@@ -89,14 +89,11 @@ type locked struct {
 // holds the lock alone; several may protect at once.
 func (l *layout) protect(ctx context.Context, repo string, d oci.Descriptor) (bool, error) {
 	if !l.inBatch() {
-		lock, err := os.OpenFile(filepath.Join(l.dir, ".lock"), os.O_RDWR|os.O_CREATE, 0o644)
+		lock, err := lockLayout(l.dir, true)
 		if err != nil {
 			return false, err
 		}
 		defer lock.Close() // it ends the lock, nothing is written through it
-		if err := unix.Flock(int(lock.Fd()), unix.LOCK_SH); err != nil {
-			return false, fmt.Errorf("lock layout: %w", err)
-		}
 	}
 	if there, err := l.hasBlob(ctx, repo, d); err != nil || !there {
 		return false, err

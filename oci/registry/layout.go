@@ -222,7 +222,7 @@ func (l *layout) begin() (*locked, error) {
 	if err := l.make(); err != nil {
 		return nil, err
 	}
-	lock, err := lockLayout(l.dir)
+	lock, err := lockLayout(l.dir, false)
 	if err != nil {
 		return nil, err
 	}

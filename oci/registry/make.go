@@ -11,10 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/flock"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
 )
@@ -28,7 +30,7 @@ func (l *layout) make() error {
 	if err := os.MkdirAll(filepath.Join(l.dir, "blobs", "sha256"), 0o755); err != nil {
 		return fmt.Errorf("make layout: %w", err)
 	}
-	lock, err := lockLayout(l.dir)
+	lock, err := lockLayout(l.dir, false)
 	if err != nil {
 		return err
 	}
@@ -48,15 +50,25 @@ func (l *layout) make() error {
 	return nil
 }
 
-// lockLayout keeps other processes out until the file is closed.
-func lockLayout(dir string) (*os.File, error) {
+// lockWithin is how long others may have a layout to themselves: the longest is a sweep,
+// or a publish of many nodes.
+var lockWithin = 10 * time.Minute
+
+// lockLayout keeps other processes out until the file is closed, or only those that want
+// the layout to themselves, where it is shared.
+func lockLayout(dir string, shared bool) (*os.File, error) {
 	lock, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+	ctx, cancel := context.WithTimeout(context.Background(), lockWithin)
+	defer cancel()
+	if err := flock.Wait(ctx, lock, shared); err != nil {
 		_ = lock.Close() // it ends the lock, nothing is written through it
-		return nil, fmt.Errorf("lock layout: %w", err)
+		if errors.Is(err, context.DeadlineExceeded) {
+			err = fmt.Errorf("another process has held it for %s", lockWithin)
+		}
+		return nil, fmt.Errorf("lock layout %s: %w", dir, err)
 	}
 	return lock, nil
 }

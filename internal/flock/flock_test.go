@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flock
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestWait(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "lock")
+	take := func(within time.Duration, shared bool) (*os.File, error) {
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() }) // a test may have closed it
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		return f, Wait(ctx, f, shared)
+	}
+	a, err := take(time.Minute, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := take(time.Minute, true)
+	if err != nil {
+		t.Fatal("two that share it: ", err)
+	}
+	if _, err := take(3*poll, false); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error("alone, beside two others: ", err)
+	}
+	a.Close()
+	time.AfterFunc(2*poll, func() { b.Close() })
+	if _, err := take(time.Minute, false); err != nil {
+		t.Error("after they are gone: ", err)
+	}
+	a.Close()
+	if err := Wait(t.Context(), a, false); err == nil {
+		t.Error("a closed file was locked")
+	}
+}

@@ -173,21 +173,27 @@ func (i *Item) place(ctx context.Context, s spec.Service, d spec.ServiceDirector
 	if has, err := i.has(s, d); err != nil || has {
 		return err
 	}
-	over := false
-	if e, known := i.entry(d.To); known {
-		over = decodePrior(e).Kind == directory
-	} else {
+	e, known := i.entry(d.To)
+	over := decodePrior(e).Kind == directory
+	if !over {
 		was, err := i.stands(d)
 		if err != nil {
 			return err
 		}
-		over = was.Kind == directory
-		was.Service, was.Missing = s.Name, i.made(d.To, was.Missing)
+		if over = was.Kind == directory; known && over {
+			if err := i.instead(e); err != nil {
+				return err
+			}
+			known = false
+		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := i.journal.Record(item.Entry{Item: Name, Key: d.To, Prior: item.Raw(was), Scope: item.Root}); err != nil {
-			return err
+		was.Service, was.Missing = s.Name, i.made(d.To, was.Missing)
+		if !known {
+			if err := i.journal.Record(item.Entry{Item: Name, Key: d.To, Prior: item.Raw(was), Scope: item.Root}); err != nil {
+				return err
+			}
 		}
 	}
 	if err := ctx.Err(); err != nil {
@@ -200,6 +206,16 @@ func (i *Item) place(ctx context.Context, s spec.Service, d spec.ServiceDirector
 		return err
 	}
 	return i.write(d.To, prior{Kind: link, Target: i.through(s, d)})
+}
+
+// instead forgets the original of a place where somebody has put a directory with files
+// since: that is the original from now on. Where there was more than nothing, it is not
+// to be lost.
+func (i *Item) instead(e item.Entry) error {
+	if p := decodePrior(e); p.Kind != absent && p.Kind != empty {
+		return fmt.Errorf("somebody has put a directory there, and a %s stood there before: move the directory away", p.Kind)
+	}
+	return i.journal.Forget(e)
 }
 
 // made adds to missing the directories on the way that were made for another place:

@@ -361,9 +361,25 @@ func TestEditsDoNotLast(t *testing.T) {
 	if got := h.read(t, "etc/default/prometheus"); got != "ARGS=1" || h.systemd.took() != "reload-or-restart prometheus.service" {
 		t.Errorf("it is %q", got)
 	}
+	// A whole directory in the place of a link: nobody sees it, and it is not lost.
+	zones := filepath.Join(h.Root, "etc/new/deep/prometheus")
+	if err := errors.Join(os.Remove(zones), os.Mkdir(zones, 0o755), os.WriteFile(filepath.Join(zones, "mine"), []byte("edited"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	h.settle(t, s)
+	if _, err := os.Lstat(filepath.Join(zones, "mine")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what was put in the place of a link: %v", err)
+	}
+	h.settle(t, h.service(t, "2"))
+	if got := h.read(t, "etc/default/prometheus"); got != "ARGS=2" {
+		t.Errorf("the next commit: %q", got)
+	}
 	h.settle(t)
 	if got := h.read(t, "etc/default/prometheus"); got != "ARGS=\n" {
 		t.Errorf("the original is %q", got)
+	}
+	if got := h.read(t, "etc/new/deep/prometheus/mine"); got != "edited" {
+		t.Errorf("what was mounted over is %q", got)
 	}
 }
 

@@ -18,6 +18,10 @@ var features = []feature{
 	{"agent-metrics", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Metrics != nil }},
 	{"agent-poll", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Poll != 0 }},
 	{"agent-report", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Report != nil }},
+	{"budget", func(o *Overlay) bool {
+		return o.Agent != nil && slices.ContainsFunc(o.Agent.Enforce, func(e Enforcement) bool { return e.Budget != nil }) ||
+			o.Maintenance != nil && slices.ContainsFunc(o.Maintenance.Realtime, func(r Realtime) bool { return r.Budget != nil })
+	}},
 	{"confirm", func(o *Overlay) bool { return o.Confirm != nil }},
 	{"default-limits", func(o *Overlay) bool {
 		return slices.ContainsFunc(o.Items.Units, func(u Unit) bool { return u.Name == "system.conf" })

@@ -43,6 +43,7 @@ type Realtime struct {
 	Name    string    `json:"name"`              // maintenance/operation
 	Windows []string  `json:"windows,omitempty"` // any of them; at any time when empty
 	Keys    []ItemKey `json:"keys"`              // of no other Realtime, sorted
+	Budget  *Budget   `json:"budget,omitempty"`  // of each of its settings
 	From    string    `json:"from,omitempty"`    // NAME@VERSION@DIGEST of its template
 }
 

@@ -2,7 +2,11 @@
 
 package spec
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+	"time"
+)
 
 // Policy is what a node does about a setting that somebody has changed since it was
 // set. What a new root or a newer generation asks for is set under every policy.
@@ -17,19 +21,51 @@ const (
 
 // Enforcement is the policy of a kind of settings, or of one of them.
 type Enforcement struct {
-	Item   string `json:"item"`
-	Key    string `json:"key,omitempty"` // as in Drift; all of the kind that are not named when empty
-	Policy Policy `json:"policy"`
+	Item   string  `json:"item"`
+	Key    string  `json:"key,omitempty"` // as in Drift; all of the kind that are not named when empty
+	Policy Policy  `json:"policy"`
+	Budget *Budget `json:"budget,omitempty"`
 }
 
-// PolicyOf returns the policy of one setting: that of its key, else that of its kind.
-func PolicyOf(rows []Enforcement, item, key string) Policy {
+// Budget is how often a setting that others keep changing is set again, before it is
+// quarantined.
+type Budget struct {
+	Corrections int64 `json:"corrections"`
+	Per         int64 `json:"per"` // seconds
+}
+
+// String is the budget for people, as in 5 corrections within 10m0s.
+func (b Budget) String() string {
+	return fmt.Sprintf("%d corrections within %v", b.Corrections, time.Duration(b.Per)*time.Second)
+}
+
+// UsualBudget is that of a setting of which nothing else is said.
+func UsualBudget() Budget { return Budget{Corrections: 5, Per: 600} }
+
+// Enforced returns what holds for one setting: the row of its key, else that of its kind.
+func Enforced(rows []Enforcement, item, key string) Enforcement {
 	for _, k := range []string{key, ""} {
 		if i := slices.IndexFunc(rows, func(e Enforcement) bool { return e.Item == item && e.Key == k }); i >= 0 {
-			return rows[i].Policy
+			return rows[i]
 		}
 	}
-	return PolicyEnforce
+	return Enforcement{Item: item, Key: key, Policy: PolicyEnforce}
+}
+
+// Enforced returns what o says of one setting, whether an operation manages it or not.
+// In which windows an operation does is another question.
+func (o *Overlay) Enforced(item, key string) Enforcement {
+	e := Enforcement{Item: item, Key: key, Policy: PolicyEnforce}
+	if r := o.Maintenance.RealtimeOf(item, key); r != nil {
+		e.Budget = r.Budget
+	} else if o.Agent != nil {
+		e = Enforced(o.Agent.Enforce, item, key)
+	}
+	if e.Budget == nil {
+		usual := UsualBudget()
+		e.Budget = &usual
+	}
+	return e
 }
 
 // Protected returns the kernel parameters that o sets and wants protected, as paths below
@@ -39,7 +75,7 @@ func (o *Overlay) Protected() (keys []string) {
 		return nil
 	}
 	for _, s := range o.Items.Sysctl {
-		if PolicyOf(o.Agent.Enforce, "sysctl", s.Key) == PolicyProtect {
+		if Enforced(o.Agent.Enforce, "sysctl", s.Key).Policy == PolicyProtect {
 			keys = append(keys, s.Key)
 		}
 	}

@@ -4,7 +4,6 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -26,17 +25,12 @@ func (n *Node) guard(found *track.Found) items.Guard {
 	}
 	last := n.last()
 	return &policy.Keeper{
-		Policy: func(item, key string) spec.Policy {
-			if r := found.Overlay.Maintenance.RealtimeOf(item, key); r != nil {
-				if n.late(found, r) != "" {
-					return spec.PolicyReport
-				}
-				return spec.PolicyEnforce
+		Rule: func(item, key string) spec.Enforcement {
+			e := found.Overlay.Enforced(item, key)
+			if n.late(found, found.Overlay.Maintenance.RealtimeOf(item, key)) != "" {
+				e.Policy = spec.PolicyReport
 			}
-			if found.Overlay.Agent == nil {
-				return spec.PolicyEnforce
-			}
-			return spec.PolicyOf(found.Overlay.Agent.Enforce, item, key)
+			return e
 		},
 		Late: func(item, key string) string { return n.late(found, found.Overlay.Maintenance.RealtimeOf(item, key)) },
 		Book: n.corrections(),
@@ -51,9 +45,10 @@ func (n *Node) guard(found *track.Found) items.Guard {
 				return // only looking
 			}
 			for _, d := range quarantined {
+				why := found.Overlay.Enforced(d.Item, d.Key).Budget.String()
 				d = rules.Spelled(d)
 				n.record("quarantined", field{"item", d.Item}, field{"key", d.Key}, field{"from", d.From}, field{"to", d.To},
-					field{"count", d.Count}, field{"rival", d.Rival}, field{"why", fmt.Sprintf("%d corrections within %v", d.Count, policy.Within)})
+					field{"count", d.Count}, field{"rival", d.Rival}, field{"why", why})
 			}
 		},
 	}

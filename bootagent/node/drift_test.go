@@ -8,11 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/policy"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
+
+// usual is how often a setting is set again where nothing is said.
+var usual = int(spec.UsualBudget().Corrections)
 
 // publishPolicy signs an overlay with one sysctl and the policy of it.
 func (m *machine) publishPolicy(generation uint64, swappiness string, p spec.Policy) {
@@ -43,7 +45,7 @@ func TestDriftIsReported(t *testing.T) {
 		t.Fatalf("at boot: %s, %v", m.swappiness(""), drifts(st))
 	}
 	m.swappiness("77")
-	for range 2 * policy.Corrections {
+	for range 2 * usual {
 		st := m.apply()
 		if m.swappiness("") != "77" || !slices.Equal(drifts(st), []string{"report 77"}) || st.Health != spec.HealthOK || st.Drift[0].Since.IsZero() ||
 			st.Drift[0].Rival != spec.RivalUnknown {
@@ -117,7 +119,7 @@ func TestQuarantine(t *testing.T) {
 	m.boot()
 	m.apply()
 	fight := func() (corrected int) {
-		for range 3 * policy.Corrections {
+		for range 3 * usual {
 			m.swappiness("77")
 			if m.apply(); m.swappiness("") == "10" {
 				corrected++
@@ -125,11 +127,11 @@ func TestQuarantine(t *testing.T) {
 		}
 		return corrected
 	}
-	if got := fight(); got != policy.Corrections {
+	if got := fight(); got != usual {
 		t.Fatalf("%d corrections", got)
 	}
 	st := m.apply()
-	if st.Health != spec.HealthQuarantined || len(st.Drift) != 1 || st.Drift[0].Action != spec.ActionQuarantine || st.Drift[0].Count != policy.Corrections ||
+	if st.Health != spec.HealthQuarantined || len(st.Drift) != 1 || st.Drift[0].Action != spec.ActionQuarantine || st.Drift[0].Count != usual ||
 		st.Drift[0].From != "77" || st.Drift[0].To != "10" || st.Drift[0].Since.IsZero() || st.Drift[0].Rival != spec.RivalUnknown {
 		t.Errorf("%s, %+v", st.Health, st.Drift)
 	}
@@ -234,7 +236,7 @@ func TestEarly(t *testing.T) {
 	if got, err := os.ReadFile(motd); err != nil || string(got) != "changed\n" {
 		t.Errorf("the file is %q, %v", got, err)
 	}
-	for range policy.Corrections {
+	for range usual {
 		m.swappiness("77")
 		st = early("sysctl")
 	}

@@ -17,11 +17,12 @@ import (
 // realtime, in a window that is open from ten to eleven.
 type clockwork struct {
 	*machine
-	clock time.Time
+	clock  time.Time
+	budget *spec.Budget
 }
 
 func newClockwork(t *testing.T) *clockwork {
-	c := &clockwork{newMachine(t), time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)}
+	c := &clockwork{machine: newMachine(t), clock: time.Date(2026, 11, 21, 9, 0, 0, 0, time.UTC)}
 	c.enrolled()
 	c.wants(1, "10", "night")
 	c.boot()
@@ -34,7 +35,7 @@ func (c *clockwork) wants(generation uint64, swappiness string, windows ...strin
 	c.Overlay(spec.Overlay{Core: layer("a"), Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: swappiness}}},
 		Maintenance: &spec.Maintenance{Horizon: day.AddDate(0, 0, 2), Operations: []spec.Operation{},
 			Windows:  map[string]spec.Window{"night": {Intervals: []spec.Interval{{From: day.Add(10 * time.Hour), To: day.Add(11 * time.Hour)}}}},
-			Realtime: []spec.Realtime{{Name: "m/swap", Windows: windows, Keys: []spec.ItemKey{{Item: "sysctl", Key: "vm/swappiness"}}}}}}, sign.Predicate{Generation: generation})
+			Realtime: []spec.Realtime{{Name: "m/swap", Windows: windows, Keys: []spec.ItemKey{{Item: "sysctl", Key: "vm/swappiness"}}, Budget: c.budget}}}}, sign.Predicate{Generation: generation})
 	c.confirm(fixture.Now())
 }
 
@@ -111,6 +112,30 @@ func TestRealtimeHoldsInItsWindow(t *testing.T) {
 	c.is("at any time", "30", "", spec.OperationHolding, c.at(12, c.asks))
 	c.tampers("77")
 	c.is("changed at any time", "30", "", spec.OperationHolding, c.at(12, c.looks))
+}
+
+// TestRealtimeIsGivenUp: an operation of type realtime has a budget of its own; what is
+// only reported costs none of it.
+func TestRealtimeIsGivenUp(t *testing.T) {
+	c := newClockwork(t)
+	c.budget = &spec.Budget{Corrections: 2, Per: 3600}
+	c.wants(2, "10", "night")
+	c.at(9, c.asks)
+	for range 3 {
+		c.tampers("77")
+		c.at(9, c.looks)
+	}
+	for n := range 2 {
+		c.tampers("77")
+		c.is("in its window", "10", "", spec.OperationHolding, c.at(10, c.looks))
+		if n == 1 {
+			c.tampers("77")
+		}
+	}
+	st := c.at(10, c.looks)
+	if c.swappiness("") != "77" || st.Health != spec.HealthQuarantined || len(st.Drift) != 1 || st.Drift[0].Count != 2 {
+		t.Errorf("after its budget: %s, %+v", st.Health, st.Drift)
+	}
 }
 
 // TestRealtimeIsPaused: a pause detects and changes nothing, in the window too.

@@ -5,8 +5,8 @@
 //
 // The overlay says what to do about which setting, [spec.Enforcement]: set it again, or
 // leave it and report it. Who sets a setting again that another program keeps changing
-// fights without end, so a correction costs of a budget: five of one setting within ten
-// minutes. After them the setting is quarantined: it is looked at and reported, and not
+// fights without end, so a correction costs of a budget, [spec.Budget]: five of one
+// setting within ten minutes where nothing else is said. After them the setting is quarantined: it is looked at and reported, and not
 // touched until an operator clears it, or the overlay wants another value of it, or has
 // no such setting any more. The book of that is in the state directory, written before
 // the correction is made, so that neither a restart of the agent nor its death resets it.
@@ -22,22 +22,16 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// The budget of one setting.
-const (
-	Corrections = 5
-	Within      = 10 * time.Minute
-)
-
 // Keeper judges drift at one moment.
 type Keeper struct {
-	Policy func(item, key string) spec.Policy
-	Late   func(item, key string) string // why nothing is set now, "" where it is; may be nil
-	Book   *Book
-	Fresh  func(item, key string) bool    // it was never set, for it could not be
-	Rival  func(d spec.Drift) string      // who made it so; "" or nil: nobody knows
-	Now    time.Time                      // for people
-	Up     time.Duration                  // since the kernel's start, for the budget
-	Began  func(quarantined []spec.Drift) // is told of each new quarantine; may be nil
+	Rule  func(item, key string) spec.Enforcement // with a budget
+	Late  func(item, key string) string           // why nothing is set now, "" where it is; may be nil
+	Book  *Book
+	Fresh func(item, key string) bool    // it was never set, for it could not be
+	Rival func(d spec.Drift) string      // who made it so; "" or nil: nobody knows
+	Now   time.Time                      // for people
+	Up    time.Duration                  // since the kernel's start, for the budget
+	Began func(quarantined []spec.Drift) // is told of each new quarantine; may be nil
 }
 
 // Judge returns a drift as it is to be treated: as it is where it is to be corrected.
@@ -67,14 +61,15 @@ func (k *Keeper) Judge(d spec.Drift, fresh bool) spec.Drift {
 	if d.Rival == "" {
 		d.Rival = spec.RivalUnknown
 	}
+	rule := k.Rule(d.Item, d.Key)
 	switch {
-	case k.Policy(d.Item, d.Key) == spec.PolicyReport:
+	case rule.Policy == spec.PolicyReport:
 		d.Action = spec.ActionReport
 	case r == nil:
 	case !r.Quarantined.IsZero():
 		d = r.onto(d)
-	case len(k.recent(r)) >= Corrections:
-		r.Quarantined, r.Count, k.Book.dirty = k.Now.UTC().Truncate(time.Second), Corrections, true
+	case int64(len(k.recent(r))) >= rule.Budget.Corrections:
+		r.Quarantined, r.Count, k.Book.dirty = k.Now.UTC().Truncate(time.Second), len(k.recent(r)), true
 		d = r.onto(d)
 		if k.Began != nil {
 			k.Began([]spec.Drift{d})
@@ -96,7 +91,7 @@ func (r *record) onto(d spec.Drift) spec.Drift {
 // wanted, and would not be corrected.
 func (k *Keeper) Held(item string, drift []spec.Drift) (held []spec.Drift) {
 	for _, r := range k.Book.pages.Keys {
-		if r.Item == item && !r.Quarantined.IsZero() && k.Policy(r.Item, r.Key) == spec.PolicyEnforce &&
+		if r.Item == item && !r.Quarantined.IsZero() && k.Rule(r.Item, r.Key).Policy == spec.PolicyEnforce &&
 			!slices.ContainsFunc(drift, func(d spec.Drift) bool { return d.Key == r.Key }) {
 			held = append(held, r.drift())
 		}
@@ -137,7 +132,8 @@ func (k *Keeper) Undone(d spec.Drift) {
 
 // recent returns the corrections that still count.
 func (k *Keeper) recent(r *record) []time.Duration {
-	return slices.DeleteFunc(slices.Clone(r.Corrections), func(at time.Duration) bool { return k.Up-at >= Within })
+	per := time.Duration(k.Rule(r.Item, r.Key).Budget.Per) * time.Second
+	return slices.DeleteFunc(slices.Clone(r.Corrections), func(at time.Duration) bool { return k.Up-at >= per })
 }
 
 // prune forgets what does not count any more.

@@ -16,6 +16,9 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
+// usual is how often a setting is set again where nothing is said.
+var usual = int(spec.UsualBudget().Corrections)
+
 // host is a node on a simulated clock. A second is a look.
 type host struct {
 	t    *testing.T
@@ -32,8 +35,8 @@ func (h *host) keeper() *Keeper {
 		h.t.Fatal(err)
 	}
 	return &Keeper{Book: b, Now: time.Unix(0, 0).Add(time.Duration(h.boot)*time.Hour + h.up), Up: h.up,
-		Policy: func(item, key string) spec.Policy { return spec.PolicyOf(h.rows, item, key) },
-		Rival:  func(d spec.Drift) string { return d.Reason }}
+		Rule:  (&spec.Overlay{Agent: &spec.Agent{Enforce: h.rows}}).Enforced,
+		Rival: func(d spec.Drift) string { return d.Reason }}
 }
 
 func swappiness(from, to string) spec.Drift {
@@ -58,7 +61,7 @@ func (h *host) look(d spec.Drift) spec.Drift {
 
 func TestABudgetIsSpent(t *testing.T) {
 	h := &host{t: t, dir: t.TempDir()}
-	for n := range Corrections {
+	for n := range usual {
 		h.up += time.Minute
 		if d := h.look(swappiness("77", "10")); d.Action != spec.ActionChange || d.Rival != spec.RivalUnknown {
 			t.Fatalf("correction %d: %+v", n+1, d)
@@ -68,14 +71,14 @@ func TestABudgetIsSpent(t *testing.T) {
 	rival := swappiness("77", "10")
 	rival.Rival = "pid 7 (tuned)"
 	want := rival
-	want.Action, want.Count, want.Since = spec.ActionQuarantine, Corrections, time.Unix(int64(h.up/time.Second), 0).UTC()
+	want.Action, want.Count, want.Since = spec.ActionQuarantine, usual, time.Unix(int64(h.up/time.Second), 0).UTC()
 	if diff := cmp.Diff(want, h.look(rival)); diff != "" {
 		t.Errorf("after the budget (-want +got):\n%s", diff)
 	}
 
 	// It lasts: over days, another value, a reboot.
 	h.up += 48 * time.Hour
-	if d := h.look(swappiness("78", "10")); d.Action != spec.ActionQuarantine || d.Count != Corrections {
+	if d := h.look(swappiness("78", "10")); d.Action != spec.ActionQuarantine || d.Count != usual {
 		t.Errorf("two days later: %+v", d)
 	}
 	h.boot, h.up = 1, 0
@@ -95,6 +98,38 @@ func TestABudgetIsSpent(t *testing.T) {
 	}
 }
 
+// A setting, or the others of its kind, may have a budget of its own: by the row that
+// counts, and by no other.
+func TestABudgetOfItsOwn(t *testing.T) {
+	short, long := &spec.Budget{Corrections: 2, Per: 60}, &spec.Budget{Corrections: 7, Per: 24 * 60 * 60}
+	for name, tc := range map[string]struct {
+		rows  []spec.Enforcement
+		every time.Duration
+		want  int // corrections; -1: without end
+	}{
+		"of its key":                    {[]spec.Enforcement{{Item: "sysctl", Policy: spec.PolicyEnforce, Budget: long}, {Item: "sysctl", Key: "vm/swappiness", Policy: spec.PolicyEnforce, Budget: short}}, time.Second, 2},
+		"of its kind":                   {[]spec.Enforcement{{Item: "sysctl", Policy: spec.PolicyProtect, Budget: long}}, time.Hour, 7},
+		"of another kind":               {[]spec.Enforcement{{Item: "mounts", Policy: spec.PolicyEnforce, Budget: short}}, time.Second, usual},
+		"its key has none":              {[]spec.Enforcement{{Item: "sysctl", Policy: spec.PolicyEnforce, Budget: short}, {Item: "sysctl", Key: "vm/swappiness", Policy: spec.PolicyEnforce}}, time.Second, usual},
+		"it is over before it is spent": {[]spec.Enforcement{{Item: "sysctl", Policy: spec.PolicyEnforce, Budget: short}}, 31 * time.Second, -1},
+	} {
+		h := &host{t: t, dir: t.TempDir(), rows: tc.rows}
+		made := 0
+		for ; made < 50; made++ {
+			h.up += tc.every
+			if d := h.look(swappiness("77", "10")); d.Action != spec.ActionChange {
+				if d.Count != tc.want {
+					t.Errorf("%s: %+v", name, d)
+				}
+				break
+			}
+		}
+		if made != tc.want && (made != 50 || tc.want != -1) {
+			t.Errorf("%s: %d corrections, want %d", name, made, tc.want)
+		}
+	}
+}
+
 // What an operator clears is corrected again, with the whole budget.
 func TestClear(t *testing.T) {
 	for _, tc := range []struct {
@@ -102,7 +137,7 @@ func TestClear(t *testing.T) {
 		ended     int
 	}{{"", "", 1}, {"sysctl", "", 1}, {"sysctl", "vm/swappiness", 1}, {"mounts", "", 0}, {"sysctl", "vm/dirty_ratio", 0}} {
 		h := &host{t: t, dir: t.TempDir()}
-		for range Corrections + 1 {
+		for range usual + 1 {
 			h.look(swappiness("77", "10"))
 		}
 		b := h.keeper().Book
@@ -116,7 +151,7 @@ func TestClear(t *testing.T) {
 		for h.look(swappiness("77", "10")).Action == spec.ActionChange {
 			made++
 		}
-		if made != Corrections*tc.ended {
+		if made != usual*tc.ended {
 			t.Errorf("after clear %q %q: %d corrections", tc.item, tc.key, made)
 		}
 	}
@@ -125,7 +160,7 @@ func TestClear(t *testing.T) {
 // What is only reported costs nothing, and is reported also when it was quarantined.
 func TestReport(t *testing.T) {
 	h := &host{t: t, dir: t.TempDir()}
-	for range Corrections + 1 {
+	for range usual + 1 {
 		h.look(swappiness("77", "10"))
 	}
 	h.rows = []spec.Enforcement{{Item: "sysctl", Key: "vm/swappiness", Policy: spec.PolicyReport}}
@@ -161,7 +196,7 @@ func TestFresh(t *testing.T) {
 // A correction that fails is nobody's doing.
 func TestUndone(t *testing.T) {
 	h := &host{t: t, dir: t.TempDir()}
-	for range 3 * Corrections {
+	for range 3 * usual {
 		k := h.keeper()
 		d := k.Judge(swappiness("77", "10"), false)
 		if d.Action != spec.ActionChange {
@@ -182,7 +217,7 @@ func TestOverlays(t *testing.T) {
 	h := &host{t: t, dir: t.TempDir()}
 	quarantined := func() bool { return h.keeper().Judge(swappiness("77", "10"), false).Action == spec.ActionQuarantine }
 	spend := func() {
-		for range Corrections + 1 {
+		for range usual + 1 {
 			h.look(swappiness("77", "10"))
 		}
 	}
@@ -250,11 +285,11 @@ func TestAnyRival(t *testing.T) {
 			d := k.Judge(spec.Drift{Item: "sysctl", Key: key, From: fmt.Sprint(r.IntN(9)), To: "10", Action: spec.ActionChange}, false)
 			recent := 0
 			for _, at := range made[key] {
-				if h.up-at < Within {
+				if h.up-at < 10*time.Minute {
 					recent++
 				}
 			}
-			switch want := held[key] || recent >= Corrections; {
+			switch want := held[key] || recent >= usual; {
 			case want != (d.Action == spec.ActionQuarantine):
 				t.Fatalf("seed %d at %v: %s with %d corrections, quarantined %v: %+v", seed, h.up, key, recent, held[key], d)
 			case want:
@@ -299,7 +334,7 @@ func FuzzOpen(f *testing.F) {
 			t.Fatal(err)
 		}
 		b, _ := Open(dir, "boot") // an error or not, it is a book
-		k := &Keeper{Book: b, Policy: func(string, string) spec.Policy { return spec.PolicyEnforce }}
+		k := &Keeper{Book: b, Rule: new(spec.Overlay).Enforced}
 		d := k.Judge(swappiness("1", "2"), false)
 		if d.Action != spec.ActionChange && d.Action != spec.ActionQuarantine {
 			t.Errorf("%+v", d)

@@ -41,8 +41,8 @@ var details = map[string]string{
 	"pause": "What drifts is reported and stays, and newer generations wait, until resume or for the time given. A root that\n" +
 		"comes up is made what it should be once.",
 	"resume": "A pause of the fleet goes on: 'caisson resume' ends that.",
-	"clear": "A setting that was corrected five times within ten minutes is quarantined: it is reported and left alone.\n" +
-		"After clear it is corrected again, and its corrections are counted anew.",
+	"clear": "A setting that was corrected too often, by default five times within ten minutes, is quarantined: it is reported\n" +
+		"and left alone. After clear it is corrected again, and its corrections are counted anew.",
 	"restore": "Puts back every original that the journal knows. A running service would apply the overlay again: stop it first.",
 }
 

@@ -50,6 +50,25 @@ func Enforcement(e spec.Enforcement) error {
 	return f.err()
 }
 
+// Limits of a budget. The corrections of each setting that others change are on disk.
+const (
+	maxCorrections = 20
+	leastPer       = 60
+	mostPer        = 24 * 60 * 60
+)
+
+// Budget checks how often a setting is set again.
+func Budget(b spec.Budget) error {
+	var f fields
+	if b.Corrections < 1 || b.Corrections > maxCorrections {
+		f.add("corrections", invalid("range", "policy: report leaves a setting as it is", "from 1 to %d", maxCorrections))
+	}
+	if b.Per < leastPer || b.Per > mostPer {
+		f.add("per", invalid("range", "", "between a minute and a day"))
+	}
+	return f.err()
+}
+
 func policyKey(kind, key string) error {
 	switch kind {
 	case "sysctl":

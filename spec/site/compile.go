@@ -162,7 +162,7 @@ func (s *Site) Explain(node string, labels map[string]string) (*explain.Explanat
 	e.AddHealth(s.health.Of(n))
 	for i := range s.realtime {
 		if r := &s.realtime[i]; r.Has(n) {
-			e.AddOperation(r.Name, r.From, r.Windows, r.Conf)
+			e.AddOperation(r.Name, r.From, r.Windows, r.Budget, r.Conf)
 		}
 	}
 	o, _, err := s.overlay(n, "")

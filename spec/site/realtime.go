@@ -171,7 +171,7 @@ func (s *Site) addRealtime(o *spec.Overlay, n inventory.Node) (any bool) {
 		o.Items.Sysctl = slices.Concat(o.Items.Sysctl, r.items.Sysctl)
 		o.Items.Sysfs = slices.Concat(o.Items.Sysfs, r.items.Sysfs)
 		o.Items.NICs = slices.Concat(o.Items.NICs, r.items.NICs)
-		o.Maintenance.Realtime = append(o.Maintenance.Realtime, spec.Realtime{Name: r.Name, Windows: r.Windows, Keys: r.keys, From: r.From})
+		o.Maintenance.Realtime = append(o.Maintenance.Realtime, spec.Realtime{Name: r.Name, Windows: r.Windows, Keys: r.keys, Budget: r.Budget, From: r.From})
 	}
 	if any {
 		slices.SortFunc(o.Items.Sysctl, func(a, b spec.Sysctl) int { return strings.Compare(a.Key, b.Key) })

@@ -15,7 +15,7 @@ import (
 // its keys, with the windows in which it is set.
 func TestRealtimeReachesItsNodes(t *testing.T) {
 	s := operatingAt(t, strings.Replace(operating, "nodes: [{", "conf: {sysctl: {vm.swappiness: \"1\"}}\nnodes: [{", 1)+`
-  - {name: backlog, type: realtime, conf: {sysctl: {net/core/somaxconn: "4096"}, nics: {up: {match: {name: eth0}, ring: {rx: "512", tx: "256"}}}}}
+  - {name: backlog, type: realtime, onConflict: {corrections: 3, per: 30m}, conf: {sysctl: {net/core/somaxconn: "4096"}, nics: {up: {match: {name: eth0}, ring: {rx: "512", tx: "256"}}}}}
   - {name: dirty, type: realtime, outsideWindow: enforce, conf: {sysctl: {vm.dirty_ratio: "10"}, sysfs: {/sys/kernel/mm/lru_gen/enabled: "1"}}}
 `, "2026-11-21")
 	o, err := s.Overlay("stor-01", "")
@@ -26,13 +26,13 @@ func TestRealtimeReachesItsNodes(t *testing.T) {
 		t.Errorf("sysctl: %+v", got)
 	}
 	want := []spec.Realtime{
-		{Name: "disks/backlog", Windows: []string{"night"}, Keys: []spec.ItemKey{{Item: "nics", Key: "eth0/ring/rx"}, {Item: "nics", Key: "eth0/ring/tx"}, {Item: "sysctl", Key: "net/core/somaxconn"}}},
+		{Name: "disks/backlog", Windows: []string{"night"}, Keys: []spec.ItemKey{{Item: "nics", Key: "eth0/ring/rx"}, {Item: "nics", Key: "eth0/ring/tx"}, {Item: "sysctl", Key: "net/core/somaxconn"}}, Budget: &spec.Budget{Corrections: 3, Per: 1800}},
 		{Name: "disks/dirty", Keys: []spec.ItemKey{{Item: "sysctl", Key: "vm/dirty_ratio"}, {Item: "sysfs", Key: "/sys/kernel/mm/lru_gen/enabled"}}},
 	}
 	if !reflect.DeepEqual(o.Maintenance.Realtime, want) || len(o.Items.NICs) != 1 || len(o.Items.Sysfs) != 1 || len(o.Maintenance.Operations) != 2 {
 		t.Errorf("%+v", o.Maintenance.Realtime)
 	}
-	if strings.Join(o.Needs, " ") != "maintenance nics operation-realtime sysfs" {
+	if strings.Join(o.Needs, " ") != "budget maintenance nics operation-realtime sysfs" {
 		t.Errorf("it needs %v", o.Needs)
 	}
 	if web, err := s.Overlay("web", ""); err != nil || web.Maintenance != nil || len(web.Items.Sysctl) != 1 {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/health"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/module"
@@ -105,15 +106,18 @@ func (e *Explanation) AddHealth(checks health.Checks) {
 }
 
 // AddOperation adds what an operation of type realtime manages on the node, in windows
-// where it names any. Conf has the settings by kind, from is the template that they were
+// where it names any, with a budget where it has one of its own. Conf has the settings by kind, from is the template that they were
 // made of.
-func (e *Explanation) AddOperation(name, from string, windows []string, conf *tree.Value) {
+func (e *Explanation) AddOperation(name, from string, windows []string, budget *spec.Budget, conf *tree.Value) {
 	if e.Operations == nil {
 		e.Operations = map[string]any{}
 	}
 	when := "realtime"
 	if len(windows) > 0 {
 		when += ", in " + strings.Join(windows, " or ")
+	}
+	if budget != nil {
+		when += ", given up after " + budget.String()
 	}
 	e.lines = append(e.lines, explained{key: "operation " + name, target: when})
 	source := "default"

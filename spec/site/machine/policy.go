@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/conflict"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 	"github.com/caisson-os/caisson/spec/site/tree"
@@ -19,7 +20,13 @@ import (
 type policyDoc []shape.Entry[kindPolicyDoc]
 
 // kindPolicyDoc is the policy of a kind: of all of it, or of some of its keys.
-type kindPolicyDoc []shape.Entry[shape.Text]
+type kindPolicyDoc []shape.Entry[ruleDoc]
+
+// ruleDoc is a word, or a map that says more.
+type ruleDoc struct {
+	Policy     shape.Text          `site:"policy,required"`
+	OnConflict *conflict.BudgetDoc `site:"onConflict" doc:"when it is given up"`
+}
 
 // sysctlPolicyDoc is that of kernel parameters, which can be protected, too.
 type sysctlPolicyDoc struct{ kindPolicyDoc }
@@ -71,26 +78,38 @@ func (*policyDoc) Schema(g *shape.Generator) any { return g.Fields("policy", pol
 // Decode reads one kind.
 func (k *kindPolicyDoc) Decode(c *shape.Checker, v *tree.Value) {
 	if v.Kind == tree.Mapping {
-		var m shape.Map[shape.Text]
+		var m shape.Map[ruleDoc]
 		m.Decode(c, v)
 		*k = kindPolicyDoc(m)
 		return
 	}
 	var word shape.Text
 	if word.Decode(c, v); word.Set() {
-		*k = kindPolicyDoc{{Key: shape.Text{S: others, At: v.At}, Val: word}}
+		*k = kindPolicyDoc{{Key: shape.Text{S: others, At: v.At}, Val: ruleDoc{Policy: word}}}
 	}
 }
 
+// Decode reads a word, or what is written out.
+func (r *ruleDoc) Decode(c *shape.Checker, v *tree.Value) {
+	if v.Kind != tree.Mapping {
+		r.Policy.Decode(c, v)
+		return
+	}
+	type written ruleDoc // which has no Decode
+	c.Decode(v, (*written)(r))
+}
+
 // Schema returns the schema of one kind.
-func (*kindPolicyDoc) Schema(*shape.Generator) any { return wordOrWords("") }
+func (*kindPolicyDoc) Schema(g *shape.Generator) any { return wordOrWords(g, "") }
 
 // Schema returns that of kernel parameters.
-func (*sysctlPolicyDoc) Schema(*shape.Generator) any { return wordOrWords("sysctl") }
+func (*sysctlPolicyDoc) Schema(g *shape.Generator) any { return wordOrWords(g, "sysctl") }
 
-func wordOrWords(kind string) any {
+func wordOrWords(g *shape.Generator, kind string) any {
 	word := map[string]any{"enum": rules.Policies(kind)}
-	return map[string]any{"anyOf": []any{word, map[string]any{"type": "object", "additionalProperties": word}}}
+	rule := map[string]any{"type": "object", "required": []string{"policy"}, "additionalProperties": false,
+		"properties": map[string]any{"policy": word, "onConflict": g.Of(reflect.TypeFor[conflict.BudgetDoc](), false)}}
+	return map[string]any{"anyOf": []any{word, map[string]any{"type": "object", "additionalProperties": map[string]any{"anyOf": []any{word, rule}}}}}
 }
 
 // Normal gives the keys of policies their one spelling, so that two spellings of a key
@@ -130,15 +149,21 @@ func compileEnforce(c *shape.Checker, d policyDoc) (out []spec.Enforcement) {
 
 func compilePolicy(c *shape.Checker, kind shape.Entry[kindPolicyDoc]) (out []spec.Enforcement) {
 	for _, e := range kind.Val {
-		row := spec.Enforcement{Item: kind.Key.S, Policy: spec.Policy(e.Val.S)}
+		row := spec.Enforcement{Item: kind.Key.S, Policy: spec.Policy(e.Val.Policy.S)}
 		if e.Key.S != others {
 			row.Key = rules.PolicyKey(row.Item, e.Key.S)
 			if row.Key == "" {
 				c.Errorf(e.Key.At, "policy-key", "write * for all keys that are not named", "the key is empty")
 			}
 		}
-		if e.Val.Set() {
-			c.ValidFields(e.Key.At, map[string]report.Pos{"policy": e.Val.At}, rules.Enforcement(row))
+		if e.Val.Policy.Set() {
+			c.ValidFields(e.Key.At, map[string]report.Pos{"policy": e.Val.Policy.At}, rules.Enforcement(row))
+		}
+		if gives := e.Val.OnConflict; gives != nil {
+			if row.Policy == spec.PolicyReport {
+				c.Errorf(gives.At, "policy", "policy: enforce sets it again", "what is only reported is never set again")
+			}
+			c.In(e.Key.S, func() { row.Budget = gives.Compile(c) })
 		}
 		out = append(out, row)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/conflict"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
@@ -29,6 +30,7 @@ type operationDoc struct {
 	Retry      *retryDoc             `site:"retry" doc:"after a failure; never when absent"`
 	Conf       confDoc               `site:"conf" doc:"of realtime: sysctl, sysfs and nics as in the site's conf"`
 	Outside    shape.Text            `site:"outsideWindow" enum:"enforce,report" doc:"of realtime: what is done about drift outside its windows; report when absent"`
+	OnConflict *conflict.BudgetDoc   `site:"onConflict" doc:"of realtime: when a setting is given up that others keep changing"`
 	At         report.Pos
 }
 
@@ -89,6 +91,8 @@ func (d operationDoc) checkType(c *shape.Checker) {
 		c.Errorf(d.Conf.V.At, "operation", "type: realtime", "an operation of type %s sets nothing", d.Type.S)
 	case d.Outside.Set():
 		c.Errorf(d.Outside.At, "operation", "it does not run there", "an operation of type %s does nothing outside its windows", d.Type.S)
+	case d.OnConflict != nil:
+		c.Errorf(d.OnConflict.At, "operation", "retry says what is done when it fails", "an operation of type %s sets nothing", d.Type.S)
 	case d.Exec == nil:
 		c.Errorf(d.At, "operation", "as in exec: {argv: [/usr/sbin/fstrim, -A], timeout: 1h}", "an operation says what is done, by exec")
 	}

@@ -5,6 +5,7 @@ package maintenance
 import (
 	"slices"
 
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -14,10 +15,11 @@ import (
 
 // Realtime is an operation of type realtime: settings that hold, in windows or always.
 type Realtime struct {
-	Name    string      // maintenance/operation
-	Windows []string    // outside of which drift is only reported
-	Conf    *tree.Value // settings by kind, as in the conf of a site
-	From    string      // its template
+	Name    string       // maintenance/operation
+	Windows []string     // outside of which drift is only reported
+	Conf    *tree.Value  // settings by kind, as in the conf of a site
+	Budget  *spec.Budget // of each setting
+	From    string       // its template
 	At      report.Pos
 	sets    []Set
 }
@@ -69,6 +71,7 @@ func (d operationDoc) checkRealtime(c *shape.Checker, m *nodeMaintenance, from s
 	if d.Outside.Set() && len(m.windows) == 0 {
 		c.Errorf(d.Outside.At, "window", "name windows, or remove it", "%s has no windows", d.Name.S)
 	}
+	r.Budget = d.OnConflict.Compile(c)
 	if d.Outside.S != "enforce" {
 		for _, w := range m.windows {
 			r.Windows = append(r.Windows, w.Name)

@@ -126,8 +126,16 @@ func (c *comparison) policy(from, to *spec.Agent) {
 	var none spec.Agent
 	from, to = cmp.Or(from, &none), cmp.Or(to, &none)
 	compareLists(c, "policy", from.Enforce, to.Enforce, func(e spec.Enforcement) (string, string) {
-		return strings.TrimSpace(e.Item + " " + rules.PolicyName(e.Item, e.Key)), string(e.Policy)
+		return strings.TrimSpace(e.Item + " " + rules.PolicyName(e.Item, e.Key)), string(e.Policy) + budgetText(e.Budget)
 	})
+}
+
+// budgetText says when a setting is given up.
+func budgetText(b *spec.Budget) string {
+	if b == nil {
+		return ""
+	}
+	return ", given up after " + b.String()
 }
 
 // items compares a kind of items, which differs.

@@ -41,7 +41,7 @@ func realtimeText(r spec.Realtime) string {
 	for _, k := range r.Keys {
 		keys = append(keys, k.Item+" "+rules.PolicyName(k.Item, k.Key))
 	}
-	text := "realtime: " + strings.Join(keys, ", ")
+	text := "realtime" + budgetText(r.Budget) + ": " + strings.Join(keys, ", ")
 	if len(r.Windows) > 0 {
 		text += ", set in " + strings.Join(r.Windows, " or ")
 	}

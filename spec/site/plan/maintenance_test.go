@@ -109,6 +109,7 @@ func TestRealtimeInAPlan(t *testing.T) {
 		{"while it is open", managing, other, "2026-11-21 23:00", []string{"live: kernel parameters are set at once\n", "sysctl vm.swappiness: 1 → 2\n"}},
 		{"as it is about to close", managing, other, "2026-11-22 01:30", []string{"waits for m/r from 2026-11-28T22:00Z in window night\n"}},
 		{"drift outside is enforced", strings.ReplaceAll(managing, "realtime,", "realtime, outsideWindow: enforce,"), strings.ReplaceAll(other, "realtime,", "realtime, outsideWindow: enforce,"), "2026-11-16 12:00", []string{"live: kernel parameters are set at once\n"}},
+		{"a budget of its own", managing, strings.ReplaceAll(managing, "realtime,", "realtime, onConflict: {corrections: 3, per: 1h},"), "2026-11-16 12:00", []string{"→ realtime, given up after 3 corrections within 1h0m0s: "}},
 		{"it leaves", managing, operating, "2026-11-16 12:00", []string{"- sysctl vm.swappiness: 1\n"}},
 		{"beside what does not wait", managing, other + "---\nconf: {sysctl: {kernel.panic: 5}}\n", "2026-11-16 12:00", []string{"live: kernel parameters are set at once\n", "+ sysctl kernel.panic: 5\n", "1 → 2" + night}},
 		{"with a boot", managing, strings.Replace(other, "nodes: [{name: a}]", "nodes: [{name: a}]\nmachine: {kernel: {args: [quiet]}}", 1), "2026-11-16 12:00", []string{"sysctl vm.swappiness: 1 → 2\n"}},

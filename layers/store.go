@@ -130,7 +130,9 @@ func (s *Store) Get(digest string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// Commit gives a filled partial its name. The caller has hashed what it wrote.
+// Commit gives a filled partial its name. The caller has hashed what it wrote. What the
+// disk did not take goes: the kernel says so once, and would have the pages that are left
+// in memory resumed as if they were on it, see fsync(2).
 func (s *Store) Commit(digest string) error {
 	partial := s.Path(digest) + ".partial"
 	f, err := ownfiles.Open(partial)
@@ -139,7 +141,7 @@ func (s *Store) Commit(digest string) error {
 	}
 	defer f.Close() // only read
 	if err := f.Sync(); err != nil {
-		return fmt.Errorf("fsync %s: %w", digest, err)
+		return errors.Join(fmt.Errorf("fsync %s: %w", digest, err), durable.Remove(partial))
 	}
 	return durable.Rename(partial, s.Path(digest))
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -46,8 +48,13 @@ func Describe(err error) (sync spec.Sync, detail string) {
 		return spec.SyncCurrent, ""
 	case refusal.Of(err) != "":
 		return spec.SyncRefused(string(refusal.Of(err))), err.Error()
-	case errors.Is(err, errNotKept):
+	case errors.Is(err, errNotKept), OfDisk(err):
 		return spec.SyncBehind, err.Error()
 	}
 	return spec.SyncUnreachable, err.Error()
+}
+
+// OfDisk reports whether an error is a disk's: no connection ends with one of these.
+func OfDisk(err error) bool {
+	return errors.Is(err, unix.EIO) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOSPC)
 }

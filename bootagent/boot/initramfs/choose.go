@@ -51,6 +51,9 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 			}
 		}
 		b.say("%s: %v", b.record.Sync, err)
+		if b.disk != "" && track.OfDisk(err) {
+			b.trouble("state disk %s: %v", b.disk, err)
+		}
 		b.note(blackbox.Blame(spec.Event{Event: spec.EventAsked}, err))
 		why, failed := b.record.SyncDetail, screen.Failure{Tries: tries, Since: time.Since(begun), Err: err, Next: pause}
 		found, layer, err := b.fallBack(ctx)

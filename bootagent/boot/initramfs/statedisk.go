@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,7 +42,9 @@ func (b *boot) openState(context.Context) error {
 func (b *boot) trouble(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	b.say("%s", text)
-	b.record.DiskTrouble = append(b.record.DiskTrouble, text)
+	if !slices.Contains(b.record.DiskTrouble, text) { // a loader may try the same for hours
+		b.record.DiskTrouble = append(b.record.DiskTrouble, text)
+	}
 }
 
 // lateState looks again. A controller may take longer for its disks than the

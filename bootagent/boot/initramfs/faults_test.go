@@ -15,7 +15,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// fault is a row of the catalogue in docs/reliability.md that is run twice: as it is, and
+// fault is a row of the catalogue in docs/faults.md that is run twice: as it is, and
 // with what protects the node from it undone, which must not end well.
 type fault struct {
 	happens func(v *victim, protected bool)

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package network
+
+import (
+	"context"
+	"net"
+	"os/exec"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/dhcpv4/server4"
+
+	"github.com/caisson-os/caisson/bootagent/items/itemtest"
+)
+
+// TestADHCPServerThatDies: a server dies between its offer and the lease. Where it comes
+// back, or another does, the card has its lease; else the wait has its end.
+func TestADHCPServerThatDies(t *testing.T) {
+	if !itemtest.InNamespaces(t, "ip") {
+		return
+	}
+	ip := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %v: %v\n%s", args, err, out)
+		}
+	}
+	ip("link", "add", "client", "type", "veth", "peer", "name", "server")
+	ip("addr", "add", "192.0.2.1/24", "dev", "server")
+	ip("link", "set", "server", "up")
+	var offers, requests atomic.Int32
+	var dead atomic.Bool // for good
+	us := net.IPv4(192, 0, 2, 1)
+	s, err := server4.NewServer("server", nil, func(conn net.PacketConn, peer net.Addr, m *dhcpv4.DHCPv4) {
+		kind := dhcpv4.MessageTypeOffer
+		if m.MessageType() == dhcpv4.MessageTypeRequest {
+			if kind = dhcpv4.MessageTypeAck; requests.Add(1) <= 3 || dead.Load() {
+				return // it has died: all that this client asks within one exchange stays without an answer
+			}
+		} else {
+			offers.Add(1)
+		}
+		answer, err := dhcpv4.NewReplyFromRequest(m, dhcpv4.WithMessageType(kind), dhcpv4.WithServerIP(us), dhcpv4.WithYourIP(net.IPv4(192, 0, 2, 9)),
+			dhcpv4.WithNetmask(net.CIDRMask(24, 32)), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(us)), dhcpv4.WithLeaseTime(60))
+		if err == nil {
+			_, err = conn.WriteTo(answer.ToBytes(), &net.UDPAddr{IP: net.IPv4bcast, Port: 68})
+		}
+		if err != nil {
+			t.Errorf("answer: %v", err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve()    // until it is closed
+	defer s.Close() // with the namespace
+	card, err := net.InterfaceByName("client")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	lease, err := ask(ctx, *card)
+	if err != nil || lease.Address.String() != "192.0.2.9/24" || offers.Load() < 2 || requests.Load() < 4 {
+		t.Errorf("%+v, %v after %d offers and %d requests", lease, err, offers.Load(), requests.Load())
+	}
+	dead.Store(true)
+	ctx, cancel = context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	begun := time.Now()
+	if lease, err := ask(ctx, *card); err == nil || time.Since(begun) > 30*time.Second {
+		t.Errorf("%+v, %v after %s", lease, err, time.Since(begun))
+	}
+}

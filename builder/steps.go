@@ -266,11 +266,13 @@ func fillAgent(ctx context.Context, b *build, r *root.Root) (facts, error) {
 	return facts{}, r.Symlink("/usr/lib/systemd/system/"+paths.AgentService, "/etc/systemd/system/multi-user.target.wants/"+paths.AgentService)
 }
 
-var bootReads = &reads{paths: boot.Reads()}
+// bootReads is what the kernel and the loader are made of; libraries of programs may lie
+// anywhere.
+var bootReads = &reads{paths: boot.Reads(), all: func(b *build) bool { return b.recipe.Programs }}
 
 func bootInputs(b *build) (any, error) {
 	sum, err := describe(filepath.Dir(b.options.Agent), filepath.Base(b.options.Agent), "", "")
-	return map[string]any{"agent": sum.Digest, "modules": b.recipe.Modules}, err
+	return map[string]any{"agent": sum.Digest, "modules": b.recipe.Modules, "programs": b.recipe.Programs}, err
 }
 
 // makeBoot writes the kernel and the generic initrd.
@@ -289,7 +291,7 @@ func makeBoot(ctx context.Context, b *build, r *root.Root, dir string) ([]file, 
 	}
 	var report boot.Report
 	err = durable.Write(filepath.Join(dir, "initrd"), 0o644, func(w io.Writer) error {
-		report, err = boot.Initrd{Root: r, Release: release, Agent: b.options.Agent, Modules: b.recipe.Modules}.Write(ctx, w)
+		report, err = boot.Initrd{Root: r, Release: release, Agent: b.options.Agent, Modules: b.recipe.Modules, Programs: b.recipe.Programs}.Write(ctx, w)
 		return err
 	})
 	if err != nil {
@@ -305,6 +307,9 @@ func makeBoot(ctx context.Context, b *build, r *root.Root, dir string) ([]file, 
 	}
 	b.say(Event{Step: stepBoot, State: "note", Text: fmt.Sprintf("loader: %d modules, %.1f MB unpacked; %d firmware files, %.1f MB; initrd %.1f MB",
 		report.Modules, mb(report.ModuleBytes), report.Firmware, mb(report.FirmwareBytes), mb(i.Size))})
+	if report.ProgramBytes > 0 {
+		b.say(Event{Step: stepBoot, State: "note", Text: fmt.Sprintf("mke2fs and e2fsck with their libraries: %.1f MB unpacked", mb(report.ProgramBytes))})
+	}
 	if text := lacking(report); text != "" {
 		b.say(Event{Step: stepBoot, State: "note", Text: text})
 	}

@@ -20,4 +20,12 @@ type Bootstrap struct {
 	KernelArgs []string `json:"kernelArgs,omitempty"`
 	Node       string   `json:"node,omitempty"`      // name of the one node that this is for: an enrolled host
 	StateDisk  string   `json:"stateDisk,omitempty"` // partition UUID, lower case; empty: the fixed partition named caisson-state
+
+	NewStateDisk *NewStateDisk `json:"newStateDisk,omitempty"` // what to make of an empty disk where there is no state disk
+}
+
+// NewStateDisk says which empty disk becomes a node's state disk.
+type NewStateDisk struct {
+	Disks   []string `json:"disks,omitempty"`   // serial numbers or WWNs; empty: the one fixed disk that is empty
+	AtLeast int64    `json:"atLeast,omitempty"` // bytes
 }

@@ -9,8 +9,9 @@ type Recipe struct {
 	Fleet    string   `json:"fleet"`
 	Arch     string   `json:"arch"` // Debian's name: amd64, arm64
 	Base     Base     `json:"base"`
-	Kernel   string   `json:"kernel"`            // package name
-	Modules  []string `json:"modules,omitempty"` // loader's modules: "network", "storage", or names; empty is both
+	Kernel   string   `json:"kernel"`                 // package name
+	Modules  []string `json:"modules,omitempty"`      // loader's modules: "network", "storage", or names; empty is both
+	Programs bool     `json:"diskPrograms,omitempty"` // the loader has mke2fs and e2fsck
 	Packages Packages `json:"packages"`
 	Accounts Accounts `json:"accounts"`
 	AppArmor AppArmor `json:"apparmor"`

@@ -29,17 +29,19 @@ import (
 // authorities are whom the loader's TLS trusts.
 const authorities = "/etc/ssl/certs/ca-certificates.crt"
 
-// Reads lists what [Kernel] and [Initrd.Write] read of a layer.
+// Reads lists what [Kernel] and [Initrd.Write] read of a layer, where no programs are
+// asked for.
 func Reads() []string {
 	return []string{"/boot", "/usr/lib/modules", "/usr/lib/firmware", authorities}
 }
 
 // Initrd describes what goes into the generic initrd.
 type Initrd struct {
-	Root    *root.Root // the layer
-	Release string     // of its kernel
-	Agent   string     // the static agent binary, a host path
-	Modules []string   // policy, see [Select]
+	Root     *root.Root // the layer
+	Release  string     // of its kernel
+	Agent    string     // the static agent binary, a host path
+	Modules  []string   // policy, see [Select]
+	Programs bool       // those that make and repair a state disk, see [paths.DiskPrograms]
 }
 
 // Report says what went in.
@@ -48,6 +50,7 @@ type Report struct {
 	ModuleBytes   int64 `json:"moduleBytes"` // unpacked
 	Firmware      int   `json:"firmware"`
 	FirmwareBytes int64 `json:"firmwareBytes"`
+	ProgramBytes  int64 `json:"programBytes,omitempty"`
 	Microcode     bool  `json:"microcode"`
 
 	// Lacking are the modules that want firmware and find none of it in the layer, by
@@ -80,8 +83,13 @@ func (i Initrd) Write(ctx context.Context, w io.Writer) (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	if err := m.pack(ctx, a, chosen, &report); err != nil {
+	if err := m.pack(ctx, a, chosen, i.Modules, &report); err != nil {
 		return report, err
+	}
+	if i.Programs {
+		if err := i.packPrograms(a, &report); err != nil {
+			return report, err
+		}
 	}
 	microcode, err := microcode(i.Root)
 	if err != nil {

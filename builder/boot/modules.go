@@ -182,7 +182,7 @@ func hasAny(file string, prefixes []string) bool {
 }
 
 // pack adds the modules, unpacked, and the tables that the agent looks them up in.
-func (m *modules) pack(ctx context.Context, a *Archive, files []string, report *Report) error {
+func (m *modules) pack(ctx context.Context, a *Archive, files, named []string, report *Report) error {
 	shipped := map[string]bool{}
 	wants := map[string][]string{} // module → firmware files
 	var dep, load strings.Builder
@@ -210,9 +210,9 @@ func (m *modules) pack(ctx context.Context, a *Archive, files []string, report *
 	a.File(base+"modules.alias", keep(m.alias, func(f []string) bool { return len(f) == 3 && shipped[canonical(f[2])] }), 0o644)
 	a.File(base+"modules.softdep", keep(m.softdep, func(f []string) bool { return len(f) > 2 && shipped[canonical(f[1])] }), 0o644)
 	a.File(base+"modules.builtin", m.builtin, 0o644)
-	for _, name := range always {
-		if shipped[name] {
-			load.WriteString(name + "\n")
+	for _, name := range slices.Concat(always, named) { // no device asks for these
+		if shipped[canonical(name)] {
+			load.WriteString(canonical(name) + "\n")
 		}
 	}
 	a.File(paths.ModulesLoad, []byte(load.String()), 0o644)

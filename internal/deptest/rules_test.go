@@ -143,6 +143,9 @@ var rules = []Rule{
 		By: []string{"bootagent/node", "bootagent/fetch", "cmd/caisson-agent"}, ByWhy: "one program on a node reports, with one key"},
 	{Packages: "bootagent/boot/screen", Only: []string{"spec/...", "oci", "oci/sign", "oci/internal/...", "trust/...", "internal/..."}, By: []string{"bootagent/boot/initramfs"}, Why: "it words what failed, and tries nothing", ByWhy: "the loader knows what it has tried"},
 	{Packages: "bootagent/fetch", By: []string{"cmd/caisson-agent"}, ByWhy: "the program that starts itself to ask says so; the packages below take any source"},
+	{Packages: "bootagent/boot/blank", Only: []string{}, By: []string{"bootagent/boot/disk"}, Why: "it tells what is on a disk, and writes nothing", ByWhy: "who makes a file system asks before"},
+	{Packages: "bootagent/boot/gpt", Only: []string{"internal/paths"}, By: []string{"bootagent/boot/disk"}, Why: "it writes one layout, wherever it is told to", ByWhy: "package disk knows which disk may be written to"},
+	{Packages: "bootagent/boot/e2fs", Only: []string{"internal/paths"}, By: []string{"bootagent/boot/disk", "bootagent/boot/initramfs"}, Why: "it does what it is told to a file system, whoever's it is", ByWhy: "package disk knows which disk is this node's"},
 	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "layers/delta", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/trace", "bootagent/blackbox", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/tunable", "bootagent/items/files", "bootagent/items/modules", "bootagent/items/service", "bootagent/items/units"},
 		Why: "a root comes to life before anything is applied"},
 

@@ -9,7 +9,12 @@ const (
 	Bootstrap   = "/etc/caisson/site.json"    // spec.Bootstrap, from site.cpio
 	ModulesDir  = "/lib/modules"              // <release>/modules.dep, modules.alias and *.ko
 	ModulesLoad = "/lib/caisson/modules-load" // module names loaded always, one a line
+	Mke2fs      = "/usr/sbin/mke2fs"          // where the site asks for it, as in the layer
+	E2fsck      = "/usr/sbin/e2fsck"
 )
+
+// DiskPrograms are those that a loader makes and repairs a state disk with.
+var DiskPrograms = []string{Mke2fs, E2fsck}
 
 // On a running node; /run/caisson survives switch_root.
 const (

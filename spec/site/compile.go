@@ -56,6 +56,9 @@ func (s *Site) KernelArgs() []string {
 	return slices.Concat(s.args, common)
 }
 
+// NewStateDisk is what the loaders are asked to make of an empty disk; nil for nothing.
+func (s *Site) NewStateDisk() *spec.NewStateDisk { return s.newStateDisk }
+
 // HasLayer reports whether the site bakes system layers. Without one its nodes
 // keep their own system and only items apply.
 func (s *Site) HasLayer() bool { return s.doc.Layer.At != report.Pos{} }

@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
 	"github.com/caisson-os/caisson/spec/site/module"
+	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
@@ -58,6 +60,7 @@ func (s *Site) checkLayer(c *shape.Checker) {
 		c.Valid(p.At, rules.Package(p.S))
 	}
 	c.In("kernel", func() { c.In("args", func() { s.args = machine.KernelArgs(c, l.Kernel.Args) }) })
+	c.In("stateDisk", func() { s.newStateDisk = checkStateDisk(c, l.State.Create, l.State.AtLeast, l.State.Disks) })
 	c.In("persist", func() { s.kept = keptPaths(c, l.Persist) })
 }
 
@@ -77,6 +80,52 @@ func (s *Site) warnOfKernel(c *shape.Checker) {
 		}
 	}
 }
+
+// gib is the unit of layer.stateDisk.atLeast.
+const gib = 1 << 30
+
+// checkStateDisk checks layer.stateDisk, and returns what the loaders are asked to make;
+// nil for nothing.
+func checkStateDisk(c *shape.Checker, create shape.Flag, atLeast shape.Number, disks []shape.Text) *spec.NewStateDisk {
+	if !create.On {
+		for _, at := range append(positions(disks), atLeast.At) {
+			if at != (report.Pos{}) {
+				c.Warnf(at, "no-effect", "add create: true", "no state disk is made without layer.stateDisk.create")
+				break
+			}
+		}
+		return nil
+	}
+	out := &spec.NewStateDisk{AtLeast: gib}
+	if atLeast.Set() {
+		if atLeast.N < 1 || atLeast.N > 1<<20 {
+			c.Errorf(atLeast.At, "range", "GiB, as in 100", "%d is not a size from 1 to %d GiB", atLeast.N, 1<<20)
+			return nil
+		}
+		out.AtLeast = atLeast.N * gib
+	}
+	for _, t := range disks {
+		switch {
+		case !diskName.MatchString(t.S):
+			c.Errorf(t.At, "disk", "'lsblk -o NAME,SERIAL,WWN' shows them", "%q is not a serial number or WWN", t.S)
+		case slices.Contains(out.Disks, t.S):
+			c.Warnf(t.At, "duplicate", "", "%s is given twice", t.S)
+		default:
+			out.Disks = append(out.Disks, t.S)
+		}
+	}
+	return out
+}
+
+func positions(list []shape.Text) (out []report.Pos) {
+	for _, t := range list {
+		out = append(out, t.At)
+	}
+	return out
+}
+
+// diskName is how disks name themselves: SCSI has blanks in it, NVMe may have dots.
+var diskName = regexp.MustCompile(`^[0-9A-Za-z][-0-9A-Za-z._: ]{0,126}[0-9A-Za-z]$`)
 
 // keptPaths checks layer.persist.
 func keptPaths(c *shape.Checker, paths []shape.Text) []string {

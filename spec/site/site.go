@@ -24,14 +24,15 @@ import (
 
 // Site is a validated configuration: immutable, and safe for concurrent use.
 type Site struct {
-	doc    document.Site
-	dir    string
-	trust  Trust
-	args   []string // layer.kernel.args
-	kept   []string // layer.persist
-	nodes  []inventory.Node
-	byName map[string]int
-	parts  []*override.Part // as module.All
+	doc          document.Site
+	dir          string
+	trust        Trust
+	args         []string // layer.kernel.args
+	kept         []string // layer.persist
+	newStateDisk *spec.NewStateDisk
+	nodes        []inventory.Node
+	byName       map[string]int
+	parts        []*override.Part // as module.All
 
 	services []service.Service
 	lock     *service.Lock // nil where there is none

@@ -79,7 +79,7 @@ func (s *Site) DefaultRecipe() spec.Recipe { return s.recipe(inventory.Node{}, t
 // recipe is what a node's layer is made of.
 func (s *Site) recipe(n inventory.Node, byDefault bool) spec.Recipe {
 	l := s.doc.Layer
-	r := spec.Recipe{Fleet: s.Name(), Arch: l.Arch.S, Kernel: l.Kernel.Package.S, Modules: texts(l.Kernel.Modules)}
+	r := spec.Recipe{Fleet: s.Name(), Arch: l.Arch.S, Kernel: l.Kernel.Package.S, Modules: texts(l.Kernel.Modules), Programs: l.State.Create.On || l.State.Repair.On}
 	if r.Arch == "" {
 		r.Arch = "amd64"
 	}

@@ -41,6 +41,7 @@ type Partition struct {
 	Facts  map[string]string `yaml:"facts"` // files of sysfs, below /sys/devices
 	Label  string            `yaml:"label"` // caisson-state when empty
 	UUID   string            `yaml:"uuid"`
+	Sector string            `yaml:"sector"` // beginning of the first sector of its disk
 	Broken bool              `yaml:"broken"` // it has no file system
 	Files  map[string]string `yaml:"files"`  // below its top directory: text, or @link TARGET, @pipe, @second NAME, @writable, @foreign, @directory
 }

@@ -9,7 +9,8 @@
 // mistakes and USB sticks out, not whoever opens the case.
 //
 // A partition that cannot be used is set aside, with the reason and a remedy on the
-// console, and the node boots without it; one that can only be read is read. The
+// console, and the node boots without it; one that can only be read is read. Where the
+// site asks for it and there is none, an empty disk becomes one, see [Finder.Make]. The
 // package does not know what the state means. Only bootagent/boot/initramfs imports it.
 package disk
 
@@ -20,13 +21,19 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/boot/gpt"
 	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // Mounter mounts file systems for a look and for use.
 type Mounter interface {
 	Mount(device, at string, readOnly bool) error
 	Unmount(at string) error
+	// Grow has a mounted file system take what its device has more.
+	Grow(device, at string) error
+	// Reread has the kernel read the partition table of a disk.
+	Reread(device string) error
 }
 
 // Finder looks for the state disk of one node. It may look several times: disks
@@ -35,11 +42,14 @@ type Finder struct {
 	Sys, Dev string // /sys and /dev
 	Scratch  string // directory where candidates are mounted for a look; made
 	Fleet    string
-	Machine  string // SMBIOS UUID, "" where the firmware gives none
-	Named    string // partition UUID that the site names, "" for none
+	Machine  string             // SMBIOS UUID, "" where the firmware gives none
+	Named    string             // partition UUID that the site names, "" for none
+	Ask      *spec.NewStateDisk // what to make a state disk of where there is none; nil for nothing
 	Say      func(format string, args ...any)
-	Mounter  Mounter // nil is the kernel
+	Mounter  Mounter  // nil is the kernel
+	Programs Programs // nil: this loader can neither make nor repair a file system
 
+	opener func(w whole, flags int) (blockDevice, error) // nil opens the disk alone
 	rules  check.List[*candidate]
 	order  func(a, b *candidate) int // better
 	judged map[string]*candidate     // by device
@@ -61,6 +71,7 @@ func (f *Finder) Open(at string, patience time.Duration) *Disk {
 	if f.rules == nil {
 		f.rules, f.order = rules, better
 	}
+	f.mend()
 	found := f.wait(patience)
 	var used *Disk
 	for _, c := range found {
@@ -68,7 +79,7 @@ func (f *Finder) Open(at string, patience time.Duration) *Disk {
 			f.aside(c, errors.New(used.Device+" is this node's"))
 			continue
 		}
-		readOnly, err := f.mount(c.device, at)
+		readOnly, err := f.prepare(c, at)
 		if err != nil {
 			f.aside(c, unusable(err))
 			continue
@@ -76,6 +87,25 @@ func (f *Finder) Open(at string, patience time.Duration) *Disk {
 		used = &Disk{Device: c.device, ReadOnly: readOnly}
 	}
 	return used
+}
+
+// prepare grows, repairs and mounts a disk that is this node's. A disk that does not grow
+// is used as it is.
+func (f *Finder) prepare(c *candidate, at string) (readOnly, err error) {
+	if err := f.growPartition(c.partition); err != nil {
+		f.Say("state disk %s does not grow: %v", c.device, err)
+	}
+	if err := f.preen(c.device, false); err != nil {
+		return nil, err
+	}
+	readOnly, err = f.mount(c.device, at)
+	if err != nil || readOnly != nil {
+		return readOnly, err
+	}
+	if err := f.Mounter.Grow(c.device, at); err != nil {
+		f.Say("state disk %s does not grow: %v", c.device, err)
+	}
+	return nil, nil
 }
 
 // wait returns what may be used, best first. A disk that is known to be this node's
@@ -95,8 +125,8 @@ func (f *Finder) look() []*candidate {
 		f.judged = map[string]*candidate{}
 	}
 	for _, p := range partitions(f.Sys, f.Dev, f.Named) {
-		if f.judged[p.device] != nil {
-			continue
+		if f.judged[p.device] != nil || f.Ask != nil && p.unfinished == gpt.Making {
+			continue // Make goes on with the latter
 		}
 		c := &candidate{partition: p, finder: f}
 		f.judged[p.device] = c
@@ -143,8 +173,20 @@ func first(a, b bool) int {
 	return 0
 }
 
-// peek mounts a candidate read-only for as long as do looks at it.
-func (f *Finder) peek(c *candidate, do func(dir string) error) (err error) {
+// peek mounts a candidate read-only for as long as do looks at it. Where that fails, the
+// file system is looked at as well, whatever it says of itself.
+func (f *Finder) peek(c *candidate, do func(dir string) error) error {
+	err := f.peekOnce(c, do)
+	if err == nil || f.Programs == nil {
+		return err
+	}
+	if damage := f.preen(c.device, true); damage != nil {
+		return unusable(errors.Join(err, damage))
+	}
+	return f.peekOnce(c, do)
+}
+
+func (f *Finder) peekOnce(c *candidate, do func(dir string) error) (err error) {
 	if err := os.MkdirAll(f.Scratch, 0o700); err != nil {
 		return err
 	}

@@ -31,6 +31,10 @@ func (l links) Mount(device, at string, _ bool) error {
 	return os.Symlink(dir, at)
 }
 
+func (links) Grow(string, string) error { return nil }
+
+func (links) Reread(string) error { return nil }
+
 func (links) Unmount(at string) error {
 	return errors.Join(os.Remove(at), os.Mkdir(at, 0o700))
 }
@@ -41,14 +45,16 @@ func open(t *testing.T, row attack.StateDisk, rules check.List[*candidate], orde
 	dir := t.TempDir()
 	row.Sysfs(t, dir)
 	mounts := links{}
+	dev := filepath.Join(dir, "dev")
 	for _, p := range row.Disks {
+		writeFile(t, filepath.Join(dev, filepath.Base(p.Path)), p.Sector+strings.Repeat("\x00", 4096))
 		if !p.Broken {
 			mounts[p.Device] = t.TempDir()
 			p.Fill(t, mounts[p.Device])
 		}
 	}
 	var talk strings.Builder
-	f := &Finder{Sys: dir, Dev: "/dev", Scratch: filepath.Join(dir, "look"), Fleet: "metal-a", Machine: attack.StateDiskMachine,
+	f := &Finder{Sys: dir, Dev: dev, Scratch: filepath.Join(dir, "look"), Fleet: "metal-a", Machine: attack.StateDiskMachine,
 		Named: row.Named, Mounter: mounts, rules: rules, order: order, Say: func(format string, args ...any) { fmt.Fprintf(&talk, format+"\n", args...) }}
 	if d := f.Open(filepath.Join(dir, "state"), 0); d != nil {
 		uses = filepath.Base(d.Device)

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/boot/e2fs"
 )
 
 // mount mounts the state disk at a directory, writable. A disk that only lets
@@ -69,6 +71,28 @@ func (kernel) Mount(device, at string, readOnly bool) error {
 		}
 	}
 	return errors.Join(errs[0], errs[len(errs)-1])
+}
+
+// preen repairs a file system as far as that needs no question, and says what it did. A
+// file system that it does not know is left as it is: the mount says what is wrong.
+func (f *Finder) preen(device string, force bool) error {
+	if f.Programs == nil || !e2fs.On(device) {
+		return nil
+	}
+	repaired, err := f.Programs.Preen(device, force)
+	if err == nil && repaired != "" {
+		f.Say("state disk %s was damaged, and is repaired: %s", device, repaired)
+	}
+	return err
+}
+
+// Settle makes a mounted state disk one that can only be read: what its log has is in its
+// place then, as after a shutdown.
+func Settle(at string) error {
+	if err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, ""); err != nil {
+		return fmt.Errorf("leave the state disk as a shutdown does: %w", err)
+	}
+	return nil
 }
 
 func (kernel) Unmount(at string) error {

@@ -19,6 +19,15 @@ import (
 // mount namespace of this test's own.
 func device(t *testing.T, readOnly bool) (name, image string) {
 	t.Helper()
+	if readOnly {
+		return loop(t, 16<<20, "mkfs.ext4", "--read-only")
+	}
+	return loop(t, 16<<20, "mkfs.ext4")
+}
+
+// loop makes a loop device of a file, with a file system if a program for that is given.
+func loop(t *testing.T, size int64, mkfs string, options ...string) (name, image string) {
+	t.Helper()
 	require.Root(t)
 	require.Tool(t, "mkfs.ext4", "losetup")
 	runtime.LockOSThread() // the namespace ends with the thread
@@ -32,15 +41,13 @@ func device(t *testing.T, readOnly bool) (name, image string) {
 	if err := os.WriteFile(image, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(image, 16<<20); err != nil {
+	if err := os.Truncate(image, size); err != nil {
 		t.Fatal(err)
 	}
-	command(t, "mkfs.ext4", "-q", image)
-	args := []string{"--find", "--show", image}
-	if readOnly {
-		args = append([]string{"--read-only"}, args...)
+	if mkfs != "" {
+		command(t, mkfs, "-q", image)
 	}
-	name = strings.TrimSpace(command(t, "losetup", args...))
+	name = strings.TrimSpace(command(t, "losetup", append(options, "--find", "--show", image)...))
 	t.Cleanup(func() { command(t, "losetup", "--detach", name) })
 	return name, image
 }
@@ -64,6 +71,15 @@ func TestAWritableDisk(t *testing.T) {
 	}
 	if err := os.WriteFile(filepath.Join(at, "kept"), []byte("kept"), 0o600); err != nil {
 		t.Error(err)
+	}
+	if features := command(t, "dumpe2fs", "-h", dev); !strings.Contains(features, "needs_recovery") {
+		t.Error("a mounted disk is as after a shutdown: this shows nothing")
+	}
+	if err := Settle(at); err != nil {
+		t.Fatal(err)
+	}
+	if features := command(t, "dumpe2fs", "-h", dev); strings.Contains(features, "needs_recovery") || !strings.Contains(features, "Filesystem state:         clean") {
+		t.Errorf("not as after a shutdown:\n%s", features)
 	}
 	if err := f.Mounter.Unmount(at); err != nil {
 		t.Fatal(err)

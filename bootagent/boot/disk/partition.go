@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/bootagent/boot/gpt"
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
@@ -18,6 +19,9 @@ type partition struct {
 	device    string // below Dev
 	uuid      string // of the partition, lower case; "" when unknown
 	removable string // why it is not fixed to this machine, "" when it is
+
+	disk       whole  // that it is on, zero when unknown
+	unfinished string // what was being done to that when the machine stopped
 }
 
 // partitions returns those with our name, and the one with the UUID, sorted by the
@@ -42,9 +46,28 @@ func partitions(sys, dev, uuid string) []partition {
 			continue
 		}
 		p.removable = removable(sys, real)
+		if name := uevent(filepath.Join(filepath.Dir(real), "uevent"))["DEVNAME"]; name != "" {
+			p.disk = wholeAt(sys, filepath.Dir(real), filepath.Join(dev, name))
+			p.unfinished = unfinished(p.disk)
+		}
 		found = append(found, p)
 	}
 	return found
+}
+
+// unfinished is what the first sector of a disk says was being done to it, "" where that
+// is nothing or cannot be read.
+func unfinished(w whole) string {
+	d, err := os.Open(w.device)
+	if err != nil {
+		return ""
+	}
+	defer d.Close() // only read
+	_, step, _, err := gpt.ReadNote(d, w.size, w.sector)
+	if err != nil {
+		return ""
+	}
+	return step
 }
 
 func uevent(file string) map[string]string {

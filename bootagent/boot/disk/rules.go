@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/caisson-os/caisson/bootagent/boot/gpt"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -37,6 +38,12 @@ var rules = check.List[*candidate]{
 	{Name: "medium", OK: func(c *candidate) error {
 		if c.removable != "" && !c.named() {
 			return fmt.Errorf("it is on %s; if it is meant, name its partition %s with 'caisson netboot --state-disk'", c.removable, orUnknown(c.uuid))
+		}
+		return nil
+	}},
+	{Name: "whole", OK: func(c *candidate) error {
+		if c.unfinished == gpt.Making {
+			return fmt.Errorf("the machine stopped while it was made; with layer.stateDisk.create it is made again, else make a new partition table")
 		}
 		return nil
 	}},

@@ -83,6 +83,7 @@ func Boot(build time.Time, version string) {
 	b.show(screen.Failure{Err: err, Over: over})
 	time.Sleep(over)
 	unix.Sync()
+	b.settle()
 	b.say("restart: %v", unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART))
 	select {} // PID 1 must not end
 }
@@ -108,6 +109,7 @@ func (b *boot) armPanic(proc string) {
 func (b *boot) hangs(silent time.Duration) {
 	b.say("no progress for %.0f s, starting over", silent.Seconds())
 	b.lastWord(fmt.Sprintf("no progress for %.0f s", silent.Seconds()))
+	b.settle()
 	b.say("restart: %v", unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART))
 }
 
@@ -187,7 +189,7 @@ func (b *boot) readBootstrap(context.Context) error {
 }
 
 func (b *boot) loadModules(context.Context) (err error) {
-	if b.modules, err = kmod.Open(paths.ModulesDir + "/" + release()); err != nil {
+	if b.modules, err = kmod.Open(paths.ModulesDir+"/"+release(), b.words); err != nil {
 		return err
 	}
 	for _, name := range alwaysLoaded() {

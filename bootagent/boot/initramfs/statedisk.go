@@ -15,15 +15,23 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/blackbox"
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
+	"github.com/caisson-os/caisson/bootagent/boot/e2fs"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
 )
 
+// diskAt is where the state disk is mounted.
+const diskAt = paths.Run + "/disk"
+
 // openState finds the node's memory: the state disk, or a directory in memory.
 func (b *boot) openState(context.Context) error {
 	b.record.Mode = "netboot"
-	b.finder = &disk.Finder{Sys: "/sys", Dev: "/dev", Scratch: paths.Run + "/look", Fleet: b.bootstrap.Fleet, Named: b.bootstrap.StateDisk, Say: b.trouble}
+	b.finder = &disk.Finder{Sys: "/sys", Dev: "/dev", Scratch: paths.Run + "/look", Fleet: b.bootstrap.Fleet, Named: b.bootstrap.StateDisk,
+		Ask: b.bootstrap.NewStateDisk, Say: b.trouble}
+	if e2fs.Installed() {
+		b.finder.Programs = e2fs.Programs{}
+	}
 	if len(b.id.UUIDs) > 0 {
 		b.finder.Machine = b.id.UUIDs[0]
 	}
@@ -48,23 +56,31 @@ func (b *boot) trouble(format string, args ...any) {
 }
 
 // lateState looks again. A controller may take longer for its disks than the
-// loader waits for them, and a node that does not see its disk has no floor.
+// loader waits for them, and a node that does not see its disk has no floor. Where
+// there is none and the site asks for it, one is made: now, and not before, since an
+// empty disk is there at once and the known one may take longer.
 func (b *boot) lateState() {
 	if b.disk != "" || b.finder == nil {
 		return
 	}
 	patience := time.Duration(0)
-	if b.coldplug() {
+	if b.coldplug() || b.finder.Ask != nil {
 		patience = diskPatience("/sys")
 	}
-	b.useDisk(patience)
+	if b.useDisk(patience) {
+		return
+	}
+	b.progress.Made()
+	if b.finder.Make() {
+		b.useDisk(diskPatience("/sys"))
+	}
 }
 
 // useDisk makes the state disk the node's memory, and reports whether there is one
 // that can be. One whose content cannot be used is set aside like one that does not
 // mount: the signed overlays lead to a running node without it.
 func (b *boot) useDisk(patience time.Duration) bool {
-	const at = paths.Run + "/disk"
+	const at = diskAt
 	d := b.finder.Open(at, patience)
 	if d == nil {
 		return false
@@ -86,6 +102,24 @@ func (b *boot) useDisk(patience time.Duration) bool {
 		b.trouble("state disk %s: %v", d.Device, err)
 	}
 	return true
+}
+
+// settle leaves the state disk as a shutdown does: a file system that can only be read
+// has nothing in its log. A disk that does not answer is not waited for.
+func (b *boot) settle() {
+	if !b.lasting() {
+		return
+	}
+	done := make(chan error, 1)
+	go func() { done <- disk.Settle(diskAt) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			b.say("%v", err)
+		}
+	case <-time.After(5 * time.Second):
+		b.say("the state disk does not answer")
+	}
 }
 
 // lasting reports whether what is stored now is there after a kexec.

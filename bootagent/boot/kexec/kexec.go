@@ -101,8 +101,9 @@ func Ran(running []string, proc string) bool {
 	return err == nil && kind>>4 == loaderType
 }
 
-// Start loads kernel and initrd and jumps. It returns only with an error.
-func Start(kernel, initrd *os.File, line []string) error {
+// Start loads kernel and initrd, calls last, which may take away what the loader works
+// with, and jumps. It returns only with an error.
+func Start(kernel, initrd *os.File, line []string, last func()) error {
 	if err := unix.KexecFileLoad(int(kernel.Fd()), int(initrd.Fd()), strings.Join(line, " "), 0); err != nil {
 		return fmt.Errorf("load kernel for kexec: %w", err)
 	}
@@ -110,6 +111,7 @@ func Start(kernel, initrd *os.File, line []string) error {
 		return err
 	}
 	unix.Sync()
+	last()
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_KEXEC); err != nil {
 		return fmt.Errorf("kexec: %w", err)
 	}

@@ -31,15 +31,17 @@ type Index struct {
 	alias  []alias
 	loaded map[string]bool // tried, with or without success
 	seen   map[string]bool // modaliases that were looked up
-	load   func(file string) error
+	words  []string        // of the kernel's command line
+	load   func(file, parameters string) error
 }
 
 type alias struct{ pattern, module string }
 
-// Open reads the index below dir. A missing directory is an error: a loader
+// Open reads the index below dir. words are those of the kernel's command line, which may
+// have parameters of modules, as in module.name=value. A missing directory is an error: a loader
 // without modules cannot mount a squashfs.
-func Open(dir string) (*Index, error) {
-	x := &Index{dir: dir, files: map[string]string{}, deps: map[string][]string{}, loaded: map[string]bool{}, seen: map[string]bool{}, load: finit}
+func Open(dir string, words []string) (*Index, error) {
+	x := &Index{dir: dir, files: map[string]string{}, deps: map[string][]string{}, loaded: map[string]bool{}, seen: map[string]bool{}, words: words, load: finit}
 	err := eachLine(filepath.Join(dir, "modules.dep"), func(line string) {
 		file, needs, ok := strings.Cut(line, ":")
 		if !ok {
@@ -80,10 +82,22 @@ func (x *Index) Load(name string) error {
 			return err
 		}
 	}
-	if err := x.load(filepath.Join(x.dir, file)); err != nil {
+	if err := x.load(filepath.Join(x.dir, file), x.parameters(name)); err != nil {
 		return fmt.Errorf("load module %s: %w", name, err)
 	}
 	return nil
+}
+
+// parameters are those that the kernel's command line has for a module. The kernel itself
+// gives them to what is built in, and leaves the rest to whoever loads modules.
+func (x *Index) parameters(module string) string {
+	var list []string
+	for _, word := range x.words {
+		if name, parameter, ok := strings.Cut(word, "."); ok && canonical(name) == module {
+			list = append(list, parameter)
+		}
+	}
+	return strings.Join(list, " ")
 }
 
 // Coldplug loads what the devices below sys ask for and returns how many
@@ -111,13 +125,13 @@ func (x *Index) Coldplug(sys string) (int, error) {
 	return len(x.loaded) - before, errors.Join(append(errs, err)...)
 }
 
-func finit(file string) error {
+func finit(file, parameters string) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err
 	}
 	defer f.Close() // only read
-	err = unix.FinitModule(int(f.Fd()), "", 0)
+	err = unix.FinitModule(int(f.Fd()), parameters, 0)
 	if errors.Is(err, unix.EEXIST) {
 		return nil
 	}

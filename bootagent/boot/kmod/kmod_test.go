@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,13 +20,13 @@ func index(t *testing.T, dep, alias string) (*Index, *[]string) {
 			t.Fatal(err)
 		}
 	}
-	x, err := Open(dir)
+	x, err := Open(dir, words)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var loaded []string
-	x.load = func(file string) error {
-		loaded = append(loaded, filepath.Base(file))
+	x.load = func(file, parameters string) error {
+		loaded = append(loaded, strings.TrimSpace(filepath.Base(file)+" "+parameters))
 		if filepath.Base(file) == "bad.ko" {
 			return errors.New("invalid format")
 		}
@@ -33,6 +34,9 @@ func index(t *testing.T, dep, alias string) (*Index, *[]string) {
 	}
 	return x, &loaded
 }
+
+// words are of a kernel's command line.
+var words = []string{"quiet", "virtio_net.napi_tx=0", "virtio-net.csum=0", "net.ifnames=0"}
 
 const dep = `kernel/net/virtio-net.ko: kernel/net/failover.ko kernel/virtio/virtio.ko
 kernel/net/failover.ko: kernel/virtio/virtio.ko
@@ -47,7 +51,7 @@ func TestLoadTakesNeedsFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff([]string{"virtio.ko", "failover.ko", "virtio-net.ko"}, *loaded); diff != "" {
+	if diff := cmp.Diff([]string{"virtio.ko", "failover.ko", "virtio-net.ko napi_tx=0 csum=0"}, *loaded); diff != "" {
 		t.Error(diff)
 	}
 	if err := x.Load("built_in"); err != nil {

@@ -47,6 +47,15 @@ type layerDoc struct {
 	Kernel  kernelDoc    `site:"kernel"`
 	Arch    shape.Text   `site:"arch" enum:"amd64,arm64" doc:"amd64 when absent"`
 	Persist []shape.Text `site:"persist" doc:"directories kept on the state disk"`
+	State   stateDiskDoc `site:"stateDisk" doc:"what the loader may do to a state disk; it brings mke2fs and e2fsck along"`
+	At      report.Pos
+}
+
+type stateDiskDoc struct {
+	Create  shape.Flag   `site:"create" doc:"make one of an empty disk where there is none"`
+	Repair  shape.Flag   `site:"repair" doc:"have e2fsck repair what needs no question; on where create is"`
+	Disks   []shape.Text `site:"disks" doc:"serial numbers or WWNs of disks that may be made one; the only one that is empty when absent"`
+	AtLeast shape.Number `site:"atLeast" doc:"GiB that the disk must have; 1 when absent"`
 	At      report.Pos
 }
 

@@ -66,6 +66,7 @@ func flatten(r spec.Recipe) map[string]map[string]string {
 	put("base", "system", string(base))
 	put("base", "kernel", r.Kernel)
 	put("base", "modules", strings.Join(r.Modules, " "))
+	put("base", "disk programs", yes(r.Programs))
 	flattenPackages(r.Packages, func(key, text string) { put("apt", key, text) })
 	flattenAccounts(r.Accounts, func(key, text string) { put("uamlite", key, text) })
 	for _, f := range r.AppArmor.Profiles {

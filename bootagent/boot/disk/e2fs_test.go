@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/boot/gpt"
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// open opens the state partition of a loop device.
+func (b *bench) open(t *testing.T, device string) (*Disk, string) {
+	t.Helper()
+	at := filepath.Join(t.TempDir(), "state")
+	part := filepath.Join(b.sys, "devices/pci0/vda/vda1")
+	writeFile(t, filepath.Join(part, "uevent"), "DEVNAME="+filepath.Base(device)+"\nPARTN=1\nPARTNAME=caisson-state\n")
+	if err := os.MkdirAll(filepath.Join(b.sys, "class/block"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_ = os.Symlink(part, filepath.Join(b.sys, "class/block/vda1")) // it may be there
+	f := b.finder(nil)
+	f.Dev, f.Mounter, f.Scratch = "/dev", kernel{}, filepath.Join(t.TempDir(), "look")
+	b.said.Reset()
+	return f.Open(at, 0), at
+}
+
+// What e2fsck repairs without a question is used, what it does not is set aside.
+func TestADamagedFileSystem(t *testing.T) {
+	for _, test := range []struct {
+		name, script string
+		used         bool
+		says         string
+	}{
+		{"well", "true", true, ""},
+		{"counts of free blocks", `debugfs -w -R 'ssv free_blocks_count 7' "$1" 2>/dev/null; debugfs -w -R 'ssv state 2' "$1" 2>/dev/null`, true, "was damaged, and is repaired"},
+		{"a table of inodes", `dd if=/dev/urandom of="$1" bs=4096 seek=$(dumpe2fs "$1" 2>/dev/null | sed -n 's/.*Inode table at \([0-9]*\)-.*/\1/p' | head -n1) count=4 conv=notrunc status=none`, false, "e2fsck could not repair it by itself"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t)
+			dev, _ := device(t, false)
+			command(t, "mkfs.ext4", "-q", "-F", "-b", "4096", dev)
+			command(t, "sh", "-ec", test.script, "sh", dev)
+			used, at := b.open(t, dev)
+			if used != nil {
+				if err := unix.Unmount(at, 0); err != nil {
+					t.Error(err)
+				}
+			}
+			if (used != nil) != test.used || !strings.Contains(b.said.String(), test.says) || test.says == "" && b.said.Len() > 0 {
+				t.Errorf("used %v, and says %q", used, b.said.String())
+			}
+		})
+	}
+}
+
+// A disk that became larger: its table takes the new end, and its file system follows.
+func TestAGrownDisk(t *testing.T) {
+	b := newBench(t)
+	image := b.add(t, "vda", diskSize, nil)
+	if !b.finder(&spec.NewStateDisk{}).Make() {
+		t.Fatal(b.said.String())
+	}
+	b.resize(t, "vda", 2*diskSize)
+	f := b.finder(&spec.NewStateDisk{})
+	w := disks(b.sys, b.dev)[0]
+	if err := f.growPartition(partition{disk: w}); err != nil {
+		t.Fatal(err)
+	}
+	if err := isState(t, image); err != nil {
+		t.Error(err)
+	}
+	if end := fmt.Sprintf("Last sector: %d ", (2*diskSize-gpt.Mebibyte)/512-1); !strings.Contains(command(t, "sgdisk", "-i", "1", image), end) {
+		t.Errorf("the partition does not end at %q:\n%s", end, command(t, "sgdisk", "-i", "1", image))
+	}
+}
+
+// The power goes while a table is written for a disk that grew: the next look has one
+// that is whole.
+func TestACutWhileItGrows(t *testing.T) {
+	b := newBench(t)
+	image := b.add(t, "vda", diskSize, nil)
+	if !b.finder(&spec.NewStateDisk{}).Make() {
+		t.Fatal(b.said.String())
+	}
+	b.resize(t, "vda", diskSize+64*gpt.Mebibyte)
+	before := content(t, image)
+	var log []write
+	f := b.finder(&spec.NewStateDisk{})
+	f.opener = func(w whole, flags int) (blockDevice, error) {
+		d, err := w.alone(flags)
+		return recorder{d, &log}, err
+	}
+	if err := f.growPartition(partition{disk: disks(b.sys, b.dev)[0]}); err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	for n := range len(log) + 1 {
+		if err := os.WriteFile(image, cut(r, before, log, n), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f := b.finder(&spec.NewStateDisk{})
+		f.mend()
+		if err := f.growPartition(partition{disk: disks(b.sys, b.dev)[0]}); err != nil {
+			t.Fatal(err)
+		}
+		if err := isState(t, image); err != nil {
+			t.Fatalf("a cut at write %d of %d: %v\n%s", n, len(log), err, b.said.String())
+		}
+	}
+}
+
+// mayGrow reports whether this process has CAP_SYS_RESOURCE.
+func mayGrow(t *testing.T) bool {
+	t.Helper()
+	var all uint64
+	for line := range strings.Lines(string(content(t, "/proc/self/status"))) {
+		if text, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			if _, err := fmt.Sscanf(strings.TrimSpace(text), "%x", &all); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return all>>unix.CAP_SYS_RESOURCE&1 == 1
+}
+
+// A file system takes what its device has more, while it is used, and keeps what is on it.
+func TestAFileSystemGrows(t *testing.T) {
+	dev, image := loop(t, diskSize, "mkfs.ext4")
+	at := filepath.Join(t.TempDir(), "state")
+	f := &Finder{Mounter: kernel{}, Say: t.Errorf}
+	use := func() (size uint64) {
+		t.Helper()
+		if readOnly, err := f.prepare(&candidate{partition: partition{device: dev}, finder: f}, at); err != nil || readOnly != nil {
+			t.Fatal(readOnly, err)
+		}
+		var st unix.Statfs_t
+		if err := unix.Statfs(at, &st); err != nil {
+			t.Fatal(err)
+		}
+		return st.Blocks * uint64(st.Bsize)
+	}
+	small := use()
+	writeFile(t, filepath.Join(at, "kept"), "kept")
+	if err := unix.Unmount(at, 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(image, 3*diskSize); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "losetup", "--set-capacity", dev)
+	if err := f.Mounter.Grow(dev, "/nowhere"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it does not see that there is more: %v", err)
+	}
+	if !mayGrow(t) {
+		require.Missing(t, "resource", "CAP_SYS_RESOURCE, which growing takes")
+	}
+	if large := use(); large < 2*small || string(content(t, filepath.Join(at, "kept"))) != "kept" {
+		t.Errorf("it had %d bytes and has %d", small, large)
+	}
+	if err := unix.Unmount(at, 0); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "e2fsck", "-fn", dev)
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/boot/e2fs"
+	"github.com/caisson-os/caisson/bootagent/boot/gpt"
+)
+
+// much is how much more room there must be for growing to be worth it.
+const much = 16 * gpt.Mebibyte
+
+// mend writes the table of a disk anew where a power cut may have torn it while it grew.
+func (f *Finder) mend() {
+	for _, w := range disks(f.Sys, f.Dev) {
+		if err := f.mendOne(w); err != nil {
+			f.Say("the partition table of state disk %s is not whole: %v", w.device, err)
+		}
+	}
+}
+
+func (f *Finder) mendOne(w whole) error {
+	d, err := f.open(w, os.O_RDONLY)
+	if err != nil {
+		return nil // in use, or gone: no disk of ours
+	}
+	t, step, fleet, err := gpt.ReadNote(d, w.size, w.sector)
+	if err == nil && step == gpt.Growing && fleet == f.Fleet {
+		err = t.Alone(d)
+	} else {
+		step, err = "", nil // a disk that cannot be read, or of another fleet, is not mended
+	}
+	if err := errors.Join(err, d.Close()); err != nil || step == "" {
+		return err
+	}
+	if err := f.change(w, func(d blockDevice) error { return t.Write(d) }); err != nil {
+		return err
+	}
+	return f.finish(w, t)
+}
+
+// growPartition gives a partition what its disk has more, where the site asks for a
+// state disk and the disk is as caisson made it: no boot code, and no other partition.
+func (f *Finder) growPartition(p partition) error {
+	w := p.disk
+	if f.Ask == nil || w.device == "" || w.size < smallest {
+		return nil
+	}
+	d, err := f.open(w, os.O_RDONLY)
+	if err != nil {
+		return nil // something else on it is in use: not ours alone
+	}
+	t, more, err := gpt.Wider(d, w.size, w.sector, much)
+	if err := errors.Join(err, d.Close()); err != nil || !more {
+		return err
+	}
+	if err := f.change(w, func(d blockDevice) error { return begin(t, d, gpt.Growing, f.Fleet) }); err != nil {
+		return err
+	}
+	return f.finish(w, t)
+}
+
+// Grow has a mounted file system take what its device has more, where that is worth it.
+func (kernel) Grow(device, at string) error { return e2fs.Grow(device, at, much) }
+
+// Reread has the kernel read a partition table.
+func (kernel) Reread(device string) error {
+	d, err := os.OpenFile(device, os.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	err = unix.IoctlSetInt(int(d.Fd()), unix.BLKRRPART, 0)
+	if err != nil {
+		err = fmt.Errorf("have the kernel read the partition table of %s: %w", device, err)
+	}
+	return errors.Join(err, d.Close())
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/caisson-os/caisson/bootagent/boot/blank"
+	"github.com/caisson-os/caisson/bootagent/boot/gpt"
+	"github.com/caisson-os/caisson/internal/paths"
+)
+
+// Programs are those of e2fsprogs, where the loader has them.
+type Programs interface {
+	// Make makes an ext4 file system in the bytes of a device from offset on.
+	Make(device, label string, offset, bytes int64) error
+	// Preen repairs what can be repaired without a question, and says what it did. One
+	// that says it is well is looked at where that is forced.
+	Preen(device string, force bool) (repaired string, err error)
+}
+
+// blockDevice is an open disk.
+type blockDevice interface {
+	io.ReaderAt
+	io.WriterAt
+	Sync() error
+	Close() error
+}
+
+// Make makes a state disk where the site asks for one and none is there, and reports
+// whether it did. It takes a disk that is empty, see package blank, or one whose making
+// was cut short, and else says why it takes none.
+func (f *Finder) Make() bool {
+	if f.Ask == nil {
+		return false
+	}
+	found := disks(f.Sys, f.Dev)
+	var begun, fit []whole
+	var reasons []string
+	for _, w := range found {
+		half, err := f.fits(w)
+		switch {
+		case err != nil:
+			reasons = append(reasons, fmt.Sprintf("%s: %v", w.device, err))
+		case half:
+			begun = append(begun, w)
+		default:
+			fit = append(fit, w)
+		}
+	}
+	if begun != nil {
+		fit = begun
+	} else if others := partitions(f.Sys, f.Dev, f.Named); len(others) > 0 {
+		f.Say("no state disk is made: %s is one, and is not used", others[0].device)
+		return false
+	}
+	if len(fit) == 1 {
+		if err := f.make(fit[0]); err != nil {
+			f.Say("no state disk is made, the next boot tries again: %s: %v", fit[0].device, err)
+			return false
+		}
+		return true
+	}
+	for _, w := range fit {
+		reasons = append(reasons, w.device+": it is empty, and not the only one; name one in layer.stateDisk.disks")
+	}
+	if len(reasons) > 0 { // a machine without a disk is diskless
+		f.Say("no state disk is made: %s", strings.Join(reasons, "; "))
+	}
+	return false
+}
+
+// fits returns nil for a disk that the site asks for and that is empty. half says that
+// it is one whose making was cut short: what is on it is of the loader before.
+func (f *Finder) fits(w whole) (half bool, err error) {
+	named := w.isOneOf(f.Ask.Disks)
+	switch {
+	case len(f.Ask.Disks) > 0 && !named:
+		return false, errors.New("layer.stateDisk.disks has other disks")
+	case w.removable != "" && !named:
+		return false, fmt.Errorf("it is %s; if it is meant, name it in layer.stateDisk.disks", w.removable)
+	case w.readOnly:
+		return false, errors.New("it takes no writes")
+	case w.used:
+		return false, errors.New("other devices are made of it")
+	case w.size < max(f.Ask.AtLeast, smallest):
+		return false, fmt.Errorf("it has %d bytes, and %d are wanted at least", w.size, max(f.Ask.AtLeast, smallest))
+	}
+	d, err := f.open(w, os.O_RDONLY)
+	if err != nil {
+		return false, fmt.Errorf("it is in use: %w", err)
+	}
+	defer d.Close() // only read
+	t, step, fleet, err := gpt.ReadNote(d, w.size, w.sector)
+	switch {
+	case err != nil:
+		return false, err
+	case step == gpt.Making && fleet == f.Fleet:
+		return true, t.Alone(d)
+	}
+	return false, blank.Disk(d, w.size)
+}
+
+// smallest is less than any state disk has.
+const smallest = 64 * gpt.Mebibyte
+
+// make writes a note of what is being done, a table and a file system, and takes the note
+// away. What a power cut leaves has the note, and is made again.
+func (f *Finder) make(w whole) error {
+	if f.Programs == nil {
+		return errors.New("this loader has no mke2fs: the layer whose loader it is was built without layer.stateDisk.create")
+	}
+	t := gpt.New(w.size, w.sector)
+	if err := f.change(w, func(d blockDevice) error { return begin(t, d, gpt.Making, f.Fleet) }); err != nil {
+		return err
+	}
+	if err := f.Programs.Make(w.device, paths.StateLabel, gpt.Mebibyte, t.Room()); err != nil {
+		return err
+	}
+	if err := f.finish(w, t); err != nil {
+		return err
+	}
+	f.Say("made a state disk of %s, which was empty", w.device)
+	return nil
+}
+
+// begin writes the note, and then the table.
+func begin(t gpt.Layout, d blockDevice, step, fleet string) error {
+	if _, err := d.WriteAt(t.First(t.Note(step, fleet)), 0); err != nil {
+		return fmt.Errorf("note what is done: %w", err)
+	}
+	if err := d.Sync(); err != nil {
+		return err
+	}
+	return t.Write(d)
+}
+
+// finish takes the note away and has the kernel read the table.
+func (f *Finder) finish(w whole, t gpt.Layout) error {
+	if err := f.change(w, func(d blockDevice) error {
+		_, err := d.WriteAt(t.First(""), 0)
+		return err
+	}); err != nil {
+		return err
+	}
+	return f.Mounter.Reread(w.device)
+}
+
+// change opens a disk that nobody else uses, and synchronises what do did to it.
+func (f *Finder) change(w whole, do func(blockDevice) error) error {
+	d, err := f.open(w, os.O_RDWR)
+	if err != nil {
+		return err
+	}
+	err = do(d)
+	if err == nil {
+		err = d.Sync()
+	}
+	return errors.Join(err, d.Close())
+}
+
+func (f *Finder) open(w whole, flags int) (blockDevice, error) {
+	if f.opener != nil {
+		return f.opener(w, flags)
+	}
+	return w.alone(flags)
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package e2fs makes, repairs and grows ext4 file systems: with the programs of e2fsprogs,
+// where the loader has them, and by the kernel. It knows nothing of whose a disk is, and
+// makes what it is told to.
+package e2fs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/paths"
+)
+
+// programLimit ends a program: a check of a large disk that is damaged takes minutes.
+const programLimit = 10 * time.Minute
+
+// Programs are mke2fs and e2fsck, where [paths] says that they are.
+type Programs struct{}
+
+// Installed reports whether they are there: a layer that was built without
+// layer.stateDisk has a loader without them.
+func Installed() bool {
+	for _, name := range paths.DiskPrograms {
+		if _, err := os.Stat(name); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Make makes an ext4 file system in the bytes of a device from offset on.
+func (Programs) Make(device, label string, offset, bytes int64) error {
+	// No block is kept for root, who is the only one to write; nothing is discarded, since
+	// the disk is empty. What mke2fs leaves to the kernel, the kernel does once it is mounted.
+	code, said, err := call(paths.Mke2fs, "-q", "-F", "-t", "ext4", "-m", "0", "-L", label, "-E", fmt.Sprintf("offset=%d,nodiscard", offset), device, fmt.Sprintf("%dk", bytes>>10))
+	if err == nil && code != 0 {
+		err = fmt.Errorf("mke2fs ended with %d: %s", code, said)
+	}
+	return err
+}
+
+// Preen runs e2fsck as a boot does: 0 is a file system that was well, 1 and 2 one that
+// is now, anything above one that needs a person.
+func (Programs) Preen(device string, force bool) (string, error) {
+	args := []string{"-p", device}
+	if force {
+		args = append([]string{"-f"}, args...)
+	}
+	code, said, err := call(paths.E2fsck, args...)
+	switch {
+	case err != nil:
+		return "", err
+	case code == 0:
+		return "", nil
+	case code <= 3:
+		return said, nil
+	}
+	return "", fmt.Errorf("e2fsck could not repair it by itself, and ended with %d: %s", code, said)
+}
+
+// call runs a program and returns the end of what it said.
+func call(name string, args ...string) (code int, said string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
+	cmd.WaitDelay = 5 * time.Second
+	out := &end{}
+	cmd.Stdout, cmd.Stderr = out, out
+	err = cmd.Run()
+	said = strings.Join(strings.FieldsFunc(string(out.text), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.Exited() {
+		return exit.ExitCode(), said, nil
+	}
+	if err != nil {
+		return 0, said, fmt.Errorf("run %s: %w", name, errors.Join(err, ctx.Err()))
+	}
+	return 0, said, nil
+}
+
+// end keeps the last of what is written to it.
+type end struct{ text []byte }
+
+const kept = 600
+
+func (e *end) Write(p []byte) (int, error) {
+	e.text = append(e.text, p...)
+	if len(e.text) > kept {
+		e.text = append([]byte("…"), e.text[len(e.text)-kept:]...)
+	}
+	return len(p), nil
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gpt writes the partition table of a disk that the loader makes a state disk of,
+// and the note in its first sector that says so until that is done.
+//
+// A disk with a GUID partition table leaves 440 bytes of the first sector to other boot
+// loaders. A note there is written and removed with one sector, which no power cut tears:
+// with it, table and file system are made again, or the table alone. The package knows one
+// layout, and which disk may be written to is decided by its only caller.
+package gpt
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"strings"
+	"unicode/utf16"
+
+	"github.com/caisson-os/caisson/internal/paths"
+)
+
+// Layout is the GUID partition table of a disk that caisson made: one partition, from
+// the first Mebibyte to the end. See the UEFI specification, chapter 5.
+type Layout struct {
+	Size, Sector    int64
+	Disk, Partition [16]byte // identifiers, as they are stored
+}
+
+const (
+	Mebibyte = 1 << 20
+	entries  = 128 // in a table
+	entry    = 128 // bytes of one
+)
+
+// linuxData is the type of the partition: a file system of Linux.
+var linuxData = [16]byte{0xaf, 0x3d, 0xc6, 0x0f, 0x83, 0x84, 0x72, 0x47, 0x8e, 0x79, 0x3d, 0x69, 0xd8, 0x47, 0x7d, 0xe4}
+
+func New(size, sector int64) Layout {
+	t := Layout{Size: size, Sector: sector}
+	for _, id := range []*[16]byte{&t.Disk, &t.Partition} {
+		rand.Read(id[:])
+		id[7], id[8] = id[7]&0x0f|0x40, id[8]&0x3f|0x80 // a random UUID, its first fields little-endian
+	}
+	return t
+}
+
+// Room is what the partition has, in bytes.
+func (t Layout) Room() int64 { return t.end() - Mebibyte }
+
+// end is the byte after the partition: the copy of the table comes after it.
+func (t Layout) end() int64 {
+	return (t.Size - entries*entry - t.Sector) / Mebibyte * Mebibyte
+}
+
+// Write writes the table: its copy first, since the kernel reads the first one.
+func (t Layout) Write(w io.WriterAt) error {
+	list := t.entries()
+	last := t.Size/t.Sector - 1
+	copyAt := last - entries*entry/t.Sector
+	for _, part := range []struct {
+		at   int64
+		data []byte
+	}{
+		{copyAt * t.Sector, list}, {last * t.Sector, t.header(list, last, 1, copyAt)},
+		{2 * t.Sector, list}, {t.Sector, t.header(list, 1, last, 2)},
+	} {
+		if _, err := w.WriteAt(part.data, part.at); err != nil {
+			return fmt.Errorf("write the partition table: %w", err)
+		}
+	}
+	return nil
+}
+
+func (t Layout) entries() []byte {
+	list := make([]byte, entries*entry)
+	copy(list, linuxData[:])
+	copy(list[16:], t.Partition[:])
+	binary.LittleEndian.PutUint64(list[32:], uint64(Mebibyte/t.Sector))
+	binary.LittleEndian.PutUint64(list[40:], uint64(t.end()/t.Sector-1))
+	for i, c := range utf16.Encode([]rune(paths.StateLabel)) {
+		binary.LittleEndian.PutUint16(list[56+2*i:], c)
+	}
+	return list
+}
+
+// header is the sector that describes a table's list of entries.
+func (t Layout) header(list []byte, at, other, listAt int64) []byte {
+	h := make([]byte, t.Sector)
+	le := binary.LittleEndian
+	copy(h, "EFI PART")
+	le.PutUint32(h[8:], 0x00010000)
+	le.PutUint32(h[12:], 92)
+	le.PutUint64(h[24:], uint64(at))
+	le.PutUint64(h[32:], uint64(other))
+	length := entries * entry / t.Sector
+	le.PutUint64(h[40:], uint64(2+length))
+	le.PutUint64(h[48:], uint64(t.Size/t.Sector-2-length))
+	copy(h[56:], t.Disk[:])
+	le.PutUint64(h[72:], uint64(listAt))
+	le.PutUint32(h[80:], entries)
+	le.PutUint32(h[84:], entry)
+	le.PutUint32(h[88:], crc32.ChecksumIEEE(list))
+	le.PutUint32(h[16:], crc32.ChecksumIEEE(h[:92]))
+	return h
+}
+
+// Alone returns an error unless what stands in the place of the table is nothing, this
+// table or a torn part of it. Whatever else somebody put there is not ours to write over.
+func (t Layout) Alone(r io.ReaderAt) error {
+	data := make([]byte, t.Sector+entries*entry)
+	if _, err := r.ReadAt(data, t.Sector); err != nil {
+		return err
+	}
+	header, list := data[:t.Sector], data[t.Sector:]
+	if !empty(header) && (!bytes.HasPrefix(header, []byte("EFI PART")) || !bytes.Equal(header[56:72], t.Disk[:])) {
+		return fmt.Errorf("another partition table is on it")
+	}
+	if !empty(list[:entry]) && !bytes.Equal(list[16:32], t.Partition[:]) || !empty(list[entry:]) {
+		return fmt.Errorf("another partition is on it")
+	}
+	return nil
+}
+
+func empty(data []byte) bool { return len(bytes.Trim(data, "\x00")) == 0 }
+
+// What is being done to a disk while its first sector says so.
+const (
+	Making  = "making"  // table and file system
+	Growing = "growing" // the table alone
+)
+
+// bootCode is the part of the first sector that a disk with a GUID partition table has
+// for other boot loaders; a note there is written and removed with one sector, which no
+// power cut tears.
+const bootCode = 440
+
+// Note is what the first sector says of a disk that is being changed: what is done, for
+// which fleet, and the identifiers that tell its table from others.
+func (t Layout) Note(step, fleet string) string {
+	return fmt.Sprintf("%s %s %x %x %.200s\n", paths.StateLabel, step, t.Disk, t.Partition, fleet)
+}
+
+// First is the first sector: a note, or none, and the entry that tells old programs that
+// the disk is in use.
+func (t Layout) First(note string) []byte {
+	b := make([]byte, t.Sector)
+	copy(b[:bootCode], note)
+	copy(b[446:], []byte{0, 0, 2, 0, 0xee, 0xff, 0xff, 0xff, 1, 0, 0, 0})
+	binary.LittleEndian.PutUint32(b[458:], uint32(min(t.Size/t.Sector-1, 0xffffffff)))
+	b[510], b[511] = 0x55, 0xaa
+	return b
+}
+
+// ReadNote returns what is being done to a disk, and for which fleet; step is "" where
+// nothing is.
+func ReadNote(r io.ReaderAt, size, sector int64) (t Layout, step, fleet string, err error) {
+	b := make([]byte, bootCode)
+	if _, err := r.ReadAt(b, 0); err != nil {
+		return t, "", "", err
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	words := strings.SplitN(line, " ", 5)
+	if len(words) != 5 || words[0] != paths.StateLabel {
+		return t, "", "", nil
+	}
+	t = Layout{Size: size, Sector: sector}
+	for i, id := range []*[16]byte{&t.Disk, &t.Partition} {
+		if n, err := hex.Decode(id[:], []byte(words[2+i])[:min(32, len(words[2+i]))]); err != nil || n != len(id) {
+			return t, "", "", fmt.Errorf("its first sector has a note that cannot be read: %.80q", line)
+		}
+	}
+	return t, words[1], words[4], nil
+}
+
+// Wider returns the table that a disk would have if it were made now, and whether it is
+// another one of the same disk, whose partition has at least much bytes more.
+func Wider(r io.ReaderAt, size, sector, much int64) (t Layout, more bool, err error) {
+	data := make([]byte, 2*sector+entries*entry)
+	if _, err := r.ReadAt(data, 0); err != nil {
+		return t, false, err
+	}
+	header, list := data[sector:2*sector], data[2*sector:]
+	le := binary.LittleEndian
+	if !empty(data[:bootCode]) || !bytes.HasPrefix(header, []byte("EFI PART")) || le.Uint64(header[72:]) != 2 {
+		return t, false, nil
+	}
+	t = Layout{Size: size, Sector: sector}
+	copy(t.Disk[:], header[56:72])
+	copy(t.Partition[:], list[16:32])
+	want := t.entries()
+	end := (int64(le.Uint64(list[40:])) + 1) * sector
+	copy(want[40:48], list[40:48]) // all but the end is the same
+	return t, bytes.Equal(list, want) && t.end() >= end+much, nil
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package boot
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/require"
+)
+
+// The programs run in a root that has nothing but what was packed: those of this machine,
+// as if it were a layer.
+func TestProgramsRunAlone(t *testing.T) {
+	require.Root(t) // chroot
+	for _, name := range paths.DiskPrograms {
+		require.Tool(t, filepath.Base(name))
+	}
+	a, report := NewArchive(), Report{}
+	i := Initrd{Root: &root.Root{Lowers: []string{"/"}}}
+	if err := i.packPrograms(a, &report); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, e := range a.files {
+		at := filepath.Join(dir, name)
+		if e.mode&modeDir != 0 {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(at, e.data, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "disk"), make([]byte, 16<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range [][]string{{paths.Mke2fs, "-q", "-F", "-t", "ext4", "/disk"}, {paths.E2fsck, "-f", "-p", "/disk"}} {
+		cmd := exec.Command("chroot", append([]string{dir}, words...)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%q: %v\n%s", words, err, out)
+		}
+	}
+	t.Logf("%.1f MB", float64(report.ProgramBytes)/1e6)
+}
+
+func TestALayerWithoutThePrograms(t *testing.T) {
+	i := Initrd{Root: &root.Root{Lowers: []string{t.TempDir()}}}
+	if err := i.packPrograms(NewArchive(), &Report{}); err == nil || !strings.Contains(err.Error(), "conf.apt.packages takes e2fsprogs") {
+		t.Error(err)
+	}
+}

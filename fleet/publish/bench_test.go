@@ -3,13 +3,17 @@
 package publish
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"fmt"
+	"io"
+	"net/http"
 	"testing"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -79,20 +83,75 @@ func BenchmarkPushLayout(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(todo)), "ns/node")
 }
 
-// BenchmarkPushServer pushes new overlays to Debian's docker-registry on this machine.
+// BenchmarkPushServer signs overlays and pushes them to Debian's docker-registry on this
+// machine, beside a client that only writes the same: it knows what is there, asks nothing
+// and signs nothing.
 func BenchmarkPushServer(b *testing.B) {
 	addr := registrytest.Distribution(b)
-	n := 0
-	for b.Loop() {
+	const nodes = 500
+	var ours, raw time.Duration
+	for n := 0; b.Loop(); n++ {
+		todo := many(b, nodes)
 		p, policy, x := benchPublisher(b, fmt.Sprintf("%s/fleet-%d", addr, n))
-		n++
-		todo := many(b, 200)
+		began := time.Now()
 		if err := pushAll(b, p, policy, x, todo); err != nil {
 			b.Fatal(err)
 		}
+		ours += time.Since(began)
+		began = time.Now()
+		if err := putRaw(b.Context(), fmt.Sprintf("http://%s/v2/raw-%d/node", addr, n), &todo[0]); err != nil {
+			b.Fatal(err)
+		}
+		if err := each(b.Context(), todo[1:], func(ctx context.Context, w *work) error {
+			return putRaw(ctx, fmt.Sprintf("http://%s/v2/raw-%d/node", addr, n), w)
+		}); err != nil {
+			b.Fatal(err)
+		}
+		raw += time.Since(began)
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*200), "ns/node")
+	b.ReportMetric(float64(b.N*nodes)/ours.Seconds(), "nodes/s")
+	b.ReportMetric(raw.Seconds()/ours.Seconds(), "of-raw-rate")
 }
+
+// putRaw writes what pushNode does: two requests a blob, and one a tag.
+func putRaw(ctx context.Context, repo string, w *work) error {
+	raw, blobs := oci.OverlayManifest(w.doc, w.bundles...)
+	send := func(method, url, mediaType string, body []byte) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("Content-Type", mediaType)
+		resp, err := rawClient.Do(req)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			return nil, err
+		}
+		if resp.StatusCode/100 != 2 {
+			return nil, fmt.Errorf("%s %s: %s", method, url, resp.Status)
+		}
+		return resp, resp.Body.Close()
+	}
+	for _, d := range blobs {
+		if d.Digest == oci.Digest(oci.Empty) && w.name != "node-000000" {
+			continue // all nodes share it
+		}
+		resp, err := send(http.MethodPost, repo+"/blobs/uploads/", "application/octet-stream", nil)
+		if err != nil {
+			return err
+		}
+		if _, err := send(http.MethodPut, resp.Header.Get("Location")+"&digest="+d.Digest, "application/octet-stream", d.Data); err != nil {
+			return err
+		}
+	}
+	_, err := send(http.MethodPut, repo+"/manifests/"+w.name, oci.MediaTypeManifest, raw)
+	return err
+}
+
+// rawClient keeps a connection for each of its workers.
+var rawClient = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: workers}}
 
 func pushAll(b *testing.B, p *Publisher, policy Policy, x *index.Index, todo []work) error {
 	batch, err := p.Registry.Batch()

@@ -81,6 +81,10 @@ func (l *layout) hasBlob(ctx context.Context, repo string, d oci.Descriptor) (bo
 	return err == nil && size == d.Size, err
 }
 
+func (l *layout) putData(ctx context.Context, repo string, d oci.Descriptor) error {
+	return l.putBlob(ctx, repo, d, opener(d))
+}
+
 func (l *layout) putBlob(ctx context.Context, repo string, d oci.Descriptor, open Opener) error {
 	if there, err := l.hasBlob(ctx, repo, d); err != nil {
 		return err

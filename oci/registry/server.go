@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -30,6 +31,8 @@ type server struct {
 
 	transport http.RoundTripper
 	plain     bool
+	agent     string
+	empty     sync.Map // repositories that have the empty configuration, which all manifests share
 }
 
 func openServer(ref oci.Ref, o Options) (*server, error) {
@@ -37,7 +40,7 @@ func openServer(ref oci.Ref, o Options) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &server{ref: ref, transport: tripper, plain: o.PlainHTTP}
+	s := &server{ref: ref, transport: tripper, plain: o.PlainHTTP, agent: o.UserAgent}
 	options := []remote.Option{
 		remote.WithAuth(authn.Anonymous), // the transport logs in
 		remote.WithTransport(tripper),

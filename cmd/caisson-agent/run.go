@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -76,6 +77,8 @@ func runService(ctx context.Context, a *app, args []string) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
+		case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+			return err // no later pass may more
 		case err != nil && !errors.Is(err, track.ErrNothing):
 			cli.Report(a.err, "caisson-agent", err) // at first nothing was asked yet: only something newer helps
 		case !ready:

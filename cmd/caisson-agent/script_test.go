@@ -83,6 +83,8 @@ func TestScripts(t *testing.T) {
 				data[len(data)/2] ^= 1
 				ts.Check(os.WriteFile(ts.MkAbs(args[0]), data, 0o600))
 			},
+			// read-only has each verb called by somebody without rights, see looking.
+			"read-only": readOnly,
 			// replace FILE FROM TO edits a file; a text that is not there fails.
 			"replace": func(ts *testscript.TestScript, _ bool, args []string) {
 				if len(args) != 3 {

@@ -18,7 +18,7 @@ const (
 	idleMemory = 12 << 10
 )
 
-// idleHost leaves a service alone for ten minutes, and prints the seconds that went by,
+// idleHost leaves a service alone for $SECONDS_ALONE, and prints the seconds that went by,
 // the seconds of processor that it and what it started took, and its memory.
 const idleHost = ownHost + `
 cat >site.yaml <<-END
@@ -46,31 +46,53 @@ set +x
 took() { cat /proc/$run/task/*/schedstat /proc/uptime | awk -v children="$(cut -d' ' -f16,17 /proc/$run/stat)" '
 	NF == 3 {own += $1/1e9} NF == 2 {now = $1} END {split(children, c); print now, own + (c[1]+c[2])/'$(getconf CLK_TCK)'}'; }
 before=$(took)
-sleep 600
+sleep $SECONDS_ALONE
 echo "idle: $before $(took) $(awk '/^Rss(Anon|File)/ {print $2}' /proc/$run/status | tr '\n' ' ')"
 kill $run
 wait $run
 kill $serve
 `
 
+// taken is what a service took that was left alone.
+type taken struct {
+	processor, passed float64 // seconds
+	own, program      int     // KiB of memory
+}
+
+func leaveAlone(t testing.TB, seconds int) (i taken) {
+	t.Helper()
+	require.Tool(t, "ip", "getconf")
+	out := inNamespaces(t, idleHost, fmt.Sprint("SECONDS_ALONE=", seconds))
+	_, figures, _ := strings.Cut(out, "idle: ")
+	var began, before, ended, after float64
+	if _, err := fmt.Sscan(figures, &began, &before, &ended, &after, &i.own, &i.program); err != nil {
+		t.Fatalf("%v: %q\n%s", err, figures, out)
+	}
+	i.processor, i.passed = after-before, ended-began
+	return i
+}
+
+// BenchmarkIdleMinute is a look at the node, a question to the registry at most, and what
+// waits beside it.
+func BenchmarkIdleMinute(b *testing.B) {
+	for b.Loop() {
+		i := leaveAlone(b, 60)
+		b.ReportMetric(1000*i.processor, "processor-ms/min")
+		b.ReportMetric(float64(i.own+i.program), "KiB")
+	}
+}
+
 // TestLongIdle looks at what the service takes while nothing happens: it looks at its
 // node ten times, and asks the registry twice.
 func TestLongIdle(t *testing.T) {
 	require.Long(t)
-	require.Tool(t, "ip", "getconf")
-	out := inNamespaces(t, idleHost)
-	_, figures, _ := strings.Cut(out, "idle: ")
-	var began, before, ended, after float64
-	var own, program int
-	if _, err := fmt.Sscan(figures, &began, &before, &ended, &after, &own, &program); err != nil {
-		t.Fatalf("%v: %q\n%s", err, figures, out)
-	}
-	share := (after - before) / (ended - began)
-	t.Logf("%.3f s of processor in %.0f s, %.4f %%; memory %d KiB of its own, %d KiB of pages of its program", after-before, ended-began, 100*share, own, program)
+	i := leaveAlone(t, 600)
+	share := i.processor / i.passed
+	t.Logf("%.3f s of processor in %.0f s, %.4f %%; memory %d KiB of its own, %d KiB of pages of its program", i.processor, i.passed, 100*share, i.own, i.program)
 	if share > idleShare {
 		t.Errorf("%.4f %% of a processor, the budget is %.1f %%", 100*share, 100*idleShare)
 	}
-	if own+program > idleMemory {
-		t.Errorf("%d KiB of memory, the budget is %d", own+program, idleMemory)
+	if i.own+i.program > idleMemory {
+		t.Errorf("%d KiB of memory, the budget is %d", i.own+i.program, idleMemory)
 	}
 }

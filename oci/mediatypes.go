@@ -20,6 +20,7 @@ const (
 	TypeGone        = "application/vnd.caisson.gone.v1+json"         // artifactType of what a removed tag leads to
 	TypeLayerConfig = "application/vnd.caisson.layer.config.v1+json" // a layer's description, spec.Layer
 	TypeService     = "application/vnd.caisson.service.v1+json"      // what a node mounts of a repository of git; its config has this type, too
+	TypeReport      = "application/vnd.caisson.report.v1+json"       // artifactType of a node's signed report, and of its document
 	TypeKernel      = "application/vnd.caisson.kernel.v1"
 	TypeInitrd      = "application/vnd.caisson.initrd.v1"
 	TypeSquashfs    = "application/vnd.caisson.image.v1.squashfs"
@@ -35,6 +36,7 @@ const (
 	RepoNode    = "node"
 	RepoFleet   = "fleet"
 	RepoService = "service"
+	RepoReport  = "report"
 )
 
 // Annotations. They are hints for people and for selection, never trusted.

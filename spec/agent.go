@@ -2,6 +2,8 @@
 
 package spec
 
+import "cmp"
+
 // Agent says how the agent of a node works, beside what it sets.
 type Agent struct {
 	Poll    int64         `json:"poll,omitempty"` // seconds between questions to the registry; 0 for the usual five minutes
@@ -10,11 +12,15 @@ type Agent struct {
 	Enforce []Enforcement `json:"enforce,omitempty"` // what is done about drift, sorted by item and key
 }
 
-// Reporting is where a node's reports go, see [Report].
+// Reporting is where a node's reports go, see [Report]. Either URL is set or Registry.
 type Reporting struct {
-	URL      string `json:"url"`      // of the fleet's service, which is sent them by POST
-	Interval int64  `json:"interval"` // seconds between reports of a node on which nothing changes
+	URL      string `json:"url,omitempty"`      // of the fleet's service, which is sent them by POST
+	Registry string `json:"registry,omitempty"` // host[:port]/prefix of a registry, where report:NODE is the last one
+	Interval int64  `json:"interval"`           // seconds between reports of a node on which nothing changes
 }
+
+// String is where reports go, for people.
+func (r Reporting) String() string { return cmp.Or(r.URL, r.Registry) }
 
 // Metrics is where a node's figures can be read, as Prometheus reads them. One
 // of the two is set, or both.

@@ -18,6 +18,7 @@ var features = []feature{
 	{"agent-metrics", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Metrics != nil }},
 	{"agent-poll", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Poll != 0 }},
 	{"agent-report", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Report != nil }},
+	{"agent-report-registry", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Report != nil && o.Agent.Report.Registry != "" }},
 	{"budget", func(o *Overlay) bool {
 		return o.Agent != nil && slices.ContainsFunc(o.Agent.Enforce, func(e Enforcement) bool { return e.Budget != nil }) ||
 			o.Maintenance != nil && slices.ContainsFunc(o.Maintenance.Realtime, func(r Realtime) bool { return r.Budget != nil })

@@ -46,8 +46,18 @@ const (
 	maxAnswer   = 4 << 10
 )
 
-// prepare reads what only root may, and returns a letter's request and how it is made.
-func prepare(ctx context.Context, r request) (*http.Client, *http.Request, error) {
+// prepare reads what only root may, and returns how a letter is delivered.
+func prepare(ctx context.Context, r request) (deliver func() error, err error) {
+	if r.Post.Put != nil {
+		s, err := openStore(r)
+		return func() error { return s.put(ctx, r.Post) }, err
+	}
+	client, req, err := letter(ctx, r)
+	return func() error { return send(client, req) }, err
+}
+
+// letter returns a letter's request and how it is made.
+func letter(ctx context.Context, r request) (*http.Client, *http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.Post.URL, bytes.NewReader(r.Post.Body))
 	if err != nil {
 		return nil, nil, err
@@ -104,8 +114,12 @@ func send(client *http.Client, req *http.Request) error {
 	if resp.StatusCode/100 == 2 {
 		return nil
 	}
-	err = fmt.Errorf("the service answers %d%s", resp.StatusCode, reason(resp.Body))
-	switch resp.StatusCode {
+	return refused(resp.StatusCode, fmt.Errorf("the service answers %d%s", resp.StatusCode, reason(resp.Body)))
+}
+
+// refused makes an error the last word where a status is that.
+func refused(status int, err error) error {
+	switch status {
 	case http.StatusBadRequest, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return fmt.Errorf("%w: %w", report.ErrRefused, err)
 	}

@@ -29,12 +29,12 @@ func serve(ctx context.Context, in io.Reader, out io.Writer) (outcome, error) {
 		return outcome{}, fmt.Errorf("read a request: %w", err)
 	}
 	if r.Post != nil {
-		client, req, err := prepare(ctx, r)
+		deliver, err := prepare(ctx, r) // reads what only root may
 		if err == nil {
 			err = confine()
 		}
 		if err == nil {
-			err = send(client, req)
+			err = deliver()
 		}
 		return outcome{}, err
 	}

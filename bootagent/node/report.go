@@ -111,8 +111,12 @@ func (n *Node) mayReport() error {
 var errNoPoster = errors.New("this program sends nothing to services")
 
 // post sends a report.
-func (n *Node) post(ctx context.Context, url string, raw []byte) error {
-	return n.send(ctx, report.Letter{URL: url + report.Path, Body: raw, Token: true})
+func (n *Node) post(ctx context.Context, to spec.Reporting, raw []byte) error {
+	l := report.Letter{URL: to.URL + report.Path, Body: raw, Token: true}
+	if to.Registry != "" {
+		l = report.Letter{Put: &report.Place{Registry: to.Registry, Node: n.follower.Identity.Node}, Body: raw}
+	}
+	return n.send(ctx, l)
 }
 
 // send sends a letter as this machine, by the clock of now.

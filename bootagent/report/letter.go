@@ -9,12 +9,19 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Letter is what a node sends to a service.
+// Letter is what a node sends to a service, or puts into a registry.
 type Letter struct {
 	URL    string
+	Put    *Place // instead of an address
 	Header map[string]string
 	Body   []byte
 	Token  bool // it goes to the service that may ask for this node's token
+}
+
+// Place is where a node's last report is in a registry.
+type Place struct {
+	Registry string // host[:port]/prefix
+	Node     string // its tag
 }
 
 // Path is where a service takes reports, below its address.

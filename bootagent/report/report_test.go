@@ -26,7 +26,7 @@ type service struct {
 	asked int
 }
 
-func (s *service) post(_ context.Context, _ string, raw []byte) error {
+func (s *service) post(_ context.Context, _ spec.Reporting, raw []byte) error {
 	s.t.Helper()
 	s.asked++
 	if s.err != nil {
@@ -77,8 +77,13 @@ func (n *node) restart() {
 
 func (n *node) look(health string) bool {
 	n.Helper()
-	one := spec.NewReport(&spec.Status{Fleet: "f", Node: "n", BootID: "b", Health: spec.Health(health)})
-	news, err := n.r.Look(n.Context(), one, spec.Reporting{URL: "https://fleet.example", Interval: 300})
+	return n.lookTo(spec.Reporting{URL: "https://fleet.example", Interval: 300}, health, 0)
+}
+
+func (n *node) lookTo(to spec.Reporting, health string, generation uint64) bool {
+	n.Helper()
+	one := spec.NewReport(&spec.Status{Fleet: "f", Node: "n", BootID: "b", Health: spec.Health(health), Generation: generation})
+	news, err := n.r.Look(n.Context(), one, to)
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -265,5 +270,43 @@ func TestKey(t *testing.T) {
 	}
 	if _, err := Open(n.dir, spec.KeyPinned, n.s.post, t.Logf); err == nil {
 		t.Error("what is no key was used")
+	}
+}
+
+// In a registry a report stays until that is swept: what does not make another node of it
+// waits for the interval, and what goes to and fro is not told each time.
+func TestToARegistry(t *testing.T) {
+	n := newNode(t)
+	to := spec.Reporting{Registry: "r/a", Interval: 3600}
+	n.lookTo(to, "ok", 1)
+	began := n.clock
+	for i := range uint64(60) { // an hour of looks
+		n.clock = n.clock.Add(time.Minute)
+		n.lookTo(to, "ok", 1+i)
+	}
+	if len(n.s.taken) > 2 {
+		t.Errorf("%d reports of what is no news", len(n.s.taken))
+	}
+	n.clock = began.Add(2 * time.Hour)
+	n.lookTo(to, "ok", 1)
+	before := len(n.s.taken)
+	for i := range 60 { // an hour of a node that goes to and fro
+		n.clock = n.clock.Add(time.Minute)
+		n.lookTo(to, []string{"degraded", "ok"}[i%2], 1)
+	}
+	if told := len(n.s.taken) - before; told > 13 || told < 6 {
+		t.Errorf("%d reports in an hour", told)
+	}
+	// What waited while nothing answered is one report, the last.
+	n.s.err = errors.New("no route")
+	for i := range 10 {
+		n.clock = n.clock.Add(time.Hour)
+		n.lookTo(to, fmt.Sprint(i), 1)
+	}
+	n.s.err, before = nil, len(n.s.taken)
+	n.clock = n.clock.Add(time.Hour)
+	n.lookTo(to, "last", 1)
+	if told := len(n.s.taken) - before; told != 1 || n.s.taken[before].Axes.Health.State != "last" || n.files() != 0 {
+		t.Errorf("%d reports after an outage, %d files", told, n.files())
 	}
 }

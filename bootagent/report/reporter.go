@@ -19,7 +19,7 @@ import (
 
 // Post sends a signed report. An error that is [ErrRefused] says that the report will
 // never be taken; any other, that nobody answered.
-type Post func(ctx context.Context, url string, raw []byte) error
+type Post func(ctx context.Context, to spec.Reporting, raw []byte) error
 
 // ErrRefused is what Post wraps where a service does not take a report.
 var ErrRefused = errors.New("the report was not taken")
@@ -35,6 +35,7 @@ type Reporter struct {
 	numbers  *sequence
 	spool    *spool
 	told     [sha256.Size]byte // what the last report said
+	made     time.Time         // when that was
 	due      time.Time         // when the next one is made though nothing has changed
 	failures int
 	again    time.Time // when the next attempt to send is made
@@ -84,23 +85,34 @@ func (r *Reporter) Waiting() int { return len(r.spool.list) }
 // on the disk before Look returns, unless they were taken. It reports whether there
 // were news.
 func (r *Reporter) Look(ctx context.Context, one *spec.Report, to spec.Reporting) (news bool, err error) {
-	says, err := fingerprint(*one)
+	says, err := fingerprint(*one, to)
 	if err != nil {
 		return false, err
 	}
-	news = says != r.told
-	if now := r.now(); news || !now.Before(r.due) {
+	now := r.now()
+	news = says != r.told && (to.Registry == "" || !now.Before(r.made.Add(storeGap)))
+	if news || !now.Before(r.due) {
 		if err := r.seal(*one, news); err != nil {
 			return news, err
 		}
 		every := time.Duration(to.Interval) * time.Second
-		r.told, r.due = says, now.Add(every-every/8+rand.N(every/4+1)) // a fleet that boots together must not report together
+		r.told, r.made, r.due = says, now, now.Add(every-every/8+rand.N(every/4+1)) // a fleet that boots together must not report together
 	}
-	return news, r.send(ctx, to.URL)
+	return news, r.send(ctx, to)
 }
 
-// fingerprint is what a report says, whenever it says it.
-func fingerprint(one spec.Report) (sum [sha256.Size]byte, err error) {
+// storeGap is the least time from one report in a registry to the next: a node whose
+// health goes to and fro must not fill it.
+const storeGap = 5 * time.Minute
+
+// fingerprint is what a report says, whenever it says it. In a registry a report is not
+// cheap: there only what a node's condition follows from is news.
+func fingerprint(one spec.Report, to spec.Reporting) (sum [sha256.Size]byte, err error) {
+	if to.Registry != "" {
+		state := func(a spec.Axis) spec.Axis { return spec.Axis{State: a.State} }
+		one = spec.Report{BootID: one.BootID, Overlay: one.Overlay, Layer: one.Layer, Axes: spec.Axes{
+			Tracking: state(one.Axes.Tracking), Sync: state(one.Axes.Sync), Health: state(one.Axes.Health)}}
+	}
 	one.Seq, one.Time, one.Key, one.Grade = 0, time.Time{}, "", ""
 	data, err := spec.Encode(one)
 	return sha256.Sum256(data), err
@@ -129,28 +141,33 @@ const (
 )
 
 // send sends what waits, the oldest first, until somebody does not answer.
-func (r *Reporter) send(ctx context.Context, url string) error {
+func (r *Reporter) send(ctx context.Context, to spec.Reporting) error {
 	if len(r.spool.list) == 0 {
 		return nil
 	}
 	if r.now().Before(r.again) {
 		return r.spool.save()
 	}
+	if to.Registry != "" { // where each report takes the place of the one before
+		if err := r.spool.bound(1); err != nil {
+			return err
+		}
+	}
 	for len(r.spool.list) > 0 {
-		err := r.Post(ctx, url, r.spool.list[0].raw)
+		err := r.Post(ctx, to, r.spool.list[0].raw)
 		switch {
 		case errors.Is(err, ErrRefused):
 			r.Say("%v", err)
 		case err != nil:
 			if r.failures == 0 && ctx.Err() == nil {
-				r.Say("report to %s: %v", url, err)
+				r.Say("report to %s: %v", to, err)
 			}
 			pause := min(lastPause, firstPause<<min(r.failures, 10))
 			r.again = r.now().Add(pause/2 + rand.N(pause))
 			r.failures++
 			return r.spool.save()
 		case r.failures > 0:
-			r.Say("report to %s: it answers again", url)
+			r.Say("report to %s: it answers again", to)
 		}
 		r.failures, r.again = 0, time.Time{}
 		if err := r.spool.drop(); err != nil {

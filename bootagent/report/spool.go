@@ -60,7 +60,7 @@ func openSpool(dir string) (*spool, error) {
 		}
 		s.list = append(s.list, sealed{seq, raw, true, true})
 	}
-	return s, s.bound()
+	return s, s.bound(spoolMax)
 }
 
 // add puts a report last. One without news takes the place of such a one before it.
@@ -70,11 +70,12 @@ func (s *spool) add(one sealed) error {
 		return nil
 	}
 	s.list = append(s.list, one)
-	return s.bound()
+	return s.bound(spoolMax)
 }
 
-func (s *spool) bound() error {
-	for len(s.list) > spoolMax {
+// bound forgets the oldest reports where there are more than most.
+func (s *spool) bound(most int) error {
+	for len(s.list) > most {
 		if err := s.drop(); err != nil {
 			return err
 		}

@@ -51,6 +51,12 @@ func Open(b spec.Bootstrap, way Way) (oci.Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	return pull.Open(ref, Options(b, way, authFile))
+}
+
+// Options say how the registry of a bootstrap is reached with the credentials of a file
+// in the way's directory.
+func Options(b spec.Bootstrap, way Way, auth string) pull.Options {
 	there := func(name string) string {
 		name = filepath.Join(way.Credentials, name)
 		if _, err := os.Lstat(name); way.Credentials == "" || err != nil {
@@ -59,9 +65,9 @@ func Open(b spec.Bootstrap, way Way) (oci.Source, error) {
 		return name
 	}
 	now, sure := way.Clock.Ticking()
-	return pull.Open(ref, pull.Options{
+	return pull.Options{
 		PlainHTTP: b.PlainHTTP, CAs: b.CAs, Mirrors: b.Mirrors, Proxy: b.Proxy,
-		AuthFile: there(authFile), CertFile: there(clientCert), KeyFile: there(clientKey),
+		AuthFile: there(auth), CertFile: there(clientCert), KeyFile: there(clientKey),
 		Timeout: way.Silence, UserAgent: way.Agent, Now: now, AtLeast: !sure,
-	})
+	}
 }

@@ -44,7 +44,7 @@ func printReport(ctx context.Context, a *app, args []string) error {
 	if to == nil {
 		out.Report = spec.NewReport(st)
 	} else {
-		out.To = to.URL
+		out.To = to.String()
 	}
 	if out.Key, out.Waiting, err = report.Peek(n.ReportDir()); err != nil {
 		return err

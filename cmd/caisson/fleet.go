@@ -33,6 +33,7 @@ func (a *app) fleetCommand() *cobra.Command {
 
 func (a *app) fleetStatusCommand() *cobra.Command {
 	var at asking
+	var stored storedReports
 	var q struct {
 		condition, text, set string
 		labels               []string
@@ -42,12 +43,17 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 		Short: "Say how many nodes are fine, and what is wrong with the others",
 		Long: "Say how many nodes are fine, how many are not, and why. With --condition, --search, --label or --set the\n" +
 			"nodes that meet it are listed; --condition trouble is all that somebody should look at. Labels and sets are those\n" +
-			"of the site that the service was started with.",
-		Example: "  caisson fleet status --condition trouble\n  caisson fleet status --label rack=r1 --set storage",
-		Args:    cobra.NoArgs,
+			"of the site that the service was started with.\n\n" + fromHelp,
+		Example: "  caisson fleet status --from registry.example.org:5000/metal-a --site site.yaml\n" +
+			"  caisson fleet status --condition trouble\n  caisson fleet status --label rack=r1 --set storage",
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			of, err := a.fleetShown(c.Context(), &at, &stored)
+			if err != nil {
+				return err
+			}
 			if q.condition != "" || q.text != "" || q.set != "" || len(q.labels) > 0 {
-				list, err := at.nodes(c.Context(), url.Values{"condition": {q.condition}, "q": {q.text}, "label": q.labels, "set": {q.set}})
+				list, err := of.nodes(c.Context(), url.Values{"condition": {q.condition}, "q": {q.text}, "label": q.labels, "set": {q.set}})
 				if err != nil {
 					return err
 				}
@@ -56,8 +62,8 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 				}
 				return a.printLines(list)
 			}
-			var s server.Summary
-			if err := at.get(c.Context(), "/v1/summary", &s); err != nil {
+			s, err := of.summary(c.Context())
+			if err != nil {
 				return err
 			}
 			if a.json() {
@@ -71,6 +77,7 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 	c.Flags().StringArrayVar(&q.labels, "label", nil, "list the nodes with the label `KEY=VALUE`; several must all hold")
 	c.Flags().StringVar(&q.set, "set", "", "list the nodes of the NodeSet `NAME`")
 	at.flags(c.Flags())
+	stored.flags(a, c.Flags())
 	return c
 }
 
@@ -124,14 +131,19 @@ func (a *app) printLines(list []view.Line) error {
 
 func (a *app) fleetDiffCommand() *cobra.Command {
 	var at asking
+	var stored storedReports
 	c := &cobra.Command{
 		Use:   "diff",
 		Short: "List the nodes that run something else than is published for them",
 		Long: "List the nodes that have reported and run something else than is published for them. Exit code 3: there are\n" +
-			"some. Nodes that never reported are in 'fleet status'.",
+			"some. Nodes that never reported are in 'fleet status'.\n\n" + fromHelp,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			list, err := at.nodes(c.Context(), url.Values{"differs": {"1"}})
+			of, err := a.fleetShown(c.Context(), &at, &stored)
+			if err != nil {
+				return err
+			}
+			list, err := of.nodes(c.Context(), url.Values{"differs": {"1"}})
 			if err != nil {
 				return err
 			}
@@ -147,6 +159,7 @@ func (a *app) fleetDiffCommand() *cobra.Command {
 		},
 	}
 	at.flags(c.Flags())
+	stored.flags(a, c.Flags())
 	return c
 }
 

@@ -112,6 +112,10 @@ func (x *asking) post(ctx context.Context, path, body string) error {
 	return err
 }
 
+func (x *asking) summary(ctx context.Context) (s server.Summary, err error) {
+	return s, x.get(ctx, "/v1/summary", &s)
+}
+
 // nodes returns all nodes that meet a query.
 func (x *asking) nodes(ctx context.Context, q url.Values) ([]view.Line, error) {
 	list := []view.Line{}

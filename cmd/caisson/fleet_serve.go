@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/inbox"
 	"github.com/caisson-os/caisson/fleet/layerdiff"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
@@ -25,6 +26,7 @@ const usualDB = "sqlite:fleet.db"
 // serving are the flags of fleet serve.
 type serving struct {
 	from, listen, db, tokens string
+	reports                  string // where nodes put them; "" is nowhere
 	hosts                    []string
 	slots                    map[string]int
 	unproven                 bool
@@ -51,6 +53,7 @@ func (a *app) fleetServeCommand() *cobra.Command {
 	f.StringVar(&v.from, "from", "", "`REF` that the fleet is published at")
 	f.StringVar(&v.listen, "listen", "127.0.0.1:8080", "address to listen on")
 	f.StringVar(&v.db, "db", usualDB, "where reports are kept: sqlite:FILE or postgres://USER@HOST/NAME")
+	f.StringVar(&v.reports, "reports", "", "`REF` where nodes put reports that they do not send; it is only read")
 	f.StringVar(&v.tokens, "tokens", "", "`FILE` of tokens, mode 0600; 'caisson fleet token' adds one")
 	f.StringArrayVar(&v.hosts, "host", nil, "`NAME` by which browsers and nodes reach the service; others are not answered")
 	f.StringToIntVar(&v.slots, "slot", nil, "`GROUP=MAX`: so many nodes at a time may hold a slot of the group")
@@ -88,6 +91,12 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		return cli.Usage("give --tokens, or --listen 127.0.0.1:8080", "without tokens the service is for a loopback only")
 	}
 	reads := &reading{}
+	var box *inbox.Box
+	if v.reports != "" {
+		if box, err = v.look.inbox(v.reports); err != nil {
+			return err
+		}
+	}
 	o.Layers = layerdiff.New(reads.layer)
 	if len(v.look.whom.site) > 0 {
 		s, err := v.look.whom.load(a)
@@ -122,6 +131,9 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	}
 	if err != nil {
 		return err
+	}
+	if box != nil {
+		go a.keepReading(ctx, box, o.Hub)
 	}
 	working := make(chan error, 1)
 	go func() {

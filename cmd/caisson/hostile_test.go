@@ -183,6 +183,13 @@ var verbsOfRegistries = map[string]struct {
 	// Its rows are checked as those of others are; the site of this test has no services.
 	"services diff": {func(h *hostile) []string { return []string{"diff", "--site", h.site, "--cache", h.path("cache")} },
 		map[string]string{"index": refuses, "current": refuses}},
+	// No overlay is needed to compare digests; where services are shown, what they bring is.
+	"fleet status": {func(h *hostile) []string {
+		return []string{"status", "--from", h.ref, "--site", h.site, "--db", "sqlite:" + h.path("fleet.db")}
+	}, map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
+	"fleet diff": {func(h *hostile) []string {
+		return []string{"diff", "--from", h.ref, "--site", h.site, "--db", "sqlite:" + h.path("fleet.db")}
+	}, map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
 	"rollout status": {func(h *hostile) []string { return []string{"status", h.ref, "--site", h.site} },
 		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
 	"rollout start": {func(h *hostile) []string {

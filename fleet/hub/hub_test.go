@@ -34,6 +34,9 @@ type rig struct {
 	keys  map[string]*ecdsa.PrivateKey
 }
 
+// numbered is a digest.
+func numbered(n uint64) string { return fmt.Sprintf("sha256:%064d", n) }
+
 func newRig(t *testing.T, nodes ...string) *rig {
 	return newRigAt(t, "sqlite:"+filepath.Join(t.TempDir(), "fleet.db"), nodes...)
 }
@@ -48,7 +51,7 @@ func newRigAt(t *testing.T, db string, nodes ...string) *rig {
 func (r *rig) publish(root string, generation uint64, nodes ...string) {
 	rows := index.Rows{}
 	for _, name := range nodes {
-		rows[name] = spec.Published{Overlay: fmt.Sprint("sha256:", generation), Layer: "sha256:l", Generation: generation}
+		rows[name] = spec.Published{Overlay: numbered(generation), Layer: numbered(0), Generation: generation}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +126,7 @@ func (r *rig) key(name string) *ecdsa.PrivateKey {
 
 func (r *rig) sealed(key, node string, seq uint64, change func(*spec.Report)) []byte {
 	r.Helper()
-	one := spec.NewReport(&spec.Status{Fleet: "f", Node: node, BootID: "b1", Health: spec.HealthOK, Sync: spec.SyncCurrent, Tracking: spec.Following, Generation: 1, Overlay: "sha256:1", Layer: "sha256:l"})
+	one := spec.NewReport(&spec.Status{Fleet: "f", Node: node, BootID: "b1", Health: spec.HealthOK, Sync: spec.SyncCurrent, Tracking: spec.Following, Generation: 1, Overlay: numbered(1), Layer: numbered(0)})
 	one.Key, one.Grade, one.Seq, one.Interval = sign.VerifierOf(r.key(key)).ID(), spec.KeyPinned, seq, 300
 	if change != nil {
 		change(one)

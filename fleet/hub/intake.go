@@ -18,6 +18,7 @@ import (
 // letter is a report on its way to the disk.
 type letter struct {
 	report *spec.Report
+	stored bool       // it was read from a registry, where it may lie for long
 	done   chan error // what became of it; nil once it is on the disk
 }
 
@@ -29,15 +30,30 @@ func (e *RefusedError) Error() string { return e.Why }
 // Report takes a signed report and returns when it is on the disk. A [RefusedError] is
 // about the report; any other error is this service's, and the node should try again.
 func (h *Hub) Report(ctx context.Context, raw []byte) error {
+	return h.deliver(ctx, "", raw)
+}
+
+// Stored is Report for what a registry has under the name of a node. One that was taken
+// before is nothing new. It counts from the time that it names on, and from now at most.
+func (h *Hub) Stored(ctx context.Context, node string, raw []byte) error {
+	return h.deliver(ctx, node, raw)
+}
+
+// deliver brings a report to the one who writes. node is under whose name a registry
+// has it, "" where it was sent.
+func (h *Hub) deliver(ctx context.Context, node string, raw []byte) error {
 	if !h.Writes() {
 		return ErrReadOnly
 	}
-	r, err := report.Open(raw)
+	r, err := report.OpenOf(node, raw)
 	if err != nil {
 		h.stats.refused.Add(1)
 		return &RefusedError{err.Error()}
 	}
-	l := &letter{report: r, done: make(chan error, 1)}
+	l := &letter{report: r, stored: node != "", done: make(chan error, 1)}
+	if l.stored && h.has(r) {
+		return nil
+	}
 	select {
 	case h.intake <- l:
 	case <-ctx.Done():
@@ -49,6 +65,14 @@ func (h *Hub) Report(ctx context.Context, raw []byte) error {
 	case <-ctx.Done(): // it may be written all the same; the node sends it again, and it is known then
 		return ctx.Err()
 	}
+}
+
+// has reports whether a report is the last one that was taken.
+func (h *Hub) has(r *spec.Report) bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	n := h.nodes[r.Node]
+	return n != nil && n.known.Key == r.Key && n.known.Seq == r.Seq
 }
 
 const (
@@ -75,7 +99,7 @@ func (h *Hub) take(first *letter) error {
 	w := h.newWork()
 	verdicts := make([]error, len(batch))
 	for i, l := range batch {
-		verdicts[i] = w.judge(ctx, l.report)
+		verdicts[i] = w.judge(ctx, l)
 	}
 	err := w.write(ctx)
 	for i, l := range batch {
@@ -137,7 +161,8 @@ func (w *work) owner(ctx context.Context, key string) (string, error) {
 }
 
 // judge decides about a report and notes what is to be written.
-func (w *work) judge(ctx context.Context, r *spec.Report) error {
+func (w *work) judge(ctx context.Context, l *letter) error {
+	r := l.report
 	refuse := func(format string, args ...any) error {
 		w.h.stats.refused.Add(1)
 		return &RefusedError{fmt.Sprintf(format, args...)}
@@ -162,7 +187,10 @@ func (w *work) judge(ctx context.Context, r *spec.Report) error {
 	verdict, why := report.Judge(old.known, owner, r, now)
 	switch verdict {
 	case report.Counts:
-		return w.count(old, r, "it reports with the key of a new boot", now)
+		if l.stored && r.Time.Before(now) {
+			return w.count(old, r, "it reports with the key of a new boot", now, r.Time)
+		}
+		return w.count(old, r, "it reports with the key of a new boot", now, now)
 	case report.Offered:
 		return w.offer(old, r, why, now)
 	}
@@ -172,9 +200,9 @@ func (w *work) judge(ctx context.Context, r *spec.Report) error {
 // offerKept is how long a key is shown that does not count and reports no more.
 const offerKept = 24 * time.Hour
 
-// count makes a report the node's word. why says how its key came to count, where that
-// is another one than before.
-func (w *work) count(old *node, r *spec.Report, why string, now time.Time) error {
+// count makes a report the node's word as of a time. why says how its key came to
+// count, where that is another one than before.
+func (w *work) count(old *node, r *spec.Report, why string, now, asOf time.Time) error {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -189,7 +217,7 @@ func (w *work) count(old *node, r *spec.Report, why string, now time.Time) error
 		}
 	}
 	n.known.Grade, n.known.Seq, n.known.Boot = r.Grade, r.Seq, r.BootID
-	n.row = store.Node{Name: r.Node, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, Seq: r.Seq, Boot: r.BootID, Received: now.Truncate(time.Millisecond), Report: string(text)}
+	n.row = store.Node{Name: r.Node, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, Seq: r.Seq, Boot: r.BootID, Received: asOf.UTC().Truncate(time.Millisecond), Report: string(text)}
 	brief := view.NewBrief(r)
 	for _, what := range news(old.view.Report, brief) {
 		w.event(now, r.Node, what)

@@ -5,6 +5,7 @@ package report
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,8 +50,9 @@ func plays(t *testing.T, row attack.Service, opening check.List[opened], rules c
 	}
 	a, now := *row.Report, time.Unix(1790000000, 0)
 	signed := cmp.Or(a.Key, "a")
-	r := &spec.Report{Node: "n1", Key: keys[cmp.Or(a.Names, signed)].ID(), BootID: cmp.Or(a.Boot, "b1"), Seq: cmp.Or(a.Seq, 8)}
-	if opening.Run(opened{r, keys[signed]}) != nil {
+	digest := "sha256:" + strings.Repeat("a", 64)
+	r := &spec.Report{Node: "n1", Layer: cmp.Or(a.Layer, digest), Overlay: cmp.Or(a.Overlay, digest), Key: keys[cmp.Or(a.Names, signed)].ID(), BootID: cmp.Or(a.Boot, "b1"), Seq: cmp.Or(a.Seq, 8)}
+	if opening.Run(opened{r, keys[signed], a.Under}) != nil {
 		return false
 	}
 	known := Known{Key: keys["a"].ID(), Grade: spec.KeyGrade(cmp.Or(a.Grade, string(spec.KeyPinned))), Since: now.Add(-cmp.Or(a.Ago, time.Hour)), Seq: 7, Boot: "b1"}

@@ -16,12 +16,16 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // Open verifies a signed report with the key that it names.
-func Open(raw []byte) (*spec.Report, error) {
+func Open(raw []byte) (*spec.Report, error) { return OpenOf("", raw) }
+
+// OpenOf is Open for a report that was kept under the name of a node.
+func OpenOf(node string, raw []byte) (*spec.Report, error) {
 	payload, key, err := sign.OpenReport(raw)
 	if err != nil {
 		return nil, err
@@ -30,19 +34,34 @@ func Open(raw []byte) (*spec.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r, opening.Run(opened{r, key})
+	return r, opening.Run(opened{r, key, node})
 }
 
 // opened is a report with a good signature.
 type opened struct {
 	r   *spec.Report
 	key sign.Verifier
+	as  string // node under whose name it was found; "" where it was sent
 }
 
 var opening = check.List[opened]{
 	{Name: "it names the key that signed it", OK: func(o opened) error {
 		if o.r.Key != o.key.ID() {
 			return fmt.Errorf("it names the key %.60q and is signed by %s", o.r.Key, o.key.ID())
+		}
+		return nil
+	}},
+	{Name: "it is of the node under whose name it was found", OK: func(o opened) error {
+		if o.as != "" && o.r.Node != o.as {
+			return fmt.Errorf("it is kept for %s and is of %.60q", o.as, o.r.Node)
+		}
+		return nil
+	}},
+	{Name: "layer and overlay are digests", OK: func(o opened) error {
+		for what, said := range map[string]string{"layer": o.r.Layer, "overlay": o.r.Overlay, "staged": o.r.Staged} {
+			if said != "" && !oci.ValidDigest(said) {
+				return fmt.Errorf("its %s is %.80q, which is not a digest", what, said)
+			}
 		}
 		return nil
 	}},

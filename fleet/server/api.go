@@ -54,13 +54,14 @@ type Summary struct {
 	Time time.Time `json:"time"`
 }
 
-func (s *Server) summary() Summary {
+// Summary returns the fleet at a glance.
+func (s *Server) Summary() Summary {
 	now := s.o.Hub.Now()
 	return Summary{s.o.Hub.Fleet(), view.Summarise(s.o.Hub.Nodes(), now), now.UTC().Truncate(time.Second)}
 }
 
 func (s *Server) getSummary(w http.ResponseWriter, _ *http.Request) {
-	s.answer(w, http.StatusOK, s.summary())
+	s.answer(w, http.StatusOK, s.Summary())
 }
 
 func (s *Server) getNode(w http.ResponseWriter, req *http.Request) {

@@ -119,7 +119,7 @@ func TestThePage(t *testing.T) {
 			case i == 5:
 				r.Axes.Sync = spec.Axis{State: "refused:expired", Detail: "the overlay expired at 2026-11-20T00:00:00Z", Since: at}
 			case i < 8:
-				r.Overlay, r.Generation, r.Layer, r.LayerVersion = "sha256:0", 6, strings.Replace(layer, "aa", "bb", 1), "12.0"
+				r.Overlay, r.Generation, r.Layer, r.LayerVersion = other(0), 6, strings.Replace(layer, "aa", "bb", 1), "12.0"
 				r.Axes.Activity = spec.Axis{State: "waiting:reboot", Detail: "window night opens at 2026-11-22 01:00 UTC"}
 			}
 		})

@@ -38,7 +38,7 @@ func (e *exposition) sample(name string, value float64, labels ...string) {
 
 // metrics answers for the fleet. What a node measures of itself the node exports.
 func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
-	sum := s.summary()
+	sum := s.Summary()
 	stats := s.o.Hub.Stats()
 	var e exposition
 	e.family("caisson_fleet_info", "gauge", "The fleet and the release of this service.")

@@ -84,6 +84,17 @@ func (s *Server) list(v url.Values, q asked, usual int) List {
 	return l
 }
 
+// Nodes returns all nodes that meet a query, which is as GET /v1/nodes has it.
+func (s *Server) Nodes(v url.Values) ([]view.Line, error) {
+	q, err := s.readQuery(v)
+	if err != nil {
+		return nil, err
+	}
+	nodes := s.o.Hub.Nodes()
+	list, _ := view.Select(nodes, q.Query, 0, len(nodes), s.o.Hub.Now())
+	return list, nil
+}
+
 func (s *Server) getNodes(w http.ResponseWriter, req *http.Request) {
 	v := req.URL.Query()
 	q, err := s.readQuery(v)

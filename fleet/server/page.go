@@ -105,7 +105,7 @@ type tile struct {
 }
 
 func (s *Server) overviewPage(w http.ResponseWriter, req *http.Request) {
-	sum := s.summary()
+	sum := s.Summary()
 	var tiles []tile
 	at := 0.0
 	for _, k := range view.Kinds {

@@ -98,7 +98,7 @@ func newSiteWith(t testing.TB, rows index.Rows, withTokens bool, rollouts ...rol
 func published(names ...string) index.Rows {
 	rows := index.Rows{}
 	for _, n := range names {
-		rows[n] = spec.Published{Overlay: "sha256:1", Layer: layer, Generation: 7}
+		rows[n] = spec.Published{Overlay: other(1), Layer: layer, Generation: 7}
 	}
 	return rows
 }
@@ -116,7 +116,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 func sealed(t testing.TB, key *ecdsa.PrivateKey, node string, seq uint64, change func(*spec.Report)) []byte {
 	t.Helper()
 	one := spec.NewReport(&spec.Status{Fleet: "metal", Node: node, BootID: "b", Mode: spec.ModeNetboot, Health: spec.HealthOK, Sync: spec.SyncCurrent, Tracking: spec.Following, Activity: spec.ActivityIdle, Generation: 7,
-		Overlay: "sha256:1", Layer: layer, LayerVersion: "12.1", Agent: "0.9", Items: []spec.ItemStatus{{Name: "sysctl", State: spec.ItemOK, Applied: 40}}})
+		Overlay: other(1), Layer: layer, LayerVersion: "12.1", Agent: "0.9", Items: []spec.ItemStatus{{Name: "sysctl", State: spec.ItemOK, Applied: 40}}})
 	one.Key, one.Grade, one.Seq, one.Interval = sign.VerifierOf(key).ID(), spec.KeyPinned, seq, 300
 	if change != nil {
 		change(one)
@@ -504,7 +504,7 @@ func TestMarkup(t *testing.T) {
 	axis := spec.Axis{State: bad, Detail: bad, Since: time.Now(), Until: time.Now()}
 	raw := sealed(t, newKey(t), "n1", 1, func(r *spec.Report) {
 		r.Axes = spec.Axes{Tracking: axis, Sync: axis, Health: axis, Activity: axis}
-		r.Agent, r.Mode, r.BootID, r.RootID, r.Overlay, r.Layer, r.LayerVersion, r.Staged = bad, bad, bad, bad, bad, bad, bad, bad
+		r.Agent, r.Mode, r.BootID, r.RootID, r.LayerVersion = bad, bad, bad, bad, bad // layer and overlay are digests
 		r.Items = []spec.ItemStatus{{Name: bad, State: bad, Error: bad}}
 		r.Drift = []spec.Drift{{Item: bad, Key: bad, From: bad, To: bad, Action: bad, Reason: bad}}
 		r.Operations = []spec.OperationStatus{{Name: bad, Type: bad, State: bad, Detail: bad, Next: time.Now()}}

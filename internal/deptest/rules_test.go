@@ -99,6 +99,7 @@ var rules = []Rule{
 	{Packages: "fleet/content", Only: []string{"spec/...", "layers/image", "oci", "oci/...", "trust/refusal", "fleet/git", "internal/..."}, Why: "files go from a repository to a registry, whatever is published of them", By: []string{"cmd/caisson"}, ByWhy: "a publisher is told what to push first"},
 	{Packages: "fleet/mirror", By: []string{"cmd/caisson"}, ByWhy: "a copy is what an operator asks for"},
 	{Packages: "fleet/commits", Only: []string{"spec", "oci", "oci/internal/...", "trust/refusal", "fleet/index", "internal/..."}, Why: "what overlays bring is remembered, however they are read", By: []string{"cmd/caisson"}, ByWhy: "the service shows it"},
+	{Packages: "fleet/inbox", Only: []string{"oci", "oci/sign", "oci/internal/...", "trust/refusal", "internal/..."}, Why: "it reads what lies in a registry; what that counts for is decided where sent reports are", By: []string{"cmd/caisson"}, ByWhy: "the command line knows the registry and who takes reports"},
 	{Packages: "fleet/layerdiff", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "release", "systemd", "internal/..."}, Why: "layers are compared whoever runs them", By: []string{"cmd/caisson"}, ByWhy: "the service shows it"},
 	{Packages: "fleet/policy", By: []string{"cmd/caisson"}, ByWhy: "a publisher is given its policy; it opens no key files"},
 

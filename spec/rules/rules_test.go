@@ -50,6 +50,7 @@ func TestNames(t *testing.T) {
 			return HealthCheck(spec.HealthCheck{Name: "a", File: s, Timeout: 1, Interval: 1})
 		},
 			[]string{"/run/a b"}, []string{"a", "/", "/a/", "/a/../b", "/a\x00"}},
+		{"report registry", ReportRegistry, []string{"registry.example.org:5000/metal-a", "r/a/b.c", "[::1]:5000/a"}, []string{"", "registry.example.org", "oci:dir", "r/A", "r/a:tag", "r/a@sha256:b", "u:p@r/a", "https://r/a", "r:/a", "r/a?x", "r/a b", "r/a/", "r//a"}},
 		{"report URL", ReportURL, []string{"https://fleet.example:8443", "http://127.0.0.1:8443/x"}, []string{"", "fleet.example", "ftp://a", "https://u:p@a", "https://a?x", "https://a/#x", "https://a b", "https://a?"}},
 		{"source URL", SourceURL, []string{"https://a.example.org/x", "file:///srv/x"}, []string{"", "a.example.org/x", "http://a\ndeb http://b", "http://a [trusted=yes]", "http://a b"}},
 	} {

@@ -20,6 +20,10 @@ type Service struct {
 		Grade string        `yaml:"grade"` // of the key that counts
 		Ago   time.Duration `yaml:"ago"`   // since that counts; an hour
 		Owner string        `yaml:"owner"` // node that the signing key is or was of
+
+		Under   string `yaml:"under"` // name under which a registry has it
+		Layer   string `yaml:"layer"`
+		Overlay string `yaml:"overlay"`
 	} `yaml:"report"`
 	// Slot is a proof that comes with a request to free the slot of n1.
 	Slot *struct {

@@ -3,6 +3,7 @@
 package contract
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/caisson-os/caisson/bootagent/fetch"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/spec"
@@ -24,6 +26,12 @@ func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == process.LaunchVerb {
 		fmt.Fprintln(os.Stderr, process.Launch(os.Args[2]))
 		os.Exit(127)
+	}
+	if len(os.Args) == 2 && os.Args[1] == fetch.Verb {
+		if err := fetch.Serve(context.Background(), os.Stdin, os.Stdout, os.Stderr); err != nil {
+			os.Exit(1)
+		}
+		return
 	}
 	root.Enter()
 	os.Exit(m.Run())

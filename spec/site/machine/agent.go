@@ -21,8 +21,9 @@ type agentDoc struct {
 }
 
 type reportDoc struct {
-	URL      shape.Text     `site:"url,required" doc:"of the fleet's service"`
-	Interval shape.Duration `site:"interval" doc:"between reports of a node on which nothing changes; 5m when absent"`
+	URL      shape.Text     `site:"url" doc:"of the fleet's service"`
+	Registry shape.Text     `site:"registry" doc:"host[:port]/prefix of a registry, where report:NODE is the last report; in place of url"`
+	Interval shape.Duration `site:"interval" doc:"between reports of a node on which nothing changes; 5m when absent, and 1h to a registry"`
 	At       report.Pos
 }
 
@@ -36,6 +37,7 @@ type metricsDoc struct {
 // usual one.
 const (
 	usualInterval = 5 * time.Minute
+	leastToStore  = time.Hour // to a registry: each report stays there until that is swept
 	longestReport = 24 * time.Hour
 )
 
@@ -72,13 +74,23 @@ func compileReport(c *shape.Checker, d reportDoc) *spec.Reporting {
 		c.Warnf(d.URL.At, "plain-http", "https keeps them from onlookers", "reports travel for all to read: signed, and not secret")
 	}
 	every := usualInterval
+	if d.URL.Set() == d.Registry.Set() {
+		c.Errorf(d.At, "report", "url of the fleet's service, or registry where there is none", "reports go to one of url and registry")
+	}
+	if d.Registry.Set() {
+		c.Valid(d.Registry.At, rules.ReportRegistry(d.Registry.S))
+		every = leastToStore
+	}
 	if d.Interval.Set() {
 		every = d.Interval.D
+	}
+	if d.Registry.Set() && every < leastToStore {
+		c.Errorf(d.Interval.At, "range", "changes of what runs, of health and of sync are told at once", "to a registry once in %s at most", leastToStore)
 	}
 	if every > longestReport {
 		c.Errorf(d.Interval.At, "range", "", "a node that says nothing for more than a day is not known to be well")
 	}
-	return &spec.Reporting{URL: strings.TrimRight(d.URL.S, "/"), Interval: int64(every / time.Second)}
+	return &spec.Reporting{URL: strings.TrimRight(d.URL.S, "/"), Registry: d.Registry.S, Interval: int64(every / time.Second)}
 }
 
 func compileMetrics(c *shape.Checker, d metricsDoc) *spec.Metrics {

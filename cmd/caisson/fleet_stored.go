@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/inbox"
+	"github.com/caisson-os/caisson/fleet/server"
+	"github.com/caisson-os/caisson/fleet/store"
+	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
+)
+
+// storedReports are the flags of verbs that show a fleet without its service: what nodes
+// put into a registry is read by the verb itself.
+type storedReports struct {
+	from, reports, db string
+	look              looking
+}
+
+const fromHelp = "With --from no service is asked: what is published is read there, and the reports that nodes put into a registry\n" +
+	"at --reports. Which key is whose is kept in --db, so use the same one each time; 'caisson fleet serve' may have it, too."
+
+func (x *storedReports) flags(a *app, f *pflag.FlagSet) {
+	f.StringVar(&x.from, "from", "", "`REF` that the fleet is published at, in place of a service")
+	f.StringVar(&x.reports, "reports", "", "`REF` where nodes put reports (that of --from when empty)")
+	f.StringVar(&x.db, "db", usualDB, "where reports are kept with --from: sqlite:FILE or postgres://USER@HOST/NAME")
+	x.look.flags(a, f)
+}
+
+// shown is who knows how a fleet is.
+type shown interface {
+	summary(ctx context.Context) (server.Summary, error)
+	nodes(ctx context.Context, q url.Values) ([]view.Line, error)
+}
+
+// fleetShown returns the service, or what is read in its place.
+func (a *app) fleetShown(ctx context.Context, at *asking, x *storedReports) (shown, error) {
+	if x.from == "" {
+		return at, nil
+	}
+	if at.at != "" {
+		return nil, cli.Usage("$CAISSON_FLEET counts only without --from", "--at asks a service and --from none: give one of them")
+	}
+	s, err := a.readStored(ctx, x)
+	return ownLook{s}, err
+}
+
+// ownLook is what was read without a service.
+type ownLook struct{ *server.Server }
+
+func (l ownLook) summary(context.Context) (server.Summary, error) { return l.Summary(), nil }
+func (l ownLook) nodes(_ context.Context, q url.Values) ([]view.Line, error) {
+	list, err := l.Nodes(q)
+	if err != nil {
+		return nil, cli.Usage("", "%w", err)
+	}
+	return append([]view.Line{}, list...), nil
+}
+
+// readAll bounds the time that reading all reports may take.
+const readAll = 15 * time.Minute
+
+// readStored reads what is published and the reports in a registry, once.
+func (a *app) readStored(ctx context.Context, x *storedReports) (s *server.Server, err error) {
+	ctx, cancel := context.WithTimeout(ctx, readAll)
+	defer cancel()
+	v := &serving{from: x.from, look: x.look}
+	o := server.Options{Registry: x.from, Version: version, Say: a.say}
+	if len(x.look.whom.site) > 0 {
+		site, err := v.look.whom.load(a)
+		if err != nil {
+			return nil, err
+		}
+		o.Site = servedSite{site}
+	}
+	box, err := v.look.inbox(cmp.Or(x.reports, x.from))
+	if err != nil {
+		return nil, err
+	}
+	published, err := a.fleetIndex(v, &reading{})(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	db, err := store.Open(ctx, x.db)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	as := func(context.Context, string) (hub.Published, error) { return published, nil }
+	if o.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: as, Say: a.say}); err != nil {
+		return nil, err
+	}
+	if s, err = server.New(ctx, o); err != nil {
+		return nil, err
+	}
+	if !o.Hub.Writes() {
+		a.say("another program writes to %s: this shows what that wrote", db.Place())
+		return s, nil
+	}
+	working, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- o.Hub.Run(working) }()
+	names := slices.Sorted(maps.Keys(published.Rows))
+	box.Take = o.Hub.Stored
+	refused, err := box.Read(ctx, names, len(names))
+	stop()
+	a.sayRefused(refused)
+	return s, errors.Join(err, <-ended)
+}
+
+// inbox opens where nodes put reports.
+func (l *looking) inbox(ref string) (*inbox.Box, error) {
+	r, err := l.reach.existing(ref)
+	if err != nil {
+		return nil, err
+	}
+	about := func(err error) bool {
+		var refused *hub.RefusedError
+		return errors.As(err, &refused)
+	}
+	return &inbox.Box{From: r.Source(), Refuses: about}, nil
+}
+
+// sayRefused says which reports of a registry do not count, some of very many.
+func (a *app) sayRefused(refused map[string]error) {
+	const most = 5
+	names := slices.Sorted(maps.Keys(refused))
+	for _, n := range names[:min(most, len(names))] {
+		a.say("report:%s does not count: %s", n, plain.Line(refused[n].Error()))
+	}
+	if more := len(names) - most; more > 0 {
+		a.say("and %s more do not count", count(more, "report"))
+	}
+}
+
+// How a service reads the reports in a registry: some at a time, as a registry has nodes
+// to answer, too.
+const (
+	reportsEvery  = 20 * time.Second
+	reportsAtOnce = 200
+	reportsWithin = 5 * time.Minute
+)
+
+// keepReading reads the reports in a registry until ctx ends.
+func (a *app) keepReading(ctx context.Context, box *inbox.Box, h *hub.Hub) {
+	box.Take = h.Stored
+	tick := time.NewTicker(reportsEvery)
+	defer tick.Stop()
+	failed := false
+	for {
+		if h.Writes() {
+			err := a.readSome(ctx, box, h)
+			if err != nil && !failed && ctx.Err() == nil {
+				a.say("%v", err)
+			}
+			failed = err != nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (a *app) readSome(ctx context.Context, box *inbox.Box, h *hub.Hub) error {
+	ctx, cancel := context.WithTimeout(ctx, reportsWithin)
+	defer cancel()
+	var names []string
+	for _, n := range h.Nodes() {
+		if n.Published != nil {
+			names = append(names, n.Name)
+		}
+	}
+	refused, err := box.Read(ctx, names, reportsAtOnce)
+	a.sayRefused(refused)
+	if err != nil {
+		return fmt.Errorf("what nodes put into the registry is as it was read last: %w", err)
+	}
+	return nil
+}

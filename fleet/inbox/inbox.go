@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package inbox reads the reports that nodes put into a registry, where each node has
+// one: report:NODE.
+//
+// It asks by the names of nodes that are published, some at a time and in turn, so that
+// tags of others cost nothing and a registry has time for nodes. What has not changed
+// is not sent again. What a report counts for is decided as if the node had sent it:
+// see fleet/hub. cmd/caisson imports it.
+package inbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// Take takes a report of a node, or says why it does not count. An error that is neither
+// about the report nor nil ends a look.
+type Take func(ctx context.Context, node string, raw []byte) error
+
+// Box is the repository of reports. It is read by one at a time.
+type Box struct {
+	From    oci.Source
+	Take    Take
+	Refuses func(error) bool // an error of Take is about the report
+
+	after string          // the node that was read last
+	seen  map[string]seen // by node
+}
+
+// seen is what a node's tag led to.
+type seen struct{ etag, digest string }
+
+// atOnce is how many reports are asked for at a time.
+const atOnce = 8
+
+// Read reads the reports of so many of these nodes, which are sorted, and goes on next
+// time where it ended. It returns why reports do not count, each once, by the names of
+// their nodes; the error is of the registry, or of who takes them.
+func (b *Box) Read(ctx context.Context, nodes []string, most int) (refused map[string]error, err error) {
+	from, found := slices.BinarySearch(nodes, b.after)
+	if found {
+		from++
+	}
+	turn := slices.Concat(nodes[from:], nodes[:from])
+	turn = turn[:min(most, len(turn))]
+	now := make(map[string]seen, len(nodes))
+	for _, n := range nodes { // what left the fleet is forgotten
+		if s, ok := b.seen[n]; ok {
+			now[n] = s
+		}
+	}
+	b.seen, refused = now, map[string]error{}
+	var mu sync.Mutex // of seen and refused
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
+	for _, node := range turn {
+		g.Go(func() error {
+			mu.Lock()
+			was := b.seen[node]
+			mu.Unlock()
+			is, err := b.read(ctx, node, was)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil && b.about(err) {
+				refused[node], err = err, nil
+			}
+			if err == nil {
+				b.seen[node] = is
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return refused, fmt.Errorf("read the reports: %w", err)
+	}
+	if len(turn) > 0 {
+		b.after = turn[len(turn)-1]
+	}
+	return refused, nil
+}
+
+// about reports whether an error is about one report: the others are read.
+func (b *Box) about(err error) bool { return refusal.Of(err) != "" || b.Refuses(err) }
+
+// read reads one report, unless it is what it was.
+func (b *Box) read(ctx context.Context, node string, was seen) (seen, error) {
+	resp, err := b.From.Manifest(ctx, oci.RepoReport, node, was.etag)
+	switch {
+	case errors.Is(err, oci.ErrNotFound): // it reports in another way, or not yet
+		return seen{}, nil
+	case err != nil:
+		return was, err
+	case resp.NotModified || resp.Digest == was.digest:
+		return was, nil
+	}
+	is := seen{resp.ETag, resp.Digest}
+	raw, _, err := oci.ReadDocument(ctx, b.From, oci.RepoReport, resp, oci.TypeReport, sign.MaxReport)
+	if errors.Is(err, oci.ErrNotFound) {
+		err = refusal.New(refusal.Shape, "what its manifest names is not there")
+	}
+	if err == nil {
+		err = b.Take(ctx, node, raw)
+	}
+	return is, err
+}

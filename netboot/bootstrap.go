@@ -76,13 +76,18 @@ func publicKeys(names []string) (out []string, err error) {
 
 var partitionUUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
-// StateDisk returns a partition UUID as a bootstrap has it; "" stays "".
-func StateDisk(uuid string) (string, error) {
-	uuid = strings.ToLower(uuid)
-	if uuid != "" && !partitionUUID.MatchString(uuid) {
-		return "", cli.Usage("'lsblk -o NAME,PARTUUID' shows them", "--state-disk: %q is not a partition UUID", uuid)
+// NameStateDisk has the nodes of a bootstrap use the partition with a UUID; "" is none.
+func NameStateDisk(b *spec.Bootstrap, uuid string) error {
+	b.StateDisk = strings.ToLower(uuid)
+	switch {
+	case uuid == "":
+		return nil
+	case !partitionUUID.MatchString(b.StateDisk):
+		return cli.Usage("'lsblk -o NAME,PARTUUID' shows them", "--state-disk: %q is not a partition UUID", uuid)
+	case b.NewStateDisk != nil:
+		return cli.Usage("name the disk in layer.stateDisk.disks", "--state-disk names a partition that is there, and layer.stateDisk.create has one made where none is")
 	}
-	return uuid, nil
+	return nil
 }
 
 // checkProxy refuses a proxy with a password, since site.cpio is given to everyone

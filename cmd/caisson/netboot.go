@@ -90,11 +90,8 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 	if err != nil {
 		return err
 	}
-	if b.StateDisk, err = netboot.StateDisk(f.disk); err != nil {
+	if err := netboot.NameStateDisk(&b, f.disk); err != nil {
 		return err
-	}
-	if b.StateDisk != "" && b.NewStateDisk != nil {
-		return cli.Usage("name the disk in layer.stateDisk.disks", "--state-disk names a partition that is there, and layer.stateDisk.create makes one where none is")
 	}
 	reg, err := f.registry.existing(f.from)
 	if err != nil {

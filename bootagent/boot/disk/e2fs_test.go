@@ -67,7 +67,7 @@ func TestADamagedFileSystem(t *testing.T) {
 func TestAGrownDisk(t *testing.T) {
 	b := newBench(t)
 	image := b.add(t, "vda", diskSize, nil)
-	if !b.finder(&spec.NewStateDisk{}).Make() {
+	if b.finder(&spec.NewStateDisk{}).Make() == "" {
 		t.Fatal(b.said.String())
 	}
 	b.resize(t, "vda", 2*diskSize)
@@ -89,7 +89,7 @@ func TestAGrownDisk(t *testing.T) {
 func TestACutWhileItGrows(t *testing.T) {
 	b := newBench(t)
 	image := b.add(t, "vda", diskSize, nil)
-	if !b.finder(&spec.NewStateDisk{}).Make() {
+	if b.finder(&spec.NewStateDisk{}).Make() == "" {
 		t.Fatal(b.said.String())
 	}
 	b.resize(t, "vda", diskSize+64*gpt.Mebibyte)

@@ -31,12 +31,12 @@ type blockDevice interface {
 	Close() error
 }
 
-// Make makes a state disk where the site asks for one and none is there, and reports
-// whether it did. It takes a disk that is empty, see package blank, or one whose making
+// Make makes a state disk where the site asks for one and none is there, and returns the
+// disk, "" where it made none. It takes a disk that is empty, see package blank, or one whose making
 // was cut short, and else says why it takes none.
-func (f *Finder) Make() bool {
+func (f *Finder) Make() string {
 	if f.Ask == nil {
-		return false
+		return ""
 	}
 	found := disks(f.Sys, f.Dev)
 	var begun, fit []whole
@@ -56,14 +56,14 @@ func (f *Finder) Make() bool {
 		fit = begun
 	} else if others := partitions(f.Sys, f.Dev, f.Named); len(others) > 0 {
 		f.Say("no state disk is made: %s is one, and is not used", others[0].device)
-		return false
+		return ""
 	}
 	if len(fit) == 1 {
 		if err := f.make(fit[0]); err != nil {
 			f.Say("no state disk is made, the next boot tries again: %s: %v", fit[0].device, err)
-			return false
+			return ""
 		}
-		return true
+		return fit[0].device
 	}
 	for _, w := range fit {
 		reasons = append(reasons, w.device+": it is empty, and not the only one; name one in layer.stateDisk.disks")
@@ -71,7 +71,7 @@ func (f *Finder) Make() bool {
 	if len(reasons) > 0 { // a machine without a disk is diskless
 		f.Say("no state disk is made: %s", strings.Join(reasons, "; "))
 	}
-	return false
+	return ""
 }
 
 // fits returns nil for a disk that the site asks for and that is empty. half says that
@@ -121,11 +121,7 @@ func (f *Finder) make(w whole) error {
 	if err := f.Programs.Make(w.device, paths.StateLabel, gpt.Mebibyte, t.Room()); err != nil {
 		return err
 	}
-	if err := f.finish(w, t); err != nil {
-		return err
-	}
-	f.Say("made a state disk of %s, which was empty", w.device)
-	return nil
+	return f.finish(w, t)
 }
 
 // begin writes the note, and then the table.

@@ -17,8 +17,9 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
-// programLimit ends a program: a check of a large disk that is damaged takes minutes.
-const programLimit = 10 * time.Minute
+// programLimit ends a program. Two of them fit into the time in which a loader must make
+// progress; a disk whose check takes longer is set aside.
+const programLimit = 5 * time.Minute
 
 // Programs are mke2fs and e2fsck, where [paths] says that they are.
 type Programs struct{}

@@ -71,7 +71,8 @@ func (b *boot) lateState() {
 		return
 	}
 	b.progress.Made()
-	if b.finder.Make() {
+	if made := b.finder.Make(); made != "" {
+		b.say("made a state disk of %s, which was empty", made)
 		b.useDisk(diskPatience("/sys"))
 	}
 }

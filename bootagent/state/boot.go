@@ -4,12 +4,16 @@ package state
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"path/filepath"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -32,6 +36,9 @@ type Boot struct {
 	Originals   []item.Entry `json:"originals,omitempty"` // what stood where the handover wrote files of the overlay, for the journal
 	Trace       []spec.Step  `json:"trace,omitempty"`     // of the loader
 	Live        Live         `json:"live,omitzero"`
+
+	Watchdog *int64 `json:"watchdog,omitempty"` // seconds, 0 without one; none of a loader of an earlier release
+	Upper    string `json:"upper,omitempty"`    // where the writable part of the root is mounted; "" is paths.RunUpper
 }
 
 // Live is what the running node noted since; times are seconds since 1970.
@@ -118,6 +125,25 @@ func SaveBoot(name string, b *Boot) error {
 		return fmt.Errorf("write boot record: %w", err)
 	}
 	return nil
+}
+
+// LoadRecord reads the record of the root that runs. The one that a soft-reboot led to
+// brings its own: that in /run is of the root before, until this one has written there.
+func LoadRecord(root string) (*Boot, error) {
+	b, err := LoadBoot(filepath.Join(root, paths.RunBoot))
+	if err != nil {
+		return nil, err
+	}
+	own, err := LoadBoot(filepath.Join(root, paths.RootBoot))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return b, nil
+	case err != nil:
+		return nil, err
+	case own.RootID == b.RootID:
+		return b, nil
+	}
+	return own, nil
 }
 
 // LoadBoot reads it. Its absence, on a host that caisson did not boot, is

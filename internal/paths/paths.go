@@ -26,6 +26,10 @@ const (
 	RunStore     = "/run/caisson/store"     // when there is no state disk
 	RunServices  = "/run/caisson/service"   // mounted images of services, one directory a service
 	RunDeadline  = "/run/caisson/deadline"  // there while a new generation is unproven, see bootagent/boot/handover
+	RunNext      = "/run/caisson/next"      // mounted parts of the root that a soft-reboot leads to
+	NextRoot     = "/run/nextroot"          // where systemd looks for that root, see systemd-soft-reboot.service(8)
+	RootBoot     = "/etc/caisson/boot.json" // in such a root: its record, see state.LoadRecord
+	RootUpper    = "/etc/caisson/upper"     // in such a root: what RunUpper is in others
 	RunStatus    = "/run/caisson/status.json"
 	RunMetrics   = "/run/caisson/metrics.prom"
 	RunTrace     = "/run/caisson/trace.json"
@@ -57,7 +61,9 @@ const (
 	Agent        = "/usr/lib/caisson/caisson-agent"
 	AppArmorDir  = "/usr/lib/caisson/apparmor" // compiled profiles
 	AgentService = "caisson-agent.service"
-	NoteDeadline = "note-deadline" // the agent's argument where a new generation did not prove itself in time
+	SoftReboot   = "caisson-soft-reboot.target" // leads to the root at NextRoot
+	StackNext    = "stack-next-root"            // the agent's argument in the service that makes that root
+	NoteDeadline = "note-deadline"              // the agent's argument where a new generation did not prove itself in time
 	SysusersDir  = "/usr/lib/sysusers.d"
 	KeysDir      = "/etc/ssh/authorized_keys.d" // one file a user, sshd's AuthorizedKeysFile names it
 )

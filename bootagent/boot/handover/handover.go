@@ -2,13 +2,13 @@
 
 // Package handover makes a freshly stacked root into this node: identity,
 // network, persisted paths and the stamps that keep systemd from doing first
-// -boot work. It runs in the loader, after the stack is mounted and before
-// switch_root, so that PID 1 finds everything in place and needs no reload.
+// -boot work. It runs after the stack is mounted and before the root is entered, so
+// that PID 1 finds everything in place and needs no reload.
 //
 // It writes into every new root; nothing here is configuration that a later
 // boot could find changed. What it follows: machine-id(5), hostname(5),
-// systemd.network(5), sshd(8), systemd-update-done.service(8). Only
-// bootagent/boot/initramfs imports it.
+// systemd.network(5), sshd(8), systemd-update-done.service(8). Makers
+// of roots import it.
 package handover
 
 import (

@@ -24,7 +24,7 @@ func TestSupervise(t *testing.T) {
 	if got := read("etc/systemd/system.conf.d/60-caisson-supervise.conf"); got != "[Manager]\nCrashReboot=yes\nRuntimeWatchdogSec=60\n" {
 		t.Errorf("manager: %q", got)
 	}
-	if got := read("etc/systemd/system/caisson-deadline.timer"); !strings.Contains(got, "\nOnStartupSec=2760\n") { // 900 + 1800 + 60
+	if got := read("etc/systemd/system/caisson-deadline.timer"); !strings.Contains(got, "\nOnActiveSec=2760\n") { // 900 + 1800 + 60
 		t.Errorf("timer: %s", got)
 	}
 	if got := read("etc/systemd/system/target.d/60-caisson-deadline.conf"); !strings.Contains(got, "Wants=caisson-deadline.timer") {

@@ -3,8 +3,6 @@
 package initramfs
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"os"
 
@@ -12,10 +10,10 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/apparmor"
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
+	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
-	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -23,39 +21,26 @@ import (
 func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
 	b.begin()
 	b.progress.Made()
-	stack := layers.Stack{Mounts: paths.RunImages, Upper: paths.RunUpper, Target: newRoot}
-	for _, image := range layer.Images {
-		stack.Images = append(stack.Images, layers.Image{Path: b.store.Path(image.Digest), Type: image.MediaType})
-	}
-	end := b.trace.Begin("stack")
-	err := stack.Mount()
-	end(err)
-	if err != nil {
-		return err
-	}
-	node := handover.Node{Root: newRoot, Overlay: overlay, Version: layer.Version, State: b.folder, Disk: b.disk != "", ReadOnly: b.readOnly != nil,
-		Watchdog: b.watchdog.Load().Timeout(), Unproven: b.unproven, Lease: b.lease, Say: b.say}
+	made := root.Root{At: newRoot, Images: paths.RunImages, Upper: paths.RunUpper, Store: b.store, Layer: layer, Trace: &b.trace, Node: handover.Node{
+		Overlay: overlay, State: b.folder, Disk: b.disk != "", ReadOnly: b.readOnly != nil,
+		Watchdog: b.watchdog.Load().Timeout(), Unproven: b.unproven, Lease: b.lease, Say: b.say}}
 	if len(b.id.UUIDs) > 0 {
-		node.UUID = b.id.UUIDs[0]
+		made.Node.UUID = b.id.UUIDs[0]
 	}
-	end = b.trace.Begin("handover")
-	wrote, err := node.Do()
-	end(err)
-	if err != nil {
+	b.record.Disk = b.disk
+	if err := made.Make(&b.record); err != nil {
 		return err
 	}
 	if err := unix.Sethostname([]byte(overlay.Node)); err != nil {
 		b.say("set host name: %v", err)
 	}
-	end = b.trace.Begin("policy")
-	err = b.loadPolicy(layer)
+	end := b.trace.Begin("policy")
+	err := b.loadPolicy(layer)
 	end(err)
 	if err != nil {
 		return err
 	}
 	b.record.Trace = b.trace.Steps()
-	b.record.Node, b.record.Disk, b.record.Lease, b.record.Wrote = overlay.Node, b.disk, b.lease, wrote
-	b.record.Originals, b.record.ReadOnly = node.Originals, b.readOnly != nil
 	if err := b.leaveRecord(); err != nil {
 		return err
 	}
@@ -91,9 +76,6 @@ func (b *boot) loadPolicy(layer *spec.Layer) error {
 
 // leaveRecord writes what the service will read; /run moves on with the root.
 func (b *boot) leaveRecord() error {
-	var id [16]byte
-	rand.Read(id[:])
-	b.record.RootID = hex.EncodeToString(id[:])
 	bootstrap, err := os.ReadFile(paths.Bootstrap)
 	if err != nil {
 		return err

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package root makes a root that a node can enter, out of a layer whose images are
+// verified and in the store: it stacks them, hands the node over and fills in the
+// record. The loader enters it by switch_root(8), a running node by a soft-reboot.
+package root
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+
+	"github.com/caisson-os/caisson/bootagent/boot/handover"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/trace"
+	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Root is what a root is made of.
+type Root struct {
+	At     string // where it is stacked
+	Images string // directory for the mounted images
+	Upper  string // directory for its writable part
+	Store  *layers.Store
+	Layer  *spec.Layer
+	Node   handover.Node // Make says where and of which version it is
+	Trace  *trace.Recorder
+}
+
+// Stack is what Make mounts first.
+func (r *Root) Stack() layers.Stack {
+	stack := layers.Stack{Mounts: r.Images, Upper: r.Upper, Target: r.At}
+	for _, image := range r.Layer.Images {
+		stack.Images = append(stack.Images, layers.Image{Path: r.Store.Path(image.Digest), Type: image.MediaType})
+	}
+	return stack
+}
+
+// Make makes the root, and fills in of its record what is of the root.
+func (r *Root) Make(record *state.Boot) error {
+	end := r.Trace.Begin("stack")
+	err := r.Stack().Mount()
+	end(err)
+	if err != nil {
+		return err
+	}
+	r.Node.Root, r.Node.Version = r.At, r.Layer.Version
+	end = r.Trace.Begin("handover")
+	wrote, err := r.Node.Do()
+	end(err)
+	if err != nil {
+		return err
+	}
+	var id [16]byte
+	rand.Read(id[:])
+	watchdog := int64(r.Node.Watchdog.Seconds())
+	record.RootID, record.Node, record.Layer = hex.EncodeToString(id[:]), r.Node.Overlay.Node, *r.Layer
+	record.Lease, record.ReadOnly, record.Watchdog = r.Node.Lease, r.Node.ReadOnly, &watchdog
+	record.Wrote, record.Originals = wrote, r.Node.Originals
+	return nil
+}

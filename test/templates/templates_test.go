@@ -68,6 +68,10 @@ var templateRuns = map[string][]outcome{
 		{with: "flag: DIR/flag", beside: cronBeside, prior: touch("flag"), state: spec.OperationRunning, called: "/usr/bin/systemctl reboot"},
 		{with: "flag: DIR/flag", beside: cronBeside, state: spec.OperationDone},
 	},
+	"reboot-if-required@2": {
+		{with: "flag: DIR/flag", beside: cronBeside, prior: touch("flag"), state: spec.OperationRunning, called: "/usr/bin/caisson-agent reboot"},
+		{with: "flag: DIR/flag", beside: cronBeside, state: spec.OperationDone},
+	},
 	"restart-service@1": {{with: "unit: nginx.service", beside: ", type: oneShot", state: spec.OperationDone, called: "/usr/bin/systemctl restart nginx.service"}},
 	"fstrim@1":          {{beside: cronBeside, state: spec.OperationDone, called: "/usr/sbin/fstrim --listed-in /etc/fstab:/proc/self/mountinfo --verbose"}},
 	"scrub@1": {
@@ -155,7 +159,7 @@ func (run outcome) check(t *testing.T, name string) {
 		run.prior(t, dir)
 	}
 	s := &stubs{dir: t.TempDir()}
-	for _, program := range []string{"/usr/bin/systemctl", "/usr/sbin/fstrim", "/usr/bin/btrfs", "/usr/bin/renew"} {
+	for _, program := range []string{"/usr/bin/systemctl", "/usr/bin/caisson-agent", "/usr/sbin/fstrim", "/usr/bin/btrfs", "/usr/bin/renew"} {
 		s.add(t, program, "")
 	}
 	m := templated(t, name, strings.ReplaceAll(run.with, "DIR", dir), run.beside).Maintenance

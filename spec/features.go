@@ -56,6 +56,7 @@ var features = []feature{
 		return o.Agent != nil && slices.ContainsFunc(o.Agent.Enforce, func(e Enforcement) bool { return e.Policy == PolicyProtect })
 	}},
 	{"services", func(o *Overlay) bool { return len(o.Services) > 0 }},
+	{FeatureSoftReboot, func(*Overlay) bool { return false }},
 	{"swaps", func(o *Overlay) bool { return len(o.Items.Swaps) > 0 }},
 	{"sysfs", func(o *Overlay) bool { return len(o.Items.Sysfs) > 0 }},
 	{"units", func(o *Overlay) bool { return len(o.Items.Units) > 0 }},

@@ -4,6 +4,7 @@ package spec
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,9 @@ func LayerMove(from, to *Layer) (class, why string) {
 	if from.Kernel.Digest != to.Kernel.Digest {
 		return ClassReboot, stacked + ", and the kernel is another build of the same release"
 	}
+	if !samePolicy(from, to) {
+		return ClassReboot, stacked + ", and the AppArmor profiles of before would stay in the kernel"
+	}
 	for _, l := range []*Layer{from, to} {
 		switch release, err := systemdRelease(l); {
 		case err != nil:
@@ -40,6 +44,23 @@ func LayerMove(from, to *Layer) (class, why string) {
 		}
 	}
 	return ClassSoftReboot, stacked + ", and the kernel goes on"
+}
+
+// samePolicy reports whether a kernel that has the profiles of one layer has those of the
+// other.
+func samePolicy(a, b *Layer) bool {
+	if len(a.AppArmor.Profiles) == 0 && len(b.AppArmor.Profiles) == 0 {
+		return true
+	}
+	compiled := func(l *Layer) string {
+		for _, i := range l.Images {
+			if i.Name == "policy" {
+				return i.Digest
+			}
+		}
+		return ""
+	}
+	return reflect.DeepEqual(a.AppArmor, b.AppArmor) && compiled(a) == compiled(b)
 }
 
 // systemdRelease returns the release of a layer's systemd, as its package says it.

@@ -26,6 +26,7 @@ func TestLayerMove(t *testing.T) {
 		"packages are not said": {func(l *Layer) { l.Packages = nil }, ClassReboot},
 		"an older agent":        {func(l *Layer) { l.Features = nil }, ClassReboot},
 		"a rebuilt kernel":      {func(l *Layer) { l.Kernel.Digest = "sha256:2" }, ClassReboot},
+		"a profile that came":   {func(l *Layer) { l.AppArmor.Profiles = []LoadedProfile{{Name: "q"}} }, ClassReboot},
 		"another kernel":        {func(l *Layer) { l.Kernel.Release = "6.12.57"; l.Features = nil }, ClassKexec},
 		"another architecture":  {func(l *Layer) { l.Arch = "arm64"; l.Kernel.Release = "6.12.57" }, ClassCold},
 	} {
@@ -33,6 +34,17 @@ func TestLayerMove(t *testing.T) {
 			if class, why := LayerMove(pair[0], pair[1]); class != c.class || why == "" {
 				t.Errorf("%s: %s, %q; want %s", name, class, why, c.class)
 			}
+		}
+	}
+	for digest, class := range map[string]string{"sha256:1": ClassSoftReboot, "sha256:2": ClassReboot} {
+		policy := func(digest string) *Layer {
+			return layer(func(l *Layer) {
+				l.AppArmor.Profiles = []LoadedProfile{{Name: "q"}}
+				l.Images = []Image{{Name: "base"}, {Name: "policy", Blob: Blob{Digest: digest}}}
+			})
+		}
+		if got, why := LayerMove(policy("sha256:1"), policy(digest)); got != class {
+			t.Errorf("profiles of %s: %s, %s; want %s", digest, got, why, class)
 		}
 	}
 	if Live(ClassSoftReboot) {

@@ -85,8 +85,9 @@ func (n *Node) goBack(ctx context.Context, j *judged, why string) (wait time.Dur
 		if err := n.remember(); err != nil {
 			return 0, nil, err
 		}
-		n.o.Say("generation %d did not pass its gates: %s; going back to generation %d by a reboot", failed.Generation, why, good.Generation.Generation)
-		return again, nil, n.reboot(ctx)
+		class, reason, err := n.Reboot(ctx)
+		n.o.Say("generation %d did not pass its gates: %s; going back to generation %d by a %s: %s", failed.Generation, why, good.Generation.Generation, class, reason)
+		return again, nil, err
 	}
 	st, err = n.backLive(ctx, good, failed, why)
 	return 0, st, err

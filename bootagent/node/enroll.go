@@ -25,7 +25,7 @@ import (
 // the fleet, "" for its host name. A host leaves its fleet for another with replace.
 func Enroll(ctx context.Context, o Options, b spec.Bootstrap, replace bool) (*track.Found, error) {
 	n := &Node{o: o, folder: state.View(filepath.Join(o.Root, paths.State))}
-	switch boot, err := state.LoadBoot(n.path(paths.RunBoot)); {
+	switch boot, err := state.LoadRecord(n.o.Root); {
 	case err == nil && boot.Mode != spec.ModeAttached:
 		return nil, fmt.Errorf("caisson booted this node: its loader says whom it trusts")
 	case err != nil && !errors.Is(err, fs.ErrNotExist):

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -26,7 +27,7 @@ var expected = []string{"/var/", "/run/", "/tmp/", "/root/.", "/home/", "/etc/.u
 // item, nor a system at its usual work wrote: what somebody changed by hand, and what will
 // be gone after the next boot.
 func (n *Node) foreign() ([]string, error) {
-	upper := n.path(paths.RunUpper + "/upper")
+	upper := n.path(cmp.Or(n.boot.Upper, paths.RunUpper) + "/upper")
 	var found []string
 	wrote := map[string]bool{}
 	for _, name := range n.boot.Wrote {

@@ -47,23 +47,24 @@ const Service = "service"
 
 // Options are the seams; the zero value is this machine.
 type Options struct {
-	Root    string // prefix of every path, for tests
-	Build   time.Time
-	Version string                          // of the agent
-	Name    string                          // of this node; "" is what the loader, the enrollment or the host says
-	Runner  Runner                          // what programs run in; nil is services of systemd, or else process groups
-	By      string                          // who acts, for the records: Service, or a person and the verb
-	Within  time.Duration                   // that a change has to prove that the node is still reached; 0 is trial.Within
-	Made    time.Duration                   // that a change has to be made, and to be taken back; 0 is madeWithin, and what its scripts may take
-	Rival   func(spec.Drift) string         // who made a drift so; nil, and "": nobody knows
-	Hints   func(kind string) []string      // what tells of changes; nil is what the service has said
-	Fetch   Opener                          // how the registry is asked; nil is track.Open, in this process
-	Post    Poster                          // how reports are sent; nil sends none
-	Metrics func(listen string) error       // answers there who asks for metrics, "" nowhere; nil answers nobody
-	Cgroup  string                          // whose processes protection binds; "" is all of this machine, of a test's root nobody
-	Clock   func() time.Time                // by which windows are judged; nil is this machine's, where it is synchronised
-	Reboot  func(ctx context.Context) error // nil asks systemd
-	Say     func(format string, args ...any)
+	Root       string // prefix of every path, for tests
+	Build      time.Time
+	Version    string                          // of the agent
+	Name       string                          // of this node; "" is what the loader, the enrollment or the host says
+	Runner     Runner                          // what programs run in; nil is services of systemd, or else process groups
+	By         string                          // who acts, for the records: Service, or a person and the verb
+	Within     time.Duration                   // that a change has to prove that the node is still reached; 0 is trial.Within
+	Made       time.Duration                   // that a change has to be made, and to be taken back; 0 is madeWithin, and what its scripts may take
+	Rival      func(spec.Drift) string         // who made a drift so; nil, and "": nobody knows
+	Hints      func(kind string) []string      // what tells of changes; nil is what the service has said
+	Fetch      Opener                          // how the registry is asked; nil is track.Open, in this process
+	Post       Poster                          // how reports are sent; nil sends none
+	Metrics    func(listen string) error       // answers there who asks for metrics, "" nowhere; nil answers nobody
+	Cgroup     string                          // whose processes protection binds; "" is all of this machine, of a test's root nobody
+	Clock      func() time.Time                // by which windows are judged; nil is this machine's, where it is synchronised
+	Reboot     func(ctx context.Context) error // nil asks systemd
+	SoftReboot func(ctx context.Context) error // nil asks systemd
+	Say        func(format string, args ...any)
 }
 
 func (o Options) listen(address string) error {
@@ -172,7 +173,7 @@ func (n *Node) Close() error {
 }
 
 func (n *Node) open(bootstrap *spec.Bootstrap, openJournal func(string, item.Scopes) (*journal.Journal, error)) (err error) {
-	n.boot, err = state.LoadBoot(n.path(paths.RunBoot))
+	n.boot, err = state.LoadRecord(n.o.Root)
 	if errors.Is(err, fs.ErrNotExist) {
 		n.boot, err = n.attached()
 	}

@@ -65,7 +65,7 @@ func (n *Node) noteUp(st *spec.Status, g state.Generation) {
 // it did not prove itself: what systemd waits for, what failed, and the console. It takes
 // no lock, whose owner may be what hangs.
 func NoteDeadline(ctx context.Context, root string) error {
-	boot, err := state.LoadBoot(filepath.Join(root, paths.RunBoot))
+	boot, err := state.LoadRecord(root)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 // disk, and lives as long as that: without one, a boot.
 func (n *Node) operations(found *track.Found) *operation.Engine {
 	name := found.Overlay.Node
-	e := &operation.Engine{Dir: n.folder.Path("ops"), Node: name, Boot: n.scopes.Kernel, Remembers: n.scopes.Disk != "",
+	e := &operation.Engine{Dir: n.folder.Path("ops"), Node: name, Boot: n.start(), Remembers: n.scopes.Disk != "",
 		Now: n.now, Synchronised: n.synchronised, Runner: n.runner(), Record: func(what string, o spec.Operation, detail string) {
 			fields := []field{{"operation", o.Name}, {"id", o.ID}, {"what", what}}
 			if detail != "" {
@@ -36,6 +36,15 @@ func (n *Node) operations(found *track.Found) *operation.Engine {
 		e.Runner = new(process.Group) // which knows only its own
 	}
 	return e
+}
+
+// start is the id of what this machine's init started last: a soft-reboot starts all of
+// it anew, and the kernel goes on.
+func (n *Node) start() string {
+	if n.boot.Mode == spec.ModeAttached || n.boot.Upper == "" {
+		return n.scopes.Kernel
+	}
+	return n.scopes.Root
 }
 
 // now is the time by which windows are judged.

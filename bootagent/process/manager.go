@@ -214,10 +214,16 @@ func (m Manager) Trouble(ctx context.Context) (failed, starting []string, err er
 
 // Reboot has systemd end what runs and start the machine over. It returns when that
 // is begun.
-func (m Manager) Reboot(ctx context.Context) error {
+func (m Manager) Reboot(ctx context.Context) error { return m.leave(ctx, "reboot.target") }
+
+// SoftReboot has systemd end what runs and go on in the root at paths.NextRoot. It
+// returns when that is begun.
+func (m Manager) SoftReboot(ctx context.Context) error { return m.leave(ctx, paths.SoftReboot) }
+
+func (m Manager) leave(ctx context.Context, target string) error {
 	return m.ask(ctx, answer, func(ctx context.Context, d *dbus.Conn) error {
-		if _, err := d.StartUnitContext(ctx, "reboot.target", "replace-irreversibly", nil); err != nil {
-			return fmt.Errorf("reboot: %w", err)
+		if _, err := d.StartUnitContext(ctx, target, "replace-irreversibly", nil); err != nil {
+			return fmt.Errorf("start %s: %w", target, err)
 		}
 		return nil
 	})

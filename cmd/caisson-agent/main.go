@@ -59,6 +59,7 @@ func verbs() []verb {
 		{"operation", "list operations; run NAME now, or rerun NAME in its window", operationVerb},
 		{"service", "list services from git; freeze NAME, rollback NAME or forward NAME", serviceVerb},
 		{"windows", "print when this node may be disturbed", windows},
+		{"reboot", "start this node over, by a soft-reboot where that is enough", reboot},
 		{"restore", "put back all that the journal knows (--all)", restore},
 		{"version", "print the version", printVersion},
 	}
@@ -102,6 +103,9 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 	}
 	if len(args) == 1 && args[0] == paths.NoteDeadline { // of caisson-deadline.service
 		return node.NoteDeadline(ctx, a.root)
+	}
+	if len(args) == 1 && args[0] == paths.StackNext { // of caisson-swap.service
+		return node.StackNext(ctx, a.options("run"))
 	}
 	if len(args) == 0 || args[0] == "help" || args[0] == "--help" || args[0] == "-h" {
 		help(a.out)

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package swap
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/bootagent/boot/handover"
+	"github.com/caisson-os/caisson/bootagent/boot/root"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/trace"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Next is the root that a soft-reboot leads to.
+type Next struct {
+	Pair     Pair
+	Boot     *state.Boot // of the root that runs
+	State    *state.Folder
+	Store    *layers.Store
+	Unproven bool   // no boot has proved the pair yet
+	UUID     string // SMBIOS, "" where the firmware gives none
+	Say      func(format string, args ...any)
+
+	under string // prefix of every path, for tests
+}
+
+func (n *Next) path(name string) string { return filepath.Join(n.under, name) }
+
+// Stack makes the root at paths.NextRoot out of images that are verified, and leaves
+// its record in it. When it fails, nothing of it stays mounted.
+func (n *Next) Stack() (err error) {
+	if err := n.Clear(); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.Clear())
+		}
+	}()
+	at := n.path(paths.NextRoot)
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		return err
+	}
+	var steps trace.Recorder
+	made := root.Root{At: at, Images: n.path(paths.RunNext + "/images"), Upper: n.path(paths.RunNext + "/upper"), Store: n.Store, Layer: n.Pair.Layer, Trace: &steps,
+		Node: handover.Node{Overlay: n.Pair.Overlay, State: n.State, Disk: true, Watchdog: time.Duration(*n.Boot.Watchdog) * time.Second, Unproven: n.Unproven,
+			UUID: n.UUID, Lease: n.Boot.Lease, Say: n.Say}}
+	record := state.Boot{Mode: n.Boot.Mode, Disk: n.Boot.Disk, DiskTrouble: n.Boot.DiskTrouble, Source: spec.SourceCached, Sync: spec.SyncBehind, SyncDetail: n.Boot.SyncDetail,
+		Generation: n.Pair.Generation, Upper: paths.RootUpper, Live: state.Live{Asked: n.Boot.Live.Asked, Counts: n.Boot.Live.Counts}}
+	if n.Unproven { // what the registry has, as far as is known
+		record.Source, record.Sync, record.SyncDetail = spec.SourceFetched, spec.SyncCurrent, ""
+	}
+	if err := made.Make(&record); err != nil {
+		return err
+	}
+	for _, dir := range []string{"/dev", "/proc", "/sys", "/run"} { // systemd moves its own there
+		if err := os.MkdirAll(at+dir, 0o755); err != nil {
+			return err
+		}
+	}
+	upper := at + paths.RootUpper
+	if err := os.MkdirAll(upper, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount(made.Upper, upper, "", unix.MS_BIND, ""); err != nil { // no mount below /run is left in the next root
+		return fmt.Errorf("show the writable part at %s: %w", upper, err)
+	}
+	record.Trace, record.Wrote = steps.Steps(), append(record.Wrote, paths.RootBoot)
+	return state.SaveBoot(at+paths.RootBoot, &record)
+}
+
+// Clear unmounts a root that was made and is not wanted any more.
+func (n *Next) Clear() error {
+	parts, err := filepath.Glob(n.path(paths.RunNext + "/images/*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, at := range append([]string{n.path(paths.NextRoot), n.path(paths.RunNext + "/upper")}, parts...) {
+		// EINVAL: nothing is mounted there.
+		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil && err != unix.EINVAL && err != unix.ENOENT {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", at, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package swap knows how a node gets to another layer: by a soft-reboot where only
+// what runs has to start anew, see systemd-soft-reboot.service(8), and else by a reboot.
+//
+// The kernel goes on, and with it its values, the boot id and the files below /run.
+// Every mount of the old root ends: the next root has its own of the images, of the
+// state disk and of persisted directories, made by the code that the loader uses. Only
+// bootagent/node imports it.
+package swap
+
+import (
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Pair is an overlay on a layer: what a root is made of.
+type Pair struct {
+	Generation state.Generation
+	Overlay    *spec.Overlay
+	Layer      *spec.Layer
+}
+
+// Class says how a node that runs an overlay on the root of a record gets to a pair with
+// another layer, and why it is not less.
+func Class(boot *state.Boot, running *spec.Overlay, to Pair) (class, why string) {
+	if class, why = spec.LayerMove(&boot.Layer, to.Layer); class != spec.ClassSoftReboot {
+		return class, why
+	}
+	for _, e := range spec.Changes(running, to.Overlay) {
+		if !spec.Live(e.Class) && e.Part != spec.PartLayer {
+			return e.Class, e.Why
+		}
+	}
+	switch {
+	case boot.Disk == "":
+		return spec.ClassReboot, "this node has no state disk: both layers would be in memory"
+	case boot.ReadOnly:
+		return spec.ClassReboot, "the state disk can only be read: no attempt can be counted"
+	case boot.Watchdog == nil:
+		return spec.ClassReboot, "the loader of this machine is of an earlier release"
+	case to.Generation.Attempts > 0:
+		return spec.ClassReboot, "it was begun before, and did not come up"
+	}
+	return class, why
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+
+	"github.com/caisson-os/caisson/bootagent/node"
+)
+
+func reboot(ctx context.Context, a *app, args []string) error {
+	f := newFlags(a, "reboot")
+	if err := f.parse(a, args); err != nil {
+		return ended(err)
+	}
+	n, err := node.Open(ctx, a.options("reboot"), nil)
+	if err != nil {
+		return err
+	}
+	defer n.Close() // what was noted is on disk already
+	class, why, err := n.Reboot(ctx)
+	if err != nil {
+		return err
+	}
+	a.say("%s: %s", class, why)
+	return nil
+}

@@ -3,9 +3,11 @@
 package spec
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 )
@@ -46,6 +48,7 @@ type Report struct {
 	Operations   []OperationStatus `json:"operations,omitempty"`
 	NextWindow   *NextWindow       `json:"nextWindow,omitempty"`
 	Services     map[string]string `json:"services,omitempty"` // the commit that the node keeps to, by name; some of them where there are very many
+	Boot         []Step            `json:"boot,omitempty"`     // how long this boot took, see [Report.SetBoot]; none where the report would be too long
 	More         int               `json:"more,omitempty"`     // drift and operations that were left out
 }
 
@@ -72,6 +75,28 @@ const (
 	maxListed   = 64
 	maxServices = 32
 )
+
+// MaxSteps is how many steps of a boot a report has at most.
+const MaxSteps = 32
+
+// SetBoot tells how long the steps took that made a node as it is: of its boot and of the
+// first run of its agent, in their order. Where there are very many, the longest.
+func (r *Report) SetBoot(t *Trace) {
+	all := slices.Concat(t.Boot, t.First)
+	told := make([]int, len(all))
+	for i := range told {
+		told[i] = i
+	}
+	slices.SortStableFunc(told, func(a, b int) int { return cmp.Compare(all[b].Took, all[a].Took) })
+	told = told[:min(len(told), MaxSteps)]
+	slices.Sort(told)
+	r.Boot = nil
+	for _, i := range told {
+		s := all[i]
+		s.Name, s.Result = short(s.Name), short(s.Result)
+		r.Boot = append(r.Boot, s)
+	}
+}
 
 // NewReport makes a report of a status. Who signs it, when, and the next window are
 // the caller's to add.
@@ -133,6 +158,10 @@ func (r Report) Encode() ([]byte, error) {
 		data, err := Encode(r)
 		if err != nil || len(data) <= maxUnsigned {
 			return data, err
+		}
+		if r.Boot != nil { // what is wrong counts for more
+			r.Boot = nil
+			continue
 		}
 		if len(r.Drift)+len(r.Operations) == 0 {
 			return nil, fmt.Errorf("the report of %s has %d bytes, %d is the most", r.Node, len(data), maxUnsigned)

@@ -54,6 +54,49 @@ func TestReportsAreBounded(t *testing.T) {
 	}
 }
 
+// A boot of very many steps is told by the longest, in their order, and not at all where
+// what is wrong needs the room.
+func TestBootInAReport(t *testing.T) {
+	var trace Trace
+	for i := range 100 {
+		trace.Boot = append(trace.Boot, Step{Name: fmt.Sprint("b", i), Start: float64(i), Took: float64(i % 2), Result: strings.Repeat("x", 1000)})
+	}
+	trace.First = []Step{{Name: "first", Start: 100, Took: 9, Result: StepOK}}
+	r := signable(reported())
+	r.SetBoot(&trace)
+	if len(r.Boot) != MaxSteps || r.Boot[0].Name != "b1" || r.Boot[1].Name != "b3" || len(r.Boot[0].Result) > maxText+3 {
+		t.Errorf("%d steps: %+v", len(r.Boot), r.Boot)
+	}
+	if last := r.Boot[len(r.Boot)-1]; last.Name != "first" {
+		t.Errorf("the longest is not told: %+v", last)
+	}
+	r.SetBoot(&Trace{Boot: trace.Boot[:3], First: trace.First})
+	if len(r.Boot) != 4 {
+		t.Errorf("%d of 4 steps", len(r.Boot))
+	}
+	read := func() *Report {
+		t.Helper()
+		data, err := r.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := DecodeReport(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if got := read(); len(got.Boot) != 4 {
+		t.Errorf("%d steps were told", len(got.Boot))
+	}
+	for i := range 60 {
+		r.Drift = append(r.Drift, Drift{Item: "files", Key: fmt.Sprint(i), Reason: strings.Repeat("y", 200)})
+	}
+	if got := read(); got.Boot != nil || len(got.Drift) < 30 {
+		t.Errorf("%d steps, %d drifts", len(got.Boot), len(got.Drift))
+	}
+}
+
 func TestDecodeReport(t *testing.T) {
 	good := signable(reported())
 	data, err := good.Encode()

@@ -33,6 +33,9 @@ func (n *Node) Report(st *spec.Status) (*spec.Report, *spec.Reporting, error) {
 	r := spec.NewReport(st)
 	r.Interval = found.Overlay.Agent.Report.Interval
 	r.NextWindow = nextWindow(found.Overlay.Maintenance, time.Now())
+	if t, err := n.Trace(); err == nil { // a report says more without its boot than none
+		r.SetBoot(t)
+	}
 	return r, found.Overlay.Agent.Report, nil
 }
 

@@ -82,7 +82,7 @@ func TestReport(t *testing.T) {
 			t.Fatal(err)
 		}
 		keys[key.ID()] = true
-		if r.Node != "superhost" || r.Generation != 1 || r.Key != key.ID() || !cmp.Equal(r.Axes, st.Axes()) || !cmp.Equal(r.Items, st.Items) {
+		if r.Node != "superhost" || r.Generation != 1 || r.Key != key.ID() || !cmp.Equal(r.Axes, st.Axes()) || !cmp.Equal(r.Items, st.Items) || len(r.Boot) == 0 {
 			t.Errorf("%+v of\n%+v", r, st)
 		}
 	}

@@ -57,6 +57,17 @@ var opening = check.List[opened]{
 		}
 		return nil
 	}},
+	{Name: "its boot can be drawn", OK: func(o opened) error {
+		if n := len(o.r.Boot); n > spec.MaxSteps {
+			return fmt.Errorf("its boot has %d steps, %d are the most", n, spec.MaxSteps)
+		}
+		for _, s := range o.r.Boot {
+			if s.Start < 0 || s.Took < 0 || s.Start+s.Took > longestBoot {
+				return fmt.Errorf("a step of its boot took %g ms from %g ms on", s.Took, s.Start)
+			}
+		}
+		return nil
+	}},
 	{Name: "layer and overlay are digests", OK: func(o opened) error {
 		for what, said := range map[string]string{"layer": o.r.Layer, "overlay": o.r.Overlay, "staged": o.r.Staged} {
 			if said != "" && !oci.ValidDigest(said) {
@@ -66,6 +77,9 @@ var opening = check.List[opened]{
 		return nil
 	}},
 }
+
+// longestBoot bounds the end of a step, in milliseconds: 30 years.
+const longestBoot = 1e12
 
 // Known is what is known of a node's key.
 type Known struct {

@@ -113,6 +113,7 @@ func TestThePage(t *testing.T) {
 			}
 			switch {
 			case i < 4:
+				r.Boot = []spec.Step{{Name: "network", Start: 1800, Took: 2100, Result: spec.StepOK}, {Name: "layer", Start: 3900, Took: 9400, Result: spec.StepOK, Bytes: &spec.Bytes{Fetched: 812_000_000}}, {Name: "items", Start: 13_300, Took: 700, Result: "sysctl: no such parameter"}}
 				r.Axes.Health = spec.Axis{State: "degraded", Detail: "mounts /srv/data: wrong fs type, bad option, bad superblock on /dev/sdb1", Since: at}
 				r.Items = append(r.Items, spec.ItemStatus{Name: "mounts", State: spec.ItemDegraded, Error: "mount /srv/data: exit status 32"})
 				r.Drift = []spec.Drift{{Item: "mounts", Key: "/srv/data", From: "", To: "/dev/sdb1 ext4", Action: spec.ActionRefuse, Reason: "wrong fs type, bad option, bad superblock on /dev/sdb1"}}
@@ -191,6 +192,13 @@ func TestThePage(t *testing.T) {
 	}
 	if !strings.Contains(acts, "caisson freeze registry.example/metal --node "+names[1]) || !strings.Contains(drift, "bad superblock on /dev/sdb1") {
 		t.Errorf("the node's page says\n%s", drift)
+	}
+	var bars string // each has its place and a width, by the policy for styles, too
+	if err := chromedp.Run(ctx, chromedp.Evaluate(`[...document.querySelectorAll(".steps rect")].map(r => r.getBoundingClientRect()).map((b, i, all) => b.width > 0 && b.height > 0 && (i == 0 || b.left > all[i-1].left)).join()`, &bars)); err != nil {
+		t.Fatal(err)
+	}
+	if bars != "true,true,true" || !strings.Contains(drift, "812.0 MB fetched") || !strings.Contains(drift, "9.4 s") {
+		t.Errorf("the boot's chart: %s\n%s", bars, drift)
 	}
 	keep(t, ctx, "node")
 	if err := chromedp.Run(ctx, open("/nodes/"+names[0]), chromedp.WaitVisible(".notice"), chromedp.Text(".acts", &acts)); err != nil {

@@ -149,7 +149,7 @@ func (s *Server) nodePage(w http.ResponseWriter, req *http.Request) {
 	for _, l := range d.Slots {
 		acts = append(acts, act{"Take its slot of " + l.Group, fmt.Sprintf(`caisson fleet slots release %s %s --reason "…"`, l.Group, d.Name)})
 	}
-	s.show(w, req, http.StatusOK, "node.html", map[string]any{"Node": d, "Acts": acts})
+	s.show(w, req, http.StatusOK, "node.html", map[string]any{"Node": d, "Acts": acts, "Boot": chart(d.Report)})
 }
 
 func (s *Server) slotsPage(w http.ResponseWriter, req *http.Request) {

@@ -509,6 +509,7 @@ func TestMarkup(t *testing.T) {
 		r.Drift = []spec.Drift{{Item: bad, Key: bad, From: bad, To: bad, Action: bad, Reason: bad}}
 		r.Operations = []spec.OperationStatus{{Name: bad, Type: bad, State: bad, Detail: bad, Next: time.Now()}}
 		r.NextWindow = &spec.NextWindow{Name: bad}
+		r.Boot = []spec.Step{{Name: bad, Start: 1, Took: 1, Result: bad}}
 		r.Pause = &spec.Pause{Reason: bad}
 	})
 	if status, text := s.ask("POST", "/v1/report", raw); status != 204 {

@@ -24,6 +24,9 @@ type Service struct {
 		Under   string `yaml:"under"` // name under which a registry has it
 		Layer   string `yaml:"layer"`
 		Overlay string `yaml:"overlay"`
+
+		Steps int     `yaml:"steps"` // of its boot
+		Took  float64 `yaml:"took"`  // milliseconds, each
 	} `yaml:"report"`
 	// Slot is a proof that comes with a request to free the slot of n1.
 	Slot *struct {

@@ -24,7 +24,7 @@ import (
 )
 
 // Take takes a report of a node, or says why it does not count. An error that is neither
-// about the report nor nil ends a look.
+// about the report nor nil is one of who takes reports.
 type Take func(ctx context.Context, node string, raw []byte) error
 
 // Box is the repository of reports. It is read by one at a time.
@@ -40,11 +40,13 @@ type Box struct {
 // seen is what a node's tag led to.
 type seen struct{ etag, digest string }
 
-// atOnce is how many reports are asked for at a time.
-const atOnce = 8
+const (
+	atOnce    = 8 // reports are asked for at a time
+	maxFailed = 8 // requests may fail until a look ends: the registry is away
+)
 
 // Read reads the reports of so many of these nodes, which are sorted, and goes on next
-// time where it ended. It returns why reports do not count, each once, by the names of
+// time after them. It returns why reports do not count, each once, by the names of
 // their nodes; the error is of the registry, or of who takes them.
 func (b *Box) Read(ctx context.Context, nodes []string, most int) (refused map[string]error, err error) {
 	from, found := slices.BinarySearch(nodes, b.after)
@@ -60,14 +62,18 @@ func (b *Box) Read(ctx context.Context, nodes []string, most int) (refused map[s
 		}
 	}
 	b.seen, refused = now, map[string]error{}
-	var mu sync.Mutex // of seen and refused
-	g, ctx := errgroup.WithContext(ctx)
+	var mu sync.Mutex // of seen, refused and failed
+	var failed []error
+	var g errgroup.Group
 	g.SetLimit(atOnce)
 	for _, node := range turn {
 		g.Go(func() error {
 			mu.Lock()
-			was := b.seen[node]
+			was, enough := b.seen[node], len(failed) >= maxFailed
 			mu.Unlock()
+			if enough {
+				return nil
+			}
 			is, err := b.read(ctx, node, was)
 			mu.Lock()
 			defer mu.Unlock()
@@ -76,17 +82,20 @@ func (b *Box) Read(ctx context.Context, nodes []string, most int) (refused map[s
 			}
 			if err == nil {
 				b.seen[node] = is
+			} else {
+				failed = append(failed, fmt.Errorf("read report:%s: %w", node, err))
 			}
-			return err
+			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return refused, fmt.Errorf("read the reports: %w", err)
+	err = g.Wait() // no function of the group fails
+	if len(failed) > 0 {
+		err = failed[0] // one says enough
 	}
 	if len(turn) > 0 {
-		b.after = turn[len(turn)-1]
+		b.after = turn[len(turn)-1] // one that cannot be read must not keep the others from being
 	}
-	return refused, nil
+	return refused, err
 }
 
 // about reports whether an error is about one report: the others are read.

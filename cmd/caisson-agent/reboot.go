@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/caisson-os/caisson/bootagent/node"
 )
@@ -18,6 +19,9 @@ func reboot(ctx context.Context, a *app, args []string) error {
 		return err
 	}
 	defer n.Close() // what was noted is on disk already
+	if a.root != "" {
+		return errors.New("reboot: this is the root of a test; its machine is not started over")
+	}
 	class, why, err := n.Reboot(ctx)
 	if err != nil {
 		return err

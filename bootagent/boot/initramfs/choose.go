@@ -100,6 +100,7 @@ func (b *boot) fallBack(ctx context.Context) (*track.Found, *spec.Layer, error) 
 		whole.Unchanged = b.source == nil // else its kernel may still be fetched
 		layer, err := b.prepare(ctx, nil, &whole)
 		if err == nil || errors.Is(err, errStartOver) {
+			b.passedOver(errs)
 			return found, layer, err
 		}
 		errs = append(errs, fmt.Errorf("generation %d: %w", found.Generation.Generation, err))
@@ -111,11 +112,20 @@ func (b *boot) fallBack(ctx context.Context) (*track.Found, *spec.Layer, error) 
 	for _, found := range good {
 		layer, err := b.prepareInTime(ctx, b.source, found)
 		if err == nil || errors.Is(err, errStartOver) {
+			b.passedOver(errs)
 			return found, layer, err
 		}
 		errs = append(errs, fmt.Errorf("generation %d: %w", found.Generation.Generation, err))
 	}
 	return nil, nil, errors.Join(errs...)
+}
+
+// passedOver says what ran well and cannot run any more, where something older can: the
+// disk has lost it.
+func (b *boot) passedOver(errs []error) {
+	for _, err := range errs {
+		b.trouble("what ran well before cannot run: %v", err)
+	}
 }
 
 // Why a newer generation is not begun.

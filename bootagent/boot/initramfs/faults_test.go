@@ -3,12 +3,15 @@
 package initramfs
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -21,6 +24,7 @@ type fault struct {
 	happens func(v *victim, protected bool)
 	ends    uint64 // generation that runs, whole
 	says    string // on the console, or in the status
+	why     string // in what why says of it; "" where nothing is wrong any more
 }
 
 var faults = map[string]fault{
@@ -29,13 +33,13 @@ var faults = map[string]fault{
 		v.publish(2, "b", 0)
 		v.diesThrice(protected)
 		v.do("boot")
-	}, 1, "it never came up"},
+	}, 1, "it never came up", "generation 2 is rejected on this node"},
 	"an image that is whole and empty": {func(v *victim, protected bool) {
 		v.runs(1, "a")
 		v.publish(2, "", 0)
 		v.diesThrice(protected)
 		v.do("boot")
-	}, 1, "it never came up"},
+	}, 1, "it never came up", "generation 2 is rejected on this node"},
 	"the counter of an earlier generation": {func(v *victim, protected bool) {
 		v.runs(1, "a")
 		v.publish(2, "b", 0)
@@ -46,21 +50,21 @@ var faults = map[string]fault{
 			v.edits(func(s *state.State) { s.Staged.Attempts = state.MaxAttempts })
 		}
 		v.do("boot")
-	}, 3, "generation 3"},
+	}, 3, "generation 3", ""},
 	"a layer fails its checks": {func(v *victim, protected bool) {
 		v.runs(1, "a")
 		v.publish(2, "b", never)
 		v.do("boot,judge")
 		v.forgetsVerdict(protected)
 		v.do("boot")
-	}, 1, "it was rejected on this node: ready: the file is not there"},
+	}, 1, "it was rejected on this node: ready: the file is not there", `"reason":"ready: the file is not there"`},
 	"an overlay fails its checks": {func(v *victim, protected bool) {
 		v.runs(1, "a")
 		v.publish(2, "a", never)
 		v.do("sync,judge")
 		v.forgetsVerdict(protected)
 		v.do("sync")
-	}, 1, "generation 2 did not pass its gates: ready: the file is not there; generation 1 is in effect again"},
+	}, 1, "generation 2 did not pass its gates: ready: the file is not there; generation 1 is in effect again", `"reason":"ready: the file is not there"`},
 	"the layer of the last generation rots, without a network": {func(v *victim, protected bool) {
 		v.runs(1, "a")
 		v.runs(2, "b")
@@ -69,14 +73,14 @@ var faults = map[string]fault{
 			v.edits(func(s *state.State) { s.Previous, s.Earlier = nil, nil })
 		}
 		v.do("boot")
-	}, 1, "booting the last good overlay, generation 1"},
+	}, 1, "booting the last good overlay, generation 1", "what ran well before cannot run: generation 2: " + digest.Of([]byte(strings.Repeat("b", 100_000)))},
 	"the registry is dead": {func(v *victim, protected bool) {
 		v.runs(1, "a")
 		if v.dead = true; !protected {
 			v.edits(func(s *state.State) { s.Current, s.Previous, s.Earlier = nil, nil, nil })
 		}
 		v.do("boot")
-	}, 1, "unreachable: no route to host"},
+	}, 1, "unreachable: no route to host", `"reason":"no route to host"`},
 	"the registry has an older generation": {func(v *victim, protected bool) {
 		v.runs(1, "a")
 		v.runs(2, "b")
@@ -85,7 +89,7 @@ var faults = map[string]fault{
 			v.edits(func(s *state.State) { s.Floor, s.AtFloor = spec.Floor{}, "" })
 		}
 		v.do("boot")
-	}, 2, "refused:"},
+	}, 2, "refused:", `"code":"rollback"`},
 	"one copy of the memory is torn": {func(v *victim, protected bool) {
 		v.runs(1, "a")
 		v.tears("state.json")
@@ -94,7 +98,7 @@ var faults = map[string]fault{
 			v.loses("overlays")
 		}
 		v.do("boot")
-	}, 1, "booting the last good overlay, generation 1"},
+	}, 1, "booting the last good overlay, generation 1", "state.json: its checksum is wrong"},
 	"the memory is lost": {func(v *victim, protected bool) {
 		v.runs(1, "a")
 		v.tears("state.json")
@@ -103,7 +107,7 @@ var faults = map[string]fault{
 			v.loses("overlays")
 		}
 		v.do("boot")
-	}, 1, "booting the last good overlay, generation 1"},
+	}, 1, "booting the last good overlay, generation 1", "state.copy.json: its checksum is wrong"},
 }
 
 // Each fault ends well, by itself, and says what it was; what protects from it is what does
@@ -144,6 +148,20 @@ func (v *victim) endsAs(f fault) error {
 	}
 	if !strings.Contains(v.all(), f.says) {
 		return fmt.Errorf("nothing says %q", f.says)
+	}
+	var why spec.Why
+	if _, err := v.node(func(ctx context.Context, n *node.Node) (_ *spec.Status, err error) {
+		why, err = n.Why(ctx)
+		return nil, err
+	}); err != nil {
+		return err
+	}
+	told, err := json.Marshal(why.Findings)
+	switch {
+	case err != nil:
+		return err
+	case why.Well != (f.why == "") || !strings.Contains(string(told), f.why):
+		return fmt.Errorf("why says %s, want %q in it", told, f.why)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ var table = []undone{
 	{32, "the bound", "bootagent/process/log.go",
 		"if err != nil || info.Size() <= MaxLog {", "if true {", "TestLogIsBounded", "bootagent/items/exec"},
 	{33, "the count of corrections", "bootagent/policy/policy.go",
-		"case len(k.recent(r)) >= Corrections:", "case len(k.recent(r)) >= 1000*Corrections:", "TestQuarantine", "bootagent/node"},
+		">= rule.Budget.Corrections:", ">= 1000*rule.Budget.Corrections:", "TestQuarantine", "bootagent/node"},
 	{34, "the judgement after it", "bootagent/operation/conclude.go",
 		`return true, e.keep(o, r, "the node is not well after it: "+why)`, "_ = why", "TestAnOperationThatBreaksItsNode", "bootagent/node"},
 	{35, "that half a line is cut off", "bootagent/journal/journal.go",

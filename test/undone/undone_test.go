@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,12 +35,20 @@ func (u undone) at() string {
 
 const repository = "../.."
 
-// TestUndone takes away every third protection.
+// slow are packages that take long to compile, or whose tests do.
+var slow = []string{"bootagent/node", "bootagent/boot/initramfs", "bootagent/boot/network", "layers"}
+
+// TestUndone takes away a third of them, of packages that are not slow.
 func TestUndone(t *testing.T) {
+	taken := 0
 	for n, u := range table {
-		if n%3 == 0 {
+		if !slices.Contains(slow, u.at()) && n%2 == 0 {
+			taken++
 			u.shows(t)
 		}
+	}
+	if taken < len(table)/3 {
+		t.Errorf("%d of %d are taken away here, want a third", taken, len(table))
 	}
 }
 

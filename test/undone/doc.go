@@ -7,6 +7,6 @@
 // A row of the table is one text of one file, what stands there instead, and the test of the
 // catalogue that has to fail then. The package is compiled with the changed file by
 // go build -overlay, so no program has a switch for it, and the tree stays as it is. A text
-// that is not in its file exactly once fails the test. A third of the table is run by
+// that is not in its file exactly once fails the test. What is compiled soon is run by
 // TestUndone, all of it by TestLongUndone.
 package undone

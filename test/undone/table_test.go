@@ -94,7 +94,7 @@ var table = []undone{
 		"if err := d.Sync(); err != nil {", "if err := error(nil); err != nil {", "TestAPowerCutOfAHost", "bootagent/node"},
 	{"", "the limits", "bootagent/boot/initramfs/prepare.go",
 		"limit = b.limits.soon", "_ = b.limits.soon", "TestAnIllRegistry", ""},
-	{"TestLongDeadRegistry", "the screen", "bootagent/boot/initramfs/choose.go",
+	{"", "the screen", "bootagent/boot/initramfs/choose.go",
 		"b.show(failed)", "_ = failed", "TestTheFailureScreen", ""},
 	{"", "that it is hashed", "bootagent/download/blob.go",
 		`{"blob digest", hasDigest},`, "", "TestResumeAfterReboot", ""},

@@ -196,6 +196,7 @@ func (b *build) result(variant, version string) (*Result, error) {
 	r := &Result{Lock: b.chosen, Recipe: recipe, Layer: spec.Layer{
 		APIVersion: spec.APIVersion, Kind: spec.KindLayer, Features: spec.Features(), Fleet: b.recipe.Fleet, Version: version, Variant: variant,
 		Recipe: digest(recipe), Arch: b.recipe.Arch, Created: time.Unix(b.epoch, 0).UTC().Format(time.RFC3339),
+		Roots: map[string]string{},
 	}}
 	for _, s := range steps {
 		m := b.done[s.name]
@@ -205,6 +206,7 @@ func (b *build) result(variant, version string) (*Result, error) {
 		m.Facts.into(&r.Layer)
 		if m.Image != nil {
 			r.Layer.Images = append(r.Layer.Images, *m.Image)
+			r.Layer.Roots[m.Image.Digest] = m.Root
 		}
 	}
 	known, err := b.known(stepPackages)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -107,6 +108,10 @@ func TestBuild(t *testing.T) {
 	for _, i := range l.Images {
 		names = append(names, i.Name)
 		t.Logf("%s %d bytes", i.Name, i.Size)
+		blob := result.Blobs[slices.IndexFunc(result.Blobs, func(b Blob) bool { return b.Title == i.Name })]
+		if root, err := rootOf(filepath.Dir(blob.Path), i); err != nil || l.Roots[i.Digest] != root {
+			t.Errorf("image %s: root %q, want %q: %v", i.Name, l.Roots[i.Digest], root, err)
+		}
 	}
 	if len(names) != 5 || l.Kernel.Release == "" || l.Initrd.Size == 0 || len(accounts.People(l.Accounts)) != 1 || l.Accounts[0].UID != 1000 {
 		t.Errorf("layer is not whole: images %v, kernel %+v, initrd %+v, accounts %+v", names, l.Kernel, l.Initrd, l.Accounts)

@@ -120,11 +120,7 @@ func (m *made) keep(work, dir string) error {
 	for i, blob := range m.Blobs {
 		m.Blobs[i].Identity = identityOf(filepath.Join(work, blob.File))
 	}
-	data, err := json.Marshal(m)
-	if err != nil {
-		return err
-	}
-	if err := durable.WriteFile(filepath.Join(work, madeName), data, 0o600); err != nil {
+	if err := m.write(work); err != nil {
 		return err
 	}
 	if err := syncTree(work); err != nil {
@@ -134,6 +130,15 @@ func (m *made) keep(work, dir string) error {
 		return err
 	}
 	return durable.Rename(work, dir)
+}
+
+// write describes the step in its directory.
+func (m *made) write(dir string) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(filepath.Join(dir, madeName), data, 0o600)
 }
 
 // madeName describes a step in its directory.
@@ -175,6 +180,9 @@ func (b *build) cached(step, dir, key string) (*made, error) {
 		if now, err := describe(dir, blob.File, blob.Title, blob.MediaType); err != nil || now.Digest != blob.Digest {
 			return nil, b.discard(step, dir, "its "+blob.Title+" is damaged")
 		}
+	}
+	if err := m.completeRoot(); err != nil {
+		return nil, err
 	}
 	use(filepath.Join(dir, madeName))
 	return m, nil

@@ -86,6 +86,7 @@ type file struct {
 type made struct {
 	Key   string            `json:"key"`
 	Image *spec.Image       `json:"image,omitempty"`
+	Root  string            `json:"root,omitempty"` // of the image's hash tree
 	Blobs []file            `json:"blobs"`
 	Facts facts             `json:"facts"`
 	Tree  *seal             `json:"tree,omitempty"`
@@ -207,20 +208,24 @@ func (b *build) run(ctx context.Context, s step, work string) (made, error) {
 	if sealErr := <-sealed; err == nil && sealErr != nil {
 		err = fmt.Errorf("seal tree: %w", sealErr)
 	}
+	if err != nil {
+		return m, err
+	}
 	m.Image, m.Blobs = img, blobs
+	m.Root, err = rootOf(work, *img)
 	return m, err
 }
 
 // image turns a tree into an image and its chunk index.
 func (b *build) image(ctx context.Context, name, tree, work string) (*spec.Image, []file, error) {
 	b.say(Event{Step: name, State: "compress"})
-	out := filepath.Join(work, "image.squashfs")
+	out := filepath.Join(work, imageName)
 	if err := image.Squashfs(ctx, tree, out, image.Options{Level: b.level(name), Epoch: b.epochOf(name), Progress: func(read, of int64) {
 		b.say(Event{Step: name, State: "compress", Bytes: read, OfBytes: of})
 	}}); err != nil {
 		return nil, nil, err
 	}
-	built, err := describe(work, "image.squashfs", name, image.MediaType)
+	built, err := describe(work, imageName, name, image.MediaType)
 	if err != nil {
 		return nil, nil, err
 	}

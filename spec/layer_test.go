@@ -20,7 +20,8 @@ func TestLayerBytes(t *testing.T) {
 		`"packages":[{"name":"p","version":"1","arch":"all","sha256":"d"}]`,
 		`"accounts":[{"name":"u","uid":1000,"gid":100,"state":"active"}]`,
 		`"apparmor":{"features":"x","profiles":[{"name":"q","mode":"enforce","file":"/q"}]}`,
-		`"features":["files"]}`,
+		`"features":["files"]`,
+		`"roots":{"sha256:i":"00ff"}}`,
 	}, ",")
 	if err := Decode([]byte(want), &l); err != nil {
 		t.Fatal(err)

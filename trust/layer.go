@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/layers/verity"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -54,6 +55,7 @@ var layerChecks = check.List[*description]{
 	{Name: "layer type", OK: isLayer},
 	{Name: "description", OK: descriptionParses},
 	{Name: "content", OK: contentIsHeld},
+	{Name: "hash trees", OK: rootsAreOfImages},
 }
 
 func isLayer(l *description) error {
@@ -90,6 +92,24 @@ func contentIsHeld(l *description) error {
 	for _, b := range needed {
 		if b != (spec.Blob{}) && !held[b] {
 			return refusal.New(refusal.Layer, "the manifest does not hold %s with %d bytes", b.Digest, b.Size)
+		}
+	}
+	return nil
+}
+
+// rootsAreOfImages refuses roots that no tree of the layer's images can have: nodes
+// would find that out, one by one.
+func rootsAreOfImages(l *description) error {
+	blocks := map[string]bool{}
+	for _, i := range l.layer.Images {
+		blocks[i.Digest] = i.Size > 0 && i.Size%verity.Block == 0
+	}
+	for digest, root := range l.layer.Roots {
+		if !blocks[digest] {
+			return refusal.New(refusal.Layer, "the hash tree of %.80q is of none of the layer's images, or of one that is not made of blocks", digest)
+		}
+		if _, err := verity.Parse(root); err != nil {
+			return refusal.New(refusal.Layer, "the root of the hash tree of %s: %w", digest, err)
 		}
 	}
 	return nil

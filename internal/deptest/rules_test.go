@@ -52,7 +52,7 @@ var rules = []Rule{
 	{Packages: "spec/rules/credential", Only: []string{}, Stdlib: true, Why: leaf},
 
 	{Packages: "trust/refusal", Only: []string{}, Stdlib: true, Why: leaf},
-	{Packages: "trust", Only: []string{"spec/...", "oci", "oci/sign", "oci/internal/...", "trust/refusal", "internal/check", "internal/ownfiles", "internal/digest"}, Stdlib: false, Why: "what may be believed is decided from bytes, keys and a clock, never from a node's state"},
+	{Packages: "trust", Only: []string{"layers/verity", "spec/...", "oci", "oci/sign", "oci/internal/...", "trust/refusal", "internal/check", "internal/ownfiles", "internal/digest"}, Stdlib: false, Why: "what may be believed is decided from bytes, keys and a clock, never from a node's state"},
 	{Packages: "oci", Only: []string{"oci/internal/...", "trust/refusal", "internal/check", "internal/digest"}, Stdlib: true, Why: "artifacts know neither how they travel nor what their documents mean"},
 	{Packages: "oci/pull", Only: []string{"oci", "oci/internal/...", "trust/refusal", "internal/check", "internal/digest", "internal/durable", "internal/ownfiles"}, Stdlib: true, Why: "transport: it knows no document",
 		By: []string{"oci/registry", "oci/keychain", "bootagent/...", "release", "fleet/...", "netboot/...", "cmd/...", "test/..."}, ByWhy: "what is decided of bytes is decided apart from where they came from"},
@@ -65,11 +65,13 @@ var rules = []Rule{
 	{Packages: "oci/registry", Only: []string{"oci/...", "trust/refusal", "internal/..."}, Why: "pushing and serving know artifacts, not what they mean",
 		By: []string{"oci/transfer", "cmd/caisson", "release", "fleet/...", "netboot/...", "test/...", "internal/fixture"}, ByWhy: "go-containerregistry never reaches the agent"},
 
-	{Packages: "layers", Only: []string{"internal/..."}, Why: "a store holds images, whatever they are for"},
+	{Packages: "layers", Only: []string{"layers/verity", "internal/..."}, Why: "a store holds images, whatever they are for"},
+	{Packages: "layers/verity", Only: []string{}, Stdlib: true, Why: "a tree is made of bytes, whatever they are part of",
+		By: []string{"layers", "builder", "release", "trust", "bootagent/...", "cmd/caisson", "test/..."}, ByWhy: "the builder makes roots, nodes make trees, and all compare the two"},
 	{Packages: "layers/delta", Only: []string{}, Stdlib: true, Why: "chunks are bytes, whatever they are part of",
 		By: []string{"builder", "release", "bootagent/download", "bootagent/stage", "cmd/caisson", "test/..."}, ByWhy: "the builder makes indexes, and whoever fetches uses them"},
 	{Packages: "layers/image/...", Only: []string{"layers", "internal/..."}, Why: "an image is made of a tree, whatever it is for"},
-	{Packages: "builder/...", Only: []string{"spec/...", "layers", "layers/delta", "layers/image/...", "systemd", "internal/..."}, Why: "a layer is made of its recipe alone", Banned: map[string]string{
+	{Packages: "builder/...", Only: []string{"spec/...", "layers", "layers/delta", "layers/verity", "layers/image/...", "systemd", "internal/..."}, Why: "a layer is made of its recipe alone", Banned: map[string]string{
 		Module + "/bootagent/": "the builder copies the agent's binary and never links it",
 		Module + "/oci":        "the builder works offline; registries are wired in release and cmd",
 		Module + "/spec/site":  "a recipe is all that the builder knows of a site"},
@@ -105,7 +107,7 @@ var rules = []Rule{
 
 	{Packages: "builder/root/roottest", By: []string{}, ByWhy: "its layers are for tests"},
 
-	{Packages: "bootagent/...", Only: []string{"spec/...", "layers", "layers/delta", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/..."}, Why: "a node links what a node does", Banned: bannedOnNodes,
+	{Packages: "bootagent/...", Only: []string{"spec/...", "layers", "layers/delta", "layers/verity", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/..."}, Why: "a node links what a node does", Banned: bannedOnNodes,
 		By: []string{"cmd/caisson-agent", "test/..."}, ByWhy: onlyAgent},
 	{Packages: "bootagent/items/*", Apart: "kinds are independent: the table in package items is the only place that knows them all", Shared: []string{"bootagent/items/item", "bootagent/items/tunable", "bootagent/items/files", "bootagent/items/ifreq", "bootagent/items/nicmatch", "bootagent/items/device"},
 		By: []string{"bootagent/items", "bootagent/node", "bootagent/boot/...", "bootagent/journal", "bootagent/state", "bootagent/operation", "bootagent/watch", "test/contract"}, ByWhy: "what a kind does is reached through the table"},
@@ -142,7 +144,7 @@ var rules = []Rule{
 		By: []string{"bootagent/items", "bootagent/items/exec", "bootagent/node", "bootagent/operation", "bootagent/gate", "cmd/caisson-agent"}, ByWhy: "who runs programs owns the interface"},
 	{Packages: "bootagent/report", Only: []string{"spec", "oci", "oci/sign", "oci/internal/...", "trust/refusal", "internal/..."}, Why: "it signs and sends what it is given; package node knows what is true, package fetch how a request is made",
 		By: []string{"bootagent/node", "bootagent/fetch", "cmd/caisson-agent"}, ByWhy: "one program on a node reports, with one key"},
-	{Packages: "bootagent/boot/screen", Only: []string{"spec/...", "oci", "oci/sign", "oci/internal/...", "trust/...", "internal/..."}, By: []string{"bootagent/boot/initramfs"}, Why: "it words what failed, and tries nothing", ByWhy: "the loader knows what it has tried"},
+	{Packages: "bootagent/boot/screen", Only: []string{"layers/verity", "spec/...", "oci", "oci/sign", "oci/internal/...", "trust/...", "internal/..."}, By: []string{"bootagent/boot/initramfs"}, Why: "it words what failed, and tries nothing", ByWhy: "the loader knows what it has tried"},
 	{Packages: "bootagent/boot/handover", By: []string{"bootagent/boot/root", "bootagent/boot/initramfs", "bootagent/swap"}, ByWhy: "who makes a root says what node it is"},
 	{Packages: "bootagent/boot/root", By: []string{"bootagent/boot/initramfs", "bootagent/swap"}, ByWhy: "a root is entered by the loader or by a soft-reboot"},
 	{Packages: "bootagent/swap", By: []string{"bootagent/node"}, ByWhy: "a node decides when it goes"},
@@ -150,7 +152,7 @@ var rules = []Rule{
 	{Packages: "bootagent/boot/blank", Only: []string{}, By: []string{"bootagent/boot/disk"}, Why: "it tells what is on a disk, and writes nothing", ByWhy: "who makes a file system asks before"},
 	{Packages: "bootagent/boot/gpt", Only: []string{"internal/paths"}, By: []string{"bootagent/boot/disk"}, Why: "it writes one layout, wherever it is told to", ByWhy: "package disk knows which disk may be written to"},
 	{Packages: "bootagent/boot/e2fs", Only: []string{"internal/paths"}, By: []string{"bootagent/boot/disk", "bootagent/boot/initramfs"}, Why: "it does what it is told to a file system, whoever's it is", ByWhy: "package disk knows which disk is this node's"},
-	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "layers/delta", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/trace", "bootagent/blackbox", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/tunable", "bootagent/items/files", "bootagent/items/modules", "bootagent/items/service", "bootagent/items/units"},
+	{Packages: "bootagent/boot/...", Only: []string{"spec/...", "layers", "layers/delta", "layers/verity", "oci", "oci/pull", "oci/sign", "oci/internal/...", "trust/...", "internal/...", "bootagent/boot/...", "bootagent/track", "bootagent/state", "bootagent/trace", "bootagent/blackbox", "bootagent/download", "bootagent/stage", "bootagent/items/item", "bootagent/items/tunable", "bootagent/items/files", "bootagent/items/modules", "bootagent/items/service", "bootagent/items/units"},
 		Why: "a root comes to life before anything is applied"},
 
 	{Packages: "internal/cli", Only: []string{"internal/plain"}, Stdlib: true, Why: leaf},

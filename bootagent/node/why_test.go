@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// TestWhyNamesTheFault: what remains of a fault of docs/faults.md is named by why: the item
+// and the key, the check, or what was asked, with the cause.
+func TestWhyNamesTheFault(t *testing.T) {
+	for name, c := range map[string]struct {
+		happens func(t *testing.T) *machine
+		names   []string // all of them in one finding
+	}{
+		"16 there is nothing good before": {func(t *testing.T) *machine {
+			m := newMachine(t)
+			m.enrolled()
+			m.publishGated(1, layer("a"), "10", 0)
+			m.boot()
+			m.apply()
+			m.judge(3)
+			return m
+		}, []string{"generation 1 did not pass its gates", "ready: the file is not there", "there is nothing better"}},
+		"18 a change cuts the node off": {func(t *testing.T) *machine {
+			r := newRemote(t)
+			r.up()
+			r.publishLink(2, "a", "20", "0")
+			if _, err := r.syncOnce(); err == nil {
+				t.Error("it was not undone")
+			}
+			return r.machine
+		}, []string{"generation 2 was undone", "no route to host", "generation 1 is in effect"}},
+		"20 nobody confirms a change": {func(t *testing.T) *machine {
+			r := newRemote(t)
+			r.up()
+			r.publishConfirm(2, "a", "20", "1")
+			r.must(r.syncOnce())
+			r.expire()
+			r.must(r.applyOnce())
+			return r.machine
+		}, []string{"generation 2 was undone", "nobody confirmed it within 10 s"}},
+		"22 a live change fails half-way": {func(t *testing.T) *machine {
+			m := runningMachine(t)
+			m.publishItems(2, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}},
+				Exec: []spec.Exec{{Name: "fails", Data: "#!/bin/sh\nexit 7\n", OnFailure: "rollback", Blocking: "foreground"}}})
+			n := m.open()
+			if _, err := n.Sync(t.Context()); err == nil {
+				t.Error("it did not fail")
+			}
+			if err := n.Close(); err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}, []string{"generation 2 is rejected", "exit status 7", `"item":"exec"`, `"key":"fails"`, "took it back"}},
+		"24 the kernel refuses a value": {func(t *testing.T) *machine {
+			m := newMachine(t)
+			if err := os.WriteFile(filepath.Join(m.root, "proc/sys/vm/fixed"), []byte("1\n"), 0o444); err != nil {
+				t.Fatal(err)
+			}
+			m.publishItems(1, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/fixed", Value: "2"}}})
+			m.boot()
+			m.apply()
+			return m
+		}, []string{"sysctl is not as the overlay says", `"key":"vm/fixed"`, "the kernel does not let it be changed"}},
+		"33 somebody changes a setting again and again": {func(t *testing.T) *machine {
+			m := runningMachine(t)
+			for range usual + 1 {
+				m.swappiness("77")
+				m.apply()
+			}
+			return m
+		}, []string{"was corrected 5 times in vain", `"key":"vm/swappiness"`, "caisson-agent clear sysctl:vm/swappiness"}},
+		"34 an operation breaks its node": {func(t *testing.T) *machine {
+			d := newDisturbed(t, `rm "$1"`, 1)
+			d.until(spec.OperationFailed, "", "the node is not well after it: ready: ", true)
+			return d.machine
+		}, []string{`"item":"operation"`, "the node is not well after it: ready: "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := c.happens(t).open()
+			w, err := n.Why(t.Context())
+			if err = errors.Join(err, n.Close()); err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range w.Findings {
+				told, err := json.Marshal(f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all := true
+				for _, text := range c.names {
+					all = all && strings.Contains(string(told), text)
+				}
+				if all {
+					return
+				}
+			}
+			t.Errorf("no finding has all of %q: %+v", c.names, w.Findings)
+		})
+	}
+}

@@ -4,6 +4,8 @@ package spec
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"fmt"
 	"reflect"
 	"slices"
 )
@@ -43,6 +45,7 @@ var Effects = []Effect{
 	{"services", ClassService, "files are switched at once, and units told as their services say", func(o *Overlay) any { return o.Services }},
 	{"confirm", ClassNone, "only who confirms a change is said", func(o *Overlay) any { return o.Confirm }},
 	{"gates", ClassNone, "only what is looked at after a change differs", func(o *Overlay) any { return o.Gates }},
+	{"swap", ClassLive, "when the node starts over by itself differs from now on", func(o *Overlay) any { return o.Swap }},
 	{"items.mounts", ClassLive, "it is mounted at once", func(o *Overlay) any { return o.Items.Mounts }},
 	{"items.swaps", ClassLive, "swap space is used at once", func(o *Overlay) any { return o.Items.Swaps }},
 	{"items.limits", ClassLive, "new sessions have the new limits", func(o *Overlay) any { return o.Items.Limits }},
@@ -79,6 +82,21 @@ func Changes(from, to *Overlay) []Effect {
 		}
 	}
 	return out
+}
+
+// RootID returns the identity of the root that an overlay makes together with a layer:
+// the digest of all that is not changed on a running one. It is compared across a boot,
+// so by agents of two releases: what it is of stays as the core of an overlay does.
+func RootID(o *Overlay, layer string) (string, error) {
+	data, err := Encode(struct {
+		APIVersion, Kind, Fleet, Node, Layer string
+		KernelArgs, Persist, CAs             []string
+		Network                              Network
+	}{o.APIVersion, o.Kind, o.Fleet, o.Node, layer, o.KernelArgs, o.Persist, o.CAs, o.Network})
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("sha256:%x", sha256.Sum256(data)), nil
 }
 
 // Live reports whether a change of a class is made on the running root.

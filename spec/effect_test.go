@@ -43,6 +43,13 @@ func TestEveryPartHasAnEffect(t *testing.T) {
 		if len(changes) != 1 || changes[0].Part != name {
 			t.Errorf("a change of %s is seen as %v", name, changes)
 		}
+		before, err := RootID(&Overlay{}, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after, err := RootID(&one, one.Layer); err != nil || (before == after) != Live(changes[0].Class) {
+			t.Errorf("%s is of class %s, and its change makes another root: %t, %v", name, changes[0].Class, before != after, err)
+		}
 	}
 }
 

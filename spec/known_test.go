@@ -60,7 +60,7 @@ func TestLoaderReadsTheCoreOnly(t *testing.T) {
 	later := strings.Replace(string(data), `"sysctl":[{`, `"sysctl":[{"later":1,`, 1)
 	var c Core
 	unknown, err := DecodeKnown([]byte(later), &c)
-	if err != nil || !slices.Equal(unknown, []string{"needsLayer", "maintenance", "pause", "agent", "services", "confirm", "gates", "items"}) || !reflect.DeepEqual(c, full().Core) {
+	if err != nil || !slices.Equal(unknown, []string{"needsLayer", "maintenance", "pause", "agent", "services", "confirm", "gates", "swap", "items"}) || !reflect.DeepEqual(c, full().Core) {
 		t.Errorf("%v, unknown %q", err, unknown)
 	}
 	var o Overlay

@@ -102,6 +102,13 @@ type Order struct {
 	Soak   int64       `json:"soak,omitempty"` // seconds
 }
 
+// LayerSwap is when a node starts over by itself into what waits for that: another
+// layer, and what else of its overlay takes a boot.
+type LayerSwap struct {
+	Windows []string `json:"windows,omitempty"` // of Maintenance, any of them; at any time when empty
+	Order
+}
+
 // Condition is something that must be so before anything is disturbed. One field is
 // set.
 type Condition struct {

@@ -33,8 +33,13 @@ type OperationStatus struct {
 	Slot     string         `json:"slot,omitempty"`   // group of which it holds a slot
 }
 
+// LayerSwapName is the name and the type of the operation that [LayerSwap] is on a node. No
+// overlay lists it, and the names of those that one does have a slash.
+const LayerSwapName = "swap"
+
 // What an operation waits for.
 const (
+	ForStaging      = "staging"      // that the layer is on the state disk
 	ForClock        = "clock"        // that follows a time server
 	ForWindow       = "window"       // that is open
 	ForTurn         = "turn"         // this node's part of the window, or the end of another operation

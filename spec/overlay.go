@@ -34,6 +34,7 @@ type Overlay struct {
 	Services    []Service    `json:"services,omitempty"`
 	Confirm     *Confirm     `json:"confirm,omitempty"`
 	Gates       *Gates       `json:"gates,omitempty"`
+	Swap        *LayerSwap   `json:"swap,omitempty"`
 	Items       Items        `json:"items"` // the last one: the compiler encodes it once for many nodes
 }
 

@@ -138,8 +138,24 @@ func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey
 		return nil, nil, errNoDate
 	}
 	o.Gates = s.health.Node(n)
+	o.Swap = s.swapOf(n)
 	o.SetNeeds()
 	return o, key, nil
+}
+
+func (s *Site) swapOf(n inventory.Node) *spec.LayerSwap {
+	if entry := s.maintenance.Swap(n); entry != nil {
+		return entry.Spec(n)
+	}
+	return nil
+}
+
+// SwapOf returns when a node starts over by itself, nil where it does not.
+func (s *Site) SwapOf(node string) *spec.LayerSwap {
+	if i, ok := s.byName[node]; ok {
+		return s.swapOf(s.nodes[i])
+	}
+	return nil
 }
 
 // errNoDate is a defect of the caller.
@@ -163,6 +179,9 @@ func (s *Site) Explain(node string, labels map[string]string) (*explain.Explanat
 	maps.Copy(n.Labels, labels)
 	e := explain.Node(n, known, s.HasLayer(), s.parts)
 	e.AddHealth(s.health.Of(n))
+	if entry := s.maintenance.Swap(n); entry != nil {
+		e.AddSwap(entry.Written)
+	}
 	for i := range s.realtime {
 		if r := &s.realtime[i]; r.Has(n) {
 			e.AddOperation(r.Name, r.From, r.Windows, r.Budget, r.Conf)

@@ -101,6 +101,12 @@ func build(r *document.Reader) *Site {
 	r.In("layer", func() { s.warnOfKernel(r.Checker) })
 	s.maintenance = maintenance.Check(r.Checker, r.Maintenance)
 	s.readServices(r)
+	r.In("swap", func() {
+		s.maintenance.AddSwaps(r.Checker, s.doc.Swap, r.Tree.Get("swap"))
+		if len(s.doc.Swap) > 0 && !layer {
+			r.Errorf(r.Tree.Get("swap").At, "contradiction", "remove one of the two", "a site without a layer has nothing that its nodes start over into")
+		}
+	})
 	s.maintenance.CheckNodes(r.Checker, s.nodes)
 	s.makeParts(r)
 	if a := s.doc.Attached; a.On && layer {

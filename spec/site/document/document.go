@@ -8,6 +8,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/health"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
+	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/override"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -33,6 +34,7 @@ type Site struct {
 	Conf       shape.Raw[ConfDoc]    `site:"conf" doc:"Divingbell's configuration"`
 	Manifests  manifestsDoc          `site:"manifests" doc:"modules on or off, as in Divingbell"`
 	Labels     shape.Map[labelsDoc]  `site:"labels" doc:"which nodes run a module, as in Divingbell"`
+	Swap       []maintenance.SwapDoc `site:"swap" doc:"when nodes start over by themselves into another layer, kernel arguments and whatever else takes a boot; when somebody reboots them, when absent"`
 	Health     []health.CheckDoc     `site:"health" doc:"what nodes look at after a change: it counts as good when all of it holds, and is undone when it does not"`
 }
 

@@ -27,6 +27,7 @@ type Explanation struct {
 	Conf    map[string]any    `json:"conf"`
 	Machine map[string]any    `json:"machine,omitempty"`
 	Health  []any             `json:"health,omitempty"` // the checks that are for this node
+	Swap    map[string]any    `json:"swap,omitempty"`   // the entry that counts for this node
 	// Operations are the settings that operations of type realtime manage, by operation and kind.
 	Operations map[string]any `json:"operations,omitempty"`
 	// KernelArgs are all that the node's kernel is started with.
@@ -103,6 +104,13 @@ func (e *Explanation) AddHealth(checks health.Checks) {
 			}
 		}
 	}
+}
+
+// AddSwap adds when the node starts over by itself, as it is written.
+func (e *Explanation) AddSwap(written *tree.Value) {
+	e.lines = append(e.lines, explained{key: "swap", target: "default"})
+	w := &walker{e: e, source: "default", module: &module.Module{}, top: true}
+	e.Swap, _ = w.walk(written, written, "/swap", nil).(map[string]any)
 }
 
 // AddOperation adds what an operation of type realtime manages on the node, in windows

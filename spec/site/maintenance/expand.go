@@ -18,6 +18,7 @@ type Expanded struct {
 	horizon time.Time
 	windows map[string]spec.Window
 	parts   []nodeMaintenance
+	swaps   []Swap
 }
 
 // Horizon returns the span that is published at a time: from the first of its month
@@ -30,7 +31,7 @@ func Horizon(now time.Time) calendar.Interval {
 // Expand resolves the calendars as they are published at a time.
 func (m Maintenance) Expand(now time.Time) *Expanded {
 	span := Horizon(now)
-	e := &Expanded{horizon: span.To, windows: map[string]spec.Window{}, parts: slices.Clone(m.nodes)}
+	e := &Expanded{horizon: span.To, windows: map[string]spec.Window{}, parts: slices.Clone(m.nodes), swaps: m.swaps}
 	for _, w := range m.Windows {
 		out := spec.Window{Intervals: []spec.Interval{}, StartGuard: seconds(w.StartGuard)}
 		if w.Stop {
@@ -59,28 +60,36 @@ func (m Maintenance) Expand(now time.Time) *Expanded {
 // Node returns what one node does, nil for nothing.
 func (e *Expanded) Node(n inventory.Node) *spec.Maintenance {
 	var out *spec.Maintenance
+	add := func(windows []Window, group string, t turn) {
+		if out == nil {
+			out = &spec.Maintenance{Horizon: e.horizon, Windows: map[string]spec.Window{}, Operations: []spec.Operation{}}
+		}
+		if group != "" {
+			if out.Slots == nil {
+				out.Slots = map[string]spec.Slot{}
+			}
+			out.Slots[group] = t.slot
+		}
+		for _, w := range windows {
+			out.Windows[w.Name] = e.windows[w.Name]
+		}
+	}
 	for _, p := range e.parts {
 		if !p.has(n) || len(p.operations)+len(p.realtime) == 0 {
 			continue
 		}
-		if out == nil {
-			out = &spec.Maintenance{Horizon: e.horizon, Windows: map[string]spec.Window{}, Operations: []spec.Operation{}}
-		}
 		order := p.turn.of(n)
+		add(p.windows, order.Slot, p.turn)
 		for _, o := range p.operations {
 			if o.Disruptive && p.turn.is() {
 				o.Order = &order
 			}
 			out.Operations = append(out.Operations, o.Operation)
 		}
-		if order.Slot != "" {
-			if out.Slots == nil {
-				out.Slots = map[string]spec.Slot{}
-			}
-			out.Slots[order.Slot] = p.turn.slot
-		}
-		for _, w := range p.windows {
-			out.Windows[w.Name] = e.windows[w.Name]
+	}
+	if s := (Maintenance{swaps: e.swaps}).Swap(n); s != nil {
+		if group := s.turn.of(n).Slot; len(s.windows) > 0 || group != "" {
+			add(s.windows, group, s.turn)
 		}
 	}
 	if out != nil {
@@ -89,7 +98,7 @@ func (e *Expanded) Node(n inventory.Node) *spec.Maintenance {
 	return out
 }
 
-// Of returns what concerns one node: windows that its operations wait for.
+// Of returns what concerns one node: windows that its operations and its swap wait for.
 func (m Maintenance) Of(n inventory.Node) Maintenance {
 	out := Maintenance{Sets: m.Sets}
 	for _, p := range m.nodes {
@@ -97,9 +106,16 @@ func (m Maintenance) Of(n inventory.Node) Maintenance {
 			out.nodes = append(out.nodes, p)
 		}
 	}
+	var lists [][]Window
+	for _, p := range out.nodes {
+		lists = append(lists, p.windows)
+	}
+	if s := m.Swap(n); s != nil {
+		out.swaps, lists = []Swap{*s}, append(lists, s.windows)
+	}
 	for _, w := range m.Windows {
-		if slices.ContainsFunc(out.nodes, func(p nodeMaintenance) bool {
-			return slices.ContainsFunc(p.windows, func(o Window) bool { return o.Name == w.Name })
+		if slices.ContainsFunc(lists, func(l []Window) bool {
+			return slices.ContainsFunc(l, func(o Window) bool { return o.Name == w.Name })
 		}) {
 			out.Windows = append(out.Windows, w)
 		}
@@ -108,18 +124,24 @@ func (m Maintenance) Of(n inventory.Node) Maintenance {
 }
 
 // Operates reports whether any node does something over time.
-func (m Maintenance) Operates() bool { return len(m.nodes) > 0 }
+func (m Maintenance) Operates() bool { return len(m.nodes)+len(m.swaps) > 0 }
 
 // NeverOpen returns the names of windows that some nodes wait for and that do not
 // open before the horizon.
 func (e *Expanded) NeverOpen() []string {
 	var out []string
-	for _, p := range e.parts {
-		for _, w := range p.windows {
+	add := func(windows []Window) {
+		for _, w := range windows {
 			if len(e.windows[w.Name].Intervals) == 0 && !slices.Contains(out, w.Name) {
 				out = append(out, w.Name)
 			}
 		}
+	}
+	for _, p := range e.parts {
+		add(p.windows)
+	}
+	for _, s := range e.swaps {
+		add(s.windows)
 	}
 	return out
 }

@@ -102,6 +102,7 @@ type Maintenance struct {
 	Windows []Window // by name
 	Sets    []Set    // by name
 	nodes   []nodeMaintenance
+	swaps   []Swap // as written
 
 	Rollouts []Rollout // as written
 }

@@ -19,12 +19,9 @@ type NodeMaintenanceDoc struct {
 }
 
 type nodeMaintenanceSpecDoc struct {
-	Nodes      []shape.Text   `site:"nodes" doc:"names of NodeSets; every node when absent"`
-	Windows    []shape.Text   `site:"windows" doc:"names of MaintenanceWindows, or always"`
-	When       []conditionDoc `site:"when" doc:"what must be so before anything is disturbed: all of it"`
-	Slot       *slotDoc       `site:"slot" doc:"how many nodes of a group may be disturbed at once"`
-	Drain      *drainDoc      `site:"drain" doc:"how work is taken off a node before it is disturbed"`
-	Soak       shape.Duration `site:"soak" doc:"how long a node keeps its slot after it was disturbed and is well"`
+	Nodes   []shape.Text `site:"nodes" doc:"names of NodeSets; every node when absent"`
+	Windows []shape.Text `site:"windows" doc:"names of MaintenanceWindows, or always"`
+	turnDoc
 	Operations []operationDoc `site:"operations,required"`
 }
 
@@ -46,17 +43,12 @@ func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance, from map[str
 	c.In("nodes", func() {
 		out.sets = m.PickSets(c, d.Spec.Nodes)
 	})
-	open := slices.ContainsFunc(d.Spec.Windows, func(t shape.Text) bool { return t.S == always })
-	c.In("windows", func() {
-		if open {
-			if len(d.Spec.Windows) > 1 {
-				c.Errorf(d.Spec.Windows[0].At, "window", "", "always stands alone: it is every window")
-			}
-			return
-		}
-		out.windows = pick(c, d.Spec.Windows, "MaintenanceWindow", m.Windows, func(w Window) string { return w.Name })
-	})
-	out.turn = d.Spec.checkTurn(c, out.windows)
+	var open bool
+	out.windows, open = m.pickWindows(c, d.Spec.Windows)
+	out.turn = d.Spec.turnDoc.check(c, out.windows)
+	if disturbs := slices.ContainsFunc(d.Spec.Operations, operationDoc.disturbs); out.turn.is() && !disturbs && len(d.Spec.Operations) > 0 {
+		c.Errorf(d.Spec.Operations[0].At, "order", "say disruptive: true where one disturbs its node", "when, slot, drain and soak are of operations that disturb, and none here does")
+	}
 	seen := names{}
 	c.In("operations", func() {
 		for i, o := range d.Spec.Operations {
@@ -74,6 +66,20 @@ func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance, from map[str
 		}
 	})
 	return out
+}
+
+// pickWindows returns the windows that are named; open is true where that is always.
+func (m Maintenance) pickWindows(c *shape.Checker, list []shape.Text) (windows []Window, open bool) {
+	c.In("windows", func() {
+		if open = slices.ContainsFunc(list, func(t shape.Text) bool { return t.S == always }); open {
+			if len(list) > 1 {
+				c.Errorf(list[0].At, "window", "", "always stands alone: it is every window")
+			}
+			return
+		}
+		windows = pick(c, list, "MaintenanceWindow", m.Windows, func(w Window) string { return w.Name })
+	})
+	return windows, open
 }
 
 // PickSets returns the sets that a document of another kind names, nil for every

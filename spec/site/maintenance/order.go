@@ -3,7 +3,6 @@
 package maintenance
 
 import (
-	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/spec"
@@ -12,6 +11,14 @@ import (
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
+
+// turnDoc is what comes before and after what disturbs, as it is written.
+type turnDoc struct {
+	When  []conditionDoc `site:"when" doc:"what must be so before anything is disturbed: all of it"`
+	Slot  *slotDoc       `site:"slot" doc:"how many nodes of a group may be disturbed at once"`
+	Drain *drainDoc      `site:"drain" doc:"how work is taken off a node before it is disturbed"`
+	Soak  shape.Duration `site:"soak" doc:"how long a node keeps its slot after it was disturbed and is well"`
+}
 
 // conditionDoc is one precondition as it is written.
 type conditionDoc struct {
@@ -41,7 +48,8 @@ type drainDoc struct {
 
 const maxSoak = 7 * 24 * time.Hour
 
-// turn is what comes before and after the operations of a NodeMaintenance that disturb.
+// turn is what comes before and after what disturbs: operations of a NodeMaintenance, and
+// a swap.
 type turn struct {
 	order spec.Order // Slot is set for each node
 	slot  spec.Slot
@@ -54,8 +62,7 @@ func (t turn) is() bool {
 	return len(t.order.When) > 0 || t.order.Slot != "" || t.by != "" || t.order.Drain != nil || t.order.Soak > 0
 }
 
-// checkTurn reads what comes before and after what disturbs.
-func (d nodeMaintenanceSpecDoc) checkTurn(c *shape.Checker, windows []Window) turn {
+func (d turnDoc) check(c *shape.Checker, windows []Window) turn {
 	var t turn
 	c.In("when", func() {
 		for i, w := range d.When {
@@ -70,9 +77,6 @@ func (d nodeMaintenanceSpecDoc) checkTurn(c *shape.Checker, windows []Window) tu
 	}
 	if t.order.Soak = seconds(d.Soak.D); d.Soak.D > maxSoak {
 		c.Errorf(d.Soak.At, "range", "", "a soak is at most a week")
-	}
-	if disturbs := slices.ContainsFunc(d.Operations, operationDoc.disturbs); t.is() && !disturbs && len(d.Operations) > 0 {
-		c.Errorf(d.Operations[0].At, "order", "say disruptive: true where one disturbs its node", "when, slot, drain and soak are of operations that disturb, and none here does")
 	}
 	return t
 }
@@ -154,24 +158,31 @@ func (t turn) of(n inventory.Node) spec.Order {
 // CheckNodes reports nodes that cannot take their turn.
 func (m Maintenance) CheckNodes(c *shape.Checker, nodes []inventory.Node) {
 	counts := map[string]spec.Slot{}
+	check := func(t turn, n inventory.Node) {
+		group, ok := t.groupOf(n)
+		switch known, is := counts[group]; {
+		case !ok:
+			c.Errorf(t.at, "slot", "give it the label, or leave it out by a NodeSet", "the node %s has no label %q, whose values are the groups", n.Name, t.by)
+			return
+		case group == "":
+			return
+		case is && known != t.slot:
+			c.Errorf(t.at, "slot", "groups of one name are the same group", "the group %s is counted otherwise elsewhere", group)
+		case !is && t.by != "":
+			c.Valid(t.at, rules.SlotGroup(group))
+		}
+		counts[group] = t.slot
+	}
 	for _, p := range m.nodes {
 		for _, n := range nodes {
-			if !p.turn.is() || !p.has(n) {
-				continue
+			if p.turn.is() && p.has(n) {
+				check(p.turn, n)
 			}
-			group, ok := p.turn.groupOf(n)
-			switch known, is := counts[group]; {
-			case !ok:
-				c.Errorf(p.turn.at, "slot", "give it the label, or leave it out by a NodeSet", "the node %s has no label %q, whose values are the groups", n.Name, p.turn.by)
-				continue
-			case group == "":
-				continue
-			case is && known != p.turn.slot:
-				c.Errorf(p.turn.at, "slot", "groups of one name are the same group", "the group %s is counted otherwise elsewhere", group)
-			case !is && p.turn.by != "":
-				c.Valid(p.turn.at, rules.SlotGroup(group))
-			}
-			counts[group] = p.turn.slot
+		}
+	}
+	for _, n := range nodes {
+		if s := m.Swap(n); s != nil {
+			check(s.turn, n)
 		}
 	}
 }

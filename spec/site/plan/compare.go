@@ -102,6 +102,7 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 		c.add("agent", "metrics", a, b)
 	}
 	compareLists(c, "health", checks(from.Gates), checks(to.Gates), func(h spec.HealthCheck) (string, string) { return h.Name, checkText(h) })
+	compareTexts(c, "swap", swapTexts(from.Swap), swapTexts(to.Swap))
 	if a, b := pauseText(from.Pause), pauseText(to.Pause); a != b {
 		c.add("pause", "node", a, b)
 	}

@@ -34,6 +34,7 @@ type NodePlan struct {
 	AtOnce bool `json:"atOnce,omitempty"`
 
 	Next *Turn `json:"nextDisruption,omitempty"` // by what the node would be sent
+	Swap *Turn `json:"swap,omitempty"`           // when the node starts over by itself into these changes; absent where they need no boot, or somebody has to reboot it
 }
 
 // Change is a published value that differs from the site's.
@@ -155,6 +156,7 @@ func (p *Planner) Add(node string, published *spec.Overlay) {
 	n := p.nodePlan(node, append(changes, moves...))
 	n.AtOnce = atOnce
 	n.Next = disruption(published.Maintenance, wanted, now)
+	n.Swap = swap(n.Class, want.Swap, wanted, now)
 	p.plan.Nodes = append(p.plan.Nodes, n)
 }
 
@@ -182,6 +184,7 @@ func (p *Planner) AddRow(node, overlay, layer string) bool {
 	n := p.nodePlan(node, p.layerChanges(node, layer))
 	wanted, now := p.site.OperationsOf(node)
 	n.Next = disruption(wanted, wanted, now)
+	n.Swap = swap(n.Class, p.site.SwapOf(node), wanted, now)
 	p.plan.Nodes = append(p.plan.Nodes, n)
 	return true
 }

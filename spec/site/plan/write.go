@@ -25,7 +25,7 @@ func (p *Plan) Write(w io.Writer) {
 			unchanged++
 			continue
 		}
-		key := fmt.Sprint(n.Class, n.AtOnce, n.Next.text())
+		key := fmt.Sprint(n.Class, n.AtOnce, n.Next.text(), n.Swap.text())
 		for _, c := range n.Changes {
 			if c.Item == "node" {
 				key += c.Item + c.Action + "\n" // each has its own name as key
@@ -49,6 +49,9 @@ func (p *Plan) Write(w io.Writer) {
 		}
 		if g.AtOnce {
 			fmt.Fprintln(w, "  the layer waits for that; the other changes are made at once")
+		}
+		if g.Swap != nil {
+			fmt.Fprintf(w, "  reboots by itself: %s\n", g.Swap.text())
 		}
 		if g.Next != nil {
 			fmt.Fprintf(w, "  disturbed next by %s\n", g.Next.text())

@@ -54,6 +54,7 @@ func (n *Node) setActivity(st *spec.Status, soaks time.Time) {
 		return nil
 	}
 	staging, since := n.staging()
+	swap := swapStatus(st.Operations)
 	switch running, waiting := in(spec.OperationRunning), in(spec.OperationWaiting); {
 	case running != nil:
 		st.Activity, st.ActivitySince = spec.ActivityRunning(running.Name), running.Since
@@ -65,6 +66,8 @@ func (n *Node) setActivity(st *spec.Status, soaks time.Time) {
 		st.Activity, st.ActivityDetail, st.ActivitySince = spec.ActivityStaging, "fetches the layer of overlay "+st.Staged, since
 	case st.Pause != nil:
 		st.Activity, st.ActivityDetail, st.ActivityUntil = spec.ActivityWaiting("resume"), sayPause(&spec.Hold{Author: st.PausedBy, Reason: st.Pause.Reason}), stamp(st.Pause.Until)
+	case st.Staged != "" && swap != nil && swap.State == spec.OperationWaiting:
+		st.Activity, st.ActivityDetail, st.ActivityUntil = spec.ActivityWaiting(cmp.Or(swap.For, swap.Name)), "overlay "+st.Staged+" is staged; "+swap.Name+": "+swap.Detail, swap.Next
 	case st.Staged != "" && st.Staged == st.Overlay:
 		st.Activity, st.ActivityDetail = spec.ActivityWaiting("reboot"), "the layer of overlay "+st.Staged+" is staged"
 	case st.Staged != "":

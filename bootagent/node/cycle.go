@@ -163,7 +163,7 @@ func (n *Node) sync(ctx context.Context) (*spec.Status, error) {
 		}
 		n.setSync(track.Describe(err))
 	} else {
-		if err := n.here(found); err != nil {
+		if err := errors.Join(n.noteHad(found), n.here(found)); err != nil {
 			return nil, err
 		}
 		n.setSync(n.axis(found))

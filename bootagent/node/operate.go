@@ -29,6 +29,7 @@ func (n *Node) operations(found *track.Found) *operation.Engine {
 		e.Gates = n.afterwards(found)
 	}
 	e.Slots, e.Root = n.slots(&found.Overlay), n.o.Root
+	e.Swap = n.swap(found)
 	if units := n.systemd(); units != nil {
 		e.Units = units
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -56,8 +57,35 @@ func (n *Node) markReboot() error {
 	return durable.WriteFile(n.path(paths.RebootRequired), []byte("*** System restart required ***\n"), 0o644)
 }
 
-// waitsWhy says for which generation a reboot is waited for, and what of it needs one;
-// "" where none is.
+// awaited is a generation that a reboot is waited for, and what of it needs one.
+type awaited struct {
+	found *track.Found
+	why   string
+}
+
+// awaited returns what a reboot of a node that runs something is waited for, nil where
+// nothing is.
+func (n *Node) awaited(running *track.Found) (*awaited, error) {
+	s, err := n.folder.Load()
+	if err != nil || s.Staged == nil || n.boot.Mode == spec.ModeAttached || n.rejected(*s.Staged) != "" {
+		return nil, err
+	}
+	if running.Generation.Pair(*s.Staged) {
+		return nil, nil // it is in effect, and has to prove itself
+	}
+	staged, err := n.follower.Recall(s.Staged)
+	if err != nil {
+		return nil, err
+	}
+	live, why := n.extent(running, staged)
+	if live {
+		return nil, nil // it failed, and is tried again
+	}
+	return &awaited{staged, why}, nil
+}
+
+// waitsWhy says for which generation a reboot is waited for, what of it needs one, and
+// when the node reboots by itself; "" where none is.
 func (n *Node) waitsWhy() (string, error) {
 	s, err := n.folder.Load()
 	if err != nil || s.Staged == nil || n.boot.Mode == spec.ModeAttached || n.follower == nil || n.rejected(*s.Staged) != "" {
@@ -68,16 +96,16 @@ func (n *Node) waitsWhy() (string, error) {
 	if err != nil {
 		return why, nil // the reason is for people; that it waits is certain
 	}
-	if running.Generation.Pair(*s.Staged) {
-		return "", nil // it is in effect, and has to prove itself
-	}
-	staged, err := n.follower.Recall(s.Staged)
-	if err != nil {
+	a, err := n.awaited(running)
+	switch {
+	case err != nil:
 		return why, nil // as above
+	case a == nil:
+		return "", nil
 	}
-	live, reason := n.extent(running, staged)
-	if live {
-		return "", nil // it failed, and is tried again
+	why += ": " + a.why
+	if swap := swapStatus(n.view(running)); swap != nil {
+		why += "; by itself: " + string(swap.State) + ", " + swap.Detail
 	}
-	return why + ": " + reason, nil
+	return why, nil
 }

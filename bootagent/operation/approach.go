@@ -131,10 +131,12 @@ func (e *Engine) isDone(ctx context.Context, o spec.Operation, r *record, v verd
 // take asks for a slot. That it may be held is on disk before.
 func (e *Engine) take(ctx context.Context, m *spec.Maintenance, o spec.Operation, r *record) (more bool, err error) {
 	t, group := r.Turn, order(o).Slot
-	other, err := e.occupied(m, o)
+	other, err := e.occupied(o)
 	switch {
 	case err != nil:
 		return false, err
+	case other != "" && isSwap(o):
+		return false, e.hold(o, r, spec.ForTurn, other+" runs, or has its turn")
 	case other != "":
 		return false, e.hold(o, r, spec.ForTurn, other+" disturbs this node")
 	case group == "":
@@ -162,9 +164,9 @@ func (e *Engine) take(ctx context.Context, m *spec.Maintenance, o spec.Operation
 }
 
 // occupied returns the name of another operation that has something taken, or runs.
-func (e *Engine) occupied(m *spec.Maintenance, o spec.Operation) (string, error) {
-	for _, other := range operations(m) {
-		if other.ID == o.ID || !disturbs(other) {
+func (e *Engine) occupied(o spec.Operation) (string, error) {
+	for _, other := range e.known {
+		if other.ID == o.ID || !disturbs(other) && !isSwap(o) { // a reboot ends whatever runs
 			continue
 		}
 		switch r, err := e.load(other); {

@@ -86,6 +86,7 @@ func (e *Engine) conclude(ctx context.Context, m *spec.Maintenance, o spec.Opera
 	if t.Step != judged && t.Step != still && e.early(t) {
 		return false, nil
 	}
+	e.wentBack(o, t, r)
 	switch t.Step {
 	case judged, still:
 		switch how, why := e.judge(ctx, e.notes(o)); how {
@@ -197,7 +198,7 @@ func (e *Engine) inherit(ctx context.Context, m *spec.Maintenance) (left []spec.
 	if err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
 	}
-	published := operations(m)
+	published := e.known
 	var errs []error
 	for _, d := range dirs {
 		id := "sha256:" + d.Name()

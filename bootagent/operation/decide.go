@@ -46,19 +46,25 @@ const rebootTime = 15 * time.Minute
 // nothing.
 func (e *Engine) decide(m *spec.Maintenance, o spec.Operation, r record) (v verdict) {
 	v = verdict{status: spec.OperationStatus{Name: o.Name, Type: o.Type, State: r.State, Detail: r.Detail, Attempts: r.Attempts, Missed: r.Missed, Since: r.Ended}}
-	if !r.Began.IsZero() {
+	if !r.Began.IsZero() && !isSwap(o) {
 		v.status.Log = e.log(o)
 	}
 	defer v.turn(o, r)
 	switch {
+	case isSwap(o) && e.Swap.Unknown != nil:
+		v.status.State, v.status.Detail = spec.OperationCannot, e.Swap.Unknown.Error()
+		return v
 	case r.State == spec.OperationRunning:
 		v.running(e, m, o, r)
 		return v
-	case o.Disruptive && !e.Remembers && o.Check == nil:
+	case o.Disruptive && !e.Remembers && o.Check == nil && !isSwap(o):
 		v.status.State, v.status.Detail = spec.OperationCannot, "no ledger: without a state disk what disturbs needs a check"
 		return v
 	case order(o).Drain != nil && !e.Remembers:
 		v.status.State, v.status.Detail = spec.OperationCannot, "no ledger: without a state disk nobody would know whose drain it is to undo"
+		return v
+	case isSwap(o):
+		v.swap(e, o, r)
 		return v
 	case r.Asked == now:
 		v.start(o, true)

@@ -41,8 +41,9 @@ type record struct {
 	Detail   string              `json:"detail,omitempty"`
 	Handled  time.Time           `json:"handled,omitzero"` // of cron: times up to here are settled
 	Missed   int64               `json:"missed,omitempty"`
-	Asked    string              `json:"asked,omitempty"` // now or again: what an operator asked for
-	Turn     *turn               `json:"turn,omitempty"`  // of what disturbs, see turn
+	Asked    string              `json:"asked,omitempty"`  // now or again: what an operator asked for
+	Turn     *turn               `json:"turn,omitempty"`   // of what disturbs, see turn
+	Target   string              `json:"target,omitempty"` // of a swap: the root that the machine was rebooted into
 }
 
 // What an operator may ask for.
@@ -65,6 +66,9 @@ func (e *Engine) log(o spec.Operation) string { return filepath.Join(e.dir(o), "
 // load returns the record of an operation, an empty one if there is none. What is not
 // an operation has none.
 func (e *Engine) load(o spec.Operation) (record, error) {
+	if isSwap(o) {
+		return e.read(o)
+	}
 	if err := rules.Operation(o); err != nil {
 		return record{ID: o.ID, Name: o.Name}, fmt.Errorf("operation %q: %w", o.Name, err)
 	}

@@ -37,6 +37,9 @@ type Engine struct {
 	Gates Gates  // nil where nothing is looked at after an act
 	Units Units  // nil where systemd does not run
 	Root  string // prefix of the files of preconditions, for tests
+	Swap  *Swap  // nil where caisson does not boot this node
+
+	known []spec.Operation // of this look
 }
 
 // Slots are the turns that the nodes of a group take, as package slot has them.
@@ -71,19 +74,26 @@ type Units interface {
 func (e *Engine) Look(ctx context.Context, m *spec.Maintenance) ([]spec.OperationStatus, error) {
 	var out []spec.OperationStatus
 	errs := []error{e.steady(ctx, m)}
+	e.known = e.all(m)
 	left, err := e.inherit(ctx, m)
 	errs = append(errs, err)
-	for _, o := range operations(m) {
+	for _, o := range e.known {
+		calendar := e.calendar(m, o)
 		r, err := e.load(o)
 		if err == nil {
-			err = e.advance(ctx, m, o, &r)
+			err = e.advance(ctx, calendar, o, &r)
+		}
+		if err == nil && e.idle(o, r) {
+			if err = e.forget(o, r); err == nil {
+				continue
+			}
 		}
 		if err != nil {
 			errs = append(errs, err)
 			out = append(out, spec.OperationStatus{Name: o.Name, Type: o.Type, State: spec.OperationCannot, Detail: err.Error()})
 			continue
 		}
-		out = append(out, e.decide(m, o, r).status)
+		out = append(out, e.decide(calendar, o, r).status)
 	}
 	return append(out, left...), errors.Join(errs...)
 }
@@ -91,9 +101,12 @@ func (e *Engine) Look(ctx context.Context, m *spec.Maintenance) ([]spec.Operatio
 // View says where the operations stand, and changes nothing.
 func (e *Engine) View(m *spec.Maintenance) []spec.OperationStatus {
 	var out []spec.OperationStatus
-	for _, o := range operations(m) {
+	for _, o := range e.all(m) {
 		r, err := e.load(o)
-		s := e.decide(m, o, r).status
+		if err == nil && e.idle(o, r) {
+			continue
+		}
+		s := e.decide(e.calendar(m, o), o, r).status
 		if err != nil {
 			s.State, s.Detail = spec.OperationCannot, err.Error()
 		}
@@ -105,13 +118,16 @@ func (e *Engine) View(m *spec.Maintenance) []spec.OperationStatus {
 // Ask notes that an operator wants an operation to run: now, or else again, in its
 // windows. The next Look starts it.
 func (e *Engine) Ask(m *spec.Maintenance, name string, atOnce bool) error {
-	for _, o := range operations(m) {
+	for _, o := range e.all(m) {
 		if o.Name != name {
 			continue
 		}
 		r, err := e.load(o)
 		if err != nil {
 			return err
+		}
+		if e.idle(o, r) {
+			return errors.New("nothing waits for a reboot")
 		}
 		r.Asked = again
 		if atOnce {
@@ -131,6 +147,9 @@ func operations(m *spec.Maintenance) []spec.Operation {
 
 // advance does what is to be done of one operation until it rests.
 func (e *Engine) advance(ctx context.Context, m *spec.Maintenance, o spec.Operation, r *record) error {
+	if isSwap(o) && e.Swap.Unknown != nil {
+		return nil
+	}
 	for range 32 + 2*len(order(o).When) {
 		v := e.decide(m, o, *r)
 		if v.settled != nil {
@@ -182,6 +201,9 @@ var (
 
 // begin starts a phase. That it runs is on disk before it does.
 func (e *Engine) begin(ctx context.Context, o spec.Operation, r *record, v verdict) error {
+	if isSwap(o) {
+		return e.startOver(ctx, o, r)
+	}
 	if v.run != nil {
 		r.Handled, r.Missed = v.run.Handled, v.run.Missed
 	}
@@ -228,6 +250,8 @@ func keepSmall(runner Runner, id, log string) {
 // settle notes how a phase ended.
 func (e *Engine) settle(ctx context.Context, o spec.Operation, r *record) error {
 	switch {
+	case isSwap(o):
+		return e.arrived(o, r)
 	case r.Boot != e.Boot && o.Reboots && r.Phase != judging: // and nothing else says whether it was done
 		return e.end(o, r, nil)
 	case r.Phase == leaving:

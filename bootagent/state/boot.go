@@ -44,6 +44,7 @@ type Boot struct {
 // Live is what the running node noted since; times are seconds since 1970.
 type Live struct {
 	Asked          int64         `json:"asked,omitempty"` // the registry
+	Had            string        `json:"had,omitempty"`   // what it had then first: identity of a root, see spec.RootID
 	SyncSince      int64         `json:"syncSince,omitempty"`
 	Health         spec.Health   `json:"health,omitempty"`
 	HealthSince    int64         `json:"healthSince,omitempty"`

@@ -46,14 +46,25 @@ func Next(w spec.Window, now time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
+// Soonest returns when the first of the named windows opens after a time; false if that
+// is not known.
+func Soonest(m *spec.Maintenance, names []string, now time.Time) (soonest time.Time, known bool) {
+	for _, name := range names {
+		if next, is := Next(m.Windows[name], now); is && (!known || next.Before(soonest)) {
+			soonest, known = next, true
+		}
+	}
+	return soonest, known
+}
+
 // May says whether something may start now that waits for any of the named windows,
 // and if not, why. Without names it may at any time.
 func May(m *spec.Maintenance, names []string, now time.Time) (ok bool, why string) {
 	if len(names) == 0 {
 		return true, ""
 	}
-	var soonest time.Time
 	opens := ""
+	next, known := Soonest(m, names, now)
 	for _, name := range names {
 		w := m.Windows[name]
 		if i, is := open(w, now); is {
@@ -62,8 +73,8 @@ func May(m *spec.Maintenance, names []string, now time.Time) (ok bool, why strin
 			}
 			why = fmt.Sprintf("window %s closes soon, at %s", name, Moment(i.To))
 		}
-		if next, is := Next(w, now); is && (soonest.IsZero() || next.Before(soonest)) {
-			soonest, opens = next, fmt.Sprintf("window %s opens at %s", name, Moment(next))
+		if at, is := Next(w, now); is && known && at.Equal(next) && opens == "" {
+			opens = fmt.Sprintf("window %s opens at %s", name, Moment(next))
 		}
 	}
 	switch {

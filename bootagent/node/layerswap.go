@@ -3,6 +3,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,7 +22,10 @@ func (n *Node) swap(running *track.Found) *operation.Swap {
 	if n.boot.Mode == spec.ModeAttached {
 		return nil
 	}
-	s := &operation.Swap{Reboot: n.reboot}
+	s := &operation.Swap{Reboot: func(ctx context.Context) error {
+		_, _, err := n.Reboot(ctx)
+		return err
+	}}
 	if s.Runs, s.Unknown = spec.RootID(&running.Overlay, n.boot.Generation.Layer); s.Unknown != nil {
 		return s
 	}

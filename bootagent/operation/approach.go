@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -224,7 +225,18 @@ func (r *record) begun(e *Engine, v verdict) {
 // steady gives back the slots of the boot before, where nothing is remembered of it:
 // once a boot, when the node is well.
 func (e *Engine) steady(ctx context.Context, m *spec.Maintenance) error {
-	if e.Remembers || m == nil || len(m.Slots) == 0 || e.Slots == nil || e.steadied() {
+	counted := map[string]*spec.Maintenance{}
+	if e.Swap != nil && e.Swap.Maintenance != nil {
+		for group := range e.Swap.Maintenance.Slots {
+			counted[group] = e.Swap.Maintenance
+		}
+	}
+	if m != nil {
+		for group := range m.Slots {
+			counted[group] = m
+		}
+	}
+	if e.Remembers || len(counted) == 0 || e.Slots == nil || e.steadied() {
 		return nil
 	}
 	switch how, _ := e.judge(ctx, filepath.Join(e.Dir, "gates")); how {
@@ -233,13 +245,8 @@ func (e *Engine) steady(ctx context.Context, m *spec.Maintenance) error {
 	case Unwell:
 		return nil // the status says so; the slots stay with this node
 	}
-	var groups []string
-	for group := range m.Slots {
-		groups = append(groups, group)
-	}
-	slices.Sort(groups)
-	for _, group := range groups {
-		if err := e.release(ctx, m, group); err != nil {
+	for _, group := range slices.Sorted(maps.Keys(counted)) {
+		if err := e.release(ctx, counted[group], group); err != nil {
 			return fmt.Errorf("give back the slot of the boot before: %w", err)
 		}
 	}

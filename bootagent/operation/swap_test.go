@@ -138,11 +138,11 @@ func TestASwapSaysForWhatItWaits(t *testing.T) {
 	d.Swap.Unknown = nil
 	d.clock = at("2027-03-05T21:30Z")
 	d.stands(spec.OperationWaiting, spec.ForWindow, "the site has to be published again")
-	d.Remembers = false
-	d.stands(spec.OperationCannot, "", "whose drain")
 	if d.trail() != "" {
 		t.Errorf("%s", d.trail())
 	}
+	d.Remembers = false
+	d.stands(spec.OperationCannot, "", "whose drain")
 }
 
 // TestASwapWaitsForWhatRuns: a reboot would end it.

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/slot"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// swapper is a machine on which generation 1 runs, with a clock of its own.
+type swapper struct {
+	*machine
+	clock   time.Time
+	reboots int
+	slot    spec.Slot
+}
+
+var opens = time.Date(2026, 11, 23, 4, 0, 0, 0, time.UTC)
+
+func newSwapper(t *testing.T) *swapper {
+	return &swapper{machine: runningMachine(t), clock: opens.Add(-time.Hour), slot: spec.Slot{Max: 1, Directory: t.TempDir()}}
+}
+
+// offer publishes what takes a boot, and has the node sync.
+func (w *swapper) offer(generation uint64, core spec.Core, swap bool) *spec.Status {
+	w.t.Helper()
+	o := spec.Overlay{Core: core, Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "10"}}}}
+	if swap {
+		o.Swap = &spec.LayerSwap{Windows: []string{"mon"}, Order: spec.Order{Slot: "g"}}
+		o.Maintenance = &spec.Maintenance{Horizon: opens.AddDate(0, 1, 0), Slots: map[string]spec.Slot{"g": w.slot}, Operations: []spec.Operation{},
+			Windows: map[string]spec.Window{"mon": {StartGuard: 1800, Intervals: []spec.Interval{{From: opens, To: opens.Add(4 * time.Hour)}}}}}
+	}
+	o.SetNeeds()
+	w.Overlay(o, sign.Predicate{Generation: generation})
+	w.confirm(time.Now())
+	return w.act(func(n *Node) (*spec.Status, error) { return n.Sync(w.t.Context()) })
+}
+
+func (w *swapper) act(do func(*Node) (*spec.Status, error)) *spec.Status {
+	w.t.Helper()
+	n, err := Open(w.t.Context(), Options{Root: w.root, Runner: new(process.Group), Clock: func() time.Time { return w.clock }, Say: w.t.Logf,
+		Reboot: func(context.Context) error { w.reboots++; return nil }}, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer n.Close() // the test is over
+	st, err := do(n)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return st
+}
+
+// operate sees to operations, at a time after the window opens.
+func (w *swapper) operate(after time.Duration) *spec.Status {
+	w.t.Helper()
+	w.clock = opens.Add(after)
+	return w.act(func(n *Node) (*spec.Status, error) {
+		if _, err := n.Operate(w.t.Context()); err != nil {
+			return nil, err
+		}
+		st, err := n.Status(w.t.Context())
+		if err == nil {
+			err = n.keep(st)
+		}
+		return st, err
+	})
+}
+
+// up is what another boot leaves: the record of another root, and a ledger of an
+// earlier boot.
+func (w *swapper) up(g state.Generation) {
+	w.t.Helper()
+	w.entered("root2", g)
+	id, err := kernelID()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	records, err := filepath.Glob(w.root + paths.State + "/ops/*/record.json")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, name := range records {
+		data, err := os.ReadFile(name)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if err := os.WriteFile(name, bytes.ReplaceAll(data, []byte(id), []byte("the boot before")), 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.apply()
+}
+
+func (w *swapper) free() bool {
+	other := slot.Holder{Node: "other"}
+	err := other.Take(w.t.Context(), "g", w.slot)
+	if err == nil {
+		err = other.Release(w.t.Context(), "g", w.slot)
+	}
+	return err == nil
+}
+
+// want compares what the status says of the swap; state "" is that there is none.
+func (w *swapper) want(st *spec.Status, state spec.OperationState, what, words string, reboots int) {
+	w.t.Helper()
+	var got spec.OperationStatus
+	if s := swapStatus(st.Operations); s != nil {
+		got = *s
+	}
+	if got.State != state || got.For != what || !strings.Contains(got.Detail, words) || w.reboots != reboots {
+		w.t.Errorf("%+v, rebooted %d times; want %s for %q (%s), %d", got, w.reboots, state, what, words, reboots)
+	}
+}
+
+func args(words ...string) spec.Core {
+	return spec.Core{Layer: layerNamed("a"), KernelArgs: words}
+}
+
+// TestASwap: what waits is entered in its window, with a slot, once; and everybody who
+// asks hears for what it waits and until when.
+func TestASwap(t *testing.T) {
+	w := newSwapper(t)
+	st := w.offer(2, args("quiet"), true)
+	const says = "window mon opens at 2026-11-23 04:00 UTC"
+	w.want(st, spec.OperationWaiting, spec.ForWindow, says, 0)
+	if st.Activity != spec.ActivityWaiting(spec.ForWindow) || !strings.Contains(st.ActivityDetail, says) || !st.ActivityUntil.Equal(opens) {
+		t.Errorf("activity %s (%s) until %s, since %s", st.Activity, st.ActivityDetail, st.ActivityUntil, st.ActivitySince)
+	}
+	if got := w.rebootReason(); !strings.HasPrefix(got, "caisson: generation 2: arguments") || !strings.Contains(got, says) {
+		t.Errorf("a reboot is required: %q", got)
+	}
+	if st = w.operate(-time.Minute); st.ActivitySince.IsZero() {
+		t.Error("nobody says since when it waits")
+	}
+	w.want(st, spec.OperationWaiting, spec.ForWindow, says, 0)
+	w.want(w.operate(4*time.Hour), spec.OperationWaiting, spec.ForWindow, "no window opens before", 0)
+	w.want(w.operate(40*24*time.Hour), spec.OperationWaiting, spec.ForWindow, "published again", 0)
+	w.want(w.operate(0), spec.OperationRunning, "", "the machine reboots", 1)
+	w.want(w.operate(time.Minute), spec.OperationRunning, "", "the machine reboots", 1)
+	if w.free() {
+		t.Error("the slot is free before the machine is up again")
+	}
+	w.up(*w.state().Staged)
+	w.want(w.operate(5*time.Minute), "", "", "", 1)
+	if !w.free() || w.state().Current.Generation != 2 {
+		t.Errorf("free %v, current %+v", w.free(), w.state().Current)
+	}
+	w.want(w.operate(6*time.Minute), "", "", "", 1)
+}
+
+// TestASwapNeedsItsPolicy: without one a node waits for somebody, as ever; and what was
+// published last says whether and when.
+func TestASwapNeedsItsPolicy(t *testing.T) {
+	w := newSwapper(t)
+	st := w.offer(2, args("quiet"), false)
+	w.want(st, "", "", "", 0)
+	if st.Activity != spec.ActivityWaiting("reboot") {
+		t.Errorf("activity %s", st.Activity)
+	}
+	w.want(w.operate(0), "", "", "", 0)
+	w.offer(3, args("quiet"), true)
+	w.want(w.operate(-time.Minute), spec.OperationWaiting, spec.ForWindow, "", 0)
+	w.offer(4, args("quiet"), false)
+	w.want(w.operate(0), "", "", "", 0)
+	w.offer(5, spec.Core{Layer: layerNamed("a")}, true) // what runs
+	w.want(w.operate(0), "", "", "", 0)
+}
+
+// TestASwapHeeds what else keeps a node as it is: a pause, an operator's hold, a
+// rejection.
+func TestASwapHeeds(t *testing.T) {
+	w := newSwapper(t)
+	w.offer(2, args("quiet"), true)
+	told := func(do func(*Node) error) {
+		t.Helper()
+		w.act(func(n *Node) (*spec.Status, error) { return nil, do(n) })
+	}
+	told(func(n *Node) error { return n.Pause("a disk is replaced", 0) })
+	w.want(w.operate(0), spec.OperationWaiting, "", "", 0)
+	told(func(n *Node) error { return n.Resume() })
+	told(func(n *Node) error { return n.Freeze("it is looked at", 0) })
+	w.want(w.operate(0), "", "", "", 0)
+	told(func(n *Node) error { return n.Forward("") })
+	s := w.state()
+	s.Reject(*s.Staged, "it hangs", time.Now())
+	folder, err := state.Open(w.root + paths.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := folder.Save(s); err != nil {
+		t.Fatal(err)
+	}
+	w.want(w.operate(0), "", "", "", 0)
+	w.offer(3, args("quiet", "splash"), true)
+	w.want(w.operate(0), spec.OperationRunning, "", "", 1)
+}
+
+// TestASwapWaitsForItsLayer to be on the state disk: the loader gives it a minute.
+func TestASwapWaitsForItsLayer(t *testing.T) {
+	w := newSwapper(t)
+	config := oci.Describe(oci.TypeLayerConfig, []byte("{}"))
+	image := oci.Describe("application/vnd.caisson.image.v1.squashfs", []byte("image"))
+	manifest := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer, Config: config.Bare(), Layers: []oci.Descriptor{image.Bare()}})
+	w.offer(2, spec.Core{Layer: oci.Digest(manifest)}, true)
+	store, err := layers.OpenStore(w.root + paths.State + "/store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for digest, data := range map[string][]byte{oci.Digest(manifest): manifest, config.Digest: []byte("{}")} {
+		w.want(w.operate(0), spec.OperationWaiting, spec.ForStaging, "not on the state disk", 0)
+		if err := store.Put(digest, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.want(w.operate(0), spec.OperationWaiting, spec.ForStaging, "not on the state disk", 0)
+	if err := store.Put(image.Digest, []byte("image")); err != nil {
+		t.Fatal(err)
+	}
+	w.want(w.operate(0), spec.OperationRunning, "", "the machine reboots", 1)
+	w.up(state.Generation{Generation: 1, Overlay: w.state().Current.Overlay, Layer: layerNamed("a")}) // the loader fell back
+	w.want(w.operate(5*time.Minute), spec.OperationFailed, "", "came up with something else", 1)
+	w.want(w.operate(time.Hour), spec.OperationFailed, "", "came up with something else", 1)
+}
+
+// TestADisklessNodeDoesNotLoop: what the registry had when it came up it does not start
+// over into, and into what came later once.
+func TestADisklessNodeDoesNotLoop(t *testing.T) {
+	w := newSwapper(t)
+	w.sync()
+	diskless := func(boots bool) {
+		t.Helper()
+		b, err := state.LoadBoot(w.root + paths.RunBoot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Disk = ""
+		if boots {
+			b.Live.Had = ""
+		}
+		if err := state.SaveBoot(w.root+paths.RunBoot, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	diskless(false)
+	w.offer(2, args("quiet"), true)
+	w.operate(0) // the slots of the boot before
+	w.want(w.operate(time.Minute), spec.OperationRunning, "", "the machine reboots", 1)
+	for _, name := range []string{"/ops"} { // the boot forgets
+		if err := os.RemoveAll(w.root + paths.State + name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	diskless(true) // and came up with generation 1
+	w.act(func(n *Node) (*spec.Status, error) { return n.Sync(t.Context()) })
+	for minutes := range 5 {
+		w.want(w.operate(time.Duration(5+minutes)*time.Minute), spec.OperationCannot, "", "came up with something else", 1)
+	}
+	w.offer(3, args("quiet", "splash"), true)
+	w.operate(20 * time.Minute)
+	w.want(w.operate(21*time.Minute), spec.OperationRunning, "", "the machine reboots", 2)
+}

@@ -55,13 +55,18 @@ func (n *Node) store() (*layers.Store, error) {
 	return layers.OpenStore(n.folder.Path("store"))
 }
 
-// needs lists the layer's manifest and all that it leads to.
-func needs(store *layers.Store, layer string) ([]string, error) {
+// manifestOf reads the manifest of a layer that is in the store.
+func manifestOf(store *layers.Store, layer string) (*oci.Manifest, error) {
 	raw, err := store.Get(layer, oci.MaxManifest)
 	if err != nil {
 		return nil, err
 	}
-	m, err := oci.ParseManifest(raw)
+	return oci.ParseManifest(raw)
+}
+
+// needs lists the layer's manifest and all that it leads to.
+func needs(store *layers.Store, layer string) ([]string, error) {
+	m, err := manifestOf(store, layer)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/operation"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/layers"
-	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -85,14 +84,10 @@ func (n *Node) ready(s *operation.Swap, a *awaited) error {
 
 // hasLayer reports whether all of a layer is in the store.
 func hasLayer(store *layers.Store, layer string) (bool, error) {
-	raw, err := store.Get(layer, oci.MaxManifest)
+	m, err := manifestOf(store, layer)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	if err != nil {
-		return false, err
-	}
-	m, err := oci.ParseManifest(raw)
 	if err != nil {
 		return false, err
 	}

@@ -233,8 +233,8 @@ func TestASwapWaitsForItsLayer(t *testing.T) {
 	}
 	w.want(w.operate(0), spec.OperationRunning, "", "the machine reboots", 1)
 	w.up(state.Generation{Generation: 1, Overlay: w.state().Current.Overlay, Layer: layerNamed("a")}) // the loader fell back
-	w.want(w.operate(5*time.Minute), spec.OperationFailed, "", "came up with something else", 1)
-	w.want(w.operate(time.Hour), spec.OperationFailed, "", "came up with something else", 1)
+	w.want(w.operate(5*time.Minute), spec.OperationFailed, "", "came up with what it ran before", 1)
+	w.want(w.operate(time.Hour), spec.OperationFailed, "", "came up with what it ran before", 1)
 }
 
 // TestADisklessNodeDoesNotLoop: what the registry had when it came up it does not start

@@ -85,6 +85,8 @@ func (v *verdict) running(e *Engine, m *spec.Maintenance, o spec.Operation, r re
 		v.act = giveBack
 	case r.Phase == checked:
 		v.act, v.phase = begin, acting
+	case e.moved(o, r):
+		v.act = settle
 	case r.Phase == leaving && r.Boot == e.Boot && e.Now().Before(r.Ended.Add(rebootTime)):
 		v.status.Detail = "the machine reboots"
 	case r.Boot != e.Boot && o.Check != nil && r.Phase != judging:

@@ -44,6 +44,7 @@ type record struct {
 	Asked    string              `json:"asked,omitempty"`  // now or again: what an operator asked for
 	Turn     *turn               `json:"turn,omitempty"`   // of what disturbs, see turn
 	Target   string              `json:"target,omitempty"` // of a swap: the root that the machine was rebooted into
+	From     string              `json:"from,omitempty"`   // of a swap: the root that it left
 }
 
 // What an operator may ask for.
@@ -66,10 +67,11 @@ func (e *Engine) log(o spec.Operation) string { return filepath.Join(e.dir(o), "
 // load returns the record of an operation, an empty one if there is none. What is not
 // an operation has none.
 func (e *Engine) load(o spec.Operation) (record, error) {
+	check := rules.Operation
 	if isSwap(o) {
-		return e.read(o)
+		check = func(o spec.Operation) error { return rules.Order(*o.Order) }
 	}
-	if err := rules.Operation(o); err != nil {
+	if err := check(o); err != nil {
 		return record{ID: o.ID, Name: o.Name}, fmt.Errorf("operation %q: %w", o.Name, err)
 	}
 	return e.read(o)

@@ -109,7 +109,7 @@ func (v *verdict) swap(e *Engine, o spec.Operation, r record) {
 // startOver reboots the machine. That it will, and into what, is on disk before.
 func (e *Engine) startOver(ctx context.Context, o spec.Operation, r *record) error {
 	r.begun(e, verdict{})
-	r.State, r.Unit, r.Detail, r.Ended, r.Target = spec.OperationRunning, "", "", time.Time{}, e.Swap.Waits
+	r.State, r.Unit, r.Detail, r.Ended, r.Target, r.From = spec.OperationRunning, "", "", time.Time{}, e.Swap.Waits, e.Swap.Runs
 	if err := e.save(o, *r); err != nil {
 		return err
 	}
@@ -121,15 +121,20 @@ func (e *Engine) startOver(ctx context.Context, o spec.Operation, r *record) err
 	return e.end(o, r, nil)
 }
 
-var errOtherRoot = errors.New("the machine came up with something else than what waited")
+var errSameRoot = errors.New("the machine came up with what it ran before")
+
+// moved reports whether another root runs than the one that was left: what waited, or
+// something newer. Not every way to another root is a boot of the machine.
+func (e *Engine) moved(o spec.Operation, r record) bool { return isSwap(o) && e.Swap.Runs != r.From }
 
 // arrived notes what has become of a reboot.
 func (e *Engine) arrived(o spec.Operation, r *record) error {
 	switch {
-	case r.Boot != e.Boot && r.Target == e.Swap.Runs:
+	case e.moved(o, *r):
+		r.Phase, r.Boot = leaving, e.Boot
 		return e.end(o, r, nil)
 	case r.Boot != e.Boot:
-		return e.end(o, r, errOtherRoot)
+		return e.end(o, r, errSameRoot)
 	case r.Phase == leaving:
 		r.Target = ""
 		return e.end(o, r, fmt.Errorf("the machine did not reboot within %v", rebootTime))
@@ -142,7 +147,7 @@ func (e *Engine) arrived(o spec.Operation, r *record) error {
 
 // wentBack notes in the end of a turn that the root which it was for does not run.
 func (e *Engine) wentBack(o spec.Operation, t *turn, r *record) {
-	if isSwap(o) && !t.Yields && t.Outcome == "" && r.Target != e.Swap.Runs {
+	if isSwap(o) && !t.Yields && t.Outcome == "" && !e.moved(o, *r) {
 		t.Outcome = "the node went back to what it ran before"
 	}
 }

@@ -182,16 +182,16 @@ func swapOf(all []spec.OperationStatus) (s spec.OperationStatus) {
 	return s
 }
 
-// TestASwapThatGoesNowhere: what came up with something else is not tried again, until
+// TestASwapThatGoesNowhere: what came up with what it ran before is not tried again, until
 // something else waits or an operator asks.
 func TestASwapThatGoesNowhere(t *testing.T) {
 	d := newDock(t)
 	d.into = "A"
 	d.stands(spec.OperationRunning, "", "the machine reboots")
 	d.up()
-	d.stands(spec.OperationFailed, "", "came up with something else")
+	d.stands(spec.OperationFailed, "", "came up with what it ran before")
 	d.clock = d.clock.AddDate(0, 0, 7)
-	d.stands(spec.OperationFailed, "", "came up with something else")
+	d.stands(spec.OperationFailed, "", "came up with what it ran before")
 	if !d.empty() || d.there("drained") || strings.Count(d.trail(), "reboot") != 1 {
 		t.Errorf("%s", d.trail())
 	}
@@ -199,7 +199,7 @@ func TestASwapThatGoesNowhere(t *testing.T) {
 	d.stands(spec.OperationRunning, "", "the machine reboots")
 	d.into = "A"
 	d.up()
-	d.stands(spec.OperationFailed, "", "came up with something else")
+	d.stands(spec.OperationFailed, "", "came up with what it ran before")
 	d.clock = at("2026-12-10T12:00Z")
 	if err := d.Ask(nil, spec.LayerSwapName, false); err != nil {
 		t.Fatal(err)
@@ -211,6 +211,36 @@ func TestASwapThatGoesNowhere(t *testing.T) {
 	d.stands(spec.OperationRunning, "", "the machine reboots") // now
 	if strings.Count(d.trail(), "reboot") != 3 {
 		t.Errorf("%s", d.trail())
+	}
+}
+
+// TestASwapIntoSomethingNewer: what was published meanwhile is no failure, and a root
+// that was reached without a boot of the machine is reached.
+func TestASwapIntoSomethingNewer(t *testing.T) {
+	d := newDock(t)
+	d.Gates = nil // then nothing but success gives the slot back
+	d.stands(spec.OperationRunning, "", "the machine reboots")
+	d.into, d.Swap.Waits = "C", "C"
+	d.up()
+	d.stands("", "", "")
+	if !d.empty() || d.there("drained") {
+		t.Errorf("%s", d.trail())
+	}
+	d = newDock(t)
+	d.stands(spec.OperationRunning, "", "the machine reboots")
+	d.Swap.Runs, d.Swap.Waits = "B", ""
+	d.stands("", "", "")
+	if d.trail() != swapTrail || !d.empty() {
+		t.Errorf("%s", d.trail())
+	}
+}
+
+// TestASwapThatIsNone asks for nothing.
+func TestASwapThatIsNone(t *testing.T) {
+	d := newDock(t)
+	d.Swap.Policy.Drain.Exec.Argv = []string{"drain"}
+	if all, err := d.Look(t.Context(), nil); err == nil || len(all) != 1 || all[0].State != spec.OperationCannot || d.trail() != "" {
+		t.Errorf("%+v, %v, %s", all, err, d.trail())
 	}
 }
 
@@ -293,12 +323,12 @@ func TestASwapThatSomebodyElseMakes(t *testing.T) {
 // TestASwapOfWhichThePowerGoes, before or after each thing that others see, ends: with
 // what waited, nothing taken, and the machine rebooted by it once at most.
 func TestASwapOfWhichThePowerGoes(t *testing.T) {
-	for cut := 1; ; cut++ {
+	for cut := 2; ; cut++ {
 		d := newDock(t)
-		d.cut = cut
+		d.cut = cut / 2
 		if !d.reaches() {
-			if cut < 15 {
-				t.Fatalf("only %d calls were cut", cut)
+			if cut < 30 {
+				t.Fatalf("only %d calls were cut", cut/2)
 			}
 			return
 		}
@@ -319,7 +349,7 @@ func TestASwapOfWhichThePowerGoes(t *testing.T) {
 			t.Fatal("cut twice")
 		}
 		if d.there("drained") || !d.empty() || strings.Count(d.trail(), "reboot") > 2 || !killed && strings.Count(d.trail(), "reboot") > 1 {
-			t.Errorf("cut at call %d: %s (drained %v, free %v)", cut, d.trail(), d.there("drained"), d.empty())
+			t.Errorf("cut at call %d/2: %s (drained %v, free %v)", cut, d.trail(), d.there("drained"), d.empty())
 		}
 	}
 }

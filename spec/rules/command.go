@@ -21,23 +21,13 @@ func Operation(o spec.Operation) error {
 	if o.Check != nil {
 		commands = append(commands, *o.Check)
 	}
-	if o.Order != nil {
-		for _, c := range o.Order.When {
-			if err := Condition(c); err != nil {
-				return err
-			}
-		}
-		if o.Order.Slot != "" {
-			if err := SlotGroup(o.Order.Slot); err != nil {
-				return err
-			}
-		}
-		if d := o.Order.Drain; d != nil {
-			commands = append(commands, d.Check, d.Exec, d.Undo)
-		}
-	}
 	for _, c := range commands {
 		if err := command(c); err != nil {
+			return err
+		}
+	}
+	if o.Order != nil {
+		if err := Order(*o.Order); err != nil {
 			return err
 		}
 	}
@@ -46,6 +36,28 @@ func Operation(o spec.Operation) error {
 		return invalid("digest", "", "%.80q is not the id of an operation", o.ID)
 	}
 	return oneOf(o.Type, "a type of operation", []string{spec.Cron, spec.OneShot})
+}
+
+// Order checks what comes before and after something that disturbs.
+func Order(o spec.Order) error {
+	for _, c := range o.When {
+		if err := Condition(c); err != nil {
+			return err
+		}
+	}
+	if o.Slot != "" {
+		if err := SlotGroup(o.Slot); err != nil {
+			return err
+		}
+	}
+	if d := o.Drain; d != nil {
+		for _, c := range []spec.Command{d.Check, d.Exec, d.Undo} {
+			if err := command(c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func command(c spec.Command) error {

@@ -34,12 +34,16 @@ func TestWait(t *testing.T) {
 	if _, err := take(3*poll, false); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error("alone, beside two others: ", err)
 	}
-	a.Close()
-	time.AfterFunc(2*poll, func() { b.Close() })
+	release := func(f *os.File) {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	release(a)
+	time.AfterFunc(2*poll, func() { release(b) })
 	if _, err := take(time.Minute, false); err != nil {
 		t.Error("after they are gone: ", err)
 	}
-	a.Close()
 	if err := Wait(t.Context(), a, false); err == nil {
 		t.Error("a closed file was locked")
 	}

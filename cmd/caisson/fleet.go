@@ -102,6 +102,9 @@ func (a *app) printSummary(s server.Summary) error {
 	if s.IndexTrouble != "" {
 		cli.Printf(a.out, "what is published could not be read since %s: %s\n", s.Indexed.Format(time.RFC3339), s.IndexTrouble)
 	}
+	if s.SiteTrouble != "" {
+		cli.Printf(a.out, "the site of the service has changed and cannot be read: %s\n", s.SiteTrouble)
+	}
 	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	for _, k := range view.Kinds {
 		if n := s.Conditions[k.Condition]; n > 0 {

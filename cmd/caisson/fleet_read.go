@@ -5,10 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"sync/atomic"
 
 	"github.com/caisson-os/caisson/fleet/commits"
@@ -18,7 +14,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec/site"
-	"github.com/caisson-os/caisson/spec/site/service"
 )
 
 // reading is what the fleet's service has read of its registry beside the index.
@@ -54,7 +49,7 @@ func (a *app) fleetIndex(v *serving, to *reading) hub.Index {
 			}
 			root = p.Root
 		}
-		if s := v.look.whom.loaded; s != nil {
+		if s := v.siteNow(); s != nil {
 			most := commits.AtOnce
 			if p.Root != known {
 				most = commits.AtFirst
@@ -70,28 +65,12 @@ func (a *app) fleetIndex(v *serving, to *reading) hub.Index {
 	}
 }
 
-// servedSite is a site whose lock is read each time: it changes more often than a
-// service is started.
-type servedSite struct{ *site.Site }
-
-func (s servedSite) ServicesLock() (*service.Lock, error) {
-	f, err := os.Open(s.LockFile())
-	if errors.Is(err, fs.ErrNotExist) {
-		return service.NewLock(), nil
+// siteNow returns the site, nil where there is none.
+func (v *serving) siteNow() *site.Site {
+	if v.site != nil {
+		return v.site.now.Load().Site
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(f, service.MaxLock+1))
-	if err != nil {
-		return nil, err
-	}
-	l, err := service.ParseLock(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.LockFile(), err)
-	}
-	return l, nil
+	return v.look.whom.loaded
 }
 
 // haveServices returns the nodes that a site gives any service.

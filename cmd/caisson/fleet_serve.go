@@ -31,6 +31,7 @@ type serving struct {
 	slots                    map[string]int
 	unproven                 bool
 	look                     looking
+	site                     *servedSite // nil: the service has none
 	http                     httpserver.Options
 }
 
@@ -99,11 +100,11 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	}
 	o.Layers = layerdiff.New(reads.layer)
 	if len(v.look.whom.site) > 0 {
-		s, err := v.look.whom.load(a)
-		if err != nil {
+		if v.site, err = a.serveSite(v.look.whom.site); err != nil {
 			return err
 		}
-		o.Site, o.Sent = servedSite{s}, &reads.sent
+		v.look.whom.loaded = v.site.now.Load().Site
+		o.Site, o.Sent = v.site, &reads.sent
 	}
 	db, err := store.Open(ctx, v.db)
 	if err != nil {
@@ -131,6 +132,9 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	}
 	if err != nil {
 		return err
+	}
+	if v.site != nil {
+		go v.site.follow(ctx, siteEvery, a.say)
 	}
 	if box != nil {
 		go a.keepReading(ctx, box, o.Hub)

@@ -80,11 +80,11 @@ func (a *app) readStored(ctx context.Context, x *storedReports) (s *server.Serve
 	v := &serving{from: x.from, look: x.look}
 	o := server.Options{Registry: x.from, Version: version, Say: a.say}
 	if len(x.look.whom.site) > 0 {
-		site, err := v.look.whom.load(a)
-		if err != nil {
+		if v.site, err = a.serveSite(v.look.whom.site); err != nil {
 			return nil, err
 		}
-		o.Site = servedSite{site}
+		v.look.whom.loaded = v.site.now.Load().Site
+		o.Site = v.site
 	}
 	box, err := v.look.inbox(cmp.Or(x.reports, x.from))
 	if err != nil {

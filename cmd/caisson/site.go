@@ -35,13 +35,17 @@ func parseSite(names ...string) (*site.Site, *report.Report) {
 }
 
 func parseSiteAt(at time.Time, names ...string) (*site.Site, *report.Report) {
+	return parseSiteFrom(hostFiles{}, at, names...)
+}
+
+func parseSiteFrom(files fs.FS, at time.Time, names ...string) (*site.Site, *report.Report) {
 	names = slices.Clone(names)
 	for i, name := range names {
 		if name == "-" {
 			names[i] = stdin
 		}
 	}
-	return site.ParseAt(at, hostFiles{}, names...)
+	return site.ParseAt(at, files, names...)
 }
 
 // loadSite reads site files for a verb that needs them to be good. Errors and
@@ -52,7 +56,11 @@ func (a *app) loadSite(names ...string) (*site.Site, error) {
 
 // loadSiteAt is loadSite for a date: maintenance is expanded from there.
 func (a *app) loadSiteAt(at time.Time, names ...string) (*site.Site, error) {
-	s, found := parseSiteAt(at, names...)
+	return a.loadSiteFrom(hostFiles{}, at, names...)
+}
+
+func (a *app) loadSiteFrom(files fs.FS, at time.Time, names ...string) (*site.Site, error) {
+	s, found := parseSiteFrom(files, at, names...)
 	if found.Err() != nil {
 		found.Write(a.err)
 		return nil, cli.ErrInvalid

@@ -14,7 +14,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/service"
 )
 
-// Site is what a service asks of the site that it was started with: labels and sets of
+// Site is what a service asks of its site: labels and sets of
 // nodes, and what services follow, are written there and published nowhere.
 type Site interface {
 	// Select returns the nodes that have all labels, each as KEY=VALUE, and belong to the
@@ -23,6 +23,18 @@ type Site interface {
 	Sets() []string
 	Services() []service.Service
 	ServicesLock() (*service.Lock, error) // as it is now
+	Trouble() error                       // why it is not as its files are by now, nil where it is
+}
+
+// siteTrouble says why the site is not as its files are.
+func (s *Server) siteTrouble() string {
+	if s.o.Site == nil {
+		return ""
+	}
+	if err := s.o.Site.Trouble(); err != nil {
+		return err.Error()
+	}
+	return ""
 }
 
 // List is what GET /v1/nodes answers.

@@ -47,7 +47,8 @@ func (s *site) knows(text string) {
 // known is a site with its lock as the test wants it.
 type known struct {
 	*authored.Site
-	wrong error
+	wrong   error
+	trouble error
 }
 
 // sentAll is what every overlay brings.
@@ -55,6 +56,8 @@ type sentAll map[string]string
 
 func (s sentAll) Services(string) (map[string]string, bool) { return s, true }
 func (s sentAll) Left() (int, error)                        { return 2, nil }
+
+func (k *known) Trouble() error { return k.trouble }
 
 func (k *known) ServicesLock() (*service.Lock, error) { return k.Site.ServicesLock(), k.wrong }
 

@@ -63,6 +63,21 @@ func TestADamagedFileSystem(t *testing.T) {
 	}
 }
 
+// A disk that lets itself only be read is read, though e2fsck wants to write to it.
+func TestAReadOnlyDiskIsNotRepaired(t *testing.T) {
+	b := newBench(t)
+	dev, _ := device(t, true)
+	used, at := b.open(t, dev)
+	if used == nil || used.ReadOnly == nil || b.said.Len() > 0 {
+		t.Fatalf("%+v, and says %q", used, b.said.String())
+	}
+	for range 2 { // the memory, and the disk below it
+		if err := unix.Unmount(at, 0); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A disk that became larger: its table takes the new end, and its file system follows.
 func TestAGrownDisk(t *testing.T) {
 	b := newBench(t)

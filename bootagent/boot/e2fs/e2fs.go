@@ -47,7 +47,8 @@ func (Programs) Make(device, label string, offset, bytes int64) error {
 }
 
 // Preen runs e2fsck as a boot does: 0 is a file system that was well, 1 and 2 one that
-// is now, anything above one that needs a person.
+// is now, 4 one that needs a person. 8 alone says that e2fsck could not do its work, as on a
+// disk that takes no writes: the mount says what becomes of that.
 func (Programs) Preen(device string, force bool) (string, error) {
 	args := []string{"-p", device}
 	if force {
@@ -57,7 +58,7 @@ func (Programs) Preen(device string, force bool) (string, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case code == 0:
+	case code == 0, code == 8:
 		return "", nil
 	case code <= 3:
 		return said, nil

@@ -67,7 +67,7 @@ func (n *Node) next(ctx context.Context) (next *swap.Next, class, why string, er
 		return nil, "", "", err
 	}
 	g := s.Best()
-	if s.Staged != nil && n.rejected(*s.Staged) == "" {
+	if s.Staged != nil && n.rejected(*s.Staged) == "" && n.follower.Held(s, *s.Staged) == "" {
 		g = s.Staged
 	}
 	if g == nil || g.Layer == n.boot.Generation.Layer {
@@ -83,7 +83,7 @@ func (n *Node) next(ctx context.Context) (next *swap.Next, class, why string, er
 	if err != nil {
 		return nil, "", "", err
 	}
-	found, err := n.follower.Recall(g)
+	found, err := n.follower.Return(g) // not what the fleet has rejected since it was accepted
 	if err != nil {
 		return nil, "", "", err
 	}
@@ -186,6 +186,7 @@ func (n *Node) softReboot(ctx context.Context, next *swap.Next) (err error) {
 	n.note(g, nil, spec.Event{Event: spec.EventEntered, Why: "by a soft-reboot"})
 	n.record("soft-reboot", field{"generation", g.Generation}, field{"layer", g.Layer})
 	n.o.Say("a soft-reboot to generation %d, layer %s", g.Generation, g.Layer)
+	ctx = context.WithoutCancel(ctx) // what is begun here ends this agent, too: that must not count as its failure
 	if n.o.SoftReboot != nil {
 		return n.o.SoftReboot(ctx)
 	}

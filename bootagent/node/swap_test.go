@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -19,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // layered puts the description of a layer into the store of the node, and returns it and
@@ -160,6 +162,25 @@ func TestASoftRebootArrives(t *testing.T) {
 	}
 }
 
+// A soft-reboot ends the agent that asks for it, maybe before it has heard that it begins:
+// the attempt still counts.
+func TestASoftRebootEndsTheAgent(t *testing.T) {
+	m := newSwapping(t, "257.9-1")
+	ctx, end := context.WithCancel(t.Context())
+	n, err := Open(ctx, Options{Root: m.root, Runner: m, Say: t.Logf, Reboot: func(context.Context) error { m.cold++; return nil },
+		SoftReboot: func(ctx context.Context) error { end(); return ctx.Err() }}, m.bootstrap())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close() // the test is over
+	if class, why, err := n.Reboot(ctx); class != spec.ClassSoftReboot || err != nil {
+		t.Errorf("%s: %s, %v", class, why, err)
+	}
+	if s := m.state(); m.cold != 0 || s.Staged == nil || s.Staged.Attempts != 1 || !m.deadline() {
+		t.Errorf("rebooted %d times, %+v, deadline %v", m.cold, s.Staged, m.deadline())
+	}
+}
+
 // Where it cannot be soft, or does not begin, it is a reboot, and nothing of the attempt
 // is left.
 func TestRebootThatIsNotSoft(t *testing.T) {
@@ -168,8 +189,15 @@ func TestRebootThatIsNotSoft(t *testing.T) {
 		change  func(m *swapping)
 		why     string
 	}{
-		"an older systemd":           {"252.1-1", func(*swapping) {}, "needs 254"},
-		"somebody else waits, too":   {"257", func(m *swapping) { m.write(paths.RebootReasons, "linux-image\n") }, "linux-image"},
+		"an older systemd":         {"252.1-1", func(*swapping) {}, "needs 254"},
+		"somebody else waits, too": {"257", func(m *swapping) { m.write(paths.RebootReasons, "linux-image\n") }, "linux-image"},
+		"a frozen node":            {"257", func(m *swapping) { m.told(func(n *Node) error { return n.Freeze("", 0) }) }, "no other layer waits"},
+		"a generation that the fleet has rejected since": {"257", func(m *swapping) {
+			m.Current(spec.Fleet{Reject: []string{m.state().Staged.Overlay}}, time.Now())
+			if _, err := m.say(func(n *Node) (*spec.Status, error) { return n.Sync(m.t.Context()) }); refusal.Of(err) != refusal.Rejected {
+				m.t.Fatal(err)
+			}
+		}, "reject list"},
 		"a layer that is not staged": {"257", func(m *swapping) { m.removeImage("image 2") }, "not staged"},
 		"a root that cannot be made": {"257", func(m *swapping) { m.stack = errors.New("exit status 1") }, "a bad blob"},
 		"systemd refuses":            {"257", func(m *swapping) { m.call = errors.New("refused") }, "refused"},

@@ -12,10 +12,10 @@ import (
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
-// held says why a node does not take a generation that it may, "" where it does. One
+// Held says why a node does not take a generation that it may, "" where it does. One
 // that has nothing else takes what there is. What the fleet lets nobody run, nobody on the
 // node can keep.
-func (f *Tracker) held(s *state.State, g state.Generation) string {
+func (f *Tracker) Held(s *state.State, g state.Generation) string {
 	if s.Current == nil {
 		return ""
 	}

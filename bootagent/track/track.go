@@ -138,7 +138,7 @@ func (f *Tracker) look(ctx context.Context, s *state.State) (l looked, err error
 	}
 	if s.Current != nil && s.Current.Overlay == a.Digest && s.Current.Generation == a.Floor.Generation {
 		l.found.Unchanged = true
-	} else if l.found.Why = f.held(s, l.found.Generation); l.found.Why != "" {
+	} else if l.found.Why = f.Held(s, l.found.Generation); l.found.Why != "" {
 		l.found.Held = true
 	}
 	return l, nil

@@ -25,6 +25,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -122,13 +123,23 @@ func (n *Node) write(name string, data []byte, mode fs.FileMode) error {
 	return os.Chmod(to, mode) // whatever the umask is
 }
 
-// bind shows from at the path to of the new root.
+// bind shows from at the path to of the new root. What is mounted, and where, is held
+// open: before a soft-reboot users go on, and may put a link there at any moment.
 func (n *Node) bind(from, to string) error {
 	at, err := directory(n.Root, to)
 	if err != nil {
 		return err
 	}
-	if err := unix.Mount(from, at, "", unix.MS_BIND, ""); err != nil {
+	var held [2]string
+	for i, name := range []string{from, at} {
+		fd, err := unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+		if err != nil {
+			return &fs.PathError{Op: "open", Path: name, Err: err}
+		}
+		defer unix.Close(fd) // only held
+		held[i] = safepath.Name(fd)
+	}
+	if err := unix.Mount(held[0], held[1], "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("bind %s to %s: %w", from, to, err)
 	}
 	return nil

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handover
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// While the root of a soft-reboot is made, users go on: whose directory is on the way to
+// a persisted one has nothing mounted in another place, whenever a link is put there.
+func TestBindWhileAUserActs(t *testing.T) {
+	n := newNode(t, t.TempDir(), true)
+	elsewhere, from := t.TempDir(), t.TempDir()
+	kept, link := n.path("/home/admin/kept"), n.path("/home/admin/link")
+	if err := errors.Join(os.Mkdir(kept, 0o755), os.Symlink(elsewhere, link), os.WriteFile(filepath.Join(from, "mine"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				// It fails while something is mounted there.
+				_ = unix.Renameat2(unix.AT_FDCWD, kept, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE)
+			}
+		}
+	}()
+	bound := 0
+	for range 5000 {
+		if err := n.bind(from, "/home/admin/kept"); err == nil {
+			bound++
+		}
+		if _, err := os.Lstat(filepath.Join(elsewhere, "mine")); err == nil {
+			t.Error("it is mounted where the link leads to")
+			break
+		}
+		for _, at := range []string{kept, link} {
+			if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && err != unix.EINVAL {
+				t.Fatal(err)
+			}
+		}
+	}
+	close(stop)
+	<-stopped
+	_ = unix.Unmount(elsewhere, unix.MNT_DETACH) // of a test that failed
+	if bound == 0 {
+		t.Error("it was never mounted: this shows nothing")
+	}
+	t.Logf("%d of 5000 were mounted", bound)
+}

@@ -20,6 +20,9 @@ var answers = map[string]any{
 	}{},
 }
 
+// nodeQuery is what GET /v1/nodes reads of its address.
+var nodeQuery = []string{"q", "condition", "layer", "version", "sync", "health", "service", "commit", "differs", "label", "set", "from", "most"}
+
 var parameter = regexp.MustCompile(`\{(\w+)\}`)
 
 // openAPI describes the API in OpenAPI 3.1, from the table of routes and from the types
@@ -54,8 +57,12 @@ func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request) {
 			parameters = append(parameters, map[string]any{"name": m[1], "in": "path", "required": true, "schema": map[string]any{"type": "string"}})
 		}
 		if r.pattern == "GET /v1/nodes" {
-			for _, name := range []string{"q", "condition", "layer", "version", "sync", "health", "differs", "from", "most"} {
-				parameters = append(parameters, map[string]any{"name": name, "in": "query", "schema": map[string]any{"type": "string"}})
+			for _, name := range nodeQuery {
+				schema := map[string]any{"type": "string"}
+				if name == "label" {
+					schema = map[string]any{"type": "array", "items": schema, "maxItems": maxLabels} // as in label=a=1&label=b=2
+				}
+				parameters = append(parameters, map[string]any{"name": name, "in": "query", "schema": schema})
 			}
 		}
 		if parameters != nil {

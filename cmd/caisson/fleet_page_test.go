@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"html"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/layerdiff"
+	"github.com/caisson-os/caisson/fleet/rollout"
+	"github.com/caisson-os/caisson/fleet/server"
+	"github.com/caisson-os/caisson/fleet/store"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+var (
+	copied = regexp.MustCompile(`data-copy="([^"]*)"`)
+	inCode = regexp.MustCompile(`<code>(caisson[^<]*)</code>`)
+)
+
+// TestWhatPagesOfferToCopyRuns: each command on the pages of a fleet in trouble is one
+// that the command line takes, and does what it says at the registry of that fleet.
+func TestWhatPagesOfferToCopyRuns(t *testing.T) {
+	agent, err := os.ReadFile("../../docs/cli/caisson-agent.md") // a test of the agent holds it to its verbs
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newShelf(t)
+	at, token := servePages(t, s)
+	seen := map[string]bool{}
+	for _, path := range []string{"/", "/nodes", "/nodes/a", "/nodes/b", "/nodes/c", "/layers", "/services", "/rollouts", "/slots", "/login"} {
+		page := getPage(t, at+path, token)
+		texts := inCode.FindAllStringSubmatch(page, -1)
+		offers := copied.FindAllStringSubmatch(page, -1)
+		if n := strings.Count(page, "data-copy"); n != len(offers) {
+			t.Errorf("%s: %d commands to copy, %d are read", path, n, len(offers))
+		}
+		for _, m := range append(offers, texts...) {
+			seen[html.UnescapeString(m[1])] = true
+		}
+	}
+	verbs := map[string]bool{}
+	for _, command := range slices.Sorted(maps.Keys(seen)) {
+		words := shellWords(t, command)
+		if words[0] == "caisson-agent" {
+			if !strings.Contains(string(agent), "### "+command+"\n") {
+				t.Errorf("%q: the agent has no such verb", command)
+			}
+			continue
+		}
+		verb, err := taken(words[1:])
+		if err != nil {
+			t.Errorf("%q: %v", command, err)
+			continue
+		}
+		verbs[verb] = true
+		if strings.HasPrefix(verb, "caisson rollout") || verb == "caisson fleet token" {
+			continue // of rollouts that are states alone; with names that stand for others
+		}
+		if out, err := s.run(words[1:]...); err != nil && (verb != "caisson diff" || cli.Code(err) != cli.ExitDrift) { // layers differ
+			t.Errorf("%q: %v\n%s", command, err, out)
+		}
+	}
+	want := []string{"caisson diff", "caisson fleet accept", "caisson fleet slots release", "caisson fleet token", "caisson forward", "caisson freeze", "caisson history",
+		"caisson inspect", "caisson pause", "caisson rollback", "caisson rollout abort", "caisson rollout pause", "caisson rollout resume", "caisson rollout undo"}
+	if got := slices.Sorted(maps.Keys(verbs)); !slices.Equal(got, want) {
+		t.Errorf("the pages have %q, want %q", got, want)
+	}
+}
+
+// taken returns the command that words call, or why the command line does not take them.
+func taken(words []string) (string, error) {
+	c, rest, err := newApp(io.Discard, io.Discard).root().Find(words)
+	if err == nil {
+		err = c.ParseFlags(rest)
+	}
+	if err == nil && c.Args != nil {
+		err = c.ValidateArgs(c.Flags().Args())
+	}
+	if err == nil {
+		err = c.ValidateRequiredFlags()
+	}
+	return c.CommandPath(), err
+}
+
+// shellWords returns what a shell makes of a command.
+func shellWords(t *testing.T, command string) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", `printf '%s\n' `+command).Output()
+	if err != nil {
+		t.Fatal(command, err)
+	}
+	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+}
+
+func getPage(t *testing.T, at, token string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, at, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() // only read
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatal(at, resp.Status, err, string(text))
+	}
+	return string(text)
+}
+
+// servePages publishes three nodes and serves their pages: another key reports for a,
+// which holds a slot; b is frozen; c runs another layer; and there are rollouts in each
+// phase. The present directory has the site and the operator's key.
+func servePages(t *testing.T, s *shelf) (at, token string) {
+	t.Helper()
+	t.Chdir(t.TempDir())
+	do := func(args ...string) {
+		t.Helper()
+		if out, err := s.run(args...); err != nil {
+			t.Fatal(args, err, out)
+		}
+	}
+	do("keys", "generate", filepath.Join("keys", "operator"))
+	for name, text := range map[string]string{"keys/release.pub": string(sign.VerifierOf(s.release).PEM()),
+		"site.yaml": "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: test}\nlayer: {base: {debian: {suite: trixie}}}\ntrust: {keys: {operator: keys/operator.pub, release: keys/release.pub}}\nnodes: [{name: a}, {name: b}, {name: c}]\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.features = spec.Features()
+	one := s.put("1", "2026-01-01T00:00:00Z", map[string]string{"a": "x"}, "bash=5")
+	do("publish", "site.yaml", "--layer", one, "--to", s.ref, "--key", "keys/operator.key")
+	two := s.put("2", "2026-01-02T00:00:00Z", map[string]string{"a": "y"}, "bash=6")
+	do("publish", "site.yaml", "--layer", two, "--to", s.ref, "--key", "keys/operator.key")
+	do("freeze", s.ref, "--node", "b", "--reason", "wait", "--key", "keys/operator.key")
+
+	var talk bytes.Buffer
+	a, v, reads := newApp(&talk, &talk), &serving{from: s.ref}, &reading{}
+	v.look.whom.site = []string{"site.yaml"}
+	index := a.fleetIndex(v, reads)
+	db, err := store.Open(t.Context(), "sqlite:fleet.db")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := hub.Open(t.Context(), hub.Options{Store: db, Groups: map[string]int{"default": 1}, Say: t.Logf, Index: func(ctx context.Context, known string) (hub.Published, error) {
+		p, err := index(ctx, known)
+		for _, phase := range []string{spec.RolloutRunning, spec.RolloutPaused, spec.RolloutHalted, spec.RolloutDone} {
+			plan := &spec.RolloutPlan{Name: phase, Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"a": "x"}}}}
+			p.Rollouts = append(p.Rollouts, rollout.StateOf(plan, spec.Rollout{Phase: phase, Waves: []spec.RolloutWave{{}}}))
+		}
+		return p, err
+	}})
+	if err != nil {
+		t.Fatal(err, talk.String())
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(ctx) }()
+	key := func() *ecdsa.PrivateKey {
+		k, err := sign.Generate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	for _, r := range []struct {
+		node, layer string
+		key         *ecdsa.PrivateKey
+	}{{"a", two, key()}, {"a", two, key()}, {"b", two, key()}, {"c", one, key()}} {
+		report := spec.NewReport(&spec.Status{Fleet: "test", Node: r.node, BootID: "b", Mode: spec.ModeNetboot, Health: spec.HealthOK, Sync: spec.SyncCurrent,
+			Tracking: spec.Following, Activity: spec.ActivityIdle, Generation: 1, Layer: r.layer, LayerVersion: "1", Agent: "1"})
+		report.Key, report.Grade, report.Seq, report.Interval = sign.VerifierOf(r.key).ID(), spec.KeyPinned, 1, 300
+		data, err := report.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := sign.SignReport(r.key, data)
+		if err == nil {
+			err = h.Report(t.Context(), raw)
+		}
+		if err != nil {
+			t.Fatal(r.node, err)
+		}
+	}
+	if err := h.TakeSlot(t.Context(), "default", "a", hub.Proof{}); err != nil {
+		t.Fatal(err)
+	}
+	token, err = server.AddToken("tokens", "eve", server.Operator)
+	if err == nil {
+		err = os.WriteFile("token", []byte(token), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := server.OpenTokens("tokens")
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := server.New(ctx, server.Options{Hub: h, Layers: layerdiff.New(reads.layer), Tokens: tokens, Hosts: []string{"127.0.0.1"}, Registry: s.ref, Version: "1", Say: t.Logf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := httptest.NewServer(handler)
+	t.Cleanup(func() {
+		service.Close()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Setenv("CAISSON_FLEET", service.URL)
+	t.Setenv("CAISSON_FLEET_TOKEN_FILE", "token")
+	return service.URL, token
+}

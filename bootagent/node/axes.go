@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -69,9 +70,9 @@ func (n *Node) setActivity(st *spec.Status, soaks time.Time) {
 	case st.Staged != "" && swap != nil && swap.State == spec.OperationWaiting:
 		st.Activity, st.ActivityDetail, st.ActivityUntil = spec.ActivityWaiting(cmp.Or(swap.For, swap.Name)), "overlay "+st.Staged+" is staged; "+swap.Name+": "+swap.Detail, swap.Next
 	case st.Staged != "" && st.Staged == st.Overlay:
-		st.Activity, st.ActivityDetail = spec.ActivityWaiting("reboot"), "the layer of overlay "+st.Staged+" is staged"
+		st.Activity, st.ActivityDetail = spec.ActivityWaiting("reboot"), n.sayStaged("the layer of overlay "+st.Staged)
 	case st.Staged != "":
-		st.Activity, st.ActivityDetail = spec.ActivityWaiting("reboot"), "overlay "+st.Staged+" is staged"
+		st.Activity, st.ActivityDetail = spec.ActivityWaiting("reboot"), n.sayStaged("overlay "+st.Staged)
 	case waiting != nil:
 		st.Activity, st.ActivityUntil = spec.ActivityWaiting(cmp.Or(waiting.For, waiting.Name)), waiting.Next
 		st.ActivityDetail = waiting.Name + ": " + waiting.Detail
@@ -81,6 +82,11 @@ func (n *Node) setActivity(st *spec.Status, soaks time.Time) {
 	if st.ActivitySince.IsZero() && n.boot.Live.Activity == st.Activity {
 		st.ActivitySince = stamp(n.boot.Live.ActivitySince)
 	}
+}
+
+// sayStaged says of what is staged how the node gets there, where that is known.
+func (n *Node) sayStaged(what string) string {
+	return strings.TrimSuffix(what+" is staged: "+n.sayMove(), ": ")
 }
 
 // noteAxes notes since when health and activity are as they are.

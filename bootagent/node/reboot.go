@@ -3,6 +3,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -103,7 +104,7 @@ func (n *Node) waitsWhy() (string, error) {
 	case a == nil:
 		return "", nil
 	}
-	why += ": " + a.why
+	why += ": " + cmp.Or(n.sayMove(), a.why)
 	if swap := swapStatus(n.view(running)); swap != nil {
 		why += "; by itself: " + string(swap.State) + ", " + swap.Detail
 	}

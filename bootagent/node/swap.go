@@ -114,6 +114,16 @@ func (n *Node) next(ctx context.Context) (next *swap.Next, class, why string, er
 	return next, class, why, nil
 }
 
+// sayMove says how this node gets to another layer that waits and is here, in the words of
+// the plan; "" where that is not known. It reads the disk alone.
+func (n *Node) sayMove() string {
+	next, class, why, err := n.next(context.Background())
+	if err != nil || next == nil {
+		return "" // the verb that starts the node over says why
+	}
+	return class + ": " + why
+}
+
 // othersWait returns what else wants this machine to be started over; a new kernel on the
 // disk of somebody's is not to be had by a soft-reboot.
 func (n *Node) othersWait() (string, error) {

@@ -139,6 +139,26 @@ func TestRebootIsASoftReboot(t *testing.T) {
 	}
 }
 
+// What waits is said with its class, as the plan has it, once its layer is here.
+func TestTheWayToWhatWaits(t *testing.T) {
+	for systemd, class := range map[string]string{"257.9-1": "soft-reboot: the root is stacked", "252.1-1": "reboot: the root is stacked"} {
+		m := newSwapping(t, systemd)
+		st := m.sync()
+		reasons, err := os.ReadFile(m.root + paths.RebootReasons)
+		if err != nil || !strings.HasPrefix(string(reasons), "caisson: generation 2: "+class) {
+			t.Errorf("reasons: %q, %v", reasons, err)
+		}
+		if !strings.Contains(st.ActivityDetail, " is staged: "+class) {
+			t.Errorf("status: %s: %s", st.Activity, st.ActivityDetail)
+		}
+		m.removeImage("image 2")
+		st = m.sync()
+		if reasons, err = os.ReadFile(m.root + paths.RebootReasons); err != nil || string(reasons) != "caisson: generation 2: another layer\n" || strings.Contains(st.ActivityDetail, "stacked") {
+			t.Errorf("of a layer that is not here: %q, %v; %s", reasons, err, st.ActivityDetail)
+		}
+	}
+}
+
 // The record that a soft-reboot led to counts, and the pair is promoted.
 func TestASoftRebootArrives(t *testing.T) {
 	m := newSwapping(t, "257.9-1")

@@ -23,7 +23,7 @@ func TestLongPStore(t *testing.T) {
 	o.Append += " " + reserved
 	m := f.start(t, o)
 	s := f.login(t, m)
-	if got := run(t, s, "ls /sys/fs/pstore"); got != "" {
+	if got := run(t, s, "sudo ls /sys/fs/pstore"); got != "" {
 		t.Fatalf("a new machine has in pstore: %s", got)
 	}
 	if got := run(t, s, "sudo caisson-agent why || true"); strings.Contains(got, "crashed") {

@@ -106,4 +106,6 @@ var table = []undone{
 		"return time.Duration(now.Nano())", "return time.Duration(time.Now().UnixNano())", "TestAClockThatJumpsWhileChecksSoak", "bootagent/node"},
 	{"", "that what the disk did not take goes", "layers/store.go",
 		`return errors.Join(fmt.Errorf("fsync %s: %w", digest, err), durable.Remove(partial))`, `return fmt.Errorf("fsync %s: %w", digest, err)`, "TestWhatTheDiskDidNotTake", ""},
+	{"", "the look at what it kept", "bootagent/boot/initramfs/note.go",
+		"range blackbox.Dumps(pstore) {", `range blackbox.Dumps("") {`, "TestADeadKernelIsNoted", ""},
 }

@@ -32,7 +32,7 @@ const (
 	stepResolve  = "resolve" // which packages: it makes no tree and is in no list
 	stepBase     = "base"
 	stepPackages = "packages"
-	stepAccounts = "accounts"
+	stepAccounts = spec.ImageAccounts
 	stepPolicy   = "policy"
 	stepAgent    = "agent"
 	stepBoot     = "boot"

@@ -36,6 +36,7 @@ var features = []feature{
 	{"files", func(o *Overlay) bool { return len(o.Items.Files) > 0 }},
 	{"gates", func(o *Overlay) bool { return o.Gates != nil }},
 	{"layer-swap", func(o *Overlay) bool { return o.Swap != nil }},
+	{FeatureLiveAccounts, func(*Overlay) bool { return false }},
 	{"maintenance", func(o *Overlay) bool { return o.Maintenance != nil }},
 	{"modules", func(o *Overlay) bool { return o.Items.Modules != nil }},
 	{"nic-features", func(o *Overlay) bool {

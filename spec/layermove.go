@@ -14,6 +14,13 @@ import (
 // by a soft-reboot. No overlay needs it; a layer's description says it.
 const FeatureSoftReboot = "soft-reboot"
 
+// FeatureLiveAccounts is that of an agent which puts another layer's accounts over the
+// running root. No overlay needs it; a layer's description says it.
+const FeatureLiveAccounts = "live-accounts"
+
+// ImageAccounts is the name of the image with a layer's accounts.
+const ImageAccounts = "accounts"
+
 // softRebootSince is the first release of systemd whose init goes on in another root.
 const softRebootSince = 254
 
@@ -21,6 +28,8 @@ const softRebootSince = 254
 // lower one. Kernel arguments are an overlay's, see Effects.
 func LayerMove(from, to *Layer) (class, why string) {
 	switch {
+	case onlyAccounts(from, to) && slices.Contains(from.Features, FeatureLiveAccounts):
+		return ClassLive, "only accounts differ: they are put over the running root"
 	case from.Arch != to.Arch:
 		return ClassCold, "the architecture changes"
 	case from.Kernel.Release != to.Kernel.Release:
@@ -61,6 +70,31 @@ func samePolicy(a, b *Layer) bool {
 		return ""
 	}
 	return reflect.DeepEqual(a.AppArmor, b.AppArmor) && compiled(a) == compiled(b)
+}
+
+// onlyAccounts reports whether two layers are the same but for their accounts.
+func onlyAccounts(a, b *Layer) bool {
+	if a.Arch != b.Arch || a.Kernel != b.Kernel || a.Initrd != b.Initrd || len(a.Images) != len(b.Images) || a.Accounted() == nil ||
+		!reflect.DeepEqual(a.AppArmor, b.AppArmor) || !slices.Equal(a.Features, b.Features) || !slices.Equal(a.Packages, b.Packages) {
+		return false
+	}
+	for i, image := range a.Images {
+		other := b.Images[i]
+		if image.Name != other.Name || image.MediaType != other.MediaType || image.Name != ImageAccounts && image.Blob != other.Blob {
+			return false
+		}
+	}
+	return true
+}
+
+// Accounted is the image of a layer's accounts, nil where it has none, or several.
+func (l *Layer) Accounted() *Image {
+	is := func(i Image) bool { return i.Name == ImageAccounts }
+	at := slices.IndexFunc(l.Images, is)
+	if at < 0 || slices.ContainsFunc(l.Images[at+1:], is) {
+		return nil
+	}
+	return &l.Images[at]
 }
 
 // systemdRelease returns the release of a layer's systemd, as its package says it.

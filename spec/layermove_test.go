@@ -51,3 +51,52 @@ func TestLayerMove(t *testing.T) {
 		t.Error("a soft-reboot is another root")
 	}
 }
+
+// What differs in nothing but accounts needs no other root.
+func TestOnlyAccounts(t *testing.T) {
+	layer := func(change func(*Layer)) *Layer {
+		l := &Layer{Version: "1", Recipe: "a", Arch: "amd64", Kernel: KernelBlob{Release: "6.12", Blob: Blob{Digest: "sha256:k"}}, Initrd: Blob{Digest: "sha256:i"},
+			Images: []Image{{Name: "base", Blob: Blob{Digest: "sha256:b"}}, {Name: "packages", Blob: Blob{Digest: "sha256:p"}}, {Name: ImageAccounts, Blob: Blob{Digest: "sha256:1"}},
+				{Name: "policy", Blob: Blob{Digest: "sha256:y"}}, {Name: "agent", Blob: Blob{Digest: "sha256:a"}}},
+			Packages: []InstalledPackage{{Name: "systemd", Version: "257"}}, Accounts: []Account{{Name: "ann"}}, AppArmor: LoadedPolicy{Features: "f"}, Features: Features()}
+		change(l)
+		return l
+	}
+	same := layer(func(*Layer) {})
+	for name, c := range map[string]struct {
+		change func(*Layer)
+		live   bool
+	}{
+		"nothing":         {func(*Layer) {}, true},
+		"accounts":        {func(l *Layer) { l.Images[2].Digest, l.Images[2].Size = "sha256:2", 7 }, true},
+		"what it is from": {func(l *Layer) { l.Version, l.Recipe, l.Created, l.Accounts = "2", "b", "now", nil }, true},
+		"base":            {func(l *Layer) { l.Images[0].Digest = "sha256:2" }, false},
+		"packages":        {func(l *Layer) { l.Images[1].Digest = "sha256:2" }, false},
+		"policy":          {func(l *Layer) { l.Images[3].Digest = "sha256:2" }, false},
+		"agent":           {func(l *Layer) { l.Images[4].Digest = "sha256:2" }, false},
+		"one more image":  {func(l *Layer) { l.Images = append(l.Images, Image{Name: "more"}) }, false},
+		"another order":   {func(l *Layer) { l.Images[2], l.Images[3] = l.Images[3], l.Images[2] }, false},
+		"another form":    {func(l *Layer) { l.Images[2].MediaType = "other" }, false},
+		"no accounts":     {func(l *Layer) { l.Images = append(l.Images[:2:2], l.Images[3:]...) }, false},
+		"kernel":          {func(l *Layer) { l.Kernel.Digest = "sha256:2" }, false},
+		"initrd":          {func(l *Layer) { l.Initrd.Digest = "sha256:2" }, false},
+		"apparmor":        {func(l *Layer) { l.AppArmor.Features = "g" }, false},
+		"features":        {func(l *Layer) { l.Features = l.Features[1:] }, false},
+		"installed":       {func(l *Layer) { l.Packages = nil }, false},
+		"architecture":    {func(l *Layer) { l.Arch = "arm64" }, false},
+	} {
+		for _, pair := range [][2]*Layer{{same, layer(c.change)}, {layer(c.change), same}} {
+			if class, why := LayerMove(pair[0], pair[1]); (class == ClassLive) != c.live || why == "" {
+				t.Errorf("%s: %s, %q; want live: %v", name, class, why, c.live)
+			}
+		}
+	}
+	old := func(l *Layer) { l.Features = nil }
+	if class, _ := LayerMove(layer(old), layer(old)); class == ClassLive {
+		t.Error("agents of an earlier release do not put accounts over a root")
+	}
+	twice := layer(func(l *Layer) { l.Images[1].Name = ImageAccounts })
+	if class, _ := LayerMove(twice, twice); class == ClassLive || twice.Accounted() != nil {
+		t.Error("two images of accounts")
+	}
+}

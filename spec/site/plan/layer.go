@@ -71,16 +71,25 @@ func (p *Planner) moveChanges(published, to string, v site.Variant, next *Layer)
 }
 
 // described is what is known of the next layer: of one that is to be built, its
-// architecture and whether its kernel may be the same.
+// architecture and whether its kernel may be the same. A build of a recipe that differs
+// in accounts only makes the other images again as they are.
 func described(old *Layer, r spec.Recipe, next *Layer) *spec.Layer {
 	if next != nil {
 		return &next.Layer
+	}
+	if old.Made != nil && onlyAccounts(*old.Made, r) {
+		return &old.Layer
 	}
 	to := &spec.Layer{Arch: r.Arch, Kernel: old.Kernel}
 	if !sameFlavour(old.Kernel.Release, r.Kernel) {
 		to.Kernel = spec.KernelBlob{Release: r.Kernel}
 	}
 	return to
+}
+
+func onlyAccounts(a, b spec.Recipe) bool {
+	a.Accounts, b.Accounts = spec.Accounts{}, spec.Accounts{}
+	return site.RecipeID(a) == site.RecipeID(b)
 }
 
 // compareBuilt compares two layers that are there: what is in them, and what they

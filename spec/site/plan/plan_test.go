@@ -94,7 +94,8 @@ func publish(t *testing.T, s *site.Site) (map[string]*spec.Overlay, built) {
 		}
 		for _, v := range vs {
 			digest := "sha256:" + strings.Repeat(v.Name[:1], 64)
-			l := &Layer{Digest: digest, Made: &v.Recipe, Layer: spec.Layer{Arch: "amd64", Variant: v.Name, Recipe: "sha256:" + site.RecipeID(v.Recipe), Kernel: spec.KernelBlob{Release: "6.12.1-cloud-amd64"}}}
+			l := &Layer{Digest: digest, Made: &v.Recipe, Layer: spec.Layer{Arch: "amd64", Variant: v.Name, Recipe: "sha256:" + site.RecipeID(v.Recipe), Kernel: spec.KernelBlob{Release: "6.12.1-cloud-amd64"},
+				Images: []spec.Image{{Name: "base"}, {Name: spec.ImageAccounts}}, Features: spec.Features()}}
 			for _, p := range v.Recipe.Packages.Install {
 				l.Packages = append(l.Packages, spec.InstalledPackage{Name: p.Name, Version: "1"})
 			}
@@ -146,7 +147,8 @@ func TestPlan(t *testing.T) {
 		{"kernel-args", "[quiet]", "[quiet, hugepages=4]", map[string]string{"a": "kexec"}},
 		{"kernel-package", "linux-image-cloud-amd64", "linux-image-amd64", map[string]string{"a": "kexec"}},
 		{"package", "name: jq}", "name: jq}, {name: tree}", map[string]string{"a": "reboot"}},
-		{"user-leaves", "users: [{user_name: admin, user_sudo: true}]", "users: []", map[string]string{"a": "reboot"}},
+		{"user-leaves", "users: [{user_name: admin, user_sudo: true}]", "users: []", map[string]string{"a": "live"}},
+		{"ssh-key", "users: [{user_name: admin, user_sudo: true}]", "users: [{user_name: admin, user_sudo: true, user_sshkeys: [ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEtkwuGyTVlUvWcrwCCxr9kBnOgqJJaWkZcRIlZmHQzU a]}]", map[string]string{"a": "live"}},
 		{"address", "network: {", "machine:\n  overrides: {hosts: [{name: b, conf: {network: {interfaces: [{name: eth0, addresses: [192.0.2.7/24]}]}}}]}\nnetwork: {", map[string]string{"a": "none", "b": "reboot"}},
 		{"match", "00:01", "00:02", map[string]string{"a": "none", "b": "none"}},
 		{"node-added", "  - {name: b,", "  - {name: d}\n  - {name: b,", map[string]string{"d": "cold", "a": "none"}},

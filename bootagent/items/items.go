@@ -11,6 +11,7 @@ package items
 import (
 	"path/filepath"
 
+	"github.com/caisson-os/caisson/bootagent/items/accounts"
 	"github.com/caisson-os/caisson/bootagent/items/ethtool"
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/files"
@@ -43,6 +44,7 @@ type Options struct {
 	State string // the state directory
 	Exec  string // scripts, their logs and their history; State/exec
 
+	Accounts accounts.Want  // of a layer that is not stacked
 	Services []spec.Service // a section of its own in the overlay
 	Images   service.Images // those of services; may be nil where there are none
 
@@ -61,8 +63,8 @@ type Options struct {
 
 // Table lists the items: what is listed first is applied first and restored last.
 // Modules come first because mounts, kernel parameters and devices may need one,
-// mounts next because everything else may live on one; scripts come last because
-// they may rely on all of it.
+// mounts next because everything else may live on one, as homes do, and accounts then,
+// who may own what follows; scripts come last because they may rely on all of it.
 func Table(want spec.Items, o Options) []item.Item {
 	o.Proc = or(o.Proc, "/proc")
 	o.Sys = or(o.Sys, "/sys")
@@ -88,6 +90,7 @@ func Table(want spec.Items, o Options) []item.Item {
 		modules.New(want.Modules, modules.Places{Etc: o.Etc, Sys: o.Sys, Proc: o.Proc, Lib: o.Lib}, o.Systemd, o.Journal),
 		mounts.New(want.Mounts, o.Proc, o.Dev, o.Journal),
 		swaps.New(want.Swaps, o.Proc, o.Dev, o.Journal),
+		accounts.New(o.Accounts, filepath.Dir(o.Etc), o.Systemd, o.Journal),
 		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log),
 		files.New(want.Files, o.Etc, o.Journal),
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),

@@ -149,7 +149,7 @@ func TestApplyThenRestore(t *testing.T) {
 	for _, s := range r.Items {
 		applied[s.Name] = s.Applied
 	}
-	if diff := cmp.Diff(map[string]int{"modules": 0, "swaps": 0, "mounts": 0, "limits": 1, "files": 0, "sysctl": 2, "sysfs": 0, "ethtool": 0, "nics": 0, "perm": 1, "units": 0, "service": 0, "exec": 1}, applied); diff != "" {
+	if diff := cmp.Diff(map[string]int{"accounts": 0, "modules": 0, "swaps": 0, "mounts": 0, "limits": 1, "files": 0, "sysctl": 2, "sysfs": 0, "ethtool": 0, "nics": 0, "perm": 1, "units": 0, "service": 0, "exec": 1}, applied); diff != "" {
 		t.Fatalf("applied (-want +got):\n%s", diff)
 	}
 	again := Reconcile(t.Context(), n.items(n.full()), n.journal)
@@ -436,7 +436,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("item %s has no folder of its name", it.Name())
 		}
 	}
-	if diff := cmp.Diff([]string{"modules", "mounts", "swaps", "limits", "files", "sysctl", "sysfs", "ethtool", "nics", "perm", "units", "service", "exec"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"modules", "mounts", "swaps", "accounts", "limits", "files", "sysctl", "sysfs", "ethtool", "nics", "perm", "units", "service", "exec"}, names); diff != "" {
 		t.Fatal(diff)
 	}
 	suites, err := filepath.Glob("*/*_test.go")

@@ -3,6 +3,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -11,22 +12,28 @@ import (
 )
 
 // here makes of what the registry has what can act on this root. Where its layer is
-// another one, but it is signed for the one that is stacked, too, that layer waits, and
-// what is live of the rest does not.
+// another one that this root cannot have as it is, but it is signed for the one that runs,
+// too, that layer waits, and what is live of the rest does not.
 //
 // There must be a good generation on this layer: what is ahead of it is not booted by
 // loaders of earlier releases, and does not come back without it.
-func (n *Node) here(found *track.Found) error {
+func (n *Node) here(ctx context.Context, before, found *track.Found) error {
 	if n.boot.Mode == spec.ModeAttached || found.Held || found.Unchanged {
 		return nil
 	}
-	stacked := n.boot.Generation.Layer
+	runs := n.stacked()
+	if before != nil {
+		runs = before.Generation.Layer
+	}
+	if n.bringLayer(ctx, found.Generation.Layer); n.fits(found.Generation.Layer) == nil {
+		return nil
+	}
 	s, err := n.folder.Load()
-	if err != nil || s.Current == nil || s.Current.Layer != stacked {
+	if err != nil || s.Current == nil || s.Current.Layer != runs {
 		return err
 	}
-	if g := &found.Generation; g.Layer != stacked && slices.Contains(found.RunsOn, stacked) {
-		g.Layer, g.Waits = stacked, g.Layer
+	if g := &found.Generation; g.Layer != runs && slices.Contains(found.RunsOn, runs) {
+		g.Layer, g.Waits = runs, g.Layer
 	}
 	return nil
 }
@@ -41,7 +48,7 @@ func (n *Node) axis(found *track.Found) (spec.Sync, string) {
 }
 
 // extent says how far a change reaches: what is live can be applied to the running
-// root, everything else needs another one. Which layer is stacked decides whether the
+// root, everything else needs another one. On which layer the two run decides whether the
 // layer changes, not which one an overlay names that runs without it.
 func (n *Node) extent(from, to *track.Found) (live bool, why string) {
 	for _, e := range spec.Changes(&from.Overlay, &to.Overlay) {
@@ -49,8 +56,13 @@ func (n *Node) extent(from, to *track.Found) (live bool, why string) {
 			return false, e.Why
 		}
 	}
-	if to.Generation.Layer != n.boot.Generation.Layer && n.boot.Mode != spec.ModeAttached {
-		return false, spec.EffectOf(spec.PartLayer).Why
+	if b := n.boot.Live.ForBoot; b != nil && b.Overlay == to.Generation.Overlay && !n.retry {
+		return false, b.Reason
+	}
+	if to.Generation.Layer != from.Generation.Layer {
+		if err := n.fits(to.Generation.Layer); err != nil {
+			return false, err.Error()
+		}
 	}
 	return true, ""
 }

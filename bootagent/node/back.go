@@ -67,7 +67,7 @@ func (n *Node) goBack(ctx context.Context, j *judged, why string) (wait time.Dur
 		}
 	}
 	if good != nil {
-		c.good, c.sameLayer = true, good.Generation.Layer == n.boot.Generation.Layer
+		c.good, c.sameLayer = true, n.runsHere(good.Generation.Layer)
 		c.live, _ = n.extent(j.found, good)
 	}
 	to := wayBack(c)

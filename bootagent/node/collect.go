@@ -25,7 +25,7 @@ func (n *Node) collect(s *state.State) error {
 		return err
 	}
 	keep := map[string]bool{}
-	for _, g := range []*state.Generation{s.Current, s.Previous, s.Staged, &n.boot.Generation} {
+	for _, g := range []*state.Generation{s.Current, s.Previous, s.Staged, &n.boot.Generation, {Layer: n.boot.Live.Stacked}} {
 		if g == nil || g.Layer == "" {
 			continue
 		}

@@ -37,7 +37,7 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 	case !ok:
 		n.o.Say("nothing is changed now: %s", why)
 		result := n.look(ctx, found, func(ctx context.Context) items.Result {
-			return items.Look(ctx, n.items(&found.Overlay), n.guard(found))
+			return items.Look(ctx, n.items(found), n.guard(found))
 		})
 		if err := n.corrections().Save(); err != nil {
 			return nil, err
@@ -61,7 +61,7 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 func (n *Node) enforce(ctx context.Context, found *track.Found) (*spec.Status, error) {
 	guard := n.guard(found)
 	keep := func(ctx context.Context) items.Result {
-		return items.Keep(ctx, n.items(&found.Overlay), n.journal, guard)
+		return items.Keep(ctx, n.items(found), n.journal, guard)
 	}
 	result := n.look(ctx, found, keep)
 	n.noteServices(&found.Overlay)
@@ -100,7 +100,7 @@ func (n *Node) running() (*track.Found, error) {
 	if n.boot.Live.Applied != nil {
 		g = *n.boot.Live.Applied
 	}
-	if best := s.Best(); best != nil && (best.Layer == n.boot.Generation.Layer || n.boot.Mode == spec.ModeAttached) && (!older(best, &g) || s.Trial.Of(g)) {
+	if best := s.Best(); best != nil && n.runsHere(best.Layer) && (!older(best, &g) || s.Trial.Of(g)) {
 		g = *best
 	}
 	if n.waiting(s) {
@@ -163,7 +163,7 @@ func (n *Node) sync(ctx context.Context) (*spec.Status, error) {
 		}
 		n.setSync(track.Describe(err))
 	} else {
-		if err := errors.Join(n.noteHad(found), n.here(found)); err != nil {
+		if err := errors.Join(n.noteHad(found), n.here(ctx, before, found)); err != nil {
 			return nil, err
 		}
 		n.setSync(n.axis(found))
@@ -209,7 +209,7 @@ func (n *Node) move(ctx context.Context, before, next *track.Found) (*spec.Statu
 	switch {
 	case before != nil && !attached:
 		live, why = n.extent(before, next)
-	case before == nil && !attached && next.Overlay.Layer != n.boot.Generation.Layer:
+	case before == nil && !attached && !n.runsHere(next.Overlay.Layer):
 		live, why = false, "another layer"
 	}
 	why = "a reboot: " + why
@@ -246,8 +246,11 @@ func (n *Node) change(ctx context.Context, before, next *track.Found) (*spec.Sta
 	var result items.Result
 	making, made := n.inTime(ctx, before, next, func(s *state.State, why string) { s.Reject(next.Generation, why, time.Now()) })
 	if before == nil {
-		result = made(items.Reconcile(making, n.items(&next.Overlay), n.journal))
-	} else if result = made(items.Transact(making, n.items(&next.Overlay), n.items(&before.Overlay), n.journal, n.guard(next))); result.Err != nil {
+		result = made(items.Reconcile(making, n.items(next), n.journal))
+	} else if result = made(items.Transact(making, n.items(next), n.items(before), n.journal, n.guard(next))); result.Err != nil {
+		if before.Generation.Layer != next.Generation.Layer && !result.RolledBack && ctx.Err() == nil {
+			return n.leaveToBoot(ctx, next, result.Err)
+		}
 		return n.takenBack(ctx, before, next, result)
 	}
 	if err := n.moveCorrections(before, next, result); err != nil {
@@ -255,9 +258,12 @@ func (n *Node) change(ctx context.Context, before, next *track.Found) (*spec.Sta
 	}
 	if result.Health == spec.HealthQuarantined { // that may have ended with the change
 		seen := n.look(ctx, next, func(ctx context.Context) items.Result {
-			return items.Look(ctx, n.items(&next.Overlay), n.guard(next))
+			return items.Look(ctx, n.items(next), n.guard(next))
 		})
 		result.Items, result.Drift, result.Health = seen.Items, seen.Drift, seen.Health
+	}
+	if before != nil {
+		n.sayLeft(before, next, result)
 	}
 	return n.tried(ctx, t, next, result)
 }
@@ -310,7 +316,7 @@ func (n *Node) takenBack(ctx context.Context, before, next *track.Found, result 
 	}
 	if !result.RolledBack { // what it found is what next lacks, and before runs
 		seen := n.look(ctx, before, func(ctx context.Context) items.Result {
-			return items.Look(ctx, n.items(&before.Overlay), n.guard(before))
+			return items.Look(ctx, n.items(before), n.guard(before))
 		})
 		result.Items, result.Drift, result.Health = seen.Items, seen.Drift, seen.Health
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/items/accounts"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/policy"
 	"github.com/caisson-os/caisson/bootagent/track"
@@ -84,7 +85,7 @@ func (n *Node) Early(ctx context.Context, kinds []string) (*spec.Status, error) 
 	if err != nil {
 		return nil, err
 	}
-	some := slices.DeleteFunc(n.items(&found.Overlay), func(i item.Item) bool { return !slices.Contains(kinds, i.Name()) })
+	some := slices.DeleteFunc(n.items(found), func(i item.Item) bool { return !slices.Contains(kinds, i.Name()) })
 	result := n.look(ctx, found, func(ctx context.Context) items.Result {
 		if acts {
 			return items.Keep(ctx, some, n.journal, guard)
@@ -157,12 +158,15 @@ func (n *Node) moveCorrections(before, next *track.Found, result items.Result) e
 	if before == nil {
 		return n.corrections().Begin(next.Generation.Overlay)
 	}
-	return n.corrections().Move(next.Generation.Overlay, changedKinds(&before.Overlay, &next.Overlay), result.Drift)
+	return n.corrections().Move(next.Generation.Overlay, changedKinds(before, next), result.Drift)
 }
 
-// changedKinds are the kinds of items that differ between two overlays.
-func changedKinds(from, to *spec.Overlay) (kinds []string) {
-	for _, e := range spec.Changes(from, to) {
+// changedKinds are the kinds of items that differ between two generations.
+func changedKinds(from, to *track.Found) (kinds []string) {
+	if from.Generation.Layer != to.Generation.Layer {
+		kinds = append(kinds, accounts.Name)
+	}
+	for _, e := range spec.Changes(&from.Overlay, &to.Overlay) {
 		if kind, ok := strings.CutPrefix(e.Part, "items."); ok {
 			kinds = append(kinds, kind)
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/bootagent/items/accounts"
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/modules"
 	"github.com/caisson-os/caisson/bootagent/items/units"
@@ -37,6 +38,9 @@ func (n *Node) foreign() ([]string, error) {
 		for _, e := range n.journal.Entries(kind) {
 			wrote[e.Key] = true
 		}
+	}
+	for _, e := range n.journal.Entries(accounts.Name) {
+		wrote[accounts.File(e.Key)] = true
 	}
 	err := filepath.WalkDir(upper, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, os.ErrNotExist) {

@@ -178,7 +178,7 @@ func (n *Node) returnTo(ctx context.Context, h spec.Hold, choose func(kept []sta
 		return n.Status(ctx)
 	}
 	making, made := n.inTime(ctx, before, next, func(s *state.State, _ string) { *s = *was })
-	result := made(items.Transact(making, n.items(&next.Overlay), n.items(&before.Overlay), n.journal, n.guard(next)))
+	result := made(items.Transact(making, n.items(next), n.items(before), n.journal, n.guard(next)))
 	if result.Err != nil {
 		status, err := n.takenBack(ctx, before, next, result)
 		return status, errors.Join(err, n.folder.Save(was))
@@ -199,7 +199,7 @@ func (n *Node) returnTo(ctx context.Context, h spec.Hold, choose func(kept []sta
 // up with.
 func (n *Node) arrive(at *track.Found) error {
 	if n.boot.Mode != spec.ModeAttached {
-		n.boot.Generation = at.Generation
+		n.goBy(at.Generation)
 	}
 	return n.remember()
 }
@@ -208,7 +208,7 @@ func (n *Node) arrive(at *track.Found) error {
 func (n *Node) resumeHold() error {
 	s, err := n.folder.Load()
 	if err != nil || s.Hold == nil || s.Current == nil || n.boot.Mode == spec.ModeAttached || n.waiting(s) ||
-		s.Current.Layer != n.boot.Generation.Layer || !older(s.Current, &n.boot.Generation) {
+		!n.runsHere(s.Current.Layer) || !older(s.Current, &n.boot.Generation) {
 		return err
 	}
 	now, err := n.follower.Recall(&n.boot.Generation)

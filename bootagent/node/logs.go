@@ -12,7 +12,7 @@ func (n *Node) LastRun(name string) (*exec.Last, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, it := range n.items(&found.Overlay) {
+	for _, it := range n.items(found) {
 		if scripts, ok := it.(*exec.Item); ok {
 			return scripts.Last(name)
 		}

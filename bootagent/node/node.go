@@ -119,7 +119,8 @@ type Node struct {
 	book     *policy.Book    // opened when it is asked for
 	taken    *takeover.Found // what Divingbell left and is not put away yet
 
-	unfetched map[string]error // images of services that could not be had just now, by digest
+	layers    map[string]*beside // that this root can have, by digest
+	unfetched map[string]error   // images of services that could not be had just now, by digest
 }
 
 // Open takes the lock and reads what the loader left. bootstrap, when given,
@@ -364,9 +365,10 @@ func (n *Node) identity(b *spec.Bootstrap) trust.Identity {
 
 func (n *Node) path(name string) string { return filepath.Join(n.o.Root, name) }
 
-// items are all kinds with what an overlay wants of them.
-func (n *Node) items(o *spec.Overlay) []item.Item {
-	table := items.Table(o.Items, items.Options{Services: n.effective(o.Services), Images: n.images(),
+// items are all kinds with what a generation wants of them.
+func (n *Node) items(f *track.Found) []item.Item {
+	o := &f.Overlay
+	table := items.Table(o.Items, items.Options{Accounts: n.accountsOf(f.Generation.Layer), Services: n.effective(o.Services), Images: n.images(),
 		Journal: n.journal, Scopes: n.scopes, State: n.folder.Path(), Exec: n.folder.Path("exec"), Log: n.o.Say,
 		Proc: n.seam("/proc"), Etc: n.seam("/etc"), Sys: n.seam("/sys"), Lib: n.seam("/lib"), Dev: n.seam("/dev"), Runner: n.runner(), Systemd: n.systemd(), Signed: n.signed, Past: n.past()})
 	n.began = append(n.began, table...)

@@ -48,7 +48,7 @@ func (n *Node) rest(ctx context.Context, next *track.Found, why string) (*spec.S
 	if err := n.remember(); err != nil {
 		return nil, err
 	}
-	result := items.Look(ctx, n.items(&next.Overlay), n.guard(next))
+	result := items.Look(ctx, n.items(next), n.guard(next))
 	if err := n.corrections().Save(); err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ func (n *Node) Stage(ctx context.Context) error {
 		return nil // nothing that is fetched now would be there after a reboot
 	}
 	s, err := n.folder.Load()
-	if err != nil || s.Staged == nil || s.Staged.Layer == n.boot.Generation.Layer || n.rejected(*s.Staged) != "" {
+	if err != nil || s.Staged == nil || s.Staged.Layer == n.stacked() || n.rejected(*s.Staged) != "" {
 		return err
 	}
 	found, err := n.follower.Recall(s.Staged)
@@ -41,7 +41,7 @@ func (n *Node) Stage(ctx context.Context) error {
 	}
 	defer release()
 	var bytes spec.Bytes
-	to := stage.Stager{Bytes: &bytes, Store: store, From: n.follower.Source, Kept: append([]string{n.boot.Generation.Layer}, s.Layers()...), Talk: 10 * time.Minute, Say: n.o.Say}
+	to := stage.Stager{Bytes: &bytes, Store: store, From: n.follower.Source, Kept: append([]string{n.stacked()}, s.Layers()...), Talk: 10 * time.Minute, Say: n.o.Say}
 	err = to.Layer(ctx, found.Overlay.Layer, n.follower.Bootstrap)
 	if err != nil {
 		err = fmt.Errorf("stage generation %d: %w", found.Generation.Generation, err)

@@ -30,7 +30,7 @@ func (n *Node) Status(ctx context.Context) (*spec.Status, error) {
 		return nil, err
 	}
 	result := n.look(ctx, found, func(ctx context.Context) items.Result {
-		return items.Look(ctx, n.items(&found.Overlay), n.guard(found))
+		return items.Look(ctx, n.items(found), n.guard(found))
 	})
 	last := n.last()
 	result.Age(last.Drift, time.Now(), uptime())
@@ -108,7 +108,7 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 		RootID: n.scopes.Root, BootID: n.scopes.Kernel, Floor: s.Floor,
 		Items: result.Items, Drift: result.Drift,
 		TrackingSince: stamp(s.TrackingSince), SyncSince: stamp(n.boot.Live.SyncSince), Asked: stamp(n.boot.Live.Asked),
-		Expires: stamp(found.Expires.Unix()), LayerVersion: n.boot.Layer.Version, Image: n.imageVersion(), Agent: n.o.Version,
+		Expires: stamp(found.Expires.Unix()), LayerVersion: n.layerVersion(found.Generation.Layer), Image: n.imageVersion(), Agent: n.o.Version,
 	}
 	n.addHints(status.Items)
 	refuse := func(item, key, reason string) {

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/takeover"
+	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -33,7 +34,7 @@ func (n *Node) takeOver() error {
 			return err
 		}
 	}
-	entries, adoptErr := items.Adopt(n.items(&spec.Overlay{Items: found.Originals}))
+	entries, adoptErr := items.Adopt(n.items(&track.Found{Overlay: spec.Overlay{Items: found.Originals}}))
 	n.taken = found
 	entries = slices.DeleteFunc(entries, func(e item.Entry) bool {
 		return slices.ContainsFunc(n.journal.Entries(e.Item), func(k item.Entry) bool { return k.Key == e.Key })

@@ -78,14 +78,14 @@ func (n *Node) begin(before, next *track.Found) (*state.Trial, error) {
 	if err != nil {
 		return nil, err
 	}
-	from := &spec.Overlay{}
+	from := &track.Found{Generation: next.Generation}
 	if before != nil {
-		from = &before.Overlay
+		from = before
 	}
-	cuts := spec.CutsOff(&from.Items, &next.Overlay.Items)
+	cuts := spec.CutsOff(&from.Overlay.Items, &next.Overlay.Items)
 	t, why := &state.Trial{Generation: next.Generation, Boot: n.scopes.Kernel, Since: time.Now().Unix()}, ""
 	switch c := next.Overlay.Confirm; {
-	case c != nil && s.Current != nil && len(changedKinds(from, &next.Overlay)) > 0:
+	case c != nil && s.Current != nil && len(changedKinds(from, next)) > 0:
 		t.Confirm, t.Within, why = state.ByOperator, c.Within, "who published it asked for that"
 	case len(cuts) > 0:
 		t.Confirm, t.Within, why = state.ByReach, int64(n.within()/time.Second), "it changes "+strings.Join(cuts, ", ")
@@ -208,7 +208,7 @@ func (n *Node) prove(ctx context.Context, next *track.Found, result items.Result
 	if err != nil {
 		return nil, errors.Join(failed, err)
 	}
-	status, err := n.report(found, items.Look(ctx, n.items(&found.Overlay), n.guard(found)))
+	status, err := n.report(found, items.Look(ctx, n.items(found), n.guard(found)))
 	return status, errors.Join(failed, err)
 }
 
@@ -266,7 +266,7 @@ func (n *Node) undo(ctx context.Context, reason string) error {
 	}
 	if !whole && reason != "" {
 		n.boot.Live.Without = &state.Without{Overlay: tried.Generation.Overlay, Generation: tried.Generation.Generation, Reason: reason}
-		n.boot.Generation = tried.Generation
+		n.goBy(tried.Generation)
 		if err := n.remember(); err != nil {
 			return err
 		}
@@ -301,16 +301,16 @@ func (n *Node) putBack(ctx context.Context, back *track.Found, tried state.Gener
 	}
 	if err != nil { // nobody knows any more what it changed
 		result := bounded(func(ctx context.Context) items.Result {
-			return items.Reconcile(ctx, n.items(&back.Overlay), n.journal)
+			return items.Reconcile(ctx, n.items(back), n.journal)
 		})
 		return result, n.corrections().Begin(back.Generation.Overlay)
 	}
 	guard := n.guard(back)
 	if guard != nil {
-		guard = changed{guard, changedKinds(&from.Overlay, &back.Overlay)}
+		guard = changed{guard, changedKinds(from, back)}
 	}
 	result := bounded(func(ctx context.Context) items.Result {
-		return items.Keep(ctx, n.items(&back.Overlay), n.journal, guard)
+		return items.Keep(ctx, n.items(back), n.journal, guard)
 	})
 	return result, n.moveCorrections(from, back, result)
 }
@@ -338,7 +338,7 @@ func (c changed) Correct(due []spec.Drift) error {
 
 // back returns what this root can go back to, and whether that is all of an overlay.
 func (n *Node) back(s *state.State) (found *track.Found, whole bool, err error) {
-	if c := s.Best(); c != nil && (c.Layer == n.boot.Generation.Layer || n.boot.Mode == spec.ModeAttached) {
+	if c := s.Best(); c != nil && n.runsHere(c.Layer) {
 		found, err = n.follower.Recall(c)
 		return found, true, err
 	}
@@ -365,7 +365,7 @@ func (n *Node) comeUp(ctx context.Context, found *track.Found) (*spec.Status, er
 		return n.enforce(ctx, found)
 	}
 	result := n.look(ctx, found, func(ctx context.Context) items.Result {
-		return items.Reconcile(ctx, n.items(&found.Overlay), n.journal)
+		return items.Reconcile(ctx, n.items(found), n.journal)
 	})
 	if err := n.corrections().Begin(found.Generation.Overlay); err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func (n *Node) RestoreAll(ctx context.Context) error {
 		return err
 	}
 	result := n.bounded(ctx, "restoring", found, n.makingTime(&found.Overlay), func(ctx context.Context) items.Result {
-		return items.Reconcile(ctx, n.items(&spec.Overlay{}), n.journal)
+		return items.Reconcile(ctx, n.items(new(track.Found)), n.journal)
 	})
 	n.recordChanges(result, 0, "restore --all")
 	lifted := n.protect(nil)
@@ -68,7 +68,7 @@ func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
 		return nil, err
 	}
 	if before != nil {
-		if err := n.here(found); err != nil {
+		if err := n.here(ctx, before, found); err != nil {
 			return nil, err
 		}
 		why := ""
@@ -96,9 +96,9 @@ func (n *Node) Plan(ctx context.Context) ([]spec.Drift, error) {
 	var previous []item.Item
 	var guard items.Guard
 	if before != nil {
-		previous, guard = n.items(&before.Overlay), n.guard(found)
+		previous, guard = n.items(before), n.guard(found)
 	}
-	changes, err := items.Preview(ctx, n.items(&found.Overlay), previous, guard)
+	changes, err := items.Preview(ctx, n.items(found), previous, guard)
 	if err != nil {
 		return changes, err
 	}

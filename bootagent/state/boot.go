@@ -59,10 +59,19 @@ type Live struct {
 	Refused    []spec.RefusedWrite `json:"refused,omitempty"` // of protected parameters, by path; the latest last
 
 	Without *Without `json:"without,omitempty"`
+	Stacked string   `json:"stacked,omitempty"` // the layer of this root, where its generation names one that differs in accounts
+	// A generation with another layer's accounts that could not be begun on this root.
+	ForBoot *ForBoot `json:"forBoot,omitempty"`
 	// What is in effect, where that is neither what the loader chose nor current, and why it did
 	// not pass its gates, where there is nothing to go back to.
 	Applied *Generation `json:"applied,omitempty"`
 	Stuck   string      `json:"stuck,omitempty"`
+}
+
+// ForBoot is an overlay that waits for a reboot, and why.
+type ForBoot struct {
+	Overlay string `json:"overlay"`
+	Reason  string `json:"reason"`
 }
 
 // Protection is what the kernel was asked to protect, and why it does not.

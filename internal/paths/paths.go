@@ -25,6 +25,7 @@ const (
 	RunUpper     = "/run/caisson/upper"     // tmpfs with the overlay's upper and work
 	RunStore     = "/run/caisson/store"     // when there is no state disk
 	RunServices  = "/run/caisson/service"   // mounted images of services, one directory a service
+	RunAccounts  = "/run/caisson/accounts"  // what layers change of the accounts of this root, one file a layer
 	RunDeadline  = "/run/caisson/deadline"  // there while a new generation is unproven, see bootagent/boot/handover
 	RunNext      = "/run/caisson/next"      // mounted parts of the root that a soft-reboot leads to
 	NextRoot     = "/run/nextroot"          // where systemd looks for that root, see systemd-soft-reboot.service(8)

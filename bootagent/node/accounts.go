@@ -154,22 +154,31 @@ func (n *Node) compareAccounts(store *layers.Store, layer string) (*beside, erro
 		return nil, err
 	}
 	defer next.leave()
-	changes, err := accounts.Difference(from.at, next.at, n.below())
+	below, err := n.below()
+	if err != nil {
+		return nil, err
+	}
+	changes, err := accounts.Difference(from.at, next.at, below)
 	if err != nil {
 		return nil, otherLayer("its accounts cannot be put over the running root: " + err.Error())
 	}
 	return &beside{n.scopes.Root, to.Version, changes}, nil
 }
 
-// below are the directories on which the images under the stacked accounts are mounted.
-func (n *Node) below() (dirs []string) {
+// below are the directories on which the images under the stacked accounts are mounted. A
+// root that was made by a soft-reboot has none of them.
+func (n *Node) below() (dirs []string, err error) {
 	for i, image := range n.boot.Layer.Images {
 		if image.Name == spec.ImageAccounts {
 			break
 		}
-		dirs = append(dirs, filepath.Join(n.path(paths.RunImages), fmt.Sprint(i)))
+		dir := filepath.Join(n.path(paths.RunImages), fmt.Sprint(i))
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) == 0 {
+			return nil, otherLayer("the images under its accounts are not mounted, so nothing can be compared with them")
+		}
+		dirs = append(dirs, dir)
 	}
-	return dirs
+	return dirs, nil
 }
 
 // mounted is an image of accounts that is mounted for a moment.

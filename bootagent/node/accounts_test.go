@@ -90,6 +90,9 @@ func newHoused(t *testing.T, first people) *housed {
 			t.Error(err)
 		}
 	})
+	if err := os.Symlink(filepath.Join(dir, "images"), h.root+paths.RunImages); err != nil {
+		t.Fatal(err)
+	}
 	h.publish(1, layer, "10")
 	h.enrolled()
 	h.boot()
@@ -312,6 +315,7 @@ func TestAccountsThatWait(t *testing.T) {
 		"a link": {nil, func(h *housed) error {
 			return errors.Join(os.RemoveAll(h.root+paths.KeysDir), os.Symlink("/tmp", h.root+paths.KeysDir))
 		}, "is not a directory"},
+		"a root whose images are not mounted any more": {nil, func(h *housed) error { return os.Remove(h.root + paths.RunImages) }, "nothing can be compared with them"},
 	} {
 		h := newHoused(t, ann)
 		var change []func(*spec.Layer)

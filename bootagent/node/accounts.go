@@ -337,7 +337,7 @@ func (n *Node) sayLeft(from, to *track.Found, result items.Result) {
 	}
 	for _, d := range result.Changes {
 		name, ok := strings.CutPrefix(d.Key, "/etc/passwd:")
-		if d.Item != accounts.Name || !ok || opens(string(passwd), name) {
+		if d.Item != accounts.Name || !ok || hasShell(string(passwd), name) {
 			continue
 		}
 		for _, c := range rows {
@@ -351,8 +351,8 @@ func (n *Node) sayLeft(from, to *track.Found, result items.Result) {
 	}
 }
 
-// opens reports whether a user of passwd(5) has a shell to come in by.
-func opens(passwd, name string) bool {
+// hasShell reports whether a user of passwd(5) has a shell to come in by.
+func hasShell(passwd, name string) bool {
 	for line := range strings.Lines(passwd) {
 		if f := strings.Split(strings.TrimSpace(line), ":"); f[0] == name && len(f) > 6 {
 			return f[6] != "/usr/sbin/nologin"

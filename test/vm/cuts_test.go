@@ -3,7 +3,6 @@
 package vm
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -42,7 +41,7 @@ var moments = []moment{
 // a series the node runs the newest generation, and nothing half made is on its disk.
 func TestLongPowerCuts(t *testing.T) {
 	require.Long(t)
-	require.Tool(t, "qemu-img", "e2fsck")
+	require.Tool(t, "qemu-img", "dumpe2fs", "e2fsck")
 	c := &cord{Fleet: fleet(t), cuts: map[string]int{}}
 	seed := rand.Uint64()
 	if s := os.Getenv("CAISSON_SEED"); s != "" {
@@ -124,13 +123,7 @@ func (c *cord) whole(t *testing.T) {
 	if left := run(t, s, "sudo find /var/lib/caisson -name '*.partial' -o -name '*.damaged' -o -name '.*.json.*'"); left != "" {
 		t.Errorf("left on the state disk:\n%s", left)
 	}
-	last(t, s, "sudo systemctl poweroff")
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	if err := m.Off(ctx); err != nil {
-		t.Fatal(err)
-	}
+	shutDown(t, m, s)
 	c.off(t, m)
-	part := filepath.Join(c.Dir, "state.ext4")
-	sh(t, `dd if="$1" of="$2" bs=1M skip=1 conv=sparse status=none; e2fsck -fp "$2" || [ $? -eq 1 ]`, c.node.Disk, part) // 1: counts were stale
+	c.node.isClean(t)
 }

@@ -66,13 +66,13 @@ func TestLongNewStateDisk(t *testing.T) {
 		if st := status(t, s); st.Health != "ok" || st.Sync != "current" {
 			t.Errorf("%+v", st)
 		}
-		f.shutDown(t, m, s, o)
+		shutDown(t, m, s)
+		o.isClean(t)
 	})
 }
 
-// shutDown switches a machine off as an operator does, and looks at the disk that it
-// leaves.
-func (f *Fleet) shutDown(t *testing.T, m *Machine, s *Session, o Options) {
+// shutDown switches a machine off as an operator does.
+func shutDown(t *testing.T, m *Machine, s *Session) {
 	t.Helper()
 	last(t, s, "sudo systemctl poweroff")
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -80,6 +80,14 @@ func (f *Fleet) shutDown(t *testing.T, m *Machine, s *Session, o Options) {
 	if err := m.Off(ctx); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// isClean looks whether a shutdown has left the file system of the disk as one that
+// needs neither its log nor a repair.
+func (o Options) isClean(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
 	part := o.partition(t)
 	out, err := exec.CommandContext(ctx, "dumpe2fs", "-h", part).CombinedOutput()
 	if err != nil || strings.Contains(string(out), "needs_recovery") || !strings.Contains(string(out), "Filesystem state:         clean") {

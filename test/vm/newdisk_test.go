@@ -15,6 +15,7 @@ import (
 // TestLongNewStateDisk is the life of a disk that came empty: the loader makes it a state
 // disk, the next boot uses it, a larger one is filled, a damaged one repaired or set aside.
 // The registry is dead until the last boot, so the others need no more than the loader.
+// What looks at the disk between them looks at a copy: each boot has what the cut left.
 func TestLongNewStateDisk(t *testing.T) {
 	require.Long(t)
 	require.Tool(t, "dumpe2fs", "debugfs", "e2fsck")
@@ -22,6 +23,7 @@ func TestLongNewStateDisk(t *testing.T) {
 	o := f.byHand(t, Options{Name: "alpha", MAC: "52:54:00:00:00:0a", UUID: "4c4c4544-0000-2010-8020-80c04f202020", Disk: filepath.Join(f.Dir, "state.raw")})
 	sh(t, `truncate -s 1100M "$1"`, o.Disk)
 	const dead = "THIS NODE DOES NOT COME UP: the registry does not answer"
+	const settle = `e2fsck -p "$1" || [ $? -eq 1 ]; ` // what its log has is in its place
 	alone := o
 	alone.Forwards = map[string]string{guestRegistry: "127.0.0.1:1"} // nobody listens there
 	t.Run("made", func(t *testing.T) {
@@ -30,7 +32,7 @@ func TestLongNewStateDisk(t *testing.T) {
 		waitFor(t, m, 0, "caisson: state disk /dev/vda1")
 		waitFor(t, m, 0, dead)
 		m.PowerCut()
-		alone.onPartition(t, `e2fsck -p "$1" || [ $? -eq 1 ]; debugfs -R 'cat owner.json' "$1" 2>/dev/null | tr -d '\n ' | grep 'quickstart.*4c4c4544-0000-2010-8020-80c04f202020'`)
+		sh(t, settle+`debugfs -R 'cat owner.json' "$1" 2>/dev/null | tr -d '\n ' | grep 'quickstart.*4c4c4544-0000-2010-8020-80c04f202020'`, o.partition(t))
 	})
 	t.Run("grown", func(t *testing.T) {
 		sh(t, `truncate -s 2300M "$1"`, o.Disk)
@@ -41,11 +43,11 @@ func TestLongNewStateDisk(t *testing.T) {
 		}
 		m.PowerCut()
 		sh(t, `sgdisk -v "$1" | grep -q 'No problems found'`, o.Disk)
-		alone.onPartition(t, `e2fsck -p "$1" || [ $? -eq 1 ]; test "$(dumpe2fs -h "$1" 2>/dev/null | sed -n 's/^Block count: *//p')" -gt 550000`)
+		sh(t, settle+`test "$(dumpe2fs -h "$1" 2>/dev/null | sed -n 's/^Block count: *//p')" -gt 550000`, o.partition(t))
 	})
 	t.Run("repaired", func(t *testing.T) {
 		o := alone.copyOf(t, "repaired")
-		o.onPartition(t, `debugfs -w -R 'ssv free_blocks_count 7' "$1" 2>/dev/null; debugfs -w -R 'ssv state 2' "$1" 2>/dev/null`)
+		o.onPartition(t, settle+`debugfs -w -R 'ssv free_blocks_count 7' "$1" 2>/dev/null; debugfs -w -R 'ssv state 2' "$1" 2>/dev/null`)
 		m := f.start(t, o)
 		waitFor(t, m, 0, "caisson: state disk /dev/vda1 was damaged, and is repaired")
 		waitFor(t, m, 0, "nothing has run well from state disk /dev/vda1 yet")
@@ -53,7 +55,7 @@ func TestLongNewStateDisk(t *testing.T) {
 	})
 	t.Run("set aside", func(t *testing.T) {
 		o := alone.copyOf(t, "aside")
-		o.onPartition(t, `dd if=/dev/urandom of="$1" bs=4096 seek=$(dumpe2fs "$1" 2>/dev/null | sed -n 's/.*Inode table at \([0-9]*\)-.*/\1/p' | head -n1) count=4 conv=notrunc status=none`)
+		o.onPartition(t, settle+`dd if=/dev/urandom of="$1" bs=4096 seek=$(dumpe2fs "$1" 2>/dev/null | sed -n 's/.*Inode table at \([0-9]*\)-.*/\1/p' | head -n1) count=4 conv=notrunc status=none`)
 		m := f.start(t, o)
 		waitFor(t, m, 0, "e2fsck could not repair it by itself")
 		waitFor(t, m, 0, "caisson: no state disk is made: /dev/vda1 is one, and is not used")

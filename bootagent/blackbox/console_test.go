@@ -3,6 +3,7 @@
 package blackbox
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -77,5 +78,38 @@ func TestDumps(t *testing.T) {
 	}
 	if none := Dumps(filepath.Join(dir, "none")); none != nil {
 		t.Errorf("%+v", none)
+	}
+}
+
+// A trace is longer than what an event keeps of the console: the line that says why the
+// kernel died is kept, and what was before it, rather than the registers.
+func TestADumpKeepsWhyTheKernelDied(t *testing.T) {
+	lines := func(n int, text string) (all string) {
+		for i := range n {
+			all += fmt.Sprintf("<4>[    2.%06d] %s\n", i, text)
+		}
+		return all
+	}
+	for name, c := range map[string]struct{ text, why, first string }{
+		"panic": {
+			text: lines(40, "before") + "<6>[    3.1] the last words\n<0>[    3.2] Kernel panic - not syncing: sysrq triggered crash\n" + lines(39, " ? do_syscall_64+0x93/0x180"),
+			why:  "Panic: Kernel panic - not syncing: sysrq triggered crash", first: "[    2.000033] before",
+		},
+		"oops": {
+			text: "<1>[    3.2] Oops: general protection fault\n" + lines(30, " ? a") + "<0>[    3.3] Kernel panic - not syncing: Fatal exception\n" + lines(9, " ? b"),
+			why:  "Panic: Oops: general protection fault", first: "[    3.2] Oops: general protection fault",
+		},
+		"short": {text: "<0>[    3.2] Kernel panic - not syncing\n", why: "Panic: Kernel panic - not syncing", first: "[    3.2] Kernel panic - not syncing"},
+		"late":  {text: lines(40, "before") + "<0>[    3.2] Kernel panic\n", why: "Panic: Kernel panic", first: "[    2.000017] before"},
+		"none":  {text: lines(40, "nothing says why"), why: "Panic", first: "[    2.000016] nothing says why"},
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "dmesg-ramoops-0"), []byte("Panic#1 Part1\n"+c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		dumps := Dumps(dir)
+		if len(dumps) != 1 || dumps[0].Why() != c.why || dumps[0].Console[0] != c.first || len(dumps[0].Console) != min(maxLines, strings.Count(c.text, "\n")) {
+			t.Errorf("%s: %+v", name, dumps)
+		}
 	}
 }

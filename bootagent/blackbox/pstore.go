@@ -40,14 +40,33 @@ func (d Dump) Forget() error {
 
 // Why is the line that says why the kernel died.
 func (d Dump) Why() string {
-	n := slices.IndexFunc(d.Console, func(line string) bool {
-		return strings.Contains(line, "Kernel panic") || strings.Contains(line, "BUG:")
-	})
+	n := fatal(d.Console)
 	if n < 0 {
 		return d.Reason
 	}
 	_, text, _ := strings.Cut(d.Console[n], "] ")
 	return fmt.Sprintf("%s: %s", d.Reason, cmp.Or(text, d.Console[n]))
+}
+
+// fatal finds the first line that says why a kernel died, -1 without one: those after it
+// say what came of it.
+func fatal(lines []string) int {
+	return slices.IndexFunc(lines, func(line string) bool {
+		return strings.Contains(line, "Kernel panic") || strings.Contains(line, "BUG:") || strings.Contains(line, "Oops:")
+	})
+}
+
+// leadUp is how much of what an event has room for is from before that line.
+const leadUp = 8
+
+// around keeps the lines that an event has room for: those at the one that says why,
+// since a trace is longer than that, or the last ones.
+func around(lines []string) []string {
+	from := max(0, len(lines)-maxLines)
+	if n := fatal(lines); n >= 0 {
+		from = max(0, min(from, n-leadUp))
+	}
+	return lines[from:min(len(lines), from+maxLines)]
 }
 
 // part is the first line of a dump in firmware, which takes it in pieces of a kilobyte:
@@ -91,9 +110,10 @@ func Dumps(dir string) []Dump {
 		for _, p := range pieces[which] {
 			d.files = append(d.files, p.file)
 			for line := range strings.Lines(p.text) {
-				d.Console = last(append(d.Console, short(unleveled(line))))
+				d.Console = append(d.Console, short(unleveled(line)))
 			}
 		}
+		d.Console = around(d.Console)
 	}
 	return slices.SortedFunc(func(yield func(Dump) bool) {
 		for _, d := range dumps {

@@ -108,4 +108,6 @@ var table = []undone{
 		`return errors.Join(fmt.Errorf("fsync %s: %w", digest, err), durable.Remove(partial))`, `return fmt.Errorf("fsync %s: %w", digest, err)`, "TestWhatTheDiskDidNotTake", ""},
 	{"", "the look at what it kept", "bootagent/boot/initramfs/note.go",
 		"range blackbox.Dumps(pstore) {", `range blackbox.Dumps("") {`, "TestADeadKernelIsNoted", ""},
+	{"", "that the line that says why is kept", "bootagent/blackbox/pstore.go",
+		"from = max(0, min(from, n-leadUp))", "_ = n", "TestADumpKeepsWhyTheKernelDied", ""},
 }

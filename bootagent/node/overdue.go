@@ -43,6 +43,7 @@ func (n *Node) look(ctx context.Context, found *track.Found, run func(context.Co
 func (n *Node) bounded(ctx context.Context, what string, found *track.Found, limit time.Duration, run func(context.Context) items.Result) items.Result {
 	doing := new(items.Doing)
 	hard := time.AfterFunc(limit, func() {
+		lastWords()
 		step, item := doing.Step()
 		why := fmt.Errorf("%s did not end within %s: %s does not end", what, limit, step)
 		n.note(found.Generation, why, spec.Event{Event: spec.EventHung, Item: item, Did: "ended the agent, whose next one looks again", Console: blackbox.Console(kmsg)})
@@ -93,9 +94,14 @@ type timed struct {
 // Err implements context.Context.
 func (t timed) Err() error { return cmp.Or(t.parent.Err(), t.Context.Err()) }
 
+// lastWords ends this process in a while, whatever comes of what it still writes: what
+// hangs may be the disk that it writes to.
+func lastWords() { time.AfterFunc(30*time.Second, func() { os.Exit(1) }) }
+
 // abandon ends this process with the change that it is at. What forget says is on the disk
 // before, and the next process puts all back that this one did.
 func (n *Node) abandon(next, before *track.Found, late error, doing *items.Doing, forget func(s *state.State, why string)) {
+	lastWords()
 	step, item := doing.Step()
 	why := fmt.Errorf("%w: %s does not end", late, step)
 	did := "ended the agent, whose next one starts from the beginning"

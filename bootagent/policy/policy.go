@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // Keeper judges drift at one moment.
@@ -68,7 +69,7 @@ func (k *Keeper) Judge(d spec.Drift, fresh bool) spec.Drift {
 	case r == nil:
 	case !r.Quarantined.IsZero():
 		d = r.onto(d)
-	case int64(len(k.recent(r))) >= rule.Budget.Corrections:
+	case int64(len(k.recent(r))) >= k.budget(d.Item, d.Key).Corrections:
 		r.Quarantined, r.Count, k.Book.dirty = k.Now.UTC().Truncate(time.Second), len(k.recent(r)), true
 		d = r.onto(d)
 		if k.Began != nil {
@@ -130,9 +131,18 @@ func (k *Keeper) Undone(d spec.Drift) {
 	}
 }
 
+// budget is that of a setting; one that the rules refuse, as without an end, is the usual
+// one, whoever signed it.
+func (k *Keeper) budget(item, key string) spec.Budget {
+	if b := k.Rule(item, key).Budget; b != nil && rules.Budget(*b) == nil {
+		return *b
+	}
+	return spec.UsualBudget()
+}
+
 // recent returns the corrections that still count.
 func (k *Keeper) recent(r *record) []time.Duration {
-	per := time.Duration(k.Rule(r.Item, r.Key).Budget.Per) * time.Second
+	per := time.Duration(k.budget(r.Item, r.Key).Per) * time.Second
 	return slices.DeleteFunc(slices.Clone(r.Corrections), func(at time.Duration) bool { return k.Up-at >= per })
 }
 

@@ -110,6 +110,8 @@ func TestABudgetOfItsOwn(t *testing.T) {
 		"of its key":                    {[]spec.Enforcement{{Item: "sysctl", Policy: spec.PolicyEnforce, Budget: long}, {Item: "sysctl", Key: "vm/swappiness", Policy: spec.PolicyEnforce, Budget: short}}, time.Second, 2},
 		"of its kind":                   {[]spec.Enforcement{{Item: "sysctl", Policy: spec.PolicyProtect, Budget: long}}, time.Hour, 7},
 		"of another kind":               {[]spec.Enforcement{{Item: "mounts", Policy: spec.PolicyEnforce, Budget: short}}, time.Second, usual},
+		"no end":                        {[]spec.Enforcement{{Item: "sysctl", Policy: spec.PolicyEnforce, Budget: &spec.Budget{Corrections: 3, Per: 1 << 62}}}, time.Second, usual},
+		"nothing":                       {[]spec.Enforcement{{Item: "sysctl", Policy: spec.PolicyEnforce, Budget: &spec.Budget{}}}, time.Second, usual},
 		"its key has none":              {[]spec.Enforcement{{Item: "sysctl", Policy: spec.PolicyEnforce, Budget: short}, {Item: "sysctl", Key: "vm/swappiness", Policy: spec.PolicyEnforce}}, time.Second, usual},
 		"it is over before it is spent": {[]spec.Enforcement{{Item: "sysctl", Policy: spec.PolicyEnforce, Budget: short}}, 31 * time.Second, -1},
 	} {

@@ -127,7 +127,7 @@ var rules = []Rule{
 	{Packages: "bootagent/why", Only: []string{"spec", "trust/refusal"}, By: []string{"bootagent/node"}, Why: "it explains what was found, and looks at nothing itself", ByWhy: "a node knows what it has found"},
 	{Packages: "bootagent/trial", Only: []string{"bootagent/state", "bootagent/items/item", "spec", "internal/..."}, Why: "it judges what was saved by a clock, and changes nothing",
 		By: []string{"bootagent/node"}, ByWhy: "a node tries changes and undoes them"},
-	{Packages: "bootagent/policy", Only: []string{"spec", "internal/..."}, Why: "it judges differences, whatever they are of",
+	{Packages: "bootagent/policy", Only: []string{"spec", "spec/rules", "internal/..."}, Why: "it judges differences, whatever they are of",
 		By: []string{"bootagent/node"}, ByWhy: "a node decides what it does about drift"},
 	{Packages: "bootagent/watch", Only: []string{"bootagent/watch/bpf", "spec/...", "internal/..."}, Why: "it tells that something may be different, and looks at nothing itself",
 		By: []string{"cmd/caisson-agent"}, ByWhy: "the service watches; verbs look"},

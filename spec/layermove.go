@@ -27,9 +27,16 @@ const softRebootSince = 254
 // LayerMove returns the class of going from one layer to another, and why it is not a
 // lower one. Kernel arguments are an overlay's, see Effects.
 func LayerMove(from, to *Layer) (class, why string) {
-	switch {
-	case onlyAccounts(from, to) && slices.Contains(from.Features, FeatureLiveAccounts):
+	if onlyAccounts(from, to) && slices.Contains(from.Features, FeatureLiveAccounts) {
 		return ClassLive, "only accounts differ: they are put over the running root"
+	}
+	return RootMove(from, to)
+}
+
+// RootMove is LayerMove for a node whose running root cannot have the other layer, as one
+// with accounts of its own in the way.
+func RootMove(from, to *Layer) (class, why string) {
+	switch {
 	case from.Arch != to.Arch:
 		return ClassCold, "the architecture changes"
 	case from.Kernel.Release != to.Kernel.Release:

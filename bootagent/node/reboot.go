@@ -3,7 +3,6 @@
 package node
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -104,7 +103,7 @@ func (n *Node) waitsWhy() (string, error) {
 	case a == nil:
 		return "", nil
 	}
-	why += ": " + cmp.Or(n.sayMove(), a.why)
+	why += ": " + n.sayWay(a.why)
 	if swap := swapStatus(n.view(running)); swap != nil {
 		why += "; by itself: " + string(swap.State) + ", " + swap.Detail
 	}

@@ -124,6 +124,19 @@ func (n *Node) sayMove() string {
 	return class + ": " + why
 }
 
+// sayWay says how this node gets to what waits, and why it waits where that is not only
+// that it is another layer.
+func (n *Node) sayWay(why string) string {
+	switch move := n.sayMove(); {
+	case move == "":
+		return why
+	case why == spec.EffectOf(spec.PartLayer).Why:
+		return move
+	default:
+		return move + "; " + why
+	}
+}
+
 // othersWait returns what else wants this machine to be started over; a new kernel on the
 // disk of somebody's is not to be had by a soft-reboot.
 func (n *Node) othersWait() (string, error) {

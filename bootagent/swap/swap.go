@@ -21,10 +21,10 @@ type Pair struct {
 	Layer      *spec.Layer
 }
 
-// Class says how a node that runs an overlay on the root of a record gets to a pair with
-// another layer, and why it is not less.
+// Class says how a node that runs an overlay on the root of a record gets to the root of a
+// pair with another layer, and why it is not less.
 func Class(boot *state.Boot, running *spec.Overlay, to Pair) (class, why string) {
-	if class, why = spec.LayerMove(&boot.Layer, to.Layer); class != spec.ClassSoftReboot {
+	if class, why = spec.RootMove(&boot.Layer, to.Layer); class != spec.ClassSoftReboot {
 		return class, why
 	}
 	for _, e := range spec.Changes(running, to.Overlay) {

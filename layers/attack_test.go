@@ -24,7 +24,7 @@ mksquashfs base base.squashfs -quiet -no-progress; mksquashfs top top.squashfs -
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	return []Image{{dir + "/base.squashfs", squashfs}, {dir + "/top.squashfs", squashfs}}
+	return []Image{{Path: dir + "/base.squashfs", Type: squashfs}, {Path: dir + "/top.squashfs", Type: squashfs}}
 }
 
 // stacked plays a row and reports whether the user gained something.

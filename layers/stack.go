@@ -16,6 +16,7 @@ import (
 type Image struct {
 	Path string
 	Type string // media type, a key of fileSystems
+	Tree *Tree  // nil: nothing checks what is read; the caller has read all of it
 }
 
 // fileSystems maps the media types of images to what mount(2) calls the file
@@ -131,7 +132,17 @@ func mountImage(image Image, at string) error {
 	if err != nil {
 		return fmt.Errorf("image %s: %w", image.Path, err)
 	}
-	defer device.Close() // the mount holds the device
+	defer device.Close() // the mount holds the device, or the one above it
+	if image.Tree != nil {
+		info, err := f.Stat()
+		if err != nil {
+			return fmt.Errorf("image %s: %w", image.Path, err)
+		}
+		if device, err = checked(image, info.Size(), device); err != nil {
+			return fmt.Errorf("image %s: %w", image.Path, err)
+		}
+		defer device.Close() // the mount holds the device
+	}
 	if err := unix.Mount(device.Name(), at, fstype, unix.MS_RDONLY|partFlags, ""); err != nil {
 		return fmt.Errorf("mount image %s: %w", image.Path, err)
 	}

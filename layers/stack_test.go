@@ -34,7 +34,7 @@ func TestStack(t *testing.T) {
 		if text, err := exec.Command("mksquashfs", tree, out, "-quiet", "-no-progress").CombinedOutput(); err != nil {
 			t.Fatalf("mksquashfs: %v\n%s", err, text)
 		}
-		return Image{out, squashfs}
+		return Image{Path: out, Type: squashfs}
 	}
 	s := Stack{
 		Images: []Image{
@@ -72,7 +72,7 @@ func TestStack(t *testing.T) {
 	}
 
 	odd := s
-	odd.Images = []Image{{s.Images[0].Path, "application/vnd.example.tape"}}
+	odd.Images = []Image{{Path: s.Images[0].Path, Type: "application/vnd.example.tape"}}
 	if err := odd.Mount(); err == nil || !strings.Contains(err.Error(), "vnd.example.tape") {
 		t.Errorf("an image of an unknown type: %v", err)
 	}
@@ -81,7 +81,7 @@ func TestStack(t *testing.T) {
 	if err := os.WriteFile(broken, make([]byte, 4096), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	s.Images = append(s.Images, Image{broken, squashfs})
+	s.Images = append(s.Images, Image{Path: broken, Type: squashfs})
 	if err := s.Mount(); err == nil {
 		t.Error("an image of zeros was mounted")
 		if err := s.Unmount(); err != nil {

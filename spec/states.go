@@ -62,6 +62,15 @@ func (h Health) And(other Health) Health {
 	return h
 }
 
+// ImageCheck is when a node compares the layer's images with what was signed.
+type ImageCheck string
+
+// Values of an image check.
+const (
+	ImagesWhenRead ImageCheck = "read" // each block when it is read, by dm-verity
+	ImagesAtBoot   ImageCheck = "boot" // whole, when the boot began
+)
+
 // Source is where the overlay of a boot came from.
 type Source string
 

@@ -99,6 +99,9 @@ type Status struct {
 	PausedBy       string    `json:"pausedBy,omitempty"`
 	Trial          *Trial    `json:"trial,omitempty"`
 
+	ImageCheck       ImageCheck `json:"imageCheck,omitempty"`       // how what is read of the layer's images is compared with what was signed; none on an attached host
+	ImageCheckDetail string     `json:"imageCheckDetail,omitempty"` // why they are not checked when they are read
+
 	Protected []string       `json:"protected,omitempty"` // kernel parameters of which the kernel refuses writes
 	Refused   []RefusedWrite `json:"refused,omitempty"`   // what it has refused since the machine started, the latest last
 }

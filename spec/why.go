@@ -42,6 +42,7 @@ const (
 	EventHung       = "hung"        // a look at what runs did not end, and its agent ended with it
 	EventUndone     = "undone"      // a change cut the node off, or nobody confirmed it
 	EventGateFailed = "gate-failed" // a change did not pass its health checks
+	EventCorrupt    = "corrupt"     // a block of an image was read that is not what was signed
 )
 
 // Why is what `caisson-agent why -o json` prints: what is wrong with a node, worst first,

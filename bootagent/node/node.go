@@ -64,6 +64,7 @@ type Options struct {
 	Clock      func() time.Time                // by which windows are judged; nil is this machine's, where it is synchronised
 	Reboot     func(ctx context.Context) error // nil asks systemd
 	SoftReboot func(ctx context.Context) error // nil asks systemd
+	Corrupt    func() ([]string, error)        // images of which a block is not what was signed; nil is layers.Corrupt
 	Say        func(format string, args ...any)
 }
 

@@ -50,6 +50,7 @@ func (n *Node) report(found *track.Found, result items.Result) (*spec.Status, er
 	}
 	last := n.last()
 	result.Age(last.Drift, time.Now(), uptime())
+	n.noteImages(found.Generation)
 	for said := false; ; said = true {
 		status, err := n.compose(found, result)
 		if err != nil {
@@ -182,6 +183,7 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 	for _, trouble := range n.boot.DiskTrouble {
 		refuse("state", "disk", trouble)
 	}
+	n.showImages(status, refuse)
 	for _, lost := range s.Lost {
 		refuse("state", "lost", lost)
 	}

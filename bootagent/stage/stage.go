@@ -30,6 +30,7 @@ type Stager struct {
 	Talk  time.Duration // between two lines about the same wait
 	Say   func(format string, args ...any)
 	Bytes *spec.Bytes // counts what came and what was there; nil: nobody asks
+	Trees *Trees      // nil: the kernel checks nothing while it is read
 }
 
 // Layer brings all of a layer that the store lacks. What is there is not read: the
@@ -50,13 +51,14 @@ type Part struct {
 	Name string
 	spec.Blob
 	Chunks *spec.Blob // index of what it consists of; nil without one
+	Root   string     // of its hash tree; "" without one
 }
 
 // Images are the blobs of a layer's images, bottom first.
 func Images(layer spec.Layer) []Part {
 	var list []Part
 	for _, i := range layer.Images {
-		list = append(list, Part{i.Name, i.Blob, i.Chunks})
+		list = append(list, Part{i.Name, i.Blob, i.Chunks, layer.Roots[i.Digest]})
 	}
 	return list
 }

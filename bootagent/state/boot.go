@@ -35,10 +35,17 @@ type Boot struct {
 	Wrote       []string     `json:"wrote,omitempty"`     // files that the handover wrote
 	Originals   []item.Entry `json:"originals,omitempty"` // what stood where the handover wrote files of the overlay, for the journal
 	Trace       []spec.Step  `json:"trace,omitempty"`     // of the loader
+	Images      Images       `json:"images,omitzero"`
 	Live        Live         `json:"live,omitzero"`
 
 	Watchdog *int64 `json:"watchdog,omitempty"` // seconds, 0 without one; none of a loader of an earlier release
 	Upper    string `json:"upper,omitempty"`    // where the writable part of the root is mounted; "" is paths.RunUpper
+}
+
+// Images is how what is read of this root's images is compared with what was signed.
+type Images struct {
+	WhenRead []string `json:"whenRead,omitempty"` // digests of those that the kernel checks block by block; the others were read whole
+	Why      string   `json:"why,omitempty"`      // not all of them are
 }
 
 // Live is what the running node noted since; times are seconds since 1970.
@@ -66,6 +73,9 @@ type Live struct {
 	// not pass its gates, where there is nothing to go back to.
 	Applied *Generation `json:"applied,omitempty"`
 	Stuck   string      `json:"stuck,omitempty"`
+
+	Corrupt []string `json:"corrupt,omitempty"` // images of which the kernel has met a block that is not what was signed
+	Sound   []string `json:"sound,omitempty"`   // images that the next boot was told it need not read
 }
 
 // ForBoot is an overlay that waits for a reboot, and why.

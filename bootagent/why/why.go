@@ -36,7 +36,7 @@ type explainer struct {
 
 // troubles are the events that tell of something that failed.
 var troubles = []string{spec.EventAsked, spec.EventGaveUp, spec.EventLost, spec.EventCrashed, spec.EventDeadline, spec.EventRefused,
-	spec.EventTakenBack, spec.EventOverdue, spec.EventHung, spec.EventUndone, spec.EventGateFailed}
+	spec.EventTakenBack, spec.EventOverdue, spec.EventHung, spec.EventUndone, spec.EventGateFailed, spec.EventCorrupt}
 
 // last is the last event that tells of something that failed, nil where none does.
 func (e explainer) last() *spec.Event {
@@ -183,6 +183,10 @@ func (e explainer) rest() []spec.Finding {
 		if f.Do == "" {
 			f.Do = "caisson-agent status"
 		}
+		if d.Item == "image" {
+			f.Did = ""
+			e.told(&f, e.st.Overlay, spec.EventCorrupt)
+		}
 		if d.Item == "overlay" {
 			f = spec.Finding{What: d.Key + " is not in effect", Reason: d.Reason, Do: again}
 			var overlay string
@@ -201,6 +205,7 @@ func (e explainer) rest() []spec.Finding {
 
 var remedies = map[string]string{
 	"state":     "docs/reliability.md has the remedy of each",
+	"image":     "reboot: the boot reads all images, and fetches anew what differs; where it comes again, replace the disk",
 	"operation": "caisson-agent operation list",
 	"apparmor":  "start a kernel that has what the profiles ask for",
 	"journal":   "look at the file that it names, then remove it",

@@ -99,6 +99,12 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 	if st.Image != "" && st.Image != st.LayerVersion {
 		row("image", "%s", st.Image)
 	}
+	switch st.ImageCheck {
+	case spec.ImagesWhenRead:
+		row("images", "each block is checked when it is read")
+	case spec.ImagesAtBoot:
+		row("images", "checked when the boot began, not when they are read: %s", st.ImageCheckDetail)
+	}
 	row("agent", "%s", st.Agent)
 	for _, c := range st.Checks {
 		text := "holds"

@@ -25,7 +25,12 @@ func WriteFile(name string, data []byte, perm os.FileMode) error {
 
 // Write replaces name with what fill writes. When fill fails, name is left as
 // it was and its error is returned as it is.
-func Write(name string, perm os.FileMode, fill func(io.Writer) error) (err error) {
+func Write(name string, perm os.FileMode, fill func(io.Writer) error) error {
+	return Fill(name, perm, func(f *os.File) error { return fill(f) })
+}
+
+// Fill is [Write] for what is not written from its beginning to its end.
+func Fill(name string, perm os.FileMode, fill func(*os.File) error) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
 	if err != nil {
 		return err

@@ -26,6 +26,7 @@ func TestLongIOErrors(t *testing.T) {
 	node, first := f.proven(t)
 	t.Run("an image cannot be read", func(t *testing.T) {
 		o := node.copyOf(t, "unreadable image")
+		o.spoil(t, "rm -f store/sound") // or nothing reads all of it
 		o.failing(t, fmt.Sprintf("[inject-error]\nevent = \"read_aio\"\niotype = \"read\"\nerrno = \"5\"\nsector = \"%d\"\n", o.inLargest(t)))
 		m := f.start(t, o)
 		waitFor(t, m, 0, "I/O error, dev vda")

@@ -20,10 +20,12 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/kmod"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
 	"github.com/caisson-os/caisson/bootagent/boot/watchdog"
+	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/trace"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/layers/verity"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
@@ -52,6 +54,9 @@ type boot struct {
 	readOnly  error  // why the state disk cannot be written to
 	folder    *state.Folder
 	store     *layers.Store
+	canCheck  func() error           // why the kernel cannot check images while they are read; nil is layers.CanCheck
+	trees     *stage.Trees           // taken from the store once a boot
+	whenRead  map[string]verity.Hash // roots of the images that the kernel checks while they are read
 	lease     *state.Lease
 	source    oci.Source
 	record    state.Boot

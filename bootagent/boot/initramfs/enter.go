@@ -21,9 +21,10 @@ import (
 func (b *boot) enter(overlay *spec.Overlay, layer *spec.Layer) error {
 	b.begin()
 	b.progress.Made()
-	made := root.Root{At: newRoot, Images: paths.RunImages, Upper: paths.RunUpper, Store: b.store, Layer: layer, Trace: &b.trace, Node: handover.Node{
-		Overlay: overlay, State: b.folder, Disk: b.disk != "", ReadOnly: b.readOnly != nil,
-		Watchdog: b.watchdog.Load().Timeout(), Unproven: b.unproven, Lease: b.lease, Say: b.say}}
+	made := root.Root{At: newRoot, Images: paths.RunImages, Upper: paths.RunUpper, Store: b.store, Layer: layer, Trace: &b.trace,
+		WhenRead: b.whenRead, ReadAll: func(why error) error { return b.readAll(layer, why) }, Node: handover.Node{
+			Overlay: overlay, State: b.folder, Disk: b.disk != "", ReadOnly: b.readOnly != nil,
+			Watchdog: b.watchdog.Load().Timeout(), Unproven: b.unproven, Lease: b.lease, Say: b.say}}
 	if len(b.id.UUIDs) > 0 {
 		made.Node.UUID = b.id.UUIDs[0]
 	}

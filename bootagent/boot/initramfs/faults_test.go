@@ -73,7 +73,7 @@ var faults = map[string]fault{
 			v.edits(func(s *state.State) { s.Previous, s.Earlier = nil, nil })
 		}
 		v.do("boot")
-	}, 1, "booting the last good overlay, generation 1", "what ran well before cannot run: generation 2: " + digest.Of([]byte(strings.Repeat("b", 100_000)))},
+	}, 1, "booting the last good overlay, generation 1", "what ran well before cannot run: generation 2: " + digest.Of([]byte(imageOf("b")))},
 	"the registry is dead": {func(v *victim, protected bool) {
 		v.runs(1, "a")
 		if v.dead = true; !protected {
@@ -223,7 +223,7 @@ func (v *victim) edits(change func(*state.State)) {
 
 // rots changes a byte of a layer's image.
 func (v *victim) rots(layer string) {
-	name := v.root + paths.State + "/store/sha256/" + digest.Hex(digest.Of([]byte(strings.Repeat(layer, 100_000))))
+	name := v.root + paths.State + "/store/sha256/" + digest.Hex(digest.Of([]byte(imageOf(layer))))
 	data, err := os.ReadFile(name)
 	if err == nil {
 		data[len(data)/2] ^= 1

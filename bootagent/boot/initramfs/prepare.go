@@ -73,7 +73,7 @@ func (b *boot) prepare(ctx context.Context, from oci.Source, found *track.Found)
 	if err := b.enterKernel(ctx, from, found, &layer); err != nil {
 		return nil, err
 	}
-	if err := staged.Verified(ctx, stage.Images(layer)...); err != nil {
+	if err := b.checkImages(ctx, staged, layer); err != nil {
 		return nil, err
 	}
 	if b.lasting() && from != nil {

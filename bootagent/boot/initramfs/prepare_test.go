@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -15,10 +16,12 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/watchdog"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/layers/verity"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -57,7 +60,19 @@ func (p *published) layer(image string) *track.Found {
 	blob := push(oci.Describe("application/vnd.caisson.image.v1.squashfs", []byte(image)))
 	kernel := push(oci.Describe("application/vnd.caisson.kernel.v1", []byte("kernel of "+image)))
 	inImage, inKernel := spec.Blob{Digest: blob.Digest, Size: blob.Size}, spec.Blob{Digest: kernel.Digest, Size: kernel.Size}
-	config, err := spec.Encode(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Arch: runtime.GOARCH,
+	var roots map[string]string
+	if size := int64(len(image)); size > 0 && size%verity.Block == 0 {
+		salt, err := verity.Parse(digest.Hex(blob.Digest))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		root, err := verity.Root(strings.NewReader(image), size, salt)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		roots = map[string]string{blob.Digest: root.String()}
+	}
+	config, err := spec.Encode(spec.Layer{Roots: roots, APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Arch: runtime.GOARCH,
 		Kernel: spec.KernelBlob{Release: release(), Blob: inKernel}, Initrd: inKernel, Images: []spec.Image{{Name: "base", Blob: inImage}}})
 	if err != nil {
 		p.t.Fatal(err)

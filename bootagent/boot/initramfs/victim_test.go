@@ -29,6 +29,7 @@ import (
 	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/powercut"
+	"github.com/caisson-os/caisson/layers/verity"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -45,6 +46,9 @@ type victim struct {
 	dead bool // its registry
 	mu   sync.Mutex
 	said []string
+
+	checks  bool     // its kernel checks images while they are read
+	corrupt []string // digests of those in which it has found a wrong block
 
 	ill      bool          // its disk may have trouble
 	patience time.Duration // for a loader to choose; 0: 20 s
@@ -99,13 +103,16 @@ func (v *victim) powerOn() {
 // publish signs a generation of a layer, by whose number its one setting can be told.
 func (v *victim) publish(generation uint64, layer string, checks int) {
 	v.t.Helper()
-	o := spec.Overlay{Core: spec.Core{Layer: v.p.layer(strings.Repeat(layer, 100_000)).Overlay.Layer}, Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: fmt.Sprint(generation)}}}}
+	o := spec.Overlay{Core: spec.Core{Layer: v.p.layer(imageOf(layer)).Overlay.Layer}, Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: fmt.Sprint(generation)}}}}
 	if checks != 0 {
 		o.Gates = &spec.Gates{Checks: []spec.HealthCheck{{Name: "ready", File: map[int]string{never: "/never", always: "/always"}[checks], Timeout: 1, Interval: 1}}}
 	}
 	v.p.Overlay(o, sign.Predicate{Generation: generation})
 	v.p.Current(spec.Fleet{}, fixture.Now())
 }
+
+// imageOf is the image of a layer: 25 blocks.
+func imageOf(layer string) string { return strings.Repeat(layer, 25*verity.Block) }
 
 // runs publishes a generation and has it prove itself.
 func (v *victim) runs(generation uint64, layer string) {
@@ -227,6 +234,12 @@ func (v *victim) loader() (*boot, error) {
 	}
 	b.record.Mode, b.record.Node, b.record.RootID, b.disk = spec.ModeNetboot, fixture.Node, fmt.Sprint("root", time.Now().UnixNano()), "/dev/vda1"
 	b.record.Disk = b.disk
+	b.canCheck = func() error {
+		if !v.checks {
+			return errors.New("the kernel has no dm-verity")
+		}
+		return nil
+	}
 	if err := b.finder.Claim(at); err != nil {
 		return nil, err
 	}
@@ -270,7 +283,7 @@ type writer func(string)
 func (w writer) Write(p []byte) (int, error) { w(string(bytes.TrimSpace(p))); return len(p), nil }
 
 func (v *victim) options() node.Options {
-	return node.Options{Root: v.root, By: node.Service, Say: func(format string, args ...any) { v.say("agent: "+format, args...) },
+	return node.Options{Root: v.root, By: node.Service, Corrupt: func() ([]string, error) { return v.corrupt, nil }, Say: func(format string, args ...any) { v.say("agent: "+format, args...) },
 		Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
 			if v.dead {
 				return nil, errSilent

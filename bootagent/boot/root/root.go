@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/trace"
 	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/layers/verity"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -25,13 +26,20 @@ type Root struct {
 	Layer  *spec.Layer
 	Node   handover.Node // Make says where and of which version it is
 	Trace  *trace.Recorder
+
+	WhenRead map[string]verity.Hash // roots of the hash trees of images that the kernel checks while they are read
+	ReadAll  func(why error) error  // verifies all images, where that fails for one of them; none is checked so then
 }
 
 // Stack is what Make mounts first.
 func (r *Root) Stack() layers.Stack {
 	stack := layers.Stack{Mounts: r.Images, Upper: r.Upper, Target: r.At}
 	for _, image := range r.Layer.Images {
-		stack.Images = append(stack.Images, layers.Image{Path: r.Store.Path(image.Digest), Type: image.MediaType})
+		i := layers.Image{Path: r.Store.Path(image.Digest), Type: image.MediaType}
+		if root, ok := r.WhenRead[image.Digest]; ok {
+			i.Tree = &layers.Tree{Path: r.Store.Tree(image.Digest), Root: root}
+		}
+		stack.Images = append(stack.Images, i)
 	}
 	return stack
 }
@@ -40,6 +48,12 @@ func (r *Root) Stack() layers.Stack {
 func (r *Root) Make(record *state.Boot) error {
 	end := r.Trace.Begin("stack")
 	err := r.Stack().Mount()
+	if err != nil && len(r.WhenRead) > 0 { // a node whose tree has rotted boots
+		if err = r.ReadAll(err); err == nil {
+			r.WhenRead = nil
+			err = r.Stack().Mount()
+		}
+	}
 	end(err)
 	if err != nil {
 		return err

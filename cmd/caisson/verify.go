@@ -10,6 +10,7 @@ import (
 
 func (a *app) verifyCommand() *cobra.Command {
 	var nodes []string
+	var images bool
 	var reach access
 	var whom trustFlags
 	var known memoryFlags
@@ -18,7 +19,8 @@ func (a *app) verifyCommand() *cobra.Command {
 		Short: "Verify a published fleet as its nodes would",
 		Long: "Verify a published fleet as its nodes would: every overlay under its name, fleet:current, and the\n" +
 			"release signature of every layer that is named. Keys and threshold are those of --site; with --key\n" +
-			"alone every one of the keys must have signed. Exit code 4: something would be refused.",
+			"alone every one of the keys must have signed. With --images all images of these layers are read\n" +
+			"and compared with their digests and the roots of their hash trees. Exit code 4: something would be refused.",
 		Example: "  caisson verify registry.example.org:5000/metal-a --key keys/operator.pub",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -36,6 +38,7 @@ func (a *app) verifyCommand() *cobra.Command {
 			if len(whom.keys) > 1 && whom.threshold == 0 {
 				a.say("no --threshold: all %d keys must have signed", len(whom.keys))
 			}
+			p.Images = images
 			report, err := p.Verify(c.Context(), *p.Trust, nodes)
 			if err != nil {
 				return err
@@ -60,6 +63,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	f.StringArrayVar(&whom.keys, "key", nil, "the same as --trust")
 	f.StringVar(&known.remember, "remember", "", "`FILE` that remembers what was published (caisson.memory beside the site when empty)")
 	f.StringArrayVar(&nodes, "node", nil, "verify this node only; may be repeated")
+	f.BoolVar(&images, "images", false, "read the images of the layers, too")
 	reach.flags(a, f)
 	return c
 }

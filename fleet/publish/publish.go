@@ -47,6 +47,7 @@ type Publisher struct {
 	Trust         *Policy      // for all but Publish; nil trusts the signers alone, all of which must have signed
 	Memory        *memory.File // nil remembers nothing
 	NewFleet      bool         // a registry without a fleet is expected
+	Images        bool         // Verify reads the images of layers, too
 	AcceptExpired bool         // what is published may have expired
 	IgnoreIntent  string       // tag of a publisher that died
 	Author        string       // who is at work, for those who wait for it

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -26,7 +27,7 @@ type Report struct {
 
 // Check is the verdict on one thing.
 type Check struct {
-	What    string `json:"what"`             // "fleet:current", "node:superhost", "layer:sha256:…"
+	What    string `json:"what"`             // "fleet:current", "node:superhost", "layer:sha256:…", "image:sha256:… root:…"
 	Verdict string `json:"verdict"`          // "ok", "expired", "missing" or a refusal code
 	Detail  string `json:"detail,omitempty"` // why not
 }
@@ -77,12 +78,38 @@ func (p *Publisher) Verify(ctx context.Context, policy Policy, only []string) (*
 		}
 	}
 	for _, digest := range slices.Sorted(maps.Keys(layers)) {
-		_, err := p.Layers(ctx, v.policy, digest)
+		found, err := p.Layers(ctx, v.policy, digest)
 		if err := r.add("layer:"+digest, err, false, ""); err != nil {
 			return nil, err
 		}
+		if !p.Images {
+			continue
+		}
+		for _, l := range found { // none of a layer that is refused
+			if err := r.addImages(ctx, l); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return r, nil
+}
+
+// addImages reads the images of a layer, but for those that another one has and named
+// the same root of.
+func (r *Report) addImages(ctx context.Context, l release.Layer) error {
+	for _, i := range l.Images {
+		what := "image:" + i.Digest
+		if root := l.Roots[i.Digest]; root != "" {
+			what += " root:" + root
+		}
+		if slices.ContainsFunc(r.Findings, func(c Check) bool { return c.What == what }) {
+			continue
+		}
+		if err := r.add(what, l.CheckImage(ctx, i), false, ""); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // asNode looks under a node's name, where the node does.

@@ -65,13 +65,13 @@ func Size(size int64) (total int64) {
 }
 
 // Root returns the root of an image without keeping its tree.
-func Root(image io.ReaderAt, size int64, salt Hash) (Hash, error) {
+func Root(image io.Reader, size int64, salt Hash) (Hash, error) {
 	return Write(nowhere{}, image, size, salt)
 }
 
 // Write writes the tree of an image and returns its root. It holds a few megabytes,
 // whatever the size, and uses every processor.
-func Write(tree io.WriterAt, image io.ReaderAt, size int64, salt Hash) (Hash, error) {
+func Write(tree io.WriterAt, image io.Reader, size int64, salt Hash) (Hash, error) {
 	if size <= 0 || size%Block != 0 {
 		return Hash{}, fmt.Errorf("%d bytes: %w", size, ErrSize)
 	}
@@ -84,8 +84,8 @@ func Write(tree io.WriterAt, image io.ReaderAt, size int64, salt Hash) (Hash, er
 	data, sums := make([]byte, min(size, batch*Block)), make([]Hash, batch)
 	for from := int64(0); from < size; from += int64(len(data)) {
 		data = data[:min(size-from, int64(len(data)))]
-		if n, err := image.ReadAt(data, from); n < len(data) {
-			if err == nil || errors.Is(err, io.EOF) {
+		if n, err := io.ReadFull(image, data); err != nil {
+			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF
 			}
 			return Hash{}, fmt.Errorf("read image at %d: %w", from+int64(n), err)

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/layers/verity"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// imageLayer signs a layer of one image, whose description names a root, "" for none.
+func (f *fleet) imageLayer(version string, data []byte, root string) oci.Descriptor {
+	f.t.Helper()
+	image := oci.Describe(oci.TypeSquashfs, data)
+	l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Variant: "default", Arch: "amd64",
+		Images: []spec.Image{{Name: "base", MediaType: image.MediaType, Blob: spec.Blob{Digest: image.Digest, Size: image.Size}}}}
+	if root != "" {
+		l.Roots = map[string]string{image.Digest: root}
+	}
+	config, err := spec.Encode(l)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	d := oci.Describe(oci.TypeLayerConfig, config)
+	for _, blob := range []oci.Descriptor{image, d} {
+		if err := f.Registry.PutData(f.t.Context(), oci.RepoLayer, blob); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	raw := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer, Config: d.Bare(), Layers: []oci.Descriptor{image.Bare()}})
+	if _, err := f.Registry.PutManifest(f.t.Context(), oci.RepoLayer, oci.MediaTypeManifest, raw); err != nil {
+		f.t.Fatal(err)
+	}
+	f.signLayer(raw, f.release)
+	return oci.Describe(oci.MediaTypeManifest, raw).Bare()
+}
+
+// TestVerifyImages: the publisher finds what a node would: an image that is not what its
+// digest says, and a root that is not that of its image.
+func TestVerifyImages(t *testing.T) {
+	data := bytes.Repeat([]byte("0123456789abcdef"), 300*verity.Block/16)
+	salt, err := verity.Parse(digest.Hex(digest.Of(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := verity.Root(bytes.NewReader(data), int64(len(data)), salt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		root    string
+		rot     bool
+		verdict string
+	}{
+		"right":                        {root.String(), false, "ok"},
+		"another root":                 {strings.Repeat("0", 64), false, string(refusal.Layer)},
+		"of an earlier release":        {"", false, "ok"},
+		"rotten":                       {root.String(), true, string(refusal.Digest)},
+		"rotten, an earlier release's": {"", true, string(refusal.Digest)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t)
+			l := f.imageLayer("1", data, c.root)
+			f.publish(f.nodes(l.Digest, "10"), Options{})
+			if c.rot {
+				bad := bytes.Clone(data)
+				bad[100_000] ^= 1
+				name := filepath.Join(strings.TrimPrefix(f.Registry.Ref().String(), "oci:"), "blobs/sha256", digest.Hex(digest.Of(data)))
+				if err := os.WriteFile(name, bad, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if report, err := f.Verify(t.Context(), f.policy, nil); err != nil || !report.OK() {
+				t.Fatalf("without images: %+v, %v", report, err)
+			}
+			f.Images = true
+			report, err := f.Verify(t.Context(), f.policy, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(report.Findings, func(c Check) bool { return strings.HasPrefix(c.What, "image:"+digest.Of(data)) })
+			if i < 0 || report.Findings[i].Verdict != c.verdict {
+				t.Errorf("%+v, want %s", report.Findings, c.verdict)
+			}
+		})
+	}
+}

@@ -110,4 +110,8 @@ var table = []undone{
 		"range blackbox.Dumps(pstore) {", `range blackbox.Dumps("") {`, "TestADeadKernelIsNoted", ""},
 	{"", "that the line that says why is kept", "bootagent/blackbox/pstore.go",
 		"from = max(0, min(from, n-leadUp))", "_ = n", "TestADumpKeepsWhyTheKernelDied", ""},
+	{"", "the question to the kernel", "bootagent/node/images.go",
+		"case slices.Contains(corrupt, image):", "case slices.Contains(corrupt, image) && false:", "TestAWrongBlockIsSaid", "bootagent/boot/initramfs"},
+	{"", "that a good run counts for one boot", "layers/trees.go",
+		"durable.Remove(s.sound())", "error(nil)", "TestAWarmBootReadsNoImage", "bootagent/boot/initramfs"},
 }

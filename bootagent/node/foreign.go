@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
 	"github.com/caisson-os/caisson/bootagent/items/files"
 	"github.com/caisson-os/caisson/bootagent/items/modules"
+	"github.com/caisson-os/caisson/bootagent/items/service"
 	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/internal/paths"
 )
@@ -34,7 +35,7 @@ func (n *Node) foreign() ([]string, error) {
 	for _, name := range n.boot.Wrote {
 		wrote[name] = true
 	}
-	for _, kind := range []string{files.Name, modules.Name, units.Name} {
+	for _, kind := range []string{files.Name, modules.Name, units.Name, service.Name} {
 		for _, e := range n.journal.Entries(kind) {
 			wrote[e.Key] = true
 		}

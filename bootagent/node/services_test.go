@@ -181,6 +181,26 @@ func TestServiceFollowsAndIsHeld(t *testing.T) {
 	}
 }
 
+// The places of a service are not somebody's, what stands beside them is.
+func TestPlacesOfServicesAreNotForeign(t *testing.T) {
+	m := newServing(t)
+	m.serve(1, "1", false)
+	m.boot()
+	for _, name := range []string{"/srv/x", "/srv/by-hand"} { // as an overlay shows what was written
+		at := m.root + paths.RunUpper + "/upper" + name
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink("/somewhere", at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st := m.apply(); !slices.Equal(st.Foreign, []string{"/srv/by-hand"}) {
+		t.Errorf("foreign: %q", st.Foreign)
+	}
+	m.has("1")
+}
+
 // TestServiceKeepsThree images, and the overlays that say what is in them.
 func TestServiceKeepsThree(t *testing.T) {
 	m := newServing(t)

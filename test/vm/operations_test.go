@@ -4,6 +4,7 @@ package vm
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,6 +71,15 @@ spec:
 ---
 apiVersion: caisson.dev/v1alpha1
 kind: NodeMaintenance
+metadata: {name: long}
+spec:
+  windows: [always]
+  when: [{file: /run/long}]
+  operations:
+    - {name: long, type: oneShot, disruptive: true, exec: {argv: [/bin/sh, -c, "echo long >>/home/admin/marks; sync; sleep 900"], timeout: 20m}}
+---
+apiVersion: caisson.dev/v1alpha1
+kind: NodeMaintenance
 metadata: {name: memory}
 spec:
   windows: [noon]
@@ -104,14 +114,17 @@ type daily struct {
 	beta  Options   // without one
 }
 
-// TestLongOperations is a service from git with a real unit, from commit to commit, and a
-// window that opens when the clock is set.
+// TestLongOperations is a service from git with a real unit, from commit to commit, a
+// window that opens when the clock is set, and a power cut: nothing runs twice, and nothing
+// is switched by half.
 func TestLongOperations(t *testing.T) {
 	require.Long(t)
 	f := newDaily(t)
-	s := f.ready(t, f.start(t, f.alpha))
+	m := f.start(t, f.alpha)
+	s := f.ready(t, m)
 	t.Run("a service follows its repository", func(t *testing.T) { f.follows(t, s) })
 	t.Run("a window opens", func(t *testing.T) { f.window(t, s) })
+	t.Run("a power cut", func(t *testing.T) { f.cut(t, m, s) })
 }
 
 // TestLongTurns is a slot between two nodes, one of which remembers nothing: each is
@@ -241,6 +254,14 @@ func stands(t *testing.T, s *Session, name string, state spec.OperationState, wh
 	return o
 }
 
+// marks is what operations have written on the state disk, a word a run.
+func marks(t *testing.T, s *Session, want string) {
+	t.Helper()
+	if got := run(t, s, "cat /home/admin/marks 2>/dev/null | sort | tr '\\n' ' '"); got != want {
+		t.Errorf("operations have run: %q, want %q", got, want)
+	}
+}
+
 // setClock gives the kernel a time, and says that a time server did.
 func setClock(t *testing.T, s *Session, at string) {
 	t.Helper()
@@ -252,7 +273,7 @@ func setClock(t *testing.T, s *Session, at string) {
 }
 
 // follows takes the service from commit to commit: by the repository, by the lock, and
-// back after an edit on the node. In the end it is frozen there.
+// back after an edit on the node.
 func (f *daily) follows(t *testing.T, s *Session) {
 	has(t, s, "one")
 	two := f.commit(t, "two")
@@ -275,12 +296,6 @@ func (f *daily) follows(t *testing.T, s *Session) {
 	has(t, s, "two")
 	f.must(t, "services", "forward", "monitor")
 	f.publish(t)
-	ask(t, s)
-	has(t, s, "three")
-
-	run(t, s, "sudo caisson-agent service freeze monitor --reason look")
-	f.commit(t, "four")
-	f.update(t)
 	ask(t, s)
 	has(t, s, "three")
 	if st := status(t, s); st.Health != spec.HealthOK {
@@ -339,4 +354,45 @@ func (f *daily) window(t *testing.T, s *Session) {
 	stands(t, s, "memory/dirty", spec.OperationHolding, "", "")
 	run(t, s, "echo 5 | sudo tee /proc/sys/vm/dirty_ratio; sudo caisson-agent sync >&2 || true")
 	expect(t, s, "21")
+}
+
+// cut pulls the cord while an operation runs and a service is switched, and brings the
+// node up a day later.
+func (f *daily) cut(t *testing.T, m *Machine, s *Session) {
+	run(t, s, "sudo caisson-agent service freeze monitor --reason look")
+	before := run(t, s, "cat /etc/monitor/conf")
+	f.commit(t, "four")
+	f.update(t)
+	ask(t, s)
+	has(t, s, before) // frozen
+
+	run(t, s, "sudo touch /run/long; sudo caisson-agent operation run long/long")
+	stands(t, s, "long/long", spec.OperationRunning, "", "")
+	until(t, s, "long")
+	go s.Run(t.Context(), "sudo caisson-agent service forward monitor && sudo caisson-agent sync") // it has no end: the machine has
+	after := rand.N(4 * time.Second)
+	time.Sleep(after)
+	m.PowerCut()
+	t.Logf("cut %v after the switch was ordered", after)
+
+	f.alpha.Name = "alpha-later"
+	f.alpha.Extra = append(f.alpha.Extra, "-rtc", "base="+f.day.Add(33*time.Hour).Format("2006-01-02T15:04:05"))
+	m = f.start(t, f.alpha)
+	s = f.ready(t, m)
+	if got := run(t, s, "cat /etc/monitor/conf /srv/rules/all; tail -n1 /run/seen"); got != before+"\n"+before+"\n"+before && got != "four\nfour\nfour" {
+		t.Errorf("after a power cut in the switch: %q", got)
+	}
+	run(t, s, "sudo caisson-agent service forward monitor")
+	ask(t, s)
+	has(t, s, "four")
+	if o := stands(t, s, "long/long", spec.OperationFailed, "", "interrupted"); o.Attempts != 1 {
+		t.Errorf("what the power cut has interrupted: %+v", o)
+	}
+	marks(t, s, "long")
+}
+
+// until waits until an operation has left its mark.
+func until(t *testing.T, s *Session, mark string) {
+	t.Helper()
+	run(t, s, "until grep -q "+mark+" /home/admin/marks; do sleep 1; done")
 }

@@ -47,8 +47,8 @@ func used() (sum time.Duration) {
 // true when everything is to be looked at: in its turn, because a verb was called, or
 // because the clock was set.
 func (a *app) heed(ctx context.Context, next, due <-chan time.Time, tell func(*spec.Status)) (over bool) {
-	for known := a.stateTime(); ; {
-		if a.stateTime() != known {
+	for {
+		if !a.stateTime().Equal(a.known) {
 			return true // a verb was called
 		}
 		var hinted <-chan struct{}
@@ -75,7 +75,6 @@ func (a *app) heed(ctx context.Context, next, due <-chan time.Time, tell func(*s
 			if a.early(ctx, tell) {
 				return true
 			}
-			known = a.stateTime()
 		}
 	}
 }

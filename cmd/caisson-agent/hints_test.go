@@ -3,11 +3,15 @@
 package main
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/watch"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -15,7 +19,7 @@ import (
 // nothing could tell of.
 func TestEveryKindIsWatched(t *testing.T) {
 	for _, i := range items.Table(spec.Items{}, items.Options{}) {
-		if silent := i.Name() == "exec"; silent != (watch.Sources(i.Name()) == nil) {
+		if silent := i.Name() == "exec" || i.Name() == "accounts"; silent != (watch.Sources(i.Name()) == nil) {
 			t.Errorf("%s: hints from %v", i.Name(), watch.Sources(i.Name()))
 		}
 	}
@@ -32,5 +36,23 @@ func TestWaitingIsNoEffort(t *testing.T) {
 	}
 	if rest := began.rest(); rest < idle*10*time.Millisecond {
 		t.Errorf("after a look that took 20 ms of a processor, the next one waits %s", rest)
+	}
+}
+
+// A verb that was called after the service had looked, and before it waits, is not missed.
+func TestAVerbBeforeTheWait(t *testing.T) {
+	a := &app{root: t.TempDir()}
+	dir := filepath.Join(a.root, paths.State)
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "state.json"), nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	a.sees()
+	book := filepath.Join(dir, paths.Corrections)
+	later := time.Now().Add(time.Second)
+	if err := errors.Join(os.WriteFile(book, nil, 0o644), os.Chtimes(book, later, later)); err != nil {
+		t.Fatal(err)
+	}
+	if !a.heed(t.Context(), nil, time.After(time.Minute), nil) {
+		t.Error("it waits")
 	}
 }

@@ -70,6 +70,7 @@ func runService(ctx context.Context, a *app, args []string) error {
 		began := begin()
 		poll := askEvery
 		st, err := once(ctx, a, func(n *node.Node, ctx context.Context) (*spec.Status, error) {
+			a.sees()
 			st, err := n.Apply(ctx)
 			poll = cmp.Or(n.Poll(), askEvery)
 			return st, err
@@ -170,6 +171,9 @@ func (a *app) rest(ctx context.Context, tell func(*spec.Status)) {
 	}
 }
 
+// sees notes that everything which verbs have written is known.
+func (a *app) sees() { a.known = a.stateTime() }
+
 // stateTime says when what verbs write was last written: the state, and the book of
 // corrections, of which clear takes entries.
 func (a *app) stateTime() (newest time.Time) {
@@ -259,13 +263,20 @@ func (a *app) sayApplied(st *spec.Status) {
 	}
 }
 
-// once opens the node for one act, so that the verbs get a turn in between.
+// once opens the node for one act, so that the verbs get a turn in between. What one of
+// them wrote stays unknown until everything is looked at, see sees; what the act itself
+// writes is known.
 func once(ctx context.Context, a *app, act func(*node.Node, context.Context) (*spec.Status, error)) (*spec.Status, error) {
 	n, err := node.Open(ctx, a.options("run"), nil)
 	if err != nil {
+		a.sees() // the next look is not before its time
 		return nil, err
 	}
+	before := a.stateTime()
 	st, err := act(n, ctx)
+	if a.known.Equal(before) {
+		a.sees()
+	}
 	return st, errors.Join(err, n.Close())
 }
 

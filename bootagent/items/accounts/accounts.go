@@ -96,8 +96,8 @@ func (i *Item) entries() map[string]item.Entry {
 }
 
 func decode(e item.Entry) (prior Value, a applied) {
-	_ = json.Unmarshal(e.Prior, &prior) // the journal's checksum covers both
-	_ = json.Unmarshal(e.Applied, &a)
+	_ = json.Unmarshal(e.Prior, &prior) // the journal's checksum covers it
+	_ = json.Unmarshal(e.Applied, &a)   // the journal's checksum covers it
 	return prior, a
 }
 

@@ -130,14 +130,14 @@ type node struct {
 
 // nodesFor returns an inventory with a node that no override names, and one for
 // each that does: for the hosts that text does not list itself, and for each
-// value of a label.
+// value of a label. All have the labels by which slots are taken.
 func nodesFor(text string) []byte {
 	var doc yaml.Node
 	if yaml.Unmarshal([]byte(text), &doc) != nil {
 		return []byte("nodes: []\n") // the parser says what is wrong with it
 	}
 	nodes := []node{{Name: "contract"}}
-	listed, hosts := map[string]bool{}, map[string]bool{}
+	listed, hosts, groups := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	var walk func(n *yaml.Node)
 	walk = func(n *yaml.Node) {
 		for i, c := range n.Content {
@@ -153,6 +153,8 @@ func nodesFor(text string) []byte {
 						map[string]map[string]bool{"nodes": listed, "hosts": hosts}[key][named.Name] = true
 					}
 				}
+			case "by":
+				groups[c.Value] = c.Value != ""
 			case "label":
 				var l struct {
 					Key    string
@@ -170,6 +172,16 @@ func nodesFor(text string) []byte {
 	for name := range hosts {
 		if !listed[name] {
 			nodes = append(nodes, node{Name: name})
+		}
+	}
+	for i := range nodes {
+		for label, ok := range groups {
+			if _, has := nodes[i].Labels[label]; ok && !has {
+				if nodes[i].Labels == nil {
+					nodes[i].Labels = map[string]string{}
+				}
+				nodes[i].Labels[label] = "r1"
+			}
 		}
 	}
 	data, err := yaml.Marshal(map[string]any{"nodes": nodes})

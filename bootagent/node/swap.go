@@ -118,7 +118,7 @@ func (n *Node) next(ctx context.Context) (next *swap.Next, class, why string, er
 // the plan; "" where that is not known. It reads the disk alone.
 func (n *Node) sayMove() string {
 	next, class, why, err := n.next(context.Background())
-	if err != nil || next == nil || spec.Live(class) { // what is live by its class and waits, waits for a reason of its own
+	if err != nil || next == nil {
 		return "" // the verb that starts the node over says why
 	}
 	return class + ": " + why

@@ -18,9 +18,11 @@ import (
 	"github.com/caisson-os/caisson/layers/verity"
 )
 
-// checkedImage is an image with a large file in a store, and its tree.
+// checkedImage is an image with a large file in a store, and its tree. It takes a kernel
+// with device-mapper, which a container's host may lack; test/vm has one.
 func checkedImage(t *testing.T) (name string, image Image) {
 	t.Helper()
+	require.Long(t)
 	require.Root(t)
 	require.Tool(t, "mksquashfs")
 	if err := CanCheck(); err != nil {
@@ -75,9 +77,9 @@ func flip(t *testing.T, name string) {
 	}
 }
 
-// TestCheckedImage: what is right is read; a block that changes under the kernel's hands is
+// TestLongCheckedImage: what is right is read; a block that changes under the kernel's hands is
 // an error, and is known of; the device goes with the mount.
-func TestCheckedImage(t *testing.T) {
+func TestLongCheckedImage(t *testing.T) {
 	name, image := checkedImage(t)
 	at := t.TempDir()
 	if err := image.Mount(at); err != nil {
@@ -107,8 +109,8 @@ func TestCheckedImage(t *testing.T) {
 	}
 }
 
-// TestCheckedImageTwice: an image may be in two places.
-func TestCheckedImageTwice(t *testing.T) {
+// TestLongCheckedImageTwice: an image may be in two places.
+func TestLongCheckedImageTwice(t *testing.T) {
 	_, image := checkedImage(t)
 	for range 2 {
 		at := t.TempDir()
@@ -119,8 +121,8 @@ func TestCheckedImageTwice(t *testing.T) {
 	}
 }
 
-// TestAnImageWithAnotherRoot: it is not mounted, and can be with its own one afterwards.
-func TestAnImageWithAnotherRoot(t *testing.T) {
+// TestLongAnImageWithAnotherRoot: it is not mounted, and can be with its own one afterwards.
+func TestLongAnImageWithAnotherRoot(t *testing.T) {
 	_, image := checkedImage(t)
 	for what, change := range map[string]func(*Tree){
 		"another root":  func(tree *Tree) { tree.Root[3] ^= 1 },

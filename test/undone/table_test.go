@@ -67,7 +67,7 @@ var table = []undone{
 	{"", "the bound", "bootagent/process/log.go",
 		"if err != nil || info.Size() <= MaxLog {", "if true {", "TestLogIsBounded", "bootagent/items/exec"},
 	{"", "the count of corrections", "bootagent/policy/policy.go",
-		">= rule.Budget.Corrections:", ">= 1000*rule.Budget.Corrections:", "TestQuarantine", "bootagent/node"},
+		">= k.budget(d.Item, d.Key).Corrections:", ">= 1000*k.budget(d.Item, d.Key).Corrections:", "TestQuarantine", "bootagent/node"},
 	{"", "the judgement after it", "bootagent/operation/conclude.go",
 		`return true, e.keep(o, r, "the node is not well after it: "+why)`, "_ = why", "TestAnOperationThatBreaksItsNode", "bootagent/node"},
 	{"", "that half a line is cut off", "bootagent/journal/journal.go",

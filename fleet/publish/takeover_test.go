@@ -113,6 +113,25 @@ func isReserving(q *http.Request) bool {
 // moments are where a publisher is met: before and after its generation is given out.
 var moments = map[string]func(*http.Request) bool{"before its number": isReserving, "with its number": isOverlay}
 
+// begun is a fleet of its own below a server, with a first generation.
+func begun(t *testing.T, backend, moment string) (f *fleet, prefix string) {
+	t.Helper()
+	f, prefix = newFleet(t), "/"+strings.ReplaceAll(moment, " ", "-")
+	if _, err := f.at(t, backend+prefix).Publish(t.Context(), f.policy, f.nodes("", "1"), Options{}); err != nil {
+		t.Fatal(err)
+	}
+	return f, prefix
+}
+
+// takes has another publisher take the place of one that was met at generation 2.
+func (f *fleet) takes(t *testing.T, at string) {
+	t.Helper()
+	r, err := f.waiting(t, at, 10*time.Second).Publish(t.Context(), f.policy, f.nodes("", "3"), Options{})
+	if err != nil || r.Generation != 3 {
+		t.Fatalf("in its place: %+v, %v", r, err)
+	}
+}
+
 // A publisher that was killed keeps others out until it was silent for long enough.
 // No generation of it is given out again.
 func TestKilledPublisher(t *testing.T) {
@@ -120,12 +139,8 @@ func TestKilledPublisher(t *testing.T) {
 		for moment, reached := range moments {
 			t.Run(moment, func(t *testing.T) {
 				t.Parallel()
-				f := newFleet(t)
-				prefix := "/" + strings.ReplaceAll(moment, " ", "-")
+				f, prefix := begun(t, backend, moment)
 				at := backend + prefix
-				if _, err := f.at(t, at).Publish(t.Context(), f.policy, f.nodes("", "1"), Options{}); err != nil {
-					t.Fatal(err)
-				}
 				here, killed := make(chan struct{}), make(chan struct{})
 				var once sync.Once
 				ref := through(t, backend, func(q *http.Request) {
@@ -142,10 +157,7 @@ func TestKilledPublisher(t *testing.T) {
 					t.Fatal(err)
 				}
 				_ = cmd.Wait() // killed
-				r, err := f.waiting(t, at, 10*time.Second).Publish(t.Context(), f.policy, f.nodes("", "3"), Options{})
-				if err != nil || r.Generation != 3 {
-					t.Fatalf("after the killed one: %+v, %v", r, err)
-				}
+				f.takes(t, at)
 				if report, err := f.at(t, at).Verify(t.Context(), f.policy, nil); err != nil || !report.OK() {
 					t.Errorf("afterwards: %+v, %v", report, err)
 				}
@@ -180,12 +192,8 @@ func TestSuspendedPublisher(t *testing.T) {
 		for moment, reached := range moments {
 			t.Run(moment, func(t *testing.T) {
 				t.Parallel()
-				f := newFleet(t)
-				prefix := "/" + strings.ReplaceAll(moment, " ", "-")
+				f, prefix := begun(t, backend, moment)
 				at := backend + prefix
-				if _, err := f.at(t, at).Publish(t.Context(), f.policy, f.nodes("", "1"), Options{}); err != nil {
-					t.Fatal(err)
-				}
 				here, started := make(chan struct{}), make(chan struct{})
 				var once sync.Once
 				var cmd *exec.Cmd
@@ -204,10 +212,7 @@ func TestSuspendedPublisher(t *testing.T) {
 				cmd, out = f.process(t, strings.TrimSuffix(ref, "/metal-a")+prefix, "2", time.Second, 5*time.Second)
 				close(started)
 				await(t, here, out)
-				r, err := f.waiting(t, at, 10*time.Second).Publish(t.Context(), f.policy, f.nodes("", "3"), Options{})
-				if err != nil || r.Generation != 3 {
-					t.Fatalf("after the suspended one: %+v, %v", r, err)
-				}
+				f.takes(t, at)
 				before := tagged(t, f.at(t, at))
 				if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
 					t.Fatal(err)

@@ -20,19 +20,7 @@ func TestBindWhileAUserActs(t *testing.T) {
 	if err := errors.Join(os.Mkdir(kept, 0o755), os.Symlink(elsewhere, link), os.WriteFile(filepath.Join(from, "mine"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				// It fails while something is mounted there.
-				_ = unix.Renameat2(unix.AT_FDCWD, kept, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE)
-			}
-		}
-	}()
+	end := exchange(kept, link)
 	bound := 0
 	for range 5000 {
 		if err := n.bind(from, "/home/admin/kept"); err == nil {
@@ -48,8 +36,7 @@ func TestBindWhileAUserActs(t *testing.T) {
 			}
 		}
 	}
-	close(stop)
-	<-stopped
+	end()
 	_ = unix.Unmount(elsewhere, unix.MNT_DETACH) // of a test that failed
 	if bound == 0 {
 		t.Error("it was never mounted: this shows nothing")

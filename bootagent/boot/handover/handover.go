@@ -84,25 +84,36 @@ func (n *Node) Do() ([]string, error) {
 // path is name as the loader sees it.
 func (n *Node) path(name string) string { return filepath.Join(n.Root, name) }
 
-// directory returns the one at path below base and makes what is missing of it.
-// A link on the way is an error: on a state disk, and in what is shown of it, a
-// user may have put it there to have something else written or mounted over.
-func directory(base, path string) (string, error) {
-	at := base
-	for part := range strings.SplitSeq("."+path, "/") {
-		at = filepath.Join(at, part)
-		if err := os.Mkdir(at, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return "", err
+// directory returns the one at path below base and makes what is missing of it, each
+// in the one that is held open before it. A link on the way is an error: on a state disk,
+// and in what is shown of it, a user may have put it there, or put it there just now, to
+// have something else written or mounted over.
+func directory(base, path string) (at string, err error) {
+	at, in, name := base, unix.AT_FDCWD, base
+	for part := range strings.FieldsFuncSeq("./"+path, func(r rune) bool { return r == '/' }) {
+		if at = filepath.Join(at, part); in != unix.AT_FDCWD {
+			name = part
 		}
-		info, err := os.Lstat(at)
-		if err != nil {
-			return "", err
+		if err := unix.Mkdirat(in, name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", &fs.PathError{Op: "mkdir", Path: at, Err: err}
 		}
-		if !info.IsDir() {
+		fd, err := hold(in, name)
+		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 			return "", fmt.Errorf("%s is not a directory", at)
 		}
+		if err != nil {
+			return "", &fs.PathError{Op: "open", Path: at, Err: err}
+		}
+		defer unix.Close(fd) // only held
+		in = fd
 	}
 	return at, nil
+}
+
+// hold opens a directory to which no link leads, for what is done to it whatever its
+// name leads to by then.
+func hold(in int, name string) (fd int, err error) {
+	return unix.Openat2(in, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 }
 
 // write puts a file into the new root, and its missing directories. What stood there
@@ -132,7 +143,7 @@ func (n *Node) bind(from, to string) error {
 	}
 	var held [2]string
 	for i, name := range []string{from, at} {
-		fd, err := unix.Openat2(unix.AT_FDCWD, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+		fd, err := hold(unix.AT_FDCWD, name)
 		if err != nil {
 			return &fs.PathError{Op: "open", Path: name, Err: err}
 		}

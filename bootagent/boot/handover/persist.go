@@ -15,6 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/safepath"
 )
 
 // persist shows the state disk's copy of each persisted path. Folders that the
@@ -90,28 +91,39 @@ func (n *Node) sealUsr() error {
 }
 
 // seedTree brings over from's directories that to lacks. A missing from is an empty
-// one. What a user put in a directory's place is never followed.
+// one. What a user put in a directory's place is never followed, nor what one puts there
+// meanwhile: before a soft-reboot users go on, on the disk and in the new root.
 func (n *Node) seedTree(from, to string) error {
-	info, err := os.Lstat(from)
+	src, err := hold(unix.AT_FDCWD, from)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return err
+		return &fs.PathError{Op: "seed", Path: from, Err: err}
 	}
-	if !info.IsDir() {
-		return &fs.PathError{Op: "seed", Path: from, Err: syscall.ENOTDIR}
-	}
-	have, err := os.Lstat(to)
-	if errors.Is(err, fs.ErrNotExist) {
-		return n.bring(from, to)
-	}
-	if err != nil || !have.IsDir() {
-		return err
-	}
-	entries, err := os.ReadDir(from)
+	defer unix.Close(src) // only held
+	above, err := hold(unix.AT_FDCWD, filepath.Dir(to))
 	if err != nil {
-		return err
+		return &fs.PathError{Op: "open", Path: filepath.Dir(to), Err: err}
+	}
+	defer unix.Close(above) // only held
+	var have unix.Stat_t
+	err = unix.Fstatat(above, filepath.Base(to), &have, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := n.bring(safepath.Name(src), safepath.Name(above)+"/"+filepath.Base(to)); err != nil {
+			return fmt.Errorf("bring %s: %w", to, err)
+		}
+		return nil
+	}
+	if err != nil {
+		return &fs.PathError{Op: "stat", Path: to, Err: err}
+	}
+	if have.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return nil
+	}
+	entries, err := os.ReadDir(safepath.Name(src))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", from, err)
 	}
 	for _, e := range entries {
 		if !e.IsDir() {
@@ -125,13 +137,19 @@ func (n *Node) seedTree(from, to string) error {
 }
 
 // bring copies a whole directory to the disk, or nothing of it: a part, left by a
-// power cut, would count as what the disk has for ever.
+// power cut, would count as what the disk has for ever. It takes names of what is held
+// open.
 func (n *Node) bring(from, to string) error {
 	part := n.State.Path("seed.partial")
 	if err := os.RemoveAll(part); err != nil {
 		return err
 	}
-	if err := copyTree(from, part); err != nil {
+	dir, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // only read
+	if err := copyTree(dir, part); err != nil {
 		return errors.Join(err, os.RemoveAll(part))
 	}
 	disk, err := os.Open(n.State.Path())
@@ -145,27 +163,25 @@ func (n *Node) bring(from, to string) error {
 	return durable.Rename(part, to)
 }
 
-func copyTree(from, to string) error {
-	info, err := os.Lstat(from)
+func copyTree(from *os.File, to string) error {
+	info, err := from.Stat()
 	if err != nil {
 		return err
 	}
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(from)
+	entries, err := from.ReadDir(-1)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		a, b := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
+		to := filepath.Join(to, e.Name())
 		switch {
-		case e.IsDir():
-			err = copyTree(a, b)
-		case e.Type().IsRegular():
-			err = copyFile(a, b)
+		case e.IsDir(), e.Type().IsRegular():
+			err = copyOne(from, e.Name(), to)
 		case e.Type() == fs.ModeSymlink:
-			err = copyLink(a, b)
+			err = copyLink(from, e.Name(), to)
 		}
 		if err != nil {
 			return err
@@ -174,21 +190,32 @@ func copyTree(from, to string) error {
 	return like(info, to) // last: until it has its owner and mode, it is nobody's
 }
 
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
+// copyOne copies a directory or a file, whatever else is put in its place meanwhile.
+func copyOne(dir *os.File, name, to string) error {
+	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	defer in.Close() // only read
-	info, err := in.Stat()
-	if err != nil {
+	from := os.NewFile(uintptr(fd), name)
+	defer from.Close() // only read
+	info, err := from.Stat()
+	switch {
+	case err != nil:
 		return err
+	case info.IsDir():
+		return copyTree(from, to)
+	case info.Mode().IsRegular():
+		return copyFile(from, info, to)
 	}
+	return fmt.Errorf("%s is neither a directory nor a file any more", name)
+}
+
+func copyFile(from io.Reader, info fs.FileInfo, to string) error {
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(out, in); err != nil {
+	if _, err := io.Copy(out, from); err != nil {
 		_ = out.Close() // the copy has failed already
 		return err
 	}
@@ -198,12 +225,13 @@ func copyFile(from, to string) error {
 	return like(info, to)
 }
 
-func copyLink(from, to string) error {
-	target, err := os.Readlink(from)
+func copyLink(dir *os.File, name, to string) error {
+	target := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(int(dir.Fd()), name, target)
 	if err != nil {
-		return err
+		return &fs.PathError{Op: "readlink", Path: name, Err: err}
 	}
-	return os.Symlink(target, to)
+	return os.Symlink(string(target[:n]), to)
 }
 
 // like gives a path the owner and mode of info; chown first, it drops setuid.

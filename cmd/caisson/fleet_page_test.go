@@ -64,11 +64,12 @@ func TestWhatPagesOfferToCopyRuns(t *testing.T) {
 			}
 			continue
 		}
-		verb, err := taken(words[1:])
+		c, _, err := taken(words[1:])
 		if err != nil {
 			t.Errorf("%q: %v", command, err)
 			continue
 		}
+		verb := c.CommandPath()
 		verbs[verb] = true
 		if strings.HasPrefix(verb, "caisson rollout") || verb == "caisson fleet token" {
 			continue // of rollouts that are states alone; with names that stand for others
@@ -82,21 +83,6 @@ func TestWhatPagesOfferToCopyRuns(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(verbs)); !slices.Equal(got, want) {
 		t.Errorf("the pages have %q, want %q", got, want)
 	}
-}
-
-// taken returns the command that words call, or why the command line does not take them.
-func taken(words []string) (string, error) {
-	c, rest, err := newApp(io.Discard, io.Discard).root().Find(words)
-	if err == nil {
-		err = c.ParseFlags(rest)
-	}
-	if err == nil && c.Args != nil {
-		err = c.ValidateArgs(c.Flags().Args())
-	}
-	if err == nil {
-		err = c.ValidateRequiredFlags()
-	}
-	return c.CommandPath(), err
 }
 
 // shellWords returns what a shell makes of a command.
@@ -231,7 +217,8 @@ func servePages(t *testing.T, s *shelf) (at, token string) {
 			t.Error(err)
 		}
 	})
-	t.Setenv("CAISSON_FLEET", service.URL)
-	t.Setenv("CAISSON_FLEET_TOKEN_FILE", "token")
+	for _, name := range []string{"CAISSON_FLEET", "CAISSON_FLEET_TOKEN_FILE"} { // what is pasted says all that it takes
+		t.Setenv(name, "")
+	}
 	return service.URL, token
 }

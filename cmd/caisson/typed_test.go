@@ -3,9 +3,12 @@
 package main
 
 import (
+	"errors"
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/doctext"
 )
@@ -28,21 +31,15 @@ func TestWhatPagesSayCanBeTyped(t *testing.T) {
 		if strings.Contains(strings.Join(said.Words, " "), "…") && said.Inline || said.Words[0] == "VERB" {
 			continue
 		}
-		root := newApp(io.Discard, io.Discard).root()
-		root.InitDefaultHelpCmd()
-		root.InitDefaultCompletionCmd()
-		c, rest, err := root.Find(said.Words)
-		if err == nil && c == root && !strings.HasPrefix(said.Words[0], "-") {
+		c, rest, err := taken(said.Words)
+		if c == c.Root() && !strings.HasPrefix(said.Words[0], "-") {
 			t.Errorf("%s: there is no verb in %q", said.Place, said.Words)
 			continue
 		}
-		if err == nil && !said.Inline {
-			if err = c.ParseFlags(rest); err == nil && c.Args != nil {
-				err = c.ValidateArgs(c.Flags().Args())
-			}
-			if err == nil {
-				err = c.ValidateRequiredFlags()
-			}
+		if said.Inline { // a sentence leaves out what it is not about
+			err = nil
+		} else if err == nil && !c.Runnable() {
+			err = errors.New("it does nothing by itself")
 		}
 		if err != nil {
 			t.Errorf("%s: %q: %v", said.Place, said.Words, err)
@@ -55,4 +52,23 @@ func TestWhatPagesSayCanBeTyped(t *testing.T) {
 			}
 		}
 	}
+}
+
+// taken returns the command that words call and what follows it, and why the command
+// line does not take them.
+func taken(words []string) (*cobra.Command, []string, error) {
+	root := newApp(io.Discard, io.Discard).root()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	c, rest, err := root.Find(words)
+	if err == nil {
+		err = c.ParseFlags(rest)
+	}
+	if err == nil && c.Args != nil {
+		err = c.ValidateArgs(c.Flags().Args())
+	}
+	if err == nil {
+		err = c.ValidateRequiredFlags()
+	}
+	return c, rest, err
 }

@@ -96,7 +96,10 @@ func wantsPage(req *http.Request) bool {
 // page of the web can have a name that leads there.
 func (s *Server) hostAllowed(host string) bool {
 	name := host
-	if h, _, err := net.SplitHostPort(host); err == nil {
+	if h, port, err := net.SplitHostPort(host); err == nil {
+		if strings.Trim(port, "0123456789") != "" {
+			return false // a page shows it within commands for a shell
+		}
 		name = h
 	}
 	name = strings.ToLower(strings.TrimSuffix(name, "."))

@@ -138,7 +138,7 @@ func (s *Server) nodePage(w http.ResponseWriter, req *http.Request) {
 	}
 	var acts []act
 	if d.Offered != nil {
-		acts = append(acts, act{"Accept its other key, when you know why it has one", "caisson fleet accept " + d.Name})
+		acts = append(acts, act{"Accept its other key, when you know why it has one", "caisson fleet accept " + d.Name + s.asOperator(req)})
 	}
 	if len(d.Holds) > 0 {
 		acts = append(acts, act{"Let it follow the site again", on("forward", "")})
@@ -148,13 +148,26 @@ func (s *Server) nodePage(w http.ResponseWriter, req *http.Request) {
 	acts = append(acts, act{"Stop enforcing, and go on looking", on("pause", ` --reason "…"`)}, act{"What it was given when, and by whom", fmt.Sprintf("caisson history %s --site site.yaml --node %s", s.o.Registry, d.Name)},
 		act{"On the node: why it is as it is", "caisson-agent status"})
 	for _, l := range d.Slots {
-		acts = append(acts, act{"Take its slot of " + l.Group, fmt.Sprintf(`caisson fleet slots release %s %s --reason "…"`, l.Group, d.Name)})
+		acts = append(acts, act{"Take its slot of " + l.Group, fmt.Sprintf(`caisson fleet slots release %s %s --reason "…"`, l.Group, d.Name) + s.asOperator(req)})
 	}
 	s.show(w, req, http.StatusOK, "node.html", map[string]any{"Node": d, "Acts": acts, "Boot": chart(d.Report)})
 }
 
 func (s *Server) slotsPage(w http.ResponseWriter, req *http.Request) {
-	s.show(w, req, http.StatusOK, "slots.html", s.o.Hub.Slots())
+	s.show(w, req, http.StatusOK, "slots.html", map[string]any{"Groups": s.o.Hub.Slots(), "As": s.asOperator(req)})
+}
+
+// asOperator ends a command that asks this service for what takes an operator. The
+// guards let no name through that is not this service's.
+func (s *Server) asOperator(req *http.Request) string {
+	at := "http://" + req.Host
+	if s.o.TLS {
+		at = "https://" + req.Host
+	}
+	if strings.Contains(at, "[") {
+		at = `"` + at + `"` // some shells look for files
+	}
+	return " --at " + at + " --token-file token"
 }
 
 func (s *Server) loginPage(w http.ResponseWriter, req *http.Request) {

@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 )
 
@@ -35,11 +36,16 @@ func (p *p256) Verify(message, signature []byte) bool {
 	return ecdsa.VerifyASN1(p.key, sum[:], signature)
 }
 
+// sign checks what it is answered, except by a key in this process: a signer may be a
+// program or a device, with another key than it says.
 func (p *p256) sign(signer crypto.Signer, message []byte) ([]byte, error) {
 	sum := sha256.Sum256(message)
 	signature, err := signer.Sign(rand.Reader, sum[:], crypto.SHA256)
 	if err != nil {
 		return nil, fmt.Errorf("sign: %w", err)
+	}
+	if _, own := signer.(*ecdsa.PrivateKey); !own && !ecdsa.VerifyASN1(p.key, sum[:], signature) {
+		return nil, errors.New("sign: the signer's answer does not verify with its public key")
 	}
 	return signature, nil
 }

@@ -43,6 +43,7 @@ type Doc struct {
 const MaxFile = 256 << 20
 
 var (
+	macMarks = strings.NewReplacer(":", "", "-", "", ".", "")
 	macHex   = regexp.MustCompile(`^[0-9a-f]{12}$`)
 	uuidText = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 )
@@ -95,7 +96,7 @@ func Check(c *shape.Checker, docs []NodeDoc) []Node {
 // ParseMAC reads the address of an interface in any usual form, and returns it in
 // lower case with colons.
 func ParseMAC(text string) (string, error) {
-	hex := strings.NewReplacer(":", "", "-", "", ".", "").Replace(strings.ToLower(text))
+	hex := macMarks.Replace(strings.ToLower(text))
 	if !macHex.MatchString(hex) || hex == "000000000000" || hex == "ffffffffffff" {
 		return "", fmt.Errorf("%q is not the address of an interface", text)
 	}

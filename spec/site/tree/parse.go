@@ -147,6 +147,7 @@ func (c *converter) convert(n *yaml.Node, depth int) *Value {
 	if n.Anchor != "" {
 		c.done[n] = v
 	}
+	n.Content = nil // of a large file the nodes are most of the memory
 	return v
 }
 

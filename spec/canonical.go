@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 )
 
 // ErrNotCanonical is returned by [Decode] for bytes that mean something but are
@@ -30,9 +31,7 @@ func Encode(doc any) ([]byte, error) {
 // written. Comparing with a second encoding is stricter than any list of rules:
 // what two parsers could read differently cannot pass. The caller caps the size.
 func Decode(data []byte, doc any) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(doc); err != nil {
+	if err := json.Unmarshal(data, doc); err != nil {
 		return fmt.Errorf("decode %T: %w", doc, err)
 	}
 	again, err := Encode(doc)
@@ -40,9 +39,19 @@ func Decode(data []byte, doc any) error {
 		return err
 	}
 	if !bytes.Equal(data, again) {
-		return fmt.Errorf("decode %T: %w: %s", doc, ErrNotCanonical, firstDifference(data, again))
+		return fmt.Errorf("decode %T: %w", doc, whyNot(data, again, doc))
 	}
 	return nil
+}
+
+// whyNot says why data is not the one encoding of doc: a key that is unknown has a name.
+func whyNot(data, again []byte, doc any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(reflect.New(reflect.TypeOf(doc).Elem()).Interface()); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %s", ErrNotCanonical, firstDifference(data, again))
 }
 
 func firstDifference(got, want []byte) string {

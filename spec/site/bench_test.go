@@ -22,12 +22,15 @@ import (
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
+// perFile is how many nodes a file of the inventory has.
+const perFile = 10_000
+
 // fleet generates a site of n nodes as a large fleet has it: three roles by
 // label, 100 kernel parameters, scripts, limits, mounts, and for one node in a
 // hundred an override and an address of its own.
 func fleet(n int) fstest.MapFS {
-	var b, inventory strings.Builder
-	b.WriteString("apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: bench}\ninventory: nodes.yaml\n" +
+	var b strings.Builder
+	b.WriteString("apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: bench}\n" +
 		"layer: {base: {debian: {suite: trixie}}, kernel: {args: [quiet]}}\nconf:\n  apt: {packages: [{name: jq}]}\n  sysctl:\n")
 	for i := range 100 {
 		fmt.Fprintf(&b, "    net.ipv4.conf.eth%d.forwarding: %d\n", i, i%2)
@@ -48,12 +51,25 @@ func fleet(n int) fstest.MapFS {
 	for i := 0; i < n; i += 100 {
 		fmt.Fprintf(&b, "    - {name: node-%06d, conf: {network: {interfaces: [{name: eth0, addresses: [10.%d.%d.7/16]}]}}}\n", i, i>>16, i>>8&255)
 	}
-	inventory.WriteString("nodes:\n")
-	roles := []string{"control", "compute", "storage"}
-	for i := range n {
-		fmt.Fprintf(&inventory, "- {name: node-%06d, labels: {role: %s, rack: r%d}, match: {macs: ['52:54:00:%02x:%02x:%02x']}}\n", i, roles[i%3], i/40, i>>16, i>>8&255, i&255)
+	b.WriteString("inventory:\n")
+	fsys := fstest.MapFS{}
+	for first := 0; first < n; first += perFile {
+		name := fmt.Sprintf("nodes-%d.yaml", first/perFile)
+		fsys[name] = &fstest.MapFile{Data: inventory(first, min(first+perFile, n))}
+		fmt.Fprintf(&b, "- %s\n", name)
 	}
-	return fstest.MapFS{"site.yaml": {Data: []byte(b.String())}, "nodes.yaml": {Data: []byte(inventory.String())}}
+	fsys["site.yaml"] = &fstest.MapFile{Data: []byte(b.String())}
+	return fsys
+}
+
+// inventory is a file of nodes.
+func inventory(from, to int) []byte {
+	roles := []string{"control", "compute", "storage"}
+	text := []byte("nodes:\n")
+	for i := from; i < to; i++ {
+		text = fmt.Appendf(text, "- {name: node-%06d, labels: {role: %s, rack: r%d}, match: {macs: ['52:54:00:%02x:%02x:%02x']}}\n", i, roles[i%3], i/40, i>>16, i>>8&255, i&255)
+	}
+	return text
 }
 
 func parseFleet(b testing.TB, fsys fstest.MapFS) *site.Site {
@@ -131,32 +147,24 @@ func BenchmarkCompileAndSign(b *testing.B) {
 }
 
 // BenchmarkPlan compares what is published with a site that differs in one
-// value for a third of the nodes.
+// value for a third of the nodes, as preview does: a row of fleet:index settles what is
+// equal, and what differs arrives as bytes.
 func BenchmarkPlan(b *testing.B) {
 	for _, n := range sizes {
 		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
 			fsys := fleet(n)
 			before := parseFleet(b, fsys)
+			rows := make(map[string]string, n)
+			for _, node := range before.Nodes() {
+				rows[node.Name] = oci.Digest(compile(b, before, node.Name))
+			}
 			fsys["site.yaml"].Data = []byte(strings.Replace(string(fsys["site.yaml"].Data), "values: [compute]}, conf: {sysctl: {vm.swappiness: 1", "values: [compute]}, conf: {sysctl: {vm.swappiness: 2", 1))
 			resetPeak()
 			start := time.Now()
 			runs := 0
 			for b.Loop() {
 				s := parseFleet(b, fsys)
-				p := plan.New(s, noLayers{})
-				for _, node := range before.Nodes() {
-					// What is published arrives as bytes, one node at a time.
-					data, err := before.Compile(node.Name, "", "")
-					if err != nil {
-						b.Fatal(err)
-					}
-					o := &spec.Overlay{}
-					if err := spec.Decode(data, o); err != nil {
-						b.Fatal(err)
-					}
-					p.Add(node.Name, o)
-				}
-				if got := p.Plan(); len(got.Nodes) != n || !got.Changed() {
+				if got := comparePublished(b, s, before, rows); len(got.Nodes) != n || !got.Changed() {
 					b.Fatal("the plan is not of the whole fleet")
 				}
 				runs++
@@ -164,6 +172,41 @@ func BenchmarkPlan(b *testing.B) {
 			report(b, n*runs, time.Since(start))
 		})
 	}
+}
+
+func comparePublished(b *testing.B, s, before *site.Site, rows map[string]string) *plan.Plan {
+	b.Helper()
+	p := plan.New(s, noLayers{})
+	differ := make(chan string)
+	var readers sync.WaitGroup
+	for range 16 {
+		readers.Go(func() {
+			for name := range differ {
+				o := &spec.Overlay{}
+				if err := spec.Decode(compile(b, before, name), o); err != nil {
+					b.Error(err)
+				}
+				p.Add(name, o)
+			}
+		})
+	}
+	for _, node := range s.Nodes() {
+		if !p.AddRow(node.Name, rows[node.Name], "") {
+			differ <- node.Name
+		}
+	}
+	close(differ)
+	readers.Wait()
+	return p.Plan()
+}
+
+func compile(b *testing.B, s *site.Site, node string) []byte {
+	b.Helper()
+	data, err := s.Compile(node, "", "")
+	if err != nil {
+		b.Error(err)
+	}
+	return data
 }
 
 func report(b *testing.B, nodes int, took time.Duration) {

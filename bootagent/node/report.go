@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // Poster sends a letter as a machine that a bootstrap and a way describe.
@@ -30,13 +31,17 @@ func (n *Node) Report(st *spec.Status) (*spec.Report, *spec.Reporting, error) {
 	if found.Overlay.Agent == nil || found.Overlay.Agent.Report == nil {
 		return nil, nil, nil
 	}
+	to := found.Overlay.Agent.Report
+	if err := rules.Reporting(*to); err != nil {
+		return nil, nil, fmt.Errorf("agent.report of the overlay: %w", err)
+	}
 	r := spec.NewReport(st)
-	r.Interval = found.Overlay.Agent.Report.Interval
+	r.Interval = to.Interval
 	r.NextWindow = nextWindow(found.Overlay.Maintenance, time.Now())
 	if t, err := n.Trace(); err == nil { // a report says more without its boot than none
 		r.SetBoot(t)
 	}
-	return r, found.Overlay.Agent.Report, nil
+	return r, to, nil
 }
 
 // Poll is how long this node's overlay wants from one question to the registry to the

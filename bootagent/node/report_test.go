@@ -101,6 +101,19 @@ func TestNoReportWithoutPlace(t *testing.T) {
 	}
 }
 
+// TestNoReportAgainstTheRules: what a site may not say of reports, a signature does not
+// make right.
+func TestNoReportAgainstTheRules(t *testing.T) {
+	m := newMachine(t)
+	m.Overlay(spec.Overlay{Core: spec.Core{Layer: layerNamed("a")}, Agent: &spec.Agent{Report: &spec.Reporting{Registry: "registry.example/metal", Interval: 60}}}, sign.Predicate{Generation: 1})
+	m.confirm(time.Now())
+	m.boot()
+	st := m.apply()
+	if _, to, err := m.open().Report(st); err == nil || to != nil || !strings.Contains(err.Error(), "once in 1h0m0s at most") {
+		t.Errorf("to %+v: %v", to, err)
+	}
+}
+
 // TestANodeKeyCommandsNobody: a machine does not report with a key that its fleet
 // obeys, so that no disk of a node holds one.
 func TestANodeKeyCommandsNobody(t *testing.T) {

@@ -6,11 +6,42 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/spec"
 )
 
-// ReportURL says whether reports may be sent there. A name and a password would stand
+// Times between the reports of a node on which nothing changes.
+const (
+	LeastToStore  = time.Hour // to a registry: each report stays there until that is swept
+	longestReport = 24 * time.Hour
+)
+
+// Reporting checks where a node's reports go, and how often.
+func Reporting(r spec.Reporting) error {
+	var f fields
+	switch {
+	case (r.URL == "") == (r.Registry == ""):
+		f.add("", invalid("report", "url of the fleet's service, or registry where there is none", "reports go to one of url and registry"))
+	case r.URL != "":
+		f.add("url", reportURL(r.URL))
+	default:
+		f.add("registry", reportRegistry(r.Registry))
+	}
+	switch {
+	case r.Interval <= 0:
+		f.add("interval", invalid("range", "", "the time between two reports is more than nothing"))
+	case r.Registry != "" && r.Interval < int64(LeastToStore/time.Second):
+		f.add("interval", invalid("range", "changes of what runs, of health and of sync are told at once", "to a registry once in %s at most", LeastToStore))
+	case r.Interval > int64(longestReport/time.Second):
+		f.add("interval", invalid("range", "", "a node that says nothing for more than a day is not known to be well"))
+	}
+	return f.err()
+}
+
+// reportURL says whether reports may be sent there. A name and a password would stand
 // in the overlay, which whoever may read the registry reads.
-func ReportURL(text string) error {
+func reportURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || strings.ContainsAny(text, " \t\r\n"):
@@ -27,9 +58,9 @@ func ReportURL(text string) error {
 
 var registryPrefix = regexp.MustCompile(`^/[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*$`)
 
-// ReportRegistry says whether reports may be put there. A layout is a directory of one
+// reportRegistry says whether reports may be put there. A layout is a directory of one
 // machine, and a tag is each node's own.
-func ReportRegistry(text string) error {
+func reportRegistry(text string) error {
 	u, err := url.Parse("https://" + text)
 	if err != nil || u.Hostname() == "" || u.User != nil || strings.HasSuffix(u.Host, ":") || text != u.Host+u.Path || !registryPrefix.MatchString(u.Path) {
 		return invalid("registry", "as in registry.example.org:5000/metal-a", "%q is not host[:port]/prefix of a registry", text)

@@ -50,8 +50,8 @@ func TestNames(t *testing.T) {
 			return HealthCheck(spec.HealthCheck{Name: "a", File: s, Timeout: 1, Interval: 1})
 		},
 			[]string{"/run/a b"}, []string{"a", "/", "/a/", "/a/../b", "/a\x00"}},
-		{"report registry", ReportRegistry, []string{"registry.example.org:5000/metal-a", "r/a/b.c", "[::1]:5000/a"}, []string{"", "registry.example.org", "oci:dir", "r/A", "r/a:tag", "r/a@sha256:b", "u:p@r/a", "https://r/a", "r:/a", "r/a?x", "r/a b", "r/a/", "r//a"}},
-		{"report URL", ReportURL, []string{"https://fleet.example:8443", "http://127.0.0.1:8443/x"}, []string{"", "fleet.example", "ftp://a", "https://u:p@a", "https://a?x", "https://a/#x", "https://a b", "https://a?"}},
+		{"report registry", reportRegistry, []string{"registry.example.org:5000/metal-a", "r/a/b.c", "[::1]:5000/a"}, []string{"", "registry.example.org", "oci:dir", "r/A", "r/a:tag", "r/a@sha256:b", "u:p@r/a", "https://r/a", "r:/a", "r/a?x", "r/a b", "r/a/", "r//a"}},
+		{"report URL", reportURL, []string{"https://fleet.example:8443", "http://127.0.0.1:8443/x"}, []string{"", "fleet.example", "ftp://a", "https://u:p@a", "https://a?x", "https://a/#x", "https://a b", "https://a?"}},
 		{"source URL", SourceURL, []string{"https://a.example.org/x", "file:///srv/x"}, []string{"", "a.example.org/x", "http://a\ndeb http://b", "http://a [trusted=yes]", "http://a b"}},
 	} {
 		for _, s := range tt.good {
@@ -242,4 +242,35 @@ func FuzzValues(f *testing.F) {
 			t.Fatalf("the mount %+v is accepted", m)
 		}
 	})
+}
+
+func TestReporting(t *testing.T) {
+	const url, registry = "https://fleet.example", "registry.example/metal"
+	for _, c := range []struct {
+		r     spec.Reporting
+		field string // that is wrong; "-" is none
+	}{
+		{spec.Reporting{URL: url, Interval: 300}, "-"},
+		{spec.Reporting{Registry: registry, Interval: 3600}, "-"},
+		{spec.Reporting{URL: url, Interval: 86400}, "-"},
+		{spec.Reporting{Interval: 300}, ""},
+		{spec.Reporting{URL: url, Registry: registry, Interval: 3600}, ""},
+		{spec.Reporting{URL: "fleet.example", Interval: 300}, "url"},
+		{spec.Reporting{Registry: "oci:dir", Interval: 3600}, "registry"},
+		{spec.Reporting{Registry: registry, Interval: 3599}, "interval"},
+		{spec.Reporting{URL: url, Interval: 86401}, "interval"},
+		{spec.Reporting{URL: url, Interval: 1 << 62}, "interval"},
+		{spec.Reporting{URL: url}, "interval"},
+		{spec.Reporting{URL: url, Interval: -300}, "interval"},
+	} {
+		field := "-"
+		if all := All(Reporting(c.r)); len(all) == 1 {
+			field = all[0].Field
+		} else if len(all) > 1 {
+			t.Errorf("%+v: %d problems", c.r, len(all))
+		}
+		if field != c.field {
+			t.Errorf("%+v: %q is wrong, want %q", c.r, field, c.field)
+		}
+	}
 }

@@ -33,13 +33,9 @@ type metricsDoc struct {
 	At     report.Pos
 }
 
-// Intervals of reports: a fleet of ten thousand sends some thirty a second at the
-// usual one.
-const (
-	usualInterval = 5 * time.Minute
-	leastToStore  = time.Hour // to a registry: each report stays there until that is swept
-	longestReport = 24 * time.Hour
-)
+// usualInterval is between two reports to a service: a fleet of ten thousand sends some
+// thirty a second.
+const usualInterval = 5 * time.Minute
 
 // A node looks at itself each minute, and asks with a look. One that asks less often than
 // fleet:current is fresh for would call what it knows too old.
@@ -70,27 +66,19 @@ func compileReport(c *shape.Checker, d reportDoc) *spec.Reporting {
 	if d.At == (report.Pos{}) {
 		return nil
 	}
-	if d.URL.Set() && c.Valid(d.URL.At, rules.ReportURL(d.URL.S)) && strings.HasPrefix(d.URL.S, "http:") {
-		c.Warnf(d.URL.At, "plain-http", "https keeps them from onlookers", "reports travel for all to read: signed, and not secret")
-	}
 	every := usualInterval
-	if d.URL.Set() == d.Registry.Set() {
-		c.Errorf(d.At, "report", "url of the fleet's service, or registry where there is none", "reports go to one of url and registry")
-	}
 	if d.Registry.Set() {
-		c.Valid(d.Registry.At, rules.ReportRegistry(d.Registry.S))
-		every = leastToStore
+		every = rules.LeastToStore
 	}
 	if d.Interval.Set() {
 		every = d.Interval.D
 	}
-	if d.Registry.Set() && every < leastToStore {
-		c.Errorf(d.Interval.At, "range", "changes of what runs, of health and of sync are told at once", "to a registry once in %s at most", leastToStore)
+	r := spec.Reporting{URL: strings.TrimRight(d.URL.S, "/"), Registry: d.Registry.S, Interval: int64(every / time.Second)}
+	places := map[string]report.Pos{"url": d.URL.At, "registry": d.Registry.At, "interval": d.Interval.At}
+	if c.ValidFields(d.At, places, rules.Reporting(r)) && strings.HasPrefix(r.URL, "http:") {
+		c.Warnf(d.URL.At, "plain-http", "https keeps them from onlookers", "reports travel for all to read: signed, and not secret")
 	}
-	if every > longestReport {
-		c.Errorf(d.Interval.At, "range", "", "a node that says nothing for more than a day is not known to be well")
-	}
-	return &spec.Reporting{URL: strings.TrimRight(d.URL.S, "/"), Registry: d.Registry.S, Interval: int64(every / time.Second)}
+	return &r
 }
 
 func compileMetrics(c *shape.Checker, d metricsDoc) *spec.Metrics {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -106,14 +107,21 @@ func (e *editing) goBack(ctx context.Context, step *Step) ([]work, error) {
 	if err != nil {
 		return nil, err
 	}
-	todo, err := choose(ctx, e.v, Hold{Nodes: slices.Collect(maps.Keys(step.Back))})
-	if err != nil {
-		return nil, err
+	var todo []work
+	for _, name := range slices.Sorted(maps.Keys(step.Back)) {
+		row, there, err := e.v.index.Row(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if there { // else it was retired, or left the site
+			todo = append(todo, work{name: name, was: &row})
+		}
 	}
 	err = each(ctx, todo, func(ctx context.Context, w *work) error {
-		w.generation, w.holds = e.result.Generation, w.was.Holds
+		w.generation = e.result.Generation
+		w.holds, _ = hold.Split(w.was.Holds, e.Now)
 		was, _, err := had(ctx, past, w)
-		if err != nil || was == nil || was.Overlay == w.was.Overlay || w.was.Overlay != step.Back[w.name] || len(w.was.Holds) > 0 {
+		if err != nil || was == nil || was.Overlay == w.was.Overlay || w.was.Overlay != step.Back[w.name] || len(w.holds) > 0 {
 			return err
 		}
 		o, err := e.content(ctx, e.v, w.name, *was)

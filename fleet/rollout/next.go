@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -46,8 +47,9 @@ type Decision struct {
 }
 
 // Next decides from the plan, how far it is, what is published, and what nodes report.
-// A rollout that does not run waits.
-func Next(plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows, reports map[string]Report, now time.Time) Decision {
+// A rollout that does not run waits. Of nodes without a row, left are those that had one
+// when the plan was made.
+func Next(plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows, left map[string]bool, reports map[string]Report, now time.Time) Decision {
 	if row.Phase != spec.RolloutRunning {
 		return Decision{Act: Wait, Wave: len(row.Waves) - 1, Reason: "it is " + row.Phase}
 	}
@@ -57,10 +59,10 @@ func Next(plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows, reports map
 	}
 	i := len(row.Waves) - 1
 	if i < 0 || row.Waves[i].Done != 0 {
-		return begin(plan, i+1, rows, reports, now)
+		return begin(plan, i+1, rows, left, reports, now)
 	}
-	d := judge(plan, i, row.Waves[i], reports, now)
-	switch n := len(plan.Waves[i].Nodes) - len(row.Waves[i].LeftOut); {
+	d := judge(plan, i, row.Waves[i], rows, reports, now)
+	switch n := len(plan.Waves[i].Nodes) - len(d.LeftOut); {
 	case halts(plan.Rule, len(d.Failed), n):
 		d.Act, d.Reason = Halt, fmt.Sprintf("wave %s: %d of %d nodes failed: %s", plan.Waves[i].Name, len(d.Failed), n, some(d.Failed))
 	case d.Act == "":
@@ -70,18 +72,21 @@ func Next(plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows, reports map
 }
 
 // begin decides who takes part in a wave.
-func begin(plan *spec.RolloutPlan, i int, rows index.Rows, reports map[string]Report, now time.Time) Decision {
+func begin(plan *spec.RolloutPlan, i int, rows index.Rows, left map[string]bool, reports map[string]Report, now time.Time) Decision {
 	d := Decision{Act: Begin, Wave: i, LeftOut: map[string]string{}}
 	silent := 0
 	silence := time.Duration(plan.Rule.Silence) * time.Second
 	for _, name := range slices.Sorted(maps.Keys(plan.Waves[i].Nodes)) {
 		row, there := rows[name]
 		r, heard := reports[name]
+		holds, _ := hold.Split(row.Holds, now)
 		switch {
-		case len(row.Holds) > 0:
-			d.LeftOut[name] = "held: " + row.Holds[0].Kind + ", " + row.Holds[0].Reason
+		case len(holds) > 0:
+			d.LeftOut[name] = "held: " + holds[0].Kind + ", " + holds[0].Reason
 		case there && row.Overlay == plan.Waves[i].Nodes[name]:
 			d.Nodes = append(d.Nodes, name) // it has it already, and is judged like the others
+		case !there && left[name]:
+			d.LeftOut[name] = gone
 		case !there:
 			d.Nodes = append(d.Nodes, name) // a new node has nothing to report yet
 		case !heard:
@@ -101,16 +106,24 @@ func begin(plan *spec.RolloutPlan, i int, rows index.Rows, reports map[string]Re
 	return d
 }
 
+// gone is why a node is left out that was retired, or left the site, during a rollout.
+const gone = "it is not published any more"
+
 // judge looks at the nodes of a wave. Its Act is Wait where some of them may still
 // become well, and "" where none may.
-func judge(plan *spec.RolloutPlan, i int, w spec.RolloutWave, reports map[string]Report, now time.Time) Decision {
-	d := Decision{Wave: i, LeftOut: w.LeftOut, Failed: map[string]string{}}
+func judge(plan *spec.RolloutPlan, i int, w spec.RolloutWave, rows index.Rows, reports map[string]Report, now time.Time) Decision {
+	d := Decision{Wave: i, LeftOut: map[string]string{}, Failed: map[string]string{}}
+	maps.Copy(d.LeftOut, w.LeftOut)
 	begun := time.Unix(w.Begun, 0)
 	late := !now.Before(begun.Add(time.Duration(plan.Rule.Deadline) * time.Second))
 	soak, silence := time.Duration(plan.Rule.Soak)*time.Second, time.Duration(plan.Rule.Silence)*time.Second
 	var pending, soaking []string
 	for _, name := range slices.Sorted(maps.Keys(plan.Waves[i].Nodes)) {
 		if w.LeftOut[name] != "" {
+			continue
+		}
+		if _, there := rows[name]; !there {
+			d.LeftOut[name] = gone
 			continue
 		}
 		r := reports[name]
@@ -127,7 +140,7 @@ func judge(plan *spec.RolloutPlan, i int, w spec.RolloutWave, reports map[string
 			d.Failed[name] = "silent since " + r.At.UTC().Format(time.RFC3339)
 		case arrived && r.Trouble == "":
 			soaking = append(soaking, name)
-		case heard && !arrived && r.Waiting != "":
+		case heard && !arrived && r.Waiting != "" && now.Sub(r.At) <= silence:
 			pending = append(pending, name+" waits for "+r.Waiting) // signed, and not to be hurried
 		case !late:
 			pending = append(pending, name)

@@ -36,6 +36,7 @@ func TestNext(t *testing.T) {
 		{name: "trouble at the deadline", b: Report{At: now.Add(time.Hour), Overlay: "new", Trouble: "degraded: x"}, late: true, act: Halt, reason: "b (degraded: x)"},
 		{name: "it refuses", b: Report{At: now, Overlay: "old", Refused: "epoch"}, act: Halt, reason: "b (it refuses the overlay: epoch)"},
 		{name: "it waits for its window, however late", b: Report{At: now.Add(time.Hour), Overlay: "old", Waiting: "window night"}, late: true, act: Wait, reason: "b waits for window night"},
+		{name: "it waited for its window, and says nothing any more", b: Report{At: now, Overlay: "old", Waiting: "window night"}, late: true, act: Halt, reason: "b (silent since "},
 		{name: "silent", b: Report{At: begun.Add(-time.Second), Overlay: "old"}, late: true, act: Halt, reason: "b (silent since the wave began)"},
 		{name: "a key of one boot does not count", b: well, pinned: true, act: Wait, reason: "2 on their way"},
 	} {
@@ -48,7 +49,7 @@ func TestNext(t *testing.T) {
 			p := *plan
 			p.Rule.Pinned = c.pinned
 			row := spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{Begun: begun.Unix()}}}
-			d := Next(&p, row, rows, map[string]Report{"a": a, "b": c.b}, now)
+			d := Next(&p, row, rows, nil, map[string]Report{"a": a, "b": c.b}, now)
 			if d.Act != c.act || !strings.Contains(d.Reason, c.reason) {
 				t.Errorf("%s %q, want %s with %q", d.Act, d.Reason, c.act, c.reason)
 			}

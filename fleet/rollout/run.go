@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
@@ -94,13 +95,15 @@ func (d *Driver) Step(ctx context.Context) (moved bool, last Decision, err error
 	if err != nil || last.Act == Wait {
 		return false, last, err
 	}
+	mended := true // a publish that was cut, instead of a step
 	result, err := p.Advance(ctx, d.Policy, d.Name, d.By, func(ctx context.Context, f *publish.Fleet) (step *publish.Step, err error) {
+		mended = false
 		if plan, row, last, err = d.decide(ctx, f, reports); err != nil || last.Act == Wait {
 			return nil, err
 		}
 		return d.step(ctx, plan, row, last)
 	})
-	if result != nil && err == nil {
+	if result != nil && err == nil && !mended {
 		d.tell(plan, last, result)
 	}
 	return result != nil, last, err
@@ -128,7 +131,37 @@ func (d *Driver) decide(ctx context.Context, f *publish.Fleet, reports map[strin
 	if err != nil {
 		return nil, row, Decision{}, err
 	}
-	return plan, row, Next(plan, row, rows, reports, d.Publisher.Now), nil
+	left, err := leftSince(ctx, f, plan, row, rows)
+	if err != nil {
+		return nil, row, Decision{}, err
+	}
+	return plan, row, Next(plan, row, rows, left, reports, d.Publisher.Now), nil
+}
+
+// leftSince returns the nodes of the wave that is to begin that have no row any more:
+// they were retired, or left the site, after the plan was made.
+func leftSince(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows) (map[string]bool, error) {
+	n := len(row.Waves)
+	if row.Phase != spec.RolloutRunning || n == len(plan.Waves) || n > 0 && row.Waves[n-1].Done == 0 {
+		return nil, nil
+	}
+	var past *publish.Past // read only where a row is missing
+	left := map[string]bool{}
+	for name := range plan.Waves[n].Nodes {
+		if _, there := rows[name]; there {
+			continue
+		}
+		var err error
+		if past == nil {
+			if past, err = f.Past(ctx, publish.Generation{Epoch: plan.Before.Epoch, Number: plan.Before.Generation}); err != nil {
+				return nil, err
+			}
+		}
+		if _, left[name], err = past.Row(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	return left, nil
 }
 
 // step makes a decision a step.
@@ -149,9 +182,9 @@ func (d *Driver) step(ctx context.Context, plan *spec.RolloutPlan, row spec.Roll
 		}
 	case Finish:
 		w := &row.Waves[what.Wave]
-		w.Done, w.Failed = now, what.Failed
+		w.Done, w.Failed, w.LeftOut = now, what.Failed, what.LeftOut
 	case Halt:
-		row.Waves[what.Wave].Failed = what.Failed
+		row.Waves[what.Wave].Failed, row.Waves[what.Wave].LeftOut = what.Failed, what.LeftOut
 		row.Phase, row.Since, row.Author, row.Reason = spec.RolloutHalted, now, d.By.Author, what.Reason
 		switch plan.Rule.Undo {
 		case spec.UndoWave:

@@ -22,7 +22,7 @@ func TestWhatAHaltTakesBack(t *testing.T) {
 		plan := &spec.RolloutPlan{Layers: []string{"layer"}, Rule: spec.RolloutRule{Undo: undo},
 			Waves: []spec.Wave{{Nodes: map[string]string{"a": "x"}}, {Nodes: map[string]string{"b": "y", "c": "y"}}}}
 		row := spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{Begun: 1, Done: 2}, {Begun: 3, LeftOut: map[string]string{"c": "held"}}}}
-		s, err := d.step(t.Context(), plan, row, Decision{Act: Halt, Wave: 1, Failed: map[string]string{"b": "sick"}, Reason: "why"})
+		s, err := d.step(t.Context(), plan, row, Decision{Act: Halt, Wave: 1, LeftOut: row.Waves[1].LeftOut, Failed: map[string]string{"b": "sick"}, Reason: "why"})
 		must(t, err)
 		if got := slices.Sorted(maps.Keys(s.Back)); !slices.Equal(got, want.back) || !slices.Equal(s.Reject, want.reject) || s.Row.Phase != spec.RolloutHalted || s.Row.Waves[1].Failed["b"] != "sick" {
 			t.Errorf("undo %s: %v go back, %v is rejected, %+v", undo, got, s.Reject, s.Row)

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
 )
 
 func (a *app) rolloutRunCommand() *cobra.Command {
@@ -23,13 +24,14 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 	var service asking
 	var interval, patience time.Duration
 	var once bool
+	var cache string
 	c := &cobra.Command{
 		Use:   "run NAME FILE…",
 		Short: "Publish a rollout wave by wave",
 		Long: "Publish a rollout wave by wave: a wave begins when the one before it is well, as its nodes report to the fleet\n" +
 			"service. It ends with the rollout, or when that halts (exit code 3). Cut anywhere it goes on with the next run,\n" +
 			"here or elsewhere; of two at once each takes the steps that the other has not taken. The site must be what it\n" +
-			"was when the plan was signed.\n\n" +
+			"was when the plan was signed. Images of its services that the registry lacks are pushed, as 'caisson publish' does.\n\n" +
 			"What the service says can hold a wave back, or let the next signed one come; nodes obey signatures alone.\n\n" + signerHelp,
 		Example: "  caisson rollout run racks site.yaml --at https://fleet.example.org --key keys/operator.key",
 		Args:    cobra.MinimumNArgs(2),
@@ -41,6 +43,7 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			var planned *site.Site
 			d := &rollout.Driver{Publisher: *r.p, Policy: r.policy, By: x.why.by(), Name: args[0], Say: a.say, Now: now,
 				Reports: service.reports,
 				Compile: func(ctx context.Context, plan *spec.RolloutPlan) ([]publish.Node, error) {
@@ -48,7 +51,18 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 					if err != nil {
 						return nil, err
 					}
+					planned = s
 					return r.p.Compile(ctx, s, r.policy, plan.Reference)
+				},
+				First: func(ctx context.Context) error {
+					if len(planned.Services()) == 0 {
+						return nil
+					}
+					source, err := a.source(cache)
+					if err != nil {
+						return err
+					}
+					return source.Push(ctx, r.p.Registry, planned)
 				}}
 			if once {
 				var what rollout.Decision
@@ -66,6 +80,7 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 	f.DurationVar(&interval, "interval", 30*time.Second, "look again after so long")
 	f.DurationVar(&patience, "for", 24*time.Hour, "end after so long; the next run goes on")
 	f.BoolVar(&once, "once", false, "take the next step, if there is one now, and end: for a timer")
+	f.StringVar(&cache, "cache", "", "directory kept between builds "+cacheDefault+": it has the images of services")
 	x.flags(a, c)
 	return c
 }

@@ -27,6 +27,8 @@ type Step struct {
 	Back   map[string]string // nodes that get what they had, unless they have another overlay than this digest
 	To     spec.Floor        // the generation in which they had it
 	Reject []string          // digests of layers that no node may run any more
+
+	First func(context.Context) error // brings what overlays of Nodes name, as [Options.First]; nil is nothing
 }
 
 // Advance lets decide take the next step of a rollout, while no other publisher
@@ -94,6 +96,11 @@ func (p *Publisher) step(ctx context.Context, v *view, batch *registry.Batch, na
 	}
 	c.todo = slices.Concat(c.todo, kept, back)
 	e.result.Unchanged = x.Len() - len(c.todo)
+	if step.First != nil {
+		if err := step.First(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return e.result, p.write(ctx, v.policy, v, batch, c, e.result)
 }
 

@@ -24,6 +24,7 @@ type Driver struct {
 	By        publish.By
 	Name      string
 	Compile   func(context.Context, *spec.RolloutPlan) ([]publish.Node, error) // the site, as it was when the plan was made
+	First     func(context.Context) error                                      // brings what overlays of a wave name, see [publish.Options]; nil is nothing
 	Reports   func(context.Context) (map[string]Report, error)                 // by node
 	Now       func() time.Time
 	Say       func(format string, args ...any)
@@ -180,6 +181,7 @@ func (d *Driver) step(ctx context.Context, plan *spec.RolloutPlan, row spec.Roll
 		if s.Nodes, err = d.compiled(ctx, plan, what); err != nil {
 			return nil, &stop{err}
 		}
+		s.First = d.First
 	case Finish:
 		w := &row.Waves[what.Wave]
 		w.Done, w.Failed, w.LeftOut = now, what.Failed, what.LeftOut

@@ -17,7 +17,7 @@ type RolloutPlan struct {
 	Before     Floor       `json:"before"`              // generation that nodes go back to
 	Reference  string      `json:"reference,omitempty"` // digest by which its layers are found
 	Named      bool        `json:"named,omitempty"`     // an operator named it: the layers may be older than what nodes have
-	Layers     []string    `json:"layers,omitempty"`    // digests that it brings and that no node of it had, sorted
+	Layers     []string    `json:"layers,omitempty"`    // digests that it brings and that no node of the fleet had, sorted
 	Waves      []Wave      `json:"waves"`
 	Rule       RolloutRule `json:"rule"`
 }

@@ -99,11 +99,11 @@ func (x *rollingFlags) open(a *app, at time.Time, signs bool, names []string) (*
 
 // order compiles what the rollout of a name is to bring.
 func (r *rolling) order(ctx context.Context, name, layer string, at time.Time) (o rollout.Order, err error) {
-	rule, waves, err := r.site.Rollout(name)
+	rule, divide, err := r.site.Rollout(name)
 	if err != nil {
 		return o, err
 	}
-	o = rollout.Order{Name: name, Rule: rule.Rule, Waves: waves, At: at, Named: oci.ValidDigest(layer)}
+	o = rollout.Order{Name: name, Rule: rule.Rule, Divide: divide, At: at, Named: oci.ValidDigest(layer)}
 	if o.Nodes, err = r.p.Compile(ctx, r.site, r.policy, layer); err != nil || !r.site.HasLayer() {
 		return o, err
 	}

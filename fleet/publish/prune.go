@@ -169,6 +169,9 @@ func (n *needs) root(ctx context.Context, tag, why string, present bool) error {
 		if err != nil {
 			return err
 		}
+		for _, digest := range plan.Layers {
+			n.layer(digest, "rollout "+name)
+		}
 		n.goneBackTo[Generation{plan.Before.Epoch, plan.Before.Generation}] = true
 	}
 	return nil

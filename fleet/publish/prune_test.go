@@ -3,6 +3,7 @@
 package publish
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // Prunes beside publishes whose blobs are all there already, unnamed and old: what
@@ -107,6 +109,16 @@ func TestPruneSparesWhatIsNeeded(t *testing.T) {
 	}
 	if why := kept(Keep{Versions: 3, Generations: 1}); why[one] == "" {
 		t.Errorf("three versions: %v", why)
+	}
+	for _, phase := range []string{spec.RolloutRunning, spec.RolloutAborted} { // no wave with the layer began yet
+		_, err = p.Advance(t.Context(), h.policy, "r", By{}, func(_ context.Context, f *Fleet) (*Step, error) {
+			plan := spec.RolloutPlan{APIVersion: spec.APIVersion, Kind: spec.KindRolloutPlan, Fleet: "metal-a", Name: "r", Before: f.Floor(), Layers: []string{one}}
+			return &Step{Plan: &plan, Row: spec.Rollout{Phase: phase}}, nil
+		})
+		must(t, err)
+		if why := kept(Keep{Versions: 1, Generations: 1}); (why[one] == "rollout r") != (phase == spec.RolloutRunning) {
+			t.Errorf("a rollout that is %s: %v", phase, why)
+		}
 	}
 	if _, err := p.Pin(t.Context(), Hold{Nodes: []string{"n1"}}, one); err != nil {
 		t.Fatal(err)

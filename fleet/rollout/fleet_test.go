@@ -123,10 +123,10 @@ func (f *fleet) publish() {
 func (f *fleet) start(value string) (*spec.RolloutPlan, error) {
 	f.t.Helper()
 	f.value = value
-	r, waves, err := f.site().Rollout("roll")
+	r, divide, err := f.site().Rollout("roll")
 	must(f.t, err)
 	f.p.Now = f.now
-	return Start(f.t.Context(), &f.p, f.policy(), publish.By{Author: "eve"}, Order{Name: "roll", Rule: r.Rule, Waves: waves, Nodes: f.compile(), At: f.now})
+	return Start(f.t.Context(), &f.p, f.policy(), publish.By{Author: "eve"}, Order{Name: "roll", Rule: r.Rule, Divide: divide, Nodes: f.compile(), At: f.now})
 }
 
 // driver is a run that knows nothing of those before it.

@@ -21,15 +21,15 @@ import (
 type Order struct {
 	Name      string
 	Rule      spec.RolloutRule
-	Waves     []maintenance.Wave
-	Nodes     []publish.Node // compiled, of the whole site
-	At        time.Time      // the date that they were compiled for
-	Reference string         // digest by which their layers are found; "" without layers
-	Named     bool           // an operator named that digest
+	Divide    func(takes func(node string) bool) []maintenance.Wave // its nodes that are taken, in waves
+	Nodes     []publish.Node                                        // compiled, of the whole site
+	At        time.Time                                             // the date that they were compiled for
+	Reference string                                                // digest by which their layers are found; "" without layers
+	Named     bool                                                  // an operator named that digest
 }
 
 // NewPlan compares an order with what is published. Nodes that have already what they
-// would get are in no wave.
+// would get are in no wave, and no share of a wave: the first wave is of nodes that change.
 func NewPlan(f *publish.Fleet, rows index.Rows, o Order) (*spec.RolloutPlan, error) {
 	plan := &spec.RolloutPlan{APIVersion: spec.APIVersion, Kind: spec.KindRolloutPlan, Fleet: f.Policy().Fleet, Name: o.Name,
 		Before: f.Floor(), Reference: o.Reference, Named: o.Named, Rule: o.Rule}
@@ -38,23 +38,29 @@ func NewPlan(f *publish.Fleet, rows index.Rows, o Order) (*spec.RolloutPlan, err
 		byName[n.Name] = n
 	}
 	brings, has := map[string]bool{}, map[string]bool{}
-	for _, w := range o.Waves {
-		wave := spec.Wave{Name: w.Name, Nodes: map[string]string{}}
+	for _, row := range rows { // of the whole fleet: other nodes go on with what they run
+		has[row.Layer] = true
+	}
+	gets := map[string]string{} // node → overlay, of those that change
+	for _, w := range o.Divide(func(string) bool { return true }) {
 		for _, name := range w.Nodes {
 			doc, err := byName[name].Doc()
 			if err != nil {
 				return nil, fmt.Errorf("node %s: %w", name, err)
 			}
 			row, there := rows[name]
-			has[row.Layer] = true
 			if digest := oci.Digest(doc); !there || row.Overlay != digest {
-				wave.Nodes[name] = digest
+				gets[name] = digest
 				brings[byName[name].Layer] = true
 			}
 		}
-		if len(wave.Nodes) > 0 {
-			plan.Waves = append(plan.Waves, wave)
+	}
+	for _, w := range o.Divide(func(name string) bool { return gets[name] != "" }) {
+		wave := spec.Wave{Name: w.Name, Nodes: map[string]string{}}
+		for _, name := range w.Nodes {
+			wave.Nodes[name] = gets[name]
 		}
+		plan.Waves = append(plan.Waves, wave)
 	}
 	for _, l := range slices.Sorted(maps.Keys(brings)) {
 		if l != "" && !has[l] {

@@ -23,19 +23,22 @@ func rollingSite(t *testing.T, nodes int, waves string) *Site {
 }
 
 func TestRolloutWaves(t *testing.T) {
-	for _, c := range []struct{ waves, want string }{
-		{"[{hosts: [n03]}]", "1:1 2:11"},
-		{"[{percent: 10}, {percent: 50}]", "1:2 2:6 3:4"},
-		{"[{count: 5}, {count: 50}, {count: 1}]", "1:5 2:7"},
-		{"[{each: rack}]", "1-r0:4 1-r1:4 1-r2:4"},
-		{"[{set: first}]", "1-first:10 2:2"},
-		{"[{hosts: [n00]}, {each: rack}, {hosts: [none]}]", "1:1 2-r0:3 2-r1:4 2-r2:4"},
-		{"[{each: shelf}]", "2:12"},
+	for _, c := range []struct{ waves, want, without string }{
+		{"[{hosts: [n03]}]", "1:1 2:11", ""},
+		{"[{percent: 10}, {percent: 50}]", "1:2 2:6 3:4", ""},
+		{"[{count: 5}, {count: 50}, {count: 1}]", "1:5 2:7", ""},
+		{"[{each: rack}]", "1-r0:4 1-r1:4 1-r2:4", ""},
+		{"[{set: first}]", "1-first:10 2:2", ""},
+		{"[{hosts: [n00]}, {each: rack}, {hosts: [none]}]", "1:1 2-r0:3 2-r1:4 2-r2:4", ""},
+		{"[{each: shelf}]", "2:12", ""},
+		{"[{percent: 10}, {count: 3}]", "1:1 2:3 3:5", "n00 n01 n02"},
+		{"[{hosts: [n00]}, {percent: 50}]", "2:5 3:4", "n00 n01 n02"},
 	} {
-		_, waves, err := rollingSite(t, 12, c.waves).Rollout("r")
+		_, divide, err := rollingSite(t, 12, c.waves).Rollout("r")
 		if err != nil {
 			t.Fatal(err)
 		}
+		waves := divide(func(node string) bool { return !strings.Contains(c.without, node) })
 		var got []string
 		for _, w := range waves {
 			got = append(got, fmt.Sprintf("%s:%d", w.Name, len(w.Nodes)))
@@ -60,10 +63,11 @@ func TestRolloutTakesEachNodeOnce(t *testing.T) {
 			waves = append(waves, kinds[random.IntN(len(kinds))])
 		}
 		text := "[" + strings.Join(waves, ", ") + "]"
-		_, got, err := rollingSite(t, nodes, text).Rollout("r")
+		_, divide, err := rollingSite(t, nodes, text).Rollout("r")
 		if err != nil {
 			t.Fatal(err)
 		}
+		got := divide(func(string) bool { return true })
 		var all []string
 		for _, w := range got {
 			if len(w.Nodes) == 0 || !slices.IsSorted(w.Nodes) {

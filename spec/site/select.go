@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
@@ -50,16 +51,18 @@ func (s *Site) Select(labels []string, set string) ([]string, error) {
 	return names, nil
 }
 
-// Rollout returns the Rollout of a name, and the waves into which it divides the
-// site's nodes.
-func (s *Site) Rollout(name string) (maintenance.Rollout, []maintenance.Wave, error) {
+// Rollout returns the Rollout of a name, and what divides those of its nodes that are
+// taken into waves.
+func (s *Site) Rollout(name string) (r maintenance.Rollout, divide func(takes func(node string) bool) []maintenance.Wave, err error) {
 	r, ok := s.maintenance.Rollout(name)
 	if !ok {
 		return r, nil, report.Invalidf("kind: Rollout with that metadata.name is not among the site's documents", "the site has no rollout %q", name)
 	}
-	waves := r.Divide(s.nodes)
-	if len(waves) == 0 {
+	divide = func(takes func(string) bool) []maintenance.Wave {
+		return r.Divide(slices.DeleteFunc(slices.Clone(s.nodes), func(n inventory.Node) bool { return !takes(n.Name) }))
+	}
+	if len(r.Divide(s.nodes)) == 0 {
 		return r, nil, report.Invalidf("its nodes: are NodeSets, and none of them has a node", "rollout %s is for no node", name)
 	}
-	return r, waves, nil
+	return r, divide, nil
 }

@@ -35,7 +35,7 @@ type rolloutSpecDoc struct {
 type waveDoc struct {
 	Hosts   []shape.Text `site:"hosts" doc:"names, or patterns with * and ?"`
 	Set     shape.Text   `site:"set" doc:"a NodeSet"`
-	Percent shape.Number `site:"percent" doc:"of all nodes of the rollout, by name, rounded up"`
+	Percent shape.Number `site:"percent" doc:"of all nodes of the rollout that change, by name, rounded up"`
 	Count   shape.Number `site:"count" doc:"so many, by name"`
 	Each    shape.Text   `site:"each" doc:"a label: one wave a value, sorted"`
 	At      report.Pos
@@ -144,7 +144,7 @@ type Wave struct {
 	Nodes []string // sorted
 }
 
-// Divide puts each node of the rollout into one wave: the first that takes it, or a
+// Divide puts each of these nodes that is the rollout's into one wave: the first that takes it, or a
 // last one with the rest. A wave that takes none is left out.
 func (r Rollout) Divide(nodes []inventory.Node) []Wave {
 	var left []inventory.Node

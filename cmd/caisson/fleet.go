@@ -105,6 +105,9 @@ func (a *app) printSummary(s server.Summary) error {
 	if s.SiteTrouble != "" {
 		cli.Printf(a.out, "the site of the service has changed and cannot be read: %s\n", s.SiteTrouble)
 	}
+	if s.InboxTrouble != "" {
+		cli.Printf(a.out, "reports in the registry of reports could not be read: %s\n", s.InboxTrouble)
+	}
 	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	for _, k := range view.Kinds {
 		if n := s.Conditions[k.Condition]; n > 0 {

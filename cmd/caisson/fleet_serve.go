@@ -97,6 +97,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		if box, err = v.look.inbox(v.reports); err != nil {
 			return err
 		}
+		o.Inbox = box
 	}
 	o.Layers = layerdiff.New(reads.layer)
 	if len(v.look.whom.site) > 0 {

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -33,8 +34,18 @@ type Box struct {
 	Take    Take
 	Refuses func(error) bool // an error of Take is about the report
 
-	after string          // the node that was read last
-	seen  map[string]seen // by node
+	after   string                // the node that was read last
+	seen    map[string]seen       // by node
+	trouble atomic.Pointer[error] // of the last look; nil before the first
+}
+
+// Trouble returns why not everything could be read at the last look, nil where it was.
+// It may be asked while the box is read.
+func (b *Box) Trouble() error {
+	if err := b.trouble.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // seen is what a node's tag led to.
@@ -95,6 +106,7 @@ func (b *Box) Read(ctx context.Context, nodes []string, most int) (refused map[s
 	if len(turn) > 0 {
 		b.after = turn[len(turn)-1] // one that cannot be read must not keep the others from being
 	}
+	b.trouble.Store(&err)
 	return refused, err
 }
 

@@ -291,11 +291,17 @@ func TestInTurn(t *testing.T) {
 	for i := range 500 {
 		nodes = append(nodes, fmt.Sprintf("m%03d", i))
 	}
+	if err := r.box.Trouble(); err != nil {
+		t.Errorf("before that: %v", err)
+	}
 	if _, err := r.box.Read(t.Context(), nodes, len(nodes)); err == nil || !strings.Contains(err.Error(), "no route") || len(r.src.asked) > 20 {
 		t.Errorf("asked %d times: %v", len(r.src.asked), err)
 	}
+	if err := r.box.Trouble(); err == nil || !strings.Contains(err.Error(), "no route") {
+		t.Errorf("its trouble: %v", err)
+	}
 	r.src.broken = nil
-	if _, err := r.box.Read(t.Context(), nil, 3); err != nil {
-		t.Error(err)
+	if _, err := r.box.Read(t.Context(), nil, 3); err != nil || r.box.Trouble() != nil {
+		t.Error(err, r.box.Trouble())
 	}
 }

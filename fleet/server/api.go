@@ -51,14 +51,15 @@ func claimed(raw []byte) string {
 type Summary struct {
 	hub.Fleet
 	view.Summary
-	SiteTrouble string    `json:"siteTrouble,omitempty"` // why labels, sets and services are of an older site
-	Time        time.Time `json:"time"`
+	SiteTrouble  string    `json:"siteTrouble,omitempty"`  // why labels, sets and services are of an older site
+	InboxTrouble string    `json:"inboxTrouble,omitempty"` // why reports in the registry of reports could not be read
+	Time         time.Time `json:"time"`
 }
 
 // Summary returns the fleet at a glance.
 func (s *Server) Summary() Summary {
 	now := s.o.Hub.Now()
-	return Summary{s.o.Hub.Fleet(), view.Summarise(s.o.Hub.Nodes(), now), s.siteTrouble(), now.UTC().Truncate(time.Second)}
+	return Summary{s.o.Hub.Fleet(), view.Summarise(s.o.Hub.Nodes(), now), troubleWith(s.o.Site), troubleWith(s.o.Inbox), now.UTC().Truncate(time.Second)}
 }
 
 func (s *Server) getSummary(w http.ResponseWriter, _ *http.Request) {

@@ -49,6 +49,14 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	e.sample("caisson_fleet_epoch", float64(sum.Epoch))
 	e.family("caisson_fleet_index_timestamp_seconds", "gauge", "When what is published was last read.")
 	e.sample("caisson_fleet_index_timestamp_seconds", float64(sum.Indexed.Unix()))
+	e.family("caisson_fleet_unread", "gauge", "1 where a source of this service could not be read, and what it said before holds.")
+	e.sample("caisson_fleet_unread", truth(sum.IndexTrouble != ""), "source", "registry")
+	if s.o.Site != nil {
+		e.sample("caisson_fleet_unread", truth(sum.SiteTrouble != ""), "source", "site")
+	}
+	if s.o.Inbox != nil {
+		e.sample("caisson_fleet_unread", truth(sum.InboxTrouble != ""), "source", "reports")
+	}
 	e.family("caisson_fleet_writer", "gauge", "1 where this instance takes reports, 0 where another one does.")
 	e.sample("caisson_fleet_writer", truth(sum.Writes))
 	e.family("caisson_fleet_nodes", "gauge", "Nodes by condition; each node has one.")

@@ -26,12 +26,17 @@ type Site interface {
 	Trouble() error                       // why it is not as its files are by now, nil where it is
 }
 
-// siteTrouble says why the site is not as its files are.
-func (s *Server) siteTrouble() string {
-	if s.o.Site == nil {
+// Inbox is where nodes put reports that they do not send.
+type Inbox interface {
+	Trouble() error // why not everything there could be read, nil where it was
+}
+
+// troubleWith says what is wrong with a source, "" where nothing is or there is none.
+func troubleWith(source interface{ Trouble() error }) string {
+	if source == nil {
 		return ""
 	}
-	if err := s.o.Site.Trouble(); err != nil {
+	if err := source.Trouble(); err != nil {
 		return err.Error()
 	}
 	return ""

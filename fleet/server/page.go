@@ -24,6 +24,7 @@ type frame struct {
 	Here  string // first part of the path
 	Fleet hub.Fleet
 	Site  string // why it is not as its files are
+	Inbox string // why not everything there could be read
 	Now   time.Time
 	Who   caller
 	Open  bool // there are no tokens
@@ -82,7 +83,7 @@ func thousands(n int) string {
 func (s *Server) show(w http.ResponseWriter, req *http.Request, status int, name string, data any) {
 	here, _, _ := strings.Cut(strings.TrimPrefix(req.URL.Path, "/"), "/")
 	titles := map[string]string{"": "Overview", "nodes": "Nodes", "layers": "Layers", "services": "Services", "rollouts": "Rollouts", "slots": "Slots", "login": "Log in"}
-	f := frame{Title: titles[here], Here: here, Fleet: s.o.Hub.Fleet(), Site: s.siteTrouble(), Now: s.o.Hub.Now(), Who: callerOf(req), Open: s.o.Tokens == nil, Data: data}
+	f := frame{Title: titles[here], Here: here, Fleet: s.o.Hub.Fleet(), Site: troubleWith(s.o.Site), Inbox: troubleWith(s.o.Inbox), Now: s.o.Hub.Now(), Who: callerOf(req), Open: s.o.Tokens == nil, Data: data}
 	if node := req.PathValue("node"); node != "" {
 		f.Title = plain.Line(node)
 	}

@@ -133,20 +133,3 @@ func TestServicesWithoutSite(t *testing.T) {
 		t.Errorf("%s", text)
 	}
 }
-
-// A site that is not as its files are is said on each page, and to programs.
-func TestSiteTrouble(t *testing.T) {
-	s := newSite(t, published("n1"), false)
-	s.knows(withServices)
-	for _, wrong := range []string{"", "site.yaml:3:1: <b>what"} {
-		if wrong != "" {
-			s.server.o.Site.(*known).trouble = errors.New(wrong)
-		}
-		for _, path := range []string{"/", "/nodes", "/nodes/n1", "/layers", "/services", "/rollouts", "/slots", "/v1/summary"} {
-			_, text := s.ask("GET", path, nil)
-			if strings.Contains(text, "site.yaml:3:1:") != (wrong != "") || strings.Contains(text, "<b>what") {
-				t.Errorf("%s with trouble %q:\n%s", path, wrong, text)
-			}
-		}
-	}
-}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/internal/require"
+)
+
+type troubled struct{ error }
+
+func (t troubled) Trouble() error { return t.error }
+
+// TestUnread: a source that could not be read is said on each page, to programs, and to
+// what raises alerts; a source that there is not is none of those.
+func TestUnread(t *testing.T) {
+	wrong := errors.New("site.yaml:3:1: <b>what")
+	for _, c := range []struct {
+		site, inbox bool
+		is          [2]error
+		said        int
+		metrics     string
+	}{
+		{false, false, [2]error{}, 0, "registry=0"},
+		{true, true, [2]error{}, 0, "registry=0 site=0 reports=0"},
+		{true, true, [2]error{wrong, nil}, 1, "registry=0 site=1 reports=0"},
+		{false, true, [2]error{nil, wrong}, 1, "registry=0 reports=1"},
+		{true, true, [2]error{wrong, wrong}, 2, "registry=0 site=1 reports=1"},
+	} {
+		s := newSite(t, published("n1"), false)
+		if c.site {
+			s.knows(withServices)
+			s.server.o.Site.(*known).trouble = c.is[0]
+		}
+		if c.inbox {
+			s.server.o.Inbox = troubled{c.is[1]}
+		}
+		for _, path := range []string{"/", "/nodes", "/nodes/n1", "/layers", "/services", "/rollouts", "/slots", "/v1/summary"} {
+			_, text := s.ask("GET", path, nil)
+			if strings.Count(text, "site.yaml:3:1:") != c.said || strings.Contains(text, "<b>what") {
+				t.Errorf("%+v: %s:\n%s", c, path, text)
+			}
+		}
+		_, text := s.ask("GET", "/metrics", nil)
+		var got []string
+		for _, m := range regexp.MustCompile(`(?m)^caisson_fleet_unread\{source="(\w+)"\} (\d)$`).FindAllStringSubmatch(text, -1) {
+			got = append(got, m[1]+"="+m[2])
+		}
+		if strings.Join(got, " ") != c.metrics {
+			t.Errorf("%q, want %q", got, c.metrics)
+		}
+	}
+}
+
+// everyMetric is what a service answers that has a site, an inbox, reports and slots.
+func everyMetric(t *testing.T) string {
+	t.Helper()
+	s := newSite(t, published("n1"), false)
+	s.knows(withServices)
+	s.server.o.Inbox = troubled{}
+	if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, nil)); status != 204 {
+		t.Fatal(status, text)
+	}
+	_, text := s.ask("GET", "/metrics", nil)
+	return text
+}
+
+// TestMetricsTable: docs/fleet-service.md has a row for each metric, with its kind, its
+// labels and what it says of itself, and no other row.
+func TestMetricsTable(t *testing.T) {
+	page, err := os.ReadFile("../../docs/fleet-service.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := everyMetric(t)
+	var want []string
+	for _, m := range regexp.MustCompile(`# HELP (\S+) (.*)\n# TYPE \S+ (\S+)\n(?:\S+?(?:\{(.*)\})? \S+\n)?`).FindAllStringSubmatch(text, -1) {
+		var labels []string
+		for _, l := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(m[4], -1) {
+			labels = append(labels, "`"+l[1]+"`")
+		}
+		if len(labels) == 0 {
+			labels = []string{"–"}
+		}
+		want = append(want, fmt.Sprintf("| `%s` | %s | %s | %s |", m[1], m[3], strings.Join(labels, ", "), m[2]))
+	}
+	got := regexp.MustCompile("(?m)^\\| `caisson_fleet_.*$").FindAllString(string(page), -1)
+	if !slices.Equal(got, want) || len(want) < 10 {
+		t.Errorf("docs/fleet-service.md has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestAlerts: the example's alerts about a fleet fire for what they say, and ask for
+// series that the service has.
+func TestAlerts(t *testing.T) {
+	const dir = "../../examples/monitoring/"
+	rules, err := os.ReadFile(dir + "fleet.rules.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, err := os.ReadFile(dir + "fleet.rules.test.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(rules), -1) {
+		if n := strings.Count(string(tests), "alertname: "+m[1]+"\n"); n != 2 {
+			t.Errorf("%s has %d tests, not one that fires and one that does not", m[1], n)
+		}
+	}
+	text, series := everyMetric(t), regexp.MustCompile(`caisson_\w+\{\w+`).FindAllString(string(rules), -1)
+	for _, name := range series {
+		if !strings.Contains(text, "\n"+name+"=") {
+			t.Errorf("there is no %s", name)
+		}
+	}
+	if len(series) < 2 {
+		t.Errorf("%d series", len(series))
+	}
+	require.Tool(t, "promtool")
+	c := exec.CommandContext(t.Context(), "promtool", "test", "rules", "fleet.rules.test.yml")
+	c.Dir = dir
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("promtool: %v\n%s", err, out)
+	}
+}

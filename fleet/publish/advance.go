@@ -142,7 +142,7 @@ func (e *editing) goBack(ctx context.Context, step *Step) ([]work, error) {
 		w.kept = true
 		return e.sign(ctx, w, o)
 	})
-	return slices.DeleteFunc(todo, func(w work) bool { return w.doc == nil }), err
+	return slices.DeleteFunc(todo, func(w work) bool { return w.overlay == "" }), err
 }
 
 // mend takes up a publish that was cut: nodes whose tag was moved get what their row

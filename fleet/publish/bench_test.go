@@ -20,22 +20,25 @@ import (
 	"github.com/caisson-os/caisson/test/registrytest"
 )
 
-// many are overlays of about 4 KiB.
+// many are overlays of about 4 KiB, made anew whenever they are asked for, as a site's are.
 func many(b *testing.B, n int) []work {
 	b.Helper()
-	var todo []work
-	for i := range n {
-		o := &spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: fmt.Sprintf("node-%06d", i)}}
-		for k := range 60 {
-			o.Items.Sysctl = append(o.Items.Sysctl, spec.Sysctl{Key: fmt.Sprintf("net/ipv4/conf/eth%d/forwarding", k), Value: fmt.Sprint(i)})
-		}
-		doc, err := spec.Encode(o)
-		if err != nil {
+	todo := make([]work, n)
+	for i := range todo {
+		todo[i].name, todo[i].generation = fmt.Sprintf("node-%06d", i), 1
+		if err := todo[i].give(func() ([]byte, error) { return numbered(i) }); err != nil {
 			b.Fatal(err)
 		}
-		todo = append(todo, work{name: o.Node, doc: doc, generation: 1})
 	}
 	return todo
+}
+
+func numbered(i int) ([]byte, error) {
+	o := &spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: fmt.Sprintf("node-%06d", i)}}
+	for k := range 60 {
+		o.Items.Sysctl = append(o.Items.Sysctl, spec.Sysctl{Key: fmt.Sprintf("net/ipv4/conf/eth%d/forwarding", k), Value: fmt.Sprint(i)})
+	}
+	return spec.Encode(o)
 }
 
 func benchPublisher(b *testing.B, ref string) (*Publisher, Policy, *index.Index) {
@@ -87,8 +90,13 @@ func BenchmarkPushLayout(b *testing.B) {
 // machine, beside a client that only writes the same: it knows what is there, asks nothing
 // and signs nothing.
 func BenchmarkPushServer(b *testing.B) {
+	for _, nodes := range []int{500, 10_000} {
+		b.Run(fmt.Sprintf("nodes=%d", nodes), func(b *testing.B) { pushServer(b, nodes) })
+	}
+}
+
+func pushServer(b *testing.B, nodes int) {
 	addr := registrytest.Distribution(b)
-	const nodes = 500
 	var ours, raw time.Duration
 	for n := 0; b.Loop(); n++ {
 		todo := many(b, nodes)
@@ -115,7 +123,11 @@ func BenchmarkPushServer(b *testing.B) {
 
 // putRaw writes what pushNode does: two requests a blob, and one a tag.
 func putRaw(ctx context.Context, repo string, w *work) error {
-	raw, blobs := oci.OverlayManifest(w.doc, w.bundles...)
+	doc, err := w.document()
+	if err != nil {
+		return err
+	}
+	raw, blobs := oci.OverlayManifest(doc, w.bundles...)
 	send := func(method, url, mediaType string, body []byte) (*http.Response, error) {
 		req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 		if err != nil {
@@ -146,7 +158,7 @@ func putRaw(ctx context.Context, repo string, w *work) error {
 			return err
 		}
 	}
-	_, err := send(http.MethodPut, repo+"/manifests/"+w.name, oci.MediaTypeManifest, raw)
+	_, err = send(http.MethodPut, repo+"/manifests/"+w.name, oci.MediaTypeManifest, raw)
 	return err
 }
 

@@ -115,11 +115,11 @@ func (p *Publisher) keep(ctx context.Context, v *view, x *index.Index, names []s
 				return err
 			}
 		}
-		w.doc, w.generation, w.resigned = doc, row.Generation, !over && !fresh(w.name)
+		w.generation, w.resigned = row.Generation, !over && !fresh(w.name)
 		if !w.resigned {
 			w.generation = x.Root.Generation
 		}
-		return nil
+		return w.give(held(doc))
 	})
 	return todo, err
 }

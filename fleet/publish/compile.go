@@ -3,6 +3,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -17,7 +18,7 @@ import (
 // of its variant. Current layers that were built from another recipe than the
 // site has now are an error; named ones are taken, and Say tells.
 func (p *Publisher) Compile(ctx context.Context, s *site.Site, policy Policy, reference string) ([]Node, error) {
-	layers := map[string]release.Layer{} // by node
+	layers := map[string]*release.Layer{} // by node
 	if s.HasLayer() {
 		found, err := p.Layers(ctx, policy, reference)
 		if err != nil {
@@ -40,18 +41,19 @@ func (p *Publisher) Compile(ctx context.Context, s *site.Site, policy Policy, re
 				p.Say("layer %s (variant %s) was built from another recipe than the site has now", l.Digest, v.Name)
 			}
 			for _, node := range v.Nodes {
-				layers[node] = l
+				layers[node] = &l
 				if err := fits(s, node, l); err != nil {
 					return nil, err
 				}
 			}
 		}
 	}
-	var nodes []Node
+	nodes := make([]Node, 0, len(s.Nodes()))
+	none := &release.Layer{}
 	for _, n := range s.Nodes() {
-		l := layers[n.Name]
-		nodes = append(nodes, Node{Name: n.Name, Match: n.Match, Layer: l.Digest, Knows: l.Features,
-			Doc: func() ([]byte, error) { return s.Compile(n.Name, l.Digest, l.Variant) }})
+		name, l := n.Name, cmp.Or(layers[n.Name], none)
+		nodes = append(nodes, Node{Name: name, Match: n.Match, Layer: l.Digest, Knows: l.Features,
+			Doc: func() ([]byte, error) { return s.Compile(name, l.Digest, l.Variant) }})
 	}
 	return nodes, nil
 }

@@ -196,7 +196,7 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 		c := &change{by: h.By, verb: verb, index: x, reject: v.rejected()}
 		for _, w := range todo {
 			switch {
-			case w.doc != nil:
+			case w.overlay != "":
 				c.todo = append(c.todo, w)
 			case !slices.Equal(w.holds, w.was.Holds):
 				row := *w.was
@@ -269,7 +269,7 @@ func (e *editing) end(w *work, pause bool) bool {
 }
 
 // sign gives a node an overlay, paused as its holds say.
-func (e *editing) sign(ctx context.Context, w *work, o *spec.Overlay) (err error) {
+func (e *editing) sign(ctx context.Context, w *work, o *spec.Overlay) error {
 	o.Pause = nil
 	if h := hold.Of(w.holds, spec.HoldPause); h != nil {
 		o.Pause = &spec.Pause{Reason: h.Reason, Until: h.Until}
@@ -283,8 +283,11 @@ func (e *editing) sign(ctx context.Context, w *work, o *spec.Overlay) (err error
 		}
 		w.knows = l.Features
 	}
-	w.doc, err = spec.Encode(o)
-	return err
+	doc, err := spec.Encode(o)
+	if err != nil {
+		return err
+	}
+	return w.give(held(doc))
 }
 
 // layer reads a layer that a verified row or overlay names, once.

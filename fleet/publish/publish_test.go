@@ -347,11 +347,10 @@ func TestCutPublish(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := f.nodes("", "cut")[0]
-	doc, err := node.Doc()
-	if err != nil {
+	cut := []work{{name: "n0", match: node.Match, layer: node.Layer, generation: 2}}
+	if err := cut[0].give(node.Doc); err != nil {
 		t.Fatal(err)
 	}
-	cut := []work{{name: "n0", match: node.Match, layer: node.Layer, doc: doc, generation: 2}}
 	if err := f.signNodes(t.Context(), f.policy, &reserved, cut); err != nil {
 		t.Fatal(err)
 	}
@@ -535,6 +534,30 @@ func TestPublishRefusesAPairThatDoesNotFit(t *testing.T) {
 		t.Errorf("pin to an older layer: %v", err)
 	}
 	f.mustBoot(1, l.Digest)
+}
+
+// TestAnOverlayThatChangesMeanwhile: overlays are made anew when they are signed and when
+// they are pushed, and what was signed is pushed or nothing.
+func TestAnOverlayThatChangesMeanwhile(t *testing.T) {
+	f := newFleet(t)
+	f.publish(f.nodes("", "10"), Options{})
+	for call := 2; call <= 3; call++ {
+		f.Now = f.Now.Add(time.Second)
+		nodes, calls := f.nodes("", "20"), 0
+		first, other := nodes[0].Doc, f.nodes("", "30")[0].Doc
+		nodes[0].Doc = func() ([]byte, error) {
+			if calls++; calls >= call {
+				return other()
+			}
+			return first()
+		}
+		if _, err := f.Publish(t.Context(), f.policy, nodes, Options{}); err == nil || !strings.Contains(err.Error(), "node n0: its overlay was made twice, and not alike") {
+			t.Fatalf("another overlay at call %d: %v", call, err)
+		}
+		if a, err := f.boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {
+			t.Errorf("another overlay at call %d: the node has %+v, %v", call, a, err)
+		}
+	}
 }
 
 // A node that got another network card leaves no tag behind; one that another node

@@ -147,25 +147,21 @@ func (s *selected) add(n Node) error {
 		}
 		return nil
 	}
-	doc, err := n.Doc()
-	if err != nil {
+	w := work{name: n.Name, match: n.Match, layer: n.Layer, knows: n.Knows, generation: s.x.Root.Generation}
+	if err := w.give(func() ([]byte, error) { return s.asking(n, was.Overlay) }); err != nil {
 		return err
 	}
-	if doc, err = s.asking(doc, was.Overlay); err != nil {
-		return err
-	}
-	w := work{name: n.Name, match: n.Match, layer: n.Layer, knows: n.Knows, doc: doc, generation: s.x.Root.Generation}
 	if known {
 		w.was = &was
 	}
-	if known && !s.o.All && !s.torn[n.Name] && was.Overlay == oci.Digest(doc) {
+	if known && !s.o.All && !s.torn[n.Name] && was.Overlay == w.overlay {
 		if !s.p.old(was.Expires, s.policy.Lifetime) {
 			s.result.Unchanged++
 			return nil
 		}
 		w.generation, w.resigned = was.Generation, true
 	}
-	if r := s.underWay[n.Name]; r != "" && (!known || was.Overlay != oci.Digest(doc)) {
+	if r := s.underWay[n.Name]; r != "" && (!known || was.Overlay != w.overlay) {
 		return hint("'caisson rollout status' tells how far it is; 'caisson rollout abort' ends it; --node and --set publish others",
 			"node %s belongs to %w: %s", n.Name, errUnderWay, r)
 	}
@@ -173,11 +169,12 @@ func (s *selected) add(n Node) error {
 	return nil
 }
 
-// asking returns an overlay that waits for an operator, where that is wanted and it is
-// not what the node has.
-func (s *selected) asking(doc []byte, has string) ([]byte, error) {
-	if s.o.Confirm == nil || has == oci.Digest(doc) {
-		return doc, nil
+// asking returns a node's overlay, one that waits for an operator where that is wanted
+// and it is not what the node has.
+func (s *selected) asking(n Node, has string) ([]byte, error) {
+	doc, err := n.Doc()
+	if err != nil || s.o.Confirm == nil || has == oci.Digest(doc) {
+		return doc, err
 	}
 	var o spec.Overlay
 	if err := spec.Decode(doc, &o); err != nil {

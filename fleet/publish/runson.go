@@ -39,7 +39,11 @@ func (p *Publisher) findLayers(ctx context.Context, v *view, c *change) error {
 			had = append(had, last.accepted.RunsOn...)
 		}
 		var o spec.Overlay
-		if err := spec.Decode(w.doc, &o); err != nil {
+		doc, err := w.document()
+		if err != nil {
+			return err
+		}
+		if err := spec.Decode(doc, &o); err != nil {
 			return err
 		}
 		for _, digest := range had {

@@ -4,6 +4,7 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -22,8 +23,10 @@ type work struct {
 	was        *spec.Published // its row so far; nil for a new node
 	match      spec.Match
 	layer      string
-	knows      []string // features of the layer's agent
-	doc        []byte
+	knows      []string               // features of the layer's agent
+	overlay    string                 // digest of its overlay; "" where it gets none
+	size       int64                  // of the overlay
+	doc        func() ([]byte, error) // makes the overlay anew: a fleet's are too many to hold
 	generation uint64
 	runsOn     []string    // other layers on which what is live of it may be applied
 	resigned   bool        // the generation stays, too
@@ -31,8 +34,32 @@ type work struct {
 	aside      bool        // the content is what the node has, paused or not: one does not go back from it
 	holds      []spec.Hold // that the row is to have
 
-	said    sign.Predicate
+	expires int64 // its signatures
 	bundles [][]byte
+}
+
+// give takes the overlay that a node gets.
+func (w *work) give(doc func() ([]byte, error)) error {
+	data, err := doc()
+	if err != nil {
+		return err
+	}
+	w.doc, w.overlay, w.size = doc, oci.Digest(data), int64(len(data))
+	return nil
+}
+
+// document returns the overlay that was given, and no other.
+func (w *work) document() ([]byte, error) {
+	doc, err := w.doc()
+	if err == nil && oci.Digest(doc) != w.overlay {
+		err = errors.New("its overlay was made twice, and not alike: is the site changing?")
+	}
+	return doc, err
+}
+
+// held is the content of an overlay that is in memory.
+func held(doc []byte) func() ([]byte, error) {
+	return func() ([]byte, error) { return doc, nil }
 }
 
 // before returns what a row says that the node had before.
@@ -40,7 +67,7 @@ func (w *work) before() *spec.Content {
 	switch {
 	case w.was == nil:
 		return nil
-	case w.aside || w.was.Overlay == oci.Digest(w.doc):
+	case w.aside || w.was.Overlay == w.overlay:
 		return w.was.Before
 	}
 	return &spec.Content{Overlay: w.was.Overlay, Size: w.was.Size, Layer: w.was.Layer, Generation: w.was.Generation}
@@ -147,13 +174,18 @@ func each(ctx context.Context, todo []work, f func(context.Context, *work) error
 func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetIndex, todo []work) error {
 	trusted := pems(policy.Operator)
 	return each(ctx, todo, func(_ context.Context, w *work) error {
-		w.said = sign.Predicate{
+		doc, err := w.document()
+		if err != nil {
+			return err
+		}
+		said := sign.Predicate{
 			Fleet: x.Fleet, Node: w.name, Match: sign.Match(w.match), Layer: w.layer,
 			Epoch: x.Epoch, Generation: w.generation, IssuedAt: p.Now, Expires: p.Now.Add(policy.Lifetime),
 			RunsOn: w.runsOn,
 		}
+		w.expires = said.Expires.Unix()
 		for _, s := range p.Signers {
-			b, err := sign.SignOverlay(s, oci.Digest(w.doc), w.said)
+			b, err := sign.SignOverlay(s, w.overlay, said)
 			if err != nil {
 				return err
 			}
@@ -162,7 +194,7 @@ func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetI
 		if x.Grant != nil {
 			w.bundles = append(w.bundles, x.Grant)
 		}
-		if err := p.rehearse(trusted, policy.Threshold, x, w); err != nil {
+		if err := p.rehearse(trusted, policy.Threshold, x, w, doc); err != nil {
 			return fmt.Errorf("the node would refuse this: %w", err)
 		}
 		return nil
@@ -192,7 +224,11 @@ func (p *Publisher) pushNodes(ctx context.Context, x *index.Index, todo []work, 
 }
 
 func (p *Publisher) pushNode(ctx context.Context, w *work) (spec.Published, error) {
-	raw, blobs := oci.OverlayManifest(w.doc, w.bundles...)
+	doc, err := w.document()
+	if err != nil {
+		return spec.Published{}, err
+	}
+	raw, blobs := oci.OverlayManifest(doc, w.bundles...)
 	for _, b := range blobs {
 		if err := p.Registry.PutData(ctx, oci.RepoNode, b); err != nil {
 			return spec.Published{}, err
@@ -203,19 +239,19 @@ func (p *Publisher) pushNode(ctx context.Context, w *work) (spec.Published, erro
 		return spec.Published{}, err
 	}
 	return spec.Published{
-		Manifest: manifest, Overlay: oci.Digest(w.doc), Layer: w.layer, Generation: w.generation, Expires: w.said.Expires.Unix(),
-		Match: w.match, Size: int64(len(w.doc)), Before: w.before(), Holds: w.holds,
+		Manifest: manifest, Overlay: w.overlay, Layer: w.layer, Generation: w.generation, Expires: w.expires,
+		Match: w.match, Size: w.size, Before: w.before(), Holds: w.holds,
 	}, nil
 }
 
 // rehearse asks the node's own decision.
-func (p *Publisher) rehearse(trusted []string, threshold int, x *spec.FleetIndex, w *work) error {
+func (p *Publisher) rehearse(trusted []string, threshold int, x *spec.FleetIndex, w *work, doc []byte) error {
 	known := trust.Known{}
 	if p.current != nil {
 		known.Reject = p.current.Reject
 	}
 	a, err := trust.Accept(
-		trust.Candidate{Document: w.doc, Bundles: w.bundles},
+		trust.Candidate{Document: doc, Bundles: w.bundles},
 		spec.Bootstrap{Fleet: x.Fleet, Keys: trusted, Threshold: threshold},
 		trust.Identity{Node: w.name, MACs: w.match.MACs, UUIDs: w.match.UUIDs},
 		spec.Floor{Epoch: x.Epoch}, trust.Clock{RTC: p.Now}, known)

@@ -21,7 +21,7 @@ func (n *Node) swap(running *track.Found) *operation.Swap {
 	if n.boot.Mode == spec.ModeAttached {
 		return nil
 	}
-	s := &operation.Swap{Reboot: func(ctx context.Context) error {
+	s := &operation.Swap{Newest: n.boot.Sync == spec.SyncCurrent, Reboot: func(ctx context.Context) error {
 		_, _, err := n.Reboot(ctx)
 		return err
 	}}
@@ -61,8 +61,6 @@ func (n *Node) ready(s *operation.Swap, a *awaited) error {
 		s.Cannot = "the state disk takes no writes: nobody would know that it was tried"
 	case n.boot.Disk == "" && (n.boot.Live.Had == "" || n.boot.Live.Had == s.Waits):
 		s.Cannot = "the registry had it when this machine started, which came up with something else: without a state disk nobody would know that it was tried"
-	case st.HoldAt(n.now().Unix()) != nil:
-		s.Waits = "" // an operator has the node keep what it has
 	case n.waiting(st):
 		s.Busy, s.Why = spec.ForTurn, fmt.Sprintf("generation %d waits to be confirmed", st.Trial.Generation.Generation)
 	case judged != nil && n.boot.Live.Stuck == "": // else what waits may be what mends it

@@ -27,6 +27,7 @@ type swapper struct {
 	clock   time.Time
 	reboots int
 	slot    spec.Slot
+	noSlot  bool // of what it offers
 }
 
 var opens = time.Date(2026, 11, 23, 4, 0, 0, 0, time.UTC)
@@ -40,7 +41,10 @@ func (w *swapper) offer(generation uint64, core spec.Core, swap bool) *spec.Stat
 	w.t.Helper()
 	o := spec.Overlay{Core: core, Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "10"}}}}
 	if swap {
-		o.Swap = &spec.LayerSwap{Windows: []string{"mon"}, Order: spec.Order{Slot: "g"}}
+		o.Swap = &spec.LayerSwap{Windows: []string{"mon"}}
+		if !w.noSlot {
+			o.Swap.Slot = "g"
+		}
 		o.Maintenance = &spec.Maintenance{Horizon: opens.AddDate(0, 1, 0), Slots: map[string]spec.Slot{"g": w.slot}, Operations: []spec.Operation{},
 			Windows: map[string]spec.Window{"mon": {StartGuard: 1800, Intervals: []spec.Interval{{From: opens, To: opens.Add(4 * time.Hour)}}}}}
 	}
@@ -106,7 +110,7 @@ func (w *swapper) up(g state.Generation) {
 	w.apply()
 }
 
-func (w *swapper) free() bool {
+func (w *swapper) slotIsFree() bool {
 	other := slot.Holder{Node: "other"}
 	err := other.Take(w.t.Context(), "g", w.slot)
 	if err == nil {
@@ -152,13 +156,13 @@ func TestASwap(t *testing.T) {
 	w.want(w.operate(40*24*time.Hour), spec.OperationWaiting, spec.ForWindow, "published again", 0)
 	w.want(w.operate(0), spec.OperationRunning, "", "the machine reboots", 1)
 	w.want(w.operate(time.Minute), spec.OperationRunning, "", "the machine reboots", 1)
-	if w.free() {
+	if w.slotIsFree() {
 		t.Error("the slot is free before the machine is up again")
 	}
 	w.up(*w.state().Staged)
 	w.want(w.operate(5*time.Minute), "", "", "", 1)
-	if !w.free() || w.state().Current.Generation != 2 {
-		t.Errorf("free %v, current %+v", w.free(), w.state().Current)
+	if !w.slotIsFree() || w.state().Current.Generation != 2 {
+		t.Errorf("free %v, current %+v", w.slotIsFree(), w.state().Current)
 	}
 	w.want(w.operate(6*time.Minute), "", "", "", 1)
 }
@@ -208,6 +212,105 @@ func TestASwapHeeds(t *testing.T) {
 	w.want(w.operate(0), "", "", "", 0)
 	w.offer(3, args("quiet", "splash"), true)
 	w.want(w.operate(0), spec.OperationRunning, "", "", 1)
+}
+
+// TestAFailedSwapIsRemembered: what came up with what ran before is not tried again since an
+// operator held the node meanwhile; it is when it was published anew, or somebody says so.
+func TestAFailedSwapIsRemembered(t *testing.T) {
+	holds := map[string]func(*Node) error{
+		"freeze": func(n *Node) error { return n.Freeze("", 0) },
+		"rollback": func(n *Node) error {
+			_, err := n.Rollback(t.Context(), "", 0)
+			return err
+		},
+		"pin": func(n *Node) error {
+			_, err := n.Pin(t.Context(), 2, "", 0)
+			return err
+		},
+	}
+	for name, hold := range holds {
+		t.Run(name, func(t *testing.T) {
+			w, runs := newSwapper(t), spec.Core{Layer: layerNamed("a")}
+			w.noSlot = true
+			told := func(do func(*Node) error) {
+				t.Helper()
+				w.act(func(n *Node) (*spec.Status, error) { return nil, do(n) })
+			}
+			w.publish(2, layerNamed("a"), "20")
+			w.sync()
+			w.offer(3, args("quiet"), true)
+			w.want(w.operate(0), spec.OperationRunning, "", "", 1)
+			w.up(*w.state().Current)
+			w.want(w.operate(5*time.Minute), spec.OperationFailed, "", "came up with what it ran before", 1)
+			told(hold)
+			w.want(w.operate(6*time.Minute), "", "", "", 1)
+			w.sync()
+			w.want(w.operate(7*time.Minute), "", "", "", 1)
+			told(func(n *Node) error { return n.Forward("") })
+			w.operate(8 * time.Minute)
+			w.sync()
+			w.want(w.operate(9*time.Minute), spec.OperationFailed, "", "came up with what it ran before", 1)
+			w.offer(4, runs, true) // somebody takes it back, and publishes it again
+			w.want(w.operate(10*time.Minute), "", "", "", 1)
+			w.offer(5, args("quiet"), true)
+			w.want(w.operate(11*time.Minute), spec.OperationRunning, "", "", 2)
+		})
+	}
+}
+
+// TestWhatWasRejectedStaysSo: a node that goes back, and forward again, does not try again
+// what it has rejected; it does when somebody says so.
+func TestWhatWasRejectedStaysSo(t *testing.T) {
+	w := newSwapper(t)
+	w.publish(2, layerNamed("a"), "20")
+	w.sync()
+	w.offer(3, args("quiet"), true)
+	s := w.state()
+	s.Reject(*s.Staged, "it hangs", time.Now())
+	folder, err := state.Open(w.root + paths.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := folder.Save(s); err != nil {
+		t.Fatal(err)
+	}
+	if st, err := w.rollback(); err != nil || st.Generation != 1 {
+		t.Fatalf("%+v, %v", st, err)
+	}
+	w.told(func(n *Node) error { return n.Forward("") })
+	st := w.act(func(n *Node) (*spec.Status, error) { return n.Sync(t.Context()) })
+	if st.Rejected == nil || st.Rejected.Generation != 3 || st.Rejected.Reason != "it hangs" {
+		t.Errorf("rejected: %+v; %s: %s", st.Rejected, st.Sync, st.SyncDetail)
+	}
+	w.want(w.operate(0), "", "", "", 0)
+	w.act(func(n *Node) (*spec.Status, error) { return n.Retry(t.Context()) })
+	w.want(w.operate(time.Minute), spec.OperationRunning, "", "", 1)
+}
+
+// TestASwapOutOfWhatIsRejected: a hold does not keep what the fleet lets nobody run, in
+// whatever way the node leaves it; and what the fleet rejects is not waited for.
+func TestASwapOutOfWhatIsRejected(t *testing.T) {
+	w := newSwapper(t)
+	w.offer(2, args("quiet"), true)
+	w.act(func(n *Node) (*spec.Status, error) { return nil, n.Freeze("", 0) })
+	w.want(w.operate(0), "", "", "", 0)
+	w.Current(spec.Fleet{Reject: []string{w.state().Current.Overlay}}, time.Now())
+	w.act(func(n *Node) (*spec.Status, error) { return n.Sync(t.Context()) })
+	w.want(w.operate(0), spec.OperationRunning, "", "", 1)
+
+	w = newSwapper(t)
+	w.offer(2, args("quiet"), true)
+	w.Current(spec.Fleet{Reject: []string{w.state().Staged.Overlay}}, time.Now())
+	w.act(func(n *Node) (*spec.Status, error) {
+		if st, err := n.Sync(t.Context()); err == nil {
+			t.Errorf("what is rejected was accepted: %+v", st)
+		}
+		return nil, nil
+	})
+	w.want(w.operate(0), "", "", "", 0)
+	if got := w.rebootReason(); got != "" {
+		t.Errorf("a reboot is required: %q", got)
+	}
 }
 
 // TestASwapWaitsForItsLayer to be on the state disk: the loader gives it a minute.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -63,17 +64,27 @@ type awaited struct {
 	why   string
 }
 
+// takes returns the generation that the next boot is to try before what ran well, nil where
+// there is none: where nothing is staged, it was rejected, or the node is to keep what it has.
+func (n *Node) takes(s *state.State) *state.Generation {
+	if g := n.follower.Takes(s); g != nil && n.rejected(*g) == "" {
+		return g
+	}
+	return nil
+}
+
 // awaited returns what a reboot of a node that runs something is waited for, nil where
 // nothing is.
 func (n *Node) awaited(running *track.Found) (*awaited, error) {
 	s, err := n.folder.Load()
-	if err != nil || s.Staged == nil || n.boot.Mode == spec.ModeAttached || n.rejected(*s.Staged) != "" {
+	if err != nil || n.boot.Mode == spec.ModeAttached {
 		return nil, err
 	}
-	if running.Generation.Pair(*s.Staged) {
-		return nil, nil // it is in effect, and has to prove itself
+	g := n.takes(s)
+	if g == nil || running.Generation.Pair(*g) {
+		return nil, nil // what is in effect has to prove itself
 	}
-	staged, err := n.follower.Recall(s.Staged)
+	staged, err := n.follower.Recall(g)
 	if err != nil {
 		return nil, err
 	}
@@ -88,10 +99,14 @@ func (n *Node) awaited(running *track.Found) (*awaited, error) {
 // when the node reboots by itself; "" where none is.
 func (n *Node) waitsWhy() (string, error) {
 	s, err := n.folder.Load()
-	if err != nil || s.Staged == nil || n.boot.Mode == spec.ModeAttached || n.follower == nil || n.rejected(*s.Staged) != "" {
+	if err != nil || n.boot.Mode == spec.ModeAttached || n.follower == nil {
 		return "", err
 	}
-	why := fmt.Sprintf("%sgeneration %d", rebootMark, s.Staged.Generation)
+	g := n.takes(s)
+	if g == nil {
+		return "", nil
+	}
+	why := fmt.Sprintf("%sgeneration %d", rebootMark, g.Generation)
 	running, err := n.running()
 	if err != nil {
 		return why, nil // the reason is for people; that it waits is certain

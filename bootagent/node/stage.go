@@ -24,10 +24,14 @@ func (n *Node) Stage(ctx context.Context) error {
 		return nil // nothing that is fetched now would be there after a reboot
 	}
 	s, err := n.folder.Load()
-	if err != nil || s.Staged == nil || s.Staged.Layer == n.stacked() || n.rejected(*s.Staged) != "" {
+	if err != nil {
 		return err
 	}
-	found, err := n.follower.Recall(s.Staged)
+	g := n.takes(s)
+	if g == nil || g.Layer == n.stacked() {
+		return nil
+	}
+	found, err := n.follower.Recall(g)
 	if err != nil {
 		return err
 	}

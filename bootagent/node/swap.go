@@ -67,8 +67,8 @@ func (n *Node) next(ctx context.Context) (next *swap.Next, class, why string, er
 		return nil, "", "", err
 	}
 	g := s.Best()
-	if s.Staged != nil && n.rejected(*s.Staged) == "" && n.follower.Held(s, *s.Staged) == "" {
-		g = s.Staged
+	if waits := n.takes(s); waits != nil {
+		g = waits
 	}
 	if g == nil || g.Layer == n.boot.Generation.Layer {
 		return nil, spec.ClassReboot, "no other layer waits", nil

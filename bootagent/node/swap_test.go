@@ -217,7 +217,7 @@ func TestRebootThatIsNotSoft(t *testing.T) {
 			if _, err := m.say(func(n *Node) (*spec.Status, error) { return n.Sync(m.t.Context()) }); refusal.Of(err) != refusal.Rejected {
 				m.t.Fatal(err)
 			}
-		}, "reject list"},
+		}, "no other layer waits"},
 		"a layer that is not staged": {"257", func(m *swapping) { m.removeImage("image 2") }, "not staged"},
 		"a root that cannot be made": {"257", func(m *swapping) { m.stack = errors.New("exit status 1") }, "a bad blob"},
 		"systemd refuses":            {"257", func(m *swapping) { m.call = errors.New("refused") }, "refused"},

@@ -24,6 +24,7 @@ type Swap struct {
 	Busy        string            // one of the For constants: what it waits for before it asks for anything, "" for nothing
 	Why         string            // of Busy
 	Cannot      string            // why it never starts over by itself, "" where it may
+	Newest      bool              // the registry has what runs, as far as it was asked: where nothing waits, nothing will
 	Unknown     error             // what waits is not known: nothing is done, and what is taken is kept
 	Reboot      func(ctx context.Context) error
 }
@@ -64,9 +65,10 @@ func (e *Engine) idle(o spec.Operation, r record) bool {
 	return isSwap(o) && e.Swap.Unknown == nil && e.Swap.Waits == "" && r.Turn == nil && r.State != spec.OperationRunning
 }
 
-// forget removes the record of a swap that there is no more: what waits later is not it.
+// forget removes the record of a swap that there is no more: what waits later is not it. One
+// that only does not wait now, as while an operator holds the node, is the same later.
 func (e *Engine) forget(o spec.Operation, r record) error {
-	if r.State == "" && r.Asked == "" {
+	if !e.Swap.Newest || r.State == "" && r.Asked == "" {
 		return nil
 	}
 	if err := os.RemoveAll(e.dir(o)); err != nil {

@@ -69,10 +69,13 @@ func pointers(list []Generation) []*Generation {
 	return out
 }
 
-// Return makes one of the kept generations the current one.
+// Return makes one of the kept generations the current one. What was rejected stays known,
+// and nothing else waits.
 func (s *State) Return(to Generation) {
 	s.replace(to)
-	s.Staged = nil
+	if s.Staged != nil && !s.Staged.Rejected() {
+		s.Staged = nil
+	}
 }
 
 // replace makes a generation the current one. Those before it stay, as far as their layer

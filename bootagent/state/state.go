@@ -92,6 +92,11 @@ type Generation struct {
 // IsAhead reports whether the generation runs on a layer that is not its own.
 func (g Generation) IsAhead() bool { return g.Waits != "" }
 
+// Rejected reports whether the generation is not tried again on one of its layers by itself.
+func (g Generation) Rejected() bool {
+	return g.Failed != "" || g.FailedAhead != "" || g.Attempts >= MaxAttempts
+}
+
 // Pair reports whether two are the same overlay on the same layer.
 func (g Generation) Pair(as Generation) bool { return g.Overlay == as.Overlay && g.Layer == as.Layer }
 

@@ -36,6 +36,15 @@ func (f *Tracker) Held(s *state.State, g state.Generation) string {
 	return SayHold(h)
 }
 
+// Takes returns the generation that waits and that the node may take, nil where there is none:
+// what a loader that asks the registry would begin.
+func (f *Tracker) Takes(s *state.State) *state.Generation {
+	if g := s.Staged; g != nil && f.Held(s, *g) == "" && permitted(s, *g) == nil {
+		return g
+	}
+	return nil
+}
+
 // SayHold says why a node keeps what it has.
 func SayHold(h *spec.Hold) string {
 	text := map[string]string{spec.HoldPin: "pinned", spec.HoldRollback: "rolled back"}[h.Kind]

@@ -57,7 +57,9 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o Options) error
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
 	}
+	finished := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
+		defer close(finished)
 		grace, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		_ = s.Shutdown(grace) // after the grace the program ends all the same
@@ -69,6 +71,7 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o Options) error
 		err = s.Serve(limited)
 	}
 	if errors.Is(err, http.ErrServerClosed) {
+		<-finished // Serve returns as Shutdown begins
 		return nil
 	}
 	return fmt.Errorf("serve: %w", err)

@@ -217,3 +217,46 @@ func TestLog(t *testing.T) {
 		t.Errorf("%q", text)
 	}
 }
+
+// TestRequestsFinish: what is being answered when the server is to end is answered
+// whole before Serve returns, since the program ends then.
+func TestRequestsFinish(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	goOn := make(chan struct{})
+	done, answer := make(chan error, 1), make(chan error, 1)
+	go func() {
+		done <- Serve(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			cancel()
+			<-goOn
+			_, _ = io.WriteString(w, "all of it") // the client tells
+		}), Options{})
+	}()
+	go func() {
+		resp, err := http.Get("http://" + l.Addr().String())
+		if err == nil {
+			defer resp.Body.Close()
+			var body []byte
+			if body, err = io.ReadAll(resp.Body); err == nil && string(body) != "all of it" {
+				err = fmt.Errorf("answered %q", body)
+			}
+		}
+		answer <- err
+	}()
+	select {
+	case err := <-done:
+		t.Errorf("it returned during a request: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	close(goOn)
+	if err := <-answer; err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

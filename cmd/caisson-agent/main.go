@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"sync"
 	"syscall"
 	"time"
 
@@ -148,6 +149,7 @@ type app struct {
 	detail   bool                      // also how long a verb took
 	clock    <-chan struct{}           // of the service: it receives when the clock was set; nil where nobody watches it
 	after    chan struct{}             // of the service: it holds one while LookAfter does its work
+	beside   *sync.WaitGroup           // of the service: what it does beside its looks
 }
 
 func (a *app) say(format string, args ...any) {

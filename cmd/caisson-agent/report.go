@@ -123,10 +123,10 @@ func (t *teller) tell(ctx context.Context, st *spec.Status) {
 		return nil, nil
 	})
 	t.say(ctx, err)
-	go func() {
+	t.a.beside.Go(func() {
 		defer func() { <-t.busy }()
 		send()
-	}()
+	})
 }
 
 func (t *teller) say(ctx context.Context, err error) {

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/metrics"
@@ -46,6 +47,7 @@ func runService(ctx context.Context, a *app, args []string) error {
 	asked, ready := time.Time{}, false
 	staging, judging := make(chan struct{}, 1), make(chan struct{}, 1)
 	a.after = make(chan struct{}, 1)
+	a.beside = new(sync.WaitGroup)
 	teller := newTeller(a)
 	if !process.SystemdRuns() {
 		a.runner = new(process.Group) // it knows only what it began itself
@@ -66,6 +68,7 @@ func runService(ctx context.Context, a *app, args []string) error {
 		defer clock.Close() // the process ends
 		a.clock = clock.Set()
 	}
+	defer a.leave(besideEnds) // before what it needs is closed
 	for {
 		began := begin()
 		poll := askEvery
@@ -104,19 +107,19 @@ func runService(ctx context.Context, a *app, args []string) error {
 			}
 			select {
 			case staging <- struct{}{}: // one at a time; the lock is free meanwhile
-				go func() {
+				a.beside.Go(func() {
 					defer func() { <-staging }()
 					a.stage(ctx)
-				}()
+				})
 			default:
 			}
 		}
 		select {
 		case judging <- struct{}{}: // its looks take their time, and hold no lock
-			go func() {
+			a.beside.Go(func() {
 				defer func() { <-judging }()
 				a.judge(ctx, a.options("run"), nil)
-			}()
+			})
 		default:
 		}
 		tell := func(st *spec.Status) {
@@ -219,7 +222,7 @@ func (a *app) lookAfter(ctx context.Context) {
 	default:
 		return // it does
 	}
-	go func() {
+	a.beside.Go(func() {
 		defer func() { <-a.after }()
 		for {
 			wait, err := node.LookAfter(ctx, a.options("run"))
@@ -235,7 +238,26 @@ func (a *app) lookAfter(ctx context.Context) {
 			case <-time.After(wait):
 			}
 		}
+	})
+}
+
+// besideEnds is how long what the service does beside its looks has to end after them:
+// what is being taken back is taken back whole and said.
+const besideEnds = 20 * time.Second
+
+// leave waits for what the service does beside its looks, which ends with them. What
+// takes longer is cut, as by a power cut, and the next start goes on with it.
+func (a *app) leave(within time.Duration) {
+	ended := make(chan struct{})
+	go func() {
+		a.beside.Wait()
+		close(ended)
 	}()
+	select {
+	case <-ended:
+	case <-time.After(within):
+		a.say("what is done beside the looks has not ended within %s: the next start goes on with it", within)
+	}
 }
 
 // stageFor is how long one attempt to bring a waiting layer to the disk may take. The

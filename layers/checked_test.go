@@ -109,15 +109,53 @@ func TestLongCheckedImage(t *testing.T) {
 	}
 }
 
-// TestLongCheckedImageTwice: an image may be in two places.
+// TestLongCheckedImageTwice: an image that is in two places is read through one device, unless
+// its file was replaced or the kernel has met a wrong block in it.
 func TestLongCheckedImageTwice(t *testing.T) {
 	_, image := checkedImage(t)
-	for range 2 {
-		at := t.TempDir()
+	mount := func() (at string, device uint64) {
+		t.Helper()
+		at = t.TempDir()
 		if err := image.Mount(at); err != nil {
 			t.Fatal(err)
 		}
-		defer unmount(at) // the test is over
+		t.Cleanup(func() { _ = unmount(at) }) // the test is over
+		var st unix.Stat_t
+		if err := unix.Stat(at, &st); err != nil {
+			t.Fatal(err)
+		}
+		return at, st.Dev
+	}
+	_, first := mount()
+	if _, second := mount(); second != first {
+		t.Errorf("the second one is device %#x, the first %#x", second, first)
+	}
+	data, err := os.ReadFile(image.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Rename(image.Path, image.Path+".old"), os.WriteFile(image.Path, data, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	at, replaced := mount()
+	if replaced == first {
+		t.Error("a file that was replaced is read through the device of the one before")
+	}
+	if _, again := mount(); again != replaced {
+		t.Errorf("the file that replaced it is device %#x, and %#x", replaced, again)
+	}
+	flip(t, image.Path)
+	if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0); err != nil { // what the kernel has read, it forgets
+		t.Fatal(err)
+	}
+	if _, err := os.ReadFile(at + "/large"); !errors.Is(err, unix.EIO) {
+		t.Errorf("a changed block is read: %v", err)
+	}
+	if err := os.WriteFile(image.Path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, mended := mount(); mended == replaced {
+		t.Error("a device that has met a wrong block is used again")
 	}
 }
 

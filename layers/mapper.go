@@ -83,6 +83,10 @@ func (m *mapper) start(name, target, table string, length int64) (*os.File, erro
 	if err != nil {
 		return nil, fmt.Errorf("start device %s: %w", name, err)
 	}
+	return openMapped(dev)
+}
+
+func openMapped(dev uint64) (*os.File, error) {
 	return os.OpenFile(fmt.Sprintf("/dev/dm-%d", unix.Minor(dev)), os.O_RDONLY|unix.O_CLOEXEC, 0)
 }
 
@@ -118,10 +122,16 @@ func records(list []byte, next, name int) (names []string) {
 
 // status is what the one target of a device says of itself.
 func (m *mapper) status(name string) (string, error) {
-	_, answer, err := m.do(unix.DM_TABLE_STATUS, name, 0, 0, nil)
+	_, text, err := m.ask(name, 0)
+	return text, err
+}
+
+// ask returns a device and its one target's status, or with DM_STATUS_TABLE_FLAG its table.
+func (m *mapper) ask(name string, flags uint32) (dev uint64, text string, err error) {
+	dev, answer, err := m.do(unix.DM_TABLE_STATUS, name, flags, 0, nil)
 	if err != nil || len(answer) <= unix.SizeofDmTargetSpec {
-		return "", err
+		return 0, "", err
 	}
-	text, _, _ := bytes.Cut(answer[unix.SizeofDmTargetSpec:], []byte{0})
-	return string(text), nil
+	words, _, _ := bytes.Cut(answer[unix.SizeofDmTargetSpec:], []byte{0})
+	return dev, string(words), nil
 }

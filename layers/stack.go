@@ -128,25 +128,35 @@ func mountImage(image Image, at string) error {
 		return fmt.Errorf("open image: %w", err)
 	}
 	defer f.Close() // only read; the loop device holds the file
-	device, err := attach(f)
+	device, err := image.device(f)
 	if err != nil {
 		return fmt.Errorf("image %s: %w", image.Path, err)
 	}
-	defer device.Close() // the mount holds the device, or the one above it
-	if image.Tree != nil {
-		info, err := f.Stat()
-		if err != nil {
-			return fmt.Errorf("image %s: %w", image.Path, err)
-		}
-		if device, err = checked(image, info.Size(), device); err != nil {
-			return fmt.Errorf("image %s: %w", image.Path, err)
-		}
-		defer device.Close() // the mount holds the device
-	}
+	defer device.Close() // the mount holds the device
 	if err := unix.Mount(device.Name(), at, fstype, unix.MS_RDONLY|partFlags, ""); err != nil {
 		return fmt.Errorf("mount image %s: %w", image.Path, err)
 	}
 	return nil
+}
+
+// device opens the device that an image's file is mounted from.
+func (image Image) device(f *os.File) (*os.File, error) {
+	if image.Tree == nil {
+		return attach(f)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if device, err := shared(image, info); device != nil || err != nil {
+		return device, err
+	}
+	loop, err := attach(f)
+	if err != nil {
+		return nil, err
+	}
+	defer loop.Close() // the device above it holds it
+	return checked(image, info.Size(), loop)
 }
 
 func unmount(at string) error {

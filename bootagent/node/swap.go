@@ -170,8 +170,7 @@ func StackNext(ctx context.Context, o Options) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, stackTime)
 	defer cancel()
-	verified := stage.Stager{Store: next.Store, Talk: stackTime, Say: o.Say}
-	if err := verified.Verified(ctx, stage.Images(*next.Pair.Layer)...); err != nil {
+	if err := next.Check(ctx, stage.Stager{Store: next.Store, Talk: stackTime, Say: o.Say}); err != nil {
 		return err
 	}
 	return next.Stack()

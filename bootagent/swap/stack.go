@@ -3,6 +3,7 @@
 package swap
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,10 +14,12 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
 	"github.com/caisson-os/caisson/bootagent/boot/root"
+	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/trace"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
+	"github.com/caisson-os/caisson/layers/verity"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -30,13 +33,45 @@ type Next struct {
 	UUID     string // SMBIOS, "" where the firmware gives none
 	Say      func(format string, args ...any)
 
-	under string // prefix of every path, for tests
+	whenRead map[string]verity.Hash // of Check
+	images   state.Images
+	readAll  func(why error) error
+
+	under string       // prefix of every path, for tests
+	can   func() error // why the kernel cannot check images while they are read; nil is layers.CanCheck
 }
 
 func (n *Next) path(name string) string { return filepath.Join(n.under, name) }
 
-// Stack makes the root at paths.NextRoot out of images that are verified, and leaves
-// its record in it. When it fails, nothing of it stays mounted.
+func (n *Next) canCheck() error {
+	if n.can != nil {
+		return n.can()
+	}
+	return layers.CanCheck()
+}
+
+// Check brings the images into the store, or leaves them to the kernel, as the loader does.
+// Where this root does not come up, the boot after it reads them all.
+func (n *Next) Check(ctx context.Context, staged stage.Stager) (err error) {
+	n.whenRead, n.images, err = root.Check(ctx, staged, *n.Pair.Layer, func() (*stage.Trees, error) {
+		if err := n.canCheck(); err != nil {
+			return nil, err
+		}
+		sound, err := n.Store.TakeSound()
+		if err != nil {
+			n.Say("all images are read: %v", err)
+		}
+		return &stage.Trees{Sound: sound}, nil
+	})
+	n.readAll = func(why error) error {
+		n.Say("images are not checked while they are read: %v", why)
+		return staged.Verified(ctx, stage.Images(*n.Pair.Layer)...)
+	}
+	return err
+}
+
+// Stack makes the root at paths.NextRoot out of images that are checked, and leaves its
+// record in it. When it fails, nothing of it stays mounted.
 func (n *Next) Stack() (err error) {
 	if err := n.Clear(); err != nil {
 		return err
@@ -52,10 +87,10 @@ func (n *Next) Stack() (err error) {
 	}
 	var steps trace.Recorder
 	made := root.Root{At: at, Images: n.path(paths.RunNext + "/images"), Upper: n.path(paths.RunNext + "/upper"), Store: n.Store, Layer: n.Pair.Layer, Trace: &steps,
-		Node: handover.Node{Overlay: n.Pair.Overlay, State: n.State, Disk: true, Watchdog: time.Duration(*n.Boot.Watchdog) * time.Second, Unproven: n.Unproven,
+		WhenRead: n.whenRead, ReadAll: n.readAll, Node: handover.Node{Overlay: n.Pair.Overlay, State: n.State, Disk: true, Watchdog: time.Duration(*n.Boot.Watchdog) * time.Second, Unproven: n.Unproven,
 			UUID: n.UUID, Lease: n.Boot.Lease, Say: n.Say}}
 	record := state.Boot{Mode: n.Boot.Mode, Disk: n.Boot.Disk, DiskTrouble: n.Boot.DiskTrouble, Source: spec.SourceCached, Sync: spec.SyncBehind, SyncDetail: n.Boot.SyncDetail,
-		Generation: n.Pair.Generation, Upper: paths.RootUpper, Live: state.Live{Asked: n.Boot.Live.Asked, Counts: n.Boot.Live.Counts}}
+		Generation: n.Pair.Generation, Upper: paths.RootUpper, Images: n.images, Live: state.Live{Asked: n.Boot.Live.Asked, Counts: n.Boot.Live.Counts}}
 	if n.Unproven { // what the registry has, as far as is known
 		record.Source, record.Sync, record.SyncDetail = spec.SourceFetched, spec.SyncCurrent, ""
 	}
@@ -75,17 +110,23 @@ func (n *Next) Stack() (err error) {
 		return fmt.Errorf("show the writable part at %s: %w", upper, err)
 	}
 	record.Trace, record.Wrote = steps.Steps(), append(record.Wrote, paths.RootBoot)
-	return state.SaveBoot(at+paths.RootBoot, &record)
+	if err := state.SaveBoot(at+paths.RootBoot, &record); err != nil {
+		return err
+	}
+	return n.unmount() // the root holds what it is made of, and systemd has less to end
 }
 
 // Clear unmounts a root that was made and is not wanted any more.
-func (n *Next) Clear() error {
+func (n *Next) Clear() error { return n.unmount(n.path(paths.NextRoot)) }
+
+// unmount ends mounts, and those of the parts of a root.
+func (n *Next) unmount(first ...string) error {
 	parts, err := filepath.Glob(n.path(paths.RunNext + "/images/*"))
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, at := range append([]string{n.path(paths.NextRoot), n.path(paths.RunNext + "/upper")}, parts...) {
+	for _, at := range append(append(first, n.path(paths.RunNext+"/upper")), parts...) {
 		// EINVAL: nothing is mounted there.
 		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil && err != unix.EINVAL && err != unix.ENOENT {
 			errs = append(errs, fmt.Errorf("unmount %s: %w", at, err))

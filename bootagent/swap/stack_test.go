@@ -106,6 +106,9 @@ func TestStack(t *testing.T) {
 		}
 	}
 	at := n.path(paths.NextRoot)
+	if left := strings.Join(n.mounts(t), "\n"); strings.Contains(left, paths.RunNext) {
+		t.Errorf("the parts are mounted beside it:\n%s", left)
+	}
 	for name, want := range map[string]string{"/etc/hostname": "superhost\n", "/usr/lib/os-release": "ID=debian\n", "/home/admin/.profile": "ID=debian\n",
 		"/etc/systemd/system.conf.d/60-caisson-supervise.conf": "[Manager]\nCrashReboot=yes\nRuntimeWatchdogSec=60\n", "/etc/caisson/upper/upper/etc/hostname": "superhost\n"} {
 		if got, err := os.ReadFile(at + name); err != nil || string(got) != want {

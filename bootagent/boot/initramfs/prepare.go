@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -73,7 +74,7 @@ func (b *boot) prepare(ctx context.Context, from oci.Source, found *track.Found)
 	if err := b.enterKernel(ctx, from, found, &layer); err != nil {
 		return nil, err
 	}
-	if err := b.checkImages(ctx, staged, layer); err != nil {
+	if b.whenRead, b.record.Images, err = root.Check(ctx, staged, layer, b.takeTrees); err != nil {
 		return nil, err
 	}
 	if b.lasting() && from != nil {

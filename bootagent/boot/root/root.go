@@ -28,7 +28,7 @@ type Root struct {
 	Trace  *trace.Recorder
 
 	WhenRead map[string]verity.Hash // roots of the hash trees of images that the kernel checks while they are read
-	ReadAll  func(why error) error  // verifies all images, where that fails for one of them; none is checked so then
+	ReadAll  func(why error) error  // verifies all images, where that fails for one of them; none is checked while it is read then
 }
 
 // Stack is what Make mounts first.
@@ -49,6 +49,7 @@ func (r *Root) Make(record *state.Boot) error {
 	end := r.Trace.Begin("stack")
 	err := r.Stack().Mount()
 	if err != nil && len(r.WhenRead) > 0 { // a node whose tree has rotted boots
+		record.Images = state.Images{Why: err.Error()}
 		if err = r.ReadAll(err); err == nil {
 			r.WhenRead = nil
 			err = r.Stack().Mount()

@@ -146,7 +146,7 @@ func (h *Hub) Accept(ctx context.Context, name, by string) error {
 		return err
 	}
 	now := h.o.Now().UTC()
-	if err := w.count(old, &o.Report, by+" accepted another key", now, now); err != nil {
+	if err := w.count(old, &o.Report, by+" accepted another key", now, o.At); err != nil {
 		return err
 	}
 	return w.write(ctx)

@@ -120,7 +120,7 @@ func (h *Hub) slot(ctx context.Context, group, name string, by *Proof, decide fu
 		asked.known = n.known
 	}
 	h.mu.RUnlock()
-	if n == nil || n.view.Published == nil {
+	if by != nil && (n == nil || n.view.Published == nil) { // an operator may take one from a node that was retired
 		return &SlotError{"unknown_node", fmt.Sprintf("the fleet has no node %.80q", name)}
 	}
 	if by != nil {

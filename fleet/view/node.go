@@ -101,7 +101,7 @@ var Kinds = []Kind{
 	{Expired, "what the node runs, or what confirms it, has expired", true},
 	{Behind, "the node runs something older than is published", false},
 	{Never, "published, and never heard of", false},
-	{Retired, "the node reports, and nothing is published for it", false},
+	{Retired, "the node reported, and nothing is published for it", false},
 	{Paused, "nothing is enforced, by order", false},
 	{Held, "it keeps its content, by order", false},
 	{Fine, "as published", false},
@@ -138,6 +138,8 @@ func (n *Node) Condition(now time.Time) (Condition, string) {
 		return Quarantined, reason(health, "it says so")
 	case strings.HasPrefix(sync.State, "refused:"):
 		return Refused, reason(sync, sync.State)
+	case now.Sub(n.Received) > patience(b) && n.Published == nil:
+		return Retired, "nothing is published for it"
 	case now.Sub(n.Received) > patience(b):
 		return Silent, "its last report came at " + n.Received.UTC().Format("2006-01-02 15:04 UTC")
 	case n.Offered != nil:

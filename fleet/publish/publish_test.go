@@ -331,34 +331,31 @@ func TestEpoch(t *testing.T) {
 	}
 }
 
-// TestCutPublish stops after the reservation and after a node, and goes on.
-func TestCutPublish(t *testing.T) {
-	f := newFleet(t)
-	f.publish(f.nodes("", "10"), Options{})
-	v, err := f.look(t.Context(), f.policy, purpose{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	// As if cut: generation 2 is reserved and n0's overlay out, the index not.
+// cut publishes as if it was cut: generation 2 is reserved and n0's overlay out, the
+// index not.
+func (f *fleet) cut() {
+	f.t.Helper()
+	v, err := f.look(f.t.Context(), f.policy, purpose{})
+	must(f.t, err)
 	f.Now = f.Now.Add(time.Second)
 	reserved := v.index.Root
 	reserved.Generation = 2
-	if err := f.putReserved(t.Context(), f.policy, v, reserved); err != nil {
-		t.Fatal(err)
-	}
+	must(f.t, f.putReserved(f.t.Context(), f.policy, v, reserved))
 	node := f.nodes("", "cut")[0]
 	cut := []work{{name: "n0", match: node.Match, layer: node.Layer, generation: 2}}
-	if err := cut[0].give(node.Doc); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.signNodes(t.Context(), f.policy, &reserved, cut); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := f.pushNode(t.Context(), &cut[0]); err != nil {
-		t.Fatal(err)
-	}
+	must(f.t, cut[0].give(node.Doc))
+	must(f.t, f.signNodes(f.t.Context(), f.policy, &reserved, cut))
+	_, err = f.pushNode(f.t.Context(), &cut[0])
+	must(f.t, err)
 	f.mustBoot(2, "")
-	// The site is what it was before the cut publish: the node must move all the same.
+}
+
+// TestCutPublish stops after the reservation and after a node, and goes on. The site is
+// what it was before the cut publish: the node must move all the same.
+func TestCutPublish(t *testing.T) {
+	f := newFleet(t)
+	f.publish(f.nodes("", "10"), Options{})
+	f.cut()
 	r := f.publish(f.nodes("", "10"), Options{})
 	if r.Generation != 3 || len(r.Published) != 1 {
 		t.Fatalf("after a cut publish: %+v, want generation 3 for n0", r)
@@ -366,6 +363,29 @@ func TestCutPublish(t *testing.T) {
 	f.mustBoot(3, "")
 	if a, err := f.boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {
 		t.Errorf("the node has what a cut publish gave it: %+v, %v", a, err)
+	}
+}
+
+// TestCutPublishOfOthers: a publish of some nodes puts right, too, what a cut one left
+// with the others, whether the site has them still or not. None of them gets anything else.
+func TestCutPublishOfOthers(t *testing.T) {
+	for what, of := range map[string]func(f *fleet) []Node{
+		"in the site":   func(f *fleet) []Node { return f.nodes("", "11", "11") },
+		"left the site": func(f *fleet) []Node { return f.nodes("", "11", "11")[1:] },
+	} {
+		t.Run(what, func(t *testing.T) {
+			f := newFleet(t)
+			f.publish(f.nodes("", "10", "10"), Options{})
+			f.cut()
+			r := f.publish(of(f), Options{Only: func(name string) bool { return name == "n1" }})
+			if r.Generation != 3 || len(r.Published) != 2 {
+				t.Fatalf("after a cut publish: %+v, want generation 3 for n0 and n1", r)
+			}
+			f.mustBoot(3, "")
+			if a, err := f.boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {
+				t.Errorf("the node has what a cut publish gave it: %+v, %v", a, err)
+			}
+		})
 	}
 }
 

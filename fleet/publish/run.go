@@ -92,6 +92,7 @@ func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *
 		}
 	}
 	s.leave(nodes)
+	s.others()
 	kept, err := p.keep(ctx, v, x, s.held, func(node string) bool { return o.All || s.torn[node] })
 	if err != nil {
 		return nil, err
@@ -128,7 +129,7 @@ type selected struct {
 func (s *selected) add(n Node) error {
 	was, known := s.rows[n.Name]
 	if s.o.Only != nil && !s.o.Only(n.Name) {
-		if known {
+		if known && !s.torn[n.Name] {
 			s.result.Unchanged++
 		}
 		return nil
@@ -199,6 +200,16 @@ func (s *selected) leave(nodes []Node) {
 			s.x.Remove(name)
 			s.c.rows = true
 			s.result.Left = append(s.result.Left, name)
+		}
+	}
+}
+
+// others puts right what a cut publish left with nodes that are not published now: they
+// get again what their row says.
+func (s *selected) others() {
+	for _, name := range slices.Sorted(maps.Keys(s.torn)) {
+		if s.o.Only != nil && !s.o.Only(name) {
+			s.held = append(s.held, name)
 		}
 	}
 }

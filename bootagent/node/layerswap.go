@@ -4,13 +4,11 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 
 	"github.com/caisson-os/caisson/bootagent/operation"
+	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/track"
-	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -70,7 +68,8 @@ func (n *Node) ready(s *operation.Swap, a *awaited) error {
 		if err != nil {
 			return err
 		}
-		switch here, err := hasLayer(store, a.found.Overlay.Layer); {
+		to := stage.Stager{Store: store, Say: n.o.Say}
+		switch here, err := to.Here(context.Background(), a.found.Overlay.Layer); { // it reads the disk alone
 		case err != nil:
 			return err
 		case !here:
@@ -78,23 +77,6 @@ func (n *Node) ready(s *operation.Swap, a *awaited) error {
 		}
 	}
 	return nil
-}
-
-// hasLayer reports whether all of a layer is in the store.
-func hasLayer(store *layers.Store, layer string) (bool, error) {
-	m, err := manifestOf(store, layer)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	for _, d := range append(m.Layers, m.Config) {
-		if !store.Has(d.Digest, d.Size) {
-			return false, nil
-		}
-	}
-	return true, nil
 }
 
 // noteHad notes what the registry had when it was first asked since this machine

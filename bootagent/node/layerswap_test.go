@@ -7,6 +7,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/slot"
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
@@ -316,17 +318,26 @@ func TestASwapOutOfWhatIsRejected(t *testing.T) {
 // TestASwapWaitsForItsLayer to be on the state disk: the loader gives it a minute.
 func TestASwapWaitsForItsLayer(t *testing.T) {
 	w := newSwapper(t)
-	config := oci.Describe(oci.TypeLayerConfig, []byte("{}"))
 	image := oci.Describe("application/vnd.caisson.image.v1.squashfs", []byte("image"))
-	manifest := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer, Config: config.Bare(), Layers: []oci.Descriptor{image.Bare()}})
+	kernel := oci.Describe("application/vnd.caisson.kernel.v1", []byte("kernel"))
+	blob := func(d oci.Descriptor) spec.Blob { return spec.Blob{Digest: d.Digest, Size: d.Size} }
+	text, err := spec.Encode(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: fixture.Name, Arch: runtime.GOARCH,
+		Images: []spec.Image{{Name: "base", Blob: blob(image)}}, Kernel: spec.KernelBlob{Blob: blob(kernel)}, Initrd: blob(kernel)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, recipe := oci.Describe(oci.TypeLayerConfig, text), oci.Describe("application/vnd.caisson.recipe.v1+json", []byte("{}"))
+	manifest := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer, Config: config.Bare(),
+		Layers: []oci.Descriptor{image.Bare(), kernel.Bare(), recipe.Bare()}})
 	w.offer(2, spec.Core{Layer: oci.Digest(manifest)}, true)
 	store, err := layers.OpenStore(w.root + paths.State + "/store")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for digest, data := range map[string][]byte{oci.Digest(manifest): manifest, config.Digest: []byte("{}")} {
+	// Nobody stages the recipe.
+	for _, data := range [][]byte{manifest, text, []byte("kernel")} {
 		w.want(w.operate(0), spec.OperationWaiting, spec.ForStaging, "not on the state disk", 0)
-		if err := store.Put(digest, data); err != nil {
+		if err := store.Put(oci.Digest(data), data); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,6 +5,7 @@ package stage
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -59,6 +60,8 @@ func (k kept) keep(digest string, data []byte) {
 	}
 }
 
+var errAbsent = errors.New("is not in the store")
+
 func absent(digest string) error {
-	return fmt.Errorf("%s is not in the store", digest)
+	return fmt.Errorf("%s %w", digest, errAbsent)
 }

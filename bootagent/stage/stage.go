@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -73,6 +74,18 @@ func (s Stager) Describe(ctx context.Context, digest string) (spec.Layer, error)
 	defer s.Waiting("the description of layer " + digest)()
 	layer, _, err := trust.Layer(ctx, kept{s.Store, s.From, s.Say}, digest)
 	return layer, err
+}
+
+// Here reports whether a layer is in the store: a boot has nothing to fetch of it.
+func (s Stager) Here(ctx context.Context, digest string) (bool, error) {
+	layer, _, err := trust.Layer(ctx, kept{s.Store, nil, s.Say}, digest)
+	if errors.Is(err, errAbsent) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return !slices.ContainsFunc(append(Images(layer), Kernel(layer)...), func(p Part) bool { return !s.Store.Has(p.Digest, p.Size) }), nil
 }
 
 // Missing brings the blobs that are not in the store.

@@ -29,6 +29,7 @@ func push(t *testing.T, r *registry.Registry, image string) string {
 	}
 	i := blob(oci.Describe("application/vnd.caisson.image.v1.squashfs", []byte(image)))
 	k := blob(oci.Describe("application/vnd.caisson.kernel.v1", []byte("kernel of "+image)))
+	recipe := blob(oci.Describe("application/vnd.caisson.recipe.v1+json", []byte("recipe of "+image))) // no boot needs it
 	inImage, inKernel := spec.Blob{Digest: i.Digest, Size: i.Size}, spec.Blob{Digest: k.Digest, Size: k.Size}
 	config, err := spec.Encode(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Arch: runtime.GOARCH,
 		Kernel: spec.KernelBlob{Release: "6.12", Blob: inKernel}, Initrd: inKernel,
@@ -37,7 +38,7 @@ func push(t *testing.T, r *registry.Registry, image string) string {
 		t.Fatal(err)
 	}
 	digest, err := r.PutManifest(t.Context(), oci.RepoLayer, oci.MediaTypeManifest, oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest,
-		ArtifactType: oci.TypeLayer, Config: blob(oci.Describe(oci.TypeLayerConfig, config)), Layers: []oci.Descriptor{i, k}}))
+		ArtifactType: oci.TypeLayer, Config: blob(oci.Describe(oci.TypeLayerConfig, config)), Layers: []oci.Descriptor{i, k, recipe}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,6 +61,13 @@ func TestLayer(t *testing.T) {
 	if err := s.Layer(t.Context(), digest, spec.Bootstrap{Fleet: "other"}); refusal.Of(err) != refusal.WrongFleet {
 		t.Errorf("another fleet's layer: %v", err)
 	}
+	here := func(want bool) {
+		t.Helper()
+		if got, err := s.Here(t.Context(), digest); err != nil || got != want {
+			t.Errorf("here: %v, %v; want %v", got, err, want)
+		}
+	}
+	here(false)
 	var said []string
 	s.Say = func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
 	if err := s.Layer(t.Context(), digest, ours); err != nil {
@@ -70,6 +78,7 @@ func TestLayer(t *testing.T) {
 			t.Errorf("said %q, no line begins with %q", said, want)
 		}
 	}
+	here(true)
 	s.From = nil
 	layer, err := s.Describe(t.Context(), digest)
 	if err != nil {

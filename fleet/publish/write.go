@@ -34,7 +34,7 @@ type work struct {
 	aside      bool        // the content is what the node has, paused or not: one does not go back from it
 	holds      []spec.Hold // that the row is to have
 
-	expires int64 // its signatures
+	expires int64 // when its signatures do
 	bundles [][]byte
 }
 

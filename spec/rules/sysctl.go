@@ -32,15 +32,16 @@ func Spelled(d spec.Drift) spec.Drift {
 }
 
 func swapped(s string) string {
-	return strings.Map(func(c rune) rune {
+	b := []byte(s)
+	for i, c := range b {
 		switch c {
 		case '.':
-			return '/'
+			b[i] = '/'
 		case '/':
-			return '.'
+			b[i] = '.'
 		}
-		return c
-	}, s)
+	}
+	return string(b)
 }
 
 // maxSysctl caps a value, in bytes: no parameter of the kernel takes more.

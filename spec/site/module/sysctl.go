@@ -16,7 +16,8 @@ import (
 
 var sysctlModule = Module{Name: "sysctl", Doc: reflect.TypeFor[shape.Raw[shape.Map[shape.Text]]](), About: "kernel parameters, in dot or slash spelling",
 	Normal: normalSysctl, Compile: (*Checker).sysctl,
-	Lines: func(i *spec.Items) (out []Line) {
+	Lines: func(i *spec.Items) []Line {
+		out := make([]Line, 0, len(i.Sysctl))
 		for _, s := range i.Sysctl {
 			text := s.Value
 			if text == "" {

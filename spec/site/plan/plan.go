@@ -133,8 +133,6 @@ func (p *Planner) Add(node string, published *spec.Overlay) {
 	if err != nil {
 		return // it is not the site's
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	var changes []Change
 	if published == nil {
 		changes = []Change{{Change: spec.Change{Item: "node", Key: node, To: "published", Action: spec.ActionAdd}, Class: spec.ClassCold, why: "it boots with this site for the first time"}}
@@ -142,6 +140,8 @@ func (p *Planner) Add(node string, published *spec.Overlay) {
 	} else {
 		changes = compareOverlays(published, want)
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	moves := p.layerChanges(node, published.Layer)
 	live := len(changes) > 0 && !slices.ContainsFunc(changes, func(c Change) bool { return !spec.Live(c.Class) })
 	atOnce := false

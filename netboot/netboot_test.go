@@ -3,8 +3,14 @@
 package netboot
 
 import (
+	"errors"
+	"os"
 	"strings"
 	"testing"
+	"testing/fstest"
+
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec/site"
 )
 
 // A loader's kernel that panics before /init must start over.
@@ -14,5 +20,34 @@ func TestScriptHasPanic(t *testing.T) {
 	}
 	if s := ipxeScript("", []string{"panic=0"}); strings.Contains(s, "panic=30") {
 		t.Errorf("the site's own word does not count:\n%s", s)
+	}
+}
+
+// TestLoadersKnowTheService: a loader is told where the nodes of its site report, where
+// that is one place.
+func TestLoadersKnowTheService(t *testing.T) {
+	t.Chdir(t.TempDir())
+	key, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir("keys", 0o700), os.WriteFile("keys/operator.pub", sign.VerifierOf(key).PEM(), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	const head = "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal}\nregistry: r.example/metal\n"
+	for text, want := range map[string]string{
+		"nodes: [{name: a}]\n": "",
+		"machine: {agent: {report: {url: 'https://fleet.example/'}}}\nnodes: [{name: a}, {name: b}]\n":                                                                                  "https://fleet.example",
+		"machine: {agent: {report: {registry: r.example/reports}}}\nnodes: [{name: a}]\n":                                                                                               "",
+		"machine: {overrides: {hosts: [{name: b, conf: {agent: {report: {url: 'https://b.example'}}}}]}}\nnodes: [{name: a}, {name: b}]\n":                                              "https://b.example",
+		"machine: {agent: {report: {url: 'https://a.example'}}, overrides: {hosts: [{name: b, conf: {agent: {report: {url: 'https://b.example'}}}}]}}\nnodes: [{name: a}, {name: b}]\n": "",
+	} {
+		s, report := site.Parse(fstest.MapFS{"site.yaml": {Data: []byte(head + text)}}, "site.yaml")
+		if report.Err() != nil {
+			t.Fatal(text, report.Problems)
+		}
+		if b, err := Bootstrap(s, Registry{}); err != nil || b.Hints != want {
+			t.Errorf("%s: %q, want %q: %v", text, b.Hints, want, err)
+		}
 	}
 }

@@ -41,6 +41,15 @@ func Post(ctx context.Context, b spec.Bootstrap, way track.Way, l report.Letter)
 	return err
 }
 
+// Hint sends what a loader says, see [spec.Hint], in this process: a loader is alone.
+func Hint(ctx context.Context, b spec.Bootstrap, way track.Way, body []byte) error {
+	client, req, err := letter(ctx, request{Bootstrap: b, Way: way, Post: &report.Letter{URL: b.Hints + report.HintPath, Body: body, Token: true}})
+	if err != nil {
+		return err
+	}
+	return send(client, req)
+}
+
 const (
 	reportToken = "report.token" // among the credentials: what a service asks of this node
 	maxAnswer   = 4 << 10

@@ -27,6 +27,9 @@ type Place struct {
 // Path is where a service takes reports, below its address.
 const Path = "/v1/report"
 
+// HintPath is where a service takes hints of loaders.
+const HintPath = "/v1/hint"
+
 // SignSlot signs a request for a slot with the key beside a directory of reports, so
 // that a service knows who asks; nil where there is no key yet.
 func SignSlot(dir string, r spec.SlotRequest) ([]byte, error) {

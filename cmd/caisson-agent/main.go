@@ -68,7 +68,7 @@ func verbs() []verb {
 
 func main() {
 	if os.Getpid() == 1 && filepath.Base(os.Args[0]) == "init" || len(os.Args) == 2 && os.Args[1] == "init" && os.Getpid() == 1 {
-		initramfs.Boot(buildTime(), version)
+		initramfs.Boot(buildTime(), version, fetch.Hint)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -117,6 +117,12 @@ func (a *app) printSummary(s server.Summary) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	for _, h := range s.Hints {
+		cli.Printf(a.out, "unproven: the loader of %s boots nothing, says %s at %s: %s\n", h.Node, h.From, h.At.Format(time.RFC3339), h.Why)
+	}
+	if more := s.Hinted - len(s.Hints); more > 0 {
+		cli.Printf(a.out, "unproven: and those of %s more\n", count(more, "node"))
+	}
 	for _, r := range s.Reasons {
 		cli.Printf(a.out, "%s %s, as %s: %s\n", count(r.Nodes, "node"), r.Condition, r.Example, cmp.Or(r.Why, view.KindOf(r.Condition).Says))
 	}
@@ -131,6 +137,9 @@ func (a *app) printLines(list []view.Line) error {
 			seen = l.Received.Format(time.RFC3339)
 		}
 		cli.Printf(t, "%s\t%s\tgeneration %d of %d\t%s\t%s\n", l.Name, l.Condition, l.Generation, l.Published, seen, l.Why)
+		if l.Hint != nil {
+			cli.Printf(t, "\tunproven\t\t%s\tits loader boots nothing: %s\n", l.Hint.At.Format(time.RFC3339), l.Hint.Why)
+		}
 	}
 	return t.Flush()
 }

@@ -66,6 +66,7 @@ type Hub struct {
 	keys     map[string]string // node by id of its key
 	slots    []store.Slot
 	proofs   map[string]time.Time // by node: of the last request for a slot
+	hints    map[string]view.Hint // by node: they end with this instance
 	rev      int64
 	fleet    Published
 	indexed  time.Time // when the index was last read
@@ -92,7 +93,7 @@ func Open(ctx context.Context, o Options) (*Hub, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &Hub{o: o, proofRules: proofRules, intake: make(chan *letter, 4*maxBatch), nodes: map[string]*node{}, keys: map[string]string{}, proofs: map[string]time.Time{}, watchers: map[chan struct{}]bool{}}
+	h := &Hub{o: o, proofRules: proofRules, intake: make(chan *letter, 4*maxBatch), nodes: map[string]*node{}, keys: map[string]string{}, proofs: map[string]time.Time{}, hints: map[string]view.Hint{}, watchers: map[chan struct{}]bool{}}
 	if err := h.tryWrite(ctx); err != nil {
 		return nil, err
 	}

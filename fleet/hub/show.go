@@ -30,7 +30,7 @@ func (h *Hub) Nodes() []*view.Node {
 	if h.sorted == nil {
 		h.sorted = make([]*view.Node, 0, len(h.nodes))
 		for _, n := range h.nodes {
-			h.sorted = append(h.sorted, &n.view)
+			h.sorted = append(h.sorted, h.shown(n))
 		}
 		slices.SortFunc(h.sorted, func(a, b *view.Node) int { return cmp.Compare(a.Name, b.Name) })
 	}
@@ -88,11 +88,13 @@ var ErrNoNode = cli.WithHint(fmt.Errorf("the fleet has no such node"), "'caisson
 func (h *Hub) Node(ctx context.Context, name string) (*Detail, error) {
 	h.mu.RLock()
 	n := h.nodes[name]
-	h.mu.RUnlock()
 	if n == nil {
+		h.mu.RUnlock()
 		return nil, ErrNoNode
 	}
-	d := &Detail{Line: n.view.Line(h.o.Now()), Published: n.view.Published, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, History: []store.Event{}}
+	shown := h.shown(n)
+	h.mu.RUnlock()
+	d := &Detail{Line: shown.Line(h.o.Now()), Published: n.view.Published, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, History: []store.Event{}}
 	report, offered, err := h.o.Store.Reports(ctx, name)
 	if err != nil {
 		return nil, err

@@ -36,6 +36,29 @@ func (s *Server) takeReport(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
+func (s *Server) takeHint(w http.ResponseWriter, req *http.Request) {
+	raw, ok := s.body(w, req, spec.MaxHint)
+	if !ok {
+		return
+	}
+	from := address(req)
+	if !s.limits.hint(from) {
+		w.Header().Set("Retry-After", "60")
+		s.fail(w, http.StatusTooManyRequests, "rate", "too many hints")
+		return
+	}
+	hint, err := spec.DecodeHint(raw)
+	if err != nil {
+		s.fail(w, http.StatusBadRequest, "malformed", "%v", err)
+		return
+	}
+	if err := s.o.Hub.Hint(hint, from); err != nil {
+		s.failed(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
 // claimed is the key that a report names: what is not verified yet serves to count.
 func claimed(raw []byte) string {
 	var r struct {

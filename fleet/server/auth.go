@@ -260,5 +260,11 @@ func (l *limits) take(name string, most, rate float64) bool {
 // guess allows an address ten wrong tokens, and then one every six seconds.
 func (l *limits) guess(address string) bool { return l.take("guess "+address, 10, 1.0/6) }
 
+// hint allows an address twenty hints at once, and then one every five seconds; and all
+// addresses together what a large fleet may have to say.
+func (l *limits) hint(address string) bool {
+	return l.take("hint "+address, 20, 1.0/5) && l.take("hints", 1000, 20)
+}
+
 // report allows a node a full spool at once, and then one report a second.
 func (l *limits) report(node string) bool { return l.take("report "+node, 80, 1) }

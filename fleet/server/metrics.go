@@ -63,6 +63,8 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	for _, k := range view.Kinds {
 		e.sample("caisson_fleet_nodes", float64(sum.Conditions[k.Condition]), "condition", string(k.Condition))
 	}
+	e.family("caisson_fleet_nodes_hinted", "gauge", "Nodes of which an unproven hint says that their loader boots nothing.")
+	e.sample("caisson_fleet_nodes_hinted", float64(sum.Hinted))
 	e.family("caisson_fleet_nodes_differing", "gauge", "Nodes that run something else than is published for them.")
 	e.sample("caisson_fleet_nodes_differing", float64(sum.Differ))
 	e.family("caisson_fleet_layer_nodes", "gauge", "Nodes by the layer that they run.")

@@ -99,6 +99,7 @@ type route struct {
 func (s *Server) routes() []route {
 	return []route{
 		{"POST /v1/report", Reporter, "Take a signed report. The answer comes when it is on the disk.", s.takeReport},
+		{"POST /v1/hint", Reporter, "Take an unsigned hint that a node's loader boots nothing. It is shown as unproven for an hour, and nothing follows from it.", s.takeHint},
 		{"POST /v1/pre-reboot", Reporter, "FleetLock: ask for a slot.", s.preReboot},
 		{"POST /v1/steady-state", Reporter, "FleetLock: give a slot back.", s.steadyState},
 		{"GET /v1/summary", Reader, "The fleet at a glance.", s.getSummary},

@@ -26,6 +26,7 @@ type Node struct {
 	Grade     spec.KeyGrade
 	KeySince  time.Time
 	Offered   *Offer // a report by a key that does not count yet
+	Hint      *Hint  // what somebody who proves nothing says of it
 }
 
 // Brief is what lists need of a report.
@@ -54,6 +55,18 @@ type Offer struct {
 	At    time.Time // when it was last seen
 	Why   string    // it does not count
 }
+
+// Hint is an unproven word that a node's loader boots nothing. Neither a condition nor
+// a count of those follows from it.
+type Hint struct {
+	Node string    `json:"node"`
+	At   time.Time `json:"at"`   // when it came
+	From string    `json:"from"` // address
+	Why  string    `json:"why"`
+}
+
+// HintKept is how long a hint is shown. A loader that still boots nothing gives another.
+const HintKept = time.Hour
 
 // NewBrief takes from a report what lists need.
 func NewBrief(r *spec.Report) *Brief {
@@ -167,6 +180,15 @@ func reason(a spec.Axis, without string) string {
 		return without
 	}
 	return a.Detail
+}
+
+// Hinted returns the hint about a node; nil where it is old, or the node has reported
+// since.
+func (n *Node) Hinted(now time.Time) *Hint {
+	if n.Hint == nil || now.Sub(n.Hint.At) > HintKept || n.Received.After(n.Hint.At) {
+		return nil
+	}
+	return n.Hint
 }
 
 // Differs reports whether a node runs something else than is published for it, or on

@@ -51,13 +51,14 @@ type Line struct {
 	Activity   string     `json:"activity,omitempty"`
 	Drift      int        `json:"drift,omitempty"`
 	Holds      []string   `json:"holds,omitempty"` // kinds
+	Hint       *Hint      `json:"hint,omitempty"`  // unproven
 	Axes       *spec.Axes `json:"-"`
 	Kind       Kind       `json:"-"`
 }
 
 // Line returns a node as a list has it.
 func (n *Node) Line(now time.Time) Line {
-	l := Line{Name: n.Name, Received: n.Received}
+	l := Line{Name: n.Name, Received: n.Received, Hint: n.Hinted(now)}
 	l.Condition, l.Why = n.Condition(now)
 	l.Kind = KindOf(l.Condition)
 	if b := n.Report; b != nil {
@@ -170,14 +171,19 @@ type Summary struct {
 	Layers     []LayerUse        `json:"layers"`
 	Differ     int               `json:"differ"`   // nodes that run something else than is published
 	Releases   []Count           `json:"releases"` // of agents
+	Hinted     int               `json:"hinted"`   // nodes with an unproven hint
+	Hints      []Hint            `json:"hints"`    // of them, the newest first
 }
 
-// maxReasons bounds what a page lists of them.
-const maxReasons = 12
+// What a page lists of them at most.
+const (
+	maxReasons = 12
+	maxHints   = 12
+)
 
 // Summarise counts.
 func Summarise(nodes []*Node, now time.Time) Summary {
-	s := Summary{Nodes: len(nodes), Conditions: map[Condition]int{}, Reasons: []Reason{}, Layers: []LayerUse{}, Releases: []Count{}}
+	s := Summary{Nodes: len(nodes), Conditions: map[Condition]int{}, Reasons: []Reason{}, Layers: []LayerUse{}, Releases: []Count{}, Hints: []Hint{}}
 	type cause struct {
 		Condition
 		why string
@@ -205,6 +211,9 @@ func Summarise(nodes []*Node, now time.Time) Summary {
 		if n.Differs() {
 			s.Differ++
 		}
+		if h := n.Hinted(now); h != nil {
+			s.Hints = append(s.Hints, *h)
+		}
 		if n.Published != nil && n.Published.Layer != "" {
 			layer(n.Published.Layer).Published++
 		}
@@ -223,6 +232,8 @@ func Summarise(nodes []*Node, now time.Time) Summary {
 		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Condition, b.Condition), cmp.Compare(a.Why, b.Why))
 	})
 	s.Reasons = s.Reasons[:min(len(s.Reasons), maxReasons)]
+	slices.SortFunc(s.Hints, func(a, b Hint) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Node, b.Node)) })
+	s.Hinted, s.Hints = len(s.Hints), s.Hints[:min(len(s.Hints), maxHints)]
 	for _, l := range layers {
 		s.Layers = append(s.Layers, *l)
 	}

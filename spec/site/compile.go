@@ -4,6 +4,7 @@ package site
 
 import (
 	"errors"
+	"iter"
 	"maps"
 	"slices"
 
@@ -41,19 +42,48 @@ func (s *Site) Has(node string) bool {
 // loader: a node that needs others has to start its kernel a second time.
 func (s *Site) KernelArgs() []string {
 	var common []string
-	machines := s.parts[slices.IndexFunc(s.parts, func(p *override.Part) bool { return p.Name == module.Machine })]
-	for i, n := range s.nodes {
-		t := machines.Choose(n.Name, n.Label)
-		f := t.Frag
-		if f == nil {
-			f = machines.CompileTarget(s.quiet(), t)
-		}
-		if i == 0 {
-			common = slices.Clone(f.Machine.Args)
+	first := true
+	for f := range s.machines() {
+		if first {
+			common, first = slices.Clone(f.Machine.Args), false
 		}
 		common = slices.DeleteFunc(common, func(arg string) bool { return !slices.Contains(f.Machine.Args, arg) })
 	}
 	return slices.Concat(s.args, common)
+}
+
+// machines are what the machine part says of each node.
+func (s *Site) machines() iter.Seq[*module.Fragment] {
+	part := s.parts[slices.IndexFunc(s.parts, func(p *override.Part) bool { return p.Name == module.Machine })]
+	return func(yield func(*module.Fragment) bool) {
+		for _, n := range s.nodes {
+			t := part.Choose(n.Name, n.Label)
+			f := t.Frag
+			if f == nil {
+				f = part.CompileTarget(s.quiet(), t)
+			}
+			if !yield(f) {
+				return
+			}
+		}
+	}
+}
+
+// ReportURL is where nodes send reports, for the loader: the URL of all nodes that have
+// one, "" where they have several or none.
+func (s *Site) ReportURL() string {
+	common := ""
+	for f := range s.machines() {
+		if f.Machine.Agent == nil || f.Machine.Agent.Report == nil || f.Machine.Agent.Report.URL == "" {
+			continue
+		}
+		url := f.Machine.Agent.Report.URL
+		if common != "" && common != url {
+			return ""
+		}
+		common = url
+	}
+	return common
 }
 
 // NewStateDisk is what the loaders are asked to make of an empty disk; nil for nothing.

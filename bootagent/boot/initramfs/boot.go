@@ -62,16 +62,18 @@ type boot struct {
 	record    state.Boot
 	noted     []spec.Event // of this boot, in the black box or on their way there
 	trace     trace.Recorder
+	tell      Hint      // nil: nobody is told
+	told      time.Time // when it was last
 	limits    limits
 }
 
 // Boot runs the stages and becomes PID 1 of the new root. It does not return:
 // what cannot be helped is said, and after a while the machine starts over.
-func Boot(build time.Time, version string) {
+func Boot(build time.Time, version string, tell Hint) {
 	if err := mountBasics(); err != nil {
 		fmt.Fprintln(os.Stderr, "caisson:", err)
 	}
-	b := &boot{console: openConsole(), build: build, version: version, devkmsg: devkmsgOn(), oops: oopsPanics(), limits: usual, proc: "/proc"}
+	b := &boot{console: openConsole(), build: build, version: version, devkmsg: devkmsgOn(), oops: oopsPanics(), limits: usual, proc: "/proc", tell: tell}
 	b.progress = &watchdog.Progress{Limit: usual.hang, Every: 5 * time.Second, Feed: func() error { return b.watchdog.Load().Feed() }, End: b.hangs}
 	if err := b.devkmsg.change(); err != nil {
 		b.say("the console may lose lines: %v", err)
@@ -86,6 +88,7 @@ func Boot(build time.Time, version string) {
 	b.lastWord(err.Error())
 	const over = 30 * time.Second
 	b.show(screen.Failure{Err: err, Over: over})
+	b.hint(context.Background(), err.Error())
 	time.Sleep(over)
 	unix.Sync()
 	b.settle()

@@ -73,6 +73,9 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 			return nil, nil, fmt.Errorf("%w: nothing was reached for %s under the arguments of a kexec, which may be why", errStartOver, b.limits.only)
 		}
 		b.show(failed)
+		if tries >= hintTries {
+			b.hint(ctx, why)
+		}
 		time.Sleep(pause)
 	}
 }

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package initramfs
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/fixture"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+)
+
+// heard is a registry that says what is asked for.
+type heard struct {
+	oci.Source
+	by func(reference string)
+}
+
+func (h *heard) Manifest(ctx context.Context, repo, reference, etag string) (oci.Response, error) {
+	h.by(reference)
+	return h.Source.Manifest(ctx, repo, reference, etag)
+}
+
+// TestHint: a loader that boots nothing says so, once in a while, and goes on trying
+// whatever becomes of that.
+func TestHint(t *testing.T) {
+	p := publish(t)
+	var said bytes.Buffer
+	p.console = console{&said}
+	p.limits.pause, p.limits.hint = time.Millisecond, time.Hour
+	p.bootstrap.Hints = "https://fleet.example"
+	p.id = trust.Identity{MACs: []string{"52:54:00:00:00:01"}, UUIDs: []string{"u"}}
+	p.lease = &state.Lease{HostName: "SuperHost"}
+	asked := 0
+	p.source = &heard{p.source, func(reference string) {
+		if reference != fixture.Node {
+			return
+		}
+		if asked++; asked == 6 {
+			p.overlay(1, p.layer("image").Overlay.Layer)
+		}
+	}}
+	var got []spec.Hint
+	p.tell = func(ctx context.Context, b spec.Bootstrap, way track.Way, body []byte) error {
+		if _, bounded := ctx.Deadline(); !bounded || b.Hints != p.bootstrap.Hints || way.Silence == 0 || way.Clock.RTC.IsZero() || way.Credentials == "" {
+			t.Errorf("%+v", way)
+		}
+		h, err := spec.DecodeHint(body)
+		if err != nil || asked < hintTries {
+			t.Errorf("after %d requests: %s: %v", asked, body, err)
+		}
+		got = append(got, h)
+		return errors.New("nobody there")
+	}
+	if overlay, _, err := p.choose(t.Context()); err != nil || overlay.Node != fixture.Node {
+		t.Fatal(err)
+	}
+	if len(got) != 1 || got[0].Fleet != "metal-a" || got[0].Node != "superhost" || got[0].Match.MACs[0] != "52:54:00:00:00:01" || got[0].Match.UUIDs[0] != "u" || !strings.Contains(got[0].Why, "not found") {
+		t.Errorf("%+v", got)
+	}
+	if text := said.String(); strings.Count(text, "a hint to https://fleet.example: nobody there") != 1 {
+		t.Errorf("%s", text)
+	}
+	p.hint(t.Context(), "x")
+	if len(got) != 1 {
+		t.Errorf("%d hints within the time of one", len(got))
+	}
+	p.told = p.told.Add(-2 * time.Hour)
+	p.hint(t.Context(), "x")
+	if len(got) != 2 || got[1].Why != "x" {
+		t.Errorf("a later one: %+v", got)
+	}
+}
+
+// TestNoHint: where there is no service or no network nobody is told, and a state that
+// cannot be read keeps no hint back.
+func TestNoHint(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*boot)
+		told   int
+	}{
+		"with all of it":    {func(*boot) {}, 1},
+		"without a service": {func(b *boot) { b.bootstrap.Hints = "" }, 0},
+		"without a network": {func(b *boot) { b.lease = nil }, 0},
+		"without a program": {func(b *boot) { b.tell = nil }, 0},
+		"without a state":   {func(b *boot) { b.folder = nil }, 1},
+	} {
+		p := publish(t)
+		told := 0
+		p.bootstrap.Hints, p.lease, p.limits.hint = "https://fleet.example", &state.Lease{}, time.Hour
+		p.tell = func(context.Context, spec.Bootstrap, track.Way, []byte) error { told++; return nil }
+		c.change(p.boot)
+		p.hint(t.Context(), "x")
+		if told != c.told {
+			t.Errorf("%s: told %d times", name, told)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hub
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Hint keeps what somebody at an address says of a node, in place of what was said
+// before. Nobody proves it: it is shown, and neither stored nor counted.
+func (h *Hub) Hint(said spec.Hint, from string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if said.Fleet != h.fleet.Fleet {
+		return &RefusedError{fmt.Sprintf("it is of fleet %.60q, this is %q", said.Fleet, h.fleet.Fleet)}
+	}
+	name := h.named(said)
+	if name == "" {
+		return &RefusedError{"nothing is published for that machine"}
+	}
+	for node := range h.hints {
+		if h.nodes[node] == nil { // so there are no more hints than nodes
+			delete(h.hints, node)
+		}
+	}
+	h.hints[name] = view.Hint{Node: name, At: h.o.Now().UTC(), From: from, Why: said.Why}
+	h.sorted = nil
+	h.wake()
+	return nil
+}
+
+// named returns the published node that a machine claims to be, "" for none: by its
+// hardware first, as the name may be DHCP's. mu is held.
+func (h *Hub) named(said spec.Hint) string {
+	shares := func(list []string) func(string) bool {
+		return func(one string) bool { return slices.Contains(list, one) }
+	}
+	for name, n := range h.nodes {
+		if p := n.view.Published; p != nil && (slices.ContainsFunc(said.Match.MACs, shares(p.Match.MACs)) || slices.ContainsFunc(said.Match.UUIDs, shares(p.Match.UUIDs))) {
+			return name
+		}
+	}
+	if n := h.nodes[said.Node]; n != nil && n.view.Published != nil {
+		return said.Node
+	}
+	return ""
+}
+
+// shown is a node with the hint about it; mu is held.
+func (h *Hub) shown(n *node) *view.Node {
+	hint, ok := h.hints[n.view.Name]
+	if !ok {
+		return &n.view
+	}
+	v := n.view
+	v.Hint = &hint
+	return &v
+}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/fleet/heads"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/inbox"
 	"github.com/caisson-os/caisson/fleet/layerdiff"
@@ -30,6 +31,7 @@ type serving struct {
 	hosts                    []string
 	slots                    map[string]int
 	unproven                 bool
+	cache                    string // of repositories of git
 	look                     looking
 	site                     *servedSite // nil: the service has none
 	http                     httpserver.Options
@@ -61,6 +63,7 @@ func (a *app) fleetServeCommand() *cobra.Command {
 	f.BoolVar(&v.unproven, "unproven-slots", false, "give slots also to nodes that prove nothing, as Zincati's: any of them can free another's")
 	f.StringVar(&v.http.CertFile, "tls-cert", "", "certificate `FILE` to serve TLS with")
 	f.StringVar(&v.http.KeyFile, "tls-key", "", "private key `FILE` of the certificate, mode 0600")
+	f.StringVar(&v.cache, "cache", "", "with --site: directory for what git is asked of its services "+cacheDefault)
 	v.look.flags(a, f)
 	cobra.CheckErr(c.MarkFlagRequired("from"))
 	return c
@@ -99,13 +102,15 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		}
 		o.Inbox = box
 	}
+	var asked *heads.Heads
 	o.Layers = layerdiff.New(reads.layer)
 	if len(v.look.whom.site) > 0 {
 		if v.site, err = a.serveSite(v.look.whom.site); err != nil {
 			return err
 		}
 		v.look.whom.loaded = v.site.now.Load().Site
-		o.Site, o.Sent = v.site, &reads.sent
+		asked = a.askGit(v.cache)
+		o.Site, o.Sent, o.Heads = v.site, &reads.sent, asked
 	}
 	db, err := store.Open(ctx, v.db)
 	if err != nil {
@@ -136,6 +141,9 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	}
 	if v.site != nil {
 		go v.site.follow(ctx, siteEvery, a.say)
+	}
+	if v.site != nil {
+		go a.keepAsking(ctx, asked, v.site)
 	}
 	if box != nil {
 		go a.keepReading(ctx, box, o.Hub)

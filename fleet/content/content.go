@@ -38,6 +38,9 @@ type Source struct {
 	Say    func(format string, args ...any)
 }
 
+// Glance are the limits of who asks for heads alone, and only shows them.
+var Glance = git.Limits{Time: time.Minute, Bytes: 1 << 30, Files: git.Usual.Files, Size: git.Usual.Size}
+
 // open opens the repository of a service.
 func (c *Source) open(ctx context.Context, s *service.Service) (*git.Repository, error) {
 	return git.Open(ctx, c.Cache, s.Git.URL, c.Limits)

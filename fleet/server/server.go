@@ -33,6 +33,7 @@ type Options struct {
 	Hub      *hub.Hub
 	Site     Site        // nil: nodes are not found by label or set
 	Sent     Sent        // nil: nobody reads overlays
+	Heads    Heads       // nil: git is not asked
 	Inbox    Inbox       // nil: nobody reads reports in a registry
 	Layers   Differences // nil: layers are not compared
 	Tokens   *Tokens     // nil: everybody may read and report, and nobody is an operator

@@ -6,7 +6,9 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
+	"time"
 
+	"github.com/caisson-os/caisson/fleet/heads"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/spec/site/service"
@@ -18,12 +20,20 @@ type Sent interface {
 	Left() (overlays int, trouble error) // that were not read yet, and what was in the way
 }
 
+// Heads says what git has for services, as far as it was asked.
+type Heads interface {
+	Head(s *service.Service) (heads.Head, bool)
+}
+
 // Service is where one service stands: what the site says, and what nodes have.
 type Service struct {
 	view.ServiceUse
 	Unit   string          `json:"unit,omitempty"` // this and the next are the site's
 	URL    string          `json:"url,omitempty"`
-	Ref    string          `json:"ref,omitempty"` // branch main
+	Ref    string          `json:"ref,omitempty"`    // branch main
+	Head   string          `json:"head,omitempty"`   // commit that git has, as of Asked
+	Asked  time.Time       `json:"asked,omitzero"`   // when git said so
+	NoHead string          `json:"noHead,omitempty"` // why git has not answered since
 	Locked string          `json:"locked,omitempty"`
 	Stale  string          `json:"stale,omitempty"` // why the lock does not count
 	Frozen *service.Frozen `json:"frozen,omitempty"`
@@ -69,6 +79,14 @@ func (s *Server) services() Services {
 			if u, ok := uses[v.Name]; ok {
 				one.ServiceUse = u
 				delete(uses, v.Name)
+			}
+			if s.o.Heads != nil {
+				if head, asked := s.o.Heads.Head(v); asked {
+					one.Head, one.Asked = head.Commit, head.At
+					if head.Trouble != nil {
+						one.NoHead = head.Trouble.Error()
+					}
+				}
 			}
 			if l, ok := lock.Services[v.Name]; ok {
 				one.Locked, one.Stale, one.Frozen = l.Commit, l.Stale(v), l.Frozen

@@ -92,7 +92,11 @@ func (s *servedSite) Trouble() error              { return s.now.Load().trouble 
 
 // ServicesLock reads the lock, each time: 'caisson services update' writes it.
 func (s *servedSite) ServicesLock() (*service.Lock, error) {
-	name := s.now.Load().LockFile()
+	return readServicesLock(s.now.Load().LockFile())
+}
+
+// readServicesLock reads the lock of a site's services; without a file it is empty.
+func readServicesLock(name string) (*service.Lock, error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return service.NewLock(), nil

@@ -3,8 +3,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -52,6 +54,7 @@ func (s *servicesFlags) flags(f *pflag.FlagSet) {
 type servicesRun struct {
 	site   *site.Site
 	lock   *service.Lock
+	was    []byte // the lock, as it was read
 	source *content.Source
 }
 
@@ -61,7 +64,12 @@ func (a *app) openServices(f servicesFlags) (*servicesRun, error) {
 		return nil, err
 	}
 	source, err := a.source(f.cache)
-	return &servicesRun{s, s.ServicesLock(), source}, err
+	if err != nil {
+		return nil, err
+	}
+	r := &servicesRun{site: s, lock: s.ServicesLock(), source: source}
+	r.was, err = r.lock.Encode()
+	return r, err
 }
 
 func (a *app) source(cache string) (*content.Source, error) {
@@ -101,6 +109,9 @@ func (a *app) writeServices(r *servicesRun, changes []content.Change, failed err
 	}
 	data, err := r.lock.Encode()
 	if err == nil {
+		err = r.unchanged()
+	}
+	if err == nil {
 		err = durable.WriteFile(r.site.LockFile(), data, 0o644)
 	}
 	if err != nil {
@@ -114,6 +125,20 @@ func (a *app) writeServices(r *servicesRun, changes []content.Change, failed err
 		a.printService(c)
 	}
 	return failed
+}
+
+// unchanged refuses to write over what another verb wrote to the lock meanwhile: an update
+// may take minutes, and must not end a freeze.
+func (r *servicesRun) unchanged() error {
+	now, err := readServicesLock(r.site.LockFile())
+	if err != nil {
+		return err
+	}
+	is, err := now.Encode()
+	if err == nil && !bytes.Equal(is, r.was) {
+		err = cli.WithHint(fmt.Errorf("%s has changed meanwhile, and stays as it is", r.site.LockFile()), "run this again")
+	}
+	return err
 }
 
 func (a *app) printService(c content.Change) {

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/service"
+)
+
+// TestTheLockIsWrittenByOne: a freeze that comes while an update asks git outlives it.
+func TestTheLockIsWrittenByOne(t *testing.T) {
+	t.Chdir(t.TempDir())
+	a := newApp(io.Discard, io.Discard)
+	text := "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal-a}\nattached: true\nnodes: [{name: a}]\n---\n" +
+		"apiVersion: caisson.dev/v1alpha1\nkind: Service\nmetadata: {name: dns}\nspec:\n  git: {url: \"https://git.example.org/dns.git\", branch: main}\n  directories: [{from: dns, to: /etc/dns}]\n"
+	lock := service.NewLock()
+	lock.Services["dns"] = service.Locked{URL: "https://git.example.org/dns.git", Ref: "branch main", From: []string{"dns"}, Commit: strings.Repeat("a", 40),
+		Date: time.Unix(0, 0).UTC(), Image: spec.Blob{Digest: "sha256:" + strings.Repeat("b", 64), Size: 1}}
+	data, err := lock.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{"site.yaml": []byte(text), service.LockName: data} {
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	open := func() *servicesRun {
+		r, err := a.openServices(servicesFlags{site: []string{"site.yaml"}, cache: "cache"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	frozen := func(r *servicesRun, why string) {
+		row := r.lock.Services["dns"]
+		row.Frozen = &service.Frozen{Reason: why}
+		r.lock.Services["dns"] = row
+	}
+	update, freeze := open(), open()
+	frozen(freeze, "a review")
+	if err := a.writeServices(freeze, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.writeServices(update, nil, nil); err == nil || !strings.Contains(err.Error(), "services.lock has changed meanwhile") {
+		t.Errorf("an update that began before: %v", err)
+	}
+	if after := open().lock.Services["dns"].Frozen; after == nil || after.Reason != "a review" {
+		t.Errorf("after both: %+v", after)
+	}
+}

@@ -68,6 +68,11 @@ func (w Preview) Plan(ctx context.Context, only []string) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	underWay, err := fleet.UnderWay(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.UnderWay(underWay)
 	if err := w.compare(ctx, p, fleet, rows, names); err != nil {
 		return nil, err
 	}

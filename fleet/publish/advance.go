@@ -196,6 +196,15 @@ func (f *Fleet) Rollouts() map[string]spec.Rollout {
 	return f.v.index.Root.Rollouts
 }
 
+// UnderWay returns the nodes of rollouts that have not ended, with its name: a publish
+// refuses to change them.
+func (f *Fleet) UnderWay(ctx context.Context) (map[string]string, error) {
+	if f.v.index == nil {
+		return nil, nil
+	}
+	return f.p.underWay(ctx, f.v.index.Root)
+}
+
 // Plan reads the plan of a rollout. The verified index vouches for it.
 func (f *Fleet) Plan(ctx context.Context, name string, r spec.Rollout) (*spec.RolloutPlan, error) {
 	return f.p.plan(ctx, f.v.policy.Fleet, name, r)

@@ -27,7 +27,8 @@ type NodePlan struct {
 	Name    string   `json:"name"`
 	Class   string   `json:"class"` // one of spec's classes, the worst of its changes
 	Why     string   `json:"why,omitempty"`
-	Held    string   `json:"held,omitempty"` // why publishing leaves the node as it is
+	Held    string   `json:"held,omitempty"`    // why publishing leaves the node as it is
+	Rollout string   `json:"rollout,omitempty"` // that is under way and alone changes the node: publish refuses until it ends
 	Changes []Change `json:"changes"`
 	// Others of its changes than that of the layer are made at once on the layer that it has, and
 	// the layer alone waits.
@@ -97,6 +98,7 @@ type Planner struct {
 	same     map[string][]Change // equal lists are kept once
 	moves    map[move][]Change
 	ended    map[string][]Change // holds, by node
+	underWay map[string]string   // rollouts, by node
 }
 
 // move is what one layer's nodes go through.
@@ -223,6 +225,16 @@ func (p *Planner) Held(node, why string) {
 	p.plan.Nodes = append(p.plan.Nodes, n)
 }
 
+// UnderWay notes the nodes of rollouts that have not ended, with their names.
+func (p *Planner) UnderWay(rollouts map[string]string) { p.underWay = rollouts }
+
+// givesAnother reports whether changes give a node another overlay.
+func givesAnother(changes []Change) bool {
+	return slices.ContainsFunc(changes, func(c Change) bool {
+		return c.Item != "hold" && (c.Item != "node" || c.Action != spec.ActionRemove)
+	})
+}
+
 // Gone notes a node that is published but not in the site any more.
 func (p *Planner) Gone(node string) {
 	p.mu.Lock()
@@ -255,6 +267,11 @@ func (p *Planner) nodePlan(node string, changes []Change) NodePlan {
 // Plan returns the result, nodes in order of their names.
 func (p *Planner) Plan() *Plan {
 	slices.SortFunc(p.plan.Nodes, func(a, b NodePlan) int { return strings.Compare(a.Name, b.Name) })
+	for i := range p.plan.Nodes {
+		if n := &p.plan.Nodes[i]; givesAnother(n.Changes) {
+			n.Rollout = p.underWay[n.Name]
+		}
+	}
 	p.plan.Layers = []LayerPlan{}
 	def := p.site.DefaultRecipe()
 	for i, v := range p.variants {

@@ -25,7 +25,7 @@ func (p *Plan) Write(w io.Writer) {
 			unchanged++
 			continue
 		}
-		key := fmt.Sprint(n.Class, n.AtOnce, n.Next.text(), n.Swap.text())
+		key := fmt.Sprint(n.Class, n.AtOnce, n.Next.text(), n.Swap.text(), n.Rollout)
 		for _, c := range n.Changes {
 			if c.Item == "node" {
 				key += c.Item + c.Action + "\n" // each has its own name as key
@@ -55,6 +55,9 @@ func (p *Plan) Write(w io.Writer) {
 		}
 		if g.Next != nil {
 			fmt.Fprintf(w, "  disturbed next by %s\n", g.Next.text())
+		}
+		if g.Rollout != "" {
+			fmt.Fprintf(w, "  publish refuses this: rollout %s is under way\n", g.Rollout)
 		}
 		fmt.Fprintln(w)
 	}

@@ -72,16 +72,22 @@ func EffectOf(part string) Effect {
 func Changes(from, to *Overlay) []Effect {
 	var out []Effect
 	for _, e := range Effects {
-		if reflect.DeepEqual(e.of(from), e.of(to)) {
-			continue // most are; what differs may still be published alike
-		}
-		a, errA := Encode(e.of(from))
-		b, errB := Encode(e.of(to))
-		if errA != nil || errB != nil || !bytes.Equal(a, b) {
+		if !e.Equal(from, to) && e.Differs(from, to) {
 			out = append(out, e)
 		}
 	}
 	return out
+}
+
+// Equal reports whether two overlays have the same values in a part. Where they have
+// not, it may still be published alike: an empty list and none are.
+func (e Effect) Equal(a, b *Overlay) bool { return reflect.DeepEqual(e.of(a), e.of(b)) }
+
+// Differs reports whether a part of two overlays is not published alike.
+func (e Effect) Differs(a, b *Overlay) bool {
+	x, errX := Encode(e.of(a))
+	y, errY := Encode(e.of(b))
+	return errX != nil || errY != nil || !bytes.Equal(x, y)
 }
 
 // RootID returns the identity of the root that an overlay makes together with a layer:

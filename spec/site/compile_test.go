@@ -4,7 +4,9 @@ package site
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -38,6 +40,10 @@ func TestCompileIsEncode(t *testing.T) {
 				}
 				if !bytes.Equal(got, want) {
 					t.Errorf("%s:\n got %s\nwant %s", n.Name, got, want)
+				}
+				digest, err := s.Digest(n.Name, "sha256:x", "")
+				if want := fmt.Sprintf("sha256:%x", sha256.Sum256(want)); err != nil || digest != want {
+					t.Errorf("%s: digest %s, %v; want %s", n.Name, digest, err, want)
 				}
 				var again spec.Overlay
 				if err := spec.Decode(got, &again); err != nil {

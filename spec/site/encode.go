@@ -4,6 +4,7 @@ package site
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"slices"
 
@@ -18,6 +19,25 @@ const MaxOverlay = 2 << 20
 // Compile returns the one encoding of a node's overlay: the bytes that are
 // signed and published. Layer and variant are those of [spec.Overlay].
 func (s *Site) Compile(node, layer, variant string) ([]byte, error) {
+	parts, err := s.compile(node, layer, variant)
+	return slices.Concat(parts...), err
+}
+
+// Digest returns the SHA-256 of what [Site.Compile] does.
+func (s *Site) Digest(node, layer, variant string) (string, error) {
+	parts, err := s.compile(node, layer, variant)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	for _, p := range parts {
+		h.Write(p)
+	}
+	return fmt.Sprintf("sha256:%x", h.Sum(nil)), nil
+}
+
+// compile returns the parts of a node's overlay, one behind the other.
+func (s *Site) compile(node, layer, variant string) ([][]byte, error) {
 	i, ok := s.byName[node]
 	if !ok {
 		return nil, s.noNode(node)
@@ -33,9 +53,9 @@ func (s *Site) Compile(node, layer, variant string) ([]byte, error) {
 	return s.encode(o, key)
 }
 
-// encode is spec.Encode with the items, by far the most of it, encoded once for
-// all nodes that share them: they are the last field of an overlay.
-func (s *Site) encode(o *spec.Overlay, key *itemsKey) ([]byte, error) {
+// encode is spec.Encode in parts, with the items, by far the most of it, encoded once
+// for all nodes that share them: they are the last field of an overlay.
+func (s *Site) encode(o *spec.Overlay, key *itemsKey) ([][]byte, error) {
 	const last = `"items":`
 	items, err := s.encodedItems(&o.Items, key)
 	if err != nil {
@@ -51,11 +71,10 @@ func (s *Site) encode(o *spec.Overlay, key *itemsKey) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("encode overlay of %s: items are not its last field", o.Node)
 	}
-	data = slices.Concat(data, []byte(last), items, []byte("}"))
-	if len(data) > MaxOverlay {
-		return nil, report.Invalidf("move large scripts into a package", "the overlay of %s has %d bytes, a node reads at most %d", o.Node, len(data), MaxOverlay)
+	if n := len(data) + len(last) + len(items) + 1; n > MaxOverlay {
+		return nil, report.Invalidf("move large scripts into a package", "the overlay of %s has %d bytes, a node reads at most %d", o.Node, n, MaxOverlay)
 	}
-	return data, nil
+	return [][]byte{data, []byte(last), items, []byte("}")}, nil
 }
 
 // itemsKey is the identity of a node's items: the fragments that they are made of,

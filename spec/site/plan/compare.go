@@ -53,13 +53,19 @@ func (c *comparison) add(item, key, from, to string) {
 	c.changes = append(c.changes, Change{Change: spec.Change{Item: item, Key: key, From: from, To: to, Action: action}, Class: e.Class, why: e.Why})
 }
 
-// itemKinds are the modules with items, in the order of the overlay's document.
-var itemKinds = func() (out []*module.Module) {
+// itemKind is a module with items, and the part of an overlay that they are.
+type itemKind struct {
+	*module.Module
+	part spec.Effect
+}
+
+// itemKinds are in the order of the overlay's document.
+var itemKinds = func() (out []itemKind) {
 	for i := range reflect.TypeFor[spec.Items]().NumField() {
 		name, _, _ := strings.Cut(reflect.TypeFor[spec.Items]().Field(i).Tag.Get("json"), ",")
 		for _, m := range module.Conf() {
 			if m.Name == name && m.Lines != nil {
-				out = append(out, m)
+				out = append(out, itemKind{m, spec.EffectOf("items." + name)})
 			}
 		}
 	}
@@ -110,13 +116,9 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 	if a, b := confirmText(from.Confirm), confirmText(to.Confirm); a != b {
 		c.add("confirm", "node", a, b)
 	}
-	differ := map[string]bool{}
-	for _, e := range spec.Changes(from, to) {
-		differ[e.Part] = true
-	}
-	for _, m := range itemKinds {
-		if differ["items."+m.Name] {
-			c.items(m, from, to)
+	for _, k := range itemKinds {
+		if !k.part.Equal(from, to) {
+			c.items(k, from, to)
 		}
 	}
 	return c.changes
@@ -139,8 +141,8 @@ func budgetText(b *spec.Budget) string {
 	return ", given up after " + b.String()
 }
 
-// items compares a kind of items, which differs.
-func (c *comparison) items(m *module.Module, from, to *spec.Overlay) {
+// items compares a kind of items, whose values differ.
+func (c *comparison) items(m itemKind, from, to *spec.Overlay) {
 	var out comparison
 	compareLists(&out, m.Name, m.Lines(&from.Items), m.Lines(&to.Items), func(l module.Line) (string, string) { return l.Key, l.Text })
 	for i := range out.changes {
@@ -148,7 +150,7 @@ func (c *comparison) items(m *module.Module, from, to *spec.Overlay) {
 			mountEffect(&out.changes[i])
 		}
 	}
-	if len(out.changes) == 0 {
+	if len(out.changes) == 0 && m.part.Differs(from, to) {
 		out.add(m.Name, "order", "as published", "as in the site")
 	}
 	c.changes = append(c.changes, out.changes...)

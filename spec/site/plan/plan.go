@@ -4,7 +4,6 @@ package plan
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -177,8 +176,7 @@ func (p *Planner) AddRow(node, overlay, layer string) bool {
 		}
 		variant = l.Variant
 	}
-	data, err := p.site.Compile(node, layer, variant)
-	if err != nil || fmt.Sprintf("sha256:%x", sha256.Sum256(data)) != overlay {
+	if would, err := p.site.Digest(node, layer, variant); err != nil || would != overlay {
 		return false
 	}
 	p.mu.Lock()

@@ -105,6 +105,12 @@ func RootID(o *Overlay, layer string) (string, error) {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(data)), nil
 }
 
+// classes are those of changes, least disturbing first.
+var classes = []string{ClassNone, ClassLive, ClassService, ClassSoftReboot, ClassReboot, ClassKexec, ClassCold}
+
+// Worse reports whether a change of class a disturbs a node more than one of b.
+func Worse(a, b string) bool { return slices.Index(classes, a) > slices.Index(classes, b) }
+
 // Live reports whether a change of a class is made on the running root.
 func Live(class string) bool {
 	return class == ClassNone || class == ClassLive || class == ClassService

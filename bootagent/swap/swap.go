@@ -24,15 +24,14 @@ type Pair struct {
 // Class says how a node that runs an overlay on the root of a record gets to the root of a
 // pair with another layer, and why it is not less.
 func Class(boot *state.Boot, running *spec.Overlay, to Pair) (class, why string) {
-	if class, why = spec.RootMove(&boot.Layer, to.Layer); class != spec.ClassSoftReboot {
-		return class, why
-	}
+	class, why = spec.RootMove(&boot.Layer, to.Layer)
 	for _, e := range spec.Changes(running, to.Overlay) {
-		if !spec.Live(e.Class) && e.Part != spec.PartLayer {
-			return e.Class, e.Why
+		if e.Part != spec.PartLayer && spec.Worse(e.Class, class) {
+			class, why = e.Class, e.Why
 		}
 	}
 	switch {
+	case class != spec.ClassSoftReboot:
 	case boot.Disk == "":
 		return spec.ClassReboot, "this node has no state disk: both layers would be in memory"
 	case boot.ReadOnly:

@@ -18,10 +18,16 @@ func TestClass(t *testing.T) {
 		"and a parameter": {func(_ *state.Boot, p *Pair) {
 			p.Overlay.Items.Sysctl = []spec.Sysctl{{Key: "vm/swappiness", Value: "1"}}
 		}, spec.ClassSoftReboot},
-		"and kernel arguments":    {func(_ *state.Boot, p *Pair) { p.Overlay.KernelArgs = []string{"quiet"} }, spec.ClassKexec},
-		"and persisted paths":     {func(_ *state.Boot, p *Pair) { p.Overlay.Persist = []string{"/home"} }, spec.ClassReboot},
-		"another kernel":          {func(_ *state.Boot, p *Pair) { p.Layer.Kernel.Release = "7" }, spec.ClassKexec},
-		"no state disk":           {func(b *state.Boot, _ *Pair) { b.Disk = "" }, spec.ClassReboot},
+		"and kernel arguments": {func(_ *state.Boot, p *Pair) { p.Overlay.KernelArgs = []string{"quiet"} }, spec.ClassKexec},
+		"and persisted paths":  {func(_ *state.Boot, p *Pair) { p.Overlay.Persist = []string{"/home"} }, spec.ClassReboot},
+		"another kernel":       {func(_ *state.Boot, p *Pair) { p.Layer.Kernel.Release = "7" }, spec.ClassKexec},
+		"no state disk":        {func(b *state.Boot, _ *Pair) { b.Disk = "" }, spec.ClassReboot},
+		"paths and arguments": {func(_ *state.Boot, p *Pair) {
+			p.Overlay.Persist, p.Overlay.KernelArgs = []string{"/home"}, []string{"quiet"}
+		}, spec.ClassKexec},
+		"a build and arguments": {func(_ *state.Boot, p *Pair) {
+			p.Layer.Kernel.Digest, p.Overlay.KernelArgs = "sha256:other", []string{"quiet"}
+		}, spec.ClassKexec},
 		"a disk that can be read": {func(b *state.Boot, _ *Pair) { b.ReadOnly = true }, spec.ClassReboot},
 		"an older loader":         {func(b *state.Boot, _ *Pair) { b.Watchdog = nil }, spec.ClassReboot},
 		"begun before":            {func(_ *state.Boot, p *Pair) { p.Generation.Attempts = 1 }, spec.ClassReboot},

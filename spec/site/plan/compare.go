@@ -34,10 +34,6 @@ func effectOf(item string) spec.Effect {
 	return spec.EffectOf("items." + item)
 }
 
-var classes = []string{spec.ClassNone, spec.ClassLive, spec.ClassService, spec.ClassSoftReboot, spec.ClassReboot, spec.ClassKexec, spec.ClassCold}
-
-func worse(a, b string) bool { return slices.Index(classes, a) > slices.Index(classes, b) }
-
 // comparison collects changes.
 type comparison struct{ changes []Change }
 

@@ -36,7 +36,7 @@ func (d Difference) Plan() NodePlan {
 		n.Changes = append(n.Changes, h.changes...)
 	}
 	for _, c := range n.Changes {
-		if worse(c.Class, n.Class) || n.Why == "" {
+		if spec.Worse(c.Class, n.Class) || n.Why == "" {
 			n.Class, n.Why = c.Class, c.why
 		}
 	}

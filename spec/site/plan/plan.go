@@ -249,7 +249,7 @@ func (p *Planner) nodePlan(node string, changes []Change) NodePlan {
 	waits := false
 	for _, c := range changes {
 		fmt.Fprintf(&key, "%q %q %q %q %s\n", c.Item, c.Key, c.From, c.To, c.Waits.text())
-		if worse(c.Class, n.Class) || n.Why == "" || waits && c.Waits == nil && c.Class == n.Class {
+		if spec.Worse(c.Class, n.Class) || n.Why == "" || waits && c.Waits == nil && c.Class == n.Class {
 			n.Class, n.Why, waits = c.Class, c.why, c.Waits != nil
 		}
 	}

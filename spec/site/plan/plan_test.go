@@ -168,7 +168,7 @@ func TestPlan(t *testing.T) {
 			for _, n := range p.Nodes {
 				got[n.Name] = n.Class
 				for _, c := range n.Changes {
-					if worse(c.Class, n.Class) {
+					if spec.Worse(c.Class, n.Class) {
 						t.Errorf("%s: class %s but a change of class %s", n.Name, n.Class, c.Class)
 					}
 				}

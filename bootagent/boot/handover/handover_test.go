@@ -147,6 +147,20 @@ func TestIdentityOutlivesRoots(t *testing.T) {
 	}
 }
 
+// Without a disk the next root is the same node for as long as memory lasts.
+func TestIdentityOutlivesRootsInMemory(t *testing.T) {
+	memory := t.TempDir()
+	first, second, other := do(t, newNode(t, memory, false)), do(t, newNode(t, memory, false)), do(t, newNode(t, t.TempDir(), false))
+	for _, name := range []string{"etc/machine-id", "etc/ssh/ssh_host_ed25519_key"} {
+		if a, b := first(name), second(name); a == "" || a != b {
+			t.Errorf("%s changed from %q to %q", name, a, b)
+		}
+	}
+	if first("etc/ssh/ssh_host_ed25519_key") == other("etc/ssh/ssh_host_ed25519_key") {
+		t.Error("two boots have one host key")
+	}
+}
+
 func TestPersistIsSeededOnce(t *testing.T) {
 	disk := t.TempDir()
 	n := newNode(t, disk, true)

@@ -12,20 +12,17 @@ import (
 	"encoding/pem"
 )
 
-// hostKey gives sshd its key: the node's own for ever where there is a disk,
-// else a new one each boot, whose fingerprint stands on the console.
+// hostKey gives sshd its key, whose fingerprint stands on the console: the node's own for
+// ever where there is a disk, else until the machine starts over.
 func (n *Node) hostKey() error {
 	if !n.exists("/usr/sbin/sshd") {
 		return nil
 	}
 	seed := make([]byte, ed25519.SeedSize)
 	rand.Read(seed)
-	if n.Disk {
-		kept, err := n.keep("ssh_host_ed25519_seed", seed, func(data []byte) bool { return len(data) == ed25519.SeedSize })
-		if err != nil {
-			n.Say("the ssh host key is not kept over a reboot: %v", err)
-		}
-		seed = kept
+	seed, err := n.keep("ssh_host_ed25519_seed", seed, func(data []byte) bool { return len(data) == ed25519.SeedSize })
+	if err != nil {
+		n.Say("the ssh host key is not kept: %v", err)
 	}
 	key := ed25519.NewKeyFromSeed(seed)
 	public := sshPublic(key)

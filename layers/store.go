@@ -146,6 +146,11 @@ func (s *Store) Commit(digest string) error {
 	return durable.Rename(partial, s.Path(digest))
 }
 
+// Drop deletes a blob, and what was fetched of it.
+func (s *Store) Drop(digest string) error {
+	return errors.Join(durable.Remove(s.Path(digest)), durable.Remove(s.Path(digest)+".partial"))
+}
+
 // Collect deletes every blob and partial that keep does not name, and returns
 // how many bytes that gave back.
 func (s *Store) Collect(keep map[string]bool) (int64, error) {

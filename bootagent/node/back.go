@@ -35,6 +35,7 @@ type circumstances struct {
 	sameLayer bool // what ran before belongs to the layer that is stacked
 	live      bool // the rest of it can be changed on a running root
 	remembers bool // what is noted now is there after a reboot
+	soft      bool // a soft-reboot leads back, over which memory lasts
 }
 
 // wayBack is the decision.
@@ -44,7 +45,7 @@ func wayBack(c circumstances) way {
 		return backNone
 	case c.attached || c.sameLayer && c.live:
 		return backLive
-	case c.remembers:
+	case c.remembers, c.soft:
 		return backReboot
 	}
 	return backNone
@@ -69,6 +70,7 @@ func (n *Node) goBack(ctx context.Context, j *judged, why string) (wait time.Dur
 	if good != nil {
 		c.good, c.sameLayer = true, n.runsHere(good.Generation.Layer)
 		c.live, _ = n.extent(j.found, good)
+		c.soft = n.softBack(ctx, s, failed, why)
 	}
 	to := wayBack(c)
 	if to == backNone {
@@ -91,6 +93,15 @@ func (n *Node) goBack(ctx context.Context, j *judged, why string) (wait time.Dur
 	}
 	st, err = n.backLive(ctx, good, failed, why)
 	return 0, st, err
+}
+
+// softBack reports whether a soft-reboot leads to what ran before, once what failed is
+// rejected: its images are here.
+func (n *Node) softBack(ctx context.Context, s *state.State, failed state.Generation, why string) bool {
+	s = s.Clone()
+	s.Reject(failed, why, time.Now())
+	next, class, _, err := n.destination(ctx, s, nil)
+	return err == nil && next != nil && class == spec.ClassSoftReboot && len(next.Missing) == 0
 }
 
 // backLive puts in effect again what ran before.

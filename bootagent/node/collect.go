@@ -15,7 +15,7 @@ import (
 
 // collect deletes what neither the present layer, nor the one before, nor the one
 // that waits needs. The manifests in the store say what that is; where one of the
-// first two cannot be read nothing is deleted.
+// first two cannot be read nothing is deleted. Memory is spent on less, see worth.
 func (n *Node) collect(s *state.State) error {
 	if n.boot.Mode == spec.ModeAttached {
 		return nil
@@ -24,21 +24,13 @@ func (n *Node) collect(s *state.State) error {
 	if err != nil {
 		return err
 	}
-	keep := map[string]bool{}
-	for _, g := range []*state.Generation{s.Current, s.Previous, s.Staged, &n.boot.Generation, {Layer: n.boot.Live.Stacked}} {
-		if g == nil || g.Layer == "" {
-			continue
-		}
-		blobs, err := needs(store, g.Layer)
-		if g == s.Staged && errors.Is(err, fs.ErrNotExist) {
-			continue // the next boot fetches it
-		}
-		if err != nil {
-			return err
-		}
-		for _, digest := range blobs {
-			keep[digest] = true
-		}
+	here, perhaps := []*state.Generation{s.Current, s.Previous, &n.boot.Generation, {Layer: n.boot.Live.Stacked}}, []*state.Generation{s.Staged}
+	if n.inMemory() {
+		here, perhaps = n.stackedOnly(), append(n.worth(s), &n.boot.Generation)
+	}
+	keep, err := needed(store, here, perhaps)
+	if err != nil {
+		return err
 	}
 	n.keepServices(keep)
 	freed, err := store.Collect(keep)
@@ -62,6 +54,27 @@ func manifestOf(store *layers.Store, layer string) (*oci.Manifest, error) {
 		return nil, err
 	}
 	return oci.ParseManifest(raw)
+}
+
+// needed lists the blobs of layers that are in the store, and of those that may be.
+func needed(store *layers.Store, here, perhaps []*state.Generation) (map[string]bool, error) {
+	keep := map[string]bool{}
+	for i, g := range append(here, perhaps...) {
+		if g == nil || g.Layer == "" {
+			continue
+		}
+		blobs, err := needs(store, g.Layer)
+		if i >= len(here) && errors.Is(err, fs.ErrNotExist) {
+			continue // it is fetched when it is gone to
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, digest := range blobs {
+			keep[digest] = true
+		}
+	}
+	return keep, nil
 }
 
 // needs lists the layer's manifest and all that it leads to.

@@ -135,6 +135,7 @@ func (n *Node) Sync(ctx context.Context) (*spec.Status, error) {
 		return nil, n.unbound
 	}
 	st, err := n.sync(ctx)
+	n.free()               // what waits may be another layer now
 	if n.o.By != Service { // who asks by hand leaves a trace, whatever comes of it
 		n.record("asked", field{"sync", n.boot.Sync}, field{"why", n.boot.SyncDetail})
 	}

@@ -63,7 +63,14 @@ func (n *Node) ready(s *operation.Swap, a *awaited) error {
 		s.Busy, s.Why = spec.ForTurn, fmt.Sprintf("generation %d waits to be confirmed", st.Trial.Generation.Generation)
 	case judged != nil && n.boot.Live.Stuck == "": // else what waits may be what mends it
 		s.Busy, s.Why = spec.ForGates, fmt.Sprintf("generation %d has to pass its gates", judged.found.Generation.Generation)
-	case n.boot.Disk != "" && a.found.Overlay.Layer != n.boot.Generation.Layer:
+	case n.inMemory() && a.found.Overlay.Layer != n.boot.Generation.Layer:
+		switch next, class, _, err := n.destination(context.Background(), st, nil); { // it reads memory alone
+		case err != nil:
+			s.Busy, s.Why = spec.ForStaging, err.Error()
+		case class == spec.ClassSoftReboot && len(next.Missing) > 0:
+			s.Busy, s.Why = spec.ForStaging, "its images are not in memory yet"
+		}
+	case a.found.Overlay.Layer != n.boot.Generation.Layer:
 		store, err := n.store()
 		if err != nil {
 			return err

@@ -18,12 +18,16 @@ import (
 
 // Stage brings the layer of the generation that waits for a reboot to the state disk,
 // however slow the line is: the loader gives it a minute and boots the last good one
-// otherwise. It needs no lock, and resumes what was cut.
+// otherwise. It needs no lock, and resumes what was cut. Without a disk it brings into memory
+// what a soft-reboot needs.
 func (n *Node) Stage(ctx context.Context) error {
-	if n.follower == nil || n.boot.Mode == spec.ModeAttached || n.boot.Disk == "" || n.boot.ReadOnly {
+	if n.follower == nil || n.boot.Mode == spec.ModeAttached || n.boot.ReadOnly {
 		return nil // nothing that is fetched now would be there after a reboot
 	}
 	s, err := n.folder.Load()
+	if err == nil && n.inMemory() {
+		return n.stageInMemory(ctx, s)
+	}
 	if err != nil {
 		return err
 	}

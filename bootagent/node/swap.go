@@ -10,14 +10,17 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/stage"
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/swap"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
 )
@@ -56,20 +59,36 @@ func (n *Node) stageSoon(ctx context.Context) error {
 	return n.Stage(ctx)
 }
 
-// next is the root that this node goes to when it is started over, nil where that is of
-// the layer that runs, and how it gets there.
+// next is destination for a node that cannot fetch any more: where a soft-reboot leads to
+// it, its images are here.
 func (n *Node) next(ctx context.Context) (next *swap.Next, class, why string, err error) {
-	if n.boot.Mode == spec.ModeAttached || n.follower == nil {
-		return nil, spec.ClassReboot, "caisson did not boot this host", nil
-	}
 	s, err := n.folder.Load()
 	if err != nil {
 		return nil, "", "", err
 	}
-	g := s.Best()
-	if waits := n.takes(s); waits != nil {
-		g = waits
+	next, class, why, err = n.destination(ctx, s, nil)
+	if err != nil || next == nil || len(next.Missing) == 0 || n.inMemory() && class != spec.ClassSoftReboot {
+		return next, class, why, err
 	}
+	return nil, spec.ClassReboot, fmt.Sprintf("its layer is not staged: %s is not in the store", next.Missing[0].Digest), nil
+}
+
+// heads returns the generation that a start of this node leads to, nil where none is known.
+func (n *Node) heads(s *state.State) *state.Generation {
+	if g := n.takes(s); g != nil {
+		return g
+	}
+	return s.Best()
+}
+
+// destination is the root that a node with a state goes to when it is started over, nil where
+// that is of the layer that runs, and how it gets there once it has its images. The
+// description of its layer is asked of a source where it is not here; nil asks nobody.
+func (n *Node) destination(ctx context.Context, s *state.State, from oci.Source) (next *swap.Next, class, why string, err error) {
+	if n.boot.Mode == spec.ModeAttached || n.follower == nil {
+		return nil, spec.ClassReboot, "caisson did not boot this host", nil
+	}
+	g := n.heads(s)
 	if g == nil || g.Layer == n.boot.Generation.Layer {
 		return nil, spec.ClassReboot, "no other layer waits", nil
 	}
@@ -91,13 +110,9 @@ func (n *Node) next(ctx context.Context) (next *swap.Next, class, why string, er
 	if err != nil {
 		return nil, "", "", err
 	}
-	staged := stage.Stager{Store: store, Talk: stackTime, Say: n.o.Say}
-	layer, err := staged.Describe(ctx, g.Layer)
-	if err == nil {
-		err = staged.Missing(ctx, stage.Images(layer)...)
-	}
+	layer, err := stage.Stager{Store: store, From: from, Talk: stackTime, Say: n.o.Say}.Describe(ctx, g.Layer)
 	if err != nil {
-		return nil, spec.ClassReboot, "its layer is not staged: " + err.Error(), nil
+		return nil, "", "", fmt.Errorf("its layer is not staged: %w", err)
 	}
 	if err := trust.ForMachine(layer, n.follower.Bootstrap, runtime.GOARCH); err != nil {
 		return nil, "", "", err
@@ -106,12 +121,20 @@ func (n *Node) next(ctx context.Context) (next *swap.Next, class, why string, er
 	if uuids := n.follower.Identity.UUIDs; len(uuids) > 0 {
 		next.UUID = uuids[0]
 	}
+	for _, i := range layer.Images {
+		if !store.Has(i.Digest, i.Size) && !slices.Contains(next.Missing, i.Blob) {
+			next.Missing = append(next.Missing, i.Blob)
+		}
+	}
 	to := next.Pair
 	if !next.Unproven {
 		to.Generation.Attempts = 0 // it came up
 	}
 	class, why = swap.Class(n.boot, &running.Overlay, to)
-	return next, class, why, nil
+	if class == spec.ClassSoftReboot && n.inMemory() {
+		class, why, err = n.fitsMemory(next, class, why)
+	}
+	return next, class, why, err
 }
 
 // sayMove says how this node gets to another layer that waits and is here, in the words of

@@ -32,8 +32,6 @@ func Class(boot *state.Boot, running *spec.Overlay, to Pair) (class, why string)
 	}
 	switch {
 	case class != spec.ClassSoftReboot:
-	case boot.Disk == "":
-		return spec.ClassReboot, "this node has no state disk: both layers would be in memory"
 	case boot.ReadOnly:
 		return spec.ClassReboot, "the state disk can only be read: no attempt can be counted"
 	case boot.Watchdog == nil:

@@ -21,7 +21,7 @@ func TestClass(t *testing.T) {
 		"and kernel arguments": {func(_ *state.Boot, p *Pair) { p.Overlay.KernelArgs = []string{"quiet"} }, spec.ClassKexec},
 		"and persisted paths":  {func(_ *state.Boot, p *Pair) { p.Overlay.Persist = []string{"/home"} }, spec.ClassReboot},
 		"another kernel":       {func(_ *state.Boot, p *Pair) { p.Layer.Kernel.Release = "7" }, spec.ClassKexec},
-		"no state disk":        {func(b *state.Boot, _ *Pair) { b.Disk = "" }, spec.ClassReboot},
+		"no state disk":        {func(b *state.Boot, _ *Pair) { b.Disk = "" }, spec.ClassSoftReboot},
 		"paths and arguments": {func(_ *state.Boot, p *Pair) {
 			p.Overlay.Persist, p.Overlay.KernelArgs = []string{"/home"}, []string{"quiet"}
 		}, spec.ClassKexec},

@@ -86,8 +86,8 @@ func (d *diskless) push(version string, change ...func(*spec.Layer)) string {
 		return spec.Blob{Digest: oci.Digest(data), Size: int64(len(data))}
 	}
 	l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: d.Bootstrap().Fleet, Version: version, Arch: runtime.GOARCH, Features: spec.Features(),
-		Images:   []spec.Image{{Name: "base", MediaType: "x", Blob: put(make([]byte, sharedSize))}, {Name: "packages", MediaType: "x", Blob: put(own(version))}},
-		Packages: []spec.InstalledPackage{{Name: "systemd", Version: "257.9-1"}}}
+		Images: []spec.Image{{Name: "base", MediaType: "x", Blob: put(make([]byte, sharedSize))}, {Name: "packages", MediaType: "x", Blob: put(own(version))}},
+		Kernel: spec.KernelBlob{Release: "6.12", Blob: put([]byte("kernel"))}, Initrd: put([]byte("initrd")), Packages: []spec.InstalledPackage{{Name: "systemd", Version: "257.9-1"}}}
 	for _, c := range change {
 		c(&l)
 	}
@@ -97,8 +97,8 @@ func (d *diskless) push(version string, change ...func(*spec.Layer)) string {
 	}
 	config := put(text)
 	manifest := oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLayer, Config: oci.Descriptor{MediaType: oci.TypeLayerConfig, Digest: config.Digest, Size: config.Size}}
-	for _, i := range l.Images {
-		manifest.Layers = append(manifest.Layers, oci.Descriptor{MediaType: "x", Digest: i.Digest, Size: i.Size})
+	for _, part := range append(stage.Images(l), stage.Kernel(l)...) {
+		manifest.Layers = append(manifest.Layers, oci.Descriptor{MediaType: "x", Digest: part.Digest, Size: part.Size})
 	}
 	digest, err := d.Registry.PutManifest(d.t.Context(), oci.RepoLayer, oci.MediaTypeManifest, oci.Encode(manifest))
 	if err != nil {

@@ -266,10 +266,11 @@ func (e *Engine) handOver(ctx context.Context, m *spec.Maintenance, old spec.Ope
 	return left, e.save(old, *r)
 }
 
-// steadied reports whether the slots of the boot before were given back.
+// steadied reports whether the slots of the boot before were given back. A ledger in memory
+// ends with its boot, and a soft-reboot is none.
 func (e *Engine) steadied() bool {
-	data, err := ownfiles.ReadFile(filepath.Join(e.Dir, "steady"), maxRecord)
-	return err == nil && string(data) == e.Boot
+	_, err := ownfiles.ReadFile(filepath.Join(e.Dir, "steady"), maxRecord)
+	return err == nil
 }
 
 func (e *Engine) noteSteady() error {

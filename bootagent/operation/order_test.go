@@ -514,6 +514,25 @@ func TestADisklessBoot(t *testing.T) {
 	}
 }
 
+// TestASoftRebootKeepsALedgerInMemory: slots of the boot before are given back once, and not
+// those that are held over a soft-reboot.
+func TestASoftRebootKeepsALedgerInMemory(t *testing.T) {
+	y, m := newYard(t)
+	y.Remembers, y.gate = false, Well
+	if err := y.steady(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	before := y.trail()
+	y.Boot = "the next root"
+	if err := y.steady(t.Context(), m); err != nil || !strings.Contains(before, "release") || y.trail() != before {
+		t.Errorf("%q, then %q, %v", before, y.trail(), err)
+	}
+	y.Dir += "-new"
+	if err := y.steady(t.Context(), m); err != nil || strings.Count(y.trail(), "release") != 2*strings.Count(before, "release") {
+		t.Errorf("another boot: %q, %v", y.trail(), err)
+	}
+}
+
 // TestThePartOfAWindow: nodes do not all begin when it opens, each always at its time.
 func TestThePartOfAWindow(t *testing.T) {
 	y, m := newYard(t)

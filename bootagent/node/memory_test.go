@@ -379,3 +379,23 @@ func TestARollBackInMemory(t *testing.T) {
 		}
 	}
 }
+
+// A node without a state disk starts over by itself when the images are in memory to which
+// a soft-reboot leads, and at once where it does not.
+func TestASwapInMemoryWaitsForItsImages(t *testing.T) {
+	for name, available := range map[string]int64{"soft-reboot": 4 << 30, "reboot": 0} {
+		d := newDiskless(t)
+		d.memory(8<<30, available)
+		d.sync()
+		w := &swapper{machine: d.machine, clock: opens.Add(-time.Hour), slot: spec.Slot{Max: 1, Directory: t.TempDir()}}
+		w.offer(2, spec.Core{Layer: d.push("2")}, true)
+		w.operate(0) // the slots of the boot before
+		if name == "soft-reboot" {
+			w.want(w.operate(time.Minute), spec.OperationWaiting, spec.ForStaging, "not staged", 0)
+		}
+		if err := d.stage(); err != nil {
+			t.Fatal(err)
+		}
+		w.want(w.operate(2*time.Minute), spec.OperationRunning, "", "the machine reboots", 1)
+	}
+}

@@ -45,7 +45,10 @@ type Next struct {
 func (n *Next) path(name string) string { return filepath.Join(n.under, name) }
 
 func (n *Next) canCheck() error {
-	if n.can != nil {
+	switch {
+	case n.Boot.Disk == "":
+		return root.ErrInMemory
+	case n.can != nil:
 		return n.can()
 	}
 	return layers.CanCheck()

@@ -4,7 +4,9 @@ package swap
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -157,6 +159,43 @@ func TestStack(t *testing.T) {
 	}
 	if left := n.mounts(t); left != nil {
 		t.Errorf("mounts are left: %q", left)
+	}
+}
+
+// A node without a state disk is the same in each of its roots, which have the images of
+// memory in common.
+func TestStackInMemory(t *testing.T) {
+	n := newNext(t)
+	n.Boot.Disk, n.UUID, n.Boot.Live.Had = "", "4c4c4544-0000-2010-8020-80c04f202020", "what it had"
+	var ids []string
+	for range 2 {
+		if err := n.Stack(); err != nil {
+			t.Fatal(err)
+		}
+		at := n.path(paths.NextRoot)
+		id, err := os.ReadFile(at + "/etc/machine-id")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, string(id))
+		if b, err := state.LoadBoot(at + paths.RootBoot); err != nil || b.Disk != "" || b.Live.Had != "what it had" || b.Images.WhenRead != nil {
+			t.Errorf("its record: %+v, %v", b, err)
+		}
+		if _, err := os.Stat(at + "/etc/systemd/system/caisson-deadline.timer"); err != nil {
+			t.Errorf("nothing ends a root that does not prove itself: %v", err)
+		}
+	}
+	if ids[0] != ids[1] || ids[0] == "" {
+		t.Errorf("machine ids %q", ids)
+	}
+	if _, err := os.Stat(n.State.Path("identity/machine-id")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("memory says who the node is: %v", err)
+	}
+	if _, err := os.Stat(n.State.Path("persist/home")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a path is persisted in memory: %v", err)
+	}
+	if list, err := os.ReadDir(filepath.Dir(n.Store.Path(n.Pair.Layer.Images[0].Digest))); err != nil || len(list) != 1 {
+		t.Errorf("images in memory: %v, %v", list, err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/caisson-os/caisson/bootagent/boot/root"
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/spec"
@@ -31,7 +32,7 @@ func (b *boot) takeTrees() (*stage.Trees, error) {
 func (b *boot) cannotCheck() error {
 	switch {
 	case b.disk == "":
-		return errors.New("they are in memory")
+		return root.ErrInMemory
 	case b.readOnly != nil:
 		return errors.New("the state disk can only be read")
 	case b.canCheck != nil:

@@ -12,6 +12,10 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
+// ErrInMemory says why nothing is checked while it is read on a node without a state disk:
+// all was when it came, and nobody else can change memory.
+var ErrInMemory = errors.New("they are in memory")
+
 // Check brings a layer's images into the store. It returns the roots of those that the
 // kernel is to check while they are read, and what the record says of them all. trees is
 // asked for layers with roots alone; its error says why the kernel can check nothing.

@@ -17,8 +17,8 @@ func (a *app) verifyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify REF (--site FILE | --key PUB)",
 		Short: "Verify a published fleet as its nodes would",
-		Long: "Verify a published fleet as its nodes would: every overlay under its name, fleet:current, and the\n" +
-			"release signature of every layer that is named. Keys and threshold are those of --site; with --key\n" +
+		Long: "Verify a published fleet as its nodes would: every overlay under its name, fleet:current, that images of\n" +
+			"services are there, and the release signature of every layer that is named. Keys and threshold are those of --site; with --key\n" +
 			"alone every one of the keys must have signed. With --images all images of these layers are read\n" +
 			"and compared with their digests and the roots of their hash trees. Exit code 4: something would be refused.",
 		Example: "  caisson verify registry.example.org:5000/metal-a --key keys/operator.pub",

@@ -27,7 +27,7 @@ type Report struct {
 
 // Check is the verdict on one thing.
 type Check struct {
-	What    string `json:"what"`             // "fleet:current", "node:superhost", "layer:sha256:…", "image:sha256:… root:…"
+	What    string `json:"what"`             // "fleet:current", "node:superhost", "layer:sha256:…", "service:sha256:…", "image:sha256:… root:…"
 	Verdict string `json:"verdict"`          // "ok", "expired", "missing" or a refusal code
 	Detail  string `json:"detail,omitempty"` // why not
 }
@@ -38,7 +38,8 @@ func (r *Report) OK() bool {
 }
 
 // Verify checks a published fleet as its nodes would: every overlay under its name,
-// fleet:current, and the release signature of every layer that is named. The policy
+// fleet:current, that the images of services are there, and the release signature of
+// every layer that is named. The policy
 // is the site's, or has the keys and the threshold alone. A registry that fails to
 // answer is an error, not a verdict.
 func (p *Publisher) Verify(ctx context.Context, policy Policy, only []string) (*Report, error) {
@@ -61,7 +62,7 @@ func (p *Publisher) Verify(ctx context.Context, policy Policy, only []string) (*
 		}
 		names = slices.Sorted(maps.Keys(rows))
 	}
-	layers := map[string]bool{}
+	layers, services := map[string]bool{}, map[string]spec.Blob{}
 	for _, name := range names {
 		accepted, err := p.asNode(ctx, v, name)
 		if err != nil {
@@ -75,6 +76,14 @@ func (p *Publisher) Verify(ctx context.Context, policy Policy, only []string) (*
 		}
 		if accepted.Overlay.Layer != "" {
 			layers[accepted.Overlay.Layer] = true
+		}
+		for _, s := range accepted.Overlay.Services {
+			services[s.Image.Digest] = s.Image
+		}
+	}
+	for _, digest := range slices.Sorted(maps.Keys(services)) {
+		if err := r.add("service:"+digest, p.serviceIsThere(ctx, services[digest]), false, ""); err != nil {
+			return nil, err
 		}
 	}
 	for _, digest := range slices.Sorted(maps.Keys(layers)) {
@@ -110,6 +119,15 @@ func (r *Report) addImages(ctx context.Context, l release.Layer) error {
 		}
 	}
 	return nil
+}
+
+// serviceIsThere wants the image of a service in the registry, whose overlay was verified.
+func (p *Publisher) serviceIsThere(ctx context.Context, image spec.Blob) error {
+	there, err := p.Registry.HasBlob(ctx, oci.RepoService, oci.Descriptor{MediaType: oci.TypeSquashfs, Digest: image.Digest, Size: image.Size})
+	if err == nil && !there {
+		err = fmt.Errorf("%w: no node can fetch it; 'caisson publish' brings it", oci.ErrNotFound)
+	}
+	return err
 }
 
 // asNode looks under a node's name, where the node does.

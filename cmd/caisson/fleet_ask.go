@@ -24,6 +24,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci"
 )
 
 // asking is how the fleet's service is asked.
@@ -52,6 +53,9 @@ func (x *asking) do(ctx context.Context, method, path, body string) ([]byte, err
 		return nil, cli.Usage("as in --at https://fleet.example.org:8443", "%w", err)
 	}
 	if name := cmp.Or(x.tokenFile, os.Getenv("CAISSON_FLEET_TOKEN_FILE")); name != "" {
+		if at := (oci.Ref{Host: req.URL.Host}); req.URL.Scheme != "https" && !at.Loopback() {
+			return nil, cli.Usage("give --at https://"+req.URL.Host+", or a tunnel to this machine", "a token is not sent to %s without TLS", req.URL.Host)
+		}
 		token, err := ownfiles.ReadLinked(name)
 		if err != nil {
 			return nil, fmt.Errorf("token: %w", err)

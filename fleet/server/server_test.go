@@ -18,6 +18,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	texttemplate "text/template"
 	"time"
@@ -306,6 +307,35 @@ func TestGuessing(t *testing.T) {
 	}
 	if status, _ := s.ask("GET", "/v1/summary", nil, "Authorization", s.bearer(Reader)); status != 200 {
 		t.Errorf("the right one: %d", status)
+	}
+}
+
+// TestTokensAtOnce: of several who add a token at once, none takes another's away, and a
+// line of any length hides none behind it.
+func TestTokensAtOnce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(file, []byte("# "+strings.Repeat("x", 100<<10)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var made [8]string
+	var adding sync.WaitGroup
+	for i := range made {
+		adding.Go(func() {
+			var err error
+			if made[i], err = AddToken(file, fmt.Sprint("t", i), Reader); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	adding.Wait()
+	tokens, err := OpenTokens(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, token := range made {
+		if who := tokens.find(token); who.Name != fmt.Sprint("t", i) {
+			t.Errorf("token %d is of %q", i, who.Name)
+		}
 	}
 }
 

@@ -3,8 +3,7 @@
 package server
 
 import (
-	"bufio"
-	"bytes"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,12 +11,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/flock"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 )
 
@@ -54,9 +55,10 @@ func (t *Tokens) read() error {
 		return fmt.Errorf("tokens: %w", err)
 	}
 	known := map[[sha256.Size]byte]caller{}
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	for n := 1; lines.Scan(); n++ {
-		line := strings.TrimSpace(lines.Text())
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		n++
+		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
@@ -127,6 +129,16 @@ func AddToken(file, name string, role Role) (string, error) {
 	}
 	if !tokenName.MatchString(name) {
 		return "", fmt.Errorf("%q cannot be the name of a token", name)
+	}
+	dir, err := os.Open(filepath.Dir(file))
+	if err != nil {
+		return "", fmt.Errorf("tokens: %w", err)
+	}
+	defer dir.Close() // its lock ends with it
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := flock.Wait(ctx, dir, false); err != nil { // another one may add a token
+		return "", fmt.Errorf("tokens: lock %s: %w", dir.Name(), err)
 	}
 	text, err := ownfiles.ReadLinked(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -37,6 +37,18 @@ func TestLongConfinementOnDebian(t *testing.T) {
 	}
 }
 
+// TestTheClockIsRead: windows and schedules ask adjtimex(2), which is one of @clock.
+func TestTheClockIsRead(t *testing.T) {
+	unit, err := Units.ReadFile("caisson-agent.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, ok := strings.Cut(string(unit), "\nSystemCallFilter=~")
+	if !ok || !strings.Contains(after, "\nSystemCallFilter=adjtimex\n") {
+		t.Error("the service may not ask whether the clock is right: it would never start what has a window")
+	}
+}
+
 // explained holds the unit to what systemd-analyze security printed.
 func explained(t *testing.T, out []byte) {
 	t.Helper()

@@ -63,6 +63,16 @@ func (n *Node) runsHere(layer string) bool {
 	return !errors.As(err, &other)
 }
 
+// layersHere are the layers of what ran well that this root can have as it is.
+func (n *Node) layersHere(s *state.State) (here []string) {
+	for _, g := range s.Kept() {
+		if !slices.Contains(here, g.Layer) && n.runsHere(g.Layer) {
+			here = append(here, g.Layer)
+		}
+	}
+	return here
+}
+
 // beside returns what a layer changes of the one that is stacked. It is read from images
 // that are here once, and kept for as long as this root: what was put in effect is known
 // whatever becomes of the store.

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -292,6 +293,66 @@ func TestAccountsAreLive(t *testing.T) {
 	}
 	if left, err := filepath.Glob(h.root + paths.RunAccounts + "/*/*"); err != nil || len(left) > 0 {
 		t.Errorf("mounted is %q, %v", left, err)
+	}
+}
+
+// Any of the layers that differ in accounts only can be gone back to, and what a boot of it
+// needs stays, however many came since.
+func TestAccountsBack(t *testing.T) {
+	h := newHoused(t, people(nil).user("ann", 1001, "key-1"))
+	versions := []string{"first", "second", "third", "fourth"}
+	key := func(generation int) string { return fmt.Sprint("key-", generation) }
+	for i, version := range versions[1:] {
+		generation := i + 2
+		h.publish(uint64(generation), h.layer(version, people(nil).user("ann", 1001, key(generation))), "10")
+		h.at("a key is another", h.sync(), uint64(generation), version, key(generation))
+	}
+	for _, generation := range []int{1, 3, 2, 4} {
+		st, err := h.pin(uint64(generation))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.at("pinned", st, uint64(generation), versions[generation-1], key(generation))
+	}
+	for generation := 3; generation > 0; generation-- {
+		st, err := h.rollback()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.at("rolled back", st, uint64(generation), versions[generation-1], key(generation))
+	}
+	store, err := layers.OpenStore(h.root + paths.State + "/store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.told(func(n *Node) error {
+		s, err := n.folder.Load()
+		if err == nil {
+			n.tidy(s)
+		}
+		return err
+	})
+	for _, version := range versions {
+		at := stage.Stager{Store: store, Say: t.Logf}
+		if here, err := at.Here(t.Context(), h.named[version]); err != nil || !here {
+			t.Errorf("layer %s was collected: %v", version, err)
+		}
+	}
+
+	// A boot of another layer ends that: what is kept is that one and the one before.
+	h.told(func(n *Node) error { return n.Forward("") })
+	other := h.layer("other", people(nil).user("ann", 1001, "key-5"), func(l *spec.Layer) { l.Kernel.Release = "6.13" })
+	h.publish(5, other, "10")
+	h.sync()
+	h.entered("root2", *h.state().Staged)
+	h.stage("other")
+	h.apply()
+	var kept []string
+	for _, g := range h.state().Kept() {
+		kept = append(kept, fmt.Sprint(g.Generation))
+	}
+	if got := strings.Join(kept, " "); got != "5 1" {
+		t.Errorf("it keeps generations %s", got)
 	}
 }
 

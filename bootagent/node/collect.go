@@ -13,9 +13,10 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// collect deletes what neither the present layer, nor the one before, nor the one
-// that waits needs. The manifests in the store say what that is; where one of the
-// first two cannot be read nothing is deleted. Memory is spent on less, see worth.
+// collect deletes what no layer needs that runs, is stacked, ran well and is kept, or
+// waits. The manifests in the store say what that is; where one cannot be read nothing is
+// deleted. That of what waits, or ran well before the one before, may be missing. Memory is
+// spent on less, see worth.
 func (n *Node) collect(s *state.State) error {
 	if n.boot.Mode == spec.ModeAttached {
 		return nil
@@ -25,6 +26,9 @@ func (n *Node) collect(s *state.State) error {
 		return err
 	}
 	here, perhaps := []*state.Generation{s.Current, s.Previous, &n.boot.Generation, {Layer: n.boot.Live.Stacked}}, []*state.Generation{s.Staged}
+	for _, g := range s.Earlier {
+		perhaps = append(perhaps, &g)
+	}
 	if n.inMemory() {
 		here, perhaps = n.stackedOnly(), append(n.worth(s), &n.boot.Generation)
 	}

@@ -161,7 +161,7 @@ func (n *Node) returnTo(ctx context.Context, h spec.Hold, choose func(kept []sta
 		s.Undo("somebody went back to generation " + fmt.Sprint(to.Generation))
 	}
 	was := s.Clone()
-	s.Return(*to)
+	s.Return(*to, n.layersHere(s)...)
 	s.Keep(h)
 	if err := n.folder.Save(s); err != nil {
 		return nil, err

@@ -79,7 +79,7 @@ func (n *Node) keepGood(g state.Generation, why string) error {
 		fields = append(fields, field{"on", g.Layer}, field{"waits", g.Waits})
 	}
 	n.record("promoted", fields...)
-	s.Prove(g)
+	s.Prove(g, n.layersHere(s)...)
 	if err := n.folder.Save(s); err != nil {
 		return err
 	}

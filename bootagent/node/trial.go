@@ -150,7 +150,7 @@ func (n *Node) Confirm(ctx context.Context) error {
 		return errors.New("nothing waits to be confirmed")
 	}
 	g := s.Trial.Generation
-	if s.Confirm(); s.Best().Generation == g.Generation {
+	if s.Confirm(n.layersHere(s)...); s.Best().Generation == g.Generation {
 		n.boot.Live.Without = nil
 	}
 	if err := n.folder.Save(s); err != nil {

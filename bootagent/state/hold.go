@@ -71,23 +71,23 @@ func pointers(list []Generation) []*Generation {
 
 // Return makes one of the kept generations the current one. What was rejected stays known,
 // and nothing else waits.
-func (s *State) Return(to Generation) {
-	s.replace(to)
+func (s *State) Return(to Generation, here ...string) {
+	s.replace(to, here)
 	if s.Staged != nil && !s.Staged.Rejected() {
 		s.Staged = nil
 	}
 }
 
 // replace makes a generation the current one. Those before it stay, as far as their layer
-// does: that of the current one, and the one before.
-func (s *State) replace(by Generation) {
+// does: that of the current one, the one before, and what the running root can have as it is.
+func (s *State) replace(by Generation, here []string) {
 	before := s.Kept()
 	if s.Current != nil && s.Current.Layer != by.Layer {
 		s.Previous = s.Current
 	}
 	s.Current, s.Earlier, s.Ahead = &by, nil, nil
 	for _, g := range before {
-		stays := g.Layer == by.Layer || s.Previous != nil && g.Layer == s.Previous.Layer
+		stays := g.Layer == by.Layer || slices.Contains(here, g.Layer) || s.Previous != nil && g.Layer == s.Previous.Layer
 		if stays && g.Overlay != by.Overlay && len(s.Earlier) < maxEarlier {
 			s.Earlier = append(s.Earlier, g)
 		}

@@ -40,16 +40,18 @@ func (s *State) Accept(g Generation) {
 	}
 }
 
-// Promote notes that the staged generation is good.
-func (s *State) Promote() {
+// Promote notes that the staged generation is good; see Prove.
+func (s *State) Promote(here ...string) {
 	if s.Staged != nil {
-		s.Prove(*s.Staged)
+		s.Prove(*s.Staged, here...)
 	}
 }
 
 // Prove notes that g is good. What was accepted since, and is not proven, stays staged; so
-// does what has proved itself on another layer than its own.
-func (s *State) Prove(g Generation) {
+// does what has proved itself on another layer than its own. Of what was good before, that on
+// the layer before is kept, and that on a layer that is here: one that the running root can
+// have as it is.
+func (s *State) Prove(g Generation, here ...string) {
 	g.Attempts, g.Failed, g.FailedAt, g.FailedAhead = 0, "", 0, ""
 	if s.Staged != nil && s.Staged.Overlay == g.Overlay && !g.IsAhead() {
 		s.Staged = nil
@@ -61,7 +63,7 @@ func (s *State) Prove(g Generation) {
 		s.Ahead = &g
 		return
 	}
-	s.replace(g)
+	s.replace(g, here)
 }
 
 // Reject notes that what is staged must not be begun again until somebody says so or a

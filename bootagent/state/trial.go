@@ -40,15 +40,15 @@ func (s *State) Undo(reason string) {
 	}
 }
 
-// Confirm notes that what is on trial is good.
-func (s *State) Confirm() {
+// Confirm notes that what is on trial is good; see Prove.
+func (s *State) Confirm(here ...string) {
 	good, next := s.Trial.Generation, s.Staged
 	if good.IsAhead() {
-		s.Prove(good)
+		s.Prove(good, here...)
 		return
 	}
 	s.Staged = &good
-	s.Promote()
+	s.Promote(here...)
 	if next != nil && (next.Overlay != good.Overlay || next.Generation != good.Generation) {
 		s.Staged = next // it came meanwhile
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/blackbox"
 	"github.com/caisson-os/caisson/bootagent/gate"
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -77,7 +78,7 @@ func (n *Node) goBack(ctx context.Context, j *judged, why string) (wait time.Dur
 		return n.stay(ctx, j, why)
 	}
 	n.record("gate-failed", field{"generation", failed.Generation}, field{"overlay", failed.Overlay}, field{"back", good.Generation.Generation}, field{"by-way-of", to}, field{"why", why})
-	n.note(failed, nil, spec.Event{Event: spec.EventGateFailed, Why: why, Did: fmt.Sprintf("goes back to generation %d (%s), and does not try it again", good.Generation.Generation, to), Console: blackbox.Console(kmsg)})
+	n.note(failed, nil, spec.Event{Event: spec.EventGateFailed, Why: why, Did: fmt.Sprintf("goes back to %s (%s), and does not try it again", n.nameBeside(good.Generation, failed), to), Console: blackbox.Console(kmsg)})
 	s.Reject(failed, why, time.Now())
 	if err := n.folder.Save(s); err != nil {
 		return 0, nil, err
@@ -88,7 +89,7 @@ func (n *Node) goBack(ctx context.Context, j *judged, why string) (wait time.Dur
 			return 0, nil, err
 		}
 		class, reason, err := n.Reboot(ctx)
-		n.o.Say("generation %d did not pass its gates: %s; going back to generation %d by a %s: %s", failed.Generation, why, good.Generation.Generation, class, reason)
+		n.o.Say("%s did not pass its gates: %s; going back to %s by a %s: %s", n.nameBeside(failed, good.Generation), why, n.nameBeside(good.Generation, failed), class, reason)
 		return again, nil, err
 	}
 	st, err = n.backLive(ctx, good, failed, why)
@@ -102,6 +103,27 @@ func (n *Node) softBack(ctx context.Context, s *state.State, failed state.Genera
 	s.Reject(failed, why, time.Now())
 	next, class, _, err := n.destination(ctx, s, nil)
 	return err == nil && next != nil && class == spec.ClassSoftReboot && len(next.Missing) == 0
+}
+
+// nameBeside names one of two generations: by its layer, too, where they differ in that. The
+// two may be the same one, on the layer that it came with and on the one before.
+func (n *Node) nameBeside(g, other state.Generation) string {
+	name := fmt.Sprintf("generation %d", g.Generation)
+	if g.Layer != other.Layer {
+		name += " on layer " + n.versionOf(g.Layer)
+	}
+	return name
+}
+
+// versionOf is the version of a layer that is here, else its digest.
+func (n *Node) versionOf(layer string) string {
+	if store, err := n.store(); err == nil {
+		here := stage.Stager{Store: store, Talk: stackTime, Say: n.o.Say}
+		if l, err := here.Describe(context.Background(), layer); err == nil && l.Version != "" {
+			return l.Version
+		}
+	}
+	return layer
 }
 
 // backLive puts in effect again what ran before.

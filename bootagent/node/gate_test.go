@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -201,9 +202,12 @@ func TestANewerGenerationIsTried(t *testing.T) {
 // Where the layer changed too, the whole pair comes back: by a reboot, whose loader
 // passes over what was rejected.
 func TestAFailedGateBringsThePreviousPairBack(t *testing.T) {
-	for _, core := range []spec.Core{layer("b"), {Layer: layerNamed("a"), KernelArgs: []string{"quiet"}}} {
+	for _, c := range []struct {
+		core spec.Core
+		back string
+	}{{layer("b"), "generation 1 on layer " + layerNamed("a")}, {spec.Core{Layer: layerNamed("a"), KernelArgs: []string{"quiet"}}, "generation 1"}} {
 		m := runningMachine(t)
-		m.publishGated(2, core, "20", 0)
+		m.publishGated(2, c.core, "20", 0)
 		m.boot()
 		m.root2()
 		if err := os.WriteFile(m.root+paths.RunDeadline, nil, 0o600); err != nil {
@@ -219,6 +223,10 @@ func TestAFailedGateBringsThePreviousPairBack(t *testing.T) {
 		_, reboots := m.judge(5)
 		if s := m.state(); reboots != 1 || s.Current.Generation != 1 || s.Staged == nil || s.Staged.Failed == "" || s.Staged.Attempts != state.MaxAttempts {
 			t.Fatalf("%d reboots, %+v", reboots, s.Staged)
+		}
+		events, _ := m.blackBox()
+		if i := slices.IndexFunc(events, func(e spec.Event) bool { return e.Event == spec.EventGateFailed }); i < 0 || !strings.Contains(events[i].Did, "goes back to "+c.back+" (reboot)") {
+			t.Errorf("the black box has %+v; want %s", events, c.back)
 		}
 		// An agent that was ended before systemd heard of it asks again.
 		if _, reboots := m.judge(2); reboots != 1 {

@@ -133,6 +133,27 @@ func TestACutWhileItGrows(t *testing.T) {
 	}
 }
 
+// Of the disks of others none is opened for that.
+func TestMendOpensWhatMayBeOurs(t *testing.T) {
+	b := newBench(t)
+	foreign := map[string]string{"sdb1/uevent": "DEVNAME=sdb1\nPARTN=1\nPARTNAME=root", "sdb1/partition": "1"}
+	mine := map[string]string{"vdb1/uevent": "DEVNAME=vdb1\nPARTN=1\nPARTNAME=caisson-state", "vdb1/partition": "1"}
+	for name, facts := range map[string]map[string]string{"vda": nil, "vdb": mine, "sdb": foreign, "sdc": {"removable": "1"}, "sdd": {"ro": "1"}, "sde": {"holders/dm-0": ""}} {
+		b.add(t, name, diskSize, facts)
+	}
+	b.add(t, "sdf", diskSize/2, nil)
+	var opened []string
+	f := b.finder(nil)
+	f.opener = func(w whole, flags int) (blockDevice, error) {
+		opened = append(opened, filepath.Base(w.device))
+		return w.alone(flags)
+	}
+	f.mend()
+	if got := strings.Join(opened, " "); got != "vda vdb" {
+		t.Errorf("opened %q", got)
+	}
+}
+
 // mayGrow reports whether this process has CAP_SYS_RESOURCE.
 func mayGrow(t *testing.T) bool {
 	t.Helper()

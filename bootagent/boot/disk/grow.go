@@ -6,23 +6,43 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/e2fs"
 	"github.com/caisson-os/caisson/bootagent/boot/gpt"
+	"github.com/caisson-os/caisson/internal/paths"
 )
 
 // much is how much more room there must be for growing to be worth it.
 const much = 16 * gpt.Mebibyte
 
 // mend writes the table of a disk anew where a power cut may have torn it while it grew.
+// No other disk is opened: that may wake it up, or take it from who is to have it alone.
 func (f *Finder) mend() {
 	for _, w := range disks(f.Sys, f.Dev) {
+		if !f.mayBeTorn(w) {
+			continue
+		}
 		if err := f.mendOne(w); err != nil {
 			f.Say("the partition table of state disk %s is not whole: %v", w.device, err)
 		}
 	}
+}
+
+// mayBeTorn reports whether a disk is one that can have been cut while it grew, as far as the
+// kernel shows that without a look at its content: of what is torn it reads no partition, or
+// the one that was there.
+func (f *Finder) mayBeTorn(w whole) bool {
+	if w.removable != "" && f.Named == "" || w.readOnly || w.used || w.size < smallest {
+		return false
+	}
+	files, _ := filepath.Glob(filepath.Join(w.dir, "*", "partition")) // the pattern is valid
+	return !slices.ContainsFunc(files, func(file string) bool {
+		return uevent(filepath.Join(filepath.Dir(file), "uevent"))["PARTNAME"] != paths.StateLabel
+	})
 }
 
 func (f *Finder) mendOne(w whole) error {

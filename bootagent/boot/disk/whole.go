@@ -15,6 +15,7 @@ import (
 // whole is a disk, as the kernel shows it.
 type whole struct {
 	device    string // below Dev
+	dir       string // below Sys
 	size      int64  // bytes
 	sector    int64
 	names     []string // serial numbers and WWNs, see simple
@@ -46,7 +47,7 @@ func wholeAt(sys, dir, device string) whole {
 		sector = 512
 	}
 	holders, _ := os.ReadDir(filepath.Join(dir, "holders")) // what cannot be read is found by opening it alone
-	w := whole{device: device, size: sectors * 512, sector: sector, readOnly: read(filepath.Join(dir, "ro")) == "1",
+	w := whole{device: device, dir: dir, size: sectors * 512, sector: sector, readOnly: read(filepath.Join(dir, "ro")) == "1",
 		used: len(holders) > 0, removable: removable(sys, dir)}
 	for _, file := range []string{"serial", "wwid", "device/serial", "device/wwid"} {
 		if name := simple(read(filepath.Join(dir, file))); name != "" {

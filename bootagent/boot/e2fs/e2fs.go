@@ -17,9 +17,9 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
-// programLimit ends a program. Two of them fit into the time in which a loader must make
-// progress; a disk whose check takes longer is set aside.
-const programLimit = 5 * time.Minute
+// Limit ends a program. It is less than the time in which a loader must make progress, as
+// each of them is; a disk whose check takes longer is set aside.
+const Limit = 5 * time.Minute
 
 // Programs are mke2fs and e2fsck, where [paths] says that they are.
 type Programs struct{}
@@ -68,7 +68,7 @@ func (Programs) Preen(device string, force bool) (string, error) {
 
 // call runs a program and returns the end of what it said.
 func call(name string, args ...string) (code int, said string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), Limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}

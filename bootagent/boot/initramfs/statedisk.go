@@ -30,7 +30,7 @@ func (b *boot) openState(context.Context) error {
 	b.finder = &disk.Finder{Sys: "/sys", Dev: "/dev", Scratch: paths.Run + "/look", Fleet: b.bootstrap.Fleet, Named: b.bootstrap.StateDisk,
 		Ask: b.bootstrap.NewStateDisk, Say: b.trouble}
 	if e2fs.Installed() {
-		b.finder.Programs = e2fs.Programs{}
+		b.finder.Programs = watched{e2fs.Programs{}, b.progress.Made}
 	}
 	if len(b.id.UUIDs) > 0 {
 		b.finder.Machine = b.id.UUIDs[0]
@@ -44,6 +44,25 @@ func (b *boot) openState(context.Context) error {
 	}
 	b.lookBack(blackbox.PStore)
 	return nil
+}
+
+// watched are programs that each count as progress: every one of them ends in time, and how
+// many there are depends on how many disks look like this node's.
+type watched struct {
+	disk.Programs
+	made func()
+}
+
+// Make implements disk.Programs.
+func (w watched) Make(device, label string, offset, bytes int64) error {
+	w.made()
+	return w.Programs.Make(device, label, offset, bytes)
+}
+
+// Preen implements disk.Programs.
+func (w watched) Preen(device string, force bool) (string, error) {
+	w.made()
+	return w.Programs.Preen(device, force)
 }
 
 // trouble says something about the state disk, and notes it for the node's status.

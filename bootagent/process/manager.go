@@ -220,8 +220,10 @@ func (m Manager) Reboot(ctx context.Context) error { return m.leave(ctx, "reboot
 // returns when that is begun.
 func (m Manager) SoftReboot(ctx context.Context) error { return m.leave(ctx, paths.SoftReboot) }
 
+// leave waits longer than for another answer: a manager that is busy begins all the same,
+// and who has heard an error by then undoes what was made for it.
 func (m Manager) leave(ctx context.Context, target string) error {
-	return m.ask(ctx, answer, func(ctx context.Context, d *dbus.Conn) error {
+	return m.ask(ctx, jobTime, func(ctx context.Context, d *dbus.Conn) error {
 		if _, err := d.StartUnitContext(ctx, target, "replace-irreversibly", nil); err != nil {
 			return fmt.Errorf("start %s: %w", target, err)
 		}

@@ -17,7 +17,8 @@ import (
 const proofHeader = "Caisson-Proof"
 
 // slots takes turns as the node of an overlay. To the service that it reports to, the
-// node proves who asks; any other is asked as FleetLock has it.
+// node proves who asks; any other is asked as FleetLock has it. The boot that it names is
+// that of its reports, and stays over a soft-reboot, as the key does.
 func (n *Node) slots(o *spec.Overlay) slot.Holder {
 	return slot.Holder{Node: o.Node, Ask: func(ctx context.Context, server, act, group string, body []byte) error {
 		l := report.Letter{URL: server + "/v1/" + act, Header: map[string]string{"Fleet-Lock-Protocol": "true"}, Body: body}

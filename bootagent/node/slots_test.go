@@ -5,11 +5,15 @@ package node
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/report"
+	"github.com/caisson-os/caisson/bootagent/slot"
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -76,5 +80,68 @@ func TestSlotsAreProven(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		last = r.Time
+	}
+}
+
+// TestSlotsOverASoftReboot: another root asks with the boot id of the node's reports, which the
+// service compares it with, and has the slot that the root before took; operations are
+// asked anew.
+func TestSlotsOverASoftReboot(t *testing.T) {
+	m := newMachine(t)
+	m.publishReporting(1, "10")
+	m.boot()
+	m.apply()
+	ids, starts := map[string]bool{}, map[string]bool{}
+	dir, group := t.TempDir(), spec.Slot{Max: 1, FleetLock: reportURL}
+	shared := spec.Slot{Max: 1, Directory: dir}
+	for _, root := range []string{"root", "next"} {
+		b, err := state.LoadBoot(m.root + paths.RunBoot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.RootID, b.Upper = root, paths.RootUpper
+		if err := state.SaveBoot(m.root+paths.RunBoot, b); err != nil {
+			t.Fatal(err)
+		}
+		n := m.open()
+		n.o.Post = func(_ context.Context, _ spec.Bootstrap, _ track.Way, l report.Letter) error {
+			raw, err := base64.StdEncoding.DecodeString(l.Header[proofHeader])
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, _, err := sign.OpenReport(raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var r spec.SlotRequest
+			err = spec.Decode(data, &r)
+			ids[r.BootID] = true
+			return err
+		}
+		if _, err := n.Reporter(); err != nil {
+			t.Fatal(err)
+		}
+		st, err := n.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := n.running()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[st.BootID], starts[n.operations(found).Boot] = true, true
+		h := n.slots(&found.Overlay)
+		if err := errors.Join(h.Take(t.Context(), "g", group), h.Take(t.Context(), "g", shared)); err != nil {
+			t.Errorf("root %s: %v", root, err)
+		}
+		if err := n.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(ids) != 1 || len(starts) != 2 {
+		t.Errorf("boot ids %v; operations of %v", ids, starts)
+	}
+	if err := (slot.Holder{Node: "other"}).Take(t.Context(), "g", shared); err == nil {
+		t.Error("two roots of one node had two slots, or none")
 	}
 }

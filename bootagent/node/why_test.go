@@ -10,12 +10,23 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // TestWhyNamesTheFault: what remains of a fault of docs/faults.md is named by why: the item
 // and the key, the check, or what was asked, with the cause.
 func TestWhyNamesTheFault(t *testing.T) {
+	runs := func(items spec.Items) func(t *testing.T) *machine {
+		return func(t *testing.T) *machine {
+			m := newMachine(t)
+			m.publishItems(1, layerNamed("a"), items)
+			m.boot()
+			m.apply()
+			return m
+		}
+	}
 	for name, c := range map[string]struct {
 		happens func(t *testing.T) *machine
 		names   []string // all of them in one finding
@@ -38,6 +49,13 @@ func TestWhyNamesTheFault(t *testing.T) {
 			}
 			return r.machine
 		}, []string{"generation 2 was undone", "no route to host", "generation 1 is in effect"}},
+		"19 a boot cuts the node off": {func(t *testing.T) *machine {
+			r := newRemote(t)
+			r.publishLink(1, "a", "10", "0")
+			r.boot()
+			r.must(r.applyOnce())
+			return r.machine
+		}, []string{"generation 1 is not in effect", "runs without what could cut this node off", "no route to host"}},
 		"20 nobody confirms a change": {func(t *testing.T) *machine {
 			r := newRemote(t)
 			r.up()
@@ -47,6 +65,25 @@ func TestWhyNamesTheFault(t *testing.T) {
 			r.must(r.applyOnce())
 			return r.machine
 		}, []string{"generation 2 was undone", "nobody confirmed it within 10 s"}},
+		"21 the agent is killed while a change is on trial": {func(t *testing.T) *machine {
+			r := newRemote(t)
+			r.up()
+			r.publishConfirm(2, "a", "20", "1")
+			r.must(r.syncOnce())
+			b, err := state.LoadBoot(r.root + paths.RunBoot) // and the machine is started over
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.RootID, b.Live = "root2", state.Live{}
+			s := r.state()
+			s.Trial.Boot = "the boot before"
+			folder, err := state.Open(r.root + paths.State)
+			if err = errors.Join(err, state.SaveBoot(r.root+paths.RunBoot, b), folder.Save(s)); err != nil {
+				t.Fatal(err)
+			}
+			r.must(r.applyOnce())
+			return r.machine
+		}, []string{"generation 2 was undone", "before it was confirmed"}},
 		"22 a live change fails half-way": {func(t *testing.T) *machine {
 			m := runningMachine(t)
 			m.publishItems(2, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}},
@@ -60,6 +97,20 @@ func TestWhyNamesTheFault(t *testing.T) {
 			}
 			return m
 		}, []string{"generation 2 is rejected", "exit status 7", `"item":"exec"`, `"key":"fails"`, "took it back"}},
+		"23 a change was taken back": {func(t *testing.T) *machine {
+			m := runningMachine(t)
+			m.publishItems(2, layerNamed("a"), spec.Items{Exec: []spec.Exec{{Name: "fails", Data: "#!/bin/sh\nexit 7\n", OnFailure: "rollback", Blocking: "foreground"}}})
+			n := m.open()
+			if _, err := n.Sync(t.Context()); err == nil {
+				t.Error("it did not fail")
+			}
+			if err := n.Close(); err != nil {
+				t.Fatal(err)
+			}
+			m.sync()
+			m.apply()
+			return m
+		}, []string{"generation 2 is rejected", "exit status 7", `"key":"fails"`, "does not try it again"}},
 		"24 the kernel refuses a value": {func(t *testing.T) *machine {
 			m := newMachine(t)
 			if err := os.WriteFile(filepath.Join(m.root, "proc/sys/vm/fixed"), []byte("1\n"), 0o444); err != nil {
@@ -70,6 +121,8 @@ func TestWhyNamesTheFault(t *testing.T) {
 			m.apply()
 			return m
 		}, []string{"sysctl is not as the overlay says", `"key":"vm/fixed"`, "the kernel does not let it be changed"}},
+		"31 a script does not end": {runs(spec.Items{Exec: []spec.Exec{{Name: "sleeps", Data: "#!/bin/sh\nsleep 60\n", Timeout: 1, Blocking: "foreground"}}}),
+			[]string{"exec is not as the overlay says", `"key":"sleeps"`, "timeout after 1s", "caisson-agent status --logs sleeps"}},
 		"33 somebody changes a setting again and again": {func(t *testing.T) *machine {
 			m := runningMachine(t)
 			for range usual + 1 {

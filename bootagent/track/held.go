@@ -16,33 +16,45 @@ import (
 // that has nothing else takes what there is. What the fleet lets nobody run, nobody on the
 // node can keep.
 func (f *Tracker) Held(s *state.State, g state.Generation) string {
+	why, not := f.held(s, g)
+	if not != nil {
+		f.Say("generation %d is not kept: %v", s.Current.Generation, not)
+	}
+	return why
+}
+
+// held is Held that says nothing: not is why a hold does not count.
+func (f *Tracker) held(s *state.State, g state.Generation) (why string, not error) {
 	if s.Current == nil {
-		return ""
+		return "", nil
 	}
 	now, _ := f.clock(s).Now(time.Time{})
 	h := s.HoldAt(now.Unix())
 	switch {
 	case s.Trial.Of(g) && s.Trial.Pending():
-		return "it is not confirmed yet"
+		return "it is not confirmed yet", nil
 	case s.Trial.Of(g):
-		return "it was undone: " + s.Trial.Reason + "; 'caisson-agent sync --retry' tries it again"
+		return "it was undone: " + s.Trial.Reason + "; 'caisson-agent sync --retry' tries it again", nil
 	case h == nil:
-		return ""
+		return "", nil
 	}
 	if err := permitted(s, *s.Current); err != nil {
-		f.Say("generation %d is not kept: %v", s.Current.Generation, err)
-		return ""
+		return "", err
 	}
-	return SayHold(h)
+	return SayHold(h), nil
 }
 
 // Takes returns the generation that waits and that the node may take, nil where there is none:
-// what a loader that asks the registry would begin.
+// what a loader that asks the registry would begin. It is asked at each look, and says nothing.
 func (f *Tracker) Takes(s *state.State) *state.Generation {
-	if g := s.Staged; g != nil && f.Held(s, *g) == "" && permitted(s, *g) == nil {
-		return g
+	g := s.Staged
+	if g == nil || permitted(s, *g) != nil {
+		return nil
 	}
-	return nil
+	if why, _ := f.held(s, *g); why != "" {
+		return nil
+	}
+	return g
 }
 
 // SayHold says why a node keeps what it has.

@@ -3,17 +3,31 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
+
+// answers is a registry that has something of its own to say of each node.
+type answers struct {
+	oci.Source
+	answer func() (oci.Response, error)
+}
+
+func (a answers) Manifest(context.Context, string, string, string) (oci.Response, error) {
+	return a.answer()
+}
 
 // TestWhyNamesTheFault: what remains of a fault of docs/faults.md is named by why: the item
 // and the key, the check, or what was asked, with the cause.
@@ -24,6 +38,25 @@ func TestWhyNamesTheFault(t *testing.T) {
 			m.publishItems(1, layerNamed("a"), items)
 			m.boot()
 			m.apply()
+			return m
+		}
+	}
+	asks := func(answer func() (oci.Response, error)) func(t *testing.T) *machine {
+		return func(t *testing.T) *machine {
+			m := runningMachine(t)
+			n, err := Open(t.Context(), Options{Root: m.root, Say: t.Logf, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
+				s, err := track.Open(b, way)
+				return answers{s, answer}, err
+			}}, m.bootstrap())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if st, err := n.Sync(t.Context()); err == nil {
+				t.Errorf("it was accepted: %+v", st)
+			}
+			if err := n.Close(); err != nil {
+				t.Fatal(err)
+			}
 			return m
 		}
 	}
@@ -136,6 +169,15 @@ func TestWhyNamesTheFault(t *testing.T) {
 			d.until(spec.OperationFailed, "", "the node is not well after it: ready: ", true)
 			return d.machine
 		}, []string{`"item":"operation"`, "the node is not well after it: ready: "}},
+		"54 the registry answers 503": {asks(func() (oci.Response, error) {
+			return oci.Response{}, errors.New("GET https://registry.example/v2/node/manifests/superhost: 503 Service Unavailable")
+		}), []string{"the registry does not answer", "registry.example", "503 Service Unavailable", "goes on with generation 1"}},
+		"54 the registry answers HTML": {asks(func() (oci.Response, error) {
+			return oci.Response{Data: []byte("<html>log in</html>"), MediaType: oci.MediaTypeManifest}, nil
+		}), []string{"what the registry has for this node is refused", "goes on with generation 1"}},
+		"57 the name server dies": {asks(func() (oci.Response, error) {
+			return oci.Response{}, &net.DNSError{Err: "server misbehaving", Name: "registry.example", Server: "192.0.2.53:53"}
+		}), []string{"the registry does not answer", "registry.example", "192.0.2.53", "goes on with generation 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := c.happens(t).open()

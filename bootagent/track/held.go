@@ -51,7 +51,7 @@ func (f *Tracker) Takes(s *state.State) *state.Generation {
 	if g == nil || permitted(s, *g) != nil {
 		return nil
 	}
-	if why, _ := f.held(s, *g); why != "" {
+	if why, _ := f.held(s, *g); why != "" { // a hold that does not count is said where it is met
 		return nil
 	}
 	return g

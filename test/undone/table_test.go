@@ -35,7 +35,7 @@ var table = []undone{
 	{"", "that it is looked at from the start", "bootagent/node/back.go",
 		"r.Checks[name] = gate.Progress{Looked: p.Looked, Why: p.Why}", "r.Checks[name] = p", "TestNothingToGoBackTo", ""},
 	{"", "that the verdict is kept before it acts", "bootagent/node/back.go",
-		"s.Reject(failed, why, time.Now())", "", "TestKilledAtACallWhileItIsJudged", ""},
+		"s.Reject(failed, why, time.Now())\n\tif", "if", "TestKilledAtACallWhileItIsJudged", ""},
 	{"", "the question to the registry", "bootagent/node/trial.go",
 		"trial.Reach(ctx, clock, within, p.ask); err != nil {", "trial.Reach(ctx, clock, within, p.ask); err != nil && false {", "TestAChangeThatCutsTheNodeOffIsUndone", ""},
 	{"", "what is left out then", "bootagent/node/trial.go",

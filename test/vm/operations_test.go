@@ -174,15 +174,15 @@ func (f *daily) flashes(t *testing.T, node string) int {
 }
 
 // serveFleet starts the service that counts slots, with an operator.
-func (f *daily) serveFleet(t *testing.T) {
+func (f *daily) serveFleet(t *testing.T, more ...string) {
 	t.Helper()
 	token := f.must(t, "fleet", "token", "eve", "--role", "operator", "--tokens", "tokens")
 	if err := os.WriteFile(filepath.Join(f.Dir, "token"), []byte(strings.TrimSpace(token)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var err error
-	f.page, err = f.Server(t.Context(), "fleet", "serve", "--from", f.To(), "--site", "site.yaml", "--tokens", "tokens",
-		"--host", "10.0.2.102", "--listen", "127.0.0.1:0", "--slot", "metal=1")
+	f.page, err = f.Server(t.Context(), append([]string{"fleet", "serve", "--from", f.To(), "--site", "site.yaml", "--tokens", "tokens",
+		"--host", "10.0.2.102", "--listen", "127.0.0.1:0", "--slot", "metal=1"}, more...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

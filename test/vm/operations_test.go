@@ -31,7 +31,7 @@ func overTime(day string) []string {
 		"machine:\n", `health:
   - {name: ready, file: /run/ready, interval: 2s, retries: 1000}
 machine:
-  agent: {report: {url: "http://` + guestFleet + `", interval: 10s}}
+  agent: {poll: 1m, report: {url: "http://` + guestFleet + `", interval: 10s}}
 `,
 		"  sysctl:\n", `  units:
     monitor.service:
@@ -82,6 +82,20 @@ spec:
 ---
 apiVersion: caisson.dev/v1alpha1
 kind: NodeMaintenance
+metadata: {name: evening}
+spec:
+  operations:
+    - name: late
+      type: cron
+      schedule: {date: ` + day + `, at: ["18:00"], timeZone: UTC, catchUp: true}
+      exec: {argv: [/bin/sh, -c, "echo late >>/home/admin/marks; sync; sleep 900"], timeout: 20m}
+    - name: never
+      type: cron
+      schedule: {date: ` + day + `, at: ["18:00"], timeZone: UTC}
+      exec: {argv: [/bin/sh, -c, "echo never >>/home/admin/marks"], timeout: 1m}
+---
+apiVersion: caisson.dev/v1alpha1
+kind: NodeMaintenance
 metadata: {name: memory}
 spec:
   windows: [noon]
@@ -116,8 +130,8 @@ type daily struct {
 	beta  Options   // without one
 }
 
-// TestLongOperations is a service from git with a real unit, from commit to commit, a
-// window that opens when the clock is set, and a power cut: nothing runs twice, and nothing
+// TestLongOperations is what becomes of windows, schedules and services on a node with a
+// state disk, over two power cuts with a day between them: nothing runs twice, and nothing
 // is switched by half.
 func TestLongOperations(t *testing.T) {
 	require.Long(t)
@@ -126,7 +140,7 @@ func TestLongOperations(t *testing.T) {
 	s := f.ready(t, m)
 	t.Run("a service follows its repository", func(t *testing.T) { f.follows(t, s) })
 	t.Run("a window opens", func(t *testing.T) { f.window(t, s) })
-	t.Run("a power cut", func(t *testing.T) { f.cut(t, m, s) })
+	t.Run("power cuts, and a day between them", func(t *testing.T) { f.dayOff(t, m, s) })
 }
 
 // TestLongTurns is a slot between two nodes, one of which remembers nothing: each is
@@ -290,7 +304,7 @@ func (f *daily) follows(t *testing.T, s *Session) {
 
 	f.commit(t, "three")
 	f.update(t)
-	ask(t, s)
+	run(t, s, "until test \"$(tail -n1 /run/seen)\" = three; do sleep 1; done") // nobody asks for it
 	has(t, s, "three")
 	f.must(t, "services", "rollback", "monitor", "--to", two, "--reason", "alerts are lost")
 	f.publish(t)
@@ -413,9 +427,9 @@ func (f *daily) window(t *testing.T, s *Session) {
 	expect(t, s, "21")
 }
 
-// cut pulls the cord while an operation runs and a service is switched, and brings the
-// node up a day later.
-func (f *daily) cut(t *testing.T, m *Machine, s *Session) {
+// dayOff pulls the cord while an operation runs and a service is switched, brings the
+// node up a day later, and pulls it again while it makes up for what it has missed.
+func (f *daily) dayOff(t *testing.T, m *Machine, s *Session) {
 	run(t, s, "sudo caisson-agent service freeze monitor --reason look")
 	before := run(t, s, "cat /etc/monitor/conf")
 	f.commit(t, "four")
@@ -426,6 +440,8 @@ func (f *daily) cut(t *testing.T, m *Machine, s *Session) {
 	run(t, s, "sudo touch /run/long; sudo caisson-agent operation run long/long")
 	stands(t, s, "long/long", spec.OperationRunning, "", "")
 	until(t, s, "long")
+	// What is not known before the cut is not missed.
+	run(t, s, "until sudo grep -qrs evening/late /var/lib/caisson/ops && sudo grep -qrs evening/never /var/lib/caisson/ops; do sleep 1; done")
 	go s.Run(t.Context(), "sudo caisson-agent service forward monitor && sudo caisson-agent sync") // it has no end: the machine has
 	after := rand.N(4 * time.Second)
 	time.Sleep(after)
@@ -445,7 +461,27 @@ func (f *daily) cut(t *testing.T, m *Machine, s *Session) {
 	if o := stands(t, s, "long/long", spec.OperationFailed, "", "interrupted"); o.Attempts != 1 {
 		t.Errorf("what the power cut has interrupted: %+v", o)
 	}
+	stands(t, s, "evening/late", spec.OperationWaiting, spec.ForClock, "")
 	marks(t, s, "long")
+	setClock(t, s, "")
+	until(t, s, "late")
+	if o := stands(t, s, "evening/never", spec.OperationScheduled, "", ""); o.Missed != 1 {
+		t.Errorf("without catchUp: %+v", o)
+	}
+
+	run(t, s, "sudo caisson-agent service freeze monitor --reason look")
+	f.commit(t, "five")
+	f.update(t)
+	stands(t, s, "evening/late", spec.OperationRunning, "", "")
+	m.PowerCut()
+
+	f.alpha.Name = "alpha-again"
+	s = f.ready(t, f.start(t, f.alpha))
+	setClock(t, s, "")
+	ask(t, s)
+	has(t, s, "four") // a freeze outlives a power cut
+	stands(t, s, "evening/late", spec.OperationFailed, "", "interrupted")
+	marks(t, s, "late long")
 }
 
 // until waits until an operation has left its mark.

@@ -23,6 +23,9 @@ func TestLongDisklessSoftReboot(t *testing.T) {
 	if first.Health != "ok" || first.Sync != "current" {
 		t.Fatalf("first boot: %+v", first)
 	}
+	if got := run(t, s, "systemctl show -P MemoryHigh caisson-agent"); got != "infinity" {
+		t.Errorf("the service may hold images of %s bytes", got)
+	}
 	const same = "cat /proc/sys/kernel/random/boot_id /etc/machine-id /etc/ssh/ssh_host_ed25519_key.pub; ip -4 -o addr show eth0 | grep -o 'inet [^ ]*'"
 	const inMemory = "grep Shmem: /proc/meminfo"
 	before, held, files := run(t, s, same), heldInMemory(t, s), run(t, s, inMemory)

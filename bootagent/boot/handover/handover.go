@@ -68,6 +68,7 @@ func (n *Node) Do() ([]string, error) {
 		{"order of mounts", n.order},
 		{"random seed", n.seed},
 		{"supervision", n.supervise},
+		{"memory", n.memory},
 		{"update stamps", n.stamps},
 		{"state directory", n.stateDirectory},
 		{"read-only /usr", n.sealUsr},

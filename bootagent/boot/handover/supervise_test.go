@@ -54,10 +54,6 @@ func TestASoftRebootIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	systemctl := func(args ...string) (string, error) {
-		out, err := exec.Command("systemctl", args...).CombinedOutput()
-		return string(out), err
-	}
 	if out, err := systemctl("daemon-reload"); err != nil {
 		t.Fatal(out, err)
 	}
@@ -115,4 +111,9 @@ func TestNoDeadline(t *testing.T) {
 	if do(t, n); n.exists("etc/systemd/system/caisson-deadline.timer") {
 		t.Error("a good generation has a deadline")
 	}
+}
+
+func systemctl(args ...string) (string, error) {
+	out, err := exec.Command("systemctl", args...).CombinedOutput()
+	return string(out), err
 }

@@ -42,9 +42,10 @@ mkdir -p /mnt/up/usr /mnt/work/usr /mnt/host
 mount -t overlay overlay -o lowerdir=/usr,upperdir=/mnt/up/usr,workdir=/mnt/work/usr /usr
 cp "$(command -v caisson-agent)" "$EXAMPLE"/../../systemd/caisson-agent.service keys/operator.pub /mnt/host
 start() {
+	: >/mnt/started
 	caisson-agent run 2>>/mnt/agent.log &
 	agent=$!
-	await sh -c 'caisson-agent status >/dev/null'
+	await test /run/caisson/status.json -nt /mnt/started # the unit is up after a whole look
 }
 stop() {
 	kill $agent

@@ -100,7 +100,7 @@ func Build(ctx context.Context, recipe spec.Recipe, variant, version string, o O
 	if err := b.check(); err != nil {
 		return nil, err
 	}
-	release, err := b.open()
+	release, err := b.open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func Resolve(ctx context.Context, recipe spec.Recipe, o Options) (Lock, error) {
 	if err := Check(recipe); err != nil {
 		return Lock{}, err
 	}
-	release, err := b.open()
+	release, err := b.open(ctx)
 	if err != nil {
 		return Lock{}, err
 	}

@@ -12,11 +12,13 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/flock"
 )
 
 // The cache directory is 0700, because its trees hold set-uid programs of old
@@ -24,8 +26,13 @@ import (
 // by the hash of what went in), debs, resolved, apt, keys and bases, the
 // file lock, and tmp, which each build empties.
 
-// open takes the cache for this build alone and clears what a killed build left.
-func (b *build) open() (release func(), err error) {
+// cacheWait is how long a build waits for others that use its cache: each of them ends, and
+// gives it back when it is killed.
+var cacheWait = time.Hour
+
+// open takes the cache for this build alone, where need be after another one, and clears what
+// a killed build left.
+func (b *build) open(ctx context.Context) (release func(), err error) {
 	if b.options.CacheDir == "" {
 		return nil, errors.New("no cache directory")
 	}
@@ -42,9 +49,9 @@ func (b *build) open() (release func(), err error) {
 		return nil, err
 	}
 	close := func() { _ = lock.Close() } // nothing was written; this gives the lock back
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := b.wait(ctx, lock); err != nil {
 		close()
-		return nil, fmt.Errorf("cache %s: another build is using it", dir)
+		return nil, fmt.Errorf("cache %s: %w", dir, err)
 	}
 	b.tmp = filepath.Join(dir, "tmp")
 	if err := os.RemoveAll(b.tmp); err != nil {
@@ -67,6 +74,21 @@ func (b *build) open() (release func(), err error) {
 	}, nil
 }
 
+// wait takes the lock of the cache, and says so where another build has it.
+func (b *build) wait(ctx context.Context, lock *os.File) error {
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
+		return err
+	}
+	b.say(Event{Step: "cache", State: "note", Text: "another build is using it: this one goes on when that has ended"})
+	wait, end := context.WithTimeout(ctx, cacheWait)
+	defer end()
+	err := flock.Wait(wait, lock, false)
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return &otherCache{fmt.Sprintf("another build has been using it for %v", cacheWait)}
+	}
+	return err
+}
+
 // ownDir makes dir, or takes one that nobody else could have filled.
 func ownDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -81,9 +103,9 @@ func ownDir(dir string) error {
 	case !info.IsDir():
 		return fmt.Errorf("%s is not a directory", dir)
 	case int(owner) != os.Geteuid():
-		return &foreignDir{fmt.Sprintf("%s belongs to UID %d, not to the user who builds (%d)", dir, owner, os.Geteuid())}
+		return &otherCache{fmt.Sprintf("%s belongs to UID %d, not to the user who builds (%d)", dir, owner, os.Geteuid())}
 	case info.Mode().Perm()&0o022 != 0:
-		return &foreignDir{fmt.Sprintf("%s has mode %04o: others can write to it", dir, info.Mode().Perm())}
+		return &otherCache{fmt.Sprintf("%s has mode %04o: others can write to it", dir, info.Mode().Perm())}
 	case info.Mode().Perm()&0o077 != 0:
 		return closeOff(dir)
 	}
@@ -102,17 +124,18 @@ func closeOff(dir string) error {
 	}
 	for _, e := range entries {
 		if !slices.Contains(cacheNames, e.Name()) {
-			return &foreignDir{fmt.Sprintf("%s is not a cache: %s is in it, and others can read it", dir, e.Name())}
+			return &otherCache{fmt.Sprintf("%s is not a cache: %s is in it, and others can read it", dir, e.Name())}
 		}
 	}
 	return os.Chmod(dir, 0o700)
 }
 
-// foreignDir is a cache that somebody else may have filled.
-type foreignDir struct{ text string }
+// otherCache is an error for a cache that this build cannot have: somebody else uses it, or
+// may have filled it.
+type otherCache struct{ text string }
 
-func (f *foreignDir) Error() string { return f.text }
-func (f *foreignDir) Hint() string  { return "name a new directory with --cache" }
+func (o *otherCache) Error() string { return o.text }
+func (o *otherCache) Hint() string  { return "name a new directory with --cache" }
 
 // keep moves the finished step in work to dir. All of it is on the disk before it
 // has its name, so that no power cut leaves a part that passes for the whole.

@@ -3,6 +3,8 @@
 package builder
 
 import (
+	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,7 +52,7 @@ func TestCacheIsOurs(t *testing.T) {
 				}
 			}
 			b := &build{options: Options{CacheDir: dir}}
-			release, err := b.open()
+			release, err := b.open(t.Context())
 			if c.want != "" {
 				if err == nil || !strings.Contains(err.Error(), c.want) {
 					t.Fatalf("got %v, want an error with %q", err, c.want)
@@ -65,6 +67,45 @@ func TestCacheIsOurs(t *testing.T) {
 				t.Errorf("the cache has mode %v, %v", info.Mode(), err)
 			}
 		})
+	}
+}
+
+// Two builds that use one cache go one after the other, and the second says why it waits.
+func TestCacheIsWaitedFor(t *testing.T) {
+	dir, said := t.TempDir(), make(chan Event, 10)
+	open := func(ctx context.Context) (release func(), err error) {
+		b := &build{options: Options{CacheDir: dir, Progress: func(e Event) { said <- e }}}
+		return b.open(ctx)
+	}
+	first, err := open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	released := false
+	go func() {
+		if e := <-said; e.State == "note" && strings.Contains(e.Text, "another build is using it") {
+			released = true
+			first()
+		}
+	}()
+	ctx, end := context.WithTimeout(t.Context(), time.Minute)
+	defer end()
+	second, err := open(ctx)
+	if err != nil || !released {
+		t.Fatal("the second build has the cache: ", released, err)
+	}
+	defer second()
+
+	ended, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := open(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("a build that is interrupted while it waits: %v", err)
+	}
+	defer func(was time.Duration) { cacheWait = was }(cacheWait)
+	cacheWait = time.Millisecond
+	var hint interface{ Hint() string }
+	if _, err := open(t.Context()); !errors.As(err, &hint) || !strings.Contains(err.Error(), "another build has been using it for 1ms") {
+		t.Errorf("a build that never ends: %v", err)
 	}
 }
 

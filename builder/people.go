@@ -24,7 +24,7 @@ func BaseAccounts(ctx context.Context, recipe spec.Recipe, o Options) ([]spec.Ac
 		return nil, err
 	}
 	b := &build{options: o, recipe: recipe}
-	release, err := b.open()
+	release, err := b.open(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -35,7 +35,7 @@ func TestLongBadLayer(t *testing.T) {
 	f.publish(t)
 	begun = time.Now()
 	from := m.Console.Len()
-	last(t, s, "sudo caisson-agent sync; sudo systemctl reboot")
+	last(t, m, s, "sudo caisson-agent sync; sudo systemctl reboot")
 	waitFor(t, m, from, "caisson: overlay of node alpha, generation 2")
 	waitFor(t, m, from, "caisson: entering the layer")
 	from = m.Console.Len()
@@ -64,11 +64,9 @@ func TestLongBadLayer(t *testing.T) {
 // judged waits until nothing is judged any more.
 func (f *Fleet) judged(t *testing.T, s *Session) spec.Status {
 	t.Helper()
-	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(time.Second) {
-		if st := status(t, s); len(st.Checks) == 0 {
-			return st
-		}
+	var st spec.Status
+	if !becomes(func() bool { st = status(t, s); return len(st.Checks) == 0 }) {
+		t.Fatalf("its checks have no end: %+v", st)
 	}
-	t.Fatalf("its checks have no end: %+v", status(t, s))
-	return spec.Status{}
+	return st
 }

@@ -5,7 +5,6 @@ package vm
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
@@ -59,14 +58,10 @@ func expect(t *testing.T, s *Session, ratio string) {
 func undone(t *testing.T, s *Session, ratio, why string) {
 	t.Helper()
 	var st spec.Status
-	for range 90 {
-		if st = status(t, s); st.Trial != nil && strings.Contains(st.Trial.Undone, why) {
-			expect(t, s, ratio)
-			return
-		}
-		time.Sleep(2 * time.Second)
+	if !becomes(func() bool { st = status(t, s); return st.Trial != nil && strings.Contains(st.Trial.Undone, why) }) {
+		t.Fatalf("nothing was undone since %s: %+v, trial %+v", why, st, st.Trial)
 	}
-	t.Errorf("nothing was undone since %s: %+v, trial %+v", why, st, st.Trial)
+	expect(t, s, ratio)
 }
 
 func (f *Fleet) trials(t *testing.T, m *Machine, s *Session) {

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/caisson-os/caisson/internal/require"
 )
@@ -37,14 +36,12 @@ func TestLongDeadRegistry(t *testing.T) {
 			t.Errorf("the console does not say %q", line)
 		}
 	}
-	for begun := time.Now(); ; time.Sleep(time.Second) {
-		said := f.must(t, "fleet", "status", "--at", "http://"+page)
-		if strings.Contains(said, "unproven: the loader of beta boots nothing") {
-			break
-		}
-		if time.Since(begun) > limit {
-			t.Fatalf("the fleet's service knows nothing of it: %s", said)
-		}
+	var said string
+	if !becomes(func() bool {
+		said = f.must(t, "fleet", "status", "--at", "http://"+page)
+		return strings.Contains(said, "unproven: the loader of beta boots nothing")
+	}) {
+		t.Fatalf("the fleet's service knows nothing of it: %s", said)
 	}
 	if _, err := f.Server(t.Context(), "serve", "oci:out", "--listen", registry); err != nil {
 		t.Fatal(err)

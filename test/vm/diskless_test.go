@@ -148,7 +148,7 @@ func (f *Fleet) swapAndPin(t *testing.T, m *Machine, s *Session, previous string
 		t.Fatal(err)
 	}
 	from := m.Console.Len()
-	last(t, s, "sudo systemctl reboot")
+	last(t, m, s, "sudo systemctl reboot")
 	waitFor(t, m, from, "caisson: refused:wrong-machine") // it knows only its hardware
 	waitFor(t, m, from, "THIS NODE DOES NOT COME UP: what the registry has for it is refused (wrong-machine)")
 	waitFor(t, m, from, "it tries again in")

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
@@ -71,14 +70,12 @@ func TestLongDisklessSoftReboot(t *testing.T) {
 // KiB images have then.
 func (f *Fleet) leapInMemory(t *testing.T, m *Machine, s *Session) (*Session, int) {
 	t.Helper()
-	for end := time.Now().Add(limit); ; time.Sleep(5 * time.Second) {
-		st := status(t, s)
-		if strings.Contains(st.ActivityDetail, " is staged: soft-reboot: ") {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("nothing is staged: %+v", st)
-		}
+	var st spec.Status
+	if !becomes(func() bool {
+		st = status(t, s)
+		return strings.Contains(st.ActivityDetail, " is staged: soft-reboot: ")
+	}) {
+		t.Fatalf("nothing is staged: %+v", st)
 	}
 	more, from := heldInMemory(t, s), m.Console.Len()
 	run(t, s, "sudo sh -c 'caisson-agent reboot >/run/said 2>&1 </dev/null &'")

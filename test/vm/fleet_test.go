@@ -154,6 +154,16 @@ func (f *Fleet) login(t *testing.T, m *Machine) *Session {
 	return s
 }
 
+// becomes looks at something until it is so, for as long as one step may take.
+func becomes(so func() bool) bool {
+	for end := time.Now().Add(limit); !so(); time.Sleep(2 * time.Second) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
 func run(t *testing.T, s *Session, command string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -165,12 +175,17 @@ func run(t *testing.T, s *Session, command string) string {
 	return out
 }
 
-// last runs a command that takes the machine down. The connection may end before
-// the answer; where the machine dies at once, nobody ends it but the deadline.
-func last(t *testing.T, s *Session, command string) {
+// last runs a command that takes the machine down. The connection may end before the
+// answer, or not at all where the kernel dies: then its last words end it.
+func last(t *testing.T, m *Machine, s *Session, command string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
+	from := m.Console.Len()
+	go func() {
+		_, _ = m.Console.Wait(ctx, from, "Kernel panic", "reboot: Restarting system", "reboot: Power down") // the machine went off, or the command has ended
+		cancel()
+	}()
 	_, _ = s.Run(ctx, command) // what the machine does next shows whether it ran
 }
 
@@ -187,7 +202,7 @@ func status(t *testing.T, s *Session) spec.Status {
 func (f *Fleet) reboot(t *testing.T, m *Machine, s *Session) *Session {
 	t.Helper()
 	from := m.Console.Len()
-	last(t, s, "sudo systemctl reboot")
+	last(t, m, s, "sudo systemctl reboot")
 	waitFor(t, m, from, "caisson: entering the layer")
 	return f.login(t, m)
 }

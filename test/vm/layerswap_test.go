@@ -138,18 +138,16 @@ func (f *daily) swapped(t *testing.T, s *Session, before string) {
 	t.Helper()
 	var st spec.Status
 	var slots string
-	for range 180 {
+	if !becomes(func() bool {
 		st, slots = status(t, s), f.holder(t)
 		waits := slices.ContainsFunc(st.Operations, func(o spec.OperationStatus) bool { return o.Name == spec.LayerSwapName })
-		if !waits && strings.HasPrefix(slots, "metal: 0 of 1") {
-			if st.Layer == before || st.Health != spec.HealthOK || st.Sync != "current" {
-				t.Errorf("after the swap from layer %s: %+v", before, st)
-			}
-			return
-		}
-		time.Sleep(2 * time.Second)
+		return !waits && strings.HasPrefix(slots, "metal: 0 of 1")
+	}) {
+		t.Fatalf("the swap is not over: slots %s, %+v", slots, st.Operations)
 	}
-	t.Fatalf("the swap is not over: slots %s, %+v", slots, st.Operations)
+	if st.Layer == before || st.Health != spec.HealthOK || st.Sync != "current" {
+		t.Errorf("after the swap from layer %s: %+v", before, st)
+	}
 }
 
 // asBeta asks for beta's slot, or gives it back, as any client of FleetLock would.

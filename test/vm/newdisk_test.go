@@ -76,7 +76,7 @@ func TestLongNewStateDisk(t *testing.T) {
 // shutDown switches a machine off as an operator does.
 func shutDown(t *testing.T, m *Machine, s *Session) {
 	t.Helper()
-	last(t, s, "sudo systemctl poweroff")
+	last(t, m, s, "sudo systemctl poweroff")
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	if err := m.Off(ctx); err != nil {

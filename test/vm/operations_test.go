@@ -256,15 +256,15 @@ func has(t *testing.T, s *Session, word string) {
 func stands(t *testing.T, s *Session, name string, state spec.OperationState, what, why string) spec.OperationStatus {
 	t.Helper()
 	var o spec.OperationStatus
-	for range 180 {
+	if becomes(func() bool {
 		all := status(t, s).Operations
-		if i := slices.IndexFunc(all, func(o spec.OperationStatus) bool { return o.Name == name }); i >= 0 {
+		i := slices.IndexFunc(all, func(o spec.OperationStatus) bool { return o.Name == name })
+		if i >= 0 {
 			o = all[i]
-			if o.State == state && o.For == what && strings.Contains(o.Detail, why) {
-				return o
-			}
 		}
-		time.Sleep(2 * time.Second)
+		return i >= 0 && o.State == state && o.For == what && strings.Contains(o.Detail, why)
+	}) {
+		return o
 	}
 	t.Fatalf("%s never became %s for %q (%s), it is %+v", name, state, what, why, o)
 	return o
@@ -324,11 +324,8 @@ func (f *daily) follows(t *testing.T, s *Session) {
 func (f *daily) turns(t *testing.T, alpha *Machine, s *Session, beta *Machine, other *Session) {
 	stands(t, other, "unchecked/reboot", spec.OperationCannot, "", "no ledger")
 	run(t, s, "sudo touch /run/flash; sudo caisson-agent operation run adapter/flash")
-	for n := 0; f.flashes(t, "alpha") == 0; n++ {
-		if n == 600 {
-			t.Fatalf("alpha does not flash: %+v", status(t, s).Operations)
-		}
-		time.Sleep(time.Second)
+	if !becomes(func() bool { return f.flashes(t, "alpha") > 0 }) {
+		t.Fatalf("alpha does not flash: %+v", status(t, s).Operations)
 	}
 	run(t, other, "sudo touch /run/flash; sudo caisson-agent operation run adapter/flash")
 	stands(t, other, "adapter/flash", spec.OperationWaiting, spec.ForSlot, "alpha")
@@ -374,14 +371,12 @@ func (f *daily) turns(t *testing.T, alpha *Machine, s *Session, beta *Machine, o
 func (f *daily) accept(t *testing.T, node, before string) {
 	t.Helper()
 	var err error
-	for range 180 {
+	if !becomes(func() bool {
 		_, err = f.Caisson(t.Context(), "fleet", "accept", node, "--at", "http://"+f.page, "--token-file", "token")
-		if f.key(t, node) != before {
-			return
-		}
-		time.Sleep(2 * time.Second)
+		return f.key(t, node) != before
+	}) {
+		t.Fatalf("no other key of %s counts: %v", node, err)
 	}
-	t.Fatalf("no other key of %s counts: %v", node, err)
 }
 
 // key is the one that counts for a node, as the service says.

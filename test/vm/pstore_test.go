@@ -30,7 +30,7 @@ func TestLongPStore(t *testing.T) {
 		t.Errorf("before it happened:\n%s", got)
 	}
 	from := m.Console.Len()
-	last(t, s, "echo 'these are the last words' | sudo tee /dev/kmsg; echo c | sudo tee /proc/sysrq-trigger")
+	last(t, m, s, "echo 'these are the last words' | sudo tee /dev/kmsg; echo c | sudo tee /proc/sysrq-trigger")
 	waitFor(t, m, from, "Kernel panic")
 	waitFor(t, m, from, "caisson: entering the layer")
 	s = f.login(t, m)

@@ -16,17 +16,13 @@ import (
 // Login opens an SSH connection to the machine, and keeps trying until ctx ends:
 // sshd comes up some time during the boot.
 func (m *Machine) Login(ctx context.Context, user string, key ssh.Signer) (*Session, error) {
-	config := &ssh.ClientConfig{
-		User:            user,
-		Auth:            []ssh.AuthMethod{ssh.PublicKeys(key)},
-		HostKeyCallback: ssh.InsecureIgnoreHostKey(), // a diskless node has a new key each boot; it stands on its console
-		Timeout:         20 * time.Second,
-	}
+	config := client(user, key)
 	for {
 		s, err := dial(ctx, m.ssh, config)
 		if err == nil {
 			return &Session{client: s}, nil
 		}
+		config.Timeout += 5 * time.Second // a machine beside others may take long for its half
 		select {
 		case <-time.After(time.Second):
 		case <-m.done:
@@ -34,6 +30,25 @@ func (m *Machine) Login(ctx context.Context, user string, key ssh.Signer) (*Sess
 		case <-ctx.Done():
 			return nil, fmt.Errorf("log in to %s: %w", m.Name, err)
 		}
+	}
+}
+
+// Refuses reports whether the machine, which answers, lets a user with a key not in.
+func (m *Machine) Refuses(ctx context.Context, user string, key ssh.Signer) bool {
+	c, err := dial(ctx, m.ssh, client(user, key))
+	if err == nil {
+		_ = c.Close() // it was let in
+		return false
+	}
+	return strings.Contains(err.Error(), "unable to authenticate")
+}
+
+func client(user string, key ssh.Signer) *ssh.ClientConfig {
+	return &ssh.ClientConfig{
+		User:            user,
+		Auth:            []ssh.AuthMethod{ssh.PublicKeys(key)},
+		HostKeyCallback: ssh.InsecureIgnoreHostKey(), // a diskless node has a new key each boot; it stands on its console
+		Timeout:         20 * time.Second,
 	}
 }
 

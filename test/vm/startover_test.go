@@ -24,7 +24,7 @@ func TestLongDeadKernel(t *testing.T) {
 		t.Fatalf("systemd feeds no watchdog: %q", got)
 	}
 	from := m.Console.Len()
-	last(t, s, "sudo sh -c 'echo 0 >/proc/sys/kernel/panic; echo c >/proc/sysrq-trigger'")
+	last(t, m, s, "sudo sh -c 'echo 0 >/proc/sys/kernel/panic; echo c >/proc/sysrq-trigger'")
 	waitFor(t, m, from, "Kernel panic")
 	waitFor(t, m, from, "caisson: hardware watchdog")
 	waitFor(t, m, from, "caisson: entering the layer")

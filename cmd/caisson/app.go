@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,7 @@ type app struct {
 	format string    // "text" or "json"
 	quiet  bool      // results and errors only
 	detail bool      // also notes, and how long a verb took
+	warned []string  // of a site that is read twice, once is enough
 }
 
 func newApp(out, err io.Writer) *app { return &app{out: out, err: err} }
@@ -29,6 +31,14 @@ func newApp(out, err io.Writer) *app { return &app{out: out, err: err} }
 func (a *app) say(format string, args ...any) {
 	if !a.quiet {
 		cli.Sayf(a.err, "caisson", format, args...)
+	}
+}
+
+// warn prints what is odd about a site, once.
+func (a *app) warn(about string) {
+	if !slices.Contains(a.warned, about) {
+		a.warned = append(a.warned, about)
+		a.say("warning: %s", about)
 	}
 }
 

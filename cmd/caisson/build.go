@@ -19,6 +19,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/keys"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
@@ -134,7 +135,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	for _, l := range out.Layers {
 		cli.Printf(a.out, "%s  %s\n", l.Digest, l.Variant)
 	}
-	a.say("pushed %s as %s:%s", count(len(out.Layers), "layer"), oci.RepoLayer, out.Version)
+	a.say("pushed %s as %s:%s", plain.Count(len(out.Layers), "layer"), oci.RepoLayer, out.Version)
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/mirror"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/release"
 )
 
@@ -105,6 +106,6 @@ func (a *app) copied(r *mirror.Result) error {
 		cli.Printf(a.out, "%s\t%s\t%s\t%s\n", c.Repository, c.Digest, strings.Join(c.Tags, ","), size)
 		bytes += c.Bytes
 	}
-	a.say("%s to %s: %s, of which %s had to be copied", r.From, r.To, count(len(r.Copied), "artifact"), signless(bytes))
+	a.say("%s to %s: %s, of which %s had to be copied", r.From, r.To, plain.Count(len(r.Copied), "artifact"), signless(bytes))
 	return nil
 }

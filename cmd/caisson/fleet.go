@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 func (a *app) fleetCommand() *cobra.Command {
@@ -98,7 +99,7 @@ func conditionList() (list string) {
 }
 
 func (a *app) printSummary(s server.Summary) error {
-	cli.Printf(a.out, "fleet %s, generation %d, epoch %d: %s, %d to look at\n", s.Name, s.Generation, s.Epoch, count(s.Nodes, "node"), s.Trouble)
+	cli.Printf(a.out, "fleet %s, generation %d, epoch %d: %s, %d to look at\n", s.Name, s.Generation, s.Epoch, plain.Count(s.Nodes, "node"), s.Trouble)
 	if s.IndexTrouble != "" {
 		cli.Printf(a.out, "what is published could not be read since %s: %s\n", s.Indexed.Format(time.RFC3339), s.IndexTrouble)
 	}
@@ -121,10 +122,10 @@ func (a *app) printSummary(s server.Summary) error {
 		cli.Printf(a.out, "unproven: the loader of %s boots nothing, says %s at %s: %s\n", h.Node, h.From, h.At.Format(time.RFC3339), h.Why)
 	}
 	if more := s.Hinted - len(s.Hints); more > 0 {
-		cli.Printf(a.out, "unproven: and those of %s more\n", count(more, "node"))
+		cli.Printf(a.out, "unproven: and those of %s more\n", plain.Count(more, "node"))
 	}
 	for _, r := range s.Reasons {
-		cli.Printf(a.out, "%s %s, as %s: %s\n", count(r.Nodes, "node"), r.Condition, r.Example, cmp.Or(r.Why, view.KindOf(r.Condition).Says))
+		cli.Printf(a.out, "%s %s, as %s: %s\n", plain.Count(r.Nodes, "node"), r.Condition, r.Example, cmp.Or(r.Why, view.KindOf(r.Condition).Says))
 	}
 	return nil
 }

@@ -142,7 +142,7 @@ func (a *app) sayRefused(refused map[string]error) {
 		a.say("report:%s does not count: %s", n, plain.Line(refused[n].Error()))
 	}
 	if more := len(names) - most; more > 0 {
-		a.say("and %s more do not count", count(more, "report"))
+		a.say("and %s more do not count", plain.Count(more, "report"))
 	}
 }
 

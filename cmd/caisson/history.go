@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 func (a *app) historyCommand() *cobra.Command {
@@ -53,7 +54,7 @@ func (a *app) printHistory(list []history.Entry) error {
 			cli.Printf(t, "%s\t\t%s\n", e.Generation, e.Refused)
 			continue
 		}
-		what := count(e.Published, "node")
+		what := plain.Count(e.Published, "node")
 		if e.Node != nil {
 			what = e.Node.Overlay
 			if what == "" {

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/convert"
 )
 
@@ -68,10 +69,10 @@ func (a *app) importCommand() *cobra.Command {
 				}
 			}
 			if unknown > 0 {
-				a.say("%s of unknown kinds left out; -v lists them", count(unknown, "file"))
+				a.say("%s of unknown kinds left out; -v lists them", plain.Count(unknown, "file"))
 			}
 			missed := r.Missed()
-			a.say("%s, %d taken as they are", count(len(r.Coverage), "line"), len(r.Coverage)-missed)
+			a.say("%s, %d taken as they are", plain.Count(len(r.Coverage), "line"), len(r.Coverage)-missed)
 			if strict && missed > 0 {
 				return cli.ErrInvalid
 			}

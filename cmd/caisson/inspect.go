@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/keys"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -104,7 +105,7 @@ func (a *app) inspectCommand() *cobra.Command {
 // printSBOM prints the one SBOM of a layer; a version with variants has several.
 func (a *app) printSBOM(ctx context.Context, layers []release.Layer, names []string) error {
 	if len(layers) != 1 {
-		return cli.Usage("REF@sha256:… names one; 'caisson inspect' lists them", "there are %s", count(len(layers), "layer"))
+		return cli.Usage("REF@sha256:… names one; 'caisson inspect' lists them", "there are %s", plain.Count(len(layers), "layer"))
 	}
 	if len(names) > 0 {
 		one, err := inspectOne(ctx, layers[0], names)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 func (a *app) pruneCommand() *cobra.Command {
@@ -84,9 +85,9 @@ func (a *app) printPruned(out *publish.Pruned) error {
 		}
 		cli.Printf(a.out, "service  %s  %s\n", s.Image, verdict)
 	}
-	what := count(old, "generation") + " and " + count(gone, "layer")
+	what := plain.Count(old, "generation") + " and " + plain.Count(gone, "layer")
 	if len(out.Services) > 0 {
-		what += ", " + count(images, "image") + " of services"
+		what += ", " + plain.Count(images, "image") + " of services"
 	}
 	if out.Removed {
 		a.say("removed %s, freed %s", what, signless(out.Freed))

@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/keys"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -144,7 +145,7 @@ func (a *app) published(r *publish.Result, to string) error {
 	for _, n := range r.Published {
 		cli.Printf(a.out, "%s\tgeneration %d\t%s", n.Node, n.Generation, n.Overlay)
 		if len(n.RunsOn) > 0 {
-			cli.Printf(a.out, "\tlive on %s, too", count(len(n.RunsOn), "earlier layer"))
+			cli.Printf(a.out, "\tlive on %s, too", plain.Count(len(n.RunsOn), "earlier layer"))
 		}
 		cli.Printf(a.out, "\n")
 	}

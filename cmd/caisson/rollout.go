@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
@@ -173,7 +174,7 @@ func (a *app) printPlan(s rollout.State, from time.Time) error {
 		return cli.JSON(a.out, s)
 	}
 	for _, w := range s.Waves {
-		cli.Printf(a.out, "wave %s\tfrom %s\t%s\n", w.Name, from.Format(time.RFC3339), count(len(w.Nodes), "node"))
+		cli.Printf(a.out, "wave %s\tfrom %s\t%s\n", w.Name, from.Format(time.RFC3339), plain.Count(len(w.Nodes), "node"))
 		for _, n := range w.Nodes {
 			cli.Printf(a.out, "  %s\n", n)
 		}
@@ -192,7 +193,7 @@ func (a *app) printRollout(s rollout.State) {
 	}
 	cli.Printf(a.out, "%s\t%s\n", s.Name, line)
 	for _, w := range s.Waves {
-		cli.Printf(a.out, "  wave %s\t%s\t%s", w.Name, w.State, count(len(w.Nodes), "node"))
+		cli.Printf(a.out, "  wave %s\t%s\t%s", w.Name, w.State, plain.Count(len(w.Nodes), "node"))
 		if n := len(w.LeftOut); n > 0 {
 			cli.Printf(a.out, ", %d left out", n)
 		}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -66,8 +67,11 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 				}}
 			if once {
 				var what rollout.Decision
-				if _, what, err = d.Step(ctx); err == nil && what.Act == rollout.Wait {
+				switch _, what, err = d.Step(ctx); {
+				case err == nil && what.Act == rollout.Wait:
 					a.say("%s", what.Reason)
+				case err == nil && what.Act == rollout.Halt:
+					err = fmt.Errorf("%w: %s", rollout.ErrHalted, what.Reason)
 				}
 			} else {
 				err = d.Run(ctx, interval)

@@ -85,7 +85,7 @@ func TestRolloutRun(t *testing.T) {
 	run := []string{"rollout", "run", "r", "site.yaml", "--at", service.URL, "--token-file", "token", "--interval", "10ms"}
 	site("2")
 	must("rollout", "start", "r", "site.yaml")
-	if out := must(append(run, "--for", "3s")...); !strings.Contains(out, "wave 1: begins with 1 nodes") || !strings.Contains(out, "wave 2: done, 1 well") {
+	if out := must(append(run, "--for", "3s")...); !strings.Contains(out, "wave 1: begins with 1 node,") || !strings.Contains(out, "wave 2: done, 1 well") {
 		t.Errorf("a good rollout says: %s", out)
 	}
 	if out := must("rollout", "status", "oci:out", "--site", "site.yaml"); !strings.Contains(out, "done since") {
@@ -99,8 +99,13 @@ func TestRolloutRun(t *testing.T) {
 		t.Errorf("one step: %s", out)
 	}
 	sync = "refused:epoch"
-	if out, err := caisson(append(run, "-o", "json")...); !errors.Is(err, cli.ErrDrift) || !strings.Contains(out, "1 of 1 nodes failed: a (it refuses the overlay: epoch)") || !strings.Contains(out, `"phase": "halted"`) {
+	if out, err := caisson(append(run, "-o", "json")...); !errors.Is(err, cli.ErrDrift) || !strings.Contains(out, "1 of 1 node failed: a (it refuses the overlay: epoch)") || !strings.Contains(out, `"phase": "halted"`) {
 		t.Errorf("a rollout that halts: %v\n%s", err, out)
+	}
+	must("rollout", "resume", "oci:out", "r", "--site", "site.yaml")
+	must(append(run, "--once")...) // the wave begins again
+	if out, err := caisson(append(run, "--once")...); !errors.Is(err, cli.ErrDrift) || strings.Count(out, "1 of 1 node failed") != 1 {
+		t.Errorf("the step that halts: %v\n%s", err, out)
 	}
 	must("rollout", "resume", "oci:out", "r", "--site", "site.yaml")
 	token("other")

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/service"
 )
 
@@ -57,7 +58,7 @@ func (a *app) servicesListCommand() *cobra.Command {
 				case s.Frozen != nil:
 					state += ", frozen: " + s.Frozen.Reason
 				}
-				cli.Printf(t, "%s\t%s\t%s of %s\t%s\t%s\n", s.Name, s.Unit, s.Ref, s.URL, count(len(s.Nodes), "node"), state)
+				cli.Printf(t, "%s\t%s\t%s of %s\t%s\t%s\n", s.Name, s.Unit, s.Ref, s.URL, plain.Count(len(s.Nodes), "node"), state)
 			}
 			return t.Flush()
 		},

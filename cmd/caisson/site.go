@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -68,13 +69,13 @@ func (a *app) loadSiteFrom(files fs.FS, at time.Time, names ...string) (*site.Si
 	for _, p := range found.Problems {
 		switch p.Severity {
 		case report.Warning:
-			a.say("warning: %s", p)
+			a.warn(p.String())
 		case report.Note:
 			a.sayDetail("note: %s", p)
 		}
 	}
 	for _, w := range s.NeverOpen() {
-		a.say("warning: the window %s does not open in the next months: what waits for it does not happen", w)
+		a.warn(fmt.Sprintf("the window %s does not open in the next months: what waits for it does not happen", w))
 	}
 	return s, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/unknown"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/httpserver"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 )
 
@@ -53,7 +54,7 @@ func (a *app) unknownCommand() *cobra.Command {
 			for _, s := range list {
 				cli.Printf(a.out, "%s\t# from %s, last %s\n", s.Node, s.From, s.Last.UTC().Format(time.RFC3339))
 			}
-			a.say("%s", count(len(list), "unknown machine"))
+			a.say("%s", plain.Count(len(list), "unknown machine"))
 			return nil
 		},
 	}

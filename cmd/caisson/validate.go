@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
@@ -48,9 +49,9 @@ func (a *app) validateCommand() *cobra.Command {
 					found.DropNotes()
 				}
 				found.Write(a.err)
-				summary := fmt.Sprintf("%s, %s", count(errors, "error"), count(warnings, "warning"))
+				summary := fmt.Sprintf("%s, %s", plain.Count(errors, "error"), plain.Count(warnings, "warning"))
 				if errors == 0 {
-					summary = fmt.Sprintf("valid: %s, %s, %s", s.Name(), count(len(s.Nodes()), "node"), summary)
+					summary = fmt.Sprintf("valid: %s, %s, %s", s.Name(), plain.Count(len(s.Nodes()), "node"), summary)
 				}
 				cli.Printf(a.out, "%s\n", summary)
 			}
@@ -62,11 +63,4 @@ func (a *app) validateCommand() *cobra.Command {
 	}
 	c.Flags().BoolVar(&strict, "strict", false, "warnings are errors")
 	return c
-}
-
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -64,7 +65,7 @@ func Next(plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows, left map[st
 	d := judge(plan, i, row.Waves[i], rows, reports, now)
 	switch n := len(plan.Waves[i].Nodes) - len(d.LeftOut); {
 	case halts(plan.Rule, len(d.Failed), n):
-		d.Act, d.Reason = Halt, fmt.Sprintf("wave %s: %d of %d nodes failed: %s", plan.Waves[i].Name, len(d.Failed), n, some(d.Failed))
+		d.Act, d.Reason = Halt, fmt.Sprintf("wave %s: %d of %s failed: %s", plan.Waves[i].Name, len(d.Failed), plain.Count(n, "node"), some(d.Failed))
 	case d.Act == "":
 		d.Act = Finish
 	}

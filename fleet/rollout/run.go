@@ -12,6 +12,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust/refusal"
@@ -263,7 +264,7 @@ func (d *Driver) tell(plan *spec.RolloutPlan, what Decision, r *publish.Result) 
 	name := plan.Waves[what.Wave].Name
 	switch what.Act {
 	case Begin:
-		d.Say("wave %s: begins with %d nodes, generation %d", name, len(what.Nodes), r.Generation)
+		d.Say("wave %s: begins with %s, generation %d", name, plain.Count(len(what.Nodes), "node"), r.Generation)
 		if len(what.LeftOut) > 0 {
 			d.Say("wave %s: left out: %s", name, some(what.LeftOut))
 		}
@@ -273,6 +274,6 @@ func (d *Driver) tell(plan *spec.RolloutPlan, what Decision, r *publish.Result) 
 			d.Say("wave %s: failed: %s", name, some(what.Failed))
 		}
 	case Halt:
-		d.Say("halted: %s; %d nodes go back", what.Reason, len(r.Published))
+		d.Say("wave %s: halts, to go back: %s", name, plain.Count(len(r.Published), "node")) // Run returns the reason
 	}
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plain keeps text from outside from steering the reader's terminal: what
-// a registry, a layer, a user's file name or the author of a site says may hold
-// escapes, carriage returns, marks that turn the direction of writing, and line
-// breaks behind which a line of ours is forged.
+// Package plain writes text for people. It keeps text from outside from steering the
+// reader's terminal: what a registry, a layer, a user's file name or the author of a
+// site says may hold escapes, carriage returns, marks that turn the direction of
+// writing, and line breaks behind which a line of ours is forged.
 //
 // It is the only place with this rule. Whoever prints for people goes through it,
 // internal/cli for both programs; JSON is for programs and is not filtered.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
@@ -42,7 +43,7 @@ func (p *Plan) Write(w io.Writer) {
 		g.names = append(g.names, n.Name)
 	}
 	for _, g := range groups {
-		fmt.Fprintf(w, "%s: %s: %s\n", plural(len(g.names), "node"), g.Class, g.Why)
+		fmt.Fprintf(w, "%s: %s: %s\n", plain.Count(len(g.names), "node"), g.Class, g.Why)
 		fmt.Fprintf(w, "  %s\n", nameList(g.names))
 		for _, c := range g.Changes {
 			c.write(w)
@@ -73,9 +74,9 @@ func (p *Plan) Write(w io.Writer) {
 		if l.Differs != "" {
 			what += "; differs from the default in " + strings.ReplaceAll(l.Differs, " ", ", ")
 		}
-		fmt.Fprintf(w, "layer %s (%s): %s\n", l.Variant, plural(l.Nodes, "node"), what)
+		fmt.Fprintf(w, "layer %s (%s): %s\n", l.Variant, plain.Count(l.Nodes, "node"), what)
 	}
-	fmt.Fprintf(w, "%s changed, %s unchanged, %s\n", plural(len(p.Nodes)-unchanged, "node"), plural(unchanged, "node"), plural(len(p.Layers), "layer variant"))
+	fmt.Fprintf(w, "%s changed, %s unchanged, %s\n", plain.Count(len(p.Nodes)-unchanged, "node"), plain.Count(unchanged, "node"), plain.Count(len(p.Layers), "layer variant"))
 }
 
 // writeHeld prints the nodes that are held, those with the same reason in one line.
@@ -92,7 +93,7 @@ func (p *Plan) writeHeld(w io.Writer) {
 		names[n.Held] = append(names[n.Held], n.Name)
 	}
 	for _, why := range order {
-		fmt.Fprintf(w, "%s held: %s\n  %s\n\n", plural(len(names[why]), "node"), report.Printable(why, 200), nameList(names[why]))
+		fmt.Fprintf(w, "%s held: %s\n  %s\n\n", plain.Count(len(names[why]), "node"), report.Printable(why, 200), nameList(names[why]))
 	}
 }
 
@@ -123,11 +124,4 @@ func nameList(names []string) string {
 		return strings.Join(names, " ")
 	}
 	return fmt.Sprintf("%s … and %d more", strings.Join(names[:shown], " "), len(names)-shown)
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

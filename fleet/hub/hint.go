@@ -22,11 +22,6 @@ func (h *Hub) Hint(said spec.Hint, from string) error {
 	if name == "" {
 		return &RefusedError{"nothing is published for that machine"}
 	}
-	for node := range h.hints {
-		if h.nodes[node] == nil { // so there are no more hints than nodes
-			delete(h.hints, node)
-		}
-	}
 	h.hints[name] = view.Hint{Node: name, At: h.o.Now().UTC(), From: from, Why: said.Why}
 	h.sorted = nil
 	h.wake()
@@ -36,11 +31,18 @@ func (h *Hub) Hint(said spec.Hint, from string) error {
 // named returns the published node that a machine claims to be, "" for none: by its
 // hardware first, as the name may be DHCP's. mu is held.
 func (h *Hub) named(said spec.Hint) string {
-	shares := func(list []string) func(string) bool {
-		return func(one string) bool { return slices.Contains(list, one) }
+	if h.hardware == nil { // whoever sends hints without end must not have all nodes compared each time
+		h.hardware = map[string]string{}
+		for name, n := range h.nodes {
+			if p := n.view.Published; p != nil {
+				for _, id := range slices.Concat(p.Match.MACs, p.Match.UUIDs) {
+					h.hardware[id] = name
+				}
+			}
+		}
 	}
-	for name, n := range h.nodes {
-		if p := n.view.Published; p != nil && (slices.ContainsFunc(said.Match.MACs, shares(p.Match.MACs)) || slices.ContainsFunc(said.Match.UUIDs, shares(p.Match.UUIDs))) {
+	for _, id := range slices.Concat(said.Match.MACs, said.Match.UUIDs) {
+		if name := h.hardware[id]; name != "" {
 			return name
 		}
 	}

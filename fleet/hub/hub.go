@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -67,6 +68,7 @@ type Hub struct {
 	slots    []store.Slot
 	proofs   map[string]time.Time // by node: of the last request for a slot
 	hints    map[string]view.Hint // by node: they end with this instance
+	hardware map[string]string    // node by what is published of its hardware; nil until a hint wants it
 	rev      int64
 	fleet    Published
 	indexed  time.Time // when the index was last read
@@ -331,6 +333,7 @@ func (h *Hub) readIndex(ctx context.Context) {
 		n.view.Published = nil
 		h.nodes[name] = &n
 	}
-	h.sorted = nil
+	maps.DeleteFunc(h.hints, func(name string, _ view.Hint) bool { return h.nodes[name] == nil }) // so there are no more hints than nodes
+	h.sorted, h.hardware = nil, nil
 	h.wake()
 }

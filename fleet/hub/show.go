@@ -37,6 +37,13 @@ func (h *Hub) Nodes() []*view.Node {
 	return h.sorted
 }
 
+// Owner returns the node whose key has an id, "" for none.
+func (h *Hub) Owner(key string) string {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.keys[key]
+}
+
 // Now is the time that conditions are judged by.
 func (h *Hub) Now() time.Time { return h.o.Now() }
 

@@ -22,13 +22,17 @@ func (s *Server) takeReport(w http.ResponseWriter, req *http.Request) {
 	if !ok {
 		return
 	}
-	if !s.limits.report(address(req) + " " + claimed(raw)) {
+	if !s.limits.report(client(req), s.o.Hub.Owner(sign.ClaimedKey(raw))) {
 		w.Header().Set("Retry-After", "60")
-		s.fail(w, http.StatusTooManyRequests, "rate", "more than one report a second")
+		s.fail(w, http.StatusTooManyRequests, "rate", "too many reports")
 		return
 	}
-	s.verifies <- struct{}{}
-	defer func() { <-s.verifies }()
+	select {
+	case s.verifies <- struct{}{}:
+		defer func() { <-s.verifies }()
+	case <-req.Context().Done(): // whoever asked is gone
+		return
+	}
 	if err := s.o.Hub.Report(req.Context(), raw); err != nil {
 		s.failed(w, err)
 		return
@@ -41,8 +45,7 @@ func (s *Server) takeHint(w http.ResponseWriter, req *http.Request) {
 	if !ok {
 		return
 	}
-	from := address(req)
-	if !s.limits.hint(from) {
+	if !s.limits.hint(client(req)) {
 		w.Header().Set("Retry-After", "60")
 		s.fail(w, http.StatusTooManyRequests, "rate", "too many hints")
 		return
@@ -52,22 +55,11 @@ func (s *Server) takeHint(w http.ResponseWriter, req *http.Request) {
 		s.fail(w, http.StatusBadRequest, "malformed", "%v", err)
 		return
 	}
-	if err := s.o.Hub.Hint(hint, from); err != nil {
+	if err := s.o.Hub.Hint(hint, address(req)); err != nil {
 		s.failed(w, err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
-}
-
-// claimed is the key that a report names: what is not verified yet serves to count.
-func claimed(raw []byte) string {
-	var r struct {
-		Signatures []struct{ KeyID string }
-	}
-	if json.Unmarshal(raw, &r) != nil || len(r.Signatures) != 1 {
-		return ""
-	}
-	return r.Signatures[0].KeyID
 }
 
 // Summary is what GET /v1/summary answers.
@@ -159,6 +151,11 @@ func (s *Server) lock(w http.ResponseWriter, req *http.Request, act string) {
 	}
 	data, ok := s.body(w, req, 4<<10)
 	if !ok {
+		return
+	}
+	if !s.limits.slot(client(req)) {
+		w.Header().Set("Retry-After", "60")
+		s.fail(w, http.StatusTooManyRequests, "rate", "too many requests for slots")
 		return
 	}
 	var r lockRequest

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/caisson-os/caisson/internal/httpserver"
 )
 
 // Role is what somebody may do.
@@ -68,7 +70,7 @@ func (s *Server) need(role Role, next http.HandlerFunc) http.Handler {
 		switch {
 		case allowed:
 			next(w, req.WithContext(context.WithValue(req.Context(), callerKey{}, who)))
-		case who.Role == Nobody && req.Header.Get("Authorization") != "" && !s.limits.guess(address(req)):
+		case who.Role == Nobody && req.Header.Get("Authorization") != "" && !s.limits.guess(client(req)):
 			s.fail(w, http.StatusTooManyRequests, "rate", "too many wrong tokens from this address")
 		case wantsPage(req) && who.Role == Nobody:
 			http.Redirect(w, req, "/login?to="+url.QueryEscape(req.URL.RequestURI()), http.StatusSeeOther)
@@ -130,6 +132,9 @@ func address(req *http.Request) string {
 	return host
 }
 
+// client is by what a request is counted.
+func client(req *http.Request) string { return httpserver.Client(address(req)) }
+
 // sessions are browsers that have shown a token once. They end with the service.
 type sessions struct {
 	mu  sync.Mutex
@@ -186,7 +191,7 @@ func (s *Server) login(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if who := s.o.Tokens.find(token); !who.Role.may(Reader) {
-		if token != "" && !s.limits.guess(address(req)) {
+		if token != "" && !s.limits.guess(client(req)) {
 			s.fail(w, http.StatusTooManyRequests, "rate", "too many wrong tokens from this address")
 			return
 		}
@@ -214,10 +219,11 @@ func local(to string) string {
 	return to
 }
 
-// limits bound how often an address may guess, and report.
+// limits bound how often an address may guess, and report. The names of buckets are short.
 type limits struct {
-	mu  sync.Mutex
-	all map[string]*bucket
+	mu   sync.Mutex
+	most int // buckets
+	all  map[string]*bucket
 }
 
 type bucket struct {
@@ -225,9 +231,7 @@ type bucket struct {
 	at   time.Time
 }
 
-func newLimits() *limits { return &limits{all: map[string]*bucket{}} }
-
-const maxBuckets = 100_000
+func newLimits() *limits { return &limits{most: 100_000, all: map[string]*bucket{}} }
 
 // take takes one from a bucket that holds most and gains rate a second.
 func (l *limits) take(name string, most, rate float64) bool {
@@ -236,14 +240,10 @@ func (l *limits) take(name string, most, rate float64) bool {
 	now := time.Now()
 	b := l.all[name]
 	if b == nil {
-		if len(l.all) >= maxBuckets {
-			for other, old := range l.all { // those that are full again say nothing
-				if now.Sub(old.at) > time.Minute {
-					delete(l.all, other)
-				}
-			}
-			if len(l.all) >= maxBuckets {
-				return false
+		if len(l.all) >= l.most {
+			for other := range l.all { // whoever has very many addresses must not keep the others out
+				delete(l.all, other)
+				break
 			}
 		}
 		b = &bucket{most, now}
@@ -266,5 +266,19 @@ func (l *limits) hint(address string) bool {
 	return l.take("hint "+address, 20, 1.0/5) && l.take("hints", 1000, 20)
 }
 
-// report allows a node a full spool at once, and then one report a second.
-func (l *limits) report(node string) bool { return l.take("report "+node, 80, 1) }
+// slot allows an address as many requests for slots as its nodes make that wait for one:
+// each is verified, and what it proves is written.
+func (l *limits) slot(address string) bool { return l.take("slot "+address, 1000, 50) }
+
+// report allows the holder of a node's key a full spool at once, and then one report a
+// second. A key that is nobody's yet can be made at any time: such are counted together.
+func (l *limits) report(address, node string) bool {
+	if node == "" {
+		return l.take("strangers "+address, strangers, strangers/50)
+	}
+	return l.take("report "+address+" "+node, 80, 1)
+}
+
+// strangers is how many reports by new keys one address may send at once: all nodes of a
+// rack are new at first, or after a boot, and may come from one.
+const strangers = 1000

@@ -4,6 +4,7 @@ package httpserver
 
 import (
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -51,13 +52,24 @@ func (l *listener) Accept() (net.Conn, error) {
 			return c, nil
 		}
 		host, _, err := net.SplitHostPort(c.RemoteAddr().String())
-		if err != nil || !l.take(host) {
+		client := Client(host)
+		if err != nil || !l.take(client) {
 			_ = c.Close() // one too many
 			continue
 		}
 		l.endStalled(tcp)
-		return &conn{TCPConn: tcp, give: sync.OnceFunc(func() { l.give(host) })}, nil
+		return &conn{TCPConn: tcp, give: sync.OnceFunc(func() { l.give(client) })}, nil
 	}
+}
+
+// Client is by what the holder of an address is counted: of IPv6 its network of 64 bits,
+// in which one machine can have as many addresses as it likes.
+func Client(address string) string {
+	a, err := netip.ParseAddr(address)
+	if err != nil || a.Unmap().Is4() {
+		return address
+	}
+	return netip.PrefixFrom(a.WithZone(""), 64).Masked().String()
 }
 
 func (l *listener) take(host string) bool {

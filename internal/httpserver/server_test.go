@@ -131,6 +131,18 @@ func ask(c net.Conn) error {
 	return err
 }
 
+// TestClient: a machine has all addresses of a network of IPv6, and counts once.
+func TestClient(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "::ffff:192.0.2.1", "2001:db8:0:1::1": "2001:db8:0:1::/64", "2001:db8:0:1:ffff::2": "2001:db8:0:1::/64",
+		"2001:db8:0:2::1": "2001:db8:0:2::/64", "fe80::1%eth0": "fe80::/64", "@": "@",
+	} {
+		if got := Client(address); got != want {
+			t.Errorf("%s: %s, want %s", address, got, want)
+		}
+	}
+}
+
 func TestUsers(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "users")
 	if err := os.WriteFile(name, []byte("node:secret\nother:word\n"), 0o600); err != nil {

@@ -116,6 +116,10 @@ func spki(pub crypto.PublicKey) (text []byte, id string, err error) {
 	if err != nil {
 		return nil, "", refusal.New(refusal.BadKey, "public key: %w", err)
 	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), idOf(der), nil
+}
+
+func idOf(der []byte) string {
 	sum := sha256.Sum256(der)
-	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), base64.StdEncoding.EncodeToString(sum[:]), nil
+	return base64.StdEncoding.EncodeToString(sum[:])
 }

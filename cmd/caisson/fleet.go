@@ -187,13 +187,15 @@ type fleetDiff struct {
 func (a *app) fleetAcceptCommand() *cobra.Command {
 	var at asking
 	c := &cobra.Command{
-		Use:   "accept NODE",
+		Use:   "accept NODE KEY",
 		Short: "Accept the other key that reports for a node",
 		Long: "Accept the other key that reports for a node: from now on it is the one that counts. A node has another key when\n" +
-			"its state disk was replaced or emptied; when nobody did that, somebody else reports for it.",
-		Args: cobra.ExactArgs(1),
+			"its state disk was replaced or emptied; when nobody did that, somebody else reports for it. KEY is the id that\n" +
+			"'caisson-agent report' prints on the node; the node's page has that of the key which reports.",
+		Example: "  caisson fleet accept n1 bcYdxJIdBqKgp1p3aq1QcVx0Y4ISThEqzGAKIsFmuyU=",
+		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := at.post(c.Context(), "/v1/nodes/"+url.PathEscape(args[0])+"/accept", ""); err != nil {
+			if err := at.post(c.Context(), "/v1/nodes/"+url.PathEscape(args[0])+"/accept", args[1]); err != nil {
 				return err
 			}
 			if a.json() {

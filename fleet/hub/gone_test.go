@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/oci/sign"
 )
 
 // TestTheSlotOfARetiredNode: what took a slot and will never give it back keeps no other
@@ -42,7 +43,7 @@ func TestAcceptingIsNotHearing(t *testing.T) {
 	r.must(r.report("k2", "n1", 1, nil))
 	then := r.clock
 	r.later(20 * time.Hour)
-	r.must(r.hub.Accept(t.Context(), "n1", "eve"))
+	r.must(r.hub.Accept(t.Context(), "n1", sign.VerifierOf(r.key("k2")).ID(), "eve"))
 	if d, err := r.hub.Node(t.Context(), "n1"); err != nil || d.Received.Sub(then).Abs() > time.Second {
 		t.Errorf("%+v, %v", d, err)
 	}

@@ -83,6 +83,7 @@ type node struct {
 	view  view.Node
 	known report.Known
 	row   store.Node
+	other time.Time // when its history was told of another key
 }
 
 type stats struct{ taken, refused, offered, batches atomic.Int64 }

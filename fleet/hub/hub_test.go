@@ -235,14 +235,34 @@ func TestAttacks(t *testing.T) {
 	r.is("n1", view.OtherKey)
 	r.restart()
 	r.is("n1", view.OtherKey)
-	r.must(r.hub.Accept(t.Context(), "n1", "eve"))
+	r.refused("another key than the operator saw", r.hub.Accept(t.Context(), "n1", sign.VerifierOf(r.key("k1")).ID(), "eve"))
+	r.refused("no key", r.hub.Accept(t.Context(), "n1", "", "eve"))
+	r.is("n1", view.OtherKey)
+	r.must(r.hub.Accept(t.Context(), "n1", sign.VerifierOf(r.key("thief")).ID(), "eve"))
 	r.is("n1", view.Broken)
 	r.refused("the key before it", r.report("k1", "n1", 99, nil))
-	r.refused("nothing to accept", r.hub.Accept(t.Context(), "n1", "eve"))
+	r.refused("nothing to accept", r.hub.Accept(t.Context(), "n1", sign.VerifierOf(r.key("thief")).ID(), "eve"))
 	d, err = r.hub.Node(t.Context(), "n1")
 	r.must(err)
 	if !slices.ContainsFunc(d.History, func(e store.Event) bool { return e.What == "eve accepted another key" }) {
 		t.Errorf("%+v", d.History)
+	}
+}
+
+// TestManyOtherKeys: a key for each report does not fill the history of a node, or hide
+// what is in it.
+func TestManyOtherKeys(t *testing.T) {
+	r := newRig(t, "n1")
+	r.must(r.report("k1", "n1", 1, nil))
+	for i := range 60 {
+		r.must(r.report(fmt.Sprint("thief", i%3), "n1", uint64(i+1), nil))
+		r.later(time.Minute)
+	}
+	r.must(r.report("thief1", "n1", 100, nil))
+	d, err := r.hub.Node(t.Context(), "n1")
+	r.must(err)
+	if len(d.History) != 3 || d.Offered.Report.Key != sign.VerifierOf(r.key("thief1")).ID() {
+		t.Errorf("%d events: %+v", len(d.History), d.History)
 	}
 }
 

@@ -231,6 +231,10 @@ func (w *work) count(old *node, r *spec.Report, why string, now, asOf time.Time)
 	return nil
 }
 
+// otherKeys is how often a node's history tells of other keys: anybody can make one for
+// each report.
+const otherKeys = time.Hour
+
 // offer keeps a report by a key that does not count yet, beside the node's own word.
 func (w *work) offer(old *node, r *spec.Report, why string, now time.Time) error {
 	o := offer{Report: *r, At: now, Why: why}
@@ -239,8 +243,9 @@ func (w *work) offer(old *node, r *spec.Report, why string, now time.Time) error
 		return err
 	}
 	n := *old
-	if old.view.Offered == nil || old.view.Offered.Key != r.Key {
+	if was := old.view.Offered; (was == nil || was.Key != r.Key) && now.Sub(old.other) >= otherKeys {
 		w.event(now, r.Node, "another key reports for it: "+why)
+		n.other = now
 	}
 	n.view.Offered = &view.Offer{Key: r.Key, Grade: r.Grade, At: now, Why: why}
 	n.row.Offered = string(text)

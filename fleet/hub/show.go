@@ -131,8 +131,9 @@ func (h *Hub) Node(ctx context.Context, name string) (*Detail, error) {
 	return d, nil
 }
 
-// Accept makes the key that is offered for a node the one that counts.
-func (h *Hub) Accept(ctx context.Context, name, by string) error {
+// Accept makes a key that is offered for a node the one that counts. It is named, since
+// anybody may have offered another one since somebody looked.
+func (h *Hub) Accept(ctx context.Context, name, key, by string) error {
 	if !h.Writes() {
 		return ErrReadOnly
 	}
@@ -153,6 +154,9 @@ func (h *Hub) Accept(ctx context.Context, name, by string) error {
 	var o offer
 	if err := json.Unmarshal([]byte(offered), &o); err != nil {
 		return err
+	}
+	if o.Report.Key != key {
+		return &RefusedError{fmt.Sprintf("the key that reports for %s by now is %s, not %.60s", name, o.Report.Key, key)}
 	}
 	now := h.o.Now().UTC()
 	if err := w.count(old, &o.Report, by+" accepted another key", now, o.At); err != nil {

@@ -105,7 +105,16 @@ func (s *Server) getSlots(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) accept(w http.ResponseWriter, req *http.Request) {
-	if err := s.o.Hub.Accept(req.Context(), req.PathValue("node"), callerOf(req).Name); err != nil {
+	text, ok := s.body(w, req, 1<<10)
+	if !ok {
+		return
+	}
+	key := strings.TrimSpace(string(text))
+	if key == "" {
+		s.fail(w, http.StatusBadRequest, "key", "which key is accepted: the body of the request is its id, as offered.report.key of the node has it")
+		return
+	}
+	if err := s.o.Hub.Accept(req.Context(), req.PathValue("node"), key, callerOf(req).Name); err != nil {
 		s.failed(w, err)
 		return
 	}

@@ -65,7 +65,7 @@ func plays(t *testing.T, row attack.Service, without string) bool {
 	if row.Request.Post {
 		method = http.MethodPost
 	}
-	req, err := http.NewRequest(method, s.url+row.Request.Path, nil)
+	req, err := http.NewRequest(method, s.url+row.Request.Path, strings.NewReader("a key"))
 	if err != nil {
 		t.Fatal(err)
 	}

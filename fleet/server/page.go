@@ -139,7 +139,7 @@ func (s *Server) nodePage(w http.ResponseWriter, req *http.Request) {
 	}
 	var acts []act
 	if d.Offered != nil {
-		acts = append(acts, act{"Accept its other key, when you know why it has one", "caisson fleet accept " + d.Name + s.asOperator(req)})
+		acts = append(acts, act{"Accept its other key, when caisson-agent report on the node says that it is its own", "caisson fleet accept " + d.Name + " " + d.Offered.Report.Key + s.asOperator(req)})
 	}
 	if len(d.Holds) > 0 {
 		acts = append(acts, act{"Let it follow the site again", on("forward", "")})

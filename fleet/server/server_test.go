@@ -253,7 +253,7 @@ func TestCrossSite(t *testing.T) {
 		"another's origin": {"Origin", "https://evil.example", 403},
 		"our own page":     {"Sec-Fetch-Site", "same-origin", 409}, // there is nothing to accept
 	} {
-		req, err := http.NewRequest("POST", s.url+"/v1/nodes/n1/accept", nil)
+		req, err := http.NewRequest("POST", s.url+"/v1/nodes/n1/accept", strings.NewReader("a key"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ package oci
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/caisson-os/caisson/trust/refusal"
 )
@@ -83,6 +84,28 @@ func (r rules) ReadDocument(ctx context.Context, s Source, repo string, resp Res
 		return nil, nil, last
 	}
 	return doc, bundles, nil
+}
+
+// ReadKept is [ReadDocument] for a manifest that was kept with everything inline, which
+// makes it larger than one of a registry may be. The caller has bounded it. What is not
+// inline is not there.
+func ReadKept(raw []byte, documentType string, limit int64) (doc []byte, bundles [][]byte, err error) {
+	r := whole
+	r.parse = r.parse.Without("size")
+	return r.ReadDocument(context.Background(), inlineOnly{}, RepoNode, Response{Data: raw}, documentType, limit)
+}
+
+// inlineOnly is a source that holds nothing: what is kept is whole or useless.
+type inlineOnly struct{}
+
+var errNotInline = errors.New("what was kept is not whole")
+
+func (inlineOnly) Manifest(context.Context, string, string, string) (Response, error) {
+	return Response{}, errNotInline
+}
+
+func (inlineOnly) Blob(context.Context, string, Descriptor, int64) (io.ReadCloser, error) {
+	return nil, errNotInline
 }
 
 func artifactIsWanted(d document) error {

@@ -114,6 +114,19 @@ func TestSavedCandidates(t *testing.T) {
 	if _, err := Accept(again, b, id, spec.Floor{}, Clock{RTC: issued}, Known{}); err != nil {
 		t.Errorf("a saved candidate is refused: %v", err)
 	}
+	// The digest that a registry has it under is what to ask with.
+	raw, _ := oci.OverlayManifest(c.Document, c.Bundles...)
+	if again.ETag != oci.Digest(raw) {
+		t.Errorf("it is asked for again as %s, and is %s", again.ETag, oci.Digest(raw))
+	}
+	// The largest that a node accepts is kept, too.
+	large := Candidate{Document: make([]byte, oci.MaxOverlay)}
+	for range oci.MaxBundles {
+		large.Bundles = append(large.Bundles, make([]byte, oci.MaxBundle))
+	}
+	if again, err := Load(large.Save()); err != nil || len(again.Document) != oci.MaxOverlay || len(again.Bundles) != oci.MaxBundles {
+		t.Errorf("the largest overlay, saved in %d bytes: %d bytes and %d bundles, %v", len(large.Save()), len(again.Document), len(again.Bundles), err)
+	}
 	for what, data := range map[string][]byte{
 		"empty": nil, "cut": c.Save()[:500], "altered": []byte(strings.Replace(string(c.Save()), `"data":"e`, `"data":"f`, 1)), "huge": make([]byte, MaxSaved+1),
 	} {

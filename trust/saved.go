@@ -3,17 +3,14 @@
 package trust
 
 import (
-	"context"
-	"errors"
-	"io"
-
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
-// MaxSaved is the most that a saved candidate takes. The caps of its parts are
-// such that base64 of them all fits.
-const MaxSaved = oci.MaxManifest
+// MaxSaved is the most that a saved candidate takes: base64 of all that a document and
+// its bundles may have, and the manifest around them. One of a registry has less, since
+// there large blobs are not inline.
+const MaxSaved = (oci.MaxOverlay+oci.MaxBundles*oci.MaxBundle)/3*4 + 64<<10
 
 // saved is a manifest whose layers are always inline.
 func saved(kind string, c Candidate) []byte {
@@ -32,19 +29,11 @@ func load(data []byte, kind string, limit int64) (Candidate, error) {
 	if len(data) > MaxSaved {
 		return Candidate{}, refusal.New(refusal.Oversize, "saved candidate of %d bytes", len(data))
 	}
-	doc, bundles, err := oci.ReadDocument(context.Background(), inlineOnly{}, oci.RepoNode, oci.Response{Data: data}, kind, limit)
-	return Candidate{Document: doc, Bundles: bundles}, err
-}
-
-// inlineOnly is a source that holds nothing: what is saved is whole or useless.
-type inlineOnly struct{}
-
-var errNotInline = errors.New("the saved candidate is not whole")
-
-func (inlineOnly) Manifest(context.Context, string, string, string) (oci.Response, error) {
-	return oci.Response{}, errNotInline
-}
-
-func (inlineOnly) Blob(context.Context, string, oci.Descriptor, int64) (io.ReadCloser, error) {
-	return nil, errNotInline
+	doc, bundles, err := oci.ReadKept(data, kind, limit)
+	if err != nil {
+		return Candidate{}, err
+	}
+	// Of these very bytes, so that "not modified" means them, whatever is written beside them.
+	manifest, _ := oci.DocumentManifest(kind, doc, bundles...)
+	return Candidate{ETag: oci.Digest(manifest), Document: doc, Bundles: bundles}, nil
 }

@@ -41,9 +41,19 @@ func (f *Tracker) fleet(ctx context.Context, s *state.State) (*trust.FleetState,
 }
 
 func (f *Tracker) current(ctx context.Context, s *state.State) (*trust.FleetState, *trust.Candidate, error) {
-	c, err := trust.Current(ctx, f.Source, "")
+	kept := f.sparing(func() (trust.Candidate, error) {
+		data, err := f.Folder.LoadFleet()
+		if err != nil {
+			return trust.Candidate{}, err
+		}
+		return trust.LoadFleet(data)
+	})
+	c, err := trust.Current(ctx, f.Source, kept.ETag)
 	if err != nil {
 		return nil, nil, err
+	}
+	if c.NotModified {
+		c = kept
 	}
 	fresh, err := f.rules().AcceptFleet(c, f.Bootstrap, s.Fleet.Minimum, max(s.Floor.Epoch, s.Fleet.Minimum.Epoch), f.clock(s))
 	if err != nil {

@@ -43,7 +43,7 @@ var ErrNothing = errors.New("nothing has been accepted yet")
 // errNotKept is for what was accepted and must not act: its floor is not on disk.
 var errNotKept = errors.New("what was accepted could not be kept")
 
-// Sync asks the registry. An unchanged overlay costs one conditional request.
+// Sync asks the registry. Where nothing changed that costs two conditional requests.
 func (f *Tracker) Sync(ctx context.Context) (*Found, error) {
 	s, err := f.Folder.Load()
 	if err != nil {
@@ -104,23 +104,20 @@ type looked struct {
 }
 
 func (f *Tracker) look(ctx context.Context, s *state.State) (l looked, err error) {
-	// The digest of what is kept is the ETag to ask with: then "not modified" means
-	// these very bytes, whatever somebody wrote into the state.
-	etag, kept := "", trust.Candidate{}
-	if have := newest(s); have != nil && !f.Anew {
-		if data, err := f.Folder.LoadOverlay(have.Overlay); err == nil {
-			if kept, err = trust.Load(data); err == nil {
-				etag = oci.Digest(data)
-			}
+	kept := f.sparing(func() (trust.Candidate, error) {
+		have := newest(s)
+		if have == nil {
+			return trust.Candidate{}, ErrNothing
 		}
-	}
+		return f.saved(have)
+	})
 	// Each place is heard to the end: one whose overlay is refused does not hide the next.
 	fresh := sync.OnceValue(func() (fresh *trust.FleetState) {
 		fresh, l.fleet = f.fleet(ctx, s)
 		return fresh
 	})
 	l.accepted, err = oci.InOrder(ctx, f.Source, func(place oci.Source) (_ *trust.Accepted, err error) {
-		if l.overlay, err = trust.Overlay(ctx, place, f.Identity.Tags(), etag); err != nil {
+		if l.overlay, err = trust.Overlay(ctx, place, f.Identity.Tags(), kept.ETag); err != nil {
 			return nil, err
 		}
 		if l.overlay.NotModified {
@@ -209,6 +206,19 @@ func (f *Tracker) saved(g *state.Generation) (trust.Candidate, error) {
 		return trust.Candidate{}, err
 	}
 	return trust.Load(data)
+}
+
+// sparing returns what need not be sent when it is not modified, an empty candidate where
+// there is nothing: then the registry sends all of it.
+func (f *Tracker) sparing(load func() (trust.Candidate, error)) trust.Candidate {
+	if f.Anew {
+		return trust.Candidate{}
+	}
+	c, err := load()
+	if err != nil {
+		return trust.Candidate{} // it is sent again
+	}
+	return c
 }
 
 // accept is the decision for this kind of program.

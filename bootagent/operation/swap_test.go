@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/slot"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -46,7 +45,7 @@ func (d *dock) up() {
 	d.boots++
 	d.asked = false
 	d.reboot(fmt.Sprintf("boot-%d", d.boots+1))
-	d.Runner = cutRunner{new(process.Group), d.yard}
+	d.Runner = cutRunner{new(noting), d.yard}
 	d.Swap.Runs = d.into
 	if d.Swap.Waits == d.into {
 		d.Swap.Waits = ""
@@ -68,7 +67,7 @@ func (d *dock) stands(state spec.OperationState, what, words string) spec.Operat
 		if s.State == state && s.For == what && strings.Contains(s.Detail, words) {
 			return s
 		}
-		time.Sleep(20 * time.Millisecond)
+		d.rests()
 		d.clock = d.clock.Add(20 * time.Second)
 	}
 	d.t.Fatalf("%+v after %s; want %s for %q (%s)", s, d.trail(), state, what, words)
@@ -333,15 +332,10 @@ func TestASwapOfWhichThePowerGoes(t *testing.T) {
 			return
 		}
 		d.cut = 0
-		group := d.Runner.(cutRunner).Group
-		for _, id := range d.yard.runs {
-			if err := group.End(id); err != nil {
-				t.Fatal(err)
-			}
-		}
+		d.Runner.(cutRunner).end()
 		killed := cut%2 == 0 && d.boots == 0 // the agent alone ended; else the machine lost its power
 		if killed {
-			d.Runner = cutRunner{new(process.Group), d.yard}
+			d.Runner = cutRunner{new(noting), d.yard}
 		} else {
 			d.up()
 		}
@@ -376,7 +370,7 @@ func (d *dock) reaches() (went bool) {
 		case len(all) == 0:
 			return false
 		}
-		time.Sleep(5 * time.Millisecond)
+		d.rests()
 		d.clock = d.clock.Add(20 * time.Second)
 	}
 	d.t.Fatalf("it does not end: %s", d.trail())

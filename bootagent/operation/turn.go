@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
@@ -61,8 +62,11 @@ func (t *turn) to(step string) {
 	t.Step, t.Nth, t.Unit, t.What, t.Why, t.Since, t.Tried = step, 0, "", "", "", time.Time{}, time.Time{}
 }
 
-// holds reports whether others of the node have to wait for it.
-func (t *turn) holds() bool { return t != nil && (t.Slot != "" || t.Drained || t.Step == ready) }
+// holds reports whether others of the node have to wait for it: something is taken, or it
+// was its turn, and what is asked between that and the act takes its time.
+func (t *turn) holds() bool {
+	return t != nil && (t.Slot != "" || t.Drained || slices.Contains([]string{askAgain, drained, draining, ready}, t.Step))
+}
 
 // disturbs reports whether an operation takes turns.
 func disturbs(o spec.Operation) bool { return o.Disruptive || o.Order != nil }

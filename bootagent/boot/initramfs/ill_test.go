@@ -89,7 +89,7 @@ func TestAnIllRegistry(t *testing.T) {
 				if got := p.boots(); got != 1 || p.record.Source != "cached" || p.record.Sync == "current" {
 					t.Errorf("generation %d, %s, %s; want the good one", got, p.record.Source, p.record.Sync)
 				}
-				if took := time.Since(begun); took > 10*time.Second {
+				if took := time.Since(begun); took > time.Minute { // it would wait for ten
 					t.Errorf("that took %s", took)
 				}
 				if p.record.SyncDetail == "" {

@@ -118,7 +118,7 @@ func TestANameServerThatDies(t *testing.T) {
 				p.limits.ask, p.limits.soon = 500*time.Millisecond, 500*time.Millisecond
 				begun := time.Now()
 				got := p.boots()
-				if took := time.Since(begun); took > 10*time.Second {
+				if took := time.Since(begun); took > time.Minute { // it would wait for ten
 					t.Fatalf("after %d answers that took %s", answers, took)
 				}
 				if got == 2 {

@@ -44,6 +44,25 @@ func sh(t *testing.T, text string, args ...string) Command {
 	}
 }
 
+// limit is that of a script which is to meet it. Before, on a busy machine, it writes down
+// what it has started.
+const limit = 3 * time.Second
+
+// gate returns a command that waits until goOn is called.
+func gate(t *testing.T) (wait string, goOn func()) {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "gate")
+	if err := syscall.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "read x <" + name, func() {
+		t.Helper()
+		if err := os.WriteFile(name, []byte("x\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func run(t *testing.T, r runner, c Command) error {
 	t.Helper()
 	id, err := r.Start(t.Context(), c)
@@ -86,15 +105,16 @@ func TestService(t *testing.T) {
 	})
 	t.Run("what left the group, at the limit", func(t *testing.T) {
 		c := sh(t, `setsid sleep 300 & echo $! >pid; sleep 300`)
-		c.Limit = time.Second
+		c.Limit = limit
 		var exit *Exit
-		if err := run(t, r, c); !errors.As(err, &exit) || exit.Timeout != time.Second {
+		if err := run(t, r, c); !errors.As(err, &exit) || exit.Timeout != limit {
 			t.Errorf("ended with %v", err)
 		}
 		gone(t, c, "pid")
 	})
 	t.Run("asked for by a later process", func(t *testing.T) {
-		id, err := r.Start(t.Context(), sh(t, "sleep 0.3; exit 5"))
+		wait, goOn := gate(t)
+		id, err := r.Start(t.Context(), sh(t, wait+"; exit 5"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,6 +122,7 @@ func TestService(t *testing.T) {
 		if !later.Running(id) {
 			t.Error("it does not run")
 		}
+		goOn()
 		var exit *Exit
 		if err := later.Wait(t.Context(), id); !errors.As(err, &exit) || exit.Code != 5 {
 			t.Errorf("ended with %v", err)
@@ -111,7 +132,8 @@ func TestService(t *testing.T) {
 		}
 	})
 	t.Run("secrets", func(t *testing.T) {
-		c := sh(t, "sleep 0.5", "hunter2")
+		wait, goOn := gate(t)
+		c := sh(t, wait, "hunter2")
 		c.Env = append(c.Env, "P=hunter2")
 		id, err := r.Start(t.Context(), c)
 		if err != nil {
@@ -121,6 +143,7 @@ func TestService(t *testing.T) {
 		if err != nil || strings.Contains(string(said), "hunter2") {
 			t.Errorf("%v\n%s", err, said)
 		}
+		goOn()
 		if err := r.Wait(t.Context(), id); err != nil {
 			t.Error(err)
 		}
@@ -175,13 +198,13 @@ func contract(t *testing.T, r runner) {
 	}
 	t.Run("limit", func(t *testing.T) {
 		c := sh(t, `sleep 300 & echo $! >pid; wait`)
-		c.Limit = time.Second
+		c.Limit = limit
 		begun := time.Now()
 		var exit *Exit
-		if err := run(t, r, c); !errors.As(err, &exit) || exit.Timeout != time.Second || exit.Status() != 143 {
+		if err := run(t, r, c); !errors.As(err, &exit) || exit.Timeout != limit || exit.Status() != 143 {
 			t.Errorf("ended with %v", err)
 		}
-		if took := time.Since(begun); took > 5*time.Second {
+		if took := time.Since(begun); took > 2*time.Minute { // the script would take longer
 			t.Errorf("it took %v", took)
 		}
 		gone(t, c, "pid")
@@ -195,7 +218,7 @@ func contract(t *testing.T, r runner) {
 		if !r.Running(id) {
 			t.Error("it does not run")
 		}
-		for n := 0; n < 100; n++ {
+		for range 6000 {
 			if text, err := os.ReadFile(c.Dir + "/pid"); err == nil && len(text) > 0 {
 				break
 			}
@@ -237,7 +260,7 @@ func gone(t *testing.T, c Command, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 100 { // a signal takes a moment
+	for range 6000 { // a signal takes a moment
 		if _, err := birth(pid); err != nil {
 			return
 		}

@@ -38,6 +38,7 @@ type Options struct {
 	Layers   Differences // nil: layers are not compared
 	Tokens   *Tokens     // nil: everybody may read and report, and nobody is an operator
 	Hosts    []string    // names by which the service is reached, with or without port; see hostAllowed
+	URL      string      // by which people reach the service, for the commands that the page shows; "" is what a browser asked for
 	TLS      bool        // the page is reached by https: its cookie goes nowhere else
 	Unproven bool        // slots are given to nodes that prove nothing, as Zincati's do
 	Registry string      // for the commands that the page shows
@@ -266,6 +267,7 @@ func (s *Server) events(w http.ResponseWriter, req *http.Request) {
 	defer stop()
 	out := http.NewResponseController(w)
 	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep events until there are many
 	send := func(text string) bool {
 		_, err := io.WriteString(w, text)
 		return err == nil && out.Flush() == nil

@@ -4,17 +4,26 @@
 // Live: the service says that something changed, and the page is asked for again. What
 // a person is typing into stays, since it is outside of what is replaced.
 (() => {
-  const lost = document.getElementById("lost");
-  let asking = false, again = false;
+  const lost = document.getElementById("lost"), login = document.querySelector("main.login");
+  let asking = false, again = false, pressed = false;
+
+  // Whoever selects a text or presses a button keeps what is under the hand.
+  function busy() {
+    const chosen = getSelection(), here = document.getElementById("live");
+    return pressed || !chosen.isCollapsed && here.contains(chosen.anchorNode);
+  }
 
   async function refresh() {
-    if (asking) { again = true; return; }
+    if (asking || busy()) { again = true; return; }
     asking = true;
     try {
-      const answer = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "error" });
+      const answer = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "manual" });
+      if (answer.type === "opaqueredirect") { location.reload(); return; } // to log in, and back here
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const fresh = page.getElementById("live"), here = document.getElementById("live");
-      if (answer.ok && fresh && here) {
+      if (busy()) {
+        again = true;
+      } else if (fresh && here) {
         const focused = document.activeElement, inside = here.contains(focused);
         const same = inside && (focused.getAttribute("href") || focused.dataset.copy);
         here.replaceChildren(...fresh.childNodes);
@@ -24,19 +33,39 @@
           }
         }
         document.title = page.title;
-        lost.hidden = true;
+        lost.hidden = events.readyState === EventSource.OPEN;
+      } else {
+        lost.hidden = false;
       }
     } catch { lost.hidden = false; }
     asking = false;
-    if (again) { again = false; setTimeout(refresh, 1000); }
+    if (again && !busy()) { again = false; setTimeout(refresh, 1000); }
   }
 
-  if (document.querySelector("main.login") === null) {
-    const events = new EventSource("/v1/events");
+  let events;
+  function listen() {
+    events = new EventSource("/v1/events");
     events.addEventListener("change", refresh);
     events.addEventListener("open", () => { if (!lost.hidden) refresh(); lost.hidden = true; });
-    events.addEventListener("error", () => { lost.hidden = false; });
+    events.addEventListener("error", () => {
+      lost.hidden = false;
+      if (events.readyState !== EventSource.CLOSED) return; // the browser tries again by itself
+      setTimeout(() => { listen(); refresh(); }, 5000);
+    });
+  }
+
+  if (login === null) {
+    listen();
     setInterval(refresh, 60000); // silence is a condition, too, and comes without an event
+    const released = () => { pressed = false; if (again && !busy()) { again = false; setTimeout(refresh, 300); } };
+    document.addEventListener("pointerdown", () => { pressed = true; });
+    for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, released);
+    document.addEventListener("selectionchange", () => { if (!pressed) released(); });
+  } else if (!login.querySelector("[role=alert]")) {
+    // A link on another site's page leads here without the cookie; from here it is sent.
+    fetch("/v1/slots", { redirect: "error" }).then((answer) => {
+      if (answer.ok) location.replace(login.querySelector("input[name=to]").value);
+    }).catch(() => {}); // then a token is asked for
   }
 
   document.addEventListener("click", async (e) => {
@@ -46,10 +75,14 @@
     try {
       await navigator.clipboard.writeText(button.dataset.copy);
       button.textContent = "Copied";
-    } catch { // without TLS browsers have no clipboard: select the text instead
-      const code = button.parentElement.querySelector("code");
-      if (code) getSelection().selectAllChildren(code);
-      button.textContent = "Selected";
+    } catch { // without TLS browsers have no clipboard for scripts; the older way they have
+      const text = document.createElement("textarea");
+      text.value = button.dataset.copy;
+      document.body.append(text);
+      text.select();
+      button.textContent = document.execCommand("copy") ? "Copied" : "Not copied";
+      text.remove();
+      button.focus();
     }
     setTimeout(() => { button.textContent = says; }, 1500);
   });

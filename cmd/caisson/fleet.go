@@ -103,6 +103,9 @@ func (a *app) printSummary(s server.Summary) error {
 	if s.IndexTrouble != "" {
 		cli.Printf(a.out, "what is published could not be read since %s: %s\n", s.Indexed.Format(time.RFC3339), s.IndexTrouble)
 	}
+	if !s.Writes {
+		cli.Printf(a.out, "another instance takes the reports; this one shows what that wrote\n")
+	}
 	if s.SiteTrouble != "" {
 		cli.Printf(a.out, "the site of the service has changed and cannot be read: %s\n", s.SiteTrouble)
 	}
@@ -124,8 +127,11 @@ func (a *app) printSummary(s server.Summary) error {
 	if more := s.Hinted - len(s.Hints); more > 0 {
 		cli.Printf(a.out, "unproven: and those of %s more\n", plain.Count(more, "node"))
 	}
-	for _, r := range s.Reasons {
+	for _, r := range append(slices.Clone(s.Reasons), s.Others...) {
 		cli.Printf(a.out, "%s %s, as %s: %s\n", plain.Count(r.Nodes, "node"), r.Condition, r.Example, cmp.Or(r.Why, view.KindOf(r.Condition).Says))
+	}
+	if s.More > 0 {
+		cli.Printf(a.out, "and %s more\n", plain.Count(s.More, "reason"))
 	}
 	return nil
 }
@@ -300,7 +306,7 @@ func (a *app) fleetBackupCommand() *cobra.Command {
 		Short: "Copy the service's database while it works",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := store.Open(c.Context(), db)
+			s, err := store.Existing(c.Context(), db)
 			if err != nil {
 				return err
 			}

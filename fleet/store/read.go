@@ -152,6 +152,10 @@ func (s *Store) Backup(ctx context.Context, to string) error {
 	if s.dialect != goose.DialectSQLite3 {
 		return cli.WithHint(errors.New("only a file of SQLite is copied"), "pg_dump --format=custom copies PostgreSQL")
 	}
+	var rev int64
+	if err := s.db.QueryRowContext(ctx, "SELECT rev FROM revisions").Scan(&rev); err != nil { // no service ever wrote to it
+		return cli.WithHint(fmt.Errorf("back up: %s is not the database of a fleet: %w", s.place, err), "--db names the one that the service was started with")
+	}
 	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // SQLite fills an empty file
 	if err != nil {
 		return fmt.Errorf("back up: %w", err)

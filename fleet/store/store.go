@@ -39,6 +39,16 @@ type Store struct {
 // ErrTaken is returned where another program writes.
 var ErrTaken = errors.New("another instance writes to this database")
 
+// Existing opens a database that is there: where Open makes the file, it fails.
+func Existing(ctx context.Context, name string) (*Store, error) {
+	if file, ok := strings.CutPrefix(name, "sqlite:"); ok && file != "" {
+		if _, err := os.Stat(file); err != nil {
+			return nil, cli.WithHint(fmt.Errorf("open database: %w", err), "--db names the one that the service was started with")
+		}
+	}
+	return Open(ctx, name)
+}
+
 // Open opens a database for reading: sqlite:FILE or postgres://….
 func Open(ctx context.Context, name string) (*Store, error) {
 	file, isFile := strings.CutPrefix(name, "sqlite:")

@@ -171,6 +171,21 @@ func TestBackup(t *testing.T) {
 	if err := s.Backup(t.Context(), to); err == nil {
 		t.Error("a copy was written over")
 	}
+	// A wrong name is not copied as a fleet without nodes.
+	wrong := filepath.Join(t.TempDir(), "wrong.db")
+	if s, err := Existing(t.Context(), "sqlite:"+wrong); err == nil {
+		_ = s.Close() // the test has failed
+		t.Error("a database that is not there was opened")
+	}
+	if _, err := os.Stat(wrong); err == nil {
+		t.Error("it was made")
+	}
+	if err := open(t, "sqlite:"+wrong, false).Backup(t.Context(), wrong+".copy"); err == nil || !strings.Contains(err.Error(), "not the database of a fleet") {
+		t.Errorf("a copy of what has no fleet: %v", err)
+	}
+	if _, err := os.Stat(wrong + ".copy"); err == nil {
+		t.Error("the copy of nothing is there")
+	}
 	if all, err := open(t, "sqlite:"+to, true).Since(t.Context(), 0); err != nil || len(all) != 20 {
 		t.Errorf("%d nodes in the copy, %v", len(all), err)
 	}

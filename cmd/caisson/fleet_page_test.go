@@ -79,7 +79,7 @@ func TestWhatPagesOfferToCopyRuns(t *testing.T) {
 		}
 	}
 	want := []string{"caisson diff", "caisson fleet accept", "caisson fleet slots release", "caisson fleet token", "caisson forward", "caisson freeze", "caisson history",
-		"caisson inspect", "caisson pause", "caisson rollback", "caisson rollout abort", "caisson rollout pause", "caisson rollout resume", "caisson rollout undo"}
+		"caisson inspect", "caisson pause", "caisson resume", "caisson rollback", "caisson rollout abort", "caisson rollout pause", "caisson rollout resume", "caisson rollout run", "caisson rollout undo"}
 	if got := slices.Sorted(maps.Keys(verbs)); !slices.Equal(got, want) {
 		t.Errorf("the pages have %q, want %q", got, want)
 	}
@@ -115,7 +115,7 @@ func getPage(t *testing.T, at, token string) string {
 }
 
 // servePages publishes three nodes and serves their pages: another key reports for a,
-// which holds a slot; b is frozen; c runs another layer; and there are rollouts in each
+// which holds a slot; b is frozen; c is paused and runs another layer; and there are rollouts in each
 // phase. The present directory has the site and the operator's key.
 func servePages(t *testing.T, s *shelf) (at, token string) {
 	t.Helper()
@@ -139,6 +139,7 @@ func servePages(t *testing.T, s *shelf) (at, token string) {
 	two := s.put("2", "2026-01-02T00:00:00Z", map[string]string{"a": "y"}, "bash=6")
 	do("publish", "site.yaml", "--layer", two, "--to", s.ref, "--key", "keys/operator.key")
 	do("freeze", s.ref, "--node", "b", "--reason", "wait", "--key", "keys/operator.key")
+	do("pause", s.ref, "--node", "c", "--reason", "wait", "--key", "keys/operator.key")
 
 	var talk bytes.Buffer
 	a, v, reads := newApp(&talk, &talk), &serving{from: s.ref}, &reading{}

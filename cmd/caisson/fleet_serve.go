@@ -29,6 +29,7 @@ type serving struct {
 	from, listen, db, tokens string
 	reports                  string // where nodes put them; "" is nowhere
 	hosts                    []string
+	url                      string // by which a proxy before it is reached
 	slots                    map[string]int
 	unproven                 bool
 	cache                    string // of repositories of git
@@ -59,6 +60,7 @@ func (a *app) fleetServeCommand() *cobra.Command {
 	f.StringVar(&v.reports, "reports", "", "`REF` where nodes put reports that they do not send; it is only read")
 	f.StringVar(&v.tokens, "tokens", "", "`FILE` of tokens, mode 0600; 'caisson fleet token' adds one")
 	f.StringArrayVar(&v.hosts, "host", nil, "`NAME` by which browsers and nodes reach the service; others are not answered")
+	f.StringVar(&v.url, "url", "", "`URL` by which browsers and operators reach the service where a proxy is before it: the page's commands name it")
 	f.StringToIntVar(&v.slots, "slot", nil, "`GROUP=MAX`: so many nodes at a time may hold a slot of the group")
 	f.BoolVar(&v.unproven, "unproven-slots", false, "give slots also to nodes that prove nothing, as Zincati's: any of them can free another's")
 	f.StringVar(&v.http.CertFile, "tls-cert", "", "certificate `FILE` to serve TLS with")
@@ -94,6 +96,9 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if o.Hosts = ownNames(l.Addr().(*net.TCPAddr), v.hosts); o.Tokens == nil && !l.Addr().(*net.TCPAddr).IP.IsLoopback() {
 		return cli.Usage("give --tokens, or --listen 127.0.0.1:8080", "without tokens the service is for a loopback only")
 	}
+	if err := reachedBy(v.url, &o); err != nil {
+		return err
+	}
 	reads := &reading{}
 	var box *inbox.Box
 	if v.reports != "" {
@@ -127,7 +132,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		return err
 	}
 	scheme := "http"
-	if o.TLS {
+	if v.http.CertFile != "" {
 		scheme = "https"
 	}
 	address := scheme + "://" + l.Addr().String()

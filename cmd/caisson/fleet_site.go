@@ -86,6 +86,9 @@ func (s *servedSite) again(say func(format string, args ...any)) {
 func (s *servedSite) Select(labels []string, set string) ([]string, error) {
 	return s.now.Load().Select(labels, set)
 }
+func (s *servedSite) Where(node string) (labels, sets []string) {
+	return s.now.Load().Where(node)
+}
 func (s *servedSite) Sets() []string              { return s.now.Load().Sets() }
 func (s *servedSite) Services() []service.Service { return s.now.Load().Services() }
 func (s *servedSite) Trouble() error              { return s.now.Load().trouble }

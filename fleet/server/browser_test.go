@@ -190,7 +190,7 @@ func TestThePage(t *testing.T) {
 	if err := chromedp.Run(ctx, open("/nodes/"+names[1]), chromedp.WaitVisible(".acts"), chromedp.Text(".acts", &acts), chromedp.Text("main", &drift)); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(acts, "caisson freeze registry.example/metal --node "+names[1]) || !strings.Contains(drift, "bad superblock on /dev/sdb1") {
+	if !strings.Contains(acts, "caisson freeze registry.example/metal --site site.yaml --node "+names[1]) || !strings.Contains(drift, "bad superblock on /dev/sdb1") {
 		t.Errorf("the node's page says\n%s", drift)
 	}
 	var bars string // each has its place and a width, by the policy for styles, too

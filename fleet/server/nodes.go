@@ -20,6 +20,7 @@ type Site interface {
 	// Select returns the nodes that have all labels, each as KEY=VALUE, and belong to the
 	// NodeSet where one is named. None at all is an error.
 	Select(labels []string, set string) ([]string, error)
+	Where(node string) (labels, sets []string) // as Select takes them
 	Sets() []string
 	Services() []service.Service
 	ServicesLock() (*service.Lock, error) // as it is now

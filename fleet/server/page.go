@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // frame is what every page has.
@@ -117,7 +119,7 @@ func (s *Server) overviewPage(w http.ResponseWriter, req *http.Request) {
 			at += width
 		}
 	}
-	s.show(w, req, http.StatusOK, "overview.html", map[string]any{"Summary": sum, "Tiles": tiles, "Held": sum.Conditions[view.Held] + sum.Conditions[view.Paused]})
+	s.show(w, req, http.StatusOK, "overview.html", map[string]any{"Summary": sum, "Tiles": tiles})
 }
 
 // act is something that an operator may want to do, and the command that does it: it
@@ -135,19 +137,26 @@ func (s *Server) nodePage(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	on := func(verb, more string) string {
-		return fmt.Sprintf("caisson %s %s --node %s%s --key keys/operator.key", verb, s.o.Registry, d.Name, more)
+		return fmt.Sprintf("caisson %s %s --site site.yaml --node %s%s --key keys/operator.key", verb, s.o.Registry, d.Name, more)
 	}
 	var acts []act
 	if d.Offered != nil {
 		acts = append(acts, act{"Accept its other key, when caisson-agent report on the node says that it is its own", "caisson fleet accept " + d.Name + " " + d.Offered.Report.Key + s.asOperator(req)})
 	}
-	if len(d.Holds) > 0 {
+	paused := slices.Contains(d.Holds, spec.HoldPause) // a node has one pause, and one other hold
+	switch {
+	case len(d.Holds) > 1 || len(d.Holds) == 1 && !paused:
 		acts = append(acts, act{"Let it follow the site again", on("forward", "")})
-	} else {
+	default:
 		acts = append(acts, act{"Keep what it has", on("freeze", ` --reason "…"`)}, act{"Go back to what it had before", on("rollback", ` --reason "…"`)})
 	}
-	acts = append(acts, act{"Stop enforcing, and go on looking", on("pause", ` --reason "…"`)}, act{"What it was given when, and by whom", fmt.Sprintf("caisson history %s --site site.yaml --node %s", s.o.Registry, d.Name)},
-		act{"On the node: why it is as it is", "caisson-agent status"})
+	if paused {
+		acts = append(acts, act{"Enforce again", on("resume", "")})
+	} else {
+		acts = append(acts, act{"Stop enforcing, and go on looking", on("pause", ` --reason "…"`)})
+	}
+	acts = append(acts, act{"What it was given when, and by whom", fmt.Sprintf("caisson history %s --site site.yaml --node %s", s.o.Registry, d.Name)},
+		act{"On the node: what is wrong, and what to do", "caisson-agent why"}, act{"On the node: all of its state", "caisson-agent status"})
 	for _, l := range d.Slots {
 		acts = append(acts, act{"Take its slot of " + l.Group, fmt.Sprintf(`caisson fleet slots release %s %s --reason "…"`, l.Group, d.Name) + s.asOperator(req)})
 	}
@@ -158,17 +167,34 @@ func (s *Server) slotsPage(w http.ResponseWriter, req *http.Request) {
 	s.show(w, req, http.StatusOK, "slots.html", map[string]any{"Groups": s.o.Hub.Slots(), "As": s.asOperator(req)})
 }
 
-// asOperator ends a command that asks this service for what takes an operator. The
-// guards let no name through that is not this service's.
-func (s *Server) asOperator(req *http.Request) string {
-	at := "http://" + req.Host
-	if s.o.TLS {
+// at is the address of this service within a command. The guards let no name through
+// that is not this service's; how a proxy was reached is not for its headers to say.
+func (s *Server) at(req *http.Request) string {
+	at := s.o.URL
+	switch {
+	case at != "":
+	case s.o.TLS:
 		at = "https://" + req.Host
+	default:
+		at = "http://" + req.Host
 	}
 	if strings.Contains(at, "[") {
 		at = `"` + at + `"` // some shells look for files
 	}
-	return " --at " + at + " --token-file token"
+	return at
+}
+
+// asReader ends a command that asks this service.
+func (s *Server) asReader(req *http.Request) string {
+	if s.o.Tokens == nil {
+		return " --at " + s.at(req)
+	}
+	return s.asOperator(req)
+}
+
+// asOperator ends a command that asks this service for what takes an operator.
+func (s *Server) asOperator(req *http.Request) string {
+	return " --at " + s.at(req) + " --token-file token"
 }
 
 func (s *Server) loginPage(w http.ResponseWriter, req *http.Request) {

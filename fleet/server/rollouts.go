@@ -3,6 +3,7 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 
 	"github.com/caisson-os/caisson/fleet/rollout"
@@ -24,7 +25,7 @@ type rolloutRow struct {
 	rollout.State
 	Waves []waveRow
 	Named []namedNode
-	Verbs []string
+	Acts  []act
 }
 
 type waveRow struct {
@@ -36,6 +37,14 @@ type namedNode struct{ Node, What, Why string }
 
 // maxNamed is how many nodes of a rollout the page names.
 const maxNamed = 50
+
+// says is what a verb does to a rollout.
+var says = map[rollout.Verb]string{
+	rollout.Pause:  "Let no wave begin or end",
+	rollout.Resume: "Go on: a wave that did not end, or went back, begins anew",
+	rollout.Abort:  "End it: its nodes keep what they have",
+	rollout.Undo:   "End it, and give its nodes what they had before it",
+}
 
 // verbsOf are what an operator may do about a rollout, the likeliest first.
 var verbsOf = map[string][]rollout.Verb{
@@ -53,8 +62,12 @@ func (s *Server) rolloutsPage(w http.ResponseWriter, req *http.Request) {
 	var rows []rolloutRow
 	for _, r := range s.o.Hub.Rollouts() {
 		row := rolloutRow{State: r}
+		if r.Phase == spec.RolloutRunning {
+			row.Acts = append(row.Acts, act{"Drive it: waves begin and end only while this runs somewhere",
+				fmt.Sprintf("caisson rollout run %s site.yaml --to %s --key keys/operator.key%s", r.Name, s.o.Registry, s.asReader(req))})
+		}
 		for _, verb := range verbsOf[r.Phase] {
-			row.Verbs = append(row.Verbs, string(verb))
+			row.Acts = append(row.Acts, act{says[verb], fmt.Sprintf(`caisson rollout %s %s %s --site site.yaml --reason "…"`, verb, s.o.Registry, r.Name)})
 		}
 		for _, wave := range r.Waves {
 			v := waveRow{WaveState: wave}
@@ -75,5 +88,5 @@ func (s *Server) rolloutsPage(w http.ResponseWriter, req *http.Request) {
 		}
 		rows = append(rows, row)
 	}
-	s.show(w, req, http.StatusOK, "rollouts.html", map[string]any{"Rollouts": rows, "Registry": s.o.Registry})
+	s.show(w, req, http.StatusOK, "rollouts.html", map[string]any{"Rollouts": rows})
 }

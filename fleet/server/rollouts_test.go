@@ -32,10 +32,23 @@ func TestRolloutsPage(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
+	if strings.Contains(text, "caisson rollout run") {
+		t.Error("what halted is to be run")
+	}
 	if _, text := s.ask("GET", "/v1/rollouts", nil); !strings.Contains(text, `"phase":"halted"`) && !strings.Contains(text, `"phase": "halted"`) {
 		t.Errorf("as JSON: %s", text)
 	}
 	if _, text := s.ask("GET", "/v1/reports", nil); !strings.HasPrefix(text, `{"node":"n1",`) || strings.Count(text, "\n") != 1 {
 		t.Errorf("reports: %s", text)
+	}
+}
+
+// A rollout goes on only while somebody drives it: the page has the command.
+func TestRolloutToDrive(t *testing.T) {
+	plan := &spec.RolloutPlan{Name: "racks", Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"n1": "x"}}}}
+	s := newSiteWith(t, published("n1"), false, rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{}}}))
+	want := "caisson rollout run racks site.yaml --to registry.example/metal --key keys/operator.key --at " + s.url + "</code>"
+	if _, text := s.ask("GET", "/rollouts", nil); !strings.Contains(text, want) {
+		t.Errorf("no %q in\n%s", want, text)
 	}
 }

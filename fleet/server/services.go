@@ -120,6 +120,8 @@ type NodeService struct {
 // Node is what GET /v1/nodes/{node} answers.
 type Node struct {
 	*hub.Detail
+	Labels   []string      `json:"labels,omitempty"` // of the site, each as KEY=VALUE
+	Sets     []string      `json:"sets,omitempty"`   // NodeSets of the site that it belongs to
 	Services []NodeService `json:"services,omitempty"`
 }
 
@@ -130,6 +132,9 @@ func (s *Server) node(req *http.Request) (Node, error) {
 		return Node{}, err
 	}
 	n := Node{Detail: d}
+	if s.o.Site != nil {
+		n.Labels, n.Sets = s.o.Site.Where(d.Name)
+	}
 	var was, says map[string]string
 	read := false
 	if d.Published != nil {

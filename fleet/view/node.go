@@ -205,6 +205,12 @@ func (n *Node) behind() string {
 	if why := n.Report.Axes.Sync.Detail; why != "" {
 		text += ": " + why
 	}
+	if now := n.Report.Axes.Activity; now.State != "" && now.State != string(spec.ActivityIdle) { // what it waits for, or is at
+		text += "; " + now.State
+		if now.Detail != "" {
+			text += ", " + now.Detail
+		}
+	}
 	return text
 }
 

@@ -17,7 +17,7 @@ type Query struct {
 	Condition Condition // or "trouble": any that somebody should look at
 	Layer     string    // digest of the layer that it runs, or the beginning of it
 	Version   string    // of that layer
-	Sync      string
+	Sync      string    // or what it is before the colon, as in refused
 	Health    string
 	Service   string // that it reports
 	Commit    string // of that service; "" is any
@@ -108,7 +108,7 @@ func (q Query) Matches(n *Node, now time.Time) bool {
 		b = &Brief{}
 	}
 	if q.Layer != "" && !strings.HasPrefix(b.Layer, q.Layer) && !strings.HasPrefix(strings.TrimPrefix(b.Layer, "sha256:"), q.Layer) ||
-		q.Version != "" && b.Version != q.Version || q.Sync != "" && b.Axes.Sync.State != q.Sync || q.Health != "" && b.Axes.Health.State != q.Health {
+		q.Version != "" && b.Version != q.Version || q.Sync != "" && b.Axes.Sync.State != q.Sync && !strings.HasPrefix(b.Axes.Sync.State, q.Sync+":") || q.Health != "" && b.Axes.Health.State != q.Health {
 		return false
 	}
 	if q.Condition == "" && q.Text == "" {
@@ -146,7 +146,7 @@ type Count struct {
 	Nodes int    `json:"nodes"`
 }
 
-// Reason is why nodes are in trouble.
+// Reason is why nodes are not fine.
 type Reason struct {
 	Condition Condition `json:"condition"`
 	Why       string    `json:"why"`
@@ -167,7 +167,9 @@ type Summary struct {
 	Nodes      int               `json:"nodes"`
 	Trouble    int               `json:"trouble"` // nodes that somebody should look at
 	Conditions map[Condition]int `json:"conditions"`
-	Reasons    []Reason          `json:"reasons"` // of trouble, the most frequent first
+	Reasons    []Reason          `json:"reasons"`        // of trouble, the most frequent first
+	Others     []Reason          `json:"others"`         // why others are not fine: behind, held, never heard of
+	More       int               `json:"more,omitempty"` // reasons that neither list has room for
 	Layers     []LayerUse        `json:"layers"`
 	Differ     int               `json:"differ"`   // nodes that run something else than is published
 	Releases   []Count           `json:"releases"` // of agents
@@ -183,7 +185,7 @@ const (
 
 // Summarise counts.
 func Summarise(nodes []*Node, now time.Time) Summary {
-	s := Summary{Nodes: len(nodes), Conditions: map[Condition]int{}, Reasons: []Reason{}, Layers: []LayerUse{}, Releases: []Count{}, Hints: []Hint{}}
+	s := Summary{Nodes: len(nodes), Conditions: map[Condition]int{}, Reasons: []Reason{}, Others: []Reason{}, Layers: []LayerUse{}, Releases: []Count{}, Hints: []Hint{}}
 	type cause struct {
 		Condition
 		why string
@@ -200,6 +202,8 @@ func Summarise(nodes []*Node, now time.Time) Summary {
 		s.Conditions[c]++
 		if KindOf(c).Trouble {
 			s.Trouble++
+		}
+		if c != Fine {
 			if c == Silent {
 				why = "" // each has its own time
 			}
@@ -226,12 +230,19 @@ func Summarise(nodes []*Node, now time.Time) Summary {
 		}
 	}
 	for _, r := range reasons {
-		s.Reasons = append(s.Reasons, *r)
+		list := &s.Others
+		if KindOf(r.Condition).Trouble {
+			list = &s.Reasons
+		}
+		*list = append(*list, *r)
 	}
-	slices.SortFunc(s.Reasons, func(a, b Reason) int {
-		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Condition, b.Condition), cmp.Compare(a.Why, b.Why))
-	})
-	s.Reasons = s.Reasons[:min(len(s.Reasons), maxReasons)]
+	for _, list := range []*[]Reason{&s.Reasons, &s.Others} {
+		slices.SortFunc(*list, func(a, b Reason) int {
+			return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Condition, b.Condition), cmp.Compare(a.Why, b.Why))
+		})
+		s.More += max(0, len(*list)-maxReasons)
+		*list = (*list)[:min(len(*list), maxReasons)]
+	}
 	slices.SortFunc(s.Hints, func(a, b Hint) int { return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.Node, b.Node)) })
 	s.Hinted, s.Hints = len(s.Hints), s.Hints[:min(len(s.Hints), maxHints)]
 	for _, l := range layers {

@@ -3,6 +3,7 @@
 package site
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -49,6 +50,24 @@ func (s *Site) Select(labels []string, set string) ([]string, error) {
 		return nil, report.Invalidf("'caisson explain FILE --node N' shows a node's labels", "no node of the site is meant")
 	}
 	return names, nil
+}
+
+// Where returns the labels of a node, each as KEY=VALUE, and the NodeSets that it
+// belongs to, as Select takes them.
+func (s *Site) Where(node string) (labels, sets []string) {
+	i := slices.IndexFunc(s.nodes, func(n inventory.Node) bool { return n.Name == node })
+	if i < 0 {
+		return nil, nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.nodes[i].Labels)) {
+		labels = append(labels, key+"="+s.nodes[i].Labels[key])
+	}
+	for _, set := range s.maintenance.Sets {
+		if set.Has(s.nodes[i]) {
+			sets = append(sets, set.Name)
+		}
+	}
+	return labels, sets
 }
 
 // Rollout returns the Rollout of a name, and what divides those of its nodes that are

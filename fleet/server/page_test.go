@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"html"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// acts returns the commands that a page has.
+func (s *site) acts(path string, headers ...string) string {
+	s.Helper()
+	status, text := s.ask("GET", path, nil, headers...)
+	if status != http.StatusOK {
+		s.Fatal(path, status, text)
+	}
+	var list []string
+	for _, part := range strings.Split(text, `data-copy="`)[1:] {
+		command, _, _ := strings.Cut(part, `"`)
+		list = append(list, html.UnescapeString(command))
+	}
+	return strings.Join(list, "\n")
+}
+
+// A node's page offers what ends the holds that it has, and no second one of a kind.
+func TestActsOfHolds(t *testing.T) {
+	rows := published("free", "frozen", "paused", "both")
+	hold := func(name string, kinds ...string) {
+		row := rows[name]
+		for _, kind := range kinds {
+			row.Holds = append(row.Holds, spec.Hold{Kind: kind, Reason: "x", Since: time.Now().Unix()})
+		}
+		rows[name] = row
+	}
+	hold("frozen", spec.HoldFreeze)
+	hold("paused", spec.HoldPause)
+	hold("both", spec.HoldPin, spec.HoldPause)
+	s := newSite(t, rows, false)
+	for name, want := range map[string]string{"free": "freeze rollback pause", "frozen": "forward pause", "paused": "freeze rollback resume", "both": "forward resume"} {
+		var verbs []string
+		for _, line := range strings.Split(s.acts("/nodes/"+name), "\n") {
+			if words := strings.Fields(line); words[0] == "caisson" && words[1] != "history" {
+				verbs = append(verbs, words[1])
+				if !strings.Contains(line, " --site site.yaml --node "+name+" ") {
+					t.Errorf("%s: it knows neither the keys nor what was published: %s", name, line)
+				}
+			}
+		}
+		if got := strings.Join(verbs, " "); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
+
+// The overview says why those are not fine that are no trouble, too: held, behind.
+func TestOthersOfTheOverview(t *testing.T) {
+	rows := published("n1", "n2", "n3")
+	row := rows["n2"]
+	row.Holds = []spec.Hold{{Kind: spec.HoldFreeze, Reason: "disk on order", Author: "eve", Since: time.Now().Unix()}}
+	rows["n2"] = row
+	s := newSite(t, rows, false)
+	for name, change := range map[string]func(*spec.Report){"n2": nil, "n3": func(r *spec.Report) {
+		r.Overlay, r.Generation, r.Axes.Activity = other(0), 6, spec.Axis{State: "waiting:window", Detail: "night opens at 01:00"}
+	}} {
+		if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), name, 1, change)); status != 204 {
+			t.Fatal(status, text)
+		}
+	}
+	_, text := s.ask("GET", "/", nil)
+	for _, want := range []string{"freeze: disk on order (eve)", "it runs generation 6, 7 is published; waiting:window, night opens at 01:00", "nothing was ever heard of it"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if sum := s.server.Summary(); len(sum.Reasons) != 0 || len(sum.Others) != 3 {
+		t.Errorf("%+v, %+v", sum.Reasons, sum.Others)
+	}
+}
+
+// A node's page has its labels and sets, each a list of the nodes that have it, too.
+func TestWhereANodeIs(t *testing.T) {
+	s := newSite(t, published("n1", "n9"), false)
+	s.knows(written)
+	_, text := s.ask("GET", "/nodes/n1", nil)
+	for _, want := range []string{`<a href="/nodes?label=rack%3dr1">rack=r1</a>`, `<a href="/nodes?label=role%3d%3cb%3ea%26b%3c%2fb%3e">role=&lt;b&gt;a&amp;b&lt;/b&gt;</a>`, `<a href="/nodes?set=odd">set odd</a>`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	if _, text := s.ask("GET", "/v1/nodes/n1", nil); !strings.Contains(text, `"labels":["rack=r1"`) || !strings.Contains(text, `"sets":["odd"]`) {
+		t.Errorf("as JSON: %s", text)
+	}
+	if _, text := s.ask("GET", "/nodes/n9", nil); strings.Contains(text, `class="tags"`) { // not in the site
+		t.Errorf("labels of a node that has none:\n%s", text)
+	}
+}
+
+// Commands name the address that the operator of the service gave, not what headers of a
+// proxy, or of whoever asks, say.
+func TestCommandsNameTheURL(t *testing.T) {
+	s := newSite(t, published("n1"), true)
+	key := newKey(t)
+	for _, k := range []func(*spec.Report){nil, func(r *spec.Report) { r.BootID = "c" }} {
+		if status, text := s.ask("POST", "/v1/report", sealed(t, key, "n1", 1, k), "Authorization", s.bearer(Reporter)); status != 204 {
+			t.Fatal(status, text)
+		}
+		key = newKey(t) // another one, to accept
+	}
+	forged := []string{"Authorization", s.bearer(Reader), "Forwarded", "proto=https;host=evil.example", "X-Forwarded-Proto", "https", "X-Forwarded-Host", "evil.example"}
+	if got := s.acts("/nodes/n1", forged...); !strings.Contains(got, "caisson fleet accept n1 ") || !strings.Contains(got, " --at "+s.url+" --token-file token") {
+		t.Errorf("without a URL:\n%s", got)
+	}
+	s.server.o.URL, s.server.o.TLS = "https://fleet.example.org", true
+	if got := s.acts("/nodes/n1", forged...); !strings.Contains(got, "caisson fleet accept n1 ") || !strings.Contains(got, " --at https://fleet.example.org --token-file token") {
+		t.Errorf("with a URL:\n%s", got)
+	}
+	resp, err := (&http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}).PostForm(s.url+"/login", url.Values{"token": {s.tokens[Reader]}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if c := resp.Header.Get("Set-Cookie"); !strings.Contains(c, "Secure") {
+		t.Errorf("the cookie goes without TLS, too: %s", c)
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -16,11 +15,11 @@ import (
 	"log"
 	"math/big"
 	"net"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +34,7 @@ import (
 // no referrers API.
 func Distribution(t testing.TB) string {
 	t.Helper()
-	return run(t, http.DefaultClient, "http", "")
+	return run(t, "")
 }
 
 // User and Password are those that a [Private] registry knows.
@@ -58,12 +57,7 @@ func Private(t testing.TB) (addr, ca string) {
 		t.Fatal(err)
 	}
 	ca, key := Certificate(t, dir)
-	pool := x509.NewCertPool()
-	if pem, err := os.ReadFile(ca); err != nil || !pool.AppendCertsFromPEM(pem) {
-		t.Fatalf("%v: no certificate in %s", err, ca)
-	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}}
-	return run(t, client, "https", fmt.Sprintf(", tls: {certificate: %q, key: %q}}\nauth: {htpasswd: {realm: registry, path: %q}", ca, key, users)), ca
+	return run(t, fmt.Sprintf(", tls: {certificate: %q, key: %q}}\nauth: {htpasswd: {realm: registry, path: %q}", ca, key, users)), ca
 }
 
 // Certificate writes a certificate for 127.0.0.1 and its key.
@@ -92,43 +86,65 @@ func Certificate(t testing.TB, dir string) (cert, key string) {
 	return cert, key
 }
 
-// run starts docker-registry with more settings of http and waits until it answers.
-func run(t testing.TB, client *http.Client, scheme, more string) string {
+// run starts docker-registry with more settings of http and waits until it listens. The
+// kernel gives it a port, which it says: one that was only asked for may be another's by
+// the time that it is used.
+func run(t testing.TB, more string) string {
 	t.Helper()
 	require.Tool(t, "docker-registry")
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := listener.Addr().String()
-	_ = listener.Close() // it was only asked for a number
 	dir := t.TempDir()
 	config := filepath.Join(dir, "config.yml")
-	text := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s/data}, delete: {enabled: true}}\nhttp: {addr: %q%s}\n", dir, addr, more)
+	text := fmt.Sprintf("version: 0.1\nlog: {level: info, accesslog: {disabled: true}}\nstorage: {filesystem: {rootdirectory: %s/data}, delete: {enabled: true}}\nhttp: {addr: \"127.0.0.1:0\"%s}\n", dir, more)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command("docker-registry", "serve", config)
-	var out strings.Builder
-	cmd.Stdout, cmd.Stderr = &out, &out
+	out := &listening{at: make(chan string, 1)}
+	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	ended := make(chan struct{})
+	go func() {
+		_ = cmd.Wait() // it is killed, or has said why it ended
+		close(ended)
+	}()
+	stop := func() {
 		_ = cmd.Process.Kill() // it may have gone by itself
-		_ = cmd.Wait()         // it may have gone by itself
-	})
-	for range 200 {
-		if resp, err := client.Get(scheme + "://" + addr + "/v2/"); err == nil {
-			resp.Body.Close()
-			return addr
-		}
-		time.Sleep(50 * time.Millisecond)
+		<-ended
 	}
-	_ = cmd.Process.Kill() // it may have gone by itself
-	_ = cmd.Wait()         // it may have gone by itself
-	t.Fatalf("docker-registry does not answer on %s: %s", addr, &out)
+	t.Cleanup(stop)
+	select {
+	case addr := <-out.at:
+		return addr
+	case <-ended:
+	case <-time.After(5 * time.Minute):
+		stop()
+	}
+	t.Fatalf("docker-registry does not listen: %s", out.head)
 	return ""
+}
+
+// listening takes what docker-registry says, and finds where it listens.
+type listening struct {
+	at   chan string
+	head []byte // until it listens
+	said bool
+}
+
+var address = regexp.MustCompile(`listening on (127\.0\.0\.1:\d+)`)
+
+func (l *listening) Write(p []byte) (int, error) {
+	if l.said {
+		return len(p), nil
+	}
+	l.head = append(l.head, p...)
+	// Its number is whole when something follows.
+	if found := address.FindSubmatchIndex(l.head); found != nil && found[1] < len(l.head) {
+		l.said = true
+		l.at <- string(l.head[found[2]:found[3]])
+	}
+	return len(p), nil
 }
 
 // WithReferrers runs a registry in memory that has the referrers API.

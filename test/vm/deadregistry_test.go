@@ -3,7 +3,6 @@
 package vm
 
 import (
-	"strconv"
 	"strings"
 	"testing"
 
@@ -21,11 +20,7 @@ func TestLongDeadRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := f.byHand(t, Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
-	port, err := freePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	registry := "127.0.0.1:" + strconv.Itoa(port)
+	registry := ownAddress()
 	o.Forwards = map[string]string{guestRegistry: registry, guestFleet: page}
 	m := f.start(t, o)
 	waitFor(t, m, 0, "THIS NODE DOES NOT COME UP: the registry does not answer")

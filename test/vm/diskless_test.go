@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"github.com/caisson-os/caisson/spec"
 )
 
 // TestDisklessNode is the life of a node without a disk: it boots by PXE, holds
@@ -34,7 +32,7 @@ func TestDisklessNode(t *testing.T) {
 		t.FailNow() // what follows takes minutes
 	}
 
-	t.Run("a running node refuses and goes on", func(t *testing.T) { f.refuseWhileRunning(t, s, status(t, s)) })
+	t.Run("a running node refuses and goes on", func(t *testing.T) { f.refuseWhileRunning(t, s) })
 	t.Run("a live change", func(t *testing.T) { f.liveChange(t, s) })
 	t.Run("another layer and back", func(t *testing.T) { f.swapAndPin(t, m, s, first.Layer) })
 }
@@ -66,7 +64,7 @@ func (f *Fleet) memory(t *testing.T, s *Session) {
 }
 
 // refuseWhileRunning shows a tampered overlay and another node's to a live node.
-func (f *Fleet) refuseWhileRunning(t *testing.T, s *Session, before spec.Status) {
+func (f *Fleet) refuseWhileRunning(t *testing.T, s *Session) {
 	for _, attack := range []struct {
 		name, code string
 		do         func() error
@@ -74,6 +72,8 @@ func (f *Fleet) refuseWhileRunning(t *testing.T, s *Session, before spec.Status)
 		{"tampered", "subject", func() error { return f.Tamper(t.Context(), "beta", `"value":"1"`, `"value":"9"`) }},
 		{"another node's", "wrong-node", func() error { return f.Impersonate(t.Context(), "beta", "alpha") }},
 	} {
+		run(t, s, "sudo caisson-agent sync") // or the service takes what is new at a time of its own
+		before := status(t, s)
 		if err := attack.do(); err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -119,6 +120,8 @@ func (f *Fleet) Serve(ctx context.Context) (err error) {
 	return err
 }
 
+var loopback = regexp.MustCompile(`127\.\d+\.\d+\.\d+:\d+`)
+
 // Server starts a verb that serves, and returns the address that it prints first.
 func (f *Fleet) Server(ctx context.Context, args ...string) (string, error) {
 	fmt.Fprintf(f.Show, "$ caisson %s &\n", strings.Join(args, " "))
@@ -135,14 +138,13 @@ func (f *Fleet) Server(ctx context.Context, args ...string) (string, error) {
 	}
 	lines := bufio.NewScanner(talk)
 	for lines.Scan() {
-		if i := strings.Index(lines.Text(), "127.0.0.1:"); i >= 0 {
-			address, _, _ := strings.Cut(lines.Text()[i:], "/")
+		if at := loopback.FindString(lines.Text()); at != "" {
 			go func() {
 				_, _ = io.Copy(io.Discard, talk) // a full pipe would stop it
 				_ = cmd.Wait()                   // it ends by our signal
 				_ = talk.Close()                 // it was only read
 			}()
-			return strings.TrimRight(strings.Fields(address)[0], ","), nil
+			return at, nil
 		}
 		fmt.Fprintln(f.Show, lines.Text())
 	}

@@ -164,12 +164,13 @@ func TestEveryKind(t *testing.T) {
 // serverGone stops the server of a mounted file system: a look must not wait for it.
 func (f *Fleet) serverGone(t *testing.T, s *Session) {
 	run(t, s, "sudo systemctl stop nfs-server.service")
-	out := run(t, s, "sudo timeout 60 caisson-agent sync >/dev/null; echo code $?; timeout 5 ls /srv/share >/dev/null 2>&1; echo ls $?")
+	// A name that was never asked for is in no cache.
+	out := run(t, s, "sudo timeout 300 caisson-agent sync >/dev/null; echo code $?; timeout 5 ls /srv/share/new >/dev/null 2>&1; echo ls $?")
 	if strings.Contains(out, "code 124") || !strings.Contains(out, "ls 124") {
 		t.Errorf("without the server: %q; want a look that ends, and a mount that waits", out)
 	}
 	run(t, s, "sudo systemctl start nfs-server.service")
-	look(t, s, Check{"the server is back", "timeout 200 cat /srv/share/hello", "from the server"})
+	look(t, s, Check{"the server is back", "timeout 500 cat /srv/share/hello", "from the server"})
 }
 
 // harm publishes scripts that take too much and end what they should not.
@@ -190,7 +191,7 @@ func (f *Fleet) harm(t *testing.T, s *Session) {
 		Check{"one that forks too much", "sudo caisson-agent status --logs 30-forks", "~annot fork"},
 		Check{"one that kills the agent", "sudo caisson-agent status --logs 40-kills", "~  survived"},
 		Check{"nothing of them is left", "pgrep -c -f '[s]leep 100' || true", "0"},
-		Check{"the agent is back", "sleep 8; systemctl is-active caisson-agent.service", "active"})
+		Check{"the agent is back", "until test $(systemctl show -P NRestarts caisson-agent.service) -gt 0 && systemctl is-active -q caisson-agent.service; do sleep 1; done; echo back", "back"})
 	f.edit(t, with, "  exec:\n")
 	f.publish(t)
 	run(t, s, "sudo caisson-agent sync || true")

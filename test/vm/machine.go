@@ -5,13 +5,13 @@ package vm
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -39,7 +39,7 @@ type Options struct {
 type Machine struct {
 	Name    string
 	Console *Console
-	ssh     string // address on 127.0.0.1 that leads to its port 22
+	ssh     string // address of the host that leads to its port 22
 	cmd     *exec.Cmd
 	done    chan struct{}
 	once    sync.Once
@@ -47,16 +47,13 @@ type Machine struct {
 
 // Start boots a machine. It ends with ctx at the latest.
 func Start(ctx context.Context, o Options) (*Machine, error) {
-	port, err := freePort()
-	if err != nil {
-		return nil, err
-	}
+	at := ownAddress()
 	log, err := os.Create(filepath.Join(o.Dir, o.Name+".console"))
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{Name: o.Name, Console: newConsole(log), ssh: fmt.Sprintf("127.0.0.1:%d", port), done: make(chan struct{})}
-	m.cmd = exec.CommandContext(ctx, "qemu-system-x86_64", o.arguments(port)...)
+	m := &Machine{Name: o.Name, Console: newConsole(log), ssh: at, done: make(chan struct{})}
+	m.cmd = exec.CommandContext(ctx, "qemu-system-x86_64", o.arguments(at)...)
 	m.cmd.Stdout = m.Console
 	m.cmd.Stderr = m.Console
 	// The machine and its helpers die with us, however we die.
@@ -75,7 +72,7 @@ func Start(ctx context.Context, o Options) (*Machine, error) {
 	return m, nil
 }
 
-func (o Options) arguments(sshPort int) []string {
+func (o Options) arguments(ssh string) []string {
 	memory := o.Memory
 	if memory == 0 {
 		memory = 1024
@@ -91,7 +88,7 @@ func (o Options) arguments(sshPort int) []string {
 	if o.UUID != "" {
 		args = append(args, "-uuid", o.UUID)
 	}
-	network := o.network(sshPort)
+	network := o.network(ssh)
 	if o.NoCard {
 		network = []string{"-nic", "none"}
 	}
@@ -113,8 +110,8 @@ func (o Options) arguments(sshPort int) []string {
 
 // network is the card and the user network behind it, which reaches nothing but
 // the forwards.
-func (o Options) network(sshPort int) []string {
-	network := fmt.Sprintf("user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:%d-:22", sshPort)
+func (o Options) network(ssh string) []string {
+	network := fmt.Sprintf("user,id=net,restrict=on,hostfwd=tcp:%s-:22", ssh)
 	if o.TFTP != "" {
 		network += ",tftp=" + o.TFTP + ",bootfile=" + o.Bootfile
 	}
@@ -163,13 +160,16 @@ func (m *Machine) Off(ctx context.Context) error {
 	}
 }
 
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close() // it was only asked for a number
-	return l.Addr().(*net.TCPAddr).Port, nil
+// own counts the addresses that this process has taken.
+var own atomic.Int32
+
+// ownAddress is one that nobody else listens on, and nobody connects from: QEMU binds it
+// by itself, some time later, when the kernel may have given a free port of 127.0.0.1 away.
+// The host is this process's own by its PID, which has 22 bits; the port is below those
+// that the kernel gives.
+func ownAddress() string {
+	pid := os.Getpid()
+	return fmt.Sprintf("127.%d.%d.%d:%d", 64+pid>>16&63, pid>>8&255, pid&255, 2200+own.Add(1))
 }
 
 // Tail is the end of the console, for messages.

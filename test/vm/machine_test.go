@@ -17,7 +17,7 @@ func TestArguments(t *testing.T) {
 		"no card":   {NoCard: true, TFTP: "/tftp", Forwards: map[string]string{guestRegistry: "127.0.0.1:5000"}},
 		"read-only": {Disk: "d.raw", ReadOnly: true},
 	} {
-		args := o.arguments(2222)
+		args := o.arguments("127.64.0.1:2222")
 		if !slices.Contains(args, "tcg,thread=single") {
 			t.Errorf("%s: %q", name, args)
 		}

@@ -74,13 +74,13 @@ type Session struct{ client *ssh.Client }
 // Run runs a command line and returns its trimmed standard output. A command
 // that fails is an error with what it said.
 func (s *Session) Run(ctx context.Context, command string) (string, error) {
+	stop := context.AfterFunc(ctx, func() { s.client.Close() }) // what waits below returns the error
+	defer stop()
 	session, err := s.client.NewSession()
 	if err != nil {
 		return "", err
 	}
-	defer session.Close()                                      // the command has ended
-	stop := context.AfterFunc(ctx, func() { session.Close() }) // Run returns the error
-	defer stop()
+	defer session.Close() // the command has ended
 	var out, errs bytes.Buffer
 	session.Stdout, session.Stderr = &out, &errs
 	if err := session.Run(command); err != nil {

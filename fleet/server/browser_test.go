@@ -24,13 +24,13 @@ import (
 func browser(t *testing.T) context.Context {
 	t.Helper()
 	require.Tool(t, "chromium")
-	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.NoSandbox, chromedp.WindowSize(1280, 900),
+	o := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.NoSandbox, chromedp.WSURLReadTimeout(5*time.Minute), chromedp.WindowSize(1280, 900),
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"), chromedp.Flag("disable-dev-shm-usage", true))
 	ctx, stop := chromedp.NewExecAllocator(context.Background(), o...)
 	t.Cleanup(stop)
 	ctx, closeTab := chromedp.NewContext(ctx)
 	t.Cleanup(closeTab)
-	ctx, expire := context.WithTimeout(ctx, 4*time.Minute)
+	ctx, expire := context.WithTimeout(ctx, 10*time.Minute)
 	t.Cleanup(expire)
 	chromedp.ListenTarget(ctx, func(event any) {
 		switch e := event.(type) {

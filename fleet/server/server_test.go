@@ -503,7 +503,7 @@ func TestOpenAPI(t *testing.T) {
 // TestEvents: a browser that listens is told of a report.
 func TestEvents(t *testing.T) {
 	s := newSite(t, published("n1"), false)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, "GET", s.url+"/v1/events", nil)
 	if err != nil {

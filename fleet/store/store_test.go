@@ -88,6 +88,18 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	})
 }
 
+// writesAfter makes a store the writer after another: a server may end a session a little
+// later than its client.
+func writesAfter(t *testing.T, s *Store) (err error) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if err = s.Write(t.Context()); !errors.Is(err, ErrTaken) {
+			break
+		}
+	}
+	return err
+}
+
 // One program writes; the next one does as soon as that has gone.
 func TestOneWriter(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, name string) {
@@ -101,14 +113,7 @@ func TestOneWriter(t *testing.T) {
 		if err := first.Close(); err != nil {
 			t.Fatal(err)
 		}
-		var err error
-		for range 50 {
-			if err = second.Write(t.Context()); !errors.Is(err, ErrTaken) {
-				break
-			}
-			time.Sleep(20 * time.Millisecond) // a server may end a session a little later
-		}
-		if err != nil {
+		if err := writesAfter(t, second); err != nil {
 			t.Fatalf("the first one is gone: %v", err)
 		}
 		if err := second.Apply(t.Context(), Change{Nodes: []Node{node("a", 1)}}); err != nil {
@@ -144,14 +149,7 @@ func TestADatabaseOfALaterRelease(t *testing.T) {
 			t.Fatal(err)
 		}
 		later := open(t, name, false)
-		var err error
-		for range 50 {
-			if err = later.Write(t.Context()); !errors.Is(err, ErrTaken) {
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-		if err == nil || !strings.Contains(err.Error(), "later release") {
+		if err := writesAfter(t, later); err == nil || !strings.Contains(err.Error(), "later release") {
 			t.Errorf("%v", err)
 		}
 	})

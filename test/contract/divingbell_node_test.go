@@ -157,7 +157,7 @@ func alwaysKeepsPace(p *probe) {
 	for _, c := range []struct {
 		ago time.Duration
 		due bool
-	}{{50 * time.Second, false}, {70 * time.Second, true}} {
+	}{{10 * time.Second, false}, {70 * time.Second, true}} {
 		record["start"] = time.Now().Add(-c.ago).UTC()
 		p.must(os.WriteFile(records[0], item.Raw(record), 0o600))
 		drift, err := items.Preview(at.Context(), at.table(conf), nil, nil)

@@ -194,7 +194,7 @@ func ask(t *testing.T, c *nclient4.Client, arch iana.Arch, ipxe bool) *dhcpv4.DH
 	if ipxe {
 		mods = append(mods, dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionUserClassInformation, []byte("iPXE"))))
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	offer, err := c.DiscoverOffer(ctx, mods...)
 	if err != nil {

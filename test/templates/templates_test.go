@@ -187,8 +187,8 @@ func (run outcome) check(t *testing.T, name string) {
 		}
 	})
 	var got spec.OperationStatus
-	patience := 30 * time.Second
-	if run.state == spec.OperationRunning {
+	patience := 5 * time.Minute
+	if run.state == spec.OperationRunning && run.called == "" { // nothing shows that it is held
 		patience = 2 * time.Second
 	}
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {

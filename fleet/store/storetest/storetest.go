@@ -5,6 +5,7 @@
 package storetest
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,21 +63,32 @@ func postgres(t testing.TB) string {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	server := run("postgres", "-D", dir+"/data", "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off")
+	var said bytes.Buffer
+	server.Stdout, server.Stderr = &said, &said
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan struct{})
+	go func() {
+		_ = server.Wait() // however it ends
+		close(ended)
+	}()
 	t.Cleanup(func() {
 		_ = server.Process.Signal(syscall.SIGINT) // a fast shutdown
-		_ = server.Wait()                         // however it ends
+		<-ended
 	})
-	for range 200 {
+	for late := time.After(5 * time.Minute); ; {
 		if run("pg_isready", "-q", "-h", dir).Run() == nil {
 			return "postgres://caisson@/postgres?host=" + dir
 		}
-		time.Sleep(50 * time.Millisecond)
+		select {
+		case <-ended:
+			t.Fatalf("postgres has ended: %s", &said)
+		case <-late:
+			t.Fatal("postgres does not answer")
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
-	t.Fatal("postgres does not answer")
-	return ""
 }
 
 const nobody = 65534

@@ -105,6 +105,9 @@ func (f *fleet) waiting(t *testing.T, ref string, dead time.Duration) *Publisher
 	return p
 }
 
+// dead is how long a publisher is silent that another one takes the place of.
+const dead = 10 * time.Second
+
 // isReserving is the first write of fleet:index, which gives a generation out.
 func isReserving(q *http.Request) bool {
 	return q.Method == http.MethodPut && strings.HasSuffix(q.URL.Path, "/fleet/manifests/index")
@@ -123,10 +126,13 @@ func begun(t *testing.T, backend, moment string) (f *fleet, prefix string) {
 	return f, prefix
 }
 
-// takes has another publisher take the place of one that was met at generation 2.
+// takes has another publisher take the place of one that was met at generation 2. Nobody
+// waits for its own end, so its requests may take their time.
 func (f *fleet) takes(t *testing.T, at string) {
 	t.Helper()
-	r, err := f.waiting(t, at, 10*time.Second).Publish(t.Context(), f.policy, f.nodes("", "3"), Options{})
+	p := f.at(t, at)
+	p.pace = &pace{beat: 30 * time.Second, hold: 5 * time.Minute, look: 3 * time.Second, dead: dead}
+	r, err := p.Publish(t.Context(), f.policy, f.nodes("", "3"), Options{})
 	if err != nil || r.Generation != 3 {
 		t.Fatalf("in its place: %+v, %v", r, err)
 	}
@@ -209,7 +215,7 @@ func TestSuspendedPublisher(t *testing.T) {
 					}
 				})
 				var out *strings.Builder
-				cmd, out = f.process(t, strings.TrimSuffix(ref, "/metal-a")+prefix, "2", time.Second, 5*time.Second)
+				cmd, out = f.process(t, strings.TrimSuffix(ref, "/metal-a")+prefix, "2", 3*time.Second, dead-time.Second) // which is over when another has taken its place
 				close(started)
 				await(t, here, out)
 				f.takes(t, at)

@@ -8,7 +8,9 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
@@ -19,10 +21,12 @@ import (
 
 // Off a terminal a long step says what it is doing every two seconds, and nothing
 // is said between steps.
-func TestProgressOffATerminal(t *testing.T) {
+func TestProgressOffATerminal(t *testing.T) { synctest.Test(t, offATerminal) }
+
+func offATerminal(t *testing.T) {
 	var said bytes.Buffer
 	p := newApp(&bytes.Buffer{}, &said).progress()
-	p.stop() // the test is the clock
+	p.stop() // the test is the clock, and no time passes beside it
 	start := time.Now()
 	lines := func() int { return strings.Count(said.String(), "\n") }
 	for _, c := range []struct {
@@ -63,24 +67,31 @@ caisson: full packages: start (72 s)
 // terminal, and what is said for good stands above it.
 func TestProgressOnATerminal(t *testing.T) {
 	master, slave := terminal(t, 80)
+	seen := watch(master)
 	p := newApp(&bytes.Buffer{}, slave).progress()
-	for _, e := range []builder.Event{
-		{Variant: "default", Step: "base", State: "start"},
-		{Variant: "default", Step: "packages", State: "fetch", Bytes: 5e6, OfBytes: 20e6, Text: strings.Repeat("ä", 200)},
-		{Variant: "default", Step: "packages", State: "install", N: 3, Of: 9, Text: "libc6"},
-		{Variant: "default", Step: "packages", State: "done", Bytes: 1e6, Seconds: 2},
-		{Variant: "default", Step: "layer", State: "push", Bytes: 4e6, OfBytes: 16e6, Text: "base"},
+	for _, step := range []struct {
+		event builder.Event
+		shows []string
+	}{
+		{builder.Event{Variant: "default", Step: "base", State: "start"}, []string{"default base: start"}},
+		{builder.Event{Variant: "default", Step: "packages", State: "fetch", Bytes: 5e6, OfBytes: 20e6, Text: strings.Repeat("ä", 200)}, []string{"default packages: fetch"}},
+		{builder.Event{Variant: "default", Step: "packages", State: "install", N: 3, Of: 9, Text: "libc6"}, []string{"3 of 9"}},
+		{builder.Event{Variant: "default", Step: "packages", State: "done", Bytes: 1e6, Seconds: 2}, []string{"caisson: default packages: done 1.0 MB in 2.0 s"}},
+		{builder.Event{Variant: "default", Step: "layer", State: "push", Bytes: 4e6, OfBytes: 16e6, Text: "base"}, []string{"4.0 MB of 16.0 MB", "MB/s"}},
 	} {
-		p.event(e)
-		time.Sleep(400 * time.Millisecond) // two frames
-	}
-	p.close()
-	text := drain(t, master)
-	for _, want := range []string{"caisson: default packages: done 1.0 MB in 2.0 s", "3 of 9", "4.0 MB of 16.0 MB", "MB/s"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("no %q in %q", want, text)
+		p.event(step.event)
+		for _, want := range step.shows {
+			if !seen.until(want) {
+				t.Errorf("no %q in %q", want, seen.String())
+			}
 		}
 	}
+	p.close()
+	if err := slave.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-seen.over
+	text := seen.String()
 	for line := range strings.SplitSeq(text, "\n") {
 		line = escape.ReplaceAllString(strings.ReplaceAll(line, "\r", ""), "")
 		if n := utf8.RuneCountInString(line); n > 80 || !utf8.ValidString(line) {
@@ -117,19 +128,44 @@ func terminal(t *testing.T, width uint16) (master, slave *os.File) {
 	return master, slave
 }
 
-// drain closes nothing: it returns what was written so far.
-func drain(t *testing.T, master *os.File) string {
-	t.Helper()
-	buf := make([]byte, 1<<16)
-	n, err := master.Read(buf)
-	var text strings.Builder
-	for err == nil && n > 0 {
-		text.Write(buf[:n])
-		fds := []unix.PollFd{{Fd: int32(master.Fd()), Events: unix.POLLIN}}
-		if ready, _ := unix.Poll(fds, 200); ready == 0 { // nothing more
-			break
+// screen is what was written to a terminal so far.
+type screen struct {
+	lock sync.Mutex
+	text bytes.Buffer
+	over chan struct{} // closed when the other end is
+}
+
+// watch reads what is written to a terminal until it is closed.
+func watch(master *os.File) *screen {
+	s := &screen{over: make(chan struct{})}
+	go func() {
+		defer close(s.over)
+		for buf := make([]byte, 1<<12); ; {
+			n, err := master.Read(buf)
+			s.lock.Lock()
+			s.text.Write(buf[:n])
+			s.lock.Unlock()
+			if err != nil {
+				return
+			}
 		}
-		n, err = master.Read(buf)
+	}()
+	return s
+}
+
+func (s *screen) String() string {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return s.text.String()
+}
+
+// until waits for a text and reports whether it came.
+func (s *screen) until(want string) bool {
+	for range 12000 {
+		if strings.Contains(s.String(), want) {
+			return true
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
-	return text.String()
+	return false
 }

@@ -85,7 +85,7 @@ func TestRolloutRun(t *testing.T) {
 	run := []string{"rollout", "run", "r", "site.yaml", "--at", service.URL, "--token-file", "token", "--interval", "10ms"}
 	site("2")
 	must("rollout", "start", "r", "site.yaml")
-	if out := must(append(run, "--for", "3s")...); !strings.Contains(out, "wave 1: begins with 1 node,") || !strings.Contains(out, "wave 2: done, 1 well") {
+	if out := must(append(run, "--for", "5m")...); !strings.Contains(out, "wave 1: begins with 1 node,") || !strings.Contains(out, "wave 2: done, 1 well") {
 		t.Errorf("a good rollout says: %s", out)
 	}
 	if out := must("rollout", "status", "oci:out", "--site", "site.yaml"); !strings.Contains(out, "done since") {

@@ -62,14 +62,18 @@ func runWithRegistry(t *testing.T, dir string) {
 }
 
 // silent is a server that takes connections and never answers. It writes its
-// address to the file that is its argument.
+// address to the file that is its argument, and says beside it that somebody asks.
 func silent() {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err == nil {
 		err = os.WriteFile(os.Args[1], []byte(l.Addr().String()), 0o644)
 	}
-	for err == nil {
-		_, err = l.Accept()
+	for held := []net.Conn{}; err == nil; { // one that nobody holds is closed
+		var c net.Conn
+		if c, err = l.Accept(); err == nil {
+			held = append(held, c)
+			err = os.WriteFile(os.Args[1]+".asked", nil, 0o644)
+		}
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)

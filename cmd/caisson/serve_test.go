@@ -102,7 +102,7 @@ func TestServeKnowsWhoIsUnknown(t *testing.T) {
 			if !regexp.MustCompile(want).MatchString(got) {
 				t.Errorf("%q, want %q", got, want)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatalf("no line for %q", want)
 		}
 	}

@@ -88,7 +88,7 @@ umount -l /etc/monitor
 rm -rf /run/caisson
 caisson-agent run &
 run=$!
-await sh -c 'test "$(cat /etc/monitor/conf)" = two'
+await has two
 kill $run
 wait $run
 has two

@@ -21,6 +21,7 @@ const (
 	Run          = "/run/caisson"
 	RunBootstrap = "/run/caisson/site.json"
 	RunBoot      = "/run/caisson/boot.json" // what the initramfs stage decided
+	RunDisk      = "/run/caisson/disk"      // the state disk, as the loader mounts it
 	RunImages    = "/run/caisson/images"    // mounted images, one directory a layer
 	RunUpper     = "/run/caisson/upper"     // tmpfs with the overlay's upper and work
 	RunStore     = "/run/caisson/store"     // when there is no state disk

@@ -76,11 +76,15 @@ func TestLongNewStateDisk(t *testing.T) {
 // shutDown switches a machine off as an operator does.
 func shutDown(t *testing.T, m *Machine, s *Session) {
 	t.Helper()
+	from := m.Console.Len()
 	last(t, m, s, "sudo systemctl poweroff")
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	if err := m.Off(ctx); err != nil {
 		t.Fatal(err)
+	}
+	if said := m.Console.String()[from:]; strings.Contains(said, "Failed unmounting") {
+		t.Errorf("a shutdown tries to unmount what it cannot:\n%s", said)
 	}
 }
 

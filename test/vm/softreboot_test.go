@@ -104,6 +104,9 @@ func softReboot(t *testing.T, m *Machine, s *Session, command string) leap {
 		}
 		at = append(at, used())
 	}
+	if said := m.Console.String()[from:]; strings.Contains(said, "Failed unmounting") {
+		t.Errorf("%s: what cannot be unmounted is tried: %s", command, said[strings.Index(said, "Failed unmounting"):][:80])
+	}
 	l := leap{at[1] - at[0], at[2] - at[1], at[3] - at[2]}
 	t.Logf("%s: processor time %.1f s (%.1f until units end, %.1f until they have ended, %.1f to the login), by the clock %.0f s",
 		command, l.all(), l.begin, l.end, l.up, time.Since(began).Seconds())

@@ -71,6 +71,7 @@ func (n *Node) Do() ([]string, error) {
 		{"memory", n.memory},
 		{"update stamps", n.stamps},
 		{"state directory", n.stateDirectory},
+		{"mounts that stay", n.stay},
 		{"read-only /usr", n.sealUsr},
 	}
 	for _, step := range steps {

@@ -58,6 +58,23 @@ func (n *Node) order() error {
 	return n.dropIn(paths.AgentService, lines...)
 }
 
+// stay keeps systemd from unmounting what it cannot: images of this root, or of the one
+// before, are open where the loader and the agent have the state disk. A soft-reboot leaves
+// these mounts behind with the old root, a shutdown makes them read-only in the end; each
+// would fail before, in red. See systemd-soft-reboot.service(8).
+func (n *Node) stay() error {
+	if !n.Disk {
+		return nil
+	}
+	for _, at := range []string{paths.RunDisk, paths.State} {
+		unit := strings.ReplaceAll(strings.TrimPrefix(at, "/"), "/", "-") + ".mount" // neither has what systemd-escape(1) changes
+		if err := n.write("/etc/systemd/system/"+unit+".d/"+paths.Prefix+"stay.conf", []byte("[Unit]\nDefaultDependencies=no\n"), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (n *Node) dropIn(unit string, lines ...string) error {
 	return n.write("/etc/systemd/system/"+unit+".d/"+orderFile, []byte("[Unit]\n"+strings.Join(lines, "\n")+"\n"), 0o644)
 }

@@ -21,9 +21,6 @@ import (
 	"github.com/caisson-os/caisson/layers"
 )
 
-// diskAt is where the state disk is mounted.
-const diskAt = paths.Run + "/disk"
-
 // openState finds the node's memory: the state disk, or a directory in memory.
 func (b *boot) openState(context.Context) error {
 	b.record.Mode = "netboot"
@@ -100,7 +97,7 @@ func (b *boot) lateState() {
 // that can be. One whose content cannot be used is set aside like one that does not
 // mount: the signed overlays lead to a running node without it.
 func (b *boot) useDisk(patience time.Duration) bool {
-	const at = diskAt
+	const at = paths.RunDisk
 	d := b.finder.Open(at, patience)
 	if d == nil {
 		return false
@@ -131,7 +128,7 @@ func (b *boot) settle() {
 		return
 	}
 	done := make(chan error, 1)
-	go func() { done <- disk.Settle(diskAt) }()
+	go func() { done <- disk.Settle(paths.RunDisk) }()
 	select {
 	case err := <-done:
 		if err != nil {

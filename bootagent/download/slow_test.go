@@ -81,7 +81,7 @@ func TestTooSlow(t *testing.T) {
 			t.Parallel()
 			begun := time.Now()
 			err := Download{Source: from(t, c.o, c.server), Repo: oci.RepoLayer, Store: newStore(t), Pause: time.Millisecond, Pace: pace}.Blob(t.Context(), blob, nil)
-			if !errors.Is(err, pull.ErrSlow) || refusal.Of(err) != "" || time.Since(begun) > 5*time.Second {
+			if !errors.Is(err, pull.ErrSlow) || refusal.Of(err) != "" || time.Since(begun) > time.Minute {
 				t.Errorf("%v after %s", err, time.Since(begun))
 			}
 		})
@@ -102,7 +102,7 @@ func TestNextPlace(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			pace := pull.Pace{Bytes: 1000, Per: 200 * time.Millisecond}
+			pace := pull.Pace{Bytes: 10_000, Per: 2 * time.Second} // the good place is not slow on a busy machine, either
 			store := newStore(t)
 			d := Download{Source: from(t, pull.Options{Pace: pace}, first, whole), Repo: oci.RepoLayer, Store: store, Pause: time.Millisecond, Pace: pace}
 			if err := d.Blob(t.Context(), blob, nil); err != nil {

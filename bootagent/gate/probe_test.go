@@ -56,8 +56,8 @@ func TestProbes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer silent.Close() // the test is over
-	nobody, err := net.Listen("tcp", "127.0.0.1:0")
+	defer silent.Close()                             // the test is over
+	nobody, err := net.Listen("tcp", "127.83.0.1:0") // where no other program gets the port
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,10 +11,11 @@ import (
 	"testing"
 )
 
-// free returns an address of the loopback interface on which nobody listens.
+// free returns an address of the loopback interface on which nobody listens. It is not the
+// one that all others take, too: the kernel could give the port to them meanwhile.
 func free(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", "127.83.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

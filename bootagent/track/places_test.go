@@ -51,7 +51,7 @@ func TestNextPlace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			src, err := pull.Open(oci.Ref{Host: host, Prefix: "metal-a"}, pull.Options{PlainHTTP: true, Mirrors: []string{mirror},
-				Timeout: time.Second, Pace: pull.Pace{Bytes: 1000, Per: time.Second}})
+				Timeout: 3 * time.Second, Pace: pull.Pace{Bytes: 3000, Per: 3 * time.Second}})
 			if err != nil {
 				t.Fatal(err)
 			}

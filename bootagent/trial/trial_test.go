@@ -95,7 +95,7 @@ func TestReach(t *testing.T) {
 		began := time.Now()
 		err := Reach(t.Context(), Kernel{func() time.Duration { return time.Since(began) }}, 100*time.Millisecond,
 			func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-		if err == nil || time.Since(began) > 5*time.Second {
+		if err == nil || time.Since(began) > time.Minute {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 	})

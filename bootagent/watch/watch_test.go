@@ -56,7 +56,7 @@ func (w *Watch) quiet(t *testing.T) {
 // expect waits for one of a kind.
 func (w *Watch) expect(t *testing.T, kind, what string) {
 	t.Helper()
-	deadline := time.After(5 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		select {
 		case <-w.Ready():
@@ -151,7 +151,8 @@ func TestAStorm(t *testing.T) {
 	var before, after unix.Rusage
 	do(t, unix.Getrusage(unix.RUSAGE_SELF, &before))
 	hints := 0
-	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+	begun := time.Now()
+	for time.Since(begun) < time.Second {
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", "n=0; while [ $n -lt 3000 ]; do n=$((n+1)); echo >"+root+"/etc/motd; done")
 		do(t, cmd.Run())
 		select {
@@ -161,12 +162,13 @@ func TestAStorm(t *testing.T) {
 		default:
 		}
 	}
+	lasted := time.Since(begun)
 	do(t, unix.Getrusage(unix.RUSAGE_SELF, &after))
-	if hints == 0 || hints > 60 {
-		t.Errorf("%d hints", hints)
+	if hints == 0 || hints > int(lasted/gather)+10 {
+		t.Errorf("%d hints in %v", hints, lasted)
 	}
-	if took := time.Duration(after.Utime.Nano()-before.Utime.Nano()) + time.Duration(after.Stime.Nano()-before.Stime.Nano()); took > 400*time.Millisecond {
-		t.Errorf("a second of storm took %v of a processor", took)
+	if took := time.Duration(after.Utime.Nano()-before.Utime.Nano()) + time.Duration(after.Stime.Nano()-before.Stime.Nano()); took > lasted*2/5 {
+		t.Errorf("%v of storm took %v of a processor", lasted, took)
 	}
 	i := w.sources[Inotify].(*inotify)
 	w.mutex.Lock() // so that nobody reads
@@ -251,14 +253,17 @@ func TestKernel(t *testing.T) {
 	}
 	run("cat /proc/sys/" + forward)
 	w.silent(t, "reading a parameter")
-	rival := exec.CommandContext(t.Context(), "sh", "-c", "echo 1 >/proc/sys/"+forward+"; sleep 0.3")
+	rival := exec.CommandContext(t.Context(), "sh", "-c", "echo 1 >/proc/sys/"+forward+"; read x")
+	stays, err := rival.StdinPipe()
+	do(t, err)
 	do(t, rival.Start())
 	w.expect(t, "sysctl", "a write")
 	who := w.Rival(spec.Drift{Item: "sysctl", Key: forward, From: "1", To: "0"})
 	if !strings.HasPrefix(who, fmt.Sprintf("sh (pid %d)", rival.Process.Pid)) {
 		t.Errorf("rival %q, not %d", who, rival.Process.Pid)
 	}
-	do(t, rival.Wait())
+	do(t, stays.Close())
+	_ = rival.Wait() // its read has failed
 	for _, d := range []spec.Drift{{Item: "sysctl", Key: forward, From: "2"}, {Item: "sysctl", Key: "vm/swappiness", From: "1"}, {Item: "sysfs", Key: forward, From: "1"}} {
 		if who := w.Rival(d); who != "" {
 			t.Errorf("%+v is laid to %q", d, who)

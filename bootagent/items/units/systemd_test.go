@@ -96,7 +96,7 @@ func TestSystemd(t *testing.T) {
 	}
 
 	u := spec.Unit{Name: "sleeper.service", Run: spec.RunStarted, State: spec.UnitEnabled,
-		Content: "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/sleep 86399\n[Install]\nWantedBy=basic.target\n"}
+		Content: "[Unit]\nDefaultDependencies=no\n[Service]\nType=exec\nExecStart=/bin/sleep 86399\n[Install]\nWantedBy=basic.target\n"}
 	if left := run(u); len(left) > 0 {
 		t.Fatalf("%+v", left)
 	}
@@ -137,7 +137,7 @@ func TestSystemd(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	u = spec.Unit{Name: "sleeper.service", Run: spec.RunStarted, Content: "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/sleep 86399\n"}
+	u = spec.Unit{Name: "sleeper.service", Run: spec.RunStarted, Content: "[Unit]\nDefaultDependencies=no\n[Service]\nType=exec\nExecStart=/bin/sleep 86399\n"}
 	if left := run(u); len(left) > 0 {
 		t.Fatalf("%+v", left)
 	}

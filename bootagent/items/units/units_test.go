@@ -56,7 +56,8 @@ func newWorld(t *testing.T) *world {
 			t.Fatal(err)
 		}
 	}
-	w.since["ssh.service"], w.since["cron.service"] = time.Now(), time.Now()
+	began := time.Now().Add(-time.Hour) // the times of files are less exact than the clock
+	w.since["ssh.service"], w.since["cron.service"] = began, began
 	return w
 }
 
@@ -286,7 +287,6 @@ func TestCheckSays(t *testing.T) {
 // A unit that runs since before its files changed is named, or restarted.
 func TestOldSettings(t *testing.T) {
 	w := newWorld(t)
-	w.since["ssh.service"] = time.Now().Add(-time.Hour)
 	j := itemtest.Journal(t, t.TempDir())
 	u := spec.Unit{Name: "ssh.service", DropIns: []spec.DropIn{{Name: "60-caisson-limits", Content: "[Service]\nLimitNOFILE=4\n"}}}
 	left := w.run(j, u)

@@ -32,7 +32,7 @@ func newCgroup(t *testing.T) *os.File {
 		require.Missing(t, "bpf", err.Error())
 	}
 	t.Cleanup(func() {
-		for range 100 { // until its last process is gone
+		for range 6000 { // until its last process is gone
 			if os.Remove(dir) == nil {
 				return
 			}

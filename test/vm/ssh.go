@@ -33,14 +33,23 @@ func (m *Machine) Login(ctx context.Context, user string, key ssh.Signer) (*Sess
 	}
 }
 
-// Refuses reports whether the machine, which answers, lets a user with a key not in.
-func (m *Machine) Refuses(ctx context.Context, user string, key ssh.Signer) bool {
-	c, err := dial(ctx, m.ssh, client(user, key))
-	if err == nil {
-		_ = c.Close() // it was let in
-		return false
+// Refused reports whether the machine lets a user with a key not in. It keeps trying until
+// ctx ends: sshd turns away for a while whoever it has refused, without a look at the key.
+func (m *Machine) Refused(ctx context.Context, user string, key ssh.Signer) (bool, error) {
+	for {
+		c, err := dial(ctx, m.ssh, client(user, key))
+		switch {
+		case err == nil:
+			return false, c.Close()
+		case strings.Contains(err.Error(), "unable to authenticate"):
+			return true, nil
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return false, fmt.Errorf("ask %s whether it lets %s in: %w", m.Name, user, err)
+		}
 	}
-	return strings.Contains(err.Error(), "unable to authenticate")
 }
 
 func client(user string, key ssh.Signer) *ssh.ClientConfig {

@@ -48,7 +48,7 @@ func used() (sum time.Duration) {
 // because the clock was set.
 func (a *app) heed(ctx context.Context, next, due <-chan time.Time, tell func(*spec.Status)) (over bool) {
 	for {
-		if !a.stateTime().Equal(a.known) {
+		if a.written() != a.known {
 			return true // a verb was called
 		}
 		var hinted <-chan struct{}

@@ -39,20 +39,37 @@ func TestWaitingIsNoEffort(t *testing.T) {
 	}
 }
 
-// A verb that was called after the service had looked, and before it waits, is not missed.
+// A verb that was called after the service had looked, and before it waits, is not missed:
+// whatever time its files have.
 func TestAVerbBeforeTheWait(t *testing.T) {
-	a := &app{root: t.TempDir()}
-	dir := filepath.Join(a.root, paths.State)
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "state.json"), nil, 0o644)); err != nil {
-		t.Fatal(err)
-	}
-	a.sees()
-	book := filepath.Join(dir, paths.Corrections)
-	later := time.Now().Add(time.Second)
-	if err := errors.Join(os.WriteFile(book, nil, 0o644), os.Chtimes(book, later, later)); err != nil {
-		t.Fatal(err)
-	}
-	if !a.heed(t.Context(), nil, time.After(time.Minute), nil) {
-		t.Error("it waits")
+	for name, write := range map[string]func(dir string) error{
+		"a new file": func(dir string) error { return os.WriteFile(filepath.Join(dir, paths.Corrections), nil, 0o644) },
+		"in the same moment": func(dir string) error {
+			state := filepath.Join(dir, "state.json")
+			info, err := os.Stat(state)
+			if err != nil {
+				return err
+			}
+			return errors.Join(os.WriteFile(state+".new", nil, 0o644), os.Chtimes(state+".new", info.ModTime(), info.ModTime()), os.Rename(state+".new", state))
+		},
+		"by a clock that was set back": func(dir string) error {
+			book, before := filepath.Join(dir, paths.Corrections), time.Now().Add(-time.Hour)
+			return errors.Join(os.WriteFile(book, nil, 0o644), os.Chtimes(book, before, before))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := &app{root: t.TempDir()}
+			dir := filepath.Join(a.root, paths.State)
+			if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "state.json"), nil, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+			a.sees()
+			if err := write(dir); err != nil {
+				t.Fatal(err)
+			}
+			if !a.heed(t.Context(), nil, time.After(time.Second), nil) {
+				t.Error("it waits")
+			}
+		})
 	}
 }

@@ -141,7 +141,7 @@ type app struct {
 	runner   node.Runner               // of the service, where systemd does not run
 	metrics  func(listen string) error // of the service, see node.Options
 	hints    *watch.Watch              // of the service; nil where there is none
-	known    time.Time                 // when the service last knew what verbs write
+	known    written                   // what the service last knew of what verbs write
 	rested   time.Time                 // before it, no hint is heeded
 	lost     bool                      // hints: everything is looked at
 	format   string                    // "text" or "json"

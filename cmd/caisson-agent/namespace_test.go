@@ -31,6 +31,7 @@ hostname superhost
 ip link set lo up
 not() { if "$@"; then return 1; fi; } # a shell's own "!" fails nothing
 await() { n=0; until "$@"; do n=$((n+1)); test $n -lt 1200; sleep 0.1; done; }
+soon() { n=0; until "$@"; do n=$((n+1)); test $n -lt 300; sleep 0.1; done; } # before the look of each minute
 cd /mnt
 caisson init .
 `
@@ -70,22 +71,20 @@ caisson-agent status
 # Later it is told of changes, and where the kernel says so, by whom.
 await sh -c "caisson-agent status -o json | grep -q '\"hints\"'"
 echo 0 >$forward
-within=0
-until test $(cat $forward) = 1; do within=$((within+1)); test $within -lt 300; sleep 0.1; done
+soon sh -c "test \$(cat $forward) = 1"
 
 # A look that had to wait for a verb, or for a slow disk, keeps the next one from nothing.
 flock /run/caisson/lock sh -c "echo 0 >$forward; sleep 2"
 await sh -c "test \$(cat $forward) = 1"
 echo 0 >$forward
-within=0
-until test $(cat $forward) = 1; do within=$((within+1)); test $within -lt 300; sleep 0.1; done
+soon sh -c "test \$(cat $forward) = 1"
 
 # What somebody changes again and again is left, until somebody clears it: then at once.
 # A status that looks while the last correction is made says so a moment before.
 insist() { echo 0 >$forward; caisson-agent status | grep '^health *quarantined' && test $(cat $forward) = 0; }
 await insist
 caisson-agent clear sysctl
-await sh -c "test \$(cat $forward) = 1"
+soon sh -c "test \$(cat $forward) = 1"
 kill $run
 wait $run
 
@@ -106,7 +105,7 @@ run=$!
 await sh -c "caisson-agent status | grep '^activity *waiting:resume'"
 test $(cat $forward) = 0
 caisson-agent resume
-await sh -c "test \$(cat $forward) = 1"
+soon sh -c "test \$(cat $forward) = 1"
 kill $run
 wait $run
 caisson serve oci:out --listen 127.0.0.1:5001 &

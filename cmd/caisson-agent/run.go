@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-os/caisson/bootagent/metrics"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/process"
@@ -175,18 +177,24 @@ func (a *app) rest(ctx context.Context, tell func(*spec.Status)) {
 }
 
 // sees notes that everything which verbs have written is known.
-func (a *app) sees() { a.known = a.stateTime() }
+func (a *app) sees() { a.known = a.written() }
 
-// stateTime says when what verbs write was last written: the state, and the book of
-// corrections, of which clear takes entries.
-func (a *app) stateTime() (newest time.Time) {
-	for _, name := range []string{"state.json", paths.Corrections} {
-		info, err := os.Stat(filepath.Join(a.root, paths.State, name))
-		if err == nil && info.ModTime().After(newest) { // else there is none yet
-			newest = info.ModTime()
+// written is what tells one writing of the files that verbs write from the next: of the
+// state, and of the book of corrections, of which clear takes entries. Times alone do not:
+// a file system's clock stands still for milliseconds, and the machine's may be set back.
+type written [2]struct {
+	inode, size  uint64
+	made, change unix.Timespec
+}
+
+func (a *app) written() (w written) {
+	for i, name := range []string{"state.json", paths.Corrections} {
+		var st unix.Stat_t
+		if err := unix.Stat(filepath.Join(a.root, paths.State, name), &st); err == nil { // else there is none yet
+			w[i].inode, w[i].size, w[i].made, w[i].change = st.Ino, uint64(st.Size), st.Mtim, st.Ctim
 		}
 	}
-	return newest
+	return w
 }
 
 // judge looks at a change that has to pass its gates until that is decided. It returns
@@ -294,9 +302,9 @@ func once(ctx context.Context, a *app, act func(*node.Node, context.Context) (*s
 		a.sees() // the next look is not before its time
 		return nil, err
 	}
-	before := a.stateTime()
+	before := a.written()
 	st, err := act(n, ctx)
-	if a.known.Equal(before) {
+	if a.known == before {
 		a.sees()
 	}
 	return st, errors.Join(err, n.Close())

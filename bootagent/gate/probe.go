@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -89,8 +90,9 @@ func (p Prober) probe(ctx context.Context, c spec.HealthCheck) (mark string, err
 	case c.HTTP != "":
 		err = get(ctx, c)
 	default:
-		if _, err := os.Stat(filepath.Join(p.Root, c.File)); err != nil {
-			return "", errors.New("the file is not there")
+		name := filepath.Join(p.Root, c.File)
+		if stall.Within(ctx, "look at "+name, func() error { _, err := os.Stat(name); return err }) != nil {
+			err = errors.New("the file is not there")
 		}
 	}
 	if err != nil && ctx.Err() != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/stalled"
 )
 
 // units answers for two units.
@@ -36,6 +37,21 @@ func (u units) Run(_ context.Context, unit string) (string, string, error) {
 func prober(t *testing.T) Prober {
 	now := int64(0)
 	return Prober{Root: t.TempDir(), Log: t.TempDir(), Runner: new(process.Group), Units: units{"1"}, Now: func() int64 { now++; return now }}
+}
+
+// TestAServerThatIsGone: a file whose server says nothing is no answer within the time of
+// its check, however often it is looked at, and the other checks have theirs.
+func TestAServerThatIsGone(t *testing.T) {
+	p := prober(t)
+	p.Root = "/"
+	checks := []spec.HealthCheck{{Name: "gone", File: stalled.Dir(t) + "/ready", Timeout: 1, Interval: 1}, {Name: "here", File: "/proc/self", Timeout: 60, Interval: 1}}
+	var r Record
+	for n := range int64(3) {
+		r = p.Look(t.Context(), r, checks)
+		if gone, here := r.Checks["gone"], r.Checks["here"]; gone.Failures != n+1 || gone.Why != "no answer within 1s" || here.Failures != 0 || here.Since == 0 {
+			t.Fatalf("%+v", r.Checks)
+		}
+	}
 }
 
 // Each kind of check holds where it should, and says in words why it does not.

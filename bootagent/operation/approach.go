@@ -10,7 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -76,6 +78,9 @@ func (e *Engine) conditions(ctx context.Context, m *spec.Maintenance, o spec.Ope
 	return false, e.hold(o, r, spec.ForPrecondition, why)
 }
 
+// fileTime is how long a file's server may take for an answer.
+const fileTime = 10 * time.Second
+
 // condition asks a precondition, and says why it does not hold.
 func (e *Engine) condition(ctx context.Context, o spec.Operation, r *record, c spec.Condition) (over bool, why string, err error) {
 	switch {
@@ -98,8 +103,12 @@ func (e *Engine) condition(ctx context.Context, o spec.Operation, r *record, c s
 		return true, why, nil
 	}
 	name := c.File + c.Absent
-	_, err = os.Lstat(filepath.Join(e.Root, name))
+	asking, cancel := context.WithTimeoutCause(ctx, fileTime, fmt.Errorf("%s: no answer within %v", name, fileTime))
+	defer cancel()
+	err = stall.Within(asking, "look at "+name, func() error { _, err := os.Lstat(filepath.Join(e.Root, name)); return err })
 	switch {
+	case err != nil && ctx.Err() != nil:
+		return false, "", ctx.Err()
 	case err == nil && c.Absent != "":
 		return true, name + " exists", nil
 	case errors.Is(err, os.ErrNotExist) && c.File != "":

@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/slot"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/stalled"
 )
 
 // yard is a bench whose operation takes its whole turn. Each step leaves a line; a
@@ -522,6 +523,14 @@ func TestAReboot(t *testing.T) {
 		y.clock = y.clock.Add(rebootTime)
 		y.until(m, spec.OperationFailed, "", "did not reboot")
 	}
+}
+
+// TestAPreconditionWhoseServerIsGone is one that does not hold, and is said.
+func TestAPreconditionWhoseServerIsGone(t *testing.T) {
+	y, m := newYard(t)
+	y.Root = "/"
+	m.Operations[0].Order.When = []spec.Condition{{Absent: stalled.Dir(t) + "/runs"}}
+	y.until(m, spec.OperationWaiting, spec.ForPrecondition, "no answer within 10s")
 }
 
 // TestADisklessBoot gives back what it may hold, whatever it remembers: once a boot,

@@ -13,12 +13,14 @@
 package slot
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -44,7 +46,7 @@ func (h Holder) Take(ctx context.Context, group string, s spec.Slot) error {
 		return err
 	}
 	if s.Directory != "" {
-		return h.take(group, s)
+		return h.onDisk(ctx, s.Directory, func() error { return h.take(group, s) })
 	}
 	return h.ask(ctx, s.FleetLock, "pre-reboot", group)
 }
@@ -55,7 +57,7 @@ func (h Holder) Release(ctx context.Context, group string, s spec.Slot) error {
 		return err
 	}
 	if s.Directory != "" {
-		return h.release(group, s)
+		return h.onDisk(ctx, s.Directory, func() error { return h.release(group, s) })
 	}
 	return h.ask(ctx, s.FleetLock, "steady-state", group)
 }
@@ -79,17 +81,27 @@ type client struct {
 
 var errNoAsk = errors.New("no servers are asked here")
 
+// onDisk does something in a directory that nodes share, whose server may be gone.
+func (h Holder) onDisk(ctx context.Context, dir string, do func() error) error {
+	ctx, _, cancel := h.patient(ctx, dir)
+	defer cancel()
+	return stall.Within(ctx, "slots in "+dir, do)
+}
+
+// patient bounds how long who counts may take for an answer; late is why it ends then.
+func (h Holder) patient(ctx context.Context, who string) (_ context.Context, late error, cancel func()) {
+	timeout := cmp.Or(h.Timeout, patience)
+	late = fmt.Errorf("%s does not answer within %v", who, timeout)
+	ctx, cancel = context.WithTimeoutCause(ctx, timeout, late)
+	return ctx, late, cancel
+}
+
 // ask sends one request.
 func (h Holder) ask(ctx context.Context, server, act, group string) error {
 	if h.Ask == nil {
 		return errNoAsk
 	}
-	timeout := h.Timeout
-	if timeout == 0 {
-		timeout = patience
-	}
-	late := fmt.Errorf("%s does not answer within %v", server, timeout)
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
+	ctx, late, cancel := h.patient(ctx, server)
 	defer cancel()
 	body, err := json.Marshal(request{client{h.Node, group}})
 	if err != nil {

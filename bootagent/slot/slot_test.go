@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/stalled"
 )
 
 // lockServer counts as airlock does, and refuses what it refuses.
@@ -181,6 +182,19 @@ func TestNoServer(t *testing.T) {
 	}
 	if err := (Holder{Node: "a"}).Take(t.Context(), "../g", spec.Slot{Max: 1, Directory: t.TempDir()}); err == nil {
 		t.Error("a group outside of its directory")
+	}
+}
+
+// TestADirectoryWhoseServerIsGone is not waited for either.
+func TestADirectoryWhoseServerIsGone(t *testing.T) {
+	s := spec.Slot{Max: 1, Directory: stalled.Dir(t) + "/slots"}
+	h := Holder{Node: "a", Timeout: 100 * time.Millisecond}
+	for range 3 {
+		for what, err := range map[string]error{"take": h.Take(t.Context(), "g", s), "release": h.Release(t.Context(), "g", s)} {
+			if err == nil || err.Error() != s.Directory+" does not answer within 100ms" {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
 	}
 }
 

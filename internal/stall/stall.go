@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package stall waits for system calls that may hang, as those on a file whose server is
+// gone do: no context ends them, and only the end of the process would.
+//
+// It knows nothing of what is called. Whoever looks at files that may be on a file server
+// imports it.
+package stall
+
+import (
+	"context"
+	"sync"
+)
+
+// running are the calls that go on, by name: what hangs outlives whoever asked.
+var running = struct {
+	sync.Mutex
+	over map[string]chan struct{} // closed when the call is over
+}{over: map[string]chan struct{}{}}
+
+// Within makes a call and returns its error, or why the context has ended where that comes
+// first. The call goes on then, and the next one of its name is made after it: however
+// often somebody asks, one hangs, and nothing is done in another order than asked for.
+func Within(ctx context.Context, name string, call func() error) error {
+	over, err := make(chan struct{}), error(nil)
+	for {
+		running.Lock()
+		before, busy := running.over[name]
+		if !busy {
+			running.over[name] = over
+		}
+		running.Unlock()
+		if !busy {
+			break
+		}
+		select {
+		case <-before:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	go func() {
+		defer func() {
+			running.Lock()
+			defer running.Unlock()
+			delete(running.over, name)
+			close(over)
+		}()
+		err = call()
+	}()
+	select {
+	case <-over:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package stalled mounts a file system whose server says nothing, as that of a file server
+// that is gone: whoever looks at a file there waits. Only tests import it.
+package stalled
+
+import (
+	"fmt"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/internal/require"
+)
+
+// Dir returns a directory below which every name hangs until the test is over.
+func Dir(t testing.TB) string {
+	t.Helper()
+	require.Root(t)
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		require.Missing(t, "fuse", fmt.Sprintf("open /dev/fuse: %v", err))
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("stalled", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)); err != nil {
+		_ = unix.Close(fd) // nothing is mounted
+		require.Missing(t, "fuse", fmt.Sprintf("mount: %v", err))
+	}
+	t.Cleanup(func() {
+		if err := unix.Close(fd); err != nil { // who waits gets an error
+			t.Error(err)
+		}
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}

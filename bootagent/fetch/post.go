@@ -23,6 +23,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -76,12 +77,14 @@ func letter(ctx context.Context, r request) (*http.Client, *http.Request, error)
 		req.Header.Set(name, value)
 	}
 	req.Header.Set("User-Agent", r.Agent)
-	if r.Post.Token && r.Credentials != "" {
+	if at := (oci.Ref{Host: req.URL.Host}); r.Post.Token && r.Credentials != "" {
 		token, err := ownfiles.ReadSecret(filepath.Join(r.Credentials, reportToken))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
 			return nil, nil, fmt.Errorf("token for reports: %w", err)
+		case req.URL.Scheme != "https" && !at.Loopback():
+			return nil, nil, fmt.Errorf("token for reports: it is not sent to %s without TLS", req.URL.Host)
 		default:
 			req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 		}

@@ -78,6 +78,24 @@ func TestPost(t *testing.T) {
 	}
 }
 
+// TestATokenIsNotForTheWire: without TLS whoever listens could report with it.
+func TestATokenIsNotForTheWire(t *testing.T) {
+	require.Root(t)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, reportToken), []byte("let-me\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for where, want := range map[string]string{"http://192.0.2.1:8080": "without TLS", "http://127.0.0.1:8080": "", "https://192.0.2.1:8080": ""} {
+		_, req, err := letter(t.Context(), request{Way: track.Way{Credentials: dir}, Post: &report.Letter{URL: where + report.Path, Token: true}})
+		switch {
+		case want == "" && (err != nil || req.Header.Get("Authorization") != "Bearer let-me"):
+			t.Errorf("%s: %v", where, err)
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v", where, err)
+		}
+	}
+}
+
 // TestATokenIsForOneService: a letter to any other service has none.
 func TestATokenIsForOneService(t *testing.T) {
 	require.Root(t)

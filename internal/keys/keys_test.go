@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
@@ -103,6 +104,20 @@ func TestProgram(t *testing.T) {
 		if _, err := Program(command); err == nil {
 			t.Errorf("Program(%q) was taken", command)
 		}
+	}
+}
+
+// TestAProgramThatHangs is not waited for: a rollout runs by itself, and keeps other
+// publishers out while it signs.
+func TestAProgramThatHangs(t *testing.T) {
+	defer func(was time.Duration) { answerTime = was }(answerTime)
+	answerTime = 200 * time.Millisecond
+	program := filepath.Join(t.TempDir(), "program")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec sleep 600\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Program(program); err == nil || !strings.Contains(err.Error(), "no answer within 200ms") {
+		t.Error(err)
 	}
 }
 

@@ -4,6 +4,7 @@ package keys
 
 import (
 	"bytes"
+	"context"
 	"crypto"
 	"encoding/base64"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -58,12 +60,21 @@ func (s *program) Sign(_ io.Reader, digest []byte, _ crypto.SignerOpts) ([]byte,
 }
 
 func (s *program) run(what string, in []byte) ([]byte, error) {
-	cmd := exec.Command(s.argv[0], append(s.argv[1:len(s.argv):len(s.argv)], what)...)
-	cmd.Stdin = bytes.NewReader(in)
-	cmd.Stderr = os.Stderr
+	late := fmt.Errorf("no answer within %v", answerTime)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), answerTime, late)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, s.argv[0], append(s.argv[1:len(s.argv):len(s.argv)], what)...)
+	cmd.Stdin, cmd.Stderr, cmd.WaitDelay = bytes.NewReader(in), os.Stderr, time.Second
 	out, err := cmd.Output()
+	if ctx.Err() != nil {
+		err = late
+	}
 	if err != nil {
 		return nil, fmt.Errorf("signer command %s %s: %w", s.argv[0], what, err)
 	}
 	return out, nil
 }
+
+// answerTime is how long a program may take: somebody may have to find a device, and touch
+// it. Whoever waits for it keeps other publishers out meanwhile.
+var answerTime = 5 * time.Minute

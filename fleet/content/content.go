@@ -39,7 +39,7 @@ type Source struct {
 }
 
 // Glance are the limits of who asks for heads alone, and only shows them.
-var Glance = git.Limits{Time: time.Minute, Bytes: 1 << 30, Files: git.Usual.Files, Size: git.Usual.Size}
+var Glance = git.Limits{Time: time.Minute, Memory: 1 << 30, Bytes: 1 << 30, Files: git.Usual.Files, Size: git.Usual.Size}
 
 // open opens the repository of a service.
 func (c *Source) open(ctx context.Context, s *service.Service) (*git.Repository, error) {

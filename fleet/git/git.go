@@ -27,6 +27,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/flock"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -34,14 +36,15 @@ import (
 
 // Limits bound what a repository may cost. The zero value is [Usual].
 type Limits struct {
-	Time  time.Duration // of one run of git
-	Bytes int64         // that are kept of one repository
-	Files int           // in the directories of one service
-	Size  int64         // of those files together
+	Time   time.Duration // of one run of git
+	Memory int64         // of one process of git
+	Bytes  int64         // that are kept of one repository
+	Files  int           // in the directories of one service
+	Size   int64         // of those files together
 }
 
 // Usual are the limits of a publisher.
-var Usual = Limits{Time: 10 * time.Minute, Bytes: 4 << 30, Files: 100_000, Size: 1 << 30}
+var Usual = Limits{Time: 10 * time.Minute, Memory: 4 << 30, Bytes: 4 << 30, Files: 100_000, Size: 1 << 30}
 
 // Repository is a copy of a remote one, without files, in a directory of its own.
 type Repository struct {
@@ -92,7 +95,7 @@ func (r *Repository) Close() error { return r.lock.Close() }
 
 // settings hold git to what is asked of it, whatever a repository or its server says.
 func settings() []string {
-	out := []string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.askPass=", "-c", "credential.helper=", "-c", "gc.auto=0", "-c", "maintenance.auto=false",
+	out := []string{"-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.askPass=", "-c", "credential.helper=", "-c", "gc.auto=0", "-c", "core.bigFileThreshold=16m", "-c", "pack.threads=1", "-c", "maintenance.auto=false",
 		"-c", "fetch.recurseSubmodules=false", "-c", "submodule.recurse=false", "-c", "protocol.version=2", "-c", "http.followRedirects=initial",
 		"-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60", "-c", "core.quotePath=false", "-c", "log.showSignature=false", "-c", "protocol.allow=never"}
 	for _, p := range rules.GitProtocols {
@@ -145,7 +148,10 @@ func (r *Repository) stream(ctx context.Context, in io.Reader, w io.Writer, args
 	if args[0] == "fetch" {
 		go r.watch(ctx, stop)
 	}
-	err := cmd.Run()
+	err := cmd.Start()
+	if err == nil {
+		err = errors.Join(r.hold(cmd), cmd.Wait())
+	}
 	switch {
 	case err == nil:
 		return nil
@@ -155,6 +161,17 @@ func (r *Repository) stream(ctx context.Context, in io.Reader, w io.Writer, args
 		return fmt.Errorf("git %s: %w", args[0], context.Cause(ctx))
 	}
 	return &Error{Verb: args[0], Said: said.String(), Err: err}
+}
+
+// hold bounds the memory of git and of what it starts: a few bytes on their way can be
+// objects of gigabytes, each of which it unpacks whole.
+func (r *Repository) hold(cmd *exec.Cmd) error {
+	limit := &unix.Rlimit{Cur: uint64(r.Limits.Memory), Max: uint64(r.Limits.Memory)}
+	err := unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_DATA, limit, nil)
+	if err == nil || errors.Is(err, unix.ESRCH) { // it has ended already
+		return nil
+	}
+	return errors.Join(fmt.Errorf("bound the memory of git: %w", err), cmd.Cancel())
 }
 
 // watch ends a fetch that brings more than is to be kept.

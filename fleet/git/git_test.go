@@ -231,13 +231,13 @@ func TestManyAndLargeFiles(t *testing.T) {
 	if !strings.Contains(got, "-rw-r--r-- many/42/9942: 9942\n") || !strings.Contains(got, "large/one: "+many["large/one"]+"\n") {
 		t.Error("files have not what was committed")
 	}
-	for what, l := range map[string]Limits{"files": {Time: time.Minute, Bytes: 1 << 30, Files: 9999, Size: 1 << 30}, "MB": {Time: time.Minute, Bytes: 1 << 30, Files: 1 << 20, Size: 16 << 20}} {
+	for what, l := range map[string]Limits{"files": {Time: time.Minute, Memory: 1 << 30, Bytes: 1 << 30, Files: 9999, Size: 1 << 30}, "MB": {Time: time.Minute, Memory: 1 << 30, Bytes: 1 << 30, Files: 1 << 20, Size: 16 << 20}} {
 		r.Limits = l
 		if _, err := files(t, r, id, []string{"large", "many"}); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("limit of %s: %v", what, err)
 		}
 	}
-	small := open(t, g.URL, Limits{Time: time.Minute, Bytes: 10_000, Files: 1 << 20, Size: 1 << 30})
+	small := open(t, g.URL, Limits{Time: time.Minute, Memory: 1 << 30, Bytes: 10_000, Files: 1 << 20, Size: 1 << 30})
 	if _, err := small.Follow(t.Context(), "heads/main"); err == nil || !strings.Contains(err.Error(), "more than") {
 		t.Errorf("a repository that is too large: %v", err)
 	}
@@ -320,5 +320,37 @@ func TestNothingOfTheUserActs(t *testing.T) {
 	}
 	if _, err := os.Stat(trap); err == nil {
 		t.Error("what the user configured has run")
+	}
+}
+
+// TestObjectsThatUnpack: what is small on its way and large in memory ends git, or is not
+// held in memory, and nothing else of the machine pays for it.
+func TestObjectsThatUnpack(t *testing.T) {
+	g := gittest.New(t)
+	const large = 40 << 20
+	zeros := func(name string, end byte) {
+		f, err := os.Create(filepath.Join(g.Dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.WriteAt([]byte{end}, large)
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limits := Limits{Time: time.Minute, Memory: 64 << 20, Bytes: 1 << 30, Files: 10, Size: 1 << 30}
+	zeros("one", 'a')
+	want := g.Commit("one", nil)
+	if got := follow(t, open(t, g.URL, limits), "heads/main"); got != want {
+		t.Errorf("a large file: %s, want %s", got, want)
+	}
+	zeros("two", 'b')
+	g.Commit("two", nil)
+	g.Git("-c", "core.bigFileThreshold=1g", "-c", "pack.threads=1", "repack", "-adfq", "--window=2", "--depth=2")
+	if _, err := open(t, g.URL, limits).Follow(t.Context(), "heads/main"); err == nil || !strings.Contains(err.Error(), "ut of memory") {
+		t.Errorf("a delta that unpacks to more than git may take: %v", err)
+	}
+	if _, err := open(t, g.URL, Limits{}).Follow(t.Context(), "heads/main"); err != nil {
+		t.Errorf("with the usual limits: %v", err)
 	}
 }

@@ -27,6 +27,17 @@ func (m *machine) lookIn(later time.Duration) {
 	}
 }
 
+// later acts under a clock that is on by some time.
+func (m *machine) later(by time.Duration, act func() *spec.Status) (st *spec.Status) {
+	m.t.Helper()
+	then := time.Now().Add(by)
+	synctest.Test(m.t, func(*testing.T) {
+		time.Sleep(time.Until(then))
+		st = act()
+	})
+	return st
+}
+
 // TestAClockThatJumpsWhileChecksSoak: a clock that is set, by fifty years and either way,
 // passes no check before its time, keeps none from passing, and fails none.
 func TestAClockThatJumpsWhileChecksSoak(t *testing.T) {

@@ -77,12 +77,11 @@ func TestAPauseIsOver(t *testing.T) {
 	m.publish(1, layerNamed("a"), "10")
 	m.boot()
 	m.apply()
-	m.publishPaused(2, layerNamed("a"), "20", time.Now().Add(2*time.Second))
+	m.publishPaused(2, layerNamed("a"), "20", time.Now().Add(time.Hour))
 	if st := m.sync(); st.Pause == nil || m.swappiness("") != "10" {
 		t.Errorf("pause %+v, swappiness %s", st.Pause, m.swappiness(""))
 	}
-	time.Sleep(2100 * time.Millisecond)
-	if st := m.apply(); st.Pause != nil || m.swappiness("") != "20" {
+	if st := m.later(time.Hour+time.Second, m.apply); st.Pause != nil || m.swappiness("") != "20" {
 		t.Errorf("after its end: pause %+v, swappiness %s", st.Pause, m.swappiness(""))
 	}
 }

@@ -336,7 +336,7 @@ func TestABootThatCannotBeTested(t *testing.T) {
 // publishConfirm signs a generation that waits for an operator.
 func (r *remote) publishConfirm(generation uint64, layer, swappiness, value string) {
 	r.t.Helper()
-	r.Overlay(spec.Overlay{Core: spec.Core{Layer: layerNamed(layer)}, Confirm: &spec.Confirm{Within: 10}, Items: items2(swappiness, value)}, sign.Predicate{Generation: generation})
+	r.Overlay(spec.Overlay{Core: spec.Core{Layer: layerNamed(layer)}, Confirm: &spec.Confirm{Within: 3600}, Items: items2(swappiness, value)}, sign.Predicate{Generation: generation})
 	r.machine.confirm(time.Now())
 }
 
@@ -368,7 +368,7 @@ func TestAnOperatorConfirms(t *testing.T) {
 		r.publishConfirm(2, "a", "20", "1")
 		for range 2 { // it stays as it is however often somebody looks and asks
 			st := r.must(r.syncOnce())
-			if st.Generation != 2 || st.Health != spec.HealthOK || st.Trial == nil || st.Trial.Left < 1 || st.Trial.Left > 11 || st.Activity != spec.ActivityWaiting("confirm") || r.swappiness("") != "20" {
+			if st.Generation != 2 || st.Health != spec.HealthOK || st.Trial == nil || st.Trial.Left < 1 || st.Trial.Left > 3601 || st.Activity != spec.ActivityWaiting("confirm") || r.swappiness("") != "20" {
 				t.Fatalf("%+v, %+v, swappiness %s", st, st.Trial, r.swappiness(""))
 			}
 			r.swappiness("77")
@@ -409,7 +409,7 @@ func TestAnOperatorConfirms(t *testing.T) {
 	t.Run("not", func(t *testing.T) {
 		r := waits(t)
 		r.expire()
-		undone(t, r, "nobody confirmed it within 10 s")
+		undone(t, r, "nobody confirmed it within 3600 s")
 		if err := r.confirmNow(); err == nil || !strings.Contains(err.Error(), "generation 2 was undone: nobody confirmed") {
 			t.Errorf("afterwards: %v", err)
 		}
@@ -420,7 +420,7 @@ func TestAnOperatorConfirms(t *testing.T) {
 		if err := r.confirmNow(); err == nil {
 			t.Error("it was confirmed")
 		}
-		undone(t, r, "nobody confirmed it within 10 s")
+		undone(t, r, "nobody confirmed it within 3600 s")
 	})
 	t.Run("started over", func(t *testing.T) {
 		r := waits(t)

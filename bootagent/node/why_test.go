@@ -97,7 +97,7 @@ func TestWhyNamesTheFault(t *testing.T) {
 			r.expire()
 			r.must(r.applyOnce())
 			return r.machine
-		}, []string{"generation 2 was undone", "nobody confirmed it within 10 s"}},
+		}, []string{"generation 2 was undone", "nobody confirmed it within 3600 s"}},
 		"21 the agent is killed while a change is on trial": {func(t *testing.T) *machine {
 			r := newRemote(t)
 			r.up()

@@ -224,6 +224,7 @@ type limits struct {
 	mu   sync.Mutex
 	most int // buckets
 	all  map[string]*bucket
+	now  func() time.Time
 }
 
 type bucket struct {
@@ -231,13 +232,13 @@ type bucket struct {
 	at   time.Time
 }
 
-func newLimits() *limits { return &limits{most: 100_000, all: map[string]*bucket{}} }
+func newLimits() *limits { return &limits{most: 100_000, all: map[string]*bucket{}, now: time.Now} }
 
 // take takes one from a bucket that holds most and gains rate a second.
 func (l *limits) take(name string, most, rate float64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
+	now := l.now()
 	b := l.all[name]
 	if b == nil {
 		if len(l.all) >= l.most {

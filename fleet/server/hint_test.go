@@ -74,6 +74,7 @@ func TestHintBounds(t *testing.T) {
 	if _, text := s.ask("GET", "/v1/nodes/n1", nil); strings.Count(text, "ö") != 250 {
 		t.Errorf("%s", text)
 	}
+	s.atOnce()
 	last := 0
 	for range 40 {
 		last, _ = s.ask("POST", "/v1/hint", hintOf(t, "n1", "x"))

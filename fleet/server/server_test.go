@@ -298,12 +298,13 @@ func TestTokensInAddresses(t *testing.T) {
 
 func TestGuessing(t *testing.T) {
 	s := newSite(t, published("n1"), true)
+	s.atOnce()
 	last := 0
-	for range 30 {
+	for range 11 {
 		last, _ = s.ask("GET", "/v1/summary", nil, "Authorization", "Bearer wrong")
 	}
 	if last != 429 {
-		t.Errorf("after thirty wrong tokens: %d", last)
+		t.Errorf("after ten wrong tokens: %d", last)
 	}
 	if status, _ := s.ask("GET", "/v1/summary", nil, "Authorization", s.bearer(Reader)); status != 200 {
 		t.Errorf("the right one: %d", status)

@@ -231,13 +231,13 @@ func TestManyAndLargeFiles(t *testing.T) {
 	if !strings.Contains(got, "-rw-r--r-- many/42/9942: 9942\n") || !strings.Contains(got, "large/one: "+many["large/one"]+"\n") {
 		t.Error("files have not what was committed")
 	}
-	for what, l := range map[string]Limits{"files": {Time: time.Minute, Memory: 1 << 30, Bytes: 1 << 30, Files: 9999, Size: 1 << 30}, "MB": {Time: time.Minute, Memory: 1 << 30, Bytes: 1 << 30, Files: 1 << 20, Size: 16 << 20}} {
+	for what, l := range map[string]Limits{"files": {Time: Usual.Time, Memory: 1 << 30, Bytes: 1 << 30, Files: 9999, Size: 1 << 30}, "MB": {Time: Usual.Time, Memory: 1 << 30, Bytes: 1 << 30, Files: 1 << 20, Size: 16 << 20}} {
 		r.Limits = l
 		if _, err := files(t, r, id, []string{"large", "many"}); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("limit of %s: %v", what, err)
 		}
 	}
-	small := open(t, g.URL, Limits{Time: time.Minute, Memory: 1 << 30, Bytes: 10_000, Files: 1 << 20, Size: 1 << 30})
+	small := open(t, g.URL, Limits{Time: Usual.Time, Memory: 1 << 30, Bytes: 10_000, Files: 1 << 20, Size: 1 << 30})
 	if _, err := small.Follow(t.Context(), "heads/main"); err == nil || !strings.Contains(err.Error(), "more than") {
 		t.Errorf("a repository that is too large: %v", err)
 	}

@@ -51,7 +51,11 @@ func TestThePageStaysLive(t *testing.T) {
 		}
 		forward.ServeHTTP(w, req)
 	}))
-	t.Cleanup(proxy.Close)
+	t.Cleanup(func() { // the page, which is still open, listens: Close would wait for it for ever
+		down.Store(true)
+		proxy.CloseClientConnections()
+		proxy.Close()
+	})
 	until := func(what string, ok func() bool) {
 		t.Helper()
 		for !ok() {

@@ -52,21 +52,21 @@ deps: ## Install the Debian packages that building layers and testing take
 	@hack/install-deps
 
 test: deps lint build size ## Everything: lint, unit, root, VM and interop tests (as root)
-	CAISSON_SEQUENCES=$${CAISSON_SEQUENCES-1000} CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -timeout 20m $(UNITS)
+	CAISSON_SEQUENCES=$${CAISSON_SEQUENCES-1000} CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -timeout 60m $(UNITS)
 	$(MAKE) --no-print-directory test-race fuzz test-interop test-vm
 
 test-unit: ## Tests that need neither root nor a network
 	$(GO) test $(UNITS)
 
 test-race: ## The race detector where goroutines share something
-	CGO_ENABLED=1 $(GO) test -race ./internal/... ./oci/... ./trust ./bootagent/items ./bootagent/download ./bootagent/items/exec ./bootagent/journal
+	CGO_ENABLED=1 $(GO) test -race -timeout 60m ./internal/... ./oci/... ./trust ./bootagent/items ./bootagent/download ./bootagent/items/exec ./bootagent/journal
 
 test-vm: ## Boot real machines in QEMU (as root, about 10 minutes)
-	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 40m -v ./test/vm/...
+	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 120m -v ./test/vm/...
 
 test-interop: ## Check our signatures with the real cosign, and its with ours (first run builds both)
 	test/interop/cosign.sh
-	CAISSON_REQUIRE=$${CAISSON_REQUIRE-tools,cosign} $(GO) test -count=1 -timeout 20m ./test/interop/...
+	CAISSON_REQUIRE=$${CAISSON_REQUIRE-tools,cosign} $(GO) test -count=1 -timeout 60m ./test/interop/...
 
 test-long: ## Every test whose name has Long in it (as root, hours): see CONTRIBUTING.md
 	CAISSON_LONG=1 CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 8h -p 1 -v -run Long ./...

@@ -155,7 +155,7 @@ func TestThePage(t *testing.T) {
 		t.Errorf("after a report: %q", text)
 	}
 	// Keyboard: / leads to the search, Enter searches.
-	if err := chromedp.Run(ctx, chromedp.KeyEvent("/"), chromedp.WaitVisible("input[type=search]"), chromedp.Poll(`document.activeElement.name === "q"`, nil),
+	if err := chromedp.Run(ctx, chromedp.KeyEvent("/"), chromedp.WaitVisible("input[type=search]"), chromedp.Poll(`document.activeElement.name === "q"`, nil, chromedp.WithPollingTimeout(0)),
 		chromedp.KeyEvent("superblock\r"), arrive("q=superblock"), chromedp.WaitVisible("table.nodes"), chromedp.Text("h1", &text)); err != nil {
 		t.Fatal(err)
 	}

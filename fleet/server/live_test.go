@@ -66,7 +66,7 @@ func TestThePageStaysLive(t *testing.T) {
 	}
 	see := func(what, script string) {
 		t.Helper()
-		if err := chromedp.Run(ctx, chromedp.Poll(script, nil)); err != nil {
+		if err := chromedp.Run(ctx, chromedp.Poll(script, nil, chromedp.WithPollingTimeout(0))); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/trace"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
@@ -32,6 +33,15 @@ func (e *Engine) over(o spec.Operation, r *record) error {
 	t.Boot = e.Boot
 	t.to(judged)
 	return e.save(o, *r)
+}
+
+// up is how long the kernel runs, in seconds; never 0.
+func (e *Engine) up() int64 {
+	since := trace.Uptime
+	if e.Up != nil {
+		since = e.Up
+	}
+	return 1 + int64(since()/time.Second)
 }
 
 // notes is the file in which gates note what they saw after an operation.
@@ -120,9 +130,15 @@ func (e *Engine) conclude(ctx context.Context, m *spec.Maintenance, o spec.Opera
 			return true, e.keep(o, r, t.Outcome) // nothing says that the next of the group may go the same way
 		}
 		t.to(soaking)
-		t.Since = e.Now().UTC()
+		t.Up = e.up()
 	case soaking:
-		if end := t.Since.Add(time.Duration(order(o).Soak) * time.Second); !t.Yields && e.Now().Before(end) {
+		up := e.up()
+		switch {
+		case t.Yields:
+		case t.Up == 0 || up < t.Up: // the machine was started over, or the record is of an earlier release
+			t.Up = up
+			return false, e.save(o, *r)
+		case up-t.Up < order(o).Soak:
 			return false, nil
 		}
 		t.to(still)

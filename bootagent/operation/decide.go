@@ -87,7 +87,7 @@ func (v *verdict) running(e *Engine, m *spec.Maintenance, o spec.Operation, r re
 		v.act, v.phase = begin, acting
 	case e.moved(o, r):
 		v.act = settle
-	case r.Phase == leaving && r.Boot == e.Boot && e.Now().Before(r.Ended.Add(rebootTime)):
+	case r.Phase == leaving && r.Boot == e.Boot && e.up()-r.EndedUp < int64(rebootTime/time.Second):
 		v.status.Detail = "the machine reboots"
 	case r.Boot != e.Boot && o.Check != nil && r.Phase != judging:
 		v.act, v.phase = begin, judging // it may have been what rebooted

@@ -38,6 +38,7 @@ type record struct {
 	Attempts int64               `json:"attempts,omitempty"`
 	Began    time.Time           `json:"began,omitzero"`
 	Ended    time.Time           `json:"ended,omitzero"`
+	EndedUp  int64               `json:"endedUp,omitempty"` // of leaving: the same in seconds since the kernel started
 	Detail   string              `json:"detail,omitempty"`
 	Handled  time.Time           `json:"handled,omitzero"` // of cron: times up to here are settled
 	Missed   int64               `json:"missed,omitempty"`

@@ -29,7 +29,8 @@ type Engine struct {
 	Boot         string // identity of this boot
 	Remembers    bool   // the ledger outlives a reboot
 	Now          func() time.Time
-	Synchronised func() bool // the clock is right
+	Up           func() time.Duration // since the kernel started: a clock that is set must neither end a wait nor draw it out; nil is [trace.Uptime]
+	Synchronised func() bool          // the clock is right
 	Runner       Runner
 	Record       func(what string, o spec.Operation, detail string) // of what was started and how it ended
 
@@ -280,7 +281,7 @@ func (e *Engine) end(o spec.Operation, r *record, err error) error {
 	case err == nil && r.Phase == checking:
 		r.State, r.Detail = spec.OperationDone, "its check says that it is done"
 	case err == nil && o.Reboots && r.Phase == acting && r.Boot == e.Boot:
-		r.Phase = leaving
+		r.Phase, r.EndedUp = leaving, e.up()
 	case err == nil:
 		r.State = spec.OperationDone
 	case r.Phase == checking && saysNo(err):

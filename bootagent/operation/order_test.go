@@ -533,6 +533,43 @@ func TestAPreconditionWhoseServerIsGone(t *testing.T) {
 	y.until(m, spec.OperationWaiting, spec.ForPrecondition, "no answer within 10s")
 }
 
+// TestAClockThatIsSet: neither the time after an act nor that in which a machine has to go
+// down is another one where the clock is set meanwhile, or the machine starts over.
+func TestAClockThatIsSet(t *testing.T) {
+	for _, by := range []time.Duration{-70 * 365 * 24 * time.Hour, 70 * 365 * 24 * time.Hour} {
+		y, m := newYard(t)
+		m.Operations[0].Order.Soak = 600
+		y.until(m, spec.OperationRunning, "", "soak")
+		y.clock, y.set = y.clock.Add(by), by
+		y.until(m, spec.OperationRunning, "", "soak")
+		if y.free(m) {
+			t.Errorf("by %v: the slot was given back at once", by)
+		}
+		y.clock = y.clock.Add(600 * time.Second)
+		y.until(m, spec.OperationDone, "", "")
+		if !y.free(m) {
+			t.Errorf("by %v: the slot is kept", by)
+		}
+
+		y, m = newYard(t)
+		m.Operations[0].Reboots = true
+		y.until(m, spec.OperationRunning, "", "the machine reboots")
+		y.clock, y.set = y.clock.Add(by), by
+		y.until(m, spec.OperationRunning, "", "the machine reboots")
+		y.clock = y.clock.Add(rebootTime)
+		y.until(m, spec.OperationFailed, "", "did not reboot")
+	}
+	y, m := newYard(t)
+	m.Operations[0].Order.Soak = 600
+	y.until(m, spec.OperationRunning, "", "soak")
+	y.set = y.clock.Sub(at("2000-01-01T00:00Z")) // the kernel has just started
+	y.reboot("boot-2")
+	y.clock = y.clock.Add(300 * time.Second)
+	y.until(m, spec.OperationRunning, "", "soak")
+	y.clock = y.clock.Add(400 * time.Second)
+	y.until(m, spec.OperationDone, "", "")
+}
+
 // TestADisklessBoot gives back what it may hold, whatever it remembers: once a boot,
 // and when it is well.
 func TestADisklessBoot(t *testing.T) {

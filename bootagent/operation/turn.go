@@ -33,6 +33,7 @@ type turn struct {
 	Why     string              `json:"why,omitempty"`
 	Since   time.Time           `json:"since,omitzero"` // since when it waits for that
 	Tried   time.Time           `json:"tried,omitzero"` // when the step was last tried in vain
+	Up      int64               `json:"up,omitempty"`   // of soaking: since when, in seconds since the kernel started
 }
 
 // Steps of a turn.
@@ -59,7 +60,7 @@ func (t *turn) of(at time.Time) bool { return t != nil && t.For.Equal(at) }
 
 // to goes on with a step.
 func (t *turn) to(step string) {
-	t.Step, t.Nth, t.Unit, t.What, t.Why, t.Since, t.Tried = step, 0, "", "", "", time.Time{}, time.Time{}
+	t.Step, t.Nth, t.Unit, t.What, t.Why, t.Since, t.Tried, t.Up = step, 0, "", "", "", time.Time{}, time.Time{}, 0
 }
 
 // holds reports whether others of the node have to wait for it: something is taken, or it

@@ -75,7 +75,8 @@ type Hub struct {
 	indexErr error
 	watchers map[chan struct{}]bool
 
-	changing sync.Mutex // held by whoever writes to the database
+	changing sync.Mutex           // held by whoever writes to the database
+	told     map[string]time.Time // by node, see tells; changing guards it
 }
 
 // node is a row and what judging its next report takes. It is replaced, not changed.
@@ -96,7 +97,7 @@ func Open(ctx context.Context, o Options) (*Hub, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &Hub{o: o, proofRules: proofRules, intake: make(chan *letter, 4*maxBatch), nodes: map[string]*node{}, keys: map[string]string{}, proofs: map[string]time.Time{}, hints: map[string]view.Hint{}, watchers: map[chan struct{}]bool{}}
+	h := &Hub{o: o, proofRules: proofRules, intake: make(chan *letter, 4*maxBatch), nodes: map[string]*node{}, keys: map[string]string{}, proofs: map[string]time.Time{}, hints: map[string]view.Hint{}, told: map[string]time.Time{}, watchers: map[chan struct{}]bool{}}
 	if err := h.tryWrite(ctx); err != nil {
 		return nil, err
 	}
@@ -181,6 +182,8 @@ func (h *Hub) Run(ctx context.Context) error {
 func (h *Hub) prune(ctx context.Context) error {
 	h.changing.Lock()
 	defer h.changing.Unlock()
+	full := h.o.Now().Add(-eventsAtOnce * eventEach)
+	maps.DeleteFunc(h.told, func(_ string, at time.Time) bool { return at.Before(full) })
 	return h.o.Store.Prune(ctx, h.o.Now().Add(-historyKept).Unix())
 }
 

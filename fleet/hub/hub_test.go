@@ -266,6 +266,55 @@ func TestManyOtherKeys(t *testing.T) {
 	}
 }
 
+// TestANodeThatGoesToAndFro, or whoever has its key, fills no database, and has a history
+// afterwards.
+func TestANodeThatGoesToAndFro(t *testing.T) {
+	r := newRig(t, "n1", "n2")
+	sick := func(o *spec.Report) {
+		o.Axes.Health = spec.Axis{State: []string{"degraded", "ok"}[o.Seq%2], Detail: strings.Repeat("x", 4000)}
+	}
+	for i := range uint64(200) {
+		r.must(r.report("k1", "n1", i+1, sick))
+		r.later(time.Second)
+	}
+	size := 0
+	events, err := r.hub.o.Store.Events(t.Context(), "n1", 1000)
+	r.must(err)
+	for _, e := range events {
+		size += len(e.What)
+	}
+	if len(events) > eventsAtOnce+5 || size > 400*len(events) || !strings.Contains(events[0].What, "health ok, was degraded: xxx") && !strings.Contains(events[0].What, "health degraded, was ok: xxx") {
+		t.Errorf("%d events of %d bytes, the last %q", len(events), size, events[0].What)
+	}
+	for range 2 {
+		r.must(r.hub.TakeSlot(t.Context(), "default", "n1", r.proof("k1")))
+		r.later(time.Second)
+		r.must(r.hub.FreeSlot(t.Context(), "default", "n1", r.proof("k1")))
+		r.later(time.Second)
+	}
+	r.must(r.report("k2", "n2", 1, nil))
+	r.later(time.Hour)
+	r.must(r.report("k1", "n1", 1001, func(o *spec.Report) { o.Axes.Health.State = "broken" }))
+	for node, want := range map[string]int{"n1": len(events) + 1, "n2": 1} {
+		all, err := r.hub.o.Store.Events(t.Context(), node, 1000)
+		if err != nil || len(all) != want {
+			t.Errorf("%s: %d events, want %d, %v", node, len(all), want, err)
+		}
+	}
+}
+
+// TestAClockThatWasWrong: a report that was taken by it keeps no node from being silent.
+func TestAClockThatWasWrong(t *testing.T) {
+	r := newRig(t, "n1")
+	r.later(60 * 365 * 24 * time.Hour)
+	r.must(r.report("k1", "n1", 1, nil))
+	r.is("n1", view.Fine)
+	r.later(-60 * 365 * 24 * time.Hour)
+	r.is("n1", view.Silent)
+	r.must(r.report("k1", "n1", 2, nil))
+	r.is("n1", view.Fine)
+}
+
 // TestBootKeys may change with a boot, and not often.
 func TestBootKeys(t *testing.T) {
 	r := newRig(t, "n1")

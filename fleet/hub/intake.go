@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/report"
@@ -220,7 +221,9 @@ func (w *work) count(old *node, r *spec.Report, why string, now, asOf time.Time)
 	n.row = store.Node{Name: r.Node, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, Seq: r.Seq, Boot: r.BootID, Received: asOf.UTC().Truncate(time.Millisecond), Report: string(text)}
 	brief := view.NewBrief(r)
 	for _, what := range news(old.view.Report, brief) {
-		w.event(now, r.Node, what)
+		if w.h.tells(r.Node, now) {
+			w.event(now, r.Node, what)
+		}
 	}
 	n.view.Report, n.view.Received, n.view.Key, n.view.Grade, n.view.KeySince = brief, n.row.Received, n.known.Key, n.known.Grade, n.known.Since
 	if o := n.view.Offered; o != nil && (o.Key == r.Key || now.Sub(o.At) > offerKept) {
@@ -254,7 +257,31 @@ func (w *work) offer(old *node, r *spec.Report, why string, now time.Time) error
 	return nil
 }
 
+// A node's history has so many events at once, and then one each few minutes: a node that
+// goes to and fro, or whoever has its key, must not fill the database for all.
+const (
+	eventsAtOnce = 100
+	eventEach    = 5 * time.Minute
+	maxEvent     = 300 // bytes
+)
+
+// tells reports whether a node's history has room for what the node does. changing is held.
+func (h *Hub) tells(node string, now time.Time) bool {
+	from := now.Add(-eventsAtOnce * eventEach)
+	if at := h.told[node]; at.After(from) && !at.After(now) { // after now: the clock was set
+		from = at
+	}
+	if from = from.Add(eventEach); from.After(now) {
+		return false
+	}
+	h.told[node] = from
+	return true
+}
+
 func (w *work) event(at time.Time, node, what string) {
+	if len(what) > maxEvent {
+		what = strings.ToValidUTF8(what[:maxEvent], "") + "…"
+	}
 	w.change.Events = append(w.change.Events, store.Event{At: at, Node: node, What: what})
 }
 

@@ -59,7 +59,9 @@ func (h *Hub) TakeSlot(ctx context.Context, group, name string, p Proof) error {
 			return c, &SlotError{"all_slots_full", fmt.Sprintf("%d of %d slots of group %s are held, one by %s since %s", len(held), h.o.Groups[group], group, held[0].Node, held[0].Since.Format(time.RFC3339))}
 		}
 		c.Taken = []store.Slot{{Group: group, Node: name, Since: h.o.Now().UTC().Truncate(time.Second), Key: p.Key}}
-		c.Events = []store.Event{{At: h.o.Now(), Node: name, What: "it took a slot of " + group}}
+		if h.tells(name, h.o.Now()) {
+			c.Events = []store.Event{{At: h.o.Now(), Node: name, What: "it took a slot of " + group}}
+		}
 		return c, nil
 	})
 }
@@ -71,7 +73,9 @@ func (h *Hub) FreeSlot(ctx context.Context, group, name string, p Proof) error {
 			return c, nil
 		}
 		c.Freed = []store.Slot{*mine}
-		c.Events = []store.Event{{At: h.o.Now(), Node: name, What: "it gave a slot of " + group + " back"}}
+		if h.tells(name, h.o.Now()) {
+			c.Events = []store.Event{{At: h.o.Now(), Node: name, What: "it gave a slot of " + group + " back"}}
+		}
 		return c, nil
 	})
 }

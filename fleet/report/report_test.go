@@ -16,6 +16,8 @@ func TestJudge(t *testing.T) {
 	boot := Known{Key: "a", Grade: spec.KeyBoot, Since: now.Add(-time.Hour), Seq: 7, Boot: "1"}
 	fresh := boot
 	fresh.Since = now.Add(-9 * time.Minute)
+	astray := boot
+	astray.Since = now.AddDate(60, 0, 0)
 	r := func(key, boot string, seq uint64) *spec.Report {
 		return &spec.Report{Node: "n", Key: key, Grade: spec.KeyPinned, BootID: boot, Seq: seq}
 	}
@@ -25,17 +27,18 @@ func TestJudge(t *testing.T) {
 		r     *spec.Report
 		want  Verdict
 	}{
-		"the first":                   {Known{}, "", r("a", "1", 1), Counts},
-		"the next":                    {pinned, "n", r("a", "2", 8), Counts},
-		"played back":                 {pinned, "n", r("a", "1", 7), Refused},
-		"an older one":                {pinned, "n", r("a", "0", 3), Refused},
-		"another key":                 {pinned, "", r("b", "2", 8), Offered},
-		"another node's key":          {pinned, "m", r("b", "2", 8), Refused},
-		"another node's, at first":    {Known{}, "m", r("b", "2", 8), Refused},
-		"a key that was given up":     {boot, "n", r("b", "2", 8), Refused},
-		"of the next boot":            {boot, "", r("b", "2", 1), Counts},
-		"another one in one boot":     {boot, "", r("b", "1", 8), Offered},
-		"of the next boot, too early": {fresh, "", r("b", "2", 1), Offered},
+		"the first":                    {Known{}, "", r("a", "1", 1), Counts},
+		"the next":                     {pinned, "n", r("a", "2", 8), Counts},
+		"played back":                  {pinned, "n", r("a", "1", 7), Refused},
+		"an older one":                 {pinned, "n", r("a", "0", 3), Refused},
+		"another key":                  {pinned, "", r("b", "2", 8), Offered},
+		"another node's key":           {pinned, "m", r("b", "2", 8), Refused},
+		"another node's, at first":     {Known{}, "m", r("b", "2", 8), Refused},
+		"a key that was given up":      {boot, "n", r("b", "2", 8), Refused},
+		"of the next boot":             {boot, "", r("b", "2", 1), Counts},
+		"another one in one boot":      {boot, "", r("b", "1", 8), Offered},
+		"after a clock that was wrong": {astray, "", r("b", "2", 1), Counts},
+		"of the next boot, too early":  {fresh, "", r("b", "2", 1), Offered},
 	} {
 		got, why := Judge(c.known, c.owner, c.r, now)
 		if got != c.want || (why == "") != (got == Counts) {

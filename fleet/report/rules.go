@@ -35,7 +35,7 @@ var rules = check.List[claim]{
 		Offered, "its key is not the one that is pinned")},
 	{Name: "one key a boot", OK: ofNewKeys(func(c claim) bool { return c.known.Key != "" && c.r.BootID == c.known.Boot },
 		Offered, "its key is another one in the same boot")},
-	{Name: "keys change seldom", OK: ofNewKeys(func(c claim) bool { return c.known.Key != "" && c.now.Sub(c.known.Since) < Settled },
+	{Name: "keys change seldom", OK: ofNewKeys(func(c claim) bool { return c.known.Key != "" && c.now.Sub(c.known.Since).Abs() < Settled },
 		Offered, fmt.Sprintf("the last change of its key was less than %d minutes ago", int(Settled.Minutes())))},
 }
 

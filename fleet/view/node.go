@@ -144,6 +144,7 @@ func (n *Node) Condition(now time.Time) (Condition, string) {
 		return Never, "nothing was ever heard of it"
 	}
 	health, sync := b.Axes.Health, b.Axes.Sync
+	silent := now.Sub(n.Received).Abs() > patience(b) // a report of a time to come is of a clock that was wrong
 	switch {
 	case health.State == "broken":
 		return Broken, reason(health, "it says so")
@@ -151,9 +152,9 @@ func (n *Node) Condition(now time.Time) (Condition, string) {
 		return Quarantined, reason(health, "it says so")
 	case strings.HasPrefix(sync.State, "refused:"):
 		return Refused, reason(sync, sync.State)
-	case now.Sub(n.Received) > patience(b) && n.Published == nil:
+	case silent && n.Published == nil:
 		return Retired, "nothing is published for it"
-	case now.Sub(n.Received) > patience(b):
+	case silent:
 		return Silent, "its last report came at " + n.Received.UTC().Format("2006-01-02 15:04 UTC")
 	case n.Offered != nil:
 		return OtherKey, n.Offered.Why

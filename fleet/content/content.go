@@ -25,6 +25,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/service"
@@ -96,7 +97,7 @@ func (c *Source) lock(ctx context.Context, r *git.Repository, s *service.Service
 // build makes the image of a row and keeps it under its digest.
 func (c *Source) build(ctx context.Context, r *git.Repository, s *service.Service, l service.Locked) (_ spec.Blob, err error) {
 	dir := filepath.Join(c.Cache, "service")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := ownfiles.Folder(dir); err != nil { // a repository may be for some eyes only
 		return spec.Blob{}, err
 	}
 	work, err := os.MkdirTemp(dir, "tmp-")

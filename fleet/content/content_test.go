@@ -264,6 +264,9 @@ func TestPush(t *testing.T) {
 	push(r, "")
 	d.Cache = t.TempDir()
 	push(open(), "") // it is built again
+	if info, err := os.Stat(filepath.Join(d.Cache, "service")); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("others can read what was in a repository: %v, %v", info, err)
+	}
 	if err := os.Truncate(d.file(d.locked().Image.Digest), 10); err != nil {
 		t.Fatal(err)
 	}

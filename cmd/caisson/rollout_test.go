@@ -31,7 +31,7 @@ func TestRolloutRun(t *testing.T) {
 	token("secret")
 	site := func(value string) {
 		text := "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal-a}\nregistry: oci:out\nattached: true\ntrust: {keys: {operator: keys/operator.pub}}\n" +
-			"nodes: [{name: a}, {name: b}]\nconf: {sysctl: {vm.swappiness: " + value + "}}\n---\napiVersion: caisson.dev/v1alpha1\nkind: Rollout\nmetadata: {name: r}\nspec: {waves: [{hosts: [a]}], soak: 1m, deadline: 1m}\n"
+			"nodes: [{name: a}, {name: b}]\nconf: {sysctl: {vm.swappiness: " + value + "}}\n---\napiVersion: caisson.dev/v1alpha1\nkind: Rollout\nmetadata: {name: r}\nspec: {waves: [{hosts: [a]}], soak: 1m, deadline: 1h}\n"
 		if err := os.WriteFile("site.yaml", []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

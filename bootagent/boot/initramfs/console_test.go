@@ -21,7 +21,7 @@ func (r *records) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func TestLongTalk(t *testing.T) {
+func TestTalkLargerThanARecord(t *testing.T) {
 	r := &records{t: t}
 	long := strings.Repeat("x", 2500)
 	console{r}.say("first\n%s", long)

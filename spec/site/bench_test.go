@@ -23,8 +23,8 @@ import (
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
-// perFile is how many nodes a file of the inventory has.
-const perFile = 10_000
+// perFile is how many nodes a file of the inventory has: all that one may.
+const perFile = 100_000
 
 // fleet generates a site of n nodes as a large fleet has it: three roles by
 // label, 100 kernel parameters, scripts, limits, mounts, and for one node in a

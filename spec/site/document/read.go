@@ -124,6 +124,9 @@ func (r *Reader) read(name string, at report.Pos, valuesOnly bool) {
 		r.Errorf(report.Pos{Src: src, Line: 1, Col: 1}, "too-large", "split it into several files", "the file is larger than %d MiB", tree.MaxFile>>20)
 		return
 	}
+	if !valuesOnly && r.longList(src, data) {
+		return
+	}
 	docs := tree.Parse(src, data, r.Report)
 	found := false
 	for _, doc := range docs {
@@ -135,6 +138,32 @@ func (r *Reader) read(name string, at report.Pos, valuesOnly bool) {
 	if !found && r.Report.Err() == nil {
 		r.Errorf(report.Pos{Src: src, Line: 1, Col: 1}, "form", formHint, "the file is empty")
 	}
+}
+
+// longList reads a file that has a long list of nodes and nothing else, a part at a time.
+// One with a fault is left to be read as a whole, which says all that is to be said.
+func (r *Reader) longList(src *report.Source, data []byte) bool {
+	c := &shape.Checker{Report: &report.Report{}}
+	entries, ok := tree.Entries(src, data, "nodes", c.Report)
+	if !ok {
+		return false
+	}
+	nodes := make([]inventory.NodeDoc, 0, 1024)
+	for e := range entries {
+		if e.Kind != tree.Mapping {
+			return false
+		}
+		var n inventory.NodeDoc
+		if c.Decode(e, &n); len(c.Report.Problems) > 0 {
+			return false
+		}
+		nodes = append(nodes, n)
+	}
+	if len(c.Report.Problems) > 0 {
+		return false
+	}
+	r.Nodes = append(r.Nodes, nodes...)
+	return true
 }
 
 const formHint = "a file holds a Site (apiVersion, kind: Site), Divingbell values (conf:), an Armada chart (data.values), nodes (nodes:) or, by its kind, a part of a site"

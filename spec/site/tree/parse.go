@@ -28,16 +28,26 @@ var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
 
 // Parse returns the documents of a file.
 func Parse(src *report.Source, data []byte, r *report.Report) (docs []*Value) {
-	fail := func(line int, rule, hint, format string, args ...any) {
-		r.Add(report.Problem{At: report.Pos{Src: src, Line: int32(line), Col: 1}, Severity: report.Error, Rule: rule, Message: fmt.Sprintf(format, args...), Hint: hint})
+	if tooManyValues(data) {
+		r.Add(report.Problem{At: report.Pos{Src: src, Line: 1, Col: 1}, Severity: report.Error, Rule: "too-large", Message: "the file has too many values", Hint: "split it into several files"})
+		return nil
 	}
+	return parse(src, data, 0, r)
+}
+
+// tooManyValues counts what may begin a value, before anything is parsed.
+func tooManyValues(data []byte) bool {
 	n := 0
 	for _, indicator := range []string{"\n", ",", "[", "{", ": ", "- ", "? "} {
 		n += bytes.Count(data, []byte(indicator))
 	}
-	if n > maxIndicators {
-		fail(1, "too-large", "split it into several files", "the file has too many values")
-		return nil
+	return n > maxIndicators
+}
+
+// parse returns the documents in a part of a file, after so many lines.
+func parse(src *report.Source, data []byte, before int, r *report.Report) (docs []*Value) {
+	fail := func(line int, rule, hint, format string, args ...any) {
+		r.Add(report.Problem{At: report.Pos{Src: src, Line: int32(before + line), Col: 1}, Severity: report.Error, Rule: rule, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
 	// The library parses recursively; a fault in it must not end the program.
 	defer func() {
@@ -61,14 +71,14 @@ func Parse(src *report.Source, data []byte, r *report.Report) (docs []*Value) {
 				text = strings.TrimPrefix(text, "line "+m[1]+": ")
 			}
 			if col := tabAt(data, line); col > 0 && strings.Contains(text, "cannot start any token") {
-				at := report.Pos{Src: src, Line: int32(line), Col: int32(col)}
+				at := report.Pos{Src: src, Line: int32(before + line), Col: int32(col)}
 				r.Add(report.Problem{At: at, Severity: report.Error, Rule: "yaml", Message: "a tab cannot indent YAML", Hint: "indent with spaces"})
 				return nil
 			}
 			fail(line, "yaml", "", "not valid YAML: %s", text)
 			return nil
 		}
-		c := converter{src: src, report: r, done: map[*yaml.Node]*Value{}}
+		c := converter{src: src, before: before, report: r, done: map[*yaml.Node]*Value{}}
 		if v := c.convert(&node, 0); v != nil && !c.failed {
 			docs = append(docs, v)
 		}
@@ -89,13 +99,14 @@ func tabAt(data []byte, line int) int {
 // converter turns YAML nodes into values, each node once, aliases shared.
 type converter struct {
 	src    *report.Source
+	before int // lines of the file before what is converted
 	report *report.Report
 	done   map[*yaml.Node]*Value // anchored nodes; nil while one is being converted
 	failed bool
 }
 
 func (c *converter) at(n *yaml.Node) report.Pos {
-	return report.Pos{Src: c.src, Line: int32(n.Line), Col: int32(n.Column)}
+	return report.Pos{Src: c.src, Line: int32(c.before + n.Line), Col: int32(n.Column)}
 }
 
 func (c *converter) fail(n *yaml.Node, rule, format string, args ...any) *Value {

@@ -120,6 +120,9 @@ func (x *asking) summary(ctx context.Context) (s server.Summary, err error) {
 	return s, x.get(ctx, "/v1/summary", &s)
 }
 
+// maxListed is more nodes than a fleet has: a service that lists without end is not one.
+const maxListed = 1 << 20
+
 // nodes returns all nodes that meet a query.
 func (x *asking) nodes(ctx context.Context, q url.Values) ([]view.Line, error) {
 	list := []view.Line{}
@@ -130,6 +133,9 @@ func (x *asking) nodes(ctx context.Context, q url.Values) ([]view.Line, error) {
 			return nil, err
 		}
 		list = append(list, l.Nodes...)
+		if len(list) > maxListed {
+			return nil, fmt.Errorf("the fleet's service lists more than %d nodes", maxListed)
+		}
 		if len(l.Nodes) == 0 || len(list) >= l.All {
 			return list, nil
 		}

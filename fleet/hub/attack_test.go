@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
 )
 
@@ -60,4 +62,13 @@ func frees(t *testing.T, row attack.Service, without string) bool {
 		t.Log(err)
 	}
 	return len(r.hub.Slots()[0].Held) == 0
+}
+
+// TestNobodyIsSilentForGood: whoever has a node's key for one report cannot hide that the
+// node says nothing any more.
+func TestNobodyIsSilentForGood(t *testing.T) {
+	r := newRig(t, "n1")
+	r.must(r.report("k1", "n1", 10, func(o *spec.Report) { o.Interval = 1 << 40 }))
+	r.later(3*24*time.Hour + 2*time.Minute)
+	r.is("n1", view.Silent)
 }

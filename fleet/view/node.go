@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // Node is one node: what it should be, and what it says it is. It is not changed once
@@ -132,7 +133,9 @@ func KindOf(c Condition) Kind {
 
 // patience is how long a node may say nothing: three of its intervals, for a report
 // may be lost and another one late.
-func patience(b *Brief) time.Duration { return 3*max(b.Interval, time.Minute) + time.Minute }
+func patience(b *Brief) time.Duration {
+	return 3*min(max(b.Interval, time.Minute), rules.LongestReport) + time.Minute
+}
 
 // Condition returns how a node is, and why.
 func (n *Node) Condition(now time.Time) (Condition, string) {

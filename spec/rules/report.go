@@ -14,7 +14,7 @@ import (
 // Times between the reports of a node on which nothing changes.
 const (
 	LeastToStore  = time.Hour // to a registry: each report stays there until that is swept
-	longestReport = 24 * time.Hour
+	LongestReport = 24 * time.Hour
 )
 
 // Reporting checks where a node's reports go, and how often.
@@ -33,7 +33,7 @@ func Reporting(r spec.Reporting) error {
 		f.add("interval", invalid("range", "", "the time between two reports is more than nothing"))
 	case r.Registry != "" && r.Interval < int64(LeastToStore/time.Second):
 		f.add("interval", invalid("range", "changes of what runs, of health and of sync are told at once", "to a registry once in %s at most", LeastToStore))
-	case r.Interval > int64(longestReport/time.Second):
+	case r.Interval > int64(LongestReport/time.Second):
 		f.add("interval", invalid("range", "", "a node that says nothing for more than a day is not known to be well"))
 	}
 	return f.err()

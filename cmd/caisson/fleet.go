@@ -106,6 +106,9 @@ func (a *app) printSummary(s server.Summary) error {
 	if !s.Writes {
 		cli.Printf(a.out, "another instance takes the reports; this one shows what that wrote\n")
 	}
+	if s.Unheard > 0 {
+		cli.Printf(a.out, "the service listens again; as they were before, until they report: %s\n", plain.Count(s.Unheard, "node"))
+	}
 	if s.SiteTrouble != "" {
 		cli.Printf(a.out, "the site of the service has changed and cannot be read: %s\n", s.SiteTrouble)
 	}

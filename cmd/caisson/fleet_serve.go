@@ -124,7 +124,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if o.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: a.fleetIndex(v, reads), Groups: groups, Say: a.say}); err != nil {
+	if o.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: a.fleetIndex(v, reads), Groups: groups, Hears: true, Say: a.say}); err != nil {
 		return err
 	}
 	h, err := server.New(ctx, o)

@@ -54,11 +54,17 @@ func (h *Hub) named(said spec.Hint) string {
 
 // shown is a node with the hint about it; mu is held.
 func (h *Hub) shown(n *node) *view.Node {
-	hint, ok := h.hints[n.view.Name]
-	if !ok {
+	hint, hinted := h.hints[n.view.Name]
+	before := n.view.Received.Before(h.listens)
+	if !hinted && !before {
 		return &n.view
 	}
 	v := n.view
-	v.Hint = &hint
+	if hinted {
+		v.Hint = &hint
+	}
+	if before {
+		v.Listens = h.listens
+	}
 	return &v
 }

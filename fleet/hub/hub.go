@@ -48,6 +48,7 @@ type Options struct {
 	Store  *store.Store
 	Index  Index
 	Groups map[string]int // slots by name: how many nodes may hold one at a time
+	Hears  bool           // nodes send it reports: that nobody could hear them before it began is no silence of theirs
 	Say    func(format string, args ...any)
 	Now    func() time.Time // nil is time.Now
 }
@@ -70,6 +71,7 @@ type Hub struct {
 	hints    map[string]view.Hint // by node: they end with this instance
 	hardware map[string]string    // node by what is published of its hardware; nil until a hint wants it
 	rev      int64
+	listens  time.Time // since when nodes are heard; zero where they do not send
 	fleet    Published
 	indexed  time.Time // when the index was last read
 	indexErr error
@@ -97,7 +99,7 @@ func Open(ctx context.Context, o Options) (*Hub, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &Hub{o: o, proofRules: proofRules, intake: make(chan *letter, 4*maxBatch), nodes: map[string]*node{}, keys: map[string]string{}, proofs: map[string]time.Time{}, hints: map[string]view.Hint{}, told: map[string]time.Time{}, watchers: map[chan struct{}]bool{}}
+	h := &Hub{o: o, listens: o.began(), proofRules: proofRules, intake: make(chan *letter, 4*maxBatch), nodes: map[string]*node{}, keys: map[string]string{}, proofs: map[string]time.Time{}, hints: map[string]view.Hint{}, told: map[string]time.Time{}, watchers: map[chan struct{}]bool{}}
 	if err := h.tryWrite(ctx); err != nil {
 		return nil, err
 	}
@@ -106,6 +108,14 @@ func Open(ctx context.Context, o Options) (*Hub, error) {
 	}
 	h.readIndex(ctx)
 	return h, nil
+}
+
+// began is when an instance begins to hear nodes that send it reports.
+func (o *Options) began() time.Time {
+	if !o.Hears {
+		return time.Time{}
+	}
+	return o.Now()
 }
 
 // tryWrite makes this instance the writer unless there is one.
@@ -168,6 +178,9 @@ func (h *Hub) Run(ctx context.Context) error {
 			}
 			if err = h.tryWrite(ctx); err == nil && h.Writes() {
 				h.o.Say("the other instance is gone: this one writes now")
+				h.mu.Lock()
+				h.listens, h.sorted = h.o.began(), nil
+				h.mu.Unlock()
 				err = h.refresh(ctx)
 			}
 		case <-prunes.C:

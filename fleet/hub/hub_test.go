@@ -29,6 +29,7 @@ type rig struct {
 	hub   *Hub
 	stop  func()
 	clock time.Time
+	hears bool
 	mu    sync.Mutex
 	what  Published
 	keys  map[string]*ecdsa.PrivateKey
@@ -59,7 +60,7 @@ func (r *rig) publish(root string, generation uint64, nodes ...string) {
 }
 
 func (r *rig) options(s *store.Store) Options {
-	return Options{Store: s, Groups: map[string]int{"default": 1}, Say: r.Logf,
+	return Options{Store: s, Groups: map[string]int{"default": 1}, Hears: r.hears, Say: r.Logf,
 		Now: func() time.Time { r.mu.Lock(); defer r.mu.Unlock(); return r.clock },
 		Index: func(_ context.Context, known string) (Published, error) {
 			r.mu.Lock()
@@ -168,6 +169,35 @@ func (r *rig) is(node string, want view.Condition) {
 	if err != nil || d.Condition != want {
 		r.Errorf("%s is %v (%v), want %s", node, d, err, want)
 	}
+}
+
+// TestWhatNobodyCouldHear: after an hour without the service its nodes are as they were,
+// until they report or have had the time to.
+func TestWhatNobodyCouldHear(t *testing.T) {
+	r := newRig(t, "n1", "n2", "n3")
+	r.must(r.report("1", "n1", 1, nil))
+	r.must(r.report("2", "n2", 1, func(one *spec.Report) { one.Axes.Health.State = "degraded" }))
+	r.later(time.Hour)
+	r.restart()
+	r.is("n1", view.Silent) // nobody sends to it: what it reads is as old as it is
+	r.hears = true
+	r.restart()
+	r.is("n1", view.Fine)
+	r.is("n2", view.Degraded)
+	r.is("n3", view.Never)
+	if s := view.Summarise(r.hub.Nodes(), r.hub.Now()); s.Unheard != 2 {
+		t.Errorf("%d nodes are as they were", s.Unheard)
+	}
+	r.later(10 * time.Minute) // three intervals and a minute are 16
+	r.must(r.report("1", "n1", 2, nil))
+	r.later(7 * time.Minute)
+	r.is("n1", view.Fine)
+	r.is("n2", view.Silent)
+	if s := view.Summarise(r.hub.Nodes(), r.hub.Now()); s.Unheard != 0 {
+		t.Errorf("%d nodes are as they were", s.Unheard)
+	}
+	r.later(17 * time.Minute)
+	r.is("n1", view.Silent)
 }
 
 // TestReportsCount: what is acknowledged is what the hub shows, also after a restart.

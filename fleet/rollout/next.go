@@ -17,6 +17,7 @@ import (
 // Report is what a rollout wants to know of a node: its last report that counts.
 type Report struct {
 	At      time.Time // when it was received
+	Listens time.Time // since when the service can hear the node, where that is later
 	Overlay string    // digest of what the node runs
 	Well    time.Time // since when all is well with it; zero when it is not
 	Trouble string    // why it is not
@@ -77,6 +78,7 @@ func begin(plan *spec.RolloutPlan, i int, rows index.Rows, left map[string]bool,
 	d := Decision{Act: Begin, Wave: i, LeftOut: map[string]string{}}
 	silent := 0
 	silence := time.Duration(plan.Rule.Silence) * time.Second
+	var unheard []string
 	for _, name := range slices.Sorted(maps.Keys(plan.Waves[i].Nodes)) {
 		row, there := rows[name]
 		r, heard := reports[name]
@@ -93,6 +95,8 @@ func begin(plan *spec.RolloutPlan, i int, rows index.Rows, left map[string]bool,
 		case !heard:
 			silent++
 			d.LeftOut[name] = "silent: it never reported"
+		case now.Sub(r.At) > silence && now.Sub(r.Listens) <= silence:
+			unheard = append(unheard, name)
 		case now.Sub(r.At) > silence:
 			silent++
 			d.LeftOut[name] = "silent: its last report is of " + r.At.UTC().Format(time.RFC3339)
@@ -100,7 +104,10 @@ func begin(plan *spec.RolloutPlan, i int, rows index.Rows, left map[string]bool,
 			d.Nodes = append(d.Nodes, name)
 		}
 	}
-	if len(d.Nodes) == 0 && silent > 0 {
+	switch {
+	case len(unheard) > 0: // whether they are silent is not known yet
+		d.Act, d.Reason = Wait, fmt.Sprintf("wave %s: the service listens again, and has not heard of %s", plan.Waves[i].Name, first(unheard))
+	case len(d.Nodes) == 0 && silent > 0:
 		// A wave that nobody takes part in proves nothing for the next one.
 		d.Act, d.Reason = Wait, fmt.Sprintf("wave %s: none of its nodes reports: %s", plan.Waves[i].Name, some(d.LeftOut))
 	}
@@ -116,7 +123,12 @@ func judge(plan *spec.RolloutPlan, i int, w spec.RolloutWave, rows index.Rows, r
 	d := Decision{Wave: i, LeftOut: map[string]string{}, Failed: map[string]string{}}
 	maps.Copy(d.LeftOut, w.LeftOut)
 	begun := time.Unix(w.Begun, 0)
-	late := !now.Before(begun.Add(time.Duration(plan.Rule.Deadline) * time.Second))
+	// What the service could not hear is no fault of a node.
+	var listens time.Time
+	for _, r := range reports {
+		listens = later(listens, r.Listens)
+	}
+	late := !now.Before(later(begun, listens).Add(time.Duration(plan.Rule.Deadline) * time.Second))
 	soak, silence := time.Duration(plan.Rule.Soak)*time.Second, time.Duration(plan.Rule.Silence)*time.Second
 	var pending, soaking []string
 	for _, name := range slices.Sorted(maps.Keys(plan.Waves[i].Nodes)) {
@@ -137,11 +149,11 @@ func judge(plan *spec.RolloutPlan, i int, w spec.RolloutWave, rows index.Rows, r
 			d.Failed[name] = r.Trouble
 		case arrived && r.Trouble == "" && r.At.Sub(later(r.Well, begun)) >= soak:
 			d.Good++ // it said so after that time, too
-		case arrived && r.Trouble == "" && now.Sub(r.At) > silence:
+		case arrived && r.Trouble == "" && now.Sub(later(r.At, r.Listens)) > silence:
 			d.Failed[name] = "silent since " + r.At.UTC().Format(time.RFC3339)
 		case arrived && r.Trouble == "":
 			soaking = append(soaking, name)
-		case heard && !arrived && r.Waiting != "" && now.Sub(r.At) <= silence:
+		case heard && !arrived && r.Waiting != "" && now.Sub(later(r.At, r.Listens)) <= silence:
 			pending = append(pending, name+" waits for "+r.Waiting) // signed, and not to be hurried
 		case !late:
 			pending = append(pending, name)

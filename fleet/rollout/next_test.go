@@ -38,6 +38,10 @@ func TestNext(t *testing.T) {
 		{name: "it waits for its window, however late", b: Report{At: now.Add(time.Hour), Overlay: "old", Waiting: "window night"}, late: true, act: Wait, reason: "b waits for window night"},
 		{name: "it waited for its window, and says nothing any more", b: Report{At: now, Overlay: "old", Waiting: "window night"}, late: true, act: Halt, reason: "b (silent since "},
 		{name: "silent", b: Report{At: begun.Add(-time.Second), Overlay: "old"}, late: true, act: Halt, reason: "b (silent since the wave began)"},
+		{name: "the service could not hear it while it soaked", b: Report{At: begun.Add(time.Minute), Listens: now.Add(-time.Minute), Overlay: "new", Well: begun.Add(-time.Hour)}, act: Wait, reason: "soaking"},
+		{name: "it soaked, and the service has heard nothing since", b: Report{At: begun.Add(time.Minute), Listens: now.Add(-16 * time.Minute), Overlay: "new", Well: begun.Add(-time.Hour)}, act: Halt, reason: "b (silent since "},
+		{name: "the deadline passed while the service could not hear it", b: Report{At: begun.Add(-time.Second), Listens: now.Add(59 * time.Minute), Overlay: "old"}, late: true, act: Wait, reason: "1 well, 1 on their way: b"},
+		{name: "its window may have opened while the service could not hear it", b: Report{At: now, Listens: now.Add(59 * time.Minute), Overlay: "old", Waiting: "window night"}, late: true, act: Wait, reason: "b waits for window night"},
 		{name: "a key of one boot does not count", b: well, pinned: true, act: Wait, reason: "2 on their way"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -54,6 +58,21 @@ func TestNext(t *testing.T) {
 				t.Errorf("%s %q, want %s with %q", d.Act, d.Reason, c.act, c.reason)
 			}
 		})
+	}
+}
+
+// A wave does not begin without nodes that the service could not hear; those that say
+// nothing to a service that listens are left out.
+func TestBeginAfterTheServiceWasGone(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	plan := &spec.RolloutPlan{Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"a": "new", "b": "new"}}}, Rule: spec.RolloutRule{Silence: 900}}
+	rows := index.Rows{"a": {Overlay: "old"}, "b": {Overlay: "old"}}
+	for listens, want := range map[time.Duration]Act{time.Minute: Wait, 16 * time.Minute: Begin} {
+		reports := map[string]Report{"a": {At: now}, "b": {At: now.Add(-time.Hour), Listens: now.Add(-listens)}}
+		d := Next(plan, spec.Rollout{Phase: spec.RolloutRunning}, rows, nil, reports, now)
+		if d.Act != want || want == Wait && !strings.Contains(d.Reason, "has not heard of b") || want == Begin && d.LeftOut["b"] == "" {
+			t.Errorf("it listens for %s: %+v", listens, d)
+		}
 	}
 }
 

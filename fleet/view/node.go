@@ -23,6 +23,7 @@ type Node struct {
 	Published *spec.Published // nil where nothing is published for it any more
 	Report    *Brief          // nil where it has never reported
 	Received  time.Time       // of the report
+	Listens   time.Time       // since when a report could be heard, where that is later
 	Key       string          // id
 	Grade     spec.KeyGrade
 	KeySince  time.Time
@@ -137,6 +138,17 @@ func patience(b *Brief) time.Duration {
 	return 3*min(max(b.Interval, time.Minute), rules.LongestReport) + time.Minute
 }
 
+// silent reports whether a node that reported has said nothing for too long. What
+// nobody could hear is no silence.
+func (n *Node) silent(now time.Time) bool {
+	return n.overdue(now) && (n.Listens.IsZero() || now.Sub(n.Listens) > patience(n.Report))
+}
+
+// overdue reports whether the last report of a node is older than it may be.
+func (n *Node) overdue(now time.Time) bool {
+	return n.Report != nil && now.Sub(n.Received).Abs() > patience(n.Report) // one of a time to come is of a clock that was wrong
+}
+
 // Condition returns how a node is, and why.
 func (n *Node) Condition(now time.Time) (Condition, string) {
 	b := n.Report
@@ -147,7 +159,6 @@ func (n *Node) Condition(now time.Time) (Condition, string) {
 		return Never, "nothing was ever heard of it"
 	}
 	health, sync := b.Axes.Health, b.Axes.Sync
-	silent := now.Sub(n.Received).Abs() > patience(b) // a report of a time to come is of a clock that was wrong
 	switch {
 	case health.State == "broken":
 		return Broken, reason(health, "it says so")
@@ -155,9 +166,9 @@ func (n *Node) Condition(now time.Time) (Condition, string) {
 		return Quarantined, reason(health, "it says so")
 	case strings.HasPrefix(sync.State, "refused:"):
 		return Refused, reason(sync, sync.State)
-	case silent && n.Published == nil:
+	case n.silent(now) && n.Published == nil:
 		return Retired, "nothing is published for it"
-	case silent:
+	case n.silent(now):
 		return Silent, "its last report came at " + n.Received.UTC().Format("2006-01-02 15:04 UTC")
 	case n.Offered != nil:
 		return OtherKey, n.Offered.Why

@@ -4,6 +4,7 @@ package view
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -78,6 +79,7 @@ func (n *Node) Line(now time.Time) Line {
 type Reported struct {
 	Node     string        `json:"node"`
 	Received time.Time     `json:"received"`
+	Listens  time.Time     `json:"listens,omitzero"` // since when the service can hear nodes, where that is later
 	Grade    spec.KeyGrade `json:"grade"`
 	Overlay  string        `json:"overlay"`          // digest
 	Staged   string        `json:"staged,omitempty"` // digest of the overlay that waits for a reboot, be it for its layer alone
@@ -89,7 +91,7 @@ func (n *Node) Reported() (Reported, bool) {
 	if n.Report == nil {
 		return Reported{}, false
 	}
-	return Reported{n.Name, n.Received, n.Grade, n.Report.Overlay, n.Report.Staged, n.Report.Axes}, true
+	return Reported{n.Name, n.Received, n.Listens, n.Grade, n.Report.Overlay, n.Report.Staged, n.Report.Axes}, true
 }
 
 // TroubleWord is the condition of a query for all that somebody should look at.
@@ -140,6 +142,27 @@ func Select(nodes []*Node, q Query, from, most int, now time.Time) (lines []Line
 	return lines, all
 }
 
+// Words are what nodes say, for who does not know by heart what to ask for.
+type Words struct{ Versions, Health, Sync []string }
+
+// maxWords bounds each list: nodes may say anything.
+const maxWords = 100
+
+// WordsOf returns what nodes say, sorted.
+func WordsOf(nodes []*Node) Words {
+	all := [3]map[string]bool{{}, {}, {}}
+	for _, n := range nodes {
+		if b := n.Report; b != nil {
+			for i, word := range []string{b.Version, b.Axes.Health.State, b.Axes.Sync.State} {
+				if word != "" && len(all[i]) < maxWords {
+					all[i][word] = true
+				}
+			}
+		}
+	}
+	return Words{slices.Sorted(maps.Keys(all[0])), slices.Sorted(maps.Keys(all[1])), slices.Sorted(maps.Keys(all[2]))}
+}
+
 // Count is how many nodes have something in common.
 type Count struct {
 	Name  string `json:"name"`
@@ -171,10 +194,11 @@ type Summary struct {
 	Others     []Reason          `json:"others"`         // why others are not fine: behind, held, never heard of
 	More       int               `json:"more,omitempty"` // reasons that neither list has room for
 	Layers     []LayerUse        `json:"layers"`
-	Differ     int               `json:"differ"`   // nodes that run something else than is published
-	Releases   []Count           `json:"releases"` // of agents
-	Hinted     int               `json:"hinted"`   // nodes with an unproven hint
-	Hints      []Hint            `json:"hints"`    // of them, the newest first
+	Differ     int               `json:"differ"`            // nodes that run something else than is published
+	Releases   []Count           `json:"releases"`          // of agents
+	Unheard    int               `json:"unheard,omitempty"` // nodes that are as they said before the service could hear them
+	Hinted     int               `json:"hinted"`            // nodes with an unproven hint
+	Hints      []Hint            `json:"hints"`             // of them, the newest first
 }
 
 // What a page lists of them at most.
@@ -214,6 +238,9 @@ func Summarise(nodes []*Node, now time.Time) Summary {
 		}
 		if n.Differs() {
 			s.Differ++
+		}
+		if n.overdue(now) && !n.silent(now) {
+			s.Unheard++
 		}
 		if h := n.Hinted(now); h != nil {
 			s.Hints = append(s.Hints, *h)

@@ -89,6 +89,7 @@ func (s *servedSite) Select(labels []string, set string) ([]string, error) {
 func (s *servedSite) Where(node string) (labels, sets []string) {
 	return s.now.Load().Where(node)
 }
+func (s *servedSite) Labels() []string            { return s.now.Load().Labels() }
 func (s *servedSite) Sets() []string              { return s.now.Load().Sets() }
 func (s *servedSite) Services() []service.Service { return s.now.Load().Services() }
 func (s *servedSite) Trouble() error              { return s.now.Load().trouble }

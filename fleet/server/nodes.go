@@ -20,6 +20,7 @@ type Site interface {
 	// Select returns the nodes that have all labels, each as KEY=VALUE, and belong to the
 	// NodeSet where one is named. None at all is an error.
 	Select(labels []string, set string) ([]string, error)
+	Labels() []string                          // each that some node has, as Select takes them
 	Where(node string) (labels, sets []string) // as Select takes them
 	Sets() []string
 	Services() []service.Service
@@ -123,6 +124,9 @@ func (s *Server) getNodes(w http.ResponseWriter, req *http.Request) {
 	s.answer(w, http.StatusOK, s.list(v, q, maxListed))
 }
 
+// maxOffered is how many labels the form offers: some are of one node each.
+const maxOffered = 500
+
 // perPage is how many nodes a page lists.
 const perPage = 100
 
@@ -138,9 +142,10 @@ func (s *Server) nodesPage(w http.ResponseWriter, req *http.Request) {
 		to.Set("from", strconv.Itoa(from))
 		return "/nodes?" + to.Encode()
 	}
-	data := map[string]any{"List": l, "Query": q, "Kinds": view.Kinds, "Last": l.From + len(l.Nodes), "Wrong": wrong, "Site": s.o.Site != nil}
+	data := map[string]any{"List": l, "Query": q, "Kinds": view.Kinds, "Last": l.From + len(l.Nodes), "Wrong": wrong, "Site": s.o.Site != nil, "Words": view.WordsOf(s.o.Hub.Nodes())}
 	if s.o.Site != nil {
-		data["Sets"] = s.o.Site.Sets()
+		labels := s.o.Site.Labels()
+		data["Sets"], data["Labels"] = s.o.Site.Sets(), labels[:min(len(labels), maxOffered)]
 	}
 	if l.From > 0 {
 		data["Before"] = link(max(0, l.From-perPage))

@@ -126,6 +126,24 @@ func (s *Server) overviewPage(w http.ResponseWriter, req *http.Request) {
 // takes a key, which no service has.
 type act struct{ Says, Command string }
 
+// actsOn are the publishes that fit a node: what ends its holds, and those that it has
+// not. A node has one pause at most, and one other hold.
+func actsOn(published bool, holds []string, on func(verb, more string) string) (acts []act) {
+	if !published {
+		return []act{{"Take what the registry has for it away, where it is gone for good", on("retire", "")}}
+	}
+	paused := slices.Contains(holds, spec.HoldPause)
+	if len(holds) > 1 || len(holds) == 1 && !paused {
+		acts = append(acts, act{"Let it follow the site again", on("forward", "")})
+	} else {
+		acts = append(acts, act{"Keep what it has", on("freeze", ` --reason "…"`)}, act{"Go back to what it had before", on("rollback", ` --reason "…"`)})
+	}
+	if paused {
+		return append(acts, act{"Enforce again", on("resume", "")})
+	}
+	return append(acts, act{"Stop enforcing, and go on looking", on("pause", ` --reason "…"`)})
+}
+
 func (s *Server) nodePage(w http.ResponseWriter, req *http.Request) {
 	d, err := s.node(req)
 	if errors.Is(err, hub.ErrNoNode) {
@@ -143,24 +161,22 @@ func (s *Server) nodePage(w http.ResponseWriter, req *http.Request) {
 	if d.Offered != nil {
 		acts = append(acts, act{"Accept its other key, when caisson-agent report on the node says that it is its own", "caisson fleet accept " + d.Name + " " + d.Offered.Report.Key + s.asOperator(req)})
 	}
-	paused := slices.Contains(d.Holds, spec.HoldPause) // a node has one pause, and one other hold
-	switch {
-	case len(d.Holds) > 1 || len(d.Holds) == 1 && !paused:
-		acts = append(acts, act{"Let it follow the site again", on("forward", "")})
-	default:
-		acts = append(acts, act{"Keep what it has", on("freeze", ` --reason "…"`)}, act{"Go back to what it had before", on("rollback", ` --reason "…"`)})
-	}
-	if paused {
-		acts = append(acts, act{"Enforce again", on("resume", "")})
-	} else {
-		acts = append(acts, act{"Stop enforcing, and go on looking", on("pause", ` --reason "…"`)})
-	}
+	acts = append(acts, actsOn(d.Published != nil, d.Holds, on)...)
 	acts = append(acts, act{"What it was given when, and by whom", fmt.Sprintf("caisson history %s --site site.yaml --node %s", s.o.Registry, d.Name)},
 		act{"On the node: what is wrong, and what to do", "caisson-agent why"}, act{"On the node: all of its state", "caisson-agent status"})
 	for _, l := range d.Slots {
 		acts = append(acts, act{"Take its slot of " + l.Group, fmt.Sprintf(`caisson fleet slots release %s %s --reason "…"`, l.Group, d.Name) + s.asOperator(req)})
 	}
 	s.show(w, req, http.StatusOK, "node.html", map[string]any{"Node": d, "Acts": acts, "Boot": chart(d.Report)})
+}
+
+// noPage answers for an address that was mistyped, or is of another release.
+func (s *Server) noPage(w http.ResponseWriter, req *http.Request) {
+	if !wantsPage(req) {
+		s.fail(w, http.StatusNotFound, "no-page", "there is nothing at this address; /openapi.json describes what there is")
+		return
+	}
+	s.show(w, req, http.StatusNotFound, "nowhere.html", nil)
 }
 
 func (s *Server) slotsPage(w http.ResponseWriter, req *http.Request) {

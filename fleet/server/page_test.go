@@ -3,6 +3,7 @@
 package server
 
 import (
+	"encoding/json"
 	"html"
 	"net/http"
 	"net/url"
@@ -55,6 +56,51 @@ func TestActsOfHolds(t *testing.T) {
 		if got := strings.Join(verbs, " "); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
+	}
+}
+
+// Of a node that is not published any more only what the registry still has can go.
+func TestActsOfARetiredNode(t *testing.T) {
+	verb := func(verb, _ string) string { return verb }
+	if got := actsOn(false, nil, verb); len(got) != 1 || got[0].Command != "retire" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// The form of the list offers what there is to ask for.
+func TestWordsToAskFor(t *testing.T) {
+	s := newSite(t, published("n1", "n2"), false)
+	s.knows(written)
+	for name, sync := range map[string]string{"n1": "refused:expired", "n2": "current"} {
+		if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), name, 1, func(r *spec.Report) { r.Axes.Sync.State = sync })); status != 204 {
+			t.Fatal(status, text)
+		}
+	}
+	_, text := s.ask("GET", "/nodes", nil)
+	for _, want := range []string{`<option value="12.1">`, `<option value="ok">`, `<option value="refused:expired">`, `<option value="rack=r2">`, `<option value="role=&lt;b&gt;a&amp;b&lt;/b&gt;">`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	for query, want := range map[string]int{"sync=refused": 1, "sync=refused:expired": 1, "sync=refus": 0, "sync=current": 1} {
+		var l List
+		if _, text := s.ask("GET", "/v1/nodes?"+query, nil); json.Unmarshal([]byte(text), &l) != nil || l.All != want {
+			t.Errorf("%s: %s", query, text)
+		}
+	}
+}
+
+// A mistyped address leads on, and is no secret's: it takes a token like the pages.
+func TestNoPage(t *testing.T) {
+	s := newSite(t, published("n1"), true)
+	if status, text := s.ask("GET", "/node/n1", nil, "Accept", "text/html", "Authorization", s.bearer(Reader)); status != 404 || !strings.Contains(text, `<a href="/">`) {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, text := s.ask("GET", "/v2/nodes", nil, "Authorization", s.bearer(Reader)); status != 404 || !strings.Contains(text, "/openapi.json") {
+		t.Errorf("%d %s", status, text)
+	}
+	if status, _ := s.ask("GET", "/node/n1", nil); status != 401 {
+		t.Errorf("without a token: %d", status)
 	}
 }
 

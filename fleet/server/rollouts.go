@@ -3,8 +3,11 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/view"
@@ -24,19 +27,63 @@ func (s *Server) getRollouts(w http.ResponseWriter, _ *http.Request) {
 type rolloutRow struct {
 	rollout.State
 	Waves []waveRow
-	Named []namedNode
+	Named []namedNodes
+	Left  int // nodes that Named has no room for
 	Acts  []act
 }
 
+// waveRow is a wave. What nodes of one that has not begun, or went back, report now says
+// nothing of it.
 type waveRow struct {
 	rollout.WaveState
+	Given         bool // its nodes have what the rollout brings
 	Fine, Trouble int
 }
 
-type namedNode struct{ Node, What, Why string }
+// namedNodes are nodes that failed or are left out for one reason.
+type namedNodes struct {
+	What, Why string
+	Nodes     []string
+	More      int // that are not in Nodes
+}
 
-// maxNamed is how many nodes of a rollout the page names.
-const maxNamed = 50
+// What the page lists of a rollout at most.
+const (
+	maxNamed   = 12 // reasons
+	maxNodesOf = 30 // nodes of one
+)
+
+// named groups the nodes of a rollout by why they failed, and then by why they are left
+// out: the most first.
+func named(waves []rollout.WaveState) (list []namedNodes, left int) {
+	for _, what := range []string{"failed", "left out"} {
+		groups := map[string][]string{}
+		for _, w := range waves {
+			of := w.Failed
+			if what == "left out" {
+				of = w.LeftOut
+			}
+			for _, name := range w.Nodes {
+				if why := of[name]; why != "" {
+					groups[why] = append(groups[why], name)
+				}
+			}
+		}
+		whys := slices.SortedFunc(maps.Keys(groups), func(a, b string) int {
+			return cmp.Or(cmp.Compare(len(groups[b]), len(groups[a])), cmp.Compare(a, b))
+		})
+		for _, why := range whys {
+			nodes := groups[why]
+			if len(list) == maxNamed {
+				left += len(nodes)
+				continue
+			}
+			n := min(len(nodes), maxNodesOf)
+			list = append(list, namedNodes{what, why, nodes[:n], len(nodes) - n})
+		}
+	}
+	return list, left
+}
 
 // says is what a verb does to a rollout.
 var says = map[rollout.Verb]string{
@@ -70,7 +117,7 @@ func (s *Server) rolloutsPage(w http.ResponseWriter, req *http.Request) {
 			row.Acts = append(row.Acts, act{says[verb], fmt.Sprintf(`caisson rollout %s %s %s --site site.yaml --reason "…"`, verb, s.o.Registry, r.Name)})
 		}
 		for _, wave := range r.Waves {
-			v := waveRow{WaveState: wave}
+			v := waveRow{WaveState: wave, Given: !wave.Begun.IsZero() && wave.Back.IsZero()}
 			for _, name := range wave.Nodes {
 				switch c := conditions[name]; {
 				case c == view.Fine:
@@ -78,14 +125,10 @@ func (s *Server) rolloutsPage(w http.ResponseWriter, req *http.Request) {
 				case view.KindOf(c).Trouble:
 					v.Trouble++
 				}
-				for _, one := range []namedNode{{name, "failed", wave.Failed[name]}, {name, "left out", wave.LeftOut[name]}} {
-					if one.Why != "" && len(row.Named) < maxNamed {
-						row.Named = append(row.Named, one)
-					}
-				}
 			}
 			row.Waves = append(row.Waves, v)
 		}
+		row.Named, row.Left = named(r.Waves)
 		rows = append(rows, row)
 	}
 	s.show(w, req, http.StatusOK, "rollouts.html", map[string]any{"Rollouts": rows})

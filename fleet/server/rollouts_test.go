@@ -3,6 +3,7 @@
 package server
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -26,8 +27,8 @@ func TestRolloutsPage(t *testing.T) {
 	if status != 200 || strings.Contains(text, bad) {
 		t.Fatal(status, text)
 	}
-	for _, want := range []string{"racks: halted", "by eve: &lt;script&gt;", `<a href="/nodes/n1">n1</a> failed: degraded`, `<a href="/nodes/n2">n2</a> left out: silent`,
-		`<td>2-r1</td><td>waiting</td>`, "caisson rollout undo registry.example/metal racks --site site.yaml", `<td class="number">1</td><td class="number">1</td><td class="number">1</td></tr>`} {
+	for _, want := range []string{"racks: halted", "by eve: &lt;script&gt;", `<b>failed</b>: degraded: &lt;script&gt;alert(1)&lt;/script&gt;<br><a href="/nodes/n1">n1</a>`, `<b>left out</b>: silent<br><a href="/nodes/n2">n2</a>`,
+		`<td>2-r1</td><td>waiting</td>`, `data-is="as published">–</td>`, "caisson rollout undo registry.example/metal racks --site site.yaml", `data-is="left out">1</td><td class="number" data-is="failed">1</td></tr>`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -50,5 +51,34 @@ func TestRolloutToDrive(t *testing.T) {
 	want := "caisson rollout run racks site.yaml --to registry.example/metal --key keys/operator.key --at " + s.url + "</code>"
 	if _, text := s.ask("GET", "/rollouts", nil); !strings.Contains(text, want) {
 		t.Errorf("no %q in\n%s", want, text)
+	}
+}
+
+// Of many nodes that failed the page says why once, before those that are left out, and
+// counts those that it does not name.
+func TestNamedNodes(t *testing.T) {
+	w := rollout.WaveState{Failed: map[string]string{}, LeftOut: map[string]string{}}
+	for i := range 100 {
+		name := fmt.Sprintf("n%03d", i)
+		w.Nodes = append(w.Nodes, name)
+		switch {
+		case i < 50:
+			w.LeftOut[name] = "held"
+		case i < 85:
+			w.Failed[name] = "degraded"
+		default:
+			w.Failed[name] = "refuses " + name
+		}
+	}
+	list, left := named([]rollout.WaveState{w})
+	if len(list) != maxNamed || left != 100-35-(maxNamed-1) {
+		t.Fatalf("%d reasons, %d nodes left: %+v", len(list), left, list)
+	}
+	if f := list[0]; f.What != "failed" || f.Why != "degraded" || f.Nodes[0] != "n050" || len(f.Nodes) != maxNodesOf || f.More != 5 {
+		t.Errorf("%+v", f)
+	}
+	w.Failed = nil
+	if list, left := named([]rollout.WaveState{w}); len(list) != 1 || list[0].What != "left out" || list[0].More != 20 || left != 0 {
+		t.Errorf("%+v, %d left", list, left)
 	}
 }

@@ -87,6 +87,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 		mux.Handle(r.pattern, s.need(r.role, r.handle))
 	}
 	mux.Handle("GET /static/", http.HandlerFunc(s.static))
+	mux.Handle("GET /", s.need(Reader, s.noPage))
 	return s, nil
 }
 

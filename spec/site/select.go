@@ -52,6 +52,17 @@ func (s *Site) Select(labels []string, set string) ([]string, error) {
 	return names, nil
 }
 
+// Labels returns each label that some node has, as KEY=VALUE, sorted.
+func (s *Site) Labels() []string {
+	all := map[string]bool{}
+	for _, n := range s.nodes {
+		for key, value := range n.Labels {
+			all[key+"="+value] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
 // Where returns the labels of a node, each as KEY=VALUE, and the NodeSets that it
 // belongs to, as Select takes them.
 func (s *Site) Where(node string) (labels, sets []string) {

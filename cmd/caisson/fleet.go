@@ -35,16 +35,14 @@ func (a *app) fleetCommand() *cobra.Command {
 func (a *app) fleetStatusCommand() *cobra.Command {
 	var at asking
 	var stored storedReports
-	var q struct {
-		condition, text, set string
-		labels               []string
-	}
+	q := url.Values{} // as GET /v1/nodes has it
+	var labels []string
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Say how many nodes are fine, and what is wrong with the others",
-		Long: "Say how many nodes are fine, how many are not, and why. With --condition, --search, --label or --set the\n" +
-			"nodes that meet it are listed; --condition trouble is all that somebody should look at. Labels and sets are those\n" +
-			"of the site that the service was started with.\n\n" + fromHelp,
+		Long: "Say how many nodes are fine, how many are not, and why. With --condition, --search, --label, --set,\n" +
+			"--layer, --version, --health, --sync, --service or --commit the nodes are listed that meet all of it; --condition\n" +
+			"trouble is all that somebody should look at. Labels and sets are those of the service's site.\n\n" + fromHelp,
 		Example: "  caisson fleet status --from registry.example.org:5000/metal-a --site site.yaml\n" +
 			"  caisson fleet status --condition trouble\n  caisson fleet status --label rack=r1 --set storage",
 		Args: cobra.NoArgs,
@@ -53,8 +51,16 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if q.condition != "" || q.text != "" || q.set != "" || len(q.labels) > 0 {
-				list, err := of.nodes(c.Context(), url.Values{"condition": {q.condition}, "q": {q.text}, "label": q.labels, "set": {q.set}})
+			for name, field := range listFilters {
+				if word := c.Flags().Lookup(name).Value.String(); word != "" {
+					q.Set(field.name, word)
+				}
+			}
+			if len(labels) > 0 {
+				q["label"] = labels
+			}
+			if len(q) > 0 {
+				list, err := of.nodes(c.Context(), q)
 				if err != nil {
 					return err
 				}
@@ -73,13 +79,27 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 			return a.printSummary(s)
 		},
 	}
-	c.Flags().StringVar(&q.condition, "condition", "", "list the nodes that are so: trouble, "+conditionList())
-	c.Flags().StringVar(&q.text, "search", "", "list the nodes with this `TEXT` in the name or in what is wrong")
-	c.Flags().StringArrayVar(&q.labels, "label", nil, "list the nodes with the label `KEY=VALUE`; several must all hold")
-	c.Flags().StringVar(&q.set, "set", "", "list the nodes of the NodeSet `NAME`")
+	for name, field := range listFilters {
+		c.Flags().String(name, "", field.says)
+	}
+	c.Flags().StringArrayVar(&labels, "label", nil, "list the nodes with the label `KEY=VALUE`; several must all hold")
 	at.flags(c.Flags())
 	stored.flags(a, c.Flags())
 	return c
+}
+
+// listFilters are the flags that choose nodes by one word, with their names in
+// GET /v1/nodes.
+var listFilters = map[string]struct{ name, says string }{
+	"condition": {"condition", "list the nodes that are so: trouble, " + conditionList()},
+	"search":    {"q", "list the nodes with this `TEXT` in the name or in what is wrong"},
+	"set":       {"set", "list the nodes of the NodeSet `NAME`"},
+	"layer":     {"layer", "list the nodes that run the layer with this `DIGEST`, or one that begins so"},
+	"version":   {"version", "list the nodes that run a layer of this `VERSION`"},
+	"health":    {"health", "list the nodes whose health is this `STATE`: ok, degraded, broken, quarantined"},
+	"sync":      {"sync", "list the nodes whose sync is this `STATE`, as in refused or refused:expired"},
+	"service":   {"service", "list the nodes that report the service `NAME`"},
+	"commit":    {"commit", "with --service: list those that report this `COMMIT`"},
 }
 
 // fleetStatus is what fleet status -o json prints: one of the two.

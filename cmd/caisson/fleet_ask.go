@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -49,8 +50,12 @@ func (x *asking) do(ctx context.Context, method, path, body string) ([]byte, err
 	defer cancel()
 	base := strings.TrimRight(cmp.Or(x.at, os.Getenv("CAISSON_FLEET"), usualService), "/")
 	req, err := http.NewRequestWithContext(ctx, method, base+path, strings.NewReader(body))
+	const as = "as in --at https://fleet.example.org:8443"
 	if err != nil {
-		return nil, cli.Usage("as in --at https://fleet.example.org:8443", "%w", err)
+		return nil, cli.Usage(as, "%w", err)
+	}
+	if req.URL.Scheme != "https" && req.URL.Scheme != "http" || req.URL.Host == "" {
+		return nil, cli.Usage(as, "%q is not the URL of a service", base)
 	}
 	if name := cmp.Or(x.tokenFile, os.Getenv("CAISSON_FLEET_TOKEN_FILE")); name != "" {
 		if at := (oci.Ref{Host: req.URL.Host}); req.URL.Scheme != "https" && !at.Loopback() {
@@ -76,7 +81,11 @@ func (x *asking) do(ctx context.Context, method, path, body string) ([]byte, err
 	client := http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, cli.WithHint(fmt.Errorf("ask the fleet's service: %w", err), "--at names another one")
+		hint := "--at names another one"
+		if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
+			hint = "--service-ca names the authority of its certificate"
+		}
+		return nil, cli.WithHint(fmt.Errorf("ask the fleet's service: %w", err), hint)
 	}
 	defer resp.Body.Close() // only read
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
@@ -91,7 +100,7 @@ func (x *asking) do(ctx context.Context, method, path, body string) ([]byte, err
 	}
 	var said struct{ Value string }
 	if json.Unmarshal(data, &said) != nil || said.Value == "" {
-		said.Value = "it says no more"
+		said.Value = cmp.Or(strings.TrimSpace(string(data[:min(len(data), 200)])), "it says no more") // a proxy's, or of TLS itself
 	}
 	err = fmt.Errorf("the fleet's service answers %d: %s", resp.StatusCode, plain.Line(said.Value))
 	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {

@@ -96,7 +96,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if o.Hosts = ownNames(l.Addr().(*net.TCPAddr), v.hosts); o.Tokens == nil && !l.Addr().(*net.TCPAddr).IP.IsLoopback() {
 		return cli.Usage("give --tokens, or --listen 127.0.0.1:8080", "without tokens the service is for a loopback only")
 	}
-	if err := reachedBy(v.url, &o); err != nil {
+	if err := reachedBy(v.url, &o, &v.http); err != nil {
 		return err
 	}
 	reads := &reading{}

@@ -8,11 +8,15 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/oci"
 )
 
+// proxied is how many connections a proxy may have.
+const proxied = 1024
+
 // reachedBy takes the URL by which a proxy is reached that stands before the service.
-func reachedBy(text string, o *server.Options) error {
+func reachedBy(text string, o *server.Options, h *httpserver.Options) error {
 	if text == "" {
 		return nil
 	}
@@ -30,5 +34,6 @@ func reachedBy(text string, o *server.Options) error {
 	}
 	o.URL, o.TLS = u.Scheme+"://"+u.Host, u.Scheme == "https"
 	o.Hosts = append(o.Hosts, u.Hostname())
+	h.Conns, h.PerClient = proxied, proxied // all come from the proxy's address
 	return nil
 }

@@ -36,7 +36,7 @@ func Handler(dir string) (http.Handler, error) {
 	})
 	mux.HandleFunc("GET /v2/", h.serve)
 	mux.HandleFunc("/v2/", func(w http.ResponseWriter, _ *http.Request) {
-		fail(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "this registry is read-only")
+		fail(w, http.StatusMethodNotAllowed, "UNSUPPORTED", "this registry is read-only: what is published goes into the directory that it serves")
 	})
 	return mux, nil
 }

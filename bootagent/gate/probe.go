@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/internal/flock"
 	"github.com/caisson-os/caisson/internal/stall"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -77,6 +78,13 @@ func (p Prober) probe(ctx context.Context, c spec.HealthCheck) (mark string, err
 		return "", err // published by a tool that did not check
 	}
 	timeout := time.Duration(c.Timeout) * time.Second
+	if len(c.Command) > 0 {
+		leave, err := p.turn(ctx, c, timeout)
+		if err != nil {
+			return "", err
+		}
+		defer leave()
+	}
 	late := fmt.Errorf("no answer within %v", timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
 	defer cancel()
@@ -144,12 +152,36 @@ func get(ctx context.Context, c spec.HealthCheck) error {
 	return nil
 }
 
+// service is the name of the service that runs a check's program.
+func service(c spec.HealthCheck) string {
+	return fmt.Sprintf("caisson-gate-%x", sha256.Sum256([]byte(c.Name)))[:29]
+}
+
+// turn waits until nobody else runs the program of a check: a change and an operation may
+// be judged by it at once, by the service and by a verb. The wait is not the program's time.
+func (p Prober) turn(ctx context.Context, c spec.HealthCheck, timeout time.Duration) (leave func(), err error) {
+	if err := os.MkdirAll(p.Log, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := os.OpenFile(filepath.Join(p.Log, service(c)+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*(timeout+ending))
+	defer cancel()
+	if err := flock.Wait(ctx, lock, false); err != nil {
+		_ = lock.Close() // it was not locked
+		return nil, fmt.Errorf("wait for another look to end: %w", err)
+	}
+	return func() { _ = lock.Close() }, nil // which gives the turn back
+}
+
+// ending is what systemd may take to end a program whose time is over.
+const ending = time.Minute
+
 // command runs a program as a service of its own, which ends with the look.
 func (p Prober) command(ctx context.Context, c spec.HealthCheck, timeout time.Duration) error {
-	name := fmt.Sprintf("caisson-gate-%x", sha256.Sum256([]byte(c.Name)))[:29]
-	if err := os.MkdirAll(p.Log, 0o700); err != nil {
-		return err
-	}
+	name := service(c)
 	log := filepath.Join(p.Log, name+".log")
 	// What an agent left that was killed meanwhile.
 	if err := p.Runner.End(name + ".service"); err != nil {
@@ -165,7 +197,7 @@ func (p Prober) command(ctx context.Context, c spec.HealthCheck, timeout time.Du
 	}
 	go keepSmall(p.Runner, id, log)
 	// Its limit ends it; systemd may take a moment for that.
-	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+time.Minute)
+	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+ending)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
 		if !errors.Is(ctx.Err(), context.DeadlineExceeded) { // the agent is ended

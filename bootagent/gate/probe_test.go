@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -199,6 +200,25 @@ func TestACrashLoopIsSeen(t *testing.T) {
 	if r := p.Look(t.Context(), Record{}, checks); !strings.Contains(r.Checks["c"].Why, "exit status 3: cold") {
 		t.Errorf("a command as a service: %+v", r)
 	}
+}
+
+// A change and an operation may be judged by one check at the same time: neither look
+// ends the program of the other, or fails since it runs.
+func TestTwoLooksAtOnce(t *testing.T) {
+	if !itemtest.InSystemd(t) {
+		return
+	}
+	checks := []spec.HealthCheck{{Name: "c", Command: []string{"/bin/sleep", "0.5"}, Timeout: 5, Interval: 1}}
+	p := Prober{Log: t.TempDir(), Runner: process.Service{}, Now: func() int64 { return 1 }}
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() {
+			if r := p.Look(t.Context(), Record{}, checks); r.Judge(checks).State != Passed {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+	both.Wait()
 }
 
 func TestMain(m *testing.M) {

@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/systemd"
 )
 
 func TestKmsgLine(t *testing.T) {
@@ -40,6 +42,17 @@ func TestConsole(t *testing.T) {
 	}
 	if lines := Console("/nowhere"); lines != nil {
 		t.Errorf("%q", lines)
+	}
+}
+
+// TestUnderTheAgentsUnit: the service reads it, too, where the kernel shows it to nobody
+// without CAP_SYSLOG, as Debian's does.
+func TestUnderTheAgentsUnit(t *testing.T) {
+	if !itemtest.InSystemd(t, itemtest.Confinement(t, systemd.Units, "caisson-agent.service")...) {
+		return
+	}
+	if lines := Console("/dev/kmsg"); len(lines) == 0 {
+		t.Error("nothing is read of the kernel's log")
 	}
 }
 

@@ -133,6 +133,20 @@ func (w *swapper) want(st *spec.Status, state spec.OperationState, what, words s
 	}
 }
 
+// reject has the node reject what waits.
+func (w *swapper) reject(why string) {
+	w.t.Helper()
+	s := w.state()
+	s.Reject(*s.Staged, why, time.Now())
+	folder, err := state.Open(w.root + paths.State)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := folder.Save(s); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 func args(words ...string) spec.Core {
 	return spec.Core{Layer: layerNamed("a"), KernelArgs: words}
 }
@@ -192,25 +206,13 @@ func TestASwapNeedsItsPolicy(t *testing.T) {
 func TestASwapHeeds(t *testing.T) {
 	w := newSwapper(t)
 	w.offer(2, args("quiet"), true)
-	told := func(do func(*Node) error) {
-		t.Helper()
-		w.act(func(n *Node) (*spec.Status, error) { return nil, do(n) })
-	}
-	told(func(n *Node) error { return n.Pause("a disk is replaced", 0) })
+	w.told(func(n *Node) error { return n.Pause("a disk is replaced", 0) })
 	w.want(w.operate(0), spec.OperationWaiting, "", "", 0)
-	told(func(n *Node) error { return n.Resume() })
-	told(func(n *Node) error { return n.Freeze("it is looked at", 0) })
+	w.told(func(n *Node) error { return n.Resume() })
+	w.told(func(n *Node) error { return n.Freeze("it is looked at", 0) })
 	w.want(w.operate(0), "", "", "", 0)
-	told(func(n *Node) error { return n.Forward("") })
-	s := w.state()
-	s.Reject(*s.Staged, "it hangs", time.Now())
-	folder, err := state.Open(w.root + paths.State)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := folder.Save(s); err != nil {
-		t.Fatal(err)
-	}
+	w.told(func(n *Node) error { return n.Forward("") })
+	w.reject("it hangs")
 	w.want(w.operate(0), "", "", "", 0)
 	w.offer(3, args("quiet", "splash"), true)
 	w.want(w.operate(0), spec.OperationRunning, "", "", 1)
@@ -234,21 +236,17 @@ func TestAFailedSwapIsRemembered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, runs := newSwapper(t), spec.Core{Layer: layerNamed("a")}
 			w.noSlot = true
-			told := func(do func(*Node) error) {
-				t.Helper()
-				w.act(func(n *Node) (*spec.Status, error) { return nil, do(n) })
-			}
 			w.publish(2, layerNamed("a"), "20")
 			w.sync()
 			w.offer(3, args("quiet"), true)
 			w.want(w.operate(0), spec.OperationRunning, "", "", 1)
 			w.up(*w.state().Current)
 			w.want(w.operate(5*time.Minute), spec.OperationFailed, "", "came up with what it ran before", 1)
-			told(hold)
+			w.told(hold)
 			w.want(w.operate(6*time.Minute), "", "", "", 1)
 			w.sync()
 			w.want(w.operate(7*time.Minute), "", "", "", 1)
-			told(func(n *Node) error { return n.Forward("") })
+			w.told(func(n *Node) error { return n.Forward("") })
 			w.operate(8 * time.Minute)
 			w.sync()
 			w.want(w.operate(9*time.Minute), spec.OperationFailed, "", "came up with what it ran before", 1)
@@ -256,6 +254,10 @@ func TestAFailedSwapIsRemembered(t *testing.T) {
 			w.want(w.operate(10*time.Minute), "", "", "", 1)
 			w.offer(5, args("quiet"), true)
 			w.want(w.operate(11*time.Minute), spec.OperationRunning, "", "", 2)
+			w.up(*w.state().Current)
+			w.want(w.operate(12*time.Minute), spec.OperationFailed, "", "came up with what it ran before", 2)
+			w.act(func(n *Node) (*spec.Status, error) { return n.Retry(t.Context()) })
+			w.want(w.operate(13*time.Minute), spec.OperationRunning, "", "", 3)
 		})
 	}
 }
@@ -267,15 +269,7 @@ func TestWhatWasRejectedStaysSo(t *testing.T) {
 	w.publish(2, layerNamed("a"), "20")
 	w.sync()
 	w.offer(3, args("quiet"), true)
-	s := w.state()
-	s.Reject(*s.Staged, "it hangs", time.Now())
-	folder, err := state.Open(w.root + paths.State)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := folder.Save(s); err != nil {
-		t.Fatal(err)
-	}
+	w.reject("it hangs")
 	if st, err := w.rollback(); err != nil || st.Generation != 1 {
 		t.Fatalf("%+v, %v", st, err)
 	}

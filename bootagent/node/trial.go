@@ -161,8 +161,8 @@ func (n *Node) Confirm(ctx context.Context) error {
 	return errors.Join(n.endDeadline(), n.remember())
 }
 
-// Retry forgets that a generation was undone or did not pass its gates, and asks for it
-// again.
+// Retry forgets that a generation was undone or did not pass its gates, and that a swap
+// failed, and asks for it again.
 func (n *Node) Retry(ctx context.Context) (*spec.Status, error) {
 	s, err := n.folder.Load()
 	if err != nil {
@@ -174,8 +174,27 @@ func (n *Node) Retry(ctx context.Context) (*spec.Status, error) {
 			return nil, err
 		}
 	}
+	if err := n.retrySwap(); err != nil {
+		return nil, err
+	}
 	n.retry = true
 	return n.Sync(ctx)
+}
+
+// retrySwap has what the machine did not come up with be entered again.
+func (n *Node) retrySwap() error {
+	found, err := n.running()
+	if errors.Is(err, track.ErrNothing) || refusal.Of(err) != "" {
+		return nil // nothing runs that could have been left
+	}
+	if err != nil {
+		return err
+	}
+	why, err := n.operations(found).RetrySwap()
+	if err == nil && why != "" {
+		n.record("retry", field{"operation", spec.LayerSwapName}, field{"why", why})
+	}
+	return err
 }
 
 // TrialEnds returns how long a change still waits for its operator.

@@ -108,6 +108,23 @@ func (v *verdict) swap(e *Engine, o spec.Operation, r record) {
 	v.start(o, true)
 }
 
+// RetrySwap has a swap that failed be tried again in its windows, and returns why it
+// failed, "" where none did.
+func (e *Engine) RetrySwap() (why string, err error) {
+	for _, o := range e.all(nil) {
+		if !isSwap(o) {
+			continue
+		}
+		r, err := e.load(o)
+		if err != nil || r.State != spec.OperationFailed || r.Asked != "" {
+			return "", err
+		}
+		r.Asked = again
+		return r.Detail, e.save(o, r)
+	}
+	return "", nil
+}
+
 // startOver reboots the machine. That it will, and into what, is on disk before.
 func (e *Engine) startOver(ctx context.Context, o spec.Operation, r *record) error {
 	r.begun(e, verdict{})

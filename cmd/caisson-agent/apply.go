@@ -86,7 +86,7 @@ func (s *source) open(ctx context.Context, a *app, verb string, open func(contex
 
 // retryFlag has a verb try again what was rejected.
 func retryFlag(f *flags) *bool {
-	return f.Bool("retry", false, "also what was rejected on this node: it failed, cut the node off, or nobody confirmed it")
+	return f.Bool("retry", false, "also what was rejected on this node: it failed, cut the node off, or nobody confirmed it; and a swap that failed")
 }
 
 // asking is what a verb asks of its node.

@@ -128,7 +128,7 @@ type Node struct {
 // stands in for the one that the loader left behind (apply --from).
 func Open(ctx context.Context, o Options, bootstrap *spec.Bootstrap) (*Node, error) {
 	n := &Node{o: o}
-	if err := os.MkdirAll(n.path(paths.Run), 0o755); err != nil {
+	if err := n.makeRun(); err != nil {
 		return nil, err
 	}
 	lock, err := os.OpenFile(n.path(paths.RunLock), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
@@ -143,6 +143,20 @@ func Open(ctx context.Context, o Options, bootstrap *spec.Bootstrap) (*Node, err
 		return nil, errors.Join(err, n.Close())
 	}
 	return n, nil
+}
+
+// makeRun makes the directory of what lasts a boot. Metrics in it are for everybody,
+// whatever the umask of who comes first is: the service's is 0077.
+func (n *Node) makeRun() error {
+	dir := n.path(paths.Run)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm() == 0o755 || os.Geteuid() != 0 {
+		return err
+	}
+	return os.Chmod(dir, 0o755)
 }
 
 // turn waits for the lock, and says so where it takes a while.

@@ -178,6 +178,23 @@ func TestTurnsReachTheirNodes(t *testing.T) {
 	}
 }
 
+// TestNoPause: 0s says that there is none, also where something else holds when nothing
+// is said. What cannot be nothing still cannot.
+func TestNoPause(t *testing.T) {
+	with := func(turn string) string {
+		return strings.Replace(strings.Replace(operating, "  operations:\n", turn+"  operations:\n", 1), "{name: rescan,", "{name: rescan, disruptive: true,", 1)
+	}
+	m := maintenanceOf(t, operatingAt(t, with("  slot: {group: g, max: 1, directory: /d, spread: 0s}\n  soak: 0s\n"), "2026-11-21"), "stor-01")
+	if got := m.Operations[0].Order; got == nil || got.Spread != 0 || got.Soak != 0 {
+		t.Errorf("%+v", got)
+	}
+	text := strings.Replace(with(""), "timeout: ", "timeout: 0s, wrong: ", 1)
+	_, report := ParseAt(time.Now(), files("site.yaml", text), "site.yaml")
+	if err := report.Err(); err == nil || !strings.Contains(report.Problems[0].Message, `"0s" is not a length of time`) {
+		t.Errorf("%v", report.Problems)
+	}
+}
+
 // TestNodesThatCannotTakeTheirTurn are errors of the site.
 func TestNodesThatCannotTakeTheirTurn(t *testing.T) {
 	for turn, want := range map[string]string{

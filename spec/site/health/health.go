@@ -32,7 +32,7 @@ type CheckDoc struct {
 	Timeout  shape.Duration `site:"timeout" doc:"of one look; 10s when absent, at most 10m"`
 	Interval shape.Duration `site:"interval" doc:"between two looks; 10s when absent, at most 1h"`
 	Retries  shape.Number   `site:"retries" doc:"failures that are waited out; 30 when absent, at most 1000"`
-	Soak     shape.Duration `site:"soak" doc:"for how long it must hold without a failure; once is enough when absent, at most 1d"`
+	Soak     shape.Pause    `site:"soak" doc:"for how long it must hold without a failure; once is enough when absent, at most 1d"`
 	At       report.Pos
 }
 

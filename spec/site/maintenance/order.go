@@ -17,7 +17,7 @@ type turnDoc struct {
 	When  []conditionDoc `site:"when" doc:"what must be so before anything is disturbed: all of it"`
 	Slot  *slotDoc       `site:"slot" doc:"how many nodes of a group may be disturbed at once"`
 	Drain *drainDoc      `site:"drain" doc:"how work is taken off a node before it is disturbed"`
-	Soak  shape.Duration `site:"soak" doc:"how long a node keeps its slot after it was disturbed and is well"`
+	Soak  shape.Pause    `site:"soak" doc:"how long a node keeps its slot after it was disturbed and is well"`
 }
 
 // conditionDoc is one precondition as it is written.
@@ -31,12 +31,12 @@ type conditionDoc struct {
 
 // slotDoc is how many nodes may be disturbed at once, as it is written.
 type slotDoc struct {
-	Group     shape.Text     `site:"group" doc:"nodes that take turns"`
-	By        shape.Text     `site:"by" doc:"label: the nodes of each of its values are a group"`
-	Max       shape.Number   `site:"max,required" doc:"how many of a group at once"`
-	FleetLock shape.Text     `site:"fleetlock" doc:"URL of a server of that protocol, as airlock is; it counts"`
-	Directory shape.Text     `site:"directory" doc:"directory that the nodes share; its files count"`
-	Spread    shape.Duration `site:"spread" doc:"each node starts later in its window by its own, unchanging part of this; a tenth of the window when absent"`
+	Group     shape.Text   `site:"group" doc:"nodes that take turns"`
+	By        shape.Text   `site:"by" doc:"label: the nodes of each of its values are a group"`
+	Max       shape.Number `site:"max,required" doc:"how many of a group at once"`
+	FleetLock shape.Text   `site:"fleetlock" doc:"URL of a server of that protocol, as airlock is; it counts"`
+	Directory shape.Text   `site:"directory" doc:"directory that the nodes share; its files count"`
+	Spread    shape.Pause  `site:"spread" doc:"each node starts later in its window by its own, unchanging part of this; a tenth of the window when absent"`
 	At        report.Pos
 }
 
@@ -118,6 +118,7 @@ func (d *slotDoc) check(c *shape.Checker, t *turn, windows []Window) {
 	t.order.Spread = seconds(d.Spread.D)
 	c.In("spread", func() {
 		switch {
+		case d.Spread.D == 0:
 		case shortest == 0:
 			c.Errorf(d.Spread.At, "slot", "name a window, or remove it", "nodes are spread over a window, and there is none")
 		case d.Spread.D >= shortest:

@@ -24,7 +24,7 @@ type RolloutDoc struct {
 type rolloutSpecDoc struct {
 	Nodes    []shape.Text   `site:"nodes" doc:"names of NodeSets; every node when absent"`
 	Waves    []waveDoc      `site:"waves,required" doc:"one after the other; what is left is the last one"`
-	Soak     shape.Duration `site:"soak" doc:"how long a wave must be well; 10m when absent"`
+	Soak     shape.Pause    `site:"soak" doc:"how long a wave must be well; 10m when absent"`
 	Deadline shape.Duration `site:"deadline" doc:"after which a node that does not report what it was given has failed; 1h when absent"`
 	Silence  shape.Duration `site:"silence" doc:"a node that reported nothing for so long before its wave is left out; 30m when absent"`
 	Halt     haltDoc        `site:"halt" doc:"how many failures of a wave halt the rollout; the first one when absent"`
@@ -77,7 +77,7 @@ func (d RolloutDoc) check(c *shape.Checker, m *Maintenance) Rollout {
 	for _, t := range []struct {
 		doc shape.Duration
 		to  *int64
-	}{{s.Soak, &r.Rule.Soak}, {s.Deadline, &r.Rule.Deadline}, {s.Silence, &r.Rule.Silence}} {
+	}{{s.Soak.Duration, &r.Rule.Soak}, {s.Deadline, &r.Rule.Deadline}, {s.Silence, &r.Rule.Silence}} {
 		if t.doc.Set() {
 			*t.to = seconds(t.doc.D)
 		}

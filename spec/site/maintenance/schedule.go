@@ -18,13 +18,13 @@ const maxJitter = 24 * time.Hour
 
 // scheduleDoc is when an operation of type cron runs, as it is written.
 type scheduleDoc struct {
-	Weekly   shape.Words    `site:"weekly"`
-	Monthly  *monthlyDoc    `site:"monthly"`
-	Date     shape.Text     `site:"date"`
-	Times    shape.Words    `site:"at,required" doc:"local times of those days, at most 24"`
-	TimeZone shape.Text     `site:"timeZone" doc:"that of the first window when absent"`
-	Jitter   shape.Duration `site:"jitter" doc:"each node runs later by its own, unchanging part of this"`
-	CatchUp  shape.Flag     `site:"catchUp" doc:"what a node missed, it runs once when it can"`
+	Weekly   shape.Words `site:"weekly"`
+	Monthly  *monthlyDoc `site:"monthly"`
+	Date     shape.Text  `site:"date"`
+	Times    shape.Words `site:"at,required" doc:"local times of those days, at most 24"`
+	TimeZone shape.Text  `site:"timeZone" doc:"that of the first window when absent"`
+	Jitter   shape.Pause `site:"jitter" doc:"each node runs later by its own, unchanging part of this"`
+	CatchUp  shape.Flag  `site:"catchUp" doc:"what a node missed, it runs once when it can"`
 	At       report.Pos
 }
 

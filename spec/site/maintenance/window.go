@@ -23,7 +23,7 @@ type windowSpecDoc struct {
 	TimeZone   shape.Text     `site:"timeZone,required" doc:"IANA name, for example Europe/Berlin"`
 	Opens      []ruleDoc      `site:"opens,required" doc:"when it opens: all of these together"`
 	Duration   shape.Duration `site:"duration,required" doc:"how long it stays open, in elapsed time, as in 4h; at most 31d"`
-	StartGuard shape.Duration `site:"startGuard" doc:"nothing that disturbs starts later than this before it closes; none when absent"`
+	StartGuard shape.Pause    `site:"startGuard" doc:"nothing that disturbs starts later than this before it closes; none when absent"`
 	OnClose    shape.Text     `site:"onClose" enum:"finish,stop" doc:"what happens to what still runs when it closes; finish when absent"`
 	Except     []exceptDoc    `site:"except" doc:"days on which it is closed"`
 }

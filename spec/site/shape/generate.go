@@ -208,6 +208,10 @@ func (*Duration) Schema(g *Generator) any {
 	return g.define("duration", map[string]any{"type": "string", "pattern": durationText.String()})
 }
 
+func (*Pause) Schema(g *Generator) any {
+	return g.define("pause", map[string]any{"type": "string", "pattern": pauseText.String()})
+}
+
 func (*Words) Schema(g *Generator) any {
 	text := (*Text)(nil).Schema(g)
 	return g.define("words", map[string]any{"anyOf": []any{text, map[string]any{"type": "array", "items": text}}})

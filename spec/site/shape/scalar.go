@@ -94,13 +94,15 @@ const maxDuration = 100 * 365 * 24 * time.Hour
 
 var durationText = regexp.MustCompile(`^([1-9][0-9]{0,4})([smhdw])$`)
 
-func (d *Duration) Decode(c *Checker, v *tree.Value) {
+func (d *Duration) Decode(c *Checker, v *tree.Value) { d.decode(c, v, durationText, "as in 30d or 12h") }
+
+func (d *Duration) decode(c *Checker, v *tree.Value, text *regexp.Regexp, example string) {
 	if !c.Want(v, tree.Scalar) {
 		return
 	}
-	m := durationText.FindStringSubmatch(v.Text)
+	m := text.FindStringSubmatch(v.Text)
 	if m == nil {
-		c.Errorf(v.At, "duration", "as in 30d or 12h", "%q is not a length of time", v.Text)
+		c.Errorf(v.At, "duration", example, "%q is not a length of time", v.Text)
 		return
 	}
 	n, _ := strconv.Atoi(m[1]) // at most five digits
@@ -111,6 +113,13 @@ func (d *Duration) Decode(c *Checker, v *tree.Value) {
 	}
 	*d = Duration{time.Duration(n) * unit, v.At}
 }
+
+// Pause is a [Duration] that may be none: 0s.
+type Pause struct{ Duration }
+
+var pauseText = regexp.MustCompile(`^(0|[1-9][0-9]{0,4})([smhdw])$`)
+
+func (p *Pause) Decode(c *Checker, v *tree.Value) { p.decode(c, v, pauseText, "as in 10m, or 0s for none") }
 
 // Map is a map whose keys are the author's, in the author's order.
 type Map[T any] []Entry[T]

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
@@ -98,12 +99,19 @@ func add(to *map[string]uint64, key string) {
 }
 
 // publishMetrics writes the metrics where the overlay wants them, and removes them
-// where it does not want them any more.
+// where it does not want them any more, or wants them where they must not be.
 func (n *Node) publishMetrics(found *track.Found, st *spec.Status) error {
 	var want spec.Metrics
+	var wrong error
 	if a := found.Overlay.Agent; a != nil && a.Metrics != nil {
-		want = *a.Metrics
+		if want, wrong = *a.Metrics, rules.Metrics(*a.Metrics); wrong != nil {
+			want, wrong = spec.Metrics{}, fmt.Errorf("agent.metrics of the overlay: %w", wrong)
+		}
 	}
+	return errors.Join(wrong, n.writeMetrics(want, found, st))
+}
+
+func (n *Node) writeMetrics(want spec.Metrics, found *track.Found, st *spec.Status) error {
 	if err := n.moveMetrics(want.File); err != nil {
 		return err
 	}

@@ -148,3 +148,45 @@ func TestMetricsAreAnswered(t *testing.T) {
 		t.Errorf("%q", told)
 	}
 }
+
+// What no site may say is not done for a signature: it is said, and the rest holds.
+func TestWhatNoSiteMayAskOfTheAgent(t *testing.T) {
+	for name, c := range map[string]struct {
+		agent spec.Agent
+		want  string
+	}{
+		"a file of the system's": {spec.Agent{Metrics: &spec.Metrics{File: "/etc/passwd"}}, "no file of a textfile collector"},
+		"an open address":        {spec.Agent{Metrics: &spec.Metrics{Listen: "0.0.0.0:9469"}}, "can be reached from other machines"},
+		"nowhere":                {spec.Agent{Metrics: &spec.Metrics{}}, "nowhere where they can be read"},
+		"too often":              {spec.Agent{Poll: 1}, "not every 1 s"},
+		"almost never":           {spec.Agent{Poll: 1 << 40}, "not every"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			o := spec.Overlay{Core: spec.Core{Layer: layerNamed("a")}, Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "10"}}}, Agent: &c.agent}
+			o.SetNeeds()
+			m.Overlay(o, sign.Predicate{Generation: 1})
+			m.boot()
+			n, err := Open(t.Context(), Options{Root: m.root, Say: t.Logf, Metrics: func(address string) error {
+				if address != "" {
+					t.Errorf("it listens on %s", address)
+				}
+				return nil
+			}}, m.bootstrap())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer n.Close() // the test is over
+			st, err := n.Sync(t.Context())
+			if err != nil || st.Health != spec.HealthDegraded || !strings.Contains(st.HealthDetail, c.want) || m.swappiness("") != "10" {
+				t.Errorf("%+v, %v", st, err)
+			}
+			if n.Poll() != 0 {
+				t.Errorf("it asks every %s", n.Poll())
+			}
+			if _, err := os.Stat(m.root + "/etc/passwd"); err == nil {
+				t.Error("metrics are written there")
+			}
+		})
+	}
+}

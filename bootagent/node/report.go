@@ -45,10 +45,10 @@ func (n *Node) Report(st *spec.Status) (*spec.Report, *spec.Reporting, error) {
 }
 
 // Poll is how long this node's overlay wants from one question to the registry to the
-// next; 0 where it says nothing.
+// next; 0 where it says nothing, or what nobody may want.
 func (n *Node) Poll() time.Duration {
 	found, err := n.running()
-	if err != nil || found.Overlay.Agent == nil {
+	if err != nil || found.Overlay.Agent == nil || rules.Poll(found.Overlay.Agent.Poll) != nil {
 		return 0
 	}
 	return time.Duration(found.Overlay.Agent.Poll) * time.Second

@@ -18,6 +18,7 @@ import (
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // remember keeps the sync axis and what goes with it in the boot record.
@@ -128,6 +129,11 @@ func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, e
 		status.Trial = shown(s.Trial)
 		if !s.Trial.Pending() {
 			refuse("overlay", fmt.Sprint("generation ", s.Trial.Generation.Generation), "it was undone: "+s.Trial.Reason)
+		}
+	}
+	if a := found.Overlay.Agent; a != nil && a.Poll != 0 {
+		if err := rules.Poll(a.Poll); err != nil { // the usual time holds
+			refuse("agent", "poll", err.Error())
 		}
 	}
 	if err := n.damage(); err != nil {

@@ -6,7 +6,24 @@ import (
 	"net/netip"
 	"path"
 	"strings"
+
+	"github.com/caisson-os/caisson/spec"
 )
+
+// Metrics says whether the agent may show its metrics there.
+func Metrics(m spec.Metrics) error {
+	if m == (spec.Metrics{}) {
+		return invalid("metrics", "give file, listen or both", "metrics say nowhere where they can be read")
+	}
+	var f fields
+	if m.File != "" {
+		f.add("file", MetricsFile(m.File))
+	}
+	if m.Listen != "" {
+		f.add("listen", Loopback(m.Listen))
+	}
+	return f.err()
+}
 
 // MetricsFile says whether the agent may write its metrics there: what
 // node_exporter's textfile collector reads, and no file of the system's.

@@ -17,6 +17,21 @@ const (
 	LongestReport = 24 * time.Hour
 )
 
+// A node looks at itself each minute, and asks the registry with a look. One that asks less
+// often than fleet:current is fresh for would call what it knows too old.
+const (
+	shortestPoll = time.Minute
+	longestPoll  = 24 * time.Hour
+)
+
+// Poll checks how many seconds lie between questions to the registry.
+func Poll(every int64) error {
+	if every < int64(shortestPoll/time.Second) || every > int64(longestPoll/time.Second) {
+		return invalid("range", "", "the registry is asked every %s to %s, not every %d s", shortestPoll, longestPoll, every)
+	}
+	return nil
+}
+
 // Reporting checks where a node's reports go, and how often.
 func Reporting(r spec.Reporting) error {
 	var f fields

@@ -25,6 +25,7 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/trust"
 )
@@ -97,8 +98,45 @@ func carry(t *testing.T, signer *ecdsa.PrivateKey, s *site.Site) error {
 			continue
 		}
 		problems = append(problems, refusals(t, overlay.Items)...)
+		problems = append(problems, besides(overlay)...)
 	}
 	return errors.Join(problems...)
+}
+
+// besides returns what the agent refuses of an overlay beside its items.
+func besides(o *spec.Overlay) []error {
+	problems := []error{rules.Confirm(o.Confirm)}
+	if a := o.Agent; a != nil {
+		if a.Poll != 0 {
+			problems = append(problems, rules.Poll(a.Poll))
+		}
+		if a.Metrics != nil {
+			problems = append(problems, rules.Metrics(*a.Metrics))
+		}
+		if a.Report != nil {
+			problems = append(problems, rules.Reporting(*a.Report))
+		}
+	}
+	if o.Gates != nil {
+		for _, check := range o.Gates.Checks {
+			problems = append(problems, rules.HealthCheck(check))
+		}
+	}
+	if m := o.Maintenance; m != nil {
+		for _, op := range m.Operations {
+			problems = append(problems, rules.Operation(op))
+		}
+		for _, s := range m.Slots {
+			problems = append(problems, rules.Slot(s))
+		}
+	}
+	if o.Swap != nil {
+		problems = append(problems, rules.Order(o.Swap.Order))
+	}
+	for _, s := range o.Services {
+		problems = append(problems, rules.Service(s))
+	}
+	return problems
 }
 
 func newSigner(t *testing.T) *ecdsa.PrivateKey {

@@ -37,21 +37,12 @@ type metricsDoc struct {
 // thirty a second.
 const usualInterval = 5 * time.Minute
 
-// A node looks at itself each minute, and asks with a look. One that asks less often than
-// fleet:current is fresh for would call what it knows too old.
-const (
-	shortestPoll = time.Minute
-	longestPoll  = 24 * time.Hour
-)
-
 // compileAgent returns nil where nothing is said.
 func compileAgent(c *shape.Checker, d agentDoc) *spec.Agent {
 	var a spec.Agent
 	if d.Poll.Set() {
-		if d.Poll.D < shortestPoll || d.Poll.D > longestPoll {
-			c.Errorf(d.Poll.At, "range", "", "between %s and %s", shortestPoll, longestPoll)
-		}
 		a.Poll = int64(d.Poll.D / time.Second)
+		c.Valid(d.Poll.At, rules.Poll(a.Poll))
 	}
 	c.In("report", func() { a.Report = compileReport(c, d.Report) })
 	c.In("metrics", func() { a.Metrics = compileMetrics(c, d.Metrics) })
@@ -85,14 +76,7 @@ func compileMetrics(c *shape.Checker, d metricsDoc) *spec.Metrics {
 	if d.At == (report.Pos{}) {
 		return nil
 	}
-	if !d.File.Set() && !d.Listen.Set() {
-		c.Errorf(d.At, "metrics", "give file, listen or both", "metrics say nowhere where they can be read")
-	}
-	if d.File.Set() {
-		c.Valid(d.File.At, rules.MetricsFile(d.File.S))
-	}
-	if d.Listen.Set() {
-		c.Valid(d.Listen.At, rules.Loopback(d.Listen.S))
-	}
-	return &spec.Metrics{File: d.File.S, Listen: d.Listen.S}
+	m := spec.Metrics{File: d.File.S, Listen: d.Listen.S}
+	c.ValidFields(d.At, map[string]report.Pos{"file": d.File.At, "listen": d.Listen.At}, rules.Metrics(m))
+	return &m
 }

@@ -94,7 +94,9 @@ const maxDuration = 100 * 365 * 24 * time.Hour
 
 var durationText = regexp.MustCompile(`^([1-9][0-9]{0,4})([smhdw])$`)
 
-func (d *Duration) Decode(c *Checker, v *tree.Value) { d.decode(c, v, durationText, "as in 30d or 12h") }
+func (d *Duration) Decode(c *Checker, v *tree.Value) {
+	d.decode(c, v, durationText, "as in 30d or 12h")
+}
 
 func (d *Duration) decode(c *Checker, v *tree.Value, text *regexp.Regexp, example string) {
 	if !c.Want(v, tree.Scalar) {
@@ -119,7 +121,9 @@ type Pause struct{ Duration }
 
 var pauseText = regexp.MustCompile(`^(0|[1-9][0-9]{0,4})([smhdw])$`)
 
-func (p *Pause) Decode(c *Checker, v *tree.Value) { p.decode(c, v, pauseText, "as in 10m, or 0s for none") }
+func (p *Pause) Decode(c *Checker, v *tree.Value) {
+	p.decode(c, v, pauseText, "as in 10m, or 0s for none")
+}
 
 // Map is a map whose keys are the author's, in the author's order.
 type Map[T any] []Entry[T]

@@ -48,11 +48,21 @@ umount -l /mnt
 export container=test SYSTEMD_UNIT_PATH=/run/units
 exec "$2" --system --unit=test.target --log-target=null --show-status=no`
 
+// Shared is the directory of the test in its system.
+const Shared = "/run/test"
+
 // InSystemd reports whether t runs as a service of a systemd of its own, in
 // namespaces. When it does not, it runs the same test again in a child that
 // does, and t, which should return then, has the child's result. Settings are
 // added to the service, see systemd.exec(5).
 func InSystemd(t *testing.T, settings ...string) bool {
+	t.Helper()
+	return InSystemdWith(t, nil, settings...)
+}
+
+// InSystemdWith is [InSystemd] for a test that needs files there: prepare puts them into
+// the directory that is [Shared] in the system.
+func InSystemdWith(t *testing.T, prepare func(dir string), settings ...string) bool {
 	t.Helper()
 	if os.Getenv(underSystemd) != "" {
 		return true
@@ -68,6 +78,9 @@ func InSystemd(t *testing.T, settings ...string) bool {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
+	if prepare != nil {
+		prepare(dir)
+	}
 	out := filepath.Join(dir, "out")
 	program, err := os.ReadFile(self)
 	if err != nil {
@@ -81,7 +94,7 @@ func InSystemd(t *testing.T, settings ...string) bool {
 		"test.target":    "[Unit]\nDefaultDependencies=no\nWants=test.service\n",
 		"sysinit.target": stub, "basic.target": stub, "shutdown.target": stub, // what services order themselves by
 		"test.service": fmt.Sprintf("[Unit]\nDefaultDependencies=no\nSuccessAction=exit-force\nFailureAction=exit-force\n[Service]\nType=oneshot\n"+
-			"ExecStart=/run/test/test -test.run=^%s$ -test.count=1 -test.v -test.timeout=60s\nEnvironment=%s=1 TMPDIR=/tmp PATH=%s\nWorkingDirectory=/run/test\n"+
+			"ExecStart=/run/test/test -test.run=^%s$ -test.count=1 -test.v -test.timeout=100s\nEnvironment=%s=1 TMPDIR=/tmp PATH=%s\nWorkingDirectory=/run/test\n"+
 			"StandardOutput=file:/run/test/out\nStandardError=file:/run/test/out\nOOMScoreAdjust=-900\n%s\n",
 			regexp.QuoteMeta(t.Name()), underSystemd, os.Getenv("PATH"), strings.Join(settings, "\n")),
 	} {

@@ -83,17 +83,17 @@ var errNoAsk = errors.New("no servers are asked here")
 
 // onDisk does something in a directory that nodes share, whose server may be gone.
 func (h Holder) onDisk(ctx context.Context, dir string, do func() error) error {
-	ctx, _, cancel := h.patient(ctx, dir)
+	ctx, cancel, _ := h.patient(ctx, dir) // Within returns it as the cause
 	defer cancel()
 	return stall.Within(ctx, "slots in "+dir, do)
 }
 
 // patient bounds how long who counts may take for an answer; late is why it ends then.
-func (h Holder) patient(ctx context.Context, who string) (_ context.Context, late error, cancel func()) {
+func (h Holder) patient(ctx context.Context, who string) (_ context.Context, cancel func(), late error) {
 	timeout := cmp.Or(h.Timeout, patience)
 	late = fmt.Errorf("%s does not answer within %v", who, timeout)
 	ctx, cancel = context.WithTimeoutCause(ctx, timeout, late)
-	return ctx, late, cancel
+	return ctx, cancel, late
 }
 
 // ask sends one request.
@@ -101,7 +101,7 @@ func (h Holder) ask(ctx context.Context, server, act, group string) error {
 	if h.Ask == nil {
 		return errNoAsk
 	}
-	ctx, late, cancel := h.patient(ctx, server)
+	ctx, cancel, late := h.patient(ctx, server)
 	defer cancel()
 	body, err := json.Marshal(request{client{h.Node, group}})
 	if err != nil {

@@ -73,6 +73,7 @@ type RolloutWave struct {
 	Back    int64             `json:"back,omitempty"`    // when its nodes got what they had before
 	LeftOut map[string]string `json:"leftOut,omitempty"` // node → why
 	Failed  map[string]string `json:"failed,omitempty"`  // node → why
+	Stayed  map[string]string `json:"stayed,omitempty"`  // node → why it did not go back with the others
 }
 
 // Ended reports whether nothing will come of it any more. A halted rollout has not

@@ -6,6 +6,8 @@ import (
 	"context"
 	"crypto"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -128,7 +130,9 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 		Long: "Sign the plan of a rollout: the waves of the site's Rollout NAME, with what each node is to get. No node gets\n" +
 			"anything yet: 'caisson rollout run' publishes wave by wave, with the site as it is now. Nodes of a rollout are\n" +
 			"not published otherwise until it ends. Two rollouts that have a node in common are refused.\n\n" +
-			"--dry-run shows the waves, and when each can begin at the earliest, and signs nothing.\n\n" + signerHelp,
+			"A layer that is older than what a node has, and is not named by its digest, and what nodes would refuse, as what\n" +
+			"is on the reject list, is an error now and not in the middle of a wave.\n\n" +
+			"--dry-run shows the waves, when each can begin at the earliest, and which nodes are held, and signs nothing.\n\n" + signerHelp,
 		Example: "  caisson rollout start racks site.yaml --dry-run\n  caisson rollout start racks site.yaml --key keys/operator.key --reason 'kernel of October'",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -142,15 +146,17 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 				return err
 			}
 			var plan *spec.RolloutPlan
+			var held map[string]string
 			if dry {
-				plan, err = rollout.Preview(c.Context(), r.p, r.policy, o)
+				plan, held, err = rollout.Preview(c.Context(), r.p, r.policy, o)
 			} else {
-				plan, err = rollout.Start(c.Context(), r.p, r.policy, x.why.by(), o)
+				plan, held, err = rollout.Start(c.Context(), r.p, r.policy, x.why.by(), o)
 			}
 			if err != nil {
 				return err
 			}
 			state := rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Since: at.Unix()})
+			state.LeaveOut(held)
 			if dry {
 				return a.printPlan(state, at)
 			}
@@ -158,6 +164,9 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 				return cli.JSON(a.out, state)
 			}
 			a.printRollout(state)
+			if len(held) > 0 {
+				a.say("%s held: they stay as they are, unless that ends before their wave", plain.Count(len(held), "node"))
+			}
 			a.say("nothing is published yet: 'caisson rollout run' does it, wave by wave")
 			return nil
 		},
@@ -176,7 +185,11 @@ func (a *app) printPlan(s rollout.State, from time.Time) error {
 	for _, w := range s.Waves {
 		cli.Printf(a.out, "wave %s\tfrom %s\t%s\n", w.Name, from.Format(time.RFC3339), plain.Count(len(w.Nodes), "node"))
 		for _, n := range w.Nodes {
-			cli.Printf(a.out, "  %s\n", n)
+			if why := w.LeftOut[n]; why != "" {
+				cli.Printf(a.out, "  %s\t%s: it stays as it is, unless that ends before its wave\n", n, why)
+			} else {
+				cli.Printf(a.out, "  %s\n", n)
+			}
 		}
 		from = from.Add(time.Duration(s.Rule.Soak) * time.Second)
 	}
@@ -200,11 +213,14 @@ func (a *app) printRollout(s rollout.State) {
 		if n := len(w.Failed); n > 0 {
 			cli.Printf(a.out, ", %d failed", n)
 		}
+		if n := len(w.Stayed); n > 0 {
+			cli.Printf(a.out, ", %d did not go back", n)
+		}
 		cli.Printf(a.out, "\n")
 		for _, l := range []struct {
 			what  string
 			nodes map[string]string
-		}{{"left out", w.LeftOut}, {"failed", w.Failed}} {
+		}{{"left out", w.LeftOut}, {"failed", w.Failed}, {"did not go back", w.Stayed}} {
 			for _, name := range w.Nodes {
 				if why := l.nodes[name]; why != "" {
 					cli.Printf(a.out, "    %s\t%s: %s\n", name, l.what, why)
@@ -285,6 +301,9 @@ func (a *app) rolloutVerb(verb rollout.Verb, short string) *cobra.Command {
 			result, err := rollout.Do(c.Context(), p, *p.Trust, why.by(), args[1], verb)
 			if err != nil {
 				return err
+			}
+			for _, name := range slices.Sorted(maps.Keys(result.Stay)) {
+				a.say("node %s does not go back: %s", name, result.Stay[name])
 			}
 			return a.published(result, args[0])
 		},

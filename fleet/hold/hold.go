@@ -60,6 +60,15 @@ func Of(holds []spec.Hold, kind string) *spec.Hold {
 	return nil
 }
 
+// Why says in a few words why a node is left out of something, as in `held: pin, waits
+// for a firmware fix`; "" without a hold.
+func Why(holds []spec.Hold) string {
+	if len(holds) == 0 {
+		return ""
+	}
+	return "held: " + holds[0].Kind + ", " + holds[0].Reason
+}
+
 // String describes holds for people, as in `pin by eve since 2026-11-01 until
 // 2026-11-08: waits for a firmware fix`.
 func String(holds []spec.Hold) string {

@@ -10,11 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -24,8 +22,7 @@ type Step struct {
 	Plan   *spec.RolloutPlan // of a rollout that starts; Row.Plan is filled in
 	Nodes  []Node            // they get their overlays; those that are held keep theirs
 	Named  bool              // their layers may be older than what they have
-	Back   map[string]string // nodes that get what they had, unless they have another overlay than this digest
-	To     spec.Floor        // the generation in which they had it
+	Back   *Back             // nodes that get what they had; nil is none
 	Reject []string          // digests of layers that no node may run any more
 
 	First func(context.Context) error // brings what overlays of Nodes name, as [Options.First]; nil is nothing
@@ -66,13 +63,13 @@ func (p *Publisher) step(ctx context.Context, v *view, batch *registry.Batch, na
 	x := v.next()
 	x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
 	x.Root.Rollouts = withRollout(x.Root.Rollouts, name, step.Row)
-	e := &editing{Publisher: p, v: v, h: Hold{By: by}, result: newResult(x.Root), layers: map[string]release.Layer{}}
+	result := newResult(x.Root)
 	c := &change{by: by, verb: "rollout " + name, index: x, rows: true}
 	var err error
 	if c.reject, err = v.list(Lists{Reject: step.Reject}); err != nil {
 		return nil, err
 	}
-	s := &selected{p: p, policy: v.policy, x: x, result: e.result, c: c, torn: map[string]bool{}}
+	s := &selected{p: p, policy: v.policy, x: x, result: result, c: c, torn: map[string]bool{}}
 	if s.rows, err = v.index.All(ctx); err != nil {
 		return nil, err
 	}
@@ -90,59 +87,21 @@ func (p *Publisher) step(ctx context.Context, v *view, batch *registry.Batch, na
 	if err != nil {
 		return nil, err
 	}
-	back, err := e.goBack(ctx, step)
-	if err != nil {
-		return nil, err
+	c.todo = slices.Concat(c.todo, kept)
+	if step.Back != nil {
+		for _, w := range step.Back.todo {
+			w.generation = x.Root.Generation
+			c.todo = append(c.todo, w)
+		}
+		result.Stay = step.Back.Stay
 	}
-	c.todo = slices.Concat(c.todo, kept, back)
-	e.result.Unchanged = x.Len() - len(c.todo)
+	result.Unchanged = x.Len() - len(c.todo)
 	if step.First != nil {
 		if err := step.First(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return e.result, p.write(ctx, v.policy, v, batch, c, e.result)
-}
-
-// goBack prepares what nodes had. A node that had nothing then, or has it still, stays
-// as it is, and so does one that is held or got something else meanwhile.
-func (e *editing) goBack(ctx context.Context, step *Step) ([]work, error) {
-	if len(step.Back) == 0 {
-		return nil, nil
-	}
-	past, err := (&Fleet{e.Publisher, e.v}).Past(ctx, Generation{step.To.Epoch, step.To.Generation})
-	if err != nil {
-		return nil, err
-	}
-	var todo []work
-	for _, name := range slices.Sorted(maps.Keys(step.Back)) {
-		row, there, err := e.v.index.Row(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if there { // else it was retired, or left the site
-			todo = append(todo, work{name: name, was: &row})
-		}
-	}
-	err = each(ctx, todo, func(ctx context.Context, w *work) error {
-		w.generation = e.result.Generation
-		w.holds, _ = hold.Split(w.was.Holds, e.Now)
-		was, _, err := had(ctx, past, w)
-		if err != nil || was == nil || was.Overlay == w.was.Overlay || w.was.Overlay != step.Back[w.name] || len(w.holds) > 0 {
-			return err
-		}
-		o, err := e.content(ctx, e.v, w.name, *was)
-		if err != nil {
-			return err
-		}
-		if err := e.layerIsThere(ctx, o.Layer); err != nil {
-			return err
-		}
-		o.Match = w.was.Match
-		w.kept = true
-		return e.sign(ctx, w, o)
-	})
-	return slices.DeleteFunc(todo, func(w work) bool { return w.overlay == "" }), err
+	return result, p.write(ctx, v.policy, v, batch, c, result)
 }
 
 // mend takes up a publish that was cut: nodes whose tag was moved get what their row

@@ -105,11 +105,14 @@ func generationIsWanted(l *looked) error {
 	return nil
 }
 
+// errNotKept is returned for a generation whose root was removed.
+var errNotKept = errors.New("is not kept")
+
 // Past reads the root of a generation. Its shards are read as they are asked for.
 func (f *Fleet) Past(ctx context.Context, g Generation) (*Past, error) {
 	c, err := document(ctx, f.p.Registry.Source(), g.tag(), oci.TypeFleetIndex, maxIndex)
 	if errors.Is(err, oci.ErrNotFound) {
-		return nil, hint("caisson history lists them; prune removes old ones", "generation %s is not kept", g)
+		return nil, hint("caisson history lists them; prune removes old ones", "generation %s %w", g, errNotKept)
 	}
 	if err != nil {
 		return nil, err
@@ -137,7 +140,7 @@ func (f *Fleet) Content(ctx context.Context, node string, c spec.Content) (*spec
 
 func (p *Publisher) content(ctx context.Context, v *view, node string, c spec.Content) (*spec.Overlay, error) {
 	if c.Size == 0 {
-		return nil, fmt.Errorf("overlay %s is of the first release and was not kept", c.Overlay)
+		return nil, fmt.Errorf("overlay %s is of the first release and was not kept: %w", c.Overlay, oci.ErrNotFound)
 	}
 	doc, err := oci.ReadBlob(ctx, p.Registry.Source(), oci.RepoNode, oci.Descriptor{MediaType: oci.TypeOverlay, Digest: c.Overlay, Size: c.Size}, oci.MaxOverlay)
 	if err != nil {

@@ -85,6 +85,8 @@ type Result struct {
 	Ended      []HoldLine `json:"ended"`     // holds that ended, by an operator or because their time was over
 	Left       []string   `json:"left"`      // nodes without a row from now on
 	Unchanged  int        `json:"unchanged"`
+
+	Stay map[string]string `json:"stay,omitempty"` // node → why it did not go back with a rollout
 }
 
 // HoldLine is one node that is or was held, in a [Result].

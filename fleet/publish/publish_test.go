@@ -82,7 +82,13 @@ func (f *fleet) attach(manifest, bundle []byte) {
 // layer pushes a layer that holds nothing; by signs it unless it is nil.
 func (f *fleet) layer(version, variant string, by *ecdsa.PrivateKey) oci.Descriptor {
 	f.t.Helper()
-	config, err := spec.Encode(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Variant: variant, Arch: "amd64", Images: []spec.Image{}})
+	return f.layerOf(version, variant, "", by)
+}
+
+// layerOf is layer with the time of its build.
+func (f *fleet) layerOf(version, variant, created string, by *ecdsa.PrivateKey) oci.Descriptor {
+	f.t.Helper()
+	config, err := spec.Encode(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Variant: variant, Arch: "amd64", Created: created, Images: []spec.Image{}})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -195,7 +195,7 @@ func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetI
 			w.bundles = append(w.bundles, x.Grant)
 		}
 		if err := p.rehearse(trusted, policy.Threshold, x, w, doc); err != nil {
-			return fmt.Errorf("the node would refuse this: %w", err)
+			return takesOff(fmt.Errorf("the node would refuse this: %w", err))
 		}
 		return nil
 	})

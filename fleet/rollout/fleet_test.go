@@ -122,11 +122,18 @@ func (f *fleet) publish() {
 // start begins the site's rollout with another value.
 func (f *fleet) start(value string) (*spec.RolloutPlan, error) {
 	f.t.Helper()
+	plan, _, err := Start(f.t.Context(), &f.p, f.policy(), publish.By{Author: "eve"}, f.order(value))
+	return plan, err
+}
+
+// order is what the site's rollout is asked for with another value.
+func (f *fleet) order(value string) Order {
+	f.t.Helper()
 	f.value = value
 	r, divide, err := f.site().Rollout("roll")
 	must(f.t, err)
 	f.p.Now = f.now
-	return Start(f.t.Context(), &f.p, f.policy(), publish.By{Author: "eve"}, Order{Name: "roll", Rule: r.Rule, Divide: divide, Nodes: f.compile(), At: f.now})
+	return Order{Name: "roll", Rule: r.Rule, Divide: divide, Nodes: f.compile(), At: f.now}
 }
 
 // driver is a run that knows nothing of those before it.
@@ -208,6 +215,18 @@ func (f *fleet) run() error {
 	return nil
 }
 
+// steps looks so often, and lets a minute pass where there was nothing to do.
+func (f *fleet) steps(looks int) {
+	f.t.Helper()
+	for range looks {
+		moved, _, err := f.driver().Step(f.t.Context())
+		must(f.t, err)
+		if !moved {
+			f.tick(time.Minute)
+		}
+	}
+}
+
 func (f *fleet) row() spec.Rollout {
 	f.t.Helper()
 	look := f.p
@@ -235,7 +254,11 @@ func (f *fleet) want(values map[string]int) {
 
 func (f *fleet) do(verb Verb) {
 	f.t.Helper()
+	must(f.t, f.try(verb))
+}
+
+func (f *fleet) try(verb Verb) error {
 	f.p.Now = f.now
 	_, err := Do(f.t.Context(), &f.p, f.policy(), publish.By{Author: "eve", Reason: "because"}, "roll", verb)
-	must(f.t, err)
+	return err
 }

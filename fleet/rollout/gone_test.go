@@ -131,13 +131,7 @@ func TestSilenceWhileAWindowIsWaitedFor(t *testing.T) {
 	f.nodes["n00001"].waits = "window night"
 	_, err := f.start("2")
 	must(t, err)
-	for range 120 {
-		if moved, _, err := f.driver().Step(t.Context()); err != nil {
-			t.Fatal(err)
-		} else if !moved {
-			f.tick(time.Minute)
-		}
-	}
+	f.steps(120)
 	f.nodes["n00001"].dumb = true
 	if err := f.run(); !errors.Is(err, ErrHalted) || !strings.Contains(err.Error(), "n00001 (silent since 20") {
 		t.Fatalf("ended with %v", err)

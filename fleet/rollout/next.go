@@ -82,10 +82,9 @@ func begin(plan *spec.RolloutPlan, i int, rows index.Rows, left map[string]bool,
 	for _, name := range slices.Sorted(maps.Keys(plan.Waves[i].Nodes)) {
 		row, there := rows[name]
 		r, heard := reports[name]
-		holds, _ := hold.Split(row.Holds, now)
 		switch {
-		case len(holds) > 0:
-			d.LeftOut[name] = "held: " + holds[0].Kind + ", " + holds[0].Reason
+		case held(row, now) != "":
+			d.LeftOut[name] = held(row, now)
 		case there && row.Overlay == plan.Waves[i].Nodes[name]:
 			d.Nodes = append(d.Nodes, name) // it has it already, and is judged like the others
 		case !there && left[name]:
@@ -114,8 +113,28 @@ func begin(plan *spec.RolloutPlan, i int, rows index.Rows, left map[string]bool,
 	return d
 }
 
+// held says why a node keeps what it has, "" where nothing holds it.
+func held(row spec.Published, now time.Time) string {
+	holds, _ := hold.Split(row.Holds, now)
+	return hold.Why(holds)
+}
+
 // gone is why a node is left out that was retired, or left the site, during a rollout.
 const gone = "it is not published any more"
+
+// aside says why a node is not judged that was given an overlay: an operator has taken
+// it out of the wave since. "" where nobody has.
+func aside(rows index.Rows, name, given string, now time.Time) string {
+	switch row, there := rows[name]; {
+	case !there:
+		return gone
+	case held(row, now) != "":
+		return held(row, now)
+	case row.Overlay != given:
+		return "it got something else since"
+	}
+	return ""
+}
 
 // judge looks at the nodes of a wave. Its Act is Wait where some of them may still
 // become well, and "" where none may.
@@ -135,8 +154,8 @@ func judge(plan *spec.RolloutPlan, i int, w spec.RolloutWave, rows index.Rows, r
 		if w.LeftOut[name] != "" {
 			continue
 		}
-		if _, there := rows[name]; !there {
-			d.LeftOut[name] = gone
+		if why := aside(rows, name, plan.Waves[i].Nodes[name], now); why != "" {
+			d.LeftOut[name] = why
 			continue
 		}
 		r := reports[name]

@@ -5,6 +5,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -19,7 +20,7 @@ const (
 	Pause  Verb = "pause"  // no wave begins or ends
 	Resume Verb = "resume" // after a pause, or a halt: a wave that did not end begins anew
 	Abort  Verb = "abort"  // end it where it is
-	Undo   Verb = "undo"   // end it, and give all of its nodes what they had
+	Undo   Verb = "undo"   // end it, and give all of its nodes what they had; once more after that for those that stayed
 )
 
 // Do does it.
@@ -36,13 +37,13 @@ func Do(ctx context.Context, p *publish.Publisher, policy publish.Policy, by pub
 			if err != nil {
 				return nil, err
 			}
-			return act(plan, row, verb, by, p.Now.Unix())
+			return act(ctx, f, plan, row, verb, by, p.Now.Unix())
 		})
 		if err != nil || moved {
-			break
+			return result, err
 		}
 	}
-	return result, err
+	return nil, fmt.Errorf("%s rollout %s: the publish before it is still being mended", verb, name)
 }
 
 // phases says from which phases a verb leads to which.
@@ -53,24 +54,30 @@ var phases = map[Verb]struct {
 	Pause:  {spec.RolloutPaused, []string{spec.RolloutRunning}},
 	Resume: {spec.RolloutRunning, []string{spec.RolloutPaused, spec.RolloutHalted}},
 	Abort:  {spec.RolloutAborted, []string{spec.RolloutRunning, spec.RolloutPaused, spec.RolloutHalted}},
-	Undo:   {spec.RolloutUndone, []string{spec.RolloutRunning, spec.RolloutPaused, spec.RolloutHalted, spec.RolloutAborted, spec.RolloutDone}},
+	Undo:   {spec.RolloutUndone, []string{spec.RolloutRunning, spec.RolloutPaused, spec.RolloutHalted, spec.RolloutAborted, spec.RolloutDone, spec.RolloutUndone}}, // once more, for nodes that stayed
 }
 
-func act(plan *spec.RolloutPlan, row spec.Rollout, verb Verb, by publish.By, now int64) (*publish.Step, error) {
+func act(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout, verb Verb, by publish.By, now int64) (s *publish.Step, err error) {
 	move := phases[verb]
-	may := false
-	for _, from := range move.from {
-		may = may || from == row.Phase
-	}
-	if !may {
+	if !slices.Contains(move.from, row.Phase) || row.Phase == spec.RolloutUndone && !anyStayed(row) {
 		return nil, fmt.Errorf("%s rollout %s: it is %s", verb, plan.Name, row.Phase)
 	}
-	row.Waves = append([]spec.RolloutWave(nil), row.Waves...)
+	if verb == Resume {
+		if err := f.Allowed(plan.Layers...); err != nil {
+			return nil, fmt.Errorf("resume rollout %s: %w", plan.Name, err)
+		}
+	}
+	row.Waves = slices.Clone(row.Waves)
 	row.Phase, row.Since, row.Author, row.Reason = move.to, now, by.Author, by.Reason
-	s := &publish.Step{To: plan.Before}
+	s = &publish.Step{}
 	switch n := len(row.Waves); {
 	case verb == Undo:
-		s.Back = goBack(plan, &row, 0, now)
+		if s.Back, err = goBack(ctx, f, plan, &row, 0, now); err == nil {
+			err = s.Back.Lost // an operator decides about that before anything changes
+		}
+		if err != nil {
+			return nil, fmt.Errorf("undo rollout %s: %w", plan.Name, err)
+		}
 	case verb == Resume && n > 0 && row.Waves[n-1].Done == 0:
 		// What its nodes were given before the break says nothing of now.
 		row.Waves = row.Waves[:n-1]
@@ -81,4 +88,9 @@ func act(plan *spec.RolloutPlan, row spec.Rollout, verb Verb, by publish.By, now
 	}
 	s.Row = row
 	return s, nil
+}
+
+// anyStayed reports whether a node did not go back with the others.
+func anyStayed(row spec.Rollout) bool {
+	return slices.ContainsFunc(row.Waves, func(w spec.RolloutWave) bool { return len(w.Stayed) > 0 })
 }

@@ -151,13 +151,7 @@ func TestAWindowIsWaitedFor(t *testing.T) {
 	f.nodes["n00001"].waits = "window night"
 	_, err := f.start("2")
 	must(t, err)
-	for range 300 {
-		if moved, _, err := f.driver().Step(t.Context()); err != nil {
-			t.Fatal(err)
-		} else if !moved {
-			f.tick(time.Minute)
-		}
-	}
+	f.steps(300)
 	_, d, err := f.driver().Step(t.Context())
 	if err != nil || !strings.Contains(d.Reason, "n00001 waits for window night") {
 		t.Fatalf("after five hours: %+v, %v", d, err)

@@ -3,6 +3,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,7 +104,7 @@ func (d *Driver) Step(ctx context.Context) (moved bool, last Decision, err error
 		if plan, row, last, err = d.decide(ctx, f, reports); err != nil || last.Act == Wait {
 			return nil, err
 		}
-		return d.step(ctx, plan, row, last)
+		return d.step(ctx, f, plan, row, last)
 	})
 	if result != nil && err == nil && !mended {
 		d.tell(plan, last, result)
@@ -167,10 +168,10 @@ func leftSince(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, ro
 }
 
 // step makes a decision a step.
-func (d *Driver) step(ctx context.Context, plan *spec.RolloutPlan, row spec.Rollout, what Decision) (*publish.Step, error) {
+func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout, what Decision) (s *publish.Step, err error) {
 	now := d.Publisher.Now.Unix()
 	row.Waves = slices.Clone(row.Waves)
-	s := &publish.Step{Named: plan.Named, To: plan.Before}
+	s = &publish.Step{Named: plan.Named}
 	switch what.Act {
 	case Begin:
 		w := spec.RolloutWave{Begun: now, LeftOut: what.LeftOut}
@@ -178,7 +179,6 @@ func (d *Driver) step(ctx context.Context, plan *spec.RolloutPlan, row spec.Roll
 			w.Done = now
 		}
 		row.Waves = append(row.Waves, w)
-		var err error
 		if s.Nodes, err = d.compiled(ctx, plan, what); err != nil {
 			return nil, &stop{err}
 		}
@@ -189,11 +189,16 @@ func (d *Driver) step(ctx context.Context, plan *spec.RolloutPlan, row spec.Roll
 	case Halt:
 		row.Waves[what.Wave].Failed, row.Waves[what.Wave].LeftOut = what.Failed, what.LeftOut
 		row.Phase, row.Since, row.Author, row.Reason = spec.RolloutHalted, now, d.By.Author, what.Reason
+		// What cannot go back stays, and is named: the others do not wait for it.
 		switch plan.Rule.Undo {
 		case spec.UndoWave:
-			s.Back = goBack(plan, &row, what.Wave, now)
+			s.Back, err = goBack(ctx, f, plan, &row, what.Wave, now)
 		case spec.UndoAll:
-			s.Back, s.Reject = goBack(plan, &row, 0, now), plan.Layers
+			s.Reject = plan.Layers
+			s.Back, err = goBack(ctx, f, plan, &row, 0, now)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	if n := len(row.Waves); n == len(plan.Waves) && row.Waves[n-1].Done != 0 && row.Phase == spec.RolloutRunning {
@@ -203,22 +208,35 @@ func (d *Driver) step(ctx context.Context, plan *spec.RolloutPlan, row spec.Roll
 	return s, nil
 }
 
-// goBack marks the waves from one on as gone back, and returns their nodes with what
-// the rollout gave them.
-func goBack(plan *spec.RolloutPlan, row *spec.Rollout, from int, now int64) map[string]string {
-	nodes := map[string]string{}
+// goBack marks the waves from one on as gone back, with the nodes that did not, and
+// prepares what their nodes had. Of a wave that went back before, it is the nodes that
+// did not then.
+func goBack(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row *spec.Rollout, from int, now int64) (*publish.Back, error) {
+	given := map[string]string{}
 	for i := from; i < len(row.Waves); i++ {
-		if row.Waves[i].Back != 0 {
-			continue
-		}
-		row.Waves[i].Back = now
 		for name, overlay := range plan.Waves[i].Nodes {
-			if row.Waves[i].LeftOut[name] == "" {
-				nodes[name] = overlay
+			if row.Waves[i].Back == 0 || row.Waves[i].Stayed[name] != "" {
+				given[name] = overlay
 			}
 		}
 	}
-	return nodes
+	back, err := f.Back(ctx, given, plan.Before)
+	if err != nil {
+		return nil, err
+	}
+	for i := from; i < len(row.Waves); i++ {
+		w := &row.Waves[i]
+		w.Back, w.Stayed = cmp.Or(w.Back, now), nil
+		for name := range plan.Waves[i].Nodes {
+			if why := back.Stay[name]; why != "" {
+				if w.Stayed == nil {
+					w.Stayed = map[string]string{}
+				}
+				w.Stayed[name] = why
+			}
+		}
+	}
+	return back, nil
 }
 
 // compiled returns the nodes of a wave with their overlays: those that the plan names
@@ -275,5 +293,8 @@ func (d *Driver) tell(plan *spec.RolloutPlan, what Decision, r *publish.Result) 
 		}
 	case Halt:
 		d.Say("wave %s: halts, to go back: %s", name, plain.Count(len(r.Published), "node")) // Run returns the reason
+		if len(r.Stay) > 0 {
+			d.Say("wave %s: do not go back: %s", name, some(r.Stay))
+		}
 	}
 }

@@ -73,30 +73,67 @@ func NewPlan(f *publish.Fleet, rows index.Rows, o Order) (*spec.RolloutPlan, err
 	return plan, nil
 }
 
-// Start signs a plan and puts it into the fleet's index. Nothing is published yet.
-func Start(ctx context.Context, p *publish.Publisher, policy publish.Policy, by publish.By, o Order) (plan *spec.RolloutPlan, err error) {
+// Start signs a plan and puts it into the fleet's index. Nothing is published yet. Nodes
+// that are held now are named, with why.
+func Start(ctx context.Context, p *publish.Publisher, policy publish.Policy, by publish.By, o Order) (plan *spec.RolloutPlan, held map[string]string, err error) {
 	started := false
 	for range mends {
 		_, err = p.Advance(ctx, policy, o.Name, by, func(ctx context.Context, f *publish.Fleet) (*publish.Step, error) {
-			rows, err := f.Nodes(ctx)
-			if err != nil {
-				return nil, err
-			}
-			if plan, err = NewPlan(f, rows, o); err != nil {
-				return nil, err
-			}
-			if err := free(ctx, f, plan); err != nil {
+			if plan, held, err = begins(ctx, p, f, o); err != nil {
 				return nil, err
 			}
 			started = true
-			plan.At = o.At.Unix()
 			return &publish.Step{Plan: plan, Row: spec.Rollout{Phase: spec.RolloutRunning, Since: p.Now.Unix(), Author: by.Author, Reason: by.Reason}}, nil
 		})
 		if err != nil || started {
-			return plan, err
+			return plan, held, err
 		}
 	}
-	return nil, fmt.Errorf("rollout %s could not start: the publish before it is still being mended", o.Name)
+	return nil, nil, fmt.Errorf("rollout %s could not start: the publish before it is still being mended", o.Name)
+}
+
+// Preview is [Start] that signs nothing.
+func Preview(ctx context.Context, p *publish.Publisher, policy publish.Policy, o Order) (*spec.RolloutPlan, map[string]string, error) {
+	f, err := p.Read(ctx, policy)
+	if err != nil {
+		return nil, nil, err
+	}
+	return begins(ctx, p, f, o)
+}
+
+// begins makes the plan of a rollout that may start: what its waves are to publish would
+// not be refused now.
+func begins(ctx context.Context, p *publish.Publisher, f *publish.Fleet, o Order) (*spec.RolloutPlan, map[string]string, error) {
+	rows, err := f.Nodes(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	plan, err := NewPlan(f, rows, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	plan.At = o.At.Unix()
+	if err := free(ctx, f, plan); err != nil {
+		return nil, nil, err
+	}
+	planned := map[string]bool{}
+	for _, w := range plan.Waves {
+		for name := range w.Nodes {
+			planned[name] = true
+		}
+	}
+	kept := map[string]string{}
+	var moves []publish.Node
+	for _, n := range o.Nodes {
+		switch why := held(rows[n.Name], p.Now); {
+		case !planned[n.Name]:
+		case why != "":
+			kept[n.Name] = why
+		default:
+			moves = append(moves, n)
+		}
+	}
+	return plan, kept, f.Rehearse(ctx, moves, o.Named)
 }
 
 // mends is how many publishes that were cut are put right before something is done.
@@ -125,22 +162,4 @@ func free(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan) error {
 		}
 	}
 	return nil
-}
-
-// Preview is [Start] that signs nothing.
-func Preview(ctx context.Context, p *publish.Publisher, policy publish.Policy, o Order) (*spec.RolloutPlan, error) {
-	f, err := p.Read(ctx, policy)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := f.Nodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	plan, err := NewPlan(f, rows, o)
-	if err != nil {
-		return nil, err
-	}
-	plan.At = o.At.Unix()
-	return plan, free(ctx, f, plan)
 }

@@ -35,6 +35,7 @@ type WaveState struct {
 	Nodes   []string          `json:"nodes"`
 	LeftOut map[string]string `json:"leftOut"` // node → why
 	Failed  map[string]string `json:"failed"`  // node → why
+	Stayed  map[string]string `json:"stayed"`  // node → why it did not go back with the others
 }
 
 // States reads the rollouts of a fleet, the newest first.
@@ -57,12 +58,13 @@ func StateOf(plan *spec.RolloutPlan, row spec.Rollout) State {
 	s := State{Name: plan.Name, Phase: row.Phase, Since: at(row.Since), Author: row.Author, Reason: row.Reason,
 		Before: plan.Before, Layers: append([]string{}, plan.Layers...), Rule: plan.Rule}
 	for i, w := range plan.Waves {
-		v := WaveState{Name: w.Name, State: "waiting", Nodes: slices.Sorted(maps.Keys(w.Nodes)), LeftOut: map[string]string{}, Failed: map[string]string{}}
+		v := WaveState{Name: w.Name, State: "waiting", Nodes: slices.Sorted(maps.Keys(w.Nodes)), LeftOut: map[string]string{}, Failed: map[string]string{}, Stayed: map[string]string{}}
 		if i < len(row.Waves) {
 			r := row.Waves[i]
 			v.Begun, v.Done, v.Back = at(r.Begun), at(r.Done), at(r.Back)
 			maps.Copy(v.LeftOut, r.LeftOut)
 			maps.Copy(v.Failed, r.Failed)
+			maps.Copy(v.Stayed, r.Stayed)
 			switch {
 			case r.Back != 0:
 				v.State = "back"
@@ -75,6 +77,22 @@ func StateOf(plan *spec.RolloutPlan, row spec.Rollout) State {
 		s.Waves = append(s.Waves, v)
 	}
 	return s
+}
+
+// Stayed reports whether a node did not go back with the others.
+func (s *State) Stayed() bool {
+	return slices.ContainsFunc(s.Waves, func(w WaveState) bool { return len(w.Stayed) > 0 })
+}
+
+// LeaveOut names nodes of waves that have not begun, with why they would be left out now.
+func (s *State) LeaveOut(held map[string]string) {
+	for _, w := range s.Waves {
+		for _, name := range w.Nodes {
+			if why := held[name]; why != "" && w.Begun.IsZero() {
+				w.LeftOut[name] = why
+			}
+		}
+	}
 }
 
 func at(seconds int64) time.Time {

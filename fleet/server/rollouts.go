@@ -53,16 +53,13 @@ const (
 	maxNodesOf = 30 // nodes of one
 )
 
-// named groups the nodes of a rollout by why they failed, and then by why they are left
-// out: the most first.
+// named groups the nodes of a rollout by why they failed, then by why they did not go
+// back, and then by why they are left out: the most first.
 func named(waves []rollout.WaveState) (list []namedNodes, left int) {
-	for _, what := range []string{"failed", "left out"} {
+	for _, what := range []string{"failed", "did not go back", "left out"} {
 		groups := map[string][]string{}
 		for _, w := range waves {
-			of := w.Failed
-			if what == "left out" {
-				of = w.LeftOut
-			}
+			of := map[string]map[string]string{"failed": w.Failed, "did not go back": w.Stayed, "left out": w.LeftOut}[what]
 			for _, name := range w.Nodes {
 				if why := of[name]; why != "" {
 					groups[why] = append(groups[why], name)
@@ -99,6 +96,7 @@ var verbsOf = map[string][]rollout.Verb{
 	spec.RolloutPaused:  {rollout.Resume, rollout.Undo, rollout.Abort},
 	spec.RolloutHalted:  {rollout.Undo, rollout.Resume, rollout.Abort},
 	spec.RolloutDone:    {rollout.Undo},
+	spec.RolloutUndone:  {rollout.Undo}, // for nodes that stayed
 }
 
 func (s *Server) rolloutsPage(w http.ResponseWriter, req *http.Request) {
@@ -114,6 +112,9 @@ func (s *Server) rolloutsPage(w http.ResponseWriter, req *http.Request) {
 				fmt.Sprintf("caisson rollout run %s site.yaml --to %s --key keys/operator.key%s", r.Name, s.o.Registry, s.asReader(req))})
 		}
 		for _, verb := range verbsOf[r.Phase] {
+			if r.Phase == spec.RolloutUndone && !r.Stayed() {
+				continue
+			}
 			row.Acts = append(row.Acts, act{says[verb], fmt.Sprintf(`caisson rollout %s %s %s --site site.yaml --reason "…"`, verb, s.o.Registry, r.Name)})
 		}
 		for _, wave := range r.Waves {

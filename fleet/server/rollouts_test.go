@@ -18,7 +18,7 @@ func TestRolloutsPage(t *testing.T) {
 	const bad = `<script>alert(1)</script>`
 	plan := &spec.RolloutPlan{Name: "racks", Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"n1": "x", "n2": "x"}}, {Name: "2-r1", Nodes: map[string]string{"n3": "x"}}}}
 	row := spec.Rollout{Phase: spec.RolloutHalted, Since: time.Now().Unix(), Author: "eve", Reason: bad,
-		Waves: []spec.RolloutWave{{Begun: time.Now().Unix(), Failed: map[string]string{"n1": "degraded: " + bad}, LeftOut: map[string]string{"n2": "silent"}}}}
+		Waves: []spec.RolloutWave{{Begun: time.Now().Unix(), Failed: map[string]string{"n1": "degraded: " + bad}, LeftOut: map[string]string{"n2": "silent"}, Stayed: map[string]string{"n2": "held: pin"}}}}
 	s := newSiteWith(t, published("n1", "n2", "n3"), false, rollout.StateOf(plan, row))
 	if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, func(r *spec.Report) { r.Axes.Health = spec.Axis{State: "degraded"} })); status != 204 {
 		t.Fatal(status, text)
@@ -28,7 +28,7 @@ func TestRolloutsPage(t *testing.T) {
 		t.Fatal(status, text)
 	}
 	for _, want := range []string{"racks: halted", "by eve: &lt;script&gt;", `<b>failed</b>: degraded: &lt;script&gt;alert(1)&lt;/script&gt;<br><a href="/nodes/n1">n1</a>`, `<b>left out</b>: silent<br><a href="/nodes/n2">n2</a>`,
-		`<td>2-r1</td><td>waiting</td>`, `data-is="as published">–</td>`, "caisson rollout undo registry.example/metal racks --site site.yaml", `data-is="left out">1</td><td class="number" data-is="failed">1</td></tr>`} {
+		`<td>2-r1</td><td>waiting</td>`, `data-is="as published">–</td>`, "caisson rollout undo registry.example/metal racks --site site.yaml", `data-is="left out">1</td><td class="number" data-is="failed">1</td><td class="number" data-is="did not go back">1</td></tr>`, `<b>did not go back</b>: held: pin<br><a href="/nodes/n2">n2</a>`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

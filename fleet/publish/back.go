@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/caisson-os/caisson/fleet/hold"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Back is what nodes of a rollout go back to, ready to be signed.
+type Back struct {
+	// Stay has the nodes that keep what they have, with why. One that has already what
+	// it had then is not among them, and neither is one without a row.
+	Stay map[string]string
+	// Lost says what cannot be given back at all, and to how many nodes; nil is nothing.
+	Lost error
+
+	todo []work
+}
+
+// Back prepares what nodes had in a generation. given has the digest of the overlay that
+// each was to get since: a node that got yet another one stays as it is, and so does one
+// that is held, or that had nothing then.
+func (f *Fleet) Back(ctx context.Context, given map[string]string, to spec.Floor) (*Back, error) {
+	b := &returning{editing: &editing{Publisher: f.p, v: f.v, layers: map[string]release.Layer{}},
+		back: &Back{Stay: map[string]string{}}, given: given, lost: map[string][]string{}, usable: map[string]error{}}
+	var todo []work
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		row, there, err := f.v.index.Row(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if there { // else it was retired, or left the site
+			todo = append(todo, work{name: name, was: &row})
+		}
+	}
+	past, err := f.Past(ctx, Generation{to.Epoch, to.Generation})
+	if errors.Is(err, errNotKept) {
+		past, b.before = nil, to // their rows say what they had before the present
+	} else if err != nil {
+		return nil, err
+	}
+	if err := each(ctx, todo, func(ctx context.Context, w *work) error { return b.prepare(ctx, past, w) }); err != nil {
+		return nil, err
+	}
+	b.back.todo = slices.DeleteFunc(todo, func(w work) bool { return w.overlay == "" })
+	b.back.Lost = b.said()
+	return b.back, nil
+}
+
+// returning is a run over the nodes that go back.
+type returning struct {
+	*editing
+	back   *Back
+	given  map[string]string
+	before spec.Floor // the generation, where its root was removed
+
+	mu     sync.Mutex
+	lost   map[string][]string // what is gone, or may not run → nodes
+	usable map[string]error    // by layer
+}
+
+func (b *returning) prepare(ctx context.Context, past *Past, w *work) error {
+	was, err := b.had(ctx, past, w)
+	if err != nil {
+		return err
+	}
+	w.holds, _ = hold.Split(w.was.Holds, b.Now)
+	switch {
+	case was != nil && was.Overlay == w.was.Overlay:
+		return nil
+	case len(w.holds) > 0:
+		b.stay(w, hold.Why(w.holds))
+		return nil
+	case w.was.Overlay != b.given[w.name]:
+		b.stay(w, "it got something else since")
+		return nil
+	case was == nil && past == nil:
+		b.gone(w, fmt.Sprintf("what was published in generation %s, which was removed", Generation{b.before.Epoch, b.before.Generation}))
+		return nil
+	case was == nil:
+		b.stay(w, "nothing was published for it before")
+		return nil
+	}
+	if err := b.canRun(ctx, was); lost(err) {
+		b.gone(w, fmt.Sprintf("layer %s: %v", was.Layer, err))
+		return nil
+	} else if err != nil {
+		return err
+	}
+	o, err := b.content(ctx, b.v, w.name, *was)
+	if lost(err) {
+		b.gone(w, err.Error())
+		return nil
+	} else if err != nil {
+		return err
+	}
+	o.Match = w.was.Match
+	w.kept = true
+	return b.sign(ctx, w, o)
+}
+
+// had returns what a node had then, nil where that was nothing or is not known.
+func (b *returning) had(ctx context.Context, past *Past, w *work) (*spec.Content, error) {
+	if past != nil {
+		was, _, err := had(ctx, past, w)
+		return was, err
+	}
+	// What a row had before the present is from then only if it is older.
+	if was := w.was.Before; was != nil && was.Generation <= b.before.Generation && w.was.Overlay == b.given[w.name] && b.v.index.Root.Epoch == b.before.Epoch {
+		return was, nil
+	}
+	return nil, nil
+}
+
+// canRun wants the layer of what a node had in the registry, released, and neither on the
+// reject list.
+func (b *returning) canRun(ctx context.Context, was *spec.Content) error {
+	if err := b.v.allowed(was.Layer, was.Overlay); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	err, known := b.usable[was.Layer]
+	if !known {
+		err = b.layerIsThere(ctx, was.Layer)
+		b.usable[was.Layer] = err
+	}
+	return err
+}
+
+func (b *returning) stay(w *work, why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.back.Stay[w.name] = why
+}
+
+func (b *returning) gone(w *work, what string) {
+	b.stay(w, "it cannot go back: "+what)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lost[what] = append(b.lost[what], w.name)
+}
+
+// said names all that cannot be given back.
+func (b *returning) said() error {
+	var all []string
+	for _, what := range slices.Sorted(maps.Keys(b.lost)) {
+		nodes := b.lost[what]
+		slices.Sort(nodes)
+		all = append(all, fmt.Sprintf("%s (%s)", what, oneOf(nodes)))
+	}
+	if all == nil {
+		return nil
+	}
+	return hint("'caisson freeze' takes nodes out of this: then the others go back; a rollout with --layer gives them another layer",
+		"what nodes had before is not to be had: %s", strings.Join(all, "; "))
+}
+
+// oneOf names the first of some nodes.
+func oneOf(nodes []string) string {
+	if len(nodes) == 1 {
+		return "node " + nodes[0]
+	}
+	return fmt.Sprintf("node %s and %d more", nodes[0], len(nodes)-1)
+}

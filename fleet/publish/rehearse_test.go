@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"testing"
+
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// What a publish would be refused for a rehearsal is refused for, without the fleet's
+// keys, and it leaves no trace.
+func TestRehearse(t *testing.T) {
+	f := newFleet(t)
+	older := f.layerOf("1", "default", "2026-10-01T00:00:00Z", f.release).Digest
+	newer := f.layerOf("2", "default", "2026-10-20T00:00:00Z", f.release).Digest
+	f.publish(f.nodes(newer, "10"), Options{})
+	fleet, err := f.Read(t.Context(), f.policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone := *fleet.p
+	alone.Signers, fleet.p = nil, &alone // nobody is asked
+	for name, c := range map[string]struct {
+		layer string
+		named bool
+		want  refusal.Code
+	}{
+		"the same layer":             {newer, false, ""},
+		"an older layer":             {older, false, refusal.Rollback},
+		"an older layer, on purpose": {older, true, ""},
+	} {
+		if err := fleet.Rehearse(t.Context(), f.nodes(c.layer, "11"), c.named); refusal.Of(err) != c.want || c.want == "" && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := f.Refresh(t.Context(), Lists{Reject: []string{newer}}); err != nil {
+		t.Fatal(err)
+	}
+	if fleet, err = f.Read(t.Context(), f.policy); err != nil {
+		t.Fatal(err)
+	}
+	if err := fleet.Rehearse(t.Context(), f.nodes(newer, "11"), true); refusal.Of(err) != refusal.Rejected {
+		t.Errorf("a layer on the reject list: %v", err)
+	}
+	if x, err := f.index(); err != nil || x.Generation != 1 || x.Reserved {
+		t.Errorf("a rehearsal left its mark: %+v, %v", x, err)
+	}
+}

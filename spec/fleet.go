@@ -2,6 +2,8 @@
 
 package spec
 
+import "time"
+
 // KindFleet is the kind of [Fleet].
 const KindFleet = "Fleet"
 
@@ -111,3 +113,6 @@ type Hold struct {
 	Since  int64  `json:"since"`           // seconds since 1970
 	Until  int64  `json:"until,omitempty"` // seconds since 1970; 0 is without end
 }
+
+// Over reports whether a hold's end has come. It stays in the index until a publish.
+func (h Hold) Over(now time.Time) bool { return h.Until != 0 && h.Until <= now.Unix() }

@@ -21,7 +21,7 @@ import (
 // Split parts a row's holds into those that last at a time and those that are over.
 func Split(holds []spec.Hold, now time.Time) (last, over []spec.Hold) {
 	for _, h := range holds {
-		if h.Until != 0 && h.Until <= now.Unix() {
+		if h.Over(now) {
 			over = append(over, h)
 		} else {
 			last = append(last, h)

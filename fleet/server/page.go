@@ -47,6 +47,7 @@ func (s *Server) words() template.FuncMap {
 		"text":   func(said any) string { return plain.Line(fmt.Sprint(said)) }, // a node may say signs that turn a line around
 		"count":  thousands,
 		"kind":   view.KindOf,
+		"over":   func(until int64) bool { return spec.Hold{Until: until}.Over(s.o.Hub.Now()) },
 		"unix":   func(seconds int64) time.Time { return time.Unix(seconds, 0) },
 		"share": func(part, whole int) string {
 			return strconv.FormatFloat(1000*float64(part)/float64(max(1, whole)), 'f', 3, 64)

@@ -9,6 +9,7 @@ package view
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -182,10 +183,10 @@ func (n *Node) Condition(now time.Time) (Condition, string) {
 		return Retired, "nothing is published for it"
 	case n.Differs():
 		return Behind, n.behind()
-	case b.Paused || n.held(spec.HoldPause) != nil:
-		return Paused, n.holdReason(spec.HoldPause)
-	case n.held("") != nil:
-		return Held, n.holdReason("")
+	case b.Paused || n.held(spec.HoldPause, now) != nil:
+		return Paused, n.holdReason(spec.HoldPause, now)
+	case n.held("", now) != nil:
+		return Held, n.holdReason("", now)
 	}
 	return Fine, ""
 }
@@ -229,21 +230,26 @@ func (n *Node) behind() string {
 	return text
 }
 
-// held returns a hold of a kind, or, for "", of any but pause.
-func (n *Node) held(kind string) *spec.Hold {
+// holds returns what holds a node at a time.
+func (n *Node) holds(now time.Time) []spec.Hold {
 	if n.Published == nil {
 		return nil
 	}
-	for i, h := range n.Published.Holds {
+	return slices.DeleteFunc(slices.Clone(n.Published.Holds), func(h spec.Hold) bool { return h.Over(now) })
+}
+
+// held returns a hold of a kind, or, for "", of any but pause.
+func (n *Node) held(kind string, now time.Time) *spec.Hold {
+	for _, h := range n.holds(now) {
 		if h.Kind == kind || kind == "" && h.Kind != spec.HoldPause {
-			return &n.Published.Holds[i]
+			return &h
 		}
 	}
 	return nil
 }
 
-func (n *Node) holdReason(kind string) string {
-	h := n.held(kind)
+func (n *Node) holdReason(kind string, now time.Time) string {
+	h := n.held(kind, now)
 	if h == nil {
 		return "its overlay says so"
 	}

@@ -68,9 +68,9 @@ func (n *Node) Line(now time.Time) Line {
 	}
 	if p := n.Published; p != nil {
 		l.Published = p.Generation
-		for _, h := range p.Holds {
-			l.Holds = append(l.Holds, h.Kind)
-		}
+	}
+	for _, h := range n.holds(now) {
+		l.Holds = append(l.Holds, h.Kind)
 	}
 	return l
 }

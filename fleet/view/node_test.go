@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// A hold whose end has come holds no node any more, although the index has it until the
+// next publish: neither in a condition nor in a list.
+func TestAHoldThatIsOver(t *testing.T) {
+	now := time.Unix(1_790_000_000, 0)
+	for kind, want := range map[string]Condition{spec.HoldFreeze: Held, spec.HoldPause: Paused} {
+		n := &Node{Name: "n1", Received: now, Published: &spec.Published{Overlay: "o", Holds: []spec.Hold{{Kind: kind, Reason: "a look", Until: now.Unix() + 1}}},
+			Report: &Brief{Overlay: "o", Axes: spec.Axes{Health: spec.Axis{State: string(spec.HealthOK)}}}}
+		if c, why := n.Condition(now); c != want || why != kind+": a look" || !slices.Equal(n.Line(now).Holds, []string{kind}) {
+			t.Errorf("%s: it is %s, %s; %v", kind, c, why, n.Line(now).Holds)
+		}
+		later := now.Add(time.Second)
+		if c, why := n.Condition(later); c != Fine || n.Line(later).Holds != nil {
+			t.Errorf("%s that is over: it is %s, %s; %v", kind, c, why, n.Line(later).Holds)
+		}
+	}
+}

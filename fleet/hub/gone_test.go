@@ -3,6 +3,8 @@
 package hub
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,4 +50,62 @@ func TestAcceptingIsNotHearing(t *testing.T) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	r.is("n1", view.Silent)
+}
+
+// TestARetiredNodeIsForgotten: what it reports is refused, with why, as is its key under
+// another name; a week after its last report nothing of it is left, here or in the
+// database, and the machine may come back as another node, or as itself.
+func TestARetiredNodeIsForgotten(t *testing.T) {
+	r := newRig(t, "n1", "n2", "n3")
+	for _, n := range []string{"1", "2", "3"} {
+		r.must(r.report("k"+n, "n"+n, 1, nil))
+	}
+	r.must(r.hub.TakeSlot(t.Context(), "default", "n1", r.proof("k1")))
+	reader, _ := r.open()
+	r.publish("2", 2, "n2", "n4")
+	r.hub.readIndex(t.Context())
+	reader.readIndex(t.Context())
+	for what, err := range map[string]error{
+		"node n1 was retired":         r.report("k1", "n1", 2, nil),
+		"its key is that of n1":       r.report("k1", "n4", 2, nil),
+		"nothing is published for it": r.report("other", "n1", 2, nil),
+	} {
+		if r.refused(what, err); err != nil && !strings.Contains(err.Error(), what) {
+			t.Errorf("%v, want %q", err, what)
+		}
+	}
+	r.later(retiredKept - time.Hour)
+	r.must(r.hub.forget(t.Context()))
+	r.is("n1", view.Retired)
+	r.publish("3", 3, "n2", "n3", "n4") // n3 was retired by mistake
+	r.hub.readIndex(t.Context())
+	r.later(2 * time.Hour)
+	for _, h := range []*Hub{r.hub, reader} {
+		r.must(h.forget(t.Context()))
+		if _, err := h.Node(t.Context(), "n1"); !errors.Is(err, ErrNoNode) {
+			t.Errorf("n1 is still there: %v", err)
+		}
+	}
+	r.must(r.report("k3", "n3", 2, nil)) // by the key that was pinned
+	r.must(r.hub.TakeSlot(t.Context(), "default", "n3", r.proof("k3")))
+	r.must(r.report("k1", "n4", 3, nil)) // the machine has another name now
+	r.restart()
+	r.is("n4", view.Behind)
+	r.publish("4", 4, "n1", "n2", "n3")
+	r.hub.readIndex(t.Context())
+	r.is("n1", view.Never)
+}
+
+// TestNothingIsForgottenUnread: what is published cannot be read at a start, and all that
+// is known stays.
+func TestNothingIsForgottenUnread(t *testing.T) {
+	r := newRig(t, "n1")
+	r.must(r.report("k1", "n1", 1, nil))
+	r.later(2 * retiredKept)
+	r.hub.mu.Lock()
+	r.hub.fleet = Published{}
+	r.hub.nodes["n1"].view.Published = nil
+	r.hub.mu.Unlock()
+	r.must(r.hub.forget(t.Context()))
+	r.is("n1", view.Retired)
 }

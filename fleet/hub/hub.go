@@ -107,7 +107,7 @@ func Open(ctx context.Context, o Options) (*Hub, error) {
 		return nil, err
 	}
 	h.readIndex(ctx)
-	return h, nil
+	return h, h.forget(ctx)
 }
 
 // began is when an instance begins to hear nodes that send it reports.
@@ -184,7 +184,7 @@ func (h *Hub) Run(ctx context.Context) error {
 				err = h.refresh(ctx)
 			}
 		case <-prunes.C:
-			err = h.prune(ctx)
+			err = errors.Join(h.prune(ctx), h.forget(ctx))
 		}
 		if err != nil && ctx.Err() == nil {
 			return err

@@ -179,11 +179,16 @@ func (w *work) judge(ctx context.Context, l *letter) error {
 		return refuse("it is of fleet %q, this is %q", r.Fleet, fleet)
 	case old == nil:
 		return refuse("fleet %q has no node %q", fleet, r.Node)
+	case old.view.Published == nil:
+		return refuse("node %s was retired, or left the site: nothing is published for it", r.Node)
 	}
 	now := w.h.o.Now().UTC()
 	owner, err := w.owner(ctx, r.Key)
 	if err != nil {
 		return err
+	}
+	if of := w.node(owner); of != nil && of.view.Published == nil {
+		return refuse("its key is that of %s, which was retired and is not forgotten yet", owner)
 	}
 	verdict, why := report.Judge(old.known, owner, r, now)
 	switch verdict {

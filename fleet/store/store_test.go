@@ -100,6 +100,31 @@ func writesAfter(t *testing.T, s *Store) (err error) {
 	return err
 }
 
+// Of a node that is forgotten nothing is left, and nothing of others goes with it.
+func TestForget(t *testing.T) {
+	storetest.Each(t, func(t *testing.T, name string) {
+		s := open(t, name, true)
+		at := time.Unix(1790000000, 0).UTC()
+		if err := s.Apply(t.Context(), Change{Nodes: []Node{node("a", 1), node("b", 1)}, Keys: []Key{{"k1", "a"}, {"k2", "a"}, {"k3", "b"}},
+			Taken: []Slot{{"g", "a", at, ""}, {"g", "b", at, ""}}, Proofs: []Proof{{"a", at}, {"b", at}}, Events: []Event{{at, "a", "x"}, {at, "b", "y"}}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Forget(t.Context(), []string{"a", "c"}); err != nil {
+			t.Fatal(err)
+		}
+		for table, want := range map[string]string{"nodes": "name", "node_keys": "node", "events": "node", "slots": "node", "slot_proofs": "node"} {
+			var left string
+			var rows int
+			if err := s.db.QueryRow("SELECT COUNT(*), MAX("+want+") FROM "+table).Scan(&rows, &left); err != nil || rows != 1 || left != "b" {
+				t.Errorf("%s has %d rows, of %s: %v", table, rows, left, err)
+			}
+		}
+		if err := open(t, name, false).Forget(t.Context(), []string{"b"}); err == nil {
+			t.Error("a reader forgets")
+		}
+	})
+}
+
 // One program writes; the next one does as soon as that has gone.
 func TestOneWriter(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, name string) {

@@ -176,3 +176,26 @@ func (s *Store) Prune(ctx context.Context, before int64) error {
 	}
 	return nil
 }
+
+// Forget removes all that is known of nodes, their keys included, or nothing.
+func (s *Store) Forget(ctx context.Context, nodes []string) error {
+	if s.writer == nil {
+		return errors.New("write to the database: it was opened for reading")
+	}
+	tx, err := s.writer.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("write to database: %w", err)
+	}
+	for _, name := range nodes {
+		for _, query := range []string{"DELETE FROM nodes WHERE name = $1", "DELETE FROM node_keys WHERE node = $1", "DELETE FROM events WHERE node = $1",
+			"DELETE FROM slots WHERE node = $1", "DELETE FROM slot_proofs WHERE node = $1"} {
+			if _, err := tx.ExecContext(ctx, query, name); err != nil {
+				return errors.Join(fmt.Errorf("forget node %s: %w", name, err), tx.Rollback())
+			}
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("write to database: %w", err)
+	}
+	return nil
+}

@@ -117,7 +117,7 @@ var Kinds = []Kind{
 	{Expired, "what the node runs, or what confirms it, has expired", true},
 	{Behind, "the node runs something older than is published", false},
 	{Never, "published, and never heard of", false},
-	{Retired, "the node reported, and nothing is published for it", false},
+	{Retired, "the node reported once, and nothing is published for it any more", false},
 	{Paused, "nothing is enforced, by order", false},
 	{Held, "it keeps its content, by order", false},
 	{Fine, "as published", false},
@@ -152,6 +152,9 @@ func (n *Node) overdue(now time.Time) bool {
 
 // Condition returns how a node is, and why.
 func (n *Node) Condition(now time.Time) (Condition, string) {
+	if n.Published == nil { // whatever it said last: nobody need look
+		return Retired, "nothing is published for it"
+	}
 	b := n.Report
 	if b == nil {
 		if n.Offered != nil {
@@ -167,8 +170,6 @@ func (n *Node) Condition(now time.Time) (Condition, string) {
 		return Quarantined, reason(health, "it says so")
 	case strings.HasPrefix(sync.State, "refused:"):
 		return Refused, reason(sync, sync.State)
-	case n.silent(now) && n.Published == nil:
-		return Retired, "nothing is published for it"
 	case n.silent(now):
 		return Silent, "its last report came at " + n.Received.UTC().Format("2006-01-02 15:04 UTC")
 	case n.Offered != nil:
@@ -179,8 +180,6 @@ func (n *Node) Condition(now time.Time) (Condition, string) {
 		return Unreachable, reason(sync, "it says no more")
 	case sync.State == string(spec.SyncExpired) || sync.State == string(spec.SyncUnconfirmed):
 		return Expired, reason(sync, sync.State)
-	case n.Published == nil:
-		return Retired, "nothing is published for it"
 	case n.Differs():
 		return Behind, n.behind()
 	case b.Paused || n.held(spec.HoldPause, now) != nil:

@@ -81,9 +81,10 @@ func TestThePageStaysLive(t *testing.T) {
 	}
 	// What somebody has selected stays until he lets it go.
 	if err := chromedp.Run(ctx, chromedp.Navigate(proxy.URL+"/nodes/n1"), chromedp.WaitVisible(".acts"),
-		chromedp.Evaluate(`window.heard = 0; new EventSource("/v1/events").addEventListener("change", () => heard++); window.kept = document.querySelector(".acts code"); getSelection().selectAllChildren(kept)`, nil)); err != nil {
+		chromedp.Evaluate(`window.heard = 0; window.events = new EventSource("/v1/events"); events.addEventListener("change", () => heard++); window.kept = document.querySelector(".acts code"); getSelection().selectAllChildren(kept)`, nil)); err != nil {
 		t.Fatal(err)
 	}
+	see("that it listens", `events.readyState === EventSource.OPEN`)
 	report("ok")
 	see("a first change", `heard >= 1`)
 	report("degraded")

@@ -20,7 +20,8 @@ func (a *app) verifyCommand() *cobra.Command {
 		Long: "Verify a published fleet as its nodes would: every overlay under its name, fleet:current, that images of\n" +
 			"services are there, and the release signature of every layer that is named. Keys and threshold are those of --site; with --key\n" +
 			"alone every one of the keys must have signed. With --images all images of these layers are read\n" +
-			"and compared with their digests and the roots of their hash trees. Exit code 4: something would be refused.",
+			"and compared with their digests and the roots of their hash trees. Exit code 4: something would be refused, or a tag\n" +
+			"does not lead to what fleet:index says.",
 		Example: "  caisson verify registry.example.org:5000/metal-a --key keys/operator.pub",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -72,5 +73,7 @@ var errUnverified error = unverified{}
 
 type unverified struct{}
 
-func (unverified) Error() string { return "verification failed: nodes would refuse part of it" }
+func (unverified) Error() string {
+	return "verification failed: nodes would refuse part of it, or it is not what fleet:index says"
+}
 func (unverified) ExitCode() int { return cli.ExitRefused }

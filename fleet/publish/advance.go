@@ -95,7 +95,7 @@ func (p *Publisher) step(ctx context.Context, v *view, batch *registry.Batch, na
 		}
 		result.Stay = step.Back.Stay
 	}
-	result.Unchanged = x.Len() - len(c.todo)
+	result.Unchanged = x.Len() - len(c.todo) + added(c.todo)
 	if step.First != nil {
 		if err := step.First(ctx); err != nil {
 			return nil, err
@@ -104,25 +104,15 @@ func (p *Publisher) step(ctx context.Context, v *view, batch *registry.Batch, na
 	return result, p.write(ctx, v.policy, v, batch, c, result)
 }
 
-// mend takes up a publish that was cut: nodes whose tag was moved get what their row
-// says, of a new generation.
+// mend takes up a publish that was cut, and changes nothing else.
 func (p *Publisher) mend(ctx context.Context, v *view, batch *registry.Batch) (*Result, error) {
-	rows, err := v.index.All(ctx)
-	if err != nil {
-		return nil, err
-	}
-	torn, err := p.torn(ctx, rows)
-	if err != nil {
-		return nil, err
-	}
 	x := v.next()
 	x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
 	c := &change{verb: "mend", index: x, rows: true, reject: v.rejected(), by: By{Reason: "a publish was cut"}}
-	if c.todo, err = p.keep(ctx, v, x, slices.Sorted(maps.Keys(torn)), func(string) bool { return true }); err != nil {
+	if err := p.heal(ctx, v, c); err != nil {
 		return nil, err
 	}
 	result := newResult(x.Root)
-	p.Say("a publish was cut: %d nodes get again what the index says of them", len(torn))
 	return result, p.write(ctx, v.policy, v, batch, c, result)
 }
 

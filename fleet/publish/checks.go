@@ -193,7 +193,7 @@ func (l *looked) unexpired(expires time.Time, seen memory.Stamp) error {
 }
 
 func indexIsWhole(l *looked) error {
-	if l.index.Reserved && !l.why.publish {
+	if l.index.Reserved && !l.why.publish && !l.why.half {
 		return cli.WithHint(refusal.New(refusal.Rollback, "a publish of generation %d was cut", l.index.Generation), "run 'caisson publish' again")
 	}
 	return nil

@@ -168,7 +168,7 @@ type editing struct {
 // they all need. A node whose work has no document keeps its overlay and gets its new
 // holds only.
 func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(context.Context, *editing) error, f func(context.Context, *editing, *work) error) (result *Result, err error) {
-	err = p.alone(ctx, p.trusted(), purpose{}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
+	err = p.alone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
 		if v.index == nil {
 			return p.unpublished()
 		}
@@ -205,7 +205,17 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 				c.rows = true
 			}
 		}
-		e.result.Unchanged = x.Len() - len(e.result.Held) - len(e.result.Ended)
+		if err := run.heal(ctx, v, c); err != nil {
+			return err
+		}
+		touched := map[string]bool{}
+		for _, w := range c.todo {
+			touched[w.name] = true
+		}
+		for _, line := range slices.Concat(e.result.Held, e.result.Ended) {
+			touched[line.Node] = true
+		}
+		e.result.Unchanged = x.Len() - len(touched)
 		e.result.sort()
 		result = e.result
 		return run.write(ctx, v.policy, v, batch, c, result)

@@ -253,6 +253,11 @@ func TestAnIndexOfTheFirstRelease(t *testing.T) {
 		seen.Index, seen.Generation, seen.Reserved = stamp, 1, 0
 		must(t, f.Memory.Set(f.Registry.Ref().String(), seen))
 		must(t, f.Registry.Untag(t.Context(), oci.RepoFleet, "gen-0-1"))
+		for name, row := range x.Nodes {
+			for _, tag := range append([]string{name}, trust.AliasTags(row.Match.MACs, row.Match.UUIDs)...) {
+				f.tag(oci.RepoNode, tag, row.Manifest)
+			}
+		}
 	}
 	put()
 	f.green()

@@ -145,6 +145,12 @@ func (f *fleet) nodes(layer string, values ...string) []Node {
 	return nodes
 }
 
+// bound returns the overlay of a node that is bound to cards.
+func (f *fleet) bound(name string, macs ...string) func() ([]byte, error) {
+	o := &spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: name, Match: spec.Match{MACs: macs}}}
+	return func() ([]byte, error) { return spec.Encode(o) }
+}
+
 // index reads fleet:index, verified, with the rows of all shards in Nodes.
 func (f *fleet) index() (*spec.FleetIndex, error) {
 	v, err := f.look(f.t.Context(), f.policy, purpose{publish: true})

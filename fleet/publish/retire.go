@@ -5,6 +5,8 @@ package publish
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -12,11 +14,12 @@ import (
 	"github.com/caisson-os/caisson/trust"
 )
 
-// Retire ends nodes: their tags go, those of their machines too, and their rows. A
+// Retire ends nodes: their rows go, then their tags and those of their machines. A
 // machine that asks finds nothing; what it runs goes on. Nodes that left the index
-// with a publish are retired as well.
+// with a publish are retired as well. Cut anywhere, it is done by doing it again: a
+// node without a row keeps its name until all else of it is gone.
 func (p *Publisher) Retire(ctx context.Context, names []string, by By) (result *Result, err error) {
-	err = p.alone(ctx, p.trusted(), purpose{}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
+	err = p.alone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
 		result, err = run.retire(ctx, v, batch, names, by)
 		return err
 	})
@@ -34,41 +37,64 @@ func (p *Publisher) retire(ctx context.Context, v *view, batch *registry.Batch, 
 	x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
 	result := newResult(x.Root)
 	c := &change{by: by, verb: "retire", index: x, reject: v.rejected()}
+	var unknown error
 	bound := map[string]spec.Match{}
 	for _, name := range names {
 		row, listed, err := v.index.Row(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		if bound[name] = row.Match; listed {
+		if listed {
 			x.Remove(name)
-			c.rows = true
-		} else if bound[name], err = p.left(ctx, name); err != nil {
+			c.rows, bound[name] = true, row.Match
+			continue
+		}
+		match, err := p.left(ctx, name)
+		if isNotFound(err) {
+			unknown = hint("'caisson verify' lists them", "node %q is not published", name)
+			p.Say("%v: nothing of it is left to retire", unknown)
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
+		bound[name] = match
 	}
-	for name, match := range bound {
-		p.dropAliases(ctx, name, match, nil)
+	if len(bound) == 0 {
+		return nil, unknown
+	}
+	result.Left = slices.Sorted(maps.Keys(bound))
+	if err := p.heal(ctx, v, c); err != nil {
+		return nil, err
+	}
+	rows, err := x.All(ctx)
+	if err != nil {
+		return nil, err
+	}
+	result.Unchanged = len(rows) - len(c.todo)
+	if err := p.write(ctx, v.policy, v, batch, c, result); err != nil {
+		return nil, err
+	}
+	for _, name := range result.Left {
+		p.dropAliases(ctx, name, bound[name], nil)
 		if err := p.Registry.Untag(ctx, oci.RepoNode, name); err != nil {
 			return nil, fmt.Errorf("remove node:%s: %w", name, err)
 		}
-		result.Left = append(result.Left, name)
 	}
-	result.Unchanged = x.Len()
-	if c.rows {
-		result.Unchanged -= len(names)
-	}
-	result.sort()
-	return result, p.write(ctx, v.policy, v, batch, c, result)
+	return result, batch.Flush()
 }
 
-// left returns the machines of a node that has a tag and no row.
+// left returns the machines of a node that has a tag and no row; [oci.ErrNotFound] where
+// it has no tag, or one that a registry could not remove.
 func (p *Publisher) left(ctx context.Context, name string) (match spec.Match, err error) {
-	src := p.Registry.Source()
-	c, err := trust.Overlay(ctx, src, []string{name}, "")
-	if isNotFound(err) {
-		return match, hint("'caisson verify' lists them", "node %q is not published", name)
+	raw, _, err := p.Registry.Manifest(ctx, oci.RepoNode, name)
+	if err != nil {
+		return match, fmt.Errorf("node:%s: %w", name, err)
 	}
+	if m, err := oci.ParseManifest(raw); err == nil && m.ArtifactType == oci.TypeGone {
+		return match, oci.ErrNotFound
+	}
+	c, err := trust.Overlay(ctx, p.Registry.Source(), []string{name}, "")
 	if err != nil {
 		return match, fmt.Errorf("node:%s: %w", name, err)
 	}

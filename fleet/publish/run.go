@@ -214,22 +214,6 @@ func (s *selected) others() {
 	}
 }
 
-// torn returns the nodes whose tag does not lead to what their row says: a publish
-// was cut after it had moved them.
-func (p *Publisher) torn(ctx context.Context, rows index.Rows) (map[string]bool, error) {
-	torn := map[string]bool{}
-	for name, row := range rows {
-		resp, err := p.Registry.Source().Manifest(ctx, oci.RepoNode, name, "")
-		if err != nil && !isNotFound(err) {
-			return nil, err
-		}
-		if err != nil || resp.Digest != row.Manifest {
-			torn[name] = true
-		}
-	}
-	return torn, nil
-}
-
 // old reports whether a signature has used up two thirds of its life.
 func (p *Publisher) old(expires int64, lifetime time.Duration) bool {
 	return time.Unix(expires, 0).Sub(p.Now) < lifetime/3

@@ -3,6 +3,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
 
@@ -28,7 +28,7 @@ type Report struct {
 // Check is the verdict on one thing.
 type Check struct {
 	What    string `json:"what"`             // "fleet:current", "node:superhost", "layer:sha256:…", "service:sha256:…", "image:sha256:… root:…"
-	Verdict string `json:"verdict"`          // "ok", "expired", "missing" or a refusal code
+	Verdict string `json:"verdict"`          // "ok", "expired", "missing", "unfinished" or a refusal code
 	Detail  string `json:"detail,omitempty"` // why not
 }
 
@@ -37,36 +37,61 @@ func (r *Report) OK() bool {
 	return !slices.ContainsFunc(r.Findings, func(c Check) bool { return c.Verdict != "ok" })
 }
 
-// Verify checks a published fleet as its nodes would: every overlay under its name,
-// fleet:current, that the images of services are there, and the release signature of
-// every layer that is named. The policy
-// is the site's, or has the keys and the threshold alone. A registry that fails to
+// Verify checks a published fleet as its nodes would: every overlay under its name and
+// those of its machines, fleet:current, that the images of services are there, and the
+// release signature of every layer that is named. What tags lead to is compared with
+// fleet:index, so that one that somebody moved is found though nodes would take it. The
+// policy is the site's, or has the keys and the threshold alone. A registry that fails to
 // answer is an error, not a verdict.
-func (p *Publisher) Verify(ctx context.Context, policy Policy, only []string) (*Report, error) {
+func (p *Publisher) Verify(ctx context.Context, policy Policy, only []string) (r *Report, err error) {
 	q := *p
 	q.AcceptExpired = true // it is a finding, not the end
-	v, err := q.published(ctx, policy)
-	if err != nil {
-		return nil, err
+	for range 3 {
+		v, err := q.look(ctx, policy, purpose{half: true})
+		if err == nil && v.index == nil {
+			err = p.unpublished()
+		}
+		if err != nil {
+			return nil, err
+		}
+		r, err = q.verify(ctx, v, only)
+		if err != nil || r.OK() {
+			return r, err
+		}
+		// A publish that ended meanwhile has moved tags that this compared with the rows before it.
+		if err := q.sameIndex(ctx, v.manifest); !errors.Is(err, errTaken) {
+			return r, err
+		}
 	}
+	return r, nil
+}
+
+func (p *Publisher) verify(ctx context.Context, v *view, only []string) (*Report, error) {
 	x := v.index.Root
 	r := &Report{Fleet: x.Fleet, Epoch: x.Epoch, Generation: x.Generation, Findings: []Check{}}
+	if err := p.addUnfinished(ctx, r, x); err != nil {
+		return nil, err
+	}
 	if err := r.add("fleet:current", nil, v.current.Expired, v.current.Expires.Format(time.RFC3339)); err != nil {
+		return nil, err
+	}
+	rows, err := v.index.All(ctx)
+	if err != nil {
 		return nil, err
 	}
 	names := only
 	if len(only) == 0 {
-		rows, err := v.index.All(ctx)
-		if err != nil {
-			return nil, err
-		}
 		names = slices.Sorted(maps.Keys(rows))
+	}
+	nodes, err := p.asNodes(ctx, v, names, rows)
+	if err != nil {
+		return nil, err
 	}
 	layers, services := map[string]bool{}, map[string]spec.Blob{}
 	for _, name := range names {
-		accepted, err := p.asNode(ctx, v, name)
-		if err != nil {
-			if err := r.add("node:"+name, err, false, ""); err != nil {
+		accepted := nodes[name].accepted
+		if accepted == nil {
+			if err := r.add("node:"+name, nodes[name].err, false, ""); err != nil {
 				return nil, err
 			}
 			continue
@@ -130,42 +155,67 @@ func (p *Publisher) serviceIsThere(ctx context.Context, image spec.Blob) error {
 	return err
 }
 
-// asNode looks under a node's name, where the node does.
-func (p *Publisher) asNode(ctx context.Context, v *view, name string) (*trust.Accepted, error) {
-	c, err := trust.Overlay(ctx, p.Registry.Source(), []string{name}, "")
+// addUnfinished says that a publish is at work, or was cut.
+func (p *Publisher) addUnfinished(ctx context.Context, r *Report, x spec.FleetIndex) error {
+	if !x.Reserved {
+		return nil
+	}
+	at, err := p.atWork(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	// The machine is given every identifier that the overlay asks for: which
-	// machine it is cannot be seen from here.
-	var o spec.Overlay
-	_ = spec.Decode(c.Document, &o) // Accept says what is wrong with it
-	a, err := trust.Accept(c, spec.Bootstrap{Fleet: v.index.Root.Fleet, Keys: pems(v.policy.Operator), Threshold: v.policy.Threshold},
-		trust.Identity{Node: name, MACs: o.Match.MACs, UUIDs: o.Match.UUIDs},
-		spec.Floor{Epoch: v.index.Root.Epoch}, trust.Clock{RTC: p.Now}, trust.Known{Fleet: v.current})
+	c := Check{What: "fleet:index", Verdict: unfinished, Detail: fmt.Sprintf("a publish of generation %d was cut: run 'caisson publish' again", x.Generation)}
+	if len(at) > 0 {
+		c.Detail = fmt.Sprintf("generation %d is being published, by %s: look again when it is done", x.Generation, cmp.Or(at[0].By, "somebody who does not say"))
+	}
+	r.Findings = append(r.Findings, c)
+	return nil
+}
+
+// atWork lists the intents that stand.
+func (p *Publisher) atWork(ctx context.Context) (list []standing, err error) {
+	tags, err := p.Registry.Tags(ctx, oci.RepoFleet)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("list the intents: %w", err)
 	}
-	row, ok, err := v.index.Row(ctx, name)
-	if err != nil {
-		return nil, err
+	for _, tag := range tags {
+		i, ok := parseIntent(tag)
+		if !ok || p.Now.Sub(i.at) > intentHonored {
+			continue
+		}
+		if s, err := p.standing(ctx, i); err == nil {
+			list = append(list, s)
+		} else if !isNotFound(err) {
+			return nil, err
+		}
 	}
-	if ok && a.Floor.Generation < row.Generation {
-		return nil, refusal.New(refusal.Rollback, "generation %d, the index says %d", a.Floor.Generation, row.Generation)
+	return list, nil
+}
+
+// unfinished is a verdict, see [errUnfinished].
+const unfinished = "unfinished"
+
+// verdict returns what an error says of what is published, "" where it does not.
+func verdict(err error) string {
+	switch code := refusal.Of(err); {
+	case code != "":
+		return string(code)
+	case errors.Is(err, oci.ErrNotFound):
+		return "missing"
+	case errors.Is(err, errUnfinished):
+		return unfinished
 	}
-	return a, nil
+	return ""
 }
 
 // add makes a finding of a verdict; what is none is returned.
 func (r *Report) add(what string, err error, expired bool, when string) error {
 	c := Check{What: what, Verdict: "ok"}
-	switch code := refusal.Of(err); {
-	case code != "":
-		c.Verdict, c.Detail = string(code), err.Error()
-	case errors.Is(err, oci.ErrNotFound):
-		c.Verdict, c.Detail = "missing", err.Error()
+	switch {
 	case err != nil:
-		return fmt.Errorf("%s: %w", what, err)
+		if c.Verdict, c.Detail = verdict(err), err.Error(); c.Verdict == "" {
+			return fmt.Errorf("%s: %w", what, err)
+		}
 	case expired:
 		c.Verdict, c.Detail = "expired", fmt.Sprintf("expired %s", when)
 	}

@@ -33,6 +33,7 @@ type view struct {
 type purpose struct {
 	publish bool // everything is compiled from the site: a cut publish may be healed
 	raise   bool // the epoch rises, which ends numbers that somebody ran ahead with
+	half    bool // what a publish has left half done, or is at, is of interest or can be put right
 }
 
 // rules are all checks of this package; only its tests use others than [whole].

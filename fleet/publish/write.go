@@ -139,6 +139,16 @@ func published(todo []work) (n int) {
 	return n
 }
 
+// added counts the nodes that had no row.
+func added(todo []work) (n int) {
+	for _, w := range todo {
+		if w.was == nil {
+			n++
+		}
+	}
+	return n
+}
+
 // workers is how many nodes are in hand at once; a registry on the same machine
 // gains nothing beyond it.
 const workers = 8

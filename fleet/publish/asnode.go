@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// seenByNode is what a node finds under its names, or why it would not take that.
+type seenByNode struct {
+	accepted *trust.Accepted
+	err      error // that is a verdict
+}
+
+// asNodes looks as each node does, several at a time.
+func (p *Publisher) asNodes(ctx context.Context, v *view, names []string, rows index.Rows) (map[string]seenByNode, error) {
+	todo := make([]work, len(names))
+	for i, name := range names {
+		todo[i].name = name
+	}
+	var mu sync.Mutex
+	seen := make(map[string]seenByNode, len(names))
+	err := each(ctx, todo, func(ctx context.Context, w *work) error {
+		a, err := p.asNode(ctx, v, w.name, rows)
+		if err != nil && verdict(err) == "" {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		seen[w.name] = seenByNode{a, err}
+		return nil
+	})
+	return seen, err
+}
+
+// asNode looks under a node's names, where the node does.
+func (p *Publisher) asNode(ctx context.Context, v *view, name string, rows index.Rows) (*trust.Accepted, error) {
+	c, err := trust.Overlay(ctx, p.Registry.Source(), []string{name}, "")
+	if err != nil {
+		return nil, err
+	}
+	// The machine is given every identifier that the overlay asks for: which
+	// machine it is cannot be seen from here.
+	var o spec.Overlay
+	_ = spec.Decode(c.Document, &o) // Accept says what is wrong with it
+	a, err := trust.Accept(c, spec.Bootstrap{Fleet: v.index.Root.Fleet, Keys: pems(v.policy.Operator), Threshold: v.policy.Threshold},
+		trust.Identity{Node: name, MACs: o.Match.MACs, UUIDs: o.Match.UUIDs},
+		spec.Floor{Epoch: v.index.Root.Epoch}, trust.Clock{RTC: p.Now}, trust.Known{Fleet: v.current})
+	if err != nil {
+		return nil, err
+	}
+	row, ok := rows[name]
+	if !ok {
+		return a, nil // it left the index, or was never in it
+	}
+	if err := leadsToRow(&v.index.Root, row, c.Manifest, a.Floor.Generation); err != nil {
+		return nil, err
+	}
+	for _, tag := range trust.AliasTags(o.Match.MACs, o.Match.UUIDs) {
+		if err := p.aliasLeads(ctx, tag, c.Manifest, rows); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// leadsToRow says what a node's tag is that does not lead to what its row says.
+func leadsToRow(x *spec.FleetIndex, row spec.Published, manifest string, generation uint64) error {
+	switch {
+	case manifest == row.Manifest:
+		return nil
+	case generation < row.Generation:
+		return refusal.New(refusal.Rollback, "generation %d, the index says %d", generation, row.Generation)
+	case x.Reserved && generation > row.Generation && generation <= x.Generation:
+		return errUnfinished
+	case generation == row.Generation:
+		return refusal.New(refusal.Contradiction, "another signature of generation %d than the index says: %s", generation, moved)
+	}
+	return refusal.New(refusal.Contradiction, "generation %d, the index says %d and gave out no later one than %d: %s", generation, row.Generation, x.Generation, moved)
+}
+
+const moved = "somebody moved the tag or put an older fleet:index in place"
+
+// errUnfinished is the verdict on what a publish has moved that did not end.
+var errUnfinished = errors.New("of a generation that is given out and not published yet")
+
+// aliasLeads wants the tag of a machine to lead to what a node has that is bound to it:
+// several may be, as where a node is held and another has its machine by now.
+func (p *Publisher) aliasLeads(ctx context.Context, tag, manifest string, rows index.Rows) error {
+	resp, err := p.Registry.Source().Manifest(ctx, oci.RepoNode, tag, "")
+	if err != nil {
+		return fmt.Errorf("node:%s: %w", tag, err)
+	}
+	if resp.Digest == manifest {
+		return nil
+	}
+	for _, row := range rows {
+		if row.Manifest == resp.Digest && slices.Contains(trust.AliasTags(row.Match.MACs, row.Match.UUIDs), tag) {
+			return nil
+		}
+	}
+	return refusal.New(refusal.Contradiction, "node:%s leads to %s, which no node has that is bound to it: %s", tag, resp.Digest, moved)
+}

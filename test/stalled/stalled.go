@@ -6,7 +6,9 @@ package stalled
 
 import (
 	"fmt"
+	"os"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -21,9 +23,13 @@ func Dir(t testing.TB) string {
 	if err != nil {
 		require.Missing(t, "fuse", fmt.Sprintf("open /dev/fuse: %v", err))
 	}
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("", "stalled")
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := unix.Mount("stalled", dir, "fuse", 0, fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0", fd)); err != nil {
 		_ = unix.Close(fd) // nothing is mounted
+		_ = os.Remove(dir) // it is empty
 		require.Missing(t, "fuse", fmt.Sprintf("mount: %v", err))
 	}
 	t.Cleanup(func() {
@@ -31,6 +37,15 @@ func Dir(t testing.TB) string {
 			t.Error(err)
 		}
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+		// What hung goes on, and may still make something below the name.
+		for late := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			if err = os.RemoveAll(dir); err == nil || time.Now().After(late) {
+				break
+			}
+		}
+		if err != nil {
 			t.Error(err)
 		}
 	})

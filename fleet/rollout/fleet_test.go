@@ -227,6 +227,18 @@ func (f *fleet) steps(looks int) {
 	}
 }
 
+// reach goes on until so many waves have begun.
+func (f *fleet) reach(waves int) {
+	f.t.Helper()
+	for range 1000 {
+		if len(f.row().Waves) >= waves {
+			return
+		}
+		f.steps(1)
+	}
+	f.t.Fatalf("%d waves have not begun: %+v", waves, f.row())
+}
+
 func (f *fleet) row() spec.Rollout {
 	f.t.Helper()
 	look := f.p

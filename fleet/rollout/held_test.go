@@ -42,9 +42,7 @@ func TestHeldWhileItsWaveRuns(t *testing.T) {
 			f.nodes["n00001"].sick = "2"
 			_, err := f.start("2")
 			must(t, err)
-			for len(f.row().Waves) < 2 {
-				f.steps(1)
-			}
+			f.reach(2)
 			f.tick(time.Minute)
 			f.hold(f.verbs()[verb], "n00001")
 			if err := f.run(); !Ended(err) {
@@ -63,9 +61,7 @@ func TestGivenSomethingElseWhileItsWaveRuns(t *testing.T) {
 	f := newFleet(t, layout(t), 12, threeWaves)
 	_, err := f.start("2")
 	must(t, err)
-	for len(f.row().Waves) < 2 {
-		f.steps(1)
-	}
+	f.reach(2)
 	f.hold(f.verbs()["rollback"], "n00001")
 	f.hold(f.verbs()["forward"], "n00001")
 	if err := f.run(); !Ended(err) {
@@ -83,9 +79,7 @@ func TestWhoStays(t *testing.T) {
 	f.nodes["n00001"].sick = "2"
 	_, err := f.start("2")
 	must(t, err)
-	for len(f.row().Waves) < 2 {
-		f.steps(1)
-	}
+	f.reach(2)
 	f.tick(time.Minute)
 	f.hold(f.verbs()["freeze"], "n00002")
 	f.hold(f.verbs()["pause"], "n00003")

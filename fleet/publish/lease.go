@@ -76,23 +76,6 @@ func (l *lease) put(ctx context.Context) error {
 	return nil
 }
 
-// announce puts the intent. A registry to which two publishers bring the empty config
-// of their intents at once may not know it for a moment (docker-registry 2.8), so
-// this is tried again.
-func (l *lease) announce(ctx context.Context) (err error) {
-	for wait := range 4 {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Duration(wait) * 300 * time.Millisecond):
-		}
-		if err = l.put(ctx); err == nil {
-			return nil
-		}
-	}
-	return err
-}
-
 // held refuses a write when the intent was not renewed for too long: others may count
 // its publisher as dead.
 func (l *lease) held() error {

@@ -105,7 +105,7 @@ func (p *Publisher) reserve(ctx context.Context, v *view) (*lease, around, error
 		return nil, around{}, err
 	}
 	l := &lease{p: p, intent: mine, says: says{By: p.Author, Gives: max(mine.generation, v.seen.Reserved+1)}, pace: p.paced()}
-	if err := l.announce(ctx); err != nil {
+	if err := l.put(ctx); err != nil {
 		return nil, around{}, err
 	}
 	seen, err := p.lookAround(ctx, mine)
@@ -117,7 +117,7 @@ func (p *Publisher) reserve(ctx context.Context, v *view) (*lease, around, error
 	}
 	if err == nil && l.Gives <= v.seen.Reserved && len(seen.others) == 0 {
 		l.Gives = v.seen.Reserved + 1
-		err = l.announce(ctx)
+		err = l.put(ctx)
 	}
 	if err != nil || len(seen.others) > 0 {
 		l.withdraw(ctx)

@@ -4,6 +4,7 @@ package registry
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -56,6 +57,48 @@ func TestAskedAgain(t *testing.T) {
 			var status *pull.StatusError
 			if errors.As(err, &status); asks != row.asks || row.ends == 0 && err != nil || row.ends != 0 && (status == nil || status.Status != row.ends) {
 				t.Errorf("asked %d times: %v", asks, err)
+			}
+		})
+	}
+}
+
+// A registry may lose sight of a blob while another publisher brings the same one. One
+// that knows it no better after a while does not have it.
+func TestBlobOutOfSight(t *testing.T) {
+	raw := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, Config: oci.Describe(oci.MediaTypeEmpty, oci.Empty).Bare(), Layers: []oci.Descriptor{}})
+	for _, row := range []struct {
+		name, code string
+		fails      int // so many answers are that
+		puts       int
+	}{
+		{"a moment", "MANIFEST_BLOB_UNKNOWN", 2, 3},
+		{"for ever", "MANIFEST_BLOB_UNKNOWN", 100, unknownTries},
+		{"another reason", "MANIFEST_INVALID", 100, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			puts := 0
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+				switch {
+				case q.Method != http.MethodPut:
+					w.WriteHeader(http.StatusOK)
+					return
+				case puts >= row.fails:
+					w.WriteHeader(http.StatusCreated)
+				default:
+					w.WriteHeader(http.StatusBadRequest)
+					_, _ = fmt.Fprintf(w, `{"errors":[{"code":"DIGEST_INVALID"},{"code":%q}]}`, row.code) // the client says what it got
+				}
+				puts++
+			}))
+			defer server.Close()
+			r, err := Open(strings.TrimPrefix(server.URL, "http://")+"/fleet-a", Options{PlainHTTP: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = r.PutManifest(t.Context(), oci.RepoFleet, oci.MediaTypeManifest, raw, "index")
+			if done := err == nil; puts != row.puts || done != (row.puts > row.fails) {
+				t.Errorf("put %d times: %v", puts, err)
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -157,10 +158,32 @@ func (s *server) putManifest(ctx context.Context, repo, mediaType string, raw []
 	if err != nil {
 		return err
 	}
-	if err := s.pusher.Put(ctx, ref, rawManifest{raw, types.MediaType(mediaType)}); err != nil {
-		return fmt.Errorf("push %s: %w", ref, explain(err))
+	for wait := range unknownTries {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Duration(wait) * 300 * time.Millisecond):
+		}
+		if err = s.pusher.Put(ctx, ref, rawManifest{raw, types.MediaType(mediaType)}); err == nil {
+			return nil
+		}
+		if !isBlobUnknown(err) {
+			break
+		}
 	}
-	return nil
+	return fmt.Errorf("push %s: %w", ref, explain(err))
+}
+
+// unknownTries is how often a manifest is put whose blobs the registry says not to
+// know. All of them are there by then, but docker-registry 2.8 loses sight of one for a
+// moment while somebody else brings it too, as the empty configuration of all manifests.
+const unknownTries = 5
+
+func isBlobUnknown(err error) bool {
+	var status *transport.Error
+	return errors.As(err, &status) && slices.ContainsFunc(status.Errors, func(d transport.Diagnostic) bool {
+		return d.Code == transport.ManifestBlobUnknownErrorCode
+	})
 }
 
 func (s *server) delete(ctx context.Context, repo, reference string) error {

@@ -3,6 +3,7 @@
 package publish
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -10,9 +11,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -191,6 +194,27 @@ func await(t *testing.T, here chan struct{}, out *strings.Builder) {
 	}
 }
 
+// suspend stops a process and waits until none of its threads runs.
+func suspend(p *os.Process) error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	for range 6000 {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Pid))
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(tasks, func(name string) bool {
+			stat, err := os.ReadFile(name)
+			return err == nil && !bytes.Contains(stat, []byte(") T ")) // a thread that is gone does not run
+		}) {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return fmt.Errorf("process %d does not stop", p.Pid)
+}
+
 // A publisher that was suspended while another took its place writes nothing more
 // when it goes on.
 func TestSuspendedPublisher(t *testing.T) {
@@ -207,7 +231,9 @@ func TestSuspendedPublisher(t *testing.T) {
 					if reached(q) { // what it has sent arrives, its next writes do not
 						<-started
 						once.Do(func() {
-							if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+							body, err := io.ReadAll(q.Body)
+							q.Body = io.NopCloser(bytes.NewReader(body))
+							if err := errors.Join(err, suspend(cmd.Process)); err != nil {
 								t.Error(err)
 							}
 							close(here)

@@ -70,15 +70,21 @@ func main() {
 	if os.Getpid() == 1 && filepath.Base(os.Args[0]) == "init" || len(os.Args) == 2 && os.Args[1] == "init" && os.Getpid() == 1 {
 		initramfs.Boot(buildTime(), version, fetch.Hint)
 	}
+	os.Exit(run(""))
+}
+
+// run does what the command line says, with root before each path, and returns the exit
+// code. A signal ends it in order.
+func run(root string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	out := cli.NewOutput(os.Stdout)
-	a := &app{out: out, err: os.Stderr}
+	a := &app{out: out, err: os.Stderr, root: root}
 	err := out.Conclude(dispatch(ctx, a, os.Args[1:]))
 	if err != nil && ctx.Err() != nil {
 		err = cli.Interrupted(err)
 	}
-	os.Exit(a.report(err))
+	return a.report(err)
 }
 
 // report prints how a verb ended and returns the exit code.

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -20,8 +19,7 @@ import (
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"caisson-agent": func() {
-			a := &app{out: os.Stdout, err: os.Stderr, root: os.Getenv("ROOT")}
-			code := a.report(dispatch(context.Background(), a, os.Args[1:]))
+			code := run(os.Getenv("ROOT"))
 			if name := os.Getenv("PEAK"); name != "" {
 				notePeak(name)
 			}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -29,9 +30,24 @@ var kinds = map[string]func(testing.TB) string{
 	"postgres": postgres,
 }
 
-// postgres starts a server of Debian's package in a directory of its own, reached by
-// a socket there.
+// postgres is a server that lasts as long as the test.
 func postgres(t testing.TB) string {
+	t.Helper()
+	return StartPostgres(t).Name
+}
+
+// Postgres is a server of Debian's package in a directory of its own, reached by a socket
+// there.
+type Postgres struct {
+	Name string // for store.Open
+	t    testing.TB
+	bin  string
+	dir  string
+	stop func()
+}
+
+// StartPostgres makes a server and starts it.
+func StartPostgres(t testing.TB) *Postgres {
 	t.Helper()
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin")
 	if err != nil {
@@ -40,54 +56,70 @@ func postgres(t testing.TB) string {
 	if len(found) == 0 {
 		require.Tool(t, "initdb")
 	}
-	bin := found[len(found)-1]
 	dir, err := os.MkdirTemp("", "pg") // a socket's path is short
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // the test is over
-	run := func(name string, args ...string) *exec.Cmd {
-		c := exec.Command(filepath.Join(bin, name), args...)
-		c.Dir, c.Env = dir, append(os.Environ(), "LC_ALL=C")
-		if os.Geteuid() == 0 { // which it refuses to run as
-			c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-		}
-		return c
-	}
+	p := &Postgres{Name: "postgres://caisson@/postgres?host=" + dir, t: t, bin: found[len(found)-1], dir: dir}
 	if os.Geteuid() == 0 {
 		if err := os.Chown(dir, nobody, nobody); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if out, err := run("initdb", "-D", dir+"/data", "-U", "caisson", "-A", "trust", "--no-sync").CombinedOutput(); err != nil {
+	if out, err := p.command("initdb", "-D", dir+"/data", "-U", "caisson", "-A", "trust", "--no-sync").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	server := run("postgres", "-D", dir+"/data", "-k", dir, "-c", "listen_addresses=", "-c", "fsync=off")
+	t.Cleanup(func() { p.Stop() })
+	p.Start()
+	return p
+}
+
+func (p *Postgres) command(name string, args ...string) *exec.Cmd {
+	c := exec.Command(filepath.Join(p.bin, name), args...)
+	c.Dir, c.Env = p.dir, append(os.Environ(), "LC_ALL=C")
+	if os.Geteuid() == 0 { // which it refuses to run as
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	return c
+}
+
+// Start starts the server, with what it had, and returns when it answers.
+func (p *Postgres) Start() {
+	p.t.Helper()
+	server := p.command("postgres", "-D", p.dir+"/data", "-k", p.dir, "-c", "listen_addresses=", "-c", "fsync=off")
 	var said bytes.Buffer
 	server.Stdout, server.Stderr = &said, &said
 	if err := server.Start(); err != nil {
-		t.Fatal(err)
+		p.t.Fatal(err)
 	}
 	ended := make(chan struct{})
 	go func() {
 		_ = server.Wait() // however it ends
 		close(ended)
 	}()
-	t.Cleanup(func() {
+	p.stop = sync.OnceFunc(func() {
 		_ = server.Process.Signal(syscall.SIGINT) // a fast shutdown
 		<-ended
 	})
 	for late := time.After(5 * time.Minute); ; {
-		if run("pg_isready", "-q", "-h", dir).Run() == nil {
-			return "postgres://caisson@/postgres?host=" + dir
+		if p.command("pg_isready", "-q", "-h", p.dir).Run() == nil {
+			return
 		}
 		select {
 		case <-ended:
-			t.Fatalf("postgres has ended: %s", &said)
+			p.t.Fatalf("postgres has ended: %s", &said)
 		case <-late:
-			t.Fatal("postgres does not answer")
+			p.t.Fatal("postgres does not answer")
 		case <-time.After(50 * time.Millisecond):
 		}
+	}
+}
+
+// Stop ends all connections and the server.
+func (p *Postgres) Stop() {
+	if p.stop != nil {
+		p.stop()
 	}
 }
 

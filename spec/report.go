@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -190,6 +191,8 @@ func DecodeReport(data []byte) (*Report, error) {
 		return nil, fmt.Errorf("decode report: it is a %.40q of %.40q", r.Kind, r.APIVersion)
 	case r.Fleet == "" || r.Node == "" || r.Key == "" || r.BootID == "":
 		return nil, errors.New("decode report: it lacks fleet, node, key or boot")
+	case strings.ContainsRune(r.BootID, 0): // which PostgreSQL cannot hold
+		return nil, fmt.Errorf("decode report: boot %.40q", r.BootID)
 	case r.Grade != KeyPinned && r.Grade != KeyBoot:
 		return nil, fmt.Errorf("decode report: unknown grade of key %.40q", r.Grade)
 	case r.Seq == 0 || r.Seq > MaxSeq:

@@ -123,7 +123,9 @@ func (a *app) printSummary(s server.Summary) error {
 	if s.IndexTrouble != "" {
 		cli.Printf(a.out, "what is published could not be read since %s: %s\n", s.Indexed.Format(time.RFC3339), s.IndexTrouble)
 	}
-	if !s.Writes {
+	if s.DatabaseTrouble != "" {
+		cli.Printf(a.out, "the database of the service cannot be used, and reports are not taken: %s\n", s.DatabaseTrouble)
+	} else if !s.Writes {
 		cli.Printf(a.out, "another instance takes the reports; this one shows what that wrote\n")
 	}
 	if s.Unheard > 0 {

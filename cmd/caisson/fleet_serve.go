@@ -156,7 +156,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	working := make(chan error, 1)
 	go func() {
 		err := o.Hub.Run(ctx)
-		stop() // without its database a service takes nothing: whoever started it starts it again
+		stop() // its database is one that somebody has to put right
 		working <- err
 	}()
 	err = httpserver.Serve(ctx, l, h, v.http)

@@ -75,6 +75,7 @@ type Hub struct {
 	fleet    Published
 	indexed  time.Time // when the index was last read
 	indexErr error
+	away     error // why the database cannot be used; nil where it can
 	watchers map[chan struct{}]bool
 
 	changing sync.Mutex           // held by whoever writes to the database
@@ -100,10 +101,12 @@ func Open(ctx context.Context, o Options) (*Hub, error) {
 		o.Now = time.Now
 	}
 	h := &Hub{o: o, listens: o.began(), proofRules: proofRules, intake: make(chan *letter, 4*maxBatch), nodes: map[string]*node{}, keys: map[string]string{}, proofs: map[string]time.Time{}, hints: map[string]view.Hint{}, told: map[string]time.Time{}, watchers: map[chan struct{}]bool{}}
-	if err := h.tryWrite(ctx); err != nil {
+	err := o.Store.Write(ctx)
+	if err != nil && !errors.Is(err, store.ErrTaken) {
 		return nil, err
 	}
-	if err := h.refresh(ctx); err != nil && h.writes.Load() {
+	h.writes.Store(err == nil)
+	if err := h.refresh(ctx); err != nil && h.Writes() {
 		return nil, err
 	}
 	h.readIndex(ctx)
@@ -118,18 +121,6 @@ func (o *Options) began() time.Time {
 	return o.Now()
 }
 
-// tryWrite makes this instance the writer unless there is one.
-func (h *Hub) tryWrite(ctx context.Context) error {
-	err := h.o.Store.Write(ctx)
-	if errors.Is(err, store.ErrTaken) {
-		return nil
-	}
-	if err == nil {
-		h.writes.Store(true)
-	}
-	return err
-}
-
 // Writes reports whether this instance takes reports.
 func (h *Hub) Writes() bool { return h.writes.Load() }
 
@@ -137,16 +128,15 @@ func (h *Hub) Writes() bool { return h.writes.Load() }
 const (
 	indexEvery  = 20 * time.Second
 	refreshFor  = time.Second // of a hub that only reads
-	takeOver    = 5 * time.Second
 	pruneEvery  = time.Hour
 	historyKept = 90 * 24 * time.Hour
 )
 
-// Run works until ctx ends. An error is one of the database.
+// Run works until ctx ends. An error is one of the database that no waiting mends.
 func (h *Hub) Run(ctx context.Context) error {
 	looks := time.NewTicker(indexEvery)
 	defer looks.Stop()
-	reads, tries, prunes := time.NewTicker(refreshFor), time.NewTicker(takeOver), time.NewTicker(pruneEvery)
+	reads, tries, prunes := time.NewTicker(refreshFor), time.NewTicker(lookEvery), time.NewTicker(pruneEvery)
 	defer reads.Stop()
 	defer tries.Stop()
 	defer prunes.Stop()
@@ -169,30 +159,29 @@ func (h *Hub) Run(ctx context.Context) error {
 			default:
 			}
 		case <-reads.C:
-			if !h.Writes() {
+			if !h.Writes() && h.trouble() == nil {
 				err = h.refresh(ctx)
 			}
 		case <-tries.C:
-			if h.Writes() {
-				break
-			}
-			if err = h.tryWrite(ctx); err == nil && h.Writes() {
-				h.o.Say("the other instance is gone: this one writes now")
-				h.mu.Lock()
-				h.listens, h.sorted = h.o.began(), nil
-				h.mu.Unlock()
-				err = h.refresh(ctx)
-			}
+			err = h.look(ctx)
 		case <-prunes.C:
-			err = errors.Join(h.prune(ctx), h.forget(ctx))
+			if h.trouble() == nil {
+				err = errors.Join(h.prune(ctx), h.forget(ctx))
+			}
 		}
-		if err != nil && ctx.Err() == nil {
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case store.Lasts(err):
 			return err
+		default:
+			h.left(err)
 		}
 	}
 }
 
 func (h *Hub) prune(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
 	h.changing.Lock()
 	defer h.changing.Unlock()
 	full := h.o.Now().Add(-eventsAtOnce * eventEach)
@@ -202,8 +191,15 @@ func (h *Hub) prune(ctx context.Context) error {
 
 // refresh reads what the database has that this hub does not know.
 func (h *Hub) refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
 	h.changing.Lock()
 	defer h.changing.Unlock()
+	return h.read(ctx)
+}
+
+// read is refresh where changing is held.
+func (h *Hub) read(ctx context.Context) error {
 	rows, err := h.o.Store.Since(ctx, h.rev)
 	if err != nil {
 		return err

@@ -33,6 +33,7 @@ type rig struct {
 	mu    sync.Mutex
 	what  Published
 	keys  map[string]*ecdsa.PrivateKey
+	lines []string // that its hubs said
 }
 
 // numbered is a digest.
@@ -60,7 +61,7 @@ func (r *rig) publish(root string, generation uint64, nodes ...string) {
 }
 
 func (r *rig) options(s *store.Store) Options {
-	return Options{Store: s, Groups: map[string]int{"default": 1}, Hears: r.hears, Say: r.Logf,
+	return Options{Store: s, Groups: map[string]int{"default": 1}, Hears: r.hears, Say: r.say,
 		Now: func() time.Time { r.mu.Lock(); defer r.mu.Unlock(); return r.clock },
 		Index: func(_ context.Context, known string) (Published, error) {
 			r.mu.Lock()
@@ -71,6 +72,19 @@ func (r *rig) options(s *store.Store) Options {
 			}
 			return p, nil
 		}}
+}
+
+func (r *rig) say(format string, args ...any) {
+	r.Logf(format, args...)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, fmt.Sprintf(format, args...))
+}
+
+func (r *rig) said() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.lines)
 }
 
 func (r *rig) open() (*Hub, func()) {

@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -43,8 +44,8 @@ func (h *Hub) Stored(ctx context.Context, node string, raw []byte) error {
 // deliver brings a report to the one who writes. node is under whose name a registry
 // has it, "" where it was sent.
 func (h *Hub) deliver(ctx context.Context, node string, raw []byte) error {
-	if !h.Writes() {
-		return ErrReadOnly
+	if err := h.takes(); err != nil {
+		return err
 	}
 	r, err := report.OpenOf(node, raw)
 	if err != nil {
@@ -93,24 +94,35 @@ func (h *Hub) take(first *letter) error {
 		}
 		break
 	}
-	h.changing.Lock()
-	defer h.changing.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), batchTime) // an end of the service does not cut a transaction
-	defer cancel()
-	w := h.newWork()
-	verdicts := make([]error, len(batch))
-	for i, l := range batch {
-		verdicts[i] = w.judge(ctx, l)
-	}
-	err := w.write(ctx)
+	verdicts, err := h.decide(batch)
 	for i, l := range batch {
 		if err != nil && verdicts[i] == nil {
-			verdicts[i] = err
+			verdicts[i] = ErrAway
 		}
 		l.done <- verdicts[i]
 	}
-	h.stats.batches.Add(1)
 	return err
+}
+
+// decide judges reports and writes those that count.
+func (h *Hub) decide(batch []*letter) (verdicts []error, err error) {
+	verdicts = make([]error, len(batch))
+	end, no := h.begin()
+	if no != nil {
+		for i := range verdicts {
+			verdicts[i] = no
+		}
+		return verdicts, nil
+	}
+	defer end()
+	ctx, cancel := context.WithTimeout(context.Background(), batchTime) // an end of the service does not cut a transaction
+	defer cancel()
+	w := h.newWork()
+	for i, l := range batch {
+		verdicts[i] = w.judge(ctx, l)
+	}
+	h.stats.batches.Add(1)
+	return verdicts, w.write(ctx)
 }
 
 // drain ends what still waits: it was not acknowledged.
@@ -284,6 +296,7 @@ func (h *Hub) tells(node string, now time.Time) bool {
 }
 
 func (w *work) event(at time.Time, node, what string) {
+	what = plain.Line(what) // PostgreSQL has no text with a zero
 	if len(what) > maxEvent {
 		what = strings.ToValidUTF8(what[:maxEvent], "") + "…"
 	}

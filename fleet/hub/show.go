@@ -55,6 +55,8 @@ type Fleet struct {
 	Indexed      time.Time `json:"indexed,omitzero"`       // when what is published was last read
 	IndexTrouble string    `json:"indexTrouble,omitempty"` // why it could not be read since
 	Writes       bool      `json:"writes"`                 // this instance takes reports
+
+	DatabaseTrouble string `json:"databaseTrouble,omitempty"` // why no instance takes any now
 }
 
 // Fleet returns what is known of the fleet as a whole.
@@ -64,6 +66,9 @@ func (h *Hub) Fleet() Fleet {
 	f := Fleet{Name: h.fleet.Fleet, Epoch: h.fleet.Floor.Epoch, Generation: h.fleet.Floor.Generation, Indexed: h.indexed, Writes: h.Writes()}
 	if h.indexErr != nil {
 		f.IndexTrouble = h.indexErr.Error()
+	}
+	if h.away != nil {
+		f.DatabaseTrouble = h.away.Error()
 	}
 	return f
 }
@@ -101,6 +106,9 @@ func (h *Hub) Node(ctx context.Context, name string) (*Detail, error) {
 	}
 	shown := h.shown(n)
 	h.mu.RUnlock()
+	if h.trouble() != nil {
+		return nil, ErrAway
+	}
 	d := &Detail{Line: shown.Line(h.o.Now()), Published: n.view.Published, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, History: []store.Event{}}
 	report, offered, err := h.o.Store.Reports(ctx, name)
 	if err != nil {
@@ -134,11 +142,11 @@ func (h *Hub) Node(ctx context.Context, name string) (*Detail, error) {
 // Accept makes a key that is offered for a node the one that counts. It is named, since
 // anybody may have offered another one since somebody looked.
 func (h *Hub) Accept(ctx context.Context, name, key, by string) error {
-	if !h.Writes() {
-		return ErrReadOnly
+	end, err := h.begin()
+	if err != nil {
+		return err
 	}
-	h.changing.Lock()
-	defer h.changing.Unlock()
+	defer end()
 	w := h.newWork()
 	old := w.node(name)
 	if old == nil {

@@ -95,14 +95,14 @@ func (h *Hub) ReleaseSlot(ctx context.Context, group, name, by, reason string) e
 // slot decides about a node's slot. A proof, nil where an operator acts, is used up also
 // where the answer is no.
 func (h *Hub) slot(ctx context.Context, group, name string, by *Proof, decide func(held []store.Slot, mine *store.Slot) (store.Change, error)) error {
-	if !h.Writes() {
-		return ErrReadOnly
-	}
 	if h.o.Groups[group] == 0 {
 		return &SlotError{"unknown_group", fmt.Sprintf("there is no group %.80q", group)}
 	}
-	h.changing.Lock()
-	defer h.changing.Unlock()
+	end, err := h.begin()
+	if err != nil {
+		return err
+	}
+	defer end()
 	h.mu.RLock()
 	n := h.nodes[name]
 	var held []store.Slot

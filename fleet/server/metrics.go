@@ -57,7 +57,8 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	if s.o.Inbox != nil {
 		e.sample("caisson_fleet_unread", truth(sum.InboxTrouble != ""), "source", "reports")
 	}
-	e.family("caisson_fleet_writer", "gauge", "1 where this instance takes reports, 0 where another one does.")
+	e.sample("caisson_fleet_unread", truth(sum.DatabaseTrouble != ""), "source", "database")
+	e.family("caisson_fleet_writer", "gauge", "1 where this instance takes reports, 0 where another one does, or none can.")
 	e.sample("caisson_fleet_writer", truth(sum.Writes))
 	e.family("caisson_fleet_nodes", "gauge", "Nodes by condition; each node has one.")
 	for _, k := range view.Kinds {

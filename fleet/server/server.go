@@ -221,6 +221,8 @@ func (s *Server) failed(w http.ResponseWriter, err error) {
 		s.fail(w, http.StatusNotFound, "no-node", "%v", err)
 	case errors.Is(err, hub.ErrReadOnly):
 		s.fail(w, http.StatusServiceUnavailable, "read-only", "%v", err)
+	case errors.Is(err, hub.ErrAway):
+		s.fail(w, http.StatusServiceUnavailable, "database", "%v", err)
 	default:
 		s.o.Say("%v", err)
 		s.fail(w, http.StatusServiceUnavailable, "service", "the service could not do it, and its log says why")

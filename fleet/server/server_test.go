@@ -35,6 +35,7 @@ import (
 // site is a service over a fleet, reached by HTTP.
 type site struct {
 	testing.TB
+	db     *store.Store
 	hub    *hub.Hub
 	server *Server
 	url    string
@@ -55,7 +56,7 @@ func newSiteWith(t testing.TB, rows index.Rows, withTokens bool, rollouts ...rol
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{TB: t, tokens: map[Role]string{}}
+	s := &site{TB: t, db: db, tokens: map[Role]string{}}
 	s.hub, err = hub.Open(t.Context(), hub.Options{Store: db, Groups: map[string]int{"default": 1}, Say: t.Logf,
 		Index: func(context.Context, string) (hub.Published, error) {
 			return hub.Published{Fleet: "metal", Floor: spec.Floor{Generation: 7}, Root: "r", Rows: rows, Rollouts: rollouts}, nil

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caisson-os/caisson/internal/require"
 )
@@ -29,11 +30,11 @@ func TestUnread(t *testing.T) {
 		said        int
 		metrics     string
 	}{
-		{false, false, [2]error{}, 0, "registry=0"},
-		{true, true, [2]error{}, 0, "registry=0 site=0 reports=0"},
-		{true, true, [2]error{wrong, nil}, 1, "registry=0 site=1 reports=0"},
-		{false, true, [2]error{nil, wrong}, 1, "registry=0 reports=1"},
-		{true, true, [2]error{wrong, wrong}, 2, "registry=0 site=1 reports=1"},
+		{false, false, [2]error{}, 0, "registry=0 database=0"},
+		{true, true, [2]error{}, 0, "registry=0 site=0 reports=0 database=0"},
+		{true, true, [2]error{wrong, nil}, 1, "registry=0 site=1 reports=0 database=0"},
+		{false, true, [2]error{nil, wrong}, 1, "registry=0 reports=1 database=0"},
+		{true, true, [2]error{wrong, wrong}, 2, "registry=0 site=1 reports=1 database=0"},
 	} {
 		s := newSite(t, published("n1"), false)
 		if c.site {
@@ -57,6 +58,34 @@ func TestUnread(t *testing.T) {
 		if strings.Join(got, " ") != c.metrics {
 			t.Errorf("%q, want %q", got, c.metrics)
 		}
+	}
+}
+
+// TestTheDatabaseIsAway: what a service is without its database, everybody is told.
+func TestTheDatabaseIsAway(t *testing.T) {
+	s := newSite(t, published("n1"), false)
+	if err := s.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(5 * time.Minute); s.hub.Fleet().DatabaseTrouble == ""; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it does not notice")
+		}
+	}
+	for path, want := range map[string]string{"/": "The database cannot be used", "/nodes": "The database cannot be used", "/slots": "The database cannot be used", "/v1/summary": `"databaseTrouble":"`,
+		"/metrics": `source="database"} 1`, "/healthz": "ok"} {
+		if status, text := s.ask("GET", path, nil); status != 200 || !strings.Contains(text, want) {
+			t.Errorf("%s: %d, want %q in\n%s", path, status, want, text)
+		}
+	}
+	if _, text := s.ask("GET", "/", nil); strings.Contains(text, "Another instance") {
+		t.Error("it names another instance")
+	}
+	if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, nil)); status != 503 || !strings.Contains(text, `"database"`) {
+		t.Errorf("a report: %d %s", status, text)
+	}
+	if status, text := s.ask("GET", "/v1/nodes/n1", nil); status != 503 || !strings.Contains(text, `"database"`) {
+		t.Errorf("a node: %d %s", status, text)
 	}
 }
 

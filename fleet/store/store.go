@@ -122,7 +122,7 @@ func (s *Store) migrate(ctx context.Context) error {
 		return fmt.Errorf("migrate database: %w", err)
 	}
 	if all := p.ListSources(); now > all[len(all)-1].Version {
-		return cli.WithHint(fmt.Errorf("database %s was made by a later release", s.place), "run that release, or put the back-up back")
+		return cli.WithHint(fmt.Errorf("database %s was made by a %w", s.place, errLater), "run that release, or put the back-up back")
 	}
 	if _, err := p.Up(ctx); err != nil {
 		return fmt.Errorf("migrate database: %w", err)
@@ -132,13 +132,6 @@ func (s *Store) migrate(ctx context.Context) error {
 
 // Close closes the database and lets another program write.
 func (s *Store) Close() error {
-	var errs []error
-	if s.writer != nil {
-		errs = append(errs, s.writer.Close())
-	}
-	errs = append(errs, s.db.Close())
-	if s.lock != nil {
-		errs = append(errs, s.lock.Close())
-	}
-	return errors.Join(errs...)
+	s.Release()
+	return s.db.Close()
 }

@@ -5,6 +5,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
@@ -17,9 +18,9 @@ import (
 const advisory = 0x6361697373 // "caiss"
 
 // Write makes this program the writer, [ErrTaken] where there is another, and brings
-// the tables up to date. It is so until the database is closed, or its connection is
-// lost: then each Apply is an error.
-func (s *Store) Write(ctx context.Context) error {
+// the tables up to date. It is so until Release, or until its connection is lost: then
+// each Apply is an error.
+func (s *Store) Write(ctx context.Context) (err error) {
 	if s.writer != nil {
 		return nil
 	}
@@ -27,15 +28,52 @@ func (s *Store) Write(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("write to database %s: %w", s.place, err)
 	}
+	s.writer = conn
+	defer func() {
+		if err != nil {
+			s.Release()
+		}
+	}()
 	if err := s.take(ctx, conn); err != nil {
-		return errors.Join(err, conn.Close())
+		return err
 	}
 	if err := s.migrate(ctx); err != nil {
-		return errors.Join(err, conn.Close())
+		return err
 	}
-	s.writer = conn
+	// It may be locked, be full, or be a copy that only follows another server.
+	if _, err := conn.ExecContext(ctx, "UPDATE revisions SET rev = rev WHERE one = 1"); err != nil {
+		return fmt.Errorf("write to database %s: %w", s.place, err)
+	}
 	return nil
 }
+
+// Holds is an error where this program is not the writer any more.
+func (s *Store) Holds(ctx context.Context) error {
+	if s.writer == nil {
+		return errReader
+	}
+	var rev int64
+	if err := s.writer.QueryRowContext(ctx, "SELECT rev FROM revisions").Scan(&rev); err != nil {
+		return fmt.Errorf("write to database %s: %w", s.place, err)
+	}
+	return nil
+}
+
+// Release lets another program write, and this one again after another Write.
+func (s *Store) Release() {
+	if s.writer == nil {
+		return
+	}
+	// The connection is ended, not kept for others: PostgreSQL's lock lasts as long.
+	_ = s.writer.Raw(func(any) error { return driver.ErrBadConn }) // it may have ended by itself
+	_ = s.writer.Close()                                           // the same
+	if s.lock != nil {
+		_ = s.lock.Close() // nothing was written to it
+	}
+	s.writer, s.lock = nil, nil
+}
+
+var errReader = errors.New("write to the database: it was opened for reading")
 
 func (s *Store) take(ctx context.Context, conn *sql.Conn) error {
 	if s.dialect == goose.DialectPostgres {
@@ -81,7 +119,7 @@ type Change struct {
 // gives the nodes their revisions.
 func (s *Store) Apply(ctx context.Context, c Change) error {
 	if s.writer == nil {
-		return errors.New("write to the database: it was opened for reading")
+		return errReader
 	}
 	tx, err := s.writer.BeginTx(ctx, nil)
 	if err != nil {
@@ -180,7 +218,7 @@ func (s *Store) Prune(ctx context.Context, before int64) error {
 // Forget removes all that is known of nodes, their keys included, or nothing.
 func (s *Store) Forget(ctx context.Context, nodes []string) error {
 	if s.writer == nil {
-		return errors.New("write to the database: it was opened for reading")
+		return errReader
 	}
 	tx, err := s.writer.BeginTx(ctx, nil)
 	if err != nil {

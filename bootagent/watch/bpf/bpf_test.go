@@ -79,19 +79,22 @@ func events(t *testing.T, o *Observer) (out []Event) {
 	}
 }
 
-const forward = "net/ipv4/ip_forward"
+// parameter is one of a network namespace that takes 0 and 1. A write that waits for the
+// lock of the network's settings, as one of ip_forward does, would be begun anew by the
+// kernel, with an event each time.
+const parameter = "net/ipv4/tcp_sack"
 
 func TestObserve(t *testing.T) {
 	cgroup := newCgroup(t)
-	o, err := Observe(cgroup, []string{forward, "net/core/somaxconn"}, func(key string) bool { return key == "net/core/somaxconn" })
+	o, err := Observe(cgroup, []string{parameter, "net/core/somaxconn"}, func(key string) bool { return key == "net/core/somaxconn" })
 	supported(t, err)
 	defer o.Close() // the test is over
-	out, err := inside(t, cgroup, "echo $$; cat /proc/sys/"+forward+" /proc/sys/net/ipv4/tcp_ecn >/dev/null; echo 1 >/proc/sys/"+forward+"; echo 2 >/proc/sys/net/ipv4/tcp_ecn; echo 7 >/proc/sys/net/core/somaxconn")
+	out, err := inside(t, cgroup, "echo $$; cat /proc/sys/"+parameter+" /proc/sys/net/ipv4/tcp_ecn >/dev/null; echo 1 >/proc/sys/"+parameter+"; echo 2 >/proc/sys/net/ipv4/tcp_ecn; echo 7 >/proc/sys/net/core/somaxconn")
 	if err != nil {
 		t.Fatal(err, out)
 	}
 	got := events(t, o)
-	if len(got) != 2 || fmt.Sprint(got[0].PID) != out || got[0].Comm != "sh" || got[0].Key != forward || strings.TrimSpace(got[0].Value) != "1" || got[0].Protected ||
+	if len(got) != 2 || fmt.Sprint(got[0].PID) != out || got[0].Comm != "sh" || got[0].Key != parameter || strings.TrimSpace(got[0].Value) != "1" || got[0].Protected ||
 		got[1].Key != "net/core/somaxconn" || !got[1].Protected {
 		t.Errorf("events %+v, of process %s", got, out)
 	}
@@ -105,7 +108,7 @@ func TestObserve(t *testing.T) {
 	}
 
 	// More than the ring holds: what is lost is lost, and what comes later is seen.
-	if out, err := inside(t, cgroup, "n=0; while [ $n -lt 1200 ]; do echo $((n%2)); n=$((n+1)); done >/proc/sys/"+forward); err != nil {
+	if out, err := inside(t, cgroup, "n=0; while [ $n -lt 1200 ]; do echo $((n%2)); n=$((n+1)); done >/proc/sys/"+parameter); err != nil {
 		t.Fatal(err, out)
 	}
 	if n := len(events(t, o)); n < 300 || n > 1200 {
@@ -116,7 +119,7 @@ func TestObserve(t *testing.T) {
 			t.Fatalf("%d events of nothing", n)
 		}
 	}
-	if out, err := inside(t, cgroup, "echo 0 >/proc/sys/"+forward); err != nil || len(events(t, o)) != 1 {
+	if out, err := inside(t, cgroup, "echo 0 >/proc/sys/"+parameter); err != nil || len(events(t, o)) != 1 {
 		t.Error(err, out)
 	}
 	if err := o.Close(); err != nil {
@@ -130,13 +133,13 @@ func TestObserve(t *testing.T) {
 
 func TestProtect(t *testing.T) {
 	cgroup := newCgroup(t)
-	supported(t, Protect(cgroup, []string{forward}))
+	supported(t, Protect(cgroup, []string{parameter}))
 	defer func() {
 		if err := Protect(cgroup, nil); err != nil {
 			t.Error(err)
 		}
 	}()
-	const set = "exec /bin/echo 1 >/proc/sys/" + forward // it says what was wrong
+	const set = "exec /bin/echo 1 >/proc/sys/" + parameter // it says what was wrong
 	denied := func() bool {
 		t.Helper()
 		out, err := inside(t, cgroup, set)
@@ -145,7 +148,7 @@ func TestProtect(t *testing.T) {
 	if !denied() {
 		t.Error("it is not protected")
 	}
-	if out, err := inside(t, cgroup, "cat /proc/sys/"+forward+" && echo 2 >/proc/sys/net/ipv4/tcp_ecn"); err != nil {
+	if out, err := inside(t, cgroup, "cat /proc/sys/"+parameter+" && echo 2 >/proc/sys/net/ipv4/tcp_ecn"); err != nil {
 		t.Errorf("reading it, and writing another one: %q, %v", out, err)
 	}
 
@@ -224,7 +227,7 @@ func TestProtectionStays(t *testing.T) {
 	if os.Getenv("CAISSON_TEST_PROTECT") != "" {
 		cgroup, err := os.Open(os.Getenv("CAISSON_TEST_PROTECT"))
 		if err == nil {
-			err = Protect(cgroup, []string{forward})
+			err = Protect(cgroup, []string{parameter})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -243,7 +246,7 @@ func TestProtectionStays(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if out, err := inside(t, cgroup, "echo 1 >/proc/sys/"+forward); err == nil {
+	if out, err := inside(t, cgroup, "echo 1 >/proc/sys/"+parameter); err == nil {
 		t.Errorf("with its process gone it is not protected: %s", out)
 	}
 }

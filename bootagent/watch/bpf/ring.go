@@ -82,7 +82,8 @@ func (r *ring) next() []byte {
 	return nil
 }
 
-// Event is an attempt to write a parameter.
+// Event is an attempt to write a parameter. The kernel begins some writes again and again,
+// while others hold a lock: each is an attempt.
 type Event struct {
 	Key       string // the parameter's path below /proc/sys
 	Value     string // what was written, at most 64 bytes

@@ -38,7 +38,8 @@ func (c *Clock) Set() <-chan struct{} { return c.set }
 func (c *Clock) Close() error { return c.timer.Close() }
 
 // arm has reads wait for a time that never comes, or end with ECANCELED when the clock
-// is set, see timerfd_create(2).
+// is set, see timerfd_create(2). Where the clock was set since
+// the last read, arming ends with that, too.
 func (c *Clock) arm() error {
 	conn, err := c.timer.SyscallConn()
 	if err != nil {
@@ -47,7 +48,9 @@ func (c *Clock) arm() error {
 	var armed error
 	err = conn.Control(func(fd uintptr) {
 		never := unix.ItimerSpec{Value: unix.Timespec{Sec: 1 << 40}}
-		armed = unix.TimerfdSettime(int(fd), unix.TFD_TIMER_ABSTIME|unix.TFD_TIMER_CANCEL_ON_SET, &never, nil)
+		for armed = unix.ECANCELED; errors.Is(armed, unix.ECANCELED); {
+			armed = unix.TimerfdSettime(int(fd), unix.TFD_TIMER_ABSTIME|unix.TFD_TIMER_CANCEL_ON_SET, &never, nil)
+		}
 	})
 	return errors.Join(err, armed)
 }
@@ -58,12 +61,12 @@ func (c *Clock) watch() {
 		if _, err := c.timer.Read(count); !errors.Is(err, unix.ECANCELED) {
 			return // it was closed
 		}
-		select {
+		if c.arm() != nil {
+			return // it was closed
+		}
+		select { // armed before: who looks now is told of what comes later
 		case c.set <- struct{}{}:
 		default: // nobody has looked since the last time
-		}
-		if c.arm() != nil {
-			return
 		}
 	}
 }

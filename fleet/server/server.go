@@ -21,7 +21,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/internal/check"
@@ -56,7 +55,7 @@ type Server struct {
 	pages    pages
 	sessions *sessions
 	limits   *limits
-	streams  chan struct{} // one place a stream of events
+	streams  *places       // of streams of events
 	verifies chan struct{} // one place a signature that is verified
 }
 
@@ -70,12 +69,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, req *http.Request) { s.next.Se
 //go:embed page static
 var files embed.FS
 
-// maxStreams bounds the streams of events.
-const maxStreams = 256
-
 // New returns the handler. Streams of events end with ctx.
 func New(ctx context.Context, o Options) (*Server, error) {
-	s := &Server{o: o, ctx: ctx, sessions: newSessions(), limits: newLimits(), streams: make(chan struct{}, maxStreams), verifies: make(chan struct{}, 64)}
+	s := &Server{o: o, ctx: ctx, sessions: newSessions(), limits: newLimits(), streams: newPlaces(maxStreams, clientStreams), verifies: make(chan struct{}, 64)}
 	s.guards, s.bindings = s.guardList(), bindings
 	var err error
 	if s.pages, err = template.New("").Funcs(s.words()).ParseFS(files, "page/*.html"); err != nil {
@@ -255,43 +251,4 @@ func (s *Server) static(w http.ResponseWriter, req *http.Request) {
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, "ok\n") // whoever asked is gone
-}
-
-// events tells a browser that something changed; what it is, it asks for.
-func (s *Server) events(w http.ResponseWriter, req *http.Request) {
-	select {
-	case s.streams <- struct{}{}:
-		defer func() { <-s.streams }()
-	default:
-		s.fail(w, http.StatusServiceUnavailable, "streams", "%d streams are open already", maxStreams)
-		return
-	}
-	changes, stop := s.o.Hub.Watch()
-	defer stop()
-	out := http.NewResponseController(w)
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // nginx would keep events until there are many
-	send := func(text string) bool {
-		_, err := io.WriteString(w, text)
-		return err == nil && out.Flush() == nil
-	}
-	beat := time.NewTicker(20 * time.Second) // so that who is gone is noticed, and proxies do not cut
-	defer beat.Stop()
-	for ok := send("retry: 3000\n\n"); ok; {
-		select {
-		case <-req.Context().Done():
-			return
-		case <-s.ctx.Done():
-			return
-		case <-beat.C:
-			ok = send(": still here\n\n")
-		case <-changes:
-			ok = send("event: change\ndata: {}\n\n")
-			select {
-			case <-time.After(time.Second): // more often nobody reads
-			case <-s.ctx.Done():
-				return
-			}
-		}
-	}
 }

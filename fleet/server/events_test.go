@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// stream opens a stream of events, which ends when close is called.
+func (s *site) stream(token string) (status int, text string, end func()) {
+	s.Helper()
+	ctx, cancel := context.WithCancel(s.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/v1/events", nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.Fatal(err)
+	}
+	end = func() { cancel(); resp.Body.Close() }
+	s.Cleanup(end)
+	if resp.StatusCode == http.StatusOK {
+		return resp.StatusCode, "", end
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return resp.StatusCode, string(body), end
+}
+
+// atMost has the service give so many streams in all.
+func (s *site) atMost(n int) {
+	s.server.streams.mu.Lock()
+	defer s.server.streams.mu.Unlock()
+	s.server.streams.most = n
+}
+
+// TestOneReaderTakesNotAllStreams: whoever opens as many as he can keeps no other out, by
+// whatever number of addresses or pages, and has his places again when he closes them.
+func TestOneReaderTakesNotAllStreams(t *testing.T) {
+	s := newSite(t, published("n1"), true)
+	var first func()
+	for i := range clientStreams {
+		status, text, end := s.stream(s.tokens[Reader])
+		if status != http.StatusOK {
+			t.Fatalf("stream %d: %d %s", i, status, text)
+		}
+		if i == 0 {
+			first = end
+		}
+	}
+	if status, text, _ := s.stream(s.tokens[Reader]); status != http.StatusTooManyRequests || !strings.Contains(text, "32 streams of events are open for the token of a-reader") {
+		t.Errorf("one more: %d %s", status, text)
+	}
+	if status, text, _ := s.stream(s.tokens[Operator]); status != http.StatusOK {
+		t.Errorf("another one: %d %s", status, text)
+	}
+	s.atMost(clientStreams + 1)
+	if status, text, _ := s.stream(s.tokens[Operator]); status != http.StatusServiceUnavailable || !strings.Contains(text, "streams of events are open") {
+		t.Errorf("one above all: %d %s", status, text)
+	}
+	s.atMost(maxStreams)
+	first()
+	for late := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		status, text, _ := s.stream(s.tokens[Reader])
+		if status == http.StatusOK {
+			break
+		}
+		if time.Now().After(late) {
+			t.Fatalf("after one is closed: %d %s", status, text)
+		}
+	}
+}
+
+// TestStreamsByAddress: where there are no tokens, an address is one reader.
+func TestStreamsByAddress(t *testing.T) {
+	s := newSite(t, published("n1"), false)
+	for range clientStreams {
+		if status, text, _ := s.stream(""); status != http.StatusOK {
+			t.Fatal(status, text)
+		}
+	}
+	if status, text, _ := s.stream(""); status != http.StatusTooManyRequests || !strings.Contains(text, "for this address") {
+		t.Errorf("one more: %d %s", status, text)
+	}
+	give, _, ok := s.server.streams.take("192.0.2.1")
+	if !ok {
+		t.Fatal("another address has none")
+	}
+	give()
+}

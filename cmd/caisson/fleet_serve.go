@@ -3,11 +3,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -44,7 +46,7 @@ func (a *app) fleetServeCommand() *cobra.Command {
 		Use:   "serve --from REF (--site FILE | --trust PUB)",
 		Short: "Take the reports of nodes, and show the fleet: page, JSON, metrics, slots",
 		Long: "Take the reports of nodes, compare them with what is published, and show the fleet: a page for browsers, JSON\n" +
-			"(/openapi.json describes it), metrics (/metrics) and slots by FleetLock. It prints the address it listens on,\n" +
+			"(/openapi.json describes it), metrics (/metrics) and slots by FleetLock. It prints the address to open,\n" +
 			"and ends with a signal. A second instance at the same database shows what the first wrote, and takes over when\n" +
 			"that ends.\n\n" +
 			"Without --tokens everybody who reaches it may read and report; that is for a loopback only.",
@@ -74,6 +76,9 @@ func (a *app) fleetServeCommand() *cobra.Command {
 func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if (v.http.CertFile == "") != (v.http.KeyFile == "") {
 		return cli.Usage("", "TLS needs both --tls-cert and --tls-key")
+	}
+	if err := v.http.Check(); err != nil {
+		return err
 	}
 	if err := v.look.trustsSomebody(); err != nil {
 		return err
@@ -131,13 +136,9 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	if err != nil {
 		return err
 	}
-	scheme := "http"
-	if v.http.CertFile != "" {
-		scheme = "https"
-	}
-	address := scheme + "://" + l.Addr().String()
+	address := cmp.Or(o.URL, openedAt(l.Addr().(*net.TCPAddr), v.http.CertFile != "", v.hosts))
 	if a.json() {
-		err = cli.JSON(a.out, map[string]string{"address": address, "database": db.Place()})
+		err = cli.JSON(a.out, map[string]string{"address": address, "listen": l.Addr().String(), "database": db.Place()})
 	} else {
 		_, err = fmt.Fprintln(a.out, address)
 	}
@@ -162,6 +163,26 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	err = httpserver.Serve(ctx, l, h, v.http)
 	stop()
 	return errors.Join(err, <-working)
+}
+
+// openedAt is an address by which a browser reaches a service without a proxy: by the
+// first name that it was told, or this machine's where it listens on all addresses.
+func openedAt(at *net.TCPAddr, tls bool, told []string) string {
+	scheme, name := "http", at.IP.String()
+	if tls {
+		scheme = "https"
+	}
+	switch {
+	case at.IP.IsLoopback():
+	case len(told) > 0:
+		name = told[0]
+	case at.IP.IsUnspecified():
+		name = ownNames(at, nil)[0]
+	}
+	if _, _, err := net.SplitHostPort(name); err == nil { // it was told with its port
+		return scheme + "://" + name
+	}
+	return scheme + "://" + net.JoinHostPort(strings.Trim(name, "[]"), strconv.Itoa(at.Port))
 }
 
 // ownNames are the names by which a service is reached: what it was told, the address

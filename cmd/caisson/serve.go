@@ -41,6 +41,9 @@ func (a *app) serveCommand() *cobra.Command {
 			if (o.CertFile == "") != (o.KeyFile == "") {
 				return cli.Usage("", "TLS needs both --tls-cert and --tls-key")
 			}
+			if err := o.Check(); err != nil {
+				return err
+			}
 			l, err := net.Listen("tcp", listen)
 			if err != nil {
 				return cli.WithHint(fmt.Errorf("serve: %w", err), "--listen takes another address, as in 127.0.0.1:5001")

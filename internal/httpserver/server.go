@@ -36,6 +36,16 @@ type Options struct {
 	Log               func(Request) // gets every request, from several goroutines; nil keeps no log
 }
 
+// Check says what is wrong with the files of Options, before anything listens.
+func (o Options) Check() error {
+	_, err := o.tls()
+	if err != nil {
+		return err
+	}
+	_, err = o.users(nil)
+	return err
+}
+
 // Serve answers on l until ctx ends, then lets requests finish for a while.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, o Options) error {
 	config, err := o.tls()

@@ -38,8 +38,8 @@ func (c *Clock) Set() <-chan struct{} { return c.set }
 func (c *Clock) Close() error { return c.timer.Close() }
 
 // arm has reads wait for a time that never comes, or end with ECANCELED when the clock
-// is set, see timerfd_create(2). Where the clock was set since
-// the last read, arming ends with that, too.
+// is set, see timerfd_create(2). Where the clock was set since the last read, arming
+// ends with that, too.
 func (c *Clock) arm() error {
 	conn, err := c.timer.SyscallConn()
 	if err != nil {

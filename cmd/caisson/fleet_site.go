@@ -83,8 +83,8 @@ func (s *servedSite) again(say func(format string, args ...any)) {
 	s.now.Store(&siteNow{was.Site, err})
 }
 
-func (s *servedSite) Select(labels []string, set string) ([]string, error) {
-	return s.now.Load().Select(labels, set)
+func (s *servedSite) Find(labels []string, set string) ([]string, error) {
+	return s.now.Load().Find(labels, set)
 }
 func (s *servedSite) Where(node string) (labels, sets []string) {
 	return s.now.Load().Where(node)

@@ -61,7 +61,7 @@ func TestServedSiteFollowsItsFiles(t *testing.T) {
 		said = nil
 		s.again(say)
 		s.again(say)
-		nodes, err := s.Select([]string{"rack=r1"}, "")
+		nodes, err := s.Find([]string{"rack=r1"}, "")
 		if err != nil {
 			t.Fatal(step, err)
 		}

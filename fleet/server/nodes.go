@@ -17,11 +17,11 @@ import (
 // Site is what a service asks of its site: labels and sets of
 // nodes, and what services follow, are written there and published nowhere.
 type Site interface {
-	// Select returns the nodes that have all labels, each as KEY=VALUE, and belong to the
-	// NodeSet where one is named. None at all is an error.
-	Select(labels []string, set string) ([]string, error)
-	Labels() []string                          // each that some node has, as Select takes them
-	Where(node string) (labels, sets []string) // as Select takes them
+	// Find returns the nodes that have all labels, each as KEY=VALUE, and belong to the
+	// NodeSet where one is named.
+	Find(labels []string, set string) ([]string, error)
+	Labels() []string                          // each that some node has, as Find takes them
+	Where(node string) (labels, sets []string) // as Find takes them
 	Sets() []string
 	Services() []service.Service
 	ServicesLock() (*service.Lock, error) // as it is now
@@ -82,7 +82,7 @@ func (s *Server) readQuery(v url.Values) (asked, error) {
 	case len(q.Labels) > maxLabels:
 		return q, fmt.Errorf("more than %d labels", maxLabels)
 	}
-	names, err := s.o.Site.Select(q.Labels, q.Set)
+	names, err := s.o.Site.Find(q.Labels, q.Set)
 	q.Named(names)
 	return q, err
 }

@@ -73,6 +73,8 @@ func TestNodesByLabelAndSet(t *testing.T) {
 		{url.Values{"label": {"rack=r1", "role=<b>a&b</b>"}}, "n1"},
 		{url.Values{"set": {"odd"}}, "n1 n3"},
 		{url.Values{"set": {"odd"}, "q": {"n3"}}, "n3"},
+		{url.Values{"label": {"rack=r9"}}, ""}, // well said, and so of no node
+		{url.Values{"label": {"rack=r1", "rack=r2"}}, ""},
 		{url.Values{"label": {""}, "set": {""}}, "n1 n2 n3"}, // a form that nobody filled in
 	} {
 		status, text := s.ask("GET", "/v1/nodes?"+c.query.Encode(), nil)
@@ -93,7 +95,7 @@ func TestNodesByLabelAndSet(t *testing.T) {
 		many.Add("label", fmt.Sprintf("k%d=v", i))
 	}
 	for query, want := range map[string]string{
-		"label=rack%3Dr9": "no node of the site is meant", "label=rack": "is not a label with its value", "set=even": "has no node set", many.Encode(): "more than 16 labels",
+		"label=rack": "is not a label with its value", "set=even": "has no node set", many.Encode(): "more than 16 labels",
 	} {
 		if status, text := s.ask("GET", "/v1/nodes?"+query, nil); status != 400 || !strings.Contains(text, want) {
 			t.Errorf("%s: %d %s", query, status, text)
@@ -101,6 +103,16 @@ func TestNodesByLabelAndSet(t *testing.T) {
 		if status, text := s.ask("GET", "/nodes?"+query, nil); status != 400 || !strings.Contains(text, want) {
 			t.Errorf("page of %s: %d %s", query, status, text)
 		}
+	}
+}
+
+// TestNobodyHasTheLabel: the page says so, and nothing of a mistake.
+func TestNobodyHasTheLabel(t *testing.T) {
+	s := newSite(t, published("n1"), false)
+	s.knows(written)
+	status, text := s.ask("GET", "/nodes?label=rack%3Dr9", nil)
+	if status != 200 || !strings.Contains(text, "No node meets this.") || strings.Contains(text, `role="alert"`) || strings.Contains(text, `href="/nodes/n1"`) {
+		t.Errorf("%d %s", status, text)
 	}
 }
 

@@ -21,10 +21,19 @@ func (s *Site) Sets() []string {
 	return names
 }
 
-// Select returns the names of the nodes that have all labels, each as KEY=VALUE, and
-// belong to the NodeSet when one is named. None at all is an error: it is a typing
-// mistake more often than it is meant.
+// Select is Find for what acts on nodes. None at all is an error: it is a typing mistake
+// more often than it is meant.
 func (s *Site) Select(labels []string, set string) ([]string, error) {
+	names, err := s.Find(labels, set)
+	if err == nil && names == nil {
+		return nil, report.Invalidf("'caisson explain FILE --node N' shows a node's labels", "no node of the site is meant")
+	}
+	return names, err
+}
+
+// Find returns the names of the nodes that have all labels, each as KEY=VALUE, and
+// belong to the NodeSet when one is named.
+func (s *Site) Find(labels []string, set string) ([]string, error) {
 	sets := s.maintenance.Sets
 	i := slices.IndexFunc(sets, func(x maintenance.Set) bool { return x.Name == set })
 	if set != "" && i < 0 {
@@ -45,9 +54,6 @@ func (s *Site) Select(labels []string, set string) ([]string, error) {
 		if !slices.ContainsFunc(labels, lacks) && (set == "" || sets[i].Has(n)) {
 			names = append(names, n.Name)
 		}
-	}
-	if names == nil {
-		return nil, report.Invalidf("'caisson explain FILE --node N' shows a node's labels", "no node of the site is meant")
 	}
 	return names, nil
 }

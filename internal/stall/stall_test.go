@@ -29,7 +29,7 @@ func TestWithin(t *testing.T) {
 			t.Errorf("%d: %v", n, err)
 		}
 	}
-	if err := Within(short(), "b", func() error { return nil }); err != nil {
+	if err := Within(t.Context(), "b", func() error { return nil }); err != nil {
 		t.Errorf("another one: %v", err)
 	}
 	close(end)

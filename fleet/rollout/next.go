@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -24,6 +25,14 @@ type Report struct {
 	Waiting string    // what a change waits for, as in "window night"; "" when for nothing
 	Refused string    // why it does not take what is published for it; "" when it does
 	Pinned  bool      // the key that signed it outlives a boot
+
+	Interval time.Duration // between two reports of the node
+}
+
+// silence is how long the node may say nothing: as long as the rollout says, and never
+// less than a node may that reports so seldom.
+func (r Report) silence(rule spec.RolloutRule) time.Duration {
+	return max(time.Duration(rule.Silence)*time.Second, view.Patience(r.Interval))
 }
 
 // Act is what is to be done next.
@@ -77,11 +86,11 @@ func Next(plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows, left map[st
 func begin(plan *spec.RolloutPlan, i int, rows index.Rows, left map[string]bool, reports map[string]Report, now time.Time) Decision {
 	d := Decision{Act: Begin, Wave: i, LeftOut: map[string]string{}}
 	silent := 0
-	silence := time.Duration(plan.Rule.Silence) * time.Second
 	var unheard []string
 	for _, name := range slices.Sorted(maps.Keys(plan.Waves[i].Nodes)) {
 		row, there := rows[name]
 		r, heard := reports[name]
+		silence := r.silence(plan.Rule)
 		switch {
 		case held(row, now) != "":
 			d.LeftOut[name] = held(row, now)
@@ -148,7 +157,7 @@ func judge(plan *spec.RolloutPlan, i int, w spec.RolloutWave, rows index.Rows, r
 		listens = later(listens, r.Listens)
 	}
 	late := !now.Before(later(begun, listens).Add(time.Duration(plan.Rule.Deadline) * time.Second))
-	soak, silence := time.Duration(plan.Rule.Soak)*time.Second, time.Duration(plan.Rule.Silence)*time.Second
+	soak := time.Duration(plan.Rule.Soak) * time.Second
 	var pending, soaking []string
 	for _, name := range slices.Sorted(maps.Keys(plan.Waves[i].Nodes)) {
 		if w.LeftOut[name] != "" {
@@ -159,6 +168,7 @@ func judge(plan *spec.RolloutPlan, i int, w spec.RolloutWave, rows index.Rows, r
 			continue
 		}
 		r := reports[name]
+		silence := r.silence(plan.Rule)
 		heard := !r.At.Before(begun) // what it said before says nothing of this wave
 		arrived := heard && r.Overlay == plan.Waves[i].Nodes[name]
 		switch {

@@ -76,6 +76,41 @@ func TestBeginAfterTheServiceWasGone(t *testing.T) {
 	}
 }
 
+// TestNodesThatReportSeldom: nodes whose reports go by a registry, each hour, are in the
+// waves of a rollout that says nothing of silence, and are well without a word in between.
+func TestNodesThatReportSeldom(t *testing.T) {
+	begun := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	plan := &spec.RolloutPlan{Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"a": "new"}}}, Rule: spec.RolloutRule{Soak: 600, Deadline: 3600, Silence: 1800}}
+	for _, c := range []struct {
+		name     string
+		of       time.Duration // of the report
+		now      time.Duration
+		interval time.Duration
+		runs     bool
+		act      Act
+		reason   string
+	}{
+		{"its last report is of an hour ago", -time.Hour, 0, time.Hour, false, Begin, ""},
+		{"its last two are missing", -3 * time.Hour, 0, time.Hour, false, Begin, ""},
+		{"it is silent", -3*time.Hour - 2*time.Minute, 0, time.Hour, false, Wait, "none of its nodes reports"},
+		{"one that reports often is silent sooner", -31 * time.Minute, 0, 5 * time.Minute, false, Wait, "none of its nodes reports"},
+		{"it said that it runs it, and nothing since", time.Minute, 50 * time.Minute, time.Hour, true, Wait, "soaking"},
+		{"it says so still", time.Hour, time.Hour, time.Hour, true, Finish, ""},
+		{"it ended while it soaked", time.Minute, 3*time.Hour + 3*time.Minute, time.Hour, true, Halt, "a (silent since "},
+		{"one that reports often ended", time.Minute, 32 * time.Minute, 5 * time.Minute, true, Halt, "a (silent since "},
+	} {
+		r := view.Reported{Node: "a", Received: begun.Add(c.of), Interval: int64(c.interval / time.Second), Overlay: "old", Axes: spec.Axes{Health: spec.Axis{State: string(spec.HealthOK)}}}
+		row, rows := spec.Rollout{Phase: spec.RolloutRunning}, index.Rows{"a": {Overlay: "old"}}
+		if c.runs {
+			r.Overlay, rows["a"], row.Waves = "new", spec.Published{Overlay: "new"}, []spec.RolloutWave{{Begun: begun.Unix()}}
+		}
+		d := Next(plan, row, rows, nil, map[string]Report{"a": FromReport(r)}, begun.Add(c.now))
+		if d.Act != c.act || !strings.Contains(d.Reason, c.reason) {
+			t.Errorf("%s: %s %q, want %s with %q", c.name, d.Act, d.Reason, c.act, c.reason)
+		}
+	}
+}
+
 func TestHalts(t *testing.T) {
 	for _, c := range []struct {
 		count, percent, failed, n int

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/spec"
@@ -42,7 +43,7 @@ func ReadReports(r io.Reader) (map[string]Report, error) {
 // FromReport returns what a rollout wants to know of a node's report. Times in it are
 // by the node's clock; one that is later than when it was received is not used.
 func FromReport(r view.Reported) Report {
-	out := Report{At: r.Received, Listens: r.Listens, Overlay: r.Overlay, Pinned: r.Grade == spec.KeyPinned}
+	out := Report{At: r.Received, Listens: r.Listens, Interval: time.Duration(r.Interval) * time.Second, Overlay: r.Overlay, Pinned: r.Grade == spec.KeyPinned}
 	if r.Staged == r.Overlay {
 		out.Overlay = "" // its layer waits for a reboot: it has not arrived
 	}

@@ -133,21 +133,21 @@ func KindOf(c Condition) Kind {
 	return Kind{Condition: c}
 }
 
-// patience is how long a node may say nothing: three of its intervals, for a report
-// may be lost and another one late.
-func patience(b *Brief) time.Duration {
-	return 3*min(max(b.Interval, time.Minute), rules.LongestReport) + time.Minute
+// Patience is how long a node may say nothing that reports at an interval: three of
+// these, for a report may be lost and another one late.
+func Patience(interval time.Duration) time.Duration {
+	return 3*min(max(interval, time.Minute), rules.LongestReport) + time.Minute
 }
 
 // silent reports whether a node that reported has said nothing for too long. What
 // nobody could hear is no silence.
 func (n *Node) silent(now time.Time) bool {
-	return n.overdue(now) && (n.Listens.IsZero() || now.Sub(n.Listens) > patience(n.Report))
+	return n.overdue(now) && (n.Listens.IsZero() || now.Sub(n.Listens) > Patience(n.Report.Interval))
 }
 
 // overdue reports whether the last report of a node is older than it may be.
 func (n *Node) overdue(now time.Time) bool {
-	return n.Report != nil && now.Sub(n.Received).Abs() > patience(n.Report) // one of a time to come is of a clock that was wrong
+	return n.Report != nil && now.Sub(n.Received).Abs() > Patience(n.Report.Interval) // one of a time to come is of a clock that was wrong
 }
 
 // Condition returns how a node is, and why.

@@ -79,7 +79,8 @@ func (n *Node) Line(now time.Time) Line {
 type Reported struct {
 	Node     string        `json:"node"`
 	Received time.Time     `json:"received"`
-	Listens  time.Time     `json:"listens,omitzero"` // since when the service can hear nodes, where that is later
+	Listens  time.Time     `json:"listens,omitzero"`   // since when the service can hear nodes, where that is later
+	Interval int64         `json:"interval,omitempty"` // seconds between two reports of the node
 	Grade    spec.KeyGrade `json:"grade"`
 	Overlay  string        `json:"overlay"`          // digest
 	Staged   string        `json:"staged,omitempty"` // digest of the overlay that waits for a reboot, be it for its layer alone
@@ -91,7 +92,7 @@ func (n *Node) Reported() (Reported, bool) {
 	if n.Report == nil {
 		return Reported{}, false
 	}
-	return Reported{n.Name, n.Received, n.Listens, n.Grade, n.Report.Overlay, n.Report.Staged, n.Report.Axes}, true
+	return Reported{n.Name, n.Received, n.Listens, int64(n.Report.Interval / time.Second), n.Grade, n.Report.Overlay, n.Report.Staged, n.Report.Axes}, true
 }
 
 // TroubleWord is the condition of a query for all that somebody should look at.

@@ -26,7 +26,7 @@ type rolloutSpecDoc struct {
 	Waves    []waveDoc      `site:"waves,required" doc:"one after the other; what is left is the last one"`
 	Soak     shape.Pause    `site:"soak" doc:"how long a wave must be well; 10m when absent"`
 	Deadline shape.Duration `site:"deadline" doc:"after which a node that does not report what it was given has failed; 1h when absent"`
-	Silence  shape.Duration `site:"silence" doc:"a node that reported nothing for so long before its wave is left out; 30m when absent"`
+	Silence  shape.Duration `site:"silence" doc:"a node that reported nothing for so long before its wave is left out, and never for less than three of the intervals that it reports at and a minute; 30m when absent"`
 	Halt     haltDoc        `site:"halt" doc:"how many failures of a wave halt the rollout; the first one when absent"`
 	Undo     shape.Text     `site:"undo" enum:"wave,all,none" doc:"what goes back when it halts; wave when absent"`
 	Grade    shape.Text     `site:"grade" enum:"pinned,any" doc:"pinned: only reports by keys that are kept on a disk count; any when absent"`

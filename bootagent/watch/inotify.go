@@ -66,13 +66,10 @@ func (i *inotify) arm() error {
 	for _, p := range i.places {
 		path := filepath.Join(i.root, p.path)
 		if p.itself {
-			errs = append(errs, i.add(path, "", p.kind))
+			_, err := i.add(path, "", p.kind)
+			errs = append(errs, err)
 		}
-		dir, name := filepath.Dir(path), filepath.Base(path)
-		for !isDir(dir) && dir != "/" {
-			dir, name = filepath.Dir(dir), filepath.Base(dir)
-		}
-		errs = append(errs, i.add(dir, name, p.kind))
+		errs = append(errs, i.near(path, p.kind))
 	}
 	for number := range old {
 		if i.watches[number] == nil {
@@ -82,22 +79,47 @@ func (i *inotify) arm() error {
 	return errors.Join(errs...)
 }
 
+// near watches the nearest directory of a path that is there. One that comes or goes
+// before its watch begins is told of by nobody, so it looks again.
+func (i *inotify) near(path, kind string) error {
+	for range maxWatches {
+		dir, name := nearest(path)
+		there, err := i.add(dir, name, kind)
+		if err != nil {
+			return err
+		}
+		if now, _ := nearest(path); there && now == dir {
+			return nil
+		}
+	}
+	return fmt.Errorf("watch %s: its directories come and go", path)
+}
+
+// nearest returns the nearest directory of a path, and what is looked for in it.
+func nearest(path string) (dir, name string) {
+	dir, name = filepath.Dir(path), filepath.Base(path)
+	for !isDir(dir) && dir != "/" {
+		dir, name = filepath.Dir(dir), filepath.Base(dir)
+	}
+	return dir, name
+}
+
 func isDir(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir()
 }
 
-// add watches a path. One that is not there is found by its directory.
-func (i *inotify) add(path, name, kind string) error {
+// add watches a path, if it is there. One that is not is found by its directory.
+func (i *inotify) add(path, name, kind string) (there bool, err error) {
 	if len(i.watches) >= maxWatches {
-		return fmt.Errorf("more than %d directories", maxWatches)
+		return false, fmt.Errorf("more than %d directories", maxWatches)
 	}
 	number, err := unix.InotifyAddWatch(i.number, path, changes)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return fmt.Errorf("watch %s: %w", path, err)
+		return false, fmt.Errorf("watch %s: %w", path, err)
 	}
 	w := i.watches[number]
 	if w == nil {
@@ -107,7 +129,7 @@ func (i *inotify) add(path, name, kind string) error {
 	if !slices.Contains(w.of[name], kind) {
 		w.of[name] = append(w.of[name], kind)
 	}
-	return nil
+	return true, nil
 }
 
 func (i *inotify) drain() (kinds []string, lost bool) {

@@ -30,7 +30,7 @@ hostname superhost
 ip link set lo up
 mount --bind /run/units /etc/systemd/system # where this systemd looks
 not() { if "$@"; then return 1; fi; }
-await() { end=$(($(date +%s)+40)); until "$@" >/dev/null 2>&1; do test $(date +%s) -lt $end || { echo "never: $*"; exit 5; }; sleep 0.2; done; }
+await() { end=$(($(date +%s)+300)); until "$@" >/dev/null 2>&1; do test $(date +%s) -lt $end || { echo "never: $*"; exit 5; }; sleep 0.2; done; }
 mkdir -p /run/units/caisson-agent.service.d /run/site
 sed "s|^ExecStart=.*|ExecStart=$(command -v caisson-agent) run|" unit >/run/units/caisson-agent.service
 printf '[Service]\nSystemCallErrorNumber=\nRestart=no\nStandardError=append:/run/journal\n' >/run/units/caisson-agent.service.d/test.conf

@@ -40,7 +40,7 @@ await caisson-agent enroll --from 127.0.0.1:5001 --fleet metal-a --key keys/oper
 caisson-agent apply
 caisson-agent run 2>run.log &
 run=$!
-await sh -c "caisson-agent status -o json | grep -q '\"hints\"'"
+await watches
 sleep 20
 set +x
 took() { cat /proc/$run/task/*/schedstat /proc/uptime | awk -v children="$(cut -d' ' -f16,17 /proc/$run/stat)" '

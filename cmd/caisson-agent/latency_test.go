@@ -239,7 +239,7 @@ await caisson-agent enroll --from 127.0.0.1:5001 --fleet metal-a --key keys/oper
 caisson-agent apply
 caisson-agent run 2>run.log &
 run=$!
-await sh -c "caisson-agent status -o json | grep -q '\"hints\"'"
+await watches
 caisson-agent status >&2
 sleep 3
 set +x

@@ -31,6 +31,7 @@ hostname superhost
 ip link set lo up
 not() { if "$@"; then return 1; fi; } # a shell's own "!" fails nothing
 await() { n=0; until "$@"; do n=$((n+1)); test $n -lt 1200; sleep 0.1; done; }
+watches() { grep -qs ^link_type: /proc/$run/fdinfo/*; } # the service $run, writes of parameters
 soon() { n=0; until "$@"; do n=$((n+1)); test $n -lt 300; sleep 0.1; done; } # before the look of each minute
 cd /mnt
 caisson init .
@@ -69,6 +70,7 @@ await sh -c "test \$(cat $forward) = 1"
 caisson-agent status
 
 # Later it is told of changes, and where the kernel says so, by whom.
+await watches
 await sh -c "caisson-agent status -o json | grep -q '\"hints\"'"
 echo 0 >$forward
 soon sh -c "test \$(cat $forward) = 1"
@@ -201,15 +203,13 @@ not caisson-agent apply 2>said
 grep 'Divingbell still runs on this host' said
 test $(value net/ipv4/tcp_fin_timeout) = 15
 umount $secret
-printf 'sleep 300\n' >/tmp/sysctl.sh
-unshare --mount sh /tmp/sysctl.sh &
+unshare --mount sh -c 'mount -t tmpfs tmpfs /tmp; echo sleep 300 >/tmp/sysctl.sh; exec sh /tmp/sysctl.sh' &
 pod=$!
 await sh -c "tr '\0' ' ' </proc/$pod/cmdline | grep -q '^sh /tmp/sysctl.sh'"
 not caisson-agent apply 2>said
 grep "process $pod of a container runs /tmp/sysctl.sh" said
 kill $pod
 wait $pod || true
-rm /tmp/sysctl.sh
 
 # plan counts on the take-over: what nobody wants any more goes back.
 caisson-agent plan >said || test $? = 3

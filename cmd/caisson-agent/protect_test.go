@@ -44,6 +44,7 @@ trap 'test -z "$run" || kill $run; caisson-agent restore --all' EXIT
 caisson-agent run 2>journal &
 run=$!
 await grep 'protected by=service item=sysctl key=net.ipv4.tcp_thin_linear_timeouts' journal
+await watches # what was refused before, nobody tells of
 is 1
 refused 0
 is 1
@@ -114,16 +115,11 @@ caisson-agent sync
 caisson-agent status | grep '^health      ok'
 `
 
-// needBPF skips a test where the kernel cannot protect parameters, and has it be the
-// only one of the machine that protects any.
-func needBPF(t *testing.T) {
+// protectAlone has a test be the only one of the machine that protects the parameter, or
+// writes it.
+func protectAlone(t *testing.T) {
 	t.Helper()
 	require.Root(t)
-	root, err := bpf.Root()
-	if err != nil {
-		require.Missing(t, "bpf", err.Error())
-	}
-	defer root.Close() // only read
 	lock, err := os.OpenFile(os.TempDir()+"/caisson-protect-test.lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		t.Fatal(err)
@@ -132,6 +128,16 @@ func needBPF(t *testing.T) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// needBPF skips a test where the kernel cannot protect parameters.
+func needBPF(t *testing.T) {
+	t.Helper()
+	root, err := bpf.Root()
+	if err != nil {
+		require.Missing(t, "bpf", err.Error())
+	}
+	defer root.Close() // only read
 	if err := bpf.Protect(root, []string{"net/ipv4/tcp_thin_linear_timeouts"}); err != nil {
 		require.Missing(t, "bpf", err.Error())
 	}
@@ -141,8 +147,12 @@ func needBPF(t *testing.T) {
 }
 
 func TestProtectedParametersInNamespaces(t *testing.T) {
+	protectAlone(t)
 	needBPF(t)
 	inThese(t, []string{"--mount", "--net", "--uts"}, protects)
 }
 
-func TestNothingIsProtectedInAContainer(t *testing.T) { inNamespaces(t, cannotProtect) }
+func TestNothingIsProtectedInAContainer(t *testing.T) {
+	protectAlone(t)
+	inNamespaces(t, cannotProtect)
+}

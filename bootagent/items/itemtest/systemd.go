@@ -94,7 +94,7 @@ func InSystemdWith(t *testing.T, prepare func(dir string), settings ...string) b
 		"test.target":    "[Unit]\nDefaultDependencies=no\nWants=test.service\n",
 		"sysinit.target": stub, "basic.target": stub, "shutdown.target": stub, // what services order themselves by
 		"test.service": fmt.Sprintf("[Unit]\nDefaultDependencies=no\nSuccessAction=exit-force\nFailureAction=exit-force\n[Service]\nType=oneshot\n"+
-			"ExecStart=/run/test/test -test.run=^%s$ -test.count=1 -test.v -test.timeout=100s\nEnvironment=%s=1 TMPDIR=/tmp PATH=%s\nWorkingDirectory=/run/test\n"+
+			"ExecStart=/run/test/test -test.run=^%s$ -test.count=1 -test.v -test.timeout=20m\nEnvironment=%s=1 TMPDIR=/tmp PATH=%s\nWorkingDirectory=/run/test\n"+
 			"StandardOutput=file:/run/test/out\nStandardError=file:/run/test/out\nOOMScoreAdjust=-900\n%s\n",
 			regexp.QuoteMeta(t.Name()), underSystemd, os.Getenv("PATH"), strings.Join(settings, "\n")),
 	} {

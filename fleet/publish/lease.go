@@ -123,7 +123,8 @@ func (l *lease) own(ctx context.Context) error {
 }
 
 // during renews the intent while f runs, ends f when that is not possible any more,
-// and withdraws the intent.
+// and withdraws the intent. One that is lost stays: what its publisher sent last may still
+// be on its way, for as long as others wait before they count it as dead.
 func (l *lease) during(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var beats sync.WaitGroup
@@ -132,12 +133,13 @@ func (l *lease) during(ctx context.Context, f func(context.Context) error) error
 	lost := l.held()
 	cancel(nil)
 	beats.Wait()
-	l.withdraw(ctx)
-	if lost != nil && !errors.Is(err, errLost) {
-		if err != nil {
-			return fmt.Errorf("%w (%w)", lost, err)
-		}
+	switch {
+	case lost == nil:
+		l.withdraw(ctx)
+	case err == nil:
 		return lost // what was written last may have come too late
+	case !errors.Is(err, errLost):
+		return fmt.Errorf("%w (%w)", lost, err)
 	}
 	return err
 }

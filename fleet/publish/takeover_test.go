@@ -264,6 +264,27 @@ func TestSuspendedPublisher(t *testing.T) {
 	})
 }
 
+// A publisher that could not renew its reservation leaves it to those who count it as dead:
+// what it sent last may still be on its way.
+func TestLostReservationStays(t *testing.T) {
+	servers(t, func(t *testing.T, backend string) {
+		f := newFleet(t)
+		p := f.at(t, backend+"/metal-a")
+		p.pace = &pace{beat: time.Hour, hold: time.Nanosecond, look: time.Second, dead: time.Minute}
+		if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "1"), Options{}); !errors.Is(err, errLost) {
+			t.Fatalf("without a renewal: %v", err)
+		}
+		tags, err := reservations(t, p)
+		if err != nil || len(tags) != 1 {
+			t.Fatalf("reservations that stayed: %q, %v", tags, err)
+		}
+		mine, _ := parseIntent(tags[0]) // as reservations has it
+		if s, err := p.standing(t.Context(), mine); err != nil || !s.renewed || s.Gives != 1 {
+			t.Errorf("others find %+v, %v", s, err)
+		}
+	})
+}
+
 // tagged returns what the tags lead to that nodes and publishers begin with.
 func tagged(t *testing.T, p *Publisher) (list string) {
 	t.Helper()

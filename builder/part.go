@@ -3,8 +3,10 @@
 package builder
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io/fs"
@@ -45,7 +47,11 @@ func parts(r *root.Root) (map[string]string, error) {
 		if s.reads == nil {
 			continue
 		}
-		sum, err := partSum(r.Upper, s.reads.paths)
+		below := ""
+		if len(r.Lowers) == 1 {
+			below = r.Lowers[0]
+		}
+		sum, err := partSum(r.Upper, below, s.reads.paths)
 		if err == nil && sum != "" && s.reads.more != nil {
 			var more bool
 			if more, err = s.reads.more(r); more {
@@ -63,9 +69,10 @@ func parts(r *root.Root) (map[string]string, error) {
 }
 
 // partSum hashes what a tree has at the paths and below, and the directories that
-// lead there, without dates. It is "" when a link leads out of the paths: what is
-// behind it is read, too.
-func partSum(tree string, paths []string) (string, error) {
+// lead there, without dates. Those of them that are as in the one tree below, if any,
+// change nothing. It is "" when a link leads out of the paths: what is behind it is
+// read, too.
+func partSum(tree, below string, paths []string) (string, error) {
 	sum := sha256.New()
 	escapes := false
 	look := func(w hash.Hash, name string, info fs.FileInfo) error {
@@ -82,30 +89,39 @@ func partSum(tree string, paths []string) (string, error) {
 		return undated(w, name, info)
 	}
 	for _, p := range paths {
-		at, parts := tree, strings.Split(strings.Trim(p, "/"), "/")
+		at, under, parts := tree, below, strings.Split(strings.Trim(p, "/"), "/")
 		for i, part := range parts {
 			at = filepath.Join(at, part)
 			if !exists(at) {
 				break // the trees below show through
 			}
 			if i == len(parts)-1 {
-				below, err := treeSum(at, look)
+				all, err := treeSum(at, look)
 				if err != nil {
 					return "", err
 				}
-				fmt.Fprintf(sum, "%q %s\n", p, below)
+				fmt.Fprintf(sum, "%q %s\n", p, all)
 				break
 			}
 			info, err := os.Lstat(at)
 			if err != nil {
 				return "", err
 			}
-			fmt.Fprintf(sum, "%q ", at[len(tree):])
-			if err := look(sum, at, info); err != nil {
+			own := sha256.New()
+			if err := look(own, at, info); err != nil {
 				return "", err
 			}
 			if !info.IsDir() {
+				fmt.Fprintf(sum, "%q %x\n", at[len(tree):], own.Sum(nil))
 				break
+			}
+			same, err := isDirWith(own.Sum(nil), under, part)
+			if err != nil {
+				return "", err
+			}
+			if under = filepath.Join(under, part); !same {
+				fmt.Fprintf(sum, "%q %x\n", at[len(tree):], own.Sum(nil))
+				under = "" // it may hide what is below
 			}
 		}
 	}
@@ -113,6 +129,25 @@ func partSum(tree string, paths []string) (string, error) {
 		return "", nil
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// isDirWith reports whether there is a directory of that name in a tree, with that sum,
+// which leaves out what is in it.
+func isDirWith(sum []byte, tree, name string) (bool, error) {
+	if tree == "" {
+		return false, nil
+	}
+	at := filepath.Join(tree, name)
+	info, err := os.Lstat(at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil || !info.IsDir() {
+		return false, err
+	}
+	its := sha256.New()
+	err = undated(its, at, info)
+	return bytes.Equal(its.Sum(nil), sum), err
 }
 
 // within reports whether name is one of the paths or lies below one.

@@ -67,7 +67,7 @@ func TestPartSum(t *testing.T) {
 			if err := os.MkdirAll(filepath.Join(tree, "etc"), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			before, err := partSum(tree, paths)
+			before, err := partSum(tree, "", paths)
 			if err != nil || before == "" {
 				t.Fatal(before, err)
 			}
@@ -75,18 +75,61 @@ func TestPartSum(t *testing.T) {
 				if err := os.MkdirAll(filepath.Join(tree, "etc/ssl/certs"), 0o755); err != nil {
 					t.Fatal(err)
 				}
-				if before, err = partSum(tree, paths); err != nil {
+				if before, err = partSum(tree, "", paths); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if err := c.change(tree); err != nil {
 				t.Fatal(err)
 			}
-			after, err := partSum(tree, paths)
+			after, err := partSum(tree, "", paths)
 			if err != nil || (after == before) != c.same || (after == "") != c.escapes {
 				t.Errorf("%q after %q, %v", after, before, err)
 			}
 		})
+	}
+}
+
+// A package that brings a directory on the way as it is below changes no part.
+func TestPartSumOfADirectoryBelow(t *testing.T) {
+	require.Root(t)
+	paths := []string{"/usr/lib/firmware"}
+	tree, below := t.TempDir(), t.TempDir()
+	for _, dir := range []string{tree, filepath.Join(below, "usr/lib")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sum := func() string {
+		t.Helper()
+		got, err := partSum(tree, below, paths)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	nothing := sum()
+	library := filepath.Join(tree, "usr/lib")
+	if err := os.MkdirAll(library, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got := sum(); got != nothing {
+		t.Errorf("with a library it is %s, not %s", got, nothing)
+	}
+	if err := unix.Setxattr(library, "trusted.overlay.opaque", []byte("y"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if sum() == nothing {
+		t.Error("what hides those below changes nothing")
+	}
+	if err := unix.Removexattr(library, "trusted.overlay.opaque"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(library, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if sum() == nothing {
+		t.Error("another mode changes nothing")
 	}
 }
 

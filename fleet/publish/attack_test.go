@@ -260,6 +260,10 @@ func (h *history) run(t testing.TB, row attackRow, r rules) error {
 	case "refresh":
 		_, err := p.Refresh(t.Context(), Lists{})
 		return err
+	case "prune":
+		p.Trust = &h.policy
+		_, err := p.Prune(t.Context(), Keep{}, true)
+		return err
 	case "layers":
 		_, err := p.Layers(t.Context(), h.policy, layer)
 		return err

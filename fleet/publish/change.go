@@ -45,9 +45,10 @@ type Lists struct {
 }
 
 // Refresh renews the signature of fleet:current, and of overlays that are to
-// expire. No content changes and no generation is taken. It runs daily.
+// expire. No content changes and no generation is taken, but after a publish that was
+// cut: its nodes get again what they had. It runs daily.
 func (p *Publisher) Refresh(ctx context.Context, lists Lists) (result *Result, err error) {
-	err = p.alone(ctx, p.trusted(), purpose{}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
+	err = p.alone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
 		result, err = run.refresh(ctx, v, batch, lists)
 		return err
 	})
@@ -66,23 +67,31 @@ func (p *Publisher) refresh(ctx context.Context, v *view, batch *registry.Batch,
 		return nil, err
 	}
 	x := v.next()
+	if v.index.Root.Reserved {
+		x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
+	}
 	rows, err := x.All(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if len(rows) == 0 && v.index.Root.Reserved {
+		return nil, p.unpublished() // the first publish was cut: there is nothing to go back to
 	}
 	result := newResult(x.Root)
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		if p.old(rows[name].Expires, v.policy.Lifetime) {
 			names = append(names, name)
-		} else {
-			result.Unchanged++
 		}
 	}
-	c := &change{verb: "refresh", index: x, reject: reject}
+	c := &change{by: By{Author: p.Author, Reason: "a publish was cut"}, verb: "refresh", index: x, reject: reject}
 	if c.todo, err = p.keep(ctx, v, x, names, func(string) bool { return false }); err != nil {
 		return nil, err
 	}
+	if err := p.heal(ctx, v, c); err != nil {
+		return nil, err
+	}
+	result.Unchanged = len(rows) - len(c.todo)
 	v.current = &trust.FleetState{Reject: nil} // a rejected overlay is renewed like any other: the list decides on the node
 	return result, p.write(ctx, v.policy, v, batch, c, result)
 }

@@ -28,9 +28,12 @@ func (p *Publisher) heal(ctx context.Context, v *view, c *change) error {
 		return err
 	}
 	for _, w := range c.todo {
-		delete(torn, w.name)
+		if !w.resigned {
+			delete(torn, w.name)
+		}
 	}
-	c.rows = true // the generation that was given out is nobody's
+	c.todo = slices.DeleteFunc(c.todo, func(w work) bool { return torn[w.name] }) // a signature alone would not do
+	c.rows = true                                                                 // the generation that was given out is nobody's
 	p.Say("a publish was cut: %d nodes get again what the index says of them", len(torn))
 	todo, err := p.keep(ctx, v, c.index, slices.Sorted(maps.Keys(torn)), func(string) bool { return true })
 	c.todo = append(c.todo, todo...)

@@ -532,6 +532,34 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
+// TestARefreshHealsACutPublish: a timer goes on after it, and the fleet does not expire.
+// Nodes that the cut one moved get again what they had, those with an old signature, too.
+func TestARefreshHealsACutPublish(t *testing.T) {
+	for day, resigned := range map[int]int{1: 0, 25: 1} {
+		f := newFleet(t)
+		f.publish(f.nodes("", "10", "10"), Options{})
+		f.cut()
+		f.Now = start.Add(time.Duration(day) * 24 * time.Hour)
+		f.AcceptExpired = true // nobody refreshed it since
+		r, err := f.Refresh(t.Context(), Lists{})
+		must(t, err)
+		if r.Generation != 3 || len(r.Published) != 1 || r.Published[0].Node != "n0" || len(r.Resigned) != resigned || r.Unchanged != 1-resigned {
+			t.Errorf("day %d: %+v", day, r)
+		}
+		f.mustBoot(3, "")
+		if a, err := f.boot(); err != nil || a.Overlay.Items.Sysctl[0].Value != "10" {
+			t.Errorf("day %d: the node has what a cut publish gave it: %+v, %v", day, a, err)
+		}
+		if bad := verdicts(t, f, f.Publisher); len(bad) > 0 {
+			t.Errorf("day %d: %+v", day, bad)
+		}
+		f.Now = f.Now.Add(time.Hour)
+		if r, err = f.Refresh(t.Context(), Lists{}); err != nil || r.Generation != 3 || len(r.Published)+len(r.Resigned) != 0 {
+			t.Errorf("day %d: the next one: %+v, %v", day, r, err)
+		}
+	}
+}
+
 // TestPublishRefusesAPairThatDoesNotFit: an overlay that uses what came later,
 // and a layer whose agent is older.
 func TestPublishRefusesAPairThatDoesNotFit(t *testing.T) {

@@ -164,7 +164,7 @@ func (p *Publisher) addUnfinished(ctx context.Context, r *Report, x spec.FleetIn
 	if err != nil {
 		return err
 	}
-	c := Check{What: "fleet:index", Verdict: unfinished, Detail: fmt.Sprintf("a publish of generation %d was cut: run 'caisson publish' again", x.Generation)}
+	c := Check{What: "fleet:index", Verdict: unfinished, Detail: fmt.Sprintf("a publish of generation %d was cut: run 'caisson publish' again, or 'caisson refresh', which gives its nodes back what they had", x.Generation)}
 	if len(at) > 0 {
 		c.Detail = fmt.Sprintf("generation %d is being published, by %s: look again when it is done", x.Generation, cmp.Or(at[0].By, "somebody who does not say"))
 	}

@@ -3,6 +3,7 @@
 package publish
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -161,7 +162,7 @@ func TestVerifyBesidePublish(t *testing.T) {
 		must(t, watcher.Registry.Untag(t.Context(), oci.RepoFleet, tag))
 	}
 	bad := verdicts(t, f, watcher)
-	if c := bad["fleet:index"]; len(bad) < 2 || c.Verdict != "unfinished" || c.Detail != "a publish of generation 3 was cut: run 'caisson publish' again" {
+	if c := bad["fleet:index"]; len(bad) < 2 || c.Verdict != "unfinished" || c.Detail != "a publish of generation 3 was cut: run 'caisson publish' again, or 'caisson refresh', which gives its nodes back what they had" {
 		t.Errorf("%+v", bad)
 	}
 }
@@ -185,6 +186,31 @@ func TestVerifyLooksAgain(t *testing.T) {
 	r, err := p.Verify(t.Context(), f.policy, nil)
 	if err != nil || !r.OK() || r.Generation != 2 {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestARefreshAfterTheFirstPublishWasCut: there is nothing that nodes could get again.
+func TestARefreshAfterTheFirstPublishWasCut(t *testing.T) {
+	f := newFleet(t)
+	backend := registrytest.WithReferrers(t)
+	p := f.at(t, cut(t, backend, func(q *http.Request) bool {
+		return q.Method == http.MethodPut && strings.Contains(q.URL.Path, "/fleet/manifests/gen-")
+	})+"/metal-a")
+	if _, err := p.Publish(t.Context(), f.policy, f.nodes("", "3"), Options{}); err == nil {
+		t.Fatal("it was not cut")
+	}
+	q := f.at(t, backend+"/metal-a")
+	standing, err := reservations(t, q)
+	must(t, err)
+	for _, tag := range standing { // its time is over
+		must(t, q.Registry.Untag(t.Context(), oci.RepoFleet, tag))
+	}
+	if _, err := q.Refresh(t.Context(), Lists{}); !errors.Is(err, errUnpublished) {
+		t.Errorf("refresh: %v", err)
+	}
+	r, err := q.Publish(t.Context(), f.policy, f.nodes("", "3"), Options{})
+	if err != nil || r.Generation != 2 {
+		t.Errorf("the publish after it: %+v, %v", r, err)
 	}
 }
 

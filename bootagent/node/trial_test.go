@@ -30,11 +30,13 @@ type cable struct {
 	oci.Source
 	link  string
 	asked *atomic.Int32
+	cut   func() // somebody asks while the link is not there
 }
 
 func (c cable) Manifest(ctx context.Context, repo, reference, etag string) (oci.Response, error) {
 	c.asked.Add(1)
 	if data, err := os.ReadFile(c.link); err != nil || strings.TrimSpace(string(data)) == "0" {
+		c.cut()
 		return oci.Response{}, errCut
 	}
 	return c.Source.Manifest(ctx, repo, reference, etag)
@@ -43,12 +45,14 @@ func (c cable) Manifest(ctx context.Context, repo, reference, etag string) (oci.
 // remote is a machine whose registry is behind the link.
 type remote struct {
 	*machine
-	asked atomic.Int32
+	asked  atomic.Int32
+	cut    func()
+	within time.Duration // that a change has to prove that the registry is reached
 }
 
 func newRemote(t *testing.T) *remote {
 	t.Helper()
-	r := &remote{machine: newMachine(t)}
+	r := &remote{machine: newMachine(t), cut: func() {}}
 	if err := os.MkdirAll(filepath.Dir(r.root+link), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -75,6 +79,10 @@ func (r *remote) got() string {
 // publishLink signs a generation with one harmless parameter, and the link.
 func (r *remote) publishLink(generation uint64, layer, swappiness, value string) {
 	r.t.Helper()
+	r.within = time.Minute
+	if value == "0" {
+		r.within = 1200 * time.Millisecond // all of which goes by
+	}
 	r.publishItems(generation, layerNamed(layer), items2(swappiness, value))
 }
 
@@ -83,9 +91,9 @@ func items2(swappiness, value string) spec.Items {
 }
 
 func (r *remote) options() Options {
-	return Options{Root: r.root, Say: r.t.Logf, Within: 1200 * time.Millisecond, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
+	return Options{Root: r.root, Say: r.t.Logf, Within: r.within, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
 		s, err := track.Open(b, way)
-		return cable{s, r.root + link, &r.asked}, err
+		return cable{s, r.root + link, &r.asked, r.cut}, err
 	}}
 }
 
@@ -233,7 +241,7 @@ func TestATrialThatIsCancelled(t *testing.T) {
 	r.up()
 	r.publishLink(2, "a", "20", "0")
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(700*time.Millisecond, cancel)
+	r.within, r.cut = time.Minute, cancel
 	n, err := Open(t.Context(), r.options(), r.bootstrap())
 	if err != nil {
 		t.Fatal(err)
@@ -328,6 +336,7 @@ func TestABootThatCannotBeTested(t *testing.T) {
 	r.publishLink(1, "a", "10", "2")
 	r.boot()
 	r.set("0")
+	r.within = 1200 * time.Millisecond
 	if st := r.must(r.applyOnce()); st.Health != spec.HealthOK || r.got() != "2" || r.state().Current == nil {
 		t.Errorf("%+v, link %s", st, r.got())
 	}

@@ -6,6 +6,8 @@ package storetest
 
 import (
 	"bytes"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,9 +39,11 @@ func postgres(t testing.TB) string {
 }
 
 // Postgres is a server of Debian's package in a directory of its own, reached by a socket
-// there.
+// there, or by TCP.
 type Postgres struct {
 	Name string // for store.Open
+	TCP  string // the same
+	addr string // of this machine alone: no test has another one's
 	t    testing.TB
 	bin  string
 	dir  string
@@ -61,7 +65,8 @@ func StartPostgres(t testing.TB) *Postgres {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // the test is over
-	p := &Postgres{Name: "postgres://caisson@/postgres?host=" + dir, t: t, bin: found[len(found)-1], dir: dir}
+	addr := fmt.Sprintf("127.%d.%d.%d", 1+rand.N(200), rand.N(256), 1+rand.N(250))
+	p := &Postgres{Name: "postgres://caisson@/postgres?host=" + dir, TCP: "postgres://caisson@" + addr + "/postgres?sslmode=disable", addr: addr, t: t, bin: found[len(found)-1], dir: dir}
 	if os.Geteuid() == 0 {
 		if err := os.Chown(dir, nobody, nobody); err != nil {
 			t.Fatal(err)
@@ -87,7 +92,7 @@ func (p *Postgres) command(name string, args ...string) *exec.Cmd {
 // Start starts the server, with what it had, and returns when it answers.
 func (p *Postgres) Start() {
 	p.t.Helper()
-	server := p.command("postgres", "-D", p.dir+"/data", "-k", p.dir, "-c", "listen_addresses=", "-c", "fsync=off")
+	server := p.command("postgres", "-D", p.dir+"/data", "-k", p.dir, "-c", "listen_addresses="+p.addr, "-c", "fsync=off")
 	var said bytes.Buffer
 	server.Stdout, server.Stderr = &said, &said
 	if err := server.Start(); err != nil {

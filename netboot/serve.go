@@ -38,8 +38,8 @@ func Serve(ctx context.Context, root *os.Root, httpAddr, tftpAddr string, say fu
 		if err != nil {
 			return cli.WithHint(fmt.Errorf("serve TFTP: %w", err), "ports below 1024 need root; --tftp takes another address, an empty one turns TFTP off")
 		}
-		places := &places{from: map[string]int{}, say: say}
-		s := tftp.NewServer(func(name string, to io.ReaderFrom) error { return places.send(root, name, to) }, nil)
+		files := newSender(say)
+		s := tftp.NewServer(func(name string, to io.ReaderFrom) error { return files.send(root, name, to) }, nil)
 		s.SetTimeout(3 * time.Second)
 		s.SetRetries(tftpRetries)
 		defer s.Shutdown()

@@ -7,10 +7,11 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pin/tftp/v3"
+
+	"github.com/caisson-os/caisson/internal/quota"
 )
 
 // TFTP has no handshake: whoever forges a sender's address has the answer sent
@@ -22,47 +23,29 @@ const (
 	tftpPerClient = 4
 )
 
-// places counts transfers.
-type places struct {
-	mu    sync.Mutex
-	total int
-	from  map[string]int                   // by address
-	say   func(format string, args ...any) // gets each transfer
+// sender answers requests.
+type sender struct {
+	transfers *quota.Quota                     // by address
+	say       func(format string, args ...any) // gets each transfer
+}
+
+func newSender(say func(format string, args ...any)) *sender {
+	return &sender{quota.New(tftpTransfers, tftpPerClient), say}
 }
 
 var errBusy = errors.New("too many transfers")
 
-func (p *places) take(host string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.total >= tftpTransfers || p.from[host] >= tftpPerClient {
-		return false
-	}
-	p.total++
-	p.from[host]++
-	return true
-}
-
-func (p *places) give(host string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.total--
-	if p.from[host]--; p.from[host] == 0 {
-		delete(p.from, host)
-	}
-}
-
-func (p *places) send(root *os.Root, name string, to io.ReaderFrom) (err error) {
+func (s *sender) send(root *os.Root, name string, to io.ReaderFrom) (err error) {
 	began, sent := time.Now(), int64(0)
 	transfer, ok := to.(tftp.OutgoingTransfer)
 	if ok {
 		remote := transfer.RemoteAddr()
-		defer func() { p.log(began, remote.String(), name, sent, err) }()
-		host := remote.IP.String()
-		if !p.take(host) {
+		defer func() { s.log(began, remote.String(), name, sent, err) }()
+		give, err := s.transfers.Take(remote.IP.String())
+		if err != nil {
 			return errBusy
 		}
-		defer p.give(host)
+		defer give()
 	}
 	f, err := filesOnly{root.FS()}.Open(strings.TrimLeft(name, "/"))
 	if err != nil {
@@ -77,10 +60,10 @@ func (p *places) send(root *os.Root, name string, to io.ReaderFrom) (err error) 
 }
 
 // log says a transfer in the form of an HTTP request.
-func (p *places) log(began time.Time, remote, name string, sent int64, err error) {
+func (s *sender) log(began time.Time, remote, name string, sent int64, err error) {
 	how := "sent"
 	if err != nil {
 		how = err.Error()
 	}
-	p.say("%s %s TFTP %s %s %d B %s", began.UTC().Format(time.RFC3339), remote, name[:min(len(name), 200)], how, sent, time.Since(began).Round(time.Millisecond))
+	s.say("%s %s TFTP %s %s %d B %s", began.UTC().Format(time.RFC3339), remote, name[:min(len(name), 200)], how, sent, time.Since(began).Round(time.Millisecond))
 }

@@ -3,10 +3,12 @@
 package server
 
 import (
+	"errors"
 	"io"
 	"net/http"
-	"sync"
 	"time"
+
+	"github.com/caisson-os/caisson/internal/quota"
 )
 
 // Streams of events that may be open at once: in all, and for one who asks. An open page
@@ -16,57 +18,19 @@ const (
 	clientStreams = 32
 )
 
-// places bound how many there are of something at a time, in all and for one client.
-type places struct {
-	most, each int
-
-	mu    sync.Mutex
-	taken int
-	of    map[string]int // by client
-}
-
-func newPlaces(most, each int) *places {
-	return &places{most: most, each: each, of: map[string]int{}}
-}
-
-// take takes a place, which give gives back. Where there is none, all says that nobody
-// gets one, and not this client alone.
-func (p *places) take(client string) (give func(), all, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.of[client] >= p.each {
-		return nil, false, false
-	}
-	if p.taken >= p.most {
-		return nil, true, false
-	}
-	p.taken++
-	p.of[client]++
-	return func() { p.give(client) }, false, true
-}
-
-func (p *places) give(client string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.taken--
-	if p.of[client]--; p.of[client] == 0 {
-		delete(p.of, client)
-	}
-}
-
 // events tells a browser that something changed; what it is, it asks for.
 func (s *Server) events(w http.ResponseWriter, req *http.Request) {
 	who, says := client(req), "this address"
 	if c := callerOf(req); s.o.Tokens != nil { // many may come from one address, by a proxy
 		who, says = "token "+c.Name, "the token of "+c.Name
 	}
-	give, all, ok := s.streams.take(who)
+	give, err := s.streams.Take(who)
 	switch {
-	case !ok && all:
-		s.fail(w, http.StatusServiceUnavailable, "streams", "%d streams of events are open, which is the most", maxStreams)
-		return
-	case !ok:
+	case errors.Is(err, quota.ErrClient):
 		s.fail(w, http.StatusTooManyRequests, "streams", "%d streams of events are open for %s, which is the most: close one", clientStreams, says)
+		return
+	case err != nil:
+		s.fail(w, http.StatusServiceUnavailable, "streams", "%d streams of events are open, which is the most", maxStreams)
 		return
 	}
 	defer give()

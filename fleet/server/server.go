@@ -25,6 +25,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/internal/quota"
 )
 
 // Options say who may ask.
@@ -55,7 +56,7 @@ type Server struct {
 	pages    pages
 	sessions *sessions
 	limits   *limits
-	streams  *places       // of streams of events
+	streams  *quota.Quota  // of streams of events
 	verifies chan struct{} // one place a signature that is verified
 }
 
@@ -71,7 +72,7 @@ var files embed.FS
 
 // New returns the handler. Streams of events end with ctx.
 func New(ctx context.Context, o Options) (*Server, error) {
-	s := &Server{o: o, ctx: ctx, sessions: newSessions(), limits: newLimits(), streams: newPlaces(maxStreams, clientStreams), verifies: make(chan struct{}, 64)}
+	s := &Server{o: o, ctx: ctx, sessions: newSessions(), limits: newLimits(), streams: quota.New(maxStreams, clientStreams), verifies: make(chan struct{}, 64)}
 	s.guards, s.bindings = s.guardList(), bindings
 	var err error
 	if s.pages, err = template.New("").Funcs(s.words()).ParseFS(files, "page/*.html"); err != nil {

@@ -5,10 +5,11 @@ package httpserver
 import (
 	"net"
 	"net/netip"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/internal/quota"
 )
 
 // listener bounds how many connections there are, in all and from one address:
@@ -20,12 +21,8 @@ import (
 // forgo sendfile(2).
 type listener struct {
 	net.Listener
-	stall           time.Duration
-	conns, perOther int
-
-	mu    sync.Mutex
-	total int
-	from  map[string]int // by address
+	stall time.Duration
+	conns *quota.Quota // by address
 }
 
 func newListener(l net.Listener, o Options) *listener {
@@ -38,7 +35,7 @@ func newListener(l net.Listener, o Options) *listener {
 	if o.PerClient == 0 {
 		o.PerClient = 128
 	}
-	return &listener{Listener: l, stall: o.Stall, conns: o.Conns, perOther: o.PerClient, from: map[string]int{}}
+	return &listener{Listener: l, stall: o.Stall, conns: quota.New(o.Conns, o.PerClient)}
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -52,13 +49,16 @@ func (l *listener) Accept() (net.Conn, error) {
 			return c, nil
 		}
 		host, _, err := net.SplitHostPort(c.RemoteAddr().String())
-		client := Client(host)
-		if err != nil || !l.take(client) {
+		var give func()
+		if err == nil {
+			give, err = l.conns.Take(Client(host))
+		}
+		if err != nil {
 			_ = c.Close() // one too many
 			continue
 		}
 		l.endStalled(tcp)
-		return &conn{TCPConn: tcp, give: sync.OnceFunc(func() { l.give(client) })}, nil
+		return &conn{TCPConn: tcp, give: give}, nil
 	}
 }
 
@@ -70,26 +70,6 @@ func Client(address string) string {
 		return address
 	}
 	return netip.PrefixFrom(a.WithZone(""), 64).Masked().String()
-}
-
-func (l *listener) take(host string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.total >= l.conns || l.from[host] >= l.perOther {
-		return false
-	}
-	l.total++
-	l.from[host]++
-	return true
-}
-
-func (l *listener) give(host string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.total--
-	if l.from[host]--; l.from[host] == 0 {
-		delete(l.from, host)
-	}
 }
 
 // endStalled sets the time after which the kernel gives up on data that the other

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -21,40 +22,12 @@ import (
 // host, before the test gives up.
 const limit = 10 * time.Minute
 
-// fleet makes a fleet of the quickstart with today's programs, once a test. edits
-// are pairs of texts, replaced in the site before.
+// fleet makes a fleet of the quickstart, once a test, publishes it and serves the
+// result. edits are pairs of texts, replaced in the site before.
 func fleet(t *testing.T, edits ...string) *Fleet {
 	t.Helper()
 	needs(t)
-	return fleetWith(t, programs(t, "../.."), edits...)
-}
-
-// needs skips the test on a machine that cannot boot others. A machine takes one
-// processor of the host, so two tests run beside each other.
-func needs(t *testing.T) {
-	t.Helper()
-	t.Parallel()
-	require.Root(t)
-	require.Tool(t, "qemu-system-x86_64", "busybox", "mmdebstrap", "mksquashfs", "sgdisk", "mkfs.ext4")
-	if testing.Short() {
-		t.Skip("short: virtual machines take minutes")
-	}
-}
-
-// programs builds a tree's programs and returns their directory.
-func programs(t *testing.T, tree string) string {
-	t.Helper()
-	bin := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "make", "-s", "-C", tree, "build", "BIN="+bin).CombinedOutput(); err != nil {
-		t.Fatalf("make build: %v\n%s", err, out)
-	}
-	return bin
-}
-
-// fleetWith builds and publishes with the programs in bin, and serves the result.
-func fleetWith(t *testing.T, bin string, edits ...string) *Fleet {
-	t.Helper()
-	f := &Fleet{Dir: t.TempDir(), Bin: bin, Show: t.Output()}
+	f := &Fleet{Dir: t.TempDir(), Bin: programs(t), Show: t.Output()}
 	f.must(t, "init", ".")
 	if err := f.UseExample("../../examples/quickstart/site.yaml"); err != nil {
 		t.Fatal(err)
@@ -71,6 +44,28 @@ func fleetWith(t *testing.T, bin string, edits ...string) *Fleet {
 		t.Fatal(err)
 	}
 	return f
+}
+
+// needs skips the test on a machine that cannot boot others. A machine takes one
+// processor of the host, so two tests run beside each other.
+func needs(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	require.Root(t)
+	require.Tool(t, "qemu-system-x86_64", "busybox", "mmdebstrap", "mksquashfs", "sgdisk", "mkfs.ext4")
+	if testing.Short() {
+		t.Skip("short: virtual machines take minutes")
+	}
+}
+
+// programs builds the programs and returns their directory.
+func programs(t *testing.T) string {
+	t.Helper()
+	bin := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "make", "-s", "-C", "../..", "build", "BIN="+bin).CombinedOutput(); err != nil {
+		t.Fatalf("make build: %v\n%s", err, out)
+	}
+	return bin
 }
 
 // building lets one build at a time use the builder's cache.
@@ -288,4 +283,18 @@ func sh(t *testing.T, script string, args ...string) {
 	if out, err := exec.CommandContext(t.Context(), "sh", append([]string{"-ec", script, "sh"}, args...)...).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", script, err, out)
 	}
+}
+
+// index returns the digest of the index that is current.
+func (f *Fleet) index(t *testing.T) string {
+	t.Helper()
+	r, err := f.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, _, err := r.Manifest(t.Context(), oci.RepoLayer, "current")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return oci.Digest(raw)
 }

@@ -22,7 +22,7 @@ import (
 func TestLongMetal(t *testing.T) {
 	require.Long(t)
 	needs(t)
-	f := &Fleet{Dir: t.TempDir(), Bin: programs(t, "../.."), Show: t.Output()}
+	f := &Fleet{Dir: t.TempDir(), Bin: programs(t), Show: t.Output()}
 	f.must(t, "init", ".", "--registry", "oci:./out", "--node", "n1=52:54:00:00:00:0a")
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {

@@ -171,8 +171,9 @@ func (a *app) servicesUpdateCommand() *cobra.Command {
 		Use:   "update [NAME…]",
 		Short: "Ask git what services follow, and lock it",
 		Long: "Ask git what services follow, and lock it: of a branch or a tag the last commit that changed their directories.\n\n" +
-			"What came since is printed, commits and paths. Services that are frozen stay. Where one repository cannot be asked,\n" +
-			"the others' services are updated all the same, and the exit code is 1.",
+			"What came since is printed, commits and paths. Services that are frozen stay, and one with allowedSigners does not go back:\n" +
+			"'caisson services rollback' does. Where one repository cannot be asked, the others' services are updated all the same,\n" +
+			"and the exit code is 1.",
 		Example: "  caisson services update --site site.yaml && caisson publish site.yaml --key keys/operator.key",
 		RunE: func(c *cobra.Command, names []string) error {
 			r, err := a.openServices(f)

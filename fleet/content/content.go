@@ -47,9 +47,15 @@ func (c *Source) open(ctx context.Context, s *service.Service) (*git.Repository,
 	return git.Open(ctx, c.Cache, s.Git.URL, c.Limits)
 }
 
-// head returns the commit that a service follows now: the last that changed its files.
-func head(ctx context.Context, r *git.Repository, s *service.Service) (git.Commit, error) {
-	id, err := s.Git.Commit, error(nil)
+// followed is where a service's branch, tag or commit leads.
+type followed struct {
+	tip git.Commit // what it names
+	at  git.Commit // the last commit on the way there that changed the service's files
+}
+
+// head returns where a service is led now.
+func head(ctx context.Context, r *git.Repository, s *service.Service) (f followed, err error) {
+	id := s.Git.Commit
 	switch {
 	case s.Git.Branch != "":
 		id, err = r.Follow(ctx, "heads/"+s.Git.Branch)
@@ -58,10 +64,13 @@ func head(ctx context.Context, r *git.Repository, s *service.Service) (git.Commi
 	default:
 		err = r.Have(ctx, id)
 	}
-	if err != nil {
-		return git.Commit{}, err
+	if err == nil {
+		f.tip, err = r.Show(ctx, id)
 	}
-	return r.Last(ctx, id, s.From())
+	if err == nil {
+		f.at, err = r.Last(ctx, id, s.From())
+	}
+	return f, err
 }
 
 // Head asks for the commit that a service follows now, and builds nothing.
@@ -71,31 +80,23 @@ func (c *Source) Head(ctx context.Context, s *service.Service) (git.Commit, erro
 		return git.Commit{}, err
 	}
 	defer r.Close() // nothing was written through it
-	return head(ctx, r, s)
+	f, err := head(ctx, r, s)
+	return f.at, err
 }
 
 // lock builds the image of a commit and returns the row that names it.
-func (c *Source) lock(ctx context.Context, r *git.Repository, s *service.Service, at git.Commit) (service.Locked, error) {
-	l := service.Locked{URL: s.Git.URL, Ref: s.Git.Ref(), From: s.From(), Commit: at.ID, Date: at.Date}
-	if signers := s.Git.AllowedSigners; signers != "" {
-		name, err := filepath.Abs(signers)
-		if err != nil {
-			return l, err
-		}
-		if _, err := os.Stat(name); err != nil {
-			return l, err
-		}
-		if err := r.Signed(ctx, at.ID, name); err != nil {
-			return l, err
-		}
-	}
-	var err error
+func (c *Source) lock(ctx context.Context, r *git.Repository, s *service.Service, at git.Commit) (l service.Locked, err error) {
+	l = service.Locked{URL: s.Git.URL, Ref: s.Git.Ref(), From: s.From(), Commit: at.ID, Date: at.Date}
 	l.Image, err = c.build(ctx, r, s, l)
 	return l, err
 }
 
-// build makes the image of a row and keeps it under its digest.
+// build makes the image of a row, whose commit has to be signed where the service has
+// signers, and keeps it under its digest.
 func (c *Source) build(ctx context.Context, r *git.Repository, s *service.Service, l service.Locked) (_ spec.Blob, err error) {
+	if err := signed(ctx, r, s, l.Commit); err != nil {
+		return spec.Blob{}, err
+	}
 	dir := filepath.Join(c.Cache, "service")
 	if err := ownfiles.Folder(dir); err != nil { // a repository may be for some eyes only
 		return spec.Blob{}, err

@@ -36,28 +36,35 @@ func (c *Source) Update(ctx context.Context, lock *service.Lock, s *service.Serv
 		return Change{}, ofService(s.Name, err)
 	}
 	defer r.Close() // nothing was written through it
-	at, err := head(ctx, r, s)
+	to, err := head(ctx, r, s)
 	if errors.Is(err, git.ErrGone) {
 		err = cli.WithHint(err, "nodes keep what they have; correct git: of the Service")
 	}
 	if err == nil && known && was.Frozen != nil {
 		err = cli.WithHint(fmt.Errorf("it is frozen, and %s", was.Stale(s)), "'caisson services forward' ends the freeze")
 	}
+	if err == nil {
+		err = onward(ctx, r, s, was, to.tip)
+	}
 	if err != nil {
 		return Change{}, ofService(s.Name, err)
 	}
-	change, err := c.move(ctx, r, lock, s, at, nil)
+	change, err := c.move(ctx, r, lock, s, to, nil)
 	return change, ofService(s.Name, err)
 }
 
 // move brings a row to a commit.
-func (c *Source) move(ctx context.Context, r *git.Repository, lock *service.Lock, s *service.Service, at git.Commit, frozen *service.Frozen) (Change, error) {
-	was := lock.Services[s.Name]
+func (c *Source) move(ctx context.Context, r *git.Repository, lock *service.Lock, s *service.Service, to followed, frozen *service.Frozen) (Change, error) {
+	was, at := lock.Services[s.Name], to.at
+	var seen *service.Signed
+	if s.Git.AllowedSigners != "" {
+		seen = &service.Signed{Commit: to.tip.ID, Date: to.tip.Date}
+	}
 	out := Change{Name: s.Name, From: was.Commit, To: at.ID, Commits: []git.Commit{at}, Paths: []string{}, Frozen: frozen}
 	switch {
 	case was.Commit == at.ID && was.Stale(s) == "":
 		out.Commits = []git.Commit{}
-		was.Frozen = frozen
+		was.Frozen, was.Signed = frozen, seen
 		lock.Services[s.Name] = was
 		return out, nil
 	case was.Commit != "" && was.URL == s.Git.URL:
@@ -69,7 +76,7 @@ func (c *Source) move(ctx context.Context, r *git.Repository, lock *service.Lock
 	if err != nil {
 		return out, err
 	}
-	l.Frozen = frozen
+	l.Frozen, l.Signed = frozen, seen
 	lock.Services[s.Name] = l
 	return out, nil
 }
@@ -109,7 +116,7 @@ func (c *Source) Rollback(ctx context.Context, lock *service.Lock, s *service.Se
 	if err != nil {
 		return Change{}, ofService(s.Name, err)
 	}
-	change, err := c.move(ctx, r, lock, s, at, &why)
+	change, err := c.move(ctx, r, lock, s, followed{tip: at, at: at}, &why)
 	return change, ofService(s.Name, err)
 }
 

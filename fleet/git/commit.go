@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"strconv"
 	"strings"
 	"time"
@@ -123,6 +124,29 @@ func (r *Repository) Last(ctx context.Context, id string, paths []string) (Commi
 		return Commit{}, fmt.Errorf("no commit before %s has %s", id, strings.Join(paths, ", "))
 	}
 	return list[0], nil
+}
+
+// Show returns one commit.
+func (r *Repository) Show(ctx context.Context, id string) (Commit, error) {
+	list, err := r.log(ctx, 1, nil, id)
+	if err == nil && len(list) != 1 {
+		err = fmt.Errorf("git log: nothing of %s", id)
+	}
+	if err != nil {
+		return Commit{}, err
+	}
+	return list[0], nil
+}
+
+// Leads reports whether one commit leads to another, or is it. Both are here.
+func (r *Repository) Leads(ctx context.Context, from, to string) (bool, error) {
+	_, err := r.run(ctx, "merge-base", "--is-ancestor", from, to)
+	var failed *Error
+	var exit *exec.ExitError
+	if errors.As(err, &failed) && errors.As(failed.Err, &exit) && exit.ExitCode() == 1 {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // Before returns the last commit before one that changed what is at some paths.

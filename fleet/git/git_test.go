@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -251,21 +250,10 @@ func TestManyAndLargeFiles(t *testing.T) {
 // TestSigned takes commits that a listed key has signed, and nothing else.
 func TestSigned(t *testing.T) {
 	g := gittest.New(t)
-	key := func(name string) string {
-		t.Helper()
-		file := filepath.Join(t.TempDir(), name)
-		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", file).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		return file
-	}
-	ann, eve := key("ann"), key("eve")
-	pub, err := os.ReadFile(ann + ".pub")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ann, line := gittest.Key(t, "ann")
+	eve, _ := gittest.Key(t, "eve")
 	signers, empty := filepath.Join(t.TempDir(), "signers"), filepath.Join(t.TempDir(), "empty")
-	if err := errors.Join(os.WriteFile(signers, []byte("ann@example.org "+string(pub)), 0o644), os.WriteFile(empty, nil, 0o644)); err != nil {
+	if err := errors.Join(os.WriteFile(signers, []byte(line), 0o644), os.WriteFile(empty, nil, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	unsigned := g.Commit("unsigned", map[string]string{"a/x": "1"})

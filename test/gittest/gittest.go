@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caisson-os/caisson/internal/require"
 )
@@ -20,6 +21,9 @@ import (
 type Repository struct {
 	URL string
 	Dir string // where Git runs: a checkout of it
+
+	Date   time.Time // of what Git commits
+	Signer string    // file of the key of [Key] that signs it; none: nobody does
 
 	t testing.TB
 }
@@ -37,7 +41,7 @@ func New(t testing.TB) *Repository {
 		t.Fatal(err)
 	}
 	root := t.TempDir()
-	r := &Repository{Dir: filepath.Join(root, "checkout"), t: t}
+	r := &Repository{Dir: filepath.Join(root, "checkout"), Date: time.Date(2026, 11, 1, 10, 0, 0, 0, time.UTC), t: t}
 	server := httptest.NewServer(&cgi.Handler{Path: backend, Root: "/", Env: []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"},
 		InheritEnv: []string{"PATH", "HOME"}})
 	t.Cleanup(server.Close)
@@ -54,10 +58,14 @@ func New(t testing.TB) *Repository {
 // Git runs git in the checkout and returns what it prints.
 func (r *Repository) Git(args ...string) string {
 	r.t.Helper()
+	if r.Signer != "" {
+		args = append([]string{"-c", "gpg.format=ssh", "-c", "commit.gpgSign=true", "-c", "user.signingKey=" + r.Signer}, args...)
+	}
+	date := r.Date.Format(time.RFC3339)
 	cmd := exec.Command("git", args...)
 	cmd.Dir = r.Dir
 	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=Ann", "GIT_AUTHOR_EMAIL=ann@example.org", "GIT_COMMITTER_NAME=Ann", "GIT_COMMITTER_EMAIL=ann@example.org",
-		"GIT_AUTHOR_DATE=2026-11-01T10:00:00Z", "GIT_COMMITTER_DATE=2026-11-01T10:00:00Z", "GIT_ALLOW_PROTOCOL=file:http")
+		"GIT_AUTHOR_DATE="+date, "GIT_COMMITTER_DATE="+date, "GIT_ALLOW_PROTOCOL=file:http")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		r.t.Fatalf("git %s: %v: %s", strings.Join(args, " "), err, out)
@@ -89,4 +97,19 @@ func (r *Repository) Commit(subject string, files map[string]string) string {
 	r.Git("add", "--all")
 	r.Git("commit", "--quiet", "--allow-empty", "-m", subject)
 	return r.Git("rev-parse", "HEAD")
+}
+
+// Key makes a key of ssh. It returns its file, and its line of a file of allowed signers.
+func Key(t testing.TB, name string) (file, line string) {
+	t.Helper()
+	require.Tool(t, "ssh-keygen")
+	file = filepath.Join(t.TempDir(), name)
+	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", file).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	pub, err := os.ReadFile(file + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file, name + "@example.org " + string(pub)
 }

@@ -40,7 +40,15 @@ type Locked struct {
 	Commit string    `json:"commit"`           // the last one that changed what is in the image
 	Date   time.Time `json:"date"`             // of the commit, and of every file
 	Image  spec.Blob `json:"image"`            // made of them
+	Signed *Signed   `json:"signed,omitempty"` // where the service has signers
 	Frozen *Frozen   `json:"frozen,omitempty"` // updates leave it alone
+}
+
+// Signed is the signed commit that a service's branch or tag has to lead on from: the
+// one that it led to when git was last asked, or the one that a rollback named.
+type Signed struct {
+	Commit string    `json:"commit"`
+	Date   time.Time `json:"date"`
 }
 
 // Frozen says why a service stays where it is.
@@ -89,6 +97,11 @@ func (l Locked) check() error {
 	if err := rules.GitCommit(l.Commit); err != nil {
 		return err
 	}
+	if l.Signed != nil {
+		if err := rules.GitCommit(l.Signed.Commit); err != nil {
+			return fmt.Errorf("signed: %w", err)
+		}
+	}
 	if !imageDigest.MatchString(l.Image.Digest) || l.Image.Size <= 0 {
 		return fmt.Errorf("image %.80q of %d bytes is none", l.Image.Digest, l.Image.Size)
 	}
@@ -121,6 +134,8 @@ func (l Locked) Stale(s *Service) string {
 		return "it holds other directories"
 	case l.Ref != s.Git.Ref():
 		return "it is of " + l.Ref
+	case s.Git.AllowedSigners != "" && l.Signed == nil:
+		return "nobody's signature was asked for"
 	}
 	return ""
 }

@@ -14,7 +14,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -27,6 +26,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -214,11 +214,7 @@ func (h *Hub) read(ctx context.Context) error {
 	}
 	var changed []*node
 	for _, row := range rows {
-		n, err := fromRow(row)
-		if err != nil {
-			return fmt.Errorf("node %s in the database: %w", row.Name, err)
-		}
-		changed = append(changed, n)
+		changed = append(changed, h.fromRow(row))
 	}
 	h.mu.Lock()
 	changedSlots := !slices.Equal(slots, h.slots)
@@ -233,25 +229,40 @@ func (h *Hub) read(ctx context.Context) error {
 	return nil
 }
 
-func fromRow(row store.Node) (*node, error) {
+// fromRow makes a node of its row. What cannot be read of it is left out, and said: it
+// is of an earlier release, or of whoever wrote to the database, and ends with the
+// node's next report.
+func (h *Hub) fromRow(row store.Node) *node {
+	row.Received, row.KeySince = shownTime(row.Received), shownTime(row.KeySince)
 	n := &node{row: row, known: report.Known{Key: row.Key, Grade: row.Grade, Since: row.KeySince, Seq: row.Seq, Boot: row.Boot}}
 	n.view = view.Node{Name: row.Name, Received: row.Received, Key: row.Key, Grade: row.Grade, KeySince: row.KeySince}
 	if row.Report != "" {
-		r, err := spec.DecodeReport([]byte(row.Report))
+		r, err := report.Read([]byte(row.Report), row.Received)
 		if err != nil {
-			return nil, err
+			n.view.Lost = plain.Line(err.Error())
+			h.o.Say("node %s: its last report in the database cannot be read: %v", row.Name, err)
+		} else {
+			n.view.Report = view.NewBrief(r)
 		}
-		n.view.Report = view.NewBrief(r)
 	}
 	if row.Offered != "" {
-		var o offer
-		if err := json.Unmarshal([]byte(row.Offered), &o); err != nil {
-			return nil, err
+		o, err := readOffer(row.Offered)
+		if err != nil {
+			h.o.Say("node %s: the report by another key in the database cannot be read: %v", row.Name, err)
+		} else {
+			n.view.Offered = &view.Offer{Key: o.Report.Key, Grade: o.Report.Grade, At: o.At, Why: o.Why}
 		}
-		n.view.Offered = &view.Offer{Key: o.Report.Key, Grade: o.Report.Grade, At: o.At, Why: o.Why}
 	}
 	n.row.Report, n.row.Offered = "", "" // they stay in the database
-	return n, nil
+	return n
+}
+
+// shownTime is a time of a database as it can be shown.
+func shownTime(t time.Time) time.Time {
+	if t.Before(report.Earliest) || t.Year() > 9999 {
+		return report.Earliest
+	}
+	return t
 }
 
 // offer is a report whose key does not count yet, as the database has it.
@@ -259,6 +270,17 @@ type offer struct {
 	Report spec.Report `json:"report"`
 	At     time.Time   `json:"at"`
 	Why    string      `json:"why"`
+}
+
+// readOffer reads an offer as any release has written it.
+func readOffer(kept string) (*offer, error) {
+	var o offer
+	if err := json.Unmarshal([]byte(kept), &o); err != nil {
+		return nil, err
+	}
+	o.At = shownTime(o.At)
+	report.Bound(&o.Report, o.At)
+	return &o, nil
 }
 
 // put takes nodes into memory and tells the watchers.

@@ -5,7 +5,6 @@ package hub
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -47,7 +46,7 @@ func (h *Hub) deliver(ctx context.Context, node string, raw []byte) error {
 	if err := h.takes(); err != nil {
 		return err
 	}
-	r, err := report.OpenOf(node, raw)
+	r, err := report.OpenOf(node, raw, h.o.Now())
 	if err != nil {
 		h.stats.refused.Add(1)
 		return &RefusedError{err.Error()}
@@ -205,10 +204,7 @@ func (w *work) judge(ctx context.Context, l *letter) error {
 	verdict, why := report.Judge(old.known, owner, r, now)
 	switch verdict {
 	case report.Counts:
-		if l.stored && r.Time.Before(now) {
-			return w.count(old, r, "it reports with the key of a new boot", now, r.Time)
-		}
-		return w.count(old, r, "it reports with the key of a new boot", now, now)
+		return w.count(old, r, "it reports with the key of a new boot", now, r.Time)
 	case report.Offered:
 		return w.offer(old, r, why, now)
 	}
@@ -221,7 +217,7 @@ const offerKept = 24 * time.Hour
 // count makes a report the node's word as of a time. why says how its key came to
 // count, where that is another one than before.
 func (w *work) count(old *node, r *spec.Report, why string, now, asOf time.Time) error {
-	text, err := json.Marshal(r)
+	text, err := spec.Encode(r)
 	if err != nil {
 		return err
 	}
@@ -258,7 +254,7 @@ const otherKeys = time.Hour
 // offer keeps a report by a key that does not count yet, beside the node's own word.
 func (w *work) offer(old *node, r *spec.Report, why string, now time.Time) error {
 	o := offer{Report: *r, At: now, Why: why}
-	text, err := json.Marshal(o)
+	text, err := spec.Encode(o)
 	if err != nil {
 		return err
 	}

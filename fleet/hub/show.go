@@ -5,11 +5,11 @@ package hub
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/view"
@@ -110,17 +110,17 @@ func (h *Hub) Node(ctx context.Context, name string) (*Detail, error) {
 		return nil, ErrAway
 	}
 	d := &Detail{Line: shown.Line(h.o.Now()), Published: n.view.Published, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, History: []store.Event{}}
-	report, offered, err := h.o.Store.Reports(ctx, name)
+	last, offered, err := h.o.Store.Reports(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if report != "" {
-		if d.Report, err = spec.DecodeReport([]byte(report)); err != nil {
+	if last != "" && n.view.Lost == "" { // what is lost is said by the condition
+		if d.Report, err = report.Read([]byte(last), n.view.Received); err != nil {
 			return nil, err
 		}
 	}
-	if offered != "" {
-		if err := json.Unmarshal([]byte(offered), &d.Offered); err != nil {
+	if offered != "" && n.view.Offered != nil {
+		if d.Offered, err = readOffer(offered); err != nil {
 			return nil, err
 		}
 	}
@@ -159,8 +159,8 @@ func (h *Hub) Accept(ctx context.Context, name, key, by string) error {
 	if offered == "" {
 		return &RefusedError{"no other key reports for " + name}
 	}
-	var o offer
-	if err := json.Unmarshal([]byte(offered), &o); err != nil {
+	o, err := readOffer(offered)
+	if err != nil {
 		return err
 	}
 	if o.Report.Key != key {

@@ -55,7 +55,8 @@ func plays(t *testing.T, row attack.Service, opening check.List[opened], rules c
 	for range a.Steps {
 		r.Boot = append(r.Boot, spec.Step{Name: "x", Start: 1, Took: cmp.Or(a.Took, 1)})
 	}
-	if opening.Run(opened{r, keys[signed], a.Under}) != nil {
+	r.Time = now.Add(a.Ahead)
+	if opening.Run(opened{r, keys[signed], a.Under, now}) != nil {
 		return false
 	}
 	known := Known{Key: keys["a"].ID(), Grade: spec.KeyGrade(cmp.Or(a.Grade, string(spec.KeyPinned))), Since: now.Add(-cmp.Or(a.Ago, time.Hour)), Seq: 7, Boot: "b1"}

@@ -21,11 +21,13 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Open verifies a signed report with the key that it names.
-func Open(raw []byte) (*spec.Report, error) { return OpenOf("", raw) }
+// Open verifies a signed report with the key that it names, and returns it as
+// [Bound] leaves it at the time now.
+func Open(raw []byte, now time.Time) (*spec.Report, error) { return OpenOf("", raw, now) }
 
-// OpenOf is Open for a report that was kept under the name of a node.
-func OpenOf(node string, raw []byte) (*spec.Report, error) {
+// OpenOf is Open for a report that was kept under the name of a node: it is of the time
+// that it names, and of now at the latest.
+func OpenOf(node string, raw []byte, now time.Time) (*spec.Report, error) {
 	payload, key, err := sign.OpenReport(raw)
 	if err != nil {
 		return nil, err
@@ -34,7 +36,26 @@ func OpenOf(node string, raw []byte) (*spec.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r, opening.Run(opened{r, key, node})
+	if err := opening.Run(opened{r, key, node, now}); err != nil {
+		return nil, err
+	}
+	at := now
+	if node != "" && r.Time.Before(now) {
+		at = r.Time
+	}
+	Bound(r, at)
+	return r, nil
+}
+
+// Read reads a report that was opened at a time and kept: by an earlier release perhaps,
+// which bounded less.
+func Read(kept []byte, at time.Time) (*spec.Report, error) {
+	r, err := spec.DecodeReport(kept)
+	if err != nil {
+		return nil, err
+	}
+	Bound(r, at)
+	return r, nil
 }
 
 // opened is a report with a good signature.
@@ -42,6 +63,7 @@ type opened struct {
 	r   *spec.Report
 	key sign.Verifier
 	as  string // node under whose name it was found; "" where it was sent
+	now time.Time
 }
 
 var opening = check.List[opened]{
@@ -54,6 +76,12 @@ var opening = check.List[opened]{
 	{Name: "it is of the node under whose name it was found", OK: func(o opened) error {
 		if o.as != "" && o.r.Node != o.as {
 			return fmt.Errorf("it is kept for %s and is of %.60q", o.as, o.r.Node)
+		}
+		return nil
+	}},
+	{Name: "what is kept for others to read is of a time that can be", OK: func(o opened) error {
+		if o.as != "" && !Possible(o.r.Time, o.now) {
+			return fmt.Errorf("it says to be of %s", o.r.Time.Format(time.RFC3339))
 		}
 		return nil
 	}},

@@ -92,12 +92,7 @@ func (s *Server) getNode(w http.ResponseWriter, req *http.Request) {
 
 func (s *Server) getReports(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	lines := json.NewEncoder(w)
-	for _, n := range s.o.Hub.Nodes() {
-		if r, ok := n.Reported(); ok && lines.Encode(r) != nil {
-			return // nobody listens any more
-		}
-	}
+	writeReports(w, s.o.Hub.Nodes(), s.o.Say)
 }
 
 func (s *Server) getSlots(w http.ResponseWriter, _ *http.Request) {

@@ -121,7 +121,9 @@ func (s *Server) getNodes(w http.ResponseWriter, req *http.Request) {
 		s.fail(w, http.StatusBadRequest, "query", "%v", err)
 		return
 	}
-	s.answer(w, http.StatusOK, s.list(v, q, maxListed))
+	l := s.list(v, q, maxListed)
+	writable(l.Nodes, s.o.Say)
+	s.answer(w, http.StatusOK, l)
 }
 
 // maxOffered is how many labels the form offers: some are of one node each.

@@ -195,12 +195,17 @@ func (s *Server) fail(w http.ResponseWriter, status int, kind, format string, ar
 	s.answer(w, status, problem{kind, plain.Line(fmt.Sprintf(format, args...))})
 }
 
+// answer writes a document, whole or not at all: what nodes wrote may be what JSON has no
+// form for.
 func (s *Server) answer(w http.ResponseWriter, status int, doc any) {
+	text, err := json.Marshal(doc) // with < as six bytes: no browser, however old, makes a page of it
+	if err != nil {
+		s.o.Say("answer: %v", err)
+		status, text = http.StatusInternalServerError, []byte(`{"kind":"service","value":"the answer could not be written, and the log of the service says why"}`)
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(true)
-	_ = e.Encode(doc) // whoever asked is gone
+	_, _ = w.Write(append(text, '\n')) // whoever asked is gone
 }
 
 // failed answers an error of the hub.

@@ -8,6 +8,7 @@ import (
 	"crypto/ecdsa"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -40,6 +41,9 @@ type site struct {
 	server *Server
 	url    string
 	tokens map[Role]string
+
+	withTokens bool
+	rollouts   []rollout.State
 }
 
 const layer = "sha256:00000000000000000000000000000000000000000000000000000000000000aa"
@@ -52,14 +56,28 @@ func newSite(t testing.TB, rows index.Rows, withTokens bool) *site {
 
 func newSiteWith(t testing.TB, rows index.Rows, withTokens bool, rollouts ...rollout.State) *site {
 	t.Helper()
+	return newSiteOver(t, nil, rows, func(s *site) { s.withTokens, s.rollouts = withTokens, rollouts })
+}
+
+// newSiteOver starts a service over a database that has these nodes already.
+func newSiteOver(t testing.TB, had []store.Node, rows index.Rows, change ...func(*site)) *site {
+	t.Helper()
 	db, err := store.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "fleet.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	if had != nil {
+		if err := errors.Join(db.Write(t.Context()), db.Apply(t.Context(), store.Change{Nodes: had})); err != nil {
+			t.Fatal(err)
+		}
+	}
 	s := &site{TB: t, db: db, tokens: map[Role]string{}}
+	for _, c := range change {
+		c(s)
+	}
 	s.hub, err = hub.Open(t.Context(), hub.Options{Store: db, Groups: map[string]int{"default": 1}, Say: t.Logf,
 		Index: func(context.Context, string) (hub.Published, error) {
-			return hub.Published{Fleet: "metal", Floor: spec.Floor{Generation: 7}, Root: "r", Rows: rows, Rollouts: rollouts}, nil
+			return hub.Published{Fleet: "metal", Floor: spec.Floor{Generation: 7}, Root: "r", Rows: rows, Rollouts: s.rollouts}, nil
 		}})
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +86,7 @@ func newSiteWith(t testing.TB, rows index.Rows, withTokens bool, rollouts ...rol
 	done := make(chan error, 1)
 	go func() { done <- s.hub.Run(ctx) }()
 	o := Options{Hub: s.hub, Hosts: []string{"127.0.0.1"}, Registry: "registry.example/metal", Version: "1", Say: t.Logf}
-	if withTokens {
+	if s.withTokens {
 		file := filepath.Join(t.TempDir(), "tokens")
 		for _, role := range []Role{Reader, Reporter, Operator} {
 			if s.tokens[role], err = AddToken(file, "a-"+string(role), role); err != nil {
@@ -113,6 +131,8 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	}
 	return k
 }
+
+func keyID(key *ecdsa.PrivateKey) string { return sign.VerifierOf(key).ID() }
 
 // sealed is a report of a node, changed as a test likes.
 func sealed(t testing.TB, key *ecdsa.PrivateKey, node string, seq uint64, change func(*spec.Report)) []byte {
@@ -467,7 +487,7 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(status, text)
 	}
 	_, text := s.ask("GET", "/metrics", nil)
-	for _, want := range []string{`caisson_fleet_nodes{condition="fine"} 1`, `caisson_fleet_nodes{condition="never"} 1`, `caisson_fleet_reports_total{result="taken"} 1`, `version="a\"b\\c\n`, "caisson_fleet_generation 7"} {
+	for _, want := range []string{`caisson_fleet_nodes{condition="fine"} 1`, `caisson_fleet_nodes{condition="never"} 1`, `caisson_fleet_reports_total{result="taken"} 1`, `version="a\"b\\c; ?"`, "caisson_fleet_generation 7"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in\n%s", want, text)
 		}

@@ -24,6 +24,7 @@ type Node struct {
 	Published *spec.Published // nil where nothing is published for it any more
 	Report    *Brief          // nil where it has never reported
 	Received  time.Time       // of the report
+	Lost      string          // why its last report, which the database has, cannot be read
 	Listens   time.Time       // since when a report could be heard, where that is later
 	Key       string          // id
 	Grade     spec.KeyGrade
@@ -159,6 +160,9 @@ func (n *Node) Condition(now time.Time) (Condition, string) {
 	if b == nil {
 		if n.Offered != nil {
 			return OtherKey, n.Offered.Why
+		}
+		if n.Lost != "" {
+			return Silent, "its last report, which the database has, cannot be read: " + n.Lost
 		}
 		return Never, "nothing was ever heard of it"
 	}

@@ -75,7 +75,13 @@ func (n *Node) Line(now time.Time) Line {
 	return l
 }
 
-// Reported is what a node reported last, for those who drive a rollout.
+// MaxLine bounds a [Reported] as JSON, for who reads one a line: package report bounds
+// what is in it.
+const MaxLine = 16 << 10
+
+// Reported is what a node reported last, for those who drive a rollout. All of its times
+// are by the clock of the service: the node's own counted as a difference, see
+// fleet/report.Bound.
 type Reported struct {
 	Node     string        `json:"node"`
 	Received time.Time     `json:"received"`

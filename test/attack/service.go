@@ -21,7 +21,9 @@ type Service struct {
 		Ago   time.Duration `yaml:"ago"`   // since that counts; an hour
 		Owner string        `yaml:"owner"` // node that the signing key is or was of
 
-		Under   string `yaml:"under"` // name under which a registry has it
+		Under string        `yaml:"under"` // name under which a registry has it
+		Ahead time.Duration `yaml:"ahead"` // of now: the time that it names
+
 		Layer   string `yaml:"layer"`
 		Overlay string `yaml:"overlay"`
 

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package report
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// What is kept of a report, whoever wrote it. What an agent of this project says is
+// below all of it, so what is above is cut and not refused: a node that has much to say
+// is heard.
+const (
+	maxText     = 256           // bytes of a text, and of a name in a map; a cut one ends with a sign more
+	maxList     = 64            // entries of a list or a map
+	maxNumber   = spec.MaxSeq   // of any number; none is below 0
+	maxInterval = 7 * 24 * 3600 // seconds between two reports
+	maxAhead    = 100 * 365 * 24 * time.Hour
+)
+
+// Earliest is before everything that a fleet has to tell: a time before it is of a clock
+// that was never set.
+var Earliest = time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Possible reports whether something can have happened at a time: not before [Earliest],
+// and not later than the clocks of two machines differ.
+func Possible(t, now time.Time) bool {
+	return !t.Before(Earliest) && !t.After(now.Add(24*time.Hour))
+}
+
+// Bound makes a report one that can be shown, kept and compared: it cuts texts, lists
+// and numbers, and puts all times into the clock of this service, by which the report
+// is of the time at. Bounding a report again, at the time that it has then, changes nothing.
+//
+// The node's clock counts as a difference only: what it says happened an hour before it
+// signed the report happened an hour before at. What it says is yet to come lies as far
+// ahead.
+func Bound(r *spec.Report, at time.Time) {
+	at = at.UTC().Truncate(time.Millisecond)
+	more := max(len(r.Drift)-maxList, 0) + max(len(r.Operations)-maxList, 0)
+	bound(reflect.ValueOf(r).Elem())
+	r.More, r.Interval = min(r.More+more, maxNumber), min(r.Interval, maxInterval)
+	ahead := at.Sub(r.Time) // of the node's clock; 292 years at most
+	since := func(t *time.Time) {
+		if *t = shifted(*t, ahead); t.After(at) {
+			*t = at
+		}
+	}
+	until := func(t *time.Time) {
+		if *t = shifted(*t, ahead); t.After(at.Add(maxAhead)) {
+			*t = time.Time{}
+		}
+	}
+	for _, a := range []*spec.Axis{&r.Axes.Tracking, &r.Axes.Sync, &r.Axes.Health, &r.Axes.Activity} {
+		since(&a.Since)
+		until(&a.Until)
+	}
+	for i := range r.Drift {
+		since(&r.Drift[i].Since)
+	}
+	for i := range r.Operations {
+		since(&r.Operations[i].Since)
+		until(&r.Operations[i].Next)
+	}
+	if w := r.NextWindow; w != nil {
+		until(&w.From)
+		until(&w.To)
+	}
+	if e := r.Expires.UTC(); e.Before(Earliest) || e.After(at.Add(maxAhead)) { // who signed it said when, by a clock of his own
+		r.Expires = time.Time{}
+	}
+	r.Time = at
+}
+
+// shifted is a time in the clock of the service, zero where it is not known.
+func shifted(t time.Time, by time.Duration) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	if t = t.Add(by).UTC(); t.Before(Earliest) {
+		return time.Time{}
+	}
+	return t
+}
+
+// bound cuts texts, lists and numbers at any depth, so that a field which a later
+// release adds is bounded like the others.
+func bound(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(text(v.String()))
+	case reflect.Int, reflect.Int64:
+		v.SetInt(min(max(v.Int(), 0), maxNumber))
+	case reflect.Uint64:
+		v.SetUint(min(v.Uint(), maxNumber))
+	case reflect.Float64:
+		v.SetFloat(min(max(v.Float(), 0), longestBoot))
+	case reflect.Pointer:
+		if !v.IsNil() {
+			bound(v.Elem())
+		}
+	case reflect.Slice:
+		if v.Len() > maxList {
+			v.Set(v.Slice(0, maxList))
+		}
+		for i := range v.Len() {
+			bound(v.Index(i))
+		}
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			return // see Bound
+		}
+		for i := range v.NumField() {
+			bound(v.Field(i))
+		}
+	case reflect.Map:
+		v.Set(reflect.ValueOf(texts(v.Interface().(map[string]string)))) // a report has no other; a test has all of its fields bounded
+	}
+}
+
+// text is one line that prints, and not a long one.
+func text(s string) string {
+	if s = plain.Line(s); len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "") + "…"
+	}
+	return s
+}
+
+func texts(m map[string]string) map[string]string {
+	if m == nil {
+		return nil
+	}
+	out := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(m))[:min(len(m), maxList)] {
+		out[text(name)] = text(m[name])
+	}
+	return out
+}

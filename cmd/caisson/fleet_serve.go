@@ -68,6 +68,7 @@ func (a *app) fleetServeCommand() *cobra.Command {
 	f.StringVar(&v.http.CertFile, "tls-cert", "", "certificate `FILE` to serve TLS with")
 	f.StringVar(&v.http.KeyFile, "tls-key", "", "private key `FILE` of the certificate, mode 0600")
 	f.StringVar(&v.cache, "cache", "", "with --site: directory for what git is asked of its services "+cacheDefault)
+	limitFlags(f, &v.http)
 	v.look.flags(a, f)
 	cobra.CheckErr(c.MarkFlagRequired("from"))
 	return c
@@ -160,6 +161,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 		stop() // its database is one that somebody has to put right
 		working <- err
 	}()
+	v.http.Knows = true
 	err = httpserver.Serve(ctx, l, h, v.http)
 	stop()
 	return errors.Join(err, <-working)

@@ -12,9 +12,6 @@ import (
 	"github.com/caisson-os/caisson/oci"
 )
 
-// proxied is how many connections a proxy may have.
-const proxied = 1024
-
 // reachedBy takes the URL by which a proxy is reached that stands before the service.
 func reachedBy(text string, o *server.Options, h *httpserver.Options) error {
 	if text == "" {
@@ -34,6 +31,8 @@ func reachedBy(text string, o *server.Options, h *httpserver.Options) error {
 	}
 	o.URL, o.TLS = u.Scheme+"://"+u.Host, u.Scheme == "https"
 	o.Hosts = append(o.Hosts, u.Hostname())
-	h.Conns, h.PerClient = proxied, proxied // all come from the proxy's address
+	if h.PerClient == 0 {
+		h.PerClient = h.Most() // all come from the proxy's address
+	}
 	return nil
 }

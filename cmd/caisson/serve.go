@@ -73,5 +73,6 @@ func (a *app) serveCommand() *cobra.Command {
 	f.StringVar(&o.KeyFile, "tls-key", "", "private key `FILE` of the certificate, mode 0600")
 	f.StringVar(&o.ClientCA, "client-ca", "", "answer only clients whose certificate the authorities in `FILE` have signed")
 	f.StringVar(&o.UsersFile, "users-file", "", "answer only clients that know a user:password line of `FILE`, mode 0600")
+	limitFlags(f, &o)
 	return c
 }

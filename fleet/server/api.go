@@ -13,6 +13,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/internal/httpserver"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -36,6 +37,9 @@ func (s *Server) takeReport(w http.ResponseWriter, req *http.Request) {
 	if err := s.o.Hub.Report(req.Context(), raw); err != nil {
 		s.failed(w, err)
 		return
+	}
+	if s.o.Hub.Owner(sign.ClaimedKey(raw)) != "" { // it was verified, and is a node's
+		httpserver.Knows(req)
 	}
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -60,6 +60,9 @@ func (s *Server) caller(req *http.Request) caller {
 func (s *Server) need(role Role, next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		who := s.caller(req)
+		if who.Role != Nobody {
+			httpserver.Knows(req)
+		}
 		allowed := who.Role.may(role)
 		switch {
 		case s.o.Tokens == nil:

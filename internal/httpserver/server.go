@@ -31,23 +31,28 @@ type Options struct {
 	ClientCA          string        // file of PEM authorities, one of which must have signed a client's certificate
 	UsersFile         string        // file of "user:password" lines, one of which a client must know; readable by its owner only
 	Stall             time.Duration // how long a client may read nothing of its answer; 0 is 30 s
-	Conns             int           // connections at once; 0 is 1024
-	PerClient         int           // of these from one address; 0 is 128
+	Idle              time.Duration // how long a connection may wait for a request; 0 is [UsualIdle]
+	Conns             int           // connections at once; 0 is [UsualConns], see [Options.Most]
+	PerClient         int           // of these from one address; 0 is [UsualPerClient]
+	Knows             bool          // the handler calls [Knows]: a quarter of the connections are kept for those whom it knows
 	Log               func(Request) // gets every request, from several goroutines; nil keeps no log
 }
 
 // Check says what is wrong with the files of Options, before anything listens.
 func (o Options) Check() error {
-	_, err := o.tls()
-	if err != nil {
+	if err := o.limits(); err != nil {
 		return err
 	}
-	_, err = o.users(nil)
+	if _, err := o.tls(); err != nil {
+		return err
+	}
+	_, err := o.users(nil)
 	return err
 }
 
 // Serve answers on l until ctx ends, then lets requests finish for a while.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, o Options) error {
+	o = o.complete()
 	config, err := o.tls()
 	if err != nil {
 		return err
@@ -60,12 +65,14 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, o Options) error
 	}
 	limited := newListener(l, o)
 	s := &http.Server{
-		Handler:           h,
+		Handler:           busy(h),
 		TLSConfig:         config,
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       30 * time.Second,
-		IdleTimeout:       time.Minute,
+		IdleTimeout:       o.Idle,
 		MaxHeaderBytes:    16 << 10,
+		ConnState:         idle,
+		ConnContext:       withConn,
 	}
 	finished := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -124,7 +131,7 @@ func (o Options) tls() (*tls.Config, error) {
 // users lets only those through who know a line of the file.
 func (o Options) users(h http.Handler) (http.Handler, error) {
 	if o.UsersFile == "" {
-		return h, nil
+		return known(h, o.ClientCA != ""), nil
 	}
 	text, err := ownfiles.ReadLinked(o.UsersFile)
 	if err != nil {
@@ -148,6 +155,18 @@ func (o Options) users(h http.Handler) (http.Handler, error) {
 			http.Error(w, "no such user and password", http.StatusUnauthorized)
 			return
 		}
+		Knows(req)
 		h.ServeHTTP(w, req)
 	}), nil
+}
+
+// known knows each client that has come so far, where its certificate was asked for.
+func known(h http.Handler, asked bool) http.Handler {
+	if !asked {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		Knows(req)
+		h.ServeHTTP(w, req)
+	})
 }

@@ -83,64 +83,12 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestTooMany: one address cannot take all places, and places come back.
-func TestTooMany(t *testing.T) {
-	addr := start(t, func(http.ResponseWriter, *http.Request) {}, Options{PerClient: 2})
-	var held []net.Conn
-	for range 2 {
-		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		held = append(held, c)
-		if err := ask(c); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := net.Dial("tcp", addr)
-	if err == nil {
-		err = ask(c)
-		_ = c.Close()
-	}
-	if err == nil {
-		t.Error("a third connection was taken")
-	}
-	for _, c := range held {
-		_ = c.Close()
-	}
-	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		c, err := net.Dial("tcp", addr)
-		if err == nil {
-			err = ask(c)
-			_ = c.Close()
-		}
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the places do not come back: %v", err)
-		}
-	}
-}
-
 func ask(c net.Conn) error {
 	if _, err := fmt.Fprint(c, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		return err
 	}
 	_, err := io.ReadFull(c, make([]byte, 12))
 	return err
-}
-
-// TestClient: a machine has all addresses of a network of IPv6, and counts once.
-func TestClient(t *testing.T) {
-	for address, want := range map[string]string{
-		"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "::ffff:192.0.2.1", "2001:db8:0:1::1": "2001:db8:0:1::/64", "2001:db8:0:1:ffff::2": "2001:db8:0:1::/64",
-		"2001:db8:0:2::1": "2001:db8:0:2::/64", "fe80::1%eth0": "fe80::/64", "@": "@",
-	} {
-		if got := Client(address); got != want {
-			t.Errorf("%s: %s, want %s", address, got, want)
-		}
-	}
 }
 
 func TestUsers(t *testing.T) {

@@ -44,8 +44,8 @@ func (o Options) transport(host string) (*http.Transport, error) {
 		ResponseHeaderTimeout:  o.silence(),
 		MaxResponseHeaderBytes: 64 << 10,
 		MaxIdleConnsPerHost:    8,
-		IdleConnTimeout:        time.Minute,
-		DisableCompression:     true, // content is hashed as it is sent
+		IdleConnTimeout:        5 * time.Second, // a registry has many clients, and each asks rarely
+		DisableCompression:     true,            // content is hashed as it is sent
 		ForceAttemptHTTP2:      true,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, Time: o.Now},
 	}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package httpserver
+
+import (
+	"container/list"
+	"errors"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/quota"
+)
+
+// places are what connections take: so many in all, so many for one address, and, where
+// clients can show who they are, so many for strangers, alone and as one network. At a
+// limit the connection that waits longest for a request ends, and the new one is taken:
+// who asks something is served before who asked something once.
+type places struct {
+	all, strangers *quota.Quota // by address; by network
+
+	mu      sync.Mutex
+	waiting map[string]*list.List // connections that wait for a request, longest first: of everybody, of strangers, of an address, of a network
+	known   map[string]time.Time  // addresses that have shown who they are, and when
+}
+
+const (
+	everybody     = "*"
+	anyStranger   = "?"
+	knownFor      = 24 * time.Hour
+	maxKnown      = 100_000
+	networkShares = 4 // a network of strangers has one of so many parts of what strangers have
+)
+
+func newPlaces(o Options) *places {
+	p := &places{all: quota.New(o.Conns, o.PerClient), waiting: map[string]*list.List{}, known: map[string]time.Time{}}
+	strangers, network := o.Conns, o.Conns
+	if o.Knows {
+		strangers = max(1, o.Conns-o.Conns/4)
+		network = max(o.PerClient, strangers/networkShares)
+	}
+	p.strangers = quota.New(strangers, network)
+	return p
+}
+
+// take takes a place for a connection, and ends another one for it where it has to.
+func (p *places) take(c *conn) error {
+	c.stranger = !p.knows(c.client)
+	for {
+		give, err := p.all.Take(c.client)
+		if err == nil {
+			c.give = append(c.give, give)
+			break
+		}
+		if !p.end(err, c.client, anyStranger, everybody) {
+			return err
+		}
+	}
+	for c.stranger {
+		give, err := p.strangers.Take(c.network)
+		if err == nil {
+			c.give = append(c.give, give)
+			break
+		}
+		if !p.end(err, "net "+c.network, anyStranger) {
+			c.giveAll()
+			return err
+		}
+	}
+	return nil
+}
+
+// end ends the connection that waits longest: of the one who has too many, or else, in
+// this order, of those of whom there are too many.
+func (p *places) end(full error, one string, all ...string) bool {
+	from := all
+	if errors.Is(full, quota.ErrClient) {
+		from = []string{one}
+	}
+	p.mu.Lock()
+	var victim *conn
+	for _, name := range from {
+		if l := p.waiting[name]; l != nil {
+			victim = l.Front().Value.(*conn)
+			break
+		}
+	}
+	p.mu.Unlock()
+	if victim == nil {
+		return false
+	}
+	_ = victim.Close() // nobody waits for what it says
+	return true
+}
+
+// waits notes that a connection begins to wait for a request, or ends that.
+func (p *places) waits(c *conn, now bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name, at := range c.at {
+		l := p.waiting[name]
+		if l.Remove(at); l.Len() == 0 {
+			delete(p.waiting, name)
+		}
+	}
+	c.at = nil
+	if !now || c.closed {
+		return
+	}
+	c.at = map[string]*list.Element{}
+	names := []string{everybody, c.client}
+	if c.stranger {
+		names = append(names, anyStranger, "net "+c.network)
+	}
+	for _, name := range names {
+		if p.waiting[name] == nil {
+			p.waiting[name] = list.New()
+		}
+		c.at[name] = p.waiting[name].PushBack(c)
+	}
+}
+
+func (p *places) knows(client string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, ok := p.known[client]
+	return ok && time.Since(at) < knownFor
+}
+
+// know remembers that a connection's client has shown who it is.
+func (p *places) know(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.known[c.client]; !ok && len(p.known) >= maxKnown {
+		for other := range p.known { // it shows it again
+			delete(p.known, other)
+			break
+		}
+	}
+	p.known[c.client] = time.Now()
+}
+
+type connKey struct{}
+
+// Knows notes that who makes a request has shown a secret: a token, a password, a
+// node's key. Its address keeps a place among strangers, whatever they do.
+func Knows(req *http.Request) {
+	if c, ok := req.Context().Value(connKey{}).(*conn); ok {
+		c.places.know(c)
+	}
+}
+
+// Client is by what the holder of an address is counted: of IPv6 its network of 64 bits,
+// in which one machine can have as many addresses as it likes.
+func Client(address string) string { return prefix(address, 64) }
+
+// network is by what strangers are counted together: of IPv6 the 48 bits that one
+// customer of a provider may have.
+func network(address string) string { return prefix(address, 48) }
+
+func prefix(address string, bits int) string {
+	a, err := netip.ParseAddr(address)
+	if err != nil || a.Unmap().Is4() {
+		return address
+	}
+	return netip.PrefixFrom(a.WithZone(""), bits).Masked().String()
+}

@@ -5,46 +5,49 @@ package netboot
 import (
 	"context"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"time"
 
-	"github.com/pin/tftp/v3"
-
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/httpserver"
+	"github.com/caisson-os/caisson/netboot/tftp"
 )
 
-// Serve serves a directory by HTTP and TFTP, read-only, until ctx ends. An empty
-// address turns a server off; say gets the addresses and each request. What lies outside the
-// directory cannot be asked for: os.Root refuses it. Directories are not listed.
-func Serve(ctx context.Context, root *os.Root, httpAddr, tftpAddr string, say func(format string, args ...any)) error {
+// Options say where a directory is served, and how much of it at a time.
+type Options struct {
+	HTTP, TFTP string             // addresses; an empty one turns a server off
+	Limits     httpserver.Options // of HTTP
+	Transfers  int                // by TFTP at once; 0 is [tftp.UsualTransfers]
+	Say        func(format string, args ...any)
+}
+
+// Serve serves a directory by HTTP and TFTP, read-only, until ctx ends. The options' Say
+// gets the addresses and each request. What lies outside the directory cannot be asked
+// for: os.Root refuses it. Directories are not listed.
+func Serve(ctx context.Context, root *os.Root, o Options) error {
+	files := filesOnly{root.FS()}
 	failed := make(chan error, 2)
-	if httpAddr != "" {
-		l, err := net.Listen("tcp", httpAddr)
+	if o.HTTP != "" {
+		l, err := net.Listen("tcp", o.HTTP)
 		if err != nil {
 			return cli.WithHint(fmt.Errorf("serve HTTP: %w", err), "--http takes another address, an empty one turns HTTP off")
 		}
-		say("serving HTTP on %s", l.Addr())
-		go func() {
-			failed <- httpserver.Serve(ctx, l, http.FileServerFS(filesOnly{root.FS()}), httpserver.Options{Log: func(r httpserver.Request) { say("%s", r) }})
-		}()
+		o.Say("serving HTTP on %s", l.Addr())
+		limits := o.Limits
+		limits.Log = func(r httpserver.Request) { o.Say("%s", r) }
+		go func() { failed <- httpserver.Serve(ctx, l, http.FileServerFS(files), limits) }()
 	}
-	if tftpAddr != "" {
-		conn, err := net.ListenPacket("udp", tftpAddr)
+	if o.TFTP != "" {
+		conn, err := net.ListenPacket("udp", o.TFTP)
 		if err != nil {
 			return cli.WithHint(fmt.Errorf("serve TFTP: %w", err), "ports below 1024 need root; --tftp takes another address, an empty one turns TFTP off")
 		}
-		files := newSender(say)
-		s := tftp.NewServer(func(name string, to io.ReaderFrom) error { return files.send(root, name, to) }, nil)
-		s.SetTimeout(3 * time.Second)
-		s.SetRetries(tftpRetries)
-		defer s.Shutdown()
-		say("serving TFTP on %s", conn.LocalAddr())
-		go func() { failed <- s.Serve(conn.(*net.UDPConn)) }()
+		o.Say("serving TFTP on %s", conn.LocalAddr())
+		s := tftp.Server{Files: files, Transfers: o.Transfers, Log: func(t tftp.Transfer) { o.Say("%s", line(t)) }}
+		go func() { failed <- s.Serve(ctx, conn.(*net.UDPConn)) }()
 	}
 	select {
 	case <-ctx.Done():
@@ -52,6 +55,15 @@ func Serve(ctx context.Context, root *os.Root, httpAddr, tftpAddr string, say fu
 	case err := <-failed:
 		return err
 	}
+}
+
+// line is a transfer by TFTP in the form of a request of HTTP.
+func line(t tftp.Transfer) string {
+	how := "sent"
+	if t.Err != nil {
+		how = t.Err.Error()
+	}
+	return fmt.Sprintf("%s %s TFTP %s %s %d B %s", t.Began.UTC().Format(time.RFC3339), t.Remote, t.Name[:min(len(t.Name), 200)], how, t.Sent, time.Since(t.Began).Round(time.Millisecond))
 }
 
 // filesOnly hides directories: http.FileServer would list them.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -38,69 +37,6 @@ func TestDirectoriesAreNotListed(t *testing.T) {
 	}
 }
 
-// TestTFTPAnswersForgedRequestsWithLittle sends requests and never acknowledges.
-func TestTFTPAnswersForgedRequestsWithLittle(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "boot.ipxe"), make([]byte, 100_000), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
-	l, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := newSender(t.Logf)
-	s := tftp.NewServer(func(name string, to io.ReaderFrom) error { return p.send(root, name, to) }, nil)
-	s.SetTimeout(100 * time.Millisecond)
-	s.SetRetries(tftpRetries)
-	go func() { _ = s.Serve(l.(*net.UDPConn)) }() // ends with Shutdown
-	defer s.Shutdown()
-	victim, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer victim.Close()
-	const requests = 20
-	for range requests {
-		if _, err := victim.WriteTo([]byte("\x00\x01boot.ipxe\x00octet\x00"), l.LocalAddr()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, buffer := 0, make([]byte, 2048)
-	for {
-		if err := victim.SetReadDeadline(time.Now().Add(2 * time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		n, _, err := victim.ReadFrom(buffer)
-		if err != nil {
-			break
-		}
-		got += n
-	}
-	if most := tftpPerClient*(tftpRetries+2)*516 + requests*100; got > most || got == 0 {
-		t.Errorf("%d bytes for %d requests, want at most %d", got, requests, most)
-	}
-	free := func() (n int) { // places that the victim may have
-		for ; ; n++ {
-			give, err := p.transfers.Take("127.0.0.1")
-			if err != nil {
-				return n
-			}
-			defer give()
-		}
-	}
-	for end := time.Now().Add(time.Minute); free() < tftpPerClient && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond)
-	}
-	if n := free(); n != tftpPerClient {
-		t.Errorf("%d places are free again of %d", n, tftpPerClient)
-	}
-}
-
 // TestTransfersAreLogged: the one that came and the one that did not.
 func TestTransfersAreLogged(t *testing.T) {
 	dir := t.TempDir()
@@ -116,7 +52,7 @@ func TestTransfersAreLogged(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- Serve(ctx, root, "127.0.0.1:0", "127.0.0.1:0", func(format string, args ...any) { lines <- fmt.Sprintf(format, args...) })
+		done <- Serve(ctx, root, Options{HTTP: "127.0.0.1:0", TFTP: "127.0.0.1:0", Say: func(format string, args ...any) { lines <- fmt.Sprintf(format, args...) }})
 	}()
 	address := map[string]string{}
 	for range 2 {

@@ -9,10 +9,11 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/netboot"
+	"github.com/caisson-os/caisson/netboot/tftp"
 )
 
 func (a *app) netbootServeCommand() *cobra.Command {
-	var httpAddr, tftpAddr string
+	var o netboot.Options
 	c := &cobra.Command{
 		Use:   "serve DIR",
 		Short: "Serve a netboot directory by HTTP and TFTP, read-only",
@@ -29,10 +30,16 @@ func (a *app) netbootServeCommand() *cobra.Command {
 			if _, err := root.Stat("boot.ipxe"); err != nil {
 				return cli.Usage("'caisson netboot' writes it, with --out "+names[0], "%s is not a netboot directory: no boot.ipxe in it", names[0])
 			}
-			return netboot.Serve(c.Context(), root, httpAddr, tftpAddr, a.say)
+			if err := o.Limits.Check(); err != nil {
+				return cli.Usage("", "%w", err)
+			}
+			o.Say = a.say
+			return netboot.Serve(c.Context(), root, o)
 		},
 	}
-	c.Flags().StringVar(&httpAddr, "http", ":8080", "address for HTTP")
-	c.Flags().StringVar(&tftpAddr, "tftp", ":69", "address for TFTP")
+	c.Flags().StringVar(&o.HTTP, "http", ":8080", "address for HTTP")
+	c.Flags().StringVar(&o.TFTP, "tftp", ":69", "address for TFTP")
+	c.Flags().IntVar(&o.Transfers, "transfers", tftp.UsualTransfers, "`N` transfers by TFTP at once, 4 of them to one address")
+	limitFlags(c.Flags(), &o.Limits)
 	return c
 }

@@ -219,10 +219,12 @@ func (a *app) fleetAcceptCommand() *cobra.Command {
 	var at asking
 	c := &cobra.Command{
 		Use:   "accept NODE KEY",
-		Short: "Accept the other key that reports for a node",
-		Long: "Accept the other key that reports for a node: from now on it is the one that counts. A node has another key when\n" +
-			"its state disk was replaced or emptied; when nobody did that, somebody else reports for it. KEY is the id that\n" +
-			"'caisson-agent report' prints on the node; the node's page has that of the key which reports.",
+		Short: "Accept another key for a node, or pin the one that counts",
+		Long: "Accept a key for a node: it is the one that counts, from its next report on where it has not reported yet, and no\n" +
+			"earlier key comes back by itself. A node has another key when its state disk was replaced or emptied; when nobody\n" +
+			"did that, somebody else reports for it. A key that counts as one of a boot, though the node has a state disk, is\n" +
+			"pinned by that. KEY is the id that 'caisson-agent report' prints on the node; the node's page has that of the key\n" +
+			"which reports.",
 		Example: "  caisson fleet accept n1 bcYdxJIdBqKgp1p3aq1QcVx0Y4ISThEqzGAKIsFmuyU=",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -232,7 +234,7 @@ func (a *app) fleetAcceptCommand() *cobra.Command {
 			if a.json() {
 				return cli.JSON(a.out, map[string]string{"node": args[0]})
 			}
-			a.say("the key that reports for %s counts now", args[0])
+			a.say("the key %s counts for %s, from its next report on where it has not reported yet", args[1], args[0])
 			return nil
 		},
 	}

@@ -182,8 +182,12 @@ func servePages(t *testing.T, s *shelf) (at, token string) {
 			t.Fatal(err)
 		}
 		raw, err := sign.SignReport(r.key, data)
+		var opened *spec.Report
 		if err == nil {
-			err = h.Report(t.Context(), raw)
+			opened, err = h.Open(raw)
+		}
+		if err == nil {
+			err = h.Take(t.Context(), opened, "")
 		}
 		if err != nil {
 			t.Fatal(r.node, err)

@@ -41,13 +41,22 @@ func TestAttackRows(t *testing.T) {
 func frees(t *testing.T, row attack.Service, without string) bool {
 	t.Helper()
 	r := newRig(t, "n1", "n2")
-	r.must(r.report("k1", "n1", 1, nil))
+	grade := func(o *spec.Report) {
+		if row.Slot.Later != "" {
+			o.Grade = spec.KeyBoot
+		}
+	}
+	r.must(r.report("k1", "n1", 1, grade))
 	r.must(r.report("k2", "n2", 1, nil))
-	r.must(r.hub.TakeSlot(t.Context(), "default", "n1", r.proof("k1")))
+	r.must(r.hub.TakeSlot(t.Context(), "default", "n1", r.proofOf("k1", "b1", "here")))
 	used := r.proof("k1")
 	r.must(r.hub.FreeSlot(t.Context(), "default", "n1", used))
 	r.later(time.Minute)
-	r.must(r.hub.TakeSlot(t.Context(), "default", "n1", r.proof("k1")))
+	r.must(r.hub.TakeSlot(t.Context(), "default", "n1", r.proofOf("k1", "b1", "here")))
+	if row.Slot.Later != "" { // a boot later another key counts, from there
+		r.later(time.Hour)
+		r.must(r.from(row.Slot.Later, row.Slot.Key, "n1", 1, booted("b2")))
+	}
 	r.hub.proofRules = proofRules.Without(without)
 	p := used
 	switch {
@@ -57,6 +66,7 @@ func frees(t *testing.T, row attack.Service, without string) bool {
 		p = r.proof(row.Slot.Key)
 		p.Boot = cmp.Or(row.Slot.Boot, p.Boot)
 		p.At = p.At.Add(row.Slot.Ahead)
+		p.Place = row.Slot.Later
 	}
 	if err := r.hub.FreeSlot(t.Context(), "default", "n1", p); err != nil && without != "" {
 		t.Log(err)

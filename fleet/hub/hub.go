@@ -234,7 +234,10 @@ func (h *Hub) read(ctx context.Context) error {
 // node's next report.
 func (h *Hub) fromRow(row store.Node) *node {
 	row.Received, row.KeySince = shownTime(row.Received), shownTime(row.KeySince)
-	n := &node{row: row, known: report.Known{Key: row.Key, Grade: row.Grade, Since: row.KeySince, Seq: row.Seq, Boot: row.Boot}}
+	if row.Key == "" { // an operator named one before it reported
+		row.Received, row.KeySince = time.Time{}, time.Time{}
+	}
+	n := &node{row: row, known: report.Known{Key: row.Key, Grade: row.Grade, Since: row.KeySince, Heard: row.Received, Seq: row.Seq, Boot: row.Boot}}
 	n.view = view.Node{Name: row.Name, Received: row.Received, Key: row.Key, Grade: row.Grade, KeySince: row.KeySince}
 	if row.Report != "" {
 		r, err := report.Read([]byte(row.Report), row.Received)
@@ -250,7 +253,7 @@ func (h *Hub) fromRow(row store.Node) *node {
 		if err != nil {
 			h.o.Say("node %s: the report by another key in the database cannot be read: %v", row.Name, err)
 		} else {
-			n.view.Offered = &view.Offer{Key: o.Report.Key, Grade: o.Report.Grade, At: o.At, Why: o.Why}
+			n.view.Offered = o.brief()
 		}
 	}
 	n.row.Report, n.row.Offered = "", "" // they stay in the database
@@ -268,8 +271,13 @@ func shownTime(t time.Time) time.Time {
 // offer is a report whose key does not count yet, as the database has it.
 type offer struct {
 	Report spec.Report `json:"report"`
+	Since  time.Time   `json:"since,omitzero"` // since when other keys report for the node
 	At     time.Time   `json:"at"`
 	Why    string      `json:"why"`
+}
+
+func (o *offer) brief() *view.Offer {
+	return &view.Offer{Key: o.Report.Key, Grade: o.Report.Grade, Seq: o.Report.Seq, Interval: time.Duration(o.Report.Interval) * time.Second, Since: o.Since, At: o.At, Why: o.Why}
 }
 
 // readOffer reads an offer as any release has written it.
@@ -279,6 +287,10 @@ func readOffer(kept string) (*offer, error) {
 		return nil, err
 	}
 	o.At = shownTime(o.At)
+	if o.Since = shownTime(o.Since); o.Since.Equal(report.Earliest) || o.Since.After(o.At) {
+		o.Since = o.At
+	}
+	o.Why = plain.Line(o.Why)
 	report.Bound(&o.Report, o.At)
 	return &o, nil
 }

@@ -19,7 +19,7 @@ import (
 // letter is a report on its way to the disk.
 type letter struct {
 	report *spec.Report
-	stored bool       // it was read from a registry, where it may lie for long
+	place  string     // that it came from
 	done   chan error // what became of it; nil once it is on the disk
 }
 
@@ -28,33 +28,44 @@ type RefusedError struct{ Why string }
 
 func (e *RefusedError) Error() string { return e.Why }
 
-// Report takes a signed report and returns when it is on the disk. A [RefusedError] is
-// about the report; any other error is this service's, and the node should try again.
-func (h *Hub) Report(ctx context.Context, raw []byte) error {
-	return h.deliver(ctx, "", raw)
-}
+// Open verifies a report that was sent. Who may send how many is decided by what it
+// returns, and not by what a report claims before.
+func (h *Hub) Open(raw []byte) (*spec.Report, error) { return h.open("", raw) }
 
-// Stored is Report for what a registry has under the name of a node. One that was taken
-// before is nothing new. It counts from the time that it names on, and from now at most.
-func (h *Hub) Stored(ctx context.Context, node string, raw []byte) error {
-	return h.deliver(ctx, node, raw)
-}
-
-// deliver brings a report to the one who writes. node is under whose name a registry
-// has it, "" where it was sent.
-func (h *Hub) deliver(ctx context.Context, node string, raw []byte) error {
+func (h *Hub) open(node string, raw []byte) (*spec.Report, error) {
 	if err := h.takes(); err != nil {
-		return err
+		return nil, err
 	}
 	r, err := report.OpenOf(node, raw, h.o.Now())
 	if err != nil {
 		h.stats.refused.Add(1)
-		return &RefusedError{err.Error()}
+		return nil, &RefusedError{err.Error()}
 	}
-	l := &letter{report: r, stored: node != "", done: make(chan error, 1)}
-	if l.stored && h.has(r) {
-		return nil
+	return r, nil
+}
+
+// Take takes a report that was opened, with the place that it came from, and returns when
+// it is on the disk. A [RefusedError] is about the report; any other error is this
+// service's, and the node should try again.
+func (h *Hub) Take(ctx context.Context, r *spec.Report, place string) error {
+	return h.deliver(ctx, &letter{report: r, place: place, done: make(chan error, 1)})
+}
+
+// inRegistry is the place of all reports that a registry has.
+const inRegistry = "registry"
+
+// Stored opens and takes what a registry has under the name of a node. One that was taken
+// before is nothing new. It counts from the time that it names on, and from now at most.
+func (h *Hub) Stored(ctx context.Context, node string, raw []byte) error {
+	r, err := h.open(node, raw)
+	if err != nil || h.has(r) {
+		return err
 	}
+	return h.deliver(ctx, &letter{report: r, place: inRegistry, done: make(chan error, 1)})
+}
+
+// deliver brings a report to the one who writes.
+func (h *Hub) deliver(ctx context.Context, l *letter) error {
 	select {
 	case h.intake <- l:
 	case <-ctx.Done():
@@ -68,12 +79,16 @@ func (h *Hub) deliver(ctx context.Context, node string, raw []byte) error {
 	}
 }
 
-// has reports whether a report is the last one that was taken.
+// has reports whether a report is the last one that was taken, or offered.
 func (h *Hub) has(r *spec.Report) bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	n := h.nodes[r.Node]
-	return n != nil && n.known.Key == r.Key && n.known.Seq == r.Seq
+	if n == nil {
+		return false
+	}
+	o := n.view.Offered
+	return n.known.Key == r.Key && n.known.Seq == r.Seq || o != nil && o.Key == r.Key && o.Seq == r.Seq
 }
 
 const (
@@ -140,12 +155,12 @@ func (h *Hub) drain() {
 type work struct {
 	h      *Hub
 	nodes  map[string]*node
-	keys   map[string]string
+	keys   map[string]store.Key // that count by now, or did until now
 	change store.Change
 }
 
 func (h *Hub) newWork() *work {
-	return &work{h: h, nodes: map[string]*node{}, keys: map[string]string{}}
+	return &work{h: h, nodes: map[string]*node{}, keys: map[string]store.Key{}}
 }
 
 // node returns a node as this work leaves it.
@@ -158,18 +173,24 @@ func (w *work) node(name string) *node {
 	return w.h.nodes[name]
 }
 
-// owner returns whose a key is or was.
-func (w *work) owner(ctx context.Context, key string) (string, error) {
-	if of, ok := w.keys[key]; ok {
-		return of, nil
+// key returns what is known of a key: whose it is or was.
+func (w *work) key(ctx context.Context, id string) (store.Key, error) {
+	if k, ok := w.keys[id]; ok {
+		return k, nil
 	}
 	w.h.mu.RLock()
-	of, ok := w.h.keys[key]
+	of, ok := w.h.keys[id]
 	w.h.mu.RUnlock()
 	if ok {
-		return of, nil
+		return store.Key{ID: id, Node: of}, nil
 	}
-	return w.h.o.Store.Owner(ctx, key)
+	return w.h.o.Store.Key(ctx, id)
+}
+
+// keep notes what is known of a key.
+func (w *work) keep(k store.Key) {
+	w.keys[k.ID] = k
+	w.change.Keys = append(w.change.Keys, k)
 }
 
 // judge decides about a report and notes what is to be written.
@@ -194,19 +215,34 @@ func (w *work) judge(ctx context.Context, l *letter) error {
 		return refuse("node %s was retired, or left the site: nothing is published for it", r.Node)
 	}
 	now := w.h.o.Now().UTC()
-	owner, err := w.owner(ctx, r.Key)
+	kept, err := w.key(ctx, r.Key)
 	if err != nil {
 		return err
 	}
-	if of := w.node(owner); of != nil && of.view.Published == nil {
-		return refuse("its key is that of %s, which was retired and is not forgotten yet", owner)
+	if of := w.node(kept.Node); of != nil && of.view.Published == nil {
+		return refuse("its key is that of %s, which was retired and is not forgotten yet", kept.Node)
 	}
-	verdict, why := report.Judge(old.known, owner, r, now)
+	known := old.known
+	known.Silent = known.Heard.IsZero() || old.silent(w.h.listening(), now)
+	key := report.Key{Node: kept.Node, Seq: kept.Seq, Counted: kept.Counted, GivenUp: kept.GivenUp, Accepted: old.row.Accepted == r.Key}
+	if o := old.view.Offered; o != nil && o.Key == r.Key {
+		key.Seq = max(key.Seq, o.Seq)
+	} else {
+		key.Rivalled = o.Reports(now) && l.place != old.row.Place
+	}
+	verdict, why := report.Judge(known, key, r, now)
 	switch verdict {
 	case report.Counts:
-		return w.count(old, r, "it reports with the key of a new boot", now, r.Time)
+		why = "it reports with the key of a new boot"
+		switch {
+		case key.Accepted:
+			why = "the key reports that was accepted for it"
+		case key.Node != "":
+			why = "an earlier key of it reports again, and counts"
+		}
+		return w.count(old, key, r, why, now, l.place)
 	case report.Offered:
-		return w.offer(old, r, why, now)
+		return w.offer(old, key, r, why, now)
 	}
 	return refuse("%s", why)
 }
@@ -214,30 +250,39 @@ func (w *work) judge(ctx context.Context, l *letter) error {
 // offerKept is how long a key is shown that does not count and reports no more.
 const offerKept = 24 * time.Hour
 
-// count makes a report the node's word as of a time. why says how its key came to
-// count, where that is another one than before.
-func (w *work) count(old *node, r *spec.Report, why string, now, asOf time.Time) error {
+// count makes a report the node's word. why says how its key came to count, where that is
+// another one than before.
+func (w *work) count(old *node, key report.Key, r *spec.Report, why string, now time.Time, place string) error {
 	text, err := spec.Encode(r)
 	if err != nil {
 		return err
 	}
 	n := *old
-	if r.Key != old.known.Key {
-		n.known.Key, n.known.Since = r.Key, now
-		w.keys[r.Key] = r.Node
-		w.change.Keys = append(w.change.Keys, store.Key{ID: r.Key, Node: r.Node})
-		if old.known.Key != "" {
+	was := old.known
+	n.known.Grade = report.Grade(was, key, r)
+	if r.Key != was.Key {
+		n.known.Key, n.known.Since = r.Key, now.Add(-key.Counted)
+		if was.Key != "" {
+			w.keep(store.Key{ID: was.Key, Node: r.Node, Seq: was.Seq, Counted: was.Counted()})
 			w.event(now, r.Node, why)
 		}
+		w.keep(store.Key{ID: r.Key, Node: r.Node, Seq: r.Seq})
+		if key.Accepted {
+			w.change.Ended = append(w.change.Ended, store.Key{ID: r.Key, Node: r.Node})
+		}
 	}
-	n.known.Grade, n.known.Seq, n.known.Boot = r.Grade, r.Seq, r.BootID
-	n.row = store.Node{Name: r.Node, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, Seq: r.Seq, Boot: r.BootID, Received: asOf.UTC().Truncate(time.Millisecond), Report: string(text)}
+	n.known.Seq, n.known.Boot, n.known.Heard = r.Seq, r.BootID, r.Time
+	n.row = store.Node{Name: r.Node, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, Seq: r.Seq, Boot: r.BootID, Received: r.Time, Report: string(text), Place: place, Accepted: old.row.Accepted}
+	if key.Accepted {
+		n.row.Accepted = ""
+	}
 	brief := view.NewBrief(r)
 	for _, what := range news(old.view.Report, brief) {
 		if w.h.tells(r.Node, now) {
 			w.event(now, r.Node, what)
 		}
 	}
+	n.view.Lost = ""
 	n.view.Report, n.view.Received, n.view.Key, n.view.Grade, n.view.KeySince = brief, n.row.Received, n.known.Key, n.known.Grade, n.known.Since
 	if o := n.view.Offered; o != nil && (o.Key == r.Key || now.Sub(o.At) > offerKept) {
 		n.view.Offered = nil
@@ -252,22 +297,44 @@ func (w *work) count(old *node, r *spec.Report, why string, now, asOf time.Time)
 const otherKeys = time.Hour
 
 // offer keeps a report by a key that does not count yet, beside the node's own word.
-func (w *work) offer(old *node, r *spec.Report, why string, now time.Time) error {
-	o := offer{Report: *r, At: now, Why: why}
+func (w *work) offer(old *node, key report.Key, r *spec.Report, why string, now time.Time) error {
+	o := offer{Report: *r, Since: now, At: now, Why: why}
+	was := old.view.Offered
+	if was.Reports(now) { // whether it is this one, or who makes a key for each report
+		o.Since = was.Since
+	}
 	text, err := spec.Encode(o)
 	if err != nil {
 		return err
 	}
 	n := *old
-	if was := old.view.Offered; (was == nil || was.Key != r.Key) && now.Sub(old.other) >= otherKeys {
+	if (was == nil || was.Key != r.Key) && now.Sub(old.other) >= otherKeys {
 		w.event(now, r.Node, "another key reports for it: "+why)
 		n.other = now
 	}
-	n.view.Offered = &view.Offer{Key: r.Key, Grade: r.Grade, At: now, Why: why}
+	if key.Node != "" { // it counted once: what it says now is not played back later
+		w.keep(store.Key{ID: r.Key, Node: r.Node, Seq: r.Seq, Counted: key.Counted, GivenUp: key.GivenUp})
+	}
+	n.view.Offered = o.brief()
 	n.row.Offered = string(text)
 	w.nodes[r.Node] = &n
 	w.h.stats.offered.Add(1)
 	return nil
+}
+
+// silent reports whether a node could have been heard, and was not, for longer than one
+// may say nothing that reports as it does.
+func (n *node) silent(listens, now time.Time) bool {
+	v := n.view
+	v.Listens = listens
+	return v.Report == nil || v.Silent(now)
+}
+
+// listening is since when nodes are heard.
+func (h *Hub) listening() time.Time {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.listens
 }
 
 // A node's history has so many events at once, and then one each few minutes: a node that

@@ -9,6 +9,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // Proof is what a request for a slot proves: which key signed it, in which boot of its
@@ -16,6 +17,7 @@ import (
 type Proof struct {
 	Key, Boot string
 	At        time.Time
+	Place     string // that the request came from, as for [Hub.Take]
 }
 
 // proofAge is how far a node's clock may be off.
@@ -28,14 +30,16 @@ type ask struct {
 	last  time.Time   // of the proof before
 	now   time.Time   // by this service's clock
 	held  *store.Slot // of the node; nil where it has none
+	frees bool        // it gives the slot back
 }
 
 // Unproven is the kind of a [SlotError] about a proof.
 const Unproven = "unproven"
 
 // proofRules say whether a request is the node's own word, now. A proof is taken once:
-// who copies one on its way can do nothing with it. Which key a slot was taken with is
-// not asked, since a diskless node has another one after a reboot.
+// who copies one on its way can do nothing with it. A diskless node has another key after
+// a reboot: that one gives a slot back from the place that it was taken from, or after an
+// operator pinned it.
 var proofRules = check.List[ask]{
 	{Name: "what was taken with a proof takes a proof", OK: func(a ask) error {
 		if a.Key == "" && a.held != nil && a.held.Key != "" {
@@ -51,6 +55,12 @@ var proofRules = check.List[ask]{
 			return "the node has not reported yet: no key of it is known"
 		}
 		return "the proof is by another key than the node reports with"
+	})},
+	{Name: "a later key gives back where the slot was taken", OK: proven(func(a ask) string {
+		if h := a.held; !a.frees || h == nil || h.Key == "" || h.Key == a.Key || h.Place == a.Place || h.Place == "" || a.known.Grade == spec.KeyPinned {
+			return ""
+		}
+		return "the slot was taken with another key, and from another address or with another token"
 	})},
 	{Name: "of this boot", OK: proven(func(a ask) string {
 		if a.known.Boot == a.Boot {

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
@@ -139,7 +140,8 @@ func (h *Hub) Node(ctx context.Context, name string) (*Detail, error) {
 	return d, nil
 }
 
-// Accept makes a key that is offered for a node the one that counts. It is named, since
+// Accept makes a key the one that counts for a node, whatever other keys it has or had:
+// with the report that is offered, or with the next one of that key. It is named, since
 // anybody may have offered another one since somebody looked.
 func (h *Hub) Accept(ctx context.Context, name, key, by string) error {
 	end, err := h.begin()
@@ -149,27 +151,58 @@ func (h *Hub) Accept(ctx context.Context, name, key, by string) error {
 	defer end()
 	w := h.newWork()
 	old := w.node(name)
-	if old == nil {
+	switch {
+	case old == nil:
 		return ErrNoNode
+	case !keyID.MatchString(key):
+		return &RefusedError{fmt.Sprintf("%.60q is not the id of a key, as caisson-agent report prints it", key)}
 	}
-	_, offered, err := h.o.Store.Reports(ctx, name)
+	last, offered, err := h.o.Store.Reports(ctx, name)
 	if err != nil {
 		return err
-	}
-	if offered == "" {
-		return &RefusedError{"no other key reports for " + name}
-	}
-	o, err := readOffer(offered)
-	if err != nil {
-		return err
-	}
-	if o.Report.Key != key {
-		return &RefusedError{fmt.Sprintf("the key that reports for %s by now is %s, not %.60s", name, o.Report.Key, key)}
 	}
 	now := h.o.Now().UTC()
-	if err := w.count(old, &o.Report, by+" accepted another key", now, o.At); err != nil {
-		return err
+	if key == old.known.Key {
+		return w.confirm(ctx, old, last, by, now)
 	}
+	of, err := w.key(ctx, key)
+	switch {
+	case err != nil:
+		return err
+	case of.Node != "" && of.Node != name:
+		return &RefusedError{fmt.Sprintf("that key is the one of %s", of.Node)}
+	}
+	if o, err := readOffer(offered); err == nil && o.Report.Key == key {
+		if err := w.count(old, report.Key{Node: of.Node, Accepted: true}, &o.Report, by+" accepted another key", now, ""); err != nil {
+			return err
+		}
+		return w.write(ctx)
+	}
+	n := *old
+	n.row.Accepted = key
+	w.nodes[name] = &n
+	w.event(now, name, by+" accepted the key "+key+": it counts from its next report on")
+	return w.write(ctx)
+}
+
+// keyID is what the id of a key looks like: a SHA-256 in base64.
+var keyID = regexp.MustCompile(`^[A-Za-z0-9+/]{43}=$`)
+
+// confirm makes the key that counts already the one that an operator accepted: of the
+// grade that it says to be of, and before which no earlier one comes back.
+func (w *work) confirm(ctx context.Context, old *node, last, by string, now time.Time) error {
+	r, err := report.Read([]byte(last), old.view.Received)
+	if err != nil {
+		return &RefusedError{"what it reported last cannot be read: accept it after its next report"}
+	}
+	if old.known.Grade == spec.KeyPinned {
+		return &RefusedError{"it is the key that counts for " + r.Node + " already"}
+	}
+	n := *old
+	n.known.Grade, n.row.Grade, n.view.Grade = r.Grade, r.Grade, r.Grade
+	w.nodes[r.Node] = &n
+	w.change.Ended = append(w.change.Ended, store.Key{ID: r.Key, Node: r.Node})
+	w.event(now, r.Node, by+" accepted the key that counts")
 	return w.write(ctx)
 }
 

@@ -4,8 +4,10 @@
 // it, whether it is new, and whether that key may speak for the node.
 //
 // The first key of a node is taken as it comes. One that is kept on a disk stays until
-// an operator accepts another; one that is made at boot may change with the boot, not
-// often. What does not count is shown, with the reason, and acts nowhere.
+// an operator accepts another. One that is made at boot may change with the boot: another
+// one is offered while it reports, and counts once it is silent. A key that was not heard
+// for a while and had counted for longer than the one that came meanwhile counts again.
+// What does not count is shown, with the reason, and acts nowhere.
 //
 // The package knows neither where reports come from nor where they are kept. fleet/hub
 // imports it.
@@ -111,11 +113,27 @@ const longestBoot = 1e12
 
 // Known is what is known of a node's key.
 type Known struct {
-	Key   string // id; "" before the first report
-	Grade spec.KeyGrade
-	Since time.Time // when it began to count
-	Seq   uint64    // of the last report
-	Boot  string    // of the last report
+	Key    string // id; "" before the first report
+	Grade  spec.KeyGrade
+	Since  time.Time // when it began to count
+	Heard  time.Time // when it reported last
+	Silent bool      // and could have been heard since, for longer than the node may say nothing
+	Seq    uint64    // of the last report
+	Boot   string    // of the last report
+}
+
+// Counted is how long the key has counted.
+func (k Known) Counted() time.Duration { return max(k.Heard.Sub(k.Since), 0) }
+
+// Key is what is known of the key that signed a report, where it is another one than
+// counts for the node. The zero value is a key that was never seen.
+type Key struct {
+	Node     string        // that it counts or counted for
+	Seq      uint64        // of its last report
+	Counted  time.Duration // how long it counted, until another one did
+	GivenUp  bool          // an operator accepted another one in its place
+	Accepted bool          // an operator named it for this node
+	Rivalled bool          // another one is offered for the node, and this one comes from elsewhere than the node did
 }
 
 // Verdict is what becomes of a report.
@@ -131,8 +149,22 @@ const (
 // Settled is how long a key that is made at boot counts at least.
 const Settled = 10 * time.Minute
 
-// Judge says what becomes of a report. owner is the node that its key is or was of, ""
-// where it is new. For all but Counts there is a reason.
-func Judge(known Known, owner string, r *spec.Report, now time.Time) (Verdict, string) {
-	return judge(rules, claim{known, owner, r, now})
+// Judge says what becomes of a report, with what is known of the node that it names and
+// of the key that signed it. For all but Counts there is a reason.
+func Judge(known Known, key Key, r *spec.Report, now time.Time) (Verdict, string) {
+	return judge(rules, claim{known, key, r, now})
+}
+
+// Grade is the grade with which a report's key counts: what it says of the first key of
+// a node, and of one that an operator named. Of one that came by itself it is that of a
+// boot, whatever it says: else whoever was there first in a node's silence would be
+// there for good.
+func Grade(known Known, key Key, r *spec.Report) spec.KeyGrade {
+	switch {
+	case known.Key == r.Key:
+		return known.Grade
+	case known.Key == "" || key.Accepted:
+		return r.Grade
+	}
+	return spec.KeyBoot
 }

@@ -11,32 +11,47 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// claim is a report beside what is known of the node that it names.
+// claim is a report beside what is known of the node that it names, and of its key.
 type claim struct {
 	known Known
-	owner string
+	key   Key
 	r     *spec.Report
 	now   time.Time
+}
+
+// again reports whether the key counted for this node before, and for longer than the
+// one that counts now: that one came while this one was not heard, and its boot has not
+// ended, as another one's key says that it has.
+func (c claim) again() bool {
+	return c.key.Node == c.r.Node && c.key.Counted > c.known.Counted()
 }
 
 // rules are what a report has to meet to count, in this order.
 var rules = check.List[claim]{
 	{Name: "its number is new", OK: func(c claim) error {
-		if c.r.Key != c.known.Key || c.r.Seq > c.known.Seq {
+		last := c.key.Seq
+		if c.r.Key == c.known.Key {
+			last = c.known.Seq
+		}
+		if c.r.Seq > last {
 			return nil
 		}
-		return &shortfall{Refused, fmt.Sprintf("number %d was taken before, %d was the last", c.r.Seq, c.known.Seq)}
+		return &shortfall{Refused, fmt.Sprintf("number %d was taken before, %d was the last", c.r.Seq, last)}
 	}},
-	{Name: "the key is no other node's", OK: ofNewKeys(func(c claim) bool { return c.owner != "" && c.owner != c.r.Node },
+	{Name: "the key is no other node's", OK: ofOthers(func(c claim) bool { return c.key.Node != "" && c.key.Node != c.r.Node },
 		Refused, "its key is the one of another node")},
-	{Name: "a key does not come back", OK: ofNewKeys(func(c claim) bool { return c.owner == c.r.Node },
-		Refused, "its key is an earlier one of this node")},
-	{Name: "a pinned key stays", OK: ofNewKeys(func(c claim) bool { return c.known.Key != "" && c.known.Grade != spec.KeyBoot },
-		Offered, "its key is not the one that is pinned")},
-	{Name: "one key a boot", OK: ofNewKeys(func(c claim) bool { return c.known.Key != "" && c.r.BootID == c.known.Boot },
-		Offered, "its key is another one in the same boot")},
-	{Name: "keys change seldom", OK: ofNewKeys(func(c claim) bool { return c.known.Key != "" && c.now.Sub(c.known.Since).Abs() < Settled },
-		Offered, fmt.Sprintf("the last change of its key was less than %d minutes ago", int(Settled.Minutes())))},
+	{Name: "a pinned key stays", OK: unnamed(func(c claim) bool { return c.known.Grade != spec.KeyBoot },
+		"its key is not the one that is pinned")},
+	{Name: "what an operator ended does not come back", OK: unnamed(func(c claim) bool { return c.key.GivenUp },
+		"an operator accepted another key in the place of this one")},
+	{Name: "one key a boot", OK: unnamed(func(c claim) bool { return c.key.Node == "" && c.r.BootID == c.known.Boot },
+		"its key is another one in the same boot")},
+	{Name: "a key that reports stays", OK: unnamed(func(c claim) bool { return !c.again() && !c.known.Silent },
+		"the key that counts reports still")},
+	{Name: "keys change seldom", OK: unnamed(func(c claim) bool { return !c.again() && c.now.Sub(c.known.Since).Abs() < Settled },
+		fmt.Sprintf("the last change of its key was less than %d minutes ago", int(Settled.Minutes())))},
+	{Name: "of several, the one from the node's place", OK: unnamed(func(c claim) bool { return !c.again() && c.key.Rivalled },
+		"several keys report for it, and this one not from where the node did")},
 }
 
 // shortfall is what becomes of a report that does not count, and why.
@@ -47,14 +62,20 @@ type shortfall struct {
 
 func (s *shortfall) Error() string { return s.why }
 
-// ofNewKeys makes a check of a report by another key than the one that counts.
-func ofNewKeys(wrong func(claim) bool, v Verdict, why string) func(claim) error {
+// ofOthers makes a check of a report by another key than the one that counts.
+func ofOthers(wrong func(claim) bool, v Verdict, why string) func(claim) error {
 	return func(c claim) error {
 		if c.r.Key == c.known.Key || !wrong(c) {
 			return nil
 		}
 		return &shortfall{v, why}
 	}
+}
+
+// unnamed makes a check of a report by another key than the one that counts, where there
+// is one and no operator named the other. What is wrong with it is for one to decide.
+func unnamed(wrong func(claim) bool, why string) func(claim) error {
+	return ofOthers(func(c claim) bool { return c.known.Key != "" && !c.key.Accepted && wrong(c) }, Offered, why)
 }
 
 func judge(rules check.List[claim], c claim) (Verdict, string) {

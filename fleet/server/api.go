@@ -23,9 +23,8 @@ func (s *Server) takeReport(w http.ResponseWriter, req *http.Request) {
 	if !ok {
 		return
 	}
-	if !s.limits.report(client(req), s.o.Hub.Owner(sign.ClaimedKey(raw))) {
-		w.Header().Set("Retry-After", "60")
-		s.fail(w, http.StatusTooManyRequests, "rate", "too many reports")
+	if !s.limits.arrival(client(req)) {
+		s.tooMany(w)
 		return
 	}
 	select {
@@ -34,14 +33,37 @@ func (s *Server) takeReport(w http.ResponseWriter, req *http.Request) {
 	case <-req.Context().Done(): // whoever asked is gone
 		return
 	}
-	if err := s.o.Hub.Report(req.Context(), raw); err != nil {
+	r, err := s.o.Hub.Open(raw)
+	if err != nil {
 		s.failed(w, err)
 		return
 	}
-	if s.o.Hub.Owner(sign.ClaimedKey(raw)) != "" { // it was verified, and is a node's
+	if !s.limits.report(client(req), s.o.Hub.Owner(r.Key), r.Node) {
+		s.tooMany(w)
+		return
+	}
+	if err := s.o.Hub.Take(req.Context(), r, place(req)); err != nil {
+		s.failed(w, err)
+		return
+	}
+	if s.o.Hub.Owner(r.Key) != "" { // it counts for a node
 		httpserver.Knows(req)
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+func (s *Server) tooMany(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "60")
+	s.fail(w, http.StatusTooManyRequests, "rate", "too many reports")
+}
+
+// place is where a node's requests come from, as far as that is known: another one cannot
+// easily ask from there, unless all come through one proxy and with one token.
+func place(req *http.Request) string {
+	if who := callerOf(req); who.Role == Reporter {
+		return client(req) + " with the token of " + who.Name
+	}
+	return client(req)
 }
 
 func (s *Server) takeHint(w http.ResponseWriter, req *http.Request) {
@@ -179,6 +201,7 @@ func (s *Server) lock(w http.ResponseWriter, req *http.Request, act string) {
 		s.fail(w, http.StatusForbidden, hub.Unproven, "%s", why)
 		return
 	}
+	proof.Place = place(req)
 	do := s.o.Hub.TakeSlot
 	if act == "steady-state" {
 		do = s.o.Hub.FreeSlot

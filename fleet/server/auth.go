@@ -274,15 +274,20 @@ func (l *limits) hint(address string) bool {
 // each is verified, and what it proves is written.
 func (l *limits) slot(address string) bool { return l.take("slot "+address, 1000, 50) }
 
-// report allows the holder of a node's key a full spool at once, and then one report a
-// second. A key that is nobody's yet can be made at any time: such are counted together.
-func (l *limits) report(address, node string) bool {
-	if node == "" {
-		return l.take("strangers "+address, strangers, strangers/50)
+// arrival allows an address as many reports as all nodes behind a proxy have to send,
+// whoever they are of: nothing in one is known to be true before it is verified.
+func (l *limits) arrival(address string) bool { return l.take("report "+address, 20_000, 500) }
+
+// report allows the holder of a node's key, which signed, a full spool at once, and then
+// one report a second, from wherever. A key that is nobody's yet can be made at any time:
+// such are counted together, and by the node that they say to be of.
+func (l *limits) report(address, owner, claimed string) bool {
+	if owner != "" {
+		return l.take("node "+owner, 80, 1)
 	}
-	return l.take("report "+address+" "+node, 80, 1)
+	return l.take("new "+address+" "+claimed[:min(len(claimed), 64)], 20, 1.0/15) && l.take("strangers "+address, strangers, strangers/300)
 }
 
 // strangers is how many reports by new keys one address may send at once: all nodes of a
-// rack are new at first, or after a boot, and may come from one.
-const strangers = 1000
+// hall are new at first, or after a power cut, and may come from one.
+const strangers = 12_000

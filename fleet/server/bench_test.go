@@ -51,7 +51,7 @@ func BenchmarkReports(b *testing.B) {
 	for w := range at {
 		workers.Go(func() { // each worker has its nodes: their reports come one after another
 			for i := w; i < b.N; i += at {
-				if err := s.hub.Report(b.Context(), reports[i]); err != nil {
+				if err := s.take(b.Context(), reports[i]); err != nil {
 					b.Error(err)
 					return
 				}
@@ -126,7 +126,7 @@ func BenchmarkPage(b *testing.B) {
 			paths = append(paths, "/nodes?label=rack%3Dr0003", "/nodes?set=storage", "/nodes?set=storage&label=role%3Dstorage&q=rack0003")
 		}
 		key := newKey(b)
-		if err := s.hub.Report(b.Context(), sealed(b, key, names[0], 1, nil)); err != nil {
+		if err := s.take(b.Context(), sealed(b, key, names[0], 1, nil)); err != nil {
 			b.Fatal(err)
 		}
 		get := func(b *testing.B, path string) {

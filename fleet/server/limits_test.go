@@ -84,24 +84,69 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// TestKeysWithoutEnd: keys that are made for it give an address no more reports, and its
-// nodes no fewer.
-func TestKeysWithoutEnd(t *testing.T) {
+// TestClaimsSpendNobodysRate: what names a node's key and is not signed by it keeps no
+// report of that node out, from its own address or another.
+func TestClaimsSpendNobodysRate(t *testing.T) {
 	s := newSite(t, published("n1"), false)
 	one := newKey(t)
-	if got := s.reportsFrom("[2001:db8::1]:1", sealed(t, one, "n1", 1, nil)); got != http.StatusNoContent {
+	if got := s.reportsFrom("192.0.2.1:1", sealed(t, one, "n1", 1, nil)); got != http.StatusNoContent {
 		t.Fatal(got)
 	}
 	s.atOnce()
-	last := 0
-	for i := range strangers + 1 {
-		last = s.reportsFrom(fmt.Sprintf("[2001:db8::%x]:1", i%500), claims(fmt.Sprint(i)))
+	for i := range 200 {
+		if got := s.reportsFrom(fmt.Sprintf("192.0.2.%d:1", 1+i%2), claims(keyID(one))); got != http.StatusConflict {
+			t.Fatal(got)
+		}
 	}
-	if last != http.StatusTooManyRequests {
-		t.Errorf("the last of very many: %d", last)
+	for seq := range uint64(80) { // a full spool
+		if got := s.reportsFrom("192.0.2.1:1", sealed(t, one, "n1", seq+2, nil)); got != http.StatusNoContent {
+			t.Fatalf("report %d of the node: %d", seq+2, got)
+		}
 	}
-	if got := s.reportsFrom("[2001:db8::1]:1", sealed(t, one, "n1", 2, nil)); got != http.StatusNoContent {
-		t.Errorf("a node at that address: %d", got)
+	if got := s.reportsFrom("192.0.2.2:1", sealed(t, one, "n1", 99, nil)); got != http.StatusTooManyRequests {
+		t.Errorf("the node from another address: %d", got)
+	}
+}
+
+// TestKeysWithoutEnd: keys that are made for it give an address no more reports, and its
+// nodes no fewer. All nodes behind a proxy may have new keys at once.
+func TestKeysWithoutEnd(t *testing.T) {
+	s := newSite(t, published("n1"), false)
+	s.atOnce()
+	for i := range 10_000 {
+		if !s.server.limits.report("192.0.2.1", "", fmt.Sprint("n", i)) {
+			t.Fatalf("node %d with a new key is refused", i)
+		}
+	}
+	n := 0
+	for s.server.limits.report("192.0.2.1", "", "n1") {
+		n++
+	}
+	if n > 20 {
+		t.Errorf("one node has %d new keys at once", n)
+	}
+	for n = 0; s.server.limits.report("192.0.2.1", "", fmt.Sprint("m", n)); {
+		n++
+	}
+	if n > strangers-10_000 {
+		t.Errorf("an address has %d new keys more", n)
+	}
+	for n = 0; s.server.limits.arrival("192.0.2.1"); {
+		n++
+	}
+	if n != 20_000 {
+		t.Errorf("an address sends %d reports at once", n)
+	}
+	if !s.server.limits.report("192.0.2.1", "n1", "n1") || !s.server.limits.arrival("192.0.2.2") || !s.server.limits.report("192.0.2.2", "", "n1") {
+		t.Error("a node that is known, or at another address, is refused")
+	}
+	// By its signature, not by what it says of itself.
+	raw := sealed(t, newKey(t), "n1", 1, nil)
+	if got := s.reportsFrom("192.0.2.1:1", raw); got != http.StatusTooManyRequests {
+		t.Errorf("a report where all are used up: %d", got)
+	}
+	if got := s.reportsFrom("192.0.2.2:1", raw); got != http.StatusNoContent {
+		t.Errorf("from another address: %d", got)
 	}
 }
 

@@ -162,6 +162,9 @@ func (s *Server) nodePage(w http.ResponseWriter, req *http.Request) {
 	if d.Offered != nil {
 		acts = append(acts, act{"Accept its other key, when caisson-agent report on the node says that it is its own", "caisson fleet accept " + d.Name + " " + d.Offered.Report.Key + s.asOperator(req)})
 	}
+	if r := d.Report; r != nil && r.Grade == spec.KeyPinned && d.Grade == spec.KeyBoot {
+		acts = append(acts, act{"Pin its key, when caisson-agent report on the node says that it is its own", "caisson fleet accept " + d.Name + " " + d.Key + s.asOperator(req)})
+	}
 	acts = append(acts, actsOn(d.Published != nil, d.Holds, on)...)
 	acts = append(acts, act{"What it was given when, and by whom", fmt.Sprintf("caisson history %s --site site.yaml --node %s", s.o.Registry, d.Name)},
 		act{"On the node: what is wrong, and what to do", "caisson-agent why"}, act{"On the node: all of its state", "caisson-agent status"})

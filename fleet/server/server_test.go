@@ -154,6 +154,15 @@ func sealed(t testing.TB, key *ecdsa.PrivateKey, node string, seq uint64, change
 	return raw
 }
 
+// take has the hub take a report, past the network.
+func (s *site) take(ctx context.Context, raw []byte) error {
+	r, err := s.hub.Open(raw)
+	if err != nil {
+		return err
+	}
+	return s.hub.Take(ctx, r, "")
+}
+
 // ask makes a request and returns the status and the body.
 func (s *site) ask(method, path string, body []byte, headers ...string) (int, string) {
 	s.Helper()

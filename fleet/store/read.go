@@ -30,10 +30,18 @@ type Node struct {
 	Received time.Time
 	Report   string // JSON of the last report that counts
 	Offered  string // JSON of a report by a key that does not count yet; "" where there is none
+	Place    string // that the last report came from; "" where that is not known
+	Accepted string // id of a key that an operator named and that has not reported yet
 }
 
-// Key is a key that counts or did, and the node that it is of.
-type Key struct{ ID, Node string }
+// Key is a key that counts or did, and the node that it is of. All but these two are of
+// one that does not count any more.
+type Key struct {
+	ID, Node string
+	Seq      uint64        // of its last report
+	Counted  time.Duration // how long it did
+	GivenUp  bool          // an operator accepted another in its place
+}
 
 // Event is something that happened to a node.
 type Event struct {
@@ -47,6 +55,7 @@ type Slot struct {
 	Group, Node string
 	Since       time.Time
 	Key         string // id of the key that proved who took it; "" where nothing did
+	Place       string // that the request for it came from
 }
 
 // Proof is the time of the last request for a slot that a node proved.
@@ -58,25 +67,28 @@ type Proof struct {
 // Since returns the nodes that were written after a revision, in the order of their
 // revisions; all of them for 0.
 func (s *Store) Since(ctx context.Context, rev int64) ([]Node, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT name, rev, key_id, grade, key_since, seq, boot, received, report, offered FROM nodes WHERE rev > $1 ORDER BY rev", rev)
+	rows, err := s.db.QueryContext(ctx, "SELECT name, rev, key_id, grade, key_since, seq, boot, received, report, offered, place, accepted FROM nodes WHERE rev > $1 ORDER BY rev", rev)
 	if err != nil {
 		return nil, fmt.Errorf("read database: %w", err)
 	}
 	return scan(rows, func(n *Node) error {
 		var keySince, received, seq int64
-		err := rows.Scan(&n.Name, &n.Rev, &n.Key, &n.Grade, &keySince, &seq, &n.Boot, &received, &n.Report, &n.Offered)
+		err := rows.Scan(&n.Name, &n.Rev, &n.Key, &n.Grade, &keySince, &seq, &n.Boot, &received, &n.Report, &n.Offered, &n.Place, &n.Accepted)
 		n.KeySince, n.Received, n.Seq = time.Unix(keySince, 0).UTC(), time.UnixMilli(received).UTC(), uint64(seq)
 		return err
 	})
 }
 
-// Owner returns the node that a key is or was of, "" where it is nobody's.
-func (s *Store) Owner(ctx context.Context, key string) (node string, err error) {
-	err = s.db.QueryRowContext(ctx, "SELECT node FROM node_keys WHERE id = $1", key).Scan(&node)
+// Key returns what is kept of a key; without a node where it is nobody's.
+func (s *Store) Key(ctx context.Context, id string) (Key, error) {
+	k := Key{ID: id}
+	var seq, counted, givenUp int64
+	err := s.db.QueryRowContext(ctx, "SELECT node, seq, counted, given_up FROM node_keys WHERE id = $1", id).Scan(&k.Node, &seq, &counted, &givenUp)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return "", fmt.Errorf("read database: %w", err)
+		return k, fmt.Errorf("read database: %w", err)
 	}
-	return node, nil
+	k.Seq, k.Counted, k.GivenUp = uint64(seq), time.Duration(counted)*time.Second, givenUp != 0
+	return k, nil
 }
 
 // Reports returns the last report of a node and the one by a key that does not count
@@ -105,13 +117,13 @@ func (s *Store) Events(ctx context.Context, node string, most int) ([]Event, err
 
 // Slots returns the slots that are held, the oldest first.
 func (s *Store) Slots(ctx context.Context) ([]Slot, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT slot_group, node, since, key_id FROM slots ORDER BY since, slot_group, node")
+	rows, err := s.db.QueryContext(ctx, "SELECT slot_group, node, since, key_id, place FROM slots ORDER BY since, slot_group, node")
 	if err != nil {
 		return nil, fmt.Errorf("read database: %w", err)
 	}
 	return scan(rows, func(l *Slot) error {
 		var since int64
-		err := rows.Scan(&l.Group, &l.Node, &since, &l.Key)
+		err := rows.Scan(&l.Group, &l.Node, &since, &l.Key, &l.Place)
 		l.Since = time.Unix(since, 0).UTC()
 		return err
 	})

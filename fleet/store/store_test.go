@@ -34,14 +34,14 @@ func open(t *testing.T, name string, write bool) *Store {
 
 func node(name string, seq uint64) Node {
 	at := time.Unix(1790000000, 0).UTC()
-	return Node{Name: name, Key: "k", Grade: spec.KeyPinned, KeySince: at, Seq: seq, Boot: "b", Received: at.Add(5 * time.Millisecond), Report: `{"é":"<"}`, Offered: ""}
+	return Node{Name: name, Key: "k", Grade: spec.KeyPinned, KeySince: at, Seq: seq, Boot: "b", Received: at.Add(5 * time.Millisecond), Report: `{"é":"<"}`, Offered: "", Place: "192.0.2.1", Accepted: "k9"}
 }
 
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, name string) {
 		s := open(t, name, true)
 		at := time.Unix(1790000000, 0).UTC()
-		first := Change{Nodes: []Node{node("a", 1), node("b", spec.MaxSeq)}, Keys: []Key{{"k", "a"}, {"k", "b"}}, Taken: []Slot{{"g", "a", at, "k"}, {"g", "b", at, ""}},
+		first := Change{Nodes: []Node{node("a", 1), node("b", spec.MaxSeq)}, Keys: []Key{{ID: "k", Node: "a", Seq: 7, Counted: time.Hour}, {ID: "k", Node: "b"}}, Taken: []Slot{{"g", "a", at, "k", "p"}, {"g", "b", at, "", "q"}},
 			Proofs: []Proof{{"a", at}}, Events: []Event{{at, "a", "one"}, {at, "b", "x"}}}
 		if err := s.Apply(t.Context(), first); err != nil {
 			t.Fatal(err)
@@ -61,16 +61,24 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		if newer, err := reader.Since(t.Context(), first.Nodes[0].Rev); err != nil || len(newer) != 1 || newer[0].Name != "b" {
 			t.Errorf("%+v, %v", newer, err)
 		}
-		if of, err := reader.Owner(t.Context(), "k"); of != "a" || err != nil {
-			t.Errorf("the key is of %q, %v", of, err)
+		if k, err := reader.Key(t.Context(), "k"); err != nil || k != (Key{"k", "a", 7, time.Hour, false}) {
+			t.Errorf("the key is %+v, %v", k, err)
 		}
-		if of, err := reader.Owner(t.Context(), "other"); of != "" || err != nil {
-			t.Errorf("a new key is of %q, %v", of, err)
+		if k, err := reader.Key(t.Context(), "other"); err != nil || k != (Key{ID: "other"}) {
+			t.Errorf("a new key is %+v, %v", k, err)
+		}
+		if err := s.Apply(t.Context(), Change{Keys: []Key{{ID: "k2", Node: "a"}, {ID: "k3", Node: "b"}}, Ended: []Key{{ID: "k2", Node: "a"}}}); err != nil {
+			t.Fatal(err)
+		}
+		for id, ended := range map[string]bool{"k": true, "k2": false, "k3": false} {
+			if k, err := reader.Key(t.Context(), id); err != nil || k.GivenUp != ended {
+				t.Errorf("%s is %+v, %v", id, k, err)
+			}
 		}
 		if r, offered, err := reader.Reports(t.Context(), "a"); r != `{"é":"<"}` || offered != "" || err != nil {
 			t.Errorf("%q, %q, %v", r, offered, err)
 		}
-		if slots, err := reader.Slots(t.Context()); err != nil || !cmp.Equal(slots, []Slot{{"g", "b", at, ""}}) {
+		if slots, err := reader.Slots(t.Context()); err != nil || !cmp.Equal(slots, []Slot{{"g", "b", at, "", "q"}}) {
 			t.Errorf("%+v, %v", slots, err)
 		}
 		if proofs, err := reader.Proofs(t.Context()); err != nil || !cmp.Equal(proofs, []Proof{{"a", at.Add(7)}}) {
@@ -105,8 +113,8 @@ func TestForget(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, name string) {
 		s := open(t, name, true)
 		at := time.Unix(1790000000, 0).UTC()
-		if err := s.Apply(t.Context(), Change{Nodes: []Node{node("a", 1), node("b", 1)}, Keys: []Key{{"k1", "a"}, {"k2", "a"}, {"k3", "b"}},
-			Taken: []Slot{{"g", "a", at, ""}, {"g", "b", at, ""}}, Proofs: []Proof{{"a", at}, {"b", at}}, Events: []Event{{at, "a", "x"}, {at, "b", "y"}}}); err != nil {
+		if err := s.Apply(t.Context(), Change{Nodes: []Node{node("a", 1), node("b", 1)}, Keys: []Key{{ID: "k1", Node: "a"}, {ID: "k2", Node: "a"}, {ID: "k3", Node: "b"}},
+			Taken: []Slot{{"g", "a", at, "", ""}, {"g", "b", at, "", ""}}, Proofs: []Proof{{"a", at}, {"b", at}}, Events: []Event{{at, "a", "x"}, {at, "b", "y"}}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Forget(t.Context(), []string{"a", "c"}); err != nil {

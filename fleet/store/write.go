@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/pressly/goose/v3"
 	"golang.org/x/sys/unix"
@@ -118,6 +119,7 @@ func (s *Store) take(ctx context.Context, conn *sql.Conn) error {
 type Change struct {
 	Nodes  []Node
 	Keys   []Key
+	Ended  []Key // by an operator's word: all other keys of their nodes
 	Events []Event
 	Taken  []Slot
 	Freed  []Slot
@@ -152,7 +154,13 @@ func apply(ctx context.Context, tx *sql.Tx, c Change) error {
 		return err
 	}
 	for _, k := range c.Keys {
-		if err := do("INSERT INTO node_keys (id, node) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING", k.ID, k.Node); err != nil {
+		if err := do("INSERT INTO node_keys (id, node, seq, counted) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, counted = excluded.counted WHERE node_keys.node = excluded.node",
+			k.ID, k.Node, int64(k.Seq), int64(k.Counted/time.Second)); err != nil {
+			return err
+		}
+	}
+	for _, k := range c.Ended {
+		if err := do("UPDATE node_keys SET given_up = CASE WHEN id = $1 THEN 0 ELSE 1 END WHERE node = $2", k.ID, k.Node); err != nil {
 			return err
 		}
 	}
@@ -178,17 +186,18 @@ func apply(ctx context.Context, tx *sql.Tx, c Change) error {
 		}
 	}
 	for _, l := range c.Taken {
-		if err := do("INSERT INTO slots (slot_group, node, since, key_id) VALUES ($1, $2, $3, $4)", l.Group, l.Node, l.Since.Unix(), l.Key); err != nil {
+		if err := do("INSERT INTO slots (slot_group, node, since, key_id, place) VALUES ($1, $2, $3, $4, $5)", l.Group, l.Node, l.Since.Unix(), l.Key, l.Place); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-const upsert = `INSERT INTO nodes (name, rev, key_id, grade, key_since, seq, boot, received, report, offered)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+const upsert = `INSERT INTO nodes (name, rev, key_id, grade, key_since, seq, boot, received, report, offered, place, accepted)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 ON CONFLICT (name) DO UPDATE SET rev = excluded.rev, key_id = excluded.key_id, grade = excluded.grade, key_since = excluded.key_since,
-seq = excluded.seq, boot = excluded.boot, received = excluded.received, report = excluded.report, offered = excluded.offered`
+seq = excluded.seq, boot = excluded.boot, received = excluded.received, report = excluded.report, offered = excluded.offered,
+place = excluded.place, accepted = excluded.accepted`
 
 func applyNodes(ctx context.Context, tx *sql.Tx, nodes []Node) error {
 	if len(nodes) == 0 {
@@ -206,7 +215,7 @@ func applyNodes(ctx context.Context, tx *sql.Tx, nodes []Node) error {
 	for i := range nodes {
 		n := &nodes[i]
 		n.Rev = rev
-		if _, err := put.ExecContext(ctx, n.Name, rev, n.Key, string(n.Grade), n.KeySince.Unix(), int64(n.Seq), n.Boot, n.Received.UnixMilli(), n.Report, n.Offered); err != nil {
+		if _, err := put.ExecContext(ctx, n.Name, rev, n.Key, string(n.Grade), n.KeySince.Unix(), int64(n.Seq), n.Boot, n.Received.UnixMilli(), n.Report, n.Offered, n.Place, n.Accepted); err != nil {
 			return err
 		}
 	}

@@ -54,10 +54,13 @@ type Brief struct {
 
 // Offer is a key that an operator may accept.
 type Offer struct {
-	Key   string
-	Grade spec.KeyGrade
-	At    time.Time // when it was last seen
-	Why   string    // it does not count
+	Key      string
+	Grade    spec.KeyGrade
+	Seq      uint64 // of its last report
+	Interval time.Duration
+	Since    time.Time // since when other keys report for the node, this one or others
+	At       time.Time // when it was last seen
+	Why      string    // it does not count
 }
 
 // Hint is an unproven word that a node's loader boots nothing. Neither a condition nor
@@ -140,9 +143,28 @@ func Patience(interval time.Duration) time.Duration {
 	return 3*min(max(interval, time.Minute), rules.LongestReport) + time.Minute
 }
 
-// silent reports whether a node that reported has said nothing for too long. What
+// longestOffer bounds how long a key is shown as one that reports which says that it does
+// so seldom: anybody can say that.
+const longestOffer = time.Hour
+
+// Reports reports whether a key that does not count still reports.
+func (o *Offer) Reports(now time.Time) bool {
+	return o != nil && now.Sub(o.At) <= Patience(min(o.Interval, longestOffer))
+}
+
+// contested reports whether another key than the one that counts reports for a node. One
+// that is made at boot has another one after it: where nothing was heard of the first
+// since, that is a boot, and no conflict.
+func (n *Node) contested(now time.Time) bool {
+	if !n.Offered.Reports(now) {
+		return false
+	}
+	return n.Grade != spec.KeyBoot || n.Silent(now) || n.Received.After(n.Offered.Since)
+}
+
+// Silent reports whether a node that reported has said nothing for too long. What
 // nobody could hear is no silence.
-func (n *Node) silent(now time.Time) bool {
+func (n *Node) Silent(now time.Time) bool {
 	return n.overdue(now) && (n.Listens.IsZero() || now.Sub(n.Listens) > Patience(n.Report.Interval))
 }
 
@@ -158,7 +180,7 @@ func (n *Node) Condition(now time.Time) (Condition, string) {
 	}
 	b := n.Report
 	if b == nil {
-		if n.Offered != nil {
+		if n.Offered.Reports(now) {
 			return OtherKey, n.Offered.Why
 		}
 		if n.Lost != "" {
@@ -167,16 +189,19 @@ func (n *Node) Condition(now time.Time) (Condition, string) {
 		return Never, "nothing was ever heard of it"
 	}
 	health, sync := b.Axes.Health, b.Axes.Sync
+	silent, contested := n.Silent(now), n.contested(now)
 	switch {
+	case contested && silent: // what it said last is of a key that is gone
+		return OtherKey, n.Offered.Why + "; " + lastReport(n)
 	case health.State == "broken":
 		return Broken, reason(health, "it says so")
 	case health.State == "quarantined":
 		return Quarantined, reason(health, "it says so")
 	case strings.HasPrefix(sync.State, "refused:"):
 		return Refused, reason(sync, sync.State)
-	case n.silent(now):
-		return Silent, "its last report came at " + n.Received.UTC().Format("2006-01-02 15:04 UTC")
-	case n.Offered != nil:
+	case silent:
+		return Silent, lastReport(n)
+	case contested:
 		return OtherKey, n.Offered.Why
 	case health.State != string(spec.HealthOK):
 		return Degraded, reason(health, "it says no more")
@@ -192,6 +217,10 @@ func (n *Node) Condition(now time.Time) (Condition, string) {
 		return Held, n.holdReason("", now)
 	}
 	return Fine, ""
+}
+
+func lastReport(n *Node) string {
+	return "its last report came at " + n.Received.UTC().Format("2006-01-02 15:04 UTC")
 }
 
 func reason(a spec.Axis, without string) string {

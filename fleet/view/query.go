@@ -246,7 +246,7 @@ func Summarise(nodes []*Node, now time.Time) Summary {
 		if n.Differs() {
 			s.Differ++
 		}
-		if n.overdue(now) && !n.silent(now) {
+		if n.overdue(now) && !n.Silent(now) {
 			s.Unheard++
 		}
 		if h := n.Hinted(now); h != nil {

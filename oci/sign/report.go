@@ -46,20 +46,6 @@ func SignReport(signer crypto.Signer, payload []byte) ([]byte, error) {
 	return json.Marshal(report{payload, PayloadReport, []reportSignature{{base64.StdEncoding.EncodeToString(spki.Bytes), sig}}})
 }
 
-// ClaimedKey returns the id of the key that a report names, "" where it names none. Nothing
-// is verified: it is for counting who asks.
-func ClaimedKey(raw []byte) string {
-	var r report
-	if json.Unmarshal(raw, &r) != nil || len(r.Signatures) != 1 {
-		return ""
-	}
-	der, err := base64.StdEncoding.DecodeString(r.Signatures[0].KeyID)
-	if err != nil {
-		return ""
-	}
-	return idOf(der)
-}
-
 // OpenReport returns what a report says, and the key that signed it. Whose key that
 // is the caller must know: anyone can make one. The payload should name the key's
 // id, since a signature alone does not say which of several keys made it.

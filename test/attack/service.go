@@ -19,7 +19,11 @@ type Service struct {
 		Seq   uint64        `yaml:"seq"`
 		Grade string        `yaml:"grade"` // of the key that counts
 		Ago   time.Duration `yaml:"ago"`   // since that counts; an hour
+		Alive bool          `yaml:"alive"` // it reports still
 		Owner string        `yaml:"owner"` // node that the signing key is or was of
+
+		GivenUp  bool `yaml:"givenUp"`  // an operator accepted another in place of the signing key
+		Rivalled bool `yaml:"rivalled"` // another key is offered, and this one comes from elsewhere
 
 		Under string        `yaml:"under"` // name under which a registry has it
 		Ahead time.Duration `yaml:"ahead"` // of now: the time that it names
@@ -36,6 +40,7 @@ type Service struct {
 		Boot  string        `yaml:"boot"`
 		Ahead time.Duration `yaml:"ahead"` // of the clock
 		Again bool          `yaml:"again"` // it was used before
+		Later string        `yaml:"later"` // the key is one of a later boot, and reports from there; the slot was taken here
 		Act   string        `yaml:"act"`   // what it is about, where that is not the request
 		Group string        `yaml:"group"`
 		Fleet string        `yaml:"fleet"`

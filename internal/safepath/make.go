@@ -12,28 +12,27 @@ import (
 
 // MkdirAll makes the directories of path that are missing, mode 0755 whatever
 // the umask is, owned by this process.
-func (w *Walk) MkdirAll(path string) error {
+func (w *Walk) MkdirAll(path string) error { return w.MkdirAllFor(path, -1, -1) }
+
+// MkdirAllFor is MkdirAll for an owner; an id of -1 is this process's.
+func (w *Walk) MkdirAllFor(path string, uid, gid int) error {
 	err := w.enter(path)
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := w.MkdirAll(filepath.Dir(path)); err != nil {
+	if err := w.MkdirAllFor(filepath.Dir(path), uid, gid); err != nil {
 		return err
 	}
-	err = unix.Mkdirat(w.top().fd, filepath.Base(path), 0o755)
-	if errors.Is(err, fs.ErrExist) {
-		return w.enter(path)
-	}
+	in, err := w.Hold(filepath.Dir(path))
 	if err != nil {
+		return err
+	}
+	err = in.MakeDir(filepath.Base(path), 0o755, uid, gid)
+	_ = in.Close() // a directory has nothing left to write
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return &fs.PathError{Op: "mkdir", Path: path, Err: err}
 	}
-	if err := w.enter(path); err != nil {
-		return err
-	}
-	if err := unix.Chmod(Name(w.top().fd), 0o755); err != nil {
-		return &fs.PathError{Op: "chmod", Path: path, Err: err}
-	}
-	return nil
+	return w.enter(path)
 }
 
 // Create makes path an empty file, mode 0644 less the umask, unless there is one. What is there
@@ -54,25 +53,13 @@ func (w *Walk) Create(path string) error {
 
 // Remove removes an empty directory or a file.
 func (w *Walk) Remove(path string) error {
-	if err := w.enter(filepath.Dir(path)); err != nil {
-		return err
-	}
-	err := unix.Unlinkat(w.top().fd, filepath.Base(path), 0)
-	if errors.Is(err, unix.EISDIR) {
-		err = unix.Unlinkat(w.top().fd, filepath.Base(path), unix.AT_REMOVEDIR)
-	}
+	in, err := w.Hold(filepath.Dir(path))
 	if err != nil {
-		return &fs.PathError{Op: "remove", Path: path, Err: err}
-	}
-	return nil
-}
-
-// At calls do with a name of path that leads through no link and that no other
-// process can change, /proc/self/fd/N/NAME: for system calls that take no
-// descriptor. The directory of path must exist.
-func (w *Walk) At(path string, do func(name string) error) error {
-	if err := w.enter(filepath.Dir(path)); err != nil {
 		return err
 	}
-	return do(Name(w.top().fd) + "/" + filepath.Base(path))
+	defer in.Close() // what matters was synced
+	if err := in.unlink(filepath.Base(path)); err != nil {
+		return in.failed("remove", filepath.Base(path), err)
+	}
+	return in.Sync()
 }

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package safepath
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrReplaced is returned where somebody has put another file in the place of one that
+// was made just now.
+var ErrReplaced = errors.New("somebody has replaced what was made just now")
+
+// Put makes what stands at a name be t, by one rename, and durably: a new file gets
+// content, owner and mode by its descriptor, under a name that nobody knows before.
+func (d Dir) Put(name string, t Thing) (err error) {
+	d.sweep(name)
+	temp, err := d.make(name, t)
+	if temp != "" {
+		defer func() {
+			if err != nil {
+				_ = d.unlink(temp) // err says what failed; the next one is swept
+			}
+		}()
+	}
+	if err == nil {
+		err = d.move(temp, name, t)
+	}
+	if err != nil {
+		return d.failed("put", name, err)
+	}
+	return d.Sync()
+}
+
+// make makes a new thing beside a name.
+func (d Dir) make(name string, t Thing) (temp string, err error) {
+	for range 100 {
+		temp = fmt.Sprintf(".%s.%d", name, rand.Uint64())
+		switch t.Type() {
+		case unix.S_IFREG:
+			err = d.makeFile(temp, t)
+		case unix.S_IFLNK:
+			err = d.makeLink(temp, t)
+		case unix.S_IFDIR:
+			err = d.MakeDir(temp, t.Mode, t.UID, t.GID)
+		default:
+			return "", errors.New("it is neither a file, a link nor a directory")
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return temp, err
+		}
+	}
+	return "", err
+}
+
+func (d Dir) makeFile(name string, t Thing) error {
+	fd, err := unix.Openat(d.fd(), name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	_, err = f.Write(t.Content)
+	if err == nil {
+		err = unix.Fchown(fd, t.UID, t.GID)
+	}
+	if err == nil {
+		err = unix.Fchmod(fd, t.Mode&0o7777) // in this order: chown(2) drops set-user-ID
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+func (d Dir) makeLink(name string, t Thing) error {
+	if err := unix.Symlinkat(t.Target, d.fd(), name); err != nil {
+		return err
+	}
+	fd, st, err := d.open(name)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd) // an O_PATH descriptor has nothing to lose
+	to, err := readlink(fd)
+	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK || to != t.Target {
+		return errors.Join(ErrReplaced, err)
+	}
+	return unix.Fchownat(fd, "", t.UID, t.GID, unix.AT_EMPTY_PATH)
+}
+
+// MakeDir makes a directory, with this mode whatever the umask is. Until it has its owner
+// it is this process's alone. An id of -1 is left as it is.
+func (d Dir) MakeDir(name string, mode uint32, uid, gid int) error {
+	if err := unix.Mkdirat(d.fd(), name, 0o700); err != nil {
+		return err
+	}
+	fd, err := unix.Openat(d.fd(), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	made := Dir{os.NewFile(uintptr(fd), name)}
+	defer made.Close() // what matters was synced
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	empty, err := made.Empty()
+	if err != nil || !empty || int(st.Uid) != os.Geteuid() || st.Mode&0o077 != 0 {
+		return errors.Join(ErrReplaced, err)
+	}
+	if err := unix.Fchown(fd, uid, gid); err != nil {
+		return err
+	}
+	if err := unix.Fchmod(fd, mode&0o7777); err != nil {
+		return err
+	}
+	return made.Sync()
+}
+
+// move puts what was made in its place. What rename(2) does not replace, a directory by
+// something else or something by a directory, changes places with it and is removed then.
+func (d Dir) move(temp, name string, t Thing) error {
+	var st unix.Stat_t
+	err := unix.Fstatat(d.fd(), name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR && t.Type() != unix.S_IFDIR {
+		return unix.Renameat(d.fd(), temp, d.fd(), name)
+	}
+	exchange := func() error { return unix.Renameat2(d.fd(), temp, d.fd(), name, unix.RENAME_EXCHANGE) }
+	if err := exchange(); err != nil {
+		return err
+	}
+	if err := d.unlink(temp); err != nil { // something was put into it just now
+		return errors.Join(err, exchange())
+	}
+	return nil
+}

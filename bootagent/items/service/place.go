@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -68,18 +66,11 @@ func (i *Item) through(s spec.Service, d spec.ServiceDirectory) string {
 
 // has reports whether a place has the service's files.
 func (i *Item) has(s spec.Service, d spec.ServiceDirectory) (bool, error) {
-	at := filepath.Join(i.places.Root, d.To)
 	if e, known := i.entry(d.To); known && decodePrior(e).Kind == directory {
-		return isMounted(at) && sameFile(at, filepath.Join(i.mountPoint(s), d.From)), nil
+		return i.covers(s, d)
 	}
 	p, err := i.stands(d)
 	return p.Kind == link && p.Target == i.through(s, d), err
-}
-
-func sameFile(a, b string) bool {
-	x, errA := os.Stat(a)
-	y, errB := os.Stat(b)
-	return errA == nil && errB == nil && os.SameFile(x, y)
 }
 
 // stands returns what stands at a place.
@@ -87,21 +78,55 @@ func (i *Item) stands(d spec.ServiceDirectory) (p prior, err error) {
 	at := filepath.Join(i.places.Root, d.To)
 	var w safepath.Walk
 	defer w.Close()
-	err = w.At(at, func(name string) error {
-		p, err = read(name)
-		return err
-	})
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	in, err := w.Hold(filepath.Dir(at))
+	if errors.Is(err, fs.ErrNotExist) {
 		return prior{Missing: missing(i.places.Root, d.To)}, nil
+	}
+	if err != nil {
+		return p, err
+	}
+	defer in.Close() // only read
+	t, err := in.Look(filepath.Base(at), maxOriginal)
+	if err != nil {
+		return p, err
+	}
+	if p = priorOf(t); p.Kind == absent && t.Mode != 0 {
+		return p, errors.New("what is there is neither a file nor a directory")
+	}
+	if p.Kind != empty {
+		return p, nil
+	}
+	on, err := w.Hold(at)
+	if err != nil {
+		return p, err
+	}
+	defer on.Close() // only read
+	bare, err := on.Empty()
+	if !bare {
+		p.Kind = directory
+	}
+	switch {
 	case err != nil:
 		return p, err
-	case p.Kind == directory && isMounted(at):
+	case top(on):
 		return p, fmt.Errorf("something is mounted on %s", d.To)
-	case p.Kind == directory && d.File, p.Kind == empty && d.File:
+	case d.File:
 		return p, fmt.Errorf("%s is a directory, and is to be a file", d.To)
 	}
 	return p, nil
+}
+
+// priorOf is what is kept of a thing; a directory counts as an empty one.
+func priorOf(t safepath.Thing) prior {
+	p := prior{Mode: t.Mode & 0o7777, UID: t.UID, GID: t.GID, Content: t.Content, Target: t.Target}
+	p.Kind = map[uint32]string{unix.S_IFLNK: link, unix.S_IFREG: regular, unix.S_IFDIR: empty}[t.Type()]
+	return p
+}
+
+// thing is what is put back.
+func (p prior) thing() safepath.Thing {
+	kind := map[string]uint32{link: unix.S_IFLNK, regular: unix.S_IFREG, empty: unix.S_IFDIR}[p.Kind]
+	return safepath.Thing{Mode: kind | p.Mode, UID: p.UID, GID: p.GID, Content: p.Content, Target: p.Target}
 }
 
 // missing lists the directories above a path that are not there, topmost first.
@@ -113,59 +138,6 @@ func missing(root, to string) (out []string) {
 		out = slices.Insert(out, 0, dir)
 	}
 	return out
-}
-
-func read(name string) (p prior, err error) {
-	var st unix.Stat_t
-	if err := unix.Lstat(name, &st); errors.Is(err, fs.ErrNotExist) {
-		return p, nil
-	} else if err != nil {
-		return p, err
-	}
-	p = prior{Mode: st.Mode & 0o7777, UID: int(st.Uid), GID: int(st.Gid)}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFLNK:
-		p.Kind, p.Mode = link, 0
-		p.Target, err = os.Readlink(name)
-	case unix.S_IFREG:
-		p.Kind = regular
-		p.Content, err = readFile(name)
-	case unix.S_IFDIR:
-		p.Kind = directory
-		var list []string
-		if list, err = readNames(name); err == nil && len(list) == 0 {
-			p.Kind = empty
-		}
-	default:
-		err = errors.New("what is there is neither a file nor a directory")
-	}
-	return p, err
-}
-
-func readFile(name string) ([]byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(f, maxOriginal+1))
-	if err == nil && len(data) > maxOriginal {
-		err = fmt.Errorf("the file that is there has more than %d bytes: it could not be kept", maxOriginal)
-	}
-	return data, err
-}
-
-func readNames(name string) ([]string, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() // only read
-	list, err := f.Readdirnames(1)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return list, err
 }
 
 // place makes a place lead to the service's files, its original first.
@@ -200,7 +172,7 @@ func (i *Item) place(ctx context.Context, s spec.Service, d spec.ServiceDirector
 		return err
 	}
 	if over {
-		return mountOver(filepath.Join(i.mountPoint(s), d.From), filepath.Join(i.places.Root, d.To))
+		return i.cover(s, d)
 	}
 	if err := i.makeWay(s, d); err != nil {
 		return err
@@ -244,65 +216,20 @@ func (i *Item) makeWay(s spec.Service, d spec.ServiceDirectory) error {
 	}
 	var w safepath.Walk
 	defer w.Close()
-	for _, dir := range dirs {
-		at := filepath.Join(i.places.Root, dir)
-		if err := w.MkdirAll(at); err != nil {
-			return err
-		}
-		err := w.At(at, func(name string) error { return os.Lchown(name, owner[0], owner[1]) })
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return w.MkdirAllFor(filepath.Join(i.places.Root, dirs[len(dirs)-1]), owner[0], owner[1])
 }
 
 // write makes what stands at a place be p, by one rename.
 func (i *Item) write(to string, p prior) error {
+	at := filepath.Join(i.places.Root, to)
 	var w safepath.Walk
 	defer w.Close()
-	at := filepath.Join(i.places.Root, to)
-	return w.At(at, func(name string) error {
-		next := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+".caisson")
-		if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) { // what a run left that was cut
-			return err
-		}
-		if err := fill(next, p); err != nil {
-			return err
-		}
-		var st unix.Stat_t
-		err := unix.Lstat(name, &st)
-		if err == nil && (st.Mode&unix.S_IFMT == unix.S_IFDIR || p.Kind == empty) { // which rename(2) puts in no other's place
-			if err := unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, name, unix.RENAME_EXCHANGE); err != nil {
-				return &fs.PathError{Op: "exchange", Path: to, Err: err}
-			}
-			if err := os.Remove(next); err != nil { // something was put into it just now
-				return errors.Join(err, unix.Renameat2(unix.AT_FDCWD, next, unix.AT_FDCWD, name, unix.RENAME_EXCHANGE), os.Remove(next))
-			}
-			return durable.SyncDir(filepath.Dir(name))
-		}
-		return durable.Rename(next, name)
-	})
-}
-
-// fill makes a new file, link or directory.
-func fill(name string, p prior) error {
-	switch p.Kind {
-	case link:
-		if err := os.Symlink(p.Target, name); err != nil {
-			return err
-		}
-		return os.Lchown(name, p.UID, p.GID)
-	case empty:
-		if err := os.Mkdir(name, 0o700); err != nil {
-			return err
-		}
-	default:
-		if err := os.WriteFile(name, p.Content, 0o600); err != nil {
-			return err
-		}
+	in, err := w.Hold(filepath.Dir(at))
+	if err != nil {
+		return err
 	}
-	return errors.Join(os.Lchown(name, p.UID, p.GID), unix.Chmod(name, p.Mode)) // in this order: chown(2) drops set-user-ID
+	defer in.Close() // what matters was synced
+	return in.Put(filepath.Base(at), p.thing())
 }
 
 // giveBack puts back what stood at a place.
@@ -332,7 +259,7 @@ func (i *Item) giveBack(ctx context.Context, e item.Entry) error {
 func (i *Item) putBack(at, to string, p prior) error {
 	switch p.Kind {
 	case directory:
-		return leave(at, unix.MNT_DETACH)
+		return uncover(at)
 	case absent:
 		var w safepath.Walk
 		defer w.Close()
@@ -347,24 +274,4 @@ func (i *Item) putBack(at, to string, p prior) error {
 		return nil
 	}
 	return i.write(to, p)
-}
-
-// mountOver shows a directory at a place that has another one. Who is in what was
-// mounted before stays in it; nobody sees what lies below either.
-func mountOver(from, to string) error {
-	tree, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
-	if err != nil {
-		return &fs.PathError{Op: "open tree", Path: from, Err: err}
-	}
-	defer unix.Close(tree) // what was attached stays
-	if isMounted(to) {
-		const beneath = 0x200 // MOVE_MOUNT_BENEATH, Linux 6.5
-		if err := unix.MoveMount(tree, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH|beneath); err == nil {
-			return unix.Unmount(to, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		}
-	}
-	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-		return &fs.PathError{Op: "mount over", Path: to, Err: err}
-	}
-	return nil
 }

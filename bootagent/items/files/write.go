@@ -5,7 +5,6 @@ package files
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,33 +13,25 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/safepath"
 )
 
 // maxOriginal caps a file that is kept as an original, in bytes.
 const maxOriginal = 256 << 10
 
 // directory opens a directory below etc without following a link on the way.
-func (i *Item) directory(rel string) (*os.File, error) {
-	etc, err := unix.Open(i.etc, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+func (i *Item) directory(rel string) (safepath.Dir, error) {
+	fd, err := unix.Open(i.etc, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: i.etc, Err: err}
+		return safepath.Dir{}, &fs.PathError{Op: "open", Path: i.etc, Err: err}
 	}
-	defer unix.Close(etc) // opened for its path only
-	fd, err := unix.Openat2(etc, rel, &unix.OpenHow{
-		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS})
+	etc := safepath.Dir{File: os.NewFile(uintptr(fd), i.etc)}
+	defer etc.Close() // only held
+	dir, err := etc.Below(rel)
 	if errors.Is(err, unix.ELOOP) {
-		err = errors.New("a symbolic link is on the way")
+		err = fmt.Errorf("open /etc/%s: a symbolic link is on the way", rel)
 	}
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: "/etc/" + rel, Err: err}
-	}
-	return os.NewFile(uintptr(fd), rel), nil
-}
-
-// entry is the name of a directory's entry that no rename on the way changes.
-func entry(dir *os.File, name string) string {
-	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name)
+	return dir, err
 }
 
 // read returns what stands at a path of the overlay.
@@ -57,41 +48,21 @@ func (i *Item) read(path string) (state, error) {
 		return state{}, err
 	}
 	defer dir.Close() // read only
-	name := filepath.Base(rel)
-	var st unix.Stat_t
-	err = unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if errors.Is(err, fs.ErrNotExist) {
-		return state{}, nil
-	}
+	t, err := dir.Look(filepath.Base(rel), maxOriginal)
 	if err != nil {
-		return state{}, &fs.PathError{Op: "stat", Path: path, Err: err}
+		return state{}, err
 	}
-	s := state{Mode: st.Mode & 0o7777, UID: int(st.Uid), GID: int(st.Gid)}
-	switch st.Mode & unix.S_IFMT {
+	s := state{Content: string(t.Content), Target: t.Target, Mode: t.Mode & 0o7777, UID: t.UID, GID: t.GID}
+	switch t.Type() {
 	case unix.S_IFREG:
 		s.Kind = regular
-		s.Content, err = contentOf(dir, name)
 	case unix.S_IFLNK:
-		s.Kind, s.Mode = link, 0
-		s.Target, err = os.Readlink(entry(dir, name))
+		s.Kind = link
+	case 0: // nothing is there
 	default:
 		err = fmt.Errorf("%s is there and is not a file", path)
 	}
 	return s, err
-}
-
-func contentOf(dir *os.File, name string) (string, error) {
-	fd, err := unix.Openat(int(dir.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return "", &fs.PathError{Op: "open", Path: name, Err: err}
-	}
-	f := os.NewFile(uintptr(fd), name)
-	defer f.Close() // read only
-	data, err := io.ReadAll(io.LimitReader(f, maxOriginal+1))
-	if err == nil && len(data) > maxOriginal {
-		err = fmt.Errorf("%s is there and has more than %d bytes", name, maxOriginal)
-	}
-	return string(data), err
 }
 
 // missing is the state of a path whose directory is not there.
@@ -124,67 +95,33 @@ func (i *Item) write(path string, s state) error {
 		return err
 	}
 	defer dir.Close() // what matters was synced
-	name := filepath.Base(rel)
-	i.sweep(dir, name)
-	if s.Kind == link {
-		return relink(dir, name, s)
-	}
-	return durable.Write(entry(dir, name), fileMode(s.Mode), func(w io.Writer) error {
-		if err := w.(*os.File).Chown(s.UID, s.GID); err != nil { // before the mode: chown(2) drops set-uid
-			return err
-		}
-		_, err := io.WriteString(w, s.Content)
-		return err
-	})
+	return dir.Put(filepath.Base(rel), s.thing())
 }
 
-// fileMode converts permission bits as stat(2) has them: an original may be
-// set-uid, a wanted file is not.
-func fileMode(mode uint32) os.FileMode {
-	m := os.FileMode(mode).Perm()
-	for bit, to := range map[uint32]os.FileMode{unix.S_ISUID: os.ModeSetuid, unix.S_ISGID: os.ModeSetgid, unix.S_ISVTX: os.ModeSticky} {
-		if mode&bit != 0 {
-			m |= to
-		}
-	}
-	return m
-}
-
-// relink puts a link back by one rename.
-func relink(dir *os.File, name string, s state) error {
-	temp := "." + name + ".link"
-	if err := unix.Symlinkat(s.Target, int(dir.Fd()), temp); err != nil {
-		return &fs.PathError{Op: "symlink", Path: name, Err: err}
-	}
-	if err := unix.Fchownat(int(dir.Fd()), temp, s.UID, s.GID, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return &fs.PathError{Op: "chown", Path: name, Err: err}
-	}
-	return durable.Rename(entry(dir, temp), entry(dir, name))
+// thing is a state as it is put.
+func (s state) thing() safepath.Thing {
+	kind := map[string]uint32{regular: unix.S_IFREG, link: unix.S_IFLNK}[s.Kind]
+	return safepath.Thing{Mode: kind | s.Mode, UID: s.UID, GID: s.GID, Content: []byte(s.Content), Target: s.Target}
 }
 
 // make opens a directory below etc and makes what is missing of it.
-func (i *Item) make(rel string) (*os.File, error) {
+func (i *Item) make(rel string) (safepath.Dir, error) {
 	dir, err := i.directory(".")
 	if err != nil || rel == "." {
 		return dir, err
 	}
 	at := ""
 	for part := range strings.SplitSeq(rel, "/") {
-		made := unix.Mkdirat(int(dir.Fd()), part, 0o755)
-		if made != nil && !errors.Is(made, fs.ErrExist) {
-			return nil, errors.Join(&fs.PathError{Op: "mkdir", Path: rel, Err: made}, dir.Close())
+		err := dir.MakeDir(part, 0o755, -1, -1)
+		if errors.Is(err, fs.ErrExist) {
+			err = nil
 		}
-		if err := dir.Close(); err != nil {
-			return nil, err
+		if err := errors.Join(err, dir.Close()); err != nil {
+			return safepath.Dir{}, &fs.PathError{Op: "mkdir", Path: "/etc/" + rel, Err: err}
 		}
 		at = filepath.Join(at, part)
 		if dir, err = i.directory(at); err != nil {
-			return nil, err
-		}
-		if made == nil { // whatever the umask is
-			if err := dir.Chmod(0o755); err != nil {
-				return nil, errors.Join(err, dir.Close())
-			}
+			return safepath.Dir{}, err
 		}
 	}
 	return dir, nil
@@ -199,8 +136,7 @@ func (i *Item) remove(rel string, made []string) error {
 	if err != nil {
 		return err
 	}
-	i.sweep(dir, filepath.Base(rel))
-	if err := errors.Join(durable.Remove(entry(dir, filepath.Base(rel))), dir.Close()); err != nil {
+	if err := errors.Join(dir.Remove(filepath.Base(rel)), dir.Close()); err != nil {
 		return err
 	}
 	return i.unmake(made)
@@ -228,18 +164,4 @@ func (i *Item) unmake(made []string) error {
 		}
 	}
 	return nil
-}
-
-// sweep removes what a process left that was killed as it wrote name.
-func (i *Item) sweep(dir *os.File, name string) {
-	entries, err := os.ReadDir(entry(dir, "."))
-	if err != nil {
-		return // the write that follows says what is wrong
-	}
-	for _, e := range entries {
-		suffix, ours := strings.CutPrefix(e.Name(), "."+name+".")
-		if ours && e.Type().IsRegular() && strings.Trim(suffix, "0123456789") == "" || e.Name() == "."+name+".link" {
-			_ = os.Remove(entry(dir, e.Name())) // a leftover costs room only
-		}
-	}
 }

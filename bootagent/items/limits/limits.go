@@ -19,11 +19,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -65,7 +66,9 @@ func line(l spec.Limit) string {
 	return l.Domain + " " + l.Type + " " + l.Item + " " + l.Value
 }
 
-func (i *Item) file(id string) string { return filepath.Join(i.dir, paths.Prefix+id+".conf") }
+func name(id string) string { return paths.Prefix + id + ".conf" }
+
+func (i *Item) file(id string) string { return filepath.Join(i.dir, name(id)) }
 
 // Check implements item.Item.
 func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
@@ -116,29 +119,39 @@ const maxFile = 256 << 10
 
 // read is the file of an id, or the zero prior when there is none.
 func (i *Item) read(id string) (prior, error) {
-	name := i.file(id)
-	info, err := os.Lstat(name)
+	var w safepath.Walk
+	defer w.Close()
+	dir, err := w.Hold(i.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return prior{}, nil
 	}
 	if err != nil {
 		return prior{}, err
 	}
-	if !info.Mode().IsRegular() {
-		return prior{}, fmt.Errorf("%s is there and is not a regular file", name)
-	}
-	if info.Size() > maxFile {
-		return prior{}, fmt.Errorf("%s is there and is larger than %d bytes", name, maxFile)
-	}
-	data, err := os.ReadFile(name)
-	if err != nil {
+	defer dir.Close() // only read
+	t, err := dir.Look(name(id), maxFile)
+	switch {
+	case err != nil || t.Mode == 0:
 		return prior{}, err
+	case t.Type() != unix.S_IFREG:
+		return prior{}, fmt.Errorf("%s is there and is not a regular file", i.file(id))
 	}
-	p := prior{Content: string(data), Mode: info.Mode()}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		p.UID, p.GID = int(st.Uid), int(st.Gid)
+	return prior{Content: string(t.Content), Mode: os.FileMode(t.Mode & 0o777), UID: t.UID, GID: t.GID}, nil
+}
+
+// put makes the file of an id be p. PAM reads it as any user, whatever the umask is.
+func (i *Item) put(id string, p prior) error {
+	var w safepath.Walk
+	defer w.Close()
+	if err := w.MkdirAll(i.dir); err != nil {
+		return err
 	}
-	return p, nil
+	dir, err := w.Hold(i.dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // what matters was synced
+	return dir.Put(name(id), safepath.Thing{Mode: unix.S_IFREG | uint32(p.Mode.Perm()), UID: p.UID, GID: p.GID, Content: []byte(p.Content)})
 }
 
 // Apply implements item.Item.
@@ -148,7 +161,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	}
 	var entries []item.Entry
 	var todo []spec.Drift
-	errs := []error{i.sweep()}
+	var errs []error
 	made := missing(i.dir)
 	for _, e := range i.journal.Entries(Name) {
 		made = cmp.Or(decode(e).Made, made) // whichever file leaves last removes the directories
@@ -179,10 +192,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := i.makeDir(); err != nil {
-			return err
-		}
-		if err := durable.WriteFile(i.file(d.Key), []byte(d.To+"\n"), 0o644); err != nil {
+		if err := i.put(d.Key, prior{Content: d.To + "\n", Mode: 0o644, UID: os.Geteuid(), GID: os.Getegid()}); err != nil {
 			errs = append(errs, fmt.Errorf("write limit %q: %w", d.Key, err))
 		}
 		if later := i.overridden(d); later != "" {
@@ -192,23 +202,12 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	return errors.Join(errs...)
 }
 
-// makeDir makes limits.d, which PAM reads as any user, whatever the umask is.
-func (i *Item) makeDir() error {
-	if _, err := os.Stat(i.dir); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.MkdirAll(i.dir, 0o755); err != nil {
-		return err
-	}
-	return os.Chmod(i.dir, 0o755)
-}
-
 // Restore implements item.Item.
 func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	errs := []error{i.sweep()}
+	var errs []error
 	var done []item.Entry
 	for _, e := range entries {
 		if err := ctx.Err(); err != nil {
@@ -226,35 +225,28 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	return errors.Join(append(errs, i.journal.Forget(done...))...)
 }
 
-// sweep removes the temporary files of a process that was killed as it wrote.
-func (i *Item) sweep() error {
-	stale, _ := filepath.Glob(filepath.Join(i.dir, "."+paths.Prefix+"*.conf.*")) // the pattern is ours, so never malformed
-	var errs []error
-	for _, name := range stale {
-		errs = append(errs, os.Remove(name))
-	}
-	return errors.Join(errs...)
-}
-
 func (i *Item) putBack(id string, was prior) error {
-	name := i.file(id)
-	if was.Mode == 0 {
-		if _, err := os.Stat(i.dir); errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err := durable.Remove(name); err != nil {
-			return err
-		}
-		unmake(i.dir, was.Made)
+	if was.Mode != 0 {
+		return i.put(id, was)
+	}
+	var w safepath.Walk
+	defer w.Close()
+	dir, err := w.Hold(i.dir)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := durable.WriteFile(name, []byte(was.Content), was.Mode.Perm()); err != nil {
+	if err != nil {
 		return err
 	}
-	if err := os.Lchown(name, was.UID, was.GID); err != nil {
+	if err := errors.Join(dir.Remove(name(id)), dir.Close()); err != nil {
 		return err
 	}
-	return os.Chmod(name, was.Mode)
+	for at := i.dir; was.Made != "" && len(at) >= len(was.Made); at = filepath.Dir(at) {
+		if w.Remove(at) != nil {
+			return nil // it is not empty
+		}
+	}
+	return nil
 }
 
 func decode(e item.Entry) prior {
@@ -273,13 +265,4 @@ func missing(dir string) string {
 		top = dir
 	}
 	return top
-}
-
-// unmake removes dir and its parents up to top, as far as they are empty.
-func unmake(dir, top string) {
-	for ; top != "" && len(dir) >= len(top); dir = filepath.Dir(dir) {
-		if durable.Remove(dir) != nil {
-			return
-		}
-	}
 }

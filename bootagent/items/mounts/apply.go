@@ -118,17 +118,25 @@ func (i *Item) mount(ctx context.Context, p plan) error {
 
 // finish gives a fresh mount what takes a call of its own.
 func (i *Item) finish(p plan) error {
-	if p.options.bind != 0 && p.options.set|p.options.clear != 0 {
-		t, err := readTable(filepath.Join(i.proc, "self/mountinfo"))
-		if err != nil {
-			return err
-		}
-		if err := mount("", p.target, "", unix.MS_REMOUNT|unix.MS_BIND|p.options.flags(p.base(t)), ""); err != nil {
+	flags := p.options.bind != 0 && p.options.set|p.options.clear != 0
+	if !flags && p.options.propagation == 0 {
+		return nil
+	}
+	t, err := readTable(filepath.Join(i.proc, "self/mountinfo"))
+	if err != nil {
+		return err
+	}
+	m, there := t.at(p.target)
+	if !there || !is(m, p.want, p.options, p.source, t) {
+		return fmt.Errorf("%s: %w", p.target, errMoved)
+	}
+	if flags {
+		if err := change(m, "", "", unix.MS_REMOUNT|unix.MS_BIND|p.options.flags(p.base(t)), ""); err != nil {
 			return fmt.Errorf("set options %s of %s: %w", strings.Join(redact(p.want.Options), ","), p.target, err)
 		}
 	}
 	if p.options.propagation != 0 {
-		if err := mount("", p.target, "", p.options.propagation, ""); err != nil {
+		if err := change(m, "", "", p.options.propagation, ""); err != nil {
 			return fmt.Errorf("set propagation of %s: %w", p.target, err)
 		}
 	}
@@ -141,9 +149,9 @@ func (i *Item) remount(ctx context.Context, p plan, t table, entry item.Entry) e
 	if p.helper != "" {
 		return i.byHelper(ctx, append([]string{"remount"}, p.options.words...), p.target)
 	}
-	err := setOptions(p.target, p.want.Type, p.source, p.options.bind, p.options.flags(p.base(t)), p.options.data)
+	err := setOptions(p.now, p.want.Type, p.source, p.options.bind, p.options.flags(p.base(t)), p.options.data)
 	if err == nil && p.options.propagation != 0 {
-		err = mount("", p.target, "", p.options.propagation, "")
+		err = change(p.now, "", "", p.options.propagation, "")
 	}
 	if err == nil {
 		now, _ := i.top(p.target)
@@ -153,20 +161,20 @@ func (i *Item) remount(ctx context.Context, p plan, t table, entry item.Entry) e
 		}
 		err = fmt.Errorf("the kernel does not change %q while it is mounted: unmount it", rules.RedactOption(word))
 	}
-	back := setOptions(p.target, p.want.Type, p.source, p.options.bind, flagsOf(p.now), restorable(p.now.super))
+	back := setOptions(p.now, p.want.Type, p.source, p.options.bind, flagsOf(p.now), restorable(p.now.super))
 	if !p.own {
 		return errors.Join(err, back, i.journal.Forget(entry))
 	}
 	return errors.Join(err, back, i.journal.Record(p.entry))
 }
 
-func setOptions(target, fstype, source string, bind, flags uintptr, data []string) error {
+func setOptions(m mounted, fstype, source string, bind, flags uintptr, data []string) error {
 	if data = remountable(fstype, data); bind != 0 {
 		flags |= unix.MS_BIND
 		data = nil
 	}
-	if err := mount(source, target, fstype, unix.MS_REMOUNT|flags, strings.Join(data, ",")); err != nil {
-		return fmt.Errorf("remount %s: %w", target, err)
+	if err := change(m, source, fstype, unix.MS_REMOUNT|flags, strings.Join(data, ",")); err != nil {
+		return fmt.Errorf("remount %s: %w", m.point, err)
 	}
 	return nil
 }

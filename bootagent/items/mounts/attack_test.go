@@ -3,9 +3,11 @@
 package mounts
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -79,5 +81,41 @@ func TestUnmakeFollowsNoLinkOfAUser(t *testing.T) {
 	}
 	if _, err := os.Lstat(dir + "/home/x"); err != nil {
 		t.Error(err)
+	}
+}
+
+// Options are changed of the mount that was looked at: a user with a mount namespace of his
+// own can bring another one to its name, and would be rid of nosuid there.
+func TestChangesTheMountThatWasLookedAt(t *testing.T) {
+	if !itemtest.InNamespaces(t) {
+		return
+	}
+	dir := t.TempDir()
+	defer func() { _ = errors.Join(unix.Unmount(dir, unix.MNT_DETACH), unix.Unmount(dir, unix.MNT_DETACH)) }() // the namespace is the test's alone
+	tmpfs := func() error { return unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID, "") }
+	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), tmpfs()); err != nil {
+		t.Fatal(err)
+	}
+	top := func() mounted {
+		t.Helper()
+		all, err := readTable("/proc/self/mountinfo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, there := all.at(dir)
+		if !there {
+			t.Fatal("nothing is mounted")
+		}
+		return m
+	}
+	looked := top()
+	if err := change(looked, "", "", unix.MS_REMOUNT|unix.MS_BIND, ""); err != nil || slices.Contains(top().options, "nosuid") {
+		t.Fatalf("the one that is there: %v, %v", err, top().options)
+	}
+	if err := tmpfs(); err != nil {
+		t.Fatal(err)
+	}
+	if err := change(looked, "", "", unix.MS_REMOUNT|unix.MS_BIND, ""); !errors.Is(err, errMoved) || !slices.Contains(top().options, "nosuid") {
+		t.Errorf("another one: %v, %v", err, top().options)
 	}
 }

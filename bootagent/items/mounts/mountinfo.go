@@ -16,6 +16,7 @@ const maxInfo = 64 << 20
 
 // mounted is one line of /proc/self/mountinfo, see proc_pid_mountinfo(5).
 type mounted struct {
+	id          uint64   // while the kernel runs it is that of no other mount at the same time
 	dev         string   // major:minor of the file system
 	root        string   // the directory of the file system that is mounted
 	point       string   // where
@@ -69,7 +70,12 @@ func parseLine(text string) (mounted, bool) {
 	if len(head) < 6 || len(tail) < 3 {
 		return mounted{}, false
 	}
+	id, err := strconv.ParseUint(head[0], 10, 64)
+	if err != nil {
+		return mounted{}, false
+	}
 	return mounted{
+		id:          id,
 		dev:         head[2],
 		root:        unescape(head[3]),
 		point:       unescape(head[4]),

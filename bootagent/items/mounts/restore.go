@@ -56,7 +56,7 @@ func (i *Item) restore(e item.Entry) error {
 		}
 		return nil // ours went without us; what is there is another's
 	case was.Had:
-		return setOptions(was.Target, now.fstype, now.source, o.bind, was.Flags, restorable(was.Super))
+		return setOptions(now, now.fstype, now.source, o.bind, was.Flags, restorable(was.Super))
 	default:
 		if err := unmount(was.Target, t, i.proc); err != nil {
 			return err

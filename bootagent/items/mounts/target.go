@@ -64,12 +64,42 @@ func mount(source, target, fstype string, flags uintptr, data string) error {
 	return on(target, func(name string) error { return unix.Mount(source, name, fstype, flags, data) })
 }
 
-// umount takes away what is on top at target. The descriptor is of the directory
-// that holds the target: one of the target itself would make it busy.
+// errMoved is returned where another mount has come to a target since it was looked at:
+// who owns a directory on the way can do that, from a mount namespace of his own.
+var errMoved = errors.New("another mount is there than was looked at")
+
+// change is mount(2) on a mount that is there, for what it is given besides.
+func change(m mounted, source, fstype string, flags uintptr, data string) error {
+	var w safepath.Walk
+	defer w.Close()
+	fd, _, err := w.Open(m.point)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd) // an O_PATH descriptor has nothing to lose
+	var st unix.Statx_t
+	if err := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st); err != nil {
+		return &fs.PathError{Op: "look at", Path: m.point, Err: err}
+	}
+	if st.Mask&unix.STATX_MNT_ID == 0 || st.Mnt_id != m.id {
+		return fmt.Errorf("%s: %w", m.point, errMoved)
+	}
+	return unix.Mount(source, safepath.Name(fd), fstype, flags, data)
+}
+
+// umount takes away what is on top at a target. The descriptor is of the directory that
+// holds the target: one of the target itself would make it busy, and what a server that
+// is gone has mounted is not asked for anything. Who could bring another mount to the name
+// since the table was read could unmount no more than what lies in a directory of his.
 func umount(target string) error {
 	var w safepath.Walk
 	defer w.Close()
-	return w.At(target, func(name string) error { return unix.Unmount(name, unix.UMOUNT_NOFOLLOW) })
+	in, err := w.Hold(filepath.Dir(target))
+	if err != nil {
+		return err
+	}
+	defer in.Close() // only held
+	return unix.Unmount(safepath.Name(int(in.Fd()))+"/"+filepath.Base(target), unix.UMOUNT_NOFOLLOW)
 }
 
 // helped refuses a target that mount(8) could be led away from: it takes a name.

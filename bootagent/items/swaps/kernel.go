@@ -134,17 +134,24 @@ func (i *Item) find(name string) (string, error) {
 	}
 	var st unix.Stat_t
 	err = unix.Lstat(path, &st)
-	switch kind := st.Mode & unix.S_IFMT; {
+	switch {
 	case errors.Is(err, unix.ENOENT):
 		return "", device.Missing(name)
 	case err != nil:
 		return "", fmt.Errorf("look at %s: %w", path, err)
-	case kind != unix.S_IFREG && kind != unix.S_IFBLK:
-		return "", fmt.Errorf("%s is neither a disk nor a file", path)
-	case kind == unix.S_IFREG && (st.Uid != 0 || st.Mode&0o077 != 0):
-		return "", fmt.Errorf("%s is not root's alone: others could read what the memory held; make it 0600", path)
 	}
-	return path, nil
+	return path, usable(path, st)
+}
+
+// usable says why memory is not swapped to what stands at a path.
+func usable(path string, st unix.Stat_t) error {
+	switch kind := st.Mode & unix.S_IFMT; {
+	case kind != unix.S_IFREG && kind != unix.S_IFBLK:
+		return fmt.Errorf("%s is neither a disk nor a file", path)
+	case kind == unix.S_IFREG && (st.Uid != 0 || st.Mode&0o077 != 0):
+		return fmt.Errorf("%s is not root's alone: others could read what the memory held; make it 0600", path)
+	}
+	return nil
 }
 
 // Flags of swapon(2).
@@ -157,7 +164,8 @@ const (
 
 var discardFlags = map[string]uintptr{"": 0, "all": discard, "once": discard | discardOnce, "pages": discard | discardPages}
 
-// on is swapon(2), by a descriptor: a name could lead elsewhere by now.
+// on is swapon(2), by a descriptor: a name could lead elsewhere by now, so what it leads
+// to is looked at again.
 func on(path string, priority *int, discards string) error {
 	flags := discardFlags[discards]
 	if priority != nil {
@@ -165,11 +173,14 @@ func on(path string, priority *int, discards string) error {
 	}
 	var w safepath.Walk
 	defer w.Close()
-	fd, _, err := w.Open(path)
+	fd, st, err := w.Open(path)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd) // an O_PATH descriptor has nothing to lose
+	if err := usable(path, st); err != nil {
+		return err
+	}
 	name, err := unix.BytePtrFromString(safepath.Name(fd))
 	if err != nil {
 		return err
@@ -189,12 +200,19 @@ func on(path string, priority *int, discards string) error {
 // off is swapoff(2), which reads all that is swapped out back into memory. It cannot
 // be cut short: when it takes too long it goes on, and the next look finds its end.
 func (i *Item) off(ctx context.Context, path string) error {
-	name, err := unix.BytePtrFromString(path)
+	var w safepath.Walk
+	defer w.Close()
+	fd, _, err := w.Open(path)
 	if err != nil {
 		return err
 	}
+	name, err := unix.BytePtrFromString(safepath.Name(fd))
+	if err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
 	done := make(chan unix.Errno, 1)
 	go func() {
+		defer unix.Close(fd) // an O_PATH descriptor has nothing to lose
 		_, _, errno := unix.Syscall(unix.SYS_SWAPOFF, uintptr(unsafe.Pointer(name)), 0, 0)
 		done <- errno
 	}()

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/safepath"
 )
 
 // system is the root that is changed.
@@ -230,50 +231,88 @@ func copyAttributes(from string, to *os.File) error {
 	return nil
 }
 
+// makeDirectory makes a directory, or gives the one that is there its owner and mode.
 func makeDirectory(at string, v Value) error {
-	if err := os.Mkdir(at, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	in, err := hold(filepath.Dir(at))
+	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.Lchown(at, v.UID, v.GID), os.Chmod(at, fileMode(v.Mode))); err != nil {
+	defer in.Close() // what matters was synced
+	err = in.MakeDir(filepath.Base(at), v.Mode, v.UID, v.GID)
+	if err == nil {
+		return in.Sync()
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return &fs.PathError{Op: "make", Path: at, Err: err}
+	}
+	dir, err := in.Below(filepath.Base(at))
+	if err != nil {
 		return err
 	}
-	return durable.SyncDir(filepath.Dir(at))
+	defer dir.Close() // what matters was synced
+	return own(dir, v)
 }
 
-// makeHome makes a home beside its place and moves it there whole.
+func hold(path string) (safepath.Dir, error) {
+	var w safepath.Walk
+	defer w.Close()
+	return w.Hold(path)
+}
+
+// own gives a directory that is there its owner and mode.
+func own(dir safepath.Dir, v Value) error {
+	return errors.Join(dir.Chown(v.UID, v.GID), dir.Chmod(fileMode(v.Mode)), dir.Sync()) // in this order: chown(2) drops set-group-ID
+}
+
+// makeHome makes a home beside its place and moves it there whole. It is root's alone
+// until all is in it: whose home it becomes may have a process already.
 func makeHome(at string, v Value) error {
-	temp := filepath.Join(filepath.Dir(at), ".caisson-"+filepath.Base(at))
-	if err := os.RemoveAll(temp); err != nil { // one who made it was killed
+	in, err := hold(filepath.Dir(at))
+	if err != nil {
 		return err
 	}
-	if err := makeDirectory(temp, v); err != nil {
+	defer in.Close() // what matters was synced
+	name := filepath.Base(at)
+	temp := ".caisson-" + name
+	beside := filepath.Join(safepath.Name(int(in.Fd())), temp)
+	if err := os.RemoveAll(beside); err != nil { // one who made it was killed
 		return err
 	}
+	if err := in.MakeDir(temp, 0o700, -1, -1); err != nil {
+		return &fs.PathError{Op: "make", Path: at, Err: err}
+	}
+	dir, err := in.Below(temp)
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // what matters was synced
 	for _, n := range v.Tree {
-		name := filepath.Join(temp, n.Path)
-		as := Value{Mode: n.Mode, UID: n.UID, GID: n.GID}
-		if n.Dir {
-			if err := makeDirectory(name, as); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := durable.Write(name, fileMode(n.Mode), func(w io.Writer) error {
-			if err := w.(*os.File).Chown(n.UID, n.GID); err != nil {
-				return err
-			}
-			_, err := w.Write(n.Data)
-			return err
-		}); err != nil {
+		if err := n.make(dir); err != nil {
 			return err
 		}
 	}
-	if err := unix.Renameat2(unix.AT_FDCWD, temp, unix.AT_FDCWD, at, unix.RENAME_NOREPLACE); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := own(dir, v); err != nil {
+		return err
+	}
+	if err := unix.Renameat2(int(in.Fd()), temp, int(in.Fd()), name, unix.RENAME_NOREPLACE); err != nil && !errors.Is(err, fs.ErrExist) {
 		return &fs.PathError{Op: "rename to", Path: at, Err: err}
 	} else if err != nil {
-		return os.RemoveAll(temp) // somebody was faster, and keeps what is there
+		return os.RemoveAll(beside) // somebody was faster, and keeps what is there
 	}
-	return durable.SyncDir(filepath.Dir(at))
+	return in.Sync()
+}
+
+// make makes what a home has.
+func (n Node) make(home safepath.Dir) error {
+	in, err := home.Below(filepath.Dir(n.Path))
+	if err != nil {
+		return err
+	}
+	defer in.Close() // what matters was synced
+	if n.Dir {
+		return in.MakeDir(filepath.Base(n.Path), n.Mode, n.UID, n.GID)
+	}
+	return in.Put(filepath.Base(n.Path), safepath.Thing{Mode: unix.S_IFREG | n.Mode, UID: n.UID, GID: n.GID, Content: n.Data})
 }
 
 // removeHome takes away a home that is still as it was made; any other stays.
@@ -286,14 +325,20 @@ func (s system) removeHome(name string, made []Value) error {
 	if err != nil || !slices.ContainsFunc(made, func(m Value) bool { return m.Sum == now.Sum }) {
 		return nil // somebody has used it: what cannot be read was not made so
 	}
-	temp := filepath.Join(filepath.Dir(at), ".caisson-"+filepath.Base(at))
-	if err := os.RemoveAll(temp); err != nil {
+	in, err := hold(filepath.Dir(at))
+	if err != nil {
 		return err
 	}
-	if err := durable.Rename(at, temp); err != nil {
+	defer in.Close() // what matters was synced
+	temp := ".caisson-" + filepath.Base(at)
+	beside := filepath.Join(safepath.Name(int(in.Fd())), temp)
+	if err := os.RemoveAll(beside); err != nil {
 		return err
 	}
-	return os.RemoveAll(temp)
+	if err := unix.Renameat(int(in.Fd()), filepath.Base(at), int(in.Fd()), temp); err != nil {
+		return &fs.PathError{Op: "rename", Path: at, Err: err}
+	}
+	return errors.Join(os.RemoveAll(beside), in.Sync())
 }
 
 // patience is how long another program may keep the databases locked, as in lckpwdf(3).

@@ -86,74 +86,85 @@ func (n *Node) Do() ([]string, error) {
 // path is name as the loader sees it.
 func (n *Node) path(name string) string { return filepath.Join(n.Root, name) }
 
-// directory returns the one at path below base and makes what is missing of it, each
+// directory opens the one at path below base and makes what is missing of it, each
 // in the one that is held open before it. A link on the way is an error: on a state disk,
 // and in what is shown of it, a user may have put it there, or put it there just now, to
 // have something else written or mounted over.
-func directory(base, path string) (at string, err error) {
+func directory(base, path string) (dir safepath.Dir, err error) {
 	at, in, name := base, unix.AT_FDCWD, base
 	for part := range strings.FieldsFuncSeq("./"+path, func(r rune) bool { return r == '/' }) {
 		if at = filepath.Join(at, part); in != unix.AT_FDCWD {
 			name = part
 		}
 		if err := unix.Mkdirat(in, name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return "", &fs.PathError{Op: "mkdir", Path: at, Err: err}
+			return dir, &fs.PathError{Op: "mkdir", Path: at, Err: err}
 		}
-		fd, err := hold(in, name)
+		next, err := hold(in, name)
 		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-			return "", fmt.Errorf("%s is not a directory", at)
+			return dir, fmt.Errorf("%s is not a directory", at)
 		}
 		if err != nil {
-			return "", &fs.PathError{Op: "open", Path: at, Err: err}
+			return dir, &fs.PathError{Op: "open", Path: at, Err: err}
 		}
-		defer unix.Close(fd) // only held
-		in = fd
+		if in != unix.AT_FDCWD {
+			_ = dir.Close() // only held
+		}
+		dir, in = next, int(next.Fd())
 	}
-	return at, nil
+	return dir, nil
 }
 
 // hold opens a directory to which no link leads, for what is done to it whatever its
 // name leads to by then.
-func hold(in int, name string) (fd int, err error) {
-	return unix.Openat2(in, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+func hold(in int, name string) (safepath.Dir, error) {
+	fd, err := unix.Openat2(in, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return safepath.Dir{}, err
+	}
+	return safepath.Dir{File: os.NewFile(uintptr(fd), name)}, nil
 }
 
-// write puts a file into the new root, and its missing directories. What stood there
-// is replaced, never written through: it may be a link.
+// write puts a file into the new root, and its missing directories.
 func (n *Node) write(name string, data []byte, mode fs.FileMode) error {
+	return n.put(name, safepath.Thing{Mode: unix.S_IFREG | uint32(mode.Perm()), Content: data})
+}
+
+// put puts something of root's into the new root, and its missing directories. What stood
+// there is replaced, never written through: it may be a link.
+func (n *Node) put(name string, t safepath.Thing) error {
 	dir, err := directory(n.Root, filepath.Dir(name))
 	if err != nil {
 		return err
 	}
-	to := filepath.Join(dir, filepath.Base(name))
-	if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.WriteFile(to, data, mode); err != nil {
+	defer dir.Close() // what matters was synced
+	t.UID, t.GID = os.Geteuid(), os.Getegid()
+	if err := dir.Put(filepath.Base(name), t); err != nil {
 		return err
 	}
 	n.wrote = append(n.wrote, name)
-	return os.Chmod(to, mode) // whatever the umask is
+	return nil
 }
 
 // bind shows from at the path to of the new root. What is mounted, and where, is held
 // open: before a soft-reboot users go on, and may put a link there at any moment.
 func (n *Node) bind(from, to string) error {
+	dir, err := hold(unix.AT_FDCWD, from)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: from, Err: err}
+	}
+	defer dir.Close() // only held
+	return n.show(dir, to)
+}
+
+// show is bind for what is held open.
+func (n *Node) show(dir safepath.Dir, to string) error {
 	at, err := directory(n.Root, to)
 	if err != nil {
 		return err
 	}
-	var held [2]string
-	for i, name := range []string{from, at} {
-		fd, err := hold(unix.AT_FDCWD, name)
-		if err != nil {
-			return &fs.PathError{Op: "open", Path: name, Err: err}
-		}
-		defer unix.Close(fd) // only held
-		held[i] = safepath.Name(fd)
-	}
-	if err := unix.Mount(held[0], held[1], "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("bind %s to %s: %w", from, to, err)
+	defer at.Close() // only held
+	if err := unix.Mount(safepath.Name(int(dir.Fd())), safepath.Name(int(at.Fd())), "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind %s to %s: %w", dir.Name(), to, err)
 	}
 	return nil
 }

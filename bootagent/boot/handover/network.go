@@ -7,6 +7,9 @@ import (
 	"os"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -81,11 +84,7 @@ func staticFile(card spec.Interface, shared string) string {
 // what is known.
 func (n *Node) resolver() error {
 	if n.exists("/usr/lib/systemd/systemd-resolved") {
-		if err := os.Remove(n.path("/etc/resolv.conf")); err != nil && !os.IsNotExist(err) {
-			return err
-		}
-		n.wrote = append(n.wrote, "/etc/resolv.conf")
-		return os.Symlink("../run/systemd/resolve/stub-resolv.conf", n.path("/etc/resolv.conf"))
+		return n.put("/etc/resolv.conf", safepath.Thing{Mode: unix.S_IFLNK, Target: "../run/systemd/resolve/stub-resolv.conf"})
 	}
 	var b strings.Builder
 	if search := n.Overlay.Network.Search; len(search) > 0 {

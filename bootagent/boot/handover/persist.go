@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/safepath"
 )
@@ -40,18 +39,20 @@ func (n *Node) persist() error {
 
 // keepOnDisk shows the disk's copy of a directory in its place.
 func (n *Node) keepOnDisk(path string) error {
-	kept, err := directory(n.State.Path("persist"), filepath.Dir(path))
+	above, err := directory(n.State.Path("persist"), filepath.Dir(path))
 	if err != nil {
 		return err
 	}
-	kept = filepath.Join(kept, filepath.Base(path))
-	if err := n.seedTree(n.path(path), kept); err != nil {
+	defer above.Close() // only held
+	if err := n.seedFrom(n.path(path), above, filepath.Base(path)); err != nil {
 		n.Say("seed %s: %v", path, err) // what the disk has is shown all the same
 	}
-	if kept, err = directory(n.State.Path("persist"), path); err != nil {
+	kept, err := directory(n.State.Path("persist"), path)
+	if err != nil {
 		return err
 	}
-	return n.bind(kept, path)
+	defer kept.Close() // only held
+	return n.show(kept, path)
 }
 
 // containers puts a real file system below the directories in which container
@@ -69,7 +70,13 @@ func (n *Node) containers() error {
 			}
 			n.Say("%s is not kept over a reboot: %v", path, err)
 		}
-		if err := unix.Mount("caisson", n.path(path), "tmpfs", unix.MS_NOSUID, "mode=0711,size=50%"); err != nil {
+		at, err := directory(n.Root, path)
+		if err != nil {
+			return err
+		}
+		err = unix.Mount("caisson", safepath.Name(int(at.Fd())), "tmpfs", unix.MS_NOSUID, "mode=0711,size=50%")
+		_ = at.Close() // only held
+		if err != nil {
 			return fmt.Errorf("mount tmpfs on %s: %w", path, err)
 		}
 	}
@@ -90,10 +97,18 @@ func (n *Node) sealUsr() error {
 	return nil
 }
 
-// seedTree brings over from's directories that to lacks. A missing from is an empty
-// one. What a user put in a directory's place is never followed, nor what one puts there
-// meanwhile: before a soft-reboot users go on, on the disk and in the new root.
+// seedTree brings over from's directories that to lacks.
 func (n *Node) seedTree(from, to string) error {
+	above, err := hold(unix.AT_FDCWD, filepath.Dir(to))
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: filepath.Dir(to), Err: err}
+	}
+	defer above.Close() // only held
+	return n.seedFrom(from, above, filepath.Base(to))
+}
+
+// seedFrom seeds from a path; a missing one is an empty one.
+func (n *Node) seedFrom(from string, above safepath.Dir, name string) error {
 	src, err := hold(unix.AT_FDCWD, from)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -101,35 +116,45 @@ func (n *Node) seedTree(from, to string) error {
 	if err != nil {
 		return &fs.PathError{Op: "seed", Path: from, Err: err}
 	}
-	defer unix.Close(src) // only held
-	above, err := hold(unix.AT_FDCWD, filepath.Dir(to))
-	if err != nil {
-		return &fs.PathError{Op: "open", Path: filepath.Dir(to), Err: err}
-	}
-	defer unix.Close(above) // only held
-	var have unix.Stat_t
-	err = unix.Fstatat(above, filepath.Base(to), &have, unix.AT_SYMLINK_NOFOLLOW)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := n.bring(safepath.Name(src), safepath.Name(above)+"/"+filepath.Base(to)); err != nil {
-			return fmt.Errorf("bring %s: %w", to, err)
+	defer src.Close() // only read
+	return n.seedDir(src, above, name)
+}
+
+// seedDir brings a directory over to a name in another one, or of it what that lacks.
+// What a user put in a directory's place is never followed, nor what one puts there
+// meanwhile: before a soft-reboot users go on, on the disk and in the new root.
+func (n *Node) seedDir(src, above safepath.Dir, name string) error {
+	to, err := hold(int(above.Fd()), name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := n.bring(src, above, name); err != nil {
+			return fmt.Errorf("bring %s: %w", name, err)
 		}
 		return nil
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		return nil // the disk has something else
+	case err != nil:
+		return &fs.PathError{Op: "open", Path: name, Err: err}
 	}
+	defer to.Close() // only held
+	entries, err := src.ReadDir(-1)
 	if err != nil {
-		return &fs.PathError{Op: "stat", Path: to, Err: err}
-	}
-	if have.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return nil
-	}
-	entries, err := os.ReadDir(safepath.Name(src))
-	if err != nil {
-		return fmt.Errorf("read %s: %w", from, err)
+		return fmt.Errorf("read %s: %w", src.Name(), err)
 	}
 	for _, e := range entries {
 		if !e.IsDir() {
 			continue
 		}
-		if err := n.seedTree(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())); err != nil {
+		below, err := hold(int(src.Fd()), e.Name())
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it has gone meanwhile
+		}
+		if err != nil {
+			return &fs.PathError{Op: "seed", Path: e.Name(), Err: err}
+		}
+		err = n.seedDir(below, to, e.Name())
+		_ = below.Close() // only read
+		if err != nil {
 			return err
 		}
 	}
@@ -137,30 +162,27 @@ func (n *Node) seedTree(from, to string) error {
 }
 
 // bring copies a whole directory to the disk, or nothing of it: a part, left by a
-// power cut, would count as what the disk has for ever. It takes names of what is held
-// open.
-func (n *Node) bring(from, to string) error {
+// power cut, would count as what the disk has for ever. What has come to the name
+// meanwhile stays.
+func (n *Node) bring(src, to safepath.Dir, name string) error {
 	part := n.State.Path("seed.partial")
 	if err := os.RemoveAll(part); err != nil {
 		return err
 	}
-	dir, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer dir.Close() // only read
-	if err := copyTree(dir, part); err != nil {
+	if err := copyTree(src.File, part); err != nil {
 		return errors.Join(err, os.RemoveAll(part))
 	}
-	disk, err := os.Open(n.State.Path())
+	if err := unix.Syncfs(int(to.Fd())); err != nil {
+		return fmt.Errorf("sync: %w", err)
+	}
+	err := unix.Renameat2(unix.AT_FDCWD, part, int(to.Fd()), name, unix.RENAME_NOREPLACE)
+	if errors.Is(err, fs.ErrExist) {
+		return os.RemoveAll(part)
+	}
 	if err != nil {
 		return err
 	}
-	defer disk.Close() // only read
-	if err := unix.Syncfs(int(disk.Fd())); err != nil {
-		return fmt.Errorf("sync: %w", err)
-	}
-	return durable.Rename(part, to)
+	return to.Sync()
 }
 
 func copyTree(from *os.File, to string) error {

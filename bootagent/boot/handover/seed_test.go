@@ -69,7 +69,8 @@ func TestMakeAboveWhileAUserActs(t *testing.T) {
 	defer exchange(kept, link)()
 	made := 0
 	for range 3000 {
-		if _, err := directory(n.State.Path("persist"), "/home/admin/a/b"); err == nil {
+		if dir, err := directory(n.State.Path("persist"), "/home/admin/a/b"); err == nil {
+			_ = dir.Close() // only made
 			made++
 		}
 		if _, err := os.Lstat(filepath.Join(elsewhere, "a")); err == nil {

@@ -6,8 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/metrics"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -121,14 +125,26 @@ func (n *Node) writeMetrics(want spec.Metrics, found *track.Found, st *spec.Stat
 	text := metrics.Text(&metrics.Facts{Now: time.Now(), Status: st, Maintenance: found.Overlay.Maintenance, Counts: n.boot.Live.Counts})
 	err := durable.WriteFile(n.path(paths.RunMetrics), text, 0o644)
 	if want.File != "" {
-		var walk safepath.Walk // the directory may belong to who collects
-		defer walk.Close()
-		fileErr := walk.At(n.path(want.File), func(name string) error { return durable.WriteFile(name, text, 0o644) })
+		fileErr := in(n.path(want.File), func(dir safepath.Dir, name string) error {
+			return dir.Put(name, safepath.Thing{Mode: unix.S_IFREG | 0o644, UID: os.Geteuid(), GID: os.Getegid(), Content: text})
+		})
 		if fileErr != nil {
 			err = errors.Join(err, fmt.Errorf("write metrics to %s: %w", want.File, fileErr))
 		}
 	}
 	return errors.Join(err, n.o.listen(want.Listen))
+}
+
+// in does something in the directory of a path, which may belong to who collects.
+func in(path string, do func(dir safepath.Dir, name string) error) error {
+	var walk safepath.Walk
+	defer walk.Close()
+	dir, err := walk.Hold(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // what matters was synced
+	return do(dir, filepath.Base(path))
 }
 
 // moveMetrics removes the file that metrics were written to before, and notes to
@@ -139,9 +155,7 @@ func (n *Node) moveMetrics(to string) error {
 		return err
 	}
 	if s.MetricsFile != "" {
-		var walk safepath.Walk
-		defer walk.Close()
-		if err := walk.At(n.path(s.MetricsFile), durable.Remove); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := in(n.path(s.MetricsFile), safepath.Dir.Remove); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove metrics from %s: %w", s.MetricsFile, err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // Lock names every package file that one variant is built from. It holds paths
@@ -64,6 +65,12 @@ func (l *Lock) baseEpoch() (time.Time, error) {
 		err = fmt.Errorf("lock: baseDate %s is after the newest release", l.BaseDate)
 	}
 	return t, err
+}
+
+// Of reports whether the lock is of a recipe as it is now. One whose base is a file or an
+// image is taken to be: what is in it is not looked at.
+func (l *Lock) Of(r spec.Recipe) bool {
+	return r.Base.Debian == nil || l.Recipe == (&build{recipe: r}).lockKey()
 }
 
 // Follow takes over from the locks before what did not change: archives are

@@ -5,13 +5,12 @@ package netboot
 import (
 	"fmt"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/keys"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -57,21 +56,11 @@ func Bootstrap(s *site.Site, r Registry) (spec.Bootstrap, error) {
 
 // publicKeys reads key files; their PEM is written by one hand.
 func publicKeys(names []string) (out []string, err error) {
-	for _, name := range names {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, string(text))
+	found, err := keys.Publics(names)
+	for _, k := range found {
+		out = append(out, string(k.PEM()))
 	}
-	keys, err := sign.ParsePublics(out)
-	if err != nil {
-		return nil, err
-	}
-	for i, k := range keys {
-		out[i] = string(k.PEM())
-	}
-	return out, nil
+	return out, err
 }
 
 var partitionUUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)

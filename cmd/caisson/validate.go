@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/fleet/ready"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -27,11 +28,17 @@ func (a *app) validateCommand() *cobra.Command {
 		Short: "Say everything that is wrong with a site, and where",
 		Long: "Say everything that is wrong with a site, and where.\n\n" +
 			"FILE is a Site, Divingbell values, an Armada chart or an inventory; several are merged in\n" +
-			"this order, - is standard input. Warnings do not fail unless --strict is given. Exit code 2: there are errors.",
+			"this order, - is standard input. What later verbs refuse is refused here as far as the files at hand\n" +
+			"show it: keys, locks, the publisher's memory and files that the site names. Nothing is asked of a network.\n" +
+			"Warnings do not fail unless --strict is given. Exit code 2: there are errors.",
 		Example: "  caisson validate site.yaml\n  caisson validate --strict divingbell-values.yaml nodes.json",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, names []string) error {
 			s, found := parseSite(names...)
+			if s != nil {
+				ready.Check(s, ready.Beside{Lock: lockName(names[0]), Memory: memoryName(names[0])}, found)
+				found.Sort()
+			}
 			if strict {
 				found.Strict()
 			}

@@ -5,48 +5,41 @@
 // publish enforces.
 //
 // It verifies nothing itself, and it is not trust, by which nodes decide. Only
-// cmd/caisson imports it.
+// cmd/caisson and fleet/ready import it.
 package policy
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
-	"slices"
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/keys"
-	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/report"
 )
 
 // Site returns what a site says about trust, its key files read. A lifetime that
-// is not empty, as in 30d or 12h, takes the place of the site's own. A key in two
-// roles is refused.
+// is not empty, as in 30d or 12h, takes the place of the site's own. What [Problems]
+// reports is refused.
 func Site(s *site.Site, lifetime string) (publish.Policy, error) {
-	t := s.Trust()
-	p := publish.Policy{Site: true, Fleet: s.Name(), Threshold: t.Threshold, Lifetime: t.Expires}
+	p := publish.Policy{Site: true, Fleet: s.Name(), Threshold: s.Trust().Threshold, Lifetime: s.Trust().Expires}
 	var err error
 	if lifetime != "" {
 		if p.Lifetime, err = parseLifetime(lifetime); err != nil {
 			return p, err
 		}
 	}
-	if p.Operator, err = keys.Publics(t.Operator); err != nil {
-		return p, err
+	keys, problems := read(s)
+	if len(problems) > 0 {
+		r := report.Report{}
+		for _, one := range problems {
+			one.Severity = report.Error
+			r.Add(one)
+		}
+		return p, r.Err()
 	}
-	if p.Epoch, err = keys.Publics(t.Epoch); err != nil {
-		return p, err
-	}
-	if s.HasLayer() {
-		p.Release, err = keys.Publics(t.Release)
-	}
-	if err != nil {
-		return p, err
-	}
-	return p, oneRoleEach(p, t.Attestation)
+	p.Operator, p.Epoch, p.Release = keys[site.Operator], keys[site.Epoch], keys[site.Release]
+	return p, nil
 }
 
 // Keys returns a policy that trusts public key files. All of the keys must have
@@ -72,28 +65,4 @@ func Release(s *site.Site) (publish.Policy, error) {
 		return publish.Policy{}, cli.WithHint(fmt.Errorf("release keys: %w", err), "trust.keys.release of the site names whose layers are taken")
 	}
 	return publish.Policy{Fleet: s.Name(), Release: trusted}, nil
-}
-
-// oneRoleEach refuses a key in two roles. Nothing published is verified with an
-// attestation key, so its file may be missing.
-func oneRoleEach(p publish.Policy, attestation []string) error {
-	roles := map[string][]sign.Verifier{"release": p.Release, "operator": p.Operator, "epoch": p.Epoch}
-	for _, name := range attestation {
-		if more, err := keys.Publics([]string{name}); err == nil {
-			roles["attestation"] = append(roles["attestation"], more...)
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	seen := map[string]string{}
-	for _, role := range slices.Sorted(maps.Keys(roles)) {
-		for _, k := range roles[role] {
-			id := k.ID()
-			if other := seen[id]; other != "" && other != role {
-				return cli.Usage("caisson keys generate makes another", "one key is both %s and %s key: a key has one role", other, role)
-			}
-			seen[id] = role
-		}
-	}
-	return nil
 }

@@ -75,7 +75,7 @@ var rules = []Rule{
 		Module + "/bootagent/": "the builder copies the agent's binary and never links it",
 		Module + "/oci":        "the builder works offline; registries are wired in release and cmd",
 		Module + "/spec/site":  "a recipe is all that the builder knows of a site"},
-		By: []string{"cmd/caisson", "release", "netboot", "test/..."}, ByWhy: "only an operator's machine builds"},
+		By: []string{"cmd/caisson", "release", "netboot", "fleet/ready", "test/..."}, ByWhy: "only an operator's machine builds"},
 
 	{Packages: "release", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "systemd", "internal/..."}, Why: "a layer is an artifact, whichever fleet runs it and whoever asks", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
@@ -105,7 +105,8 @@ var rules = []Rule{
 	{Packages: "fleet/commits", Only: []string{"spec", "oci", "oci/internal/...", "trust/refusal", "fleet/index", "internal/..."}, Why: "what overlays bring is remembered, however they are read", By: []string{"cmd/caisson"}, ByWhy: "the service shows it"},
 	{Packages: "fleet/inbox", Only: []string{"oci", "oci/sign", "oci/internal/...", "trust/refusal", "internal/..."}, Why: "it reads what lies in a registry; what that counts for is decided where sent reports are", By: []string{"cmd/caisson"}, ByWhy: "the command line knows the registry and who takes reports"},
 	{Packages: "fleet/layerdiff", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "release", "systemd", "internal/..."}, Why: "layers are compared whoever runs them", By: []string{"cmd/caisson"}, ByWhy: "the service shows it"},
-	{Packages: "fleet/policy", By: []string{"cmd/caisson"}, ByWhy: "a publisher is given its policy; it opens no key files"},
+	{Packages: "fleet/policy", By: []string{"fleet/ready", "cmd/caisson"}, ByWhy: "a publisher is given its policy; it opens no key files"},
+	{Packages: "fleet/ready", By: []string{"cmd/caisson"}, ByWhy: "what verbs refuse is looked at before any of them, by validate"},
 
 	{Packages: "builder/root/roottest", By: []string{}, ByWhy: "its layers are for tests"},
 
@@ -163,7 +164,7 @@ var rules = []Rule{
 	{Packages: "internal/plain", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/nearest", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/keys", Only: []string{"oci/...", "trust/refusal", "internal/..."}, Why: "it opens and writes keys, whatever they sign",
-		By: []string{"cmd/caisson", "release", "fleet/...", "test/..."}, ByWhy: "a node holds no private key and asks nobody for a passphrase"},
+		By: []string{"netboot", "cmd/caisson", "release", "fleet/...", "test/..."}, ByWhy: "a node holds no private key and asks nobody for a passphrase"},
 	{Packages: "internal/httpserver", Only: []string{"internal/durable", "internal/ownfiles", "internal/check", "internal/quota"}, Why: "it serves whatever it is given",
 		By: []string{"cmd/caisson", "bootagent/metrics", "netboot/...", "fleet/...", "test/..."}, ByWhy: "a node answers nobody but itself"},
 	{Packages: "internal/quota", Only: []string{}, Stdlib: true, Why: leaf},

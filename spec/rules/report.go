@@ -4,7 +4,6 @@ package rules
 
 import (
 	"net/url"
-	"regexp"
 	"strings"
 	"time"
 
@@ -67,18 +66,6 @@ func reportURL(text string) error {
 		return invalid("url", "what the service asks of a node is a file of the node", "an address with a name or a password is for all to read")
 	case u.RawQuery != "" || u.Fragment != "" || u.ForceQuery:
 		return invalid("url", "", "%q has more than a host and a path", text)
-	}
-	return nil
-}
-
-var registryPrefix = regexp.MustCompile(`^/[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*$`)
-
-// reportRegistry says whether reports may be put there. A layout is a directory of one
-// machine, and a tag is each node's own.
-func reportRegistry(text string) error {
-	u, err := url.Parse("https://" + text)
-	if err != nil || u.Hostname() == "" || u.User != nil || strings.HasSuffix(u.Host, ":") || text != u.Host+u.Path || !registryPrefix.MatchString(u.Path) {
-		return invalid("registry", "as in registry.example.org:5000/metal-a", "%q is not host[:port]/prefix of a registry", text)
 	}
 	return nil
 }

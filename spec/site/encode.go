@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
 )
@@ -75,6 +76,29 @@ func (s *Site) encode(o *spec.Overlay, key *itemsKey) ([][]byte, error) {
 		return nil, report.Invalidf("move large scripts into a package", "the overlay of %s has %d bytes, a node reads at most %d", o.Node, n, MaxOverlay)
 	}
 	return [][]byte{data, []byte(last), items, []byte("}")}, nil
+}
+
+// Oversized returns the first node that could not read its overlay, and why. Of nodes with
+// the same items one is looked at.
+func (s *Site) Oversized() (inventory.Node, error) {
+	seen := map[itemsKey]bool{}
+	for _, n := range s.nodes {
+		_, key := s.fragments(n)
+		if key != nil && seen[*key] || s.expanded == nil && s.maintenance.Operates() {
+			continue
+		}
+		o, key, err := s.overlay(n, "")
+		if err == nil {
+			_, err = s.encode(o, key)
+		}
+		if err != nil {
+			return n, err
+		}
+		if key != nil {
+			seen[*key] = true
+		}
+	}
+	return inventory.Node{}, nil
 }
 
 // itemsKey is the identity of a node's items: the fragments that they are made of,

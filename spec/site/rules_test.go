@@ -110,11 +110,10 @@ func reported(text string) string {
 func TestNotes(t *testing.T) {
 	for text, want := range map[string]string{
 		layer: "no-login",
-		"conf: {exec: {e: {data: '#!/bin/sh', rerun_interval: infinity}}}\n":                                     "infinity",
-		"conf: {sysctl: {vm.overcommit_memory: 2}}\n":                                                            "dangerous",
-		"conf: {uamlite: {users: [{user_name: u}]}}\n":                                                           "no-keys",
-		"manifests: {daemonset_limits: false}\nconf: {limits: {}}\n":                                             "off",
-		"nodes: [{name: a}]\nconf: {overrides: {divingbell_exec: {labels: [{label: {key: k, values: [v]}}]}}}\n": "unused-label",
+		"conf: {exec: {e: {data: '#!/bin/sh', rerun_interval: infinity}}}\n": "infinity",
+		"conf: {sysctl: {vm.overcommit_memory: 2}}\n":                        "dangerous",
+		"conf: {uamlite: {users: [{user_name: u}]}}\n":                       "no-keys",
+		"manifests: {daemonset_limits: false}\nconf: {limits: {}}\n":         "off",
 	} {
 		s, r := Parse(files("site.yaml", head+text), "site.yaml")
 		r.Strict()

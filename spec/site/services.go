@@ -105,12 +105,24 @@ func (s *Site) servicesOf(n inventory.Node) (out []spec.Service) {
 			continue
 		}
 		one := v.Service
-		if l, ok := s.Locked(v.Name); ok && l.Stale(v) == "" {
+		if l, _ := s.Locked(v.Name); s.Unlocked(v) == "" {
 			one.Commit, one.Image = l.Commit, l.Image
 		}
 		out = append(out, one)
 	}
 	return out
+}
+
+// Unlocked says why a service has no commit to be published at, "" where it has one.
+func (s *Site) Unlocked(v *service.Service) string {
+	l, ok := s.Locked(v.Name)
+	if !ok {
+		return "it is not in " + service.LockName
+	}
+	if stale := l.Stale(v); stale != "" {
+		return service.LockName + " is older than the site: " + stale
+	}
+	return ""
 }
 
 // unlocked refuses what has no image to name.
@@ -119,12 +131,8 @@ func (s *Site) unlocked(list []spec.Service) error {
 		if v.Image.Digest != "" {
 			continue
 		}
-		why := "it is not in " + service.LockName
 		i := slices.IndexFunc(s.services, func(o service.Service) bool { return o.Name == v.Name })
-		if l, ok := s.Locked(v.Name); ok {
-			why = service.LockName + " is older than the site: " + l.Stale(&s.services[i])
-		}
-		return report.Invalidf("caisson services update", "service %s has no commit: %s", v.Name, why)
+		return report.Invalidf("caisson services update", "service %s has no commit: %s", v.Name, s.Unlocked(&s.services[i]))
 	}
 	return nil
 }

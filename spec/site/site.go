@@ -89,6 +89,9 @@ func build(r *document.Reader) *Site {
 	if n := s.doc.Metadata.Name; n.Set() {
 		r.Within([]string{"metadata", "name"}, func() { r.Valid(n.At, rules.Fleet(n.S)) })
 	}
+	if at := s.doc.Registry.At; s.doc.Registry.Set() {
+		r.In("registry", func() { r.Valid(at, rules.Registry(s.doc.Registry.S)) })
+	}
 	r.In("trust", func() { s.trust = checkTrust(r.Checker, s.doc.Trust, r.Dir) })
 	layer := r.Tree.Get("layer") != nil
 	if layer {

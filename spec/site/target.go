@@ -97,12 +97,12 @@ func (s *Site) unusedLabels(c *module.Checker, p *override.Part) {
 		return
 	}
 	for _, t := range p.Labels {
-		if !slices.ContainsFunc(s.nodes, func(n inventory.Node) bool {
+		if t.Label != "" && len(t.Values) > 0 && !slices.ContainsFunc(s.nodes, func(n inventory.Node) bool {
 			v, ok := n.Label(t.Label)
 			return ok && slices.Contains(t.Values, v)
 		}) {
 			c.Within(p.Where(), func() {
-				c.Notef(t.At, "unused-label", "", "no node has label %s=%s", t.Label, strings.Join(t.Values, "|"))
+				c.Warnf(t.At, "unused-label", inventory.LabelHint(t.Label, t.Values[0], s.nodes), "the entry for label %s=%s has no effect: no node has it", t.Label, strings.Join(t.Values, "|"))
 			})
 		}
 	}

@@ -4,7 +4,9 @@ package inventory
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
@@ -103,6 +105,9 @@ func ParseMAC(text string) (string, error) {
 	return hex[0:2] + ":" + hex[2:4] + ":" + hex[4:6] + ":" + hex[6:8] + ":" + hex[8:10] + ":" + hex[10:12], nil
 }
 
+// At is where the node was written.
+func (n Node) At() report.Pos { return n.at }
+
 // Label is a node's label, or what every node has by itself.
 func (n Node) Label(key string) (string, bool) {
 	v, ok := n.Labels[key]
@@ -126,4 +131,25 @@ func DidYouMean(name string, nodes []Node) string {
 		return hint
 	}
 	return "names are compared byte for byte with the node's name or its label " + hostnameLabel
+}
+
+// LabelHint is a hint for a label that no node has.
+func LabelHint(key, value string, nodes []Node) string {
+	keys, values := map[string]bool{}, map[string]bool{}
+	for _, n := range nodes {
+		for k, v := range n.Labels {
+			keys[k] = true
+			if k == key {
+				values[v] = true
+			}
+		}
+	}
+	got, known := key, keys
+	if len(values) > 0 {
+		got, known = value, values
+	}
+	if hint := report.DidYouMean(got, slices.Sorted(maps.Keys(known))); hint != "" {
+		return hint
+	}
+	return "'caisson explain FILE --node N' shows a node's labels"
 }

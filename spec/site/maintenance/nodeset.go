@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/spec/site/inventory"
+	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
@@ -30,6 +31,7 @@ type criteriaDoc struct {
 // Set is a NodeSet.
 type Set struct {
 	Name             string
+	at               report.Pos
 	labels, excluded []label
 	hosts, not       []string // patterns of path.Match
 }
@@ -37,7 +39,7 @@ type Set struct {
 type label struct{ key, value string }
 
 func (d NodeSetDoc) check(c *shape.Checker) Set {
-	s := Set{Name: d.Metadata.Name.S, labels: labels(d.Spec.Match.Labels), excluded: labels(d.Spec.Exclude.Labels)}
+	s := Set{Name: d.Metadata.Name.S, at: d.Metadata.Name.At, labels: labels(d.Spec.Match.Labels), excluded: labels(d.Spec.Exclude.Labels)}
 	c.In("match", func() { s.hosts = patterns(c, d.Spec.Match.Hosts) })
 	c.In("exclude", func() { s.not = patterns(c, d.Spec.Exclude.Hosts) })
 	return s
@@ -86,4 +88,31 @@ func (s Set) Has(n inventory.Node) bool {
 		return false
 	}
 	return !slices.ContainsFunc(s.excluded, has) && !slices.ContainsFunc(s.not, named)
+}
+
+// warnOfNobody reports sets that no node belongs to: what names one acts nowhere.
+func warnOfNobody(c *shape.Checker, sets []Set, nodes []inventory.Node) {
+	for _, s := range sets {
+		if len(nodes) == 0 || slices.ContainsFunc(nodes, s.Has) {
+			continue
+		}
+		c.In(s.Name, func() {
+			c.Warnf(s.at, "nobody", s.whyNobody(nodes), "no node belongs to the NodeSet %s: what is for it acts nowhere", s.Name)
+		})
+	}
+}
+
+// whyNobody is a hint: the first label or pattern that no node has.
+func (s Set) whyNobody(nodes []inventory.Node) string {
+	for _, l := range s.labels {
+		if !slices.ContainsFunc(nodes, Set{labels: []label{l}}.Has) {
+			return "no node has the label " + l.key + "=" + l.value + "; " + inventory.LabelHint(l.key, l.value, nodes)
+		}
+	}
+	for _, pattern := range s.hosts {
+		if !slices.ContainsFunc(nodes, Set{hosts: []string{pattern}}.Has) {
+			return "no node has the name " + pattern + "; " + inventory.DidYouMean(pattern, nodes)
+		}
+	}
+	return "match takes the nodes that have all of it, exclude takes away those that have any of it"
 }

@@ -156,8 +156,9 @@ func (t turn) of(n inventory.Node) spec.Order {
 	return o
 }
 
-// CheckNodes reports nodes that cannot take their turn.
+// CheckNodes reports nodes that cannot take their turn, and sets without any.
 func (m Maintenance) CheckNodes(c *shape.Checker, nodes []inventory.Node) {
+	warnOfNobody(c, m.Sets, nodes)
 	counts := map[string]spec.Slot{}
 	check := func(t turn, n inventory.Node) {
 		group, ok := t.groupOf(n)

@@ -60,9 +60,13 @@ func (c *Checker) sysctl(v *tree.Value, f *Fragment) {
 			byPath[path] = e.Key.At
 			value := strings.TrimRight(e.Val.S, "\n\r")
 			s := spec.Sysctl{Key: path, Value: value, Optional: optional}
-			c.ValidFields(e.Key.At, map[string]report.Pos{"value": e.Val.At}, rules.Sysctl(s))
+			places := map[string]report.Pos{"value": e.Val.At}
+			valid := c.ValidFields(e.Key.At, places, rules.Sysctl(s))
 			c.interfaceSysctl(path, e.Key.At)
 			c.dangerousSysctl(path, e)
+			if valid && e.Val.Set() {
+				c.ValidFields(e.Key.At, places, rules.Settable(s))
+			}
 			f.Items.Sysctl = append(f.Items.Sysctl, s)
 		})
 	}

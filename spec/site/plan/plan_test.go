@@ -133,7 +133,7 @@ func TestPlan(t *testing.T) {
 	}{
 		{"nothing", "", "", map[string]string{"a": "none", "b": "none", "c": "none"}},
 		{"sysctl", "vm.swappiness: 10", "vm.swappiness: 20", map[string]string{"a": "live", "b": "live", "c": "none"}},
-		{"sysctl-gone", ", kernel.panic: 5", ", kernel.panic_on_oops: ''", map[string]string{"a": "live", "c": "live"}},
+		{"sysctl-gone", ", kernel.panic: 5", ", kernel.core_pattern: ''", map[string]string{"a": "live", "c": "live"}},
 		{"override", "swappiness: 1}", "swappiness: 2}", map[string]string{"a": "none", "c": "live"}},
 		{"ethtool", "tso: off", "tso: on", map[string]string{"a": "live"}},
 		{"limit", "value: 1024", "value: 2048", map[string]string{"a": "live"}},

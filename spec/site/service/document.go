@@ -60,6 +60,7 @@ type Service struct {
 	sets         []maintenance.Set // of these nodes; of every node when nil
 	at           report.Pos
 	unitAt       report.Pos
+	signersAt    report.Pos
 	to           map[string]report.Pos
 }
 
@@ -91,6 +92,9 @@ func (s *Service) Has(n inventory.Node) bool {
 // Places are the paths that nodes get, and where they were asked for.
 func (s *Service) Places() map[string]report.Pos { return s.to }
 
+// SignersAt is where the service names its allowed signers.
+func (s *Service) SignersAt() report.Pos { return s.signersAt }
+
 // At is where the service was written.
 func (s *Service) At() report.Pos { return s.at }
 
@@ -121,7 +125,7 @@ func (d *ServiceDoc) check(c *shape.Checker, m maintenance.Maintenance, beside f
 	s := Service{at: name.At, to: map[string]report.Pos{}, unitAt: cmp.Or(d.Spec.Unit.At, name.At)}
 	s.Service = spec.Service{Name: name.S, Unit: unitName(cmp.Or(d.Spec.Unit.S, name.S)), User: d.Spec.User.S, Package: d.Spec.Package.S, Action: d.Spec.Action.S}
 	c.In("nodes", func() { s.sets = m.PickSets(c, d.Spec.Nodes) })
-	c.In("git", func() { s.Git = d.Spec.Git.check(c, beside) })
+	c.In("git", func() { s.Git, s.signersAt = d.Spec.Git.check(c, beside), d.Spec.Git.AllowedSigners.At })
 	c.In("directories", func() {
 		for i, dir := range d.Spec.Directories {
 			c.In(shape.Nth(i), func() { s.add(c, dir) })

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ready says what verbs would refuse of a site that is valid in itself, as far as
+// the files beside it show that: keys, files that are named, locks, the publisher's memory.
+// It asks the functions that the verbs ask, and no network.
+//
+// What is wrong with the text of a site is said by package spec/site. Only cmd/caisson
+// imports it.
+package ready
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/fleet/memory"
+	"github.com/caisson-os/caisson/fleet/policy"
+	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/report"
+)
+
+// Beside are the files that verbs find beside a site by themselves.
+type Beside struct {
+	Lock   string // of packages, see 'caisson lock'
+	Memory string // of the publisher
+}
+
+// Check adds to a report what verbs would refuse. Nothing is asked of values that are not
+// a Site: they are not published as they are.
+func Check(s *site.Site, beside Beside, r *report.Report) {
+	if s.At() == (report.Pos{}) {
+		return
+	}
+	for _, p := range policy.Problems(s) {
+		r.Add(p)
+	}
+	for _, f := range s.Files() {
+		if err := readable(f.Name); err != nil {
+			r.Add(report.Problem{At: f.At, Path: f.Path, Severity: report.Error, Rule: "file", Message: fmt.Sprintf("read %s: %v", f.Name, err), Hint: "names are relative to the file that they stand in"})
+		}
+	}
+	checkLayers(s, beside.Lock, r)
+	for _, v := range s.Services() {
+		if why := s.Unlocked(&v); why != "" {
+			r.Add(report.Problem{At: v.At(), Path: v.Name, Severity: report.Note, Rule: "lock", Message: "the service has no commit to be published at: " + why, Hint: "caisson services update"})
+		}
+	}
+	if _, err := memory.Open(beside.Memory); err != nil {
+		r.Add(report.Problem{File: beside.Memory, Severity: report.Error, Rule: "file", Message: err.Error(), Hint: "take it from version control: publish refuses to go on without"})
+	}
+	if n, err := s.Oversized(); err != nil {
+		r.Add(report.Problem{At: n.At(), Path: "nodes", Severity: report.Error, Rule: "too-large", Message: err.Error(), Hint: "move large scripts and files into a package"})
+	}
+}
+
+// readable reports why a file cannot be read.
+func readable(name string) error {
+	f, err := os.Open(name)
+	if err == nil {
+		defer f.Close() // only read
+		var info fs.FileInfo
+		if info, err = f.Stat(); err == nil && !info.Mode().IsRegular() {
+			return errors.New("it is not a file")
+		}
+	}
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
+
+// checkLayers reports a layer that nothing could bake, and a lock that a build would refuse.
+func checkLayers(s *site.Site, name string, r *report.Report) {
+	if !s.HasLayer() {
+		return
+	}
+	variants, err := s.Variants()
+	if err != nil {
+		return // it has a layer
+	}
+	say := func(severity, rule, hint, format string, args ...any) {
+		r.Add(report.Problem{At: s.LayerAt(), Path: "layer", Severity: severity, Rule: rule, Message: fmt.Sprintf(format, args...), Hint: hint})
+	}
+	for _, v := range variants {
+		if err := builder.Check(v.Recipe); err != nil {
+			say(report.Error, "layer", "", "build refuses variant %s: %v", v.Name, err)
+		}
+	}
+	const update = "'caisson lock --update' writes it"
+	lock, err := builder.ReadLock(name)
+	if err != nil {
+		r.Add(report.Problem{File: name, Severity: report.Error, Rule: "lock", Message: err.Error(), Hint: update})
+	}
+	if lock == nil {
+		return
+	}
+	for _, v := range variants {
+		switch l, ok := lock.Variants[v.Name]; {
+		case !ok:
+			say(report.Warning, "lock", update, "%s has no variant %q: build refuses it", name, v.Name)
+		case !l.Of(v.Recipe):
+			say(report.Warning, "lock", update, "%s is older than the site, variant %q has other packages or another base: build refuses it", name, v.Name)
+		}
+	}
+}

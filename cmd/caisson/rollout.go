@@ -7,7 +7,6 @@ import (
 	"crypto"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -302,7 +301,7 @@ func (a *app) rolloutVerb(verb rollout.Verb, short string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for _, name := range slices.Sorted(maps.Keys(result.Stay)) {
+			for _, name := range plain.Names(maps.Keys(result.Stay)) {
 				a.say("node %s does not go back: %s", name, result.Stay[name])
 			}
 			return a.published(result, args[0])

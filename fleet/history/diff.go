@@ -5,10 +5,10 @@ package history
 import (
 	"context"
 	"maps"
-	"slices"
 
 	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
@@ -29,7 +29,7 @@ func Between(ctx context.Context, f *publish.Fleet, from, to publish.Generation)
 	names := maps.Clone(rows[0])
 	maps.Copy(names, rows[1])
 	out := &plan.Plan{Nodes: []plan.NodePlan{}, Layers: []plan.LayerPlan{}}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
+	for _, name := range plain.Names(maps.Keys(names)) {
 		a, wasThere := rows[0][name]
 		b, isThere := rows[1][name]
 		d := plan.Difference{Node: name, HoldFrom: hold.String(a.Holds), HoldTo: hold.String(b.Holds)}

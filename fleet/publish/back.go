@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/caisson-os/caisson/fleet/hold"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -156,7 +157,7 @@ func (b *returning) said() error {
 	var all []string
 	for _, what := range slices.Sorted(maps.Keys(b.lost)) {
 		nodes := b.lost[what]
-		slices.Sort(nodes)
+		slices.SortFunc(nodes, plain.Natural)
 		all = append(all, fmt.Sprintf("%s (%s)", what, oneOf(nodes)))
 	}
 	if all == nil {

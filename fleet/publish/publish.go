@@ -27,11 +27,11 @@ import (
 	"crypto"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/memory"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -103,12 +103,12 @@ func newResult(root spec.FleetIndex) *Result {
 
 func (r *Result) sort() {
 	for _, lines := range [][]NodeLine{r.Published, r.Resigned} {
-		slices.SortFunc(lines, func(a, b NodeLine) int { return strings.Compare(a.Node, b.Node) })
+		slices.SortFunc(lines, func(a, b NodeLine) int { return plain.Natural(a.Node, b.Node) })
 	}
 	for _, lines := range [][]HoldLine{r.Held, r.Ended} {
-		slices.SortFunc(lines, func(a, b HoldLine) int { return strings.Compare(a.Node, b.Node) })
+		slices.SortFunc(lines, func(a, b HoldLine) int { return plain.Natural(a.Node, b.Node) })
 	}
-	slices.Sort(r.Left)
+	slices.SortFunc(r.Left, plain.Natural)
 }
 
 // NodeLine is one node in a [Result].

@@ -6,8 +6,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
@@ -63,7 +63,7 @@ func (p *Publisher) retire(ctx context.Context, v *view, batch *registry.Batch, 
 	if len(bound) == 0 {
 		return nil, unknown
 	}
-	result.Left = slices.Sorted(maps.Keys(bound))
+	result.Left = plain.Names(maps.Keys(bound))
 	if err := p.heal(ctx, v, c); err != nil {
 		return nil, err
 	}

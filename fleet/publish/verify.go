@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
@@ -81,7 +82,7 @@ func (p *Publisher) verify(ctx context.Context, v *view, only []string) (*Report
 	}
 	names := only
 	if len(only) == 0 {
-		names = slices.Sorted(maps.Keys(rows))
+		names = plain.Names(maps.Keys(rows))
 	}
 	nodes, err := p.asNodes(ctx, v, names, rows)
 	if err != nil {

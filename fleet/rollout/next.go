@@ -5,7 +5,6 @@ package rollout
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/hold"
@@ -87,7 +86,7 @@ func begin(plan *spec.RolloutPlan, i int, rows index.Rows, left map[string]bool,
 	d := Decision{Act: Begin, Wave: i, LeftOut: map[string]string{}}
 	silent := 0
 	var unheard []string
-	for _, name := range slices.Sorted(maps.Keys(plan.Waves[i].Nodes)) {
+	for _, name := range plain.Names(maps.Keys(plan.Waves[i].Nodes)) {
 		row, there := rows[name]
 		r, heard := reports[name]
 		silence := r.silence(plan.Rule)
@@ -159,7 +158,7 @@ func judge(plan *spec.RolloutPlan, i int, w spec.RolloutWave, rows index.Rows, r
 	late := !now.Before(later(begun, listens).Add(time.Duration(plan.Rule.Deadline) * time.Second))
 	soak := time.Duration(plan.Rule.Soak) * time.Second
 	var pending, soaking []string
-	for _, name := range slices.Sorted(maps.Keys(plan.Waves[i].Nodes)) {
+	for _, name := range plain.Names(maps.Keys(plan.Waves[i].Nodes)) {
 		if w.LeftOut[name] != "" {
 			continue
 		}
@@ -224,7 +223,7 @@ func halts(r spec.RolloutRule, failed, n int) bool {
 // some names a few nodes with their reasons.
 func some(nodes map[string]string) string {
 	var out []string
-	for _, name := range slices.Sorted(maps.Keys(nodes)) {
+	for _, name := range plain.Names(maps.Keys(nodes)) {
 		out = append(out, name+" ("+nodes[name]+")")
 	}
 	return first(out)

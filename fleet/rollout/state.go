@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -58,7 +59,7 @@ func StateOf(plan *spec.RolloutPlan, row spec.Rollout) State {
 	s := State{Name: plan.Name, Phase: row.Phase, Since: at(row.Since), Author: row.Author, Reason: row.Reason,
 		Before: plan.Before, Layers: append([]string{}, plan.Layers...), Rule: plan.Rule}
 	for i, w := range plan.Waves {
-		v := WaveState{Name: w.Name, State: "waiting", Nodes: slices.Sorted(maps.Keys(w.Nodes)), LeftOut: map[string]string{}, Failed: map[string]string{}, Stayed: map[string]string{}}
+		v := WaveState{Name: w.Name, State: "waiting", Nodes: plain.Names(maps.Keys(w.Nodes)), LeftOut: map[string]string{}, Failed: map[string]string{}, Stayed: map[string]string{}}
 		if i < len(row.Waves) {
 			r := row.Waves[i]
 			v.Begun, v.Done, v.Back = at(r.Begun), at(r.Done), at(r.Back)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -153,7 +154,7 @@ func (r Rollout) Divide(nodes []inventory.Node) []Wave {
 			left = append(left, n)
 		}
 	}
-	slices.SortFunc(left, func(a, b inventory.Node) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(left, func(a, b inventory.Node) int { return plain.Natural(a.Name, b.Name) })
 	var out []Wave
 	take := func(name string, has func(inventory.Node) bool) {
 		w := Wave{Name: name}
@@ -190,7 +191,7 @@ func (r Rollout) Divide(nodes []inventory.Node) []Wave {
 					values[v] = true
 				}
 			}
-			for _, v := range slices.Sorted(maps.Keys(values)) {
+			for _, v := range plain.Names(maps.Keys(values)) {
 				take(name+"-"+v, func(n inventory.Node) bool { got, ok := n.Label(w.each); return ok && got == v })
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/module"
@@ -264,7 +265,7 @@ func (p *Planner) nodePlan(node string, changes []Change) NodePlan {
 
 // Plan returns the result, nodes in order of their names.
 func (p *Planner) Plan() *Plan {
-	slices.SortFunc(p.plan.Nodes, func(a, b NodePlan) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(p.plan.Nodes, func(a, b NodePlan) int { return plain.Natural(a.Name, b.Name) })
 	for i := range p.plan.Nodes {
 		if n := &p.plan.Nodes[i]; givesAnother(n.Changes) {
 			n.Rollout = p.underWay[n.Name]

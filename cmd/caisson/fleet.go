@@ -3,12 +3,10 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/url"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +16,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/plain"
 )
 
 func (a *app) fleetCommand() *cobra.Command {
@@ -32,150 +29,6 @@ func (a *app) fleetCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) fleetStatusCommand() *cobra.Command {
-	var at asking
-	var stored storedReports
-	q := url.Values{} // as GET /v1/nodes has it
-	var labels []string
-	c := &cobra.Command{
-		Use:   "status",
-		Short: "Say how many nodes are fine, and what is wrong with the others",
-		Long: "Say how many nodes are fine, how many are not, and why. With --condition, --search, --label, --set,\n" +
-			"--layer, --version, --health, --sync, --service or --commit the nodes are listed that meet all of it; --condition\n" +
-			"trouble is all that somebody should look at. Labels and sets are those of the service's site.\n\n" + fromHelp,
-		Example: "  caisson fleet status --from registry.example.org:5000/metal-a --site site.yaml\n" +
-			"  caisson fleet status --condition trouble\n  caisson fleet status --label rack=r1 --set storage",
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			of, err := a.fleetShown(c.Context(), &at, &stored)
-			if err != nil {
-				return err
-			}
-			for name, field := range listFilters {
-				if word := c.Flags().Lookup(name).Value.String(); word != "" {
-					q.Set(field.name, word)
-				}
-			}
-			if len(labels) > 0 {
-				q["label"] = labels
-			}
-			if len(q) > 0 {
-				list, err := of.nodes(c.Context(), q)
-				if err != nil {
-					return err
-				}
-				if a.json() {
-					return cli.JSON(a.out, fleetStatus{Nodes: list})
-				}
-				return a.printLines(list)
-			}
-			s, err := of.summary(c.Context())
-			if err != nil {
-				return err
-			}
-			if a.json() {
-				return cli.JSON(a.out, fleetStatus{Summary: &s})
-			}
-			return a.printSummary(s)
-		},
-	}
-	for name, field := range listFilters {
-		c.Flags().String(name, "", field.says)
-	}
-	c.Flags().StringArrayVar(&labels, "label", nil, "list the nodes with the label `KEY=VALUE`; several must all hold")
-	at.flags(c.Flags())
-	stored.flags(a, c.Flags())
-	return c
-}
-
-// listFilters are the flags that choose nodes by one word, with their names in
-// GET /v1/nodes.
-var listFilters = map[string]struct{ name, says string }{
-	"condition": {"condition", "list the nodes that are so: trouble, " + conditionList()},
-	"search":    {"q", "list the nodes with this `TEXT` in the name or in what is wrong"},
-	"set":       {"set", "list the nodes of the NodeSet `NAME`"},
-	"layer":     {"layer", "list the nodes that run the layer with this `DIGEST`, or one that begins so"},
-	"version":   {"version", "list the nodes that run a layer of this `VERSION`"},
-	"health":    {"health", "list the nodes whose health is this `STATE`: ok, degraded, broken, quarantined"},
-	"sync":      {"sync", "list the nodes whose sync is this `STATE`, as in refused or refused:expired"},
-	"service":   {"service", "list the nodes that report the service `NAME`"},
-	"commit":    {"commit", "with --service: list those that report this `COMMIT`"},
-}
-
-// fleetStatus is what fleet status -o json prints: one of the two.
-type fleetStatus struct {
-	Summary *server.Summary `json:"summary,omitempty"`
-	Nodes   []view.Line     `json:"nodes,omitempty"`
-}
-
-func conditionList() (list string) {
-	for i, k := range view.Kinds {
-		if i > 0 {
-			list += ", "
-		}
-		list += string(k.Condition)
-	}
-	return list
-}
-
-func (a *app) printSummary(s server.Summary) error {
-	cli.Printf(a.out, "fleet %s, generation %d, epoch %d: %s, %d to look at\n", s.Name, s.Generation, s.Epoch, plain.Count(s.Nodes, "node"), s.Trouble)
-	if s.IndexTrouble != "" {
-		cli.Printf(a.out, "what is published could not be read since %s: %s\n", s.Indexed.Format(time.RFC3339), s.IndexTrouble)
-	}
-	if s.DatabaseTrouble != "" {
-		cli.Printf(a.out, "the database of the service cannot be used, and reports are not taken: %s\n", s.DatabaseTrouble)
-	} else if !s.Writes {
-		cli.Printf(a.out, "another instance takes the reports; this one shows what that wrote\n")
-	}
-	if s.Unheard > 0 {
-		cli.Printf(a.out, "the service listens again; as they were before, until they report: %s\n", plain.Count(s.Unheard, "node"))
-	}
-	if s.SiteTrouble != "" {
-		cli.Printf(a.out, "the site of the service has changed and cannot be read: %s\n", s.SiteTrouble)
-	}
-	if s.InboxTrouble != "" {
-		cli.Printf(a.out, "reports in the registry of reports could not be read: %s\n", s.InboxTrouble)
-	}
-	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	for _, k := range view.Kinds {
-		if n := s.Conditions[k.Condition]; n > 0 {
-			cli.Printf(t, "  %d\t%s\t%s\n", n, k.Condition, k.Says)
-		}
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	for _, h := range s.Hints {
-		cli.Printf(a.out, "unproven: the loader of %s boots nothing, says %s at %s: %s\n", h.Node, h.From, h.At.Format(time.RFC3339), h.Why)
-	}
-	if more := s.Hinted - len(s.Hints); more > 0 {
-		cli.Printf(a.out, "unproven: and those of %s more\n", plain.Count(more, "node"))
-	}
-	for _, r := range append(slices.Clone(s.Reasons), s.Others...) {
-		cli.Printf(a.out, "%s %s, as %s: %s\n", plain.Count(r.Nodes, "node"), r.Condition, r.Example, cmp.Or(r.Why, view.KindOf(r.Condition).Says))
-	}
-	if s.More > 0 {
-		cli.Printf(a.out, "and %s more\n", plain.Count(s.More, "reason"))
-	}
-	return nil
-}
-
-func (a *app) printLines(list []view.Line) error {
-	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	for _, l := range list {
-		seen := "never"
-		if !l.Received.IsZero() {
-			seen = l.Received.Format(time.RFC3339)
-		}
-		cli.Printf(t, "%s\t%s\tgeneration %d of %d\t%s\t%s\n", l.Name, l.Condition, l.Generation, l.Published, seen, l.Why)
-		if l.Hint != nil {
-			cli.Printf(t, "\tunproven\t\t%s\tits loader boots nothing: %s\n", l.Hint.At.Format(time.RFC3339), l.Hint.Why)
-		}
-	}
-	return t.Flush()
-}
-
 func (a *app) fleetDiffCommand() *cobra.Command {
 	var at asking
 	var stored storedReports
@@ -186,23 +39,21 @@ func (a *app) fleetDiffCommand() *cobra.Command {
 			"some. Nodes that never reported are in 'fleet status'.\n\n" + fromHelp,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			of, err := a.fleetShown(c.Context(), &at, &stored)
-			if err != nil {
+			return a.fleetShown(c.Context(), &at, &stored, func(of shown) error {
+				list, err := of.nodes(c.Context(), url.Values{"differs": {"1"}})
+				if err != nil {
+					return err
+				}
+				if a.json() {
+					err = cli.JSON(a.out, fleetDiff{list.Nodes})
+				} else {
+					a.printLines(list.Nodes)
+				}
+				if err == nil && len(list.Nodes) > 0 {
+					return cli.ErrDrift
+				}
 				return err
-			}
-			list, err := of.nodes(c.Context(), url.Values{"differs": {"1"}})
-			if err != nil {
-				return err
-			}
-			if a.json() {
-				err = cli.JSON(a.out, fleetDiff{list})
-			} else {
-				err = a.printLines(list)
-			}
-			if err == nil && len(list) > 0 {
-				return cli.ErrDrift
-			}
-			return err
+			})
 		},
 	}
 	at.flags(c.Flags())

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -98,9 +99,12 @@ func (x *asking) do(ctx context.Context, method, path, body string) ([]byte, err
 	if resp.StatusCode/100 == 2 {
 		return data, nil
 	}
-	var said struct{ Value string }
+	var said struct{ Kind, Value, Hint string }
 	if json.Unmarshal(data, &said) != nil || said.Value == "" {
 		said.Value = cmp.Or(strings.TrimSpace(string(data[:min(len(data), 200)])), "it says no more") // a proxy's, or of TLS itself
+	}
+	if method == http.MethodGet && (said.Kind == server.WrongQuery || said.Kind == server.NoNode) { // about what was asked for
+		return nil, cli.Usage(said.Hint, "%s", said.Value)
 	}
 	err = fmt.Errorf("the fleet's service answers %d: %s", resp.StatusCode, plain.Line(said.Value))
 	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
@@ -129,23 +133,34 @@ func (x *asking) summary(ctx context.Context) (s server.Summary, err error) {
 	return s, x.get(ctx, "/v1/summary", &s)
 }
 
+func (x *asking) node(ctx context.Context, name string) (n server.Node, err error) {
+	return n, x.get(ctx, "/v1/nodes/"+url.PathEscape(name), &n)
+}
+
 // maxListed is more nodes than a fleet has: a service that lists without end is not one.
 const maxListed = 1 << 20
 
-// nodes returns all nodes that meet a query.
-func (x *asking) nodes(ctx context.Context, q url.Values) ([]view.Line, error) {
-	list := []view.Line{}
+// nodes returns all nodes that meet a query. They are asked for by name: that order stays
+// as it is while conditions change.
+func (x *asking) nodes(ctx context.Context, q url.Values) (list server.List, err error) {
+	order := view.Order(q.Get("sort"))
+	if err := order.Check(); err != nil {
+		return list, cli.Usage("", "%w", err)
+	}
+	q = maps.Clone(q)
+	q.Set("sort", "name")
 	for {
-		q.Set("from", strconv.Itoa(len(list)))
+		q.Set("from", strconv.Itoa(len(list.Nodes)))
 		var l server.List
 		if err := x.get(ctx, "/v1/nodes?"+q.Encode(), &l); err != nil {
-			return nil, err
+			return list, err
 		}
-		list = append(list, l.Nodes...)
-		if len(list) > maxListed {
-			return nil, fmt.Errorf("the fleet's service lists more than %d nodes", maxListed)
+		list.Nodes, list.All, list.Note = append(list.Nodes, l.Nodes...), l.All, l.Note
+		if len(list.Nodes) > maxListed {
+			return list, fmt.Errorf("the fleet's service lists more than %d nodes", maxListed)
 		}
-		if len(l.Nodes) == 0 || len(list) >= l.All {
+		if len(l.Nodes) == 0 || len(list.Nodes) >= l.All {
+			order.Sort(list.Nodes)
 			return list, nil
 		}
 	}

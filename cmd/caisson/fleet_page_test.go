@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/layerdiff"
@@ -58,7 +59,8 @@ func TestWhatPagesOfferToCopyRuns(t *testing.T) {
 	verbs := map[string]bool{}
 	for _, command := range slices.Sorted(maps.Keys(seen)) {
 		words := shellWords(t, command)
-		if words[0] == "caisson-agent" {
+		if words[0] == "ssh" {
+			command = strings.Join(words[3:], " ") // after the node's name and sudo
 			if !strings.Contains(string(agent), "### "+command+"\n") {
 				t.Errorf("%q: the agent has no such verb", command)
 			}
@@ -82,6 +84,59 @@ func TestWhatPagesOfferToCopyRuns(t *testing.T) {
 		"caisson inspect", "caisson pause", "caisson resume", "caisson rollback", "caisson rollout abort", "caisson rollout pause", "caisson rollout resume", "caisson rollout run", "caisson rollout undo"}
 	if got := slices.Sorted(maps.Keys(verbs)); !slices.Equal(got, want) {
 		t.Errorf("the pages have %q, want %q", got, want)
+	}
+}
+
+// TestStatusOfANode: the command line shows what the node's page does, and its exit code
+// says whether somebody should look.
+func TestStatusOfANode(t *testing.T) {
+	s := newShelf(t)
+	at, _ := servePages(t, s)
+	ask := func(code int, args ...string) string {
+		t.Helper()
+		out, err := s.run(append([]string{"fleet", "status", "--at", at, "--token-file", "token"}, args...)...)
+		if cli.Code(err) != code {
+			t.Errorf("%q: %v, want exit code %d\n%s", args, err, code, out)
+		}
+		return out
+	}
+	if out := ask(3, "a"); !strings.Contains(out, "a: other-key, ") || !strings.Contains(out, "other key  ") || !strings.Contains(out, "slot       default since ") {
+		t.Error(out)
+	}
+	if out := ask(0, "b"); !strings.Contains(out, "held       freeze by ") || !strings.Contains(out, "published  generation ") {
+		t.Error(out)
+	}
+	out := ask(0, "c")
+	const date = `20..-..-..T..:..:..Z`
+	for _, want := range []string{"^c: behind, ", `  sysctl vm.swappiness  wanted "10", found "60": quarantine after 5 corrections, by tuned, since ` + date, "  scrub  done +it took 3 min\n",
+		"  activity   waiting:window, since " + date + ", until " + date + "\n", "  web  sent what was not read  reports 2222\n", "  key        .*=, pinned, counts since "} {
+		if !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
+	}
+	if out := ask(3); !strings.Contains(out, "3 nodes, 1 to look at") {
+		t.Error(out)
+	}
+	if out := ask(3, "--sort", "name"); !strings.HasPrefix(out, "a  other-key") || strings.Count(out, "\n") != 3 {
+		t.Error(out)
+	}
+	if out := ask(3, "--condition", "trouble"); !strings.HasPrefix(out, "a ") || strings.Count(out, "\n") != 1 {
+		t.Error(out)
+	}
+	for want, args := range map[string][]string{
+		"unknown condition":     {"--condition", "sick"},
+		"unknown order":         {"--sort", "worst"},
+		"do not go together":    {"c", "--health", "ok"},
+		"the fleet has no such": {"zz"},
+		"started without one":   {"--label", "rack=r1"},
+		"--health is empty":     {"--health", ""},
+		"at most 1 arg":         {"a", "b"},
+		"is not a digest":       {"--layer", "current"},
+	} {
+		out, err := s.run(append([]string{"fleet", "status", "--at", at, "--token-file", "token"}, args...)...)
+		if cli.Code(err) != 2 || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v\n%s", args, err, out)
+		}
 	}
 }
 
@@ -177,6 +232,14 @@ func servePages(t *testing.T, s *shelf) (at, token string) {
 		report := spec.NewReport(&spec.Status{Fleet: "test", Node: r.node, BootID: "b", Mode: spec.ModeNetboot, Health: spec.HealthOK, Sync: spec.SyncCurrent,
 			Tracking: spec.Following, Activity: spec.ActivityIdle, Generation: 1, Layer: r.layer, LayerVersion: "1", Agent: "1"})
 		report.Key, report.Grade, report.Seq, report.Interval = sign.VerifierOf(r.key).ID(), spec.KeyPinned, 1, 300
+		if r.node == "c" {
+			report.Time = time.Now().UTC()
+			began := report.Time.Add(-time.Minute)
+			report.Drift = []spec.Drift{{Item: "sysctl", Key: "vm.swappiness", From: "60", To: "10", Action: spec.ActionQuarantine, Count: 5, Rival: "tuned", Since: began}}
+			report.Operations = []spec.OperationStatus{{Name: "scrub", State: "done", Detail: "it took 3 min"}}
+			report.Axes.Activity = spec.Axis{State: "waiting:window", Since: began, Until: began.Add(time.Hour)}
+			report.Services = map[string]string{"web": "2222"}
+		}
 		data, err := report.Encode()
 		if err != nil {
 			t.Fatal(err)

@@ -18,7 +18,6 @@ import (
 	"github.com/caisson-os/caisson/fleet/inbox"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/store"
-	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 )
@@ -43,72 +42,86 @@ func (x *storedReports) flags(a *app, f *pflag.FlagSet) {
 // shown is who knows how a fleet is.
 type shown interface {
 	summary(ctx context.Context) (server.Summary, error)
-	nodes(ctx context.Context, q url.Values) ([]view.Line, error)
+	nodes(ctx context.Context, q url.Values) (server.List, error)
+	node(ctx context.Context, name string) (server.Node, error)
 }
 
-// fleetShown returns the service, or what is read in its place.
-func (a *app) fleetShown(ctx context.Context, at *asking, x *storedReports) (shown, error) {
+// fleetShown calls look with the service, or with what is read in its place.
+func (a *app) fleetShown(ctx context.Context, at *asking, x *storedReports, look func(shown) error) error {
 	if x.from == "" {
-		return at, nil
+		return look(at)
 	}
 	if at.at != "" {
-		return nil, cli.Usage("$CAISSON_FLEET counts only without --from", "--at asks a service and --from none: give one of them")
+		return cli.Usage("$CAISSON_FLEET counts only without --from", "--at asks a service and --from none: give one of them")
 	}
-	s, err := a.readStored(ctx, x)
-	return ownLook{s}, err
+	return a.readStored(ctx, x, func(s *server.Server) error { return look(ownLook{s}) })
 }
 
 // ownLook is what was read without a service.
 type ownLook struct{ *server.Server }
 
 func (l ownLook) summary(context.Context) (server.Summary, error) { return l.Summary(), nil }
-func (l ownLook) nodes(_ context.Context, q url.Values) ([]view.Line, error) {
+func (l ownLook) nodes(_ context.Context, q url.Values) (server.List, error) {
 	list, err := l.Nodes(q)
-	if err != nil {
-		return nil, cli.Usage("", "%w", err)
+	return list, misasked(err)
+}
+func (l ownLook) node(ctx context.Context, name string) (server.Node, error) {
+	n, err := l.Node(ctx, name)
+	if errors.Is(err, hub.ErrNoNode) {
+		err = misasked(err)
 	}
-	return append([]view.Line{}, list...), nil
+	return n, err
+}
+
+// misasked is an error about what was asked for.
+func misasked(err error) error {
+	if err == nil {
+		return nil
+	}
+	return cli.Usage(cli.FailureOf(err).Hint, "%w", err)
 }
 
 // readAll bounds the time that reading all reports may take.
 const readAll = 15 * time.Minute
 
-// readStored reads what is published and the reports in a registry, once.
-func (a *app) readStored(ctx context.Context, x *storedReports) (s *server.Server, err error) {
+// readStored reads what is published and the reports in a registry, once, and calls look
+// while the database is open.
+func (a *app) readStored(ctx context.Context, x *storedReports, look func(*server.Server) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, readAll)
 	defer cancel()
 	v := &serving{from: x.from, look: x.look}
 	o := server.Options{Registry: x.from, Version: version, Say: a.say}
 	if len(x.look.whom.site) > 0 {
 		if v.site, err = a.serveSite(v.look.whom.site); err != nil {
-			return nil, err
+			return err
 		}
 		v.look.whom.loaded = v.site.now.Load().Site
 		o.Site = v.site
 	}
 	box, err := v.look.inbox(cmp.Or(x.reports, x.from))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	published, err := a.fleetIndex(v, &reading{})(ctx, "")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	db, err := store.Open(ctx, x.db)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	as := func(context.Context, string) (hub.Published, error) { return published, nil }
 	if o.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: as, Say: a.say}); err != nil {
-		return nil, err
+		return err
 	}
-	if s, err = server.New(ctx, o); err != nil {
-		return nil, err
+	s, err := server.New(ctx, o)
+	if err != nil {
+		return err
 	}
 	if !o.Hub.Writes() {
 		a.say("another program writes to %s: this shows what that wrote", db.Place())
-		return s, nil
+		return look(s)
 	}
 	working, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -118,7 +131,10 @@ func (a *app) readStored(ctx context.Context, x *storedReports) (s *server.Serve
 	refused, err := box.Read(ctx, names, len(names))
 	stop()
 	a.sayRefused(refused)
-	return s, errors.Join(err, <-ended)
+	if err := errors.Join(err, <-ended); err != nil {
+		return err
+	}
+	return look(s)
 }
 
 // inbox opens where nodes put reports.
@@ -137,7 +153,7 @@ func (l *looking) inbox(ref string) (*inbox.Box, error) {
 // sayRefused says which reports of a registry do not count, some of very many.
 func (a *app) sayRefused(refused map[string]error) {
 	const most = 5
-	names := slices.Sorted(maps.Keys(refused))
+	names := plain.Names(maps.Keys(refused))
 	for _, n := range names[:min(most, len(names))] {
 		a.say("report:%s does not count: %s", n, plain.Line(refused[n].Error()))
 	}

@@ -3,7 +3,6 @@
 package hub
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -33,7 +33,7 @@ func (h *Hub) Nodes() []*view.Node {
 		for _, n := range h.nodes {
 			h.sorted = append(h.sorted, h.shown(n))
 		}
-		slices.SortFunc(h.sorted, func(a, b *view.Node) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortFunc(h.sorted, func(a, b *view.Node) int { return plain.Natural(a.Name, b.Name) })
 	}
 	return h.sorted
 }
@@ -84,8 +84,8 @@ func (h *Hub) Rollouts() []rollout.State {
 // Detail is one node in full.
 type Detail struct {
 	view.Line
-	Published *spec.Published `json:"published"` // should be
-	Report    *spec.Report    `json:"report"`    // is
+	Published *spec.Published `json:"published,omitempty"` // should be
+	Report    *spec.Report    `json:"report,omitempty"`    // is
 	Key       string          `json:"key,omitempty"`
 	Grade     spec.KeyGrade   `json:"grade,omitempty"`
 	KeySince  time.Time       `json:"keySince,omitzero"`

@@ -108,7 +108,7 @@ func (s *Server) getSummary(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) getNode(w http.ResponseWriter, req *http.Request) {
-	n, err := s.node(req)
+	n, err := s.Node(req.Context(), req.PathValue("node"))
 	if err != nil {
 		s.failed(w, err)
 		return

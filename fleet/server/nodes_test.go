@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/spec"
 	authored "github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/service"
 )
@@ -73,8 +75,7 @@ func TestNodesByLabelAndSet(t *testing.T) {
 		{url.Values{"label": {"rack=r1", "role=<b>a&b</b>"}}, "n1"},
 		{url.Values{"set": {"odd"}}, "n1 n3"},
 		{url.Values{"set": {"odd"}, "q": {"n3"}}, "n3"},
-		{url.Values{"label": {"rack=r9"}}, ""}, // well said, and so of no node
-		{url.Values{"label": {"rack=r1", "rack=r2"}}, ""},
+		{url.Values{"label": {"rack=r1", "rack=r2"}}, ""},    // each is of some node
 		{url.Values{"label": {""}, "set": {""}}, "n1 n2 n3"}, // a form that nobody filled in
 	} {
 		status, text := s.ask("GET", "/v1/nodes?"+c.query.Encode(), nil)
@@ -95,7 +96,7 @@ func TestNodesByLabelAndSet(t *testing.T) {
 		many.Add("label", fmt.Sprintf("k%d=v", i))
 	}
 	for query, want := range map[string]string{
-		"label=rack": "is not a label with its value", "set=even": "has no node set", many.Encode(): "more than 16 labels",
+		"label=rack": "is not a label with its value", "label=rack%3Dr9": "did you mean rack=r1?", "label=row%3D1": "known here: rack=r1, rack=r2", "set=od": "did you mean odd?", "set=even": "has no node set", many.Encode(): "more than 16 labels",
 	} {
 		if status, text := s.ask("GET", "/v1/nodes?"+query, nil); status != 400 || !strings.Contains(text, want) {
 			t.Errorf("%s: %d %s", query, status, text)
@@ -106,13 +107,87 @@ func TestNodesByLabelAndSet(t *testing.T) {
 	}
 }
 
-// TestNobodyHasTheLabel: the page says so, and nothing of a mistake.
-func TestNobodyHasTheLabel(t *testing.T) {
-	s := newSite(t, published("n1"), false)
+// TestWrongWords: a word that no node can meet is an error that names the nearest one, and
+// an empty list never says that all is well. What somebody chose stays chosen on the page.
+func TestWrongWords(t *testing.T) {
+	s := newSite(t, published("n1", "n2"), false)
 	s.knows(written)
-	status, text := s.ask("GET", "/nodes?label=rack%3Dr9", nil)
-	if status != 200 || !strings.Contains(text, "No node meets this.") || strings.Contains(text, `role="alert"`) || strings.Contains(text, `href="/nodes/n1"`) {
-		t.Errorf("%d %s", status, text)
+	if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, func(r *spec.Report) { r.Axes.Health.State = "of-a-newer-agent" })); status != 204 {
+		t.Fatal(status, text)
+	}
+	for query, want := range map[string]string{
+		"condition=sick": "unknown condition", "condition=brokn": "did you mean broken?", "health=degradd": "did you mean degraded?", "sync=refus": "did you mean refused?",
+		"sync=refused:expird": "did you mean expired?", "layer=12.1": "is not a digest", "commit=1": "none is named", "sort=nam": "did you mean name?", "sort=-drift": "One of: condition, name",
+		"differs=perhaps": "1 or 0", "from=x": "is a number", "most=-1": "is a number", "conditon=broken": "did you mean condition?", "racks=1": "one of: q, condition",
+	} {
+		status, text := s.ask("GET", "/v1/nodes?"+query, nil)
+		var p problem
+		if err := json.Unmarshal([]byte(text), &p); status != 400 || err != nil || p.Kind != "query" || !strings.Contains(p.Value+" "+p.Hint, want) {
+			t.Errorf("%s: %d %s", query, status, text)
+		}
+		if status, text := s.ask("GET", "/nodes?"+query, nil); status != 400 || !strings.Contains(text, want) || !strings.Contains(text, `role="alert"`) || strings.Contains(text, "0 nodes") {
+			t.Errorf("page of %s: %d %s", query, status, text)
+		}
+	}
+	for query, want := range map[string]string{"condition=sick": "<option selected>sick</option>", "set=gone": "<option selected>gone</option>", "health=sick": `name="health" list="healths" value="sick"`} {
+		if _, text := s.ask("GET", "/nodes?"+query, nil); !strings.Contains(text, want) {
+			t.Errorf("%s: no %s in\n%s", query, want, text)
+		}
+	}
+	for query, want := range map[string]string{"health=of-a-newer-agent": "", "health=broken": "", "differs=0": "", "layer=abc": "no node runs a layer whose digest begins with abc", "version=12.2": "they run 12.1", "service=web": "no node reports a service web"} {
+		status, text := s.ask("GET", "/v1/nodes?"+query, nil)
+		var l List
+		if err := json.Unmarshal([]byte(text), &l); status != 200 || err != nil || (want == "") != (l.Note == "") || !strings.Contains(l.Note, want) {
+			t.Errorf("%s: %d %s", query, status, text)
+		}
+		if status, text := s.ask("GET", "/nodes?"+query, nil); status != 200 || !strings.Contains(text, want) {
+			t.Errorf("page of %s: %d %s", query, status, text)
+		}
+	}
+}
+
+// TestSortedNodes: the worst is first, names are in the order of people, and each column
+// leads to the list in its order.
+func TestSortedNodes(t *testing.T) {
+	s := newSite(t, published("n1", "n2", "n3", "n10"), false)
+	s.knows(written)
+	for name, change := range map[string]func(*spec.Report){
+		"n2":  func(r *spec.Report) { r.LayerVersion = "9.1" },
+		"n3":  func(r *spec.Report) { r.Axes.Health = spec.Axis{State: "broken", Detail: "the gate fails"} },
+		"n10": func(r *spec.Report) { r.Generation, r.LayerVersion = 6, "10.1" },
+	} {
+		if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), name, 1, change)); status != 204 {
+			t.Fatal(status, text)
+		}
+	}
+	for sort, want := range map[string]string{"": "n3 n1 n2 n10", "-condition": "n2 n10 n1 n3", "name": "n1 n2 n3 n10", "-name": "n10 n3 n2 n1", "generation": "n1 n10 n2 n3", "layer": "n1 n2 n10 n3"} {
+		_, text := s.ask("GET", "/v1/nodes?sort="+sort, nil)
+		var l List
+		if err := json.Unmarshal([]byte(text), &l); err != nil {
+			t.Fatal(text)
+		}
+		var names []string
+		for _, n := range l.Nodes {
+			names = append(names, n.Name)
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("sort=%s: %s, want %s", sort, got, want)
+		}
+		view.Order(sort).Sort(l.Nodes)
+		for i, n := range l.Nodes {
+			if n.Name != names[i] {
+				t.Errorf("sort=%s: a list that is sorted again is another one", sort)
+			}
+		}
+	}
+	_, text := s.ask("GET", "/nodes?q=n&sort=name&from=0", nil)
+	for _, want := range []string{`aria-sort="ascending"><a href="/nodes?q=n&amp;sort=-name">Node</a>`, `<a href="/nodes?q=n&amp;sort=generation">Generation</a>`, `name="sort" value="name"`, `<a href="/nodes?label=rack%3Dr1&amp;q=n&amp;sort=name">rack=r1</a>`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
+	if _, text := s.ask("GET", "/nodes?label=rack%3Dr1&sort=-name", nil); !strings.Contains(text, `aria-sort="descending"><a href="/nodes?label=rack%3Dr1&amp;sort=name">Node</a>`) || !strings.Contains(text, `<a href="/nodes?label=rack%3Dr1&amp;sort=-name">rack=r1</a>`) {
+		t.Error(text)
 	}
 }
 

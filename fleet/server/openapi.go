@@ -10,6 +10,7 @@ import (
 	"github.com/invopop/jsonschema"
 
 	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/view"
 )
 
 // answers are the types of what routes answer with 200.
@@ -20,8 +21,13 @@ var answers = map[string]any{
 	}{},
 }
 
-// nodeQuery is what GET /v1/nodes reads of its address.
-var nodeQuery = []string{"q", "condition", "layer", "version", "sync", "health", "service", "commit", "differs", "label", "set", "from", "most"}
+// orders are what a list is sorted by, from either end.
+func orders() (list []view.Order) {
+	for _, o := range view.Orders {
+		list = append(list, o, "-"+o)
+	}
+	return list
+}
 
 var parameter = regexp.MustCompile(`\{(\w+)\}`)
 
@@ -47,7 +53,7 @@ func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request) {
 		}
 		operation := map[string]any{"summary": r.says, "responses": map[string]any{ok: done, "default": map[string]any{"description": "An error.",
 			"content": map[string]any{"application/json": map[string]any{"schema": map[string]any{"type": "object",
-				"properties": map[string]any{"kind": map[string]any{"type": "string"}, "value": map[string]any{"type": "string"}}}}}}}}
+				"properties": map[string]any{"kind": map[string]any{"type": "string"}, "value": map[string]any{"type": "string"}, "hint": map[string]any{"type": "string"}}}}}}}}
 		if r.role != Nobody {
 			operation["security"] = []any{map[string]any{"token": []string{}}}
 			operation["description"] = "Takes a token of role " + string(r.role) + ", where the service has tokens."
@@ -59,7 +65,14 @@ func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request) {
 		if r.pattern == "GET /v1/nodes" {
 			for _, name := range nodeQuery {
 				schema := map[string]any{"type": "string"}
-				if name == "label" {
+				switch name {
+				case "condition":
+					schema["enum"] = view.ConditionWords()
+				case "sort":
+					schema["enum"] = orders()
+				case "from", "most":
+					schema["type"] = "integer"
+				case "label":
 					schema = map[string]any{"type": "array", "items": schema, "maxItems": maxLabels} // as in label=a=1&label=b=2
 				}
 				parameters = append(parameters, map[string]any{"name": name, "in": "query", "schema": schema})

@@ -137,7 +137,7 @@ func actsOn(published bool, holds []string, on func(verb, more string) string) (
 	if len(holds) > 1 || len(holds) == 1 && !paused {
 		acts = append(acts, act{"Let it follow the site again", on("forward", "")})
 	} else {
-		acts = append(acts, act{"Keep what it has", on("freeze", ` --reason "…"`)}, act{"Go back to what it had before", on("rollback", ` --reason "…"`)})
+		acts = append(acts, act{"Go back to what it had before", on("rollback", ` --reason "…"`)}, act{"Keep what it has", on("freeze", ` --reason "…"`)})
 	}
 	if paused {
 		return append(acts, act{"Enforce again", on("resume", "")})
@@ -146,7 +146,7 @@ func actsOn(published bool, holds []string, on func(verb, more string) string) (
 }
 
 func (s *Server) nodePage(w http.ResponseWriter, req *http.Request) {
-	d, err := s.node(req)
+	d, err := s.Node(req.Context(), req.PathValue("node"))
 	if errors.Is(err, hub.ErrNoNode) {
 		s.show(w, req, http.StatusNotFound, "missing.html", req.PathValue("node"))
 		return
@@ -158,7 +158,8 @@ func (s *Server) nodePage(w http.ResponseWriter, req *http.Request) {
 	on := func(verb, more string) string {
 		return fmt.Sprintf("caisson %s %s --site site.yaml --node %s%s --key keys/operator.key", verb, s.o.Registry, d.Name, more)
 	}
-	var acts []act
+	acts := []act{{"Look: what is wrong, and what to do about it", "ssh " + d.Name + " sudo caisson-agent why"}, {"All of its state, as it is now", "ssh " + d.Name + " sudo caisson-agent status"},
+		{"What it was given when, and by whom", fmt.Sprintf("caisson history %s --site site.yaml --node %s", s.o.Registry, d.Name)}}
 	if d.Offered != nil {
 		acts = append(acts, act{"Accept its other key, when caisson-agent report on the node says that it is its own", "caisson fleet accept " + d.Name + " " + d.Offered.Report.Key + s.asOperator(req)})
 	}
@@ -166,8 +167,6 @@ func (s *Server) nodePage(w http.ResponseWriter, req *http.Request) {
 		acts = append(acts, act{"Pin its key, when caisson-agent report on the node says that it is its own", "caisson fleet accept " + d.Name + " " + d.Key + s.asOperator(req)})
 	}
 	acts = append(acts, actsOn(d.Published != nil, d.Holds, on)...)
-	acts = append(acts, act{"What it was given when, and by whom", fmt.Sprintf("caisson history %s --site site.yaml --node %s", s.o.Registry, d.Name)},
-		act{"On the node: what is wrong, and what to do", "caisson-agent why"}, act{"On the node: all of its state", "caisson-agent status"})
 	for _, l := range d.Slots {
 		acts = append(acts, act{"Take its slot of " + l.Group, fmt.Sprintf(`caisson fleet slots release %s %s --reason "…"`, l.Group, d.Name) + s.asOperator(req)})
 	}

@@ -43,9 +43,13 @@ func TestActsOfHolds(t *testing.T) {
 	hold("paused", spec.HoldPause)
 	hold("both", spec.HoldPin, spec.HoldPause)
 	s := newSite(t, rows, false)
-	for name, want := range map[string]string{"free": "freeze rollback pause", "frozen": "forward pause", "paused": "freeze rollback resume", "both": "forward resume"} {
+	for name, want := range map[string]string{"free": "rollback freeze pause", "frozen": "forward pause", "paused": "rollback freeze resume", "both": "forward resume"} {
 		var verbs []string
-		for _, line := range strings.Split(s.acts("/nodes/"+name), "\n") {
+		all := s.acts("/nodes/" + name)
+		if !strings.HasPrefix(all, "ssh "+name+" sudo caisson-agent why\n") {
+			t.Errorf("%s: what to do does not begin with a look:\n%s", name, all)
+		}
+		for _, line := range strings.Split(all, "\n") {
 			if words := strings.Fields(line); words[0] == "caisson" && words[1] != "history" {
 				verbs = append(verbs, words[1])
 				if !strings.Contains(line, " --site site.yaml --node "+name+" ") {
@@ -55,6 +59,24 @@ func TestActsOfHolds(t *testing.T) {
 		}
 		if got := strings.Join(verbs, " "); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
+
+// TestDriftOfANode: the page has who changed a setting, and since when.
+func TestDriftOfANode(t *testing.T) {
+	s := newSite(t, published("n1"), false)
+	since := time.Now().Add(-2 * time.Hour).UTC().Truncate(time.Second)
+	if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, func(r *spec.Report) {
+		r.Time = since.Add(150 * time.Minute)
+		r.Drift = []spec.Drift{{Item: "sysctl", Key: "vm.swappiness", From: "60", To: "10", Action: spec.ActionQuarantine, Since: since, Count: 5, Rival: "tuned <42>"}}
+	})); status != 204 {
+		t.Fatal(status, text)
+	}
+	_, text := s.ask("GET", "/nodes/n1", nil)
+	for _, want := range []string{`data-is="by">tuned &lt;42&gt;</td>`, `">2 h ago</time></td></tr>`, "after 5 times", "<th>By</th><th>Since</th>"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
 }
@@ -82,7 +104,7 @@ func TestWordsToAskFor(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	for query, want := range map[string]int{"sync=refused": 1, "sync=refused:expired": 1, "sync=refus": 0, "sync=current": 1} {
+	for query, want := range map[string]int{"sync=refused": 1, "sync=refused:expired": 1, "sync=current": 1} {
 		var l List
 		if _, text := s.ask("GET", "/v1/nodes?"+query, nil); json.Unmarshal([]byte(text), &l) != nil || l.All != want {
 			t.Errorf("%s: %s", query, text)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/internal/quota"
 )
@@ -103,7 +104,7 @@ func (s *Server) routes() []route {
 		{"POST /v1/pre-reboot", Reporter, "FleetLock: ask for a slot.", s.preReboot},
 		{"POST /v1/steady-state", Reporter, "FleetLock: give a slot back.", s.steadyState},
 		{"GET /v1/summary", Reader, "The fleet at a glance.", s.getSummary},
-		{"GET /v1/nodes", Reader, "Nodes that meet a query: q, condition, layer, version, sync, health, service, commit, differs, label (KEY=VALUE, several must all hold) and set (a NodeSet) where the service has a site, from, most.", s.getNodes},
+		{"GET /v1/nodes", Reader, "Nodes that meet a query: q, condition, layer, version, sync, health, service, commit, differs, label (KEY=VALUE, several must all hold) and set (a NodeSet) where the service has a site; sorted by sort (condition, the worst first, is the default; name, generation, layer, reported; from the other end with - before it): most of them from one place on. A word that no node can meet is an error.", s.getNodes},
 		{"GET /v1/nodes/{node}", Reader, "One node in full.", s.getNode},
 		{"GET /v1/reports", Reader, "What each node reported last, one line of JSON a node.", s.getReports},
 		{"GET /v1/rollouts", Reader, "Rollouts and how far their waves are.", s.getRollouts},
@@ -189,10 +190,23 @@ func (s *Server) guardList() check.List[*http.Request] {
 type problem struct {
 	Kind  string `json:"kind"`
 	Value string `json:"value"`
+	Hint  string `json:"hint,omitempty"` // what whoever asked can do about it
+}
+
+// Kinds of problems with what was asked for.
+const (
+	WrongQuery = "query"
+	NoNode     = "no-node"
+)
+
+// problemOf is an error that came with a hint.
+func problemOf(kind string, err error) problem {
+	f := cli.FailureOf(err)
+	return problem{kind, plain.Line(f.Error), plain.Line(f.Hint)}
 }
 
 func (s *Server) fail(w http.ResponseWriter, status int, kind, format string, args ...any) {
-	s.answer(w, status, problem{kind, plain.Line(fmt.Sprintf(format, args...))})
+	s.answer(w, status, problem{Kind: kind, Value: plain.Line(fmt.Sprintf(format, args...))})
 }
 
 // answer writes a document, whole or not at all: what nodes wrote may be what JSON has no
@@ -220,7 +234,7 @@ func (s *Server) failed(w http.ResponseWriter, err error) {
 	case errors.As(err, &slot):
 		s.fail(w, http.StatusConflict, slot.Kind, "%s", slot.Why)
 	case errors.Is(err, hub.ErrNoNode):
-		s.fail(w, http.StatusNotFound, "no-node", "%v", err)
+		s.answer(w, http.StatusNotFound, problemOf(NoNode, err))
 	case errors.Is(err, hub.ErrReadOnly):
 		s.fail(w, http.StatusServiceUnavailable, "read-only", "%v", err)
 	case errors.Is(err, hub.ErrAway):

@@ -4,6 +4,8 @@ package server
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"time"
@@ -11,6 +13,8 @@ import (
 	"github.com/caisson-os/caisson/fleet/heads"
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/nearest"
 	"github.com/caisson-os/caisson/spec/site/service"
 )
 
@@ -125,9 +129,21 @@ type Node struct {
 	Services []NodeService `json:"services,omitempty"`
 }
 
-// node returns one node with its services.
-func (s *Server) node(req *http.Request) (Node, error) {
-	d, err := s.o.Hub.Node(req.Context(), req.PathValue("node"))
+// Node returns one node with its services.
+func (s *Server) Node(ctx context.Context, name string) (Node, error) {
+	d, err := s.o.Hub.Node(ctx, name)
+	if errors.Is(err, hub.ErrNoNode) {
+		known := func(yield func(string) bool) {
+			for _, n := range s.o.Hub.Nodes() {
+				if !yield(n.Name) {
+					return
+				}
+			}
+		}
+		if like := nearest.Word(name, known); like != "" {
+			err = cli.WithHint(err, "did you mean "+like+"?")
+		}
+	}
 	if err != nil {
 		return Node{}, err
 	}

@@ -4,7 +4,6 @@ package view
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +22,7 @@ type Query struct {
 	Service   string // that it reports
 	Commit    string // of that service; "" is any
 	Differs   bool   // it runs something else than is published
+	Sort      Order
 
 	Among map[string]bool // one of these names; nil is any
 }
@@ -51,8 +51,9 @@ type Line struct {
 	Tracking   string     `json:"tracking,omitempty"`
 	Activity   string     `json:"activity,omitempty"`
 	Drift      int        `json:"drift,omitempty"`
-	Holds      []string   `json:"holds,omitempty"` // kinds
-	Hint       *Hint      `json:"hint,omitempty"`  // unproven
+	Holds      []string   `json:"holds,omitempty"`  // kinds
+	Labels     []string   `json:"labels,omitempty"` // of the site, each as KEY=VALUE
+	Hint       *Hint      `json:"hint,omitempty"`   // unproven
 	Axes       *spec.Axes `json:"-"`
 	Kind       Kind       `json:"-"`
 }
@@ -134,40 +135,20 @@ func (q Query) Matches(n *Node, now time.Time) bool {
 	return strings.Contains(n.Name, text) || strings.Contains(strings.ToLower(why), text)
 }
 
-// Select returns the nodes that meet a query: so many from one place on, in the order
-// of nodes, and how many there are in all.
+// Select returns the nodes that meet a query: so many from one place on in its order, and
+// how many there are in all.
 func Select(nodes []*Node, q Query, from, most int, now time.Time) (lines []Line, all int) {
+	var met []place
 	for _, n := range nodes {
-		if !q.Matches(n, now) {
-			continue
-		}
-		if all >= from && len(lines) < most {
-			lines = append(lines, n.Line(now))
-		}
-		all++
-	}
-	return lines, all
-}
-
-// Words are what nodes say, for who does not know by heart what to ask for.
-type Words struct{ Versions, Health, Sync []string }
-
-// maxWords bounds each list: nodes may say anything.
-const maxWords = 100
-
-// WordsOf returns what nodes say, sorted.
-func WordsOf(nodes []*Node) Words {
-	all := [3]map[string]bool{{}, {}, {}}
-	for _, n := range nodes {
-		if b := n.Report; b != nil {
-			for i, word := range []string{b.Version, b.Axes.Health.State, b.Axes.Sync.State} {
-				if word != "" && len(all[i]) < maxWords {
-					all[i][word] = true
-				}
-			}
+		if q.Matches(n, now) {
+			met = append(met, n.place(now))
 		}
 	}
-	return Words{slices.Sorted(maps.Keys(all[0])), slices.Sorted(maps.Keys(all[1])), slices.Sorted(maps.Keys(all[2]))}
+	slices.SortFunc(met, func(a, b place) int { return q.Sort.compare(&a, &b) })
+	for _, p := range met[min(from, len(met)):min(from+most, len(met))] {
+		lines = append(lines, p.node.Line(now))
+	}
+	return lines, len(met)
 }
 
 // Count is how many nodes have something in common.

@@ -89,7 +89,7 @@ var rules = []Rule{
 		By: []string{"cmd/caisson", "fleet/...", "test/..."}, ByWhy: "a node knows itself; fleets are published elsewhere"},
 	{Packages: "fleet/report", Only: []string{"spec", "oci", "oci/sign", "oci/internal/...", "trust/refusal", "internal/..."}, Why: "what a report counts for follows from the report and the key, wherever both are kept",
 		By: []string{"fleet/hub"}, ByWhy: "one place takes reports"},
-	{Packages: "fleet/view", Only: []string{"spec", "spec/rules"}, Stdlib: true, Why: "what stands out in a fleet follows from rows and a time",
+	{Packages: "fleet/view", Only: []string{"spec", "spec/rules", "trust/refusal", "internal/plain", "internal/nearest"}, Stdlib: true, Why: "what stands out in a fleet follows from rows and a time",
 		By: []string{"fleet/hub", "fleet/server", "fleet/rollout", "cmd/caisson"}, ByWhy: "it is shown to operators, and rollouts go by it"},
 	{Packages: "fleet/store", Only: []string{"spec", "internal/..."}, Why: "a database keeps and judges nothing",
 		By: []string{"fleet/hub", "cmd/caisson"}, ByWhy: "nodes and publishers have no database"},

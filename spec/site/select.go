@@ -3,10 +3,12 @@
 package site
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/report"
@@ -32,24 +34,32 @@ func (s *Site) Select(labels []string, set string) ([]string, error) {
 }
 
 // Find returns the names of the nodes that have all labels, each as KEY=VALUE, and
-// belong to the NodeSet when one is named.
+// belong to the NodeSet when one is named. A label or a set that no node of the site has is
+// an error; that none has all of them is not.
 func (s *Site) Find(labels []string, set string) ([]string, error) {
 	sets := s.maintenance.Sets
 	i := slices.IndexFunc(sets, func(x maintenance.Set) bool { return x.Name == set })
 	if set != "" && i < 0 {
-		return nil, report.Invalidf("kind: NodeSet with that metadata.name is not among the site's documents", "the site has no node set %q", set)
+		hint := "kind: NodeSet with that metadata.name is not among the site's documents"
+		return nil, report.Invalidf(cmp.Or(report.DidYouMean(set, s.Sets()), hint), "the site has no node set %q", set)
+	}
+	if set != "" && !slices.ContainsFunc(s.nodes, sets[i].Has) {
+		return nil, report.Invalidf("'caisson explain FILE --node N' shows a node's labels", "node set %s has no node", set)
 	}
 	for _, l := range labels {
-		if !strings.Contains(l, "=") {
+		key, value, ok := strings.Cut(l, "=")
+		if !ok {
 			return nil, report.Invalidf("as in role=compute", "%q is not a label with its value", l)
+		}
+		if !slices.ContainsFunc(s.nodes, func(n inventory.Node) bool { return has(n, key, value) }) {
+			return nil, report.Invalidf(s.otherLabel(l, key), "no node of the site has the label %s", plain.Line(l))
 		}
 	}
 	var names []string
 	for _, n := range s.nodes {
 		lacks := func(l string) bool {
 			key, want, _ := strings.Cut(l, "=")
-			got, ok := n.Label(key)
-			return !ok || got != want
+			return !has(n, key, want)
 		}
 		if !slices.ContainsFunc(labels, lacks) && (set == "" || sets[i].Has(n)) {
 			names = append(names, n.Name)
@@ -58,7 +68,42 @@ func (s *Site) Find(labels []string, set string) ([]string, error) {
 	return names, nil
 }
 
-// Labels returns each label that some node has, as KEY=VALUE, sorted.
+func has(n inventory.Node, key, want string) bool {
+	got, ok := n.Label(key)
+	return ok && got == want
+}
+
+// otherLabel says which labels there are in place of one that no node has: the nearest, or
+// some with its key, or some keys.
+func (s *Site) otherLabel(label, key string) string {
+	all := s.Labels()
+	if like := report.DidYouMean(label, all); like != "" {
+		return like
+	}
+	const most = 8
+	var of []string
+	keys := map[string]bool{}
+	for _, l := range all {
+		k, _, _ := strings.Cut(l, "=")
+		if keys[k] = true; k == key {
+			of = append(of, l)
+		}
+	}
+	says := "there are "
+	if of == nil {
+		says, of = "keys of labels are ", plain.Names(maps.Keys(keys))
+	}
+	if len(of) == 0 {
+		return "no node of the site has any label"
+	}
+	more := ""
+	if len(of) > most {
+		more = ", …"
+	}
+	return says + strings.Join(of[:min(most, len(of))], ", ") + more
+}
+
+// Labels returns each label that some node has, as KEY=VALUE, in the order of people.
 func (s *Site) Labels() []string {
 	all := map[string]bool{}
 	for _, n := range s.nodes {
@@ -66,14 +111,14 @@ func (s *Site) Labels() []string {
 			all[key+"="+value] = true
 		}
 	}
-	return slices.Sorted(maps.Keys(all))
+	return plain.Names(maps.Keys(all))
 }
 
 // Where returns the labels of a node, each as KEY=VALUE, and the NodeSets that it
 // belongs to, as Select takes them.
 func (s *Site) Where(node string) (labels, sets []string) {
-	i := slices.IndexFunc(s.nodes, func(n inventory.Node) bool { return n.Name == node })
-	if i < 0 {
+	i, ok := s.byName[node]
+	if !ok {
 		return nil, nil
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.nodes[i].Labels)) {

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/fleet/server"
+	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
+)
+
+func (a *app) fleetStatusCommand() *cobra.Command {
+	var at asking
+	var stored storedReports
+	q := url.Values{} // as GET /v1/nodes has it
+	var labels []string
+	c := &cobra.Command{
+		Use:   "status [NODE]",
+		Short: "Say how many nodes are fine, and what is wrong with the others",
+		Long: "Say how many nodes are fine, how many are not, and why. With --condition, --search, --label, --set,\n" +
+			"--layer, --version, --health, --sync, --service or --commit the nodes are listed that meet all of it, the worst\n" +
+			"first; --condition trouble is all that somebody should look at. With NODE all that is known of one is shown: where\n" +
+			"it stands and since when, what drifts and who did it, operations, slots, services, keys. Labels and sets are those\n" +
+			"of the service's site.\n\n" +
+			"Exit code 3: somebody should look, at a node that is counted, listed or shown, or at the service itself, which cannot\n" +
+			"read something. A word that no node can meet, as a condition that there is not or a label that no node of the site\n" +
+			"has, is exit code 2 and never an empty list.\n\n" + fromHelp,
+		Example: "  caisson fleet status --from registry.example.org:5000/metal-a --site site.yaml\n" +
+			"  caisson fleet status --condition trouble\n  caisson fleet status --label rack=r1 --set storage --sort reported\n  caisson fleet status superhost",
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			for name, field := range listFilters {
+				if f := c.Flags().Lookup(name); f.Changed {
+					if f.Value.String() == "" {
+						return cli.Usage("leave it out to list all", "--%s is empty", name)
+					}
+					q.Set(field.name, f.Value.String())
+				}
+			}
+			if len(labels) > 0 {
+				q["label"] = labels
+			}
+			if len(args) == 1 && len(q) > 0 {
+				return cli.Usage("a node is shown by itself, or some are listed", "NODE and a flag that lists nodes do not go together")
+			}
+			return a.fleetShown(c.Context(), &at, &stored, func(of shown) error {
+				switch {
+				case len(args) == 1:
+					return a.nodeStatus(c.Context(), of, args[0])
+				case len(q) > 0:
+					return a.listStatus(c.Context(), of, q)
+				}
+				return a.summaryStatus(c.Context(), of)
+			})
+		},
+	}
+	for name, field := range listFilters {
+		c.Flags().String(name, "", field.says)
+	}
+	c.Flags().StringArrayVar(&labels, "label", nil, "list the nodes with the label `KEY=VALUE`; several must all hold")
+	at.flags(c.Flags())
+	stored.flags(a, c.Flags())
+	return c
+}
+
+// listFilters are the flags that choose nodes by one word, or sort them, with their names
+// in GET /v1/nodes.
+var listFilters = map[string]struct{ name, says string }{
+	"condition": {"condition", "list the nodes that are so: " + strings.Join(view.ConditionWords(), ", ")},
+	"search":    {"q", "list the nodes with this `TEXT` in the name or in what is wrong"},
+	"set":       {"set", "list the nodes of the NodeSet `NAME`"},
+	"layer":     {"layer", "list the nodes that run the layer with this `DIGEST`, or one that begins so"},
+	"version":   {"version", "list the nodes that run a layer of this `VERSION`"},
+	"health":    {"health", "list the nodes whose health is this `STATE`: ok, degraded, broken, quarantined"},
+	"sync":      {"sync", "list the nodes whose sync is this `STATE`, as in refused or refused:expired"},
+	"service":   {"service", "list the nodes that report the service `NAME`"},
+	"commit":    {"commit", "with --service: list those that report this `COMMIT`"},
+	"sort":      {"sort", "list the nodes sorted by `WHAT`: condition (the worst first, as without it), name, generation, layer, reported; -name begins at the other end"},
+}
+
+// fleetStatus is what fleet status -o json prints: the fleet, or some nodes, or one.
+type fleetStatus struct {
+	Summary *server.Summary `json:"summary,omitempty"`
+	Nodes   []view.Line     `json:"nodes,omitempty"`
+	Note    string          `json:"note,omitempty"` // which word no node at all meets, though one could
+	Node    *server.Node    `json:"node,omitempty"`
+}
+
+// ifTrouble is the error of a verb that has shown what somebody should look at.
+func ifTrouble(trouble bool) error {
+	if trouble {
+		return cli.ErrDrift
+	}
+	return nil
+}
+
+func (a *app) summaryStatus(ctx context.Context, of shown) error {
+	s, err := of.summary(ctx)
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		err = cli.JSON(a.out, fleetStatus{Summary: &s})
+	} else {
+		a.printSummary(s)
+	}
+	return cmp.Or(err, ifTrouble(s.Trouble > 0 || s.IndexTrouble+s.DatabaseTrouble+s.SiteTrouble+s.InboxTrouble != ""))
+}
+
+func (a *app) listStatus(ctx context.Context, of shown, q url.Values) error {
+	l, err := of.nodes(ctx, q)
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		err = cli.JSON(a.out, fleetStatus{Nodes: l.Nodes, Note: l.Note})
+	} else {
+		a.printLines(l.Nodes)
+	}
+	switch {
+	case l.Note != "":
+		a.say("%s", l.Note)
+	case len(l.Nodes) == 0:
+		a.say("no node meets this")
+	}
+	return cmp.Or(err, ifTrouble(slices.ContainsFunc(l.Nodes, func(l view.Line) bool { return view.KindOf(l.Condition).Trouble })))
+}
+
+func (a *app) printSummary(s server.Summary) {
+	cli.Printf(a.out, "fleet %s, generation %d, epoch %d: %s, %d to look at\n", s.Name, s.Generation, s.Epoch, plain.Count(s.Nodes, "node"), s.Trouble)
+	if s.IndexTrouble != "" {
+		cli.Printf(a.out, "what is published could not be read since %s: %s\n", s.Indexed.Format(time.RFC3339), s.IndexTrouble)
+	}
+	if s.DatabaseTrouble != "" {
+		cli.Printf(a.out, "the database of the service cannot be used, and reports are not taken: %s\n", s.DatabaseTrouble)
+	} else if !s.Writes {
+		cli.Printf(a.out, "another instance takes the reports; this one shows what that wrote\n")
+	}
+	if s.Unheard > 0 {
+		cli.Printf(a.out, "the service listens again; as they were before, until they report: %s\n", plain.Count(s.Unheard, "node"))
+	}
+	if s.SiteTrouble != "" {
+		cli.Printf(a.out, "the site of the service has changed and cannot be read: %s\n", s.SiteTrouble)
+	}
+	if s.InboxTrouble != "" {
+		cli.Printf(a.out, "reports in the registry of reports could not be read: %s\n", s.InboxTrouble)
+	}
+	var t columns
+	for _, k := range view.Kinds {
+		if n := s.Conditions[k.Condition]; n > 0 {
+			t.add(fmt.Sprint(n), string(k.Condition), k.Says)
+		}
+	}
+	t.print(a.out, "  ")
+	for _, h := range s.Hints {
+		cli.Printf(a.out, "unproven: the loader of %s boots nothing, says %s at %s: %s\n", h.Node, h.From, h.At.Format(time.RFC3339), h.Why)
+	}
+	if more := s.Hinted - len(s.Hints); more > 0 {
+		cli.Printf(a.out, "unproven: and those of %s more\n", plain.Count(more, "node"))
+	}
+	for _, r := range append(slices.Clone(s.Reasons), s.Others...) {
+		cli.Printf(a.out, "%s %s, as %s: %s\n", plain.Count(r.Nodes, "node"), r.Condition, r.Example, cmp.Or(r.Why, view.KindOf(r.Condition).Says))
+	}
+	if s.More > 0 {
+		cli.Printf(a.out, "and %s more\n", plain.Count(s.More, "reason"))
+	}
+}
+
+func (a *app) printLines(list []view.Line) {
+	var t columns
+	for _, l := range list {
+		why := l.Why
+		if len(l.Labels) > 0 {
+			why = strings.TrimSpace(why + " [" + strings.Join(l.Labels, " ") + "]")
+		}
+		t.add(l.Name, string(l.Condition), fmt.Sprintf("generation %d of %d", l.Generation, l.Published), when(l.Received), why)
+		if l.Hint != nil {
+			t.add("", "unproven", "", when(l.Hint.At), "its loader boots nothing: "+l.Hint.Why)
+		}
+	}
+	t.print(a.out, "")
+}
+
+// when is when something was, for people and programs.
+func when(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return t.UTC().Format(time.RFC3339)
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/nearest"
+	"github.com/caisson-os/caisson/internal/plain"
+)
+
+// Order is how a list is sorted: by one of [Orders], and with - before it from the other
+// end. The zero value is by condition, the worst first.
+type Order string
+
+// Orders are what a list is sorted by. Nodes that are alike in it follow by name.
+var Orders = []Order{"condition", "name", "generation", "layer", "reported"}
+
+// By is what an order sorts by.
+func (o Order) By() Order { return cmp.Or(Order(strings.TrimPrefix(string(o), "-")), Orders[0]) }
+
+// Falls reports whether an order begins at the other end.
+func (o Order) Falls() bool { return strings.HasPrefix(string(o), "-") }
+
+// Check refuses what lists are not sorted by.
+func (o Order) Check() error {
+	if slices.Contains(Orders, o.By()) {
+		return nil
+	}
+	var words []string
+	for _, o := range Orders {
+		words = append(words, string(o))
+	}
+	return unknown("order", string(o.By()), words)
+}
+
+// unknown is an error about a word that is not one of a list.
+func unknown(what, word string, known []string) error {
+	like := ""
+	if near := nearest.Word(word, slices.Values(known)); near != "" {
+		like = fmt.Sprintf(": did you mean %s?", near)
+	}
+	return fmt.Errorf("unknown %s %.60q%s One of: %s", what, word, cmp.Or(like, "."), strings.Join(known, ", "))
+}
+
+// place is what an order needs of a node.
+type place struct {
+	node           *Node
+	name           string
+	rank           int // of its condition, 0 is the worst
+	generation     uint64
+	version, layer string
+	received       time.Time
+}
+
+func (n *Node) place(now time.Time) place {
+	c, _ := n.Condition(now)
+	p := place{node: n, name: n.Name, rank: rank(c), received: n.Received}
+	if b := n.Report; b != nil {
+		p.generation, p.version, p.layer = b.Generation, b.Version, b.Layer
+	}
+	return p
+}
+
+func rank(c Condition) int {
+	return slices.IndexFunc(Kinds, func(k Kind) bool { return k.Condition == c })
+}
+
+func (o Order) compare(a, b *place) int {
+	c := 0
+	switch o.By() {
+	case "condition":
+		c = cmp.Compare(a.rank, b.rank)
+	case "generation":
+		c = cmp.Compare(a.generation, b.generation)
+	case "layer":
+		c = cmp.Or(plain.Natural(a.version, b.version), cmp.Compare(a.layer, b.layer))
+	case "reported":
+		c = a.received.Compare(b.received)
+	case "name":
+		c = plain.Natural(a.name, b.name)
+	}
+	if o.Falls() {
+		c = -c
+	}
+	return cmp.Or(c, plain.Natural(a.name, b.name))
+}
+
+// Sort sorts a list that was put together of several answers.
+func (o Order) Sort(list []Line) {
+	at := func(l *Line) *place {
+		return &place{name: l.Name, rank: rank(l.Condition), generation: l.Generation, version: l.Version, layer: l.Layer, received: l.Received}
+	}
+	slices.SortFunc(list, func(a, b Line) int { return o.compare(at(&a), at(&b)) })
+}

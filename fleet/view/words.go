@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package view
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// Words are what nodes say, for who does not know by heart what to ask for.
+type Words struct{ Versions, Health, Sync []string }
+
+// maxWords bounds each list: nodes may say anything.
+const maxWords = 100
+
+// WordsOf returns what nodes say, sorted.
+func WordsOf(nodes []*Node) Words {
+	all := [3]map[string]bool{{}, {}, {}}
+	for _, n := range nodes {
+		if b := n.Report; b != nil {
+			for i, word := range []string{b.Version, b.Axes.Health.State, b.Axes.Sync.State} {
+				if word != "" && len(all[i]) < maxWords {
+					all[i][word] = true
+				}
+			}
+		}
+	}
+	return Words{plain.Names(maps.Keys(all[0])), plain.Names(maps.Keys(all[1])), plain.Names(maps.Keys(all[2]))}
+}
+
+// States of a node that this release knows; a newer agent may say others.
+var (
+	healths = []string{string(spec.HealthOK), string(spec.HealthDegraded), string(spec.HealthQuarantined), string(spec.HealthBroken)}
+	syncs   = []string{string(spec.SyncCurrent), string(spec.SyncBehind), string(spec.SyncUnreachable), string(spec.SyncExpired), string(spec.SyncUnconfirmed), "refused"}
+)
+
+// ConditionWords are all conditions that can be asked for.
+func ConditionWords() []string {
+	words := []string{string(TroubleWord)}
+	for _, k := range Kinds {
+		words = append(words, string(k.Condition))
+	}
+	return words
+}
+
+// Check refuses words that no node can meet: an empty list would say that all is well.
+// What this release does not know counts where a node says it.
+func (q Query) Check(nodes []*Node) error {
+	if words := ConditionWords(); q.Condition != "" && !slices.Contains(words, string(q.Condition)) {
+		return unknown("condition", string(q.Condition), words)
+	}
+	if err := q.Sort.Check(); err != nil {
+		return err
+	}
+	if hex := strings.TrimPrefix(q.Layer, "sha256:"); len(hex) > 64 || strings.Trim(hex, "0123456789abcdef") != "" {
+		return fmt.Errorf("layer %.80q is not a digest, nor how one begins; a layer's version is asked for as version", q.Layer)
+	}
+	if q.Commit != "" && q.Service == "" {
+		return fmt.Errorf("a commit is of a service, and none is named")
+	}
+	said := WordsOf(nodes)
+	if q.Health != "" && !slices.Contains(healths, q.Health) && !slices.Contains(said.Health, q.Health) {
+		return unknown("health", q.Health, healths)
+	}
+	if q.Sync == "" || slices.Contains(syncs, q.Sync) || slices.Contains(said.Sync, q.Sync) {
+		return nil
+	}
+	if code, ok := strings.CutPrefix(q.Sync, "refused:"); ok {
+		codes := make([]string, 0, len(refusal.Codes()))
+		for _, c := range refusal.Codes() {
+			codes = append(codes, string(c))
+		}
+		if slices.Contains(codes, code) {
+			return nil
+		}
+		return unknown("code of a refusal", code, codes)
+	}
+	return unknown("sync", q.Sync, syncs)
+}
+
+// Nobody says which word of a query no node at all meets, though one could: a mistyped
+// version has an empty list, and so has one that everybody has left.
+func (q Query) Nobody(nodes []*Node) string {
+	none := func(one Query) bool {
+		return !slices.ContainsFunc(nodes, func(n *Node) bool { return one.Matches(n, n.Received) })
+	}
+	switch {
+	case q.Layer != "" && none(Query{Layer: q.Layer}):
+		return "no node runs a layer whose digest begins with " + plain.Line(q.Layer)
+	case q.Version != "" && none(Query{Version: q.Version}):
+		text := "no node runs a layer of version " + plain.Line(q.Version)
+		if words := WordsOf(nodes).Versions; len(words) > 0 {
+			text += "; they run " + plain.Line(strings.Join(words[:min(len(words), 10)], ", "))
+		}
+		return text
+	case q.Service != "" && none(Query{Service: q.Service}):
+		return "no node reports a service " + plain.Line(q.Service)
+	case q.Commit != "" && none(Query{Service: q.Service, Commit: q.Commit}):
+		return "no node reports commit " + plain.Line(q.Commit) + " of service " + plain.Line(q.Service)
+	}
+	return ""
+}

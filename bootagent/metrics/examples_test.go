@@ -77,7 +77,7 @@ func TestMonitoringAsksForWhatThereIs(t *testing.T) {
 				continue
 			}
 			for _, l := range label.FindAllStringSubmatch(m[2], -1) {
-				if l[1] != "instance" && !slices.Contains(Families()[i].Labels, l[1]) {
+				if l[1] != "instance" && l[1] != "job" && !slices.Contains(Families()[i].Labels, l[1]) {
 					t.Errorf("%s: %s has no label %s", query, m[1], l[1])
 				}
 			}

@@ -105,6 +105,11 @@ var table = []Family{
 			put(float64(f.Counts.Corrections[i.Name]), i.Name)
 		}
 	}},
+	{"caisson_service_info", "gauge", []string{"service", "commit"}, "The commit of a service that the node keeps to. Always 1.", func(f *Facts, put put) {
+		for _, v := range f.Status.Services {
+			put(1, v.Name, v.Commit)
+		}
+	}},
 	{"caisson_window_open", "gauge", []string{"window"}, "1 while a maintenance window is open.", func(f *Facts, put put) {
 		eachWindow(f, func(name string, w spec.Window) {
 			put(boolean(slices.ContainsFunc(w.Intervals, func(i spec.Interval) bool { return !f.Now.Before(i.From) && f.Now.Before(i.To) })), name)

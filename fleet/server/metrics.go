@@ -76,6 +76,7 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	for _, r := range sum.Releases {
 		e.sample("caisson_fleet_agent_nodes", float64(r.Nodes), "version", r.Name)
 	}
+	e.services(s.services().Services)
 	e.family("caisson_fleet_slots", "gauge", "Slots by group.")
 	groups := s.o.Hub.Slots()
 	for _, g := range groups {
@@ -93,6 +94,33 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	e.sample("caisson_fleet_commits_total", float64(stats.Batches))
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	_, _ = w.Write(e.Bytes()) // whoever asked is gone
+}
+
+// services writes where services stand. Of the commits that nodes report those count that
+// most of them have, see [view.Services]: nodes may report anything.
+func (e *exposition) services(list []Service) {
+	e.family("caisson_service_info", "gauge", "The commit that services.lock names for a service. Always 1.")
+	for _, v := range list {
+		if v.Locked != "" && v.Stale == "" {
+			e.sample("caisson_service_info", 1, "service", v.Name, "commit", v.Locked)
+		}
+	}
+	e.family("caisson_fleet_service_head_info", "gauge", "The commit that git has for a service, as it said last. Always 1.")
+	for _, v := range list {
+		if v.Head != "" {
+			e.sample("caisson_fleet_service_head_info", 1, "service", v.Name, "commit", v.Head)
+		}
+	}
+	e.family("caisson_fleet_service_nodes", "gauge", "Nodes by the commit of a service that they report; without one where they do not say that they have it.")
+	for _, v := range list {
+		for _, c := range v.Reported {
+			e.sample("caisson_fleet_service_nodes", float64(c.Nodes), "service", v.Name, "commit", c.Commit)
+		}
+	}
+	e.family("caisson_fleet_service_nodes_differing", "gauge", "Nodes that report another commit of a service than they were sent, or none.")
+	for _, v := range list {
+		e.sample("caisson_fleet_service_nodes_differing", float64(v.Differ), "service", v.Name)
+	}
 }
 
 func truth(b bool) float64 {

@@ -489,7 +489,7 @@ func TestFleetLock(t *testing.T) {
 	}
 }
 
-// TestMetrics has Prometheus' own tool read what is exported.
+// TestMetrics: what is exported is what Prometheus' own tool can read.
 func TestMetrics(t *testing.T) {
 	s := newSite(t, published("n1", "n2"), false)
 	if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, func(r *spec.Report) { r.LayerVersion = "a\"b\\c\n\xff" })); status != 204 {
@@ -501,6 +501,12 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("no %s in\n%s", want, text)
 		}
 	}
+	checkMetrics(t, text)
+}
+
+// checkMetrics has promtool read what is exported.
+func checkMetrics(t *testing.T, text string) {
+	t.Helper()
 	require.Tool(t, "promtool")
 	c := exec.Command("promtool", "check", "metrics")
 	c.Stdin = strings.NewReader(text)

@@ -73,6 +73,17 @@ func TestServices(t *testing.T) {
 	if !got.Site || got.Left != 2 || got.Trouble != "" {
 		t.Errorf("%+v", got)
 	}
+	_, text = s.ask("GET", "/metrics", nil)
+	for _, want := range []string{`caisson_service_info{service="web",commit="` + two + `"} 1`, `caisson_fleet_service_nodes{service="web",commit=""} 1`,
+		`caisson_fleet_service_nodes{service="web",commit="` + one + `"} 1`, `caisson_fleet_service_nodes_differing{service="web"} 2`} {
+		if !strings.Contains(text, "\n"+want+"\n") {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+	if strings.Count(text, "caisson_service_info{") != 1 {
+		t.Errorf("what is not locked has a commit: %s", text)
+	}
+	checkMetrics(t, text)
 	_, text = s.ask("GET", "/v1/nodes/n2", nil)
 	if want := fmt.Sprintf(`"services":[{"name":"left","reported":"%s","read":true},{"name":"web","published":"%s","reported":"%s","read":true}]`, one, two, one); !strings.Contains(text, want) {
 		t.Errorf("no %s in %s", want, text)

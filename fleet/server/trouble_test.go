@@ -89,12 +89,12 @@ func TestTheDatabaseIsAway(t *testing.T) {
 	}
 }
 
-// everyMetric is what a service answers that has a site, an inbox, reports and slots.
+// everyMetric is what a service answers that has a site, an inbox, services, reports and slots.
 func everyMetric(t *testing.T) string {
 	t.Helper()
 	s := newSite(t, published("n1"), false)
 	s.knows(withServices)
-	s.server.o.Inbox = troubled{}
+	s.server.o.Inbox, s.server.o.Sent, s.server.o.Heads = troubled{}, sentAll{"web": two}, gitHas{"web": {Commit: two}}
 	if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, nil)); status != 204 {
 		t.Fatal(status, text)
 	}
@@ -121,7 +121,7 @@ func TestMetricsTable(t *testing.T) {
 		}
 		want = append(want, fmt.Sprintf("| `%s` | %s | %s | %s |", m[1], m[3], strings.Join(labels, ", "), m[2]))
 	}
-	got := regexp.MustCompile("(?m)^\\| `caisson_fleet_.*$").FindAllString(string(page), -1)
+	got := regexp.MustCompile("(?m)^\\| `caisson_(?:fleet_|service_info).*$").FindAllString(string(page), -1)
 	if !slices.Equal(got, want) || len(want) < 10 {
 		t.Errorf("docs/fleet-service.md has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,25 +29,38 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// childDB names the database of a service that this program is started as.
-const childDB = "CAISSON_TEST_FLEET_DB"
+// What this program is started as: a service with a database and so many nodes, or a
+// registry of a layout.
+const (
+	childDB     = "CAISSON_TEST_FLEET_DB"
+	childNodes  = "CAISSON_TEST_FLEET_NODES"
+	childLayout = "CAISSON_TEST_LAYOUT"
+)
 
 func TestMain(m *testing.M) {
 	if db := os.Getenv(childDB); db != "" {
-		fmt.Fprintln(os.Stderr, serveChild(db))
+		fmt.Fprintln(os.Stderr, serveChild(db, os.Getenv(childNodes)))
+		os.Exit(1)
+	}
+	if dir := os.Getenv(childLayout); dir != "" {
+		fmt.Fprintln(os.Stderr, serveLayout(dir))
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
 
-func serveChild(name string) error {
+func serveChild(name, nodes string) error {
+	n, err := strconv.Atoi(nodes)
+	if err != nil {
+		return err
+	}
 	ctx := context.Background()
 	db, err := store.Open(ctx, name)
 	if err != nil {
 		return err
 	}
 	h, err := hub.Open(ctx, hub.Options{Store: db, Say: func(string, ...any) {}, Index: func(context.Context, string) (hub.Published, error) {
-		return hub.Published{Fleet: "metal", Root: "r", Rows: killRows()}, nil
+		return hub.Published{Fleet: "metal", Root: "r", Rows: childRows(n)}, nil
 	}})
 	if err != nil {
 		return err
@@ -61,24 +75,24 @@ func serveChild(name string) error {
 	}
 	fmt.Println("http://" + l.Addr().String())
 	go func() { fmt.Fprintln(os.Stderr, h.Run(ctx)) }()
-	return httpserver.Serve(ctx, l, handler, httpserver.Options{})
+	return httpserver.Serve(ctx, l, handler, httpserver.Options{Knows: true})
 }
 
 const killNodes = 8
 
-func killRows() index.Rows {
+func childRows(n int) index.Rows {
 	var names []string
-	for i := range killNodes {
+	for i := range n {
 		names = append(names, fmt.Sprint("n", i))
 	}
 	return published(names...)
 }
 
 // startChild starts a service and returns where it is.
-func startChild(t *testing.T, db string) (*exec.Cmd, string) {
+func startChild(t testing.TB, settings ...string) (*exec.Cmd, string) {
 	t.Helper()
 	c := exec.Command("/proc/self/exe")
-	c.Env = append(os.Environ(), childDB+"="+db)
+	c.Env = append(os.Environ(), settings...)
 	var said bytes.Buffer
 	c.Stderr = &said
 	out, err := c.StdoutPipe()
@@ -111,7 +125,7 @@ func killed(t *testing.T, times int) {
 	acknowledged := make([]atomic.Uint64, killNodes)
 	next := uint64(1)
 	for round := range times {
-		service, at := startChild(t, db)
+		service, at := startChild(t, childDB+"="+db, fmt.Sprint(childNodes, "=", killNodes))
 		for i := range acknowledged {
 			seq := acknowledged[i].Load()
 			if seq == 0 {

@@ -34,6 +34,13 @@ import (
 // no referrers API.
 func Distribution(t testing.TB) string {
 	t.Helper()
+	addr, _ := run(t, "")
+	return addr
+}
+
+// Measured is [Distribution] with the id of its process, whose cost somebody measures.
+func Measured(t testing.TB) (addr string, pid int) {
+	t.Helper()
 	return run(t, "")
 }
 
@@ -57,7 +64,8 @@ func Private(t testing.TB) (addr, ca string) {
 		t.Fatal(err)
 	}
 	ca, key := Certificate(t, dir)
-	return run(t, fmt.Sprintf(", tls: {certificate: %q, key: %q}}\nauth: {htpasswd: {realm: registry, path: %q}", ca, key, users)), ca
+	addr, _ = run(t, fmt.Sprintf(", tls: {certificate: %q, key: %q}}\nauth: {htpasswd: {realm: registry, path: %q}", ca, key, users))
+	return addr, ca
 }
 
 // Certificate writes a certificate for 127.0.0.1 and its key.
@@ -89,7 +97,7 @@ func Certificate(t testing.TB, dir string) (cert, key string) {
 // run starts docker-registry with more settings of http and waits until it listens. The
 // kernel gives it a port, which it says: one that was only asked for may be another's by
 // the time that it is used.
-func run(t testing.TB, more string) string {
+func run(t testing.TB, more string) (addr string, pid int) {
 	t.Helper()
 	require.Tool(t, "docker-registry")
 	dir := t.TempDir()
@@ -116,13 +124,13 @@ func run(t testing.TB, more string) string {
 	t.Cleanup(stop)
 	select {
 	case addr := <-out.at:
-		return addr
+		return addr, cmd.Process.Pid
 	case <-ended:
 	case <-time.After(5 * time.Minute):
 		stop()
 	}
 	t.Fatalf("docker-registry does not listen: %s", out.head)
-	return ""
+	return "", 0
 }
 
 // listening takes what docker-registry says, and finds where it listens.

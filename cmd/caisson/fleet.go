@@ -153,7 +153,8 @@ func (a *app) fleetTokenCommand() *cobra.Command {
 		Short: "Make a token for the service, and print it once",
 		Long: "Make a token for the service, print it, and add the line that knows it to a file: role, name and SHA-256. To\n" +
 			"take a token away, take its line away. A reader sees everything, a reporter may report and ask for slots, an\n" +
-			"operator may also accept keys and release slots.",
+			"operator may also accept keys and release slots. A new file has the line 'reports open', by which nodes need no\n" +
+			"token; the first token of role reporter takes it away, and without both no node may report.",
 		Example: "  caisson fleet token grafana --role reader --tokens /etc/caisson/fleet.tokens",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -22,7 +23,7 @@ func (h *Hub) Hint(said spec.Hint, from string) error {
 	if name == "" {
 		return &RefusedError{"nothing is published for that machine"}
 	}
-	h.hints[name] = view.Hint{Node: name, At: h.o.Now().UTC(), From: from, Why: said.Why}
+	h.hints[name] = view.Hint{Node: name, At: h.o.Now().UTC(), From: from, Why: plain.Line(said.Why)}
 	h.sorted = nil
 	h.wake()
 	return nil

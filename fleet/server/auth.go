@@ -39,7 +39,15 @@ type caller struct {
 	Role Role
 }
 
-const cookieName = "caisson"
+// cookie is the name of a session's cookie. By TLS it is one that no other host, and no page
+// without TLS, can set: see __Host- in RFC 6265bis. A browser takes none of that name
+// without TLS, as on a loopback.
+func (s *Server) cookie() string {
+	if s.o.TLS {
+		return "__Host-caisson"
+	}
+	return "caisson"
+}
 
 // caller finds out who asks: by the header, or by the cookie of a browser.
 func (s *Server) caller(req *http.Request) caller {
@@ -49,7 +57,7 @@ func (s *Server) caller(req *http.Request) caller {
 	if scheme, token, ok := strings.Cut(req.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
 		return s.o.Tokens.find(token)
 	}
-	if c, err := req.Cookie(cookieName); err == nil {
+	if c, err := req.Cookie(s.cookie()); err == nil {
 		return s.sessions.find(c.Value, s.o.Tokens)
 	}
 	return caller{}
@@ -67,7 +75,7 @@ func (s *Server) need(role Role, next http.HandlerFunc) http.Handler {
 		switch {
 		case s.o.Tokens == nil:
 			allowed = role != Operator
-		case role == Reporter && !s.o.Tokens.has(Reporter):
+		case role == Reporter && s.o.Tokens.openToNodes():
 			allowed = true // a report is signed; a token keeps strangers from asking at all
 		}
 		switch {
@@ -201,15 +209,15 @@ func (s *Server) login(w http.ResponseWriter, req *http.Request) {
 		s.show(w, req, http.StatusForbidden, "login.html", map[string]any{"To": local(req.PostFormValue("to")), "Wrong": true})
 		return
 	}
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: s.sessions.add(token), Path: "/", HttpOnly: true, Secure: s.o.TLS, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionFor.Seconds())})
+	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.sessions.add(token), Path: "/", HttpOnly: true, Secure: s.o.TLS, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionFor.Seconds())})
 	http.Redirect(w, req, local(req.PostFormValue("to")), http.StatusSeeOther)
 }
 
 func (s *Server) logout(w http.ResponseWriter, req *http.Request) {
-	if c, err := req.Cookie(cookieName); err == nil {
+	if c, err := req.Cookie(s.cookie()); err == nil {
 		s.sessions.remove(c.Value)
 	}
-	http.SetCookie(w, &http.Cookie{Name: cookieName, Path: "/", HttpOnly: true, Secure: s.o.TLS, SameSite: http.SameSiteStrictMode, MaxAge: -1})
+	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Path: "/", HttpOnly: true, Secure: s.o.TLS, SameSite: http.SameSiteStrictMode, MaxAge: -1})
 	http.Redirect(w, req, "/login", http.StatusSeeOther)
 }
 

@@ -75,6 +75,9 @@ var files embed.FS
 func New(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{o: o, ctx: ctx, sessions: newSessions(), limits: newLimits(), streams: quota.New(maxStreams, clientStreams), verifies: make(chan struct{}, 64)}
 	s.guards, s.bindings = s.guardList(), bindings
+	if o.Tokens != nil && o.Tokens.shutOut() {
+		o.Say("no node may report: %s has neither a token of role reporter nor the line %q", o.Tokens.name, reportsOpen)
+	}
 	var err error
 	if s.pages, err = template.New("").Funcs(s.words()).ParseFS(files, "page/*.html"); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -10,9 +11,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,6 +27,9 @@ import (
 
 // Tokens is a file with one token a line: its role, its name, and the SHA-256 of it. The
 // token itself is nowhere. A line that is added or taken away counts within seconds.
+//
+// Nodes need a token of role reporter, unless the line [reportsOpen] says that they need
+// none: that the last such token was taken away lets nobody in.
 type Tokens struct {
 	name string
 
@@ -32,7 +38,11 @@ type Tokens struct {
 	stamp  time.Time
 	size   int64
 	known  map[[sha256.Size]byte]caller
+	open   bool // nodes report without a token
 }
+
+// reportsOpen is the line of a file by which nodes need no token: what they send is signed.
+const reportsOpen = "reports open"
 
 // tokenPrefix makes a token known to those who look for secrets where none belong.
 const tokenPrefix = "caisson_"
@@ -54,7 +64,7 @@ func (t *Tokens) read() error {
 	if err != nil {
 		return fmt.Errorf("tokens: %w", err)
 	}
-	known := map[[sha256.Size]byte]caller{}
+	known, open := map[[sha256.Size]byte]caller{}, false
 	n := 0
 	for line := range strings.Lines(string(text)) {
 		n++
@@ -63,16 +73,20 @@ func (t *Tokens) read() error {
 			continue
 		}
 		words := strings.Fields(line)
+		if strings.Join(words, " ") == reportsOpen {
+			open = true
+			continue
+		}
 		var sum [sha256.Size]byte
 		if len(words) != 3 || !isRole(words[0]) || !tokenName.MatchString(words[1]) {
-			return fmt.Errorf("tokens: %s:%d: not ROLE NAME SHA256", t.name, n)
+			return fmt.Errorf("tokens: %s:%d: neither ROLE NAME SHA256 nor %q", t.name, n, reportsOpen)
 		}
 		if size, err := hex.Decode(sum[:], []byte(words[2])); err != nil || size != len(sum) || len(words[2]) != 2*len(sum) {
 			return fmt.Errorf("tokens: %s:%d: no SHA-256 of a token", t.name, n)
 		}
 		known[sum] = caller{words[1], Role(words[0])}
 	}
-	t.known, t.stamp, t.size, t.looked = known, info.ModTime(), info.Size(), time.Now()
+	t.known, t.open, t.stamp, t.size, t.looked = known, open, info.ModTime(), info.Size(), time.Now()
 	return nil
 }
 
@@ -92,7 +106,7 @@ func (t *Tokens) fresh() {
 		return
 	}
 	if err := t.read(); err != nil {
-		t.known, t.stamp = nil, time.Time{}
+		t.known, t.open, t.stamp = nil, false, time.Time{}
 	}
 }
 
@@ -106,23 +120,24 @@ func (t *Tokens) findSum(sum [sha256.Size]byte) caller {
 	return t.known[sum] // by its hash: how long that takes says nothing of a token
 }
 
-// has reports whether there is a token of a role.
-func (t *Tokens) has(role Role) bool {
+// openToNodes reports whether nodes report without a token.
+func (t *Tokens) openToNodes() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.fresh()
-	if t.known == nil {
-		return true // the file cannot be read: nobody is let in
-	}
-	for _, who := range t.known {
-		if who.Role == role {
-			return true
-		}
-	}
-	return false
+	return t.open
 }
 
-// AddToken makes a token, adds its line to a file, and returns it: it is shown once.
+// shutOut reports whether no node may report: nodes need a token, and there is none.
+func (t *Tokens) shutOut() bool {
+	open := t.openToNodes()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !open && !slices.ContainsFunc(slices.Collect(maps.Values(t.known)), func(c caller) bool { return c.Role == Reporter })
+}
+
+// AddToken makes a token, adds its line to a file, and returns it: it is shown once. A new
+// file lets nodes report without a token, until one of role reporter is added.
 func AddToken(file, name string, role Role) (string, error) {
 	if !isRole(string(role)) {
 		return "", fmt.Errorf("there is no role %q", role)
@@ -141,7 +156,8 @@ func AddToken(file, name string, role Role) (string, error) {
 		return "", fmt.Errorf("tokens: lock %s: %w", dir.Name(), err)
 	}
 	text, err := ownfiles.ReadLinked(file)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	missing := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !missing {
 		return "", fmt.Errorf("tokens: %w", err)
 	}
 	for line := range strings.Lines(string(text)) {
@@ -152,10 +168,27 @@ func AddToken(file, name string, role Role) (string, error) {
 	if len(text) > 0 && text[len(text)-1] != '\n' {
 		text = append(text, '\n')
 	}
+	switch {
+	case role == Reporter:
+		text = closed(text)
+	case missing: // one that somebody emptied stays closed
+		text = []byte("# Nodes report without a token as long as this line is here; a token of role reporter takes it away.\n" + reportsOpen + "\n")
+	}
 	token := tokenPrefix + rand.Text()
 	text = fmt.Appendf(text, "%s %s %x\n", role, name, sha256.Sum256([]byte(token)))
 	if err := durable.WriteFile(file, text, 0o600); err != nil {
 		return "", fmt.Errorf("tokens: %w", err)
 	}
 	return token, nil
+}
+
+// closed returns the text of a file by which nodes need a token.
+func closed(text []byte) []byte {
+	var kept []byte
+	for line := range bytes.Lines(text) {
+		if string(bytes.Join(bytes.Fields(line), []byte(" "))) != reportsOpen {
+			kept = append(kept, line...)
+		}
+	}
+	return kept
 }

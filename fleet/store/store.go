@@ -25,6 +25,7 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/ownfiles"
 )
 
 // Store is an open database.
@@ -66,11 +67,7 @@ func openSQLite(ctx context.Context, file string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(abs, os.O_RDWR|os.O_CREATE, 0o600) // SQLite's own files have its mode
-	if err != nil {
-		return nil, fmt.Errorf("open database: %w", err)
-	}
-	if err := f.Close(); err != nil {
+	if err := ownDatabase(abs); err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	options := url.Values{"_pragma": {"busy_timeout(10000)", "journal_mode(WAL)", "synchronous(FULL)", "foreign_keys(ON)"}, "_txlock": {"immediate"}}
@@ -79,6 +76,33 @@ func openSQLite(ctx context.Context, file string) (*Store, error) {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
 	return ready(ctx, &Store{db: db, dialect: goose.DialectSQLite3, place: abs})
+}
+
+// ownDatabase makes a file of SQLite where there is none, and refuses one that other users
+// can read or put in its place: it says whose keys count.
+func ownDatabase(file string) error {
+	f, err := ownfiles.Create(file) // SQLite's own files have its mode
+	switch {
+	case err == nil:
+		if err := f.Close(); err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrExist):
+		return err
+	}
+	if err := ownfiles.CheckLinked(file); err != nil {
+		return err
+	}
+	at, err := filepath.EvalSymlinks(file)
+	if err != nil {
+		return err
+	}
+	for _, beside := range []string{at + "-wal", at + "-shm", at + "-journal", file + ".lock"} { // SQLite believes what they hold
+		if err := ownfiles.CheckLinked(beside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 func openPostgres(ctx context.Context, name string) (*Store, error) {

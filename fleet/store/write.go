@@ -100,7 +100,7 @@ func (s *Store) take(ctx context.Context, conn *sql.Conn) error {
 		}
 		return nil
 	}
-	f, err := os.OpenFile(s.place+".lock", os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(s.place+".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return fmt.Errorf("write to database %s: %w", s.place, err)
 	}

@@ -272,12 +272,13 @@ func shownTime(t time.Time) time.Time {
 type offer struct {
 	Report spec.Report `json:"report"`
 	Since  time.Time   `json:"since,omitzero"` // since when other keys report for the node
+	Rival  time.Time   `json:"rival,omitzero"` // when another one than this was offered
 	At     time.Time   `json:"at"`
 	Why    string      `json:"why"`
 }
 
 func (o *offer) brief() *view.Offer {
-	return &view.Offer{Key: o.Report.Key, Grade: o.Report.Grade, Seq: o.Report.Seq, Interval: time.Duration(o.Report.Interval) * time.Second, Since: o.Since, At: o.At, Why: o.Why}
+	return &view.Offer{Key: o.Report.Key, Grade: o.Report.Grade, Seq: o.Report.Seq, Interval: time.Duration(o.Report.Interval) * time.Second, Since: o.Since, Rival: o.Rival, At: o.At, Why: o.Why}
 }
 
 // readOffer reads an offer as any release has written it.
@@ -289,6 +290,9 @@ func readOffer(kept string) (*offer, error) {
 	o.At = shownTime(o.At)
 	if o.Since = shownTime(o.Since); o.Since.Equal(report.Earliest) || o.Since.After(o.At) {
 		o.Since = o.At
+	}
+	if o.Rival.After(o.At) || o.Rival.Before(report.Earliest) {
+		o.Rival = time.Time{}
 	}
 	o.Why = plain.Line(o.Why)
 	report.Bound(&o.Report, o.At)

@@ -227,9 +227,8 @@ func (w *work) judge(ctx context.Context, l *letter) error {
 	key := report.Key{Node: kept.Node, Seq: kept.Seq, Counted: kept.Counted, GivenUp: kept.GivenUp, Accepted: old.row.Accepted == r.Key}
 	if o := old.view.Offered; o != nil && o.Key == r.Key {
 		key.Seq = max(key.Seq, o.Seq)
-	} else {
-		key.Rivalled = o.Reports(now) && l.place != old.row.Place
 	}
+	key.Rivalled = l.place != old.row.Place && old.view.Offered.Rivals(r.Key, now)
 	verdict, why := report.Judge(known, key, r, now)
 	switch verdict {
 	case report.Counts:
@@ -302,6 +301,11 @@ func (w *work) offer(old *node, key report.Key, r *spec.Report, why string, now 
 	was := old.view.Offered
 	if was.Reports(now) { // whether it is this one, or who makes a key for each report
 		o.Since = was.Since
+	}
+	if was != nil {
+		if o.Rival = was.Rival; was.Key != r.Key {
+			o.Rival = was.At
+		}
 	}
 	text, err := spec.Encode(o)
 	if err != nil {

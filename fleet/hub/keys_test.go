@@ -145,11 +145,15 @@ func TestTwoAfterABoot(t *testing.T) {
 		r.later(5 * time.Minute)
 	}
 	r.must(r.hub.TakeSlot(t.Context(), "default", "n1", r.proofOf("a", "1", "192.0.2.1")))
-	for i := range uint64(10) { // a minute's turn each
+	for i := range uint64(30) { // the node each five minutes, the stranger each minute
 		r.must(r.from("192.0.2.66", "thief", "n1", i+1, booted("x")))
 		r.later(time.Minute)
-		r.must(r.from("192.0.2.1", "b", "n1", i+1, booted("2")))
-		r.later(time.Minute)
+		if i%5 == 0 {
+			r.must(r.from("192.0.2.1", "b", "n1", i+1, booted("2")))
+		}
+		if d, err := r.hub.Node(t.Context(), "n1"); err != nil || d.Key == r.id("thief") {
+			t.Fatalf("after %d minutes the stranger counts: %v", i, err)
+		}
 	}
 	r.counts("n1", "b", spec.KeyBoot)
 	for _, no := range []Proof{r.proofOf("thief", "x", "192.0.2.66"), r.proofOf("b", "2", "192.0.2.66")} {

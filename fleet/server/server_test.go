@@ -44,6 +44,7 @@ type site struct {
 
 	withTokens bool
 	rollouts   []rollout.State
+	clock      func() time.Time // nil is time.Now
 }
 
 const layer = "sha256:00000000000000000000000000000000000000000000000000000000000000aa"
@@ -75,7 +76,7 @@ func newSiteOver(t testing.TB, had []store.Node, rows index.Rows, change ...func
 	for _, c := range change {
 		c(s)
 	}
-	s.hub, err = hub.Open(t.Context(), hub.Options{Store: db, Groups: map[string]int{"default": 1}, Say: t.Logf,
+	s.hub, err = hub.Open(t.Context(), hub.Options{Store: db, Groups: map[string]int{"default": 1}, Say: t.Logf, Now: s.clock,
 		Index: func(context.Context, string) (hub.Published, error) {
 			return hub.Published{Fleet: "metal", Floor: spec.Floor{Generation: 7}, Root: "r", Rows: rows, Rollouts: s.rollouts}, nil
 		}})

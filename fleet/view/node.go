@@ -59,6 +59,7 @@ type Offer struct {
 	Seq      uint64 // of its last report
 	Interval time.Duration
 	Since    time.Time // since when other keys report for the node, this one or others
+	Rival    time.Time // when another one than this and than the one that counts was last seen
 	At       time.Time // when it was last seen
 	Why      string    // it does not count
 }
@@ -150,6 +151,15 @@ const longestOffer = time.Hour
 // Reports reports whether a key that does not count still reports.
 func (o *Offer) Reports(now time.Time) bool {
 	return o != nil && now.Sub(o.At) <= Patience(min(o.Interval, longestOffer))
+}
+
+// Rivals reports whether another key than this, and than the one that counts, reports for
+// the node.
+func (o *Offer) Rivals(key string, now time.Time) bool {
+	if o.Reports(now) && o.Key != key {
+		return true
+	}
+	return o != nil && now.Sub(o.Rival) <= Patience(longestOffer/4)
 }
 
 // contested reports whether another key than the one that counts reports for a node. One

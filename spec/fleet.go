@@ -40,6 +40,7 @@ type FleetIndex struct {
 	Lifetime   int64                `json:"lifetime"`           // of an overlay's signature, seconds
 	Reserved   bool                 `json:"reserved,omitempty"` // Generation is given out, the rows are still those before it
 	Change     *FleetChange         `json:"change,omitempty"`   // what took Generation
+	Doing      *FleetChange         `json:"doing,omitempty"`    // while Reserved: what takes Generation; Change is that before
 	Rollouts   map[string]Rollout   `json:"rollouts,omitempty"` // by name; of those that ended the newest
 	Shards     []Shard              `json:"shards,omitempty"`   // 2^n: shard i has the nodes whose names' SHA-256 begins with the n bits of i
 	Nodes      map[string]Published `json:"nodes,omitzero"`     // of the first release, instead of Shards

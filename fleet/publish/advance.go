@@ -3,11 +3,13 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
@@ -25,12 +27,18 @@ type Step struct {
 	Back   *Back             // nodes that get what they had; nil is none
 	Reject []string          // digests of layers that no node may run any more
 
+	// What the history says of it: the rollout and what becomes of it, and why.
+	What, Why string
+	// The rollout's row as it is should this be cut before all nodes have moved; nil is
+	// as it was.
+	Cut *spec.Rollout
+
 	First func(context.Context) error // brings what overlays of Nodes name, as [Options.First]; nil is nothing
 }
 
 // Advance lets decide take the next step of a rollout, while no other publisher
 // changes the fleet: of two that run a rollout each sees what the other has done. Nil
-// is no step. What a cut publish left is put right first, instead of a step.
+// is no step: then what a publish that was cut has left is put right, if it did.
 func (p *Publisher) Advance(ctx context.Context, policy Policy, name string, by By, decide func(context.Context, *Fleet) (*Step, error)) (result *Result, err error) {
 	if err := p.checkSigners(policy); err != nil {
 		return nil, err
@@ -39,11 +47,11 @@ func (p *Publisher) Advance(ctx context.Context, policy Policy, name string, by 
 		if v.index == nil {
 			return p.unpublished()
 		}
-		if v.index.Root.Reserved {
+		step, err := decide(ctx, &Fleet{run, v})
+		if err == nil && step == nil && v.index.Root.Reserved {
 			result, err = run.mend(ctx, v, batch)
 			return err
 		}
-		step, err := decide(ctx, &Fleet{run, v})
 		if err != nil || step == nil {
 			return err
 		}
@@ -64,12 +72,16 @@ func (p *Publisher) step(ctx context.Context, v *view, batch *registry.Batch, na
 	x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
 	x.Root.Rollouts = withRollout(x.Root.Rollouts, name, step.Row)
 	result := newResult(x.Root)
-	c := &change{by: by, verb: "rollout " + name, index: x, rows: true}
+	c := &change{by: by, verb: strings.TrimSpace(verbOfRollout + name + " " + step.What), index: x, rows: true}
+	c.by.Reason = cmp.Or(step.Why, by.Reason)
+	if step.Cut != nil {
+		c.cut = withRollout(v.index.Root.Rollouts, name, *step.Cut)
+	}
 	var err error
 	if c.reject, err = v.list(Lists{Reject: step.Reject}); err != nil {
 		return nil, err
 	}
-	s := &selected{p: p, policy: v.policy, x: x, result: result, c: c, torn: map[string]bool{}}
+	s := &selected{p: p, policy: v.policy, x: x, result: result, c: c}
 	if s.rows, err = v.index.All(ctx); err != nil {
 		return nil, err
 	}
@@ -94,6 +106,9 @@ func (p *Publisher) step(ctx context.Context, v *view, batch *registry.Batch, na
 			c.todo = append(c.todo, w)
 		}
 		result.Stay = step.Back.Stay
+	}
+	if err := p.heal(ctx, v, c); err != nil {
+		return nil, err
 	}
 	result.Unchanged = x.Len() - len(c.todo) + added(c.todo)
 	if step.First != nil {

@@ -58,6 +58,15 @@ func (f *Fleet) Back(ctx context.Context, given map[string]string, to spec.Floor
 	return b.back, nil
 }
 
+// Nodes returns those that go back.
+func (b *Back) Nodes() []string {
+	var names []string
+	for _, w := range b.todo {
+		names = append(names, w.name)
+	}
+	return names
+}
+
 // returning is a run over the nodes that go back.
 type returning struct {
 	*editing

@@ -136,7 +136,7 @@ func (p *Publisher) keep(ctx context.Context, v *view, x *index.Index, names []s
 // next returns a copy of the index to change.
 func (v *view) next() *index.Index {
 	x := v.index.Fork()
-	x.Root.Reserved = false
+	x.Root.Reserved, x.Root.Doing = false, nil
 	return x
 }
 

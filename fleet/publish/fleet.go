@@ -46,10 +46,10 @@ func (p *Publisher) putIndex(ctx context.Context, policy Policy, x *index.Index,
 }
 
 // putReserved says in fleet:index that a generation is given out, over the rows
-// before it.
+// before it, or over what [Publisher.takeUp] made of them.
 func (p *Publisher) putReserved(ctx context.Context, policy Policy, v *view, next spec.FleetIndex) error {
 	x := v.index.Fork()
-	next.Shards, next.Change, next.Rollouts, next.Reserved = x.Root.Shards, x.Root.Change, x.Root.Rollouts, true
+	next.Shards, next.Change, next.Reserved = x.Root.Shards, x.Root.Change, true
 	x.Root = next
 	_, err := p.putIndex(ctx, policy, x, "index")
 	return err

@@ -6,11 +6,115 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
+	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/internal/check"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/refusal"
 )
+
+// takeUp finds the nodes whose tag a publish that was cut has moved. Where that was a
+// rollout's, their rows say from now on what it gave them: its next step goes on with
+// the wave or with the way back, and moves none of them once more. It changes the view,
+// and so what is written next, be that cut as well.
+func (p *Publisher) takeUp(ctx context.Context, v *view) error {
+	if v.index == nil || !v.index.Root.Reserved {
+		return nil
+	}
+	rows, err := v.index.All(ctx)
+	if err != nil {
+		return err
+	}
+	if v.torn, err = p.torn(ctx, rows); err != nil || !ofRollout(v.index.Root.Doing) {
+		return err
+	}
+	var todo []work
+	for name := range v.torn {
+		row := rows[name]
+		todo = append(todo, work{name: name, was: &row})
+	}
+	var mu sync.Mutex
+	taken := index.Rows{}
+	err = each(ctx, todo, func(ctx context.Context, w *work) error {
+		row, err := p.given(ctx, v, w)
+		if row == nil || err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		taken[w.name] = *row
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for name, row := range taken {
+		v.index.Set(name, row)
+	}
+	if len(taken) > 0 {
+		p.Say("%s was cut: %s to be taken up have what it gave them", v.index.Root.Doing.Verb, plain.Count(len(taken), "node"))
+	}
+	return nil
+}
+
+// verbOfRollout begins what the index says of a rollout's changes.
+const verbOfRollout = "rollout "
+
+func ofRollout(c *spec.FleetChange) bool { return c != nil && strings.HasPrefix(c.Verb, verbOfRollout) }
+
+// givenChecks is the rule for an overlay that a wave gave a node before it was cut.
+var givenChecks = check.List[*lookedOverlay]{
+	{Name: "given form", OK: overlayParses},
+	{Name: "given accepted", OK: overlayIsAccepted},
+	{Name: "given generation", OK: generationWasGivenOut},
+}
+
+// generationWasGivenOut: what is newer than the row, and not newer than what is reserved,
+// was signed by publishes that were cut since.
+func generationWasGivenOut(l *lookedOverlay) error {
+	got := l.accepted.Floor
+	if got.Epoch != l.index.Epoch || got.Generation <= l.row.Generation || got.Generation > l.index.Generation {
+		return refusal.New(refusal.Contradiction, "generation %d is not between %d and %d", got.Generation, l.row.Generation, l.index.Generation)
+	}
+	return nil
+}
+
+// given returns the row of a node that a rollout moved before it was cut; nil where what
+// its tag leads to does not count, or the node is held. It is put right like any other then.
+func (p *Publisher) given(ctx context.Context, v *view, w *work) (*spec.Published, error) {
+	if holds, _ := hold.Split(w.was.Holds, p.Now); len(holds) > 0 {
+		return nil, nil
+	}
+	src := p.Registry.Source()
+	resp, err := src.Manifest(ctx, oci.RepoNode, w.name, "")
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	l := &lookedOverlay{name: w.name, row: *w.was, index: &v.index.Root, policy: v.policy, now: p.Now}
+	l.candidate = trust.Candidate{Tag: w.name, Manifest: resp.Digest}
+	l.candidate.Document, l.candidate.Bundles, err = oci.ReadOverlay(ctx, src, oci.RepoNode, resp)
+	if err == nil {
+		err = givenChecks.Run(l)
+	}
+	if isNotFound(err) || refusal.Of(err) != "" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.overlay = oci.Digest(l.candidate.Document)
+	return &spec.Published{Manifest: resp.Digest, Overlay: w.overlay, Layer: l.overlay.Layer, Generation: l.accepted.Floor.Generation,
+		Expires: l.accepted.Expires.Unix(), Match: l.overlay.Match, Size: int64(len(l.candidate.Document)), Before: w.before()}, nil
+}
 
 // heal adds to a change what puts right a publish that was cut: nodes whose tag it has
 // moved, and that the change does not publish, get again what their row says, of the new
@@ -19,17 +123,19 @@ func (p *Publisher) heal(ctx context.Context, v *view, c *change) error {
 	if !v.index.Root.Reserved {
 		return nil
 	}
-	rows, err := c.index.All(ctx)
-	if err != nil {
-		return err
-	}
-	torn, err := p.torn(ctx, rows)
-	if err != nil {
-		return err
-	}
+	torn := maps.Clone(v.torn)
 	for _, w := range c.todo {
 		if !w.resigned {
 			delete(torn, w.name)
+		}
+	}
+	for name := range torn {
+		_, listed, err := c.index.Row(ctx, name)
+		if err != nil {
+			return err
+		}
+		if !listed {
+			delete(torn, name) // it is retired
 		}
 	}
 	c.todo = slices.DeleteFunc(c.todo, func(w work) bool { return torn[w.name] }) // a signature alone would not do

@@ -64,6 +64,19 @@ func (p *Publisher) Look(ctx context.Context) (*Fleet, error) {
 	return &Fleet{p, v}, nil
 }
 
+// Reserved reports whether a generation is given out that is not published yet: a publish
+// is at work, or was cut. All that the fleet says is of the state before it.
+func (f *Fleet) Reserved() bool { return f.v.index != nil && f.v.index.Root.Reserved }
+
+// Unfinished says what publishes what is not published yet, or that it was cut; "" where
+// the fleet is whole.
+func (f *Fleet) Unfinished(ctx context.Context) (string, error) {
+	if !f.Reserved() {
+		return "", nil
+	}
+	return f.p.unfinished(ctx, f.v.index.Root)
+}
+
 // Root returns the digest of the manifest of fleet:index, "" where nothing is
 // published: the same root has the same rows.
 func (f *Fleet) Root() string { return f.v.manifest }

@@ -44,10 +44,16 @@ func (p *Publisher) alone(ctx context.Context, policy Policy, why purpose, f fun
 		if err != nil {
 			return err
 		}
-		if p.Registry.Ref().IsLayout() {
+		work := func(ctx context.Context, run *Publisher) error {
+			if err := run.takeUp(ctx, v); err != nil {
+				return err
+			}
 			return f(ctx, run, batch, v)
 		}
-		others, err := run.whileReserved(ctx, v, func(ctx context.Context, run *Publisher) error { return f(ctx, run, batch, v) })
+		if p.Registry.Ref().IsLayout() {
+			return work(ctx, run)
+		}
+		others, err := run.whileReserved(ctx, v, work)
 		if err != nil || len(others) == 0 {
 			return err
 		}

@@ -73,18 +73,13 @@ func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *
 		}
 		o.All = true // every node must move, or it would be below the floor
 	}
-	s := &selected{p: p, policy: policy, o: o, x: x, result: newResult(x.Root), c: &change{by: o.By, verb: "publish", index: x, reject: v.rejected()}}
+	s := &selected{p: p, policy: policy, o: o, x: x, result: newResult(x.Root), torn: v.torn, c: &change{by: o.By, verb: "publish", index: x, reject: v.rejected()}}
 	var err error
 	if s.rows, err = v.index.All(ctx); err != nil {
 		return nil, err
 	}
 	if s.underWay, err = p.underWay(ctx, x.Root); err != nil {
 		return nil, err
-	}
-	if old.Reserved {
-		if s.torn, err = p.torn(ctx, s.rows); err != nil {
-			return nil, err
-		}
 	}
 	for _, n := range nodes {
 		if err := s.add(n); err != nil {

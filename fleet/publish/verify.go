@@ -161,16 +161,23 @@ func (p *Publisher) addUnfinished(ctx context.Context, r *Report, x spec.FleetIn
 	if !x.Reserved {
 		return nil
 	}
+	detail, err := p.unfinished(ctx, x)
+	r.Findings = append(r.Findings, Check{What: "fleet:index", Verdict: unfinished, Detail: detail})
+	return err
+}
+
+// unfinished says who is at a generation that is reserved, or that nobody is.
+func (p *Publisher) unfinished(ctx context.Context, x spec.FleetIndex) (string, error) {
 	at, err := p.atWork(ctx)
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+		return "", err
+	case len(at) > 0:
+		return fmt.Sprintf("generation %d is being published, by %s: look again when it is done", x.Generation, cmp.Or(at[0].By, "somebody who does not say")), nil
+	case ofRollout(x.Doing):
+		return fmt.Sprintf("%s was cut, generation %d: 'caisson rollout run' again goes on with it, and whatever else is published keeps what it moved", x.Doing.Verb, x.Generation), nil
 	}
-	c := Check{What: "fleet:index", Verdict: unfinished, Detail: fmt.Sprintf("a publish of generation %d was cut: run 'caisson publish' again, or 'caisson refresh', which gives its nodes back what they had", x.Generation)}
-	if len(at) > 0 {
-		c.Detail = fmt.Sprintf("generation %d is being published, by %s: look again when it is done", x.Generation, cmp.Or(at[0].By, "somebody who does not say"))
-	}
-	r.Findings = append(r.Findings, c)
-	return nil
+	return fmt.Sprintf("a publish of generation %d was cut: run 'caisson publish' again, or 'caisson refresh', which gives its nodes back what they had", x.Generation), nil
 }
 
 // atWork lists the intents that stand.

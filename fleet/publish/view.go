@@ -27,6 +27,7 @@ type view struct {
 	current  *trust.FleetState // nil where nothing is published
 	seen     memory.Seen       // what was remembered, raised to what was read
 	newest   time.Time         // newest time of issue of all that is known
+	torn     map[string]bool   // nodes whose tag a publish that was cut has moved, see takeUp
 }
 
 // purpose says what a view is for.
@@ -129,9 +130,10 @@ func (v *view) complete() error {
 	return nil
 }
 
-// published is a view of a fleet that must be there.
+// published is a view of a fleet that must be there. While a publish is at work, or was
+// cut, it has the rows before it.
 func (p *Publisher) published(ctx context.Context, policy Policy) (*view, error) {
-	v, err := p.look(ctx, policy, purpose{})
+	v, err := p.look(ctx, policy, purpose{half: true})
 	if err == nil && v.index == nil {
 		err = p.unpublished()
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/oci"
@@ -81,6 +82,13 @@ type change struct {
 	todo   []work
 	rows   bool     // such rows there are: that takes a generation
 	reject []string // of fleet:current
+
+	cut map[string]spec.Rollout // as they are should this be cut; nil is as they were
+}
+
+// says is what the index says of a change.
+func (c *change) says(now time.Time) *spec.FleetChange {
+	return &spec.FleetChange{Verb: c.verb, Author: c.by.Author, Reason: c.by.Reason, At: now.Unix(), Published: published(c.todo)}
 }
 
 // write signs and pushes, in the order that the package comment promises.
@@ -101,10 +109,14 @@ func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *re
 		if err := p.Memory.Set(place, seen); err != nil {
 			return err
 		}
-		if err := p.putReserved(ctx, policy, v, x.Root); err != nil {
+		reserved := x.Root
+		if reserved.Doing, reserved.Rollouts = c.says(p.Now), v.index.Root.Rollouts; c.cut != nil {
+			reserved.Rollouts = c.cut
+		}
+		if err := p.putReserved(ctx, policy, v, reserved); err != nil {
 			return err
 		}
-		x.Root.Change = &spec.FleetChange{Verb: c.verb, Author: c.by.Author, Reason: c.by.Reason, At: p.Now.Unix(), Published: published(c.todo)}
+		x.Root.Change = c.says(p.Now)
 	} else {
 		x.Root.Generation = max(v.index.Root.Generation, 1)
 		result.Generation = x.Root.Generation

@@ -181,6 +181,9 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 		if err != nil {
 			return err
 		}
+		if err := run.sayUnderWay(ctx, v, todo); err != nil {
+			return err
+		}
 		e := &editing{Publisher: run, v: v, h: h, result: newResult(x.Root), layers: map[string]release.Layer{}}
 		if find != nil {
 			if err := find(ctx, e); err != nil {
@@ -221,6 +224,26 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 		return run.write(ctx, v.policy, v, batch, c, result)
 	})
 	return result, err
+}
+
+// sayUnderWay names the rollouts that the nodes of a hold belong to: what is held is left
+// out of their waves, and neither ends them nor is ended by them.
+func (p *Publisher) sayUnderWay(ctx context.Context, v *view, todo []work) error {
+	under, err := p.underWay(ctx, v.index.Root)
+	if err != nil {
+		return err
+	}
+	nodes := map[string]int{}
+	for _, w := range todo {
+		if r := under[w.name]; r != "" {
+			nodes[r]++
+		}
+	}
+	for _, r := range slices.Sorted(maps.Keys(nodes)) {
+		p.Say("rollout %s is %s, and has %d of these nodes: it goes on without those that are held; 'caisson rollout pause', 'undo' or 'abort' is about all of it",
+			r, v.index.Root.Rollouts[r].Phase, nodes[r])
+	}
+	return nil
 }
 
 // choose returns the nodes that a hold is about, each with its row.

@@ -88,8 +88,18 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 	if err := n.nodes(ctx); err != nil {
 		return nil, err
 	}
+	count := 0 // of those that changed what nodes have, and stay
 	for i, g := range list {
-		stays := i < keep.Generations || !locked || n.goneBackTo[g]
+		stays := count < keep.Generations || !locked || n.goneBackTo[g]
+		if count < keep.Generations {
+			changed, err := p.changed(ctx, list[i:])
+			if err != nil {
+				return nil, err
+			}
+			if changed {
+				count++
+			}
+		}
 		out.Generations = append(out.Generations, PrunedGeneration{g, stays})
 		if stays {
 			if err := n.root(ctx, g.tag(), "generation "+g.String(), false); err != nil {
@@ -115,6 +125,24 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 	}
 	out.Pruned = *layers
 	return out, nil
+}
+
+// changed reports whether the first of some generations, the newest first, has other rows
+// than the one before it: steps of a rollout may only tell how far that is.
+func (p *Publisher) changed(ctx context.Context, list []Generation) (bool, error) {
+	var shards [2][]spec.Shard
+	for i, g := range list[:min(2, len(list))] {
+		c, err := document(ctx, p.Registry.Source(), g.tag(), oci.TypeFleetIndex, maxIndex)
+		if err != nil {
+			return false, err
+		}
+		var root spec.FleetIndex
+		if err := spec.Decode(c.Document, &root); err != nil {
+			return false, fmt.Errorf("fleet:%s: %w", g.tag(), err)
+		}
+		shards[i] = root.Shards
+	}
+	return len(list) < 2 || shards[0] == nil || !slices.Equal(shards[0], shards[1]), nil
 }
 
 // needs collects what must stay. It verifies no signature: what is read here only

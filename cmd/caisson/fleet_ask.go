@@ -30,7 +30,10 @@ import (
 )
 
 // asking is how the fleet's service is asked.
-type asking struct{ at, tokenFile, ca string }
+type asking struct {
+	at, tokenFile, ca string
+	known             bool // it is the service of the fleet that is meant
+}
 
 const usualService = "http://127.0.0.1:8080"
 
@@ -46,25 +49,36 @@ func (x *asking) named() bool { return x.at != "" || os.Getenv("CAISSON_FLEET") 
 // maxAnswer bounds what the service may answer.
 const maxAnswer = 64 << 20
 
-func (x *asking) do(ctx context.Context, method, path, body string) ([]byte, error) {
+func (x *asking) do(ctx context.Context, method, path, body string) (data []byte, err error) {
+	err = x.stream(ctx, method, path, body, func(r io.Reader) error {
+		if data, err = io.ReadAll(io.LimitReader(r, maxAnswer+1)); err == nil && len(data) > maxAnswer {
+			err = fmt.Errorf("it answers more than %d bytes", maxAnswer)
+		}
+		return err
+	})
+	return data, err
+}
+
+// stream has an answer read as it comes.
+func (x *asking) stream(ctx context.Context, method, path, body string, read func(io.Reader) error) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	base := strings.TrimRight(cmp.Or(x.at, os.Getenv("CAISSON_FLEET"), usualService), "/")
 	req, err := http.NewRequestWithContext(ctx, method, base+path, strings.NewReader(body))
 	const as = "as in --at https://fleet.example.org:8443"
 	if err != nil {
-		return nil, cli.Usage(as, "%w", err)
+		return cli.Usage(as, "%w", err)
 	}
 	if req.URL.Scheme != "https" && req.URL.Scheme != "http" || req.URL.Host == "" {
-		return nil, cli.Usage(as, "%q is not the URL of a service", base)
+		return cli.Usage(as, "%q is not the URL of a service", base)
 	}
 	if name := cmp.Or(x.tokenFile, os.Getenv("CAISSON_FLEET_TOKEN_FILE")); name != "" {
 		if at := (oci.Ref{Host: req.URL.Host}); req.URL.Scheme != "https" && !at.Loopback() {
-			return nil, cli.Usage("give --at https://"+req.URL.Host+", or a tunnel to this machine", "a token is not sent to %s without TLS", req.URL.Host)
+			return cli.Usage("give --at https://"+req.URL.Host+", or a tunnel to this machine", "a token is not sent to %s without TLS", req.URL.Host)
 		}
 		token, err := ownfiles.ReadLinked(name)
 		if err != nil {
-			return nil, fmt.Errorf("token: %w", err)
+			return fmt.Errorf("token: %w", err)
 		}
 		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	}
@@ -72,11 +86,11 @@ func (x *asking) do(ctx context.Context, method, path, body string) ([]byte, err
 	if x.ca != "" {
 		pem, err := os.ReadFile(x.ca)
 		if err != nil {
-			return nil, fmt.Errorf("certificate authority: %w", err)
+			return fmt.Errorf("certificate authority: %w", err)
 		}
 		t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
 		if !t.TLSClientConfig.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s holds no PEM certificate", x.ca)
+			return fmt.Errorf("%s holds no PEM certificate", x.ca)
 		}
 	}
 	client := http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -86,18 +100,18 @@ func (x *asking) do(ctx context.Context, method, path, body string) ([]byte, err
 		if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
 			hint = "--service-ca names the authority of its certificate"
 		}
-		return nil, cli.WithHint(fmt.Errorf("ask the fleet's service: %w", err), hint)
+		return cli.WithHint(fmt.Errorf("ask the fleet's service: %w", err), hint)
 	}
 	defer resp.Body.Close() // only read
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	if err == nil && len(data) > maxAnswer {
-		err = fmt.Errorf("it answers more than %d bytes", maxAnswer)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("ask the fleet's service: %w", err)
-	}
 	if resp.StatusCode/100 == 2 {
-		return data, nil
+		if err := read(resp.Body); err != nil {
+			return fmt.Errorf("ask the fleet's service: %w", err)
+		}
+		return nil
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err != nil {
+		return fmt.Errorf("ask the fleet's service: %w", err)
 	}
 	var said struct{ Kind, Value, Hint string }
 	if json.Unmarshal(data, &said) != nil || said.Value == "" {
@@ -108,9 +122,9 @@ func (x *asking) do(ctx context.Context, method, path, body string) ([]byte, err
 	}
 	err = fmt.Errorf("the fleet's service answers %d: %s", resp.StatusCode, plain.Line(said.Value))
 	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {
-		return nil, cli.WithHint(err, "--token-file names a token; 'caisson fleet token' makes one")
+		return cli.WithHint(err, "--token-file names a token; 'caisson fleet token' makes one")
 	}
-	return nil, err
+	return err
 }
 
 func (x *asking) get(ctx context.Context, path string, into any) error {

@@ -3,12 +3,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,7 +48,9 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 			}
 			var planned *site.Site
 			d := &rollout.Driver{Publisher: *r.p, Policy: r.policy, By: x.why.by(), Name: args[0], Say: a.say, Now: now,
-				Reports: service.reports,
+				Reports: func(ctx context.Context, asked rollout.Asked) (map[string]rollout.Report, error) {
+					return service.reports(ctx, r.policy.Fleet, asked)
+				},
 				Compile: func(ctx context.Context, plan *spec.RolloutPlan) ([]publish.Node, error) {
 					s, err := a.loadSiteAt(time.Unix(plan.At, 0).UTC(), args[1:]...)
 					if err != nil {
@@ -68,6 +72,8 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 			if once {
 				var what rollout.Decision
 				switch _, what, err = d.Step(ctx); {
+				case rollout.Ended(err):
+					a.say("rollout %s has ended", args[0])
 				case err == nil && what.Act == rollout.Wait:
 					a.say("%s", what.Reason)
 				case err == nil && what.Act == rollout.Halt:
@@ -106,13 +112,25 @@ func (a *app) printRun(ctx context.Context, r *rolling, name string) error {
 	return cli.JSON(a.out, rolloutList{states})
 }
 
-// reports returns what the nodes reported last.
-func (x *asking) reports(ctx context.Context) (map[string]rollout.Report, error) {
-	data, err := x.do(ctx, http.MethodGet, "/v1/reports", "")
-	if err != nil {
-		return nil, err
+// reports returns what nodes reported last: those of the waves that are asked for, where
+// the service knows the plan, and else all. Another fleet's service is an error.
+func (x *asking) reports(ctx context.Context, fleet string, asked rollout.Asked) (all map[string]rollout.Report, err error) {
+	if !x.known {
+		s, err := x.summary(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if s.Name != "" && s.Name != fleet {
+			return nil, cli.WithHint(fmt.Errorf("it is the service of fleet %s, and the rollout is of %s", s.Name, fleet), "--at names another one")
+		}
+		x.known = s.Name != ""
 	}
-	return rollout.ReadReports(bytes.NewReader(data))
+	q := url.Values{"plan": {asked.Plan}, "waves": {strconv.Itoa(asked.Waves)}}
+	err = x.stream(ctx, http.MethodGet, "/v1/reports?"+q.Encode(), "", func(r io.Reader) error {
+		all, err = rollout.ReadReports(r)
+		return err
+	})
+	return all, err
 }
 
 // ended is how a run exits: the end that everybody wants is none, and what halted was
@@ -121,6 +139,9 @@ func ended(a *app, err error) error {
 	switch {
 	case err == nil || rollout.Ended(err):
 		return nil
+	case errors.Is(err, rollout.ErrLeftOut):
+		a.say("%v; 'caisson rollout status' names all of them", err)
+		return cli.ErrDrift
 	case errors.Is(err, rollout.ErrHalted):
 		a.say("%v; 'caisson rollout status' names the nodes; 'resume' tries the wave again, 'undo' and 'abort' end it", err)
 		return cli.ErrDrift

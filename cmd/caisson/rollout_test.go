@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -57,10 +58,15 @@ func TestRolloutRun(t *testing.T) {
 	must("publish", "site.yaml")
 	// Nodes that run what is published for them, and have been so for an hour, by a
 	// clock that is an hour ahead: waves soak at once.
+	fleet := "metal-a"
 	health, sync, ahead := "ok", "current", time.Hour
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer secret" {
 			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		if r.URL.Path == "/v1/summary" {
+			_ = json.NewEncoder(w).Encode(map[string]string{"fleet": fleet}) // the client is this test's
 			return
 		}
 		for _, node := range []string{"a", "b"} {
@@ -91,8 +97,34 @@ func TestRolloutRun(t *testing.T) {
 	if out := must("rollout", "status", "oci:out", "--site", "site.yaml"); !strings.Contains(out, "done since") {
 		t.Errorf("after it: %s", out)
 	}
+	// One that has ended is not driven, with whatever service, and for a timer there is nothing to do.
+	nobody := httptest.NewServer(http.NotFoundHandler())
+	at := slices.Index(run, service.URL)
+	elsewhere := func(url string) []string {
+		other := slices.Clone(run)
+		other[at] = url
+		return append(other, "--for", "5m")
+	}
+	if out, err := caisson(elsewhere(nobody.URL)...); err == nil || !strings.Contains(err.Error(), "rollout r has ended already") {
+		t.Errorf("after the end: %v\n%s", err, out)
+	}
+	if out := must(append(run, "--once")...); !strings.Contains(out, "rollout r has ended") {
+		t.Errorf("a step after the end: %s", out)
+	}
 	site("3")
 	must("rollout", "start", "r", "site.yaml")
+	// A service that is another program's, is not there, or is of another fleet is not tried again.
+	for _, gone := range []string{"answers 404", "connection refused"} {
+		if out, err := caisson(elsewhere(nobody.URL)...); err == nil || !strings.Contains(err.Error(), gone) {
+			t.Errorf("without a service: %v, want %s\n%s", err, gone, out)
+		}
+		nobody.Close()
+	}
+	fleet = "metal-b"
+	if out, err := caisson(append(run, "--for", "5m")...); err == nil || !strings.Contains(err.Error(), "it is the service of fleet metal-b, and the rollout is of metal-a") {
+		t.Errorf("with the service of another fleet: %v\n%s", err, out)
+	}
+	fleet = "metal-a"
 	must(append(run, "--once")...)
 	health = "degraded"
 	if out := must(append(run, "--once")...); !strings.Contains(out, "1 on their way: a") {
@@ -108,6 +140,29 @@ func TestRolloutRun(t *testing.T) {
 		t.Errorf("the step that halts: %v\n%s", err, out)
 	}
 	must("rollout", "resume", "oci:out", "r", "--site", "site.yaml")
+	// A rollout that everybody is kept out of does not end well.
+	health, sync = "ok", "current"
+	if out := must("rollback", "oci:out", "--all", "--reason", "mounts fail", "--site", "site.yaml"); !strings.Contains(out, "rollout r is running, and has 2 of these nodes") {
+		t.Errorf("a rollback during a rollout says: %s", out)
+	}
+	if out, err := caisson(append(run, "--for", "5m")...); !errors.Is(err, cli.ErrDrift) || !strings.Contains(out, "none of its 2 nodes has what it brings: ") {
+		t.Errorf("a rollout that was overtaken: %v\n%s", err, out)
+	}
+	must("rollout", "abort", "oci:out", "r", "--site", "site.yaml")
+	must("forward", "oci:out", "--all", "--site", "site.yaml")
+	must("publish", "site.yaml")
+	site("4")
+	must("rollout", "start", "r", "site.yaml")
+	must("freeze", "oci:out", "--node", "b", "--reason", "a disk", "--site", "site.yaml")
+	if out, err := caisson(append(run, "--for", "5m")...); !errors.Is(err, cli.ErrDrift) || !strings.Contains(out, "1 of 2 nodes left out: b (held: freeze, a disk)") {
+		t.Errorf("a rollout that leaves a node out: %v\n%s", err, out)
+	}
+	must("forward", "oci:out", "--all", "--site", "site.yaml")
+	if out := must("history", "oci:out", "--site", "site.yaml"); !strings.Contains(out, "rollout r wave 1 ") || !strings.Contains(out, "rollout r halt ") || !strings.Contains(out, "1 of 1 node failed: a") || !strings.Contains(out, "rollout r done ") {
+		t.Errorf("the history is\n%s", out)
+	}
+	site("5")
+	must("rollout", "start", "r", "site.yaml")
 	token("other")
 	if out, err := caisson(append(run, "--once")...); err == nil || !strings.Contains(err.Error(), "answers 401") {
 		t.Errorf("without permission: %v\n%s", err, out)

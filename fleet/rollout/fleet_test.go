@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto"
 	"crypto/ecdsa"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -30,9 +31,12 @@ type fleet struct {
 	key   *ecdsa.PrivateKey
 	rule  string // of the site's Rollout
 	value string // what the site says now
-	names []string
-	nodes map[string]*node
-	obeys spec.Bootstrap
+
+	before string // what it said in the round before
+	round  int
+	names  []string
+	nodes  map[string]*node
+	obeys  spec.Bootstrap
 }
 
 // node is a simulated node: it takes what it can verify, and reports what it runs.
@@ -46,6 +50,7 @@ type node struct {
 	taken    int       // how often it took something else
 
 	sick   string            // the value that does it no good
+	broken bool              // it says that it is
 	dumb   bool              // it reports nothing any more
 	silent func(string) bool // it stops reporting when it takes such a value
 	waits  string            // its changes wait for this
@@ -140,7 +145,7 @@ func (f *fleet) order(value string) Order {
 func (f *fleet) driver() *Driver {
 	return &Driver{Publisher: f.p, Policy: f.policy(), By: publish.By{Author: "ci"}, Name: "roll",
 		Compile: func(context.Context, *spec.RolloutPlan) ([]publish.Node, error) { return f.compile(), nil },
-		Reports: func(context.Context) (map[string]Report, error) { return f.reports(), nil },
+		Reports: func(context.Context, Asked) (map[string]Report, error) { return f.reports(), nil },
 		Now:     func() time.Time { return f.now }, Say: f.t.(interface{ Logf(string, ...any) }).Logf}
 }
 
@@ -193,6 +198,9 @@ func (n *node) look(f *fleet, manifest string) {
 		return
 	}
 	n.last = Report{At: f.now, Overlay: n.overlay, Well: n.since, Waiting: n.waits}
+	if n.broken {
+		n.last.Trouble, n.last.Broken, n.last.Well = "broken", true, time.Time{}
+	}
 	if n.value == n.sick && n.sick != "" {
 		n.last.Trouble, n.last.Well = "sysctl vm.swappiness: invalid argument", time.Time{}
 	}
@@ -213,6 +221,14 @@ func (f *fleet) run() error {
 	}
 	f.t.Fatal("the rollout does not end")
 	return nil
+}
+
+// leaves runs to an end that leaves nodes out, which says so.
+func (f *fleet) leaves(what string) {
+	f.t.Helper()
+	if err := f.run(); !errors.Is(err, ErrLeftOut) || !strings.Contains(err.Error(), what) {
+		f.t.Fatalf("ended with %v, want %q", err, what)
+	}
 }
 
 // steps looks so often, and lets a minute pass where there was nothing to do.

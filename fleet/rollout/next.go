@@ -5,34 +5,14 @@ package rollout
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/index"
-	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
-
-// Report is what a rollout wants to know of a node: its last report that counts.
-type Report struct {
-	At      time.Time // when it was received
-	Listens time.Time // since when the service can hear the node, where that is later
-	Overlay string    // digest of what the node runs
-	Well    time.Time // since when all is well with it; zero when it is not
-	Trouble string    // why it is not
-	Waiting string    // what a change waits for, as in "window night"; "" when for nothing
-	Refused string    // why it does not take what is published for it; "" when it does
-	Pinned  bool      // the key that signed it outlives a boot
-
-	Interval time.Duration // between two reports of the node
-}
-
-// silence is how long the node may say nothing: as long as the rollout says, and never
-// less than a node may that reports so seldom.
-func (r Report) silence(rule spec.RolloutRule) time.Duration {
-	return max(time.Duration(rule.Silence)*time.Second, view.Patience(r.Interval))
-}
 
 // Act is what is to be done next.
 type Act string
@@ -40,85 +20,217 @@ type Act string
 // Acts.
 const (
 	Begin  Act = "begin"  // a wave, with Nodes
+	Late   Act = "late"   // Nodes came back that their waves began without: the last wave waits for them, too
 	Finish Act = "finish" // a wave, and with the last one the rollout
+	End    Act = "end"    // the rollout: nobody is left to begin with
 	Halt   Act = "halt"
+	Return Act = "return" // go on with a way back that was cut
 	Wait   Act = "wait"
 )
 
 // Decision is what [Next] says.
 type Decision struct {
-	Act     Act
-	Wave    int
-	Nodes   []string          // of the wave that begins, without those that are left out
+	Act    Act
+	Wave   int
+	First  int       // that begins; nobody is in those between it and Wave
+	Nodes  []string  // that get what the plan has for them
+	Of     []Verdict // by wave: of those that began, that one that begins, and of those between that nobody is in
+	Back   []int     // waves that have too many failures
+	Good   int       // nodes of the wave that are well
+	Reason string    // of a halt, and what is waited for
+}
+
+// Verdict is what a wave is judged to be.
+type Verdict struct {
 	LeftOut map[string]string // node → why
 	Failed  map[string]string // node → why, so far
-	Good    int
-	Reason  string // of a halt, and what is waited for
+}
+
+// look is what a decision is made of.
+type look struct {
+	plan    *spec.RolloutPlan
+	row     spec.Rollout
+	rows    index.Rows
+	left    map[string]bool // of nodes without a row, those that had one when the plan was made
+	reports map[string]Report
+	now     time.Time
+	over    bool // the time in which nodes have to arrive
 }
 
 // Next decides from the plan, how far it is, what is published, and what nodes report.
 // A rollout that does not run waits. Of nodes without a row, left are those that had one
 // when the plan was made.
 func Next(plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows, left map[string]bool, reports map[string]Report, now time.Time) Decision {
+	n := len(row.Waves) - 1
 	if row.Phase != spec.RolloutRunning {
-		return Decision{Act: Wait, Wave: len(row.Waves) - 1, Reason: "it is " + row.Phase}
+		return Decision{Act: Wait, Wave: n, Reason: "it is " + row.Phase}
 	}
 	if plan.Rule.Pinned {
 		reports = maps.Clone(reports)
 		maps.DeleteFunc(reports, func(_ string, r Report) bool { return !r.Pinned })
 	}
-	i := len(row.Waves) - 1
-	if i < 0 || row.Waves[i].Done != 0 {
-		return begin(plan, i+1, rows, left, reports, now)
+	l := &look{plan: plan, row: row, rows: rows, left: left, reports: reports, now: now}
+	l.over = n >= 0 && l.overdue()
+	d := Decision{Act: Wait, Wave: n}
+	var pending, soaking []string
+	takesPart := false
+	for i := range row.Waves { // each is judged until the end
+		j := l.judge(i)
+		d.Of = append(d.Of, j.Verdict)
+		pending, soaking = append(pending, j.pending...), append(soaking, j.soaking...)
+		if size := len(plan.Waves[i].Nodes) - len(j.LeftOut); halts(plan.Rule, len(j.Failed), size) {
+			d.Act, d.Wave, d.Back = Halt, i, append(d.Back, i)
+			d.Reason = fmt.Sprintf("wave %s: %d of %s failed: %s", plan.Waves[i].Name, len(j.Failed), plain.Count(size, "node"), some(j.Failed))
+		}
+		if i == n {
+			d.Good, takesPart = j.good, j.good+len(j.pending)+len(j.soaking)+len(j.Failed) > 0
+		}
 	}
-	d := judge(plan, i, row.Waves[i], rows, reports, now)
-	switch n := len(plan.Waves[i].Nodes) - len(d.LeftOut); {
-	case halts(plan.Rule, len(d.Failed), n):
-		d.Act, d.Reason = Halt, fmt.Sprintf("wave %s: %d of %s failed: %s", plan.Waves[i].Name, len(d.Failed), plain.Count(n, "node"), some(d.Failed))
-	case d.Act == "":
+	runs := n >= 0 && row.Waves[n].Done == 0
+	name := func() string { return plan.Waves[max(n, 0)].Name }
+	switch {
+	case d.Act == Halt:
+		return d
+	case runs && !takesPart:
+		// A wave that nobody is in any more proves nothing for the next one.
+		d.Act, d.Back = Halt, []int{n}
+		d.Reason = fmt.Sprintf("wave %s: none of its nodes has what it was given any more: %s", name(), some(d.Of[n].LeftOut))
+		return d
+	case len(pending) > 0:
+		d.Reason = fmt.Sprintf("wave %s: %d well, %d on their way: %s", name(), d.Good+len(soaking), len(pending), first(pending))
+		return d
+	case len(soaking) > 0:
+		d.Reason = fmt.Sprintf("wave %s: soaking: %s", name(), first(soaking))
+		return d
+	}
+	if runs && n+1 < len(plan.Waves) {
 		d.Act = Finish
+		return d
+	}
+	return l.onward(d, runs)
+}
+
+// onward decides who comes next, where all that began is well.
+func (l *look) onward(d Decision, runs bool) Decision {
+	late := l.late(d.Of)
+	if d.First = len(l.row.Waves); !runs {
+		for i := len(l.row.Waves); i < len(l.plan.Waves); i++ {
+			w := l.gather(i)
+			d.Of = append(d.Of, w.Verdict)
+			switch name := l.plan.Waves[i].Name; {
+			case len(w.unheard) > 0: // whether they are silent is not known yet
+				d.Act, d.Wave, d.Reason = Wait, i, fmt.Sprintf("wave %s: the service listens again, and has not heard of %s", name, first(w.unheard))
+				return d
+			case len(w.silent) > 0 && len(w.nodes) == 0:
+				d.Act, d.Wave, d.Reason = Wait, i, fmt.Sprintf("wave %s: none of its nodes reports: %s", name, some(w.silent))
+				return d
+			case len(w.silent) > len(w.nodes):
+				// The first ones that come back prove nothing for a rack that was cut off.
+				d.Act, d.Wave, d.Reason = Wait, i, fmt.Sprintf("wave %s: %d of its nodes report, it begins with %d; silent are %s", name, len(w.nodes), (len(w.silent)+len(w.nodes)+1)/2, some(w.silent))
+				return d
+			case len(w.nodes) > 0:
+				d.Act, d.Wave, d.Nodes = Begin, i, w.nodes
+				d.take(late)
+				return d
+			}
+		}
+	}
+	switch {
+	case len(late) > 0:
+		d.Act, d.Wave = Late, len(l.row.Waves)-1
+		d.take(late)
+	case runs:
+		d.Act = Finish
+	default:
+		d.Act, d.Wave = End, len(l.plan.Waves)-1
+		if l.nobody(d.Of) {
+			d.Act, d.Wave = Halt, max(0, len(l.row.Waves)-1)
+			d.Reason = fmt.Sprintf("none of its %s has what it brings: %s", plain.Count(count(l.plan), "node"), someOf(d.Of))
+		}
 	}
 	return d
 }
 
-// begin decides who takes part in a wave.
-func begin(plan *spec.RolloutPlan, i int, rows index.Rows, left map[string]bool, reports map[string]Report, now time.Time) Decision {
-	d := Decision{Act: Begin, Wave: i, LeftOut: map[string]string{}}
-	silent := 0
-	var unheard []string
-	for _, name := range plain.Names(maps.Keys(plan.Waves[i].Nodes)) {
-		row, there := rows[name]
-		r, heard := reports[name]
-		silence := r.silence(plan.Rule)
-		switch {
-		case held(row, now) != "":
-			d.LeftOut[name] = held(row, now)
-		case there && row.Overlay == plan.Waves[i].Nodes[name]:
-			d.Nodes = append(d.Nodes, name) // it has it already, and is judged like the others
-		case !there && left[name]:
-			d.LeftOut[name] = gone
-		case !there:
-			d.Nodes = append(d.Nodes, name) // a new node has nothing to report yet
-		case !heard:
-			silent++
-			d.LeftOut[name] = "silent: it never reported"
-		case now.Sub(r.At) > silence && now.Sub(r.Listens) <= silence:
-			unheard = append(unheard, name)
-		case now.Sub(r.At) > silence:
-			silent++
-			d.LeftOut[name] = "silent: its last report is of " + r.At.UTC().Format(time.RFC3339)
-		default:
-			d.Nodes = append(d.Nodes, name)
+// take makes late nodes get what their waves gave the others.
+func (d *Decision) take(late map[string]int) {
+	for _, name := range plain.Names(maps.Keys(late)) {
+		d.Nodes = append(d.Nodes, name)
+		of := &d.Of[late[name]]
+		of.LeftOut = maps.Clone(of.LeftOut)
+		delete(of.LeftOut, name)
+	}
+}
+
+// isSilent begins why a node is left out that does not report.
+const isSilent = "silent: "
+
+// late returns the nodes that waves began without, since they were silent, and that report
+// by now, with their wave.
+func (l *look) late(of []Verdict) map[string]int {
+	late := map[string]int{}
+	for i := range l.row.Waves {
+		for name, why := range of[i].LeftOut {
+			row, there := l.rows[name]
+			if strings.HasPrefix(why, isSilent) && there && held(row, l.now) == "" && l.quiet(name) == "" {
+				late[name] = i
+			}
 		}
 	}
-	switch {
-	case len(unheard) > 0: // whether they are silent is not known yet
-		d.Act, d.Reason = Wait, fmt.Sprintf("wave %s: the service listens again, and has not heard of %s", plan.Waves[i].Name, first(unheard))
-	case len(d.Nodes) == 0 && silent > 0:
-		// A wave that nobody takes part in proves nothing for the next one.
-		d.Act, d.Reason = Wait, fmt.Sprintf("wave %s: none of its nodes reports: %s", plan.Waves[i].Name, some(d.LeftOut))
+	return late
+}
+
+// quiet says since when a node reports nothing, "" where it reports.
+func (l *look) quiet(name string) string {
+	switch r, heard := l.reports[name]; {
+	case heard && r.Garbled != "":
+		return isSilent + "its report cannot be read: " + r.Garbled
+	case !heard:
+		return isSilent + "it never reported"
+	case l.now.Sub(r.At) > r.silence(l.plan.Rule):
+		return isSilent + "its last report is of " + r.At.UTC().Format(time.RFC3339)
 	}
-	return d
+	return ""
+}
+
+// gathered is who would be in a wave.
+type gathered struct {
+	Verdict
+	nodes   []string
+	silent  map[string]string // node → since when
+	unheard []string          // whether they are silent is not known
+}
+
+func (l *look) gather(i int) gathered {
+	w := gathered{Verdict: Verdict{LeftOut: map[string]string{}}, silent: map[string]string{}}
+	for _, name := range plain.Names(maps.Keys(l.plan.Waves[i].Nodes)) {
+		row, there := l.rows[name]
+		why := l.quiet(name)
+		switch r := l.reports[name]; {
+		case held(row, l.now) != "":
+			w.LeftOut[name] = held(row, l.now)
+		case there && row.Overlay == l.plan.Waves[i].Nodes[name]:
+			w.nodes = append(w.nodes, name) // it has it already, and is judged like the others
+		case !there && l.left[name]:
+			w.LeftOut[name] = gone
+		case !there || why == "": // a new node has nothing to report yet
+			w.nodes = append(w.nodes, name)
+		case !r.At.IsZero() && l.now.Sub(r.Listens) <= r.silence(l.plan.Rule):
+			w.unheard = append(w.unheard, name)
+		default:
+			w.silent[name], w.LeftOut[name] = why, why
+		}
+	}
+	return w
+}
+
+// nobody reports whether no node has what the rollout brings.
+func (l *look) nobody(of []Verdict) bool {
+	for i := range l.row.Waves {
+		if len(l.plan.Waves[i].Nodes) > len(of[i].LeftOut) {
+			return false
+		}
+	}
+	return true
 }
 
 // held says why a node keeps what it has, "" where nothing holds it.
@@ -132,116 +244,14 @@ const gone = "it is not published any more"
 
 // aside says why a node is not judged that was given an overlay: an operator has taken
 // it out of the wave since. "" where nobody has.
-func aside(rows index.Rows, name, given string, now time.Time) string {
-	switch row, there := rows[name]; {
+func (l *look) aside(name, given string) string {
+	switch row, there := l.rows[name]; {
 	case !there:
 		return gone
-	case held(row, now) != "":
-		return held(row, now)
+	case held(row, l.now) != "":
+		return held(row, l.now)
 	case row.Overlay != given:
 		return "it got something else since"
 	}
 	return ""
-}
-
-// judge looks at the nodes of a wave. Its Act is Wait where some of them may still
-// become well, and "" where none may.
-func judge(plan *spec.RolloutPlan, i int, w spec.RolloutWave, rows index.Rows, reports map[string]Report, now time.Time) Decision {
-	d := Decision{Wave: i, LeftOut: map[string]string{}, Failed: map[string]string{}}
-	maps.Copy(d.LeftOut, w.LeftOut)
-	begun := time.Unix(w.Begun, 0)
-	// What the service could not hear is no fault of a node.
-	var listens time.Time
-	for _, r := range reports {
-		listens = later(listens, r.Listens)
-	}
-	late := !now.Before(later(begun, listens).Add(time.Duration(plan.Rule.Deadline) * time.Second))
-	soak := time.Duration(plan.Rule.Soak) * time.Second
-	var pending, soaking []string
-	for _, name := range plain.Names(maps.Keys(plan.Waves[i].Nodes)) {
-		if w.LeftOut[name] != "" {
-			continue
-		}
-		if why := aside(rows, name, plan.Waves[i].Nodes[name], now); why != "" {
-			d.LeftOut[name] = why
-			continue
-		}
-		r := reports[name]
-		silence := r.silence(plan.Rule)
-		heard := !r.At.Before(begun) // what it said before says nothing of this wave
-		arrived := heard && r.Overlay == plan.Waves[i].Nodes[name]
-		switch {
-		case heard && r.Refused != "":
-			d.Failed[name] = "it refuses the overlay: " + r.Refused
-		case arrived && r.Trouble != "" && late:
-			d.Failed[name] = r.Trouble
-		case arrived && r.Trouble == "" && r.At.Sub(later(r.Well, begun)) >= soak:
-			d.Good++ // it said so after that time, too
-		case arrived && r.Trouble == "" && now.Sub(later(r.At, r.Listens)) > silence:
-			d.Failed[name] = "silent since " + r.At.UTC().Format(time.RFC3339)
-		case arrived && r.Trouble == "":
-			soaking = append(soaking, name)
-		case heard && !arrived && r.Waiting != "" && now.Sub(later(r.At, r.Listens)) <= silence:
-			pending = append(pending, name+" waits for "+r.Waiting) // signed, and not to be hurried
-		case !late:
-			pending = append(pending, name)
-		case !heard:
-			d.Failed[name] = "silent since the wave began"
-		case now.Sub(r.At) > silence:
-			d.Failed[name] = "silent since " + r.At.UTC().Format(time.RFC3339)
-		default:
-			d.Failed[name] = "it does not report the overlay"
-		}
-	}
-	switch {
-	case len(pending) > 0:
-		d.Act, d.Reason = Wait, fmt.Sprintf("wave %s: %d well, %d on their way: %s", plan.Waves[i].Name, d.Good+len(soaking), len(pending), first(pending))
-	case len(soaking) > 0:
-		d.Act, d.Reason = Wait, fmt.Sprintf("wave %s: soaking", plan.Waves[i].Name)
-	}
-	return d
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// halts reports whether so many failures of n nodes are too many.
-func halts(r spec.RolloutRule, failed, n int) bool {
-	if failed == 0 {
-		return false
-	}
-	if r.Count == 0 && r.Percent == 0 {
-		return true
-	}
-	return r.Count > 0 && failed >= r.Count || r.Percent > 0 && failed*100 >= r.Percent*n
-}
-
-// some names a few nodes with their reasons.
-func some(nodes map[string]string) string {
-	var out []string
-	for _, name := range plain.Names(maps.Keys(nodes)) {
-		out = append(out, name+" ("+nodes[name]+")")
-	}
-	return first(out)
-}
-
-// shown is how many nodes a text names.
-const shown = 3
-
-func first(list []string) string {
-	text := ""
-	for i, s := range list[:min(shown, len(list))] {
-		if i > 0 {
-			text += ", "
-		}
-		text += s
-	}
-	if n := len(list) - shown; n > 0 {
-		text += fmt.Sprintf(" and %d more", n)
-	}
-	return text
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/fleet/report"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -70,7 +71,7 @@ func TestBeginAfterTheServiceWasGone(t *testing.T) {
 	for listens, want := range map[time.Duration]Act{time.Minute: Wait, 16 * time.Minute: Begin} {
 		reports := map[string]Report{"a": {At: now}, "b": {At: now.Add(-time.Hour), Listens: now.Add(-listens)}}
 		d := Next(plan, spec.Rollout{Phase: spec.RolloutRunning}, rows, nil, reports, now)
-		if d.Act != want || want == Wait && !strings.Contains(d.Reason, "has not heard of b") || want == Begin && d.LeftOut["b"] == "" {
+		if d.Act != want || want == Wait && !strings.Contains(d.Reason, "has not heard of b") || want == Begin && d.Of[0].LeftOut["b"] == "" {
 			t.Errorf("it listens for %s: %+v", listens, d)
 		}
 	}
@@ -142,9 +143,51 @@ func TestReadReports(t *testing.T) {
 	if r := FromReport(view.Reported{Overlay: "o", Staged: "o"}); r.Overlay != "" {
 		t.Errorf("its layer waits for a reboot, and it has arrived: %+v", r)
 	}
-	for _, bad := range []string{"{", strings.Repeat(" ", maxLine+1), line("a", "boot", "ok") + "null x"} {
-		if got, err := ReadReports(strings.NewReader(bad)); err == nil {
-			t.Errorf("%.20q is %v", bad, got)
+	if r := FromReport(view.Reported{Axes: spec.Axes{Health: spec.Axis{State: "degraded", Detail: strings.Repeat("x\n", 9999)}}}); len(r.Trouble) > maxBrief+3 || strings.Contains(r.Trouble, "\n") {
+		t.Errorf("the index would keep %d bytes", len(r.Trouble))
+	}
+}
+
+// A line that cannot be read is a silent node, which is named, and not the end of a run.
+func TestAReportThatCannotBeRead(t *testing.T) {
+	well := `{"node":"b","received":"2026-11-21T12:00:00Z","overlay":"new","axes":{"health":{"state":"ok"}}}`
+	for _, bad := range []string{`{"node":"a","axes":[]}`, `{"node":"a","received":"0000-00-00"}`, `{"node":"a","overlay":"` + strings.Repeat("x", 3*maxLine) + `"}`, `{"node":"a" null`} {
+		for _, text := range []string{bad + "\n" + well + "\n", well + "\n" + bad, "{\n\n" + bad + "\n[]\n" + well + "\n"} {
+			got, err := ReadReports(strings.NewReader(text))
+			must(t, err)
+			if len(got) != 2 || got["a"].Garbled == "" || len(got["a"].Garbled) > maxBrief+3 || got["b"].Overlay != "new" {
+				t.Errorf("%.40q: %+v", text, got)
+			}
+		}
+	}
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	plan := &spec.RolloutPlan{Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"a": "new", "b": "new"}}}, Rule: spec.RolloutRule{Silence: 900, Deadline: 600}}
+	reports := map[string]Report{"a": {Garbled: "bad"}, "b": {At: now, Overlay: "old"}}
+	d := Next(plan, spec.Rollout{Phase: spec.RolloutRunning}, index.Rows{"a": {}, "b": {}}, nil, reports, now)
+	if d.Act != Begin || d.Of[0].LeftOut["a"] != "silent: its report cannot be read: bad" || len(d.Nodes) != 1 {
+		t.Errorf("%+v", d)
+	}
+	row := spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{Begun: now.Add(-time.Hour).Unix()}}}
+	d = Next(plan, row, index.Rows{"a": {Overlay: "new"}, "b": {Overlay: "new"}}, nil, reports, now)
+	if d.Act != Halt || d.Of[0].Failed["a"] != "silent since the wave began: its report cannot be read: bad" {
+		t.Errorf("%+v", d)
+	}
+}
+
+// How long a node is well is a difference of two times of its clock, so that no clock that
+// is wrong makes it well sooner or later.
+func TestAClockThatIsWrong(t *testing.T) {
+	received := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for _, ahead := range []time.Duration{0, -24 * time.Hour, 24 * time.Hour, -20 * 365 * 24 * time.Hour} {
+		for of, want := range map[time.Duration]time.Duration{0: 0, 5 * time.Minute: 5 * time.Minute, time.Hour: time.Hour, -time.Hour: 0} { // or was set back meanwhile
+			since := received.Add(ahead - of)
+			r := &spec.Report{Time: received.Add(ahead), Overlay: "o", Axes: spec.Axes{Health: spec.Axis{State: "ok", Since: since.Add(-time.Hour)}, Sync: spec.Axis{State: "current", Since: since}}}
+			report.Bound(r, received)
+			n := view.Node{Received: received, Report: view.NewBrief(r)}
+			reported, _ := n.Reported()
+			if got := FromReport(reported); !got.Well.Equal(received.Add(-want)) {
+				t.Errorf("a clock that is %s ahead: well since %s, want %s", ahead, got.Well, received.Add(-want))
+			}
 		}
 	}
 }

@@ -69,25 +69,35 @@ func act(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec
 	}
 	row.Waves = slices.Clone(row.Waves)
 	row.Phase, row.Since, row.Author, row.Reason = move.to, now, by.Author, by.Reason
-	s = &publish.Step{}
-	switch n := len(row.Waves); {
-	case verb == Undo:
-		if s.Back, err = goBack(ctx, f, plan, &row, 0, now); err == nil {
+	s = &publish.Step{What: string(verb)}
+	switch verb {
+	case Undo:
+		if err = goBackAll(ctx, f, plan, &row, s, now); err == nil {
 			err = s.Back.Lost // an operator decides about that before anything changes
 		}
 		if err != nil {
 			return nil, fmt.Errorf("undo rollout %s: %w", plan.Name, err)
 		}
-	case verb == Resume && n > 0 && row.Waves[n-1].Done == 0:
-		// What its nodes were given before the break says nothing of now.
-		row.Waves = row.Waves[:n-1]
-		for n > 1 && row.Waves[n-2].Back != 0 {
-			n--
-			row.Waves = row.Waves[:n-1]
+	case Abort:
+		if err := begunAndCut(ctx, f, plan, &row, now); err != nil {
+			return nil, err
 		}
+	case Resume:
+		// What nodes were given before the break says nothing of now.
+		row.Waves = row.Waves[:whole(plan, row)]
 	}
 	s.Row = row
 	return s, nil
+}
+
+// whole is how many of a rollout's waves, from the first one on, need not begin anew.
+func whole(plan *spec.RolloutPlan, row spec.Rollout) int {
+	for i, w := range row.Waves {
+		if w.Done == 0 || w.Back != 0 || halts(plan.Rule, len(w.Failed), len(plan.Waves[i].Nodes)-len(w.LeftOut)) {
+			return i
+		}
+	}
+	return len(row.Waves)
 }
 
 // anyStayed reports whether a node did not go back with the others.

@@ -5,43 +5,98 @@ package rollout
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 )
 
+// Report is what a rollout wants to know of a node: its last report that counts. All
+// times are the service's.
+type Report struct {
+	At      time.Time // when it was received
+	Listens time.Time // since when the service can hear the node, where that is later
+	Overlay string    // digest of what the node runs
+	Well    time.Time // since when all is well with it; zero when it is not, or that is not known
+	Trouble string    // why it is not
+	Broken  bool      // and nothing will mend it by itself
+	Waiting string    // what a change waits for, as in "window night"; "" when for nothing
+	Refused string    // why it does not take what is published for it; "" when it does
+	Pinned  bool      // the key that signed it outlives a boot
+	Garbled string    // why the report could not be read: the node counts as silent
+
+	Interval time.Duration // between two reports of the node
+}
+
+// silence is how long the node may say nothing: as long as the rollout says, and never
+// less than a node may that reports so seldom.
+func (r Report) silence(rule spec.RolloutRule) time.Duration {
+	return max(time.Duration(rule.Silence)*time.Second, view.Patience(r.Interval))
+}
+
 const (
-	maxLine  = 64 << 10 // of one node
-	maxNodes = 200_000
+	maxLine  = 4 * view.MaxLine // a later service may say more
+	maxNodes = 1 << 20
 )
 
 // ReadReports reads what a fleet's service answers at /v1/reports: one [view.Reported]
-// a line.
+// a line. A line that cannot be read is its node's alone.
 func ReadReports(r io.Reader) (map[string]Report, error) {
 	all := map[string]Report{}
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxLine)
-	for lines.Scan() {
-		var one view.Reported
-		if err := json.Unmarshal(lines.Bytes(), &one); err != nil {
+	lines := bufio.NewReaderSize(r, maxLine)
+	for n := 0; ; n++ {
+		line, err := lines.ReadSlice('\n')
+		long := errors.Is(err, bufio.ErrBufferFull)
+		head := string(line[:min(len(line), maxHead)])
+		for errors.Is(err, bufio.ErrBufferFull) {
+			_, err = lines.ReadSlice('\n')
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("reports of nodes: %w", err)
 		}
-		if all[one.Node] = FromReport(one); len(all) > maxNodes {
+		var one view.Reported
+		switch wrong := json.Unmarshal(line, &one); {
+		case len(line) == 0 && err != nil:
+			return all, nil
+		case long:
+			wrong = fmt.Errorf("it has more than %d bytes", maxLine)
+			fallthrough
+		case wrong != nil:
+			if node := nodeOf(head); node != "" { // else it is one that never reported
+				all[node] = Report{Garbled: brief(wrong.Error())}
+			}
+		default:
+			all[one.Node] = FromReport(one)
+		}
+		if n >= maxNodes {
 			return nil, fmt.Errorf("reports of nodes: there are more than %d", maxNodes)
 		}
+		if err != nil {
+			return all, nil
+		}
 	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("reports of nodes: %w", err)
-	}
-	return all, nil
 }
 
-// FromReport returns what a rollout wants to know of a node's report. Times in it are
-// by the node's clock; one that is later than when it was received is not used.
+// maxHead is more than the beginning of a line that says whose it is.
+const maxHead = 512
+
+// nodeOf returns the node that a line begins with, "" where it does not name one.
+func nodeOf(head string) string {
+	name, begins := strings.CutPrefix(head, `{"node":"`)
+	name, _, ends := strings.Cut(name, `"`)
+	if !begins || !ends {
+		return ""
+	}
+	return name
+}
+
+// FromReport returns what a rollout wants to know of a node's report. One of its times
+// that is later than when it was received is of a service that passes on a node's clock.
 func FromReport(r view.Reported) Report {
 	out := Report{At: r.Received, Listens: r.Listens, Interval: time.Duration(r.Interval) * time.Second, Overlay: r.Overlay, Pinned: r.Grade == spec.KeyPinned}
 	if r.Staged == r.Overlay {
@@ -54,11 +109,10 @@ func FromReport(r view.Reported) Report {
 		out.Waiting = join(what, r.Axes.Activity.Detail)
 	}
 	if r.Axes.Health.State != string(spec.HealthOK) {
-		out.Trouble = join(r.Axes.Health.State, r.Axes.Health.Detail)
+		out.Trouble, out.Broken = join(r.Axes.Health.State, r.Axes.Health.Detail), r.Axes.Health.State == string(spec.HealthBroken)
 		return out
 	}
-	out.Well = later(r.Axes.Health.Since, r.Axes.Sync.Since)
-	if out.Well.After(r.Received) {
+	if out.Well = later(r.Axes.Health.Since, r.Axes.Sync.Since); out.Well.After(r.Received) {
 		out.Well = r.Received
 	}
 	return out
@@ -66,7 +120,17 @@ func FromReport(r view.Reported) Report {
 
 func join(what, detail string) string {
 	if detail == "" {
-		return what
+		return brief(what)
 	}
-	return what + ": " + detail
+	return brief(what + ": " + detail)
+}
+
+// maxBrief bounds what a node said, which the index and the history keep.
+const maxBrief = 300
+
+func brief(text string) string {
+	if text = plain.Line(text); len(text) > maxBrief {
+		text = strings.ToValidUTF8(text[:maxBrief], "") + "…"
+	}
+	return text
 }

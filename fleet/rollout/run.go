@@ -3,11 +3,9 @@
 package rollout
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
@@ -27,23 +25,31 @@ type Driver struct {
 	Name      string
 	Compile   func(context.Context, *spec.RolloutPlan) ([]publish.Node, error) // the site, as it was when the plan was made
 	First     func(context.Context) error                                      // brings what overlays of a wave name, see [publish.Options]; nil is nothing
-	Reports   func(context.Context) (map[string]Report, error)                 // by node
+	Reports   func(context.Context, Asked) (map[string]Report, error)          // by node; those of others do no harm
 	Now       func() time.Time
 	Say       func(format string, args ...any)
 
 	nodes map[string]publish.Node // compiled once
+	heard bool                    // the service has answered once
 }
 
 // ErrHalted is returned for a rollout that stopped itself.
 var ErrHalted = errors.New("the rollout halted")
 
+// ErrLeftOut is returned for a rollout that has ended, and not all of its nodes have what
+// it brings.
+var ErrLeftOut = errors.New("the rollout ended without some of its nodes")
+
 // Run steps until the rollout ends or an operator has to decide, every interval. What
-// fails for a while, a registry or the service, is said and tried again.
+// fails for a while, a registry or the service, is said and tried again; a service that
+// never answered is an error.
 func (d *Driver) Run(ctx context.Context, interval time.Duration) error {
 	said := ""
-	for {
+	for first := true; ; first = false {
 		moved, decision, err := d.Step(ctx)
 		switch {
+		case first && Ended(err):
+			return cli.WithHint(fmt.Errorf("rollout %s has ended already", d.Name), "'caisson rollout start' begins another")
 		case err != nil && (ctx.Err() != nil || final(err)):
 			return err
 		case err != nil && err.Error() != said:
@@ -89,154 +95,136 @@ func (d *Driver) Step(ctx context.Context) (moved bool, last Decision, err error
 	if err != nil {
 		return false, last, err
 	}
-	reports, err := d.Reports(ctx)
+	row, err := d.goesOn(f)
 	if err != nil {
-		return false, last, fmt.Errorf("ask what the nodes report: %w", err)
-	}
-	// Most looks end with nothing to do, and keep no other publisher out.
-	plan, row, last, err := d.decide(ctx, f, reports)
-	if err != nil || last.Act == Wait {
 		return false, last, err
 	}
-	mended := true // a publish that was cut, instead of a step
+	plan, err := f.Plan(ctx, d.Name, row)
+	if err != nil {
+		return false, last, err
+	}
+	rows, err := f.Nodes(ctx)
+	if err != nil {
+		return false, last, err
+	}
+	asked := Asked{Plan: row.Plan, Waves: needed(plan, row, rows, d.Publisher.Now)}
+	reports, err := d.Reports(ctx, asked)
+	if err != nil {
+		err = fmt.Errorf("ask what the nodes report: %w", err)
+		if !d.heard && ctx.Err() == nil {
+			err = &stop{err}
+		}
+		return false, last, err
+	}
+	d.heard = true
+	// Most looks end with nothing to do, and keep no other publisher out.
+	if last, err = d.decide(ctx, f, plan, row, reports); err != nil || last.Act == Wait && !f.Reserved() {
+		return false, last, err
+	}
+	var took *publish.Step
 	result, err := p.Advance(ctx, d.Policy, d.Name, d.By, func(ctx context.Context, f *publish.Fleet) (step *publish.Step, err error) {
-		mended = false
-		if plan, row, last, err = d.decide(ctx, f, reports); err != nil || last.Act == Wait {
+		now, err := d.goesOn(f)
+		if err != nil {
 			return nil, err
 		}
-		return d.step(ctx, f, plan, row, last)
+		if rows, err = f.Nodes(ctx); err != nil {
+			return nil, err
+		}
+		if now.Plan != row.Plan || needed(plan, now, rows, d.Publisher.Now) > asked.Waves {
+			return nil, nil // another run went on: reports of more nodes are needed
+		}
+		if last, err = d.decide(ctx, f, plan, now, reports); err != nil || last.Act == Wait {
+			return nil, err
+		}
+		took, err = d.step(ctx, f, plan, now, last)
+		return took, err
 	})
-	if result != nil && err == nil && !mended {
+	if result != nil && err == nil && took != nil {
 		d.tell(plan, last, result)
 	}
 	return result != nil, last, err
 }
 
-func (d *Driver) decide(ctx context.Context, f *publish.Fleet, reports map[string]Report) (*spec.RolloutPlan, spec.Rollout, Decision, error) {
+// Asked is whose reports a step needs: those of the first waves of a plan.
+type Asked struct {
+	Plan  string // digest of its manifest
+	Waves int
+}
+
+// needed is how many waves of a plan a decision looks at: those that began, and up to the
+// next one that not all nodes are kept out of.
+func needed(plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows, now time.Time) int {
+	n := len(row.Waves)
+	for ; n < len(plan.Waves); n++ {
+		for name := range plan.Waves[n].Nodes {
+			if r, there := rows[name]; there && held(r, now) == "" {
+				return n + 1
+			}
+		}
+	}
+	return n
+}
+
+// goesOn returns the row of the rollout, where there may be something to do.
+func (d *Driver) goesOn(f *publish.Fleet) (spec.Rollout, error) {
 	row, ok := f.Rollouts()[d.Name]
 	if !ok {
-		return nil, row, Decision{}, &stop{cli.WithHint(fmt.Errorf("the fleet has no rollout %q", d.Name), "'caisson rollout start' begins one")}
+		return row, &stop{cli.WithHint(fmt.Errorf("the fleet has no rollout %q", d.Name), "'caisson rollout start' begins one")}
 	}
-	switch row.Phase {
-	case spec.RolloutDone:
-		return nil, row, Decision{}, &stop{errEnded}
-	case spec.RolloutHalted:
-		return nil, row, Decision{}, &stop{fmt.Errorf("%w: %s", ErrHalted, row.Reason)}
-	case spec.RolloutRunning:
-	default:
-		return nil, row, Decision{}, &stop{fmt.Errorf("rollout %s is %s: %s", d.Name, row.Phase, row.Reason)}
+	switch {
+	case row.Phase == spec.RolloutRunning || wasCut(row):
+		return row, nil
+	case row.Phase == spec.RolloutDone && len(leftOut(row)) > 0:
+		return row, &stop{fmt.Errorf("%w: %s", ErrLeftOut, row.Reason)}
+	case row.Phase == spec.RolloutDone:
+		return row, &stop{errEnded}
+	case row.Phase == spec.RolloutHalted:
+		return row, &stop{fmt.Errorf("%w: %s", ErrHalted, row.Reason)}
 	}
-	plan, err := f.Plan(ctx, d.Name, row)
-	if err != nil {
-		return nil, row, Decision{}, err
+	return row, &stop{cli.WithHint(fmt.Errorf("rollout %s is %s: %s", d.Name, row.Phase, row.Reason), "'caisson rollout status' tells all of it")}
+}
+
+func (d *Driver) decide(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout, reports map[string]Report) (last Decision, err error) {
+	if row.Phase != spec.RolloutRunning {
+		return Decision{Act: Return, Wave: len(row.Waves) - 1}, nil
 	}
 	rows, err := f.Nodes(ctx)
 	if err != nil {
-		return nil, row, Decision{}, err
+		return last, err
 	}
 	left, err := leftSince(ctx, f, plan, row, rows)
 	if err != nil {
-		return nil, row, Decision{}, err
+		return last, err
 	}
-	return plan, row, Next(plan, row, rows, left, reports, d.Publisher.Now), nil
+	return Next(plan, row, rows, left, reports, d.Publisher.Now), nil
 }
 
-// leftSince returns the nodes of the wave that is to begin that have no row any more:
-// they were retired, or left the site, after the plan was made.
+// leftSince returns the nodes of waves that are to begin that have no row any more: they
+// were retired, or left the site, after the plan was made.
 func leftSince(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows) (map[string]bool, error) {
 	n := len(row.Waves)
-	if row.Phase != spec.RolloutRunning || n == len(plan.Waves) || n > 0 && row.Waves[n-1].Done == 0 {
+	if n > 0 && row.Waves[n-1].Done == 0 {
 		return nil, nil
 	}
 	var past *publish.Past // read only where a row is missing
 	left := map[string]bool{}
-	for name := range plan.Waves[n].Nodes {
-		if _, there := rows[name]; there {
-			continue
-		}
-		var err error
-		if past == nil {
-			if past, err = f.Past(ctx, publish.Generation{Epoch: plan.Before.Epoch, Number: plan.Before.Generation}); err != nil {
+	for _, w := range plan.Waves[n:] {
+		for name := range w.Nodes {
+			if _, there := rows[name]; there {
+				continue
+			}
+			var err error
+			if past == nil {
+				if past, err = f.Past(ctx, publish.Generation{Epoch: plan.Before.Epoch, Number: plan.Before.Generation}); err != nil {
+					return nil, err
+				}
+			}
+			if _, left[name], err = past.Row(ctx, name); err != nil {
 				return nil, err
 			}
 		}
-		if _, left[name], err = past.Row(ctx, name); err != nil {
-			return nil, err
-		}
 	}
 	return left, nil
-}
-
-// step makes a decision a step.
-func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row spec.Rollout, what Decision) (s *publish.Step, err error) {
-	now := d.Publisher.Now.Unix()
-	row.Waves = slices.Clone(row.Waves)
-	s = &publish.Step{Named: plan.Named}
-	switch what.Act {
-	case Begin:
-		w := spec.RolloutWave{Begun: now, LeftOut: what.LeftOut}
-		if len(what.Nodes) == 0 {
-			w.Done = now
-		}
-		row.Waves = append(row.Waves, w)
-		if s.Nodes, err = d.compiled(ctx, plan, what); err != nil {
-			return nil, &stop{err}
-		}
-		s.First = d.First
-	case Finish:
-		w := &row.Waves[what.Wave]
-		w.Done, w.Failed, w.LeftOut = now, what.Failed, what.LeftOut
-	case Halt:
-		row.Waves[what.Wave].Failed, row.Waves[what.Wave].LeftOut = what.Failed, what.LeftOut
-		row.Phase, row.Since, row.Author, row.Reason = spec.RolloutHalted, now, d.By.Author, what.Reason
-		// What cannot go back stays, and is named: the others do not wait for it.
-		switch plan.Rule.Undo {
-		case spec.UndoWave:
-			s.Back, err = goBack(ctx, f, plan, &row, what.Wave, now)
-		case spec.UndoAll:
-			s.Reject = plan.Layers
-			s.Back, err = goBack(ctx, f, plan, &row, 0, now)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	if n := len(row.Waves); n == len(plan.Waves) && row.Waves[n-1].Done != 0 && row.Phase == spec.RolloutRunning {
-		row.Phase, row.Since = spec.RolloutDone, now
-	}
-	s.Row = row
-	return s, nil
-}
-
-// goBack marks the waves from one on as gone back, with the nodes that did not, and
-// prepares what their nodes had. Of a wave that went back before, it is the nodes that
-// did not then.
-func goBack(ctx context.Context, f *publish.Fleet, plan *spec.RolloutPlan, row *spec.Rollout, from int, now int64) (*publish.Back, error) {
-	given := map[string]string{}
-	for i := from; i < len(row.Waves); i++ {
-		for name, overlay := range plan.Waves[i].Nodes {
-			if row.Waves[i].Back == 0 || row.Waves[i].Stayed[name] != "" {
-				given[name] = overlay
-			}
-		}
-	}
-	back, err := f.Back(ctx, given, plan.Before)
-	if err != nil {
-		return nil, err
-	}
-	for i := from; i < len(row.Waves); i++ {
-		w := &row.Waves[i]
-		w.Back, w.Stayed = cmp.Or(w.Back, now), nil
-		for name := range plan.Waves[i].Nodes {
-			if why := back.Stay[name]; why != "" {
-				if w.Stayed == nil {
-					w.Stayed = map[string]string{}
-				}
-				w.Stayed[name] = why
-			}
-		}
-	}
-	return back, nil
 }
 
 // compiled returns the nodes of a wave with their overlays: those that the plan names
@@ -262,7 +250,7 @@ func (d *Driver) compiled(ctx context.Context, plan *spec.RolloutPlan, what Deci
 		if err != nil {
 			return nil, err
 		}
-		if oci.Digest(doc) != plan.Waves[what.Wave].Nodes[name] {
+		if oci.Digest(doc) != givenBy(plan, name) {
 			return nil, changed(plan, name)
 		}
 		out = append(out, n)
@@ -276,22 +264,24 @@ func changed(plan *spec.RolloutPlan, node string) error {
 }
 
 func (d *Driver) tell(plan *spec.RolloutPlan, what Decision, r *publish.Result) {
-	if plan == nil || what.Act == "" || what.Act == Wait {
-		return
-	}
-	name := plan.Waves[what.Wave].Name
+	name := plan.Waves[max(what.Wave, 0)].Name
 	switch what.Act {
 	case Begin:
-		d.Say("wave %s: begins with %s, generation %d", name, plain.Count(len(what.Nodes), "node"), r.Generation)
-		if len(what.LeftOut) > 0 {
-			d.Say("wave %s: left out: %s", name, some(what.LeftOut))
+		for i := what.First; i < what.Wave; i++ {
+			d.Say("wave %s: nobody is in it: %s", plan.Waves[i].Name, some(what.Of[i].LeftOut))
 		}
+		d.Say("wave %s: begins with %s, generation %d", name, plain.Count(len(what.Nodes), "node"), r.Generation)
+		if out := what.Of[what.Wave].LeftOut; len(out) > 0 {
+			d.Say("wave %s: left out: %s", name, some(out))
+		}
+	case Late:
+		d.Say("wave %s: waits for %s of waves before that came back: %s", name, plain.Count(len(what.Nodes), "node"), first(what.Nodes))
 	case Finish:
 		d.Say("wave %s: done, %d well", name, what.Good)
-		if len(what.Failed) > 0 {
-			d.Say("wave %s: failed: %s", name, some(what.Failed))
+		if failed := what.Of[what.Wave].Failed; len(failed) > 0 {
+			d.Say("wave %s: failed: %s", name, some(failed))
 		}
-	case Halt:
+	case Halt, Return:
 		d.Say("wave %s: halts, to go back: %s", name, plain.Count(len(r.Published), "node")) // Run returns the reason
 		if len(r.Stay) > 0 {
 			d.Say("wave %s: do not go back: %s", name, some(r.Stay))

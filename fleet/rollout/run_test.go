@@ -26,7 +26,7 @@ func TestWhatAHaltTakesBack(t *testing.T) {
 		plan := &spec.RolloutPlan{Layers: []string{"layer"}, Rule: spec.RolloutRule{Undo: undo},
 			Before: fleet.Floor(), Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"n00000": has}}, {Name: "2", Nodes: map[string]string{"n00001": "y"}}}}
 		row := spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{Begun: 1, Done: 2}, {Begun: 3}}}
-		s, err := d.step(t.Context(), fleet, plan, row, Decision{Act: Halt, Wave: 1, Failed: map[string]string{"n00001": "sick"}, Reason: "why"})
+		s, err := d.step(t.Context(), fleet, plan, row, Decision{Act: Halt, Wave: 1, Back: []int{1}, Of: []Verdict{{}, {Failed: map[string]string{"n00001": "sick"}}}, Reason: "why"})
 		must(t, err)
 		var got []string
 		for i, w := range s.Row.Waves {

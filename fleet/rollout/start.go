@@ -79,11 +79,14 @@ func Start(ctx context.Context, p *publish.Publisher, policy publish.Policy, by 
 	started := false
 	for range mends {
 		_, err = p.Advance(ctx, policy, o.Name, by, func(ctx context.Context, f *publish.Fleet) (*publish.Step, error) {
+			if f.Reserved() {
+				return nil, nil // what was cut is put right first: a plan goes back to a generation
+			}
 			if plan, held, err = begins(ctx, p, f, o); err != nil {
 				return nil, err
 			}
 			started = true
-			return &publish.Step{Plan: plan, Row: spec.Rollout{Phase: spec.RolloutRunning, Since: p.Now.Unix(), Author: by.Author, Reason: by.Reason}}, nil
+			return &publish.Step{Plan: plan, What: "start", Row: spec.Rollout{Phase: spec.RolloutRunning, Since: p.Now.Unix(), Author: by.Author, Reason: by.Reason}}, nil
 		})
 		if err != nil || started {
 			return plan, held, err

@@ -16,6 +16,7 @@ import (
 // State is how far a rollout is, for people and their tools.
 type State struct {
 	Name   string           `json:"name"`
+	Plan   string           `json:"plan,omitempty"` // digest of its manifest
 	Phase  string           `json:"phase"`
 	Since  time.Time        `json:"since"`
 	Author string           `json:"author,omitempty"`
@@ -56,7 +57,7 @@ func States(ctx context.Context, f *publish.Fleet) ([]State, error) {
 
 // StateOf puts a plan and how far it is together.
 func StateOf(plan *spec.RolloutPlan, row spec.Rollout) State {
-	s := State{Name: plan.Name, Phase: row.Phase, Since: at(row.Since), Author: row.Author, Reason: row.Reason,
+	s := State{Name: plan.Name, Plan: row.Plan, Phase: row.Phase, Since: at(row.Since), Author: row.Author, Reason: row.Reason,
 		Before: plan.Before, Layers: append([]string{}, plan.Layers...), Rule: plan.Rule}
 	for i, w := range plan.Waves {
 		v := WaveState{Name: w.Name, State: "waiting", Nodes: plain.Names(maps.Keys(w.Nodes)), LeftOut: map[string]string{}, Failed: map[string]string{}, Stayed: map[string]string{}}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// judged is what the nodes of a wave are now.
+type judged struct {
+	Verdict
+	good             int
+	pending, soaking []string // who may still become well
+}
+
+// judge looks at the nodes of a wave that began. Those of one that is done were well, and
+// have to be until the rollout ends.
+func (l *look) judge(i int) judged {
+	w, done := l.row.Waves[i], l.row.Waves[i].Done != 0
+	j := judged{Verdict: Verdict{LeftOut: map[string]string{}, Failed: map[string]string{}}}
+	maps.Copy(j.LeftOut, w.LeftOut)
+	begun, late := time.Unix(w.Begun, 0), l.over
+	soak := time.Duration(l.plan.Rule.Soak) * time.Second
+	for _, name := range plain.Names(maps.Keys(l.plan.Waves[i].Nodes)) {
+		if w.LeftOut[name] != "" {
+			continue
+		}
+		if done && w.Failed[name] != "" {
+			j.Failed[name] = w.Failed[name]
+			continue
+		}
+		given := l.plan.Waves[i].Nodes[name]
+		if row := l.rows[name]; done && row.Overlay == given && held(row, l.now) != "" {
+			continue // it has what the wave brought, and keeps it
+		}
+		if why := l.aside(name, given); why != "" {
+			j.LeftOut[name] = why
+			continue
+		}
+		r := l.reports[name]
+		heard := !r.At.Before(begun) // what it said before says nothing of this wave
+		arrived := heard && r.Overlay == given
+		soaked := arrived && r.Trouble == "" && r.At.Sub(later(r.Well, begun)) >= soak // it said so after that time, too
+		silent := l.now.Sub(later(r.At, r.Listens)) > r.silence(l.plan.Rule)
+		switch {
+		case heard && r.Refused != "":
+			j.Failed[name] = "it refuses the overlay: " + r.Refused
+		case arrived && r.Trouble != "" && (late || r.Broken):
+			j.Failed[name] = r.Trouble
+		case soaked && !(done && silent):
+			j.good++
+		case arrived && r.Trouble == "" && silent:
+			j.Failed[name] = "silent since " + r.At.UTC().Format(time.RFC3339)
+		case arrived && r.Trouble == "":
+			j.soaking = append(j.soaking, name)
+		case heard && !arrived && r.Waiting != "" && !silent:
+			j.pending = append(j.pending, name+" waits for "+r.Waiting) // signed, and not to be hurried
+		case !late && arrived:
+			j.pending = append(j.pending, name+" ("+r.Trouble+")")
+		case !late:
+			j.pending = append(j.pending, name)
+		case r.Garbled != "":
+			j.Failed[name] = "silent since the wave began: its report cannot be read: " + r.Garbled
+		case !heard:
+			j.Failed[name] = "silent since the wave began"
+		case l.now.Sub(r.At) > r.silence(l.plan.Rule):
+			j.Failed[name] = "silent since " + r.At.UTC().Format(time.RFC3339)
+		default:
+			j.Failed[name] = "it does not report the overlay"
+		}
+	}
+	return j
+}
+
+// overdue reports whether the time is over in which nodes have to arrive: that of the wave
+// that began last, with which late ones of earlier waves are taken up, too.
+func (l *look) overdue() bool {
+	// What the service could not hear is no fault of a node.
+	since := time.Unix(l.row.Waves[len(l.row.Waves)-1].Begun, 0)
+	for _, r := range l.reports {
+		since = later(since, r.Listens)
+	}
+	return !l.now.Before(since.Add(time.Duration(l.plan.Rule.Deadline) * time.Second))
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// halts reports whether so many failures of n nodes are too many.
+func halts(r spec.RolloutRule, failed, n int) bool {
+	if failed == 0 {
+		return false
+	}
+	if r.Count == 0 && r.Percent == 0 {
+		return true
+	}
+	return r.Count > 0 && failed >= r.Count || r.Percent > 0 && failed*100 >= r.Percent*n
+}
+
+// count is how many nodes a plan is for.
+func count(plan *spec.RolloutPlan) (n int) {
+	for _, w := range plan.Waves {
+		n += len(w.Nodes)
+	}
+	return n
+}
+
+// some names a few nodes with their reasons.
+func some(nodes map[string]string) string {
+	var out []string
+	for _, name := range plain.Names(maps.Keys(nodes)) {
+		out = append(out, name+" ("+nodes[name]+")")
+	}
+	return first(out)
+}
+
+// someOf names a few of the nodes that are left out of waves.
+func someOf(waves []Verdict) string {
+	all := map[string]string{}
+	for _, w := range waves {
+		maps.Copy(all, w.LeftOut)
+	}
+	return some(all)
+}
+
+// shown is how many nodes a text names.
+const shown = 3
+
+func first(list []string) string {
+	text := ""
+	for i, s := range list[:min(shown, len(list))] {
+		if i > 0 {
+			text += ", "
+		}
+		text += s
+	}
+	if n := len(list) - shown; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
+}

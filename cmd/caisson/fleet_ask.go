@@ -118,7 +118,7 @@ func (x *asking) stream(ctx context.Context, method, path, body string, read fun
 		said.Value = cmp.Or(strings.TrimSpace(string(data[:min(len(data), 200)])), "it says no more") // a proxy's, or of TLS itself
 	}
 	if method == http.MethodGet && (said.Kind == server.WrongQuery || said.Kind == server.NoNode) { // about what was asked for
-		return nil, cli.Usage(said.Hint, "%s", said.Value)
+		return cli.Usage(said.Hint, "%s", said.Value)
 	}
 	err = fmt.Errorf("the fleet's service answers %d: %s", resp.StatusCode, plain.Line(said.Value))
 	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {

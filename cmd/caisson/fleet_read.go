@@ -37,12 +37,15 @@ func (a *app) fleetIndex(v *serving, to *reading) hub.Index {
 	var rows index.Rows
 	var root string
 	return func(ctx context.Context, known string) (hub.Published, error) {
-		f, err := v.look.open(ctx, a, v.from)
+		f, err := v.look.read(ctx, a, v.from)
 		if err != nil {
 			return hub.Published{}, err
 		}
 		to.fleet.Store(f)
 		p := hub.Published{Fleet: f.Policy().Fleet, Floor: f.Floor(), Root: f.Root()}
+		if p.Unfinished, err = f.Unfinished(ctx); err != nil {
+			return p, err
+		}
 		if p.Root != root {
 			if rows, err = f.Nodes(ctx); err != nil {
 				return p, err

@@ -141,6 +141,12 @@ func (a *app) printSummary(s server.Summary) {
 	if s.IndexTrouble != "" {
 		cli.Printf(a.out, "what is published could not be read since %s: %s\n", s.Indexed.Format(time.RFC3339), s.IndexTrouble)
 	}
+	if s.Unfinished != "" {
+		cli.Printf(a.out, "unfinished, and what is said is of before it: %s\n", s.Unfinished)
+	}
+	for _, r := range s.Rollouts {
+		cli.Printf(a.out, "rollout %s: %s\n", r.Name, r)
+	}
 	if s.DatabaseTrouble != "" {
 		cli.Printf(a.out, "the database of the service cannot be used, and reports are not taken: %s\n", s.DatabaseTrouble)
 	} else if !s.Writes {

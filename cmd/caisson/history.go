@@ -83,8 +83,22 @@ func (l *looking) flags(a *app, f *pflag.FlagSet) {
 	l.reach.flags(a, f)
 }
 
-// open reads a published fleet with the keys that are trusted, and changes nothing.
+// open reads a published fleet with the keys that are trusted, and changes nothing. It says
+// what is not published yet.
 func (l *looking) open(ctx context.Context, a *app, ref string) (*publish.Fleet, error) {
+	f, err := l.read(ctx, a, ref)
+	if err != nil {
+		return nil, err
+	}
+	unfinished, err := f.Unfinished(ctx)
+	if unfinished != "" {
+		a.say("unfinished, and what is said is of before it: %s", unfinished)
+	}
+	return f, err
+}
+
+// read is open for who says it otherwise.
+func (l *looking) read(ctx context.Context, a *app, ref string) (*publish.Fleet, error) {
 	if err := l.trustsSomebody(); err != nil {
 		return nil, err
 	}

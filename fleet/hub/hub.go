@@ -38,6 +38,8 @@ type Published struct {
 	Rows  index.Rows // nil where Root is the one that was known
 
 	Rollouts []rollout.State // the newest first
+
+	Unfinished string // see [Fleet]
 }
 
 // Index reads what is published; it leaves out the rows where known is the root still.
@@ -361,6 +363,7 @@ func (h *Hub) readIndex(ctx context.Context) {
 	}
 	h.indexErr, h.indexed = nil, h.o.Now()
 	if p.Root == known {
+		h.fleet.Unfinished = p.Unfinished
 		return
 	}
 	h.fleet = p

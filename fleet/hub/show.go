@@ -55,6 +55,7 @@ type Fleet struct {
 	Generation   uint64    `json:"generation"`
 	Indexed      time.Time `json:"indexed,omitzero"`       // when what is published was last read
 	IndexTrouble string    `json:"indexTrouble,omitempty"` // why it could not be read since
+	Unfinished   string    `json:"unfinished,omitempty"`   // who publishes what is not published yet, or that this was cut: what is shown is the state before it
 	Writes       bool      `json:"writes"`                 // this instance takes reports
 
 	DatabaseTrouble string `json:"databaseTrouble,omitempty"` // why no instance takes any now
@@ -64,7 +65,7 @@ type Fleet struct {
 func (h *Hub) Fleet() Fleet {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
-	f := Fleet{Name: h.fleet.Fleet, Epoch: h.fleet.Floor.Epoch, Generation: h.fleet.Floor.Generation, Indexed: h.indexed, Writes: h.Writes()}
+	f := Fleet{Name: h.fleet.Fleet, Epoch: h.fleet.Floor.Epoch, Generation: h.fleet.Floor.Generation, Indexed: h.indexed, Unfinished: h.fleet.Unfinished, Writes: h.Writes()}
 	if h.indexErr != nil {
 		f.IndexTrouble = h.indexErr.Error()
 	}

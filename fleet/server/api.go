@@ -7,10 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/httpserver"
@@ -92,15 +96,27 @@ func (s *Server) takeHint(w http.ResponseWriter, req *http.Request) {
 type Summary struct {
 	hub.Fleet
 	view.Summary
-	SiteTrouble  string    `json:"siteTrouble,omitempty"`  // why labels, sets and services are of an older site
-	InboxTrouble string    `json:"inboxTrouble,omitempty"` // why reports in the registry of reports could not be read
-	Time         time.Time `json:"time"`
+	Rollouts     []rollout.Brief `json:"rollouts"`               // that have not ended, or did within a day; the newest first
+	SiteTrouble  string          `json:"siteTrouble,omitempty"`  // why labels, sets and services are of an older site
+	InboxTrouble string          `json:"inboxTrouble,omitempty"` // why reports in the registry of reports could not be read
+	Time         time.Time       `json:"time"`
 }
 
 // Summary returns the fleet at a glance.
 func (s *Server) Summary() Summary {
 	now := s.o.Hub.Now()
-	return Summary{s.o.Hub.Fleet(), view.Summarise(s.o.Hub.Nodes(), now), troubleWith(s.o.Site), troubleWith(s.o.Inbox), now.UTC().Truncate(time.Second)}
+	return Summary{s.o.Hub.Fleet(), view.Summarise(s.o.Hub.Nodes(), now), s.lately(now), troubleWith(s.o.Site), troubleWith(s.o.Inbox), now.UTC().Truncate(time.Second)}
+}
+
+// lately returns the rollouts that somebody may want to know of at once.
+func (s *Server) lately(now time.Time) []rollout.Brief {
+	list := []rollout.Brief{}
+	for _, r := range s.o.Hub.Rollouts() {
+		if b := r.Brief(now); !b.Ended() || now.Sub(b.Since) < 24*time.Hour {
+			list = append(list, b)
+		}
+	}
+	return list
 }
 
 func (s *Server) getSummary(w http.ResponseWriter, _ *http.Request) {
@@ -116,9 +132,32 @@ func (s *Server) getNode(w http.ResponseWriter, req *http.Request) {
 	s.answer(w, http.StatusOK, n)
 }
 
-func (s *Server) getReports(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) getReports(w http.ResponseWriter, req *http.Request) {
+	nodes := s.o.Hub.Nodes()
+	if among := s.planned(req.URL.Query()); among != nil {
+		nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *view.Node) bool { return !among[n.Name] })
+	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	writeReports(w, s.o.Hub.Nodes(), s.o.Say)
+	writeReports(w, nodes, s.o.Say)
+}
+
+// planned returns the nodes of the first waves of a rollout's plan; nil is all nodes,
+// where nobody asks for a plan, or for one that what was read last does not have.
+func (s *Server) planned(q url.Values) map[string]bool {
+	waves, err := strconv.Atoi(q.Get("waves"))
+	for _, r := range s.o.Hub.Rollouts() {
+		if err != nil || r.Plan == "" || r.Plan != q.Get("plan") {
+			continue
+		}
+		among := map[string]bool{}
+		for _, w := range r.Waves[:min(max(waves, 0), len(r.Waves))] {
+			for _, name := range w.Nodes {
+				among[name] = true
+			}
+		}
+		return among
+	}
+	return nil
 }
 
 func (s *Server) getSlots(w http.ResponseWriter, _ *http.Request) {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/view"
 )
 
@@ -92,6 +93,11 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	e.sample("caisson_fleet_reports_total", float64(stats.Refused), "result", "refused")
 	e.family("caisson_fleet_commits_total", "counter", "Transactions with reports since this instance started.")
 	e.sample("caisson_fleet_commits_total", float64(stats.Batches))
+	var rollouts []rollout.Brief
+	for _, r := range s.o.Hub.Rollouts() {
+		rollouts = append(rollouts, r.Brief(sum.Time))
+	}
+	e.rollouts(rollouts)
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	_, _ = w.Write(e.Bytes()) // whoever asked is gone
 }

@@ -26,6 +26,7 @@ func (s *Server) getRollouts(w http.ResponseWriter, _ *http.Request) {
 // rolloutRow is a rollout on the page: its waves beside what their nodes report now.
 type rolloutRow struct {
 	rollout.State
+	Brief rollout.Brief
 	Waves []waveRow
 	Named []namedNodes
 	Left  int // nodes that Named has no room for
@@ -106,7 +107,7 @@ func (s *Server) rolloutsPage(w http.ResponseWriter, req *http.Request) {
 	}
 	var rows []rolloutRow
 	for _, r := range s.o.Hub.Rollouts() {
-		row := rolloutRow{State: r}
+		row := rolloutRow{State: r, Brief: r.Brief(now)}
 		if r.Phase == spec.RolloutRunning {
 			row.Acts = append(row.Acts, act{"Drive it: waves begin and end only while this runs somewhere",
 				fmt.Sprintf("caisson rollout run %s site.yaml --to %s --key keys/operator.key%s", r.Name, s.o.Registry, s.asReader(req))})

@@ -13,7 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/spec"
 )
 
 type troubled struct{ error }
@@ -92,7 +94,8 @@ func TestTheDatabaseIsAway(t *testing.T) {
 // everyMetric is what a service answers that has a site, an inbox, services, reports and slots.
 func everyMetric(t *testing.T) string {
 	t.Helper()
-	s := newSite(t, published("n1"), false)
+	plan := &spec.RolloutPlan{Name: "racks", Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"n1": "x"}}}}
+	s := newSiteWith(t, published("n1"), false, rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{}}}))
 	s.knows(withServices)
 	s.server.o.Inbox, s.server.o.Sent, s.server.o.Heads = troubled{}, sentAll{"web": two}, gitHas{"web": {Commit: two}}
 	if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, nil)); status != 204 {
@@ -121,7 +124,7 @@ func TestMetricsTable(t *testing.T) {
 		}
 		want = append(want, fmt.Sprintf("| `%s` | %s | %s | %s |", m[1], m[3], strings.Join(labels, ", "), m[2]))
 	}
-	got := regexp.MustCompile("(?m)^\\| `caisson_(?:fleet_|service_info).*$").FindAllString(string(page), -1)
+	got := regexp.MustCompile("(?m)^\\| `caisson_.*$").FindAllString(string(page), -1)
 	if !slices.Equal(got, want) || len(want) < 10 {
 		t.Errorf("docs/fleet-service.md has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}

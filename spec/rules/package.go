@@ -13,7 +13,11 @@ import (
 func Package(name string) error {
 	bare, arch, qualified := strings.Cut(name, ":")
 	if len(bare) < 2 || !spelled(bare, lower+digits, lower+digits+"+.-") || qualified && !spelled(arch, lower+digits, lower+digits+"-") {
-		return invalid("package-name", "", "%.80q is not the name of a package", name)
+		hint := "as dpkg --list prints it"
+		if name, version, pinned := strings.Cut(name, "="); pinned {
+			hint = "write {name: " + name + ", version: \"" + version + "\"}"
+		}
+		return invalid("package-name", hint, "%.80q is not the name of a package", name)
 	}
 	return nil
 }

@@ -208,3 +208,25 @@ func TestNodesThatCannotTakeTheirTurn(t *testing.T) {
 		}
 	}
 }
+
+// What is wrong with an operation of a template that comes with caisson is said where the
+// site uses it: nobody has the template's file.
+func TestErrorsOfShippedTemplates(t *testing.T) {
+	const use = "---\napiVersion: caisson.dev/v1alpha1\nkind: NodeMaintenance\nmetadata: {name: m}\nspec:\n  windows: [always]\n  operations:\n" +
+		"    - name: t\n      template: {name: rotate-cert, version: \"1\"}\n      with: {certificate: /etc/x.pem, renew: certbot}\n      schedule: {weekly: [sun], at: \"03:00\", timeZone: UTC}\n"
+	for text, want := range map[string]string{
+		use: "site.yaml:13:46: m.operations[0].exec.argv: a command begins with the absolute path",
+		strings.Replace(strings.Replace(use, "rotate-cert", "restart-service", 1), "with: {certificate: /etc/x.pem, renew: certbot}", "with: {unit: x.service}", 1): "",
+		strings.Replace(strings.Replace(use, "  windows: [always]\n", "", 1), "rotate-cert", "reboot-if-required", 1):                                               "site.yaml:",
+	} {
+		_, r := Parse(files("site.yaml", head+text), "site.yaml")
+		if want != "" && (r.Err() == nil || !strings.HasPrefix(r.Err().Error(), want)) {
+			t.Errorf("%v, want %s", r.Err(), want)
+		}
+		for _, p := range r.Problems {
+			if p.File != "site.yaml" {
+				t.Errorf("%s is in a file that nobody has", p)
+			}
+		}
+	}
+}

@@ -106,6 +106,41 @@ func reported(text string) string {
 	return b.String()
 }
 
+// TestHints runs the mistakes of testdata/hints, which are those that people make who know
+// the tools that a site replaces: each is said at its place, with a hint. CAISSON_UPDATE=1
+// rewrites them.
+func TestHints(t *testing.T) {
+	const table = "testdata/hints/mistakes.txtar"
+	archive := readTable(t, table)
+	for i, row := range archive.Files {
+		text, want, blank := splitRow(string(row.Data))
+		_, r := Parse(files("site.yaml", text+head), "site.yaml")
+		r.DropNotes()
+		got := ""
+		for _, p := range r.Problems {
+			got += fmt.Sprintf("# %d:%d %s %s: %s\n", p.Line, p.Column, p.Severity, p.Rule, p.Hint)
+			if p.Line == 0 || p.Hint == "" {
+				t.Errorf("%s: %s: without a place or a hint", row.Name, p)
+			}
+		}
+		if got == "" {
+			t.Errorf("%s: nothing is said", row.Name)
+		}
+		archive.Files[i].Data = []byte(text + got + blank)
+		if got != want && os.Getenv("CAISSON_UPDATE") == "" {
+			t.Errorf("%s:\n%s--- got\n%s--- want\n%s", row.Name, text, got, want)
+		}
+	}
+	if os.Getenv("CAISSON_UPDATE") != "" {
+		if err := os.WriteFile(table, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(archive.Files) < 60 {
+		t.Errorf("%d mistakes", len(archive.Files))
+	}
+}
+
 // Notes are worth knowing and fail nothing.
 func TestNotes(t *testing.T) {
 	for text, want := range map[string]string{

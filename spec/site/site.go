@@ -83,6 +83,7 @@ func build(r *document.Reader) *Site {
 		r.Decode(r.Tree, &v)
 		s.doc = document.Site{Metadata: document.MetadataDoc{Name: shape.Text{S: "default"}}, Conf: v.Conf, Manifests: v.Manifests, Labels: v.Labels}
 	}
+	warnOfTemplates(r.Checker, r.Tree, "")
 	if r.Site && s.doc.Metadata.At == (report.Pos{}) {
 		r.Errorf(r.Tree.At, "required", "", "%q is missing", "metadata")
 	}

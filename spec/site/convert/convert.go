@@ -92,6 +92,9 @@ func Import(files []File) (*Result, error) {
 			return nil, fmt.Errorf("read %s: more than %d MiB", f.Name, MaxFile>>20)
 		}
 		k.read(in)
+		if in.broken != nil {
+			return nil, in.broken
+		}
 		r.Documents = append(r.Documents, in.documents...)
 		items = append(items, in.items...)
 		if len(items) > maxLines {

@@ -5,6 +5,7 @@ package convert
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path"
 	"regexp"
@@ -29,6 +30,7 @@ type operated struct {
 	values map[string]string
 	dirs   []any
 	lines  map[string]*parsed // by key
+	at     int                // line of its header
 	why    string             // nothing of it is taken
 }
 
@@ -60,7 +62,7 @@ func readGitopper(r *reading) {
 		case unstable.ArrayTable:
 			section, at = name, nil
 			if name == "services" {
-				at = &operated{values: map[string]string{}, lines: map[string]*parsed{}}
+				at = &operated{values: map[string]string{}, lines: map[string]*parsed{}, at: n}
 				g.services = append(g.services, at)
 			} else if name != "global.keys" {
 				r.miss(n, "[["+name+"]]", "it has no such list")
@@ -80,16 +82,34 @@ func readGitopper(r *reading) {
 		}
 	}
 	if err := p.Error(); err != nil {
-		line := 0
+		line := 1 + strings.Count(strings.TrimRight(r.data, "\n"), "\n") // an end that comes too early
 		var at *unstable.ParserError
 		if errors.As(err, &at) && len(at.Highlight) > 0 {
 			line = p.Shape(p.Range(at.Highlight)).Start.Line
 		}
-		r.miss(max(line, 1), "", "it is not TOML: "+err.Error())
+		r.broken = &unended{name: r.name, line: line, err: err}
+		return
+	}
+	if n := len(g.services); n > 0 && len(g.services[n-1].lines) == 0 && len(g.services[n-1].dirs) == 0 {
+		r.broken = &unended{name: r.name, line: g.services[n-1].at, err: errors.New("the file ends in the middle of [[services]]")}
 		return
 	}
 	g.write()
 }
+
+// unended is a file that cannot be read to its end.
+type unended struct {
+	name string
+	line int
+	err  error
+}
+
+func (e *unended) Error() string {
+	return fmt.Sprintf("%s:%d: it cannot be read to its end: %v", e.name, e.line, e.err)
+}
+func (e *unended) Hint() string  { return "is the file whole? gitopper would not start with it, either" }
+func (e *unended) ExitCode() int { return 2 }
+func (e *unended) Unwrap() error { return e.err }
 
 const noKeys = "nodes listen to nobody: who may publish is who has an operator's key"
 
@@ -159,7 +179,7 @@ func (g *gitopper) directory(at *operated, dir *unstable.Node, n int, line strin
 		values[key] = string(it.Node().Value().Data)
 	}
 	if values["local"] == "" {
-		g.miss(n, line, "the directory "+values["link"]+" has no local: nodes have no checkout beside")
+		g.miss(n, line, "the directory "+values["link"]+" has no local: nodes have no checkout to read it from; write the path where the service looks for it")
 		return
 	}
 	d := map[string]any{"from": path.Clean(strings.TrimPrefix(values["link"], "/")), "to": path.Clean(values["local"])}

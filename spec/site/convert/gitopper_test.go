@@ -125,11 +125,10 @@ func TestGitopper(t *testing.T) {
 // TestGitopperRefuses what is none, and what it does not know, with its place.
 func TestGitopperRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"[[services]]\nmachine = \"a\"\nservice = \"x\"\nmachine = [\n": "not TOML",
-		"[[services]]\nmachine = \"a\"\nservice = \"x\"\nextra = 1\n":   "no such key",
-		"[[services]]\nservice = \"x\"\nmachine = 1\n":                  "not text",
-		"[other]\nx = 1\n[[services]]\nmachine = \"a\"\n":               "no such table",
-		"[[services]]\nmachine = \"a\"\nservice = \"../x\"\n":           "it puts nothing anywhere",
+		"[[services]]\nmachine = \"a\"\nservice = \"x\"\nextra = 1\n": "no such key",
+		"[[services]]\nservice = \"x\"\nmachine = 1\n":                "not text",
+		"[other]\nx = 1\n[[services]]\nmachine = \"a\"\n":             "no such table",
+		"[[services]]\nmachine = \"a\"\nservice = \"../x\"\n":         "it puts nothing anywhere",
 	} {
 		r, err := Import([]File{{Name: "config.toml", Kind: "gitopper", Data: []byte(text)}})
 		if err != nil {
@@ -156,4 +155,18 @@ func FuzzGitopper(f *testing.F) {
 			t.Errorf("%s: %v", why, r.Documents)
 		}
 	})
+}
+
+// A file that ends early, or is broken, makes no part of a site, and the line is named.
+func TestGitopperFileThatIsCut(t *testing.T) {
+	for text, want := range map[string]string{
+		"[[services]]\nmachine = \"a\"\nservice = \"s\"\ndirs = [ { local = \"/etc/s\", li":                               "gitopper.toml:4: ",
+		"[global]\n[[services\nmachine = \"a\"\n":                                                                         "gitopper.toml:2: ",
+		"[[services]]\nmachine = \"a\"\nservice = \"s\"\ndirs = [ { local = \"/etc/s\", link = \"s\" } ]\n[[services]]\n": "gitopper.toml:5: ",
+	} {
+		r, err := Import([]File{{Name: "gitopper.toml", Data: []byte(text)}})
+		if r != nil || err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, %v, want %s", text, r, err, want)
+		}
+	}
 }

@@ -21,7 +21,7 @@ var kinds = []kind{
 	{"cloud-config", begins("#cloud-config"), nil, readCloudConfig},
 	{"ignition", func(text string) bool { return strings.HasPrefix(text, "{") && strings.Contains(text, `"ignition"`) }, nil, readIgnition},
 	{"butane", regexp.MustCompile(`(?m)^variant:\s*\w+`).MatchString, nil, readIgnition},
-	{"gitopper", looksLikeGitopper, nil, readGitopper},
+	{"gitopper", looksLikeGitopper, func(_, base string) bool { return strings.HasSuffix(base, ".toml") }, readGitopper},
 	{"ethtool", begins("Features for "), func(_, base string) bool { return strings.HasPrefix(base, "ethtool") }, readEthtool},
 	{"link", regexp.MustCompile(`(?m)^\[Link\]`).MatchString, func(_, base string) bool { return strings.HasSuffix(base, ".link") }, readLink},
 	{"unit", regexp.MustCompile(`\A(\s*([#;].*)?\n)*\[(Unit|Service|Socket|Timer|Path|Mount|Install)\]`).MatchString, nil, readUnit},

@@ -18,6 +18,7 @@ type reading struct {
 	items []*parsed
 
 	documents []any // parts of a site beside its conf
+	broken    error // the file cannot be read to its end: nothing of it counts
 }
 
 // lines calls f for every line that is not blank or a comment.

@@ -120,7 +120,7 @@ spec:
 	}
 	var b bytes.Buffer
 	e.Write(&b)
-	for _, line := range []string{"operation m/r                                        realtime, in night\n", "    vm.page-cluster: 10                              site.yaml:26\n", "vm.swappiness: 7                                 sysctl-baseline.yaml:21 template:sysctl-baseline\n"} {
+	for _, line := range []string{"operation m/r                                        realtime, in night\n", "    vm.page-cluster: 10                              site.yaml:26\n", "vm.swappiness: 7                                 site.yaml:28 template:sysctl-baseline\n"} {
 		if !bytes.Contains(b.Bytes(), []byte(line)) {
 			t.Errorf("the tree does not say %q:\n%s", line, b.String())
 		}

@@ -7,12 +7,14 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // Node is a machine of the fleet.
@@ -34,6 +36,17 @@ type NodeDoc struct {
 type matchDoc struct {
 	MACs  []shape.Text `site:"macs"`
 	UUIDs []shape.Text `site:"uuids" doc:"SMBIOS product UUID"`
+}
+
+// Example shows an address or an identifier that stands where match belongs.
+func (*matchDoc) Example(instead *tree.Value) string {
+	if instead.Kind != tree.Scalar {
+		return ""
+	}
+	if uuidText.MatchString(strings.ToLower(instead.Text)) {
+		return "{uuids: [" + instead.Text + "]}"
+	}
+	return "{macs: [" + strconv.Quote(instead.Text) + "]}"
 }
 
 // Doc is a file with nothing but nodes.

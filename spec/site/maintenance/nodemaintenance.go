@@ -98,8 +98,15 @@ func pick[T any](c *shape.Checker, list []shape.Text, kind string, all []T, name
 			for _, v := range all {
 				known = append(known, name(v))
 			}
+			hint := report.DidYouMean(t.S, known)
+			if len(known) == 0 {
+				hint = "write a document of kind: " + kind + " with metadata: {name: " + t.S + "}"
+				if kind == "MaintenanceWindow" {
+					hint += ", or windows: [always]"
+				}
+			}
 			c.In(shape.Nth(i), func() {
-				c.Errorf(t.At, "unknown-name", report.DidYouMean(t.S, known), "there is no %s %q", kind, t.S)
+				c.Errorf(t.At, "unknown-name", hint, "there is no %s %q", kind, t.S)
 			})
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // NodeSetDoc is a NodeSet as it is written.
@@ -26,6 +27,15 @@ type nodeSetSpecDoc struct {
 type criteriaDoc struct {
 	Labels shape.Map[shape.Text] `site:"labels" doc:"labels with their values"`
 	Hosts  []shape.Text          `site:"hosts" doc:"names, or patterns with * and ?"`
+}
+
+// Example shows labels that stand where the criteria belong.
+func (*criteriaDoc) Example(instead *tree.Value) string {
+	if len(instead.Fields) == 0 || instead.Fields[0].Val.Kind != tree.Scalar {
+		return ""
+	}
+	f := instead.Fields[0]
+	return "labels: {" + shape.Quoted(f.Key) + ": " + shape.Quoted(f.Val.Text) + "}"
 }
 
 // Set is a NodeSet.

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/spec"
@@ -13,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/conflict"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // operationDoc is one operation of a NodeMaintenance as it is written.
@@ -35,8 +37,8 @@ type operationDoc struct {
 }
 
 type commandDoc struct {
-	Argv    []shape.Text   `site:"argv,required" doc:"program, by its absolute path, and arguments; no shell reads them"`
-	Timeout shape.Duration `site:"timeout,required" doc:"after which all that it started is ended; at most 1d"`
+	Argv    []shape.Text   `site:"argv,required" as:"[/usr/sbin/fstrim, -A]; a line of a shell is [/bin/sh, -c, \"…\"]" doc:"program, by its absolute path, and arguments; no shell reads them"`
+	Timeout shape.Duration `site:"timeout,required" as:"1h" doc:"after which all that it started is ended; at most 1d"`
 	At      report.Pos
 }
 
@@ -44,8 +46,21 @@ const maxBackoff = 7 * 24 * time.Hour
 
 type retryDoc struct {
 	Max     shape.Number   `site:"max,required" doc:"how often, 1 to 100"`
-	Backoff shape.Duration `site:"backoff,required" doc:"before the first retry; doubled for each later one"`
+	Backoff shape.Duration `site:"backoff,required" as:"5m" doc:"before the first retry; doubled for each later one"`
 	At      report.Pos
+}
+
+// Example shows a line of a shell as a command.
+func (*commandDoc) Example(instead *tree.Value) string {
+	w := shape.Line(instead)
+	if len(w) == 0 {
+		return ""
+	}
+	argv := []string{"/bin/sh", "-c", shape.Quoted(instead.Text)}
+	if strings.HasPrefix(w[0], "/") && !strings.ContainsAny(instead.Text, "|&;<>$`\"'*") {
+		argv = w
+	}
+	return "{argv: [" + strings.Join(argv, ", ") + "], timeout: 1h}"
 }
 
 // operation is one operation, as far as it is the same on every node.
@@ -113,7 +128,15 @@ func (d *commandDoc) check(c *shape.Checker) spec.Command {
 		out.Argv = append(out.Argv, a.S)
 	}
 	if d.Argv != nil {
-		c.In("argv", func() { c.Valid(d.At, rules.Argv(out.Argv)) })
+		c.In("argv", func() {
+			at := d.At
+			if len(d.Argv) > 0 {
+				at = d.Argv[0].At
+			}
+			if c.Valid(at, rules.Argv(out.Argv)) && strings.ContainsAny(out.Argv[0], " \t") {
+				c.Warnf(d.Argv[0].At, "argv", "one word an entry, as in [/usr/sbin/fstrim, -A]; a shell is [/bin/sh, -c, \"…\"]", "the program is %q, with its blanks: no shell takes it apart", out.Argv[0])
+			}
+		})
 	}
 	if t := d.Timeout; t.Set() && seconds(t.D) > rules.MaxCommandTime {
 		c.In("timeout", func() { c.Errorf(t.At, "range", "", "a command has at most a day") })

@@ -3,11 +3,15 @@
 package maintenance
 
 import (
+	"fmt"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
+	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
 // maxADay is how often an operation runs on one day; a script of conf.exec has an
@@ -21,11 +25,30 @@ type scheduleDoc struct {
 	Weekly   shape.Words `site:"weekly"`
 	Monthly  *monthlyDoc `site:"monthly"`
 	Date     shape.Text  `site:"date"`
-	Times    shape.Words `site:"at,required" doc:"local times of those days, at most 24"`
+	Times    shape.Words `site:"at,required" as:"\"03:00\"" doc:"local times of those days, at most 24"`
 	TimeZone shape.Text  `site:"timeZone" doc:"that of the first window when absent"`
 	Jitter   shape.Pause `site:"jitter" doc:"each node runs later by its own, unchanging part of this"`
 	CatchUp  shape.Flag  `site:"catchUp" doc:"what a node missed, it runs once when it can"`
 	At       report.Pos
+}
+
+var cronLine = regexp.MustCompile(`^([0-9]{1,2}) ([0-9]{1,2}) \* \* ([0-7*])$`)
+
+// Example shows a line of crontab(5) as a schedule.
+func (*scheduleDoc) Example(instead *tree.Value) string {
+	line := instead
+	for _, f := range instead.Fields {
+		line = f.Val // of a key cron
+	}
+	m := cronLine.FindStringSubmatch(strings.Join(shape.Line(line), " "))
+	if m == nil {
+		return `{weekly: [sun], at: "03:00"}: it is not a line of crontab(5)`
+	}
+	days := "[mon, tue, wed, thu, fri, sat, sun]"
+	if m[3] != "*" {
+		days = "[" + []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat", "sun"}[m[3][0]-'0'] + "]"
+	}
+	return fmt.Sprintf("{weekly: %s, at: \"%02s:%02s\"}", days, m[2], m[1])
 }
 
 // schedule is when an operation runs.
@@ -38,6 +61,9 @@ type schedule struct {
 
 // check reads a schedule whose zone is that of a window where it names none.
 func (d *scheduleDoc) check(c *shape.Checker, windows []Window) schedule {
+	if d.At == (report.Pos{}) || !d.Times.Set() {
+		return schedule{} // said already
+	}
 	s := schedule{jitter: d.Jitter.D, catchUp: d.CatchUp.On}
 	if len(d.Times.List) > maxADay {
 		c.Errorf(d.Times.At, "range", "a script of conf.exec has an interval", "an operation runs at most %d times a day", maxADay)

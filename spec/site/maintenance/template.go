@@ -70,6 +70,7 @@ type template struct {
 	body          *tree.Value
 	digest        string
 	at            report.Pos
+	shipped       bool // with caisson: nobody has its file
 }
 
 func (t *template) String() string { return t.name + "@" + t.version }
@@ -130,6 +131,9 @@ func (t *template) fill(v *tree.Value, values map[string]*tree.Value, see func(a
 		name := place[2 : len(place)-1]
 		see(v.At, name)
 		if value := values[name]; value != nil {
+			if t.shipped {
+				out.At = value.At
+			}
 			return value.Text
 		}
 		return place
@@ -140,6 +144,29 @@ func (t *template) fill(v *tree.Value, values map[string]*tree.Value, see func(a
 	}
 	for i, e := range v.List {
 		out.List[i] = t.fill(e, values, see)
+	}
+	return &out
+}
+
+// placed returns a value whose parts of one file have another place: that where the file
+// is used.
+func placed(v *tree.Value, of *report.Source, at report.Pos) *tree.Value {
+	if v == nil {
+		return nil
+	}
+	out := *v
+	if out.At.Src == of {
+		out.At = at
+	}
+	out.Fields, out.List = slices.Clone(v.Fields), slices.Clone(v.List)
+	for i, f := range v.Fields {
+		if out.Fields[i].At.Src == of {
+			out.Fields[i].At = at
+		}
+		out.Fields[i].Val = placed(f.Val, of, at)
+	}
+	for i, e := range v.List {
+		out.List[i] = placed(e, of, at)
 	}
 	return &out
 }
@@ -163,7 +190,9 @@ var standard = sync.OnceValue(func() []*template {
 		var r report.Report
 		src := &report.Source{Name: f.Name(), Data: data}
 		for _, v := range tree.Parse(src, data, &r) {
-			out = append(out, readTemplate(&shape.Checker{Report: &r}, v))
+			t := readTemplate(&shape.Checker{Report: &r}, v)
+			t.shipped = true
+			out = append(out, t)
 		}
 		if err := r.Err(); err != nil {
 			panic(err) // a test reads all of them
@@ -247,6 +276,9 @@ func (all templates) expand(c *shape.Checker, v *tree.Value) (whole *tree.Value,
 	})
 	if missing {
 		return nil, ""
+	}
+	if t.shipped {
+		body = placed(body, t.at.Src, use.At)
 	}
 	lost := func(v *tree.Value) { c.Errorf(v.At, "type", "", "%s has something else here", t) }
 	return tree.MergeOverride(body, rest, lost), t.String() + "@" + t.digest

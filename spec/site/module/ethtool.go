@@ -71,7 +71,11 @@ func (c *Checker) ethtool(v *tree.Value, f *Fragment) {
 				c.In(e.Key.S, func() {
 					on, ok := shape.FlagWord(e.Val.S)
 					if !ok {
-						c.Errorf(cmp.Or(e.Val.At, e.Key.At), "enum", "", "Expected 'on' or 'off', got '%s'", e.Val.S)
+						hint := "a feature is on or off"
+						if strings.Trim(e.Val.S, "0123456789") == "" {
+							hint = "lengths of rings, numbers of queues and coalescing are conf.nics, as in nics: {" + nic.Key.S + ": {ring: {rx: 4096}}}"
+						}
+						c.Errorf(cmp.Or(e.Val.At, e.Key.At), "enum", hint, "Expected 'on' or 'off', got '%s'", e.Val.S)
 					}
 					c.Valid(e.Key.At, rules.Feature(e.Key.S))
 					f.Items.Ethtool = append(f.Items.Ethtool, spec.Feature{Interface: nic.Key.S, Feature: e.Key.S, On: on})

@@ -20,7 +20,7 @@ import (
 type execDoc struct {
 	Data          shape.Text            `site:"data,required" doc:"the script; its first line names the interpreter, else bash runs it"`
 	File          shape.Text            `site:"file" doc:"file beside the site that holds the script, instead of data"`
-	Args          []shape.Text          `site:"args"`
+	Args          []shape.Text          `site:"args" as:"[--force, /srv]"`
 	Env           shape.Map[shape.Text] `site:"env"`
 	Rerun         shape.Text            `site:"rerun_policy" doc:"always (when absent), never or once_successfully"`
 	Blocking      shape.Text            `site:"blocking_policy" doc:"foreground (when absent), foreground_halt_pod_on_failure or background"`

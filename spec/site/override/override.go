@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/nearest"
 	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -25,14 +26,28 @@ type hostDoc[T any] struct {
 }
 
 type labelDoc[T any] struct {
-	Label selectorDoc  `site:"label,required"`
+	Label selectorDoc  `site:"label,required" as:"{key: role, values: [db]}"`
 	Conf  shape.Raw[T] `site:"conf" doc:"laid over conf"`
 	At    report.Pos
 }
 
 type selectorDoc struct {
 	Key    shape.Text   `site:"key,required"`
-	Values []shape.Text `site:"values,required" doc:"any of these"`
+	Values []shape.Text `site:"values,required" as:"[db]" doc:"any of these"`
+}
+
+// Example shows a label as it is written elsewhere.
+func (*selectorDoc) Example(instead *tree.Value) string {
+	key, value := "role", "db"
+	if w := shape.Line(instead); len(w) > 0 {
+		if k, v, ok := strings.Cut(w[0], "="); ok {
+			key, value = k, v
+		}
+	}
+	if len(instead.Fields) == 1 && instead.Fields[0].Val.Kind == tree.Scalar {
+		key, value = instead.Fields[0].Key, instead.Fields[0].Val.Text
+	}
+	return "{key: " + shape.Quoted(key) + ", values: [" + shape.Quoted(value) + "]}"
 }
 
 // target is one of the configurations of a module: the base, or the base with
@@ -161,6 +176,8 @@ func (p *Part) body(c *shape.Checker, conf *tree.Value) *tree.Value {
 		case f.Key == p.Name, f.Key == "log_colors", f.Key == "extra_verbose", f.Key == "chroot_mnt_path":
 		case slices.Contains(module.Names(), f.Key):
 			c.Warnf(f.At, "dead-override", "move it to the overrides of "+f.Key, "%s has no effect in an override of %s", f.Key, p.Name)
+		case nearest.Word(f.Key, slices.Values(module.Names())) == "":
+			c.UnknownBelow(f, p.Name)
 		default:
 			c.Unknown(f, module.Names())
 		}

@@ -4,6 +4,7 @@ package shape
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,6 +17,8 @@ import (
 type Checker struct {
 	Report *report.Report
 	Path   []string
+
+	as string // an example of the field that is decoded
 }
 
 // Nth is the name of a list's entry in a path.
@@ -35,7 +38,17 @@ func (c *Checker) In(name string, f func()) {
 }
 
 func (c *Checker) problem(severity string, at report.Pos, rule, hint, format string, args ...any) {
-	c.Report.Add(report.Problem{At: at, Path: JoinPath(c.Path), Severity: severity, Rule: rule, Hint: hint, Message: fmt.Sprintf(format, args...)})
+	path := JoinPath(c.Path)
+	if (at.Src == nil || severity != report.Error) && c.unread(path) {
+		return // it is about nothing that the author wrote
+	}
+	c.Report.Add(report.Problem{At: at, Path: path, Severity: severity, Rule: rule, Hint: hint, Message: fmt.Sprintf(format, args...)})
+}
+
+// unread reports whether the value at a path is of another kind than it should be: nothing
+// else can be said of it.
+func (c *Checker) unread(path string) bool {
+	return slices.ContainsFunc(c.Report.Problems, func(p report.Problem) bool { return p.Path == path && p.Rule == "type" && p.Severity == report.Error })
 }
 
 // Errorf reports what makes the input unusable.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/nearest"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
@@ -33,10 +34,12 @@ func (c *Checker) Decode(v *tree.Value, into any) {
 		target.Set(reflect.New(target.Type().Elem()))
 		c.Decode(v, target.Interface())
 	case reflect.Slice:
-		if !c.Want(v, tree.Sequence) {
+		if !c.want(v, tree.Sequence, instead(v, target.Type())) {
 			return
 		}
 		target.Set(reflect.MakeSlice(target.Type(), len(v.List), len(v.List)))
+		defer func(as string) { c.as = as }(c.as)
+		c.as = ""
 		for i, e := range v.List {
 			c.Push(Nth(i))
 			if e.Kind == tree.Null {
@@ -50,28 +53,24 @@ func (c *Checker) Decode(v *tree.Value, into any) {
 			c.decodeStruct(v, target)
 			return
 		}
-		c.Errorf(v.At, "type", example(v, structFields(target.Type())), "expected %s, got %s", tree.Mapping, v.Kind)
+		c.want(v, tree.Mapping, instead(v, target.Type()))
 	default:
 		panic("no decoder for " + target.Type().String())
 	}
 }
 
-// example returns how a value is written where a map belongs that says no more than
-// this value: as the one field that must be there.
-func example(v *tree.Value, fields []structField) string {
-	required := slices.DeleteFunc(slices.Clone(fields), func(f structField) bool { return !f.required })
-	if v.Kind != tree.Scalar || len(required) != 1 || len(v.Text) > 40 || strings.ContainsAny(v.Text, "\n{}") {
-		return ""
-	}
-	return "write {" + required[0].name + ": " + v.Text + "}"
-}
-
 // Want reports a value that is not of the kind that belongs there.
-func (c *Checker) Want(v *tree.Value, k tree.Kind) bool {
+func (c *Checker) Want(v *tree.Value, k tree.Kind) bool { return c.want(v, k, "") }
+
+// want is Want with a hint, in whose place the example of the field may stand.
+func (c *Checker) want(v *tree.Value, k tree.Kind, hint string) bool {
 	if v.Kind == k {
 		return true
 	}
-	c.Errorf(v.At, "type", "", "expected %s, got %s", k, v.Kind)
+	if c.as != "" && (hint == "" || strings.Contains(v.Text, " ")) { // who can tell where such a text is taken apart?
+		hint = "as in " + c.as
+	}
+	c.Errorf(v.At, "type", hint, "expected %s, got %s", k, v.Kind)
 	return false
 }
 
@@ -80,15 +79,20 @@ func (c *Checker) decodeStruct(v *tree.Value, target reflect.Value) {
 	if at := target.FieldByName("At"); at.IsValid() {
 		at.Set(reflect.ValueOf(v.At))
 	}
+	if c.foreign(v, target.Type(), fields) {
+		return
+	}
 	given := map[string]bool{}
+	defer func(as string) { c.as = as }(c.as)
 	for _, f := range v.Fields {
 		i := slices.IndexFunc(fields, func(s structField) bool { return s.name == f.Key })
 		if i < 0 {
-			c.Unknown(f, fieldNames(fields))
+			c.unknown(f, fields)
 			continue
 		}
 		given[f.Key] = f.Val.Kind != tree.Null
 		c.Push(f.Key)
+		c.as = fields[i].as
 		c.Decode(f.Val, target.FieldByIndex(fields[i].index).Addr().Interface())
 		if t, ok := target.FieldByIndex(fields[i].index).Interface().(Text); ok && fields[i].enum != nil && t.Set() && !slices.Contains(fields[i].enum, t.S) {
 			c.Errorf(t.At, "enum", report.DidYouMean(t.S, fields[i].enum), "%q is not one of %s", t.S, strings.Join(fields[i].enum, ", "))
@@ -97,19 +101,69 @@ func (c *Checker) decodeStruct(v *tree.Value, target reflect.Value) {
 	}
 	for _, f := range fields {
 		if f.required && !given[f.name] {
-			c.Errorf(v.At, "required", "", "%q is missing", f.name)
+			hint := ""
+			if f.as != "" {
+				hint = "as in " + f.name + ": " + f.as
+			}
+			c.Errorf(v.At, "required", hint, "%q is missing", f.name)
 		}
 	}
+}
+
+// foreign reports a map that has none of the fields, where the type knows what is meant.
+func (c *Checker) foreign(v *tree.Value, t reflect.Type, fields []structField) bool {
+	e, ok := reflect.New(t).Interface().(exampler)
+	if !ok || len(v.Fields) == 0 || v.At.Src != nil && v.At.Src.Lenient {
+		return false
+	}
+	for _, f := range v.Fields {
+		if slices.ContainsFunc(fields, func(s structField) bool {
+			return s.name == f.Key || nearest.Word(f.Key, slices.Values([]string{s.name})) != ""
+		}) {
+			return false
+		}
+	}
+	example := e.Example(v)
+	if example == "" {
+		return false
+	}
+	c.Errorf(v.Fields[0].At, "unknown-key", "write "+example, "unknown key %q", v.Fields[0].Key)
+	return true
+}
+
+// unknown is Unknown for a struct: a key of one of its fields has a place.
+func (c *Checker) unknown(f tree.Field, fields []structField) {
+	names := fieldNames(fields)
+	if nearest.Word(f.Key, slices.Values(names)) == "" {
+		for _, s := range fields {
+			t := s.typ
+			if t.Kind() == reflect.Pointer {
+				t = t.Elem()
+			}
+			if t.Kind() == reflect.Struct && slices.Contains(fieldNames(structFields(t)), f.Key) {
+				c.UnknownBelow(f, s.name)
+				return
+			}
+		}
+	}
+	c.Unknown(f, names)
 }
 
 // Unknown reports a key that means nothing. Divingbell ignores such keys, so in
 // its own files they are warnings.
 func (c *Checker) Unknown(f tree.Field, known []string) {
+	c.unknownKey(f, report.DidYouMean(f.Key, known))
+}
+
+// UnknownBelow is Unknown for a key that has its place below another.
+func (c *Checker) UnknownBelow(f tree.Field, name string) { c.unknownKey(f, "put it below "+name) }
+
+func (c *Checker) unknownKey(f tree.Field, hint string) {
 	severity := report.Error
 	if f.At.Src != nil && f.At.Src.Lenient {
 		severity = report.Warning
 	}
-	c.problem(severity, f.At, "unknown-key", report.DidYouMean(f.Key, known), "unknown key %q", f.Key)
+	c.problem(severity, f.At, "unknown-key", hint, "unknown key %q", f.Key)
 }
 
 // structField is what a tag says of a field.
@@ -120,6 +174,7 @@ type structField struct {
 	required bool
 	enum     []string
 	doc      string
+	as       string // an example of its value
 }
 
 func structFields(t reflect.Type) []structField {
@@ -136,7 +191,7 @@ func structFields(t reflect.Type) []structField {
 		if name == "" {
 			continue
 		}
-		f := structField{name: name, index: []int{i}, typ: t.Field(i).Type, required: rest == "required", doc: t.Field(i).Tag.Get("doc")}
+		f := structField{name: name, index: []int{i}, typ: t.Field(i).Type, required: rest == "required", doc: t.Field(i).Tag.Get("doc"), as: t.Field(i).Tag.Get("as")}
 		if e := t.Field(i).Tag.Get("enum"); e != "" {
 			f.enum = strings.Split(e, ",")
 		}

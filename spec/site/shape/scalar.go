@@ -136,9 +136,11 @@ type Entry[T any] struct {
 }
 
 func (m *Map[T]) Decode(c *Checker, v *tree.Value) {
-	if !c.Want(v, tree.Mapping) {
+	if !c.want(v, tree.Mapping, insteadOfMap(v, reflect.TypeFor[T]())) {
 		return
 	}
+	defer func(as string) { c.as = as }(c.as)
+	c.as = ""
 	*m = make(Map[T], len(v.Fields))
 	// A list or map may be null as a whole: that is how an override takes all of
 	// an interface's features away.

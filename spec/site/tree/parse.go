@@ -75,6 +75,10 @@ func parse(src *report.Source, data []byte, before int, r *report.Report) (docs 
 				r.Add(report.Problem{At: at, Severity: report.Error, Rule: "yaml", Message: "a tab cannot indent YAML", Hint: "indent with spaces"})
 				return nil
 			}
+			if at := templateLine(data); at > 0 && line == 1 { // the library names no line for it
+				fail(at, "yaml", unrendered, "a template is left in the file")
+				return nil
+			}
 			fail(line, "yaml", "", "not valid YAML: %s", text)
 			return nil
 		}
@@ -83,6 +87,20 @@ func parse(src *report.Source, data []byte, before int, r *report.Report) (docs 
 			docs = append(docs, v)
 		}
 	}
+}
+
+// unrendered is the hint for what a template engine was to fill in.
+const unrendered = "render it first, as 'helm template' does: caisson evaluates no templates"
+
+var templateStart = regexp.MustCompile(`(?m)^\s*\{\{`)
+
+// templateLine returns the line of a file that begins with a template, or 0.
+func templateLine(data []byte) int {
+	at := templateStart.FindIndex(data)
+	if at == nil {
+		return 0
+	}
+	return 1 + bytes.Count(data[:at[1]], []byte("\n"))
 }
 
 // tabAt returns the column of a tab that indents a line, or 0.
@@ -110,8 +128,12 @@ func (c *converter) at(n *yaml.Node) report.Pos {
 }
 
 func (c *converter) fail(n *yaml.Node, rule, format string, args ...any) *Value {
+	return c.failHint(n, rule, "", format, args...)
+}
+
+func (c *converter) failHint(n *yaml.Node, rule, hint, format string, args ...any) *Value {
 	if !c.failed || rule == "duplicate-key" && len(c.report.Problems) < report.MaxProblems {
-		c.report.Add(report.Problem{At: c.at(n), Severity: report.Error, Rule: rule, Message: fmt.Sprintf(format, args...)})
+		c.report.Add(report.Problem{At: c.at(n), Severity: report.Error, Rule: rule, Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
 	c.failed = true
 	return &Value{At: c.at(n), size: 1}
@@ -193,6 +215,10 @@ func (c *converter) mapping(n *yaml.Node, v *Value, depth int) {
 			k = k.Alias
 		}
 		if k.Kind != yaml.ScalarNode {
+			if k.Kind == yaml.MappingNode && k.Style&yaml.FlowStyle != 0 {
+				c.failHint(k, "template", unrendered, "a key must be plain text: this is a template, {{ … }}")
+				continue
+			}
 			c.fail(k, "key", "a key must be plain text")
 			continue
 		}

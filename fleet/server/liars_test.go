@@ -263,7 +263,6 @@ type liar struct {
 	own  *ecdsa.PrivateKey
 	seq  uint64
 	keys []*ecdsa.PrivateKey
-	boot int
 }
 
 func pick[T any](d *rand.Rand, of ...T) T { return of[d.IntN(len(of))] }

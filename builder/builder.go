@@ -37,8 +37,9 @@ type Options struct {
 	CacheDir string         // kept between builds
 	Agent    string         // static caisson-agent binary
 	Fast     bool           // weaker compression, for development
-	Ledger   []spec.Account // of the fleet, from [Settle]
+	Ledger   []spec.Account // of the fleet, from [Settle], as this layer is to see it ([Leave])
 	Lock     *Lock          // packages to use; nil resolves again
+	Shared   []Lock         // of other variants, one of which may be for the same packages where Lock is not
 	Debs     string         // directory of kept packages: read, and written to
 	Progress func(Event)    // may be nil
 
@@ -57,13 +58,20 @@ func Settle(recipes []spec.Recipe, previous []spec.Account) ([]spec.Account, err
 	return accounts.Settle(all, previous)
 }
 
+// Leave says who of those that left the fleet stays in a layer, see [accounts.Leave].
+// before is what the layer had.
+func Leave(ledger, before []spec.Account) []spec.Account { return accounts.Leave(ledger, before) }
+
 // Result is a layer on disk. The paths stay valid while the cache is locked by
-// nobody else; push them at once.
+// nobody else; push them at once. Of accounts Layer has those that are in it, and no
+// other: it is the same layer whatever the rest of the fleet does.
 type Result struct {
-	Layer  spec.Layer
-	Recipe []byte // encoded; Layer.Recipe is its digest
-	Blobs  []Blob // every digest that Layer names
-	Lock   Lock   // what it was built from
+	Layer   spec.Layer
+	Recipe  []byte         // encoded; Layer.Recipe is its digest
+	Blobs   []Blob         // every digest that Layer names
+	Lock    Lock           // what it was built from
+	Ledger  []spec.Account // the fleet's, for the layers that are built after it
+	Brought []spec.Account // accounts with numbers of people that the base and packages made
 }
 
 // Blob is one file of the layer.
@@ -209,15 +217,14 @@ func (b *build) result(variant, version string) (*Result, error) {
 			r.Layer.Roots[m.Image.Digest] = m.Root
 		}
 	}
+	r.Layer.Accounts = append(r.Layer.Accounts, b.done[stepPackages].Facts.System...)
 	known, err := b.known(stepPackages)
 	if err != nil {
 		return nil, err
 	}
-	if known, err = accounts.Remember(known, b.done[stepPackages].Facts.System); err != nil {
-		return nil, err
-	}
-	r.Layer.Accounts = append(r.Layer.Accounts, known[len(accounts.People(known)):]...)
-	return r, nil
+	r.Brought = b.done[stepAccounts].Facts.Brought
+	r.Ledger, err = accounts.Remember(Reserve(known, r.Brought), b.done[stepPackages].Facts.System)
+	return r, err
 }
 
 // exists says whether a file is there; other trouble counts as there.

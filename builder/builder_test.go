@@ -4,6 +4,7 @@ package builder
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -115,5 +116,29 @@ func TestBuild(t *testing.T) {
 	}
 	if len(names) != 5 || l.Kernel.Release == "" || l.Initrd.Size == 0 || len(accounts.People(l.Accounts)) != 1 || l.Accounts[0].UID != 1000 {
 		t.Errorf("layer is not whole: images %v, kernel %+v, initrd %+v, accounts %+v", names, l.Kernel, l.Initrd, l.Accounts)
+	}
+
+	// Users and packages of another layer of the fleet come, and leave: this one is the same.
+	o.Lock, o.Ledger = &result.Lock, append(slices.Clone(result.Ledger),
+		spec.Account{Name: "kim", UID: 1001, GID: 1001, State: "active"}, spec.Account{Name: "left", UID: 1002, GID: 1002, State: "expired"},
+		spec.Account{Name: "racked", UID: 777, GID: 777, State: "system"}, spec.Account{Name: "racked", UID: -1, GID: 777, State: "system-group"})
+	o.Ledger = Leave(o.Ledger, l.Accounts)
+	var made []string
+	o.Progress = func(e Event) {
+		if e.State == "start" {
+			made = append(made, e.Step)
+		}
+	}
+	again, err := Build(t.Context(), testRecipe(), "default", "1", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	was, err1 := spec.Encode(l)
+	is, err2 := spec.Encode(again.Layer)
+	if err := errors.Join(err1, err2); err != nil || string(was) != string(is) || made != nil {
+		t.Errorf("with others in the ledger %v is made anew, and the layer is %s, it was %s; %v", made, is, was, err)
+	}
+	if !slices.ContainsFunc(again.Ledger, func(a spec.Account) bool { return a.Name == "racked" }) || !slices.ContainsFunc(again.Ledger, func(a spec.Account) bool { return a.Name == "left" }) {
+		t.Errorf("the ledger has lost who is elsewhere: %+v", again.Ledger)
 	}
 }

@@ -2,7 +2,10 @@
 
 package builder
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Event is one piece of progress. State is one of: start, fetch, install,
 // compress, push, note, cached, done.
@@ -21,6 +24,13 @@ type Event struct {
 func (b *build) say(e Event) {
 	if b.options.Progress != nil {
 		b.options.Progress(e)
+	}
+}
+
+// Note says something of the accounts of all variants.
+func (o Options) Note(format string, args ...any) {
+	if o.Progress != nil {
+		o.Progress(Event{Step: stepAccounts, State: "note", Text: fmt.Sprintf(format, args...)})
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -31,6 +32,19 @@ type LockFile struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
 	Variants   map[string]Lock `json:"variants"`
+}
+
+// For returns the lock of a variant, an empty one where the file has none, and those of the
+// others in the order of their names. Without a file there is nothing to be held to.
+func (l *LockFile) For(variant string) (own *Lock, others []Lock) {
+	if l == nil {
+		return nil, nil
+	}
+	its := l.Variants[variant]
+	for _, name := range slices.Sorted(maps.Keys(l.Variants)) {
+		others = append(others, l.Variants[name])
+	}
+	return &its, others
 }
 
 // LockKind is the kind of a [LockFile].

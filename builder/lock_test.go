@@ -142,3 +142,24 @@ func TestFollow(t *testing.T) {
 		t.Error("a base from after the newest release")
 	}
 }
+
+// A variant that has no lock is held to another's for the same packages, and to no other.
+func TestSharedLock(t *testing.T) {
+	b := &build{recipe: testRecipe()}
+	file := &LockFile{Variants: map[string]Lock{"default": {Recipe: b.lockKey(), BaseDate: "its"}, "other": {Recipe: "x"}}}
+	b.options.Lock, b.options.Shared = file.For("new")
+	if err := b.locked(); err != nil || b.chosen.BaseDate != "its" {
+		t.Errorf("chose %+v, %v", b.chosen, err)
+	}
+	b.recipe.Accounts.Users = append(b.recipe.Accounts.Users, spec.User{Name: "kim"})
+	if err := b.locked(); err != nil {
+		t.Errorf("another user: %v", err)
+	}
+	b.recipe.Packages.Install = append(b.recipe.Packages.Install, spec.Package{Name: "jq"})
+	if err := b.locked(); err == nil {
+		t.Error("a package that no lock was made for")
+	}
+	if own, others := (*LockFile)(nil).For("default"); own != nil || others != nil {
+		t.Errorf("without a file: %v %v", own, others)
+	}
+}

@@ -25,10 +25,10 @@ func (b *build) known(step string) ([]spec.Account, error) {
 	return accounts.Remember(b.options.Ledger, b.done[stepBase].Facts.System)
 }
 
-// Learn adds the accounts that packages made in a layer to the fleet's ledger,
-// for the layers that are built after it.
-func Learn(ledger []spec.Account, l spec.Layer) ([]spec.Account, error) {
-	return accounts.Remember(ledger, l.Accounts)
+// Learn adds to the fleet's ledger what a layer brought, for the layers that are built
+// after it.
+func Learn(ledger []spec.Account, r *Result) ([]spec.Account, error) {
+	return accounts.Remember(Reserve(ledger, r.Brought), r.Ledger)
 }
 
 // number gives the accounts in the tree of a step the ledger's numbers.

@@ -58,7 +58,7 @@ func newFleet(t *testing.T) *fleet {
 	f := &fleet{t: t, o: testOptions(t), recipe: testRecipe()}
 	f.recipe.Packages.Install = ask("adduser", "libcap2-bin")
 	first := settled(t, f.recipe, f.o)
-	f.lock, f.ledger = first.Lock, first.Layer.Accounts
+	f.lock, f.ledger = first.Lock, first.Ledger
 	f.o.Debs = t.TempDir()
 	f.store = &apt.Store{Dir: t.TempDir(), Kept: []string{f.o.Debs}}
 	return f
@@ -93,7 +93,7 @@ func (f *fleet) build(debs ...deb) *root.Root {
 	o.Lock, o.Ledger = &lock, f.ledger
 	o.Progress = func(e Event) { f.steps[e.Step] = e.State }
 	r := settled(f.t, recipe, o)
-	f.ledger = r.Layer.Accounts
+	f.ledger = r.Ledger
 	var trees []string
 	for _, name := range []string{"accounts", "packages", "base"} {
 		for _, blob := range r.Blobs {
@@ -207,7 +207,7 @@ func TestSystemAccountsOfBase(t *testing.T) {
 	f.o.SiteDir = filepath.Dir(newInstaller(t).tar(t.TempDir())) // quicker than to bootstrap one
 	f.recipe.Base, f.recipe.Packages = spec.Base{Tar: "base.tar"}, spec.Packages{}
 	first := settled(t, f.recipe, f.o)
-	f.lock, f.ledger = first.Lock, first.Layer.Accounts
+	f.lock, f.ledger = first.Lock, first.Ledger
 	plain := f.build()
 	rows, err := accounts.System(plain)
 	if err != nil {

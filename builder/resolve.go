@@ -104,8 +104,8 @@ func (b *build) resolve(ctx context.Context) (err error) {
 			return err
 		}
 		b.chosen, err = b.solve(ctx)
-	} else if b.chosen = *b.options.Lock; b.chosen.Recipe != b.lockKey() {
-		err = stale{}
+	} else {
+		err = b.locked()
 	}
 	if err != nil {
 		return err
@@ -123,6 +123,19 @@ func (b *build) resolve(ctx context.Context) (err error) {
 		return fmt.Errorf("the clock says %s, but the packages are from %s: set the clock", now.UTC().Format(time.RFC3339), epoch.UTC().Format(time.RFC3339))
 	}
 	return nil
+}
+
+// locked takes the lock that was made for the packages of the recipe. A variant whose
+// users alone are others has no lock of its own, and needs none.
+func (b *build) locked() error {
+	key := b.lockKey()
+	for _, l := range append([]Lock{*b.options.Lock}, b.options.Shared...) {
+		if l.Recipe == key {
+			b.chosen = l
+			return nil
+		}
+	}
+	return stale{}
 }
 
 // stale is a lock that belongs to another recipe.

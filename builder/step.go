@@ -23,7 +23,7 @@ import (
 
 // format is part of every key: raise it when a step makes something else from
 // the same inputs.
-const format = 7
+const format = 8
 
 // step makes one tree (and from it one image), or one set of files.
 type step struct {
@@ -49,8 +49,9 @@ type facts struct {
 	Initrd   *spec.Blob              `json:"initrd,omitempty"`
 	Packages []spec.InstalledPackage `json:"packages,omitempty"`
 	Accounts []spec.Account          `json:"accounts,omitempty"`
-	Found    []spec.Account          `json:"found,omitempty"`  // as the packages' scripts made them
-	System   []spec.Account          `json:"system,omitempty"` // the same, as the ledger has them
+	Found    []spec.Account          `json:"found,omitempty"`   // as the packages' scripts made them
+	System   []spec.Account          `json:"system,omitempty"`  // the same, as the ledger has them
+	Brought  []spec.Account          `json:"brought,omitempty"` // with numbers of people, by the base and packages
 	AppArmor *spec.LoadedPolicy      `json:"apparmor,omitempty"`
 }
 

@@ -183,12 +183,17 @@ func (b *build) exactly(all []spec.InstalledPackage) error {
 }
 
 func accountsInputs(b *build) (any, error) {
-	return map[string]any{"accounts": b.recipe.Accounts, "ledger": accounts.People(b.options.Ledger)}, nil
+	return map[string]any{"accounts": b.recipe.Accounts, "ledger": accounts.Present(b.recipe.Accounts, b.options.Ledger)}, nil
 }
 
 func fillAccounts(ctx context.Context, b *build, r *root.Root) (facts, error) {
-	ledger, err := accounts.Bake(ctx, r, b.recipe.Accounts, b.options.Ledger, b.epochOf(stepAccounts))
-	return facts{Accounts: ledger}, err
+	passwd, err := r.ReadFile("/etc/passwd")
+	if err != nil {
+		return facts{}, err
+	}
+	brought := accounts.PeopleIn(string(passwd))
+	_, err = accounts.Bake(ctx, r, b.recipe.Accounts, b.options.Ledger, b.epochOf(stepAccounts))
+	return facts{Accounts: accounts.Present(b.recipe.Accounts, b.options.Ledger), Brought: brought}, err
 }
 
 // policyReads: the libraries of the parser do not enter what it writes.

@@ -11,22 +11,31 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/builder"
-	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // Build says how the variants of a site are built.
 type Build struct {
 	Options builder.Options // those that all variants share
 	Locks   *builder.LockFile
-	Known   []spec.Account // the account ledger to go on with
+	Before  Before
+
+	// Make builds one variant, nil is [builder.Build].
+	Make func(ctx context.Context, recipe spec.Recipe, variant, version string, o builder.Options) (*builder.Result, error)
+}
+
+// Built is what [Bake] made of a site.
+type Built struct {
+	Variants []site.Variant
+	Results  []*builder.Result // of each variant
+	Ledger   []spec.Account    // the fleet's
 }
 
 // Bake builds every variant of a site, in the order of s.Variants.
-func Bake(ctx context.Context, s *site.Site, b Build) ([]*builder.Result, error) {
+func Bake(ctx context.Context, s *site.Site, b Build) (*Built, error) {
 	variants, err := s.Variants()
 	if err != nil {
 		return nil, err
@@ -35,69 +44,115 @@ func Bake(ctx context.Context, s *site.Site, b Build) ([]*builder.Result, error)
 	if err != nil {
 		return nil, err
 	}
-	var recipes []spec.Recipe
-	known := slices.Clone(b.Known)
+	b.Options.SiteDir = siteDir
+	if b.Make == nil {
+		b.Make = builder.Build
+	}
+	known := slices.Clone(b.Before.Ledger)
 	for _, v := range variants {
-		recipes = append(recipes, v.Recipe)
 		o := b.Options
-		o.SiteDir, o.OpenOCI = siteDir, OpenBase(v.Recipe.Arch)
+		o.OpenOCI = OpenBase(v.Recipe.Arch)
 		base, err := builder.BaseAccounts(ctx, v.Recipe, o)
 		if err != nil {
 			return nil, written(s, fmt.Errorf("build variant %s: %w", v.Name, err))
 		}
 		known = builder.Reserve(known, base)
 	}
-	ledger, err := builder.Settle(recipes, known)
-	if err != nil {
-		return nil, err
+	for {
+		built, err := b.all(ctx, s, variants, known)
+		row, ok := b.displaces(built, err, variants)
+		if !ok {
+			if err != nil {
+				return nil, err
+			}
+			return built, sameNumbers(b.Before.Ledger, built.Ledger)
+		}
+		reserved := builder.Reserve(known, []spec.Account{row})
+		if len(reserved) == len(known) {
+			return nil, err // it cannot be reserved: another has the name or the number
+		}
+		known = reserved
+		b.Options.Note("number %d is that of %s, which the base or a package made: a user who is new gets another", row.UID, row.Name)
 	}
-	if err := sameNumbers(b.Known, ledger); err != nil {
-		return nil, err
+}
+
+// all builds the variants with the numbers that follow from a ledger. It returns what it
+// has when a variant cannot be built.
+func (b Build) all(ctx context.Context, s *site.Site, variants []site.Variant, known []spec.Account) (*Built, error) {
+	var recipes []spec.Recipe
+	for _, v := range variants {
+		recipes = append(recipes, v.Recipe)
 	}
-	var results []*builder.Result
+	built := &Built{Variants: variants}
+	var err error
+	if built.Ledger, err = builder.Settle(recipes, known); err != nil {
+		return built, err
+	}
+	if err := sameNumbers(b.Before.Ledger, built.Ledger); err != nil {
+		return built, err
+	}
 	for _, v := range variants {
 		o := b.Options
-		o.SiteDir, o.Ledger, o.OpenOCI = siteDir, ledger, OpenBase(v.Recipe.Arch)
+		o.Ledger, o.OpenOCI = builder.Leave(built.Ledger, b.Before.accounts(v, variants)), OpenBase(v.Recipe.Arch)
 		if o.Progress != nil {
 			o.Progress = func(e builder.Event) { e.Variant = v.Name; b.Options.Progress(e) }
 		}
-		if b.Locks != nil {
-			l, ok := b.Locks.Variants[v.Name]
-			if !ok {
-				return nil, cli.WithHint(fmt.Errorf("the lock has no variant %q", v.Name), "run 'caisson lock --update' and look at what changes")
-			}
-			o.Lock = &l
-		}
-		r, err := builder.Build(ctx, v.Recipe, v.Name, "", o)
+		o.Lock, o.Shared = b.Locks.For(v.Name)
+		r, err := b.Make(ctx, v.Recipe, v.Name, "", o)
 		if err != nil && ctx.Err() != nil { // the error may be a child's: the signal goes to all of us
-			return nil, errors.New("interrupted; nothing was pushed, and finished steps are cached")
+			return built, errors.New("interrupted; nothing was pushed, and finished steps are cached")
 		}
 		if err != nil {
-			return nil, written(s, fmt.Errorf("build variant %s: %w", v.Name, err))
+			return built, written(s, fmt.Errorf("build variant %s: %w", v.Name, err))
 		}
-		results = append(results, r)
-		if ledger, err = builder.Learn(ledger, r.Layer); err != nil {
-			return nil, err
-		}
-	}
-	for _, r := range results { // each knows all, or a second build would change the descriptions of the first
-		if r.Layer.Accounts, err = builder.Learn(r.Layer.Accounts, spec.Layer{Accounts: ledger}); err != nil {
-			return nil, err
-		}
-		if err := sameNumbers(b.Known, r.Layer.Accounts); err != nil {
-			return nil, err
+		built.Results = append(built.Results, r)
+		if built.Ledger, err = builder.Learn(built.Ledger, r); err != nil {
+			return built, err
 		}
 	}
-	return results, nil
+	return built, nil
 }
 
-// Version derives a version from what was built: the same layers have the same
-// version, on every machine.
-func Version(results []*builder.Result) string {
-	var all []byte
+// displaces returns the row of an account, of those that the base or a package made, that
+// has the number of a user who is new and did not ask for it: there the user gives way. It
+// is met by the layer that has both, or seen afterwards, where another layer has the user.
+func (b Build) displaces(built *Built, err error, variants []site.Variant) (spec.Account, bool) {
+	var taken *accounts.Taken
+	switch {
+	case errors.As(err, &taken):
+		return taken.Row(), b.isNew(taken.User, variants)
+	case err != nil:
+		return spec.Account{}, false
+	}
+	for _, r := range built.Results {
+		for _, row := range r.Brought {
+			for _, user := range accounts.People(built.Ledger) {
+				if user.UID == row.UID && user.Name != row.Name && b.isNew(user.Name, variants) {
+					return row, true
+				}
+			}
+		}
+	}
+	return spec.Account{}, false
+}
+
+// isNew reports whether a user had no number before, and asks for none.
+func (b Build) isNew(user string, variants []site.Variant) bool {
+	if slices.ContainsFunc(accounts.People(b.Before.Ledger), func(row spec.Account) bool { return row.Name == user }) {
+		return false
+	}
+	return !slices.ContainsFunc(variants, func(v site.Variant) bool {
+		return slices.ContainsFunc(v.Recipe.Accounts.Users, func(u spec.User) bool { return u.Name == user && u.UID != 0 })
+	})
+}
+
+// Version derives a version from what was built: the same layers and the same ledger have
+// the same version, on every machine.
+func (b *Built) Version() string {
+	all, _ := spec.Encode(ledger{Accounts: b.Ledger}) // a struct of plain values always encodes
 	created := ""
-	for _, r := range results {
-		data, _ := spec.Encode(r.Layer) // a struct of plain values always encodes
+	for _, r := range b.Results {
+		data, _ := spec.Encode(r.Layer) // likewise
 		all = append(all, data...)
 		created = max(created, r.Layer.Created)
 	}
@@ -106,35 +161,4 @@ func Version(results []*builder.Result) string {
 		return oci.Digest(all)[7:19]
 	}
 	return date.Format("20060102") + "-" + oci.Digest(all)[7:15]
-}
-
-// Accounts merges the account ledgers of layers. Two numbers of one name are
-// refused: files would change hands.
-func Accounts(layers []Layer) ([]spec.Account, error) {
-	var all []spec.Account
-	for _, l := range layers {
-		if err := sameNumbers(all, l.Accounts); err != nil {
-			return nil, fmt.Errorf("layer %s: %w", l.Digest, err)
-		}
-		all = append(all, l.Accounts...)
-	}
-	return all, nil
-}
-
-// sameNumbers refuses an account whose number is not the known one.
-func sameNumbers(known, now []spec.Account) error {
-	type name struct {
-		name  string
-		group bool
-	}
-	numbers := map[name]spec.Account{}
-	for _, a := range known {
-		numbers[name{a.Name, a.UID < 0}] = a
-	}
-	for _, a := range now {
-		if was, ok := numbers[name{a.Name, a.UID < 0}]; ok && (was.UID != a.UID || was.GID != a.GID) {
-			return refusal.New(refusal.Contradiction, "account %q has numbers %d and %d, it had %d and %d", a.Name, a.UID, a.GID, was.UID, was.GID)
-		}
-	}
-	return nil
 }

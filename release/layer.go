@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"
@@ -62,58 +63,82 @@ func Read(ctx context.Context, r *registry.Registry, digest string) (Layer, erro
 
 // Open returns the layers of [Find].
 func Open(ctx context.Context, r *registry.Registry, reference string) ([]Layer, error) {
-	layers, _, err := open(ctx, r, reference)
-	return layers, err
+	s, err := Find(ctx, r, reference)
+	if err != nil {
+		return nil, err
+	}
+	return s.Layers, nil
 }
 
-func open(ctx context.Context, r *registry.Registry, reference string) (all []Layer, index string, err error) {
+func open(ctx context.Context, r *registry.Registry, reference string) (*Set, error) {
 	if !oci.ValidTag(reference) && !oci.ValidDigest(reference) {
-		return nil, "", cli.Usage("a digest is sha256:<64 hex digits>", "%.80q is neither a tag nor a digest", reference)
+		return nil, cli.Usage("a digest is sha256:<64 hex digits>", "%.80q is neither a tag nor a digest", reference)
 	}
-	index, digests, err := manifests(ctx, r, reference)
+	p, err := follow(ctx, r, reference)
 	if errors.Is(err, oci.ErrNotFound) {
 		hint := "caisson prune " + r.Ref().String() + " --dry-run lists the layers"
 		if reference == Current {
 			hint = "no layer was pushed there yet: caisson build FILE --to " + r.Ref().String()
 		}
-		return nil, "", cli.WithHint(fmt.Errorf("layer:%s: %w", reference, oci.ErrNotFound), hint)
+		return nil, cli.WithHint(fmt.Errorf("layer:%s: %w", reference, oci.ErrNotFound), hint)
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("layer:%s: %w", reference, err)
+		return nil, fmt.Errorf("layer:%s: %w", reference, err)
 	}
-	for _, digest := range digests {
+	s := &Set{Index: p.index, ledger: p.ledger, registry: r}
+	for _, digest := range p.layers {
 		l, err := Read(ctx, r, digest)
 		if err != nil {
-			return nil, "", err
+			return nil, err
 		}
-		all = append(all, l)
+		s.Layers = append(s.Layers, l)
 	}
-	return all, index, nil
+	return s, nil
 }
 
-// manifests returns the manifests that a reference leads to, and the digest of
-// the index when it names one.
-func manifests(ctx context.Context, r *registry.Registry, reference string) (index string, digests []string, err error) {
+// pointed is what a reference leads to, by digest.
+type pointed struct {
+	index  string // "" when it is one layer's manifest
+	layers []string
+	ledger string // "" where the index has none, as those of the first release
+}
+
+// follow reads what a reference names.
+func follow(ctx context.Context, r *registry.Registry, reference string) (p pointed, err error) {
 	raw, _, err := r.Manifest(ctx, oci.RepoLayer, reference)
 	if err != nil {
-		return "", nil, err
+		return p, err
 	}
 	list, err := oci.ParseIndex(raw)
 	if refusal.Of(err) == refusal.MediaType { // one layer's own manifest
-		return "", []string{oci.Digest(raw)}, nil
+		return pointed{layers: []string{oci.Digest(raw)}}, nil
 	}
 	if err != nil {
-		return "", nil, err
+		return p, err
 	}
+	p.index = oci.Digest(raw)
 	for _, d := range list.Manifests {
-		digests = append(digests, d.Digest)
+		switch {
+		case d.ArtifactType != oci.TypeLedger:
+			p.layers = append(p.layers, d.Digest)
+		case p.ledger != "":
+			return p, refusal.New(refusal.Malformed, "the index %s has two account ledgers", p.index)
+		default:
+			p.ledger = d.Digest
+		}
 	}
-	return oci.Digest(raw), digests, nil
+	return p, nil
 }
 
-// ForVariant returns the layer of a variant. What decides is the description;
-// the annotations of the index are not looked at. A single layer serves all.
-func ForVariant(layers []Layer, variant string) (Layer, error) {
+// ForVariant returns the layer of a variant: the one that was made from its recipe, its
+// identity, where that is known; else the one of its name. What decides is the
+// description; the annotations of the index are not looked at. A single layer serves all.
+func ForVariant(layers []Layer, recipe, variant string) (Layer, error) {
+	for _, l := range layers {
+		if digest.Hex(l.Recipe) == recipe && recipe != "" {
+			return l, nil
+		}
+	}
 	for _, l := range layers {
 		if l.Variant == variant {
 			return l, nil

@@ -45,9 +45,13 @@ func Lock(ctx context.Context, s *site.Site, old *builder.LockFile, cache string
 		if err != nil {
 			return nil, nil, written(s, fmt.Errorf("variant %s: %w", v.Name, err))
 		}
-		l.Follow(old.Variants[v.Name], others...)
+		own := old.Variants[v.Name]
+		if i := slices.IndexFunc(others, func(o builder.Lock) bool { return o.Recipe == l.Recipe }); own.Recipe != l.Recipe && i >= 0 {
+			own = others[i] // a variant of the same packages: it has another name for its users' sake, say
+		}
+		l.Follow(own, others...)
 		fresh.Variants[v.Name] = l
-		changes = append(changes, LockedVariant{Variant: v.Name, Changes: builder.CompareLocks(old.Variants[v.Name], l)})
+		changes = append(changes, LockedVariant{Variant: v.Name, Changes: builder.CompareLocks(own, l)})
 	}
 	return fresh, changes, nil
 }

@@ -36,6 +36,7 @@ type stock struct {
 	versions map[string][]string   // version tag → manifests
 	released map[string]string     // version tag → when its index was released, RFC 3339; "" for one that nobody signed
 	layers   map[string]spec.Layer // manifest → description
+	ledgers  map[string]string     // version tag → manifest of the account ledger; none in an index of the first release
 }
 
 // Prune removes layers that are not needed: all but the keep versions that were
@@ -73,7 +74,7 @@ const sweepGrace = time.Hour
 
 // readStock reads all tags and the descriptions of all layers.
 func readStock(ctx context.Context, reg *registry.Registry) (*stock, error) {
-	s := &stock{versions: map[string][]string{}, released: map[string]string{}, layers: map[string]spec.Layer{}}
+	s := &stock{versions: map[string][]string{}, released: map[string]string{}, layers: map[string]spec.Layer{}, ledgers: map[string]string{}}
 	tags, err := reg.Tags(ctx, oci.RepoLayer)
 	if errors.Is(err, oci.ErrNotFound) {
 		return s, nil
@@ -85,21 +86,27 @@ func readStock(ctx context.Context, reg *registry.Registry) (*stock, error) {
 		if strings.HasPrefix(tag, "sha256-") {
 			continue // a list of referrers
 		}
-		index, digests, err := manifests(ctx, reg, tag)
+		p, err := follow(ctx, reg, tag)
 		if err != nil {
 			return nil, fmt.Errorf("layer:%s: %w", tag, err)
 		}
-		if index != "" {
-			s.versions[tag] = digests
-			if s.released[tag], err = releasedAt(ctx, reg, index); err != nil {
+		if p.index != "" {
+			s.versions[tag] = p.layers
+			if s.released[tag], err = releasedAt(ctx, reg, p.index); err != nil {
 				return nil, fmt.Errorf("layer:%s: %w", tag, err)
 			}
 		}
-		for _, digest := range digests {
+		if p.ledger != "" {
+			s.ledgers[tag] = p.ledger
+		}
+		for _, digest := range p.layers {
 			if _, known := s.layers[digest]; known {
 				continue
 			}
 			l, err := Read(ctx, reg, digest)
+			if errors.Is(err, oci.ErrNotFound) && p.index != "" {
+				continue // a prune before took it, and left the version that it belonged to
+			}
 			if err != nil {
 				return nil, fmt.Errorf("layer:%s: %w", tag, err)
 			}
@@ -170,11 +177,26 @@ func (s *stock) created(tag string) (newest string) {
 // points at a layer that is half gone.
 func (s *stock) remove(ctx context.Context, reg *registry.Registry, why map[string]string) error {
 	gone := func(digest string) bool { return why[digest] == "" }
+	ledgers := map[string]bool{} // whether they go
 	for tag, digests := range s.versions {
-		if !slices.ContainsFunc(digests, func(d string) bool { return !gone(d) }) {
-			if err := reg.Untag(ctx, oci.RepoLayer, tag); err != nil {
-				return fmt.Errorf("remove layer:%s: %w", tag, err)
-			}
+		goes := slices.ContainsFunc(digests, gone) // also where a layer of it stays, which later versions have as it was
+		if ledger := s.ledgers[tag]; ledger != "" {
+			others, known := ledgers[ledger]
+			ledgers[ledger] = goes && (others || !known)
+		}
+		if !goes {
+			continue
+		}
+		if err := reg.Untag(ctx, oci.RepoLayer, tag); err != nil {
+			return fmt.Errorf("remove layer:%s: %w", tag, err)
+		}
+	}
+	for ledger, goes := range ledgers {
+		if !goes {
+			continue
+		}
+		if err := reg.Delete(ctx, oci.RepoLayer, ledger); err != nil && !errors.Is(err, oci.ErrNotFound) {
+			return fmt.Errorf("remove account ledger %s: %w", ledger, err)
 		}
 	}
 	for digest := range s.layers {

@@ -7,11 +7,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/site"
 )
 
 // Pushed is what build -o json prints. Before it, on standard error, come the
@@ -28,36 +26,47 @@ type PushedVariant struct {
 	Digest  string `json:"digest"`
 }
 
-// PushAll pushes what [Bake] made of a site's variants, in their order, as one
-// version, and makes it [Current]. A variant that is as it was in the current
-// version stays the layer that it is, under its older version: another digest would
-// have its nodes start over for nothing.
-func (p *Pusher) PushAll(ctx context.Context, fleet, version string, variants []site.Variant, results []*builder.Result) (*Pushed, error) {
+// PushAll pushes what [Bake] made of a site as one version, with the account ledger beside
+// it, and makes it [Current]. A variant that is as a layer of the current version stays
+// that layer, under its older version and name: another digest would have its nodes start
+// over for nothing.
+func (p *Pusher) PushAll(ctx context.Context, fleet, version string, built *Built) (*Pushed, error) {
+	if err := p.overtaken(ctx, fleet, built.Ledger); err != nil { // before gigabytes are pushed
+		return nil, err
+	}
 	pushed := &Pushed{Version: version}
 	var entries []oci.Descriptor
 	released := p.released(ctx)
-	for i, v := range variants {
-		results[i].Layer.Version = version
+	for i, v := range built.Variants {
+		r := built.Results[i]
+		r.Layer.Version = version
 		for _, old := range released {
-			if same, err := equalButVersion(old, results[i].Layer); err != nil {
+			if same, err := sameButNamed(old, r.Layer); err != nil {
 				return nil, err
 			} else if same {
-				results[i].Layer.Version = old.Version
+				r.Layer.Version, r.Layer.Variant = old.Version, old.Variant
+				break
 			}
 		}
 		suite := ""
 		if v.Recipe.Base.Debian != nil {
 			suite = v.Recipe.Base.Debian.Suite
 		}
-		d, err := p.Push(ctx, results[i], suite)
+		d, err := p.Push(ctx, r, suite)
 		if err != nil {
 			return nil, fmt.Errorf("push variant %s: %w", v.Name, err)
 		}
 		entries = append(entries, d)
 		pushed.Layers = append(pushed.Layers, PushedVariant{Variant: v.Name, Digest: d.Digest})
 	}
-	var err error
-	pushed.Index, err = p.Index(ctx, entries, fleet, version)
+	d, err := p.ledger(ctx, fleet, built.Ledger)
+	if err != nil {
+		return nil, fmt.Errorf("push the account ledger: %w", err)
+	}
+	if err := p.overtaken(ctx, fleet, built.Ledger); err != nil { // the push took its time
+		return nil, err
+	}
+	pushed.Index, err = p.Index(ctx, append(entries, d), fleet, version)
 	return pushed, err
 }
 
@@ -83,9 +92,11 @@ func (p *Pusher) released(ctx context.Context) (out []spec.Layer) {
 	return out
 }
 
-// equalButVersion reports whether two layers differ in nothing but their version.
-func equalButVersion(a, b spec.Layer) (bool, error) {
-	a.Version = b.Version
+// sameButNamed reports whether two layers differ in nothing but their version and the name
+// of their variant. The name follows from what else the site has: a variant that becomes
+// the default is no other layer.
+func sameButNamed(a, b spec.Layer) (bool, error) {
+	a.Version, a.Variant = b.Version, b.Variant
 	was, err := spec.Encode(a)
 	if err != nil {
 		return false, err

@@ -22,6 +22,7 @@ type Set struct {
 	Index  string // digest; "" when the reference names one layer's manifest
 	Layers []Layer
 
+	ledger   string // digest; "" where it has none
 	registry *registry.Registry
 }
 
@@ -36,8 +37,7 @@ type Statement struct {
 
 // Find follows a tag, or the digest of an index or a manifest, down to layers.
 func Find(ctx context.Context, r *registry.Registry, reference string) (*Set, error) {
-	layers, index, err := open(ctx, r, reference)
-	return &Set{Index: index, Layers: layers, registry: r}, err
+	return open(ctx, r, reference)
 }
 
 // Statement returns the newest statement about the set's index by one of the keys.

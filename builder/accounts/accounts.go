@@ -3,10 +3,11 @@
 // Package accounts bakes users into the layer: passwd(5), group(5), shadow(5),
 // subuid(5), home directories, sudoers(5) and authorized keys.
 //
-// A UID belongs to its name for ever. The ledger is in every layer's description:
-// [Settle] takes the last one and gives numbers to who is new, [Bake] writes the
-// accounts. A user who leaves keeps the number, expired or purged, and nobody
-// else ever gets it.
+// A UID belongs to its name for ever. The fleet's ledger has a row for each that was
+// ever given: [Settle] takes the last one and gives numbers to who is new, [Leave] says
+// who of those that left is still in a layer, [Bake] writes the accounts. A user who
+// leaves keeps the number, expired or purged, and nobody else ever gets it. What a layer
+// is made from is [Present], its own rows: those of others would make it another layer.
 package accounts
 
 import (
@@ -27,8 +28,8 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Bake writes the accounts into r and returns the layer's ledger. fleet is what
-// [Settle] returned, epoch (seconds) the date of password changes.
+// Bake writes the accounts into r and returns the ledger of people as this layer sees
+// it. fleet is what [Leave] returned, epoch (seconds) the date of password changes.
 func Bake(ctx context.Context, r *root.Root, a spec.Accounts, fleet []spec.Account, epoch int64) ([]spec.Account, error) {
 	db, err := open(r)
 	if err != nil {
@@ -37,8 +38,8 @@ func Bake(ctx context.Context, r *root.Root, a spec.Accounts, fleet []spec.Accou
 	if err := errors.Join(Check(a), check(a, db)); err != nil {
 		return nil, err
 	}
-	ledger, err := here(a, People(fleet), db)
-	if err != nil {
+	ledger := view(a, People(fleet))
+	if err := possible(a, ledger, db); err != nil {
 		return nil, err
 	}
 	users := map[string]spec.User{}

@@ -4,6 +4,7 @@ package accounts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -70,7 +71,7 @@ func bake(t *testing.T, r *root.Root, a spec.Accounts, previous []spec.Account) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := Bake(context.Background(), r, a, fleet, epoch)
+	rows, err := Bake(context.Background(), r, a, Leave(fleet, previous), epoch)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,12 +198,44 @@ func TestSettleVariants(t *testing.T) {
 	if want := "[{ann 1001 1001 active} {ben 1002 1002 active} {low 1000 1000 active}]"; got != want {
 		t.Errorf("got %s, want %s: a number that is asked for is not given to another", got, want)
 	}
-	here, err := here(b, rows, &database{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := fmt.Sprint(here), "[{ann 1001 1001 active} {ben 1002 1002 active} {low 1000 1000 purged}]"; got != want {
+	if got, want := fmt.Sprint(view(b, rows)), "[{ann 1001 1001 active} {ben 1002 1002 active} {low 1000 1000 purged}]"; got != want {
 		t.Errorf("variant b has %s, want %s", got, want)
+	}
+}
+
+// A layer has its own users and those who left it, whatever the fleet has: users of
+// other layers come, leave and are purged without a word of it.
+func TestPresent(t *testing.T) {
+	fleet := []spec.Account{{Name: "ann", UID: 1000, GID: 1000, State: "active"}, {Name: "kim", UID: 1001, GID: 1001, State: "active"},
+		{Name: "left", UID: 1002, GID: 1002, State: "expired"}, {Name: "sshd", UID: 101, GID: 101, State: "system"}, {Name: "ubuntu", UID: 1003, GID: 1003, State: "purged"}}
+	ann := spec.Accounts{Users: []spec.User{{Name: "ann"}}}
+	purge := spec.Accounts{Users: ann.Users, PurgeExpired: true}
+	for _, c := range []struct {
+		name   string
+		a      spec.Accounts
+		before []spec.Account
+		want   string
+	}{
+		{"somebody else has left", ann, []spec.Account{{Name: "ann", State: "active"}}, "[{ann 1000 1000 active}]"},
+		{"she has left", ann, []spec.Account{{Name: "left", State: "active"}}, "[{ann 1000 1000 active} {left 1002 1002 expired}]"},
+		{"she has left long ago", ann, []spec.Account{{Name: "left", State: "expired"}}, "[{ann 1000 1000 active} {left 1002 1002 expired}]"},
+		{"she was purged", ann, []spec.Account{{Name: "left", State: "purged"}}, "[{ann 1000 1000 active}]"},
+		{"she is to be purged", purge, []spec.Account{{Name: "left", State: "expired"}}, "[{ann 1000 1000 active}]"},
+	} {
+		if got := fmt.Sprint(Present(c.a, Leave(fleet, c.before))); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// A user who has no number of the site's asking, and a package's account that has the
+// number, are told apart by an error that names both.
+func TestTaken(t *testing.T) {
+	r := tree(t)
+	_, err := Bake(context.Background(), r, spec.Accounts{Users: []spec.User{{Name: "ann"}}}, []spec.Account{{Name: "ann", UID: 1005, GID: 1005, State: "active"}}, epoch)
+	var taken *Taken
+	if !errors.As(err, &taken) || *taken != (Taken{"ann", 1005, "ubuntu"}) {
+		t.Errorf("%v", err)
 	}
 }
 

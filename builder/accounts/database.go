@@ -118,13 +118,14 @@ func (db *database) uidOf(name string) int {
 	return 0
 }
 
-func (db *database) gidTaken(gid int, by string) bool {
+// groupOf returns a group, but for one, that has the number; "" where none does.
+func (db *database) groupOf(gid int, but string) string {
 	for _, row := range db.group.rows {
-		if len(row) > 2 && row[2] == strconv.Itoa(gid) && row[0] != by {
-			return true
+		if len(row) > 2 && row[2] == strconv.Itoa(gid) && row[0] != but {
+			return row[0]
 		}
 	}
-	return false
+	return ""
 }
 
 // set writes an active account.

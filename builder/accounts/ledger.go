@@ -107,38 +107,95 @@ func PeopleIn(passwd string) (rows []spec.Account) {
 	return rows
 }
 
-// here turns the fleet's ledger into this layer's: who is in it, who left it,
+// Leave says who of a fleet's users that left stays in a layer, expired: whoever was in
+// it before. Users of other layers were never in this one, and their leaving is nothing
+// that it should tell.
+func Leave(fleet, before []spec.Account) []spec.Account {
+	was := map[string]bool{}
+	for _, row := range People(before) {
+		was[row.Name] = was[row.Name] || row.State != statePurged
+	}
+	rows := slices.Clone(fleet)
+	for i, row := range rows {
+		if row.State == stateExpired && !was[row.Name] {
+			rows[i].State = statePurged
+		}
+	}
+	return rows
+}
+
+// Present returns the rows of people whom a layer has: its users, and those who left it
+// and are expired.
+func Present(a spec.Accounts, fleet []spec.Account) []spec.Account {
+	return slices.DeleteFunc(view(a, People(fleet)), func(row spec.Account) bool { return row.State == statePurged })
+}
+
+// view turns the fleet's ledger of people into this layer's: who is in it, who left it,
 // and whose number is only kept.
-func here(a spec.Accounts, fleet []spec.Account, db *database) ([]spec.Account, error) {
+func view(a spec.Accounts, fleet []spec.Account) []spec.Account {
 	users := map[string]bool{}
 	for _, u := range a.Users {
 		users[u.Name] = true
 	}
-	uids := db.uids()
-	rows := make([]spec.Account, 0, len(fleet))
-	for _, row := range fleet {
+	rows := slices.Clone(fleet)
+	for i, row := range rows {
 		switch {
 		case users[row.Name]:
-			delete(users, row.Name)
-			row.State = stateActive
+			rows[i].State = stateActive
 		case row.State == stateActive, a.PurgeExpired: // active elsewhere only, or to be gone
-			row.State = statePurged
+			rows[i].State = statePurged
 		}
-		if row.State != statePurged {
-			if uid := db.uidOf(row.Name); uid != 0 && uid != row.UID {
-				return nil, fmt.Errorf("user %q: the layer's packages made it with UID %d, the ledger has %d", row.Name, uid, row.UID)
-			}
-			if other := uids[row.UID]; other != "" && other != row.Name {
-				return nil, fmt.Errorf("user %q: UID %d belongs to %q, which the base or a package made; give the user another uid", row.Name, row.UID, other)
-			}
-			if db.gidTaken(row.GID, row.Name) {
-				return nil, fmt.Errorf("user %q: GID %d belongs to another group; give the user another uid", row.Name, row.GID)
-			}
+	}
+	return rows
+}
+
+// Taken is the error for a user whose number somebody has already, of those whom the base
+// or a package made.
+type Taken struct {
+	User string
+	UID  int
+	By   string // an account, or a group
+}
+
+func (t *Taken) Error() string {
+	return fmt.Sprintf("user %q: number %d belongs to %q, which the base or a package made", t.User, t.UID, t.By)
+}
+
+// Row reserves the number for whoever has it.
+func (t *Taken) Row() spec.Account {
+	return spec.Account{Name: t.By, UID: t.UID, GID: t.UID, State: statePurged}
+}
+
+// Hint says what the user can do about it.
+func (t *Taken) Hint() string {
+	return fmt.Sprintf("another user_uid, for a user whom no layer had yet; else leave out the package that makes %q", t.By)
+}
+
+// possible refuses a ledger with which the tree is not at one.
+func possible(a spec.Accounts, rows []spec.Account, db *database) error {
+	numbered := map[string]bool{}
+	for _, row := range rows {
+		numbered[row.Name] = true
+	}
+	for _, u := range a.Users {
+		if !numbered[u.Name] {
+			return fmt.Errorf("user %q: not in the ledger", u.Name)
 		}
-		rows = append(rows, row)
 	}
-	for name := range users {
-		return nil, fmt.Errorf("user %q: not in the ledger", name)
+	uids := db.uids()
+	for _, row := range rows {
+		if row.State == statePurged {
+			continue
+		}
+		if uid := db.uidOf(row.Name); uid != 0 && uid != row.UID {
+			return fmt.Errorf("user %q: the layer's packages made it with UID %d, the ledger has %d", row.Name, uid, row.UID)
+		}
+		if other := uids[row.UID]; other != "" && other != row.Name {
+			return &Taken{row.Name, row.UID, other}
+		}
+		if other := db.groupOf(row.GID, row.Name); other != "" {
+			return &Taken{row.Name, row.GID, other}
+		}
 	}
-	return rows, nil
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,7 +24,6 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
-	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
@@ -82,8 +82,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if err != nil {
 		return err
 	}
-	variants, err := s.Variants()
-	if err != nil {
+	if _, err := s.Variants(); err != nil {
 		return err
 	}
 	if f.to == "" {
@@ -114,7 +113,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if err != nil {
 		return err
 	}
-	results, err := a.bake(ctx, f, s, reg, names[0])
+	built, err := a.bake(ctx, f, s, reg, names[0])
 	if err != nil {
 		return err
 	}
@@ -124,7 +123,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	}
 	progress := a.progress()
 	p.Registry, p.Tool, p.Now, p.Progress = reg, version, now(), progress.event
-	out, err := p.PushAll(ctx, s.Name(), cmp.Or(f.version, release.Version(results)), variants, results)
+	out, err := p.PushAll(ctx, s.Name(), cmp.Or(f.version, built.Version()), built)
 	progress.close()
 	if err != nil {
 		return err
@@ -140,8 +139,8 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 }
 
 // bake builds every variant and shows how it goes.
-func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, reg *registry.Registry, file string) ([]*builder.Result, error) {
-	known, err := a.previousAccounts(ctx, f, s, reg, file)
+func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, reg *registry.Registry, file string) (*release.Built, error) {
+	before, err := a.before(ctx, f, s, reg, file)
 	if err != nil {
 		return nil, err
 	}
@@ -151,47 +150,64 @@ func (a *app) bake(ctx context.Context, f buildFlags, s *site.Site, reg *registr
 	}
 	progress := a.progress()
 	defer progress.close()
-	return release.Bake(ctx, s, release.Build{Locks: locks, Known: known, Options: builder.Options{
+	return release.Bake(ctx, s, release.Build{Locks: locks, Before: before, Options: builder.Options{
 		CacheDir: f.cache, Agent: f.agent, Fast: f.fast, Debs: f.debs, Progress: progress.event}})
 }
 
-// previousAccounts returns the account ledger to go on with, of layers that a
-// release key of the site signed: whoever chooses it gives users the numbers of
-// others, and with them their files. A registry that holds no layer yet begins a
-// new one. A digest is as good as a signature.
-func (a *app) previousAccounts(ctx context.Context, f buildFlags, s *site.Site, reg *registry.Registry, file string) ([]spec.Account, error) {
-	reference := release.Current
-	if f.previous != "" {
-		ref, named, err := release.ParseName(f.previous)
-		if err != nil {
-			return nil, err
-		}
-		reference = named
-		if reg, err = f.registry.existing(ref); err != nil {
-			return nil, err
-		}
+// before returns what to go on from, the account ledger foremost, as a release key of the
+// site signed it: whoever chooses it gives users the numbers of others, and with them
+// their files. A registry that holds no layer yet begins a new one. A digest is as good as
+// a signature. Numbers that the layers where it is pushed to have given stay given,
+// whatever is named.
+func (a *app) before(ctx context.Context, f buildFlags, s *site.Site, reg *registry.Registry, file string) (b release.Before, err error) {
+	trusted, noKeys := policy.Release(s)
+	current, err := a.beforeAt(ctx, s, trusted, noKeys, reg, release.Current, file)
+	none := errors.Is(err, oci.ErrNotFound) && refusal.Of(err) == "" // nothing was ever built there
+	switch {
+	case none && f.previous == "":
+		return b, nil
+	case f.previous == "":
+		return current, cli.WithHint(err, "the account ledger comes from layers that a release key of the site signed; --previous REF@sha256:DIGEST names others")
+	case err != nil && !none && noKeys == nil && refusal.Of(err) == "":
+		return b, err
 	}
-	if oci.ValidDigest(reference) {
-		layers, err := release.Open(ctx, reg, reference)
-		if err != nil {
-			return nil, err
-		}
-		return release.Accounts(layers)
-	}
-	const way = "the account ledger comes from a layer that a release key of the site signed; --previous REF@sha256:DIGEST names another"
-	m, err := memory.Open(memoryName(file))
+	ref, reference, err := release.ParseName(f.previous)
 	if err != nil {
-		return nil, err
+		return b, err
 	}
-	policy, noKeys := policy.Release(s)
-	layers, err := (&publish.Publisher{Registry: reg, Memory: m, Say: a.say}).Layers(ctx, policy, reference)
-	if f.previous == "" && errors.Is(err, oci.ErrNotFound) && refusal.Of(err) == "" {
-		return nil, nil // nothing was ever built there
+	if reg, err = f.registry.existing(ref); err != nil {
+		return b, err
 	}
-	if err = cmp.Or(noKeys, err); err != nil {
-		return nil, cli.WithHint(err, way)
+	if b, err = a.beforeAt(ctx, s, trusted, noKeys, reg, reference, file); err != nil {
+		return b, fmt.Errorf("--previous: %w", err)
 	}
-	return release.Accounts(layers)
+	b.Ledger, err = release.Join(current.Ledger, b.Ledger)
+	return b, err
+}
+
+// beforeAt reads what to go on from at one place; noKeys is why the site's release keys
+// cannot be read, which a digest does not need.
+func (a *app) beforeAt(ctx context.Context, s *site.Site, trusted publish.Policy, noKeys error, reg *registry.Registry, reference, file string) (b release.Before, err error) {
+	var set *release.Set
+	if oci.ValidDigest(reference) {
+		trusted.Release = nil
+		set, err = release.Find(ctx, reg, reference)
+	} else {
+		m, openErr := memory.Open(memoryName(file))
+		if openErr != nil {
+			return b, openErr
+		}
+		set, err = (&publish.Publisher{Registry: reg, Memory: m, Say: a.say}).Set(ctx, trusted, reference)
+		if noKeys != nil && !errors.Is(err, oci.ErrNotFound) {
+			return b, noKeys
+		}
+	}
+	if err != nil {
+		return b, err
+	}
+	b.Layers = set.Layers
+	b.Ledger, err = set.Accounts(ctx, s.Name(), trusted.Release)
+	return b, err
 }
 
 // findAgent finds the agent beside this program or on PATH.

@@ -124,7 +124,7 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 
 // loaderLayer returns the layer whose kernel loads. A release key of the site must
 // have signed it, unless the operator insists.
-func (a *app) loaderLayer(ctx context.Context, reg *registry.Registry, s *site.Site, f netbootFlags, site string) (l release.Layer, err error) {
+func (a *app) loaderLayer(ctx context.Context, reg *registry.Registry, s *site.Site, f netbootFlags, file string) (l release.Layer, err error) {
 	reference := cmp.Or(f.layer, release.Current)
 	var layers []release.Layer
 	if f.unsigned {
@@ -135,14 +135,18 @@ func (a *app) loaderLayer(ctx context.Context, reg *registry.Registry, s *site.S
 		if keyErr != nil {
 			return l, cli.WithHint(keyErr, "trust.keys.release of the site names the key of 'caisson build'; --unsigned boots a layer that nobody released")
 		}
-		file, openErr := memory.Open(memoryName(site))
+		m, openErr := memory.Open(memoryName(file))
 		if openErr != nil {
 			return l, openErr
 		}
-		layers, err = (&publish.Publisher{Registry: reg, Memory: file, Say: a.say}).Layers(ctx, policy, reference)
+		layers, err = (&publish.Publisher{Registry: reg, Memory: m, Say: a.say}).Layers(ctx, policy, reference)
 	}
 	if err != nil {
 		return l, err
 	}
-	return release.ForVariant(layers, "default")
+	recipe := ""
+	if s.HasLayer() {
+		recipe = site.RecipeID(s.DefaultRecipe())
+	}
+	return release.ForVariant(layers, recipe, site.DefaultVariant)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/internal/keys"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/layers/image"
@@ -95,10 +96,6 @@ func pushBaked(file, to, key, ca, named string) error {
 	if found.Err() != nil {
 		return found.Err()
 	}
-	variants, err := s.Variants()
-	if err != nil {
-		return err
-	}
 	reach := access{caFiles: []string{ca}, say: func(string, ...any) {}}
 	reg, err := reach.open(to)
 	if err != nil {
@@ -108,16 +105,22 @@ func pushBaked(file, to, key, ca, named string) error {
 	if by, err = keys.Open(key, nil); err != nil {
 		return err
 	}
-	var results []*builder.Result
-	for _, v := range variants {
-		r, err := baked(s.Name(), v.Name, v.Recipe)
-		if err != nil {
+	var before release.Before
+	switch set, err := release.Find(context.Background(), reg, release.Current); {
+	case err == nil:
+		before.Layers = set.Layers
+		if before.Ledger, err = set.Accounts(context.Background(), s.Name(), nil); err != nil {
 			return err
 		}
-		results = append(results, r)
+	case !errors.Is(err, oci.ErrNotFound):
+		return err
+	}
+	built, err := release.Bake(context.Background(), s, release.Build{Before: before, Make: baked})
+	if err != nil {
+		return err
 	}
 	p := release.Pusher{Registry: reg, Release: by, Now: now()}
-	out, err := p.PushAll(context.Background(), s.Name(), named, variants, results)
+	out, err := p.PushAll(context.Background(), s.Name(), named, built)
 	if err != nil {
 		return err
 	}
@@ -128,12 +131,12 @@ func pushBaked(file, to, key, ca, named string) error {
 }
 
 // baked is a layer of a recipe whose files hold no more than their names.
-func baked(fleet, variant string, recipe spec.Recipe) (*builder.Result, error) {
+func baked(_ context.Context, recipe spec.Recipe, variant, _ string, o builder.Options) (*builder.Result, error) {
 	made, err := spec.Encode(recipe)
 	if err != nil {
 		return nil, err
 	}
-	r := &builder.Result{Recipe: made, Layer: spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: fleet, Variant: variant, Arch: "amd64",
+	r := &builder.Result{Recipe: made, Layer: spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: recipe.Fleet, Variant: variant, Arch: "amd64",
 		Created: "2026-01-01T00:00:00Z", Recipe: oci.Digest(made), Features: spec.Features()}}
 	file := func(name, mediaType, text string) (spec.Blob, error) {
 		path := filepath.Join(os.TempDir(), oci.Digest([]byte(text))[7:])
@@ -141,16 +144,22 @@ func baked(fleet, variant string, recipe spec.Recipe) (*builder.Result, error) {
 		r.Blobs = append(r.Blobs, builder.Blob{Blob: b, MediaType: mediaType, Path: path, Title: name})
 		return b, os.WriteFile(path, []byte(text), 0o644)
 	}
-	img, err1 := file("base", image.MediaType, "the image of "+string(made))
+	others := recipe
+	others.Accounts = spec.Accounts{}
+	rest, err := spec.Encode(others)
+	if err != nil {
+		return nil, err
+	}
+	present := accounts.Present(recipe.Accounts, o.Ledger)
+	img, err1 := file("base", image.MediaType, "the image of "+string(rest))
+	people, err4 := file(spec.ImageAccounts, image.MediaType, fmt.Sprint("the accounts of ", present, recipe.Accounts))
 	kernel, err2 := file("kernel", builder.MediaTypeKernel, "a kernel")
 	initrd, err3 := file("initrd", builder.MediaTypeInitrd, "an initrd")
-	r.Layer.Images = []spec.Image{{Name: "base", MediaType: image.MediaType, Blob: img}}
+	r.Layer.Images = []spec.Image{{Name: "base", MediaType: image.MediaType, Blob: img}, {Name: spec.ImageAccounts, MediaType: image.MediaType, Blob: people}}
 	r.Layer.Kernel, r.Layer.Initrd = spec.KernelBlob{Release: "6.12.1+deb13-amd64", Blob: kernel}, initrd
 	for _, p := range recipe.Packages.Install {
 		r.Layer.Packages = append(r.Layer.Packages, spec.InstalledPackage{Name: p.Name, Version: "1.0", Arch: "amd64"})
 	}
-	for i, u := range recipe.Accounts.Users {
-		r.Layer.Accounts = append(r.Layer.Accounts, spec.Account{Name: u.Name, UID: 1000 + i, GID: 1000 + i, State: "active"})
-	}
-	return r, errors.Join(err1, err2, err3)
+	r.Layer.Accounts, r.Ledger = present, o.Ledger
+	return r, errors.Join(err1, err2, err3, err4)
 }

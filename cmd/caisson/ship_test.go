@@ -61,7 +61,7 @@ func shipLayers(file, ref, version string) error {
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}
-	_, err = p.PushAll(context.Background(), s.Name(), version, variants, results)
+	_, err = p.PushAll(context.Background(), s.Name(), version, &release.Built{Variants: variants, Results: results})
 	return err
 }
 

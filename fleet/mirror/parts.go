@@ -202,9 +202,11 @@ func (m *Mirror) Layer(ctx context.Context, reference string) (*Result, error) {
 		}
 		tags := []string{}
 		if oci.ValidTag(reference) {
-			tags = []string{set.Layers[0].Version, reference}
-			slices.Sort(tags)
-			tags = slices.Compact(tags)
+			tags = []string{reference}
+			if version := m.version(ctx, set); version != "" && version != reference {
+				tags = append(tags, version)
+				slices.Sort(tags)
+			}
 		}
 		for _, tag := range tags {
 			if err := r.free(ctx, tag, set.Index); err != nil {
@@ -213,6 +215,24 @@ func (m *Mirror) Layer(ctx context.Context, reference string) (*Result, error) {
 		}
 		return r.copy(ctx, oci.RepoLayer, named{set.Index, tags})
 	})
+}
+
+// version returns that of a set of layers, as it is stated; "" where nobody states it. A
+// layer's own may be an older one, in which it was as it is.
+func (m *Mirror) version(ctx context.Context, set *release.Set) string {
+	if m.Policy != nil {
+		if by, err := set.Statement(ctx, m.Policy.Release); err == nil {
+			return by.Version
+		}
+	}
+	if len(set.Layers) == 0 {
+		return ""
+	}
+	version := set.Layers[0].Version
+	if slices.ContainsFunc(set.Layers, func(l release.Layer) bool { return l.Version != version }) {
+		return ""
+	}
+	return version
 }
 
 // free refuses to give a version's tag to other layers than those that have it.

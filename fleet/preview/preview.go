@@ -150,8 +150,8 @@ type layers struct {
 }
 
 // Next implements plan.Layers.
-func (l *layers) Next(variant string) *plan.Layer {
-	one, err := release.ForVariant(l.next, variant)
+func (l *layers) Next(v site.Variant) *plan.Layer {
+	one, err := release.ForVariant(l.next, site.RecipeID(v.Recipe), v.Name)
 	if err != nil {
 		return nil // it has to be built
 	}

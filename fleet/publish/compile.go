@@ -29,7 +29,7 @@ func (p *Publisher) Compile(ctx context.Context, s *site.Site, policy Policy, re
 			return nil, err
 		}
 		for _, v := range variants {
-			l, err := release.ForVariant(found, v.Name)
+			l, err := release.ForVariant(found, site.RecipeID(v.Recipe), v.Name)
 			if err != nil {
 				return nil, err
 			}

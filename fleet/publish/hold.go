@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/hold"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
@@ -46,7 +47,11 @@ func (p *Publisher) Pin(ctx context.Context, h Hold, layer string) (*Result, err
 			return err
 		}
 		o := &looked.overlay
-		l, err := release.ForVariant(layers, o.Variant)
+		has, err := e.layer(ctx, o.Layer) // two layers may have had a name one after the other, and one of them the recipe
+		if o.Layer != "" && err != nil && !lost(err) {
+			return err
+		}
+		l, err := release.ForVariant(layers, digest.Hex(has.Recipe), o.Variant)
 		if err != nil {
 			return err
 		}

@@ -61,9 +61,14 @@ func layersAreOurs(l *lookedLayers) error {
 	return nil
 }
 
-// versionIsNamed: a tag is nobody's promise, the description is signed.
+// versionIsNamed: a tag is nobody's promise, the description is signed, and so is what is
+// stated of an index. The latter goes first: a layer that a version has as the version
+// before it had it is described as that one's.
 func versionIsNamed(l *lookedLayers) error {
 	if l.reference == release.Current || oci.ValidDigest(l.reference) {
+		return nil
+	}
+	if by, err := l.set.Statement(l.ctx, l.policy.Release); err == nil && by.Version == l.reference && by.Fleet == l.policy.Fleet {
 		return nil
 	}
 	for _, layer := range l.set.Layers {
@@ -91,6 +96,15 @@ func currentIsStated(l *lookedLayers) (err error) {
 // Layers returns the layers that a reference leads to, verified with the policy's
 // release keys, and remembers how new the current ones are.
 func (p *Publisher) Layers(ctx context.Context, policy Policy, reference string) ([]release.Layer, error) {
+	set, err := p.Set(ctx, policy, reference)
+	if err != nil {
+		return nil, err
+	}
+	return set.Layers, nil
+}
+
+// Set is [Publisher.Layers] with what stands beside the layers.
+func (p *Publisher) Set(ctx context.Context, policy Policy, reference string) (*release.Set, error) {
 	place := p.Registry.Ref().String()
 	seen, _ := p.Memory.At(place)
 	set, err := release.Find(ctx, p.Registry, reference)
@@ -111,7 +125,7 @@ func (p *Publisher) Layers(ctx context.Context, policy Policy, reference string)
 			return nil, err
 		}
 	}
-	return set.Layers, nil
+	return set, nil
 }
 
 // succession is a layer that takes the place of another.

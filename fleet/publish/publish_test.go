@@ -306,11 +306,11 @@ func TestVariantsComeFromTheSignedDescription(t *testing.T) {
 		t.Fatal(err)
 	}
 	for variant, want := range map[string]string{"default": a.Digest, "dpdk": b.Digest} {
-		if got, err := release.ForVariant(layers, variant); err != nil || got.Digest != want {
+		if got, err := release.ForVariant(layers, "", variant); err != nil || got.Digest != want {
 			t.Errorf("For(%s) = %s, %v; want %s", variant, got.Digest, err, want)
 		}
 	}
-	if _, err := release.ForVariant(layers, "other"); err == nil {
+	if _, err := release.ForVariant(layers, "", "other"); err == nil {
 		t.Error("a variant that is not there was found")
 	}
 }

@@ -247,8 +247,8 @@ func peakMemory() int {
 // noLayers is a registry without any.
 type noLayers struct{}
 
-func (noLayers) Next(string) *plan.Layer      { return nil }
-func (noLayers) Published(string) *plan.Layer { return nil }
+func (noLayers) Next(site.Variant) *plan.Layer { return nil }
+func (noLayers) Published(string) *plan.Layer  { return nil }
 
 // nights is maintenance of every node: a window each night, an operation in it that
 // takes turns by rack, and one each night beside it.

@@ -16,9 +16,12 @@ import (
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
+// DefaultVariant is the name of the variant that no override changes.
+const DefaultVariant = "default"
+
 // Variant is one system layer of the site and the nodes that share it.
 type Variant struct {
-	Name   string // "default", or the beginning of the recipe's hash
+	Name   string // DefaultVariant, or the beginning of the recipe's hash
 	Recipe spec.Recipe
 	Nodes  []string
 }
@@ -33,7 +36,7 @@ func (s *Site) Variants() ([]Variant, error) {
 		return nil, ErrNoLayer
 	}
 	def := s.recipe(inventory.Node{}, true)
-	out := []Variant{{Name: "default", Recipe: def}}
+	out := []Variant{{Name: DefaultVariant, Recipe: def}}
 	byID := map[string]int{RecipeID(def): 0}
 	byTargets := map[string]int{} // most nodes have the same few targets
 	for _, n := range s.nodes {

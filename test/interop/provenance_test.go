@@ -93,7 +93,7 @@ func TestProvenance(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	previous := "" // layer: each version has keys of its own, so the next build names it by digest
+	previous := "" // index: each version has keys of its own, so the next build names it by digest
 	versions(t, func(t *testing.T, c *cosign) {
 		newKey(t, c, "release", "")
 		attest := newKey(t, c, "attest", "")
@@ -110,6 +110,7 @@ func TestProvenance(t *testing.T) {
 			t.Fatal(err)
 		}
 		var built struct {
+			Index  string `json:"index"`
 			Layers []struct {
 				Digest string `json:"digest"`
 			} `json:"layers"`
@@ -117,8 +118,8 @@ func TestProvenance(t *testing.T) {
 		if err := json.Unmarshal(out, &built); err != nil || len(built.Layers) != 1 {
 			t.Fatalf("caisson build said %s, %v", out, err)
 		}
-		previous = built.Layers[0].Digest
-		layer := oci.Descriptor{Digest: previous}
+		previous = built.Index
+		layer := oci.Descriptor{Digest: built.Layers[0].Digest}
 
 		verify := func(key string, kind string) []string {
 			return c.verifyArgs("verify-attestation", key, "--allow-http-registry", "--type", kind, p.ref(layer))

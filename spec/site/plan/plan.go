@@ -71,7 +71,7 @@ type Layer struct {
 // Layers is what a planner asks about layers. Either method returns nil for a
 // layer that is not there or cannot be read.
 type Layers interface {
-	Next(variant string) *Layer     // the one that publish would name
+	Next(v site.Variant) *Layer     // the one that publish would name
 	Published(digest string) *Layer // by its manifest's digest
 }
 
@@ -115,7 +115,7 @@ func New(s *site.Site, layers Layers) *Planner {
 		p.variants, _ = s.Variants() // fails only without a layer
 	}
 	for i, v := range p.variants {
-		next := layers.Next(v.Name)
+		next := layers.Next(v)
 		if next != nil && strings.TrimPrefix(next.Recipe, "sha256:") != site.RecipeID(v.Recipe) {
 			next = nil
 		}

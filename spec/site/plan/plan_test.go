@@ -60,9 +60,9 @@ type built map[string]*Layer
 
 func (b built) Published(digest string) *Layer { return b[digest] }
 
-func (b built) Next(variant string) *Layer {
+func (b built) Next(v site.Variant) *Layer {
 	for _, l := range b {
-		if l.Variant == variant {
+		if l.Variant == v.Name {
 			return l
 		}
 	}

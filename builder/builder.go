@@ -204,7 +204,7 @@ func (b *build) result(variant, version string) (*Result, error) {
 	r := &Result{Lock: b.chosen, Recipe: recipe, Layer: spec.Layer{
 		APIVersion: spec.APIVersion, Kind: spec.KindLayer, Features: spec.Features(), Fleet: b.recipe.Fleet, Version: version, Variant: variant,
 		Recipe: digest(recipe), Arch: b.recipe.Arch, Created: time.Unix(b.epoch, 0).UTC().Format(time.RFC3339),
-		Roots: map[string]string{},
+		Fast: b.options.Fast, Roots: map[string]string{},
 	}}
 	for _, s := range steps {
 		m := b.done[s.name]

@@ -89,57 +89,66 @@ func compareLayers(ctx context.Context, old, new Layer) (Difference, error) {
 		Packages: compareMaps(packageMap(old.Layer), packageMap(new.Layer)),
 		Accounts: compareMaps(accountMap(old.Layer), accountMap(new.Layer)),
 		Profiles: compareMaps(profileMap(old.Layer), profileMap(new.Layer)),
-		Images:   []ImageChange{},
 	}
 	if old.Kernel.Release != new.Kernel.Release {
 		d.Kernel = &Change{Name: "kernel", From: old.Kernel.Release, To: new.Kernel.Release}
 	}
-	had := map[string]map[[32]byte]bool{} // chunks, by the image's name: a node looks into images of the same name
-	sizes := map[string]spec.Image{}
+	var err error
+	d.Images, d.Bytes, err = fetched(ctx, old, new)
+	return d, err
+}
+
+// fetched compares images by their chunks: what a node that has one layer fetches for the
+// other, in all and of each image.
+func fetched(ctx context.Context, old, new Layer) (images []ImageChange, bytes int64, err error) {
+	images = []ImageChange{}
+	was := map[string]spec.Image{}
 	for _, i := range old.Images {
-		sizes[i.Name] = i
-		chunks, err := readChunks(ctx, old, i)
-		if err != nil {
-			return d, err
-		}
-		had[i.Name] = map[[32]byte]bool{}
-		for _, c := range chunks {
-			had[i.Name][c.Sum] = true
-		}
+		was[i.Name] = i
 	}
 	for _, i := range new.Images {
-		if sizes[i.Name].Digest == i.Digest {
-			delete(sizes, i.Name)
+		before := was[i.Name]
+		delete(was, i.Name)
+		if before.Digest == i.Digest {
 			continue
 		}
-		c := ImageChange{Name: i.Name, From: sizes[i.Name].Size, To: i.Size, Fetch: i.Size}
-		delete(sizes, i.Name)
+		c := ImageChange{Name: i.Name, From: before.Size, To: i.Size, Fetch: i.Size}
 		chunks, err := readChunks(ctx, new, i)
 		if err != nil {
-			return d, err
+			return nil, 0, err
 		}
 		if chunks != nil {
+			had := map[[32]byte]bool{} // a node looks into images of the same name
+			older, err := readChunks(ctx, old, before)
+			if err != nil {
+				return nil, 0, err
+			}
+			for _, chunk := range older {
+				had[chunk.Sum] = true
+			}
 			c.Fetch = i.Chunks.Size // the index comes, too
 			for _, chunk := range chunks {
-				if !had[i.Name][chunk.Sum] {
+				if !had[chunk.Sum] {
 					c.Fetch += int64(chunk.Size)
 				}
 			}
 			c.Fetch = min(c.Fetch, i.Size)
 		}
-		d.Bytes += c.Fetch
-		d.Images = append(d.Images, c)
+		bytes += c.Fetch
+		images = append(images, c)
 	}
-	for name, i := range sizes {
-		d.Images = append(d.Images, ImageChange{Name: name, From: i.Size})
+	for _, i := range old.Images {
+		if _, gone := was[i.Name]; gone {
+			images = append(images, ImageChange{Name: i.Name, From: i.Size})
+		}
 	}
 	if old.Kernel.Digest != new.Kernel.Digest {
-		d.Bytes += new.Kernel.Size
+		bytes += new.Kernel.Size
 	}
 	if old.Initrd.Digest != new.Initrd.Digest {
-		d.Bytes += new.Initrd.Size
+		bytes += new.Initrd.Size
 	}
-	return d, nil
+	return images, bytes, nil
 }
 
 // readChunks reads an image's chunk index, nil when it has none.

@@ -25,6 +25,8 @@ type Layer struct {
 	// hex digits each. Those of an image stand here, and not beside it, since readers of
 	// earlier releases leave out what they do not know at this level alone.
 	Roots map[string]string `json:"roots,omitempty"`
+
+	Fast bool `json:"fast,omitempty"` // compressed weakly, for development: no image is as a build without it has it
 }
 
 // Blob names content of the same artifact. In the JSON of a type that embeds it, its

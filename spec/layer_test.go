@@ -21,7 +21,8 @@ func TestLayerBytes(t *testing.T) {
 		`"accounts":[{"name":"u","uid":1000,"gid":100,"state":"active"}]`,
 		`"apparmor":{"features":"x","profiles":[{"name":"q","mode":"enforce","file":"/q"}]}`,
 		`"features":["files"]`,
-		`"roots":{"sha256:i":"00ff"}}`,
+		`"roots":{"sha256:i":"00ff"}`,
+		`"fast":true}`,
 	}, ",")
 	if err := Decode([]byte(want), &l); err != nil {
 		t.Fatal(err)

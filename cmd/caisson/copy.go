@@ -101,11 +101,11 @@ func (a *app) copied(r *mirror.Result) error {
 	for _, c := range r.Copied {
 		size := "there already"
 		if c.Blobs > 0 {
-			size = signless(c.Bytes)
+			size = plain.Bytes(c.Bytes)
 		}
 		cli.Printf(a.out, "%s\t%s\t%s\t%s\n", c.Repository, c.Digest, strings.Join(c.Tags, ","), size)
 		bytes += c.Bytes
 	}
-	a.say("%s to %s: %s, of which %s had to be copied", r.From, r.To, plain.Count(len(r.Copied), "artifact"), signless(bytes))
+	a.say("%s to %s: %s, of which %s had to be copied", r.From, r.To, plain.Count(len(r.Copied), "artifact"), plain.Bytes(bytes))
 	return nil
 }

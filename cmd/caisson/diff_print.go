@@ -4,6 +4,7 @@ package main
 
 import (
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/release"
 )
 
@@ -28,10 +29,10 @@ func (a *app) printDifference(d release.Difference) {
 		}
 	}
 	for _, i := range d.Images {
-		cli.Printf(a.out, "  image %s %s → %s, new in it %s\n", i.Name, signless(i.From), signless(i.To), signless(i.Fetch))
+		cli.Printf(a.out, "  image %s %s → %s, new in it %s\n", i.Name, plain.Bytes(i.From), plain.Bytes(i.To), plain.Bytes(i.Fetch))
 	}
 	for _, f := range d.Files {
 		cli.Printf(a.out, "%s file %s\n", f.Mark(), f.Path)
 	}
-	cli.Printf(a.out, "a node that has the first fetches %s\n", signless(d.Bytes))
+	cli.Printf(a.out, "a node that has the first fetches %s\n", plain.Bytes(d.Bytes))
 }

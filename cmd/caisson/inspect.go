@@ -148,10 +148,10 @@ func (i inspected) print(w io.Writer, packages, profiles bool) {
 	row("version", "%s, variant %s, %s, %s", l.Version, l.Variant, l.Arch, l.Created)
 	row("size", "%.1f MB", float64(i.Bytes)/1e6)
 	for _, image := range l.Images {
-		row("image", "%s\t%s\t%s", image.Name, signless(image.Size), image.Digest)
+		row("image", "%s\t%s\t%s", image.Name, plain.Bytes(image.Size), image.Digest)
 	}
-	row("kernel", "%s\t%s\t%s", l.Kernel.Release, signless(l.Kernel.Size), l.Kernel.Digest)
-	row("initrd", "\t%s\t%s", signless(l.Initrd.Size), l.Initrd.Digest)
+	row("kernel", "%s\t%s\t%s", l.Kernel.Release, plain.Bytes(l.Kernel.Size), l.Kernel.Digest)
+	row("initrd", "\t%s\t%s", plain.Bytes(l.Initrd.Size), l.Initrd.Digest)
 	row("packages", "%d", len(l.Packages))
 	if packages {
 		for _, p := range l.Packages {
@@ -188,11 +188,4 @@ func (i inspected) print(w io.Writer, packages, profiles bool) {
 		row("released", "%v", *i.Released)
 	}
 	_ = t.Flush() // the verb ends with what its output could not take
-}
-
-func signless(n int64) string {
-	if n < 1e6 {
-		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
-	}
-	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
 }

@@ -90,7 +90,7 @@ func (a *app) printPruned(out *publish.Pruned) error {
 		what += ", " + plain.Count(images, "image") + " of services"
 	}
 	if out.Removed {
-		a.say("removed %s, freed %s", what, signless(out.Freed))
+		a.say("removed %s, freed %s", what, plain.Bytes(out.Freed))
 	} else {
 		a.say("would remove %s", what)
 	}

@@ -9,7 +9,9 @@ import (
 	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
 
@@ -28,6 +30,8 @@ func Between(ctx context.Context, f *publish.Fleet, from, to publish.Generation)
 	}
 	names := maps.Clone(rows[0])
 	maps.Copy(names, rows[1])
+	l := &layers{release.Planned{Context: ctx, Read: f.Layer}}
+	found := plan.NewDifferences(l)
 	out := &plan.Plan{Nodes: []plan.NodePlan{}, Layers: []plan.LayerPlan{}}
 	for _, name := range plain.Names(maps.Keys(names)) {
 		a, wasThere := rows[0][name]
@@ -44,10 +48,17 @@ func Between(ctx context.Context, f *publish.Fleet, from, to publish.Generation)
 				return nil, err
 			}
 		}
-		out.Nodes = append(out.Nodes, d.Plan())
+		out.Nodes = append(out.Nodes, found.Plan(d))
 	}
-	return out, nil
+	return out, l.Err
 }
+
+// layers are those of a fleet, as it was read: one that is gone, or that nobody released,
+// is not known.
+type layers struct{ release.Planned }
+
+// Next implements plan.Layers: nothing is to come.
+func (*layers) Next(site.Variant) *plan.Layer { return nil }
 
 func content(row spec.Published) spec.Content {
 	return spec.Content{Overlay: row.Overlay, Size: row.Size, Layer: row.Layer, Generation: row.Generation}

@@ -88,6 +88,22 @@ func TestBetween(t *testing.T) {
 	}
 }
 
+// Layers of the same packages whose accounts differ are two layers.
+func TestBetweenAccounts(t *testing.T) {
+	s := newShelf(t)
+	one := s.push("1", "bash=5")
+	l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal", Version: "1", Variant: "default", Arch: "amd64", Images: []spec.Image{},
+		Packages: []spec.InstalledPackage{{Name: "bash", Version: "5", Arch: "all"}}, Accounts: []spec.Account{{Name: "kim", UID: 1001, GID: 1001, State: "active"}}}
+	two, err := s.p.Push(t.Context(), &builder.Result{Layer: l}, "trixie")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := New(s.read).Between(t.Context(), one, two.Digest)
+	if err != nil || d == nil || len(d.Packages) != 0 || len(d.Accounts) != 1 || d.Accounts[0] != (release.Change{Name: "kim", To: "1001 active"}) {
+		t.Errorf("%+v %v", d, err)
+	}
+}
+
 // A layer that nobody released is not compared, and not asked for again at once; a
 // registry that does not answer is.
 func TestBetweenTrouble(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/builder/accounts"
+	"github.com/caisson-os/caisson/fleet/history"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/require"
@@ -350,6 +351,40 @@ func (w *racks) publish(s *site.Site) (rows map[string]spec.Published, changed [
 	return rows, changed
 }
 
+// was wants what 'caisson diff' says of the last generation to be what the plan said of it
+// before, class, reason and all.
+func (w *racks) was(p *plan.Plan, round int) {
+	w.t.Helper()
+	by, policy := w.publisher()
+	fleet, err := by.Read(w.t.Context(), policy)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	list, err := fleet.Generations(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if round == 0 || len(list) < 2 {
+		return
+	}
+	i := slices.IndexFunc(list, func(g publish.Generation) bool { return g.Number == fleet.Floor().Generation })
+	j := slices.IndexFunc(list, func(g publish.Generation) bool { return g.Number == fleet.Floor().Generation-1 })
+	if i < 0 || j < 0 || !p.Changed() {
+		return
+	}
+	found, err := history.Between(w.t.Context(), fleet, list[j], list[i])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for n, planned := range p.Nodes {
+		planned.AtOnce = false // what waits for what is over
+		if got, want := fmt.Sprintf("%+v", found.Nodes[n]), fmt.Sprintf("%+v", planned); got != want {
+			w.t.Fatalf("the plan said\n%s\nand the comparison of generations says\n%s", want, got)
+		}
+		w.seen["the class "+planned.Class]++
+	}
+}
+
 // TestAChangeConcernsItsNodes edits a site at random, builds and publishes. A node whose
 // configuration and recipe are as they were keeps its generation, its overlay and its
 // layer, whatever comes and goes on others; and a plan before the build names the nodes
@@ -375,13 +410,15 @@ func concerns(t *testing.T, from, to uint64) {
 			s := w.site()
 			planned, before := w.plan(s)
 			w.build(s)
-			if after, p := w.plan(s); rows != nil && !slices.Equal(planned, after) {
+			after, p := w.plan(s)
+			if rows != nil && !slices.Equal(planned, after) {
 				t.Fatalf("seed %d, round %d: the plan before the build has %q, the one after it %q\n%+v\n%+v", seed, round, planned, after, before, p)
 			}
 			now, changed := w.publish(s)
 			if !slices.Equal(planned, changed) {
 				t.Fatalf("seed %d, round %d: planned %q, publish changed %q\n%+v", seed, round, planned, changed, before)
 			}
+			w.was(p, round)
 			is := w.content(s)
 			for n := range is {
 				a, b := rows[n], now[n]
@@ -402,8 +439,8 @@ func concerns(t *testing.T, from, to uint64) {
 		}
 	}
 	t.Log(seen)
-	for _, what := range []string{"same, and others are not", "another"} {
-		if seen[what] < 20 {
+	for _, what := range []string{"same, and others are not", "another", "the class live"} {
+		if seen[what] < 10 {
 			t.Errorf("%s: %d nodes: it tests nothing", what, seen[what])
 		}
 	}

@@ -19,12 +19,10 @@ import (
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/plan"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // readers is how many overlays are read at a time.
@@ -44,7 +42,9 @@ func (w Preview) Plan(ctx context.Context, only []string) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &layers{ctx: ctx}
+	l := &layers{Planned: release.Planned{Context: ctx, Read: func(context.Context, string) (release.Layer, error) {
+		return release.Layer{}, oci.ErrNotFound // nothing was ever published
+	}}}
 	if w.Publisher == nil {
 		p := plan.New(w.Site, l)
 		for _, name := range names {
@@ -56,7 +56,9 @@ func (w Preview) Plan(ctx context.Context, only []string) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.registry = w.Publisher.Registry
+	l.Read = func(ctx context.Context, digest string) (release.Layer, error) {
+		return release.Read(ctx, w.Publisher.Registry, digest)
+	}
 	if w.Site.HasLayer() {
 		l.next, err = w.Publisher.Layers(ctx, w.Policy, w.Layer)
 		if err != nil && !errors.Is(err, oci.ErrNotFound) {
@@ -83,7 +85,7 @@ func (w Preview) Plan(ctx context.Context, only []string) (*plan.Plan, error) {
 			}
 		}
 	}
-	return p.Plan(), l.err
+	return p.Plan(), l.Err
 }
 
 // names returns the nodes to compare.
@@ -141,12 +143,10 @@ func (w Preview) compare(ctx context.Context, p *plan.Planner, fleet *publish.Fl
 	return context.Cause(ctx)
 }
 
-// layers gives a planner the layers of a registry, each read once.
+// layers gives a planner the layers of a registry.
 type layers struct {
-	ctx      context.Context // of one Plan
-	registry *registry.Registry
-	next     []release.Layer
-	err      error // of the registry, not of a layer
+	release.Planned
+	next []release.Layer
 }
 
 // Next implements plan.Layers.
@@ -155,32 +155,5 @@ func (l *layers) Next(v site.Variant) *plan.Layer {
 	if err != nil {
 		return nil // it has to be built
 	}
-	return l.planned(one)
-}
-
-// Published implements plan.Layers.
-func (l *layers) Published(digest string) *plan.Layer {
-	if l.registry == nil {
-		return nil
-	}
-	one, err := release.Read(l.ctx, l.registry, digest)
-	if err != nil {
-		l.note(err)
-		return nil
-	}
-	return l.planned(one)
-}
-
-func (l *layers) planned(one release.Layer) *plan.Layer {
-	made, err := one.Made(l.ctx)
-	l.note(err)
-	return &plan.Layer{Layer: one.Layer, Digest: one.Digest, Made: made}
-}
-
-// note keeps an error that asking again could mend. What is gone or damaged is
-// for the plan to say.
-func (l *layers) note(err error) {
-	if err != nil && !errors.Is(err, oci.ErrNotFound) && refusal.Of(err) == "" {
-		l.err = errors.Join(l.err, fmt.Errorf("read layer: %w", err))
-	}
+	return l.Add(one)
 }

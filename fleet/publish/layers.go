@@ -183,6 +183,33 @@ func (p *Publisher) succeed(ctx context.Context, todo []work) error {
 	return nil
 }
 
+// sayFast says what a layer for development costs that takes the place of another.
+func (p *Publisher) sayFast(ctx context.Context, todo []work) error {
+	read, said := map[string]release.Layer{}, map[string]bool{}
+	for _, w := range todo {
+		if w.was == nil || w.was.Layer == "" || w.layer == "" || w.was.Layer == w.layer || said[w.layer] {
+			continue
+		}
+		next, err := readOnce(ctx, p.Registry, read, w.layer)
+		if err != nil {
+			return err
+		}
+		if !next.Fast {
+			said[w.layer] = true // nothing
+			continue
+		}
+		old, err := readOnce(ctx, p.Registry, read, w.was.Layer)
+		if err != nil && !lost(err) {
+			return err
+		}
+		if err == nil && !old.Fast {
+			said[w.layer] = true
+			p.Say("warning: layer %s was built with --fast, the one before was not: nodes fetch more than a build without it would cost them", w.layer)
+		}
+	}
+	return nil
+}
+
 func readOnce(ctx context.Context, r *registry.Registry, read map[string]release.Layer, digest string) (release.Layer, error) {
 	if l, ok := read[digest]; ok {
 		return l, nil

@@ -88,7 +88,12 @@ func (f *fleet) layer(version, variant string, by *ecdsa.PrivateKey) oci.Descrip
 // layerOf is layer with the time of its build.
 func (f *fleet) layerOf(version, variant, created string, by *ecdsa.PrivateKey) oci.Descriptor {
 	f.t.Helper()
-	config, err := spec.Encode(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Variant: variant, Arch: "amd64", Created: created, Images: []spec.Image{}})
+	return f.layerAs(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Variant: variant, Arch: "amd64", Created: created, Images: []spec.Image{}}, by)
+}
+
+func (f *fleet) layerAs(l spec.Layer, by *ecdsa.PrivateKey) oci.Descriptor {
+	f.t.Helper()
+	config, err := spec.Encode(l)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -104,6 +109,34 @@ func (f *fleet) layerOf(version, variant, created string, by *ecdsa.PrivateKey) 
 		f.signLayer(raw, by)
 	}
 	return oci.Describe(oci.MediaTypeManifest, raw).Bare()
+}
+
+// A layer for development that takes the place of one that is not is said, once a publish.
+func TestFastLayerIsSaid(t *testing.T) {
+	f := newFleet(t)
+	layer := func(version string, fast bool) string {
+		return f.layerAs(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Variant: "default", Arch: "amd64", Images: []spec.Image{}, Fast: fast}, f.release).Digest
+	}
+	var said []string
+	f.Say = func(format string, args ...any) {
+		if text := fmt.Sprintf(format, args...); strings.Contains(text, "--fast") {
+			said = append(said, text)
+		}
+	}
+	for _, c := range []struct {
+		fast bool
+		want int
+	}{{true, 0}, {false, 0}, {true, 1}, {true, 0}, {false, 0}} { // the first takes no other's place
+		said = nil
+		digest := layer(fmt.Sprint(len(said), c, f.Now.UnixNano()), c.fast)
+		if _, err := f.Publish(t.Context(), f.policy, f.nodes(digest, "1"), Options{LayerNamed: true}); err != nil {
+			t.Fatal(err)
+		}
+		f.Now = f.Now.Add(time.Second)
+		if len(said) != c.want {
+			t.Errorf("fast %v: %q", c.fast, said)
+		}
+	}
 }
 
 // A layer of the fleet that was read is one that its release keys signed, by digest: a

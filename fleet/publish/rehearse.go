@@ -51,6 +51,9 @@ func (f *Fleet) Rehearse(ctx context.Context, nodes []Node, named bool) error {
 			return err
 		}
 	}
+	if err := p.sayFast(ctx, todo); err != nil {
+		return err
+	}
 	return p.signNodes(ctx, policy, &f.v.index.Root, todo)
 }
 

@@ -97,6 +97,9 @@ func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *
 			return nil, err
 		}
 	}
+	if err := p.sayFast(ctx, s.c.todo); err != nil {
+		return nil, err
+	}
 	s.c.todo = append(s.c.todo, kept...)
 	if o.First != nil {
 		if err := o.First(ctx); err != nil {

@@ -5,10 +5,13 @@ package server
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // Differences says how one layer differs from another, by digest; nil is not at all.
@@ -22,8 +25,18 @@ type Layer struct {
 	view.LayerUse
 	Difference *release.Difference `json:"difference,omitempty"` // from the layer that most nodes run
 	More       int                 `json:"more,omitempty"`       // packages that differ and are not listed
-	Trouble    string              `json:"trouble,omitempty"`    // why the difference is not known
+	MoreUsers  int                 `json:"moreAccounts,omitempty"`
+	Trouble    string              `json:"trouble,omitempty"` // why the difference is not known
 }
+
+// AccountsAlike reports whether two layers have the same accounts and others in them, as a
+// key or a password.
+func (l Layer) AccountsAlike() bool {
+	return len(l.Difference.Accounts) == 0 && slices.ContainsFunc(l.Difference.Images, func(i release.ImageChange) bool { return i.Name == spec.ImageAccounts })
+}
+
+// Size is what a node with the one fetches for the other, for people.
+func (l Layer) Size() string { return plain.Bytes(l.Difference.Bytes) }
 
 // Layers is what GET /v1/layers answers.
 type Layers struct {
@@ -33,7 +46,7 @@ type Layers struct {
 
 const (
 	maxCompared = 20               // layers: nodes may report any
-	maxPackages = 200              // of one layer
+	maxPackages = 200              // of one layer; and of accounts
 	comparing   = 10 * time.Second // what takes longer is there the next time
 )
 
@@ -57,6 +70,8 @@ func (s *Server) layers(ctx context.Context) Layers {
 				cut := *d
 				l.More = max(0, len(d.Packages)-maxPackages)
 				cut.Packages = d.Packages[:min(len(d.Packages), maxPackages)]
+				l.MoreUsers = max(0, len(d.Accounts)-maxPackages)
+				cut.Accounts = d.Accounts[:min(len(d.Accounts), maxPackages)]
 				l.Difference = &cut
 			}
 		}

@@ -85,6 +85,37 @@ func TestLayersPage(t *testing.T) {
 	}
 }
 
+// Layers of the same packages that differ by an account say so, and those that differ by
+// what is in it.
+func TestLayersPageSaysAccounts(t *testing.T) {
+	const bad = `<script>alert(1)</script>`
+	s := newSite(t, published("n1", "n2", "n3", "n4"), false)
+	images := []release.ImageChange{{Name: spec.ImageAccounts, From: 1, To: 1, Fetch: 8192}}
+	s.server.o.Layers = differing{
+		other(0): {Accounts: []release.Change{{Name: "kim" + bad, To: "1001 active"}}, Images: images, Bytes: 8192},
+		other(1): {Images: images, Bytes: 8192},
+	}
+	for i, name := range []string{"n1", "n2", "n3", "n4"} {
+		raw := sealed(t, newKey(t), name, 1, func(r *spec.Report) {
+			if i > 1 {
+				r.Layer = other(i - 2)
+			}
+		})
+		if status, text := s.ask("POST", "/v1/report", raw); status != 204 {
+			t.Fatal(status, text)
+		}
+	}
+	status, text := s.ask("GET", "/layers", nil)
+	if status != 200 || strings.Contains(text, bad) {
+		t.Fatal(status, text)
+	}
+	for _, want := range []string{"<td>kim&lt;script&gt;alert(1)&lt;/script&gt;</td><td>1001 active</td>", "The same accounts; of some the keys", "Images that differ: accounts; 8.2 kB to fetch"} {
+		if strings.Count(text, want) < 1 {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
 // A command that somebody copies into a shell has no word of a node in it but a digest.
 func TestNoCommandOfANode(t *testing.T) {
 	const bad = "x; touch owned #"

@@ -249,6 +249,7 @@ type noLayers struct{}
 
 func (noLayers) Next(site.Variant) *plan.Layer { return nil }
 func (noLayers) Published(string) *plan.Layer  { return nil }
+func (noLayers) Fetch(_, _ *plan.Layer) int64  { return 0 }
 
 // nights is maintenance of every node: a window each night, an operation in it that
 // takes turns by rack, and one each night beside it.

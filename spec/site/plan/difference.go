@@ -12,9 +12,19 @@ type Difference struct {
 	HoldFrom, HoldTo string // as people read them
 }
 
-// Plan returns the changes from the one state to the other. Layers are compared by
-// digest.
-func (d Difference) Plan() NodePlan {
+// Differences compares nodes one after the other, and each two layers once.
+type Differences struct {
+	layers Layers
+	moves  map[[2]string][]Change
+}
+
+// NewDifferences returns what knows layers as a planner does.
+func NewDifferences(layers Layers) *Differences {
+	return &Differences{layers, map[[2]string][]Change{}}
+}
+
+// Plan returns the changes from the one state to the other.
+func (all *Differences) Plan(d Difference) NodePlan {
 	n := NodePlan{Name: d.Node, Class: spec.ClassNone, Changes: []Change{}}
 	switch {
 	case d.From == nil && d.To == nil:
@@ -24,10 +34,8 @@ func (d Difference) Plan() NodePlan {
 		n.Changes = append(n.Changes, Change{Change: spec.Change{Item: "node", Key: d.Node, From: "published", Action: spec.ActionRemove}, Class: spec.ClassNone, why: "it left"})
 	default:
 		c := &comparison{changes: compareOverlays(d.From, d.To)}
-		if d.From.Layer != d.To.Layer {
-			c.add("layer", "layer", d.From.Layer, d.To.Layer)
-		}
 		n.Changes = append(n.Changes, c.changes...)
+		n.Changes = append(n.Changes, all.between(d.From.Layer, d.To.Layer)...)
 	}
 	if d.HoldFrom != d.HoldTo {
 		h := &comparison{}
@@ -41,4 +49,23 @@ func (d Difference) Plan() NodePlan {
 		}
 	}
 	return n
+}
+
+func (all *Differences) between(from, to string) []Change {
+	pair := [2]string{from, to}
+	known, ok := all.moves[pair]
+	switch {
+	case ok || from == to:
+		return known
+	case to == "":
+		known = leaves(from, "it has no layer any more")
+	default:
+		var old *Layer
+		if from != "" {
+			old = all.layers.Published(from)
+		}
+		known = between(all.layers, from, to, old, all.layers.Published(to))
+	}
+	all.moves[pair] = known
+	return known
 }

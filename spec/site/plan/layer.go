@@ -18,8 +18,7 @@ func (p *Planner) layerChanges(node, published string) []Change {
 		if published == "" {
 			return nil
 		}
-		return []Change{{Change: spec.Change{Item: "layer", Key: "layer", From: published, Action: spec.ActionRemove},
-			Class: spec.ClassCold, why: "the site has no layer any more"}}
+		return leaves(published, "the site has no layer any more")
 	}
 	next := p.next[i]
 	if next != nil && next.Digest == published {
@@ -29,54 +28,73 @@ func (p *Planner) layerChanges(node, published string) []Change {
 	if known, ok := p.moves[m]; ok {
 		return known
 	}
-	v := p.variants[i]
-	to := "to be built, recipe sha256:" + site.RecipeID(v.Recipe)[:12]
-	if next != nil {
-		to = next.Digest
-	}
-	p.moves[m] = p.moveChanges(published, to, v, next)
+	p.moves[m] = p.moveChanges(published, p.variants[i], next)
 	if published != "" {
 		p.froms[i][published] = true
 	}
 	return p.moves[m]
 }
 
-func (p *Planner) moveChanges(published, to string, v site.Variant, next *Layer) []Change {
-	layer := func(action, class, why string) Change {
-		return Change{Change: spec.Change{Item: "layer", Key: "layer", From: published, To: to, Action: action}, Class: class, why: why}
+// moveChanges are those of a node that goes from a published layer, or none, to the next
+// one of its variant, or the one that is to be built.
+func (p *Planner) moveChanges(published string, v site.Variant, next *Layer) []Change {
+	if next != nil {
+		return between(p.layers, published, next.Digest, p.publishedLocked(published), next)
 	}
-	if published == "" {
-		return []Change{layer(spec.ActionAdd, spec.ClassCold, "it boots into its first layer")}
-	}
+	to := "to be built, recipe sha256:" + site.RecipeID(v.Recipe)[:12]
 	old := p.publishedLocked(published)
-	if old == nil {
-		return []Change{layer(spec.ActionChange, spec.ClassKexec, "the published layer cannot be read, so its kernel may be another")}
-	}
-	if next == nil && strings.TrimPrefix(old.Recipe, "sha256:") == site.RecipeID(v.Recipe) {
+	switch {
+	case old == nil:
+		return between(p.layers, published, to, nil, nil)
+	case strings.TrimPrefix(old.Recipe, "sha256:") == site.RecipeID(v.Recipe):
 		// What is current is of another recipe, what the node has is not: publish
 		// refuses until the site is built again.
 		return nil
 	}
-	class, why := spec.LayerMove(&old.Layer, described(old, v.Recipe, next))
 	c := &comparison{}
-	if next != nil {
-		compareBuilt(c, old, next)
-	} else {
-		compareToBuild(c, old, v.Recipe)
+	compareToBuild(c, old, v.Recipe)
+	return moved(published, to, 0, &old.Layer, described(old, v.Recipe), c)
+}
+
+// leaves is the change of a node that has no layer any more.
+func leaves(from, why string) []Change {
+	return []Change{{Change: spec.Change{Item: "layer", Key: "layer", From: from, Action: spec.ActionRemove}, Class: spec.ClassCold, why: why}}
+}
+
+// between are the changes of a node that goes from one layer, or none, to another: the one
+// rule for what is to come and for what was. A layer that cannot be read is nil.
+func between(layers Layers, from, to string, old, next *Layer) []Change {
+	change := Change{Change: spec.Change{Item: "layer", Key: "layer", From: from, To: to, Action: spec.ActionChange}, Class: spec.ClassKexec,
+		why: "a layer cannot be read, so its kernel may be another"}
+	switch {
+	case from == "":
+		change.Action, change.Class, change.why = spec.ActionAdd, spec.ClassCold, "it boots into its first layer"
+		if next != nil {
+			change.Fetch = layers.Fetch(nil, next)
+		}
+		return []Change{change}
+	case old == nil || next == nil:
+		return []Change{change}
 	}
+	c := &comparison{}
+	compareBuilt(c, old, next)
+	return moved(from, to, layers.Fetch(old, next), &old.Layer, &next.Layer, c)
+}
+
+// moved puts the change of the layer before what differs in it, all of one class.
+func moved(from, to string, fetch int64, old, next *spec.Layer, c *comparison) []Change {
+	class, why := spec.LayerMove(old, next)
 	for i := range c.changes {
 		c.changes[i].Class, c.changes[i].why = class, why
 	}
-	return append([]Change{layer(spec.ActionChange, class, why)}, c.changes...)
+	change := Change{Change: spec.Change{Item: "layer", Key: "layer", From: from, To: to, Action: spec.ActionChange}, Class: class, Fetch: fetch, why: why}
+	return append([]Change{change}, c.changes...)
 }
 
-// described is what is known of the next layer: of one that is to be built, its
-// architecture and whether its kernel may be the same. A build of a recipe that differs
+// described is what is known of a layer that is to be built: its architecture, and
+// whether its kernel may be the same. A build of a recipe that differs
 // in accounts only makes the other images again as they are.
-func described(old *Layer, r spec.Recipe, next *Layer) *spec.Layer {
-	if next != nil {
-		return &next.Layer
-	}
+func described(old *Layer, r spec.Recipe) *spec.Layer {
 	if old.Made != nil && onlyAccounts(*old.Made, r) {
 		return &old.Layer
 	}

@@ -42,6 +42,7 @@ type NodePlan struct {
 type Change struct {
 	spec.Change
 	Class string `json:"class"`
+	Fetch int64  `json:"fetch,omitempty"` // bytes that a node with the layer before fetches for the next one; absent where it is not known
 	Waits *Turn  `json:"waits,omitempty"` // when a value that waits for a window is set; absent where nothing waits
 
 	why string
@@ -55,6 +56,7 @@ type LayerPlan struct {
 	Action  string   `json:"action"`           // none, change (publishing moves nodes to it) or build (publish refuses until it is built)
 	From    []string `json:"from,omitempty"`   // layers that its nodes have now and would leave, sorted
 	Nodes   int      `json:"nodes"`
+	Fast    bool     `json:"fast,omitempty"`    // it was built with --fast, and a layer that its nodes would leave was not: they fetch more than a build without would cost
 	Differs string   `json:"differs,omitempty"` // parts in which it differs from the default variant
 }
 
@@ -68,11 +70,12 @@ type Layer struct {
 	Made   *spec.Recipe // what it was made of; nil for one of the first release
 }
 
-// Layers is what a planner asks about layers. Either method returns nil for a
+// Layers is what a planner asks about layers. Next and Published return nil for a
 // layer that is not there or cannot be read.
 type Layers interface {
 	Next(v site.Variant) *Layer     // the one that publish would name
 	Published(digest string) *Layer // by its manifest's digest
+	Fetch(from, to *Layer) int64    // bytes that a node with the one, or with none, fetches for the other; 0 where it is not known
 }
 
 // Changed reports whether there is anything to do: publishing would change a
@@ -147,12 +150,12 @@ func (p *Planner) Add(node string, published *spec.Overlay) {
 	moves := p.layerChanges(node, published.Layer)
 	live := len(changes) > 0 && !slices.ContainsFunc(changes, func(c Change) bool { return !spec.Live(c.Class) })
 	atOnce := false
-	if live && len(moves) > 0 {
+	if live && len(moves) > 0 && !spec.Live(moves[0].Class) { // the layer waits for a boot; else nothing waits
 		old := p.publishedLocked(published.Layer)
 		atOnce = old != nil && old.Suits(want) == nil
 	}
 	wanted, now := p.site.OperationsOf(node)
-	if live && (atOnce || len(moves) == 0) { // a boot sets everything
+	if live && (atOnce || len(moves) == 0 || spec.Live(moves[0].Class)) { // a boot sets everything
 		wait(changes, want, now)
 	}
 	n := p.nodePlan(node, append(changes, moves...))
@@ -198,6 +201,9 @@ func (p *Planner) published(digest string) *Layer {
 }
 
 func (p *Planner) publishedLocked(digest string) *Layer {
+	if digest == "" {
+		return nil
+	}
 	l, known := p.read[digest]
 	if !known {
 		l = p.layers.Published(digest)
@@ -282,8 +288,12 @@ func (p *Planner) Plan() *Plan {
 		case len(l.From) > 0:
 			l.Action = spec.ActionChange
 		}
-		if p.next[i] != nil {
-			l.Digest = p.next[i].Digest
+		if next := p.next[i]; next != nil {
+			l.Digest = next.Digest
+			l.Fast = next.Fast && slices.ContainsFunc(l.From, func(from string) bool {
+				old := p.publishedLocked(from)
+				return old != nil && !old.Fast
+			})
 		}
 		p.plan.Layers = append(p.plan.Layers, l)
 	}

@@ -60,6 +60,13 @@ type built map[string]*Layer
 
 func (b built) Published(digest string) *Layer { return b[digest] }
 
+func (b built) Fetch(from, to *Layer) int64 {
+	if from == nil {
+		return 1000
+	}
+	return 10
+}
+
 func (b built) Next(v site.Variant) *Layer {
 	for _, l := range b {
 		if l.Variant == v.Name {
@@ -397,4 +404,37 @@ func FuzzPlan(f *testing.F) {
 			t.Errorf("a plan of %d nodes for %d", len(p.Nodes), len(s.Nodes()))
 		}
 	})
+}
+
+// A layer for development that takes the place of another is said; one that follows one of
+// its kind is not.
+func TestFastLayer(t *testing.T) {
+	s, found := site.Parse(fstest.MapFS{"site.yaml": {Data: []byte("apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: m}\nlayer: {base: {debian: {suite: trixie}}, kernel: {package: linux-image-amd64}}\nnodes: [{name: a}]\n")}}, "site.yaml")
+	if err := found.Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		old, next, said bool
+	}{{false, true, true}, {true, true, false}, {true, false, false}, {false, false, false}} {
+		layers := built{}
+		for digest, fast := range map[string]bool{"sha256:old": c.old, "sha256:next": c.next} {
+			l := spec.Layer{Variant: "other", Recipe: "sha256:x", Arch: "amd64", Fast: fast}
+			if digest == "sha256:next" {
+				l.Variant, l.Recipe = site.DefaultVariant, "sha256:"+site.RecipeID(s.DefaultRecipe())
+			}
+			layers[digest] = &Layer{Layer: l, Digest: digest}
+		}
+		p := New(s, layers)
+		o, err := s.Overlay("a", "sha256:old")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Add("a", o)
+		var b strings.Builder
+		got := p.Plan()
+		got.Write(&b)
+		if got.Layers[0].Fast != c.said || strings.Contains(b.String(), "--fast") != c.said {
+			t.Errorf("from fast %v to fast %v: %+v\n%s", c.old, c.next, got.Layers, b.String())
+		}
+	}
 }

@@ -49,7 +49,7 @@ func (p *Plan) Write(w io.Writer) {
 			c.write(w)
 		}
 		if g.AtOnce {
-			fmt.Fprintln(w, "  the layer waits for that; the other changes are made at once")
+			fmt.Fprintln(w, "  the layer waits until the node starts over; the other changes are made at once")
 		}
 		if g.Swap != nil {
 			fmt.Fprintf(w, "  reboots by itself: %s\n", g.Swap.text())
@@ -73,6 +73,9 @@ func (p *Plan) Write(w io.Writer) {
 		}
 		if l.Differs != "" {
 			what += "; differs from the default in " + strings.ReplaceAll(l.Differs, " ", ", ")
+		}
+		if l.Fast {
+			what += "; it was built with --fast, so nodes fetch more than a build without costs them"
 		}
 		fmt.Fprintf(w, "layer %s (%s): %s\n", l.Variant, plain.Count(l.Nodes, "node"), what)
 	}
@@ -104,6 +107,9 @@ func (c Change) write(w io.Writer) {
 		sign, text = "+", report.Printable(c.To, 100)
 	case spec.ActionRemove:
 		sign, text = "-", report.Printable(c.From, 100)
+	}
+	if c.Fetch > 0 {
+		text += "; " + plain.Bytes(c.Fetch) + " to fetch"
 	}
 	if c.Waits != nil {
 		text += "; waits for " + c.Waits.text()

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec/site/plan"
+	"github.com/caisson-os/caisson/trust/refusal"
+)
+
+// Planned gives a plan, or a comparison of what was, the layers of a registry. It is of
+// one plan, and for one goroutine at a time.
+type Planned struct {
+	Context context.Context
+	Read    func(ctx context.Context, digest string) (Layer, error)
+	Err     error // of the registry, not of a layer: what is gone or damaged is for the plan to say
+
+	layers map[string]Layer
+}
+
+// Published returns a layer by its digest, nil when it is not there.
+func (p *Planned) Published(digest string) *plan.Layer {
+	l, err := p.Read(p.Context, digest)
+	if err != nil {
+		p.note(err)
+		return nil
+	}
+	return p.Add(l)
+}
+
+// Add returns what a plan needs of a layer.
+func (p *Planned) Add(l Layer) *plan.Layer {
+	if p.layers == nil {
+		p.layers = map[string]Layer{}
+	}
+	p.layers[l.Digest] = l
+	made, err := l.Made(p.Context)
+	p.note(err)
+	return &plan.Layer{Layer: l.Layer, Digest: l.Digest, Made: made}
+}
+
+// Fetch returns how many bytes a node fetches for a layer when it has another, or none; 0
+// where that cannot be told.
+func (p *Planned) Fetch(from, to *plan.Layer) int64 {
+	if from == nil {
+		return p.layers[to.Digest].Bytes()
+	}
+	_, n, err := fetched(p.Context, p.layers[from.Digest], p.layers[to.Digest])
+	p.note(err)
+	return n
+}
+
+// note keeps an error that asking again could mend.
+func (p *Planned) note(err error) {
+	if err != nil && !errors.Is(err, oci.ErrNotFound) && refusal.Of(err) == "" {
+		p.Err = errors.Join(p.Err, fmt.Errorf("read layer: %w", err))
+	}
+}

@@ -378,21 +378,24 @@ func TestEpoch(t *testing.T) {
 
 // cut publishes as if it was cut: generation 2 is reserved and n0's overlay out, the
 // index not.
-func (f *fleet) cut() {
+func (f *fleet) cut() { f.cutDoing(nil, 2) }
+
+// cutDoing is cut of a publish that says what it does, and gives n0 a generation.
+func (f *fleet) cutDoing(what *spec.FleetChange, given uint64) {
 	f.t.Helper()
 	v, err := f.look(f.t.Context(), f.policy, purpose{})
 	must(f.t, err)
 	f.Now = f.Now.Add(time.Second)
 	reserved := v.index.Root
-	reserved.Generation = 2
+	reserved.Generation, reserved.Doing = 2, what
 	must(f.t, f.putReserved(f.t.Context(), f.policy, v, reserved))
 	node := f.nodes("", "cut")[0]
-	cut := []work{{name: "n0", match: node.Match, layer: node.Layer, generation: 2}}
+	cut := []work{{name: "n0", match: node.Match, layer: node.Layer, generation: given}}
 	must(f.t, cut[0].give(node.Doc))
 	must(f.t, f.signNodes(f.t.Context(), f.policy, &reserved, cut))
 	_, err = f.pushNode(f.t.Context(), &cut[0])
 	must(f.t, err)
-	f.mustBoot(2, "")
+	f.mustBoot(given, "")
 }
 
 // TestCutPublish stops after the reservation and after a node, and goes on. The site is

@@ -86,7 +86,7 @@ func named(waves []rollout.WaveState) (list []namedNodes, left int) {
 // says is what a verb does to a rollout.
 var says = map[rollout.Verb]string{
 	rollout.Pause:  "Let no wave begin or end",
-	rollout.Resume: "Go on: a wave that did not end, or went back, begins anew",
+	rollout.Resume: "Go on: the first wave that did not end, failed or went back begins anew",
 	rollout.Abort:  "End it: its nodes keep what they have",
 	rollout.Undo:   "End it, and give its nodes what they had before it",
 }

@@ -82,3 +82,48 @@ func TestNamedNodes(t *testing.T) {
 		t.Errorf("%+v, %d left", list, left)
 	}
 }
+
+// How far a rollout is, is where somebody looks, and not on its own page alone; one that
+// ended well a day ago is not.
+func TestRolloutsEverywhere(t *testing.T) {
+	plan := &spec.RolloutPlan{Name: "racks", Rule: spec.RolloutRule{Soak: 600}, Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"n1": "x"}}, {Name: "2", Nodes: map[string]string{"n2": "x"}}}}
+	hour := time.Now().Add(-time.Hour).Unix()
+	begun := []spec.RolloutWave{{Begun: hour, Done: hour + 1200, LeftOut: map[string]string{"n1": "silent"}}, {Begun: time.Now().Unix()}}
+	for _, c := range []struct {
+		row                     spec.Rollout
+		page, summary, measured string
+	}{
+		{spec.Rollout{Phase: spec.RolloutHalted, Since: hour, Reason: "wave <2>"}, `</a> halted: wave &lt;2&gt;</p>`, `"phase":"halted"`, `caisson_rollout_state{rollout="racks",state="halted"} 1`},
+		{spec.Rollout{Phase: spec.RolloutRunning, Since: hour, Waves: begun}, `running, wave 2</td>`, `"wave":"2","waves":2,"done":1`, `caisson_rollout_waves_done{rollout="racks"} 1`},
+		{spec.Rollout{Phase: spec.RolloutDone, Since: hour, Waves: begun, Reason: "1 of 2 left out"}, `left nodes out: 1 of 2 left out`, `"leftOut":1`, `caisson_rollout_nodes{rollout="racks",which="left_out"} 1`},
+		{spec.Rollout{Phase: spec.RolloutDone, Since: hour - 90000}, ``, `"rollouts":[]`, `caisson_rollout_state{rollout="racks",state="done"} 1`},
+	} {
+		state := rollout.StateOf(plan, c.row)
+		s := newSiteWith(t, published("n1", "n2"), false, state)
+		for path, want := range map[string]string{"/": c.page, "/v1/summary": c.summary, "/metrics": c.measured} {
+			if _, text := s.ask("GET", path, nil); !strings.Contains(text, want) || path == "/" && want == "" && strings.Contains(text, "racks") {
+				t.Errorf("%s %s: no %q in\n%s", c.row.Phase, path, want, text)
+			}
+		}
+		if b := state.Brief(time.Now()); c.row.Phase == spec.RolloutRunning && b.Ends.Sub(time.Now().Add(20*time.Minute)).Abs() > time.Minute { // the first wave took so long
+			t.Errorf("it is to end at %s", b.Ends)
+		}
+	}
+}
+
+// Who drives a rollout asks for the reports of its plan's first waves, and gets all where
+// the service does not know the plan yet.
+func TestReportsOfAPlan(t *testing.T) {
+	plan := &spec.RolloutPlan{Name: "racks", Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"n1": "x"}}, {Name: "2", Nodes: map[string]string{"n2": "x"}}}}
+	s := newSiteWith(t, published("n1", "n2", "n3"), false, rollout.StateOf(plan, spec.Rollout{Plan: "sha256:abc", Phase: spec.RolloutRunning}))
+	for _, n := range []string{"n1", "n2", "n3"} {
+		if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), n, 1, nil)); status != 204 {
+			t.Fatal(status, text)
+		}
+	}
+	for query, want := range map[string]int{"": 3, "?plan=sha256:abc&waves=1": 1, "?plan=sha256:abc&waves=2": 2, "?plan=sha256:abc&waves=9": 2, "?plan=sha256:abc&waves=-1": 0, "?plan=sha256:other&waves=1": 3, "?plan=sha256:abc": 3} {
+		if status, text := s.ask("GET", "/v1/reports"+query, nil); status != 200 || strings.Count(text, "\n") != want {
+			t.Errorf("%s: %d, want %d in\n%s", query, status, want, text)
+		}
+	}
+}

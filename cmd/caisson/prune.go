@@ -20,8 +20,9 @@ func (a *app) pruneCommand() *cobra.Command {
 		Use:   "prune REF",
 		Short: "Remove old generations, and layers that no node needs",
 		Long: "Remove old generations, and layers and images of services that no node needs.\n\n" +
-			"The newest --generations stay with all that they need, so that one can go back to them. Of layers stay\n" +
-			"the --keep versions released last, the current one, and what a node runs, ran before or is held at.\n" +
+			"The newest --generations that changed what any node has stay with all that they need, and those between, so\n" +
+			"that one can go back to them. Of layers stay the --keep versions released last, the current one, and what a\n" +
+			"node runs, ran before or is held at.\n" +
 			"Nobody publishes meanwhile. With --site or --trust what is published is verified first; without, nothing\n" +
 			"is, that is said, and old generations stay on a registry server. A registry server frees the space when it collects garbage;\n" +
 			"in a layout, blobs that nothing leads to go once they are an hour old.",

@@ -19,7 +19,8 @@ func (a *app) refreshCommand() *cobra.Command {
 		Short: "Renew expiring signatures; run daily",
 		Long: "Renew expiring signatures: that of fleet:current, which is valid for three days, and of overlays\n" +
 			"when two thirds of their signature's life are over. No content changes and no generation is taken,\n" +
-			"but after a publish that was cut: nodes that it had moved get again what they had before.\n" +
+			"but after a publish that was cut: nodes that it had moved get again what they had before, and those that a\n" +
+			"rollout had moved keep what it gave them.\n" +
 			"Run it daily. --reject puts a layer or an overlay on the list of what no node runs.\n\n" + trustHelp + "\n\n" + signerHelp,
 		Example: "  caisson refresh registry.example.org:5000/metal-a --site site.yaml --key keys/operator.key",
 		Args:    cobra.ExactArgs(1),

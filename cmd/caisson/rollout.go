@@ -31,7 +31,7 @@ func (a *app) rolloutCommand() *cobra.Command {
 	}
 	c.AddCommand(a.rolloutStartCommand(), a.rolloutRunCommand(), a.rolloutStatusCommand(),
 		a.rolloutVerb(rollout.Pause, "Stop a rollout where it is: no wave begins or ends"),
-		a.rolloutVerb(rollout.Resume, "Go on after a pause or a halt: a wave that did not end begins anew"),
+		a.rolloutVerb(rollout.Resume, "Go on after a pause or a halt: the first wave that is not whole begins anew"),
 		a.rolloutVerb(rollout.Abort, "End a rollout: its nodes keep what they have"),
 		a.rolloutVerb(rollout.Undo, "End a rollout, and give its nodes what they had before it"))
 	return c

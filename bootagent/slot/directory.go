@@ -14,7 +14,10 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -22,10 +25,18 @@ import (
 // It is made whole elsewhere and linked, which is one step on a network file system,
 // too: a slot never has two holders, nor one without a name.
 func (h Holder) take(group string, s spec.Slot) (err error) {
-	dir := filepath.Join(s.Directory, group)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	at := filepath.Join(s.Directory, group)
+	var walk safepath.Walk
+	defer walk.Close()
+	if err := walk.MkdirAll(at); err != nil {
 		return err
 	}
+	d, err := walk.Hold(at)
+	if err != nil {
+		return err
+	}
+	defer d.Close() // only held
+	dir := safepath.Name(int(d.Fd()))
 	if at, err := h.held(dir); err != nil || at != "" {
 		return err
 	}
@@ -49,11 +60,21 @@ func (h Holder) take(group string, s spec.Slot) (err error) {
 		return err
 	}
 	by := slices.Sorted(maps.Values(names))
-	return fmt.Errorf("all %d slots of %s are held, by %s", s.Max, dir, plain.Line(strings.Join(by, ", ")))
+	return fmt.Errorf("all %d slots of %s are held, by %s", s.Max, at, plain.Line(strings.Join(by, ", ")))
 }
 
 func (h Holder) release(group string, s spec.Slot) error {
-	at, err := h.held(filepath.Join(s.Directory, group))
+	var walk safepath.Walk
+	defer walk.Close()
+	d, err := walk.Hold(filepath.Join(s.Directory, group))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close() // only held
+	at, err := h.held(safepath.Name(int(d.Fd())))
 	if err != nil || at == "" {
 		return err
 	}
@@ -88,7 +109,7 @@ func holders(dir string) (map[string]string, error) {
 		if _, err := strconv.ParseUint(e.Name(), 10, 32); err != nil || !e.Type().IsRegular() {
 			continue
 		}
-		f, err := os.Open(filepath.Join(dir, e.Name()))
+		f, err := os.OpenFile(filepath.Join(dir, e.Name()), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // given back meanwhile
 		}

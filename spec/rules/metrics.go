@@ -34,12 +34,12 @@ func MetricsFile(p string) error {
 	if path.Ext(p) != ".prom" || strings.HasPrefix(path.Base(p), ".") {
 		return invalid("path", "as in /var/lib/prometheus/node-exporter/caisson.prom", "%.150q is no file of a textfile collector: those end in .prom", p)
 	}
-	for _, dir := range []string{"/boot/", "/dev/", "/etc/", "/proc/", "/sys/", "/usr/", "/run/caisson/", "/var/lib/caisson/"} {
+	for _, dir := range []string{"/boot/", "/dev/", "/etc/", "/proc/", "/sys/", "/usr/"} {
 		if strings.HasPrefix(p, dir) {
 			return invalid("path", "as in /var/lib/prometheus/node-exporter/caisson.prom", "%.150q is below %s, where others write", p, strings.TrimSuffix(dir, "/"))
 		}
 	}
-	return nil
+	return Reserved(p)
 }
 
 // Loopback says whether text is an address of the loopback interface with a port.

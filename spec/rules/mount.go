@@ -82,9 +82,7 @@ var (
 func Mount(m spec.Mount) error {
 	var f fields
 	f.add("target", Path(m.Target))
-	if m.Target == "/" {
-		f.add("target", invalid("dangerous", "", "a mount on / would hide the system"))
-	}
+	f.add("target", hides(m.Target))
 	for _, o := range m.Options {
 		f.add("options", MountOption(o))
 	}
@@ -93,6 +91,7 @@ func Mount(m spec.Mount) error {
 	f.add("device", mountDevice(m.Device, bind))
 	for _, u := range m.Before {
 		f.add("before", Unit(u))
+		f.add("before", foreignUnit(u))
 	}
 	for _, u := range m.After {
 		f.add("after", Unit(u))

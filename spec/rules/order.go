@@ -59,6 +59,7 @@ func Slot(s spec.Slot) error {
 		f.add("", invalid("slot", "as in {group: storage, max: 1, fleetlock: \"https://lock.example\"}", "a slot has one of fleetlock and directory"))
 	case s.Directory != "":
 		f.add("directory", filePath(s.Directory))
+		f.add("directory", replaces(s.Directory))
 	default:
 		u, err := url.Parse(s.FleetLock)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.HasSuffix(u.Path, "/") {

@@ -48,13 +48,10 @@ func ServiceUnit(name string) error {
 	if err := Unit(name); err != nil {
 		return err
 	}
-	switch {
-	case strings.HasPrefix(name, "caisson-"):
-		return invalid("unit", "", "%s is caisson's own", name)
-	case strings.Contains(name, "@."):
+	if strings.Contains(name, "@.") {
 		return invalid("unit", "name an instance, as in getty@tty1.service", "%s is a template", name)
 	}
-	return nil
+	return foreignUnit(name)
 }
 
 func serviceUser(name string) error {
@@ -85,11 +82,6 @@ func serviceFrom(p string) error {
 // Printable reports whether s is printable ASCII without blanks at its ends.
 func Printable(s string) bool { return printable(s) && strings.TrimSpace(s) == s }
 
-// closedTo are directories in which a service has no place: of the layer, of the
-// kernel, of the running system and of caisson.
-var closedTo = []string{"/bin", "/boot", "/dev", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run", "/sbin", "/sys", "/tmp", "/usr",
-	"/var/run", "/var/lock", "/var/tmp", "/var/lib/caisson", "/var/lib/dpkg", "/etc/caisson"}
-
 // wholeTo are directories that many things share: a service may have a file in them.
 var wholeTo = []string{"/etc/systemd", "/etc/systemd/system", "/etc/systemd/network", "/etc/security", "/etc/pam.d", "/etc/ssh", "/etc/ssl",
 	"/var/lib", "/var/log", "/var/cache", "/var/spool"}
@@ -101,10 +93,10 @@ func serviceTo(p string) error {
 	if strings.Count(p, "/") < 2 || slices.Contains(wholeTo, p) {
 		return invalid("dangerous", "name something below it", "%s is not one service's own", p)
 	}
-	if i := slices.IndexFunc(closedTo, func(dir string) bool { return Within(p, dir) }); i >= 0 {
-		return invalid("dangerous", "", "%s lies in %s, where a service has no place", p, closedTo[i])
+	if i := slices.IndexFunc(others, func(dir string) bool { return Within(p, dir) }); i >= 0 {
+		return invalid("dangerous", "", "%s lies in %s, where a service has no place", p, others[i])
 	}
-	return nil
+	return replaces(p)
 }
 
 // Within reports whether a clean path is dir or lies below it.

@@ -28,6 +28,7 @@ func Swap(s spec.Swap) error {
 	default:
 		f.add("device", oneLine(s.Device))
 	}
+	f.add("device", replaces(s.Device))
 	if s.Priority != nil && (*s.Priority < 0 || *s.Priority > maxPriority) {
 		f.add("priority", invalid("range", "from 0 to 32767, the highest is used first", "%d is not a priority of swap space", *s.Priority))
 	}

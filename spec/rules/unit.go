@@ -54,8 +54,12 @@ func UnitSettings(u spec.Unit) error {
 	var f fields
 	f.add("name", unitName(u))
 	f.add("content", unitText(u.Content, true))
+	f.add("content", unitInstall(u.Content))
 	for _, d := range u.DropIns {
 		f.add("dropIns", ID(d.Name))
+		if d.Name != LimitsDropIn {
+			f.add("dropIns", Reserved(UnitDropIn(u.Name, d.Name)))
+		}
 		f.add("dropIns", unitText(d.Content, false))
 	}
 	if u.State != "" {
@@ -84,14 +88,54 @@ func unitName(u spec.Unit) error {
 		return err
 	}
 	switch {
-	case strings.HasPrefix(u.Name, "caisson-"):
-		return invalid("unit", "", "%s is caisson's own", u.Name)
 	case strings.HasSuffix(u.Name, ".device"), strings.HasSuffix(u.Name, ".scope"):
 		return invalid("unit", "", "%s is made by systemd itself", u.Name)
 	case strings.Contains(u.Name, "@.") && (u.Run != "" || u.State != ""):
 		return invalid("unit", "name an instance, as in getty@tty1.service", "%s is a template", u.Name)
 	}
+	return foreignUnit(u.Name)
+}
+
+// foreignUnit refuses the name of a unit of caisson's own.
+func foreignUnit(name string) error {
+	if strings.HasPrefix(name, "caisson-") {
+		return invalid("unit", "", "%s is caisson's own", name)
+	}
 	return nil
+}
+
+// unitInstall refuses a unit that would be linked into one of caisson's own, or be one.
+func unitInstall(text string) error {
+	install := UnitSection(text, "Install")
+	for _, key := range []string{"Alias", "Also", "WantedBy", "RequiredBy", "UpheldBy"} {
+		for _, name := range install[key] {
+			if err := foreignUnit(name); err != nil {
+				return invalid("unit", "", "%s=: %s is caisson's own", key, name)
+			}
+		}
+	}
+	return nil
+}
+
+// UnitSection returns the words of each setting in a section of a unit's file.
+func UnitSection(text, name string) map[string][]string {
+	found := map[string][]string{}
+	in := false
+	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[") {
+			in = line == "["+name+"]"
+		}
+		key, value, ok := strings.Cut(line, "=")
+		if key = strings.TrimSpace(key); !in || !ok || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") {
+			continue
+		}
+		if value = strings.TrimSpace(value); value == "" {
+			delete(found, key) // an empty one starts over
+		}
+		found[key] = append(found[key], strings.Fields(value)...)
+	}
+	return found
 }
 
 func unitText(text string, empty bool) error {

@@ -13,7 +13,6 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/machine"
-	"github.com/caisson-os/caisson/spec/site/module"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
@@ -134,10 +133,7 @@ func keptPaths(c *shape.Checker, paths []shape.Text) []string {
 		clean := path.Clean(t.S)
 		switch {
 		case !c.Valid(t.At, rules.AuthoredPath(t.S)):
-		case slices.Contains(module.SystemDirs, clean) && clean != "/var" || strings.HasPrefix(clean, "/usr/") || strings.HasPrefix(clean, "/run/") || strings.HasPrefix(clean, "/var/lib/caisson/"):
-			c.Errorf(t.At, "dangerous", "name directories below it", "%s belongs to the layer or to the running system and cannot be kept", clean)
-		case clean == "/var":
-			c.Errorf(t.At, "dangerous", "name directories below it, such as /var/log", "/var holds parts of the layer, such as dpkg's state")
+		case !c.Valid(t.At, rules.Persist(clean)):
 		case slices.Contains(out, clean):
 			c.Warnf(t.At, "duplicate", "", "%s is given twice", clean)
 		default:

@@ -4,8 +4,11 @@ package handover
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -42,4 +45,21 @@ func TestBindWhileAUserActs(t *testing.T) {
 		t.Error("it was never mounted: this shows nothing")
 	}
 	t.Logf("%d of 5000 were mounted", bound)
+}
+
+// What an overlay keeps that was signed before a place was reserved is said, and not kept.
+func TestReservedPlacesAreNotKept(t *testing.T) {
+	n := newNode(t, t.TempDir(), true)
+	var said []string
+	n.Say = func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+	n.Overlay.Persist = []string{"/etc/caisson", "/var/lib/caisson/store", "/usr", "/home"}
+	if err := n.persist(); err != nil {
+		t.Fatal(err)
+	}
+	if len(said) != 3 || !strings.Contains(strings.Join(said, "\n"), "/etc/caisson is not kept") {
+		t.Errorf("%q", said)
+	}
+	if _, err := os.Lstat(n.State.Path("persist", "etc")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("kept: %v", err)
+	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/safepath"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // persist shows the state disk's copy of each persisted path. Folders that the
@@ -28,7 +29,11 @@ func (n *Node) persist() error {
 			n.Say("no state disk: %s is not kept over a reboot", path)
 			continue
 		}
-		if err := n.keepOnDisk(path); err != nil {
+		err := rules.Persist(path)
+		if err == nil {
+			err = n.keepOnDisk(path)
+		}
+		if err != nil {
 			n.Say("%s is not kept over a reboot: %v", path, err)
 		} else if n.ReadOnly {
 			n.Say("%s shows what the disk has; changes are not kept over a reboot", path)

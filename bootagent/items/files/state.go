@@ -59,7 +59,11 @@ func (i *Item) wanted(f Want) (state, error) {
 		return state{Kind: link, Target: f.Link}, nil
 	}
 	s := state{Kind: regular, Content: f.Content, Mode: 0o644}
-	if err := rules.File(f.File); err != nil {
+	check := rules.File
+	if i.name != Name {
+		check = rules.OwnFile
+	}
+	if err := check(f.File); err != nil {
 		return s, err
 	}
 	if f.Mode != "" {

@@ -22,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // Name is the kind.
@@ -106,6 +107,9 @@ func (i *Item) wishes(walk *safepath.Walk) (list []*wish, drift []spec.Drift) {
 			stop(spec.ActionDefer, "there is no such path yet")
 		}
 		for _, path := range files {
+			if rules.PermAt(p, path) != nil {
+				continue // a pattern matches what is caisson's own
+			}
 			w := byPath[path]
 			if w == nil {
 				w = &wish{path: path}

@@ -104,13 +104,13 @@ func (r root) links(name, content string, seen map[string]bool) ([]files.Want, e
 	}
 	var all []files.Want
 	add := func(at string) error {
-		if err := rules.Unit(path.Base(at)); err != nil {
+		if err := cmp.Or(rules.Unit(path.Base(at)), rules.Reserved(at)); err != nil {
 			return fmt.Errorf("its [Install] section: %w", err)
 		}
 		all = append(all, files.Want{File: spec.File{Path: at}, Link: file})
 		return nil
 	}
-	install := section(content, "Install")
+	install := rules.UnitSection(content, "Install")
 	for key, suffix := range map[string]string{"WantedBy": "wants", "RequiredBy": "requires", "UpheldBy": "upholds"} {
 		for _, by := range install[key] {
 			if err := cmp.Or(rules.Unit(by), add(own+"/"+by+"."+suffix+"/"+name)); err != nil {
@@ -157,27 +157,6 @@ func (r root) find(name string) (file, content string, err error) {
 		}
 	}
 	return "", "", errNoUnit
-}
-
-// section returns the words of each setting in a section of a unit's file.
-func section(text, name string) map[string][]string {
-	found := map[string][]string{}
-	in := false
-	for line := range strings.Lines(strings.ReplaceAll(text, "\\\n", " ")) {
-		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "[") {
-			in = line == "["+name+"]"
-		}
-		key, value, ok := strings.Cut(line, "=")
-		if key = strings.TrimSpace(key); !in || !ok || strings.HasPrefix(line, "#") || strings.HasPrefix(line, ";") {
-			continue
-		}
-		if value = strings.TrimSpace(value); value == "" {
-			delete(found, key) // an empty one starts over
-		}
-		found[key] = append(found[key], strings.Fields(value)...)
-	}
-	return found
 }
 
 // newest is when the last of a unit's own files was written; the zero time when that

@@ -70,9 +70,6 @@ var networkTypes = []string{"nfs", "nfs4", "cifs", "smb3", "ceph", "glusterfs", 
 // which the kernel refuses on ours; the agent always mounts something there.
 var runtimeDirs = []string{"/var/lib/containerd", "/var/lib/docker", "/var/lib/kubelet"}
 
-// SystemDirs are the layer's own: a mount on them would hide it.
-var SystemDirs = []string{"/", "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/dev", "/proc", "/sys", "/run", "/var", "/var/lib", "/var/lib/caisson", "/run/caisson"}
-
 func (c *Checker) mounts(v *tree.Value, f *Fragment) {
 	var d shape.Map[mountDoc]
 	c.Decode(v, &d)
@@ -153,9 +150,6 @@ func (c *Checker) mount(e shape.Entry[mountDoc]) (spec.Mount, bool) {
 	}
 	if !c.Valid(d.Target.At, rules.AuthoredPath(d.Target.S)) {
 		return m, false
-	}
-	if slices.Contains(SystemDirs, m.Target) {
-		c.Errorf(d.Target.At, "dangerous", "", "a mount on %s would hide the system", m.Target)
 	}
 	if slices.Contains(runtimeDirs, m.Target) && m.Type == "overlay" {
 		c.Errorf(d.Type.At, "contradiction", "use a disk or tmpfs", "a container runtime cannot stack overlays on an overlay at %s", m.Target)

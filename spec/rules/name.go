@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 const (
@@ -125,10 +126,19 @@ func printable(s string) bool {
 	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// oneLine refuses text that would be more than one line of a file.
+// oneLine refuses text that would be more than one line of a file, and control characters,
+// which would be shown on terminals; tabs are blanks.
 func oneLine(text string) error {
 	if strings.ContainsAny(text, "\x00\n\r") {
 		return invalid("text", "", "a value must be one line")
 	}
+	if hasControl(text) {
+		return invalid("text", "", "a value must have no control characters")
+	}
 	return nil
+}
+
+// hasControl reports a control character other than a tab.
+func hasControl(text string) bool {
+	return strings.ContainsFunc(text, func(r rune) bool { return r != '\t' && unicode.IsControl(r) })
 }

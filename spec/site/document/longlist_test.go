@@ -20,7 +20,7 @@ func long(indent string) string {
 	for i := range 5_000 {
 		fmt.Fprintf(&b, "%s- {name: node-%06d, labels: {role: 'a, b', rack: r%d},\n%s   match: {macs: ['52:54:00:00:%02x:%02x']}}\n", indent, i, i/40, indent, i>>8, i&255)
 		if i%1000 == 0 {
-			fmt.Fprintf(&b, "# a rack\n\n%s- name: other-%d\n%s  labels:\n%s    note: |\n%s      a text\n%s      - that looks like an entry\n", indent, i, indent, indent, indent, indent)
+			fmt.Fprintf(&b, "# a rack\n\n%s- name: other-%d\n%s  labels:\n%s    note: >-\n%s      a text\n%s      - that looks like an entry\n", indent, i, indent, indent, indent, indent)
 		}
 	}
 	return b.String()

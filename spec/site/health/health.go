@@ -23,7 +23,7 @@ import (
 type CheckDoc struct {
 	Name     shape.Text     `site:"name,required" doc:"unique in this list"`
 	Nodes    []shape.Text   `site:"nodes" doc:"names of NodeSets; every node when absent"`
-	Command  []shape.Text   `site:"command" doc:"program, by its absolute path, and arguments: ends with exit code 0; no shell reads them"`
+	Command  []shape.Block  `site:"command" doc:"program, by its absolute path, and arguments: ends with exit code 0; no shell reads them"`
 	Unit     shape.Text     `site:"unit" doc:"is active, as in kubelet.service"`
 	TCP      shape.Text     `site:"tcp" doc:"takes a connection, as in 127.0.0.1:6443"`
 	HTTP     shape.Text     `site:"http" doc:"answers, as in http://127.0.0.1:10248/healthz"`

@@ -18,10 +18,10 @@ import (
 
 // Values are the settings themselves: what an override may change.
 type Values struct {
-	Kernel  argsDoc      `site:"kernel" doc:"arguments after those of layer.kernel"`
-	Network NetworkDoc   `site:"network" doc:"laid over the site's network"`
-	Agent   agentDoc     `site:"agent" doc:"how the agent of the node works"`
-	CAs     []shape.Text `site:"cas" doc:"certificates the node trusts: PEM, or files of it"`
+	Kernel  argsDoc       `site:"kernel" doc:"arguments after those of layer.kernel"`
+	Network NetworkDoc    `site:"network" doc:"laid over the site's network"`
+	Agent   agentDoc      `site:"agent" doc:"how the agent of the node works"`
+	CAs     []shape.Block `site:"cas" doc:"certificates the node trusts: PEM, or files of it"`
 }
 
 type argsDoc struct {

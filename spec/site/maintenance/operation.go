@@ -37,7 +37,7 @@ type operationDoc struct {
 }
 
 type commandDoc struct {
-	Argv    []shape.Text   `site:"argv,required" as:"[/usr/sbin/fstrim, -A]; a line of a shell is [/bin/sh, -c, \"…\"]" doc:"program, by its absolute path, and arguments; no shell reads them"`
+	Argv    []shape.Block  `site:"argv,required" as:"[/usr/sbin/fstrim, -A]; a line of a shell is [/bin/sh, -c, \"…\"]" doc:"program, by its absolute path, and arguments; no shell reads them"`
 	Timeout shape.Duration `site:"timeout,required" as:"1h" doc:"after which all that it started is ended; at most 1d"`
 	At      report.Pos
 }

@@ -52,8 +52,8 @@ type bodyDoc struct {
 
 // patternDoc is a command of a template: its timeout may be a parameter.
 type patternDoc struct {
-	Argv    []shape.Text `site:"argv,required"`
-	Timeout shape.Text   `site:"timeout,required"`
+	Argv    []shape.Block `site:"argv,required"`
+	Timeout shape.Text    `site:"timeout,required"`
 }
 
 // useDoc names a template.

@@ -35,7 +35,7 @@ var appArmorModule = Module{Name: "apparmor", Image: true, Doc: reflect.TypeFor[
 }
 
 // profileDoc is a profile's text, or the file that holds it.
-type profileDoc struct{ shape.Text }
+type profileDoc struct{ shape.Block }
 
 // Schema returns the schema of both forms.
 func (*profileDoc) Schema(g *shape.Generator) any {

@@ -59,9 +59,9 @@ type packageDoc struct {
 }
 
 type debconfDoc struct {
-	Question shape.Text `site:"question,required"`
-	Type     shape.Text `site:"question_type,required"`
-	Answer   shape.Text `site:"answer,required"`
+	Question shape.Text  `site:"question,required"`
+	Type     shape.Text  `site:"question_type,required"`
+	Answer   shape.Block `site:"answer,required"`
 }
 
 type repositoryDoc struct {
@@ -69,7 +69,7 @@ type repositoryDoc struct {
 	Distributions []shape.Text `site:"distributions,required"`
 	Components    []shape.Text `site:"components,required"`
 	Subrepos      []shape.Text `site:"subrepos"`
-	Key           shape.Text   `site:"gpgkey" doc:"armoured OpenPGP key of this repository"`
+	Key           shape.Block  `site:"gpgkey" doc:"armoured OpenPGP key of this repository"`
 	At            report.Pos
 }
 
@@ -145,7 +145,7 @@ func (c *Checker) packages(docs []packageDoc, blacklist []string, byDefault bool
 			first[d.Name.S] = d
 			pkg := spec.Package{Name: d.Name.S, Version: d.Version.S}
 			for _, q := range d.Debconf {
-				for _, t := range []shape.Text{q.Question, q.Type, q.Answer} {
+				for _, t := range []shape.Text{q.Question, q.Type, q.Answer.Text} {
 					if strings.ContainsAny(t.S, "\n\r") {
 						c.Errorf(t.At, "text", "", "a value must be one line")
 					}

@@ -18,27 +18,27 @@ import (
 )
 
 type execDoc struct {
-	Data          shape.Text            `site:"data,required" doc:"the script; its first line names the interpreter, else bash runs it"`
-	File          shape.Text            `site:"file" doc:"file beside the site that holds the script, instead of data"`
-	Args          []shape.Text          `site:"args" as:"[--force, /srv]"`
-	Env           shape.Map[shape.Text] `site:"env"`
-	Rerun         shape.Text            `site:"rerun_policy" doc:"always (when absent), never or once_successfully"`
-	Blocking      shape.Text            `site:"blocking_policy" doc:"foreground (when absent), foreground_halt_pod_on_failure or background"`
-	Timeout       shape.Text            `site:"timeout" doc:"seconds; 1800 when absent"`
-	RerunInterval shape.Text            `site:"rerun_interval" doc:"seconds between runs, at least 60, or infinity; about a minute when absent"`
-	RetryInterval shape.Text            `site:"retry_interval" doc:"seconds between runs after a failure; as rerun_interval when absent, else 60"`
-	RerunPersist  *shape.Flag           `site:"rerun_interval_persist" doc:"false forgets at boot when it ran"`
-	RetryPersist  *shape.Flag           `site:"retry_interval_persist" doc:"false forgets at boot when it failed"`
-	RerunMax      shape.Text            `site:"rerun_max_count" doc:"is run again after a success at most that often a boot, or infinite"`
-	RetryMax      shape.Text            `site:"retry_max_count" doc:"is tried again after a failure at most that often a boot, or infinite"`
-	Once          shape.Text            `site:"once" enum:"per-root,per-machine" doc:"what never and once_successfully count by; per-root when absent"`
-	Revert        shape.Text            `site:"revert" doc:"script that undoes it, run when the entry goes"`
-	RevertFile    shape.Text            `site:"revert_file" doc:"file beside the site that holds revert"`
-	OnFailure     shape.Text            `site:"onFailure" enum:"degrade,rollback" doc:"rollback takes a live change back when the script fails; degrade when absent"`
-	MemoryMax     shape.Text            `site:"memoryMax" doc:"memory that it may take with all that it starts, as in 256M; systemd ends it above"`
-	CPUQuota      shape.Text            `site:"cpuQuota" doc:"share of a processor, as in 50%; 200% are two"`
-	TasksMax      shape.Text            `site:"tasksMax" doc:"processes and threads that it may have at once"`
-	ScriptTimeout shape.Text            `site:"script_timeout" doc:"older name of timeout"`
+	Data          shape.Block            `site:"data,required" doc:"the script; its first line names the interpreter, else bash runs it"`
+	File          shape.Text             `site:"file" doc:"file beside the site that holds the script, instead of data"`
+	Args          []shape.Block          `site:"args" as:"[--force, /srv]"`
+	Env           shape.Map[shape.Block] `site:"env"`
+	Rerun         shape.Text             `site:"rerun_policy" doc:"always (when absent), never or once_successfully"`
+	Blocking      shape.Text             `site:"blocking_policy" doc:"foreground (when absent), foreground_halt_pod_on_failure or background"`
+	Timeout       shape.Text             `site:"timeout" doc:"seconds; 1800 when absent"`
+	RerunInterval shape.Text             `site:"rerun_interval" doc:"seconds between runs, at least 60, or infinity; about a minute when absent"`
+	RetryInterval shape.Text             `site:"retry_interval" doc:"seconds between runs after a failure; as rerun_interval when absent, else 60"`
+	RerunPersist  *shape.Flag            `site:"rerun_interval_persist" doc:"false forgets at boot when it ran"`
+	RetryPersist  *shape.Flag            `site:"retry_interval_persist" doc:"false forgets at boot when it failed"`
+	RerunMax      shape.Text             `site:"rerun_max_count" doc:"is run again after a success at most that often a boot, or infinite"`
+	RetryMax      shape.Text             `site:"retry_max_count" doc:"is tried again after a failure at most that often a boot, or infinite"`
+	Once          shape.Text             `site:"once" enum:"per-root,per-machine" doc:"what never and once_successfully count by; per-root when absent"`
+	Revert        shape.Block            `site:"revert" doc:"script that undoes it, run when the entry goes"`
+	RevertFile    shape.Text             `site:"revert_file" doc:"file beside the site that holds revert"`
+	OnFailure     shape.Text             `site:"onFailure" enum:"degrade,rollback" doc:"rollback takes a live change back when the script fails; degrade when absent"`
+	MemoryMax     shape.Text             `site:"memoryMax" doc:"memory that it may take with all that it starts, as in 256M; systemd ends it above"`
+	CPUQuota      shape.Text             `site:"cpuQuota" doc:"share of a processor, as in 50%; 200% are two"`
+	TasksMax      shape.Text             `site:"tasksMax" doc:"processes and threads that it may have at once"`
+	ScriptTimeout shape.Text             `site:"script_timeout" doc:"older name of timeout"`
 	At            report.Pos
 }
 
@@ -114,10 +114,10 @@ func (c *Checker) exec(v *tree.Value, f *Fragment) {
 }
 
 func (c *Checker) script(name shape.Text, d execDoc) spec.Exec {
-	x := spec.Exec{Name: name.S, Data: named(d.Data), Rerun: d.Rerun.S, Blocking: d.Blocking.S, RerunMax: c.count(d.RerunMax), RetryMax: c.count(d.RetryMax),
+	x := spec.Exec{Name: name.S, Data: named(d.Data.Text), Rerun: d.Rerun.S, Blocking: d.Blocking.S, RerunMax: c.count(d.RerunMax), RetryMax: c.count(d.RetryMax),
 		RerunForget: d.RerunPersist != nil && !d.RerunPersist.On, RetryForget: d.RetryPersist != nil && !d.RetryPersist.On,
-		Once: d.Once.S, OnFailure: d.OnFailure.S, Revert: named(d.Revert)}
-	for _, t := range []shape.Text{d.Data, d.Revert} {
+		Once: d.Once.S, OnFailure: d.OnFailure.S, Revert: named(d.Revert.Text)}
+	for _, t := range []shape.Text{d.Data.Text, d.Revert.Text} {
 		if t.S != "" && !strings.HasPrefix(t.S, "#!") {
 			c.Warnf(t.At, "script", "begin with #!/bin/bash", "the script does not name its interpreter; bash will run it, as in Divingbell")
 		}

@@ -18,12 +18,12 @@ import (
 )
 
 type fileDoc struct {
-	Path    shape.Text `site:"path" doc:"absolute path below /etc; the entry's name when absent"`
-	Content shape.Text `site:"content" doc:"the file's text"`
-	File    shape.Text `site:"file" doc:"file beside the site that holds the text, instead of content"`
-	Owner   shape.Text `site:"owner" doc:"name or number; root when absent"`
-	Group   shape.Text `site:"group" doc:"name or number; root when absent"`
-	Mode    shape.Text `site:"mode" doc:"octal permissions; 0644 when absent"`
+	Path    shape.Text  `site:"path" doc:"absolute path below /etc; the entry's name when absent"`
+	Content shape.Block `site:"content" doc:"the file's text"`
+	File    shape.Text  `site:"file" doc:"file beside the site that holds the text, instead of content"`
+	Owner   shape.Text  `site:"owner" doc:"name or number; root when absent"`
+	Group   shape.Text  `site:"group" doc:"name or number; root when absent"`
+	Mode    shape.Text  `site:"mode" doc:"octal permissions; 0644 when absent"`
 	At      report.Pos
 }
 

@@ -22,13 +22,13 @@ type uamliteDoc struct {
 }
 
 type userDoc struct {
-	Name     shape.Text    `site:"user_name,required"`
-	Sudo     shape.Flag    `site:"user_sudo"`
-	Password shape.Text    `site:"user_crypt_passwd" doc:"crypt(5) hash, * or !; * when absent"`
-	Keys     *[]shape.Text `site:"user_sshkeys" doc:"whole content of authorized_keys; [Unmanaged] or [] leaves it alone, absent empties it"`
-	UID      shape.Number  `site:"user_uid" doc:"given by the ledger when absent"`
-	Groups   []shape.Text  `site:"user_groups" doc:"further groups"`
-	Shell    shape.Text    `site:"user_shell" doc:"/bin/bash when absent"`
+	Name     shape.Text     `site:"user_name,required"`
+	Sudo     shape.Flag     `site:"user_sudo"`
+	Password shape.Text     `site:"user_crypt_passwd" doc:"crypt(5) hash, * or !; * when absent"`
+	Keys     *[]shape.Block `site:"user_sshkeys" doc:"whole content of authorized_keys; [Unmanaged] or [] leaves it alone, absent empties it"`
+	UID      shape.Number   `site:"user_uid" doc:"given by the ledger when absent"`
+	Groups   []shape.Text   `site:"user_groups" doc:"further groups"`
+	Shell    shape.Text     `site:"user_shell" doc:"/bin/bash when absent"`
 	At       report.Pos
 }
 

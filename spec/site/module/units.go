@@ -17,13 +17,13 @@ import (
 )
 
 type unitDoc struct {
-	Content shape.Text            `site:"content" doc:"text of its file in /etc/systemd/system; the layer's when absent"`
-	File    shape.Text            `site:"file" doc:"file beside the site that holds the text, instead of content"`
-	DropIns shape.Map[shape.Text] `site:"dropIns" doc:"text of drop-ins by name, without .conf"`
-	Limits  shape.Map[shape.Text] `site:"limits" doc:"limits of what it runs, named as in limits.conf(5)"`
-	State   shape.Text            `site:"state" enum:"enabled,disabled,masked" doc:"as it is when absent"`
-	Run     shape.Text            `site:"run" enum:"started,stopped" doc:"as it is when absent"`
-	Restart shape.Flag            `site:"restart" doc:"whether it is restarted when its files have changed"`
+	Content shape.Block            `site:"content" doc:"text of its file in /etc/systemd/system; the layer's when absent"`
+	File    shape.Text             `site:"file" doc:"file beside the site that holds the text, instead of content"`
+	DropIns shape.Map[shape.Block] `site:"dropIns" doc:"text of drop-ins by name, without .conf"`
+	Limits  shape.Map[shape.Text]  `site:"limits" doc:"limits of what it runs, named as in limits.conf(5)"`
+	State   shape.Text             `site:"state" enum:"enabled,disabled,masked" doc:"as it is when absent"`
+	Run     shape.Text             `site:"run" enum:"started,stopped" doc:"as it is when absent"`
+	Restart shape.Flag             `site:"restart" doc:"whether it is restarted when its files have changed"`
 	At      report.Pos
 }
 

@@ -108,7 +108,7 @@ func element(v *tree.Value, t reflect.Type) string {
 
 // scalar reports whether values of a type are written as a text.
 func scalar(t reflect.Type) bool {
-	return t == reflect.TypeFor[Text]() || t == reflect.TypeFor[Flag]() || t == reflect.TypeFor[Number]()
+	return t == reflect.TypeFor[Text]() || t == reflect.TypeFor[Block]() || t == reflect.TypeFor[Flag]() || t == reflect.TypeFor[Number]()
 }
 
 // firstLine is the first line that says something in most files of settings.

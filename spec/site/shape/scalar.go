@@ -10,12 +10,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// Text is a scalar's literal text and its place.
+// Text is a scalar's literal text and its place: one line without control characters,
+// which mean nothing in a name, a path or a value and would be shown on terminals.
 type Text struct {
 	S  string
 	At report.Pos
@@ -26,7 +28,30 @@ func (t Text) Set() bool { return t.At != report.Pos{} }
 
 func (t *Text) Decode(c *Checker, v *tree.Value) {
 	if c.Want(v, tree.Scalar) {
+		c.line(v.Text, v.At)
 		*t = Text{v.Text, v.At}
+	}
+}
+
+// line reports a control character; tabs are blanks.
+func (c *Checker) line(text string, at report.Pos) {
+	i := strings.IndexFunc(text, func(r rune) bool { return r != '\t' && unicode.IsControl(r) })
+	switch {
+	case i < 0:
+	case text[i] == '\n' || text[i] == '\r':
+		c.Errorf(at, "text", "", "a value must be one line")
+	default:
+		c.Errorf(at, "text", "", "%.80q has a control character", text)
+	}
+}
+
+// Block is a Text of several lines, or of any characters: what is written to a file or
+// handed to a program as it is.
+type Block struct{ Text }
+
+func (b *Block) Decode(c *Checker, v *tree.Value) {
+	if c.Want(v, tree.Scalar) {
+		b.Text = Text{v.Text, v.At}
 	}
 }
 
@@ -148,6 +173,7 @@ func (m *Map[T]) Decode(c *Checker, v *tree.Value) {
 	for i, f := range v.Fields {
 		(*m)[i].Key, (*m)[i].Null = Text{f.Key, f.At}, f.Val.Kind == tree.Null
 		c.Push(f.Key)
+		c.line(f.Key, f.At)
 		if f.Val.Kind == tree.Null && !nullable {
 			c.Errorf(f.At, "null", "take the key away, or write \"\" where text is empty", "the value is missing")
 		}

@@ -210,6 +210,9 @@ func (h *Hub) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for i := range slots {
+		slots[i].Since = shownTime(slots[i].Since)
+	}
 	proofs, err := h.o.Store.Proofs(ctx)
 	if err != nil {
 		return err

@@ -130,7 +130,10 @@ func (h *Hub) Node(ctx context.Context, name string) (*Detail, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.History = append(d.History, events...)
+	for _, e := range events {
+		e.At = shownTime(e.At)
+		d.History = append(d.History, e)
+	}
 	for _, l := range h.Slots() {
 		for _, held := range l.Held {
 			if held.Node == name {

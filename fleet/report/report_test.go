@@ -54,6 +54,8 @@ func TestJudge(t *testing.T) {
 		"an earlier one of a pinned node":  {pinned, earlier, r("b", "0", 8), Offered, ""},
 		"one that was given up":            {gone, Key{Node: "n", Counted: 9 * time.Hour, GivenUp: true}, r("b", "0", 8), Offered, ""},
 		"one that was accepted":            {pinned, Key{Node: "n", GivenUp: true, Accepted: true}, r("b", "1", 8), Counts, spec.KeyPinned},
+		"one of long ago, accepted":        {pinned, Key{Node: "n", Seq: spec.MaxSeq, Accepted: true}, r("b", "1", 8), Counts, spec.KeyPinned},
+		"one of long ago":                  {gone, Key{Node: "n", Seq: spec.MaxSeq}, r("b", "1", 8), Refused, ""},
 		"one that was accepted for two":    {pinned, Key{Node: "m", Accepted: true}, r("b", "1", 8), Refused, ""},
 	} {
 		got, why := Judge(c.known, c.key, c.r, now)

@@ -30,8 +30,11 @@ func (c claim) again() bool {
 var rules = check.List[claim]{
 	{Name: "its number is new", OK: func(c claim) error {
 		last := c.key.Seq
-		if c.r.Key == c.known.Key {
+		switch {
+		case c.r.Key == c.known.Key:
 			last = c.known.Seq
+		case c.key.Accepted && last == spec.MaxSeq: // it is not known, and an operator wants this key
+			last = 0
 		}
 		if c.r.Seq > last {
 			return nil

@@ -18,7 +18,7 @@ import (
 )
 
 // lists are all answers in which one node's words stand beside those of others.
-var lists = []string{"/v1/nodes", "/v1/reports", "/v1/summary", "/v1/services", "/v1/layers", "/v1/nodes/n1", "/v1/nodes/n2", "/metrics", "/", "/nodes", "/nodes/n1", "/nodes/n2", "/layers", "/services", "/slots"}
+var lists = []string{"/v1/nodes", "/v1/reports", "/v1/summary", "/v1/slots", "/v1/services", "/v1/layers", "/v1/nodes/n1", "/v1/nodes/n2", "/metrics", "/", "/nodes", "/nodes/n1", "/nodes/n2", "/layers", "/services", "/slots"}
 
 // whole reports what is wrong with an answer in which all nodes should be.
 func whole(path, text string, status int) string {
@@ -110,7 +110,11 @@ func TestOldRows(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			key := newKey(t)
 			row.Name, row.Key, row.Grade, row.Seq, row.Boot = "n1", keyID(key), spec.KeyPinned, 1, "b"
-			s := newSiteOver(t, []store.Node{row}, published("n1", "n2"))
+			change := store.Change{Nodes: []store.Node{row}}
+			if what == "a time beyond dates" {
+				change.Events, change.Taken = []store.Event{{At: time.Unix(1<<40, 0), Node: "n1", What: "x"}}, []store.Slot{{Group: "default", Node: "n1", Since: time.Unix(-1<<40, 0)}}
+			}
+			s := newSiteOver(t, change, published("n1", "n2"))
 			s.knows(withServices)
 			if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n2", 1, nil)); status != 204 {
 				t.Fatal(status, text)

@@ -57,18 +57,18 @@ func newSite(t testing.TB, rows index.Rows, withTokens bool) *site {
 
 func newSiteWith(t testing.TB, rows index.Rows, withTokens bool, rollouts ...rollout.State) *site {
 	t.Helper()
-	return newSiteOver(t, nil, rows, func(s *site) { s.withTokens, s.rollouts = withTokens, rollouts })
+	return newSiteOver(t, store.Change{}, rows, func(s *site) { s.withTokens, s.rollouts = withTokens, rollouts })
 }
 
-// newSiteOver starts a service over a database that has these nodes already.
-func newSiteOver(t testing.TB, had []store.Node, rows index.Rows, change ...func(*site)) *site {
+// newSiteOver starts a service over a database that has something already.
+func newSiteOver(t testing.TB, had store.Change, rows index.Rows, change ...func(*site)) *site {
 	t.Helper()
 	db, err := store.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "fleet.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if had != nil {
-		if err := errors.Join(db.Write(t.Context()), db.Apply(t.Context(), store.Change{Nodes: had})); err != nil {
+	if had.Nodes != nil {
+		if err := errors.Join(db.Write(t.Context()), db.Apply(t.Context(), had)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -96,7 +96,10 @@ func pushBaked(file, to, key, ca, named string) error {
 	if found.Err() != nil {
 		return found.Err()
 	}
-	reach := access{caFiles: []string{ca}, say: func(string, ...any) {}}
+	reach := access{say: func(string, ...any) {}}
+	if ca != "" {
+		reach.caFiles = []string{ca}
+	}
 	reg, err := reach.open(to)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -51,5 +52,32 @@ func TestPages(t *testing.T) {
 			t.Fatal(err)
 		}
 		runWithRegistry(t, dir)
+	}
+}
+
+// TestOperatePage: the script operate has every command of docs/operate.md, and does
+// it.
+func TestOperatePage(t *testing.T) {
+	page, err1 := os.ReadFile("../../docs/operate.md")
+	script, err2 := os.ReadFile("testdata/script/operate.txtar")
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	commands, shell := 0, false
+	for line := range strings.Lines(string(page)) {
+		command, _, _ := strings.Cut(strings.TrimSpace(line), "  #")
+		command = strings.TrimSpace(command)
+		switch {
+		case strings.HasPrefix(command, "```"):
+			shell = command == "```sh"
+		case shell:
+			commands++
+			if !regexp.MustCompile(`(?m)^(! )?exec ` + regexp.QuoteMeta(command) + `$`).Match(script) {
+				t.Errorf("no script does %q", command)
+			}
+		}
+	}
+	if commands < 8 {
+		t.Errorf("%d commands", commands)
 	}
 }

@@ -330,8 +330,10 @@ func (w *work) offer(old *node, key report.Key, r *spec.Report, why string, now 
 // may say nothing that reports as it does.
 func (n *node) silent(listens, now time.Time) bool {
 	v := n.view
-	v.Listens = listens
-	return v.Report == nil || v.Silent(now)
+	if v.Listens = listens; v.Report == nil { // what it said last cannot be read
+		v.Report = &view.Brief{}
+	}
+	return v.Silent(now)
 }
 
 // listening is since when nodes are heard.

@@ -115,7 +115,7 @@ func (s *Server) routes() []route {
 		{"GET /v1/layers", Reader, "Layers in use, and how they differ from the one that most nodes run.", s.getLayers},
 		{"GET /v1/slots", Reader, "Groups of slots and who holds them.", s.getSlots},
 		{"GET /v1/events", Reader, "Server-sent events: 'change' after each change, at most one a second.", s.events},
-		{"POST /v1/nodes/{node}/accept", Operator, "Accept the key that is offered for a node; the body is its id.", s.accept},
+		{"POST /v1/nodes/{node}/accept", Operator, "Accept a key for a node: the one that is offered, an earlier one, one that has not reported yet, or the one that counts, to pin it. The body is its id.", s.accept},
 		{"POST /v1/slots/{group}/{node}/release", Operator, "Take a slot from a node; the body is a reason.", s.release},
 		{"GET /metrics", Reader, "Metrics in the text format of Prometheus.", s.metrics},
 		{"GET /openapi.json", Nobody, "This description.", s.openAPI},

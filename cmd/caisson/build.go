@@ -135,6 +135,11 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 		cli.Printf(a.out, "%s  %s\n", l.Digest, l.Variant)
 	}
 	a.say("pushed %s as %s:%s", plain.Count(len(out.Layers), "layer"), oci.RepoLayer, out.Version)
+	plan, publish := strings.Join(names, " "), strings.Join(names, " ")
+	if f.to != s.Registry() {
+		plan, publish = plan+" --from "+f.to, publish+" --to "+f.to
+	}
+	a.say("no node has it yet: 'caisson plan %s' shows what it changes, 'caisson publish %s' gives it to the nodes", plan, publish)
 	return nil
 }
 

@@ -20,7 +20,7 @@ import (
 
 // pace is how often a build that has nothing new to say off a terminal says what
 // it is doing: a log without a line for half a minute looks like one that hangs.
-const pace = 2 * time.Second
+const pace = 30 * time.Second
 
 // progress shows a build's events: a bar on a terminal, plain lines elsewhere,
 // JSON lines with -o json. It talks on standard error.
@@ -43,7 +43,7 @@ func (a *app) progress() *progress {
 	if f, isFile := a.err.(*os.File); isFile && cli.IsTerminal(f) && !a.json() && !a.quiet {
 		p.bars = mpb.New(mpb.WithOutput(f), mpb.WithWidth(24))
 	}
-	tick, done := time.NewTicker(pace/4), make(chan struct{})
+	tick, done := time.NewTicker(time.Second), make(chan struct{})
 	p.stop = sync.OnceFunc(func() { tick.Stop(); close(done) })
 	go func() {
 		for {

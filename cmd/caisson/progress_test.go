@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/builder"
 )
 
-// Off a terminal a long step says what it is doing every two seconds, and nothing
+// Off a terminal a long step says what it is doing each half minute, and nothing
 // is said between steps.
 func TestProgressOffATerminal(t *testing.T) { synctest.Test(t, offATerminal) }
 
@@ -35,14 +35,15 @@ func offATerminal(t *testing.T) {
 		want  int // lines by then
 	}{
 		{builder.Event{Variant: "default", Step: "base", State: "start"}, time.Second, 0},
-		{builder.Event{Variant: "default", Step: "base", State: "install", N: 3, Of: 9, Text: "libc6"}, 3 * time.Second, 1},
-		{builder.Event{Variant: "default", Step: "base", State: "compress"}, 4 * time.Second, 1},
-		{builder.Event{Variant: "default", Step: "base", State: "compress", Bytes: 30e6, OfBytes: 90e6}, 6 * time.Second, 2},
-		{builder.Event{Variant: "default", Step: "base", State: "done", Bytes: 1e6}, 60 * time.Second, 3},
-		{builder.Event{Variant: "default", Step: "layer", State: "push", Bytes: 8e6, OfBytes: 16e6, Text: "base"}, 64 * time.Second, 4},
-		{builder.Event{Variant: "full", Step: "packages", State: "start"}, 64 * time.Second, 4},
-		{builder.Event{Variant: "full", Step: "resolve", State: "fetch", N: 2, Of: 3, Text: "libc6"}, 68 * time.Second, 5},
-		{builder.Event{Variant: "full", Step: "resolve", State: "fetch", N: 3, Of: 3, Text: "libx1"}, 72 * time.Second, 6},
+		{builder.Event{Variant: "default", Step: "base", State: "install", N: 3, Of: 9, Text: "libc6"}, 30 * time.Second, 1},
+		{builder.Event{Variant: "default", Step: "base", State: "compress"}, 59 * time.Second, 1},
+		{builder.Event{Variant: "default", Step: "base", State: "compress", Bytes: 30e6, OfBytes: 90e6}, 60 * time.Second, 2},
+		{builder.Event{Variant: "default", Step: "base", State: "compress", Bytes: 90e6, OfBytes: 90e6, Text: "all read, 31.0 MB written"}, 90 * time.Second, 3},
+		{builder.Event{Variant: "default", Step: "base", State: "done", Bytes: 1e6}, 100 * time.Second, 4},
+		{builder.Event{Variant: "default", Step: "layer", State: "push", Bytes: 8e6, OfBytes: 16e6, Text: "base"}, 130 * time.Second, 5},
+		{builder.Event{Variant: "full", Step: "packages", State: "start"}, 131 * time.Second, 5},
+		{builder.Event{Variant: "full", Step: "resolve", State: "fetch", N: 2, Of: 3, Text: "libc6"}, 160 * time.Second, 6},
+		{builder.Event{Variant: "full", Step: "resolve", State: "fetch", N: 3, Of: 3, Text: "libx1"}, 190 * time.Second, 7},
 	} {
 		p.event(c.event)
 		p.still(start.Add(c.after))
@@ -50,12 +51,13 @@ func offATerminal(t *testing.T) {
 			t.Errorf("after %v and %s: %d lines, want %d:\n%s", c.after, c.event.State, lines(), c.want, &said)
 		}
 	}
-	want := `caisson: default base: install 3 of 9 libc6, 6 s left
-caisson: default base: compress 30.0 of 90.0 MB, 5.0 MB/s, 12 s left
+	want := `caisson: default base: install 3 of 9 libc6, 60 s left
+caisson: default base: compress 30.0 of 90.0 MB, 0.5 MB/s, 120 s left
+caisson: default base: compress 90.0 of 90.0 MB, 1.0 MB/s all read, 31.0 MB written (90 s)
 caisson: default base: done 1.0 MB in 0.0 s
-caisson: default layer: push 8.0 of 16.0 MB, 0.1 MB/s base, 64 s left
-caisson: full resolve: fetch 2 of 3 libc6, 34 s left
-caisson: full packages: start (72 s)
+caisson: default layer: push 8.0 of 16.0 MB, 0.1 MB/s base, 130 s left
+caisson: full resolve: fetch 2 of 3 libc6, 80 s left
+caisson: full packages: start (190 s)
 `
 	if got := said.String(); got != want {
 		t.Errorf("said %s", got)

@@ -44,8 +44,9 @@ type Options struct {
 	// AsRoot makes root own every file, and leaves extended attributes out: whoever
 	// makes the image makes the same bytes.
 	AsRoot bool
-	// Progress, when set, is told now and then how many bytes of the tree were read.
-	Progress func(read, of int64)
+	// Progress, when set, is told now and then how many bytes of the tree were read, and how
+	// many of the image are written: long after all is read there is still some to compress.
+	Progress func(read, of, written int64)
 }
 
 // Squashfs makes the file out from tree.

@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -18,7 +16,7 @@ const look = 500 * time.Millisecond
 // watch tells how much of the tree a process has read, until what it returns is
 // called. It goes by the kernel's account of the process, because mksquashfs says
 // nothing of use to programs; where that cannot be read nothing is told.
-func watch(pid int, tree string, tell func(read, of int64)) (stop func()) {
+func watch(pid int, tree string, tell func(read, of, written int64)) (stop func()) {
 	if tell == nil {
 		return func() {}
 	}
@@ -33,8 +31,8 @@ func watch(pid int, tree string, tell func(read, of int64)) (stop func()) {
 			case <-done:
 				return
 			case <-tick.C:
-				if n, ok := bytesRead(pid); ok && of > 0 {
-					tell(min(n, of), of)
+				if n, written, ok := bytesMoved(pid); ok && of > 0 {
+					tell(min(n, of), of, written)
 				}
 			}
 		}
@@ -55,14 +53,12 @@ func sizeOf(tree string) (n int64) {
 	return n
 }
 
-// bytesRead returns rchar of proc_pid_io(5).
-func bytesRead(pid int) (int64, bool) {
+// bytesMoved returns rchar and wchar of proc_pid_io(5).
+func bytesMoved(pid int) (read, written int64, ok bool) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
 	if err != nil {
-		return 0, false
+		return 0, 0, false
 	}
-	rest, ok := strings.CutPrefix(string(data), "rchar: ")
-	line, _, _ := strings.Cut(rest, "\n")
-	n, err := strconv.ParseInt(line, 10, 64)
-	return n, ok && err == nil
+	n, err := fmt.Sscanf(string(data), "rchar: %d\nwchar: %d\n", &read, &written)
+	return read, written, err == nil && n == 2
 }

@@ -17,7 +17,7 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := make(chan [2]int64, 100)
-	stop := watch(os.Getpid(), tree, func(read, of int64) { told <- [2]int64{read, of} })
+	stop := watch(os.Getpid(), tree, func(read, of, _ int64) { told <- [2]int64{read, of} })
 	if _, err := os.ReadFile(filepath.Join(tree, "file")); err != nil { // this process plays mksquashfs
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestWatch(t *testing.T) {
 		t.Error("nothing was told")
 	}
 	stop()
-	if n, ok := bytesRead(-1); ok {
+	if n, _, ok := bytesMoved(-1); ok {
 		t.Errorf("no process has read %d bytes", n)
 	}
 }

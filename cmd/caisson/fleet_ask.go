@@ -35,7 +35,7 @@ type asking struct {
 	known             bool // it is the service of the fleet that is meant
 }
 
-const usualService = "http://127.0.0.1:8080"
+const usualService = "http://127.0.0.1:8090"
 
 func (x *asking) flags(f *pflag.FlagSet) {
 	f.StringVar(&x.at, "at", "", "`URL` of the fleet's service ($CAISSON_FLEET, or "+usualService+")")

@@ -57,7 +57,7 @@ func (a *app) fleetServeCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&v.from, "from", "", "`REF` that the fleet is published at")
-	f.StringVar(&v.listen, "listen", "127.0.0.1:8080", "address to listen on")
+	f.StringVar(&v.listen, "listen", "127.0.0.1:8090", "address to listen on")
 	f.StringVar(&v.db, "db", usualDB, "where reports are kept: sqlite:FILE or postgres://USER@HOST/NAME")
 	f.StringVar(&v.reports, "reports", "", "`REF` where nodes put reports that they do not send; it is only read")
 	f.StringVar(&v.tokens, "tokens", "", "`FILE` of tokens, mode 0600; 'caisson fleet token' adds one")
@@ -100,7 +100,7 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	}
 	defer l.Close() // the server has closed it
 	if o.Hosts = ownNames(l.Addr().(*net.TCPAddr), v.hosts); o.Tokens == nil && !l.Addr().(*net.TCPAddr).IP.IsLoopback() {
-		return cli.Usage("give --tokens, or --listen 127.0.0.1:8080", "without tokens the service is for a loopback only")
+		return cli.Usage("give --tokens, or --listen 127.0.0.1:8090", "without tokens the service is for a loopback only")
 	}
 	if err := reachedBy(v.url, &o, &v.http); err != nil {
 		return err

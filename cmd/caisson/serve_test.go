@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -113,5 +114,25 @@ func TestServeKnowsWhoIsUnknown(t *testing.T) {
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestEachServerHasItsOwnPort: one machine can run all of them, and clients look where the
+// fleet's service is.
+func TestEachServerHasItsOwnPort(t *testing.T) {
+	ports := map[string]string{}
+	for verb, flag := range map[string]string{"serve": "listen", "fleet serve": "listen", "netboot serve": "http"} {
+		c, _, err := newApp(io.Discard, io.Discard).root().Find(strings.Fields(verb))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, err := net.SplitHostPort(c.Flags().Lookup(flag).DefValue)
+		if err != nil || ports[port] != "" {
+			t.Errorf("%s: port %s, %v; it is that of %s", verb, port, err, ports[port])
+		}
+		ports[port] = verb
+	}
+	if u, err := url.Parse(usualService); err != nil || ports[u.Port()] != "fleet serve" {
+		t.Errorf("the verbs ask %s, where %s is", usualService, ports[u.Port()])
 	}
 }

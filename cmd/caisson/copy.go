@@ -22,6 +22,7 @@ type copyFlags struct {
 	whom               trustFlags
 	known              memoryFlags
 	unverified         bool
+	dry                bool
 }
 
 func (a *app) copyCommand() *cobra.Command {
@@ -48,6 +49,8 @@ func (a *app) copyCommand() *cobra.Command {
 	f.whom.flags(c.Flags())
 	c.Flags().StringVar(&f.known.remember, "remember", "", "`FILE` that remembers what was published at SRC (caisson.memory beside the site when empty)")
 	c.Flags().BoolVar(&f.unverified, "unverified", false, "copy whatever is there, for example to look at it elsewhere")
+	dryFlag(c.Flags(), &f.dry)
+	c.Flags().Lookup("dry-run").Usage = "say what would be copied, and copy nothing"
 	return c
 }
 
@@ -74,7 +77,7 @@ func (a *app) copy(ctx context.Context, f copyFlags, src, dst string) error {
 	if err != nil {
 		return err
 	}
-	m := &mirror.Mirror{Say: a.say, To: &publish.Publisher{Registry: to, Now: now(), Say: a.say}}
+	m := &mirror.Mirror{Say: a.say, Dry: f.dry, To: &publish.Publisher{Registry: to, Now: now(), Say: a.say}}
 	if m.From, err = a.publisher(from, nil, &f.whom, f.known); err != nil {
 		return err
 	}
@@ -106,6 +109,10 @@ func (a *app) copied(r *mirror.Result) error {
 		cli.Printf(a.out, "%s\t%s\t%s\t%s\n", c.Repository, c.Digest, strings.Join(c.Tags, ","), size)
 		bytes += c.Bytes
 	}
-	a.say("%s to %s: %s, of which %s had to be copied", r.From, r.To, plain.Count(len(r.Copied), "artifact"), plain.Bytes(bytes))
+	had := "had to be copied"
+	if r.DryRun {
+		had = "would be copied"
+	}
+	a.say("%s to %s: %s, of which %s %s", r.From, r.To, plain.Count(len(r.Copied), "artifact"), plain.Bytes(bytes), had)
 	return nil
 }

@@ -92,11 +92,18 @@ func (a *app) changing(ref string, who signers, reach access, whom trustFlags, k
 	if err != nil {
 		return nil, err
 	}
+	if by == nil && len(whom.site)+len(whom.keys) == 0 {
+		return nil, cli.Usage("nodes know it from their bootstrap", "no public key to verify with: give --site or --trust")
+	}
 	r, err := reach.existing(ref)
 	if err != nil {
 		return nil, err
 	}
-	return a.publisher(r, by, &whom, known)
+	p, err := a.publisher(r, by, &whom, known)
+	if err == nil {
+		p.Dry = who.dry
+	}
+	return p, err
 }
 
 // chosen says which nodes of a fleet are meant.
@@ -126,7 +133,7 @@ func (x *chosen) nodes(a *app, files []string) (names []string, all bool, err er
 	case len(files) == 0:
 		return nil, false, cli.Usage("labels and sets are the site's, a registry has none", "--label and --set need --site")
 	}
-	s, err := a.loadSite(files...)
+	s, err := a.loadNamed(files...)
 	if err != nil {
 		return nil, false, err
 	}

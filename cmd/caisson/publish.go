@@ -4,17 +4,14 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/caisson-os/caisson/fleet/hold"
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/keys"
-	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -96,7 +93,7 @@ func (a *app) publishCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p.NewFleet, o.LayerNamed = fresh, oci.ValidDigest(layer)
+			p.Dry, p.NewFleet, o.LayerNamed = who.dry, fresh, oci.ValidDigest(layer)
 			source, err := a.source(cache)
 			if err != nil {
 				return err
@@ -135,37 +132,4 @@ func (a *app) publishCommand() *cobra.Command {
 	known.flags(f)
 	reach.flags(a, f)
 	return c
-}
-
-// published prints what publish, refresh, retire and the verbs of holds did.
-func (a *app) published(r *publish.Result, to string) error {
-	if a.json() {
-		return cli.JSON(a.out, r)
-	}
-	for _, n := range r.Published {
-		cli.Printf(a.out, "%s\tgeneration %d\t%s", n.Node, n.Generation, n.Overlay)
-		if len(n.RunsOn) > 0 {
-			cli.Printf(a.out, "\tlive on %s, too", plain.Count(len(n.RunsOn), "earlier layer"))
-		}
-		cli.Printf(a.out, "\n")
-	}
-	for _, n := range r.Resigned {
-		cli.Printf(a.out, "%s\trenewed\t%s\n", n.Node, n.Overlay)
-	}
-	for _, n := range r.Held {
-		cli.Printf(a.out, "%s\theld\t%s\n", n.Node, hold.String(n.Holds))
-	}
-	for _, n := range r.Ended {
-		cli.Printf(a.out, "%s\tnot held any more\t%s\n", n.Node, hold.String(n.Holds))
-	}
-	for _, name := range r.Left {
-		cli.Printf(a.out, "%s\tleft\n", name)
-	}
-	also := ""
-	if n := len(r.Held); n > 0 {
-		also = fmt.Sprintf(", %d held", n)
-	}
-	a.say("%s: fleet %s is at generation %d: %d published, %d renewed, %d unchanged%s",
-		to, r.Fleet, r.Generation, len(r.Published), len(r.Resigned), r.Unchanged, also)
-	return nil
 }

@@ -57,7 +57,7 @@ func (t *trustFlags) policy(a *app) (*publish.Policy, error) {
 // load reads the site once: its warnings are said once.
 func (t *trustFlags) load(a *app) (s *site.Site, err error) {
 	if t.loaded == nil {
-		t.loaded, err = a.loadSite(t.site...)
+		t.loaded, err = a.loadNamed(t.site...)
 	}
 	return t.loaded, err
 }

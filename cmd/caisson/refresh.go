@@ -25,19 +25,7 @@ func (a *app) refreshCommand() *cobra.Command {
 		Example: "  caisson refresh registry.example.org:5000/metal-a --site site.yaml --key keys/operator.key",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			public, err := whom.operators(a)
-			if err != nil {
-				return err
-			}
-			by, err := who.load(a, public)
-			if err != nil {
-				return err
-			}
-			r, err := reach.existing(args[0])
-			if err != nil {
-				return err
-			}
-			p, err := a.publisher(r, by, &whom, known)
+			p, err := a.changing(args[0], who, reach, whom, known)
 			if err != nil {
 				return err
 			}

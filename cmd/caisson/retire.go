@@ -28,7 +28,7 @@ func (a *app) retireCommand() *cobra.Command {
 				return cli.Usage("", "no node is named: give --node")
 			}
 			if len(whom.site) > 0 {
-				s, err := a.loadSite(whom.site...)
+				s, err := a.loadNamed(whom.site...)
 				if err != nil {
 					return err
 				}

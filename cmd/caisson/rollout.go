@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"crypto"
 	"fmt"
 	"maps"
 	"time"
@@ -63,9 +62,8 @@ func (x *rollingFlags) flags(a *app, c *cobra.Command) {
 	x.reach.flags(a, f)
 }
 
-// open reads a site as it is, or was, at a time, with the keys that sign unless
-// nothing is to be signed.
-func (x *rollingFlags) open(a *app, at time.Time, signs bool, names []string) (*rolling, error) {
+// open reads a site as it is, or was, at a time, with the keys that sign.
+func (x *rollingFlags) open(a *app, at time.Time, names []string) (*rolling, error) {
 	s, err := a.loadSiteAt(at, names...)
 	if err != nil {
 		return nil, err
@@ -81,11 +79,9 @@ func (x *rollingFlags) open(a *app, at time.Time, signs bool, names []string) (*
 		return nil, err
 	}
 	r.policy.Site = true
-	var by []crypto.Signer
-	if signs {
-		if by, err = x.who.load(a, s.Trust().Operator); err != nil {
-			return nil, err
-		}
+	by, err := x.who.load(a, s.Trust().Operator)
+	if err != nil {
+		return nil, err
 	}
 	known := x.known
 	if known.remember == "" {
@@ -95,7 +91,9 @@ func (x *rollingFlags) open(a *app, at time.Time, signs bool, names []string) (*
 	if err != nil {
 		return nil, err
 	}
-	r.p, err = a.publisher(reg, by, &trustFlags{}, known)
+	if r.p, err = a.publisher(reg, by, &trustFlags{}, known); err == nil {
+		r.p.Dry = x.who.dry
+	}
 	return r, err
 }
 
@@ -122,7 +120,6 @@ func (r *rolling) order(ctx context.Context, name, layer string, at time.Time) (
 func (a *app) rolloutStartCommand() *cobra.Command {
 	var x rollingFlags
 	var layer string
-	var dry bool
 	c := &cobra.Command{
 		Use:   "start NAME FILE…",
 		Short: "Sign the plan of a rollout",
@@ -136,7 +133,7 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			at := now()
-			r, err := x.open(a, at, !dry, args[1:])
+			r, err := x.open(a, at, args[1:])
 			if err != nil {
 				return err
 			}
@@ -146,7 +143,7 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 			}
 			var plan *spec.RolloutPlan
 			var held map[string]string
-			if dry {
+			if x.who.dry {
 				plan, held, err = rollout.Preview(c.Context(), r.p, r.policy, o)
 			} else {
 				plan, held, err = rollout.Start(c.Context(), r.p, r.policy, x.why.by(), o)
@@ -156,7 +153,7 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 			}
 			state := rollout.StateOf(plan, spec.Rollout{Phase: spec.RolloutRunning, Since: at.Unix()})
 			state.LeaveOut(held)
-			if dry {
+			if x.who.dry {
 				return a.printPlan(state, at)
 			}
 			if a.json() {
@@ -171,8 +168,8 @@ func (a *app) rolloutStartCommand() *cobra.Command {
 		},
 	}
 	c.Flags().StringVar(&layer, "layer", "current", "the layer: a `TAG`, or the digest of its index or manifest")
-	c.Flags().BoolVar(&dry, "dry-run", false, "show waves and dates, and sign nothing")
 	x.flags(a, c)
+	c.Flags().Lookup("dry-run").Usage = "show waves and dates, and sign nothing"
 	return c
 }
 
@@ -183,13 +180,15 @@ func (a *app) printPlan(s rollout.State, from time.Time) error {
 	}
 	for _, w := range s.Waves {
 		cli.Printf(a.out, "wave %s\tfrom %s\t%s\n", w.Name, from.Format(time.RFC3339), plain.Count(len(w.Nodes), "node"))
+		var nodes alike
 		for _, n := range w.Nodes {
+			says := "gets what is planned"
 			if why := w.LeftOut[n]; why != "" {
-				cli.Printf(a.out, "  %s\t%s: it stays as it is, unless that ends before its wave\n", n, why)
-			} else {
-				cli.Printf(a.out, "  %s\n", n)
+				says = why + ": it stays as it is, unless that ends before its wave"
 			}
+			nodes.add(n, says, says)
 		}
+		nodes.print(a, "  ")
 		from = from.Add(time.Duration(s.Rule.Soak) * time.Second)
 	}
 	return nil

@@ -42,7 +42,7 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 			ctx, cancel := context.WithTimeout(c.Context(), patience)
 			defer cancel()
 			// Its maintenance is expanded as for the plan once that is read.
-			r, err := x.open(a, now(), true, args[1:])
+			r, err := x.open(a, now(), args[1:])
 			if err != nil {
 				return err
 			}
@@ -69,13 +69,16 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 					}
 					return source.Push(ctx, r.p.Registry, planned)
 				}}
-			if once {
+			if x.who.dry {
+				d.Say = func(format string, args ...any) { a.say("dry run: "+format, args...) }
+			}
+			if once || x.who.dry {
 				var what rollout.Decision
 				switch _, what, err = d.Step(ctx); {
 				case rollout.Ended(err):
 					a.say("rollout %s has ended", args[0])
 				case err == nil && what.Act == rollout.Wait:
-					a.say("%s", what.Reason)
+					d.Say("%s", what.Reason)
 				case err == nil && what.Act == rollout.Halt:
 					err = fmt.Errorf("%w: %s", rollout.ErrHalted, what.Reason)
 				}
@@ -92,6 +95,7 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 	f.BoolVar(&once, "once", false, "take the next step, if there is one now, and end: for a timer")
 	f.StringVar(&cache, "cache", "", "directory kept between builds "+cacheDefault+": it has the images of services")
 	x.flags(a, c)
+	c.Flags().Lookup("dry-run").Usage = "say what the next step would be, if there is one now, and take none; it takes no key"
 	return c
 }
 

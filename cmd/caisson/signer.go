@@ -17,6 +17,7 @@ type signers struct {
 	keys       []string
 	commands   []string
 	passphrase keys.Passphrase
+	dry        bool
 }
 
 const signerHelp = `Keys: --key FILE is cosign's encrypted PEM, PKCS#8 or SEC 1, ECDSA P-256. Without
@@ -32,6 +33,12 @@ func (s *signers) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&s.keys, "key", nil, "sign with the private key in `FILE`, env:NAME or fd:N; several for a threshold")
 	passphraseFlag(f, &s.passphrase)
 	f.StringArrayVar(&s.commands, "signer-command", nil, "sign with the program `CMD`, for keys in hardware or a KMS")
+	dryFlag(f, &s.dry)
+}
+
+// dryFlag adds a look at what a verb would do.
+func dryFlag(f *pflag.FlagSet, dry *bool) {
+	f.BoolVarP(dry, "dry-run", "n", false, "say what would be done, node by node, and write nothing; it takes no key")
 }
 
 // passphraseFlag adds where the passphrase of encrypted keys comes from.
@@ -40,8 +47,11 @@ func passphraseFlag(f *pflag.FlagSet, p *keys.Passphrase) {
 }
 
 // load returns the signers, at least one. Where none is named, those beside the
-// site's public keys sign.
+// site's public keys sign. A dry run takes those that are named, as whom to trust.
 func (s *signers) load(a *app, public []string) ([]crypto.Signer, error) {
+	if s.dry && len(s.keys)+len(s.commands) == 0 {
+		return nil, nil
+	}
 	if len(s.keys)+len(s.commands) == 0 {
 		if s.keys = keys.Beside(public); len(s.keys) > 0 {
 			a.say("signing with %s", strings.Join(s.keys, ", "))

@@ -55,6 +55,14 @@ func (a *app) loadSite(names ...string) (*site.Site, error) {
 	return a.loadSiteAt(time.Now(), names...)
 }
 
+// loadNamed reads site files for a verb that takes keys, labels or names from them and makes
+// nothing of the rest: what is odd about a site those verbs say that do.
+func (a *app) loadNamed(names ...string) (*site.Site, error) {
+	quiet := *a
+	quiet.quiet = !a.detail
+	return quiet.loadSite(names...)
+}
+
 // loadSiteAt is loadSite for a date: maintenance is expanded from there.
 func (a *app) loadSiteAt(at time.Time, names ...string) (*site.Site, error) {
 	return a.loadSiteFrom(hostFiles{}, at, names...)

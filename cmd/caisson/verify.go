@@ -3,9 +3,13 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
+	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
 )
 
 func (a *app) verifyCommand() *cobra.Command {
@@ -49,9 +53,7 @@ func (a *app) verifyCommand() *cobra.Command {
 					return err
 				}
 			} else {
-				for _, f := range report.Findings {
-					cli.Printf(a.out, "%s\t%s\t%s\n", f.Verdict, f.What, f.Detail)
-				}
+				a.printFindings(report.Findings)
 			}
 			if !report.OK() {
 				return errUnverified
@@ -67,6 +69,26 @@ func (a *app) verifyCommand() *cobra.Command {
 	f.BoolVar(&images, "images", false, "read the images of the layers, too")
 	reach.flags(a, f)
 	return c
+}
+
+// printFindings prints what was verified: nodes that are as they should be together where
+// they are many, and everything else by itself.
+func (a *app) printFindings(list []publish.Check) {
+	var fine []string
+	for _, f := range list {
+		if name, ok := strings.CutPrefix(f.What, "node:"); ok && f.Verdict == "ok" {
+			fine = append(fine, name)
+		}
+	}
+	many := len(fine) > fewNodes
+	if many {
+		cli.Printf(a.out, "ok\t%s\t%s\n", plain.Count(len(fine), "node"), plain.Some(fine, fewNodes))
+	}
+	for _, f := range list {
+		if !many || f.Verdict != "ok" || !strings.HasPrefix(f.What, "node:") {
+			cli.Printf(a.out, "%s\t%s\t%s\n", f.Verdict, f.What, f.Detail)
+		}
+	}
 }
 
 var errUnverified error = unverified{}

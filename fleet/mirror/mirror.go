@@ -29,6 +29,7 @@ type Mirror struct {
 	From, To *publish.Publisher
 	Policy   *publish.Policy // what is copied is verified with it; nil copies anything
 	Say      func(format string, args ...any)
+	Dry      bool // the result says what would be copied, and nothing is
 }
 
 // Result is what copy -o json prints.
@@ -36,6 +37,7 @@ type Result struct {
 	From   string   `json:"from"`
 	To     string   `json:"to"`
 	Copied []Copied `json:"copied"`
+	DryRun bool     `json:"dryRun,omitempty"` // all of it would be so: nothing was copied
 }
 
 // Copied is one artifact in a [Result]. What was there already is in the list, too,
@@ -59,6 +61,10 @@ type run struct {
 func (m *Mirror) start(do func(*run) error) (_ *Result, err error) {
 	r := &run{m, &transfer.Transfer{From: m.From.Registry, To: m.To.Registry, Say: m.Say}, m.Policy,
 		&Result{From: m.From.Registry.Ref().String(), To: m.To.Registry.Ref().String(), Copied: []Copied{}}}
+	if m.Dry {
+		r.transfer.Dry, r.result.DryRun = true, true
+		return r.result, do(r)
+	}
 	batch, err := m.To.Registry.Batch()
 	if err != nil {
 		return nil, err
@@ -95,7 +101,7 @@ func (m *Mirror) Fleet(ctx context.Context) (*Result, error) {
 		}
 		return nil
 	})
-	if err != nil || m.Policy == nil {
+	if err != nil || m.Policy == nil || m.Dry {
 		return result, err
 	}
 	if err := m.verify(ctx, m.To); err != nil {

@@ -111,7 +111,7 @@ func (p *Publisher) step(ctx context.Context, v *view, batch *registry.Batch, na
 		return nil, err
 	}
 	result.Unchanged = x.Len() - len(c.todo) + added(c.todo)
-	if step.First != nil {
+	if step.First != nil && !p.Dry {
 		if err := step.First(ctx); err != nil {
 			return nil, err
 		}

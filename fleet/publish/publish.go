@@ -52,6 +52,7 @@ type Publisher struct {
 	AcceptExpired bool         // what is published may have expired
 	IgnoreIntent  string       // tag of a publisher that died
 	Author        string       // who is at work, for those who wait for it
+	Dry           bool         // results say what would be done: no key of the fleet signs, and nothing is written
 
 	current *trust.FleetState // fleet:current as it is published; nil before the first time
 	rules   *rules            // nil is whole
@@ -87,6 +88,8 @@ type Result struct {
 	Left       []string   `json:"left"`      // nodes without a row from now on
 	Unchanged  int        `json:"unchanged"`
 
+	DryRun bool `json:"dryRun,omitempty"` // all of it would be so: nothing was written
+
 	Stay map[string]string `json:"stay,omitempty"` // node → why it did not go back with a rollout
 }
 
@@ -99,6 +102,15 @@ type HoldLine struct {
 func newResult(root spec.FleetIndex) *Result {
 	return &Result{Fleet: root.Fleet, Epoch: root.Epoch, Generation: root.Generation, Published: []NodeLine{}, Resigned: []NodeLine{},
 		Held: []HoldLine{}, Ended: []HoldLine{}, Left: []string{}}
+}
+
+func (r *Result) add(w *work, generation uint64) {
+	line := NodeLine{w.name, w.overlay, w.layer, generation, w.runsOn}
+	if w.resigned {
+		r.Resigned = append(r.Resigned, line)
+	} else {
+		r.Published = append(r.Published, line)
+	}
 }
 
 func (r *Result) sort() {
@@ -156,6 +168,9 @@ func allOf(n int) string {
 
 // checkSigners refuses signers that nodes do not trust, and too few of them.
 func (p *Publisher) checkSigners(policy Policy) error {
+	if p.Dry && len(p.Signers) == 0 {
+		return nil // nobody is asked for a key to look at what it would do
+	}
 	seen := map[string]bool{}
 	for _, s := range p.Signers {
 		pub, ok := sign.Find(policy.Operator, s.Public())

@@ -5,9 +5,11 @@ package publish
 import (
 	"context"
 	"crypto"
+	"errors"
 	"slices"
 
 	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/trust/refusal"
 )
@@ -20,17 +22,11 @@ func (f *Fleet) Rehearse(ctx context.Context, nodes []Node, named bool) error {
 	if f.v.index == nil {
 		return f.p.unpublished()
 	}
-	key, err := sign.Generate()
+	p, policy, err := f.p.pretending(f.v.policy)
 	if err != nil {
 		return err
 	}
-	public, err := sign.NewVerifier(key.Public())
-	if err != nil {
-		return err
-	}
-	p, policy := *f.p, f.v.policy
-	p.Signers, p.current = []crypto.Signer{key}, f.v.current
-	policy.Operator, policy.Threshold = []sign.Verifier{public}, 1
+	p.current = f.v.current
 	todo := make([]work, len(nodes))
 	for i, n := range nodes {
 		w := work{name: n.Name, match: n.Match, layer: n.Layer, knows: n.Knows, generation: f.v.index.Root.Generation + 1}
@@ -55,6 +51,56 @@ func (f *Fleet) Rehearse(ctx context.Context, nodes []Node, named bool) error {
 		return err
 	}
 	return p.signNodes(ctx, policy, &f.v.index.Root, todo)
+}
+
+// pretending returns the publisher and the policy of a fleet that trusts a key which is
+// made for that and kept nowhere.
+func (p *Publisher) pretending(policy Policy) (Publisher, Policy, error) {
+	q := *p
+	key, err := sign.Generate()
+	if err != nil {
+		return q, policy, err
+	}
+	public, err := sign.NewVerifier(key.Public())
+	q.Signers, policy.Operator, policy.Threshold = []crypto.Signer{key}, []sign.Verifier{public}, 1
+	return q, policy, err
+}
+
+// errDry is returned for a write of a run that writes nothing.
+var errDry = errors.New("a dry run writes nothing")
+
+// dryly runs f on what is published now. No other publisher is kept out, and no write
+// leaves this program, whatever f does.
+func (p *Publisher) dryly(ctx context.Context, policy Policy, why purpose, f func(context.Context, *Publisher, *registry.Batch, *view) error) error {
+	if p.Memory != nil {
+		p.Memory.Fixed()
+	}
+	run, v, err := p.begin(ctx, policy, why)
+	if err != nil {
+		return err
+	}
+	run.Registry = p.Registry.While(func() error { return errDry })
+	if err := run.takeUp(ctx, v); err != nil {
+		return err
+	}
+	return f(ctx, run, &registry.Batch{}, v)
+}
+
+// tell says in a result what a change would write, after the nodes' own decision about it.
+func (p *Publisher) tell(ctx context.Context, policy Policy, c *change, result *Result) error {
+	q, policy, err := p.pretending(policy)
+	if err != nil {
+		return err
+	}
+	if err := q.signNodes(ctx, policy, &c.index.Root, c.todo); err != nil {
+		return err
+	}
+	for i := range c.todo {
+		result.add(&c.todo[i], c.todo[i].generation)
+	}
+	result.sort()
+	result.DryRun = true
+	return nil
 }
 
 // Allowed is an error where one of these digests is on the reject list.

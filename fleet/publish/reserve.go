@@ -34,6 +34,9 @@ var errTaken = errors.New("another publisher is at work")
 // alone runs f while no other publisher changes the fleet, or returns an error that
 // says what to do. On a layout its lock does it, held since before the first read.
 func (p *Publisher) alone(ctx context.Context, policy Policy, why purpose, f func(context.Context, *Publisher, *registry.Batch, *view) error) (err error) {
+	if p.Dry {
+		return p.dryly(ctx, policy, why, f)
+	}
 	batch, err := p.Registry.Batch()
 	if err != nil {
 		return err

@@ -72,8 +72,8 @@ func (p *Publisher) retire(ctx context.Context, v *view, batch *registry.Batch, 
 		return nil, err
 	}
 	result.Unchanged = len(rows) - len(c.todo)
-	if err := p.write(ctx, v.policy, v, batch, c, result); err != nil {
-		return nil, err
+	if err := p.write(ctx, v.policy, v, batch, c, result); err != nil || p.Dry {
+		return result, err
 	}
 	for _, name := range result.Left {
 		p.dropAliases(ctx, name, bound[name], nil)

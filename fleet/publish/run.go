@@ -101,7 +101,7 @@ func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *
 		return nil, err
 	}
 	s.c.todo = append(s.c.todo, kept...)
-	if o.First != nil {
+	if o.First != nil && !p.Dry {
 		if err := o.First(ctx); err != nil {
 			return nil, err
 		}

@@ -98,11 +98,18 @@ func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *re
 	if err := p.findLayers(ctx, v, c); err != nil {
 		return err
 	}
+	takes := c.rows || slices.ContainsFunc(c.todo, func(w work) bool { return !w.resigned }) // a generation
+	if p.Dry {
+		if !takes {
+			result.Generation = v.index.Root.Generation
+		}
+		return p.tell(ctx, policy, c, result)
+	}
 	if err := p.signNodes(ctx, policy, &x.Root, c.todo); err != nil {
 		return err
 	}
 	place := p.Registry.Ref().String()
-	if c.rows || slices.ContainsFunc(c.todo, func(w work) bool { return !w.resigned }) {
+	if takes {
 		// Remembered first: whatever becomes of this run, the number is used.
 		seen := v.seen
 		seen.Fleet, seen.Reserved = x.Root.Fleet, x.Root.Generation
@@ -233,12 +240,7 @@ func (p *Publisher) pushNodes(ctx context.Context, x *index.Index, todo []work, 
 		mu.Lock()
 		defer mu.Unlock()
 		x.Set(w.name, done)
-		line := NodeLine{w.name, done.Overlay, done.Layer, done.Generation, w.runsOn}
-		if w.resigned {
-			result.Resigned = append(result.Resigned, line)
-		} else {
-			result.Published = append(result.Published, line)
-		}
+		result.add(w, done.Generation)
 		return nil
 	})
 	result.sort()

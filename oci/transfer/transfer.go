@@ -26,6 +26,9 @@ type Transfer struct {
 	From, To *registry.Registry
 	Say      func(format string, args ...any) // gets what is left out; nil drops it
 
+	Dry bool     // count what would be copied, and write nothing
+	dry sync.Map // digests of blobs that were counted
+
 	attach sync.Mutex // lists of referrers are read, changed and written back
 }
 
@@ -106,6 +109,9 @@ func (t *Transfer) attachments(ctx context.Context, repo, digest string, list []
 		}
 		want = append(want, d.Digest)
 	}
+	if t.Dry {
+		return all, nil
+	}
 	// On registries without the referrers API another writer may have taken an entry
 	// out of the list meanwhile, see [registry.Registry.Attach].
 	for range 5 {
@@ -153,6 +159,9 @@ func parse(raw []byte) (p parts, err error) {
 }
 
 func (t *Transfer) put(ctx context.Context, repo string, what parts, raw []byte, tags []string) error {
+	if t.Dry {
+		return nil
+	}
 	if what.attached {
 		t.attach.Lock()
 		defer t.attach.Unlock()
@@ -165,6 +174,12 @@ func (t *Transfer) blob(ctx context.Context, repo string, d oci.Descriptor) (Mov
 	there, err := t.To.HasBlob(ctx, repo, d)
 	if err != nil || there {
 		return Moved{}, err
+	}
+	if t.Dry {
+		if _, counted := t.dry.LoadOrStore(repo+"@"+d.Digest, true); counted {
+			return Moved{}, nil
+		}
+		return Moved{Blobs: 1, Bytes: d.Size}, nil
 	}
 	open := func() (io.ReadCloser, error) { return t.From.Source().Blob(ctx, repo, d, 0) }
 	if err := t.To.PutBlob(ctx, repo, d, open); err != nil {

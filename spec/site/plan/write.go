@@ -44,7 +44,7 @@ func (p *Plan) Write(w io.Writer) {
 	}
 	for _, g := range groups {
 		fmt.Fprintf(w, "%s: %s: %s\n", plain.Count(len(g.names), "node"), g.Class, g.Why)
-		fmt.Fprintf(w, "  %s\n", nameList(g.names))
+		fmt.Fprintf(w, "  %s\n", plain.Some(g.names, shown))
 		for _, c := range g.Changes {
 			c.write(w)
 		}
@@ -96,7 +96,7 @@ func (p *Plan) writeHeld(w io.Writer) {
 		names[n.Held] = append(names[n.Held], n.Name)
 	}
 	for _, why := range order {
-		fmt.Fprintf(w, "%s held: %s\n  %s\n\n", plain.Count(len(names[why]), "node"), report.Printable(why, 200), nameList(names[why]))
+		fmt.Fprintf(w, "%s held: %s\n  %s\n\n", plain.Count(len(names[why]), "node"), report.Printable(why, 200), plain.Some(names[why], shown))
 	}
 }
 
@@ -124,10 +124,5 @@ func (c Change) write(w io.Writer) {
 	}
 }
 
-func nameList(names []string) string {
-	const shown = 8
-	if len(names) <= shown {
-		return strings.Join(names, " ")
-	}
-	return fmt.Sprintf("%s … and %d more", strings.Join(names[:shown], " "), len(names)-shown)
-}
+// shown is how many names of a group are printed.
+const shown = 8

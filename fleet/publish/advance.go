@@ -43,7 +43,7 @@ func (p *Publisher) Advance(ctx context.Context, policy Policy, name string, by 
 	if err := p.checkSigners(policy); err != nil {
 		return nil, err
 	}
-	err = p.alone(ctx, policy, purpose{publish: policy.Site}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
+	err = p.alone(ctx, policy, purpose{publish: policy.Site, half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
 		if v.index == nil {
 			return p.unpublished()
 		}

@@ -58,7 +58,7 @@ func (p *Publisher) takeUp(ctx context.Context, v *view) error {
 		v.index.Set(name, row)
 	}
 	if len(taken) > 0 {
-		p.Say("%s was cut: %s to be taken up have what it gave them", v.index.Root.Doing.Verb, plain.Count(len(taken), "node"))
+		p.Say("%s was cut: %s had moved, and stay so", v.index.Root.Doing.Verb, plain.Count(len(taken), "node"))
 	}
 	return nil
 }
@@ -140,7 +140,9 @@ func (p *Publisher) heal(ctx context.Context, v *view, c *change) error {
 	}
 	c.todo = slices.DeleteFunc(c.todo, func(w work) bool { return torn[w.name] }) // a signature alone would not do
 	c.rows = true                                                                 // the generation that was given out is nobody's
-	p.Say("a publish was cut: %d nodes get again what the index says of them", len(torn))
+	if len(torn) > 0 {
+		p.Say("a publish was cut: %s to get again what the index says", plain.Count(len(torn), "node"))
+	}
 	todo, err := p.keep(ctx, v, c.index, slices.Sorted(maps.Keys(torn)), func(string) bool { return true })
 	c.todo = append(c.todo, todo...)
 	return err

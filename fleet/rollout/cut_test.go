@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -33,7 +34,6 @@ type line struct {
 	cut   func()              // when it is; nil where the registry fails from then on
 	ahead time.Duration       // of the fleet's clock: a publisher compares its own with the registry's
 	had   map[string][]string // by node: digests of overlays, each other than the one before
-	asked int
 }
 
 func newLine(t *testing.T, server string) *line {
@@ -68,7 +68,6 @@ func newLine(t *testing.T, server string) *line {
 func (l *line) isCut() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.asked++
 	if l.left > 0 {
 		l.left--
 	}
@@ -151,7 +150,7 @@ func (f *fleet) untilHalt() {
 
 var nothing = func(*fleet) {}
 
-// first has a wave begun, and the next one ready to.
+// secondWave runs until the first wave is done.
 func secondWave(f *fleet) {
 	f.reach(1)
 	for f.row().Waves[0].Done == 0 {
@@ -225,7 +224,8 @@ var scenes = []scene{
 }
 
 // cuts plays a scene again and again, each time cut a few requests later, until it is
-// through, and returns how often it was cut. No node moves more than once each way.
+// through, and returns how often it was cut: at odd requests the registry is away from then
+// on, at even ones whoever publishes is killed. No node moves more than once each way.
 func (f *fleet) cuts(l *line, s scene, from, more int) (cuts int) {
 	t := f.t
 	for at := from; ; at += more {
@@ -307,17 +307,32 @@ func TestCutSomewhere(t *testing.T) {
 	}
 }
 
-// The same with another registry, at every request.
+// The same at every request, with another registry, and with more nodes.
 func TestLongCutEverywhere(t *testing.T) {
 	require.Long(t)
-	server := registrytest.Distribution(t)
-	for i, s := range scenes {
-		for _, even := range []int{1, 2} { // odd: the registry is away; even: whoever publishes is killed
-			t.Run(fmt.Sprintf("%s %d", s.name, even), func(t *testing.T) {
-				l := newLine(t, server)
-				f := newFleet(t, l.at+fmt.Sprintf("/metal%d-%d", i, even), 4, fourNodes)
-				t.Logf("%d cuts", f.cuts(l, s, even, 2))
-			})
+	for _, c := range []struct {
+		name   string
+		server func(testing.TB) string
+		nodes  int
+		rule   string
+		more   int // even: all cuts from one number on are of one sort, see cuts
+	}{
+		{"every request", registrytest.WithReferrers, 4, fourNodes, 2},
+		{"docker-registry", registrytest.Distribution, 4, fourNodes, 14},
+		{"thirty nodes", registrytest.WithReferrers, 30, "{waves: [{count: 10}, {percent: 30}], soak: 1m, deadline: 30m, silence: 30h}", 32},
+	} {
+		server := c.server(t)
+		for i, s := range scenes {
+			for _, from := range []int{1, 2} { // odd: the registry is away; even: whoever publishes is killed
+				t.Run(fmt.Sprintf("%s, %s %d", c.name, s.name, from), func(t *testing.T) {
+					if c.more > 2 {
+						from += 2 * rand.IntN(c.more/2)
+					}
+					l := newLine(t, server)
+					f := newFleet(t, l.at+fmt.Sprintf("/metal%d-%d", i, from), c.nodes, c.rule)
+					t.Logf("%d cuts from request %d on", f.cuts(l, s, from, c.more), from)
+				})
+			}
 		}
 	}
 }

@@ -287,6 +287,8 @@ func (f *fleet) do(verb Verb) {
 
 func (f *fleet) try(verb Verb) error {
 	f.p.Now = f.now
-	_, err := Do(f.t.Context(), &f.p, f.policy(), publish.By{Author: "eve", Reason: "because"}, "roll", verb)
+	policy := f.policy()
+	policy.Site = false // as with keys alone
+	_, err := Do(f.t.Context(), &f.p, policy, publish.By{Author: "eve", Reason: "because"}, "roll", verb)
 	return err
 }

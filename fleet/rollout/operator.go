@@ -24,26 +24,18 @@ const (
 )
 
 // Do does it.
-func Do(ctx context.Context, p *publish.Publisher, policy publish.Policy, by publish.By, name string, verb Verb) (result *publish.Result, err error) {
-	moved := false
-	for range mends {
-		result, err = p.Advance(ctx, policy, name, by, func(ctx context.Context, f *publish.Fleet) (*publish.Step, error) {
-			moved = true
-			row, ok := f.Rollouts()[name]
-			if !ok {
-				return nil, cli.WithHint(fmt.Errorf("the fleet has no rollout %q", name), "'caisson rollout status' lists them")
-			}
-			plan, err := f.Plan(ctx, name, row)
-			if err != nil {
-				return nil, err
-			}
-			return act(ctx, f, plan, row, verb, by, p.Now.Unix())
-		})
-		if err != nil || moved {
-			return result, err
+func Do(ctx context.Context, p *publish.Publisher, policy publish.Policy, by publish.By, name string, verb Verb) (*publish.Result, error) {
+	return p.Advance(ctx, policy, name, by, func(ctx context.Context, f *publish.Fleet) (*publish.Step, error) {
+		row, ok := f.Rollouts()[name]
+		if !ok {
+			return nil, cli.WithHint(fmt.Errorf("the fleet has no rollout %q", name), "'caisson rollout status' lists them")
 		}
-	}
-	return nil, fmt.Errorf("%s rollout %s: the publish before it is still being mended", verb, name)
+		plan, err := f.Plan(ctx, name, row)
+		if err != nil {
+			return nil, err
+		}
+		return act(ctx, f, plan, row, verb, by, p.Now.Unix())
+	})
 }
 
 // phases says from which phases a verb leads to which.

@@ -282,7 +282,9 @@ func (d *Driver) tell(plan *spec.RolloutPlan, what Decision, r *publish.Result) 
 			d.Say("wave %s: failed: %s", name, some(failed))
 		}
 	case Halt, Return:
-		d.Say("wave %s: halts, to go back: %s", name, plain.Count(len(r.Published), "node")) // Run returns the reason
+		if n := len(r.Published); n > 0 {
+			d.Say("wave %s: halts, to go back: %s", name, plain.Count(n, "node")) // Run returns the reason
+		}
 		if len(r.Stay) > 0 {
 			d.Say("wave %s: do not go back: %s", name, some(r.Stay))
 		}

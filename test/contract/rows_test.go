@@ -112,7 +112,11 @@ func locked(t *testing.T, r row) (*site.Site, error) {
 	}
 	lock := service.NewLock()
 	for _, v := range s.Services() {
-		lock.Services[v.Name] = service.Locked{URL: v.Git.URL, Ref: v.Git.Ref(), From: v.From(), Commit: strings.Repeat("1", 40), Image: spec.Blob{Digest: digest, Size: 1}}
+		one := service.Locked{URL: v.Git.URL, Ref: v.Git.Ref(), From: v.From(), Commit: strings.Repeat("1", 40), Image: spec.Blob{Digest: digest, Size: 1}}
+		if v.Git.AllowedSigners != "" {
+			one.Signed = &service.Signed{Commit: one.Commit, Date: time.Unix(1, 0)}
+		}
+		lock.Services[v.Name] = one
 	}
 	data, err := lock.Encode()
 	if err != nil {

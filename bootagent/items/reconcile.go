@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
+	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/trace"
 	"github.com/caisson-os/caisson/spec"
@@ -17,7 +19,7 @@ import (
 // Result is what a run did and what is true after it.
 type Result struct {
 	Items  []spec.ItemStatus
-	Drift  []spec.Drift // of the last check; only deferred entries when all is well
+	Drift  []spec.Drift // of the last check; when all is well only what is deferred, and scripts that are due again
 	Health spec.Health
 
 	// Changes are what the run did and the last check did not find again.
@@ -73,7 +75,7 @@ func Transact(ctx context.Context, next, previous []item.Item, j item.Journal, g
 	before := newRun(previous, j)
 	before.preflight(ctx)
 	r := newRun(next, j)
-	r.known, r.fresh = before.all(), g
+	r.before, r.known, r.fresh = before, before.all(), g
 	r.preflight(ctx)
 	if err := r.refusal(); err != nil {
 		result := r.result(ctx)
@@ -175,7 +177,8 @@ type run struct {
 	unseen  []error        // why that check could not be made
 	errs    []error        // of restore and apply
 	did     []spec.Drift   // what was acted on
-	known   map[wish]bool  // drift that does not belong to the change
+	before  *run           // what the change begins with; nil where there is none
+	known   map[wish]bool  // drift of it, which does not belong to the change
 	guard   Guard          // of drift; nil: all of it is corrected
 	fresh   Guard          // of what a change asks for; nil: all of it is done
 	drifted map[wish]bool  // with To left empty: all that is drift, nil for everything; the rest is a change taken back
@@ -299,28 +302,47 @@ func (r *run) apply(ctx context.Context) {
 		if r.changed {
 			r.check(ctx, n)
 		}
-		var due []spec.Drift
-		for _, d := range r.drift[n] {
-			switch d.Action {
-			case spec.ActionAdd, spec.ActionChange, spec.ActionRun:
-				if !r.known[wishOf(d)] {
-					due = append(due, d)
-					r.did = append(r.did, d)
-				}
-			}
-		}
+		turns := r.turns(ctx, n)
 		if m, ok := it.(rememberer); ok {
 			r.errs[n] = errors.Join(r.errs[n], m.Remember(ctx))
 		}
-		if len(due) > 0 {
+		for _, due := range turns {
 			r.changed = true
+			r.did = append(r.did, due...)
 			r.errs[n] = errors.Join(r.errs[n], r.note(n, due))
 			end := r.begin(ctx, "apply", n)
 			err := it.Apply(ctx, due)
 			end(err)
-			r.errs[n], r.failed[n] = errors.Join(r.errs[n], failed(it.Name(), due, err)), err != nil
+			if r.failed[n] = err != nil; !r.known[wishOf(due[0])] { // else the look after it shows why
+				r.errs[n] = errors.Join(r.errs[n], failed(it.Name(), due, err))
+			}
 		}
 	}
+}
+
+// turns are what is due of a kind. What was due before a change waits until it stands,
+// but for scripts: they have one order, and a change's own take their turns among all
+// that are due by now.
+func (r *run) turns(ctx context.Context, n int) (turns [][]spec.Drift) {
+	due := slices.DeleteFunc(slices.Clone(r.drift[n]), func(d spec.Drift) bool {
+		return d.Action != spec.ActionAdd && d.Action != spec.ActionChange && d.Action != spec.ActionRun
+	})
+	known := func(d spec.Drift) bool { return r.known[wishOf(d)] }
+	ordered := r.items[n].Name() == exec.Name
+	if ordered && r.before != nil { // more of them are due by now
+		r.before.check(ctx, n)
+		maps.Copy(r.known, r.before.all())
+	}
+	if !ordered || !slices.ContainsFunc(due, func(d spec.Drift) bool { return !known(d) }) {
+		due = slices.DeleteFunc(due, known)
+	}
+	for i, d := range due {
+		if i == 0 || known(d) != known(due[i-1]) {
+			turns = append(turns, nil)
+		}
+		turns[len(turns)-1] = append(turns[len(turns)-1], d)
+	}
+	return turns
 }
 
 // note tells the guard of corrections that are about to be made.
@@ -351,7 +373,10 @@ func (r *run) result(ctx context.Context) Result {
 		result.Drift = append(result.Drift, r.drift[n]...)
 	}
 	result.Changes = slices.DeleteFunc(r.did, func(d spec.Drift) bool {
-		return slices.ContainsFunc(result.Drift, func(still spec.Drift) bool { return still.Item == d.Item && still.Key == d.Key })
+		return slices.ContainsFunc(result.Drift, func(still spec.Drift) bool {
+			_, well := exec.Again(still)
+			return !well && still.Item == d.Item && still.Key == d.Key
+		})
 	})
 	result.Err = r.failure()
 	result.Steps = r.trace.Steps()
@@ -367,7 +392,8 @@ func (r *run) status(n int) spec.ItemStatus {
 	var earlier []error
 	wrong, quarantined := map[string]bool{}, false
 	for _, d := range r.drift[n] {
-		if d.Action != spec.ActionRemove && (d.Action != spec.ActionQuarantine || d.From != d.To) {
+		again, well := exec.Again(d)
+		if !well && d.Action != spec.ActionRemove && (d.Action != spec.ActionQuarantine || d.From != d.To) {
 			wrong[d.Key] = true
 		}
 		switch {
@@ -376,7 +402,8 @@ func (r *run) status(n int) spec.ItemStatus {
 			quarantined = true
 		case d.Action == spec.ActionDefer:
 			status.State = spec.ItemDeferred
-		case d.Action == spec.ActionFailed:
+		case well:
+		case again || d.Action == spec.ActionFailed:
 			earlier = append(earlier, left(d))
 		case explained:
 		case r.known[wishOf(d)]:

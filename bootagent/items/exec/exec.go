@@ -11,6 +11,7 @@
 package exec
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,38 +96,20 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		d := spec.Drift{Item: Name, Key: w.Name, To: "exit 0"}
-		err := validate(w)
-		if err == nil && names[w.Name] {
-			err = errors.New("the name is used twice")
+		d := i.stand(w)
+		if names[w.Name] {
+			d.Action, d.Reason = spec.ActionRefuse, "the name is used twice"
+		} else {
+			wanted[Key(w)] = true
 		}
 		names[w.Name] = true
-		s := i.script(w)
-		var r record
-		if err == nil {
-			wanted[s.key()] = true
-			r, err = i.history(s)
-		}
-		if err != nil {
-			d.Action, d.Reason = spec.ActionRefuse, err.Error()
-		} else {
-			d.From = r.String()
-			d.Action, d.Reason = i.verdict(w, r)
-		}
-		if d.Action == spec.ActionRun {
-			d.To = "run of " + s.hash[:8] // a changed script is another change
-			if waits != "" {
-				d.Action, d.Reason = spec.ActionDefer, waits
-			}
-		}
 		switch {
 		case d.Action == "":
 			continue
+		case d.Action != spec.ActionRun:
+			waits = cmp.Or(waits, holds(w, d.Action))
 		case waits != "":
-		case d.Action == spec.ActionDefer && w.Blocking != "background":
-			waits = fmt.Sprintf("it waits for %q, which runs", w.Name)
-		case d.Action != spec.ActionRun && halts(w):
-			waits = fmt.Sprintf("it waits for %q to succeed, which asks for that", w.Name)
+			d.Action, d.Reason = spec.ActionDefer, waits
 		}
 		drift = append(drift, d)
 	}
@@ -141,8 +124,46 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 	return drift, nil
 }
 
+// stand is how a script stands by itself, with no action where nothing is to be done
+// about it. A changed script is another wish.
+func (i *Item) stand(w spec.Exec) spec.Drift {
+	s := i.script(w)
+	d := spec.Drift{Item: Name, Key: w.Name, To: "run of " + s.hash[:8]}
+	err := validate(w)
+	var r record
+	if err == nil {
+		r, err = i.history(s)
+	}
+	if err != nil {
+		d.Action, d.Reason = spec.ActionRefuse, err.Error()
+		return d
+	}
+	d.From = i.current(w, r).String()
+	d.Action, d.Reason = i.verdict(w, r)
+	return d
+}
+
+// Again reports whether a drift is a script that has run, and is due again: nothing is
+// wrong with one that ended well.
+func Again(d spec.Drift) (again, well bool) {
+	again = d.Item == Name && d.Action == spec.ActionRun && d.From != ""
+	return again, again && d.From == "exit 0"
+}
+
 // halts reports whether the scripts after w wait until it succeeds.
 func halts(w spec.Exec) bool { return w.Blocking == "foreground_halt_pod_on_failure" }
+
+// holds is why the scripts behind w have to wait when that is what is to be done about
+// it, and is not done now; "" where they need not.
+func holds(w spec.Exec, action string) string {
+	switch {
+	case action == spec.ActionDefer && w.Blocking != "background":
+		return fmt.Sprintf("it waits for %q, which runs", w.Name)
+	case action != "" && halts(w):
+		return fmt.Sprintf("it waits for %q to succeed, which asks for that", w.Name)
+	}
+	return ""
+}
 
 // verdict is due's answer as a drift's action and reason.
 func (i *Item) verdict(w spec.Exec, r record) (action, reason string) {
@@ -181,8 +202,9 @@ type undo struct {
 // failure is a script's own: it stands in the record, so Check shows it.
 type failure struct{ error }
 
-// Apply implements item.Item: what is due by now, one after another. A script that
-// fails degrades the node; it is an error of this run only where it asks for that.
+// Apply implements item.Item: what is due by now, one after another, and nothing behind
+// a script that has to succeed first, whoever was to run that one. A script that fails
+// degrades the node; it is an error of this run only where it asks for that.
 func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	dueNow := map[string]bool{}
 	for _, d := range drift {
@@ -191,8 +213,13 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	var errs []error
 	for _, w := range i.want {
 		if !dueNow[w.Name] {
+			d := i.stand(w)
+			if _, well := Again(d); !well && holds(w, d.Action) != "" {
+				break
+			}
 			continue
 		}
+		delete(dueNow, w.Name)
 		if err := ctx.Err(); err != nil {
 			return errors.Join(append(errs, err)...)
 		}

@@ -16,6 +16,7 @@ type cutter struct {
 	kind string
 	of   func(*Items) map[string]any // by key
 	drop func(*Items)                // takes the same out of the items
+	copy func(to, from *Items)       // puts the same of others beside them
 }
 
 // cutters is the one table, a row for each kind that can. What cannot be put back, such
@@ -52,6 +53,9 @@ func cuts[T any](kind string, list func(*Items) *[]T, can func(T) (key string, c
 		drop: func(i *Items) {
 			*list(i) = slices.DeleteFunc(slices.Clone(*list(i)), func(v T) bool { _, ok := can(v); return ok })
 		},
+		copy: func(to, from *Items) {
+			*list(to) = append(*list(to), slices.DeleteFunc(slices.Clone(*list(from)), func(v T) bool { _, ok := can(v); return !ok })...)
+		},
 	}
 }
 
@@ -81,6 +85,15 @@ func CutsOff(from, to *Items) []string {
 func (i Items) Harmless() Items {
 	for _, c := range cutters {
 		c.drop(&i)
+	}
+	return i
+}
+
+// Keeping returns the items with what can cut the node off as others have it.
+func (i Items) Keeping(others Items) Items {
+	i = i.Harmless()
+	for _, c := range cutters {
+		c.copy(&i, &others)
 	}
 	return i
 }

@@ -107,6 +107,17 @@ func Transact(ctx context.Context, next, previous []item.Item, j item.Journal, g
 	return back
 }
 
+// Undo takes back a change that was made, or begun: where the system is as tried wants it
+// and not as back does, it is made as back does. What neither finds is drift, and left
+// to the next look.
+func Undo(ctx context.Context, back, tried []item.Item, j item.Journal, g Guard) Result {
+	made := newRun(tried, j)
+	made.preflight(ctx)
+	r := newRun(back, j)
+	r.known, r.guard = made.all(), g
+	return r.reconcile(ctx)
+}
+
 // Beside puts a result of some kinds beside what the status before says of the others.
 func (r *Result) Beside(last spec.Status) {
 	looked := func(kind string) bool {

@@ -117,7 +117,7 @@ func (n *Node) running() (*track.Found, error) {
 		found, err = n.follower.Recall(&g)
 	}
 	if err == nil && n.partial(g) {
-		found.Overlay.Items = found.Overlay.Items.Harmless()
+		found.Overlay.Items = found.Overlay.Items.Keeping(n.boot.Live.Without.Kept)
 	}
 	return found, err
 }
@@ -273,13 +273,13 @@ func (n *Node) change(ctx context.Context, before, next *track.Found) (*spec.Sta
 func (n *Node) moved(ctx context.Context, next *track.Found, result items.Result) (*spec.Status, error) {
 	n.recordChanges(result, next.Generation.Generation, fmt.Sprint("generation ", next.Generation.Generation))
 	n.noteServices(&next.Overlay)
+	n.boot.Live.TakenBack, n.boot.Live.Without = nil, nil
 	if err := n.retire(ctx, result); err != nil {
 		return nil, err
 	}
 	if err := n.promote(evidence{next.Generation, &result, next.Overlay.Gates}); err != nil {
 		return nil, err
 	}
-	n.boot.Live.TakenBack, n.boot.Live.Without = nil, nil
 	if err := n.remember(); err != nil {
 		return nil, err
 	}

@@ -73,6 +73,10 @@ func (n *Node) retire(ctx context.Context, result items.Result) error {
 	if n.taken == nil || n.lock == nil || ctx.Err() != nil {
 		return nil
 	}
+	if n.boot.Live.Without != nil {
+		n.o.Say("what Divingbell left stays until a generation is in effect whole")
+		return nil
+	}
 	for _, i := range result.Items {
 		if i.Name != exec.Name && i.State == spec.ItemDegraded {
 			n.o.Say("what Divingbell left stays until %s is in order", i.Name)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -78,12 +77,16 @@ func (n *Node) begin(before, next *track.Found) (*state.Trial, error) {
 	if err != nil {
 		return nil, err
 	}
+	t, why := &state.Trial{Generation: next.Generation, Boot: n.scopes.Kernel, Since: time.Now().Unix()}, ""
 	from := &track.Found{Generation: next.Generation}
+	if !n.hasWayBack(s) {
+		t.Kept = spec.Items{}.Keeping(items.Kept(n.items(from)))
+		from.Overlay.Items = t.Kept
+	}
 	if before != nil {
 		from = before
 	}
 	cuts := spec.CutsOff(&from.Overlay.Items, &next.Overlay.Items)
-	t, why := &state.Trial{Generation: next.Generation, Boot: n.scopes.Kernel, Since: time.Now().Unix()}, ""
 	switch c := next.Overlay.Confirm; {
 	case c != nil && s.Current != nil && len(changedKinds(from, next)) > 0:
 		t.Confirm, t.Within, why = state.ByOperator, c.Within, "who published it asked for that"
@@ -263,13 +266,18 @@ func (n *Node) overtake(ctx context.Context, before, found *track.Found) (*track
 // once more. Without a reason, the generation is not held against itself.
 //
 // The node goes on with what it knows to be good. Where that is nothing, or needs
-// another root, it goes on with the generation, but without what can cut it off.
+// another root, it goes on with the generation, but with what can cut it off as it was.
 func (n *Node) undo(ctx context.Context, reason string) error {
 	s, err := n.folder.Load()
 	if err != nil {
 		return err
 	}
 	tried := s.Trial
+	if tried.Boot != n.scopes.Kernel { // the originals that were taken over ended with its kernel
+		if err := n.takeOver(); err != nil {
+			return err
+		}
+	}
 	back, whole, err := n.back(s)
 	if err != nil {
 		return fmt.Errorf("undo generation %d: %w", tried.Generation.Generation, err)
@@ -284,7 +292,7 @@ func (n *Node) undo(ctx context.Context, reason string) error {
 		n.o.Say("%s: %v", why, result.Err) // it drifts, and the next look mends it
 	}
 	if !whole && reason != "" {
-		n.boot.Live.Without = &state.Without{Overlay: tried.Generation.Overlay, Generation: tried.Generation.Generation, Reason: reason}
+		n.boot.Live.Without = &state.Without{Overlay: tried.Generation.Overlay, Generation: tried.Generation.Generation, Reason: reason, Kept: tried.Kept}
 		n.goBy(tried.Generation)
 		if err := n.remember(); err != nil {
 			return err
@@ -308,8 +316,8 @@ func (n *Node) undo(ctx context.Context, reason string) error {
 	return nil
 }
 
-// putBack makes the node as back says. What is not of the kinds that the tried generation
-// changed is drift, as it was before.
+// putBack makes the node as back says, where the tried generation made it otherwise: the
+// rest is drift, as it was before.
 func (n *Node) putBack(ctx context.Context, back *track.Found, tried state.Generation) (items.Result, error) {
 	from, err := n.follower.Recall(&tried)
 	limit := n.makingTime(&back.Overlay)
@@ -325,46 +333,28 @@ func (n *Node) putBack(ctx context.Context, back *track.Found, tried state.Gener
 		return result, n.corrections().Begin(back.Generation.Overlay)
 	}
 	guard := n.guard(back)
-	if guard != nil {
-		guard = changed{guard, changedKinds(from, back)}
-	}
 	result := bounded(func(ctx context.Context) items.Result {
-		return items.Keep(ctx, n.items(back), n.journal, guard)
+		return items.Undo(ctx, n.items(back), n.items(from), n.journal, guard)
 	})
 	return result, n.moveCorrections(from, back, result)
 }
 
-// changed is a guard that has all of some kinds put back.
-type changed struct {
-	items.Guard
-	kinds []string
-}
-
-func (c changed) of(d spec.Drift) bool { return slices.Contains(c.kinds, d.Item) }
-
-// Judge implements items.Guard.
-func (c changed) Judge(d spec.Drift, fresh bool) spec.Drift {
-	if c.of(d) {
-		return d
-	}
-	return c.Guard.Judge(d, fresh)
-}
-
-// Correct implements items.Guard.
-func (c changed) Correct(due []spec.Drift) error {
-	return c.Guard.Correct(slices.DeleteFunc(slices.Clone(due), c.of))
-}
-
 // back returns what this root can go back to, and whether that is all of an overlay.
 func (n *Node) back(s *state.State) (found *track.Found, whole bool, err error) {
-	if c := s.Best(); c != nil && n.runsHere(c.Layer) {
-		found, err = n.follower.Recall(c)
+	if n.hasWayBack(s) {
+		found, err = n.follower.Recall(s.Best())
 		return found, true, err
 	}
 	if found, err = n.follower.Recall(&s.Trial.Generation); err == nil {
-		found.Overlay.Items = found.Overlay.Items.Harmless()
+		found.Overlay.Items = found.Overlay.Items.Keeping(s.Trial.Kept)
 	}
 	return found, false, err
+}
+
+// hasWayBack reports whether something good is known of this root.
+func (n *Node) hasWayBack(s *state.State) bool {
+	best := s.Best()
+	return best != nil && n.runsHere(best.Layer)
 }
 
 // comeUp applies a generation that nobody has proven yet to a root that has come up. Of

@@ -14,6 +14,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -91,7 +92,7 @@ func items2(swappiness, value string) spec.Items {
 }
 
 func (r *remote) options() Options {
-	return Options{Root: r.root, Say: r.t.Logf, Within: r.within, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
+	return Options{Root: r.root, Name: fixture.Node, Say: r.t.Logf, Within: r.within, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
 		s, err := track.Open(b, way)
 		return cable{s, r.root + link, &r.asked, r.cut}, err
 	}}

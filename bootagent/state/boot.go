@@ -93,9 +93,10 @@ type Protection struct {
 // Without is a generation that this root runs without what could cut it off: with that,
 // it did.
 type Without struct {
-	Overlay    string `json:"overlay"`
-	Generation uint64 `json:"generation"`
-	Reason     string `json:"reason"`
+	Overlay    string     `json:"overlay"`
+	Generation uint64     `json:"generation"`
+	Reason     string     `json:"reason"`
+	Kept       spec.Items `json:"kept,omitzero"` // of that, what was set before it came
 }
 
 // Of reports whether w is about a generation.

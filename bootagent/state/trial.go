@@ -2,6 +2,8 @@
 
 package state
 
+import "github.com/caisson-os/caisson/spec"
+
 // Trial is a generation that is in effect only until it is clear that it did no harm,
 // or that was undone since it was not. It is saved before the first setting is changed:
 // whoever finds one that is neither confirmed nor waited for undoes it.
@@ -13,6 +15,10 @@ type Trial struct {
 	Ends       int64      `json:"ends,omitempty"`   // seconds of uptime; 0 while it is being applied and tested
 	Since      int64      `json:"since"`            // seconds since 1970
 	Reason     string     `json:"reason,omitempty"` // why it was undone; "" until then
+
+	// Kept is how it was set, where the originals are older than the trial and nothing
+	// good is there to go back to.
+	Kept spec.Items `json:"kept,omitzero"`
 }
 
 // Confirm is what confirms a trial.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // Adopt returns entries with what is wanted as the original of what is, one for each
@@ -29,4 +30,16 @@ func (i *Item) Adopt() (entries []item.Entry, err error) {
 		}
 	}
 	return entries, err
+}
+
+// Kept returns the features, as they are now, that were wanted and have an original.
+func (i *Item) Kept() (kept []spec.Feature) {
+	for _, e := range i.journal.Entries(Name) {
+		iface, feature := split(e.Key)
+		n := i.look(iface)
+		if s, ok := n.features[feature]; ok && n.index == decode(e).Index && e.Applied != nil {
+			kept = append(kept, spec.Feature{Interface: iface, Feature: feature, On: s.Active})
+		}
+	}
+	return kept
 }

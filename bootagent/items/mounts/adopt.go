@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // Adopt returns entries that make the wanted mounts the item's own, as far as they
@@ -32,4 +33,23 @@ func (i *Item) Adopt() (entries []item.Entry, err error) {
 		}
 	}
 	return entries, err
+}
+
+// Kept returns what the item mounted, as far as it is mounted.
+func (i *Item) Kept() (kept []spec.Mount) {
+	entries := i.journal.Entries(Name)
+	if len(entries) == 0 {
+		return nil
+	}
+	t, err := readTable(filepath.Join(i.proc, "self/mountinfo"))
+	if err != nil {
+		return nil // then nothing can be unmounted, either
+	}
+	for _, e := range entries {
+		p, a := decode(e)
+		if _, ok := t.at(p.Target); ok {
+			kept = append(kept, a.Mount)
+		}
+	}
+	return kept
 }

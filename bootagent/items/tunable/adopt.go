@@ -27,3 +27,14 @@ func (i *Item) Adopt() (entries []item.Entry, err error) {
 	}
 	return entries, err
 }
+
+// Kept returns what is set now of the keys that were wanted and have an original.
+func (i *Item) Kept() map[string]string {
+	kept := map[string]string{}
+	for _, e := range i.journal.Entries(i.kind.Name) {
+		if now, err := i.kind.Files.Read(e.Key); err == nil && e.Applied != nil {
+			kept[e.Key] = now
+		}
+	}
+	return kept
+}

@@ -63,7 +63,7 @@ func (n *Node) past() exec.Past {
 	if n.taken == nil {
 		return nil
 	}
-	return n.taken.Ran
+	return n.taken
 }
 
 // retire takes away what Divingbell left to be set at every boot, once a run has

@@ -5,12 +5,11 @@ package takeover
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,11 +17,11 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// run is the last run of a script: an interrupted one has no exit code and is not
-// among them.
+// run is the last run of a script.
 type run struct {
 	start time.Time
 	exit  int
+	cut   bool // it has no exit code
 }
 
 // history reads the runs of scripts.
@@ -41,11 +40,12 @@ func (f *Found) history() error {
 		exit, exitErr := f.number("exec", e.Name(), "exit_code")
 		start, startErr := f.number("exec", e.Name(), "last_run_timestamp")
 		switch err := cmp.Or(exitErr, startErr); {
-		case errors.Is(err, fs.ErrNotExist): // it was cut, and ran again in Divingbell, too
+		case errors.Is(err, fs.ErrNotExist): // it ran again in Divingbell, too
+			f.runs[e.Name()] = run{cut: true}
 		case err != nil:
 			f.Doubts = append(f.Doubts, fmt.Sprintf("%s/exec/%s: %v", Records, e.Name(), err))
 		default:
-			f.runs[e.Name()] = run{time.Unix(start, 0).UTC(), int(exit)}
+			f.runs[e.Name()] = run{start: time.Unix(start, 0).UTC(), exit: int(exit)}
 		}
 	}
 	return nil
@@ -61,102 +61,36 @@ func (f *Found) number(parts ...string) (int64, error) {
 
 // Ran returns the last run of a script under Divingbell.
 func (f *Found) Ran(w spec.Exec) (start time.Time, exit int, ok bool) {
-	for _, hash := range hashes(w) {
-		if r, known := f.runs[hash]; known {
-			return r.start, r.exit, true
-		}
-	}
-	return time.Time{}, 0, false
+	r, ok := f.last(w)
+	return r.start, r.exit, ok && !r.cut
 }
 
-// hashes are the names under which Divingbell may have kept the runs of a script:
-// SHA-256 of all that its values said of it, but for its name. An overlay does not
-// say which defaults its author wrote out, nor how, so there is one for each way.
-func hashes(w spec.Exec) []string {
-	// A key's ways to be written; "" is not at all.
-	type choice struct {
-		key    string
-		values []string
+// Doubt says of a script of which no run is known why one may have been, "" where none
+// was: Divingbell kept a script of that name.
+func (f *Found) Doubt(w spec.Exec) string {
+	if _, known := f.last(w); known {
+		return ""
 	}
-	data := []string{w.Data}
-	if bare, ok := strings.CutPrefix(w.Data, "#!/bin/bash\n"); ok {
-		data = append(data, bare) // the line is caisson's where the author wrote none
+	if _, err := os.Lstat(f.path(Records, "exec", w.Name)); err != nil {
+		return ""
 	}
-	policy := func(word, usual string) []string {
-		if word == "" || word == usual {
-			return []string{"", usual}
-		}
-		return []string{word}
-	}
-	args, retry, timeout := []string{""}, number(w.RetryInterval), number(w.Timeout)
-	if len(w.Args) > 0 {
-		args = []string{bracketed(w.Args)}
-	}
-	if w.RetryInterval != 0 && w.RetryInterval == w.RerunInterval {
-		retry = append(retry, "") // which is the same
-	}
-	if w.Timeout == 0 {
-		timeout = append(timeout, strconv.Itoa(spec.ExecTimeout))
-	}
-	choices := []choice{
-		{"args", args}, {"blocking_policy", policy(w.Blocking, "foreground")}, {"data", data}, {"rerun_interval", number(w.RerunInterval)},
-		{"rerun_policy", policy(w.Rerun, "always")}, {"retry_interval", retry}, {"timeout", timeout},
-	}
-	var found []string
-	var walk func(n int, said map[string]string)
-	walk = func(n int, said map[string]string) {
-		if n == len(choices) {
-			found = append(found, hash(said, w.Env))
-			return
-		}
-		for _, v := range choices[n].values {
-			next := maps.Clone(said)
-			if v != "" {
-				next[choices[n].key] = v
-			}
-			walk(n+1, next)
-		}
-	}
-	walk(0, map[string]string{})
-	return found
+	return "Divingbell ran a script of this name, and kept no run of one with these values: it counts as one that never ran"
 }
 
-// number is how an interval or a timeout was written, "" for one that was not.
-func number(n int64) []string {
-	switch {
-	case n == 0:
-		return []string{""}
-	case n < 0:
-		return []string{"infinity"}
+// last is the last run of a script. A search is not made twice: a node asks at each look.
+func (f *Found) last(w spec.Exec) (run, bool) {
+	if len(f.runs) == 0 {
+		return run{}, false
 	}
-	ways := []string{strconv.FormatInt(n, 10)}
-	if float := strconv.FormatFloat(float64(n), 'g', -1, 64); float != ways[0] {
-		ways = append(ways, float) // Helm made one of it
+	key, err := json.Marshal(w)
+	if err != nil {
+		return run{}, false // of text and numbers there is none
 	}
-	return ways
-}
-
-// bracketed is how Helm prints a list.
-func bracketed(list []string) string { return "[" + strings.Join(list, " ") + "]" }
-
-// hash builds a list as Divingbell's template does: each entry is the list so far
-// and one key with its value, keys in order, and the printed list is hashed.
-func hash(said map[string]string, env map[string]string) string {
-	var list []string
-	add := func(text string) { list = append(list, bracketed(list)+text) }
-	keys := slices.Collect(maps.Keys(said))
-	if len(env) > 0 {
-		keys = append(keys, "env")
+	hash, searched := f.hashes[string(key)]
+	if !searched {
+		hash = find(w, func(hash string) bool { _, known := f.runs[hash]; return known })
+		f.hashes[string(key)] = hash
 	}
-	slices.Sort(keys)
-	for _, key := range keys {
-		if key != "env" {
-			add(";" + key + ":" + said[key])
-			continue
-		}
-		for _, name := range slices.Sorted(maps.Keys(env)) {
-			add(";env:" + name + ":" + env[name])
-		}
-	}
-	return fmt.Sprintf("%x", sha256.Sum256([]byte(bracketed(list))))
+	r, known := f.runs[hash]
+	return r, known
 }

@@ -38,13 +38,14 @@ type Found struct {
 	Doubts    []string // records that cannot be relied upon, and why
 	Left      []string // what stays as it is because it needs a layer
 
-	root string
-	runs map[string]run // of scripts, by Divingbell's hash
+	root   string
+	runs   map[string]run    // of scripts, by Divingbell's hash
+	hashes map[string]string // of scripts that were searched for
 }
 
 // Look reads what Divingbell left below root, nil when there are no records.
 func Look(root string) (*Found, error) {
-	f := &Found{root: root, runs: map[string]run{}}
+	f := &Found{root: root, runs: map[string]run{}, hashes: map[string]string{}}
 	if info, err := os.Lstat(f.path(Records)); errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
 		return nil, nil
 	} else if err != nil {

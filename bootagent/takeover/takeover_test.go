@@ -139,6 +139,42 @@ func TestRan(t *testing.T) {
 	}
 }
 
+// The right side is what sigs.k8s.io/yaml v1.3.0 and sprig v3.2.3 print.
+func TestUnquoted(t *testing.T) {
+	for text, want := range map[string]string{
+		"1000000": "1e+06", "999999": "999999", "1048576": "1.048576e+06", "2e6": "2e+06", "1e3": "1000", "1e-7": "1e-07", "1.50": "1.5", "1.0": "1", ".5": "0.5", "5.": "5", "+5": "5", "-0": "0", "0": "0",
+		"007": "7", "08": "8", "09.5": "9.5", "0640": "416", "0o17": "15", "0B11": "3", "0x1F": "31", "-0x10": "-16", "-017": "-15", "1_000": "1000", "1__0": "10", "_1": "_1", "1_000.5": "1000.5", "0x_1": "1",
+		"12:30": "12:30", "2020-01-01": "2020-01-01", "y": "true", "N": "false", "yEs": "yEs", "on": "true", "OFF": "false", "True": "true", "tRue": "tRue", "null": "<nil>", "~": "<nil>", "nUll": "nUll", "": "<nil>",
+		"18446744073709551615": "1.8446744073709552e+19", "18446744073709551616": "1.8446744073709552e+19", "-9223372036854775809": "-9.223372036854776e+18", "1e400": "1e400", "0x1p4": "0x1p4", "1e": "1e", "-": "-",
+		"100000000000000000000000": "1e+23", "123456789.125": "1.23456789125e+08", "3.0e2": "300", "9007199254740993": "9.007199254740992e+15", "a b": "a b", ".": ".", "Infinity": "Infinity", "+Inf": "+Inf",
+	} {
+		if got := unquoted(text); got != want {
+			t.Errorf("%q is printed %q, want %q", text, got, want)
+		}
+	}
+}
+
+// The search has an end, whatever a script has: each key doubles what is hashed, and each
+// word that is another one without quotes the number of ways.
+func TestTheSearchHasAnEnd(t *testing.T) {
+	w := spec.Exec{Name: "a", Data: "#!/bin/bash\n", Env: map[string]string{}}
+	for n := range 60 {
+		w.Env[string(rune('A'+n))] = "1000000"
+		w.Args = append(w.Args, "yes")
+	}
+	if hash := find(w, func(string) bool { return true }); hash != "" {
+		t.Errorf("found %s", hash)
+	}
+	w.Env, w.Args = nil, nil
+	for range 30 {
+		w.Args = append(w.Args, "yes")
+	}
+	tried := 0
+	if find(w, func(string) bool { tried++; return false }); tried == 0 {
+		t.Error("with many arguments nothing is tried")
+	}
+}
+
 func TestRetire(t *testing.T) {
 	root := t.TempDir()
 	put(t, root, host)

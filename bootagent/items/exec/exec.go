@@ -70,9 +70,11 @@ func New(want []spec.Exec, dir string, runner Runner, scopes item.Scopes, j item
 	return &Item{want: want, dir: dir, runner: runner, scopes: scopes, journal: j, signed: signed, reverts: revertChecks, claims: claimChecks, log: log, now: time.Now}
 }
 
-// Past returns the last run of a script before caisson had the machine, if there
-// was one.
-type Past func(spec.Exec) (start time.Time, exit int, ok bool)
+// Past is what is known of runs before caisson had the machine.
+type Past interface {
+	Ran(w spec.Exec) (start time.Time, exit int, ok bool) // the last run of a script
+	Doubt(w spec.Exec) string                             // why there may be one that is not known; "" where there is none
+}
 
 // WithPast makes runs before caisson count; nil knows of none.
 func (i *Item) WithPast(past Past) *Item {
@@ -139,7 +141,9 @@ func (i *Item) stand(w spec.Exec) spec.Drift {
 		return d
 	}
 	d.From = i.current(w, r).String()
-	d.Action, d.Reason = i.verdict(w, r)
+	if d.Action, d.Reason = i.verdict(w, r); d.Action == spec.ActionRun && r.none() && i.past != nil && cmp.Or(w.Rerun, "always") != "always" {
+		d.Reason = i.past.Doubt(w)
+	}
 	return d
 }
 

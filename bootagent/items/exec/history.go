@@ -127,7 +127,7 @@ func (i *Item) history(s script) (record, error) {
 	if err != nil || !r.none() || i.past == nil {
 		return r, err
 	}
-	if start, exit, ok := i.past(s.want); ok {
+	if start, exit, ok := i.past.Ran(s.want); ok {
 		r = record{Name: s.want.Name, Root: i.scopes.Root, Start: start, End: start, Exit: exit, Keep: s.want.Once == "per-machine"}
 	}
 	return r, nil

@@ -98,9 +98,11 @@ func Transact(ctx context.Context, next, previous []item.Item, j item.Journal, g
 		return rest
 	}
 	// A cancelled change is taken back all the same.
+	ctx = context.WithoutCancel(ctx)
 	undo := newRun(previous, j)
 	undo.guard, undo.drifted = g, before.keys()
-	back := undo.reconcile(context.WithoutCancel(ctx))
+	r.giveBack(ctx, undo.drifted)
+	back := undo.reconcile(ctx)
 	back.RolledBack = true
 	back.Steps = append(result.Steps, back.Steps...)
 	back.Err = fmt.Errorf("the change was taken back: %w", errors.Join(result.Err, back.Err))
@@ -240,6 +242,28 @@ func (r *run) keys() map[wish]bool {
 // guarded reports whether a drift is the guard's to decide about.
 func (r *run) guarded(d spec.Drift) bool {
 	return r.guard != nil && (r.known == nil || r.known[wishOf(d)]) && (r.drifted == nil || r.drifted[wish{item: d.Item, key: d.Key}])
+}
+
+// giveBack gives what had drifted before a change, and the change set, the value that it
+// found. Where a kind cannot do that, it counts as the change's alone.
+func (r *run) giveBack(ctx context.Context, drifted map[wish]bool) {
+	for _, it := range r.items {
+		found := slices.DeleteFunc(slices.Clone(r.did), func(d spec.Drift) bool { return d.Item != it.Name() || !drifted[wish{item: d.Item, key: d.Key}] })
+		if len(found) == 0 {
+			continue
+		}
+		if g, ok := it.(giver); ok && g.GiveBack(ctx, found) == nil {
+			continue
+		}
+		for _, d := range found {
+			delete(drifted, wish{item: d.Item, key: d.Key})
+		}
+	}
+}
+
+// giver is a kind that can set again what a drift says that it found.
+type giver interface {
+	GiveBack(ctx context.Context, found []spec.Drift) error
 }
 
 func (r *run) preflight(ctx context.Context) {

@@ -109,6 +109,17 @@ func TestAReportedSettingIsTakenBack(t *testing.T) {
 	if got, err := os.ReadFile(dirty); err != nil || string(got) != "50\n" {
 		t.Errorf("dirty_ratio was set to %q, %v", got, err)
 	}
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	// Also what the change itself had set goes back to what it found.
+	m.swappiness("77")
+	publish(3, "20", spec.Exec{Name: "fails", Data: "#!/bin/sh\nexit 4\n", OnFailure: "rollback"})
+	n = m.open()
+	if _, err := n.Sync(t.Context()); err == nil || m.swappiness("") != "77" {
+		t.Errorf("%v, swappiness %s", err, m.swappiness(""))
+	}
 }
 
 // Whoever changes a setting again and again wins after five corrections, and is told

@@ -171,6 +171,30 @@ func TestAChangeThatCutsTheNodeOffIsUndone(t *testing.T) {
 	}
 }
 
+// What had drifted before the change, and is only reported, stays: it is not the change's.
+func TestAChangeThatIsUndoneLeavesDrift(t *testing.T) {
+	r := newRemote(t)
+	publish := func(generation uint64, value string) {
+		o := spec.Overlay{Core: spec.Core{Layer: layerNamed("a")}, Items: items2("10", value), Agent: &spec.Agent{Enforce: []spec.Enforcement{{Item: "sysctl", Policy: spec.PolicyReport}}}}
+		o.SetNeeds()
+		r.Overlay(o, sign.Predicate{Generation: generation})
+		r.confirm(fixture.Now())
+	}
+	r.within = time.Minute
+	publish(1, "1")
+	r.boot()
+	r.must(r.applyOnce())
+	r.machine.swappiness("77")
+	r.within = 1200 * time.Millisecond // all of which goes by
+	publish(2, "0")
+	if _, err := r.syncOnce(); err == nil || !strings.Contains(err.Error(), "was undone") {
+		t.Errorf("error %v", err)
+	}
+	if r.got() != "1" || r.machine.swappiness("") != "77" {
+		t.Errorf("link %s, swappiness %s", r.got(), r.machine.swappiness(""))
+	}
+}
+
 // What needs no proof is not kept waiting for it, and what does and has it stands.
 func TestATrialThatGoesWell(t *testing.T) {
 	r := newRemote(t)

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
@@ -296,6 +297,20 @@ func (i *Item) giveUp(ctx context.Context, tried []spec.Drift, failed map[string
 		}
 	}
 	return errors.Join(append(errs, i.Restore(ctx, undo))...)
+}
+
+// GiveBack sets what was found before an apply.
+func (i *Item) GiveBack(ctx context.Context, found []spec.Drift) error {
+	var back []spec.Drift
+	for _, d := range found {
+		now, err := i.kind.Files.Read(d.Key)
+		if err != nil {
+			return err
+		}
+		back = append(back, spec.Drift{Item: d.Item, Key: d.Key, From: now, To: d.From})
+	}
+	failed, err := i.settle(ctx, back)
+	return errors.Join(append(slices.Collect(maps.Values(failed)), err)...)
 }
 
 // Restore implements item.Item.

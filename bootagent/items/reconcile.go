@@ -317,7 +317,9 @@ func (r *run) restore(ctx context.Context) {
 		for _, d := range r.drift[n] {
 			if d.Action == spec.ActionRemove && !r.known[wishOf(d)] {
 				left[d.Key] = true
-				r.did = append(r.did, d)
+				if d.From != d.To { // else there is nothing to put back, and only the journal forgets it
+					r.did = append(r.did, d)
+				}
 			}
 		}
 		if len(left) == 0 {

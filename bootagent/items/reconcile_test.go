@@ -353,6 +353,44 @@ func TestARuleOfAMissingFileLeaves(t *testing.T) {
 	ok(t, Transact(t.Context(), n.items(next), n.items(n.full()), n.journal, nil))
 }
 
+// What is not put back, since it is not there any more, or is another one, is no change.
+func TestWhatIsNotPutBackIsNotAChange(t *testing.T) {
+	for name, meddle := range map[string]func(n *node) error{
+		"it is gone": func(n *node) error { return os.Remove(n.root + "/srv/data") },
+		"it is another one": func(n *node) error {
+			n.write("srv/new", "")
+			return os.Rename(n.root+"/srv/new", n.root+"/srv/data")
+		},
+		"its key is gone": func(n *node) error { return os.RemoveAll(n.root + "/proc/sys/vm/swappiness") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			ok(t, Reconcile(t.Context(), n.items(n.full()), n.journal))
+			if err := meddle(n); err != nil {
+				t.Fatal(err)
+			}
+			next := n.full()
+			next.Perm, next.Sysctl = nil, next.Sysctl[1:]
+			gone := "perm"
+			if strings.Contains(name, "key") {
+				gone = "sysctl"
+			}
+			r := Transact(t.Context(), n.items(next), n.items(n.full()), n.journal, nil)
+			ok(t, r)
+			kinds := map[string]int{}
+			for _, d := range r.Changes {
+				kinds[d.Item]++
+			}
+			if kinds[gone] != 0 || kinds["perm"]+kinds["sysctl"] != 1 {
+				t.Errorf("changes %+v", r.Changes)
+			}
+			if left := n.journal.Entries(gone); gone == "perm" && len(left) != 0 || gone == "sysctl" && len(left) != 1 {
+				t.Errorf("entries are left: %+v", left)
+			}
+		})
+	}
+}
+
 func TestTransactCommits(t *testing.T) {
 	n := newNode(t)
 	ok(t, Reconcile(t.Context(), n.items(n.full()), n.journal))

@@ -145,9 +145,10 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		if wanted[e.Key] || managed[iface] && (e.Applied == nil || nics[iface].err != nil) {
 			continue // a side effect stays while what may cause it does
 		}
-		d := spec.Drift{Item: Name, Key: e.Key, To: onOff(decode(e).Active), Action: spec.ActionRemove}
-		if now, ok := i.look(iface).features[feature]; ok {
-			d.From = onOff(now.Active)
+		d := spec.Drift{Item: Name, Key: e.Key, Action: spec.ActionRemove}
+		n, p := i.look(iface), decode(e)
+		if now, ok := n.features[feature]; ok && n.index == p.Index { // else it went, and what was set with it
+			d.From, d.To = onOff(now.Active), onOff(p.Active)
 		}
 		drift = append(drift, d)
 	}

@@ -175,15 +175,26 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		if wanted[e.Key] {
 			continue
 		}
-		was, _ := decode(e)
-		d := spec.Drift{Item: Name, Key: e.Key, To: was.String(), Action: spec.ActionRemove}
-		if f, err := open(&walk, e.Key); err == nil {
-			d.From = f.attr.String()
-			f.close()
-		}
-		drift = append(drift, d)
+		drift = append(drift, i.leaving(&walk, e))
 	}
 	return drift, nil
+}
+
+// leaving is what becomes of a file that no rule names any more.
+func (i *Item) leaving(walk *safepath.Walk, e item.Entry) spec.Drift {
+	d := spec.Drift{Item: Name, Key: e.Key, Action: spec.ActionRemove}
+	f, err := open(walk, e.Key)
+	if err != nil {
+		d.Reason = fmt.Sprintf("nothing is put back: %v", err)
+		return d
+	}
+	defer f.close()
+	to, why := i.original(walk, f, e)
+	if why != "" {
+		d.Reason = fmt.Sprintf("it %s: its permissions are left as they are", why)
+	}
+	d.From, d.To = f.attr.String(), to.String()
+	return d
 }
 
 // once reports whether the policy is to set a file one time only and that was done.

@@ -35,7 +35,7 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 }
 
 func (i *Item) restore(ctx context.Context, walk *safepath.Walk, e item.Entry) error {
-	was, did := decode(e)
+	was, _ := decode(e)
 	f, err := open(walk, e.Key)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -48,24 +48,34 @@ func (i *Item) restore(ctx context.Context, walk *safepath.Walk, e item.Entry) e
 		return err
 	}
 	defer f.close()
-	if e.Scope == item.Disk && i.scope(f.dev) != item.Disk { // the disk may have been in other hands
-		i.log("%s is not on the state disk: its permissions are left as they are", e.Key)
+	to, why := i.original(walk, f, e)
+	if why != "" {
+		i.log("%s %s: its permissions are left as they are", e.Key, why)
 		return nil
+	}
+	if to.Mode != was.Mode {
+		i.log("others could write to %s since: set-user-ID and set-group-ID are not put back", e.Key)
+	}
+	_, err = f.set(ctx, to)
+	return err
+}
+
+// original is what a file gets back, or why it gets nothing.
+func (i *Item) original(walk *safepath.Walk, f file, e item.Entry) (to attr, why string) {
+	was, did := decode(e)
+	if e.Scope == item.Disk && i.scope(f.dev) != item.Disk { // the disk may have been in other hands
+		return f.attr, "is not on the state disk"
 	}
 	if !f.attr.same(was) && !f.attr.same(did.Attr) && (did.Attr.Ino != 0 || !f.attr.is(did.Attr)) {
-		i.log("%s was replaced since: its permissions are left as they are", e.Key)
-		return nil
+		return f.attr, "was replaced since"
 	}
 	if dir, uid, found := walk.Stranger(was.UID, did.Attr.UID); found {
-		i.log("%s belongs to user %d since: the permissions of %s are left as they are", dir, uid, e.Key)
-		return nil
+		return f.attr, fmt.Sprintf("is in %s, which belongs to user %d since", dir, uid)
 	}
 	if mode := f.without(was.Mode); mode != was.Mode && wasLent(was, did.Attr, f.attr) {
-		i.log("others could write to %s since: set-user-ID and set-group-ID are not put back", e.Key)
 		was.Mode = mode
 	}
-	_, err = f.set(ctx, was)
-	return err
+	return was, ""
 }
 
 // wasLent reports whether somebody whom the original did not let write may have

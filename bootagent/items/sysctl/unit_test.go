@@ -132,7 +132,7 @@ func TestOneFailureAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = it.Apply(t.Context(), drift)
-	if err == nil || !strings.Contains(err.Error(), `"net/ipv4/ip_default_ttl": invalid argument`) || !strings.Contains(err.Error(), "tcp_syn_retries") {
+	if err == nil || !strings.Contains(err.Error(), `write sysctl "net.ipv4.ip_default_ttl" to "bogus": invalid argument`) || !strings.Contains(err.Error(), "tcp_syn_retries") {
 		t.Fatalf("apply: %v, want both bad keys and why", err)
 	}
 	if drift, err = it.Check(t.Context()); err != nil || len(drift) != 2 {

@@ -238,7 +238,7 @@ func TestRefusedByTheKernel(t *testing.T) {
 		t.Fatalf("drift %+v, %v: an attribute that is not writable is refused", drift, err)
 	}
 	err = it.Apply(t.Context(), drift)
-	if err == nil || !strings.Contains(err.Error(), `write sysfs "/sys/class/net/cs0/tx_queue_len": invalid argument`) || len(j.Entries(Name)) > 0 {
+	if err == nil || !strings.Contains(err.Error(), `write sysfs "/sys/class/net/cs0/tx_queue_len" to "many": invalid argument`) || len(j.Entries(Name)) > 0 {
 		t.Errorf("%v; entries %+v", err, j.Entries(Name))
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // Setting is what one file should hold.
@@ -96,8 +97,12 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		if wanted[e.Key] || e.Applied == nil && wanted[p.Cause] {
 			continue
 		}
-		now, _ := i.kind.Files.Read(e.Key) // shown only: what cannot be read is shown as nothing
-		drift = append(drift, spec.Drift{Item: i.kind.Name, Key: e.Key, From: now, To: p.Value, Action: spec.ActionRemove})
+		now, err := i.kind.Files.Read(e.Key) // shown only: what cannot be read is shown as nothing
+		to := p.Value
+		if errors.Is(err, fs.ErrNotExist) || i.replaced(e) {
+			to = now // nothing is put back
+		}
+		drift = append(drift, spec.Drift{Item: i.kind.Name, Key: e.Key, From: now, To: to, Action: spec.ActionRemove})
 	}
 	return drift, nil
 }
@@ -278,7 +283,7 @@ func (i *Item) giveUp(ctx context.Context, tried []spec.Drift, failed map[string
 	var back []spec.Drift
 	for _, d := range tried {
 		if err, bad := failed[d.Key]; bad {
-			errs = append(errs, fmt.Errorf("write %s %q: %w", i.kind.Name, d.Key, reason(err)))
+			errs = append(errs, fmt.Errorf("write %s %q to %q: %w", i.kind.Name, rules.Spelled(d).Key, d.To, reason(err)))
 			if had[d.Key] {
 				now, _ := i.kind.Files.Read(d.Key) // it was read a moment ago
 				back = append(back, spec.Drift{Item: i.kind.Name, Key: d.Key, From: now, To: d.From})
@@ -321,8 +326,8 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // the device or module went, and the value with it
 		}
-		if was := decodePrior(e).Owner; was != 0 && was != i.kind.Files.Owner(e.Key) {
-			continue // it went, and another of its name came
+		if i.replaced(e) {
+			continue
 		}
 		drift = append(drift, spec.Drift{Item: i.kind.Name, Key: e.Key, From: now, To: decodePrior(e).Value})
 	}
@@ -334,7 +339,8 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	var errs []error
 	for _, e := range entries {
 		if err := failed[e.Key]; err != nil {
-			errs = append(errs, fmt.Errorf("restore %s %q to %q: %w", i.kind.Name, e.Key, decodePrior(e).Value, reason(err)))
+			key := rules.Spelled(spec.Drift{Item: i.kind.Name, Key: e.Key}).Key
+			errs = append(errs, fmt.Errorf("restore %s %q to %q: %w", i.kind.Name, key, decodePrior(e).Value, reason(err)))
 			continue
 		}
 		done = append(done, e)
@@ -344,6 +350,12 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	}
 	errs = append(errs, i.journal.Forget(done...))
 	return errors.Join(errs...)
+}
+
+// replaced reports whether what a file belongs to went, and another of its name came.
+func (i *Item) replaced(e item.Entry) bool {
+	was := decodePrior(e).Owner
+	return was != 0 && was != i.kind.Files.Owner(e.Key)
 }
 
 // prior is the original of a file. Cause names the wanted key that changed it in

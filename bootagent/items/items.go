@@ -58,6 +58,8 @@ type Options struct {
 	// Past returns the last run of a script under another program; nil knows none.
 	Past exec.Past
 
+	Leaving []string // files of another program that go when this run stands
+
 	Log func(format string, args ...any) // warnings; nil drops them
 }
 
@@ -91,7 +93,7 @@ func Table(want spec.Items, o Options) []item.Item {
 		mounts.New(want.Mounts, o.Proc, o.Dev, o.Journal),
 		swaps.New(want.Swaps, o.Proc, o.Dev, o.Journal),
 		accounts.New(o.Accounts, filepath.Dir(o.Etc), o.Systemd, o.Journal),
-		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log),
+		limits.New(want.Limits, filepath.Join(o.Etc, "security", "limits.d"), o.Journal, o.Log).WithLeaving(o.Leaving),
 		files.New(want.Files, o.Etc, o.Journal),
 		sysctl.New(want.Sysctl, filepath.Join(o.Proc, "sys"), o.Journal),
 		sysfs.New(want.Sysfs, o.Sys, o.Proc, o.Journal),

@@ -385,7 +385,7 @@ func (n *Node) items(f *track.Found) []item.Item {
 	o := &f.Overlay
 	table := items.Table(o.Items, items.Options{Accounts: n.accountsOf(f.Generation.Layer), Services: n.effective(o.Services), Images: n.images(),
 		Journal: n.journal, Scopes: n.scopes, State: n.folder.Path(), Exec: n.folder.Path("exec"), Log: n.o.Say,
-		Proc: n.seam("/proc"), Etc: n.seam("/etc"), Sys: n.seam("/sys"), Lib: n.seam("/lib"), Dev: n.seam("/dev"), Runner: n.runner(), Systemd: n.systemd(), Signed: n.signed, Past: n.past()})
+		Proc: n.seam("/proc"), Etc: n.seam("/etc"), Sys: n.seam("/sys"), Lib: n.seam("/lib"), Dev: n.seam("/dev"), Runner: n.runner(), Systemd: n.systemd(), Signed: n.signed, Past: n.past(), Leaving: n.leaving()})
 	n.began = append(n.began, table...)
 	return table
 }

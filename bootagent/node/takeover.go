@@ -66,6 +66,14 @@ func (n *Node) past() exec.Past {
 	return n.taken
 }
 
+// leaving are the files that retire takes away.
+func (n *Node) leaving() []string {
+	if n.taken == nil {
+		return nil
+	}
+	return n.taken.Settings()
+}
+
 // retire takes away what Divingbell left to be set at every boot, once a run has
 // put caisson's settings and the originals in place. A script that fails is no
 // reason to wait.

@@ -18,7 +18,7 @@ import (
 // records, which get the name that is returned. A host that loses power in between
 // does it again: the records go last.
 func (f *Found) Retire() (kept string, err error) {
-	for _, name := range f.settings() {
+	for _, name := range f.Settings() {
 		if err := f.remove(name); err != nil {
 			return "", fmt.Errorf("take away what Divingbell left: %w", err)
 		}
@@ -38,8 +38,8 @@ func (f *Found) Retire() (kept string, err error) {
 // literal makes a name a pattern for itself alone: units have backslashes.
 var literal = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
 
-// settings are the files, below root.
-func (f *Found) settings() []string {
+// Settings are the files that Retire takes away.
+func (f *Found) Settings() []string {
 	var names []string
 	for _, pattern := range []string{"/etc/sysctl.d/60-divingbell-*.conf", "/etc/security/limits.d/60-divingbell-*.conf"} {
 		found, _ := filepath.Glob(f.path(pattern)) // the pattern is valid

@@ -38,6 +38,7 @@ type Item struct {
 	dir     string
 	journal item.Journal
 	log     func(format string, args ...any)
+	leaving []string
 }
 
 // New returns the item for want, sorted by id; dir is /etc/security/limits.d.
@@ -45,6 +46,12 @@ func New(want []spec.Limit, dir string, j item.Journal, log func(format string, 
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b spec.Limit) int { return strings.Compare(a.ID, b.ID) })
 	return &Item{want: want, dir: dir, journal: j, log: log}
+}
+
+// WithLeaving names files that go with this run, and override nothing for long.
+func (i *Item) WithLeaving(files []string) *Item {
+	i.leaving = files
+	return i
 }
 
 // Name implements item.Item.

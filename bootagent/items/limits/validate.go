@@ -19,7 +19,7 @@ func (i *Item) overridden(d spec.Drift) string {
 	files, _ := filepath.Glob(filepath.Join(i.dir, "*.conf")) // the pattern is valid
 	for _, name := range files {
 		base := filepath.Base(name)
-		if base <= paths.Prefix+d.Key+".conf" {
+		if base <= paths.Prefix+d.Key+".conf" || slices.Contains(i.leaving, name) {
 			continue
 		}
 		data, err := os.ReadFile(name)

@@ -435,14 +435,16 @@ func TestOneAtATimeWithoutASlot(t *testing.T) {
 	first.Check, first.Order = nil, &spec.Order{When: []spec.Condition{{Command: &when}}}
 	second := *first
 	second.ID, second.Name, second.Order, second.Exec = "sha256:"+strings.Repeat("cd", 32), "m/p", nil, y.says("second", "true")
-	for range 600 { // until it is asked once more
+	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) { // until it is asked once more
 		if _, err := y.Look(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 		if asked, _ := os.ReadFile(filepath.Join(y.dir, "asked")); len(asked) == 2 { // not there before the first time
 			break
 		}
-		time.Sleep(10 * time.Millisecond)
+		if time.Now().After(end) {
+			t.Fatal("it is not asked once more")
+		}
 	}
 	m.Operations = append(m.Operations, second)
 	if _, err := y.Look(t.Context(), m); err != nil {

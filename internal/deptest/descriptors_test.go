@@ -21,7 +21,7 @@ import (
 var mutating = map[string][]string{
 	"os": {"Chmod", "Chown", "Chtimes", "Create", "CreateTemp", "Lchown", "Link", "Mkdir", "MkdirAll", "MkdirTemp", "OpenFile", "Remove", "RemoveAll",
 		"Rename", "Symlink", "Truncate", "WriteFile", "CopyFS"},
-	"unix": {"Chmod", "Chown", "Creat", "Faccessat", "Fchmodat", "Fchownat", "FsconfigSetPathEmpty", "Futimesat", "Lchown", "Link", "Linkat", "Lremovexattr", "Lsetxattr",
+	"unix": {"Chmod", "Chown", "Creat", "Fchmodat", "Fchownat", "Futimesat", "Lchown", "Link", "Linkat", "Lremovexattr", "Lsetxattr",
 		"Mkdir", "Mkdirat", "Mkfifo", "Mkfifoat", "Mknod", "Mknodat", "Mount", "MountSetattr", "MoveMount", "OpenTree", "PivotRoot", "Removexattr", "Rename",
 		"Renameat", "Renameat2", "Rmdir", "Setxattr", "Symlink", "Symlinkat", "Truncate", "Unlink", "Unlinkat", "Unmount", "Utime", "Utimes", "UtimesNano", "UtimesNanoAt"},
 	"durable": {"Fill", "MkdirAll", "Remove", "Rename", "Write", "WriteFile"},

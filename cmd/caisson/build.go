@@ -113,9 +113,13 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if err != nil {
 		return err
 	}
+	places := []string{f.cache}
+	if ref := reg.Ref(); ref.IsLayout() {
+		places = append(places, ref.Layout)
+	}
 	built, err := a.bake(ctx, f, s, reg, names[0])
 	if err != nil {
-		return err
+		return full(err, places...)
 	}
 	var p release.Pusher
 	if p.Release, p.Attest, err = f.keys.Open(s); err != nil { // not while packages' scripts run
@@ -126,7 +130,7 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	out, err := p.PushAll(ctx, s.Name(), cmp.Or(f.version, built.Version()), built)
 	progress.close()
 	if err != nil {
-		return err
+		return full(err, places...)
 	}
 	if a.json() {
 		return cli.JSON(a.out, out)

@@ -78,7 +78,7 @@ func (x *asking) stream(ctx context.Context, method, path, body string, read fun
 		}
 		token, err := ownfiles.ReadLinked(name)
 		if err != nil {
-			return fmt.Errorf("token: %w", err)
+			return cli.WithHint(fmt.Errorf("token: %w", err), "--token-file or $CAISSON_FLEET_TOKEN_FILE names a file with a token; 'caisson fleet token' makes one")
 		}
 		req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	}

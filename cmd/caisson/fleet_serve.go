@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"strconv"
@@ -91,6 +92,9 @@ func (a *app) serveFleet(ctx context.Context, v *serving) (err error) {
 	o := server.Options{TLS: v.http.CertFile != "", Unproven: v.unproven, Registry: v.from, Version: version, Say: a.say}
 	if v.tokens != "" {
 		if o.Tokens, err = server.OpenTokens(v.tokens); err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				err = cli.WithHint(err, "'caisson fleet token NAME --tokens "+v.tokens+"' makes it with a first token")
+			}
 			return cli.WithHint(err, "'caisson fleet token NAME --role operator --tokens "+v.tokens+"' makes one")
 		}
 	}

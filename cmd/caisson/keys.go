@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -113,13 +114,14 @@ func (a *app) keysShowCommand() *cobra.Command {
 
 // writePair writes both halves and says what was written.
 func (a *app) writePair(key *ecdsa.PrivateKey, name string, pass *keys.Passphrase) (err error) {
+	name = strings.TrimSuffix(strings.TrimSuffix(name, ".key"), ".pub") // the name of either half is a name of the pair
 	pub := sign.VerifierOf(key)
 	info := keyInfo{ID: pub.ID(), Private: name + ".key", Public: name + ".pub", PEM: string(pub.PEM())}
 	if info.Encrypted, err = keys.WritePair(key, name, pass); err != nil {
 		return err
 	}
 	if !info.Encrypted {
-		a.say("%s is not encrypted: set CAISSON_PASSPHRASE to change that", info.Private)
+		a.say("%s is not encrypted: with CAISSON_PASSPHRASE set 'caisson keys import %s NAME' makes a pair that is", info.Private, info.Private)
 	}
 	return a.printKey(info)
 }

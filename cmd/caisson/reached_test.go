@@ -3,12 +3,18 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 )
@@ -28,4 +34,55 @@ func TestPlainRegistryIsHinted(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+}
+
+// TestADiskThatTakesNothing: whatever program says in its own words that a disk is full, the
+// error names the directory, and what to do.
+func TestADiskThatTakesNothing(t *testing.T) {
+	require.Root(t)
+	dir := t.TempDir()
+	if err := unix.Mount("caisson-test", dir, "tmpfs", 0, "size=2m,mode=0700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	wrong := errors.New("mksquashfs: exit status 1")
+	err := full(wrong, t.TempDir(), dir)
+	var hinted interface{ Hint() string }
+	if !errors.Is(err, wrong) || !strings.Contains(err.Error(), dir+" is full") || !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), "another directory") {
+		t.Errorf("%v", err)
+	}
+	if err := full(nil, dir); err != nil {
+		t.Error(err)
+	}
+	if err := full(wrong, t.TempDir(), "", filepath.Join(dir, "gone")); err != wrong {
+		t.Errorf("%v: no directory of it is full", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "rest"), make([]byte, 4<<20), 0o600); err == nil {
+		t.Fatal("it is not full")
+	}
+	_, err = newTestApp(t, "keys", "generate", filepath.Join(dir, "operator"))
+	if err = reached(err); err == nil || !strings.Contains(err.Error(), dir) || !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), "free some space") {
+		t.Errorf("a full disk: %v", err)
+	}
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	_, err = newTestApp(t, "keys", "generate", filepath.Join(dir, "release"))
+	if err = reached(err); err == nil || !strings.Contains(err.Error(), dir) || !errors.As(err, &hinted) || !strings.Contains(hinted.Hint(), "read-only") {
+		t.Errorf("a read-only disk: %v", err)
+	}
+}
+
+// newTestApp runs a verb.
+func newTestApp(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	root := newApp(&out, &out).root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
 }

@@ -86,7 +86,7 @@ var meanings = map[Code]meaning{
 	BundleType:    {"a bundle of another version than v0.3", "sign with cosign v2.6 or newer, or with caisson"},
 	Envelope:      {"a bundle without exactly one DSSE signature", "give every key a bundle of its own"},
 	PayloadType:   {"an envelope around something other than an in-toto statement", "sign with caisson publish, pin or refresh"},
-	UnknownKey:    {"signed by a key that is not trusted for this role", "check which public keys are in the node's bootstrap (site.cpio) and which key publishes"},
+	UnknownKey:    {"signed by a key that is not trusted for this role", "compare the keys that are trusted (the site's trust.keys, --key or --trust; on a node those of its bootstrap, site.cpio) with the one that signs: 'caisson keys show' prints the id of each"},
 	Signature:     {"names a trusted key, but that key did not sign these bytes", "somebody altered the document: publish it again and look at who can push"},
 	Statement:     {"a signed payload that is not a strict in-toto statement", "sign with caisson publish, pin or refresh"},
 	StatementType: {"a statement of an unknown in-toto version", "sign with caisson publish, pin or refresh"},

@@ -141,9 +141,16 @@ func (x *chosen) nodes(a *app, files []string) (names []string, all bool, err er
 	return names, false, err
 }
 
-// only returns which of a site's nodes are meant, nil when none are chosen.
-func (x *chosen) only(s *site.Site) (func(string) bool, error) {
-	names := x.names
+// some is flags for a verb that has a site, and is for all nodes where none are chosen.
+func (x *chosen) some(f *pflag.FlagSet, verb string) {
+	f.StringArrayVar(&x.names, "node", nil, verb+" this node only; several are possible")
+	f.StringArrayVar(&x.labels, "label", nil, verb+" nodes with the label `KEY=VALUE` only; several must all hold")
+	f.StringVar(&x.set, "set", "", verb+" nodes of the NodeSet `NAME` only")
+}
+
+// of returns which of a site's nodes are meant, nil when none are chosen.
+func (x *chosen) of(s *site.Site) ([]string, error) {
+	names := slices.Clone(x.names)
 	if len(x.labels) > 0 || x.set != "" {
 		more, err := s.Select(x.labels, x.set)
 		if err != nil {
@@ -156,8 +163,14 @@ func (x *chosen) only(s *site.Site) (func(string) bool, error) {
 			return nil, cli.Usage("'caisson explain' names the nearest ones", "the site has no node %q", name)
 		}
 	}
-	if names == nil {
-		return nil, nil
+	return names, nil
+}
+
+// only is [chosen.of] as a question, nil when none are chosen.
+func (x *chosen) only(s *site.Site) (func(string) bool, error) {
+	names, err := x.of(s)
+	if names == nil || err != nil {
+		return nil, err
 	}
 	return func(name string) bool { return slices.Contains(names, name) }, nil
 }

@@ -19,7 +19,7 @@ import (
 
 func (a *app) planCommand() *cobra.Command {
 	var from, layer string
-	var only []string
+	var which chosen
 	var reach access
 	var known memoryFlags
 	c := &cobra.Command{
@@ -27,9 +27,9 @@ func (a *app) planCommand() *cobra.Command {
 		Short: "Show what publishing a site would change, node by node",
 		Long: "Show what publishing a site would change, node by node: items added (+), changed (~) and removed (-),\n" +
 			"the packages, accounts and profiles in which layers differ, layers to be built, and how much each\n" +
-			"node is disturbed. Nothing is written.\n\n" +
+			"node is disturbed and fetches. Nothing is written.\n\n" +
 			"The decisions are those of publish, from what publish would start with, verified with the site's\n" +
-			"keys. Exit code 0: publishing would change nothing. Exit code 3: there is a change, or a layer has\n" +
+			"keys. --node, --label and --set plan some nodes, as they publish some. Exit code 0: publishing would change nothing. Exit code 3: there is a change, or a layer has\n" +
 			"to be built first.",
 		Example: "  caisson plan site.yaml --from registry.example.org:5000/metal-a\n  caisson plan site.yaml --from oci:./out --node alpha -o json",
 		Args:    cobra.MinimumNArgs(1),
@@ -45,6 +45,10 @@ func (a *app) planCommand() *cobra.Command {
 				known.remember = memoryName(names[0])
 			}
 			w, err := a.preview(s, from, layer, reach, known)
+			if err != nil {
+				return err
+			}
+			only, err := which.of(s)
 			if err != nil {
 				return err
 			}
@@ -66,7 +70,7 @@ func (a *app) planCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&from, "from", "", "where the site is published; the site's registry when absent")
 	f.StringVar(&layer, "layer", "current", "the layer that would be published: a `TAG`, or the digest of its index or manifest")
-	f.StringArrayVar(&only, "node", nil, "plan this node only; may be repeated")
+	which.some(f, "plan")
 	known.flags(f)
 	reach.flags(a, f)
 	return c

@@ -119,11 +119,8 @@ func (a *app) publishCommand() *cobra.Command {
 	f.StringVar(&cache, "cache", "", "directory kept between builds "+cacheDefault+": it has the images of services")
 	f.DurationVar(&confirm, "confirm", 0, "nodes go back to what they had unless 'caisson-agent confirm' is called on them within this `TIME`")
 	f.StringVar(&expires, "expires", "", "how long the signatures are valid, as in 30d or 12h (the site's trust.expires)")
-	which.flags(f)
-	f.Lookup("all").Usage = "a new generation also for nodes that do not change"
-	f.Lookup("label").Usage = "publish nodes with the label `KEY=VALUE` only; several must all hold"
-	f.Lookup("set").Usage = "publish nodes of the NodeSet `NAME` only"
-	f.Lookup("node").Usage = "publish this node only; several are possible"
+	which.some(f, "publish")
+	f.BoolVar(&which.all, "all", false, "a new generation also for nodes that do not change")
 	why.flags(f)
 	f.Uint64Var(&epoch, "epoch", 0, "raise the fleet's security epoch to `N`: nothing older is accepted again")
 	f.StringVar(&epochKey, "epoch-key", "", "the private key in `FILE` that alone may raise the epoch")

@@ -55,7 +55,7 @@ func Check(s *site.Site, beside Beside, r *report.Report) {
 	}
 }
 
-// readable reports why a file cannot be read.
+// readable reports why a file cannot be read; nil where it can.
 func readable(name string) error {
 	f, err := os.Open(name)
 	if err == nil {

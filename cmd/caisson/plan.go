@@ -71,7 +71,7 @@ func (a *app) planCommand() *cobra.Command {
 	f.StringVar(&from, "from", "", "where the site is published; the site's registry when absent")
 	f.StringVar(&layer, "layer", "current", "the layer that would be published: a `TAG`, or the digest of its index or manifest")
 	which.some(f, "plan")
-	known.flags(f)
+	known.looking(f)
 	reach.flags(a, f)
 	return c
 }

@@ -36,7 +36,7 @@ func (a *app) pruneCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, err := a.publisher(reg, nil, &whom, memoryFlags{remember: known.remember})
+			p, err := a.publisher(reg, nil, &whom, memoryFlags{remember: known.remember, wait: known.wait})
 			if err != nil {
 				return err
 			}
@@ -52,6 +52,7 @@ func (a *app) pruneCommand() *cobra.Command {
 	c.Flags().BoolVarP(&dry, "dry-run", "n", false, "only print what would be removed")
 	whom.flags(c.Flags())
 	c.Flags().StringVar(&known.remember, "remember", "", "`FILE` that remembers what was published (caisson.memory beside the site when empty)")
+	known.waiting(c.Flags())
 	reach.flags(a, c.Flags())
 	return c
 }

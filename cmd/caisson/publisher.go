@@ -79,9 +79,22 @@ type memoryFlags struct {
 	remember      string
 	acceptExpired bool
 	ignoreIntent  string
+	wait          time.Duration
 }
 
+// flags are those of the verbs that publish.
 func (m *memoryFlags) flags(f *pflag.FlagSet) {
+	m.looking(f)
+	m.waiting(f)
+}
+
+// waiting says how long other publishers are waited for.
+func (m *memoryFlags) waiting(f *pflag.FlagSet) {
+	f.DurationVar(&m.wait, "wait", 0, "wait so long for other publishers that are at work; without it they are an error at once")
+}
+
+// looking are the flags of a verb that changes nothing.
+func (m *memoryFlags) looking(f *pflag.FlagSet) {
 	f.StringVar(&m.remember, "remember", "", "`FILE` that remembers what was published, to keep under version control (caisson.memory beside the site when empty)")
 	f.BoolVar(&m.acceptExpired, "accept-expired", false, "use what is published although it expired: nobody refreshed it, and nobody plays it back")
 	f.StringVar(&m.ignoreIntent, "ignore-intent", "", "`TAG` of a publisher that died at work")
@@ -116,7 +129,7 @@ func (a *app) publisher(r *registry.Registry, by []crypto.Signer, t *trustFlags,
 		return nil, err
 	}
 	return &publish.Publisher{Registry: r, Signers: by, Now: now(), Say: a.say, Trust: policy, Memory: file,
-		AcceptExpired: m.acceptExpired, IgnoreIntent: m.ignoreIntent, Author: self()}, nil
+		AcceptExpired: m.acceptExpired, IgnoreIntent: m.ignoreIntent, Author: self(), Wait: m.wait}, nil
 }
 
 // now is the time of issue, in whole seconds.

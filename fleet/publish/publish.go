@@ -45,14 +45,15 @@ type Publisher struct {
 	Now      time.Time
 	Say      func(format string, args ...any)
 
-	Trust         *Policy      // for all but Publish; nil trusts the signers alone, all of which must have signed
-	Memory        *memory.File // nil remembers nothing
-	NewFleet      bool         // a registry without a fleet is expected
-	Images        bool         // Verify reads the images of layers, too
-	AcceptExpired bool         // what is published may have expired
-	IgnoreIntent  string       // tag of a publisher that died
-	Author        string       // who is at work, for those who wait for it
-	Dry           bool         // results say what would be done: no key of the fleet signs, and nothing is written
+	Trust         *Policy       // for all but Publish; nil trusts the signers alone, all of which must have signed
+	Memory        *memory.File  // nil remembers nothing
+	NewFleet      bool          // a registry without a fleet is expected
+	Images        bool          // Verify reads the images of layers, too
+	AcceptExpired bool          // what is published may have expired
+	IgnoreIntent  string        // tag of a publisher that died
+	Author        string        // who is at work, for those who wait for it
+	Wait          time.Duration // for other publishers, before one that is at work is an error
+	Dry           bool          // results say what would be done: no key of the fleet signs, and nothing is written
 
 	current *trust.FleetState // fleet:current as it is published; nil before the first time
 	rules   *rules            // nil is whole

@@ -8,6 +8,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	mathrand "math/rand/v2"
+	"time"
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
@@ -31,12 +33,37 @@ import (
 // errTaken is returned where another publisher is at work.
 var errTaken = errors.New("another publisher is at work")
 
-// alone runs f while no other publisher changes the fleet, or returns an error that
-// says what to do. On a layout its lock does it, held since before the first read.
-func (p *Publisher) alone(ctx context.Context, policy Policy, why purpose, f func(context.Context, *Publisher, *registry.Batch, *view) error) (err error) {
+// alone runs f while no other publisher changes the fleet. Where one does it waits for
+// as long as it may, or returns an error that says what to do.
+func (p *Publisher) alone(ctx context.Context, policy Policy, why purpose, f func(context.Context, *Publisher, *registry.Batch, *view) error) error {
 	if p.Dry {
 		return p.dryly(ctx, policy, why, f)
 	}
+	began, run := time.Now(), *p
+	for {
+		alone := false
+		err := run.aloneNow(ctx, policy, why, func(ctx context.Context, p *Publisher, b *registry.Batch, v *view) error {
+			alone = true
+			return f(ctx, p, b, v)
+		})
+		left := p.Wait - time.Since(began)
+		if alone || !errors.Is(err, errTaken) || left <= 0 {
+			return err
+		}
+		p.Say("%v: waits up to %s", err, left.Round(time.Second))
+		at := p.paced()
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(min(left, at.look/2+mathrand.N(2*at.look))): // those that wait are not to come together
+		}
+		run.Now = p.Now.Add(time.Since(began).Truncate(time.Second))
+	}
+}
+
+// aloneNow is [Publisher.alone] of one who waits for nobody that lives. On a layout its
+// lock keeps others out, held since before the first read.
+func (p *Publisher) aloneNow(ctx context.Context, policy Policy, why purpose, f func(context.Context, *Publisher, *registry.Batch, *view) error) (err error) {
 	batch, err := p.Registry.Batch()
 	if err != nil {
 		return err

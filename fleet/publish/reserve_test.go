@@ -234,3 +234,56 @@ func TestManyPublishers(t *testing.T) {
 		})
 	}
 }
+
+// Those that may wait for others all get through, one after another, each with a
+// generation of its own.
+func TestWaitForOthers(t *testing.T) {
+	servers(t, func(t *testing.T, backend string) {
+		f := newFleet(t)
+		const publishers = 4
+		var mu sync.Mutex
+		given := map[uint64]bool{}
+		var all sync.WaitGroup
+		for i := range publishers {
+			p := f.at(t, backend+"/metal-a")
+			p.Wait = time.Hour
+			all.Go(func() {
+				r, err := p.Publish(t.Context(), f.policy, f.nodes("", fmt.Sprint(i+10)), Options{})
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil || given[r.Generation] {
+					t.Errorf("publisher %d: %+v, %v", i, r, err)
+				}
+				given[r.Generation] = true
+			})
+		}
+		all.Wait()
+	})
+}
+
+// Who has waited for as long as it may is told who is at work.
+func TestWaitEnds(t *testing.T) {
+	servers(t, func(t *testing.T, backend string) {
+		f := newFleet(t)
+		var once sync.Once
+		var second error
+		var took time.Duration
+		other := f.at(t, backend+"/metal-a")
+		other.Wait = 2 * time.Second
+		first := f.at(t, through(t, backend, func(q *http.Request) {
+			if isOverlay(q) {
+				once.Do(func() {
+					began := time.Now()
+					_, second = other.Publish(t.Context(), f.policy, f.nodes("", "20"), Options{})
+					took = time.Since(began)
+				})
+			}
+		}))
+		if _, err := first.Publish(t.Context(), f.policy, f.nodes("", "10"), Options{}); err != nil {
+			t.Errorf("the first: %v", err)
+		}
+		if !errors.Is(second, errTaken) || took < other.Wait {
+			t.Errorf("the second, after %s: %v", took, second)
+		}
+	})
+}

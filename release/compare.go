@@ -23,7 +23,7 @@ type Difference struct {
 	Packages []Change       `json:"packages"`
 	Accounts []Change       `json:"accounts"`
 	Profiles []Change       `json:"profiles"`
-	Files    []image.Change `json:"files,omitempty"` // with --files
+	Files    []image.Change `json:"files,omitzero"` // with --files
 	Bytes    int64          `json:"bytes"`           // that a node with the first fetches for the second
 }
 
@@ -175,7 +175,7 @@ func compareFiles(ctx context.Context, old, new Layer) ([]image.Change, error) {
 	for _, i := range old.Images {
 		was[i.Name] = i
 	}
-	var changes []image.Change
+	changes := []image.Change{}
 	for _, i := range new.Images {
 		if was[i.Name].Digest == i.Digest {
 			continue

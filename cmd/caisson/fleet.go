@@ -32,6 +32,7 @@ func (a *app) fleetCommand() *cobra.Command {
 func (a *app) fleetDiffCommand() *cobra.Command {
 	var at asking
 	var stored storedReports
+	var limit int
 	c := &cobra.Command{
 		Use:   "diff",
 		Short: "List the nodes that run something else than is published for them",
@@ -45,9 +46,9 @@ func (a *app) fleetDiffCommand() *cobra.Command {
 					return err
 				}
 				if a.json() {
-					err = cli.JSON(a.out, fleetDiff{list.Nodes})
+					err = cli.JSON(a.out, fleetDiff{orEmpty(list.Nodes)})
 				} else {
-					a.printLines(list.Nodes)
+					a.printLines(list.Nodes, limit)
 				}
 				if err == nil && len(list.Nodes) > 0 {
 					return cli.ErrDrift
@@ -56,6 +57,7 @@ func (a *app) fleetDiffCommand() *cobra.Command {
 			})
 		},
 	}
+	limitFlag(c.Flags(), &limit)
 	at.flags(c.Flags())
 	stored.flags(a, c.Flags())
 	return c

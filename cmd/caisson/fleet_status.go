@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/view"
@@ -24,6 +25,7 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 	var stored storedReports
 	q := url.Values{} // as GET /v1/nodes has it
 	var labels []string
+	var limit int
 	c := &cobra.Command{
 		Use:   "status [NODE]",
 		Short: "Say how many nodes are fine, and what is wrong with the others",
@@ -58,7 +60,7 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 				case len(args) == 1:
 					return a.nodeStatus(c.Context(), of, args[0])
 				case len(q) > 0:
-					return a.listStatus(c.Context(), of, q)
+					return a.listStatus(c.Context(), of, q, limit)
 				}
 				return a.summaryStatus(c.Context(), of)
 			})
@@ -68,6 +70,7 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 		c.Flags().String(name, "", field.says)
 	}
 	c.Flags().StringArrayVar(&labels, "label", nil, "list the nodes with the label `KEY=VALUE`; several must all hold")
+	limitFlag(c.Flags(), &limit)
 	at.flags(c.Flags())
 	stored.flags(a, c.Flags())
 	return c
@@ -91,7 +94,7 @@ var listFilters = map[string]struct{ name, says string }{
 // fleetStatus is what fleet status -o json prints: the fleet, or some nodes, or one.
 type fleetStatus struct {
 	Summary *server.Summary `json:"summary,omitempty"`
-	Nodes   []view.Line     `json:"nodes,omitempty"`
+	Nodes   []view.Line     `json:"nodes,omitzero"` // of a list, also an empty one
 	Note    string          `json:"note,omitempty"` // which word no node at all meets, though one could
 	Node    *server.Node    `json:"node,omitempty"`
 }
@@ -117,15 +120,15 @@ func (a *app) summaryStatus(ctx context.Context, of shown) error {
 	return cmp.Or(err, ifTrouble(s.Trouble > 0 || s.IndexTrouble+s.DatabaseTrouble+s.SiteTrouble+s.InboxTrouble != ""))
 }
 
-func (a *app) listStatus(ctx context.Context, of shown, q url.Values) error {
+func (a *app) listStatus(ctx context.Context, of shown, q url.Values, limit int) error {
 	l, err := of.nodes(ctx, q)
 	if err != nil {
 		return err
 	}
 	if a.json() {
-		err = cli.JSON(a.out, fleetStatus{Nodes: l.Nodes, Note: l.Note})
+		err = cli.JSON(a.out, fleetStatus{Nodes: orEmpty(l.Nodes), Note: l.Note})
 	} else {
-		a.printLines(l.Nodes)
+		a.printLines(l.Nodes, limit)
 	}
 	switch {
 	case l.Note != "":
@@ -182,8 +185,27 @@ func (a *app) printSummary(s server.Summary) {
 	}
 }
 
-func (a *app) printLines(list []view.Line) {
+// usualLimit is how many nodes people are shown at a time.
+const usualLimit = 1000
+
+func limitFlag(f *pflag.FlagSet, limit *int) {
+	f.IntVar(limit, "limit", usualLimit, "list so many nodes, and say how many more there are; 0 lists all. JSON always has all")
+}
+
+// orEmpty is a list that JSON has also where nothing is in it.
+func orEmpty(list []view.Line) []view.Line {
+	if list == nil {
+		return []view.Line{}
+	}
+	return list
+}
+
+func (a *app) printLines(list []view.Line, limit int) {
 	var t columns
+	more := 0
+	if limit > 0 && len(list) > limit {
+		list, more = list[:limit], len(list)-limit
+	}
 	for _, l := range list {
 		why := l.Why
 		if len(l.Labels) > 0 {
@@ -195,6 +217,9 @@ func (a *app) printLines(list []view.Line) {
 		}
 	}
 	t.print(a.out, "")
+	if more > 0 {
+		cli.Printf(a.out, "and %s more: --limit 0 lists all\n", plain.Count(more, "node"))
+	}
 }
 
 // when is when something was, for people and programs.

@@ -20,7 +20,7 @@ type inspectedNode struct {
 	Node    string         `json:"node"`
 	Row     spec.Published `json:"row"` // of fleet:index
 	Overlay *spec.Overlay  `json:"overlay"`
-	RunsOn  []string       `json:"runsOn,omitempty"` // other layers on which what is live of it may be applied, as signed
+	RunsOn  []string       `json:"runsOn"` // other layers on which what is live of it may be applied, as signed
 }
 
 // inspectNode prints what a fleet has for a node, verified.
@@ -45,7 +45,7 @@ func (a *app) inspectNode(ctx context.Context, look *looking, ref, node string) 
 		return err
 	}
 	if a.json() {
-		return cli.JSON(a.out, inspectedNode{node, row, o, runsOn})
+		return cli.JSON(a.out, inspectedNode{node, row, o, append([]string{}, runsOn...)})
 	}
 	t := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	line := func(key, format string, args ...any) { cli.Printf(t, "%s\t", key); cli.Printf(t, format+"\n", args...) }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -180,6 +181,52 @@ func TestOutputSchemas(t *testing.T) {
 		}
 	}
 	checkOutputPage(t)
+}
+
+// sometimesAbsent are lists of results that are not always there, and why.
+var sometimesAbsent = map[string]string{
+	"fleet status: nodes":         "it prints the fleet, or nodes, or one node",
+	"services diff: reported":     "the fleet's service is asked only where it is named",
+	"diff: files":                 "with --files",
+	"operations: realtime":        "a part of an overlay, as nodes have it",
+	"agent status: checks":        "of a change that is on trial",
+	"agent status: operations":    "a part of an overlay",
+	"agent status: services":      "a part of an overlay",
+	"agent status: foreign":       "of a root with an upper layer",
+	"agent status: protected":     "where a kernel protects some",
+	"agent status: refused":       "where a kernel protects some",
+	"agent status --trace: boot":  "of a node that caisson booted",
+	"agent status --trace: first": "until the first run is over", "agent status --trace: last": "until the first run is over",
+}
+
+// TestListsAreThere: who reads a result counts what is in a list, and needs no case for
+// one that is empty.
+func TestListsAreThere(t *testing.T) {
+	var left []string
+	for verb, v := range results {
+		kind := reflect.TypeOf(v)
+		for kind.Kind() == reflect.Slice {
+			kind = kind.Elem()
+		}
+		if kind.Kind() != reflect.Struct {
+			continue
+		}
+		for _, f := range reflect.VisibleFields(kind) {
+			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if f.Type.Kind() != reflect.Slice || name == "-" || !strings.Contains(options, "omit") {
+				continue
+			}
+			if name = verb + ": " + name; sometimesAbsent[name] == "" {
+				t.Errorf("%s is absent where it is empty", name)
+			}
+			left = append(left, name)
+		}
+	}
+	for name := range sometimesAbsent {
+		if !slices.Contains(left, name) {
+			t.Errorf("%s is always there", name)
+		}
+	}
 }
 
 // fits is a command of scripts: "fits VERB" holds what was printed last to the

@@ -26,7 +26,7 @@ type serviceDifference struct {
 	Locked    string             `json:"locked,omitempty"`
 	Frozen    *service.Frozen    `json:"frozen,omitempty"`
 	Published []publishedService `json:"published"`
-	Reported  []publishedService `json:"reported,omitempty"` // what nodes say that they keep to; only where the fleet's service was asked
+	Reported  []publishedService `json:"reported,omitzero"` // what nodes say that they keep to; only where the fleet's service was asked
 	Differs   bool               `json:"differs"`            // a frozen service may be behind git
 }
 
@@ -140,6 +140,7 @@ func (r *servicesRun) addReported(ctx context.Context, at *asking, out []service
 	said := map[string]map[string]string{} // by node, by service
 	for i := range out {
 		d := &out[i]
+		d.Reported = []publishedService{}
 		for _, p := range d.Published {
 			for _, node := range p.Nodes {
 				if said[node] == nil {

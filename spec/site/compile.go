@@ -224,6 +224,6 @@ func (s *Site) Explain(node string, labels map[string]string) (*explain.Explanat
 	if err != nil {
 		return nil, err
 	}
-	e.KernelArgs = o.KernelArgs
+	e.KernelArgs = append(e.KernelArgs, o.KernelArgs...)
 	return e, nil
 }

@@ -48,7 +48,7 @@ type Line struct {
 // Result is the part of a site, and what it covers.
 type Result struct {
 	Conf      map[string]any `json:"conf"`
-	Documents []any          `json:"documents,omitempty"` // parts of a site beside its conf, such as Services
+	Documents []any          `json:"documents"` // parts of a site beside its conf, such as Services
 	Coverage  []Line         `json:"coverage"`
 }
 
@@ -69,7 +69,7 @@ type parsed struct {
 
 // Import reads files in order.
 func Import(files []File) (*Result, error) {
-	r := &Result{Conf: map[string]any{}, Coverage: []Line{}}
+	r := &Result{Conf: map[string]any{}, Coverage: []Line{}, Documents: []any{}}
 	var items []*parsed
 	for _, f := range files {
 		in := &reading{name: f.Name, data: string(f.Data)}

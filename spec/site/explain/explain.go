@@ -26,12 +26,12 @@ type Explanation struct {
 	Target  map[string]string `json:"target"` // by module: host:NAME, label:KEY, default, or off
 	Conf    map[string]any    `json:"conf"`
 	Machine map[string]any    `json:"machine,omitempty"`
-	Health  []any             `json:"health,omitempty"` // the checks that are for this node
+	Health  []any             `json:"health"` // the checks that are for this node
 	Swap    map[string]any    `json:"swap,omitempty"`   // the entry that counts for this node
 	// Operations are the settings that operations of type realtime manage, by operation and kind.
 	Operations map[string]any `json:"operations,omitempty"`
 	// KernelArgs are all that the node's kernel is started with.
-	KernelArgs []string `json:"kernelArgs,omitempty"`
+	KernelArgs []string `json:"kernelArgs"`
 	// Defaults are values in force that nobody wrote, by their place in this document.
 	Defaults map[string]any `json:"defaults,omitempty"`
 	// Origins tell for each value where it was written, by its place in this
@@ -63,7 +63,7 @@ type explained struct {
 // there might be.
 func Node(n inventory.Node, known, baked bool, parts []*override.Part) *Explanation {
 	e := &Explanation{Node: n.Name, Known: known, Labels: n.Labels, Target: map[string]string{}, Conf: map[string]any{},
-		Origins: map[string]Origin{}, Defaults: map[string]any{}}
+		Origins: map[string]Origin{}, Defaults: map[string]any{}, Health: []any{}, KernelArgs: []string{}}
 	for _, p := range parts {
 		t := p.Choose(n.Name, n.Label)
 		e.Target[p.Name] = t.Name

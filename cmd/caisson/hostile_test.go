@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -337,5 +338,54 @@ func TestPruneKeepsWhatAForgeryHides(t *testing.T) {
 		if _, err := openLayers(t.Context(), &access{}, h.ref+"@"+release.KeepTag(h.layer)); err != nil {
 			t.Errorf("prune %q removed what a node runs: %v", way, err)
 		}
+	}
+}
+
+// A copy has layer:current lead to nothing older, though all of it is signed: somebody
+// who can push, and has no key, can have the tag lead anywhere.
+func TestCopyTakesLayersNotBack(t *testing.T) {
+	h := newHostile(t)
+	h.p.Now = h.p.Now.Add(time.Minute)
+	h.put("2", "2026-01-02T00:00:00Z", map[string]string{"a": "y"})
+	tag := func(ref, tag string) string {
+		t.Helper()
+		r, err := registry.Open(ref, registry.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := r.Source().Manifest(t.Context(), oci.RepoLayer, tag, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.Digest
+	}
+	to := "oci:" + h.path("copy")
+	copies := func() (string, error) { return h.verb("copy", h.ref, to, "--site", h.site) }
+	if said, err := copies(); err != nil {
+		t.Fatal(said, err)
+	}
+	newest := tag(to, "current")
+	old, err := h.reg.Source().Manifest(t.Context(), oci.RepoLayer, "1", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, err := h.reg.Source().Manifest(t.Context(), oci.RepoLayer, "current", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.reg.PutManifest(t.Context(), oci.RepoLayer, oci.MediaTypeIndex, old.Data, "current"); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := copies(); refusal.Of(err) != refusal.Rollback {
+		t.Errorf("%v\n%s", err, said)
+	}
+	if got := tag(to, "current"); got != newest {
+		t.Errorf("layer:current of the copy is %s, was %s", got, newest)
+	}
+	if _, err := h.reg.PutManifest(t.Context(), oci.RepoLayer, oci.MediaTypeIndex, now.Data, "current"); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := copies(); err != nil {
+		t.Errorf("as it was: %v\n%s", err, said)
 	}
 }

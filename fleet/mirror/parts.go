@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -83,6 +84,11 @@ func (r *run) layers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if r.policy != nil {
+		if err := r.currentLeadsOn(ctx); err != nil {
+			return err
+		}
+	}
 	for _, n := range list {
 		if r.policy != nil {
 			_, err := r.From.Layers(ctx, *r.policy, n.digest)
@@ -99,6 +105,38 @@ func (r *run) layers(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// currentLeadsOn refuses to have layer:current of the destination lead to what a release
+// key made current earlier, or never did: whoever may push can move a tag, and the
+// destination's next build and loader come out of it.
+func (r *run) currentLeadsOn(ctx context.Context) error {
+	there, err := r.stated(ctx, r.To)
+	if refusal.Of(err) != "" || errors.Is(err, oci.ErrNotFound) {
+		return nil // there is none to go back from
+	}
+	if err != nil {
+		return fmt.Errorf("layer:current of %s: %w", r.To.Registry.Ref(), err)
+	}
+	switch here, err := r.stated(ctx, r.From); {
+	case errors.Is(err, oci.ErrNotFound):
+		return nil // it stays as it is there
+	case err != nil:
+		return fmt.Errorf("layer:current of %s: %w", r.From.Registry.Ref(), err)
+	case here.IssuedAt.Before(there.IssuedAt):
+		return cli.WithHint(refusal.New(refusal.Rollback, "%s has layers that became current at %s, these did at %s", r.To.Registry.Ref(), there.IssuedAt.Format(time.RFC3339), here.IssuedAt.Format(time.RFC3339)),
+			"somebody moved layer:current without a key, or it is copied the wrong way round")
+	}
+	return nil
+}
+
+// stated says which layers a place has as current, by a release key.
+func (r *run) stated(ctx context.Context, p *publish.Publisher) (release.Statement, error) {
+	set, err := release.Find(ctx, p.Registry, release.Current)
+	if err != nil {
+		return release.Statement{}, err
+	}
+	return set.Statement(ctx, r.policy.Release)
 }
 
 // services copies the images of services. Nobody signs them: overlays name their

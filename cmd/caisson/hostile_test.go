@@ -376,8 +376,10 @@ func TestCopyTakesLayersNotBack(t *testing.T) {
 	if _, err := h.reg.PutManifest(t.Context(), oci.RepoLayer, oci.MediaTypeIndex, old.Data, "current"); err != nil {
 		t.Fatal(err)
 	}
-	if said, err := copies(); refusal.Of(err) != refusal.Rollback {
-		t.Errorf("%v\n%s", err, said)
+	for _, from := range []string{h.ref, h.ref + "@current"} {
+		if said, err := h.verb("copy", from, to, "--site", h.site); refusal.Of(err) != refusal.Rollback {
+			t.Errorf("%s: %v\n%s", from, err, said)
+		}
 	}
 	if got := tag(to, "current"); got != newest {
 		t.Errorf("layer:current of the copy is %s, was %s", got, newest)

@@ -230,6 +230,11 @@ func (m *Mirror) Layer(ctx context.Context, reference string) (*Result, error) {
 		return nil, err
 	}
 	return m.start(func(r *run) error {
+		if r.policy != nil && reference == release.Current {
+			if err := r.currentLeadsOn(ctx); err != nil {
+				return err
+			}
+		}
 		for _, l := range set.Layers {
 			if err := r.copy(ctx, oci.RepoLayer, named{l.Digest, []string{release.KeepTag(l.Digest)}}); err != nil {
 				return err

@@ -24,7 +24,7 @@ type Difference struct {
 	Accounts []Change       `json:"accounts"`
 	Profiles []Change       `json:"profiles"`
 	Files    []image.Change `json:"files,omitzero"` // with --files
-	Bytes    int64          `json:"bytes"`           // that a node with the first fetches for the second
+	Bytes    int64          `json:"bytes"`          // that a node with the first fetches for the second
 }
 
 // Change is one thing that differs; From or To is empty where it is not there.

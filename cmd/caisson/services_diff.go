@@ -27,7 +27,7 @@ type serviceDifference struct {
 	Frozen    *service.Frozen    `json:"frozen,omitempty"`
 	Published []publishedService `json:"published"`
 	Reported  []publishedService `json:"reported,omitzero"` // what nodes say that they keep to; only where the fleet's service was asked
-	Differs   bool               `json:"differs"`            // a frozen service may be behind git
+	Differs   bool               `json:"differs"`           // a frozen service may be behind git
 }
 
 // publishedService is a commit that nodes were sent.

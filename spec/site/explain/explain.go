@@ -26,8 +26,8 @@ type Explanation struct {
 	Target  map[string]string `json:"target"` // by module: host:NAME, label:KEY, default, or off
 	Conf    map[string]any    `json:"conf"`
 	Machine map[string]any    `json:"machine,omitempty"`
-	Health  []any             `json:"health"` // the checks that are for this node
-	Swap    map[string]any    `json:"swap,omitempty"`   // the entry that counts for this node
+	Health  []any             `json:"health"`         // the checks that are for this node
+	Swap    map[string]any    `json:"swap,omitempty"` // the entry that counts for this node
 	// Operations are the settings that operations of type realtime manage, by operation and kind.
 	Operations map[string]any `json:"operations,omitempty"`
 	// KernelArgs are all that the node's kernel is started with.

@@ -214,8 +214,9 @@ var scenes = []scene{
 		f.publish()
 	}},
 	{name: "a start", do: func(ctx context.Context, f *fleet) error {
-		p := f.p
-		_, _, err := Start(ctx, &p, f.policy(), publish.By{}, f.order(f.value))
+		o, p := f.order(f.value), f.p
+		p.Now = f.now
+		_, _, err := Start(ctx, &p, f.policy(), publish.By{}, o)
 		return err
 	}, again: func(f *fleet) {
 		_, _ = f.start(f.value) // refused where it was done

@@ -188,6 +188,7 @@ func (a *app) printSummary(s server.Summary) {
 // usualLimit is how many nodes people are shown at a time.
 const usualLimit = 1000
 
+// limitFlag bounds what people are shown of a list of nodes.
 func limitFlag(f *pflag.FlagSet, limit *int) {
 	f.IntVar(limit, "limit", usualLimit, "list so many nodes, and say how many more there are; 0 lists all. JSON always has all")
 }

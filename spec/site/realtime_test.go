@@ -57,7 +57,7 @@ func TestOneKeyIsManagedOnce(t *testing.T) {
 		{"", "  - {name: o, type: realtime, conf: {sysctl: {vm.swappiness: \"2\"}}}\n  - {name: p, type: realtime, conf: {sysctl: {vm/swappiness: \"2\"}}}\n",
 			"18:47: m.p: sysctl vm.swappiness is managed by m/o, too, on a"},
 		{"conf: {sysctl: {vm/swappiness: \"1\"}}\n", "  - {name: o, template: {name: sysctl-baseline, version: \"1\"}}\n", // the template's file is not the author's
-			"18:12: m.o: sysctl vm.swappiness is managed by conf, too, on a"},
+			"18:25: m.o: sysctl vm.swappiness is managed by conf, too, on a"},
 		{"conf: {nics: {up: {match: {name: eth0}, ring: {rx: \"1\"}}}}\n", "  - {name: o, type: realtime, conf: {nics: {eth: {match: {name: eth0}, ring: {rx: \"2\"}}}}}\n",
 			"18:45: m.o: nics eth0/ring/rx is managed by conf, too, on a"},
 		{"conf: {nics: {up: {match: {name: eth0}, ring: {rx: \"1\"}}}}\n", "  - {name: o, type: realtime, conf: {nics: {up: {match: {name: eth1}, ring: {rx: \"2\"}}}}}\n", ""},

@@ -204,6 +204,13 @@ func (c *converter) scalar(n *yaml.Node, v *Value) {
 	}
 }
 
+// braces reports whether a map is what YAML makes of {{ … }}: one in braces, whose first
+// key is another.
+func braces(n *yaml.Node) bool {
+	flow := func(n *yaml.Node) bool { return n.Kind == yaml.MappingNode && n.Style&yaml.FlowStyle != 0 }
+	return flow(n) && len(n.Content) > 0 && flow(n.Content[0])
+}
+
 // mapping takes keys and, where the author did not write them, those of "<<".
 func (c *converter) mapping(n *yaml.Node, v *Value, depth int) {
 	seen := make(map[string]bool, len(n.Content)/2)
@@ -215,7 +222,7 @@ func (c *converter) mapping(n *yaml.Node, v *Value, depth int) {
 			k = k.Alias
 		}
 		if k.Kind != yaml.ScalarNode {
-			if k.Kind == yaml.MappingNode && k.Style&yaml.FlowStyle != 0 {
+			if braces(n) || braces(k) {
 				c.failHint(k, "template", unrendered, "a key must be plain text: this is a template, {{ … }}")
 				continue
 			}

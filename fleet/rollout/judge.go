@@ -56,10 +56,14 @@ func (l *look) judge(i int) judged {
 			j.good++
 		case arrived && r.Trouble == "" && silent:
 			j.Failed[name] = "silent since " + r.At.UTC().Format(time.RFC3339)
+		case arrived && r.Trouble == "" && l.past(soak+r.silence(l.plan.Rule)):
+			j.Failed[name] = fmt.Sprintf("it was never well for %s, the last time since %s", soak, r.Well.UTC().Format(time.RFC3339))
 		case arrived && r.Trouble == "":
 			j.soaking = append(j.soaking, name)
-		case heard && !arrived && r.Waiting != "" && !silent:
+		case heard && !arrived && r.Waiting != "" && !silent && !l.past(longestWait):
 			j.pending = append(j.pending, name+" waits for "+r.Waiting) // signed, and not to be hurried
+		case heard && !arrived && r.Waiting != "" && !silent:
+			j.Failed[name] = fmt.Sprintf("it waits for %s since the wave began, longer than any window", r.Waiting)
 		case !late && arrived:
 			j.pending = append(j.pending, name+" ("+r.Trouble+")")
 		case !late:
@@ -77,15 +81,22 @@ func (l *look) judge(i int) judged {
 	return j
 }
 
+// longestWait is how long a node may say that it waits for a window: whatever opens by the
+// calendar opens once a month. What a node says holds nobody back for ever.
+const longestWait = 35 * 24 * time.Hour
+
 // overdue reports whether the time is over in which nodes have to arrive: that of the wave
 // that began last, with which late ones of earlier waves are taken up, too.
-func (l *look) overdue() bool {
+func (l *look) overdue() bool { return l.past(0) }
+
+// past reports whether that time was over a while ago.
+func (l *look) past(while time.Duration) bool {
 	// What the service could not hear is no fault of a node.
 	since := time.Unix(l.row.Waves[len(l.row.Waves)-1].Begun, 0)
 	for _, r := range l.reports {
 		since = later(since, r.Listens)
 	}
-	return !l.now.Before(since.Add(time.Duration(l.plan.Rule.Deadline) * time.Second))
+	return !l.now.Before(since.Add(time.Duration(l.plan.Rule.Deadline)*time.Second + while))
 }
 
 func later(a, b time.Time) time.Time {

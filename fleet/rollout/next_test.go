@@ -3,6 +3,7 @@
 package rollout
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 // One wave of two nodes that began an hour ago, on the hour.
 func TestNext(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	const day = 24 * time.Hour
 	begun := now.Add(-20 * time.Minute)
 	plan := &spec.RolloutPlan{Waves: []spec.Wave{{Name: "1", Nodes: map[string]string{"a": "new", "b": "new"}}},
 		Rule: spec.RolloutRule{Soak: 600, Deadline: 1800, Silence: 900, Undo: spec.UndoWave}}
@@ -26,6 +28,7 @@ func TestNext(t *testing.T) {
 		b      Report
 		pinned bool
 		late   bool
+		after  time.Duration // instead of an hour, where it is late
 		act    Act
 		reason string
 	}{
@@ -37,6 +40,10 @@ func TestNext(t *testing.T) {
 		{name: "trouble at the deadline", b: Report{At: now.Add(time.Hour), Overlay: "new", Trouble: "degraded: x"}, late: true, act: Halt, reason: "b (degraded: x)"},
 		{name: "it refuses", b: Report{At: now, Overlay: "old", Refused: "epoch"}, act: Halt, reason: "b (it refuses the overlay: epoch)"},
 		{name: "it waits for its window, however late", b: Report{At: now.Add(time.Hour), Overlay: "old", Waiting: "window night"}, late: true, act: Wait, reason: "b waits for window night"},
+		{name: "it waits for its window a month", b: Report{At: now.Add(31 * day), Overlay: "old", Waiting: "window night"}, late: true, after: 31 * day, act: Wait, reason: "b waits for window night"},
+		{name: "it says that it waits, for ever", b: Report{At: now.Add(36 * day), Overlay: "old", Waiting: "window night"}, late: true, after: 36 * day, act: Halt, reason: "b (it waits for window night since the wave began, longer than any window)"},
+		{name: "it is always well since just now, and may soak yet", b: Report{At: now.Add(34 * time.Minute), Overlay: "new", Well: now.Add(33 * time.Minute)}, late: true, after: 34 * time.Minute, act: Wait, reason: "soaking: b"},
+		{name: "it is always well since just now", b: Report{At: now.Add(time.Hour), Overlay: "new", Well: now.Add(59 * time.Minute)}, late: true, act: Halt, reason: "b (it was never well for 10m0s, the last time since 2026-11-21T12:59:00Z)"},
 		{name: "it waited for its window, and says nothing any more", b: Report{At: now, Overlay: "old", Waiting: "window night"}, late: true, act: Halt, reason: "b (silent since "},
 		{name: "silent", b: Report{At: begun.Add(-time.Second), Overlay: "old"}, late: true, act: Halt, reason: "b (silent since the wave began)"},
 		{name: "the service could not hear it while it soaked", b: Report{At: begun.Add(time.Minute), Listens: now.Add(-time.Minute), Overlay: "new", Well: begun.Add(-time.Hour)}, act: Wait, reason: "soaking"},
@@ -48,7 +55,7 @@ func TestNext(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			now, a := now, well
 			if c.late {
-				now = now.Add(time.Hour)
+				now = now.Add(cmp.Or(c.after, time.Hour))
 				a.At = now
 			}
 			p := *plan

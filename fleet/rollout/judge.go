@@ -24,7 +24,7 @@ func (l *look) judge(i int) judged {
 	w, done := l.row.Waves[i], l.row.Waves[i].Done != 0
 	j := judged{Verdict: Verdict{LeftOut: map[string]string{}, Failed: map[string]string{}}}
 	maps.Copy(j.LeftOut, w.LeftOut)
-	begun, late := time.Unix(w.Begun, 0), l.over
+	begun, late := time.Unix(w.Begun, 0), l.past(0)
 	soak := time.Duration(l.plan.Rule.Soak) * time.Second
 	for _, name := range plain.Names(maps.Keys(l.plan.Waves[i].Nodes)) {
 		if w.LeftOut[name] != "" {
@@ -48,7 +48,7 @@ func (l *look) judge(i int) judged {
 		soaked := arrived && r.Trouble == "" && r.At.Sub(later(r.Well, begun)) >= soak // it said so after that time, too
 		silent := l.now.Sub(later(r.At, r.Listens)) > r.silence(l.plan.Rule)
 		switch {
-		case heard && r.Refused != "":
+		case heard && r.Refused != "" && (late || !r.RefusedSince.Before(begun)): // else it is what was published before
 			j.Failed[name] = "it refuses the overlay: " + r.Refused
 		case arrived && r.Trouble != "" && (late || r.Broken):
 			j.Failed[name] = r.Trouble
@@ -56,10 +56,12 @@ func (l *look) judge(i int) judged {
 			j.good++
 		case arrived && r.Trouble == "" && silent:
 			j.Failed[name] = "silent since " + r.At.UTC().Format(time.RFC3339)
-		case arrived && r.Trouble == "" && l.past(soak+r.silence(l.plan.Rule)):
+		case arrived && r.Trouble == "" && l.past(longestWait+soak+r.silence(l.plan.Rule)): // its window may be the last
 			j.Failed[name] = fmt.Sprintf("it was never well for %s, the last time since %s", soak, r.Well.UTC().Format(time.RFC3339))
 		case arrived && r.Trouble == "":
 			j.soaking = append(j.soaking, name)
+		case heard && !arrived && r.Staged == given && r.Waiting == "" && r.Trouble == "" && !silent && !l.past(longestWait):
+			j.pending = append(j.pending, name+" (it is staged)") // its window has opened
 		case heard && !arrived && r.Waiting != "" && !silent && !l.past(longestWait):
 			j.pending = append(j.pending, name+" waits for "+r.Waiting) // signed, and not to be hurried
 		case heard && !arrived && r.Waiting != "" && !silent:
@@ -85,19 +87,19 @@ func (l *look) judge(i int) judged {
 // calendar opens once a month. What a node says holds nobody back for ever.
 const longestWait = 35 * 24 * time.Hour
 
-// overdue reports whether the time is over in which nodes have to arrive: that of the wave
-// that began last, with which late ones of earlier waves are taken up, too.
-func (l *look) overdue() bool { return l.past(0) }
-
-// past reports whether that time was over a while ago.
-func (l *look) past(while time.Duration) bool {
-	// What the service could not hear is no fault of a node.
+// since is when the time began in which nodes have to arrive: with the wave that began
+// last, with which late ones of earlier waves are taken up, too. What the service could
+// not hear is no fault of a node.
+func (l *look) since() time.Time {
 	since := time.Unix(l.row.Waves[len(l.row.Waves)-1].Begun, 0)
 	for _, r := range l.reports {
 		since = later(since, r.Listens)
 	}
-	return !l.now.Before(since.Add(time.Duration(l.plan.Rule.Deadline)*time.Second + while))
+	return since
 }
+
+// past reports whether that time was over a while ago.
+func (l *look) past(while time.Duration) bool { return !l.now.Before(l.deadline.Add(while)) }
 
 func later(a, b time.Time) time.Time {
 	if a.After(b) {

@@ -48,13 +48,13 @@ type Verdict struct {
 
 // look is what a decision is made of.
 type look struct {
-	plan    *spec.RolloutPlan
-	row     spec.Rollout
-	rows    index.Rows
-	left    map[string]bool // of nodes without a row, those that had one when the plan was made
-	reports map[string]Report
-	now     time.Time
-	over    bool // the time in which nodes have to arrive
+	plan     *spec.RolloutPlan
+	row      spec.Rollout
+	rows     index.Rows
+	left     map[string]bool // of nodes without a row, those that had one when the plan was made
+	reports  map[string]Report
+	now      time.Time
+	deadline time.Time // by which nodes have to arrive
 }
 
 // Next decides from the plan, how far it is, what is published, and what nodes report.
@@ -70,7 +70,9 @@ func Next(plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows, left map[st
 		maps.DeleteFunc(reports, func(_ string, r Report) bool { return !r.Pinned })
 	}
 	l := &look{plan: plan, row: row, rows: rows, left: left, reports: reports, now: now}
-	l.over = n >= 0 && l.overdue()
+	if n >= 0 {
+		l.deadline = l.since().Add(time.Duration(plan.Rule.Deadline) * time.Second)
+	}
 	d := Decision{Act: Wait, Wave: n}
 	var pending, soaking []string
 	takesPart := false

@@ -26,11 +26,13 @@ type Report struct {
 	Trouble string    // why it is not
 	Broken  bool      // and nothing will mend it by itself
 	Waiting string    // what a change waits for, as in "window night"; "" when for nothing
+	Staged  string    // digest of what it has and does not run yet
 	Refused string    // why it does not take what is published for it; "" when it does
 	Pinned  bool      // the key that signed it outlives a boot
 	Garbled string    // why the report could not be read: the node counts as silent
 
-	Interval time.Duration // between two reports of the node
+	RefusedSince time.Time
+	Interval     time.Duration // between two reports of the node
 }
 
 // silence is how long the node may say nothing: as long as the rollout says, and never
@@ -98,12 +100,12 @@ func nodeOf(head string) string {
 // FromReport returns what a rollout wants to know of a node's report. One of its times
 // that is later than when it was received is of a service that passes on a node's clock.
 func FromReport(r view.Reported) Report {
-	out := Report{At: r.Received, Listens: r.Listens, Interval: time.Duration(r.Interval) * time.Second, Overlay: r.Overlay, Pinned: r.Grade == spec.KeyPinned}
+	out := Report{At: r.Received, Listens: r.Listens, Interval: time.Duration(r.Interval) * time.Second, Overlay: r.Overlay, Staged: r.Staged, Pinned: r.Grade == spec.KeyPinned}
 	if r.Staged == r.Overlay {
 		out.Overlay = "" // its layer waits for a reboot: it has not arrived
 	}
 	if state, code, refused := strings.Cut(r.Axes.Sync.State, ":"); refused && state == "refused" {
-		out.Refused = join(code, r.Axes.Sync.Detail)
+		out.Refused, out.RefusedSince = join(code, r.Axes.Sync.Detail), r.Axes.Sync.Since
 	}
 	if what, waits := strings.CutPrefix(r.Axes.Activity.State, string(spec.ActivityWaiting(""))); waits {
 		out.Waiting = join(what, r.Axes.Activity.Detail)

@@ -4,6 +4,7 @@ package release
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -146,8 +147,8 @@ func nameOf(a spec.Account) accountName { return accountName{a.Name, a.UID < 0} 
 // overtaken refuses to make an index current whose builder did not know what the one that
 // is current now has given away: two builds at once would give one number twice.
 func (p *Pusher) overtaken(ctx context.Context, fleet string, ours []spec.Account) error {
-	var keys []sign.Verifier
-	if p.Release != nil {
+	keys := p.Trusted
+	if keys == nil && p.Release != nil {
 		key, err := sign.NewVerifier(p.Release.Public())
 		if err != nil {
 			return err
@@ -155,12 +156,15 @@ func (p *Pusher) overtaken(ctx context.Context, fleet string, ours []spec.Accoun
 		keys = []sign.Verifier{key}
 	}
 	set, err := Find(ctx, p.Registry, Current)
+	if errors.Is(err, oci.ErrNotFound) || refusal.Of(err) != "" {
+		return nil // nothing is there, or nothing that counts
+	}
 	if err != nil {
-		return nil // nothing is there, or nothing that is known; what is wrong with the registry, pushing tells
+		return err // what was given meanwhile is not known
 	}
 	theirs, err := set.Accounts(ctx, fleet, keys)
 	if refusal.Of(err) != "" {
-		return nil // it is not this key's: whoever built on it was asked to name another
+		return nil // it is of none of the keys: whoever built on it was asked to name another
 	}
 	if err != nil {
 		return err

@@ -188,6 +188,33 @@ func TestTwoBuilds(t *testing.T) {
 	}
 }
 
+// Of two builders with a release key each, neither gives a number that the other gave.
+func TestTwoBuildersWithTheirKeys(t *testing.T) {
+	s := newShop(t)
+	second, err := sign.Generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.keys = append(s.keys, sign.VerifierOf(second))
+	s.Trusted = s.keys
+	s.build(ann, "")
+	built, err := s.bake(s.before(), ann, annTom)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := s.Release
+	s.Release = second
+	s.build(ann, annKim)
+	s.Release = first
+	_, err = s.PushAll(t.Context(), "metal", "late", built)
+	if refusal.Of(err) != refusal.Contradiction || !strings.Contains(err.Error(), `"kim"`) {
+		t.Errorf("tom has kim's number: %v", err)
+	}
+	if got, want := text(s.before().Ledger), "ann 1000 active, kim 1001 active"; got != want {
+		t.Errorf("the ledger has %s, want %s", got, want)
+	}
+}
+
 // What is not the ledger of a stated index of this fleet is not gone on with.
 func TestLedgerRefused(t *testing.T) {
 	s := newShop(t)

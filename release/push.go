@@ -20,9 +20,10 @@ import (
 // that role.
 type Pusher struct {
 	Registry *registry.Registry
-	Release  crypto.Signer // signs layers
-	Attest   crypto.Signer // signs the provenance
-	Tool     string        // version of the program, for the provenance
+	Release  crypto.Signer   // signs layers
+	Trusted  []sign.Verifier // whose ledger counts, the site's release keys; nil is the key of Release alone
+	Attest   crypto.Signer   // signs the provenance
+	Tool     string          // version of the program, for the provenance
 	Now      time.Time
 	Progress func(builder.Event) // may be nil
 }

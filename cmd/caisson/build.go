@@ -125,6 +125,9 @@ func (a *app) build(ctx context.Context, f buildFlags, names []string) error {
 	if p.Release, p.Attest, err = f.keys.Open(s); err != nil { // not while packages' scripts run
 		return err
 	}
+	if trusted, err := policy.Release(s); err == nil { // else the builder's own key counts
+		p.Trusted = trusted.Release
+	}
 	progress := a.progress()
 	p.Registry, p.Tool, p.Now, p.Progress = reg, version, now(), progress.event
 	out, err := p.PushAll(ctx, s.Name(), cmp.Or(f.version, built.Version()), built)

@@ -21,6 +21,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/test/registrytest"
 )
 
@@ -209,4 +210,44 @@ func TestADryRunWritesNothing(t *testing.T) {
 		}
 	}
 	walk(newApp(io.Discard, io.Discard).root())
+}
+
+// What a dry run finds of layers that are newer than what was remembered stays unknown to
+// who publishes.
+func TestADryRunRemembersNoLayer(t *testing.T) {
+	s := newShelf(t)
+	t.Chdir(t.TempDir())
+	s.features = spec.Features()
+	must := func(args ...string) {
+		t.Helper()
+		if out, err := s.run(args...); err != nil && cli.Code(err) != cli.ExitDrift {
+			t.Fatalf("caisson %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	must("keys", "generate", filepath.Join("keys", "operator"))
+	text := "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: test}\nlayer: {base: {debian: {suite: trixie}}}\ntrust: {keys: {operator: keys/operator.pub, release: keys/release.pub}}\n" +
+		"nodes: [{name: a}]\n---\napiVersion: caisson.dev/v1alpha1\nkind: Rollout\nmetadata: {name: r}\nspec: {waves: [{hosts: [a]}]}\n"
+	for name, data := range map[string][]byte{"keys/release.pub": sign.VerifierOf(s.release).PEM(), "site.yaml": []byte(text)} {
+		if err := os.WriteFile(name, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	of, found := site.Parse(os.DirFS("."), "site.yaml")
+	if err := found.Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.recipe = "sha256:" + site.RecipeID(of.DefaultRecipe())
+	s.put("1", "2026-01-01T00:00:00Z", map[string]string{"a": "x"}, "bash=5")
+	must("publish", "site.yaml", "--to", s.ref, "--new-fleet", "--key", "keys/operator.key")
+	for _, verb := range [][]string{{"publish"}, {"rollout", "start", "r"}} {
+		s.put("2-"+verb[0], "2026-01-02T00:00:00Z", map[string]string{"a": verb[0]}, "bash=6")
+		was, err := os.ReadFile("caisson.memory")
+		if err != nil {
+			t.Fatal(err)
+		}
+		must(append(verb, "site.yaml", "--to", s.ref, "--dry-run")...)
+		if is, err := os.ReadFile("caisson.memory"); err != nil || !bytes.Equal(was, is) {
+			t.Errorf("%q changes what is remembered: %v", verb, err)
+		}
+	}
 }

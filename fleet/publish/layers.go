@@ -119,7 +119,7 @@ func (p *Publisher) Set(ctx context.Context, policy Policy, reference string) (*
 	if err := p.allRules().layers.Run(l); err != nil {
 		return nil, fmt.Errorf("layer:%s: %w", reference, err)
 	}
-	if !l.by.IssuedAt.IsZero() {
+	if !l.by.IssuedAt.IsZero() && !p.Dry {
 		seen.Fleet, seen.Layers = policy.Fleet, memory.Stamp{Digest: set.Index, IssuedAt: l.by.IssuedAt}
 		if err := p.Memory.Set(place, seen); err != nil {
 			return nil, err

@@ -48,7 +48,7 @@ func (l *look) judge(i int) judged {
 		soaked := arrived && r.Trouble == "" && r.At.Sub(later(r.Well, begun)) >= soak // it said so after that time, too
 		silent := l.now.Sub(later(r.At, r.Listens)) > r.silence(l.plan.Rule)
 		switch {
-		case heard && r.Refused != "" && (late || !r.RefusedSince.Before(begun)): // else it is what was published before
+		case heard && r.Refused != "" && (late || r.RefusedSince.IsZero() || !r.RefusedSince.Before(begun)): // else it is what was published before
 			j.Failed[name] = "it refuses the overlay: " + r.Refused
 		case arrived && r.Trouble != "" && (late || r.Broken):
 			j.Failed[name] = r.Trouble

@@ -31,7 +31,7 @@ type Report struct {
 	Pinned  bool      // the key that signed it outlives a boot
 	Garbled string    // why the report could not be read: the node counts as silent
 
-	RefusedSince time.Time
+	RefusedSince time.Time     // zero where that is not known
 	Interval     time.Duration // between two reports of the node
 }
 

@@ -174,7 +174,7 @@ func (d *Driver) goesOn(f *publish.Fleet) (spec.Rollout, error) {
 	switch {
 	case row.Phase == spec.RolloutRunning || wasCut(row):
 		return row, nil
-	case row.Phase == spec.RolloutDone && len(leftOut(row)) > 0:
+	case row.Phase == spec.RolloutDone && len(leftOut(row))+len(failed(row)) > 0:
 		return row, &stop{fmt.Errorf("%w: %s", ErrLeftOut, row.Reason)}
 	case row.Phase == spec.RolloutDone:
 		return row, &stop{errEnded}

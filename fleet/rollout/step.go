@@ -61,8 +61,16 @@ func (d *Driver) step(ctx context.Context, f *publish.Fleet, plan *spec.RolloutP
 	if n := len(row.Waves); n == len(plan.Waves) && row.Waves[n-1].Done != 0 && row.Phase == spec.RolloutRunning {
 		row.Phase, row.Since = spec.RolloutDone, now
 		s.What = "done"
-		if out := leftOut(row); len(out) > 0 {
-			s.Why = fmt.Sprintf("%d of %s left out: %s", len(out), plain.Count(count(plan), "node"), some(out))
+		var why []string
+		for _, w := range []struct {
+			nodes map[string]string
+			what  string
+		}{{leftOut(row), "left out"}, {failed(row), "failed"}} {
+			if n := len(w.nodes); n > 0 {
+				why = append(why, fmt.Sprintf("%d of %s %s: %s", n, plain.Count(count(plan), "node"), w.what, some(w.nodes)))
+			}
+		}
+		if s.Why = strings.Join(why, "; "); s.Why != "" {
 			row.Reason = strings.TrimPrefix(row.Reason+"; "+s.Why, "; ")
 		}
 	}
@@ -191,6 +199,15 @@ func givenBy(plan *spec.RolloutPlan, node string) string {
 		}
 	}
 	return ""
+}
+
+// failed returns the nodes that failed, fewer than halt their wave, with why.
+func failed(row spec.Rollout) map[string]string {
+	all := map[string]string{}
+	for _, w := range row.Waves {
+		maps.Copy(all, w.Failed)
+	}
+	return all
 }
 
 // leftOut returns the nodes of a fleet that a rollout left out, with why. Those that are

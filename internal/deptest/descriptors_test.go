@@ -50,6 +50,9 @@ func calls(t *testing.T, dir string) map[string][]string {
 				}
 			}
 			ast.Inspect(d, func(n ast.Node) bool {
+				if name := opensToWrite(n); name != "" {
+					found[of] = append(found[of], name)
+				}
 				s, ok := n.(*ast.SelectorExpr)
 				if !ok {
 					return true
@@ -70,6 +73,36 @@ func calls(t *testing.T, dir string) map[string][]string {
 		found[of] = slices.Compact(list)
 	}
 	return found
+}
+
+// opensToWrite returns the name of a call of open(2) and its like that can make a file or
+// write to one, "" for every other node.
+func opensToWrite(n ast.Node) string {
+	c, ok := n.(*ast.CallExpr)
+	if !ok {
+		return ""
+	}
+	s, ok := c.Fun.(*ast.SelectorExpr)
+	if !ok || !slices.Contains([]string{"Open", "Openat", "Openat2"}, s.Sel.Name) {
+		return ""
+	}
+	x, ok := s.X.(*ast.Ident)
+	if !ok || x.Name != "unix" && x.Name != "syscall" {
+		return ""
+	}
+	writes := false
+	for _, arg := range c.Args {
+		ast.Inspect(arg, func(n ast.Node) bool {
+			if f, ok := n.(*ast.SelectorExpr); ok {
+				writes = writes || slices.Contains([]string{"O_CREAT", "O_WRONLY", "O_RDWR", "O_TRUNC"}, f.Sel.Name)
+			}
+			return true
+		})
+	}
+	if !writes {
+		return ""
+	}
+	return x.Name + "." + s.Sel.Name
 }
 
 func receiver(e ast.Expr) string {

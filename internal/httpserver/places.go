@@ -44,31 +44,31 @@ func newPlaces(o Options) *places {
 	return p
 }
 
-// take takes a place for a connection, and ends another one for it where it has to.
+// take takes a place for a connection, and ends another one for it where it has to. A
+// stranger needs one of the strangers' first: for one who cannot stay nobody else ends.
 func (p *places) take(c *conn) error {
-	c.stranger = !p.knows(c.client)
-	for {
-		give, err := p.all.Take(c.client)
-		if err == nil {
-			c.give = append(c.give, give)
-			break
-		}
-		if !p.end(err, c.client, anyStranger, everybody) {
+	if c.stranger = !p.knows(c.client); c.stranger {
+		if err := p.from(c, p.strangers, c.network, "net "+c.network, anyStranger); err != nil {
 			return err
 		}
 	}
-	for c.stranger {
-		give, err := p.strangers.Take(c.network)
+	return p.from(c, p.all, c.client, c.client, anyStranger, everybody)
+}
+
+// from takes a place of a quota for who takes it there; one and all are whose connections
+// may end for it, see [places.end].
+func (p *places) from(c *conn, q *quota.Quota, who, one string, all ...string) error {
+	for {
+		give, err := q.Take(who)
 		if err == nil {
 			c.give = append(c.give, give)
-			break
+			return nil
 		}
-		if !p.end(err, "net "+c.network, anyStranger) {
+		if !p.end(err, one, all...) {
 			c.giveAll()
 			return err
 		}
 	}
-	return nil
 }
 
 // end ends the connection that waits longest: of the one who has too many, or else, in

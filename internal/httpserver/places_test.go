@@ -159,8 +159,21 @@ func TestStrangersLeavePlaces(t *testing.T) {
 		}
 		<-come
 	}
-	if err := ask(from(t, "127.0.1.100", addr)); err == nil {
-		t.Error("strangers have more than three quarters")
+	idle := []net.Conn{from(t, "127.0.0.9", addr), from(t, "127.0.0.9", addr)} // all places are taken
+	for _, c := range idle {
+		if err := ask(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		if err := ask(from(t, "127.0.1.100", addr)); err == nil {
+			t.Error("strangers have more than three quarters")
+		}
+	}
+	for _, c := range idle {
+		if err := ask(c); err != nil {
+			t.Errorf("a connection of one whom the handler knows has ended for a stranger: %v", err)
+		}
 	}
 	if err := ask(from(t, "127.0.0.9", addr)); err != nil {
 		t.Errorf("whom the handler knows: %v", err)

@@ -39,9 +39,9 @@ const UsualTransfers = 64
 
 const (
 	perClient = 4
-	retries   = 5                // of a block whose client has acknowledged another
-	longest   = 15 * time.Minute // that a transfer may take
-	shortest  = 8                // bytes in a block, and
+	retries   = 5         // of a block whose client has acknowledged another
+	longest   = time.Hour // that a transfer may take: firmware with small blocks and a slow way is slow
+	shortest  = 8         // bytes in a block, and
 	usual     = 512
 	largest   = 65464
 )
@@ -230,6 +230,9 @@ func (t *transfer) send(packet []byte) error {
 		tries = 1
 	}
 	for range tries {
+		if time.Now().After(t.until) {
+			return errors.New("it took too long")
+		}
 		if _, err := t.conn.Write(packet); err != nil {
 			return err
 		}
@@ -239,8 +242,6 @@ func (t *transfer) send(packet []byte) error {
 		case ok:
 			t.heard = true
 			return nil
-		case time.Now().After(t.until):
-			return errors.New("it took too long")
 		}
 	}
 	return errSilent

@@ -235,6 +235,14 @@ func TestLostBlocks(t *testing.T) {
 	}
 }
 
+// A client that acknowledges each block in time has no end by that alone.
+func TestATransferHasAnEnd(t *testing.T) {
+	one := &transfer{heard: true, until: time.Now().Add(-time.Second)}
+	if err := one.send([]byte("x")); err == nil || err.Error() != "it took too long" {
+		t.Errorf("%v", err)
+	}
+}
+
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte("\x00\x01boot.ipxe\x00octet\x00blksize\x001432\x00"))
 	f.Fuzz(func(t *testing.T, p []byte) {

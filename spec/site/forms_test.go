@@ -221,6 +221,19 @@ func TestHostileInput(t *testing.T) {
 	}
 }
 
+// Warnings without end leave room for the errors that come after them.
+func TestErrorsAreNotCrowdedOut(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: test}\nconf:\n  files:\n")
+	for i := range report.MaxProblems + 1 {
+		fmt.Fprintf(&text, "    f%d: {path: /etc/f%d, content: \"{{ .Values.x }}\"}\n", i, i)
+	}
+	text.WriteString("nodes: [{name: a}, {name: a}]\n")
+	if _, r := Parse(files("site.yaml", text.String()), "site.yaml"); r.Err() == nil || len(r.Problems) > report.MaxProblems {
+		t.Errorf("two nodes of one name are valid among %d problems", len(r.Problems))
+	}
+}
+
 // A site that names itself, or a file that is not there.
 func TestFileReferences(t *testing.T) {
 	for text, rule := range map[string]string{

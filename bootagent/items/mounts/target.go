@@ -94,12 +94,12 @@ func change(m mounted, source, fstype string, flags uintptr, data string) error 
 func umount(target string) error {
 	var w safepath.Walk
 	defer w.Close()
-	in, err := w.Hold(filepath.Dir(target))
+	fd, _, err := w.Open(filepath.Dir(target)) // without reading it: a server may let root pass and no more
 	if err != nil {
 		return err
 	}
-	defer in.Close() // only held
-	return unix.Unmount(safepath.Name(int(in.Fd()))+"/"+filepath.Base(target), unix.UMOUNT_NOFOLLOW)
+	defer unix.Close(fd) // an O_PATH descriptor has nothing to lose
+	return unix.Unmount(safepath.Name(fd)+"/"+filepath.Base(target), unix.UMOUNT_NOFOLLOW)
 }
 
 // helped refuses a target that mount(8) could be led away from: it takes a name.

@@ -104,8 +104,15 @@ func (r *Report) Add(p Problem) {
 	}
 	key := p
 	key.Path = ""
-	if r.seen[key] || len(r.Problems) >= MaxProblems {
+	if r.seen[key] {
 		return
+	}
+	if len(r.Problems) >= MaxProblems { // an error is not crowded out by what is no error
+		i := slices.IndexFunc(r.Problems, func(p Problem) bool { return p.Severity != Error })
+		if p.Severity != Error || i < 0 {
+			return
+		}
+		r.Problems = slices.Delete(r.Problems, i, i+1)
 	}
 	r.seen[key] = true
 	r.Problems = append(r.Problems, p)

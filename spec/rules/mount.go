@@ -82,7 +82,7 @@ var (
 func Mount(m spec.Mount) error {
 	var f fields
 	f.add("target", Path(m.Target))
-	f.add("target", hides(m.Target))
+	f.add("target", Hides(m.Target))
 	for _, o := range m.Options {
 		f.add("options", MountOption(o))
 	}

@@ -24,7 +24,8 @@ var databases = []string{"/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshad
 
 // shared are directories of the layer and of the running system: what takes their place
 // would hide the system. What lies below them may be a site's.
-var shared = []string{"/", "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/dev", "/proc", "/sys", "/run", "/var", "/var/lib"}
+var shared = []string{"/", "/usr", "/etc", "/bin", "/sbin", "/lib", "/lib64", "/boot", "/dev", "/proc", "/sys", "/run", "/var", "/var/lib",
+	"/usr/bin", "/usr/lib", "/usr/sbin", "/etc/systemd/system"}
 
 // others are directories of the layer, of the kernel and of the running system, with all
 // that lies below them: what is kept or put there would be hidden, lost or another's.
@@ -73,9 +74,9 @@ func replaces(p string) error {
 	return Reserved(p)
 }
 
-// hides says whose a clean path is, where nothing may be mounted on it or kept for it.
-func hides(p string) error {
-	if slices.Contains(shared, p) {
+// Hides says whose a clean path is, where nothing may be mounted on it or kept for it.
+func Hides(p string) error {
+	if slices.Contains(shared, p) || slices.Contains(shared, canonical(p)) {
 		return invalid("dangerous", "", "a mount on %s would hide the system", p)
 	}
 	return replaces(p)
@@ -94,7 +95,7 @@ func Persist(p string) error {
 			return invalid("dangerous", "name directories below it", "%s belongs to the layer or to the running system and cannot be kept", p)
 		}
 	}
-	if hides(p) != nil {
+	if Hides(p) != nil {
 		return invalid("dangerous", "name directories below it", "%s belongs to the layer or to the running system and cannot be kept", p)
 	}
 	return nil

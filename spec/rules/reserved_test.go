@@ -52,6 +52,21 @@ func TestReservedForAllKinds(t *testing.T) {
 	}
 }
 
+// What a link of the system leads to is refused as what it is; so are directories whose
+// programs and units a mount would hide.
+func TestMountsHideNothing(t *testing.T) {
+	for _, p := range []string{"/var/run", "/run", "/lib", "/usr/lib", "/usr/bin", "/sbin", "/etc/systemd/system"} {
+		if placed["mounts"](p) == nil {
+			t.Errorf("mounts take %s", p)
+		}
+	}
+	for _, p := range []string{"/usr/local", "/var/lib/docker", "/srv", "/run/user/1000/x"} {
+		if err := placed["mounts"](p); err != nil {
+			t.Errorf("mounts and %s: %v", p, err)
+		}
+	}
+}
+
 // What only looks alike is a site's.
 func TestReservedIsNoMore(t *testing.T) {
 	for _, p := range []string{"/etc/caisson.conf", "/etc/systemd/system/a.service.d/60-own.conf", "/etc/systemd/system/not-caisson-.service", "/etc/systemd/network/20-own.network"} {

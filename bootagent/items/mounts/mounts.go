@@ -166,7 +166,7 @@ func (i *Item) plan(w spec.Mount, t table, entries map[string]item.Entry) (plan,
 	if p.target, err = t.resolve(w.Target); err != nil {
 		return p, err
 	}
-	if err := rules.Reserved(p.target); err != nil {
+	if err := rules.Hides(p.target); err != nil {
 		return p, err // a link leads there
 	}
 	p.entry, p.own = entries[w.Target]

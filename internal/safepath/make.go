@@ -27,7 +27,7 @@ func (w *Walk) MkdirAllFor(path string, uid, gid int) error {
 	if err != nil {
 		return err
 	}
-	err = in.Make(filepath.Base(path), 0o755, uid, gid)
+	err = in.MakeDir(filepath.Base(path), 0o755, uid, gid)
 	_ = in.Close() // a directory has nothing left to write
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return &fs.PathError{Op: "mkdir", Path: path, Err: err}

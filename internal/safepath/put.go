@@ -93,25 +93,6 @@ func (d Dir) makeLink(name string, t Thing) error {
 	return unix.Fchownat(fd, "", t.UID, t.GID, unix.AT_EMPTY_PATH)
 }
 
-// Make makes a directory as [Dir.MakeDir] does, and gives it its name when it has its owner
-// and mode: cut in between, it is not there.
-func (d Dir) Make(name string, mode uint32, uid, gid int) error {
-	d.sweep(name)
-	temp := fmt.Sprintf(".%s.%d", name, rand.Uint64())
-	if err := d.MakeDir(temp, mode, uid, gid); err != nil {
-		return err
-	}
-	err := unix.Renameat2(d.fd(), temp, d.fd(), name, unix.RENAME_NOREPLACE)
-	if err == nil {
-		return d.Sync()
-	}
-	_ = d.unlink(temp)               // err says what failed; the next one is swept
-	if errors.Is(err, unix.EINVAL) { // such as NFS, which knows no such rename
-		return d.MakeDir(name, mode, uid, gid)
-	}
-	return err
-}
-
 // MakeDir makes a directory, with this mode whatever the umask is. Until it has its owner
 // it is this process's alone. An id of -1 is left as it is. What somebody has put in its
 // place since is not touched, unless it is as empty as a new one, and as closed or of this

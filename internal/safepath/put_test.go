@@ -118,26 +118,3 @@ func TestLookIsOfOneFile(t *testing.T) {
 		}
 	}
 }
-
-// A directory that is made has its name when it is whole; what was cut leaves nothing, and
-// what is there stays.
-func TestMake(t *testing.T) {
-	require.Root(t)
-	root := t.TempDir()
-	d := hold(t, root)
-	if err := os.Mkdir(root+"/.x.123", 0o700); err != nil { // of one who was killed
-		t.Fatal(err)
-	}
-	if err := d.Make("x", 0o2751, 7, 8); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := d.Look("x", 0); err != nil || got.Mode != unix.S_IFDIR|0o2751 || got.UID != 7 || got.GID != 8 {
-		t.Errorf("%+v, %v", got, err)
-	}
-	if err := d.Make("x", 0o700, 0, 0); !errors.Is(err, os.ErrExist) {
-		t.Errorf("made over what is there: %v", err)
-	}
-	if left, err := os.ReadDir(root); err != nil || len(left) != 1 {
-		t.Errorf("%v, %v", left, err)
-	}
-}

@@ -112,7 +112,7 @@ func (i *Item) make(rel string) (safepath.Dir, error) {
 	}
 	at := ""
 	for part := range strings.SplitSeq(rel, "/") {
-		err := dir.Make(part, 0o755, -1, -1)
+		err := dir.MakeDir(part, 0o755, -1, -1)
 		if errors.Is(err, fs.ErrExist) {
 			err = nil
 		}

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	digests "github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/layers/verity"
+	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/spec"
 )
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	digests "github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/layers/verity"
+	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/spec"
 )
 

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	digests "github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/layers/verity"
+	"github.com/caisson-os/caisson/internal/verity"
 )
 
 // Tree is how the kernel checks each block of an image when it is read: by dm-verity. The

@@ -15,7 +15,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/require"
-	"github.com/caisson-os/caisson/layers/verity"
+	"github.com/caisson-os/caisson/internal/verity"
 )
 
 // checkedImage is an image with a large file in a store, and its tree. It takes a kernel

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/caisson-os/caisson/layers/verity"
+	"github.com/caisson-os/caisson/internal/verity"
 )
 
 // shared opens the device through which an image is read already, nil where there is none.

@@ -13,7 +13,7 @@ import (
 	digests "github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
-	"github.com/caisson-os/caisson/layers/verity"
+	"github.com/caisson-os/caisson/internal/verity"
 )
 
 // Tree is where the hash tree of a blob is, or would be: beside it, and collected with it.

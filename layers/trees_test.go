@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/layers/verity"
+	"github.com/caisson-os/caisson/internal/verity"
 )
 
 // storedImage is a store with one blob of several blocks, and the root of its tree.

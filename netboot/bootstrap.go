@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/keys"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )

@@ -4,7 +4,7 @@ package oci
 
 import (
 	"github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Descriptor names content: what it is, its digest, its size.

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/caisson-os/caisson/oci/internal/strict"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Manifest is an OCI image manifest.

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // A signed document is a manifest whose first layer is the document and whose

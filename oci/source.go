@@ -9,7 +9,7 @@ import (
 	"io"
 
 	"github.com/caisson-os/caisson/oci/internal/capped"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // ErrNotFound is what a place answers for a manifest or blob it does not hold.
@@ -31,7 +31,7 @@ type Source interface {
 type Span struct{ From, To int64 }
 
 // Ranger is a [Source] that can read parts of a blob. Not every place serves parts:
-// an error of trust/refusal says that this one does not, or not those.
+// an error of spec/refusal says that this one does not, or not those.
 type Ranger interface {
 	// Ranges reads the spans of d, which rise and do not touch, as one stream. The
 	// caller knows what belongs there.

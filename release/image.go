@@ -9,10 +9,10 @@ import (
 	"io"
 
 	"github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/layers/verity"
+	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // CheckImage reads all of an image of the layer, from each place that has it, and holds it

@@ -18,8 +18,8 @@ import (
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // shop builds sites with [Bake] and pushes them, with layers of which only the accounts

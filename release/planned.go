@@ -8,8 +8,8 @@ import (
 	"fmt"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site/plan"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // Planned gives a plan, or a comparison of what was, the layers of a registry. It is of

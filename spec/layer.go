@@ -21,7 +21,7 @@ type Layer struct {
 	AppArmor   LoadedPolicy       `json:"apparmor,omitzero"`
 	Features   []string           `json:"features,omitempty"` // what the layer's agent knows, see Features; none: the first release
 
-	// Roots are those of the images' hash trees (layers/verity), by the image's digest, 64
+	// Roots are those of the images' hash trees (internal/verity), by the image's digest, 64
 	// hex digits each. Those of an image stand here, and not beside it, since readers of
 	// earlier releases leave out what they do not know at this level alone.
 	Roots map[string]string `json:"roots,omitempty"`

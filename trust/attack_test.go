@@ -15,8 +15,8 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/attack"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // without returns the rules less one check. Parsers are made lenient instead:

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/check"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 const (

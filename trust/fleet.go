@@ -10,7 +10,7 @@ import (
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // FleetState is what an accepted fleet:current says.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/attack"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // FuzzLoad feeds what a disk may hold.

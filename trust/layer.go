@@ -7,10 +7,10 @@ import (
 	"fmt"
 
 	"github.com/caisson-os/caisson/internal/check"
-	"github.com/caisson-os/caisson/layers/verity"
+	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Layer reads the description of the layer whose manifest has the digest. Since

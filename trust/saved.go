@@ -4,7 +4,7 @@ package trust
 
 import (
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // MaxSaved is the most that a saved candidate takes: base64 of all that a document and

@@ -11,9 +11,9 @@ import (
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/attack"
 	"github.com/caisson-os/caisson/trust"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // fetch downloads the layer of a world, as a node does that has accepted its

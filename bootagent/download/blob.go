@@ -4,7 +4,7 @@
 // earlier attempt was cut, also before a reboot, and verified by digest before
 // they get their name.
 //
-// It imports oci and trust/refusal. The stages of a boot and the running node
+// It imports oci and spec/refusal. The stages of a boot and the running node
 // import it.
 package download
 
@@ -21,7 +21,7 @@ import (
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Store keeps blobs by digest; layers.Store is one.

@@ -19,7 +19,7 @@ import (
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 var content = []byte(strings.Repeat("0123456789abcdef", 100_000))

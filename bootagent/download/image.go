@@ -15,7 +15,7 @@ import (
 	"github.com/caisson-os/caisson/layers/delta"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/pull"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Tally is how an image came.

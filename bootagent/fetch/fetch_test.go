@@ -26,10 +26,10 @@ import (
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/systemd"
 	"github.com/caisson-os/caisson/test/attack"
 	"github.com/caisson-os/caisson/trust"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // TestMain makes the test's program one that asks, as the agent is.

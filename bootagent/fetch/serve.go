@@ -10,7 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Serve is the process: it reads a request, answers on out, and says on said how

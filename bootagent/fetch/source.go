@@ -24,7 +24,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Verb is the argument with which the program starts itself to ask.

@@ -12,10 +12,10 @@ import (
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/slot"
 	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
 )
 
 // disturbed is a machine with an operation that takes a slot and leaves the node as

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
 )
 
 // Each axis says since when it is so, and a look that changes nothing keeps that.

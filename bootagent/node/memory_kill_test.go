@@ -11,12 +11,12 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/powercut"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
 )
 
 // goesAlone is all that an agent does until systemd ends it: it asks, stages, and goes.

@@ -14,12 +14,12 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
 )
 
 // Sizes of images: of the one that all layers have, and of the one that each has for itself.

@@ -20,8 +20,8 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/rules"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // Why a change was made that no operator and no new generation asked for.

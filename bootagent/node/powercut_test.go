@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/powercut"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
 )
 
 // host is an attached one: its root outlives a power cut, and what is below /proc, /run and

@@ -14,12 +14,12 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
+	"github.com/caisson-os/caisson/test/fixture"
 	"github.com/caisson-os/caisson/trust"
 )
 

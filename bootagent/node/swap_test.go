@@ -15,12 +15,12 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/test/fixture"
 )
 
 // layered puts the description of a layer into the store of the node, and returns it and

@@ -18,8 +18,8 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/rules"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // probe is a question that a node which is not cut off can answer.

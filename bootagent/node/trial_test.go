@@ -14,11 +14,11 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
-	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
 )
 
 // link is the parameter without which a test's machine reaches nothing: "0" cuts it off.

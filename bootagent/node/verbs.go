@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/journal"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // RestoreAll takes everything back that the journal knows, as if the config had

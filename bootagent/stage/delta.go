@@ -10,8 +10,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/download"
 	"github.com/caisson-os/caisson/layers/delta"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/trust"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // bring fetches a part: by its chunks where an image of the same name is kept.

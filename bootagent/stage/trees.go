@@ -5,7 +5,7 @@ package stage
 import (
 	"context"
 
-	"github.com/caisson-os/caisson/layers/verity"
+	"github.com/caisson-os/caisson/internal/verity"
 )
 
 // Trees is how the kernel checks images while they are read.

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/layers"
-	"github.com/caisson-os/caisson/layers/verity"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/spec"

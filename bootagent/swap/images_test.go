@@ -15,8 +15,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/layers"
-	"github.com/caisson-os/caisson/layers/verity"
 )
 
 // rooted gives the one image of a next root its hash tree, and says that the last good run

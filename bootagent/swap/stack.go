@@ -18,8 +18,8 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/trace"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/layers"
-	"github.com/caisson-os/caisson/layers/verity"
 	"github.com/caisson-os/caisson/spec"
 )
 

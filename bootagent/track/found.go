@@ -11,7 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Found is an overlay that may act; its floor is on disk.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Held says why a node does not take a generation that it may, "" where it does. One

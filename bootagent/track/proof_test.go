@@ -5,8 +5,8 @@ package track_test
 import (
 	"testing"
 
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/trust"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // A node that is matched by its card's address boots its last good overlay when the

@@ -12,7 +12,7 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Explain returns what is wrong with a node, worst first. events are those of its black

@@ -19,13 +19,13 @@ import (
 	"github.com/caisson-os/caisson/fleet/policy"
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/keys"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // buildFlags are the flags of build.

@@ -21,7 +21,7 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
 	"github.com/caisson-os/caisson/release"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // hostile is a published fleet, and what somebody who can push does to it.

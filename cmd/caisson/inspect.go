@@ -16,8 +16,8 @@ import (
 
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/keys"
 	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 )

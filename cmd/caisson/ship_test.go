@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 
 	"github.com/caisson-os/caisson/builder"
-	"github.com/caisson-os/caisson/internal/keys"
 	"github.com/caisson-os/caisson/layers/image"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"

@@ -16,7 +16,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/caisson-os/caisson/internal/keys"
+	"github.com/caisson-os/caisson/oci/keys"
 )
 
 // hsm is a program that holds a key in hsm.pem, for the scripts. It is called as

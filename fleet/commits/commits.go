@@ -17,7 +17,7 @@ import (
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Fleet is where overlays are read, verified.

@@ -21,7 +21,7 @@ import (
 
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Take takes a report of a node, or says why it does not count. An error that is neither

@@ -14,7 +14,7 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // shelf is a layout with released layers.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/publish"
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/internal/keys"
+	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/report"
 )

@@ -12,8 +12,8 @@ import (
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/trust"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // seenByNode is what a node finds under its names, or why it would not take that.

@@ -21,8 +21,8 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/attack"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // attackRow is one row of test/attack/publisher.yaml.

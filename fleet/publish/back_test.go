@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // A node whose earlier layer is gone, or on the reject list, stays as it is, and what is

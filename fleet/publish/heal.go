@@ -15,8 +15,8 @@ import (
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/trust"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // takeUp finds the nodes whose tag a publish that was cut has moved. Where that was a

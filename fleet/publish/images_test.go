@@ -11,10 +11,10 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/layers/verity"
+	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // imageLayer signs a layer of one image, whose description names a root, "" for none.

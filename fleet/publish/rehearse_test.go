@@ -5,7 +5,7 @@ package publish
 import (
 	"testing"
 
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // What a publish would be refused for a rehearsal is refused for, without the fleet's

@@ -11,7 +11,7 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // findLayers finds for each node on which layers, besides its own, what is live of its

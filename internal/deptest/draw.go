@@ -15,8 +15,8 @@ import (
 // everything imports.
 var rooms = []string{
 	"spec/rules", "spec/site", "spec",
-	"trust/refusal", "trust",
-	"oci/sign", "oci/registry", "oci/transfer", "oci",
+	"spec/refusal", "trust",
+	"oci/keys", "oci/sign", "oci/registry", "oci/transfer", "oci",
 	"layers",
 	"release", "fleet", "netboot",
 	"builder",

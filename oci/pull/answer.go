@@ -10,7 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // answer is a registry's answer before its body is read.

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/attack"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // read gets the manifests and images of a world by some rules, without hashing the

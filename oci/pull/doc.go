@@ -9,9 +9,9 @@
 // does, through the same [Options]. What the bytes mean is for package oci and its
 // callers.
 //
-// An answer that is not what was asked for is an error of trust/refusal, slow
+// An answer that is not what was asked for is an error of spec/refusal, slow
 // content is [ErrSlow]; any other error is one of the transport: retry.
 //
-// It imports the standard library, oci, trust/refusal and small packages of
+// It imports the standard library, oci, spec/refusal and small packages of
 // internal.
 package pull

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // ranger opens a source that serves parts.

@@ -7,7 +7,7 @@ import (
 	"net/http"
 
 	"github.com/caisson-os/caisson/internal/check"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // redirect is a request that a server wants to be sent elsewhere. The checks want

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // trickle sends one byte of content now and then, for ever.

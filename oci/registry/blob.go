@@ -11,7 +11,7 @@ import (
 
 	digests "github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Blob reads a blob whose size need not be known. The reader fails at the end

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/oci/pull"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // bound limits the answers that the library reads to their end: manifests, lists of

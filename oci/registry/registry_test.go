@@ -15,8 +15,8 @@ import (
 
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/registrytest"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // places are what every test of writing runs against.

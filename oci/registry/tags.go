@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Caps of a repository's list of tags, which a server gives in pages. A fleet of

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/attack"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // judge verifies a world's overlay by some rules.

@@ -7,7 +7,7 @@ import (
 	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/internal/strict"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // candidate is one bundle on its way through the checks. What a check reads was

@@ -8,8 +8,8 @@ import (
 
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/attack"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // FuzzVerifyOverlay feeds bundles that others wrote. None is accepted: the key is

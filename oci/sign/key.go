@@ -14,7 +14,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Verifier is a public key. Which algorithm it is of is known in this package

@@ -9,7 +9,7 @@ import (
 	"encoding/pem"
 
 	"github.com/caisson-os/caisson/oci/internal/strict"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // PayloadReport is the type of what a node says of itself. It is no statement of

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 func TestReport(t *testing.T) {

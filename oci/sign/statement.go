@@ -10,7 +10,7 @@ import (
 
 	digests "github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Types of statements and predicates.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Verified is a statement that enough distinct keys have signed.

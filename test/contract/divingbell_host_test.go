@@ -17,11 +17,11 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
 	agent "github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
 )
 
 // What a whole host does: enrolled in a fleet, below a directory.

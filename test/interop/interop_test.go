@@ -14,8 +14,8 @@ import (
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/oci/sign/keyfile"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/test/registrytest"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // place is a registry with a layer in it.

@@ -16,7 +16,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // Kernel is where the kernel shows AppArmor; a variable so that tests can give

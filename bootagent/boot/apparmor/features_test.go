@@ -13,7 +13,7 @@ import (
 
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // compiledAgainst puts the features into the layer's root, as the builder does.

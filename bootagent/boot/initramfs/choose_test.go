@@ -12,12 +12,12 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/kexec"
 	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/test/fixture"
 	"github.com/caisson-os/caisson/trust"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // overlay signs and pushes one that names the layer.

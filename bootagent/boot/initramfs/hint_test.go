@@ -12,9 +12,9 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
-	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
 	"github.com/caisson-os/caisson/trust"
 )
 

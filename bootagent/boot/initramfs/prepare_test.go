@@ -17,13 +17,13 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/layers"
-	"github.com/caisson-os/caisson/layers/verity"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
 )
 
 // published is a registry with layers, and a node that boots from it.

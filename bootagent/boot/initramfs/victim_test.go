@@ -26,13 +26,13 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/digest"
-	"github.com/caisson-os/caisson/internal/fixture"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/powercut"
-	"github.com/caisson-os/caisson/layers/verity"
+	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/test/fixture"
 	"github.com/caisson-os/caisson/trust"
 )
 

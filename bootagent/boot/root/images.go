@@ -8,7 +8,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/layers/verity"
+	"github.com/caisson-os/caisson/internal/verity"
 	"github.com/caisson-os/caisson/spec"
 )
 

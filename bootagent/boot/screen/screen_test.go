@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/trust"
-	"github.com/caisson-os/caisson/trust/refusal"
 )
 
 // Each way to fail has its words: what, why, what to do, what comes next.

@@ -3,7 +3,7 @@
 // Package keyfile reads and writes private keys: cosign's encrypted PEM, PKCS#8
 // and SEC 1, all ECDSA P-256. It is apart from oci/sign because nodes only
 // verify: the agent links neither scrypt nor a parser of private keys. Only
-// cmd/caisson, internal/keys and tests import it.
+// cmd/caisson, oci/keys and tests import it.
 package keyfile
 
 import (

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/trust/refusal"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // TestCodesAreDocumented holds docs/security.md to the table in the code.
@@ -33,7 +33,7 @@ func TestCodesAreDocumented(t *testing.T) {
 		return
 	}
 	if os.Getenv("CAISSON_UPDATE") == "" {
-		t.Fatal("docs/security.md has another table of codes; run: CAISSON_UPDATE=1 go test ./trust/refusal")
+		t.Fatal("docs/security.md has another table of codes; run: CAISSON_UPDATE=1 go test ./spec/refusal")
 	}
 	if err := os.WriteFile(page, want, 0o644); err != nil {
 		t.Fatal(err)

@@ -5,105 +5,215 @@ package spec
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"strings"
 )
 
-// DecodeKnown is [Decode] for a document that another release may have written:
-// top-level keys that doc has no field for are left out and their names returned.
-// What is left must be the one encoding of doc, as for Decode. Keys that stand
-// twice, or differ from a field's only in case, are errors.
+// DecodeKnown is [Decode] for a document that another release may have written: keys
+// that doc has no field for are left out, at any depth, and their paths returned, as in
+// "network.interfaces.wifi". What is left must be the one encoding of doc, as for
+// Decode. Keys that stand twice, or differ from a field's only in case, are errors.
 //
-// Leaving out is safe only for what the reader may do without, so documents name
-// the rest in a needs list, which the caller compares with [Missing].
+// Leaving out is safe only for what the reader may do without, so documents name the
+// rest in a needs list, which the caller compares with [Missing]. Who writes a document
+// again after reading it loses what was left out: such a reader uses Decode.
 func DecodeKnown(data []byte, doc any) (unknown []string, err error) {
-	fields := map[string]string{}
-	topLevel(reflect.TypeOf(doc), fields)
-	known, unknown, err := split(data, fields)
+	if err := json.Unmarshal(data, doc); err != nil {
+		return nil, fmt.Errorf("decode %T: %w", doc, err)
+	}
+	again, err := Encode(doc)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.Equal(data, again) {
+		return nil, nil
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, data); err != nil {
+		return nil, err
+	}
+	if !bytes.Equal(compact.Bytes(), data) {
+		return nil, fmt.Errorf("decode %T: %w: %s", doc, ErrNotCanonical, firstDifference(data, compact.Bytes()))
+	}
+	f := filter{noted: map[string]bool{}}
+	known, err := f.value(nil, data, reflect.TypeOf(doc), "")
 	if err != nil {
 		return nil, fmt.Errorf("decode %T: %w", doc, err)
 	}
-	return unknown, Decode(known, doc)
+	if !bytes.Equal(known, again) {
+		return nil, fmt.Errorf("decode %T: %w: %s", doc, ErrNotCanonical, firstDifference(known, again))
+	}
+	return f.unknown, nil
 }
 
-// topLevel collects the keys of a struct, and of those that it embeds, by their
-// lower-case form.
-func topLevel(t reflect.Type, into map[string]string) {
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
+// filter copies a compact JSON document without the keys that a type has no field for.
+type filter struct {
+	unknown []string
+	noted   map[string]bool
+}
+
+// value appends one value, whose type is t, to out.
+func (f *filter) value(out []byte, raw json.RawMessage, t reflect.Type, path string) ([]byte, error) {
+	t = keyed(t)
+	switch {
+	case t == nil:
+		return append(out, raw...), nil
+	case raw[0] == '{' && t.Kind() == reflect.Struct:
+		return f.object(out, raw, fieldsOf(t), nil, path)
+	case raw[0] == '{' && t.Kind() == reflect.Map:
+		return f.object(out, raw, nil, t.Elem(), path)
+	case raw[0] == '[' && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array):
+		return f.list(out, raw, t.Elem(), path)
 	}
-	for i := range t.NumField() {
-		f := t.Field(i)
-		if f.Anonymous {
-			topLevel(f.Type, into)
-			continue
+	return append(out, raw...), nil
+}
+
+func (f *filter) list(out []byte, raw json.RawMessage, elem reflect.Type, path string) ([]byte, error) {
+	if keyed(elem) == nil {
+		return append(out, raw...), nil
+	}
+	var values []json.RawMessage
+	if err := json.Unmarshal(raw, &values); err != nil {
+		return nil, err
+	}
+	out = append(out, '[')
+	for i, v := range values {
+		if i > 0 {
+			out = append(out, ',')
 		}
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		into[strings.ToLower(name)] = name
+		var err error
+		if out, err = f.value(out, v, elem, path); err != nil {
+			return nil, err
+		}
 	}
+	return append(out, ']'), nil
 }
 
-// split parts a compact JSON object into the one with the known keys and the
-// names of the others.
-func split(data []byte, fields map[string]string) (known []byte, unknown []string, err error) {
-	d := json.NewDecoder(bytes.NewReader(data))
-	if tok, err := d.Token(); err != nil || tok != json.Delim('{') {
-		return nil, nil, errors.New("not a JSON object")
+// object copies the members that fields has, or all of them where they are those of a
+// map with values of type elem.
+func (f *filter) object(out []byte, raw json.RawMessage, fields map[string]field, elem reflect.Type, path string) ([]byte, error) {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	if _, err := d.Token(); err != nil {
+		return nil, err
 	}
-	seen := map[string]bool{}
-	whole := []byte{'{'} // what a compact writer would have written
-	known = []byte{'{'}
+	out = append(out, '{')
+	empty, seen := true, map[string]bool{}
 	for d.More() {
 		tok, err := d.Token()
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		key, isText := tok.(string)
-		if !isText || !plainKey(key) {
-			return nil, nil, fmt.Errorf("%w: key %.40q", ErrNotCanonical, key)
+		key := tok.(string) // the decoder lets nothing else stand here
+		text, err := Encode(key)
+		if err != nil || !bytes.HasSuffix(raw[:d.InputOffset()], text) {
+			return nil, fmt.Errorf("%w: key %.40q is escaped", ErrNotCanonical, key)
 		}
-		lower := strings.ToLower(key)
-		if seen[lower] {
-			return nil, nil, fmt.Errorf("%w: key %q stands twice", ErrNotCanonical, key)
-		}
-		seen[lower] = true
 		var value json.RawMessage
 		if err := d.Decode(&value); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		whole = member(whole, key, value)
-		switch fields[lower] {
-		case key:
-			known = member(known, key, value)
-		case "":
-			unknown = append(unknown, key)
-		default:
-			return nil, nil, fmt.Errorf("%w: key %q in another case", ErrNotCanonical, key)
+		at := strings.TrimPrefix(path+"."+key, ".")
+		of := field{typ: elem}
+		if fields != nil {
+			if !plainKey(key) {
+				return nil, fmt.Errorf("%w: key %.40q", ErrNotCanonical, key)
+			}
+			lower := strings.ToLower(key)
+			if seen[lower] {
+				return nil, fmt.Errorf("%w: key %q stands twice", ErrNotCanonical, at)
+			}
+			seen[lower] = true
+			known := false
+			if of, known = fields[lower]; !known {
+				f.note(at)
+				continue
+			}
+			if of.name != key {
+				return nil, fmt.Errorf("%w: key %q in another case", ErrNotCanonical, at)
+			}
 		}
+		start := len(out)
+		if !empty {
+			out = append(out, ',')
+		}
+		out = append(append(out, text...), ':')
+		from := len(out)
+		if out, err = f.value(out, value, of.typ, at); err != nil {
+			return nil, err
+		}
+		if of.omitsZero && string(out[from:]) == "{}" && string(value) != "{}" {
+			out = out[:start] // nothing of it is known, and a zero value is not written
+			continue
+		}
+		empty = false
 	}
-	if _, err := d.Token(); err != nil {
-		return nil, nil, err
-	}
-	if _, err := d.Token(); err != io.EOF {
-		return nil, nil, fmt.Errorf("%w: something follows the document", ErrNotCanonical)
-	}
-	if whole = append(whole, '}'); !bytes.Equal(whole, data) {
-		return nil, nil, fmt.Errorf("%w: %s", ErrNotCanonical, firstDifference(data, whole))
-	}
-	return append(known, '}'), unknown, nil
+	return append(out, '}'), nil
 }
 
-func member(object []byte, key string, value []byte) []byte {
-	if len(object) > 1 {
-		object = append(object, ',')
+// note keeps the path of an unknown key once: a list has it in each of its elements.
+func (f *filter) note(path string) {
+	if !f.noted[path] {
+		f.noted[path] = true
+		f.unknown = append(f.unknown, path)
 	}
-	object = append(object, '"')
-	object = append(object, key...)
-	object = append(object, '"', ':')
-	return append(object, value...)
+}
+
+// field is what a struct has for a key.
+type field struct {
+	name      string
+	typ       reflect.Type
+	omitsZero bool // of a struct: left out when it is empty
+}
+
+// fieldsOf collects the fields of a struct, and of those that it embeds, by the
+// lower-case form of their keys.
+func fieldsOf(t reflect.Type) map[string]field {
+	fields := map[string]field{}
+	for f := range visible(t) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "-" {
+			continue
+		}
+		if name == "" {
+			name = f.Name
+		}
+		fields[strings.ToLower(name)] = field{name, f.Type, f.Type.Kind() == reflect.Struct && strings.Contains(options, "omitzero")}
+	}
+	return fields
+}
+
+// visible yields the fields of a struct that stand in its JSON.
+func visible(t reflect.Type) func(yield func(reflect.StructField) bool) {
+	return func(yield func(reflect.StructField) bool) {
+		for _, f := range reflect.VisibleFields(t) {
+			if !f.Anonymous && f.IsExported() && !yield(f) {
+				return
+			}
+		}
+	}
+}
+
+var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+
+// keyed follows pointers to a type that may hold keys: nil for one that reads its JSON
+// by itself, and for what is neither object nor list.
+func keyed(t reflect.Type) reflect.Type {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == nil || reflect.PointerTo(t).Implements(unmarshaler) {
+		return nil
+	}
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		return t
+	case reflect.Slice, reflect.Array:
+		if t.Elem().Kind() != reflect.Uint8 {
+			return t
+		}
+	}
+	return nil
 }
 
 // plainKey reports whether a key needs no escape.

@@ -138,11 +138,3 @@ func TestChangesAreRecorded(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestFieldsAreQuoted(t *testing.T) {
-	for in, want := range map[string]string{"a": "a", "": `""`, "a b": `"a b"`, "a=b": `"a=b"`, "a\nb": `"a\nb"`, "\x1b[2J": `"\x1b[2J"`, `"`: `"\""`, "ä": "ä"} {
-		if got := quote(in); got != want {
-			t.Errorf("quote(%q) = %s, want %s", in, got, want)
-		}
-	}
-}

@@ -99,19 +99,3 @@ func TestARefusalIsInTheBlackBox(t *testing.T) {
 		t.Errorf("%+v", events)
 	}
 }
-
-// The deadline of a new generation is noted by a process of its own: the agent may be
-// what hangs.
-func TestADeadlineIsInTheBlackBox(t *testing.T) {
-	m := newMachine(t)
-	m.publish(1, layerNamed("a"), "10")
-	m.boot()
-	n := m.open()   // holds the lock
-	defer n.Close() // the test is over
-	if err := NoteDeadline(t.Context(), m.root); err != nil {
-		t.Fatal(err)
-	}
-	if events, names := m.blackBox(); !slices.Equal(names, []string{"deadline"}) || events[0].Generation != 1 || events[0].Boot == "" {
-		t.Errorf("%+v", events)
-	}
-}

@@ -3,16 +3,19 @@
 package node
 
 import (
-	"fmt"
+	"context"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/blackbox"
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/rules"
 )
+
+// kmsg is the kernel's log.
+const kmsg = events.Kmsg
 
 // field is one NAME=value of a record.
 type field struct {
@@ -20,23 +23,23 @@ type field struct {
 	value any
 }
 
-// record writes down what was done to this node: the event, who did it, and fields.
-// It goes to systemd's journal, with a field there for each here, and is said in one
-// line of NAME=value where people read along, quoted where that is needed.
+// log is where records of this node go.
+func (n *Node) log() events.Log { return events.Log{Root: n.o.Root, By: n.o.By, Say: n.o.Say} }
+
+// box is the node's black box.
+func (n *Node) box() blackbox.Box { return blackbox.At(n.folder.Path(blackbox.Name)) }
+
+// record writes down what was done to this node, under the generation in effect where
+// the fields name none.
 func (n *Node) record(event string, fields ...field) {
-	fields = append([]field{{"by", n.o.By}}, fields...)
 	if g := n.inEffect(); g > 0 && !slices.ContainsFunc(fields, func(f field) bool { return f.name == "generation" }) {
 		fields = append(fields, field{"generation", g})
 	}
-	var line strings.Builder
-	line.WriteString(event)
-	for _, f := range fields {
-		fmt.Fprintf(&line, " %s=%s", f.name, quote(fmt.Sprint(f.value)))
+	all := make([]events.Field, len(fields))
+	for i, f := range fields {
+		all[i] = events.Field{Name: f.name, Value: f.value}
 	}
-	err := n.journald(event, line.String(), fields)
-	if err != nil || !saidToJournal() { // else it would be there twice
-		n.o.Say("%s", line.String())
-	}
+	n.log().Record(event, all...)
 }
 
 // inEffect is the generation that this node has accepted and runs, 0 where that is not
@@ -51,26 +54,12 @@ func (n *Node) inEffect() uint64 {
 	return n.boot.Generation.Generation
 }
 
-func quote(s string) string {
-	if s == "" || strings.ContainsAny(s, " =\"\\") || strconv.Quote(s) != `"`+s+`"` {
-		return strconv.Quote(s)
-	}
-	return s
-}
-
 // recordChanges writes a record of each change that a run made.
 func (n *Node) recordChanges(result items.Result, generation uint64, why string) {
 	if why == whyDrift {
 		n.countCorrections(result.Changes, n.last().Drift)
 	}
-	for _, d := range result.Changes {
-		d = rules.Spelled(d)
-		fields := []field{{"item", d.Item}, {"key", d.Key}, {"from", d.From}, {"to", d.To}, {"action", d.Action}, {"generation", generation}, {"why", why}}
-		if d.Rival != "" {
-			fields = append(fields, field{"rival", d.Rival})
-		}
-		n.record("change", fields...)
-	}
+	n.log().Changes(result.Changes, generation, why)
 }
 
 // setSync sets the sync axis and notes since when it is so.
@@ -79,4 +68,43 @@ func (n *Node) setSync(sync spec.Sync, detail string) {
 		n.boot.Live.SyncSince = time.Now().Unix()
 	}
 	n.boot.Sync, n.boot.SyncDetail = sync, detail
+}
+
+// note puts an event into the black box, once a boot. That it could not be noted is said,
+// and changes nothing else.
+func (n *Node) note(g state.Generation, err error, e spec.Event) {
+	if n.lock == nil {
+		return // only looking
+	}
+	if err != nil {
+		e = blackbox.Blame(e, err)
+		if item, key := items.Culprit(err); item != "" {
+			e.Item, e.Key = item, key
+		}
+	}
+	if err := events.Note(n.box(), n.scopes.Kernel, g, e); err != nil {
+		n.o.Say("%v", err)
+	}
+}
+
+// noteUp notes once that this boot came up, and as what.
+func (n *Node) noteUp(st *spec.Status, g state.Generation) {
+	if n.boot.Live.Up {
+		return
+	}
+	n.boot.Live.Up = true
+	e := spec.Event{Event: spec.EventUp, Why: "health " + string(st.Health)}
+	if detail := worst(st); detail != "" {
+		e.Why += ": " + detail
+	}
+	n.note(g, nil, e)
+}
+
+// NoteDeadline notes in the black box that the boot of a new generation is ended.
+func NoteDeadline(ctx context.Context, root string) error {
+	id, err := kernelID()
+	if err != nil {
+		return err
+	}
+	return events.Deadline(ctx, root, id)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package events
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -17,10 +18,10 @@ import (
 // systemd-journald.service(8).
 const journalSocket = "/run/systemd/journal/socket"
 
-// journald adds an entry to systemd's journal: the message, and each field as
-// CAISSON_NAME. Without systemd that is an error.
-func (n *Node) journald(event, message string, fields []field) error {
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: n.path(journalSocket), Net: "unixgram"})
+// send adds an entry to systemd's journal: the message, and each field as CAISSON_NAME.
+// Without systemd that is an error.
+func (l Log) send(event, message string, fields []Field) error {
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: filepath.Join(l.Root, journalSocket), Net: "unixgram"})
 	if err != nil {
 		return err
 	}
@@ -40,7 +41,7 @@ func (n *Node) journald(event, message string, fields []field) error {
 	put("SYSLOG_IDENTIFIER", "caisson-agent")
 	put("CAISSON_EVENT", event)
 	for _, f := range fields {
-		put("CAISSON_"+strings.ToUpper(f.name), fmt.Sprint(f.value))
+		put("CAISSON_"+strings.ToUpper(f.Name), fmt.Sprint(f.Value))
 	}
 	_, err = conn.Write(entry.Bytes())
 	return err

@@ -45,7 +45,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("the comment of %s begins with %.40q, not with its name", p.own(), p.Doc)
 		}
 	}
-	got := Table(all, rules)
+	got := Table(all, folders, rules)
 	if *update {
 		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
 			t.Fatal(err)

@@ -4,12 +4,13 @@ package deptest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
 // Table returns docs/packages.md: every package with the first sentence of its
-// own comment, and the rules that hold for it.
-func Table(all []Package, rules []Rule) string {
+// own comment, the floors of folders and the rules that hold for packages.
+func Table(all []Package, floors []Floor, rules []Rule) string {
 	var b strings.Builder
 	b.WriteString("# Packages\n\nMade by a test from the packages' own comments and from the import rules in `internal/deptest`; [the map](map.svg) shows who imports whom.\n\n" +
 		"| package | is |\n|---|---|\n")
@@ -18,6 +19,10 @@ func Table(all []Package, rules []Rule) string {
 			continue
 		}
 		fmt.Fprintf(&b, "| `%s` | %s |\n", p.own(), strings.ReplaceAll(p.Doc, "|", "\\|"))
+	}
+	b.WriteString("\n## Floors\n\nA folder imports those on the floors below its own. From the top down:\n\n| folders | why they stand above the next |\n|---|---|\n")
+	for _, f := range slices.Backward(floors) {
+		fmt.Fprintf(&b, "| %s | %s |\n", code(f.Folders), f.Why)
 	}
 	b.WriteString("\n## Rules\n\n| packages | may depend on | imported only by |\n|---|---|---|\n")
 	for _, r := range rules {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/blackbox"
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/metrics"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
@@ -157,7 +158,7 @@ func (n *Node) sync(ctx context.Context) (*spec.Status, error) {
 	}
 	found, err := n.follower.Sync(ctx)
 	n.boot.Live.Asked = time.Now().Unix()
-	n.countFetch(err)
+	metrics.CountFetch(&n.boot.Live.Counts, err, time.Now())
 	if err != nil {
 		if refusal.Of(err) != "" {
 			n.note(state.Generation{}, err, spec.Event{Event: spec.EventRefused, Did: "goes on with what it has"})

@@ -10,6 +10,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/blackbox"
 	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/metrics"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -57,7 +58,7 @@ func (n *Node) inEffect() uint64 {
 // recordChanges writes a record of each change that a run made.
 func (n *Node) recordChanges(result items.Result, generation uint64, why string) {
 	if why == whyDrift {
-		n.countCorrections(result.Changes, n.last().Drift)
+		metrics.CountCorrections(&n.boot.Live.Counts, result.Changes, n.last().Drift)
 	}
 	n.log().Changes(result.Changes, generation, why)
 }

@@ -141,7 +141,7 @@ var rules = []Rule{
 	{Packages: "bootagent/window", Only: []string{"spec"}, Why: "a question about a clock and an overlay, whoever asks it"},
 	{Packages: "bootagent/trace", Only: []string{"spec"}, Why: "a clock knows no step",
 		By: []string{"bootagent/items", "bootagent/node", "bootagent/operation", "bootagent/swap", "bootagent/boot/root", "bootagent/boot/initramfs"}, ByWhy: "who takes steps notes them, and waits by the same clock"},
-	{Packages: "bootagent/metrics", Only: []string{"spec", "bootagent/state", "bootagent/items/item", "bootagent/window", "internal/..."}, Why: "figures are made of what is known, not looked for",
+	{Packages: "bootagent/metrics", Only: []string{"spec", "spec/rules", "spec/refusal", "bootagent/state", "bootagent/items/item", "bootagent/window", "internal/..."}, Why: "figures are made of what is known, not looked for",
 		By: []string{"bootagent/node", "cmd/caisson-agent"}, ByWhy: "a node has the facts, the service answers"},
 	{Packages: "bootagent/slot", Only: []string{"spec", "spec/rules", "internal/plain", "internal/safepath", "internal/stall"}, By: []string{"bootagent/node"}, Why: "it takes turns, whatever they are for", ByWhy: "a node decides when it acts"},
 	{Packages: "bootagent/operation", Only: []string{"spec", "spec/rules", "bootagent/process", "bootagent/trace", "bootagent/window", "internal/..."}, By: []string{"bootagent/node"}, Why: "operations are run by a node; they know no items and no registry", ByWhy: "a node decides when it acts"},

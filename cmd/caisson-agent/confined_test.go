@@ -87,7 +87,7 @@ site() {
 	  operations: [{name: daily, type: cron, schedule: {weekly: [mon, tue, wed, thu, fri, sat, sun], at: ["00:00", "06:00", "12:00", "18:00"], timeZone: UTC, catchUp: true}, exec: {argv: [/usr/bin/touch, /srv/daily], timeout: 1m}}]
 	---
 	apiVersion: caisson.dev/v1alpha1
-	kind: Service
+	kind: NodeService
 	metadata: {name: monitor}
 	spec:
 	  git: {url: "file:///run/site/conf.git", branch: main}

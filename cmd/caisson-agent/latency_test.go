@@ -218,7 +218,7 @@ $(for i in 0 1 2 3; do echo "    m$i: {mnt_tgt: /srv/mount-$i, device: tmpfs, ty
 $(for i in 0 1 2 3; do echo "    s$i: {mnt_tgt: none, device: $SWAP/swap-$i, type: swap}"; done)
 ---
 apiVersion: caisson.dev/v1alpha1
-kind: Service
+kind: NodeService
 metadata: {name: latency}
 spec:
   git: {url: "file:///mnt/conf", branch: main}

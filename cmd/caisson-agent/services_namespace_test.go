@@ -40,7 +40,7 @@ site() {
 	test -z "$1" || cat >>site.yaml <<-END
 	---
 	apiVersion: caisson.dev/v1alpha1
-	kind: Service
+	kind: NodeService
 	metadata: {name: monitor}
 	spec:
 	  git: {url: "file:///mnt/conf.git", branch: main}

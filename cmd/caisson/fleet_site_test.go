@@ -24,7 +24,7 @@ spec: {exclude: {hosts: [n2]}}
 
 const followedService = `---
 apiVersion: caisson.dev/v1alpha1
-kind: Service
+kind: NodeService
 metadata: {name: web}
 spec:
   git: {url: "https://git.example/web.git", branch: main}

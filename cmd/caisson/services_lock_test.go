@@ -18,7 +18,7 @@ func TestTheLockIsWrittenByOne(t *testing.T) {
 	t.Chdir(t.TempDir())
 	a := newApp(io.Discard, io.Discard)
 	text := "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: metal-a}\nattached: true\nnodes: [{name: a}]\n---\n" +
-		"apiVersion: caisson.dev/v1alpha1\nkind: Service\nmetadata: {name: dns}\nspec:\n  git: {url: \"https://git.example.org/dns.git\", branch: main}\n  directories: [{from: dns, to: /etc/dns}]\n"
+		"apiVersion: caisson.dev/v1alpha1\nkind: NodeService\nmetadata: {name: dns}\nspec:\n  git: {url: \"https://git.example.org/dns.git\", branch: main}\n  directories: [{from: dns, to: /etc/dns}]\n"
 	lock := service.NewLock()
 	lock.Services["dns"] = service.Locked{URL: "https://git.example.org/dns.git", Ref: "branch main", From: []string{"dns"}, Commit: strings.Repeat("a", 40),
 		Date: time.Unix(0, 0).UTC(), Image: spec.Blob{Digest: "sha256:" + strings.Repeat("b", 64), Size: 1}}

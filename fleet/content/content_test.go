@@ -31,7 +31,7 @@ metadata: {name: x}
 nodes: [{name: mon}]
 ---
 apiVersion: caisson.dev/v1alpha1
-kind: Service
+kind: NodeService
 metadata: {name: prometheus}
 spec: {git: {url: "URL", branch: main}, directories: [{from: prometheus/etc, to: /etc/prometheus}, {from: motd, to: /etc/motd.d/prometheus, file: true}]}
 `

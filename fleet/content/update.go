@@ -38,7 +38,7 @@ func (c *Source) Update(ctx context.Context, lock *service.Lock, s *service.Serv
 	defer r.Close() // nothing was written through it
 	to, err := head(ctx, r, s)
 	if errors.Is(err, git.ErrGone) {
-		err = cli.WithHint(err, "nodes keep what they have; correct git: of the Service")
+		err = cli.WithHint(err, "nodes keep what they have; correct git: of the NodeService")
 	}
 	if err == nil && known && was.Frozen != nil {
 		err = cli.WithHint(fmt.Errorf("it is frozen, and %s", was.Stale(s)), "'caisson services forward' ends the freeze")

@@ -27,7 +27,7 @@ metadata: {name: mon}
 spec: {match: {hosts: [mon]}}
 ---
 apiVersion: caisson.dev/v1alpha1
-kind: Service
+kind: NodeService
 metadata: {name: prometheus}
 spec: {nodes: [mon], user: USER, package: prometheus, git: {url: "file:///x", branch: main}, directories: [{from: a, to: /etc/a}]}
 `

@@ -18,7 +18,7 @@ metadata: {name: metal}
 nodes: [{name: n1}, {name: n2}, {name: n3}]
 ---
 apiVersion: caisson.dev/v1alpha1
-kind: Service
+kind: NodeService
 metadata: {name: web}
 spec:
   git: {url: "https://git.example/web.git", branch: main}
@@ -26,7 +26,7 @@ spec:
   directories: [{from: etc, to: /etc/web}]
 ---
 apiVersion: caisson.dev/v1alpha1
-kind: Service
+kind: NodeService
 metadata: {name: unlocked}
 spec:
   git: {url: "https://git.example/other.git", tag: v1}

@@ -23,7 +23,7 @@ metadata: {name: monitoring}
 spec: {match: {labels: {role: monitoring}}}
 ---
 apiVersion: caisson.dev/v1alpha1
-kind: Service
+kind: NodeService
 metadata: {name: prometheus}
 spec:
   nodes: [monitoring]

@@ -112,7 +112,7 @@ spec: {timeZone: UTC, duration: 2h, opens: [{date: ` + day + `, at: "12:00"}]}
 
 const monitorService = `---
 apiVersion: caisson.dev/v1alpha1
-kind: Service
+kind: NodeService
 metadata: {name: monitor}
 spec:
   git: {url: "file://%s", branch: main}

@@ -42,7 +42,7 @@ type gitopper struct {
 }
 
 // readGitopper reads the configuration of gitopper(8): services of all machines, which
-// take directories from git. Each becomes a Service, those of several machines that
+// take directories from git. Each becomes a NodeService, those of several machines that
 // say the same one, and a NodeSet that names the machines.
 func readGitopper(r *reading) {
 	g := &gitopper{reading: r, global: map[string]string{}}
@@ -130,7 +130,7 @@ func (g *gitopper) globally(key string, v *unstable.Node, n int, line string) {
 	case "upstream", "branch":
 		g.global[key] = string(v.Data)
 		g.item(n, line).Taken = true
-		g.items[len(g.items)-1].As = "git of each Service"
+		g.items[len(g.items)-1].As = "git of each NodeService"
 	case "mount":
 		g.miss(n, line, noMount)
 	case "keys":
@@ -192,7 +192,7 @@ func (g *gitopper) directory(at *operated, dir *unstable.Node, n int, line strin
 // scp is the form of a repository's address that ssh has of its own.
 var scp = regexp.MustCompile(`^([^/@:]+@[^/:]+):([^/].*)$`)
 
-// document is the Service that an entry becomes, without its nodes.
+// document is the NodeService that an entry becomes, without its nodes.
 func (g *gitopper) document(s *operated) map[string]any {
 	url := cmp.Or(s.values["upstream"], g.global["upstream"])
 	if m := scp.FindStringSubmatch(url); m != nil {
@@ -211,7 +211,7 @@ func (g *gitopper) document(s *operated) map[string]any {
 // group is what several machines have alike.
 type group struct {
 	name     string
-	text     string // its Service, to compare
+	text     string // its NodeService, to compare
 	doc      map[string]any
 	machines []any
 	of       []*operated
@@ -268,13 +268,13 @@ func (g *gitopper) write() {
 // finish adds a group's documents, unless a site would refuse them.
 func (g *gitopper) finish(one *group) {
 	one.doc["nodes"] = []any{one.name}
-	docs := []any{document("NodeSet", one.name, map[string]any{"match": map[string]any{"hosts": one.machines}}), document("Service", one.name, one.doc)}
+	docs := []any{document("NodeSet", one.name, map[string]any{"match": map[string]any{"hosts": one.machines}}), document("NodeService", one.name, one.doc)}
 	why := refusedDocuments(docs)
 	for _, s := range one.of {
 		s.why = why
 		for key, l := range s.lines {
 			if l.Taken = why == ""; l.Taken {
-				l.As = "Service " + one.name + ", " + map[string]string{"machine": "nodes", "service": "unit", "upstream": "git.url", "branch": "git.branch", "dirs": "directories"}[key]
+				l.As = "NodeService " + one.name + ", " + map[string]string{"machine": "nodes", "service": "unit", "upstream": "git.url", "branch": "git.branch", "dirs": "directories"}[key]
 				if strings.HasSuffix(l.As, ", ") {
 					l.As += key
 				}

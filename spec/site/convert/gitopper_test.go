@@ -115,7 +115,7 @@ func TestGitopper(t *testing.T) {
 			t.Errorf("line %d: %+v, want %q", n, lines[n], want)
 		}
 	}
-	for n, want := range map[int]string{3: "git of each Service", 8: "Service grafana-server, nodes", 9: "Service grafana-server, git.branch", 37: "Service prometheus-2, git.branch"} {
+	for n, want := range map[int]string{3: "git of each NodeService", 8: "NodeService grafana-server, nodes", 9: "NodeService grafana-server, git.branch", 37: "NodeService prometheus-2, git.branch"} {
 		if lines[n].As != want {
 			t.Errorf("line %d: %+v, want %q", n, lines[n], want)
 		}

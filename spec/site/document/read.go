@@ -230,8 +230,12 @@ func (r *Reader) kind(src *report.Source, doc *tree.Value) {
 		return
 	}
 	known = append(known, service.Kind.Kind)
+	hint := report.DidYouMean(k.Text, known)
+	if k.Text == "Service" { // a kind of Kubernetes
+		hint = "kind Service is called NodeService"
+	}
 	r.In("kind", func() {
-		r.Errorf(k.At, "enum", report.DidYouMean(k.Text, known), "%q is not one of %s", k.Text, strings.Join(known, ", "))
+		r.Errorf(k.At, "enum", hint, "%q is not one of %s", k.Text, strings.Join(known, ", "))
 	})
 }
 

@@ -26,7 +26,7 @@ var schemas = []struct {
 	{"nodeset", "caisson NodeSet", maintenance.Kinds[1:2]},
 	{"nodemaintenance", "caisson NodeMaintenance", maintenance.Kinds[2:3]},
 	{"operationtemplate", "caisson OperationTemplate", maintenance.Kinds[3:4]},
-	{"service", "caisson Service", []shape.Document{service.Kind}},
+	{"nodeservice", "caisson NodeService", []shape.Document{service.Kind}},
 	{"rollout", "caisson Rollout", maintenance.Kinds[4:5]},
 }
 

@@ -17,13 +17,13 @@ import (
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
-// Kind is the document of this package.
-var Kind = shape.Document{Kind: "Service", Type: reflect.TypeFor[ServiceDoc](), Whole: true}
+// Kind is the document of this package. Its name is not that of a kind of Kubernetes.
+var Kind = shape.Document{Kind: "NodeService", Type: reflect.TypeFor[ServiceDoc](), Whole: true}
 
-// ServiceDoc is a Service as it is written.
+// ServiceDoc is a NodeService as it is written.
 type ServiceDoc struct {
 	maintenance.HeadDoc
-	Kind shape.Text `site:"kind,required" enum:"Service"`
+	Kind shape.Text `site:"kind,required" enum:"NodeService"`
 	Spec specDoc    `site:"spec,required"`
 }
 
@@ -53,7 +53,7 @@ type directoryDoc struct {
 	At   report.Pos
 }
 
-// Service is a Service document, checked.
+// Service is a NodeService, checked.
 type Service struct {
 	spec.Service // without what the lock says
 	Git          Git
@@ -109,7 +109,7 @@ func Check(c *shape.Checker, docs []ServiceDoc, m maintenance.Maintenance, nodes
 			continue // said already
 		}
 		if first, dup := seen[name.S]; dup {
-			c.Errorf(name.At, "duplicate-name", "", "the Service %s is given already, at %s", name.S, first)
+			c.Errorf(name.At, "duplicate-name", "", "the NodeService %s is given already, at %s", name.S, first)
 			continue
 		}
 		seen[name.S] = name.At

@@ -96,7 +96,7 @@ func TestNextPlace(t *testing.T) {
 		"slow":            slowly(10*time.Millisecond, 0),
 		"rubbish":         func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(bad)) },
 		"a portal":        func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) },
-		"cut for ever":    slowly(time.Microsecond, 3),
+		"cut for ever":    slowly(10*time.Millisecond, 3), // below the pace, however fast the machine asks again
 		"half, then lies": halfThenLies,
 		"down":            func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) },
 	} {

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/spec"
@@ -146,10 +148,20 @@ func TestLook(t *testing.T) {
 	if again := p.Look(t.Context(), r, checks); again.Checks["a"] != r.Checks["a"] {
 		t.Errorf("it was looked at before it was due: %+v", again)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	checks[0].Command = []string{"/bin/sleep", "30"}
-	if r := p.Look(ctx, Record{}, checks); len(r.Checks) != 0 {
+	began := filepath.Join(p.Root, "began")
+	if err := unix.Mkfifo(began, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	checks[0].Command = []string{"/bin/sh", "-c", "echo >" + began + "; exec /bin/sleep 30"}
+	go func() {
+		if _, err := os.ReadFile(began); err != nil { // which waits for the program
+			t.Error(err)
+		}
+		cancel()
+	}()
+	if r := p.Look(ctx, Record{}, checks); len(r.Checks) != 0 || ctx.Err() == nil {
 		t.Errorf("an agent that ends has found %+v", r)
 	}
 }

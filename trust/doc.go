@@ -19,7 +19,7 @@
 // outside, too. fleet:current goes the same way with [Current] and [AcceptFleet]
 // before the overlay; what it says is part of [Known].
 //
-// The checks are named lists, see [Rules]; docs/security.md names the refusal
+// The checks are named lists, see [Rules]; docs/refusals.md names the refusal
 // codes. Errors with a code are final for these bytes; oci.ErrNotFound means that
 // nothing is published under the name; anything else is a failure of the way,
 // worth another try.

@@ -204,7 +204,7 @@ func (e explainer) rest() []spec.Finding {
 }
 
 var remedies = map[string]string{
-	"state":     "docs/reliability.md has the remedy of each",
+	"state":     "docs/state-disk.md has the remedy of each",
 	"image":     "reboot: the boot reads all of it, and fetches it anew where it differs; where that comes again, replace the disk",
 	"operation": "caisson-agent operation list",
 	"apparmor":  "start a kernel that has what the profiles ask for",

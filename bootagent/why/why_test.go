@@ -80,7 +80,7 @@ func TestEachFindingSaysWhatToDo(t *testing.T) {
 			func(s *spec.Status) {
 				s.Drift = []spec.Drift{{Item: "state", Key: "disk", Action: spec.ActionRefuse, Reason: "it is full"}}
 			}, nil,
-			spec.Finding{What: "state disk", Item: "state", Key: "disk", Reason: "it is full", Did: "goes on", Do: "reliability.md"},
+			spec.Finding{What: "state disk", Item: "state", Key: "disk", Reason: "it is full", Did: "goes on", Do: "state-disk.md"},
 		},
 	} {
 		st := well()

@@ -12,7 +12,7 @@ import (
 
 // What a service that has nothing to do may take of a processor, and of memory with the
 // pages of its program, in KiB. On a quiet machine it takes a fraction of the processor,
-// see docs/reliability.md; a busy one makes the same work cost more.
+// see docs/measured.md; a busy one makes the same work cost more.
 const (
 	idleShare  = 0.005
 	idleMemory = 12 << 10

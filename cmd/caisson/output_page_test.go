@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/caisson-os/caisson/internal/doctext"
 )
 
 const jsonHead = `# What is printed with -o json
@@ -52,7 +54,7 @@ func checkOutputPage(t *testing.T) {
 		}
 		page += fmt.Sprintf("| %s | [%s](%s) |\n", name, s, strings.TrimPrefix(file, "../../docs/"))
 	}
-	page += jsonFoot
+	page = doctext.Wrap(page+jsonFoot, 100)
 	const name = "../../docs/json.md"
 	if os.Getenv("CAISSON_UPDATE") != "" {
 		if err := os.WriteFile(name, []byte(page), 0o644); err != nil {

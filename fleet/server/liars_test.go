@@ -29,7 +29,7 @@ import (
 // what it has there, and the service holds the node's own word, by its own key.
 //
 // A tenth means what the rule of the rollout bears: of five nodes in a wave one may fail.
-// What a liar can do is told in docs/security.md: of its own it can say that it waits, and
+// What a liar can do is told in docs/reports.md: of its own it can say that it waits, and
 // hold its wave, by name, until an operator takes it out.
 func TestLiarsSteerNothing(t *testing.T) { liars(t, 0, 2) }
 

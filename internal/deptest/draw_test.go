@@ -31,10 +31,9 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// TestTable holds docs/packages.md to the packages' comments and the rules.
-// Rewrite it with -update.
-func TestTable(t *testing.T) {
-	const name = "../../docs/packages.md"
+// TestTables holds the pages about packages to the packages' comments and the rules.
+// Rewrite them with -update.
+func TestTables(t *testing.T) {
 	all := List(t, "./...")
 	for _, p := range all {
 		if len(p.GoFiles) == 0 {
@@ -45,15 +44,17 @@ func TestTable(t *testing.T) {
 			t.Errorf("the comment of %s begins with %.40q, not with its name", p.own(), p.Doc)
 		}
 	}
-	got := Table(all, folders, rules)
-	if *update {
-		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
+	for page, got := range Tables(all, folders, rules) {
+		name := "../../docs/" + page
+		if *update {
+			if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	want, err := os.ReadFile(name)
-	if err != nil || string(want) != got {
-		t.Errorf("docs/packages.md is not what the packages say (%v); run: go test ./internal/deptest -run TestTable -update", err)
+		want, err := os.ReadFile(name)
+		if err != nil || string(want) != got {
+			t.Errorf("docs/%s is not what the packages say (%v); run: go test ./internal/deptest -run TestTables -update", page, err)
+		}
 	}
 }
 

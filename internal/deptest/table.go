@@ -8,27 +8,39 @@ import (
 	"strings"
 )
 
-// Table returns docs/packages.md: every package with the first sentence of its
-// own comment, the floors of folders and the rules that hold for packages.
-func Table(all []Package, floors []Floor, rules []Rule) string {
-	var b strings.Builder
-	b.WriteString("# Packages\n\nMade by a test from the packages' own comments and from the import rules in `internal/deptest`; [the map](map.svg) shows who imports whom.\n\n" +
-		"| package | is |\n|---|---|\n")
+// Tables returns the pages of docs that list the packages, each with the first sentence
+// of its own comment: those of a node, those of a fleet, the others, the floors of
+// folders and the rules that hold for packages.
+func Tables(all []Package, floors []Floor, rules []Rule) map[string]string {
+	const made = "Made by a test from the packages' own comments and from the import rules in `internal/deptest`.\n\n" +
+		"[The map](map.svg) shows who imports whom.\n\n"
+	const head = "| package | is |\n|---|---|\n"
+	var others, node, fleet, rows strings.Builder
+	others.WriteString("# Packages\n\n" + made + "Further pages: [of the agent](packages-node.md), [of registries and fleets](packages-fleet.md),\n[import rules](import-rules.md).\n\n" + head)
+	fleet.WriteString("# Packages of registries and fleets\n\n" + made + head)
+	node.WriteString("# Packages of the agent\n\n" + made + head)
 	for _, p := range all {
 		if p.Doc == "" || !strings.HasPrefix(p.ImportPath, Module+"/") {
 			continue
 		}
-		fmt.Fprintf(&b, "| `%s` | %s |\n", p.own(), strings.ReplaceAll(p.Doc, "|", "\\|"))
+		b := &others
+		switch room, _, _ := strings.Cut(p.own(), "/"); room {
+		case "bootagent":
+			b = &node
+		case "fleet", "oci", "release", "netboot":
+			b = &fleet
+		}
+		fmt.Fprintf(b, "| `%s` | %s |\n", p.own(), strings.ReplaceAll(p.Doc, "|", "\\|"))
 	}
-	b.WriteString("\n## Floors\n\nA folder imports those on the floors below its own. From the top down:\n\n| folders | why they stand above the next |\n|---|---|\n")
+	rows.WriteString("# Import rules\n\n" + made + "## Floors\n\nA folder imports those on the floors below its own. From the top down:\n\n| folders | why they stand above the next |\n|---|---|\n")
 	for _, f := range slices.Backward(floors) {
-		fmt.Fprintf(&b, "| %s | %s |\n", code(f.Folders), f.Why)
+		fmt.Fprintf(&rows, "| %s | %s |\n", code(f.Folders), f.Why)
 	}
-	b.WriteString("\n## Rules\n\n| packages | may depend on | imported only by |\n|---|---|---|\n")
+	rows.WriteString("\n## Rules\n\n| packages | may depend on | imported only by |\n|---|---|---|\n")
 	for _, r := range rules {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.Packages, depends(r), importedBy(r))
+		fmt.Fprintf(&rows, "| `%s` | %s | %s |\n", r.Packages, depends(r), importedBy(r))
 	}
-	return b.String()
+	return map[string]string{"packages.md": others.String(), "packages-node.md": node.String(), "packages-fleet.md": fleet.String(), "import-rules.md": rows.String()}
 }
 
 func depends(r Rule) string {

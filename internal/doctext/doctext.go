@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctext finds what pages of documentation tell people to type, so that tests
-// can hold it to the programs. Only tests import it.
+// Package doctext reads the pages of documentation for tests: the commands that they tell
+// people to type, where their links lead, and how their prose is wrapped. Only tests import
+// it.
 package doctext
 
 import (

@@ -16,5 +16,5 @@
 // decided by package trust.
 //
 // Formats: DSSE v1, in-toto statement v1, sigstore bundle v0.3. See
-// docs/security.md.
+// docs/transport.md.
 package sign

@@ -67,9 +67,9 @@ const (
 
 type meaning struct{ means, hint string }
 
-// meanings is the documented table: docs/security.md holds the same lines.
+// meanings is the documented table: docs/refusals.md holds the same lines.
 var meanings = map[Code]meaning{
-	Oversize:  {"more bytes than the cap for this kind of thing", "find out what the registry serves there; the caps are in docs/security.md"},
+	Oversize:  {"more bytes than the cap for this kind of thing", "find out what the registry serves there; the caps are in docs/transport.md"},
 	Malformed: {"not the strict JSON that manifests must be: duplicate or differently cased key, bad UTF-8, trailing data, nested too deep", "publish it again with caisson"},
 	MediaType: {"another kind of document than was asked for, or two kinds at once", "is it a registry that answers there? Else publish again with caisson; a layer is named by the digest of its manifest, not of an index"},
 	Digest:    {"the bytes do not have the digest under which they were asked for", "the registry, a mirror or a proxy alters content: compare with another one"},

@@ -5,7 +5,7 @@
 //
 // A refusal is not a failure: a registry that is down is an error and is asked
 // again, a registry that lies is refused. Each [Code] has one meaning, one line
-// in docs/security.md and one hint, and programs may rely on its spelling: it is
+// in docs/refusals.md and one hint, and programs may rely on its spelling: it is
 // what the command line prints, what status shows after "refused:", and what
 // the attack corpus expects.
 //

@@ -14,10 +14,10 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
-// TestCodesAreDocumented holds docs/security.md to the table in the code.
+// TestCodesAreDocumented holds docs/refusals.md to the table in the code.
 // CAISSON_UPDATE=1 rewrites it.
 func TestCodesAreDocumented(t *testing.T) {
-	const page = "../../docs/security.md"
+	const page = "../../docs/refusals.md"
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func TestCodesAreDocumented(t *testing.T) {
 		return
 	}
 	if os.Getenv("CAISSON_UPDATE") == "" {
-		t.Fatal("docs/security.md has another table of codes; run: CAISSON_UPDATE=1 go test ./spec/refusal")
+		t.Fatal("docs/refusals.md has another table of codes; run: CAISSON_UPDATE=1 go test ./spec/refusal")
 	}
 	if err := os.WriteFile(page, want, 0o644); err != nil {
 		t.Fatal(err)

@@ -46,7 +46,7 @@ func mapOverList(p *probe) {
 	s, said = p.parse("values.yaml", conf, "nodes.yaml", "nodes: [{name: superhost}]")
 	p.holds("in Divingbell's own values", s != nil, "%s", said)
 	p.contains("in Divingbell's own values", said, "warning dead-override", "conf.apt.packages")
-	p.documented("divingbell.md", "a warning that names the key (Divingbell: silently); in a Site an error")
+	p.documented("overrides.md", "a warning that names the key (Divingbell: silently); in a Site an error")
 }
 
 func noSuchKey(p *probe) {
@@ -83,6 +83,6 @@ func infiniteCount(p *probe) {
 	i := p.items(hosts + "conf: {exec: {e: {data: \"#!/bin/sh\\n\", rerun_interval: 60, rerun_max_count: infinite, retry_max_count: 2}}}\n")
 	p.equal("infinite is no bound", int64(0), i.Exec[0].RerunMax)
 	p.equal("a number is one", int64(2), i.Exec[0].RetryMax)
-	p.documented("items.md", "`rerunMax` and `retryMax` bound the repetitions of one boot")
+	p.documented("operations.md", "`rerunMax` and `retryMax` bound the repetitions of one boot")
 	p.documented("divingbell.md", "a count is that of one boot, `infinite` is no bound")
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/caisson-os/caisson/spec/site/report"
 )
 
-// reference merges plain data as the table in docs/divingbell.md "How an
+// reference merges plain data as the table in docs/overrides.md "How an
 // override merges" says, a case a row. It shares nothing with the merger.
 func reference(base map[string]any, over map[string]any) map[string]any {
 	out := map[string]any{}

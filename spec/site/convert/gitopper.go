@@ -17,7 +17,10 @@ import (
 
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/maintenance"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/spec/site/service"
+	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
 // looksLikeGitopper: a list of services, each with its machine.
@@ -268,7 +271,7 @@ func (g *gitopper) write() {
 // finish adds a group's documents, unless a site would refuse them.
 func (g *gitopper) finish(one *group) {
 	one.doc["nodes"] = []any{one.name}
-	docs := []any{document("NodeSet", one.name, map[string]any{"match": map[string]any{"hosts": one.machines}}), document("NodeService", one.name, one.doc)}
+	docs := []any{document[maintenance.NodeSetDoc](one.name, map[string]any{"match": map[string]any{"hosts": one.machines}}), document[service.ServiceDoc](one.name, one.doc)}
 	why := refusedDocuments(docs)
 	for _, s := range one.of {
 		s.why = why
@@ -286,8 +289,8 @@ func (g *gitopper) finish(one *group) {
 	}
 }
 
-func document(kind, name string, spec map[string]any) map[string]any {
-	return map[string]any{"apiVersion": "caisson.dev/v1alpha1", "kind": kind, "metadata": map[string]any{"name": name}, "spec": spec}
+func document[Doc any](name string, spec map[string]any) map[string]any {
+	return map[string]any{"apiVersion": "caisson.dev/v1alpha1", "kind": shape.Kind[Doc](), "metadata": map[string]any{"name": name}, "spec": spec}
 }
 
 // refusedDocuments says why a site would not take some documents, or "".

@@ -31,6 +31,7 @@ type Reader struct {
 	Maintenance maintenance.Docs
 	Services    []service.ServiceDoc
 	Site        bool // a Site document was among them
+	parts       bool // documents of other kinds were
 	Dir         string
 	open        []string // files being read, to find a file that names itself
 
@@ -44,7 +45,7 @@ func Read(c *shape.Checker, fsys fs.FS, names []string) *Reader {
 	for _, name := range names {
 		r.read(name, report.Pos{}, false)
 	}
-	if r.Tree == nil && (!r.Maintenance.Empty() || len(r.Services) > 0) {
+	if r.Tree == nil && r.parts {
 		r.Tree = &tree.Value{Kind: tree.Mapping} // a part of a site, looked at alone
 	}
 	if r.Tree == nil && c.Report.Err() == nil {
@@ -180,7 +181,7 @@ func (r *Reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
 	}
 	api := doc.Get("apiVersion")
 	switch {
-	case api != nil && strings.HasPrefix(api.Text, "caisson.dev/") || doc.Get("kind") != nil && doc.Get("kind").Text == "Site":
+	case api != nil && strings.HasPrefix(api.Text, "caisson.dev/") || doc.Get("kind") != nil && doc.Get("kind").Text == siteKind:
 		if valuesOnly {
 			r.Errorf(doc.At, "form", "name it on the command line instead", "a Site cannot be used as values")
 			return
@@ -211,25 +212,19 @@ func (r *Reader) one(src *report.Source, doc *tree.Value, valuesOnly bool) {
 // Site, which says what it lacks.
 func (r *Reader) kind(src *report.Source, doc *tree.Value) {
 	k := doc.Get("kind")
-	if k == nil || k.Kind != tree.Scalar || k.Text == "Site" {
+	if k == nil || k.Kind != tree.Scalar || k.Text == siteKind {
 		r.siteDocument(src, doc)
 		return
 	}
-	known := []string{"Site"}
-	for _, d := range maintenance.Kinds {
-		if d.Kind == k.Text {
-			r.Maintenance.Add(r.Checker, doc)
+	known := []string{siteKind}
+	for _, d := range kinds {
+		if d.Kind() == k.Text {
+			d.add(r, doc)
+			r.parts = true
 			return
 		}
-		known = append(known, d.Kind)
+		known = append(known, d.Kind())
 	}
-	if k.Text == service.Kind.Kind {
-		var d service.ServiceDoc
-		r.Decode(doc, &d)
-		r.Services = append(r.Services, d)
-		return
-	}
-	known = append(known, service.Kind.Kind)
 	hint := report.DidYouMean(k.Text, known)
 	if k.Text == "Service" { // a kind of Kubernetes
 		hint = "kind Service is called NodeService"

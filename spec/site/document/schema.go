@@ -5,33 +5,31 @@ package document
 import (
 	"fmt"
 	"reflect"
-	"slices"
+	"strings"
 
 	"github.com/caisson-os/caisson/spec/site/inventory"
-	"github.com/caisson-os/caisson/spec/site/maintenance"
-	"github.com/caisson-os/caisson/spec/site/service"
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
-// schemas are the documents that have a JSON Schema, and those that may stand in the
-// same file.
-var schemas = []struct {
+// schema is a document that has a JSON Schema, and those that may stand in the same file.
+type schema struct {
 	name, title string
 	documents   []shape.Document
-}{
-	{"site", "caisson Site", append([]shape.Document{{Kind: "Site", Type: reflect.TypeFor[Site]()}}, parts...)},
-	{"values", "Divingbell values", []shape.Document{{Type: reflect.TypeFor[Values]()}}},
-	{"inventory", "caisson inventory", []shape.Document{{Type: reflect.TypeFor[inventory.Doc]()}}},
-	{"maintenancewindow", "caisson MaintenanceWindow", maintenance.Kinds[:1]},
-	{"nodeset", "caisson NodeSet", maintenance.Kinds[1:2]},
-	{"nodemaintenance", "caisson NodeMaintenance", maintenance.Kinds[2:3]},
-	{"operationtemplate", "caisson OperationTemplate", maintenance.Kinds[3:4]},
-	{"nodeservice", "caisson NodeService", []shape.Document{service.Kind}},
-	{"rollout", "caisson Rollout", maintenance.Kinds[4:5]},
 }
 
-// parts are the documents that may stand beside a Site.
-var parts = append(slices.Clone(maintenance.Kinds), service.Kind)
+var schemas = makeSchemas()
+
+func makeSchemas() []schema {
+	site := schema{"site", "caisson Site", []shape.Document{{Type: reflect.TypeFor[Site]()}}}
+	out := []schema{site,
+		{"values", "Divingbell values", []shape.Document{{Type: reflect.TypeFor[Values]()}}},
+		{"inventory", "caisson inventory", []shape.Document{{Type: reflect.TypeFor[inventory.Doc]()}}}}
+	for _, k := range kinds {
+		out[0].documents = append(out[0].documents, k.Document)
+		out = append(out, schema{strings.ToLower(k.Kind()), "caisson " + k.Kind(), []shape.Document{k.Document}})
+	}
+	return out
+}
 
 // SchemaNames lists the documents that have a JSON Schema.
 func SchemaNames() []string {

@@ -4,7 +4,6 @@ package maintenance
 
 import (
 	"cmp"
-	"reflect"
 	"slices"
 
 	"github.com/caisson-os/caisson/spec/rules"
@@ -13,52 +12,27 @@ import (
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
 
-// Kinds are the documents of this package.
-var Kinds = []shape.Document{
-	{Kind: "MaintenanceWindow", Type: reflect.TypeFor[WindowDoc](), Whole: true},
-	{Kind: "NodeSet", Type: reflect.TypeFor[NodeSetDoc](), Whole: true},
-	{Kind: "NodeMaintenance", Type: reflect.TypeFor[NodeMaintenanceDoc](), Whole: true},
-	{Kind: "OperationTemplate", Type: reflect.TypeFor[TemplateDoc](), Whole: true},
-	{Kind: "Rollout", Type: reflect.TypeFor[RolloutDoc](), Whole: true},
-}
-
-// Docs are the documents of this package as they were written.
+// Docs are the documents of this package as they were written: a field a kind.
 type Docs struct {
-	windows   []WindowDoc
-	sets      []NodeSetDoc
-	nodes     []*tree.Value // decoded when all templates are known
-	templates []*tree.Value
-	rollouts  []RolloutDoc
+	Windows   []WindowDoc
+	Sets      []NodeSetDoc
+	Nodes     []shape.Raw[NodeMaintenanceDoc] // decoded when all templates are known
+	Templates []shape.Raw[TemplateDoc]
+	Rollouts  []RolloutDoc
 }
 
-// Add reads one document of one of [Kinds].
-func (d *Docs) Add(c *shape.Checker, v *tree.Value) {
-	switch v.Get("kind").Text {
-	case "MaintenanceWindow":
-		d.windows = append(d.windows, decode[WindowDoc](c, v))
-	case "NodeMaintenance":
-		d.nodes = append(d.nodes, v)
-	case "Rollout":
-		d.rollouts = append(d.rollouts, decode[RolloutDoc](c, v))
-	case "NodeSet":
-		d.sets = append(d.sets, decode[NodeSetDoc](c, v))
-	case "OperationTemplate":
-		d.templates = append(d.templates, v)
-	}
-}
-
-// Empty reports whether there are none.
-func (d *Docs) Empty() bool {
-	return len(d.windows)+len(d.sets)+len(d.nodes)+len(d.templates)+len(d.rollouts) == 0
-}
-
-// readNodes decodes a NodeMaintenance whose templates are expanded, and says from which
+// readNodes decodes a NodeMaintenance whose templates are expanded, and notes from which
 // one each of its operations is.
-func readNodes(c *shape.Checker, v *tree.Value, known templates) (doc NodeMaintenanceDoc, from map[string]string) {
-	from = map[string]string{}
+func readNodes(c *shape.Checker, v *tree.Value, known templates) NodeMaintenanceDoc {
+	from := map[string]string{}
+	read := func(v *tree.Value) NodeMaintenanceDoc {
+		doc := decode[NodeMaintenanceDoc](c, v)
+		doc.from = from
+		return doc
+	}
 	body, list := v.Get("spec"), v.Get("spec").Get("operations")
 	if list == nil || list.Kind != tree.Sequence {
-		return decode[NodeMaintenanceDoc](c, v), from
+		return read(v)
 	}
 	whole := *list
 	whole.List = nil
@@ -78,7 +52,7 @@ func readNodes(c *shape.Checker, v *tree.Value, known templates) (doc NodeMainte
 			}
 		})
 	})
-	return decode[NodeMaintenanceDoc](c, v.With("spec", body.With("operations", &whole))), from
+	return read(v.With("spec", body.With("operations", &whole)))
 }
 
 func decode[T any](c *shape.Checker, v *tree.Value) T {
@@ -92,6 +66,8 @@ type HeadDoc struct {
 	APIVersion shape.Text `site:"apiVersion,required" enum:"caisson.dev/v1alpha1"`
 	Metadata   nameDoc    `site:"metadata,required"`
 }
+
+func (d HeadDoc) name() shape.Text { return d.Metadata.Name }
 
 type nameDoc struct {
 	Name shape.Text `site:"name,required" doc:"what other documents call it"`
@@ -110,39 +86,34 @@ type Maintenance struct {
 // Check makes values of documents, and reports what is wrong with them.
 func Check(c *shape.Checker, d Docs) Maintenance {
 	var m Maintenance
-	windows, sets := names{}, names{}
-	for _, doc := range d.windows {
-		if windows.add(c, "MaintenanceWindow", doc.Metadata.Name) {
-			c.In(doc.Metadata.Name.S, func() { m.Windows = append(m.Windows, doc.check(c)) })
-		}
-	}
-	for _, doc := range d.sets {
-		if sets.add(c, "NodeSet", doc.Metadata.Name) {
-			c.In(doc.Metadata.Name.S, func() { m.Sets = append(m.Sets, doc.check(c)) })
-		}
-	}
+	CheckEach(c, d.Windows, func(doc WindowDoc) { m.Windows = append(m.Windows, doc.check(c)) })
+	CheckEach(c, d.Sets, func(doc NodeSetDoc) { m.Sets = append(m.Sets, doc.check(c)) })
 	slices.SortFunc(m.Windows, func(a, b Window) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(m.Sets, func(a, b Set) int { return cmp.Compare(a.Name, b.Name) })
 	var known templates
-	for _, v := range d.templates {
-		if t := readTemplate(c, v); t != nil {
+	for _, v := range d.Templates {
+		if t := readTemplate(c, v.V); t != nil {
 			known.add(c, t)
 		}
 	}
-	docs := names{}
-	for _, v := range d.nodes {
-		doc, from := readNodes(c, v, known)
-		if docs.add(c, "NodeMaintenance", doc.Metadata.Name) {
-			c.In(doc.Metadata.Name.S, func() { m.nodes = append(m.nodes, doc.check(c, &m, from)) })
-		}
+	var nodes []NodeMaintenanceDoc
+	for _, v := range d.Nodes {
+		nodes = append(nodes, readNodes(c, v.V, known))
 	}
-	rollouts := names{}
-	for _, doc := range d.rollouts {
-		if rollouts.add(c, "Rollout", doc.Metadata.Name) {
-			c.In(doc.Metadata.Name.S, func() { m.Rollouts = append(m.Rollouts, doc.check(c, &m)) })
-		}
-	}
+	CheckEach(c, nodes, func(doc NodeMaintenanceDoc) { m.nodes = append(m.nodes, doc.check(c, &m)) })
+	CheckEach(c, d.Rollouts, func(doc RolloutDoc) { m.Rollouts = append(m.Rollouts, doc.check(c, &m)) })
 	return m
+}
+
+// CheckEach has every document checked whose name can be one, and is the first of its
+// kind.
+func CheckEach[D interface{ name() shape.Text }](c *shape.Checker, docs []D, check func(D)) {
+	seen := names{}
+	for _, doc := range docs {
+		if seen.add(c, shape.Kind[D](), doc.name()) {
+			c.In(doc.name().S, func() { check(doc) })
+		}
+	}
 }
 
 // names are where the documents of one kind were named.
@@ -158,9 +129,5 @@ func (n names) add(c *shape.Checker, kind string, name shape.Text) bool {
 		return false
 	}
 	n[name.S] = name.At
-	if name.S == always {
-		c.Errorf(name.At, "duplicate-name", "", "always is the window that is always open")
-		return false
-	}
 	return c.Valid(name.At, rules.ID(name.S))
 }

@@ -16,6 +16,8 @@ type NodeMaintenanceDoc struct {
 	HeadDoc
 	Kind shape.Text             `site:"kind,required" enum:"NodeMaintenance"`
 	Spec nodeMaintenanceSpecDoc `site:"spec,required"`
+
+	from map[string]string // templates of its operations, by the operation's name
 }
 
 type nodeMaintenanceSpecDoc struct {
@@ -38,7 +40,7 @@ type nodeMaintenance struct {
 	turn       turn // of those that disturb
 }
 
-func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance, from map[string]string) nodeMaintenance {
+func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance) nodeMaintenance {
 	out := nodeMaintenance{name: d.Metadata.Name.S}
 	c.In("nodes", func() {
 		out.sets = m.PickSets(c, d.Spec.Nodes)
@@ -56,10 +58,10 @@ func (d NodeMaintenanceDoc) check(c *shape.Checker, m *Maintenance, from map[str
 				switch {
 				case !seen.add(c, "operation", o.Name):
 				case o.Type.S == spec.RealtimeType:
-					out.realtime = append(out.realtime, o.checkRealtime(c, &out, from[o.Name.S]))
+					out.realtime = append(out.realtime, o.checkRealtime(c, &out, d.from[o.Name.S]))
 				default:
 					done := o.check(c, out.name, out.windows, open)
-					done.From = from[o.Name.S]
+					done.From = d.from[o.Name.S]
 					out.operations = append(out.operations, done)
 				}
 			})
@@ -77,7 +79,7 @@ func (m Maintenance) pickWindows(c *shape.Checker, list []shape.Text) (windows [
 			}
 			return
 		}
-		windows = pick(c, list, "MaintenanceWindow", m.Windows, func(w Window) string { return w.Name })
+		windows = pick[WindowDoc](c, list, m.Windows, func(w Window) string { return w.Name })
 	})
 	return windows, open
 }
@@ -85,11 +87,13 @@ func (m Maintenance) pickWindows(c *shape.Checker, list []shape.Text) (windows [
 // PickSets returns the sets that a document of another kind names, nil for every
 // node, and reports names that there are not.
 func (m Maintenance) PickSets(c *shape.Checker, list []shape.Text) []Set {
-	return pick(c, list, "NodeSet", m.Sets, func(s Set) string { return s.Name })
+	return pick[NodeSetDoc](c, list, m.Sets, func(s Set) string { return s.Name })
 }
 
-// pick returns the values that are named, and reports names that there are not.
-func pick[T any](c *shape.Checker, list []shape.Text, kind string, all []T, name func(T) string) []T {
+// pick returns the values that documents of type D name, and reports names that there
+// are not.
+func pick[D, T any](c *shape.Checker, list []shape.Text, all []T, name func(T) string) []T {
+	kind := shape.Kind[D]()
 	var out []T
 	for i, t := range list {
 		at := slices.IndexFunc(all, func(v T) bool { return name(v) == t.S })
@@ -101,7 +105,7 @@ func pick[T any](c *shape.Checker, list []shape.Text, kind string, all []T, name
 			hint := report.DidYouMean(t.S, known)
 			if len(known) == 0 {
 				hint = "write a document of kind: " + kind + " with metadata: {name: " + t.S + "}"
-				if kind == "MaintenanceWindow" {
+				if kind == shape.Kind[WindowDoc]() {
 					hint += ", or windows: [always]"
 				}
 			}

@@ -92,7 +92,7 @@ func (d RolloutDoc) check(c *shape.Checker, m *Maintenance) Rollout {
 		}
 	})
 	c.In("nodes", func() {
-		r.sets = pick(c, s.Nodes, "NodeSet", m.Sets, func(s Set) string { return s.Name })
+		r.sets = m.PickSets(c, s.Nodes)
 	})
 	c.In("waves", func() {
 		for i, w := range s.Waves {
@@ -116,7 +116,7 @@ func (d waveDoc) check(c *shape.Checker, m *Maintenance) wave {
 	w.hosts = patterns(c, d.Hosts)
 	if d.Set.Set() {
 		c.In("set", func() {
-			if sets := pick(c, []shape.Text{d.Set}, "NodeSet", m.Sets, func(s Set) string { return s.Name }); len(sets) == 1 {
+			if sets := m.PickSets(c, []shape.Text{d.Set}); len(sets) == 1 {
 				w.set = &sets[0]
 			}
 		})

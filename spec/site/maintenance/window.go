@@ -62,6 +62,9 @@ type Window struct {
 func (d WindowDoc) check(c *shape.Checker) Window {
 	w := Window{Name: d.Metadata.Name.S, StartGuard: d.Spec.StartGuard.D, Stop: d.Spec.OnClose.S == "stop"}
 	w.Duration = d.Spec.Duration.D
+	if w.Name == always {
+		c.Errorf(d.Metadata.Name.At, "duplicate-name", "", "always is the window that is always open")
+	}
 	if z := d.Spec.TimeZone; z.Set() {
 		w.Zone = zone(c, z)
 	}

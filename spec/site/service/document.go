@@ -5,7 +5,6 @@ package service
 import (
 	"cmp"
 	"path"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -17,10 +16,8 @@ import (
 	"github.com/caisson-os/caisson/spec/site/shape"
 )
 
-// Kind is the document of this package. Its name is not that of a kind of Kubernetes.
-var Kind = shape.Document{Kind: "NodeService", Type: reflect.TypeFor[ServiceDoc](), Whole: true}
-
-// ServiceDoc is a NodeService as it is written.
+// ServiceDoc is a NodeService as it is written. Its kind is not called Service because
+// one of Kubernetes is.
 type ServiceDoc struct {
 	maintenance.HeadDoc
 	Kind shape.Text `site:"kind,required" enum:"NodeService"`
@@ -102,19 +99,7 @@ func (s *Service) At() report.Pos { return s.at }
 // them. Beside returns the name of a file that the document at a place names.
 func Check(c *shape.Checker, docs []ServiceDoc, m maintenance.Maintenance, nodes []inventory.Node, beside func(report.Pos, string) string) []Service {
 	var out []Service
-	seen := map[string]report.Pos{}
-	for _, d := range docs {
-		name := d.Metadata.Name
-		if !name.Set() {
-			continue // said already
-		}
-		if first, dup := seen[name.S]; dup {
-			c.Errorf(name.At, "duplicate-name", "", "the NodeService %s is given already, at %s", name.S, first)
-			continue
-		}
-		seen[name.S] = name.At
-		c.In(name.S, func() { out = append(out, d.check(c, m, beside)) })
-	}
+	maintenance.CheckEach(c, docs, func(d ServiceDoc) { out = append(out, d.check(c, m, beside)) })
 	slices.SortFunc(out, func(a, b Service) int { return cmp.Compare(a.Name, b.Name) })
 	checkPairs(c, out, nodes)
 	return out

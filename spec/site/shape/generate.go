@@ -13,9 +13,21 @@ import (
 
 // Document is a document of one kind.
 type Document struct {
-	Kind  string // what its kind says; empty: it has none
 	Type  reflect.Type
 	Whole bool // it is never laid over another
+}
+
+// Kind returns what the documents of a type say in their field kind, "" where they have none.
+func Kind[T any]() string { return Document{Type: reflect.TypeFor[T]()}.Kind() }
+
+// Kind returns what the document says in its field kind, "" where it has none.
+func (d Document) Kind() string {
+	for _, f := range structFields(d.Type) {
+		if f.name == "kind" && len(f.enum) == 1 {
+			return f.enum[0]
+		}
+	}
+	return ""
 }
 
 // Schema returns the JSON Schema (draft 2020-12) of the first document. Where it
@@ -28,7 +40,7 @@ func Schema(id, title string, lenient bool, first Document, others ...Document) 
 	for _, o := range others {
 		g.whole = o.Whole
 		out = map[string]any{
-			"if":   map[string]any{"properties": map[string]any{"kind": map[string]any{"const": o.Kind}}, "required": []string{"kind"}},
+			"if":   map[string]any{"properties": map[string]any{"kind": map[string]any{"const": o.Kind()}}, "required": []string{"kind"}},
 			"then": g.Of(o.Type, false),
 			"else": out,
 		}

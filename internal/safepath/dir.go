@@ -124,41 +124,12 @@ func (d Dir) Empty() (bool, error) {
 	return false, err
 }
 
-// Remove removes a file, a link or an empty directory, durably. Nothing there is not an
-// error.
-func (d Dir) Remove(name string) error {
-	d.sweep(name)
-	err := d.unlink(name)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return d.failed("remove", name, err)
-	}
-	return d.Sync()
-}
-
 func (d Dir) unlink(name string) error {
 	err := unix.Unlinkat(d.fd(), name, 0)
 	if errors.Is(err, unix.EISDIR) {
 		err = unix.Unlinkat(d.fd(), name, unix.AT_REMOVEDIR)
 	}
 	return err
-}
-
-// sweep removes what a process left that was killed as it put something at a name.
-func (d Dir) sweep(name string) {
-	again, err := os.Open(Name(d.fd()))
-	if err != nil {
-		return // the write that follows says what is wrong
-	}
-	defer again.Close() // only read
-	names, err := again.Readdirnames(-1)
-	if err != nil {
-		return // the same
-	}
-	for _, n := range names {
-		if end, ours := strings.CutPrefix(n, "."+name+"."); ours && end != "" && strings.Trim(end, "0123456789") == "" {
-			_ = d.unlink(n) // it costs room only
-		}
-	}
 }
 
 func (d Dir) failed(op, name string, err error) error {

@@ -51,15 +51,17 @@ func (w *Walk) Create(path string) error {
 	return unix.Close(fd)
 }
 
-// Remove removes an empty directory or a file.
+// Remove removes an empty directory or a file, durably, and what a killed process left
+// that made it.
 func (w *Walk) Remove(path string) error {
 	in, err := w.Hold(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
-	defer in.Close() // what matters was synced
-	if err := in.unlink(filepath.Base(path)); err != nil {
+	defer in.Close() // what matters is synced by the batch
+	var b Batch
+	if err := errors.Join(b.remove(in, filepath.Base(path), Dir.unlink), b.Sync()); err != nil {
 		return in.failed("remove", filepath.Base(path), err)
 	}
-	return in.Sync()
+	return nil
 }

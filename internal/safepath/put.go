@@ -4,9 +4,6 @@ package safepath
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
-	"math/rand/v2"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -16,46 +13,46 @@ import (
 // was made just now.
 var ErrReplaced = errors.New("somebody has replaced what was made just now")
 
-// Put makes what stands at a name be t, by one rename, and durably: a new file gets
-// content, owner and mode by its descriptor, under a name that nobody knows before.
-func (d Dir) Put(name string, t Thing) (err error) {
-	d.sweep(name)
-	temp, err := d.make(name, t)
-	if temp != "" {
-		defer func() {
-			if err != nil {
-				_ = d.unlink(temp) // err says what failed; the next one is swept
-			}
-		}()
-	}
-	if err == nil {
-		err = d.move(temp, name, t)
-	}
-	if err != nil {
-		return d.failed("put", name, err)
-	}
-	return d.Sync()
+// Put is [Batch.Put] for one thing, which is durable then.
+func (d Dir) Put(name string, t Thing) error {
+	var b Batch
+	return errors.Join(b.Put(d, name, t), b.Sync())
 }
 
-// make makes a new thing beside a name.
-func (d Dir) make(name string, t Thing) (temp string, err error) {
-	for range 100 {
-		temp = fmt.Sprintf(".%s.%d", name, rand.Uint64())
-		switch t.Type() {
-		case unix.S_IFREG:
-			err = d.makeFile(temp, t)
-		case unix.S_IFLNK:
-			err = d.makeLink(temp, t)
-		case unix.S_IFDIR:
-			err = d.MakeDir(temp, t.Mode, t.UID, t.GID)
-		default:
-			return "", errors.New("it is neither a file, a link nor a directory")
+// MakeDir is [Batch.MakeDir] for one directory, which is durable then.
+func (d Dir) MakeDir(name string, mode uint32, uid, gid int) error {
+	var b Batch
+	return errors.Join(b.MakeDir(d, name, mode, uid, gid), b.Sync())
+}
+
+// Remove is [Batch.Remove] for one name; it is durable then.
+func (d Dir) Remove(name string) error {
+	var b Batch
+	return errors.Join(b.Remove(d, name), b.Sync())
+}
+
+// put makes a new thing beside a name and moves it there.
+func (d Dir) put(name string, t Thing) (err error) {
+	temp := temporary(name)
+	defer func() {
+		if err != nil {
+			_ = d.unlink(temp) // err says what failed; the next one is swept
 		}
-		if !errors.Is(err, fs.ErrExist) {
-			return temp, err
-		}
+	}()
+	switch t.Type() {
+	case unix.S_IFREG:
+		err = d.makeFile(temp, t)
+	case unix.S_IFLNK:
+		err = d.makeLink(temp, t)
+	case unix.S_IFDIR:
+		err = d.makeDir(temp, t.Mode, t.UID, t.GID)
+	default:
+		return errors.New("it is neither a file, a link nor a directory")
 	}
-	return "", err
+	if err != nil {
+		return err
+	}
+	return d.move(temp, name, t)
 }
 
 func (d Dir) makeFile(name string, t Thing) error {
@@ -93,11 +90,10 @@ func (d Dir) makeLink(name string, t Thing) error {
 	return unix.Fchownat(fd, "", t.UID, t.GID, unix.AT_EMPTY_PATH)
 }
 
-// MakeDir makes a directory, with this mode whatever the umask is. Until it has its owner
-// it is this process's alone. An id of -1 is left as it is. What somebody has put in its
+// makeDir makes a directory. Until it has its owner it is this process's alone. What somebody has put in its
 // place since is not touched, unless it is as empty as a new one, and as closed or of this
 // process's user: over a network the owner may say nothing, and FAT knows no modes.
-func (d Dir) MakeDir(name string, mode uint32, uid, gid int) error {
+func (d Dir) makeDir(name string, mode uint32, uid, gid int) error {
 	if err := unix.Mkdirat(d.fd(), name, 0o700); err != nil {
 		return err
 	}

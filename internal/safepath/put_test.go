@@ -4,6 +4,7 @@ package safepath
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -116,5 +117,112 @@ func TestLookIsOfOneFile(t *testing.T) {
 		if (got.UID == 0) != (string(got.Content) == "root's") || (got.Mode&unix.S_ISUID != 0) != (got.UID == 0) {
 			t.Fatalf("%+v", got)
 		}
+	}
+}
+
+// A directory that is made has its name when it is whole; what was cut leaves nothing, and
+// what is there stays.
+func TestMakeDir(t *testing.T) {
+	require.Root(t)
+	root := t.TempDir()
+	d := hold(t, root)
+	cut := func() {
+		t.Helper()
+		if err := os.Mkdir(root+"/.x.123", 0o700); err != nil { // by one who was killed
+			t.Fatal(err)
+		}
+	}
+	left := func(want int) {
+		t.Helper()
+		if left, err := os.ReadDir(root); err != nil || len(left) != want {
+			t.Errorf("%v, %v", left, err)
+		}
+	}
+	cut()
+	if err := d.MakeDir("x", 0o2751, 7, 8); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := d.Look("x", 0); err != nil || got.Mode != unix.S_IFDIR|0o2751 || got.UID != 7 || got.GID != 8 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	left(1)
+	cut()
+	if err := d.MakeDir("x", 0o700, 0, 0); !errors.Is(err, os.ErrExist) {
+		t.Errorf("made over what is there: %v", err)
+	}
+	left(1)
+	for what, remove := range map[string]func() error{
+		"a batch": func() error { var b Batch; return errors.Join(b.RemoveDir(d, "x"), b.Sync()) },
+		"a walk":  func() error { var w Walk; defer w.Close(); return w.Remove(root + "/x") },
+	} {
+		cut()
+		if err := remove(); err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v", what, err)
+		}
+		left(0)
+	}
+}
+
+// A name may be as long as a file system takes, and two that begin alike are two.
+func TestLongNames(t *testing.T) {
+	root := tree(t)
+	d := hold(t, root)
+	a, b := strings.Repeat("x", unix.NAME_MAX-1)+"a", strings.Repeat("x", unix.NAME_MAX-1)+"b"
+	own := Thing{Mode: unix.S_IFREG | 0o644, UID: os.Geteuid(), GID: os.Getegid()}
+	for _, name := range []string{a, strings.Repeat("ä", unix.NAME_MAX/2), strings.Repeat("y", 234)} {
+		if err := d.Put(name, own); err != nil {
+			t.Error(err)
+		}
+		if got := temporary(name); len(got) > unix.NAME_MAX {
+			t.Errorf("%q is of %d bytes", got, len(got))
+		}
+	}
+	if stem(a) == stem(b) {
+		t.Error("what is left of one is swept for the other")
+	}
+	if of, is := stemOf(temporary(a)); !is || of != stem(a) {
+		t.Errorf("what is left of %q is of %q", stem(a), of)
+	}
+}
+
+// A pass reads each directory once, however much is put into it.
+func TestBatchLooksOnce(t *testing.T) {
+	root := tree(t, "a/", "b/")
+	own := Thing{Mode: unix.S_IFREG | 0o644, UID: os.Geteuid(), GID: os.Getegid()}
+	var b Batch
+	for n := range 10 {
+		for _, dir := range []string{"a", "b"} {
+			d := hold(t, filepath.Join(root, dir))
+			if err := b.Put(d, fmt.Sprint(n), own); err != nil {
+				t.Fatal(err)
+			}
+			if n == 0 { // it was looked at before
+				if err := os.WriteFile(filepath.Join(root, dir, ".9.1"), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if len(b.dirs) != 2 {
+		t.Errorf("%d directories are entered", len(b.dirs))
+	}
+	if err := b.Sync(); err != nil || b.dirs != nil {
+		t.Errorf("%v, %v", b.dirs, err)
+	}
+	for _, dir := range []string{"a", "b"} {
+		if left, err := os.ReadDir(filepath.Join(root, dir)); err != nil || len(left) != 11 {
+			t.Errorf("%s was read again: %v, %v", dir, left, err)
+		}
+	}
+	for n := range 3 * held { // and no more than so many are open
+		if err := os.Mkdir(filepath.Join(root, fmt.Sprint(n)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Put(hold(t, filepath.Join(root, fmt.Sprint(n))), "x", own); err != nil || len(b.dirs) > held {
+			t.Fatal(len(b.dirs), err)
+		}
+	}
+	if err := b.Sync(); err != nil {
+		t.Fatal(err)
 	}
 }

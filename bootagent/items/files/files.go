@@ -21,6 +21,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -117,6 +118,10 @@ func (i *Item) compare(f Want, twice bool) (d spec.Drift, differs bool) {
 	return d, true
 }
 
+// group is how many files share an fsync of the journal. Their originals are in memory at
+// once.
+const group = 64
+
 // Apply implements item.Item.
 func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	due := map[string]bool{}
@@ -125,76 +130,119 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 			due[d.Key] = true
 		}
 	}
+	todo := slices.DeleteFunc(slices.Clone(i.want), func(f Want) bool { return !due[f.Path] })
+	made := i.made()
 	var errs []error
-	for _, f := range i.want {
-		if !due[f.Path] {
-			continue
-		}
-		if err := i.put(ctx, f); ctx.Err() != nil {
+	for files := range slices.Chunk(todo, group) {
+		if err := i.putAll(ctx, files, made); ctx.Err() != nil {
 			return ctx.Err()
 		} else if err != nil {
-			errs = append(errs, fmt.Errorf("write file %q: %w", f.Path, err))
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// put writes one file, its original first.
-func (i *Item) put(ctx context.Context, f Want) error {
-	want, err := i.wanted(f)
-	if err != nil {
-		return err
+// putAll writes files, their originals first.
+func (i *Item) putAll(ctx context.Context, files []Want, made map[string]bool) error {
+	var errs []error
+	var entries []item.Entry
+	wants := map[string]state{}
+	for _, f := range files {
+		want, was, err := i.both(f)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("write file %q: %w", f.Path, err))
+			continue
+		}
+		if _, twice := wants[f.Path]; twice || was.is(want) { // written anew, it would look changed to who goes by times
+			continue
+		}
+		for _, dir := range was.Missing {
+			made[dir] = true
+		}
+		was.Missing = above(f.Path, made)
+		wants[f.Path] = want
+		entries = append(entries, item.Entry{Item: i.name, Key: f.Path, Prior: item.Raw(was), Applied: item.Raw(want.String()), Scope: item.Root})
 	}
-	was, err := i.read(f.Path)
-	if err != nil || was.is(want) { // written anew, it would look changed to who goes by times
-		return err
-	}
-	was.Missing = i.made(f.Path, was.Missing)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	entry := item.Entry{Item: i.name, Key: f.Path, Prior: item.Raw(was), Applied: item.Raw(want.String()), Scope: item.Root}
-	if err := i.journal.Record(entry); err != nil {
+	if err := i.journal.Record(entries...); err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return i.write(f.Path, want)
-}
-
-// made adds to missing the directories on the way that were made for another
-// file: whichever leaves last removes them.
-func (i *Item) made(path string, missing []string) []string {
-	for _, e := range i.journal.Entries(i.name) {
-		for _, dir := range decode(e).Missing {
-			if strings.HasPrefix(path, "/etc/"+dir+"/") && !slices.Contains(missing, dir) {
-				missing = append(missing, dir)
-			}
+	var b safepath.Batch
+	for _, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return errors.Join(err, b.Sync())
+		}
+		if err := i.write(&b, e.Key, wants[e.Key]); err != nil {
+			errs = append(errs, fmt.Errorf("write file %q: %w", e.Key, err))
 		}
 	}
-	slices.Sort(missing) // a directory sorts before what is in it
-	return missing
+	return errors.Join(append(errs, b.Sync())...)
+}
+
+// both are what should stand at a path and what does.
+func (i *Item) both(f Want) (want, now state, err error) {
+	if want, err = i.wanted(f); err == nil {
+		now, err = i.read(f.Path)
+	}
+	return want, now, err
+}
+
+// made are the directories that were made for files: whichever leaves last removes them.
+func (i *Item) made() map[string]bool {
+	dirs := map[string]bool{}
+	for _, e := range i.journal.Entries(i.name) {
+		for _, dir := range decode(e).Missing {
+			dirs[dir] = true
+		}
+	}
+	return dirs
+}
+
+// above are those of the directories that a path leads through, outermost first.
+func above(path string, made map[string]bool) (dirs []string) {
+	rel := strings.TrimPrefix(path, "/etc/")
+	for n, c := range rel {
+		if c == '/' && made[rel[:n]] {
+			dirs = append(dirs, rel[:n])
+		}
+	}
+	return dirs
 }
 
 // Restore implements item.Item.
 func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	var errs []error
 	var done []item.Entry
+	var b safepath.Batch
 	for _, e := range slices.Backward(entries) { // what lies deeper leaves first
 		if err := ctx.Err(); err != nil {
-			return err
+			return errors.Join(err, b.Sync())
 		}
-		if err := i.write(e.Key, decode(e)); err != nil {
+		if err := i.giveBack(&b, e.Key, decode(e)); err != nil {
 			errs = append(errs, fmt.Errorf("restore file %q: %w", e.Key, err))
 			continue
 		}
 		done = append(done, e)
 	}
+	if err := b.Sync(); err != nil { // else what was given back may be lost, and its original is forgotten
+		return errors.Join(append(errs, err)...)
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	return errors.Join(append(errs, i.journal.Forget(done...))...)
+}
+
+// giveBack writes what was there, unless it is: a run that was cut keeps originals of what
+// it had not come to.
+func (i *Item) giveBack(b *safepath.Batch, path string, was state) error {
+	if now, err := i.read(path); err == nil && was.Kind != absent && now.is(was) {
+		return nil
+	}
+	return i.write(b, path, was)
 }
 
 func decode(e item.Entry) state {

@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -173,7 +174,7 @@ func TestLinksOnTheWayAreRefused(t *testing.T) {
 		if err != nil || len(drift) != 1 || drift[0].Action != spec.ActionRefuse || !strings.Contains(drift[0].Reason, "symbolic link") {
 			t.Errorf("%s: %+v, %v", path, drift, err)
 		}
-		if err := it.write(path, state{Kind: regular, Content: "x", Mode: 0o644}); err == nil {
+		if err := it.write(new(safepath.Batch), path, state{Kind: regular, Content: "x", Mode: 0o644}); err == nil {
 			t.Errorf("%s is written", path)
 		}
 	}

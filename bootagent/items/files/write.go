@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -81,21 +80,21 @@ func (i *Item) missing(rel string) (state, error) {
 	return s, nil
 }
 
-// write makes what stands at a path to be s.
-func (i *Item) write(path string, s state) error {
+// write makes what stands at a path to be s, as a part of a pass.
+func (i *Item) write(b *safepath.Batch, path string, s state) error {
 	rel, err := below(path)
 	if err != nil {
 		return err
 	}
 	if s.Kind == absent {
-		return i.remove(rel, s.Missing)
+		return i.remove(b, rel, s.Missing)
 	}
-	dir, err := i.make(filepath.Dir(rel))
+	dir, err := i.make(b, filepath.Dir(rel))
 	if err != nil {
 		return err
 	}
-	defer dir.Close() // what matters was synced
-	return dir.Put(filepath.Base(rel), s.thing())
+	defer dir.Close() // only held
+	return b.Put(dir, filepath.Base(rel), s.thing())
 }
 
 // thing is a state as it is put.
@@ -105,45 +104,40 @@ func (s state) thing() safepath.Thing {
 }
 
 // make opens a directory below etc and makes what is missing of it.
-func (i *Item) make(rel string) (safepath.Dir, error) {
-	dir, err := i.directory(".")
-	if err != nil || rel == "." {
+func (i *Item) make(b *safepath.Batch, rel string) (safepath.Dir, error) {
+	dir, err := i.directory(rel)
+	if !errors.Is(err, fs.ErrNotExist) || rel == "." {
 		return dir, err
 	}
-	at := ""
-	for part := range strings.SplitSeq(rel, "/") {
-		err := dir.MakeDir(part, 0o755, -1, -1)
-		if errors.Is(err, fs.ErrExist) {
-			err = nil
-		}
-		if err := errors.Join(err, dir.Close()); err != nil {
-			return safepath.Dir{}, &fs.PathError{Op: "mkdir", Path: "/etc/" + rel, Err: err}
-		}
-		at = filepath.Join(at, part)
-		if dir, err = i.directory(at); err != nil {
-			return safepath.Dir{}, err
-		}
+	above, err := i.make(b, filepath.Dir(rel))
+	if err != nil {
+		return safepath.Dir{}, err
 	}
-	return dir, nil
+	err = b.MakeDir(above, filepath.Base(rel), 0o755, -1, -1)
+	_ = above.Close() // only held
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return safepath.Dir{}, &fs.PathError{Op: "mkdir", Path: "/etc/" + rel, Err: err}
+	}
+	return i.directory(rel)
 }
 
 // remove deletes a file, and those of the directories that are empty then.
-func (i *Item) remove(rel string, made []string) error {
+func (i *Item) remove(b *safepath.Batch, rel string, made []string) error {
 	dir, err := i.directory(filepath.Dir(rel))
 	if errors.Is(err, fs.ErrNotExist) {
-		return i.unmake(made)
+		return i.unmake(b, made)
 	}
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(dir.Remove(filepath.Base(rel)), dir.Close()); err != nil {
+	if err := errors.Join(b.Remove(dir, filepath.Base(rel)), dir.Close()); err != nil {
 		return err
 	}
-	return i.unmake(made)
+	return i.unmake(b, made)
 }
 
 // unmake removes directories, innermost first, as far as they are empty.
-func (i *Item) unmake(made []string) error {
+func (i *Item) unmake(b *safepath.Batch, made []string) error {
 	for _, rel := range slices.Backward(made) {
 		dir, err := i.directory(filepath.Dir(rel))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -152,13 +146,11 @@ func (i *Item) unmake(made []string) error {
 		if err != nil {
 			return err
 		}
-		err = unix.Unlinkat(int(dir.Fd()), filepath.Base(rel), unix.AT_REMOVEDIR)
-		if err := errors.Join(dir.Sync(), dir.Close()); err != nil { // it is forgotten next, that it was made here
-			return err
-		}
+		err = b.RemoveDir(dir, filepath.Base(rel))
+		_ = dir.Close() // only held
 		switch {
 		case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST):
-			return nil // somebody else's by now
+			return nil // somebody else's by now, or another file's
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return &fs.PathError{Op: "rmdir", Path: "/etc/" + rel, Err: err}
 		}

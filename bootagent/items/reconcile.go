@@ -195,8 +195,7 @@ type run struct {
 	guard   Guard          // of drift; nil: all of it is corrected
 	fresh   Guard          // of what a change asks for; nil: all of it is done
 	drifted map[wish]bool  // with To left empty: all that is drift, nil for everything; the rest is a change taken back
-	counted [][]spec.Drift // corrections that the guard took note of
-	failed  []bool         // the last Apply has complained
+	failed  [][]spec.Drift // corrections that the guard took note of, of an Apply that complained
 	changed bool           // so what a later item saw in the preflight may be stale
 	trace   trace.Recorder
 }
@@ -204,7 +203,7 @@ type run struct {
 func newRun(items []item.Item, j item.Journal) *run {
 	n := len(items)
 	return &run{items: items, journal: j, drift: make([][]spec.Drift, n), unseen: make([]error, n), errs: make([]error, n),
-		counted: make([][]spec.Drift, n), failed: make([]bool, n)}
+		failed: make([][]spec.Drift, n)}
 }
 
 func (r *run) reconcile(ctx context.Context) Result {
@@ -287,13 +286,17 @@ func (r *run) judged(n int, drift []spec.Drift) []spec.Drift {
 	if r.guard == nil && r.fresh == nil {
 		return drift
 	}
-	if r.failed[n] {
-		for _, d := range r.counted[n] {
-			if slices.ContainsFunc(drift, func(still spec.Drift) bool { return still.Key == d.Key }) {
+	if len(r.failed[n]) > 0 {
+		still := map[string]bool{}
+		for _, d := range drift {
+			still[d.Key] = true
+		}
+		for _, d := range r.failed[n] {
+			if still[d.Key] {
 				r.guard.Undone(d)
 			}
 		}
-		r.counted[n] = nil
+		r.failed[n] = nil
 	}
 	out := slices.Clone(drift)
 	for i, d := range out {
@@ -346,11 +349,15 @@ func (r *run) apply(ctx context.Context) {
 		for _, due := range turns {
 			r.changed = true
 			r.did = append(r.did, due...)
-			r.errs[n] = errors.Join(r.errs[n], r.note(n, due))
+			counted, err := r.note(due)
+			r.errs[n] = errors.Join(r.errs[n], err)
 			end := r.begin(ctx, "apply", n)
-			err := it.Apply(ctx, due)
+			err = it.Apply(ctx, due)
 			end(err)
-			if r.failed[n] = err != nil; !r.known[wishOf(due[0])] { // else the look after it shows why
+			if err != nil {
+				r.failed[n] = append(r.failed[n], counted...)
+			}
+			if !r.known[wishOf(due[0])] { // else the look after it shows why
 				r.errs[n] = errors.Join(r.errs[n], failed(it.Name(), due, err))
 			}
 		}
@@ -382,13 +389,13 @@ func (r *run) turns(ctx context.Context, n int) (turns [][]spec.Drift) {
 	return turns
 }
 
-// note tells the guard of corrections that are about to be made.
-func (r *run) note(n int, due []spec.Drift) error {
+// note tells the guard of corrections that are about to be made, and returns them.
+func (r *run) note(due []spec.Drift) ([]spec.Drift, error) {
 	if r.guard == nil {
-		return nil
+		return nil, nil
 	}
-	r.counted[n] = slices.DeleteFunc(slices.Clone(due), func(d spec.Drift) bool { return !r.guarded(d) })
-	return r.guard.Correct(r.counted[n])
+	counted := slices.DeleteFunc(slices.Clone(due), func(d spec.Drift) bool { return !r.guarded(d) })
+	return counted, r.guard.Correct(counted)
 }
 
 // rememberer is an item that journals originals of what needs no change. It writes
@@ -409,12 +416,13 @@ func (r *run) result(ctx context.Context) Result {
 		result.Items = append(result.Items, status)
 		result.Drift = append(result.Drift, r.drift[n]...)
 	}
-	result.Changes = slices.DeleteFunc(r.did, func(d spec.Drift) bool {
-		return slices.ContainsFunc(result.Drift, func(still spec.Drift) bool {
-			_, well := exec.Again(still)
-			return !well && still.Item == d.Item && still.Key == d.Key
-		})
-	})
+	still := map[wish]bool{}
+	for _, d := range result.Drift {
+		if _, well := exec.Again(d); !well {
+			still[wish{item: d.Item, key: d.Key}] = true
+		}
+	}
+	result.Changes = slices.DeleteFunc(r.did, func(d spec.Drift) bool { return still[wish{item: d.Item, key: d.Key}] })
 	result.Err = r.failure()
 	result.Steps = r.trace.Steps()
 	return result
@@ -426,7 +434,7 @@ func (r *run) result(ctx context.Context) Result {
 func (r *run) status(n int) spec.ItemStatus {
 	status := spec.ItemStatus{Name: r.items[n].Name(), State: spec.ItemOK}
 	explained := r.errs[n] != nil
-	var earlier []error
+	var earlier, here []error
 	wrong, quarantined := map[string]bool{}, false
 	for _, d := range r.drift[n] {
 		again, well := exec.Again(d)
@@ -446,9 +454,10 @@ func (r *run) status(n int) spec.ItemStatus {
 		case r.known[wishOf(d)]:
 			earlier = append(earlier, left(d))
 		default:
-			r.errs[n] = errors.Join(r.errs[n], left(d))
+			here = append(here, left(d))
 		}
 	}
+	r.errs[n] = errors.Join(append([]error{r.errs[n]}, here...)...)
 	if err := errors.Join(append(earlier, r.unseen[n], r.errs[n])...); err != nil {
 		status.State, status.Error = spec.ItemDegraded, err.Error()
 	}

@@ -16,13 +16,15 @@ import (
 
 func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// entries are those of one interface, by kernel feature.
-func (i *Item) entries(iface string) map[string]item.Entry {
-	found := map[string]item.Entry{}
+// entries are those of the journal by interface and kernel feature.
+func (i *Item) entries() map[string]map[string]item.Entry {
+	found := map[string]map[string]item.Entry{}
 	for _, e := range i.journal.Entries(Name) {
-		if name, feature := split(e.Key); name == iface {
-			found[feature] = e
+		iface, feature := split(e.Key)
+		if found[iface] == nil {
+			found[iface] = map[string]item.Entry{}
 		}
+		found[iface][feature] = e
 	}
 	return found
 }
@@ -52,6 +54,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	if err := i.journal.Record(entries...); err != nil {
 		return err
 	}
+	recorded := i.entries()
 	for _, c := range changes {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -61,7 +64,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 			return ctx.Err()
 		}
 		errs = append(errs, err)
-		drop = append(drop, i.unchanged(c, after)...)
+		drop = append(drop, c.unchanged(recorded[c.iface], after)...)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -78,6 +81,7 @@ func (i *Item) changes(drift []spec.Drift) (list []*change, errs []error) {
 			byIface[iface] = append(byIface[iface], spec.Feature{Interface: iface, Feature: feature, On: d.To == "on"})
 		}
 	}
+	recorded := i.entries()
 	for _, iface := range sorted(byIface) {
 		c := &change{iface: iface, before: i.look(iface), features: byIface[iface], ask: map[string]bool{}, undone: map[string]bool{}}
 		if c.before.err != nil {
@@ -92,7 +96,7 @@ func (i *Item) changes(drift []spec.Drift) (list []*change, errs []error) {
 			}
 		}
 		var err error
-		if c.had, err = i.live(iface, c.before.index); err != nil {
+		if c.had, err = i.live(recorded[iface], c.before.index); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -132,8 +136,7 @@ func (i *Item) make(ctx context.Context, c *change) (after nic, err error) {
 
 // live drops the entries of an interface of the same name that is gone, and
 // returns the others.
-func (i *Item) live(iface string, index int) (map[string]item.Entry, error) {
-	entries := i.entries(iface)
+func (i *Item) live(entries map[string]item.Entry, index int) (map[string]item.Entry, error) {
 	var stale []item.Entry
 	for feature, e := range entries {
 		if decode(e).Index != index {
@@ -164,9 +167,9 @@ func (c *change) entries() []item.Entry {
 
 // unchanged are the entries of this run that were no side effect, and of what was
 // undone.
-func (i *Item) unchanged(c *change, after nic) []item.Entry {
+func (c *change) unchanged(recorded map[string]item.Entry, after nic) []item.Entry {
 	var drop []item.Entry
-	for feature, e := range i.entries(c.iface) {
+	for feature, e := range recorded {
 		_, known := c.had[feature]
 		_, undone := c.undone[feature]
 		p, s := decode(e), after.features[feature]

@@ -146,7 +146,12 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 			continue // a side effect stays while what may cause it does
 		}
 		d := spec.Drift{Item: Name, Key: e.Key, Action: spec.ActionRemove}
-		n, p := i.look(iface), decode(e)
+		n, looked := nics[iface]
+		if !looked {
+			n = i.look(iface)
+			nics[iface] = n
+		}
+		p := decode(e)
 		if now, ok := n.features[feature]; ok && n.index == p.Index { // else it went, and what was set with it
 			d.From, d.To = onOff(now.Active), onOff(p.Active)
 		}

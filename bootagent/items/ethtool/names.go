@@ -3,7 +3,6 @@
 package ethtool
 
 import (
-	"maps"
 	"path"
 	"slices"
 )
@@ -55,8 +54,12 @@ func members(name string, features map[string]State) []string {
 	if !ok {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(features)), func(m string) bool {
-		ok, err := path.Match(pattern, m)
-		return err != nil || !ok
-	})
+	var found []string
+	for m := range features {
+		if ok, err := path.Match(pattern, m); err == nil && ok {
+			found = append(found, m)
+		}
+	}
+	slices.Sort(found)
+	return found
 }

@@ -80,6 +80,8 @@ func (i *Item) file(id string) string { return filepath.Join(i.dir, name(id)) }
 // Check implements item.Item.
 func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 	var drift []spec.Drift
+	var w safepath.Walk
+	defer w.Close()
 	wanted := map[string]bool{}
 	for _, l := range i.want {
 		if err := ctx.Err(); err != nil {
@@ -97,7 +99,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 			continue
 		}
 		wanted[l.ID] = true
-		now, err := i.read(l.ID)
+		now, err := i.read(&w, l.ID)
 		if err != nil {
 			d.Action, d.Reason = spec.ActionRefuse, err.Error()
 			drift = append(drift, d)
@@ -114,7 +116,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		if wanted[e.Key] {
 			continue
 		}
-		now, _ := i.read(e.Key) // shown only: what cannot be read is shown as nothing
+		now, _ := i.read(&w, e.Key) // shown only: what cannot be read is shown as nothing
 		drift = append(drift, spec.Drift{Item: Name, Key: e.Key, Action: spec.ActionRemove,
 			From: strings.TrimSuffix(now.Content, "\n"), To: strings.TrimSuffix(decode(e).Content, "\n")})
 	}
@@ -125,9 +127,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 const maxFile = 256 << 10
 
 // read is the file of an id, or the zero prior when there is none.
-func (i *Item) read(id string) (prior, error) {
-	var w safepath.Walk
-	defer w.Close()
+func (i *Item) read(w *safepath.Walk, id string) (prior, error) {
 	dir, err := w.Hold(i.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return prior{}, nil
@@ -147,9 +147,7 @@ func (i *Item) read(id string) (prior, error) {
 }
 
 // put makes the file of an id be p. PAM reads it as any user, whatever the umask is.
-func (i *Item) put(id string, p prior) error {
-	var w safepath.Walk
-	defer w.Close()
+func (i *Item) put(w *safepath.Walk, b *safepath.Batch, id string, p prior) error {
 	if err := w.MkdirAll(i.dir); err != nil {
 		return err
 	}
@@ -157,8 +155,8 @@ func (i *Item) put(id string, p prior) error {
 	if err != nil {
 		return err
 	}
-	defer dir.Close() // what matters was synced
-	return dir.Put(name(id), safepath.Thing{Mode: unix.S_IFREG | uint32(p.Mode.Perm()), UID: p.UID, GID: p.GID, Content: []byte(p.Content)})
+	defer dir.Close() // only held
+	return b.Put(dir, name(id), safepath.Thing{Mode: unix.S_IFREG | uint32(p.Mode.Perm()), UID: p.UID, GID: p.GID, Content: []byte(p.Content)})
 }
 
 // Apply implements item.Item.
@@ -169,6 +167,8 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	var entries []item.Entry
 	var todo []spec.Drift
 	var errs []error
+	var w safepath.Walk
+	defer w.Close()
 	made := missing(i.dir)
 	for _, e := range i.journal.Entries(Name) {
 		made = cmp.Or(decode(e).Made, made) // whichever file leaves last removes the directories
@@ -177,7 +177,7 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 		if d.Action != spec.ActionAdd && d.Action != spec.ActionChange {
 			continue
 		}
-		was, err := i.read(d.Key)
+		was, err := i.read(&w, d.Key)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -195,18 +195,17 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	if err := i.journal.Record(entries...); err != nil {
 		return err
 	}
+	var b safepath.Batch
 	for _, d := range todo {
 		if err := ctx.Err(); err != nil {
-			return err
+			return errors.Join(err, b.Sync())
 		}
-		if err := i.put(d.Key, prior{Content: d.To + "\n", Mode: 0o644, UID: os.Geteuid(), GID: os.Getegid()}); err != nil {
+		if err := i.put(&w, &b, d.Key, prior{Content: d.To + "\n", Mode: 0o644, UID: os.Geteuid(), GID: os.Getegid()}); err != nil {
 			errs = append(errs, fmt.Errorf("write limit %q: %w", d.Key, err))
 		}
-		if later := i.overridden(d); later != "" {
-			i.log("limit %q has no effect: %s is read later and sets the same", d.Key, later)
-		}
 	}
-	return errors.Join(errs...)
+	i.warn(todo)
+	return errors.Join(append(errs, b.Sync())...)
 }
 
 // Restore implements item.Item.
@@ -216,15 +215,27 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	}
 	var errs []error
 	var done []item.Entry
+	var w safepath.Walk
+	defer w.Close()
+	var b safepath.Batch
+	made := ""
 	for _, e := range entries {
 		if err := ctx.Err(); err != nil {
-			return err
+			return errors.Join(err, b.Sync())
 		}
-		if err := i.putBack(e.Key, decode(e)); err != nil {
+		was := decode(e)
+		if err := i.putBack(&w, &b, e.Key, was); err != nil {
 			errs = append(errs, fmt.Errorf("restore limit %q: %w", e.Key, err))
 			continue
 		}
+		made = cmp.Or(was.Made, made)
 		done = append(done, e)
+	}
+	if err := b.Sync(); err != nil { // else what was given back may be lost, and its original is forgotten
+		return errors.Join(append(errs, err)...)
+	}
+	if err := i.unmake(&w, made); err != nil {
+		errs = append(errs, err)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -232,12 +243,10 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 	return errors.Join(append(errs, i.journal.Forget(done...))...)
 }
 
-func (i *Item) putBack(id string, was prior) error {
+func (i *Item) putBack(w *safepath.Walk, b *safepath.Batch, id string, was prior) error {
 	if was.Mode != 0 {
-		return i.put(id, was)
+		return i.put(w, b, id, was)
 	}
-	var w safepath.Walk
-	defer w.Close()
 	dir, err := w.Hold(i.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -245,12 +254,20 @@ func (i *Item) putBack(id string, was prior) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(dir.Remove(name(id)), dir.Close()); err != nil {
-		return err
-	}
-	for at := i.dir; was.Made != "" && len(at) >= len(was.Made); at = filepath.Dir(at) {
-		if w.Remove(at) != nil {
-			return nil // it is not empty
+	defer dir.Close() // only held
+	return b.Remove(dir, name(id))
+}
+
+// unmake removes the directories that were made for the files, from the topmost on, as far
+// as they are empty.
+func (i *Item) unmake(w *safepath.Walk, topmost string) error {
+	for at := i.dir; topmost != "" && len(at) >= len(topmost); at = filepath.Dir(at) {
+		switch err := w.Remove(at); {
+		case err == nil, errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, unix.ENOTEMPTY):
+			return nil
+		default:
+			return err
 		}
 	}
 	return nil

@@ -23,13 +23,15 @@ import (
 func values(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
+	root := newTree("/proc/sys")
+	defer root.done()
 	for _, family := range []string{"ipv4", "ipv6"} {
 		err := filepath.WalkDir("/proc/sys/net/"+family, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return err
 			}
 			key := strings.TrimPrefix(path, "/proc/sys/")
-			if value, err := tree("/proc/sys").Read(key); err == nil {
+			if value, err := root.Read(key); err == nil {
 				all[key] = value
 			}
 			return nil
@@ -56,10 +58,12 @@ func reset(t *testing.T) {
 	t.Helper()
 	before := values(t)
 	t.Cleanup(func() {
+		root := newTree("/proc/sys")
+		defer root.done()
 		for range 3 {
 			for key, now := range values(t) {
 				if was, ok := before[key]; ok && was != now {
-					_ = tree("/proc/sys").Write(key, was) // the next pass, and then the next test, see
+					_ = root.Write(key, was) // the next pass, and then the next test, see
 				}
 			}
 		}
@@ -74,12 +78,14 @@ func network(t *testing.T) {
 		t.Fatalf("ip link add: %v: %s", err, out)
 	}
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", "cs0").Run() })
+	root := newTree("/proc/sys")
+	defer root.done()
 	for key, value := range map[string]string{
 		"net/ipv4/conf/cs0/forwarding": "1", "net/ipv4/ip_local_reserved_ports": "7000",
 		"net/ipv6/conf/cs0/addr_gen_mode":               "3",
 		"net/ipv6/conf/cs0/ignore_routes_with_linkdown": "1", "net/ipv6/conf/cs0.100/forwarding": "1",
 	} {
-		if err := tree("/proc/sys").Write(key, value); err != nil {
+		if err := root.Write(key, value); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -170,13 +176,14 @@ func TestAnotherInterfaceOfTheName(t *testing.T) {
 		}
 	}
 	const key = "net/ipv4/conf/sys0/rp_filter"
-	root := tree("/proc/sys")
+	root := newTree("/proc/sys")
+	defer root.done()
 	ip("link", "add", "sys0", "type", "veth", "peer", "name", "sys1")
 	if err := root.Write(key, "0"); err != nil {
 		t.Fatal(err)
 	}
 	j := itemtest.Journal(t, t.TempDir())
-	it := New([]spec.Sysctl{{Key: key, Value: "1"}}, string(root), j)
+	it := New([]spec.Sysctl{{Key: key, Value: "1"}}, root.root, j)
 	drift, err := it.Check(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +196,7 @@ func TestAnotherInterfaceOfTheName(t *testing.T) {
 	if err := root.Write(key, "2"); err != nil {
 		t.Fatal(err)
 	}
-	if err := New(nil, string(root), j).Restore(t.Context(), j.Entries(Name)); err != nil {
+	if err := New(nil, root.root, j).Restore(t.Context(), j.Entries(Name)); err != nil {
 		t.Fatal(err)
 	}
 	if now, err := root.Read(key); err != nil || now != "2" || len(j.Entries(Name)) > 0 {

@@ -25,7 +25,8 @@ func New(want []spec.Sysctl, root string, j item.Journal) *tunable.Item {
 	for _, w := range want {
 		settings = append(settings, tunable.Setting{Key: w.Key, Value: w.Value, Optional: w.Optional, Invalid: rules.Sysctl(w)})
 	}
-	kind := tunable.Kind{Name: Name, Files: tree(root), Coupled: tree(root).coupled,
+	t := newTree(root)
+	kind := tunable.Kind{Name: Name, Files: t, Coupled: t.coupled, Done: t.done,
 		Same: func(_, a, b string) bool { return tunable.Same(a, b) }}
 	return tunable.New(kind, settings, j)
 }

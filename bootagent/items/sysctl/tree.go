@@ -5,7 +5,6 @@ package sysctl
 import (
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,14 +15,50 @@ import (
 // maxValue caps what is read of one key.
 const maxValue = 1 << 20
 
-// tree is /proc/sys.
-type tree string
+// tree is /proc/sys. It keeps the directory of the last key open until done: the kernel
+// walks each of the names that lead there anew, which is most of what a value costs, and
+// keys come sorted.
+type tree struct {
+	root  string
+	dir   string // "" is root itself
+	fd    int    // of dir, -1 when none is open
+	index *uint64
+}
 
-func (t tree) path(key string) string { return string(t) + "/" + key }
+func newTree(root string) *tree { return &tree{root: root, fd: -1} }
+
+func (t *tree) path(key string) string { return t.root + "/" + key }
+
+// done lets go of what is open; the tree can be used on.
+func (t *tree) done() {
+	if t.fd >= 0 {
+		_ = unix.Close(t.fd) // opened for its path only
+	}
+	t.fd, t.index = -1, nil
+}
+
+// enter opens the directory of a key, if it is not open.
+func (t *tree) enter(key string) (name string, err error) {
+	dir, name := "", key
+	if n := strings.LastIndexByte(key, '/'); n >= 0 {
+		dir, name = key[:n], key[n+1:]
+	}
+	if t.fd >= 0 && t.dir == dir {
+		return name, nil
+	}
+	t.done()
+	if t.fd, err = ignoringEINTR(func() (int, error) {
+		return unix.Open(t.path(dir), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	}); err != nil {
+		return "", err
+	}
+	t.dir = dir
+	return name, nil
+}
 
 // Read implements tunable.Files. It and Write use the system calls themselves: package os would ask for each
 // file whether it can be polled, and this is done a thousand times in a run.
-func (t tree) Read(key string) (string, error) {
+func (t *tree) Read(key string) (string, error) {
 	fd, err := t.open(key, unix.O_RDONLY)
 	if err != nil {
 		return "", err
@@ -35,33 +70,29 @@ func (t tree) Read(key string) (string, error) {
 		if len(data) == cap(data) {
 			data = slices.Grow(data, cap(data))
 		}
-		n, err := unix.Read(fd, data[len(data):cap(data)])
-		if err == unix.EINTR {
-			continue
-		}
+		n, err := ignoringEINTR(func() (int, error) { return unix.Read(fd, data[len(data):cap(data)]) })
 		if err != nil {
 			return "", &fs.PathError{Op: "read", Path: t.path(key), Err: err}
 		}
 		if n == 0 {
 			break
 		}
-		data = data[:len(data)+n]
+		if data = data[:len(data)+n]; len(data) < cap(data) && data[len(data)-1] == '\n' {
+			break // the kernel ends a value so
+		}
 	}
 	return strings.TrimRight(string(data), "\n"), nil
 }
 
 // Write implements tunable.Files: it hands the kernel the value in one write(2), as it asks for. The line end
 // lets an empty value be written at all.
-func (t tree) Write(key, value string) error {
+func (t *tree) Write(key, value string) error {
 	fd, err := t.open(key, unix.O_WRONLY|unix.O_TRUNC)
 	if err != nil {
 		return err
 	}
 	text := []byte(value + "\n")
-	n, err := unix.Write(fd, text)
-	for err == unix.EINTR {
-		n, err = unix.Write(fd, text)
-	}
+	n, err := ignoringEINTR(func() (int, error) { return unix.Write(fd, text) })
 	_ = unix.Close(fd) // the kernel answers the write
 	if err == nil && n < len(text) {
 		err = io.ErrShortWrite
@@ -72,22 +103,37 @@ func (t tree) Write(key, value string) error {
 	return nil
 }
 
-func (t tree) open(key string, flags int) (int, error) {
-	for {
-		fd, err := unix.Open(t.path(key), flags|unix.O_CLOEXEC, 0)
+func (t *tree) open(key string, flags int) (fd int, err error) {
+	for range 2 {
+		var name string
+		if name, err = t.enter(key); err == nil {
+			fd, err = ignoringEINTR(func() (int, error) { return unix.Openat(t.fd, name, flags|unix.O_CLOEXEC, 0) })
+		}
 		if err == nil {
 			return fd, nil
 		}
-		if err != unix.EINTR {
-			return -1, &fs.PathError{Op: "open", Path: t.path(key), Err: err}
+		if err != unix.ENOENT {
+			break
 		}
+		t.done() // the interface may have gone and come again since the directory was opened
 	}
+	return -1, &fs.PathError{Op: "open", Path: t.path(key), Err: err}
 }
 
 // Writable implements tunable.Files.
-func (t tree) Writable(key string) bool {
-	info, err := os.Stat(t.path(key))
-	return err == nil && info.Mode().IsRegular() && info.Mode()&0o222 != 0
+func (t *tree) Writable(key string) bool {
+	var st unix.Stat_t
+	name, err := t.enter(key)
+	return err == nil && unix.Fstatat(t.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o222 != 0
+}
+
+// ignoringEINTR makes a system call until no signal cuts it.
+func ignoringEINTR(call func() (int, error)) (int, error) {
+	for {
+		if n, err := call(); err != unix.EINTR {
+			return n, err
+		}
+	}
 }
 
 // sides are the keys that the kernel changes when another one is written.
@@ -106,7 +152,7 @@ var sides = map[string][]string{
 }
 
 // coupled are the present keys that writing key may change.
-func (t tree) coupled(key string) []string {
+func (t *tree) coupled(key string) []string {
 	var keys []string
 	for _, pattern := range sides[key] {
 		if !strings.Contains(pattern, "*") {
@@ -115,7 +161,7 @@ func (t tree) coupled(key string) []string {
 		}
 		found, _ := filepath.Glob(t.path(pattern)) // the patterns are ours, so never malformed
 		for _, name := range found {
-			if side := strings.TrimPrefix(name, string(t)+"/"); side != key {
+			if side := strings.TrimPrefix(name, t.root+"/"); side != key {
 				keys = append(keys, side)
 			}
 		}
@@ -125,17 +171,29 @@ func (t tree) coupled(key string) []string {
 
 // Owner implements tunable.Files: it is the number of the interface that a key
 // below net/*/conf or net/*/neigh belongs to.
-func (tree) Owner(key string) uint64 {
-	parts := strings.Split(key, "/")
+func (t *tree) Owner(key string) uint64 {
+	parts := strings.SplitN(key, "/", 6)
 	if len(parts) != 5 || parts[0] != "net" || parts[2] != "conf" && parts[2] != "neigh" || parts[3] == "all" || parts[3] == "default" {
 		return 0
 	}
+	if _, err := t.enter(key); err != nil {
+		return index(parts[3])
+	}
+	if t.index == nil {
+		n := index(parts[3])
+		t.index = &n
+	}
+	return *t.index
+}
+
+// index is the number of an interface, 0 when there is none.
+func index(name string) uint64 {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0
 	}
 	defer unix.Close(fd) // the ioctl has had its answer
-	request, err := unix.NewIfreq(parts[3])
+	request, err := unix.NewIfreq(name)
 	if err != nil || unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, request) != nil {
 		return 0
 	}

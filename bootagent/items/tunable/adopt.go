@@ -12,6 +12,7 @@ import (
 // Adopt returns entries with what is wanted as the original of what is. A key that is
 // not there has nothing to put back.
 func (i *Item) Adopt() (entries []item.Entry, err error) {
+	defer i.kind.Done()
 	for _, w := range i.want {
 		now, readErr := i.kind.Files.Read(w.Key)
 		if errors.Is(readErr, fs.ErrNotExist) {
@@ -30,6 +31,7 @@ func (i *Item) Adopt() (entries []item.Entry, err error) {
 
 // Kept returns what is set now of the keys that were wanted and have an original.
 func (i *Item) Kept() map[string]string {
+	defer i.kind.Done()
 	kept := map[string]string{}
 	for _, e := range i.journal.Entries(i.kind.Name) {
 		if now, err := i.kind.Files.Read(e.Key); err == nil && e.Applied != nil {

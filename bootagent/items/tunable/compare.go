@@ -6,13 +6,35 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Same reports whether two values mean the same to the kernel: the same fields,
 // however separated, where a field is text, a number in any of the kernel's
 // bases, or a list of numbers and ranges.
 func Same(a, b string) bool {
-	return slices.EqualFunc(strings.Fields(a), strings.Fields(b), sameField)
+	var x, y string
+	for a != b {
+		x, a = cutField(a)
+		y, b = cutField(b)
+		if x == "" || y == "" {
+			return x == y
+		}
+		if !sameField(x, y) {
+			return false
+		}
+	}
+	return true
+}
+
+// cutField returns the first field of a text and what follows it. It makes no list: most
+// values are one field, and a thousand are compared in a run.
+func cutField(s string) (field, rest string) {
+	s = strings.TrimLeftFunc(s, unicode.IsSpace)
+	if n := strings.IndexFunc(s, unicode.IsSpace); n >= 0 {
+		return s[:n], s[n:]
+	}
+	return s, ""
 }
 
 func sameField(a, b string) bool {

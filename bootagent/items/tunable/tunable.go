@@ -55,6 +55,9 @@ type Kind struct {
 	// "" refuses it.
 	Fixed string
 
+	// Done ends a pass over the keys: it lets go of what Files keeps open; may be nil.
+	Done func()
+
 	// Refuse says why the kernel would not take a value; nil asks the kernel by
 	// writing it.
 	Refuse func(key, value string) error
@@ -65,10 +68,14 @@ type Item struct {
 	kind    Kind
 	want    []Setting
 	journal item.Journal
+	differs map[string]bool // keys that the last check found to be otherwise
 }
 
 // New returns the item for want.
 func New(kind Kind, want []Setting, j item.Journal) *Item {
+	if kind.Done == nil {
+		kind.Done = func() {}
+	}
 	slices.SortStableFunc(want, func(a, b Setting) int { return strings.Compare(a.Key, b.Key) })
 	return &Item{kind: kind, want: want, journal: j}
 }
@@ -81,8 +88,10 @@ func (i *Item) Wanted() int { return len(i.want) }
 
 // Check implements item.Item.
 func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
+	defer i.kind.Done()
 	var drift []spec.Drift
 	wanted := map[string]bool{}
+	i.differs = map[string]bool{}
 	for _, w := range i.want {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -90,16 +99,20 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		wanted[w.Key] = true
 		if d, ok := i.compare(w); !ok {
 			drift = append(drift, d)
+			i.differs[w.Key] = true
 		}
 	}
 	for _, e := range i.journal.Entries(i.kind.Name) {
+		if wanted[e.Key] {
+			continue
+		}
 		p := decodePrior(e)
-		if wanted[e.Key] || e.Applied == nil && wanted[p.Cause] {
+		if e.Applied == nil && wanted[p.Cause] {
 			continue
 		}
 		now, err := i.kind.Files.Read(e.Key) // shown only: what cannot be read is shown as nothing
 		to := p.Value
-		if errors.Is(err, fs.ErrNotExist) || i.replaced(e) {
+		if errors.Is(err, fs.ErrNotExist) || i.replaced(e.Key, p) {
 			to = now // nothing is put back
 		}
 		drift = append(drift, spec.Drift{Item: i.kind.Name, Key: e.Key, From: now, To: to, Action: spec.ActionRemove})
@@ -146,13 +159,17 @@ func (i *Item) compare(w Setting) (spec.Drift, bool) {
 // Remember journals the originals of keys that are as wanted already: what changes
 // them later is put back to that, and so is the key when it leaves the config.
 func (i *Item) Remember(ctx context.Context) error {
+	defer i.kind.Done()
 	had := map[string]bool{}
 	for _, e := range i.journal.Entries(i.kind.Name) {
 		had[e.Key] = true
 	}
 	var entries []item.Entry
 	for _, w := range i.want {
-		if now, err := i.kind.Files.Read(w.Key); err == nil && !had[w.Key] && w.Invalid == nil && i.kind.Same(w.Key, now, w.Value) {
+		if had[w.Key] || i.differs[w.Key] || w.Invalid != nil {
+			continue
+		}
+		if now, err := i.kind.Files.Read(w.Key); err == nil && i.kind.Same(w.Key, now, w.Value) {
 			e := i.entry(w.Key, prior{Value: now})
 			e.Applied = item.Raw(w.Value)
 			entries = append(entries, e)
@@ -166,6 +183,7 @@ func (i *Item) Remember(ctx context.Context) error {
 
 // Apply implements item.Item.
 func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
+	defer i.kind.Done()
 	had := map[string]bool{}
 	for _, e := range i.journal.Entries(i.kind.Name) {
 		had[e.Key] = true
@@ -306,6 +324,7 @@ func (i *Item) giveUp(ctx context.Context, tried []spec.Drift, failed map[string
 
 // GiveBack sets what was found before an apply.
 func (i *Item) GiveBack(ctx context.Context, found []spec.Drift) error {
+	defer i.kind.Done()
 	var back []spec.Drift
 	for _, d := range found {
 		now, err := i.kind.Files.Read(d.Key)
@@ -320,16 +339,18 @@ func (i *Item) GiveBack(ctx context.Context, found []spec.Drift) error {
 
 // Restore implements item.Item.
 func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
+	defer i.kind.Done()
 	var drift []spec.Drift
 	for _, e := range entries {
 		now, err := i.kind.Files.Read(e.Key)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // the device or module went, and the value with it
 		}
-		if i.replaced(e) {
+		p := decodePrior(e)
+		if i.replaced(e.Key, p) {
 			continue
 		}
-		drift = append(drift, spec.Drift{Item: i.kind.Name, Key: e.Key, From: now, To: decodePrior(e).Value})
+		drift = append(drift, spec.Drift{Item: i.kind.Name, Key: e.Key, From: now, To: p.Value})
 	}
 	failed, err := i.settle(ctx, drift)
 	if err != nil {
@@ -353,9 +374,8 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 }
 
 // replaced reports whether what a file belongs to went, and another of its name came.
-func (i *Item) replaced(e item.Entry) bool {
-	was := decodePrior(e).Owner
-	return was != 0 && was != i.kind.Files.Owner(e.Key)
+func (i *Item) replaced(key string, was prior) bool {
+	return was.Owner != 0 && was.Owner != i.kind.Files.Owner(key)
 }
 
 // prior is the original of a file. Cause names the wanted key that changed it in

@@ -340,7 +340,7 @@ func (n *Node) layerVersion(layer string) string {
 // sayLeft says which users left with a change, and that their processes go on.
 func (n *Node) sayLeft(from, to *track.Found, result items.Result) {
 	rows := append(n.accountsOf(from.Generation.Layer).Changes, n.accountsOf(to.Generation.Layer).Changes...)
-	passwd, err := n.listing("/etc/passwd")
+	passwd, err := n.host().Read("/etc/passwd")
 	if err != nil {
 		n.o.Say("%v", err)
 		return

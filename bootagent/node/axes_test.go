@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/stage"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fixture"
@@ -83,7 +85,7 @@ func TestActivity(t *testing.T) {
 		t.Errorf("another layer: %+v", a)
 	}
 	n := m.open()
-	release, err := n.holdStaging()
+	release, err := stage.Begin(n.path(paths.RunStaging))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -128,19 +128,6 @@ func (n *Node) Overlay() (*spec.Overlay, error) {
 	return &found.Overlay, nil
 }
 
-// addHints says of each kind what tells the service of its changes.
-func (n *Node) addHints(list []spec.ItemStatus) {
-	last := n.last()
-	for i := range list {
-		switch {
-		case n.o.Hints != nil:
-			list[i].Hints = n.o.Hints(list[i].Name)
-		case i < len(last.Items) && last.Items[i].Name == list[i].Name:
-			list[i].Hints = last.Items[i].Hints
-		}
-	}
-}
-
 // corrections is the book of what was corrected lately. One that cannot be read is
 // begun anew, and said.
 func (n *Node) corrections() *policy.Book {

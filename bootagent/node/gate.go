@@ -5,7 +5,6 @@ package node
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/gate"
@@ -163,44 +162,6 @@ func (n *Node) verdict(j *judged) (gate.Verdict, error) {
 		}
 	}
 	return j.record.Judge(j.checks()), nil
-}
-
-// showRejected is what a status says of a generation that is not tried again.
-func (n *Node) showRejected(s *state.State) *spec.Rejected {
-	if s.Staged == nil {
-		return nil
-	}
-	why := n.rejected(*s.Staged)
-	if why == "" {
-		return nil
-	}
-	return &spec.Rejected{Generation: s.Staged.Generation, Overlay: s.Staged.Overlay, Reason: why, At: stamp(s.Staged.FailedAt)}
-}
-
-// showGates adds the checks of a change that is being judged, and returns when they
-// will have held for long enough.
-func (n *Node) showGates(st *spec.Status) (until time.Time, err error) {
-	j, err := n.judging()
-	if err != nil || j == nil {
-		return time.Time{}, err
-	}
-	for _, c := range j.checks() {
-		p := j.record.Checks[c.Name]
-		one := spec.CheckStatus{Name: c.Name, Holds: p.Since != 0, Failures: p.Failures, Retries: c.Retries, Detail: p.Why}
-		if one.Holds {
-			one.Detail = ""
-		}
-		st.Checks = append(st.Checks, one)
-	}
-	if n.boot.Live.Stuck != "" {
-		st.Health = spec.HealthBroken
-		st.Drift = append(st.Drift, spec.Drift{Item: "gates", Key: "generation " + strconv.FormatUint(st.Generation, 10), Action: spec.ActionRefuse,
-			Reason: "it did not pass its gates, and there is nothing to go back to: " + n.boot.Live.Stuck})
-	}
-	if v := j.record.Judge(j.checks()); v.Until > 0 {
-		until = time.Now().Add(time.Duration(v.Until-seconds(uptime())) * time.Second).UTC().Truncate(time.Second)
-	}
-	return until, nil
 }
 
 func (n *Node) prober() gate.Prober {

@@ -31,7 +31,7 @@ func (n *Node) hold(kind, reason string, lasts time.Duration) spec.Hold {
 func (n *Node) recordHold(event string, h spec.Hold, generation uint64) {
 	fields := []field{{"generation", generation}, {"why", h.Reason}}
 	if h.Until != 0 {
-		fields = append(fields, field{"until", stamp(h.Until).Format(time.RFC3339)})
+		fields = append(fields, field{"until", state.Time(h.Until).Format(time.RFC3339)})
 	}
 	n.record(event, fields...)
 }
@@ -188,7 +188,7 @@ func (n *Node) returnTo(ctx context.Context, h spec.Hold, choose func(kept []sta
 	}
 	n.recordChanges(result, to.Generation, h.Kind)
 	n.boot.Live.TakenBack, n.boot.Live.Without = nil, nil
-	n.setSync(spec.SyncBehind, track.SayHold(&h))
+	n.setSync(spec.SyncBehind, state.SayHold(&h))
 	if err := n.arrive(next); err != nil {
 		return nil, err
 	}

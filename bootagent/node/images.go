@@ -3,17 +3,14 @@
 package node
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
+	"github.com/caisson-os/caisson/bootagent/say"
 	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/layers"
 	"github.com/caisson-os/caisson/spec"
 )
-
-const corruptImage = "a block of it is not what was signed, and reading it fails (EIO)"
 
 // noteImages asks the kernel what it has met in the images that it checks while they are
 // read. The next boot need not read those in which it found nothing wrong; the others it
@@ -38,9 +35,10 @@ func (n *Node) noteImages(g state.Generation) {
 		case slices.Contains(live.Corrupt, image):
 		case slices.Contains(corrupt, image):
 			live.Corrupt = append(live.Corrupt, image)
-			why := fmt.Sprintf("image %s (%s): %s", n.imageName(image), image, corruptImage)
+			name := say.ImageName(&n.boot.Layer, image)
+			why := fmt.Sprintf("image %s (%s): %s", name, image, say.CorruptImage)
 			n.o.Say("%s", why)
-			n.note(g, nil, spec.Event{Event: spec.EventCorrupt, Item: "image", Key: n.imageName(image), Errno: "EIO", Why: why, Did: "goes on, and has the next boot read all of it"})
+			n.note(g, nil, spec.Event{Event: spec.EventCorrupt, Item: "image", Key: name, Errno: "EIO", Why: why, Did: "goes on, and has the next boot read all of it"})
 		default:
 			sound = append(sound, image)
 		}
@@ -57,28 +55,4 @@ func (n *Node) noteImages(g state.Generation) {
 		return
 	}
 	live.Sound = sound
-}
-
-// showImages says how images are checked, and which of them are not what was signed.
-func (n *Node) showImages(st *spec.Status, refuse func(item, key, reason string)) {
-	if n.boot.Mode == spec.ModeAttached {
-		return
-	}
-	st.ImageCheck = spec.ImagesWhenRead
-	if len(n.boot.Images.WhenRead) == 0 || n.boot.Images.Why != "" {
-		st.ImageCheck, st.ImageCheckDetail = spec.ImagesAtBoot, cmp.Or(n.boot.Images.Why, "the loader of this boot does not do that")
-	}
-	for _, image := range n.boot.Live.Corrupt {
-		refuse("image", n.imageName(image), corruptImage)
-	}
-}
-
-// imageName is what people call an image of the running layer.
-func (n *Node) imageName(image string) string {
-	for _, i := range n.boot.Layer.Images {
-		if i.Digest == image {
-			return i.Name
-		}
-	}
-	return digest.Hex(image)
 }

@@ -96,13 +96,3 @@ func (n *Node) noteHad(found *track.Found) error {
 	n.boot.Live.Had = had
 	return err
 }
-
-// swapStatus is where the swap stands, nil where there is none.
-func swapStatus(list []spec.OperationStatus) *spec.OperationStatus {
-	for i := range list {
-		if list[i].Type == spec.LayerSwapName {
-			return &list[i]
-		}
-	}
-	return nil
-}

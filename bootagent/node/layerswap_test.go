@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/say"
 	"github.com/caisson-os/caisson/bootagent/slot"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -125,7 +126,7 @@ func (w *swapper) slotIsFree() bool {
 func (w *swapper) want(st *spec.Status, state spec.OperationState, what, words string, reboots int) {
 	w.t.Helper()
 	var got spec.OperationStatus
-	if s := swapStatus(st.Operations); s != nil {
+	if s := say.Swap(st.Operations); s != nil {
 		got = *s
 	}
 	if got.State != state || got.For != what || !strings.Contains(got.Detail, words) || w.reboots != reboots {

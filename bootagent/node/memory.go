@@ -11,6 +11,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/swap"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -41,7 +42,7 @@ func (n *Node) stageInMemory(ctx context.Context, s *state.State) error {
 	if g := n.heads(s); g == nil || g.Layer == n.boot.Generation.Layer {
 		return nil
 	}
-	release, err := n.holdStaging() // nothing is freed meanwhile
+	release, err := stage.Begin(n.path(paths.RunStaging)) // nothing is freed meanwhile
 	if err != nil {
 		return err
 	}
@@ -95,7 +96,7 @@ func (n *Node) worth(s *state.State) []*state.Generation {
 
 // free gives back the memory of layers that nobody goes to any more.
 func (n *Node) free() {
-	if staging, _ := n.staging(); staging || !n.inMemory() || n.follower == nil {
+	if staging, _ := stage.Runs(n.path(paths.RunStaging)); staging || !n.inMemory() || n.follower == nil {
 		return
 	}
 	s, err := n.folder.Load()

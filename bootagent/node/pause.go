@@ -4,7 +4,6 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items"
@@ -53,17 +52,6 @@ func (n *Node) rest(ctx context.Context, next *track.Found, why string) (*spec.S
 		return nil, err
 	}
 	return n.report(next, result)
-}
-
-func sayPause(p *spec.Hold) string {
-	text := p.Author + " paused this node"
-	if p.Reason != "" {
-		text += ": " + p.Reason
-	}
-	if p.Until != 0 {
-		text += fmt.Sprintf(" (until %s)", stamp(p.Until).Format(time.RFC3339))
-	}
-	return text
 }
 
 // begun reports whether this root was brought to what its overlay says at least

@@ -8,6 +8,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/gate"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/exec"
+	"github.com/caisson-os/caisson/bootagent/say"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -31,7 +32,7 @@ func (n *Node) mayAct(found *track.Found) (ok bool, why string, err error) {
 	if err != nil || p == nil {
 		return err == nil, "", err
 	}
-	return false, sayPause(p), nil
+	return false, say.Pause(p), nil
 }
 
 // promote takes note of a generation that is in effect. It counts as good, which ends

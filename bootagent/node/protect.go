@@ -143,18 +143,6 @@ func (n *Node) Protected() []string {
 	return n.boot.Live.Protection.Keys
 }
 
-// protected is what the status says of protection.
-func (n *Node) protected() (names []string, refused []spec.RefusedWrite) {
-	for _, key := range n.Protected() {
-		names = append(names, rules.SysctlName(key))
-	}
-	for _, r := range n.boot.Live.Refused {
-		r.Key = rules.SysctlName(r.Key)
-		refused = append(refused, r)
-	}
-	return names, refused
-}
-
 // Bounds of what is told of refused writes: programs by parameter in a status, and for
 // how long one that goes on trying has one record.
 const (

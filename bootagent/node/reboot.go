@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/caisson-os/caisson/bootagent/say"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -119,7 +120,7 @@ func (n *Node) waitsWhy() (string, error) {
 		return "", nil
 	}
 	why += ": " + n.sayWay(a.why)
-	if swap := swapStatus(n.view(running)); swap != nil {
+	if swap := say.Swap(n.view(running)); swap != nil {
 		why += "; by itself: " + string(swap.State) + ", " + swap.Detail
 	}
 	return why, nil

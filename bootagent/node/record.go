@@ -11,6 +11,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/metrics"
+	"github.com/caisson-os/caisson/bootagent/say"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -95,7 +96,7 @@ func (n *Node) noteUp(st *spec.Status, g state.Generation) {
 	}
 	n.boot.Live.Up = true
 	e := spec.Event{Event: spec.EventUp, Why: "health " + string(st.Health)}
-	if detail := worst(st); detail != "" {
+	if detail := say.Worst(st); detail != "" {
 		e.Why += ": " + detail
 	}
 	n.note(g, nil, e)

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/report"
+	"github.com/caisson-os/caisson/bootagent/say"
 	"github.com/caisson-os/caisson/bootagent/track"
-	"github.com/caisson-os/caisson/bootagent/window"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -28,17 +28,12 @@ func (n *Node) Report(st *spec.Status) (*spec.Report, *spec.Reporting, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if found.Overlay.Agent == nil || found.Overlay.Agent.Report == nil {
-		return nil, nil, nil
+	to, err := say.Reporting(&found.Overlay)
+	if to == nil || err != nil {
+		return nil, nil, err
 	}
-	to := found.Overlay.Agent.Report
-	if err := rules.Reporting(*to); err != nil {
-		return nil, nil, fmt.Errorf("agent.report of the overlay: %w", err)
-	}
-	r := spec.NewReport(st)
-	r.Interval = to.Interval
-	r.NextWindow = nextWindow(found.Overlay.Maintenance, time.Now())
-	if t, err := n.Trace(); err == nil { // a report says more without its boot than none
+	r := say.Report(st, to, found.Overlay.Maintenance, time.Now())
+	if t, err := n.trace(found); err == nil { // a report says more without its boot than none
 		r.SetBoot(t)
 	}
 	return r, to, nil
@@ -52,20 +47,6 @@ func (n *Node) Poll() time.Duration {
 		return 0
 	}
 	return time.Duration(found.Overlay.Agent.Poll) * time.Second
-}
-
-// nextWindow is the one that is open, or opens first.
-func nextWindow(m *spec.Maintenance, now time.Time) (next *spec.NextWindow) {
-	if m == nil {
-		return nil
-	}
-	for name, w := range m.Windows {
-		i, ok := window.Coming(w, now)
-		if ok && (next == nil || i.From.Before(next.From) || i.From.Equal(next.From) && name < next.Name) {
-			next = &spec.NextWindow{Name: name, Interval: i}
-		}
-	}
-	return next
 }
 
 // Last is the status after the last run of the service; false where there was none

@@ -91,29 +91,6 @@ func TestReport(t *testing.T) {
 	}
 }
 
-func TestNoReportWithoutPlace(t *testing.T) {
-	m := newMachine(t)
-	m.publish(1, layerNamed("a"), "10")
-	m.boot()
-	st := m.apply()
-	if one, to, err := m.open().Report(st); one != nil || to != nil || err != nil {
-		t.Errorf("%+v to %+v, %v", one, to, err)
-	}
-}
-
-// TestNoReportAgainstTheRules: what a site may not say of reports, a signature does not
-// make right.
-func TestNoReportAgainstTheRules(t *testing.T) {
-	m := newMachine(t)
-	m.Overlay(spec.Overlay{Core: spec.Core{Layer: layerNamed("a")}, Agent: &spec.Agent{Report: &spec.Reporting{Registry: "registry.example/metal", Interval: 60}}}, sign.Predicate{Generation: 1})
-	m.confirm(time.Now())
-	m.boot()
-	st := m.apply()
-	if _, to, err := m.open().Report(st); err == nil || to != nil || !strings.Contains(err.Error(), "once in 1h0m0s at most") {
-		t.Errorf("to %+v: %v", to, err)
-	}
-}
-
 // TestANodeKeyCommandsNobody: a machine does not report with a key that its fleet
 // obeys, so that no disk of a node holds one.
 func TestANodeKeyCommandsNobody(t *testing.T) {
@@ -138,25 +115,5 @@ func TestANodeKeyCommandsNobody(t *testing.T) {
 	}
 	if _, err := n.Reporter(); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestNextWindow(t *testing.T) {
-	at := func(hour int) time.Time { return time.Date(2026, 11, 21, hour, 0, 0, 0, time.UTC) }
-	m := &spec.Maintenance{Windows: map[string]spec.Window{
-		"night": {Intervals: []spec.Interval{{From: at(1), To: at(4)}, {From: at(22), To: at(23)}}},
-		"noon":  {Intervals: []spec.Interval{{From: at(12), To: at(13)}}},
-		"past":  {Intervals: []spec.Interval{{From: at(0), To: at(1)}}},
-	}}
-	for hour, want := range map[int]string{2: "night", 5: "noon", 12: "noon", 13: "night"} {
-		if got := nextWindow(m, at(hour)); got == nil || got.Name != want {
-			t.Errorf("at %d: %+v, want %s", hour, got, want)
-		}
-	}
-	if got := nextWindow(m, at(23)); got != nil {
-		t.Errorf("after the last one: %+v", got)
-	}
-	if got := nextWindow(nil, at(2)); got != nil {
-		t.Errorf("without maintenance: %+v", got)
 	}
 }

@@ -269,7 +269,7 @@ func (n *Node) services(o *spec.Overlay) []spec.ServiceStatus {
 		k := kept[s.Name]
 		st := spec.ServiceStatus{Name: s.Name, Unit: s.Unit, Commit: s.Commit, Image: s.Image.Digest, Tracking: spec.Following}
 		if k.Held != "" {
-			st.Tracking, st.Reason, st.Since, st.Published = spec.Frozen, k.Reason, stamp(k.Since), o.Services[i].Commit
+			st.Tracking, st.Reason, st.Since, st.Published = spec.Frozen, k.Reason, state.Time(k.Since), o.Services[i].Commit
 		}
 		for _, d := range k.Images {
 			if before, _, ok := signed.service(s.Name, d); ok && !slices.Contains(st.Kept, before.Commit) {

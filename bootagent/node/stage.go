@@ -43,7 +43,7 @@ func (n *Node) Stage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	release, err := n.holdStaging()
+	release, err := stage.Begin(n.path(paths.RunStaging))
 	if err != nil {
 		return err
 	}

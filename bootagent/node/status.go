@@ -3,22 +3,22 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/boot/apparmor"
 	"github.com/caisson-os/caisson/bootagent/items"
-	"github.com/caisson-os/caisson/bootagent/journal"
+	"github.com/caisson-os/caisson/bootagent/say"
+	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/trace"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/rules"
 )
 
 // remember keeps the sync axis and what goes with it in the boot record.
@@ -38,12 +38,16 @@ func (n *Node) Status(ctx context.Context) (*spec.Status, error) {
 	if last.Overlay == found.Generation.Overlay {
 		result.Explain(last.Items, last.Drift)
 	}
-	return n.compose(found, result)
+	v, err := n.viewed(found, result)
+	if err != nil {
+		return nil, err
+	}
+	return v.Status(), nil
 }
 
 // report is the status after a run; it is kept for those who only read.
 func (n *Node) report(found *track.Found, result items.Result) (*spec.Status, error) {
-	if err := n.keepTrace(result.Steps); err != nil {
+	if err := say.KeepTrace(n.path(paths.RunTrace), result.Steps, !n.begun(), n.o.Say); err != nil {
 		return nil, err
 	}
 	if err := n.follow(found); err != nil {
@@ -52,14 +56,15 @@ func (n *Node) report(found *track.Found, result items.Result) (*spec.Status, er
 	last := n.last()
 	result.Age(last.Drift, time.Now(), uptime())
 	n.noteImages(found.Generation)
+	v, err := n.viewed(found, result)
+	if err != nil {
+		return nil, err
+	}
 	for said := false; ; said = true {
-		status, err := n.compose(found, result)
-		if err != nil {
-			return nil, err
-		}
+		status := v.Status()
 		n.noteUp(status, found.Generation)
 		n.count(status, last.Drift)
-		n.noteAxes(status)
+		say.NoteAxes(&n.boot.Live, status, time.Now())
 		trouble := ""
 		if err := n.publishMetrics(found, status); err != nil {
 			trouble = err.Error()
@@ -85,7 +90,7 @@ func (n *Node) keep(status *spec.Status) error {
 	if err := n.markReboot(); err != nil {
 		n.o.Say("say that a reboot is waited for: %v", err)
 	}
-	n.noteAxes(status)
+	say.NoteAxes(&n.boot.Live, status, time.Now())
 	if err := n.remember(); err != nil {
 		return err
 	}
@@ -96,133 +101,99 @@ func (n *Node) keep(status *spec.Status) error {
 	return durable.WriteFile(n.path(paths.RunStatus), data, 0o640)
 }
 
-func (n *Node) compose(found *track.Found, result items.Result) (*spec.Status, error) {
+// viewed is the node with what runs, as a look at its items has found it.
+func (n *Node) viewed(found *track.Found, result items.Result) (*say.View, error) {
 	s, err := n.folder.Load()
 	if err != nil {
 		return nil, err
 	}
-	status := &spec.Status{
-		APIVersion: spec.APIVersion, Kind: spec.KindStatus,
-		Node: found.Overlay.Node, Fleet: found.Overlay.Fleet, Mode: n.boot.Mode,
-		Tracking: s.Tracking, Sync: n.boot.Sync, SyncDetail: n.boot.SyncDetail, Health: result.Health, Source: n.boot.Source,
-		Epoch: found.Generation.Epoch, Generation: found.Generation.Generation,
-		Overlay: found.Generation.Overlay, Layer: found.Generation.Layer,
-		RootID: n.scopes.Root, BootID: n.scopes.Kernel, Floor: s.Floor,
-		Items: result.Items, Drift: result.Drift,
-		TrackingSince: stamp(s.TrackingSince), SyncSince: stamp(n.boot.Live.SyncSince), Asked: stamp(n.boot.Live.Asked),
-		Expires: stamp(found.Expires.Unix()), LayerVersion: n.layerVersion(found.Generation.Layer), Image: n.imageVersion(), Agent: n.o.Version,
+	v := &say.View{
+		Now: time.Now(), Up: uptime(), Agent: n.o.Version, Image: n.host().ImageVersion(), BootID: n.scopes.Kernel, RootID: n.scopes.Root, Boot: n.boot, State: s,
+		Overlay: &found.Overlay, Generation: found.Generation, Expires: found.Expires, LayerVersion: n.layerVersion(found.Generation.Layer),
+		Items: result.Items, Drift: result.Drift, Health: result.Health, Hints: n.hints(result.Items),
+		Damage: n.damage(), Operations: n.view(found), Services: n.services(&found.Overlay), Profiles: n.profiles(),
 	}
-	n.addHints(status.Items)
-	refuse := func(item, key, reason string) {
-		status.Health = status.Health.And(spec.HealthDegraded)
-		status.Drift = append(status.Drift, spec.Drift{Item: item, Key: key, Action: spec.ActionRefuse, Reason: reason})
+	if s.Staged != nil {
+		v.Rejected, v.Fetched = n.rejected(*s.Staged), n.bytesOf(s.Staged.Layer)
 	}
-	if status.Rejected = n.showRejected(s); status.Rejected != nil {
-		refuse("overlay", fmt.Sprint("generation ", status.Rejected.Generation), "it is rejected on this node: "+status.Rejected.Reason)
-	} else if back := n.boot.Live.TakenBack; back != nil {
-		refuse("overlay", fmt.Sprint("generation ", back.Generation), "it was not applied: "+back.Reason)
-	}
-	if w := n.boot.Live.Without; w != nil && w.Overlay == found.Generation.Overlay {
-		refuse("overlay", fmt.Sprint("generation ", w.Generation), "it runs without what could cut this node off: "+w.Reason)
-	}
-	if s.Trial != nil {
-		status.Trial = shown(s.Trial)
-		if !s.Trial.Pending() {
-			refuse("overlay", fmt.Sprint("generation ", s.Trial.Generation.Generation), "it was undone: "+s.Trial.Reason)
-		}
-	}
-	if a := found.Overlay.Agent; a != nil && a.Poll != 0 {
-		if err := rules.Poll(a.Poll); err != nil { // the usual time holds
-			refuse("agent", "poll", err.Error())
-		}
-	}
-	if err := n.damage(); err != nil {
-		refuse("journal", journal.Damaged, err.Error())
-	}
-	status.Operations = n.view(found)
-	for _, o := range status.Operations {
-		if o.State == spec.OperationFailed || o.State == spec.OperationCannot {
-			refuse("operation", o.Name, o.Detail)
-		}
-	}
-	status.Services = n.services(&found.Overlay)
-	boots := n.boot.Mode != spec.ModeAttached // what is not in effect waits for a reboot
-	if boots && s.Staged != nil && !s.Staged.Pair(found.Generation) && status.Rejected == nil {
-		status.Staged, status.StagedBytes = s.Staged.Overlay, n.bytesOf(s.Staged.Layer)
-	}
-	if p, err := n.pause(found); err != nil {
+	if v.Pause, err = n.pause(found); err != nil {
 		return nil, err
-	} else if p != nil {
-		status.Pause, status.PausedBy = &spec.Pause{Reason: p.Reason, Until: p.Until}, p.Author
 	}
-	if h := s.HoldAt(time.Now().Unix()); h != nil {
-		if h.Kind != spec.HoldFreeze {
-			status.Tracking = spec.Held
-			if boots && s.Current != nil && s.Current.Overlay != found.Generation.Overlay {
-				status.Staged = s.Current.Overlay
-			}
-		}
-		status.TrackingDetail, status.TrackingUntil = track.SayHold(h), stamp(h.Until)
-	} else {
-		status.Tracking = spec.Following
+	if v.Cannot, err = n.cannot(&found.Overlay); err != nil {
+		return nil, err
 	}
-	policy, err := apparmor.Check(n.boot.Layer.AppArmor)
-	if err != nil {
-		policy = append(policy, spec.Drift{Item: "apparmor", Key: "profiles", Action: spec.ActionRefuse, Reason: err.Error()})
+	wrote := append(items.Wrote(n.journal), n.boot.Wrote...)
+	if v.Foreign, err = say.Foreign(n.path(cmp.Or(n.boot.Upper, paths.RunUpper)+"/upper"), wrote); err != nil {
+		return nil, err
 	}
-	if len(policy) > 0 {
-		status.Health = status.Health.And(spec.HealthDegraded)
-		status.Drift = append(status.Drift, policy...)
-	}
-	cannot, err := n.cannot(&found.Overlay)
+	j, err := n.judging()
 	if err != nil {
 		return nil, err
 	}
-	status.Drift = append(status.Drift, cannot...)
-	if trouble := n.boot.Live.MetricsTrouble; trouble != "" {
-		refuse("agent", "metrics", trouble)
+	if j != nil {
+		v.Judged = &say.Judged{Record: j.record, Checks: j.checks()}
 	}
-	if trouble := n.boot.Live.Protection.Trouble; trouble != "" {
-		refuse("agent", "protect", trouble)
+	v.Staging, v.StagingSince = stage.Runs(n.path(paths.RunStaging))
+	if v.Waits() != "" {
+		v.Move = n.sayMove()
 	}
-	status.Protected, status.Refused = n.protected()
-	for _, trouble := range n.boot.DiskTrouble {
-		refuse("state", "disk", trouble)
-	}
-	n.showImages(status, refuse)
-	for _, lost := range s.Lost {
-		refuse("state", "lost", lost)
-	}
-	if status.Foreign, err = n.foreign(); err != nil {
-		return nil, err
-	}
-	if status.Drift == nil {
-		status.Drift = []spec.Drift{}
-	}
-	if status.Items == nil {
-		status.Items = []spec.ItemStatus{}
-	}
-	until, err := n.showGates(status)
-	if err != nil {
-		return nil, err
-	}
-	n.setActivity(status, until)
-	n.setHealth(status)
-	return status, nil
+	return v, nil
 }
 
-// imageVersion is IMAGE_VERSION of the running root's os-release(5), "" where it has
-// none: the handover of a node that caisson boots writes the layer's.
-func (n *Node) imageVersion() string {
-	text, err := os.ReadFile(n.path("/etc/os-release"))
-	if err != nil {
-		return ""
+// host is the machine below this node's root.
+func (n *Node) host() say.Host { return say.Host{Root: n.o.Root} }
+
+// cannot lists what an overlay asks of an attached host that needs a layer.
+func (n *Node) cannot(o *spec.Overlay) ([]spec.Drift, error) {
+	if n.boot.Mode != spec.ModeAttached {
+		return nil, nil
 	}
-	version := ""
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "IMAGE_VERSION="); ok {
-			version = strings.Trim(value, `"'`) // the last one counts, as in a shell
-		}
-	}
-	return version
+	return n.host().Cannot(o)
 }
+
+// profiles are those of AppArmor that are not as the layer says.
+func (n *Node) profiles() []spec.Drift {
+	drift, err := apparmor.Check(n.boot.Layer.AppArmor)
+	if err != nil {
+		drift = append(drift, spec.Drift{Item: "apparmor", Key: "profiles", Action: spec.ActionRefuse, Reason: err.Error()})
+	}
+	return drift
+}
+
+// hints are what tells the service of changes, by kind: where it does not run in this
+// process, what it has said last.
+func (n *Node) hints(kinds []spec.ItemStatus) map[string][]string {
+	by := map[string][]string{}
+	if n.o.Hints != nil {
+		for _, k := range kinds {
+			by[k.Name] = n.o.Hints(k.Name)
+		}
+		return by
+	}
+	for _, k := range n.last().Items {
+		by[k.Name] = k.Hints
+	}
+	return by
+}
+
+// Trace says how long the steps took that made this node as it is.
+func (n *Node) Trace() (*spec.Trace, error) {
+	found, err := n.running()
+	if err != nil {
+		return nil, err
+	}
+	return n.trace(found)
+}
+
+func (n *Node) trace(found *track.Found) (*spec.Trace, error) {
+	t, err := say.ReadTrace(n.path(paths.RunTrace))
+	if err != nil {
+		return nil, err
+	}
+	t.Node, t.BootID, t.Boot = found.Overlay.Node, n.scopes.Kernel, n.boot.Trace
+	t.Started = time.Now().Add(-uptime()).UTC().Truncate(time.Second)
+	return &t, nil
+}
+
+// uptime is how long this kernel runs.
+func uptime() time.Duration { return trace.Uptime() }

@@ -423,15 +423,6 @@ func (n *Node) endTrial() error {
 	return n.folder.Save(s)
 }
 
-// shown is a trial as the status has it.
-func shown(t *state.Trial) *spec.Trial {
-	st := &spec.Trial{Generation: t.Generation.Generation, Overlay: t.Generation.Overlay, Confirm: string(t.Confirm), Since: stamp(t.Since), Undone: t.Reason}
-	if t.Ends != 0 {
-		st.Left = int64(max(0, trial.Left(t, uptime())) / time.Second)
-	}
-	return st
-}
-
 func (n *Node) endDeadline() error {
 	if err := os.Remove(n.path(paths.RunDeadline)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

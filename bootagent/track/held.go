@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
@@ -41,7 +40,7 @@ func (f *Tracker) held(s *state.State, g state.Generation) (why string, not erro
 	if err := permitted(s, *s.Current); err != nil {
 		return "", err
 	}
-	return SayHold(h), nil
+	return state.SayHold(h), nil
 }
 
 // Takes returns the generation that waits and that the node may take, nil where there is none:
@@ -55,22 +54,6 @@ func (f *Tracker) Takes(s *state.State) *state.Generation {
 		return nil
 	}
 	return g
-}
-
-// SayHold says why a node keeps what it has.
-func SayHold(h *spec.Hold) string {
-	text := map[string]string{spec.HoldPin: "pinned", spec.HoldRollback: "rolled back"}[h.Kind]
-	if text == "" {
-		text = "frozen"
-	}
-	text = "this node is " + text
-	if h.Author != "" {
-		text += " by " + h.Author
-	}
-	if h.Reason != "" {
-		text += ": " + h.Reason
-	}
-	return text
 }
 
 // permitted returns why the fleet lets nobody run a generation any more. The least

@@ -3,7 +3,7 @@
 // Package why says of a node on one screen what is wrong, what the node did about it and
 // what a person can do now, of its status and of what is in its black box.
 //
-// It looks at nothing itself and decides nothing: package node asks it, with what it has
+// It looks at nothing itself and decides nothing: package say asks it, with what a node has
 // found.
 package why
 

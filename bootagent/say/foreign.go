@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package say
 
 import (
-	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -11,11 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/caisson-os/caisson/bootagent/items/accounts"
-	"github.com/caisson-os/caisson/bootagent/items/files"
-	"github.com/caisson-os/caisson/bootagent/items/modules"
-	"github.com/caisson-os/caisson/bootagent/items/service"
-	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
@@ -25,24 +19,15 @@ const foreignLimit = 200
 // expected are directories that a running system writes into by its nature.
 var expected = []string{"/var/", "/run/", "/tmp/", "/root/.", "/home/", "/etc/.updated", "/etc/.pwd.lock", "/etc/resolv.conf", "/etc/security/limits.d/" + paths.Prefix}
 
-// foreign lists the files of the writable upper that neither the handover, a kind of
-// item, nor a system at its usual work wrote: what somebody changed by hand, and what will
-// be gone after the next boot.
-func (n *Node) foreign() ([]string, error) {
-	upper := n.path(cmp.Or(n.boot.Upper, paths.RunUpper) + "/upper")
+// Foreign lists the files of the writable upper of a root that neither the handover, a
+// kind of item, nor a system at its usual work wrote: what somebody changed by hand, and
+// what will be gone after the next boot. wrote are the paths of the former two.
+func Foreign(upper string, wrote []string) ([]string, error) {
+	ours := map[string]bool{}
+	for _, name := range wrote {
+		ours[name] = true
+	}
 	var found []string
-	wrote := map[string]bool{}
-	for _, name := range n.boot.Wrote {
-		wrote[name] = true
-	}
-	for _, kind := range []string{files.Name, modules.Name, units.Name, service.Name} {
-		for _, e := range n.journal.Entries(kind) {
-			wrote[e.Key] = true
-		}
-	}
-	for _, e := range n.journal.Entries(accounts.Name) {
-		wrote[accounts.File(e.Key)] = true
-	}
 	err := filepath.WalkDir(upper, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, os.ErrNotExist) {
 			return nil
@@ -57,7 +42,7 @@ func (n *Node) foreign() ([]string, error) {
 			if d.IsDir() {
 				return fs.SkipDir
 			}
-		case d.IsDir(), wrote[name]:
+		case d.IsDir(), ours[name]:
 		case len(found) == foreignLimit:
 			return fs.SkipAll
 		default:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+package say
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/caisson-os/caisson/spec"
@@ -19,13 +20,15 @@ import (
 // this size; dpkg's status of a large host has 5 MB.
 const maxListing = 64 << 20
 
-// cannot lists what the overlay asks of an attached host that needs a layer, with
-// the command that does it there. What the host has already is left out; of an
+// Host is a machine whose files tell what it has.
+type Host struct {
+	Root string // prefix of every path, for tests
+}
+
+// Cannot lists what the overlay asks of a host that caisson did not boot and that needs
+// a layer, with the command that does it there. What the host has already is left out; of an
 // account nobody here can say whether it is as wanted.
-func (n *Node) cannot(o *spec.Overlay) ([]spec.Drift, error) {
-	if n.boot.Mode != spec.ModeAttached {
-		return nil, nil
-	}
+func (h Host) Cannot(o *spec.Overlay) ([]spec.Drift, error) {
 	var drift []spec.Drift
 	add := func(item, key, from, to, reason string) {
 		drift = append(drift, spec.Drift{Item: item, Key: key, From: from, To: to, Action: spec.ActionCannot, Reason: "needs a layer; " + reason})
@@ -39,7 +42,7 @@ func (n *Node) cannot(o *spec.Overlay) ([]spec.Drift, error) {
 		case "apt":
 			if installed == nil {
 				var err error
-				if installed, err = n.installed(); err != nil {
+				if installed, err = h.installed(); err != nil {
 					return nil, err
 				}
 			}
@@ -53,7 +56,7 @@ func (n *Node) cannot(o *spec.Overlay) ([]spec.Drift, error) {
 				add(w.Item, w.Key, have, w.To, "here: apt-get install "+w.Key+"="+w.To)
 			}
 		case "uamlite":
-			passwd, err := n.listing("/etc/passwd")
+			passwd, err := h.Read("/etc/passwd")
 			if err != nil {
 				return nil, err
 			}
@@ -63,7 +66,7 @@ func (n *Node) cannot(o *spec.Overlay) ([]spec.Drift, error) {
 				add(w.Item, w.Key, "", w.To, "here: useradd --create-home --shell /bin/bash "+w.Key)
 			}
 		case "apparmor":
-			text, err := n.listing("/etc/apparmor.d/" + w.Key)
+			text, err := h.Read("/etc/apparmor.d/" + w.Key)
 			if err != nil {
 				return nil, err
 			}
@@ -79,9 +82,9 @@ func (n *Node) cannot(o *spec.Overlay) ([]spec.Drift, error) {
 	return drift, nil
 }
 
-// listing is a file of the host, nil when there is none.
-func (n *Node) listing(name string) ([]byte, error) {
-	f, err := os.Open(n.path(name))
+// Read reads a file of the host, nil when there is none.
+func (h Host) Read(name string) ([]byte, error) {
+	f, err := os.Open(filepath.Join(h.Root, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -97,8 +100,8 @@ func (n *Node) listing(name string) ([]byte, error) {
 }
 
 // installed reads what dpkg(1) says is installed: versions by name.
-func (n *Node) installed() (map[string]string, error) {
-	status, err := n.listing("/var/lib/dpkg/status")
+func (h Host) installed() (map[string]string, error) {
+	status, err := h.Read("/var/lib/dpkg/status")
 	if err != nil {
 		return nil, err
 	}
@@ -122,4 +125,20 @@ func (n *Node) installed() (map[string]string, error) {
 		}
 	}
 	return versions, nil
+}
+
+// ImageVersion is IMAGE_VERSION of the running root's os-release(5), "" where it has
+// none: the handover of a node that caisson boots writes the layer's.
+func (h Host) ImageVersion() string {
+	text, err := h.Read("/etc/os-release")
+	if err != nil {
+		return ""
+	}
+	version := ""
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), "IMAGE_VERSION="); ok {
+			version = strings.Trim(value, `"'`) // the last one counts, as in a shell
+		}
+	}
+	return version
 }

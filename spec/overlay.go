@@ -83,23 +83,6 @@ type Match struct {
 	UUIDs []string `json:"uuids,omitempty"` // SMBIOS product UUID, lower case
 }
 
-// Network is what the node's resolver, clock and interfaces need beyond DHCP.
-type Network struct {
-	DNS        []string    `json:"dns,omitempty"`        // resolver addresses
-	Search     []string    `json:"search,omitempty"`     // search domains
-	NTP        []string    `json:"ntp,omitempty"`        // time servers, names or addresses
-	Interfaces []Interface `json:"interfaces,omitempty"` // those that do not use DHCP
-}
-
-// Interface is a network interface with addresses of its own.
-type Interface struct {
-	MAC       string   `json:"mac,omitempty"`  // matched by MAC when given,
-	Name      string   `json:"name,omitempty"` // else by kernel name
-	Addresses []string `json:"addresses"`      // CIDR
-	Gateway   string   `json:"gateway,omitempty"`
-	MTU       int      `json:"mtu,omitempty"`
-}
-
 // Items are the runtime settings, one list a kind; the agent's order of kinds
 // is the order of its own table, not of this struct.
 type Items struct {

@@ -135,7 +135,16 @@ func namesArePlain(d *decision) error {
 func networkIsPlain(n spec.Network) error {
 	lines := slices.Concat(n.DNS, n.Search, n.NTP)
 	for _, i := range n.Interfaces {
-		lines = slices.Concat(lines, []string{i.MAC, i.Gateway}, i.Addresses)
+		lines = slices.Concat(lines, []string{i.MAC, i.Gateway, i.DHCP}, i.Addresses)
+		if b := i.Bond; b != nil {
+			lines = slices.Concat(lines, []string{b.Mode, b.LACPRate}, b.Members)
+		}
+		if i.VLAN != nil {
+			lines = append(lines, i.VLAN.On)
+		}
+		for _, r := range i.Routes {
+			lines = append(lines, r.To, r.Via)
+		}
 	}
 	for _, line := range lines {
 		if strings.ContainsFunc(line, unicode.IsControl) {

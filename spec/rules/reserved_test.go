@@ -28,7 +28,7 @@ func TestReservedForAllKinds(t *testing.T) {
 	for _, p := range []string{"/var/lib/caisson", "/var/lib/caisson/state.json", "/run/caisson/x.prom", "/var/run/caisson", "/run/nextroot/etc", "/etc/caisson/site.json", "/usr/lib/caisson/caisson-agent", "/lib/caisson",
 		"/usr/bin/caisson-agent", "/bin/caisson-agent", "/usr/lib/systemd/system/caisson-agent.service", "/lib/systemd/system/caisson-agent.service", "/etc/systemd/system/caisson-agent.service",
 		"/etc/systemd/system/caisson-agent.service.d/a.conf", "/etc/systemd/system/caisson-agent.service.wants/a.service", "/etc/systemd/system/multi-user.target.wants/caisson-agent.service",
-		"/etc/systemd/system/a.service.d/60-caisson-order.conf", "/etc/systemd/system.conf.d/60-caisson-supervise.conf", "/etc/systemd/network/10-caisson-static0.network",
+		"/etc/systemd/system/a.service.d/60-caisson-order.conf", "/etc/systemd/system.conf.d/60-caisson-supervise.conf", "/etc/systemd/network/10-caisson-00.network",
 		"/etc/security/limits.d/60-caisson-a.conf", "/etc/modprobe.d/zz-caisson-modules.conf"} {
 		for kind, check := range placed {
 			if check(p) == nil {

@@ -199,7 +199,7 @@ func TestStaticAddress(t *testing.T) {
 	n := newNode(t, t.TempDir(), false)
 	n.Overlay.Network.Interfaces = []spec.Interface{{MAC: n.Lease.MAC, Addresses: []string{"192.0.2.7/24"}, Gateway: "192.0.2.1", MTU: 9000}}
 	read := do(t, n)
-	got := read("etc/systemd/network/10-caisson-static0.network")
+	got := read("etc/systemd/network/10-caisson-00.network")
 	for _, want := range []string{"Address=192.0.2.7/24\n", "Gateway=192.0.2.1\n", "MTUBytes=9000\n", "DHCP=no\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("lacks %q:\n%s", want, got)

@@ -5,6 +5,7 @@ package handover
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -13,27 +14,39 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// network writes systemd-networkd's files. The interface that the loader used
-// keeps its lease: same hardware address, same client id, and what it has is not
-// dropped when networkd starts. That no value holds a line break was decided with the
+// network writes systemd-networkd's files, see systemd.network(5). The interface that the
+// loader used keeps its lease: same hardware address, same client id, and what it has is
+// not dropped when networkd starts. That no value holds a line break was decided with the
 // overlay, see trust: the publisher's rehearsal finds it as well.
 func (n *Node) network() error {
 	own := n.Overlay.Network
 	shared := resolverLines(own)
-	static := false
-	for i, card := range own.Interfaces {
-		if n.Lease != nil && card.MAC == n.Lease.MAC {
-			static = true
+	bootCard := false // one of the site's interfaces is the loader's card
+	for i, one := range own.Interfaces {
+		keeps := n.Lease != nil && (one.MAC == n.Lease.MAC || one.MAC == "" && one.Name == n.Lease.Interface)
+		bootCard = bootCard || keeps
+		if one.Bond != nil {
+			bootCard = bootCard || n.Lease != nil && slices.Contains(one.Bond.Members, n.Lease.MAC)
+			for j, member := range one.Bond.Members {
+				if err := n.networkd(fmt.Sprintf("%02d-member%d.network", i, j), memberFile(one.Name, member)); err != nil {
+					return err
+				}
+			}
 		}
-		if err := n.write(fmt.Sprintf("/etc/systemd/network/10-caisson-static%d.network", i), []byte(staticFile(card, shared)), 0o644); err != nil {
+		if text := deviceFile(one); text != "" {
+			if err := n.networkd(fmt.Sprintf("%02d.netdev", i), text); err != nil {
+				return err
+			}
+		}
+		if err := n.networkd(fmt.Sprintf("%02d.network", i), interfaceFile(one, own.Interfaces, shared, keeps)); err != nil {
 			return err
 		}
 	}
 	switch {
-	case static:
+	case bootCard:
 		return nil
 	case n.Lease != nil:
-		return n.write("/etc/systemd/network/20-caisson-boot.network", []byte("[Match]\nMACAddress="+n.Lease.MAC+
+		return n.write("/etc/systemd/network/20-caisson-boot.network", []byte("[Match]\nMACAddress="+n.Lease.MAC+"\nKind=!*"+
 			"\n\n[Network]\nDHCP=ipv4\nKeepConfiguration=dhcp\n"+shared+
 			"\n[DHCPv4]\nClientIdentifier=mac\nUseHostname=no\n"), 0o644)
 	case len(own.Interfaces) == 0:
@@ -42,6 +55,11 @@ func (n *Node) network() error {
 			"\n[Network]\nDHCP=ipv4\n"+shared+"\n[DHCPv4]\nClientIdentifier=mac\nUseHostname=no\n"), 0o644)
 	}
 	return nil
+}
+
+// networkd writes one of systemd-networkd's files for the site's interfaces.
+func (n *Node) networkd(name, text string) error {
+	return n.write("/etc/systemd/network/10-caisson-"+name, []byte(text), 0o644)
 }
 
 func resolverLines(own spec.Network) string {
@@ -55,28 +73,6 @@ func resolverLines(own spec.Network) string {
 	for _, server := range own.NTP {
 		fmt.Fprintf(&b, "NTP=%s\n", server)
 	}
-	return b.String()
-}
-
-func staticFile(card spec.Interface, shared string) string {
-	var b strings.Builder
-	b.WriteString("[Match]\n")
-	if card.MAC != "" {
-		fmt.Fprintf(&b, "MACAddress=%s\n", card.MAC)
-	} else {
-		fmt.Fprintf(&b, "Name=%s\n", card.Name)
-	}
-	if card.MTU > 0 {
-		fmt.Fprintf(&b, "\n[Link]\nMTUBytes=%d\n", card.MTU)
-	}
-	b.WriteString("\n[Network]\nDHCP=no\n")
-	for _, address := range card.Addresses {
-		fmt.Fprintf(&b, "Address=%s\n", address)
-	}
-	if card.Gateway != "" {
-		fmt.Fprintf(&b, "Gateway=%s\n", card.Gateway)
-	}
-	b.WriteString(shared)
 	return b.String()
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -85,7 +84,7 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 	words("search", "network", from.Network.Search, to.Network.Search)
 	words("ntp", "network", from.Network.NTP, to.Network.NTP)
 	compareLists(c, "interface", from.Network.Interfaces, to.Network.Interfaces, func(i spec.Interface) (string, string) {
-		return i.MAC + i.Name, strings.TrimSpace(strings.Join(i.Addresses, " ") + " " + i.Gateway + mtuText(i.MTU))
+		return interfaceKey(i), interfaceText(i)
 	})
 	compareLists(c, "cas", from.CAs, to.CAs, func(p string) (string, string) { return short(p), "trusted" })
 	if from.OnExpired != to.OnExpired {
@@ -280,11 +279,4 @@ func orRun(s string) string {
 		return "run"
 	}
 	return s
-}
-
-func mtuText(mtu int) string {
-	if mtu == 0 {
-		return ""
-	}
-	return " mtu " + strconv.Itoa(mtu)
 }

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handover
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// deviceFile returns the file of an interface that is made, see systemd.netdev(5), and ""
+// for a card.
+func deviceFile(i spec.Interface) string {
+	var b strings.Builder
+	switch {
+	case i.Bond != nil:
+		// Without a look at the members' links nothing but LACP would notice a dead one.
+		fmt.Fprintf(&b, "[NetDev]\nName=%s\nKind=bond\n\n[Bond]\nMode=%s\nMIIMonitorSec=100ms\n", i.Name, i.Bond.Mode)
+		if i.Bond.LACPRate != "" {
+			fmt.Fprintf(&b, "LACPTransmitRate=%s\n", i.Bond.LACPRate)
+		}
+		if i.Bond.MinLinks > 0 {
+			fmt.Fprintf(&b, "MinLinks=%d\n", i.Bond.MinLinks)
+		}
+	case i.VLAN != nil:
+		fmt.Fprintf(&b, "[NetDev]\nName=%s\nKind=vlan\n\n[VLAN]\nId=%d\n", i.Name, i.VLAN.ID)
+	}
+	return b.String()
+}
+
+// memberFile puts a card into a bond. Its address is that of the hardware: in the bond
+// it has the bond's.
+func memberFile(bond, mac string) string {
+	return fmt.Sprintf("[Match]\nPermanentMACAddress=%s\nKind=!*\n\n[Link]\nRequiredForOnline=no\n\n[Network]\nBond=%s\n", mac, bond)
+}
+
+// interfaceFile returns the settings of one of all interfaces, which have the shared lines
+// in common. One that keeps is the loader's, with its lease.
+func interfaceFile(i spec.Interface, all []spec.Interface, shared string, keeps bool) string {
+	var b strings.Builder
+	b.WriteString("[Match]\n")
+	if i.MAC != "" { // and no VLAN or bond that has the same
+		fmt.Fprintf(&b, "MACAddress=%s\nKind=!*\n", i.MAC)
+	} else {
+		fmt.Fprintf(&b, "Name=%s\n", i.Name)
+	}
+	reached := i.DHCP != "" || len(i.Addresses) > 0
+	if i.MTU > 0 || !reached {
+		b.WriteString("\n[Link]\n")
+	}
+	if i.MTU > 0 {
+		fmt.Fprintf(&b, "MTUBytes=%d\n", i.MTU)
+	}
+	if !reached { // it only carries others, and never has an address to wait for
+		b.WriteString("RequiredForOnline=no\n")
+	}
+	fmt.Fprintf(&b, "\n[Network]\nDHCP=%s\n", dhcpWord(i.DHCP))
+	if !reached {
+		b.WriteString("LinkLocalAddressing=no\nIPv6AcceptRA=no\n")
+	}
+	if keeps && (i.DHCP == spec.DHCPv4 || i.DHCP == spec.DHCPBoth) {
+		b.WriteString("KeepConfiguration=dhcp\n")
+	}
+	for _, address := range i.Addresses {
+		fmt.Fprintf(&b, "Address=%s\n", address)
+	}
+	if i.Gateway != "" {
+		fmt.Fprintf(&b, "Gateway=%s\n", i.Gateway)
+	}
+	for _, other := range all {
+		if other.VLAN != nil && other.VLAN.On == i.Name {
+			fmt.Fprintf(&b, "VLAN=%s\n", other.Name)
+		}
+	}
+	b.WriteString(shared)
+	if i.DHCP != "" {
+		b.WriteString("\n[DHCPv4]\nClientIdentifier=mac\nUseHostname=no\n")
+	}
+	for _, r := range i.Routes {
+		fmt.Fprintf(&b, "\n[Route]\nDestination=%s\n", r.To)
+		if r.Via != "" {
+			fmt.Fprintf(&b, "Gateway=%s\n", r.Via)
+		}
+	}
+	return b.String()
+}
+
+// dhcpWord is what systemd-networkd calls a word of [spec.Interface.DHCP]. One that is
+// not known here asks for nothing.
+func dhcpWord(word string) string {
+	if word == spec.DHCPBoth {
+		return "yes"
+	}
+	if slices.Contains([]string{spec.DHCPv4, spec.DHCPv6}, word) {
+		return word
+	}
+	return "no"
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+// Network is what the node's resolver, clock and interfaces need beyond DHCP.
+type Network struct {
+	DNS        []string    `json:"dns,omitempty"`        // resolver addresses
+	Search     []string    `json:"search,omitempty"`     // search domains
+	NTP        []string    `json:"ntp,omitempty"`        // time servers, names or addresses
+	Interfaces []Interface `json:"interfaces,omitempty"` // in the author's order; a card that is not listed uses DHCP only if it is the one of the boot
+}
+
+// Interface is a network interface: a card that MAC or Name finds, or one that is made
+// and gets Name, a bond or a VLAN. At most one of Bond and VLAN is set.
+type Interface struct {
+	MAC       string   `json:"mac,omitempty"`  // of a card: lower case, colon separated; it is matched by MAC when given,
+	Name      string   `json:"name,omitempty"` // else by kernel name. With a MAC it is only what VLAN.On calls the card
+	Bond      *Bond    `json:"bond,omitempty"`
+	VLAN      *VLAN    `json:"vlan,omitempty"`
+	MTU       int64    `json:"mtu,omitempty"`       // bytes, 576 to 65535; the driver's when 0
+	DHCP      string   `json:"dhcp,omitempty"`      // ipv4, ipv6 or both; not asked when empty
+	Addresses []string `json:"addresses,omitempty"` // CIDR
+	Gateway   string   `json:"gateway,omitempty"`   // address of the default route
+	Routes    []Route  `json:"routes,omitempty"`
+}
+
+// Words of Interface.DHCP.
+const (
+	DHCPv4   = "ipv4"
+	DHCPv6   = "ipv6"
+	DHCPBoth = "both"
+)
+
+// Bond is an interface made of several cards, see bonding in the kernel's documentation.
+type Bond struct {
+	Members  []string `json:"members"`            // MAC addresses of cards, sorted; they have no settings of their own
+	Mode     string   `json:"mode"`               // one of BondModes
+	LACPRate string   `json:"lacpRate,omitempty"` // fast: each second; slow, each 30 s, when empty; of mode 802.3ad
+	MinLinks int64    `json:"minLinks,omitempty"` // members that must be up for the bond to be; of mode 802.3ad
+}
+
+// Modes of a bond that are asked for by name, and the word of a fast LACP.
+const (
+	Bond8023AD = "802.3ad"
+	LACPFast   = "fast"
+)
+
+// BondModes are those of the kernel.
+var BondModes = []string{Bond8023AD, "active-backup", "balance-alb", "balance-rr", "balance-tlb", "balance-xor", "broadcast"}
+
+// VLAN is a tagged network (IEEE 802.1Q) on another interface.
+type VLAN struct {
+	ID int64  `json:"id"` // 1 to 4094
+	On string `json:"on"` // Name of another Interface: a card or a bond
+}
+
+// Route is a way to a network.
+type Route struct {
+	To  string `json:"to"`            // CIDR without bits of a host
+	Via string `json:"via,omitempty"` // address of a router of the same family; the network is on the link when empty
+}
+
+// MatchBoot says which cards a row of [Bootstrap.Network] is of. One field is set.
+type MatchBoot struct {
+	MAC    string `json:"mac,omitempty"`    // lower case, colon separated
+	UUID   string `json:"uuid,omitempty"`   // of the machine (SMBIOS), lower case: all its cards
+	Driver string `json:"driver,omitempty"` // of the kernel, as ethtool -i prints it
+	PCI    string `json:"pci,omitempty"`    // as lspci -D prints it, for example 0000:3b:00.0
+}
+
+// BootNetwork is how a loader reaches the registry by the cards that Match finds, before
+// it has an overlay. The first row that matches a card counts.
+//
+// Loaders of 0.9 read it and do not act on it: they ask for an IPv4 address by DHCP on
+// each card, and say so on the console.
+type BootNetwork struct {
+	Match     MatchBoot `json:"match"`
+	Bond      *BootBond `json:"bond,omitempty"` // of all cards that Match finds
+	VLAN      int64     `json:"vlan,omitempty"` // 1 to 4094; untagged when 0
+	MTU       int64     `json:"mtu,omitempty"`  // bytes; the driver's when 0
+	DHCP      string    `json:"dhcp,omitempty"` // as Interface.DHCP
+	Addresses []string  `json:"addresses,omitempty"`
+	Gateway   string    `json:"gateway,omitempty"`
+	DNS       []string  `json:"dns,omitempty"` // resolver addresses
+	Routes    []Route   `json:"routes,omitempty"`
+}
+
+// BootBond is a [Bond] whose members a row's Match finds.
+type BootBond struct {
+	Mode     string `json:"mode"`
+	LACPRate string `json:"lacpRate,omitempty"`
+	MinLinks int64  `json:"minLinks,omitempty"`
+}

@@ -5,10 +5,14 @@
 package hack
 
 import (
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/caisson-os/caisson/internal/require"
 )
 
 func script(t *testing.T, env []string, name string, args ...string) (said string, code int) {
@@ -41,6 +45,51 @@ func TestVulncheck(t *testing.T) {
 		if code != test.code || !strings.Contains(said, test.want) {
 			t.Errorf("%s: code %d, want %d and %q:\n%s", test.name, code, test.code, test.want, said)
 		}
+	}
+}
+
+// A target that fails ends the run, and one whose package does not compile, too.
+func TestFuzz(t *testing.T) {
+	head := "package p\n\nimport \"testing\"\n\n"
+	for _, test := range []struct {
+		name, text string
+		ok         bool
+		want       string
+	}{
+		{"all is well", head + "func FuzzWell(f *testing.F) { f.Fuzz(func(*testing.T, []byte) {}) }\n", true, "fuzz below FuzzWell 1s"},
+		{"a finding", head + "func FuzzWell(f *testing.F) { f.Fuzz(func(*testing.T, []byte) {}) }\n" +
+			"func FuzzIll(f *testing.F) { f.Fuzz(func(t *testing.T, b []byte) { t.Error(len(b)) }) }\n", false, "--- FAIL: FuzzIll"},
+		{"a package that does not compile", head + "func FuzzNone(f *testing.F) { none }\n", false, "undefined: none"},
+	} {
+		dir := t.TempDir()
+		for name, text := range map[string]string{"go.mod": "module example\n\ngo 1.26\n", "below/p_test.go": test.text} {
+			name = filepath.Join(dir, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		said, code := script(t, nil, "env", "-C", dir, wd(t)+"/fuzz", "1s")
+		if (code == 0) != test.ok || !strings.Contains(said, test.want) {
+			t.Errorf("%s: code %d, want %q:\n%s", test.name, code, test.want, said)
+		}
+	}
+}
+
+// The disk is the command's alone, its exit code is the command's, and nothing stays.
+func TestScratch(t *testing.T) {
+	require.Root(t)
+	require.Tool(t, "unshare", "losetup", "mkfs.ext4")
+	dir := t.TempDir()
+	said, code := script(t, []string{"TMPDIR=" + dir}, "./scratch", "sh", "-c", `findmnt --noheadings --output OPTIONS "$TMPDIR" && touch "$TMPDIR/x"; ls "$TMPDIR"; exit 7`)
+	if strings.Contains(said, "stays on its disk") {
+		require.Missing(t, "loop", said)
+	}
+	left, err := os.ReadDir(dir)
+	if code != 7 || !strings.Contains(said, "nobarrier") || !strings.HasSuffix(said, "\nx\n") || err != nil || len(left) > 0 {
+		t.Errorf("code %d, %v and %v are left:\n%s", code, left, err, said)
+	}
+	if said, code := script(t, []string{"TMPDIR=" + dir + "/none"}, "./scratch", "sh", "-c", "exit 7"); code != 7 || !strings.Contains(said, "stays on its disk") {
+		t.Errorf("without a place for the disk: code %d\n%s", code, said)
 	}
 }
 

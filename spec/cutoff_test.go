@@ -51,13 +51,3 @@ func TestWhatCanCutOff(t *testing.T) {
 		t.Errorf("%+v of %+v", kept, from)
 	}
 }
-
-// Every row is of a kind that there is.
-func TestCuttersAreKinds(t *testing.T) {
-	kinds := jsonNames(reflect.TypeFor[Items](), "")
-	for _, c := range cutters {
-		if !slices.Contains(kinds, c.kind) {
-			t.Errorf("%q is no kind of items", c.kind)
-		}
-	}
-}

@@ -24,7 +24,7 @@ const PartLayer = "layer"
 
 // Effects has a row for each part of an overlay. The plan shows them and the node
 // acts by them: what is not live waits for another root.
-var Effects = []Effect{
+var Effects = withKinds([]Effect{
 	{"apiVersion", ClassCold, "the overlay is of another version", func(o *Overlay) any { return o.APIVersion }},
 	{"kind", ClassCold, "the document is of another kind", func(o *Overlay) any { return o.Kind }},
 	{"fleet", ClassCold, "the node changes its fleet", func(o *Overlay) any { return o.Fleet }},
@@ -46,19 +46,7 @@ var Effects = []Effect{
 	{"confirm", ClassNone, "only who confirms a change is said", func(o *Overlay) any { return o.Confirm }},
 	{"gates", ClassNone, "only what is looked at after a change differs", func(o *Overlay) any { return o.Gates }},
 	{"swap", ClassLive, "when the node starts over by itself differs from now on", func(o *Overlay) any { return o.Swap }},
-	{"items.mounts", ClassLive, "it is mounted at once", func(o *Overlay) any { return o.Items.Mounts }},
-	{"items.swaps", ClassLive, "swap space is used at once", func(o *Overlay) any { return o.Items.Swaps }},
-	{"items.limits", ClassLive, "new sessions have the new limits", func(o *Overlay) any { return o.Items.Limits }},
-	{"items.sysctl", ClassLive, "kernel parameters are set at once", func(o *Overlay) any { return o.Items.Sysctl }},
-	{"items.ethtool", ClassLive, "features are set at once", func(o *Overlay) any { return o.Items.Ethtool }},
-	{"items.perm", ClassLive, "owners and modes are set at once", func(o *Overlay) any { return o.Items.Perm }},
-	{"items.exec", ClassLive, "scripts run in the next pass", func(o *Overlay) any { return o.Items.Exec }},
-	{"items.files", ClassLive, "files are written at once", func(o *Overlay) any { return o.Items.Files }},
-	{"items.modules", ClassLive, "modules are loaded at once; parameters that are read once wait for a reboot", func(o *Overlay) any { return o.Items.Modules }},
-	{"items.nics", ClassLive, "settings of interfaces are set at once; a driver may take its link down for it", func(o *Overlay) any { return o.Items.NICs }},
-	{"items.units", ClassService, "units are started, stopped and restarted as they ask for", func(o *Overlay) any { return o.Items.Units }},
-	{"items.sysfs", ClassLive, "attributes are set at once", func(o *Overlay) any { return o.Items.Sysfs }},
-}
+})
 
 // EffectOf returns the row of a part; the zero Effect for a part there is not.
 func EffectOf(part string) Effect {

@@ -11,10 +11,11 @@ type feature struct {
 	used func(*Overlay) bool
 }
 
-// features is the one table, sorted by name. Loaders, layers and publishers of
+// features is the one table, sorted by name; kinds of items that are features are rows of
+// their own. Loaders, layers and publishers of
 // different releases meet: the layer's description lists what its agent knows,
 // the overlay what it needs, and publish compares the two before it signs.
-var features = []feature{
+var features = andKinds([]feature{
 	{"agent-metrics", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Metrics != nil }},
 	{"agent-poll", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Poll != 0 }},
 	{"agent-report", func(o *Overlay) bool { return o.Agent != nil && o.Agent.Report != nil }},
@@ -33,18 +34,15 @@ var features = []feature{
 	{"exec-on-failure", func(o *Overlay) bool {
 		return slices.ContainsFunc(o.Items.Exec, func(x Exec) bool { return x.OnFailure != "" })
 	}},
-	{"files", func(o *Overlay) bool { return len(o.Items.Files) > 0 }},
 	{"gates", func(o *Overlay) bool { return o.Gates != nil }},
 	{"layer-swap", func(o *Overlay) bool { return o.Swap != nil }},
 	{FeatureLiveAccounts, func(*Overlay) bool { return false }},
 	{"maintenance", func(o *Overlay) bool { return o.Maintenance != nil }},
-	{"modules", func(o *Overlay) bool { return o.Items.Modules != nil }},
 	{"nic-features", func(o *Overlay) bool {
 		return slices.ContainsFunc(o.Items.NICs, func(n NIC) bool {
 			return slices.ContainsFunc(n.Settings, func(s NICSetting) bool { return s.Group == NICFeatures })
 		})
 	}},
-	{"nics", func(o *Overlay) bool { return len(o.Items.NICs) > 0 }},
 	{"operation-order", func(o *Overlay) bool {
 		return o.Maintenance != nil && slices.ContainsFunc(o.Maintenance.Operations, func(x Operation) bool { return x.Order != nil || x.Reboots })
 	}},
@@ -59,10 +57,7 @@ var features = []feature{
 	}},
 	{"services", func(o *Overlay) bool { return len(o.Services) > 0 }},
 	{FeatureSoftReboot, func(*Overlay) bool { return false }},
-	{"swaps", func(o *Overlay) bool { return len(o.Items.Swaps) > 0 }},
-	{"sysfs", func(o *Overlay) bool { return len(o.Items.Sysfs) > 0 }},
-	{"units", func(o *Overlay) bool { return len(o.Items.Units) > 0 }},
-}
+})
 
 // Features returns the names of what this release's agent knows beyond the first
 // release, for a layer's description.

@@ -5,16 +5,8 @@ package items
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
-	"github.com/caisson-os/caisson/bootagent/items/ethtool"
 	"github.com/caisson-os/caisson/bootagent/items/item"
-	"github.com/caisson-os/caisson/bootagent/items/mounts"
-	"github.com/caisson-os/caisson/bootagent/items/nics"
-	"github.com/caisson-os/caisson/bootagent/items/sysctl"
-	"github.com/caisson-os/caisson/bootagent/items/sysfs"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -46,30 +38,9 @@ func Adopt(originals []item.Item) ([]item.Entry, error) {
 // it so: for the kinds that outlive a root, or that another program can leave.
 func Kept(table []item.Item) (kept spec.Items) {
 	for _, it := range table {
-		switch k := it.(type) {
-		case *mounts.Item:
-			kept.Mounts = k.Kept()
-		case *ethtool.Item:
-			kept.Ethtool = k.Kept()
-		case interface{ Kept() map[string]string }:
-			values := k.Kept()
-			for _, key := range slices.Sorted(maps.Keys(values)) {
-				keep(&kept, it.Name(), key, values[key])
-			}
+		if k, ok := it.(interface{ Kept(*spec.Items) }); ok {
+			k.Kept(&kept)
 		}
 	}
 	return kept
-}
-
-// keep adds the value of a file to what is kept.
-func keep(kept *spec.Items, kind, key, value string) {
-	switch kind {
-	case sysctl.Name:
-		kept.Sysctl = append(kept.Sysctl, spec.Sysctl{Key: key, Value: value})
-	case sysfs.Name:
-		kept.Sysfs = append(kept.Sysfs, spec.Sysfs{Path: key, Value: value})
-	case nics.Name:
-		parts := strings.SplitN(key, "/", 3) // interface, group and name
-		kept.NICs = append(kept.NICs, spec.NIC{ID: key, Match: spec.NICMatch{Name: parts[0]}, Settings: []spec.NICSetting{{Group: parts[1], Name: parts[2], Value: value}}})
-	}
 }

@@ -28,38 +28,39 @@ const (
 var kinds = []struct {
 	name    string
 	sources []string
+	devices []string // subsystems of the kernel whose events are hints
 	places  func(*spec.Items) []place
 }{
-	{"modules", []string{Inotify, Uevent}, func(i *spec.Items) []place {
+	{"modules", []string{Inotify, Uevent}, []string{"module"}, func(i *spec.Items) []place {
 		if i.Modules == nil {
 			return nil
 		}
 		return []place{{path: rules.ModulesLoadFile}, {path: rules.ModprobeFile}}
 	}},
-	{"mounts", []string{Mountinfo, Uevent}, nil},
-	{"swaps", []string{Swaps, Uevent}, nil},
-	{"limits", []string{Inotify}, func(i *spec.Items) (out []place) {
+	{"mounts", []string{Mountinfo, Uevent}, []string{"block"}, nil},
+	{"swaps", []string{Swaps, Uevent}, []string{"block"}, nil},
+	{"limits", []string{Inotify}, nil, func(i *spec.Items) (out []place) {
 		for _, l := range i.Limits {
 			out = append(out, place{path: rules.LimitFile(l.ID)})
 		}
 		return out
 	}},
-	{"files", []string{Inotify}, func(i *spec.Items) (out []place) {
+	{"files", []string{Inotify}, nil, func(i *spec.Items) (out []place) {
 		for _, f := range i.Files {
 			out = append(out, place{path: f.Path})
 		}
 		return out
 	}},
-	{"sysctl", []string{BPF, Rtnetlink}, nil},
-	{"sysfs", []string{Inotify, Uevent}, func(i *spec.Items) (out []place) {
+	{"sysctl", []string{BPF, Rtnetlink}, nil, nil},
+	{"sysfs", []string{Inotify, Uevent}, []string{"module", "block", "net", "cpu", "pci"}, func(i *spec.Items) (out []place) {
 		for _, s := range i.Sysfs {
 			out = append(out, place{path: s.Path, itself: true})
 		}
 		return out
 	}},
-	{"ethtool", []string{Ethtool, Rtnetlink}, nil},
-	{"nics", []string{Ethtool, Rtnetlink, Uevent}, nil},
-	{"perm", []string{Inotify}, func(i *spec.Items) (out []place) {
+	{"ethtool", []string{Ethtool, Rtnetlink}, nil, nil},
+	{"nics", []string{Ethtool, Rtnetlink, Uevent}, []string{"net"}, nil},
+	{"perm", []string{Inotify}, nil, func(i *spec.Items) (out []place) {
 		if i.Perm == nil {
 			return nil
 		}
@@ -70,8 +71,8 @@ var kinds = []struct {
 		}
 		return out
 	}},
-	{"service", []string{DBus, Mountinfo}, nil},
-	{"units", []string{DBus, Inotify}, func(i *spec.Items) (out []place) {
+	{"service", []string{DBus, Mountinfo}, nil, nil},
+	{"units", []string{DBus, Inotify}, nil, func(i *spec.Items) (out []place) {
 		for _, u := range i.Units {
 			out = append(out, place{path: rules.UnitFile(u.Name)}, place{path: path.Dir(rules.UnitDropIn(u.Name, "any"))})
 			for _, d := range u.DropIns {
@@ -117,6 +118,16 @@ func Sources(kind string) []string {
 func kindsOf(source string) (out []string) {
 	for _, k := range kinds {
 		if slices.Contains(k.sources, source) {
+			out = append(out, k.name)
+		}
+	}
+	return out
+}
+
+// kindsOfDevice returns the kinds of which an event of a subsystem's device tells.
+func kindsOfDevice(subsystem string) (out []string) {
+	for _, k := range kinds {
+		if slices.Contains(k.devices, subsystem) {
 			out = append(out, k.name)
 		}
 	}

@@ -64,11 +64,10 @@ func newRtnetlink(*Watch) (source, error) {
 // newUevent listens to the kernel's own messages: group 1, of which each begins with
 // ACTION@PATH and has NAME=value pairs after zeros.
 func newUevent(*Watch) (source, error) {
-	of := map[string][]string{"module": {"modules", "sysfs"}, "block": {"mounts", "swaps", "sysfs"}, "net": {"nics", "sysfs"}, "cpu": {"sysfs"}, "pci": {"sysfs"}}
 	return listen(unix.NETLINK_KOBJECT_UEVENT, 1, func(message []byte) []string {
 		for field := range bytes.SplitSeq(message, []byte{0}) {
 			if name, ok := bytes.CutPrefix(field, []byte("SUBSYSTEM=")); ok {
-				return of[string(name)]
+				return kindsOfDevice(string(name))
 			}
 		}
 		return nil

@@ -3,7 +3,6 @@
 package site
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -53,7 +52,7 @@ func (s *Site) checkRealtime(c *module.Checker) {
 				}
 			}
 		})
-		r.items, r.keys = f.Items, keysOf(&f.Items)
+		r.items, r.keys = f.Items, module.Keys(&f.Items)
 		s.realtime = append(s.realtime, r)
 	}
 	s.twiceManaged(c)
@@ -64,25 +63,6 @@ func (r *realtime) note(kind string, v *tree.Value) {
 	for _, f := range v.Fields {
 		r.at[spec.ItemKey{Item: kind, Key: rules.PolicyKey(kind, strings.TrimPrefix(f.Key, "-"))}] = f.At
 	}
-}
-
-// keysOf returns the keys of settings, as the drift of a node has them.
-func keysOf(i *spec.Items) (out []spec.ItemKey) {
-	for _, v := range i.Sysctl {
-		out = append(out, spec.ItemKey{Item: "sysctl", Key: v.Key})
-	}
-	for _, v := range i.Sysfs {
-		out = append(out, spec.ItemKey{Item: "sysfs", Key: v.Path})
-	}
-	for _, n := range i.NICs {
-		for _, v := range n.Settings {
-			out = append(out, spec.ItemKey{Item: "nics", Key: n.Match.Name + "/" + v.Group + "/" + v.Name})
-		}
-	}
-	slices.SortFunc(out, func(a, b spec.ItemKey) int {
-		return cmp.Or(strings.Compare(a.Item, b.Item), strings.Compare(a.Key, b.Key))
-	})
-	return out
 }
 
 // twiceManaged reports settings that two operations, or an operation and the site's
@@ -147,7 +127,7 @@ func (s *Site) managed(n inventory.Node) map[spec.ItemKey]string {
 	owners := map[spec.ItemKey]string{}
 	fragments, _ := s.fragments(n)
 	for _, f := range fragments {
-		for _, k := range append(keysOf(&f.Items), (&realtime{items: f.Items}).names()...) {
+		for _, k := range append(module.Keys(&f.Items), (&realtime{items: f.Items}).names()...) {
 			owners[k] = "conf"
 		}
 		if f.Machine.Agent != nil {

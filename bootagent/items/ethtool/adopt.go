@@ -32,14 +32,13 @@ func (i *Item) Adopt() (entries []item.Entry, err error) {
 	return entries, err
 }
 
-// Kept returns the features, as they are now, that were wanted and have an original.
-func (i *Item) Kept() (kept []spec.Feature) {
+// Kept adds the features, as they are now, that were wanted and have an original.
+func (i *Item) Kept(items *spec.Items) {
 	for _, e := range i.journal.Entries(Name) {
 		iface, feature := split(e.Key)
 		n := i.look(iface)
 		if s, ok := n.features[feature]; ok && n.index == decode(e).Index && e.Applied != nil {
-			kept = append(kept, spec.Feature{Interface: iface, Feature: feature, On: s.Active})
+			items.Ethtool = append(items.Ethtool, spec.Feature{Interface: iface, Feature: feature, On: s.Active})
 		}
 	}
-	return kept
 }

@@ -35,21 +35,20 @@ func (i *Item) Adopt() (entries []item.Entry, err error) {
 	return entries, err
 }
 
-// Kept returns what the item mounted, as far as it is mounted.
-func (i *Item) Kept() (kept []spec.Mount) {
+// Kept adds what the item mounted, as far as it is mounted.
+func (i *Item) Kept(items *spec.Items) {
 	entries := i.journal.Entries(Name)
 	if len(entries) == 0 {
-		return nil
+		return
 	}
 	t, err := readTable(filepath.Join(i.proc, "self/mountinfo"))
 	if err != nil {
-		return nil // then nothing can be unmounted, either
+		return // then nothing can be unmounted, either
 	}
 	for _, e := range entries {
 		p, a := decode(e)
 		if _, ok := t.at(p.Target); ok {
-			kept = append(kept, a.Mount)
+			items.Mounts = append(items.Mounts, a.Mount)
 		}
 	}
-	return kept
 }

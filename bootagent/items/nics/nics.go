@@ -43,8 +43,14 @@ func New(want []spec.NIC, sys string, j item.Journal) *tunable.Item {
 			}
 		}
 	}
-	return tunable.New(tunable.Kind{Name: Name, Files: kernel{}, Same: same, Refuse: above,
+	return tunable.New(tunable.Kind{Name: Name, Files: kernel{}, Same: same, Refuse: above, Keep: keep,
 		Coupled: func(key string) []string { return kernel{}.beside(key) }}, settings, j)
+}
+
+// keep adds an interface with one setting.
+func keep(items *spec.Items, key, value string) {
+	parts := strings.SplitN(key, "/", 3) // interface, group and name
+	items.NICs = append(items.NICs, spec.NIC{ID: key, Match: spec.NICMatch{Name: parts[0]}, Settings: []spec.NICSetting{{Group: parts[1], Name: parts[2], Value: value}}})
 }
 
 // add adds a setting, unless another entry means the same interface: then it is the

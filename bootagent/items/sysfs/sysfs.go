@@ -30,7 +30,10 @@ func New(want []spec.Sysfs, sys, proc string, j item.Journal) *tunable.Item {
 		settings = append(settings, tunable.Setting{Key: w.Path, Value: w.Value, Optional: w.Optional, Invalid: rules.Sysfs(w)})
 	}
 	t := tree{sys: sys, proc: proc}
-	return tunable.New(tunable.Kind{Name: Name, Files: t, Coupled: t.coupled, Same: same}, settings, j)
+	return tunable.New(tunable.Kind{Name: Name, Files: t, Coupled: t.coupled, Same: same,
+		Keep: func(items *spec.Items, key, value string) {
+			items.Sysfs = append(items.Sysfs, spec.Sysfs{Path: key, Value: value})
+		}}, settings, j)
 }
 
 // masks are the attributes whose values are sets of processors or queues, in

@@ -5,8 +5,11 @@ package tunable
 import (
 	"errors"
 	"io/fs"
+	"maps"
+	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // Adopt returns entries with what is wanted as the original of what is. A key that is
@@ -29,8 +32,11 @@ func (i *Item) Adopt() (entries []item.Entry, err error) {
 	return entries, err
 }
 
-// Kept returns what is set now of the keys that were wanted and have an original.
-func (i *Item) Kept() map[string]string {
+// Kept adds what is set now of the keys that were wanted and have an original.
+func (i *Item) Kept(items *spec.Items) {
+	if i.kind.Keep == nil {
+		return
+	}
 	defer i.kind.Done()
 	kept := map[string]string{}
 	for _, e := range i.journal.Entries(i.kind.Name) {
@@ -38,5 +44,7 @@ func (i *Item) Kept() map[string]string {
 			kept[e.Key] = now
 		}
 	}
-	return kept
+	for _, key := range slices.Sorted(maps.Keys(kept)) {
+		i.kind.Keep(items, key, kept[key])
+	}
 }

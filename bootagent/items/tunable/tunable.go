@@ -61,6 +61,9 @@ type Kind struct {
 	// Refuse says why the kernel would not take a value; nil asks the kernel by
 	// writing it.
 	Refuse func(key, value string) error
+
+	// Keep adds to items that a key has a value; nil where nothing is kept, see Kept.
+	Keep func(items *spec.Items, key, value string)
 }
 
 // Item keeps the wanted values.

@@ -3,8 +3,6 @@
 package maintenance
 
 import (
-	"slices"
-
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/module"
@@ -28,18 +26,14 @@ type Realtime struct {
 // other when a site is published; those of others cannot.
 type confDoc struct{ V *tree.Value }
 
-func confFields() []shape.Field {
-	return slices.DeleteFunc(module.ConfFields(), func(f shape.Field) bool { return !slices.Contains([]string{"sysctl", "sysfs", "nics"}, f.Name) })
-}
-
 // Decode reads the kinds; what they say is compiled by package site.
 func (d *confDoc) Decode(c *shape.Checker, v *tree.Value) {
-	c.DecodeFields(v, confFields())
+	c.DecodeFields(v, module.RealtimeFields())
 	d.V = v
 }
 
 // Schema returns the schema of the kinds.
-func (*confDoc) Schema(g *shape.Generator) any { return g.Fields("settings", confFields()) }
+func (*confDoc) Schema(g *shape.Generator) any { return g.Fields("settings", module.RealtimeFields()) }
 
 // Has reports whether it is about a node.
 func (r *Realtime) Has(n inventory.Node) bool { return nodeMaintenance{sets: r.sets}.has(n) }

@@ -3,7 +3,9 @@
 package module
 
 import (
+	"cmp"
 	"reflect"
+	"slices"
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/machine"
@@ -35,6 +37,9 @@ type Module struct {
 	// Lines lists the entries of the compiled kind for people; nil where the node's
 	// overlay has none. A line says all in which two entries may differ.
 	Lines func(*spec.Items) []Line
+	// Keys lists the settings of the compiled kind, as the drift of a node has them; nil
+	// where only a node can tell. An operation of type realtime may have those kinds.
+	Keys func(*spec.Items) []string
 	// Baked returns the kind's part of a recipe; nil where there is none.
 	Baked func(*spec.Recipe) any
 	// NeedsLayer lists what of a recipe a host without a layer can only report; nil
@@ -143,6 +148,20 @@ func Names() []string {
 	return out
 }
 
+// Keys lists the settings of all kinds whose keys can be told before a node is asked.
+func Keys(i *spec.Items) (out []spec.ItemKey) {
+	for _, m := range Conf() {
+		if m.Keys == nil {
+			continue
+		}
+		for _, key := range m.Keys(i) {
+			out = append(out, spec.ItemKey{Item: m.Name, Key: key})
+		}
+	}
+	slices.SortFunc(out, func(a, b spec.ItemKey) int { return cmp.Or(cmp.Compare(a.Item, b.Item), cmp.Compare(a.Key, b.Key)) })
+	return out
+}
+
 // ModulesDoc is what conf and every override's conf may hold.
 type ModulesDoc struct{}
 
@@ -153,13 +172,21 @@ func (*ModulesDoc) Decode(c *shape.Checker, v *tree.Value) { c.DecodeFields(v, C
 // Schema returns the schema of all modules.
 func (*ModulesDoc) Schema(g *shape.Generator) any { return g.Fields("modules", ConfFields()) }
 
+// RealtimeFields are the keys of an operation's conf.
+func RealtimeFields() []shape.Field { return fields(func(m *Module) bool { return m.Keys != nil }) }
+
+func fields(with func(*Module) bool) (out []shape.Field) {
+	for _, m := range Conf() {
+		if with(m) {
+			out = append(out, shape.Field{Name: m.Name, Type: m.Doc, Doc: m.About})
+		}
+	}
+	return out
+}
+
 // ConfFields are the keys of conf.
 func ConfFields() []shape.Field {
-	var out []shape.Field
-	for _, m := range Conf() {
-		out = append(out, shape.Field{Name: m.Name, Type: m.Doc, Doc: m.About})
-	}
-	return append(out,
+	return append(fields(func(*Module) bool { return true }),
 		shape.Field{Name: "perms", Type: reflect.TypeFor[shape.Raw[[]permPathDoc]](), Doc: "older shape of perm"},
 		shape.Field{Name: "chroot_mnt_path", Type: reflect.TypeFor[shape.Text](), Doc: "accepted, without effect"},
 		shape.Field{Name: "log_colors", Type: reflect.TypeFor[shape.Flag](), Doc: "accepted, without effect"},

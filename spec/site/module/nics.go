@@ -37,6 +37,14 @@ type nicDoc struct {
 
 var nicsModule = Module{Name: "nics", Doc: reflect.TypeFor[shape.Raw[shape.Map[nicDoc]]](), About: "rings, channels, coalescing, flow control, speed and features of interfaces",
 	Normal: normalNICs, Compile: (*Checker).nics,
+	Keys: func(i *spec.Items) (keys []string) {
+		for _, n := range i.NICs {
+			for _, s := range n.Settings {
+				keys = append(keys, n.Match.Name+"/"+s.Group+"/"+s.Name)
+			}
+		}
+		return keys
+	},
 	Lines: func(i *spec.Items) (out []Line) {
 		for _, n := range i.NICs {
 			words := []string{n.Match.String() + ":"}

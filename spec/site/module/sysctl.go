@@ -16,6 +16,12 @@ import (
 
 var sysctlModule = Module{Name: "sysctl", Doc: reflect.TypeFor[shape.Raw[shape.Map[shape.Text]]](), About: "kernel parameters, in dot or slash spelling",
 	Normal: normalSysctl, Compile: (*Checker).sysctl,
+	Keys: func(i *spec.Items) (keys []string) {
+		for _, s := range i.Sysctl {
+			keys = append(keys, s.Key)
+		}
+		return keys
+	},
 	Lines: func(i *spec.Items) []Line {
 		out := make([]Line, 0, len(i.Sysctl))
 		for _, s := range i.Sysctl {

@@ -17,6 +17,12 @@ import (
 
 var sysfsModule = Module{Name: "sysfs", Doc: reflect.TypeFor[shape.Raw[shape.Map[shape.Text]]](), About: "attributes of the kernel and its devices below /sys, and affinities below /proc/irq",
 	Normal: normalSysfs, Compile: (*Checker).sysfs,
+	Keys: func(i *spec.Items) (keys []string) {
+		for _, s := range i.Sysfs {
+			keys = append(keys, s.Path)
+		}
+		return keys
+	},
 	Lines: func(i *spec.Items) (out []Line) {
 		for _, s := range i.Sysfs {
 			text := s.Value

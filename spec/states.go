@@ -91,3 +91,14 @@ const (
 
 	ItemQuarantined ItemState = "quarantined" // a setting of it is not corrected any more
 )
+
+// Health is what a kind in a state makes of a node.
+func (s ItemState) Health() Health {
+	switch s {
+	case ItemDegraded:
+		return HealthDegraded
+	case ItemQuarantined:
+		return HealthQuarantined
+	}
+	return HealthOK
+}

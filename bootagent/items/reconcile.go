@@ -135,20 +135,9 @@ func (r *Result) Beside(last spec.Status) {
 				r.Drift = append(r.Drift, d)
 			}
 		}
-		r.Health = r.Health.And(healthOf(all[i].State))
+		r.Health = r.Health.And(all[i].State.Health())
 	}
 	r.Items = all
-}
-
-// healthOf is what the state of a kind makes of the node's health.
-func healthOf(s spec.ItemState) spec.Health {
-	switch s {
-	case spec.ItemDegraded:
-		return spec.HealthDegraded
-	case spec.ItemQuarantined:
-		return spec.HealthQuarantined
-	}
-	return spec.HealthOK
 }
 
 // Look checks and writes nothing: the result is that of a run that did nothing.
@@ -412,7 +401,7 @@ func (r *run) result(ctx context.Context) Result {
 			r.check(ctx, n)
 		}
 		status := r.status(n)
-		result.Health = result.Health.And(healthOf(status.State))
+		result.Health = result.Health.And(status.State.Health())
 		result.Items = append(result.Items, status)
 		result.Drift = append(result.Drift, r.drift[n]...)
 	}

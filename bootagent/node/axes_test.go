@@ -3,7 +3,6 @@
 package node
 
 import (
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -99,24 +98,6 @@ func TestActivity(t *testing.T) {
 	release()
 	if st, err = n.Status(t.Context()); err != nil || st.Activity != "waiting:reboot" {
 		t.Errorf("after: %v, %s", err, st.Activity)
-	}
-}
-
-// The image is what os-release says that it is: what runs, not what was recorded.
-func TestImageVersion(t *testing.T) {
-	m := newMachine(t)
-	m.publish(1, layerNamed("a"), "10")
-	m.boot()
-	if st := m.apply(); st.Image != "" {
-		t.Errorf("%q of nothing", st.Image)
-	}
-	for text, want := range map[string]string{"ID=debian\nIMAGE_VERSION=1\nIMAGE_VERSION=\"2026.11\"\n": "2026.11", "ID=debian\n": "", "IMAGE_VERSION=v2": "v2"} {
-		if err := os.WriteFile(m.root+"/etc/os-release", []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if st := m.apply(); st.Image != want {
-			t.Errorf("%q: %q", text, st.Image)
-		}
 	}
 }
 

@@ -4,7 +4,6 @@ package say
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -72,7 +72,7 @@ func (h Host) Cannot(o *spec.Overlay) ([]spec.Drift, error) {
 			}
 			from := ""
 			if text != nil {
-				from = fmt.Sprintf("sha256:%x", sha256.Sum256(text))
+				from = digest.Of(text)
 			}
 			if from != w.To {
 				add(w.Item, w.Key, from, w.To, "here: write /etc/apparmor.d/"+w.Key+", then apparmor_parser --replace it")

@@ -12,18 +12,12 @@ import (
 // CorruptImage is what is wrong with an image of which a block is not what was signed.
 const CorruptImage = "a block of it is not what was signed, and reading it fails (EIO)"
 
-// setImages says how images are checked, and which of them are not what was signed.
-func (v *View) setImages(st *spec.Status, refuse func(item, key, reason string)) {
-	if !v.boots() {
-		return
-	}
-	st.ImageCheck = spec.ImagesWhenRead
+// imageCheck says how images are checked.
+func (v *View) imageCheck() (how spec.ImageCheck, why string) {
 	if checks := v.Boot.Images; len(checks.WhenRead) == 0 || checks.Why != "" {
-		st.ImageCheck, st.ImageCheckDetail = spec.ImagesAtBoot, cmp.Or(checks.Why, "the loader of this boot does not do that")
+		return spec.ImagesAtBoot, cmp.Or(checks.Why, "the loader of this boot does not do that")
 	}
-	for _, image := range v.Boot.Live.Corrupt {
-		refuse("image", ImageName(&v.Boot.Layer, image), CorruptImage)
-	}
+	return spec.ImagesWhenRead, ""
 }
 
 // ImageName is what people call an image of a layer.

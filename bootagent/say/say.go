@@ -35,10 +35,9 @@ type View struct {
 	LayerVersion string
 
 	// What the last look at the items has found.
-	Items  []spec.ItemStatus
-	Drift  []spec.Drift
-	Health spec.Health
-	Hints  map[string][]string // what tells the service of changes, by kind
+	Items []spec.ItemStatus
+	Drift []spec.Drift
+	Hints map[string][]string // what tells the service of changes, by kind
 
 	Rejected   string     // why what is staged is not tried again, "" where it is
 	Judged     *Judged    // nil where no change has to pass its gates

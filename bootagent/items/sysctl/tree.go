@@ -3,6 +3,7 @@
 package sysctl
 
 import (
+	"errors"
 	"io"
 	"io/fs"
 	"path/filepath"
@@ -15,22 +16,34 @@ import (
 // maxValue caps what is read of one key.
 const maxValue = 1 << 20
 
-// tree is /proc/sys. It keeps the directory of the last key open until done: the kernel
-// walks each of the names that lead there anew, which is most of what a value costs, and
-// keys come sorted.
+// tree is /proc/sys. Opening a file is most of what a value costs, so until done it keeps
+// open the directory of the last key, because keys come sorted, and what was written, until
+// it is read back.
 type tree struct {
-	root  string
-	dir   string // "" is root itself
-	fd    int    // of dir, -1 when none is open
-	index *uint64
+	root    string
+	dir     string // "" is root itself
+	fd      int    // of dir, -1 when none is open
+	index   *uint64
+	written map[string]int
 }
 
-func newTree(root string) *tree { return &tree{root: root, fd: -1} }
+// maxWritten is how many files are kept open.
+const maxWritten = 512
+
+func newTree(root string) *tree { return &tree{root: root, fd: -1, written: map[string]int{}} }
 
 func (t *tree) path(key string) string { return t.root + "/" + key }
 
 // done lets go of what is open; the tree can be used on.
 func (t *tree) done() {
+	t.leave()
+	for _, fd := range t.written {
+		_ = unix.Close(fd) // the kernel answered the write
+	}
+	clear(t.written)
+}
+
+func (t *tree) leave() {
 	if t.fd >= 0 {
 		_ = unix.Close(t.fd) // opened for its path only
 	}
@@ -46,7 +59,7 @@ func (t *tree) enter(key string) (name string, err error) {
 	if t.fd >= 0 && t.dir == dir {
 		return name, nil
 	}
-	t.done()
+	t.leave()
 	if t.fd, err = ignoringEINTR(func() (int, error) {
 		return unix.Open(t.path(dir), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	}); err != nil {
@@ -59,7 +72,7 @@ func (t *tree) enter(key string) (name string, err error) {
 // Read implements tunable.Files. It and Write use the system calls themselves: package os would ask for each
 // file whether it can be polled, and this is done a thousand times in a run.
 func (t *tree) Read(key string) (string, error) {
-	fd, err := t.open(key, unix.O_RDONLY)
+	fd, err := t.opened(key)
 	if err != nil {
 		return "", err
 	}
@@ -70,7 +83,7 @@ func (t *tree) Read(key string) (string, error) {
 		if len(data) == cap(data) {
 			data = slices.Grow(data, cap(data))
 		}
-		n, err := ignoringEINTR(func() (int, error) { return unix.Read(fd, data[len(data):cap(data)]) })
+		n, err := ignoringEINTR(func() (int, error) { return unix.Pread(fd, data[len(data):cap(data)], int64(len(data))) })
 		if err != nil {
 			return "", &fs.PathError{Op: "read", Path: t.path(key), Err: err}
 		}
@@ -87,13 +100,26 @@ func (t *tree) Read(key string) (string, error) {
 // Write implements tunable.Files: it hands the kernel the value in one write(2), as it asks for. The line end
 // lets an empty value be written at all.
 func (t *tree) Write(key, value string) error {
-	fd, err := t.open(key, unix.O_WRONLY|unix.O_TRUNC)
+	fd, err := t.open(key, unix.O_RDWR|unix.O_TRUNC)
+	readable := err == nil
+	if errors.Is(err, unix.EACCES) { // such as vm/compact_memory, which is for writing only
+		fd, err = t.open(key, unix.O_WRONLY|unix.O_TRUNC)
+	}
 	if err != nil {
 		return err
 	}
 	text := []byte(value + "\n")
 	n, err := ignoringEINTR(func() (int, error) { return unix.Write(fd, text) })
-	_ = unix.Close(fd) // the kernel answers the write
+	before, again := t.written[key]
+	if again {
+		_ = unix.Close(before) // the kernel answered that write
+		delete(t.written, key)
+	}
+	if readable && len(t.written) < maxWritten {
+		t.written[key] = fd
+	} else {
+		_ = unix.Close(fd) // the kernel answered the write
+	}
 	if err == nil && n < len(text) {
 		err = io.ErrShortWrite
 	}
@@ -101,6 +127,15 @@ func (t *tree) Write(key, value string) error {
 		return &fs.PathError{Op: "write", Path: t.path(key), Err: err}
 	}
 	return nil
+}
+
+// opened is a file to be read: the one that was written, or opened anew.
+func (t *tree) opened(key string) (int, error) {
+	if fd, is := t.written[key]; is {
+		delete(t.written, key)
+		return fd, nil
+	}
+	return t.open(key, unix.O_RDONLY)
 }
 
 func (t *tree) open(key string, flags int) (fd int, err error) {
@@ -112,10 +147,10 @@ func (t *tree) open(key string, flags int) (fd int, err error) {
 		if err == nil {
 			return fd, nil
 		}
-		if err != unix.ENOENT {
+		if err != unix.ENOENT && err != unix.EMFILE {
 			break
 		}
-		t.done() // the interface may have gone and come again since the directory was opened
+		t.done() // the interface may have gone and come again since its directory was opened
 	}
 	return -1, &fs.PathError{Op: "open", Path: t.path(key), Err: err}
 }
@@ -172,6 +207,9 @@ func (t *tree) coupled(key string) []string {
 // Owner implements tunable.Files: it is the number of the interface that a key
 // below net/*/conf or net/*/neigh belongs to.
 func (t *tree) Owner(key string) uint64 {
+	if t.fd >= 0 && t.index != nil && strings.HasPrefix(key, t.dir+"/") && !strings.Contains(key[len(t.dir)+1:], "/") {
+		return *t.index
+	}
 	parts := strings.SplitN(key, "/", 6)
 	if len(parts) != 5 || parts[0] != "net" || parts[2] != "conf" && parts[2] != "neigh" || parts[3] == "all" || parts[3] == "default" {
 		return 0

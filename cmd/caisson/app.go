@@ -56,8 +56,8 @@ func (a *app) json() bool { return a.format == "json" }
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "caisson",
-		Short:         "Build, sign and publish what a fleet of metal boots",
-		Long:          "Build, sign and publish what a fleet of metal boots.\n\n" + cli.ExitCodes,
+		Short:         "Build, sign and publish the system images and settings of a fleet",
+		Long:          "Build, sign and publish the system images and settings of a fleet.\n\n" + cli.ExitCodes,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version,

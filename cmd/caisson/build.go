@@ -48,8 +48,8 @@ func (a *app) buildCommand() *cobra.Command {
 	var f buildFlags
 	c := &cobra.Command{
 		Use:   "build FILE… --to REF",
-		Short: "Bake the system layers that a site needs, and push them",
-		Long: "Bake the system layers that a site needs, and push them.\n\n" +
+		Short: "Build the system layers of a site, and push them",
+		Long: "Build the system layers of a site, and push them.\n\n" +
 			"Needs root, of the host, of a container that may mount, or of a user namespace. A lock beside the\n" +
 			"site (see 'caisson lock') is used when it is there; else the newest packages are taken.\n\n" +
 			"Layers are signed with --key, and how they came about with --attest-key. Without either, the private\n" +

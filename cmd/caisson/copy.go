@@ -29,8 +29,8 @@ func (a *app) copyCommand() *cobra.Command {
 	var f copyFlags
 	c := &cobra.Command{
 		Use:   "copy SRC DST (--site FILE | --trust PUB… | --unverified)",
-		Short: "Copy a published fleet, or one layer, to another registry or layout",
-		Long: "Copy a published fleet, or one layer, to another registry or layout: behind an air gap, to a second\n" +
+		Short: "Copy a published fleet or a layer to another registry or layout",
+		Long: "Copy a published fleet or a layer to another registry or layout: behind an air gap, to a second\n" +
 			"site, from a canary's registry to production's. What arrives has the digests and signatures that it\n" +
 			"had; nothing is signed anew.\n\n" +
 			"SRC is REF for a whole fleet: every released layer with its signatures, SBOM and provenance, every\n" +

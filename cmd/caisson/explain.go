@@ -16,8 +16,8 @@ func (a *app) explainCommand() *cobra.Command {
 	var labels []string
 	c := &cobra.Command{
 		Use:   "explain FILE… --node NAME",
-		Short: "Show what a node gets, and where each value was written",
-		Long: "Show what a node gets, and where each value was written.\n\n" +
+		Short: "Show the settings of a node, with the origin of each value",
+		Long: "Show the settings of a node, with the origin of each value.\n\n" +
 			"At most one override of a module applies to a node: that of its host name, else the last label\n" +
 			"entry that fits. The node need not exist: --label says what it would be.",
 		Example: "  caisson explain site.yaml --node alpha\n  caisson explain values.yaml --node new --label role=db -o json",

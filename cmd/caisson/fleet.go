@@ -21,9 +21,9 @@ import (
 func (a *app) fleetCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "fleet",
-		Short: "Show what nodes should be and are, and serve it",
-		Long: "See what nodes should be and are. 'serve' takes the reports of nodes and shows them; the others ask it. Nothing\n" +
-			"that the service says is obeyed by a node: nodes obey signatures.",
+		Short: "Show published and reported states of nodes",
+		Long: "Show published and reported states of nodes. 'serve' receives the reports of nodes and shows them; the other\n" +
+			"verbs query it. No node obeys the service: nodes obey signatures.",
 	}
 	c.AddCommand(a.fleetServeCommand(), a.fleetStatusCommand(), a.fleetDiffCommand(), a.fleetAcceptCommand(), a.fleetSlotsCommand(), a.fleetTokenCommand(), a.fleetBackupCommand())
 	return c
@@ -35,7 +35,7 @@ func (a *app) fleetDiffCommand() *cobra.Command {
 	var limit int
 	c := &cobra.Command{
 		Use:   "diff",
-		Short: "List the nodes that run something else than is published for them",
+		Short: "List nodes whose state differs from what is published",
 		Long: "List the nodes that have reported and run something else than is published for them. Exit code 3: there are\n" +
 			"some. Nodes that never reported are in 'fleet status'.\n\n" + fromHelp,
 		Args: cobra.NoArgs,
@@ -72,7 +72,7 @@ func (a *app) fleetAcceptCommand() *cobra.Command {
 	var at asking
 	c := &cobra.Command{
 		Use:   "accept NODE KEY",
-		Short: "Accept another key for a node, or pin the one that counts",
+		Short: "Accept or pin the reporting key of a node",
 		Long: "Accept a key for a node: it is the one that counts, from its next report on where it has not reported yet, and no\n" +
 			"earlier key comes back by itself. A node has another key when its state disk was replaced or emptied; when nobody\n" +
 			"did that, somebody else reports for it. A key that counts as one of a boot, though the node has a state disk, is\n" +
@@ -99,7 +99,7 @@ func (a *app) fleetSlotsCommand() *cobra.Command {
 	var at asking
 	c := &cobra.Command{
 		Use:   "slots",
-		Short: "List who holds which slot; 'slots release' takes one away",
+		Short: "List slots and their holders; release slots",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var s fleetSlots
@@ -123,7 +123,7 @@ func (a *app) fleetSlotsCommand() *cobra.Command {
 	var by asking
 	release := &cobra.Command{
 		Use:   "release GROUP NODE --reason TEXT",
-		Short: "Take a slot from a node that does not give it back",
+		Short: "Release a slot that a node still holds",
 		Args:  cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := by.post(c.Context(), "/v1/slots/"+url.PathEscape(args[0])+"/"+url.PathEscape(args[1])+"/release", reason); err != nil {
@@ -152,7 +152,7 @@ func (a *app) fleetTokenCommand() *cobra.Command {
 	var file, role string
 	c := &cobra.Command{
 		Use:   "token NAME --role ROLE --tokens FILE",
-		Short: "Make a token for the service, and print it once",
+		Short: "Create a token for the service, and print it once",
 		Long: "Make a token for the service, print it, and add the line that knows it to a file: role, name and SHA-256. To\n" +
 			"take a token away, take its line away. A reader sees everything, a reporter may report and ask for slots, an\n" +
 			"operator may also accept keys and release slots. A new file has the line 'reports open', by which nodes need no\n" +
@@ -184,7 +184,7 @@ func (a *app) fleetBackupCommand() *cobra.Command {
 	var db string
 	c := &cobra.Command{
 		Use:   "backup --db sqlite:FILE NEW",
-		Short: "Copy the service's database while it works",
+		Short: "Back up the database of a running service",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := store.Existing(c.Context(), db)

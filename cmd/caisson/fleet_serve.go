@@ -45,7 +45,7 @@ func (a *app) fleetServeCommand() *cobra.Command {
 	var v serving
 	c := &cobra.Command{
 		Use:   "serve --from REF (--site FILE | --trust PUB)",
-		Short: "Take the reports of nodes, and show the fleet: page, JSON, metrics, slots",
+		Short: "Receive reports of nodes; serve pages, JSON, metrics and slots",
 		Long: "Take the reports of nodes, compare them with what is published, and show the fleet: a page for browsers, JSON\n" +
 			"(/openapi.json describes it), metrics (/metrics) and slots by FleetLock. It prints the address to open,\n" +
 			"and ends with a signal. A second instance at the same database shows what the first wrote, and takes over when\n" +

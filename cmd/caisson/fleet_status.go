@@ -28,7 +28,7 @@ func (a *app) fleetStatusCommand() *cobra.Command {
 	var limit int
 	c := &cobra.Command{
 		Use:   "status [NODE]",
-		Short: "Say how many nodes are fine, and what is wrong with the others",
+		Short: "Count nodes that are well, and list problems of the others",
 		Long: "Say how many nodes are fine, how many are not, and why. With --condition, --search, --label, --set,\n" +
 			"--layer, --version, --health, --sync, --service or --commit the nodes are listed that meet all of it, the worst\n" +
 			"first; --condition trouble is all that somebody should look at. With NODE all that is known of one is shown: where\n" +

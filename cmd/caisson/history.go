@@ -21,7 +21,7 @@ func (a *app) historyCommand() *cobra.Command {
 	var look looking
 	c := &cobra.Command{
 		Use:   "history REF (--site FILE | --trust PUB)",
-		Short: "List the generations of a fleet: what, when, who and why",
+		Short: "List the generations of a fleet: changes, times, authors, reasons",
 		Long: "List the generations of a fleet, the newest first: which verb took it, when, how many nodes got an overlay,\n" +
 			"who and why. With --node those in which the node got something else, or was held or let go. 'caisson diff'\n" +
 			"shows what lies between two, 'caisson rollback --to' goes back, 'caisson prune' removes old ones.",

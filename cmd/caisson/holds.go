@@ -21,7 +21,7 @@ const (
 func (a *app) freezeCommand() *cobra.Command {
 	return a.holdCommand(holdVerb{
 		use:     "freeze" + nodesUse + " --reason R --key KEY",
-		short:   "Keep nodes at what they have",
+		short:   "Freeze nodes at their content",
 		long:    "Nothing changes for the nodes now. " + holdsHelp,
 		example: "  caisson freeze registry.example.org:5000/metal-a --site site.yaml --node superhost --reason 'disk on order' --until 7d --key keys/operator.key",
 		begins:  true,
@@ -35,7 +35,7 @@ func (a *app) pinCommand() *cobra.Command {
 	var layer string
 	return a.holdCommand(holdVerb{
 		use:   "pin" + nodesUse + " --layer DIGEST --reason R --key KEY",
-		short: "Give nodes another layer, for example the one before, and keep them at it",
+		short: "Pin nodes to a layer",
 		long: "The rest of their overlays stays as it is. It is a newer generation that names another layer: nodes accept\n" +
 			"it, while an old overlay itself stays refused as a replay. " + holdsHelp,
 		example: "  caisson pin registry.example.org:5000/metal-a --site site.yaml --node superhost --layer sha256:… --reason '6.12.41 hangs' --key keys/operator.key",
@@ -59,7 +59,7 @@ func (a *app) rollbackCommand() *cobra.Command {
 	var to string
 	return a.holdCommand(holdVerb{
 		use:   "rollback" + nodesUse + " [--to GEN] --reason R --key KEY",
-		short: "Give nodes what they had before, and keep them at it",
+		short: "Roll nodes back to their previous content, and hold them there",
 		long: "Each gets the overlay and the layer that it had before the present ones, or that of the generation --to, as a\n" +
 			"newer generation. It stays bound to the machine that it is bound to now. " + holdsHelp,
 		example: "  caisson rollback registry.example.org:5000/metal-a --site site.yaml --all --to 41 --reason 'mounts fail' --key keys/operator.key",
@@ -76,7 +76,7 @@ func (a *app) rollbackCommand() *cobra.Command {
 func (a *app) forwardCommand() *cobra.Command {
 	return a.holdCommand(holdVerb{
 		use:     "forward" + nodesUse + " --key KEY",
-		short:   "End the pin, freeze or rollback of nodes",
+		short:   "End a pin, freeze or rollback of nodes",
 		long:    "The next 'caisson publish' gives them what the site says. A pause goes on until 'caisson resume'.",
 		example: "  caisson forward registry.example.org:5000/metal-a --site site.yaml --all --key keys/operator.key",
 		run: func(ctx context.Context, p *publish.Publisher, h publish.Hold) (*publish.Result, error) {
@@ -88,7 +88,7 @@ func (a *app) forwardCommand() *cobra.Command {
 func (a *app) pauseCommand() *cobra.Command {
 	return a.holdCommand(holdVerb{
 		use:   "pause" + nodesUse + " --reason R --key KEY",
-		short: "Keep nodes at what they have, and let them enforce nothing",
+		short: "Pause nodes: no changes and no enforcement",
 		long: "Somebody works on the machine: the node changes nothing on it, and goes on looking and reporting what differs.\n" +
 			"What is published meanwhile waits until 'caisson resume', or --until, when the node enforces again by itself.",
 		example: "  caisson pause registry.example.org:5000/metal-a --site site.yaml --node superhost --reason 'looking at a fan' --until 2h --key keys/operator.key",
@@ -102,7 +102,7 @@ func (a *app) pauseCommand() *cobra.Command {
 func (a *app) resumeCommand() *cobra.Command {
 	return a.holdCommand(holdVerb{
 		use:     "resume" + nodesUse + " --key KEY",
-		short:   "End the pause of nodes",
+		short:   "End a pause of nodes",
 		long:    "They enforce again what they have. The next 'caisson publish' gives them what the site says, unless they are held.",
 		example: "  caisson resume registry.example.org:5000/metal-a --site site.yaml --node superhost --key keys/operator.key",
 		run: func(ctx context.Context, p *publish.Publisher, h publish.Hold) (*publish.Result, error) {

@@ -36,8 +36,8 @@ func (a *app) initCommand() *cobra.Command {
 	var nodes []string
 	c := &cobra.Command{
 		Use:   "init [DIR]",
-		Short: "Start a site: a site.yaml to edit, and keys",
-		Long: "Start a site: a site.yaml to edit, and keys.\n\n" +
+		Short: "Create a site: site.yaml and keys",
+		Long: "Create a site: site.yaml and keys.\n\n" +
 			"On a terminal and without flags it asks. Else the site is for real machines: the full kernel, with\n" +
 			"the firmware that drivers of usual servers ask for; --kernel linux-image-cloud-amd64 is for virtual\n" +
 			"ones. Nothing that exists is overwritten. The private keys are not encrypted: keep keys/*.key out\n" +

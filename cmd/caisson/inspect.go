@@ -40,8 +40,8 @@ func (a *app) inspectCommand() *cobra.Command {
 	var node string
 	c := &cobra.Command{
 		Use:   "inspect (LAYER | REF --node N)",
-		Short: "Show what is in a system layer, or what a node has",
-		Long: "Show what is in a system layer, or what a node has.\n\n" +
+		Short: "Show the content of a system layer, or a node's overlay",
+		Long: "Show the content of a system layer, or a node's overlay.\n\n" +
 			"Of a layer it shows images, sizes, kernel, packages, accounts, profiles, what is attached.\n" +
 			"With --key, exit code 4: a layer is not released by that key. Without, whoever can push says what\n" +
 			"you see. --sbom prints the SPDX document that the build attached.\n\n" +

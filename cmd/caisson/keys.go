@@ -30,8 +30,8 @@ type keyInfo struct {
 func (a *app) keysCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "keys",
-		Short: "Make and look at signing keys",
-		Long: "Make and look at signing keys. All are ECDSA P-256, in cosign's file format.\n\n" +
+		Short: "Create and show signing keys",
+		Long: "Create and show signing keys. All are ECDSA P-256, in cosign's file format.\n\n" +
 			"Each key has one role: release signs layers, operator signs overlays, attestation\n" +
 			"signs how a layer came about, epoch (kept offline) raises the security epoch. Never use one key\n" +
 			"for two roles: tools take any statement by a key for its approval.",
@@ -44,8 +44,8 @@ func (a *app) keysGenerateCommand() *cobra.Command {
 	var pass keys.Passphrase
 	c := &cobra.Command{
 		Use:     "generate NAME",
-		Short:   "Make the key pair NAME.key and NAME.pub",
-		Long:    "Make the key pair NAME.key and NAME.pub. --passphrase-from, CAISSON_PASSPHRASE or COSIGN_PASSWORD\nencrypts it; without one, only the file's mode protects it. Nothing is overwritten.",
+		Short:   "Create the key pair NAME.key and NAME.pub",
+		Long:    "Create the key pair NAME.key and NAME.pub. --passphrase-from, CAISSON_PASSPHRASE or COSIGN_PASSWORD\nencrypts it; without one, only the file's mode protects it. Nothing is overwritten.",
 		Example: "  CAISSON_PASSPHRASE=… caisson keys generate keys/operator",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -64,7 +64,7 @@ func (a *app) keysImportCommand() *cobra.Command {
 	var pass keys.Passphrase
 	c := &cobra.Command{
 		Use:     "import FILE NAME",
-		Short:   "Make NAME.key and NAME.pub from another key file",
+		Short:   "Convert another key file to NAME.key and NAME.pub",
 		Long:    "Make NAME.key and NAME.pub from a key in cosign's encrypted PEM, PKCS#8 or SEC 1. The same\npassphrase opens FILE and encrypts NAME.key.",
 		Example: "  caisson keys import cosign.key keys/release",
 		Args:    cobra.ExactArgs(2),
@@ -84,7 +84,7 @@ func (a *app) keysShowCommand() *cobra.Command {
 	var pass keys.Passphrase
 	c := &cobra.Command{
 		Use:     "show FILE",
-		Short:   "Print a key's id and public half",
+		Short:   "Print the id and the public half of a key",
 		Long:    "Print a key's id, which signatures and refusals name, and its public half. FILE is a public or a private key.",
 		Example: "  caisson keys show keys/operator.pub",
 		Args:    cobra.ExactArgs(1),

@@ -26,8 +26,8 @@ func (a *app) lockCommand() *cobra.Command {
 	var update bool
 	c := &cobra.Command{
 		Use:   "lock FILE…",
-		Short: "Record every package of the layers: version, architecture, sha256",
-		Long: "Record every package of the layers: version, architecture, sha256.\n\n" +
+		Short: "Lock every package of the layers: version, architecture, sha256",
+		Long: "Lock every package of the layers: version, architecture, sha256.\n\n" +
 			"Without a lock one is written. With one, what the archives would change is printed and the\n" +
 			"exit code is 3 when there is something; --update takes it.",
 		Example: "  caisson lock site.yaml\n  caisson lock --update site.yaml",

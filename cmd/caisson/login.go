@@ -76,7 +76,7 @@ func (a *app) loginCommand() *cobra.Command {
 func (a *app) logoutCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "logout HOST[:PORT]",
-		Short:   "Remove the credentials for a registry from where login stores them",
+		Short:   "Remove the stored credentials for a registry",
 		Example: "  caisson logout registry.example.org",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

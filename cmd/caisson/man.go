@@ -21,7 +21,7 @@ type written struct {
 func (a *app) manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "man DIR",
-		Short:   "Write the manual pages, one a verb",
+		Short:   "Write manual pages, one for each verb",
 		Example: "  caisson man /usr/local/share/man/man1",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -47,8 +47,8 @@ func (a *app) netbootCommand() *cobra.Command {
 	var f netbootFlags
 	c := &cobra.Command{
 		Use:   "netboot FILE… --from REF --out DIR",
-		Short: "Write what machines boot over the network",
-		Long: "Write what machines boot over the network: kernel, initrd, site.cpio (whom the nodes\n" +
+		Short: "Write boot files for the network: kernel, initrd, site.cpio, boot.ipxe",
+		Long: "Write boot files for the network: kernel, initrd, site.cpio (whom the nodes\n" +
 			"trust and which registry they ask) and boot.ipxe, which loads the three.\n\n" +
 			"PXE trusts its network: the loader is as safe as the wire it came over, unless firmware\n" +
 			"verifies it. Everything that the loader fetches is signed.",

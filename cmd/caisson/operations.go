@@ -18,9 +18,9 @@ func (a *app) operationsCommand() *cobra.Command {
 	var node string
 	c := &cobra.Command{
 		Use:   "operations FILE… --node NAME",
-		Short: "Show what a node does over time",
-		Long: "Show what a node does over time: its operations with their ids, times and windows, as they would be\n" +
-			"published now. A node remembers what it has done by the id.",
+		Short: "List scheduled operations",
+		Long: "List scheduled operations of a node, with their ids, times and windows, as they would be\n" +
+			"published now. By the id a node remembers what it has done.",
 		Example: "  caisson operations site.yaml --node alpha -o json",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, names []string) error {

@@ -24,8 +24,8 @@ func (a *app) planCommand() *cobra.Command {
 	var known memoryFlags
 	c := &cobra.Command{
 		Use:   "plan FILE… --from REF",
-		Short: "Show what publishing a site would change, node by node",
-		Long: "Show what publishing a site would change, node by node: items added (+), changed (~) and removed (-),\n" +
+		Short: "Show what publishing a site would change on each node",
+		Long: "Show what publishing a site would change on each node: items added (+), changed (~) and removed (-),\n" +
 			"the packages, accounts and profiles in which layers differ, layers to be built, and how much each\n" +
 			"node is disturbed and fetches. Nothing is written.\n\n" +
 			"The decisions are those of publish, from what publish would start with, verified with the site's\n" +

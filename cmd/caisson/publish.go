@@ -29,14 +29,14 @@ func (a *app) publishCommand() *cobra.Command {
 	var known memoryFlags
 	c := &cobra.Command{
 		Use:   "publish FILE…",
-		Short: "Compile, sign and push the nodes' overlays",
-		Long: "Compile, sign and push the nodes' overlays.\n\n" +
+		Short: "Compile, sign and push the overlays of nodes",
+		Long: "Compile, sign and push the overlays of nodes.\n\n" +
 			"Every publish takes the fleet's next generation. A node whose overlay and layer are as published\n" +
 			"keeps its generation; its signature is renewed when two thirds of its life are over. --all gives\n" +
 			"every node the new generation, which also raises the least one that diskless nodes accept. --node,\n" +
 			"--label and --set publish some nodes; the others stay as they are.\n\n" +
 			"Nodes that are held (freeze, pin, rollback, pause) keep their content and are named; a hold whose time\n" +
-			"is over ends. Nodes that left the site leave the index; 'caisson retire' ends their names, too.\n\n" +
+			"is over ends. Nodes that left the site leave the index; 'caisson retire' removes their names, too.\n\n" +
 			"What the registry holds is verified with the site's keys and compared with what was published last\n" +
 			"(caisson.memory beside the site) before any of it is used. Layers are named only when a release key\n" +
 			"of the site signed them, and older ones than a node has only by digest. Services are published at the\n" +

@@ -17,8 +17,8 @@ func (a *app) retireCommand() *cobra.Command {
 	var known memoryFlags
 	c := &cobra.Command{
 		Use:   "retire REF --node N… --key KEY",
-		Short: "End nodes: their names, their machines' and their rows",
-		Long: "End nodes: their names, their machines' and their rows.\n\n" +
+		Short: "Remove nodes: tags, aliases, index rows",
+		Long: "Remove nodes: tags, aliases, index rows.\n\n" +
 			"A machine that asks finds nothing any more; one that runs goes on with what it has. Take the node out of\n" +
 			"the site first, or the next publish makes it again. 'caisson prune' removes the layers that only it needed.\n\n" + trustHelp + "\n\n" + signerHelp,
 		Example: "  caisson retire registry.example.org:5000/metal-a --site site.yaml --node oldhost --key keys/operator.key",

@@ -24,15 +24,15 @@ import (
 func (a *app) rolloutCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rollout",
-		Short: "Move a fleet in waves",
-		Long: "Move a fleet in waves: the site's document of kind Rollout says which nodes come when, how long a wave must be\n" +
-			"well, and what halts it. 'start' signs the plan and publishes nothing; docs/rollout.md tells the whole way.",
+		Short: "Publish a site in waves",
+		Long: "Publish a site in waves: the site's document of kind Rollout says which nodes come when, how long a wave must be\n" +
+			"well, and what halts it. 'start' signs the plan and publishes nothing; docs/rollout.md describes all of it.",
 	}
 	c.AddCommand(a.rolloutStartCommand(), a.rolloutRunCommand(), a.rolloutStatusCommand(),
-		a.rolloutVerb(rollout.Pause, "Stop a rollout where it is: no wave begins or ends"),
-		a.rolloutVerb(rollout.Resume, "Go on after a pause or a halt: the first wave that is not whole begins anew"),
-		a.rolloutVerb(rollout.Abort, "End a rollout: its nodes keep what they have"),
-		a.rolloutVerb(rollout.Undo, "End a rollout, and give its nodes what they had before it"))
+		a.rolloutVerb(rollout.Pause, "Pause a rollout: no wave begins or ends"),
+		a.rolloutVerb(rollout.Resume, "Resume a rollout after a pause or a halt, from the first incomplete wave"),
+		a.rolloutVerb(rollout.Abort, "Abort a rollout; its nodes keep their content"),
+		a.rolloutVerb(rollout.Undo, "Abort a rollout, and roll its nodes back"))
 	return c
 }
 
@@ -237,8 +237,8 @@ func (a *app) rolloutStatusCommand() *cobra.Command {
 	var look looking
 	c := &cobra.Command{
 		Use:     "status REF [NAME] (--site FILE | --trust PUB)",
-		Short:   "Show how far the rollouts of a fleet are",
-		Long:    "Show how far the rollouts of a fleet are, the newest first: phase, waves, and which nodes were left out or failed, and why.\n\n" + trustHelp,
+		Short:   "Show the progress of rollouts",
+		Long:    "Show the progress of rollouts, the newest first: phase, waves, and which nodes were left out or failed, and why.\n\n" + trustHelp,
 		Example: "  caisson rollout status registry.example.org:5000/metal-a racks --site site.yaml",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {

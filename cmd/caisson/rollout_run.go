@@ -30,12 +30,12 @@ func (a *app) rolloutRunCommand() *cobra.Command {
 	var cache string
 	c := &cobra.Command{
 		Use:   "run NAME FILE…",
-		Short: "Publish a rollout wave by wave",
-		Long: "Publish a rollout wave by wave: a wave begins when the one before it is well, as its nodes report to the fleet\n" +
-			"service. It ends with the rollout, or when that halts (exit code 3). Cut anywhere it goes on with the next run,\n" +
-			"here or elsewhere; of two at once each takes the steps that the other has not taken. The site must be what it\n" +
+		Short: "Publish a rollout, wave by wave",
+		Long: "Publish a rollout, wave by wave: a wave begins when the one before it is well, as its nodes report to the fleet\n" +
+			"service. It ends with the rollout, or when that halts (exit code 3). An interrupted run is continued by the next one,\n" +
+			"here or elsewhere; two runs at once make each step once. The site must be what it\n" +
 			"was when the plan was signed. Images of its services that the registry lacks are pushed, as 'caisson publish' does.\n\n" +
-			"What the service says can hold a wave back, or let the next signed one come; nodes obey signatures alone.\n\n" + signerHelp,
+			"Reports can delay a wave or let the next one begin; nodes obey signatures alone.\n\n" + signerHelp,
 		Example: "  caisson rollout run racks site.yaml --at https://fleet.example.org --key keys/operator.key",
 		Args:    cobra.MinimumNArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {

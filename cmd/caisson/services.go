@@ -24,8 +24,8 @@ import (
 func (a *app) servicesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "services",
-		Short: "Follow what services of a site take from git",
-		Long: "Follow what services of a site take from git: the documents of kind Service.\n\n" +
+		Short: "Update and pin services whose files come from git",
+		Long: "Update and pin services whose files come from git: the documents of kind NodeService.\n\n" +
 			"services.lock, beside the site, says which commit each service is at and which image was made of it; 'caisson publish'\n" +
 			"brings both to the nodes. Only the verbs here ask git, and only they change the lock: keep it under version control.",
 	}
@@ -169,8 +169,8 @@ func (a *app) servicesUpdateCommand() *cobra.Command {
 	var f servicesFlags
 	c := &cobra.Command{
 		Use:   "update [NAME…]",
-		Short: "Ask git what services follow, and lock it",
-		Long: "Ask git what services follow, and lock it: of a branch or a tag the last commit that changed their directories.\n\n" +
+		Short: "Lock services at the commits that git has now",
+		Long: "Lock services at the commits that git has now: of a branch or a tag the last commit that changed their directories.\n\n" +
 			"What came since is printed, commits and paths. Services that are frozen stay, and one with allowedSigners does not go back:\n" +
 			"'caisson services rollback' does. Where one repository cannot be asked, the others' services are updated all the same,\n" +
 			"and the exit code is 1.",

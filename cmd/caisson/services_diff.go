@@ -43,7 +43,7 @@ func (a *app) servicesDiffCommand() *cobra.Command {
 	var at asking
 	c := &cobra.Command{
 		Use:   "diff [NAME…]",
-		Short: "Compare what git has, what is locked, published and reported",
+		Short: "Compare commits of services: in git, locked, published, reported",
 		Long: "Compare the commits of services: what git has, what is locked, what nodes were sent and, where --at or\n" +
 			"$CAISSON_FLEET names the fleet's service, what they report. The exit code is 3 when they differ. A frozen service\n" +
 			"may be behind git, not behind the lock. A node that has never reported has none.",

@@ -24,8 +24,8 @@ func (a *app) servicesFreezeCommand() *cobra.Command {
 	var why changer
 	c := &cobra.Command{
 		Use:     "freeze NAME --reason TEXT",
-		Short:   "Keep a service at its commit",
-		Long:    "Keep a service at its commit: 'caisson services update' leaves it alone until 'caisson services forward'.",
+		Short:   "Freeze a service at its commit",
+		Long:    "Freeze a service at its commit: 'caisson services update' leaves it alone until 'caisson services forward'.",
 		Example: "  caisson services freeze prometheus --reason 'rules are being reviewed'",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, names []string) error {
@@ -58,8 +58,8 @@ func (a *app) servicesRollbackCommand() *cobra.Command {
 	var to string
 	c := &cobra.Command{
 		Use:   "rollback NAME [--to COMMIT] --reason TEXT",
-		Short: "Take a service to an earlier commit, and keep it there",
-		Long: "Take a service to an earlier commit, and keep it there: the one before that changed its directories, or any that the\n" +
+		Short: "Roll a service back to an earlier commit, and freeze it there",
+		Long: "Roll a service back to an earlier commit, and freeze it there: the one before that changed its directories, or any that the\n" +
 			"repository has. 'caisson services forward' ends it. Nodes go back when the site is published.",
 		Example: "  caisson services rollback prometheus --reason 'alerts are lost' && caisson publish site.yaml --key keys/operator.key",
 		Args:    cobra.ExactArgs(1),
@@ -97,8 +97,8 @@ func (a *app) servicesForwardCommand() *cobra.Command {
 	var f servicesFlags
 	c := &cobra.Command{
 		Use:   "forward NAME",
-		Short: "End a freeze or a rollback, and follow git again",
-		Long: "End a freeze or a rollback, and follow git again: the service is updated at once. Where git cannot be asked it\n" +
+		Short: "End a freeze or a rollback of a service",
+		Long: "End a freeze or a rollback of a service, which is then updated at once. Where git cannot be asked it\n" +
 			"stays at its commit, and the next 'caisson services update' takes it along.",
 		Example: "  caisson services forward prometheus && caisson publish site.yaml --key keys/operator.key",
 		Args:    cobra.ExactArgs(1),

@@ -30,7 +30,7 @@ func (a *app) servicesListCommand() *cobra.Command {
 	var f servicesFlags
 	c := &cobra.Command{
 		Use:   "list [NAME…]",
-		Short: "List the services of a site, and the commits that are locked",
+		Short: "List the services of a site with their locked commits",
 		RunE: func(_ *cobra.Command, names []string) error {
 			r, err := a.openServices(f)
 			if err != nil {

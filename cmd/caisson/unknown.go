@@ -26,10 +26,10 @@ type stranger struct {
 func (a *app) unknownCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "unknown oci:DIR",
-		Short: "List machines that asked for an overlay and found none",
+		Short: "List machines that requested an overlay and have none",
 		Long: "List machines that asked 'caisson serve' for an overlay of this layout and found none, those that\n" +
-			"asked last first, each with a line for nodes: of the site. What a machine says of itself is nobody's\n" +
-			"promise: compare it with the machine. One that finds an overlay leaves the list.",
+			"asked last first, each with a line for nodes: of the site. What a machine reports of itself is not\n" +
+			"verified: compare it with the machine. One that finds an overlay leaves the list.",
 		Example: "  caisson unknown oci:out",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -25,8 +25,8 @@ func (a *app) validateCommand() *cobra.Command {
 	var strict bool
 	c := &cobra.Command{
 		Use:   "validate FILE…",
-		Short: "Say everything that is wrong with a site, and where",
-		Long: "Say everything that is wrong with a site, and where.\n\n" +
+		Short: "List all problems of a site, with positions",
+		Long: "List all problems of a site, with positions.\n\n" +
 			"FILE is a Site, Divingbell values, an Armada chart or an inventory; several are merged in\n" +
 			"this order, - is standard input. What later verbs refuse is refused here as far as the files at hand\n" +
 			"show it: keys, locks, the publisher's memory and files that the site names. Nothing is asked of a network.\n" +

@@ -16,8 +16,8 @@ func (a *app) windowsCommand() *cobra.Command {
 	var from, until, node string
 	c := &cobra.Command{
 		Use:   "windows FILE…",
-		Short: "Show when the maintenance windows of a site are open",
-		Long: "Show when the maintenance windows of a site are open.\n\n" +
+		Short: "List the openings of a site's maintenance windows",
+		Long: "List the openings of a site's maintenance windows.\n\n" +
 			"Openings that overlap the time asked for are shown whole, those that touch as one. Times are\n" +
 			"given as YYYY-MM-DD, the start of that day in UTC, or as in 2026-11-21T22:00:00Z.",
 		Example: "  caisson windows site.yaml\n  caisson windows site.yaml --from 2026-12-20 --until 2027-01-10 -o json",

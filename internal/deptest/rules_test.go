@@ -177,6 +177,8 @@ var rules = []Rule{
 	{Packages: "internal/ownfiles", Only: []string{"internal/check", "internal/durable"}, Stdlib: true, Why: leaf},
 	{Packages: "internal/powercut", Only: []string{}, Why: leaf, By: []string{}, ByWhy: "it is for tests"},
 	{Packages: "internal/safepath", Only: []string{}, Why: leaf},
+	{Packages: "internal/machine", Only: []string{}, Why: "a machine boots whatever it is given", Banned: map[string]string{"testing": "the demo starts machines, too"},
+		By: []string{"test/..."}, ByWhy: "nodes and the command line start no machines"},
 	{Packages: "internal/doctext", Only: []string{}, Stdlib: true, Why: leaf, By: []string{}, ByWhy: "pages are held to programs by tests"},
 	{Packages: "cmd/...", By: []string{}, ByWhy: "a program is the end of the line"},
 }

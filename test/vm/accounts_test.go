@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -31,7 +32,7 @@ type crowd struct {
 	keys   [3]ssh.Signer
 	layers [3]string // their indexes
 	is     int       // what the site says now
-	m      *Machine
+	m      *machine.Machine
 }
 
 func (c *crowd) users(which int) string {
@@ -77,7 +78,7 @@ func (c *crowd) publishes(t *testing.T, which int) {
 }
 
 // takes publishes a layer, and the node has it.
-func (c *crowd) takes(t *testing.T, s *Session, which int) {
+func (c *crowd) takes(t *testing.T, s *machine.Session, which int) {
 	t.Helper()
 	c.publishes(t, which)
 	run(t, s, "sudo caisson-agent sync")
@@ -114,7 +115,7 @@ func (c *crowd) onlyKey(t *testing.T, which int) {
 }
 
 // live is a root that does not change while its users do.
-func (c *crowd) live(t *testing.T, s *Session) {
+func (c *crowd) live(t *testing.T, s *machine.Session) {
 	root, without := run(t, s, sameRoot), run(t, s, everybody)
 	c.onlyKey(t, 0)
 	first := status(t, s)
@@ -147,14 +148,14 @@ func (c *crowd) live(t *testing.T, s *Session) {
 
 // soon publishes a layer in which she comes, and runs a script on the node as soon as
 // something of that has begun.
-func (c *crowd) soon(t *testing.T, s *Session, script string) {
+func (c *crowd) soon(t *testing.T, s *machine.Session, script string) {
 	t.Helper()
 	c.publishes(t, 2)
 	run(t, s, "sudo systemd-run -q --collect sh -c 'until test -e /etc/ssh/authorized_keys.d/ann; do sleep 0.01; done; "+script+"'")
 	run(t, s, "sudo systemd-run -q --collect caisson-agent sync")
 }
 
-func (c *crowd) killed(t *testing.T, s *Session) {
+func (c *crowd) killed(t *testing.T, s *machine.Session) {
 	c.soon(t, s, "pkill -KILL -x caisson-agent; echo the agent is killed >/dev/ttyS0")
 	waitFor(t, c.m, 0, "the agent is killed")
 	var st spec.Status
@@ -167,7 +168,7 @@ func (c *crowd) killed(t *testing.T, s *Session) {
 
 // cut takes the power from the node in the middle of a change. Without a registry it comes
 // up with what it had or with what it was to have, then with the latter.
-func (c *crowd) cut(t *testing.T, s *Session, o Options) {
+func (c *crowd) cut(t *testing.T, s *machine.Session, o machine.Options) {
 	before := status(t, s)
 	from := c.m.Console.Len()
 	c.soon(t, s, "echo she comes >/dev/ttyS0")
@@ -199,11 +200,11 @@ func (c *crowd) cut(t *testing.T, s *Session, o Options) {
 	s = c.reboot(t, c.m, s)
 	c.holds(t, s)
 	shutDown(t, c.m, s)
-	o.isClean(t)
+	isClean(t, o)
 }
 
 // holds wants the node to be well on a root that is stacked of the newest layer.
-func (c *crowd) holds(t *testing.T, s *Session) {
+func (c *crowd) holds(t *testing.T, s *machine.Session) {
 	t.Helper()
 	if st := status(t, s); st.Health != spec.HealthOK || st.Sync != spec.SyncCurrent || st.Staged != "" || len(st.Drift) > 0 {
 		t.Errorf("after a boot: %+v", st)

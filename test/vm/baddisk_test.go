@@ -5,6 +5,7 @@ package vm
 import (
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -32,8 +33,8 @@ func TestLongBadDisks(t *testing.T) {
 		{name: "two of them", second: true, says: "is not used"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o := node.copyOf(t, test.name)
-			o.spoil(t, test.script)
+			o := copyOf(t, node, test.name)
+			spoil(t, o, test.script)
 			if test.raw != "" {
 				sh(t, test.raw, o.Disk)
 			}
@@ -43,7 +44,7 @@ func TestLongBadDisks(t *testing.T) {
 			}
 			if test.second {
 				other := o.Disk + ".second"
-				if err := StateDisk(t.Context(), other, 128); err != nil {
+				if err := machine.MakeStateDisk(t.Context(), other, 128); err != nil {
 					t.Fatal(err)
 				}
 				o.Extra = append(o.Extra, "-drive", "file="+other+",format=raw,if=virtio")
@@ -61,11 +62,11 @@ func TestLongBadDisks(t *testing.T) {
 
 // fullDisk has a newer generation, and no room to note it: what cannot be kept does
 // not act.
-func (f *Fleet) fullDisk(t *testing.T, node Options, first spec.Status) {
+func (f *Fleet) fullDisk(t *testing.T, node machine.Options, first spec.Status) {
 	f.edit(t, "kernel.panic: 30", "kernel.panic: 40")
 	f.publish(t)
-	o := node.copyOf(t, "full")
-	o.spoil(t, "dd if=/dev/zero of=filler bs=1M 2>/dev/null || dd if=/dev/zero of=filler2 bs=1k 2>/dev/null || true")
+	o := copyOf(t, node, "full")
+	spoil(t, o, "dd if=/dev/zero of=filler bs=1M 2>/dev/null || dd if=/dev/zero of=filler2 bs=1k 2>/dev/null || true")
 	m := f.start(t, o)
 	waitFor(t, m, 0, "no space left on device")
 	waitFor(t, m, 0, "caisson: booting the last good overlay, generation 1")

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -62,7 +63,7 @@ func TestLongBadLayer(t *testing.T) {
 }
 
 // judged waits until nothing is judged any more.
-func (f *Fleet) judged(t *testing.T, s *Session) spec.Status {
+func (f *Fleet) judged(t *testing.T, s *machine.Session) spec.Status {
 	t.Helper()
 	var st spec.Status
 	if !becomes(func() bool { st = status(t, s); return len(st.Checks) == 0 }) {

@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/caisson-os/caisson/internal/machine"
 )
 
 // Check is one thing that must hold on a booted node, as a user would look.
@@ -16,7 +18,7 @@ type Check struct {
 }
 
 // Run compares, and returns what the node says.
-func (c Check) Run(ctx context.Context, s *Session) (string, error) {
+func (c Check) Run(ctx context.Context, s *machine.Session) (string, error) {
 	got, err := s.Run(ctx, c.Command)
 	if err != nil {
 		return got, fmt.Errorf("%s: %w", c.What, err)

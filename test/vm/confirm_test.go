@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -45,9 +46,12 @@ func (f *Fleet) ratio(t *testing.T, from, to string, more ...string) {
 }
 
 // ask asks for what is published. It ends with an error where that is undone.
-func ask(t *testing.T, s *Session) { t.Helper(); run(t, s, "sudo caisson-agent sync >&2 || true") }
+func ask(t *testing.T, s *machine.Session) {
+	t.Helper()
+	run(t, s, "sudo caisson-agent sync >&2 || true")
+}
 
-func expect(t *testing.T, s *Session, ratio string) {
+func expect(t *testing.T, s *machine.Session, ratio string) {
 	t.Helper()
 	if got := run(t, s, "cat /proc/sys/vm/dirty_ratio"); got != ratio {
 		t.Errorf("the ratio is %s, not %s", got, ratio)
@@ -55,7 +59,7 @@ func expect(t *testing.T, s *Session, ratio string) {
 }
 
 // undone waits until a generation is, and the ratio is as before.
-func undone(t *testing.T, s *Session, ratio, why string) {
+func undone(t *testing.T, s *machine.Session, ratio, why string) {
 	t.Helper()
 	var st spec.Status
 	if !becomes(func() bool { st = status(t, s); return st.Trial != nil && strings.Contains(st.Trial.Undone, why) }) {
@@ -64,7 +68,7 @@ func undone(t *testing.T, s *Session, ratio, why string) {
 	expect(t, s, ratio)
 }
 
-func (f *Fleet) trials(t *testing.T, m *Machine, s *Session) {
+func (f *Fleet) trials(t *testing.T, m *machine.Machine, s *machine.Session) {
 	t.Helper()
 	expect(t, s, "21")
 

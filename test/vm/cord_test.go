@@ -9,13 +9,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caisson-os/caisson/internal/machine"
 )
 
 // cord is the power cord of a node with a state disk, and a hand that pulls it at
 // random.
 type cord struct {
 	*Fleet
-	node    Options
+	node    machine.Options
 	forgets bool // a cut takes from the disk all that it was not told to flush
 	rand    *rand.Rand
 	cuts    map[string]int // by stage
@@ -62,7 +64,7 @@ func stageOf(console string) string {
 var mishaps = []string{"damaged", "is not used", "can only be read", "is lost", "refused", "the boot ends here", "no way back", "Kernel panic", "EXT4-fs error"}
 
 // start boots the node with what the cut before left.
-func (c *cord) start(t *testing.T) *Machine {
+func (c *cord) start(t *testing.T) *machine.Machine {
 	t.Helper()
 	o := c.node
 	if c.forgets {
@@ -76,7 +78,7 @@ func (c *cord) start(t *testing.T) *Machine {
 }
 
 // pull takes the power at a random time of a moment.
-func (c *cord) pull(t *testing.T, m *Machine, at moment) {
+func (c *cord) pull(t *testing.T, m *machine.Machine, at moment) {
 	t.Helper()
 	waitFor(t, m, 0, at.line, at.or)
 	after := time.Duration(c.rand.Int64N(int64(at.within)))
@@ -89,7 +91,7 @@ func (c *cord) pull(t *testing.T, m *Machine, at moment) {
 }
 
 // off settles the disk of a machine that went off, and looks at what its boot said.
-func (c *cord) off(t *testing.T, m *Machine) {
+func (c *cord) off(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	if upper := c.node.Disk + ".upper"; c.forgets {
 		sh(t, `qemu-img commit -q "$1"`, upper)

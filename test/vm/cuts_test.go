@@ -125,5 +125,5 @@ func (c *cord) whole(t *testing.T) {
 	}
 	shutDown(t, m, s)
 	c.off(t, m)
-	c.node.isClean(t)
+	isClean(t, c.node)
 }

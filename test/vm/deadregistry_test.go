@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 )
 
@@ -19,8 +20,8 @@ func TestLongDeadRegistry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := f.byHand(t, Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
-	registry := ownAddress()
+	o := f.byHand(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
+	registry := machine.OwnAddress()
 	o.Forwards = map[string]string{guestRegistry: registry, guestFleet: page}
 	m := f.start(t, o)
 	waitFor(t, m, 0, "THIS NODE DOES NOT COME UP: the registry does not answer")

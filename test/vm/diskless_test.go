@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/caisson-os/caisson/internal/machine"
 )
 
 // TestDisklessNode is the life of a node without a disk: it boots by PXE, holds
@@ -13,7 +15,7 @@ import (
 func TestDisklessNode(t *testing.T) {
 	f := fleet(t)
 	t.Run("a hundred lines at once", f.fastConsole)
-	m := f.boot(t, Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
+	m := f.boot(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
 	s := f.login(t, m)
 	for _, c := range Quickstart("beta", "1") {
 		if _, err := c.Run(t.Context(), s); err != nil {
@@ -41,7 +43,7 @@ func TestDisklessNode(t *testing.T) {
 // and AppArmor.
 func TestBookworm(t *testing.T) {
 	f := fleet(t, "suite: trixie", "suite: bookworm", "abi <abi/4.0>", "abi <abi/3.0>")
-	s := f.login(t, f.boot(t, Options{Name: "beta", MAC: "52:54:00:00:00:0b"}))
+	s := f.login(t, f.boot(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b"}))
 	for _, c := range Quickstart("beta", "1") {
 		if _, err := c.Run(t.Context(), s); err != nil {
 			t.Error(err)
@@ -51,7 +53,7 @@ func TestBookworm(t *testing.T) {
 
 // memory holds the running agent to its budget: 24 MiB at its peak, which is
 // reached while it applies. It says nothing of speed, so it may be a test.
-func (f *Fleet) memory(t *testing.T, s *Session) {
+func (f *Fleet) memory(t *testing.T, s *machine.Session) {
 	out := run(t, s, "awk '/^VmHWM|^VmRSS/{print $2}' /proc/$(systemctl show -P MainPID caisson-agent)/status")
 	var peak, now int
 	if _, err := fmt.Sscan(out, &peak, &now); err != nil {
@@ -64,7 +66,7 @@ func (f *Fleet) memory(t *testing.T, s *Session) {
 }
 
 // refuseWhileRunning shows a tampered overlay and another node's to a live node.
-func (f *Fleet) refuseWhileRunning(t *testing.T, s *Session) {
+func (f *Fleet) refuseWhileRunning(t *testing.T, s *machine.Session) {
 	for _, attack := range []struct {
 		name, code string
 		do         func() error
@@ -93,7 +95,7 @@ func (f *Fleet) refuseWhileRunning(t *testing.T, s *Session) {
 
 // liveChange publishes a runtime change and takes it back: no reboot, and what
 // left the config has its original value again.
-func (f *Fleet) liveChange(t *testing.T, s *Session) {
+func (f *Fleet) liveChange(t *testing.T, s *machine.Session) {
 	boot := run(t, s, "cat /proc/sys/kernel/random/boot_id")
 	f.edit(t, "    kernel.panic: 30\n", "    kernel.panic: 40\n    kernel.pid_max: 100000\n")
 	original := run(t, s, "cat /proc/sys/kernel/pid_max")
@@ -115,7 +117,7 @@ func (f *Fleet) liveChange(t *testing.T, s *Session) {
 
 // swapAndPin publishes a layer with one more package, beside whose reboot nothing else
 // waits, and reboots into it and back by a pin; in between the node is shown another node's overlay and waits for its own.
-func (f *Fleet) swapAndPin(t *testing.T, m *Machine, s *Session, previous string) {
+func (f *Fleet) swapAndPin(t *testing.T, m *machine.Machine, s *machine.Session, previous string) {
 	boot := run(t, s, "cat /proc/sys/kernel/random/boot_id")
 	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
 	f.edit(t, "    kernel.panic: 30\n", "    kernel.panic: 50\n")

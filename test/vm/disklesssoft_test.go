@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -19,7 +20,7 @@ import (
 func TestLongDisklessSoftReboot(t *testing.T) {
 	require.Long(t)
 	f := fleet(t, "machine:\n", "machine:\n  agent: {poll: 1m}\n")
-	m := f.boot(t, Options{Name: "beta", MAC: "52:54:00:00:00:0b", Memory: 1536, Extra: []string{"-device", "i6300esb"}})
+	m := f.boot(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b", Memory: 1536, Extra: []string{"-device", "i6300esb"}})
 	s := f.login(t, m)
 	first := status(t, s)
 	if first.Health != "ok" || first.Sync != "current" {
@@ -84,7 +85,7 @@ func (f *Fleet) largeAgent(t *testing.T) (file string) {
 }
 
 // staged waits until a node has what it can go softly to.
-func staged(t *testing.T, s *Session) {
+func staged(t *testing.T, s *machine.Session) {
 	t.Helper()
 	var st spec.Status
 	if !becomes(func() bool {
@@ -97,7 +98,7 @@ func staged(t *testing.T, s *Session) {
 
 // leapInMemory has a node go softly to what waits as soon as it is staged, and says how many
 // KiB images have then.
-func (f *Fleet) leapInMemory(t *testing.T, m *Machine, s *Session) (*Session, int) {
+func (f *Fleet) leapInMemory(t *testing.T, m *machine.Machine, s *machine.Session) (*machine.Session, int) {
 	t.Helper()
 	staged(t, s)
 	more, from := heldInMemory(t, s), m.Console.Len()
@@ -112,7 +113,7 @@ func (f *Fleet) leapInMemory(t *testing.T, m *Machine, s *Session) (*Session, in
 
 // heldInMemory is how many KiB the images of a node without a state disk have. None of them
 // is one that was deleted and is still in use.
-func heldInMemory(t *testing.T, s *Session) (kib int) {
+func heldInMemory(t *testing.T, s *machine.Session) (kib int) {
 	t.Helper()
 	out := run(t, s, "sudo du -sk /run/caisson/store | cut -f1; grep -c deleted /sys/block/loop*/loop/backing_file | grep -v :0$ || true")
 	if _, err := fmt.Sscan(out, &kib); err != nil || strings.Contains(out, "loop") {

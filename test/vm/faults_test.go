@@ -16,11 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // copyOf gives a fault a disk and a console of its own.
-func (o Options) copyOf(t *testing.T, name string) Options {
+func copyOf(t *testing.T, o machine.Options, name string) machine.Options {
 	t.Helper()
 	from := o.Disk
 	o.Name += "-" + strings.ReplaceAll(name, " ", "-")
@@ -30,7 +31,7 @@ func (o Options) copyOf(t *testing.T, name string) Options {
 }
 
 // spoil runs a script in the file system of the node's state disk.
-func (o Options) spoil(t *testing.T, script string) {
+func spoil(t *testing.T, o machine.Options, script string) {
 	t.Helper()
 	if script != "" {
 		sh(t, `mkdir "$1.d"; mount -o loop,offset=1048576 "$1" "$1.d"; cd "$1.d"; `+script+`; cd /; umount "$1.d"; rmdir "$1.d"`, o.Disk)
@@ -40,16 +41,16 @@ func (o Options) spoil(t *testing.T, script string) {
 // Faults of a node with generation 1 proven on its disk, and what may keep it from
 // a newer one: it boots the last good, soon, and says why.
 
-func (f *Fleet) noCard(t *testing.T, node Options) {
-	o := node.copyOf(t, "no-card")
+func (f *Fleet) noCard(t *testing.T, node machine.Options) {
+	o := copyOf(t, node, "no-card")
 	o.NoCard = true
 	m := f.start(t, o)
 	waitFor(t, m, 0, "caisson: booting the last good overlay")
 	waitFor(t, m, 0, "alpha login:")
 }
 
-func (f *Fleet) readOnlyDisk(t *testing.T, node Options) {
-	o := node.copyOf(t, "read-only")
+func (f *Fleet) readOnlyDisk(t *testing.T, node machine.Options) {
+	o := copyOf(t, node, "read-only")
 	o.ReadOnly = true
 	m := f.start(t, o)
 	s := f.login(t, m)
@@ -59,11 +60,11 @@ func (f *Fleet) readOnlyDisk(t *testing.T, node Options) {
 }
 
 // slowRegistry has a newer layer, and sends it at a byte a second.
-func (f *Fleet) slowRegistry(t *testing.T, node Options, generation uint64) {
+func (f *Fleet) slowRegistry(t *testing.T, node machine.Options, generation uint64) {
 	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
 	f.build(t)
 	f.publish(t)
-	o := node.copyOf(t, "slow")
+	o := copyOf(t, node, "slow")
 	o.Forwards = map[string]string{guestRegistry: slowBlobs(t, f.registry)}
 	m := f.start(t, o)
 	waitFor(t, m, 0, fmt.Sprintf("caisson: overlay of node alpha, generation %d", generation+1))

@@ -20,6 +20,8 @@ import (
 	"syscall"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/caisson-os/caisson/internal/machine"
 )
 
 // Where a guest finds the servers of 127.0.0.1.
@@ -159,21 +161,26 @@ func (f *Fleet) Netboot(ctx context.Context) error {
 }
 
 // Boot starts a machine of the fleet by PXE.
-func (f *Fleet) Boot(ctx context.Context, o Options) (*Machine, error) {
-	o.Dir = f.Dir
+func (f *Fleet) Boot(ctx context.Context, o machine.Options) (*machine.Machine, error) {
 	o.TFTP, o.Bootfile = filepath.Join(f.Dir, "netboot"), "boot.ipxe"
 	o.Forwards = map[string]string{guestRegistry: f.registry, guestHTTP: f.http}
-	return Start(ctx, o)
+	return f.Start(ctx, o)
 }
 
-// StateDisk makes a raw disk with one partition named caisson-state.
-func StateDisk(ctx context.Context, file string, megabytes int) error {
-	script := fmt.Sprintf(`set -e
-truncate -s %[2]dM %[1]q
-sgdisk -n 1:2048:0 -c 1:caisson-state %[1]q >/dev/null
-mkfs.ext4 -q -F -E offset=1048576 %[1]q %[3]dM`, file, megabytes, megabytes-4)
-	if text, err := exec.CommandContext(ctx, "sh", "-c", script).CombinedOutput(); err != nil {
-		return fmt.Errorf("make state disk %s: %w\n%s", file, err, text)
+// Start starts a machine with its console in the working directory.
+func (f *Fleet) Start(ctx context.Context, o machine.Options) (*machine.Machine, error) {
+	log, err := os.Create(filepath.Join(f.Dir, o.Name+".console"))
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	o.Log = log
+	m, err := machine.Start(ctx, o)
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	go func() {
+		<-m.Done()
+		_ = log.Close() // a copy of what the machine holds
+	}()
+	return m, nil
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -93,22 +94,21 @@ func (f *Fleet) must(t *testing.T, args ...string) string {
 }
 
 // boot starts a machine of the fleet by PXE.
-func (f *Fleet) boot(t *testing.T, o Options) *Machine {
+func (f *Fleet) boot(t *testing.T, o machine.Options) *machine.Machine {
 	t.Helper()
 	m, err := f.Boot(t.Context(), o)
 	return watched(t, m, err)
 }
 
 // start starts a machine that is given its kernel by hand.
-func (f *Fleet) start(t *testing.T, o Options) *Machine {
+func (f *Fleet) start(t *testing.T, o machine.Options) *machine.Machine {
 	t.Helper()
-	o.Dir = f.Dir
-	m, err := Start(t.Context(), o)
+	m, err := f.Start(t.Context(), o)
 	return watched(t, m, err)
 }
 
 // watched ends the machine with the test, and shows its console when that failed.
-func watched(t *testing.T, m *Machine, err error) *Machine {
+func watched(t *testing.T, m *machine.Machine, err error) *machine.Machine {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -116,13 +116,13 @@ func watched(t *testing.T, m *Machine, err error) *Machine {
 	t.Cleanup(func() {
 		m.PowerCut()
 		if t.Failed() {
-			t.Logf("end of the console of %s:\n%s", m.Name, m.Tail(60))
+			t.Logf("end of the console of %s:\n%s", m.Name, m.Console.Tail(60))
 		}
 	})
 	return m
 }
 
-func waitFor(t *testing.T, m *Machine, from int, markers ...string) string {
+func waitFor(t *testing.T, m *machine.Machine, from int, markers ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -134,7 +134,7 @@ func waitFor(t *testing.T, m *Machine, from int, markers ...string) string {
 }
 
 // login waits for sshd and for the service's first run.
-func (f *Fleet) login(t *testing.T, m *Machine) *Session {
+func (f *Fleet) login(t *testing.T, m *machine.Machine) *machine.Session {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -159,7 +159,7 @@ func becomes(so func() bool) bool {
 	return true
 }
 
-func run(t *testing.T, s *Session, command string) string {
+func run(t *testing.T, s *machine.Session, command string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -172,7 +172,7 @@ func run(t *testing.T, s *Session, command string) string {
 
 // last runs a command that takes the machine down. The connection may end before the
 // answer, or not at all where the kernel dies: then its last words end it.
-func last(t *testing.T, m *Machine, s *Session, command string) {
+func last(t *testing.T, m *machine.Machine, s *machine.Session, command string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -184,7 +184,7 @@ func last(t *testing.T, m *Machine, s *Session, command string) {
 	_, _ = s.Run(ctx, command) // what the machine does next shows whether it ran
 }
 
-func status(t *testing.T, s *Session) spec.Status {
+func status(t *testing.T, s *machine.Session) spec.Status {
 	t.Helper()
 	var st spec.Status
 	if err := json.Unmarshal([]byte(run(t, s, "sudo caisson-agent status -o json || [ $? -eq 3 ]")), &st); err != nil {
@@ -194,7 +194,7 @@ func status(t *testing.T, s *Session) spec.Status {
 }
 
 // reboot restarts the machine from inside and logs in again.
-func (f *Fleet) reboot(t *testing.T, m *Machine, s *Session) *Session {
+func (f *Fleet) reboot(t *testing.T, m *machine.Machine, s *machine.Session) *machine.Session {
 	t.Helper()
 	from := m.Console.Len()
 	last(t, m, s, "sudo systemctl reboot")
@@ -220,20 +220,20 @@ func (f *Fleet) edit(t *testing.T, from, to string) {
 
 // byHand makes o a direct boot of the fleet's loader, with the registry and with
 // the line of the quickstart's overlay, so that no kexec is needed.
-func (f *Fleet) byHand(t *testing.T, o Options) Options {
+func (f *Fleet) byHand(t *testing.T, o machine.Options) machine.Options {
 	t.Helper()
 	o.Kernel, o.Initrd = f.loader(t)
 	o.Append = "console=ttyS0 net.ifnames=0 transparent_hugepage=never panic=30"
 	o.Forwards = map[string]string{guestRegistry: f.registry}
-	o.Extra = append(o.Extra, "-smp", "1") // a second one would wait for its turn in the same thread
+	o.Processors = 1 // a second one would wait for its turn in the same thread
 	return o
 }
 
 // withDisk is the quickstart's node alpha with an empty state disk.
-func (f *Fleet) withDisk(t *testing.T) Options {
+func (f *Fleet) withDisk(t *testing.T) machine.Options {
 	t.Helper()
-	o := Options{Name: "alpha", MAC: "52:54:00:00:00:0a", UUID: "4c4c4544-0000-2010-8020-80c04f202020", Disk: filepath.Join(f.Dir, "state.raw")}
-	if err := StateDisk(t.Context(), o.Disk, 1024); err != nil {
+	o := machine.Options{Name: "alpha", MAC: "52:54:00:00:00:0a", UUID: "4c4c4544-0000-2010-8020-80c04f202020", Disk: filepath.Join(f.Dir, "state.raw")}
+	if err := machine.MakeStateDisk(t.Context(), o.Disk, 1024); err != nil {
 		t.Fatal(err)
 	}
 	return o
@@ -241,7 +241,7 @@ func (f *Fleet) withDisk(t *testing.T) Options {
 
 // proven boots a node by hand until its generation is proven, and cuts its power:
 // what is left is a disk with a last good generation.
-func (f *Fleet) proven(t *testing.T) (Options, spec.Status) {
+func (f *Fleet) proven(t *testing.T) (machine.Options, spec.Status) {
 	t.Helper()
 	o := f.byHand(t, f.withDisk(t))
 	m := f.start(t, o)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -25,9 +26,9 @@ func TestLongIOErrors(t *testing.T) {
 	f := fleet(t)
 	node, first := f.proven(t)
 	t.Run("an image cannot be read", func(t *testing.T) {
-		o := node.copyOf(t, "unreadable image")
-		o.spoil(t, "rm -f store/sound") // or nothing reads all of it
-		o.failing(t, fmt.Sprintf("[inject-error]\nevent = \"read_aio\"\niotype = \"read\"\nerrno = \"5\"\nsector = \"%d\"\n", o.inLargest(t)))
+		o := copyOf(t, node, "unreadable image")
+		spoil(t, o, "rm -f store/sound") // or nothing reads all of it
+		failing(t, &o, fmt.Sprintf("[inject-error]\nevent = \"read_aio\"\niotype = \"read\"\nerrno = \"5\"\nsector = \"%d\"\n", inLargest(t, o)))
 		m := f.start(t, o)
 		waitFor(t, m, 0, "I/O error, dev vda")
 		s := f.login(t, m)
@@ -39,8 +40,8 @@ func TestLongIOErrors(t *testing.T) {
 	f.publish(t)
 	for _, writes := range []int{0, 40} {
 		t.Run(fmt.Sprintf("no write after %d", writes), func(t *testing.T) {
-			o := node.copyOf(t, fmt.Sprintf("no write after %d", writes))
-			o.failing(t, failsAfter(writes))
+			o := copyOf(t, node, fmt.Sprintf("no write after %d", writes))
+			failing(t, &o, failsAfter(writes))
 			m := f.start(t, o)
 			waitFor(t, m, 0, "I/O error, dev vda")
 			waitFor(t, m, 0, "caisson: booting the last good overlay, generation 1")
@@ -60,7 +61,7 @@ func TestLongIOErrors(t *testing.T) {
 }
 
 // failing puts QEMU's blkdebug below the disk.
-func (o *Options) failing(t *testing.T, rules string) {
+func failing(t *testing.T, o *machine.Options, rules string) {
 	t.Helper()
 	config := o.Disk + ".blkdebug"
 	if err := os.WriteFile(config, []byte(rules), 0o644); err != nil {
@@ -81,7 +82,7 @@ func failsAfter(writes int) string {
 }
 
 // inLargest is a sector of the disk in the middle of the largest blob of its store.
-func (o Options) inLargest(t *testing.T) int64 {
+func inLargest(t *testing.T, o machine.Options) int64 {
 	t.Helper()
 	at := o.Disk + ".d"
 	sh(t, `mkdir "$2"; mount -o loop,offset=1048576 "$1" "$2"`, o.Disk, at)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 )
 
@@ -122,7 +123,7 @@ var looks = []Check{
 	{"network file system", "cat /srv/share/hello; echo; findmnt -no FSTYPE,OPTIONS /srv/share | grep -o 'nfs4 .*nosuid'", "~from the server\nnfs4 rw,nosuid"},
 }
 
-func look(t *testing.T, s *Session, checks ...Check) {
+func look(t *testing.T, s *machine.Session, checks ...Check) {
 	t.Helper()
 	for _, c := range checks {
 		if _, err := c.Run(t.Context(), s); err != nil {
@@ -138,7 +139,7 @@ func TestEveryKind(t *testing.T) {
 	f := fleet(t, everyKind...)
 	late, space := disk(t, f.Dir, "late", "0x14", 64), disk(t, f.Dir, "space", "0x15", 64)
 	sh(t, `mkswap -q -L space "$1"`, filepath.Join(f.Dir, "space.raw"))
-	m := f.boot(t, Options{Name: "beta", MAC: "52:54:00:00:00:0b", Memory: 3072, Extra: slices.Concat(cards(), late, space)})
+	m := f.boot(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b", Memory: 3072, Extra: slices.Concat(cards(), late, space)})
 	s := f.login(t, m)
 	t.Run("as the site says", func(t *testing.T) {
 		look(t, s, looks...)
@@ -162,7 +163,7 @@ func TestEveryKind(t *testing.T) {
 }
 
 // serverGone stops the server of a mounted file system: a look must not wait for it.
-func (f *Fleet) serverGone(t *testing.T, s *Session) {
+func (f *Fleet) serverGone(t *testing.T, s *machine.Session) {
 	run(t, s, "sudo systemctl stop nfs-server.service")
 	// A name that was never asked for is in no cache.
 	out := run(t, s, "sudo timeout 300 caisson-agent sync >/dev/null; echo code $?; timeout 5 ls /srv/share/new >/dev/null 2>&1; echo ls $?")
@@ -174,7 +175,7 @@ func (f *Fleet) serverGone(t *testing.T, s *Session) {
 }
 
 // harm publishes scripts that take too much and end what they should not.
-func (f *Fleet) harm(t *testing.T, s *Session) {
+func (f *Fleet) harm(t *testing.T, s *machine.Session) {
 	const with = `  exec:
     20-hungry: {rerun_policy: never, memoryMax: 32M, data: "#!/bin/sh\necho begins\nx=$(head -c 100000000 /dev/zero | tr '\\0' x)\necho ${#x}\n"}
     30-forks: {rerun_policy: never, tasksMax: 8, data: "#!/bin/sh\nfor n in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 100 & done\n"}
@@ -198,7 +199,7 @@ func (f *Fleet) harm(t *testing.T, s *Session) {
 }
 
 // changeKinds publishes a change of units and modules and takes it back.
-func (f *Fleet) changeKinds(t *testing.T, s *Session) {
+func (f *Fleet) changeKinds(t *testing.T, s *machine.Session) {
 	change := []string{"load: [br_netfilter]", "load: [br_netfilter, dummy]", "limits: {nofile: 4321}", "limits: {nofile: 4322}", "rx: 512, tx: 1024", "rx: 256, tx: 1024",
 		"    apt-daily.timer: {state: masked}\n", "    apt-daily.timer: {state: masked}\n    again.service: {content: \"[Service]\\nExecStart=/bin/sleep infinity\\n\", run: started}\n"}
 	for i := 0; i < len(change); i += 2 {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -69,7 +70,7 @@ func TestLongSwap(t *testing.T) {
 }
 
 // swapsWithACut has a node swap as soon as it may, and pulls the cord then.
-func (f *daily) swapsWithACut(t *testing.T, m *Machine, s *Session, layer string) (*Machine, *Session) {
+func (f *daily) swapsWithACut(t *testing.T, m *machine.Machine, s *machine.Session, layer string) (*machine.Machine, *machine.Session) {
 	t.Helper()
 	before := status(t, s)
 	f.publish(t, "--layer", layer)
@@ -115,7 +116,7 @@ func (f *daily) swapsWithACut(t *testing.T, m *Machine, s *Session, layer string
 }
 
 // swaps has a node find a layer and swap to it, all by itself.
-func (f *daily) swaps(t *testing.T, m *Machine, s *Session, layer string) {
+func (f *daily) swaps(t *testing.T, m *machine.Machine, s *machine.Session, layer string) {
 	t.Helper()
 	const kernel = "cat /proc/sys/kernel/random/boot_id"
 	setClock(t, s, "")
@@ -134,7 +135,7 @@ func (f *daily) swaps(t *testing.T, m *Machine, s *Session, layer string) {
 
 // swapped waits until a node is well in another layer than before, and has nothing taken
 // any more.
-func (f *daily) swapped(t *testing.T, s *Session, before string) {
+func (f *daily) swapped(t *testing.T, s *machine.Session, before string) {
 	t.Helper()
 	var st spec.Status
 	var slots string

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 )
 
@@ -45,7 +46,7 @@ func TestLongMetal(t *testing.T) {
 	if err := f.Serve(ctx); err != nil {
 		t.Fatal(err)
 	}
-	m := f.boot(t, Options{Name: "n1", MAC: "52:54:00:00:00:0a", Memory: 3072})
+	m := f.boot(t, machine.Options{Name: "n1", MAC: "52:54:00:00:00:0a", Memory: 3072})
 	s := f.login(t, m)
 	if st := status(t, s); st.Health != "ok" || st.Source != "fetched" {
 		t.Errorf("status of the node: %+v", st)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 )
 
@@ -20,7 +21,7 @@ func TestLongNewStateDisk(t *testing.T) {
 	require.Long(t)
 	require.Tool(t, "dumpe2fs", "debugfs", "e2fsck")
 	f := fleet(t, "layer:\n", "layer:\n  stateDisk: {create: true}\n", "      - name: tree\n", "      - name: tree\n      - name: e2fsprogs\n")
-	o := f.byHand(t, Options{Name: "alpha", MAC: "52:54:00:00:00:0a", UUID: "4c4c4544-0000-2010-8020-80c04f202020", Disk: filepath.Join(f.Dir, "state.raw")})
+	o := f.byHand(t, machine.Options{Name: "alpha", MAC: "52:54:00:00:00:0a", UUID: "4c4c4544-0000-2010-8020-80c04f202020", Disk: filepath.Join(f.Dir, "state.raw")})
 	sh(t, `truncate -s 1100M "$1"`, o.Disk)
 	const dead = "THIS NODE DOES NOT COME UP: the registry does not answer"
 	const settle = `e2fsck -p "$1" || [ $? -eq 1 ]; ` // what its log has is in its place
@@ -32,7 +33,7 @@ func TestLongNewStateDisk(t *testing.T) {
 		waitFor(t, m, 0, "caisson: state disk /dev/vda1")
 		waitFor(t, m, 0, dead)
 		m.PowerCut()
-		sh(t, settle+`debugfs -R 'cat owner.json' "$1" 2>/dev/null | tr -d '\n ' | grep 'quickstart.*4c4c4544-0000-2010-8020-80c04f202020'`, o.partition(t))
+		sh(t, settle+`debugfs -R 'cat owner.json' "$1" 2>/dev/null | tr -d '\n ' | grep 'quickstart.*4c4c4544-0000-2010-8020-80c04f202020'`, partition(t, o))
 	})
 	t.Run("grown", func(t *testing.T) {
 		sh(t, `truncate -s 2300M "$1"`, o.Disk)
@@ -43,19 +44,19 @@ func TestLongNewStateDisk(t *testing.T) {
 		}
 		m.PowerCut()
 		sh(t, `sgdisk -v "$1" | grep -q 'No problems found'`, o.Disk)
-		sh(t, settle+`test "$(dumpe2fs -h "$1" 2>/dev/null | sed -n 's/^Block count: *//p')" -gt 550000`, o.partition(t))
+		sh(t, settle+`test "$(dumpe2fs -h "$1" 2>/dev/null | sed -n 's/^Block count: *//p')" -gt 550000`, partition(t, o))
 	})
 	t.Run("repaired", func(t *testing.T) {
-		o := alone.copyOf(t, "repaired")
-		o.onPartition(t, settle+`debugfs -w -R 'ssv free_blocks_count 7' "$1" 2>/dev/null; debugfs -w -R 'ssv state 2' "$1" 2>/dev/null`)
+		o := copyOf(t, alone, "repaired")
+		onPartition(t, o, settle+`debugfs -w -R 'ssv free_blocks_count 7' "$1" 2>/dev/null; debugfs -w -R 'ssv state 2' "$1" 2>/dev/null`)
 		m := f.start(t, o)
 		waitFor(t, m, 0, "caisson: state disk /dev/vda1 was damaged, and is repaired")
 		waitFor(t, m, 0, "nothing has run well from state disk /dev/vda1 yet")
 		m.PowerCut()
 	})
 	t.Run("set aside", func(t *testing.T) {
-		o := alone.copyOf(t, "aside")
-		o.onPartition(t, settle+`dd if=/dev/urandom of="$1" bs=4096 seek=$(dumpe2fs "$1" 2>/dev/null | sed -n 's/.*Inode table at \([0-9]*\)-.*/\1/p' | head -n1) count=4 conv=notrunc status=none`)
+		o := copyOf(t, alone, "aside")
+		onPartition(t, o, settle+`dd if=/dev/urandom of="$1" bs=4096 seek=$(dumpe2fs "$1" 2>/dev/null | sed -n 's/.*Inode table at \([0-9]*\)-.*/\1/p' | head -n1) count=4 conv=notrunc status=none`)
 		m := f.start(t, o)
 		waitFor(t, m, 0, "e2fsck could not repair it by itself")
 		waitFor(t, m, 0, "caisson: no state disk is made: /dev/vda1 is one, and is not used")
@@ -69,18 +70,18 @@ func TestLongNewStateDisk(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		shutDown(t, m, s)
-		o.isClean(t)
+		isClean(t, o)
 	})
 }
 
 // shutDown switches a machine off as an operator does.
-func shutDown(t *testing.T, m *Machine, s *Session) {
+func shutDown(t *testing.T, m *machine.Machine, s *machine.Session) {
 	t.Helper()
 	from := m.Console.Len()
 	last(t, m, s, "sudo systemctl poweroff")
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	if err := m.Off(ctx); err != nil {
+	if err := m.WaitOff(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if said := m.Console.String()[from:]; strings.Contains(said, "Failed unmounting") {
@@ -90,11 +91,11 @@ func shutDown(t *testing.T, m *Machine, s *Session) {
 
 // isClean looks whether a shutdown has left the file system of the disk as one that
 // needs neither its log nor a repair.
-func (o Options) isClean(t *testing.T) {
+func isClean(t *testing.T, o machine.Options) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	part := o.partition(t)
+	part := partition(t, o)
 	out, err := exec.CommandContext(ctx, "dumpe2fs", "-h", part).CombinedOutput()
 	if err != nil || strings.Contains(string(out), "needs_recovery") || !strings.Contains(string(out), "Filesystem state:         clean") {
 		t.Errorf("after a shutdown: %v\n%s", err, out)
@@ -105,7 +106,7 @@ func (o Options) isClean(t *testing.T) {
 }
 
 // partition copies what the one partition of the disk has into a file.
-func (o Options) partition(t *testing.T) string {
+func partition(t *testing.T, o machine.Options) string {
 	t.Helper()
 	part := o.Disk + ".part"
 	sh(t, `dd if="$1" of="$2" bs=1M skip=1 conv=sparse status=none`, o.Disk, part)
@@ -113,9 +114,9 @@ func (o Options) partition(t *testing.T) string {
 }
 
 // onPartition runs a script on a copy of the partition, $1, and puts it back.
-func (o Options) onPartition(t *testing.T, script string) {
+func onPartition(t *testing.T, o machine.Options, script string) {
 	t.Helper()
-	part := o.partition(t)
+	part := partition(t, o)
 	sh(t, script, part)
 	sh(t, `dd if="$2" of="$1" bs=1M seek=1 conv=sparse,notrunc status=none`, o.Disk, part)
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -124,10 +125,10 @@ spec:
 // daily is a fleet whose nodes do things over time.
 type daily struct {
 	*Fleet
-	day   time.Time // its midnight is the next one
-	page  string    // address of the fleet's service
-	alpha Options   // with a state disk
-	beta  Options   // without one
+	day   time.Time       // its midnight is the next one
+	page  string          // address of the fleet's service
+	alpha machine.Options // with a state disk
+	beta  machine.Options // without one
 }
 
 // TestLongOperations is what becomes of windows, schedules and services on a node with a
@@ -162,12 +163,12 @@ func newDaily(t *testing.T) *daily {
 	f.update(t)
 	f.serveFleet(t)
 	f.alpha = f.managed(t, f.withDisk(t))
-	f.beta = f.managed(t, Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
+	f.beta = f.managed(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
 	return f
 }
 
 // managed is a machine by hand, with an adapter that can be flashed.
-func (f *daily) managed(t *testing.T, o Options) Options {
+func (f *daily) managed(t *testing.T, o machine.Options) machine.Options {
 	t.Helper()
 	o = f.byHand(t, o)
 	o.Forwards[guestFleet] = f.page
@@ -209,7 +210,7 @@ func (f *daily) holder(t *testing.T) string {
 }
 
 // ready logs in to a node that has just come up, and makes it well.
-func (f *daily) ready(t *testing.T, m *Machine) *Session {
+func (f *daily) ready(t *testing.T, m *machine.Machine) *machine.Session {
 	t.Helper()
 	s := f.login(t, m)
 	run(t, s, "sudo touch /run/ready")
@@ -244,7 +245,7 @@ func (f *daily) update(t *testing.T) {
 }
 
 // has compares what the places of the service have with what its unit has read.
-func has(t *testing.T, s *Session, word string) {
+func has(t *testing.T, s *machine.Session, word string) {
 	t.Helper()
 	if got := run(t, s, "cat /etc/monitor/conf /srv/rules/all; tail -n1 /run/seen"); got != word+"\n"+word+"\n"+word {
 		t.Errorf("files, and what the unit has read of them: %q, want %s three times", got, word)
@@ -253,7 +254,7 @@ func has(t *testing.T, s *Session, word string) {
 
 // stands waits until an operation stands as wanted: its state, for what it waits, and a
 // part of why.
-func stands(t *testing.T, s *Session, name string, state spec.OperationState, what, why string) spec.OperationStatus {
+func stands(t *testing.T, s *machine.Session, name string, state spec.OperationState, what, why string) spec.OperationStatus {
 	t.Helper()
 	var o spec.OperationStatus
 	if becomes(func() bool {
@@ -271,7 +272,7 @@ func stands(t *testing.T, s *Session, name string, state spec.OperationState, wh
 }
 
 // marks is what operations have written on the state disk, a word a run.
-func marks(t *testing.T, s *Session, want string) {
+func marks(t *testing.T, s *machine.Session, want string) {
 	t.Helper()
 	if got := run(t, s, "cat /home/admin/marks 2>/dev/null | sort | tr '\\n' ' '"); got != want {
 		t.Errorf("operations have run: %q, want %q", got, want)
@@ -279,7 +280,7 @@ func marks(t *testing.T, s *Session, want string) {
 }
 
 // setClock gives the kernel a time, and says that a time server did.
-func setClock(t *testing.T, s *Session, at string) {
+func setClock(t *testing.T, s *machine.Session, at string) {
 	t.Helper()
 	if at != "" {
 		run(t, s, "sudo date -u -s '"+at+"'")
@@ -290,7 +291,7 @@ func setClock(t *testing.T, s *Session, at string) {
 
 // follows takes the service from commit to commit: by the repository, by the lock, and
 // back after an edit on the node.
-func (f *daily) follows(t *testing.T, s *Session) {
+func (f *daily) follows(t *testing.T, s *machine.Session) {
 	has(t, s, "one")
 	two := f.commit(t, "two")
 	f.update(t)
@@ -321,7 +322,7 @@ func (f *daily) follows(t *testing.T, s *Session) {
 
 // turns has both nodes flash their adapters, one slot between them: the power of the one
 // goes while it does, and it is its turn until it is well again. Beta has no state disk.
-func (f *daily) turns(t *testing.T, alpha *Machine, s *Session, beta *Machine, other *Session) {
+func (f *daily) turns(t *testing.T, alpha *machine.Machine, s *machine.Session, beta *machine.Machine, other *machine.Session) {
 	stands(t, other, "unchecked/reboot", spec.OperationCannot, "", "no ledger")
 	run(t, s, "sudo touch /run/flash; sudo caisson-agent operation run adapter/flash")
 	if !becomes(func() bool { return f.flashes(t, "alpha") > 0 }) {
@@ -418,7 +419,7 @@ func (f *daily) keys(t *testing.T, node string) (counts, offered string) {
 }
 
 // window holds a value while its window is open, and only reports before.
-func (f *daily) window(t *testing.T, s *Session) {
+func (f *daily) window(t *testing.T, s *machine.Session) {
 	setClock(t, s, f.day.Add(11*time.Hour).Format(time.DateTime))
 	run(t, s, "echo 5 | sudo tee /proc/sys/vm/dirty_ratio")
 	ask(t, s)
@@ -438,7 +439,7 @@ func (f *daily) window(t *testing.T, s *Session) {
 
 // dayOff pulls the cord while an operation runs and a service is switched, brings the
 // node up a day later, and pulls it again while it makes up for what it has missed.
-func (f *daily) dayOff(t *testing.T, m *Machine, s *Session) {
+func (f *daily) dayOff(t *testing.T, m *machine.Machine, s *machine.Session) {
 	run(t, s, "sudo caisson-agent service freeze monitor --reason look")
 	before := run(t, s, "cat /etc/monitor/conf")
 	f.commit(t, "four")
@@ -494,7 +495,7 @@ func (f *daily) dayOff(t *testing.T, m *Machine, s *Session) {
 }
 
 // until waits until an operation has left its mark.
-func until(t *testing.T, s *Session, mark string) {
+func until(t *testing.T, s *machine.Session, mark string) {
 	t.Helper()
 	run(t, s, "until grep -q "+mark+" /home/admin/marks; do sleep 1; done")
 }

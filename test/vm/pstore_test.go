@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 )
 
@@ -19,7 +20,7 @@ func TestLongPStore(t *testing.T) {
 	require.Long(t)
 	f := fleet(t, "net.ifnames=0]}", "net.ifnames=0, "+strings.ReplaceAll(reserved, " ", ", ")+"], modules: [network, storage, ramoops]}",
 		"kernel.panic: 30", "kernel.panic: 3")
-	o := f.byHand(t, Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
+	o := f.byHand(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
 	o.Append += " " + reserved
 	m := f.start(t, o)
 	s := f.login(t, m)

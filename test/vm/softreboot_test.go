@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -85,7 +86,7 @@ func (l leap) all() float64 { return l.begin + l.systemd() }
 // systemd is the part in which services do not run.
 func (l leap) systemd() float64 { return l.end + l.up }
 
-func softReboot(t *testing.T, m *Machine, s *Session, command string) leap {
+func softReboot(t *testing.T, m *machine.Machine, s *machine.Session, command string) leap {
 	t.Helper()
 	from, began := m.Console.Len(), time.Now() // no marker stands twice in what follows
 	used := func() float64 {
@@ -115,7 +116,7 @@ func softReboot(t *testing.T, m *Machine, s *Session, command string) leap {
 
 // checkedByKernel holds that the images of the root that runs, and of no other, are devices
 // of dm-verity, and that the agent says so. None of them is seen as mounted any more.
-func checkedByKernel(t *testing.T, s *Session) {
+func checkedByKernel(t *testing.T, s *machine.Session) {
 	t.Helper()
 	st := status(t, s)
 	if st.ImageCheck != spec.ImagesWhenRead || st.ImageCheckDetail != "" {

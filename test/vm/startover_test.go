@@ -5,6 +5,7 @@ package vm
 import (
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -18,7 +19,7 @@ import (
 func TestLongDeadKernel(t *testing.T) {
 	require.Long(t)
 	f := fleet(t)
-	m := f.start(t, f.byHand(t, Options{Name: "beta", MAC: "52:54:00:00:00:0b", Extra: []string{"-device", "i6300esb"}}))
+	m := f.start(t, f.byHand(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b", Extra: []string{"-device", "i6300esb"}}))
 	s := f.login(t, m)
 	if got := run(t, s, "systemctl show -P RuntimeWatchdogUSec"); got != "1min" {
 		t.Fatalf("systemd feeds no watchdog: %q", got)
@@ -49,7 +50,7 @@ func TestLongDeadline(t *testing.T) {
 }
 
 // lastGood waits for the boot after three failed attempts.
-func (f *Fleet) lastGood(t *testing.T, m *Machine, from int, first spec.Status) {
+func (f *Fleet) lastGood(t *testing.T, m *machine.Machine, from int, first spec.Status) {
 	t.Helper()
 	waitFor(t, m, from, "caisson: booting the last good overlay")
 	s := f.login(t, m)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -52,7 +53,7 @@ func TestLongVerity(t *testing.T) {
 	run(t, s, "sync")
 	m.PowerCut()
 
-	o.spoil(t, "printf '\\377\\377' | dd of=store/sha256/"+images[0]+" bs=1 seek=64 conv=notrunc status=none") // of the superblock, which mount(2) reads
+	spoil(t, o, "printf '\\377\\377' | dd of=store/sha256/"+images[0]+" bs=1 seek=64 conv=notrunc status=none") // of the superblock, which mount(2) reads
 	m = f.start(t, o)
 	waitFor(t, m, 0, "caisson: images are not checked while they are read")
 	waitFor(t, m, 0, "fetched again")
@@ -62,7 +63,7 @@ func TestLongVerity(t *testing.T) {
 }
 
 // layerStep is how long the loader took to have the layer, in milliseconds.
-func layerStep(t *testing.T, s *Session) float64 {
+func layerStep(t *testing.T, s *machine.Session) float64 {
 	t.Helper()
 	var trace spec.Trace
 	if err := json.Unmarshal([]byte(run(t, s, "sudo caisson-agent status --trace -o json")), &trace); err != nil {
@@ -76,14 +77,14 @@ func layerStep(t *testing.T, s *Session) float64 {
 }
 
 // sound waits until the agent says which images the next boot need not read.
-func sound(t *testing.T, s *Session) string {
+func sound(t *testing.T, s *machine.Session) string {
 	t.Helper()
 	return run(t, s, "sudo sh -c 'cd /var/lib/caisson/store; until cat sound 2>/dev/null; do sleep 1; done'")
 }
 
 // overVerity holds that each image is mounted from a device of dm-verity, and returns their
 // digests, the base first.
-func (f *Fleet) overVerity(t *testing.T, s *Session) (images []string) {
+func (f *Fleet) overVerity(t *testing.T, s *machine.Session) (images []string) {
 	t.Helper()
 	for line := range strings.Lines(run(t, s, "grep ' squashfs ' /proc/mounts")) {
 		device := strings.Fields(line)[0]
@@ -101,7 +102,7 @@ func (f *Fleet) overVerity(t *testing.T, s *Session) (images []string) {
 }
 
 // wrongBlock changes a byte of the base's last file, and reads all of the image.
-func (f *Fleet) wrongBlock(t *testing.T, s *Session, image string) {
+func (f *Fleet) wrongBlock(t *testing.T, s *machine.Session, image string) {
 	t.Helper()
 	if got := sound(t, s); !strings.Contains(got, image) {
 		t.Errorf("before: sound are %q", got)

@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/test/vm"
 )
 
@@ -64,7 +65,7 @@ type demo struct {
 	begun    time.Time
 	keep     bool
 	only     bool // the last step
-	machines []*vm.Machine
+	machines []*machine.Machine
 	second   *waves
 	steps    []timed
 }

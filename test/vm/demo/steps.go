@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/vm"
 )
@@ -66,7 +67,7 @@ func (d *demo) plain() []string {
 	return nil
 }
 
-func (d *demo) start(ctx context.Context, o vm.Options) (*vm.Machine, error) {
+func (d *demo) start(ctx context.Context, o machine.Options) (*machine.Machine, error) {
 	say("machine %s: PXE firmware → TFTP script → HTTP kernel and initrd → caisson-agent as /init", o.Name)
 	m, err := d.fleet.Boot(ctx, o)
 	if err == nil {
@@ -76,7 +77,7 @@ func (d *demo) start(ctx context.Context, o vm.Options) (*vm.Machine, error) {
 }
 
 // follow prints what the loader says until a marker comes.
-func follow(ctx context.Context, m *vm.Machine, from int, marker string) error {
+func follow(ctx context.Context, m *machine.Machine, from int, marker string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	_, err := m.Console.Wait(ctx, from, marker)
@@ -88,7 +89,7 @@ func follow(ctx context.Context, m *vm.Machine, from int, marker string) error {
 	return err
 }
 
-func (d *demo) login(ctx context.Context, m *vm.Machine) (*vm.Session, error) {
+func (d *demo) login(ctx context.Context, m *machine.Machine) (*machine.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	s, err := m.Login(ctx, "admin", d.fleet.Key)
@@ -100,7 +101,7 @@ func (d *demo) login(ctx context.Context, m *vm.Machine) (*vm.Session, error) {
 }
 
 func (d *demo) boot(ctx context.Context) error {
-	m, err := d.start(ctx, vm.Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
+	m, err := d.start(ctx, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
 	if err != nil {
 		return err
 	}
@@ -116,7 +117,7 @@ func (d *demo) boot(ctx context.Context) error {
 }
 
 // look runs checks and prints them as a table.
-func look(ctx context.Context, s *vm.Session, checks []vm.Check) error {
+func look(ctx context.Context, s *machine.Session, checks []vm.Check) error {
 	var errs []error
 	for _, c := range checks {
 		got, err := c.Run(ctx, s)
@@ -132,7 +133,7 @@ func look(ctx context.Context, s *vm.Session, checks []vm.Check) error {
 }
 
 // beta is the machine of the first boot.
-func (d *demo) beta() *vm.Machine { return d.machines[0] }
+func (d *demo) beta() *machine.Machine { return d.machines[0] }
 
 func (d *demo) refuseLive(ctx context.Context) error {
 	s, err := d.login(ctx, d.beta())
@@ -160,7 +161,7 @@ func (d *demo) refuseLive(ctx context.Context) error {
 	return d.push(ctx, "--all")
 }
 
-func (d *demo) layer(ctx context.Context, s *vm.Session) (string, error) {
+func (d *demo) layer(ctx context.Context, s *machine.Session) (string, error) {
 	out, err := s.Run(ctx, "sudo caisson-agent status -o json")
 	if err != nil {
 		return "", err
@@ -201,7 +202,7 @@ func (d *demo) swap(ctx context.Context) error {
 	})
 }
 
-func (d *demo) reboot(ctx context.Context, s *vm.Session, marker string) (*vm.Session, error) {
+func (d *demo) reboot(ctx context.Context, s *machine.Session, marker string) (*machine.Session, error) {
 	from := d.beta().Console.Len()
 	fmt.Println("beta$ sudo systemctl reboot")
 	s.Run(ctx, "sudo systemctl reboot") // the connection may end before the answer
@@ -248,13 +249,13 @@ func (d *demo) pin(ctx context.Context) error {
 func (d *demo) lastGood(ctx context.Context) error {
 	disk := filepath.Join(d.dir, "alpha.raw")
 	fmt.Println("$ sgdisk -n 1:2048:0 -c 1:caisson-state alpha.raw && mkfs.ext4 …")
-	if err := vm.StateDisk(ctx, disk, 1024); err != nil {
+	if err := machine.MakeStateDisk(ctx, disk, 1024); err != nil {
 		return err
 	}
 	if err := d.push(ctx, "--all"); err != nil {
 		return err
 	}
-	alpha := vm.Options{Name: "alpha", MAC: "52:54:00:00:00:0a", Disk: disk}
+	alpha := machine.Options{Name: "alpha", MAC: "52:54:00:00:00:0a", Disk: disk}
 	m, err := d.start(ctx, alpha)
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package vm
+package machine
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Login opens an SSH connection to the machine, and keeps trying until ctx ends:
-// sshd comes up some time during the boot.
+// Login opens an SSH connection to the machine, and keeps trying until ctx ends or the
+// machine does: sshd comes up some time during the boot.
 func (m *Machine) Login(ctx context.Context, user string, key ssh.Signer) (*Session, error) {
 	config := client(user, key)
 	for {

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package machine runs virtual machines in QEMU: it starts one from a kernel and an
+// initrd or by PXE, copies its serial console to whoever waits for a line, runs commands
+// in it by SSH, and pulls its power cord.
+//
+//	m, err := machine.Start(ctx, machine.Options{Name: "n1", MAC: mac, Kernel: kernel, Initrd: initrd, Append: line, Log: os.Stdout})
+//	_, err = m.Console.Wait(ctx, 0, "login:")
+//	s, err := m.Login(ctx, "admin", key)
+//	out, err := s.Run(ctx, "uname -r")
+//	m.PowerCut()
+//
+// A machine reaches nothing but the servers that [Options.Forwards] names: its network is
+// QEMU's user network with restrict=on. Its processor is emulated (TCG), so that it runs
+// where there is no KVM or a broken one; what it does takes several times as long as on
+// hardware, and says nothing about speed but by [Machine.Used]. It ends with its context,
+// and with the process that started it.
+//
+// Whatever waits here waits for a context. Without a deadline it may wait for ever: a guest
+// says nothing when it hangs.
+//
+// It needs qemu-system-x86_64, its network boot ROMs, busybox (for one "nc" a connection)
+// and, for state disks, sgdisk and mkfs.ext4.
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// ErrEnded is what a wait ends with when the machine went off first.
+var ErrEnded = errors.New("the machine went off")
+
+// Options describe a machine. Either TFTP or Kernel and Initrd say how it boots.
+type Options struct {
+	Name       string
+	MAC        string            // of its one network card
+	UUID       string            // SMBIOS
+	Processors int               // 0 is 2
+	Memory     int               // MiB, 0 is 1024
+	TFTP       string            // directory that the network's TFTP server shows
+	Bootfile   string            // name below TFTP that DHCP announces
+	Kernel     string            // file, direct boot
+	Initrd     string            // file
+	Append     string            // kernel command line of a direct boot
+	NoCard     bool              // without a network card, whatever MAC, TFTP and Forwards say
+	Disk       string            // raw image, the machine's first disk
+	ReadOnly   bool              // the disk takes no writes
+	Forwards   map[string]string // address the guest dials, 10.0.2.100:5000, to one on 127.0.0.1
+	Extra      []string          // further arguments for qemu
+	Log        io.Writer         // gets what the console prints, while it does; may be nil
+}
+
+// Machine is a running virtual machine.
+type Machine struct {
+	Name    string
+	Console *Console
+	ssh     string // address of the host that leads to its port 22
+	cmd     *exec.Cmd
+	done    chan struct{}
+	once    sync.Once
+}
+
+// Start starts a machine. It ends with ctx at the latest.
+func Start(ctx context.Context, o Options) (*Machine, error) {
+	at := OwnAddress()
+	m := &Machine{Name: o.Name, Console: newConsole(o.Log), ssh: at, done: make(chan struct{})}
+	m.cmd = exec.CommandContext(ctx, "qemu-system-x86_64", o.arguments(at)...)
+	m.cmd.Stdout = m.Console
+	m.cmd.Stderr = m.Console
+	// The machine and its helpers die with us, however we die.
+	m.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	m.cmd.Cancel = func() error { return syscall.Kill(-m.cmd.Process.Pid, syscall.SIGKILL) }
+	if err := m.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start machine %s: %w", o.Name, err)
+	}
+	go func() {
+		_ = m.cmd.Wait() // how it ended does not matter: the console shows it
+		m.Console.end()
+		close(m.done)
+	}()
+	return m, nil
+}
+
+// Done is closed when the machine is off and has written all that it writes.
+func (m *Machine) Done() <-chan struct{} { return m.done }
+
+// PowerCut ends the machine at once, as pulling the cord would, and waits until it is
+// gone.
+func (m *Machine) PowerCut() {
+	m.once.Do(func() { syscall.Kill(-m.cmd.Process.Pid, syscall.SIGKILL) }) // it may have gone by itself
+	<-m.done
+}
+
+// WaitOff waits until the machine has switched itself off.
+func (m *Machine) WaitOff(ctx context.Context) error {
+	select {
+	case <-m.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("machine %s is still on: %w", m.Name, ctx.Err())
+	}
+}
+
+// Used is the processor time that the machine has had so far, or had in all when it is
+// off. On a host with other work it says more of what a machine did than a clock does.
+func (m *Machine) Used() (time.Duration, error) {
+	select {
+	case <-m.done:
+		return m.cmd.ProcessState.UserTime() + m.cmd.ProcessState.SystemTime(), nil
+	default:
+	}
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", m.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	d, err := processorTime(string(data))
+	if err != nil {
+		return 0, fmt.Errorf("read the processor time of machine %s: %w", m.Name, err)
+	}
+	return d, nil
+}
+
+// processorTime adds utime and stime of a line of proc_pid_stat(5).
+func processorTime(stat string) (time.Duration, error) {
+	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:]) // behind the name of the program
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("%d fields in %q", len(fields), stat)
+	}
+	var ticks int64
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond, nil // USER_HZ is 100
+}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/blackbox"
+	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/gate"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/stage"
@@ -19,81 +20,34 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// way is how a node gets back to what ran before a change that failed.
-type way string
-
-// Ways back.
-const (
-	backLive   way = "live"   // the layer stayed: the overlay is to blame, and what ran before is put in effect
-	backReboot way = "reboot" // both changed, or what only a boot changes: the whole pair comes back
-	backNone   way = "none"   // nothing good is known here, or it would be forgotten with this boot
-)
-
-// circumstances are what the way back depends on.
-type circumstances struct {
-	good      bool // something ran well before, and can be verified
-	attached  bool // caisson did not boot this host
-	sameLayer bool // what ran before belongs to the layer that is stacked
-	live      bool // the rest of it can be changed on a running root
-	remembers bool // what is noted now is there after a reboot
-	soft      bool // a soft-reboot leads back, over which memory lasts
-}
-
-// wayBack is the decision.
-func wayBack(c circumstances) way {
-	switch {
-	case !c.good:
-		return backNone
-	case c.attached || c.sameLayer && c.live:
-		return backLive
-	case c.remembers, c.soft:
-		return backReboot
-	}
-	return backNone
-}
-
 // goBack undoes a change that did not pass its gates. That it was rejected is on disk before
 // anything is done, so that a cut at any point ends with what ran before. What was
 // rejected is not tried again until somebody says so.
-func (n *Node) goBack(ctx context.Context, j *judged, why string) (wait time.Duration, st *spec.Status, err error) {
+func (n *Node) goBack(ctx context.Context, t *turn, step decide.Step) error {
 	s, err := n.folder.Load()
 	if err != nil {
-		return 0, nil, err
+		return err
 	}
-	failed := j.found.Generation
-	c := circumstances{attached: n.boot.Mode == spec.ModeAttached, remembers: n.boot.Disk != "" && !n.boot.ReadOnly}
-	var good *track.Found
-	if best := s.Best(); best != nil && !best.Pair(failed) {
-		if good, err = n.follower.Recall(best); err != nil {
-			n.o.Say("what ran before cannot come back: %v", err)
-		}
-	}
-	if good != nil {
-		c.good, c.sameLayer = true, n.runsHere(good.Generation.Layer)
-		c.live, _ = n.extent(j.found, good)
-		c.soft = n.softBack(ctx, s, failed, why)
-	}
-	to := wayBack(c)
-	if to == backNone {
-		return n.stay(ctx, j, why)
-	}
-	n.record("gate-failed", field{"generation", failed.Generation}, field{"overlay", failed.Overlay}, field{"back", good.Generation.Generation}, field{"by-way-of", to}, field{"why", why})
-	n.note(failed, nil, spec.Event{Event: spec.EventGateFailed, Why: why, Did: fmt.Sprintf("goes back to %s (%s), and does not try it again", n.nameBeside(good.Generation, failed), to), Console: blackbox.Console(kmsg)})
+	failed, good, why := t.next.Generation, t.before, t.why
+	way := map[decide.Act]string{decide.BackLive: "live", decide.BackBoot: "reboot"}[step.Act]
+	n.record("gate-failed", field{"generation", failed.Generation}, field{"overlay", failed.Overlay}, field{"back", good.Generation.Generation}, field{"by-way-of", way}, field{"why", why})
+	n.note(failed, nil, spec.Event{Event: spec.EventGateFailed, Why: why, Did: fmt.Sprintf("goes back to %s (%s), and does not try it again", n.nameBeside(good.Generation, failed), way), Console: blackbox.Console(kmsg)})
 	s.Reject(failed, why, time.Now())
 	if err := n.folder.Save(s); err != nil {
-		return 0, nil, err
+		return err
 	}
 	n.setSync(spec.SyncBehind, rejectedText(failed, why))
-	if to == backReboot {
-		if err := n.remember(); err != nil {
-			return 0, nil, err
-		}
-		class, reason, err := n.Reboot(ctx)
-		n.o.Say("%s did not pass its gates: %s; going back to %s by a %s: %s", n.nameBeside(failed, good.Generation), why, n.nameBeside(good.Generation, failed), class, reason)
-		return again, nil, err
+	if step.Act == decide.BackLive {
+		t.status, err = n.backLive(ctx, good, failed, why)
+		return err
 	}
-	st, err = n.backLive(ctx, good, failed, why)
-	return 0, st, err
+	if err := n.remember(); err != nil {
+		return err
+	}
+	class, reason, err := n.Reboot(ctx)
+	n.o.Say("%s did not pass its gates: %s; going back to %s by a %s: %s", n.nameBeside(failed, good.Generation), why, n.nameBeside(good.Generation, failed), class, reason)
+	t.wait = again
+	return err
 }
 
 // softBack reports whether a soft-reboot leads to what ran before, once what failed is
@@ -151,29 +105,28 @@ func (n *Node) backLive(ctx context.Context, good *track.Found, failed state.Gen
 
 // stay leaves in effect what failed: there is nothing better. It is looked at from the
 // start, and counts as good when it holds after all.
-func (n *Node) stay(ctx context.Context, j *judged, why string) (time.Duration, *spec.Status, error) {
+func (n *Node) stay(ctx context.Context, t *turn) error {
+	j, why := t.judged, t.why
 	if n.boot.Live.Stuck != why {
-		n.record("gate-failed", field{"generation", j.found.Generation.Generation}, field{"by-way-of", backNone}, field{"why", why})
+		n.record("gate-failed", field{"generation", j.found.Generation.Generation}, field{"by-way-of", "none"}, field{"why", why})
 		n.note(j.found.Generation, nil, spec.Event{Event: spec.EventGateFailed, Why: why, Did: "goes on with it: there is nothing better", Console: blackbox.Console(kmsg)})
 		n.boot.Live.Stuck = why
 		if err := n.remember(); err != nil {
-			return 0, nil, err
+			return err
 		}
 	}
-	r := j.record
-	r.Checks = map[string]gate.Progress{}
-	for name, p := range j.record.Checks {
-		r.Checks[name] = gate.Progress{Looked: p.Looked, Why: p.Why}
+	looked := j.record.Checks
+	j.record.Checks = map[string]gate.Progress{}
+	for name, p := range looked {
+		j.record.Checks[name] = gate.Progress{Looked: p.Looked, Why: p.Why}
 	}
-	if err := r.Save(n.path(paths.RunGates)); err != nil {
-		return 0, nil, err
+	if err := j.record.Save(n.path(paths.RunGates)); err != nil {
+		return err
 	}
-	st, err := n.Status(ctx)
-	if err != nil {
-		return 0, nil, err
-	}
-	next := r.Judge(j.checks()).Next
-	return max(time.Second, time.Duration(next-seconds(uptime()))*time.Second), st, n.keep(st)
+	var err error
+	t.wait = n.nextLook(j)
+	t.status, err = n.Status(ctx)
+	return err
 }
 
 // pass notes that what is in effect is good.
@@ -195,15 +148,10 @@ func (n *Node) reboot(ctx context.Context) error {
 // rejected says why a generation must not be put in effect here, "" where it may. The
 // attempts of the boot that is running now do not count against it.
 func (n *Node) rejected(g state.Generation) string {
-	switch {
-	case g.IsAhead():
-		return g.FailedAhead
-	case g.Failed != "":
-		return g.Failed
-	case g.Attempts >= state.MaxAttempts && !g.Pair(n.boot.Generation):
-		return fmt.Sprintf("%d boots of it were begun, and none came up", g.Attempts)
+	if g.Pair(n.boot.Generation) {
+		return decide.Refused(g, 0)
 	}
-	return ""
+	return decide.Refused(g, g.Attempts)
 }
 
 func rejectedText(g state.Generation, why string) string {
@@ -211,13 +159,4 @@ func rejectedText(g state.Generation, why string) string {
 		return fmt.Sprintf("generation %d waits for a reboot into its layer: on the one that runs it failed: %s", g.Generation, why)
 	}
 	return fmt.Sprintf("generation %d is rejected on this node: %s; --retry tries it again", g.Generation, why)
-}
-
-// decline goes on with what runs, where what the registry has was rejected.
-func (n *Node) decline(ctx context.Context, g state.Generation, why string) (*spec.Status, error) {
-	n.setSync(spec.SyncBehind, rejectedText(g, why))
-	if err := n.remember(); err != nil {
-		return nil, err
-	}
-	return n.Apply(ctx)
 }

@@ -3,12 +3,14 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/blackbox"
+	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/metrics"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -17,114 +19,230 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
+// turn is what one decision is about, and what came of the last act. Which of it is set
+// depends on the event, see package decide.
+type turn struct {
+	event  decide.Event
+	before *track.Found // what runs; of Judged what ran well before; nil where that is nothing
+	next   *track.Found // what is offered, made, in effect or judged
+	fault  error        // of Answer why nothing was had, of Probed why the registry was not reached
+	why    string       // of Undo
+
+	comesUp bool         // this root comes up with next
+	trial   *state.Trial // of Made
+	kept    spec.Items   // of Try: how that is set which can cut the node off
+	result  items.Result
+	returns bool // of Made: an operator goes back to next, which waits for nothing
+	keeps   bool // of Effect: next was kept in effect
+	applied bool // of Effect: a run has applied next
+	rests   bool // of Effect: next says that nothing is to be changed
+	judged  *judged
+
+	status *spec.Status
+	wait   time.Duration // of Judged: until the next look, 0 where nothing is judged any more
+}
+
+// cycle decides and acts, until an act is the last one.
+func (n *Node) cycle(ctx context.Context, t *turn) error {
+	for {
+		f, err := n.look(ctx, t)
+		if err != nil {
+			return err
+		}
+		step := decide.Next(f)
+		if n.o.Decided != nil {
+			n.o.Decided(f, step)
+		}
+		last, err := n.act(ctx, t, step)
+		if last || err != nil {
+			return err
+		}
+	}
+}
+
+// act does what was decided, and says what the next decision follows. It reports whether
+// there is none.
+func (n *Node) act(ctx context.Context, t *turn, step decide.Step) (last bool, err error) {
+	switch step.Act {
+	case decide.PutBack:
+		if err := n.undo(ctx, step.Why); err != nil {
+			return false, err
+		}
+		if t.event == decide.Answer {
+			t.before, err = n.running()
+		}
+		return false, err
+	case decide.Follow:
+		return false, n.endHold()
+	case decide.Arrive:
+		s, err := n.folder.Load()
+		if err != nil {
+			return false, err
+		}
+		return false, n.arrive(*s.Current)
+	case decide.Go, decide.None:
+		return true, nil
+
+	case decide.Stop:
+		return true, cmp.Or(t.fault, error(track.ErrNothing))
+	case decide.Report:
+		t.status, err = n.Status(ctx)
+		return true, errors.Join(t.fault, err)
+	case decide.Decline:
+		n.setSync(spec.SyncBehind, rejectedText(t.next.Generation, step.Why))
+		if err := n.remember(); err != nil {
+			return false, err
+		}
+		return false, n.turnTo(t, decide.Look)
+	case decide.Take:
+		if err := n.cycle(ctx, &turn{event: decide.Effect, next: t.next}); err != nil {
+			return false, err
+		}
+		return false, n.turnTo(t, decide.Look)
+	case decide.LookNow:
+		return false, n.turnTo(t, decide.Look)
+
+	case decide.Watch:
+		t.status, err = n.watchOnly(ctx, t.before, step.Why)
+		return true, err
+	case decide.Keep:
+		if err := n.prepare(ctx, t.before); err != nil {
+			return true, err
+		}
+		t.status, err = n.enforce(ctx, t.before)
+		return true, err
+	case decide.Return:
+		class, why, err := n.Reboot(ctx)
+		n.o.Say("%s; going back by a %s: %s", step.Why, class, why)
+		if err == nil {
+			t.status, err = n.Status(ctx)
+		}
+		return true, err
+	case decide.ComeUp:
+		if err := n.prepare(ctx, t.before); err != nil {
+			return true, err
+		}
+		t.event, t.next, t.comesUp = decide.Try, t.before, true
+		return false, nil
+
+	case decide.Wait:
+		if err := n.takeOver(); err != nil {
+			return true, err
+		}
+		if err := n.wait(t.next, step.Why); err != nil || t.before == nil {
+			return true, err
+		}
+		t.status, err = n.Status(ctx)
+		return true, err
+	case decide.Rest:
+		t.status, err = n.rest(ctx, t.next, step.Why)
+		return true, err
+	case decide.Change:
+		if err := n.prepare(ctx, t.next); err != nil {
+			return true, err
+		}
+		t.event = decide.Try
+		return false, nil
+
+	case decide.Untested:
+		n.o.Say("what could cut this node off is applied untested: %s", step.Why)
+		t.status, err = n.enforce(ctx, t.next)
+		return true, err
+	case decide.ForWord, decide.ForReach, decide.Plain:
+		return n.try(ctx, t, step)
+
+	case decide.Leave:
+		t.status, err = n.leaveToBoot(ctx, t.next, t.result.Err)
+		return true, err
+	case decide.Excuse, decide.Blame:
+		t.status, err = n.takenBack(ctx, t, step)
+		return true, err
+	case decide.Await:
+		t.status, err = n.await(ctx, t.next, t.result)
+		return true, err
+	case decide.Probe:
+		t.event, t.fault = decide.Probed, n.reached(ctx, n.within())
+		return false, nil
+	case decide.Settle:
+		t.status, err = n.moved(ctx, t.next, t.result)
+		return true, err
+	case decide.Forgive:
+		return true, errors.Join(ctx.Err(), n.undo(ctx, ""))
+	case decide.Condemn:
+		t.status, err = n.condemn(ctx, t, step.Why)
+		return true, err
+
+	case decide.Forget, decide.Withhold, decide.Restore:
+		return true, n.putTrialBack(ctx, t.why, step)
+
+	case decide.Renumber:
+		if a := n.boot.Live.Applied; a == nil || !a.Same(t.next.Generation) {
+			n.boot.Live.Applied = &t.next.Generation
+			return true, n.remember()
+		}
+		return true, nil
+	case decide.Unarm:
+		return true, n.endDeadline()
+	case decide.Prove:
+		if err := n.pass(t.next.Generation, step.Why); err != nil || t.event != decide.Judged {
+			return true, err
+		}
+		t.status, err = n.Status(ctx)
+		return true, err
+	case decide.Soak:
+		return true, n.beginGates(t.next.Generation)
+
+	case decide.Later:
+		t.wait = again
+		if step.Why != "" {
+			n.o.Say("a gate failed, and nothing is changed now: %s", step.Why)
+			return true, nil
+		}
+		t.wait = n.nextLook(t.judged)
+		t.status, err = n.Status(ctx)
+		return true, err
+	case decide.BackLive, decide.BackBoot:
+		return true, n.goBack(ctx, t, step)
+	case decide.Stay:
+		return true, n.stay(ctx, t)
+	}
+	return true, fmt.Errorf("%s: no act %q", step.Name, step.Act) // TestEveryActIsDone
+}
+
+// turnTo goes on with what runs.
+func (n *Node) turnTo(t *turn, e decide.Event) (err error) {
+	t.event, t.next, t.fault = e, nil, nil
+	t.before, err = n.found()
+	return err
+}
+
+// settle ends what was left unfinished, and may have gone wrong, while nobody looked.
+func (n *Node) settle(ctx context.Context) error {
+	if n.follower == nil {
+		return nil
+	}
+	return n.cycle(ctx, &turn{event: decide.Begin})
+}
+
 // Apply reconciles the node with the overlay it runs. A generation that was
 // staged for this boot is promoted: it came up and was applied.
 func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
-	if err := n.settle(ctx); err != nil {
-		return nil, err
-	}
-	if n.follower != nil {
-		if err := errors.Join(n.expire(), n.resumeHold()); err != nil {
-			return nil, err
-		}
-	}
-	found, err := n.running()
-	if err != nil {
-		return nil, err
-	}
-	switch ok, why, err := n.mayAct(found); {
-	case err != nil:
-		return nil, err
-	case !ok:
-		n.o.Say("nothing is changed now: %s", why)
-		result := n.look(ctx, found, func(ctx context.Context) items.Result {
-			return items.Look(ctx, n.items(found), n.guard(found))
-		})
-		if err := n.corrections().Save(); err != nil {
-			return nil, err
-		}
-		return n.report(found, result)
-	}
-	if err := n.takeOver(); err != nil {
-		return nil, err
-	}
-	n.bring(ctx, &found.Overlay)
-	switch unproven, err := n.unproven(found); {
-	case err != nil:
-		return nil, err
-	case unproven:
-		return n.comeUp(ctx, found)
-	}
-	return n.enforce(ctx, found)
-}
-
-// enforce makes the node as an overlay says.
-func (n *Node) enforce(ctx context.Context, found *track.Found) (*spec.Status, error) {
-	guard := n.guard(found)
-	keep := func(ctx context.Context) items.Result {
-		return items.Keep(ctx, n.items(found), n.journal, guard)
-	}
-	result := n.look(ctx, found, keep)
-	n.noteServices(&found.Overlay)
-	n.recordChanges(result, found.Generation.Generation, n.cause(guard != nil))
-	remember := func() error { return n.corrections().Keep(found.Generation.Overlay) }
-	if guard == nil {
-		remember = func() error { return n.corrections().Begin(found.Generation.Overlay) }
-	}
-	if err := remember(); err != nil {
-		return nil, err
-	}
-	if err := n.retire(ctx, result); err != nil {
-		return nil, err
-	}
-	if waits, err := n.waits(); err != nil {
-		return nil, err
-	} else if ctx.Err() == nil && !waits && !n.partial(found.Generation) {
-		if err := n.promote(evidence{found.Generation, &result, found.Overlay.Gates}); err != nil {
-			return nil, err
-		}
-	}
-	return n.report(found, result)
-}
-
-// running returns the overlay that this root runs, verified again: the one that the
-// loader chose, until a live change has moved the node on.
-func (n *Node) running() (*track.Found, error) {
 	if n.follower == nil {
 		return nil, n.unbound
 	}
-	s, err := n.folder.Load()
-	if err != nil {
+	if err := n.settle(ctx); err != nil {
 		return nil, err
 	}
-	g := n.boot.Generation
-	if n.boot.Live.Applied != nil {
-		g = *n.boot.Live.Applied
+	t := new(turn)
+	if err := n.turnTo(t, decide.Look); err != nil {
+		return nil, err
 	}
-	if best := s.Best(); best != nil && n.runsHere(best.Layer) && (!older(best, &g) || s.Trial.Of(g)) {
-		g = *best
+	err := n.cycle(ctx, t)
+	if t.comesUp && t.status != nil && err != nil { // the node goes on, and its status says how
+		n.o.Say("%v", err)
+		err = nil
 	}
-	if n.waiting(s) {
-		g = s.Trial.Generation
-	}
-	if g.Overlay == "" {
-		return nil, track.ErrNothing
-	}
-	found, err := n.follower.Recall(&g)
-	if err != nil && g.IsAhead() && s.Current != nil && s.Current.Layer == g.Layer {
-		// A newer signature of it may leave this layer out.
-		n.o.Say("what runs is not signed for this layer any more: %v", err)
-		g = *s.Current
-		found, err = n.follower.Recall(&g)
-	}
-	if err == nil && n.partial(g) {
-		found.Overlay.Items = found.Overlay.Items.Keeping(n.boot.Live.Without.Kept)
-	}
-	return found, err
-}
-
-func older(a, b *state.Generation) bool {
-	return a.Epoch < b.Epoch || a.Epoch == b.Epoch && a.Generation < b.Generation
+	return t.status, err
 }
 
 // Sync asks for a newer generation and applies it when the running root can take
@@ -147,127 +265,128 @@ func (n *Node) sync(ctx context.Context) (*spec.Status, error) {
 	if err := n.settle(ctx); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(n.expire(), n.resumeHold()); err != nil {
-		return nil, err
-	}
-	before, err := n.running()
-	switch {
-	case errors.Is(err, track.ErrNothing):
-	case err != nil: // the keys were changed, or the disk was: what the registry has may still be good
+	t := &turn{event: decide.Answer}
+	var err error
+	if t.before, err = n.found(); err != nil { // the keys were changed, or the disk was: what the registry has may still be good
 		n.o.Say("the running overlay is missing or no longer verifies: %v", err)
 	}
-	found, err := n.follower.Sync(ctx)
+	t.next, t.fault = n.follower.Sync(ctx)
 	n.boot.Live.Asked = time.Now().Unix()
-	metrics.CountFetch(&n.boot.Live.Counts, err, time.Now())
-	if err != nil {
-		if refusal.Of(err) != "" {
-			n.note(state.Generation{}, err, spec.Event{Event: spec.EventRefused, Did: "goes on with what it has"})
+	metrics.CountFetch(&n.boot.Live.Counts, t.fault, time.Now())
+	if t.fault != nil {
+		t.next = nil
+		if refusal.Of(t.fault) != "" {
+			n.note(state.Generation{}, t.fault, spec.Event{Event: spec.EventRefused, Did: "goes on with what it has"})
 		}
-		n.setSync(track.Describe(err))
+		n.setSync(track.Describe(t.fault))
 	} else {
-		if err := errors.Join(n.noteHad(found), n.here(ctx, before, found)); err != nil {
+		if err := errors.Join(n.noteHad(t.next), n.here(ctx, t.before, t.next)); err != nil {
 			return nil, err
 		}
-		n.setSync(n.axis(found))
-		same := before != nil && before.Generation.Overlay == found.Generation.Overlay
-		if same || found.Unchanged { // the publisher took back what could not be applied
+		n.setSync(n.axis(t.next))
+		same := t.before != nil && t.before.Generation.Overlay == t.next.Generation.Overlay
+		if same || t.next.Unchanged { // the publisher took back what could not be applied
 			n.boot.Live.TakenBack = nil
 		}
 	}
-	if saveErr := n.remember(); saveErr != nil {
-		return nil, errors.Join(err, saveErr)
+	if err := n.remember(); err != nil {
+		return nil, errors.Join(t.fault, err)
 	}
-	if err == nil && !found.Held {
-		if before, err = n.overtake(ctx, before, found); err != nil {
-			return nil, err
-		}
-	}
-	switch {
-	case err != nil && before == nil:
-		return nil, err
-	case err != nil:
-		status, statusErr := n.Status(ctx)
-		return status, errors.Join(err, statusErr)
-	case found.Held || found.Unchanged:
-		return n.Apply(ctx)
-	case before != nil && n.boot.Live.Without.Of(found.Generation) && !n.retry:
-		return n.Apply(ctx)
-	case before != nil && n.rejected(found.Generation) != "":
-		return n.decline(ctx, found.Generation, n.rejected(found.Generation))
-	case before != nil && before.Generation.Pair(found.Generation) && !n.partial(found.Generation):
-		// A new generation of what runs already: there is nothing to prove.
-		if err := n.promote(evidence{generation: found.Generation, gates: found.Overlay.Gates}); err != nil {
-			return nil, err
-		}
-		return n.Apply(ctx)
-	}
-	return n.move(ctx, before, found)
+	err = n.cycle(ctx, t)
+	return t.status, err
 }
 
-// move goes from one overlay to the next on the running root.
-func (n *Node) move(ctx context.Context, before, next *track.Found) (*spec.Status, error) {
-	attached := n.boot.Mode == spec.ModeAttached
-	live, why := true, ""
-	switch {
-	case before != nil && !attached:
-		live, why = n.extent(before, next)
-	case before == nil && !attached && !n.runsHere(next.Overlay.Layer):
-		live, why = false, "another layer"
-	}
-	why = "a reboot: " + why
-	acts := true
-	if live {
-		var err error
-		if acts, why, err = n.mayAct(next); err != nil {
-			return nil, err
-		}
-	}
-	if !acts && before != nil && next.Overlay.Pause != nil {
-		return n.rest(ctx, next, why)
-	}
+// prepare does what comes before a run that changes something.
+func (n *Node) prepare(ctx context.Context, found *track.Found) error {
 	if err := n.takeOver(); err != nil {
-		return nil, err
+		return err
 	}
-	if !live || !acts {
-		if err := n.wait(next, why); err != nil || before == nil {
-			return nil, err
-		}
-		return n.Status(ctx)
-	}
-	return n.change(ctx, before, next)
+	n.bring(ctx, &found.Overlay)
+	return nil
 }
 
-// change applies a generation to the running root, all of it or nothing. What can cut
-// the node off stays only when it did not.
-func (n *Node) change(ctx context.Context, before, next *track.Found) (*spec.Status, error) {
-	n.bring(ctx, &next.Overlay)
-	t, err := n.begin(before, next)
-	if err != nil {
+// watchOnly looks at a node on which nothing is to be changed now.
+func (n *Node) watchOnly(ctx context.Context, found *track.Found, why string) (*spec.Status, error) {
+	n.o.Say("nothing is changed now: %s", why)
+	result := n.lookAt(ctx, found, func(ctx context.Context) items.Result {
+		return items.Look(ctx, n.items(found), n.guard(found))
+	})
+	if err := n.corrections().Save(); err != nil {
 		return nil, err
 	}
-	var result items.Result
+	return n.report(found, result)
+}
+
+// enforce makes the node as an overlay says.
+func (n *Node) enforce(ctx context.Context, found *track.Found) (*spec.Status, error) {
+	guard := n.guard(found)
+	keep := func(ctx context.Context) items.Result {
+		return items.Keep(ctx, n.items(found), n.journal, guard)
+	}
+	result := n.lookAt(ctx, found, keep)
+	n.noteServices(&found.Overlay)
+	n.recordChanges(result, found.Generation.Generation, n.cause(guard != nil))
+	remember := func() error { return n.corrections().Keep(found.Generation.Overlay) }
+	if guard == nil {
+		remember = func() error { return n.corrections().Begin(found.Generation.Overlay) }
+	}
+	if err := remember(); err != nil {
+		return nil, err
+	}
+	if err := n.retire(ctx, result); err != nil {
+		return nil, err
+	}
+	if err := n.cycle(ctx, &turn{event: decide.Effect, next: found, result: result, applied: true, keeps: true}); err != nil {
+		return nil, err
+	}
+	return n.report(found, result)
+}
+
+// try makes a change of the running root, or of one that has come up, all of it or
+// nothing. What can cut the node off is on trial before anything of it is made.
+func (n *Node) try(ctx context.Context, t *turn, step decide.Step) (last bool, err error) {
+	if t.trial, err = n.begin(t, step); err != nil {
+		return true, err
+	}
+	switch {
+	case t.comesUp && t.trial == nil:
+		t.status, err = n.enforce(ctx, t.next)
+		return true, err
+	case t.comesUp:
+		t.result = n.lookAt(ctx, t.next, func(ctx context.Context) items.Result {
+			return items.Reconcile(ctx, n.items(t.next), n.journal)
+		})
+		t.before = nil // nothing ran on this root
+		err = n.corrections().Begin(t.next.Generation.Overlay)
+	default:
+		err = n.change(ctx, t)
+	}
+	t.event = decide.Made
+	return false, err
+}
+
+// change applies a generation to the running root.
+func (n *Node) change(ctx context.Context, t *turn) error {
+	before, next := t.before, t.next
 	making, made := n.inTime(ctx, before, next, func(s *state.State, why string) { s.Reject(next.Generation, why, time.Now()) })
 	if before == nil {
-		result = made(items.Reconcile(making, n.items(next), n.journal))
-	} else if result = made(items.Transact(making, n.items(next), n.items(before), n.journal, n.guard(next))); result.Err != nil {
-		if before.Generation.Layer != next.Generation.Layer && !result.RolledBack && ctx.Err() == nil {
-			return n.leaveToBoot(ctx, next, result.Err)
-		}
-		return n.takenBack(ctx, before, next, result)
+		t.result = made(items.Reconcile(making, n.items(next), n.journal))
+	} else if t.result = made(items.Transact(making, n.items(next), n.items(before), n.journal, n.guard(next))); t.result.Err != nil {
+		return nil
 	}
-	if err := n.moveCorrections(before, next, result); err != nil {
-		return nil, err
+	if err := n.moveCorrections(before, next, t.result); err != nil {
+		return err
 	}
-	if result.Health == spec.HealthQuarantined { // that may have ended with the change
-		seen := n.look(ctx, next, func(ctx context.Context) items.Result {
+	if t.result.Health == spec.HealthQuarantined { // that may have ended with the change
+		seen := n.lookAt(ctx, next, func(ctx context.Context) items.Result {
 			return items.Look(ctx, n.items(next), n.guard(next))
 		})
-		result.Items, result.Drift, result.Health = seen.Items, seen.Drift, seen.Health
+		t.result.Items, t.result.Drift, t.result.Health = seen.Items, seen.Drift, seen.Health
 	}
 	if before != nil {
-		n.sayLeft(before, next, result)
+		n.sayLeft(before, next, t.result)
 	}
-	return n.tried(ctx, t, next, result)
+	return nil
 }
 
 // moved notes that a generation is in effect.
@@ -278,7 +397,7 @@ func (n *Node) moved(ctx context.Context, next *track.Found, result items.Result
 	if err := n.retire(ctx, result); err != nil {
 		return nil, err
 	}
-	if err := n.promote(evidence{next.Generation, &result, next.Overlay.Gates}); err != nil {
+	if err := n.cycle(ctx, &turn{event: decide.Effect, next: next, result: result, applied: true}); err != nil {
 		return nil, err
 	}
 	if err := n.remember(); err != nil {
@@ -287,11 +406,11 @@ func (n *Node) moved(ctx context.Context, next *track.Found, result items.Result
 	return n.report(next, result)
 }
 
-// takenBack notes that the node goes on with before, since next failed, or since this
-// process ends, which says nothing about next.
-func (n *Node) takenBack(ctx context.Context, before, next *track.Found, result items.Result) (*spec.Status, error) {
-	interrupted := ctx.Err() != nil
-	if result.RolledBack && !interrupted { // what could not even be begun disturbs nobody when it is tried again
+// takenBack notes that the node goes on with what ran before, since the change failed, or
+// since this process ends, which says nothing about it.
+func (n *Node) takenBack(ctx context.Context, t *turn, step decide.Step) (*spec.Status, error) {
+	before, next, result := t.before, t.next, t.result
+	if step.Act == decide.Blame {
 		s, err := n.folder.Load()
 		if err != nil {
 			return nil, errors.Join(result.Err, err)
@@ -305,10 +424,10 @@ func (n *Node) takenBack(ctx context.Context, before, next *track.Found, result 
 	n.record("taken-back", field{"generation", next.Generation.Generation}, field{"stays", before.Generation.Generation}, field{"why", result.Err})
 	did := "changed nothing, and tries it again at each sync"
 	switch {
-	case result.RolledBack && interrupted:
-		did = fmt.Sprintf("was ended in the middle, and took it back: the next one makes it; generation %d is in effect", before.Generation.Generation)
-	case result.RolledBack:
+	case step.Act == decide.Blame:
 		did = fmt.Sprintf("took it back, and does not try it again; generation %d is in effect", before.Generation.Generation)
+	case result.RolledBack:
+		did = fmt.Sprintf("was ended in the middle, and took it back: the next one makes it; generation %d is in effect", before.Generation.Generation)
 	}
 	n.note(next.Generation, result.Err, spec.Event{Event: spec.EventTakenBack, Did: did, Console: blackbox.Console(kmsg)})
 	n.setSync(spec.SyncBehind, result.Err.Error())
@@ -317,7 +436,7 @@ func (n *Node) takenBack(ctx context.Context, before, next *track.Found, result 
 		return nil, errors.Join(failed, err)
 	}
 	if !result.RolledBack { // what it found is what next lacks, and before runs
-		seen := n.look(ctx, before, func(ctx context.Context) items.Result {
+		seen := n.lookAt(ctx, before, func(ctx context.Context) items.Result {
 			return items.Look(ctx, n.items(before), n.guard(before))
 		})
 		result.Items, result.Drift, result.Health = seen.Items, seen.Drift, seen.Health

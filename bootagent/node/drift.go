@@ -81,13 +81,13 @@ func (n *Node) Early(ctx context.Context, kinds []string) (*spec.Status, error) 
 	if guard == nil { // nothing was set yet
 		return n.Apply(ctx)
 	}
-	acts, _, err := n.mayAct(found)
+	paused, err := n.pausedBy(found)
 	if err != nil {
 		return nil, err
 	}
 	some := slices.DeleteFunc(n.items(found), func(i item.Item) bool { return !slices.Contains(kinds, i.Name()) })
-	result := n.look(ctx, found, func(ctx context.Context) items.Result {
-		if acts {
+	result := n.lookAt(ctx, found, func(ctx context.Context) items.Result {
+		if paused == "" {
 			return items.Keep(ctx, some, n.journal, guard)
 		}
 		return items.Look(ctx, some, guard)

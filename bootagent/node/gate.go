@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/gate"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -119,49 +120,31 @@ func (n *Node) judge(ctx context.Context, before *judged, looked gate.Record) (w
 		return 0, nil, err
 	}
 	now.record = looked
-	v, err := n.verdict(now)
-	if err != nil {
-		return 0, nil, err
+	t := &turn{event: decide.Judged, next: now.found, judged: now}
+	if err := n.cycle(ctx, t); err != nil || t.status == nil {
+		return t.wait, t.status, err
 	}
-	switch v.State {
-	case gate.Passed:
-		err = n.pass(now.found.Generation, v.Why)
-	case gate.Failed:
-		if ok, why, err := n.mayAct(now.found); err != nil || !ok {
-			n.o.Say("a gate failed, and nothing is changed now: %s", why)
-			return again, nil, err
-		}
-		return n.goBack(ctx, now, v.Why)
-	default:
-		wait = max(time.Second, time.Duration(v.Next-seconds(uptime()))*time.Second)
-	}
-	if err != nil {
-		return 0, nil, err
-	}
-	st, err = n.Status(ctx)
-	if err != nil {
-		return wait, nil, err
-	}
-	return wait, st, n.keep(st)
+	return t.wait, t.status, n.keep(t.status)
 }
 
-// verdict says whether a change did what it should. What else is to decide belongs here,
-// beside the checks: the worst of all verdicts counts.
-func (n *Node) verdict(j *judged) (gate.Verdict, error) {
-	s, err := n.folder.Load()
-	if err != nil {
-		return gate.Verdict{}, err
-	}
+// verdict says whether a change did what it should. One that was rejected by an agent
+// which was ended before it had acted stays so.
+func (n *Node) verdict(s *state.State, j *judged) gate.Verdict {
 	if s.Staged != nil && s.Staged.Same(j.found.Generation) {
 		why := s.Staged.Failed
 		if j.found.Generation.IsAhead() {
 			why = s.Staged.FailedAhead
 		}
 		if why != "" {
-			return gate.Verdict{State: gate.Failed, Why: why}, nil // this agent was ended before it had acted
+			return gate.Verdict{State: gate.Failed, Why: why}
 		}
 	}
-	return j.record.Judge(j.checks()), nil
+	return j.record.Judge(j.checks())
+}
+
+// nextLook is how long it takes until a check is to be looked at.
+func (n *Node) nextLook(j *judged) time.Duration {
+	return max(time.Second, time.Duration(j.record.Judge(j.checks()).Next-seconds(uptime()))*time.Second)
 }
 
 func (n *Node) prober() gate.Prober {

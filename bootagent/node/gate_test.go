@@ -297,26 +297,6 @@ func TestNothingToGoBackTo(t *testing.T) {
 	}
 }
 
-// All combinations of what the way back depends on.
-func TestWayBack(t *testing.T) {
-	for bits := range 32 {
-		c := circumstances{good: bits&1 > 0, attached: bits&2 > 0, sameLayer: bits&4 > 0, live: bits&8 > 0, remembers: bits&16 > 0}
-		got := wayBack(c)
-		switch {
-		case !c.good && got != backNone:
-			t.Errorf("%+v: %s, and there is nothing", c, got)
-		case c.good && c.attached && got != backLive:
-			t.Errorf("%+v: %s, and caisson does not boot this host", c, got)
-		case got == backLive && !c.attached && !(c.sameLayer && c.live):
-			t.Errorf("%+v: live, and it cannot be", c)
-		case got == backReboot && (!c.remembers || c.sameLayer && c.live || c.attached):
-			t.Errorf("%+v: a reboot that is not needed, or leads to the same", c)
-		case c.good && c.remembers && got == backNone:
-			t.Errorf("%+v: nothing is done", c)
-		}
-	}
-}
-
 // An attached host goes back, whatever has changed.
 func TestAnAttachedHostGoesBack(t *testing.T) {
 	m := newMachine(t)

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -72,10 +72,10 @@ func (n *Node) Forward(why string) error {
 	return nil
 }
 
-// expire ends a hold whose time is over.
-func (n *Node) expire() error {
+// endHold ends a hold whose time is over.
+func (n *Node) endHold() error {
 	s, err := n.folder.Load()
-	if err != nil || s.Hold == nil || s.HoldAt(time.Now().Unix()) != nil {
+	if err != nil {
 		return err
 	}
 	return n.Forward("the time of the " + s.Hold.Kind + " is over")
@@ -115,7 +115,7 @@ func (n *Node) Resume() error {
 // runs, and keeps it. No registry is asked.
 func (n *Node) Rollback(ctx context.Context, reason string, lasts time.Duration) (*spec.Status, error) {
 	return n.returnTo(ctx, n.hold(spec.HoldRollback, reason, lasts), func(kept []state.Generation, now state.Generation) *state.Generation {
-		i := slices.IndexFunc(kept, func(g state.Generation) bool { return older(&g, &now) && g.Overlay != now.Overlay })
+		i := slices.IndexFunc(kept, func(g state.Generation) bool { return decide.Older(g, now) && g.Overlay != now.Overlay })
 		if i < 0 {
 			return nil
 		}
@@ -179,9 +179,9 @@ func (n *Node) returnTo(ctx context.Context, h spec.Hold, choose func(kept []sta
 	}
 	making, made := n.inTime(ctx, before, next, func(s *state.State, _ string) { *s = *was })
 	result := made(items.Transact(making, n.items(next), n.items(before), n.journal, n.guard(next)))
-	if result.Err != nil {
-		status, err := n.takenBack(ctx, before, next, result)
-		return status, errors.Join(err, n.folder.Save(was))
+	if t := (&turn{event: decide.Made, before: before, next: next, result: result, returns: true}); result.Err != nil {
+		err := n.cycle(ctx, t)
+		return t.status, errors.Join(err, n.folder.Save(was))
 	}
 	if err := n.moveCorrections(before, next, result); err != nil {
 		return nil, err
@@ -189,7 +189,7 @@ func (n *Node) returnTo(ctx context.Context, h spec.Hold, choose func(kept []sta
 	n.recordChanges(result, to.Generation, h.Kind)
 	n.boot.Live.TakenBack, n.boot.Live.Without = nil, nil
 	n.setSync(spec.SyncBehind, state.SayHold(&h))
-	if err := n.arrive(next); err != nil {
+	if err := n.arrive(next.Generation); err != nil {
 		return nil, err
 	}
 	return n.report(next, result)
@@ -197,32 +197,11 @@ func (n *Node) returnTo(ctx context.Context, h spec.Hold, choose func(kept []sta
 
 // arrive notes that this root runs a generation that is older than the one that it came
 // up with.
-func (n *Node) arrive(at *track.Found) error {
+func (n *Node) arrive(at state.Generation) error {
 	if n.boot.Mode != spec.ModeAttached {
-		n.goBy(at.Generation)
+		n.goBy(at)
 	}
 	return n.remember()
-}
-
-// resumeHold goes on with a decision to go back that was cut before this root was told.
-func (n *Node) resumeHold() error {
-	s, err := n.folder.Load()
-	if err != nil || s.Hold == nil || s.Current == nil || n.boot.Mode == spec.ModeAttached || n.waiting(s) ||
-		!n.runsHere(s.Current.Layer) || !older(s.Current, &n.boot.Generation) {
-		return err
-	}
-	now, err := n.follower.Recall(&n.boot.Generation)
-	if err != nil {
-		return nil // running says so
-	}
-	next, err := n.follower.Recall(s.Current)
-	if err != nil {
-		return nil // it cannot be gone back to
-	}
-	if live, _ := n.extent(now, next); !live {
-		return nil // the next boot does
-	}
-	return n.arrive(next)
 }
 
 // notKept is for a generation that this node does not have.

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
+	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
@@ -66,6 +67,7 @@ type Options struct {
 	SoftReboot func(ctx context.Context) error // nil asks systemd
 	Corrupt    func() ([]string, error)        // images of which a block is not what was signed; nil is layers.Corrupt
 	Say        func(format string, args ...any)
+	Decided    func(f *decide.Facts, s decide.Step) // is called with each decision; nil is nobody
 }
 
 func (o Options) listen(address string) error {

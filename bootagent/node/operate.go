@@ -90,10 +90,10 @@ func (n *Node) Operate(ctx context.Context) ([]spec.OperationStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch ok, _, err := n.mayAct(found); {
+	switch paused, err := n.pausedBy(found); {
 	case err != nil:
 		return nil, err
-	case !ok:
+	case paused != "":
 		return n.view(found), nil
 	}
 	list, err := n.operations(found).Look(ctx, found.Overlay.Maintenance)

@@ -28,9 +28,9 @@ func (n *Node) makingTime(o *spec.Overlay) time.Duration {
 	return cmp.Or(n.o.Made, madeWithin+i.ScriptTime()+time.Duration(len(i.Mounts)+len(i.Swaps)+len(i.Units))*time.Minute)
 }
 
-// look gives a look at what runs, and the corrections that it leads to, the time of a
+// lookAt gives a look at what runs, and the corrections that it leads to, the time of a
 // change. A run that only reads is its caller's to end.
-func (n *Node) look(ctx context.Context, found *track.Found, run func(context.Context) items.Result) items.Result {
+func (n *Node) lookAt(ctx context.Context, found *track.Found, run func(context.Context) items.Result) items.Result {
 	if n.lock == nil {
 		return run(ctx)
 	}

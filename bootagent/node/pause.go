@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
@@ -22,7 +23,7 @@ func (n *Node) pause(found *track.Found) (*spec.Hold, error) {
 	if p := s.PauseAt(time.Now().Unix()); p != nil {
 		return p, nil
 	}
-	if s.Staged != nil && s.Staged.Overlay != found.Generation.Overlay && older(&found.Generation, s.Staged) {
+	if s.Staged != nil && s.Staged.Overlay != found.Generation.Overlay && decide.Older(found.Generation, *s.Staged) {
 		if staged, err := n.follower.Recall(s.Staged); err == nil { // one that was lost pauses nothing
 			found = staged
 		}
@@ -40,7 +41,7 @@ const fleet = "the fleet"
 // rest puts a generation in effect that says that nothing is to be changed.
 func (n *Node) rest(ctx context.Context, next *track.Found, why string) (*spec.Status, error) {
 	n.o.Say("nothing is changed now: %s", why)
-	if err := n.promote(evidence{generation: next.Generation}); err != nil {
+	if err := n.cycle(ctx, &turn{event: decide.Effect, next: next, rests: true}); err != nil {
 		return nil, err
 	}
 	n.boot.Live.TakenBack = nil
@@ -53,7 +54,3 @@ func (n *Node) rest(ctx context.Context, next *track.Found, why string) (*spec.S
 	}
 	return n.report(next, result)
 }
-
-// begun reports whether this root was brought to what its overlay says at least
-// once: a pause is for a machine that runs, not for one that comes up.
-func (n *Node) begun() bool { return n.last().RootID == n.scopes.Root }

@@ -30,7 +30,7 @@ func (n *Node) Status(ctx context.Context) (*spec.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	result := n.look(ctx, found, func(ctx context.Context) items.Result {
+	result := n.lookAt(ctx, found, func(ctx context.Context) items.Result {
 		return items.Look(ctx, n.items(found), n.guard(found))
 	})
 	last := n.last()

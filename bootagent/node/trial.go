@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
@@ -66,52 +66,32 @@ func (n *Node) within() time.Duration {
 	return trial.Within
 }
 
-// begin saves that a change is on trial, before anything of it is made. Where it can
-// neither cut the node off nor is an operator asked, there is no trial. Nobody is asked
-// where there is nothing to go back to.
-func (n *Node) begin(before, next *track.Found) (*state.Trial, error) {
+// begin saves that a change is on trial, before anything of it is made, where that was
+// decided.
+func (n *Node) begin(t *turn, step decide.Step) (*state.Trial, error) {
+	next := t.next
 	if err := rules.Confirm(next.Overlay.Confirm); err != nil {
 		return nil, fmt.Errorf("generation %d is not begun: %w", next.Generation.Generation, err)
+	}
+	trial := &state.Trial{Generation: next.Generation, Boot: n.scopes.Kernel, Since: time.Now().Unix(), Kept: t.kept}
+	switch step.Act {
+	case decide.ForWord:
+		trial.Confirm, trial.Within = state.ByOperator, next.Overlay.Confirm.Within
+	case decide.ForReach:
+		trial.Confirm, trial.Within = state.ByReach, int64(n.within()/time.Second)
+	default:
+		return nil, nil
 	}
 	s, err := n.folder.Load()
 	if err != nil {
 		return nil, err
 	}
-	t, why := &state.Trial{Generation: next.Generation, Boot: n.scopes.Kernel, Since: time.Now().Unix()}, ""
-	from := &track.Found{Generation: next.Generation}
-	if !n.hasWayBack(s) {
-		t.Kept = spec.Items{}.Keeping(items.Kept(n.items(from)))
-		from.Overlay.Items = t.Kept
-	}
-	if before != nil {
-		from = before
-	}
-	cuts := spec.CutsOff(&from.Overlay.Items, &next.Overlay.Items)
-	switch c := next.Overlay.Confirm; {
-	case c != nil && s.Current != nil && len(changedKinds(from, next)) > 0:
-		t.Confirm, t.Within, why = state.ByOperator, c.Within, "who published it asked for that"
-	case len(cuts) > 0:
-		t.Confirm, t.Within, why = state.ByReach, int64(n.within()/time.Second), "it changes "+strings.Join(cuts, ", ")
-	default:
-		return nil, nil
-	}
-	s.Trial = t
+	s.Trial = trial
 	if err := n.folder.Save(s); err != nil {
 		return nil, fmt.Errorf("a change that may have to be undone is not begun: %w", err)
 	}
-	n.record("trial", field{"generation", next.Generation.Generation}, field{"confirm", t.Confirm}, field{"why", why})
-	return t, nil
-}
-
-// tried ends or goes on with the trial of a change that is made.
-func (n *Node) tried(ctx context.Context, t *state.Trial, next *track.Found, result items.Result) (*spec.Status, error) {
-	switch {
-	case t == nil:
-		return n.moved(ctx, next, result)
-	case t.Confirm == state.ByOperator:
-		return n.await(ctx, next, result)
-	}
-	return n.prove(ctx, next, result)
+	n.record("trial", field{"generation", next.Generation.Generation}, field{"confirm", trial.Confirm}, field{"why", step.Why})
+	return trial, nil
 }
 
 // await leaves a change to its operator.
@@ -209,20 +189,13 @@ func (n *Node) TrialEnds() (left time.Duration, waits bool) {
 	return max(0, trial.Left(s.Trial, uptime())), true
 }
 
-// prove ends a trial whose change is made: it stands, or it is undone.
-func (n *Node) prove(ctx context.Context, next *track.Found, result items.Result) (*spec.Status, error) {
-	lost := n.reached(ctx, n.within())
-	switch {
-	case lost == nil:
-		return n.moved(ctx, next, result)
-	case ctx.Err() != nil: // it was not the change that failed: the next start tries it again
-		return nil, errors.Join(ctx.Err(), n.undo(ctx, ""))
-	}
-	if err := n.undo(ctx, "after it "+lost.Error()); err != nil {
+// condemn undoes a change that cut the node off.
+func (n *Node) condemn(ctx context.Context, t *turn, why string) (*spec.Status, error) {
+	if err := n.undo(ctx, why); err != nil {
 		return nil, err
 	}
-	n.setSync(spec.SyncBehind, fmt.Sprintf("generation %d was undone: after it %v", next.Generation.Generation, lost))
-	failed := fmt.Errorf("generation %d was undone: after it %w", next.Generation.Generation, lost)
+	n.setSync(spec.SyncBehind, fmt.Sprintf("generation %d was undone: %s", t.next.Generation.Generation, why))
+	failed := fmt.Errorf("generation %d was undone: after it %w", t.next.Generation.Generation, t.fault)
 	if err := n.remember(); err != nil {
 		return nil, errors.Join(failed, err)
 	}
@@ -234,40 +207,18 @@ func (n *Node) prove(ctx context.Context, next *track.Found, result items.Result
 	return status, errors.Join(failed, err)
 }
 
-// settle undoes a change whose trial went wrong while nobody looked.
-func (n *Node) settle(ctx context.Context) error {
-	if n.follower == nil {
-		return nil
-	}
-	s, err := n.folder.Load()
-	if err != nil {
-		return err
-	}
-	if verdict, why := trial.Judge(s.Trial, n.scopes.Kernel, uptime()); verdict == trial.Undo {
-		return n.undo(ctx, why)
-	}
-	return nil
+// undo takes the change on trial back. Without a reason, the generation is not held
+// against itself.
+func (n *Node) undo(ctx context.Context, reason string) error {
+	return n.cycle(ctx, &turn{event: decide.Undo, why: reason})
 }
 
-// overtake undoes a change that waits for its operator when something else is to be
-// run, and returns what the node goes on with.
-func (n *Node) overtake(ctx context.Context, before, found *track.Found) (*track.Found, error) {
-	s, err := n.folder.Load()
-	if err != nil || !n.waiting(s) || s.Trial.Of(found.Generation) {
-		return before, err
-	}
-	if err := n.undo(ctx, fmt.Sprintf("generation %d came before it was confirmed", found.Generation.Generation)); err != nil {
-		return before, err
-	}
-	return n.running()
-}
-
-// undo takes the change on trial back and then says so: cut in between, it is undone
-// once more. Without a reason, the generation is not held against itself.
+// putTrialBack takes the change on trial back and then says so: cut in between, it is undone
+// once more.
 //
 // The node goes on with what it knows to be good. Where that is nothing, or needs
 // another root, it goes on with the generation, but with what can cut it off as it was.
-func (n *Node) undo(ctx context.Context, reason string) error {
+func (n *Node) putTrialBack(ctx context.Context, reason string, step decide.Step) error {
 	s, err := n.folder.Load()
 	if err != nil {
 		return err
@@ -278,7 +229,7 @@ func (n *Node) undo(ctx context.Context, reason string) error {
 			return err
 		}
 	}
-	back, whole, err := n.back(s)
+	back, err := n.back(s)
 	if err != nil {
 		return fmt.Errorf("undo generation %d: %w", tried.Generation.Generation, err)
 	}
@@ -291,14 +242,20 @@ func (n *Node) undo(ctx context.Context, reason string) error {
 	if result.Err != nil {
 		n.o.Say("%s: %v", why, result.Err) // it drifts, and the next look mends it
 	}
-	if !whole && reason != "" {
+	if step.Act == decide.Withhold {
 		n.boot.Live.Without = &state.Without{Overlay: tried.Generation.Overlay, Generation: tried.Generation.Generation, Reason: reason, Kept: tried.Kept}
 		n.goBy(tried.Generation)
 		if err := n.remember(); err != nil {
 			return err
 		}
 	}
-	if s.Current == nil || reason == "" {
+	if to := n.wayBack(s); to != nil && !to.Pair(n.boot.Generation) { // else the next look would go on with what this root came up with
+		n.boot.Live.Applied = to
+		if err := n.remember(); err != nil {
+			return err
+		}
+	}
+	if step.Act == decide.Forget || step.Act == decide.Withhold && s.Current == nil {
 		s.Trial = nil // there is nothing else to run, or nothing that it could be refused for
 	} else {
 		s.Undo(reason)
@@ -339,78 +296,28 @@ func (n *Node) putBack(ctx context.Context, back *track.Found, tried state.Gener
 	return result, n.moveCorrections(from, back, result)
 }
 
-// back returns what this root can go back to, and whether that is all of an overlay.
-func (n *Node) back(s *state.State) (found *track.Found, whole bool, err error) {
-	if n.hasWayBack(s) {
-		found, err = n.follower.Recall(s.Best())
-		return found, true, err
+// back returns what this root goes back to, or else what is on trial,
+// but with what can cut the node off as it was.
+func (n *Node) back(s *state.State) (found *track.Found, err error) {
+	if to := n.wayBack(s); to != nil {
+		return n.follower.Recall(to)
 	}
 	if found, err = n.follower.Recall(&s.Trial.Generation); err == nil {
 		found.Overlay.Items = found.Overlay.Items.Keeping(s.Trial.Kept)
 	}
-	return found, false, err
+	return found, err
 }
 
-// hasWayBack reports whether something good is known of this root.
-func (n *Node) hasWayBack(s *state.State) bool {
-	best := s.Best()
-	return best != nil && n.runsHere(best.Layer)
-}
-
-// comeUp applies a generation that nobody has proven yet to a root that has come up. Of
-// a machine that cannot be reached before it, nobody could say what cut it off.
-func (n *Node) comeUp(ctx context.Context, found *track.Found) (*spec.Status, error) {
-	if len(spec.CutsOff(&spec.Items{}, &found.Overlay.Items)) > 0 {
-		if err := n.reached(ctx, n.within()/6); err != nil {
-			n.o.Say("what could cut this node off is applied untested: %v", err)
-			return n.enforce(ctx, found)
-		}
+// wayBack returns what this root can go back to from the change on trial: what proved
+// itself, or else what it was at before; nil where there is neither.
+func (n *Node) wayBack(s *state.State) *state.Generation {
+	if best := s.Best(); best != nil && n.runsHere(best.Layer) {
+		return best
 	}
-	t, err := n.begin(nil, found)
-	if err != nil {
-		return nil, err
+	if a := n.boot.Live.Applied; a != nil && !s.Trial.Of(*a) && n.runsHere(a.Layer) {
+		return a
 	}
-	if t == nil {
-		return n.enforce(ctx, found)
-	}
-	result := n.look(ctx, found, func(ctx context.Context) items.Result {
-		return items.Reconcile(ctx, n.items(found), n.journal)
-	})
-	if err := n.corrections().Begin(found.Generation.Overlay); err != nil {
-		return nil, err
-	}
-	st, err := n.tried(ctx, t, found, result)
-	if st != nil && err != nil { // the node goes on, and its status says how
-		n.o.Say("%v", err)
-		err = nil
-	}
-	return st, err
-}
-
-// unproven reports whether this root has come up with a generation that was never in
-// effect.
-func (n *Node) unproven(found *track.Found) (bool, error) {
-	if n.begun() || n.boot.Mode == spec.ModeAttached {
-		return false, nil
-	}
-	s, err := n.folder.Load()
-	return err == nil && s.Staged != nil && s.Staged.Pair(found.Generation), err
-}
-
-// partial reports whether the node runs a generation without what could cut it off.
-func (n *Node) partial(g state.Generation) bool {
-	w := n.boot.Live.Without
-	return w != nil && w.Overlay == g.Overlay
-}
-
-// waiting reports whether a change of this boot is in effect and waits for its operator.
-func (n *Node) waiting(s *state.State) bool {
-	return s.Trial.Pending() && s.Trial.Boot == n.scopes.Kernel && s.Trial.Ends != 0
-}
-
-func (n *Node) waits() (bool, error) {
-	s, err := n.folder.Load()
-	return err == nil && n.waiting(s), err
+	return nil
 }
 
 // endTrial forgets the trial of a change that was taken back for another reason.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -235,7 +236,7 @@ func TestATrialThatWasCut(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := n.begin(before, next); err != nil {
+			if _, err := n.begin(&turn{before: before, next: next}, decide.Step{Act: decide.ForReach}); err != nil {
 				t.Fatal(err)
 			}
 			r.set("0")

@@ -115,6 +115,16 @@ func (s *State) Best() *Generation {
 	return s.Current
 }
 
+// Unproven reports whether a generation with which a root came up has yet to prove itself,
+// also where something newer was accepted meanwhile.
+func (s *State) Unproven(g Generation) bool {
+	if s.Staged != nil && s.Staged.Pair(g) {
+		return true
+	}
+	best := s.Best()
+	return best == nil || best.Overlay != g.Overlay && (best.Epoch < g.Epoch || best.Epoch == g.Epoch && best.Generation < g.Generation)
+}
+
 // Generations are those that are kept, best first: what the node last ran well, the one
 // before, and the one that it accepted and has not proven yet.
 func (s *State) Generations() []*Generation {

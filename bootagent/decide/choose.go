@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"fmt"
+
+	"github.com/caisson-os/caisson/bootagent/run"
+	"github.com/caisson-os/caisson/bootagent/state"
+)
+
+// Runs returns the generation that a root runs, nil where that is nothing: the one that the
+// loader chose, until a change of the running root has moved the node on.
+//
+// here reports whether this root can have a layer as it is; applied is what was put in
+// effect and is judged.
+func Runs(s *state.State, root state.Generation, applied *state.Generation, boot string, here func(layer string) bool) *state.Generation {
+	if t := s.Trial; t.Pending() && t.Boot == boot && t.Ends != 0 {
+		return &t.Generation
+	}
+	g := root
+	if applied != nil {
+		g = *applied
+	}
+	if best := s.Best(); best != nil && here(best.Layer) && (!Older(*best, g) || s.Trial.Of(g)) {
+		g = *best
+	}
+	if g.Overlay == "" {
+		return nil
+	}
+	return &g
+}
+
+// Older reports whether a generation was published before another.
+func Older(a, b state.Generation) bool {
+	return a.Epoch < b.Epoch || a.Epoch == b.Epoch && a.Generation < b.Generation
+}
+
+// Refused says why a generation is not begun on this node by itself, "" where it may be.
+// begun is how many boots of it were begun before this one.
+func Refused(g state.Generation, begun int) string {
+	switch {
+	case g.IsAhead():
+		return g.FailedAhead
+	case g.Failed != "":
+		return g.Failed
+	case begun >= state.MaxAttempts:
+		return fmt.Sprintf("%d boots of it were begun, and none came up", begun)
+	}
+	return ""
+}
+
+func (f *Facts) refused() string { return Refused(f.Offer.Generation, f.Offer.Attempts) }
+
+// waits reports whether a change of this boot is in effect and waits for its operator.
+func (f *Facts) waits() bool { return f.Run.Phase == run.Confirming }
+
+// partial reports whether a generation runs without what could cut the node off.
+func (f *Facts) partial(g state.Generation) bool {
+	return f.Without != nil && f.Without.Overlay == g.Overlay
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package decide says what a node does next: a pure function of facts, read as a table.
+//
+// [Next] returns the first row of [Table] that is of the event and that holds. There is
+// no other place in the agent where it is decided what runs, what is tried, what is taken
+// back and when. Facts are values that package node, or the loader, has read before; acts
+// are theirs to do, and what comes of an act is the next event. Nothing here reads,
+// waits, or asks what time it is.
+//
+// A row's name is what the journal and the black box call it. docs/decisions.md shows
+// the table as it stands here, see TestThePageShowsTheTable.
+//
+// To add a transition, add a row, and an act where there is none that does it; the tests
+// of this package then play it in a model of a node whose calls all fail.
+package decide
+
+import (
+	"github.com/caisson-os/caisson/bootagent/run"
+)
+
+// Act is what is done.
+type Act string
+
+// Step is a decision.
+type Step struct {
+	Name string // of the transition
+	Act  Act
+	Why  string
+}
+
+// Row is a transition.
+type Row struct {
+	Name string
+	On   Event
+	When string      // for people
+	Act  Act         // for the agent
+	Does string      // for people
+	To   []run.Phase // those that the node may be in after it, nil where the next event says
+	is   func(f *Facts) bool
+	why  func(f *Facts) string
+}
+
+// Next returns what to do.
+func Next(f *Facts) Step {
+	for i := range Table {
+		if r := &Table[i]; r.On == f.Event && (r.is == nil || r.is(f)) {
+			s := Step{Name: r.Name, Act: r.Act}
+			if r.why != nil {
+				s.Why = r.why(f)
+			}
+			return s
+		}
+	}
+	panic("decide: no row for event " + string(f.Event)) // TestEveryEventHasAnAnswer
+}
+
+// RowOf returns the row of a name, nil where there is none.
+func RowOf(name string) *Row {
+	for i := range Table {
+		if Table[i].Name == name {
+			return &Table[i]
+		}
+	}
+	return nil
+}

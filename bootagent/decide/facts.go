@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/run"
+	"github.com/caisson-os/caisson/bootagent/state"
+)
+
+// Event is what a decision follows.
+type Event string
+
+// Events. Of the service's rhythms a look is Begin and then Look, a question to the
+// registry is Begin and then Answer; the others follow from acts.
+const (
+	Begin  Event = "begin"  // anything is to be done: what was left unfinished comes first
+	Look   Event = "look"   // the node looks at what runs
+	Answer Event = "answer" // the registry was asked
+	Try    Event = "try"    // a change is to be made
+	Made   Event = "made"   // it was made, or failed
+	Probed Event = "probed" // the way to the registry was tried after a change
+	Undo   Event = "undo"   // a change on trial is to be undone
+	Effect Event = "effect" // a generation is in effect
+	Judged Event = "judged" // the checks of what is in effect were looked at
+	Boot   Event = "boot"   // the loader asks what to enter
+)
+
+// Facts are what a decision depends on, and all of it: values that were read before.
+type Facts struct {
+	Event Event
+
+	// The machine.
+	Attached  bool          // caisson did not boot this host
+	Begun     bool          // this root was brought to what its overlay says at least once
+	Remembers bool          // what is noted now is there after a boot
+	Boot      string        // id of the kernel's boot
+	Up        time.Duration // since it began
+	Ended     bool          // this process is to end
+	Retry     bool          // somebody asks for what failed, too
+
+	// What is written down.
+	Run     run.Record
+	Best    *state.Generation // the newest that proved itself
+	Current *state.Generation // the newest that proved itself on its own layer
+	Staged  *state.Generation // accepted, and not proven
+	Ahead   *state.Generation // what proved itself on a layer that is not its own
+	Runs    *state.Generation // in effect on this root
+	Root    state.Generation  // by which this root goes
+	Undone  *state.Generation // what was on trial and undone, and is not tried again
+	Without *state.Without    // what runs in part only
+
+	Elsewhere bool   // Best needs another root than this
+	HoldOver  bool   // the time of an operator's hold is over
+	Return    bool   // a decision to go back was cut before this root was told, and it can be
+	Paused    string // why nothing may be changed now, "" where it may
+
+	// What has just happened, by event.
+	Offer  Offer
+	Try    Attempt
+	Result Result
+	Reach  string // of Probed: why the registry was not reached, "" where it was
+	Undo   Fault
+	Proof  Proof
+	Gates  Gates
+}
+
+// Offer is what the registry, or the disk of a loader, has.
+type Offer struct {
+	Failed     bool // nothing that may act was had
+	Held       bool // newer than what the node has, but it does not take it
+	Unchanged  bool // what the node has already
+	Pauses     bool // it says that nothing is to be changed
+	Generation state.Generation
+	Attempts   int    // boots of it that were begun before this one
+	Here       bool   // its layer is one that this root can have as it is
+	Live       bool   // it can be applied to the running root
+	Why        string // why it cannot
+	Uncounted  bool   // of a loader: an attempt could not be counted
+}
+
+// Attempt is a change that is to be made.
+type Attempt struct {
+	Unreached string // why the registry is not reached before it, of a root that comes up
+	Asked     bool   // its publisher wants it confirmed, and there is something to go back to
+	Cuts      string // what of it can cut the node off, "" for nothing
+}
+
+// Result is what came of making a change.
+type Result struct {
+	Trial      state.Confirm // who has to confirm it, "" where nobody
+	Failed     bool          // not all of it was made
+	RolledBack bool          // some of it was made, and taken back
+	OtherLayer bool          // the layer changes with it
+}
+
+// Fault is why a change on trial is undone.
+type Fault struct {
+	Reason  string // "" where it is not the change's fault
+	WayBack bool   // this root can go back to what proved itself, or to what it was at before
+}
+
+// Proof is what speaks for a generation that is in effect.
+type Proof struct {
+	Of       state.Generation
+	Keeps    bool // what ran is kept in effect, and not put in effect
+	Applied  bool // a run has put it in effect; else the node ran the same before
+	Unproven bool // this root came up with it, or was changed to it, and it has never proved itself
+	Gates    bool // it has checks to pass
+	Soaking  bool // the same content is judged already
+	Health   string
+}
+
+// Gates is what the checks say, and which ways lead back.
+type Gates struct {
+	Passed, Failed bool
+	Why            string
+	Good           bool // something ran well before, and can be verified
+	SameLayer      bool // it belongs to a layer that this root can have as it is
+	Live           bool // the rest of it can be changed on a running root
+	Soft           bool // a soft-reboot leads back, over which memory lasts
+}

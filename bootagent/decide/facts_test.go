@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/run"
+	"github.com/caisson-os/caisson/bootagent/state"
+)
+
+// anyGeneration is one of few, so that two are often the same.
+func anyGeneration(r *rand.Rand) state.Generation {
+	g := state.Generation{Overlay: string(rune('p' + r.IntN(3))), Layer: string(rune('a' + r.IntN(2))), Generation: uint64(1 + r.IntN(3)), Attempts: r.IntN(state.MaxAttempts + 1)}
+	if r.IntN(4) == 0 {
+		g.Failed = "it failed"
+	}
+	if r.IntN(6) == 0 {
+		g.Waits = "c"
+	}
+	if r.IntN(6) == 0 {
+		g.FailedAhead = "it failed ahead"
+	}
+	return g
+}
+
+func perhaps(r *rand.Rand) *state.Generation {
+	if r.IntN(3) == 0 {
+		return nil
+	}
+	g := anyGeneration(r)
+	return &g
+}
+
+// anyFacts are facts of which most combinations never happen.
+func anyFacts(r *rand.Rand) *Facts {
+	yes := func() bool { return r.IntN(2) == 0 }
+	text := func(s string) string {
+		if yes() {
+			return ""
+		}
+		return s
+	}
+	f := &Facts{
+		Event: events[r.IntN(len(events))], Attached: yes(), Begun: yes(), Remembers: yes(), Boot: "boot", Up: time.Duration(r.IntN(100)) * time.Second, Ended: yes(), Retry: yes(),
+		Run:  run.Record{Phase: run.Phases[r.IntN(len(run.Phases))], To: anyGeneration(r), Boot: []string{"boot", "other"}[r.IntN(2)], Within: 60, Ends: int64(r.IntN(100))},
+		Best: perhaps(r), Current: perhaps(r), Staged: perhaps(r), Ahead: perhaps(r), Runs: perhaps(r), Undone: perhaps(r), Root: anyGeneration(r), Elsewhere: yes(), HoldOver: yes(), Return: yes(), Paused: text("paused"),
+		Offer:  Offer{Failed: yes(), Held: yes(), Unchanged: yes(), Pauses: yes(), Generation: anyGeneration(r), Attempts: r.IntN(4), Here: yes(), Live: yes(), Why: "why", Uncounted: yes()},
+		Try:    Attempt{Unreached: text("cut"), Asked: yes(), Cuts: text("network")},
+		Result: Result{Trial: []state.Confirm{"", state.ByReach, state.ByOperator}[r.IntN(3)], Failed: yes(), RolledBack: yes(), OtherLayer: yes()},
+		Reach:  text("no answer"), Undo: Fault{Reason: text("why"), WayBack: yes()},
+		Proof: Proof{Of: anyGeneration(r), Keeps: yes(), Applied: yes(), Gates: yes(), Soaking: yes()},
+		Gates: Gates{Passed: yes(), Failed: yes(), Good: yes(), SameLayer: yes(), Live: yes(), Soft: yes()},
+	}
+	if yes() {
+		g := anyGeneration(r)
+		f.Without = &state.Without{Overlay: g.Overlay, Generation: g.Generation}
+	}
+	return f
+}
+
+// changes are acts that change what is in effect, but for taking back.
+var changes = []Act{Change, ComeUp, BackLive, BackBoot, Untested, Keep}
+
+// TestAnyFacts asks about two million combinations of facts, most of which no node meets.
+func TestAnyFacts(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	met := map[string]int{}
+	for range 2_000_000 {
+		f := anyFacts(r)
+		s := Next(f)
+		met[s.Name]++
+		pending := f.Run.Phase == run.Changing || f.Run.Phase == run.Confirming
+		wrong := ""
+		switch {
+		case RowOf(s.Name).On != f.Event:
+			wrong = "a row of another event"
+		case f.Event == Begin && f.Run.Phase == run.Changing && s.Act != PutBack:
+			wrong = "a change that nobody sees to goes on"
+		case f.Event == Begin && pending && f.Run.Boot != f.Boot && s.Act != PutBack:
+			wrong = "a change outlives its boot"
+		case f.Event == Begin && pending && f.Run.Left(f.Up) <= 0 && s.Act != PutBack:
+			wrong = "a change outlives its time"
+		case f.Paused != "" && slices.Contains([]Event{Look, Answer, Judged}, f.Event) && slices.Contains(changes, s.Act):
+			wrong = "a paused node is changed"
+		case f.Event == Answer && f.Offer.Held && (s.Act == Change || s.Act == PutBack || s.Act == Rest || s.Act == Take):
+			wrong = "a held node moves"
+		case f.Event == Answer && f.waits() && s.Act == Change && !f.Run.To.Same(f.Offer.Generation):
+			wrong = "two changes at once"
+		case f.Event == Answer && s.Act == Change && (f.Offer.Failed || f.Runs != nil && Refused(f.Offer.Generation, f.Offer.Attempts) != ""):
+			wrong = "what failed is tried again"
+		case f.Event == Answer && s.Act == Change && f.Runs != nil && !f.Attached && !f.Offer.Live:
+			wrong = "a running root is changed as only a boot can"
+		case f.Event == Made && f.Result.Failed && (s.Act == Settle || s.Act == Await || s.Act == Probe):
+			wrong = "what failed is in effect"
+		case f.Event == Made && s.Act == Settle && f.Result.Trial != "":
+			wrong = "what is on trial is in effect"
+		case f.Ended && s.Act == Blame, f.Ended && s.Act == Condemn:
+			wrong = "the end of the agent is held against a change"
+		case f.Event == Try && f.Try.Cuts != "" && f.Try.Unreached == "" && s.Act == Plain:
+			wrong = "what can cut the node off is not on trial"
+		case f.Event == Effect && s.Act == Prove && f.Proof.Applied && f.Proof.Gates:
+			wrong = "what has checks proved itself without them"
+		case f.Event == Judged && !f.Gates.Failed && (s.Act == BackLive || s.Act == BackBoot || s.Act == Stay):
+			wrong = "what did not fail is left"
+		case f.Event == Judged && s.Act == BackBoot && (f.Attached || !f.Gates.Good || !f.Remembers && !f.Gates.Soft):
+			wrong = "a boot that leads to the same"
+		case f.Event == Judged && s.Act == BackLive && (!f.Gates.Good || !f.Attached && !(f.Gates.SameLayer && f.Gates.Live)):
+			wrong = "a way back that does not lead there"
+		case f.Event == Judged && f.Gates.Failed && !f.Gates.Passed && f.Gates.Good && f.Remembers && f.Paused == "" && s.Act == Stay:
+			wrong = "nothing is done about what failed"
+		case f.Event == Boot && s.Act == Enter && (f.Offer.Failed || f.Offer.Held || f.Offer.Generation.Failed != "" && !f.Offer.Generation.IsAhead()):
+			wrong = "a loader enters what it must not"
+		}
+		if wrong != "" {
+			t.Fatalf("%s: %s by %s: %+v", f.Event, wrong, s.Name, *f)
+		}
+	}
+	for _, row := range Table {
+		if met[row.Name] == 0 {
+			t.Errorf("%s was never met", row.Name)
+		}
+	}
+}

@@ -1,0 +1,593 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/run"
+	"github.com/caisson-os/caisson/bootagent/state"
+)
+
+// content is what a publisher can do to a node. It never changes, so that what holds
+// once holds always.
+type content struct {
+	layer string
+	cuts  bool // it can cut the node off
+	cut   bool // and does
+	fails bool // applying it fails in the middle
+	sick  bool // it does not pass its checks
+	gated bool
+	dead  bool // its layer never comes up
+	asks  bool // it is to be confirmed
+}
+
+// model is a node whose calls fail. What is in effect is what the machine really has;
+// all else is what the node knows.
+type model struct {
+	r        *rand.Rand
+	contents map[string]content
+	offered  *state.Generation // what the registry has
+	attached bool
+	paused   bool
+	held     bool
+
+	disk  state.State // what is on the disk
+	live  state.Live  // in /run, of this root
+	root  state.Generation
+	boot  int
+	up    time.Duration
+	begun bool
+	gates string // overlay that is judged
+
+	effect  string   // the overlay that the machine is as
+	partial bool     // but for what can cut it off
+	proved  []string // overlays that proved themselves here
+	fault   int      // calls until one fails; 0 is none
+	kill    bool     // the failing call is a cut: this process, or the power, is gone
+	log     []string
+}
+
+var (
+	errFault = errors.New("the call failed")
+	errCut   = errors.New("cut")
+)
+
+// call is one thing that is done outside of the node's memory.
+func (m *model) call() error {
+	if m.fault > 0 {
+		if m.fault--; m.fault == 0 {
+			if m.kill {
+				return errCut
+			}
+			return errFault
+		}
+	}
+	return nil
+}
+
+// save changes the state on the disk, or does not.
+func (m *model) save(change func(s *state.State)) error {
+	if err := m.call(); err != nil {
+		return err
+	}
+	s := m.disk.Clone()
+	change(s)
+	m.disk = *s
+	return nil
+}
+
+// make makes the machine as an overlay says. Cut in between, it is neither.
+func (m *model) make(overlay string) error {
+	m.effect, m.partial = "half of "+overlay, false
+	if err := m.call(); err != nil {
+		return err
+	}
+	m.effect = overlay
+	return nil
+}
+
+func (m *model) here(layer string) bool { return m.attached || layer == m.root.Layer }
+
+func (m *model) runs() *state.Generation {
+	return Runs(&m.disk, m.root, m.live.Applied, fmt.Sprint(m.boot), m.here)
+}
+
+func (m *model) facts(e Event) *Facts {
+	s := m.disk.Clone()
+	f := &Facts{Event: e, Attached: m.attached, Begun: m.begun, Remembers: true, Boot: fmt.Sprint(m.boot), Up: m.up,
+		Best: s.Best(), Current: s.Current, Staged: s.Staged, Ahead: s.Ahead, Runs: m.runs(), Root: m.root, Without: m.live.Without}
+	if t := s.Trial; t != nil && !t.Pending() {
+		f.Undone = &t.Generation
+	}
+	f.Elsewhere = f.Best != nil && !m.here(f.Best.Layer)
+	if m.paused && m.begun {
+		f.Paused = "paused"
+	}
+	f.Run = run.Read(s, &m.live, run.Root{Attached: m.attached, Begun: m.begun, By: m.root, Boot: f.Boot, Runs: f.Runs, Judged: f.Runs != nil && m.gates == f.Runs.Overlay})
+	return f
+}
+
+// decide asks, and holds what never may be.
+func (m *model) decide(f *Facts) Step {
+	s := Next(f)
+	m.log = append(m.log, fmt.Sprintf("%s/%s: %s", f.Event, f.Run.Phase, s.Name))
+	pending := m.disk.Trial.Pending()
+	switch {
+	case pending && (s.Act == Change || s.Act == BackLive || s.Act == BackBoot):
+		m.fail("two disruptive acts at once")
+	case f.Paused != "" && (s.Act == Change || s.Act == BackLive || s.Act == BackBoot || s.Act == Keep):
+		m.fail("a paused node is changed")
+	case m.held && m.disk.Current != nil && s.Act == Change:
+		m.fail("a held node moves")
+	}
+	return s
+}
+
+func (m *model) fail(why string) { panic(why + "\n" + strings.Join(m.log, "\n")) }
+
+// undo plays the undoing of a change on trial.
+func (m *model) undo(why string) error {
+	f := m.facts(Undo)
+	best, tried := m.disk.Best(), m.disk.Trial.Generation
+	if best == nil || !m.here(best.Layer) {
+		if best = m.live.Applied; best != nil && (best.Same(tried) || !m.here(best.Layer)) {
+			best = nil
+		}
+	}
+	f.Undo = Fault{Reason: why, WayBack: best != nil}
+	step := m.decide(f)
+	back := tried.Overlay
+	if f.Undo.WayBack {
+		back = best.Overlay
+	}
+	if err := m.make(back); err != nil {
+		return err
+	}
+	m.partial = !f.Undo.WayBack
+	if f.Undo.WayBack {
+		if err := m.call(); err != nil {
+			return err
+		}
+		m.live.Applied = best
+	}
+	if step.Act == Withhold {
+		if err := m.call(); err != nil {
+			return err
+		}
+		m.live.Without = &state.Without{Overlay: tried.Overlay, Generation: tried.Generation, Reason: why}
+		m.root = tried
+	}
+	return m.save(func(s *state.State) {
+		if step.Act == Forget || step.Act == Withhold && s.Current == nil {
+			s.Trial = nil
+		} else {
+			s.Undo(why)
+		}
+	})
+}
+
+// begin ends what was left unfinished.
+func (m *model) begin() error {
+	for range 10 {
+		step := m.decide(m.facts(Begin))
+		if step.Act == Go {
+			return nil
+		}
+		if err := m.undo(step.Why); err != nil {
+			return err
+		}
+	}
+	m.fail("what is unfinished never ends")
+	return nil
+}
+
+// look is a look of the service.
+func (m *model) look() error {
+	if err := m.begin(); err != nil {
+		return err
+	}
+	f := m.facts(Look)
+	switch m.decide(f).Act {
+	case ComeUp:
+		return m.try(f, *f.Runs, true)
+	case Keep:
+		return m.keep(*f.Runs)
+	case Return:
+		m.start()
+	}
+	return nil
+}
+
+func (m *model) keep(g state.Generation) error {
+	partial := m.live.Without != nil && m.live.Without.Overlay == g.Overlay
+	if err := m.make(g.Overlay); err != nil {
+		return err
+	}
+	m.partial = partial
+	err := m.effects(g, Proof{Keeps: true, Applied: true})
+	m.begun = true
+	return err
+}
+
+// effects plays that a generation is in effect.
+func (m *model) effects(g state.Generation, p Proof) error {
+	f := m.facts(Effect)
+	p.Unproven = (!m.attached && g.Pair(m.root) || m.live.Applied != nil && m.live.Applied.Same(g)) && m.disk.Unproven(g)
+	p.Of, p.Gates, p.Soaking = g, m.contents[g.Overlay].gated, m.gates == g.Overlay
+	f.Proof = p
+	switch m.decide(f).Act {
+	case Renumber:
+		m.live.Applied = &g
+	case Prove:
+		return m.prove(g)
+	case Soak:
+		if err := m.save(func(s *state.State) { s.Trial = nil }); err != nil {
+			return err
+		}
+		if err := m.call(); err != nil {
+			return err
+		}
+		m.live.Applied, m.live.Stuck = &g, ""
+		if p.Applied && !p.Keeps {
+			m.live.Without = nil // in the same file
+		}
+		if err := m.call(); err != nil {
+			return err
+		}
+		m.gates = g.Overlay
+	}
+	return nil
+}
+
+func (m *model) prove(g state.Generation) error {
+	if err := m.save(func(s *state.State) { s.Prove(g) }); err != nil {
+		return err
+	}
+	m.proved = append(m.proved, g.Overlay)
+	m.gates, m.live.Applied, m.live.Stuck = "", nil, ""
+	return nil
+}
+
+// ask plays a question to the registry.
+func (m *model) ask() error {
+	if err := m.begin(); err != nil {
+		return err
+	}
+	reached := m.offered != nil && !(m.contents[m.effect].cut && !m.partial)
+	f := m.facts(Answer)
+	var next state.Generation
+	if !reached || m.call() != nil {
+		f.Offer.Failed = true
+	} else {
+		o := Offer{Generation: *m.offered}
+		s := m.disk.Clone()
+		switch {
+		case s.Current != nil && s.Current.Same(o.Generation):
+			o.Unchanged = true
+		case s.Current != nil && (s.Trial.Of(o.Generation) || m.held):
+			o.Held = true
+		}
+		if !o.Held {
+			if err := m.save(func(s *state.State) { s.Accept(o.Generation) }); err != nil {
+				return err
+			}
+			if m.disk.Staged != nil {
+				o.Generation = *m.disk.Staged
+			}
+		}
+		f = m.facts(Answer)
+		o.Attempts = o.Generation.Attempts
+		if o.Generation.Pair(m.root) {
+			o.Attempts = 0
+		}
+		o.Here = m.here(o.Generation.Layer)
+		o.Live = m.attached || f.Runs == nil || o.Generation.Layer == f.Runs.Layer
+		f.Offer, next = o, o.Generation
+	}
+	for {
+		switch step := m.decide(f); step.Act {
+		case PutBack:
+			if err := m.undo(step.Why); err != nil {
+				return err
+			}
+			offer := f.Offer
+			f = m.facts(Answer)
+			f.Offer = offer
+			continue
+		case Take:
+			if err := m.effects(next, Proof{}); err != nil {
+				return err
+			}
+			return m.look()
+		case LookNow, Decline:
+			return m.look()
+		case Change:
+			return m.try(f, next, false)
+		}
+		return nil
+	}
+}
+
+// try plays a change.
+func (m *model) try(f *Facts, g state.Generation, comesUp bool) error {
+	was, c := f.Runs, m.contents[g.Overlay]
+	t := m.facts(Try)
+	if c.cuts {
+		t.Try.Cuts = "network"
+	}
+	t.Try.Asked = c.asks && m.disk.Current != nil
+	var by state.Confirm
+	switch m.decide(t).Act {
+	case ForReach:
+		by = state.ByReach
+	case ForWord:
+		by = state.ByOperator
+	default:
+		if comesUp {
+			return m.keep(g)
+		}
+	}
+	if by != "" {
+		if err := m.save(func(s *state.State) {
+			s.Trial = &state.Trial{Generation: g, Confirm: by, Boot: fmt.Sprint(m.boot), Within: 60}
+		}); err != nil {
+			return err
+		}
+	}
+	made := m.facts(Made)
+	made.Result.Trial = by
+	err := m.make(g.Overlay)
+	if errors.Is(err, errCut) {
+		return err
+	}
+	if (err != nil || c.fails) && was != nil && !comesUp {
+		made.Result.Failed, made.Result.RolledBack = true, true
+		if err := m.make(was.Overlay); err != nil {
+			return err
+		}
+		m.partial = m.live.Without != nil && m.live.Without.Overlay == was.Overlay
+	}
+	switch m.decide(made).Act {
+	case Blame:
+		return m.save(func(s *state.State) { s.Reject(g, "it failed", time.Unix(0, 0)); s.Trial = nil })
+	case Excuse:
+		return m.save(func(s *state.State) { s.Trial = nil })
+	case Await:
+		err := m.save(func(s *state.State) { s.Trial.Ends = int64(m.up/time.Second) + s.Trial.Within })
+		m.begun = true
+		return err
+	case Leave:
+		m.fail("it was begun")
+	case Probe:
+		p := m.facts(Probed)
+		if c.cut {
+			p.Reach = "no answer"
+		}
+		if m.decide(p).Act == Condemn {
+			err := m.undo("after it no answer")
+			m.begun = m.begun || err == nil
+			return err
+		}
+	}
+	if err = m.effects(g, Proof{Applied: true}); err == nil {
+		m.live.Without, m.begun = nil, true
+	}
+	return err
+}
+
+// judge plays a look at the checks.
+func (m *model) judge() error {
+	g := m.runs()
+	if g == nil || m.gates != g.Overlay {
+		return nil
+	}
+	f := m.facts(Judged)
+	sick := m.contents[g.Overlay].sick || m.disk.Staged != nil && m.disk.Staged.Same(*g) && m.disk.Staged.Failed != ""
+	f.Gates = Gates{Passed: !sick, Failed: sick}
+	best := m.disk.Best()
+	if best != nil && !best.Pair(*g) {
+		f.Gates.Good, f.Gates.SameLayer, f.Gates.Live = true, m.here(best.Layer), m.here(best.Layer)
+	}
+	reject := func(s *state.State) { s.Reject(*g, "sick", time.Unix(0, 0)) }
+	switch m.decide(f).Act {
+	case Prove:
+		return m.prove(*g)
+	case Stay:
+		m.live.Stuck = "sick"
+	case BackLive:
+		if err := m.save(reject); err != nil {
+			return err
+		}
+		if err := m.call(); err != nil {
+			return err
+		}
+		m.live.Applied, m.live.Stuck, m.gates = best, "", ""
+		return m.make(best.Overlay)
+	case BackBoot:
+		if err := m.save(reject); err != nil {
+			return err
+		}
+		m.start()
+	}
+	return nil
+}
+
+// start is a boot, however it came: the loader decides. A layer that is dead starts the
+// machine over.
+func (m *model) start() {
+	for range 3*state.MaxAttempts + 3 {
+		m.boot++
+		m.up, m.live, m.gates, m.begun, m.partial = 0, state.Live{}, "", false, false
+		if m.attached {
+			m.effect, m.root = "", state.Generation{}
+			return
+		}
+		f := m.facts(Boot)
+		g := m.offered
+		switch {
+		case g == nil || m.r.IntN(3) == 0: // no network
+			f.Offer.Failed = true
+		default:
+			o := Offer{Generation: *g, Unchanged: m.disk.Current != nil && m.disk.Current.Same(*g), Held: m.disk.Current != nil && (m.disk.Trial.Of(*g) || m.held)}
+			if !o.Held {
+				m.disk.Accept(*g)
+				if m.disk.Staged != nil {
+					o.Generation = *m.disk.Staged
+				}
+			}
+			o.Attempts = o.Generation.Attempts
+			f.Offer = o
+		}
+		var enter state.Generation
+		if m.decide(f).Act == Enter {
+			enter = f.Offer.Generation
+		} else if all := m.disk.Generations(); len(all) > 0 {
+			enter = *all[0]
+		} else {
+			m.root, m.effect = state.Generation{}, ""
+			continue
+		}
+		if s := m.disk.Staged; s != nil && s.Pair(enter) {
+			s.Attempts++
+		}
+		m.root, m.effect = enter, ""
+		if !m.contents[enter.Overlay].dead || m.wasProved(enter.Overlay) {
+			return
+		}
+	}
+	if len(m.proved) > 0 {
+		m.fail("the machine starts over and over, though something proved itself")
+	}
+}
+
+func (m *model) wasProved(overlay string) bool {
+	for _, p := range m.proved {
+		if p == overlay {
+			return true
+		}
+	}
+	return false
+}
+
+// event plays one thing that happens.
+func (m *model) event() {
+	m.fault, m.kill = 0, false
+	if m.r.IntN(3) == 0 {
+		m.fault, m.kill = 1+m.r.IntN(8), m.r.IntN(2) == 0
+	}
+	var err error
+	switch m.r.IntN(12) {
+	case 0, 1, 2:
+		err = m.look()
+	case 3, 4, 5:
+		err = m.ask()
+	case 6, 7:
+		err = m.judge()
+	case 8:
+		m.up += time.Duration(m.r.IntN(100)) * time.Second
+	case 9:
+		m.publish()
+	case 10:
+		if t := m.disk.Trial; t.Pending() && t.Ends != 0 && t.Boot == fmt.Sprint(m.boot) && !m.contents[t.Generation.Overlay].cut {
+			g := t.Generation
+			if err = m.save(func(s *state.State) { s.Confirm() }); err == nil {
+				m.proved = append(m.proved, g.Overlay)
+			}
+		}
+		m.paused, m.held = m.r.IntN(8) == 0, m.r.IntN(8) == 0
+	case 11:
+		m.start()
+	}
+	m.log = append(m.log, fmt.Sprintf("-- %v; runs %q", err, m.effect))
+	if errors.Is(err, errCut) && m.r.IntN(2) == 0 {
+		m.start()
+	}
+}
+
+func (m *model) publish() {
+	n := uint64(len(m.contents))
+	if m.offered == nil || m.r.IntN(4) > 0 { // else another number of the same content
+		c := content{layer: "a", cuts: m.r.IntN(3) == 0, fails: m.r.IntN(8) == 0, gated: m.r.IntN(2) == 0, sick: m.r.IntN(3) == 0, asks: m.r.IntN(6) == 0}
+		c.cut = c.cuts && m.r.IntN(2) == 0
+		if !m.attached && m.r.IntN(3) == 0 {
+			c.layer, c.dead = "b", m.r.IntN(4) == 0
+		}
+		if len(m.contents) == 0 { // a site begins with something that is well
+			c = content{layer: "a"}
+		}
+		c.gated = c.gated || c.sick
+		m.contents[fmt.Sprint(n)] = c
+		m.offered = &state.Generation{Overlay: fmt.Sprint(n), Layer: c.layer, Generation: 1}
+		if n > 0 {
+			m.offered.Generation = m.disk.Floor.Generation + 1
+		}
+		return
+	}
+	m.offered.Generation++
+}
+
+// wellAgain ends all faults, and lets time go by.
+func (m *model) wellAgain() {
+	m.paused, m.held, m.offered = false, false, nil // nobody publishes, nobody answers
+	m.log = append(m.log, "-- well again")
+	for range 12 {
+		m.fault, m.up = 0, m.up+time.Minute
+		for _, step := range []func() error{m.look, m.ask, m.judge} {
+			if err := step(); err != nil {
+				m.fail("an error without a fault: " + err.Error())
+			}
+		}
+	}
+	g := m.runs()
+	switch c := m.contents[m.effect]; {
+	case len(m.proved) == 0:
+		return // there is nothing better than what there is
+	case g == nil:
+		m.fail("nothing runs, though something proved itself")
+	case m.effect != g.Overlay:
+		m.fail(fmt.Sprintf("the machine is as %q, and the node takes it for %q", m.effect, g.Overlay))
+	case m.disk.Trial.Pending():
+		m.fail("a trial never ends")
+	case !m.wasProved(m.effect):
+		m.fail(fmt.Sprintf("it ended on %q, which never proved itself: %+v", m.effect, c))
+	case c.cut && !m.partial, c.sick && !c.asks: // who confirms it vouches for its checks
+		m.fail(fmt.Sprintf("what proved itself is ill: %+v", c))
+	}
+}
+
+// TestWhateverFails plays nodes of which any call fails or is cut, with publishers that
+// publish what is broken: each ends on something that proved itself there, within twelve
+// looks, and never does two disruptive acts at once.
+func TestWhateverFails(t *testing.T) {
+	histories := 20_000
+	if testing.Short() {
+		histories = 2_000
+	}
+	decisions := 0
+	for seed := range uint64(histories) {
+		m := &model{r: rand.New(rand.NewPCG(seed, 7)), contents: map[string]content{}}
+		m.attached = m.r.IntN(4) == 0
+		m.disk.Tracking = "following"
+		m.publish()
+		m.start()
+		func() {
+			defer func() {
+				if why := recover(); why != nil {
+					t.Fatalf("history %d: %v", seed, why)
+				}
+			}()
+			for range 40 {
+				m.event()
+			}
+			m.wellAgain()
+		}()
+		decisions += len(m.log)
+	}
+	t.Logf("%d decisions in %d histories", decisions, histories)
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package decide
+
+import (
+	"fmt"
+
+	"github.com/caisson-os/caisson/bootagent/run"
+	"github.com/caisson-os/caisson/bootagent/state"
+)
+
+// Acts.
+const (
+	PutBack  Act = "put back"   // undo the change on trial; the way is decided at Undo
+	Follow   Act = "follow"     // end the hold
+	Arrive   Act = "arrive"     // note that this root goes by an older generation
+	Go       Act = "go on"      // nothing is unfinished
+	Watch    Act = "watch"      // look and report, change nothing
+	ComeUp   Act = "come up"    // apply to a root that has come up what nobody has proved
+	Return   Act = "return"     // start the machine over into what proved itself
+	Keep     Act = "keep"       // correct what differs from what runs
+	Stop     Act = "stop"       // there is nothing to act on
+	Report   Act = "report"     // say how the node is, and why nothing newer was had
+	LookNow  Act = "look"       // go on as a look does
+	Decline  Act = "decline"    // say why, and go on as a look does
+	Take     Act = "take"       // note a newer generation of what runs, and go on as a look does
+	Wait     Act = "wait"       // leave it to a later time
+	Rest     Act = "rest"       // put in effect a generation that says that nothing is to be changed
+	Change   Act = "change"     // apply it to the running root, all of it or nothing
+	Untested Act = "untested"   // apply it as what is kept is
+	ForReach Act = "for reach"  // save that it is on trial by the way to the registry, and make it
+	ForWord  Act = "for a word" // save that it is on trial by its operator, and make it
+	Plain    Act = "plain"      // make it
+	Leave    Act = "leave"      // leave it to a boot: this root cannot be changed so
+	Blame    Act = "blame"      // note the failure, and do not try it again
+	Excuse   Act = "excuse"     // note the failure, and try it again
+	Await    Act = "await"      // leave it to its operator, for a time
+	Probe    Act = "probe"      // try the way to the registry
+	Settle   Act = "settle"     // it is in effect
+	Forgive  Act = "forgive"    // undo it, and try it again
+	Condemn  Act = "condemn"    // undo it, and do not try it again
+	Forget   Act = "forget"     // put back what ran, and forget the trial
+	Withhold Act = "withhold"   // go on without what can cut the node off, and note why
+	Restore  Act = "restore"    // put back what ran, and note why
+	None     Act = "none"       // nothing
+	Renumber Act = "renumber"   // the checks go on, for the newer number
+	Unarm    Act = "unarm"      // end the deadline of this boot
+	Prove    Act = "prove"      // it is the newest that proved itself
+	Soak     Act = "soak"       // the checks decide
+	BackLive Act = "back, live" // reject it, and put in effect what ran before
+	BackBoot Act = "back, boot" // reject it, and start the machine over into what ran before
+	Stay     Act = "stay"       // go on with it and look from the start
+	Later    Act = "later"      // look again
+	Enter    Act = "enter"      // stack its layer and switch to it
+	EnterOld Act = "enter old"  // enter what the node has
+	FallBack Act = "fall back"  // enter the best of what ran well before
+)
+
+// Table is what a node does. Of the rows of an event the first one that holds counts.
+var Table = []Row{
+	{Name: "undo-after-restart", On: Begin, Act: PutBack, When: "a change is on trial that began before the machine was started over", Does: "undoes it",
+		is:  func(f *Facts) bool { return f.onTrial() && f.Run.Boot != f.Boot },
+		why: func(*Facts) string { return "the machine was started over before it was confirmed" }},
+	{Name: "undo-after-cut", On: Begin, Act: PutBack, When: "a change on trial was begun, and who made it is gone", Does: "undoes it",
+		is:  func(f *Facts) bool { return f.Run.Phase == run.Changing },
+		why: func(*Facts) string { return "the agent ended before it was confirmed" }},
+	{Name: "undo-unconfirmed", On: Begin, Act: PutBack, When: "a change waits to be confirmed, and its time is over", Does: "undoes it",
+		is:  func(f *Facts) bool { return f.waits() && f.Run.Left(f.Up) <= 0 },
+		why: func(f *Facts) string { return fmt.Sprintf("nobody confirmed it within %d s", f.Run.Within) }},
+	{Name: "hold-over", On: Begin, Act: Follow, When: "an operator's hold is over", Does: "follows the fleet again", is: func(f *Facts) bool { return f.HoldOver }},
+	{Name: "resume-return", On: Begin, Act: Arrive, When: "going back to an older generation was cut", Does: "goes on with it",
+		is: func(f *Facts) bool { return f.Return && !f.waits() }},
+	{Name: "settled", On: Begin, Act: Go, When: "nothing is unfinished", Does: "goes on"},
+
+	{Name: "nothing-runs", On: Look, Act: Stop, When: "nothing was ever accepted", Does: "asks the registry, later", is: func(f *Facts) bool { return f.Runs == nil }},
+	{Name: "paused", On: Look, Act: Watch, When: "the node is paused, and this root has come up", Does: "looks and reports, changes nothing",
+		is: func(f *Facts) bool { return f.Paused != "" }, why: func(f *Facts) string { return f.Paused }},
+	{Name: "come-up", On: Look, Act: ComeUp, When: "this root came up with a generation that was never in effect", Does: "applies it, on trial where it can cut the node off",
+		is: func(f *Facts) bool { return f.Run.Phase == run.Entering }},
+	{Name: "back-by-boot", On: Look, Act: Return, When: "what runs cut the node off, and what proved itself needs another root", Does: "starts the machine over into that",
+		is:  func(f *Facts) bool { return f.Run.Phase == run.Partial && f.Elsewhere && f.Remembers },
+		why: func(f *Facts) string { return f.Run.Why }},
+	{Name: "keep", On: Look, Act: Keep, When: "else", Does: "corrects what differs from what runs"},
+
+	{Name: "no-answer-at-first", On: Answer, Act: Stop, When: "nothing was had that may act, and nothing runs", Does: "asks again, later",
+		is: func(f *Facts) bool { return f.Offer.Failed && f.Runs == nil }},
+	{Name: "no-answer", On: Answer, Act: Report, When: "nothing was had that may act", Does: "goes on with what it has", is: func(f *Facts) bool { return f.Offer.Failed }},
+	{Name: "overtaken", On: Answer, Act: PutBack, When: "a change waits to be confirmed, and another generation came", Does: "undoes the one that waits, and decides again",
+		is: func(f *Facts) bool {
+			return f.waits() && !f.Offer.Held && !same(f.Run.To, f.Offer.Generation)
+		},
+		why: func(f *Facts) string {
+			return fmt.Sprintf("generation %d came before it was confirmed", f.Offer.Generation.Generation)
+		}},
+	{Name: "held", On: Answer, Act: LookNow, When: "an operator holds the node, or the generation was undone here", Does: "keeps what it has", is: func(f *Facts) bool { return f.Offer.Held }},
+	{Name: "unchanged", On: Answer, Act: LookNow, When: "it is what the node has", Does: "keeps it", is: func(f *Facts) bool { return f.Offer.Unchanged }},
+	{Name: "undone-before", On: Answer, Act: LookNow, When: "it was on trial here, and undone", Does: "keeps what runs, until something newer or a person comes",
+		is: func(f *Facts) bool { return f.Runs != nil && f.Undone != nil && f.Undone.Same(f.Offer.Generation) }},
+	{Name: "cuts-off", On: Answer, Act: LookNow, When: "it runs already, without what cut the node off", Does: "keeps it so",
+		is: func(f *Facts) bool { return f.Runs != nil && f.Without.Of(f.Offer.Generation) && !f.Retry }},
+	{Name: "rejected", On: Answer, Act: Decline, When: "it failed on this node before, or none of its boots came up", Does: "keeps what runs, until something newer or a person comes",
+		is: func(f *Facts) bool { return f.Runs != nil && f.refused() != "" }, why: func(f *Facts) string { return f.refused() }},
+	{Name: "not-applied-yet", On: Answer, Act: LookNow, When: "this root came up with it, and nothing of it was applied yet", Does: "applies it",
+		is: func(f *Facts) bool {
+			return f.Run.Phase == run.Entering && f.Runs != nil && f.Runs.Pair(f.Offer.Generation)
+		}},
+	{Name: "same-content", On: Answer, Act: Take, When: "it is a newer number of what runs", Does: "notes the number",
+		is: func(f *Facts) bool {
+			return f.Runs != nil && f.Runs.Pair(f.Offer.Generation) && !f.partial(f.Offer.Generation)
+		}},
+	{Name: "first-on-another-layer", On: Answer, Act: Wait, When: "nothing runs yet, and it needs another root", Does: "waits for a boot",
+		is:  func(f *Facts) bool { return f.Runs == nil && !f.Attached && !f.Offer.Here },
+		why: func(*Facts) string { return "a reboot: another layer" }},
+	{Name: "for-a-boot", On: Answer, Act: Wait, When: "not all of it can be changed on the running root", Does: "waits for a boot",
+		is:  func(f *Facts) bool { return f.Runs != nil && !f.Attached && !f.Offer.Live },
+		why: func(f *Facts) string { return "a reboot: " + f.Offer.Why }},
+	{Name: "pauses", On: Answer, Act: Rest, When: "it says that nothing is to be changed", Does: "notes that it is in effect, changes nothing",
+		is: func(f *Facts) bool { return f.Paused != "" && f.Runs != nil && f.Offer.Pauses }, why: func(f *Facts) string { return f.Paused }},
+	{Name: "for-resume", On: Answer, Act: Wait, When: "the node is paused", Does: "waits until it is resumed",
+		is: func(f *Facts) bool { return f.Paused != "" }, why: func(f *Facts) string { return f.Paused }},
+	{Name: "change", On: Answer, Act: Change, When: "else", Does: "applies it to the running root, all of it or nothing"},
+
+	{Name: "untested", On: Try, Act: Untested, When: "this root comes up, it can cut the node off, and the registry is not reached before it", Does: "applies it without a trial: nobody could say what cut the node off",
+		is: func(f *Facts) bool { return f.Try.Unreached != "" }, why: func(f *Facts) string { return f.Try.Unreached }},
+	{Name: "trial-by-operator", On: Try, Act: ForWord, When: "its publisher wants it confirmed, and it changes something that can be taken back", Does: "saves that it is on trial, and makes it",
+		is: func(f *Facts) bool { return f.Try.Asked }, why: func(*Facts) string { return "who published it asked for that" }},
+	{Name: "trial-by-reach", On: Try, Act: ForReach, When: "it can cut the node off", Does: "saves that it is on trial, and makes it",
+		is: func(f *Facts) bool { return f.Try.Cuts != "" }, why: func(f *Facts) string { return "it changes " + f.Try.Cuts }},
+	{Name: "no-trial", On: Try, Act: Plain, When: "else", Does: "makes it"},
+
+	{Name: "left-to-boot", On: Made, Act: Leave, When: "it could not be begun, and its layer differs in accounts", Does: "waits for a boot",
+		is: func(f *Facts) bool {
+			return f.Result.Failed && f.Result.OtherLayer && !f.Result.RolledBack && !f.Ended
+		}},
+	{Name: "not-begun", On: Made, Act: Excuse, When: "it could not be begun", Does: "changed nothing, and tries it again at each answer",
+		is: func(f *Facts) bool { return f.Result.Failed && !f.Result.RolledBack }},
+	{Name: "cut-short", On: Made, Act: Excuse, When: "the agent was to end while it was made", Does: "has taken it back; the next agent makes it",
+		is: func(f *Facts) bool { return f.Result.Failed && f.Ended }},
+	{Name: "taken-back", On: Made, Act: Blame, When: "it failed", Does: "has taken it back, and does not try it again", is: func(f *Facts) bool { return f.Result.Failed }},
+	{Name: "to-confirm", On: Made, Act: Await, When: "its publisher wants it confirmed", Does: "keeps it for that time",
+		is: func(f *Facts) bool { return f.Result.Trial == state.ByOperator }},
+	{Name: "to-reach", On: Made, Act: Probe, When: "it can have cut the node off", Does: "tries the way to the registry",
+		is: func(f *Facts) bool { return f.Result.Trial == state.ByReach }},
+	{Name: "made", On: Made, Act: Settle, When: "else", Does: "it is in effect"},
+
+	{Name: "reached", On: Probed, Act: Settle, When: "the registry answers", Does: "it is in effect", is: func(f *Facts) bool { return f.Reach == "" }},
+	{Name: "probe-cut-short", On: Probed, Act: Forgive, When: "the agent was to end", Does: "undoes it; the next agent makes it", is: func(f *Facts) bool { return f.Ended }},
+	{Name: "cut-off", On: Probed, Act: Condemn, When: "else", Does: "undoes it, and does not try it again", why: func(f *Facts) string { return "after it " + f.Reach }},
+
+	{Name: "undo-unblamed", On: Undo, Act: Forget, When: "it was not the change's fault", Does: "puts back what ran", is: func(f *Facts) bool { return f.Undo.Reason == "" }},
+	{Name: "undo-in-part", On: Undo, Act: Withhold, When: "this root can go back to nothing that ran well, or ran before", Does: "goes on with it, without what can cut the node off",
+		is: func(f *Facts) bool { return !f.Undo.WayBack }},
+	{Name: "undo", On: Undo, Act: Restore, When: "else", Does: "puts back what proved itself last, or else what ran before"},
+
+	{Name: "keep-on-trial", On: Effect, Act: None, When: "what is kept in effect waits to be confirmed, runs in part, or the agent is to end", Does: "proves nothing",
+		is: func(f *Facts) bool { return f.Proof.Keeps && (f.Ended || f.waits() || f.partial(f.Proof.Of)) }},
+	{Name: "soak-goes-on", On: Effect, Act: Renumber, When: "its checks are looked at already", Does: "goes on with them", is: func(f *Facts) bool { return f.Proof.Soaking }},
+	{Name: "not-offered", On: Effect, Act: Unarm, When: "it is neither what was accepted last nor an unproven one that this root came up with or was changed to, or was rejected", Does: "ends the deadline of this boot",
+		is: func(f *Facts) bool {
+			staged := f.Staged != nil && f.Staged.Same(f.Proof.Of)
+			return !staged && !f.Proof.Unproven || staged && f.Staged.Failed != "" && !f.Proof.Of.IsAhead()
+		}},
+	{Name: "proved-ahead", On: Effect, Act: Unarm, When: "it proved itself on this layer, and waits for its own", Does: "ends the deadline of this boot",
+		is: func(f *Facts) bool {
+			return f.Ahead != nil && f.Ahead.Same(f.Proof.Of) && f.Ahead.Pair(f.Proof.Of)
+		}},
+	{Name: "not-applied", On: Effect, Act: None, When: "it has checks, and nothing of it was applied", Does: "proves nothing",
+		is: func(f *Facts) bool {
+			return !f.Proof.Applied && f.Proof.Gates && (f.Best == nil || f.Best.Overlay != f.Proof.Of.Overlay)
+		}},
+	{Name: "runs-already", On: Effect, Act: Prove, When: "the same content proved itself", Does: "it is the newest that proved itself",
+		is: func(f *Facts) bool { return !f.Proof.Applied }, why: func(*Facts) string { return "it runs already" }},
+	{Name: "proved", On: Effect, Act: Prove, When: "it has no checks to pass", Does: "it is the newest that proved itself",
+		is: func(f *Facts) bool { return !f.Proof.Gates }, why: func(f *Facts) string { return "applied: " + f.Proof.Health }},
+	{Name: "soak", On: Effect, Act: Soak, When: "else", Does: "its checks decide, and the deadline of this boot ends"},
+
+	{Name: "passed", On: Judged, Act: Prove, When: "all checks have held for their time", Does: "it is the newest that proved itself",
+		is: func(f *Facts) bool { return f.Gates.Passed }, why: func(f *Facts) string { return f.Gates.Why }},
+	{Name: "soaking", On: Judged, Act: Later, When: "no check has failed too often", Does: "looks again", is: func(f *Facts) bool { return !f.Gates.Failed }},
+	{Name: "failed-while-paused", On: Judged, Act: Later, When: "a check failed, and the node is paused", Does: "changes nothing until it is resumed",
+		is: func(f *Facts) bool { return f.Paused != "" }, why: func(f *Facts) string { return f.Paused }},
+	{Name: "failed-stays", On: Judged, Act: Stay, When: "a check failed, and nothing that ran well before can run", Does: "goes on with it, broken, and looks from the start",
+		is: func(f *Facts) bool { return !f.Gates.Good }},
+	{Name: "failed-back-live", On: Judged, Act: BackLive, When: "a check failed, and the layer stayed", Does: "rejects it, and puts in effect what ran before",
+		is: func(f *Facts) bool { return f.Attached || f.Gates.SameLayer && f.Gates.Live }},
+	{Name: "failed-back-boot", On: Judged, Act: BackBoot, When: "a check failed, and what ran before needs another root", Does: "rejects it, and starts the machine over into what ran before",
+		is: func(f *Facts) bool { return f.Remembers || f.Gates.Soft }},
+	{Name: "failed-no-way-back", On: Judged, Act: Stay, When: "a check failed, and a boot would forget that", Does: "goes on with it, broken, and looks from the start"},
+
+	{Name: "boot-no-answer", On: Boot, Act: FallBack, When: "the loader had no answer that may act", Does: "enters what ran well before; without that, asks again",
+		is: func(f *Facts) bool { return f.Offer.Failed }},
+	{Name: "boot-held", On: Boot, Act: EnterOld, When: "an operator holds the node", Does: "enters what it has", is: func(f *Facts) bool { return f.Offer.Held }},
+	{Name: "boot-uncounted", On: Boot, Act: FallBack, When: "it is new, and the state disk is read-only", Does: "enters what ran well before",
+		is: func(f *Facts) bool { return f.Offer.Uncounted && !f.Offer.Unchanged && f.Best != nil }},
+	{Name: "boot-rejected", On: Boot, Act: FallBack, When: "it failed on this node before", Does: "enters what ran well before",
+		is: func(f *Facts) bool { return f.Offer.Generation.Failed != "" }, why: func(f *Facts) string { return f.Offer.Generation.Failed }},
+	{Name: "boot-too-often", On: Boot, Act: FallBack, When: "it was begun three times and never proved itself", Does: "enters what ran well before",
+		is: func(f *Facts) bool { return f.refused() != "" }, why: func(f *Facts) string { return f.refused() }},
+	{Name: "boot-newest", On: Boot, Act: Enter, When: "else", Does: "counts the attempt, and enters it"},
+}
+
+// onTrial reports whether a change has no outcome yet.
+func (f *Facts) onTrial() bool { return f.Run.Phase == run.Changing || f.Run.Phase == run.Confirming }
+
+// same reports whether two are one publication.
+func same(a, b state.Generation) bool { return a.Same(b) }

@@ -24,7 +24,7 @@ const (
 	Undo   Event = "undo"   // a change on trial is to be undone
 	Effect Event = "effect" // a generation is in effect
 	Judged Event = "judged" // the checks of what is in effect were looked at
-	Boot   Event = "boot"   // the loader asks what to enter
+	Boot   Event = "boot"   // the registry has answered the loader
 )
 
 // Facts are what a decision depends on, and all of it: values that were read before.

@@ -112,7 +112,7 @@ func TestAnyFacts(t *testing.T) {
 			wrong = "a way back that does not lead there"
 		case f.Event == Judged && f.Gates.Failed && !f.Gates.Passed && f.Gates.Good && f.Remembers && f.Paused == "" && s.Act == Stay:
 			wrong = "nothing is done about what failed"
-		case f.Event == Boot && s.Act == Enter && (f.Offer.Failed || f.Offer.Held || f.Offer.Generation.Failed != "" && !f.Offer.Generation.IsAhead()):
+		case f.Event == Boot && s.Act == Enter && (f.Offer.Held || f.Offer.Generation.Failed != "" && !f.Offer.Generation.IsAhead()):
 			wrong = "a loader enters what it must not"
 		}
 		if wrong != "" {

@@ -430,10 +430,8 @@ func (m *model) start() {
 		}
 		f := m.facts(Boot)
 		g := m.offered
-		switch {
-		case g == nil || m.r.IntN(3) == 0: // no network
-			f.Offer.Failed = true
-		default:
+		reached := g != nil && m.r.IntN(3) > 0
+		if reached {
 			o := Offer{Generation: *g, Unchanged: m.disk.Current != nil && m.disk.Current.Same(*g), Held: m.disk.Current != nil && (m.disk.Trial.Of(*g) || m.held)}
 			if !o.Held {
 				m.disk.Accept(*g)
@@ -445,7 +443,7 @@ func (m *model) start() {
 			f.Offer = o
 		}
 		var enter state.Generation
-		if m.decide(f).Act == Enter {
+		if reached && m.decide(f).Act == Enter {
 			enter = f.Offer.Generation
 		} else if all := m.disk.Generations(); len(all) > 0 {
 			enter = *all[0]

@@ -187,15 +187,16 @@ var Table = []Row{
 		is: func(f *Facts) bool { return f.Remembers || f.Gates.Soft }},
 	{Name: "failed-no-way-back", On: Judged, Act: Stay, When: "a check failed, and a boot would forget that", Does: "goes on with it, broken, and looks from the start"},
 
-	{Name: "boot-no-answer", On: Boot, Act: FallBack, When: "the loader had no answer that may act", Does: "enters what ran well before; without that, asks again",
-		is: func(f *Facts) bool { return f.Offer.Failed }},
 	{Name: "boot-held", On: Boot, Act: EnterOld, When: "an operator holds the node", Does: "enters what it has", is: func(f *Facts) bool { return f.Offer.Held }},
 	{Name: "boot-uncounted", On: Boot, Act: FallBack, When: "it is new, and the state disk is read-only", Does: "enters what ran well before",
-		is: func(f *Facts) bool { return f.Offer.Uncounted && !f.Offer.Unchanged && f.Best != nil }},
+		is:  func(f *Facts) bool { return f.Offer.Uncounted && !f.Offer.Unchanged && f.Best != nil },
+		why: func(*Facts) string { return "an attempt could not be counted, the state disk is read-only" }},
 	{Name: "boot-rejected", On: Boot, Act: FallBack, When: "it failed on this node before", Does: "enters what ran well before",
-		is: func(f *Facts) bool { return f.Offer.Generation.Failed != "" }, why: func(f *Facts) string { return f.Offer.Generation.Failed }},
+		is:  func(f *Facts) bool { return f.Offer.Generation.Failed != "" },
+		why: func(f *Facts) string { return "it was rejected on this node: " + f.Offer.Generation.Failed }},
 	{Name: "boot-too-often", On: Boot, Act: FallBack, When: "it was begun three times and never proved itself", Does: "enters what ran well before",
-		is: func(f *Facts) bool { return f.refused() != "" }, why: func(f *Facts) string { return f.refused() }},
+		is:  func(f *Facts) bool { return f.refused() != "" },
+		why: func(f *Facts) string { return fmt.Sprintf("it was begun %d times: it never came up", f.Offer.Attempts) }},
 	{Name: "boot-newest", On: Boot, Act: Enter, When: "else", Does: "counts the attempt, and enters it"},
 }
 

@@ -8,6 +8,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/run"
+	"github.com/caisson-os/caisson/bootagent/state"
 )
 
 var events = []Event{Begin, Look, Answer, Try, Made, Probed, Undo, Effect, Judged, Boot}
@@ -46,7 +50,7 @@ func TestEveryEventHasAnAnswer(t *testing.T) {
 // titles are what the page calls the events.
 var titles = map[Event]string{
 	Begin: "Before anything else", Look: "A look at what runs", Answer: "The registry was asked", Try: "A change is to be made", Made: "It was made, or failed",
-	Probed: "The way to the registry was tried", Undo: "A change on trial is undone", Effect: "A generation is in effect", Judged: "Its checks were looked at", Boot: "The loader",
+	Probed: "The way to the registry was tried", Undo: "A change on trial is undone", Effect: "A generation is in effect", Judged: "Its checks were looked at", Boot: "The registry has answered the loader; without an answer it enters the best of what ran well before",
 }
 
 // page is the table as the page shows it.
@@ -85,5 +89,43 @@ func TestThePageShowsTheTable(t *testing.T) {
 	}
 	if err := os.WriteFile(name, []byte(before+from+want+to+after), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestATrialThatIsFound asks what is done about a trial that a process finds, by the boot and
+// the time at which it does.
+func TestATrialThatIsFound(t *testing.T) {
+	waiting := state.Trial{Boot: "this", Confirm: state.ByOperator, Within: 60, Ends: 160}
+	for name, row := range map[string]struct {
+		change func(*state.Trial)
+		boot   string
+		up     time.Duration
+		want   string
+		why    string
+	}{
+		"none":                          {nil, "this", 0, "settled", ""},
+		"undone":                        {func(s *state.Trial) { s.Reason = "because" }, "this", time.Hour, "settled", ""},
+		"undone in another boot":        {func(s *state.Trial) { s.Reason = "because" }, "that", time.Hour, "settled", ""},
+		"waiting":                       {func(*state.Trial) {}, "this", 100 * time.Second, "settled", ""},
+		"waiting, to the last moment":   {func(*state.Trial) {}, "this", 160*time.Second - 1, "settled", ""},
+		"over":                          {func(*state.Trial) {}, "this", 160 * time.Second, "undo-unconfirmed", "nobody confirmed it within 60 s"},
+		"long over":                     {func(*state.Trial) {}, "this", 24 * time.Hour, "undo-unconfirmed", "nobody confirmed"},
+		"another boot, in time":         {func(*state.Trial) {}, "that", time.Second, "undo-after-restart", "started over"},
+		"unfinished":                    {func(s *state.Trial) { s.Ends = 0 }, "this", 100 * time.Second, "undo-after-cut", "the agent ended"},
+		"unfinished, by reach":          {func(s *state.Trial) { s.Ends, s.Confirm = 0, state.ByReach }, "this", 100 * time.Second, "undo-after-cut", "the agent ended"},
+		"unfinished, of another boot":   {func(s *state.Trial) { s.Ends = 0 }, "that", 100 * time.Second, "undo-after-restart", "started over"},
+		"of a kernel that has just run": {func(s *state.Trial) { s.Ends = 1 }, "this", 0, "settled", ""},
+	} {
+		s := new(state.State)
+		if row.change != nil {
+			copied := waiting
+			row.change(&copied)
+			s.Trial = &copied
+		}
+		root := run.Root{Boot: row.boot}
+		got := Next(&Facts{Event: Begin, Boot: row.boot, Up: row.up, Run: run.Read(s, new(state.Live), root)})
+		if got.Name != row.want || !strings.Contains(got.Why, row.why) || (got.Why == "") != (row.want == "settled") {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }

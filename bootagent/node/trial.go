@@ -186,7 +186,7 @@ func (n *Node) TrialEnds() (left time.Duration, waits bool) {
 	if err != nil || !n.waiting(s) {
 		return 0, false // the next look meets the error
 	}
-	return max(0, trial.Left(s.Trial, uptime())), true
+	return max(0, s.Trial.Left(uptime())), true
 }
 
 // condemn undoes a change that cut the node off.

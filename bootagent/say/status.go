@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/bootagent/trial"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -57,7 +56,7 @@ func (v *View) trial() *spec.Trial {
 	t := v.State.Trial
 	st := &spec.Trial{Generation: t.Generation.Generation, Overlay: t.Generation.Overlay, Confirm: string(t.Confirm), Since: state.Time(t.Since), Undone: t.Reason}
 	if t.Ends != 0 {
-		st.Left = int64(max(0, trial.Left(t, v.Up)) / time.Second)
+		st.Left = int64(max(0, t.Left(v.Up)) / time.Second)
 	}
 	return st
 }

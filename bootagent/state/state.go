@@ -121,6 +121,9 @@ func (s *State) Unproven(g Generation) bool {
 	if s.Staged != nil && s.Staged.Pair(g) {
 		return true
 	}
+	if slices.ContainsFunc(s.Kept(), func(k Generation) bool { return k.Overlay == g.Overlay }) {
+		return false // also where an operator has gone back from it
+	}
 	best := s.Best()
 	return best == nil || best.Overlay != g.Overlay && (best.Epoch < g.Epoch || best.Epoch == g.Epoch && best.Generation < g.Generation)
 }

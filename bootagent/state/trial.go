@@ -2,7 +2,11 @@
 
 package state
 
-import "github.com/caisson-os/caisson/spec"
+import (
+	"time"
+
+	"github.com/caisson-os/caisson/spec"
+)
 
 // Trial is a generation that is in effect only until it is clear that it did no harm,
 // or that was undone since it was not. It is saved before the first setting is changed:
@@ -37,6 +41,11 @@ func (t *Trial) Of(g Generation) bool {
 
 // Pending reports whether the trial has no outcome yet.
 func (t *Trial) Pending() bool { return t != nil && t.Reason == "" }
+
+// Left is how much time there is to confirm a trial that waits, up after the kernel began.
+func (t *Trial) Left(up time.Duration) time.Duration {
+	return time.Duration(t.Ends)*time.Second - up
+}
 
 // Undo notes that what is on trial was undone. It stays, so that it is not taken again.
 func (s *State) Undo(reason string) {

@@ -5,47 +5,9 @@ package trial
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/caisson-os/caisson/bootagent/state"
 )
-
-func TestJudge(t *testing.T) {
-	waiting := state.Trial{Boot: "this", Confirm: state.ByOperator, Within: 60, Ends: 160}
-	for name, row := range map[string]struct {
-		change func(*state.Trial)
-		boot   string
-		up     time.Duration
-		want   Verdict
-		why    string
-	}{
-		"none":                          {nil, "this", 0, Nothing, ""},
-		"undone":                        {func(s *state.Trial) { s.Reason = "because" }, "this", time.Hour, Nothing, ""},
-		"undone in another boot":        {func(s *state.Trial) { s.Reason = "because" }, "that", time.Hour, Nothing, ""},
-		"waiting":                       {func(*state.Trial) {}, "this", 100 * time.Second, Wait, ""},
-		"waiting, to the last moment":   {func(*state.Trial) {}, "this", 160*time.Second - 1, Wait, ""},
-		"over":                          {func(*state.Trial) {}, "this", 160 * time.Second, Undo, "nobody confirmed it within 60 s"},
-		"long over":                     {func(*state.Trial) {}, "this", 24 * time.Hour, Undo, "nobody confirmed"},
-		"another boot, in time":         {func(*state.Trial) {}, "that", time.Second, Undo, "started over"},
-		"unfinished":                    {func(s *state.Trial) { s.Ends = 0 }, "this", 100 * time.Second, Undo, "the agent ended"},
-		"unfinished, by reach":          {func(s *state.Trial) { s.Ends, s.Confirm = 0, state.ByReach }, "this", 100 * time.Second, Undo, "the agent ended"},
-		"unfinished, of another boot":   {func(s *state.Trial) { s.Ends = 0 }, "that", 100 * time.Second, Undo, "started over"},
-		"of a kernel that has just run": {func(s *state.Trial) { s.Ends = 1 }, "this", 0, Wait, ""},
-	} {
-		var trial *state.Trial
-		if row.change != nil {
-			copied := waiting
-			trial = &copied
-			row.change(trial)
-		}
-		got, why := Judge(trial, row.boot, row.up)
-		if got != row.want || !strings.Contains(why, row.why) || (why == "") != (row.want != Undo) {
-			t.Errorf("%s: %v, %q", name, got, why)
-		}
-	}
-}
 
 // simulated is a clock that goes on only when somebody sleeps or asks.
 type simulated struct{ now time.Duration }

@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/kexec"
 	"github.com/caisson-os/caisson/bootagent/boot/network"
 	"github.com/caisson-os/caisson/bootagent/boot/screen"
+	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -45,10 +46,9 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 			return nil, nil, err
 		}
 		b.record.Sync, b.record.SyncDetail = track.Describe(err)
-		for _, behind := range []error{errUnproven, errRejected, errUncounted, errSlow} {
-			if errors.Is(err, behind) {
-				b.record.Sync = spec.SyncBehind
-			}
+		var older notBegun
+		if errors.As(err, &older) || errors.Is(err, errSlow) {
+			b.record.Sync = spec.SyncBehind
 		}
 		b.say("%s: %v", b.record.Sync, err)
 		if b.disk != "" && track.OfDisk(err) {
@@ -131,12 +131,23 @@ func (b *boot) passedOver(errs []error) {
 	}
 }
 
-// Why a newer generation is not begun.
-var (
-	errUnproven  = errors.New("it never came up")
-	errRejected  = errors.New("it was rejected on this node")
-	errUncounted = errors.New("an attempt could not be counted")
-)
+// notBegun is why a newer generation is not begun.
+type notBegun struct {
+	generation uint64
+	step       decide.Step
+}
+
+func (n notBegun) Error() string { return fmt.Sprintf("generation %d: %s", n.generation, n.step.Why) }
+
+// facts are what decides whether the loader enters what the registry has.
+func (b *boot) facts(found *track.Found) *decide.Facts {
+	f := &decide.Facts{Event: decide.Boot, Offer: decide.Offer{Held: found.Held, Unchanged: found.Unchanged,
+		Generation: found.Generation, Attempts: b.begun(found.Generation), Uncounted: b.readOnly != nil}}
+	if s, err := b.folder.Load(); err == nil { // else nothing is known to fall back on
+		f.Best = s.Best()
+	}
+	return f
+}
 
 // begin counts a boot that the service will prove, or nobody: before anything of
 // it is entered, and once, also when that takes a kexec. A disk that cannot be
@@ -208,19 +219,16 @@ func (b *boot) ask(ctx context.Context) (*track.Found, error) {
 	if b.record.Sync != spec.SyncCurrent {
 		b.say("%s: %s", b.record.Sync, b.record.SyncDetail)
 	}
-	switch {
-	case found.Held: // the node keeps what it has
+	step := decide.Next(b.facts(found))
+	switch g := found.Generation; step.Act {
+	case decide.EnterOld:
 		good, err := b.follower().Good()
 		if err != nil {
 			return nil, err
 		}
 		return good[0], nil
-	case b.readOnly != nil && !found.Unchanged && b.hasGood():
-		return nil, fmt.Errorf("generation %d: %w, the state disk is read-only", found.Generation.Generation, errUncounted)
-	case found.Generation.Failed != "":
-		return nil, fmt.Errorf("generation %d: %w: %s", found.Generation.Generation, errRejected, found.Generation.Failed)
-	case b.begun(found.Generation) >= state.MaxAttempts:
-		return nil, fmt.Errorf("generation %d was begun %d times: %w", found.Generation.Generation, state.MaxAttempts, errUnproven)
+	case decide.FallBack:
+		return nil, notBegun{g.Generation, step}
 	}
 	b.say("overlay of node %s, generation %d, layer %s", found.Overlay.Node, found.Generation.Generation, found.Generation.Layer)
 	return found, nil

@@ -4,7 +4,11 @@ package decide
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -44,6 +48,38 @@ func TestEveryEventHasAnAnswer(t *testing.T) {
 		if last[e] == nil || last[e].is != nil {
 			t.Errorf("%s: there are facts without an answer", e)
 		}
+	}
+}
+
+// A decision reads nothing: its package imports nothing that does, but for types.
+func TestItIsPure(t *testing.T) {
+	names, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const own = `"github.com/caisson-os/caisson/bootagent/`
+	may := []string{`"fmt"`, `"time"`, own + `run"`, own + `state"`}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range f.Imports {
+			if !slices.Contains(may, i.Path.Value) {
+				t.Errorf("%s imports %s", name, i.Path.Value)
+			}
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok {
+				if x, ok := s.X.(*ast.Ident); ok && x.Name == "time" && (s.Sel.Name == "Now" || s.Sel.Name == "Since") {
+					t.Errorf("%s asks what time it is", name)
+				}
+			}
+			return true
+		})
 	}
 }
 

@@ -592,7 +592,7 @@ func TestAnOperatorConfirmsABoot(t *testing.T) {
 				return
 			}
 			r.expire()
-			if st := r.must(r.applyOnce()); st.Health != spec.HealthDegraded || r.state().Current.Generation != 1 || r.state().Staged != nil || !deadline() {
+			if st := r.must(r.applyOnce()); st.Health != spec.HealthDegraded || r.state().Current.Generation != 1 || r.state().Staged != nil || !deadline() || r.reboots != 1 {
 				t.Errorf("%+v, deadline %v", st, deadline())
 			}
 		})

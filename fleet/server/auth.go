@@ -206,7 +206,7 @@ func (s *Server) login(w http.ResponseWriter, req *http.Request) {
 			s.fail(w, http.StatusTooManyRequests, "rate", "too many wrong tokens from this address")
 			return
 		}
-		s.show(w, req, http.StatusForbidden, "login.html", map[string]any{"To": local(req.PostFormValue("to")), "Wrong": true})
+		s.show(w, req, http.StatusForbidden, login, map[string]any{"To": local(req.PostFormValue("to")), "Wrong": true})
 		return
 	}
 	http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.sessions.add(token), Path: "/", HttpOnly: true, Secure: s.o.TLS, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionFor.Seconds())})

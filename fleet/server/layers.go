@@ -84,6 +84,6 @@ func (s *Server) getLayers(w http.ResponseWriter, req *http.Request) {
 	s.answer(w, http.StatusOK, s.layers(req.Context()))
 }
 
-func (s *Server) layersPage(w http.ResponseWriter, req *http.Request) {
-	s.show(w, req, http.StatusOK, "layers.html", map[string]any{"In": s.layers(req.Context()), "Registry": s.o.Registry})
+func (s *Server) layersPage(req *http.Request) (int, any, error) {
+	return http.StatusOK, map[string]any{"In": s.layers(req.Context()), "Registry": s.o.Registry}, nil
 }

@@ -183,7 +183,7 @@ const maxOffered = 500
 // perPage is how many nodes a page lists.
 const perPage = 100
 
-func (s *Server) nodesPage(w http.ResponseWriter, req *http.Request) {
+func (s *Server) nodesPage(req *http.Request) (int, any, error) {
 	v := req.URL.Query()
 	q, err := s.readQuery(v, perPage)
 	q.most = min(q.most, perPage)
@@ -200,8 +200,7 @@ func (s *Server) nodesPage(w http.ResponseWriter, req *http.Request) {
 	}
 	if err != nil {
 		data["Wrong"] = problemOf(WrongQuery, err)
-		s.show(w, req, http.StatusBadRequest, "nodes.html", data)
-		return
+		return http.StatusBadRequest, data, nil
 	}
 	l := s.list(q)
 	data["List"], data["Last"], data["Columns"] = l, l.From+len(l.Nodes), columns(q.Sort, link)
@@ -212,7 +211,7 @@ func (s *Server) nodesPage(w http.ResponseWriter, req *http.Request) {
 	if l.From+len(l.Nodes) < l.All {
 		data["After"] = link("from", strconv.Itoa(l.From+perPage))
 	}
-	s.show(w, req, http.StatusOK, "nodes.html", data)
+	return http.StatusOK, data, nil
 }
 
 // withLabel is the address of a list that a label narrows.

@@ -4,7 +4,6 @@ package server
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -23,7 +22,8 @@ import (
 // frame is what every page has.
 type frame struct {
 	Title string
-	Here  string // first part of the path
+	Path  string
+	Pages []page
 	Fleet hub.Fleet
 	Site  string // why it is not as its files are
 	Inbox string // why not everything there could be read
@@ -83,16 +83,11 @@ func thousands(n int) string {
 }
 
 // show writes a page, whole or not at all.
-func (s *Server) show(w http.ResponseWriter, req *http.Request, status int, name string, data any) {
-	here, _, _ := strings.Cut(strings.TrimPrefix(req.URL.Path, "/"), "/")
-	titles := map[string]string{"": "Overview", "nodes": "Nodes", "layers": "Layers", "services": "Services", "rollouts": "Rollouts", "slots": "Slots", "login": "Log in"}
-	f := frame{Title: titles[here], Here: here, Fleet: s.o.Hub.Fleet(), Site: troubleWith(s.o.Site), Inbox: troubleWith(s.o.Inbox), Now: s.o.Hub.Now(), Who: callerOf(req), Open: s.o.Tokens == nil, Data: data}
-	if node := req.PathValue("node"); node != "" {
-		f.Title = plain.Line(node)
-	}
+func (s *Server) show(w http.ResponseWriter, req *http.Request, status int, p page, data any) {
+	f := frame{Title: p.Title, Path: req.URL.Path, Pages: allPages, Fleet: s.o.Hub.Fleet(), Site: troubleWith(s.o.Site), Inbox: troubleWith(s.o.Inbox), Now: s.o.Hub.Now(), Who: callerOf(req), Open: s.o.Tokens == nil, Data: data}
 	var b bytes.Buffer
-	if err := s.pages.ExecuteTemplate(&b, name, f); err != nil {
-		s.o.Say("page %s: %v", name, err)
+	if err := s.pages.ExecuteTemplate(&b, p.text, f); err != nil {
+		s.o.Say("page %s: %v", p.text, err)
 		s.fail(w, http.StatusInternalServerError, "page", "the page could not be made, and the service's log says why")
 		return
 	}
@@ -109,7 +104,7 @@ type tile struct {
 	Width float64
 }
 
-func (s *Server) overviewPage(w http.ResponseWriter, req *http.Request) {
+func (s *Server) overviewPage(*http.Request) (int, any, error) {
 	sum := s.Summary()
 	var tiles []tile
 	at := 0.0
@@ -120,7 +115,7 @@ func (s *Server) overviewPage(w http.ResponseWriter, req *http.Request) {
 			at += width
 		}
 	}
-	s.show(w, req, http.StatusOK, "overview.html", map[string]any{"Summary": sum, "Tiles": tiles})
+	return http.StatusOK, map[string]any{"Summary": sum, "Tiles": tiles}, nil
 }
 
 // act is something that an operator may want to do, and the command that does it: it
@@ -145,15 +140,10 @@ func actsOn(published bool, holds []string, on func(verb, more string) string) (
 	return append(acts, act{"Stop enforcing, and go on looking", on("pause", ` --reason "…"`)})
 }
 
-func (s *Server) nodePage(w http.ResponseWriter, req *http.Request) {
+func (s *Server) nodePage(req *http.Request) (int, any, error) {
 	d, err := s.Node(req.Context(), req.PathValue("node"))
-	if errors.Is(err, hub.ErrNoNode) {
-		s.show(w, req, http.StatusNotFound, "missing.html", req.PathValue("node"))
-		return
-	}
 	if err != nil {
-		s.failed(w, err)
-		return
+		return 0, nil, err
 	}
 	on := func(verb, more string) string {
 		return fmt.Sprintf("caisson %s %s --site site.yaml --node %s%s --key keys/operator.key", verb, s.o.Registry, d.Name, more)
@@ -170,7 +160,7 @@ func (s *Server) nodePage(w http.ResponseWriter, req *http.Request) {
 	for _, l := range d.Slots {
 		acts = append(acts, act{"Take its slot of " + l.Group, fmt.Sprintf(`caisson fleet slots release %s %s --reason "…"`, l.Group, d.Name) + s.asOperator(req)})
 	}
-	s.show(w, req, http.StatusOK, "node.html", map[string]any{"Node": d, "Acts": acts, "Boot": chart(d.Report)})
+	return http.StatusOK, map[string]any{"Node": d, "Acts": acts, "Boot": chart(d.Report)}, nil
 }
 
 // noPage answers for an address that was mistyped, or is of another release.
@@ -179,11 +169,11 @@ func (s *Server) noPage(w http.ResponseWriter, req *http.Request) {
 		s.fail(w, http.StatusNotFound, "no-page", "there is nothing at this address; /openapi.json describes what there is")
 		return
 	}
-	s.show(w, req, http.StatusNotFound, "nowhere.html", nil)
+	s.show(w, req, http.StatusNotFound, page{Title: "No such page", text: "nowhere.html"}, nil)
 }
 
-func (s *Server) slotsPage(w http.ResponseWriter, req *http.Request) {
-	s.show(w, req, http.StatusOK, "slots.html", map[string]any{"Groups": s.o.Hub.Slots(), "As": s.asOperator(req)})
+func (s *Server) slotsPage(req *http.Request) (int, any, error) {
+	return http.StatusOK, map[string]any{"Groups": s.o.Hub.Slots(), "As": s.asOperator(req)}, nil
 }
 
 // at is the address of this service within a command. The guards let no name through
@@ -216,6 +206,6 @@ func (s *Server) asOperator(req *http.Request) string {
 	return " --at " + s.at(req) + " --token-file token"
 }
 
-func (s *Server) loginPage(w http.ResponseWriter, req *http.Request) {
-	s.show(w, req, http.StatusOK, "login.html", map[string]any{"To": local(req.URL.Query().Get("to")), "Wrong": false})
+func (s *Server) loginPage(req *http.Request) (int, any, error) {
+	return http.StatusOK, map[string]any{"To": local(req.URL.Query().Get("to")), "Wrong": false}, nil
 }

@@ -100,7 +100,7 @@ var verbsOf = map[string][]rollout.Verb{
 	spec.RolloutUndone:  {rollout.Undo}, // for nodes that stayed
 }
 
-func (s *Server) rolloutsPage(w http.ResponseWriter, req *http.Request) {
+func (s *Server) rolloutsPage(req *http.Request) (int, any, error) {
 	now, conditions := s.o.Hub.Now(), map[string]view.Condition{}
 	for _, n := range s.o.Hub.Nodes() {
 		conditions[n.Name], _ = n.Condition(now)
@@ -133,5 +133,5 @@ func (s *Server) rolloutsPage(w http.ResponseWriter, req *http.Request) {
 		row.Named, row.Left = named(r.Waves)
 		rows = append(rows, row)
 	}
-	s.show(w, req, http.StatusOK, "rollouts.html", map[string]any{"Rollouts": rows})
+	return http.StatusOK, map[string]any{"Rollouts": rows}, nil
 }

@@ -101,7 +101,7 @@ type route struct {
 }
 
 func (s *Server) routes() []route {
-	return []route{
+	list := []route{
 		{"POST /v1/report", Reporter, "Take a signed report. The answer comes when it is on the disk.", s.takeReport},
 		{"POST /v1/hint", Reporter, "Take an unsigned hint that a node's loader boots nothing. It is shown as unproven for an hour, and nothing follows from it.", s.takeHint},
 		{"POST /v1/pre-reboot", Reporter, "FleetLock: ask for a slot.", s.preReboot},
@@ -120,17 +120,13 @@ func (s *Server) routes() []route {
 		{"GET /metrics", Reader, "Metrics in the text format of Prometheus.", s.metrics},
 		{"GET /openapi.json", Nobody, "This description.", s.openAPI},
 		{"GET /healthz", Nobody, "200 while the service answers.", s.healthz},
-		{"GET /{$}", Reader, "", s.overviewPage},
-		{"GET /nodes", Reader, "", s.nodesPage},
-		{"GET /nodes/{node}", Reader, "", s.nodePage},
-		{"GET /layers", Reader, "", s.layersPage},
-		{"GET /services", Reader, "", s.servicesPage},
-		{"GET /rollouts", Reader, "", s.rolloutsPage},
-		{"GET /slots", Reader, "", s.slotsPage},
-		{"GET /login", Nobody, "", s.loginPage},
 		{"POST /login", Nobody, "", s.login},
 		{"POST /logout", Nobody, "", s.logout},
 	}
+	for _, p := range allPages {
+		list = append(list, route{"GET " + p.pattern(), p.role, "", s.page(p)})
+	}
+	return list
 }
 
 // guard is what holds for every request.

@@ -109,8 +109,8 @@ func (s *Server) getServices(w http.ResponseWriter, _ *http.Request) {
 	s.answer(w, http.StatusOK, s.services())
 }
 
-func (s *Server) servicesPage(w http.ResponseWriter, req *http.Request) {
-	s.show(w, req, http.StatusOK, "services.html", s.services())
+func (s *Server) servicesPage(*http.Request) (int, any, error) {
+	return http.StatusOK, s.services(), nil
 }
 
 // NodeService is a service of one node.

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/internal/plain"
+)
+
+// page is what there is to say of a page beside its text, which is a template.
+type page struct {
+	Path  string // "/" is the first one
+	Title string
+	Main  bool // it stands in the head of all pages
+	role  Role
+	text  string // file below page
+	data  func(*Server, *http.Request) (status int, data any, err error)
+}
+
+// allPages is the one table of pages: routes, titles and the head of every page follow
+// from it.
+var allPages = []page{
+	{"/", "Overview", true, Reader, "overview.html", (*Server).overviewPage},
+	{"/nodes", "Nodes", true, Reader, "nodes.html", (*Server).nodesPage},
+	{"/nodes/{node}", "", false, Reader, "node.html", (*Server).nodePage}, // its title is the node's name
+	{"/layers", "Layers", true, Reader, "layers.html", (*Server).layersPage},
+	{"/services", "Services", true, Reader, "services.html", (*Server).servicesPage},
+	{"/rollouts", "Rollouts", true, Reader, "rollouts.html", (*Server).rolloutsPage},
+	{"/slots", "Slots", true, Reader, "slots.html", (*Server).slotsPage},
+	login,
+}
+
+var login = page{"/login", "Log in", false, Nobody, "login.html", (*Server).loginPage}
+
+// pattern is the page's path for [http.ServeMux].
+func (p page) pattern() string {
+	if p.Path == "/" {
+		return "/{$}"
+	}
+	return p.Path
+}
+
+// Here reports whether the page, or one below it, is at a path.
+func (p page) Here(path string) bool {
+	return path == p.Path || p.Path != "/" && strings.HasPrefix(path, p.Path+"/")
+}
+
+// page answers with a page.
+func (s *Server) page(p page) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		status, data, err := p.data(s, req)
+		if node := req.PathValue("node"); p.Title == "" {
+			p.Title = plain.Line(node)
+		}
+		switch {
+		case errors.Is(err, hub.ErrNoNode):
+			s.show(w, req, http.StatusNotFound, page{Title: p.Title, text: "missing.html"}, req.PathValue("node"))
+		case err != nil:
+			s.failed(w, err)
+		default:
+			s.show(w, req, status, p, data)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A page is a row and a file: one route, one text, and a title of its own.
+func TestPageIsOneRow(t *testing.T) {
+	names, err := fs.Glob(files, "page/*.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := map[string]bool{"frame.html": true, login.text: true} // what every page has, and what is within it
+	titles, found := map[string]string{}, 0
+	for _, p := range allPages {
+		texts[p.text] = true
+		if other, dup := titles[p.Title]; dup {
+			t.Errorf("%s and %s are called %q", p.Path, other, p.Title)
+		}
+		titles[p.Title] = p.Path
+		if p.Main != (p.Title != "" && p.role != Nobody) {
+			t.Errorf("%s stands in the head of pages: %t", p.Path, p.Main)
+		}
+	}
+	if len(texts) != len(allPages)+1 {
+		t.Errorf("%d pages have %d texts", len(allPages), len(texts)-1)
+	}
+	for _, name := range names {
+		if !texts[strings.TrimPrefix(name, "page/")] {
+			t.Errorf("%s is the text of no page", name)
+		}
+	}
+	for _, r := range (&Server{}).routes() {
+		path, get := strings.CutPrefix(r.pattern, "GET ")
+		if get && r.says == "" {
+			found++
+			if !slices.ContainsFunc(allPages, func(p page) bool { return p.pattern() == path && p.role == r.role }) {
+				t.Errorf("%s is the route of no page", r.pattern)
+			}
+		}
+	}
+	if found != len(allPages) {
+		t.Errorf("%d pages have %d routes", len(allPages), found)
+	}
+	for path, want := range map[string]string{"/": "/", "/nodes": "/nodes", "/nodes/a": "/nodes", "/nodesx": "", "/login": ""} {
+		var here []string
+		for _, p := range allPages {
+			if p.Main && p.Here(path) {
+				here = append(here, p.Path)
+			}
+		}
+		if strings.Join(here, " ") != want {
+			t.Errorf("at %s the head shows %q, want %q", path, here, want)
+		}
+	}
+}

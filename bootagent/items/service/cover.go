@@ -18,23 +18,23 @@ import (
 // directory that was looked at: the one above it may be a user's, who can put another in
 // its place at any moment.
 
-// hold opens the directory at a path, or the top of what is mounted on it.
-func hold(at string) (safepath.Dir, error) {
+// openDir opens the directory at a path, or the top of what is mounted on it.
+func openDir(at string) (safepath.Dir, error) {
 	var w safepath.Walk
 	defer w.Close()
 	return w.Hold(at)
 }
 
-// top reports whether a directory is that of a mount.
-func top(d safepath.Dir) bool {
+// isMountRoot reports whether a directory is that of a mount.
+func isMountRoot(d safepath.Dir) bool {
 	var st unix.Statx_t
 	err := unix.Statx(int(d.Fd()), "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st)
 	return err == nil && st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0
 }
 
-// ours reports whether a directory is of an image, or why that is not known. No user can
+// checkIsImage reports whether a directory is of an image, or why that is not known. No user can
 // mount one, and nobody else has a reason to mount one there.
-func ours(d safepath.Dir) error {
+func checkIsImage(d safepath.Dir) error {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(d.Fd()), &st); err != nil {
 		return &fs.PathError{Op: "look at", Path: d.Name(), Err: err}
@@ -45,10 +45,10 @@ func ours(d safepath.Dir) error {
 	return nil
 }
 
-// source opens what of a service's image is shown at a place. A link in the image leads
+// openSource opens what of a service's image is shown at a place. A link in the image leads
 // nowhere else.
-func (i *Item) source(s spec.Service, d spec.ServiceDirectory) (fd int, err error) {
-	image, err := hold(i.mountPoint(s))
+func (i *Item) openSource(s spec.Service, d spec.ServiceDirectory) (fd int, err error) {
+	image, err := openDir(i.mountPoint(s))
 	if err != nil {
 		return -1, err
 	}
@@ -61,9 +61,9 @@ func (i *Item) source(s spec.Service, d spec.ServiceDirectory) (fd int, err erro
 	return fd, nil
 }
 
-// covers reports whether a place with a directory is covered with the service's.
-func (i *Item) covers(s spec.Service, d spec.ServiceDirectory) (bool, error) {
-	on, err := hold(filepath.Join(i.places.Root, d.To))
+// isCovered reports whether a place with a directory is covered with the service's.
+func (i *Item) isCovered(s spec.Service, d spec.ServiceDirectory) (bool, error) {
+	on, err := openDir(filepath.Join(i.places.Root, d.To))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -71,7 +71,7 @@ func (i *Item) covers(s spec.Service, d spec.ServiceDirectory) (bool, error) {
 		return false, err
 	}
 	defer on.Close() // only read
-	from, err := i.source(s, d)
+	from, err := i.openSource(s, d)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil // the image is not mounted yet
 	}
@@ -83,18 +83,18 @@ func (i *Item) covers(s spec.Service, d spec.ServiceDirectory) (bool, error) {
 	if err := errors.Join(unix.Fstat(from, &a), unix.Fstat(int(on.Fd()), &b)); err != nil {
 		return false, err
 	}
-	return top(on) && a.Dev == b.Dev && a.Ino == b.Ino, nil
+	return isMountRoot(on) && a.Dev == b.Dev && a.Ino == b.Ino, nil
 }
 
-// cover shows the service's directory at a place that has another one. Who is in what
+// coverDir shows the service's directory at a place that has another one. Who is in what
 // was mounted before stays in it; nobody sees what lies below either.
-func (i *Item) cover(s spec.Service, d spec.ServiceDirectory) error {
-	on, err := hold(filepath.Join(i.places.Root, d.To))
+func (i *Item) coverDir(s spec.Service, d spec.ServiceDirectory) error {
+	on, err := openDir(filepath.Join(i.places.Root, d.To))
 	if err != nil {
 		return err
 	}
 	defer on.Close() // only held
-	from, err := i.source(s, d)
+	from, err := i.openSource(s, d)
 	if err != nil {
 		return err
 	}
@@ -105,8 +105,8 @@ func (i *Item) cover(s spec.Service, d spec.ServiceDirectory) error {
 	}
 	defer unix.Close(tree) // what was attached stays
 	const byDescriptors = unix.MOVE_MOUNT_F_EMPTY_PATH | unix.MOVE_MOUNT_T_EMPTY_PATH
-	if top(on) {
-		if err := ours(on); err != nil {
+	if isMountRoot(on) {
+		if err := checkIsImage(on); err != nil {
 			return err
 		}
 		const beneath = 0x200 // MOVE_MOUNT_BENEATH, Linux 6.5
@@ -120,19 +120,19 @@ func (i *Item) cover(s spec.Service, d spec.ServiceDirectory) error {
 	return nil
 }
 
-// uncover takes away all images that are mounted on a place.
-func uncover(at string) error {
+// uncoverDir takes away all images that are mounted on a place.
+func uncoverDir(at string) error {
 	for {
-		on, err := hold(at)
+		on, err := openDir(at)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		mounted := top(on)
+		mounted := isMountRoot(on)
 		if mounted {
-			err = ours(on)
+			err = checkIsImage(on)
 		}
 		if mounted && err == nil {
 			err = unix.Unmount(safepath.Name(int(on.Fd())), unix.MNT_DETACH)

@@ -16,20 +16,20 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// current is the link that names the image that counts.
-const current = "now"
+// activeLink is the link that names the active image.
+const activeLink = "now"
 
-func (i *Item) dir(name string) string { return filepath.Join(i.places.Run, name) }
+func (i *Item) imagesDir(name string) string { return filepath.Join(i.places.Run, name) }
 
 // mountPoint is where the image of a service is mounted.
 func (i *Item) mountPoint(s spec.Service) string {
 	_, hex, _ := strings.Cut(s.Image.Digest, ":")
-	return filepath.Join(i.dir(s.Name), hex)
+	return filepath.Join(i.imagesDir(s.Name), hex)
 }
 
-// now is the name of the mount point that counts, "" for none.
-func (i *Item) now(name string) string {
-	to, err := os.Readlink(filepath.Join(i.dir(name), current))
+// activeImage returns the name of the mount point that the link names, "" for none.
+func (i *Item) activeImage(name string) string {
+	to, err := os.Readlink(filepath.Join(i.imagesDir(name), activeLink))
 	if err != nil {
 		return ""
 	}
@@ -49,7 +49,7 @@ func (i *Item) mount(ctx context.Context, s spec.Service) error {
 		return err
 	}
 	at := i.mountPoint(s)
-	if err := passable(at, filepath.Dir(filepath.Dir(i.places.Run))); err != nil {
+	if err := makeTraversable(at, filepath.Dir(filepath.Dir(i.places.Run))); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -58,13 +58,13 @@ func (i *Item) mount(ctx context.Context, s spec.Service) error {
 	return i.images.Mount(s.Image, at)
 }
 
-// passable makes a directory and those above it up to another, so that every user can
+// makeTraversable makes a directory and those above it up to another, so that every user can
 // go through them: whatever this process's umask is, services are not root.
-func passable(dir, below string) error {
+func makeTraversable(dir, below string) error {
 	if dir == below || dir == "/" {
 		return nil
 	}
-	if err := passable(filepath.Dir(dir), below); err != nil {
+	if err := makeTraversable(filepath.Dir(dir), below); err != nil {
 		return err
 	}
 	err := os.Mkdir(dir, 0o755)
@@ -81,12 +81,12 @@ func passable(dir, below string) error {
 	return os.Chmod(dir, info.Mode()|0o011)
 }
 
-// turn makes the image of a service the one that counts, by one rename.
-func (i *Item) turn(ctx context.Context, s spec.Service) error {
+// activate has the link of a service name its wanted image, by one rename.
+func (i *Item) activate(ctx context.Context, s spec.Service) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	link := filepath.Join(i.dir(s.Name), current)
+	link := filepath.Join(i.imagesDir(s.Name), activeLink)
 	next := link + ".next"
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -97,9 +97,9 @@ func (i *Item) turn(ctx context.Context, s spec.Service) error {
 	return os.Rename(next, link)
 }
 
-// unmount takes all images of a service away. Who has a file of one open keeps it.
-func (i *Item) unmount(ctx context.Context, name string) error {
-	dir := i.dir(name)
+// unmountImages unmounts all images of a service. A process with an open file keeps it.
+func (i *Item) unmountImages(ctx context.Context, name string) error {
+	dir := i.imagesDir(name)
 	list, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -112,7 +112,7 @@ func (i *Item) unmount(ctx context.Context, name string) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := leave(at, unix.MNT_DETACH); err != nil {
+		if err := unmountAll(at, unix.MNT_DETACH); err != nil {
 			return err
 		}
 		if err := os.Remove(at); err != nil {
@@ -128,8 +128,8 @@ func (i *Item) unmount(ctx context.Context, name string) error {
 	return nil
 }
 
-// leave unmounts all that is mounted on a path.
-func leave(at string, flags int) error {
+// unmountAll unmounts all that is mounted on a path.
+func unmountAll(at string, flags int) error {
 	for isMounted(at) {
 		if err := unix.Unmount(at, flags|unix.UMOUNT_NOFOLLOW); err != nil {
 			return &fs.PathError{Op: "unmount", Path: at, Err: err}
@@ -138,8 +138,8 @@ func leave(at string, flags int) error {
 	return nil
 }
 
-// Tidy unmounts images that count no more, as far as nobody uses them: others are tried
-// the next time.
+// Tidy unmounts images that are not active and that nobody uses; others are tried the next
+// time.
 func Tidy(p Places) error {
 	names, err := os.ReadDir(p.Run)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -151,7 +151,7 @@ func Tidy(p Places) error {
 	var errs []error
 	for _, n := range names {
 		dir := filepath.Join(p.Run, n.Name())
-		now, err := os.Readlink(filepath.Join(dir, current))
+		now, err := os.Readlink(filepath.Join(dir, activeLink))
 		if err != nil {
 			continue // it is being made, or taken away
 		}
@@ -162,7 +162,7 @@ func Tidy(p Places) error {
 			if e.Name() == now || !e.IsDir() {
 				continue
 			}
-			if err := leave(at, 0); errors.Is(err, unix.EBUSY) {
+			if err := unmountAll(at, 0); errors.Is(err, unix.EBUSY) {
 				continue
 			} else if err == nil {
 				err = os.Remove(at)

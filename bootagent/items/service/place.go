@@ -23,7 +23,7 @@ import (
 // maxOriginal caps a file that is kept as an original, in bytes.
 const maxOriginal = 256 << 10
 
-// Kinds of what stood at a place.
+// Kinds of what was at a place.
 const (
 	absent    = ""
 	regular   = "file"
@@ -32,7 +32,7 @@ const (
 	directory = "full directory" // that is mounted over
 )
 
-// prior is what stood at a place before.
+// prior is what was at a place before.
 type prior struct {
 	Service string   `json:"service"` // whose place it became
 	Kind    string   `json:"kind,omitempty"`
@@ -59,28 +59,28 @@ func (p prior) String() string {
 	return p.Kind
 }
 
-// through is what a link at a place leads to.
-func (i *Item) through(s spec.Service, d spec.ServiceDirectory) string {
-	return filepath.Join(i.dir(s.Name), current, d.From)
+// linkTarget returns the target of the link at a place.
+func (i *Item) linkTarget(s spec.Service, d spec.ServiceDirectory) string {
+	return filepath.Join(i.imagesDir(s.Name), activeLink, d.From)
 }
 
-// has reports whether a place has the service's files.
-func (i *Item) has(s spec.Service, d spec.ServiceDirectory) (bool, error) {
+// isInstalled reports whether a place has the service's files.
+func (i *Item) isInstalled(s spec.Service, d spec.ServiceDirectory) (bool, error) {
 	if e, known := i.entry(d.To); known && decodePrior(e).Kind == directory {
-		return i.covers(s, d)
+		return i.isCovered(s, d)
 	}
-	p, err := i.stands(d)
-	return p.Kind == link && p.Target == i.through(s, d), err
+	p, err := i.readPlace(d)
+	return p.Kind == link && p.Target == i.linkTarget(s, d), err
 }
 
-// stands returns what stands at a place.
-func (i *Item) stands(d spec.ServiceDirectory) (p prior, err error) {
+// readPlace returns what is at a place.
+func (i *Item) readPlace(d spec.ServiceDirectory) (p prior, err error) {
 	at := filepath.Join(i.places.Root, d.To)
 	var w safepath.Walk
 	defer w.Close()
 	in, err := w.Hold(filepath.Dir(at))
 	if errors.Is(err, fs.ErrNotExist) {
-		return prior{Missing: missing(i.places.Root, d.To)}, nil
+		return prior{Missing: missingDirs(i.places.Root, d.To)}, nil
 	}
 	if err != nil {
 		return p, err
@@ -108,7 +108,7 @@ func (i *Item) stands(d spec.ServiceDirectory) (p prior, err error) {
 	switch {
 	case err != nil:
 		return p, err
-	case top(on):
+	case isMountRoot(on):
 		return p, fmt.Errorf("something is mounted on %s", d.To)
 	case d.File:
 		return p, fmt.Errorf("%s is a directory, and is to be a file", d.To)
@@ -129,8 +129,8 @@ func (p prior) thing() safepath.Thing {
 	return safepath.Thing{Mode: kind | p.Mode, UID: p.UID, GID: p.GID, Content: p.Content, Target: p.Target}
 }
 
-// missing lists the directories above a path that are not there, topmost first.
-func missing(root, to string) (out []string) {
+// missingDirs lists the directories above a path that are not there, topmost first.
+func missingDirs(root, to string) (out []string) {
 	for dir := filepath.Dir(to); dir != "/"; dir = filepath.Dir(dir) {
 		if _, err := os.Lstat(filepath.Join(root, dir)); err == nil {
 			break
@@ -140,20 +140,20 @@ func missing(root, to string) (out []string) {
 	return out
 }
 
-// place makes a place lead to the service's files, its original first.
-func (i *Item) place(ctx context.Context, s spec.Service, d spec.ServiceDirectory) error {
-	if has, err := i.has(s, d); err != nil || has {
+// install makes a place lead to the service's files, its original first.
+func (i *Item) install(ctx context.Context, s spec.Service, d spec.ServiceDirectory) error {
+	if has, err := i.isInstalled(s, d); err != nil || has {
 		return err
 	}
 	e, known := i.entry(d.To)
 	over := decodePrior(e).Kind == directory
 	if !over {
-		was, err := i.stands(d)
+		was, err := i.readPlace(d)
 		if err != nil {
 			return err
 		}
 		if over = was.Kind == directory; known && over {
-			if err := i.instead(e); err != nil {
+			if err := i.abandonOriginal(e); err != nil {
 				return err
 			}
 			known = false
@@ -161,7 +161,7 @@ func (i *Item) place(ctx context.Context, s spec.Service, d spec.ServiceDirector
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		was.Service, was.Missing = s.Name, i.made(d.To, was.Missing)
+		was.Service, was.Missing = s.Name, i.addSharedDirs(d.To, was.Missing)
 		if !known {
 			if err := i.journal.Record(item.Entry{Item: Name, Key: d.To, Prior: item.Raw(was), Scope: item.Root}); err != nil {
 				return err
@@ -172,27 +172,27 @@ func (i *Item) place(ctx context.Context, s spec.Service, d spec.ServiceDirector
 		return err
 	}
 	if over {
-		return i.cover(s, d)
+		return i.coverDir(s, d)
 	}
-	if err := i.makeWay(s, d); err != nil {
+	if err := i.makeDirs(s, d); err != nil {
 		return err
 	}
-	return i.write(d.To, prior{Kind: link, Target: i.through(s, d)})
+	return i.write(d.To, prior{Kind: link, Target: i.linkTarget(s, d)})
 }
 
-// instead forgets the original of a place where somebody has put a directory with files
-// since: that is the original from now on. Where there was more than nothing, it is not
-// to be lost.
-func (i *Item) instead(e item.Entry) error {
+// abandonOriginal forgets the original of a place where somebody has put a directory with
+// files since: that is the original from now on. An original that was a file or a link is
+// not lost for it: then it is an error.
+func (i *Item) abandonOriginal(e item.Entry) error {
 	if p := decodePrior(e); p.Kind != absent && p.Kind != empty {
-		return fmt.Errorf("somebody has put a directory there, and a %s stood there before: move the directory away", p.Kind)
+		return fmt.Errorf("a directory was put in the place of the %s that was there: move it away", p.Kind)
 	}
 	return i.journal.Forget(e)
 }
 
-// made adds to missing the directories on the way that were made for another place:
-// whichever leaves last removes them.
-func (i *Item) made(to string, missing []string) []string {
+// addSharedDirs adds to missing the directories that were made for another place: whichever
+// leaves last removes them.
+func (i *Item) addSharedDirs(to string, missing []string) []string {
 	for _, e := range i.journal.Entries(Name) {
 		for _, dir := range decodePrior(e).Missing {
 			if strings.HasPrefix(to, dir+"/") && !slices.Contains(missing, dir) {
@@ -204,9 +204,9 @@ func (i *Item) made(to string, missing []string) []string {
 	return missing
 }
 
-// makeWay makes the directories that lead to a place; they belong to the service's user.
-func (i *Item) makeWay(s spec.Service, d spec.ServiceDirectory) error {
-	dirs := missing(i.places.Root, d.To)
+// makeDirs makes the directories that lead to a place; they belong to the service's user.
+func (i *Item) makeDirs(s spec.Service, d spec.ServiceDirectory) error {
+	dirs := missingDirs(i.places.Root, d.To)
 	if len(dirs) == 0 {
 		return nil
 	}
@@ -219,7 +219,7 @@ func (i *Item) makeWay(s spec.Service, d spec.ServiceDirectory) error {
 	return w.MkdirAllFor(filepath.Join(i.places.Root, dirs[len(dirs)-1]), owner[0], owner[1])
 }
 
-// write makes what stands at a place be p, by one rename.
+// write replaces what is at a place by p, by one rename.
 func (i *Item) write(to string, p prior) error {
 	at := filepath.Join(i.places.Root, to)
 	var w safepath.Walk
@@ -232,21 +232,21 @@ func (i *Item) write(to string, p prior) error {
 	return in.Put(filepath.Base(at), p.thing())
 }
 
-// giveBack puts back what stood at a place.
-func (i *Item) giveBack(ctx context.Context, e item.Entry) error {
+// restorePlace restores what was at a place.
+func (i *Item) restorePlace(ctx context.Context, e item.Entry) error {
 	p := decodePrior(e)
 	at := filepath.Join(i.places.Root, e.Key)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := i.putBack(at, e.Key, p); err != nil {
+	if err := i.restorePrior(at, e.Key, p); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(i.want, func(s spec.Service) bool { return s.Name == p.Service }) { // its unit is to know
-		if err := i.journal.Record(item.Entry{Item: Name, Key: told(p.Service), Prior: item.Raw(struct{}{}), Scope: item.Root}); err != nil {
+		if err := i.journal.Record(item.Entry{Item: Name, Key: pendingKey(p.Service), Prior: item.Raw(struct{}{}), Scope: item.Root}); err != nil {
 			return err
 		}
 		if err := ctx.Err(); err != nil {
@@ -256,10 +256,10 @@ func (i *Item) giveBack(ctx context.Context, e item.Entry) error {
 	return i.journal.Forget(e)
 }
 
-func (i *Item) putBack(at, to string, p prior) error {
+func (i *Item) restorePrior(at, to string, p prior) error {
 	switch p.Kind {
 	case directory:
-		return uncover(at)
+		return uncoverDir(at)
 	case absent:
 		var w safepath.Walk
 		defer w.Close()

@@ -4,14 +4,14 @@
 // takes from git.
 //
 // An image is mounted below /run/caisson/service/NAME, read-only, and the link "now"
-// beside it names the one that counts. Where a service has its files stands a link that
-// leads through "now": one rename switches all of a service at once, and nobody ever
-// sees files of two commits. A directory that is not empty cannot become a link; it is
+// beside it names the one that counts. The files of a service are links that lead
+// through "now": one rename switches all of a service at once, and nobody ever sees files
+// of two commits. A directory that is not empty cannot become a link; it is
 // mounted over, and the mount of before stays for those who are in it.
 //
-// What stood there before is kept and put back when the service leaves. The unit waits
-// for the agent when the system starts, by a drop-in, and is told when its files have
-// changed: that it has to be is in the journal until it was done. Package items and the
+// What was there before is kept, and restored when the service leaves. The unit waits for
+// the agent when the system starts, by a drop-in, and is started, reloaded or restarted when
+// its files have changed; an entry of the journal remembers that until it is done. Package items and the
 // handover stage import it.
 package service
 
@@ -86,9 +86,9 @@ type applied struct {
 	Units  bool   `json:"units,omitempty"` // systemd reads some of its files
 }
 
-// told is the key of the entry that stands while a unit has not been told that its
-// files have changed.
-func told(name string) string { return name + " action" }
+// pendingKey is the key of the entry that is in the journal until a unit has read its
+// changed files.
+func pendingKey(name string) string { return name + " action" }
 
 func (i *Item) entry(key string) (item.Entry, bool) {
 	for _, e := range i.journal.Entries(Name) {
@@ -106,7 +106,7 @@ func decodeApplied(e item.Entry) (a applied) {
 
 // Check implements item.Item.
 func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
-	ordered := i.ordered()
+	ordered := i.dropIns()
 	drift, err := ordered.Check(ctx)
 	if err != nil {
 		return nil, err
@@ -125,7 +125,7 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 		}
 	}
 	for _, e := range i.journal.Entries(Name) {
-		name, _ := strings.CutSuffix(e.Key, told(""))
+		name, _ := strings.CutSuffix(e.Key, pendingKey(""))
 		switch {
 		case isDropIn(e.Key), paths[e.Key], names[name]:
 		default:
@@ -144,13 +144,13 @@ func (i *Item) Check(ctx context.Context) ([]spec.Drift, error) {
 // compare reports what is to be done about one service.
 func (i *Item) compare(s spec.Service) (d spec.Drift, differs bool) {
 	d = spec.Drift{Item: Name, Key: s.Name, To: describe(s), Action: spec.ActionChange}
-	v, err := i.look(s)
+	v, err := i.inspect(s)
 	switch {
-	case errors.Is(err, errNotHere):
+	case errors.Is(err, errNotFetched):
 		d.Action, d.Reason = spec.ActionDefer, err.Error()
 	case err != nil:
 		d.Action, d.Reason = spec.ActionRefuse, err.Error()
-	case v.same():
+	case v.isInEffect():
 		return d, false
 	}
 	switch e, known := i.entry(s.Name); {
@@ -176,31 +176,31 @@ func describe(s spec.Service) string {
 }
 
 // errNotHere says that an image has not been fetched yet.
-var errNotHere = errors.New("its image is not here yet")
+var errNotFetched = errors.New("its image is not fetched yet")
 
-// view is where a service stands.
+// view is the state of a service.
 type view struct {
 	mounted bool     // its image is
-	now     bool     // and it is the one that counts
+	active  bool     // and it is the one that counts
 	missing []string // places that have not its files
-	pending bool     // its unit has not been told
+	pending bool     // its unit has not read its files again
 }
 
-func (v view) same() bool { return v.mounted && v.now && len(v.missing) == 0 && !v.pending }
+func (v view) isInEffect() bool { return v.mounted && v.active && len(v.missing) == 0 && !v.pending }
 
 func (v view) String() string {
 	switch {
 	case !v.mounted:
 		return "its image is not mounted"
-	case !v.now:
+	case !v.active:
 		return "another image"
 	case len(v.missing) > 0:
 		return "not at " + strings.Join(v.missing, ", ")
 	}
-	return "its unit does not know it yet"
+	return "its unit has not read its files again"
 }
 
-func (i *Item) look(s spec.Service) (v view, err error) {
+func (i *Item) inspect(s spec.Service) (v view, err error) {
 	if err := rules.Service(s); err != nil {
 		return v, err
 	}
@@ -211,12 +211,12 @@ func (i *Item) look(s spec.Service) (v view, err error) {
 	v.mounted = isMounted(at)
 	if !v.mounted {
 		if err := i.images.Ready(s.Image); err != nil {
-			return v, fmt.Errorf("%w: %w", errNotHere, err)
+			return v, fmt.Errorf("%w: %w", errNotFetched, err)
 		}
 	}
-	v.now = i.now(s.Name) == filepath.Base(at)
+	v.active = i.activeImage(s.Name) == filepath.Base(at)
 	for _, d := range s.Directories {
-		has, err := i.has(s, d)
+		has, err := i.isInstalled(s, d)
 		if err != nil {
 			return v, err
 		}
@@ -224,7 +224,7 @@ func (i *Item) look(s spec.Service) (v view, err error) {
 			v.missing = append(v.missing, d.To)
 		}
 	}
-	_, v.pending = i.entry(told(s.Name))
+	_, v.pending = i.entry(pendingKey(s.Name))
 	return v, nil
 }
 
@@ -232,13 +232,13 @@ func (i *Item) look(s spec.Service) (v view, err error) {
 func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	var errs []error
 	if slices.ContainsFunc(drift, func(d spec.Drift) bool { return isDropIn(d.Key) }) {
-		errs = append(errs, i.ordered().Apply(ctx, drift)) // systemd reads it when it starts, which is when it counts
+		errs = append(errs, i.dropIns().Apply(ctx, drift)) // systemd reads it when it starts, which is when it counts
 	}
 	for _, s := range i.want {
 		if !slices.ContainsFunc(drift, func(d spec.Drift) bool { return d.Key == s.Name }) {
 			continue
 		}
-		if err := i.put(ctx, s); ctx.Err() != nil {
+		if err := i.deploy(ctx, s); ctx.Err() != nil {
 			return ctx.Err()
 		} else if err != nil {
 			errs = append(errs, fmt.Errorf("service %s: %w", s.Name, err))
@@ -247,10 +247,10 @@ func (i *Item) Apply(ctx context.Context, drift []spec.Drift) error {
 	return errors.Join(errs...)
 }
 
-// put brings a service to its commit.
-func (i *Item) put(ctx context.Context, s spec.Service) error {
-	v, err := i.look(s)
-	if err != nil || v.same() {
+// deploy puts the commit of a service in effect.
+func (i *Item) deploy(ctx context.Context, s spec.Service) error {
+	v, err := i.inspect(s)
+	if err != nil || v.isInEffect() {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -259,8 +259,8 @@ func (i *Item) put(ctx context.Context, s spec.Service) error {
 	entry := item.Entry{Item: Name, Key: s.Name, Prior: item.Raw(struct{}{}), Scope: item.Root,
 		Applied: item.Raw(applied{s.Commit, s.Unit, s.Action, readsUnits(s)})}
 	entries := []item.Entry{entry}
-	if !v.pending && (!v.now || len(v.missing) > 0) {
-		entries = append(entries, item.Entry{Item: Name, Key: told(s.Name), Prior: item.Raw(struct{}{}), Scope: item.Root})
+	if !v.pending && (!v.active || len(v.missing) > 0) {
+		entries = append(entries, item.Entry{Item: Name, Key: pendingKey(s.Name), Prior: item.Raw(struct{}{}), Scope: item.Root})
 	}
 	if err := i.journal.Record(entries...); err != nil {
 		return err
@@ -270,17 +270,17 @@ func (i *Item) put(ctx context.Context, s spec.Service) error {
 			return err
 		}
 	}
-	if !v.now {
-		if err := i.turn(ctx, s); err != nil {
+	if !v.active {
+		if err := i.activate(ctx, s); err != nil {
 			return err
 		}
 	}
 	for _, d := range s.Directories {
-		if err := i.place(ctx, s, d); err != nil {
+		if err := i.install(ctx, s, d); err != nil {
 			return fmt.Errorf("%s: %w", d.To, err)
 		}
 	}
-	return i.tell(ctx, s.Name, applied{s.Commit, s.Unit, s.Action, readsUnits(s)}, true)
+	return i.notifyUnit(ctx, s.Name, applied{s.Commit, s.Unit, s.Action, readsUnits(s)}, true)
 }
 
 // Restore implements item.Item.
@@ -290,7 +290,7 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 		if !strings.HasPrefix(e.Key, "/") || isDropIn(e.Key) {
 			continue
 		}
-		if err := i.giveBack(ctx, e); ctx.Err() != nil {
+		if err := i.restorePlace(ctx, e); ctx.Err() != nil {
 			return ctx.Err()
 		} else if err != nil {
 			errs = append(errs, fmt.Errorf("restore %s: %w", e.Key, err))
@@ -303,25 +303,24 @@ func (i *Item) Restore(ctx context.Context, entries []item.Entry) error {
 		if strings.HasPrefix(e.Key, "/") {
 			continue
 		}
-		if err := i.remove(ctx, e); ctx.Err() != nil {
+		if err := i.removeService(ctx, e); ctx.Err() != nil {
 			return ctx.Err()
 		} else if err != nil {
 			errs = append(errs, fmt.Errorf("remove service %s: %w", e.Key, err))
 		}
 	}
 	dropIns := slices.DeleteFunc(slices.Clone(entries), func(e item.Entry) bool { return !isDropIn(e.Key) })
-	return errors.Join(append(errs, i.ordered().Restore(ctx, dropIns))...)
+	return errors.Join(append(errs, i.dropIns().Restore(ctx, dropIns))...)
 }
 
-// remove takes a service's images away, and tells its unit that the files of before
-// are back.
-func (i *Item) remove(ctx context.Context, e item.Entry) error {
-	name, pending := strings.CutSuffix(e.Key, told(""))
+// removeService unmounts the images of a service, and has its unit read the restored files.
+func (i *Item) removeService(ctx context.Context, e item.Entry) error {
+	name, pending := strings.CutSuffix(e.Key, pendingKey(""))
 	if !pending {
-		if err := i.unmount(ctx, name); err != nil {
+		if err := i.unmountImages(ctx, name); err != nil {
 			return err
 		}
-		if err := i.tell(ctx, name, decodeApplied(e), false); err != nil {
+		if err := i.notifyUnit(ctx, name, decodeApplied(e), false); err != nil {
 			return err
 		}
 	}
@@ -331,7 +330,7 @@ func (i *Item) remove(ctx context.Context, e item.Entry) error {
 	return i.journal.Forget(e)
 }
 
-// ordered is the item for the drop-ins that have units wait for the agent.
-func (i *Item) ordered() *files.Item {
+// dropIns is the item for the drop-ins that have units wait for the agent.
+func (i *Item) dropIns() *files.Item {
 	return files.Named(Name, Files(i.want, i.places.Root), filepath.Join(i.places.Root, "/etc"), item.Part{Journal: i.journal, In: isDropIn})
 }

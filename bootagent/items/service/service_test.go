@@ -401,7 +401,7 @@ func TestErrorsClearByThemselves(t *testing.T) {
 	h.lack = map[string]bool{}
 	h.systemd.broken = true
 	drift, err := h.reconcile(t, two)
-	if err == nil || len(drift) != 1 || drift[0].From != "its unit does not know it yet" {
+	if err == nil || len(drift) != 1 || drift[0].From != "its unit has not read its files again" {
 		t.Errorf("%+v, %v", drift, err)
 	}
 	h.systemd.broken = false

@@ -79,21 +79,21 @@ func early(text string) bool {
 	return false
 }
 
-// tell has systemd and the unit read the files again, and forgets that they had to. A
-// unit that does not run is started, but for the last time, when its files have gone.
-func (i *Item) tell(ctx context.Context, name string, a applied, start bool) error {
+// notifyUnit has systemd and the unit read the files again, and forgets the pending entry.
+// With start, a unit that does not run is started.
+func (i *Item) notifyUnit(ctx context.Context, name string, a applied, start bool) error {
 	if i.systemd != nil {
-		if err := i.act(ctx, a, start); err != nil {
+		if err := i.runAction(ctx, a, start); err != nil {
 			return err
 		}
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return i.journal.Forget(item.Entry{Item: Name, Key: told(name)})
+	return i.journal.Forget(item.Entry{Item: Name, Key: pendingKey(name)})
 }
 
-func (i *Item) act(ctx context.Context, a applied, start bool) error {
+func (i *Item) runAction(ctx context.Context, a applied, start bool) error {
 	if a.Units {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -232,7 +232,7 @@ func TestServiceImageComesLater(t *testing.T) {
 	m.serve(1, "1", true)
 	m.boot()
 	st := m.apply()
-	if i := slices.IndexFunc(st.Drift, func(d spec.Drift) bool { return d.Item == "service" && d.Action == spec.ActionDefer }); i < 0 || !strings.Contains(st.Drift[i].Reason, "not here yet") {
+	if i := slices.IndexFunc(st.Drift, func(d spec.Drift) bool { return d.Item == "service" && d.Action == spec.ActionDefer }); i < 0 || !strings.Contains(st.Drift[i].Reason, "not fetched yet") {
 		t.Fatalf("%+v", st.Drift)
 	}
 	m.comes("1")

@@ -388,7 +388,7 @@ func TestErrorsClearByThemselves(t *testing.T) {
 	h := newHost(t)
 	one := h.service(t, "1")
 	h.lack[one.Image.Digest] = true
-	if drift, err := h.reconcile(t, one); err != nil || len(drift) != 1 || drift[0].Action != spec.ActionDefer || !strings.Contains(drift[0].Reason, "not here yet: the registry does not answer") {
+	if drift, err := h.reconcile(t, one); err != nil || len(drift) != 1 || drift[0].Action != spec.ActionDefer || !strings.Contains(drift[0].Reason, "not fetched yet: the registry does not answer") {
 		t.Errorf("%+v, %v", drift, err)
 	}
 	h.lack = map[string]bool{}

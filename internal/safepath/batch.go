@@ -67,7 +67,7 @@ func (b *Batch) MakeDir(d Dir, name string, mode uint32, uid, gid int) error {
 	}
 	err = unix.Renameat2(in.fd(), temp, in.fd(), name, unix.RENAME_NOREPLACE)
 	if err == nil {
-		return nil
+		return in.Sync() // else what is put into it may be found under the other name, which is not swept then
 	}
 	_ = in.unlink(temp)              // err says what failed; the next one is swept
 	if errors.Is(err, unix.EINVAL) { // such as NFS, which knows no such rename

@@ -24,6 +24,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/mediatype"
+
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/root"
@@ -84,8 +87,8 @@ type Blob struct {
 
 // Media types of the blobs that are not images.
 const (
-	MediaTypeKernel = "application/vnd.caisson.kernel.v1"
-	MediaTypeInitrd = "application/vnd.caisson.initrd.v1"
+	MediaTypeKernel = mediatype.Kernel
+	MediaTypeInitrd = mediatype.Initrd
 )
 
 // build is one run.
@@ -203,7 +206,7 @@ func (b *build) result(variant, version string) (*Result, error) {
 	}
 	r := &Result{Lock: b.chosen, Recipe: recipe, Layer: spec.Layer{
 		APIVersion: spec.APIVersion, Kind: spec.KindLayer, Features: spec.Features(), Fleet: b.recipe.Fleet, Version: version, Variant: variant,
-		Recipe: digest(recipe), Arch: b.recipe.Arch, Created: time.Unix(b.epoch, 0).UTC().Format(time.RFC3339),
+		Recipe: digest.Of(recipe), Arch: b.recipe.Arch, Created: time.Unix(b.epoch, 0).UTC().Format(time.RFC3339),
 		Fast: b.options.Fast, Roots: map[string]string{},
 	}}
 	for _, s := range steps {

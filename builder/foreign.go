@@ -16,7 +16,7 @@ import (
 	"github.com/caisson-os/caisson/builder/apt"
 	"github.com/caisson-os/caisson/builder/base"
 	"github.com/caisson-os/caisson/builder/root"
-	digests "github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -47,12 +47,12 @@ func (b *build) openForeign(ctx context.Context) (*foreign, error) {
 		}
 		f.digest = sum.Digest
 	default:
-		_, digest, ok := strings.Cut(r.OCI, "@sha256:")
-		if !ok || len(digest) != 64 || strings.Trim(digest, "0123456789abcdef") != "" {
+		_, named, _ := strings.Cut(r.OCI, "@")
+		if !digest.Valid(named) {
 			return nil, fmt.Errorf("layer.base.oci: %q does not name an image by digest: REF@sha256:…", r.OCI)
 		}
-		f.digest = digests.FromHex(digest)
-		f.file = filepath.Join(b.options.CacheDir, "bases", digest+".tar")
+		f.digest = named
+		f.file = filepath.Join(b.options.CacheDir, "bases", digest.Hex(named)+".tar")
 		if err := b.pull(ctx, r.OCI, f.file); err != nil {
 			return nil, fmt.Errorf("layer.base.oci: %w", err)
 		}

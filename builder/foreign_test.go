@@ -8,11 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -55,7 +55,7 @@ func TestForeignBase(t *testing.T) {
 		}
 	}
 
-	recipe.Base = spec.Base{OCI: "registry.example.org/base@sha256:" + strings.TrimPrefix(digest([]byte(dir)), "sha256:")}
+	recipe.Base = spec.Base{OCI: "registry.example.org/base@" + digest.Of([]byte(dir))}
 	asked := ""
 	o.OpenOCI = func(_ context.Context, ref string) (io.ReadCloser, error) {
 		asked = ref

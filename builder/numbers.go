@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/caisson-os/caisson/internal/digest"
+
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/spec"
@@ -53,7 +55,7 @@ func (f facts) numbering() string {
 		return ""
 	}
 	data, _ := json.Marshal(f.System) // plain values always encode
-	return "-" + digest(data)[7:15]
+	return "-" + digest.Of(data)[7:15]
 }
 
 // remembered finds what an earlier build made under key, with the right numbers.

@@ -13,6 +13,8 @@ import (
 	"sort"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/digest"
+
 	"github.com/caisson-os/caisson/builder/accounts"
 	"github.com/caisson-os/caisson/builder/apparmor"
 	"github.com/caisson-os/caisson/builder/apt"
@@ -91,7 +93,7 @@ func (b *build) openApt(ctx context.Context, archives []apt.Archive) (*apt.State
 	if err != nil {
 		return nil, err
 	}
-	return apt.Open(ctx, filepath.Join(b.options.CacheDir, "apt", digest(inputs)[7:31]), b.recipe.Arch, archives)
+	return apt.Open(ctx, filepath.Join(b.options.CacheDir, "apt", digest.Of(inputs)[7:31]), b.recipe.Arch, archives)
 }
 
 // resolve decides which package files the build uses.
@@ -164,7 +166,7 @@ func (b *build) lockKey() string {
 		key["base"] = b.foreign.digest
 	}
 	data, _ := json.Marshal(key) // strings, and lists of them
-	return digest(data)
+	return digest.Of(data)
 }
 
 // solve asks the archives. While they say whether their indexes are still those
@@ -232,7 +234,7 @@ func recall[T any](b *build, question any, find func() (T, error)) (answer T, er
 	if err != nil {
 		return answer, err
 	}
-	memo := filepath.Join(b.options.CacheDir, "resolved", digest(fmt.Appendf(data, " %T", answer))[7:31]+".json")
+	memo := filepath.Join(b.options.CacheDir, "resolved", digest.Of(fmt.Appendf(data, " %T", answer))[7:31]+".json")
 	if data, err := os.ReadFile(memo); err == nil && json.Unmarshal(data, &answer) == nil {
 		use(memo)
 		return answer, nil

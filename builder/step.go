@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/digest"
+
 	"github.com/caisson-os/caisson/builder/root"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/layers/delta"
@@ -271,7 +273,5 @@ func describe(dir, name, title, mediaType string) (file, error) {
 	if err != nil {
 		return file{}, err
 	}
-	return file{File: name, Title: title, MediaType: mediaType, Blob: spec.Blob{Digest: fmt.Sprintf("sha256:%x", sum.Sum(nil)), Size: n}}, nil
+	return file{File: name, Title: title, MediaType: mediaType, Blob: spec.Blob{Digest: digest.From(sum), Size: n}}, nil
 }
-
-func digest(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(data)) }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/mediatype"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -22,7 +24,7 @@ type Image struct {
 // fileSystems maps the media types of images to what mount(2) calls the file
 // system in them.
 var fileSystems = map[string]string{
-	"application/vnd.caisson.image.v1.squashfs": "squashfs",
+	mediatype.Squashfs: "squashfs",
 }
 
 // Stack is a root made of read-only images under one writable upper.

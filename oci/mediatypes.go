@@ -2,6 +2,8 @@
 
 package oci
 
+import "github.com/caisson-os/caisson/internal/mediatype"
+
 // Media types of the OCI specifications.
 const (
 	MediaTypeManifest = "application/vnd.oci.image.manifest.v1+json"
@@ -22,11 +24,11 @@ const (
 	TypeLedger      = "application/vnd.caisson.accounts.v1+json"     // artifactType of a fleet's account ledger, and of its document
 	TypeService     = "application/vnd.caisson.service.v1+json"      // what a node mounts of a repository of git; its config has this type, too
 	TypeReport      = "application/vnd.caisson.report.v1+json"       // artifactType of a node's signed report, and of its document
-	TypeKernel      = "application/vnd.caisson.kernel.v1"
-	TypeInitrd      = "application/vnd.caisson.initrd.v1"
-	TypeSquashfs    = "application/vnd.caisson.image.v1.squashfs"
-	TypeEROFS       = "application/vnd.caisson.image.v1.erofs"
-	TypeChunks      = "application/vnd.caisson.chunks.v1"
+	TypeKernel      = mediatype.Kernel
+	TypeInitrd      = mediatype.Initrd
+	TypeSquashfs    = mediatype.Squashfs
+	TypeEROFS       = mediatype.EROFS
+	TypeChunks      = mediatype.Chunks
 	TypeRecipe      = "application/vnd.caisson.recipe.v1+json"        // what a layer was made of, spec.Recipe
 	TypeBundle      = "application/vnd.dev.sigstore.bundle.v0.3+json" // a sigstore bundle
 )

@@ -4,10 +4,10 @@ package spec
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"fmt"
 	"reflect"
 	"slices"
+
+	"github.com/caisson-os/caisson/internal/digest"
 )
 
 // Effect says how much a change of one part of an overlay disturbs the node.
@@ -90,7 +90,7 @@ func RootID(o *Overlay, layer string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("sha256:%x", sha256.Sum256(data)), nil
+	return digest.Of(data), nil
 }
 
 // classes are those of changes, least disturbing first.

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/digest"
+
 	"github.com/caisson-os/caisson/bootagent/trace"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
@@ -217,7 +219,7 @@ func (e *Engine) inherit(ctx context.Context, m *spec.Maintenance) (left []spec.
 	published := e.known
 	var errs []error
 	for _, d := range dirs {
-		id := "sha256:" + d.Name()
+		id := digest.FromHex(d.Name())
 		if !d.IsDir() || len(d.Name()) != 64 || slices.ContainsFunc(published, func(o spec.Operation) bool { return o.ID == id }) {
 			continue
 		}

@@ -8,8 +8,9 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strings"
 	"time"
+
+	"github.com/caisson-os/caisson/internal/digest"
 
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/ownfiles"
@@ -59,7 +60,7 @@ const maxRecord = 64 << 10
 
 // dir is the directory of one operation.
 func (e *Engine) dir(o spec.Operation) string {
-	return filepath.Join(e.Dir, strings.TrimPrefix(o.ID, "sha256:"))
+	return filepath.Join(e.Dir, digest.Hex(o.ID))
 }
 
 // log is the file with the output of an operation's last run.

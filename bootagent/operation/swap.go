@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/caisson-os/caisson/internal/digest"
 
 	"github.com/caisson-os/caisson/bootagent/window"
 	"github.com/caisson-os/caisson/spec"
@@ -30,7 +33,7 @@ type Swap struct {
 }
 
 // swapID is the id of its record.
-var swapID = "sha256:" + fmt.Sprintf("%064x", 0)
+var swapID = digest.FromHex(strings.Repeat("0", 64))
 
 // retrySwap is how long after a failure that left the machine up it is tried again.
 const retrySwap = time.Hour

@@ -7,6 +7,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/digest"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -60,7 +62,7 @@ func (a *app) printHistory(list []history.Entry) error {
 			if what == "" {
 				what = "not published"
 			}
-			what = what[:min(len(what), len("sha256:")+12)]
+			what = what[:min(len(what), len(digest.FromHex(""))+12)]
 			for _, h := range e.Node.Holds {
 				what += ", " + h.Kind
 			}

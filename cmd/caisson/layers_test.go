@@ -292,17 +292,6 @@ func TestPruneKeepsWhatWasReleasedLast(t *testing.T) {
 	}
 }
 
-func TestMediaTypesAgree(t *testing.T) {
-	for ours, theirs := range map[string]string{
-		builder.MediaTypeKernel: oci.TypeKernel, builder.MediaTypeInitrd: oci.TypeInitrd,
-		image.MediaType: oci.TypeSquashfs, delta.MediaType: oci.TypeChunks,
-	} {
-		if ours != theirs {
-			t.Errorf("%q and %q", ours, theirs)
-		}
-	}
-}
-
 // Neither a loader nor an account ledger comes out of a layer that no release key
 // of the site signed, or that nobody says is current.
 func TestUnreleasedLayersAreRefused(t *testing.T) {

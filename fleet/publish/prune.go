@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/digest"
+
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -276,7 +278,7 @@ func (n *needs) removeShards(ctx context.Context) error {
 	}
 	for _, tag := range tags {
 		hex, isShard := strings.CutPrefix(tag, keepPrefix)
-		if !isShard || n.shards["sha256:"+hex] {
+		if !isShard || n.shards[digest.FromHex(hex)] {
 			continue
 		}
 		if err := n.p.Registry.Untag(ctx, oci.RepoNode, tag); err != nil {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/digest"
+
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -39,9 +41,9 @@ func (s *Server) words() template.FuncMap {
 		"ago": func(t time.Time) string { return ago(s.o.Hub.Now().Sub(t)) },
 		"utc": func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 		"iso": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-		"short": func(digest string) string {
-			digest = strings.TrimPrefix(digest, "sha256:")
-			return digest[:min(12, len(digest))]
+		"short": func(of string) string {
+			digits := digest.Hex(of)
+			return digits[:min(12, len(digits))]
 		},
 		"digest": oci.ValidDigest,                                               // what a node says goes into a command for a shell only as one
 		"text":   func(said any) string { return plain.Line(fmt.Sprint(said)) }, // a node may say signs that turn a line around

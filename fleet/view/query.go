@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/digest"
+
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -117,7 +119,7 @@ func (q Query) Matches(n *Node, now time.Time) bool {
 	if b == nil {
 		b = &Brief{}
 	}
-	if q.Layer != "" && !strings.HasPrefix(b.Layer, q.Layer) && !strings.HasPrefix(strings.TrimPrefix(b.Layer, "sha256:"), q.Layer) ||
+	if q.Layer != "" && !strings.HasPrefix(b.Layer, q.Layer) && !strings.HasPrefix(digest.Hex(b.Layer), q.Layer) ||
 		q.Version != "" && b.Version != q.Version || q.Sync != "" && b.Axes.Sync.State != q.Sync && !strings.HasPrefix(b.Axes.Sync.State, q.Sync+":") || q.Health != "" && b.Axes.Health.State != q.Health {
 		return false
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/digest"
+
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
@@ -58,7 +60,7 @@ func (q Query) Check(nodes []*Node) error {
 	if err := q.Sort.Check(); err != nil {
 		return err
 	}
-	if hex := strings.TrimPrefix(q.Layer, "sha256:"); len(hex) > 64 || strings.Trim(hex, "0123456789abcdef") != "" {
+	if hex := digest.Hex(q.Layer); len(hex) > 64 || strings.Trim(hex, "0123456789abcdef") != "" {
 		return fmt.Errorf("layer %.80q is not a digest, nor how one begins; a layer's version is asked for as version", q.Layer)
 	}
 	if q.Commit != "" && q.Service == "" {

@@ -52,9 +52,9 @@ var rules = []Rule{
 	{Packages: "spec/rules/credential", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "spec/refusal", Only: []string{}, Stdlib: true, Why: leaf},
 
-	{Packages: "trust", Only: []string{"internal/verity", "spec/...", "oci", "oci/sign", "oci/internal/...", "spec/refusal", "internal/check", "internal/ownfiles", "internal/digest"}, Stdlib: false, Why: "what may be believed is decided from bytes, keys and a clock, never from a node's state"},
-	{Packages: "oci", Only: []string{"oci/internal/...", "spec/refusal", "internal/check", "internal/digest"}, Stdlib: true, Why: "artifacts know neither how they travel nor what their documents mean"},
-	{Packages: "oci/pull", Only: []string{"oci", "oci/internal/...", "spec/refusal", "internal/check", "internal/digest", "internal/durable", "internal/ownfiles"}, Stdlib: true, Why: "transport: it knows no document",
+	{Packages: "trust", Only: []string{"internal/verity", "spec/...", "oci", "oci/sign", "oci/internal/...", "spec/refusal", "internal/check", "internal/ownfiles"}, Stdlib: false, Why: "what may be believed is decided from bytes, keys and a clock, never from a node's state"},
+	{Packages: "oci", Only: []string{"oci/internal/...", "spec/refusal", "internal/check"}, Stdlib: true, Why: "artifacts know neither how they travel nor what their documents mean"},
+	{Packages: "oci/pull", Only: []string{"oci", "oci/internal/...", "spec/refusal", "internal/check", "internal/durable", "internal/ownfiles"}, Stdlib: true, Why: "transport: it knows no document",
 		By: []string{"oci/registry", "oci/keychain", "bootagent/...", "release", "fleet/...", "netboot/...", "cmd/...", "test/..."}, ByWhy: "what is decided of bytes is decided apart from where they came from"},
 	{Packages: "oci/keychain", Only: []string{"oci/...", "spec/refusal", "internal/..."}, Why: "credentials are a host's, whatever is kept there",
 		By: []string{"cmd/caisson", "release", "test/..."}, ByWhy: "a node runs no programs for its credentials"},
@@ -62,7 +62,7 @@ var rules = []Rule{
 		By: []string{"netboot", "cmd/caisson", "release", "fleet/...", "test/..."}, ByWhy: "a node holds no private key and asks nobody for a passphrase"},
 	{Packages: "oci/transfer", Only: []string{"oci/...", "spec/refusal", "internal/..."}, Why: "bytes travel by digest, whatever they mean",
 		By: []string{"fleet/mirror", "test/..."}, ByWhy: "what may be copied is decided by who knows what it is"},
-	{Packages: "oci/sign/...", Only: []string{"oci/...", "spec/refusal", "internal/check", "internal/digest", "internal/ownfiles"}, Why: "signatures know digests, not documents", Banned: map[string]string{
+	{Packages: "oci/sign/...", Only: []string{"oci/...", "spec/refusal", "internal/check", "internal/ownfiles"}, Why: "signatures know digests, not documents", Banned: map[string]string{
 		"github.com/google/go-containerregistry/": "the agent links it"}},
 	{Packages: "oci/registry", Only: []string{"oci/...", "spec/refusal", "internal/..."}, Why: "pushing and serving know artifacts, not what they mean",
 		By: []string{"oci/transfer", "cmd/caisson", "release", "fleet/...", "netboot/...", "test/..."}, ByWhy: "go-containerregistry never reaches the agent"},
@@ -169,6 +169,7 @@ var rules = []Rule{
 	{Packages: "internal/cli", Only: []string{"internal/plain"}, Stdlib: true, Why: leaf},
 	{Packages: "internal/paths", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/digest", Only: []string{}, Stdlib: true, Why: leaf},
+	{Packages: "internal/mediatype", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/plain", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/nearest", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/httpserver", Only: []string{"internal/durable", "internal/ownfiles", "internal/check", "internal/quota"}, Why: "it serves whatever it is given",

@@ -36,7 +36,7 @@ func Tables(all []Package, floors []Floor, rules []Rule) map[string]string {
 	for _, f := range slices.Backward(floors) {
 		fmt.Fprintf(&rows, "| %s | %s |\n", code(f.Folders), f.Why)
 	}
-	rows.WriteString("\n## Rules\n\n| packages | may depend on | imported only by |\n|---|---|---|\n")
+	rows.WriteString("\n## Rules\n\nEverything may import " + code(Leaves) + ": they spell what all must spell alike.\n\n| packages | may depend on | imported only by |\n|---|---|---|\n")
 	for _, r := range rules {
 		fmt.Fprintf(&rows, "| `%s` | %s | %s |\n", r.Packages, depends(r), importedBy(r))
 	}

@@ -3,7 +3,7 @@
 // Package digest spells digests: "sha256:" and 64 lower-case hex digits. There is
 // no other algorithm, since a choice of algorithms is a choice for the attacker.
 //
-// It imports the standard library only; everything outside of spec may import it.
+// It imports the standard library only; everything may import it.
 package digest
 
 import (
@@ -23,6 +23,9 @@ func Of(data []byte) string {
 
 // From returns the digest of what was written to h, a SHA-256.
 func From(h hash.Hash) string { return FromHex(hex.EncodeToString(h.Sum(nil))) }
+
+// Short returns the beginning of the digest of data, for people to tell texts apart.
+func Short(data []byte) string { return Of(data)[:len(prefix)+12] }
 
 // FromHex returns the digest with these hex digits, which it does not check.
 func FromHex(digits string) string { return prefix + digits }

@@ -9,10 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/caisson-os/caisson/internal/mediatype"
 )
 
 // MediaType is the media type of a chunk index.
-const MediaType = "application/vnd.caisson.chunks.v1"
+const MediaType = mediatype.Chunks
 
 // MaxIndex is the cap of an index that a node reads, in bytes: that of an image of
 // about 1.9 GB.

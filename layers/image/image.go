@@ -24,10 +24,12 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/caisson-os/caisson/internal/mediatype"
 )
 
 // MediaType is the media type of the images.
-const MediaType = "application/vnd.caisson.image.v1.squashfs"
+const MediaType = mediatype.Squashfs
 
 // Levels of zstd: measured, see docs/building.md.
 const (

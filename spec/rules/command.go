@@ -6,6 +6,8 @@ import (
 	"path"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/digest"
+
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -31,8 +33,7 @@ func Operation(o spec.Operation) error {
 			return err
 		}
 	}
-	hex, ok := strings.CutPrefix(o.ID, "sha256:")
-	if !ok || len(hex) != 64 || strings.Trim(hex, digits+"abcdef") != "" {
+	if !digest.Valid(o.ID) {
 		return invalid("digest", "", "%.80q is not the id of an operation", o.ID)
 	}
 	return oneOf(o.Type, "a type of operation", []string{spec.Cron, spec.OneShot})

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/caisson-os/caisson/internal/digest"
+
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 	"github.com/caisson-os/caisson/spec/site/module"
@@ -34,7 +36,7 @@ func (s *Site) Digest(node, layer, variant string) (string, error) {
 	for _, p := range parts {
 		h.Write(p)
 	}
-	return fmt.Sprintf("sha256:%x", h.Sum(nil)), nil
+	return digest.From(h), nil
 }
 
 // compile returns the parts of a node's overlay, one behind the other.

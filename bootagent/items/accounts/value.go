@@ -9,6 +9,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/caisson-os/caisson/internal/digest"
 )
 
 // Kinds of values.
@@ -58,9 +60,9 @@ func (v Value) String() string {
 	case absent:
 		return "absent"
 	case row:
-		return "sha256:" + sum([]byte(v.Row))[:12]
+		return digest.Short([]byte(v.Row))
 	case file:
-		return fmt.Sprintf("sha256:%s %04o %d:%d", v.Sum[:12], v.Mode, v.UID, v.GID)
+		return fmt.Sprintf("%s %04o %d:%d", digest.FromHex(v.Sum[:12]), v.Mode, v.UID, v.GID)
 	}
 	return v.Kind
 }

@@ -3,7 +3,6 @@
 package files
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
@@ -41,7 +41,7 @@ func (s state) String() string {
 	case link:
 		return "link to " + s.Target
 	}
-	return fmt.Sprintf("%04o %d:%d sha256:%.12x", s.Mode, s.UID, s.GID, sha256.Sum256([]byte(s.Content)))
+	return fmt.Sprintf("%04o %d:%d %s", s.Mode, s.UID, s.GID, digest.Short([]byte(s.Content)))
 }
 
 // is reports whether two states are the same but for the directories above.

@@ -4,10 +4,10 @@ package maintenance
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"fmt"
 	"strings"
 	"time"
+
+	"github.com/caisson-os/caisson/internal/digest"
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -166,7 +166,7 @@ func identity(o spec.Operation) string {
 	if err != nil {
 		panic(err) // texts and numbers have an encoding
 	}
-	return fmt.Sprintf("sha256:%x", sha256.Sum256(data))
+	return digest.Of(data)
 }
 
 func seconds(d time.Duration) int64 { return int64(d / time.Second) }

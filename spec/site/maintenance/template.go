@@ -3,14 +3,14 @@
 package maintenance
 
 import (
-	"crypto/sha256"
 	"embed"
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/caisson-os/caisson/internal/digest"
 
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -87,7 +87,7 @@ func readTemplate(c *shape.Checker, v *tree.Value) *template {
 		return nil // said already
 	}
 	t := &template{name: doc.Metadata.Name.S, version: doc.Spec.Version.S, defaults: map[string]*tree.Value{}, body: doc.Spec.Operation.V, at: doc.Metadata.Name.At,
-		digest: fmt.Sprintf("sha256:%x", sha256.Sum256(v.AppendText(nil)))}
+		digest: digest.Of(v.AppendText(nil))}
 	c.In(t.name, func() {
 		if strings.ContainsAny(t.version, "@ \t\n") || t.version == "" {
 			c.Errorf(doc.Spec.Version.At, "template", "as in \"1\"", "%q is not a version", t.version)

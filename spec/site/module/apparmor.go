@@ -4,12 +4,12 @@ package module
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"fmt"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/caisson-os/caisson/internal/digest"
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -27,7 +27,7 @@ var appArmorModule = Module{Name: "apparmor", Image: true, Doc: reflect.TypeFor[
 	Baked:   func(r *spec.Recipe) any { return r.AppArmor },
 	NeedsLayer: func(r *spec.Recipe) (out []spec.NeedsLayer) {
 		for _, p := range r.AppArmor.Profiles {
-			out = append(out, spec.NeedsLayer{Item: "apparmor", Key: p.File, To: fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(p.Text)))})
+			out = append(out, spec.NeedsLayer{Item: "apparmor", Key: p.File, To: digest.Of([]byte(p.Text))})
 		}
 		return out
 	},

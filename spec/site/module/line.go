@@ -3,8 +3,7 @@
 package module
 
 import (
-	"crypto/sha256"
-	"fmt"
+	"github.com/caisson-os/caisson/internal/digest"
 
 	"github.com/caisson-os/caisson/spec"
 )
@@ -16,6 +15,5 @@ func identity(v any) string {
 	if err != nil {
 		panic(err) // plain data
 	}
-	sum := sha256.Sum256(data)
-	return fmt.Sprintf("sha256:%x", sum[:6])
+	return digest.Short(data)
 }

@@ -4,12 +4,13 @@ package plan
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/caisson-os/caisson/internal/digest"
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -201,8 +202,7 @@ func mountEffect(c *Change) {
 
 // short is a text's identity in a few characters.
 func short(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return fmt.Sprintf("sha256:%x", sum[:6])
+	return digest.Short([]byte(text))
 }
 
 func pauseText(p *spec.Pause) string {

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/caisson-os/caisson/internal/digest"
+
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -41,12 +43,12 @@ func (p *Planner) moveChanges(published string, v site.Variant, next *Layer) []C
 	if next != nil {
 		return between(p.layers, published, next.Digest, p.publishedLocked(published), next)
 	}
-	to := "to be built, recipe sha256:" + site.RecipeID(v.Recipe)[:12]
+	to := "to be built, recipe " + digest.FromHex(site.RecipeID(v.Recipe)[:12])
 	old := p.publishedLocked(published)
 	switch {
 	case old == nil:
 		return between(p.layers, published, to, nil, nil)
-	case strings.TrimPrefix(old.Recipe, "sha256:") == site.RecipeID(v.Recipe):
+	case digest.Hex(old.Recipe) == site.RecipeID(v.Recipe):
 		// What is current is of another recipe, what the node has is not: publish
 		// refuses until the site is built again.
 		return nil

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/caisson-os/caisson/internal/digest"
+
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
@@ -119,7 +121,7 @@ func New(s *site.Site, layers Layers) *Planner {
 	}
 	for i, v := range p.variants {
 		next := layers.Next(v)
-		if next != nil && strings.TrimPrefix(next.Recipe, "sha256:") != site.RecipeID(v.Recipe) {
+		if next != nil && digest.Hex(next.Recipe) != site.RecipeID(v.Recipe) {
 			next = nil
 		}
 		p.next = append(p.next, next)
@@ -280,7 +282,7 @@ func (p *Planner) Plan() *Plan {
 	p.plan.Layers = []LayerPlan{}
 	def := p.site.DefaultRecipe()
 	for i, v := range p.variants {
-		l := LayerPlan{Variant: v.Name, Recipe: "sha256:" + site.RecipeID(v.Recipe), Action: spec.ClassNone, Nodes: len(v.Nodes), Differs: differs(def, v.Recipe),
+		l := LayerPlan{Variant: v.Name, Recipe: digest.FromHex(site.RecipeID(v.Recipe)), Action: spec.ClassNone, Nodes: len(v.Nodes), Differs: differs(def, v.Recipe),
 			From: slices.Sorted(maps.Keys(p.froms[i]))}
 		switch next := p.next[i]; {
 		case next == nil:

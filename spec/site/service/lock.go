@@ -8,9 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"time"
+
+	"github.com/caisson-os/caisson/internal/digest"
 
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
@@ -91,8 +92,6 @@ func ParseLock(data []byte) (*Lock, error) {
 	return l, nil
 }
 
-var imageDigest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
-
 func (l Locked) check() error {
 	if err := rules.GitCommit(l.Commit); err != nil {
 		return err
@@ -102,7 +101,7 @@ func (l Locked) check() error {
 			return fmt.Errorf("signed: %w", err)
 		}
 	}
-	if !imageDigest.MatchString(l.Image.Digest) || l.Image.Size <= 0 {
+	if !digest.Valid(l.Image.Digest) || l.Image.Size <= 0 {
 		return fmt.Errorf("image %.80q of %d bytes is none", l.Image.Digest, l.Image.Size)
 	}
 	return nil

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mediatype spells the media types of the files that a layer is made of: the
+// builder makes them, artifacts carry them, and nodes mount and start them. Types of
+// documents are in package oci.
+//
+// It imports nothing; everything may import it.
+package mediatype
+
+// Media types of files.
+const (
+	Kernel   = "application/vnd.caisson.kernel.v1"
+	Initrd   = "application/vnd.caisson.initrd.v1"
+	Squashfs = "application/vnd.caisson.image.v1.squashfs"
+	EROFS    = "application/vnd.caisson.image.v1.erofs"
+	Chunks   = "application/vnd.caisson.chunks.v1"
+)

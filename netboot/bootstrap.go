@@ -30,7 +30,8 @@ func Bootstrap(s *site.Site, r Registry) (spec.Bootstrap, error) {
 		r.Ref = s.Registry()
 	}
 	b := spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: s.Name(), Registry: r.Ref,
-		PlainHTTP: r.PlainHTTP, Mirrors: r.Mirrors, Proxy: r.Proxy, CAs: r.CAs, Hints: s.ReportURL(), Threshold: s.Trust().Threshold, KernelArgs: s.KernelArgs(), NewStateDisk: s.NewStateDisk()}
+		PlainHTTP: r.PlainHTTP, Mirrors: r.Mirrors, Proxy: r.Proxy, CAs: r.CAs, Hints: s.ReportURL(), Threshold: s.Trust().Threshold, KernelArgs: s.KernelArgs(), NewStateDisk: s.NewStateDisk(),
+		BootFromDisk: s.BootFromDisk(), Network: s.BootNetwork()}
 	if ref, err := oci.ParseRef(r.Ref); err != nil {
 		return b, fmt.Errorf("registry of the nodes: %w", err)
 	} else if ref.IsLayout() {

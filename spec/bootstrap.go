@@ -23,6 +23,9 @@ type Bootstrap struct {
 	StateDisk  string   `json:"stateDisk,omitempty"` // partition UUID, lower case; empty: the fixed partition named caisson-state
 
 	NewStateDisk *NewStateDisk `json:"newStateDisk,omitempty"` // what to make of an empty disk where there is no state disk
+	BootFromDisk bool          `json:"bootFromDisk,omitempty"` // a loader is wanted on the state disk; loaders of 0.9 install none, and say so
+
+	Network []BootNetwork `json:"network,omitempty"` // how the loader reaches the registry
 }
 
 // NewStateDisk says which empty disk becomes a node's state disk.

@@ -60,34 +60,34 @@ type Route struct {
 	Via string `json:"via,omitempty"` // address of a router of the same family; the network is on the link when empty
 }
 
-// MatchBoot says which cards a row of [Bootstrap.Network] is of. One field is set.
-type MatchBoot struct {
-	MAC    string `json:"mac,omitempty"`    // lower case, colon separated
-	UUID   string `json:"uuid,omitempty"`   // of the machine (SMBIOS), lower case: all its cards
-	Driver string `json:"driver,omitempty"` // of the kernel, as ethtool -i prints it
-	PCI    string `json:"pci,omitempty"`    // as lspci -D prints it, for example 0000:3b:00.0
+// BootMatch says which cards a row of [Bootstrap.Network] is of: all that is set must be so.
+type BootMatch struct {
+	MACs   []string `json:"macs,omitempty"`   // one of them; lower case, colon separated
+	UUIDs  []string `json:"uuids,omitempty"`  // one of them is the machine's (SMBIOS); lower case
+	Driver string   `json:"driver,omitempty"` // of the kernel, as ethtool -i prints it
+	PCI    string   `json:"pci,omitempty"`    // as lspci -D prints it, for example 0000:3b:00.0
 }
 
 // BootNetwork is how a loader reaches the registry by the cards that Match finds, before
-// it has an overlay. The first row that matches a card counts.
+// it has an overlay. Of the rows that match a card the first one counts.
 //
 // Loaders of 0.9 read it and do not act on it: they ask for an IPv4 address by DHCP on
 // each card, and say so on the console.
 type BootNetwork struct {
-	Match     MatchBoot `json:"match"`
-	Bond      *BootBond `json:"bond,omitempty"` // of all cards that Match finds
-	VLAN      int64     `json:"vlan,omitempty"` // 1 to 4094; untagged when 0
-	MTU       int64     `json:"mtu,omitempty"`  // bytes; the driver's when 0
-	DHCP      string    `json:"dhcp,omitempty"` // as Interface.DHCP
-	Addresses []string  `json:"addresses,omitempty"`
-	Gateway   string    `json:"gateway,omitempty"`
-	DNS       []string  `json:"dns,omitempty"` // resolver addresses
+	Match     BootMatch `json:"match"`
+	Bond      *BootBond `json:"bond,omitempty"`      // of all cards that Match finds
+	VLAN      int64     `json:"vlan,omitempty"`      // 1 to 4094; untagged when 0
+	MTU       int64     `json:"mtu,omitempty"`       // bytes, 576 to 65535; the driver's when 0
+	DHCP      string    `json:"dhcp,omitempty"`      // as Interface.DHCP
+	Addresses []string  `json:"addresses,omitempty"` // CIDR
+	Gateway   string    `json:"gateway,omitempty"`   // address of the default route
+	DNS       []string  `json:"dns,omitempty"`       // resolver addresses
 	Routes    []Route   `json:"routes,omitempty"`
 }
 
 // BootBond is a [Bond] whose members a row's Match finds.
 type BootBond struct {
-	Mode     string `json:"mode"`
-	LACPRate string `json:"lacpRate,omitempty"`
-	MinLinks int64  `json:"minLinks,omitempty"`
+	Mode     string `json:"mode"`               // one of BondModes
+	LACPRate string `json:"lacpRate,omitempty"` // as Bond.LACPRate
+	MinLinks int64  `json:"minLinks,omitempty"` // as Bond.MinLinks
 }

@@ -36,8 +36,12 @@ type RolloutRule struct {
 	Count    int    `json:"count,omitempty"`   // a wave with so many failures halts the rollout;
 	Percent  int    `json:"percent,omitempty"` // or with so many of a hundred. The first failure where both are 0
 	Undo     string `json:"undo"`              // UndoWave, UndoAll or UndoNone
-	Pinned   bool   `json:"pinned,omitempty"`  // only reports by keys that outlive a boot count
+	Grade    string `json:"grade,omitempty"`   // of the reports that count: GradePinned; of any node's key when empty
 }
+
+// GradePinned lets only reports by keys that outlive a boot count. A driver that does not
+// know the word of a plan refuses the plan.
+const GradePinned = "pinned"
 
 // What goes back when a rollout halts.
 const (

@@ -65,7 +65,7 @@ func Next(plan *spec.RolloutPlan, row spec.Rollout, rows index.Rows, left map[st
 	if row.Phase != spec.RolloutRunning {
 		return Decision{Act: Wait, Wave: n, Reason: "it is " + row.Phase}
 	}
-	if plan.Rule.Pinned {
+	if plan.Rule.Grade == spec.GradePinned {
 		reports = maps.Clone(reports)
 		maps.DeleteFunc(reports, func(_ string, r Report) bool { return !r.Pinned })
 	}

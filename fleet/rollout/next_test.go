@@ -63,7 +63,9 @@ func TestNext(t *testing.T) {
 				a.At = now
 			}
 			p := *plan
-			p.Rule.Pinned = c.pinned
+			if c.pinned {
+				p.Rule.Grade = spec.GradePinned
+			}
 			row := spec.Rollout{Phase: spec.RolloutRunning, Waves: []spec.RolloutWave{{Begun: begun.Unix()}}}
 			d := Next(&p, row, rows, nil, map[string]Report{"a": a, "b": c.b}, now)
 			if d.Act != c.act || !strings.Contains(d.Reason, c.reason) {

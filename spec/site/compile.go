@@ -92,6 +92,12 @@ func (s *Site) ReportURL() string {
 // NewStateDisk is what the loaders are asked to make of an empty disk; nil for nothing.
 func (s *Site) NewStateDisk() *spec.NewStateDisk { return s.newStateDisk }
 
+// BootFromDisk reports whether nodes are to have a loader on their state disk.
+func (s *Site) BootFromDisk() bool { return s.doc.Layer.State.Boot.On }
+
+// BootNetwork is what the loaders are told of the network.
+func (s *Site) BootNetwork() []spec.BootNetwork { return s.bootNetwork }
+
 // HasLayer reports whether the site bakes system layers. Without one its nodes
 // keep their own system and only items apply.
 func (s *Site) HasLayer() bool { return s.doc.Layer.At != report.Pos{} }

@@ -59,7 +59,12 @@ func (s *Site) checkLayer(c *shape.Checker) {
 		c.Valid(p.At, rules.Package(p.S))
 	}
 	c.In("kernel", func() { c.In("args", func() { s.args = machine.KernelArgs(c, l.Kernel.Args) }) })
-	c.In("stateDisk", func() { s.newStateDisk = checkStateDisk(c, l.State.Create, l.State.AtLeast, l.State.Disks) })
+	c.In("stateDisk", func() {
+		s.newStateDisk = checkStateDisk(c, l.State.Create, l.State.AtLeast, l.State.Disks)
+		if l.State.Boot.On {
+			c.Warnf(l.State.Boot.At, "cannot", "machines go on starting as they do now", "this release installs no loader on a disk; it leaves room for one on disks that it makes")
+		}
+	})
 	c.In("persist", func() { s.kept = keptPaths(c, l.Persist) })
 }
 
@@ -95,7 +100,7 @@ func checkStateDisk(c *shape.Checker, create shape.Flag, atLeast shape.Number, d
 		}
 		return nil
 	}
-	out := &spec.NewStateDisk{AtLeast: gib}
+	out := &spec.NewStateDisk{AtLeast: 2 * gib} // of which the room for a loader is half
 	if atLeast.Set() {
 		if atLeast.N < 1 || atLeast.N > 1<<20 {
 			c.Errorf(atLeast.At, "range", "GiB, as in 100", "%d is not a size from 1 to %d GiB", atLeast.N, 1<<20)

@@ -65,7 +65,7 @@ func TestSchemaAgreesWithParser(t *testing.T) {
 	// required fields of conf that an override or another file may complete.
 	invisible := map[string]bool{"ethtool value": true, "limits bad": true, "limits negative": true, "limits plus": true, "mount type bind": true, "mount type none": true, "mount type auto": true, "exec empty script": true, "files content": true, "limits missing": true, "limits empty": true, "mount empty": true, "mount type": true,
 		"exec rerun": true, "exec blocking": true, "perm policy": true, "profile empty": true, "override wrong value": true,
-		"interface": true, "vlan": true, "repository": true, "units limits": true, "nics names": true}
+		"interface": true, "vlan": true, "boot network bad": true, "repository": true, "units limits": true, "nics names": true}
 	refused := 0
 	for _, tt := range ruleRows(t) {
 		t.Run(tt.name, func(t *testing.T) {

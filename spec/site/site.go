@@ -30,6 +30,7 @@ type Site struct {
 	args         []string // layer.kernel.args
 	kept         []string // layer.persist
 	newStateDisk *spec.NewStateDisk
+	bootNetwork  []spec.BootNetwork
 	nodes        []inventory.Node
 	byName       map[string]int
 	parts        []*override.Part // as module.All
@@ -98,6 +99,7 @@ func build(r *document.Reader) *Site {
 	if layer {
 		r.In("layer", func() { s.checkLayer(r.Checker) })
 	}
+	r.In("bootNetwork", func() { s.bootNetwork = machine.BootNetwork(r.Checker, s.doc.Boot) })
 	r.In("nodes", func() { s.nodes = inventory.Check(r.Checker, r.Nodes) })
 	for i, n := range s.nodes {
 		s.byName[n.Name] = i

@@ -22,7 +22,7 @@ func TestLongNewStateDisk(t *testing.T) {
 	require.Tool(t, "dumpe2fs", "debugfs", "e2fsck")
 	f := fleet(t, "layer:\n", "layer:\n  stateDisk: {create: true}\n", "      - name: tree\n", "      - name: tree\n      - name: e2fsprogs\n")
 	o := f.byHand(t, machine.Options{Name: "alpha", MAC: "52:54:00:00:00:0a", UUID: "4c4c4544-0000-2010-8020-80c04f202020", Disk: filepath.Join(f.Dir, "state.raw")})
-	sh(t, `truncate -s 1100M "$1"`, o.Disk)
+	sh(t, `truncate -s 2100M "$1"`, o.Disk)
 	const dead = "THIS NODE DOES NOT COME UP: the registry does not answer"
 	const settle = `e2fsck -p "$1" || [ $? -eq 1 ]; ` // what its log has is in its place
 	alone := o
@@ -36,7 +36,7 @@ func TestLongNewStateDisk(t *testing.T) {
 		sh(t, settle+`debugfs -R 'cat owner.json' "$1" 2>/dev/null | tr -d '\n ' | grep 'quickstart.*4c4c4544-0000-2010-8020-80c04f202020'`, partition(t, o))
 	})
 	t.Run("grown", func(t *testing.T) {
-		sh(t, `truncate -s 2300M "$1"`, o.Disk)
+		sh(t, `truncate -s 3300M "$1"`, o.Disk)
 		m := f.start(t, alone)
 		waitFor(t, m, 0, "nothing has run well from state disk /dev/vda1 yet")
 		if strings.Contains(m.Console.String(), "made a state disk") || strings.Contains(m.Console.String(), "does not grow") {
@@ -109,7 +109,7 @@ func isClean(t *testing.T, o machine.Options) {
 func partition(t *testing.T, o machine.Options) string {
 	t.Helper()
 	part := o.Disk + ".part"
-	sh(t, `dd if="$1" of="$2" bs=1M skip=1 conv=sparse status=none`, o.Disk, part)
+	sh(t, `dd if="$1" of="$2" bs=1M skip=1025 conv=sparse status=none`, o.Disk, part)
 	return part
 }
 
@@ -118,5 +118,5 @@ func onPartition(t *testing.T, o machine.Options, script string) {
 	t.Helper()
 	part := partition(t, o)
 	sh(t, script, part)
-	sh(t, `dd if="$2" of="$1" bs=1M seek=1 conv=sparse,notrunc status=none`, o.Disk, part)
+	sh(t, `dd if="$2" of="$1" bs=1M seek=1025 conv=sparse,notrunc status=none`, o.Disk, part)
 }

@@ -49,6 +49,8 @@ type Finder struct {
 	Mounter  Mounter  // nil is the kernel
 	Programs Programs // nil: this loader can neither make nor repair a file system
 
+	begins int64 // where the partition of a new disk starts; 0 is gpt.Start
+
 	opener func(w whole, flags int) (blockDevice, error) // nil opens the disk alone
 	rules  check.List[*candidate]
 	order  func(a, b *candidate) int // better
@@ -58,6 +60,7 @@ type Finder struct {
 // Disk is a mounted state disk.
 type Disk struct {
 	Device   string
+	Before   int64 // bytes of the disk before the partition; 0 where there is no telling
 	ReadOnly error // why it cannot be written to; nil where it can
 }
 
@@ -84,7 +87,7 @@ func (f *Finder) Open(at string, patience time.Duration) *Disk {
 			f.aside(c, unusable(err))
 			continue
 		}
-		used = &Disk{Device: c.device, ReadOnly: readOnly}
+		used = &Disk{Device: c.device, Before: c.before, ReadOnly: readOnly}
 	}
 	return used
 }

@@ -3,6 +3,7 @@
 package disk
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -87,8 +88,8 @@ func (f *Finder) fits(w whole) (half bool, err error) {
 		return false, errors.New("it takes no writes")
 	case w.used:
 		return false, errors.New("other devices are made of it")
-	case w.size < max(f.Ask.AtLeast, smallest):
-		return false, fmt.Errorf("it has %d bytes, and %d are wanted at least", w.size, max(f.Ask.AtLeast, smallest))
+	case w.size < max(f.Ask.AtLeast, f.start()-gpt.Mebibyte+smallest):
+		return false, fmt.Errorf("it has %d bytes, and %d are wanted at least", w.size, max(f.Ask.AtLeast, f.start()-gpt.Mebibyte+smallest))
 	}
 	d, err := f.open(w, os.O_RDONLY)
 	if err != nil {
@@ -105,8 +106,11 @@ func (f *Finder) fits(w whole) (half bool, err error) {
 	return false, blank.Disk(d, w.size)
 }
 
-// smallest is less than any state disk has.
+// smallest is less than any state disk has, without the room for a loader.
 const smallest = 64 * gpt.Mebibyte
+
+// start is where the partition of a new disk starts.
+func (f *Finder) start() int64 { return cmp.Or(f.begins, gpt.Start) }
 
 // make writes a note of what is being done, a table and a file system, and takes the note
 // away. What a power cut leaves has the note, and is made again.
@@ -114,11 +118,11 @@ func (f *Finder) make(w whole) error {
 	if f.Programs == nil {
 		return errors.New("this loader has no mke2fs: the layer whose loader it is was built without layer.stateDisk.create")
 	}
-	t := gpt.New(w.size, w.sector)
+	t := gpt.New(w.size, w.sector, f.start())
 	if err := f.change(w, func(d blockDevice) error { return begin(t, d, gpt.Making, f.Fleet) }); err != nil {
 		return err
 	}
-	if err := f.Programs.Make(w.device, paths.StateLabel, gpt.Mebibyte, t.Room()); err != nil {
+	if err := f.Programs.Make(w.device, paths.StateLabel, t.Start, t.Room()); err != nil {
 		return err
 	}
 	return f.finish(w, t)

@@ -31,7 +31,7 @@ func newBench(t *testing.T) *bench {
 	return &bench{sys: t.TempDir(), dev: t.TempDir()}
 }
 
-const diskSize = 64 << 20
+const diskSize = smallest
 
 // add gives the machine a disk; facts are files of its sysfs directory. The file is
 // returned.
@@ -72,7 +72,7 @@ func writeFile(t *testing.T, name, text string) {
 }
 
 func (b *bench) finder(ask *spec.NewStateDisk) *Finder {
-	return &Finder{Sys: b.sys, Dev: b.dev, Fleet: "metal-a", Ask: ask, Mounter: links{}, Programs: hosts{},
+	return &Finder{Sys: b.sys, Dev: b.dev, Fleet: "metal-a", Ask: ask, Mounter: links{}, Programs: hosts{}, begins: gpt.Mebibyte,
 		Say: func(format string, args ...any) { fmt.Fprintf(&b.said, format+"\n", args...) }}
 }
 
@@ -140,9 +140,9 @@ func TestMakeTakesOnlyWhatIsEmpty(t *testing.T) {
 		{name: "garbage at the beginning", ask: ask, fill: `printf x | dd of="$1" bs=1 seek=300000 conv=notrunc status=none`, says: "something at byte 300000"},
 		{name: "garbage at the end", ask: ask, fill: `printf x | dd of="$1" bs=1 seek=$((67108864-1)) conv=notrunc status=none`, says: "something at byte 67108863"},
 		{name: "data in the middle", ask: ask, fill: `dd if=/dev/urandom of="$1" bs=1M seek=30 count=10 conv=notrunc status=none`, says: "something at byte"},
-		{name: "of another fleet, half made", ask: ask, fill: `printf 'caisson-state making 00112233445566778899aabbccddeeff 00112233445566778899aabbccddeeff metal-b\n' | dd of="$1" conv=notrunc status=none`, says: "not empty"},
-		{name: "half made, and then another's table", ask: ask, fill: `sgdisk -n 1:0:0 "$1" >/dev/null; printf 'caisson-state making 00112233445566778899aabbccddeeff 00112233445566778899aabbccddeeff metal-a\n' | dd of="$1" conv=notrunc status=none`, says: "another partition table is on it"},
-		{name: "a note that nobody wrote", ask: ask, fill: `printf 'caisson-state making x y metal-a\n' | dd of="$1" conv=notrunc status=none`, says: "cannot be read"},
+		{name: "of another fleet, half made", ask: ask, fill: `printf 'caisson-state making 00112233445566778899aabbccddeeff 00112233445566778899aabbccddeeff 1048576 metal-b\n' | dd of="$1" conv=notrunc status=none`, says: "not empty"},
+		{name: "half made, and then another's table", ask: ask, fill: `sgdisk -n 1:0:0 "$1" >/dev/null; printf 'caisson-state making 00112233445566778899aabbccddeeff 00112233445566778899aabbccddeeff 1048576 metal-a\n' | dd of="$1" conv=notrunc status=none`, says: "another partition table is on it"},
+		{name: "a note that nobody wrote", ask: ask, fill: `printf 'caisson-state making x y 1048576 metal-a\n' | dd of="$1" conv=notrunc status=none`, says: "cannot be read"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t)
@@ -311,4 +311,30 @@ func TestACutWhileItIsMade(t *testing.T) {
 		}
 	}
 	t.Logf("%d cuts in %d writes", len(list), len(log))
+}
+
+// TestRoomForALoader: what is made without more words leaves a gigabyte before the
+// partition, and the file system is in the partition.
+func TestRoomForALoader(t *testing.T) {
+	b := newBench(t)
+	const size = gpt.Start + 80*gpt.Mebibyte
+	image := b.add(t, "vda", size, nil)
+	small := b.add(t, "vdb", gpt.Start, nil)
+	f := b.finder(&spec.NewStateDisk{})
+	f.begins = 0
+	if made := f.Make(); made != filepath.Join(b.dev, "vda") {
+		t.Fatalf("made %q, not %s (%s is too small): %s", made, image, small, &b.said)
+	}
+	if out := command(t, "sgdisk", "-i", "1", image); !strings.Contains(out, "First sector: 2099200 ") {
+		t.Errorf("the partition is elsewhere:\n%s", out)
+	}
+	d, err := os.Open(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close() // only read
+	magic := make([]byte, 2)
+	if _, err := d.ReadAt(magic, gpt.Start+1024+56); err != nil || string(magic) != "\x53\xef" {
+		t.Errorf("no ext4 superblock in the partition: %x, %v", magic, err)
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"strconv"
 	"strings"
 	"unicode/utf16"
 
@@ -24,23 +25,27 @@ import (
 )
 
 // Layout is the GUID partition table of a disk that caisson made: one partition, from
-// the first Mebibyte to the end. See the UEFI specification, chapter 5.
+// Start to the end. See the UEFI specification, chapter 5.
 type Layout struct {
 	Size, Sector    int64
+	Start           int64    // first byte of the partition
 	Disk, Partition [16]byte // identifiers, as they are stored
 }
 
 const (
 	Mebibyte = 1 << 20
-	entries  = 128 // in a table
-	entry    = 128 // bytes of one
+	BootRoom = 1 << 30             // for the partition of a loader
+	Start    = Mebibyte + BootRoom // of the partition of a new disk: nothing is ever shrunk
+	entries  = 128                 // in a table
+	entry    = 128                 // bytes of one
 )
 
 // linuxData is the type of the partition: a file system of Linux.
 var linuxData = [16]byte{0xaf, 0x3d, 0xc6, 0x0f, 0x83, 0x84, 0x72, 0x47, 0x8e, 0x79, 0x3d, 0x69, 0xd8, 0x47, 0x7d, 0xe4}
 
-func New(size, sector int64) Layout {
-	t := Layout{Size: size, Sector: sector}
+// New returns a layout with identifiers of its own. Sizes are in bytes.
+func New(size, sector, start int64) Layout {
+	t := Layout{Size: size, Sector: sector, Start: start}
 	for _, id := range []*[16]byte{&t.Disk, &t.Partition} {
 		rand.Read(id[:])
 		id[7], id[8] = id[7]&0x0f|0x40, id[8]&0x3f|0x80 // a random UUID, its first fields little-endian
@@ -49,7 +54,7 @@ func New(size, sector int64) Layout {
 }
 
 // Room is what the partition has, in bytes.
-func (t Layout) Room() int64 { return t.end() - Mebibyte }
+func (t Layout) Room() int64 { return t.end() - t.Start }
 
 // end is the byte after the partition: the copy of the table comes after it.
 func (t Layout) end() int64 {
@@ -79,7 +84,7 @@ func (t Layout) entries() []byte {
 	list := make([]byte, entries*entry)
 	copy(list, linuxData[:])
 	copy(list[16:], t.Partition[:])
-	binary.LittleEndian.PutUint64(list[32:], uint64(Mebibyte/t.Sector))
+	binary.LittleEndian.PutUint64(list[32:], uint64(t.Start/t.Sector))
 	binary.LittleEndian.PutUint64(list[40:], uint64(t.end()/t.Sector-1))
 	for i, c := range utf16.Encode([]rune(paths.StateLabel)) {
 		binary.LittleEndian.PutUint16(list[56+2*i:], c)
@@ -139,9 +144,9 @@ const (
 const bootCode = 440
 
 // Note is what the first sector says of a disk that is being changed: what is done, for
-// which fleet, and the identifiers that tell its table from others.
+// which fleet, where its partition starts, and the identifiers that tell its table from others.
 func (t Layout) Note(step, fleet string) string {
-	return fmt.Sprintf("%s %s %x %x %.200s\n", paths.StateLabel, step, t.Disk, t.Partition, fleet)
+	return fmt.Sprintf("%s %s %x %x %d %.200s\n", paths.StateLabel, step, t.Disk, t.Partition, t.Start, fleet)
 }
 
 // First is the first sector: a note, or none, and the entry that tells old programs that
@@ -163,8 +168,8 @@ func ReadNote(r io.ReaderAt, size, sector int64) (t Layout, step, fleet string, 
 		return t, "", "", err
 	}
 	line, _, _ := strings.Cut(string(b), "\n")
-	words := strings.SplitN(line, " ", 5)
-	if len(words) != 5 || words[0] != paths.StateLabel {
+	words := strings.SplitN(line, " ", 6)
+	if len(words) != 6 || words[0] != paths.StateLabel {
 		return t, "", "", nil
 	}
 	t = Layout{Size: size, Sector: sector}
@@ -173,7 +178,10 @@ func ReadNote(r io.ReaderAt, size, sector int64) (t Layout, step, fleet string, 
 			return t, "", "", fmt.Errorf("its first sector has a note that cannot be read: %.80q", line)
 		}
 	}
-	return t, words[1], words[4], nil
+	if t.Start, err = strconv.ParseInt(words[4], 10, 64); err != nil || t.Start < Mebibyte || t.Start%Mebibyte != 0 || size >= Mebibyte && t.Start >= t.end() {
+		return t, "", "", fmt.Errorf("its first sector has a note that cannot be read: %.80q", line)
+	}
+	return t, words[1], words[5], nil
 }
 
 // Wider returns the table that a disk would have if it were made now, and whether it is
@@ -191,6 +199,7 @@ func Wider(r io.ReaderAt, size, sector, much int64) (t Layout, more bool, err er
 	t = Layout{Size: size, Sector: sector}
 	copy(t.Disk[:], header[56:72])
 	copy(t.Partition[:], list[16:32])
+	t.Start = int64(le.Uint64(list[32:40])) * sector
 	want := t.entries()
 	end := (int64(le.Uint64(list[40:])) + 1) * sector
 	copy(want[40:48], list[40:48]) // all but the end is the same

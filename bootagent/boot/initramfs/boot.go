@@ -193,6 +193,9 @@ func (b *boot) readBootstrap(context.Context) error {
 	b.words = identity.CommandLine(string(line))
 	b.limits = b.limits.from(b.words)
 	b.say("loader of fleet %s, registry %s, kernel %s", b.bootstrap.Fleet, b.bootstrap.Registry, release())
+	if n := len(b.bootstrap.Network); n > 0 {
+		b.say("bootNetwork: cannot: this loader does not act on its %d rows and asks for an IPv4 address by DHCP on each card", n)
+	}
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/blackbox"
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
 	"github.com/caisson-os/caisson/bootagent/boot/e2fs"
+	"github.com/caisson-os/caisson/bootagent/boot/gpt"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
@@ -112,6 +113,9 @@ func (b *boot) useDisk(patience time.Duration) bool {
 	}
 	b.disk, b.readOnly = d.Device, d.ReadOnly
 	b.say("state disk %s", d.Device)
+	if b.bootstrap.BootFromDisk {
+		b.trouble("%s", cannotBoot(d))
+	}
 	b.lookBack(blackbox.PStore)
 	if d.ReadOnly != nil {
 		b.trouble("state disk %s can only be read: what this boot writes is lost with it, no newer generation is begun: %v", d.Device, d.ReadOnly)
@@ -119,6 +123,14 @@ func (b *boot) useDisk(patience time.Duration) bool {
 		b.trouble("state disk %s: %v", d.Device, err)
 	}
 	return true
+}
+
+// cannotBoot says why no loader is put on a state disk.
+func cannotBoot(d *disk.Disk) string {
+	if d.Before < gpt.BootRoom {
+		return "boot from " + d.Device + ": cannot: no room: less than a gigabyte before its partition, and nothing is shrunk"
+	}
+	return "boot from " + d.Device + ": cannot: this loader installs none"
 }
 
 // settle leaves the state disk as a shutdown does: a file system that can only be read

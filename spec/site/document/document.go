@@ -18,24 +18,25 @@ import (
 
 // Site is a Site as it is written.
 type Site struct {
-	APIVersion shape.Text            `site:"apiVersion,required" enum:"caisson.dev/v1alpha1"`
-	Kind       shape.Text            `site:"kind,required" enum:"Site"`
-	Metadata   MetadataDoc           `site:"metadata" doc:"required, but in a file that is included"`
-	Include    []shape.Text          `site:"include" doc:"files and patterns of files, relative to this one: what they hold is laid below this document"`
-	Registry   shape.Text            `site:"registry" doc:"where layers and overlays are published: host[:port]/prefix or oci:DIR"`
-	Layer      layerDoc              `site:"layer" doc:"what the system layer is made of; without it nodes keep their own system"`
-	Attached   shape.Flag            `site:"attached" doc:"caisson does not boot the nodes: without a layer, what needs one is reported by them instead of refused here"`
-	Nodes      []inventory.NodeDoc   `site:"nodes"`
-	Inventory  shape.Words           `site:"inventory" doc:"files with more nodes: a list like nodes, or the JSON of kubectl get nodes"`
-	Network    machine.NetworkDoc    `site:"network" doc:"every node's resolver, time servers and addresses"`
-	Machine    shape.Raw[machineDoc] `site:"machine" doc:"settings beside conf that may differ by host or label"`
-	Trust      TrustDoc              `site:"trust"`
-	Values     shape.Words           `site:"values" doc:"Divingbell values files, below conf"`
-	Conf       shape.Raw[ConfDoc]    `site:"conf" doc:"Divingbell's configuration"`
-	Manifests  manifestsDoc          `site:"manifests" doc:"modules on or off, as in Divingbell"`
-	Labels     shape.Map[labelsDoc]  `site:"labels" doc:"which nodes run a module, as in Divingbell"`
-	Swap       []maintenance.SwapDoc `site:"swap" doc:"when nodes start over by themselves into another layer, kernel arguments and whatever else takes a boot; when somebody reboots them, when absent"`
-	Health     []health.CheckDoc     `site:"health" doc:"what nodes look at after a change: it counts as good when all of it holds, and is undone when it does not"`
+	APIVersion shape.Text               `site:"apiVersion,required" enum:"caisson.dev/v1alpha1"`
+	Kind       shape.Text               `site:"kind,required" enum:"Site"`
+	Metadata   MetadataDoc              `site:"metadata" doc:"required, but in a file that is included"`
+	Include    []shape.Text             `site:"include" doc:"files and patterns of files, relative to this one: what they hold is laid below this document"`
+	Registry   shape.Text               `site:"registry" doc:"where layers and overlays are published: host[:port]/prefix or oci:DIR"`
+	Layer      layerDoc                 `site:"layer" doc:"what the system layer is made of; without it nodes keep their own system"`
+	Attached   shape.Flag               `site:"attached" doc:"caisson does not boot the nodes: without a layer, what needs one is reported by them instead of refused here"`
+	Nodes      []inventory.NodeDoc      `site:"nodes"`
+	Inventory  shape.Words              `site:"inventory" doc:"files with more nodes: a list like nodes, or the JSON of kubectl get nodes"`
+	Network    machine.NetworkDoc       `site:"network" doc:"every node's resolver, time servers and addresses"`
+	Boot       []machine.BootNetworkDoc `site:"bootNetwork" doc:"how the loader reaches the registry, by what its cards are"`
+	Machine    shape.Raw[machineDoc]    `site:"machine" doc:"settings beside conf that may differ by host or label"`
+	Trust      TrustDoc                 `site:"trust"`
+	Values     shape.Words              `site:"values" doc:"Divingbell values files, below conf"`
+	Conf       shape.Raw[ConfDoc]       `site:"conf" doc:"Divingbell's configuration"`
+	Manifests  manifestsDoc             `site:"manifests" doc:"modules on or off, as in Divingbell"`
+	Labels     shape.Map[labelsDoc]     `site:"labels" doc:"which nodes run a module, as in Divingbell"`
+	Swap       []maintenance.SwapDoc    `site:"swap" doc:"when nodes start over by themselves into another layer, kernel arguments and whatever else takes a boot; when somebody reboots them, when absent"`
+	Health     []health.CheckDoc        `site:"health" doc:"what nodes look at after a change: it counts as good when all of it holds, and is undone when it does not"`
 }
 
 // MetadataDoc names the fleet.
@@ -56,8 +57,9 @@ type layerDoc struct {
 type stateDiskDoc struct {
 	Create  shape.Flag   `site:"create" doc:"make one of an empty disk where there is none"`
 	Repair  shape.Flag   `site:"repair" doc:"have e2fsck repair what needs no question; on where create is"`
+	Boot    shape.Flag   `site:"boot" doc:"keep a loader on it that the machine starts from"`
 	Disks   []shape.Text `site:"disks" doc:"serial numbers or WWNs of disks that may be made one; the only one that is empty when absent"`
-	AtLeast shape.Number `site:"atLeast" doc:"GiB that the disk must have; 1 when absent"`
+	AtLeast shape.Number `site:"atLeast" doc:"GiB that the disk must have; 2 when absent"`
 	At      report.Pos
 }
 

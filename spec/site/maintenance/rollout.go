@@ -73,7 +73,7 @@ func (d RolloutDoc) check(c *shape.Checker, m *Maintenance) Rollout {
 	s := d.Spec
 	r := Rollout{Name: d.Metadata.Name.S, Rule: spec.RolloutRule{
 		Soak: defaultSoak, Deadline: defaultDeadline, Silence: defaultSilence,
-		Count: int(s.Halt.Count.N), Percent: int(s.Halt.Percent.N), Undo: cmp.Or(s.Undo.S, spec.UndoWave), Pinned: s.Grade.S == "pinned",
+		Count: int(s.Halt.Count.N), Percent: int(s.Halt.Percent.N), Undo: cmp.Or(s.Undo.S, spec.UndoWave), Grade: grade(s.Grade.S),
 	}}
 	for _, t := range []struct {
 		doc shape.Duration
@@ -198,4 +198,12 @@ func (r Rollout) Divide(nodes []inventory.Node) []Wave {
 	}
 	take(fmt.Sprint(len(r.waves)+1), func(inventory.Node) bool { return true })
 	return out
+}
+
+// grade returns the word of a plan, where any is left out.
+func grade(word string) string {
+	if word == "any" {
+		return ""
+	}
+	return word
 }

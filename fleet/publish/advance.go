@@ -43,13 +43,13 @@ func (p *Publisher) Advance(ctx context.Context, policy Policy, name string, by 
 	if err := p.checkSigners(policy); err != nil {
 		return nil, err
 	}
-	err = p.alone(ctx, policy, purpose{publish: policy.Site, half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
+	err = p.runAlone(ctx, policy, purpose{publish: policy.Site, half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
 		if v.index == nil {
 			return p.unpublished()
 		}
 		step, err := decide(ctx, &Fleet{run, v})
 		if err == nil && step == nil && v.index.Root.Reserved {
-			result, err = run.mend(ctx, v, batch)
+			result, err = run.repair(ctx, v, batch)
 			return err
 		}
 		if err != nil || step == nil {
@@ -91,11 +91,11 @@ func (p *Publisher) step(ctx context.Context, v *view, batch *registry.Batch, na
 		}
 	}
 	if !step.Named {
-		if err := p.succeed(ctx, c.todo); err != nil {
+		if err := p.checkSuccession(ctx, c.todo); err != nil {
 			return nil, err
 		}
 	}
-	kept, err := p.keep(ctx, v, x, s.held, func(string) bool { return false })
+	kept, err := p.renewKept(ctx, v, x, s.held, func(string) bool { return false })
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (p *Publisher) step(ctx context.Context, v *view, batch *registry.Batch, na
 		}
 		result.Stay = step.Back.Stay
 	}
-	if err := p.heal(ctx, v, c); err != nil {
+	if err := p.repairTags(ctx, v, c); err != nil {
 		return nil, err
 	}
 	result.Unchanged = x.Len() - len(c.todo) + added(c.todo)
@@ -119,12 +119,12 @@ func (p *Publisher) step(ctx context.Context, v *view, batch *registry.Batch, na
 	return result, p.write(ctx, v.policy, v, batch, c, result)
 }
 
-// mend takes up a publish that was cut, and changes nothing else.
-func (p *Publisher) mend(ctx context.Context, v *view, batch *registry.Batch) (*Result, error) {
+// repair takes up a publish that was cut, and changes nothing else.
+func (p *Publisher) repair(ctx context.Context, v *view, batch *registry.Batch) (*Result, error) {
 	x := v.next()
 	x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
 	c := &change{verb: "mend", index: x, rows: true, reject: v.rejected(), by: By{Reason: "a publish was cut"}}
-	if err := p.heal(ctx, v, c); err != nil {
+	if err := p.repairTags(ctx, v, c); err != nil {
 		return nil, err
 	}
 	result := newResult(x.Root)

@@ -30,7 +30,7 @@ func (p *Publisher) dropReplaced(ctx context.Context, todo []work) {
 // that another node took over at some time stays.
 func (p *Publisher) dropAliases(ctx context.Context, node string, was spec.Match, used map[string]bool) {
 	for _, tag := range trust.AliasTags(was.MACs, was.UUIDs) {
-		if used[tag] || !p.leadsTo(ctx, tag, node) {
+		if used[tag] || !p.isTagOf(ctx, tag, node) {
 			continue
 		}
 		if err := p.Registry.Untag(ctx, oci.RepoNode, tag); err != nil {
@@ -39,9 +39,9 @@ func (p *Publisher) dropAliases(ctx context.Context, node string, was spec.Match
 	}
 }
 
-// leadsTo reports whether a tag leads to an overlay of a node. Nothing is verified:
+// isTagOf reports whether a tag leads to an overlay of a node. Nothing is verified:
 // whoever can alter what a tag leads to can remove the tag, too.
-func (p *Publisher) leadsTo(ctx context.Context, tag, node string) bool {
+func (p *Publisher) isTagOf(ctx context.Context, tag, node string) bool {
 	src := p.Registry.Source()
 	resp, err := src.Manifest(ctx, oci.RepoNode, tag, "")
 	if err != nil {

@@ -17,34 +17,34 @@ import (
 )
 
 // seenByNode is what a node finds under its names, or why it would not take that.
-type seenByNode struct {
+type nodeView struct {
 	accepted *trust.Accepted
 	err      error // that is a verdict
 }
 
-// asNodes looks as each node does, several at a time.
-func (p *Publisher) asNodes(ctx context.Context, v *view, names []string, rows index.Rows) (map[string]seenByNode, error) {
+// viewAsNodes looks as each node does, several at a time.
+func (p *Publisher) viewAsNodes(ctx context.Context, v *view, names []string, rows index.Rows) (map[string]nodeView, error) {
 	todo := make([]work, len(names))
 	for i, name := range names {
 		todo[i].name = name
 	}
 	var mu sync.Mutex
-	seen := make(map[string]seenByNode, len(names))
-	err := each(ctx, todo, func(ctx context.Context, w *work) error {
-		a, err := p.asNode(ctx, v, w.name, rows)
+	seen := make(map[string]nodeView, len(names))
+	err := forEach(ctx, todo, func(ctx context.Context, w *work) error {
+		a, err := p.viewAsNode(ctx, v, w.name, rows)
 		if err != nil && verdict(err) == "" {
 			return err
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		seen[w.name] = seenByNode{a, err}
+		seen[w.name] = nodeView{a, err}
 		return nil
 	})
 	return seen, err
 }
 
-// asNode looks under a node's names, where the node does.
-func (p *Publisher) asNode(ctx context.Context, v *view, name string, rows index.Rows) (*trust.Accepted, error) {
+// viewAsNode looks under a node's names, where the node does.
+func (p *Publisher) viewAsNode(ctx context.Context, v *view, name string, rows index.Rows) (*trust.Accepted, error) {
 	c, err := trust.Overlay(ctx, p.Registry.Source(), []string{name}, "")
 	if err != nil {
 		return nil, err
@@ -63,19 +63,19 @@ func (p *Publisher) asNode(ctx context.Context, v *view, name string, rows index
 	if !ok {
 		return a, nil // it left the index, or was never in it
 	}
-	if err := leadsToRow(&v.index.Root, row, c.Manifest, a.Floor.Generation); err != nil {
+	if err := checkTarget(&v.index.Root, row, c.Manifest, a.Floor.Generation); err != nil {
 		return nil, err
 	}
 	for _, tag := range trust.AliasTags(o.Match.MACs, o.Match.UUIDs) {
-		if err := p.aliasLeads(ctx, tag, c.Manifest, rows); err != nil {
+		if err := p.checkAlias(ctx, tag, c.Manifest, rows); err != nil {
 			return nil, err
 		}
 	}
 	return a, nil
 }
 
-// leadsToRow says what a node's tag is that does not lead to what its row says.
-func leadsToRow(x *spec.FleetIndex, row spec.Published, manifest string, generation uint64) error {
+// checkTarget says what a node's tag is that does not lead to what its row says.
+func checkTarget(x *spec.FleetIndex, row spec.Published, manifest string, generation uint64) error {
 	switch {
 	case manifest == row.Manifest:
 		return nil
@@ -94,9 +94,9 @@ const moved = "somebody moved the tag or put an older fleet:index in place"
 // errUnfinished is the verdict on what a publish has moved that did not end.
 var errUnfinished = errors.New("of a generation that is given out and not published yet")
 
-// aliasLeads wants the tag of a machine to lead to what a node has that is bound to it:
+// checkAlias wants the tag of a machine to lead to what a node has that is bound to it:
 // several may be, as where a node is held and another has its machine by now.
-func (p *Publisher) aliasLeads(ctx context.Context, tag, manifest string, rows index.Rows) error {
+func (p *Publisher) checkAlias(ctx context.Context, tag, manifest string, rows index.Rows) error {
 	resp, err := p.Registry.Source().Manifest(ctx, oci.RepoNode, tag, "")
 	if err != nil {
 		return fmt.Errorf("node:%s: %w", tag, err)

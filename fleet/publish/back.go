@@ -50,11 +50,11 @@ func (f *Fleet) Back(ctx context.Context, given map[string]string, to spec.Floor
 	} else if err != nil {
 		return nil, err
 	}
-	if err := each(ctx, todo, func(ctx context.Context, w *work) error { return b.prepare(ctx, past, w) }); err != nil {
+	if err := forEach(ctx, todo, func(ctx context.Context, w *work) error { return b.prepare(ctx, past, w) }); err != nil {
 		return nil, err
 	}
 	b.back.todo = slices.DeleteFunc(todo, func(w work) bool { return w.overlay == "" })
-	b.back.Lost = b.said()
+	b.back.Lost = b.lostError()
 	return b.back, nil
 }
 
@@ -80,7 +80,7 @@ type returning struct {
 }
 
 func (b *returning) prepare(ctx context.Context, past *Past, w *work) error {
-	was, err := b.had(ctx, past, w)
+	was, err := b.contentThen(ctx, past, w)
 	if err != nil {
 		return err
 	}
@@ -89,27 +89,27 @@ func (b *returning) prepare(ctx context.Context, past *Past, w *work) error {
 	case was != nil && was.Overlay == w.was.Overlay:
 		return nil
 	case len(w.holds) > 0:
-		b.stay(w, hold.Why(w.holds))
+		b.keepNode(w, hold.Why(w.holds))
 		return nil
 	case w.was.Overlay != b.given[w.name]:
-		b.stay(w, "it got something else since")
+		b.keepNode(w, "it got something else since")
 		return nil
 	case was == nil && past == nil:
-		b.gone(w, fmt.Sprintf("what was published in generation %s, which was removed", Generation{b.before.Epoch, b.before.Generation}))
+		b.noteLost(w, fmt.Sprintf("what was published in generation %s, which was removed", Generation{b.before.Epoch, b.before.Generation}))
 		return nil
 	case was == nil:
-		b.stay(w, "nothing was published for it before")
+		b.keepNode(w, "nothing was published for it before")
 		return nil
 	}
-	if err := b.canRun(ctx, was); lost(err) {
-		b.gone(w, fmt.Sprintf("layer %s: %v", was.Layer, err))
+	if err := b.checkLayer(ctx, was); lost(err) {
+		b.noteLost(w, fmt.Sprintf("layer %s: %v", was.Layer, err))
 		return nil
 	} else if err != nil {
 		return err
 	}
 	o, err := b.content(ctx, b.v, w.name, *was)
 	if lost(err) {
-		b.gone(w, err.Error())
+		b.noteLost(w, err.Error())
 		return nil
 	} else if err != nil {
 		return err
@@ -119,10 +119,10 @@ func (b *returning) prepare(ctx context.Context, past *Past, w *work) error {
 	return b.sign(ctx, w, o)
 }
 
-// had returns what a node had then, nil where that was nothing or is not known.
-func (b *returning) had(ctx context.Context, past *Past, w *work) (*spec.Content, error) {
+// contentThen returns what a node had then, nil where that was nothing or is not known.
+func (b *returning) contentThen(ctx context.Context, past *Past, w *work) (*spec.Content, error) {
 	if past != nil {
-		was, _, err := had(ctx, past, w)
+		was, _, err := contentBefore(ctx, past, w)
 		return was, err
 	}
 	// What a row had before the present is from then only if it is older.
@@ -132,9 +132,9 @@ func (b *returning) had(ctx context.Context, past *Past, w *work) (*spec.Content
 	return nil, nil
 }
 
-// canRun wants the layer of what a node had in the registry, released, and neither on the
+// checkLayer wants the layer of what a node had in the registry, released, and neither on the
 // reject list.
-func (b *returning) canRun(ctx context.Context, was *spec.Content) error {
+func (b *returning) checkLayer(ctx context.Context, was *spec.Content) error {
 	if err := b.v.allowed(was.Layer, was.Overlay); err != nil {
 		return err
 	}
@@ -142,32 +142,32 @@ func (b *returning) canRun(ctx context.Context, was *spec.Content) error {
 	defer b.mu.Unlock()
 	err, known := b.usable[was.Layer]
 	if !known {
-		err = b.layerIsThere(ctx, was.Layer)
+		err = b.checkReleased(ctx, was.Layer)
 		b.usable[was.Layer] = err
 	}
 	return err
 }
 
-func (b *returning) stay(w *work, why string) {
+func (b *returning) keepNode(w *work, why string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.back.Stay[w.name] = why
 }
 
-func (b *returning) gone(w *work, what string) {
-	b.stay(w, "it cannot go back: "+what)
+func (b *returning) noteLost(w *work, what string) {
+	b.keepNode(w, "it cannot go back: "+what)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lost[what] = append(b.lost[what], w.name)
 }
 
-// said names all that cannot be given back.
-func (b *returning) said() error {
+// lostError names all that cannot be given back.
+func (b *returning) lostError() error {
 	var all []string
 	for _, what := range slices.Sorted(maps.Keys(b.lost)) {
 		nodes := b.lost[what]
 		slices.SortFunc(nodes, plain.Natural)
-		all = append(all, fmt.Sprintf("%s (%s)", what, oneOf(nodes)))
+		all = append(all, fmt.Sprintf("%s (%s)", what, firstOf(nodes)))
 	}
 	if all == nil {
 		return nil
@@ -176,8 +176,8 @@ func (b *returning) said() error {
 		"what nodes had before is not to be had: %s", strings.Join(all, "; "))
 }
 
-// oneOf names the first of some nodes.
-func oneOf(nodes []string) string {
+// firstOf names the first of some nodes.
+func firstOf(nodes []string) string {
 	if len(nodes) == 1 {
 		return "node " + nodes[0]
 	}

@@ -26,7 +26,7 @@ func many(b *testing.B, n int) []work {
 	todo := make([]work, n)
 	for i := range todo {
 		todo[i].name, todo[i].generation = fmt.Sprintf("node-%06d", i), 1
-		if err := todo[i].give(func() ([]byte, error) { return numbered(i) }); err != nil {
+		if err := todo[i].setDocument(func() ([]byte, error) { return numbered(i) }); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -110,7 +110,7 @@ func pushServer(b *testing.B, nodes int) {
 		if err := putRaw(b.Context(), fmt.Sprintf("http://%s/v2/raw-%d/node", addr, n), &todo[0]); err != nil {
 			b.Fatal(err)
 		}
-		if err := each(b.Context(), todo[1:], func(ctx context.Context, w *work) error {
+		if err := forEach(b.Context(), todo[1:], func(ctx context.Context, w *work) error {
 			return putRaw(ctx, fmt.Sprintf("http://%s/v2/raw-%d/node", addr, n), w)
 		}); err != nil {
 			b.Fatal(err)

@@ -48,7 +48,7 @@ type Lists struct {
 // expire. No content changes and no generation is taken, but after a publish that was
 // cut: its nodes get again what they had. It runs daily.
 func (p *Publisher) Refresh(ctx context.Context, lists Lists) (result *Result, err error) {
-	err = p.alone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
+	err = p.runAlone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
 		result, err = run.refresh(ctx, v, batch, lists)
 		return err
 	})
@@ -80,15 +80,15 @@ func (p *Publisher) refresh(ctx context.Context, v *view, batch *registry.Batch,
 	result := newResult(x.Root)
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
-		if p.old(rows[name].Expires, v.policy.Lifetime) {
+		if p.isOld(rows[name].Expires, v.policy.Lifetime) {
 			names = append(names, name)
 		}
 	}
 	c := &change{by: By{Author: p.Author, Reason: "a publish was cut"}, verb: "refresh", index: x, reject: reject}
-	if c.todo, err = p.keep(ctx, v, x, names, func(string) bool { return false }); err != nil {
+	if c.todo, err = p.renewKept(ctx, v, x, names, func(string) bool { return false }); err != nil {
 		return nil, err
 	}
-	if err := p.heal(ctx, v, c); err != nil {
+	if err := p.repairTags(ctx, v, c); err != nil {
 		return nil, err
 	}
 	result.Unchanged = len(rows) - len(c.todo)
@@ -96,15 +96,15 @@ func (p *Publisher) refresh(ctx context.Context, v *view, batch *registry.Batch,
 	return result, p.write(ctx, v.policy, v, batch, c, result)
 }
 
-// keep prepares new signatures over what nodes have, of the new generation where fresh
+// renewKept prepares new signatures over what nodes have, of the new generation where fresh
 // says so, else of the one that each has. A node whose pause is over moves on in any
 // case.
-func (p *Publisher) keep(ctx context.Context, v *view, x *index.Index, names []string, fresh func(node string) bool) ([]work, error) {
+func (p *Publisher) renewKept(ctx context.Context, v *view, x *index.Index, names []string, fresh func(node string) bool) ([]work, error) {
 	todo := make([]work, len(names))
 	for i, name := range names {
 		todo[i].name = name
 	}
-	err := each(ctx, todo, func(ctx context.Context, w *work) error {
+	err := forEach(ctx, todo, func(ctx context.Context, w *work) error {
 		row, _, err := x.Row(ctx, w.name)
 		if err != nil {
 			return err
@@ -128,7 +128,7 @@ func (p *Publisher) keep(ctx context.Context, v *view, x *index.Index, names []s
 		if !w.resigned {
 			w.generation = x.Root.Generation
 		}
-		return w.give(held(doc))
+		return w.setDocument(fixedDocument(doc))
 	})
 	return todo, err
 }

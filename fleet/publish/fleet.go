@@ -46,7 +46,7 @@ func (p *Publisher) putIndex(ctx context.Context, policy Policy, x *index.Index,
 }
 
 // putReserved says in fleet:index that a generation is given out, over the rows
-// before it, or over what [Publisher.takeUp] made of them.
+// before it, or over what [Publisher.adoptMoves] made of them.
 func (p *Publisher) putReserved(ctx context.Context, policy Policy, v *view, next spec.FleetIndex) error {
 	x := v.index.Fork()
 	next.Shards, next.Change, next.Reserved = x.Root.Shards, x.Root.Change, true
@@ -77,7 +77,7 @@ func (p *Publisher) putFleetDocument(ctx context.Context, fleet string, raw []by
 			return "", err
 		}
 	}
-	if err := p.lease.own(ctx); err != nil {
+	if err := p.lease.checkOwned(ctx); err != nil {
 		return "", err
 	}
 	return p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, manifest, tags...)

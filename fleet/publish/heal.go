@@ -19,11 +19,11 @@ import (
 	"github.com/caisson-os/caisson/trust"
 )
 
-// takeUp finds the nodes whose tag a publish that was cut has moved. Where that was a
+// adoptMoves finds the nodes whose tag a publish that was cut has moved. Where that was a
 // rollout's, their rows say from now on what it gave them: its next step goes on with
 // the wave or with the way back, and moves none of them once more. It changes the view,
 // and so what is written next, be that cut as well.
-func (p *Publisher) takeUp(ctx context.Context, v *view) error {
+func (p *Publisher) adoptMoves(ctx context.Context, v *view) error {
 	if v.index == nil || !v.index.Root.Reserved {
 		return nil
 	}
@@ -31,7 +31,7 @@ func (p *Publisher) takeUp(ctx context.Context, v *view) error {
 	if err != nil {
 		return err
 	}
-	if v.torn, err = p.torn(ctx, rows); err != nil || !ofRollout(v.index.Root.Doing) {
+	if v.torn, err = p.findTorn(ctx, rows); err != nil || !isOfRollout(v.index.Root.Doing) {
 		return err
 	}
 	var todo []work
@@ -41,8 +41,8 @@ func (p *Publisher) takeUp(ctx context.Context, v *view) error {
 	}
 	var mu sync.Mutex
 	taken := index.Rows{}
-	err = each(ctx, todo, func(ctx context.Context, w *work) error {
-		row, err := p.given(ctx, v, w)
+	err = forEach(ctx, todo, func(ctx context.Context, w *work) error {
+		row, err := p.readMoved(ctx, v, w)
 		if row == nil || err != nil {
 			return err
 		}
@@ -66,7 +66,9 @@ func (p *Publisher) takeUp(ctx context.Context, v *view) error {
 // verbOfRollout begins what the index says of a rollout's changes.
 const verbOfRollout = "rollout "
 
-func ofRollout(c *spec.FleetChange) bool { return c != nil && strings.HasPrefix(c.Verb, verbOfRollout) }
+func isOfRollout(c *spec.FleetChange) bool {
+	return c != nil && strings.HasPrefix(c.Verb, verbOfRollout)
+}
 
 // givenChecks is the rule for an overlay that a wave gave a node before it was cut.
 var givenChecks = check.List[*lookedOverlay]{
@@ -85,9 +87,9 @@ func generationWasGivenOut(l *lookedOverlay) error {
 	return nil
 }
 
-// given returns the row of a node that a rollout moved before it was cut; nil where what
+// readMoved returns the row of a node that a rollout moved before it was cut; nil where what
 // its tag leads to does not count, or the node is held. It is put right like any other then.
-func (p *Publisher) given(ctx context.Context, v *view, w *work) (*spec.Published, error) {
+func (p *Publisher) readMoved(ctx context.Context, v *view, w *work) (*spec.Published, error) {
 	if holds, _ := hold.Split(w.was.Holds, p.Now); len(holds) > 0 {
 		return nil, nil
 	}
@@ -116,10 +118,10 @@ func (p *Publisher) given(ctx context.Context, v *view, w *work) (*spec.Publishe
 		Expires: l.accepted.Expires.Unix(), Match: l.overlay.Match, Size: int64(len(l.candidate.Document)), Before: w.before()}, nil
 }
 
-// heal adds to a change what puts right a publish that was cut: nodes whose tag it has
+// repairTags adds to a change what puts right a publish that was cut: nodes whose tag it has
 // moved, and that the change does not publish, get again what their row says, of the new
 // generation.
-func (p *Publisher) heal(ctx context.Context, v *view, c *change) error {
+func (p *Publisher) repairTags(ctx context.Context, v *view, c *change) error {
 	if !v.index.Root.Reserved {
 		return nil
 	}
@@ -143,21 +145,21 @@ func (p *Publisher) heal(ctx context.Context, v *view, c *change) error {
 	if len(torn) > 0 {
 		p.Say("a publish was cut: %s to get again what the index says", plain.Count(len(torn), "node"))
 	}
-	todo, err := p.keep(ctx, v, c.index, slices.Sorted(maps.Keys(torn)), func(string) bool { return true })
+	todo, err := p.renewKept(ctx, v, c.index, slices.Sorted(maps.Keys(torn)), func(string) bool { return true })
 	c.todo = append(c.todo, todo...)
 	return err
 }
 
-// torn returns the nodes whose tag does not lead to what their row says: a publish
+// findTorn returns the nodes whose tag does not name the overlay of their row: a publish
 // was cut after it had moved them.
-func (p *Publisher) torn(ctx context.Context, rows index.Rows) (map[string]bool, error) {
+func (p *Publisher) findTorn(ctx context.Context, rows index.Rows) (map[string]bool, error) {
 	var todo []work
 	for name, row := range rows {
 		todo = append(todo, work{name: name, was: &row})
 	}
 	var mu sync.Mutex
 	torn := map[string]bool{}
-	err := each(ctx, todo, func(ctx context.Context, w *work) error {
+	err := forEach(ctx, todo, func(ctx context.Context, w *work) error {
 		resp, err := p.Registry.Source().Manifest(ctx, oci.RepoNode, w.name, "")
 		if err != nil && !isNotFound(err) {
 			return err

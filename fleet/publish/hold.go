@@ -28,7 +28,7 @@ type Hold struct {
 // Freeze keeps what nodes have, until [Publisher.Forward].
 func (p *Publisher) Freeze(ctx context.Context, h Hold) (*Result, error) {
 	return p.edit(ctx, "freeze", h, nil, func(_ context.Context, e *editing, w *work) error {
-		e.put(w, spec.HoldFreeze)
+		e.addHold(w, spec.HoldFreeze)
 		return nil
 	})
 }
@@ -56,7 +56,7 @@ func (p *Publisher) Pin(ctx context.Context, h Hold, layer string) (*Result, err
 			return err
 		}
 		o.Layer, o.Variant = l.Digest, l.Variant
-		e.put(w, spec.HoldPin)
+		e.addHold(w, spec.HoldPin)
 		return e.sign(ctx, w, o)
 	})
 }
@@ -78,7 +78,7 @@ func (p *Publisher) Rollback(ctx context.Context, h Hold, to string) (*Result, e
 		return err
 	}
 	return p.edit(ctx, "rollback", h, find, func(ctx context.Context, e *editing, w *work) error {
-		had, why, err := had(ctx, past, w)
+		had, why, err := contentBefore(ctx, past, w)
 		switch {
 		case err != nil:
 			return err
@@ -88,14 +88,14 @@ func (p *Publisher) Rollback(ctx context.Context, h Hold, to string) (*Result, e
 		case had == nil:
 			return hint("'caisson history --node' says what it had", "%s", why)
 		}
-		if e.put(w, spec.HoldRollback); had.Overlay == w.was.Overlay {
+		if e.addHold(w, spec.HoldRollback); had.Overlay == w.was.Overlay {
 			return nil
 		}
 		o, err := e.content(ctx, e.v, w.name, *had)
 		if err != nil {
 			return err
 		}
-		if err := e.layerIsThere(ctx, o.Layer); err != nil {
+		if err := e.checkReleased(ctx, o.Layer); err != nil {
 			return err
 		}
 		o.Match = w.was.Match
@@ -103,9 +103,9 @@ func (p *Publisher) Rollback(ctx context.Context, h Hold, to string) (*Result, e
 	})
 }
 
-// had returns what a node had in a past state, or before the present one; nil and why
+// contentBefore returns what a node had in a past state, or before the present one; nil and why
 // where that is nothing.
-func had(ctx context.Context, past *Past, w *work) (was *spec.Content, why string, err error) {
+func contentBefore(ctx context.Context, past *Past, w *work) (was *spec.Content, why string, err error) {
 	if past == nil {
 		if hold.Of(w.was.Holds, spec.HoldRollback) != nil {
 			return nil, "", hint("--to GEN goes further back; 'caisson history' lists the generations", "it was rolled back already")
@@ -128,7 +128,7 @@ func (p *Publisher) Pause(ctx context.Context, h Hold) (*Result, error) {
 			return err
 		}
 		o := &looked.overlay
-		e.put(w, spec.HoldPause)
+		e.addHold(w, spec.HoldPause)
 		w.aside = true
 		return e.sign(ctx, w, o)
 	})
@@ -137,7 +137,7 @@ func (p *Publisher) Pause(ctx context.Context, h Hold) (*Result, error) {
 // Resume ends the pause of nodes: they enforce again what they have.
 func (p *Publisher) Resume(ctx context.Context, h Hold) (*Result, error) {
 	return p.edit(ctx, "resume", h, nil, func(ctx context.Context, e *editing, w *work) error {
-		if !e.end(w, true) {
+		if !e.endHold(w, true) {
 			return nil
 		}
 		looked, err := e.overlay(ctx, e.v, w.name)
@@ -154,7 +154,7 @@ func (p *Publisher) Resume(ctx context.Context, h Hold) (*Result, error) {
 // the site says.
 func (p *Publisher) Forward(ctx context.Context, h Hold) (*Result, error) {
 	return p.edit(ctx, "forward", h, nil, func(_ context.Context, e *editing, w *work) error {
-		e.end(w, false)
+		e.endHold(w, false)
 		return nil
 	})
 }
@@ -173,7 +173,7 @@ type editing struct {
 // they all need. A node whose work has no document keeps its overlay and gets its new
 // holds only.
 func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(context.Context, *editing) error, f func(context.Context, *editing, *work) error) (result *Result, err error) {
-	err = p.alone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
+	err = p.runAlone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
 		if v.index == nil {
 			return p.unpublished()
 		}
@@ -182,7 +182,7 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 		}
 		x := v.next()
 		x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
-		todo, err := choose(ctx, v, h)
+		todo, err := selectNodes(ctx, v, h)
 		if err != nil {
 			return err
 		}
@@ -195,7 +195,7 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 				return err
 			}
 		}
-		if err := each(ctx, todo, func(ctx context.Context, w *work) error {
+		if err := forEach(ctx, todo, func(ctx context.Context, w *work) error {
 			w.generation, w.holds = x.Root.Generation, w.was.Holds
 			return f(ctx, e, w)
 		}); err != nil {
@@ -213,7 +213,7 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 				c.rows = true
 			}
 		}
-		if err := run.heal(ctx, v, c); err != nil {
+		if err := run.repairTags(ctx, v, c); err != nil {
 			return err
 		}
 		touched := map[string]bool{}
@@ -251,8 +251,8 @@ func (p *Publisher) sayUnderWay(ctx context.Context, v *view, todo []work) error
 	return nil
 }
 
-// choose returns the nodes that a hold is about, each with its row.
-func choose(ctx context.Context, v *view, h Hold) ([]work, error) {
+// selectNodes returns the nodes that a hold is about, each with its row.
+func selectNodes(ctx context.Context, v *view, h Hold) ([]work, error) {
 	names := slices.Compact(slices.Sorted(slices.Values(h.Nodes)))
 	if h.All {
 		rows, err := v.index.All(ctx)
@@ -279,8 +279,8 @@ func choose(ctx context.Context, v *view, h Hold) ([]work, error) {
 	return todo, nil
 }
 
-// put adds a hold to a node's.
-func (e *editing) put(w *work, kind string) {
+// addHold adds a hold to a node's.
+func (e *editing) addHold(w *work, kind string) {
 	one := spec.Hold{Kind: kind, Reason: e.h.Reason, Author: e.h.Author, Since: e.Now.Unix()}
 	if !e.h.Until.IsZero() {
 		one.Until = e.h.Until.Unix()
@@ -292,9 +292,9 @@ func (e *editing) put(w *work, kind string) {
 	e.result.Held = append(e.result.Held, HoldLine{w.name, w.holds})
 }
 
-// end ends the pause of a node, or what else holds it, and reports whether there
+// endHold ends the pause of a node, or what else holds it, and reports whether there
 // was such a hold.
-func (e *editing) end(w *work, pause bool) bool {
+func (e *editing) endHold(w *work, pause bool) bool {
 	stay, ended := hold.End(w.was.Holds, pause)
 	if len(ended) == 0 {
 		return false
@@ -325,7 +325,7 @@ func (e *editing) sign(ctx context.Context, w *work, o *spec.Overlay) error {
 	if err != nil {
 		return err
 	}
-	return w.give(held(doc))
+	return w.setDocument(fixedDocument(doc))
 }
 
 // layer reads a layer that a verified row or overlay names, once.
@@ -335,8 +335,8 @@ func (e *editing) layer(ctx context.Context, digest string) (release.Layer, erro
 	return readOnce(ctx, e.Registry, e.layers, digest)
 }
 
-// layerIsThere refuses a layer that was removed, or that nobody trusted released.
-func (e *editing) layerIsThere(ctx context.Context, digest string) error {
+// checkReleased refuses a layer that was removed, or that nobody trusted released.
+func (e *editing) checkReleased(ctx context.Context, digest string) error {
 	e.mu.Lock()
 	_, known := e.layers[digest]
 	e.mu.Unlock()

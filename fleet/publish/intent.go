@@ -62,15 +62,15 @@ func IsIntent(tag string) bool {
 	return ok
 }
 
-// says is what a publisher says beside its tag.
-type says struct {
-	By    string
-	Gives uint64 // the generation that it gives out, which its memory may have raised
+// announcement is what a publisher says beside its tag.
+type announcement struct {
+	By       string
+	Reserves uint64 // the generation that it gives out, which its memory may have raised
 }
 
 // manifest returns the document of an intent that is renewed for the n-th time.
-func (i intent) manifest(s says, n int) []byte {
-	return i.annotated(map[string]string{intentBeat: strconv.Itoa(n), intentBy: s.By, intentFor: strconv.FormatUint(s.Gives, 10)})
+func (i intent) manifest(s announcement, n int) []byte {
+	return i.annotated(map[string]string{intentBeat: strconv.Itoa(n), intentBy: s.By, intentFor: strconv.FormatUint(s.Reserves, 10)})
 }
 
 // mark returns the document of an intent that was withdrawn.
@@ -78,8 +78,8 @@ func (i intent) mark() []byte { return i.annotated(map[string]string{withdrawn: 
 
 // markDead returns the document of an intent that others withdrew. Should its
 // publisher still write, then nothing else of that generation.
-func (s standing) markDead() []byte {
-	return s.annotated(map[string]string{withdrawn: "true", intentDead: "true", intentFor: strconv.FormatUint(max(s.Gives, s.generation), 10)})
+func (s observedIntent) markDead() []byte {
+	return s.annotated(map[string]string{withdrawn: "true", intentDead: "true", intentFor: strconv.FormatUint(max(s.Reserves, s.generation), 10)})
 }
 
 func (i intent) annotated(a map[string]string) []byte {
@@ -88,22 +88,22 @@ func (i intent) annotated(a map[string]string) []byte {
 		Config: oci.Describe(oci.MediaTypeEmpty, oci.Empty).Bare(), Layers: []oci.Descriptor{}, Annotations: a})
 }
 
-// standing is an intent as a registry serves it.
-type standing struct {
+// observedIntent is an intent as a registry serves it.
+type observedIntent struct {
 	intent
-	says
-	digest  string
-	gone    bool // it is marked as withdrawn
-	dead    bool // others withdrew it
-	renewed bool // its publisher renews it: one of the first releases does not
+	announcement
+	digest      string
+	isWithdrawn bool // it is marked as withdrawn
+	isDead      bool // others withdrew it
+	isRenewed   bool // its publisher renews it: one of the first releases does not
 }
 
-// standing reads an intent. One that was withdrawn is [oci.ErrNotFound]. A registry
+// readIntent reads an intent. One that was withdrawn is [oci.ErrNotFound]. A registry
 // that is just putting a tag anew may not find what it leads to (docker-registry 2.8
 // answers 500), so nothing is concluded from one answer.
-func (p *Publisher) standing(ctx context.Context, i intent) (s standing, err error) {
+func (p *Publisher) readIntent(ctx context.Context, i intent) (s observedIntent, err error) {
 	for range 3 {
-		if s, err = p.standingNow(ctx, i); err == nil || s.gone {
+		if s, err = p.readIntentOnce(ctx, i); err == nil || s.isWithdrawn {
 			return s, err
 		}
 		select {
@@ -115,8 +115,8 @@ func (p *Publisher) standing(ctx context.Context, i intent) (s standing, err err
 	return s, err
 }
 
-func (p *Publisher) standingNow(ctx context.Context, i intent) (standing, error) {
-	s := standing{intent: i}
+func (p *Publisher) readIntentOnce(ctx context.Context, i intent) (observedIntent, error) {
+	s := observedIntent{intent: i}
 	resp, err := p.Registry.Source().Manifest(ctx, oci.RepoFleet, i.tag(), "")
 	if err != nil {
 		return s, err
@@ -125,13 +125,13 @@ func (p *Publisher) standingNow(ctx context.Context, i intent) (standing, error)
 	if err != nil {
 		return s, err
 	}
-	s.Gives, err = strconv.ParseUint(m.Annotations[intentFor], 10, 64)
-	s.dead = m.Annotations[intentDead] == "true" && err == nil
-	if s.gone = m.Annotations[withdrawn] == "true"; s.gone {
+	s.Reserves, err = strconv.ParseUint(m.Annotations[intentFor], 10, 64)
+	s.isDead = m.Annotations[intentDead] == "true" && err == nil
+	if s.isWithdrawn = m.Annotations[withdrawn] == "true"; s.isWithdrawn {
 		return s, fmt.Errorf("fleet:%s was withdrawn: %w", i.tag(), oci.ErrNotFound)
 	}
 	_, renewed := m.Annotations[intentBeat]
-	s.renewed = renewed && err == nil
+	s.isRenewed = renewed && err == nil
 	s.digest, s.By = resp.Digest, m.Annotations[intentBy]
 	return s, nil
 }
@@ -143,7 +143,7 @@ func (p *Publisher) withdraw(ctx context.Context, i intent, digests []string) {
 	defer cancel()
 	mark, err := p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, i.mark(), i.tag())
 	if err != nil {
-		p.Say("fleet:%s could not be withdrawn: other publishers see within %s that it is nobody's, and go on: %v", i.tag(), p.paced().dead, err)
+		p.Say("fleet:%s could not be withdrawn: other publishers see within %s that it is nobody's, and go on: %v", i.tag(), p.currentPace().dead, err)
 		return
 	}
 	for _, reference := range append(digests, mark, i.tag()) {

@@ -155,8 +155,8 @@ func layerIsNotOlder(s *succession) error {
 	return nil
 }
 
-// succeed refuses layers older than those that the nodes have.
-func (p *Publisher) succeed(ctx context.Context, todo []work) error {
+// checkSuccession refuses layers older than those that the nodes have.
+func (p *Publisher) checkSuccession(ctx context.Context, todo []work) error {
 	type pair struct{ old, new string }
 	done := map[pair]bool{}
 	read := map[string]release.Layer{}
@@ -183,8 +183,8 @@ func (p *Publisher) succeed(ctx context.Context, todo []work) error {
 	return nil
 }
 
-// sayFast says what a layer for development costs that takes the place of another.
-func (p *Publisher) sayFast(ctx context.Context, todo []work) error {
+// reportFast says what a layer for development costs that takes the place of another.
+func (p *Publisher) reportFast(ctx context.Context, todo []work) error {
 	read, said := map[string]release.Layer{}, map[string]bool{}
 	for _, w := range todo {
 		if w.was == nil || w.was.Layer == "" || w.layer == "" || w.was.Layer == w.layer || said[w.layer] {

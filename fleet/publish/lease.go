@@ -26,7 +26,7 @@ type pace struct {
 
 var usualPace = pace{beat: 15 * time.Second, hold: time.Minute, look: 5 * time.Second, dead: 3 * time.Minute}
 
-func (p *Publisher) paced() pace {
+func (p *Publisher) currentPace() pace {
 	if p.pace != nil {
 		return *p.pace
 	}
@@ -41,7 +41,7 @@ var errLost = errors.New("the reservation of this publish is lost")
 type lease struct {
 	p *Publisher
 	intent
-	says
+	announcement
 	pace
 
 	mu      sync.Mutex
@@ -51,8 +51,8 @@ type lease struct {
 	lost    error
 }
 
-// sinceBoot goes on while the machine is suspended, and nobody can set it.
-func sinceBoot() (time.Duration, error) {
+// timeSinceBoot goes on while the machine is suspended, and nobody can set it.
+func timeSinceBoot() (time.Duration, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
 		return 0, fmt.Errorf("read the time since the boot: %w", err)
@@ -62,11 +62,11 @@ func sinceBoot() (time.Duration, error) {
 
 // put puts the intent, or renews it.
 func (l *lease) put(ctx context.Context) error {
-	began, err := sinceBoot()
+	began, err := timeSinceBoot()
 	if err != nil {
 		return err
 	}
-	digest, err := l.p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, l.manifest(l.says, len(l.digests)), l.tag())
+	digest, err := l.p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, l.manifest(l.announcement, len(l.digests)), l.tag())
 	if err != nil {
 		return err
 	}
@@ -76,10 +76,10 @@ func (l *lease) put(ctx context.Context) error {
 	return nil
 }
 
-// held refuses a write when the intent was not renewed for too long: others may count
+// checkHeld refuses a write when the intent was not renewed for too long: others may count
 // its publisher as dead.
-func (l *lease) held() error {
-	now, err := sinceBoot()
+func (l *lease) checkHeld() error {
+	now, err := timeSinceBoot()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch silent := now - l.began; {
@@ -87,50 +87,50 @@ func (l *lease) held() error {
 	case err != nil:
 		l.lost = err
 	case silent > l.hold:
-		l.lost = l.lose("fleet:%s was not renewed for %s, and another publisher may be at work", l.tag(), silent.Round(time.Second))
+		l.lost = l.lostError("fleet:%s was not renewed for %s, and another publisher may be at work", l.tag(), silent.Round(time.Second))
 	}
 	return l.lost
 }
 
-func (l *lease) lose(format string, args ...any) error {
+func (l *lease) lostError(format string, args ...any) error {
 	return cli.WithHint(fmt.Errorf("%w: "+format, append([]any{errLost}, args...)...), "'caisson verify' tells what is published; run this again")
 }
 
-// gave notes the generation of what was written. A publish on a layout has no lease.
-func (l *lease) gave(generation uint64) {
+// noteGiven notes the generation of what was written. A publish on a layout has no lease.
+func (l *lease) noteGiven(generation uint64) {
 	if l != nil {
 		l.given = generation
 	}
 }
 
-// own refuses a write when another publisher has withdrawn the intent. A publish on
+// checkOwned refuses a write when another publisher has withdrawn the intent. A publish on
 // a layout has none.
-func (l *lease) own(ctx context.Context) error {
+func (l *lease) checkOwned(ctx context.Context) error {
 	if l == nil {
 		return nil
 	}
-	_, err := l.p.standing(ctx, l.intent)
+	_, err := l.p.readIntent(ctx, l.intent)
 	if errors.Is(err, oci.ErrNotFound) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.lost = l.lose("another publisher has withdrawn fleet:%s", l.tag())
+		l.lost = l.lostError("another publisher has withdrawn fleet:%s", l.tag())
 		return l.lost
 	}
 	if err != nil {
 		return fmt.Errorf("read fleet:%s: %w", l.tag(), err)
 	}
-	return l.held()
+	return l.checkHeld()
 }
 
-// during renews the intent while f runs, ends f when that is not possible any more,
+// renewWhile renews the intent while f runs, ends f when that is not possible any more,
 // and withdraws the intent. One that is lost stays: what its publisher sent last may still
 // be on its way, for as long as others wait before they count it as dead.
-func (l *lease) during(ctx context.Context, f func(context.Context) error) error {
+func (l *lease) renewWhile(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var beats sync.WaitGroup
 	beats.Go(func() { l.renew(ctx, cancel) })
 	err := f(ctx)
-	lost := l.held()
+	lost := l.checkHeld()
 	cancel(nil)
 	beats.Wait()
 	switch {
@@ -155,11 +155,11 @@ func (l *lease) renew(ctx context.Context, cancel context.CancelCauseFunc) {
 		case <-tick.C:
 		}
 		one, end := context.WithTimeout(ctx, l.beat)
-		if err := l.own(one); err == nil {
+		if err := l.checkOwned(one); err == nil {
 			_ = l.put(one) // the next one may arrive; held says when it is too late
 		}
 		end()
-		if err := l.held(); err != nil {
+		if err := l.checkHeld(); err != nil {
 			cancel(err)
 			return
 		}

@@ -50,7 +50,7 @@ func (p *Publisher) Prune(ctx context.Context, keep Keep, dry bool) (out *Pruned
 		return err
 	}
 	if p.Trust != nil && !dry {
-		err = p.alone(ctx, *p.Trust, purpose{}, func(ctx context.Context, run *Publisher, batch *registry.Batch, _ *view) error {
+		err = p.runAlone(ctx, *p.Trust, purpose{}, func(ctx context.Context, run *Publisher, batch *registry.Batch, _ *view) error {
 			return remove(ctx, run, batch)
 		})
 		return out, err
@@ -94,7 +94,7 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 	for i, g := range list {
 		stays := count < keep.Generations || !locked || n.goneBackTo[g]
 		if count < keep.Generations {
-			changed, err := p.changed(ctx, list[i:])
+			changed, err := p.isChanged(ctx, list[i:])
 			if err != nil {
 				return nil, err
 			}
@@ -129,9 +129,9 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 	return out, nil
 }
 
-// changed reports whether the first of some generations, the newest first, has other rows
+// isChanged reports whether the first of some generations, the newest first, has other rows
 // than the one before it: steps of a rollout may only tell how far that is.
-func (p *Publisher) changed(ctx context.Context, list []Generation) (bool, error) {
+func (p *Publisher) isChanged(ctx context.Context, list []Generation) (bool, error) {
 	var shards [2][]spec.Shard
 	for i, g := range list[:min(2, len(list))] {
 		c, err := document(ctx, p.Registry.Source(), g.tag(), oci.TypeFleetIndex, maxIndex)

@@ -19,7 +19,7 @@
 // generation is remembered and reserved in fleet:index, overlays and their tags,
 // shards, fleet:gen-EPOCH-GENERATION and fleet:index, fleet:current, and tags of
 // nodes that are retired go last. Cut anywhere, a repeated publish heals it, and so does a hold or a retirement;
-// what a rollout moved before it was cut stays where it is, see takeUp. No generation ever names two contents. cmd/caisson, fleet/policy and
+// what a rollout moved before it was cut stays where it is, see adoptMoves. No generation ever names two contents. cmd/caisson, fleet/policy and
 // fleet/preview import it.
 package publish
 

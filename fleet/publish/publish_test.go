@@ -391,7 +391,7 @@ func (f *fleet) cutDoing(what *spec.FleetChange, given uint64) {
 	must(f.t, f.putReserved(f.t.Context(), f.policy, v, reserved))
 	node := f.nodes("", "cut")[0]
 	cut := []work{{name: "n0", match: node.Match, layer: node.Layer, generation: given}}
-	must(f.t, cut[0].give(node.Doc))
+	must(f.t, cut[0].setDocument(node.Doc))
 	must(f.t, f.signNodes(f.t.Context(), f.policy, &reserved, cut))
 	_, err = f.pushNode(f.t.Context(), &cut[0])
 	must(f.t, err)

@@ -22,7 +22,7 @@ func (f *Fleet) Rehearse(ctx context.Context, nodes []Node, named bool) error {
 	if f.v.index == nil {
 		return f.p.unpublished()
 	}
-	p, policy, err := f.p.pretending(f.v.policy)
+	p, policy, err := f.p.withTrialKey(f.v.policy)
 	if err != nil {
 		return err
 	}
@@ -37,25 +37,25 @@ func (f *Fleet) Rehearse(ctx context.Context, nodes []Node, named bool) error {
 		if there {
 			w.was = &row
 		}
-		if err := w.give(n.Doc); err != nil {
+		if err := w.setDocument(n.Doc); err != nil {
 			return ofNode(n.Name, err)
 		}
 		todo[i] = w
 	}
 	if !named {
-		if err := p.succeed(ctx, todo); err != nil {
+		if err := p.checkSuccession(ctx, todo); err != nil {
 			return err
 		}
 	}
-	if err := p.sayFast(ctx, todo); err != nil {
+	if err := p.reportFast(ctx, todo); err != nil {
 		return err
 	}
 	return p.signNodes(ctx, policy, &f.v.index.Root, todo)
 }
 
-// pretending returns the publisher and the policy of a fleet that trusts a key which is
+// withTrialKey returns the publisher and the policy of a fleet that trusts a key which is
 // made for that and kept nowhere.
-func (p *Publisher) pretending(policy Policy) (Publisher, Policy, error) {
+func (p *Publisher) withTrialKey(policy Policy) (Publisher, Policy, error) {
 	q := *p
 	key, err := sign.Generate()
 	if err != nil {
@@ -69,9 +69,9 @@ func (p *Publisher) pretending(policy Policy) (Publisher, Policy, error) {
 // errDry is returned for a write of a run that writes nothing.
 var errDry = errors.New("a dry run writes nothing")
 
-// dryly runs f on what is published now. No other publisher is kept out, and no write
+// runDry runs f on what is published now. No other publisher is kept out, and no write
 // leaves this program, whatever f does.
-func (p *Publisher) dryly(ctx context.Context, policy Policy, why purpose, f func(context.Context, *Publisher, *registry.Batch, *view) error) error {
+func (p *Publisher) runDry(ctx context.Context, policy Policy, why purpose, f func(context.Context, *Publisher, *registry.Batch, *view) error) error {
 	if p.Memory != nil {
 		p.Memory.Fixed()
 	}
@@ -80,15 +80,15 @@ func (p *Publisher) dryly(ctx context.Context, policy Policy, why purpose, f fun
 		return err
 	}
 	run.Registry = p.Registry.While(func() error { return errDry })
-	if err := run.takeUp(ctx, v); err != nil {
+	if err := run.adoptMoves(ctx, v); err != nil {
 		return err
 	}
 	return f(ctx, run, &registry.Batch{}, v)
 }
 
-// tell says in a result what a change would write, after the nodes' own decision about it.
-func (p *Publisher) tell(ctx context.Context, policy Policy, c *change, result *Result) error {
-	q, policy, err := p.pretending(policy)
+// rehearseInto says in a result what a change would write, after the nodes' own decision about it.
+func (p *Publisher) rehearseInto(ctx context.Context, policy Policy, c *change, result *Result) error {
+	q, policy, err := p.withTrialKey(policy)
 	if err != nil {
 		return err
 	}
@@ -109,14 +109,14 @@ func (f *Fleet) Allowed(digests ...string) error { return f.v.allowed(digests...
 func (v *view) allowed(digests ...string) error {
 	for _, digest := range digests {
 		if digest != "" && slices.Contains(v.rejected(), digest) {
-			return takesOff(refusal.New(refusal.Rejected, "%s is on the reject list", digest))
+			return hintReject(refusal.New(refusal.Rejected, "%s is on the reject list", digest))
 		}
 	}
 	return nil
 }
 
-// takesOff says how something comes off the reject list, where an error is about that.
-func takesOff(err error) error {
+// hintReject says how something comes off the reject list, where an error is about that.
+func hintReject(err error) error {
 	if refusal.Of(err) != refusal.Rejected {
 		return err
 	}

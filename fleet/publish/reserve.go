@@ -26,23 +26,23 @@ import (
 // reads it afterwards to what was put last.
 //
 // Whoever goes on renews its intent ([lease]) and writes only as long as it can. An
-// intent that others see unchanged for long enough is withdrawn by them ([Publisher.outwait]),
+// intent that others see unchanged for long enough is withdrawn by them ([Publisher.awaitOthers]),
 // which then begin as if it had never been, after the generation that it was for: its
 // mark stays until fleet:index is past that.
 
 // errTaken is returned where another publisher is at work.
 var errTaken = errors.New("another publisher is at work")
 
-// alone runs f while no other publisher changes the fleet. Where one does it waits for
+// runAlone runs f while no other publisher changes the fleet. Where one does it waits for
 // as long as it may, or returns an error that says what to do.
-func (p *Publisher) alone(ctx context.Context, policy Policy, why purpose, f func(context.Context, *Publisher, *registry.Batch, *view) error) error {
+func (p *Publisher) runAlone(ctx context.Context, policy Policy, why purpose, f func(context.Context, *Publisher, *registry.Batch, *view) error) error {
 	if p.Dry {
-		return p.dryly(ctx, policy, why, f)
+		return p.runDry(ctx, policy, why, f)
 	}
 	began, run := time.Now(), *p
 	for {
 		alone := false
-		err := run.aloneNow(ctx, policy, why, func(ctx context.Context, p *Publisher, b *registry.Batch, v *view) error {
+		err := run.tryAlone(ctx, policy, why, func(ctx context.Context, p *Publisher, b *registry.Batch, v *view) error {
 			alone = true
 			return f(ctx, p, b, v)
 		})
@@ -51,7 +51,7 @@ func (p *Publisher) alone(ctx context.Context, policy Policy, why purpose, f fun
 			return err
 		}
 		p.Say("%v: waits up to %s", err, left.Round(time.Second))
-		at := p.paced()
+		at := p.currentPace()
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -61,9 +61,9 @@ func (p *Publisher) alone(ctx context.Context, policy Policy, why purpose, f fun
 	}
 }
 
-// aloneNow is [Publisher.alone] of one who waits for nobody that lives. On a layout its
+// tryAlone is [Publisher.runAlone] of one who waits for nobody that lives. On a layout its
 // lock keeps others out, held since before the first read.
-func (p *Publisher) aloneNow(ctx context.Context, policy Policy, why purpose, f func(context.Context, *Publisher, *registry.Batch, *view) error) (err error) {
+func (p *Publisher) tryAlone(ctx context.Context, policy Policy, why purpose, f func(context.Context, *Publisher, *registry.Batch, *view) error) (err error) {
 	batch, err := p.Registry.Batch()
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (p *Publisher) aloneNow(ctx context.Context, policy Policy, why purpose, f 
 			return err
 		}
 		work := func(ctx context.Context, run *Publisher) error {
-			if err := run.takeUp(ctx, v); err != nil {
+			if err := run.adoptMoves(ctx, v); err != nil {
 				return err
 			}
 			return f(ctx, run, batch, v)
@@ -83,11 +83,11 @@ func (p *Publisher) aloneNow(ctx context.Context, policy Policy, why purpose, f 
 		if p.Registry.Ref().IsLayout() {
 			return work(ctx, run)
 		}
-		others, err := run.whileReserved(ctx, v, work)
+		others, err := run.runReserved(ctx, v, work)
 		if err != nil || len(others) == 0 {
 			return err
 		}
-		if err := run.outwait(ctx, others); err != nil {
+		if err := run.awaitOthers(ctx, others); err != nil {
 			return err
 		}
 	}
@@ -105,9 +105,9 @@ func (p *Publisher) begin(ctx context.Context, policy Policy, why purpose) (*Pub
 	return &run, v, err
 }
 
-// whileReserved runs f between the announcement of a generation and its withdrawal,
+// runReserved runs f between the announcement of a generation and its withdrawal,
 // or returns the intents that are in the way.
-func (p *Publisher) whileReserved(ctx context.Context, v *view, f func(context.Context, *Publisher) error) (others []standing, err error) {
+func (p *Publisher) runReserved(ctx context.Context, v *view, f func(context.Context, *Publisher) error) (others []observedIntent, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, intentLife, errors.New("this publish took too long: another may have begun"))
 	defer cancel()
 	l, around, err := p.reserve(ctx, v)
@@ -115,12 +115,12 @@ func (p *Publisher) whileReserved(ctx context.Context, v *view, f func(context.C
 		return around.others, err
 	}
 	run := *p
-	run.lease, run.Registry = l, p.Registry.While(l.held)
-	if err := l.during(ctx, func(ctx context.Context) error { return f(ctx, &run) }); err != nil {
+	run.lease, run.Registry = l, p.Registry.While(l.checkHeld)
+	if err := l.renewWhile(ctx, func(ctx context.Context) error { return f(ctx, &run) }); err != nil {
 		return nil, err
 	}
 	for _, dead := range around.dead {
-		if l.given > dead.Gives { // the index says now what the mark did
+		if l.given > dead.Reserves { // the index says now what the mark did
 			p.withdraw(ctx, dead.intent, nil)
 		}
 	}
@@ -128,31 +128,31 @@ func (p *Publisher) whileReserved(ctx context.Context, v *view, f func(context.C
 }
 
 // reserve puts an intent and sees whether it is the only one.
-func (p *Publisher) reserve(ctx context.Context, v *view) (*lease, around, error) {
+func (p *Publisher) reserve(ctx context.Context, v *view) (*lease, foundIntents, error) {
 	nonce := make([]byte, 6)
 	if _, err := rand.Read(nonce); err != nil {
-		return nil, around{}, err
+		return nil, foundIntents{}, err
 	}
 	mine := intent{generation: 1, at: p.Now, nonce: hex.EncodeToString(nonce)}
 	if v.index != nil {
 		mine.epoch, mine.generation = v.index.Root.Epoch, v.index.Root.Generation+1
 	}
 	if err := p.Registry.PutData(ctx, oci.RepoFleet, oci.Describe(oci.MediaTypeEmpty, oci.Empty)); err != nil {
-		return nil, around{}, err
+		return nil, foundIntents{}, err
 	}
-	l := &lease{p: p, intent: mine, says: says{By: p.Author, Gives: max(mine.generation, v.seen.Reserved+1)}, pace: p.paced()}
+	l := &lease{p: p, intent: mine, announcement: announcement{By: p.Author, Reserves: max(mine.generation, v.seen.Reserved+1)}, pace: p.currentPace()}
 	if err := l.put(ctx); err != nil {
-		return nil, around{}, err
+		return nil, foundIntents{}, err
 	}
-	seen, err := p.lookAround(ctx, mine)
+	seen, err := p.findIntents(ctx, mine)
 	if err == nil && len(seen.others) == 0 {
 		err = p.sameIndex(ctx, v.manifest)
 	}
 	for _, dead := range seen.dead {
-		v.seen.Reserved = max(v.seen.Reserved, dead.Gives)
+		v.seen.Reserved = max(v.seen.Reserved, dead.Reserves)
 	}
-	if err == nil && l.Gives <= v.seen.Reserved && len(seen.others) == 0 {
-		l.Gives = v.seen.Reserved + 1
+	if err == nil && l.Reserves <= v.seen.Reserved && len(seen.others) == 0 {
+		l.Reserves = v.seen.Reserved + 1
 		err = l.put(ctx)
 	}
 	if err != nil || len(seen.others) > 0 {
@@ -162,14 +162,14 @@ func (p *Publisher) reserve(ctx context.Context, v *view) (*lease, around, error
 	return l, seen, nil
 }
 
-// around are the intents of others.
-type around struct {
-	others []standing // in the way
-	dead   []standing // no generation that these were for is given out again
+// foundIntents are the intents of others.
+type foundIntents struct {
+	others []observedIntent // in the way
+	dead   []observedIntent // no generation that these were for is given out again
 }
 
-// lookAround finds the intents of others for this generation or a later one.
-func (p *Publisher) lookAround(ctx context.Context, mine intent) (found around, err error) {
+// findIntents finds the intents of others for this generation or a later one.
+func (p *Publisher) findIntents(ctx context.Context, mine intent) (found foundIntents, err error) {
 	tags, err := p.Registry.Tags(ctx, oci.RepoFleet)
 	if err != nil {
 		return found, fmt.Errorf("list the intents: %w", err)
@@ -183,20 +183,20 @@ func (p *Publisher) lookAround(ctx context.Context, mine intent) (found around, 
 		if other.epoch < mine.epoch || other.epoch == mine.epoch && other.generation+1 < mine.generation {
 			continue
 		}
-		s, err := p.standing(ctx, other)
+		s, err := p.readIntent(ctx, other)
 		// An intent of another epoch, or far ahead, names no generation to begin after.
-		near := other.epoch == mine.epoch && max(s.Gives, other.generation) <= mine.generation+maxReserved
-		ignored := tag == p.IgnoreIntent && !s.gone
+		near := other.epoch == mine.epoch && max(s.Reserves, other.generation) <= mine.generation+maxReserved
+		ignored := tag == p.IgnoreIntent && !s.isWithdrawn
 		if ignored {
-			p.bury(ctx, s) // so that it stops, should it live
+			p.withdrawDead(ctx, s) // so that it stops, should it live
 		}
 		switch {
-		case (s.dead || ignored) && near:
-			s.Gives = max(s.Gives, other.generation)
+		case (s.isDead || ignored) && near:
+			s.Reserves = max(s.Reserves, other.generation)
 			found.dead = append(found.dead, s)
 		case errors.Is(err, oci.ErrNotFound) || ignored:
 		default: // what cannot be read stands, and shows no sign of life
-			s.renewed = err == nil && s.renewed && near
+			s.isRenewed = err == nil && s.isRenewed && near
 			found.others = append(found.others, s)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 // with a publish are retired as well. Cut anywhere, it is done by doing it again: a
 // node without a row keeps its name until all else of it is gone.
 func (p *Publisher) Retire(ctx context.Context, names []string, by By) (result *Result, err error) {
-	err = p.alone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
+	err = p.runAlone(ctx, p.trusted(), purpose{half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
 		result, err = run.retire(ctx, v, batch, names, by)
 		return err
 	})
@@ -49,7 +49,7 @@ func (p *Publisher) retire(ctx context.Context, v *view, batch *registry.Batch, 
 			c.rows, bound[name] = true, row.Match
 			continue
 		}
-		match, err := p.left(ctx, name)
+		match, err := p.readLeft(ctx, name)
 		if isNotFound(err) {
 			unknown = hint("'caisson verify' lists them", "node %q is not published", name)
 			p.Say("%v: nothing of it is left to retire", unknown)
@@ -64,7 +64,7 @@ func (p *Publisher) retire(ctx context.Context, v *view, batch *registry.Batch, 
 		return nil, unknown
 	}
 	result.Left = plain.Names(maps.Keys(bound))
-	if err := p.heal(ctx, v, c); err != nil {
+	if err := p.repairTags(ctx, v, c); err != nil {
 		return nil, err
 	}
 	rows, err := x.All(ctx)
@@ -84,9 +84,9 @@ func (p *Publisher) retire(ctx context.Context, v *view, batch *registry.Batch, 
 	return result, batch.Flush()
 }
 
-// left returns the machines of a node that has a tag and no row; [oci.ErrNotFound] where
+// readLeft returns the machines of a node that has a tag and no row; [oci.ErrNotFound] where
 // it has no tag, or one that a registry could not remove.
-func (p *Publisher) left(ctx context.Context, name string) (match spec.Match, err error) {
+func (p *Publisher) readLeft(ctx context.Context, name string) (match spec.Match, err error) {
 	raw, _, err := p.Registry.Manifest(ctx, oci.RepoNode, name)
 	if err != nil {
 		return match, fmt.Errorf("node:%s: %w", name, err)

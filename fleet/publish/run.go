@@ -47,7 +47,7 @@ func (p *Publisher) Publish(ctx context.Context, policy Policy, nodes []Node, o 
 	}
 	policy.Site = true
 	why := purpose{publish: true, raise: o.Epoch > 0}
-	err = p.alone(ctx, policy, why, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
+	err = p.runAlone(ctx, policy, why, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
 		result, err = run.publish(ctx, policy, v, batch, nodes, o)
 		return err
 	})
@@ -86,18 +86,18 @@ func (p *Publisher) publish(ctx context.Context, policy Policy, v *view, batch *
 			return nil, err
 		}
 	}
-	s.leave(nodes)
-	s.others()
-	kept, err := p.keep(ctx, v, x, s.held, func(node string) bool { return o.All || s.torn[node] })
+	s.dropLeft(nodes)
+	s.repairOthers()
+	kept, err := p.renewKept(ctx, v, x, s.held, func(node string) bool { return o.All || s.torn[node] })
 	if err != nil {
 		return nil, err
 	}
 	if !o.LayerNamed {
-		if err := p.succeed(ctx, s.c.todo); err != nil {
+		if err := p.checkSuccession(ctx, s.c.todo); err != nil {
 			return nil, err
 		}
 	}
-	if err := p.sayFast(ctx, s.c.todo); err != nil {
+	if err := p.reportFast(ctx, s.c.todo); err != nil {
 		return nil, err
 	}
 	s.c.todo = append(s.c.todo, kept...)
@@ -141,20 +141,20 @@ func (s *selected) add(n Node) error {
 	}
 	if len(holds) > 0 {
 		s.result.Held = append(s.result.Held, HoldLine{n.Name, holds})
-		if s.o.All || s.p.old(was.Expires, s.policy.Lifetime) || s.torn[n.Name] || hold.Of(over, spec.HoldPause) != nil {
+		if s.o.All || s.p.isOld(was.Expires, s.policy.Lifetime) || s.torn[n.Name] || hold.Of(over, spec.HoldPause) != nil {
 			s.held = append(s.held, n.Name)
 		}
 		return nil
 	}
 	w := work{name: n.Name, match: n.Match, layer: n.Layer, knows: n.Knows, generation: s.x.Root.Generation}
-	if err := w.give(func() ([]byte, error) { return s.asking(n, was.Overlay) }); err != nil {
+	if err := w.setDocument(func() ([]byte, error) { return s.withConfirm(n, was.Overlay) }); err != nil {
 		return err
 	}
 	if known {
 		w.was = &was
 	}
 	if known && !s.o.All && !s.torn[n.Name] && was.Overlay == w.overlay {
-		if !s.p.old(was.Expires, s.policy.Lifetime) {
+		if !s.p.isOld(was.Expires, s.policy.Lifetime) {
 			s.result.Unchanged++
 			return nil
 		}
@@ -168,9 +168,9 @@ func (s *selected) add(n Node) error {
 	return nil
 }
 
-// asking returns a node's overlay, one that waits for an operator where that is wanted
+// withConfirm returns a node's overlay, one that waits for an operator where that is wanted
 // and it is not what the node has.
-func (s *selected) asking(n Node, has string) ([]byte, error) {
+func (s *selected) withConfirm(n Node, has string) ([]byte, error) {
 	doc, err := n.Doc()
 	if err != nil || s.o.Confirm == nil || has == oci.Digest(doc) {
 		return doc, err
@@ -184,8 +184,8 @@ func (s *selected) asking(n Node, has string) ([]byte, error) {
 	return spec.Encode(o)
 }
 
-// leave takes the rows away of nodes that are not the site's any more.
-func (s *selected) leave(nodes []Node) {
+// dropLeft takes the rows away of nodes that are not the site's any more.
+func (s *selected) dropLeft(nodes []Node) {
 	if s.o.Only != nil {
 		return
 	}
@@ -202,9 +202,9 @@ func (s *selected) leave(nodes []Node) {
 	}
 }
 
-// others puts right what a cut publish left with nodes that are not published now: they
+// repairOthers puts right what a cut publish left with nodes that are not published now: they
 // get again what their row says.
-func (s *selected) others() {
+func (s *selected) repairOthers() {
 	for _, name := range slices.Sorted(maps.Keys(s.torn)) {
 		if s.o.Only != nil && !s.o.Only(name) {
 			s.held = append(s.held, name)
@@ -212,8 +212,8 @@ func (s *selected) others() {
 	}
 }
 
-// old reports whether a signature has used up two thirds of its life.
-func (p *Publisher) old(expires int64, lifetime time.Duration) bool {
+// isOld reports whether a signature has used up two thirds of its life.
+func (p *Publisher) isOld(expires int64, lifetime time.Duration) bool {
 	return time.Unix(expires, 0).Sub(p.Now) < lifetime/3
 }
 

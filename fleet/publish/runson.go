@@ -22,7 +22,7 @@ import (
 // more than [sign.MaxRunsOn] are, too. New signatures over the same content name the same.
 func (p *Publisher) findLayers(ctx context.Context, v *view, c *change) error {
 	e := &editing{Publisher: p, layers: map[string]release.Layer{}}
-	return each(ctx, c.todo, func(ctx context.Context, w *work) error {
+	return forEach(ctx, c.todo, func(ctx context.Context, w *work) error {
 		if w.was == nil || w.was.Layer == "" || w.layer == "" || w.runsOn != nil {
 			return nil
 		}

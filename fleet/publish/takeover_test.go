@@ -279,7 +279,7 @@ func TestLostReservationStays(t *testing.T) {
 			t.Fatalf("reservations that stayed: %q, %v", tags, err)
 		}
 		mine, _ := parseIntent(tags[0]) // as reservations has it
-		if s, err := p.standing(t.Context(), mine); err != nil || !s.renewed || s.Gives != 1 {
+		if s, err := p.readIntent(t.Context(), mine); err != nil || !s.isRenewed || s.Reserves != 1 {
 			t.Errorf("others find %+v, %v", s, err)
 		}
 	})

@@ -84,7 +84,7 @@ func (p *Publisher) verify(ctx context.Context, v *view, only []string) (*Report
 	if len(only) == 0 {
 		names = plain.Names(maps.Keys(rows))
 	}
-	nodes, err := p.asNodes(ctx, v, names, rows)
+	nodes, err := p.viewAsNodes(ctx, v, names, rows)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +108,7 @@ func (p *Publisher) verify(ctx context.Context, v *view, only []string) (*Report
 		}
 	}
 	for _, digest := range slices.Sorted(maps.Keys(services)) {
-		if err := r.add("service:"+digest, p.serviceIsThere(ctx, services[digest]), false, ""); err != nil {
+		if err := r.add("service:"+digest, p.checkService(ctx, services[digest]), false, ""); err != nil {
 			return nil, err
 		}
 	}
@@ -147,8 +147,8 @@ func (r *Report) addImages(ctx context.Context, l release.Layer) error {
 	return nil
 }
 
-// serviceIsThere wants the image of a service in the registry, whose overlay was verified.
-func (p *Publisher) serviceIsThere(ctx context.Context, image spec.Blob) error {
+// checkService wants the image of a service in the registry, whose overlay was verified.
+func (p *Publisher) checkService(ctx context.Context, image spec.Blob) error {
 	there, err := p.Registry.HasBlob(ctx, oci.RepoService, oci.Descriptor{MediaType: oci.TypeSquashfs, Digest: image.Digest, Size: image.Size})
 	if err == nil && !there {
 		err = fmt.Errorf("%w: no node can fetch it; 'caisson publish' brings it", oci.ErrNotFound)
@@ -168,20 +168,20 @@ func (p *Publisher) addUnfinished(ctx context.Context, r *Report, x spec.FleetIn
 
 // unfinished says who is at a generation that is reserved, or that nobody is.
 func (p *Publisher) unfinished(ctx context.Context, x spec.FleetIndex) (string, error) {
-	at, err := p.atWork(ctx)
+	at, err := p.listIntents(ctx)
 	switch {
 	case err != nil:
 		return "", err
 	case len(at) > 0:
 		return fmt.Sprintf("generation %d is being published, by %s: look again when it is done", x.Generation, cmp.Or(at[0].By, "somebody who does not say")), nil
-	case ofRollout(x.Doing):
+	case isOfRollout(x.Doing):
 		return fmt.Sprintf("%s was cut, generation %d: 'caisson rollout run' again goes on with it, and whatever else is published keeps what it moved", x.Doing.Verb, x.Generation), nil
 	}
 	return fmt.Sprintf("a publish of generation %d was cut: run 'caisson publish' again, or 'caisson refresh', which gives its nodes back what they had", x.Generation), nil
 }
 
-// atWork lists the intents that stand.
-func (p *Publisher) atWork(ctx context.Context) (list []standing, err error) {
+// listIntents lists the intents that stand.
+func (p *Publisher) listIntents(ctx context.Context) (list []observedIntent, err error) {
 	tags, err := p.Registry.Tags(ctx, oci.RepoFleet)
 	if err != nil {
 		return nil, fmt.Errorf("list the intents: %w", err)
@@ -191,7 +191,7 @@ func (p *Publisher) atWork(ctx context.Context) (list []standing, err error) {
 		if !ok || p.Now.Sub(i.at) > intentHonored {
 			continue
 		}
-		if s, err := p.standing(ctx, i); err == nil {
+		if s, err := p.readIntent(ctx, i); err == nil {
 			list = append(list, s)
 		} else if !isNotFound(err) {
 			return nil, err

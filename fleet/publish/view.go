@@ -27,7 +27,7 @@ type view struct {
 	current  *trust.FleetState // nil where nothing is published
 	seen     memory.Seen       // what was remembered, raised to what was read
 	newest   time.Time         // newest time of issue of all that is known
-	torn     map[string]bool   // nodes whose tag a publish that was cut has moved, see takeUp
+	torn     map[string]bool   // nodes whose tag a publish that was cut has moved, see adoptMoves
 }
 
 // purpose says what a view is for.

@@ -39,8 +39,8 @@ type work struct {
 	bundles [][]byte
 }
 
-// give takes the overlay that a node gets.
-func (w *work) give(doc func() ([]byte, error)) error {
+// setDocument takes the overlay that a node gets.
+func (w *work) setDocument(doc func() ([]byte, error)) error {
 	data, err := doc()
 	if err != nil {
 		return err
@@ -58,8 +58,8 @@ func (w *work) document() ([]byte, error) {
 	return doc, err
 }
 
-// held is the content of an overlay that is in memory.
-func held(doc []byte) func() ([]byte, error) {
+// fixedDocument is the content of an overlay that is in memory.
+func fixedDocument(doc []byte) func() ([]byte, error) {
 	return func() ([]byte, error) { return doc, nil }
 }
 
@@ -86,8 +86,8 @@ type change struct {
 	cut map[string]spec.Rollout // as they are should this be cut; nil is as they were
 }
 
-// says is what the index says of a change.
-func (c *change) says(now time.Time) *spec.FleetChange {
+// describe is what the index says of a change.
+func (c *change) describe(now time.Time) *spec.FleetChange {
 	return &spec.FleetChange{Verb: c.verb, Author: c.by.Author, Reason: c.by.Reason, At: now.Unix(), Published: published(c.todo)}
 }
 
@@ -103,7 +103,7 @@ func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *re
 		if !takes {
 			result.Generation = v.index.Root.Generation
 		}
-		return p.tell(ctx, policy, c, result)
+		return p.rehearseInto(ctx, policy, c, result)
 	}
 	if err := p.signNodes(ctx, policy, &x.Root, c.todo); err != nil {
 		return err
@@ -117,13 +117,13 @@ func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *re
 			return err
 		}
 		reserved := x.Root
-		if reserved.Doing, reserved.Rollouts = c.says(p.Now), v.index.Root.Rollouts; c.cut != nil {
+		if reserved.Doing, reserved.Rollouts = c.describe(p.Now), v.index.Root.Rollouts; c.cut != nil {
 			reserved.Rollouts = c.cut
 		}
 		if err := p.putReserved(ctx, policy, v, reserved); err != nil {
 			return err
 		}
-		x.Root.Change = c.says(p.Now)
+		x.Root.Change = c.describe(p.Now)
 	} else {
 		x.Root.Generation = max(v.index.Root.Generation, 1)
 		result.Generation = x.Root.Generation
@@ -143,7 +143,7 @@ func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *re
 	if err := batch.Flush(); err != nil {
 		return err
 	}
-	p.lease.gave(x.Root.Generation)
+	p.lease.noteGiven(x.Root.Generation)
 	before, _ := p.Memory.At(place)
 	before.Fleet, before.Epoch, before.Generation, before.Index, before.Current = x.Root.Fleet, x.Root.Epoch, x.Root.Generation, stamp, current
 	return p.Memory.Set(place, before)
@@ -172,8 +172,8 @@ func added(todo []work) (n int) {
 // gains nothing beyond it.
 const workers = 8
 
-// each does f for every piece of work, several at once. The first error ends it.
-func each(ctx context.Context, todo []work, f func(context.Context, *work) error) error {
+// forEach does f for every piece of work, several at once. The first error ends it.
+func forEach(ctx context.Context, todo []work, f func(context.Context, *work) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var group sync.WaitGroup
@@ -202,7 +202,7 @@ func each(ctx context.Context, todo []work, f func(context.Context, *work) error
 // first one is pushed.
 func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetIndex, todo []work) error {
 	trusted := pems(policy.Operator)
-	return each(ctx, todo, func(_ context.Context, w *work) error {
+	return forEach(ctx, todo, func(_ context.Context, w *work) error {
 		doc, err := w.document()
 		if err != nil {
 			return err
@@ -224,7 +224,7 @@ func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetI
 			w.bundles = append(w.bundles, x.Grant)
 		}
 		if err := p.rehearse(trusted, policy.Threshold, x, w, doc); err != nil {
-			return takesOff(fmt.Errorf("the node would refuse this: %w", err))
+			return hintReject(fmt.Errorf("the node would refuse this: %w", err))
 		}
 		return nil
 	})
@@ -232,7 +232,7 @@ func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetI
 
 func (p *Publisher) pushNodes(ctx context.Context, x *index.Index, todo []work, result *Result) error {
 	var mu sync.Mutex
-	err := each(ctx, todo, func(ctx context.Context, w *work) error {
+	err := forEach(ctx, todo, func(ctx context.Context, w *work) error {
 		done, err := p.pushNode(ctx, w)
 		if err != nil {
 			return err

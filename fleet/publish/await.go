@@ -12,21 +12,20 @@ import (
 	"github.com/caisson-os/caisson/oci"
 )
 
-// outwait looks at the intents of others until one shows that its publisher lives,
-// which is an error, or all were silent for so long that none does. Those it
-// withdraws. Only looks that a registry answered count, whatever clocks say: neither
+// awaitOthers reads the intents of others until one is renewed, which is an error, or none
+// was for so long that their publishers count as dead. Those intents it withdraws. Only looks that a registry answered count, whatever clocks say: neither
 // a suspended machine that waits nor a registry that is away makes a publisher dead.
-func (p *Publisher) outwait(ctx context.Context, others []standing) error {
-	at := p.paced()
+func (p *Publisher) awaitOthers(ctx context.Context, others []observedIntent) error {
+	at := p.currentPace()
 	for _, o := range others {
-		if !o.renewed {
-			return o.refuse(at)
+		if !o.isRenewed {
+			return o.takenError(at)
 		}
 	}
-	p.Say("waits for %s, up to %s: it either renews its reservation or is dead", others[0].who(p.Now), at.dead)
+	p.Say("waits for %s, up to %s: a publisher that lives renews its reservation", others[0].describe(p.Now), at.dead)
 	end := time.After(2 * at.dead)
 	for looks := 0; looks <= int(at.dead/at.look); {
-		switch silent, err := p.silent(ctx, others, at); {
+		switch silent, err := p.areUnchanged(ctx, others, at); {
 		case err != nil:
 			return err
 		case silent:
@@ -36,19 +35,19 @@ func (p *Publisher) outwait(ctx context.Context, others []standing) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-end:
-			return others[0].refuse(at)
+			return others[0].takenError(at)
 		case <-time.After(at.look):
 		}
 	}
 	for _, o := range others {
-		p.Say("%s has not renewed fleet:%s for %s and counts as dead", o.who(p.Now), o.tag(), at.dead)
-		p.bury(ctx, o)
+		p.Say("%s has not renewed fleet:%s for %s and counts as dead", o.describe(p.Now), o.tag(), at.dead)
+		p.withdrawDead(ctx, o)
 	}
 	return nil
 }
 
-// bury withdraws the intent of a publisher that died.
-func (p *Publisher) bury(ctx context.Context, o standing) {
+// withdrawDead withdraws the intent of a publisher that counts as dead.
+func (p *Publisher) withdrawDead(ctx context.Context, o observedIntent) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	if _, err := p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, o.markDead(), o.tag()); err != nil {
@@ -56,35 +55,35 @@ func (p *Publisher) bury(ctx context.Context, o standing) {
 	}
 }
 
-// silent reports whether all intents are as they were. One that is not is an error;
+// areUnchanged reports whether all intents are as they were read. One that is not is an error;
 // a registry that does not answer is false.
-func (p *Publisher) silent(ctx context.Context, others []standing, at pace) (bool, error) {
+func (p *Publisher) areUnchanged(ctx context.Context, others []observedIntent, at pace) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, at.beat)
 	defer cancel()
 	for _, o := range others {
-		now, err := p.standing(ctx, o.intent)
+		now, err := p.readIntent(ctx, o.intent)
 		switch {
 		case errors.Is(err, oci.ErrNotFound):
 			return false, cli.WithHint(fmt.Errorf("%w: it ended meanwhile (fleet:%s)", errTaken, o.tag()), "run this again")
 		case err != nil:
 			return false, nil
 		case now.digest != o.digest:
-			return false, o.refuse(at)
+			return false, o.takenError(at)
 		}
 	}
 	return true, nil
 }
 
-// who says whose intent it is, as it says itself.
-func (s standing) who(now time.Time) string {
+// describe names the publisher of an intent, by its own words.
+func (s observedIntent) describe(now time.Time) string {
 	return fmt.Sprintf("the publisher %.80q, which began %s ago", s.By, now.Sub(s.at).Round(time.Second))
 }
 
-// refuse is the error for those that come while another is at work.
-func (s standing) refuse(at pace) error {
+// takenError returns the error for a publisher that comes while another is at work.
+func (s observedIntent) takenError(at pace) error {
 	tag := s.tag()
 	err := fmt.Errorf("%w since %s (fleet:%s)", errTaken, s.at.Format(time.RFC3339), tag)
-	if !s.renewed {
+	if !s.isRenewed {
 		return cli.WithHint(err, fmt.Sprintf("run this again when it is done; if it died, its reservation ends at %s, or add --ignore-intent %s",
 			s.at.Add(intentHonored).Format(time.RFC3339), tag))
 	}

@@ -8,6 +8,7 @@ BUILT   ?= $(shell git log -1 --format=%cI 2>/dev/null || echo 2026-01-01T00:00:
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 5s
 ATONCE   ?= $(shell expr 2 '*' $$(nproc))
+ARCHES   ?= amd64 arm64
 BIN      ?= bin
 OUT      ?= out
 PREFIX   ?= /usr/local
@@ -44,7 +45,7 @@ install: ## Install what was built below $(DESTDIR)$(PREFIX), by default /usr/lo
 	$(BIN)/caisson completion fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/caisson.fish
 
 deb: ## Make the agent's Debian packages for hosts that exist already, amd64 and arm64, in out/
-	@for arch in amd64 arm64; do \
+	@for arch in $(ARCHES); do \
 	  GOARCH=$$arch $(GO) build -ldflags '$(LDFLAGS) -X main.built=$(BUILT)' -tags nethttpomithttp2 -o $(OUT)/$$arch/caisson-agent ./cmd/caisson-agent && \
 	  GO='$(GO)' hack/deb $(OUT)/$$arch/caisson-agent $$arch '$(VERSION)' '$(BUILT)' $(OUT) || exit; \
 	done

@@ -7,11 +7,15 @@
 package debroot
 
 import (
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/require"
 )
 
@@ -24,16 +28,60 @@ type Root struct {
 	t   testing.TB
 }
 
-// New makes a root of a release with systemd.
+// New makes a root of a release with systemd, from one that was made this week: they are
+// kept below the user's cache directory.
 func New(t testing.TB, release string) *Root {
 	t.Helper()
 	require.Root(t)
-	require.Tool(t, "mmdebstrap", "unshare", "chroot")
-	r := &Root{Dir: filepath.Join(t.TempDir(), release), t: t}
-	if out, err := exec.CommandContext(t.Context(), "mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd", release, r.Dir).CombinedOutput(); err != nil {
-		require.Missing(t, "net", "mmdebstrap "+release+": "+string(out))
+	require.Tool(t, "mmdebstrap", "unshare", "chroot", "tar")
+	r := &Root{Dir: t.TempDir(), t: t}
+	if out, err := exec.CommandContext(t.Context(), "tar", "--extract", "--numeric-owner", "--xattrs", "--xattrs-include=*", "--file", kept(t, release), "--directory", r.Dir).CombinedOutput(); err != nil {
+		t.Fatalf("tar: %v: %s", err, out)
 	}
 	return r
+}
+
+// kept returns the file of this week's root of a release, which it makes where it is missing.
+func kept(t testing.TB, release string) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(cache, "caisson", "debroot")
+	year, week := time.Now().ISOWeek()
+	name := filepath.Join(dir, fmt.Sprintf("%s-%d-%02d.tar", release, year, week))
+	if _, err := os.Stat(name); err == nil {
+		return name
+	}
+	older, err := filepath.Glob(filepath.Join(dir, release+"-*.tar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	made := filepath.Join(t.TempDir(), "root.tar")
+	if out, err := exec.CommandContext(t.Context(), "mmdebstrap", "--quiet", "--variant=minbase", "--include=systemd", release, made).CombinedOutput(); err != nil {
+		require.Missing(t, "net", "mmdebstrap "+release+": "+string(out))
+	}
+	if err := durable.Write(name, 0o600, func(w io.Writer) error {
+		f, err := os.Open(made)
+		if err != nil {
+			return err
+		}
+		defer f.Close() // only read
+		_, err = io.Copy(w, f)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range older {
+		if err := os.Remove(name); err != nil && !os.IsNotExist(err) { // another test removes it, too
+			t.Fatal(err)
+		}
+	}
+	return name
 }
 
 // Run runs a script of sh(1) in the root, with a /proc, and returns what it printed.

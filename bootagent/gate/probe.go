@@ -25,14 +25,6 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-// Runner runs commands, as package process does.
-type Runner interface {
-	Start(ctx context.Context, c process.Command) (id string, err error)
-	Wait(ctx context.Context, id string) error
-	End(id string) error
-	Running(id string) bool
-}
-
 // Units says what a unit does: the word of systemd for its state, and what tells one
 // run of it from the next.
 type Units interface {
@@ -43,7 +35,7 @@ type Units interface {
 type Prober struct {
 	Root   string // prefix of files, for tests
 	Log    string // directory for the output of commands
-	Runner Runner
+	Runner process.Runner
 	Units  Units        // nil where systemd does not run
 	Now    func() int64 // seconds since the kernel started
 }
@@ -195,7 +187,7 @@ func (p Prober) command(ctx context.Context, c spec.HealthCheck, timeout time.Du
 	if err != nil {
 		return err
 	}
-	go keepSmall(p.Runner, id, log)
+	go process.KeepSmall(p.Runner, id, log)
 	// Its limit ends it; systemd may take a moment for that.
 	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout+ending)
 	defer cancel()
@@ -212,16 +204,6 @@ func (p Prober) command(ctx context.Context, c spec.HealthCheck, timeout time.Du
 		return err
 	}
 	return nil
-}
-
-// keepSmall caps the output of a run.
-func keepSmall(runner Runner, id, log string) {
-	for runner.Running(id) {
-		time.Sleep(time.Second)
-		if process.CapLog(log) != nil {
-			return // the next look removes it
-		}
-	}
 }
 
 // lastLine is what a program said last, for people.

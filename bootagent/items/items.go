@@ -48,8 +48,8 @@ type Options struct {
 	Services []spec.Service // a section of its own in the overlay
 	Images   service.Images // those of services; may be nil where there are none
 
-	Runner  exec.Runner   // what runs scripts; nil for process groups
-	Systemd units.Systemd // nil where it does not run
+	Runner  process.Runner // what runs scripts; nil for process groups
+	Systemd units.Systemd  // nil where it does not run
 
 	// Signed returns the scripts of every overlay whose signature this node can
 	// verify; nil is none, and then no revert script is run.

@@ -27,7 +27,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/identity"
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/items"
-	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/units"
 	"github.com/caisson-os/caisson/bootagent/journal"
@@ -78,7 +77,7 @@ func (o Options) listen(address string) error {
 }
 
 // Runner is what scripts and operations run in, see package process.
-type Runner = exec.Runner
+type Runner = process.Runner
 
 // Opener opens the place that a bootstrap names.
 type Opener func(b spec.Bootstrap, way track.Way) (oci.Source, error)
@@ -394,7 +393,7 @@ func (n *Node) items(f *track.Found) []item.Item {
 
 // runner is what scripts and operations run in: services of systemd, where this is
 // its system.
-func (n *Node) runner() exec.Runner {
+func (n *Node) runner() process.Runner {
 	switch {
 	case n.o.Runner != nil:
 		return n.o.Runner

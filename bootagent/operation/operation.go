@@ -14,14 +14,6 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Runner runs commands, as package process does.
-type Runner interface {
-	Start(ctx context.Context, c process.Command) (id string, err error)
-	Wait(ctx context.Context, id string) error
-	End(id string) error
-	Running(id string) bool
-}
-
 // Engine holds what operations need of a node.
 type Engine struct {
 	Dir          string // the ledger
@@ -31,7 +23,7 @@ type Engine struct {
 	Now          func() time.Time
 	Up           func() time.Duration // since the kernel started: a clock that is set must neither end a wait nor draw it out; nil is [trace.Uptime]
 	Synchronised func() bool          // the clock is right
-	Runner       Runner
+	Runner       process.Runner
 	Record       func(what string, o spec.Operation, detail string) // of what was started and how it ended
 
 	Slots Slots  // nil where there are none
@@ -234,18 +226,8 @@ func (e *Engine) begin(ctx context.Context, o spec.Operation, r *record, v verdi
 		e.Record("started", o, "")
 	}
 	r.Unit = id
-	go keepSmall(e.Runner, id, e.log(o))
+	go process.KeepSmall(e.Runner, id, e.log(o)) // Look does it when this process is gone
 	return e.save(o, *r)
-}
-
-// keepSmall caps the log of a run while this process lives; Look does it after.
-func keepSmall(runner Runner, id, log string) {
-	for runner.Running(id) {
-		time.Sleep(time.Second)
-		if process.CapLog(log) != nil {
-			return // Look tries again, and says so
-		}
-	}
 }
 
 // settle notes how a phase ended.

@@ -144,7 +144,7 @@ func (e *Engine) ask(ctx context.Context, o spec.Operation, r *record, c spec.Co
 			return true, err, nil
 		}
 		t.Unit = id
-		go keepSmall(e.Runner, id, log)
+		go process.KeepSmall(e.Runner, id, log)
 		if err := e.save(o, *r); err != nil {
 			return false, nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+	"time"
 )
 
 // MaxLog bounds a log, in bytes: on a diskless node it lies in memory.
@@ -28,4 +29,15 @@ func CapLog(name string) error {
 		return err
 	}
 	return os.WriteFile(name, []byte("(the log grew too large and was emptied)\n"), 0o600)
+}
+
+// KeepSmall caps the log of a run until it ends. Where that fails it gives up: whoever
+// waits for the run tries again.
+func KeepSmall(r Runner, id, log string) {
+	for r.Running(id) {
+		time.Sleep(time.Second)
+		if CapLog(log) != nil {
+			return
+		}
+	}
 }

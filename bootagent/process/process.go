@@ -7,19 +7,28 @@
 // and out-of-memory score, so that nothing of it escapes and the agent is not
 // the one to pay for it; it outlives a restart of the agent. [Group] is for where
 // systemd does not run, in tests and in containers without it: a process group,
-// which a program can leave by setsid(2). Both have the same four methods;
-// whoever runs programs owns the interface. [Manager] asks the same systemd for
+// which a program can leave by setsid(2). Both are a [Runner]. [Manager] asks the same systemd for
 // jobs of units that are there. The package knows no scripts and no policy. Kinds
 // of items and operations import it.
 package process
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"syscall"
 	"time"
 )
+
+// Runner runs a program with all that it starts. An id names a run also to a later
+// process; one of which nothing is known ends with [ErrUnknown].
+type Runner interface {
+	Start(ctx context.Context, c Command) (id string, err error)
+	Wait(ctx context.Context, id string) error // nil, an *Exit, or why it cannot be known
+	End(id string) error
+	Running(id string) bool
+}
 
 // Command is a program to run.
 type Command struct {

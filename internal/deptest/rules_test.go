@@ -150,7 +150,7 @@ var rules = []Rule{
 	{Packages: "bootagent/slot", Only: []string{"spec", "spec/rules", "internal/plain", "internal/safepath", "internal/stall"}, By: []string{"bootagent/node"}, Why: "it takes turns, whatever they are for", ByWhy: "a node decides when it acts"},
 	{Packages: "bootagent/operation", Only: []string{"spec", "spec/rules", "bootagent/process", "bootagent/trace", "bootagent/window", "internal/..."}, By: []string{"bootagent/node"}, Why: "operations are run by a node; they know no items and no registry", ByWhy: "a node decides when it acts"},
 	{Packages: "bootagent/process", Only: []string{"internal/..."}, Why: "running a program knows no script and no policy",
-		By: []string{"bootagent/items", "bootagent/items/exec", "bootagent/node", "bootagent/events", "bootagent/operation", "bootagent/gate", "cmd/caisson-agent"}, ByWhy: "who runs programs owns the interface"},
+		By: []string{"bootagent/items", "bootagent/items/exec", "bootagent/node", "bootagent/events", "bootagent/operation", "bootagent/gate", "cmd/caisson-agent"}, ByWhy: "whoever runs programs runs them the same way"},
 	{Packages: "bootagent/report", Only: []string{"spec", "oci", "oci/sign", "oci/internal/...", "spec/refusal", "internal/..."}, Why: "it signs and sends what it is given; package node knows what is true, package fetch how a request is made",
 		By: []string{"bootagent/node", "bootagent/fetch", "cmd/caisson-agent"}, ByWhy: "one program on a node reports, with one key"},
 	{Packages: "bootagent/say", Only: []string{"spec", "spec/rules", "spec/refusal", "bootagent/gate", "bootagent/items/item", "bootagent/journal", "bootagent/process", "bootagent/state", "bootagent/trace", "bootagent/why", "bootagent/window", "internal/..."},

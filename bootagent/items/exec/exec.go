@@ -32,20 +32,11 @@ import (
 // Name is the kind.
 const Name = "exec"
 
-// Runner runs a script with all that it starts. An id names a run also to a later
-// process; one of which nothing is known ends with process.ErrUnknown.
-type Runner interface {
-	Start(ctx context.Context, c process.Command) (id string, err error)
-	Wait(ctx context.Context, id string) error // nil, a *process.Exit, or why it cannot be known
-	End(id string) error
-	Running(id string) bool
-}
-
 // Item runs the wanted scripts.
 type Item struct {
 	want    []spec.Exec
 	dir     string
-	runner  Runner
+	runner  process.Runner
 	scopes  item.Scopes
 	journal item.Journal
 	log     func(format string, args ...any)
@@ -64,7 +55,7 @@ type Item struct {
 // state directory. signed returns the scripts of every overlay whose signature this
 // node can verify: a revert script is run only when it is one of theirs, for the
 // journal lies on a disk that may have been in other hands.
-func New(want []spec.Exec, dir string, runner Runner, scopes item.Scopes, j item.Journal, signed func() []spec.Exec, log func(format string, args ...any)) *Item {
+func New(want []spec.Exec, dir string, runner process.Runner, scopes item.Scopes, j item.Journal, signed func() []spec.Exec, log func(format string, args ...any)) *Item {
 	want = slices.Clone(want)
 	slices.SortStableFunc(want, func(a, b spec.Exec) int { return strings.Compare(a.Name, b.Name) })
 	return &Item{want: want, dir: dir, runner: runner, scopes: scopes, journal: j, signed: signed, reverts: revertChecks, claims: claimChecks, log: log, now: time.Now}

@@ -18,10 +18,11 @@ import (
 type afterwards struct {
 	blank  gate.Record // of this root and overlay
 	checks []spec.HealthCheck
+	up     func() time.Duration
 }
 
 func (n *Node) afterwards(found *track.Found) afterwards {
-	return afterwards{gate.Record{Root: n.scopes.Root + "@" + n.scopes.Kernel, Overlay: found.Generation.Overlay}, found.Overlay.Gates.Checks}
+	return afterwards{gate.Record{Root: n.scopes.Root + "@" + n.scopes.Kernel, Overlay: found.Generation.Overlay}, found.Overlay.Gates.Checks, n.up}
 }
 
 // noted returns the notes of one operation, nil where they are of another root or
@@ -39,7 +40,7 @@ func (a afterwards) Judge(_ context.Context, notes string) (operation.Judgement,
 	r, err := a.noted(notes)
 	if err == nil && r == nil {
 		r = &a.blank
-		r.Began = seconds(uptime())
+		r.Began = seconds(a.up())
 		err = r.Save(notes)
 	}
 	if err != nil {
@@ -127,7 +128,7 @@ func (n *Node) lookedAfter(before []glance, looked []gate.Record) (wait time.Dur
 			}
 			g.record = looked[i]
 		}
-		next := max(time.Second, time.Duration(g.record.Judge(a.checks).Next-seconds(uptime()))*time.Second)
+		next := max(time.Second, time.Duration(g.record.Judge(a.checks).Next-seconds(n.up()))*time.Second)
 		if wait == 0 || next < wait {
 			wait = next
 		}

@@ -57,21 +57,23 @@ func (d *disturbed) operate() spec.OperationStatus {
 }
 
 func (d *disturbed) options() Options {
-	return Options{Root: d.root, Runner: d.runner, Say: d.t.Logf, Reboot: func(context.Context) error { return nil }}
+	return Options{Root: d.root, Kernel: &d.kernel, Runner: d.runner, Say: d.t.Logf, Reboot: func(context.Context) error { return nil }}
 }
 
 // until operates until the operation stands as it should, and looks afterwards or not.
 func (d *disturbed) until(state spec.OperationState, what, words string, look bool) {
 	d.t.Helper()
 	var s spec.OperationStatus
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if s = d.operate(); s.State == state && s.For == what && strings.Contains(s.Detail, words) {
 			return
 		}
 		if look {
-			if _, err := LookAfter(d.t.Context(), d.options()); err != nil {
+			wait, err := LookAfter(d.t.Context(), d.options())
+			if err != nil {
 				d.t.Fatal(err)
 			}
+			d.kernel.Sleep(d.t.Context(), wait)
 		}
 	}
 	d.t.Fatalf("%+v; want %s for %q (%s)", s, state, what, words)

@@ -40,7 +40,7 @@ func (n *Node) guard(found *track.Found) items.Guard {
 				return d.Action == spec.ActionDefer && d.Item == item && d.Key == key
 			})
 		},
-		Rival: n.o.Rival, Now: time.Now(), Up: uptime(),
+		Rival: n.o.Rival, Now: time.Now(), Up: n.up(),
 		Began: func(quarantined []spec.Drift) {
 			if n.lock == nil {
 				return // only looking

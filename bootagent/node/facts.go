@@ -27,7 +27,7 @@ func (n *Node) look(ctx context.Context, t *turn) (*decide.Facts, error) {
 	}
 	f := &decide.Facts{
 		Event: t.event, Attached: n.boot.Mode == spec.ModeAttached, Begun: n.begun(), Remembers: n.boot.Disk != "" && !n.boot.ReadOnly,
-		Boot: n.scopes.Kernel, Up: uptime(), Ended: ctx.Err() != nil, Retry: n.retry,
+		Boot: n.scopes.Kernel, Up: n.up(), Ended: ctx.Err() != nil, Retry: n.retry,
 		Best: s.Best(), Current: s.Current, Staged: s.Staged, Ahead: s.Ahead, Root: n.boot.Generation, Without: n.boot.Live.Without,
 	}
 	if trial := s.Trial; trial != nil && !trial.Pending() {

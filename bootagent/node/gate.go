@@ -57,7 +57,7 @@ func (n *Node) beginGates(g state.Generation) error {
 	if err := n.remember(); err != nil {
 		return err
 	}
-	r := gate.Record{Root: n.scopes.Root, Overlay: g.Overlay, Began: seconds(uptime())}
+	r := gate.Record{Root: n.scopes.Root, Overlay: g.Overlay, Began: seconds(n.up())}
 	if err := r.Save(n.path(paths.RunGates)); err != nil {
 		return err
 	}
@@ -144,11 +144,11 @@ func (n *Node) verdict(s *state.State, j *judged) gate.Verdict {
 
 // nextLook is how long it takes until a check is to be looked at.
 func (n *Node) nextLook(j *judged) time.Duration {
-	return max(time.Second, time.Duration(j.record.Judge(j.checks()).Next-seconds(uptime()))*time.Second)
+	return max(time.Second, time.Duration(j.record.Judge(j.checks()).Next-seconds(n.up()))*time.Second)
 }
 
 func (n *Node) prober() gate.Prober {
-	p := gate.Prober{Root: n.o.Root, Log: n.path(paths.RunChecks), Runner: n.runner(), Now: func() int64 { return seconds(uptime()) }}
+	p := gate.Prober{Root: n.o.Root, Log: n.path(paths.RunChecks), Runner: n.runner(), Now: func() int64 { return seconds(n.up()) }}
 	if p.Runner == nil {
 		p.Runner = new(process.Group)
 	}

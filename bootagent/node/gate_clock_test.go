@@ -16,7 +16,7 @@ import (
 // while the kernel's own goes on: the clock of a bubble is one that jumps.
 func (m *machine) lookIn(later time.Duration) {
 	m.t.Helper()
-	o := Options{Root: m.root, Say: func(string, ...any) {}, Reboot: func(context.Context) error { return nil }}
+	o := Options{Root: m.root, Kernel: &m.kernel, Say: func(string, ...any) {}, Reboot: func(context.Context) error { return nil }}
 	var err error
 	synctest.Test(m.t, func(*testing.T) {
 		time.Sleep(later)
@@ -51,7 +51,7 @@ func TestAClockThatJumpsWhileChecksSoak(t *testing.T) {
 			m.sync()
 			for n := range 3 {
 				m.lookIn(time.Duration(n%2) * 50 * 365 * 24 * time.Hour)
-				time.Sleep(1100 * time.Millisecond)
+				m.kernel.Sleep(t.Context(), 1100*time.Millisecond)
 			}
 			switch s := m.state(); {
 			case s.Staged != nil && s.Staged.Failed != "":

@@ -69,13 +69,13 @@ func (m *machine) judgedDoes(acts string) {
 	m.t.Helper()
 	for act := range strings.SplitSeq(acts, ",") {
 		if act == "judge" {
-			o := Options{Root: m.root, Say: m.t.Logf, Reboot: func(context.Context) error { return nil }}
+			o := Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf, Reboot: func(context.Context) error { return nil }}
 			if _, _, err := Judge(m.t.Context(), o, nil); err != nil {
 				m.t.Fatal(err)
 			}
 			continue
 		}
-		n, err := Open(m.t.Context(), Options{Root: m.root, Say: m.t.Logf}, nil)
+		n, err := Open(m.t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}, nil)
 		if err != nil {
 			m.t.Fatal(err)
 		}
@@ -147,7 +147,7 @@ func (m *machine) ends(row judgedAct) {
 		m.judgedDoes("retry")
 	}
 	if row.stuck {
-		if _, _, err := Judge(m.t.Context(), Options{Root: m.root, Say: m.t.Logf}, nil); err != nil {
+		if _, _, err := Judge(m.t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}, nil); err != nil {
 			m.t.Fatal(err)
 		}
 		if st := m.apply(); st.Generation != row.ends || st.Health != spec.HealthBroken || m.state().Current != nil || m.swappiness("") != "10" {

@@ -43,7 +43,7 @@ func (m *machine) ready(swappiness string) {
 // last status and how often a reboot was asked for.
 func (m *machine) judge(looks int) (st *spec.Status, reboots int) {
 	m.t.Helper()
-	o := Options{Root: m.root, Say: m.t.Logf, Reboot: func(context.Context) error { reboots++; return nil }}
+	o := Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf, Reboot: func(context.Context) error { reboots++; return nil }}
 	for range looks {
 		wait, now, err := Judge(m.t.Context(), o, nil)
 		if err != nil {
@@ -58,7 +58,7 @@ func (m *machine) judge(looks int) (st *spec.Status, reboots int) {
 		if reboots > 0 {
 			return st, reboots
 		}
-		time.Sleep(min(wait, 1100*time.Millisecond))
+		m.kernel.Sleep(m.t.Context(), wait)
 	}
 	return st, reboots
 }
@@ -122,7 +122,7 @@ func TestAChangeHasToPassItsGates(t *testing.T) {
 	if s.Current.Generation != 2 || s.Staged != nil {
 		t.Errorf("passed: current %+v, staged %+v", s.Current, s.Staged)
 	}
-	if wait, _, err := Judge(t.Context(), Options{Root: m.root, Say: t.Logf}, nil); wait != 0 || err != nil {
+	if wait, _, err := Judge(t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, nil); wait != 0 || err != nil {
 		t.Errorf("what has passed is judged again: %v, %v", wait, err)
 	}
 }
@@ -304,7 +304,7 @@ func TestAnAttachedHostGoesBack(t *testing.T) {
 	if err := os.WriteFile(m.root+"/etc/machine-id", []byte("1234\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Root: m.root, Name: "superhost", Say: t.Logf}
+	o := Options{Root: m.root, Kernel: &m.kernel, Name: "superhost", Say: t.Logf}
 	sync := func() *spec.Status {
 		t.Helper()
 		n, err := Open(t.Context(), o, nil)
@@ -331,7 +331,7 @@ func TestAnAttachedHostGoesBack(t *testing.T) {
 		if wait == 0 {
 			break
 		}
-		time.Sleep(time.Second)
+		m.kernel.Sleep(t.Context(), time.Second)
 	}
 	if st := sync(); st.Generation != 1 || st.Rejected == nil || m.swappiness("") != "10" {
 		t.Errorf("generation %d, rejected %+v, swappiness %s", st.Generation, st.Rejected, m.swappiness(""))

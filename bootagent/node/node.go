@@ -35,6 +35,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/takeover"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/trial"
 	"github.com/caisson-os/caisson/internal/flock"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
@@ -62,6 +63,7 @@ type Options struct {
 	Metrics    func(listen string) error       // answers there who asks for metrics, "" nowhere; nil answers nobody
 	Cgroup     string                          // whose processes protection binds; "" is all of this machine, of a test's root nobody
 	Clock      func() time.Time                // by which windows are judged; nil is this machine's, where it is synchronised
+	Kernel     trial.Clock                     // by which checks and trials are timed; nil is the kernel's
 	Reboot     func(ctx context.Context) error // nil asks systemd
 	SoftReboot func(ctx context.Context) error // nil asks systemd
 	Corrupt    func() ([]string, error)        // images of which a block is not what was signed; nil is layers.Corrupt

@@ -3,15 +3,18 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/trace"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
@@ -25,9 +28,19 @@ import (
 // machine is a booted node below a directory, and its fleet.
 type machine struct {
 	*fixture.Fleet
-	t    *testing.T
-	root string
+	t      *testing.T
+	root   string
+	kernel kernel
 }
+
+// kernel is a clock of which the time that is waited for goes by at once.
+type kernel struct{ passed atomic.Int64 }
+
+// Up implements trial.Clock.
+func (k *kernel) Up() time.Duration { return trace.Uptime() + time.Duration(k.passed.Load()) }
+
+// Sleep implements trial.Clock.
+func (k *kernel) Sleep(_ context.Context, d time.Duration) { k.passed.Add(int64(d)) }
 
 func newMachine(t *testing.T) *machine {
 	t.Helper()
@@ -85,7 +98,7 @@ func (m *machine) boot() {
 
 func (m *machine) open() *Node {
 	m.t.Helper()
-	n, err := Open(m.t.Context(), Options{Root: m.root, Say: m.t.Logf}, m.bootstrap())
+	n, err := Open(m.t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}, m.bootstrap())
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -188,7 +201,7 @@ func TestPlanSaysWhatSyncWouldDo(t *testing.T) {
 	m.apply()
 	plan := func() spec.Drift {
 		t.Helper()
-		n, err := Read(t.Context(), Options{Root: m.root, Say: t.Logf}, m.bootstrap())
+		n, err := Read(t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -343,7 +356,7 @@ func TestStage(t *testing.T) {
 	m.publish(1, layerNamed("a"), "10")
 	m.boot()
 	m.apply()
-	n, err := Read(t.Context(), Options{Root: m.root, Say: t.Logf}, m.bootstrap())
+	n, err := Read(t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
 	if err != nil {
 		t.Fatal(err)
 	}

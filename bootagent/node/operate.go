@@ -8,7 +8,9 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/operation"
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/trace"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/bootagent/trial"
 	"github.com/caisson-os/caisson/bootagent/window"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -55,6 +57,17 @@ func (n *Node) now() time.Time {
 	}
 	return time.Now()
 }
+
+// clock tells how long the kernel runs, however the other one is set.
+func (n *Node) clock() trial.Clock {
+	if n.o.Kernel != nil {
+		return n.o.Kernel
+	}
+	return trial.Kernel{Uptime: trace.Uptime}
+}
+
+// up is how long this kernel runs.
+func (n *Node) up() time.Duration { return n.clock().Up() }
 
 // synchronised reports whether that time is to be trusted.
 func (n *Node) synchronised() bool { return n.o.Clock != nil || window.Synchronised() }

@@ -26,7 +26,7 @@ func TestAScriptThatHangs(t *testing.T) {
 	m := runningMachine(t)
 	m.publishItems(2, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}},
 		Exec: []spec.Exec{{Name: "a", Data: "#!/bin/sh\nexec sleep 1000\n", Blocking: "foreground", Timeout: 900, OnFailure: "rollback"}}})
-	n, err := Open(t.Context(), Options{Root: m.root, Say: t.Logf, Made: 5 * time.Second}, m.bootstrap())
+	n, err := Open(t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Made: 5 * time.Second}, m.bootstrap())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestTheAgentEndsDuringAChange(t *testing.T) {
 	started := m.root + "/started"
 	m.publishItems(2, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}},
 		Exec: []spec.Exec{{Name: "a", Data: "#!/bin/sh\n[ -e " + started + " ] && exit 0\ntouch " + started + "\nexec sleep 1000\n", Blocking: "foreground", Timeout: 900, OnFailure: "rollback"}}})
-	n, err := Open(t.Context(), Options{Root: m.root, Say: t.Logf}, m.bootstrap())
+	n, err := Open(t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,25 +169,28 @@ func TestALookThatHangs(t *testing.T) {
 	}
 	t.Parallel()
 	for how := range looks {
-		m := runningMachine(t)
-		if how == "the first look" {
-			m.boot()
-			if err := os.RemoveAll(m.root + paths.RunStatus); err != nil {
-				t.Fatal(err)
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			m := runningMachine(t)
+			if how == "the first look" {
+				m.boot()
+				if err := os.RemoveAll(m.root + paths.RunStatus); err != nil {
+					t.Fatal(err)
+				}
 			}
-		}
-		put := m.pipe("/proc/sys/vm/swappiness")
-		events, names := m.hangs("TestALookThatHangs", how)
-		if names[len(names)-1] != "hung" {
-			t.Fatalf("%s: %q", how, names)
-		}
-		if e := events[len(events)-1]; e.Generation != 1 || e.Item != "sysctl" || !strings.Contains(e.Why, "sysctl does not end") || !strings.Contains(e.Did, "looks again") {
-			t.Errorf("%s: %+v", how, e)
-		}
-		put("60")
-		if st := m.apply(); st.Generation != 1 || st.Rejected != nil || st.Health != spec.HealthOK || m.swappiness("") != "10" {
-			t.Errorf("%s: %+v, swappiness %s", how, st, m.swappiness(""))
-		}
+			put := m.pipe("/proc/sys/vm/swappiness")
+			events, names := m.hangs("TestALookThatHangs", how)
+			if names[len(names)-1] != "hung" {
+				t.Fatalf("%q", names)
+			}
+			if e := events[len(events)-1]; e.Generation != 1 || e.Item != "sysctl" || !strings.Contains(e.Why, "sysctl does not end") || !strings.Contains(e.Did, "looks again") {
+				t.Errorf("%+v", e)
+			}
+			put("60")
+			if st := m.apply(); st.Generation != 1 || st.Rejected != nil || st.Health != spec.HealthOK || m.swappiness("") != "10" {
+				t.Errorf("%+v, swappiness %s", st, m.swappiness(""))
+			}
+		})
 	}
 }
 

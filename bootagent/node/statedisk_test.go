@@ -44,7 +44,7 @@ func TestTamperedState(t *testing.T) {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				n, err := Open(context.Background(), Options{Root: m.root, Say: say}, m.bootstrap())
+				n, err := Open(context.Background(), Options{Root: m.root, Kernel: &m.kernel, Say: say}, m.bootstrap())
 				if err == nil {
 					_, err = n.Sync(context.Background())
 					err = errors.Join(err, n.Close())
@@ -87,7 +87,7 @@ func TestAnUnreadableJournal(t *testing.T) {
 		if err := state.SaveBoot(filepath.Join(m.root, paths.RunBoot), boot); err != nil {
 			t.Fatal(err)
 		}
-		n, err := Open(t.Context(), Options{Root: m.root, Say: t.Logf}, m.bootstrap())
+		n, err := Open(t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
 		if trouble == nil {
 			if err == nil {
 				t.Error("a journal that cannot be read is taken for none")

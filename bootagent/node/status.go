@@ -14,7 +14,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/say"
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/bootagent/trace"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -34,7 +33,7 @@ func (n *Node) Status(ctx context.Context) (*spec.Status, error) {
 		return items.Look(ctx, n.items(found), n.guard(found))
 	})
 	last := n.last()
-	result.Age(last.Drift, time.Now(), uptime())
+	result.Age(last.Drift, time.Now(), n.up())
 	if last.Overlay == found.Generation.Overlay {
 		result.Explain(last.Items, last.Drift)
 	}
@@ -54,7 +53,7 @@ func (n *Node) report(found *track.Found, result items.Result) (*spec.Status, er
 		return nil, err
 	}
 	last := n.last()
-	result.Age(last.Drift, time.Now(), uptime())
+	result.Age(last.Drift, time.Now(), n.up())
 	n.noteImages(found.Generation)
 	v, err := n.viewed(found, result)
 	if err != nil {
@@ -108,7 +107,7 @@ func (n *Node) viewed(found *track.Found, result items.Result) (*say.View, error
 		return nil, err
 	}
 	v := &say.View{
-		Now: time.Now(), Up: uptime(), Agent: n.o.Version, Image: n.host().ImageVersion(), BootID: n.scopes.Kernel, RootID: n.scopes.Root, Boot: n.boot, State: s,
+		Now: time.Now(), Up: n.up(), Agent: n.o.Version, Image: n.host().ImageVersion(), BootID: n.scopes.Kernel, RootID: n.scopes.Root, Boot: n.boot, State: s,
 		Overlay: &found.Overlay, Generation: found.Generation, Expires: found.Expires, LayerVersion: n.layerVersion(found.Generation.Layer),
 		Items: result.Items, Drift: result.Drift, Hints: n.hints(result.Items),
 		Damage: n.damage(), Operations: n.view(found), Services: n.services(&found.Overlay), Profiles: n.profiles(),
@@ -191,9 +190,6 @@ func (n *Node) trace(found *track.Found) (*spec.Trace, error) {
 		return nil, err
 	}
 	t.Node, t.BootID, t.Boot = found.Overlay.Node, n.scopes.Kernel, n.boot.Trace
-	t.Started = time.Now().Add(-uptime()).UTC().Truncate(time.Second)
+	t.Started = time.Now().Add(-n.up()).UTC().Truncate(time.Second)
 	return &t, nil
 }
-
-// uptime is how long this kernel runs.
-func uptime() time.Duration { return trace.Uptime() }

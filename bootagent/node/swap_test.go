@@ -106,7 +106,7 @@ func (m *swapping) Running(string) bool { return false }
 
 func (m *swapping) reboot() (class, why string) {
 	m.t.Helper()
-	n, err := Open(m.t.Context(), Options{Root: m.root, Runner: m, Say: m.t.Logf, Reboot: func(context.Context) error { m.cold++; return nil },
+	n, err := Open(m.t.Context(), Options{Root: m.root, Kernel: &m.kernel, Runner: m, Say: m.t.Logf, Reboot: func(context.Context) error { m.cold++; return nil },
 		SoftReboot: func(context.Context) error { m.soft++; m.was = m.state(); return m.call }}, m.bootstrap())
 	if err != nil {
 		m.t.Fatal(err)
@@ -187,7 +187,7 @@ func TestASoftRebootArrives(t *testing.T) {
 func TestASoftRebootEndsTheAgent(t *testing.T) {
 	m := newSwapping(t, "257.9-1")
 	ctx, end := context.WithCancel(t.Context())
-	n, err := Open(ctx, Options{Root: m.root, Runner: m, Say: t.Logf, Reboot: func(context.Context) error { m.cold++; return nil },
+	n, err := Open(ctx, Options{Root: m.root, Kernel: &m.kernel, Runner: m, Say: t.Logf, Reboot: func(context.Context) error { m.cold++; return nil },
 		SoftReboot: func(ctx context.Context) error { end(); return ctx.Err() }}, m.bootstrap())
 	if err != nil {
 		t.Fatal(err)

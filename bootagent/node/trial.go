@@ -50,7 +50,7 @@ func (n *Node) dial(ctx context.Context) error {
 
 // reached asks all probes, for as long as within.
 func (n *Node) reached(ctx context.Context, within time.Duration) error {
-	clock := trial.Kernel{Uptime: uptime}
+	clock := n.clock()
 	for _, p := range n.probes() {
 		if err := trial.Reach(ctx, clock, within, p.ask); err != nil {
 			return fmt.Errorf("%s was not reached within %s: %w", p.what, within.Round(time.Second), err)
@@ -104,7 +104,7 @@ func (n *Node) await(ctx context.Context, next *track.Found, result items.Result
 	if err != nil {
 		return nil, err
 	}
-	s.Trial.Ends = int64((uptime()+time.Second-1)/time.Second) + s.Trial.Within
+	s.Trial.Ends = int64((n.up()+time.Second-1)/time.Second) + s.Trial.Within
 	if err := n.folder.Save(s); err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (n *Node) TrialEnds() (left time.Duration, waits bool) {
 	if err != nil || !n.waiting(s) {
 		return 0, false // the next look meets the error
 	}
-	return max(0, s.Trial.Left(uptime())), true
+	return max(0, s.Trial.Left(n.up())), true
 }
 
 // condemn undoes a change that cut the node off.

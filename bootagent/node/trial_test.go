@@ -84,7 +84,7 @@ func (r *remote) publishLink(generation uint64, layer, swappiness, value string)
 	r.t.Helper()
 	r.within = time.Minute
 	if value == "0" {
-		r.within = 1200 * time.Millisecond // all of which goes by
+		r.within = 1200 * time.Millisecond // all of which is waited for
 	}
 	r.publishItems(generation, layerNamed(layer), items2(swappiness, value))
 }
@@ -95,7 +95,7 @@ func items2(swappiness, value string) spec.Items {
 
 func (r *remote) options() Options {
 	reboot := func(context.Context) error { r.reboots++; return nil }
-	return Options{Root: r.root, Name: fixture.Node, Say: r.t.Logf, Within: r.within, Reboot: reboot, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
+	return Options{Root: r.root, Kernel: &r.kernel, Name: fixture.Node, Say: r.t.Logf, Within: r.within, Reboot: reboot, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
 		s, err := track.Open(b, way)
 		return cable{s, r.root + link, &r.asked, r.cut}, err
 	}}

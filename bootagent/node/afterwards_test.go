@@ -57,7 +57,8 @@ func (d *disturbed) operate() spec.OperationStatus {
 }
 
 func (d *disturbed) options() Options {
-	return Options{Root: d.root, Kernel: &d.kernel, Runner: d.runner, Say: d.t.Logf, Reboot: func(context.Context) error { return nil }}
+	clock := func() time.Time { return time.Now().Add(time.Duration(d.kernel.passed.Load())) }
+	return Options{Root: d.root, Kernel: &d.kernel, Clock: clock, Runner: d.runner, Say: d.t.Logf, Reboot: func(context.Context) error { return nil }}
 }
 
 // until operates until the operation stands as it should, and looks afterwards or not.
@@ -73,7 +74,7 @@ func (d *disturbed) until(state spec.OperationState, what, words string, look bo
 			if err != nil {
 				d.t.Fatal(err)
 			}
-			d.kernel.Sleep(d.t.Context(), wait)
+			d.kernel.Sleep(d.t.Context(), max(wait, time.Second))
 		}
 	}
 	d.t.Fatalf("%+v; want %s for %q (%s)", s, state, what, words)

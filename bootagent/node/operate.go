@@ -20,7 +20,7 @@ import (
 func (n *Node) operations(found *track.Found) *operation.Engine {
 	name := found.Overlay.Node
 	e := &operation.Engine{Dir: n.folder.Path("ops"), Node: name, Boot: n.start(), Remembers: n.scopes.Disk != "",
-		Now: n.now, Synchronised: n.synchronised, Runner: n.runner(), Record: func(what string, o spec.Operation, detail string) {
+		Now: n.now, Up: n.up, Synchronised: n.synchronised, Runner: n.runner(), Record: func(what string, o spec.Operation, detail string) {
 			fields := []field{{"operation", o.Name}, {"id", o.ID}, {"what", what}}
 			if detail != "" {
 				fields = append(fields, field{"why", detail})

@@ -490,6 +490,7 @@ func TestAccountsThatAreKilled(t *testing.T) {
 		}
 		return
 	}
+	t.Parallel()
 	ann := people(nil).user("ann", 1001, "key-a")
 	whole := func(h *housed, when string, st *spec.Status) {
 		t.Helper()

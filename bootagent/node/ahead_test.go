@@ -233,6 +233,7 @@ func TestNotSignedForThisLayerAnyMore(t *testing.T) {
 // Killed anywhere, and started over where the power went with it, a node ends on a pair
 // that was signed, and on the newest where the registry says so.
 func TestAheadThatIsKilled(t *testing.T) {
+	t.Parallel()
 	steps := 0
 	for at := 1; ; at++ {
 		r := newRemote(t)

@@ -373,6 +373,7 @@ func TestKilledWhileItIsJudged(t *testing.T) {
 		beJudged(t, root)
 		return
 	}
+	t.Parallel()
 	for round := range 24 {
 		m := runningMachine(t)
 		m.publishGated(2, layer("a"), "20", 0)

@@ -134,6 +134,7 @@ func TestATrialThatIsKilled(t *testing.T) {
 		die(t, place)
 		return
 	}
+	t.Parallel()
 	tried := func(t *testing.T) *remote {
 		r := newRemote(t)
 		r.up()
@@ -160,6 +161,7 @@ func TestATrialThatIsKilled(t *testing.T) {
 		"by reach": {tried, "sync", 15}, "by an operator": {waiting, "sync", 10}, "while it is undone": {over, "apply", 4},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			steps := 0
 			for at := 1; ; at++ {
 				r := row.make(t)

@@ -10,6 +10,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/caisson-os/caisson/internal/cpio"
 )
 
 // firmwarePackages are the packages of Debian 13, component non-free-firmware, that
@@ -28,7 +30,7 @@ var firmwarePackages = []struct{ prefix, name string }{
 
 // packFirmware adds the firmware that modules name and the layer has, and reports
 // the modules that find none of theirs.
-func (m *modules) packFirmware(a *Archive, wants map[string][]string, report *Report) error {
+func (m *modules) packFirmware(a *cpio.Archive, wants map[string][]string, report *Report) error {
 	packed := map[string]bool{}
 	for _, module := range slices.Sorted(maps.Keys(wants)) {
 		found := len(wants[module]) == 0

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/cpio"
 )
 
 // module is an ELF file that has only what modinfo(8) reads.
@@ -65,7 +66,7 @@ func TestFirmware(t *testing.T) {
 		}
 	}
 	var report Report
-	a := NewArchive()
+	a := cpio.New()
 	if err := m.packFirmware(a, wants, &report); err != nil {
 		t.Fatal(err)
 	}

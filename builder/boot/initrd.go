@@ -11,7 +11,6 @@
 package boot
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -22,6 +21,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -65,7 +65,7 @@ func (i Initrd) Write(ctx context.Context, w io.Writer) (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	a := NewArchive()
+	a := cpio.New()
 	for _, dir := range []string{"proc", "sys", "dev", "run", "etc", "tmp", "newroot"} {
 		a.Dir(dir, 0o755)
 	}
@@ -112,8 +112,20 @@ func (i Initrd) Write(ctx context.Context, w io.Writer) (Report, error) {
 	if err := z.Close(); err != nil {
 		return report, err
 	}
-	c.pad(4) // an archive that is appended by hand begins where the kernel looks for one
-	return report, c.err
+	_, err = c.Write(cpio.Pad(c.n, 4)) // an archive that is appended by hand begins where the kernel looks for one
+	return report, err
+}
+
+// counter counts what is written.
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
 }
 
 // SiteCPIO is the archive with the one file that makes a generic initrd a site's.
@@ -122,11 +134,9 @@ func SiteCPIO(b spec.Bootstrap) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := NewArchive()
+	a := cpio.New()
 	a.File(paths.Bootstrap, data, 0o600)
-	var out bytes.Buffer
-	_, err = a.WriteTo(&out)
-	return out.Bytes(), err
+	return a.Bytes(), nil
 }
 
 // Kernel finds the layer's newest kernel: its release and its file.

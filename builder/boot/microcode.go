@@ -7,13 +7,14 @@ import (
 	"path"
 
 	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/cpio"
 )
 
 // microcode collects the processor updates that the layer has, one blob a
 // vendor, in the place where the kernel looks before it unpacks anything, see
 // the kernel's microcode.rst. It is nil when there are none.
-func microcode(r *root.Root) (*Archive, error) {
-	a := NewArchive()
+func microcode(r *root.Root) (*cpio.Archive, error) {
+	a := cpio.New()
 	found := false
 	for vendor, dir := range map[string]string{
 		"GenuineIntel": "/usr/lib/firmware/intel-ucode", "AuthenticAMD": "/usr/lib/firmware/amd-ucode",

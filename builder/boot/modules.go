@@ -18,6 +18,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
@@ -183,7 +184,7 @@ func hasAny(file string, prefixes []string) bool {
 }
 
 // pack adds the modules, unpacked, and the tables that the agent looks them up in.
-func (m *modules) pack(ctx context.Context, a *Archive, files, named []string, report *Report) error {
+func (m *modules) pack(ctx context.Context, a *cpio.Archive, files, named []string, report *Report) error {
 	shipped := map[string]bool{}
 	wants := map[string][]string{} // module → firmware files
 	var dep, load strings.Builder

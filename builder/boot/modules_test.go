@@ -5,6 +5,7 @@ package boot
 import (
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
@@ -20,11 +21,11 @@ func TestNamedModulesAreLoaded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := NewArchive()
+	a := cpio.New()
 	if err := m.pack(t.Context(), a, files, policy, &Report{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := string(a.files[clean(paths.ModulesLoad)].data); got != "overlay\nsd_mod\n" {
+	if got := unpacked(t, a.Bytes())[paths.ModulesLoad]; got != "overlay\nsd_mod\n" {
 		t.Errorf("loaded first: %q", got)
 	}
 }

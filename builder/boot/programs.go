@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"path"
 
+	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
@@ -18,7 +19,7 @@ var libraryDirs = []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-
 
 // packPrograms adds the programs that make and repair a state disk, with the libraries
 // that they need, each under the name by which it is looked for.
-func (i Initrd) packPrograms(a *Archive, report *Report) error {
+func (i Initrd) packPrograms(a *cpio.Archive, report *Report) error {
 	packed := map[string]bool{}
 	for _, name := range paths.DiskPrograms {
 		if err := i.packELF(a, name, packed, report); err != nil {
@@ -31,7 +32,7 @@ func (i Initrd) packPrograms(a *Archive, report *Report) error {
 	return nil
 }
 
-func (i Initrd) packELF(a *Archive, name string, packed map[string]bool, report *Report) error {
+func (i Initrd) packELF(a *cpio.Archive, name string, packed map[string]bool, report *Report) error {
 	if packed[name] {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/require"
 )
@@ -21,21 +22,18 @@ func TestProgramsRunAlone(t *testing.T) {
 	for _, name := range paths.DiskPrograms {
 		require.Tool(t, filepath.Base(name))
 	}
-	a, report := NewArchive(), Report{}
+	a, report := cpio.New(), Report{}
 	i := Initrd{Root: &root.Root{Lowers: []string{"/"}}}
 	if err := i.packPrograms(a, &report); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for name, e := range a.files {
+	for name, data := range unpacked(t, a.Bytes()) {
 		at := filepath.Join(dir, name)
-		if e.mode&modeDir != 0 {
-			continue
-		}
 		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(at, e.data, 0o755); err != nil {
+		if err := os.WriteFile(at, []byte(data), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,7 +51,7 @@ func TestProgramsRunAlone(t *testing.T) {
 
 func TestALayerWithoutThePrograms(t *testing.T) {
 	i := Initrd{Root: &root.Root{Lowers: []string{t.TempDir()}}}
-	if err := i.packPrograms(NewArchive(), &Report{}); err == nil || !strings.Contains(err.Error(), "conf.apt.packages takes e2fsprogs") {
+	if err := i.packPrograms(cpio.New(), &Report{}); err == nil || !strings.Contains(err.Error(), "conf.apt.packages takes e2fsprogs") {
 		t.Error(err)
 	}
 }

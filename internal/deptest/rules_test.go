@@ -174,6 +174,7 @@ var rules = []Rule{
 	{Packages: "internal/nearest", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/httpserver", Only: []string{"internal/durable", "internal/ownfiles", "internal/check", "internal/quota"}, Why: "it serves whatever it is given",
 		By: []string{"cmd/caisson", "bootagent/metrics", "netboot/...", "fleet/...", "test/..."}, ByWhy: "a node answers nobody but itself"},
+	{Packages: "internal/cpio", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/quota", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/verity", Only: []string{}, Stdlib: true, Why: "a tree is made of bytes, whatever they are part of",
 		By: []string{"layers", "builder", "release", "trust", "bootagent/...", "cmd/caisson", "test/..."}, ByWhy: "the builder makes roots, nodes make trees, and all compare the two"},

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/caisson-os/caisson/builder/boot"
+	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/internal/paths"
 )
@@ -21,7 +21,7 @@ import (
 // process, and the last line of a loader is the reason why it gives up.
 func (f *Fleet) fastConsole(t *testing.T) {
 	kernel := filepath.Join(f.Dir, "netboot", "kernel")
-	a := boot.NewArchive()
+	a := cpio.New()
 	agent, err := os.ReadFile(filepath.Join(f.Bin, "caisson-agent"))
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/kexec"
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/cpio"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
@@ -101,8 +102,9 @@ func (b *boot) nextInitrd(digest string) (*os.File, error) {
 		if err != nil {
 			return err
 		}
-		padding := make([]byte, -n&3) // the kernel looks for the next archive at a multiple of four
-		_, err = w.Write(append(padding, kexec.Archive(paths.Bootstrap, bootstrap)...))
+		site := cpio.New()
+		site.File(paths.Bootstrap, bootstrap, 0o600)
+		_, err = w.Write(append(cpio.Pad(n, 4), site.Bytes()...))
 		return err
 	}); err != nil {
 		return nil, err

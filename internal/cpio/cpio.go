@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package boot
+// Package cpio writes archives in the one form of cpio that a kernel unpacks into its
+// first root: newc, see the kernel's initramfs buffer format. The builder makes initrds
+// of them, and a loader hands its site's file to the next one in another.
+package cpio
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"path"
@@ -25,13 +29,12 @@ type entry struct {
 	data         []byte
 }
 
-// Archive is a newc cpio archive in the making, as the kernel unpacks it, see
-// buffer-format.rst. Everything belongs to root and has no date: the same files
-// give the same bytes.
+// Archive is an archive in the making. Everything belongs to root and has no date: the
+// same files give the same bytes.
 type Archive struct{ files map[string]entry }
 
-// NewArchive returns an empty archive.
-func NewArchive() *Archive { return &Archive{files: map[string]entry{}} }
+// New returns an empty archive.
+func New() *Archive { return &Archive{files: map[string]entry{}} }
 
 // Dir adds a directory and those above it.
 func (a *Archive) Dir(name string, perm uint32) {
@@ -96,6 +99,13 @@ func (a *Archive) WriteTo(w io.Writer) (int64, error) {
 	return c.n, c.err
 }
 
+// Bytes returns the archive.
+func (a *Archive) Bytes() []byte {
+	var b bytes.Buffer
+	_, _ = a.WriteTo(&b) // a buffer takes all
+	return b.Bytes()
+}
+
 // counter writes entries and remembers the first error.
 type counter struct {
 	w   io.Writer
@@ -105,22 +115,17 @@ type counter struct {
 
 func (c *counter) write(p []byte) {
 	if c.err == nil {
-		_, _ = c.Write(p) // c.err holds it
+		var n int
+		n, c.err = c.w.Write(p)
+		c.n += int64(n)
 	}
 }
 
-// Write makes it an io.Writer, for a compressor.
-func (c *counter) Write(p []byte) (n int, err error) {
-	n, c.err = c.w.Write(p)
-	c.n += int64(n)
-	return n, c.err
-}
+func (c *counter) pad(to int64) { c.write(Pad(c.n, to)) }
 
-func (c *counter) pad(to int64) {
-	if rest := c.n % to; rest != 0 {
-		c.write(make([]byte, to-rest))
-	}
-}
+// Pad returns the zeros that bring n bytes to a multiple of another number: the kernel
+// looks for an archive behind another at a multiple of four.
+func Pad(n, to int64) []byte { return make([]byte, (to-n%to)%to) }
 
 func (c *counter) entry(ino uint32, name string, e entry) {
 	links := 1

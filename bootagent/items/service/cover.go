@@ -53,8 +53,7 @@ func (i *Item) openSource(s spec.Service, d spec.ServiceDirectory) (fd int, err 
 		return -1, err
 	}
 	defer image.Close() // only read
-	fd, err = unix.Openat2(int(image.Fd()), d.From, &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS})
+	fd, err = safepath.Beneath(int(image.Fd()), d.From, unix.O_PATH, 0)
 	if err != nil {
 		return -1, &fs.PathError{Op: "open", Path: filepath.Join(image.Name(), d.From), Err: err}
 	}

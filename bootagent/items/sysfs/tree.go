@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/internal/safepath"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/rules"
 )
@@ -37,8 +38,7 @@ func (t tree) open(key string, flags int) (*os.File, error) {
 		return fail(err)
 	}
 	defer unix.Close(dir) // opened for its path only
-	fd, err := unix.Openat2(dir, strings.TrimPrefix(key, base+"/"), &unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_MAGICLINKS})
+	fd, err := safepath.Beneath(dir, strings.TrimPrefix(key, base+"/"), flags, unix.RESOLVE_NO_XDEV)
 	if err != nil {
 		return fail(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strings"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -88,7 +88,10 @@ func (d Dir) Look(name string, limit int64) (t Thing, err error) {
 	case unix.S_IFREG:
 		t.Content, err = content(fd, limit)
 	}
-	return t, err
+	if err != nil {
+		return t, d.failed("read", name, err)
+	}
+	return t, nil
 }
 
 func content(fd int, limit int64) ([]byte, error) {
@@ -133,5 +136,5 @@ func (d Dir) unlink(name string) error {
 }
 
 func (d Dir) failed(op, name string, err error) error {
-	return &fs.PathError{Op: op, Path: strings.TrimSuffix(d.File.Name(), "/") + "/" + name, Err: err}
+	return &fs.PathError{Op: op, Path: filepath.Join(d.File.Name(), name), Err: err}
 }

@@ -99,12 +99,12 @@ func directory(base, path string) (dir safepath.Dir, err error) {
 		if err := unix.Mkdirat(in, name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return dir, &fs.PathError{Op: "mkdir", Path: at, Err: err}
 		}
-		next, err := hold(in, name)
+		next, err := holdAs(in, name, at)
 		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 			return dir, fmt.Errorf("%s is not a directory", at)
 		}
 		if err != nil {
-			return dir, &fs.PathError{Op: "open", Path: at, Err: err}
+			return dir, err
 		}
 		if in != unix.AT_FDCWD {
 			_ = dir.Close() // only held
@@ -116,12 +116,20 @@ func directory(base, path string) (dir safepath.Dir, err error) {
 
 // hold opens a directory to which no link leads, for what is done to it whatever its
 // name leads to by then.
-func hold(in int, name string) (safepath.Dir, error) {
+func hold(path string) (safepath.Dir, error) { return holdAs(unix.AT_FDCWD, path, path) }
+
+// holdIn is hold for a name in a directory that is held.
+func holdIn(dir safepath.Dir, name string) (safepath.Dir, error) {
+	return holdAs(int(dir.Fd()), name, filepath.Join(dir.Name(), name))
+}
+
+// holdAs is hold for a name in a descriptor; errors call it path.
+func holdAs(in int, name, path string) (safepath.Dir, error) {
 	fd, err := unix.Openat2(in, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
 	if err != nil {
-		return safepath.Dir{}, err
+		return safepath.Dir{}, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	return safepath.Dir{File: os.NewFile(uintptr(fd), name)}, nil
+	return safepath.Dir{File: os.NewFile(uintptr(fd), path)}, nil
 }
 
 // write puts a file into the new root, and its missing directories.
@@ -148,9 +156,9 @@ func (n *Node) put(name string, t safepath.Thing) error {
 // bind shows from at the path to of the new root. What is mounted, and where, is held
 // open: before a soft-reboot users go on, and may put a link there at any moment.
 func (n *Node) bind(from, to string) error {
-	dir, err := hold(unix.AT_FDCWD, from)
+	dir, err := hold(from)
 	if err != nil {
-		return &fs.PathError{Op: "open", Path: from, Err: err}
+		return err
 	}
 	defer dir.Close() // only held
 	return n.show(dir, to)

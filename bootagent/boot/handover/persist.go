@@ -102,24 +102,14 @@ func (n *Node) sealUsr() error {
 	return nil
 }
 
-// seedTree brings over from's directories that to lacks.
-func (n *Node) seedTree(from, to string) error {
-	above, err := hold(unix.AT_FDCWD, filepath.Dir(to))
-	if err != nil {
-		return &fs.PathError{Op: "open", Path: filepath.Dir(to), Err: err}
-	}
-	defer above.Close() // only held
-	return n.seedFrom(from, above, filepath.Base(to))
-}
-
 // seedFrom seeds from a path; a missing one is an empty one.
 func (n *Node) seedFrom(from string, above safepath.Dir, name string) error {
-	src, err := hold(unix.AT_FDCWD, from)
+	src, err := hold(from)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return &fs.PathError{Op: "seed", Path: from, Err: err}
+		return fmt.Errorf("seed: %w", err)
 	}
 	defer src.Close() // only read
 	return n.seedDir(src, above, name)
@@ -129,17 +119,17 @@ func (n *Node) seedFrom(from string, above safepath.Dir, name string) error {
 // What a user put in a directory's place is never followed, nor what one puts there
 // meanwhile: before a soft-reboot users go on, on the disk and in the new root.
 func (n *Node) seedDir(src, above safepath.Dir, name string) error {
-	to, err := hold(int(above.Fd()), name)
+	to, err := holdIn(above, name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if err := n.bring(src, above, name); err != nil {
-			return fmt.Errorf("bring %s: %w", name, err)
+			return fmt.Errorf("bring %s: %w", src.Name(), err)
 		}
 		return nil
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 		return nil // the disk has something else
 	case err != nil:
-		return &fs.PathError{Op: "open", Path: name, Err: err}
+		return err
 	}
 	defer to.Close() // only held
 	entries, err := src.ReadDir(-1)
@@ -150,12 +140,12 @@ func (n *Node) seedDir(src, above safepath.Dir, name string) error {
 		if !e.IsDir() {
 			continue
 		}
-		below, err := hold(int(src.Fd()), e.Name())
+		below, err := holdIn(src, e.Name())
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // it has gone meanwhile
 		}
 		if err != nil {
-			return &fs.PathError{Op: "seed", Path: e.Name(), Err: err}
+			return fmt.Errorf("seed: %w", err)
 		}
 		err = n.seedDir(below, to, e.Name())
 		_ = below.Close() // only read

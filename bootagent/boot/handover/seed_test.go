@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +29,37 @@ func exchange(a, b string) (end func()) {
 		}
 	}()
 	return func() { close(stop); <-stopped }
+}
+
+// seedTree brings over from's directories that to lacks.
+func (n *Node) seedTree(from, to string) error {
+	above, err := hold(filepath.Dir(to))
+	if err != nil {
+		return err
+	}
+	defer above.Close() // only held
+	return n.seedFrom(from, above, filepath.Base(to))
+}
+
+// What cannot be opened is named with the directory that it is in.
+func TestSeedNamesWhatItCannotOpen(t *testing.T) {
+	n := newNode(t, t.TempDir(), true)
+	disk := n.State.Path("persist", "home")
+	file := n.path("/home/file")
+	if err := errors.Join(os.MkdirAll(disk, 0o755), os.WriteFile(file, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.seedTree(file, disk); err == nil || !strings.Contains(err.Error(), "open "+file) {
+		t.Errorf("%v", err)
+	}
+	dir, err := hold(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close() // only held
+	if _, err := holdIn(dir, "none"); err == nil || !strings.Contains(err.Error(), filepath.Join(disk, "none")) {
+		t.Errorf("%v", err)
+	}
 }
 
 // While the root of a soft-reboot is made, users go on: what a layer brings to a persisted

@@ -128,6 +128,11 @@ var Kinds = []Kind{
 	{Fine, "as published", false},
 }
 
+// rank is the place of a condition among all, the worst first.
+func (c Condition) rank() int {
+	return slices.IndexFunc(Kinds, func(k Kind) bool { return k.Condition == c })
+}
+
 // KindOf returns the row of a condition.
 func KindOf(c Condition) Kind {
 	for _, k := range Kinds {

@@ -180,7 +180,7 @@ type Summary struct {
 	Nodes      int               `json:"nodes"`
 	Trouble    int               `json:"trouble"` // nodes that somebody should look at
 	Conditions map[Condition]int `json:"conditions"`
-	Reasons    []Reason          `json:"reasons"`        // of trouble, the most frequent first
+	Reasons    []Reason          `json:"reasons"`        // of trouble, the worst first, then the most frequent
 	Others     []Reason          `json:"others"`         // why others are not fine: behind, held, never heard of
 	More       int               `json:"more,omitempty"` // reasons that neither list has room for
 	Layers     []LayerUse        `json:"layers"`
@@ -255,7 +255,7 @@ func Summarise(nodes []*Node, now time.Time) Summary {
 	}
 	for _, list := range []*[]Reason{&s.Reasons, &s.Others} {
 		slices.SortFunc(*list, func(a, b Reason) int {
-			return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Condition, b.Condition), cmp.Compare(a.Why, b.Why))
+			return cmp.Or(cmp.Compare(a.Condition.rank(), b.Condition.rank()), cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Why, b.Why))
 		})
 		s.More += max(0, len(*list)-maxReasons)
 		*list = (*list)[:min(len(*list), maxReasons)]

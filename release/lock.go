@@ -20,9 +20,15 @@ type LockedVariant struct {
 	Changes []builder.PackageChange `json:"changes"`
 }
 
+// Locking says how a lock is made.
+type Locking struct {
+	Cache   string // the builder's
+	Missing bool   // of a variant whose recipe the older lock is of, that is taken over
+}
+
 // Lock resolves every package of a site's variants and compares them with an
-// older lock, nil when there is none. Cache is the builder's.
-func Lock(ctx context.Context, s *site.Site, old *builder.LockFile, cache string) (*builder.LockFile, []LockedVariant, error) {
+// older lock, nil when there is none.
+func Lock(ctx context.Context, s *site.Site, old *builder.LockFile, how Locking) (*builder.LockFile, []LockedVariant, error) {
 	variants, err := s.Variants()
 	if err != nil {
 		return nil, nil, err
@@ -41,7 +47,11 @@ func Lock(ctx context.Context, s *site.Site, old *builder.LockFile, cache string
 	fresh := &builder.LockFile{APIVersion: spec.APIVersion, Kind: builder.LockKind, Variants: map[string]builder.Lock{}}
 	var changes []LockedVariant
 	for _, v := range variants {
-		l, err := builder.Resolve(ctx, v.Recipe, builder.Options{CacheDir: cache, SiteDir: dir, OpenOCI: OpenBase(v.Recipe.Arch)})
+		if own, locked := old.Variants[v.Name]; how.Missing && locked && own.Of(v.Recipe) {
+			fresh.Variants[v.Name] = own
+			continue
+		}
+		l, err := builder.Resolve(ctx, v.Recipe, builder.Options{CacheDir: how.Cache, SiteDir: dir, OpenOCI: OpenBase(v.Recipe.Arch)})
 		if err != nil {
 			return nil, nil, written(s, fmt.Errorf("variant %s: %w", v.Name, err))
 		}

@@ -23,29 +23,34 @@ type locked struct {
 
 func (a *app) lockCommand() *cobra.Command {
 	var name, cache string
-	var update bool
+	var update, missing bool
 	c := &cobra.Command{
 		Use:   "lock FILE…",
 		Short: "Lock every package of the layers: version, architecture, sha256",
 		Long: "Lock every package of the layers: version, architecture, sha256.\n\n" +
 			"Without a lock one is written. With one, what the archives would change is printed and the\n" +
-			"exit code is 3 when there is something; --update takes it.",
-		Example: "  caisson lock site.yaml\n  caisson lock --update site.yaml",
+			"exit code is 3 when there is something; --update takes it. --missing locks the variants that have\n" +
+			"no lock of their packages as they are asked for now, and leaves the others as they are.",
+		Example: "  caisson lock site.yaml\n  caisson lock --update site.yaml\n  caisson lock --missing site.yaml",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, names []string) error {
+			if update && missing {
+				return cli.Usage("--update takes all, --missing what is not locked yet", "give either --update or --missing")
+			}
 			if name == "" {
 				name = lockName(names[0])
 			}
-			return a.lock(c.Context(), name, cache, update, names)
+			return a.lock(c.Context(), name, cache, update, missing, names)
 		},
 	}
 	c.Flags().StringVar(&name, "lock", "", "lock file (caisson.lock beside the site when empty)")
 	c.Flags().StringVar(&cache, "cache", "", "directory kept between builds "+cacheDefault)
 	c.Flags().BoolVar(&update, "update", false, "take what the archives have now")
+	c.Flags().BoolVar(&missing, "missing", false, "take it for variants alone that are not locked yet")
 	return c
 }
 
-func (a *app) lock(ctx context.Context, name, cache string, update bool, names []string) error {
+func (a *app) lock(ctx context.Context, name, cache string, update, missing bool, names []string) error {
 	cache, err := cacheDir(cache)
 	if err != nil {
 		return err
@@ -58,11 +63,11 @@ func (a *app) lock(ctx context.Context, name, cache string, update bool, names [
 	if err != nil {
 		return err
 	}
-	fresh, found, err := release.Lock(ctx, s, old, cache)
+	fresh, found, err := release.Lock(ctx, s, old, release.Locking{Cache: cache, Missing: missing})
 	if err != nil {
 		return err
 	}
-	write := update || old == nil
+	write := update || missing || old == nil
 	out := locked{File: name, Written: write, Variants: found}
 	changes := 0
 	for _, v := range found {

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+// What is locked already is taken over as it is, and resolved is what is not alone.
+func TestLockMissing(t *testing.T) {
+	const text = "apiVersion: caisson.dev/v1alpha1\nkind: Site\nmetadata: {name: x}\nlayer: {base: {tar: none.tar}, kernel: {package: linux-image-amd64}}\n" +
+		"nodes: [{name: a}, {name: b}]\nconf: {overrides: {divingbell_apt: {hosts: [{name: b, conf: {apt: {packages: [{name: jq}]}}}]}}}\n"
+	s, r := site.Parse(fstest.MapFS{"site.yaml": {Data: []byte(text)}}, "site.yaml")
+	if r.Err() != nil {
+		t.Fatal(r.Err())
+	}
+	variants, err := s.Variants()
+	if err != nil || len(variants) != 2 {
+		t.Fatalf("%d variants, %v", len(variants), err)
+	}
+	old := &builder.LockFile{Variants: map[string]builder.Lock{variants[0].Name: {Recipe: "sha256:1"}, variants[1].Name: {Recipe: "sha256:2"}}}
+	how := Locking{Cache: t.TempDir(), Missing: true}
+	fresh, changes, err := Lock(t.Context(), s, old, how)
+	if err != nil || len(changes) > 0 || !reflect.DeepEqual(fresh.Variants, old.Variants) {
+		t.Errorf("%+v, %+v, %v", fresh, changes, err)
+	}
+	delete(old.Variants, variants[1].Name)
+	if _, _, err := Lock(t.Context(), s, old, how); err == nil || !strings.Contains(err.Error(), "variant "+variants[1].Name) {
+		t.Errorf("what is not locked is not resolved: %v", err)
+	}
+}

@@ -45,9 +45,15 @@ func (a *app) published(r *publish.Result, to string) error {
 	if n := len(r.Ended); n > 0 {
 		also += fmt.Sprintf(", %d not held any more", n)
 	}
-	is := "is"
+	is, comes, leaves := "is", "comes to", "leaves"
 	if r.DryRun {
-		is = "would be"
+		is, comes, leaves = "would be", "would come to", "would leave"
+	}
+	for _, d := range r.Rejected {
+		a.say("%s %s the reject list", d, comes)
+	}
+	for _, d := range r.Allowed {
+		a.say("%s %s the reject list", d, leaves)
 	}
 	a.say("%s: fleet %s %s at generation %d: %d published, %d renewed, %d unchanged%s",
 		to, r.Fleet, is, r.Generation, len(r.Published), len(r.Resigned), r.Unchanged, also)

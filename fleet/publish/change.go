@@ -78,6 +78,7 @@ func (p *Publisher) refresh(ctx context.Context, v *view, batch *registry.Batch,
 		return nil, p.unpublished() // the first publish was cut: there is nothing to go back to
 	}
 	result := newResult(x.Root)
+	result.Rejected, result.Allowed = without(reject, v.rejected()), without(v.rejected(), reject)
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		if p.isOld(rows[name].Expires, v.policy.Lifetime) {
@@ -159,6 +160,11 @@ func (v *view) list(lists Lists) ([]string, error) {
 	slices.Sort(list)
 	list = slices.Compact(list)
 	return slices.DeleteFunc(list, func(d string) bool { return slices.Contains(lists.Allow, d) }), nil
+}
+
+// without returns what of a list another one lacks.
+func without(list, other []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(d string) bool { return slices.Contains(other, d) })
 }
 
 // didYouMean asks for the published node whose name is near to another word.

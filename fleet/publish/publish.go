@@ -89,6 +89,9 @@ type Result struct {
 	Left       []string   `json:"left"`      // nodes without a row from now on
 	Unchanged  int        `json:"unchanged"`
 
+	Rejected []string `json:"rejected,omitempty"` // digests that come to the reject list
+	Allowed  []string `json:"allowed,omitempty"`  // digests that leave it
+
 	DryRun bool `json:"dryRun,omitempty"` // all of it would be so: nothing was written
 
 	Stay map[string]string `json:"stay,omitempty"` // node → why it did not go back with a rollout

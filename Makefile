@@ -17,7 +17,7 @@ export CGO_ENABLED := 0
 export GOFLAGS     := -trimpath $(GOFLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help build install deb deps test check test-all test-unit test-race test-vm test-interop test-long lint vulncheck fuzz bench container demo size cross clean
+.PHONY: help build install deb release deps test check test-all test-unit test-race test-vm test-interop test-long lint vulncheck fuzz bench container demo size cross clean
 
 help: ## Print this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ deb: ## Make the agent's Debian packages for hosts that exist already, amd64 and
 	  GOARCH=$$arch $(GO) build -ldflags '$(LDFLAGS) -X main.built=$(BUILT)' -tags nethttpomithttp2 -o $(OUT)/$$arch/caisson-agent ./cmd/caisson-agent && \
 	  GO='$(GO)' hack/deb $(OUT)/$$arch/caisson-agent $$arch '$(VERSION)' '$(BUILT)' $(OUT) || exit; \
 	done
+
+release: ## Make a release in out/release: programs, packages, pages, SBOM, provenance, SHA256SUMS; KEY=release.key signs
+	@GO='$(GO)' hack/release '$(VERSION)' '$(BUILT)' '$(OUT)/release' $(KEY)
 
 deps: ## Install the Debian packages that building layers and testing take
 	@hack/install-deps

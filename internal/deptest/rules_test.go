@@ -59,7 +59,7 @@ var rules = []Rule{
 	{Packages: "oci/keychain", Only: []string{"oci/...", "spec/refusal", "internal/..."}, Why: "credentials are a host's, whatever is kept there",
 		By: []string{"cmd/caisson", "release", "test/..."}, ByWhy: "a node runs no programs for its credentials"},
 	{Packages: "oci/keys", Only: []string{"oci/...", "spec/refusal", "internal/..."}, Why: "it opens and writes keys, whatever they sign",
-		By: []string{"netboot", "cmd/caisson", "release", "fleet/...", "test/..."}, ByWhy: "a node holds no private key and asks nobody for a passphrase"},
+		By: []string{"hack/attest", "netboot", "cmd/caisson", "release", "fleet/...", "test/..."}, ByWhy: "a node holds no private key and asks nobody for a passphrase"},
 	{Packages: "oci/transfer", Only: []string{"oci/...", "spec/refusal", "internal/..."}, Why: "bytes travel by digest, whatever they mean",
 		By: []string{"fleet/mirror", "test/..."}, ByWhy: "what may be copied is decided by who knows what it is"},
 	{Packages: "oci/sign/...", Only: []string{"oci/...", "spec/refusal", "internal/check", "internal/ownfiles"}, Why: "signatures know digests, not documents", Banned: map[string]string{
@@ -75,7 +75,7 @@ var rules = []Rule{
 		Module + "/bootagent/": "the builder copies the agent's binary and never links it",
 		Module + "/oci":        "the builder works offline; registries are wired in release and cmd",
 		Module + "/spec/site":  "a recipe is all that the builder knows of a site"},
-		By: []string{"cmd/caisson", "release", "netboot", "fleet/ready", "test/..."}, ByWhy: "only an operator's machine builds"},
+		By: []string{"hack/attest", "cmd/caisson", "release", "netboot", "fleet/ready", "test/..."}, ByWhy: "only an operator's machine builds"},
 
 	{Packages: "release", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "systemd", "internal/..."}, Why: "a layer is an artifact, whichever fleet runs it and whoever asks", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},

@@ -115,7 +115,7 @@ func checkNamed(s *site.Site, key sign.Verifier) error {
 			return nil
 		}
 	}
-	return cli.Usage("trust.keys.release of the site names whose layers publish takes", "--key is none of the site's release keys")
+	return cli.Usage("publish accepts layers by the keys in trust.keys.release of the site", "--key is none of the site's release keys")
 }
 
-var errSameKey = cli.Usage("use two keys: whoever checks with cosign takes any attestation for a release", "--key and --attest-key are the same key")
+var errSameKey = cli.Usage("use two keys: cosign would accept any attestation as a release", "--key and --attest-key are the same key")

@@ -104,7 +104,7 @@ func (s *Set) readLedger(ctx context.Context, fleet string) ([]spec.Account, err
 		return nil, refusal.New(refusal.Malformed, "it is a %.80q of %.80q", l.Kind, l.APIVersion)
 	}
 	if l.Fleet != fleet {
-		return nil, refusal.New(refusal.WrongFleet, "it is of fleet %q, this is %q", l.Fleet, fleet)
+		return nil, refusal.New(refusal.WrongFleet, "the ledger is for fleet %q, want %q", l.Fleet, fleet)
 	}
 	return l.Accounts, nil
 }

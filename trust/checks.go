@@ -103,9 +103,9 @@ func documentAgrees(d *decision) error {
 	o := d.overlay
 	switch {
 	case o.Fleet != d.said.Fleet:
-		return refusal.New(refusal.Contradiction, "the overlay is of fleet %q, its statement of %q", o.Fleet, d.said.Fleet)
+		return refusal.New(refusal.Contradiction, "the overlay is for fleet %q, its statement for %q", o.Fleet, d.said.Fleet)
 	case o.Node != d.said.Node:
-		return refusal.New(refusal.Contradiction, "the overlay is of node %q, its statement of %q", o.Node, d.said.Node)
+		return refusal.New(refusal.Contradiction, "the overlay is for node %q, its statement for %q", o.Node, d.said.Node)
 	case o.Layer != d.said.Layer:
 		return refusal.New(refusal.Contradiction, "the overlay names layer %s, its statement %s", o.Layer, d.said.Layer)
 	case !slices.Equal(o.Match.MACs, d.said.Match.MACs) || !slices.Equal(o.Match.UUIDs, d.said.Match.UUIDs):

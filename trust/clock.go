@@ -124,7 +124,7 @@ func rtcNearStatements(i instant) error {
 		}
 	}
 	if i.clock.RTC.After(newest.Add(silence)) {
-		return refusal.New(refusal.Validity, "the hardware clock says %s, the newest statement is of %s", i.clock.RTC, newest)
+		return refusal.New(refusal.Validity, "the hardware clock says %s, the newest statement has %s", i.clock.RTC, newest)
 	}
 	return nil
 }

@@ -122,7 +122,7 @@ func fleetNeedsAreKnown(d *fleetDecision) error {
 
 func fleetDocumentAgrees(d *fleetDecision) error {
 	if d.doc.Fleet != d.said.Fleet {
-		return refusal.New(refusal.Contradiction, "the document is of fleet %q, its statement of %q", d.doc.Fleet, d.said.Fleet)
+		return refusal.New(refusal.Contradiction, "the document is for fleet %q, its statement for %q", d.doc.Fleet, d.said.Fleet)
 	}
 	return nil
 }

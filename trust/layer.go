@@ -106,7 +106,7 @@ func rootsAreOfImages(l *description) error {
 	}
 	for digest, root := range l.layer.Roots {
 		if !blocks[digest] {
-			return refusal.New(refusal.Layer, "the hash tree of %.80q is of none of the layer's images, or of one that is not made of blocks", digest)
+			return refusal.New(refusal.Layer, "hash tree %.80q belongs to no image of the layer, or to one without whole blocks", digest)
 		}
 		if _, err := verity.Parse(root); err != nil {
 			return refusal.New(refusal.Layer, "the root of the hash tree of %s: %w", digest, err)
@@ -141,7 +141,7 @@ func archIsOurs(p pairing) error {
 
 func layerIsOurs(p pairing) error {
 	if p.layer.Fleet != p.fleet {
-		return refusal.New(refusal.WrongFleet, "the layer is of fleet %.80q, this is %q", p.layer.Fleet, p.fleet)
+		return refusal.New(refusal.WrongFleet, "the layer is for fleet %.80q, want %q", p.layer.Fleet, p.fleet)
 	}
 	return nil
 }

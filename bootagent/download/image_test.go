@@ -221,11 +221,11 @@ func TestImageIsFetchedWhole(t *testing.T) {
 		place http.HandlerFunc
 		why   string
 	}{
-		"index of another image":  {index: indexOf(t, older), why: "the chunk index is of"},
+		"index of another image":  {index: indexOf(t, older), why: "the chunk index covers"},
 		"index that is no index":  {index: []byte("<html>"), why: "not a chunk index"},
 		"index that is cut":       {index: right[:len(right)-1], why: "cut short"},
-		"index that is too short": {index: right[:len(right)-36], why: "the chunk index is of"},
-		"index that is too long":  {index: append(bytes.Clone(right), right[header:header+36]...), why: "the chunk index is of"},
+		"index that is too short": {index: right[:len(right)-36], why: "the chunk index covers"},
+		"index that is too long":  {index: append(bytes.Clone(right), right[header:header+36]...), why: "the chunk index covers"},
 		"a chunk of no bytes":     {index: edited(func(b []byte) []byte { binary.LittleEndian.PutUint32(b[header:], 0); return b }), why: "a chunk of 0 bytes"},
 		"a chunk of gigabytes":    {index: edited(func(b []byte) []byte { binary.LittleEndian.PutUint32(b[header:], 1<<31); return b }), why: "a chunk of 2147483648 bytes"},
 		"chunks that overlap":     {index: edited(overlapping(header)), why: "not the chunk of the index"},

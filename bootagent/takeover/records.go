@@ -13,7 +13,7 @@ import (
 	"github.com/caisson-os/caisson/spec/rules"
 )
 
-var errForm = errors.New("it has not the form that Divingbell writes")
+var errForm = errors.New("not in the form that Divingbell writes")
 
 // sysctl reads "key = value", as sysctl(8) prints a parameter.
 func (f *Found) sysctl(_, text string) error {

@@ -96,7 +96,7 @@ func TestLook(t *testing.T) {
 	if d := cmp.Diff(want, found.Originals); d != "" {
 		t.Errorf("originals (-want +got):\n%s", d)
 	}
-	for i, part := range []string{"60-divingbell-kernel.x.conf: it has not the form", "-srv-gone: it holds no number", "-srv-link: /srv/link is a link"} {
+	for i, part := range []string{"60-divingbell-kernel.x.conf: not in the form", "-srv-gone: it holds no number", "-srv-link: /srv/link is a link"} {
 		if len(found.Doubts) != 3 || !strings.Contains(found.Doubts[i], part) {
 			t.Errorf("doubts %q, want %q", found.Doubts, part)
 		}

@@ -32,7 +32,7 @@ func (f *Tracker) Recover() error {
 		if err != nil {
 			return err
 		}
-		f.Say("the state is of fleet %q, this is %q: it is set aside in %s", other, f.Bootstrap.Fleet, where)
+		f.Say("the state is of fleet %q, this node is in %q: moved to %s", other, f.Bootstrap.Fleet, where)
 		return f.save(&state.State{Tracking: spec.Following}, looked{})
 	}
 	if damage == nil {

@@ -173,7 +173,7 @@ func (s *Store) download(ctx context.Context, st *State, partial string, debs []
 			}
 		}
 		if uri == "" {
-			return fmt.Errorf("package %s %s: the lock names archive %q, which this site has not", d.Name, d.Version, d.Archive)
+			return fmt.Errorf("package %s %s: the lock names archive %q, which is not in this site", d.Name, d.Version, d.Archive)
 		}
 		args = append(args, uri, filepath.Join(partial, d.SHA256), "SHA256:"+d.SHA256)
 	}
@@ -238,7 +238,7 @@ func (s *Store) accept(ctx context.Context, d Deb, from string) error {
 			return err
 		}
 		if got := hex.EncodeToString(sum.Sum(nil)); got != d.SHA256 {
-			return fmt.Errorf("its sha256 is %s, want %s", got, d.SHA256)
+			return fmt.Errorf("sha256 is %s, want %s", got, d.SHA256)
 		}
 		return nil
 	})

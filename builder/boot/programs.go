@@ -24,7 +24,7 @@ func (i Initrd) packPrograms(a *cpio.Archive, report *Report) error {
 	for _, name := range paths.DiskPrograms {
 		if err := i.packELF(a, name, packed, report); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("layer.stateDisk: %w; conf.apt.packages takes e2fsprogs", err)
+				return fmt.Errorf("layer.stateDisk: %w; add e2fsprogs to conf.apt.packages", err)
 			}
 			return err
 		}

@@ -51,7 +51,7 @@ func TestProgramsRunAlone(t *testing.T) {
 
 func TestALayerWithoutThePrograms(t *testing.T) {
 	i := Initrd{Root: &root.Root{Lowers: []string{t.TempDir()}}}
-	if err := i.packPrograms(cpio.New(), &Report{}); err == nil || !strings.Contains(err.Error(), "conf.apt.packages takes e2fsprogs") {
+	if err := i.packPrograms(cpio.New(), &Report{}); err == nil || !strings.Contains(err.Error(), "add e2fsprogs to conf.apt.packages") {
 		t.Error(err)
 	}
 }

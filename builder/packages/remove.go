@@ -53,11 +53,11 @@ func remove(ctx context.Context, r *root.Root, p spec.Packages, keep []string, g
 	}
 	if len(auto) > 0 {
 		if err := r.Run(ctx, root.Command{Args: append([]string{"apt-mark", "auto", "--"}, auto...)}); err != nil {
-			return fmt.Errorf("mark packages that nobody asked for: %w", said(err))
+			return fmt.Errorf("mark unrequested packages: %w", said(err))
 		}
 	}
 	if err := get("autoremove", "--purge", "-o", "APT::AutoRemove::RecommendsImportant=false", "-o", "APT::AutoRemove::SuggestsImportant=false"); err != nil {
-		return fmt.Errorf("remove packages that nobody asked for: %w", err)
+		return fmt.Errorf("remove unrequested packages: %w", err)
 	}
 	return nil
 }

@@ -161,7 +161,7 @@ func (a *app) fleetTokenCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if roles := []string{"reader", "reporter", "operator"}; !slices.Contains(roles, role) {
-				return cli.Usage("one of: reader, reporter, operator", "there is no role %q", role)
+				return cli.Usage("one of: reader, reporter, operator", "unknown role %q", role)
 			}
 			token, err := server.AddToken(file, args[0], server.Role(role))
 			if err != nil {

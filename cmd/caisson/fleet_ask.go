@@ -96,7 +96,7 @@ func (x *asking) stream(ctx context.Context, method, path, body string, read fun
 	client := http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	resp, err := client.Do(req)
 	if err != nil {
-		hint := "'caisson fleet serve' starts one here; --at names another one"
+		hint := "'caisson fleet serve' starts one here; name another one with --at"
 		if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
 			hint = "--service-ca names the authority of its certificate"
 		}

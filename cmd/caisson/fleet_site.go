@@ -70,7 +70,7 @@ func (s *servedSite) again(say func(format string, args ...any)) {
 	s.files = files
 	err := found.Err()
 	if err == nil && read.Name() != was.Name() {
-		err = fmt.Errorf("it is of the fleet %q now, and this service is of %q", read.Name(), was.Name())
+		err = fmt.Errorf("the site is for fleet %q, this service serves %q", read.Name(), was.Name())
 	}
 	if err == nil {
 		s.now.Store(&siteNow{Site: read})

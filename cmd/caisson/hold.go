@@ -131,7 +131,7 @@ func (x *chosen) nodes(a *app, files []string) (names []string, all bool, err er
 	case !byLabel:
 		return x.names, x.all, nil
 	case len(files) == 0:
-		return nil, false, cli.Usage("labels and sets are the site's, a registry has none", "--label and --set need --site")
+		return nil, false, cli.Usage("add --site: labels and sets are in the site", "--label and --set need --site")
 	}
 	s, err := a.loadNamed(files...)
 	if err != nil {

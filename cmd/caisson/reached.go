@@ -45,7 +45,7 @@ func reached(err error) error {
 	var name *net.DNSError
 	switch {
 	case errors.Is(err, http.ErrSchemeMismatch):
-		return cli.WithHint(err, "the registry speaks plain HTTP: --plain-http, if you trust the way to it")
+		return cli.WithHint(err, "the registry serves plain HTTP: add --plain-http if the network between is trusted")
 	case errors.As(err, &name):
 		return cli.WithHint(err, "is the registry's name right? A directory is written oci:DIR")
 	case errors.As(err, &dial) && dial.Op == "dial":
@@ -55,7 +55,7 @@ func reached(err error) error {
 	case errors.Is(err, syscall.EROFS):
 		return cli.WithHint(err, "that is mounted read-only: name another directory")
 	case errors.Is(err, fs.ErrPermission):
-		return cli.WithHint(err, "whoever runs this may not: run it as who may, or name another file or directory")
+		return cli.WithHint(err, "run it as a user with permission, or name another file or directory")
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return cli.WithHint(err, "the answer ended early: try again, and look at the registry and what is before it")
 	}

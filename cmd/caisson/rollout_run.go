@@ -125,7 +125,7 @@ func (x *asking) reports(ctx context.Context, fleet string, asked rollout.Asked)
 			return nil, err
 		}
 		if s.Name != "" && s.Name != fleet {
-			return nil, cli.WithHint(fmt.Errorf("it is the service of fleet %s, and the rollout is of %s", s.Name, fleet), "--at names another one")
+			return nil, cli.WithHint(fmt.Errorf("the service serves fleet %s, the rollout is for fleet %s", s.Name, fleet), "name another service with --at")
 		}
 		x.known = s.Name != ""
 	}

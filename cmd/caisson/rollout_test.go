@@ -121,7 +121,7 @@ func TestRolloutRun(t *testing.T) {
 		nobody.Close()
 	}
 	fleet = "metal-b"
-	if out, err := caisson(append(run, "--for", "5m")...); err == nil || !strings.Contains(err.Error(), "it is the service of fleet metal-b, and the rollout is of metal-a") {
+	if out, err := caisson(append(run, "--for", "5m")...); err == nil || !strings.Contains(err.Error(), "the service serves fleet metal-b, the rollout is for fleet metal-a") {
 		t.Errorf("with the service of another fleet: %v\n%s", err, out)
 	}
 	fleet = "metal-a"

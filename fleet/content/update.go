@@ -84,7 +84,7 @@ func (c *Source) move(ctx context.Context, r *git.Repository, lock *service.Lock
 // between says what differs from an earlier commit, where that can still be had.
 func (c *Source) between(ctx context.Context, r *git.Repository, s *service.Service, was string, out *Change) (err error) {
 	if err := r.Have(ctx, was); err != nil {
-		c.Say("%s: what changed since commit %s cannot be told: %v", s.Name, abbreviate(was), err)
+		c.Say("%s: list changes since commit %s: %v", s.Name, abbreviate(was), err)
 		return nil
 	}
 	if out.Commits, err = r.Between(ctx, was, out.To, s.From()); err != nil {

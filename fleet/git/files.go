@@ -69,7 +69,7 @@ func (r *Repository) list(ctx context.Context, id string, paths []string, single
 			if line == "" {
 				continue
 			}
-			return nil, fmt.Errorf("git ls-tree: %.80q is no entry", line)
+			return nil, fmt.Errorf("git ls-tree: %.80q is not an entry", line)
 		}
 		f := file{mode: word[0], id: word[2], path: name}
 		if f.mode == submodule {

@@ -18,38 +18,38 @@ const (
 	lookTime  = 30 * time.Second
 )
 
-// begin lets one change of the database be made, until end is called. It says why there
-// can be none.
-func (h *Hub) begin() (end func(), err error) {
+// lockChange permits one change of the database, until end is called, or returns why none is
+// possible.
+func (h *Hub) lockChange() (end func(), err error) {
 	h.changing.Lock()
-	if err := h.takes(); err != nil {
+	if err := h.writeError(); err != nil {
 		h.changing.Unlock()
 		return nil, err
 	}
 	return h.changing.Unlock, nil
 }
 
-// takes says why this instance takes nothing; nil where it does.
-func (h *Hub) takes() error {
+// writeError returns why this instance accepts nothing; nil where it does.
+func (h *Hub) writeError() error {
 	switch {
 	case h.Writes():
 		return nil
-	case h.trouble() != nil:
+	case h.awayError() != nil:
 		return ErrAway
 	}
 	return ErrReadOnly
 }
 
-// trouble is why the database cannot be used.
-func (h *Hub) trouble() error {
+// awayError returns why the database cannot be used.
+func (h *Hub) awayError() error {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return h.away
 }
 
-// left notes that the database cannot be used: this instance takes nothing until it can.
-// Another one may write meanwhile.
-func (h *Hub) left(why error) {
+// noteAway notes that the database cannot be used: this instance accepts nothing until it
+// can. Another one may write meanwhile.
+func (h *Hub) noteAway(why error) {
 	h.changing.Lock()
 	defer h.changing.Unlock()
 	h.writes.Store(false)
@@ -60,18 +60,19 @@ func (h *Hub) left(why error) {
 		h.o.Say("%v: reports and requests for slots are refused until the database can be used again, which is tried each %d seconds", why, int(lookEvery.Seconds()))
 	}
 	h.away = why
-	h.heard()
+	h.startListening()
 }
 
-// heard begins the time in which nodes can be heard; mu is held.
-func (h *Hub) heard() {
-	h.listens, h.sorted = h.o.began(), nil
-	h.wake()
+// startListening begins the time in which reports can arrive; mu is held.
+func (h *Hub) startListening() {
+	h.listens, h.sorted = h.o.startTime(), nil
+	h.notifyWatchers()
 }
 
-// look finds out whether the database of the one that writes can be used still, and
-// otherwise whether it can be by now, or the other instance is gone.
-func (h *Hub) look(ctx context.Context) error {
+// checkStore finds out whether this instance can still write to the database. One that
+// does not write finds out whether it can now: the database may be back, or the other
+// instance gone.
+func (h *Hub) checkStore(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	h.changing.Lock()
@@ -81,7 +82,7 @@ func (h *Hub) look(ctx context.Context) error {
 	}
 	err := h.o.Store.Write(ctx)
 	taken := errors.Is(err, store.ErrTaken)
-	was := h.trouble()
+	was := h.awayError()
 	switch {
 	case taken && was == nil:
 		return nil
@@ -90,7 +91,7 @@ func (h *Hub) look(ctx context.Context) error {
 	case was != nil: // it may have been put back from a copy
 		h.rev = 0
 	}
-	if err := h.read(ctx); err != nil {
+	if err := h.readNodes(ctx); err != nil {
 		return err
 	}
 	h.writes.Store(!taken)
@@ -99,12 +100,12 @@ func (h *Hub) look(ctx context.Context) error {
 	h.away = nil
 	switch {
 	case taken:
-		h.o.Say("the database can be used again; another instance writes to it, and this one only shows")
+		h.o.Say("the database can be used again; another instance writes to it, and this one is read-only")
 	case was != nil:
 		h.o.Say("the database can be used again, and this instance writes")
 	default:
 		h.o.Say("the other instance is gone: this one writes now")
 	}
-	h.heard()
+	h.startListening()
 	return nil
 }

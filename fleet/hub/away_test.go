@@ -20,8 +20,8 @@ import (
 func (r *rig) tries(h *Hub) {
 	r.Helper()
 	for range 3 {
-		if err := h.look(r.Context()); err != nil {
-			h.left(err)
+		if err := h.checkStore(r.Context()); err != nil {
+			h.noteAway(err)
 		}
 	}
 }
@@ -144,7 +144,7 @@ func TestWhatNoWaitingMends(t *testing.T) {
 		defer other.Close() // the test is over
 		_, err = other.ExecContext(t.Context(), "INSERT INTO goose_db_version (version_id, is_applied) VALUES (99999, true)")
 		r.must(err)
-		h.left(errors.New("the connection was cut"))
+		h.noteAway(errors.New("the connection was cut"))
 		if err := <-done; err == nil || !strings.Contains(err.Error(), "later release") {
 			t.Errorf("it ends with %v", err)
 		}

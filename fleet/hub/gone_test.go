@@ -66,22 +66,22 @@ func TestARetiredNodeIsForgotten(t *testing.T) {
 	r.hub.readIndex(t.Context())
 	reader.readIndex(t.Context())
 	for what, err := range map[string]error{
-		"node n1 was retired":         r.report("k1", "n1", 2, nil),
-		"its key is that of n1":       r.report("k1", "n4", 2, nil),
-		"nothing is published for it": r.report("other", "n1", 2, nil),
+		"node n1 was retired":            r.report("k1", "n1", 2, nil),
+		"key belongs to retired node n1": r.report("k1", "n4", 2, nil),
+		"nothing is published for it":    r.report("other", "n1", 2, nil),
 	} {
 		if r.refused(what, err); err != nil && !strings.Contains(err.Error(), what) {
 			t.Errorf("%v, want %q", err, what)
 		}
 	}
 	r.later(retiredKept - time.Hour)
-	r.must(r.hub.forget(t.Context()))
+	r.must(r.hub.forgetRetired(t.Context()))
 	r.is("n1", view.Retired)
 	r.publish("3", 3, "n2", "n3", "n4") // n3 was retired by mistake
 	r.hub.readIndex(t.Context())
 	r.later(2 * time.Hour)
 	for _, h := range []*Hub{r.hub, reader} {
-		r.must(h.forget(t.Context()))
+		r.must(h.forgetRetired(t.Context()))
 		if _, err := h.Node(t.Context(), "n1"); !errors.Is(err, ErrNoNode) {
 			t.Errorf("n1 is still there: %v", err)
 		}
@@ -106,6 +106,6 @@ func TestNothingIsForgottenUnread(t *testing.T) {
 	r.hub.fleet = Published{}
 	r.hub.nodes["n1"].view.Published = nil
 	r.hub.mu.Unlock()
-	r.must(r.hub.forget(t.Context()))
+	r.must(r.hub.forgetRetired(t.Context()))
 	r.is("n1", view.Retired)
 }

@@ -11,27 +11,27 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Hint keeps what somebody at an address says of a node, in place of what was said
-// before. Nobody proves it: it is shown, and neither stored nor counted.
+// Hint keeps an unproven statement about a node from an address, in place of the one
+// before. It is shown, and neither stored nor counted.
 func (h *Hub) Hint(said spec.Hint, from string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if said.Fleet != h.fleet.Fleet {
-		return &RefusedError{fmt.Sprintf("it is of fleet %.60q, this is %q", said.Fleet, h.fleet.Fleet)}
+		return &RefusedError{fmt.Sprintf("hint for fleet %.60q, this service serves %q", said.Fleet, h.fleet.Fleet)}
 	}
-	name := h.named(said)
+	name := h.nameMachine(said)
 	if name == "" {
 		return &RefusedError{"nothing is published for that machine"}
 	}
 	h.hints[name] = view.Hint{Node: name, At: h.o.Now().UTC(), From: from, Why: plain.Line(said.Why)}
 	h.sorted = nil
-	h.wake()
+	h.notifyWatchers()
 	return nil
 }
 
-// named returns the published node that a machine claims to be, "" for none: by its
+// nameMachine returns the published node that a machine claims to be, "" for none: by its
 // hardware first, as the name may be DHCP's. mu is held.
-func (h *Hub) named(said spec.Hint) string {
+func (h *Hub) nameMachine(said spec.Hint) string {
 	if h.hardware == nil { // whoever sends hints without end must not have all nodes compared each time
 		h.hardware = map[string]string{}
 		for name, n := range h.nodes {
@@ -53,8 +53,8 @@ func (h *Hub) named(said spec.Hint) string {
 	return ""
 }
 
-// shown is a node with the hint about it; mu is held.
-func (h *Hub) shown(n *node) *view.Node {
+// viewNode is a node with the hint about it; mu is held.
+func (h *Hub) viewNode(n *node) *view.Node {
 	hint, hinted := h.hints[n.view.Name]
 	before := n.view.Received.Before(h.listens)
 	if !hinted && !before {

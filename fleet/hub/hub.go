@@ -81,7 +81,7 @@ type Hub struct {
 	watchers map[chan struct{}]bool
 
 	changing sync.Mutex           // held by whoever writes to the database
-	told     map[string]time.Time // by node, see tells; changing guards it
+	told     map[string]time.Time // by node, see mayRecord; changing guards it
 }
 
 // node is a row and what judging its next report takes. It is replaced, not changed.
@@ -95,14 +95,14 @@ type node struct {
 type stats struct{ taken, refused, offered, batches atomic.Int64 }
 
 // ErrReadOnly is returned where another instance writes.
-var ErrReadOnly = errors.New("another instance of this service writes; this one only shows")
+var ErrReadOnly = errors.New("another instance of this service writes; this one is read-only")
 
 // Open reads the database and the index.
 func Open(ctx context.Context, o Options) (*Hub, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	h := &Hub{o: o, listens: o.began(), proofRules: proofRules, intake: make(chan *letter, 4*maxBatch), nodes: map[string]*node{}, keys: map[string]string{}, proofs: map[string]time.Time{}, hints: map[string]view.Hint{}, told: map[string]time.Time{}, watchers: map[chan struct{}]bool{}}
+	h := &Hub{o: o, listens: o.startTime(), proofRules: proofRules, intake: make(chan *letter, 4*maxBatch), nodes: map[string]*node{}, keys: map[string]string{}, proofs: map[string]time.Time{}, hints: map[string]view.Hint{}, told: map[string]time.Time{}, watchers: map[chan struct{}]bool{}}
 	err := o.Store.Write(ctx)
 	if err != nil && !errors.Is(err, store.ErrTaken) {
 		return nil, err
@@ -112,11 +112,11 @@ func Open(ctx context.Context, o Options) (*Hub, error) {
 		return nil, err
 	}
 	h.readIndex(ctx)
-	return h, h.forget(ctx)
+	return h, h.forgetRetired(ctx)
 }
 
-// began is when an instance begins to hear nodes that send it reports.
-func (o *Options) began() time.Time {
+// startTime is when an instance begins to hear nodes that send it reports.
+func (o *Options) startTime() time.Time {
 	if !o.Hears {
 		return time.Time{}
 	}
@@ -143,7 +143,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	defer tries.Stop()
 	defer prunes.Stop()
 	if !h.Writes() {
-		h.o.Say("another instance writes to %s: this one only shows, and takes over when that one is gone", h.o.Store.Place())
+		h.o.Say("another instance writes to %s: this one is read-only, and takes over when that one ends", h.o.Store.Place())
 	}
 	indexing := make(chan struct{}, 1)
 	for {
@@ -153,7 +153,7 @@ func (h *Hub) Run(ctx context.Context) error {
 			h.drain()
 			return nil
 		case first := <-h.intake:
-			err = h.take(first)
+			err = h.writeBatch(first)
 		case <-looks.C:
 			select {
 			case indexing <- struct{}{}: // a registry that is slow keeps no report waiting
@@ -161,14 +161,14 @@ func (h *Hub) Run(ctx context.Context) error {
 			default:
 			}
 		case <-reads.C:
-			if !h.Writes() && h.trouble() == nil {
+			if !h.Writes() && h.awayError() == nil {
 				err = h.refresh(ctx)
 			}
 		case <-tries.C:
-			err = h.look(ctx)
+			err = h.checkStore(ctx)
 		case <-prunes.C:
-			if h.trouble() == nil {
-				err = errors.Join(h.prune(ctx), h.forget(ctx))
+			if h.awayError() == nil {
+				err = errors.Join(h.prune(ctx), h.forgetRetired(ctx))
 			}
 		}
 		switch {
@@ -176,7 +176,7 @@ func (h *Hub) Run(ctx context.Context) error {
 		case store.Lasts(err):
 			return err
 		default:
-			h.left(err)
+			h.noteAway(err)
 		}
 	}
 }
@@ -197,11 +197,11 @@ func (h *Hub) refresh(ctx context.Context) error {
 	defer cancel()
 	h.changing.Lock()
 	defer h.changing.Unlock()
-	return h.read(ctx)
+	return h.readNodes(ctx)
 }
 
-// read is refresh where changing is held.
-func (h *Hub) read(ctx context.Context) error {
+// readNodes is refresh where changing is held.
+func (h *Hub) readNodes(ctx context.Context) error {
 	rows, err := h.o.Store.Since(ctx, h.rev)
 	if err != nil {
 		return err
@@ -229,7 +229,7 @@ func (h *Hub) read(ctx context.Context) error {
 	}
 	h.mu.Unlock()
 	if len(changed) > 0 || changedSlots {
-		h.put(changed)
+		h.setNodes(changed)
 	}
 	return nil
 }
@@ -304,8 +304,8 @@ func readOffer(kept string) (*offer, error) {
 	return &o, nil
 }
 
-// put takes nodes into memory and tells the watchers.
-func (h *Hub) put(changed []*node) {
+// setNodes takes nodes into memory and tells the watchers.
+func (h *Hub) setNodes(changed []*node) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, n := range changed {
@@ -323,11 +323,11 @@ func (h *Hub) put(changed []*node) {
 		h.rev = max(h.rev, n.row.Rev)
 	}
 	h.sorted = nil
-	h.wake()
+	h.notifyWatchers()
 }
 
-// wake tells the watchers; mu is held.
-func (h *Hub) wake() {
+// notifyWatchers tells the watchers; mu is held.
+func (h *Hub) notifyWatchers() {
 	for w := range h.watchers {
 		select {
 		case w <- struct{}{}:
@@ -392,5 +392,5 @@ func (h *Hub) readIndex(ctx context.Context) {
 	}
 	maps.DeleteFunc(h.hints, func(name string, _ view.Hint) bool { return h.nodes[name] == nil }) // so there are no more hints than nodes
 	h.sorted, h.hardware = nil, nil
-	h.wake()
+	h.notifyWatchers()
 }

@@ -33,7 +33,7 @@ func (e *RefusedError) Error() string { return e.Why }
 func (h *Hub) Open(raw []byte) (*spec.Report, error) { return h.open("", raw) }
 
 func (h *Hub) open(node string, raw []byte) (*spec.Report, error) {
-	if err := h.takes(); err != nil {
+	if err := h.writeError(); err != nil {
 		return nil, err
 	}
 	r, err := report.OpenOf(node, raw, h.o.Now())
@@ -58,7 +58,7 @@ const inRegistry = "registry"
 // before is nothing new. It counts from the time that it names on, and from now at most.
 func (h *Hub) Stored(ctx context.Context, node string, raw []byte) error {
 	r, err := h.open(node, raw)
-	if err != nil || h.has(r) {
+	if err != nil || h.isKnown(r) {
 		return err
 	}
 	return h.deliver(ctx, &letter{report: r, place: inRegistry, done: make(chan error, 1)})
@@ -79,8 +79,8 @@ func (h *Hub) deliver(ctx context.Context, l *letter) error {
 	}
 }
 
-// has reports whether a report is the last one that was taken, or offered.
-func (h *Hub) has(r *spec.Report) bool {
+// isKnown reports whether a report is the last one that was accepted or offered.
+func (h *Hub) isKnown(r *spec.Report) bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	n := h.nodes[r.Node]
@@ -96,8 +96,8 @@ const (
 	batchTime = 10 * time.Second // that a transaction may take
 )
 
-// take writes a report, and all that wait with it, in one transaction.
-func (h *Hub) take(first *letter) error {
+// writeBatch writes a report, and all that wait beside it, in one transaction.
+func (h *Hub) writeBatch(first *letter) error {
 	batch := []*letter{first}
 	for len(batch) < maxBatch {
 		select {
@@ -121,7 +121,7 @@ func (h *Hub) take(first *letter) error {
 // decide judges reports and writes those that count.
 func (h *Hub) decide(batch []*letter) (verdicts []error, err error) {
 	verdicts = make([]error, len(batch))
-	end, no := h.begin()
+	end, no := h.lockChange()
 	if no != nil {
 		for i := range verdicts {
 			verdicts[i] = no
@@ -133,7 +133,7 @@ func (h *Hub) decide(batch []*letter) (verdicts []error, err error) {
 	defer cancel()
 	w := h.newWork()
 	for i, l := range batch {
-		verdicts[i] = w.judge(ctx, l)
+		verdicts[i] = w.judgeReport(ctx, l)
 	}
 	h.stats.batches.Add(1)
 	return verdicts, w.write(ctx)
@@ -187,14 +187,14 @@ func (w *work) key(ctx context.Context, id string) (store.Key, error) {
 	return w.h.o.Store.Key(ctx, id)
 }
 
-// keep notes what is known of a key.
-func (w *work) keep(k store.Key) {
+// addKey notes what is known of a key.
+func (w *work) addKey(k store.Key) {
 	w.keys[k.ID] = k
 	w.change.Keys = append(w.change.Keys, k)
 }
 
-// judge decides about a report and notes what is to be written.
-func (w *work) judge(ctx context.Context, l *letter) error {
+// judgeReport decides on a report and notes what is to be written.
+func (w *work) judgeReport(ctx context.Context, l *letter) error {
 	r := l.report
 	refuse := func(format string, args ...any) error {
 		w.h.stats.refused.Add(1)
@@ -208,7 +208,7 @@ func (w *work) judge(ctx context.Context, l *letter) error {
 	case fleet == "":
 		return fmt.Errorf("what is published could not be read yet")
 	case r.Fleet != fleet:
-		return refuse("it is of fleet %q, this is %q", r.Fleet, fleet)
+		return refuse("report for fleet %q, this service serves %q", r.Fleet, fleet)
 	case old == nil:
 		return refuse("fleet %q has no node %q", fleet, r.Node)
 	case old.view.Published == nil:
@@ -220,10 +220,10 @@ func (w *work) judge(ctx context.Context, l *letter) error {
 		return err
 	}
 	if of := w.node(kept.Node); of != nil && of.view.Published == nil {
-		return refuse("its key is that of %s, which was retired and is not forgotten yet", kept.Node)
+		return refuse("key belongs to retired node %s, whose keys are still kept", kept.Node)
 	}
 	known := old.known
-	known.Silent = known.Heard.IsZero() || old.silent(w.h.listening(), now)
+	known.Silent = known.Heard.IsZero() || old.isSilent(w.h.listeningSince(), now)
 	key := report.Key{Node: kept.Node, Seq: kept.Seq, Counted: kept.Counted, GivenUp: kept.GivenUp, Accepted: old.row.Accepted == r.Key}
 	if o := old.view.Offered; o != nil && o.Key == r.Key {
 		key.Seq = max(key.Seq, o.Seq)
@@ -232,16 +232,16 @@ func (w *work) judge(ctx context.Context, l *letter) error {
 	verdict, why := report.Judge(known, key, r, now)
 	switch verdict {
 	case report.Counts:
-		why = "it reports with the key of a new boot"
+		why = "the key of a new boot reports"
 		switch {
 		case key.Accepted:
-			why = "the key reports that was accepted for it"
+			why = "an accepted key reports"
 		case key.Node != "":
-			why = "an earlier key of it reports again, and counts"
+			why = "an earlier key reports again, and counts"
 		}
-		return w.count(old, key, r, why, now, l.place)
+		return w.countReport(old, key, r, why, now, l.place)
 	case report.Offered:
-		return w.offer(old, key, r, why, now)
+		return w.offerReport(old, key, r, why, now)
 	}
 	return refuse("%s", why)
 }
@@ -249,9 +249,9 @@ func (w *work) judge(ctx context.Context, l *letter) error {
 // offerKept is how long a key is shown that does not count and reports no more.
 const offerKept = 24 * time.Hour
 
-// count makes a report the node's word. why says how its key came to count, where that is
-// another one than before.
-func (w *work) count(old *node, key report.Key, r *spec.Report, why string, now time.Time, place string) error {
+// countReport makes a report the last one of its node. why says how its key came to count,
+// where it is another one than before.
+func (w *work) countReport(old *node, key report.Key, r *spec.Report, why string, now time.Time, place string) error {
 	text, err := spec.Encode(r)
 	if err != nil {
 		return err
@@ -262,10 +262,10 @@ func (w *work) count(old *node, key report.Key, r *spec.Report, why string, now 
 	if r.Key != was.Key {
 		n.known.Key, n.known.Since = r.Key, now.Add(-key.Counted)
 		if was.Key != "" {
-			w.keep(store.Key{ID: was.Key, Node: r.Node, Seq: was.Seq, Counted: was.Counted()})
-			w.event(now, r.Node, why)
+			w.addKey(store.Key{ID: was.Key, Node: r.Node, Seq: was.Seq, Counted: was.Counted()})
+			w.addEvent(now, r.Node, why)
 		}
-		w.keep(store.Key{ID: r.Key, Node: r.Node, Seq: r.Seq})
+		w.addKey(store.Key{ID: r.Key, Node: r.Node, Seq: r.Seq})
 		if key.Accepted {
 			w.change.Ended = append(w.change.Ended, store.Key{ID: r.Key, Node: r.Node})
 		}
@@ -276,9 +276,9 @@ func (w *work) count(old *node, key report.Key, r *spec.Report, why string, now 
 		n.row.Accepted = ""
 	}
 	brief := view.NewBrief(r)
-	for _, what := range news(old.view.Report, brief) {
-		if w.h.tells(r.Node, now) {
-			w.event(now, r.Node, what)
+	for _, what := range listChanges(old.view.Report, brief) {
+		if w.h.mayRecord(r.Node, now) {
+			w.addEvent(now, r.Node, what)
 		}
 	}
 	n.view.Lost = ""
@@ -295,8 +295,8 @@ func (w *work) count(old *node, key report.Key, r *spec.Report, why string, now 
 // each report.
 const otherKeys = time.Hour
 
-// offer keeps a report by a key that does not count yet, beside the node's own word.
-func (w *work) offer(old *node, key report.Key, r *spec.Report, why string, now time.Time) error {
+// offerReport keeps a report by a key that does not count yet, beside the node's own word.
+func (w *work) offerReport(old *node, key report.Key, r *spec.Report, why string, now time.Time) error {
 	o := offer{Report: *r, Since: now, At: now, Why: why}
 	was := old.view.Offered
 	if was.Reports(now) { // whether it is this one, or who makes a key for each report
@@ -313,11 +313,11 @@ func (w *work) offer(old *node, key report.Key, r *spec.Report, why string, now 
 	}
 	n := *old
 	if (was == nil || was.Key != r.Key) && now.Sub(old.other) >= otherKeys {
-		w.event(now, r.Node, "another key reports for it: "+why)
+		w.addEvent(now, r.Node, "another key reports for this node: "+why)
 		n.other = now
 	}
 	if key.Node != "" { // it counted once: what it says now is not played back later
-		w.keep(store.Key{ID: r.Key, Node: r.Node, Seq: r.Seq, Counted: key.Counted, GivenUp: key.GivenUp})
+		w.addKey(store.Key{ID: r.Key, Node: r.Node, Seq: r.Seq, Counted: key.Counted, GivenUp: key.GivenUp})
 	}
 	n.view.Offered = o.brief()
 	n.row.Offered = string(text)
@@ -326,9 +326,9 @@ func (w *work) offer(old *node, key report.Key, r *spec.Report, why string, now 
 	return nil
 }
 
-// silent reports whether a node could have been heard, and was not, for longer than one
-// may say nothing that reports as it does.
-func (n *node) silent(listens, now time.Time) bool {
+// isSilent reports whether a node has sent nothing for longer than its interval permits,
+// while this service was able to receive it.
+func (n *node) isSilent(listens, now time.Time) bool {
 	v := n.view
 	if v.Listens = listens; v.Report == nil { // what it said last cannot be read
 		v.Report = &view.Brief{}
@@ -336,8 +336,8 @@ func (n *node) silent(listens, now time.Time) bool {
 	return v.Silent(now)
 }
 
-// listening is since when nodes are heard.
-func (h *Hub) listening() time.Time {
+// listeningSince returns since when reports can arrive.
+func (h *Hub) listeningSince() time.Time {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	return h.listens
@@ -351,8 +351,8 @@ const (
 	maxEvent     = 300 // bytes
 )
 
-// tells reports whether a node's history has room for what the node does. changing is held.
-func (h *Hub) tells(node string, now time.Time) bool {
+// mayRecord reports whether a node's history has room for what the node does. changing is held.
+func (h *Hub) mayRecord(node string, now time.Time) bool {
 	from := now.Add(-eventsAtOnce * eventEach)
 	if at := h.told[node]; at.After(from) && !at.After(now) { // after now: the clock was set
 		from = at
@@ -364,7 +364,7 @@ func (h *Hub) tells(node string, now time.Time) bool {
 	return true
 }
 
-func (w *work) event(at time.Time, node, what string) {
+func (w *work) addEvent(at time.Time, node, what string) {
 	what = plain.Line(what) // PostgreSQL has no text with a zero
 	if len(what) > maxEvent {
 		what = strings.ToValidUTF8(what[:maxEvent], "") + "…"
@@ -401,12 +401,12 @@ func (w *work) write(ctx context.Context) error {
 	for i, n := range changed {
 		n.row.Rev, n.row.Report, n.row.Offered = w.change.Nodes[i].Rev, "", ""
 	}
-	w.h.put(changed)
+	w.h.setNodes(changed)
 	return nil
 }
 
-// news says what a node's history tells of a report after another.
-func news(before, after *view.Brief) (list []string) {
+// listChanges says what a node's history tells of a report after another.
+func listChanges(before, after *view.Brief) (list []string) {
 	if before == nil {
 		return []string{fmt.Sprintf("its first report: generation %d, health %s, sync %s", after.Generation, after.Axes.Health.State, after.Axes.Sync.State)}
 	}
@@ -417,7 +417,7 @@ func news(before, after *view.Brief) (list []string) {
 		list = append(list, fmt.Sprintf("generation %d in place of %d", after.Generation, before.Generation))
 	}
 	if before.Layer != after.Layer {
-		list = append(list, fmt.Sprintf("layer %s in place of %s", short(after.Layer), short(before.Layer)))
+		list = append(list, fmt.Sprintf("layer %s in place of %s", shortDigest(after.Layer), shortDigest(before.Layer)))
 	}
 	for _, axis := range []struct {
 		name     string
@@ -434,7 +434,7 @@ func news(before, after *view.Brief) (list []string) {
 	return list
 }
 
-func short(digest string) string {
+func shortDigest(digest string) string {
 	if len(digest) > 19 {
 		return digest[:19]
 	}

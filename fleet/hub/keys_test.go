@@ -116,7 +116,7 @@ func TestAStrangersKey(t *testing.T) {
 	for _, e := range d.History {
 		all = append(all, e.What)
 	}
-	if text := strings.Join(all, "; "); !strings.Contains(text, "another key reports for it") || !strings.Contains(text, "an earlier key of it reports again, and counts") {
+	if text := strings.Join(all, "; "); !strings.Contains(text, "another key reports for this node") || !strings.Contains(text, "an earlier key reports again, and counts") {
 		t.Error(text)
 	}
 }

@@ -47,7 +47,7 @@ var proofRules = check.List[ask]{
 		}
 		return nil
 	}},
-	{Name: "signed by the key that the node reports with", OK: proven(func(a ask) string {
+	{Name: "signed by the key that the node reports with", OK: checkProof(func(a ask) string {
 		switch {
 		case a.known.Key == a.Key:
 			return ""
@@ -56,25 +56,25 @@ var proofRules = check.List[ask]{
 		}
 		return "the proof is by another key than the node reports with"
 	})},
-	{Name: "a later key gives back where the slot was taken", OK: proven(func(a ask) string {
+	{Name: "a later key gives back where the slot was taken", OK: checkProof(func(a ask) string {
 		if h := a.held; !a.frees || h == nil || h.Key == "" || h.Key == a.Key || h.Place == a.Place || h.Place == "" || a.known.Grade == spec.KeyPinned {
 			return ""
 		}
 		return "the slot was taken with another key, and from another address or with another token"
 	})},
-	{Name: "of this boot", OK: proven(func(a ask) string {
+	{Name: "of this boot", OK: checkProof(func(a ask) string {
 		if a.known.Boot == a.Boot {
 			return ""
 		}
 		return "the proof is of another boot than the node's last report"
 	})},
-	{Name: "of this time", OK: proven(func(a ask) string {
+	{Name: "of this time", OK: checkProof(func(a ask) string {
 		if d := a.At.Sub(a.now); d >= -proofAge && d <= proofAge {
 			return ""
 		}
 		return "the proof is of another time: " + a.At.UTC().Format(time.RFC3339)
 	})},
-	{Name: "later than the one before", OK: proven(func(a ask) string {
+	{Name: "later than the one before", OK: checkProof(func(a ask) string {
 		if a.At.After(a.last) {
 			return ""
 		}
@@ -82,8 +82,8 @@ var proofRules = check.List[ask]{
 	})},
 }
 
-// proven makes a check of what is wrong with a proof, where there is one.
-func proven(wrong func(ask) string) func(ask) error {
+// checkProof makes a check of what is wrong with a proof, where there is one.
+func checkProof(wrong func(ask) string) func(ask) error {
 	return func(a ask) error {
 		if a.Key == "" {
 			return nil

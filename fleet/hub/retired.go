@@ -18,9 +18,9 @@ const retiredKept = 7 * 24 * time.Hour
 // forgetTime is how long a transaction that forgets nodes may take.
 const forgetTime = time.Minute
 
-// forget lets go of nodes that were retired: their rows, history, keys and slots. A hub
+// forgetRetired lets go of nodes that were retired: their rows, history, keys and slots. A hub
 // that only reads lets go of what it has in memory, by the same rule.
-func (h *Hub) forget(ctx context.Context) error {
+func (h *Hub) forgetRetired(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, forgetTime)
 	defer cancel()
 	h.changing.Lock()
@@ -51,6 +51,6 @@ func (h *Hub) forget(ctx context.Context) error {
 	maps.DeleteFunc(h.keys, func(_, of string) bool { return gone[of] })
 	h.slots = slices.DeleteFunc(slices.Clone(h.slots), func(l store.Slot) bool { return gone[l.Node] })
 	h.sorted = nil
-	h.wake()
+	h.notifyWatchers()
 	return nil
 }

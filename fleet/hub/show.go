@@ -31,7 +31,7 @@ func (h *Hub) Nodes() []*view.Node {
 	if h.sorted == nil {
 		h.sorted = make([]*view.Node, 0, len(h.nodes))
 		for _, n := range h.nodes {
-			h.sorted = append(h.sorted, h.shown(n))
+			h.sorted = append(h.sorted, h.viewNode(n))
 		}
 		slices.SortFunc(h.sorted, func(a, b *view.Node) int { return plain.Natural(a.Name, b.Name) })
 	}
@@ -106,9 +106,9 @@ func (h *Hub) Node(ctx context.Context, name string) (*Detail, error) {
 		h.mu.RUnlock()
 		return nil, ErrNoNode
 	}
-	shown := h.shown(n)
+	shown := h.viewNode(n)
 	h.mu.RUnlock()
-	if h.trouble() != nil {
+	if h.awayError() != nil {
 		return nil, ErrAway
 	}
 	d := &Detail{Line: shown.Line(h.o.Now()), Published: n.view.Published, Key: n.known.Key, Grade: n.known.Grade, KeySince: n.known.Since, History: []store.Event{}}
@@ -148,7 +148,7 @@ func (h *Hub) Node(ctx context.Context, name string) (*Detail, error) {
 // with the report that is offered, or with the next one of that key. It is named, since
 // anybody may have offered another one since somebody looked.
 func (h *Hub) Accept(ctx context.Context, name, key, by string) error {
-	end, err := h.begin()
+	end, err := h.lockChange()
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (h *Hub) Accept(ctx context.Context, name, key, by string) error {
 	}
 	now := h.o.Now().UTC()
 	if key == old.known.Key {
-		return w.confirm(ctx, old, last, by, now)
+		return w.acceptKey(ctx, old, last, by, now)
 	}
 	of, err := w.key(ctx, key)
 	switch {
@@ -177,7 +177,7 @@ func (h *Hub) Accept(ctx context.Context, name, key, by string) error {
 		return &RefusedError{fmt.Sprintf("that key is the one of %s", of.Node)}
 	}
 	if o, err := readOffer(offered); err == nil && o.Report.Key == key {
-		if err := w.count(old, report.Key{Node: of.Node, Accepted: true}, &o.Report, by+" accepted another key", now, ""); err != nil {
+		if err := w.countReport(old, report.Key{Node: of.Node, Accepted: true}, &o.Report, by+" accepted another key", now, ""); err != nil {
 			return err
 		}
 		return w.write(ctx)
@@ -185,16 +185,16 @@ func (h *Hub) Accept(ctx context.Context, name, key, by string) error {
 	n := *old
 	n.row.Accepted = key
 	w.nodes[name] = &n
-	w.event(now, name, by+" accepted the key "+key+": it counts from its next report on")
+	w.addEvent(now, name, by+" accepted the key "+key+": it counts from its next report on")
 	return w.write(ctx)
 }
 
 // keyID is what the id of a key looks like: a SHA-256 in base64.
 var keyID = regexp.MustCompile(`^[A-Za-z0-9+/]{43}=$`)
 
-// confirm makes the key that counts already the one that an operator accepted: of the
+// acceptKey makes the key that counts already the one that an operator accepted: of the
 // grade that it says to be of, and before which no earlier one comes back.
-func (w *work) confirm(ctx context.Context, old *node, last, by string, now time.Time) error {
+func (w *work) acceptKey(ctx context.Context, old *node, last, by string, now time.Time) error {
 	r, err := report.Read([]byte(last), old.view.Received)
 	if err != nil {
 		return &RefusedError{"what it reported last cannot be read: accept it after its next report"}
@@ -206,7 +206,7 @@ func (w *work) confirm(ctx context.Context, old *node, last, by string, now time
 	n.known.Grade, n.row.Grade, n.view.Grade = r.Grade, r.Grade, r.Grade
 	w.nodes[r.Node] = &n
 	w.change.Ended = append(w.change.Ended, store.Key{ID: r.Key, Node: r.Node})
-	w.event(now, r.Node, by+" accepted the key that counts")
+	w.addEvent(now, r.Node, by+" accepted the key that counts")
 	return w.write(ctx)
 }
 

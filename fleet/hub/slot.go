@@ -51,7 +51,7 @@ func (e *SlotError) Error() string { return e.Why }
 
 // TakeSlot gives a node a slot of a group. A node that has it already keeps it.
 func (h *Hub) TakeSlot(ctx context.Context, group, name string, p Proof) error {
-	return h.slot(ctx, group, name, &p, false, func(held []store.Slot, mine *store.Slot) (c store.Change, err error) {
+	return h.changeSlot(ctx, group, name, &p, false, func(held []store.Slot, mine *store.Slot) (c store.Change, err error) {
 		switch {
 		case mine != nil:
 			return c, nil
@@ -59,7 +59,7 @@ func (h *Hub) TakeSlot(ctx context.Context, group, name string, p Proof) error {
 			return c, &SlotError{"all_slots_full", fmt.Sprintf("%d of %d slots of group %s are held, one by %s since %s", len(held), h.o.Groups[group], group, held[0].Node, held[0].Since.Format(time.RFC3339))}
 		}
 		c.Taken = []store.Slot{{Group: group, Node: name, Since: h.o.Now().UTC().Truncate(time.Second), Key: p.Key, Place: p.Place}}
-		if h.tells(name, h.o.Now()) {
+		if h.mayRecord(name, h.o.Now()) {
 			c.Events = []store.Event{{At: h.o.Now(), Node: name, What: "it took a slot of " + group}}
 		}
 		return c, nil
@@ -68,12 +68,12 @@ func (h *Hub) TakeSlot(ctx context.Context, group, name string, p Proof) error {
 
 // FreeSlot gives a node's slot back. That a node has none is no error.
 func (h *Hub) FreeSlot(ctx context.Context, group, name string, p Proof) error {
-	return h.slot(ctx, group, name, &p, true, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
+	return h.changeSlot(ctx, group, name, &p, true, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
 		if mine == nil {
 			return c, nil
 		}
 		c.Freed = []store.Slot{*mine}
-		if h.tells(name, h.o.Now()) {
+		if h.mayRecord(name, h.o.Now()) {
 			c.Events = []store.Event{{At: h.o.Now(), Node: name, What: "it gave a slot of " + group + " back"}}
 		}
 		return c, nil
@@ -82,7 +82,7 @@ func (h *Hub) FreeSlot(ctx context.Context, group, name string, p Proof) error {
 
 // ReleaseSlot takes a slot from a node, by an operator's word.
 func (h *Hub) ReleaseSlot(ctx context.Context, group, name, by, reason string) error {
-	return h.slot(ctx, group, name, nil, true, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
+	return h.changeSlot(ctx, group, name, nil, true, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
 		if mine == nil {
 			return c, &SlotError{"not_held", name + " holds no slot of " + group}
 		}
@@ -92,13 +92,13 @@ func (h *Hub) ReleaseSlot(ctx context.Context, group, name, by, reason string) e
 	})
 }
 
-// slot decides about a node's slot. A proof, nil where an operator acts, is used up also
+// changeSlot decides about a node's slot. A proof, nil where an operator acts, is used up also
 // where the answer is no.
-func (h *Hub) slot(ctx context.Context, group, name string, by *Proof, frees bool, decide func(held []store.Slot, mine *store.Slot) (store.Change, error)) error {
+func (h *Hub) changeSlot(ctx context.Context, group, name string, by *Proof, frees bool, decide func(held []store.Slot, mine *store.Slot) (store.Change, error)) error {
 	if h.o.Groups[group] == 0 {
 		return &SlotError{"unknown_group", fmt.Sprintf("there is no group %.80q", group)}
 	}
-	end, err := h.begin()
+	end, err := h.lockChange()
 	if err != nil {
 		return err
 	}
@@ -152,7 +152,7 @@ func (h *Hub) slot(ctx context.Context, group, name string, by *Proof, frees boo
 		h.proofs[name] = p.At.UTC()
 	}
 	if len(c.Taken)+len(c.Freed) > 0 {
-		h.wake()
+		h.notifyWatchers()
 	}
 	return refused
 }

@@ -110,7 +110,7 @@ func indexParses(l *looked) error {
 		return refusal.New(refusal.Overlay, "the document is %.40q %.40q", l.index.APIVersion, l.index.Kind)
 	}
 	if l.index.Fleet != l.said.Fleet {
-		return refusal.New(refusal.Contradiction, "the index is of fleet %q, its statement of %q", l.index.Fleet, l.said.Fleet)
+		return refusal.New(refusal.Contradiction, "the index is for fleet %q, its statement for %q", l.index.Fleet, l.said.Fleet)
 	}
 	return nil
 }

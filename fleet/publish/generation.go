@@ -140,7 +140,7 @@ func (f *Fleet) Content(ctx context.Context, node string, c spec.Content) (*spec
 
 func (p *Publisher) content(ctx context.Context, v *view, node string, c spec.Content) (*spec.Overlay, error) {
 	if c.Size == 0 {
-		return nil, fmt.Errorf("overlay %s is of the first release and was not kept: %w", c.Overlay, oci.ErrNotFound)
+		return nil, fmt.Errorf("overlay %s was not kept: %w", c.Overlay, oci.ErrNotFound)
 	}
 	doc, err := oci.ReadBlob(ctx, p.Registry.Source(), oci.RepoNode, oci.Descriptor{MediaType: oci.TypeOverlay, Digest: c.Overlay, Size: c.Size}, oci.MaxOverlay)
 	if err != nil {
@@ -151,7 +151,7 @@ func (p *Publisher) content(ctx context.Context, v *view, node string, c spec.Co
 		return nil, fmt.Errorf("overlay of generation %d: %w", c.Generation, err)
 	}
 	if o.Node != node || o.Fleet != v.policy.Fleet || o.Layer != c.Layer {
-		return nil, refusal.New(refusal.Contradiction, "overlay %s is of node %q, fleet %q, layer %s", c.Overlay, o.Node, o.Fleet, o.Layer)
+		return nil, refusal.New(refusal.Contradiction, "overlay %s is for node %q, fleet %q, layer %s", c.Overlay, o.Node, o.Fleet, o.Layer)
 	}
 	return &o, nil
 }

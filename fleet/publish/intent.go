@@ -143,7 +143,7 @@ func (p *Publisher) withdraw(ctx context.Context, i intent, digests []string) {
 	defer cancel()
 	mark, err := p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, i.mark(), i.tag())
 	if err != nil {
-		p.Say("fleet:%s could not be withdrawn: other publishers see within %s that it is nobody's, and go on: %v", i.tag(), p.currentPace().dead, err)
+		p.Say("fleet:%s could not be withdrawn, which delays other publishers by %s: %v", i.tag(), p.currentPace().dead, err)
 		return
 	}
 	for _, reference := range append(digests, mark, i.tag()) {

@@ -55,7 +55,7 @@ func layersAreReleased(l *lookedLayers) error {
 func layersAreOurs(l *lookedLayers) error {
 	for _, layer := range l.set.Layers {
 		if layer.Fleet != l.policy.Fleet {
-			return refusal.New(refusal.WrongFleet, "layer %s is of fleet %q, this is %q", layer.Digest, layer.Fleet, l.policy.Fleet)
+			return refusal.New(refusal.WrongFleet, "layer %s is for fleet %q, want %q", layer.Digest, layer.Fleet, l.policy.Fleet)
 		}
 	}
 	return nil
@@ -150,7 +150,7 @@ func layerIsNotOlder(s *succession) error {
 		return nil // a layer without a date, as tests make it
 	}
 	if now, err := time.Parse(time.RFC3339, s.new.Created); err != nil || now.Before(before) {
-		return cli.WithHint(refusal.New(refusal.Rollback, "node %s: layer %s is of %s, the one it has of %s", s.node, s.new.Digest, s.new.Created, s.old.Created), way)
+		return cli.WithHint(refusal.New(refusal.Rollback, "node %s: layer %s was made at %s, its present one at %s", s.node, s.new.Digest, s.new.Created, s.old.Created), way)
 	}
 	return nil
 }

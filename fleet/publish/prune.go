@@ -56,7 +56,7 @@ func (p *Publisher) Prune(ctx context.Context, keep Keep, dry bool) (out *Pruned
 		return out, err
 	}
 	if p.Trust == nil {
-		p.Say("no site and no keys: what is published is not verified, whoever can push decides what is needed")
+		p.Say("without site and keys nothing is verified: anyone who can push decides which layers are needed")
 	} else if _, err = p.look(ctx, *p.Trust, purpose{}); err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 	}
 	locked := p.Trust != nil || p.Registry.Ref().IsLayout()
 	if !locked && len(list) > keep.Generations {
-		p.Say("generations stay: give --site or --trust, so that nobody publishes meanwhile")
+		p.Say("generations are kept: give --site or --trust to remove them, which keeps other publishers out")
 	}
 	n := &needs{p: p, layers: map[string]string{}, shards: map[string]bool{}, services: map[string]string{}, overlays: map[string]overlayOf{}, goneBackTo: map[Generation]bool{}}
 	if err := n.root(ctx, "index", "", true); err != nil && !isNotFound(err) {

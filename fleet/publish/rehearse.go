@@ -120,5 +120,5 @@ func hintReject(err error) error {
 	if refusal.Of(err) != refusal.Rejected {
 		return err
 	}
-	return cli.WithHint(err, "'caisson refresh --allow DIGEST' takes it off")
+	return cli.WithHint(err, "remove it from the list with 'caisson refresh --allow DIGEST'")
 }

@@ -77,7 +77,7 @@ var opening = check.List[opened]{
 	}},
 	{Name: "it is of the node under whose name it was found", OK: func(o opened) error {
 		if o.as != "" && o.r.Node != o.as {
-			return fmt.Errorf("it is kept for %s and is of %.60q", o.as, o.r.Node)
+			return fmt.Errorf("stored for node %s, but signed for %.60q", o.as, o.r.Node)
 		}
 		return nil
 	}},

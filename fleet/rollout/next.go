@@ -121,7 +121,7 @@ func (l *look) onward(d Decision, runs bool) Decision {
 			d.Of = append(d.Of, w.Verdict)
 			switch name := l.plan.Waves[i].Name; {
 			case len(w.unheard) > 0: // whether they are silent is not known yet
-				d.Act, d.Wave, d.Reason = Wait, i, fmt.Sprintf("wave %s: the service listens again, and has not heard of %s", name, first(w.unheard))
+				d.Act, d.Wave, d.Reason = Wait, i, fmt.Sprintf("wave %s: the service was restarted and has no report of %s yet", name, first(w.unheard))
 				return d
 			case len(w.silent) > 0 && len(w.nodes) == 0:
 				d.Act, d.Wave, d.Reason = Wait, i, fmt.Sprintf("wave %s: none of its nodes reports: %s", name, some(w.silent))

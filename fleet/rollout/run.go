@@ -268,7 +268,7 @@ func (d *Driver) tell(plan *spec.RolloutPlan, what Decision, r *publish.Result) 
 	switch what.Act {
 	case Begin:
 		for i := what.First; i < what.Wave; i++ {
-			d.Say("wave %s: nobody is in it: %s", plan.Waves[i].Name, some(what.Of[i].LeftOut))
+			d.Say("wave %s: no nodes left: %s", plan.Waves[i].Name, some(what.Of[i].LeftOut))
 		}
 		d.Say("wave %s: begins with %s, generation %d", name, plain.Count(len(what.Nodes), "node"), r.Generation)
 		if out := what.Of[what.Wave].LeftOut; len(out) > 0 {

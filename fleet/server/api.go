@@ -285,7 +285,7 @@ func (s *Server) prove(header, node, group, act string) (p hub.Proof, why string
 // bound is what was signed beside what is asked.
 type bound struct{ signed, asked spec.SlotRequest }
 
-var errOther = errors.New("the proof is of another request")
+var errOther = errors.New("the proof is for another request")
 
 // bindings tie a proof to the request that it comes with.
 var bindings = check.List[bound]{

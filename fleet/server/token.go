@@ -140,7 +140,7 @@ func (t *Tokens) shutOut() bool {
 // file lets nodes report without a token, until one of role reporter is added.
 func AddToken(file, name string, role Role) (string, error) {
 	if !isRole(string(role)) {
-		return "", fmt.Errorf("there is no role %q", role)
+		return "", fmt.Errorf("unknown role %q", role)
 	}
 	if !tokenName.MatchString(name) {
 		return "", fmt.Errorf("%q cannot be the name of a token", name)

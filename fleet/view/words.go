@@ -64,7 +64,7 @@ func (q Query) Check(nodes []*Node) error {
 		return fmt.Errorf("layer %.80q is not a digest, nor how one begins; a layer's version is asked for as version", q.Layer)
 	}
 	if q.Commit != "" && q.Service == "" {
-		return fmt.Errorf("a commit is of a service, and none is named")
+		return fmt.Errorf("a commit needs the name of a service")
 	}
 	said := WordsOf(nodes)
 	if q.Health != "" && !slices.Contains(healths, q.Health) && !slices.Contains(said.Health, q.Health) {

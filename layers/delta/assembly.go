@@ -53,7 +53,7 @@ func Assemble(file File, index []byte, size int64) (*Assembly, error) {
 		at += int64(c.Size)
 	}
 	if at != size {
-		return nil, fmt.Errorf("the chunk index is of %d bytes, the image has %d", at, size)
+		return nil, fmt.Errorf("the chunk index covers %d bytes, the image has %d", at, size)
 	}
 	slices.SortFunc(a.sorted, func(i, j int32) int { return bytes.Compare(chunks[i].Sum[:], chunks[j].Sum[:]) })
 	return a, nil

@@ -58,7 +58,7 @@ type Transfer struct {
 var (
 	errBusy   = errors.New("too many transfers")
 	errNoFile = errors.New("no such file") // paths of this machine are its own concern
-	errSilent = errors.New("nobody acknowledges")
+	errSilent = errors.New("no acknowledgement")
 )
 
 // Operations and an error's code, see RFC 1350.

@@ -61,7 +61,7 @@ func TestHintToTheService(t *testing.T) {
 			t.Errorf("%+v, hint %+v", l, l.Hint)
 		}
 	}
-	if err := send(b, spec.NewHint("another", "n1", spec.Match{}, "x")); err == nil || !strings.Contains(err.Error(), `of fleet "another"`) {
+	if err := send(b, spec.NewHint("another", "n1", spec.Match{}, "x")); err == nil || !strings.Contains(err.Error(), `for fleet "another"`) {
 		t.Errorf("of another fleet: %v", err)
 	}
 	b.CAs = nil

@@ -85,7 +85,7 @@ func (f *Finder) fits(w whole) (half bool, err error) {
 	case w.removable != "" && !named:
 		return false, fmt.Errorf("it is %s; if it is meant, name it in layer.stateDisk.disks", w.removable)
 	case w.readOnly:
-		return false, errors.New("it takes no writes")
+		return false, errors.New("the disk is read-only")
 	case w.used:
 		return false, errors.New("other devices are made of it")
 	case w.size < max(f.Ask.AtLeast, f.start()-gpt.Mebibyte+smallest):

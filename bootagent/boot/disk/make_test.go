@@ -121,7 +121,7 @@ func TestMakeTakesOnlyWhatIsEmpty(t *testing.T) {
 		{name: "two are empty", ask: ask, second: map[string]string{}, says: "not the only one"},
 		{name: "removable", ask: ask, facts: map[string]string{"removable": "1"}, says: "a removable medium"},
 		{name: "removable and named", ask: serial, facts: map[string]string{"removable": "1", "serial": "5000ABCD"}, makes: true},
-		{name: "read-only", ask: ask, facts: map[string]string{"ro": "1"}, says: "takes no writes"},
+		{name: "read-only", ask: ask, facts: map[string]string{"ro": "1"}, says: "the disk is read-only"},
 		{name: "part of something", ask: ask, facts: map[string]string{"holders/dm-0/x": ""}, says: "other devices are made of it"},
 		{name: "small", ask: &spec.NewStateDisk{AtLeast: diskSize + 1}, says: "are wanted at least"},
 		{name: "an MBR", ask: ask, fill: `printf '\203' | dd of="$1" bs=1 seek=450 conv=notrunc status=none; printf '\125\252' | dd of="$1" bs=1 seek=510 conv=notrunc status=none`, says: "a partition table or boot sector"},

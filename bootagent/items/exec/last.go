@@ -30,7 +30,7 @@ type Last struct {
 func (i *Item) Last(name string) (*Last, error) {
 	at := slices.IndexFunc(i.want, func(w spec.Exec) bool { return w.Name == name })
 	if at < 0 {
-		return nil, fmt.Errorf("there is no script %q here", name)
+		return nil, fmt.Errorf("no script %q on this node", name)
 	}
 	s := i.script(i.want[at])
 	r, err := i.history(s)

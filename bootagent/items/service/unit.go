@@ -138,5 +138,5 @@ func (i *Item) owner(user string) ([2]int, error) {
 			return [2]int{uid, gid}, errors.Join(errU, errG)
 		}
 	}
-	return [2]int{}, fmt.Errorf("there is no user %q", user)
+	return [2]int{}, fmt.Errorf("unknown user %q", user)
 }

@@ -190,7 +190,7 @@ func on(path string, priority *int, discards string) error {
 	case 0:
 		return nil
 	case unix.EINVAL:
-		return fmt.Errorf("%w: there is no swap space on it, which mkswap makes; or a file has holes, or lies on a file system that cannot have it", errno)
+		return fmt.Errorf("%w: no swap signature (see mkswap(8)), or a file with holes, or a file system without swap files", errno)
 	case unix.EBUSY:
 		return fmt.Errorf("%w: it is mounted, or something else uses it", errno)
 	}

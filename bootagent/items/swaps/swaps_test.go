@@ -173,7 +173,7 @@ func TestRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := it.Apply(t.Context(), drift); err == nil || !strings.Contains(err.Error(), "which mkswap makes") || len(j.Entries(Name)) > 0 {
+	if err := it.Apply(t.Context(), drift); err == nil || !strings.Contains(err.Error(), "no swap signature") || len(j.Entries(Name)) > 0 {
 		t.Errorf("a file without swap space: %v, %+v", err, j.Entries(Name))
 	}
 	twice := newItem([]spec.Swap{{Device: dir + "/good"}, {Device: dir + "/hard"}}, j)

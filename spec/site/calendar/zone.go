@@ -32,7 +32,7 @@ func Zone(name string) (*time.Location, error) {
 	}
 	f, err := db.Open(name)
 	if err != nil {
-		return nil, fmt.Errorf("there is no time zone %q", name)
+		return nil, fmt.Errorf("unknown time zone %q", name)
 	}
 	defer f.Close() // only read
 	data, err := io.ReadAll(f)

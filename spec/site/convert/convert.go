@@ -82,7 +82,7 @@ func Import(files []File) (*Result, error) {
 		case empty(f.Data):
 			continue
 		case f.Found:
-			in.miss(0, "", "what it is cannot be told by its content")
+			in.miss(0, "", "unknown kind of content")
 			items = append(items, in.items...)
 			continue
 		default:

@@ -102,7 +102,7 @@ func (l Locked) check() error {
 		}
 	}
 	if !digest.Valid(l.Image.Digest) || l.Image.Size <= 0 {
-		return fmt.Errorf("image %.80q of %d bytes is none", l.Image.Digest, l.Image.Size)
+		return fmt.Errorf("invalid image: digest %.80q, %d bytes", l.Image.Digest, l.Image.Size)
 	}
 	return nil
 }

@@ -123,7 +123,7 @@ func (p *Publisher) step(ctx context.Context, v *view, batch *registry.Batch, na
 func (p *Publisher) repair(ctx context.Context, v *view, batch *registry.Batch) (*Result, error) {
 	x := v.next()
 	x.Root.Generation = max(x.Root.Generation, v.seen.Reserved) + 1
-	c := &change{verb: "mend", index: x, rows: true, reject: v.rejected(), by: By{Reason: "a publish was cut"}}
+	c := &change{verb: verbMend, index: x, rows: true, reject: v.rejected(), by: By{Reason: "a publish was cut"}}
 	if err := p.repairTags(ctx, v, c); err != nil {
 		return nil, err
 	}

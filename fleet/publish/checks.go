@@ -194,7 +194,8 @@ func (l *looked) unexpired(expires time.Time, seen memory.Stamp) error {
 
 func indexIsWhole(l *looked) error {
 	if l.index.Reserved && !l.why.publish && !l.why.half {
-		return cli.WithHint(refusal.New(refusal.Rollback, "a publish of generation %d was cut", l.index.Generation), "run 'caisson publish' again, or 'caisson refresh', which gives its nodes back what they had")
+		what, advice := cutChange(l.index)
+		return cli.WithHint(refusal.New(refusal.Rollback, "%s", what), advice)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ package publish
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -69,6 +70,22 @@ const verbOfRollout = "rollout "
 func isOfRollout(c *spec.FleetChange) bool {
 	return c != nil && strings.HasPrefix(c.Verb, verbOfRollout)
 }
+
+// cutChange says what was cut of the generation that an index reserves, and what to do.
+func cutChange(x spec.FleetIndex) (what, advice string) {
+	if isOfRollout(x.Doing) {
+		return fmt.Sprintf("%s was cut, generation %d", x.Doing.Verb, x.Generation), "'caisson rollout run' again goes on with it, and whatever else is published keeps what it moved"
+	}
+	verb := "publish"
+	if c := x.Doing; c != nil && c.Verb != "" && c.Verb != verbMend {
+		verb = c.Verb
+	}
+	return fmt.Sprintf("a %s of generation %d was cut", verb, x.Generation),
+		fmt.Sprintf("run 'caisson %s' again, or 'caisson refresh', which gives its nodes back what they had", verb)
+}
+
+// verbMend is the change that puts right what a publish that was cut has left.
+const verbMend = "mend"
 
 // givenChecks is the rule for an overlay that a wave gave a node before it was cut.
 var givenChecks = check.List[*lookedOverlay]{
@@ -143,7 +160,8 @@ func (p *Publisher) repairTags(ctx context.Context, v *view, c *change) error {
 	c.todo = slices.DeleteFunc(c.todo, func(w work) bool { return torn[w.name] }) // a signature alone would not do
 	c.rows = true                                                                 // the generation that was given out is nobody's
 	if len(torn) > 0 {
-		p.Say("a publish was cut: %s to get again what the index says", plain.Count(len(torn), "node"))
+		what, _ := cutChange(v.index.Root)
+		p.Say("%s: %s to get again what the index says", what, plain.Count(len(torn), "node"))
 	}
 	todo, err := p.renewKept(ctx, v, c.index, slices.Sorted(maps.Keys(torn)), func(string) bool { return true })
 	c.todo = append(c.todo, todo...)

@@ -76,7 +76,9 @@ func TestTakeUp(t *testing.T) {
 
 // Who only looks sees the state before a publish that is at work or was cut, and is told.
 func TestReadersOfACutPublish(t *testing.T) {
-	for verb, want := range map[string]string{"publish": "a publish of generation 2 was cut: run 'caisson publish' again", "rollout racks wave 1": "rollout racks wave 1 was cut, generation 2: 'caisson rollout run' again"} {
+	for verb, want := range map[string]string{"publish": "a publish of generation 2 was cut: run 'caisson publish' again",
+		"pin": "a pin of generation 2 was cut: run 'caisson pin' again, or 'caisson refresh'", verbMend: "a publish of generation 2 was cut: run 'caisson publish' again",
+		"rollout racks wave 1": "rollout racks wave 1 was cut, generation 2: 'caisson rollout run' again"} {
 		f := newFleet(t)
 		f.publish(f.nodes("", "10", "10"), Options{})
 		f.cutDoing(&spec.FleetChange{Verb: verb}, 2)

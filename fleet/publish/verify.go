@@ -174,10 +174,9 @@ func (p *Publisher) unfinished(ctx context.Context, x spec.FleetIndex) (string, 
 		return "", err
 	case len(at) > 0:
 		return fmt.Sprintf("generation %d is being published, by %s: look again when it is done", x.Generation, cmp.Or(at[0].By, "somebody who does not say")), nil
-	case isOfRollout(x.Doing):
-		return fmt.Sprintf("%s was cut, generation %d: 'caisson rollout run' again goes on with it, and whatever else is published keeps what it moved", x.Doing.Verb, x.Generation), nil
 	}
-	return fmt.Sprintf("a publish of generation %d was cut: run 'caisson publish' again, or 'caisson refresh', which gives its nodes back what they had", x.Generation), nil
+	what, advice := cutChange(x)
+	return what + ": " + advice, nil
 }
 
 // listIntents lists the intents that stand.

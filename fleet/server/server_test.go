@@ -38,6 +38,7 @@ type site struct {
 	testing.TB
 	db     *store.Store
 	hub    *hub.Hub
+	stop   func() // the hub
 	server *Server
 	url    string
 	tokens map[Role]string
@@ -84,8 +85,7 @@ func newSiteOver(t testing.TB, had store.Change, rows index.Rows, change ...func
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.hub.Run(ctx) }()
+	s.run()
 	o := Options{Hub: s.hub, Hosts: []string{"127.0.0.1"}, Registry: "registry.example/metal", Version: "1", Say: t.Logf}
 	if s.withTokens {
 		file := filepath.Join(t.TempDir(), "tokens")
@@ -106,14 +106,25 @@ func newSiteOver(t testing.TB, had store.Change, rows index.Rows, change ...func
 	t.Cleanup(func() {
 		cancel()
 		server.Close()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		s.stop()
 		if err := db.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	return s
+}
+
+// run has the hub work until stop, which waits until it has ended.
+func (s *site) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- s.hub.Run(ctx) }()
+	s.stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.Error(err)
+		}
+	}
 }
 
 func published(names ...string) index.Rows {

@@ -66,9 +66,11 @@ func TestUnread(t *testing.T) {
 // TestTheDatabaseIsAway: what a service is without its database, everybody is told.
 func TestTheDatabaseIsAway(t *testing.T) {
 	s := newSite(t, published("n1"), false)
+	s.stop() // the hub alone touches its database
 	if err := s.db.Close(); err != nil {
 		t.Fatal(err)
 	}
+	s.run()
 	for end := time.Now().Add(5 * time.Minute); s.hub.Fleet().DatabaseTrouble == ""; time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it does not notice")

@@ -47,7 +47,7 @@ func TestBeneathOnABusyMachine(t *testing.T) {
 			renamed.Add(1)
 		}
 	}()
-	for opened := 0; opened < 20_000 || renamed.Load() < 20_000; opened++ {
+	for opened := 0; len(stopped) == 0 && (opened < 20_000 || renamed.Load() < 20_000); opened++ {
 		fd, err := Beneath(int(dir.Fd()), "class/x/link/value", unix.O_RDONLY, 0)
 		if err != nil {
 			t.Error(err)

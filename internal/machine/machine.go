@@ -45,7 +45,7 @@ type Options struct {
 	Name       string
 	MAC        string            // of its one network card
 	UUID       string            // SMBIOS
-	Processors int               // 0 is 2
+	Processors int               // 0 is 1; they share one thread of the host, so a second one only costs
 	Memory     int               // MiB, 0 is 1024
 	TFTP       string            // directory that the network's TFTP server shows
 	Bootfile   string            // name below TFTP that DHCP announces

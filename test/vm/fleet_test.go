@@ -225,7 +225,6 @@ func (f *Fleet) byHand(t *testing.T, o machine.Options) machine.Options {
 	o.Kernel, o.Initrd = f.loader(t)
 	o.Append = "console=ttyS0 net.ifnames=0 transparent_hugepage=never panic=30"
 	o.Forwards = map[string]string{guestRegistry: f.registry}
-	o.Processors = 1 // a second one would wait for its turn in the same thread
 	return o
 }
 

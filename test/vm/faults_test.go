@@ -46,7 +46,7 @@ func (f *Fleet) noCard(t *testing.T, node machine.Options) {
 	o.NoCard = true
 	m := f.start(t, o)
 	waitFor(t, m, 0, "caisson: booting the last good overlay")
-	waitFor(t, m, 0, "alpha login:")
+	waitFor(t, m, 0, "alpha login:", "Reached target \x1b[0;1;39mmulti-user.target") // systemd gives a console up that is not there after 90 s
 }
 
 func (f *Fleet) readOnlyDisk(t *testing.T, node machine.Options) {

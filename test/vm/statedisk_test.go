@@ -5,7 +5,13 @@ package vm
 import (
 	"strings"
 	"testing"
+
+	"github.com/caisson-os/caisson/internal/machine"
+	"github.com/caisson-os/caisson/spec"
 )
+
+// identity is what a node keeps on its state disk, and what others know it by.
+const identity = "cat /etc/machine-id; cut -d' ' -f2 /etc/ssh/ssh_host_ed25519_key.pub"
 
 // TestStateDisk is a node that remembers: it boots without a registry, and what
 // is not for it does not keep it from its last good overlay.
@@ -17,7 +23,7 @@ func TestStateDisk(t *testing.T) {
 	m := f.boot(t, options)
 	s := f.login(t, m)
 	first := status(t, s)
-	id := run(t, s, "cat /etc/machine-id; cut -d' ' -f2 /etc/ssh/ssh_host_ed25519_key.pub")
+	id := run(t, s, identity)
 	if first.Source != "fetched" || first.Health != "ok" {
 		t.Fatalf("first boot: %+v", first)
 	}
@@ -26,49 +32,57 @@ func TestStateDisk(t *testing.T) {
 	}
 	m.PowerCut()
 
-	t.Run("registry unreachable", func(t *testing.T) {
-		alone := options
-		alone.Name = "alpha-alone"
-		alone.Forwards = map[string]string{} // the loader comes by PXE, the registry is dead
-		kernel, initrd := f.loader(t)
-		alone.Kernel, alone.Initrd, alone.Append = kernel, initrd, "console=ttyS0 net.ifnames=0" // one argument is missing: the node enters its kernel by kexec
-		m := f.start(t, alone)
-		s := f.login(t, m)
-		st := status(t, s)
-		if st.Source != "cached" || st.Sync != "unreachable" || st.Overlay != first.Overlay || st.Health != "ok" {
-			t.Errorf("without a registry: %+v", st)
-		}
-		if got := run(t, s, "cat note"); got != "kept" {
-			t.Errorf("the persisted home has %q", got)
-		}
-		if got := run(t, s, "grep -o transparent_hugepage=never /proc/cmdline"); got == "" || !strings.Contains(m.Console.String(), "caisson: kexec: kernel") {
-			t.Errorf("kernel argument %q, without a kexec", got)
-		}
-		if got := run(t, s, "cat /etc/machine-id; cut -d' ' -f2 /etc/ssh/ssh_host_ed25519_key.pub"); got != id {
-			t.Errorf("the node is another one: %s, before %s", got, id)
-		}
-	})
-
+	// From here on each boot has a copy of the disk, and two of them run at a time.
 	byHand := f.byHand(t, options)
-	t.Run("no network card", func(t *testing.T) { f.noCard(t, byHand) })
-	t.Run("a disk that takes no writes", func(t *testing.T) { f.readOnlyDisk(t, byHand) })
-
-	t.Run("tampered overlay", func(t *testing.T) {
-		if err := f.Tamper(t.Context(), "alpha", `"value":"10"`, `"value":"99"`); err != nil {
-			t.Fatal(err)
-		}
-		m := f.boot(t, options)
-		waitFor(t, m, 0, "caisson: refused:subject")
-		waitFor(t, m, 0, "caisson: booting the last good overlay")
-		s := f.login(t, m)
-		st := status(t, s)
-		if st.Source != "cached" || st.Sync != "refused:subject" || st.Overlay != first.Overlay || st.Health != "ok" {
-			t.Errorf("with a tampered overlay: %+v", st)
-		}
-		if got := run(t, s, "cat /proc/sys/vm/swappiness"); got != "10" {
-			t.Errorf("swappiness is %s", got)
-		}
+	t.Run("without the registry", func(t *testing.T) {
+		t.Parallel()
+		t.Run("unreachable", func(t *testing.T) { f.alone(t, byHand, first, id) })
+		t.Run("no network card", func(t *testing.T) { f.noCard(t, byHand) })
 	})
+	t.Run("with the registry", func(t *testing.T) {
+		t.Parallel()
+		t.Run("a disk that takes no writes", func(t *testing.T) { f.readOnlyDisk(t, byHand) })
+		t.Run("tampered overlay", func(t *testing.T) { f.tampered(t, options, first) })
+		t.Run("a registry that sends a byte a second", func(t *testing.T) { f.slowRegistry(t, byHand, first.Generation) })
+	})
+}
 
-	t.Run("a registry that sends a byte a second", func(t *testing.T) { f.slowRegistry(t, byHand, first.Generation) })
+// alone boots a node whose registry is dead.
+func (f *Fleet) alone(t *testing.T, node machine.Options, first spec.Status, id string) {
+	o := copyOf(t, node, "alone")
+	o.Forwards = map[string]string{}
+	o.Append = "console=ttyS0 net.ifnames=0" // one argument is missing: the node enters its kernel by kexec
+	m := f.start(t, o)
+	s := f.login(t, m)
+	st := status(t, s)
+	if st.Source != "cached" || st.Sync != "unreachable" || st.Overlay != first.Overlay || st.Health != "ok" {
+		t.Errorf("without a registry: %+v", st)
+	}
+	if got := run(t, s, "cat note"); got != "kept" {
+		t.Errorf("the persisted home has %q", got)
+	}
+	if got := run(t, s, "grep -o transparent_hugepage=never /proc/cmdline"); got == "" || !strings.Contains(m.Console.String(), "caisson: kexec: kernel") {
+		t.Errorf("kernel argument %q, without a kexec", got)
+	}
+	if got := run(t, s, identity); got != id {
+		t.Errorf("the node is another one: %s, before %s", got, id)
+	}
+}
+
+// tampered boots a node by PXE whose overlay somebody has changed.
+func (f *Fleet) tampered(t *testing.T, node machine.Options, first spec.Status) {
+	if err := f.Tamper(t.Context(), "alpha", `"value":"10"`, `"value":"99"`); err != nil {
+		t.Fatal(err)
+	}
+	m := f.boot(t, copyOf(t, node, "tampered"))
+	waitFor(t, m, 0, "caisson: refused:subject")
+	waitFor(t, m, 0, "caisson: booting the last good overlay")
+	s := f.login(t, m)
+	st := status(t, s)
+	if st.Source != "cached" || st.Sync != "refused:subject" || st.Overlay != first.Overlay || st.Health != "ok" {
+		t.Errorf("with a tampered overlay: %+v", st)
+	}
+	if got := run(t, s, "cat /proc/sys/vm/swappiness"); got != "10" {
+		t.Errorf("swappiness is %s", got)
+	}
 }

@@ -21,7 +21,7 @@ type Check struct {
 func (c Check) Run(ctx context.Context, s *machine.Session) (string, error) {
 	got, err := s.Run(ctx, c.Command)
 	if err != nil {
-		return got, fmt.Errorf("%s: %w", c.What, err)
+		return got, fmt.Errorf("%s: %w, after %q", c.What, err, got)
 	}
 	part, isPart := strings.CutPrefix(c.Want, "~")
 	if isPart && !strings.Contains(got, part) || !isPart && got != c.Want {

@@ -5,6 +5,7 @@ package vm
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,14 +60,38 @@ func needs(t *testing.T) {
 	}
 }
 
-// programs builds the programs and returns their directory.
+// shared is a directory of the process, for what all tests use.
+var shared string
+
+func TestMain(m *testing.M) {
+	var err error
+	if shared, err = os.MkdirTemp("", "caisson-vm-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := os.RemoveAll(shared); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// made builds the programs, once.
+var made = sync.OnceValue(func() error {
+	out, err := exec.Command("make", "-s", "-C", "../..", "build", "BIN="+shared).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("make build: %w\n%s", err, out)
+	}
+	return nil
+})
+
+// programs returns the directory of the programs that this source makes.
 func programs(t *testing.T) string {
 	t.Helper()
-	bin := t.TempDir()
-	if out, err := exec.CommandContext(t.Context(), "make", "-s", "-C", "../..", "build", "BIN="+bin).CombinedOutput(); err != nil {
-		t.Fatalf("make build: %v\n%s", err, out)
+	if err := made(); err != nil {
+		t.Fatal(err)
 	}
-	return bin
+	return shared
 }
 
 // building lets one build at a time use the builder's cache.
@@ -115,6 +140,8 @@ func watched(t *testing.T, m *machine.Machine, err error) *machine.Machine {
 	}
 	t.Cleanup(func() {
 		m.PowerCut()
+		used, err := m.Used()
+		t.Logf("machine %s had %.1f s of a processor, %v", m.Name, used.Seconds(), err)
 		if t.Failed() {
 			t.Logf("end of the console of %s:\n%s", m.Name, m.Console.Tail(60))
 		}

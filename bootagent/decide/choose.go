@@ -37,12 +37,12 @@ func Older(a, b state.Generation) bool {
 }
 
 // Refused says why a generation is not begun on this node by itself, "" where it may be.
-// begun is how many boots of it were begun before this one.
-func Refused(g state.Generation, begun int) string {
+// begun is how many boots of it were begun before this one, now is in seconds since 1970.
+func Refused(g state.Generation, begun int, now int64) string {
 	switch {
 	case g.IsAhead():
 		return g.FailedAhead
-	case g.Failed != "":
+	case g.Failed != "" && (g.Again == 0 || now < g.Again):
 		return g.Failed
 	case begun >= state.MaxAttempts:
 		return fmt.Sprintf("%d boots of it were begun, and none came up", begun)
@@ -50,7 +50,7 @@ func Refused(g state.Generation, begun int) string {
 	return ""
 }
 
-func (f *Facts) refused() string { return Refused(f.Offer.Generation, f.Offer.Attempts) }
+func (f *Facts) refused() string { return Refused(f.Offer.Generation, f.Offer.Attempts, f.Now) }
 
 // waits reports whether a change of this boot is in effect and waits for its operator.
 func (f *Facts) waits() bool { return f.Run.Phase == run.Confirming }

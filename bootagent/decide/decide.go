@@ -15,10 +15,6 @@
 // of this package then play it in a model of a node whose calls all fail.
 package decide
 
-import (
-	"github.com/caisson-os/caisson/bootagent/run"
-)
-
 // Act is what is done.
 type Act string
 
@@ -33,10 +29,9 @@ type Step struct {
 type Row struct {
 	Name string
 	On   Event
-	When string      // for people
-	Act  Act         // for the agent
-	Does string      // for people
-	To   []run.Phase // those that the node may be in after it, nil where the next event says
+	When string // for people
+	Act  Act    // for the agent
+	Does string // for people
 	is   func(f *Facts) bool
 	why  func(f *Facts) string
 }

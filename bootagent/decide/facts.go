@@ -37,6 +37,7 @@ type Facts struct {
 	Remembers bool          // what is noted now is there after a boot
 	Boot      string        // id of the kernel's boot
 	Up        time.Duration // since it began
+	Now       int64         // seconds since 1970
 	Ended     bool          // this process is to end
 	Retry     bool          // somebody asks for what failed, too
 
@@ -91,6 +92,8 @@ type Attempt struct {
 type Result struct {
 	Trial      state.Confirm // who has to confirm it, "" where nobody
 	Failed     bool          // not all of it was made
+	Why        string        // of that
+	Busy       bool          // something that it takes away is in use
 	RolledBack bool          // some of it was made, and taken back
 	OtherLayer bool          // the layer changes with it
 }

@@ -16,7 +16,7 @@ import (
 func anyGeneration(r *rand.Rand) state.Generation {
 	g := state.Generation{Overlay: string(rune('p' + r.IntN(3))), Layer: string(rune('a' + r.IntN(2))), Generation: uint64(1 + r.IntN(3)), Attempts: r.IntN(state.MaxAttempts + 1)}
 	if r.IntN(4) == 0 {
-		g.Failed = "it failed"
+		g.Failed, g.Again = "it failed", int64(r.IntN(2)*50)
 	}
 	if r.IntN(6) == 0 {
 		g.Waits = "c"
@@ -45,12 +45,12 @@ func anyFacts(r *rand.Rand) *Facts {
 		return s
 	}
 	f := &Facts{
-		Event: events[r.IntN(len(events))], Attached: yes(), Begun: yes(), Remembers: yes(), Boot: "boot", Up: time.Duration(r.IntN(100)) * time.Second, Ended: yes(), Retry: yes(),
+		Event: events[r.IntN(len(events))], Attached: yes(), Begun: yes(), Remembers: yes(), Boot: "boot", Up: time.Duration(r.IntN(100)) * time.Second, Now: int64(r.IntN(100)), Ended: yes(), Retry: yes(),
 		Run:  run.Record{Phase: run.Phases[r.IntN(len(run.Phases))], To: anyGeneration(r), Boot: []string{"boot", "other"}[r.IntN(2)], Within: 60, Ends: int64(r.IntN(100))},
 		Best: perhaps(r), Current: perhaps(r), Staged: perhaps(r), Ahead: perhaps(r), Runs: perhaps(r), Undone: perhaps(r), Root: anyGeneration(r), Elsewhere: yes(), HoldOver: yes(), Return: yes(), Paused: text("paused"),
 		Offer:  Offer{Failed: yes(), Held: yes(), Unchanged: yes(), Pauses: yes(), Generation: anyGeneration(r), Attempts: r.IntN(4), Here: yes(), Live: yes(), Why: "why", Uncounted: yes()},
 		Try:    Attempt{Unreached: text("cut"), Asked: yes(), Cuts: text("network")},
-		Result: Result{Trial: []state.Confirm{"", state.ByReach, state.ByOperator}[r.IntN(3)], Failed: yes(), RolledBack: yes(), OtherLayer: yes()},
+		Result: Result{Trial: []state.Confirm{"", state.ByReach, state.ByOperator}[r.IntN(3)], Failed: yes(), RolledBack: yes(), Busy: yes(), OtherLayer: yes()},
 		Reach:  text("no answer"), Undo: Fault{Reason: text("why"), WayBack: yes()},
 		Proof: Proof{Of: anyGeneration(r), Keeps: yes(), Applied: yes(), Gates: yes(), Soaking: yes()},
 		Gates: Gates{Passed: yes(), Failed: yes(), Good: yes(), SameLayer: yes(), Live: yes(), Soft: yes()},
@@ -90,7 +90,7 @@ func TestAnyFacts(t *testing.T) {
 			wrong = "a held node moves"
 		case f.Event == Answer && f.waits() && s.Act == Change && !f.Run.To.Same(f.Offer.Generation):
 			wrong = "two changes at once"
-		case f.Event == Answer && s.Act == Change && (f.Offer.Failed || f.Runs != nil && Refused(f.Offer.Generation, f.Offer.Attempts) != ""):
+		case f.Event == Answer && s.Act == Change && (f.Offer.Failed || f.Runs != nil && Refused(f.Offer.Generation, f.Offer.Attempts, f.Now) != ""):
 			wrong = "what failed is tried again"
 		case f.Event == Answer && s.Act == Change && f.Runs != nil && !f.Attached && !f.Offer.Live:
 			wrong = "a running root is changed as only a boot can"
@@ -112,7 +112,7 @@ func TestAnyFacts(t *testing.T) {
 			wrong = "a way back that does not lead there"
 		case f.Event == Judged && f.Gates.Failed && !f.Gates.Passed && f.Gates.Good && f.Remembers && f.Paused == "" && s.Act == Stay:
 			wrong = "nothing is done about what failed"
-		case f.Event == Boot && s.Act == Enter && (f.Offer.Held || f.Offer.Generation.Failed != "" && !f.Offer.Generation.IsAhead()):
+		case f.Event == Boot && s.Act == Enter && (f.Offer.Held || f.Offer.Generation.Failed != "" && f.Offer.Generation.Again == 0):
 			wrong = "a loader enters what it must not"
 		}
 		if wrong != "" {

@@ -33,6 +33,7 @@ const (
 	Plain    Act = "plain"      // make it
 	Leave    Act = "leave"      // leave it to a boot: this root cannot be changed so
 	Blame    Act = "blame"      // note the failure, and do not try it again
+	Postpone Act = "postpone"   // note the failure, and try it again in a while
 	Excuse   Act = "excuse"     // note the failure, and try it again
 	Await    Act = "await"      // leave it to its operator, for a time
 	Probe    Act = "probe"      // try the way to the registry
@@ -132,11 +133,15 @@ var Table = []Row{
 		is: func(f *Facts) bool {
 			return f.Result.Failed && f.Result.OtherLayer && !f.Result.RolledBack && !f.Ended
 		}},
-	{Name: "not-begun", On: Made, Act: Excuse, When: "it could not be begun", Does: "changed nothing, and tries it again at each answer",
-		is: func(f *Facts) bool { return f.Result.Failed && !f.Result.RolledBack }},
 	{Name: "cut-short", On: Made, Act: Excuse, When: "the agent was to end while it was made", Does: "has taken it back; the next agent makes it",
-		is: func(f *Facts) bool { return f.Result.Failed && f.Ended }},
-	{Name: "taken-back", On: Made, Act: Blame, When: "it failed", Does: "has taken it back, and does not try it again", is: func(f *Facts) bool { return f.Result.Failed }},
+		is:  func(f *Facts) bool { return f.Result.Failed && f.Ended },
+		why: func(*Facts) string { return "the agent was to end while it was made; the next one makes it" }},
+	{Name: "not-begun", On: Made, Act: Excuse, When: "it could not be begun", Does: "changed nothing, and tries it again at each answer",
+		is: func(f *Facts) bool { return f.Result.Failed && !f.Result.RolledBack }, why: func(f *Facts) string { return f.Result.Why }},
+	{Name: "busy", On: Made, Act: Postpone, When: "something that it takes away is in use", Does: "has taken it back; tries it again in an hour, and at a boot",
+		is: func(f *Facts) bool { return f.Result.Failed && f.Result.Busy }, why: func(f *Facts) string { return f.Result.Why }},
+	{Name: "taken-back", On: Made, Act: Blame, When: "it failed", Does: "has taken it back, and does not try it again",
+		is: func(f *Facts) bool { return f.Result.Failed }, why: func(f *Facts) string { return f.Result.Why }},
 	{Name: "to-confirm", On: Made, Act: Await, When: "its publisher wants it confirmed", Does: "keeps it for that time",
 		is: func(f *Facts) bool { return f.Result.Trial == state.ByOperator }},
 	{Name: "to-reach", On: Made, Act: Probe, When: "it can have cut the node off", Does: "tries the way to the registry",
@@ -192,10 +197,10 @@ var Table = []Row{
 		is:  func(f *Facts) bool { return f.Offer.Uncounted && !f.Offer.Unchanged && f.Best != nil },
 		why: func(*Facts) string { return "an attempt could not be counted, the state disk is read-only" }},
 	{Name: "boot-rejected", On: Boot, Act: FallBack, When: "it failed on this node before", Does: "enters what ran well before",
-		is:  func(f *Facts) bool { return f.Offer.Generation.Failed != "" },
+		is:  func(f *Facts) bool { return f.Offer.Generation.Failed != "" && f.Offer.Generation.Again == 0 },
 		why: func(f *Facts) string { return "it was rejected on this node: " + f.Offer.Generation.Failed }},
 	{Name: "boot-too-often", On: Boot, Act: FallBack, When: "it was begun three times and never proved itself", Does: "enters what ran well before",
-		is:  func(f *Facts) bool { return f.refused() != "" },
+		is:  func(f *Facts) bool { return f.Offer.Attempts >= state.MaxAttempts },
 		why: func(f *Facts) string { return fmt.Sprintf("it was begun %d times: it never came up", f.Offer.Attempts) }},
 	{Name: "boot-newest", On: Boot, Act: Enter, When: "else", Does: "counts the attempt, and enters it"},
 }

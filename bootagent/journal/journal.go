@@ -93,7 +93,8 @@ func open(dir string, scopes item.Scopes, r rules) (_ *Journal, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := j.compact(dir, lines, whole); err != nil {
+	err = j.compact(dir, lines, whole)
+	if full := errors.Is(err, unix.ENOSPC) && whole && len(j.damaged) == 0; err != nil && !full { // a file that is whole serves as it is
 		return nil, err
 	}
 	return j, j.openFile()

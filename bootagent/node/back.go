@@ -33,8 +33,11 @@ func (n *Node) goBack(ctx context.Context, t *turn, step decide.Step) error {
 	n.record("gate-failed", field{"generation", failed.Generation}, field{"overlay", failed.Overlay}, field{"back", good.Generation.Generation}, field{"by-way-of", way}, field{"why", why})
 	n.note(failed, nil, spec.Event{Event: spec.EventGateFailed, Why: why, Did: fmt.Sprintf("goes back to %s (%s), and does not try it again", n.nameBeside(good.Generation, failed), way), Console: blackbox.Console(kmsg)})
 	s.Reject(failed, why, time.Now())
-	if err := n.folder.Save(s); err != nil {
+	if err := n.folder.SaveVerdict(s); err != nil {
 		return err
+	}
+	if step.Act == decide.BackBoot && n.folder.Unsaved() != nil {
+		return n.stay(ctx, t) // a boot would forget it
 	}
 	n.setSync(spec.SyncBehind, rejectedText(failed, why))
 	if step.Act == decide.BackLive {
@@ -148,15 +151,19 @@ func (n *Node) reboot(ctx context.Context) error {
 // rejected says why a generation must not be put in effect here, "" where it may. The
 // attempts of the boot that is running now do not count against it.
 func (n *Node) rejected(g state.Generation) string {
+	begun := g.Attempts
 	if g.Pair(n.boot.Generation) {
-		return decide.Refused(g, 0)
+		begun = 0
 	}
-	return decide.Refused(g, g.Attempts)
+	return decide.Refused(g, begun, time.Now().Unix())
 }
 
 func rejectedText(g state.Generation, why string) string {
 	if g.IsAhead() {
 		return fmt.Sprintf("generation %d waits for a reboot into its layer: on the one that runs it failed: %s", g.Generation, why)
+	}
+	if g.Again != 0 {
+		return fmt.Sprintf("generation %d was taken back: %s; it is tried again at %s", g.Generation, why, time.Unix(g.Again, 0).UTC().Format(time.RFC3339))
 	}
 	return fmt.Sprintf("generation %d is rejected on this node: %s; --retry tries it again", g.Generation, why)
 }

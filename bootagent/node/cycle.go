@@ -154,7 +154,7 @@ func (n *Node) act(ctx context.Context, t *turn, step decide.Step) (last bool, e
 	case decide.Leave:
 		t.status, err = n.leaveToBoot(ctx, t.next, t.result.Err)
 		return true, err
-	case decide.Excuse, decide.Blame:
+	case decide.Excuse, decide.Postpone, decide.Blame:
 		t.status, err = n.takenBack(ctx, t, step)
 		return true, err
 	case decide.Await:
@@ -311,7 +311,7 @@ func (n *Node) watchOnly(ctx context.Context, found *track.Found, why string) (*
 	result := n.lookAt(ctx, found, func(ctx context.Context) items.Result {
 		return items.Look(ctx, n.items(found), n.guard(found))
 	})
-	if err := n.corrections().Save(); err != nil {
+	if err := n.counted(n.corrections().Save()); err != nil {
 		return nil, err
 	}
 	return n.report(found, result)
@@ -326,9 +326,9 @@ func (n *Node) enforce(ctx context.Context, found *track.Found) (*spec.Status, e
 	result := n.lookAt(ctx, found, keep)
 	n.noteServices(&found.Overlay)
 	n.recordChanges(result, found.Generation.Generation, n.cause(guard != nil))
-	remember := func() error { return n.corrections().Keep(found.Generation.Overlay) }
+	remember := func() error { return n.counted(n.corrections().Keep(found.Generation.Overlay)) }
 	if guard == nil {
-		remember = func() error { return n.corrections().Begin(found.Generation.Overlay) }
+		remember = func() error { return n.counted(n.corrections().Begin(found.Generation.Overlay)) }
 	}
 	if err := remember(); err != nil {
 		return nil, err
@@ -357,7 +357,7 @@ func (n *Node) try(ctx context.Context, t *turn, step decide.Step) (last bool, e
 			return items.Reconcile(ctx, n.items(t.next), n.journal)
 		})
 		t.before = nil // nothing ran on this root
-		err = n.corrections().Begin(t.next.Generation.Overlay)
+		err = n.counted(n.corrections().Begin(t.next.Generation.Overlay))
 	default:
 		err = n.change(ctx, t)
 	}
@@ -368,6 +368,11 @@ func (n *Node) try(ctx context.Context, t *turn, step decide.Step) (last bool, e
 // change applies a generation to the running root.
 func (n *Node) change(ctx context.Context, t *turn) error {
 	before, next := t.before, t.next
+	if next.Generation.Again != 0 {
+		if err := n.tryAgain(next.Generation); err != nil {
+			return err
+		}
+	}
 	making, made := n.inTime(ctx, before, next, func(s *state.State, why string) { s.Reject(next.Generation, why, time.Now()) })
 	if before == nil {
 		t.result = made(items.Reconcile(making, n.items(next), n.journal))
@@ -389,6 +394,26 @@ func (n *Node) change(ctx context.Context, t *turn) error {
 	return nil
 }
 
+// unkept undoes a change on trial of which it could not be noted that it is in effect.
+func (n *Node) unkept(ctx context.Context, why error) error {
+	s, err := n.folder.Load()
+	if err != nil || !s.Trial.Pending() {
+		return err
+	}
+	return n.undo(ctx, "it could not be kept: "+why.Error())
+}
+
+// tryAgain forgets why a generation failed, before it is made once more: what passes now is
+// not to be left for that.
+func (n *Node) tryAgain(g state.Generation) error {
+	s, err := n.folder.Load()
+	if err != nil {
+		return err
+	}
+	s.TryAgain(g)
+	return n.folder.Save(s)
+}
+
 // moved notes that a generation is in effect.
 func (n *Node) moved(ctx context.Context, next *track.Found, result items.Result) (*spec.Status, error) {
 	n.recordChanges(result, next.Generation.Generation, fmt.Sprint("generation ", next.Generation.Generation))
@@ -398,7 +423,7 @@ func (n *Node) moved(ctx context.Context, next *track.Found, result items.Result
 		return nil, err
 	}
 	if err := n.cycle(ctx, &turn{event: decide.Effect, next: next, result: result, applied: true}); err != nil {
-		return nil, err
+		return nil, errors.Join(err, n.unkept(ctx, err))
 	}
 	if err := n.remember(); err != nil {
 		return nil, err
@@ -406,33 +431,43 @@ func (n *Node) moved(ctx context.Context, next *track.Found, result items.Result
 	return n.report(next, result)
 }
 
+// busyFor is how long something that was in use is left alone before it is tried again.
+const busyFor = time.Hour
+
 // takenBack notes that the node goes on with what ran before, since the change failed, or
 // since this process ends, which says nothing about it.
 func (n *Node) takenBack(ctx context.Context, t *turn, step decide.Step) (*spec.Status, error) {
 	before, next, result := t.before, t.next, t.result
-	if step.Act == decide.Blame {
-		s, err := n.folder.Load()
-		if err != nil {
-			return nil, errors.Join(result.Err, err)
-		}
+	s, err := n.folder.Load()
+	if err != nil {
+		return nil, errors.Join(result.Err, err)
+	}
+	var did string
+	switch step.Act {
+	case decide.Blame:
+		did = "took it back, and does not try it again"
 		s.Reject(next.Generation, result.Err.Error(), time.Now())
-		if err := n.folder.Save(s); err != nil {
-			return nil, errors.Join(result.Err, err)
+	case decide.Postpone:
+		did = "took it back, and tries it again in an hour and at a boot"
+		s.Postpone(next.Generation, result.Err.Error(), time.Now(), time.Now().Add(busyFor))
+	default:
+		did = "changed nothing, and tries it again at each sync"
+		if result.RolledBack {
+			did = "was ended in the middle, and took it back: the next one makes it"
 		}
+	}
+	s.Trial = nil
+	if err := n.folder.SaveVerdict(s); err != nil {
+		return nil, errors.Join(result.Err, err)
 	}
 	failed := fmt.Errorf("generation %d was not applied: %w", next.Generation.Generation, result.Err)
-	n.record("taken-back", field{"generation", next.Generation.Generation}, field{"stays", before.Generation.Generation}, field{"why", result.Err})
-	did := "changed nothing, and tries it again at each sync"
-	switch {
-	case step.Act == decide.Blame:
-		did = fmt.Sprintf("took it back, and does not try it again; generation %d is in effect", before.Generation.Generation)
-	case result.RolledBack:
-		did = fmt.Sprintf("was ended in the middle, and took it back: the next one makes it; generation %d is in effect", before.Generation.Generation)
+	n.record("taken-back", field{"generation", next.Generation.Generation}, field{"stays", before.Generation.Generation}, field{"why", step.Why})
+	if step.Name != "cut-short" { // which is no failure
+		n.note(next.Generation, result.Err, spec.Event{Event: spec.EventTakenBack, Did: fmt.Sprintf("%s; generation %d is in effect", did, before.Generation.Generation), Console: blackbox.Console(kmsg)})
+		n.boot.Live.TakenBack = &state.TakenBack{Generation: next.Generation.Generation, Reason: step.Why}
 	}
-	n.note(next.Generation, result.Err, spec.Event{Event: spec.EventTakenBack, Did: did, Console: blackbox.Console(kmsg)})
-	n.setSync(spec.SyncBehind, result.Err.Error())
-	n.boot.Live.TakenBack = &state.TakenBack{Generation: next.Generation.Generation, Reason: result.Err.Error()}
-	if err := errors.Join(n.endTrial(), n.remember()); err != nil {
+	n.setSync(spec.SyncBehind, step.Why)
+	if err := n.remember(); err != nil {
 		return nil, errors.Join(failed, err)
 	}
 	if !result.RolledBack { // what it found is what next lacks, and before runs

@@ -93,7 +93,7 @@ func (n *Node) Early(ctx context.Context, kinds []string) (*spec.Status, error) 
 		return items.Look(ctx, some, guard)
 	})
 	n.recordChanges(result, found.Generation.Generation, "drift")
-	if err := n.corrections().Keep(found.Generation.Overlay); err != nil {
+	if err := n.counted(n.corrections().Keep(found.Generation.Overlay)); err != nil {
 		return nil, err
 	}
 	last := n.last()
@@ -140,12 +140,22 @@ func (n *Node) corrections() *policy.Book {
 	return n.book
 }
 
+// counted is the error of keeping the book, less that of a disk that takes no writes: what
+// is set must not hang on a count.
+func (n *Node) counted(err error) error {
+	if track.OfDisk(err) {
+		n.o.Say("corrections are not kept: %v", err)
+		return nil
+	}
+	return err
+}
+
 // moveCorrections notes that a generation is in effect; before is nil where nothing was.
 func (n *Node) moveCorrections(before, next *track.Found, result items.Result) error {
 	if before == nil {
-		return n.corrections().Begin(next.Generation.Overlay)
+		return n.counted(n.corrections().Begin(next.Generation.Overlay))
 	}
-	return n.corrections().Move(next.Generation.Overlay, changedKinds(before, next), result.Drift)
+	return n.counted(n.corrections().Move(next.Generation.Overlay, changedKinds(before, next), result.Drift))
 }
 
 // changedKinds are the kinds of items that differ between two generations.

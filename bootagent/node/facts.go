@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/gate"
 	"github.com/caisson-os/caisson/bootagent/items"
@@ -26,8 +28,8 @@ func (n *Node) look(ctx context.Context, t *turn) (*decide.Facts, error) {
 		return nil, err
 	}
 	f := &decide.Facts{
-		Event: t.event, Attached: n.boot.Mode == spec.ModeAttached, Begun: n.begun(), Remembers: n.boot.Disk != "" && !n.boot.ReadOnly,
-		Boot: n.scopes.Kernel, Up: n.up(), Ended: ctx.Err() != nil, Retry: n.retry,
+		Event: t.event, Attached: n.boot.Mode == spec.ModeAttached, Begun: n.begun(), Remembers: n.boot.Disk != "" && !n.boot.ReadOnly && n.folder.Unsaved() == nil,
+		Boot: n.scopes.Kernel, Up: n.up(), Now: time.Now().Unix(), Ended: ctx.Err() != nil, Retry: n.retry,
 		Best: s.Best(), Current: s.Current, Staged: s.Staged, Ahead: s.Ahead, Root: n.boot.Generation, Without: n.boot.Live.Without,
 	}
 	if trial := s.Trial; trial != nil && !trial.Pending() {
@@ -61,6 +63,9 @@ func (n *Node) look(ctx context.Context, t *turn) (*decide.Facts, error) {
 	case decide.Made:
 		f.Result = decide.Result{Failed: t.before != nil && t.result.Err != nil, RolledBack: t.result.RolledBack,
 			OtherLayer: !t.returns && t.before != nil && t.before.Generation.Layer != t.next.Generation.Layer}
+		if f.Result.Failed {
+			f.Result.Why, f.Result.Busy = t.result.Err.Error(), errors.Is(t.result.Err, unix.EBUSY) && !t.next.Generation.IsAhead()
+		}
 		if t.trial != nil {
 			f.Result.Trial = t.trial.Confirm
 		}

@@ -209,7 +209,13 @@ func (n *Node) open(bootstrap *spec.Bootstrap, openJournal func(string, item.Sco
 		if n.folder, err = state.Open(n.path(paths.State)); err != nil {
 			return err
 		}
+		if n.boot.Mode == spec.ModeAttached || n.boot.Disk != "" && !n.boot.ReadOnly {
+			if err := n.folder.Reserve(); err != nil {
+				n.o.Say("keep room on the state disk: %v", err) // nothing is worse than without
+			}
+		}
 	}
+	n.folder.Beside(n.path(paths.RunState))
 	if err := n.trusts(bootstrap); err != nil {
 		return err
 	}
@@ -230,6 +236,9 @@ func (n *Node) open(bootstrap *spec.Bootstrap, openJournal func(string, item.Sco
 // earlier boots are not known, and those of this boot are kept in memory.
 func (n *Node) originals(openJournal func(string, item.Scopes) (*journal.Journal, error)) (err error) {
 	n.journal, err = openJournal(n.folder.Path("journal"), n.scopes)
+	if n.lock != nil && errors.Is(err, unix.ENOSPC) && n.folder.MakeRoom() == nil {
+		n.journal, err = openJournal(n.folder.Path("journal"), n.scopes)
+	}
 	if err == nil || len(n.boot.DiskTrouble) == 0 {
 		return err
 	}

@@ -113,7 +113,7 @@ func (n *Node) abandon(next, before *track.Found, late error, doing *items.Doing
 	s, err := n.folder.Load()
 	if err == nil {
 		forget(s, why.Error())
-		err = errors.Join(n.folder.Save(s), n.corrections().Begin(""))
+		err = errors.Join(n.folder.SaveVerdict(s), n.counted(n.corrections().Begin("")))
 	}
 	if err != nil {
 		n.o.Say("%v", err)

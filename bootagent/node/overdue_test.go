@@ -69,11 +69,15 @@ func TestTheAgentEndsDuringAChange(t *testing.T) {
 		}
 		end()
 	}()
-	if _, err := n.Sync(ctx); err == nil {
+	st, err := n.Sync(ctx)
+	if err == nil {
 		t.Error("no error")
 	}
 	if err := n.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if st == nil || st.SyncDetail != "the agent was to end while it was made; the next one makes it" || strings.Contains(st.HealthDetail, "not applied") {
+		t.Errorf("the end of the agent reads as the change's failure: %+v", st)
 	}
 	if got := m.swappiness(""); got != "10" {
 		t.Errorf("swappiness %s", got)

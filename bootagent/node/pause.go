@@ -49,7 +49,7 @@ func (n *Node) rest(ctx context.Context, next *track.Found, why string) (*spec.S
 		return nil, err
 	}
 	result := items.Look(ctx, n.items(next), n.guard(next))
-	if err := n.corrections().Save(); err != nil {
+	if err := n.counted(n.corrections().Save()); err != nil {
 		return nil, err
 	}
 	return n.report(next, result)

@@ -13,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
 )
@@ -104,5 +107,76 @@ func TestAnUnreadableJournal(t *testing.T) {
 		if !slices.ContainsFunc(st.Drift, func(d spec.Drift) bool { return strings.Contains(d.Reason, "originals of earlier boots are not known") }) || st.Health != spec.HealthDegraded {
 			t.Errorf("%+v", st)
 		}
+	}
+}
+
+// fullDisk puts a machine's state on a disk of its own, and returns what fills that.
+func (m *machine) fullDisk() (fill func()) {
+	m.t.Helper()
+	require.Root(m.t)
+	dir := m.root + paths.State
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=32m"); err != nil {
+		require.Missing(m.t, "mount", fmt.Sprintf("no tmpfs here: %v", err))
+	}
+	m.t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }) // a lazy unmount: the mount is this test's alone
+	return func() {
+		f, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		defer f.Close()                          // it is full
+		for _, size := range []int{1 << 16, 1} { // to the last page
+			for err = nil; err == nil; {
+				_, err = f.Write(make([]byte, size))
+			}
+		}
+	}
+}
+
+// A change that fills the state disk, and does not pass its gates, is taken back: by the
+// room that is kept for that, and where that is full, too, until the machine starts over.
+func TestAFullDiskKeepsNoChange(t *testing.T) {
+	for name, often := range map[string]int{"with room kept": 1, "without": 2} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			fill := m.fullDisk()
+			m.enrolled()
+			m.publish(1, layerNamed("a"), "10")
+			m.boot()
+			m.apply()
+			m.publishGated(2, layer("a"), "20", 0)
+			if m.sync(); m.swappiness("") != "20" {
+				t.Fatal("it is not in effect")
+			}
+			for range often {
+				fill()
+				if often > 1 {
+					if err := os.RemoveAll(m.root + paths.State + "/reserve"); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			st, _ := m.judge(5)
+			if st == nil || st.Generation != 1 || m.swappiness("") != "10" {
+				t.Fatalf("%+v, swappiness %s", st, m.swappiness(""))
+			}
+			if st.Health == spec.HealthOK || st.Rejected == nil || !strings.Contains(st.Rejected.Reason, "ready") {
+				t.Errorf("%s, %+v", st.Health, st.Rejected)
+			}
+			said := slices.ContainsFunc(st.Drift, func(d spec.Drift) bool { return strings.Contains(d.Reason, "the state disk takes no writes") })
+			if said != (often > 1) {
+				t.Errorf("%+v", st.Drift)
+			}
+			again := m.sync
+			if often > 1 { // what the registry has cannot be kept
+				again = m.apply
+			}
+			if st := again(); st.Generation != 1 || m.swappiness("") != "10" {
+				t.Errorf("it is tried again: %+v", st)
+			}
+		})
 	}
 }

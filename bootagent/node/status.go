@@ -110,7 +110,7 @@ func (n *Node) viewed(found *track.Found, result items.Result) (*say.View, error
 		Now: time.Now(), Up: n.up(), Agent: n.o.Version, Image: n.host().ImageVersion(), BootID: n.scopes.Kernel, RootID: n.scopes.Root, Boot: n.boot, State: s,
 		Overlay: &found.Overlay, Generation: found.Generation, Expires: found.Expires, LayerVersion: n.layerVersion(found.Generation.Layer),
 		Items: result.Items, Drift: result.Drift, Hints: n.hints(result.Items),
-		Damage: n.damage(), Operations: n.view(found), Services: n.services(&found.Overlay), Profiles: n.profiles(),
+		Damage: n.damage(), Unsaved: n.folder.Unsaved(), Operations: n.view(found), Services: n.services(&found.Overlay), Profiles: n.profiles(),
 	}
 	if s.Staged != nil {
 		v.Rejected, v.Fetched = n.rejected(*s.Staged), n.bytesOf(s.Staged.Layer)

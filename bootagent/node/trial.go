@@ -223,6 +223,9 @@ func (n *Node) putTrialBack(ctx context.Context, reason string, step decide.Step
 	if err != nil {
 		return err
 	}
+	if err := n.folder.MakeRoom(); err != nil { // for the journal of what is taken back
+		n.o.Say("%v", err)
+	}
 	tried := s.Trial
 	if tried.Boot != n.scopes.Kernel { // the originals that were taken over ended with its kernel
 		if err := n.takeOver(); err != nil {
@@ -260,7 +263,7 @@ func (n *Node) putTrialBack(ctx context.Context, reason string, step decide.Step
 	} else {
 		s.Undo(reason)
 	}
-	if err := n.folder.Save(s); err != nil {
+	if err := n.folder.SaveVerdict(s); err != nil {
 		return err
 	}
 	if reason != "" {
@@ -287,7 +290,7 @@ func (n *Node) putBack(ctx context.Context, back *track.Found, tried state.Gener
 		result := bounded(func(ctx context.Context) items.Result {
 			return items.Reconcile(ctx, n.items(back), n.journal)
 		})
-		return result, n.corrections().Begin(back.Generation.Overlay)
+		return result, n.counted(n.corrections().Begin(back.Generation.Overlay))
 	}
 	guard := n.guard(back)
 	result := bounded(func(ctx context.Context) items.Result {
@@ -327,7 +330,7 @@ func (n *Node) endTrial() error {
 		return err
 	}
 	s.Trial = nil
-	return n.folder.Save(s)
+	return n.folder.SaveVerdict(s)
 }
 
 func (n *Node) endDeadline() error {

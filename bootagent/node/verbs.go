@@ -37,7 +37,7 @@ func (n *Node) RestoreAll(ctx context.Context) error {
 	n.recordChanges(result, 0, "restore --all")
 	lifted := n.protect(nil)
 	n.record("restored", field{"changes", len(result.Changes)}, field{"why", "restore --all"})
-	return errors.Join(result.Err, lifted, n.remember(), n.corrections().Begin(""), n.retire(ctx, result), n.damage())
+	return errors.Join(result.Err, lifted, n.remember(), n.counted(n.corrections().Begin("")), n.retire(ctx, result), n.damage())
 }
 
 // damage is what the journal has lost.

@@ -37,7 +37,7 @@ var conditions = []condition{
 	{item: "what needs a layer", when: "caisson did not boot this host, which lacks it: it is shown, and no fault of the node", health: spec.HealthOK, find: func(v *View) []spec.Drift { return v.Cannot }},
 	{item: "agent", when: "metrics could not be published", health: spec.HealthDegraded, find: func(v *View) []spec.Drift { return refuse("agent", "metrics", v.Boot.Live.MetricsTrouble) }},
 	{item: "agent", when: "parameters are not protected that should be", health: spec.HealthDegraded, find: func(v *View) []spec.Drift { return refuse("agent", "protect", v.Boot.Live.Protection.Trouble) }},
-	{item: "state", when: "the state disk has a fault, or is not used", health: spec.HealthDegraded, find: func(v *View) []spec.Drift { return refuse("state", "disk", v.Boot.DiskTrouble...) }},
+	{item: "state", when: "the state disk has a fault, or is not used", health: spec.HealthDegraded, find: func(v *View) []spec.Drift { return refuse("state", "disk", v.diskTrouble()...) }},
 	{item: "image", when: "the kernel met a block that is not what was signed", health: spec.HealthDegraded, find: (*View).corrupt},
 	{item: "state", when: "a part of what the node remembers was lost", health: spec.HealthDegraded, find: func(v *View) []spec.Drift { return refuse("state", "lost", v.State.Lost...) }},
 	{item: "gates", when: "what runs did not pass its gates, and there is nothing to go back to", health: spec.HealthBroken, find: (*View).stuck},
@@ -162,4 +162,12 @@ func (v *View) stuck() []spec.Drift {
 		return refuseGeneration("gates", v.Generation.Generation, "it did not pass its gates, and there is nothing to go back to: "+why)
 	}
 	return nil
+}
+
+// diskTrouble is what is wrong with the state disk.
+func (v *View) diskTrouble() []string {
+	if v.Unsaved == nil {
+		return v.Boot.DiskTrouble
+	}
+	return append(slices.Clone(v.Boot.DiskTrouble), v.Unsaved.Error())
 }

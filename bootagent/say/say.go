@@ -48,6 +48,7 @@ type View struct {
 	Profiles []spec.Drift // of AppArmor, that are not as the layer says
 	Cannot   []spec.Drift // what needs a layer, see [Host.Cannot]
 	Damage   error        // what the journal has lost
+	Unsaved  error        // why what was decided is in memory only, nil where it is on the disk
 	Foreign  []string     // see [Foreign]
 
 	Staging      bool        // a layer is being fetched

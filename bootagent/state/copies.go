@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"os"
 
 	"github.com/caisson-os/caisson/internal/ownfiles"
 	"github.com/caisson-os/caisson/spec"
@@ -24,7 +25,12 @@ var ErrDamaged = errors.New("the state cannot be read")
 
 // Load reads the state. Where there is none yet it returns that of a node that
 // follows with floor zero.
+//
+// What is kept in memory only, since the disk takes no writes, is newer than that.
 func (f *Folder) Load() (*State, error) {
+	if s, err := f.loadBeside(); s != nil || err != nil {
+		return s, err
+	}
 	s, damage := f.load()
 	switch {
 	case s != nil:
@@ -71,6 +77,12 @@ func (f *Folder) Save(s *State) error {
 		if err := write(f.Path(name), data); err != nil {
 			return fmt.Errorf("write state: %w", err)
 		}
+	}
+	if f.beside == "" {
+		return nil
+	}
+	if err := os.Remove(f.beside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("write state: %w", err)
 	}
 	return nil
 }

@@ -18,7 +18,10 @@ import (
 )
 
 // Folder is an open state directory.
-type Folder struct{ dir string }
+type Folder struct {
+	dir    string
+	beside string // in memory: what the disk does not take, see SaveVerdict
+}
 
 // limit caps what is read back: nothing that is written here comes near it.
 const limit = 16 << 20

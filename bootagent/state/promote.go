@@ -23,7 +23,7 @@ func (s *State) Accept(g Generation) {
 		s.Staged = nil
 	} else {
 		if s.Staged != nil && s.Staged.Same(g) { // a newer generation is to be tried, whatever came of the same content before
-			g.Attempts, g.Failed, g.FailedAt, g.FailedAhead = s.Staged.Attempts, s.Staged.Failed, s.Staged.FailedAt, s.Staged.FailedAhead
+			g.Attempts, g.Failed, g.FailedAt, g.Again, g.FailedAhead = s.Staged.Attempts, s.Staged.Failed, s.Staged.FailedAt, s.Staged.Again, s.Staged.FailedAhead
 		}
 		s.Staged = &g
 	}
@@ -52,7 +52,7 @@ func (s *State) Promote(here ...string) {
 // the layer before is kept, and that on a layer that is here: one that the running root can
 // have as it is.
 func (s *State) Prove(g Generation, here ...string) {
-	g.Attempts, g.Failed, g.FailedAt, g.FailedAhead = 0, "", 0, ""
+	g.Attempts, g.Failed, g.FailedAt, g.Again, g.FailedAhead = 0, "", 0, 0, ""
 	if s.Staged != nil && s.Staged.Overlay == g.Overlay && !g.IsAhead() {
 		s.Staged = nil
 	}
@@ -76,7 +76,22 @@ func (s *State) Reject(g Generation, why string, now time.Time) {
 	case g.IsAhead():
 		s.Staged.FailedAhead = why
 	default:
-		s.Staged.Attempts, s.Staged.Failed, s.Staged.FailedAt = MaxAttempts, why, now.Unix()
+		s.Staged.Attempts, s.Staged.Failed, s.Staged.FailedAt, s.Staged.Again = MaxAttempts, why, now.Unix(), 0
+	}
+}
+
+// Postpone notes that what is staged failed for a reason that may go away: it is tried again
+// at a time, and by the next boot.
+func (s *State) Postpone(g Generation, why string, now, again time.Time) {
+	if s.Staged != nil && s.Staged.Same(g) {
+		s.Staged.Failed, s.Staged.FailedAt, s.Staged.Again = why, now.Unix(), again.Unix()
+	}
+}
+
+// TryAgain forgets why a generation failed whose time to be tried again has come.
+func (s *State) TryAgain(g Generation) {
+	if s.Staged != nil && s.Staged.Same(g) && s.Staged.Again != 0 {
+		s.Staged.Failed, s.Staged.FailedAt, s.Staged.Again = "", 0, 0
 	}
 }
 
@@ -87,7 +102,7 @@ func (s *State) Retry() (what *Generation, why string) {
 	}
 	if g := s.Staged; g != nil && (g.Attempts > 0 || g.Failed != "" || g.FailedAhead != "") {
 		what, why = g, cmp.Or(g.Failed, g.FailedAhead, fmt.Sprintf("%d boots of it were begun", g.Attempts))
-		g.Attempts, g.Failed, g.FailedAt, g.FailedAhead = 0, "", 0, ""
+		g.Attempts, g.Failed, g.FailedAt, g.Again, g.FailedAhead = 0, "", 0, 0, ""
 	}
 	return what, why
 }

@@ -82,6 +82,7 @@ type Generation struct {
 	Attempts   int    `json:"attempts,omitempty"` // boots that were begun and never proven
 	Failed     string `json:"failed,omitempty"`   // why it was rejected here, where its boots are not the reason
 	FailedAt   int64  `json:"failedAt,omitempty"` // seconds since 1970
+	Again      int64  `json:"again,omitempty"`    // when it is tried again by itself, seconds since 1970; 0 is never
 
 	// Waits is the layer that the overlay names, where it runs on another that it is signed for,
 	// too. FailedAhead is why it was taken back from such a layer, which says nothing of its own.
@@ -94,7 +95,7 @@ func (g Generation) IsAhead() bool { return g.Waits != "" }
 
 // Rejected reports whether the generation is not tried again on one of its layers by itself.
 func (g Generation) Rejected() bool {
-	return g.Failed != "" || g.FailedAhead != "" || g.Attempts >= MaxAttempts
+	return g.Failed != "" && g.Again == 0 || g.FailedAhead != "" || g.Attempts >= MaxAttempts
 }
 
 // Pair reports whether two are the same overlay on the same layer.

@@ -48,6 +48,7 @@ const (
 // What is known of a change that has not proved itself, and the output of the commands
 // that it is judged by; see bootagent/gate.
 const (
+	RunState  = "/run/caisson/state.json" // the state, while the disk takes no writes
 	RunGates  = "/run/caisson/gates.json"
 	RunChecks = "/run/caisson/gates"
 )

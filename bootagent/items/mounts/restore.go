@@ -86,10 +86,10 @@ func unmount(target string, t table, proc string) error {
 		return nil
 	}
 	if below := t.below(target); len(below) > 0 {
-		return fmt.Errorf("unmount %s: busy: %s is mounted below it", target, below[0])
+		return fmt.Errorf("unmount %s: %w: %s is mounted below it", target, err, below[0])
 	}
 	if users := users(target, proc); users != "" {
-		return fmt.Errorf("unmount %s: busy: used by %s", target, users)
+		return fmt.Errorf("unmount %s: %w: used by %s", target, err, users)
 	}
 	return fmt.Errorf("unmount %s: %w", target, err)
 }

@@ -10,7 +10,8 @@ type Event struct {
 	Time       time.Time `json:"time"` // by the clock as it was then
 	Boot       string    `json:"boot"` // id of the boot that noted it
 	Of         string    `json:"of,omitempty"`
-	Event      string    `json:"event"` // one of the Event constants
+	Event      string    `json:"event"`                // one of the Event constants
+	Transition string    `json:"transition,omitempty"` // what was decided, a name of docs/decisions.md
 	Generation uint64    `json:"generation,omitempty"`
 	Epoch      uint64    `json:"epoch,omitempty"`
 	Overlay    string    `json:"overlay,omitempty"`

@@ -30,8 +30,8 @@ func (n *Node) goBack(ctx context.Context, t *turn, step decide.Step) error {
 	}
 	failed, good, why := t.next.Generation, t.before, t.why
 	way := map[decide.Act]string{decide.BackLive: "live", decide.BackBoot: "reboot"}[step.Act]
-	n.record("gate-failed", field{"generation", failed.Generation}, field{"overlay", failed.Overlay}, field{"back", good.Generation.Generation}, field{"by-way-of", way}, field{"why", why})
-	n.note(failed, nil, spec.Event{Event: spec.EventGateFailed, Why: why, Did: fmt.Sprintf("goes back to %s (%s), and does not try it again", n.nameBeside(good.Generation, failed), way), Console: blackbox.Console(kmsg)})
+	n.recordStep("gate-failed", field{"generation", failed.Generation}, field{"overlay", failed.Overlay}, field{"back", good.Generation.Generation}, field{"by-way-of", way}, field{"why", why})
+	n.note(failed, nil, spec.Event{Event: spec.EventGateFailed, Transition: n.decided, Why: why, Did: fmt.Sprintf("goes back to %s (%s), and does not try it again", n.nameBeside(good.Generation, failed), way), Console: blackbox.Console(kmsg)})
 	s.Reject(failed, why, time.Now())
 	if err := n.folder.SaveVerdict(s); err != nil {
 		return err
@@ -111,8 +111,8 @@ func (n *Node) backLive(ctx context.Context, good *track.Found, failed state.Gen
 func (n *Node) stay(ctx context.Context, t *turn) error {
 	j, why := t.judged, t.why
 	if n.boot.Live.Stuck != why {
-		n.record("gate-failed", field{"generation", j.found.Generation.Generation}, field{"by-way-of", "none"}, field{"why", why})
-		n.note(j.found.Generation, nil, spec.Event{Event: spec.EventGateFailed, Why: why, Did: "goes on with it: there is nothing better", Console: blackbox.Console(kmsg)})
+		n.recordStep("gate-failed", field{"generation", j.found.Generation.Generation}, field{"by-way-of", "none"}, field{"why", why})
+		n.note(j.found.Generation, nil, spec.Event{Event: spec.EventGateFailed, Transition: n.decided, Why: why, Did: "goes on with it: there is nothing better", Console: blackbox.Console(kmsg)})
 		n.boot.Live.Stuck = why
 		if err := n.remember(); err != nil {
 			return err

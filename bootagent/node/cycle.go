@@ -53,7 +53,10 @@ func (n *Node) cycle(ctx context.Context, t *turn) error {
 		if n.o.Decided != nil {
 			n.o.Decided(f, step)
 		}
+		before := n.decided
+		n.decided = step.Name
 		last, err := n.act(ctx, t, step)
+		n.decided = before
 		if last || err != nil {
 			return err
 		}
@@ -461,9 +464,9 @@ func (n *Node) takenBack(ctx context.Context, t *turn, step decide.Step) (*spec.
 		return nil, errors.Join(result.Err, err)
 	}
 	failed := fmt.Errorf("generation %d was not applied: %w", next.Generation.Generation, result.Err)
-	n.record("taken-back", field{"generation", next.Generation.Generation}, field{"stays", before.Generation.Generation}, field{"why", step.Why})
+	n.recordStep("taken-back", field{"generation", next.Generation.Generation}, field{"stays", before.Generation.Generation}, field{"why", step.Why})
 	if step.Name != "cut-short" { // which is no failure
-		n.note(next.Generation, result.Err, spec.Event{Event: spec.EventTakenBack, Did: fmt.Sprintf("%s; generation %d is in effect", did, before.Generation.Generation), Console: blackbox.Console(kmsg)})
+		n.note(next.Generation, result.Err, spec.Event{Event: spec.EventTakenBack, Transition: step.Name, Did: fmt.Sprintf("%s; generation %d is in effect", did, before.Generation.Generation), Console: blackbox.Console(kmsg)})
 		n.boot.Live.TakenBack = &state.TakenBack{Generation: next.Generation.Generation, Reason: step.Why}
 	}
 	n.setSync(spec.SyncBehind, step.Why)

@@ -61,7 +61,7 @@ func (n *Node) beginGates(g state.Generation) error {
 	if err := r.Save(n.path(paths.RunGates)); err != nil {
 		return err
 	}
-	n.record("judged", field{"generation", g.Generation}, field{"epoch", g.Epoch}, field{"overlay", g.Overlay})
+	n.recordStep("judged", field{"generation", g.Generation}, field{"epoch", g.Epoch}, field{"overlay", g.Overlay})
 	return n.endDeadline()
 }
 

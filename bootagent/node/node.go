@@ -123,6 +123,8 @@ type Node struct {
 	book     *policy.Book    // opened when it is asked for
 	taken    *takeover.Found // what Divingbell left and is not put away yet
 
+	decided string // name of the transition that is made, "" between two
+
 	layers    map[string]*beside // that this root can have, by digest
 	unfetched map[string]error   // images of services that could not be had just now, by digest
 }
@@ -209,6 +211,7 @@ func (n *Node) open(bootstrap *spec.Bootstrap, openJournal func(string, item.Sco
 		if n.folder, err = state.Open(n.path(paths.State)); err != nil {
 			return err
 		}
+		n.folder.Alone()
 		if n.boot.Mode == spec.ModeAttached || n.boot.Disk != "" && !n.boot.ReadOnly {
 			if err := n.folder.Reserve(); err != nil {
 				n.o.Say("keep room on the state disk: %v", err) // nothing is worse than without

@@ -20,7 +20,7 @@ func (n *Node) keepGood(g state.Generation, why string) error {
 	if g.IsAhead() {
 		fields = append(fields, field{"on", g.Layer}, field{"waits", g.Waits})
 	}
-	n.record("promoted", fields...)
+	n.recordStep("promoted", fields...)
 	s.Prove(g, n.layersHere(s)...)
 	if err := n.folder.Save(s); err != nil {
 		return err

@@ -44,6 +44,14 @@ func (n *Node) record(event string, fields ...field) {
 	n.log().Record(event, all...)
 }
 
+// recordStep is record for what comes of a decision, by the name of its transition.
+func (n *Node) recordStep(event string, fields ...field) {
+	if n.decided != "" {
+		fields = append(fields, field{"transition", n.decided})
+	}
+	n.record(event, fields...)
+}
+
 // inEffect is the generation that this node has accepted and runs, 0 where that is not
 // known.
 func (n *Node) inEffect() uint64 {

@@ -90,7 +90,7 @@ func (n *Node) begin(t *turn, step decide.Step) (*state.Trial, error) {
 	if err := n.folder.Save(s); err != nil {
 		return nil, fmt.Errorf("a change that may have to be undone is not begun: %w", err)
 	}
-	n.record("trial", field{"generation", next.Generation.Generation}, field{"confirm", trial.Confirm}, field{"why", step.Why})
+	n.recordStep("trial", field{"generation", next.Generation.Generation}, field{"confirm", trial.Confirm}, field{"why", step.Why})
 	return trial, nil
 }
 
@@ -267,9 +267,9 @@ func (n *Node) putTrialBack(ctx context.Context, reason string, step decide.Step
 		return err
 	}
 	if reason != "" {
-		n.note(tried.Generation, nil, spec.Event{Event: spec.EventUndone, Why: reason, Did: fmt.Sprintf("undid it; generation %d is in effect", back.Generation.Generation)})
+		n.note(tried.Generation, nil, spec.Event{Event: spec.EventUndone, Transition: step.Name, Why: reason, Did: fmt.Sprintf("undid it; generation %d is in effect", back.Generation.Generation)})
 	}
-	n.record("undone", field{"generation", tried.Generation.Generation}, field{"stays", back.Generation.Generation}, field{"why", reason})
+	n.recordStep("undone", field{"generation", tried.Generation.Generation}, field{"stays", back.Generation.Generation}, field{"why", reason})
 	if s.Current == nil {
 		return n.endDeadline() // another boot would end the same
 	}

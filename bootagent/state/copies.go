@@ -28,9 +28,24 @@ var ErrDamaged = errors.New("the state cannot be read")
 //
 // What is kept in memory only, since the disk takes no writes, is newer than that.
 func (f *Folder) Load() (*State, error) {
-	if s, err := f.loadBeside(); s != nil || err != nil {
-		return s, err
+	if f.known != nil {
+		return f.known.Clone(), nil
 	}
+	s, err := f.loadBeside()
+	if s == nil && err == nil {
+		s, err = f.loadCopy()
+	}
+	if err == nil && f.alone {
+		f.known = s.Clone()
+	}
+	return s, err
+}
+
+// Alone says that nobody else writes the state as long as the folder is used, as the one
+// who has the node's lock may: it is read once.
+func (f *Folder) Alone() { f.alone = true }
+
+func (f *Folder) loadCopy() (*State, error) {
 	s, damage := f.load()
 	switch {
 	case s != nil:
@@ -69,6 +84,7 @@ func (f *Folder) load() (s *State, damage error) {
 
 // Save replaces the state, both copies of it.
 func (f *Folder) Save(s *State) error {
+	f.known = nil
 	data, err := encode(s)
 	if err != nil {
 		return err

@@ -21,6 +21,9 @@ import (
 type Folder struct {
 	dir    string
 	beside string // in memory: what the disk does not take, see SaveVerdict
+
+	alone bool   // nobody else writes, see Alone
+	known *State // what Load has read, or Save written; nil where that is to be read again
 }
 
 // limit caps what is read back: nothing that is written here comes near it.
@@ -152,6 +155,7 @@ const aside = "other-fleet"
 // where it is. The journal and the history of scripts stay: they are about this
 // disk and this host, whoever commands it.
 func (f *Folder) SetAside() (string, error) {
+	f.known = nil
 	to := f.Path(aside)
 	if err := os.RemoveAll(to); err != nil {
 		return "", fmt.Errorf("set the state aside: %w", err)

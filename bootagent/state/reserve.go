@@ -21,8 +21,8 @@ const reserveFile = "reserve"
 // reserve is its size in bytes: both copies of the state, the journal of what is taken
 // back, and the black box. It is made where the disk has many times that.
 const (
-	reserve = 1 << 20
-	plenty  = 16 * reserve
+	reserve = 256 << 10
+	plenty  = 64 * reserve
 )
 
 // Reserve makes the room where it is missing and the disk has plenty. Without it
@@ -35,9 +35,7 @@ func (f *Folder) Reserve() error {
 	if err := unix.Statfs(f.dir, &at); err != nil || at.Bavail*uint64(at.Bsize) < plenty {
 		return err
 	}
-	return durable.Fill(f.Path(reserveFile), 0o600, func(file *os.File) error {
-		return unix.Fallocate(int(file.Fd()), 0, 0, reserve)
-	})
+	return durable.WriteFile(f.Path(reserveFile), make([]byte, reserve), 0o600)
 }
 
 // MakeRoom gives the room back where the disk is full, for what is written from now on.

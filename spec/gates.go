@@ -23,4 +23,5 @@ type HealthCheck struct {
 	Interval int64    `json:"interval"`          // seconds between two looks
 	Retries  int64    `json:"retries,omitempty"` // failures that are waited out
 	Soak     int64    `json:"soak,omitempty"`    // seconds for which it must hold without a failure
+	Watch    bool     `json:"watch,omitempty"`   // it goes on being looked at, and the node is degraded while it does not hold
 }

@@ -94,8 +94,11 @@ func Judge(ctx context.Context, o Options, bootstrap *spec.Bootstrap) (wait time
 		return 0, nil, err
 	}
 	before, err := n.judging()
-	if err = errors.Join(err, n.Close()); err != nil || before == nil {
+	if err = errors.Join(err, n.Close()); err != nil {
 		return 0, nil, err
+	}
+	if before == nil {
+		return 0, nil, watch(ctx, o, bootstrap)
 	}
 	looked := n.prober().Look(ctx, before.record, before.checks())
 	if ctx.Err() != nil {

@@ -448,3 +448,42 @@ func TestTheTrackerKeepsWhatWasRejected(t *testing.T) {
 		}
 	}
 }
+
+// A watched check degrades a node whose change has passed, and undoes nothing.
+func TestAWatchedCheckDegrades(t *testing.T) {
+	m := runningMachine(t)
+	m.Overlay(spec.Overlay{Core: layer("a"), Items: spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}}},
+		Gates: &spec.Gates{Checks: []spec.HealthCheck{{Name: "ready", File: "/ready20", Timeout: 1, Interval: 1, Watch: true}, {Name: "once", File: "/ready10", Timeout: 1, Interval: 1}}}}, sign.Predicate{Generation: 2})
+	m.confirm(time.Now())
+	m.ready("20")
+	m.ready("10")
+	m.sync()
+	if st, _ := m.judge(3); st == nil || st.Generation != 2 || st.Health != spec.HealthOK || m.state().Current.Generation != 2 {
+		t.Fatalf("%+v", st)
+	}
+	looks := func() *spec.Status {
+		t.Helper()
+		if err := os.RemoveAll(m.root + paths.RunWatched); err != nil { // it is due
+			t.Fatal(err)
+		}
+		if _, reboots := m.judge(1); reboots != 0 {
+			t.Fatal("it acts")
+		}
+		return m.apply()
+	}
+	if st := looks(); st.Health != spec.HealthOK || len(st.Checks) != 0 {
+		t.Errorf("it holds: %s %s, %+v", st.Health, st.HealthDetail, st.Checks)
+	}
+	for _, name := range []string{"/ready20", "/ready10"} {
+		if err := os.Remove(m.root + name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st := looks(); st.Generation != 2 || st.Health != spec.HealthDegraded || st.HealthDetail != "check ready: the file is not there" || m.swappiness("") != "20" {
+		t.Errorf("it does not hold: %s %q, swappiness %s", st.Health, st.HealthDetail, m.swappiness(""))
+	}
+	m.ready("20")
+	if st := looks(); st.Health != spec.HealthOK {
+		t.Errorf("it holds again: %s %s", st.Health, st.HealthDetail)
+	}
+}

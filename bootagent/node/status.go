@@ -115,6 +115,9 @@ func (n *Node) viewed(found *track.Found, result items.Result) (*say.View, error
 	if s.Staged != nil {
 		v.Rejected, v.Fetched = n.rejected(*s.Staged), n.bytesOf(s.Staged.Layer)
 	}
+	if v.Unwell, err = n.unwell(found); err != nil {
+		return nil, err
+	}
 	if v.Pause, err = n.pause(found); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ package say
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/caisson-os/caisson/bootagent/journal"
@@ -40,6 +41,7 @@ var conditions = []condition{
 	{item: "state", when: "the state disk has a fault, or is not used", health: spec.HealthDegraded, find: func(v *View) []spec.Drift { return refuse("state", "disk", v.diskTrouble()...) }},
 	{item: "image", when: "the kernel met a block that is not what was signed", health: spec.HealthDegraded, find: (*View).corrupt},
 	{item: "state", when: "a part of what the node remembers was lost", health: spec.HealthDegraded, find: func(v *View) []spec.Drift { return refuse("state", "lost", v.State.Lost...) }},
+	{item: "check", when: "a watched health check does not hold", health: spec.HealthDegraded, find: (*View).unwell},
 	{item: "gates", when: "what runs did not pass its gates, and there is nothing to go back to", health: spec.HealthBroken, find: (*View).stuck},
 }
 
@@ -162,6 +164,14 @@ func (v *View) stuck() []spec.Drift {
 		return refuseGeneration("gates", v.Generation.Generation, "it did not pass its gates, and there is nothing to go back to: "+why)
 	}
 	return nil
+}
+
+// unwell says which watched checks do not hold.
+func (v *View) unwell() (drift []spec.Drift) {
+	for _, name := range slices.Sorted(maps.Keys(v.Unwell)) {
+		drift = append(drift, refuse("check", name, v.Unwell[name])...)
+	}
+	return drift
 }
 
 // diskTrouble is what is wrong with the state disk.

@@ -39,9 +39,10 @@ type View struct {
 	Drift []spec.Drift
 	Hints map[string][]string // what tells the service of changes, by kind
 
-	Rejected   string     // why what is staged is not tried again, "" where it is
-	Judged     *Judged    // nil where no change has to pass its gates
-	Pause      *spec.Hold // nil where the node is not paused
+	Rejected   string            // why what is staged is not tried again, "" where it is
+	Judged     *Judged           // nil where no change has to pass its gates
+	Unwell     map[string]string // why watched checks do not hold, by name
+	Pause      *spec.Hold        // nil where the node is not paused
 	Operations []spec.OperationStatus
 	Services   []spec.ServiceStatus
 

@@ -48,9 +48,10 @@ const (
 // What is known of a change that has not proved itself, and the output of the commands
 // that it is judged by; see bootagent/gate.
 const (
-	RunState  = "/run/caisson/state.json" // the state, while the disk takes no writes
-	RunGates  = "/run/caisson/gates.json"
-	RunChecks = "/run/caisson/gates"
+	RunState   = "/run/caisson/state.json" // the state, while the disk takes no writes
+	RunGates   = "/run/caisson/gates.json"
+	RunChecks  = "/run/caisson/gates"
+	RunWatched = "/run/caisson/watched.json"
 )
 
 // By which people and programs such as kured learn that a machine is to be started over.

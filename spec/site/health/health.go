@@ -33,6 +33,7 @@ type CheckDoc struct {
 	Interval shape.Duration `site:"interval" doc:"between two looks; 10s when absent, at most 1h"`
 	Retries  shape.Number   `site:"retries" doc:"failures that are waited out; 30 when absent, at most 1000"`
 	Soak     shape.Pause    `site:"soak" doc:"for how long it must hold without a failure; once is enough when absent, at most 1d"`
+	Watch    shape.Flag     `site:"watch" doc:"it goes on being looked at after the change, and the node is degraded while it does not hold"`
 	At       report.Pos
 }
 
@@ -78,7 +79,7 @@ func Read(c *shape.Checker, docs []CheckDoc, written *tree.Value, m *maintenance
 
 func (d CheckDoc) compile() spec.HealthCheck {
 	h := spec.HealthCheck{Name: d.Name.S, Unit: d.Unit.S, TCP: d.TCP.S, HTTP: d.HTTP.S, Status: int(d.Status.N), File: d.File.S,
-		Timeout: usualTimeout, Interval: usualInterval, Retries: usualRetries, Soak: int64(d.Soak.D / time.Second)}
+		Timeout: usualTimeout, Interval: usualInterval, Retries: usualRetries, Soak: int64(d.Soak.D / time.Second), Watch: d.Watch.On}
 	for _, word := range d.Command {
 		h.Command = append(h.Command, word.S)
 	}

@@ -271,6 +271,9 @@ func checkText(h spec.HealthCheck) string {
 	if h.Soak > 0 {
 		text += fmt.Sprintf(", for %v", seconds(h.Soak))
 	}
+	if h.Watch {
+		text += ", watched"
+	}
 	return text
 }
 

@@ -34,7 +34,7 @@ func (n *Node) watching(found *track.Found) (gate.Record, error) {
 	if err == nil && r.Of(n.scopes.Root, g.Overlay) {
 		return *r, nil
 	}
-	return gate.Record{Root: n.scopes.Root, Overlay: g.Overlay, Began: seconds(uptime())}, err
+	return gate.Record{Root: n.scopes.Root, Overlay: g.Overlay, Began: seconds(n.up())}, err
 }
 
 // watch looks once at those checks that are due. It holds no lock, as [Judge]: the next

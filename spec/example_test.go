@@ -36,9 +36,8 @@ func ExampleDecodeKnown() {
 
 // An overlay says which features it uses; a layer's agent says which it knows.
 func ExampleMissing() {
-	o := spec.Overlay{Items: spec.Items{Files: []spec.File{{Path: "/etc/motd", Content: "hello\n"}}}}
-	o.SetNeeds()
-	firstRelease := spec.Layer{}
-	fmt.Println(spec.Missing(o.Needs, firstRelease.Features))
-	// Output: [files]
+	o := spec.Overlay{Core: spec.Core{Needs: []string{"secrets"}}}
+	layer := spec.Layer{Features: []string{"network-wifi"}}
+	fmt.Println(spec.Missing(o.Needs, layer.Features))
+	// Output: [secrets]
 }

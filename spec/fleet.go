@@ -26,24 +26,23 @@ const KindFleetIndex = "FleetIndex"
 // is published, for operators and their tools. Nodes never read it.
 //
 // It is a signed root: the rows are in shards, which it names by digest, so that a
-// change of one node of many writes little. The first release had all rows in Nodes.
+// change of one node of many writes little.
 type FleetIndex struct {
-	APIVersion string               `json:"apiVersion"`
-	Kind       string               `json:"kind"` // KindFleetIndex
-	Fleet      string               `json:"fleet"`
-	Epoch      uint64               `json:"epoch"`
-	Generation uint64               `json:"generation"`      // the last one given out
-	Grant      []byte               `json:"grant,omitempty"` // the epoch key's word for Epoch, when it is not 0
-	Threshold  int                  `json:"threshold"`
-	Operator   []string             `json:"operator"`           // public keys that nodes trust, PEM
-	Release    []string             `json:"release"`            // public keys that layers must be signed by, PEM
-	Lifetime   int64                `json:"lifetime"`           // of an overlay's signature, seconds
-	Reserved   bool                 `json:"reserved,omitempty"` // Generation is given out, the rows are still those before it
-	Change     *FleetChange         `json:"change,omitempty"`   // what took Generation
-	Doing      *FleetChange         `json:"doing,omitempty"`    // while Reserved: what takes Generation; Change is that before
-	Rollouts   map[string]Rollout   `json:"rollouts,omitempty"` // by name; of those that ended the newest
-	Shards     []Shard              `json:"shards,omitempty"`   // 2^n: shard i has the nodes whose names' SHA-256 begins with the n bits of i
-	Nodes      map[string]Published `json:"nodes,omitzero"`     // of the first release, instead of Shards
+	APIVersion string             `json:"apiVersion"`
+	Kind       string             `json:"kind"` // KindFleetIndex
+	Fleet      string             `json:"fleet"`
+	Epoch      uint64             `json:"epoch"`
+	Generation uint64             `json:"generation"`      // the last one given out
+	Grant      []byte             `json:"grant,omitempty"` // the epoch key's word for Epoch, when it is not 0
+	Threshold  int                `json:"threshold"`
+	Operator   []string           `json:"operator"`           // public keys that nodes trust, PEM
+	Release    []string           `json:"release"`            // public keys that layers must be signed by, PEM
+	Lifetime   int64              `json:"lifetime"`           // of an overlay's signature, seconds
+	Reserved   bool               `json:"reserved,omitempty"` // Generation is given out, the rows are still those before it
+	Change     *FleetChange       `json:"change,omitempty"`   // what took Generation
+	Doing      *FleetChange       `json:"doing,omitempty"`    // while Reserved: what takes Generation; Change is that before
+	Rollouts   map[string]Rollout `json:"rollouts,omitempty"` // by name; of those that ended the newest
+	Shards     []Shard            `json:"shards,omitempty"`   // 2^n: shard i has the nodes whose names' SHA-256 begins with the n bits of i
 }
 
 // FleetChange says what a generation was for. Who signed it proves who did it;
@@ -82,9 +81,8 @@ type Published struct {
 	Layer      string   `json:"layer,omitempty"`
 	Generation uint64   `json:"generation"`
 	Expires    int64    `json:"expires"`          // seconds since 1970
-	Pinned     bool     `json:"pinned,omitempty"` // of the first release, which held nothing by it
 	Match      Match    `json:"match,omitzero"`   // the machines that the overlay is bound to, and its other tags
-	Size       int64    `json:"size,omitempty"`   // of the overlay document in bytes; 0 in a row of the first release
+	Size       int64    `json:"size"`             // of the overlay document in bytes
 	Before     *Content `json:"before,omitempty"` // what the node had before
 	Holds      []Hold   `json:"holds,omitempty"`  // at most one pause, and one of the other kinds
 }

@@ -110,15 +110,28 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestNeedsFollowFromUse: an overlay of the first release needs nothing.
+// TestNeedsFollowFromUse: an overlay says what it uses of the table, and keeps what a later
+// release said of it.
 func TestNeedsFollowFromUse(t *testing.T) {
-	o := Overlay{Core: Core{Needs: []string{"stale"}}, Items: Items{Sysctl: []Sysctl{{Key: "a", Value: "1"}}}}
-	if o.SetNeeds(); o.Needs != nil {
+	features = []feature{{"files", func(o *Overlay) bool { return len(o.Items.Files) > 0 }}}
+	defer func() { features = nil }()
+	o := Overlay{Core: Core{Needs: []string{"files", "later"}}, Items: Items{Sysctl: []Sysctl{{Key: "a", Value: "1"}}}}
+	if o.SetNeeds(); !slices.Equal(o.Needs, []string{"later"}) {
 		t.Errorf("needs %q", o.Needs)
 	}
 	o.Items.Files = []File{{Path: "/etc/motd"}}
-	if o.SetNeeds(); !slices.Equal(o.Needs, []string{"files"}) {
+	if o.SetNeeds(); !slices.Equal(o.Needs, []string{"files", "later"}) {
 		t.Errorf("needs %q", o.Needs)
+	}
+	o = Overlay{}
+	if o.SetNeeds(); o.Needs != nil {
+		t.Errorf("an overlay of 0.9.0 needs %q", o.Needs)
+	}
+	if err := Knows(&Overlay{Core: Core{Needs: []string{"files"}}}, Features()); err != nil {
+		t.Error(err)
+	}
+	if Knows(&Overlay{Core: Core{Needs: []string{"files"}}}, nil) == nil {
+		t.Error("an agent without the feature is taken for one with it")
 	}
 }
 

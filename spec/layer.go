@@ -19,11 +19,10 @@ type Layer struct {
 	Packages   []InstalledPackage `json:"packages,omitempty"`
 	Accounts   []Account          `json:"accounts,omitempty"`
 	AppArmor   LoadedPolicy       `json:"apparmor,omitzero"`
-	Features   []string           `json:"features,omitempty"` // what the layer's agent knows, see Features; none: the first release
+	Features   []string           `json:"features,omitempty"` // what the layer's agent knows beyond 0.9.0, see Features; sorted
 
-	// Roots are those of the images' hash trees (internal/verity), by the image's digest, 64
-	// hex digits each. Those of an image stand here, and not beside it, since readers of
-	// earlier releases leave out what they do not know at this level alone.
+	// Roots are those of the images' hash trees (layers/verity), by the image's digest, 64
+	// hex digits each.
 	Roots map[string]string `json:"roots,omitempty"`
 
 	Fast bool `json:"fast,omitempty"` // compressed weakly, for development: no image is as a build without it has it

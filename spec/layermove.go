@@ -10,14 +10,6 @@ import (
 	"strings"
 )
 
-// FeatureSoftReboot is that of an agent which goes to another layer, and arrives on one,
-// by a soft-reboot. No overlay needs it; a layer's description says it.
-const FeatureSoftReboot = "soft-reboot"
-
-// FeatureLiveAccounts is that of an agent which puts another layer's accounts over the
-// running root. No overlay needs it; a layer's description says it.
-const FeatureLiveAccounts = "live-accounts"
-
 // ImageAccounts is the name of the image with a layer's accounts.
 const ImageAccounts = "accounts"
 
@@ -27,7 +19,7 @@ const softRebootSince = 254
 // LayerMove returns the class of going from one layer to another, and why it is not a
 // lower one. Kernel arguments are an overlay's, see Effects.
 func LayerMove(from, to *Layer) (class, why string) {
-	if onlyAccounts(from, to) && slices.Contains(from.Features, FeatureLiveAccounts) {
+	if onlyAccounts(from, to) {
 		return ClassLive, "only accounts differ: they are put over the running root"
 	}
 	return RootMove(from, to)
@@ -55,8 +47,6 @@ func RootMove(from, to *Layer) (class, why string) {
 			return ClassReboot, stacked + ", and " + err.Error()
 		case release < softRebootSince:
 			return ClassReboot, fmt.Sprintf(stacked+", and a layer has systemd %d, a soft-reboot needs %d", release, softRebootSince)
-		case !slices.Contains(l.Features, FeatureSoftReboot):
-			return ClassReboot, stacked + ", and the agent of a layer does not know soft-reboots"
 		}
 	}
 	return ClassSoftReboot, stacked + ", and the kernel goes on"

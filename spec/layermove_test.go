@@ -7,7 +7,7 @@ import "testing"
 func TestLayerMove(t *testing.T) {
 	layer := func(change func(*Layer)) *Layer {
 		l := &Layer{Arch: "amd64", Kernel: KernelBlob{Release: "6.12.48", Blob: Blob{Digest: "sha256:1"}},
-			Packages: []InstalledPackage{{Name: "systemd-sysv", Version: "1"}, {Name: "systemd", Version: "257.8-1~deb13u2"}}, Features: []string{FeatureSoftReboot}}
+			Packages: []InstalledPackage{{Name: "systemd-sysv", Version: "1"}, {Name: "systemd", Version: "257.8-1~deb13u2"}}}
 		change(l)
 		return l
 	}
@@ -24,10 +24,9 @@ func TestLayerMove(t *testing.T) {
 		"a small epoch":         {systemd("300:252.1"), ClassReboot},
 		"no release":            {systemd("~git"), ClassReboot},
 		"packages are not said": {func(l *Layer) { l.Packages = nil }, ClassReboot},
-		"an older agent":        {func(l *Layer) { l.Features = nil }, ClassReboot},
 		"a rebuilt kernel":      {func(l *Layer) { l.Kernel.Digest = "sha256:2" }, ClassReboot},
 		"a profile that came":   {func(l *Layer) { l.AppArmor.Profiles = []LoadedProfile{{Name: "q"}} }, ClassReboot},
-		"another kernel":        {func(l *Layer) { l.Kernel.Release = "6.12.57"; l.Features = nil }, ClassKexec},
+		"another kernel":        {func(l *Layer) { l.Kernel.Release = "6.12.57" }, ClassKexec},
 		"another architecture":  {func(l *Layer) { l.Arch = "arm64"; l.Kernel.Release = "6.12.57" }, ClassCold},
 	} {
 		for _, pair := range [][2]*Layer{{same, layer(c.change)}, {layer(c.change), same}} { // whichever is the next one
@@ -58,7 +57,7 @@ func TestOnlyAccounts(t *testing.T) {
 		l := &Layer{Version: "1", Recipe: "a", Arch: "amd64", Kernel: KernelBlob{Release: "6.12", Blob: Blob{Digest: "sha256:k"}}, Initrd: Blob{Digest: "sha256:i"},
 			Images: []Image{{Name: "base", Blob: Blob{Digest: "sha256:b"}}, {Name: "packages", Blob: Blob{Digest: "sha256:p"}}, {Name: ImageAccounts, Blob: Blob{Digest: "sha256:1"}},
 				{Name: "policy", Blob: Blob{Digest: "sha256:y"}}, {Name: "agent", Blob: Blob{Digest: "sha256:a"}}},
-			Packages: []InstalledPackage{{Name: "systemd", Version: "257"}}, Accounts: []Account{{Name: "ann"}}, AppArmor: LoadedPolicy{Features: "f"}, Features: Features()}
+			Packages: []InstalledPackage{{Name: "systemd", Version: "257"}}, Accounts: []Account{{Name: "ann"}}, AppArmor: LoadedPolicy{Features: "f"}, Features: []string{"a"}}
 		change(l)
 		return l
 	}
@@ -90,10 +89,6 @@ func TestOnlyAccounts(t *testing.T) {
 				t.Errorf("%s: %s, %q; want live: %v", name, class, why, c.live)
 			}
 		}
-	}
-	old := func(l *Layer) { l.Features = nil }
-	if class, _ := LayerMove(layer(old), layer(old)); class == ClassLive {
-		t.Error("agents of an earlier release do not put accounts over a root")
 	}
 	twice := layer(func(l *Layer) { l.Images[1].Name = ImageAccounts })
 	if class, _ := LayerMove(twice, twice); class == ClassLive || twice.Accounted() != nil {

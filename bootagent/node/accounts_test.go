@@ -134,7 +134,7 @@ func (h *housed) layer(version string, who people, change ...func(*spec.Layer)) 
 	kernel := h.image(map[string]string{"kernel": version[:0]})
 	l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: fixture.Name, Version: version, Arch: runtime.GOARCH,
 		Images: []spec.Image{{Name: "base", MediaType: oci.TypeSquashfs, Blob: base}, {Name: spec.ImageAccounts, MediaType: oci.TypeSquashfs, Blob: h.image(who)}},
-		Kernel: spec.KernelBlob{Release: "6.12", Blob: kernel}, Initrd: kernel, Features: spec.Features()}
+		Kernel: spec.KernelBlob{Release: "6.12", Blob: kernel}, Initrd: kernel}
 	for _, c := range change {
 		c(&l)
 	}
@@ -366,10 +366,10 @@ func TestAccountsThatWait(t *testing.T) {
 		made   func(h *housed) error
 		why    string
 	}{
-		"another package":       {func(l *spec.Layer) { l.Packages = []spec.InstalledPackage{{Name: "vim"}} }, nil, "another layer"},
-		"another base":          {func(l *spec.Layer) { l.Images[0].Digest = l.Initrd.Digest }, nil, "another layer"},
-		"another initrd":        {func(l *spec.Layer) { l.Initrd = l.Images[0].Blob }, nil, "another layer"},
-		"an agent that can not": {func(l *spec.Layer) { l.Features = nil }, nil, "another layer"},
+		"another package": {func(l *spec.Layer) { l.Packages = []spec.InstalledPackage{{Name: "vim"}} }, nil, "another layer"},
+		"another base":    {func(l *spec.Layer) { l.Images[0].Digest = l.Initrd.Digest }, nil, "another layer"},
+		"another initrd":  {func(l *spec.Layer) { l.Initrd = l.Images[0].Blob }, nil, "another layer"},
+		"another agent":   {func(l *spec.Layer) { l.Features = []string{"other"} }, nil, "another layer"},
 		"a row of the node": {nil, func(h *housed) error {
 			return os.WriteFile(h.root+"/etc/passwd", []byte(ann["etc/passwd"]+"bob:x:4000:4000::/:/bin/sh\n"), 0o644)
 		}, "/etc/passwd:bob cannot be changed on the running root: this node has a row of its own"},
@@ -444,7 +444,7 @@ func TestTheClassOfALayerIsWhatTheNodeDoes(t *testing.T) {
 		func(l *spec.Layer) { l.Images[0].Digest = l.Initrd.Digest },
 		func(l *spec.Layer) { l.Packages = append(l.Packages, spec.InstalledPackage{Name: "vim"}) },
 		func(l *spec.Layer) { l.Initrd = l.Images[0].Blob },
-		func(l *spec.Layer) { l.Features = l.Features[1:] },
+		func(l *spec.Layer) { l.Features = []string{"other"} },
 		func(l *spec.Layer) { l.AppArmor.Features = "other" },
 		func(l *spec.Layer) { l.Kernel.Release = "6.13" },
 	}

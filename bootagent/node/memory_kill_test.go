@@ -104,7 +104,7 @@ func TestTheClassOfAMoveIsThatOfThePlan(t *testing.T) {
 		func(l *spec.Layer) { l.Kernel.Release = "6.13" },
 		func(l *spec.Layer) { l.Kernel.Blob = l.Images[0].Blob },
 		func(l *spec.Layer) { l.AppArmor.Profiles = []spec.LoadedProfile{{Name: "p"}} },
-		func(l *spec.Layer) { l.Features = nil },
+		func(l *spec.Layer) { l.Features = []string{"other"} },
 		func(l *spec.Layer) { l.Packages[0].Version = "252.1-1" },
 		func(l *spec.Layer) { l.Packages = append(l.Packages, spec.InstalledPackage{Name: "vim"}) },
 	}

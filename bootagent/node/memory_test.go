@@ -85,7 +85,7 @@ func (d *diskless) push(version string, change ...func(*spec.Layer)) string {
 		}
 		return spec.Blob{Digest: oci.Digest(data), Size: int64(len(data))}
 	}
-	l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: d.Bootstrap().Fleet, Version: version, Arch: runtime.GOARCH, Features: spec.Features(),
+	l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: d.Bootstrap().Fleet, Version: version, Arch: runtime.GOARCH,
 		Images: []spec.Image{{Name: "base", MediaType: "x", Blob: put(make([]byte, sharedSize))}, {Name: "packages", MediaType: "x", Blob: put(own(version))}},
 		Kernel: spec.KernelBlob{Release: "6.12", Blob: put([]byte("kernel"))}, Initrd: put([]byte("initrd")), Packages: []spec.InstalledPackage{{Name: "systemd", Version: "257.9-1"}}}
 	for _, c := range change {

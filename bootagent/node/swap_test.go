@@ -40,7 +40,7 @@ func (m *machine) layered(version, systemd string) (spec.Layer, string) {
 		return b
 	}
 	image := put([]byte("image " + version))
-	l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: fixture.Name, Version: version, Arch: runtime.GOARCH, Features: spec.Features(),
+	l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: fixture.Name, Version: version, Arch: runtime.GOARCH,
 		Images: []spec.Image{{Name: "base", MediaType: "x", Blob: image}}, Packages: []spec.InstalledPackage{{Name: "systemd", Version: systemd}}}
 	text, err := spec.Encode(l)
 	if err != nil {

@@ -32,7 +32,7 @@ func TestClass(t *testing.T) {
 		"an older loader":         {func(b *state.Boot, _ *Pair) { b.Watchdog = nil }, spec.ClassReboot},
 		"begun before":            {func(_ *state.Boot, p *Pair) { p.Generation.Attempts = 1 }, spec.ClassReboot},
 	} {
-		layer := spec.Layer{Arch: "amd64", Features: []string{spec.FeatureSoftReboot}, Packages: []spec.InstalledPackage{{Name: "systemd", Version: "257"}}}
+		layer := spec.Layer{Arch: "amd64", Packages: []spec.InstalledPackage{{Name: "systemd", Version: "257"}}}
 		b, p := &state.Boot{Disk: "/dev/vda1", Layer: layer, Watchdog: new(int64)}, Pair{Overlay: &spec.Overlay{Core: spec.Core{Layer: "b"}}, Layer: &layer}
 		next := layer
 		p.Layer = &next

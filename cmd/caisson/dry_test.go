@@ -20,7 +20,6 @@ import (
 
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci/sign"
-	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/test/registrytest"
 )
@@ -119,7 +118,6 @@ func TestADryRunWritesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.features = spec.Features()
 	site("1")
 	one := s.put("1", "2026-01-01T00:00:00Z", map[string]string{"a": "x"}, "bash=5")
 	two := s.put("2", "2026-01-02T00:00:00Z", map[string]string{"a": "y"}, "bash=6")
@@ -217,7 +215,6 @@ func TestADryRunWritesNothing(t *testing.T) {
 func TestADryRunRemembersNoLayer(t *testing.T) {
 	s := newShelf(t)
 	t.Chdir(t.TempDir())
-	s.features = spec.Features()
 	must := func(args ...string) {
 		t.Helper()
 		if out, err := s.run(args...); err != nil && cli.Code(err) != cli.ExitDrift {

@@ -188,7 +188,6 @@ func servePages(t *testing.T, s *shelf) (at, token string) {
 			t.Fatal(err)
 		}
 	}
-	s.features = spec.Features()
 	one := s.put("1", "2026-01-01T00:00:00Z", map[string]string{"a": "x"}, "bash=5")
 	do("publish", "site.yaml", "--layer", one, "--to", s.ref, "--key", "keys/operator.key")
 	two := s.put("2", "2026-01-02T00:00:00Z", map[string]string{"a": "y"}, "bash=6")

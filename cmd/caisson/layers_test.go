@@ -38,8 +38,7 @@ type shelf struct {
 
 	release, attest *ecdsa.PrivateKey
 	p               release.Pusher
-	features        []string // that the layers' agent knows
-	recipe          string   // that they are of
+	recipe          string // that they are of
 }
 
 func newShelf(t *testing.T) *shelf {
@@ -92,7 +91,7 @@ func (s *shelf) put(version, created string, files map[string]string, packages .
 	}
 	blob := func(data []byte) spec.Blob { return spec.Blob{Digest: oci.Digest(data), Size: int64(len(data))} }
 	built, chunked := blob(data), blob(index.Bytes())
-	l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "test", Version: version, Variant: "default", Arch: "amd64", Created: created, Recipe: s.recipe, Features: s.features,
+	l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "test", Version: version, Variant: "default", Arch: "amd64", Created: created, Recipe: s.recipe,
 		Images: []spec.Image{{Name: "base", MediaType: image.MediaType, Blob: built, Chunks: &chunked}}}
 	for _, p := range packages {
 		name, v, _ := strings.Cut(p, "=")

@@ -140,7 +140,7 @@ func baked(_ context.Context, recipe spec.Recipe, variant, _ string, o builder.O
 		return nil, err
 	}
 	r := &builder.Result{Recipe: made, Layer: spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: recipe.Fleet, Variant: variant, Arch: "amd64",
-		Created: "2026-01-01T00:00:00Z", Recipe: oci.Digest(made), Features: spec.Features()}}
+		Created: "2026-01-01T00:00:00Z", Recipe: oci.Digest(made)}}
 	file := func(name, mediaType, text string) (spec.Blob, error) {
 		path := filepath.Join(os.TempDir(), oci.Digest([]byte(text))[7:])
 		b := spec.Blob{Digest: oci.Digest([]byte(text)), Size: int64(len(text))}

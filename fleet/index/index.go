@@ -33,7 +33,7 @@ type Put func(ctx context.Context, shard spec.FleetShard) (string, error)
 // Index is an index that is read as far as it is asked for. It may be read by several
 // goroutines at a time; one that changes it must be alone.
 type Index struct {
-	Root spec.FleetIndex // Shards are those of the last Store; Nodes is nil
+	Root spec.FleetIndex // Shards are those of the last Store
 
 	load  Load
 	mu    sync.Mutex
@@ -41,14 +41,10 @@ type Index struct {
 	edits map[string]*spec.Published // since the last Store; nil is removed
 }
 
-// New returns an index without nodes, or with all those of a root of the first
-// release. No shard of it is stored yet.
+// New returns an index without nodes. No shard of it is stored yet.
 func New(root spec.FleetIndex) *Index {
 	x := &Index{Root: root, edits: map[string]*spec.Published{}}
-	for name, row := range root.Nodes {
-		x.edits[name] = &row
-	}
-	x.Root.Nodes, x.Root.Shards = nil, nil
+	x.Root.Shards = nil
 	return x
 }
 

@@ -197,7 +197,7 @@ func (w *racks) make(_ context.Context, recipe spec.Recipe, variant, version str
 	if err != nil {
 		return nil, err
 	}
-	l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: recipe.Fleet, Version: version, Variant: variant, Features: spec.Features(),
+	l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: recipe.Fleet, Version: version, Variant: variant,
 		Recipe: oci.Digest(encoded), Arch: "amd64", Created: w.now.Truncate(24 * 365 * time.Hour).Format(time.RFC3339), Kernel: spec.KernelBlob{Release: "6.12.1-amd64"}}
 	var found, brought []spec.Account
 	for i, p := range recipe.Packages.Install {

@@ -158,7 +158,7 @@ func (w *world) build(s *site.Site) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: s.Name(), Version: version, Variant: v.Name, Features: spec.Features(),
+		l := spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: s.Name(), Version: version, Variant: v.Name,
 			Recipe: oci.Digest(recipe), Arch: "amd64", Created: w.now.Format(time.RFC3339), Images: []spec.Image{}, Kernel: spec.KernelBlob{Release: "6.12.1" + strings.TrimPrefix(v.Recipe.Kernel, "linux-image")}}
 		for _, x := range v.Recipe.Packages.Install {
 			l.Packages = append(l.Packages, spec.InstalledPackage{Name: x.Name, Version: cmp.Or(x.Version, version), Arch: "amd64"})

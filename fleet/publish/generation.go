@@ -92,7 +92,6 @@ func (f *Fleet) Find(ctx context.Context, text string) (Generation, error) {
 var pastChecks = check.List[*looked]{
 	{Name: "past signature", OK: indexIsSigned},
 	{Name: "past form", OK: indexParses},
-	{Name: "past shards", OK: shardsAreCounted},
 	{Name: "past fleet", OK: indexIsOurs},
 	{Name: "past generation", OK: generationIsWanted},
 }
@@ -139,9 +138,6 @@ func (f *Fleet) Content(ctx context.Context, node string, c spec.Content) (*spec
 }
 
 func (p *Publisher) content(ctx context.Context, v *view, node string, c spec.Content) (*spec.Overlay, error) {
-	if c.Size == 0 {
-		return nil, fmt.Errorf("overlay %s was not kept: %w", c.Overlay, oci.ErrNotFound)
-	}
 	doc, err := oci.ReadBlob(ctx, p.Registry.Source(), oci.RepoNode, oci.Descriptor{MediaType: oci.TypeOverlay, Digest: c.Overlay, Size: c.Size}, oci.MaxOverlay)
 	if err != nil {
 		return nil, fmt.Errorf("overlay of generation %d: %w", c.Generation, err)

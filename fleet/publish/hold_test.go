@@ -232,56 +232,6 @@ func TestHoldsThatAreOver(t *testing.T) {
 	}
 }
 
-// A fleet that the first release published goes on, and its nodes can be held.
-func TestAnIndexOfTheFirstRelease(t *testing.T) {
-	f := newFleet(t)
-	f.publish(f.nodes("", "10", "10"), Options{})
-	x, err := f.index()
-	must(t, err)
-	x.Shards, x.Change = nil, nil
-	for name, row := range x.Nodes {
-		row.Size, row.Before = 0, nil
-		x.Nodes[name] = row
-	}
-	raw, err := spec.Encode(x)
-	must(t, err)
-	put := func() {
-		f.Now = f.Now.Add(time.Second)
-		stamp, err := f.putFleet(t.Context(), "metal-a", raw, []string{"index"}, oci.TypeFleetIndex, "https://caisson.dev/fleet-index/v1", f.policy.Lifetime)
-		must(t, err)
-		seen, _ := f.Memory.At(f.Registry.Ref().String())
-		seen.Index, seen.Generation, seen.Reserved = stamp, 1, 0
-		must(t, f.Memory.Set(f.Registry.Ref().String(), seen))
-		must(t, f.Registry.Untag(t.Context(), oci.RepoFleet, "gen-0-1"))
-		for name, row := range x.Nodes {
-			for _, tag := range append([]string{name}, trust.AliasTags(row.Match.MACs, row.Match.UUIDs)...) {
-				f.tag(oci.RepoNode, tag, row.Manifest)
-			}
-		}
-	}
-	put()
-	f.green()
-	must(t, ignore(f.Freeze(t.Context(), n0(""))))
-	if r := f.publish(f.nodes("", "20", "20"), Options{}); len(r.Held) != 1 || len(r.Published) != 1 || r.Generation != 3 {
-		t.Errorf("after a freeze: %+v", r)
-	}
-	f.runs("10")
-	_, err = f.Rollback(t.Context(), Hold{Nodes: []string{"n1"}}, "")
-	if err == nil || !strings.Contains(err.Error(), "first release") {
-		t.Errorf("back to what was not kept: %v", err)
-	}
-	put() // once more, and now with a publish
-	if r := f.publish(f.nodes("", "30", "10"), Options{}); r.Generation != 2 || len(r.Published) != 1 {
-		t.Errorf("publish: %+v", r)
-	}
-	f.green()
-	x, err = f.index()
-	must(t, err)
-	if len(x.Shards) != 1 || len(x.Nodes) != 2 {
-		t.Errorf("afterwards %d shards, %d nodes", len(x.Shards), len(x.Nodes))
-	}
-}
-
 // With --all what had nothing else before stays as it is.
 func TestRollbackOfAllTakesWhatCanGoBack(t *testing.T) {
 	f := newFleet(t)

@@ -177,7 +177,7 @@ func (n *needs) root(ctx context.Context, tag, why string, present bool) error {
 	if err := spec.Decode(c.Document, &l.index); err != nil {
 		return fmt.Errorf("fleet:%s: %w", tag, err)
 	}
-	if err := shardsAreCounted(l); err != nil {
+	if err := shardsAreCounted(l.index); err != nil {
 		return fmt.Errorf("fleet:%s: %w", tag, err)
 	}
 	for _, s := range l.index.Shards {

@@ -28,7 +28,7 @@ type overlayOf struct {
 }
 
 func (n *needs) overlay(digest string, o overlayOf) {
-	if _, known := n.overlays[digest]; !known && o.size > 0 { // rows of the first release have no size, and no services
+	if _, known := n.overlays[digest]; !known {
 		n.overlays[digest] = o
 	}
 }

@@ -96,25 +96,19 @@ func TestRunsOn(t *testing.T) {
 	want("rolled back", slices.Concat(layers[:1], layers[2:1+sign.MaxRunsOn])...)
 }
 
-// An overlay is signed for another layer when it is what it says there, too: the check
-// that its own layer has to pass.
+// An overlay is signed for another layer when it is what it says there, too: who owns a
+// service's files must be there.
 func TestRunsOnWhatSuits(t *testing.T) {
 	f := newFleet(t)
 	old, next := f.layer("1", "default", f.release).Digest, f.layer("2", "default", f.release).Digest
 	f.publish(f.nodes(old, "10"), Options{})
-	files := func(layer string) []Node {
-		n := f.nodes(layer, "10")[0]
-		n.Knows = spec.Features()
-		n.Doc = func() ([]byte, error) {
-			o := &spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: n.Name, Layer: layer, Match: n.Match},
-				Items: spec.Items{Files: []spec.File{{Path: "/etc/motd", Content: "hello"}}}}
-			o.SetNeeds()
-			return spec.Encode(o)
-		}
-		return []Node{n}
+	n := f.nodes(next, "10")[0]
+	n.Doc = func() ([]byte, error) {
+		return spec.Encode(&spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: n.Name, Layer: next, Match: n.Match},
+			Services: []spec.Service{{Name: "a", Unit: "a.service", User: "nobody-of-this-layer"}}})
 	}
-	f.publish(files(next), Options{})
+	f.publish([]Node{n}, Options{})
 	if got := f.runsOn(); got != nil {
-		t.Errorf("signed for %q, whose agent does not know files", got)
+		t.Errorf("signed for %q, which has no such user", got)
 	}
 }

@@ -76,14 +76,6 @@ func bounded(rows index.Rows, generation uint64) error {
 	return nil
 }
 
-// shardsAreCounted: a node's shard follows from the bits of a hash.
-func shardsAreCounted(l *looked) error {
-	if n := len(l.index.Shards); n&(n-1) != 0 || n > 0 && l.index.Nodes != nil {
-		return refusal.New(refusal.Overlay, "%d shards, and %d rows beside them", n, len(l.index.Nodes))
-	}
-	return nil
-}
-
 // maxShard holds some 100,000 nodes; an index has more shards before that.
 const maxShard = 32 << 20
 

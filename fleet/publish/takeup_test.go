@@ -23,11 +23,11 @@ func TestTakeUp(t *testing.T) {
 		old   bool // the tag leads to what n0 had in generation 1, once more
 		want  string
 	}{
-		"a rollout":            {doing: rollout, given: 2, want: "cut"},
-		"never given out":      {doing: rollout, given: 9, want: "10"},
-		"a hold":               {doing: &spec.FleetChange{Verb: "pin"}, given: 2, want: "10"},
-		"of the first release": {given: 2, want: "10"},
-		"put back by somebody": {doing: rollout, given: 2, old: true, want: "11"},
+		"a rollout":             {doing: rollout, given: 2, want: "cut"},
+		"never given out":       {doing: rollout, given: 9, want: "10"},
+		"a hold":                {doing: &spec.FleetChange{Verb: "pin"}, given: 2, want: "10"},
+		"of nobody who says it": {given: 2, want: "10"},
+		"put back by somebody":  {doing: rollout, given: 2, old: true, want: "11"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t)

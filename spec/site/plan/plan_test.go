@@ -102,7 +102,7 @@ func publish(t *testing.T, s *site.Site) (map[string]*spec.Overlay, built) {
 		for _, v := range vs {
 			digest := "sha256:" + strings.Repeat(v.Name[:1], 64)
 			l := &Layer{Digest: digest, Made: &v.Recipe, Layer: spec.Layer{Arch: "amd64", Variant: v.Name, Recipe: "sha256:" + site.RecipeID(v.Recipe), Kernel: spec.KernelBlob{Release: "6.12.1-cloud-amd64"},
-				Images: []spec.Image{{Name: "base"}, {Name: spec.ImageAccounts}}, Features: spec.Features()}}
+				Images: []spec.Image{{Name: "base"}, {Name: spec.ImageAccounts}}}}
 			for _, p := range v.Recipe.Packages.Install {
 				l.Packages = append(l.Packages, spec.InstalledPackage{Name: p.Name, Version: "1"})
 			}

@@ -84,7 +84,7 @@ func TestBeginAfterTheServiceWasGone(t *testing.T) {
 	for listens, want := range map[time.Duration]Act{time.Minute: Wait, 16 * time.Minute: Begin} {
 		reports := map[string]Report{"a": {At: now}, "b": {At: now.Add(-time.Hour), Listens: now.Add(-listens)}}
 		d := Next(plan, spec.Rollout{Phase: spec.RolloutRunning}, rows, nil, reports, now)
-		if d.Act != want || want == Wait && !strings.Contains(d.Reason, "has not heard of b") || want == Begin && d.Of[0].LeftOut["b"] == "" {
+		if d.Act != want || want == Wait && !strings.Contains(d.Reason, "has no report of b yet") || want == Begin && d.Of[0].LeftOut["b"] == "" {
 			t.Errorf("it listens for %s: %+v", listens, d)
 		}
 	}

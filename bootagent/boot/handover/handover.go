@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package handover makes a freshly stacked root into this node: identity,
-// network, persisted paths and the stamps that keep systemd from doing first
-// -boot work. It runs after the stack is mounted and before the root is entered, so
+// network, persisted paths and the stamps that keep systemd from doing its work
+// of a first boot. It runs after the stack is mounted and before the root is entered, so
 // that PID 1 finds everything in place and needs no reload.
 //
 // It writes into every new root; nothing here is configuration that a later

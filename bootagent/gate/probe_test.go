@@ -192,7 +192,7 @@ func TestACrashLoopIsSeen(t *testing.T) {
 	began := time.Now()
 	p := Prober{Log: t.TempDir(), Runner: process.Service{}, Units: m, Now: func() int64 { return 1 + int64(time.Since(began)/time.Second) }}
 	look := func(name string) Verdict {
-		checks := []spec.HealthCheck{{Name: "c", Unit: name, Timeout: 5, Interval: 1, Retries: 2, Soak: 4}}
+		checks := []spec.HealthCheck{{Name: "c", Unit: name, Timeout: 60, Interval: 1, Retries: 2, Soak: 4}}
 		var r Record
 		for ends := time.Now().Add(5 * time.Minute); ; time.Sleep(300 * time.Millisecond) {
 			r = p.Look(t.Context(), r, checks)
@@ -206,7 +206,7 @@ func TestACrashLoopIsSeen(t *testing.T) {
 			t.Errorf("%s: %+v", name, v)
 		}
 	}
-	checks := []spec.HealthCheck{{Name: "c", Command: []string{"/bin/sh", "-c", "echo cold; exit 3"}, Timeout: 5, Interval: 1}}
+	checks := []spec.HealthCheck{{Name: "c", Command: []string{"/bin/sh", "-c", "echo cold; exit 3"}, Timeout: 60, Interval: 1}}
 	if r := p.Look(t.Context(), Record{}, checks); !strings.Contains(r.Checks["c"].Why, "exit status 3: cold") {
 		t.Errorf("a command as a service: %+v", r)
 	}
@@ -218,7 +218,7 @@ func TestTwoLooksAtOnce(t *testing.T) {
 	if !itemtest.InSystemd(t) {
 		return
 	}
-	checks := []spec.HealthCheck{{Name: "c", Command: []string{"/bin/sleep", "0.5"}, Timeout: 5, Interval: 1}}
+	checks := []spec.HealthCheck{{Name: "c", Command: []string{"/bin/sleep", "0.5"}, Timeout: 60, Interval: 1}}
 	p := Prober{Log: t.TempDir(), Runner: process.Service{}, Now: func() int64 { return 1 }}
 	var both sync.WaitGroup
 	for range 2 {

@@ -10,13 +10,18 @@ import (
 	"github.com/caisson-os/caisson/internal/machine"
 )
 
-// TestDisklessNode is the life of a node without a disk: it boots by PXE, holds
-// what the site says, refuses what is not for it, changes layer and goes back.
+// TestDisklessNode is the life of a node without a disk: it boots by PXE, refuses what is
+// not for it, goes to the layer before by a pin, holds what the site says, and changes
+// layer. It remembers nothing, so that it goes back to a layer as it goes to any.
 func TestDisklessNode(t *testing.T) {
 	f := fleet(t)
 	t.Run("a hundred lines at once", f.fastConsole)
-	m := f.boot(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
-	s := f.login(t, m)
+	previous := f.index(t)
+	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
+	f.build(t)
+	f.publish(t)
+	newest := f.index(t)
+	m, s := f.refusedAndPinned(t, previous)
 	for _, c := range Quickstart("beta", "1") {
 		if _, err := c.Run(t.Context(), s); err != nil {
 			t.Error(err)
@@ -34,16 +39,45 @@ func TestDisklessNode(t *testing.T) {
 		t.FailNow() // what follows takes minutes
 	}
 
-	t.Run("a running node refuses and goes on", func(t *testing.T) { f.refuseWhileRunning(t, s) })
-	t.Run("a live change", func(t *testing.T) { f.liveChange(t, s) })
-	t.Run("another layer and back", func(t *testing.T) { f.swapAndPin(t, m, s, first.Layer) })
+	f.must(t, "forward", f.To(), "--node", "beta", "--key", "keys/operator.key")
+	f.publish(t, "--layer", previous)
+	run(t, s, "sudo caisson-agent sync")
+	if st := status(t, s); st.Generation != first.Generation || st.Sync != "current" || st.Staged != "" || st.Health != "ok" {
+		t.Errorf("without the pin, with the same overlay: %+v", st)
+	}
+	t.Run("a running node refuses and goes on", func(t *testing.T) { f.refuseWhileRunning(t, s, previous) })
+	t.Run("a live change", func(t *testing.T) { f.liveChange(t, s, previous) })
+	t.Run("another layer", func(t *testing.T) { f.swap(t, m, s, first.Layer, newest) })
+}
+
+// refusedAndPinned boots a node that is shown the overlay of another: it waits for its own,
+// and has it with the layer before the newest.
+func (f *Fleet) refusedAndPinned(t *testing.T, previous string) (*machine.Machine, *machine.Session) {
+	t.Helper()
+	if err := f.Impersonate(t.Context(), "beta", "alpha"); err != nil {
+		t.Fatal(err)
+	}
+	m := f.boot(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
+	waitFor(t, m, 0, "caisson: refused:wrong-machine") // it knows only its hardware
+	waitFor(t, m, 0, "THIS NODE DOES NOT COME UP: what the registry has for it is refused (wrong-machine)")
+	waitFor(t, m, 0, "it tries again in")
+	f.must(t, "pin", f.To(), "--node", "beta", "--layer", previous, "--reason", "going back", "--key", "keys/operator.key")
+	waitFor(t, m, 0, "caisson: entering the layer")
+	s := f.login(t, m)
+	if st := status(t, s); st.Health != "ok" || st.Layer != f.layerOf(t, previous) {
+		t.Errorf("after the pin: %+v", st)
+	}
+	if got := run(t, s, "command -v bc || echo none"); got != "none" {
+		t.Errorf("the package of the newer layer is there: %s", got)
+	}
+	return m, s
 }
 
 // TestBookworm is the same site on the release before: another kernel, systemd
-// and AppArmor.
+// and AppArmor, on two processors.
 func TestBookworm(t *testing.T) {
 	f := fleet(t, "suite: trixie", "suite: bookworm", "abi <abi/4.0>", "abi <abi/3.0>")
-	s := f.login(t, f.boot(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b"}))
+	s := f.login(t, f.boot(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b", Processors: 2}))
 	for _, c := range Quickstart("beta", "1") {
 		if _, err := c.Run(t.Context(), s); err != nil {
 			t.Error(err)
@@ -66,7 +100,7 @@ func (f *Fleet) memory(t *testing.T, s *machine.Session) {
 }
 
 // refuseWhileRunning shows a tampered overlay and another node's to a live node.
-func (f *Fleet) refuseWhileRunning(t *testing.T, s *machine.Session) {
+func (f *Fleet) refuseWhileRunning(t *testing.T, s *machine.Session, layer string) {
 	for _, attack := range []struct {
 		name, code string
 		do         func() error
@@ -89,23 +123,23 @@ func (f *Fleet) refuseWhileRunning(t *testing.T, s *machine.Session) {
 		if after := status(t, s); after.Overlay != before.Overlay || after.Generation != before.Generation || after.Health != "ok" {
 			t.Errorf("%s: the node changed to %+v", attack.name, after)
 		}
-		f.publish(t, "--all")
+		f.publish(t, "--all", "--layer", layer)
 	}
 }
 
 // liveChange publishes a runtime change and takes it back: no reboot, and what
 // left the config has its original value again.
-func (f *Fleet) liveChange(t *testing.T, s *machine.Session) {
+func (f *Fleet) liveChange(t *testing.T, s *machine.Session, layer string) {
 	boot := run(t, s, "cat /proc/sys/kernel/random/boot_id")
 	f.edit(t, "    kernel.panic: 30\n", "    kernel.panic: 40\n    kernel.pid_max: 100000\n")
 	original := run(t, s, "cat /proc/sys/kernel/pid_max")
-	f.publish(t)
+	f.publish(t, "--layer", layer)
 	run(t, s, "sudo caisson-agent sync")
 	if got := run(t, s, "cat /proc/sys/kernel/panic /proc/sys/kernel/pid_max"); got != "40\n100000" {
 		t.Errorf("after the change: %q", got)
 	}
 	f.edit(t, "    kernel.panic: 40\n    kernel.pid_max: 100000\n", "    kernel.panic: 30\n")
-	f.publish(t)
+	f.publish(t, "--layer", layer)
 	run(t, s, "sudo caisson-agent sync")
 	if got := run(t, s, "cat /proc/sys/kernel/panic /proc/sys/kernel/pid_max"); got != "30\n"+original {
 		t.Errorf("after it was taken back: %q, the original was %s", got, original)
@@ -115,14 +149,12 @@ func (f *Fleet) liveChange(t *testing.T, s *machine.Session) {
 	}
 }
 
-// swapAndPin publishes a layer with one more package, beside whose reboot nothing else
-// waits, and reboots into it and back by a pin; in between the node is shown another node's overlay and waits for its own.
-func (f *Fleet) swapAndPin(t *testing.T, m *machine.Machine, s *machine.Session, previous string) {
+// swap publishes a layer with one more package, beside whose reboot nothing else waits, and
+// reboots into it.
+func (f *Fleet) swap(t *testing.T, m *machine.Machine, s *machine.Session, previous, newest string) {
 	boot := run(t, s, "cat /proc/sys/kernel/random/boot_id")
-	f.edit(t, "      - name: tree\n", "      - name: tree\n      - name: bc\n")
 	f.edit(t, "    kernel.panic: 30\n", "    kernel.panic: 50\n")
-	f.build(t)
-	f.publish(t)
+	f.publish(t, "--layer", newest)
 	if out := run(t, s, "sudo caisson-agent sync"); !strings.Contains(out, "waits for a reboot: another layer") {
 		t.Errorf("the running node says\n%s", out)
 	}
@@ -133,7 +165,7 @@ func (f *Fleet) swapAndPin(t *testing.T, m *machine.Machine, s *machine.Session,
 		t.Errorf("while the layer waits: %+v", st)
 	}
 	f.edit(t, "    kernel.panic: 50\n", "    kernel.panic: 60\n")
-	f.publish(t)
+	f.publish(t, "--layer", newest)
 	run(t, s, "sudo caisson-agent sync")
 	if got := run(t, s, "cat /proc/sys/kernel/panic /proc/sys/kernel/random/boot_id"); got != "60\n"+boot {
 		t.Errorf("the next parameter waits with the layer: %q", got)
@@ -144,23 +176,5 @@ func (f *Fleet) swapAndPin(t *testing.T, m *machine.Machine, s *machine.Session,
 	}
 	if st := status(t, s); st.Layer == previous || st.Health != "ok" {
 		t.Errorf("after the reboot: %+v", st)
-	}
-
-	if err := f.Impersonate(t.Context(), "beta", "alpha"); err != nil {
-		t.Fatal(err)
-	}
-	from := m.Console.Len()
-	last(t, m, s, "sudo systemctl reboot")
-	waitFor(t, m, from, "caisson: refused:wrong-machine") // it knows only its hardware
-	waitFor(t, m, from, "THIS NODE DOES NOT COME UP: what the registry has for it is refused (wrong-machine)")
-	waitFor(t, m, from, "it tries again in")
-	f.must(t, "pin", f.To(), "--node", "beta", "--layer", previous, "--reason", "going back", "--key", "keys/operator.key")
-	waitFor(t, m, from, "caisson: entering the layer")
-	s = f.login(t, m)
-	if st := status(t, s); st.Layer != previous || st.Health != "ok" {
-		t.Errorf("after the pin: %+v", st)
-	}
-	if got := run(t, s, "command -v bc || echo none"); got != "none" {
-		t.Errorf("the package of the newer layer is still there: %s", got)
 	}
 }

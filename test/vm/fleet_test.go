@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -314,13 +315,32 @@ func sh(t *testing.T, script string, args ...string) {
 // index returns the digest of the index that is current.
 func (f *Fleet) index(t *testing.T) string {
 	t.Helper()
+	return oci.Digest(f.readIndex(t, "current"))
+}
+
+// layerOf returns the digest of an index's one layer, as nodes say it.
+func (f *Fleet) layerOf(t *testing.T, index string) string {
+	t.Helper()
+	x, err := oci.ParseIndex(f.readIndex(t, index))
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(x.Manifests, func(d oci.Descriptor) bool { return d.Platform != nil }) // others are not layers
+	if i < 0 {
+		t.Fatalf("index %s names no layer: %+v", index, x)
+	}
+	return x.Manifests[i].Digest
+}
+
+func (f *Fleet) readIndex(t *testing.T, reference string) []byte {
+	t.Helper()
 	r, err := f.open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, _, err := r.Manifest(t.Context(), oci.RepoLayer, "current")
+	raw, _, err := r.Manifest(t.Context(), oci.RepoLayer, reference)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return oci.Digest(raw)
+	return raw
 }

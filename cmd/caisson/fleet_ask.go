@@ -21,6 +21,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/server"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
@@ -143,11 +144,11 @@ func (x *asking) post(ctx context.Context, path, body string) error {
 	return err
 }
 
-func (x *asking) summary(ctx context.Context) (s server.Summary, err error) {
+func (x *asking) summary(ctx context.Context) (s query.Summary, err error) {
 	return s, x.get(ctx, "/v1/summary", &s)
 }
 
-func (x *asking) node(ctx context.Context, name string) (n server.Node, err error) {
+func (x *asking) node(ctx context.Context, name string) (n query.Node, err error) {
 	return n, x.get(ctx, "/v1/nodes/"+url.PathEscape(name), &n)
 }
 
@@ -156,7 +157,7 @@ const maxListed = 1 << 20
 
 // nodes returns all nodes that meet a query. They are asked for by name: that order stays
 // as it is while conditions change.
-func (x *asking) nodes(ctx context.Context, q url.Values) (list server.List, err error) {
+func (x *asking) nodes(ctx context.Context, q url.Values) (list query.List, err error) {
 	order := view.Order(q.Get("sort"))
 	if err := order.Check(); err != nil {
 		return list, cli.Usage("", "%w", err)
@@ -165,7 +166,7 @@ func (x *asking) nodes(ctx context.Context, q url.Values) (list server.List, err
 	q.Set("sort", "name")
 	for {
 		q.Set("from", strconv.Itoa(len(list.Nodes)))
-		var l server.List
+		var l query.List
 		if err := x.get(ctx, "/v1/nodes?"+q.Encode(), &l); err != nil {
 			return list, err
 		}

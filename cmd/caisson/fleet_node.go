@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/fleet/hold"
-	"github.com/caisson-os/caisson/fleet/server"
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -33,7 +33,7 @@ func (a *app) nodeStatus(ctx context.Context, of shown, name string) error {
 // maxPast is how much of a node's history is printed.
 const maxPast = 10
 
-func (a *app) printNode(n server.Node) {
+func (a *app) printNode(n query.Node) {
 	cli.Printf(a.out, "%s: %s, %s\n", n.Name, n.Condition, cmp.Or(n.Why, view.KindOf(n.Condition).Says))
 	t := &columns{}
 	line := func(what, format string, args ...any) { t.add(what, fmt.Sprintf(format, args...)) }
@@ -86,7 +86,7 @@ func (a *app) printNode(n server.Node) {
 }
 
 // printReport prints the lists of a node: drift, kinds, operations, services, history.
-func (a *app) printReport(n server.Node, t *columns) {
+func (a *app) printReport(n query.Node, t *columns) {
 	part := func(title string) {
 		if len(t.rows) > 0 {
 			cli.Printf(a.out, "%s\n", title)

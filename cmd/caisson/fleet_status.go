@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/caisson-os/caisson/fleet/server"
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -93,10 +93,10 @@ var listFilters = map[string]struct{ name, says string }{
 
 // fleetStatus is what fleet status -o json prints: the fleet, or some nodes, or one.
 type fleetStatus struct {
-	Summary *server.Summary `json:"summary,omitempty"`
-	Nodes   []view.Line     `json:"nodes,omitzero"` // of a list, also an empty one
-	Note    string          `json:"note,omitempty"` // which word no node at all meets, though one could
-	Node    *server.Node    `json:"node,omitempty"`
+	Summary *query.Summary `json:"summary,omitempty"`
+	Nodes   []view.Line    `json:"nodes,omitzero"` // of a list, also an empty one
+	Note    string         `json:"note,omitempty"` // which word no node at all meets, though one could
+	Node    *query.Node    `json:"node,omitempty"`
 }
 
 // ifTrouble is the error of a verb that has shown what somebody should look at.
@@ -139,7 +139,7 @@ func (a *app) listStatus(ctx context.Context, of shown, q url.Values, limit int)
 	return cmp.Or(err, ifTrouble(slices.ContainsFunc(l.Nodes, func(l view.Line) bool { return view.KindOf(l.Condition).Trouble })))
 }
 
-func (a *app) printSummary(s server.Summary) {
+func (a *app) printSummary(s query.Summary) {
 	cli.Printf(a.out, "fleet %s, generation %d, epoch %d: %s, %d to look at\n", s.Name, s.Generation, s.Epoch, plain.Count(s.Nodes, "node"), s.Trouble)
 	if s.IndexTrouble != "" {
 		cli.Printf(a.out, "what is published could not be read since %s: %s\n", s.Indexed.Format(time.RFC3339), s.IndexTrouble)

@@ -16,7 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/fleet/hub"
 	"github.com/caisson-os/caisson/fleet/inbox"
-	"github.com/caisson-os/caisson/fleet/server"
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/store"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -41,9 +41,9 @@ func (x *storedReports) flags(a *app, f *pflag.FlagSet) {
 
 // shown is who knows how a fleet is.
 type shown interface {
-	summary(ctx context.Context) (server.Summary, error)
-	nodes(ctx context.Context, q url.Values) (server.List, error)
-	node(ctx context.Context, name string) (server.Node, error)
+	summary(ctx context.Context) (query.Summary, error)
+	nodes(ctx context.Context, q url.Values) (query.List, error)
+	node(ctx context.Context, name string) (query.Node, error)
 }
 
 // fleetShown calls look with the service, or with what is read in its place.
@@ -54,18 +54,18 @@ func (a *app) fleetShown(ctx context.Context, at *asking, x *storedReports, look
 	if at.at != "" {
 		return cli.Usage("$CAISSON_FLEET counts only without --from", "--at asks a service and --from none: give one of them")
 	}
-	return a.readStored(ctx, x, func(s *server.Server) error { return look(ownLook{s}) })
+	return a.readStored(ctx, x, func(f *query.Fleet) error { return look(ownLook{f}) })
 }
 
 // ownLook is what was read without a service.
-type ownLook struct{ *server.Server }
+type ownLook struct{ *query.Fleet }
 
-func (l ownLook) summary(context.Context) (server.Summary, error) { return l.Summary(), nil }
-func (l ownLook) nodes(_ context.Context, q url.Values) (server.List, error) {
+func (l ownLook) summary(context.Context) (query.Summary, error) { return l.Summary(), nil }
+func (l ownLook) nodes(_ context.Context, q url.Values) (query.List, error) {
 	list, err := l.Nodes(q)
 	return list, misasked(err)
 }
-func (l ownLook) node(ctx context.Context, name string) (server.Node, error) {
+func (l ownLook) node(ctx context.Context, name string) (query.Node, error) {
 	n, err := l.Node(ctx, name)
 	if errors.Is(err, hub.ErrNoNode) {
 		err = misasked(err)
@@ -86,17 +86,17 @@ const readAll = 15 * time.Minute
 
 // readStored reads what is published and the reports in a registry, once, and calls look
 // while the database is open.
-func (a *app) readStored(ctx context.Context, x *storedReports, look func(*server.Server) error) (err error) {
+func (a *app) readStored(ctx context.Context, x *storedReports, look func(*query.Fleet) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, readAll)
 	defer cancel()
 	v := &serving{from: x.from, look: x.look}
-	o := server.Options{Registry: x.from, Version: version, Say: a.say}
+	fleet := &query.Fleet{}
 	if len(x.look.whom.site) > 0 {
 		if v.site, err = a.serveSite(v.look.whom.site); err != nil {
 			return err
 		}
 		v.look.whom.loaded = v.site.now.Load().Site
-		o.Site = v.site
+		fleet.Site = v.site
 	}
 	box, err := v.look.inbox(cmp.Or(x.reports, x.from))
 	if err != nil {
@@ -112,29 +112,25 @@ func (a *app) readStored(ctx context.Context, x *storedReports, look func(*serve
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	as := func(context.Context, string) (hub.Published, error) { return published, nil }
-	if o.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: as, Say: a.say}); err != nil {
+	if fleet.Hub, err = hub.Open(ctx, hub.Options{Store: db, Index: as, Say: a.say}); err != nil {
 		return err
 	}
-	s, err := server.New(ctx, o)
-	if err != nil {
-		return err
-	}
-	if !o.Hub.Writes() {
+	if !fleet.Hub.Writes() {
 		a.say("another program writes to %s: this shows what that wrote", db.Place())
-		return look(s)
+		return look(fleet)
 	}
 	working, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- o.Hub.Run(working) }()
+	go func() { ended <- fleet.Hub.Run(working) }()
 	names := slices.Sorted(maps.Keys(published.Rows))
-	box.Take = o.Hub.Stored
+	box.Take = fleet.Hub.Stored
 	refused, err := box.Read(ctx, names, len(names))
 	stop()
 	a.sayRefused(refused)
 	if err := errors.Join(err, <-ended); err != nil {
 		return err
 	}
-	return look(s)
+	return look(fleet)
 }
 
 // inbox opens where nodes put reports.

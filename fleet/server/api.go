@@ -11,10 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/caisson-os/caisson/fleet/hub"
-	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/httpserver"
@@ -92,39 +90,12 @@ func (s *Server) takeHint(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// Summary is what GET /v1/summary answers.
-type Summary struct {
-	hub.Fleet
-	view.Summary
-	Rollouts     []rollout.Brief `json:"rollouts"`               // that have not ended, or did within a day; the newest first
-	SiteTrouble  string          `json:"siteTrouble,omitempty"`  // why labels, sets and services are of an older site
-	InboxTrouble string          `json:"inboxTrouble,omitempty"` // why reports in the registry of reports could not be read
-	Time         time.Time       `json:"time"`
-}
-
-// Summary returns the fleet at a glance.
-func (s *Server) Summary() Summary {
-	now := s.o.Hub.Now()
-	return Summary{s.o.Hub.Fleet(), view.Summarise(s.o.Hub.Nodes(), now), s.lately(now), troubleWith(s.o.Site), troubleWith(s.o.Inbox), now.UTC().Truncate(time.Second)}
-}
-
-// lately returns the rollouts that somebody may want to know of at once.
-func (s *Server) lately(now time.Time) []rollout.Brief {
-	list := []rollout.Brief{}
-	for _, r := range s.o.Hub.Rollouts() {
-		if b := r.Brief(now); !b.Ended() || now.Sub(b.Since) < 24*time.Hour {
-			list = append(list, b)
-		}
-	}
-	return list
-}
-
 func (s *Server) getSummary(w http.ResponseWriter, _ *http.Request) {
-	s.answer(w, http.StatusOK, s.Summary())
+	s.answer(w, http.StatusOK, s.fleet().Summary())
 }
 
 func (s *Server) getNode(w http.ResponseWriter, req *http.Request) {
-	n, err := s.Node(req.Context(), req.PathValue("node"))
+	n, err := s.fleet().Node(req.Context(), req.PathValue("node"))
 	if err != nil {
 		s.failed(w, err)
 		return

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -34,7 +35,7 @@ func TestBootChart(t *testing.T) {
 	if _, text := s.ask("GET", "/nodes/n2", nil); strings.Contains(text, "<h2>Boot") {
 		t.Error("a chart of nothing")
 	}
-	var got Node
+	var got query.Node
 	if _, text := s.ask("GET", "/v1/nodes/n1", nil); json.Unmarshal([]byte(text), &got) != nil || len(got.Report.Boot) != 4 || got.Report.Boot[2].Bytes.Fetched != 812_000_000 {
 		t.Errorf("%s", text)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/heads"
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/spec/site/service"
 )
 
@@ -51,7 +52,7 @@ func TestHeads(t *testing.T) {
 			}
 		}
 		_, text := s.ask("GET", "/v1/services", nil)
-		var got Services
+		var got query.Services
 		if err := json.Unmarshal([]byte(text), &got); err != nil {
 			t.Fatal(err)
 		}

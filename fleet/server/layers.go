@@ -54,7 +54,7 @@ func (s *Server) layers(ctx context.Context) Layers {
 	ctx, cancel := context.WithTimeout(ctx, comparing)
 	defer cancel()
 	out := Layers{Layers: []Layer{}}
-	for i, use := range s.Summary().Layers { // the one that most nodes run is the first
+	for i, use := range s.fleet().Summary().Layers { // the one that most nodes run is the first
 		l := Layer{LayerUse: use}
 		switch {
 		case i == 0 && use.Running > 0:

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/rollout"
 	"github.com/caisson-os/caisson/fleet/view"
 )
@@ -39,7 +40,7 @@ func (e *exposition) sample(name string, value float64, labels ...string) {
 
 // metrics answers for the fleet. What a node measures of itself the node exports.
 func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
-	sum := s.Summary()
+	sum := s.fleet().Summary()
 	stats := s.o.Hub.Stats()
 	var e exposition
 	e.family("caisson_fleet_info", "gauge", "The fleet and the release of this service.")
@@ -77,7 +78,7 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	for _, r := range sum.Releases {
 		e.sample("caisson_fleet_agent_nodes", float64(r.Nodes), "version", r.Name)
 	}
-	e.services(s.services().Services)
+	e.services(s.fleet().Services().Services)
 	e.family("caisson_fleet_slots", "gauge", "Slots by group.")
 	groups := s.o.Hub.Slots()
 	for _, g := range groups {
@@ -104,7 +105,7 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 
 // services writes where services stand. Of the commits that nodes report those count that
 // most of them have, see [view.Services]: nodes may report anything.
-func (e *exposition) services(list []Service) {
+func (e *exposition) services(list []query.Service) {
 	e.family("caisson_service_info", "gauge", "The commit that services.lock names for a service. Always 1.")
 	for _, v := range list {
 		if v.Locked != "" && v.Stale == "" {

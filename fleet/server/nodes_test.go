@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/spec"
 	authored "github.com/caisson-os/caisson/spec/site"
@@ -67,7 +68,7 @@ func TestNodesByLabelAndSet(t *testing.T) {
 	s := newSite(t, published("n1", "n2", "n3"), false)
 	s.knows(written)
 	for _, c := range []struct {
-		query url.Values
+		asked url.Values
 		want  string
 	}{
 		{url.Values{"label": {"rack=r1"}}, "n1 n2"},
@@ -78,8 +79,8 @@ func TestNodesByLabelAndSet(t *testing.T) {
 		{url.Values{"label": {"rack=r1", "rack=r2"}}, ""},    // each is of some node
 		{url.Values{"label": {""}, "set": {""}}, "n1 n2 n3"}, // a form that nobody filled in
 	} {
-		status, text := s.ask("GET", "/v1/nodes?"+c.query.Encode(), nil)
-		var l List
+		status, text := s.ask("GET", "/v1/nodes?"+c.asked.Encode(), nil)
+		var l query.List
 		if err := json.Unmarshal([]byte(text), &l); status != 200 || err != nil {
 			t.Fatal(status, text)
 		}
@@ -88,21 +89,21 @@ func TestNodesByLabelAndSet(t *testing.T) {
 			names = append(names, n.Name)
 		}
 		if got := strings.Join(names, " "); got != c.want || l.All != len(names) {
-			t.Errorf("%v: %q of %d, want %q", c.query, got, l.All, c.want)
+			t.Errorf("%v: %q of %d, want %q", c.asked, got, l.All, c.want)
 		}
 	}
 	many := url.Values{}
-	for i := range maxLabels + 1 {
+	for i := range query.MaxLabels + 1 {
 		many.Add("label", fmt.Sprintf("k%d=v", i))
 	}
-	for query, want := range map[string]string{
+	for asked, want := range map[string]string{
 		"label=rack": "is not a label with its value", "label=rack%3Dr9": "did you mean rack=r1?", "label=row%3D1": "known here: rack=r1, rack=r2", "set=od": "did you mean odd?", "set=even": "has no node set", many.Encode(): "more than 16 labels",
 	} {
-		if status, text := s.ask("GET", "/v1/nodes?"+query, nil); status != 400 || !strings.Contains(text, want) {
-			t.Errorf("%s: %d %s", query, status, text)
+		if status, text := s.ask("GET", "/v1/nodes?"+asked, nil); status != 400 || !strings.Contains(text, want) {
+			t.Errorf("%s: %d %s", asked, status, text)
 		}
-		if status, text := s.ask("GET", "/nodes?"+query, nil); status != 400 || !strings.Contains(text, want) {
-			t.Errorf("page of %s: %d %s", query, status, text)
+		if status, text := s.ask("GET", "/nodes?"+asked, nil); status != 400 || !strings.Contains(text, want) {
+			t.Errorf("page of %s: %d %s", asked, status, text)
 		}
 	}
 }
@@ -115,33 +116,33 @@ func TestWrongWords(t *testing.T) {
 	if status, text := s.ask("POST", "/v1/report", sealed(t, newKey(t), "n1", 1, func(r *spec.Report) { r.Axes.Health.State = "of-a-newer-agent" })); status != 204 {
 		t.Fatal(status, text)
 	}
-	for query, want := range map[string]string{
+	for asked, want := range map[string]string{
 		"condition=sick": "unknown condition", "condition=brokn": "did you mean broken?", "health=degradd": "did you mean degraded?", "sync=refus": "did you mean refused?",
 		"sync=refused:expird": "did you mean expired?", "layer=12.1": "is not a digest", "commit=1": "none is named", "sort=nam": "did you mean name?", "sort=-drift": "One of: condition, name",
 		"differs=perhaps": "1 or 0", "from=x": "is a number", "most=-1": "is a number", "conditon=broken": "did you mean condition?", "racks=1": "one of: q, condition",
 	} {
-		status, text := s.ask("GET", "/v1/nodes?"+query, nil)
+		status, text := s.ask("GET", "/v1/nodes?"+asked, nil)
 		var p problem
 		if err := json.Unmarshal([]byte(text), &p); status != 400 || err != nil || p.Kind != "query" || !strings.Contains(p.Value+" "+p.Hint, want) {
-			t.Errorf("%s: %d %s", query, status, text)
+			t.Errorf("%s: %d %s", asked, status, text)
 		}
-		if status, text := s.ask("GET", "/nodes?"+query, nil); status != 400 || !strings.Contains(text, want) || !strings.Contains(text, `role="alert"`) || strings.Contains(text, "0 nodes") {
-			t.Errorf("page of %s: %d %s", query, status, text)
-		}
-	}
-	for query, want := range map[string]string{"condition=sick": "<option selected>sick</option>", "set=gone": "<option selected>gone</option>", "health=sick": `name="health" list="healths" value="sick"`} {
-		if _, text := s.ask("GET", "/nodes?"+query, nil); !strings.Contains(text, want) {
-			t.Errorf("%s: no %s in\n%s", query, want, text)
+		if status, text := s.ask("GET", "/nodes?"+asked, nil); status != 400 || !strings.Contains(text, want) || !strings.Contains(text, `role="alert"`) || strings.Contains(text, "0 nodes") {
+			t.Errorf("page of %s: %d %s", asked, status, text)
 		}
 	}
-	for query, want := range map[string]string{"health=of-a-newer-agent": "", "health=broken": "", "differs=0": "", "layer=abc": "no node runs a layer whose digest begins with abc", "version=12.2": "they run 12.1", "service=web": "no node reports a service web"} {
-		status, text := s.ask("GET", "/v1/nodes?"+query, nil)
-		var l List
+	for asked, want := range map[string]string{"condition=sick": "<option selected>sick</option>", "set=gone": "<option selected>gone</option>", "health=sick": `name="health" list="healths" value="sick"`} {
+		if _, text := s.ask("GET", "/nodes?"+asked, nil); !strings.Contains(text, want) {
+			t.Errorf("%s: no %s in\n%s", asked, want, text)
+		}
+	}
+	for asked, want := range map[string]string{"health=of-a-newer-agent": "", "health=broken": "", "differs=0": "", "layer=abc": "no node runs a layer whose digest begins with abc", "version=12.2": "they run 12.1", "service=web": "no node reports a service web"} {
+		status, text := s.ask("GET", "/v1/nodes?"+asked, nil)
+		var l query.List
 		if err := json.Unmarshal([]byte(text), &l); status != 200 || err != nil || (want == "") != (l.Note == "") || !strings.Contains(l.Note, want) {
-			t.Errorf("%s: %d %s", query, status, text)
+			t.Errorf("%s: %d %s", asked, status, text)
 		}
-		if status, text := s.ask("GET", "/nodes?"+query, nil); status != 200 || !strings.Contains(text, want) {
-			t.Errorf("page of %s: %d %s", query, status, text)
+		if status, text := s.ask("GET", "/nodes?"+asked, nil); status != 200 || !strings.Contains(text, want) {
+			t.Errorf("page of %s: %d %s", asked, status, text)
 		}
 	}
 }
@@ -162,7 +163,7 @@ func TestSortedNodes(t *testing.T) {
 	}
 	for sort, want := range map[string]string{"": "n3 n1 n2 n10", "-condition": "n2 n10 n1 n3", "name": "n1 n2 n3 n10", "-name": "n10 n3 n2 n1", "generation": "n1 n10 n2 n3", "layer": "n1 n2 n10 n3"} {
 		_, text := s.ask("GET", "/v1/nodes?sort="+sort, nil)
-		var l List
+		var l query.List
 		if err := json.Unmarshal([]byte(text), &l); err != nil {
 			t.Fatal(text)
 		}
@@ -212,10 +213,10 @@ func TestNodesPageByLabel(t *testing.T) {
 // Without a site labels are unknown, and nobody is told that no node has one.
 func TestNodesByLabelWithoutSite(t *testing.T) {
 	s := newSite(t, published("n1"), false)
-	for _, query := range []string{"label=rack%3Dr1", "set=odd"} {
+	for _, asked := range []string{"label=rack%3Dr1", "set=odd"} {
 		for _, path := range []string{"/v1/nodes?", "/nodes?"} {
-			if status, text := s.ask("GET", path+query, nil); status != 400 || !strings.Contains(text, "this service was started without one") {
-				t.Errorf("%s%s: %d %s", path, query, status, text)
+			if status, text := s.ask("GET", path+asked, nil); status != 400 || !strings.Contains(text, "this service was started without one") {
+				t.Errorf("%s%s: %d %s", path, asked, status, text)
 			}
 		}
 	}

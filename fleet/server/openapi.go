@@ -10,12 +10,13 @@ import (
 	"github.com/invopop/jsonschema"
 
 	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/view"
 )
 
 // answers are the types of what routes answer with 200.
 var answers = map[string]any{
-	"GET /v1/summary": Summary{}, "GET /v1/nodes": List{}, "GET /v1/rollouts": Rollouts{}, "GET /v1/nodes/{node}": Node{}, "GET /v1/services": Services{}, "GET /v1/layers": Layers{},
+	"GET /v1/summary": query.Summary{}, "GET /v1/nodes": query.List{}, "GET /v1/rollouts": Rollouts{}, "GET /v1/nodes/{node}": query.Node{}, "GET /v1/services": query.Services{}, "GET /v1/layers": Layers{},
 	"GET /v1/slots": struct {
 		Groups []hub.Group `json:"groups"`
 	}{},
@@ -63,7 +64,7 @@ func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request) {
 			parameters = append(parameters, map[string]any{"name": m[1], "in": "path", "required": true, "schema": map[string]any{"type": "string"}})
 		}
 		if r.pattern == "GET /v1/nodes" {
-			for _, name := range nodeQuery {
+			for _, name := range query.Parameters {
 				schema := map[string]any{"type": "string"}
 				switch name {
 				case "condition":
@@ -73,7 +74,7 @@ func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request) {
 				case "from", "most":
 					schema["type"] = "integer"
 				case "label":
-					schema = map[string]any{"type": "array", "items": schema, "maxItems": maxLabels} // as in label=a=1&label=b=2
+					schema = map[string]any{"type": "array", "items": schema, "maxItems": query.MaxLabels} // as in label=a=1&label=b=2
 				}
 				parameters = append(parameters, map[string]any{"name": name, "in": "query", "schema": schema})
 			}

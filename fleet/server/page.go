@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/internal/digest"
 
 	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/fleet/view"
 	"github.com/caisson-os/caisson/internal/plain"
 	"github.com/caisson-os/caisson/oci"
@@ -86,7 +87,7 @@ func thousands(n int) string {
 
 // show writes a page, whole or not at all.
 func (s *Server) show(w http.ResponseWriter, req *http.Request, status int, p page, data any) {
-	f := frame{Title: p.Title, Path: req.URL.Path, Pages: allPages, Fleet: s.o.Hub.Fleet(), Site: troubleWith(s.o.Site), Inbox: troubleWith(s.o.Inbox), Now: s.o.Hub.Now(), Who: callerOf(req), Open: s.o.Tokens == nil, Data: data}
+	f := frame{Title: p.Title, Path: req.URL.Path, Pages: allPages, Fleet: s.o.Hub.Fleet(), Site: query.TroubleWith(s.o.Site), Inbox: query.TroubleWith(s.o.Inbox), Now: s.o.Hub.Now(), Who: callerOf(req), Open: s.o.Tokens == nil, Data: data}
 	var b bytes.Buffer
 	if err := s.pages.ExecuteTemplate(&b, p.text, f); err != nil {
 		s.o.Say("page %s: %v", p.text, err)
@@ -107,7 +108,7 @@ type tile struct {
 }
 
 func (s *Server) overviewPage(*http.Request) (int, any, error) {
-	sum := s.Summary()
+	sum := s.fleet().Summary()
 	var tiles []tile
 	at := 0.0
 	for _, k := range view.Kinds {
@@ -143,7 +144,7 @@ func actsOn(published bool, holds []string, on func(verb, more string) string) (
 }
 
 func (s *Server) nodePage(req *http.Request) (int, any, error) {
-	d, err := s.Node(req.Context(), req.PathValue("node"))
+	d, err := s.fleet().Node(req.Context(), req.PathValue("node"))
 	if err != nil {
 		return 0, nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -104,10 +105,10 @@ func TestWordsToAskFor(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	for query, want := range map[string]int{"sync=refused": 1, "sync=refused:expired": 1, "sync=current": 1} {
-		var l List
-		if _, text := s.ask("GET", "/v1/nodes?"+query, nil); json.Unmarshal([]byte(text), &l) != nil || l.All != want {
-			t.Errorf("%s: %s", query, text)
+	for asked, want := range map[string]int{"sync=refused": 1, "sync=refused:expired": 1, "sync=current": 1} {
+		var l query.List
+		if _, text := s.ask("GET", "/v1/nodes?"+asked, nil); json.Unmarshal([]byte(text), &l) != nil || l.All != want {
+			t.Errorf("%s: %s", asked, text)
 		}
 	}
 }
@@ -146,7 +147,7 @@ func TestOthersOfTheOverview(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	if sum := s.server.Summary(); len(sum.Reasons) != 0 || len(sum.Others) != 3 {
+	if sum := s.server.fleet().Summary(); len(sum.Reasons) != 0 || len(sum.Others) != 3 {
 		t.Errorf("%+v, %+v", sum.Reasons, sum.Others)
 	}
 }

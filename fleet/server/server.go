@@ -23,6 +23,7 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/internal/check"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/plain"
@@ -32,10 +33,10 @@ import (
 // Options say who may ask.
 type Options struct {
 	Hub      *hub.Hub
-	Site     Site        // nil: nodes are not found by label or set
-	Sent     Sent        // nil: nobody reads overlays
-	Heads    Heads       // nil: git is not asked
-	Inbox    Inbox       // nil: nobody reads reports in a registry
+	Site     query.Site  // nil: nodes are not found by label or set
+	Sent     query.Sent  // nil: nobody reads overlays
+	Heads    query.Heads // nil: git is not asked
+	Inbox    query.Inbox // nil: nobody reads reports in a registry
 	Layers   Differences // nil: layers are not compared
 	Tokens   *Tokens     // nil: everybody may read and report, and nobody is an operator
 	Hosts    []string    // names by which the service is reached, with or without port; see hostAllowed
@@ -90,6 +91,11 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	mux.Handle("GET /static/", http.HandlerFunc(s.static))
 	mux.Handle("GET /", s.need(Reader, s.noPage))
 	return s, nil
+}
+
+// fleet is the fleet of which something is asked.
+func (s *Server) fleet() *query.Fleet {
+	return &query.Fleet{Hub: s.o.Hub, Site: s.o.Site, Inbox: s.o.Inbox, Sent: s.o.Sent, Heads: s.o.Heads}
 }
 
 // route is one row of the service's table.

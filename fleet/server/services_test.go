@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/fleet/query"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -53,7 +54,7 @@ func TestServices(t *testing.T) {
 	s.server.o.Sent = sentAll{"web": two}
 	s.reports(map[string]map[string]string{"n1": {"web": two}, "n2": {"web": one, "left": one}})
 	_, text := s.ask("GET", "/v1/services", nil)
-	var got Services
+	var got query.Services
 	if err := json.Unmarshal([]byte(text), &got); err != nil || len(got.Services) != 3 {
 		t.Fatal(err, text)
 	}
@@ -136,7 +137,7 @@ func TestServicesWithoutSite(t *testing.T) {
 	}
 	s.reports(map[string]map[string]string{"n1": {"web": two}, "n2": many})
 	_, text := s.ask("GET", "/v1/services", nil)
-	var got Services
+	var got query.Services
 	if err := json.Unmarshal([]byte(text), &got); err != nil || got.Site || len(got.Services) != 41 || got.Services[40].Differ != 0 {
 		t.Fatal(err, text)
 	}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package query
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-os/caisson/fleet/view"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/nearest"
+)
+
+// List is what GET /v1/nodes answers.
+type List struct {
+	Nodes []view.Line `json:"nodes"`
+	All   int         `json:"all"` // that meet the query
+	From  int         `json:"from"`
+	Note  string      `json:"note,omitempty"` // which word of the query no node at all meets
+}
+
+// Caps on a query.
+const (
+	MaxListed = 1000 // nodes on a page of a list
+	MaxLabels = 16   // that a query names: each is looked for at each node
+)
+
+// Asked is a query as an address has it.
+type Asked struct {
+	view.Query
+	Labels     []string // KEY=VALUE
+	Set        string
+	From, Most int
+}
+
+var errNoSite = errors.New("labels and sets of nodes are in the site, and this service was started without one: --site names it")
+
+// Parameters are what GET /v1/nodes reads of its address.
+var Parameters = []string{"q", "condition", "layer", "version", "sync", "health", "service", "commit", "differs", "label", "set", "sort", "from", "most"}
+
+// Read reads a query of an address, which lists as many nodes as usual where it does not
+// say how many. An error is about the query: a word that nothing can meet is one, for the
+// empty list that would come of it says that all is well.
+func (f *Fleet) Read(v url.Values, usual int) (Asked, error) {
+	q := Asked{Set: v.Get("set"), Query: view.Query{Text: v.Get("q"), Condition: view.Condition(v.Get("condition")), Layer: v.Get("layer"), Version: v.Get("version"),
+		Sync: v.Get("sync"), Health: v.Get("health"), Service: v.Get("service"), Commit: v.Get("commit"), Sort: view.Order(v.Get("sort"))}}
+	for _, l := range v["label"] {
+		if l != "" { // a field that nobody filled in
+			q.Labels = append(q.Labels, l)
+		}
+	}
+	for name := range v {
+		if !slices.Contains(Parameters, name) {
+			return q, cli.WithHint(fmt.Errorf("unknown parameter %.60q", name), cmp.Or(likeParameter(name), "one of: "+strings.Join(Parameters, ", ")))
+		}
+	}
+	var err error
+	if text := v.Get("differs"); text != "" {
+		if q.Differs, err = strconv.ParseBool(text); err != nil {
+			return q, fmt.Errorf("differs is 1 or 0, not %.60q", text)
+		}
+	}
+	if q.From, err = number("from", v.Get("from"), 0, 1<<30); err != nil {
+		return q, err
+	}
+	if q.Most, err = number("most", v.Get("most"), usual, MaxListed); err != nil {
+		return q, err
+	}
+	if err := q.Check(f.Hub.Nodes()); err != nil {
+		return q, err
+	}
+	switch {
+	case len(q.Labels) == 0 && q.Set == "":
+		return q, nil
+	case f.Site == nil:
+		return q, errNoSite
+	case len(q.Labels) > MaxLabels:
+		return q, fmt.Errorf("more than %d labels", MaxLabels)
+	}
+	names, err := f.Site.Find(q.Labels, q.Set)
+	q.Named(names)
+	return q, err
+}
+
+func likeParameter(name string) string {
+	if like := nearest.Word(name, slices.Values(Parameters)); like != "" {
+		return "did you mean " + like + "?"
+	}
+	return ""
+}
+
+func number(name, text string, usual, most int) (int, error) {
+	if text == "" {
+		return usual, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 62)
+	if err != nil {
+		return 0, fmt.Errorf("%s is a number, not %.60q", name, text)
+	}
+	return int(min(n, uint64(most))), nil
+}
+
+// List returns the nodes that meet a query, from one place on.
+func (f *Fleet) List(q Asked) List {
+	nodes := f.Hub.Nodes()
+	l := List{From: q.From}
+	if l.Nodes, l.All = view.Select(nodes, q.Query, q.From, q.Most, f.Hub.Now()); l.All == 0 {
+		l.Nodes, l.Note = []view.Line{}, q.Nobody(nodes)
+	}
+	f.label(l.Nodes)
+	return l
+}
+
+// label adds what the site says of nodes.
+func (f *Fleet) label(list []view.Line) {
+	if f.Site == nil {
+		return
+	}
+	for i := range list {
+		list[i].Labels, _ = f.Site.Where(list[i].Name)
+	}
+}
+
+// Nodes returns all nodes that meet a query, which is as GET /v1/nodes has it.
+func (f *Fleet) Nodes(v url.Values) (List, error) {
+	q, err := f.Read(v, MaxListed)
+	if err != nil {
+		return List{}, err
+	}
+	q.From, q.Most = 0, len(f.Hub.Nodes())
+	return f.List(q), nil
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package query answers what is asked of a fleet: how it is at a glance, which nodes meet
+// a query, one node in full, and where its services stand.
+//
+// What is known of nodes is package hub's; labels, sets and services are the site's, and
+// what overlays bring and git has comes through small interfaces. The answers are the
+// documents of the service's API: fleet/server sends them, and cmd/caisson prints them,
+// whether it asked a service or has read the reports itself.
+package query
+
+import (
+	"github.com/caisson-os/caisson/fleet/heads"
+	"github.com/caisson-os/caisson/fleet/hub"
+	"github.com/caisson-os/caisson/spec/site/service"
+)
+
+// Fleet is a fleet of which something is asked.
+type Fleet struct {
+	Hub   *hub.Hub
+	Site  Site  // nil: nodes are not found by label or set
+	Inbox Inbox // nil: nobody reads reports in a registry
+	Sent  Sent  // nil: nobody reads overlays
+	Heads Heads // nil: git is not asked
+}
+
+// Site is what the site says of a fleet: labels and sets of nodes, and what services
+// follow, are written there and published nowhere.
+type Site interface {
+	// Find returns the nodes that have all labels, each as KEY=VALUE, and belong to the
+	// NodeSet where one is named.
+	Find(labels []string, set string) ([]string, error)
+	Labels() []string                          // each that some node has, as Find takes them
+	Where(node string) (labels, sets []string) // as Find takes them
+	Sets() []string
+	Services() []service.Service
+	ServicesLock() (*service.Lock, error) // as it is now
+	Trouble() error                       // why it is not as its files are by now, nil where it is
+}
+
+// Inbox is where nodes put reports that they do not send.
+type Inbox interface {
+	Trouble() error // why not everything there could be read, nil where it was
+}
+
+// Sent says which commits of services overlays bring, as far as they were read.
+type Sent interface {
+	Services(overlay string) (commits map[string]string, read bool)
+	Left() (overlays int, trouble error) // that were not read yet, and what was in the way
+}
+
+// Heads says what git has for services, as far as it was asked.
+type Heads interface {
+	Head(s *service.Service) (heads.Head, bool)
+}
+
+// TroubleWith says what is wrong with a source, "" where nothing is or there is none.
+func TroubleWith(source interface{ Trouble() error }) string {
+	if source == nil {
+		return ""
+	}
+	if err := source.Trouble(); err != nil {
+		return err.Error()
+	}
+	return ""
+}

@@ -6,7 +6,8 @@
 // The service and the one-shot verbs are the same code under one lock; a verb
 // that finds the service at work waits for it. On a host that caisson did not
 // boot (attached mode) there is no boot record, and what needs a layer is
-// reported, not done. [Enroll] makes a host one. Only cmd/caisson-agent imports it.
+// reported, not done. [Enroll] makes a host one. Package daemon calls it in its rhythm,
+// cmd/caisson-agent for a verb.
 package node
 
 import (

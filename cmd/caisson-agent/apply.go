@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/caisson-os/caisson/bootagent/daemon"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
@@ -120,7 +121,7 @@ func apply(ctx context.Context, a *app, args []string) error {
 		}
 		o := a.options("apply")
 		o.Name = s.node
-		if judged := a.judge(ctx, o, b); judged != nil {
+		if judged := daemon.Judge(ctx, o, b, a.complain); judged != nil {
 			st = judged
 		}
 	}

@@ -27,6 +27,9 @@ import (
 // as often as the service corrects one within ten minutes.
 const settings, turns = 4, 5
 
+// rests is how many times the time of an early look the service keeps the next one waiting.
+const rests = 19
+
 // handsFor is about how long hands are busy; a loaded machine then has fewer changes.
 const handsFor = 4 * time.Minute
 
@@ -151,7 +154,7 @@ func changeByHand() (map[string][]latency, error) {
 			}
 			l := latency{}
 			for since := time.Duration(0); l.Repaired == 0; since = time.Since(began) {
-				if since > 3*lookEvery {
+				if since > 3*time.Minute {
 					return nil, fmt.Errorf("%s: setting %d is not repaired", kind, turn%settings)
 				}
 				if ms := since.Seconds() * 1000; d.kept() {
@@ -165,7 +168,7 @@ func changeByHand() (map[string][]latency, error) {
 				l.Detected = l.Repaired // both between two looks of ours
 			}
 			found[kind] = append(found[kind], l)
-			time.Sleep(min(max(time.Second, idle*time.Since(began)), 5*time.Second)) // the next early look is kept waiting
+			time.Sleep(min(max(time.Second, rests*time.Since(began)), 5*time.Second)) // the next early look is kept waiting
 		}
 	}
 	return found, nil

@@ -13,7 +13,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
-	"sync"
 	"syscall"
 	"time"
 
@@ -21,7 +20,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/fetch"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/process"
-	"github.com/caisson-os/caisson/bootagent/watch"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/paths"
 )
@@ -143,19 +141,10 @@ func dispatch(ctx context.Context, a *app, args []string) error {
 // app is what every verb gets.
 type app struct {
 	out, err io.Writer
-	root     string                    // prefix of every path, for tests
-	runner   node.Runner               // of the service, where systemd does not run
-	metrics  func(listen string) error // of the service, see node.Options
-	hints    *watch.Watch              // of the service; nil where there is none
-	known    written                   // what the service last knew of what verbs write
-	rested   time.Time                 // before it, no hint is heeded
-	lost     bool                      // hints: everything is looked at
-	format   string                    // "text" or "json"
-	quiet    bool                      // results and errors only
-	detail   bool                      // also how long a verb took
-	clock    <-chan struct{}           // of the service: it receives when the clock was set; nil where nobody watches it
-	after    chan struct{}             // of the service: it holds one while LookAfter does its work
-	beside   *sync.WaitGroup           // of the service: what it does beside its looks
+	root     string // prefix of every path, for tests
+	format   string // "text" or "json"
+	quiet    bool   // results and errors only
+	detail   bool   // also how long a verb took
 }
 
 func (a *app) say(format string, args ...any) {
@@ -166,11 +155,7 @@ func (a *app) say(format string, args ...any) {
 
 // options are those of an open node; by is the verb, for the records.
 func (a *app) options(verb string) node.Options {
-	o := node.Options{Root: a.root, Build: buildTime(), Version: version, By: who(verb), Runner: a.runner, Metrics: a.metrics, Fetch: fetch.Open, Post: fetch.Post, Say: a.say}
-	if a.hints != nil {
-		o.Rival, o.Hints = a.hints.Rival, a.hints.Of
-	}
-	return o
+	return node.Options{Root: a.root, Build: buildTime(), Version: version, By: who(verb), Fetch: fetch.Open, Post: fetch.Post, Say: a.say}
 }
 
 // who names the person behind a verb as far as sudo says so.

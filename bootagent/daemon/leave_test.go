@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package daemon
 
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/caisson-os/caisson/bootagent/node"
 )
 
 // A service that is told to end lets what it does beside its looks end, for a while.
 func TestLeave(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		var said bytes.Buffer
-		a := &app{err: &said, beside: new(sync.WaitGroup)}
+		s := newService(Config{Node: node.Options{Say: func(format string, args ...any) { fmt.Fprintf(&said, format, args...) }}})
 		ctx, cancel := context.WithCancel(t.Context())
 		goOn := make(chan struct{})
 		undone := false
-		a.beside.Go(func() {
+		s.beside.Go(func() {
 			<-ctx.Done()
 			if hangs {
 				<-goOn
@@ -30,15 +32,21 @@ func TestLeave(t *testing.T) {
 		})
 		cancel()
 		if hangs {
-			a.leave(10 * time.Millisecond)
+			s.leave(10 * time.Millisecond)
 			close(goOn)
 			if !strings.Contains(said.String(), "has not ended within 10ms: the next start goes on with it") {
 				t.Errorf("said %q", said.String())
 			}
 			continue
 		}
-		if a.leave(time.Minute); !undone || said.Len() > 0 {
+		if s.leave(time.Minute); !undone || said.Len() > 0 {
 			t.Errorf("undone: %v, said %q", undone, said.String())
 		}
 	}
+}
+
+// What watches is closed once, whatever of it could be opened.
+func TestWatchEnds(t *testing.T) {
+	s := newService(Config{Node: node.Options{Root: t.TempDir(), Say: t.Logf}})
+	s.watch()()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package daemon
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/watch"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -58,16 +59,16 @@ func TestAVerbBeforeTheWait(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := &app{root: t.TempDir()}
-			dir := filepath.Join(a.root, paths.State)
+			s := newService(Config{Node: node.Options{Root: t.TempDir()}})
+			dir := filepath.Join(s.o.Root, paths.State)
 			if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "state.json"), nil, 0o644)); err != nil {
 				t.Fatal(err)
 			}
-			a.sees()
+			s.sees()
 			if err := write(dir); err != nil {
 				t.Fatal(err)
 			}
-			if !a.heed(t.Context(), nil, time.After(time.Second), nil) {
+			if !s.heed(t.Context(), nil, time.After(time.Second)) {
 				t.Error("it waits")
 			}
 		})

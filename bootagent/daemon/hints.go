@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package daemon
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/track"
-	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -46,19 +45,19 @@ func used() (sum time.Duration) {
 // heed looks early at what may have changed, until something else is due. It returns
 // true when everything is to be looked at: in its turn, because a verb was called, or
 // because the clock was set.
-func (a *app) heed(ctx context.Context, next, due <-chan time.Time, tell func(*spec.Status)) (over bool) {
+func (s *service) heed(ctx context.Context, next, due <-chan time.Time) (over bool) {
 	for {
-		if a.written() != a.known {
+		if s.written() != s.known {
 			return true // a verb was called
 		}
 		var hinted <-chan struct{}
 		var rested <-chan time.Time
-		switch wait := time.Until(a.rested); {
-		case a.hints == nil:
+		switch wait := time.Until(s.rested); {
+		case s.hints == nil:
 		case wait > 0:
 			rested = time.After(wait)
 		default:
-			hinted = a.hints.Ready()
+			hinted = s.hints.Ready()
 		}
 		select {
 		case <-ctx.Done():
@@ -67,12 +66,12 @@ func (a *app) heed(ctx context.Context, next, due <-chan time.Time, tell func(*s
 			return true
 		case <-due:
 			return false
-		case <-a.clock: // windows may be open that were not, and other times have come
+		case <-s.clock: // windows may be open that were not, and other times have come
 			return true
 		case <-rested:
 		case <-time.After(2 * time.Second):
 		case <-hinted:
-			if a.early(ctx, tell) {
+			if s.early(ctx) {
 				return true
 			}
 		}
@@ -81,15 +80,15 @@ func (a *app) heed(ctx context.Context, next, due <-chan time.Time, tell func(*s
 
 // early looks at what the watch has hinted at. Where it may have lost something, it
 // returns true: everything is looked at.
-func (a *app) early(ctx context.Context, tell func(*spec.Status)) (everything bool) {
+func (s *service) early(ctx context.Context) (everything bool) {
 	began := begin()
-	defer func() { a.rested = time.Now().Add(began.rest()) }()
-	hints := a.hints.Take()
+	defer func() { s.rested = time.Now().Add(began.rest()) }()
+	hints := s.hints.Take()
 	if hints.All {
-		a.lost = true
+		s.lost = true
 		return true
 	}
-	st, err := once(ctx, a, func(n *node.Node, ctx context.Context) (*spec.Status, error) {
+	st, err := s.once(ctx, func(n *node.Node, ctx context.Context) (*spec.Status, error) {
 		if len(hints.Refused) > 0 {
 			if err := n.NoteRefused(hints.Refused); err != nil {
 				return nil, err
@@ -101,35 +100,35 @@ func (a *app) early(ctx context.Context, tell func(*spec.Status)) (everything bo
 		return n.Early(ctx, hints.Kinds)
 	})
 	if err != nil && ctx.Err() == nil && !errors.Is(err, track.ErrNothing) {
-		cli.Report(a.err, "caisson-agent", err)
+		s.report(err)
 	}
 	if st != nil {
-		tell(st)
+		s.tell(ctx, st)
 	}
 	return false
 }
 
 // recover is the same for a look at everything that a storm has brought about.
-func (a *app) recover(began effort) {
-	if a.lost {
-		a.lost, a.rested = false, time.Now().Add(began.rest())
+func (s *service) recover(began effort) {
+	if s.lost {
+		s.lost, s.rested = false, time.Now().Add(began.rest())
 	}
 }
 
 // follow tells the watch what the node runs.
-func (a *app) follow(ctx context.Context) {
-	if a.hints == nil {
+func (s *service) follow(ctx context.Context) {
+	if s.hints == nil {
 		return
 	}
 	var o *spec.Overlay
 	var protected []string
-	_, err := once(ctx, a, func(n *node.Node, _ context.Context) (*spec.Status, error) {
+	_, err := s.once(ctx, func(n *node.Node, _ context.Context) (*spec.Status, error) {
 		var err error
 		o, err = n.Overlay()
 		protected = n.Protected()
 		return nil, err
 	})
 	if err == nil { // else it was said
-		a.hints.Follow(o, protected)
+		s.hints.Follow(o, protected)
 	}
 }

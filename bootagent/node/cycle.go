@@ -68,13 +68,7 @@ func (n *Node) cycle(ctx context.Context, t *turn) error {
 func (n *Node) act(ctx context.Context, t *turn, step decide.Step) (last bool, err error) {
 	switch step.Act {
 	case decide.PutBack:
-		if err := n.undo(ctx, step.Why); err != nil {
-			return false, err
-		}
-		if t.event == decide.Answer {
-			t.before, err = n.running()
-		}
-		return false, err
+		return false, n.undoFor(ctx, t, step)
 	case decide.Follow:
 		return false, n.endHold()
 	case decide.Arrive:
@@ -210,6 +204,25 @@ func (n *Node) act(ctx context.Context, t *turn, step decide.Step) (last bool, e
 		return true, n.stay(ctx, t)
 	}
 	return true, fmt.Errorf("%s: no act %q", step.Name, step.Act) // TestEveryActIsDone
+}
+
+// undoFor undoes the change on trial. Where nobody has just asked the registry, what the node
+// runs is older than what it has accepted from then on.
+func (n *Node) undoFor(ctx context.Context, t *turn, step decide.Step) (err error) {
+	s, err := n.folder.Load()
+	if err != nil {
+		return err
+	}
+	tried := s.Trial.Generation.Generation
+	if err := n.undo(ctx, step.Why); err != nil {
+		return err
+	}
+	if t.event == decide.Answer {
+		t.before, err = n.running()
+		return err
+	}
+	n.setSync(spec.SyncBehind, fmt.Sprintf("generation %d was undone: %s", tried, step.Why))
+	return n.remember()
 }
 
 // turnTo goes on with what runs.

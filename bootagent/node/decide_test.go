@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// A node decides what the model of package decide decides, in the same order, when the
+// same happens to it.
+func TestWhatANodeDecides(t *testing.T) {
+	m := newMachine(t)
+	m.enrolled()
+	var names []string
+	o := Options{Root: m.root, Say: t.Logf, Decided: func(f *decide.Facts, s decide.Step) {
+		names = append(names, s.Name)
+		if again := decide.Next(f); again != s {
+			t.Errorf("%+v, and %+v the second time", s, again)
+		}
+	}}
+	act := func(do func(*Node) error) {
+		t.Helper()
+		n, err := Open(t.Context(), o, m.bootstrap())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Close() // the test looks at names
+		if err := do(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply := func() { act(func(n *Node) error { _, err := n.Apply(t.Context()); return err }) }
+	sync := func() { act(func(n *Node) error { _, err := n.Sync(t.Context()); return err }) }
+	for _, row := range []struct {
+		when string
+		do   func()
+		want string
+	}{
+		{"it comes up", func() { m.publish(1, layerNamed("a"), "10"); m.boot(); apply() }, "settled come-up no-trial proved"},
+		{"a look", apply, "settled keep not-offered"},
+		{"a question", sync, "settled unchanged keep not-offered"},
+		{"a change", func() { m.publishGated(2, layer("a"), "20", 0); sync() }, "settled change no-trial made soak"},
+		{"a look meanwhile", apply, "settled keep soak-goes-on"},
+		{"it fails", func() {
+			if _, _, err := Judge(t.Context(), o, nil); err != nil {
+				t.Fatal(err)
+			}
+		}, "failed-back-live"},
+		{"it is asked for again", sync, "settled rejected keep not-offered"},
+		{"somebody pauses the node", func() { act(func(n *Node) error { return n.Pause("", 0) }); apply() }, "settled paused"},
+		{"a change meanwhile", func() { m.publish(3, layerNamed("a"), "30"); sync() }, "settled for-resume"},
+		{"and resumes it", func() { act(func(n *Node) error { return n.Resume() }); sync() }, "settled change no-trial made proved"},
+		{"another layer", func() { m.publish(4, layerNamed("b"), "40"); sync() }, "settled for-a-boot"},
+	} {
+		names = nil
+		row.do()
+		if got := strings.Join(names, " "); got != row.want {
+			t.Errorf("%s: %s, want %s", row.when, got, row.want)
+		}
+	}
+	if s := m.state(); s.Current.Generation != 3 {
+		t.Errorf("it ends at %+v", s.Current)
+	}
+}
+
+// What nobody confirmed is undone, and the node says that it is behind, also before it has
+// asked the registry again.
+func TestWhatNobodyConfirmedIsBehind(t *testing.T) {
+	r := newRemote(t)
+	r.up()
+	r.publishConfirm(2, "a", "20", "1")
+	r.must(r.syncOnce())
+	r.expire()
+	st := r.must(r.applyOnce())
+	if st.Generation != 1 || st.Sync != spec.SyncBehind || !strings.Contains(st.SyncDetail, "generation 2 was undone: nobody confirmed it") {
+		t.Errorf("%d, %s: %s", st.Generation, st.Sync, st.SyncDetail)
+	}
+	events, _ := r.blackBox()
+	if i := slices.IndexFunc(events, func(e spec.Event) bool { return e.Event == spec.EventUndone }); i < 0 || decide.RowOf(events[i].Transition) == nil {
+		t.Errorf("%s: %+v", paths.State, events)
+	}
+}

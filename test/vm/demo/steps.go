@@ -105,6 +105,9 @@ func (d *demo) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := d.besides(ctx); err != nil {
+		return err
+	}
 	if err := follow(ctx, m, 0, "caisson: entering the layer"); err != nil {
 		return err
 	}
@@ -246,20 +249,24 @@ func (d *demo) pin(ctx context.Context) error {
 	return err
 }
 
-func (d *demo) lastGood(ctx context.Context) error {
-	disk := filepath.Join(d.dir, "alpha.raw")
+// alpha is the node with a state disk.
+func (d *demo) alpha() machine.Options {
+	return machine.Options{Name: "alpha", MAC: "52:54:00:00:00:0a", Disk: filepath.Join(d.dir, "alpha.raw")}
+}
+
+// besides starts alpha: it comes up while beta is looked at, and is looked at later.
+func (d *demo) besides(ctx context.Context) error {
+	say("beside it alpha comes up, which has a state disk")
 	fmt.Println("$ sgdisk -n 1:2048:0 -c 1:caisson-state alpha.raw && mkfs.ext4 …")
-	if err := machine.MakeStateDisk(ctx, disk, 1024); err != nil {
+	if err := machine.MakeStateDisk(ctx, d.alpha().Disk, 1024); err != nil {
 		return err
 	}
-	if err := d.push(ctx, "--all"); err != nil {
-		return err
-	}
-	alpha := machine.Options{Name: "alpha", MAC: "52:54:00:00:00:0a", Disk: disk}
-	m, err := d.start(ctx, alpha)
-	if err != nil {
-		return err
-	}
+	_, err := d.start(ctx, d.alpha())
+	return err
+}
+
+func (d *demo) lastGood(ctx context.Context) error {
+	m := d.machines[1]
 	if err := follow(ctx, m, 0, "caisson: entering the layer"); err != nil {
 		return err
 	}
@@ -275,7 +282,7 @@ func (d *demo) lastGood(ctx context.Context) error {
 	if err := d.fleet.Tamper(ctx, "alpha", `"value":"10"`, `"value":"99"`); err != nil {
 		return err
 	}
-	if m, err = d.start(ctx, alpha); err != nil {
+	if m, err = d.start(ctx, d.alpha()); err != nil {
 		return err
 	}
 	if err := follow(ctx, m, 0, "caisson: entering the layer"); err != nil {

@@ -64,6 +64,9 @@ type Disk struct {
 	ReadOnly error // why it cannot be written to; nil where it can
 }
 
+// Bootable reports whether there is room for a loader before the state partition.
+func (d *Disk) Bootable() bool { return d.Before >= gpt.BootRoom }
+
 // Open looks for the state disk until it is there or patience ends, and mounts it
 // at a directory. It returns nil where there is none that this node may use. What
 // is set aside is said once.

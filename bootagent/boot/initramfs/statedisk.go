@@ -16,7 +16,6 @@ import (
 	"github.com/caisson-os/caisson/bootagent/blackbox"
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
 	"github.com/caisson-os/caisson/bootagent/boot/e2fs"
-	"github.com/caisson-os/caisson/bootagent/boot/gpt"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
@@ -127,7 +126,7 @@ func (b *boot) useDisk(patience time.Duration) bool {
 
 // cannotBoot says why no loader is put on a state disk.
 func cannotBoot(d *disk.Disk) string {
-	if d.Before < gpt.BootRoom {
+	if !d.Bootable() {
 		return "boot from " + d.Device + ": cannot: no room: less than a gigabyte before its partition, and nothing is shrunk"
 	}
 	return "boot from " + d.Device + ": cannot: this loader installs none"

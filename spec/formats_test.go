@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write docs/formats and the golden documents anew")
+
+// documents are those of this package that others keep or are sent, and what a release does
+// with a key of a later one.
+var documents = []struct {
+	name  string
+	doc   any
+	older string
+}{
+	{"overlay", new(Overlay), "leaves it out; `needs` names what an agent must not leave out"},
+	{"fleet", new(Fleet), "leaves it out; `needs` names what a node must not leave out"},
+	{"fleet-index", new(FleetIndex), "refuses the document: whoever writes it again would lose it"},
+	{"fleet-shard", new(FleetShard), "refuses the document: whoever writes it again would lose it"},
+	{"rollout-plan", new(RolloutPlan), "refuses the document: a driver carries out all of a plan or nothing"},
+	{"layer", new(Layer), "leaves it out"},
+	{"bootstrap", new(Bootstrap), "leaves it out"},
+	{"report", new(Report), "passes over it"},
+}
+
+// reserved are keys that later releases give a meaning, and that nothing else may be called.
+var reserved = []struct{ document, key, means string }{
+	{"fleet", "keysVersion", "the newest version of `fleet:keys`, a number from 1"},
+	{"bootstrap", "keysVersion", "the version of `fleet:keys` that the site.cpio was made with"},
+	{"report", "recipient", "the age recipient that secrets are sealed to"},
+	{"report", "quote", "what the machine's TPM says of the boot, over a nonce of the service"},
+}
+
+// TestGoldens: each document that a release wrote is read, and written byte-equal.
+func TestGoldens(t *testing.T) {
+	for _, d := range documents {
+		file := filepath.Join("testdata/golden", d.name+".json")
+		if *update {
+			doc := reflect.New(reflect.TypeOf(d.doc).Elem())
+			fill(doc.Elem())
+			data, err := Encode(doc.Interface())
+			if err == nil {
+				err = os.WriteFile(file, data, 0o644)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc := reflect.New(reflect.TypeOf(d.doc).Elem()).Interface()
+		if unknown, err := DecodeKnown(data, doc); err != nil || unknown != nil {
+			t.Errorf("%s: unknown %q, %v", file, unknown, err)
+			continue
+		}
+		if again, err := Encode(doc); err != nil || !bytes.Equal(again, data) {
+			t.Errorf("%s is written otherwise: %v\n%s", file, err, cmp.Diff(string(data), string(again)))
+		}
+	}
+}
+
+// fill gives every field a value that is not its zero.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(time.Unix(1800000000, 0).UTC()))
+			return
+		}
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.Map:
+		value := reflect.New(v.Type().Elem()).Elem()
+		fill(value)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.ValueOf("a").Convert(v.Type().Key()), value)
+	case reflect.String:
+		v.SetString("a")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int64:
+		v.SetInt(1)
+	case reflect.Uint8, reflect.Uint64:
+		v.SetUint(1)
+	case reflect.Float64:
+		v.SetFloat(1)
+	}
+}
+
+// TestReservedKeys: a reader of today leaves out what a later release writes under a
+// reserved key.
+func TestReservedKeys(t *testing.T) {
+	for _, r := range reserved {
+		for _, d := range documents {
+			if d.name != r.document {
+				continue
+			}
+			data, err := os.ReadFile(filepath.Join("testdata/golden", d.name+".json"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			later := append(bytes.TrimSuffix(data, []byte("}")), []byte(`,"`+r.key+`":{"later":1}}`)...)
+			doc := reflect.New(reflect.TypeOf(d.doc).Elem()).Interface()
+			if unknown, err := DecodeKnown(later, doc); err != nil || len(unknown) != 1 || unknown[0] != r.key {
+				t.Errorf("%s.%s: unknown %q, %v", r.document, r.key, unknown, err)
+			}
+		}
+	}
+}
+
+// TestFormatPages holds docs/formats to the types, a page a document. -update writes them.
+func TestFormatPages(t *testing.T) {
+	notes := comments(t)
+	for n, d := range documents {
+		file, want := filepath.Join("../docs/formats", d.name+".md"), page(n, notes)
+		if *update {
+			if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := os.ReadFile(file); err != nil || string(got) != want {
+			t.Errorf("%s is not what the types say (%v): run go test ./spec -run Format -update", file, err)
+		}
+	}
+}
+
+// page is the page of a document: a table for it and for each type that it holds.
+func page(n int, notes map[string]string) string {
+	d := documents[n]
+	top := reflect.TypeOf(d.doc).Elem()
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s\n\nMade from the types: `go test ./spec -run Format -update`.\n\nA key of a later release: a reader %s.\n", top.Name(), d.older)
+	for _, r := range reserved {
+		if r.document == d.name {
+			fmt.Fprintf(&b, "\nReserved: `%s`, %s. Readers of today leave it out.\n", r.key, r.means)
+		}
+	}
+	told, queue := map[reflect.Type]bool{}, []reflect.Type{top}
+	for len(queue) > 0 {
+		s := queue[0]
+		if queue = queue[1:]; told[s] {
+			continue
+		}
+		told[s] = true
+		if s != top {
+			fmt.Fprintf(&b, "\n## %s\n", s.Name())
+		}
+		b.WriteString("\n| key | type | is |\n|---|---|---|\n")
+		for f := range visible(s) {
+			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if options == "" {
+				name += ", always"
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", name, typeWord(f.Type), strings.ReplaceAll(notes[owner(s, f)+"."+f.Name], "|", "\\|"))
+			if inner := structOf(f.Type); inner != nil {
+				queue = append(queue, inner)
+			}
+		}
+	}
+	return b.String()
+}
+
+// owner is the name of the struct that has a field, which s may embed.
+func owner(s reflect.Type, f reflect.StructField) string {
+	for _, i := range f.Index[:len(f.Index)-1] {
+		s = s.Field(i).Type
+	}
+	return s.Name()
+}
+
+func structOf(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct || t == reflect.TypeFor[time.Time]() {
+		return nil
+	}
+	return t
+}
+
+func typeWord(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return typeWord(t.Elem())
+	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return "base64"
+		}
+		return "list of " + typeWord(t.Elem())
+	case reflect.Map:
+		return "map to " + typeWord(t.Elem())
+	case reflect.Struct:
+		if t == reflect.TypeFor[time.Time]() {
+			return "RFC 3339"
+		}
+		return t.Name()
+	case reflect.Int, reflect.Int64, reflect.Uint64, reflect.Float64:
+		return "number"
+	case reflect.Bool:
+		return "true"
+	}
+	return "text"
+}
+
+// comments are what stands behind the fields of this package, by TYPE.FIELD.
+func comments(t *testing.T) map[string]string {
+	notes := map[string]string{}
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			s, ok := n.(*ast.TypeSpec)
+			if !ok {
+				return true
+			}
+			if fields, ok := s.Type.(*ast.StructType); ok {
+				for _, f := range fields.Fields.List {
+					text := strings.Join(strings.Fields(f.Comment.Text()+f.Doc.Text()), " ")
+					for _, id := range f.Names {
+						notes[s.Name.Name+"."+id.Name] = text
+					}
+				}
+			}
+			return true
+		})
+	}
+	return notes
+}

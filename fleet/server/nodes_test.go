@@ -118,7 +118,7 @@ func TestWrongWords(t *testing.T) {
 	}
 	for asked, want := range map[string]string{
 		"condition=sick": "unknown condition", "condition=brokn": "did you mean broken?", "health=degradd": "did you mean degraded?", "sync=refus": "did you mean refused?",
-		"sync=refused:expird": "did you mean expired?", "layer=12.1": "is not a digest", "commit=1": "none is named", "sort=nam": "did you mean name?", "sort=-drift": "One of: condition, name",
+		"sync=refused:expird": "did you mean expired?", "layer=12.1": "is not a digest", "commit=1": "needs the name of a service", "sort=nam": "did you mean name?", "sort=-drift": "One of: condition, name",
 		"differs=perhaps": "1 or 0", "from=x": "is a number", "most=-1": "is a number", "conditon=broken": "did you mean condition?", "racks=1": "one of: q, condition",
 	} {
 		status, text := s.ask("GET", "/v1/nodes?"+asked, nil)

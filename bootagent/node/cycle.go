@@ -459,18 +459,16 @@ func (n *Node) takenBack(ctx context.Context, t *turn, step decide.Step) (*spec.
 		return nil, errors.Join(result.Err, err)
 	}
 	var did string
+	stays := fmt.Sprintf("; generation %d is in effect", before.Generation.Generation)
 	switch step.Act {
 	case decide.Blame:
-		did = "took it back, and does not try it again"
+		did = "took it back, and does not try it again" + stays
 		s.Reject(next.Generation, result.Err.Error(), time.Now())
 	case decide.Postpone:
-		did = "took it back, and tries it again in an hour and at a boot"
+		did = "took it back, and tries it again in an hour and at a boot" + stays
 		s.Postpone(next.Generation, result.Err.Error(), time.Now(), time.Now().Add(busyFor))
 	default:
 		did = "changed nothing, and tries it again at each sync"
-		if result.RolledBack {
-			did = "was ended in the middle, and took it back: the next one makes it"
-		}
 	}
 	s.Trial = nil
 	if err := n.folder.SaveVerdict(s); err != nil {
@@ -479,7 +477,7 @@ func (n *Node) takenBack(ctx context.Context, t *turn, step decide.Step) (*spec.
 	failed := fmt.Errorf("generation %d was not applied: %w", next.Generation.Generation, result.Err)
 	n.recordStep("taken-back", field{"generation", next.Generation.Generation}, field{"stays", before.Generation.Generation}, field{"why", step.Why})
 	if step.Name != "cut-short" { // which is no failure
-		n.note(next.Generation, result.Err, spec.Event{Event: spec.EventTakenBack, Transition: step.Name, Did: fmt.Sprintf("%s; generation %d is in effect", did, before.Generation.Generation), Console: blackbox.Console(kmsg)})
+		n.note(next.Generation, result.Err, spec.Event{Event: spec.EventTakenBack, Transition: step.Name, Did: did, Console: blackbox.Console(kmsg)})
 		n.boot.Live.TakenBack = &state.TakenBack{Generation: next.Generation.Generation, Reason: step.Why}
 	}
 	n.setSync(spec.SyncBehind, step.Why)

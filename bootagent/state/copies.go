@@ -15,8 +15,13 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// copies are the files that hold the state, the one that is written first first:
-// it is never the older one.
+// copies are the files that hold the state, the one that is written first first: it is
+// never the older one. The second is behind by the one write that a power cut ended, since
+// whoever starts next makes them equal (see [Folder.IsUneven]). Where the first is then lost,
+// what that write said is, which nothing else on the disk could tell; the floor is not: what
+// raises it is kept, signed, before the state is written and until after, and package track
+// raises the floor to it and says what was damaged. A count of writes would add nothing: that
+// of a copy that cannot be read cannot be read either.
 var copies = []string{"state.json", "state.copy.json"}
 
 // ErrDamaged is returned where there is a state and no copy of it can be read. It
@@ -62,11 +67,25 @@ func (f *Folder) Damage() error {
 	return damage
 }
 
-// load returns the first copy that can be read, nil where there is none.
+// IsUneven reports whether the second copy is missing or not what the first one is, as after
+// a power cut between the two writes. Saving what [Folder.Load] returns mends it.
+func (f *Folder) IsUneven() bool {
+	first, err := ownfiles.ReadFile(f.Path(copies[0]), limit)
+	if err != nil {
+		return false // there is no state, or Damage says it
+	}
+	second, err := ownfiles.ReadFile(f.Path(copies[1]), limit)
+	return err != nil || !bytes.Equal(first, second)
+}
+
+// load returns the first copy that can be read, nil where there is none. A first one that is
+// not there while the second is has been lost: it is written first.
 func (f *Folder) load() (s *State, damage error) {
+	var absent error
 	for _, name := range copies {
 		data, err := ownfiles.ReadFile(f.Path(name), limit)
 		if errors.Is(err, fs.ErrNotExist) {
+			absent = fmt.Errorf("read %s: %w", f.Path(name), err)
 			continue
 		}
 		var read *State
@@ -75,7 +94,10 @@ func (f *Folder) load() (s *State, damage error) {
 		}
 		if err != nil {
 			damage = errors.Join(damage, fmt.Errorf("read %s: %w", f.Path(name), err))
-		} else if s == nil {
+			continue
+		}
+		if s == nil {
+			damage = errors.Join(damage, absent)
 			s = read
 		}
 	}
@@ -114,8 +136,7 @@ func (f *Folder) SetDHCPName(name string) error {
 	return f.Save(s)
 }
 
-// The checksum is the first field, and covers the bytes after it. Agents of
-// earlier releases read past it and write none.
+// The checksum is the first field, and covers the bytes after it.
 const sumField = `{"sum":"`
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -130,11 +151,10 @@ func encode(s *State) ([]byte, error) {
 }
 
 func parse(data []byte) (*State, error) {
-	if rest, ok := bytes.CutPrefix(data, []byte(sumField)); ok {
-		sum, body, ok := bytes.Cut(rest, []byte(`",`))
-		if !ok || fmt.Sprintf("%08x", crc32.Checksum(body, castagnoli)) != string(sum) {
-			return nil, errors.New("its checksum is wrong")
-		}
+	rest, begins := bytes.CutPrefix(data, []byte(sumField))
+	sum, body, ok := bytes.Cut(rest, []byte(`",`))
+	if !begins || !ok || fmt.Sprintf("%08x", crc32.Checksum(body, castagnoli)) != string(sum) {
+		return nil, errors.New("its checksum is wrong")
 	}
 	var s State
 	// Not spec.Decode: the loader's agent and the layer's write the same file, and

@@ -4,6 +4,8 @@ package state
 
 import (
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,7 +54,8 @@ func TestSaveLoad(t *testing.T) {
 
 func TestABrokenStateIsNoEmptyState(t *testing.T) {
 	f := folder(t)
-	for _, text := range []string{"", "{}", `{"tracking":"following"`, `{"tracking":"x","floor":{"epoch":0,"generation":0}}`, strings.Repeat("x", limit+1)} {
+	for _, text := range []string{"", "{}", `{"tracking":"following"`, `{"tracking":"following","floor":{"epoch":0,"generation":0}}`,
+		summed(`"tracking":"x","floor":{"epoch":0,"generation":0}}`), strings.Repeat("x", limit+1)} {
 		if err := os.WriteFile(f.Path("state.json"), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -110,9 +113,56 @@ func TestOverlays(t *testing.T) {
 	}
 }
 
+// summed puts the checksum before fields.
+func summed(fields string) string {
+	return fmt.Sprintf("%s%08x\",%s", sumField, crc32.Checksum([]byte(fields), castagnoli), fields)
+}
+
+// A power cut between the two writes leaves the second copy behind: that is seen, and saving
+// mends it. A first copy that is gone is damage, since it is written first.
+func TestASecondCopyThatIsBehind(t *testing.T) {
+	f := folder(t)
+	if f.IsUneven() {
+		t.Error("no state is uneven")
+	}
+	s := &State{Tracking: spec.Following, Floor: spec.Floor{Generation: 7}}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(f.Save(s))
+	before, err := os.ReadFile(f.Path(copies[1]))
+	must(err)
+	s.Floor.Generation = 8
+	must(f.Save(s))
+	if f.IsUneven() {
+		t.Error("what was saved is uneven")
+	}
+	must(os.WriteFile(f.Path(copies[1]), before, 0o600))
+	if !f.IsUneven() || f.Damage() != nil {
+		t.Errorf("behind: uneven %v, damage %v", f.IsUneven(), f.Damage())
+	}
+	s, err = f.Load()
+	must(err)
+	must(f.Save(s))
+	if f.IsUneven() || s.Floor.Generation != 8 {
+		t.Errorf("saved: uneven %v, %+v", f.IsUneven(), s)
+	}
+	must(os.Remove(f.Path(copies[1])))
+	if !f.IsUneven() || f.Damage() != nil {
+		t.Errorf("one copy: uneven %v, damage %v", f.IsUneven(), f.Damage())
+	}
+	must(os.Rename(f.Path(copies[0]), f.Path(copies[1])))
+	if f.Damage() == nil {
+		t.Error("the first copy is gone and nothing says so")
+	}
+}
+
 // The loader's agent may be older than the layer's, which wrote the state.
 func TestAFieldOfANewerAgentIsNoDamage(t *testing.T) {
-	s, err := parse([]byte(`{"tracking":"frozen","floor":{"epoch":1,"generation":7},"gates":["new"]}`))
+	s, err := parse([]byte(summed(`"tracking":"frozen","floor":{"epoch":1,"generation":7},"gates":["new"]}`)))
 	if err != nil || s.Tracking != spec.Frozen || s.Floor.Generation != 7 {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -162,13 +212,17 @@ func TestALinkIsNoFolder(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(`{"tracking":"following","floor":{"epoch":0,"generation":0}}`))
+	f.Add([]byte(`"tracking":"following","floor":{"epoch":0,"generation":0}}`))
+	f.Add([]byte(summed(`"tracking":"frozen"}`)))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := parse(data)
 		if err != nil {
+			s, err = parse([]byte(summed(string(data))))
+		}
+		if err != nil {
 			return
 		}
-		text, err := spec.Encode(s)
+		text, err := encode(s)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,13 +3,14 @@
 package track_test
 
 import (
+	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/attack"
@@ -30,7 +31,9 @@ func harm(t *testing.T, row attack.Clock, rules *trust.Rules) string {
 	f.overlay(said{issued: before, generation: 7}, "7")
 	f.fleetCurrent(said{issued: before, generation: 1})
 	if row.State != "" {
-		f.must(os.WriteFile(f.Folder.Path("state.json"), []byte(row.State), 0o600))
+		var s state.State
+		f.must(json.Unmarshal([]byte(row.State), &s))
+		f.must(f.Folder.Save(&s))
 	} else {
 		f.sync()
 		f.promote()

@@ -36,6 +36,11 @@ func (f *Tracker) Recover() error {
 		return f.save(&state.State{Tracking: spec.Following}, looked{})
 	}
 	if damage == nil {
+		if f.Folder.IsUneven() { // the power went between two writes, and the next damage must not meet an old copy
+			if err := f.save(s, looked{}); err != nil {
+				f.Say("the second copy of the state stays behind: %v", err)
+			}
+		}
 		return nil
 	}
 	f.Say("the state is damaged: %v", damage)

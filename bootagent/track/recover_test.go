@@ -93,6 +93,50 @@ func TestOneCopyIsEnough(t *testing.T) {
 	}
 }
 
+// A second copy that is a write behind, as after a power cut between the two, brings back no
+// floor: it is mended by whoever starts next, and where the first is lost before that, the
+// floor is raised to what is kept, and said.
+func TestASecondCopyThatIsBehind(t *testing.T) {
+	behind := func(f *fleet) {
+		f.must(f.Folder.Save(f.state()))
+		old, err := os.ReadFile(f.Folder.Path(second))
+		f.must(err)
+		f.publish(9, "9")
+		f.sync()
+		f.must(os.WriteFile(f.Folder.Path(second), old, 0o600))
+	}
+	t.Run("mended", func(t *testing.T) {
+		f := two(t)
+		behind(f)
+		heard := f.listen()
+		f.must(f.Recover())
+		f.must(os.Remove(f.Folder.Path(first)))
+		if s := f.state(); s.Floor.Generation != 9 || s.Lost != nil || heard.Len() > 0 {
+			t.Errorf("%+v, said %s", s, heard)
+		}
+	})
+	for what, lose := range map[string]func(string) error{
+		"torn": func(name string) error { return os.WriteFile(name, []byte("rot"), 0o600) },
+		"gone": os.Remove,
+	} {
+		t.Run(what, func(t *testing.T) {
+			f := two(t)
+			behind(f)
+			f.must(lose(f.Folder.Path(first)))
+			heard := f.listen()
+			f.must(f.Recover())
+			s := f.state()
+			if s.Floor.Generation != 9 || len(s.Lost) == 0 || !strings.Contains(heard.String(), first) {
+				t.Errorf("%+v, said %s", s, heard)
+			}
+			f.publish(8, "8")
+			if _, err := f.Sync(t.Context()); refusal.Of(err) != refusal.Rollback {
+				t.Errorf("an old overlay: %v, want rollback", err)
+			}
+		})
+	}
+}
+
 // Overlays of others do not become a floor.
 func TestOnlyVerifiedOverlaysRebuildAState(t *testing.T) {
 	f, thief := two(t), newFleet(t)

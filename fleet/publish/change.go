@@ -25,7 +25,7 @@ func (p *Publisher) overlay(ctx context.Context, v *view, name string) (*lookedO
 	if err != nil {
 		return nil, err
 	}
-	l := &lookedOverlay{name: name, row: row, index: &v.index.Root, policy: v.policy, now: p.Now}
+	l := &lookedOverlay{name: name, row: row, index: &v.index.Root, policy: v.policy, now: p.Now, agent: p.agentRules()}
 	src := p.Registry.Source()
 	resp, err := src.Manifest(ctx, oci.RepoNode, l.row.Manifest, "")
 	if err != nil {

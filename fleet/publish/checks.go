@@ -240,6 +240,7 @@ type lookedOverlay struct {
 	index     *spec.FleetIndex
 	policy    Policy
 	now       time.Time
+	agent     *trust.Rules
 
 	overlay  spec.Overlay
 	accepted *trust.Accepted
@@ -281,7 +282,7 @@ func overlayParses(l *lookedOverlay) error {
 // overlayIsAccepted asks the node's own decision. Which machine the node is cannot
 // be seen from here: it gets every identifier that the overlay asks for.
 func overlayIsAccepted(l *lookedOverlay) (err error) {
-	l.accepted, err = trust.Accept(l.candidate,
+	l.accepted, err = l.agent.Accept(l.candidate,
 		spec.Bootstrap{Fleet: l.policy.Fleet, Keys: pems(l.policy.Operator), Threshold: l.policy.Threshold, EpochKeys: pems(l.policy.Epoch)},
 		trust.Identity{Node: l.name, MACs: l.overlay.Match.MACs, UUIDs: l.overlay.Match.UUIDs},
 		spec.Floor{Epoch: l.index.Epoch}, trust.Clock{RTC: l.now}, trust.Known{})

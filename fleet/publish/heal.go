@@ -118,7 +118,7 @@ func (p *Publisher) readMoved(ctx context.Context, v *view, w *work) (*spec.Publ
 	if err != nil {
 		return nil, err
 	}
-	l := &lookedOverlay{name: w.name, row: *w.was, index: &v.index.Root, policy: v.policy, now: p.Now}
+	l := &lookedOverlay{name: w.name, row: *w.was, index: &v.index.Root, policy: v.policy, now: p.Now, agent: p.agentRules()}
 	l.candidate = trust.Candidate{Tag: w.name, Manifest: resp.Digest}
 	l.candidate.Document, l.candidate.Bundles, err = oci.ReadOverlay(ctx, src, oci.RepoNode, resp)
 	if err == nil {

@@ -57,6 +57,7 @@ type Publisher struct {
 
 	current *trust.FleetState // fleet:current as it is published; nil before the first time
 	rules   *rules            // nil is whole
+	agent   *trust.Rules      // by which nodes decide; nil is all that this release's agent has
 	pace    *pace             // nil is usualPace
 	lease   *lease            // of a run on a registry server
 }

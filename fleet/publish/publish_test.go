@@ -230,7 +230,7 @@ func (f *fleet) bootOn(layer string) (*trust.Accepted, error) {
 		return nil, err
 	}
 	b := spec.Bootstrap{Fleet: "metal-a", Keys: pems(f.policy.Operator), Threshold: f.policy.Threshold, EpochKeys: pems([]sign.Verifier{sign.VerifierOf(f.top)})}
-	a, err := trust.Accept(c, b, id, f.floor, trust.Clock{RTC: f.Now}, trust.Known{On: layer})
+	a, err := f.agentRules().Accept(c, b, id, f.floor, trust.Clock{RTC: f.Now}, trust.Known{On: layer})
 	if err == nil {
 		f.floor = a.Floor
 	}
@@ -609,11 +609,7 @@ func TestPublishRefusesWhatNoAgentHereKnows(t *testing.T) {
 	f := newFleet(t)
 	l := f.layer("1", "default", f.release)
 	n := f.nodes(l.Digest, "1")[0]
-	n.Knows = []string{"later"} // the layer's agent does
-	n.Doc = func() ([]byte, error) {
-		return spec.Encode(&spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: n.Name, Layer: l.Digest, Match: n.Match,
-			Needs: []string{"later"}}})
-	}
+	n.Knows, n.Doc = []string{"later"}, later(n) // the layer's agent does
 	_, err := f.Publish(t.Context(), f.policy, []Node{n}, Options{})
 	if err == nil || !strings.Contains(err.Error(), `the overlay needs ["later"]`) {
 		t.Fatalf("published what is not known here: %v", err)
@@ -621,6 +617,54 @@ func TestPublishRefusesWhatNoAgentHereKnows(t *testing.T) {
 	if _, err := f.boot(); !errors.Is(err, oci.ErrNotFound) {
 		t.Errorf("something was published: %v", err)
 	}
+}
+
+// later is the document of an overlay that needs what a later release brings.
+func later(n Node) func() ([]byte, error) {
+	return func() ([]byte, error) {
+		return spec.Encode(&spec.Overlay{Core: spec.Core{APIVersion: spec.APIVersion, Kind: spec.KindOverlay, Fleet: "metal-a", Node: n.Name, Layer: n.Layer, Match: n.Match,
+			Needs: []string{"later"}}})
+	}
+}
+
+// TestPublishRefusesAPairThatDoesNotFit: an overlay that uses what came later, which this
+// publisher knows, and a layer whose agent is older.
+func TestPublishRefusesAPairThatDoesNotFit(t *testing.T) {
+	f := newFleet(t)
+	f.agent = trust.All().Without("needs") // of a later release
+	of := func(version string, features ...string) string {
+		return f.layerAs(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Version: version, Variant: "default", Arch: "amd64", Images: []spec.Image{}, Features: features}, f.release).Digest
+	}
+	older, newer := of("0"), of("1", "later")
+	for layer, knows := range map[string][]string{older: nil, newer: {"other"}} {
+		n := f.nodes(layer, "1")[0]
+		n.Knows, n.Doc = knows, later(n)
+		if _, err := f.Publish(t.Context(), f.policy, []Node{n}, Options{}); err == nil || !strings.Contains(err.Error(), "layer "+layer+": its agent does not know later") {
+			t.Fatalf("an agent that knows %q: %v", knows, err)
+		}
+		if _, err := f.boot(); !errors.Is(err, oci.ErrNotFound) {
+			t.Errorf("something was published: %v", err)
+		}
+	}
+	has := func(want string) {
+		t.Helper()
+		if x, err := f.index(); err != nil || x.Nodes["n0"].Layer != want {
+			t.Fatalf("%v, n0 has %+v, want layer %s", err, x.Nodes["n0"], want)
+		}
+	}
+	n := f.nodes(newer, "1")[0]
+	n.Knows, n.Doc = []string{"later", "other"}, later(n)
+	f.publish([]Node{n}, Options{})
+	has(newer)
+
+	// A pin to a layer keeps the overlay, which the layer's agent does not know.
+	if _, err := f.Pin(t.Context(), Hold{Nodes: []string{"n0"}}, older); err == nil || !strings.Contains(err.Error(), "does not know later") {
+		t.Errorf("pin to an older layer: %v", err)
+	}
+	has(newer)
+	again := of("2", "later")
+	must(t, ignore(f.Pin(t.Context(), Hold{Nodes: []string{"n0"}}, again)))
+	has(again)
 }
 
 // TestAnOverlayThatChangesMeanwhile: overlays are made anew when they are signed and when

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/trust"
 )
 
 // runsOn is what node n0 is signed for besides its layer, as the node reads it.
@@ -110,5 +111,15 @@ func TestRunsOnWhatSuits(t *testing.T) {
 	f.publish([]Node{n}, Options{})
 	if got := f.runsOn(); got != nil {
 		t.Errorf("signed for %q, which has no such user", got)
+	}
+	g := newFleet(t)
+	g.agent = trust.All().Without("needs") // of a later release, as that of the second layer
+	old, next = g.layer("1", "default", g.release).Digest, g.layer("2", "default", g.release).Digest
+	g.publish(g.nodes(old, "10"), Options{})
+	n = g.nodes(next, "10")[0]
+	n.Knows, n.Doc = []string{"later"}, later(n)
+	g.publish([]Node{n}, Options{})
+	if got := g.runsOn(); got != nil {
+		t.Errorf("signed for %q, whose agent does not know later", got)
 	}
 }

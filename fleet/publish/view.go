@@ -59,6 +59,14 @@ func (p *Publisher) allRules() rules {
 	return whole
 }
 
+// agentRules are those of the nodes, whose decision is asked before and after what is signed.
+func (p *Publisher) agentRules() *trust.Rules {
+	if p.agent != nil {
+		return p.agent
+	}
+	return trust.All()
+}
+
 // look reads fleet:index and fleet:current and checks both.
 func (p *Publisher) look(ctx context.Context, policy Policy, why purpose) (*view, error) {
 	l := &looked{policy: policy, place: p.Registry.Ref(), why: why, now: p.Now, newFleet: p.NewFleet, acceptExpired: p.AcceptExpired, file: p.Memory.Name()}

@@ -274,7 +274,7 @@ func (p *Publisher) rehearse(trusted []string, threshold int, x *spec.FleetIndex
 	if p.current != nil {
 		known.Reject = p.current.Reject
 	}
-	a, err := trust.Accept(
+	a, err := p.agentRules().Accept(
 		trust.Candidate{Document: doc, Bundles: w.bundles},
 		spec.Bootstrap{Fleet: x.Fleet, Keys: trusted, Threshold: threshold},
 		trust.Identity{Node: w.name, MACs: w.match.MACs, UUIDs: w.match.UUIDs},

@@ -15,9 +15,10 @@ type feature struct {
 // different releases meet: the layer's description lists what its agent knows,
 // the overlay what it needs, and publish compares the two before it signs.
 //
-// It begins empty: every agent knows what 0.9.0 has. A later release adds a row for each
-// key, and for each word of a known key, that an agent must not pass over, and one that no
-// overlay uses for what publishers must know of an agent.
+// It begins empty: every agent knows what 0.9.0 has, which also holds for what a loader
+// leaves to the layer's agent, as the end of a boot's deadline. A later release adds a row
+// for each key, and for each word of a known key, that an agent must not pass over, and one
+// that no overlay uses for what publishers or loaders must know of an agent.
 var features []feature
 
 // Features returns the names of what this release's agent knows beyond 0.9.0, for a

@@ -3,6 +3,7 @@
 package spec
 
 import (
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -107,6 +108,18 @@ func TestMissing(t *testing.T) {
 	}
 	if !slices.IsSorted(Features()) {
 		t.Errorf("features are not sorted: %q", Features())
+	}
+}
+
+// TestFeaturesAreForGood: names are added, and none is taken away or renamed. There is none
+// at 0.9.0: what that has, loaders, layers and publishers take for granted of each other.
+func TestFeaturesAreForGood(t *testing.T) {
+	golden, err := os.ReadFile("testdata/golden/features.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Fields(string(golden)); !slices.Equal(Features(), want) {
+		t.Errorf("the table has %q, want %q as in testdata/golden/features.txt", Features(), want)
 	}
 }
 

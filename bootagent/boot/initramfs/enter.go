@@ -76,6 +76,10 @@ func (b *boot) loadPolicy(layer *spec.Layer) error {
 }
 
 // leaveRecord writes what the service will read; /run moves on with the root.
+//
+// It does not ask which features the layer's agent has: every agent from 0.9.0 on reads the
+// record, and ends the deadline by deleting its file. What a later loader wants of an agent
+// beyond that gets a row in the table of features, and is asked for here.
 func (b *boot) leaveRecord() error {
 	bootstrap, err := os.ReadFile(paths.Bootstrap)
 	if err != nil {

@@ -115,8 +115,7 @@ func ownDir(dir string) error {
 // cacheNames are all that a cache has.
 var cacheNames = []string{"apt", "bases", "debs", "keys", "lock", "resolved", "steps", "tmp"}
 
-// closeOff takes a cache of an earlier release, or an empty directory, from the
-// eyes of others. Anything else, such as /var/cache itself, is not ours to close.
+// closeOff takes a cache, or an empty directory, from the eyes of others. Anything else, such as /var/cache itself, is not ours to close.
 func closeOff(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -100,7 +100,7 @@ func open(ctx context.Context, r *registry.Registry, reference string) (*Set, er
 type pointed struct {
 	index  string // "" when it is one layer's manifest
 	layers []string
-	ledger string // "" where the index has none, as those of the first release
+	ledger string // "" where the index has none
 }
 
 // follow reads what a reference names.

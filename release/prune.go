@@ -36,7 +36,7 @@ type stock struct {
 	versions map[string][]string   // version tag → manifests
 	released map[string]string     // version tag → when its index was released, RFC 3339; "" for one that nobody signed
 	layers   map[string]spec.Layer // manifest → description
-	ledgers  map[string]string     // version tag → manifest of the account ledger; none in an index of the first release
+	ledgers  map[string]string     // version tag → manifest of the account ledger
 }
 
 // Prune removes layers that are not needed: all but the keep versions that were

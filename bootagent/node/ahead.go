@@ -15,8 +15,8 @@ import (
 // another one that this root cannot have as it is, but it is signed for the one that runs,
 // too, that layer waits, and what is live of the rest does not.
 //
-// There must be a good generation on this layer: what is ahead of it is not booted by
-// loaders of earlier releases, and does not come back without it.
+// There must be a good generation on this layer: what is ahead of it does not come back
+// without it.
 func (n *Node) here(ctx context.Context, before, found *track.Found) error {
 	if n.boot.Mode == spec.ModeAttached || found.Held || found.Unchanged {
 		return nil

@@ -43,7 +43,7 @@ func newDiskless(t *testing.T) *diskless {
 	d.a = d.push("1")
 	d.publish(1, d.a, "10")
 	d.boot()
-	d.record(func(b *state.Boot) { b.Disk, b.Layer, b.Watchdog = "", d.layers[d.a], new(int64) })
+	d.record(func(b *state.Boot) { b.Disk, b.Layer = "", d.layers[d.a] })
 	loader := stage.Stager{Store: d.store(), From: d.Registry.Source(), Say: t.Logf, Talk: stackTime}
 	if layer, err := loader.Describe(t.Context(), d.a); err != nil {
 		t.Fatal(err)

@@ -73,7 +73,7 @@ func newSwapping(t *testing.T, systemd string) *swapping {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Layer, b.Watchdog = layer, new(int64)
+	b.Layer = layer
 	if err := state.SaveBoot(m.root+paths.RunBoot, b); err != nil {
 		t.Fatal(err)
 	}

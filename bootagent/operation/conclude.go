@@ -137,7 +137,7 @@ func (e *Engine) conclude(ctx context.Context, m *spec.Maintenance, o spec.Opera
 		up := e.up()
 		switch {
 		case t.Yields:
-		case t.Up == 0 || up < t.Up: // the machine was started over, or the record is of an earlier release
+		case t.Up == 0 || up < t.Up: // the machine was started over
 			t.Up = up
 			return false, e.save(o, *r)
 		case up-t.Up < order(o).Soak:

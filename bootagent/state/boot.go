@@ -38,7 +38,7 @@ type Boot struct {
 	Images      Images       `json:"images,omitzero"`
 	Live        Live         `json:"live,omitzero"`
 
-	Watchdog *int64 `json:"watchdog,omitempty"` // seconds, 0 without one; none of a loader of an earlier release
+	Watchdog int64  `json:"watchdog,omitempty"` // seconds, 0 without one
 	Upper    string `json:"upper,omitempty"`    // where the writable part of the root is mounted; "" is paths.RunUpper
 }
 

@@ -15,7 +15,7 @@ func (s *State) HoldAt(now int64) *spec.Hold {
 	switch {
 	case s.Tracking == spec.Following:
 		return nil
-	case s.Hold == nil: // of an earlier release
+	case s.Hold == nil: // frozen, and nothing says why
 		return &spec.Hold{Kind: spec.HoldFreeze, Since: s.TrackingSince}
 	case s.Hold.Until != 0 && s.Hold.Until <= now:
 		return nil

@@ -107,8 +107,7 @@ func (g Generation) Same(as Generation) bool {
 }
 
 // Best is the newest that proved itself, nil where nothing did: the current one, or what
-// came after it and runs on its layer, while its own waits. Agents and loaders of earlier
-// releases know the current one alone, whose overlay names its layer.
+// came after it and runs on its layer, while its own waits.
 func (s *State) Best() *Generation {
 	if s.Ahead != nil && s.Current != nil && s.Ahead.Layer == s.Current.Layer {
 		return s.Ahead

@@ -76,11 +76,10 @@ func newNext(t *testing.T) *Next {
 	if err := store.Put(digest, data); err != nil {
 		t.Fatal(err)
 	}
-	watchdog := int64(60)
 	layer := &spec.Layer{Version: "2", Images: []spec.Image{{Name: "base", MediaType: "application/vnd.caisson.image.v1.squashfs", Blob: spec.Blob{Digest: digest, Size: int64(len(data))}}}}
 	return &Next{Pair: Pair{Generation: state.Generation{Generation: 2, Overlay: "sha256:o", Layer: "sha256:l"}, Layer: layer,
 		Overlay: &spec.Overlay{Core: spec.Core{Fleet: "metal-a", Node: "superhost", Persist: []string{"/home"}}}},
-		Boot: &state.Boot{Mode: spec.ModeNetboot, RootID: "before", Disk: "/dev/vda1", SyncDetail: "waits", Watchdog: &watchdog,
+		Boot: &state.Boot{Mode: spec.ModeNetboot, RootID: "before", Disk: "/dev/vda1", SyncDetail: "waits", Watchdog: 60,
 			Lease: &state.Lease{Interface: "eth0", MAC: "52:54:00:00:00:01"}, Live: state.Live{Counts: state.Counts{Fetches: map[string]uint64{"ok": 3}}}},
 		State: folder, Store: store, Unproven: true, Say: t.Logf, under: dir}
 }
@@ -144,7 +143,7 @@ func TestStack(t *testing.T) {
 	}
 	b, err := state.LoadRecord(at)
 	if err != nil || b.RootID == "before" || b.Generation.Generation != 2 || b.Layer.Version != "2" || b.Sync != spec.SyncCurrent || b.Node != "superhost" ||
-		b.Lease == nil || b.Live.Counts.Fetches["ok"] != 3 || b.Disk != "/dev/vda1" || *b.Watchdog != 60 || b.Upper != paths.RootUpper {
+		b.Lease == nil || b.Live.Counts.Fetches["ok"] != 3 || b.Disk != "/dev/vda1" || b.Watchdog != 60 || b.Upper != paths.RootUpper {
 		t.Fatalf("entered: %+v, %v", b, err)
 	}
 	b.Live.Asked = 7

@@ -34,8 +34,6 @@ func Class(boot *state.Boot, running *spec.Overlay, to Pair) (class, why string)
 	case class != spec.ClassSoftReboot:
 	case boot.ReadOnly:
 		return spec.ClassReboot, "the state disk can only be read: no attempt can be counted"
-	case boot.Watchdog == nil:
-		return spec.ClassReboot, "the loader of this machine is of an earlier release"
 	case to.Generation.Attempts > 0:
 		return spec.ClassReboot, "it was begun before, and did not come up"
 	}

@@ -29,11 +29,10 @@ func TestClass(t *testing.T) {
 			p.Layer.Kernel.Digest, p.Overlay.KernelArgs = "sha256:other", []string{"quiet"}
 		}, spec.ClassKexec},
 		"a disk that can be read": {func(b *state.Boot, _ *Pair) { b.ReadOnly = true }, spec.ClassReboot},
-		"an older loader":         {func(b *state.Boot, _ *Pair) { b.Watchdog = nil }, spec.ClassReboot},
 		"begun before":            {func(_ *state.Boot, p *Pair) { p.Generation.Attempts = 1 }, spec.ClassReboot},
 	} {
 		layer := spec.Layer{Arch: "amd64", Packages: []spec.InstalledPackage{{Name: "systemd", Version: "257"}}}
-		b, p := &state.Boot{Disk: "/dev/vda1", Layer: layer, Watchdog: new(int64)}, Pair{Overlay: &spec.Overlay{Core: spec.Core{Layer: "b"}}, Layer: &layer}
+		b, p := &state.Boot{Disk: "/dev/vda1", Layer: layer}, Pair{Overlay: &spec.Overlay{Core: spec.Core{Layer: "b"}}, Layer: &layer}
 		next := layer
 		p.Layer = &next
 		c.change(b, &p)

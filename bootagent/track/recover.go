@@ -53,16 +53,10 @@ func (f *Tracker) Recover() error {
 // otherFleet returns the name of the fleet that the state is about, "" where that
 // is this one or where there is no state.
 func (f *Tracker) otherFleet(s *state.State) string {
-	of := s.OfFleet
-	if of == "" && s.Current != nil { // an earlier release did not write it down
-		if c, err := f.saved(s.Current); err == nil {
-			of = coreOf(c).Fleet
-		}
-	}
-	if of == f.Bootstrap.Fleet {
+	if s.OfFleet == f.Bootstrap.Fleet {
 		return ""
 	}
-	return of
+	return s.OfFleet
 }
 
 // rebuild raises s to what the kept, signed documents say.

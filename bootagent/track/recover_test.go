@@ -169,26 +169,18 @@ func TestTheNameFromDHCPIsRebuilt(t *testing.T) {
 
 // Hardware changes fleets: the floor of the one before says nothing in the next.
 func TestTheStateOfAnotherFleetIsSetAside(t *testing.T) {
-	for what, change := range map[string]func(*state.State){
-		"it says so":               func(*state.State) {},
-		"written before they knew": func(s *state.State) { s.OfFleet = "" },
-	} {
-		f := two(t)
-		s := f.state()
-		change(s)
-		f.must(f.Folder.Save(s))
-		heard := f.listen()
-		f.Bootstrap.Fleet = "metal-b"
-		f.must(f.Recover())
-		if got := f.state(); got.Floor != (spec.Floor{}) || got.Current != nil || got.OfFleet != "metal-b" {
-			t.Errorf("%s: %+v", what, got)
-		}
-		if _, err := os.Stat(f.Folder.Path("other-fleet", first)); err != nil || !strings.Contains(heard.String(), `"metal-a"`) {
-			t.Errorf("%s: %v, said %s", what, err, heard)
-		}
-		if _, err := f.Good(); !errors.Is(err, track.ErrNothing) {
-			t.Errorf("%s: it has %v to fall back on", what, err)
-		}
+	f := two(t)
+	heard := f.listen()
+	f.Bootstrap.Fleet = "metal-b"
+	f.must(f.Recover())
+	if got := f.state(); got.Floor != (spec.Floor{}) || got.Current != nil || got.OfFleet != "metal-b" {
+		t.Errorf("%+v", got)
+	}
+	if _, err := os.Stat(f.Folder.Path("other-fleet", first)); err != nil || !strings.Contains(heard.String(), `"metal-a"`) {
+		t.Errorf("%v, said %s", err, heard)
+	}
+	if _, err := f.Good(); !errors.Is(err, track.ErrNothing) {
+		t.Errorf("it has %v to fall back on", err)
 	}
 }
 

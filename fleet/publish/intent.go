@@ -95,7 +95,7 @@ type observedIntent struct {
 	digest      string
 	isWithdrawn bool // it is marked as withdrawn
 	isDead      bool // others withdrew it
-	isRenewed   bool // its publisher renews it: one of the first releases does not
+	isRenewed   bool // it can be read, and is one that its publisher renews
 }
 
 // readIntent reads an intent. One that was withdrawn is [oci.ErrNotFound]. A registry

@@ -16,7 +16,7 @@ import (
 type candidate struct {
 	partition
 	finder *Finder
-	owner  *owner // nil: a new disk, or one of an earlier release
+	owner  *owner // nil: a new disk
 	floor  spec.Floor
 	aside  bool
 }

@@ -69,7 +69,7 @@ const ActionBuild = "build"
 type Layer struct {
 	spec.Layer
 	Digest string       // of its manifest
-	Made   *spec.Recipe // what it was made of; nil for one of the first release
+	Made   *spec.Recipe // what it was made of; nil where that cannot be read
 }
 
 // Layers is what a planner asks about layers. Next and Published return nil for a

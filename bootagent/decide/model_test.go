@@ -21,6 +21,7 @@ type content struct {
 	cuts  bool // it can cut the node off
 	cut   bool // and does
 	fails bool // applying it fails in the middle
+	busy  bool // it takes away what a running root uses
 	sick  bool // it does not pass its checks
 	gated bool
 	dead  bool // its layer never comes up
@@ -42,6 +43,7 @@ type model struct {
 	root  state.Generation
 	boot  int
 	up    time.Duration
+	now   int64 // of the clock, in seconds
 	begun bool
 	gates string // overlay that is judged
 
@@ -100,7 +102,7 @@ func (m *model) runs() *state.Generation {
 
 func (m *model) facts(e Event) *Facts {
 	s := m.disk.Clone()
-	f := &Facts{Event: e, Attached: m.attached, Begun: m.begun, Remembers: true, Boot: fmt.Sprint(m.boot), Up: m.up,
+	f := &Facts{Event: e, Attached: m.attached, Begun: m.begun, Remembers: true, Boot: fmt.Sprint(m.boot), Up: m.up, Now: m.now,
 		Best: s.Best(), Current: s.Current, Staged: s.Staged, Ahead: s.Ahead, Runs: m.runs(), Root: m.root, Without: m.live.Without}
 	if t := s.Trial; t != nil && !t.Pending() {
 		f.Undone = &t.Generation
@@ -317,6 +319,11 @@ func (m *model) ask() error {
 // try plays a change.
 func (m *model) try(f *Facts, g state.Generation, comesUp bool) error {
 	was, c := f.Runs, m.contents[g.Overlay]
+	if s := m.disk.Staged; s != nil && s.Same(g) && s.Again != 0 {
+		if err := m.save(func(s *state.State) { s.TryAgain(g) }); err != nil && (!comesUp || errors.Is(err, errCut)) {
+			return err
+		}
+	}
 	t := m.facts(Try)
 	if c.cuts {
 		t.Try.Cuts = "network"
@@ -346,8 +353,8 @@ func (m *model) try(f *Facts, g state.Generation, comesUp bool) error {
 	if errors.Is(err, errCut) {
 		return err
 	}
-	if (err != nil || c.fails) && was != nil && !comesUp {
-		made.Result.Failed, made.Result.RolledBack = true, true
+	if (err != nil || c.fails || c.busy) && was != nil && !comesUp {
+		made.Result.Failed, made.Result.RolledBack, made.Result.Busy = true, true, c.busy
 		if err := m.make(was.Overlay); err != nil {
 			return err
 		}
@@ -356,6 +363,11 @@ func (m *model) try(f *Facts, g state.Generation, comesUp bool) error {
 	switch m.decide(made).Act {
 	case Blame:
 		return m.save(func(s *state.State) { s.Reject(g, "it failed", time.Unix(0, 0)); s.Trial = nil })
+	case Postpone:
+		return m.save(func(s *state.State) {
+			s.Postpone(g, "busy", time.Unix(m.now, 0), time.Unix(m.now+3600, 0))
+			s.Trial = nil
+		})
 	case Excuse:
 		return m.save(func(s *state.State) { s.Trial = nil })
 	case Await:
@@ -383,12 +395,15 @@ func (m *model) try(f *Facts, g state.Generation, comesUp bool) error {
 
 // judge plays a look at the checks.
 func (m *model) judge() error {
+	if err := m.begin(); err != nil {
+		return err
+	}
 	g := m.runs()
 	if g == nil || m.gates != g.Overlay {
 		return nil
 	}
 	f := m.facts(Judged)
-	sick := m.contents[g.Overlay].sick || m.disk.Staged != nil && m.disk.Staged.Same(*g) && m.disk.Staged.Failed != ""
+	sick := m.contents[g.Overlay].sick || m.disk.Staged != nil && m.disk.Staged.Same(*g) && m.disk.Staged.Failed != "" && m.disk.Staged.Again == 0
 	f.Gates = Gates{Passed: !sick, Failed: sick}
 	best := m.disk.Best()
 	if best != nil && !best.Pair(*g) {
@@ -488,7 +503,10 @@ func (m *model) event() {
 	case 6, 7:
 		err = m.judge()
 	case 8:
-		m.up += time.Duration(m.r.IntN(100)) * time.Second
+		m.pass(time.Duration(m.r.IntN(100)) * time.Second)
+		if m.r.IntN(4) == 0 {
+			m.now += 3600
+		}
 	case 9:
 		m.publish()
 	case 10:
@@ -508,10 +526,13 @@ func (m *model) event() {
 	}
 }
 
+// pass lets time go by.
+func (m *model) pass(d time.Duration) { m.up, m.now = m.up+d, m.now+int64(d/time.Second) }
+
 func (m *model) publish() {
 	n := uint64(len(m.contents))
 	if m.offered == nil || m.r.IntN(4) > 0 { // else another number of the same content
-		c := content{layer: "a", cuts: m.r.IntN(3) == 0, fails: m.r.IntN(8) == 0, gated: m.r.IntN(2) == 0, sick: m.r.IntN(3) == 0, asks: m.r.IntN(6) == 0}
+		c := content{layer: "a", cuts: m.r.IntN(3) == 0, fails: m.r.IntN(8) == 0, busy: m.r.IntN(8) == 0, gated: m.r.IntN(2) == 0, sick: m.r.IntN(3) == 0, asks: m.r.IntN(6) == 0}
 		c.cut = c.cuts && m.r.IntN(2) == 0
 		if !m.attached && m.r.IntN(3) == 0 {
 			c.layer, c.dead = "b", m.r.IntN(4) == 0
@@ -535,7 +556,8 @@ func (m *model) wellAgain() {
 	m.paused, m.held, m.offered = false, false, nil // nobody publishes, nobody answers
 	m.log = append(m.log, "-- well again")
 	for range 12 {
-		m.fault, m.up = 0, m.up+time.Minute
+		m.fault = 0
+		m.pass(time.Minute)
 		for _, step := range []func() error{m.look, m.ask, m.judge} {
 			if err := step(); err != nil {
 				m.fail("an error without a fault: " + err.Error())

@@ -163,7 +163,7 @@ var Table = []Row{
 	{Name: "not-offered", On: Effect, Act: Unarm, When: "it is neither what was accepted last nor an unproven one that this root came up with or was changed to, or was rejected", Does: "ends the deadline of this boot",
 		is: func(f *Facts) bool {
 			staged := f.Staged != nil && f.Staged.Same(f.Proof.Of)
-			return !staged && !f.Proof.Unproven || staged && f.Staged.Failed != "" && !f.Proof.Of.IsAhead()
+			return !staged && !f.Proof.Unproven || staged && f.Staged.Failed != "" && f.Staged.Again == 0 && !f.Proof.Of.IsAhead()
 		}},
 	{Name: "proved-ahead", On: Effect, Act: Unarm, When: "it proved itself on this layer, and waits for its own", Does: "ends the deadline of this boot",
 		is: func(f *Facts) bool {

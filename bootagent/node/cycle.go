@@ -119,6 +119,9 @@ func (n *Node) act(ctx context.Context, t *turn, step decide.Step) (last bool, e
 		if err := n.prepare(ctx, t.before); err != nil {
 			return true, err
 		}
+		if err := n.tryAgain(t.before.Generation); err != nil { // it is tried all the same: this root has nothing else
+			n.o.Say("%v", err)
+		}
 		t.event, t.next, t.comesUp = decide.Try, t.before, true
 		return false, nil
 
@@ -384,10 +387,8 @@ func (n *Node) try(ctx context.Context, t *turn, step decide.Step) (last bool, e
 // change applies a generation to the running root.
 func (n *Node) change(ctx context.Context, t *turn) error {
 	before, next := t.before, t.next
-	if next.Generation.Again != 0 {
-		if err := n.tryAgain(next.Generation); err != nil {
-			return err
-		}
+	if err := n.tryAgain(next.Generation); err != nil {
+		return err
 	}
 	making, made := n.inTime(ctx, before, next, func(s *state.State, why string) { s.Reject(next.Generation, why, time.Now()) })
 	if before == nil {
@@ -425,6 +426,9 @@ func (n *Node) tryAgain(g state.Generation) error {
 	s, err := n.folder.Load()
 	if err != nil {
 		return err
+	}
+	if s.Staged == nil || !s.Staged.Same(g) || s.Staged.Again == 0 {
+		return nil
 	}
 	s.TryAgain(g)
 	return n.folder.Save(s)

@@ -112,6 +112,9 @@ func Judge(ctx context.Context, o Options, bootstrap *spec.Bootstrap) (wait time
 }
 
 func (n *Node) judge(ctx context.Context, before *judged, looked gate.Record) (wait time.Duration, st *spec.Status, err error) {
+	if err := n.settle(ctx); err != nil { // else what is undone and what is judged would be put back at once
+		return 0, nil, err
+	}
 	now, err := n.judging()
 	if err != nil || now == nil {
 		return 0, nil, err
@@ -134,9 +137,12 @@ func (n *Node) judge(ctx context.Context, before *judged, looked gate.Record) (w
 // which was ended before it had acted stays so.
 func (n *Node) verdict(s *state.State, j *judged) gate.Verdict {
 	if s.Staged != nil && s.Staged.Same(j.found.Generation) {
-		why := s.Staged.Failed
-		if j.found.Generation.IsAhead() {
+		why := ""
+		switch {
+		case j.found.Generation.IsAhead():
 			why = s.Staged.FailedAhead
+		case s.Staged.Again == 0: // else a boot is to try it, as this one did
+			why = s.Staged.Failed
 		}
 		if why != "" {
 			return gate.Verdict{State: gate.Failed, Why: why}

@@ -73,7 +73,10 @@ func (f *Folder) SaveVerdict(s *State) error {
 // Unsaved says that what this node has decided is in memory only, nil where it is on the
 // disk.
 func (f *Folder) Unsaved() error {
-	if s, _ := f.loadBeside(); s == nil {
+	switch s, err := f.loadBeside(); {
+	case err != nil:
+		return err
+	case s == nil:
 		return nil
 	}
 	return errors.New("the state disk takes no writes: what was decided since is lost when the machine starts over")

@@ -74,9 +74,8 @@ func (r rules) decodeLine(text []byte) (line, error) {
 	if fmt.Sprintf("%08x", crc32.Checksum(text, castagnoli)) != string(sum) {
 		return l, errLine
 	}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&l); err != nil || (l.Add == nil) == (l.Drop == nil) {
+	// A key of a later release is left out: an original that is lost could not be taken back.
+	if err := json.Unmarshal(text, &l); err != nil || (l.Add == nil) == (l.Drop == nil) {
 		return l, errLine
 	}
 	if l.Add != nil && r.entry.Run(*l.Add) != nil {

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sign
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestGoldens: the statements that 0.9.0 signs are written byte-equal, and read.
+func TestGoldens(t *testing.T) {
+	issued := time.Unix(1800000000, 0).UTC()
+	digest := "sha256:" + strings.Repeat("ab", 32)
+	times := FleetPredicate{Fleet: "metal-a", IssuedAt: issued, Expires: issued.Add(time.Hour)}
+	for name, row := range map[string]struct {
+		kind      string
+		predicate interface{ check() error }
+		into      interface{ check() error }
+	}{
+		"overlay": {PredicateOverlay, &Predicate{Fleet: "metal-a", Node: "node1", Match: Match{MACs: []string{"52:54:00:00:00:01"}, UUIDs: []string{"00000000-0000-4000-8000-000000000001"}}, Layer: digest,
+			Epoch: 1, Generation: 7, IssuedAt: times.IssuedAt, Expires: times.Expires, RunsOn: []string{digest}}, new(Predicate)},
+		"fleet":       {PredicateFleet, &times, new(FleetPredicate)},
+		"fleet-index": {PredicateIndex, &times, new(FleetPredicate)},
+		"rollout":     {PredicateRollout, &times, new(FleetPredicate)},
+		"epoch":       {PredicateEpoch, &EpochPredicate{Fleet: "metal-a", Epoch: 1}, new(EpochPredicate)},
+	} {
+		golden, err := os.ReadFile(filepath.Join("testdata/golden", name+".json"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		predicate, err := json.Marshal(row.predicate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if made, err := newStatement(digest, row.kind, predicate); err != nil || !bytes.Equal(made, golden) {
+			t.Errorf("%s is written otherwise: %v\n%s", name, err, made)
+		}
+		var s statement
+		if err := json.Unmarshal(golden, &s); err != nil || s.PredicateType != row.kind || s.Type != statementV1 {
+			t.Errorf("%s: %+v, %v", name, s, err)
+		}
+		if err := json.Unmarshal(s.Predicate, row.into); err != nil || row.into.check() != nil {
+			t.Errorf("%s: %v, %v", name, err, row.into.check())
+		}
+	}
+}

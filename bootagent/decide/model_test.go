@@ -156,7 +156,12 @@ func (m *model) undo(why string) error {
 		if err := m.call(); err != nil {
 			return err
 		}
-		m.live.Applied = best
+		if a := m.live.Applied; a == nil && !best.Pair(m.root) || a != nil && !(a.Same(*best) && a.Pair(*best)) {
+			m.gates, m.live.Stuck, m.live.Applied = "", "", best
+			if best.Pair(m.root) {
+				m.live.Applied = nil
+			}
+		}
 	}
 	if step.Act == Withhold {
 		if err := m.call(); err != nil {

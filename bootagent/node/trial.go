@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/bootagent/trial"
+	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -252,9 +253,8 @@ func (n *Node) putTrialBack(ctx context.Context, reason string, step decide.Step
 			return err
 		}
 	}
-	if to := n.wayBack(s); to != nil && !to.Pair(n.boot.Generation) { // else the next look would go on with what this root came up with
-		n.boot.Live.Applied = to
-		if err := n.remember(); err != nil {
+	if to := n.wayBack(s); to != nil {
+		if err := n.goTo(*to); err != nil {
 			return err
 		}
 	}
@@ -274,6 +274,23 @@ func (n *Node) putTrialBack(ctx context.Context, reason string, step decide.Step
 		return n.endDeadline() // another boot would end the same
 	}
 	return nil
+}
+
+// goTo notes what this root runs now, in place of what it was changed to or came up with.
+// What was judged is not in effect any more.
+func (n *Node) goTo(g state.Generation) error {
+	cameWith, applied := g.Pair(n.boot.Generation), n.boot.Live.Applied
+	if applied == nil && cameWith || applied != nil && applied.Same(g) && applied.Pair(g) {
+		return nil
+	}
+	if err := durable.Remove(n.path(paths.RunGates)); err != nil {
+		return err
+	}
+	n.boot.Live.Applied, n.boot.Live.Stuck = &g, ""
+	if cameWith {
+		n.boot.Live.Applied = nil
+	}
+	return n.remember()
 }
 
 // putBack makes the node as back says, where the tried generation made it otherwise: the

@@ -598,3 +598,30 @@ func TestAnOperatorConfirmsABoot(t *testing.T) {
 		})
 	}
 }
+
+// A change that cuts the node off while another one is judged takes that back, too, where it
+// goes back to what proved itself: what is not in effect is not judged.
+func TestACutEndsWhatIsJudged(t *testing.T) {
+	r := newRemote(t)
+	r.enrolled()
+	r.up()
+	r.within = time.Minute
+	ready := spec.HealthCheck{Name: "ready", File: "/ready20", Timeout: 1, Interval: 1, Retries: 50}
+	r.Overlay(spec.Overlay{Core: layer("a"), Items: items2("20", "1"), Gates: &spec.Gates{Checks: []spec.HealthCheck{ready}}}, sign.Predicate{Generation: 2})
+	r.machine.confirm(time.Now())
+	if st := r.must(r.syncOnce()); st.Generation != 2 || st.Activity != spec.ActivitySoaking {
+		t.Fatalf("it is not judged: %+v", st)
+	}
+	r.publishLink(3, "a", "30", "0")
+	if st, err := r.syncOnce(); err == nil || st.Generation != 1 || r.swappiness("") != "10" {
+		t.Fatalf("%v; %+v, swappiness %s", err, st, r.swappiness(""))
+	}
+	r.ready("20")
+	r.judge(5)
+	if s := r.state(); s.Current.Generation != 1 {
+		t.Errorf("generation %d proved itself with swappiness %s", s.Current.Generation, r.swappiness(""))
+	}
+	if st := r.must(r.applyOnce()); st.Generation != 1 || st.Activity != spec.ActivityIdle || r.swappiness("") != "10" || r.got() != "1" {
+		t.Errorf("%+v, swappiness %s, link %s", st, r.swappiness(""), r.got())
+	}
+}

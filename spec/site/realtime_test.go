@@ -32,9 +32,6 @@ func TestRealtimeReachesItsNodes(t *testing.T) {
 	if !reflect.DeepEqual(o.Maintenance.Realtime, want) || len(o.Items.NICs) != 1 || len(o.Items.Sysfs) != 1 || len(o.Maintenance.Operations) != 2 {
 		t.Errorf("%+v", o.Maintenance.Realtime)
 	}
-	if strings.Join(o.Needs, " ") != "budget maintenance nics operation-realtime sysfs" {
-		t.Errorf("it needs %v", o.Needs)
-	}
 	if web, err := s.Overlay("web", ""); err != nil || web.Maintenance != nil || len(web.Items.Sysctl) != 1 {
 		t.Errorf("web: %+v, %v", web, err)
 	}

@@ -163,14 +163,18 @@ func (n *Node) returnTo(ctx context.Context, h spec.Hold, choose func(kept []sta
 	was := s.Clone()
 	s.Return(*to, n.layersHere(s)...)
 	s.Keep(h)
-	if err := n.folder.Save(s); err != nil {
-		return nil, err
-	}
-	n.recordHold(h.Kind, h, to.Generation)
 	live, why := n.boot.Mode == spec.ModeAttached, ""
 	if !live {
 		live, why = n.extent(before, next)
 	}
+	save := n.folder.SaveVerdict
+	if !live { // a boot would forget what is in memory only
+		save = n.saveWord
+	}
+	if err := save(s); err != nil {
+		return nil, err
+	}
+	n.recordHold(h.Kind, h, to.Generation)
 	if !live {
 		if err := n.wait(next, "a reboot: "+why); err != nil {
 			return nil, err
@@ -181,7 +185,7 @@ func (n *Node) returnTo(ctx context.Context, h spec.Hold, choose func(kept []sta
 	result := made(items.Transact(making, n.items(next), n.items(before), n.journal, n.guard(next)))
 	if t := (&turn{event: decide.Made, before: before, next: next, result: result, returns: true}); result.Err != nil {
 		err := n.cycle(ctx, t)
-		return t.status, errors.Join(err, n.folder.Save(was))
+		return t.status, errors.Join(err, n.folder.SaveVerdict(was))
 	}
 	if err := n.moveCorrections(before, next, result); err != nil {
 		return nil, err
@@ -193,6 +197,14 @@ func (n *Node) returnTo(ctx context.Context, h spec.Hold, choose func(kept []sta
 		return nil, err
 	}
 	return n.report(next, result)
+}
+
+// saveWord saves what an operator says, on a full disk by the room that is kept there.
+func (n *Node) saveWord(s *state.State) error {
+	if err := n.folder.MakeRoom(); err != nil {
+		n.o.Say("%v", err) // there may be room all the same
+	}
+	return n.folder.Save(s)
 }
 
 // arrive notes that this root runs a generation that is older than the one that it came

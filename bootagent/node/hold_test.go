@@ -53,6 +53,32 @@ func (m *machine) pin(generation uint64) (*spec.Status, error) {
 	return m.say(func(n *Node) (*spec.Status, error) { return n.Pin(m.t.Context(), generation, "", 0) })
 }
 
+// Where the disk is full there is room for an operator's word, too.
+func TestGoingBackOnAFullDisk(t *testing.T) {
+	for name, act := range map[string]func(m *machine) (*spec.Status, error){
+		"rollback": (*machine).rollback,
+		"pin":      func(m *machine) (*spec.Status, error) { return m.pin(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			fill := m.fullDisk()
+			m.enrolled()
+			m.publish(1, layerNamed("a"), "10")
+			m.boot()
+			m.apply()
+			m.publish(2, layerNamed("a"), "20")
+			m.sync()
+			fill()
+			if st, err := act(m); err != nil || st.Generation != 1 || m.swappiness("") != "10" {
+				t.Errorf("%v; %+v, swappiness %s", err, st, m.swappiness(""))
+			}
+			if s := m.state(); s.Current.Generation != 1 || s.Hold == nil {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
 func (m *machine) told(act func(*Node) error) {
 	m.t.Helper()
 	if _, err := m.say(func(n *Node) (*spec.Status, error) { return nil, act(n) }); err != nil {

@@ -137,7 +137,7 @@ func (n *Node) Confirm(ctx context.Context) error {
 	if s.Confirm(n.layersHere(s)...); s.Best().Generation == g.Generation {
 		n.boot.Live.Without = nil
 	}
-	if err := n.folder.Save(s); err != nil {
+	if err := n.saveWord(s); err != nil {
 		return err
 	}
 	n.record("confirmed", field{"generation", g.Generation}, field{"overlay", g.Overlay})
@@ -154,7 +154,7 @@ func (n *Node) Retry(ctx context.Context) (*spec.Status, error) {
 	}
 	if what, why := s.Retry(); what != nil {
 		n.record("retry", field{"generation", what.Generation}, field{"why", why})
-		if err := n.folder.Save(s); err != nil {
+		if err := n.saveWord(s); err != nil {
 			return nil, err
 		}
 	}

@@ -625,3 +625,19 @@ func TestACutEndsWhatIsJudged(t *testing.T) {
 		t.Errorf("%+v, swappiness %s, link %s", st, r.swappiness(""), r.got())
 	}
 }
+
+// Where the disk is full there is room to say that a change stands.
+func TestConfirmOnAFullDisk(t *testing.T) {
+	r := newRemote(t)
+	fill := r.fullDisk()
+	r.enrolled()
+	r.up()
+	r.publishConfirm(2, "a", "20", "1")
+	if st := r.must(r.syncOnce()); st.Generation != 2 {
+		t.Fatalf("%+v", st)
+	}
+	fill()
+	if err := r.confirmNow(); err != nil || r.state().Current.Generation != 2 {
+		t.Errorf("%v; generation %d", err, r.state().Current.Generation)
+	}
+}

@@ -85,7 +85,7 @@ func (p *Publisher) refresh(ctx context.Context, v *view, batch *registry.Batch,
 			names = append(names, name)
 		}
 	}
-	c := &change{by: By{Author: p.Author, Reason: "a publish was cut"}, verb: "refresh", index: x, reject: reject}
+	c := &change{by: By{Author: p.Author, Reason: "a publish was cut"}, verb: verbRefresh, index: x, reject: reject}
 	if c.todo, err = p.renewKept(ctx, v, x, names, func(string) bool { return false }); err != nil {
 		return nil, err
 	}

@@ -80,9 +80,16 @@ func cutChange(x spec.FleetIndex) (what, advice string) {
 	if c := x.Doing; c != nil && c.Verb != "" && c.Verb != verbMend {
 		verb = c.Verb
 	}
+	or := ", or 'caisson refresh'"
+	if verb == verbRefresh {
+		or = ""
+	}
 	return fmt.Sprintf("a %s of generation %d was cut", verb, x.Generation),
-		fmt.Sprintf("run 'caisson %s' again, or 'caisson refresh', which gives its nodes back what they had", verb)
+		fmt.Sprintf("run 'caisson %s' again%s, which gives its nodes back what they had", verb, or)
 }
+
+// verbRefresh signs again what is published.
+const verbRefresh = "refresh"
 
 // verbMend is the change that puts right what a publish that was cut has left.
 const verbMend = "mend"

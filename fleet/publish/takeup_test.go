@@ -78,6 +78,7 @@ func TestTakeUp(t *testing.T) {
 func TestReadersOfACutPublish(t *testing.T) {
 	for verb, want := range map[string]string{"publish": "a publish of generation 2 was cut: run 'caisson publish' again",
 		"pin": "a pin of generation 2 was cut: run 'caisson pin' again, or 'caisson refresh'", verbMend: "a publish of generation 2 was cut: run 'caisson publish' again",
+		"refresh":              "a refresh of generation 2 was cut: run 'caisson refresh' again, which gives its nodes back what they had",
 		"rollout racks wave 1": "rollout racks wave 1 was cut, generation 2: 'caisson rollout run' again"} {
 		f := newFleet(t)
 		f.publish(f.nodes("", "10", "10"), Options{})

@@ -20,7 +20,7 @@ type NetworkDoc struct {
 	DNS        []shape.Text   `site:"dns" doc:"resolver addresses"`
 	Search     []shape.Text   `site:"search" doc:"search domains"`
 	NTP        []shape.Text   `site:"ntp" doc:"time servers"`
-	Interfaces []interfaceDoc `site:"interfaces" doc:"cards with settings of their own, bonds and VLANs; a card that is not listed uses DHCP"`
+	Interfaces []interfaceDoc `site:"interfaces" doc:"cards with settings of their own, bonds and VLANs; a card that is not listed uses DHCP if the node booted by it; without a list, a node that booted without network asks on every card"`
 }
 
 type interfaceDoc struct {
@@ -186,9 +186,14 @@ func checkTogether(c *shape.Checker, docs []interfaceDoc, all []spec.Interface) 
 			member[m] = one.Name
 		}
 	}
+	tagged := map[spec.VLAN]string{}
 	for i, one := range all {
 		d := docs[i]
 		if v := one.VLAN; v != nil {
+			if other, twice := tagged[*v]; twice {
+				c.Errorf(d.VLAN.ID.At, "duplicate", "give one of them all the addresses", "VLAN %d on %s is %s already", v.ID, v.On, cmp.Or(other, "another entry"))
+			}
+			tagged[*v] = one.Name
 			switch on, known := names[v.On]; {
 			case !known:
 				c.Errorf(d.VLAN.On.At, "unknown-name", "add an entry for the card, as in {name: "+shape.Quoted(v.On)+"}", "no interface is called %q", v.On)
@@ -201,7 +206,7 @@ func checkTogether(c *shape.Checker, docs []interfaceDoc, all []spec.Interface) 
 		case isMember && one.MAC != "":
 			c.Errorf(d.At, "conflict", "leave the entry out: a member has the settings of its bond", "%s is a member of %s", one.MAC, bond)
 		case one.Bond == nil && one.VLAN == nil && len(one.Addresses) == 0 && one.DHCP == "" && !under[one.Name]:
-			c.Errorf(d.At, "required", "write dhcp: ipv4, or leave the interface out to use DHCP", "an interface needs addresses, dhcp or a VLAN on it")
+			c.Errorf(d.At, "required", "write dhcp: ipv4; a card that is left out is asked for an address by DHCP only if the node booted by it", "an interface needs addresses, dhcp or a VLAN on it")
 		}
 	}
 }
@@ -241,10 +246,25 @@ func addresses(c *shape.Checker, texts []shape.Text) (out []string) {
 }
 
 func gateway(c *shape.Checker, t shape.Text) string {
-	if _, err := netip.ParseAddr(t.S); t.S != "" && err != nil {
-		c.Errorf(t.At, "address", "", "%q is not an IP address", t.S)
+	if t.S != "" {
+		router(c, t)
 	}
 	return t.S
+}
+
+// router reads the address of a router. A zone would name the interface a second time,
+// and systemd.network(5) takes none.
+func router(c *shape.Checker, t shape.Text) (netip.Addr, bool) {
+	a, err := netip.ParseAddr(t.S)
+	switch {
+	case err != nil:
+		c.Errorf(t.At, "address", "", "%q is not an IP address", t.S)
+	case a.Zone() != "":
+		c.Errorf(t.At, "address", "write "+a.WithZone("").String()+": the interface is that of the entry", "%q has a zone", t.S)
+	default:
+		return a, true
+	}
+	return netip.Addr{}, false
 }
 
 func routes(c *shape.Checker, docs []routeDoc) (out []spec.Route) {
@@ -258,13 +278,10 @@ func routes(c *shape.Checker, docs []routeDoc) (out []spec.Route) {
 			case to != to.Masked():
 				c.Errorf(d.To.At, "address", "write "+to.Masked().String(), "%s is an address in a network", to)
 			}
-			via, viaErr := netip.ParseAddr(d.Via.S)
-			switch {
-			case !d.Via.Set():
-			case viaErr != nil:
-				c.Errorf(d.Via.At, "address", "", "%q is not an IP address", d.Via.S)
-			case err == nil && via.Is4() != to.Addr().Is4():
-				c.Errorf(d.Via.At, "address", "a route and its router are of one family", "%s is not a router for %s", via, to)
+			if d.Via.Set() {
+				if via, ok := router(c, d.Via); ok && err == nil && via.Is4() != to.Addr().Is4() {
+					c.Errorf(d.Via.At, "address", "a route and its router are of one family", "%s is not a router for %s", via, to)
+				}
 			}
 			out = append(out, spec.Route{To: d.To.S, Via: d.Via.S})
 		})

@@ -4,11 +4,13 @@ package spec
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -19,7 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write docs/formats and the golden documents anew")
+var update = flag.Bool("update", false, "write docs/formats anew, and golden documents that are not there")
 
 // documents are those of this package that others keep or are sent, and what a release does
 // with a key of a later one.
@@ -55,7 +57,7 @@ func TestGoldens(t *testing.T) {
 			fill(doc.Elem())
 			data, err := Encode(doc.Interface())
 			if err == nil {
-				err = os.WriteFile(file, data, 0o644)
+				err = writeNew(file, data)
 			}
 			if err != nil {
 				t.Fatal(err)
@@ -73,6 +75,33 @@ func TestGoldens(t *testing.T) {
 		if again, err := Encode(doc); err != nil || !bytes.Equal(again, data) {
 			t.Errorf("%s is written otherwise: %v\n%s", file, err, cmp.Diff(string(data), string(again)))
 		}
+	}
+}
+
+// writeNew writes a golden file where there is none. What a release wrote is never written
+// anew: it is what later releases read.
+func writeNew(name string, data []byte) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Close())
+}
+
+// TestUpdateKeepsGoldens: -update leaves what is there.
+func TestUpdateKeepsGoldens(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "layer.json")
+	for _, text := range []string{"of 0.9.0", "of today"} {
+		if err := writeNew(file, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != "of 0.9.0" {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 

@@ -85,7 +85,8 @@ func needsAreKnown(d *decision) error {
 	return nil
 }
 
-// sectionsParse reads the sections that this release has, strictly.
+// sectionsParse reads the sections that this release has. What a later one added, and
+// does not list in needs, is left out.
 func sectionsParse(d *decision) error {
 	core := d.overlay.Core
 	if _, err := spec.DecodeKnown(d.candidate.Document, &d.overlay); err != nil {

@@ -18,7 +18,10 @@ import (
 // Batch is one pass of changes. In each directory it looks once for what a killed process
 // left, and makes what was done durable once, by Sync. The zero value is ready for use by
 // one goroutine; who used it calls Sync, and only then is anything sure to be on the disk.
-type Batch struct{ dirs []*entered }
+type Batch struct {
+	dirs []*entered
+	lost error // what was done before is not durable, though the pass went on
+}
 
 // entered is a directory that a batch has changed something in.
 type entered struct {
@@ -107,8 +110,16 @@ func (b *Batch) remove(d Dir, name string, unlink func(Dir, string) error) error
 	return unlink(in.Dir, name)
 }
 
-// Sync makes what was done durable and ends the pass.
+// Sync makes what was done durable and ends the pass. An error says that any of what was
+// done in the pass, and not only what was done last, may be lost.
 func (b *Batch) Sync() error {
+	err := errors.Join(b.lost, b.flush())
+	b.lost = nil
+	return err
+}
+
+// flush makes durable what was done in the directories that are held, and lets go of them.
+func (b *Batch) flush() error {
 	var errs []error
 	for _, in := range b.dirs {
 		errs = append(errs, in.Sync(), in.Close())
@@ -129,7 +140,8 @@ func (b *Batch) enter(d Dir) (*entered, error) {
 		}
 	}
 	if len(b.dirs) == held {
-		if err := b.Sync(); err != nil {
+		if err := b.flush(); err != nil { // of what was done already, which only Sync can tell
+			b.lost = errors.Join(b.lost, err)
 			return nil, err
 		}
 	}

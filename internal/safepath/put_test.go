@@ -226,3 +226,35 @@ func TestBatchLooksOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A pass that lets go of a directory which cannot be made durable goes on, and says so at its
+// end: what was done there counts as lost.
+func TestABatchKeepsWhatWasLost(t *testing.T) {
+	root := t.TempDir()
+	var b Batch
+	for n := range held {
+		name := fmt.Sprint(root, "/", n)
+		if err := os.Mkdir(name, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Put(hold(t, name), "x", Thing{Mode: unix.S_IFREG | 0o644}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.dirs[0].Close(); err != nil { // whose fsync fails
+		t.Fatal(err)
+	}
+	d := hold(t, root)
+	if err := b.Put(d, "y", Thing{Mode: unix.S_IFREG | 0o644}); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("the seventeenth directory: %v", err)
+	}
+	if err := b.Put(d, "y", Thing{Mode: unix.S_IFREG | 0o644}); err != nil {
+		t.Errorf("what comes after: %v", err)
+	}
+	if err := b.Sync(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("the end of the pass: %v", err)
+	}
+	if err := b.Sync(); err != nil {
+		t.Errorf("the next pass: %v", err)
+	}
+}

@@ -5,11 +5,13 @@
 package hack
 
 import (
+	"bufio"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/require"
@@ -75,21 +77,92 @@ func TestFuzz(t *testing.T) {
 	}
 }
 
-// The disk is the command's alone, its exit code is the command's, and nothing stays.
+// The programs of two packages are there at once, however many packages there are: each
+// target counts what lies beside its own.
+func TestFuzzKeepsTwoPrograms(t *testing.T) {
+	dir := t.TempDir()
+	files := map[string]string{"go.mod": "module example\n\ngo 1.26\n"}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		files[name+"/p_test.go"] = `package p
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func FuzzOne(f *testing.F) {
+	programs, err := os.ReadDir(filepath.Dir(os.Args[0]))
+	if err != nil || len(programs) > 2 {
+		f.Fatal(programs, err)
+	}
+	f.Fuzz(func(*testing.T, []byte) {})
+}
+
+func FuzzTwo(f *testing.F) { FuzzOne(f) }
+`
+	}
+	for name, text := range files {
+		name = filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if said, code := script(t, nil, "env", "-C", dir, wd(t)+"/fuzz", "1x"); code != 0 || strings.Count(said, "fuzz ") != 8 {
+		t.Errorf("code %d:\n%s", code, said)
+	}
+}
+
+// The disk is the command's alone, its exit code is the command's, and nothing stays. What
+// lies below the caller's TMPDIR, a checkout for one, is seen by the command.
 func TestScratch(t *testing.T) {
 	require.Root(t)
 	require.Tool(t, "unshare", "losetup", "mkfs.ext4")
 	dir := t.TempDir()
-	said, code := script(t, []string{"TMPDIR=" + dir}, "./scratch", "sh", "-c", `findmnt --noheadings --output OPTIONS "$TMPDIR" && touch "$TMPDIR/x"; ls "$TMPDIR"; exit 7`)
-	if strings.Contains(said, "stays on its disk") {
+	if err := os.WriteFile(filepath.Join(dir, "checkout"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	said, code := script(t, []string{"TMPDIR=" + dir}, "./scratch", "sh", "-c", `findmnt --noheadings --output OPTIONS "$TMPDIR" && touch "$TMPDIR/x"; ls "$0" "$TMPDIR"; exit 7`, dir+"/checkout")
+	if strings.Contains(said, "stay on their disk") {
 		require.Missing(t, "loop", said)
 	}
-	left, err := os.ReadDir(dir)
-	if code != 7 || !strings.Contains(said, "nobarrier") || !strings.HasSuffix(said, "\nx\n") || err != nil || len(left) > 0 {
-		t.Errorf("code %d, %v and %v are left:\n%s", code, left, err, said)
+	if code != 7 || !strings.Contains(said, "nobarrier") || !strings.Contains(said, "/checkout\n") || !strings.Contains(said, ":\nx\n") {
+		t.Errorf("code %d:\n%s", code, said)
 	}
-	if said, code := script(t, []string{"TMPDIR=" + dir + "/none"}, "./scratch", "sh", "-c", "exit 7"); code != 7 || !strings.Contains(said, "stays on its disk") {
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 {
+		t.Errorf("%v and %v are left", left, err)
+	}
+	if said, code := script(t, []string{"TMPDIR=" + dir + "/none"}, "./scratch", "sh", "-c", "exit 7"); code != 7 || !strings.Contains(said, "stay on their disk") {
 		t.Errorf("without a place for the disk: code %d\n%s", code, said)
+	}
+}
+
+// The command gets the signals that its caller sends, and its input.
+func TestScratchPassesSignals(t *testing.T) {
+	require.Root(t)
+	require.Tool(t, "unshare", "losetup", "mkfs.ext4")
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		dir := t.TempDir()
+		cmd := exec.CommandContext(t.Context(), "./scratch", "sh", "-c", `tail -f /dev/null & trap 'kill $!; exit 9' INT TERM; read -r line; echo "$line"; wait`)
+		cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+		cmd.Stdin = strings.NewReader("ready\n")
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Fatal(err)
+		}
+		err = cmd.Wait()
+		if left, readErr := os.ReadDir(dir); cmd.ProcessState.ExitCode() != 9 || readErr != nil || len(left) > 0 {
+			t.Errorf("%v: %v, and %v is left", signal, err, left)
+		}
 	}
 }
 

@@ -90,7 +90,7 @@ func TestServedSiteFollowsItsFiles(t *testing.T) {
 	write("site.yaml", followedSite)
 	is("mended", "n1", "some", 0, "", 1)
 	write("site.yaml", strings.ReplaceAll(followedSite, "name: metal", "name: stone"))
-	is("another fleet", "n1", "some", 0, `of the fleet "stone"`, 1)
+	is("another fleet", "n1", "some", 0, `is for fleet "stone"`, 1)
 	write("site.yaml", moved)
 	is("this fleet", "n1 n2", "few", 1, "", 1)
 	write("services.lock", "{")

@@ -220,7 +220,7 @@ var verbsOfRegistries = map[string]struct {
 	"prune": {func(h *hostile) []string { return []string{h.ref, "--site", h.site} },
 		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
 	"prune without a site": {func(h *hostile) []string { return []string{h.ref} },
-		map[string]string{"index": "is not verified", "current": "is not verified", "overlay": "is not verified", "layer": "is not verified"}},
+		map[string]string{"index": "nothing is verified", "current": "nothing is verified", "overlay": "nothing is verified", "layer": "nothing is verified"}},
 	// The layers of this test hold no kernel: netboot gets no further than the check.
 	"netboot": {func(h *hostile) []string {
 		return []string{h.site, "--out", h.path("boot"), "--ipxe", "", "--registry", "192.0.2.1:5000/test"}

@@ -164,7 +164,13 @@ func (v *view) list(lists Lists) ([]string, error) {
 
 // without returns what of a list another one lacks.
 func without(list, other []string) []string {
-	return slices.DeleteFunc(slices.Clone(list), func(d string) bool { return slices.Contains(other, d) })
+	out := []string{} // a list of JSON
+	for _, d := range list {
+		if !slices.Contains(other, d) {
+			out = append(out, d)
+		}
+	}
+	return out
 }
 
 // didYouMean asks for the published node whose name is near to another word.

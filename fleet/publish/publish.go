@@ -90,8 +90,8 @@ type Result struct {
 	Left       []string   `json:"left"`      // nodes without a row from now on
 	Unchanged  int        `json:"unchanged"`
 
-	Rejected []string `json:"rejected,omitempty"` // digests that come to the reject list
-	Allowed  []string `json:"allowed,omitempty"`  // digests that leave it
+	Rejected []string `json:"rejected"` // digests that come to the reject list
+	Allowed  []string `json:"allowed"`  // digests that leave it
 
 	DryRun bool `json:"dryRun,omitempty"` // all of it would be so: nothing was written
 
@@ -106,7 +106,7 @@ type HoldLine struct {
 
 func newResult(root spec.FleetIndex) *Result {
 	return &Result{Fleet: root.Fleet, Epoch: root.Epoch, Generation: root.Generation, Published: []NodeLine{}, Resigned: []NodeLine{},
-		Held: []HoldLine{}, Ended: []HoldLine{}, Left: []string{}}
+		Held: []HoldLine{}, Ended: []HoldLine{}, Left: []string{}, Rejected: []string{}, Allowed: []string{}}
 }
 
 func (r *Result) add(w *work, generation uint64) {

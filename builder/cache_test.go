@@ -25,7 +25,7 @@ func TestCacheIsOurs(t *testing.T) {
 		want string // part of the error; "" for a cache of mode 0700
 	}{
 		{"none yet", func(string) error { return nil }, ""},
-		{"readable by all, as older releases made it", func(dir string) error { return os.Mkdir(dir, 0o755) }, ""},
+		{"readable by all", func(dir string) error { return os.Mkdir(dir, 0o755) }, ""},
 		{"a directory of other things", func(dir string) error {
 			if err := os.Mkdir(dir, 0o755); err != nil {
 				return err

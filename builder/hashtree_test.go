@@ -14,7 +14,7 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// TestCompleteRoot: a step of a release that made no roots gets its own, and keeps it.
+// TestCompleteRoot: a cached step without roots gets its own, and keeps them.
 func TestCompleteRoot(t *testing.T) {
 	dir, data := t.TempDir(), bytes.Repeat([]byte("image of a step "), 2*verity.Block/16)
 	if err := os.WriteFile(filepath.Join(dir, imageName), data, 0o600); err != nil {

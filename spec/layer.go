@@ -21,7 +21,7 @@ type Layer struct {
 	AppArmor   LoadedPolicy       `json:"apparmor,omitzero"`
 	Features   []string           `json:"features,omitempty"` // what the layer's agent knows beyond 0.9.0, see Features; sorted
 
-	// Roots are those of the images' hash trees (layers/verity), by the image's digest, 64
+	// Roots are those of the images' hash trees (internal/verity), by the image's digest, 64
 	// hex digits each.
 	Roots map[string]string `json:"roots,omitempty"`
 

@@ -92,8 +92,8 @@ func (f *Tracker) rememberDate(s *state.State, issuedAt time.Time) {
 	}
 }
 
-// heal forgets a minimum that an earlier release took from an operator's key
-// alone, or that no document can reach. Its reject list stays.
+// heal forgets a minimum that nobody can have signed: of an epoch that no epoch key
+// permitted, or one that no document can reach. Its reject list stays.
 func heal(s *state.State) {
 	m := s.Fleet.Minimum
 	if m.Epoch > s.Floor.Epoch && !s.Fleet.Permitted || m.Epoch > sign.MaxNumber || m.Generation > sign.MaxNumber {

@@ -235,8 +235,7 @@ func (h *Hub) readNodes(ctx context.Context) error {
 }
 
 // fromRow makes a node of its row. What cannot be read of it is left out, and said: it
-// is of an earlier release, or of whoever wrote to the database, and ends with the
-// node's next report.
+// is of whoever else wrote to the database, and ends with the node's next report.
 func (h *Hub) fromRow(row store.Node) *node {
 	row.Received, row.KeySince = shownTime(row.Received), shownTime(row.KeySince)
 	if row.Key == "" { // an operator named one before it reported

@@ -32,7 +32,7 @@ func (f *fleet) at(t testing.TB, ref string) *Publisher {
 	return &p
 }
 
-// unrenewed is the intent of a publisher of the first release.
+// unrenewed is an intent that does not say that its publisher renews it.
 func unrenewed(i intent) []byte { return i.annotated(map[string]string{}) }
 
 // through lets hook see every request of one publisher before the registry does.

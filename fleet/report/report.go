@@ -49,8 +49,8 @@ func OpenOf(node string, raw []byte, now time.Time) (*spec.Report, error) {
 	return r, nil
 }
 
-// Read reads a report that was opened at a time and kept: by an earlier release perhaps,
-// which bounded less.
+// Read reads a report that was opened at a time and kept, and bounds it again:
+// others may have written to the database.
 func Read(kept []byte, at time.Time) (*spec.Report, error) {
 	r, err := spec.DecodeReport(kept)
 	if err != nil {

@@ -84,8 +84,7 @@ func TestOneReportAndTheOthers(t *testing.T) {
 	}
 }
 
-// TestOldRows: what an earlier release let into the database, or somebody else wrote
-// there, costs the rows that it is in until their nodes report again.
+// TestOldRows: what somebody else wrote into the database costs the rows that it is in until their nodes report again.
 func TestOldRows(t *testing.T) {
 	early := time.Date(0, 1, 1, 0, 0, 0, 0, time.FixedZone("x", 86340))
 	last := func(change func(*spec.Report)) string {

@@ -14,7 +14,7 @@ import (
 
 // Settable checks that a kernel can take the value of a parameter, as far as that is known
 // whatever the kernel. It is asked where a value is written. Nodes do not ask it: they take
-// what an earlier publisher let through, and say what the kernel answered.
+// what a publisher let through, and say what the kernel answered.
 func Settable(s spec.Sysctl) error {
 	name := SysctlName(s.Key)
 	if key, value, ok := strings.Cut(name, "="); ok {

@@ -28,8 +28,7 @@ const Marker = "caisson.kexec=1"
 const Counted = "caisson.counted="
 
 // CountedFor returns for which overlay the loader before this kexec counted the boot:
-// its digest, "" where it counted for none. ok is false where it was a release that did
-// not say.
+// its digest, "" where it counted for none. ok is false where it did not say.
 func CountedFor(running []string) (overlay string, ok bool) {
 	for _, word := range running {
 		if overlay, ok = strings.CutPrefix(word, Counted); ok {

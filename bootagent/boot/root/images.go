@@ -20,7 +20,7 @@ var ErrInMemory = errors.New("they are in memory")
 // kernel is to check while they are read, and what the record says of them all. trees is
 // asked for layers with roots alone; its error says why the kernel can check nothing.
 func Check(ctx context.Context, staged stage.Stager, layer spec.Layer, trees func() (*stage.Trees, error)) (whenRead map[string]verity.Hash, noted state.Images, err error) {
-	why := errors.New("the release that built this layer made no hash trees")
+	why := errors.New("the layer names no hash trees")
 	if len(layer.Roots) > 0 {
 		staged.Trees, why = trees()
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package service reads which services of a site take their files from git: the
-// documents of kind Service, and the lock beside the site.
+// documents of kind NodeService, and the lock beside the site.
 //
 // A document says where files come from and where nodes have them. What a branch
 // means today is not in it: the [Lock] names a commit for each service, and the

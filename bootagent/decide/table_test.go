@@ -86,7 +86,7 @@ func TestItIsPure(t *testing.T) {
 // titles are what the page calls the events.
 var titles = map[Event]string{
 	Begin: "Before anything else", Look: "A look at what runs", Answer: "The registry was asked", Try: "A change is to be made", Made: "It was made, or failed",
-	Probed: "The way to the registry was tried", Undo: "A change on trial is undone", Effect: "A generation is in effect", Judged: "Its checks were looked at", Boot: "The registry has answered the loader; without an answer it enters the best of what ran well before",
+	Probed: "The way to the registry was tried", Undo: "A change on trial is undone", Effect: "A generation is in effect", Judged: "Its checks were looked at", Boot: "The registry has answered the loader; without an answer it enters what ran well before",
 }
 
 // page is the table as the page shows it.

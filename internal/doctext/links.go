@@ -30,11 +30,16 @@ func Anchors(text string) map[string]bool {
 	out := map[string]bool{}
 	for _, line := range prose(text) {
 		if m := heading.FindStringSubmatch(line); m != nil {
-			name := dropped.ReplaceAllString(strings.ToLower(linked.ReplaceAllString(m[1], "$1")), "")
-			out[strings.ReplaceAll(name, " ", "-")] = true
+			out[anchor(m[1])] = true
 		}
 	}
 	return out
+}
+
+// anchor is the fragment by which a heading is reached.
+func anchor(heading string) string {
+	name := dropped.ReplaceAllString(strings.ToLower(linked.ReplaceAllString(heading, "$1")), "")
+	return strings.ReplaceAll(name, " ", "-")
 }
 
 // prose returns the lines of a page outside of blocks of code.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -94,6 +95,28 @@ func TestLinks(t *testing.T) {
 	}
 	if checked < 200 {
 		t.Errorf("%d links are found: is the pattern right?", checked)
+	}
+}
+
+// TestPlaces: what a page says of places is so: a link whose words are a page's name leads
+// to that page, and a heading that is named without a link is one of the same page.
+func TestPlaces(t *testing.T) {
+	var (
+		named  = regexp.MustCompile(`\[([\w-]+\.md)\]\(([^)#]+)`)
+		quoted = regexp.MustCompile(`\b(?:see|under)\s+(?:\*([A-Z][^*]*)\*|"([A-Z][^"]*)")`)
+	)
+	for name, text := range pages(t) {
+		text = strings.Join(prose(text), "\n")
+		for _, m := range named.FindAllStringSubmatch(text, -1) {
+			if m[1] != filepath.Base(m[2]) {
+				t.Errorf("%s: %s leads to %s", name, m[1], m[2])
+			}
+		}
+		for _, m := range quoted.FindAllStringSubmatch(text, -1) {
+			if title := m[1] + m[2]; !Anchors(text)[anchor(title)] {
+				t.Errorf("%s: %q has no heading %q: make it a link", name, m[0], title)
+			}
+		}
 	}
 }
 

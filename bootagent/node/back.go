@@ -22,35 +22,38 @@ import (
 
 // goBack undoes a change that did not pass its gates. That it was rejected is on disk before
 // anything is done, so that a cut at any point ends with what ran before. What was
-// rejected is not tried again until somebody says so.
-func (n *Node) goBack(ctx context.Context, t *turn, step decide.Step) error {
+// rejected is not tried again until somebody says so. Where the disk does not take that, it
+// reports that it is to be decided anew: over which ways back it lasts is another matter.
+func (n *Node) goBack(ctx context.Context, t *turn, step decide.Step) (last bool, err error) {
 	s, err := n.folder.Load()
 	if err != nil {
-		return err
+		return true, err
 	}
 	failed, good, why := t.next.Generation, t.before, t.why
 	way := map[decide.Act]string{decide.BackLive: "live", decide.BackBoot: "reboot"}[step.Act]
-	n.recordStep("gate-failed", field{"generation", failed.Generation}, field{"overlay", failed.Overlay}, field{"back", good.Generation.Generation}, field{"by-way-of", way}, field{"why", why})
-	n.note(failed, nil, spec.Event{Event: spec.EventGateFailed, Transition: n.decided, Why: why, Did: fmt.Sprintf("goes back to %s (%s), and does not try it again", n.nameBeside(good.Generation, failed), way), Console: blackbox.Console(kmsg)})
+	kept := n.folder.Unsaved() == nil
 	s.Reject(failed, why, time.Now())
 	if err := n.folder.SaveVerdict(s); err != nil {
-		return err
+		return true, err
 	}
-	if step.Act == decide.BackBoot && n.folder.Unsaved() != nil {
-		return n.stay(ctx, t) // a boot would forget it
+	if kept && n.folder.Unsaved() != nil {
+		return false, nil
 	}
+	n.recordStep("gate-failed", field{"generation", failed.Generation}, field{"overlay", failed.Overlay}, field{"back", good.Generation.Generation}, field{"by-way-of", way}, field{"why", why})
+	n.note(failed, nil, spec.Event{Event: spec.EventGateFailed, Transition: n.decided, Why: why, Did: fmt.Sprintf("goes back to %s (%s), and does not try it again", n.nameBeside(good.Generation, failed), way), Console: blackbox.Console(kmsg)})
 	n.setSync(spec.SyncBehind, rejectedText(failed, why))
 	if step.Act == decide.BackLive {
 		t.status, err = n.backLive(ctx, good, failed, why)
-		return err
+		return true, err
 	}
+	n.boot.Live.Stuck = ""
 	if err := n.remember(); err != nil {
-		return err
+		return true, err
 	}
 	class, reason, err := n.Reboot(ctx)
 	n.o.Say("%s did not pass its gates: %s; going back to %s by a %s: %s", n.nameBeside(failed, good.Generation), why, n.nameBeside(good.Generation, failed), class, reason)
 	t.wait = again
-	return err
+	return true, err
 }
 
 // softBack reports whether a soft-reboot leads to what ran before, once what failed is

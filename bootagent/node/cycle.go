@@ -202,7 +202,7 @@ func (n *Node) act(ctx context.Context, t *turn, step decide.Step) (last bool, e
 		t.status, err = n.Status(ctx)
 		return true, err
 	case decide.BackLive, decide.BackBoot:
-		return true, n.goBack(ctx, t, step)
+		return n.goBack(ctx, t, step)
 	case decide.Stay:
 		return true, n.stay(ctx, t)
 	}

@@ -134,9 +134,10 @@ func (n *Node) judge(ctx context.Context, before *judged, looked gate.Record) (w
 }
 
 // verdict says whether a change did what it should. One that was rejected by an agent
-// which was ended before it had acted stays so.
+// which was ended before it had acted stays so; one that the node goes on with all the same
+// is good when its checks hold.
 func (n *Node) verdict(s *state.State, j *judged) gate.Verdict {
-	if s.Staged != nil && s.Staged.Same(j.found.Generation) {
+	if s.Staged != nil && s.Staged.Same(j.found.Generation) && n.boot.Live.Stuck == "" {
 		why := ""
 		switch {
 		case j.found.Generation.IsAhead():

@@ -180,3 +180,41 @@ func TestAFullDiskKeepsNoChange(t *testing.T) {
 		})
 	}
 }
+
+// A boot forgets a verdict that the disk does not take: what failed stays, nothing says that
+// the node goes back, and it counts as good when its checks hold after all.
+func TestNoBootForAVerdictThatItForgets(t *testing.T) {
+	m := newMachine(t)
+	fill := m.fullDisk()
+	m.enrolled()
+	m.publish(1, layerNamed("a"), "10")
+	m.boot()
+	m.apply()
+	m.publishGated(2, layer("b"), "20", 0)
+	m.boot()
+	m.root2()
+	m.apply()
+	for range 2 {
+		fill()
+		if err := os.RemoveAll(m.root + paths.State + "/reserve"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	st, reboots := m.judge(5)
+	if st == nil || reboots != 0 || st.Generation != 2 || st.Health != spec.HealthBroken {
+		t.Fatalf("%d reboots, %+v", reboots, st)
+	}
+	if err := os.Remove(m.root + paths.State + "/log"); err != nil { // there is room again
+		t.Fatal(err)
+	}
+	m.ready("20")
+	if _, reboots = m.judge(5); reboots != 0 {
+		t.Errorf("%d reboots", reboots)
+	}
+	if s := m.state(); s.Current.Generation != 2 || s.Staged != nil {
+		t.Errorf("generation %d, and %+v waits", s.Current.Generation, s.Staged)
+	}
+	if events, _ := m.blackBox(); slices.ContainsFunc(events, func(e spec.Event) bool { return strings.Contains(e.Did, "goes back") }) {
+		t.Errorf("%+v", events)
+	}
+}

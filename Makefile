@@ -50,7 +50,7 @@ deb: ## Make the agent's Debian packages for hosts that exist already, amd64 and
 	  GO='$(GO)' hack/deb $(OUT)/$$arch/caisson-agent $$arch '$(VERSION)' '$(BUILT)' $(OUT) || exit; \
 	done
 
-release: ## Make a release in out/release: programs, packages, pages, SBOM, provenance, SHA256SUMS; KEY=release.key signs
+release: ## Make a release of a tagged commit in out/release: programs, packages, pages, SBOM, provenance, SHA256SUMS; KEY=release.key signs
 	@GO='$(GO)' hack/release '$(VERSION)' '$(BUILT)' '$(OUT)/release' $(KEY)
 
 deps: ## Install the Debian packages that building layers and testing take

@@ -25,6 +25,16 @@ type Program struct {
 	Info   *debug.BuildInfo // what the linker wrote into it
 }
 
+// Setting returns how a program was built by a key of [debug.BuildSetting], or nothing.
+func (p Program) Setting(key string) string {
+	for _, set := range p.Info.Settings {
+		if set.Key == key {
+			return set.Value
+		}
+	}
+	return ""
+}
+
 // modules are what a program is linked of, the standard library among them.
 func (p Program) modules() []debug.Module {
 	list := []debug.Module{{Path: "stdlib", Version: strings.TrimPrefix(p.Info.GoVersion, "go")}}
@@ -83,29 +93,42 @@ type subject struct {
 	Digest map[string]string `json:"digest"`
 }
 
+// Release is what is given to a release from outside: its version, such as v0.9.0, and
+// whether that is a name only, which no tag of the commit has.
+type Release struct {
+	Version  string
+	Untagged bool
+}
+
 // ProvenanceOfRelease says of which commit, by which tools and of which modules the files of
 // a release were made: an in-toto statement with SLSA provenance. files are digests in
 // hexadecimal, by name.
-func ProvenanceOfRelease(version string, files map[string]string, programs []Program) ([]byte, error) {
+func ProvenanceOfRelease(release Release, files map[string]string, programs []Program) ([]byte, error) {
 	s := statement{Type: "https://in-toto.io/Statement/v1", Predicate: "https://slsa.dev/provenance/v1"}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		s.Subject = append(s.Subject, subject{name, map[string]string{"sha256": files[name]}})
 	}
 	s.Content = provenance{
-		Definition: definition{Type: BuildTypeRelease, External: map[string]string{"version": version}, Internal: map[string]string{}},
-		Run:        run{Builder: builder{ID: "https://caisson.dev/release", Version: map[string]string{"caisson": version}}},
+		Definition: definition{Type: BuildTypeRelease, External: map[string]string{"version": release.Version}, Internal: map[string]string{}},
+		Run:        run{Builder: builder{ID: "https://caisson.dev/release", Version: map[string]string{"caisson": release.Version}}},
+	}
+	if release.Untagged {
+		s.Content.Definition.Internal["untagged"] = "true"
 	}
 	made := map[string]map[string]string{} // digests of what it is made of, by URI
 	for _, p := range programs {
 		s.Content.Run.Builder.Version["go"] = p.Info.GoVersion
+		switch p.Setting("vcs.modified") {
+		case "false":
+		case "":
+			s.Content.Definition.Internal["uncommittedChanges"] = "unknown"
+		default:
+			s.Content.Definition.Internal["uncommittedChanges"] = "true"
+		}
 		for _, set := range p.Info.Settings {
 			switch set.Key {
 			case "vcs.revision":
 				made["git+https://caisson.dev/caisson@"+set.Value] = map[string]string{"gitCommit": set.Value}
-			case "vcs.modified":
-				if set.Value != "false" {
-					s.Content.Definition.Internal["uncommittedChanges"] = set.Value
-				}
 			case "CGO_ENABLED", "-trimpath", "-tags":
 				s.Content.Definition.Internal[p.File+" "+set.Key] = set.Value
 			}

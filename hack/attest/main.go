@@ -36,14 +36,17 @@ func main() {
 	version := flag.String("version", "", "the release, such as v0.9.0")
 	built := flag.String("built", "", "when its commit was made, as RFC 3339 has it")
 	key := flag.String("key", "", "private key that signs; unsigned when empty")
+	dirty := flag.Bool("dirty", false, "take programs of uncommitted changes")
+	untagged := flag.Bool("untagged", false, "no tag of the commit is the version; the provenance says so")
 	flag.Parse()
-	if err := attest(flag.Arg(0), *version, *built, *key); err != nil {
+	r := sbom.Release{Version: *version, Untagged: *untagged}
+	if err := attest(flag.Arg(0), r, *built, *key, *dirty); err != nil {
 		fmt.Fprintln(os.Stderr, "attest:", err)
 		os.Exit(1)
 	}
 }
 
-func attest(dir, version, built, key string) error {
+func attest(dir string, release sbom.Release, built, key string, dirty bool) error {
 	at, err := time.Parse(time.RFC3339, built)
 	if err != nil {
 		return err
@@ -52,15 +55,18 @@ func attest(dir, version, built, key string) error {
 	if err != nil {
 		return err
 	}
-	name := "caisson_" + strings.TrimPrefix(version, "v")
-	spdx, err := sbom.SPDXOfPrograms(version, at.UTC().Format(time.RFC3339), programs)
+	if err := ofCommit(programs, dirty); err != nil {
+		return err
+	}
+	name := "caisson_" + strings.TrimPrefix(release.Version, "v")
+	spdx, err := sbom.SPDXOfPrograms(release.Version, at.UTC().Format(time.RFC3339), programs)
 	if err != nil {
 		return err
 	}
 	if files[name+".spdx.json"], err = write(dir, name+".spdx.json", spdx); err != nil {
 		return err
 	}
-	provenance, err := sbom.ProvenanceOfRelease(version, files, programs)
+	provenance, err := sbom.ProvenanceOfRelease(release, files, programs)
 	if err != nil {
 		return err
 	}
@@ -80,6 +86,17 @@ func attest(dir, version, built, key string) error {
 		return nil
 	}
 	return signed(dir, sums.String(), key)
+}
+
+// ofCommit returns an error that names a program which git, asked by the linker, did not find
+// to be made of a commit and nothing else.
+func ofCommit(programs []sbom.Program, dirty bool) error {
+	for _, p := range programs {
+		if modified := p.Setting("vcs.modified"); modified != "false" && !dirty {
+			return fmt.Errorf("%s is not made of a commit alone: its vcs.modified is %q; DIRTY=1 makes a release to look at", p.File, modified)
+		}
+	}
+	return nil
 }
 
 // read returns the digests of the files in dir, and the programs among them.

@@ -12,9 +12,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/builder/sbom"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -42,7 +44,8 @@ func released(t *testing.T, key string) map[string][]byte {
 	if err := os.WriteFile(filepath.Join(dir, "caisson_1.2.3_amd64.deb"), []byte("a package"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := attest(dir, "v1.2.3", "2026-11-22T23:00:00+01:00", key); err != nil {
+	// A program of go test says nothing of version control.
+	if err := attest(dir, sbom.Release{Version: "v1.2.3", Untagged: true}, "2026-11-22T23:00:00+01:00", key, true); err != nil {
 		t.Fatal(err)
 	}
 	files := map[string][]byte{}
@@ -147,6 +150,7 @@ func TestDocuments(t *testing.T) {
 		Subject   []struct{ Name string }
 		Predicate struct {
 			BuildDefinition struct {
+				InternalParameters   map[string]string
 				ResolvedDependencies []struct {
 					URI    string
 					Digest map[string]string
@@ -160,6 +164,9 @@ func TestDocuments(t *testing.T) {
 	if statement.Type != "https://in-toto.io/Statement/v1" || len(statement.Subject) != 3 {
 		t.Errorf("%+v", statement)
 	}
+	if p := statement.Predicate.BuildDefinition.InternalParameters; p["untagged"] != "true" || p["uncommittedChanges"] != "unknown" {
+		t.Errorf("the statement hides what it is made of: %v", p)
+	}
 	for _, d := range statement.Predicate.BuildDefinition.ResolvedDependencies {
 		if sum := d.Digest["dirHash"]; !strings.Contains(d.URI, "stdlib") && len(sum) != 64 {
 			t.Errorf("%s has the hash %q", d.URI, sum)
@@ -168,7 +175,30 @@ func TestDocuments(t *testing.T) {
 }
 
 func TestNothingToAttest(t *testing.T) {
-	if err := attest(t.TempDir(), "v1.2.3", "2026-11-22T22:00:00Z", ""); err == nil || !strings.Contains(err.Error(), "has no program") {
+	if err := attest(t.TempDir(), sbom.Release{Version: "v1.2.3"}, "2026-11-22T22:00:00Z", "", false); err == nil || !strings.Contains(err.Error(), "has no program") {
 		t.Error(err)
+	}
+}
+
+// What git did not find clean when the linker asked is refused, as is what git was not
+// asked of: hack/release may have looked at another moment.
+func TestOfACommit(t *testing.T) {
+	for _, test := range []struct {
+		modified, want string
+		dirty          bool
+	}{
+		{"", "vcs.modified is \"\"", false},
+		{"true", "caisson_1.2.3_linux_amd64 is not made of a commit alone: its vcs.modified is \"true\"", false},
+		{"false", "", false},
+		{"true", "", true},
+	} {
+		p := sbom.Program{File: "caisson_1.2.3_linux_amd64", Info: new(debug.BuildInfo)}
+		if test.modified != "" {
+			p.Info.Settings = []debug.BuildSetting{{Key: "vcs.modified", Value: test.modified}}
+		}
+		err := ofCommit([]sbom.Program{p}, test.dirty)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v: %v", test, err)
+		}
 	}
 }

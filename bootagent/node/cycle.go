@@ -42,9 +42,14 @@ type turn struct {
 	wait   time.Duration // of Judged: until the next look, 0 where nothing is judged any more
 }
 
+// maxSteps is many times what a turn takes: one that takes more finds again and again what it
+// has just acted on.
+const maxSteps = 32
+
 // cycle decides and acts, until an act is the last one.
 func (n *Node) cycle(ctx context.Context, t *turn) error {
-	for {
+	var last string
+	for range maxSteps {
 		f, err := n.look(ctx, t)
 		if err != nil {
 			return err
@@ -55,12 +60,14 @@ func (n *Node) cycle(ctx context.Context, t *turn) error {
 		}
 		before := n.decided
 		n.decided = step.Name
-		last, err := n.act(ctx, t, step)
+		ends, err := n.act(ctx, t, step)
 		n.decided = before
-		if last || err != nil {
+		if ends || err != nil {
 			return err
 		}
+		last = step.Name
 	}
+	return fmt.Errorf("%d decisions led to no end, the last one was %s", maxSteps, last)
 }
 
 // act does what was decided, and says what the next decision follows. It reports whether
@@ -256,8 +263,13 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 	if err := n.turnTo(t, decide.Look); err != nil {
 		return nil, err
 	}
-	err := n.cycle(ctx, t)
-	if t.comesUp && t.status != nil && err != nil { // the node goes on, and its status says how
+	return n.outcome(t, n.cycle(ctx, t))
+}
+
+// outcome is what a turn ended in. What failed as a root came up is no error: the node goes
+// on, and its status says how.
+func (n *Node) outcome(t *turn, err error) (*spec.Status, error) {
+	if t.comesUp && t.status != nil && err != nil {
 		n.o.Say("%v", err)
 		err = nil
 	}
@@ -311,8 +323,7 @@ func (n *Node) sync(ctx context.Context) (*spec.Status, error) {
 	if err := n.remember(); err != nil {
 		return nil, errors.Join(t.fault, err)
 	}
-	err = n.cycle(ctx, t)
-	return t.status, err
+	return n.outcome(t, n.cycle(ctx, t))
 }
 
 // prepare does what comes before a run that changes something.
@@ -473,6 +484,9 @@ func (n *Node) takenBack(ctx context.Context, t *turn, step decide.Step) (*spec.
 		s.Postpone(next.Generation, result.Err.Error(), time.Now(), time.Now().Add(busyFor))
 	default:
 		did = "changed nothing, and tries it again at each sync"
+	}
+	if t.returns { // the decision to go there goes with it
+		did = "took it back, and goes on as before" + stays
 	}
 	s.Trial = nil
 	if err := n.folder.SaveVerdict(s); err != nil {

@@ -48,7 +48,7 @@ func (n *Node) look(ctx context.Context, t *turn) (*decide.Facts, error) {
 	}
 	switch t.event {
 	case decide.Begin:
-		f.HoldOver = n.follower != nil && s.Hold != nil && s.HoldAt(time.Now().Unix()) == nil
+		f.HoldOver = n.follower != nil && s.Hold != nil && s.Tracking != spec.Following && s.HoldAt(time.Now().Unix()) == nil
 		f.Return = n.follower != nil && n.canReturn(s, f)
 	case decide.Look:
 		f.Elsewhere = f.Best != nil && !n.runsHere(f.Best.Layer)

@@ -199,7 +199,7 @@ func (n *Node) returnTo(ctx context.Context, h spec.Hold, choose func(kept []sta
 	return n.report(next, result)
 }
 
-// saveWord saves what an operator says, on a full disk by the room that is kept there.
+// saveWord saves what an operator says, or is asked, on a full disk by the room that is kept there.
 func (n *Node) saveWord(s *state.State) error {
 	if err := n.folder.MakeRoom(); err != nil {
 		n.o.Say("%v", err) // there may be room all the same

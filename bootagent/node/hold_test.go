@@ -79,6 +79,23 @@ func TestGoingBackOnAFullDisk(t *testing.T) {
 	}
 }
 
+// A hold that is left over on a node which follows ends nothing, and keeps nothing busy.
+func TestAHoldOfANodeThatFollows(t *testing.T) {
+	m := ran(t)
+	folder, err := state.Open(m.root + paths.State)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := m.state()
+	s.Hold = &spec.Hold{Kind: spec.HoldFreeze, Since: 1, Until: 2}
+	if err := folder.Save(s); err != nil {
+		t.Fatal(err)
+	}
+	if st := m.apply(); st.Generation != 3 || st.Tracking != spec.Following {
+		t.Errorf("%+v", st)
+	}
+}
+
 func (m *machine) told(act func(*Node) error) {
 	m.t.Helper()
 	if _, err := m.say(func(n *Node) (*spec.Status, error) { return nil, act(n) }); err != nil {

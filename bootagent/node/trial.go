@@ -106,8 +106,8 @@ func (n *Node) await(ctx context.Context, next *track.Found, result items.Result
 		return nil, err
 	}
 	s.Trial.Ends = int64((n.up()+time.Second-1)/time.Second) + s.Trial.Within
-	if err := n.folder.Save(s); err != nil {
-		return nil, err
+	if err := n.saveWord(s); err != nil {
+		return nil, errors.Join(err, n.unkept(ctx, err))
 	}
 	n.o.Say("generation %d is undone unless 'caisson-agent confirm' is called within %d s", next.Generation.Generation, s.Trial.Within)
 	n.boot.Live.TakenBack = nil

@@ -641,3 +641,57 @@ func TestConfirmOnAFullDisk(t *testing.T) {
 		t.Errorf("%v; generation %d", err, r.state().Current.Generation)
 	}
 }
+
+// A change that waits to be confirmed has room to be noted on a disk that fills as it is made;
+// what cannot be noted is undone at once, for that reason.
+func TestAConfirmThatCannotBeNoted(t *testing.T) {
+	for name, kept := range map[string]bool{"with room kept": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRemote(t)
+			fill := r.fullDisk()
+			r.enrolled()
+			r.up()
+			r.publishConfirm(2, "a", "20", "1")
+			o := r.options()
+			o.Decided = func(_ *decide.Facts, s decide.Step) {
+				if s.Act != decide.Await {
+					return
+				}
+				if fill(); !kept {
+					if err := os.Remove(r.root + paths.State + "/reserve"); err != nil {
+						t.Error(err)
+					}
+					fill()
+				}
+			}
+			n, err := Open(t.Context(), o, r.bootstrap())
+			if err != nil {
+				t.Fatal(err)
+			}
+			st, err := n.Sync(t.Context())
+			if kept && (err != nil || st.Trial == nil || r.swappiness("") != "20") || !kept && (err == nil || r.swappiness("") != "10") {
+				t.Errorf("%v, %+v, swappiness %s", err, st, r.swappiness(""))
+			}
+			if s, err := n.folder.Load(); !kept && (err != nil || s.Trial == nil || !strings.Contains(s.Trial.Reason, "it could not be kept")) {
+				t.Errorf("%v, %+v", err, s.Trial)
+			}
+			if err := n.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// A first question on a root that comes up ends as a look does: the node goes on, and its
+// status says how.
+func TestAFirstQuestionAfterABootThatCutsTheNodeOff(t *testing.T) {
+	r := newRemote(t)
+	r.up()
+	r.publishLink(2, "a", "20", "0")
+	r.boot()
+	r.root2()
+	r.set("1")
+	if st := r.must(r.syncOnce()); st.Generation != 1 || r.got() != "1" {
+		t.Errorf("%+v, link %s", st, r.got())
+	}
+}

@@ -4,7 +4,6 @@ package node
 
 import (
 	"context"
-	"errors"
 
 	"github.com/caisson-os/caisson/bootagent/gate"
 	"github.com/caisson-os/caisson/bootagent/track"
@@ -46,11 +45,8 @@ func watch(ctx context.Context, o Options, bootstrap *spec.Bootstrap) error {
 	}
 	defer n.Close() // only read
 	found, err := n.running()
-	if errors.Is(err, track.ErrNothing) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return nil // the next look at the node meets it, and says it once
 	}
 	checks := watched(&found.Overlay)
 	if len(checks) == 0 {

@@ -2,6 +2,12 @@
 
 package spec
 
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
 // Bootstrap names whom a node trusts and where it asks; everything else arrives
 // signed. A loader has it from site.cpio, a host that caisson did not boot from
 // 'caisson-agent enroll'.
@@ -26,10 +32,74 @@ type Bootstrap struct {
 	BootFromDisk bool          `json:"bootFromDisk,omitempty"` // a loader is wanted on the state disk; loaders of 0.9 install none, and say so
 
 	Network []BootNetwork `json:"network,omitempty"` // how the loader reaches the registry
+
+	Needs []string `json:"needs,omitempty"` // features that each reader must know, sorted; none so far, see Features
 }
 
-// NewStateDisk says which empty disk becomes a node's state disk.
+// NewStateDisk says which empty disk becomes a node's state disk. A reader that does not
+// know one of its keys makes none: the key may exclude the disk that it would erase.
 type NewStateDisk struct {
 	Disks   []string `json:"disks,omitempty"`   // serial numbers or WWNs; empty: the one fixed disk that is empty
 	AtLeast int64    `json:"atLeast,omitempty"` // bytes
+}
+
+// DecodeBootstrap is [DecodeKnown] for a Bootstrap. A need that is not known is an error.
+// NewStateDisk, and a row of Network by its Match, say what is meant by all that is set
+// together: one with a key of a later release is left out as a whole. notes are lines that
+// say what was left out.
+func DecodeBootstrap(data []byte) (b Bootstrap, notes []string, err error) {
+	var first struct {
+		Needs []string `json:"needs"`
+	}
+	if json.Unmarshal(data, &first) == nil { // else the decoding below says what is wrong
+		if missing := Missing(first.Needs, Features()); missing != nil {
+			return b, nil, lack{"it needs " + strings.Join(missing, ", ") + ", which this release does not know", "use the loader or agent of the release that wrote it"}
+		}
+	}
+	unknown, err := DecodeKnown(data, &b)
+	if err != nil || unknown == nil {
+		return b, nil, err
+	}
+	var whole struct {
+		NewStateDisk json.RawMessage `json:"newStateDisk"`
+		Network      []struct {
+			Match json.RawMessage `json:"match"`
+		} `json:"network"`
+	}
+	if err := json.Unmarshal(data, &whole); err != nil {
+		return b, nil, err
+	}
+	if whole.NewStateDisk != nil {
+		keys, err := DecodeKnown(whole.NewStateDisk, new(NewStateDisk))
+		if err != nil {
+			return b, nil, err
+		}
+		if keys != nil {
+			b.NewStateDisk = nil
+			notes = append(notes, fmt.Sprintf("newStateDisk has %s of a later release: no disk is erased", strings.Join(keys, ", ")))
+		}
+	}
+	var rows []BootNetwork
+	for i, row := range whole.Network {
+		keys, err := DecodeKnown(row.Match, new(BootMatch))
+		if err != nil {
+			return b, nil, err
+		}
+		if keys != nil {
+			notes = append(notes, fmt.Sprintf("network[%d].match has %s of a later release: it matches no card", i, strings.Join(keys, ", ")))
+			continue
+		}
+		rows = append(rows, b.Network[i])
+	}
+	b.Network = rows
+	var rest []string
+	for _, path := range unknown {
+		if !strings.HasPrefix(path, "newStateDisk.") && !strings.HasPrefix(path, "network[].match.") {
+			rest = append(rest, path)
+		}
+	}
+	if rest != nil {
+		notes = append(notes, LeftOut(rest))
+	}
+	return b, notes, nil
 }

@@ -36,7 +36,7 @@ var documents = []struct {
 	{"fleet-shard", new(FleetShard), "refuses the document: whoever writes it again would lose it"},
 	{"rollout-plan", new(RolloutPlan), "refuses the document: a driver carries out all of a plan or nothing"},
 	{"layer", new(Layer), "leaves it out"},
-	{"bootstrap", new(Bootstrap), "leaves it out"},
+	{"bootstrap", new(Bootstrap), "leaves it out and says so; `needs` names what it must not leave out, and with a key below `newStateDisk` or `network[].match` that it does not know it erases no disk and matches no card"},
 	{"report", new(Report), "passes over it"},
 }
 

@@ -12,7 +12,7 @@ import (
 
 // DecodeKnown is [Decode] for a document that another release may have written: keys
 // that doc has no field for are left out, at any depth, and their paths returned, as in
-// "network.interfaces.wifi". What is left must be the one encoding of doc, as for
+// "network.interfaces[].wifi". What is left must be the one encoding of doc, as for
 // Decode. Keys that stand twice, or differ from a field's only in case, are errors.
 //
 // Leaving out is safe only for what the reader may do without, so documents name the
@@ -45,6 +45,11 @@ func DecodeKnown(data []byte, doc any) (unknown []string, err error) {
 		return nil, fmt.Errorf("decode %T: %w: %s", doc, ErrNotCanonical, firstDifference(known, again))
 	}
 	return f.unknown, nil
+}
+
+// LeftOut is the line that says what [DecodeKnown] has left out.
+func LeftOut(unknown []string) string {
+	return "left out: " + strings.Join(unknown, ", ") + " (of a later release)"
 }
 
 // filter copies a compact JSON document without the keys that a type has no field for.
@@ -83,7 +88,7 @@ func (f *filter) list(out []byte, raw json.RawMessage, elem reflect.Type, path s
 			out = append(out, ',')
 		}
 		var err error
-		if out, err = f.value(out, v, elem, path); err != nil {
+		if out, err = f.value(out, v, elem, path+"[]"); err != nil {
 			return nil, err
 		}
 	}

@@ -31,7 +31,7 @@ func TestDecodeKnown(t *testing.T) {
 		"an escaped key":           {strings.Replace(good, `"items":`, `"\u0061":1,"items":`, 1), nil},
 		"an odd key":               {strings.Replace(good, `"items":`, `"a b":1,"items":`, 1), nil},
 		"space":                    {strings.Replace(good, `"items":`, `"a": 1,"items":`, 1), nil},
-		"one in a list":            {strings.Replace(good, `"sysctl":[{`, `"sysctl":[{"a":1,`, 1), []string{"items.sysctl.a"}},
+		"one in a list":            {strings.Replace(good, `"sysctl":[{`, `"sysctl":[{"a":1,`, 1), []string{"items.sysctl[].a"}},
 		"one in a map's value":     {strings.Replace(good, `"windows":{"w":{`, `"windows":{"w":{"a":[{}],`, 1), []string{"maintenance.windows.w.a"}},
 		"one in an optional":       {strings.Replace(good, `"pause":{`, `"pause":{"a":null,`, 1), []string{"pause.a"}},
 		"one in the core's":        {strings.Replace(good, `"network":{`, `"network":{"a":{"B":1},`, 1), []string{"network.a"}},

@@ -61,6 +61,7 @@ type Route struct {
 }
 
 // BootMatch says which cards a row of [Bootstrap.Network] is of: all that is set must be so.
+// A reader that does not know one of its keys matches none.
 type BootMatch struct {
 	MACs   []string `json:"macs,omitempty"`   // one of them; lower case, colon separated
 	UUIDs  []string `json:"uuids,omitempty"`  // one of them is the machine's (SMBIOS); lower case

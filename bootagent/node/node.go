@@ -341,8 +341,8 @@ func (n *Node) readBootstrap() (*spec.Bootstrap, error) {
 		if err != nil {
 			return nil, err
 		}
-		var b spec.Bootstrap
-		if _, err = spec.DecodeKnown(data, &b); err != nil {
+		b, _, err := spec.DecodeBootstrap(data) // what is left out, its loader or 'enroll' has said
+		if err != nil {
 			return nil, fmt.Errorf("read %s: %w", name, err)
 		}
 		return &b, nil

@@ -30,7 +30,7 @@ func enroll(ctx context.Context, a *app, args []string) error {
 	case b == nil && *site == "":
 		return cli.Usage("for example: caisson-agent enroll --from registry.example:5000/metal-a --fleet metal-a --key operator.pub", "enroll needs --from, --fleet and --key, or --site")
 	case b == nil:
-		if b, err = readSite(*site); err != nil {
+		if b, err = a.readSite(*site); err != nil {
 			return err
 		}
 	}
@@ -49,14 +49,17 @@ func enroll(ctx context.Context, a *app, args []string) error {
 	return nil
 }
 
-func readSite(name string) (*spec.Bootstrap, error) {
+func (a *app) readSite(name string) (*spec.Bootstrap, error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
-	var b spec.Bootstrap
-	if _, err := spec.DecodeKnown(data, &b); err != nil {
+	b, notes, err := spec.DecodeBootstrap(data)
+	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	for _, note := range notes {
+		a.say("%s: %s", name, note)
 	}
 	return &b, nil
 }

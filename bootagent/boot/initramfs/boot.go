@@ -183,7 +183,7 @@ func (b *boot) readBootstrap(context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the loader was given no site.cpio: %w", err)
 	}
-	if _, err := spec.DecodeKnown(data, &b.bootstrap); err != nil {
+	if err := b.takeBootstrap(data); err != nil {
 		return err
 	}
 	line, err := os.ReadFile("/proc/cmdline")
@@ -195,6 +195,18 @@ func (b *boot) readBootstrap(context.Context) error {
 	b.say("loader of fleet %s, registry %s, kernel %s", b.bootstrap.Fleet, b.bootstrap.Registry, release())
 	if n := len(b.bootstrap.Network); n > 0 {
 		b.say("bootNetwork: cannot: this loader does not act on its %d rows and asks for an IPv4 address by DHCP on each card", n)
+	}
+	return nil
+}
+
+// takeBootstrap acts on nothing that a later release has narrowed, and says so.
+func (b *boot) takeBootstrap(data []byte) (err error) {
+	var notes []string
+	if b.bootstrap, notes, err = spec.DecodeBootstrap(data); err != nil {
+		return fmt.Errorf("read site.cpio: %w", err)
+	}
+	for _, note := range notes {
+		b.say("site.cpio: %s", note)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -28,5 +29,21 @@ func TestArmPanic(t *testing.T) {
 		if got, err := os.ReadFile(panics); err != nil || string(got) != want {
 			t.Errorf("started with %q: kernel.panic %q, %v; want %s", line, got, err, want)
 		}
+	}
+}
+
+// A key of a later release that excludes disks must not have one of them erased.
+func TestTakeBootstrap(t *testing.T) {
+	const head = `{"apiVersion":"","kind":"","fleet":"f","registry":"r","keys":["k"],"threshold":1`
+	var said bytes.Buffer
+	b := &boot{console: console{&said}}
+	if err := b.takeBootstrap([]byte(head + `,"newStateDisk":{"atLeast":1,"onlyModel":"X"}}`)); err != nil {
+		t.Fatal(err)
+	}
+	if b.bootstrap.Fleet != "f" || b.bootstrap.NewStateDisk != nil || !strings.Contains(said.String(), "newStateDisk has onlyModel of a later release: no disk is erased") {
+		t.Errorf("%+v\n%s", b.bootstrap, said.String())
+	}
+	if err := b.takeBootstrap([]byte(head + `,"needs":["later"]}`)); err == nil || !strings.Contains(err.Error(), "read site.cpio: it needs later, which this release does not know") {
+		t.Errorf("err = %v", err)
 	}
 }

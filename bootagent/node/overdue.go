@@ -12,8 +12,10 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/blackbox"
 	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/policy"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -110,10 +112,15 @@ func (n *Node) abandon(next, before *track.Found, late error, doing *items.Doing
 	}
 	n.note(next.Generation, why, spec.Event{Event: spec.EventOverdue, Item: item, Did: did, Console: blackbox.Console(kmsg)})
 	n.record("overdue", field{"generation", next.Generation.Generation}, field{"why", why})
-	s, err := n.folder.Load()
+	folder := state.View(n.folder.Path()) // of its own: what the others remember of it is theirs
+	folder.Beside(n.path(paths.RunState))
+	s, err := folder.Load()
 	if err == nil {
 		forget(s, why.Error())
-		err = errors.Join(n.folder.SaveVerdict(s), n.counted(n.corrections().Begin("")))
+		err = folder.SaveVerdict(s)
+	}
+	if book, bookErr := policy.Open(folder.Path(), n.scopes.Kernel); bookErr == nil { // else they are counted anew
+		err = errors.Join(err, n.counted(book.Begin("")))
 	}
 	if err != nil {
 		n.o.Say("%v", err)

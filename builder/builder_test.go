@@ -36,6 +36,7 @@ func testRecipe() spec.Recipe {
 func testOptions(t testing.TB) Options {
 	t.Helper()
 	require.Root(t)
+	require.Net(t)
 	require.Tool(t, "mmdebstrap", "mksquashfs", "xz", "apt-get", "dpkg-deb")
 	if err := reachable(); err != nil {
 		require.Missing(t, "net", err.Error())

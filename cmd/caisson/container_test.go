@@ -26,6 +26,7 @@ var host = [][2]string{
 func TestLongContainer(t *testing.T) {
 	require.Long(t)
 	require.Root(t)
+	require.Net(t)
 	require.Tool(t, "podman", "mmdebstrap")
 	page, err := os.ReadFile("../../docs/building.md")
 	if err != nil {

@@ -38,6 +38,7 @@ func TestNewUser(t *testing.T) { newUser(t, "bake") }
 func TestNewUserLong(t *testing.T) {
 	require.Long(t)
 	require.Root(t)
+	require.Net(t)
 	require.Tool(t, "mmdebstrap", "mksquashfs", "apt-get")
 	newUser(t, "caisson build --fast --cache "+t.TempDir()+" --agent "+agent(t))
 }

@@ -120,6 +120,7 @@ func TestPipelines(t *testing.T) {
 func TestLongPipelines(t *testing.T) {
 	require.Long(t)
 	require.Root(t)
+	require.Net(t)
 	require.Tool(t, "mmdebstrap", "mksquashfs", "unsquashfs", "xz", "apt-get", "jq", "go", "bash")
 	bin := t.TempDir()
 	for _, program := range []string{"caisson", "caisson-agent"} {

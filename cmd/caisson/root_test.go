@@ -15,6 +15,7 @@ import (
 // that a machine without them says so instead of passing.
 func TestRootScript(t *testing.T) {
 	require.Root(t)
+	require.Net(t)
 	require.Tool(t, "mmdebstrap", "mksquashfs", "xz", "apt-get")
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/root",

@@ -54,6 +54,7 @@ func kept(t testing.TB, release string) string {
 	if _, err := os.Stat(name); err == nil {
 		return name
 	}
+	require.Net(t)
 	older, err := filepath.Glob(filepath.Join(dir, release+"-*.tar"))
 	if err != nil {
 		t.Fatal(err)

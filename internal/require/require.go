@@ -5,8 +5,9 @@
 // what is missing, unless CAISSON_REQUIRE names it, then the test fails.
 //
 // CAISSON_REQUIRE is a comma separated list, for example "root,tools,vm", or
-// "all". CAISSON_WITHOUT is a list of what is not used though it is there: "make
-// check" leaves out root. Only tests import this package.
+// "all". CAISSON_WITHOUT is a list of what is not used though it is there, whatever
+// CAISSON_REQUIRE names: "make check" leaves out root and net. Only tests import this
+// package.
 package require
 
 import (
@@ -20,6 +21,9 @@ import (
 // Missing skips t for want of a named thing, or fails it where that is required.
 func Missing(t testing.TB, thing, why string) {
 	t.Helper()
+	if isLeftOut(thing) {
+		t.Skipf("CAISSON_WITHOUT names %s: %s", thing, why)
+	}
 	for _, r := range strings.Split(os.Getenv("CAISSON_REQUIRE"), ",") {
 		if r == thing || r == "all" {
 			t.Fatalf("CAISSON_REQUIRE=%s, but %s", r, why)
@@ -28,11 +32,24 @@ func Missing(t testing.TB, thing, why string) {
 	t.Skipf("%s is missing: %s", thing, why)
 }
 
+func isLeftOut(thing string) bool {
+	return slices.Contains(strings.Split(os.Getenv("CAISSON_WITHOUT"), ","), thing)
+}
+
 // Root needs the test to run as root ("root").
 func Root(t testing.TB) {
 	t.Helper()
-	if os.Geteuid() != 0 || slices.Contains(strings.Split(os.Getenv("CAISSON_WITHOUT"), ","), "root") {
+	if os.Geteuid() != 0 || isLeftOut("root") {
 		Missing(t, "root", "the test does not run as root")
+	}
+}
+
+// Net says that the test fetches from other machines ("net"). One that finds that they
+// cannot be reached says so by [Missing].
+func Net(t testing.TB) {
+	t.Helper()
+	if isLeftOut("net") {
+		Missing(t, "net", "the test uses the network")
 	}
 }
 

@@ -21,10 +21,11 @@ import (
 // makePackages runs make deb for a version and returns the directory with its packages.
 func makePackages(t *testing.T, version, arches string) string {
 	t.Helper()
+	require.Net(t) // nfpm is fetched once
 	require.Tool(t, "make", "dpkg-deb", "gzip")
 	out := t.TempDir()
 	if said, err := run(t.Context(), "make", "-s", "-C", "../..", "deb", "ARCHES="+arches, "OUT="+out, "VERSION="+version, "BUILT=2026-11-21T12:00:00Z"); err != nil {
-		if strings.Contains(said, "dial tcp") { // nfpm is fetched once
+		if strings.Contains(said, "dial tcp") {
 			require.Missing(t, "net", said)
 		}
 		t.Fatal(said)
@@ -83,6 +84,7 @@ func TestPackage(t *testing.T) {
 
 // Versions of git describe come in the order of their commits.
 func TestVersions(t *testing.T) {
+	require.Net(t) // nfpm is fetched once
 	require.Tool(t, "dpkg", "dpkg-deb", "gzip")
 	var last string
 	for _, describe := range []string{"fa08c33", "v1.2.3-rc1", "v1.2.3-rc1-7-gabcdef0", "v1.2.3", "v1.2.3-45-gabcdef0", "v1.3.0"} {

@@ -55,6 +55,7 @@ func needs(t *testing.T) {
 	t.Helper()
 	t.Parallel()
 	require.Root(t)
+	require.Net(t)
 	require.Tool(t, "qemu-system-x86_64", "busybox", "mmdebstrap", "mksquashfs", "sgdisk", "mkfs.ext4")
 	if testing.Short() {
 		t.Skip("short: virtual machines take minutes")

@@ -91,7 +91,7 @@ import (
 	"testing"
 )
 
-func FuzzOne(f *testing.F) {
+` + `func FuzzOne(f *testing.F) {
 	programs, err := os.ReadDir(filepath.Dir(os.Args[0]))
 	if err != nil || len(programs) > 2 {
 		f.Fatal(programs, err)
@@ -99,8 +99,7 @@ func FuzzOne(f *testing.F) {
 	f.Fuzz(func(*testing.T, []byte) {})
 }
 
-func FuzzTwo(f *testing.F) { FuzzOne(f) }
-`
+` + "func FuzzTwo(f *testing.F) { FuzzOne(f) }\n"
 	}
 	for name, text := range files {
 		name = filepath.Join(dir, name)

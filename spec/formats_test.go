@@ -11,9 +11,11 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +78,99 @@ func TestGoldens(t *testing.T) {
 			t.Errorf("%s is written otherwise: %v\n%s", file, err, cmp.Diff(string(data), string(again)))
 		}
 	}
+}
+
+// keysFile lists the key paths of the documents as 0.9.0 has them.
+const keysFile = "testdata/golden/keys.txt"
+
+// mayBeLeftOut classifies a key that readers of earlier releases do without.
+const mayBeLeftOut = "may be left out by older readers"
+
+// laterKeys classifies each key path that came after 0.9.0, as in "overlay items.files[].acl":
+// the name of its row of features, which has older readers refuse the document, or
+// mayBeLeftOut.
+var laterKeys = map[string]string{}
+
+// TestLaterKeysAreClassified: readers leave out what they do not know, so whoever adds a
+// key says whether they may. None goes away: an older reader, or writer, has it still.
+func TestLaterKeysAreClassified(t *testing.T) {
+	var have []string
+	for _, d := range documents {
+		have = addKeys(have, d.name+" ", reflect.TypeOf(d.doc).Elem())
+	}
+	if *update {
+		if err := writeNew(keysFile, []byte(strings.Join(have, "\n")+"\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden, err := os.ReadFile(keysFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frozen := strings.Split(strings.TrimSuffix(string(golden), "\n"), "\n")
+	for _, wrong := range misclassified(have, frozen, laterKeys, Features()) {
+		t.Error(wrong)
+	}
+	later := append(slices.Clone(have), "overlay items.sysctl[].onlyIf")
+	for class, want := range map[string]int{"": 1, "sysctl-only-if": 0, "no-feature": 1, mayBeLeftOut: 0} {
+		classes := maps.Clone(laterKeys)
+		if class != "" {
+			classes["overlay items.sysctl[].onlyIf"] = class
+		}
+		if got := misclassified(later, frozen, classes, append(Features(), "sysctl-only-if")); len(got) != want {
+			t.Errorf("a further key that is classified as %q: %q", class, got)
+		}
+	}
+	if got := misclassified(have[1:], frozen, laterKeys, Features()); len(got) != 1 {
+		t.Errorf("a key that went away: %q", got)
+	}
+}
+
+// misclassified says what is wrong with the key paths that a release has.
+func misclassified(have, frozen []string, classes map[string]string, features []string) (wrong []string) {
+	for _, key := range have {
+		class, isLater := classes[key]
+		switch isFrozen := slices.Contains(frozen, key); {
+		case isFrozen && isLater:
+			wrong = append(wrong, key+" is of 0.9.0, and in laterKeys")
+		case !isFrozen && !isLater:
+			wrong = append(wrong, key+" is not of 0.9.0: add it to laterKeys, with its row of features or as "+mayBeLeftOut)
+		case !isFrozen && class != mayBeLeftOut && !slices.Contains(features, class):
+			wrong = append(wrong, key+": "+class+" is not a feature")
+		}
+	}
+	for _, key := range slices.Concat(frozen, slices.Collect(maps.Keys(classes))) {
+		if !slices.Contains(have, key) {
+			wrong = append(wrong, key+" is gone")
+		}
+	}
+	return wrong
+}
+
+// addKeys adds the key paths of a struct, as DecodeKnown writes those that it leaves out; a
+// map's keys are "*".
+func addKeys(keys []string, path string, t reflect.Type) []string {
+	for f := range visible(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "-" {
+			continue
+		}
+		at, of := path+name, f.Type
+		keys = append(keys, at)
+		for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {
+			switch of.Kind() {
+			case reflect.Slice:
+				at += "[]"
+			case reflect.Map:
+				at += ".*"
+			}
+			of = of.Elem()
+		}
+		if inner := structOf(of); inner != nil {
+			keys = addKeys(keys, at+".", inner)
+		}
+	}
+	return keys
 }
 
 // writeNew writes a golden file where there is none. What a release wrote is never written

@@ -36,6 +36,7 @@ type Accepted struct {
 	SureTime bool     // the hardware clock counted
 	Keys     []string // ids of the keys that signed
 	RunsOn   []string // digests of other layers on which what is live of it may act, newest first
+	LeftOut  []string // paths of keys of a later release, which do not act; see spec.DecodeKnown
 }
 
 // decision is a candidate on its way through the checks. What a check reads was
@@ -53,6 +54,7 @@ type decision struct {
 	said    sign.Predicate // what the signature says
 	keys    []string
 	overlay spec.Overlay
+	leftOut []string
 	now     time.Time
 	sure    bool
 }
@@ -96,5 +98,6 @@ func (r Rules) decide(d *decision) (*Accepted, error) {
 		SureTime: d.sure,
 		Keys:     d.keys,
 		RunsOn:   d.said.RunsOn,
+		LeftOut:  d.leftOut,
 	}, nil
 }

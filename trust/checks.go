@@ -89,12 +89,14 @@ func needsAreKnown(d *decision) error {
 // does not list in needs, is left out.
 func sectionsParse(d *decision) error {
 	core := d.overlay.Core
-	if _, err := spec.DecodeKnown(d.candidate.Document, &d.overlay); err != nil {
+	unknown, err := spec.DecodeKnown(d.candidate.Document, &d.overlay)
+	if err != nil {
 		d.overlay = spec.Overlay{Core: core}
 		if !d.coreOnly {
 			return refusal.New(refusal.Overlay, "%w", err)
 		}
 	}
+	d.leftOut = unknown
 	return nil
 }
 

@@ -89,6 +89,9 @@ func (n *Node) keep(status *spec.Status) error {
 	if err := n.markReboot(); err != nil {
 		n.o.Say("say that a reboot is waited for: %v", err)
 	}
+	if len(status.LeftOut) > 0 && n.last().Overlay != status.Overlay {
+		n.o.Say("generation %d: %s", status.Generation, spec.LeftOut(status.LeftOut))
+	}
 	say.NoteAxes(&n.boot.Live, status, time.Now())
 	if err := n.remember(); err != nil {
 		return err
@@ -108,7 +111,7 @@ func (n *Node) viewed(found *track.Found, result items.Result) (*say.View, error
 	}
 	v := &say.View{
 		Now: time.Now(), Up: n.up(), Agent: n.o.Version, Image: n.host().ImageVersion(), BootID: n.scopes.Kernel, RootID: n.scopes.Root, Boot: n.boot, State: s,
-		Overlay: &found.Overlay, Generation: found.Generation, Expires: found.Expires, LayerVersion: n.layerVersion(found.Generation.Layer),
+		Overlay: &found.Overlay, LeftOut: found.LeftOut, Generation: found.Generation, Expires: found.Expires, LayerVersion: n.layerVersion(found.Generation.Layer),
 		Items: result.Items, Drift: result.Drift, Hints: n.hints(result.Items),
 		Damage: n.damage(), Unsaved: n.folder.Unsaved(), Operations: n.view(found), Services: n.services(&found.Overlay), Profiles: n.profiles(),
 	}

@@ -30,6 +30,7 @@ type View struct {
 
 	// What runs.
 	Overlay      *spec.Overlay
+	LeftOut      []string // paths of its keys of a later release, which do not act
 	Generation   state.Generation
 	Expires      time.Time // of the overlay's signature
 	LayerVersion string

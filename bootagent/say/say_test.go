@@ -42,6 +42,14 @@ func TestStatusOfANodeThatIsWell(t *testing.T) {
 	}
 }
 
+func TestStatusHasWhatWasLeftOut(t *testing.T) {
+	v := well()
+	v.LeftOut = []string{"items.sysctl[].onlyIf"}
+	if got := v.Status().LeftOut; !slices.Equal(got, v.LeftOut) {
+		t.Errorf("left out %q", got)
+	}
+}
+
 // Each condition is seen, named, and counted for what it is; where two hold, the first is
 // the detail and the worst is the health.
 func TestHealth(t *testing.T) {

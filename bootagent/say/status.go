@@ -23,7 +23,7 @@ func (v *View) Status() *spec.Status {
 		Items: append([]spec.ItemStatus{}, v.Items...), Drift: append([]spec.Drift{}, v.Drift...),
 		TrackingSince: state.Time(s.TrackingSince), SyncSince: state.Time(live.SyncSince), Asked: state.Time(live.Asked),
 		Expires: state.Time(v.Expires.Unix()), LayerVersion: v.LayerVersion, Image: v.Image, Agent: v.Agent,
-		Operations: v.Operations, Services: v.Services, Staged: v.Waits(), Foreign: v.Foreign,
+		Operations: v.Operations, Services: v.Services, Staged: v.Waits(), Foreign: v.Foreign, LeftOut: v.LeftOut,
 	}
 	for i := range status.Items {
 		status.Items[i].Hints = v.Hints[status.Items[i].Name]

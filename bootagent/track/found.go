@@ -19,6 +19,7 @@ type Found struct {
 	Overlay     spec.Overlay
 	Generation  state.Generation
 	RunsOn      []string // other layers on which what is live of it may be applied
+	LeftOut     []string // paths of keys of a later release, which do not act
 	Keys        []string // ids of the keys that signed it
 	Expires     time.Time
 	Unchanged   bool   // what the node has already

@@ -130,7 +130,7 @@ func (f *Tracker) look(ctx context.Context, s *state.State) (l looked, err error
 	}
 	a := l.accepted
 	l.found = &Found{
-		Overlay: a.Overlay, Keys: a.Keys, RunsOn: a.RunsOn, Expires: a.Expires, Expired: a.Expired, Unconfirmed: fresh().Unconfirmed(),
+		Overlay: a.Overlay, LeftOut: a.LeftOut, Keys: a.Keys, RunsOn: a.RunsOn, Expires: a.Expires, Expired: a.Expired, Unconfirmed: fresh().Unconfirmed(),
 		Generation: state.Generation{Overlay: a.Digest, Layer: a.Overlay.Layer, Epoch: a.Floor.Epoch, Generation: a.Floor.Generation},
 	}
 	if s.Current != nil && s.Current.Overlay == a.Digest && s.Current.Generation == a.Floor.Generation {
@@ -197,7 +197,7 @@ func (f *Tracker) recall(s *state.State, g *state.Generation, reject []string) (
 	if err != nil {
 		return nil, fmt.Errorf("kept overlay of generation %d: %w", g.Generation, err)
 	}
-	return &Found{Overlay: a.Overlay, Keys: a.Keys, RunsOn: a.RunsOn, Expires: a.Expires, Generation: *g, Unchanged: true, Expired: a.Expired}, nil
+	return &Found{Overlay: a.Overlay, LeftOut: a.LeftOut, Keys: a.Keys, RunsOn: a.RunsOn, Expires: a.Expires, Generation: *g, Unchanged: true, Expired: a.Expired}, nil
 }
 
 func (f *Tracker) saved(g *state.Generation) (trust.Candidate, error) {

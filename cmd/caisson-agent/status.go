@@ -93,6 +93,9 @@ func (a *app) printStatus(f *flags, st *spec.Status) error {
 	}
 	row("generation", "%s", generation)
 	row("overlay", "%s, expires %s", st.Overlay, moment(st.Expires))
+	if len(st.LeftOut) > 0 {
+		row("", "%s", spec.LeftOut(st.LeftOut))
+	}
 	if st.Layer != "" {
 		row("layer", "%s", strings.TrimSpace(st.LayerVersion+" "+st.Layer))
 	}

@@ -76,7 +76,7 @@ func (a *app) verifyCommand() *cobra.Command {
 func (a *app) printFindings(list []publish.Check) {
 	var fine []string
 	for _, f := range list {
-		if name, ok := strings.CutPrefix(f.What, "node:"); ok && f.Verdict == "ok" {
+		if name, ok := strings.CutPrefix(f.What, "node:"); ok && f.Verdict == "ok" && f.Detail == "" {
 			fine = append(fine, name)
 		}
 	}
@@ -85,7 +85,7 @@ func (a *app) printFindings(list []publish.Check) {
 		cli.Printf(a.out, "ok\t%s\t%s\n", plain.Count(len(fine), "node"), plain.Some(fine, fewNodes))
 	}
 	for _, f := range list {
-		if !many || f.Verdict != "ok" || !strings.HasPrefix(f.What, "node:") {
+		if !many || f.Verdict != "ok" || f.Detail != "" || !strings.HasPrefix(f.What, "node:") {
 			cli.Printf(a.out, "%s\t%s\t%s\n", f.Verdict, f.What, f.Detail)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/internal/plain"
@@ -30,7 +31,7 @@ type Report struct {
 type Check struct {
 	What    string `json:"what"`             // "fleet:current", "node:superhost", "layer:sha256:…", "service:sha256:…", "image:sha256:… root:…"
 	Verdict string `json:"verdict"`          // "ok", "expired", "missing", "unfinished" or a refusal code
-	Detail  string `json:"detail,omitempty"` // why not
+	Detail  string `json:"detail,omitempty"` // why not, or what nodes of this release leave out
 }
 
 // OK says whether nodes would believe all of it.
@@ -100,6 +101,7 @@ func (p *Publisher) verify(ctx context.Context, v *view, only []string) (*Report
 		if err := r.add("node:"+name, nil, accepted.Expired, "at "+accepted.Expires.Format(time.RFC3339)); err != nil {
 			return nil, err
 		}
+		r.noteLeftOut(accepted.LeftOut)
 		if accepted.Overlay.Layer != "" {
 			layers[accepted.Overlay.Layer] = true
 		}
@@ -213,6 +215,13 @@ func verdict(err error) string {
 		return unfinished
 	}
 	return ""
+}
+
+// noteLeftOut says of the last finding which keys of a later release were left out.
+func (r *Report) noteLeftOut(keys []string) {
+	if c := &r.Findings[len(r.Findings)-1]; len(keys) > 0 {
+		c.Detail = strings.TrimPrefix(c.Detail+"; "+spec.LeftOut(keys), "; ")
+	}
 }
 
 // add makes a finding of a verdict; what is none is returned.

@@ -51,7 +51,7 @@ func TestWhatANodeDecides(t *testing.T) {
 			if _, _, err := Judge(t.Context(), o, nil); err != nil {
 				t.Fatal(err)
 			}
-		}, "failed-back-live"},
+		}, "settled failed-back-live"},
 		{"it is asked for again", sync, "settled rejected keep not-offered"},
 		{"somebody pauses the node", func() { act(func(n *Node) error { return n.Pause("", 0) }); apply() }, "settled paused"},
 		{"a change meanwhile", func() { m.publish(3, layerNamed("a"), "30"); sync() }, "settled for-resume"},

@@ -52,7 +52,7 @@ func (p *Publisher) viewAsNode(ctx context.Context, v *view, name string, rows i
 	// The machine is given every identifier that the overlay asks for: which
 	// machine it is cannot be seen from here.
 	var o spec.Overlay
-	_ = spec.Decode(c.Document, &o) // Accept says what is wrong with it
+	_, _ = spec.DecodeKnown(c.Document, &o) // Accept says what is wrong with it, and what is left out
 	a, err := p.agentRules().Accept(c, spec.Bootstrap{Fleet: v.index.Root.Fleet, Keys: pems(v.policy.Operator), Threshold: v.policy.Threshold},
 		trust.Identity{Node: name, MACs: o.Match.MACs, UUIDs: o.Match.UUIDs},
 		spec.Floor{Epoch: v.index.Root.Epoch}, trust.Clock{RTC: p.Now}, trust.Known{Fleet: v.current})

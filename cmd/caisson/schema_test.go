@@ -193,6 +193,7 @@ var sometimesAbsent = map[string]string{
 	"agent status: operations":    "a part of an overlay",
 	"agent status: services":      "a part of an overlay",
 	"agent status: foreign":       "of a root with an upper layer",
+	"agent status: leftOut":       "reports carry it: where an overlay has keys of a later release",
 	"agent status: protected":     "where a kernel protects some",
 	"agent status: refused":       "where a kernel protects some",
 	"agent status --trace: boot":  "of a node that caisson booted",

@@ -56,7 +56,7 @@ release: ## Make a release of a tagged commit in out/release: programs, packages
 deps: ## Install the Debian packages that building layers and testing take
 	@hack/install-deps
 
-test: deps lint build size ## Everything: lint, unit, root, VM and interop tests (as root, about 22 minutes on two cores)
+test: deps lint build size ## Everything: lint, unit, root, VM and interop tests (as root, 20 to 45 minutes on two cores)
 	hack/scratch $(MAKE) --no-print-directory test-all
 	$(MAKE) --no-print-directory test-vm
 
@@ -66,7 +66,7 @@ test-all:
 	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(MAKE) --no-print-directory test-race
 	$(MAKE) --no-print-directory test-interop fuzz
 
-check: lint ## What a change needs before anything else: lint, and the unit tests without root (2 minutes on two cores)
+check: lint ## What a change needs before anything else: lint, and the unit tests without root (some minutes on two cores)
 	CAISSON_WITHOUT=root,net $(GO) test -vet=off -p $(ATONCE) $(UNITS)
 
 test-unit: ## Tests that need neither root nor a network
@@ -75,7 +75,7 @@ test-unit: ## Tests that need neither root nor a network
 test-race: ## The race detector where goroutines share something
 	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 60m -p $(ATONCE) ./internal/... ./oci/... ./trust ./bootagent/items ./bootagent/download ./bootagent/items/exec ./bootagent/journal
 
-test-vm: ## Boot real machines in QEMU (as root, about 10 minutes)
+test-vm: ## Boot real machines in QEMU (as root, 10 to 20 minutes)
 	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 120m -v ./test/vm/...
 
 test-interop: ## Check our signatures with the real cosign, and its with ours (first run builds both)

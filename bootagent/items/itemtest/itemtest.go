@@ -261,9 +261,12 @@ func killedInRestore(t *testing.T, world func(*testing.T) World) {
 func everyKill(t *testing.T, test func(t *testing.T, kill int) bool) {
 	const many = 500
 	for kill := 1; ; kill++ {
-		died := false
-		ok := t.Run(fmt.Sprintf("at %d", kill), func(t *testing.T) { died = test(t, kill) })
-		if !ok {
+		died, skipped := false, false
+		ok := t.Run(fmt.Sprintf("at %d", kill), func(t *testing.T) {
+			defer func() { skipped = t.Skipped() }()
+			died = test(t, kill)
+		})
+		if !ok || skipped { // it says itself what is missing
 			return
 		}
 		if !died && kill == 1 {

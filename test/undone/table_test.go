@@ -50,7 +50,7 @@ var table = []undone{
 		"s.Trial = trial\n\tif err := n.folder.Save(s); err != nil {", "s.Trial = trial\n\tif err := error(nil); err != nil {", "TestATrialThatIsKilled", ""},
 	{"", "the taking back", "bootagent/items/reconcile.go",
 		"back := undo.reconcile(ctx)", "back := undo.result(ctx)", "TestTransactTakesBack", ""},
-	{"", "that it is kept as rejected", "bootagent/node/cycle.go",
+	{"", "that it is kept as rejected", "bootagent/node/change.go",
 		"s.Reject(next.Generation, result.Err.Error(), time.Now())", "_ = time.Now()", "TestWhatWasTakenBackIsNotTriedAgain", ""},
 	{"", "the reading back", "bootagent/items/tunable/tunable.go",
 		"if len(failed) == 0 {", "if len(failed) >= 0 {", "TestRefusedByTheKernel", "bootagent/items/sysfs"},

@@ -80,25 +80,33 @@ func (p Prober) probe(ctx context.Context, c spec.HealthCheck) (mark string, err
 	late := fmt.Errorf("no answer within %v", timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
 	defer cancel()
+	mark, err = p.look(ctx, c, timeout)
+	if err != nil && ctx.Err() != nil && len(c.Command) == 0 { // a command says itself how it ended
+		err = context.Cause(ctx)
+	}
+	return mark, err
+}
+
+// look looks at what a check is about. A check that is about nothing that is known here
+// does not hold.
+func (p Prober) look(ctx context.Context, c spec.HealthCheck, timeout time.Duration) (mark string, err error) {
 	switch {
 	case len(c.Command) > 0:
 		return "", p.command(ctx, c, timeout)
 	case c.Unit != "":
-		mark, err = p.unit(ctx, c.Unit)
+		return p.unit(ctx, c.Unit)
 	case c.TCP != "":
-		err = connect(ctx, c.TCP)
+		return "", connect(ctx, c.TCP)
 	case c.HTTP != "":
-		err = get(ctx, c)
-	default:
+		return "", get(ctx, c)
+	case c.File != "":
 		name := filepath.Join(p.Root, c.File)
 		if stall.Within(ctx, "look at "+name, func() error { _, err := os.Stat(name); return err }) != nil {
-			err = errors.New("the file is not there")
+			return "", errors.New("the file is not there")
 		}
+		return "", nil
 	}
-	if err != nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	return mark, err
+	return "", fmt.Errorf("check %q: this agent cannot look at what it is about", c.Name)
 }
 
 func (p Prober) unit(ctx context.Context, name string) (mark string, err error) {

@@ -57,6 +57,14 @@ func TestAServerThatIsGone(t *testing.T) {
 	}
 }
 
+// A check that is about nothing that the agent can look at does not hold.
+func TestCheckAboutNothing(t *testing.T) {
+	_, err := prober(t).look(t.Context(), spec.HealthCheck{Name: "later", Timeout: 1, Interval: 1}, time.Second)
+	if err == nil || !strings.Contains(err.Error(), `check "later"`) {
+		t.Errorf("it holds, or says not which: %v", err)
+	}
+}
+
 // Each kind of check holds where it should, and says in words why it does not.
 func TestProbes(t *testing.T) {
 	p := prober(t)

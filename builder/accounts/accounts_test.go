@@ -219,6 +219,8 @@ func TestPresent(t *testing.T) {
 		{"somebody else has left", ann, []spec.Account{{Name: "ann", State: "active"}}, "[{ann 1000 1000 active}]"},
 		{"she has left", ann, []spec.Account{{Name: "left", State: "active"}}, "[{ann 1000 1000 active} {left 1002 1002 expired}]"},
 		{"she has left long ago", ann, []spec.Account{{Name: "left", State: "expired"}}, "[{ann 1000 1000 active} {left 1002 1002 expired}]"},
+		{"she is a user of others from now on", ann, []spec.Account{{Name: "kim", State: "active"}}, "[{ann 1000 1000 active} {kim 1001 1001 expired}]"},
+		{"she has left, and is a user of others again", ann, []spec.Account{{Name: "kim", State: "expired"}}, "[{ann 1000 1000 active} {kim 1001 1001 expired}]"},
 		{"she was purged", ann, []spec.Account{{Name: "left", State: "purged"}}, "[{ann 1000 1000 active}]"},
 		{"she is to be purged", purge, []spec.Account{{Name: "left", State: "expired"}}, "[{ann 1000 1000 active}]"},
 	} {

@@ -107,9 +107,9 @@ func PeopleIn(passwd string) (rows []spec.Account) {
 	return rows
 }
 
-// Leave says who of a fleet's users that left stays in a layer, expired: whoever was in
-// it before. Users of other layers were never in this one, and their leaving is nothing
-// that it should tell.
+// Leave says who stays in a layer, expired, if the layer's users do not name them: whoever
+// was in it before. That they are users of other layers, or leave those, is nothing that
+// this one tells.
 func Leave(fleet, before []spec.Account) []spec.Account {
 	was := map[string]bool{}
 	for _, row := range People(before) {
@@ -117,7 +117,11 @@ func Leave(fleet, before []spec.Account) []spec.Account {
 	}
 	rows := slices.Clone(fleet)
 	for i, row := range rows {
-		if row.State == stateExpired && !was[row.Name] {
+		switch {
+		case IsSystem(row), row.State == statePurged:
+		case was[row.Name]:
+			rows[i].State = stateExpired
+		default:
 			rows[i].State = statePurged
 		}
 	}

@@ -206,6 +206,7 @@ func inNamespaces(t *testing.T) bool {
 	}
 	require.Root(t)
 	require.Tool(t, "ip", "mount", "ethtool")
+	t.Parallel()
 	child := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
 	child.Env = append(os.Environ(), "CAISSON_TEST_NAMESPACES=1")
 	child.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}

@@ -29,6 +29,7 @@ const peak = 24 << 10
 // the agent. Beyond the caps below are only a layer's description and images, whose
 // digest and size were signed.
 func TestDocumentsAreCheap(t *testing.T) {
+	t.Parallel()
 	t.Run("all is well", func(t *testing.T) {
 		if out := isCheap(t, goodWorld(t), "wrong-machine"); strings.Contains(out, "fleet:current is not used") {
 			t.Errorf("the agent says %q", out)

@@ -14,6 +14,7 @@ import (
 // TestMigrationPage goes through docs/migration.md command by command, on a host with
 // the history that Divingbell leaves: what the page shows is what is printed.
 func TestMigrationPage(t *testing.T) {
+	t.Parallel()
 	steps := readConsole(t, "../../docs/migration.md")
 	if len(steps) < 25 {
 		t.Fatalf("the page has only %d commands", len(steps))

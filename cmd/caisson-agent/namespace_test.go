@@ -263,11 +263,17 @@ grep 'change by=service item=sysctl key=net.core.somaxconn from='$somaxconn' to=
 grep 'change by=root/restore item=perm key=/srv/report.txt from="0640 0:4" to="0600 0:0" action=remove .* why="restore --all"' journal
 `
 
-func TestAnAttachedHostInNamespaces(t *testing.T) { inNamespaces(t, attachedHost) }
+func TestAnAttachedHostInNamespaces(t *testing.T) {
+	t.Parallel()
+	inNamespaces(t, attachedHost)
+}
 
 // A host with a history of Divingbell's is enrolled, applied, followed over a boot,
 // and put back to what it was before Divingbell.
-func TestADivingbellHostInNamespaces(t *testing.T) { onDivingbellHost(t, divingbellHost) }
+func TestADivingbellHostInNamespaces(t *testing.T) {
+	t.Parallel()
+	onDivingbellHost(t, divingbellHost)
+}
 
 // onDivingbellHost runs a script that begins with divingbellLeft.
 func onDivingbellHost(t *testing.T, script string) (out string) {
@@ -306,10 +312,7 @@ func inThese(t testing.TB, namespaces []string, script string, env ...string) st
 	if err != nil {
 		require.Missing(t, "unshare", err.Error())
 	}
-	bin := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", bin, ".", "../caisson").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	bin := programs(t)
 	cmd := exec.Command(unshare, append(namespaces, "--fork", "--kill-child", "sh", "-exc", script)...)
 	cmd.Env = []string{"PATH=" + bin + ":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/mnt"}
 	cmd.Env = append(cmd.Env, env...)

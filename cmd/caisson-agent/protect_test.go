@@ -147,12 +147,14 @@ func needBPF(t *testing.T) {
 }
 
 func TestProtectedParametersInNamespaces(t *testing.T) {
+	t.Parallel()
 	protectAlone(t)
 	needBPF(t)
 	inThese(t, []string{"--mount", "--net", "--uts"}, protects)
 }
 
 func TestNothingIsProtectedInAContainer(t *testing.T) {
+	t.Parallel()
 	protectAlone(t)
 	inNamespaces(t, cannotProtect)
 }

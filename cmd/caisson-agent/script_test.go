@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,7 +16,7 @@ import (
 // TestMain makes the agent a command of the scripts, with $ROOT before each of
 // its paths.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
+	testscript.Main(withPrograms{m}, map[string]func(){
 		"caisson-agent": func() {
 			code := run(os.Getenv("ROOT"))
 			if name := os.Getenv("PEAK"); name != "" {
@@ -38,10 +37,10 @@ func TestMain(m *testing.M) {
 }
 
 func TestScripts(t *testing.T) {
-	bin := t.TempDir()
-	build := exec.Command("go", "build", "-o", bin, "../caisson")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("go build ../caisson: %v\n%s", err, out)
+	t.Parallel()
+	bin := t.TempDir() // without the agent, which is a command of the scripts
+	if err := os.Symlink(programs(t)+"/caisson", bin+"/caisson"); err != nil {
+		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",

@@ -136,5 +136,6 @@ kill $serve
 // TestServicesFromGitInNamespaces runs both programs of today against a repository.
 func TestServicesFromGitInNamespaces(t *testing.T) {
 	require.Tool(t, "git", "mksquashfs", "findmnt")
+	t.Parallel()
 	inNamespaces(t, servicesFromGit)
 }

@@ -88,5 +88,6 @@ kill $serve
 // itself, also when the agent is killed before it could.
 func TestAHostThatIsCutOff(t *testing.T) {
 	require.Tool(t, "ip")
+	t.Parallel()
 	inNamespaces(t, cutOffHost)
 }

@@ -18,8 +18,8 @@ const inside = "CAISSON_TEST_NAMESPACES"
 
 // InNamespaces reports whether t runs in mount, network and IPC namespaces of
 // its own. When it does not, it runs the same test again in a child that does,
-// and t, which should return then, has the child's result. It needs root and
-// the tools that the test names.
+// and t, which should return then, has the child's result. Such tests share
+// nothing: they run in parallel. It needs root and the tools that the test names.
 func InNamespaces(t *testing.T, tools ...string) bool {
 	t.Helper()
 	if os.Getenv(inside) != "" {
@@ -27,6 +27,7 @@ func InNamespaces(t *testing.T, tools ...string) bool {
 	}
 	require.Root(t)
 	require.Tool(t, tools...)
+	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

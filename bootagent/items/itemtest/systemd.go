@@ -53,8 +53,8 @@ const Shared = "/run/test"
 
 // InSystemd reports whether t runs as a service of a systemd of its own, in
 // namespaces. When it does not, it runs the same test again in a child that
-// does, and t, which should return then, has the child's result. Settings are
-// added to the service, see systemd.exec(5).
+// does, and t, which should return then, has the child's result, in parallel
+// with other such tests. Settings are added to the service, see systemd.exec(5).
 func InSystemd(t *testing.T, settings ...string) bool {
 	t.Helper()
 	return InSystemdWith(t, nil, settings...)
@@ -73,6 +73,7 @@ func InSystemdWith(t *testing.T, prepare func(dir string), settings ...string) b
 	if _, err := os.Stat(init); err != nil {
 		require.Missing(t, "tools", err.Error())
 	}
+	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -106,12 +107,14 @@ func InSystemdWith(t *testing.T, prepare func(dir string), settings ...string) b
 	cgroup := ""
 	for _, root := range []string{"/sys/fs/cgroup/unified", "/sys/fs/cgroup"} {
 		if _, err := os.Stat(root + "/cgroup.procs"); err == nil {
-			cgroup = fmt.Sprintf("%s/caisson-test-%d", root, os.Getpid())
+			if cgroup, err = os.MkdirTemp(root, "caisson-test-"); err != nil {
+				require.Missing(t, "cgroup2", err.Error())
+			}
 			break
 		}
 	}
-	if cgroup == "" || os.Mkdir(cgroup, 0o755) != nil {
-		require.Missing(t, "cgroup2", "no cgroup can be made")
+	if cgroup == "" {
+		require.Missing(t, "cgroup2", "none is mounted")
 	}
 	t.Cleanup(func() { removeCgroup(t, cgroup) })
 	child := exec.CommandContext(t.Context(), "/bin/sh", "-ec",

@@ -3,6 +3,7 @@
 package operation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,9 +79,6 @@ func (e *Engine) conditions(ctx context.Context, m *spec.Maintenance, o spec.Ope
 	return false, e.hold(o, r, spec.ForPrecondition, why)
 }
 
-// fileTime is how long a file's server may take for an answer.
-const fileTime = 10 * time.Second
-
 // condition asks a precondition, and says why it does not hold.
 func (e *Engine) condition(ctx context.Context, o spec.Operation, r *record, c spec.Condition) (over bool, why string, err error) {
 	switch {
@@ -103,7 +101,8 @@ func (e *Engine) condition(ctx context.Context, o spec.Operation, r *record, c s
 		return true, why, nil
 	}
 	name := c.File + c.Absent
-	asking, cancel := context.WithTimeoutCause(ctx, fileTime, fmt.Errorf("%s: no answer within %v", name, fileTime))
+	within := cmp.Or(e.fileTime, 10*time.Second)
+	asking, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("%s: no answer within %v", name, within))
 	defer cancel()
 	err = stall.Within(asking, "look at "+name, func() error { _, err := os.Lstat(filepath.Join(e.Root, name)); return err })
 	switch {

@@ -32,7 +32,8 @@ type Engine struct {
 	Root  string // prefix of the files of preconditions, for tests
 	Swap  *Swap  // nil where caisson does not boot this node
 
-	known []spec.Operation // of this look
+	known    []spec.Operation // of this look
+	fileTime time.Duration    // how long a file's server may take for an answer; 0: 10 s
 }
 
 // Slots are the turns that the nodes of a group take, as package slot has them.

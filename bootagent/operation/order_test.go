@@ -530,9 +530,9 @@ func TestAReboot(t *testing.T) {
 // TestAPreconditionWhoseServerIsGone is one that does not hold, and is said.
 func TestAPreconditionWhoseServerIsGone(t *testing.T) {
 	y, m := newYard(t)
-	y.Root = "/"
+	y.Root, y.fileTime = "/", time.Second
 	m.Operations[0].Order.When = []spec.Condition{{Absent: stalled.Dir(t) + "/runs"}}
-	y.until(m, spec.OperationWaiting, spec.ForPrecondition, "no answer within 10s")
+	y.until(m, spec.OperationWaiting, spec.ForPrecondition, "no answer within 1s")
 }
 
 // TestAClockThatIsSet: neither the time after an act nor that in which a machine has to go

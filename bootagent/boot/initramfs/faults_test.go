@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -120,7 +119,7 @@ func TestFaults(t *testing.T) {
 				u := &unwell{t}
 				v.t, v.ill = u, true
 				if !protected {
-					v.patience = 3 * time.Second
+					v.tries = 4
 				}
 				err := u.ends(func() { f.happens(v, protected) })
 				if err == nil {

@@ -105,6 +105,7 @@ func (p *published) named(s *nameServer) oci.Source {
 func TestANameServerThatDies(t *testing.T) {
 	for how, vanishes := range map[string]bool{"it is silent": false, "nobody listens": true} {
 		t.Run(how, func(t *testing.T) {
+			t.Parallel() // most of it is waiting
 			const enough = 40
 			answers := 0
 			for ; answers < enough; answers++ {

@@ -4,7 +4,6 @@ package initramfs
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,8 +49,8 @@ type victim struct {
 	checks  bool     // its kernel checks images while they are read
 	corrupt []string // digests of those in which it has found a wrong block
 
-	ill      bool          // its disk may have trouble
-	patience time.Duration // for a loader to choose; 0: 20 s
+	ill   bool // its disk may have trouble
+	tries int  // after which a loader is taken to choose nothing; 0: only its time ends it
 }
 
 // checks of an overlay.
@@ -212,7 +211,16 @@ func (v *victim) boot() (*spec.Status, error) {
 
 // loader does what Boot does once the disk is mounted, until a root would be entered.
 func (v *victim) loader() (*boot, error) {
-	b := &boot{console: console{writer(func(line string) { v.say("loader: %s", line) })}, id: trust.Identity{Node: fixture.Node}, limits: usual, progress: &watchdog.Progress{}}
+	tries, vain := 0, make(chan struct{})
+	says := func(line string) {
+		v.say("loader: %s", line)
+		if strings.Contains(line, "tries again") { // which only who chooses says
+			if tries++; tries == v.tries {
+				close(vain)
+			}
+		}
+	}
+	b := &boot{console: console{writer(says)}, id: trust.Identity{Node: fixture.Node}, limits: usual, progress: &watchdog.Progress{}}
 	b.limits.pause, b.limits.ask, b.limits.soon = 50*time.Millisecond, 20*time.Second, 20*time.Second
 	data, err := os.ReadFile(v.root + "/bootstrap.json")
 	if err != nil {
@@ -256,7 +264,9 @@ func (v *victim) loader() (*boot, error) {
 	}()
 	select {
 	case err = <-ended:
-	case <-time.After(cmp.Or(v.patience, 20*time.Second)):
+	case <-vain:
+		err = fmt.Errorf("it chose nothing in %d tries", v.tries)
+	case <-time.After(5 * time.Minute):
 		err = errors.New("it chose nothing in time")
 	}
 	if err == nil {

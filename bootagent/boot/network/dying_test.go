@@ -61,17 +61,18 @@ func TestADHCPServerThatDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	const within = 100 * time.Millisecond // a loaded machine that takes longer asks more often
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	lease, err := ask(ctx, *card)
+	lease, err := ask(ctx, *card, within)
 	if err != nil || lease.Address.String() != "192.0.2.9/24" || offers.Load() < 2 || requests.Load() < 4 {
 		t.Errorf("%+v, %v after %d offers and %d requests", lease, err, offers.Load(), requests.Load())
 	}
 	dead.Store(true)
-	ctx, cancel = context.WithTimeout(t.Context(), 3*time.Second)
+	ctx, cancel = context.WithTimeout(t.Context(), 10*within)
 	defer cancel()
 	begun := time.Now()
-	if lease, err := ask(ctx, *card); err == nil || time.Since(begun) > 30*time.Second {
+	if lease, err := ask(ctx, *card, within); err == nil || time.Since(begun) > 5*time.Minute {
 		t.Errorf("%+v, %v after %s", lease, err, time.Since(begun))
 	}
 }

@@ -55,7 +55,7 @@ func Up(ctx context.Context, bootMAC string) (*state.Lease, error) {
 				case <-ctx.Done():
 				}
 			}
-			lease, err := ask(ctx, card)
+			lease, err := ask(ctx, card, answerTime)
 			answers <- answer{lease, err}
 		}()
 	}
@@ -87,27 +87,30 @@ func hardware() ([]net.Interface, error) {
 	return cards, nil
 }
 
+// answerTime is how long a server may take for an answer, before it is asked once more.
+const answerTime = 2 * time.Second
+
 // ask repeats the DHCP exchange until it gets a lease or ctx ends.
-func ask(ctx context.Context, card net.Interface) (*state.Lease, error) {
+func ask(ctx context.Context, card net.Interface, within time.Duration) (*state.Lease, error) {
 	if err := linkUp(card.Index); err != nil {
 		return nil, fmt.Errorf("interface %s up: %w", card.Name, err)
 	}
 	id := append([]byte{1}, card.HardwareAddr...)
 	for {
-		ack, err := exchange(ctx, card, id)
+		ack, err := exchange(ctx, card, id, within)
 		if err == nil {
 			return parse(card, ack)
 		}
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("interface %s: no answer to DHCP: %w", card.Name, err)
-		case <-time.After(500 * time.Millisecond):
+		case <-time.After(within / 4):
 		}
 	}
 }
 
-func exchange(ctx context.Context, card net.Interface, id []byte) (*dhcpv4.DHCPv4, error) {
-	client, err := nclient4.New(card.Name, nclient4.WithTimeout(2*time.Second), nclient4.WithRetry(2))
+func exchange(ctx context.Context, card net.Interface, id []byte, within time.Duration) (*dhcpv4.DHCPv4, error) {
+	client, err := nclient4.New(card.Name, nclient4.WithTimeout(within), nclient4.WithRetry(2))
 	if err != nil {
 		return nil, err
 	}

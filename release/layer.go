@@ -21,9 +21,8 @@ const Current = "current"
 
 // Layer is a layer in a registry. Its signature is not checked, see [Verify].
 type Layer struct {
-	spec.Layer
-	Digest   string // of the manifest
-	Manifest *oci.Manifest
+	trust.Described
+	Digest string // of the manifest
 
 	registry *registry.Registry
 }
@@ -36,29 +35,33 @@ func (l Layer) Bytes() (n int64) {
 	return n + l.Kernel.Size + l.Initrd.Size
 }
 
-// Made returns what the layer was made of, nil for a layer that does not hold it.
-func (l Layer) Made(ctx context.Context) (*spec.Recipe, error) {
+// Made returns what the layer was made of, and the paths of keys of a later release that
+// are left out of it, see spec.DecodeKnown.
+func (l Layer) Made(ctx context.Context) (r *spec.Recipe, leftOut []string, err error) {
 	for _, d := range l.Manifest.Layers {
 		if d.MediaType != oci.TypeRecipe || d.Digest != l.Recipe {
 			continue
 		}
 		data, err := oci.ReadBlob(ctx, l.registry.Source(), oci.RepoLayer, d, oci.MaxConfig)
 		if err != nil {
-			return nil, fmt.Errorf("recipe of layer %s: %w", l.Digest, err)
+			return nil, nil, fmt.Errorf("recipe of layer %s: %w", l.Digest, err)
 		}
-		var r spec.Recipe
-		if _, err := spec.DecodeKnown(data, &r); err != nil {
-			return nil, fmt.Errorf("recipe of layer %s: %w", l.Digest, err)
+		r = new(spec.Recipe)
+		if leftOut, err = spec.DecodeKnown(data, r); err != nil {
+			return nil, nil, refusal.New(refusal.Layer, "recipe of layer %s: %w", l.Digest, err)
 		}
-		return &r, nil
+		return r, leftOut, nil
 	}
-	return nil, nil
+	return nil, nil, refusal.New(refusal.Layer, "layer %s does not hold its recipe", l.Digest)
 }
 
 // Read reads one layer by its manifest's digest.
 func Read(ctx context.Context, r *registry.Registry, digest string) (Layer, error) {
-	l, m, err := trust.Layer(ctx, r.Source(), digest)
-	return Layer{Layer: l, Digest: digest, Manifest: m, registry: r}, err
+	l, err := trust.Layer(ctx, r.Source(), digest)
+	if err != nil {
+		return Layer{}, err
+	}
+	return Layer{Described: *l, Digest: digest, registry: r}, nil
 }
 
 // Open returns the layers of [Find].

@@ -97,7 +97,7 @@ func (s *Set) readLedger(ctx context.Context, fleet string) ([]spec.Account, err
 		return nil, err
 	}
 	var l ledger
-	if _, err := spec.DecodeKnown(data, &l); err != nil {
+	if err := spec.Decode(data, &l); err != nil {
 		return nil, refusal.New(refusal.Malformed, "%w", err)
 	}
 	if l.APIVersion != spec.APIVersion || l.Kind != KindLedger {

@@ -244,6 +244,28 @@ func TestLedgerRefused(t *testing.T) {
 	}
 }
 
+// A ledger with a key of a later release is refused: the next version's would lack it.
+func TestLedgerOfALaterRelease(t *testing.T) {
+	s := newShop(t)
+	document, err := spec.Encode(ledger{spec.APIVersion, KindLedger, "metal", []spec.Account{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := oci.Describe(oci.TypeLedger, slices.Concat(document[:len(document)-1], []byte(`,"gone":[]}`)))
+	if err := s.Registry.PutData(t.Context(), oci.RepoLayer, d); err != nil {
+		t.Fatal(err)
+	}
+	raw := oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest, ArtifactType: oci.TypeLedger,
+		Config: oci.Describe(oci.MediaTypeEmpty, oci.Empty).Bare(), Layers: []oci.Descriptor{d.Bare()}})
+	set := &Set{registry: s.Registry}
+	if set.ledger, err = s.Registry.PutManifest(t.Context(), oci.RepoLayer, oci.MediaTypeManifest, raw); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := set.readLedger(t.Context(), "metal"); refusal.Of(err) != refusal.Malformed || !strings.Contains(err.Error(), `"gone"`) {
+		t.Errorf("%v", err)
+	}
+}
+
 // An account that a package brings has its number from the moment that it is met, and a
 // user who is new and asked for none gets another: in the layer of the package and in
 // others. One whose number was given stays, and the build says what to do.

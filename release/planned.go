@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/spec/site/plan"
 )
@@ -17,6 +19,7 @@ import (
 type Planned struct {
 	Context context.Context
 	Read    func(ctx context.Context, digest string) (Layer, error)
+	Say     func(format string, args ...any)
 	Err     error // of the registry, not of a layer: what is gone or damaged is for the plan to say
 
 	layers map[string]Layer
@@ -32,15 +35,21 @@ func (p *Planned) Published(digest string) *plan.Layer {
 	return p.Add(l)
 }
 
-// Add returns what a plan needs of a layer.
+// Add returns what a plan needs of a layer, nil where its recipe is gone or damaged.
 func (p *Planned) Add(l Layer) *plan.Layer {
 	if p.layers == nil {
 		p.layers = map[string]Layer{}
 	}
 	p.layers[l.Digest] = l
-	made, err := l.Made(p.Context)
-	p.note(err)
-	return &plan.Layer{Layer: l.Layer, Digest: l.Digest, Made: made}
+	made, leftOut, err := l.Made(p.Context)
+	if err != nil {
+		p.note(err)
+		return nil
+	}
+	if leftOut = slices.Concat(l.LeftOut, leftOut); len(leftOut) > 0 {
+		p.Say("layer %s: %s", l.Digest, spec.LeftOut(leftOut))
+	}
+	return &plan.Layer{Layer: l.Layer, Digest: l.Digest, Made: *made}
 }
 
 // Fetch returns how many bytes a node fetches for a layer when it has another, or none; 0

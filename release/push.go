@@ -68,15 +68,13 @@ func (p *Pusher) Push(ctx context.Context, r *builder.Result, suite string) (oci
 		up.set(read) // whether or not it had to be read for that
 		m.Layers = append(m.Layers, d)
 	}
-	if r.Recipe != nil {
-		d := oci.Describe(oci.TypeRecipe, r.Recipe)
-		if err := p.Registry.PutData(ctx, oci.RepoLayer, d); err != nil {
-			return oci.Descriptor{}, fmt.Errorf("recipe: %w", err)
-		}
-		d = d.Bare()
-		d.Annotations = map[string]string{"org.opencontainers.image.title": "recipe"}
-		m.Layers = append(m.Layers, d)
+	recipe := oci.Describe(oci.TypeRecipe, r.Recipe)
+	if err := p.Registry.PutData(ctx, oci.RepoLayer, recipe); err != nil {
+		return oci.Descriptor{}, fmt.Errorf("recipe: %w", err)
 	}
+	recipe = recipe.Bare()
+	recipe.Annotations = map[string]string{"org.opencontainers.image.title": "recipe"}
+	m.Layers = append(m.Layers, recipe)
 	if err := p.Registry.PutData(ctx, oci.RepoLayer, oci.Describe(oci.TypeLayerConfig, config)); err != nil {
 		return oci.Descriptor{}, err
 	}

@@ -32,12 +32,12 @@ var documents = []struct {
 	doc   any
 	older string
 }{
-	{"overlay", new(Overlay), "leaves it out; `needs` names what an agent must not leave out"},
-	{"fleet", new(Fleet), "leaves it out; `needs` names what a node must not leave out"},
+	{"overlay", new(Overlay), "leaves it out and says so; `needs` names what an agent must not leave out"},
+	{"fleet", new(Fleet), "leaves it out and says so; a publisher refuses to write the document again; `needs` names what a node must not leave out"},
 	{"fleet-index", new(FleetIndex), "refuses the document: whoever writes it again would lose it"},
 	{"fleet-shard", new(FleetShard), "refuses the document: whoever writes it again would lose it"},
 	{"rollout-plan", new(RolloutPlan), "refuses the document: a driver carries out all of a plan or nothing"},
-	{"layer", new(Layer), "leaves it out"},
+	{"layer", new(Layer), "leaves it out and says so"},
 	{"bootstrap", new(Bootstrap), "leaves it out and says so; `needs` names what it must not leave out, and with a key below `newStateDisk` or `network[].match` that it does not know it erases no disk and matches no card"},
 	{"report", new(Report), "passes over it"},
 }

@@ -31,7 +31,7 @@ func without(name string) *Rules {
 	case "fleet: document":
 		r.fleet = r.fleet.With(name, func(d *fleetDecision) error { return json.Unmarshal(d.candidate.Document, &d.doc) })
 	case "description":
-		r.layer = r.layer.With(name, func(l *description) error { return json.Unmarshal(l.config, &l.layer) })
+		r.layer = r.layer.With(name, func(l *description) error { return json.Unmarshal(l.config, &l.Layer) })
 	default:
 		r = r.Without(name)
 	}
@@ -141,14 +141,14 @@ func (n *node) follow(src oci.Source) (*Accepted, error) {
 	if err != nil {
 		return nil, err
 	}
-	layer, manifest, err := describe(ctx, n.rules.layer, src, a.Overlay.Layer)
+	layer, err := describe(ctx, n.rules.layer, src, a.Overlay.Layer)
 	if err == nil {
-		err = n.rules.pairing.Run(pairing{layer, n.w.Node.Fleet, n.w.Node.Arch})
+		err = n.rules.pairing.Run(pairing{layer.Layer, n.w.Node.Fleet, n.w.Node.Arch})
 	}
 	if err != nil {
 		return nil, err
 	}
-	for _, d := range manifest.Layers {
+	for _, d := range layer.Manifest.Layers {
 		if err := (download.Download{Source: src, Repo: oci.RepoLayer, Store: n.store, Pause: time.Millisecond}).Blob(ctx, d, nil); err != nil {
 			return nil, err
 		}

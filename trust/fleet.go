@@ -19,8 +19,9 @@ type FleetState struct {
 	Reject   []string
 	IssuedAt time.Time
 	Expires  time.Time
-	Expired  bool // somebody keeps newer ones from this node, or nobody refreshes
-	Credible bool // IssuedAt may be remembered, see [Clock.Credible]
+	Expired  bool     // somebody keeps newer ones from this node, or nobody refreshes
+	Credible bool     // IssuedAt may be remembered, see [Clock.Credible]
+	LeftOut  []string // paths of keys of a later release, which do not act; see spec.DecodeKnown
 }
 
 // Unconfirmed returns why nothing confirms that what a node finds is the newest,
@@ -45,8 +46,9 @@ type fleetDecision struct {
 	permitted uint64 // epoch
 	clock     Clock
 
-	said sign.FleetPredicate
-	doc  spec.Fleet
+	said    sign.FleetPredicate
+	doc     spec.Fleet
+	leftOut []string
 }
 
 var fleetChecks = check.List[*fleetDecision]{
@@ -72,7 +74,7 @@ func (r Rules) decideFleet(d *fleetDecision) (*FleetState, error) {
 	now, _ := clock.Now(d.said.IssuedAt)
 	return &FleetState{
 		Minimum: d.doc.Minimum, Reject: d.doc.Reject, IssuedAt: d.said.IssuedAt, Expires: d.said.Expires,
-		Expired: now.After(d.said.Expires), Credible: clock.Credible(d.said.IssuedAt),
+		Expired: now.After(d.said.Expires), Credible: clock.Credible(d.said.IssuedAt), LeftOut: d.leftOut,
 	}, nil
 }
 
@@ -102,8 +104,8 @@ func fleetDocumentIsOurs(d *fleetDecision) error {
 	return nil
 }
 
-func fleetDocumentParses(d *fleetDecision) error {
-	if _, err := spec.DecodeKnown(d.candidate.Document, &d.doc); err != nil {
+func fleetDocumentParses(d *fleetDecision) (err error) {
+	if d.leftOut, err = spec.DecodeKnown(d.candidate.Document, &d.doc); err != nil {
 		return refusal.New(refusal.Overlay, "%w", err)
 	}
 	if d.doc.APIVersion != spec.APIVersion || d.doc.Kind != spec.KindFleet {

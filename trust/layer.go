@@ -13,20 +13,27 @@ import (
 	"github.com/caisson-os/caisson/spec/refusal"
 )
 
+// Described is a layer as its description says.
+type Described struct {
+	spec.Layer
+	Manifest *oci.Manifest
+	LeftOut  []string // paths of keys of a later release, see spec.DecodeKnown
+}
+
 // Layer reads the description of the layer whose manifest has the digest. Since
 // the digest was signed, so is all that it leads to; what is checked besides is
 // that the parts belong together, before gigabytes are fetched.
-func Layer(ctx context.Context, src oci.Source, digest string) (spec.Layer, *oci.Manifest, error) {
+func Layer(ctx context.Context, src oci.Source, digest string) (*Described, error) {
 	return describe(ctx, All().layer, src, digest)
 }
 
 // describe asks each place of src in turn and judges what it gives.
-func describe(ctx context.Context, checks check.List[*description], src oci.Source, digest string) (spec.Layer, *oci.Manifest, error) {
+func describe(ctx context.Context, checks check.List[*description], src oci.Source, digest string) (*Described, error) {
 	l, err := oci.Anywhere(ctx, src, func(place oci.Source) (*description, error) { return describeFrom(ctx, checks, place, digest) })
 	if err != nil {
-		return spec.Layer{}, nil, fmt.Errorf("layer %s: %w", digest, err)
+		return nil, fmt.Errorf("layer %s: %w", digest, err)
 	}
-	return l.layer, l.manifest, nil
+	return &l.Described, nil
 }
 
 func describeFrom(ctx context.Context, checks check.List[*description], src oci.Source, digest string) (*description, error) {
@@ -35,10 +42,10 @@ func describeFrom(ctx context.Context, checks check.List[*description], src oci.
 		return nil, err
 	}
 	l := &description{}
-	if l.manifest, err = oci.ParseManifest(resp.Data); err != nil {
+	if l.Manifest, err = oci.ParseManifest(resp.Data); err != nil {
 		return nil, err
 	}
-	if l.config, err = oci.ReadBlob(ctx, src, oci.RepoLayer, l.manifest.Config, oci.MaxConfig); err != nil {
+	if l.config, err = oci.ReadBlob(ctx, src, oci.RepoLayer, l.Manifest.Config, oci.MaxConfig); err != nil {
 		return nil, err
 	}
 	return l, checks.Run(l)
@@ -46,9 +53,8 @@ func describeFrom(ctx context.Context, checks check.List[*description], src oci.
 
 // description is a layer on its way through the checks.
 type description struct {
-	manifest *oci.Manifest
-	config   []byte
-	layer    spec.Layer
+	Described
+	config []byte
 }
 
 var layerChecks = check.List[*description]{
@@ -59,18 +65,18 @@ var layerChecks = check.List[*description]{
 }
 
 func isLayer(l *description) error {
-	if m := l.manifest; m.ArtifactType != oci.TypeLayer || m.Config.MediaType != oci.TypeLayerConfig {
+	if m := l.Manifest; m.ArtifactType != oci.TypeLayer || m.Config.MediaType != oci.TypeLayerConfig {
 		return refusal.New(refusal.MediaType, "the artifact is %.80q with config %.80q", m.ArtifactType, m.Config.MediaType)
 	}
 	return nil
 }
 
-func descriptionParses(l *description) error {
-	if _, err := spec.DecodeKnown(l.config, &l.layer); err != nil {
+func descriptionParses(l *description) (err error) {
+	if l.LeftOut, err = spec.DecodeKnown(l.config, &l.Layer); err != nil {
 		return refusal.New(refusal.Layer, "%w", err)
 	}
-	if l.layer.APIVersion != spec.APIVersion || l.layer.Kind != spec.KindLayer {
-		return refusal.New(refusal.Layer, "the layer's description is %.40q %.40q", l.layer.APIVersion, l.layer.Kind)
+	if l.Layer.APIVersion != spec.APIVersion || l.Layer.Kind != spec.KindLayer {
+		return refusal.New(refusal.Layer, "the layer's description is %.40q %.40q", l.Layer.APIVersion, l.Layer.Kind)
 	}
 	return nil
 }
@@ -79,11 +85,11 @@ func descriptionParses(l *description) error {
 // not hold: it would be fetched under sizes that nobody capped.
 func contentIsHeld(l *description) error {
 	held := map[spec.Blob]bool{}
-	for _, d := range l.manifest.Layers {
+	for _, d := range l.Manifest.Layers {
 		held[spec.Blob{Digest: d.Digest, Size: d.Size}] = true
 	}
-	needed := []spec.Blob{l.layer.Kernel.Blob, l.layer.Initrd}
-	for _, i := range l.layer.Images {
+	needed := []spec.Blob{l.Layer.Kernel.Blob, l.Layer.Initrd}
+	for _, i := range l.Layer.Images {
 		needed = append(needed, i.Blob)
 		if i.Chunks != nil {
 			needed = append(needed, *i.Chunks)
@@ -101,10 +107,10 @@ func contentIsHeld(l *description) error {
 // would find that out, one by one.
 func rootsAreOfImages(l *description) error {
 	blocks := map[string]bool{}
-	for _, i := range l.layer.Images {
+	for _, i := range l.Layer.Images {
 		blocks[i.Digest] = i.Size > 0 && i.Size%verity.Block == 0
 	}
-	for digest, root := range l.layer.Roots {
+	for digest, root := range l.Layer.Roots {
 		if !blocks[digest] {
 			return refusal.New(refusal.Layer, "hash tree %.80q belongs to no image of the layer, or to one without whole blocks", digest)
 		}

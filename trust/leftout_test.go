@@ -20,6 +20,17 @@ func TestLeftOut(t *testing.T) {
 	if err := sectionsParse(d); err != nil || !slices.Equal(d.leftOut, []string{"items.sysctl[].onlyIf"}) {
 		t.Errorf("left out %q, %v, of %s", d.leftOut, err, later)
 	}
+	doc, err = spec.Encode(spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fleet := &fleetDecision{candidate: Candidate{Document: slices.Concat(doc[:len(doc)-1], []byte(`,"keysVersion":7}`))}}
+	if err := fleetDocumentParses(fleet); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := (Rules{}).decideFleet(fleet); err != nil || !slices.Equal(said.LeftOut, []string{"keysVersion"}) {
+		t.Errorf("%+v, %v", said, err)
+	}
 	a, err := Rules{}.decide(&decision{leftOut: d.leftOut})
 	if err != nil || !slices.Equal(a.LeftOut, d.leftOut) {
 		t.Errorf("%+v, %v", a, err)

@@ -28,12 +28,12 @@ func fetch(t *testing.T, w *attack.World, store *layers.Store, checks []check) e
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, manifest, err := trust.Layer(t.Context(), src, w.LayerDigest)
+	layer, err := trust.Layer(t.Context(), src, w.LayerDigest)
 	if err != nil {
 		return err
 	}
 	from := Download{Source: src, Repo: oci.RepoLayer, Store: store, Pause: time.Millisecond, checks: checks}
-	for _, d := range manifest.Layers {
+	for _, d := range layer.Manifest.Layers {
 		if err := from.Blob(t.Context(), d, nil); err != nil {
 			return err
 		}

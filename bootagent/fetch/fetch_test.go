@@ -182,7 +182,7 @@ func TestVerdicts(t *testing.T) {
 					Build: row.Node.Build, RTC: func() time.Time { return row.Node.RTC }, Say: t.Logf}
 				_, err = f.Sync(t.Context())
 				if err == nil {
-					_, _, err = trust.Layer(t.Context(), src, w.LayerDigest)
+					_, err = trust.Layer(t.Context(), src, w.LayerDigest)
 				}
 				if err == nil {
 					var image []byte

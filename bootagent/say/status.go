@@ -3,6 +3,7 @@
 package say
 
 import (
+	"slices"
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -23,7 +24,7 @@ func (v *View) Status() *spec.Status {
 		Items: append([]spec.ItemStatus{}, v.Items...), Drift: append([]spec.Drift{}, v.Drift...),
 		TrackingSince: state.Time(s.TrackingSince), SyncSince: state.Time(live.SyncSince), Asked: state.Time(live.Asked),
 		Expires: state.Time(v.Expires.Unix()), LayerVersion: v.LayerVersion, Image: v.Image, Agent: v.Agent,
-		Operations: v.Operations, Services: v.Services, Staged: v.Waits(), Foreign: v.Foreign, LeftOut: v.LeftOut,
+		Operations: v.Operations, Services: v.Services, Staged: v.Waits(), Foreign: v.Foreign, LeftOut: v.leftOut(),
 	}
 	for i := range status.Items {
 		status.Items[i].Hints = v.Hints[status.Items[i].Name]
@@ -49,6 +50,15 @@ func (v *View) Status() *spec.Status {
 	v.setHealth(status)
 	v.setActivity(status)
 	return status
+}
+
+// leftOut is what does not act of the overlay, and of fleet:current.
+func (v *View) leftOut() []string {
+	paths := slices.Clone(v.LeftOut)
+	for _, key := range v.State.Fleet.LeftOut {
+		paths = append(paths, "fleet:current "+key)
+	}
+	return paths
 }
 
 // trial is a change on trial, or that was undone.

@@ -22,7 +22,7 @@ func (s Stager) bring(ctx context.Context, part Part, progress func(int64)) (dow
 	if len(like) == 0 {
 		return from.Image(ctx, want, nil, nil, progress)
 	}
-	index, err := oci.ReadBlob(ctx, kept{s.Store, s.From, s.Say}, oci.RepoLayer,
+	index, err := oci.ReadBlob(ctx, &kept{store: s.Store, from: s.From, say: s.Say}, oci.RepoLayer,
 		oci.Descriptor{MediaType: oci.TypeChunks, Digest: part.Chunks.Digest, Size: part.Chunks.Size}, delta.MaxIndex)
 	if refusal.Of(err) != "" || errors.Is(err, oci.ErrNotFound) {
 		tally, failed := from.Image(ctx, want, nil, nil, progress)
@@ -43,7 +43,7 @@ func (s Stager) like(ctx context.Context, part Part) (digests []string) {
 		return nil
 	}
 	for _, layer := range s.Kept {
-		l, _, err := trust.Layer(ctx, kept{s.Store, nil, s.Say}, layer)
+		l, err := trust.Layer(ctx, &kept{store: s.Store, say: s.Say}, layer)
 		if err != nil {
 			continue // a layer that is not kept shares nothing
 		}

@@ -21,10 +21,12 @@ type kept struct {
 	store *layers.Store
 	from  oci.Source // nil without network
 	say   func(format string, args ...any)
+
+	fetched bool // something that was not in the store
 }
 
 // Manifest takes digests only.
-func (k kept) Manifest(ctx context.Context, repo, digest, _ string) (oci.Response, error) {
+func (k *kept) Manifest(ctx context.Context, repo, digest, _ string) (oci.Response, error) {
 	if data, err := k.store.Get(digest, oci.MaxManifest); err == nil {
 		return oci.Response{Data: data, Digest: digest}, nil
 	}
@@ -39,7 +41,7 @@ func (k kept) Manifest(ctx context.Context, repo, digest, _ string) (oci.Respons
 }
 
 // Blob takes small ones, whole.
-func (k kept) Blob(ctx context.Context, repo string, d oci.Descriptor, _ int64) (io.ReadCloser, error) {
+func (k *kept) Blob(ctx context.Context, repo string, d oci.Descriptor, _ int64) (io.ReadCloser, error) {
 	data, err := k.store.Get(d.Digest, d.Size)
 	if err != nil {
 		if k.from == nil {
@@ -54,7 +56,8 @@ func (k kept) Blob(ctx context.Context, repo string, d oci.Descriptor, _ int64) 
 }
 
 // keep stores what the next boot may need. A full disk does not stop this one.
-func (k kept) keep(digest string, data []byte) {
+func (k *kept) keep(digest string, data []byte) {
+	k.fetched = true
 	if err := k.store.Put(digest, data); err != nil {
 		k.say("not kept: %v", err)
 	}

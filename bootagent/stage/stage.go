@@ -72,20 +72,27 @@ func Kernel(layer spec.Layer) []Part {
 // Describe returns the description of the layer whose manifest has the digest.
 func (s Stager) Describe(ctx context.Context, digest string) (spec.Layer, error) {
 	defer s.Waiting("the description of layer " + digest)()
-	layer, _, err := trust.Layer(ctx, kept{s.Store, s.From, s.Say}, digest)
-	return layer, err
+	src := &kept{store: s.Store, from: s.From, say: s.Say}
+	layer, err := trust.Layer(ctx, src, digest)
+	if err != nil {
+		return spec.Layer{}, err
+	}
+	if src.fetched && layer.LeftOut != nil { // of one that was here it has been said
+		s.Say("layer %s: %s", digest, spec.LeftOut(layer.LeftOut))
+	}
+	return layer.Layer, nil
 }
 
 // Here reports whether a layer is in the store: a boot has nothing to fetch of it.
 func (s Stager) Here(ctx context.Context, digest string) (bool, error) {
-	layer, _, err := trust.Layer(ctx, kept{s.Store, nil, s.Say}, digest)
+	layer, err := trust.Layer(ctx, &kept{store: s.Store, say: s.Say}, digest)
 	if errors.Is(err, errAbsent) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	return !slices.ContainsFunc(append(Images(layer), Kernel(layer)...), func(p Part) bool { return !s.Store.Has(p.Digest, p.Size) }), nil
+	return !slices.ContainsFunc(append(Images(layer.Layer), Kernel(layer.Layer)...), func(p Part) bool { return !s.Store.Has(p.Digest, p.Size) }), nil
 }
 
 // Missing brings the blobs that are not in the store.

@@ -45,6 +45,41 @@ func push(t *testing.T, r *registry.Registry, image string) string {
 	return digest
 }
 
+// What a layer's description has of a later release is said once, when it is fetched.
+func TestALayerOfALaterRelease(t *testing.T) {
+	r, err := registry.Open("oci:"+t.TempDir(), registry.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := layers.OpenStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := spec.Encode(spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: "metal-a", Arch: runtime.GOARCH, Images: []spec.Image{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := oci.Describe(oci.TypeLayerConfig, slices.Concat(config[:len(config)-1], []byte(`,"notes":"x"}`)))
+	if err := r.PutData(t.Context(), oci.RepoLayer, d); err != nil {
+		t.Fatal(err)
+	}
+	digest, err := r.PutManifest(t.Context(), oci.RepoLayer, oci.MediaTypeManifest, oci.Encode(oci.Manifest{SchemaVersion: 2, MediaType: oci.MediaTypeManifest,
+		ArtifactType: oci.TypeLayer, Config: d.Bare(), Layers: []oci.Descriptor{}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	s := Stager{Store: store, From: r.Source(), Talk: time.Second, Say: func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }}
+	for range 2 {
+		if _, err := s.Describe(t.Context(), digest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"layer " + digest + ": " + spec.LeftOut([]string{"notes"})}; !slices.Equal(said, want) {
+		t.Errorf("said %q, want %q", said, want)
+	}
+}
+
 // What was staged is all that a boot without a registry needs.
 func TestLayer(t *testing.T) {
 	r, err := registry.Open("oci:"+t.TempDir(), registry.Options{})

@@ -61,11 +61,11 @@ func (p Proof) Of(uuids []string) []string {
 
 // Fleet is the newest fleet:current that this node has accepted.
 type Fleet struct {
-	Minimum   spec.Floor `json:"minimum"`
-	Permitted bool       `json:"permitted,omitempty"` // an epoch key's permission for Minimum.Epoch was verified
-	Issued    int64      `json:"issued"`              // seconds since 1970; 0 where the date was not credible
-	Expires   int64      `json:"expires,omitempty"`   // seconds since 1970
-	Reject    []string   `json:"reject,omitempty"`
+	Minimum spec.Floor `json:"minimum"`
+	Issued  int64      `json:"issued"`            // seconds since 1970; 0 where the date was not credible
+	Expires int64      `json:"expires,omitempty"` // seconds since 1970
+	Reject  []string   `json:"reject,omitempty"`
+	LeftOut []string   `json:"leftOut,omitempty"` // paths of keys of a later release, which do not act
 }
 
 // Empty reports whether the node has never accepted a fleet:current.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/oci"
-	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
 	"github.com/caisson-os/caisson/trust"
@@ -19,7 +18,6 @@ import (
 // fleet reads fleet:current and remembers what it says. Where it cannot be had,
 // or is older than one that this node has seen, what is remembered counts.
 func (f *Tracker) fleet(ctx context.Context, s *state.State) (*trust.FleetState, *trust.Candidate) {
-	heal(s)
 	fresh, c, err := f.current(ctx, s)
 	if err == nil {
 		f.rememberFleet(s, fresh)
@@ -66,7 +64,7 @@ func (f *Tracker) current(ctx context.Context, s *state.State) (*trust.FleetStat
 }
 
 // seen is when the newest fleet:current was issued, 0 where the date that is kept
-// is not credible: it was made before dates were bounded, or by a wrong clock.
+// is not credible: this clock, or that of then, is wrong.
 func (f *Tracker) seen(s *state.State) int64 {
 	if !f.clock(s).Credible(time.Unix(s.Fleet.Issued, 0)) {
 		return 0
@@ -75,11 +73,14 @@ func (f *Tracker) seen(s *state.State) int64 {
 }
 
 func (f *Tracker) rememberFleet(s *state.State, fresh *trust.FleetState) {
+	if fresh.LeftOut != nil && !slices.Equal(fresh.LeftOut, s.Fleet.LeftOut) {
+		f.Say("fleet:current: %s", spec.LeftOut(fresh.LeftOut))
+	}
 	issued := fresh.IssuedAt.Unix()
 	if !fresh.Credible {
 		issued = f.seen(s)
 	}
-	s.Fleet = state.Fleet{Minimum: fresh.Minimum, Permitted: true, Issued: issued, Expires: fresh.Expires.Unix(), Reject: fresh.Reject}
+	s.Fleet = state.Fleet{Minimum: fresh.Minimum, Issued: issued, Expires: fresh.Expires.Unix(), Reject: fresh.Reject, LeftOut: fresh.LeftOut}
 	f.rememberDate(s, fresh.IssuedAt)
 }
 
@@ -89,15 +90,6 @@ func (f *Tracker) rememberDate(s *state.State, issuedAt time.Time) {
 	clock := f.clock(s)
 	if clock.Credible(issuedAt) && (issuedAt.After(clock.Newest) || !clock.Credible(clock.Newest)) {
 		s.Newest = issuedAt.Unix()
-	}
-}
-
-// heal forgets a minimum that nobody can have signed: of an epoch that no epoch key
-// permitted, or one that no document can reach. Its reject list stays.
-func heal(s *state.State) {
-	m := s.Fleet.Minimum
-	if m.Epoch > s.Floor.Epoch && !s.Fleet.Permitted || m.Epoch > sign.MaxNumber || m.Generation > sign.MaxNumber {
-		s.Fleet.Minimum, s.Fleet.Issued = spec.Floor{}, 0
 	}
 }
 

@@ -65,7 +65,7 @@ func TestNextPlace(t *testing.T) {
 			if _, err := f.Sync(t.Context()); err != nil {
 				t.Errorf("Sync = %v", err)
 			}
-			if _, _, err := trust.Layer(t.Context(), src, good.LayerDigest); err != nil {
+			if _, err := trust.Layer(t.Context(), src, good.LayerDigest); err != nil {
 				t.Errorf("Layer = %v", err)
 			}
 		})

@@ -30,7 +30,7 @@ func Between(ctx context.Context, f *publish.Fleet, from, to publish.Generation)
 	}
 	names := maps.Clone(rows[0])
 	maps.Copy(names, rows[1])
-	l := &layers{release.Planned{Context: ctx, Read: f.Layer}}
+	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
 	found := plan.NewDifferences(l)
 	out := &plan.Plan{Nodes: []plan.NodePlan{}, Layers: []plan.LayerPlan{}}
 	for _, name := range plain.Names(maps.Keys(names)) {

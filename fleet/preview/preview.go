@@ -56,6 +56,7 @@ func (w Preview) Plan(ctx context.Context, only []string) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.Say = w.Publisher.Say
 	l.Read = func(ctx context.Context, digest string) (release.Layer, error) {
 		return release.Read(ctx, w.Publisher.Registry, digest)
 	}

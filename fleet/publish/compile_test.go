@@ -10,6 +10,7 @@ import (
 	"github.com/caisson-os/caisson/release"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/trust"
 )
 
 // TestServicesFitTheirLayer: no node is sent a service whose user or package its layer
@@ -52,7 +53,7 @@ spec: {nodes: [mon], user: USER, package: prometheus, git: {url: "file:///x", br
 			t.Fatal(r.Err())
 		}
 		c.layer.Features = spec.Features()
-		err := fits(s, c.node, release.Layer{Layer: c.layer, Digest: "sha256:x"})
+		err := fits(s, c.node, release.Layer{Described: trust.Described{Layer: c.layer}, Digest: "sha256:x"})
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}

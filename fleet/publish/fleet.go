@@ -4,13 +4,16 @@ package publish
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/index"
 	"github.com/caisson-os/caisson/fleet/memory"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
 )
 
 // putCurrent writes fleet:current. The least generation is that of the node that
@@ -31,6 +34,15 @@ func (p *Publisher) putCurrent(ctx context.Context, x *index.Index, reject []str
 		also = append(also, x.Root.Grant)
 	}
 	return p.putFleet(ctx, x.Root.Fleet, raw, []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor, also...)
+}
+
+// keepsAll refuses to write fleet:current again without what a later release has put into it.
+func (v *view) keepsAll() error {
+	if v.current == nil || v.current.LeftOut == nil {
+		return nil
+	}
+	return cli.WithHint(refusal.New(refusal.NeedsAgent, "fleet:current has %s of a later release, which would be lost", strings.Join(v.current.LeftOut, ", ")),
+		"publish with the release that wrote it, or a later one")
 }
 
 // putIndex writes what has changed of an index: shards, then the root.

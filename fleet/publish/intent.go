@@ -130,8 +130,7 @@ func (p *Publisher) readIntentOnce(ctx context.Context, i intent) (observedInten
 	if s.isWithdrawn = m.Annotations[withdrawn] == "true"; s.isWithdrawn {
 		return s, fmt.Errorf("fleet:%s was withdrawn: %w", i.tag(), oci.ErrNotFound)
 	}
-	_, renewed := m.Annotations[intentBeat]
-	s.isRenewed = renewed && err == nil
+	s.isRenewed = err == nil
 	s.digest, s.By = resp.Digest, m.Annotations[intentBy]
 	return s, nil
 }

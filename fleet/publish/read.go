@@ -42,6 +42,9 @@ func (p *Publisher) Find(ctx context.Context, policy Policy) (*Fleet, error) {
 	return &Fleet{&q, v}, nil
 }
 
+// Say tells people something about what was read.
+func (f *Fleet) Say(format string, args ...any) { f.p.Say(format, args...) }
+
 // Policy returns the policy that the fleet was read with, completed from its index.
 func (f *Fleet) Policy() Policy { return f.v.policy }
 

@@ -77,6 +77,7 @@ func (p *Publisher) verify(ctx context.Context, v *view, only []string) (*Report
 	if err := r.add("fleet:current", nil, v.current.Expired, v.current.Expires.Format(time.RFC3339)); err != nil {
 		return nil, err
 	}
+	r.noteLeftOut(v.current.LeftOut)
 	rows, err := v.index.All(ctx)
 	if err != nil {
 		return nil, err
@@ -119,10 +120,13 @@ func (p *Publisher) verify(ctx context.Context, v *view, only []string) (*Report
 		if err := r.add("layer:"+digest, err, false, ""); err != nil {
 			return nil, err
 		}
+		for _, l := range found { // none of a layer that is refused
+			r.noteLeftOut(l.LeftOut)
+		}
 		if !p.Images {
 			continue
 		}
-		for _, l := range found { // none of a layer that is refused
+		for _, l := range found {
 			if err := r.addImages(ctx, l); err != nil {
 				return nil, err
 			}

@@ -93,6 +93,9 @@ func (c *change) describe(now time.Time) *spec.FleetChange {
 
 // write signs and pushes, in the order that the package comment promises.
 func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *registry.Batch, c *change, result *Result) error {
+	if err := v.keepsAll(); err != nil {
+		return err
+	}
 	p.current = v.current
 	x := c.index
 	if err := p.findLayers(ctx, v, c); err != nil {

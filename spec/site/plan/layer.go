@@ -54,7 +54,7 @@ func (p *Planner) moveChanges(published string, v site.Variant, next *Layer) []C
 		return nil
 	}
 	c := &comparison{}
-	compareToBuild(c, old, v.Recipe)
+	compareRecipes(c, old.Made, v.Recipe, nil)
 	return moved(published, to, 0, &old.Layer, described(old, v.Recipe), c)
 }
 
@@ -97,7 +97,7 @@ func moved(from, to string, fetch int64, old, next *spec.Layer, c *comparison) [
 // whether its kernel may be the same. A build of a recipe that differs
 // in accounts only makes the other images again as they are.
 func described(old *Layer, r spec.Recipe) *spec.Layer {
-	if old.Made != nil && onlyAccounts(*old.Made, r) {
+	if onlyAccounts(old.Made, r) {
 		return &old.Layer
 	}
 	to := &spec.Layer{Arch: r.Arch, Kernel: old.Kernel}
@@ -113,44 +113,14 @@ func onlyAccounts(a, b spec.Recipe) bool {
 }
 
 // compareBuilt compares two layers that are there: what is in them, and what they
-// were made of where that is kept.
+// were made of.
 func compareBuilt(c *comparison, old, next *Layer) {
 	compareTexts(c, "kernel", map[string]string{"release": old.Kernel.Release}, map[string]string{"release": next.Kernel.Release})
 	compareTexts(c, "apt", packages(old), packages(next))
 	a, b := profiles(old), profiles(next)
-	if old.Made == nil || next.Made == nil {
-		compareTexts(c, "uamlite", accounts(old), accounts(next))
-		compareTexts(c, "apparmor", a, b)
-		return
-	}
-	compareRecipes(c, *old.Made, *next.Made, map[string]bool{"apt": true})
-	compareTexts(c, "apt", howInstalled(*old.Made), howInstalled(*next.Made))
+	compareRecipes(c, old.Made, next.Made, map[string]bool{"apt": true})
+	compareTexts(c, "apt", howInstalled(old.Made), howInstalled(next.Made))
 	compareTexts(c, "apparmor", a, b)
-}
-
-// compareToBuild compares a layer with a recipe that nothing was built of yet. Of
-// a layer whose recipe is not kept only what is certain is said.
-func compareToBuild(c *comparison, old *Layer, r spec.Recipe) {
-	if old.Made != nil {
-		compareRecipes(c, *old.Made, r, nil)
-		return
-	}
-	installed := packages(old)
-	for _, p := range r.Packages.Install {
-		name, _, _ := strings.Cut(p.Name, ":")
-		version, there := installed[name]
-		switch {
-		case !there:
-			c.add("apt", p.Name, "", versionText(p.Version))
-		case p.Version != "" && p.Version != version:
-			c.add("apt", p.Name, version, p.Version)
-		}
-	}
-	for _, name := range r.Packages.Blacklist {
-		if v, there := installed[name]; there {
-			c.add("apt", name, v, "")
-		}
-	}
 }
 
 func packages(l *Layer) map[string]string {
@@ -161,17 +131,6 @@ func packages(l *Layer) map[string]string {
 			name += ":" + p.Arch
 		}
 		out[name] = p.Version
-	}
-	return out
-}
-
-// accounts are those of people; packages' own come with their package.
-func accounts(l *Layer) map[string]string {
-	out := map[string]string{}
-	for _, a := range l.Accounts {
-		if a.State == "active" || a.State == "" {
-			out[a.Name] = "account"
-		}
 	}
 	return out
 }

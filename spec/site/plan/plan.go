@@ -68,8 +68,8 @@ const ActionBuild = "build"
 // Layer is a layer in a registry.
 type Layer struct {
 	spec.Layer
-	Digest string       // of its manifest
-	Made   *spec.Recipe // what it was made of; nil where that cannot be read
+	Digest string      // of its manifest
+	Made   spec.Recipe // what it was made of
 }
 
 // Layers is what a planner asks about layers. Next and Published return nil for a

@@ -4,12 +4,16 @@ package netboot
 
 import (
 	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )
 
@@ -49,5 +53,17 @@ func TestLoadersKnowTheService(t *testing.T) {
 		if b, err := Bootstrap(s, Registry{}); err != nil || b.Hints != want {
 			t.Errorf("%s: %q, want %q: %v", text, b.Hints, want, err)
 		}
+	}
+}
+
+// TestLoaderThatLacksAFeature: boot files that the loader among them would refuse are not written.
+func TestLoaderThatLacksAFeature(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "boot")
+	err := Write(t.Context(), nil, dir, Loader{Layer: release.Layer{Digest: "sha256:x"}, Bootstrap: spec.Bootstrap{Needs: []string{"later"}}})
+	if err == nil || !strings.Contains(err.Error(), "layer sha256:x: its loader does not know later") {
+		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("something was written: %v", err)
 	}
 }

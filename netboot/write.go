@@ -30,6 +30,10 @@ type Loader struct {
 // Write fetches the loader's blobs and writes the directory. All blobs come first,
 // under other names: a kernel beside the initrd of another layer boots nothing.
 func Write(ctx context.Context, r *registry.Registry, dir string, l Loader) error {
+	l.Bootstrap.SetNeeds()
+	if err := l.Layer.Boots(&l.Bootstrap); err != nil {
+		return fmt.Errorf("layer %s: %w", l.Layer.Digest, err)
+	}
 	cpio, err := boot.SiteCPIO(l.Bootstrap)
 	if err != nil {
 		return err

@@ -5,10 +5,12 @@ package spec
 import "slices"
 
 // feature is something that came after 0.9.0 and that a reader must know: an overlay that
-// uses it is not applied by an agent that does not know it.
+// uses it is not applied, and a site.cpio that uses it not booted from, by an agent that
+// does not know it.
 type feature struct {
-	name string // for good: what it stands for never changes
-	used func(*Overlay) bool
+	name   string                // for good: what it stands for never changes
+	used   func(*Overlay) bool   // nil: by no overlay
+	loaded func(*Bootstrap) bool // used by a site.cpio; nil: by none
 }
 
 // features is the one table, sorted by name. Loaders, layers and publishers of
@@ -18,7 +20,7 @@ type feature struct {
 // It begins empty: every agent knows what 0.9.0 has, which also holds for what a loader
 // leaves to the layer's agent, as the end of a boot's deadline. A later release adds a row
 // for each key, and for each word of a known key, that an agent must not pass over, and one
-// that no overlay uses for what publishers or loaders must know of an agent.
+// that nothing uses for what publishers or loaders must know of an agent.
 var features []feature
 
 // Features returns the names of what this release's agent knows beyond 0.9.0, for a
@@ -34,14 +36,23 @@ func Features() []string {
 // SetNeeds makes o say which features it uses. Those that a later release said of it, and
 // that this one does not know, stay. The compiler calls it last.
 func (o *Overlay) SetNeeds() {
-	needs := Missing(o.Needs, Features())
+	o.Needs = needs(o.Needs, func(f feature) bool { return f.used != nil && f.used(o) })
+}
+
+// SetNeeds is that of an overlay. Whoever writes a site.cpio calls it last.
+func (b *Bootstrap) SetNeeds() {
+	b.Needs = needs(b.Needs, func(f feature) bool { return f.loaded != nil && f.loaded(b) })
+}
+
+func needs(said []string, uses func(feature) bool) []string {
+	list := Missing(said, Features())
 	for _, f := range features {
-		if f.used(o) {
-			needs = append(needs, f.name)
+		if uses(f) {
+			list = append(list, f.name)
 		}
 	}
-	slices.Sort(needs)
-	o.Needs = needs
+	slices.Sort(list)
+	return list
 }
 
 // Missing returns the needs that known lacks, nil when all are there.

@@ -126,7 +126,8 @@ func TestFeaturesAreForGood(t *testing.T) {
 // TestNeedsFollowFromUse: an overlay says what it uses of the table, and keeps what a later
 // release said of it.
 func TestNeedsFollowFromUse(t *testing.T) {
-	features = []feature{{"files", func(o *Overlay) bool { return len(o.Items.Files) > 0 }}}
+	features = []feature{{name: "files", used: func(o *Overlay) bool { return len(o.Items.Files) > 0 }},
+		{name: "network", loaded: func(b *Bootstrap) bool { return b.Network != nil }}}
 	defer func() { features = nil }()
 	o := Overlay{Core: Core{Needs: []string{"files", "later"}}, Items: Items{Sysctl: []Sysctl{{Key: "a", Value: "1"}}}}
 	if o.SetNeeds(); !slices.Equal(o.Needs, []string{"later"}) {
@@ -142,6 +143,17 @@ func TestNeedsFollowFromUse(t *testing.T) {
 	}
 	if err := Knows(&Overlay{Core: Core{Needs: []string{"files"}}}, Features()); err != nil {
 		t.Error(err)
+	}
+	b := Bootstrap{Needs: []string{"network", "later"}}
+	if b.SetNeeds(); !slices.Equal(b.Needs, []string{"later"}) {
+		t.Errorf("a site.cpio needs %q", b.Needs)
+	}
+	b = Bootstrap{Network: []BootNetwork{{}}}
+	if b.SetNeeds(); !slices.Equal(b.Needs, []string{"network"}) {
+		t.Errorf("a site.cpio needs %q", b.Needs)
+	}
+	if (&Layer{}).Boots(&b) == nil || (&Layer{Features: Features()}).Boots(&b) != nil {
+		t.Error("a loader boots from what it does not know, or not from what it does")
 	}
 	if Knows(&Overlay{Core: Core{Needs: []string{"files"}}}, nil) == nil {
 		t.Error("an agent without the feature is taken for one with it")

@@ -35,6 +35,14 @@ func Knows(o *Overlay, features []string) error {
 	return nil
 }
 
+// Boots wants the features of a layer's loader to be those that a site.cpio uses.
+func (l *Layer) Boots(b *Bootstrap) error {
+	if missing := Missing(b.Needs, l.Features); missing != nil {
+		return lack{"its loader does not know " + strings.Join(missing, ", "), "build the layer with this release, or take that out of the site"}
+	}
+	return nil
+}
+
 // serves wants a layer to have what services take for granted. Who owns files must be
 // known before there are any, and a unit comes with its package.
 func (l *Layer) serves(o *Overlay) error {

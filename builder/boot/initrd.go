@@ -128,8 +128,10 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// SiteCPIO is the archive with the one file that makes a generic initrd a site's.
+// SiteCPIO is the archive with the one file that makes a generic initrd a site's. The file
+// says what a loader must know to boot from it.
 func SiteCPIO(b spec.Bootstrap) ([]byte, error) {
+	b.SetNeeds()
 	data, err := spec.Encode(b)
 	if err != nil {
 		return nil, err

@@ -45,6 +45,7 @@ func prober(t *testing.T) Prober {
 // TestAServerThatIsGone: a file whose server says nothing is no answer within the time of
 // its check, however often it is looked at, and the other checks have theirs.
 func TestAServerThatIsGone(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	p := prober(t)
 	p.Root = "/"
 	checks := []spec.HealthCheck{{Name: "gone", File: stalled.Dir(t) + "/ready", Timeout: 1, Interval: 1}, {Name: "here", File: "/proc/self", Timeout: 60, Interval: 1}}
@@ -67,6 +68,7 @@ func TestCheckAboutNothing(t *testing.T) {
 
 // Each kind of check holds where it should, and says in words why it does not.
 func TestProbes(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	p := prober(t)
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -180,7 +182,7 @@ func TestACrashLoopIsSeen(t *testing.T) {
 		return
 	}
 	for name, text := range map[string]string{
-		"loops.service":  "[Unit]\nDefaultDependencies=no\nStartLimitIntervalSec=0\n[Service]\nExecStart=/bin/sleep 0.7\nRestart=always\nRestartSec=0\n",
+		"loops.service":  "[Unit]\nDefaultDependencies=no\nStartLimitIntervalSec=0\n[Service]\nExecStart=/bin/sleep 0.3\nRestart=always\nRestartSec=0\n",
 		"stays.service":  "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/sleep 100\n",
 		"absent.service": "",
 	} {
@@ -197,15 +199,19 @@ func TestACrashLoopIsSeen(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	began := time.Now()
-	p := Prober{Log: t.TempDir(), Runner: process.Service{}, Units: m, Now: func() int64 { return 1 + int64(time.Since(began)/time.Second) }}
-	look := func(name string) Verdict {
+	now := int64(0)
+	p := Prober{Log: t.TempDir(), Runner: process.Service{}, Units: m, Now: func() int64 { return now }}
+	look := func(name string) Verdict { // once a second
 		checks := []spec.HealthCheck{{Name: "c", Unit: name, Timeout: 60, Interval: 1, Retries: 2, Soak: 4}}
 		var r Record
-		for ends := time.Now().Add(5 * time.Minute); ; time.Sleep(300 * time.Millisecond) {
+		for now = 1; ; now++ {
 			r = p.Look(t.Context(), r, checks)
-			if v := r.Judge(checks); v.State != Waiting || time.Now().After(ends) {
+			if v := r.Judge(checks); v.State != Waiting || now > 20 {
 				return v
+			}
+			for waits := name == "loops.service"; waits; time.Sleep(10 * time.Millisecond) { // until it is active again
+				state, run, err := m.Run(t.Context(), name)
+				waits = err == nil && (run == r.Checks["c"].Mark || state != "active")
 			}
 		}
 	}

@@ -32,9 +32,9 @@ type FleetIndex struct {
 	Kind       string             `json:"kind"` // KindFleetIndex
 	Fleet      string             `json:"fleet"`
 	Epoch      uint64             `json:"epoch"`
-	Generation uint64             `json:"generation"`      // the last one given out
-	Grant      []byte             `json:"grant,omitempty"` // the epoch key's word for Epoch, when it is not 0
-	Threshold  int                `json:"threshold"`
+	Generation uint64             `json:"generation"`         // the last one given out
+	Grant      []byte             `json:"grant,omitempty"`    // the epoch key's word for Epoch, when it is not 0
+	Threshold  int                `json:"threshold"`          // distinct keys that must have signed
 	Operator   []string           `json:"operator"`           // public keys that nodes trust, PEM
 	Release    []string           `json:"release"`            // public keys that layers must be signed by, PEM
 	Lifetime   int64              `json:"lifetime"`           // of an overlay's signature, seconds
@@ -58,8 +58,8 @@ type FleetChange struct {
 // Shard is a part of a [FleetIndex]. A reader that wants only the root's numbers
 // need not read it.
 type Shard struct {
-	Manifest string `json:"manifest"` // digest of the artifact in the repository of the nodes
-	Nodes    int    `json:"nodes"`
+	Manifest string `json:"manifest"`        // digest of the artifact in the repository of the nodes
+	Nodes    int    `json:"nodes"`           // rows in it
 	Least    uint64 `json:"least,omitempty"` // generation of its nodes
 }
 

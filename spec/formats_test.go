@@ -4,6 +4,7 @@ package spec
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 )
 
 var update = flag.Bool("update", false, "write docs/formats anew, and golden documents that are not there")
@@ -75,7 +76,7 @@ func TestGoldens(t *testing.T) {
 			continue
 		}
 		if again, err := Encode(doc); err != nil || !bytes.Equal(again, data) {
-			t.Errorf("%s is written otherwise: %v\n%s", file, err, cmp.Diff(string(data), string(again)))
+			t.Errorf("%s is written otherwise: %v\n%s", file, err, gocmp.Diff(string(data), string(again)))
 		}
 	}
 }
@@ -86,10 +87,73 @@ const keysFile = "testdata/golden/keys.txt"
 // mayBeLeftOut classifies a key that readers of earlier releases do without.
 const mayBeLeftOut = "may be left out by older readers"
 
-// laterKeys classifies each key path that came after 0.9.0, as in "overlay items.files[].acl":
-// the name of its row of features, which has older readers refuse the document, or
-// mayBeLeftOut.
-var laterKeys = map[string]string{}
+// laterKey is a key path that came after 0.9.0.
+type laterKey struct {
+	since string // the release
+	class string // its row of features, which has older readers refuse the document, or mayBeLeftOut
+}
+
+// laterKeys are those, as in "overlay items.files[].acl".
+var laterKeys = map[string]laterKey{}
+
+// Bound is what a number may be, or how long a text or a list may be.
+type Bound struct {
+	Least, Most int64
+	Of          string // what is counted of a text or a list; "" for a number
+	Unset       bool   // 0 is possible, too
+}
+
+func (b Bound) String() string {
+	text := fmt.Sprintf("%d to %d", b.Least, b.Most)
+	if b.Of != "" {
+		text += " " + b.Of
+	}
+	if b.Unset {
+		text += ", or 0"
+	}
+	return text
+}
+
+// Bounds are those that readers hold keys to, by TYPE.FIELD; TestBounds asks the readers.
+var Bounds = map[string]Bound{
+	"Agent.Poll":           {60, 86400, "", true},
+	"Budget.Corrections":   {1, 20, "", false},
+	"Budget.Per":           {60, 86400, "", false},
+	"Command.Argv":         {1, 64 << 10, "bytes together, a NUL after each", false},
+	"Command.Timeout":      {1, 86400, "", false},
+	"Confirm.Within":       {10, 86400, "", false},
+	"Exec.Data":            {1, 256 << 10, "bytes", false},
+	"Exec.Revert":          {1, 256 << 10, "bytes", true},
+	"Exec.Timeout":         {1, 1 << 31, "", true},
+	"Exec.RerunInterval":   {-1, 1 << 33, "", false},
+	"Exec.RetryInterval":   {-1, 1 << 33, "", false},
+	"Exec.MemoryMax":       {4 << 20, 1 << 50, "", true},
+	"Exec.CPUQuota":        {1, 1_000_000, "", true},
+	"Exec.TasksMax":        {1, 1 << 22, "", true},
+	"File.Content":         {0, 256 << 10, "bytes", false},
+	"HealthCheck.Timeout":  {1, 600, "", false},
+	"HealthCheck.Interval": {1, 3600, "", false},
+	"HealthCheck.Retries":  {0, 1000, "", false},
+	"HealthCheck.Soak":     {0, 86400, "", false},
+	"Report.Seq":           {1, MaxSeq, "", false},
+	"Reporting.Interval":   {1, 86400, "", false},
+	"Service.Directories":  {1, 64, "rows", false},
+	"Slot.Max":             {1, 10_000, "", false},
+	"Swap.Priority":        {0, 32767, "", false},
+	"Sysctl.Value":         {0, 64 << 10, "bytes", false},
+	"Sysfs.Value":          {0, 4 << 10, "bytes", false},
+}
+
+// bound is the text of a key's bounds.
+func bound(key string, t reflect.Type) string {
+	if b, ok := Bounds[key]; ok {
+		return b.String()
+	}
+	if t.Kind() == reflect.Uint64 {
+		return "0 to 2^53-1" // see docs/formats.md
+	}
+	return ""
+}
 
 // TestLaterKeysAreClassified: readers leave out what they do not know, so whoever adds a
 // key says whether they may. None goes away: an older reader, or writer, has it still.
@@ -115,7 +179,7 @@ func TestLaterKeysAreClassified(t *testing.T) {
 	for class, want := range map[string]int{"": 1, "sysctl-only-if": 0, "no-feature": 1, mayBeLeftOut: 0} {
 		classes := maps.Clone(laterKeys)
 		if class != "" {
-			classes["overlay items.sysctl[].onlyIf"] = class
+			classes["overlay items.sysctl[].onlyIf"] = laterKey{"0.10.0", class}
 		}
 		if got := misclassified(later, frozen, classes, append(Features(), "sysctl-only-if")); len(got) != want {
 			t.Errorf("a further key that is classified as %q: %q", class, got)
@@ -127,7 +191,7 @@ func TestLaterKeysAreClassified(t *testing.T) {
 }
 
 // misclassified says what is wrong with the key paths that a release has.
-func misclassified(have, frozen []string, classes map[string]string, features []string) (wrong []string) {
+func misclassified(have, frozen []string, classes map[string]laterKey, features []string) (wrong []string) {
 	for _, key := range have {
 		class, isLater := classes[key]
 		switch isFrozen := slices.Contains(frozen, key); {
@@ -135,8 +199,10 @@ func misclassified(have, frozen []string, classes map[string]string, features []
 			wrong = append(wrong, key+" is of 0.9.0, and in laterKeys")
 		case !isFrozen && !isLater:
 			wrong = append(wrong, key+" is not of 0.9.0: add it to laterKeys, with its row of features or as "+mayBeLeftOut)
-		case !isFrozen && class != mayBeLeftOut && !slices.Contains(features, class):
-			wrong = append(wrong, key+": "+class+" is not a feature")
+		case !isFrozen && class.class != mayBeLeftOut && !slices.Contains(features, class.class):
+			wrong = append(wrong, key+": "+class.class+" is not a feature")
+		case !isFrozen && class.since == "":
+			wrong = append(wrong, key+": laterKeys does not say since when")
 		}
 	}
 	for _, key := range slices.Concat(frozen, slices.Collect(maps.Keys(classes))) {
@@ -155,22 +221,75 @@ func addKeys(keys []string, path string, t reflect.Type) []string {
 		if name == "-" {
 			continue
 		}
-		at, of := path+name, f.Type
-		keys = append(keys, at)
-		for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {
-			switch of.Kind() {
-			case reflect.Slice:
-				at += "[]"
-			case reflect.Map:
-				at += ".*"
-			}
-			of = of.Elem()
-		}
-		if inner := structOf(of); inner != nil {
+		keys = append(keys, path+name)
+		if at, inner := pathTo(path+name, f.Type); inner != nil {
 			keys = addKeys(keys, at+".", inner)
 		}
 	}
 	return keys
+}
+
+// pathTo is the path of the struct that a key leads to, nil where it leads to none.
+func pathTo(at string, of reflect.Type) (string, reflect.Type) {
+	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {
+		switch of.Kind() {
+		case reflect.Slice:
+			at += "[]"
+		case reflect.Map:
+			at += ".*"
+		}
+		of = of.Elem()
+	}
+	return at, structOf(of)
+}
+
+// ofNumbers are the documents whose times are numbers. The others have RFC 3339, but for
+// what they share with those.
+var ofNumbers = []string{"fleet-index", "fleet-shard", "rollout-plan"}
+
+// TestTimes holds docs/formats.md: which of the two forms the times of a document have, and
+// that a number says what it counts.
+func TestTimes(t *testing.T) {
+	notes := comments(t)
+	for _, d := range documents {
+		numbers, texts := 0, 0
+		for key, f := range fieldsBelow(reflect.TypeOf(d.doc).Elem(), map[string]reflect.StructField{}) {
+			note := notes[key]
+			switch typeWord(f.Type) {
+			case "number":
+				if strings.Contains(note, "since 1970") && key != "Pause.Until" {
+					numbers++
+				}
+				if note == "" && !slices.Contains([]string{"Epoch", "Generation"}, f.Name) {
+					t.Errorf("%s does not say what it counts", key)
+				}
+			case "RFC 3339", "list of RFC 3339":
+				texts++
+			case "text":
+				if strings.Contains(note, "RFC 3339") {
+					texts++
+				}
+			}
+		}
+		if slices.Contains(ofNumbers, d.name) && texts > 0 || !slices.Contains(ofNumbers, d.name) && numbers > 0 {
+			t.Errorf("%s has %d times that are numbers and %d that are text", d.name, numbers, texts)
+		}
+	}
+}
+
+// fieldsBelow adds the fields of a struct and of all that it holds, by TYPE.FIELD.
+func fieldsBelow(s reflect.Type, into map[string]reflect.StructField) map[string]reflect.StructField {
+	for f := range visible(s) {
+		key := owner(s, f) + "." + f.Name
+		if _, seen := into[key]; seen {
+			continue
+		}
+		into[key] = f
+		if inner := structOf(f.Type); inner != nil {
+			fieldsBelow(inner, into)
+		}
+	}
+	return into
 }
 
 // writeNew writes a golden file where there is none. What a release wrote is never written
@@ -284,6 +403,7 @@ func page(n int, notes map[string]string) string {
 		}
 	}
 	told, queue := map[reflect.Type]bool{}, []reflect.Type{top}
+	paths := map[reflect.Type]string{top: d.name + " "} // where a type is met first
 	for len(queue) > 0 {
 		s := queue[0]
 		if queue = queue[1:]; told[s] {
@@ -293,14 +413,20 @@ func page(n int, notes map[string]string) string {
 		if s != top {
 			fmt.Fprintf(&b, "\n## %s\n", s.Name())
 		}
-		b.WriteString("\n| key | type | is |\n|---|---|---|\n")
+		b.WriteString("\n| key | type | bounds | since | is |\n|---|---|---|---|---|\n")
 		for f := range visible(s) {
 			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+			at, inner := pathTo(paths[s]+name, f.Type)
+			if inner != nil && paths[inner] == "" {
+				paths[inner] = at + "."
+			}
+			since := cmp.Or(laterKeys[paths[s]+name].since, "0.9.0")
 			if options == "" {
 				name += ", always"
 			}
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", name, typeWord(f.Type), strings.ReplaceAll(notes[owner(s, f)+"."+f.Name], "|", "\\|"))
-			if inner := structOf(f.Type); inner != nil {
+			key := owner(s, f) + "." + f.Name
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", name, typeWord(f.Type), bound(key, f.Type), since, strings.ReplaceAll(notes[key], "|", "\\|"))
+			if inner != nil {
 				queue = append(queue, inner)
 			}
 		}

@@ -32,7 +32,7 @@ type Layer struct {
 // two keys stand among the type's own, at the place of the field.
 type Blob struct {
 	Digest string `json:"digest"`
-	Size   int64  `json:"size"`
+	Size   int64  `json:"size"` // bytes
 }
 
 // Image is one read-only file system in the layer.
@@ -62,8 +62,8 @@ type InstalledPackage struct {
 // user (system) and a group (system-group, UID -1).
 type Account struct {
 	Name  string `json:"name"`
-	UID   int    `json:"uid"`
-	GID   int    `json:"gid"`
+	UID   int    `json:"uid"`   // number of the user
+	GID   int    `json:"gid"`   // number of the group
 	State string `json:"state"` // active, expired, purged, system, system-group
 }
 

@@ -128,7 +128,7 @@ type Drain struct {
 // Slot is how many nodes of a group may be disturbed at once, and who counts them:
 // one of FleetLock and Directory is set.
 type Slot struct {
-	Max       int64  `json:"max"`
+	Max       int64  `json:"max"`                 // nodes that have it at once
 	FleetLock string `json:"fleetlock,omitempty"` // URL of a server of that protocol, without /v1
 	Directory string `json:"directory,omitempty"` // shared by the nodes: a file for each slot that is taken
 }

@@ -23,14 +23,14 @@ type OperationStatus struct {
 	Name     string         `json:"name"`
 	Type     string         `json:"type"`
 	State    OperationState `json:"state"`
-	Detail   string         `json:"detail,omitempty"` // for what it waits, why it failed
-	Since    time.Time      `json:"since,omitzero"`   // of the last change
-	Next     time.Time      `json:"next,omitzero"`    // when it runs next, where that is known
-	Attempts int64          `json:"attempts,omitempty"`
-	Missed   int64          `json:"missed,omitempty"` // times of Cron at which it did not run
-	Log      string         `json:"log,omitempty"`    // file with the output of its last run
-	For      string         `json:"for,omitempty"`    // of waiting: for what, one of the For constants
-	Slot     string         `json:"slot,omitempty"`   // group of which it holds a slot
+	Detail   string         `json:"detail,omitempty"`   // for what it waits, why it failed
+	Since    time.Time      `json:"since,omitzero"`     // of the last change
+	Next     time.Time      `json:"next,omitzero"`      // when it runs next, where that is known
+	Attempts int64          `json:"attempts,omitempty"` // how often it was tried since it was due
+	Missed   int64          `json:"missed,omitempty"`   // times of Cron at which it did not run
+	Log      string         `json:"log,omitempty"`      // file with the output of its last run
+	For      string         `json:"for,omitempty"`      // of waiting: for what, one of the For constants
+	Slot     string         `json:"slot,omitempty"`     // group of which it holds a slot
 }
 
 // LayerSwapName is the name and the type of the operation that [LayerSwap] is on a node. No

@@ -258,9 +258,9 @@ type Feature struct {
 
 // Perm is the list of owners and modes to keep on paths outside the layer.
 type Perm struct {
-	Paths         []PermPath `json:"paths,omitempty"` // in the author's order: the last one wins
-	Rerun         string     `json:"rerun,omitempty"` // always (when empty), never, once_successfully
-	Interval      int64      `json:"interval,omitempty"`
+	Paths         []PermPath `json:"paths,omitempty"`    // in the author's order: the last one wins
+	Rerun         string     `json:"rerun,omitempty"`    // always (when empty), never, once_successfully
+	Interval      int64      `json:"interval,omitempty"` // seconds between runs; with each look when 0, never by time when -1
 	IgnoreMissing bool       `json:"ignoreMissing,omitempty"`
 }
 
@@ -281,18 +281,18 @@ type Exec struct {
 	Data          string            `json:"data"` // the script, its first line names the interpreter
 	Args          []string          `json:"args,omitempty"`
 	Env           map[string]string `json:"env,omitempty"`
-	Rerun         string            `json:"rerun,omitempty"`    // always (when empty), never, once_successfully
-	Blocking      string            `json:"blocking,omitempty"` // foreground (when empty), foreground_halt_pod_on_failure, background
-	Timeout       int64             `json:"timeout,omitempty"`  // seconds; 0 is ExecTimeout
-	RerunInterval int64             `json:"rerunInterval,omitempty"`
-	RetryInterval int64             `json:"retryInterval,omitempty"`
-	RerunMax      int64             `json:"rerunMax,omitempty"`
-	RetryMax      int64             `json:"retryMax,omitempty"`
-	RerunForget   bool              `json:"rerunForget,omitempty"` // rerun_interval_persist: false
-	RetryForget   bool              `json:"retryForget,omitempty"` // retry_interval_persist: false
-	Once          string            `json:"once,omitempty"`        // per-root (when empty) or per-machine
-	Revert        string            `json:"revert,omitempty"`      // script that undoes it
-	OnFailure     string            `json:"onFailure,omitempty"`   // degrade (when empty) or rollback: a live change is taken back
+	Rerun         string            `json:"rerun,omitempty"`         // always (when empty), never, once_successfully
+	Blocking      string            `json:"blocking,omitempty"`      // foreground (when empty), foreground_halt_pod_on_failure, background
+	Timeout       int64             `json:"timeout,omitempty"`       // seconds; 0 is ExecTimeout
+	RerunInterval int64             `json:"rerunInterval,omitempty"` // seconds between runs; with each look when 0, never by time when -1
+	RetryInterval int64             `json:"retryInterval,omitempty"` // seconds between runs after a failure; as RerunInterval when 0, never by time when -1
+	RerunMax      int64             `json:"rerunMax,omitempty"`      // runs after a success, a boot; 0 is without bound
+	RetryMax      int64             `json:"retryMax,omitempty"`      // runs after a failure, a boot; 0 is without bound
+	RerunForget   bool              `json:"rerunForget,omitempty"`   // rerun_interval_persist: false
+	RetryForget   bool              `json:"retryForget,omitempty"`   // retry_interval_persist: false
+	Once          string            `json:"once,omitempty"`          // per-root (when empty) or per-machine
+	Revert        string            `json:"revert,omitempty"`        // script that undoes it
+	OnFailure     string            `json:"onFailure,omitempty"`     // degrade (when empty) or rollback: a live change is taken back
 
 	// Limits of all that the script starts; 0 is none of its own, as systemd has it.
 	MemoryMax int64 `json:"memoryMax,omitempty"` // bytes

@@ -30,8 +30,8 @@ type Enforcement struct {
 // Budget is how often a setting that others keep changing is set again, before it is
 // quarantined.
 type Budget struct {
-	Corrections int64 `json:"corrections"`
-	Per         int64 `json:"per"` // seconds
+	Corrections int64 `json:"corrections"` // of one setting
+	Per         int64 `json:"per"`         // seconds
 }
 
 // String is the budget for people, as in 5 corrections within 10m0s.

@@ -70,11 +70,11 @@ type Rollout struct {
 	Waves  []RolloutWave `json:"waves,omitempty"` // those that began
 }
 
-// RolloutWave is a wave that began. Times are seconds since 1970.
+// RolloutWave is a wave that began.
 type RolloutWave struct {
-	Begun   int64             `json:"begun"`
-	Done    int64             `json:"done,omitempty"`
-	Back    int64             `json:"back,omitempty"`    // when its nodes got what they had before
+	Begun   int64             `json:"begun"`             // seconds since 1970
+	Done    int64             `json:"done,omitempty"`    // seconds since 1970
+	Back    int64             `json:"back,omitempty"`    // when its nodes got what they had before, seconds since 1970
 	LeftOut map[string]string `json:"leftOut,omitempty"` // node → why
 	Failed  map[string]string `json:"failed,omitempty"`  // node → why
 	Stayed  map[string]string `json:"stayed,omitempty"`  // node → why it did not go back with the others

@@ -22,6 +22,9 @@ type Field struct {
 	Value any
 }
 
+// With returns a field.
+func With(name string, value any) Field { return Field{name, value} }
+
 // Log is where the records of a node go.
 type Log struct {
 	Root string // prefix of every path, for tests

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
 	"github.com/caisson-os/caisson/bootagent/stage"
@@ -143,7 +144,7 @@ func (n *Node) keepBeside(layer string, b *beside) error {
 func (n *Node) compareAccounts(store *layers.Store, layer string) (*beside, error) {
 	ctx, end := context.WithTimeout(context.Background(), fetchTime)
 	defer end()
-	to, err := stage.Stager{Store: store, Talk: fetchTime, Say: n.o.Say}.Describe(ctx, layer)
+	to, err := stage.Stager{Store: store, Talk: fetchTime, Say: n.say}.Describe(ctx, layer)
 	if err != nil {
 		return nil, otherLayer(spec.EffectOf(spec.PartLayer).Why) // what it is has not come yet
 	}
@@ -214,7 +215,7 @@ func (n *Node) showAccounts(store *layers.Store, l *spec.Layer, as string) (*mou
 	if err := (layers.Image{Path: store.Path(image.Digest), Type: image.MediaType}).Mount(at); err != nil {
 		return nil, err
 	}
-	return &mounted{at, n.o.Say}, nil
+	return &mounted{at, n.say}, nil
 }
 
 func (m *mounted) leave() {
@@ -233,7 +234,7 @@ func (n *Node) bringLayer(ctx context.Context, layer string) {
 		return
 	}
 	if err := n.fetchLayer(ctx, layer); err != nil {
-		n.o.Say("layer %s: %v", layer, err)
+		n.say("layer %s: %v", layer, err)
 	}
 }
 
@@ -254,7 +255,7 @@ func (n *Node) fetchLayer(ctx context.Context, layer string) error {
 			return err
 		}
 	}
-	s := stage.Stager{Store: store, From: n.follower.Source, Kept: []string{n.stacked()}, Talk: 10 * time.Second, Say: n.o.Say}
+	s := stage.Stager{Store: store, From: n.follower.Source, Kept: []string{n.stacked()}, Talk: 10 * time.Second, Say: n.say}
 	to, err := s.Describe(ctx, layer)
 	if err != nil {
 		return err
@@ -342,7 +343,7 @@ func (n *Node) sayLeft(from, to *track.Found, result items.Result) {
 	rows := append(n.accountsOf(from.Generation.Layer).Changes, n.accountsOf(to.Generation.Layer).Changes...)
 	passwd, err := n.host().Read("/etc/passwd")
 	if err != nil {
-		n.o.Say("%v", err)
+		n.say("%v", err)
 		return
 	}
 	for _, d := range result.Changes {
@@ -353,8 +354,8 @@ func (n *Node) sayLeft(from, to *track.Found, result items.Result) {
 		for _, c := range rows {
 			f := strings.Split(cmp.Or(c.From.Row, c.To.Row), ":")
 			if c.Key == d.Key && len(f) > 2 {
-				n.record("user-left", field{"user", name}, field{"uid", f[2]}, field{"processes", n.processesOf(f[2])},
-					field{"generation", to.Generation.Generation}, field{"why", "processes that run go on"})
+				n.record("user-left", events.With("user", name), events.With("uid", f[2]), events.With("processes", n.processesOf(f[2])),
+					events.With("generation", to.Generation.Generation), events.With("why", "processes that run go on"))
 				break
 			}
 		}

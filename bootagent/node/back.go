@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/blackbox"
 	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/gate"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/stage"
@@ -39,7 +40,7 @@ func (n *Node) goBack(ctx context.Context, t *turn, step decide.Step) (last bool
 	if kept && n.folder.Unsaved() != nil {
 		return false, nil
 	}
-	n.recordStep("gate-failed", field{"generation", failed.Generation}, field{"overlay", failed.Overlay}, field{"back", good.Generation.Generation}, field{"by-way-of", way}, field{"why", why})
+	n.recordStep("gate-failed", events.With("generation", failed.Generation), events.With("overlay", failed.Overlay), events.With("back", good.Generation.Generation), events.With("by-way-of", way), events.With("why", why))
 	n.note(failed, nil, spec.Event{Event: spec.EventGateFailed, Transition: n.decided, Why: why, Did: fmt.Sprintf("goes back to %s (%s), and does not try it again", n.nameBeside(good.Generation, failed), way), Console: blackbox.Console(kmsg)})
 	n.setSync(spec.SyncBehind, rejectedText(failed, why))
 	if step.Act == decide.BackLive {
@@ -51,7 +52,7 @@ func (n *Node) goBack(ctx context.Context, t *turn, step decide.Step) (last bool
 		return true, err
 	}
 	class, reason, err := n.Reboot(ctx)
-	n.o.Say("%s did not pass its gates: %s; going back to %s by a %s: %s", n.nameBeside(failed, good.Generation), why, n.nameBeside(good.Generation, failed), class, reason)
+	n.say("%s did not pass its gates: %s; going back to %s by a %s: %s", n.nameBeside(failed, good.Generation), why, n.nameBeside(good.Generation, failed), class, reason)
 	t.wait = again
 	return true, err
 }
@@ -78,7 +79,7 @@ func (n *Node) nameBeside(g, other state.Generation) string {
 // versionOf is the version of a layer that is here, else its digest.
 func (n *Node) versionOf(layer string) string {
 	if store, err := n.store(); err == nil {
-		here := stage.Stager{Store: store, Talk: stackTime, Say: n.o.Say}
+		here := stage.Stager{Store: store, Talk: stackTime, Say: n.say}
 		if l, err := here.Describe(context.Background(), layer); err == nil && l.Version != "" {
 			return l.Version
 		}
@@ -102,7 +103,7 @@ func (n *Node) backLive(ctx context.Context, good *track.Found, failed state.Gen
 	}
 	n.noteServices(&good.Overlay)
 	n.recordChanges(result, good.Generation.Generation, fmt.Sprintf("generation %d did not pass its gates", failed.Generation))
-	n.o.Say("generation %d did not pass its gates: %s; generation %d is in effect again", failed.Generation, why, good.Generation.Generation)
+	n.say("generation %d did not pass its gates: %s; generation %d is in effect again", failed.Generation, why, good.Generation.Generation)
 	if err := errors.Join(n.retire(ctx, result), n.endDeadline()); err != nil {
 		return nil, err
 	}
@@ -114,7 +115,7 @@ func (n *Node) backLive(ctx context.Context, good *track.Found, failed state.Gen
 func (n *Node) stay(ctx context.Context, t *turn) error {
 	j, why := t.judged, t.why
 	if n.boot.Live.Stuck != why {
-		n.recordStep("gate-failed", field{"generation", j.found.Generation.Generation}, field{"by-way-of", "none"}, field{"why", why})
+		n.recordStep("gate-failed", events.With("generation", j.found.Generation.Generation), events.With("by-way-of", "none"), events.With("why", why))
 		n.note(j.found.Generation, nil, spec.Event{Event: spec.EventGateFailed, Transition: n.decided, Why: why, Did: "goes on with it: there is nothing better", Console: blackbox.Console(kmsg)})
 		n.boot.Live.Stuck = why
 		if err := n.remember(); err != nil {

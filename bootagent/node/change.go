@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/blackbox"
 	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
@@ -137,7 +138,7 @@ func (n *Node) takenBack(ctx context.Context, t *turn, step decide.Step) (*spec.
 		return nil, errors.Join(result.Err, err)
 	}
 	failed := fmt.Errorf("generation %d was not applied: %w", next.Generation.Generation, result.Err)
-	n.recordStep("taken-back", field{"generation", next.Generation.Generation}, field{"stays", before.Generation.Generation}, field{"why", step.Why})
+	n.recordStep("taken-back", events.With("generation", next.Generation.Generation), events.With("stays", before.Generation.Generation), events.With("why", step.Why))
 	if step.Name != "cut-short" { // which is no failure
 		n.note(next.Generation, result.Err, spec.Event{Event: spec.EventTakenBack, Transition: step.Name, Did: did, Console: blackbox.Console(kmsg)})
 		n.boot.Live.TakenBack = &state.TakenBack{Generation: next.Generation.Generation, Reason: step.Why}
@@ -158,7 +159,7 @@ func (n *Node) takenBack(ctx context.Context, t *turn, step decide.Step) (*spec.
 
 // wait leaves a generation to a later time.
 func (n *Node) wait(next *track.Found, why string) error {
-	n.o.Say("generation %d waits for %s", next.Generation.Generation, why)
+	n.say("generation %d waits for %s", next.Generation.Generation, why)
 	n.setSync(spec.SyncBehind, "waits for "+why)
 	return errors.Join(n.remember(), n.markReboot())
 }

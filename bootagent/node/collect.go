@@ -39,7 +39,7 @@ func (n *Node) collect(s *state.State) error {
 	n.keepServices(keep)
 	freed, err := store.Collect(keep)
 	if freed > 0 {
-		n.o.Say("freed %.1f MB of layers that no boot needs any more", float64(freed)/1e6)
+		n.say("freed %.1f MB of layers that no boot needs any more", float64(freed)/1e6)
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/metrics"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -116,7 +117,7 @@ func (n *Node) act(ctx context.Context, t *turn, step decide.Step) (last bool, e
 		return true, err
 	case decide.Return:
 		class, why, err := n.Reboot(ctx)
-		n.o.Say("%s; going back by a %s: %s", step.Why, class, why)
+		n.say("%s; going back by a %s: %s", step.Why, class, why)
 		if err == nil {
 			t.status, err = n.Status(ctx)
 		}
@@ -126,7 +127,7 @@ func (n *Node) act(ctx context.Context, t *turn, step decide.Step) (last bool, e
 			return true, err
 		}
 		if err := n.tryAgain(t.before.Generation); err != nil { // it is tried all the same: this root has nothing else
-			n.o.Say("%v", err)
+			n.say("%v", err)
 		}
 		t.event, t.next, t.comesUp = decide.Try, t.before, true
 		return false, nil
@@ -151,7 +152,7 @@ func (n *Node) act(ctx context.Context, t *turn, step decide.Step) (last bool, e
 		return false, nil
 
 	case decide.Untested:
-		n.o.Say("what could cut this node off is applied untested: %s", step.Why)
+		n.say("what could cut this node off is applied untested: %s", step.Why)
 		t.status, err = n.enforce(ctx, t.next)
 		return true, err
 	case decide.ForWord, decide.ForReach, decide.Plain:
@@ -201,7 +202,7 @@ func (n *Node) act(ctx context.Context, t *turn, step decide.Step) (last bool, e
 	case decide.Later:
 		t.wait = again
 		if step.Why != "" {
-			n.o.Say("a gate failed, and nothing is changed now: %s", step.Why)
+			n.say("a gate failed, and nothing is changed now: %s", step.Why)
 			return true, nil
 		}
 		t.wait = n.nextLook(t.judged)
@@ -269,7 +270,7 @@ func (n *Node) Apply(ctx context.Context) (*spec.Status, error) {
 // on, and its status says how.
 func (n *Node) outcome(t *turn, err error) (*spec.Status, error) {
 	if t.comesUp && t.status != nil && err != nil {
-		n.o.Say("%v", err)
+		n.say("%v", err)
 		err = nil
 	}
 	return t.status, err
@@ -286,7 +287,7 @@ func (n *Node) Sync(ctx context.Context) (*spec.Status, error) {
 	st, err := n.sync(ctx)
 	n.free()               // what waits may be another layer now
 	if n.o.By != Service { // who asks by hand leaves a trace, whatever comes of it
-		n.record("asked", field{"sync", n.boot.Sync}, field{"why", n.boot.SyncDetail})
+		n.record("asked", events.With("sync", n.boot.Sync), events.With("why", n.boot.SyncDetail))
 	}
 	return st, err
 }
@@ -298,7 +299,7 @@ func (n *Node) sync(ctx context.Context) (*spec.Status, error) {
 	t := &turn{event: decide.Answer}
 	var err error
 	if t.before, err = n.found(); err != nil { // the keys were changed, or the disk was: what the registry has may still be good
-		n.o.Say("the running overlay is missing or no longer verifies: %v", err)
+		n.say("the running overlay is missing or no longer verifies: %v", err)
 	}
 	t.next, t.fault = n.follower.Sync(ctx)
 	n.boot.Live.Asked = time.Now().Unix()
@@ -336,7 +337,7 @@ func (n *Node) prepare(ctx context.Context, found *track.Found) error {
 
 // watchOnly looks at a node on which nothing is to be changed now.
 func (n *Node) watchOnly(ctx context.Context, found *track.Found, why string) (*spec.Status, error) {
-	n.o.Say("nothing is changed now: %s", why)
+	n.say("nothing is changed now: %s", why)
 	result := n.lookAt(ctx, found, func(ctx context.Context) items.Result {
 		return items.Look(ctx, n.items(found), n.guard(found))
 	})

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/accounts"
 	"github.com/caisson-os/caisson/bootagent/items/item"
@@ -48,8 +49,8 @@ func (n *Node) guard(found *track.Found) items.Guard {
 			for _, d := range quarantined {
 				why := found.Overlay.Enforced(d.Item, d.Key).Budget.String()
 				d = rules.Spelled(d)
-				n.record("quarantined", field{"item", d.Item}, field{"key", d.Key}, field{"from", d.From}, field{"to", d.To},
-					field{"count", d.Count}, field{"rival", d.Rival}, field{"why", why})
+				n.record("quarantined", events.With("item", d.Item), events.With("key", d.Key), events.With("from", d.From), events.With("to", d.To),
+					events.With("count", d.Count), events.With("rival", d.Rival), events.With("why", why))
 			}
 		},
 	}
@@ -134,7 +135,7 @@ func (n *Node) corrections() *policy.Book {
 	if n.book == nil {
 		var err error
 		if n.book, err = policy.Open(n.folder.Path(), n.scopes.Kernel); err != nil {
-			n.o.Say("corrections are counted anew: %v", err)
+			n.say("corrections are counted anew: %v", err)
 		}
 	}
 	return n.book
@@ -144,7 +145,7 @@ func (n *Node) corrections() *policy.Book {
 // is set must not hang on a count.
 func (n *Node) counted(err error) error {
 	if track.OfDisk(err) {
-		n.o.Say("corrections are not kept: %v", err)
+		n.say("corrections are not kept: %v", err)
 		return nil
 	}
 	return err
@@ -180,7 +181,7 @@ func (n *Node) Clear(item, key string) ([]spec.Drift, error) {
 	}
 	for _, d := range ended {
 		s := rules.Spelled(d)
-		n.record("cleared", field{"item", s.Item}, field{"key", s.Key}, field{"count", s.Count}, field{"rival", s.Rival})
+		n.record("cleared", events.With("item", s.Item), events.With("key", s.Key), events.With("count", s.Count), events.With("rival", s.Rival))
 	}
 	return ended, nil
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/durable"
@@ -77,6 +78,6 @@ func Enroll(ctx context.Context, o Options, b spec.Bootstrap, replace bool) (*tr
 	if err := n.announce(); err != nil {
 		return nil, err
 	}
-	n.record("enrolled", field{"fleet", b.Fleet}, field{"node", b.Node}, field{"registry", b.Registry})
+	n.record("enrolled", events.With("fleet", b.Fleet), events.With("node", b.Node), events.With("registry", b.Registry))
 	return found, nil
 }

@@ -203,7 +203,7 @@ func (n *Node) gates(ctx context.Context, s *state.State, t *turn) (g decide.Gat
 		return g, "", nil
 	}
 	if t.before, err = n.follower.Recall(best); err != nil {
-		n.o.Say("what ran before cannot come back: %v", err)
+		n.say("what ran before cannot come back: %v", err)
 		t.before = nil
 		return g, "", nil
 	}
@@ -229,7 +229,7 @@ func (n *Node) running() (*track.Found, error) {
 	found, err := n.follower.Recall(g)
 	if err != nil && g.IsAhead() && s.Current != nil && s.Current.Layer == g.Layer {
 		// A newer signature of it may leave this layer out.
-		n.o.Say("what runs is not signed for this layer any more: %v", err)
+		n.say("what runs is not signed for this layer any more: %v", err)
 		g = s.Current
 		found, err = n.follower.Recall(g)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/gate"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -61,7 +62,7 @@ func (n *Node) beginGates(g state.Generation) error {
 	if err := r.Save(n.path(paths.RunGates)); err != nil {
 		return err
 	}
-	n.recordStep("judged", field{"generation", g.Generation}, field{"epoch", g.Epoch}, field{"overlay", g.Overlay})
+	n.recordStep("judged", events.With("generation", g.Generation), events.With("epoch", g.Epoch), events.With("overlay", g.Overlay))
 	return n.endDeadline()
 }
 

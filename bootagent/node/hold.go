@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
@@ -29,9 +30,9 @@ func (n *Node) hold(kind, reason string, lasts time.Duration) spec.Hold {
 }
 
 func (n *Node) recordHold(event string, h spec.Hold, generation uint64) {
-	fields := []field{{"generation", generation}, {"why", h.Reason}}
+	fields := []events.Field{events.With("generation", generation), events.With("why", h.Reason)}
 	if h.Until != 0 {
-		fields = append(fields, field{"until", state.Time(h.Until).Format(time.RFC3339)})
+		fields = append(fields, events.With("until", state.Time(h.Until).Format(time.RFC3339)))
 	}
 	n.record(event, fields...)
 }
@@ -68,7 +69,7 @@ func (n *Node) Forward(why string) error {
 	if err := n.folder.Save(s); err != nil {
 		return err
 	}
-	n.record("forward", field{"generation", generationOf(s.Best())}, field{"why", why})
+	n.record("forward", events.With("generation", generationOf(s.Best())), events.With("why", why))
 	return nil
 }
 
@@ -107,7 +108,7 @@ func (n *Node) Resume() error {
 	if err := n.folder.Save(s); err != nil {
 		return err
 	}
-	n.record("resumed", field{"generation", generationOf(s.Best())})
+	n.record("resumed", events.With("generation", generationOf(s.Best())))
 	return nil
 }
 
@@ -202,7 +203,7 @@ func (n *Node) returnTo(ctx context.Context, h spec.Hold, choose func(kept []sta
 // saveWord saves what an operator says, or is asked, on a full disk by the room that is kept there.
 func (n *Node) saveWord(s *state.State) error {
 	if err := n.folder.MakeRoom(); err != nil {
-		n.o.Say("%v", err) // there may be room all the same
+		n.say("%v", err) // there may be room all the same
 	}
 	return n.folder.Save(s)
 }

@@ -26,7 +26,7 @@ func (n *Node) noteImages(g state.Generation) {
 	}
 	corrupt, err := ask()
 	if err != nil {
-		n.o.Say("ask the kernel about the images: %v", err)
+		n.say("ask the kernel about the images: %v", err)
 		return
 	}
 	var sound []string
@@ -37,7 +37,7 @@ func (n *Node) noteImages(g state.Generation) {
 			live.Corrupt = append(live.Corrupt, image)
 			name := say.ImageName(&n.boot.Layer, image)
 			why := fmt.Sprintf("image %s (%s): %s", name, image, say.CorruptImage)
-			n.o.Say("%s", why)
+			n.say("%s", why)
 			n.note(g, nil, spec.Event{Event: spec.EventCorrupt, Item: "image", Key: name, Errno: "EIO", Why: why, Did: "goes on, and has the next boot read all of it"})
 		default:
 			sound = append(sound, image)
@@ -51,7 +51,7 @@ func (n *Node) noteImages(g state.Generation) {
 		err = store.KeepSound(sound)
 	}
 	if err != nil {
-		n.o.Say("the next boot reads all images: %v", err)
+		n.say("the next boot reads all images: %v", err)
 		return
 	}
 	live.Sound = sound

@@ -75,7 +75,7 @@ func (n *Node) ready(s *operation.Swap, a *awaited) error {
 		if err != nil {
 			return err
 		}
-		to := stage.Stager{Store: store, Say: n.o.Say}
+		to := stage.Stager{Store: store, Say: n.say}
 		switch here, err := to.Here(context.Background(), a.found.Overlay.Layer); { // it reads the disk alone
 		case err != nil:
 			return err

@@ -53,7 +53,7 @@ func (n *Node) stageInMemory(ctx context.Context, s *state.State) error {
 	}
 	var bytes spec.Bytes
 	if class == spec.ClassSoftReboot {
-		to := stage.Stager{Bytes: &bytes, Store: next.Store, From: n.follower.Source, Kept: []string{n.stacked()}, Talk: 10 * time.Minute, Say: n.o.Say}
+		to := stage.Stager{Bytes: &bytes, Store: next.Store, From: n.follower.Source, Kept: []string{n.stacked()}, Talk: 10 * time.Minute, Say: n.say}
 		if err = to.Missing(ctx, stage.Images(*next.Pair.Layer)...); err == nil {
 			return n.noteBytes(next.Pair.Generation.Layer, bytes)
 		}
@@ -104,6 +104,6 @@ func (n *Node) free() {
 		err = n.collect(s)
 	}
 	if err != nil {
-		n.o.Say("clean up: %v", err)
+		n.say("clean up: %v", err)
 	}
 }

@@ -167,7 +167,7 @@ func (n *Node) makeRun() error {
 
 // turn waits for the lock, and says so where it takes a while.
 func (n *Node) turn(ctx context.Context) error {
-	late := time.AfterFunc(time.Second, func() { n.o.Say("waiting for another caisson-agent to finish") })
+	late := time.AfterFunc(time.Second, func() { n.say("waiting for another caisson-agent to finish") })
 	defer late.Stop()
 	return flock.Wait(ctx, n.lock, false)
 }
@@ -204,7 +204,7 @@ func (n *Node) open(bootstrap *spec.Bootstrap, openJournal func(string, item.Sco
 	}
 	if n.lock != nil {
 		if err := n.exempt(os.Getpid()); err != nil {
-			n.o.Say("%v", err) // what cannot be written is said, too
+			n.say("%v", err) // what cannot be written is said, too
 		}
 	}
 	n.folder = state.View(n.path(paths.State))
@@ -215,7 +215,7 @@ func (n *Node) open(bootstrap *spec.Bootstrap, openJournal func(string, item.Sco
 		n.folder.Alone()
 		if n.boot.Mode == spec.ModeAttached || n.boot.Disk != "" && !n.boot.ReadOnly {
 			if err := n.folder.Reserve(); err != nil {
-				n.o.Say("keep room on the state disk: %v", err) // nothing is worse than without
+				n.say("keep room on the state disk: %v", err) // nothing is worse than without
 			}
 		}
 	}
@@ -265,7 +265,7 @@ func (n *Node) trusts(bootstrap *spec.Bootstrap) error {
 		// What is needed to take the fleet's settings back would be set aside.
 		return fmt.Errorf("this host is enrolled in fleet %q, not in %q: run restore --all, then enroll with --replace", own.Fleet, bootstrap.Fleet)
 	}
-	n.follower = &track.Tracker{Bootstrap: *bootstrap, Identity: n.identity(bootstrap), Folder: n.folder, Build: n.o.Build, Say: n.o.Say}
+	n.follower = &track.Tracker{Bootstrap: *bootstrap, Identity: n.identity(bootstrap), Folder: n.folder, Build: n.o.Build, Say: n.say}
 	if n.lock == nil {
 		return nil
 	}
@@ -394,13 +394,15 @@ func (n *Node) identity(b *spec.Bootstrap) trust.Identity {
 	return id
 }
 
+func (n *Node) say(format string, args ...any) { n.o.Say(format, args...) }
+
 func (n *Node) path(name string) string { return filepath.Join(n.o.Root, name) }
 
 // items are all kinds with what a generation wants of them.
 func (n *Node) items(f *track.Found) []item.Item {
 	o := &f.Overlay
 	table := items.Table(o.Items, items.Options{Accounts: n.accountsOf(f.Generation.Layer), Services: n.effective(o.Services), Images: n.images(),
-		Journal: n.journal, Scopes: n.scopes, State: n.folder.Path(), Exec: n.folder.Path("exec"), Log: n.o.Say,
+		Journal: n.journal, Scopes: n.scopes, State: n.folder.Path(), Exec: n.folder.Path("exec"), Log: n.say,
 		Proc: n.seam("/proc"), Etc: n.seam("/etc"), Sys: n.seam("/sys"), Lib: n.seam("/lib"), Dev: n.seam("/dev"), Runner: n.runner(), Systemd: n.systemd(), Signed: n.signed, Past: n.past(), Leaving: n.leaving()})
 	n.began = append(n.began, table...)
 	return table

@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/operation"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/trace"
@@ -21,9 +22,9 @@ func (n *Node) operations(found *track.Found) *operation.Engine {
 	name := found.Overlay.Node
 	e := &operation.Engine{Dir: n.folder.Path("ops"), Node: name, Boot: n.start(), Remembers: n.scopes.Disk != "",
 		Now: n.now, Up: n.up, Synchronised: n.synchronised, Runner: n.runner(), Record: func(what string, o spec.Operation, detail string) {
-			fields := []field{{"operation", o.Name}, {"id", o.ID}, {"what", what}}
+			fields := []events.Field{events.With("operation", o.Name), events.With("id", o.ID), events.With("what", what)}
 			if detail != "" {
-				fields = append(fields, field{"why", detail})
+				fields = append(fields, events.With("why", detail))
 			}
 			n.record("operation", fields...)
 		}}
@@ -136,7 +137,7 @@ func (n *Node) Ask(name string, atOnce bool) error {
 	if atOnce {
 		what = "asked for now"
 	}
-	n.record("operation", field{"operation", name}, field{"what", what})
+	n.record("operation", events.With("operation", name), events.With("what", what))
 	return nil
 }
 

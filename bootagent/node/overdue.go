@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/blackbox"
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/policy"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -49,8 +50,8 @@ func (n *Node) bounded(ctx context.Context, what string, found *track.Found, lim
 		step, item := doing.Step()
 		why := fmt.Errorf("%s did not end within %s: %s does not end", what, limit, step)
 		n.note(found.Generation, why, spec.Event{Event: spec.EventHung, Item: item, Did: "ended the agent, whose next one looks again", Console: blackbox.Console(kmsg)})
-		n.record("hung", field{"generation", found.Generation.Generation}, field{"why", why})
-		n.o.Say("%v; this agent ends", why)
+		n.record("hung", events.With("generation", found.Generation.Generation), events.With("why", why))
+		n.say("%v; this agent ends", why)
 		os.Exit(1)
 	})
 	defer hard.Stop()
@@ -111,7 +112,7 @@ func (n *Node) abandon(next, before *track.Found, late error, doing *items.Doing
 		did = fmt.Sprintf("ended the agent, whose next one puts generation %d in effect again", before.Generation.Generation)
 	}
 	n.note(next.Generation, why, spec.Event{Event: spec.EventOverdue, Item: item, Did: did, Console: blackbox.Console(kmsg)})
-	n.record("overdue", field{"generation", next.Generation.Generation}, field{"why", why})
+	n.record("overdue", events.With("generation", next.Generation.Generation), events.With("why", why))
 	folder := state.View(n.folder.Path()) // of its own: what the others remember of it is theirs
 	folder.Beside(n.path(paths.RunState))
 	s, err := folder.Load()
@@ -123,8 +124,8 @@ func (n *Node) abandon(next, before *track.Found, late error, doing *items.Doing
 		err = errors.Join(err, n.counted(book.Begin("")))
 	}
 	if err != nil {
-		n.o.Say("%v", err)
+		n.say("%v", err)
 	}
-	n.o.Say("generation %d: %v; this agent ends", next.Generation.Generation, why)
+	n.say("generation %d: %v; this agent ends", next.Generation.Generation, why)
 	os.Exit(1)
 }

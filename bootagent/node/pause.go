@@ -40,7 +40,7 @@ const fleet = "the fleet"
 
 // rest puts a generation in effect that says that nothing is to be changed.
 func (n *Node) rest(ctx context.Context, next *track.Found, why string) (*spec.Status, error) {
-	n.o.Say("nothing is changed now: %s", why)
+	n.say("nothing is changed now: %s", why)
 	if err := n.cycle(ctx, &turn{event: decide.Effect, next: next, rests: true}); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ package node
 import (
 	"errors"
 
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/spec"
@@ -16,9 +17,9 @@ func (n *Node) keepGood(g state.Generation, why string) error {
 	if err != nil {
 		return err
 	}
-	fields := []field{{"generation", g.Generation}, {"epoch", g.Epoch}, {"overlay", g.Overlay}, {"why", why}}
+	fields := []events.Field{events.With("generation", g.Generation), events.With("epoch", g.Epoch), events.With("overlay", g.Overlay), events.With("why", why)}
 	if g.IsAhead() {
-		fields = append(fields, field{"on", g.Layer}, field{"waits", g.Waits})
+		fields = append(fields, events.With("on", g.Layer), events.With("waits", g.Waits))
 	}
 	n.recordStep("promoted", fields...)
 	s.Prove(g, n.layersHere(s)...)
@@ -32,7 +33,7 @@ func (n *Node) keepGood(g state.Generation, why string) error {
 // tidy deletes what no state names any more. What is left over costs room only.
 func (n *Node) tidy(s *state.State) {
 	if err := errors.Join(n.folder.CollectOverlays(s, append(n.reverting(), n.serving()...)...), n.collect(s)); err != nil {
-		n.o.Say("clean up: %v", err)
+		n.say("clean up: %v", err)
 	}
 }
 
@@ -43,7 +44,7 @@ func (n *Node) signed() []spec.Exec {
 	}
 	kept, err := n.follower.Kept()
 	if err != nil {
-		n.o.Say("%v", err)
+		n.say("%v", err)
 	}
 	var scripts []spec.Exec
 	for _, a := range kept {
@@ -64,7 +65,7 @@ func (n *Node) reverting() []string {
 	}
 	kept, err := n.follower.Kept()
 	if err != nil {
-		n.o.Say("%v", err)
+		n.say("%v", err)
 	}
 	var digests []string
 	for _, a := range kept {

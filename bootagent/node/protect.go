@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/bootagent/watch/bpf"
 	"github.com/caisson-os/caisson/spec"
@@ -83,7 +84,7 @@ func (n *Node) follow(found *track.Found) error {
 		trouble = "kernel parameters are not protected: " + err.Error()
 	}
 	if trouble != "" && trouble != live.Protection.Trouble {
-		n.record("unprotected", field{"why", trouble})
+		n.record("unprotected", events.With("why", trouble))
 	}
 	live.Protection.Trouble = trouble
 	return nil
@@ -122,9 +123,9 @@ func (n *Node) protect(keys []string) error {
 		was, is := had.Trouble == "" && slices.Contains(had.Keys, key), slices.Contains(keys, key)
 		switch {
 		case is && !was:
-			n.record("protected", field{"item", "sysctl"}, field{"key", rules.SysctlName(key)})
+			n.record("protected", events.With("item", "sysctl"), events.With("key", rules.SysctlName(key)))
 		case was && !is:
-			n.record("lifted", field{"item", "sysctl"}, field{"key", rules.SysctlName(key)})
+			n.record("lifted", events.With("item", "sysctl"), events.With("key", rules.SysctlName(key)))
 		}
 	}
 	return nil
@@ -166,7 +167,7 @@ func (n *Node) NoteRefused(list []spec.RefusedWrite) error {
 		live.Refused = append(live.Refused, r)
 		live.Refused = live.Refused[max(0, len(live.Refused)-maxRefused):]
 		if !r.At.Truncate(refusedEach).Equal(last.Truncate(refusedEach)) {
-			n.record("refused", field{"item", "sysctl"}, field{"key", rules.SysctlName(r.Key)}, field{"to", r.Value}, field{"count", r.Count}, field{"rival", r.Rival}, field{"why", "it is protected"})
+			n.record("refused", events.With("item", "sysctl"), events.With("key", rules.SysctlName(r.Key)), events.With("to", r.Value), events.With("count", r.Count), events.With("rival", r.Rival), events.With("why", "it is protected"))
 		}
 	}
 	return n.remember()

@@ -19,35 +19,25 @@ import (
 // kmsg is the kernel's log.
 const kmsg = events.Kmsg
 
-// field is one NAME=value of a record.
-type field struct {
-	name  string
-	value any
-}
-
 // log is where records of this node go.
-func (n *Node) log() events.Log { return events.Log{Root: n.o.Root, By: n.o.By, Say: n.o.Say} }
+func (n *Node) log() events.Log { return events.Log{Root: n.o.Root, By: n.o.By, Say: n.say} }
 
 // box is the node's black box.
 func (n *Node) box() blackbox.Box { return blackbox.At(n.folder.Path(blackbox.Name)) }
 
 // record writes down what was done to this node, under the generation in effect where
 // the fields name none.
-func (n *Node) record(event string, fields ...field) {
-	if g := n.inEffect(); g > 0 && !slices.ContainsFunc(fields, func(f field) bool { return f.name == "generation" }) {
-		fields = append(fields, field{"generation", g})
+func (n *Node) record(event string, fields ...events.Field) {
+	if g := n.inEffect(); g > 0 && !slices.ContainsFunc(fields, func(f events.Field) bool { return f.Name == "generation" }) {
+		fields = append(fields, events.With("generation", g))
 	}
-	all := make([]events.Field, len(fields))
-	for i, f := range fields {
-		all[i] = events.Field{Name: f.name, Value: f.value}
-	}
-	n.log().Record(event, all...)
+	n.log().Record(event, fields...)
 }
 
 // recordStep is record for what comes of a decision, by the name of its transition.
-func (n *Node) recordStep(event string, fields ...field) {
+func (n *Node) recordStep(event string, fields ...events.Field) {
 	if n.decided != "" {
-		fields = append(fields, field{"transition", n.decided})
+		fields = append(fields, events.With("transition", n.decided))
 	}
 	n.record(event, fields...)
 }
@@ -93,7 +83,7 @@ func (n *Node) note(g state.Generation, err error, e spec.Event) {
 		}
 	}
 	if err := events.Note(n.box(), n.scopes.Kernel, g, e); err != nil {
-		n.o.Say("%v", err)
+		n.say("%v", err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/report"
 	"github.com/caisson-os/caisson/bootagent/say"
 	"github.com/caisson-os/caisson/bootagent/track"
@@ -62,7 +63,7 @@ func (n *Node) Reporter() (*report.Reporter, error) {
 	if n.follower == nil {
 		return nil, n.unbound
 	}
-	r, err := report.Open(n.ReportDir(), n.grade(), n.post, n.o.Say)
+	r, err := report.Open(n.ReportDir(), n.grade(), n.post, n.say)
 	if err != nil {
 		return nil, err
 	}
@@ -122,10 +123,10 @@ func (n *Node) send(ctx context.Context, l report.Letter) error {
 
 // RecordReport notes in systemd's journal that the node tells news.
 func (n *Node) RecordReport(r *spec.Report) {
-	fields := []field{{"generation", r.Generation}, {"tracking", r.Axes.Tracking.State}, {"sync", r.Axes.Sync.State},
-		{"health", r.Axes.Health.State}, {"activity", r.Axes.Activity.State}, {"drift", len(r.Drift)}}
+	fields := []events.Field{events.With("generation", r.Generation), events.With("tracking", r.Axes.Tracking.State), events.With("sync", r.Axes.Sync.State),
+		events.With("health", r.Axes.Health.State), events.With("activity", r.Axes.Activity.State), events.With("drift", len(r.Drift))}
 	if why := r.Axes.Health.Detail; why != "" {
-		fields = append(fields, field{"why", why})
+		fields = append(fields, events.With("why", why))
 	}
 	n.record("report", fields...)
 }

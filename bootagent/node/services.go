@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/download"
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items/service"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -40,7 +41,7 @@ func (n *Node) effective(want []spec.Service) []spec.Service {
 		if before, _, ok := signed.service(s.Name, held); ok {
 			out[i] = before
 		} else {
-			n.o.Say("service %s was kept at image %s, which no kept overlay has: it follows the overlay", s.Name, held)
+			n.say("service %s was kept at image %s, which no kept overlay has: it follows the overlay", s.Name, held)
 		}
 	}
 	return out
@@ -51,7 +52,7 @@ func (n *Node) effective(want []spec.Service) []spec.Service {
 func (n *Node) rememberedServices() map[string]state.Service {
 	kept, err := n.folder.Services()
 	if err != nil {
-		n.o.Say("%v: no service is held", err)
+		n.say("%v: no service is held", err)
 	}
 	return kept
 }
@@ -65,7 +66,7 @@ func (n *Node) signedOverlays() signedOverlays {
 	}
 	kept, err := n.follower.Kept()
 	if err != nil {
-		n.o.Say("%v", err)
+		n.say("%v", err)
 	}
 	return kept
 }
@@ -137,7 +138,7 @@ func (n *Node) bring(ctx context.Context, o *spec.Overlay) {
 	}
 	store, err := n.serviceStore()
 	if err != nil {
-		n.o.Say("%v", err)
+		n.say("%v", err)
 		return
 	}
 	ctx, end := context.WithTimeout(ctx, fetchTime)
@@ -149,17 +150,17 @@ func (n *Node) bring(ctx context.Context, o *spec.Overlay) {
 		from := download.Download{Source: n.follower.Source, Repo: oci.RepoService, Store: store}
 		if err := from.Blob(ctx, oci.Descriptor{MediaType: oci.TypeSquashfs, Digest: s.Image.Digest, Size: s.Image.Size}, nil); err != nil {
 			n.unfetched[s.Image.Digest] = err
-			n.o.Say("service %s: %v", s.Name, err)
+			n.say("service %s: %v", s.Name, err)
 			continue
 		}
-		n.o.Say("service %s: fetched commit %s", s.Name, s.Commit)
+		n.say("service %s: fetched commit %s", s.Name, s.Commit)
 	}
 }
 
 // noteServices is [Node.serve] where what goes wrong is no reason to stop.
 func (n *Node) noteServices(o *spec.Overlay) {
 	if err := n.serve(o); err != nil {
-		n.o.Say("services: %v", err)
+		n.say("services: %v", err)
 	}
 }
 
@@ -343,6 +344,6 @@ func (n *Node) changeService(name string, change func(spec.Service, *state.Servi
 		return spec.ServiceStatus{}, err
 	}
 	st := n.services(&found.Overlay)[i]
-	n.record("service", field{"service", name}, field{"tracking", st.Tracking}, field{"commit", st.Commit}, field{"why", k.Reason})
+	n.record("service", events.With("service", name), events.With("tracking", st.Tracking), events.With("commit", st.Commit), events.With("why", k.Reason))
 	return st, nil
 }

@@ -49,7 +49,7 @@ func (n *Node) Stage(ctx context.Context) error {
 	}
 	defer release()
 	var bytes spec.Bytes
-	to := stage.Stager{Bytes: &bytes, Store: store, From: n.follower.Source, Kept: append([]string{n.stacked()}, s.Layers()...), Talk: 10 * time.Minute, Say: n.o.Say}
+	to := stage.Stager{Bytes: &bytes, Store: store, From: n.follower.Source, Kept: append([]string{n.stacked()}, s.Layers()...), Talk: 10 * time.Minute, Say: n.say}
 	err = to.Layer(ctx, found.Overlay.Layer, n.follower.Bootstrap)
 	if err != nil {
 		err = fmt.Errorf("stage generation %d: %w", found.Generation.Generation, err)

@@ -46,7 +46,7 @@ func (n *Node) Status(ctx context.Context) (*spec.Status, error) {
 
 // report is the status after a run; it is kept for those who only read.
 func (n *Node) report(found *track.Found, result items.Result) (*spec.Status, error) {
-	if err := say.KeepTrace(n.path(paths.RunTrace), result.Steps, !n.begun(), n.o.Say); err != nil {
+	if err := say.KeepTrace(n.path(paths.RunTrace), result.Steps, !n.begun(), n.say); err != nil {
 		return nil, err
 	}
 	if err := n.follow(found); err != nil {
@@ -87,10 +87,10 @@ func (n *Node) last() spec.Status {
 
 func (n *Node) keep(status *spec.Status) error {
 	if err := n.markReboot(); err != nil {
-		n.o.Say("say that a reboot is waited for: %v", err)
+		n.say("say that a reboot is waited for: %v", err)
 	}
 	if len(status.LeftOut) > 0 && n.last().Overlay != status.Overlay {
-		n.o.Say("generation %d: %s", status.Generation, spec.LeftOut(status.LeftOut))
+		n.say("generation %d: %s", status.Generation, spec.LeftOut(status.LeftOut))
 	}
 	say.NoteAxes(&n.boot.Live, status, time.Now())
 	if err := n.remember(); err != nil {

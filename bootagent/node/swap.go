@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -36,7 +37,7 @@ const (
 // returns when it is begun.
 func (n *Node) Reboot(ctx context.Context) (class, why string, err error) {
 	if err := n.stageSoon(ctx); err != nil {
-		n.o.Say("%v", err) // what follows says that it is not there
+		n.say("%v", err) // what follows says that it is not there
 	}
 	next, class, why, err := n.next(ctx)
 	if err != nil {
@@ -49,7 +50,7 @@ func (n *Node) Reboot(ctx context.Context) (class, why string, err error) {
 		}
 		class, why = spec.ClassReboot, "no soft-reboot: "+err.Error()
 	}
-	n.o.Say("a reboot: %s", why)
+	n.say("a reboot: %s", why)
 	return class, why, n.reboot(ctx)
 }
 
@@ -110,14 +111,14 @@ func (n *Node) destination(ctx context.Context, s *state.State, from oci.Source)
 	if err != nil {
 		return nil, "", "", err
 	}
-	layer, err := stage.Stager{Store: store, From: from, Talk: stackTime, Say: n.o.Say}.Describe(ctx, g.Layer)
+	layer, err := stage.Stager{Store: store, From: from, Talk: stackTime, Say: n.say}.Describe(ctx, g.Layer)
 	if err != nil {
 		return nil, "", "", fmt.Errorf("its layer is not staged: %w", err)
 	}
 	if err := trust.ForMachine(layer, n.follower.Bootstrap, runtime.GOARCH); err != nil {
 		return nil, "", "", err
 	}
-	next = &swap.Next{Pair: swap.Pair{Generation: *g, Overlay: &found.Overlay, Layer: &layer}, Boot: n.boot, State: n.folder, Store: store, Unproven: s.Staged == g, Say: n.o.Say}
+	next = &swap.Next{Pair: swap.Pair{Generation: *g, Overlay: &found.Overlay, Layer: &layer}, Boot: n.boot, State: n.folder, Store: store, Unproven: s.Staged == g, Say: n.say}
 	if uuids := n.follower.Identity.UUIDs; len(uuids) > 0 {
 		next.UUID = uuids[0]
 	}
@@ -229,8 +230,8 @@ func (n *Node) softReboot(ctx context.Context, next *swap.Next) (err error) {
 		return err
 	}
 	n.note(g, nil, spec.Event{Event: spec.EventEntered, Why: "by a soft-reboot"})
-	n.record("soft-reboot", field{"generation", g.Generation}, field{"layer", g.Layer})
-	n.o.Say("a soft-reboot to generation %d, layer %s", g.Generation, g.Layer)
+	n.record("soft-reboot", events.With("generation", g.Generation), events.With("layer", g.Layer))
+	n.say("a soft-reboot to generation %d, layer %s", g.Generation, g.Layer)
 	ctx = context.WithoutCancel(ctx) // what is begun here ends this agent, too: that must not count as its failure
 	if n.o.SoftReboot != nil {
 		return n.o.SoftReboot(ctx)

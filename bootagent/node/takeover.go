@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
@@ -47,13 +48,13 @@ func (n *Node) takeOver() error {
 		return fmt.Errorf("keep the originals that Divingbell recorded: %w", err)
 	}
 	for _, e := range entries {
-		n.record("taken-over", field{"item", e.Item}, field{"key", e.Key}, field{"original", string(e.Prior)})
+		n.record("taken-over", events.With("item", e.Item), events.With("key", e.Key), events.With("original", string(e.Prior)))
 	}
 	for _, doubt := range found.Doubts {
-		n.o.Say("not taken over: %s", doubt)
+		n.say("not taken over: %s", doubt)
 	}
 	if adoptErr != nil {
-		n.o.Say("not taken over: %v", adoptErr)
+		n.say("not taken over: %v", adoptErr)
 	}
 	return nil
 }
@@ -82,12 +83,12 @@ func (n *Node) retire(ctx context.Context, result items.Result) error {
 		return nil
 	}
 	if n.boot.Live.Without != nil {
-		n.o.Say("what Divingbell left stays until a generation is in effect whole")
+		n.say("what Divingbell left stays until a generation is in effect whole")
 		return nil
 	}
 	for _, i := range result.Items {
 		if i.Name != exec.Name && i.State == spec.ItemDegraded {
-			n.o.Say("what Divingbell left stays until %s is in order", i.Name)
+			n.say("what Divingbell left stays until %s is in order", i.Name)
 			return nil
 		}
 	}
@@ -97,9 +98,9 @@ func (n *Node) retire(ctx context.Context, result items.Result) error {
 	if err != nil {
 		return err
 	}
-	n.o.Say("taken over from Divingbell: %s; its records are in %s", found.Summary(), kept)
+	n.say("taken over from Divingbell: %s; its records are in %s", found.Summary(), kept)
 	for _, what := range found.Left {
-		n.o.Say("left as Divingbell made them, since they need a layer: %s", what)
+		n.say("left as Divingbell made them, since they need a layer: %s", what)
 	}
 	if n.runner() == nil {
 		return nil // no systemd has read the units
@@ -113,10 +114,10 @@ func (n *Node) announce() error {
 	if err != nil || found == nil {
 		return err
 	}
-	n.o.Say("Divingbell configured this host: apply takes over %s", found.Summary())
+	n.say("Divingbell configured this host: apply takes over %s", found.Summary())
 	var active *takeover.ActiveError
 	if err := takeover.Active(n.path("/proc")); errors.As(err, &active) {
-		n.o.Say("before that, %v: %s", active, active.Hint())
+		n.say("before that, %v: %s", active, active.Hint())
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
@@ -91,7 +92,7 @@ func (n *Node) begin(t *turn, step decide.Step) (*state.Trial, error) {
 	if err := n.folder.Save(s); err != nil {
 		return nil, fmt.Errorf("a change that may have to be undone is not begun: %w", err)
 	}
-	n.recordStep("trial", field{"generation", next.Generation.Generation}, field{"confirm", trial.Confirm}, field{"why", step.Why})
+	n.recordStep("trial", events.With("generation", next.Generation.Generation), events.With("confirm", trial.Confirm), events.With("why", step.Why))
 	return trial, nil
 }
 
@@ -109,7 +110,7 @@ func (n *Node) await(ctx context.Context, next *track.Found, result items.Result
 	if err := n.saveWord(s); err != nil {
 		return nil, errors.Join(err, n.unkept(ctx, err))
 	}
-	n.o.Say("generation %d is undone unless 'caisson-agent confirm' is called within %d s", next.Generation.Generation, s.Trial.Within)
+	n.say("generation %d is undone unless 'caisson-agent confirm' is called within %d s", next.Generation.Generation, s.Trial.Within)
 	n.boot.Live.TakenBack = nil
 	if err := n.remember(); err != nil {
 		return nil, err
@@ -140,7 +141,7 @@ func (n *Node) Confirm(ctx context.Context) error {
 	if err := n.saveWord(s); err != nil {
 		return err
 	}
-	n.record("confirmed", field{"generation", g.Generation}, field{"overlay", g.Overlay})
+	n.record("confirmed", events.With("generation", g.Generation), events.With("overlay", g.Overlay))
 	n.tidy(s)
 	return errors.Join(n.endDeadline(), n.remember())
 }
@@ -153,7 +154,7 @@ func (n *Node) Retry(ctx context.Context) (*spec.Status, error) {
 		return nil, err
 	}
 	if what, why := s.Retry(); what != nil {
-		n.record("retry", field{"generation", what.Generation}, field{"why", why})
+		n.record("retry", events.With("generation", what.Generation), events.With("why", why))
 		if err := n.saveWord(s); err != nil {
 			return nil, err
 		}
@@ -176,7 +177,7 @@ func (n *Node) retrySwap() error {
 	}
 	why, err := n.operations(found).RetrySwap()
 	if err == nil && why != "" {
-		n.record("retry", field{"operation", spec.LayerSwapName}, field{"why", why})
+		n.record("retry", events.With("operation", spec.LayerSwapName), events.With("why", why))
 	}
 	return err
 }
@@ -225,7 +226,7 @@ func (n *Node) putTrialBack(ctx context.Context, reason string, step decide.Step
 		return err
 	}
 	if err := n.folder.MakeRoom(); err != nil { // for the journal of what is taken back
-		n.o.Say("%v", err)
+		n.say("%v", err)
 	}
 	tried := s.Trial
 	if tried.Boot != n.scopes.Kernel { // the originals that were taken over ended with its kernel
@@ -244,7 +245,7 @@ func (n *Node) putTrialBack(ctx context.Context, reason string, step decide.Step
 	why := fmt.Sprintf("generation %d is undone", tried.Generation.Generation)
 	n.recordChanges(result, back.Generation.Generation, why)
 	if result.Err != nil {
-		n.o.Say("%s: %v", why, result.Err) // it drifts, and the next look mends it
+		n.say("%s: %v", why, result.Err) // it drifts, and the next look mends it
 	}
 	if step.Act == decide.Withhold {
 		n.boot.Live.Without = &state.Without{Overlay: tried.Generation.Overlay, Generation: tried.Generation.Generation, Reason: reason, Kept: tried.Kept}
@@ -269,7 +270,7 @@ func (n *Node) putTrialBack(ctx context.Context, reason string, step decide.Step
 	if reason != "" {
 		n.note(tried.Generation, nil, spec.Event{Event: spec.EventUndone, Transition: step.Name, Why: reason, Did: fmt.Sprintf("undid it; generation %d is in effect", back.Generation.Generation)})
 	}
-	n.recordStep("undone", field{"generation", tried.Generation.Generation}, field{"stays", back.Generation.Generation}, field{"why", reason})
+	n.recordStep("undone", events.With("generation", tried.Generation.Generation), events.With("stays", back.Generation.Generation), events.With("why", reason))
 	if s.Current == nil {
 		return n.endDeadline() // another boot would end the same
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/items"
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/journal"
@@ -36,7 +37,7 @@ func (n *Node) RestoreAll(ctx context.Context) error {
 	})
 	n.recordChanges(result, 0, "restore --all")
 	lifted := n.protect(nil)
-	n.record("restored", field{"changes", len(result.Changes)}, field{"why", "restore --all"})
+	n.record("restored", events.With("changes", len(result.Changes)), events.With("why", "restore --all"))
 	return errors.Join(result.Err, lifted, n.remember(), n.counted(n.corrections().Begin("")), n.retire(ctx, result), n.damage())
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/caisson-os/caisson/bootagent/events"
 	"github.com/caisson-os/caisson/bootagent/gate"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -63,7 +64,7 @@ func (n *Node) Wipe(ctx context.Context) (*spec.Status, error) {
 	if err := n.folder.Save(s); err != nil {
 		return st, err
 	}
-	n.record("wiped", field{"generations", gone}, field{"why", "sync --wipe"})
+	n.record("wiped", events.With("generations", gone), events.With("why", "sync --wipe"))
 	n.tidy(s)
 	return st, nil
 }

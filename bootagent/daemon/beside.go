@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -26,7 +27,7 @@ func (s *service) goBeside(turn chan struct{}, do func()) {
 
 // Judge looks at a change that has to pass its gates until that is decided. It returns
 // the last status that there was.
-func Judge(ctx context.Context, o node.Options, b *spec.Bootstrap, report func(error)) (last *spec.Status) {
+func Judge(ctx context.Context, o session.Options, b *spec.Bootstrap, report func(error)) (last *spec.Status) {
 	for {
 		wait, st, err := node.Judge(ctx, o, b)
 		switch {

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/items"
-	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/watch"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -59,7 +59,7 @@ func TestAVerbBeforeTheWait(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newService(Config{Node: node.Options{Root: t.TempDir()}})
+			s := newService(Config{Node: session.Options{Root: t.TempDir()}})
 			dir := filepath.Join(s.o.Root, paths.State)
 			if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "state.json"), nil, 0o644)); err != nil {
 				t.Fatal(err)

@@ -10,14 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/session"
 )
 
 // A service that is told to end lets what it does beside its looks end, for a while.
 func TestLeave(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		var said bytes.Buffer
-		s := newService(Config{Node: node.Options{Say: func(format string, args ...any) { fmt.Fprintf(&said, format, args...) }}})
+		s := newService(Config{Node: session.Options{Say: func(format string, args ...any) { fmt.Fprintf(&said, format, args...) }}})
 		ctx, cancel := context.WithCancel(t.Context())
 		goOn := make(chan struct{})
 		undone := false
@@ -47,6 +47,6 @@ func TestLeave(t *testing.T) {
 
 // What watches is closed once, whatever of it could be opened.
 func TestWatchEnds(t *testing.T) {
-	s := newService(Config{Node: node.Options{Root: t.TempDir(), Say: t.Logf}})
+	s := newService(Config{Node: session.Options{Root: t.TempDir(), Say: t.Logf}})
 	s.watch()()
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/report"
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/bootagent/watch"
 	"github.com/caisson-os/caisson/bootagent/window"
@@ -41,13 +42,13 @@ const (
 
 // Config is what the service is given.
 type Config struct {
-	Node   node.Options // the service adds what watches, answers and runs programs
-	Report func(error)  // says what went wrong to whom the service is started by
+	Node   session.Options // the service adds what watches, answers and runs programs
+	Report func(error)     // says what went wrong to whom the service is started by
 }
 
 // service is the loop and what it does beside its looks.
 type service struct {
-	o        node.Options
+	o        session.Options
 	report   func(error)
 	hints    *watch.Watch    // nil where there is none
 	known    written         // what is known of what verbs write

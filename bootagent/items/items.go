@@ -4,8 +4,7 @@
 // that runs over it. Each kind is a directory beside it; item is the interface
 // that they share, itemtest the suite that each of them passes.
 //
-// It is a loop over a slice on purpose: no registration, no controllers. Only
-// bootagent/node imports it.
+// It is a loop over a slice on purpose: no registration, no controllers.
 package items
 
 import (

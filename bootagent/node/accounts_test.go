@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -175,7 +176,7 @@ func (h *housed) stage(version string) {
 	}
 	n := h.open()
 	defer n.Close() // the test is over
-	if err := n.fetchLayer(h.t.Context(), boot.Generation.Layer); err != nil {
+	if err := n.root.FetchLayer(h.t.Context(), boot.Generation.Layer); err != nil {
 		h.t.Fatal(err)
 	}
 }
@@ -283,7 +284,7 @@ func TestAccountsAreLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.at("forth", st, 3, "third", "key-c")
-	h.told(func(n *Node) error { return n.Forward("") })
+	h.told(func(n *Node) error { return n.cycle.Forward("") })
 
 	// The layer that is stacked is one as any other.
 	h.publish(4, h.named["first"], "10")
@@ -326,9 +327,9 @@ func TestAccountsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.told(func(n *Node) error {
-		s, err := n.folder.Load()
+		s, err := n.session.Folder.Load()
 		if err == nil {
-			n.tidy(s)
+			n.destination.Tidy(s)
 		}
 		return err
 	})
@@ -340,7 +341,7 @@ func TestAccountsBack(t *testing.T) {
 	}
 
 	// A boot of another layer ends that: what is kept is that one and the one before.
-	h.told(func(n *Node) error { return n.Forward("") })
+	h.told(func(n *Node) error { return n.cycle.Forward("") })
 	other := h.layer("other", people(nil).user("ann", 1001, "key-5"), func(l *spec.Layer) { l.Kernel.Release = "6.13" })
 	h.publish(5, other, "10")
 	h.sync()
@@ -478,11 +479,11 @@ func TestAccountsThatAreKilled(t *testing.T) {
 		}
 		ctx := steps{t.Context(), new(atomic.Int64)}
 		ctx.left.Store(left)
-		n, err := Open(t.Context(), Options{Root: root, Say: func(string, ...any) { ctx.step() }}, nil)
+		n, err := Open(t.Context(), session.Options{Root: root, Say: func(string, ...any) { ctx.step() }}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := n.Sync(ctx); err != nil {
+		if _, err := n.cycle.Sync(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if err := n.Close(); err != nil {

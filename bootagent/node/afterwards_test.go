@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/slot"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -56,9 +57,9 @@ func (d *disturbed) operate() spec.OperationStatus {
 	return all[0]
 }
 
-func (d *disturbed) options() Options {
+func (d *disturbed) options() session.Options {
 	clock := func() time.Time { return time.Now().Add(time.Duration(d.kernel.passed.Load())) }
-	return Options{Root: d.root, Kernel: &d.kernel, Clock: clock, Runner: d.runner, Say: d.t.Logf, Reboot: func(context.Context) error { return nil }}
+	return session.Options{Root: d.root, Kernel: &d.kernel, Clock: clock, Runner: d.runner, Say: d.t.Logf, Reboot: func(context.Context) error { return nil }}
 }
 
 // until operates until the operation stands as it should, and looks afterwards or not.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
@@ -82,7 +83,7 @@ func TestAWaitingLayerHoldsNothingBack(t *testing.T) {
 	if st := m.sync(); st.Generation != 4 || st.Layer != a || m.swappiness("") != "30" {
 		t.Errorf("frozen: generation %d on %s, swappiness %s", st.Generation, st.Layer, m.swappiness(""))
 	}
-	m.told(func(n *Node) error { return n.Forward("") })
+	m.told(func(n *Node) error { return n.cycle.Forward("") })
 
 	// The reboot ends it.
 	m.boot()
@@ -122,7 +123,7 @@ func TestWhatWaitsWithTheLayer(t *testing.T) {
 func TestPlanOfALayerThatWaits(t *testing.T) {
 	m := runningMachine(t)
 	m.publishAhead(2, layer("b"), "20", -1, "a")
-	n, err := Read(t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
+	n, err := Read(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,8 +32,8 @@ func TestAxesSaySinceWhen(t *testing.T) {
 
 	// What another process notes is what the next one says.
 	n := m.open()
-	n.boot.Live.HealthSince, n.boot.Live.ActivitySince = 1, 2
-	if err := n.remember(); err != nil {
+	n.session.Boot.Live.HealthSince, n.session.Boot.Live.ActivitySince = 1, 2
+	if err := n.session.Remember(); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.Freeze("", 0); err != nil {
@@ -46,7 +46,7 @@ func TestAxesSaySinceWhen(t *testing.T) {
 	}
 
 	m.publishPaused(2, layerNamed("a"), "10", time.Time{})
-	if n := m.open(); n.Forward("") != nil || n.Close() != nil {
+	if n := m.open(); n.cycle.Forward("") != nil || n.Close() != nil {
 		t.Fatal("forward")
 	}
 	m.sync()
@@ -84,11 +84,11 @@ func TestActivity(t *testing.T) {
 		t.Errorf("another layer: %+v", a)
 	}
 	n := m.open()
-	release, err := stage.Begin(n.path(paths.RunStaging))
+	release, err := stage.Begin(n.session.Path(paths.RunStaging))
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err = n.Status(t.Context())
+	st, err = n.look.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestActivity(t *testing.T) {
 		t.Errorf("while it is fetched: %+v", a)
 	}
 	release()
-	if st, err = n.Status(t.Context()); err != nil || st.Activity != "waiting:reboot" {
+	if st, err = n.look.Status(t.Context()); err != nil || st.Activity != "waiting:reboot" {
 		t.Errorf("after: %v, %s", err, st.Activity)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/items/exec"
 	"github.com/caisson-os/caisson/bootagent/items/item"
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -24,7 +25,7 @@ func TestAChangeThatWasTakenBackIsAnError(t *testing.T) {
 	bad := spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}}, Exec: []spec.Exec{{Name: "a", Data: "#!/no/such\n", Rerun: "never"}}}
 	m.publishItems(2, layerNamed("a"), bad)
 	n := m.open()
-	st, err := n.Sync(t.Context())
+	st, err := n.cycle.Sync(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "generation 2 was not applied: ") {
 		t.Errorf("error %v", err)
 	}
@@ -51,7 +52,7 @@ func TestAScriptThatFailsInTheBackground(t *testing.T) {
 	m.publishItems(1, layerNamed("a"), spec.Items{Exec: []spec.Exec{{Name: "a", Data: "sleep 0.2; exit 3\n", Rerun: "never", Blocking: "background"}}})
 	m.boot()
 	n := m.open()
-	st, err := n.Sync(t.Context())
+	st, err := n.cycle.Sync(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,12 +78,12 @@ func TestRevertScriptsAreSigned(t *testing.T) {
 	m.apply()
 	m.publishItems(2, layerNamed("a"), spec.Items{})
 	n := m.open()
-	if _, err := n.Sync(t.Context()); err == nil {
+	if _, err := n.cycle.Sync(t.Context()); err == nil {
 		t.Fatal("the revert script failed, and the change was applied")
 	}
 	evil := item.Entry{Item: exec.Name, Key: "b@0000000000000000", Scope: item.Root, Prior: item.Raw(nil),
 		Applied: item.Raw(map[string]any{"hash": strings.Repeat("0", 64), "script": spec.Exec{Name: "b", Data: "touch " + effect + "/evil\n"}})}
-	if err := n.journal.Record(evil); err != nil {
+	if err := n.session.Journal.Record(evil); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(effect+"/gate", nil, 0o600); err != nil {
@@ -109,14 +110,14 @@ func TestChangesAreRecorded(t *testing.T) {
 	m.boot()
 	var said strings.Builder
 	open := func() *Node {
-		n, err := Open(t.Context(), Options{Root: m.root, Kernel: &m.kernel, By: "ann/sync", Say: func(f string, a ...any) { fmt.Fprintf(&said, f+"\n", a...) }}, m.bootstrap())
+		n, err := Open(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, By: "ann/sync", Say: func(f string, a ...any) { fmt.Fprintf(&said, f+"\n", a...) }}, m.bootstrap())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
 	n := open()
-	if _, err := n.Apply(t.Context()); err != nil {
+	if _, err := n.cycle.Apply(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.Freeze("", 0); err != nil {

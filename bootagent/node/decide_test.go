@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -18,7 +19,7 @@ func TestWhatANodeDecides(t *testing.T) {
 	m := newMachine(t)
 	m.enrolled()
 	var names []string
-	o := Options{Root: m.root, Say: t.Logf, Decided: func(f *decide.Facts, s decide.Step) {
+	o := session.Options{Root: m.root, Say: t.Logf, Decided: func(f *decide.Facts, s decide.Step) {
 		names = append(names, s.Name)
 		if again := decide.Next(f); again != s {
 			t.Errorf("%+v, and %+v the second time", s, again)
@@ -35,8 +36,8 @@ func TestWhatANodeDecides(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	apply := func() { act(func(n *Node) error { _, err := n.Apply(t.Context()); return err }) }
-	sync := func() { act(func(n *Node) error { _, err := n.Sync(t.Context()); return err }) }
+	apply := func() { act(func(n *Node) error { _, err := n.cycle.Apply(t.Context()); return err }) }
+	sync := func() { act(func(n *Node) error { _, err := n.cycle.Sync(t.Context()); return err }) }
 	for _, row := range []struct {
 		when string
 		do   func()

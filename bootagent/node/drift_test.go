@@ -102,7 +102,7 @@ func TestAReportedSettingIsTakenBack(t *testing.T) {
 	}
 	publish(2, "20", spec.Exec{Name: "fails", Data: "#!/bin/sh\nexit 3\n", OnFailure: "rollback"})
 	n := m.open()
-	st, err := n.Sync(t.Context())
+	st, err := n.cycle.Sync(t.Context())
 	if err == nil || st.Generation != 1 || m.swappiness("") != "10" {
 		t.Errorf("%v, generation %d, swappiness %s", err, st.Generation, m.swappiness(""))
 	}
@@ -117,7 +117,7 @@ func TestAReportedSettingIsTakenBack(t *testing.T) {
 	m.swappiness("77")
 	publish(3, "20", spec.Exec{Name: "fails", Data: "#!/bin/sh\nexit 4\n", OnFailure: "rollback"})
 	n = m.open()
-	if _, err := n.Sync(t.Context()); err == nil || m.swappiness("") != "77" {
+	if _, err := n.cycle.Sync(t.Context()); err == nil || m.swappiness("") != "77" {
 		t.Errorf("%v, swappiness %s", err, m.swappiness(""))
 	}
 }
@@ -147,7 +147,7 @@ func TestQuarantine(t *testing.T) {
 		t.Errorf("%s, %+v", st.Health, st.Drift)
 	}
 	n := m.open()
-	if only, err := n.Status(t.Context()); err != nil || only.Health != spec.HealthQuarantined {
+	if only, err := n.look.Status(t.Context()); err != nil || only.Health != spec.HealthQuarantined {
 		t.Errorf("who only looks sees %+v, %v", only, err)
 	}
 	if err := n.Close(); err != nil {
@@ -216,8 +216,8 @@ func TestEarly(t *testing.T) {
 	early := func(kinds ...string) *spec.Status {
 		t.Helper()
 		n := m.open()
-		n.o.Rival = func(d spec.Drift) string { return "sysctl (pid 7)" }
-		n.o.Hints = func(kind string) []string { return []string{"of " + kind} }
+		n.session.Options.Rival = func(d spec.Drift) string { return "sysctl (pid 7)" }
+		n.session.Options.Hints = func(kind string) []string { return []string{"of " + kind} }
 		st, err := n.Early(t.Context(), kinds)
 		if err != nil {
 			t.Fatal(err)

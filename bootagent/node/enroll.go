@@ -13,7 +13,9 @@ import (
 	"strings"
 
 	"github.com/caisson-os/caisson/bootagent/events"
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/takeover"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -24,20 +26,20 @@ import (
 // registry for the host's overlay, verifies it, and only then writes down whom the
 // host trusts from now on. Nothing else is changed. b.Node is the host's name in
 // the fleet, "" for its host name. A host leaves its fleet for another with replace.
-func Enroll(ctx context.Context, o Options, b spec.Bootstrap, replace bool) (*track.Found, error) {
-	n := &Node{o: o, folder: state.View(filepath.Join(o.Root, paths.State))}
-	switch boot, err := state.LoadRecord(n.o.Root); {
+func Enroll(ctx context.Context, o session.Options, b spec.Bootstrap, replace bool) (*track.Found, error) {
+	n := assemble(&session.Session{Options: o, Folder: state.View(filepath.Join(o.Root, paths.State))})
+	switch boot, err := state.LoadRecord(n.session.Options.Root); {
 	case err == nil && boot.Mode != spec.ModeAttached:
 		return nil, fmt.Errorf("caisson booted this node: its loader says whom it trusts")
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
 	var err error
-	if n.boot, err = n.attached(); err != nil {
+	if n.session.Boot, err = n.session.Attached(); err != nil {
 		return nil, err
 	}
-	before, err := n.readBootstrap()
-	if before == nil && !errors.Is(err, errNotEnrolled) && !replace {
+	before, err := n.session.ReadBootstrap()
+	if before == nil && !errors.Is(err, session.ErrNotEnrolled) && !replace {
 		return nil, err
 	}
 	if before != nil && before.Fleet != b.Fleet && !replace {
@@ -51,11 +53,11 @@ func Enroll(ctx context.Context, o Options, b spec.Bootstrap, replace bool) (*tr
 		b.Node = cmp.Or(o.Name, strings.ToLower(host))
 	}
 	b.APIVersion, b.Kind = spec.APIVersion, spec.KindBootstrap
-	n.o.Name = b.Node
+	n.session.Options.Name = b.Node
 	// What another fleet left in the state says nothing here.
-	unknown := state.View(n.folder.Path("none"))
-	id := n.identity(&b)
-	source, err := o.opener()(b, n.way(&state.State{}, id))
+	unknown := state.View(n.session.Folder.Path("none"))
+	id := n.session.Identity(&b)
+	source, err := o.Source(b, n.session.Way(&state.State{}, id))
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +70,7 @@ func Enroll(ctx context.Context, o Options, b spec.Bootstrap, replace bool) (*tr
 	if err != nil {
 		return nil, err
 	}
-	name := n.path(paths.Bootstrap)
+	name := n.session.Path(paths.Bootstrap)
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return nil, err
 	}
@@ -78,6 +80,20 @@ func Enroll(ctx context.Context, o Options, b spec.Bootstrap, replace bool) (*tr
 	if err := n.announce(); err != nil {
 		return nil, err
 	}
-	n.record("enrolled", events.With("fleet", b.Fleet), events.With("node", b.Node), events.With("registry", b.Registry))
+	n.session.Record("enrolled", events.With("fleet", b.Fleet), events.With("node", b.Node), events.With("registry", b.Registry))
 	return found, nil
+}
+
+// announce says at enrollment what the first run will find.
+func (n *Node) announce() error {
+	found, err := takeover.Look(n.session.Options.Root)
+	if err != nil || found == nil {
+		return err
+	}
+	n.session.Say("Divingbell configured this host: apply takes over %s", found.Summary())
+	var active *takeover.ActiveError
+	if err := takeover.Active(n.session.Path("/proc")); errors.As(err, &active) {
+		n.session.Say("before that, %v: %s", active, active.Hint())
+	}
+	return nil
 }

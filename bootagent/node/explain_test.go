@@ -25,7 +25,7 @@ func TestStatusSaysWhyARunFailed(t *testing.T) {
 		t.Helper()
 		n := m.open()
 		defer n.Close() // the test is over
-		st, err := n.Status(t.Context())
+		st, err := n.look.Status(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

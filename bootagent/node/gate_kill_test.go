@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/powercut"
@@ -69,21 +70,21 @@ func (m *machine) judgedDoes(acts string) {
 	m.t.Helper()
 	for act := range strings.SplitSeq(acts, ",") {
 		if act == "judge" {
-			o := Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf, Reboot: func(context.Context) error { return nil }}
+			o := session.Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf, Reboot: func(context.Context) error { return nil }}
 			if _, _, err := Judge(m.t.Context(), o, nil); err != nil {
 				m.t.Fatal(err)
 			}
 			continue
 		}
-		n, err := Open(m.t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}, nil)
+		n, err := Open(m.t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}, nil)
 		if err != nil {
 			m.t.Fatal(err)
 		}
 		switch act {
 		case "sync":
-			_, err = n.Sync(m.t.Context())
+			_, err = n.cycle.Sync(m.t.Context())
 		case "apply":
-			_, err = n.Apply(m.t.Context())
+			_, err = n.cycle.Apply(m.t.Context())
 		case "retry":
 			_, err = n.Retry(m.t.Context())
 		}
@@ -147,7 +148,7 @@ func (m *machine) ends(row judgedAct) {
 		m.judgedDoes("retry")
 	}
 	if row.stuck {
-		if _, _, err := Judge(m.t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}, nil); err != nil {
+		if _, _, err := Judge(m.t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}, nil); err != nil {
 			m.t.Fatal(err)
 		}
 		if st := m.apply(); st.Generation != row.ends || st.Health != spec.HealthBroken || m.state().Current != nil || m.swappiness("") != "10" {

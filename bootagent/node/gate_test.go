@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -43,7 +44,7 @@ func (m *machine) ready(swappiness string) {
 // last status and how often a reboot was asked for.
 func (m *machine) judge(looks int) (st *spec.Status, reboots int) {
 	m.t.Helper()
-	o := Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf, Reboot: func(context.Context) error { reboots++; return nil }}
+	o := session.Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf, Reboot: func(context.Context) error { reboots++; return nil }}
 	for range looks {
 		wait, now, err := Judge(m.t.Context(), o, nil)
 		if err != nil {
@@ -122,7 +123,7 @@ func TestAChangeHasToPassItsGates(t *testing.T) {
 	if s.Current.Generation != 2 || s.Staged != nil {
 		t.Errorf("passed: current %+v, staged %+v", s.Current, s.Staged)
 	}
-	if wait, _, err := Judge(t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, nil); wait != 0 || err != nil {
+	if wait, _, err := Judge(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, nil); wait != 0 || err != nil {
 		t.Errorf("what has passed is judged again: %v, %v", wait, err)
 	}
 }
@@ -304,14 +305,14 @@ func TestAnAttachedHostGoesBack(t *testing.T) {
 	if err := os.WriteFile(m.root+"/etc/machine-id", []byte("1234\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Root: m.root, Kernel: &m.kernel, Name: "superhost", Say: t.Logf}
+	o := session.Options{Root: m.root, Kernel: &m.kernel, Name: "superhost", Say: t.Logf}
 	sync := func() *spec.Status {
 		t.Helper()
 		n, err := Open(t.Context(), o, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		st, err := n.Sync(t.Context())
+		st, err := n.cycle.Sync(t.Context())
 		if err := errors.Join(err, n.Close()); err != nil {
 			t.Fatal(err)
 		}
@@ -346,7 +347,7 @@ func TestWhatWasTakenBackIsNotTriedAgain(t *testing.T) {
 	m.publishItems(2, layerNamed("a"), spec.Items{Exec: []spec.Exec{{Name: "a", Data: "#!/bin/sh\necho x >>" + count + "\nexit 1\n", OnFailure: "rollback", Blocking: "foreground"}}})
 	try := func() {
 		n := m.open()
-		_, err := n.Sync(t.Context())
+		_, err := n.cycle.Sync(t.Context())
 		if err := n.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -405,12 +406,12 @@ func TestKilledWhileItIsJudged(t *testing.T) {
 }
 
 func beJudged(t *testing.T, root string) {
-	o := Options{Root: root, Say: t.Logf}
+	o := session.Options{Root: root, Say: t.Logf}
 	n, err := Open(t.Context(), o, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Sync(t.Context()); err != nil {
+	if _, err := n.cycle.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.Close(); err != nil {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/cycle"
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -35,7 +37,7 @@ func ran(t *testing.T) *machine {
 
 func (m *machine) say(act func(*Node) (*spec.Status, error)) (*spec.Status, error) {
 	m.t.Helper()
-	n, err := Open(m.t.Context(), Options{Root: m.root, Kernel: &m.kernel, By: "ann/test", Say: m.t.Logf}, m.bootstrap())
+	n, err := Open(m.t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, By: "ann/test", Say: m.t.Logf}, m.bootstrap())
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -134,7 +136,7 @@ func TestRollback(t *testing.T) {
 			m.is("drifted", m.apply(), step.generation, spec.Held, step.swappiness)
 		}
 	}
-	var kept notKept
+	var kept cycle.NotKept
 	if _, err := m.rollback(); !errors.As(err, &kept) || !strings.Contains(kept.Hint(), "it keeps 3, 2, 1") {
 		t.Errorf("nothing is older: %v", err)
 	}
@@ -151,7 +153,7 @@ func TestRollback(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.is("pinned again", st, 2, spec.Held, "20")
-	m.told(func(n *Node) error { return n.Forward("") })
+	m.told(func(n *Node) error { return n.cycle.Forward("") })
 	m.is("forward", m.apply(), 2, spec.Following, "20")
 	m.is("and asked", m.sync(), 3, spec.Following, "30")
 }
@@ -176,7 +178,7 @@ func TestRollbackOutlivesABoot(t *testing.T) {
 
 func TestRollbackWithoutNetwork(t *testing.T) {
 	m := ran(t)
-	n, err := Open(t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
+	n, err := Open(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
 		b.Registry = "oci:" + t.TempDir() // nothing is there
 		return nil, nil
 	}}, m.bootstrap())
@@ -212,7 +214,7 @@ func TestRollbackToAnotherLayer(t *testing.T) {
 	if err != nil || s.Current.Generation != 1 || s.Previous == nil || s.Previous.Generation != 2 {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	m.told(func(n *Node) error { return n.Forward("") }) // somebody thinks better of it
+	m.told(func(n *Node) error { return n.cycle.Forward("") }) // somebody thinks better of it
 	m.is("forward", m.sync(), 2, spec.Following, "20")
 }
 

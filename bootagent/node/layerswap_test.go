@@ -14,6 +14,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/process"
 	"github.com/caisson-os/caisson/bootagent/say"
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/slot"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -54,12 +55,12 @@ func (w *swapper) offer(generation uint64, core spec.Core, swap bool) *spec.Stat
 	o.SetNeeds()
 	w.Overlay(o, sign.Predicate{Generation: generation})
 	w.confirm(time.Now())
-	return w.act(func(n *Node) (*spec.Status, error) { return n.Sync(w.t.Context()) })
+	return w.act(func(n *Node) (*spec.Status, error) { return n.cycle.Sync(w.t.Context()) })
 }
 
 func (w *swapper) act(do func(*Node) (*spec.Status, error)) *spec.Status {
 	w.t.Helper()
-	n, err := Open(w.t.Context(), Options{Root: w.root, Kernel: &w.kernel, Runner: new(process.Group), Clock: func() time.Time { return w.clock }, Say: w.t.Logf,
+	n, err := Open(w.t.Context(), session.Options{Root: w.root, Kernel: &w.kernel, Runner: new(process.Group), Clock: func() time.Time { return w.clock }, Say: w.t.Logf,
 		Reboot: func(context.Context) error { w.reboots++; return nil }}, nil)
 	if err != nil {
 		w.t.Fatal(err)
@@ -80,9 +81,9 @@ func (w *swapper) operate(after time.Duration) *spec.Status {
 		if _, err := n.Operate(w.t.Context()); err != nil {
 			return nil, err
 		}
-		st, err := n.Status(w.t.Context())
+		st, err := n.look.Status(w.t.Context())
 		if err == nil {
-			err = n.keep(st)
+			err = n.look.Keep(st)
 		}
 		return st, err
 	})
@@ -93,7 +94,7 @@ func (w *swapper) operate(after time.Duration) *spec.Status {
 func (w *swapper) up(g state.Generation) {
 	w.t.Helper()
 	w.entered("root2", g)
-	id, err := kernelID()
+	id, err := session.KernelID()
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -212,7 +213,7 @@ func TestASwapHeeds(t *testing.T) {
 	w.told(func(n *Node) error { return n.Resume() })
 	w.told(func(n *Node) error { return n.Freeze("it is looked at", 0) })
 	w.want(w.operate(0), "", "", "", 0)
-	w.told(func(n *Node) error { return n.Forward("") })
+	w.told(func(n *Node) error { return n.cycle.Forward("") })
 	w.reject("it hangs")
 	w.want(w.operate(0), "", "", "", 0)
 	w.offer(3, args("quiet", "splash"), true)
@@ -247,7 +248,7 @@ func TestAFailedSwapIsRemembered(t *testing.T) {
 			w.want(w.operate(6*time.Minute), "", "", "", 1)
 			w.sync()
 			w.want(w.operate(7*time.Minute), "", "", "", 1)
-			w.told(func(n *Node) error { return n.Forward("") })
+			w.told(func(n *Node) error { return n.cycle.Forward("") })
 			w.operate(8 * time.Minute)
 			w.sync()
 			w.want(w.operate(9*time.Minute), spec.OperationFailed, "", "came up with what it ran before", 1)
@@ -274,8 +275,8 @@ func TestWhatWasRejectedStaysSo(t *testing.T) {
 	if st, err := w.rollback(); err != nil || st.Generation != 1 {
 		t.Fatalf("%+v, %v", st, err)
 	}
-	w.told(func(n *Node) error { return n.Forward("") })
-	st := w.act(func(n *Node) (*spec.Status, error) { return n.Sync(t.Context()) })
+	w.told(func(n *Node) error { return n.cycle.Forward("") })
+	st := w.act(func(n *Node) (*spec.Status, error) { return n.cycle.Sync(t.Context()) })
 	if st.Rejected == nil || st.Rejected.Generation != 3 || st.Rejected.Reason != "it hangs" {
 		t.Errorf("rejected: %+v; %s: %s", st.Rejected, st.Sync, st.SyncDetail)
 	}
@@ -292,14 +293,14 @@ func TestASwapOutOfWhatIsRejected(t *testing.T) {
 	w.act(func(n *Node) (*spec.Status, error) { return nil, n.Freeze("", 0) })
 	w.want(w.operate(0), "", "", "", 0)
 	w.Current(spec.Fleet{Reject: []string{w.state().Current.Overlay}}, time.Now())
-	w.act(func(n *Node) (*spec.Status, error) { return n.Sync(t.Context()) })
+	w.act(func(n *Node) (*spec.Status, error) { return n.cycle.Sync(t.Context()) })
 	w.want(w.operate(0), spec.OperationRunning, "", "", 1)
 
 	w = newSwapper(t)
 	w.offer(2, args("quiet"), true)
 	w.Current(spec.Fleet{Reject: []string{w.state().Staged.Overlay}}, time.Now())
 	w.act(func(n *Node) (*spec.Status, error) {
-		if st, err := n.Sync(t.Context()); err == nil {
+		if st, err := n.cycle.Sync(t.Context()); err == nil {
 			t.Errorf("what is rejected was accepted: %+v", st)
 		}
 		return nil, nil
@@ -375,7 +376,7 @@ func TestADisklessNodeDoesNotLoop(t *testing.T) {
 		}
 	}
 	diskless(true) // and came up with generation 1
-	w.act(func(n *Node) (*spec.Status, error) { return n.Sync(t.Context()) })
+	w.act(func(n *Node) (*spec.Status, error) { return n.cycle.Sync(t.Context()) })
 	for minutes := range 5 {
 		w.want(w.operate(time.Duration(5+minutes)*time.Minute), spec.OperationCannot, "", "came up with something else", 1)
 	}

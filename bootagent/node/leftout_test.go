@@ -18,15 +18,15 @@ func TestKeepSaysWhatWasLeftOut(t *testing.T) {
 	m.apply()
 	n := m.open()
 	defer n.Close() // the test is over
-	st, err := n.Status(t.Context())
+	st, err := n.look.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var said []string
-	n.o.Say = func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+	n.session.Options.Say = func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
 	for _, overlay := range []string{"sha256:1", "sha256:1", "sha256:2"} {
 		st.Overlay, st.LeftOut = overlay, []string{"items.sysctl[].onlyIf"}
-		if err := n.keep(st); err != nil {
+		if err := n.look.Keep(st); err != nil {
 			t.Fatal(err)
 		}
 	}

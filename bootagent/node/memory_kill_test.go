@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/powercut"
@@ -22,12 +23,12 @@ import (
 // goesAlone is all that an agent does until systemd ends it: it asks, stages, and goes.
 func (d *diskless) goesAlone() {
 	d.t.Helper()
-	n, err := Open(d.t.Context(), Options{Root: d.root, Kernel: &d.kernel, Runner: d, Say: d.t.Logf, SoftReboot: func(context.Context) error { return nil }}, nil)
+	n, err := Open(d.t.Context(), session.Options{Root: d.root, Kernel: &d.kernel, Runner: d, Say: d.t.Logf, SoftReboot: func(context.Context) error { return nil }}, nil)
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	if _, err = n.Sync(d.t.Context()); err == nil {
-		_, _, err = n.Reboot(d.t.Context())
+	if _, err = n.cycle.Sync(d.t.Context()); err == nil {
+		_, _, err = n.destination.Reboot(d.t.Context())
 	}
 	if err := errors.Join(err, n.Close()); err != nil {
 		d.t.Fatal(err)

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/destination"
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -44,7 +46,7 @@ func newDiskless(t *testing.T) *diskless {
 	d.publish(1, d.a, "10")
 	d.boot()
 	d.record(func(b *state.Boot) { b.Disk, b.Layer = "", d.layers[d.a] })
-	loader := stage.Stager{Store: d.store(), From: d.Registry.Source(), Say: t.Logf, Talk: stackTime}
+	loader := stage.Stager{Store: d.store(), From: d.Registry.Source(), Say: t.Logf, Talk: destination.StackTime}
 	if layer, err := loader.Describe(t.Context(), d.a); err != nil {
 		t.Fatal(err)
 	} else if err := loader.Missing(t.Context(), stage.Images(layer)...); err != nil {
@@ -142,12 +144,12 @@ func (d *diskless) held() (bytes int64) {
 // stage does what the service does after it has asked the registry.
 func (d *diskless) stage() error {
 	d.t.Helper()
-	n, err := Read(d.t.Context(), Options{Root: d.root, Kernel: &d.kernel, Say: d.t.Logf}, d.bootstrap())
+	n, err := Read(d.t.Context(), session.Options{Root: d.root, Kernel: &d.kernel, Say: d.t.Logf}, d.bootstrap())
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	defer n.Close() // only read
-	return n.Stage(d.t.Context())
+	return n.destination.Stage(d.t.Context())
 }
 
 // looks asks the registry, stages, and looks again.
@@ -297,7 +299,7 @@ func TestALayerThatNobodyGoesToTakesNoMemory(t *testing.T) {
 func (d *diskless) judges() (st *spec.Status) {
 	d.t.Helper()
 	soft, cold := d.soft, d.cold
-	o := Options{Root: d.root, Kernel: &d.kernel, Runner: d, Say: d.t.Logf, Reboot: func(context.Context) error { d.cold++; return nil }, SoftReboot: func(context.Context) error { d.soft++; return nil }}
+	o := session.Options{Root: d.root, Kernel: &d.kernel, Runner: d, Say: d.t.Logf, Reboot: func(context.Context) error { d.cold++; return nil }, SoftReboot: func(context.Context) error { d.soft++; return nil }}
 	for range 5 {
 		wait, now, err := Judge(d.t.Context(), o, nil)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
@@ -53,11 +54,11 @@ func TestMetricsAreWritten(t *testing.T) {
 	if st := m.sync(); st.Health != spec.HealthDegraded || !strings.Contains(st.HealthDetail, file) {
 		t.Errorf("%s: %s", st.Health, st.HealthDetail)
 	}
-	n, err := Read(t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
+	n, err := Read(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if st, err := n.Status(t.Context()); err != nil || st.Health != spec.HealthDegraded || !strings.Contains(st.HealthDetail, file) {
+	if st, err := n.look.Status(t.Context()); err != nil || st.Health != spec.HealthDegraded || !strings.Contains(st.HealthDetail, file) {
 		t.Errorf("%v, %s: %s", err, st.Health, st.HealthDetail)
 	}
 	if err := os.MkdirAll(m.root+"/srv/textfile", 0o755); err != nil {
@@ -124,12 +125,12 @@ func TestMetricsAreAnswered(t *testing.T) {
 	fail := errors.New("address already in use")
 	pass := func() *spec.Status {
 		t.Helper()
-		n, err := Open(t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Metrics: func(address string) error { told = append(told, address); return fail }}, m.bootstrap())
+		n, err := Open(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Metrics: func(address string) error { told = append(told, address); return fail }}, m.bootstrap())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer n.Close() // the test is over
-		st, err := n.Sync(t.Context())
+		st, err := n.cycle.Sync(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,7 +166,7 @@ func TestWhatNoSiteMayAskOfTheAgent(t *testing.T) {
 			o.SetNeeds()
 			m.Overlay(o, sign.Predicate{Generation: 1})
 			m.boot()
-			n, err := Open(t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Metrics: func(address string) error {
+			n, err := Open(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Metrics: func(address string) error {
 				if address != "" {
 					t.Errorf("it listens on %s", address)
 				}
@@ -175,7 +176,7 @@ func TestWhatNoSiteMayAskOfTheAgent(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer n.Close() // the test is over
-			st, err := n.Sync(t.Context())
+			st, err := n.cycle.Sync(t.Context())
 			if err != nil || st.Health != spec.HealthDegraded || !strings.Contains(st.HealthDetail, c.want) || m.swappiness("") != "10" {
 				t.Errorf("%+v, %v", st, err)
 			}

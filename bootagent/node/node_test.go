@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/trace"
 	"github.com/caisson-os/caisson/bootagent/track"
@@ -98,7 +99,7 @@ func (m *machine) boot() {
 
 func (m *machine) open() *Node {
 	m.t.Helper()
-	n, err := Open(m.t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}, m.bootstrap())
+	n, err := Open(m.t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}, m.bootstrap())
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -111,7 +112,7 @@ func (m *machine) sync() *spec.Status {
 	m.t.Helper()
 	n := m.open()
 	defer n.Close() // the test is over
-	st, err := n.Sync(m.t.Context())
+	st, err := n.cycle.Sync(m.t.Context())
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -122,7 +123,7 @@ func (m *machine) apply() *spec.Status {
 	m.t.Helper()
 	n := m.open()
 	defer n.Close() // the test is over
-	st, err := n.Apply(m.t.Context())
+	st, err := n.cycle.Apply(m.t.Context())
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -201,7 +202,7 @@ func TestPlanSaysWhatSyncWouldDo(t *testing.T) {
 	m.apply()
 	plan := func() spec.Drift {
 		t.Helper()
-		n, err := Read(t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
+		n, err := Read(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +269,7 @@ func TestFrozenThenForward(t *testing.T) {
 		t.Errorf("frozen: generation %d, %s, floor %d", st.Generation, st.Sync, st.Floor.Generation)
 	}
 	n = m.open()
-	if err := errors.Join(n.Forward(""), n.Close()); err != nil {
+	if err := errors.Join(n.cycle.Forward(""), n.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if st := m.sync(); st.Generation != 2 || st.Sync != "current" {
@@ -356,20 +357,20 @@ func TestStage(t *testing.T) {
 	m.publish(1, layerNamed("a"), "10")
 	m.boot()
 	m.apply()
-	n, err := Read(t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
+	n, err := Read(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer n.Close() // the test is over
-	if err := n.Stage(t.Context()); err != nil {
+	if err := n.destination.Stage(t.Context()); err != nil {
 		t.Errorf("nothing waits: %v", err)
 	}
 	m.publish(2, layerNamed("b"), "10")
-	f := track.Tracker{Source: m.Registry.Source(), Bootstrap: *m.bootstrap(), Identity: trust.Identity{Node: "superhost"}, Folder: n.folder, Say: t.Logf}
+	f := track.Tracker{Source: m.Registry.Source(), Bootstrap: *m.bootstrap(), Identity: trust.Identity{Node: "superhost"}, Folder: n.session.Folder, Say: t.Logf}
 	if _, err := f.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Stage(t.Context()); !errors.Is(err, oci.ErrNotFound) { // the test's layers are names only
+	if err := n.destination.Stage(t.Context()); !errors.Is(err, oci.ErrNotFound) { // the test's layers are names only
 		t.Errorf("the waiting layer was not asked for: %v", err)
 	}
 }

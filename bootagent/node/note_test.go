@@ -43,7 +43,7 @@ func TestATakenBackChangeIsInTheBlackBox(t *testing.T) {
 	m.publishItems(2, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}, {Key: "vm/ghost", Value: "1"}}})
 	for range 2 {
 		n := m.open()
-		if _, err := n.Sync(t.Context()); err == nil {
+		if _, err := n.cycle.Sync(t.Context()); err == nil {
 			t.Error("a directory was written to")
 		}
 		if err := n.Close(); err != nil {
@@ -55,7 +55,7 @@ func TestATakenBackChangeIsInTheBlackBox(t *testing.T) {
 		t.Fatalf("%q, %+v", names, events)
 	}
 	n := m.open()
-	n.note(state.Generation{Generation: 3}, fmt.Errorf("write /etc/x: %w", syscall.ENOSPC), spec.Event{Event: spec.EventTakenBack})
+	n.session.Note(state.Generation{Generation: 3}, fmt.Errorf("write /etc/x: %w", syscall.ENOSPC), spec.Event{Event: spec.EventTakenBack})
 	if events, _ := m.blackBox(); events[2].Errno != "ENOSPC" {
 		t.Errorf("%+v", events[2])
 	}
@@ -87,7 +87,7 @@ func TestARefusalIsInTheBlackBox(t *testing.T) {
 	m.publish(2, layerNamed("a"), "30")
 	for range 2 {
 		n := m.open()
-		if _, err := n.Sync(t.Context()); refusal.Of(err) == "" {
+		if _, err := n.cycle.Sync(t.Context()); refusal.Of(err) == "" {
 			t.Errorf("error %v", err)
 		}
 		if err := n.Close(); err != nil {

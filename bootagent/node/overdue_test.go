@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -26,11 +27,11 @@ func TestAScriptThatHangs(t *testing.T) {
 	m := runningMachine(t)
 	m.publishItems(2, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}},
 		Exec: []spec.Exec{{Name: "a", Data: "#!/bin/sh\nexec sleep 1000\n", Blocking: "foreground", Timeout: 900, OnFailure: "rollback"}}})
-	n, err := Open(t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Made: 5 * time.Second}, m.bootstrap())
+	n, err := Open(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Made: 5 * time.Second}, m.bootstrap())
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := n.Sync(t.Context())
+	st, err := n.cycle.Sync(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "it was not made within 5s") {
 		t.Errorf("error %v", err)
 	}
@@ -55,7 +56,7 @@ func TestTheAgentEndsDuringAChange(t *testing.T) {
 	started := m.root + "/started"
 	m.publishItems(2, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}},
 		Exec: []spec.Exec{{Name: "a", Data: "#!/bin/sh\n[ -e " + started + " ] && exit 0\ntouch " + started + "\nexec sleep 1000\n", Blocking: "foreground", Timeout: 900, OnFailure: "rollback"}}})
-	n, err := Open(t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
+	n, err := Open(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func TestTheAgentEndsDuringAChange(t *testing.T) {
 		}
 		end()
 	}()
-	st, err := n.Sync(ctx)
+	st, err := n.cycle.Sync(ctx)
 	if err == nil {
 		t.Error("no error")
 	}
@@ -159,9 +160,9 @@ func (m *machine) pipe(at string) (put func(value string)) {
 // Nothing is rejected: the next agent looks again.
 func TestALookThatHangs(t *testing.T) {
 	looks := map[string]func(*Node) error{
-		"a look":          func(n *Node) error { _, err := n.Apply(t.Context()); return err },
+		"a look":          func(n *Node) error { _, err := n.cycle.Apply(t.Context()); return err },
 		"an early look":   func(n *Node) error { _, err := n.Early(t.Context(), []string{"sysctl"}); return err },
-		"the first look":  func(n *Node) error { _, err := n.Apply(t.Context()); return err },
+		"the first look":  func(n *Node) error { _, err := n.cycle.Apply(t.Context()); return err },
 		"a restore --all": func(n *Node) error { return n.RestoreAll(t.Context()) },
 	}
 	if root := os.Getenv(hanging); root != "" {
@@ -244,7 +245,7 @@ func TestPuttingBackThatHangs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = n.Apply(t.Context())
+		_, err = n.cycle.Apply(t.Context())
 		t.Fatal("it went on: ", err)
 	}
 	t.Parallel()
@@ -273,8 +274,8 @@ func TestPuttingBackThatHangs(t *testing.T) {
 
 // hasty are the options of an agent that gives what it does three seconds: enough for a busy
 // machine to come to what hangs.
-func hasty(root string) Options {
-	return Options{Root: root, Made: 3 * time.Second, Say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
+func hasty(root string) session.Options {
+	return session.Options{Root: root, Made: 3 * time.Second, Say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
 }
 
 // hang asks for what hangs; abandon ends this process.
@@ -283,6 +284,6 @@ func hang(t *testing.T, root string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = n.Sync(t.Context())
+	_, err = n.cycle.Sync(t.Context())
 	t.Fatal("it went on: ", err)
 }

@@ -100,8 +100,8 @@ func TestAPausedNodeComesUp(t *testing.T) {
 	}
 	// A soft-reboot keeps files in /run, and makes another root.
 	st := m.open()
-	st.boot.RootID = "another"
-	if err := st.remember(); err != nil {
+	st.session.Boot.RootID = "another"
+	if err := st.session.Remember(); err != nil {
 		t.Fatal(err)
 	}
 	if err := st.Close(); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/powercut"
@@ -77,15 +78,15 @@ func (h *host) offer(generation uint64) {
 }
 
 func (h *host) agent(act string) (st *spec.Status, err error) {
-	n, err := Open(h.t.Context(), Options{Root: h.root, Name: "superhost", Say: func(string, ...any) {}}, nil)
+	n, err := Open(h.t.Context(), session.Options{Root: h.root, Name: "superhost", Say: func(string, ...any) {}}, nil)
 	if err != nil {
 		return nil, err
 	}
 	switch act {
 	case "apply":
-		st, err = n.Apply(h.t.Context())
+		st, err = n.cycle.Apply(h.t.Context())
 	case "sync":
-		st, err = n.Sync(h.t.Context())
+		st, err = n.cycle.Sync(h.t.Context())
 	case "rollback":
 		st, err = n.Rollback(h.t.Context(), "a person says so", 0)
 	case "restore":

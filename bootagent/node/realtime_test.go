@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fixture"
@@ -43,7 +44,7 @@ func (c *clockwork) wants(generation uint64, swappiness string, windows ...strin
 func (c *clockwork) at(hour int, act func(*Node) (*spec.Status, error)) *spec.Status {
 	c.t.Helper()
 	c.clock = time.Date(2026, 11, 21, hour, 0, 0, 0, time.UTC)
-	n, err := Open(c.t.Context(), Options{Root: c.root, Kernel: &c.kernel, Say: c.t.Logf, Clock: func() time.Time { return c.clock }}, nil)
+	n, err := Open(c.t.Context(), session.Options{Root: c.root, Kernel: &c.kernel, Say: c.t.Logf, Clock: func() time.Time { return c.clock }}, nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -55,8 +56,8 @@ func (c *clockwork) at(hour int, act func(*Node) (*spec.Status, error)) *spec.St
 	return st
 }
 
-func (c *clockwork) looks(n *Node) (*spec.Status, error) { return n.Apply(c.t.Context()) }
-func (c *clockwork) asks(n *Node) (*spec.Status, error)  { return n.Sync(c.t.Context()) }
+func (c *clockwork) looks(n *Node) (*spec.Status, error) { return n.cycle.Apply(c.t.Context()) }
+func (c *clockwork) asks(n *Node) (*spec.Status, error)  { return n.cycle.Sync(c.t.Context()) }
 
 // tampers is somebody else.
 func (c *clockwork) tampers(value string) {

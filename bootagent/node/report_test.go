@@ -39,7 +39,7 @@ func TestReport(t *testing.T) {
 	var sent [][]byte
 	open := func() *Node {
 		n := m.open()
-		n.o.Post = func(_ context.Context, _ spec.Bootstrap, _ track.Way, l report.Letter) error {
+		n.session.Options.Post = func(_ context.Context, _ spec.Bootstrap, _ track.Way, l report.Letter) error {
 			if l.URL != reportURL+"/v1/report" || !l.Token {
 				t.Errorf("sent to %s", l.URL)
 			}

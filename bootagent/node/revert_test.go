@@ -94,12 +94,12 @@ func (r *reverting) journal(change func(map[string]any)) {
 	r.t.Helper()
 	n := r.open()
 	defer n.Close() // what was recorded is on disk
-	for _, e := range n.journal.Entries(exec.Name) {
+	for _, e := range n.session.Journal.Entries(exec.Name) {
 		var undo map[string]any
 		r.must(json.Unmarshal(e.Applied, &undo))
 		change(undo)
 		e.Applied = item.Raw(undo)
-		r.must(n.journal.Record(e))
+		r.must(n.session.Journal.Record(e))
 	}
 }
 
@@ -199,8 +199,8 @@ func TestUnverifiedOverlaysWouldRevert(t *testing.T) {
 				}
 				return scripts
 			}
-			it := exec.New(nil, filepath.Join(r.dir, "exec"), new(process.Group), n.scopes, n.journal, believed, t.Logf)
-			r.must(it.Restore(t.Context(), slices.Clone(n.journal.Entries(exec.Name))))
+			it := exec.New(nil, filepath.Join(r.dir, "exec"), new(process.Group), n.session.Scopes, n.session.Journal, believed, t.Logf)
+			r.must(it.Restore(t.Context(), slices.Clone(n.session.Journal.Entries(exec.Name))))
 			if _, evil := r.ran(); !evil {
 				t.Error("it did no harm without")
 			}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci"
@@ -110,14 +111,14 @@ func (m *serving) hold(back bool) (spec.ServiceStatus, error) {
 	defer n.Close() // the test is over
 	st, err := n.HoldService(Hold{Service: "x", Back: back, Reason: "why not"})
 	if err == nil {
-		_, err = n.Apply(m.t.Context())
+		_, err = n.cycle.Apply(m.t.Context())
 	}
 	return st, err
 }
 
 func (m *serving) list() spec.ServiceStatus {
 	m.t.Helper()
-	n, err := Read(m.t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}, m.bootstrap())
+	n, err := Read(m.t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}, m.bootstrap())
 	if err != nil {
 		m.t.Fatal(err)
 	}

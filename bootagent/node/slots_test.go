@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/post"
 	"github.com/caisson-os/caisson/bootagent/report"
 	"github.com/caisson-os/caisson/bootagent/slot"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -27,15 +28,15 @@ func TestSlotsAreProven(t *testing.T) {
 	m.apply()
 	n := m.open()
 	var sent []report.Letter
-	n.o.Post = func(_ context.Context, _ spec.Bootstrap, _ track.Way, l report.Letter) error {
+	n.session.Options.Post = func(_ context.Context, _ spec.Bootstrap, _ track.Way, l report.Letter) error {
 		sent = append(sent, l)
 		return nil
 	}
-	found, err := n.running()
+	found, err := n.effect.Running()
 	if err != nil {
 		t.Fatal(err)
 	}
-	slots, ctx := n.slots(&found.Overlay), t.Context()
+	slots, ctx := n.post.Slots(&found.Overlay), t.Context()
 	own, other := spec.Slot{Max: 1, FleetLock: reportURL}, spec.Slot{Max: 1, FleetLock: "https://lock.example"}
 	ask := func(err error) {
 		t.Helper()
@@ -57,7 +58,7 @@ func TestSlotsAreProven(t *testing.T) {
 		proves string
 	}{{reportURL + "/v1/pre-reboot", true, ""}, {"https://lock.example/v1/pre-reboot", false, ""}, {reportURL + "/v1/pre-reboot", true, "pre-reboot"}, {reportURL + "/v1/steady-state", true, "steady-state"}} {
 		l := sent[i]
-		header := l.Header[proofHeader]
+		header := l.Header[post.ProofHeader]
 		if l.URL != want.url || l.Token != want.token || (header != "") != (want.proves != "") || l.Header["Fleet-Lock-Protocol"] != "true" {
 			t.Errorf("%d: %+v", i, l)
 		}
@@ -76,7 +77,7 @@ func TestSlotsAreProven(t *testing.T) {
 		if err := spec.Decode(data, &r); err != nil {
 			t.Fatal(err)
 		}
-		if r.Kind != spec.KindSlotRequest || r.Key != key.ID() || r.Node != "superhost" || r.Fleet != found.Overlay.Fleet || r.Group != "g" || r.Act != want.proves || r.BootID != n.scopes.Kernel || !r.Time.After(last) {
+		if r.Kind != spec.KindSlotRequest || r.Key != key.ID() || r.Node != "superhost" || r.Fleet != found.Overlay.Fleet || r.Group != "g" || r.Act != want.proves || r.BootID != n.session.Scopes.Kernel || !r.Time.After(last) {
 			t.Errorf("%+v", r)
 		}
 		last = r.Time
@@ -104,8 +105,8 @@ func TestSlotsOverASoftReboot(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := m.open()
-		n.o.Post = func(_ context.Context, _ spec.Bootstrap, _ track.Way, l report.Letter) error {
-			raw, err := base64.StdEncoding.DecodeString(l.Header[proofHeader])
+		n.session.Options.Post = func(_ context.Context, _ spec.Bootstrap, _ track.Way, l report.Letter) error {
+			raw, err := base64.StdEncoding.DecodeString(l.Header[post.ProofHeader])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -121,16 +122,16 @@ func TestSlotsOverASoftReboot(t *testing.T) {
 		if _, err := n.Reporter(); err != nil {
 			t.Fatal(err)
 		}
-		st, err := n.Status(t.Context())
+		st, err := n.look.Status(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		found, err := n.running()
+		found, err := n.effect.Running()
 		if err != nil {
 			t.Fatal(err)
 		}
-		ids[st.BootID], starts[n.operations(found).Boot] = true, true
-		h := n.slots(&found.Overlay)
+		ids[st.BootID], starts[n.operate.Engine(found).Boot] = true, true
+		h := n.post.Slots(&found.Overlay)
 		if err := errors.Join(h.Take(t.Context(), "g", group), h.Take(t.Context(), "g", shared)); err != nil {
 			t.Errorf("root %s: %v", root, err)
 		}

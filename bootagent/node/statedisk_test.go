@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/require"
@@ -47,9 +48,9 @@ func TestTamperedState(t *testing.T) {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				n, err := Open(context.Background(), Options{Root: m.root, Kernel: &m.kernel, Say: say}, m.bootstrap())
+				n, err := Open(context.Background(), session.Options{Root: m.root, Kernel: &m.kernel, Say: say}, m.bootstrap())
 				if err == nil {
-					_, err = n.Sync(context.Background())
+					_, err = n.cycle.Sync(context.Background())
 					err = errors.Join(err, n.Close())
 				}
 				say("%v", err)
@@ -90,7 +91,7 @@ func TestAnUnreadableJournal(t *testing.T) {
 		if err := state.SaveBoot(filepath.Join(m.root, paths.RunBoot), boot); err != nil {
 			t.Fatal(err)
 		}
-		n, err := Open(t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
+		n, err := Open(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
 		if trouble == nil {
 			if err == nil {
 				t.Error("a journal that cannot be read is taken for none")
@@ -100,7 +101,7 @@ func TestAnUnreadableJournal(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st, err := n.Apply(t.Context())
+		st, err := n.cycle.Apply(t.Context())
 		if err := errors.Join(err, n.Close()); err != nil {
 			t.Fatal(err)
 		}

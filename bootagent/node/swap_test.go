@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/layers"
@@ -106,13 +107,13 @@ func (m *swapping) Running(string) bool { return false }
 
 func (m *swapping) reboot() (class, why string) {
 	m.t.Helper()
-	n, err := Open(m.t.Context(), Options{Root: m.root, Kernel: &m.kernel, Runner: m, Say: m.t.Logf, Reboot: func(context.Context) error { m.cold++; return nil },
+	n, err := Open(m.t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Runner: m, Say: m.t.Logf, Reboot: func(context.Context) error { m.cold++; return nil },
 		SoftReboot: func(context.Context) error { m.soft++; m.was = m.state(); return m.call }}, m.bootstrap())
 	if err != nil {
 		m.t.Fatal(err)
 	}
 	defer n.Close() // the test is over
-	class, why, err = n.Reboot(m.t.Context())
+	class, why, err = n.destination.Reboot(m.t.Context())
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -187,13 +188,13 @@ func TestASoftRebootArrives(t *testing.T) {
 func TestASoftRebootEndsTheAgent(t *testing.T) {
 	m := newSwapping(t, "257.9-1")
 	ctx, end := context.WithCancel(t.Context())
-	n, err := Open(ctx, Options{Root: m.root, Kernel: &m.kernel, Runner: m, Say: t.Logf, Reboot: func(context.Context) error { m.cold++; return nil },
+	n, err := Open(ctx, session.Options{Root: m.root, Kernel: &m.kernel, Runner: m, Say: t.Logf, Reboot: func(context.Context) error { m.cold++; return nil },
 		SoftReboot: func(ctx context.Context) error { end(); return ctx.Err() }}, m.bootstrap())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer n.Close() // the test is over
-	if class, why, err := n.Reboot(ctx); class != spec.ClassSoftReboot || err != nil {
+	if class, why, err := n.destination.Reboot(ctx); class != spec.ClassSoftReboot || err != nil {
 		t.Errorf("%s: %s, %v", class, why, err)
 	}
 	if s := m.state(); m.cold != 0 || s.Staged == nil || s.Staged.Attempts != 1 || !m.deadline() {
@@ -214,7 +215,7 @@ func TestRebootThatIsNotSoft(t *testing.T) {
 		"a frozen node":            {"257", func(m *swapping) { m.told(func(n *Node) error { return n.Freeze("", 0) }) }, "no other layer waits"},
 		"a generation that the fleet has rejected since": {"257", func(m *swapping) {
 			m.Current(spec.Fleet{Reject: []string{m.state().Staged.Overlay}}, time.Now())
-			if _, err := m.say(func(n *Node) (*spec.Status, error) { return n.Sync(m.t.Context()) }); refusal.Of(err) != refusal.Rejected {
+			if _, err := m.say(func(n *Node) (*spec.Status, error) { return n.cycle.Sync(m.t.Context()) }); refusal.Of(err) != refusal.Rejected {
 				m.t.Fatal(err)
 			}
 		}, "no other layer waits"},

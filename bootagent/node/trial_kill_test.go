@@ -70,9 +70,9 @@ func die(t *testing.T, place string) {
 		t.Fatal(err)
 	}
 	if f[0] == "apply" {
-		_, err = n.Apply(ctx)
+		_, err = n.cycle.Apply(ctx)
 	} else {
-		_, err = n.Sync(ctx)
+		_, err = n.cycle.Sync(ctx)
 	}
 	t.Log(err)
 	if err := n.Close(); err != nil {

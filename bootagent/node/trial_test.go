@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/decide"
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -93,9 +94,9 @@ func items2(swappiness, value string) spec.Items {
 	return spec.Items{Sysctl: []spec.Sysctl{{Key: "net/ipv4/ip_forward", Value: value}, {Key: "vm/swappiness", Value: swappiness}}}
 }
 
-func (r *remote) options() Options {
+func (r *remote) options() session.Options {
 	reboot := func(context.Context) error { r.reboots++; return nil }
-	return Options{Root: r.root, Kernel: &r.kernel, Name: fixture.Node, Say: r.t.Logf, Within: r.within, Reboot: reboot, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
+	return session.Options{Root: r.root, Kernel: &r.kernel, Name: fixture.Node, Say: r.t.Logf, Within: r.within, Reboot: reboot, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
 		s, err := track.Open(b, way)
 		return cable{s, r.root + link, &r.asked, r.cut}, err
 	}}
@@ -113,12 +114,12 @@ func (r *remote) do(act func(*Node) (*spec.Status, error)) (*spec.Status, error)
 
 func (r *remote) applyOnce() (*spec.Status, error) {
 	r.t.Helper()
-	return r.do(func(n *Node) (*spec.Status, error) { return n.Apply(r.t.Context()) })
+	return r.do(func(n *Node) (*spec.Status, error) { return n.cycle.Apply(r.t.Context()) })
 }
 
 func (r *remote) syncOnce() (*spec.Status, error) {
 	r.t.Helper()
-	return r.do(func(n *Node) (*spec.Status, error) { return n.Sync(r.t.Context()) })
+	return r.do(func(n *Node) (*spec.Status, error) { return n.cycle.Sync(r.t.Context()) })
 }
 
 func (r *remote) must(st *spec.Status, err error) *spec.Status {
@@ -230,24 +231,18 @@ func TestATrialThatWasCut(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			before, err := n.running()
+			next, err := n.session.Tracker.Sync(t.Context())
 			if err != nil {
-				t.Fatal(err)
-			}
-			next, err := n.follower.Sync(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := n.begin(&turn{before: before, next: next}, decide.Step{Act: decide.ForReach}); err != nil {
 				t.Fatal(err)
 			}
 			r.set("0")
+			s := r.state()
+			s.Trial = &state.Trial{Generation: next.Generation, Boot: n.session.Scopes.Kernel, Confirm: state.ByReach}
 			if boot != "" {
-				s := r.state()
 				s.Trial.Boot = boot
-				if err := n.folder.Save(s); err != nil {
-					t.Fatal(err)
-				}
+			}
+			if err := n.session.Folder.Save(s); err != nil {
+				t.Fatal(err)
 			}
 			if err := n.Close(); err != nil {
 				t.Fatal(err)
@@ -274,7 +269,7 @@ func TestATrialThatIsCancelled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.Sync(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := n.cycle.Sync(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 	if err := n.Close(); err != nil {
@@ -668,11 +663,11 @@ func TestAConfirmThatCannotBeNoted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			st, err := n.Sync(t.Context())
+			st, err := n.cycle.Sync(t.Context())
 			if kept && (err != nil || st.Trial == nil || r.swappiness("") != "20") || !kept && (err == nil || r.swappiness("") != "10") {
 				t.Errorf("%v, %+v, swappiness %s", err, st, r.swappiness(""))
 			}
-			if s, err := n.folder.Load(); !kept && (err != nil || s.Trial == nil || !strings.Contains(s.Trial.Reason, "it could not be kept")) {
+			if s, err := n.session.Folder.Load(); !kept && (err != nil || s.Trial == nil || !strings.Contains(s.Trial.Reason, "it could not be kept")) {
 				t.Errorf("%v, %+v", err, s.Trial)
 			}
 			if err := n.Close(); err != nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/paths"
@@ -44,14 +45,14 @@ func TestWhyNamesTheFault(t *testing.T) {
 	asks := func(answer func() (oci.Response, error)) func(t *testing.T) *machine {
 		return func(t *testing.T) *machine {
 			m := runningMachine(t)
-			n, err := Open(t.Context(), Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
+			n, err := Open(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
 				s, err := track.Open(b, way)
 				return answers{s, answer}, err
 			}}, m.bootstrap())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if st, err := n.Sync(t.Context()); err == nil {
+			if st, err := n.cycle.Sync(t.Context()); err == nil {
 				t.Errorf("it was accepted: %+v", st)
 			}
 			if err := n.Close(); err != nil {
@@ -122,7 +123,7 @@ func TestWhyNamesTheFault(t *testing.T) {
 			m.publishItems(2, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}},
 				Exec: []spec.Exec{{Name: "fails", Data: "#!/bin/sh\nexit 7\n", OnFailure: "rollback", Blocking: "foreground"}}})
 			n := m.open()
-			if _, err := n.Sync(t.Context()); err == nil {
+			if _, err := n.cycle.Sync(t.Context()); err == nil {
 				t.Error("it did not fail")
 			}
 			if err := n.Close(); err != nil {
@@ -134,7 +135,7 @@ func TestWhyNamesTheFault(t *testing.T) {
 			m := runningMachine(t)
 			m.publishItems(2, layerNamed("a"), spec.Items{Exec: []spec.Exec{{Name: "fails", Data: "#!/bin/sh\nexit 7\n", OnFailure: "rollback", Blocking: "foreground"}}})
 			n := m.open()
-			if _, err := n.Sync(t.Context()); err == nil {
+			if _, err := n.cycle.Sync(t.Context()); err == nil {
 				t.Error("it did not fail")
 			}
 			if err := n.Close(); err != nil {

@@ -20,32 +20,32 @@ import (
 // and what is of this node and not of the registry: floor, epoch, what was rejected, holds,
 // originals, the histories of scripts and operations.
 func (n *Node) Wipe(ctx context.Context) (*spec.Status, error) {
-	if n.follower == nil {
-		return nil, n.unbound
+	if n.session.Tracker == nil {
+		return nil, n.session.Unbound
 	}
-	n.follower.Anew = true
-	st, err := n.Sync(ctx)
+	n.session.Tracker.Anew = true
+	st, err := n.cycle.Sync(ctx)
 	if err != nil {
 		return st, fmt.Errorf("nothing is wiped: %w", err)
 	}
-	s, err := n.folder.Load()
+	s, err := n.session.Folder.Load()
 	if err != nil {
 		return st, err
 	}
-	running, err := n.running()
+	running, err := n.effect.Running()
 	if err != nil {
 		return st, err
 	}
-	judged, err := gate.Load(n.path(paths.RunGates))
+	judged, err := gate.Load(n.session.Path(paths.RunGates))
 	switch {
 	case err != nil:
 		return st, err
-	case s.Trial.Pending(), judged.Of(n.scopes.Root, running.Generation.Overlay):
+	case s.Trial.Pending(), judged.Of(n.session.Scopes.Root, running.Generation.Overlay):
 		return st, errors.New("nothing is wiped: this node may have to go back from the change that is on trial")
 	}
 	var gone int
 	forget := func(g *state.Generation) bool {
-		if g == nil || g.Overlay == running.Generation.Overlay || g.Overlay == n.boot.Generation.Overlay {
+		if g == nil || g.Overlay == running.Generation.Overlay || g.Overlay == n.session.Boot.Generation.Overlay {
 			return false
 		}
 		gone++
@@ -61,10 +61,10 @@ func (n *Node) Wipe(ctx context.Context) (*spec.Status, error) {
 		}
 	}
 	s.Earlier = earlier
-	if err := n.folder.Save(s); err != nil {
+	if err := n.session.Folder.Save(s); err != nil {
 		return st, err
 	}
-	n.record("wiped", events.With("generations", gone), events.With("why", "sync --wipe"))
-	n.tidy(s)
+	n.session.Record("wiped", events.With("generations", gone), events.With("why", "sync --wipe"))
+	n.destination.Tidy(s)
 	return st, nil
 }

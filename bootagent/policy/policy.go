@@ -12,7 +12,7 @@
 // the correction is made, so that neither a restart of the agent nor its death resets it.
 //
 // The package knows no kinds and sets nothing; a [Keeper] is the Guard of package items.
-// Only bootagent/node imports it.
+// Only bootagent/effect imports it.
 package policy
 
 import (

@@ -6,7 +6,7 @@
 // The kernel goes on, and with it its values, the boot id and the files below /run.
 // Every mount of the old root ends: the next root has its own of the images, of the
 // state disk and of persisted directories, made by the code that the loader uses. Only
-// bootagent/node imports it.
+// bootagent/destination imports it.
 package swap
 
 import (

@@ -11,6 +11,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/daemon"
 	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -75,7 +76,7 @@ func cutLayout(ref string) (string, bool) {
 	return "", false
 }
 
-func (s *source) open(ctx context.Context, a *app, verb string, open func(context.Context, node.Options, *spec.Bootstrap) (*node.Node, error)) (*node.Node, error) {
+func (s *source) open(ctx context.Context, a *app, verb string, open func(context.Context, session.Options, *spec.Bootstrap) (*node.Node, error)) (*node.Node, error) {
 	b, err := s.bootstrap()
 	if err != nil {
 		return nil, err

@@ -20,6 +20,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/fetch"
 	"github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/paths"
 )
@@ -154,15 +155,15 @@ func (a *app) say(format string, args ...any) {
 }
 
 // options are those of an open node; by is the verb, for the records.
-func (a *app) options(verb string) node.Options {
-	return node.Options{Root: a.root, Build: buildTime(), Version: version, By: who(verb), Fetch: fetch.Open, Post: fetch.Post, Say: a.say}
+func (a *app) options(verb string) session.Options {
+	return session.Options{Root: a.root, Build: buildTime(), Version: version, By: who(verb), Fetch: fetch.Open, Post: fetch.Post, Say: a.say}
 }
 
 // who names the person behind a verb as far as sudo says so.
 func who(verb string) string {
 	switch user := os.Getenv("SUDO_USER"); {
 	case verb == "run":
-		return node.Service
+		return session.Service
 	case user != "":
 		return user + "/" + verb
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
 	agent "github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/internal/require"
@@ -53,8 +54,8 @@ func (h *host) publish(conf string) {
 	h.fleet.Current(spec.Fleet{}, fixture.Now())
 }
 
-func (h *host) options() agent.Options {
-	return agent.Options{Root: h.root, By: "test", Say: func(format string, args ...any) { fmt.Fprintf(&h.said, format+"\n", args...) }}
+func (h *host) options() session.Options {
+	return session.Options{Root: h.root, By: "test", Say: func(format string, args ...any) { fmt.Fprintf(&h.said, format+"\n", args...) }}
 }
 
 // do opens the host for one verb.

@@ -4,7 +4,7 @@
 // kernel, and compares what the kernel has with what the layer says. There is
 // no parser on the node: see apparmor(7) and the files of securityfs below
 // apparmor/. Only bootagent/boot/initramfs
-// and bootagent/node import it.
+// and bootagent/look import it.
 package apparmor
 
 import (

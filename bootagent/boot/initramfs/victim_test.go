@@ -22,6 +22,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/boot/disk"
 	"github.com/caisson-os/caisson/bootagent/boot/watchdog"
 	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/internal/digest"
@@ -292,8 +293,8 @@ type writer func(string)
 
 func (w writer) Write(p []byte) (int, error) { w(string(bytes.TrimSpace(p))); return len(p), nil }
 
-func (v *victim) options() node.Options {
-	return node.Options{Root: v.root, By: node.Service, Corrupt: func() ([]string, error) { return v.corrupt, nil }, Say: func(format string, args ...any) { v.say("agent: "+format, args...) },
+func (v *victim) options() session.Options {
+	return session.Options{Root: v.root, By: session.Service, Corrupt: func() ([]string, error) { return v.corrupt, nil }, Say: func(format string, args ...any) { v.say("agent: "+format, args...) },
 		Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
 			if v.dead {
 				return nil, errSilent

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package effect
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/blackbox"
+	"github.com/caisson-os/caisson/bootagent/events"
+	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/policy"
+	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// madeWithin is how long a change of the running root may take to be made, or to be
+// taken back, beside what its programs may take.
+const madeWithin = 5 * time.Minute
+
+// MakingTime is how long it may take to make what an overlay asks for: its foreground
+// scripts have their timeouts, and each mount, swap and unit a minute for its programs.
+func (ef *Effect) MakingTime(o *spec.Overlay) time.Duration {
+	i := &o.Items
+	return cmp.Or(ef.Options.Made, madeWithin+i.ScriptTime()+time.Duration(len(i.Mounts)+len(i.Swaps)+len(i.Units))*time.Minute)
+}
+
+// LookAt gives a look at what runs, and the corrections that it leads to, the time of a
+// change. A run that only reads is its caller's to end.
+func (ef *Effect) LookAt(ctx context.Context, found *track.Found, run func(context.Context) items.Result) items.Result {
+	if ef.Lock == nil {
+		return run(ctx)
+	}
+	return ef.Bounded(ctx, "a look", found, ef.MakingTime(&found.Overlay), run)
+}
+
+// Bounded gives something that is made of an overlay its time, and ends this process when
+// it is over: what heeds its context has deadlines of its own, and what takes longer is a
+// system call that hangs. The next agent begins where this one began.
+func (ef *Effect) Bounded(ctx context.Context, what string, found *track.Found, limit time.Duration, run func(context.Context) items.Result) items.Result {
+	doing := new(items.Doing)
+	hard := time.AfterFunc(limit, func() {
+		lastWords()
+		step, item := doing.Step()
+		why := fmt.Errorf("%s did not end within %s: %s does not end", what, limit, step)
+		ef.Note(found.Generation, why, spec.Event{Event: spec.EventHung, Item: item, Did: "ended the agent, whose next one looks again", Console: blackbox.Console(session.Kmsg)})
+		ef.Record("hung", events.With("generation", found.Generation.Generation), events.With("why", why))
+		ef.Say("%v; this agent ends", why)
+		os.Exit(1)
+	})
+	defer hard.Stop()
+	return run(items.Tell(ctx, doing))
+}
+
+// InTime gives a change its time. What heeds its context ends then, and the change is
+// taken back as any that fails. For that there is as much time as it takes to make what
+// ran before; what hangs all the same is a system call, and only the end of its process
+// ends that, see abandon: forget has the state know that next is not to be made again.
+func (ef *Effect) InTime(parent context.Context, before, next *track.Found, forget func(s *state.State, why string)) (_ context.Context, made func(items.Result) items.Result) {
+	limit, ran := ef.MakingTime(&next.Overlay), &spec.Overlay{}
+	if before != nil {
+		ran = &before.Overlay
+	}
+	late, doing := fmt.Errorf("it was not made within %s", limit), new(items.Doing)
+	ctx, cancel := context.WithTimeoutCause(items.Tell(parent, doing), limit, late)
+	var at struct{ step, item string } // when the time was over
+	seen := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		at.step, at.item = doing.Step()
+		close(seen)
+	})
+	hard := time.AfterFunc(limit+ef.MakingTime(ran), func() { ef.abandon(next, before, late, doing, forget) })
+	return timed{ctx, parent}, func(r items.Result) items.Result {
+		hard.Stop()
+		if !stop() && r.Err != nil && errors.Is(context.Cause(ctx), late) {
+			<-seen
+			r.Err = items.About(at.item, fmt.Errorf("%w: %s did not end: %w", late, at.step, r.Err))
+		}
+		cancel()
+		return r
+	}
+}
+
+// timed is a context with a deadline that asks the one above it first, which knows more
+// where it is not one of package context.
+type timed struct {
+	context.Context
+	parent context.Context
+}
+
+// Err implements context.Context.
+func (t timed) Err() error { return cmp.Or(t.parent.Err(), t.Context.Err()) }
+
+// lastWords ends this process in a while, whatever comes of what it still writes: what
+// hangs may be the disk that it writes to.
+func lastWords() { time.AfterFunc(30*time.Second, func() { os.Exit(1) }) }
+
+// abandon ends this process with the change that it is at. What forget says is on the disk
+// before, and the next process puts all back that this one did.
+func (ef *Effect) abandon(next, before *track.Found, late error, doing *items.Doing, forget func(s *state.State, why string)) {
+	lastWords()
+	step, item := doing.Step()
+	why := fmt.Errorf("%w: %s does not end", late, step)
+	did := "ended the agent, whose next one starts from the beginning"
+	if before != nil {
+		did = fmt.Sprintf("ended the agent, whose next one puts generation %d in effect again", before.Generation.Generation)
+	}
+	ef.Note(next.Generation, why, spec.Event{Event: spec.EventOverdue, Item: item, Did: did, Console: blackbox.Console(session.Kmsg)})
+	ef.Record("overdue", events.With("generation", next.Generation.Generation), events.With("why", why))
+	folder := state.View(ef.Folder.Path()) // of its own: what the others remember of it is theirs
+	folder.Beside(ef.Path(paths.RunState))
+	s, err := folder.Load()
+	if err == nil {
+		forget(s, why.Error())
+		err = folder.SaveVerdict(s)
+	}
+	if book, bookErr := policy.Open(folder.Path(), ef.Scopes.Kernel); bookErr == nil { // else they are counted anew
+		err = errors.Join(err, ef.Counted(book.Begin("")))
+	}
+	if err != nil {
+		ef.Say("%v", err)
+	}
+	ef.Say("generation %d: %v; this agent ends", next.Generation.Generation, why)
+	os.Exit(1)
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package look looks at a node and says what it found: the status, which is kept for those
+// who only read, the metrics, and the files by which others learn that a reboot is waited
+// for. Package say has the words.
+package look
+
+import (
+	"context"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/destination"
+	"github.com/caisson-os/caisson/bootagent/effect"
+	"github.com/caisson-os/caisson/bootagent/events"
+	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/operate"
+	"github.com/caisson-os/caisson/bootagent/protect"
+	"github.com/caisson-os/caisson/bootagent/say"
+	"github.com/caisson-os/caisson/bootagent/services"
+	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/soak"
+	"github.com/caisson-os/caisson/bootagent/stacked"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Look is at an open node.
+type Look struct {
+	*session.Session
+	root        *stacked.Root
+	services    *services.Services
+	effect      *effect.Effect
+	destination *destination.Destination
+	soak        *soak.Soak
+	operate     *operate.Operations
+	protect     *protect.Protection
+}
+
+// New returns a look at an open node.
+func New(e *effect.Effect, root *stacked.Root, services *services.Services, d *destination.Destination, s *soak.Soak, o *operate.Operations, p *protect.Protection) *Look {
+	return &Look{e.Session, root, services, e, d, s, o, p}
+}
+
+// follow has the kernel protect what an overlay wants protected, once it is set. Somebody
+// who has paused a node is to be able to change what is on it.
+func (l *Look) follow(found *track.Found) error {
+	if !l.protect.Kernel() {
+		return nil
+	}
+	keys := found.Overlay.Protected()
+	if p, err := l.effect.Pause(found); err != nil {
+		return err
+	} else if p != nil {
+		keys = nil
+	}
+	live := &l.Boot.Live
+	if len(keys) == 0 && len(live.Protection.Keys) == 0 {
+		live.Protection.Trouble = ""
+		return nil
+	}
+	trouble := ""
+	if err := l.protect.Protect(keys); err != nil {
+		trouble = "kernel parameters are not protected: " + err.Error()
+	}
+	if trouble != "" && trouble != live.Protection.Trouble {
+		l.Record("unprotected", events.With("why", trouble))
+	}
+	live.Protection.Trouble = trouble
+	return nil
+}
+
+// noteUp notes once that this boot came up, and as what.
+func (l *Look) noteUp(st *spec.Status, g state.Generation) {
+	if l.Boot.Live.Up {
+		return
+	}
+	l.Boot.Live.Up = true
+	e := spec.Event{Event: spec.EventUp, Why: "health " + string(st.Health)}
+	if detail := say.Worst(st); detail != "" {
+		e.Why += ": " + detail
+	}
+	l.Note(g, nil, e)
+}
+
+// Status looks again at everything and writes nothing.
+func (l *Look) Status(ctx context.Context) (*spec.Status, error) {
+	found, err := l.effect.Running()
+	if err != nil {
+		return nil, err
+	}
+	result := l.effect.LookAt(ctx, found, func(ctx context.Context) items.Result {
+		return items.Look(ctx, l.effect.Items(found), l.effect.Guard(found))
+	})
+	last := l.Last()
+	result.Age(last.Drift, time.Now(), l.Up())
+	if last.Overlay == found.Generation.Overlay {
+		result.Explain(last.Items, last.Drift)
+	}
+	v, err := l.viewed(found, result)
+	if err != nil {
+		return nil, err
+	}
+	return v.Status(), nil
+}
+
+// Report is the status after a run; it is kept for those who only read.
+func (l *Look) Report(found *track.Found, result items.Result) (*spec.Status, error) {
+	if err := say.KeepTrace(l.Path(paths.RunTrace), result.Steps, !l.Begun(), l.Say); err != nil {
+		return nil, err
+	}
+	if err := l.follow(found); err != nil {
+		return nil, err
+	}
+	last := l.Last()
+	result.Age(last.Drift, time.Now(), l.Up())
+	l.noteImages(found.Generation)
+	v, err := l.viewed(found, result)
+	if err != nil {
+		return nil, err
+	}
+	for said := false; ; said = true {
+		status := v.Status()
+		l.noteUp(status, found.Generation)
+		l.count(status, last.Drift)
+		say.NoteAxes(&l.Boot.Live, status, time.Now())
+		trouble := ""
+		if err := l.publishMetrics(found, status); err != nil {
+			trouble = err.Error()
+		}
+		if said || trouble == l.Boot.Live.MetricsTrouble {
+			return status, l.Keep(status)
+		}
+		l.Boot.Live.MetricsTrouble, last = trouble, *status // which the status is to say, too
+	}
+}
+
+// Keep keeps a status for those who only read.
+func (l *Look) Keep(status *spec.Status) error {
+	if err := l.MarkReboot(); err != nil {
+		l.Say("say that a reboot is waited for: %v", err)
+	}
+	if len(status.LeftOut) > 0 && l.Last().Overlay != status.Overlay {
+		l.Say("generation %d: %s", status.Generation, spec.LeftOut(status.LeftOut))
+	}
+	say.NoteAxes(&l.Boot.Live, status, time.Now())
+	if err := l.Remember(); err != nil {
+		return err
+	}
+	data, err := spec.Encode(status)
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(l.Path(paths.RunStatus), data, 0o640)
+}
+
+// Trace says how long the steps took that made this node as it is.
+func (l *Look) Trace(found *track.Found) (*spec.Trace, error) {
+	t, err := say.ReadTrace(l.Path(paths.RunTrace))
+	if err != nil {
+		return nil, err
+	}
+	t.Node, t.BootID, t.Boot = found.Overlay.Node, l.Scopes.Kernel, l.Boot.Trace
+	t.Started = time.Now().Add(-l.Up()).UTC().Truncate(time.Second)
+	return &t, nil
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/soak"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Judge looks once at the change that has not proved itself, and does what follows: it
+// becomes current, or what ran before comes back. It returns how long to wait before
+// the next look, 0 when nothing is judged any more.
+//
+// The looking holds no lock: a check may take minutes. What the node has become
+// meanwhile decides whether the result still means anything.
+func Judge(ctx context.Context, o session.Options, bootstrap *spec.Bootstrap) (wait time.Duration, st *spec.Status, err error) {
+	n, err := Read(ctx, o, bootstrap)
+	if err != nil {
+		return 0, nil, err
+	}
+	before, err := n.soak.Judging()
+	if err = errors.Join(err, n.Close()); err != nil {
+		return 0, nil, err
+	}
+	if before == nil {
+		return 0, nil, watch(ctx, o, bootstrap)
+	}
+	looked := n.soak.Prober().Look(ctx, before.Record, before.Checks())
+	if ctx.Err() != nil {
+		return 0, nil, ctx.Err()
+	}
+	if n, err = Open(ctx, o, bootstrap); err != nil {
+		return 0, nil, err
+	}
+	wait, st, err = n.cycle.Judge(ctx, before, looked)
+	return wait, st, errors.Join(err, n.Close())
+}
+
+// watch looks once at those checks that are due. It holds no lock, as [Judge]: the next
+// look at the node says what was found.
+func watch(ctx context.Context, o session.Options, bootstrap *spec.Bootstrap) error {
+	n, err := Read(ctx, o, bootstrap)
+	if err != nil {
+		return err
+	}
+	defer n.Close() // only read
+	found, err := n.effect.Running()
+	if err != nil {
+		return nil // the next look at the node meets it, and says it once
+	}
+	checks := soak.Watched(&found.Overlay)
+	if len(checks) == 0 {
+		return nil
+	}
+	before, err := n.soak.Watching(found)
+	if err != nil {
+		return err
+	}
+	looked := n.soak.Prober().Look(ctx, before, checks)
+	if ctx.Err() != nil {
+		return nil // what was found is that this process ends
+	}
+	return looked.Save(n.session.Path(paths.RunWatched))
+}

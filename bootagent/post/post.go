@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package post sends what a node says to the services of its fleet, as this machine: reports,
+// and requests for a turn, which the node proves by its key.
+package post
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/caisson-os/caisson/bootagent/report"
+	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Post sends for an open node.
+type Post struct{ *session.Session }
+
+// New returns what sends for an open node.
+func New(s *session.Session) *Post { return &Post{s} }
+
+// ReportDir is where the numbers and the spool of reports are.
+func (p *Post) ReportDir() string { return p.Folder.Path(paths.Reports) }
+
+// Grade is how long the node's key lives: as long as its state.
+func (p *Post) Grade() spec.KeyGrade {
+	if p.Scopes.Disk != "" {
+		return spec.KeyPinned
+	}
+	return spec.KeyBoot
+}
+
+// MayReport refuses a key that commands nodes: it would lie on every disk that it
+// commands.
+func (p *Post) MayReport() error {
+	id, err := report.KeyID(p.ReportDir())
+	if err != nil {
+		return err
+	}
+	commanders, err := sign.ParsePublics(slices.Concat(p.Tracker.Bootstrap.Keys, p.Tracker.Bootstrap.EpochKeys))
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(commanders, func(k sign.Verifier) bool { return k.ID() == id }) {
+		return fmt.Errorf("the key of this node is one that nodes obey: take report.pem out of %s, and that key out of the site", p.Folder.Path("identity"))
+	}
+	return nil
+}
+
+var errNoPoster = errors.New("this program sends nothing to services")
+
+// Post sends a report.
+func (p *Post) Post(ctx context.Context, to spec.Reporting, raw []byte) error {
+	l := report.Letter{URL: to.URL + report.Path, Body: raw, Token: true}
+	if to.Registry != "" {
+		l = report.Letter{Put: &report.Place{Registry: to.Registry, Node: p.Tracker.Identity.Node}, Body: raw}
+	}
+	return p.send(ctx, l)
+}
+
+// send sends a letter as this machine, by the clock of now.
+func (p *Post) send(ctx context.Context, l report.Letter) error {
+	if p.Options.Post == nil {
+		return errNoPoster
+	}
+	s, err := p.Folder.Load()
+	if err != nil {
+		return err
+	}
+	return p.Options.Post(ctx, p.Tracker.Bootstrap, p.Way(s, p.Tracker.Identity), l)
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package services
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/caisson-os/caisson/bootagent/items/service"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Note is [Node.serve] where what goes wrong is no reason to stop.
+func (sv *Services) Note(o *spec.Overlay) {
+	if err := sv.serve(o); err != nil {
+		sv.Say("services: %v", err)
+	}
+}
+
+// serve notes which images services have been at, once they are in effect, and frees
+// those that nobody will go back to.
+func (sv *Services) serve(o *spec.Overlay) error {
+	kept := sv.RememberedServices()
+	before := len(kept)
+	changed := false
+	for name := range kept {
+		if !slices.ContainsFunc(o.Services, func(s spec.Service) bool { return s.Name == name }) {
+			delete(kept, name) // the service is gone, and what it was kept at with it
+			changed = true
+		}
+	}
+	for _, s := range o.Services {
+		k := kept[s.Name]
+		if k.Held != "" || len(k.Images) > 0 && k.Images[0] == s.Image.Digest {
+			continue
+		}
+		k.Images = slices.Insert(slices.DeleteFunc(slices.Clone(k.Images), func(d string) bool { return d == s.Image.Digest }), 0, s.Image.Digest)
+		k.Images = k.Images[:min(len(k.Images), keptImages)]
+		kept[s.Name], changed = k, true
+	}
+	if changed {
+		if err := sv.Folder.SaveServices(kept); err != nil {
+			return err
+		}
+	}
+	if before+len(o.Services) == 0 {
+		return nil
+	}
+	return errors.Join(service.Tidy(service.Places{Root: sv.Options.Root, Run: sv.Path(paths.RunServices)}), sv.collectServices(changed))
+}
+
+// keptImages is how many images of a service a node keeps: the present one and two to
+// go back to.
+const keptImages = 3
+
+// collectServices frees images of an attached host; on others that is a part of
+// [Node.collect].
+func (sv *Services) collectServices(changed bool) error {
+	if !changed || sv.Boot.Mode != spec.ModeAttached {
+		return nil
+	}
+	store, err := sv.serviceStore()
+	if err != nil {
+		return err
+	}
+	keep := map[string]bool{}
+	sv.Keep(keep)
+	_, err = store.Collect(keep)
+	return err
+}
+
+// Keep adds the images that services are at, or may go back to.
+func (sv *Services) Keep(keep map[string]bool) {
+	for _, k := range sv.RememberedServices() {
+		keep[k.Held] = true
+		for _, d := range k.Images {
+			keep[d] = true
+		}
+	}
+	all := sv.signedOverlays() // what waits, and what a change may be taken back to
+	for _, a := range all[:min(len(all), keptImages)] {
+		for _, s := range a.Overlay.Services {
+			keep[s.Image.Digest] = true
+		}
+	}
+}
+
+// Serving returns the digests of the overlays that say what services may go back to.
+func (sv *Services) Serving() []string {
+	kept := sv.RememberedServices()
+	if len(kept) == 0 {
+		return nil
+	}
+	all := sv.signedOverlays()
+	var digests []string
+	for name, k := range kept {
+		for _, image := range append(slices.Clone(k.Images), k.Held) {
+			if _, overlay, ok := all.service(name, image); ok { // the newest that has it is enough
+				digests = append(digests, overlay)
+			}
+		}
+	}
+	return digests
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/trial"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/spec/refusal"
+)
+
+// FetchTime bounds how long one run waits for images: what has come by then is kept,
+// and the next run goes on with it.
+const FetchTime = 2 * time.Minute
+
+// probe is a question that a node which is not cut off can answer.
+type probe struct {
+	what string
+	ask  func(ctx context.Context) error
+}
+
+// probes are what has to succeed after a change that can cut the node off.
+func (n *Session) probes() []probe { return []probe{{"the registry", n.dial}} }
+
+// dial asks the registry over a new connection. What it says does not matter.
+func (n *Session) dial(ctx context.Context) error {
+	s, err := n.Folder.Load()
+	if err != nil {
+		return err
+	}
+	source, err := n.Options.Source(n.Tracker.Bootstrap, n.Way(s, n.Tracker.Identity))
+	if err != nil {
+		return err
+	}
+	_, err = source.Manifest(ctx, oci.RepoFleet, "current", "")
+	if errors.Is(err, oci.ErrNotFound) || refusal.Of(err) != "" {
+		return nil
+	}
+	return err
+}
+
+// Reached asks all probes, for as long as within.
+func (n *Session) Reached(ctx context.Context, within time.Duration) error {
+	clock := n.clock()
+	for _, p := range n.probes() {
+		if err := trial.Reach(ctx, clock, within, p.ask); err != nil {
+			return fmt.Errorf("%s was not reached within %s: %w", p.what, within.Round(time.Second), err)
+		}
+	}
+	return nil
+}
+
+// Within is how long a change has to prove that the node is still reached.
+func (n *Session) Within() time.Duration {
+	if n.Options.Within > 0 {
+		return n.Options.Within
+	}
+	return trial.Within
+}

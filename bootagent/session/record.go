@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/blackbox"
+	"github.com/caisson-os/caisson/bootagent/events"
+	"github.com/caisson-os/caisson/bootagent/items"
+	"github.com/caisson-os/caisson/bootagent/journal"
+	"github.com/caisson-os/caisson/bootagent/metrics"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Why a change was made that no operator and no new generation asked for.
+const (
+	WhyBoot  = "boot"  // the root has just come up: what it lacks is set
+	WhyAgain = "again" // all was put back before
+	WhyDrift = "drift" // it was right before
+)
+
+// Kmsg is the kernel's log.
+const Kmsg = events.Kmsg
+
+// log is where records of this node go.
+func (n *Session) log() events.Log {
+	return events.Log{Root: n.Options.Root, By: n.Options.By, Say: n.Say}
+}
+
+// Box is the node's black box.
+func (n *Session) Box() blackbox.Box { return blackbox.At(n.Folder.Path(blackbox.Name)) }
+
+// Record writes down what was done to this node, under the generation in effect where
+// the fields name none.
+func (n *Session) Record(event string, fields ...events.Field) {
+	if g := n.inEffect(); g > 0 && !slices.ContainsFunc(fields, func(f events.Field) bool { return f.Name == "generation" }) {
+		fields = append(fields, events.With("generation", g))
+	}
+	n.log().Record(event, fields...)
+}
+
+// RecordStep is record for what comes of a decision, by the name of its transition.
+func (n *Session) RecordStep(event string, fields ...events.Field) {
+	if n.Transition != "" {
+		fields = append(fields, events.With("transition", n.Transition))
+	}
+	n.Record(event, fields...)
+}
+
+// inEffect is the generation that this node has accepted and runs, 0 where that is not
+// known.
+func (n *Session) inEffect() uint64 {
+	if n.Boot == nil || n.Folder == nil {
+		return 0
+	}
+	if s, err := n.Folder.Load(); err == nil && s.Best() != nil { // a record is made without it, too
+		return s.Best().Generation
+	}
+	return n.Boot.Generation.Generation
+}
+
+// RecordChanges writes a record of each change that a run made.
+func (n *Session) RecordChanges(result items.Result, generation uint64, why string) {
+	if why == WhyDrift {
+		metrics.CountCorrections(&n.Boot.Live.Counts, result.Changes, n.Last().Drift)
+	}
+	n.log().Changes(result.Changes, generation, why)
+}
+
+// SetSync sets the sync axis and notes since when it is so.
+func (n *Session) SetSync(sync spec.Sync, detail string) {
+	if n.Boot.Sync != sync || n.Boot.Live.SyncSince == 0 {
+		n.Boot.Live.SyncSince = time.Now().Unix()
+	}
+	n.Boot.Sync, n.Boot.SyncDetail = sync, detail
+}
+
+// Note puts an event into the black box, once a boot. That it could not be noted is said,
+// and changes nothing else.
+func (n *Session) Note(g state.Generation, err error, e spec.Event) {
+	if n.Lock == nil {
+		return // only looking
+	}
+	if err != nil {
+		e = blackbox.Blame(e, err)
+		if item, key := items.Culprit(err); item != "" {
+			e.Item, e.Key = item, key
+		}
+	}
+	if err := events.Note(n.Box(), n.Scopes.Kernel, g, e); err != nil {
+		n.Say("%v", err)
+	}
+}
+
+// Remember keeps the sync axis and what goes with it in the boot record.
+func (n *Session) Remember() error { return state.SaveBoot(n.Path(paths.RunBoot), n.Boot) }
+
+// Last is the status after the last run, the zero one when there was none.
+func (n *Session) Last() spec.Status {
+	var last spec.Status
+	data, err := os.ReadFile(n.Path(paths.RunStatus))
+	if err != nil || json.Unmarshal(data, &last) != nil {
+		return spec.Status{}
+	}
+	return last
+}
+
+// Damage is what the journal has lost.
+func (n *Session) Damage() error {
+	if n.Lost != nil {
+		return n.Lost
+	}
+	lines := n.Journal.DamagedLines()
+	if lines == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d lines of the journal are damaged: the originals in them are not known; look at %s, then remove it",
+		lines, n.Folder.Path("journal", journal.Damaged))
+}

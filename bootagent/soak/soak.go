@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package soak keeps account of what is in effect and has yet to prove itself by the health
+// checks of its overlay, of the checks that go on being looked at afterwards, and of those
+// that are looked at after an operation. It says what they have found; what follows is
+// package decide's.
+package soak
+
+import (
+	"time"
+
+	"github.com/caisson-os/caisson/bootagent/effect"
+	"github.com/caisson-os/caisson/bootagent/events"
+	"github.com/caisson-os/caisson/bootagent/gate"
+	"github.com/caisson-os/caisson/bootagent/process"
+	"github.com/caisson-os/caisson/bootagent/session"
+	"github.com/caisson-os/caisson/bootagent/state"
+	"github.com/caisson-os/caisson/bootagent/track"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Soak is that of an open node.
+type Soak struct {
+	*session.Session
+	effect *effect.Effect
+}
+
+// New returns what an open node judges.
+func New(e *effect.Effect) *Soak { return &Soak{e.Session, e} }
+
+// Judged is a change that has not proved itself: what is in effect, what is known of
+// it, and what it is judged by.
+type Judged struct {
+	Found  *track.Found
+	Record gate.Record
+}
+
+// Checks are those of its overlay.
+func (j *Judged) Checks() []spec.HealthCheck {
+	if j.Found.Overlay.Gates == nil {
+		return nil
+	}
+	return j.Found.Overlay.Gates.Checks
+}
+
+// Judging returns the change that is being judged, nil when there is none.
+func (so *Soak) Judging() (*Judged, error) {
+	record, err := gate.Load(so.Path(paths.RunGates))
+	if err != nil || record == nil || so.Tracker == nil {
+		return nil, err
+	}
+	found, err := so.effect.Running()
+	if err != nil {
+		return nil, err
+	}
+	if !record.Of(so.Scopes.Root, found.Generation.Overlay) {
+		return nil, nil
+	}
+	return &Judged{found, *record}, nil
+}
+
+// BeginGates has the change that was put in effect judged. The deadline of its boot ends here:
+// it came up, and from now on the gates decide.
+func (so *Soak) BeginGates(g state.Generation) error {
+	if err := so.EndTrial(); err != nil { // it was reached, or confirmed
+		return err
+	}
+	so.Boot.Live.Applied, so.Boot.Live.Stuck = &g, ""
+	if err := so.Remember(); err != nil {
+		return err
+	}
+	r := gate.Record{Root: so.Scopes.Root, Overlay: g.Overlay, Began: session.Seconds(so.Up())}
+	if err := r.Save(so.Path(paths.RunGates)); err != nil {
+		return err
+	}
+	so.RecordStep("judged", events.With("generation", g.Generation), events.With("epoch", g.Epoch), events.With("overlay", g.Overlay))
+	return so.EndDeadline()
+}
+
+// EndGates forgets what was judged, and that anything else than what is current was in effect.
+func (so *Soak) EndGates() error {
+	if err := durable.Remove(so.Path(paths.RunGates)); err != nil {
+		return err
+	}
+	if so.Boot.Live.Applied != nil || so.Boot.Live.Stuck != "" {
+		so.Boot.Live.Applied, so.Boot.Live.Stuck = nil, ""
+		if err := so.Remember(); err != nil {
+			return err
+		}
+	}
+	return so.EndDeadline()
+}
+
+// Verdict says whether a change did what it should. One that was rejected by an agent
+// which was ended before it had acted stays so; one that the node goes on with all the same
+// is good when its checks hold.
+func (so *Soak) Verdict(s *state.State, j *Judged) gate.Verdict {
+	if s.Staged != nil && s.Staged.Same(j.Found.Generation) && so.Boot.Live.Stuck == "" {
+		why := ""
+		switch {
+		case j.Found.Generation.IsAhead():
+			why = s.Staged.FailedAhead
+		case s.Staged.Again == 0: // else a boot is to try it, as this one did
+			why = s.Staged.Failed
+		}
+		if why != "" {
+			return gate.Verdict{State: gate.Failed, Why: why}
+		}
+	}
+	return j.Record.Judge(j.Checks())
+}
+
+// NextLook is how long it takes until a check is to be looked at.
+func (so *Soak) NextLook(j *Judged) time.Duration {
+	return max(time.Second, time.Duration(j.Record.Judge(j.Checks()).Next-session.Seconds(so.Up()))*time.Second)
+}
+
+// Prober looks at checks as this node does.
+func (so *Soak) Prober() gate.Prober {
+	p := gate.Prober{Root: so.Options.Root, Log: so.Path(paths.RunChecks), Runner: so.Runner(), Now: func() int64 { return session.Seconds(so.Up()) }}
+	if p.Runner == nil {
+		p.Runner = new(process.Group)
+	}
+	if so.Options.Root == "" && process.SystemdRuns() {
+		p.Units = process.Manager{}
+	}
+	return p
+}

@@ -105,11 +105,15 @@ func isClean(t *testing.T, o machine.Options) {
 	}
 }
 
+// firstMiB says at which MiB of the disk "$1" its one partition begins: behind the room for
+// an ESP, where caisson has made it.
+const firstMiB = `sgdisk -i 1 "$1" | awk '/^First sector/ {print $3 / 2048}'`
+
 // partition copies what the one partition of the disk has into a file.
 func partition(t *testing.T, o machine.Options) string {
 	t.Helper()
 	part := o.Disk + ".part"
-	sh(t, `dd if="$1" of="$2" bs=1M skip=1025 conv=sparse status=none`, o.Disk, part)
+	sh(t, `dd if="$1" of="$2" bs=1M skip=$(`+firstMiB+`) conv=sparse status=none`, o.Disk, part)
 	return part
 }
 
@@ -118,5 +122,5 @@ func onPartition(t *testing.T, o machine.Options, script string) {
 	t.Helper()
 	part := partition(t, o)
 	sh(t, script, part)
-	sh(t, `dd if="$2" of="$1" bs=1M seek=1025 conv=sparse,notrunc status=none`, o.Disk, part)
+	sh(t, `dd if="$2" of="$1" bs=1M seek=$(`+firstMiB+`) conv=sparse,notrunc status=none`, o.Disk, part)
 }

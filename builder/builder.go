@@ -89,6 +89,7 @@ type Blob struct {
 const (
 	MediaTypeKernel = mediatype.Kernel
 	MediaTypeInitrd = mediatype.Initrd
+	MediaTypeUEFI   = mediatype.UEFI
 )
 
 // build is one run.

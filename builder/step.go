@@ -49,6 +49,7 @@ func (s step) below(b *build) []string {
 type facts struct {
 	Kernel   *spec.KernelBlob        `json:"kernel,omitempty"`
 	Initrd   *spec.Blob              `json:"initrd,omitempty"`
+	UEFI     *spec.UEFI              `json:"uefi,omitempty"`
 	Packages []spec.InstalledPackage `json:"packages,omitempty"`
 	Accounts []spec.Account          `json:"accounts,omitempty"`
 	Found    []spec.Account          `json:"found,omitempty"`   // as the packages' scripts made them
@@ -63,6 +64,9 @@ func (f facts) into(l *spec.Layer) {
 	}
 	if f.Initrd != nil {
 		l.Initrd = *f.Initrd
+	}
+	if f.UEFI != nil {
+		l.UEFI = f.UEFI
 	}
 	if f.Packages != nil {
 		l.Packages = f.Packages

@@ -36,6 +36,7 @@ const (
 	stepPolicy   = "policy"
 	stepAgent    = "agent"
 	stepBoot     = "boot"
+	stepUEFI     = "uefi"
 )
 
 // steps is the order of a build, and of the images: bottom first. What changes
@@ -47,6 +48,7 @@ var steps = []step{
 	{name: stepPolicy, above: policyAbove, inputs: policyInputs, fill: fillPolicy, reads: policyReads},
 	{name: stepAgent, inputs: agentInputs, fill: fillAgent},
 	{name: stepBoot, above: on(stepPackages, stepBase), inputs: bootInputs, files: makeBoot, reads: bootReads},
+	{name: stepUEFI, above: on(stepPackages, stepBase), inputs: uefiInputs, files: makeUEFI, reads: &reads{paths: []string{boot.UEFIDir}}},
 }
 
 // on is a step above others whatever the recipe says.
@@ -321,6 +323,28 @@ func makeBoot(ctx context.Context, b *build, r *root.Root, dir string) ([]file, 
 	f.Kernel = &spec.KernelBlob{Release: release, Blob: k.Blob}
 	f.Initrd = &i.Blob
 	return []file{k, i}, f, nil
+}
+
+func uefiInputs(b *build) (any, error) { return b.recipe.Arch, nil }
+
+// makeUEFI copies systemd's programs for firmware, where the layer has them.
+func makeUEFI(_ context.Context, b *build, r *root.Root, dir string) (files []file, f facts, err error) {
+	programs, err := boot.UEFI(r, b.recipe.Arch)
+	if err != nil || programs == nil {
+		return nil, f, err
+	}
+	for _, p := range programs {
+		if err := durable.WriteFile(filepath.Join(dir, p.Name), p.Data, 0o644); err != nil {
+			return nil, f, err
+		}
+		described, err := describe(dir, p.Name, p.Name, MediaTypeUEFI)
+		if err != nil {
+			return nil, f, err
+		}
+		files = append(files, described)
+	}
+	f.UEFI = &spec.UEFI{Stub: files[0].Blob, Manager: files[1].Blob}
+	return files, f, nil
 }
 
 // lacking names the modules that find no firmware, and the packages that have it.

@@ -26,6 +26,7 @@ const (
 	TypeReport      = "application/vnd.caisson.report.v1+json"       // artifactType of a node's signed report, and of its document
 	TypeKernel      = mediatype.Kernel
 	TypeInitrd      = mediatype.Initrd
+	TypeUEFI        = mediatype.UEFI
 	TypeSquashfs    = mediatype.Squashfs
 	TypeEROFS       = mediatype.EROFS
 	TypeChunks      = mediatype.Chunks

@@ -16,6 +16,7 @@ type Layer struct {
 	Images     []Image            `json:"images"`  // bottom first
 	Kernel     KernelBlob         `json:"kernel"`
 	Initrd     Blob               `json:"initrd"`
+	UEFI       *UEFI              `json:"uefi,omitempty"` // nil where the layer has not the package
 	Packages   []InstalledPackage `json:"packages,omitempty"`
 	Accounts   []Account          `json:"accounts,omitempty"`
 	AppArmor   LoadedPolicy       `json:"apparmor,omitzero"`
@@ -47,6 +48,13 @@ type Image struct {
 type KernelBlob struct {
 	Release string `json:"release"` // uname -r
 	Blob
+}
+
+// UEFI are systemd's programs for firmware, of the package systemd-boot-efi: what disks,
+// CDs and unified kernel images begin with.
+type UEFI struct {
+	Stub    Blob `json:"stub"`    // systemd-stub(7): starts the kernel behind it
+	Manager Blob `json:"manager"` // systemd-boot(7): chooses among loaders
 }
 
 // InstalledPackage is what dpkg says of one package.

@@ -89,6 +89,9 @@ func contentIsHeld(l *description) error {
 		held[spec.Blob{Digest: d.Digest, Size: d.Size}] = true
 	}
 	needed := []spec.Blob{l.Layer.Kernel.Blob, l.Layer.Initrd}
+	if u := l.Layer.UEFI; u != nil {
+		needed = append(needed, u.Stub, u.Manager)
+	}
 	for _, i := range l.Layer.Images {
 		needed = append(needed, i.Blob)
 		if i.Chunks != nil {

@@ -11,6 +11,7 @@ package mediatype
 const (
 	Kernel   = "application/vnd.caisson.kernel.v1"
 	Initrd   = "application/vnd.caisson.initrd.v1"
+	UEFI     = "application/vnd.caisson.uefi.v1"
 	Squashfs = "application/vnd.caisson.image.v1.squashfs"
 	EROFS    = "application/vnd.caisson.image.v1.erofs"
 	Chunks   = "application/vnd.caisson.chunks.v1"

@@ -15,7 +15,7 @@ var folders = []Floor{
 	{[]string{"trust"}, "what may be believed is decided of signed artifacts"},
 	{[]string{"builder", "bootagent"}, "what makes a layer and what runs one share the contract and nothing else"},
 	{[]string{"release"}, "a release is built, then signed and pushed"},
-	{[]string{"fleet", "netboot"}, "fleets and first boots are made of releases"},
+	{[]string{"fleet", "netboot", "media"}, "fleets and first boots are made of releases"},
 	{[]string{"cmd", "hack", "packaging"}, "programs choose what is linked with what"},
 	{[]string{"test"}, "suites look at everything; no program links them"},
 }

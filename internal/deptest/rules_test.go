@@ -13,13 +13,14 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden file")
 
 const (
-	noProcess = "the contract is pure: bytes in, values out"
-	noYAML    = "the node gets literals; YAML is read where it is written"
-	noHelpers = "it runs credential helpers, and the agent runs nothing that its overlay does not name"
-	pure      = "both halves link it, so it stays free of either"
-	leaf      = "everything may import it, so it imports nothing"
-	authored  = "what an author meant is decided without the programs that act on it"
-	onlyAgent = "one program runs on a node; nothing else links its parts"
+	noProcess   = "the contract is pure: bytes in, values out"
+	noYAML      = "the node gets literals; YAML is read where it is written"
+	noHelpers   = "it runs credential helpers, and the agent runs nothing that its overlay does not name"
+	pure        = "both halves link it, so it stays free of either"
+	leaf        = "everything may import it, so it imports nothing"
+	authored    = "what an author meant is decided without the programs that act on it"
+	writesMedia = "an operator writes media; a node fetches what is signed, and assembles nothing"
+	onlyAgent   = "one program runs on a node; nothing else links its parts"
 )
 
 // bannedOnNodes is what nothing on a node may link.
@@ -27,6 +28,8 @@ var bannedOnNodes = map[string]string{
 	Module + "/builder/":                               "the node has no build tools",
 	Module + "/release/":                               "layers are made and released elsewhere",
 	Module + "/fleet/":                                 "a node knows itself; fleets are published elsewhere",
+	Module + "/media/":                                 "a node assembles nothing that firmware starts",
+	"github.com/diskfs/":                               "a node writes no images",
 	Module + "/spec/site":                              noYAML,
 	Module + "/spec/site/":                             noYAML,
 	"gopkg.in/yaml.v3":                                 noYAML,
@@ -65,7 +68,7 @@ var rules = []Rule{
 	{Packages: "oci/sign/...", Only: []string{"oci/...", "spec/refusal", "internal/check", "internal/ownfiles"}, Why: "signatures know digests, not documents", Banned: map[string]string{
 		"github.com/google/go-containerregistry/": "the agent links it"}},
 	{Packages: "oci/registry", Only: []string{"oci/...", "spec/refusal", "internal/..."}, Why: "pushing and serving know artifacts, not what they mean",
-		By: []string{"oci/transfer", "cmd/caisson", "release", "fleet/...", "netboot/...", "test/..."}, ByWhy: "go-containerregistry never reaches the agent"},
+		By: []string{"oci/transfer", "cmd/caisson", "release", "fleet/...", "netboot/...", "media", "test/..."}, ByWhy: "go-containerregistry never reaches the agent"},
 
 	{Packages: "layers", Only: []string{"internal/..."}, Why: "a store holds images, whatever they are for"},
 	{Packages: "layers/delta", Only: []string{}, Stdlib: true, Why: "chunks are bytes, whatever they are part of",
@@ -75,15 +78,21 @@ var rules = []Rule{
 		Module + "/bootagent/": "the builder copies the agent's binary and never links it",
 		Module + "/oci":        "the builder works offline; registries are wired in release and cmd",
 		Module + "/spec/site":  "a recipe is all that the builder knows of a site"},
-		By: []string{"hack/attest", "cmd/caisson", "release", "netboot", "fleet/ready", "test/..."}, ByWhy: "only an operator's machine builds"},
+		By: []string{"hack/attest", "cmd/caisson", "release", "netboot", "media", "fleet/ready", "test/..."}, ByWhy: "only an operator's machine builds"},
 
 	{Packages: "release", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "systemd", "internal/..."}, Why: "a layer is an artifact, whichever fleet runs it and whoever asks", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
-		By: []string{"cmd/caisson", "fleet/...", "netboot", "test/..."}, ByWhy: "nodes read layers through trust"},
+		By: []string{"cmd/caisson", "fleet/...", "netboot", "media", "test/..."}, ByWhy: "nodes read layers through trust"},
 	{Packages: "netboot/tftp", Only: []string{"internal/quota"}, Why: "it serves whatever it is given", By: []string{"netboot", "cmd/caisson"}, ByWhy: "nodes serve nothing"},
 	{Packages: "netboot", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "release", "systemd", "internal/...", "netboot/tftp"}, Why: "a loader is made of a layer and a trust anchor", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
 		By: []string{"cmd/caisson", "test/..."}, ByWhy: "firmware reads what it makes, programs do not"},
+	{Packages: "media/uki/...", Only: []string{}, Stdlib: true, Why: "a program for firmware has sections, whatever is in them", By: []string{"media", "cmd/caisson", "test/..."}, ByWhy: writesMedia},
+	{Packages: "media/fat", Only: []string{}, Stdlib: true, Why: "files are bytes, whatever starts from them", By: []string{"media"}, ByWhy: writesMedia},
+	{Packages: "media/iso", Only: []string{}, Stdlib: true, Why: "a CD has a partition, whatever is in it", By: []string{"media"}, ByWhy: writesMedia},
+	{Packages: "media", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "release", "systemd", "internal/...", "media/..."}, Why: "a medium is made of a loader", Banned: map[string]string{
+		"github.com/spf13/": "command lines belong to cmd"},
+		By: []string{"cmd/caisson", "test/..."}, ByWhy: writesMedia},
 	{Packages: "fleet/...", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "release", "fleet/...", "systemd", "internal/..."}, Why: "a fleet is what its nodes are sent, not how the operator asks", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
 		By: []string{"cmd/caisson", "fleet/...", "test/..."}, ByWhy: "a node knows itself; fleets are published elsewhere"},

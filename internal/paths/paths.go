@@ -54,6 +54,13 @@ const (
 	RunWatched = "/run/caisson/watched.json"
 )
 
+// Of media that 'caisson image' makes.
+const (
+	ImageDisk    = "63616973-736f-4e2d-8000-696d61676521" // identifier of a partition table that no machine has made its own yet
+	MediumLabel  = "CAISSON"                              // of the file system that firmware starts from
+	MediumLayout = "caisson"                              // an OCI layout in it, where a medium carries a layer
+)
+
 // By which people and programs such as kured learn that a machine is to be started over.
 const (
 	RebootRequired = "/run/reboot-required"

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package media
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/diskfs/go-diskfs/partition/gpt"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/caisson-os/caisson/internal/paths"
+)
+
+// A disk is laid out as the loader lays one out that it makes: a mebibyte, room for the
+// partition that firmware starts from, and the state partition up to the end.
+const (
+	mebibyte = 1 << 20
+	espRoom  = 1 << 30
+)
+
+// esp is what the partition has that firmware starts from, in bytes.
+func (m Medium) esp() int64 { return cmp.Or(m.room, espRoom) }
+
+// stateAt is the first byte of the state partition.
+func (m Medium) stateAt() int64 { return mebibyte + m.esp() }
+
+// raw writes a disk.
+func (m Medium) raw(f *os.File) error {
+	state := (m.State + mebibyte - 1) / mebibyte * mebibyte
+	size := m.stateAt() + state + mebibyte // the copy of the table comes last
+	if err := f.Truncate(size); err != nil {
+		return err
+	}
+	files, err := m.carried()
+	if err != nil {
+		return err
+	}
+	files = append(files,
+		held(m.fallback(), m.Loader.Manager),
+		held("loader/loader.conf", []byte("timeout 0\neditor no\n")),
+		held(fmt.Sprintf("EFI/Linux/caisson-%d-%s.efi", m.Loader.Number, m.Loader.id()), m.Loader.Image),
+	)
+	if err := m.volume(files, m.esp()).Write(io.NewOffsetWriter(f, mebibyte)); err != nil {
+		return fmt.Errorf("EFI system partition: %w", err)
+	}
+	if err := m.fileSystem(f.Name(), state); err != nil {
+		return err
+	}
+	return m.table(
+		gpt.Partition{Index: 1, Type: gpt.LinuxFilesystem, Name: paths.StateLabel, GUID: m.identifier("state").String(), Start: uint64(m.stateAt() / sector), End: uint64(m.stateAt()+state)/sector - 1},
+		gpt.Partition{Index: 2, Type: gpt.EFISystemPartition, Name: "caisson", GUID: m.identifier("esp").String(), Start: mebibyte / sector, End: uint64(m.stateAt()/sector) - 1},
+	).Write(f, size)
+}
+
+// making is how long mke2fs may take.
+const making = 5 * time.Minute
+
+// fileSystem makes the state partition's. Its checksums are made from a number of their own
+// (metadata_csum_seed), so that its identifier can be replaced while it is mounted.
+func (m Medium) fileSystem(disk string, size int64) error {
+	ctx, cancel := context.WithTimeout(context.Background(), making)
+	defer cancel()
+	id := m.identifier("state").String()
+	program, err := exec.LookPath("mke2fs")
+	if err != nil {
+		program = "/usr/sbin/mke2fs" // where those who are not root do not look
+	}
+	cmd := exec.CommandContext(ctx, program, "-q", "-F", "-t", "ext4", "-m", "0", "-b", "4096", "-L", paths.StateLabel, "-U", id, "-O", "metadata_csum,metadata_csum_seed",
+		"-E", fmt.Sprintf("offset=%d,nodiscard,root_owner=0:0,hash_seed=%s", m.stateAt(), id), disk, fmt.Sprintf("%dk", size>>10))
+	// It shows nothing of this machine's settings, nor of the time.
+	cmd.Env = []string{"LC_ALL=C", "MKE2FS_CONFIG=/dev/null", fmt.Sprintf("E2FSPROGS_FAKE_TIME=%d", max(m.Loader.Date.Unix(), 1))}
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("make the state partition: %w; on Debian: apt install e2fsprogs", err)
+		}
+		return fmt.Errorf("make the state partition: %w: %s", err, strings.TrimSpace(said.String()))
+	}
+	return nil
+}
+
+// aside writes a disk beside the file that it becomes in another form, and reads it.
+func (m Medium) aside(f *os.File, convert func(disk *os.File) error) error {
+	disk, err := os.CreateTemp(filepath.Dir(f.Name()), ".disk.*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(disk.Name()) // what it was for is done, or has failed
+	defer disk.Close()           // what it was for is done, or has failed
+	if err := m.raw(disk); err != nil {
+		return err
+	}
+	if _, err := disk.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	return convert(disk)
+}
+
+// zstd writes a disk compressed.
+func (m Medium) zstd(f *os.File) error {
+	return m.aside(f, func(disk *os.File) error {
+		z, err := zstd.NewWriter(f, zstd.WithEncoderConcurrency(1))
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(z, disk)
+		return errors.Join(err, z.Close())
+	})
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fat writes FAT32 file systems: the partition that UEFI firmware starts programs
+// from. A file system is written once, from a list of files that is complete, so every file
+// lies in one piece and the same list makes the same bytes. See "FAT: General Overview of
+// On-Disk Format", Microsoft, and chapter 13.3 of the UEFI specification.
+//
+// It reads no file system and changes none. Only media imports it.
+package fat
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"time"
+)
+
+// File is a file of a volume.
+type File struct {
+	Name string // "EFI/BOOT/BOOTX64.EFI": folders are made as they are named
+	Size int64
+	Open func() (io.ReadCloser, error)
+}
+
+// Volume is a file system to write.
+type Volume struct {
+	Label  string    // at most 11 capitals and digits
+	Serial uint32    // what tells it from others
+	Date   time.Time // of all files, in UTC; FAT begins with 1980
+	Size   int64     // bytes
+	Files  []File
+}
+
+// Numbers of the format.
+const (
+	sector   = 512
+	reserved = 32    // sectors before the tables
+	tables   = 2     // the second is a copy
+	least    = 65525 // clusters: a reader takes a volume with fewer for FAT16
+	most     = 0x0ffffff5
+	ended    = 0x0fffffff // in a table: the last cluster of a file
+	maxFile  = 1<<32 - 1
+)
+
+// Room returns the size of the smallest volume that holds files, rounded up to whole MiB,
+// with free bytes to spare.
+func Room(files []File, free int64) (int64, error) {
+	root, err := grow(files)
+	if err != nil {
+		return 0, err
+	}
+	const mebibyte = 1 << 20
+	for size := int64(34 << 20); ; size += mebibyte {
+		g := shape(size)
+		if need := root.clusters(g.cluster) + up(free, g.cluster); g.clusters >= max(need, least) {
+			return size, nil
+		}
+		if size > 1<<40 {
+			return 0, fmt.Errorf("files of more than a terabyte")
+		}
+	}
+}
+
+// geometry is how a volume of a size is divided.
+type geometry struct {
+	cluster  int64 // bytes of one
+	table    int64 // sectors of one table
+	clusters int64
+}
+
+// shape takes the largest clusters, up to 4 KiB, of which the volume has enough.
+func shape(size int64) (g geometry) {
+	for g.cluster = 8 * sector; ; g.cluster /= 2 {
+		per := g.cluster / sector
+		data := size/sector - reserved
+		g.table = up(4*(data/per+2), sector)
+		g.clusters = (data - tables*g.table) / per
+		if g.clusters >= least || g.cluster == sector {
+			return g
+		}
+	}
+}
+
+// start is the first byte of a cluster.
+func (g geometry) start(cluster int64) int64 {
+	return (reserved+tables*g.table)*sector + (cluster-2)*g.cluster
+}
+
+// Write writes the volume at the beginning of w, which reads as zeros.
+func (v Volume) Write(w io.WriterAt) error {
+	g := shape(v.Size)
+	if g.clusters < least || g.clusters > most {
+		return fmt.Errorf("a FAT32 file system of %d bytes has %d clusters", v.Size, g.clusters)
+	}
+	root, err := grow(v.Files)
+	if err != nil {
+		return err
+	}
+	used := root.clusters(g.cluster)
+	if used > g.clusters {
+		return fmt.Errorf("the files take %d MB, and a FAT32 file system of %d MB has not as much", used*g.cluster/1e6, v.Size/1e6)
+	}
+	table := make([]byte, 4*(used+2))
+	binary.LittleEndian.PutUint32(table, 0x0ffffff8)
+	binary.LittleEndian.PutUint32(table[4:], ended)
+	next := int64(2)
+	root.place(g.cluster, func(n int64) int64 { return chain(table, &next, n) })
+	for copies := range int64(tables) {
+		if _, err := w.WriteAt(table, (reserved+copies*g.table)*sector); err != nil {
+			return err
+		}
+	}
+	for _, at := range []int64{0, 6} { // the second is a copy
+		if _, err := w.WriteAt(append(v.boot(g), info(g.clusters-used, next)...), at*sector); err != nil {
+			return err
+		}
+	}
+	return root.write(w, g, v)
+}
+
+// chain links n clusters from next on and returns the first, 0 where n is 0.
+func chain(table []byte, next *int64, n int64) int64 {
+	if n == 0 {
+		return 0
+	}
+	first := *next
+	for i := range n {
+		value := uint32(first + i + 1)
+		if i == n-1 {
+			value = ended
+		}
+		binary.LittleEndian.PutUint32(table[4*(first+i):], value)
+	}
+	*next += n
+	return first
+}
+
+// boot is the sector that describes the volume.
+func (v Volume) boot(g geometry) []byte {
+	b := make([]byte, sector)
+	le := binary.LittleEndian
+	copy(b, "\xeb\x58\x90caisson ")
+	le.PutUint16(b[11:], sector)
+	b[13] = byte(g.cluster / sector)
+	le.PutUint16(b[14:], reserved)
+	b[16] = tables
+	b[21] = 0xf8 // a fixed disk
+	le.PutUint16(b[24:], 63)
+	le.PutUint16(b[26:], 255)
+	le.PutUint32(b[32:], uint32(v.Size/sector))
+	le.PutUint32(b[36:], uint32(g.table))
+	le.PutUint32(b[44:], 2) // the root's cluster
+	le.PutUint16(b[48:], 1) // info
+	le.PutUint16(b[50:], 6) // the copy
+	b[64], b[66] = 0x80, 0x29
+	le.PutUint32(b[67:], v.Serial)
+	copy(b[71:], padded(v.Label, 11))
+	copy(b[82:], "FAT32   ")
+	b[510], b[511] = 0x55, 0xaa
+	return b
+}
+
+// info is the sector that says what is free.
+func info(free, next int64) []byte {
+	b := make([]byte, sector)
+	le := binary.LittleEndian
+	copy(b, "RRaA")
+	copy(b[484:], "rrAa")
+	le.PutUint32(b[488:], uint32(free))
+	le.PutUint32(b[492:], uint32(next))
+	b[510], b[511] = 0x55, 0xaa
+	return b
+}
+
+func up(n, to int64) int64 { return (n + to - 1) / to }

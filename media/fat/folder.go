@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fat
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// folder is a folder and what is in it, in the order of names.
+type folder struct {
+	entries []*entry
+	first   int64 // cluster
+	parent  *folder
+}
+
+// entry is a file or a folder in another.
+type entry struct {
+	name    string
+	short   string // 11 characters
+	folder  *folder
+	file    File
+	cluster int64
+}
+
+// grow makes folders of the names of files.
+func grow(files []File) (*folder, error) {
+	root := &folder{}
+	files = slices.Clone(files)
+	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	for _, f := range files {
+		at := root
+		parts := strings.Split(f.Name, "/")
+		for _, part := range parts[:len(parts)-1] {
+			e, err := at.add(part)
+			if err != nil {
+				return nil, err
+			}
+			if e.folder == nil {
+				if e.file.Name != "" {
+					return nil, fmt.Errorf("%s is a file and a folder", part)
+				}
+				e.folder = &folder{parent: at}
+			}
+			at = e.folder
+		}
+		e, err := at.add(parts[len(parts)-1])
+		switch {
+		case err != nil:
+			return nil, err
+		case e.folder != nil || e.file.Name != "":
+			return nil, fmt.Errorf("%s is there twice", f.Name)
+		case f.Size > maxFile:
+			return nil, fmt.Errorf("%s has %d bytes, and a file on FAT32 has less than 4 GiB", f.Name, f.Size)
+		}
+		e.file = f
+	}
+	return root, nil
+}
+
+// add returns the entry of a name, and makes it where there is none. Names differ by more
+// than their case.
+func (d *folder) add(name string) (*entry, error) {
+	for _, e := range d.entries {
+		switch {
+		case e.name == name:
+			return e, nil
+		case strings.EqualFold(e.name, name):
+			return nil, fmt.Errorf("%s and %s are one name on FAT32", e.name, name)
+		}
+	}
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	e := &entry{name: name, short: d.shorten(name)}
+	d.entries = append(d.entries, e)
+	return e, nil
+}
+
+// bytes is what the folder itself takes.
+func (d *folder) bytes() int64 {
+	n := int64(1) // the label, or "." and ".."
+	if d.parent != nil {
+		n = 2
+	}
+	for _, e := range d.entries {
+		n += int64(e.slots())
+	}
+	return n * slot
+}
+
+// clusters counts those of the folder and of all below it.
+func (d *folder) clusters(size int64) int64 {
+	n := up(d.bytes(), size)
+	for _, e := range d.entries {
+		if e.folder != nil {
+			n += e.folder.clusters(size)
+		} else {
+			n += up(e.file.Size, size)
+		}
+	}
+	return n
+}
+
+// place gives the folder, what is below it, and all their files their clusters.
+func (d *folder) place(size int64, take func(clusters int64) (first int64)) {
+	d.first = take(up(d.bytes(), size))
+	for _, e := range d.entries {
+		if e.folder != nil {
+			e.folder.place(size, take)
+			e.cluster = e.folder.first
+		} else {
+			e.cluster = take(up(e.file.Size, size))
+		}
+	}
+}
+
+// write writes the folder, what is below it, and all their files.
+func (d *folder) write(w io.WriterAt, g geometry, v Volume) error {
+	var list []byte
+	if d.parent == nil {
+		list = append(list, record(padded(v.Label, 11), isLabel, 0, 0, v.Date)...)
+	} else {
+		above := d.parent.first
+		if d.parent.parent == nil {
+			above = 0 // the root is called so
+		}
+		list = append(list, record(padded(".", 11), isFolder, d.first, 0, v.Date)...)
+		list = append(list, record(padded("..", 11), isFolder, above, 0, v.Date)...)
+	}
+	for _, e := range d.entries {
+		list = append(list, e.long()...)
+		if e.folder != nil {
+			list = append(list, record(e.short, isFolder, e.cluster, 0, v.Date)...)
+		} else {
+			list = append(list, record(e.short, isFile, e.cluster, e.file.Size, v.Date)...)
+		}
+	}
+	if _, err := w.WriteAt(list, g.start(d.first)); err != nil {
+		return err
+	}
+	for _, e := range d.entries {
+		if e.folder != nil {
+			if err := e.folder.write(w, g, v); err != nil {
+				return err
+			}
+		} else if err := e.file.copy(io.NewOffsetWriter(w, g.start(e.cluster))); err != nil {
+			return fmt.Errorf("%s: %w", e.file.Name, err)
+		}
+	}
+	return nil
+}
+
+// copy copies a file, and wants it to have the bytes that it was said to have.
+func (f File) copy(w io.Writer) error {
+	if f.Size == 0 {
+		return nil
+	}
+	r, err := f.Open()
+	if err != nil {
+		return err
+	}
+	defer r.Close() // only read
+	n, err := io.Copy(w, io.LimitReader(r, f.Size))
+	if err == nil && n != f.Size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return err
+	}
+	if n, err := r.Read(make([]byte, 1)); n != 0 || err != nil && !errors.Is(err, io.EOF) {
+		return errors.Join(fmt.Errorf("it has more than %d bytes", f.Size), err)
+	}
+	return nil
+}
+
+// Attributes of a record.
+const (
+	isFile   = 0x20 // that a backup has not seen
+	isFolder = 0x10
+	isLabel  = 0x08
+	isLong   = 0x0f
+	slot     = 32 // bytes of a record
+)
+
+// record is what a folder says of one of its entries.
+func record(short string, kind byte, cluster, size int64, date time.Time) []byte {
+	b := make([]byte, slot)
+	le := binary.LittleEndian
+	copy(b, short)
+	b[11] = kind
+	day, second := stamp(date)
+	le.PutUint16(b[14:], second)
+	le.PutUint16(b[16:], day)
+	le.PutUint16(b[18:], day)
+	le.PutUint16(b[20:], uint16(cluster>>16))
+	le.PutUint16(b[22:], second)
+	le.PutUint16(b[24:], day)
+	le.PutUint16(b[26:], uint16(cluster))
+	le.PutUint32(b[28:], uint32(size))
+	return b
+}
+
+// stamp is a date and a time as FAT has them, from 1980 to 2107 and in steps of two seconds.
+func stamp(t time.Time) (day, second uint16) {
+	t = t.UTC()
+	if t.Year() < 1980 || t.Year() > 2107 {
+		return 1<<5 | 1, 0
+	}
+	return uint16((t.Year()-1980)<<9 | int(t.Month())<<5 | t.Day()), uint16(t.Hour()<<11 | t.Minute()<<5 | t.Second()/2)
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package iso writes ISO 9660 images that UEFI firmware boots, as a CD by El Torito. An
+// image holds one file, the file system of an EFI system partition, which lies where a
+// partition table in the image's system area can name it, too: the same bytes boot as a USB
+// stick. See ECMA-119, "El Torito" Bootable CD-ROM Format 1.0, and chapter 13.3.2 of the
+// UEFI specification.
+//
+// It writes no partition table. Only media imports it.
+package iso
+
+import (
+	"encoding/binary"
+	"io"
+	"strings"
+	"time"
+)
+
+// Image is an image to write.
+type Image struct {
+	Label string    // of the volume: at most 32 capitals, digits and underscores
+	Date  time.Time // of the volume and its file, in UTC
+	Boot  int64     // bytes of the partition, whole sectors
+}
+
+// Where things are, in sectors.
+const (
+	Sector     = 2048 // bytes
+	volumeAt   = 16
+	bootAt     = 17
+	endAt      = 18
+	catalogAt  = 19
+	littleAt   = 20
+	bigAt      = 21
+	rootAt     = 22
+	fileAt     = 512 // 1 MiB, where a partition may begin
+	trailer    = 9   // sectors for the copy of the partition table
+	fileName   = "ESP.IMG;1"
+	descriptor = "CD001\x01"
+)
+
+// BootAt is the first byte of the partition.
+const BootAt = fileAt * Sector
+
+// Size returns the bytes of the whole image, with room for the copy of a partition table.
+func (i Image) Size() int64 { return BootAt + i.Boot + trailer*Sector }
+
+// Write writes all but the partition itself and the first 16 sectors, which are the system
+// area's. w reads as zeros.
+func (i Image) Write(w io.WriterAt) error {
+	for at, data := range map[int64][]byte{
+		volumeAt: i.volume(), bootAt: bootRecord(), endAt: append([]byte{255}, descriptor...),
+		catalogAt: catalog(), littleAt: pathTable(binary.LittleEndian), bigAt: pathTable(binary.BigEndian), rootAt: i.root(),
+	} {
+		if _, err := w.WriteAt(append(data, make([]byte, Sector-len(data))...), at*Sector); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// volume is the primary volume descriptor.
+func (i Image) volume() []byte {
+	b := make([]byte, Sector)
+	b[0] = 1
+	copy(b[1:], descriptor)
+	text(b[8:40], "")
+	text(b[40:72], i.Label)
+	both32(b[80:], i.Size()/Sector)
+	both16(b[120:], 1) // volumes of the set
+	both16(b[124:], 1) // this one
+	both16(b[128:], Sector)
+	both32(b[132:], int64(len(pathTable(binary.LittleEndian))))
+	binary.LittleEndian.PutUint32(b[140:], littleAt)
+	binary.BigEndian.PutUint32(b[148:], bigAt)
+	copy(b[156:190], i.record("\x00", rootAt, Sector, isFolder))
+	text(b[190:813], "") // names of people and files that nobody gives
+	text(b[574:702], "CAISSON")
+	date := []byte(i.Date.UTC().Format("2006010215040500") + "\x00")
+	never := []byte(strings.Repeat("0", 16) + "\x00")
+	for n, d := range [][]byte{date, date, never, never} {
+		copy(b[813+17*n:], d)
+	}
+	b[881] = 1
+	return b
+}
+
+// bootRecord says where the boot catalog is.
+func bootRecord() []byte {
+	b := make([]byte, 75)
+	copy(b[1:], descriptor)
+	copy(b[7:], "EL TORITO SPECIFICATION")
+	binary.LittleEndian.PutUint32(b[71:], catalogAt)
+	return b
+}
+
+// catalog names the partition for UEFI. Its size is given as 0 sectors, by which UEFI means
+// all up to the end of the volume: the field ends at 32 MiB, and a loader is larger.
+func catalog() []byte {
+	b := make([]byte, 64)
+	b[0], b[1] = 1, 0xef // the platform: UEFI
+	b[30], b[31] = 0x55, 0xaa
+	sum := uint16(0)
+	for n := 0; n < 32; n += 2 {
+		sum += binary.LittleEndian.Uint16(b[n:])
+	}
+	binary.LittleEndian.PutUint16(b[28:], -sum)
+	b[32] = 0x88 // bootable, without emulation of a disk
+	binary.LittleEndian.PutUint32(b[40:], fileAt)
+	return b
+}
+
+// pathTable lists the one folder.
+func pathTable(order binary.AppendByteOrder) []byte {
+	b := []byte{1, 0}
+	b = order.AppendUint32(b, rootAt)
+	b = order.AppendUint16(b, 1) // its parent is itself
+	return append(b, 0, 0)
+}
+
+// root is the one folder.
+func (i Image) root() []byte {
+	b := i.record("\x00", rootAt, Sector, isFolder)
+	b = append(b, i.record("\x01", rootAt, Sector, isFolder)...)
+	return append(b, i.record(fileName, fileAt, i.Boot, 0)...)
+}
+
+const isFolder = 2
+
+// record is what a folder says of one of its entries.
+func (i Image) record(name string, at, size int64, flags byte) []byte {
+	b := make([]byte, 33+len(name)+(len(name)+1)%2)
+	b[0] = byte(len(b))
+	both32(b[2:], at)
+	both32(b[10:], size)
+	d := i.Date.UTC()
+	copy(b[18:], []byte{byte(d.Year() - 1900), byte(d.Month()), byte(d.Day()), byte(d.Hour()), byte(d.Minute()), byte(d.Second()), 0})
+	b[25] = flags
+	both16(b[28:], 1)
+	b[32] = byte(len(name))
+	copy(b[33:], name)
+	return b
+}
+
+// text fills a field up with blanks.
+func text(field []byte, s string) {
+	copy(field, s+strings.Repeat(" ", max(0, len(field)-len(s))))
+}
+
+// both16 and both32 write a number in both byte orders, one after the other.
+func both16(b []byte, n uint16) {
+	binary.LittleEndian.PutUint16(b, n)
+	binary.BigEndian.PutUint16(b[2:], n)
+}
+
+func both32(b []byte, n int64) {
+	binary.LittleEndian.PutUint32(b, uint32(n))
+	binary.BigEndian.PutUint32(b[4:], uint32(n))
+}

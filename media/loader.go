@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package media
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/caisson-os/caisson/builder/boot"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/media/uki"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Source says what a loader is made of.
+type Source struct {
+	Layer     release.Layer  // whose kernel and initrd load
+	Bootstrap spec.Bootstrap // whom the nodes trust
+	Node      string         // the one node that it is for; empty: the machine says who it is
+	Args      []string       // further arguments of the loader's kernel
+}
+
+// Loader is a unified kernel image, and what firmware chooses it by.
+type Loader struct {
+	Image   []byte // the program: stub, command line, kernel, initrd with site.cpio
+	Manager []byte // systemd-boot
+	Arch    string // Debian's name
+	Number  int64  // rises with the layer: boot managers take the highest
+	Date    time.Time
+}
+
+// Fetch fetches the parts of a loader and puts them together. The same layer, bootstrap and
+// arguments make the same bytes.
+func Fetch(ctx context.Context, r *registry.Registry, s Source) (*Loader, error) {
+	u := s.Layer.UEFI
+	if u == nil {
+		return nil, cli.WithHint(fmt.Errorf("layer %s has no programs for UEFI", s.Layer.Digest), "add systemd-boot-efi to conf.apt.packages, and build")
+	}
+	made, err := time.Parse(time.RFC3339, s.Layer.Created)
+	if err != nil {
+		return nil, fmt.Errorf("date of layer %s: %w", s.Layer.Digest, err)
+	}
+	l := &Loader{Arch: s.Layer.Arch, Number: made.Unix(), Date: made.UTC()}
+	var stub, kernel, initrd []byte
+	for _, part := range []struct {
+		name string
+		blob spec.Blob
+		to   *[]byte
+	}{{"stub", u.Stub, &stub}, {"systemd-boot", u.Manager, &l.Manager}, {"kernel", s.Layer.Kernel.Blob, &kernel}, {"initrd", s.Layer.Initrd, &initrd}} {
+		if *part.to, err = fetch(ctx, r, part.blob); err != nil {
+			return nil, fmt.Errorf("%s of layer %s: %w", part.name, s.Layer.Digest, err)
+		}
+	}
+	site, err := boot.SiteCPIO(s.Bootstrap)
+	if err != nil {
+		return nil, err
+	}
+	initrd = append(initrd, make([]byte, (4-len(initrd)%4)%4)...) // the kernel looks for an archive there
+	var image bytes.Buffer
+	err = uki.Write(&image, stub, []uki.Section{
+		{Name: ".osrel", Data: []byte(s.release(l.Number))},
+		{Name: ".cmdline", Data: []byte(s.line())},
+		{Name: ".initrd", Data: append(initrd, site...)},
+		{Name: uki.Kernel, Data: kernel},
+	})
+	l.Image = image.Bytes()
+	return l, err
+}
+
+// largest is more than the kernel or the initrd of any layer has: they are held in memory.
+const largest = 1 << 30
+
+func fetch(ctx context.Context, r *registry.Registry, b spec.Blob) ([]byte, error) {
+	if b.Size < 0 || b.Size > largest {
+		return nil, fmt.Errorf("%d bytes are not those of a loader", b.Size)
+	}
+	body, _, err := r.Blob(ctx, oci.RepoLayer, b.Digest)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close() // only read
+	data, err := io.ReadAll(io.LimitReader(body, b.Size))
+	if err == nil && (int64(len(data)) != b.Size || digest.Of(data) != b.Digest) {
+		err = fmt.Errorf("it is %s with %d bytes, not %s with %d", digest.Of(data), len(data), b.Digest, b.Size)
+	}
+	return data, err
+}
+
+// release is what boot managers show of the loader, and order it by; see os-release(5).
+func (s Source) release(number int64) string {
+	return fmt.Sprintf("ID=caisson\nIMAGE_ID=caisson\nIMAGE_VERSION=%d\nPRETTY_NAME=\"caisson, fleet %s, kernel %s\"\n", number, s.Bootstrap.Fleet, s.Layer.Kernel.Release)
+}
+
+// line is the kernel's command line.
+func (s Source) line() string {
+	args := append(append([]string{}, s.Bootstrap.KernelArgs...), s.Args...)
+	if s.Node != "" {
+		args = append(args, "caisson.node="+s.Node)
+	}
+	return strings.Join(spec.KernelLine(args), " ")
+}
+
+// id is what tells the loader's bytes from those of others, for names of files.
+func (l *Loader) id() string { return digest.Hex(digest.Of(l.Image))[:12] }

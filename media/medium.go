@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package media makes what machines without a boot network start from: a program for UEFI
+// firmware, CDs and USB sticks, disks of machines.
+//
+//	.efi              the loader, a unified kernel image
+//	.iso              the loader in an EFI system partition, for a CD and for a USB stick
+//	.raw .raw.zst     a disk: the same partition with systemd-boot, and the state disk
+//	.qcow2            the same as QEMU has it
+//
+// Each starts the loader that netboot serves, by the same kernel, initrd and site.cpio; what
+// that does does not depend on where it came from. The same inputs make the same bytes, so
+// a medium has no identity: the identifiers of a disk are [paths.ImageDisk] and numbers
+// made from it, which the loader replaces at its first boot, unless the medium is one node's.
+// It signs nothing and asks nobody. Only cmd/caisson imports it.
+package media
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/media/fat"
+)
+
+// Medium is what is written to a file.
+type Medium struct {
+	Loader  *Loader
+	Node    string // whose it is; its identifiers are then made from that name, and stay
+	Fleet   string
+	Carried string // directory of an OCI layout that goes along, "" for none
+	State   int64  // bytes of a disk's state partition
+
+	room int64 // of a disk's EFI system partition; 0 is espRoom
+}
+
+// formats are the ways to write a medium, by the end of a file's name.
+var formats = []struct {
+	suffix string
+	write  func(Medium, *os.File) error
+}{
+	{".efi", Medium.efi}, {".iso", Medium.iso}, {".raw", Medium.raw}, {".raw.zst", Medium.zstd}, {".qcow2", Medium.qcow2},
+}
+
+// writer returns what writes the format that a file's name asks for.
+func writer(name string) (func(Medium, *os.File) error, error) {
+	var known []string
+	for _, f := range formats {
+		if base := filepath.Base(name); strings.HasSuffix(base, f.suffix) && base != f.suffix {
+			return f.write, nil
+		}
+		known = append(known, f.suffix)
+	}
+	return nil, cli.Usage("the format follows the name: "+strings.Join(known, ", "), "there is no format for %q", name)
+}
+
+// CheckName returns an error where no format has the end of a file's name.
+func CheckName(name string) error {
+	_, err := writer(name)
+	return err
+}
+
+// Write writes the medium to a file, or leaves the file as it was.
+func (m Medium) Write(name string) error {
+	write, err := writer(name)
+	if err != nil {
+		return err
+	}
+	if err := durable.Fill(name, 0o644, func(f *os.File) error { return write(m, f) }); err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+func (m Medium) efi(f *os.File) error {
+	if m.Carried != "" {
+		return cli.Usage("an .iso or a disk has room for a layer", "a program holds a loader alone")
+	}
+	_, err := f.Write(m.Loader.Image)
+	return err
+}
+
+// fallback is the program that firmware starts of a medium that it does not know.
+func (m Medium) fallback() string {
+	return "EFI/BOOT/BOOT" + map[string]string{"amd64": "X64", "arm64": "AA64"}[m.Loader.Arch] + ".EFI"
+}
+
+// carried lists what goes along, without what is hidden, such as a writer's lock.
+func (m Medium) carried() (files []fat.File, err error) {
+	if m.Carried == "" {
+		return nil, nil
+	}
+	err = filepath.WalkDir(m.Carried, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() || strings.HasPrefix(e.Name(), ".") {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		below, err := filepath.Rel(m.Carried, name)
+		files = append(files, fat.File{Name: paths.MediumLayout + "/" + below, Size: info.Size(), Open: func() (io.ReadCloser, error) { return os.Open(name) }})
+		return err
+	})
+	return files, err
+}
+
+// volume is the file system of an EFI system partition.
+func (m Medium) volume(files []fat.File, size int64) fat.Volume {
+	serial := m.identifier("esp")
+	return fat.Volume{Label: paths.MediumLabel, Serial: binary.BigEndian.Uint32(serial[:]), Date: m.Loader.Date, Size: size, Files: files}
+}
+
+// identifier makes a UUID of what it is for.
+func (m Medium) identifier(of string) uuid.UUID {
+	if m.Node == "" {
+		return uuid.NewHash(sha256.New(), uuid.MustParse(paths.ImageDisk), []byte(of), 8)
+	}
+	return uuid.NewHash(sha256.New(), uuid.MustParse(paths.ImageDisk), []byte(m.Fleet+"/"+m.Node+"/"+of), 8)
+}
+
+// held is a file of a medium that is in memory.
+func held(name string, data []byte) fat.File {
+	return fat.File{Name: name, Size: int64(len(data)), Open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }}
+}

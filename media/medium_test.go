@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package media
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/require"
+)
+
+// medium is one with a loader that is not one: what it holds is copied as it is.
+func medium() Medium {
+	return Medium{Fleet: "metal-a", State: 40 << 20, room: 40 << 20, Loader: &Loader{Image: bytes.Repeat([]byte("loader "), 100_000), Manager: []byte("manager"), Arch: "amd64",
+		Number: 1767225600, Date: time.Unix(1767225600, 0)}}
+}
+
+// layout is a directory that goes along with a medium.
+func layout(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "blobs/sha256"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"oci-layout": "{}", "blobs/sha256/" + strings.Repeat("0a", 32): "blob"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func write(t *testing.T, m Medium, name string) string {
+	t.Helper()
+	name = filepath.Join(t.TempDir(), name)
+	if err := m.Write(name); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// says runs a tool of Debian on a medium, and wants of what it says.
+func says(t *testing.T, wants []string, command ...string) {
+	t.Helper()
+	out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
+	for _, want := range wants {
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v, want %q\n%s", command, err, want, out)
+		}
+	}
+}
+
+// part copies bytes of a file into another.
+func part(t *testing.T, from string, at, size int64) string {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size == 0 {
+		size = int64(len(data)) - at
+	}
+	to := filepath.Join(t.TempDir(), "part")
+	if err := os.WriteFile(to, data[at:at+size], 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// TestStick: the same image has a partition table for firmware that sees a disk.
+func TestStick(t *testing.T) {
+	require.Tool(t, "sgdisk", "fsck.vfat", "mtype")
+	m := medium()
+	m.Carried = layout(t)
+	iso := write(t, m, "caisson.iso")
+	says(t, []string{"No problems found"}, "sgdisk", "-v", iso)
+	says(t, []string{"63616973-736F-4E2D-8000-696D61676521", "EF00", "caisson"}, "sgdisk", "-p", iso)
+	esp := part(t, iso, mebibyte, 34<<20)
+	says(t, []string{"clusters"}, "fsck.vfat", "-n", esp)
+	says(t, []string{"loader loader"}, "mtype", "-i", esp, "::/EFI/BOOT/BOOTX64.EFI")
+	says(t, []string{"blob"}, "mtype", "-i", esp, "::/caisson/blobs/sha256/"+strings.Repeat("0a", 32))
+}
+
+// TestDisk: a disk has both partitions, each with its file system, as other tools see it.
+func TestDisk(t *testing.T) {
+	require.Tool(t, "sgdisk", "fsck.vfat", "mtype", "mke2fs", "e2fsck", "dumpe2fs")
+	m := medium()
+	raw := write(t, m, "caisson.raw")
+	says(t, []string{"No problems found"}, "sgdisk", "-v", raw)
+	says(t, []string{"8300  caisson-state", "EF00  caisson"}, "sgdisk", "-p", raw)
+	esp := part(t, raw, mebibyte, m.esp())
+	says(t, []string{"clusters"}, "fsck.vfat", "-n", esp)
+	says(t, []string{"manager"}, "mtype", "-i", esp, "::/EFI/BOOT/BOOTX64.EFI")
+	says(t, []string{"timeout 0\neditor no\n"}, "mtype", "-i", esp, "::/loader/loader.conf")
+	says(t, []string{"loader loader"}, "mtype", "-i", esp, "::/EFI/Linux/caisson-1767225600-"+m.Loader.id()+".efi")
+	state := part(t, raw, m.stateAt(), 40<<20)
+	says(t, []string{"caisson-state"}, "e2fsck", "-fn", state)
+	says(t, []string{"metadata_csum_seed", m.identifier("state").String()}, "dumpe2fs", "-h", state)
+}
+
+// TestQcow2: QEMU reads the disk that .raw has, and finds nothing wrong with it.
+func TestQcow2(t *testing.T) {
+	require.Tool(t, "qemu-img", "mke2fs")
+	raw, qcow2 := write(t, medium(), "caisson.raw"), write(t, medium(), "caisson.qcow2")
+	says(t, []string{"No errors were found"}, "qemu-img", "check", qcow2)
+	says(t, []string{"identical"}, "qemu-img", "compare", "-f", "raw", "-F", "qcow2", raw, qcow2)
+}
+
+// TestZstd: zstd(1) unpacks the disk that .raw has.
+func TestZstd(t *testing.T) {
+	require.Tool(t, "zstd", "cmp", "mke2fs")
+	raw, packed := write(t, medium(), "caisson.raw"), write(t, medium(), "caisson.raw.zst")
+	says(t, []string{""}, "zstd", "-q", "-d", packed, "-o", packed+".raw")
+	says(t, []string{""}, "cmp", raw, packed+".raw")
+}
+
+// TestSameBytes: media that are made twice, seconds apart, do not differ, and those of two
+// nodes do.
+func TestSameBytes(t *testing.T) {
+	require.Tool(t, "cmp", "mke2fs")
+	for _, format := range formats {
+		m := medium()
+		if format.suffix != ".efi" {
+			m.Carried = layout(t)
+		}
+		one := write(t, m, "one"+format.suffix)
+		if err := os.Chtimes(m.Carried, time.Unix(1, 0), time.Unix(1, 0)); err != nil && m.Carried != "" {
+			t.Fatal(err)
+		}
+		says(t, []string{""}, "cmp", one, write(t, m, "other"+format.suffix))
+		if m.Node = "alpha"; format.suffix == ".raw" {
+			if exec.Command("cmp", "-s", one, write(t, m, "alpha"+format.suffix)).Run() == nil {
+				t.Error("a node's disk has the identifiers of every disk")
+			}
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	for name, want := range map[string]bool{"a.efi": true, "b/c.raw.zst": true, "x.qcow2": true, "a.img": false, ".iso": false, "d/.raw": false, "zst": false} {
+		if err := CheckName(name); (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestFullDisk: what does not fit is said, and nothing is left of it.
+func TestFullDisk(t *testing.T) {
+	require.Root(t)
+	require.Tool(t, "mount", "umount", "mke2fs")
+	for _, format := range formats {
+		dir := t.TempDir()
+		if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size=256k", "none", dir).CombinedOutput(); err != nil {
+			require.Missing(t, "root", "mount: "+string(out))
+		}
+		err := medium().Write(filepath.Join(dir, "caisson"+format.suffix))
+		left, listErr := os.ReadDir(dir)
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if err == nil || !strings.Contains(err.Error(), "caisson"+format.suffix) || !strings.Contains(strings.ToLower(err.Error()), "no space left") || listErr != nil || len(left) > 0 {
+			t.Errorf("%s: %v; left are %v, %v", format.suffix, err, left, listErr)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package uki writes unified kernel images: one program for UEFI firmware that holds a
+// kernel, its initrd and its command line as sections of a PE file behind a small loader,
+// systemd's stub. See https://uapi-group.org/specifications/specs/unified_kernel_image/ and
+// systemd-stub(7).
+//
+// It adds sections to a stub and signs nothing. The same stub and sections make the same
+// bytes: a PE file has one date, which stays the stub's. It knows nothing of what the
+// sections hold, but for the kernel's: firmware has to keep as much memory for it as its
+// own header asks for. Only media imports it.
+package uki
+
+import (
+	"bytes"
+	"debug/pe"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Section is a part of a unified kernel image that the stub finds by its name.
+type Section struct {
+	Name string // ".osrel", ".cmdline", ".initrd", ".linux"; at most 8 bytes
+	Data []byte
+}
+
+// Kernel is the name of the section with the kernel. It comes last: it takes more memory
+// than it has bytes.
+const Kernel = ".linux"
+
+// Offsets in a PE file, see "PE Format", Microsoft.
+const (
+	peAt          = 0x3c // in the MS-DOS stub: where the PE header is
+	coffSize      = 24   // signature and COFF header
+	sectionSize   = 40
+	sizeOfInit    = 8 // in the optional header: size of initialised data
+	sizeOfImageAt = 56
+	checkSumAt    = 64
+	readData      = 0x40000040 // initialised data that can be read
+)
+
+// Write writes the stub with sections behind its own.
+func Write(w io.Writer, stub []byte, sections []Section) error {
+	f, err := pe.NewFile(bytes.NewReader(stub))
+	if err != nil {
+		return fmt.Errorf("read the stub: %w", err)
+	}
+	o, ok := f.OptionalHeader.(*pe.OptionalHeader64)
+	if !ok {
+		return errors.New("the stub is not a 64-bit program")
+	}
+	l, err := place(f, o, stub, sections)
+	if err != nil {
+		return err
+	}
+	parts := [][]byte{l.head, stub[len(l.head):], make([]byte, l.padStub)}
+	for i, s := range sections {
+		parts = append(parts, s.Data, make([]byte, l.pads[i]))
+	}
+	for _, part := range parts {
+		if _, err := w.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// layout is where the parts of the image go.
+type layout struct {
+	head    []byte // the stub's headers with those of the sections
+	padStub int    // zeros behind the stub
+	pads    []int  // zeros behind each section
+}
+
+func place(f *pe.File, o *pe.OptionalHeader64, stub []byte, sections []Section) (l layout, err error) {
+	le := binary.LittleEndian
+	if o.FileAlignment == 0 || o.SectionAlignment == 0 || int64(o.SizeOfHeaders) > int64(len(stub)) {
+		return l, errors.New("the stub's header is damaged")
+	}
+	at := int(le.Uint32(stub[peAt:]))
+	table := at + coffSize + int(f.SizeOfOptionalHeader)
+	end := table + sectionSize*(len(f.Sections)+len(sections))
+	if end > int(o.SizeOfHeaders) {
+		return l, fmt.Errorf("the stub has room for %d sections, and %d are wanted", (int(o.SizeOfHeaders)-table)/sectionSize, len(f.Sections)+len(sections))
+	}
+	l.head = bytes.Clone(stub[:o.SizeOfHeaders])
+	optional := l.head[at+coffSize:]
+	memory := uint64(o.SizeOfImage)
+	for _, s := range f.Sections {
+		for _, own := range sections {
+			if s.Name == own.Name {
+				return l, fmt.Errorf("the stub has a section %s already", s.Name)
+			}
+		}
+		memory = max(memory, uint64(s.VirtualAddress)+uint64(s.VirtualSize))
+	}
+	file := up(uint64(len(stub)), o.FileAlignment)
+	l.padStub = int(file) - len(stub)
+	added := uint64(0)
+	for i, s := range sections {
+		if len(s.Name) > 8 || s.Name == Kernel && i != len(sections)-1 {
+			return l, fmt.Errorf("section %q: its name has at most 8 bytes, and %s is the last one", s.Name, Kernel)
+		}
+		size := uint64(len(s.Data))
+		if s.Name == Kernel {
+			size = max(size, wants(s.Data))
+		}
+		raw := up(uint64(len(s.Data)), o.FileAlignment)
+		memory = up(memory, o.SectionAlignment)
+		if memory+size > 1<<32-1 || file+raw > 1<<32-1 {
+			return l, fmt.Errorf("section %s: a program for firmware ends at 4 GiB", s.Name)
+		}
+		h := l.head[table+sectionSize*(len(f.Sections)+i):][:sectionSize]
+		copy(h[:8], s.Name)
+		le.PutUint32(h[8:], uint32(size))
+		le.PutUint32(h[12:], uint32(memory))
+		le.PutUint32(h[16:], uint32(raw))
+		le.PutUint32(h[20:], uint32(file))
+		le.PutUint32(h[36:], readData)
+		l.pads = append(l.pads, int(raw)-len(s.Data))
+		memory, file, added = memory+size, file+raw, added+raw
+	}
+	le.PutUint16(l.head[at+6:], uint16(len(f.Sections)+len(sections)))
+	le.PutUint32(optional[sizeOfInit:], uint32(uint64(o.SizeOfInitializedData)+added))
+	le.PutUint32(optional[sizeOfImageAt:], uint32(up(memory, o.SectionAlignment)))
+	le.PutUint32(optional[checkSumAt:], 0) // firmware looks at it for drivers only
+	return l, nil
+}
+
+// wants is the memory that a kernel asks for in its own header, where it unpacks itself; 0
+// for one that is no program for firmware.
+func wants(kernel []byte) uint64 {
+	f, err := pe.NewFile(bytes.NewReader(kernel))
+	if err != nil {
+		return 0 // the stub starts it another way, or says what is wrong with it
+	}
+	if o, ok := f.OptionalHeader.(*pe.OptionalHeader64); ok {
+		return uint64(o.SizeOfImage)
+	}
+	return 0
+}
+
+func up(n uint64, to uint32) uint64 { return (n + uint64(to) - 1) / uint64(to) * uint64(to) }

@@ -17,6 +17,7 @@ import (
 	"github.com/caisson-os/caisson/netboot"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )
 
@@ -26,21 +27,39 @@ type netbooted struct {
 	Files []string `json:"files"`
 }
 
-// netbootFlags are the flags of netboot.
-type netbootFlags struct {
+// loaderFlags say what a loader is made of, and whom its nodes ask.
+type loaderFlags struct {
 	registry access
 	from     string
-	out      string
 	layer    string
-	httpURL  string
 	ask      string
 	askPlain bool
 	mirrors  []string
 	proxy    string
 	args     []string
-	ipxe     string
 	unsigned bool
 	disk     string
+}
+
+func (f *loaderFlags) flags(a *app, c *cobra.Command) {
+	f.registry.flags(a, c.Flags())
+	c.Flags().StringVar(&f.from, "from", "", "registry or layout with the layer (the site's own when empty)")
+	c.Flags().StringVar(&f.layer, "layer", "", "digest of the layer whose kernel loads (the current default variant when empty)")
+	c.Flags().StringVar(&f.ask, "registry", "", "registry that the nodes ask (the site's own when empty)")
+	c.Flags().BoolVar(&f.askPlain, "registry-plain-http", false, "the nodes talk HTTP to it")
+	c.Flags().StringArrayVar(&f.mirrors, "mirror", nil, "registry that the nodes ask when that one does not answer; several, in order")
+	c.Flags().StringVar(&f.proxy, "proxy", "", "HTTP proxy `URL` between the nodes and the registry")
+	c.Flags().StringArrayVar(&f.args, "kernel-arg", nil, "further argument of the loader's kernel")
+	c.Flags().StringVar(&f.disk, "state-disk", "", "partition `UUID` of the state disk, which may then be removable (the fixed partition named caisson-state when empty)")
+	c.Flags().BoolVar(&f.unsigned, "unsigned", false, "boot a layer that no release key signed")
+}
+
+// netbootFlags are the flags of netboot.
+type netbootFlags struct {
+	loaderFlags
+	out     string
+	httpURL string
+	ipxe    string
 }
 
 func (a *app) netbootCommand() *cobra.Command {
@@ -56,19 +75,10 @@ func (a *app) netbootCommand() *cobra.Command {
 		Args:    cobra.MinimumNArgs(1),
 		RunE:    func(c *cobra.Command, names []string) error { return a.netboot(c.Context(), f, names) },
 	}
-	f.registry.flags(a, c.Flags())
-	c.Flags().StringVar(&f.from, "from", "", "registry or layout with the layer (the site's own when empty)")
+	f.loaderFlags.flags(a, c)
 	c.Flags().StringVar(&f.out, "out", "", "directory to write")
-	c.Flags().StringVar(&f.layer, "layer", "", "digest of the layer whose kernel loads (the current default variant when empty)")
 	c.Flags().StringVar(&f.httpURL, "http-url", "", "where the directory is served, for boot.ipxe (beside the script when empty)")
-	c.Flags().StringVar(&f.ask, "registry", "", "registry that the nodes ask (the site's own when empty)")
-	c.Flags().BoolVar(&f.askPlain, "registry-plain-http", false, "the nodes talk HTTP to it")
-	c.Flags().StringArrayVar(&f.mirrors, "mirror", nil, "registry that the nodes ask when that one does not answer; several, in order")
-	c.Flags().StringVar(&f.proxy, "proxy", "", "HTTP proxy `URL` between the nodes and the registry")
-	c.Flags().StringArrayVar(&f.args, "kernel-arg", nil, "further argument of the loader's kernel")
-	c.Flags().StringVar(&f.disk, "state-disk", "", "partition `UUID` of the state disk, which may then be removable (the fixed partition named caisson-state when empty)")
 	c.Flags().StringVar(&f.ipxe, "ipxe", netboot.IPXEDir, "take iPXE's programs for BIOS and UEFI along from this `DIR`; empty for none")
-	c.Flags().BoolVar(&f.unsigned, "unsigned", false, "boot a layer that no release key signed")
 	_ = c.MarkFlagRequired("out") // the flag stands above
 	c.AddCommand(a.netbootServeCommand())
 	return c
@@ -79,25 +89,7 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 	if err != nil {
 		return err
 	}
-	if f.from == "" {
-		f.from = s.Registry()
-	}
-	o, err := f.registry.options(f.ask)
-	if err != nil {
-		return err
-	}
-	b, err := netboot.Bootstrap(s, netboot.Registry{Ref: f.ask, PlainHTTP: f.askPlain, Mirrors: f.mirrors, Proxy: f.proxy, CAs: o.CAs})
-	if err != nil {
-		return err
-	}
-	if err := netboot.NameStateDisk(&b, f.disk); err != nil {
-		return err
-	}
-	reg, err := f.registry.existing(f.from)
-	if err != nil {
-		return err
-	}
-	l, err := a.loaderLayer(ctx, reg, s, f, names[0])
+	b, reg, l, err := a.loader(ctx, s, &f.loaderFlags, names[0])
 	if err != nil {
 		return err
 	}
@@ -122,9 +114,32 @@ func (a *app) netboot(ctx context.Context, f netbootFlags, names []string) error
 	return nil
 }
 
+// loader returns what a loader is made of: whom its nodes trust, and the layer whose kernel
+// it has.
+func (a *app) loader(ctx context.Context, s *site.Site, f *loaderFlags, file string) (b spec.Bootstrap, reg *registry.Registry, l release.Layer, err error) {
+	if f.from == "" {
+		f.from = s.Registry()
+	}
+	o, err := f.registry.options(f.ask)
+	if err != nil {
+		return b, nil, l, err
+	}
+	if b, err = netboot.Bootstrap(s, netboot.Registry{Ref: f.ask, PlainHTTP: f.askPlain, Mirrors: f.mirrors, Proxy: f.proxy, CAs: o.CAs}); err != nil {
+		return b, nil, l, err
+	}
+	if err = netboot.NameStateDisk(&b, f.disk); err != nil {
+		return b, nil, l, err
+	}
+	if reg, err = f.registry.existing(f.from); err != nil {
+		return b, nil, l, err
+	}
+	l, err = a.loaderLayer(ctx, reg, s, f, file)
+	return b, reg, l, err
+}
+
 // loaderLayer returns the layer whose kernel loads. A release key of the site must
 // have signed it, unless the operator insists.
-func (a *app) loaderLayer(ctx context.Context, reg *registry.Registry, s *site.Site, f netbootFlags, file string) (l release.Layer, err error) {
+func (a *app) loaderLayer(ctx context.Context, reg *registry.Registry, s *site.Site, f *loaderFlags, file string) (l release.Layer, err error) {
 	reference := cmp.Or(f.layer, release.Current)
 	var layers []release.Layer
 	if f.unsigned {

@@ -62,6 +62,7 @@ var results = map[string]any{
 	"diff":                []release.Difference{},
 	"prune":               publish.Pruned{},
 	"netboot":             netbooted{},
+	"image":               imaged{},
 	"publish":             publish.Result{},
 	"pin":                 publish.Result{},
 	"freeze":              publish.Result{},

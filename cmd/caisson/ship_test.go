@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/caisson-os/caisson/builder"
 	"github.com/caisson-os/caisson/layers/image"
+	"github.com/caisson-os/caisson/media/uki/ukitest"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -73,16 +75,21 @@ func pretend(s *site.Site, v site.Variant, version, dir string) (*builder.Result
 	}
 	r := &builder.Result{Recipe: recipe, Layer: spec.Layer{APIVersion: spec.APIVersion, Kind: spec.KindLayer, Fleet: s.Name(),
 		Variant: v.Name, Recipe: oci.Digest(recipe), Arch: v.Recipe.Arch, Created: "2026-01-0" + version + "T00:00:00Z"}}
-	add := func(title, mediaType string) spec.Blob {
-		text := []byte(title + " of " + version + ", " + v.Name)
+	put := func(title, mediaType string, text []byte) spec.Blob {
 		b := spec.Blob{Digest: oci.Digest(text), Size: int64(len(text))}
 		path := filepath.Join(dir, v.Name+title)
 		err = errors.Join(err, os.WriteFile(path, text, 0o600))
 		r.Blobs = append(r.Blobs, builder.Blob{Blob: b, MediaType: mediaType, Path: path, Title: title})
 		return b
 	}
+	add := func(title, mediaType string) spec.Blob {
+		return put(title, mediaType, []byte(title+" of "+version+", "+v.Name))
+	}
 	r.Layer.Images = []spec.Image{{Name: "base", MediaType: image.MediaType, Blob: add("base", image.MediaType)}}
 	r.Layer.Kernel = spec.KernelBlob{Release: "6.12.0", Blob: add("kernel", oci.TypeKernel)}
 	r.Layer.Initrd = add("initrd", oci.TypeInitrd)
+	if slices.ContainsFunc(v.Recipe.Packages.Install, func(p spec.Package) bool { return p.Name == "systemd-boot-efi" }) {
+		r.Layer.UEFI = &spec.UEFI{Stub: put("stub", oci.TypeUEFI, ukitest.Stub(8)), Manager: put("manager", oci.TypeUEFI, ukitest.Stub(0))}
+	}
 	return r, err
 }

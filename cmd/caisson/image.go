@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/fleet/mirror"
+	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/media"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// imaged is what image -o json prints.
+type imaged struct {
+	File        string   `json:"file"`
+	Bytes       int64    `json:"bytes"`
+	Layer       string   `json:"layer"`                 // whose kernel loads
+	Number      int64    `json:"number"`                // of the loader: boot managers take the highest
+	Node        string   `json:"node,omitempty"`        // the one node that the medium is for
+	Nodes       int      `json:"nodes,omitempty"`       // whose overlays go along
+	Until       string   `json:"until,omitempty"`       // RFC 3339: from then on a node does not take what goes along
+	Credentials []string `json:"credentials,omitempty"` // what looks like one; whoever holds the medium can read it
+}
+
+// imageFlags are the flags of image.
+type imageFlags struct {
+	loaderFlags
+	node      string
+	out       string
+	withLayer bool
+	yes       bool
+}
+
+func (a *app) imageCommand() *cobra.Command {
+	var f imageFlags
+	c := &cobra.Command{
+		Use:   "image FILE… --from REF --out FILE",
+		Short: "Write a program for UEFI, a CD, a USB stick or a disk that boots nodes",
+		Long: "Write what boots nodes where no boot network does. The format follows the name:\n\n" +
+			"  .efi                     the loader: for HTTP boot, or as EFI/BOOT/BOOTX64.EFI of a medium\n" +
+			"  .iso                     a CD for virtual media of BMCs, and the same as a USB stick\n" +
+			"  .raw, .raw.zst, .qcow2   a disk with systemd-boot, the loader and a state partition\n\n" +
+			"With --with-layer the layer and the overlays go along: the medium boots without any network. All of\n" +
+			"it is verified before. The same inputs make the same bytes. A medium has no identity; two machines\n" +
+			"that start from copies of one are two. With --node it says which node its machine is.\n\n" +
+			"Whoever holds a medium can read it: what looks like a credential in it is named before.",
+		Example: "  caisson image site.yaml --from oci:out --out boot.iso --registry 192.0.2.1:5000/fleet --registry-plain-http\n" +
+			"  caisson image site.yaml --from oci:out --out node1.raw --node node1 --with-layer",
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, names []string) error { return a.image(c.Context(), f, names) },
+	}
+	f.loaderFlags.flags(a, c)
+	c.Flags().StringVar(&f.out, "out", "", "`FILE` to write: .efi, .iso, .raw, .raw.zst or .qcow2")
+	c.Flags().StringVar(&f.node, "node", "", "the one node that the medium is for (the machine says who it is when empty)")
+	c.Flags().BoolVar(&f.withLayer, "with-layer", false, "take the layer and the overlays along")
+	c.Flags().BoolVar(&f.yes, "yes", false, "do not ask about credentials")
+	_ = c.MarkFlagRequired("out") // the flag stands above
+	return c
+}
+
+func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
+	if err := media.CheckName(f.out); err != nil {
+		return err
+	}
+	if f.withLayer && f.unsigned {
+		return cli.Usage("sign the layer: 'caisson build --key'", "--with-layer takes along what is verified, and --unsigned verifies nothing")
+	}
+	s, err := a.loadSite(names...)
+	if err != nil {
+		return err
+	}
+	if f.node != "" && !s.Has(f.node) {
+		return cli.Usage("'caisson explain' names the nearest ones", "the site has no node %q", f.node)
+	}
+	b, reg, layer, err := a.loader(ctx, s, &f.loaderFlags, names[0])
+	if err != nil {
+		return err
+	}
+	result := imaged{File: f.out, Layer: layer.Digest, Node: f.node, Credentials: media.Credentials(b, f.args)}
+	if err := a.allows(result.Credentials, f.yes); err != nil {
+		return err
+	}
+	m := media.Medium{Node: f.node, Fleet: s.Name(), State: stateRoom(layer)}
+	if m.Loader, err = media.Fetch(ctx, reg, media.Source{Layer: layer, Bootstrap: b, Node: f.node, Args: f.args}); err != nil {
+		return err
+	}
+	result.Number = m.Loader.Number
+	a.say("the loader has%s, number %d, of layer %s", size(int64(len(m.Loader.Image))), m.Loader.Number, layer.Digest)
+	if f.withLayer {
+		if m.Carried, err = os.MkdirTemp(filepath.Dir(f.out), ".carried.*"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(m.Carried) // the medium has it, or was not written
+		rows, err := a.carry(ctx, f, reg, names, m.Carried)
+		if err != nil {
+			return err
+		}
+		result.Nodes = len(rows)
+		if s.Trust().OnExpired == "hold" {
+			result.Until = earliest(rows)
+			a.say("what goes along expires at %s, and this site's nodes hold what has expired: write the medium anew before", result.Until)
+		}
+	}
+	a.say("writing %s", f.out)
+	if err := m.Write(f.out); err != nil {
+		return err
+	}
+	info, err := os.Stat(f.out)
+	if err != nil {
+		return err
+	}
+	result.Bytes = info.Size()
+	if a.json() {
+		return cli.JSON(a.out, result)
+	}
+	cli.Printf(a.out, "%s\t%s\n", f.out, plain.Bytes(result.Bytes))
+	return nil
+}
+
+// allows names what looks like a credential, and wants a word of whoever asked for the medium.
+func (a *app) allows(credentials []string, yes bool) error {
+	if len(credentials) == 0 {
+		return nil
+	}
+	what := strings.Join(credentials, ", ")
+	if yes {
+		a.say("warning: whoever holds the medium can read: %s", what)
+		return nil
+	}
+	if a.asks() {
+		fmt.Fprintf(a.err, "Whoever holds the medium can read: %s. Write it all the same? [y/N]: ", what)
+		if lines := bufio.NewScanner(os.Stdin); lines.Scan() && strings.HasPrefix(strings.ToLower(strings.TrimSpace(lines.Text())), "y") {
+			return nil
+		}
+	}
+	return cli.Usage("--yes writes it all the same", "whoever holds the medium can read: %s", what)
+}
+
+// carry copies what nodes need to come up into a layout, and returns their rows.
+func (a *app) carry(ctx context.Context, f imageFlags, from *registry.Registry, names []string, dir string) (map[string]spec.Published, error) {
+	to, err := registry.Open("oci:"+dir, registry.Options{})
+	if err != nil {
+		return nil, err
+	}
+	m := &mirror.Mirror{Say: a.say, To: &publish.Publisher{Registry: to, Now: now(), Say: a.say}}
+	if m.From, err = a.publisher(from, nil, &trustFlags{site: names}, memoryFlags{}); err != nil {
+		return nil, err
+	}
+	m.Policy = m.From.Trust
+	result, rows, err := m.Nodes(ctx, f.node)
+	if err != nil {
+		return nil, err
+	}
+	var bytes int64
+	for _, c := range result.Copied {
+		bytes += c.Bytes
+	}
+	a.say("%s with layers and images of services:%s", plain.Count(len(rows), "overlay"), size(bytes))
+	return rows, nil
+}
+
+// stateRoom is what a state partition has that is not enlarged: two layers, and what a node
+// writes besides.
+func stateRoom(l release.Layer) int64 { return 2*l.Bytes() + 256<<20 }
+
+// earliest returns when the first of the overlays expires.
+func earliest(rows map[string]spec.Published) string {
+	var first int64
+	for _, row := range rows {
+		if first == 0 || row.Expires < first {
+			first = row.Expires
+		}
+	}
+	return time.Unix(first, 0).UTC().Format(time.RFC3339)
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mirror
+
+import (
+	"context"
+	"slices"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Nodes copies what nodes need to come up where nothing else is to be had: their overlays,
+// the layers that those name, images of services and fleet:current; of one node, or of all
+// where none is named. It needs a policy, and returns the rows of the nodes.
+func (m *Mirror) Nodes(ctx context.Context, name string) (*Result, map[string]spec.Published, error) {
+	if err := m.verify(ctx, m.From); err != nil {
+		return nil, nil, err
+	}
+	here, err := m.From.Find(ctx, *m.Policy)
+	if err != nil {
+		return nil, nil, err
+	}
+	rows, err := here.Nodes(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if name != "" {
+		row, ok := rows[name]
+		if !ok {
+			return nil, nil, cli.Usage("publish it first: 'caisson publish'", "%s has no overlay of node %q", m.From.Registry.Ref(), name)
+		}
+		rows = map[string]spec.Published{name: row}
+	}
+	var layers []string
+	for _, row := range rows {
+		if row.Layer != "" && !slices.Contains(layers, row.Layer) {
+			layers = append(layers, row.Layer)
+		}
+	}
+	slices.Sort(layers)
+	result, err := m.start(func(r *run) error {
+		for _, digest := range layers {
+			if err := r.copy(ctx, oci.RepoLayer, named{digest, []string{release.KeepTag(digest)}}); err != nil {
+				return err
+			}
+		}
+		if err := r.services(ctx); err != nil {
+			return err
+		}
+		if err := r.overlays(ctx, tagsOf(rows)); err != nil {
+			return err
+		}
+		list, err := r.resolve(ctx, oci.RepoFleet, []string{"current"})
+		for _, n := range list {
+			if err := r.copy(ctx, oci.RepoFleet, n); err != nil {
+				return err
+			}
+		}
+		return err
+	})
+	return result, rows, err
+}

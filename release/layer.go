@@ -103,7 +103,7 @@ func open(ctx context.Context, r *registry.Registry, reference string) (*Set, er
 type pointed struct {
 	index  string // "" when it is one layer's manifest
 	layers []string
-	ledger string // "" where the index has none
+	ledger string // of the index
 }
 
 // follow reads what a reference names.
@@ -129,6 +129,9 @@ func follow(ctx context.Context, r *registry.Registry, reference string) (p poin
 		default:
 			p.ledger = d.Digest
 		}
+	}
+	if p.ledger == "" {
+		return p, refusal.New(refusal.Malformed, "the index %s has no account ledger", p.index)
 	}
 	return p, nil
 }

@@ -64,15 +64,11 @@ func (s *Set) Accounts(ctx context.Context, fleet string, keys []sign.Verifier) 
 			return nil, err
 		}
 	}
-	var all []spec.Account
-	if s.ledger != "" {
-		var err error
-		if all, err = s.readLedger(ctx, fleet); err != nil {
-			return nil, fmt.Errorf("account ledger %s: %w", s.ledger, err)
-		}
+	all, err := s.readLedger(ctx, fleet)
+	if err != nil {
+		return nil, fmt.Errorf("account ledger %s: %w", s.ledger, err)
 	}
 	for _, l := range s.Layers {
-		var err error
 		if all, err = Join(all, l.Accounts); err != nil {
 			return nil, fmt.Errorf("layer %s: %w", l.Digest, err)
 		}

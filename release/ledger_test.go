@@ -340,3 +340,15 @@ func TestPruneLedgers(t *testing.T) {
 		t.Errorf("the ledger has %s, want %s", got, want)
 	}
 }
+
+// TestIndexWithoutLedger: nobody could say which numbers were given to others.
+func TestIndexWithoutLedger(t *testing.T) {
+	s := newShop(t)
+	raw := oci.Encode(oci.Index{SchemaVersion: 2, MediaType: oci.MediaTypeIndex, ArtifactType: oci.TypeLayer, Manifests: []oci.Descriptor{}})
+	if _, err := s.Registry.PutManifest(t.Context(), oci.RepoLayer, oci.MediaTypeIndex, raw, "1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Find(t.Context(), s.Registry, "1"); refusal.Of(err) != refusal.Malformed {
+		t.Errorf("it is taken: %v", err)
+	}
+}

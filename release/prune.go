@@ -91,13 +91,10 @@ func readStock(ctx context.Context, reg *registry.Registry) (*stock, error) {
 			return nil, fmt.Errorf("layer:%s: %w", tag, err)
 		}
 		if p.index != "" {
-			s.versions[tag] = p.layers
+			s.versions[tag], s.ledgers[tag] = p.layers, p.ledger
 			if s.released[tag], err = releasedAt(ctx, reg, p.index); err != nil {
 				return nil, fmt.Errorf("layer:%s: %w", tag, err)
 			}
-		}
-		if p.ledger != "" {
-			s.ledgers[tag] = p.ledger
 		}
 		for _, digest := range p.layers {
 			if _, known := s.layers[digest]; known {
@@ -180,10 +177,8 @@ func (s *stock) remove(ctx context.Context, reg *registry.Registry, why map[stri
 	ledgers := map[string]bool{} // whether they go
 	for tag, digests := range s.versions {
 		goes := slices.ContainsFunc(digests, gone) // also where a layer of it stays, which later versions have as it was
-		if ledger := s.ledgers[tag]; ledger != "" {
-			others, known := ledgers[ledger]
-			ledgers[ledger] = goes && (others || !known)
-		}
+		others, known := ledgers[s.ledgers[tag]]
+		ledgers[s.ledgers[tag]] = goes && (others || !known)
 		if !goes {
 			continue
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -107,12 +108,18 @@ func (p *Pusher) sign(ctx context.Context, raw []byte) error {
 	return nil
 }
 
-// Index pushes the list of variants under the version's tag, states that it is the
-// fleet's newest, and makes it [Current]. It returns the index's digest.
-func (p *Pusher) Index(ctx context.Context, entries []oci.Descriptor, fleet, version string) (string, error) {
+// Index pushes the list of variants, with the account ledger beside them, under the
+// version's tag, states that it is the fleet's newest, and makes it [Current]. It returns
+// the index's digest.
+func (p *Pusher) Index(ctx context.Context, variants []oci.Descriptor, accounts []spec.Account, fleet, version string) (string, error) {
 	if !oci.ValidTag(version) {
 		return "", fmt.Errorf("version %q cannot be a tag", version)
 	}
+	beside, err := p.ledger(ctx, fleet, accounts)
+	if err != nil {
+		return "", fmt.Errorf("push the account ledger: %w", err)
+	}
+	entries := append(slices.Clone(variants), beside)
 	raw := oci.Encode(oci.Index{SchemaVersion: 2, MediaType: oci.MediaTypeIndex, ArtifactType: oci.TypeLayer, Manifests: entries})
 	digest, err := p.Registry.PutManifest(ctx, oci.RepoLayer, oci.MediaTypeIndex, raw, version)
 	if err != nil {

@@ -26,7 +26,7 @@ func TestIndexesOfOneSecond(t *testing.T) {
 	p := Pusher{Registry: r, Release: key, Now: now}
 	for n, version := range []string{"1", "2", "3"} {
 		layer := oci.Describe(oci.MediaTypeManifest, []byte(version)).Bare()
-		digest, err := p.Index(t.Context(), []oci.Descriptor{layer}, "metal", version)
+		digest, err := p.Index(t.Context(), []oci.Descriptor{layer}, nil, "metal", version)
 		if err != nil {
 			t.Fatal(err)
 		}

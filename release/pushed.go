@@ -59,14 +59,11 @@ func (p *Pusher) PushAll(ctx context.Context, fleet, version string, built *Buil
 		entries = append(entries, d)
 		pushed.Layers = append(pushed.Layers, PushedVariant{Variant: v.Name, Digest: d.Digest})
 	}
-	d, err := p.ledger(ctx, fleet, built.Ledger)
-	if err != nil {
-		return nil, fmt.Errorf("push the account ledger: %w", err)
-	}
 	if err := p.overtaken(ctx, fleet, built.Ledger); err != nil { // the push took its time
 		return nil, err
 	}
-	pushed.Index, err = p.Index(ctx, append(entries, d), fleet, version)
+	var err error
+	pushed.Index, err = p.Index(ctx, entries, built.Ledger, fleet, version)
 	return pushed, err
 }
 

@@ -22,7 +22,7 @@ type Set struct {
 	Index  string // digest; "" when the reference names one layer's manifest
 	Layers []Layer
 
-	ledger   string // digest; "" where it has none
+	ledger   string // digest; "" where Index is
 	registry *registry.Registry
 }
 

@@ -144,7 +144,7 @@ func (w *heldWorld) build(s *site.Site) {
 		}
 		entries = append(entries, d)
 	}
-	if _, err := p.Index(w.t.Context(), entries, s.Name(), version); err != nil {
+	if _, err := p.Index(w.t.Context(), entries, nil, s.Name(), version); err != nil {
 		w.t.Fatal(err)
 	}
 }

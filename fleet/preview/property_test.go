@@ -173,7 +173,7 @@ func (w *world) build(s *site.Site) {
 		w.made[d.Digest] = v.Recipe
 		entries = append(entries, d)
 	}
-	if _, err := p.Index(w.t.Context(), entries, s.Name(), version); err != nil {
+	if _, err := p.Index(w.t.Context(), entries, nil, s.Name(), version); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -150,7 +150,7 @@ func (h *history) release(t testing.TB, p *Publisher, version, created, fleet, s
 	if stated != "" {
 		pusher.Release = h.keys["release"]
 	}
-	_, err = pusher.Index(t.Context(), []oci.Descriptor{oci.Describe(oci.MediaTypeManifest, raw).Bare()}, stated, version)
+	_, err = pusher.Index(t.Context(), []oci.Descriptor{oci.Describe(oci.MediaTypeManifest, raw).Bare()}, nil, stated, version)
 	must(t, err)
 	return oci.Digest(raw)
 }

@@ -337,11 +337,11 @@ func TestVariantsComeFromTheSignedDescription(t *testing.T) {
 	f := newFleet(t)
 	a, b := f.layer("1", "default", f.release), f.layer("1", "dpdk", f.release)
 	a.Annotations, b.Annotations = map[string]string{oci.AnnotationVariant: "dpdk"}, map[string]string{oci.AnnotationVariant: "default"}
-	raw := oci.Encode(oci.Index{SchemaVersion: 2, MediaType: oci.MediaTypeIndex, Manifests: []oci.Descriptor{a, b}})
-	if _, err := f.Registry.PutManifest(t.Context(), "layer", oci.MediaTypeIndex, raw, "current"); err != nil {
+	index, err := (&release.Pusher{Registry: f.Registry, Now: f.Now}).Index(t.Context(), []oci.Descriptor{a, b}, nil, "metal-a", "1")
+	if err != nil {
 		t.Fatal(err)
 	}
-	layers, err := f.Layers(t.Context(), f.policy, oci.Digest(raw))
+	layers, err := f.Layers(t.Context(), f.policy, index)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -148,7 +148,7 @@ func TestProbes(t *testing.T) {
 func TestLook(t *testing.T) {
 	p := prober(t)
 	meets := func(name, other string) spec.HealthCheck { // it holds while the other one is looked at
-		return spec.HealthCheck{Name: name, Command: []string{"/bin/sh", "-c", "cd " + p.Root + "; touch " + name + "; until test -e " + other + "; do sleep 0.01; done"}, Timeout: 120, Interval: 1000}
+		return spec.HealthCheck{Name: name, Command: []string{"/bin/sh", "-c", "cd " + p.Root + " && touch " + name + "; until test -e " + other + "; do sleep 0.01; done"}, Timeout: 120, Interval: 1000}
 	}
 	checks := []spec.HealthCheck{meets("a", "b"), meets("b", "a")}
 	r := p.Look(t.Context(), Record{}, checks)
@@ -171,8 +171,11 @@ func TestLook(t *testing.T) {
 		}
 		cancel()
 	}()
-	if r := p.Look(ctx, Record{}, checks); len(r.Checks) != 0 || ctx.Err() == nil {
+	if r := p.Look(ctx, Record{}, checks[:1]); len(r.Checks) != 0 || ctx.Err() == nil {
 		t.Errorf("an agent that ends has found %+v", r)
+	}
+	if again := p.Look(t.Context(), Record{}, []spec.HealthCheck{{Name: "a", Command: []string{"/bin/true"}, Timeout: 60, Interval: 1}}); again.Checks["a"].Since == 0 { // it ends what was left
+		t.Errorf("%+v", again)
 	}
 }
 

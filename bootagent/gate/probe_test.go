@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,8 +39,8 @@ func (u units) Run(_ context.Context, unit string) (string, string, error) {
 }
 
 func prober(t *testing.T) Prober {
-	now := int64(0)
-	return Prober{Root: t.TempDir(), Log: t.TempDir(), Runner: new(process.Group), Units: units{"1"}, Now: func() int64 { now++; return now }}
+	var now atomic.Int64
+	return Prober{Root: t.TempDir(), Log: t.TempDir(), Runner: new(process.Group), Units: units{"1"}, Now: func() int64 { return now.Add(1) }}
 }
 
 // TestAServerThatIsGone: a file whose server says nothing is no answer within the time of

@@ -2,13 +2,22 @@
 
 SHELL   := /bin/bash
 GO      ?= go
-UNITS    = $$($(GO) list ./... | grep -vE '/test/(vm|interop)')
+UNITS    = $(LONGEST) $$($(GO) list ./... | grep -vE '/test/(vm|interop)')
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo development)
 BUILT   ?= $(shell git log -1 --format=%cI 2>/dev/null || echo 2026-01-01T00:00:00Z)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 5s
 ATONCE   ?= $(shell expr 2 '*' $$(nproc))
 ARCHES   ?= amd64 arm64
+
+# Packages whose tests take longest begin first, else one of them is left alone at the end.
+LONGEST  = ./builder ./cmd/caisson-agent ./bootagent/items ./bootagent/node ./fleet/publish ./cmd/caisson ./fleet/rollout ./fleet/hub
+
+# Where goroutines of ours share something, or those of tests do.
+RACED    = $(addprefix ./internal/,httpserver machine ownfiles safepath stall verity) \
+  ./oci/keys ./oci/pull ./oci/registry ./oci/transfer ./trust ./netboot/... ./fleet/index ./fleet/inbox ./fleet/unknown \
+  $(addprefix ./bootagent/,daemon download gate items items/exec metrics stage track watch window)
+
 BIN      ?= bin
 OUT      ?= out
 PREFIX   ?= /usr/local
@@ -64,7 +73,7 @@ test: deps lint build size ## Everything: lint, unit, root, VM and interop tests
 test-all:
 	CAISSON_SEQUENCES=$${CAISSON_SEQUENCES-1000} CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -vet=off -timeout 60m -p $(ATONCE) $(UNITS)
 	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(MAKE) --no-print-directory test-race
-	$(MAKE) --no-print-directory test-interop fuzz
+	$(MAKE) --no-print-directory test-interop fuzz FUZZTIME=2s
 
 check: lint ## What a change needs before anything else: lint, and the unit tests without root (some minutes on two cores)
 	CAISSON_WITHOUT=root,net $(GO) test -vet=off -p $(ATONCE) $(UNITS)
@@ -73,7 +82,7 @@ test-unit: ## Tests that need neither root nor a network
 	$(GO) test $(UNITS)
 
 test-race: ## The race detector where goroutines share something
-	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 60m -p $(ATONCE) ./internal/... ./oci/... ./trust ./bootagent/items ./bootagent/download ./bootagent/items/exec ./bootagent/journal
+	CGO_ENABLED=1 $(GO) test -race -vet=off -timeout 60m -p $(ATONCE) $(RACED)
 
 test-vm: ## Boot real machines in QEMU (as root, 10 to 20 minutes)
 	CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 120m -v ./test/vm/...
@@ -82,8 +91,9 @@ test-interop: ## Check our signatures with the real cosign, and its with ours (f
 	test/interop/cosign.sh
 	CAISSON_REQUIRE=$${CAISSON_REQUIRE-tools,cosign} $(GO) test -count=1 -timeout 60m ./test/interop/...
 
-test-long: ## Every test whose name has Long in it (as root, hours): see CONTRIBUTING.md
+test-long: ## Every test whose name has Long in it, and each fuzz target for 30s (as root, hours): see CONTRIBUTING.md
 	CAISSON_LONG=1 CAISSON_REQUIRE=$${CAISSON_REQUIRE-root,tools,net,vm} $(GO) test -count=1 -timeout 8h -p 1 -v -run Long ./...
+	$(MAKE) --no-print-directory fuzz FUZZTIME=30s
 
 lint: ## gofmt, go vet, staticcheck, errcheck
 	@out=$$(gofmt -l $$(git ls-files '*.go')); [ -z "$$out" ] || { echo "gofmt: $$out"; exit 1; }

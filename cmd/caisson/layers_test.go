@@ -104,7 +104,7 @@ func (s *shelf) put(version, created string, files map[string]string, packages .
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := s.p.Index(context.Background(), []oci.Descriptor{d}, "test", version); err != nil {
+	if _, err := s.p.Index(context.Background(), []oci.Descriptor{d}, nil, "test", version); err != nil {
 		s.t.Fatal(err)
 	}
 	return d.Digest

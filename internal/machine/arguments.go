@@ -4,9 +4,11 @@ package machine
 
 import (
 	"cmp"
+	"encoding/base64"
 	"fmt"
+	"maps"
 	"os"
-	"strings"
+	"slices"
 	"sync/atomic"
 )
 
@@ -17,17 +19,25 @@ import (
 const processor = "max,la57=off,erms=off,fsrm=off,smap=off,smep=off,pku=off,svm=off"
 
 func (o Options) arguments(ssh string) []string {
-	args := []string{
-		// One thread runs all processors. With a thread each, QEMU 7.2 may translate
-		// code that the other processor is patching, and about one boot in 15 dies
-		// before /init with "Oops: int3".
-		"-name", o.Name, "-machine", "q35,graphics=off", "-accel", "tcg,thread=single", "-cpu", processor,
+	// One thread runs all emulated processors. With a thread each, QEMU 7.2 may translate
+	// code that the other processor is patching, and about one boot in 15 dies before
+	// /init with "Oops: int3".
+	accelerator := []string{"-accel", "tcg,thread=single", "-cpu", processor}
+	if o.KVM {
+		accelerator = []string{"-accel", "kvm", "-cpu", "host"}
+	}
+	args := append([]string{"-name", o.Name, "-machine", "q35,graphics=off"}, accelerator...)
+	args = append(args,
 		"-smp", fmt.Sprint(cmp.Or(o.Processors, 1)), "-m", fmt.Sprint(cmp.Or(o.Memory, 1024)),
 		"-nodefaults", // no screen and no CD: a guest has no drivers to load for what nobody uses
 		"-display", "none", "-monitor", "none", "-serial", "stdio", "-device", "virtio-rng-pci",
-	}
+	)
 	if o.UUID != "" {
 		args = append(args, "-uuid", o.UUID)
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Credentials)) {
+		text := base64.StdEncoding.EncodeToString([]byte(o.Credentials[name])) // which has no comma, where QEMU's options end
+		args = append(args, "-smbios", "type=11,value=io.systemd.credential.binary:"+name+"="+text)
 	}
 	args = append(args, o.network(ssh)...)
 	if o.Disk != "" {
@@ -43,25 +53,6 @@ func (o Options) arguments(ssh string) []string {
 		args = append(args, "-boot", "n")
 	}
 	return append(args, o.Extra...)
-}
-
-// network is the card and the user network behind it, which reaches nothing but
-// the forwards.
-func (o Options) network(ssh string) []string {
-	if o.NoCard {
-		return []string{"-nic", "none"}
-	}
-	network := fmt.Sprintf("user,id=net,restrict=on,hostfwd=tcp:%s-:22", ssh)
-	if o.TFTP != "" {
-		network += ",tftp=" + o.TFTP + ",bootfile=" + o.Bootfile
-	}
-	for guest, host := range o.Forwards {
-		addr, port, _ := strings.Cut(host, ":")
-		network += fmt.Sprintf(",guestfwd=tcp:%s-cmd:busybox nc %s %s", guest, addr, port)
-	}
-	// In a late slot: a card among the further arguments is found first, and takes the
-	// name eth0.
-	return []string{"-netdev", network, "-device", "virtio-net-pci,netdev=net,addr=0x10,mac=" + o.MAC}
 }
 
 // own counts the addresses that this process has taken.

@@ -3,6 +3,7 @@
 package machine
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -18,9 +19,11 @@ func TestArguments(t *testing.T) {
 		"no card":   {NoCard: true, TFTP: "/tftp", Forwards: forwards},
 		"read-only": {Disk: "d.raw", ReadOnly: true},
 		"two":       {Processors: 2},
+		"KVM":       {KVM: true},
+		"static":    {Network: Network{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Router: netip.MustParseAddr("192.0.2.1"), DNS: netip.MustParseAddr("192.0.2.2"), Address: netip.MustParseAddr("192.0.2.11")}},
 	} {
 		args := o.arguments("127.64.0.1:2222")
-		if got := value(args, "-accel"); got != "tcg,thread=single" {
+		if got := value(args, "-accel"); got != map[bool]string{false: "tcg,thread=single", true: "kvm"}[o.KVM] {
 			t.Errorf("%s: accelerator %q", name, got)
 		}
 		var networks []string
@@ -43,6 +46,28 @@ func TestArguments(t *testing.T) {
 		if got, want := value(args, "-smp"), max("1", map[string]string{"two": "2"}[name]); got != want {
 			t.Errorf("%s: %s processors, want %s", name, got, want)
 		}
+	}
+}
+
+// Cards are ports of one switch, behind the one network that there is; a network of its own
+// has its router and its first address; credentials come by SMBIOS.
+func TestCardsAndNetwork(t *testing.T) {
+	o := Options{MAC: "52:54:00:00:00:01", MoreMACs: []string{"52:54:00:00:00:02"}, Credentials: map[string]string{"b": "2", "a": "1,"}}
+	args := strings.Join(o.arguments("127.64.0.1:2222"), " ")
+	for _, part := range []string{
+		"-netdev user,id=net,restrict=on,hostfwd=tcp:127.64.0.1:2222-:22 -netdev hubport,id=uplink,hubid=0,netdev=net",
+		"-netdev hubport,id=port0,hubid=0 -device virtio-net-pci,netdev=port0,addr=0x10,mac=52:54:00:00:00:01",
+		"-netdev hubport,id=port1,hubid=0 -device virtio-net-pci,netdev=port1,addr=0x11,mac=52:54:00:00:00:02",
+		"-smbios type=11,value=io.systemd.credential.binary:a=MSw= -smbios type=11,value=io.systemd.credential.binary:b=Mg==",
+	} {
+		if !strings.Contains(args, part) {
+			t.Errorf("no %q in %s", part, args)
+		}
+	}
+	addr := netip.MustParseAddr
+	o = Options{Network: Network{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Router: addr("192.0.2.1"), DNS: addr("192.0.2.2"), Address: addr("192.0.2.11")}}
+	if got, want := value(o.arguments("127.64.0.1:2222"), "-netdev"), "user,id=net,restrict=on,hostfwd=tcp:127.64.0.1:2222-192.0.2.11:22,net=192.0.2.0/24,host=192.0.2.1,dns=192.0.2.2,dhcpstart=192.0.2.11"; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

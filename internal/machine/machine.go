@@ -11,10 +11,10 @@
 //	m.PowerCut()
 //
 // A machine reaches nothing but the servers that [Options.Forwards] names: its network is
-// QEMU's user network with restrict=on. Its processor is emulated (TCG), so that it runs
-// where there is no KVM or a broken one; what it does takes several times as long as on
-// hardware, and says nothing about speed but by [Machine.Used]. It ends with its context,
-// and with the process that started it.
+// QEMU's user network with restrict=on. Its processor is emulated (TCG) unless the caller
+// asks for KVM, so that it runs where there is no KVM or a broken one; what it does takes
+// several times as long as on hardware, and says nothing about speed but by [Machine.Used].
+// It ends with its context, and with the process that started it.
 //
 // Whatever waits here waits for a context. Without a deadline it may wait for ever: a guest
 // says nothing when it hangs.
@@ -43,9 +43,12 @@ var ErrEnded = errors.New("the machine went off")
 // Options describe a machine. Either TFTP or Kernel and Initrd say how it boots.
 type Options struct {
 	Name       string
-	MAC        string            // of its one network card
+	MAC        string            // of its network card
+	MoreMACs   []string          // of further cards, at most 15, on one switch with the first
+	Network    Network           // of its cards
 	UUID       string            // SMBIOS
-	Processors int               // 0 is 1; they share one thread of the host, so a second one only costs
+	KVM        bool              // run on the host's processor, see [ProbeKVM]
+	Processors int               // 0 is 1; emulated ones share one thread of the host, so a second one only costs
 	Memory     int               // MiB, 0 is 1024
 	TFTP       string            // directory that the network's TFTP server shows
 	Bootfile   string            // name below TFTP that DHCP announces
@@ -57,8 +60,13 @@ type Options struct {
 	ReadOnly   bool              // the disk takes no writes
 	Forwards   map[string]string // address the guest dials, 10.0.2.100:5000, to one on 127.0.0.1
 	Extra      []string          // further arguments for qemu
-	Log        io.Writer         // gets what the console prints, while it does; may be nil
+
+	Credentials map[string]string // for the guest's systemd, by name: systemd.system-credentials(7), by SMBIOS
+	Log         io.Writer         // gets what the console prints, while it does; may be nil
 }
+
+// qemu is QEMU's program.
+const qemu = "qemu-system-x86_64"
 
 // Machine is a running virtual machine.
 type Machine struct {
@@ -74,7 +82,7 @@ type Machine struct {
 func Start(ctx context.Context, o Options) (*Machine, error) {
 	at := OwnAddress()
 	m := &Machine{Name: o.Name, Console: newConsole(o.Log), ssh: at, done: make(chan struct{})}
-	m.cmd = exec.CommandContext(ctx, "qemu-system-x86_64", o.arguments(at)...)
+	m.cmd = exec.CommandContext(ctx, qemu, o.arguments(at)...)
 	m.cmd.Stdout = m.Console
 	m.cmd.Stderr = m.Console
 	// The machine and its helpers die with us, however we die.
@@ -90,6 +98,9 @@ func Start(ctx context.Context, o Options) (*Machine, error) {
 	}()
 	return m, nil
 }
+
+// SSH is the address of the host that leads to the machine's port 22.
+func (m *Machine) SSH() string { return m.ssh }
 
 // Done is closed when the machine is off and has written all that it writes.
 func (m *Machine) Done() <-chan struct{} { return m.done }

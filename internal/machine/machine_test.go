@@ -6,8 +6,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -87,6 +89,61 @@ func TestProcessorTime(t *testing.T) {
 	for _, bad := range []string{"", "17 (x) S 1", "17 (x) S 1 17 17 0 -1 4194304 5 0 0 0 a b 0"} {
 		if _, err := processorTime(bad); err == nil {
 			t.Errorf("%q has a processor time", bad)
+		}
+	}
+}
+
+// What QEMU is given begins each archive where a word begins.
+func TestJoinInitrd(t *testing.T) {
+	dir := t.TempDir()
+	var names []string
+	for i, text := range []string{"12345", "6789", "a"} {
+		name := filepath.Join(dir, string(rune('a'+i)))
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+	}
+	all := filepath.Join(dir, "all")
+	if err := JoinInitrd(all, names...); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(all); string(got) != "12345\x00\x00\x006789a" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := JoinInitrd(all, filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("an archive that is not there: %v", err)
+	}
+}
+
+func TestCheckTools(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	var missing *MissingTool
+	if err := CheckTools(); !errors.As(err, &missing) || missing.Hint() != "on Debian: apt install qemu-system-x86" {
+		t.Errorf("without QEMU: %v", err)
+	}
+	emulator(t, "exit 0")
+	if err := CheckTools("ssh"); !errors.As(err, &missing) {
+		t.Errorf("without anything else: %v", err)
+	}
+}
+
+// A guest that hangs, one that does not start and one that runs are told apart.
+func TestProbe(t *testing.T) {
+	for script, want := range map[string]string{
+		"exec sleep 1000": "a guest of one sector hangs for 200ms",
+		"exit 33":         "",
+		"exit 0":          "a guest of one sector does not run",
+		"echo 'failed to initialize kvm: Permission denied' >&2; exit 1": "exit status 1: failed to initialize kvm: Permission denied",
+	} {
+		emulator(t, script)
+		bound := 200 * time.Millisecond // of the one that hangs; the others end by themselves
+		if !strings.Contains(script, "sleep") {
+			bound = time.Minute
+		}
+		err := probe(t.Context(), "probe.img", bound)
+		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && got != want {
+			t.Errorf("%s: %v, want %q", script, err, want)
 		}
 	}
 }

@@ -287,19 +287,8 @@ func (f *Fleet) proven(t *testing.T) (machine.Options, spec.Status) {
 func (f *Fleet) loader(t *testing.T) (kernel, initrd string) {
 	t.Helper()
 	dir := filepath.Join(f.Dir, "netboot")
-	var all []byte
-	for _, part := range []string{"initrd", "site.cpio"} {
-		data, err := os.ReadFile(filepath.Join(dir, part))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for len(all)%4 != 0 { // where the kernel looks for the next archive; boot loaders do the same
-			all = append(all, 0)
-		}
-		all = append(all, data...)
-	}
 	initrd = filepath.Join(f.Dir, "loader.img")
-	if err := os.WriteFile(initrd, all, 0o644); err != nil {
+	if err := machine.JoinInitrd(initrd, filepath.Join(dir, "initrd"), filepath.Join(dir, "site.cpio")); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, "kernel"), initrd

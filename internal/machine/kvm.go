@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// probeBound is how long the smallest guest may take. It needs some milliseconds; the rest
+// is for a host with other work.
+const probeBound = 10 * time.Second
+
+// probeCode is what the smallest guest writes to QEMU's isa-debug-exit, which ends with
+// twice that and one.
+const probeCode = 0x10
+
+// probeSector is the smallest guest, a boot sector: mov al, probeCode; out 0xf4, al; hlt.
+func probeSector() []byte {
+	sector := make([]byte, 512)
+	copy(sector, []byte{0xb0, probeCode, 0xe6, 0xf4, 0xf4})
+	sector[510], sector[511] = 0x55, 0xaa
+	return sector
+}
+
+// ProbeKVM starts the smallest guest there is by KVM, and returns why that does not work,
+// nil when it does. That /dev/kvm can be opened says little: in a virtual machine that has
+// one, guests may hang. dir takes a file for the time of the probe.
+func ProbeKVM(ctx context.Context, dir string) (err error) {
+	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	name := filepath.Join(dir, "probe.img")
+	if err := os.WriteFile(name, probeSector(), 0o600); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(name)) }()
+	return probe(ctx, name, probeBound)
+}
+
+func probe(ctx context.Context, image string, bound time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, qemu, "-machine", "pc", "-accel", "kvm", "-m", "16", "-nodefaults",
+		"-display", "none", "-monitor", "none", "-device", "isa-debug-exit,iobase=0xf4,iosize=1", "-drive", "file="+image+",format=raw,if=floppy")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.WaitDelay = time.Second
+	said, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("a guest of one sector hangs for %s", bound)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(err, &exit) && exit.ExitCode() == 2*probeCode+1:
+		return nil
+	case err == nil:
+		return errors.New("a guest of one sector does not run")
+	}
+	last := strings.Split(strings.TrimSpace(string(said)), "\n")
+	return fmt.Errorf("%w: %s", err, last[len(last)-1])
+}

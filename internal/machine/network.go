@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package machine
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Network is what a machine's cards are plugged into: one link with a router, which gives
+// addresses by DHCP and leads nowhere. The zero value is QEMU's own, 10.0.2.0/24, where the
+// first card that asks gets 10.0.2.15.
+type Network struct {
+	Prefix  netip.Prefix // IPv4
+	Router  netip.Addr   // in it, with DHCP
+	DNS     netip.Addr   // in it; nobody answers there
+	Address netip.Addr   // the first that DHCP gives, and the one whose port 22 [Machine.Login] dials
+}
+
+// options are those of QEMU's user network.
+func (n Network) options() string {
+	if !n.Prefix.IsValid() {
+		return ""
+	}
+	return fmt.Sprintf(",net=%s,host=%s,dns=%s,dhcpstart=%s", n.Prefix, n.Router, n.DNS, n.Address)
+}
+
+// guest is the guest's side of a forward to its port 22: an empty address is the first
+// that DHCP gives.
+func (n Network) guest() string {
+	if !n.Prefix.IsValid() {
+		return ""
+	}
+	return n.Address.String()
+}
+
+// network is the cards and the user network behind them, which reaches nothing but the
+// forwards.
+func (o Options) network(ssh string) []string {
+	if o.NoCard {
+		return []string{"-nic", "none"}
+	}
+	network := fmt.Sprintf("user,id=net,restrict=on,hostfwd=tcp:%s-%s:22%s", ssh, o.Network.guest(), o.Network.options())
+	if o.TFTP != "" {
+		network += ",tftp=" + o.TFTP + ",bootfile=" + o.Bootfile
+	}
+	for guest, host := range o.Forwards {
+		addr, port, _ := strings.Cut(host, ":")
+		network += fmt.Sprintf(",guestfwd=tcp:%s-cmd:busybox nc %s %s", guest, addr, port)
+	}
+	// In a late slot: a card among the further arguments is found first, and takes the
+	// name eth0.
+	const slot = 0x10
+	if len(o.MoreMACs) == 0 {
+		return []string{"-netdev", network, "-device", fmt.Sprintf("virtio-net-pci,netdev=net,addr=%#x,mac=%s", slot, o.MAC)}
+	}
+	args := []string{"-netdev", network, "-netdev", "hubport,id=uplink,hubid=0,netdev=net"}
+	for i, mac := range append([]string{o.MAC}, o.MoreMACs...) {
+		args = append(args, "-netdev", fmt.Sprintf("hubport,id=port%d,hubid=0", i),
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=port%d,addr=%#x,mac=%s", i, slot+i, mac))
+	}
+	return args
+}

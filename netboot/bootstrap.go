@@ -11,6 +11,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/keys"
+	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
 )
@@ -26,11 +27,30 @@ type Registry struct {
 
 // Bootstrap returns the trust anchor of a site's nodes.
 func Bootstrap(s *site.Site, r Registry) (spec.Bootstrap, error) {
+	b, err := Anchor(s, r, nil)
+	if err != nil {
+		return b, err
+	}
+	operators, err := keys.Publics(s.Trust().Operator)
+	if err != nil {
+		return b, cli.WithHint(fmt.Errorf("operator keys: %w", err), "'caisson keys' makes keys, trust.keys.operator of the site names them")
+	}
+	epoch, err := keys.Publics(s.Trust().Epoch)
+	if err != nil {
+		return b, fmt.Errorf("epoch keys: %w", err)
+	}
+	b.Keys, b.EpochKeys, b.Threshold = texts(operators), texts(epoch), s.Trust().Threshold
+	return b, nil
+}
+
+// Anchor is [Bootstrap] with other operators than the site's: one signature of theirs is
+// enough, and none of them raises the epoch.
+func Anchor(s *site.Site, r Registry, operators []sign.Verifier) (spec.Bootstrap, error) {
 	if r.Ref == "" {
 		r.Ref = s.Registry()
 	}
 	b := spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: s.Name(), Registry: r.Ref,
-		PlainHTTP: r.PlainHTTP, Mirrors: r.Mirrors, Proxy: r.Proxy, CAs: r.CAs, Hints: s.ReportURL(), Threshold: s.Trust().Threshold, KernelArgs: s.KernelArgs(), NewStateDisk: s.NewStateDisk(),
+		PlainHTTP: r.PlainHTTP, Mirrors: r.Mirrors, Proxy: r.Proxy, CAs: r.CAs, Hints: s.ReportURL(), Keys: texts(operators), Threshold: 1, KernelArgs: s.KernelArgs(), NewStateDisk: s.NewStateDisk(),
 		BootFromDisk: s.BootFromDisk(), Network: s.BootNetwork()}
 	if ref, err := oci.ParseRef(r.Ref); err != nil {
 		return b, fmt.Errorf("registry of the nodes: %w", err)
@@ -42,26 +62,15 @@ func Bootstrap(s *site.Site, r Registry) (spec.Bootstrap, error) {
 			return b, cli.Usage("host[:port]/prefix", "--mirror: %q is not a registry", m)
 		}
 	}
-	if err := checkProxy(r.Proxy); err != nil {
-		return b, err
-	}
-	var err error
-	if b.Keys, err = publicKeys(s.Trust().Operator); err != nil {
-		return b, cli.WithHint(fmt.Errorf("operator keys: %w", err), "'caisson keys' makes keys, trust.keys.operator of the site names them")
-	}
-	if b.EpochKeys, err = publicKeys(s.Trust().Epoch); err != nil {
-		return b, fmt.Errorf("epoch keys: %w", err)
-	}
-	return b, nil
+	return b, checkProxy(r.Proxy)
 }
 
-// publicKeys reads key files; their PEM is written by one hand.
-func publicKeys(names []string) (out []string, err error) {
-	found, err := keys.Publics(names)
+// texts are keys in PEM, written by one hand.
+func texts(found []sign.Verifier) (out []string) {
 	for _, k := range found {
 		out = append(out, string(k.PEM()))
 	}
-	return out, err
+	return out
 }
 
 var partitionUUID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)

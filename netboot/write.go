@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/caisson-os/caisson/builder/boot"
@@ -25,6 +26,12 @@ type Loader struct {
 	Bootstrap spec.Bootstrap // whom the nodes trust
 	URL       string         // where the directory is served; empty is beside the script
 	Args      []string       // further arguments of the loader's kernel
+}
+
+// Line is the command line that the loader's kernel is started with, but for the card that
+// it came by.
+func (l Loader) Line() []string {
+	return spec.KernelLine(slices.Concat(l.Bootstrap.KernelArgs, l.Args))
 }
 
 // Write fetches the loader's blobs and writes the directory. All blobs come first,
@@ -57,13 +64,13 @@ func Write(ctx context.Context, r *registry.Registry, dir string, l Loader) erro
 	if err := durable.WriteFile(filepath.Join(dir, "site.cpio"), cpio, 0o644); err != nil {
 		return err
 	}
-	script := ipxeScript(l.URL, append(append([]string{}, l.Bootstrap.KernelArgs...), l.Args...))
+	script := ipxeScript(l.URL, l.Line())
 	return durable.WriteFile(filepath.Join(dir, "boot.ipxe"), []byte(script), 0o644)
 }
 
 // ipxeScript loads the two archives one after the other: the kernel unpacks both
 // into one tree. BIOS and UEFI differ in how they learn of them, this does for both.
-func ipxeScript(url string, args []string) string {
+func ipxeScript(url string, line []string) string {
 	if url != "" {
 		url = strings.TrimRight(url, "/") + "/"
 	}
@@ -77,5 +84,5 @@ boot || goto failed
 echo caisson: could not load the node's loader, trying again in 10 seconds
 sleep 10
 chain --replace %[1]sboot.ipxe || goto failed
-`, url, strings.Join(spec.KernelLine(args), " "))
+`, url, strings.Join(line, " "))
 }

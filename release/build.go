@@ -22,6 +22,7 @@ type Build struct {
 	Options builder.Options // those that all variants share
 	Locks   *builder.LockFile
 	Before  Before
+	Node    string // the variant of this node alone is built; "" builds all
 
 	// Make builds one variant, nil is [builder.Build].
 	Make func(ctx context.Context, recipe spec.Recipe, variant, version string, o builder.Options) (*builder.Result, error)
@@ -34,11 +35,14 @@ type Built struct {
 	Ledger   []spec.Account    // the fleet's
 }
 
-// Bake builds every variant of a site, in the order of s.Variants.
+// Bake builds the variants of a site, in the order of s.Variants.
 func Bake(ctx context.Context, s *site.Site, b Build) (*Built, error) {
 	variants, err := s.Variants()
 	if err != nil {
 		return nil, err
+	}
+	if b.Node != "" {
+		variants = slices.DeleteFunc(variants, func(v site.Variant) bool { return !slices.Contains(v.Nodes, b.Node) })
 	}
 	siteDir, err := filepath.Abs(s.Dir()) // apt takes no relative keyring
 	if err != nil {

@@ -7,5 +7,5 @@
 // It takes a loader out of a released layer and adds what the site's nodes trust.
 // It is not the registry that nodes ask afterwards, and it signs nothing: the
 // loader is as safe as the wire or the firmware that brings it. Only cmd/caisson
-// imports it.
+// and package sandbox import it.
 package netboot

@@ -63,6 +63,7 @@ var results = map[string]any{
 	"prune":               publish.Pruned{},
 	"netboot":             netbooted{},
 	"image":               imaged{},
+	"try":                 tried{},
 	"publish":             publish.Result{},
 	"pin":                 publish.Result{},
 	"freeze":              publish.Result{},

@@ -29,16 +29,20 @@ const (
 	ExitUsage   = 2 // wrong call or invalid input
 	ExitDrift   = 3 // drift, or a pending change
 	ExitRefused = 4 // refused; the refusal code is printed
+	ExitFailed  = 5 // a node that was tried is not as it should be
 
 	ExitInterrupted = 130 // by SIGINT, as shells report it
 )
 
 // ExitCodes is the text for --help.
-const ExitCodes = `Exit codes: 0 done, 1 error, 2 usage or invalid input, 3 drift or pending change, 4 refused, 130 interrupted`
+const ExitCodes = `Exit codes: 0 done, 1 error, 2 usage or invalid input, 3 drift or pending change, 4 refused, 5 a tried node failed, 130 interrupted`
 
 // ErrDrift ends a verb whose answer is "there is something to do": the verb has
 // said all there is to say, only the exit code is left.
 var ErrDrift error = quiet(ExitDrift)
+
+// ErrFailed ends a verb that has tried a node, and has said what is wrong with it.
+var ErrFailed error = quiet(ExitFailed)
 
 // ErrInvalid ends a verb that has already reported what is wrong with its input.
 var ErrInvalid error = quiet(ExitUsage)

@@ -16,6 +16,7 @@ var folders = []Floor{
 	{[]string{"builder", "bootagent"}, "what makes a layer and what runs one share the contract and nothing else"},
 	{[]string{"release"}, "a release is built, then signed and pushed"},
 	{[]string{"fleet", "netboot", "media"}, "fleets and first boots are made of releases"},
+	{[]string{"sandbox"}, "a node is tried with a layer, an overlay and boot files as it would get them"},
 	{[]string{"cmd", "hack", "packaging"}, "programs choose what is linked with what"},
 	{[]string{"test"}, "suites look at everything; no program links them"},
 }

@@ -45,7 +45,7 @@ var rules = []Rule{
 		"os/exec": noProcess, "net": noProcess, "net/http": noProcess, "golang.org/x/sys/unix": noProcess, "gopkg.in/yaml.v3": noYAML, "go.yaml.in/yaml/v3": noYAML}},
 	{Packages: "spec/site/...", Only: []string{"spec/...", "internal/plain", "internal/nearest"}, Why: authored, Banned: map[string]string{
 		"os/exec": noProcess, "net/http": noProcess}, // net itself comes with crypto/x509, which reads the site's CAs
-		By: []string{"cmd/caisson", "fleet/...", "release", "netboot/...", "test/..."}, ByWhy: noYAML},
+		By: []string{"cmd/caisson", "fleet/...", "release", "netboot/...", "sandbox", "test/..."}, ByWhy: noYAML},
 	{Packages: "spec/site/calendar", Only: []string{}, Why: "dates are computed from rules and the tz database, whoever wrote the rules"},
 	{Packages: "spec/site/report", Only: []string{"internal/plain", "internal/nearest"}, Stdlib: true, Why: leaf},
 	{Packages: "spec/site/tree", Only: []string{"spec/site/report", "internal/plain", "internal/nearest"}, Why: "a tree knows places, not meanings"},
@@ -68,7 +68,7 @@ var rules = []Rule{
 	{Packages: "oci/sign/...", Only: []string{"oci/...", "spec/refusal", "internal/check", "internal/ownfiles"}, Why: "signatures know digests, not documents", Banned: map[string]string{
 		"github.com/google/go-containerregistry/": "the agent links it"}},
 	{Packages: "oci/registry", Only: []string{"oci/...", "spec/refusal", "internal/..."}, Why: "pushing and serving know artifacts, not what they mean",
-		By: []string{"oci/transfer", "cmd/caisson", "release", "fleet/...", "netboot/...", "media", "test/..."}, ByWhy: "go-containerregistry never reaches the agent"},
+		By: []string{"oci/transfer", "cmd/caisson", "release", "fleet/...", "netboot/...", "media", "sandbox", "test/..."}, ByWhy: "go-containerregistry never reaches the agent"},
 
 	{Packages: "layers", Only: []string{"internal/..."}, Why: "a store holds images, whatever they are for"},
 	{Packages: "layers/delta", Only: []string{}, Stdlib: true, Why: "chunks are bytes, whatever they are part of",
@@ -82,20 +82,26 @@ var rules = []Rule{
 
 	{Packages: "release", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "systemd", "internal/..."}, Why: "a layer is an artifact, whichever fleet runs it and whoever asks", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
-		By: []string{"cmd/caisson", "fleet/...", "netboot", "media", "test/..."}, ByWhy: "nodes read layers through trust"},
+		By: []string{"cmd/caisson", "fleet/...", "netboot", "media", "sandbox", "test/..."}, ByWhy: "nodes read layers through trust"},
 	{Packages: "netboot/tftp", Only: []string{"internal/quota"}, Why: "it serves whatever it is given", By: []string{"netboot", "cmd/caisson"}, ByWhy: "nodes serve nothing"},
 	{Packages: "netboot", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "release", "systemd", "internal/...", "netboot/tftp"}, Why: "a loader is made of a layer and a trust anchor", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
-		By: []string{"cmd/caisson", "test/..."}, ByWhy: "firmware reads what it makes, programs do not"},
+		By: []string{"cmd/caisson", "sandbox", "test/..."}, ByWhy: "firmware reads what it makes, programs do not"},
 	{Packages: "media/uki/...", Only: []string{}, Stdlib: true, Why: "a program for firmware has sections, whatever is in them", By: []string{"media", "cmd/caisson", "test/..."}, ByWhy: writesMedia},
 	{Packages: "media/fat", Only: []string{}, Stdlib: true, Why: "files are bytes, whatever starts from them", By: []string{"media"}, ByWhy: writesMedia},
 	{Packages: "media/iso", Only: []string{}, Stdlib: true, Why: "a CD has a partition, whatever is in it", By: []string{"media"}, ByWhy: writesMedia},
 	{Packages: "media", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "release", "systemd", "internal/...", "media/..."}, Why: "a medium is made of a loader", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
 		By: []string{"cmd/caisson", "test/..."}, ByWhy: writesMedia},
+	{Packages: "sandbox", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "release", "fleet/...", "netboot/...", "systemd", "internal/..."}, Why: "a node is tried with what it would get, however the operator asks", Banned: map[string]string{
+		"github.com/spf13/":      "command lines belong to cmd",
+		Module + "/fleet/policy": "it signs with keys of its own and opens no other",
+		Module + "/fleet/hub":    "nobody is told of a node that is tried",
+		Module + "/test/":        "tests start machines by internal/machine, too"},
+		By: []string{"cmd/caisson"}, ByWhy: "an operator tries nodes; nothing that is published depends on it"},
 	{Packages: "fleet/...", Only: []string{"spec/...", "layers/...", "builder/...", "oci/...", "trust/...", "release", "fleet/...", "systemd", "internal/..."}, Why: "a fleet is what its nodes are sent, not how the operator asks", Banned: map[string]string{
 		"github.com/spf13/": "command lines belong to cmd"},
-		By: []string{"cmd/caisson", "fleet/...", "test/..."}, ByWhy: "a node knows itself; fleets are published elsewhere"},
+		By: []string{"cmd/caisson", "fleet/...", "sandbox", "test/..."}, ByWhy: "a node knows itself; fleets are published elsewhere"},
 	{Packages: "fleet/report", Only: []string{"spec", "oci", "oci/sign", "oci/internal/...", "spec/refusal", "internal/..."}, Why: "what a report counts for follows from the report and the key, wherever both are kept",
 		By: []string{"fleet/hub"}, ByWhy: "one place takes reports"},
 	{Packages: "fleet/view", Only: []string{"spec", "spec/rules", "spec/refusal", "internal/plain", "internal/nearest"}, Stdlib: true, Why: "what stands out in a fleet follows from rows and a time",
@@ -195,7 +201,7 @@ var rules = []Rule{
 	{Packages: "internal/plain", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/nearest", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/httpserver", Only: []string{"internal/durable", "internal/ownfiles", "internal/check", "internal/quota"}, Why: "it serves whatever it is given",
-		By: []string{"cmd/caisson", "bootagent/metrics", "netboot/...", "fleet/...", "test/..."}, ByWhy: "a node answers nobody but itself"},
+		By: []string{"cmd/caisson", "bootagent/metrics", "netboot/...", "fleet/...", "sandbox", "test/..."}, ByWhy: "a node answers nobody but itself"},
 	{Packages: "internal/cpio", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/quota", Only: []string{}, Stdlib: true, Why: leaf},
 	{Packages: "internal/verity", Only: []string{}, Stdlib: true, Why: "a tree is made of bytes, whatever they are part of",
@@ -206,7 +212,7 @@ var rules = []Rule{
 	{Packages: "internal/powercut", Only: []string{}, Why: leaf, By: []string{}, ByWhy: "it is for tests"},
 	{Packages: "internal/safepath", Only: []string{}, Why: leaf},
 	{Packages: "internal/machine", Only: []string{}, Why: "a machine boots whatever it is given", Banned: map[string]string{"testing": "the demo starts machines, too"},
-		By: []string{"test/..."}, ByWhy: "nodes and the command line start no machines"},
+		By: []string{"sandbox", "test/..."}, ByWhy: "a machine is started to test caisson, or to try a node"},
 	{Packages: "internal/doctext", Only: []string{}, Stdlib: true, Why: leaf, By: []string{}, ByWhy: "pages are held to programs by tests"},
 	{Packages: "cmd/...", By: []string{}, ByWhy: "a program is the end of the line"},
 }

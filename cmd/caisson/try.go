@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/caisson-os/caisson/builder"
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/sandbox"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+// tried is what try -o json prints.
+type tried struct {
+	Node             string          `json:"node"`
+	Layer            string          `json:"layer"`
+	Passed           bool            `json:"passed"`             // it came up, its health is ok, and its gates and checks hold
+	Reason           string          `json:"reason,omitempty"`   // the first thing that is wrong
+	Health           spec.Health     `json:"health,omitempty"`   // none where the node was not asked
+	Gates            []string        `json:"gates"`              // names of the site's health checks
+	Checks           []sandbox.Check `json:"checks"`             // in the order in which they were given
+	FailedUnits      []string        `json:"failedUnits"`        // of systemd: they decide nothing by themselves
+	Emulated         string          `json:"emulated,omitempty"` // why not by KVM
+	Steps            []sandbox.Step  `json:"steps"`
+	ProcessorSeconds float64         `json:"processorSeconds"` // that the machine had
+}
+
+// tryFlags are the flags of try.
+type tryFlags struct {
+	build   buildFlags
+	node    string
+	ssh     bool
+	checks  []string
+	memory  int
+	cards   int
+	disk    bool
+	timeout time.Duration
+}
+
+func (a *app) tryCommand() *cobra.Command {
+	var f tryFlags
+	c := &cobra.Command{
+		Use:   "try FILE… --node NAME",
+		Short: "Boot a node of a site in a virtual machine, before anything is published",
+		Long: "Boot a node of a site in a virtual machine, before anything is published.\n\n" +
+			"The node's layer is built as 'caisson build' does, and its overlay made as 'caisson publish' does. Both are\n" +
+			"signed with keys that are made for this boot and served from this process; QEMU boots the kernel, the\n" +
+			"initrd and the site.cpio that 'caisson netboot' writes, with the node's MAC addresses. The machine's network\n" +
+			"leads nowhere, so that nobody is told and nothing outside is asked. Nothing is left behind.\n\n" +
+			"The console is shown until the node's agent says whether its health is ok and the site's health checks\n" +
+			"hold. Then each --check is run on the node, as root. The exit code is 0 when all of it is well and 5 when\n" +
+			"something is not. --ssh opens a shell of root as soon as somebody can log in, after the checks where there\n" +
+			"are any; without any the exit code is 0 when the shell has ended.\n\n" +
+			"Needs what 'caisson build' needs, qemu-system-x86 and busybox. Without a KVM that works the processor is\n" +
+			"emulated, several times slower.",
+		Example: "  caisson try site.yaml --node node1\n  caisson try site.yaml --node node1 --ssh\n" +
+			"  caisson try site.yaml --node node1 --check 'systemctl is-active nginx' --check 'test -d /srv/data'",
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, names []string) error { return a.try(c.Context(), f, names) },
+	}
+	fs := c.Flags()
+	fs.StringVar(&f.node, "node", "", "`NAME` of the node")
+	fs.BoolVar(&f.ssh, "ssh", false, "log in as root")
+	fs.StringArrayVar(&f.checks, "check", nil, "run `COMMAND` on the node as root, which must end with 0; may be given again")
+	fs.IntVar(&f.memory, "memory", 0, "`MIB` of memory of the machine (1024 and the size of the layer when 0)")
+	fs.IntVar(&f.cards, "nics", 0, "at least `N` network cards, on one switch (those that the site names when 0)")
+	fs.BoolVar(&f.disk, "disk", false, "with a state disk: an empty one where the site has nodes make theirs")
+	fs.DurationVar(&f.timeout, "timeout", 20*time.Minute, "how long it may take from power-on until the gates are decided, and each check")
+	fs.StringVar(&f.build.agent, "agent", "", "static caisson-agent binary (the one beside this program when empty)")
+	fs.StringVar(&f.build.cache, "cache", "", "directory kept between builds "+cacheDefault+"; what try makes is in its directory try meanwhile")
+	fs.StringVar(&f.build.lock, "lock", "", "lock file (caisson.lock beside the site when empty)")
+	fs.StringVar(&f.build.debs, "debs", "", "directory of kept package files: used first, and filled")
+	fs.BoolVar(&f.build.fast, "fast", true, "weaker compression; --fast=false makes the images that a build makes, for both to share")
+	fs.BoolVar(&f.build.fresh, "no-lock", false, "take the newest packages even when there is a lock")
+	_ = c.MarkFlagRequired("node") // the flag stands above
+	return c
+}
+
+func (a *app) try(ctx context.Context, f tryFlags, names []string) (err error) {
+	switch {
+	case f.memory < 0 || f.memory > 0 && f.memory < 256:
+		return cli.Usage("MiB, as in --memory 2048", "--memory %d is too little for any node", f.memory)
+	case f.cards < 0 || f.cards > sandbox.MaxCards:
+		return cli.Usage("", "--nics %d: a machine has 1 to %d cards", f.cards, sandbox.MaxCards)
+	case f.timeout <= 0:
+		return cli.Usage("as in --timeout 30m", "--timeout %s leaves no time", f.timeout)
+	}
+	s, err := a.loadSite(names...)
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	console := &consoleWriter{app: a}
+	o, err := a.sandboxOptions(f, s, names[0])
+	if err != nil {
+		return err
+	}
+	o.Console = console
+	progress := a.progress()
+	o.Build.Options.Progress = progress.event
+	box, err := sandbox.Open(ctx, s, f.node, o)
+	progress.close()
+	if err != nil {
+		return full(err, o.Dir, o.Build.Options.CacheDir)
+	}
+	defer func() { err = errors.Join(err, box.Close()) }()
+	result := tried{Node: f.node, Layer: box.Layer(), Gates: []string{}, Checks: []sandbox.Check{}, FailedUnits: []string{}}
+	if why := box.Emulated(); why != nil {
+		result.Emulated = why.Error()
+		a.say("the processor is emulated, several times slower than by KVM: %v", why)
+	}
+	if err := a.boot(ctx, box, f, console, &result); err != nil {
+		return full(err, o.Dir)
+	}
+	result.Steps = box.Steps()
+	used, err := box.Used()
+	if err != nil {
+		return err
+	}
+	result.ProcessorSeconds = used.Seconds()
+	a.saySteps(result, time.Since(begun))
+	return a.tried(result, f)
+}
+
+// sandboxOptions are what the flags say, without what talks.
+func (a *app) sandboxOptions(f tryFlags, s *site.Site, file string) (o sandbox.Options, err error) {
+	if f.build.agent, err = findAgent(f.build.agent); err != nil {
+		return o, err
+	}
+	if f.build.cache, err = cacheDir(f.build.cache); err != nil {
+		return o, err
+	}
+	locks, err := readLocks(f.build, file)
+	if err != nil {
+		return o, err
+	}
+	source, err := a.source(f.build.cache)
+	if err != nil {
+		return o, err
+	}
+	cache, err := filepath.Abs(f.build.cache) // QEMU and apt run elsewhere
+	return sandbox.Options{
+		Build: release.Build{Locks: locks, Options: builder.Options{CacheDir: f.build.cache, Agent: f.build.agent, Fast: f.build.fast, Debs: f.build.debs}},
+		First: func(ctx context.Context, r *registry.Registry) error { return source.Push(ctx, r, s) },
+		Dir:   filepath.Join(cache, "try"), Tool: version, Now: now(), Memory: f.memory, Cards: f.cards, Disk: f.disk,
+	}, err
+}
+
+// boot starts the machine and asks it what the flags want to know. What is wrong with the
+// node is in the result; an error is of the try itself.
+func (a *app) boot(ctx context.Context, box *sandbox.Box, f tryFlags, console *consoleWriter, result *tried) error {
+	var down *sandbox.DownError
+	limited, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	late := func(err error) bool { return err != nil && limited.Err() != nil && ctx.Err() == nil }
+	if err := box.Start(ctx); err != nil {
+		return err
+	}
+	switch err := box.LogIn(limited); {
+	case errors.As(err, &down):
+		result.Reason = down.Error()
+		return nil
+	case late(err):
+		result.Reason = "nobody could log in within " + f.timeout.String()
+		return nil
+	case err != nil:
+		return err
+	}
+	if f.ssh && len(f.checks) == 0 {
+		result.Passed = true
+		return a.shell(ctx, box, console)
+	}
+	v, err := box.Settle(limited)
+	if late(err) {
+		result.Reason = "the gates were not decided within " + f.timeout.String()
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	result.Passed, result.Reason, result.Health = v.Passed, v.Reason, v.Health
+	result.Gates, result.FailedUnits = append(result.Gates, v.Gates...), append(result.FailedUnits, v.Failed...)
+	if v.Why != "" && !a.json() {
+		a.quote(v.Why)
+	}
+	for _, command := range f.checks {
+		one, cancel := context.WithTimeout(ctx, f.timeout)
+		c, err := box.Check(one, command)
+		late := one.Err() != nil
+		cancel()
+		if err != nil && (ctx.Err() != nil || !late) {
+			return err
+		}
+		if err != nil {
+			c = sandbox.Check{Command: command, Exit: -1, Output: "no answer within " + f.timeout.String()}
+		}
+		result.Checks = append(result.Checks, c)
+		if !c.Passed && result.Passed {
+			result.Passed, result.Reason = false, "check "+command
+		}
+		if err != nil {
+			break // the connection is gone with it
+		}
+	}
+	if f.ssh {
+		return a.shell(ctx, box, console)
+	}
+	return nil
+}
+
+// shell gives the terminal to the node.
+func (a *app) shell(ctx context.Context, box *sandbox.Box, console *consoleWriter) error {
+	console.mute()
+	a.say("logging in; the machine ends with the shell")
+	return box.Shell(ctx, os.Stdin, a.out, a.err)
+}
+
+// saySteps says what took how long.
+func (a *app) saySteps(r tried, took time.Duration) {
+	var parts []string
+	for _, s := range r.Steps {
+		parts = append(parts, plain.Sprintf("%s %.0f s", s.Name, s.Seconds))
+	}
+	a.say("took %.0f s: %s; the machine had %.0f s of a processor", took.Seconds(), strings.Join(parts, ", "), r.ProcessorSeconds)
+}
+
+// tried prints the result, and returns the error that has its exit code.
+func (a *app) tried(r tried, f tryFlags) error {
+	if a.json() {
+		if err := cli.JSON(a.out, r); err != nil {
+			return err
+		}
+	} else if !f.ssh || len(f.checks) > 0 || !r.Passed {
+		how := func(passed bool) string { return map[bool]string{true: "passed", false: "FAILED"}[passed] }
+		what := r.Reason
+		if r.Passed {
+			what = "health ok"
+			if len(r.Gates) > 0 {
+				what += ", gates " + plain.Some(r.Gates, fewNodes)
+			}
+		}
+		cli.Printf(a.out, "%s\t%s\t%s\n", how(r.Passed), r.Node, plain.Line(what))
+		for _, c := range r.Checks {
+			cli.Printf(a.out, "%s\tcheck\t%s\n", how(c.Passed), c.Command)
+			if !c.Passed {
+				a.say("%s ended with %d", c.Command, c.Exit)
+				a.quote(c.Output)
+			}
+		}
+		for _, unit := range r.FailedUnits {
+			a.say("unit %s has failed on the node", unit)
+		}
+	}
+	if !r.Passed {
+		return cli.ErrFailed
+	}
+	return nil
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/internal/httpserver"
+	"github.com/caisson-os/caisson/internal/machine"
+	"github.com/caisson-os/caisson/oci/registry"
+)
+
+// console is where QEMU's serial line is.
+const console = "console=ttyS0"
+
+// DownError is the error of a node that does not come up.
+type DownError struct{ Lines []string } // of the console
+
+func (d *DownError) Error() string {
+	return "the node does not come up: " + strings.Join(d.Lines, "\n")
+}
+
+// Start starts the machine, which ends with ctx at the latest, and what it boots from.
+func (b *Box) Start(ctx context.Context) error {
+	ctx, b.end = context.WithCancel(ctx)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	handler, err := registry.Handler(b.dir.file("registry"))
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	go func() { _ = httpserver.Serve(ctx, l, handler, httpserver.Options{}) }() // the loader says who does not answer
+	o, err := b.options(ctx, l.Addr().String())
+	if err != nil {
+		return err
+	}
+	b.machine, err = machine.Start(ctx, o)
+	return err
+}
+
+// LogIn waits until root can log in. A node that does not come up is a [DownError].
+func (b *Box) LogIn(ctx context.Context) error {
+	return b.step("boot", func() error { return b.logIn(ctx) })
+}
+
+// options describe the machine.
+func (b *Box) options(ctx context.Context, registry string) (machine.Options, error) {
+	o := machine.Options{Name: b.node.Name, MAC: b.plug.macs[0], MoreMACs: b.plug.macs[1:], Network: b.plug.network,
+		Memory: b.o.Memory, KVM: b.noKVM == nil, Kernel: b.dir.file("boot/kernel"), Initrd: b.dir.file("loader.img"),
+		Forwards: map[string]string{b.plug.registry.String(): registry}, Credentials: b.login.credentials(), Log: b.o.Console}
+	if o.KVM {
+		o.Processors = min(2, runtime.NumCPU())
+	}
+	if o.Memory == 0 {
+		o.Memory = memoryFor(b.layer.Bytes())
+	}
+	words := slices.Concat([]string{"BOOTIF=01-" + strings.ReplaceAll(o.MAC, ":", "-")}, b.line)
+	if !slices.ContainsFunc(words, func(word string) bool { return strings.HasPrefix(word, console) }) {
+		words = append(words, console)
+	}
+	if uuids := b.node.Match.UUIDs; len(uuids) > 0 {
+		o.UUID = uuids[0]
+	} else if len(b.node.Match.MACs) == 0 { // nothing but its name says which node it is
+		words = append(words, "caisson.node="+b.node.Name)
+	}
+	o.Append = strings.Join(words, " ")
+	if b.o.Disk {
+		o.Disk = b.dir.file("state.raw")
+		err := b.makeDisk(ctx, &o)
+		return o, err
+	}
+	return o, nil
+}
+
+// memoryFor is how much memory a machine has, in MiB: a gigabyte, and the images of its
+// layer, which it keeps there.
+func memoryFor(layer int64) int {
+	const step = 256
+	return (1024 + int(layer>>20) + step - 1) / step * step
+}
+
+// makeDisk makes the state disk, or an empty disk where the site has its nodes make one.
+// All of it is taken at once: a disk that is full later would be the guest's trouble.
+func (b *Box) makeDisk(ctx context.Context, o *machine.Options) (err error) {
+	wanted := b.site.NewStateDisk()
+	size := int64(3)<<30 + 4*b.layer.Bytes()
+	if wanted != nil {
+		size = max(size, wanted.AtLeast)
+	}
+	f, err := os.Create(o.Disk)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := unix.Fallocate(int(f.Fd()), 0, 0, size); errors.Is(err, unix.EOPNOTSUPP) {
+		err = f.Truncate(size)
+		if err != nil {
+			return err
+		}
+	} else if err != nil {
+		return fmt.Errorf("make a disk of %d MiB: %w", size>>20, err)
+	}
+	if wanted == nil {
+		return machine.MakeStateDisk(ctx, o.Disk, int(size>>20))
+	}
+	if len(wanted.Disks) > 0 { // by the first serial number that the site names
+		o.Extra = []string{"-drive", "if=none,id=state,format=raw,cache=writethrough,file=" + o.Disk, "-device", "virtio-blk-pci,drive=state,serial=" + wanted.Disks[0]}
+		o.Disk = ""
+	}
+	return nil
+}
+
+// ends are lines by which a console says that its node does not come up by itself.
+var ends = []string{"THIS NODE DOES NOT COME UP", "Kernel panic - not syncing", "You are in emergency mode"}
+
+// logIn waits until root can log in, or the console says that this will not be.
+func (b *Box) logIn(ctx context.Context) error {
+	waiting, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() {
+		if end, err := b.machine.Console.Wait(waiting, 0, ends...); err == nil {
+			stop(b.down(waiting, end))
+		}
+	}()
+	session, err := b.machine.Login(waiting, "root", b.login.signer)
+	if err != nil {
+		var down *DownError
+		if errors.As(context.Cause(waiting), &down) {
+			return down
+		}
+		if errors.Is(err, machine.ErrEnded) {
+			return &DownError{lines(b.machine.Console.Tail(10))}
+		}
+		return err
+	}
+	b.session = session
+	return nil
+}
+
+// down is what the console says from a line on, once it has said all of it.
+func (b *Box) down(ctx context.Context, end string) *DownError {
+	said, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	text := b.machine.Console.String()
+	from := strings.Index(text, end)
+	_, _ = b.machine.Console.Wait(said, from, strings.Repeat("-", 72)) // of a screen; a panic has no end
+	all := lines(b.machine.Console.String()[from:])
+	if i := slices.IndexFunc(all, func(line string) bool { return strings.Contains(line, strings.Repeat("-", 72)) }); i > 0 {
+		all = all[:i]
+	}
+	return &DownError{all[:min(len(all), 12)]}
+}
+
+func lines(text string) []string { return strings.Split(strings.TrimSpace(text), "\n") }

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/caisson-os/caisson/internal/flock"
+)
+
+// directory is where a sandbox keeps what it makes. It is locked while the process that
+// made it lives.
+type directory struct {
+	name string
+	lock *os.File
+}
+
+// newDirectory makes a directory below parent, and removes those there whose process was
+// killed before it could.
+func newDirectory(ctx context.Context, parent string) (d *directory, err error) {
+	if err := os.MkdirAll(parent, 0o700); err != nil {
+		return nil, err
+	}
+	all, err := os.Open(parent)
+	if err != nil {
+		return nil, err
+	}
+	defer all.Close() // which gives the lock back
+	if err := flock.Wait(ctx, all, false); err != nil {
+		return nil, err
+	}
+	if err := sweep(parent); err != nil {
+		return nil, err
+	}
+	d = &directory{}
+	if d.name, err = os.MkdirTemp(parent, "try-"); err != nil {
+		return nil, err
+	}
+	if d.lock, err = os.Open(d.name); err == nil {
+		err = flock.Wait(ctx, d.lock, false)
+	}
+	if err != nil {
+		return nil, errors.Join(err, d.remove())
+	}
+	return d, nil
+}
+
+// sweep removes what killed processes have left. Who has a directory below parent has it
+// locked, and makes it under the lock of parent.
+func sweep(parent string) error {
+	left, err := filepath.Glob(filepath.Join(parent, "try-*"))
+	if err != nil {
+		return err
+	}
+	for _, name := range left {
+		f, err := os.Open(name)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // its owner has just removed it
+		}
+		if err != nil {
+			return err
+		}
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			err = os.RemoveAll(name)
+		} else if errors.Is(err, unix.EWOULDBLOCK) {
+			err = nil // its process lives
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// file is the name of a file in the directory.
+func (d *directory) file(name string) string { return filepath.Join(d.name, name) }
+
+func (d *directory) remove() error {
+	err := os.RemoveAll(d.name)
+	if d.lock != nil {
+		err = errors.Join(err, d.lock.Close())
+	}
+	return err
+}

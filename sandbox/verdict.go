@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/caisson-os/caisson/spec"
+)
+
+// Verdict is what a node's agent says of the node.
+type Verdict struct {
+	Passed bool   // its health is ok, and its gates hold
+	Reason string // why not
+	Health spec.Health
+	Gates  []string // names of the site's health checks that were looked at
+	Failed []string // units of systemd that failed: they decide nothing by themselves
+	Why    string   // what 'caisson-agent why' says of a node that did not pass
+}
+
+// Settle waits until the machine has booted and its agent's gates have passed or failed.
+func (b *Box) Settle(ctx context.Context) (v *Verdict, err error) {
+	err = b.step("settle", func() error {
+		if _, err := b.run(ctx, "timeout 300 systemctl is-system-running --wait >/dev/null; systemctl is-active --quiet caisson-agent.service"); err != nil {
+			v = &Verdict{Reason: "caisson-agent.service does not run", Health: spec.HealthBroken}
+			return v.explain(ctx, b)
+		}
+		var st *spec.Status
+		for {
+			if st, err = b.status(ctx); err != nil {
+				return err
+			}
+			if v = judge(st, b.generation); v != nil {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("wait for the gates of node %s: %w", b.node.Name, ctx.Err())
+			case <-time.After(3 * time.Second):
+			}
+		}
+		overlay, err := b.site.Overlay(b.node.Name, b.layer.Digest)
+		if err != nil {
+			return err
+		}
+		if overlay.Gates != nil {
+			for _, c := range overlay.Gates.Checks {
+				v.Gates = append(v.Gates, c.Name)
+			}
+		}
+		return v.explain(ctx, b)
+	})
+	return v, err
+}
+
+// explain adds what a person would ask next.
+func (v *Verdict) explain(ctx context.Context, b *Box) error {
+	failed, err := b.run(ctx, "systemctl --failed --plain --no-legend")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(failed) {
+		if words := strings.Fields(line); len(words) > 0 {
+			v.Failed = append(v.Failed, words[0])
+		}
+	}
+	if !v.Passed {
+		v.Why, _ = b.run(ctx, "caisson-agent why") // it ends with 3 where something is wrong
+	}
+	return nil
+}
+
+// judge says what a status amounts to, nil while it does not say yet.
+func judge(st *spec.Status, generation uint64) *Verdict {
+	v := &Verdict{Health: st.Health}
+	switch {
+	case st.Rejected != nil:
+		v.Reason = st.Rejected.Reason
+	case st.Trial != nil && st.Trial.Undone != "":
+		v.Reason = st.Trial.Undone
+	case st.Activity == spec.ActivitySoaking, st.Generation < generation:
+		return nil
+	case st.Health != spec.HealthOK:
+		v.Reason = "health is " + string(st.Health)
+		if st.HealthDetail != "" {
+			v.Reason += ": " + st.HealthDetail
+		}
+	default:
+		v.Passed = true
+	}
+	return v
+}
+
+func (b *Box) status(ctx context.Context) (*spec.Status, error) {
+	text, err := b.run(ctx, "caisson-agent status -o json || [ $? -eq 3 ]")
+	if err != nil {
+		return nil, err
+	}
+	var st spec.Status
+	if err := json.Unmarshal([]byte(text), &st); err != nil {
+		return nil, fmt.Errorf("status of node %s: %w", b.node.Name, err)
+	}
+	return &st, nil
+}
+
+// Check is a command that was run on the node as root.
+type Check struct {
+	Command string `json:"command"`
+	Passed  bool   `json:"passed"`           // its exit code is 0
+	Exit    int    `json:"exit"`             // that code
+	Output  string `json:"output,omitempty"` // the end of what it said
+}
+
+// checkOutput is how much of a command's output is kept.
+const checkOutput = 4 << 10
+
+// Check runs a command line on the node as root.
+func (b *Box) Check(ctx context.Context, command string) (c Check, err error) {
+	err = b.step("check "+command, func() error {
+		out, err := b.run(ctx, "exec 2>&1\n"+command)
+		if len(out) > checkOutput {
+			out = "…" + out[len(out)-checkOutput:]
+		}
+		c = Check{Command: command, Passed: err == nil, Output: out}
+		var exit *ssh.ExitError
+		if errors.As(err, &exit) {
+			c.Exit = exit.ExitStatus()
+			return nil
+		}
+		return err
+	})
+	return c, err
+}
+
+// run runs a command line in the session; what it prints is cut off where it is long.
+func (b *Box) run(ctx context.Context, command string) (string, error) {
+	return b.session.Run(ctx, command)
+}

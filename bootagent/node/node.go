@@ -20,7 +20,7 @@
 //	cycle        facts, decision, act
 //
 // On a host that caisson did not boot (attached mode) what needs a layer is reported, not
-// done. [Enroll] makes a host a node of a fleet.
+// done. Package enroll makes a host a node of a fleet.
 package node
 
 import (

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/caisson-os/caisson/bootagent/node"
+	"github.com/caisson-os/caisson/bootagent/enroll"
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/spec"
 )
 
-func enroll(ctx context.Context, a *app, args []string) error {
+func enrollHost(ctx context.Context, a *app, args []string) error {
 	f := newFlags(a, "enroll")
 	var s source
 	s.register(f)
@@ -37,7 +37,7 @@ func enroll(ctx context.Context, a *app, args []string) error {
 	if s.node != "" {
 		b.Node = s.node
 	}
-	found, err := node.Enroll(ctx, a.options("enroll"), *b, *replace)
+	found, err := enroll.Host(ctx, a.options("enroll"), *b, *replace)
 	if err != nil {
 		return err
 	}

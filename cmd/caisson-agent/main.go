@@ -42,7 +42,7 @@ func verbs() []verb {
 	return []verb{
 		{"run", "apply, then follow the fleet (the systemd service)", runService},
 		{"apply", "fetch, verify and apply once", apply},
-		{"enroll", "make this host a node of a fleet", enroll},
+		{"enroll", "make this host a node of a fleet", enrollHost},
 		{"plan", "print what apply would change", plan},
 		{"status", "print the state of this node", status},
 		{"why", "print problems, what the node did about each, and what to do", why},

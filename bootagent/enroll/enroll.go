@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package node
+// Package enroll makes a host that caisson did not boot a node of a fleet.
+package enroll
 
 import (
 	"cmp"
@@ -22,23 +23,23 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// Enroll makes a host that caisson did not boot a node of a fleet: it asks the
-// registry for the host's overlay, verifies it, and only then writes down whom the
-// host trusts from now on. Nothing else is changed. b.Node is the host's name in
-// the fleet, "" for its host name. A host leaves its fleet for another with replace.
-func Enroll(ctx context.Context, o session.Options, b spec.Bootstrap, replace bool) (*track.Found, error) {
-	n := assemble(&session.Session{Options: o, Folder: state.View(filepath.Join(o.Root, paths.State))})
-	switch boot, err := state.LoadRecord(n.session.Options.Root); {
+// Host makes a host a node of a fleet: it asks the registry for the host's overlay, verifies
+// it, and only then writes down whom the host trusts from now on. Nothing else is changed.
+// b.Node is the host's name in the fleet, "" for its host name. A host leaves its fleet for
+// another with replace.
+func Host(ctx context.Context, o session.Options, b spec.Bootstrap, replace bool) (*track.Found, error) {
+	n := &session.Session{Options: o, Folder: state.View(filepath.Join(o.Root, paths.State))}
+	switch boot, err := state.LoadRecord(n.Options.Root); {
 	case err == nil && boot.Mode != spec.ModeAttached:
 		return nil, fmt.Errorf("caisson booted this node: its loader says whom it trusts")
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err
 	}
 	var err error
-	if n.session.Boot, err = n.session.Attached(); err != nil {
+	if n.Boot, err = n.Attached(); err != nil {
 		return nil, err
 	}
-	before, err := n.session.ReadBootstrap()
+	before, err := n.ReadBootstrap()
 	if before == nil && !errors.Is(err, session.ErrNotEnrolled) && !replace {
 		return nil, err
 	}
@@ -53,11 +54,11 @@ func Enroll(ctx context.Context, o session.Options, b spec.Bootstrap, replace bo
 		b.Node = cmp.Or(o.Name, strings.ToLower(host))
 	}
 	b.APIVersion, b.Kind = spec.APIVersion, spec.KindBootstrap
-	n.session.Options.Name = b.Node
+	n.Options.Name = b.Node
 	// What another fleet left in the state says nothing here.
-	unknown := state.View(n.session.Folder.Path("none"))
-	id := n.session.Identity(&b)
-	source, err := o.Source(b, n.session.Way(&state.State{}, id))
+	unknown := state.View(n.Folder.Path("none"))
+	id := n.Identity(&b)
+	source, err := o.Source(b, n.Way(&state.State{}, id))
 	if err != nil {
 		return nil, err
 	}
@@ -70,30 +71,30 @@ func Enroll(ctx context.Context, o session.Options, b spec.Bootstrap, replace bo
 	if err != nil {
 		return nil, err
 	}
-	name := n.session.Path(paths.Bootstrap)
+	name := n.Path(paths.Bootstrap)
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return nil, err
 	}
 	if err := durable.WriteFile(name, data, 0o644); err != nil {
 		return nil, fmt.Errorf("enroll: %w", err)
 	}
-	if err := n.announce(); err != nil {
+	if err := announce(n); err != nil {
 		return nil, err
 	}
-	n.session.Record("enrolled", events.With("fleet", b.Fleet), events.With("node", b.Node), events.With("registry", b.Registry))
+	n.Record("enrolled", events.With("fleet", b.Fleet), events.With("node", b.Node), events.With("registry", b.Registry))
 	return found, nil
 }
 
 // announce says at enrollment what the first run will find.
-func (n *Node) announce() error {
-	found, err := takeover.Look(n.session.Options.Root)
+func announce(n *session.Session) error {
+	found, err := takeover.Look(n.Options.Root)
 	if err != nil || found == nil {
 		return err
 	}
-	n.session.Say("Divingbell configured this host: apply takes over %s", found.Summary())
+	n.Say("Divingbell configured this host: apply takes over %s", found.Summary())
 	var active *takeover.ActiveError
-	if err := takeover.Active(n.session.Path("/proc")); errors.As(err, &active) {
-		n.session.Say("before that, %v: %s", active, active.Hint())
+	if err := takeover.Active(n.Path("/proc")); errors.As(err, &active) {
+		n.Say("before that, %v: %s", active, active.Hint())
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/handover"
+	"github.com/caisson-os/caisson/bootagent/enroll"
 	agent "github.com/caisson-os/caisson/bootagent/node"
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/state"
@@ -82,7 +83,7 @@ func (h *host) enroll() {
 	h.Helper()
 	b := h.fleet.Bootstrap()
 	b.Node = fixture.Node
-	_, err := agent.Enroll(h.Context(), h.options(), b, false)
+	_, err := enroll.Host(h.Context(), h.options(), b, false)
 	h.must(err)
 }
 

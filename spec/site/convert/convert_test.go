@@ -32,6 +32,10 @@ func TestImport(t *testing.T) {
 		{"fstab", "tmpfs /proc tmpfs", "", "a site refuses it"},
 		{"fstab", "/dev/a / ext4 defaults 0 1", "", "a site refuses it"},
 		{"fstab", "/dev/a /srv ext4 defaults 0 2", "mounts.srv", "taken without its fsck pass 2"},
+		{"fstab", "/dev/vdb none swap sw,pri=10 0 0", "mounts.swap-dev-vdb", ""},
+		{"fstab", "LABEL=swap swap swap defaults 0 0", "mounts.swapLABEL-swap", ""},
+		{"fstab", "/dev/vdb none swap sw,offset=1 0 0", "", "a site refuses it"},
+		{"fstab", "/dev/vdb none ext4", "", "a site refuses it"},
 		{"fstab", "tmpfs", "", "a mount has at least three fields"},
 		{"ethtool", "ethtool -K eth0 gro off", "ethtool.eth0.generic-receive-offload", ""},
 		{"ethtool", "/sbin/ethtool -G eth0 rx 1", "", "only offload features"},
@@ -74,6 +78,54 @@ func TestLink(t *testing.T) {
 		}
 		if got := strings.Join(as, " "); got != want {
 			t.Errorf("%q: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// A unit is taken as what it is, wherever it stands; what systemctl makes is not.
+func TestUnits(t *testing.T) {
+	const service, dropIn = "[Service]\nExecStart=/bin/true\n", "[Service]\nNice=5\n"
+	for name, c := range map[string]struct{ text, as, why string }{
+		"/etc/systemd/system/x.service": {service, "units.x.service.content", ""},
+		"x.service":                     {service, "units.x.service.content", ""},
+		"host/etc/systemd/system/x.service.d/10-nice.conf":      {dropIn, "units.x.service.dropIns.10-nice", ""},
+		"x.service.d/10-nice.conf":                              {dropIn, "units.x.service.dropIns.10-nice", ""},
+		"/etc/systemd/system/multi-user.target.wants/x.service": {service, "", "it is neither a unit nor a drop-in"},
+		"/etc/systemd/system/caisson-agent.service":             {service, "", "a site refuses it"},
+	} {
+		r, err := Import([]File{{Name: name, Data: []byte(c.text)}})
+		if err != nil || len(r.Coverage) != 1 {
+			t.Fatalf("%s: %+v, %v", name, r, err)
+		}
+		if l := r.Coverage[0]; l.As != c.as || !strings.HasPrefix(l.Why, c.why) || (c.why == "") != (l.Why == "") {
+			t.Errorf("%s: %+v, want as %q, why %q", name, l, c.as, c.why)
+		}
+	}
+	ignition := `{"ignition": {"version": "3.4.0"}, "systemd": {"units": [
+ {"name": "a.service", "enabled": true, "contents": "[Service]\nExecStart=/bin/true\n", "dropins": [{"name": "n.conf", "contents": "[Service]\nNice=5\n"}]},
+ {"name": "b.service", "enabled": false}, {"name": "c.service", "mask": true, "contents": "[Service]\nExecStart=/bin/true\n"}, {"name": "d.service"}]}}`
+	r, err := Import([]File{{Name: "config.ign", Data: []byte(ignition)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var as []string
+	for _, l := range r.Coverage {
+		as = append(as, l.As)
+	}
+	want := []string{"units.a.service.content", "units.a.service.dropIns.n", "units.a.service.state", "units.b.service.state", "units.c.service.state"}
+	if !slices.Equal(as, want) {
+		t.Errorf("%q, want %q", as, want)
+	}
+	var b bytes.Buffer
+	if err := r.WriteYAML(&b); err != nil {
+		t.Fatal(err)
+	}
+	if _, found := site.Parse(fstest.MapFS{"x": {Data: b.Bytes()}}, "x"); found.Err() != nil {
+		t.Errorf("%v\n%s", found.Err(), b.String())
+	}
+	for _, want := range []string{"state: 'enabled'", "state: 'disabled'", "state: 'masked'"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %s in\n%s", want, b.String())
 		}
 	}
 }
@@ -169,7 +221,7 @@ func TestHost(t *testing.T) {
 	for _, l := range r.Coverage {
 		as = append(as, l.As)
 	}
-	want := []string{"", "uamlite.users", "", "apt.packages", "apt.hold", "apt.packages", "", "files./etc/systemd/system/ssh.service.d/10-x.conf", ""}
+	want := []string{"", "uamlite.users", "", "apt.packages", "apt.hold", "apt.packages", "", "units.ssh.service.dropIns.10-x", ""}
 	if !slices.Equal(as, want) {
 		t.Errorf("as %q, want %q", as, want)
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/tree"
 )
@@ -144,6 +145,9 @@ func (r *reading) file(at int, f file) {
 		r.miss(at, what, "it is appended to a file: a site has whole files")
 	case f.path == "/etc/hostname":
 		r.miss(at, what, "a node's name is that in nodes")
+	case strings.HasPrefix(f.path, unitDirectory):
+		f.path = strings.TrimPrefix(f.path, unitDirectory)
+		r.unitFile(at, f)
 	case dir == "/etc/sysctl.d" || f.path == "/etc/sysctl.conf":
 		r.nested(f, readSysctl)
 	case dir == "/etc/security/limits.d" || f.path == "/etc/security/limits.conf":
@@ -198,20 +202,42 @@ func dataURL(source string) (string, error) {
 	return url.PathUnescape(data)
 }
 
-// unit takes a systemd unit as files.
+// unit takes a systemd unit.
 func (r *reading) unit(u *tree.Value, contents string) {
-	name := text(u, "name")
-	at := line(u)
+	name, at := text(u, "name"), line(u)
+	if text(u, "mask") == "true" { // which has no file of its own
+		r.take(at, "unit "+name, "units", name+" state", []string{name, "state"}, spec.UnitMasked)
+		return
+	}
 	if c := u.Get(contents); c != nil {
-		r.file(line(c), file{path: "/etc/systemd/system/" + name, content: c.Text})
+		r.unitFile(line(c), file{path: name, content: c.Text})
 	}
 	entries(u, "dropins", func(d *tree.Value) {
-		r.file(line(d), file{path: "/etc/systemd/system/" + name + ".d/" + text(d, "name"), content: text(d, contents)})
+		r.unitFile(line(d), file{path: name + ".d/" + text(d, "name"), content: text(d, contents)})
 	})
-	for _, key := range []string{"enabled", "enable", "mask"} {
-		if text(u, key) == "true" {
-			r.miss(at, "unit "+name, key+": a site writes units and does not enable or mask them; a package's presets do")
-		}
+	state := map[string]string{"true": spec.UnitEnabled, "false": spec.UnitDisabled}[text(u, "enabled")+text(u, "enable")]
+	if state != "" {
+		r.take(at, "unit "+name, "units", name+" state", []string{name, "state"}, state)
+	}
+}
+
+// unitFile takes a unit or a drop-in of one, whose path is below the directory of units.
+func (r *reading) unitFile(at int, f file) {
+	what := "unit " + f.path
+	var p *parsed
+	unit, dropIn, isBelow := strings.Cut(f.path, "/")
+	switch {
+	case !isBelow:
+		p = r.take(at, what, "units", unit+" content", []string{unit, "content"}, f.content)
+	case strings.HasSuffix(unit, ".d") && strings.HasSuffix(dropIn, ".conf"):
+		unit, dropIn = strings.TrimSuffix(unit, ".d"), strings.TrimSuffix(dropIn, ".conf")
+		p = r.take(at, what, "units", unit+" drop-in "+dropIn, []string{unit, "dropIns", dropIn}, f.content)
+	default:
+		r.miss(at, what, "it is neither a unit nor a drop-in; a link that enables a unit is its state in conf.units")
+		return
+	}
+	if f.mode != "" && f.mode != "0644" {
+		p.Why = "taken without its mode " + f.mode
 	}
 }
 

@@ -47,11 +47,17 @@ func readPackages(r *reading) {
 	})
 }
 
-// readUnit takes a unit, or a drop-in for one, as the file that it is.
+// unitDirectory is where a host has its own units.
+const unitDirectory = "/etc/systemd/system/"
+
+// readUnit takes a unit, or a drop-in for one.
 func readUnit(r *reading) {
 	_, below, found := strings.Cut(r.name, "systemd/system/")
 	if !found {
 		below = path.Base(r.name)
+		if dir := path.Base(path.Dir(r.name)); strings.HasSuffix(dir, ".d") {
+			below = dir + "/" + below
+		}
 	}
-	r.file(1, file{path: "/etc/systemd/system/" + below, content: r.data})
+	r.unitFile(1, file{path: below, content: r.data})
 }

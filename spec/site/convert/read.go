@@ -112,20 +112,20 @@ func readFstab(r *reading) {
 					return
 				case strings.HasPrefix(o, "x-"):
 					left = append(left, o)
-				case o != "defaults" && o != "":
+				case o != "defaults" && o != "" && !(o == "sw" && kind == "swap"):
 					options = append(options, o)
 				}
 			}
 		}
-		if kind == "swap" || target == "none" || target == "swap" {
-			r.miss(n, line, "swap is not a mount")
-			return
+		id, same := mountID(target), path.Clean(target)
+		if kind == "swap" {
+			id, same, target = mountID("swap"+device), "swap "+device, "none"
 		}
 		value := map[string]any{"mnt_tgt": target, "device": device, "type": kind}
 		if len(options) > 0 {
 			value["options"] = strings.Join(options, ",")
 		}
-		p := r.take(n, line, "mounts", path.Clean(target), []string{mountID(target)}, value)
+		p := r.take(n, line, "mounts", same, []string{id}, value)
 		if len(left) > 0 {
 			p.Why = "taken without " + strings.Join(left, ",") + ": write before and after instead"
 		}

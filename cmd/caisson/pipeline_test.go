@@ -121,7 +121,7 @@ func TestLongPipelines(t *testing.T) {
 	require.Long(t)
 	require.Root(t)
 	require.Net(t)
-	require.Tool(t, "mmdebstrap", "mksquashfs", "unsquashfs", "xz", "apt-get", "jq", "go", "bash")
+	require.Tool(t, "mmdebstrap", "mksquashfs", "unsquashfs", "xz", "apt-get", "jq", "go", "bash", "qemu-system-x86_64", "busybox")
 	bin := t.TempDir()
 	for _, program := range []string{"caisson", "caisson-agent"} {
 		cmd := exec.Command("go", "build", "-o", bin, "../"+program)

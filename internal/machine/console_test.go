@@ -61,3 +61,15 @@ func TestConsole(t *testing.T) {
 		}
 	})
 }
+
+func TestPrinted(t *testing.T) {
+	var p printed
+	for range maxOutput/1000 + 1 {
+		if n, err := p.Write(make([]byte, 1000)); n != 1000 || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if p.Len() != maxOutput {
+		t.Errorf("%d bytes are kept", p.Len())
+	}
+}

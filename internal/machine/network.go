@@ -52,13 +52,17 @@ func (o Options) network(ssh string) []string {
 	// In a late slot: a card among the further arguments is found first, and takes the
 	// name eth0.
 	const slot = 0x10
+	rom := "" // that of iPXE, which boots by itself
+	if o.Kernel != "" {
+		rom = ",romfile="
+	}
 	if len(o.MoreMACs) == 0 {
-		return []string{"-netdev", network, "-device", fmt.Sprintf("virtio-net-pci,netdev=net,addr=%#x,mac=%s", slot, o.MAC)}
+		return []string{"-netdev", network, "-device", fmt.Sprintf("virtio-net-pci,netdev=net,addr=%#x,mac=%s%s", slot, o.MAC, rom)}
 	}
 	args := []string{"-netdev", network, "-netdev", "hubport,id=uplink,hubid=0,netdev=net"}
 	for i, mac := range append([]string{o.MAC}, o.MoreMACs...) {
 		args = append(args, "-netdev", fmt.Sprintf("hubport,id=port%d,hubid=0", i),
-			"-device", fmt.Sprintf("virtio-net-pci,netdev=port%d,addr=%#x,mac=%s", i, slot+i, mac))
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=port%d,addr=%#x,mac=%s%s", i, slot+i, mac, rom))
 	}
 	return args
 }

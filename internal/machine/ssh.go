@@ -80,8 +80,20 @@ func dial(ctx context.Context, addr string, config *ssh.ClientConfig) (*ssh.Clie
 // Session is an open login.
 type Session struct{ client *ssh.Client }
 
-// Run runs a command line and returns its trimmed standard output. A command
-// that fails is an error with what it said.
+// maxOutput is how much of what a command prints is kept, of each stream.
+const maxOutput = 8 << 20
+
+// printed keeps the beginning of what a command prints. It takes all of it: a command that
+// is not read from stands still.
+type printed struct{ bytes.Buffer }
+
+func (p *printed) Write(data []byte) (int, error) {
+	p.Buffer.Write(data[:min(len(data), maxOutput-p.Len())])
+	return len(data), nil
+}
+
+// Run runs a command line and returns its trimmed standard output, the first 8 MiB of it.
+// A command that fails is an error with what it said.
 func (s *Session) Run(ctx context.Context, command string) (string, error) {
 	stop := context.AfterFunc(ctx, func() { s.client.Close() }) // what waits below returns the error
 	defer stop()
@@ -90,7 +102,7 @@ func (s *Session) Run(ctx context.Context, command string) (string, error) {
 		return "", err
 	}
 	defer session.Close() // the command has ended
-	var out, errs bytes.Buffer
+	var out, errs printed
 	session.Stdout, session.Stderr = &out, &errs
 	if err := session.Run(command); err != nil {
 		return strings.TrimSpace(out.String()), fmt.Errorf("%s: %w: %s", command, err, strings.TrimSpace(errs.String()))

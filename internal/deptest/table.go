@@ -15,7 +15,7 @@ func Tables(all []Package, floors []Floor, rules []Rule) map[string]string {
 	const made = "Made by a test from the packages' own comments and from the import rules in `internal/deptest`.\n\n" +
 		"[The map](map.svg) shows who imports whom.\n\n"
 	const head = "| package | is |\n|---|---|\n"
-	var others, node, fleet, rows strings.Builder
+	var others, node, fleet, rows, agent strings.Builder
 	others.WriteString("# Packages\n\n" + made + "Further pages: [of the agent](packages-node.md), [of registries and fleets](packages-fleet.md),\n[import rules](import-rules.md).\n\n" + head)
 	fleet.WriteString("# Packages of registries and fleets\n\n" + made + head)
 	node.WriteString("# Packages of the agent\n\n" + made + head)
@@ -36,11 +36,17 @@ func Tables(all []Package, floors []Floor, rules []Rule) map[string]string {
 	for _, f := range slices.Backward(floors) {
 		fmt.Fprintf(&rows, "| %s | %s |\n", code(f.Folders), f.Why)
 	}
-	rows.WriteString("\n## Rules\n\nEverything may import " + code(Leaves) + ": they spell what all must spell alike.\n\n| packages | may depend on | imported only by |\n|---|---|---|\n")
+	const ruled = "| packages | may depend on | imported only by |\n|---|---|---|\n"
+	rows.WriteString("\n## Rules\n\nEverything may import " + code(Leaves) + ": they spell what all must spell alike. Those of the agent have\n[a page of their own](import-rules-node.md).\n\n" + ruled)
+	agent.WriteString("# Import rules of the agent\n\n" + made + "[Import rules](import-rules.md) has the floors, and the rules of the rest.\n\n" + ruled)
 	for _, r := range rules {
-		fmt.Fprintf(&rows, "| `%s` | %s | %s |\n", r.Packages, depends(r), importedBy(r))
+		b := &rows
+		if strings.HasPrefix(r.Packages, "bootagent") {
+			b = &agent
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", r.Packages, depends(r), importedBy(r))
 	}
-	return map[string]string{"packages.md": others.String(), "packages-node.md": node.String(), "packages-fleet.md": fleet.String(), "import-rules.md": rows.String()}
+	return map[string]string{"packages.md": others.String(), "packages-node.md": node.String(), "packages-fleet.md": fleet.String(), "import-rules.md": rows.String(), "import-rules-node.md": agent.String()}
 }
 
 func depends(r Rule) string {

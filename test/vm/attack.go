@@ -51,17 +51,22 @@ func (f *Fleet) retag(ctx context.Context, victim, source string, change func([]
 	if source == victim && bytes.Equal(doc, m.Layers[0].Data) {
 		return fmt.Errorf("the attack on %s changes nothing", victim)
 	}
-	bad, blobs := oci.OverlayManifest(doc, m.Layers[1].Data)
+	return f.put(ctx, r, victim, doc, m.Layers[1].Data)
+}
+
+// put shows an overlay with a bundle under a node's name and aliases.
+func (f *Fleet) put(ctx context.Context, r *registry.Registry, node string, doc, bundle []byte) error {
+	raw, blobs := oci.OverlayManifest(doc, bundle)
 	for _, b := range blobs {
 		if err := r.PutData(ctx, oci.RepoNode, b); err != nil {
 			return err
 		}
 	}
-	tags, err := f.tagsOf(ctx, r, victim)
+	tags, err := f.tagsOf(ctx, r, node)
 	if err != nil {
 		return err
 	}
-	_, err = r.PutManifest(ctx, oci.RepoNode, oci.MediaTypeManifest, bad, tags...)
+	_, err = r.PutManifest(ctx, oci.RepoNode, oci.MediaTypeManifest, raw, tags...)
 	return err
 }
 

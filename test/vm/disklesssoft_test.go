@@ -101,14 +101,21 @@ func staged(t *testing.T, s *machine.Session) {
 func (f *Fleet) leapInMemory(t *testing.T, m *machine.Machine, s *machine.Session) (*machine.Session, int) {
 	t.Helper()
 	staged(t, s)
-	more, from := heldInMemory(t, s), m.Console.Len()
+	more := heldInMemory(t, s)
+	s = f.leaps(t, m, s)
+	t.Logf("%s", run(t, s, "cat /run/said"))
+	return s, more
+}
+
+// leaps has a node go softly to what waits, and logs in again.
+func (f *Fleet) leaps(t *testing.T, m *machine.Machine, s *machine.Session) *machine.Session {
+	t.Helper()
+	from := m.Console.Len()
 	run(t, s, "sudo sh -c 'caisson-agent reboot >/run/said 2>&1 </dev/null &'")
 	if waitFor(t, m, from, "Soft-rebooting", "caisson: entering the layer") != "Soft-rebooting" {
 		t.Fatal("the machine was started over")
 	}
-	s = f.login(t, m)
-	t.Logf("%s", run(t, s, "cat /run/said"))
-	return s, more
+	return f.login(t, m)
 }
 
 // heldInMemory is how many KiB the images of a node without a state disk have. None of them

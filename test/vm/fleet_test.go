@@ -23,18 +23,25 @@ import (
 
 // limit is how long one step of a machine may take, without KVM and on a busy
 // host, before the test gives up.
-const limit = 10 * time.Minute
+const limit = 30 * time.Minute
 
 // fleet makes a fleet of the quickstart, once a test, publishes it and serves the
 // result. edits are pairs of texts, replaced in the site before.
 func fleet(t *testing.T, edits ...string) *Fleet {
 	t.Helper()
 	needs(t)
-	f := &Fleet{Dir: t.TempDir(), Bin: programs(t), Show: t.Output()}
+	return fleetBy(t, programs(t), "../../examples/quickstart/site.yaml", edits...)
+}
+
+// fleetBy is fleet by the programs of a directory, with the quickstart of their release.
+func fleetBy(t *testing.T, programs, quickstart string, edits ...string) *Fleet {
+	t.Helper()
+	f := &Fleet{Dir: t.TempDir(), Bin: programs, Show: t.Output()}
 	f.must(t, "init", ".")
-	if err := f.UseExample("../../examples/quickstart/site.yaml"); err != nil {
+	if err := f.UseExample(quickstart); err != nil {
 		t.Fatal(err)
 	}
+	edits = append(slices.Clone(ours), edits...)
 	for i := 0; i < len(edits); i += 2 {
 		f.edit(t, edits[i], edits[i+1])
 	}
@@ -248,13 +255,29 @@ func (f *Fleet) edit(t *testing.T, from, to string) {
 }
 
 // byHand makes o a direct boot of the fleet's loader, with the registry and with
-// the line of the quickstart's overlay, so that no kexec is needed.
+// the line that PXE would give it, so that no kexec is needed.
 func (f *Fleet) byHand(t *testing.T, o machine.Options) machine.Options {
 	t.Helper()
 	o.Kernel, o.Initrd = f.loader(t)
-	o.Append = "console=ttyS0 net.ifnames=0 transparent_hugepage=never panic=30"
+	o.Append = f.line(t)
 	o.Forwards = map[string]string{guestRegistry: f.registry}
 	return o
+}
+
+// line is the kernel command line in the network boot's script.
+func (f *Fleet) line(t *testing.T) string {
+	t.Helper()
+	script, err := os.ReadFile(filepath.Join(f.Dir, "netboot", "boot.ipxe"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(script), "BOOTIF=")
+	_, line, _ = strings.Cut(line, " ")
+	line, _, ok := strings.Cut(line, " || goto failed")
+	if !ok {
+		t.Fatalf("boot.ipxe starts no kernel:\n%s", script)
+	}
+	return line
 }
 
 // withDisk is the quickstart's node alpha with an empty state disk.
@@ -287,7 +310,7 @@ func (f *Fleet) proven(t *testing.T) (machine.Options, spec.Status) {
 func (f *Fleet) loader(t *testing.T) (kernel, initrd string) {
 	t.Helper()
 	dir := filepath.Join(f.Dir, "netboot")
-	initrd = filepath.Join(f.Dir, "loader.img")
+	initrd = filepath.Join(t.TempDir(), "loader.img") // there may be one of another release
 	if err := machine.JoinInitrd(initrd, filepath.Join(dir, "initrd"), filepath.Join(dir, "site.cpio")); err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func (f *Fleet) fastConsole(t *testing.T) {
 	if err := os.WriteFile(name, initrd.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	m := f.start(t, machine.Options{Name: "console", MAC: "52:54:00:00:00:0c", Memory: 512, Kernel: kernel, Initrd: name, Append: "console=ttyS0"})
+	m := f.start(t, machine.Options{Name: "console", MAC: "52:54:00:00:00:0c", Memory: 512, Kernel: kernel, Initrd: name, Append: "console=ttyS0 no_timer_check"})
 	waitFor(t, m, 0, "caisson: load module gone99:")
 	for n := range 100 {
 		if line := fmt.Sprintf("caisson: load module gone%02d:", n); !strings.Contains(m.Console.String(), line) {

@@ -21,7 +21,6 @@ func TestLongPStore(t *testing.T) {
 	f := fleet(t, "net.ifnames=0]}", "net.ifnames=0, "+strings.ReplaceAll(reserved, " ", ", ")+"], modules: [network, storage, ramoops]}",
 		"kernel.panic: 30", "kernel.panic: 3")
 	o := f.byHand(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b"})
-	o.Append += " " + reserved
 	m := f.start(t, o)
 	s := f.login(t, m)
 	if got := run(t, s, "sudo ls /sys/fs/pstore"); got != "" {

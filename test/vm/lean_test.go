@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package vm
+
+import "strings"
+
+// lean are kernel arguments of guests in which nobody looks at how Debian starts: without
+// what no test needs, of which each unit costs an emulated processor some tenths of a second.
+// TestDisklessNode and TestBookworm start all of it.
+var lean = strings.Fields("mitigations=off init_on_alloc=0 udev.children_max=2 " +
+	"systemd.ssh_auto=no systemd.gpt_auto=no systemd.getty_auto=no " + // listens on AF_VSOCK, looks for partitions, waits for a console
+	masked("modprobe@configfs", "modprobe@drm", "modprobe@efi_pstore", "modprobe@fuse", // modules that nobody has a device for
+		"systemd-logind",
+		"kmod-static-nodes", "systemd-tmpfiles-setup-dev-early", "systemd-network-generator", "systemd-networkd-persistent-storage",
+		"systemd-random-seed", "systemd-udev-load-credentials", "getty@tty1") +
+	" systemd.mask=sys-fs-fuse-connections.mount systemd.mask=sys-kernel-config.mount systemd.mask=dev-hugepages.mount systemd.mask=dev-mqueue.mount")
+
+// masked are arguments that mask services.
+func masked(services ...string) string {
+	return "systemd.mask=" + strings.Join(services, ".service systemd.mask=") + ".service"
+}
+
+// leanSite is an edit of the quickstart whose nodes have these arguments.
+var leanSite = []string{"net.ifnames=0]", "net.ifnames=0, " + strings.Join(lean, ", ") + "]"}
+
+// ours are kernel arguments of all guests, for busy hosts: the kernel does not panic where
+// its timer seems to stand still, and a login does not wait for a manager of its user.
+var ours = []string{"args: [console=ttyS0,", "args: [no_timer_check, systemd.mask=user@.service, console=ttyS0,"}

@@ -20,33 +20,18 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// TestKilled kills a builder at random points, with and without warning. What
-// it leaves is no mount and no process, and the next build works.
-func TestKilled(t *testing.T) {
-	if cache := os.Getenv("CAISSON_KILLED_CACHE"); cache != "" {
-		o := testOptions(t)
-		o.CacheDir = cache
-		buildIn(t, o)
-		return
-	}
-	o := testOptions(t)
-	warm := o.CacheDir
-	buildIn(t, o) // fetches the packages
-	o.CacheDir = t.TempDir()
-	if err := os.Chmod(o.CacheDir, 0o700); err != nil { // as a builder makes it
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(filepath.Join(o.CacheDir, "debs"), os.DirFS(filepath.Join(warm, "debs"))); err != nil {
-		t.Fatal(err)
-	}
+// killBuilders kills builders of an order at random points, with and without warning, one
+// after another in one cache: what they leave is no mount and no process. The next build
+// of the cache is the caller's, for it has to work.
+func killBuilders(t *testing.T, o order) {
+	file := o.write(t)
 	ownMounts(t)
-	mounts, temporary := readMounts(t), t.TempDir()
+	mounts, temporary, cache := readMounts(t), t.TempDir(), o.Options.CacheDir
 	for i := range 4 {
 		after := time.Duration(rand.Int64N(int64(9 * time.Second)))
 		signal := []syscall.Signal{syscall.SIGKILL, syscall.SIGINT}[i%2]
-		cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
-		cmd.Env = append(os.Environ(), "CAISSON_KILLED_CACHE="+o.CacheDir, "CAISSON_TEST_CACHE="+o.CacheDir, // so that it makes no directory that nobody removes
-			"TMPDIR="+temporary)
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), inNamespace+"="+file, "TMPDIR="+temporary)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +41,7 @@ func TestKilled(t *testing.T) {
 		}
 		_ = cmd.Wait() // it was killed
 		t.Logf("%v after %v", signal, after)
-		if left := processesBelow(o.CacheDir, 5*time.Minute); len(left) > 0 {
+		if left := processesBelow(cache, 5*time.Minute); len(left) > 0 {
 			t.Fatalf("%v after %v left processes: %v", signal, after, left)
 		}
 		if left, _ := filepath.Glob(filepath.Join(temporary, "mmdebstrap.*")); len(left) > 0 {
@@ -66,25 +51,6 @@ func TestKilled(t *testing.T) {
 			t.Fatalf("%v after %v left mounts:\n%s", signal, after, strings.Join(left, "\n"))
 		}
 	}
-	buildIn(t, o)
-	if left, _ := filepath.Glob(filepath.Join(o.CacheDir, "tmp", "*")); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
-	}
-}
-
-func buildIn(t *testing.T, o Options) *Result {
-	t.Helper()
-	recipe := testRecipe()
-	ledger, err := Settle([]spec.Recipe{recipe}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Ledger = ledger
-	r, err := Build(context.Background(), recipe, "default", "1", o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
 }
 
 // ownMounts gives the test, and the programs that it starts, mounts of their own: tests of

@@ -78,7 +78,7 @@ type installer struct {
 
 func newInstaller(t *testing.T) *installer {
 	t.Helper()
-	buildIn(t, testOptions(t))
+	settled(t, testRecipe(), testOptions(t))
 	trees, _ := filepath.Glob(filepath.Join(sharedCache, "steps", "base-*", "tree"))
 	if len(trees) == 0 {
 		t.Fatal("no base tree in the cache")

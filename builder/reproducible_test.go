@@ -26,9 +26,10 @@ import (
 
 // TestReproducible builds the same lock twice, the second time on what looks like
 // another machine, see [elsewhere]. The first may be what other tests of this run
-// have made; the second shares package files with it and nothing else. The seconds
-// differ by themselves; another day cannot be had without setting the machine's
-// clock, so nothing that a build has written may name this one.
+// have made; the second shares package files with it and nothing else, and builders
+// that were killed have begun it. The seconds differ by themselves; another day cannot
+// be had without setting the machine's clock, so nothing that a build has written may
+// name this one.
 func TestReproducible(t *testing.T) {
 	o := testOptions(t)
 	recipe := testRecipe()
@@ -53,7 +54,17 @@ func TestReproducible(t *testing.T) {
 		first = build(sharedCache)
 	}
 	elsewhere := elsewhere(t)
+	if !t.Run("killed", func(t *testing.T) {
+		o := o
+		o.CacheDir = elsewhere
+		killBuilders(t, order{recipe, o})
+	}) {
+		return
+	}
 	second := build(elsewhere)
+	if left, _ := filepath.Glob(filepath.Join(elsewhere, "tmp", "*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
 	// The shared cache has other tests' trees too, some from packages of today.
 	if found := today(t, filepath.Join(elsewhere, "steps"), time.Now()); len(found) > 0 {
 		t.Errorf("a build a day later would differ: %q", found)

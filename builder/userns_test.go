@@ -18,13 +18,31 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// inNamespace makes the test's program build what a file says, see [buildAs].
+// inNamespace makes the test's program build what a file says, see [order].
 const inNamespace = "CAISSON_TEST_BUILD"
 
 // order is what that program is to build.
 type order struct {
 	Recipe  spec.Recipe
 	Options Options
+}
+
+// write writes the order to a file, and returns its name.
+func (o order) write(t *testing.T) string {
+	t.Helper()
+	data, err := json.Marshal(struct {
+		Recipe  spec.Recipe
+		Options any
+	}{o.Recipe, map[string]any{"SiteDir": o.Options.SiteDir, "CacheDir": o.Options.CacheDir, "Agent": o.Options.Agent, "Fast": o.Options.Fast,
+		"Ledger": o.Options.Ledger, "Lock": o.Options.Lock, "Debs": o.Options.Debs}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "order.json")
+	if err := os.WriteFile(file, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 // fill carries out the order in a file and prints the digests that it made.
@@ -69,17 +87,7 @@ func TestLongUserNamespace(t *testing.T) {
 	if err := os.Mkdir(o.CacheDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	data, err := json.Marshal(struct {
-		Recipe  spec.Recipe
-		Options any
-	}{recipe, map[string]any{"SiteDir": o.SiteDir, "CacheDir": o.CacheDir, "Agent": o.Agent, "Fast": o.Fast, "Ledger": o.Ledger, "Lock": o.Lock, "Debs": o.Debs}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "order.json")
-	if err := os.WriteFile(file, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	file := order{recipe, o}.write(t)
 	const host = 3 << 20 // IDs that nobody has
 	if err := os.Chown(o.CacheDir, host, host); err != nil {
 		t.Fatal(err)

@@ -105,7 +105,7 @@ var table = []undone{
 	{"", "the limit of a question", "bootagent/boot/initramfs/choose.go",
 		"context.WithTimeout(ctx, b.limits.ask)", "context.WithTimeout(ctx, 100*b.limits.ask)", "TestANameServerThatDies", ""},
 	{"", "the next try", "bootagent/boot/network/network.go",
-		"case <-time.After(500 * time.Millisecond):", "case <-time.After(0):\n\t\t\treturn nil, err", "TestADHCPServerThatDies", ""},
+		"case <-time.After(within / 4):", "case <-time.After(0):\n\t\t\treturn nil, err", "TestADHCPServerThatDies", ""},
 	{"", "the kernel's own clock", "bootagent/trace/trace.go",
 		"return time.Duration(now.Nano())", "return time.Duration(time.Now().UnixNano())", "TestAClockThatJumpsWhileChecksSoak", "bootagent/node"},
 	{"", "that what the disk did not take goes", "layers/store.go",

@@ -84,6 +84,7 @@ func TestEachTextIsThere(t *testing.T) {
 // shows holds that a test fails without what its row names.
 func (u undone) shows(t *testing.T) {
 	t.Run(fmt.Sprintf("%s without %s", u.named(), u.without), func(t *testing.T) {
+		t.Parallel()
 		said, err := u.run(t, "-overlay", u.overlay(t))
 		switch {
 		case strings.Contains(said, "--- SKIP: "+u.test+" "):

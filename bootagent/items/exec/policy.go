@@ -9,11 +9,9 @@ import (
 	"github.com/caisson-os/caisson/spec"
 )
 
-// retryAfter is the pause after a failure when the config names none.
-const retryAfter = 60
-
-// pace is how often an "always" script without an interval runs: as often as in
-// Divingbell, which began its next pass about a minute after the last one.
+// pace is how long a script without an interval waits for its next run in the same boot,
+// also after a failure: as in Divingbell, which began its next pass about a minute after
+// the last one, and at the start of a pod at once.
 const pace = 60
 
 // due reports whether w is to run now, and when it is not, in words when it will
@@ -25,7 +23,7 @@ func due(w spec.Exec, r record, boot string, now time.Time) (run bool, next stri
 	}
 	interval, limit, count, forget := w.RerunInterval, w.RerunMax, r.Rerun, w.RerunForget
 	if r.Exit != 0 {
-		interval, limit, count, forget = cmp.Or(w.RetryInterval, w.RerunInterval, retryAfter), w.RetryMax, r.Retry, w.RetryForget
+		interval, limit, count, forget = cmp.Or(w.RetryInterval, w.RerunInterval), w.RetryMax, r.Retry, w.RetryForget
 	}
 	switch {
 	case w.Rerun == "never", w.Rerun == "once_successfully" && r.Exit == 0:

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -24,7 +23,8 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write docs/formats anew, and golden documents that are not there")
+// update has docs/formats written anew, and golden documents that are not there.
+var update = os.Getenv("CAISSON_UPDATE") != ""
 
 // documents are those of this package that others keep or are sent, and what a release does
 // with a key of a later one.
@@ -55,7 +55,7 @@ var reserved = []struct{ document, key, means string }{
 func TestGoldens(t *testing.T) {
 	for _, d := range documents {
 		file := filepath.Join("testdata/golden", d.name+".json")
-		if *update {
+		if update {
 			doc := reflect.New(reflect.TypeOf(d.doc).Elem())
 			fill(doc.Elem())
 			data, err := Encode(doc.Interface())
@@ -162,7 +162,7 @@ func TestLaterKeysAreClassified(t *testing.T) {
 	for _, d := range documents {
 		have = addKeys(have, d.name+" ", reflect.TypeOf(d.doc).Elem())
 	}
-	if *update {
+	if update {
 		if err := writeNew(keysFile, []byte(strings.Join(have, "\n")+"\n")); err != nil {
 			t.Fatal(err)
 		}
@@ -380,13 +380,13 @@ func TestFormatPages(t *testing.T) {
 	notes := comments(t)
 	for n, d := range documents {
 		file, want := filepath.Join("../docs/formats", d.name+".md"), page(n, notes)
-		if *update {
+		if update {
 			if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if got, err := os.ReadFile(file); err != nil || string(got) != want {
-			t.Errorf("%s is not what the types say (%v): run go test ./spec -run Format -update", file, err)
+			t.Errorf("%s is not what the types say (%v): run CAISSON_UPDATE=1 go test ./spec", file, err)
 		}
 	}
 }
@@ -396,7 +396,7 @@ func page(n int, notes map[string]string) string {
 	d := documents[n]
 	top := reflect.TypeOf(d.doc).Elem()
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\nMade from the types: `go test ./spec -run Format -update`.\n\nA key of a later release: a reader %s.\n", top.Name(), d.older)
+	fmt.Fprintf(&b, "# %s\n\nMade from the types: `CAISSON_UPDATE=1 go test ./spec`.\n\nA key of a later release: a reader %s.\n", top.Name(), d.older)
 	for _, r := range reserved {
 		if r.document == d.name {
 			fmt.Fprintf(&b, "\nReserved: `%s`, %s. Readers of today leave it out.\n", r.key, r.means)

@@ -9,8 +9,8 @@
 // lies in the state directory, and where that is in memory it ends with the boot; of a
 // kernel that died, firmware may keep the last lines, see [Dump].
 //
-// The package notes and reads. What is worth noting is decided by the loader and by
-// package node; nothing on a state disk is signed, so nothing is ever decided by what
+// The package notes and reads. What is worth noting is decided by the loader and by the
+// parts of a node; nothing on a state disk is signed, so nothing is ever decided by what
 // is in it.
 package blackbox
 

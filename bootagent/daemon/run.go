@@ -3,7 +3,7 @@
 // Package daemon is the agent as a service: the rhythm in which a node is looked at, asks
 // its registry, judges what changed, runs its operations and reports.
 //
-// What an act is and when one may be, package node decides. The service opens the node
+// What is done and when it may be is decided below package node. The service opens the node
 // for one act at a time, so that the verbs get a turn in between; what takes long, such as
 // fetching a layer, is done beside the looks without the node's lock.
 package daemon

@@ -3,16 +3,18 @@
 // Package decide says what a node does next: a pure function of facts, read as a table.
 //
 // [Next] returns the first row of [Table] that is of the event and that holds. There is
-// no other place in the agent where it is decided what runs, what is tried, what is taken
-// back and when. Facts are values that package node, or the loader, has read before; acts
+// no other place in the agent where it is decided which generation runs, is tried and is
+// taken back. When an operation runs, a swap of the layer too, is package operation's. Facts are values that package cycle, or the loader, has read before; acts
 // are theirs to do, and what comes of an act is the next event. Nothing here reads,
 // waits, or asks what time it is.
 //
 // A row's name is what the journal and the black box call it. docs/decisions.md shows
 // the table as it stands here, see TestThePageShowsTheTable.
 //
-// To add a transition, add a row, and an act where there is none that does it; the tests
-// of this package then play it in a model of a node whose calls all fail.
+// To add a transition, add a row, and an act where there is none that does it; of a new
+// event also a row of events and titles in the tests, facts in anyFacts, and its place in
+// the model, which plays a node whose calls all fail. What real nodes met is replayed, see
+// TestTraces.
 package decide
 
 // Act is what is done.

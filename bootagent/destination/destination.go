@@ -16,13 +16,13 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/decide"
 	"github.com/caisson-os/caisson/bootagent/effect"
+	"github.com/caisson-os/caisson/bootagent/nextroot"
 	"github.com/caisson-os/caisson/bootagent/protect"
 	"github.com/caisson-os/caisson/bootagent/services"
 	"github.com/caisson-os/caisson/bootagent/session"
 	"github.com/caisson-os/caisson/bootagent/stacked"
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/bootagent/swap"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/spec"
@@ -109,7 +109,7 @@ func (d *Destination) stageSoon(ctx context.Context) error {
 
 // Next is destination for a node that cannot fetch any more: where a soft-reboot leads to
 // it, its images are here.
-func (d *Destination) Next(ctx context.Context) (next *swap.Next, class, why string, err error) {
+func (d *Destination) Next(ctx context.Context) (next *nextroot.Next, class, why string, err error) {
 	s, err := d.Folder.Load()
 	if err != nil {
 		return nil, "", "", err
@@ -132,7 +132,7 @@ func (d *Destination) heads(s *state.State) *state.Generation {
 // Destination is the root that a node with a state goes to when it is started over, nil where
 // that is of the layer that runs, and how it gets there once it has its images. The
 // description of its layer is asked of a source where it is not here; nil asks nobody.
-func (d *Destination) Destination(ctx context.Context, s *state.State, from oci.Source) (next *swap.Next, class, why string, err error) {
+func (d *Destination) Destination(ctx context.Context, s *state.State, from oci.Source) (next *nextroot.Next, class, why string, err error) {
 	if d.Boot.Mode == spec.ModeAttached || d.Tracker == nil {
 		return nil, spec.ClassReboot, "caisson did not boot this host", nil
 	}
@@ -165,7 +165,7 @@ func (d *Destination) Destination(ctx context.Context, s *state.State, from oci.
 	if err := trust.ForMachine(layer, d.Tracker.Bootstrap, runtime.GOARCH); err != nil {
 		return nil, "", "", err
 	}
-	next = &swap.Next{Pair: swap.Pair{Generation: *g, Overlay: &found.Overlay, Layer: &layer}, Boot: d.Boot, State: d.Folder, Store: store, Unproven: s.Staged == g, Say: d.Say}
+	next = &nextroot.Next{Pair: nextroot.Pair{Generation: *g, Overlay: &found.Overlay, Layer: &layer}, Boot: d.Boot, State: d.Folder, Store: store, Unproven: s.Staged == g, Say: d.Say}
 	if uuids := d.Tracker.Identity.UUIDs; len(uuids) > 0 {
 		next.UUID = uuids[0]
 	}
@@ -178,7 +178,7 @@ func (d *Destination) Destination(ctx context.Context, s *state.State, from oci.
 	if !next.Unproven {
 		to.Generation.Attempts = 0 // it came up
 	}
-	class, why = swap.Class(d.Boot, &running.Overlay, to)
+	class, why = nextroot.Class(d.Boot, &running.Overlay, to)
 	if class == spec.ClassSoftReboot && d.InMemory() {
 		class, why, err = d.fitsMemory(next, class, why)
 	}

@@ -8,20 +8,20 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/caisson-os/caisson/bootagent/nextroot"
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/bootagent/state"
-	"github.com/caisson-os/caisson/bootagent/swap"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // fitsMemory is the class of a soft-reboot into a root some of whose images have yet to be
 // brought into memory.
-func (d *Destination) fitsMemory(next *swap.Next, class, why string) (string, string, error) {
+func (d *Destination) fitsMemory(next *nextroot.Next, class, why string) (string, string, error) {
 	if len(next.Missing) == 0 {
 		return class, why, nil
 	}
-	memory, err := swap.ReadMemory(d.Path("/proc/meminfo"))
+	memory, err := nextroot.ReadMemory(d.Path("/proc/meminfo"))
 	if err != nil {
 		return "", "", err
 	}
@@ -59,7 +59,7 @@ func (d *Destination) stageInMemory(ctx context.Context, s *state.State) error {
 }
 
 // giveUp frees the memory of images that only a root has which is not gone to.
-func (d *Destination) giveUp(s *state.State, next *swap.Next) error {
+func (d *Destination) giveUp(s *state.State, next *nextroot.Next) error {
 	others := []*state.Generation{&d.Boot.Generation}
 	if s.Current != nil && s.Current.Layer != next.Pair.Generation.Layer {
 		others = append(others, s.Current)

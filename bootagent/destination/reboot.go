@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/bootagent/events"
+	"github.com/caisson-os/caisson/bootagent/nextroot"
 	"github.com/caisson-os/caisson/bootagent/process"
-	"github.com/caisson-os/caisson/bootagent/swap"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
@@ -57,7 +57,7 @@ func (d *Destination) Reboot(ctx context.Context) (class, why string, err error)
 
 // softReboot goes to the next root. The attempt is counted before, as the loader counts
 // its own: where nothing comes up, the machine starts over and the loader decides.
-func (d *Destination) softReboot(ctx context.Context, next *swap.Next) (err error) {
+func (d *Destination) softReboot(ctx context.Context, next *nextroot.Next) (err error) {
 	if err := d.stackNext(ctx); err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@
 // systemd's journal, for who reads along, and each failure in the black box, for who
 // comes when the node is down.
 //
-// It writes what it is given. Which event is worth writing is decided by package node.
+// It writes what it is given. Which event is worth writing is decided by who does it.
 package events
 
 import (

@@ -6,7 +6,7 @@
 // Nothing waits here. [Prober.Look] looks once at what is due and returns a [Record]
 // of it; [Record.Judge] is the decision, of a record and a time alone. The record is
 // kept in a file of this boot, so that an agent that was restarted goes on where it
-// was. What comes of a verdict is the business of package node, the only caller.
+// was. What comes of a verdict is decided in package decide.
 package gate
 
 import (

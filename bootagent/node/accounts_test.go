@@ -479,7 +479,7 @@ func TestAccountsThatAreKilled(t *testing.T) {
 		}
 		ctx := steps{t.Context(), new(atomic.Int64)}
 		ctx.left.Store(left)
-		n, err := Open(t.Context(), session.Options{Root: root, Say: func(string, ...any) { ctx.step() }}, nil)
+		n, err := Open(t.Context(), traced(session.Options{Root: root, Say: func(string, ...any) { ctx.step() }}), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -59,7 +59,7 @@ func (d *disturbed) operate() spec.OperationStatus {
 
 func (d *disturbed) options() session.Options {
 	clock := func() time.Time { return time.Now().Add(time.Duration(d.kernel.passed.Load())) }
-	return session.Options{Root: d.root, Kernel: &d.kernel, Clock: clock, Runner: d.runner, Say: d.t.Logf, Reboot: func(context.Context) error { return nil }}
+	return traced(session.Options{Root: d.root, Kernel: &d.kernel, Clock: clock, Runner: d.runner, Say: d.t.Logf, Reboot: func(context.Context) error { return nil }})
 }
 
 // until operates until the operation stands as it should, and looks afterwards or not.

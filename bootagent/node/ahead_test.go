@@ -123,7 +123,7 @@ func TestWhatWaitsWithTheLayer(t *testing.T) {
 func TestPlanOfALayerThatWaits(t *testing.T) {
 	m := runningMachine(t)
 	m.publishAhead(2, layer("b"), "20", -1, "a")
-	n, err := Read(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
+	n, err := Read(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}), m.bootstrap())
 	if err != nil {
 		t.Fatal(err)
 	}

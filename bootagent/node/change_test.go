@@ -110,7 +110,7 @@ func TestChangesAreRecorded(t *testing.T) {
 	m.boot()
 	var said strings.Builder
 	open := func() *Node {
-		n, err := Open(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, By: "ann/sync", Say: func(f string, a ...any) { fmt.Fprintf(&said, f+"\n", a...) }}, m.bootstrap())
+		n, err := Open(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, By: "ann/sync", Say: func(f string, a ...any) { fmt.Fprintf(&said, f+"\n", a...) }}), m.bootstrap())
 		if err != nil {
 			t.Fatal(err)
 		}

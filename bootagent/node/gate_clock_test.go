@@ -17,7 +17,7 @@ import (
 // while the kernel's own goes on: the clock of a bubble is one that jumps.
 func (m *machine) lookIn(later time.Duration) {
 	m.t.Helper()
-	o := session.Options{Root: m.root, Kernel: &m.kernel, Say: func(string, ...any) {}, Reboot: func(context.Context) error { return nil }}
+	o := traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: func(string, ...any) {}, Reboot: func(context.Context) error { return nil }})
 	var err error
 	synctest.Test(m.t, func(*testing.T) {
 		time.Sleep(later)

@@ -70,13 +70,13 @@ func (m *machine) judgedDoes(acts string) {
 	m.t.Helper()
 	for act := range strings.SplitSeq(acts, ",") {
 		if act == "judge" {
-			o := session.Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf, Reboot: func(context.Context) error { return nil }}
+			o := traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf, Reboot: func(context.Context) error { return nil }})
 			if _, _, err := Judge(m.t.Context(), o, nil); err != nil {
 				m.t.Fatal(err)
 			}
 			continue
 		}
-		n, err := Open(m.t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}, nil)
+		n, err := Open(m.t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}), nil)
 		if err != nil {
 			m.t.Fatal(err)
 		}
@@ -148,7 +148,7 @@ func (m *machine) ends(row judgedAct) {
 		m.judgedDoes("retry")
 	}
 	if row.stuck {
-		if _, _, err := Judge(m.t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}, nil); err != nil {
+		if _, _, err := Judge(m.t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}), nil); err != nil {
 			m.t.Fatal(err)
 		}
 		if st := m.apply(); st.Generation != row.ends || st.Health != spec.HealthBroken || m.state().Current != nil || m.swappiness("") != "10" {

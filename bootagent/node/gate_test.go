@@ -44,7 +44,7 @@ func (m *machine) ready(swappiness string) {
 // last status and how often a reboot was asked for.
 func (m *machine) judge(looks int) (st *spec.Status, reboots int) {
 	m.t.Helper()
-	o := session.Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf, Reboot: func(context.Context) error { reboots++; return nil }}
+	o := traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf, Reboot: func(context.Context) error { reboots++; return nil }})
 	for range looks {
 		wait, now, err := Judge(m.t.Context(), o, nil)
 		if err != nil {
@@ -123,7 +123,7 @@ func TestAChangeHasToPassItsGates(t *testing.T) {
 	if s.Current.Generation != 2 || s.Staged != nil {
 		t.Errorf("passed: current %+v, staged %+v", s.Current, s.Staged)
 	}
-	if wait, _, err := Judge(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, nil); wait != 0 || err != nil {
+	if wait, _, err := Judge(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}), nil); wait != 0 || err != nil {
 		t.Errorf("what has passed is judged again: %v, %v", wait, err)
 	}
 }
@@ -305,7 +305,7 @@ func TestAnAttachedHostGoesBack(t *testing.T) {
 	if err := os.WriteFile(m.root+"/etc/machine-id", []byte("1234\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := session.Options{Root: m.root, Kernel: &m.kernel, Name: "superhost", Say: t.Logf}
+	o := traced(session.Options{Root: m.root, Kernel: &m.kernel, Name: "superhost", Say: t.Logf})
 	sync := func() *spec.Status {
 		t.Helper()
 		n, err := Open(t.Context(), o, nil)
@@ -406,7 +406,7 @@ func TestKilledWhileItIsJudged(t *testing.T) {
 }
 
 func beJudged(t *testing.T, root string) {
-	o := session.Options{Root: root, Say: t.Logf}
+	o := traced(session.Options{Root: root, Say: t.Logf})
 	n, err := Open(t.Context(), o, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -37,7 +37,7 @@ func ran(t *testing.T) *machine {
 
 func (m *machine) say(act func(*Node) (*spec.Status, error)) (*spec.Status, error) {
 	m.t.Helper()
-	n, err := Open(m.t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, By: "ann/test", Say: m.t.Logf}, m.bootstrap())
+	n, err := Open(m.t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, By: "ann/test", Say: m.t.Logf}), m.bootstrap())
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -178,10 +178,10 @@ func TestRollbackOutlivesABoot(t *testing.T) {
 
 func TestRollbackWithoutNetwork(t *testing.T) {
 	m := ran(t)
-	n, err := Open(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
+	n, err := Open(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
 		b.Registry = "oci:" + t.TempDir() // nothing is there
 		return nil, nil
-	}}, m.bootstrap())
+	}}), m.bootstrap())
 	if err != nil {
 		t.Fatal(err)
 	}

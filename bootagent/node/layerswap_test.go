@@ -60,8 +60,8 @@ func (w *swapper) offer(generation uint64, core spec.Core, swap bool) *spec.Stat
 
 func (w *swapper) act(do func(*Node) (*spec.Status, error)) *spec.Status {
 	w.t.Helper()
-	n, err := Open(w.t.Context(), session.Options{Root: w.root, Kernel: &w.kernel, Runner: new(process.Group), Clock: func() time.Time { return w.clock }, Say: w.t.Logf,
-		Reboot: func(context.Context) error { w.reboots++; return nil }}, nil)
+	n, err := Open(w.t.Context(), traced(session.Options{Root: w.root, Kernel: &w.kernel, Runner: new(process.Group), Clock: func() time.Time { return w.clock }, Say: w.t.Logf,
+		Reboot: func(context.Context) error { w.reboots++; return nil }}), nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}

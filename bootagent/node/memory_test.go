@@ -144,7 +144,7 @@ func (d *diskless) held() (bytes int64) {
 // stage does what the service does after it has asked the registry.
 func (d *diskless) stage() error {
 	d.t.Helper()
-	n, err := Read(d.t.Context(), session.Options{Root: d.root, Kernel: &d.kernel, Say: d.t.Logf}, d.bootstrap())
+	n, err := Read(d.t.Context(), traced(session.Options{Root: d.root, Kernel: &d.kernel, Say: d.t.Logf}), d.bootstrap())
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -299,7 +299,7 @@ func TestALayerThatNobodyGoesToTakesNoMemory(t *testing.T) {
 func (d *diskless) judges() (st *spec.Status) {
 	d.t.Helper()
 	soft, cold := d.soft, d.cold
-	o := session.Options{Root: d.root, Kernel: &d.kernel, Runner: d, Say: d.t.Logf, Reboot: func(context.Context) error { d.cold++; return nil }, SoftReboot: func(context.Context) error { d.soft++; return nil }}
+	o := traced(session.Options{Root: d.root, Kernel: &d.kernel, Runner: d, Say: d.t.Logf, Reboot: func(context.Context) error { d.cold++; return nil }, SoftReboot: func(context.Context) error { d.soft++; return nil }})
 	for range 5 {
 		wait, now, err := Judge(d.t.Context(), o, nil)
 		if err != nil {

@@ -54,7 +54,7 @@ func TestMetricsAreWritten(t *testing.T) {
 	if st := m.sync(); st.Health != spec.HealthDegraded || !strings.Contains(st.HealthDetail, file) {
 		t.Errorf("%s: %s", st.Health, st.HealthDetail)
 	}
-	n, err := Read(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
+	n, err := Read(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}), m.bootstrap())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +125,7 @@ func TestMetricsAreAnswered(t *testing.T) {
 	fail := errors.New("address already in use")
 	pass := func() *spec.Status {
 		t.Helper()
-		n, err := Open(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Metrics: func(address string) error { told = append(told, address); return fail }}, m.bootstrap())
+		n, err := Open(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Metrics: func(address string) error { told = append(told, address); return fail }}), m.bootstrap())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,12 +166,12 @@ func TestWhatNoSiteMayAskOfTheAgent(t *testing.T) {
 			o.SetNeeds()
 			m.Overlay(o, sign.Predicate{Generation: 1})
 			m.boot()
-			n, err := Open(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Metrics: func(address string) error {
+			n, err := Open(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Metrics: func(address string) error {
 				if address != "" {
 					t.Errorf("it listens on %s", address)
 				}
 				return nil
-			}}, m.bootstrap())
+			}}), m.bootstrap())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -99,7 +99,7 @@ func (m *machine) boot() {
 
 func (m *machine) open() *Node {
 	m.t.Helper()
-	n, err := Open(m.t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}, m.bootstrap())
+	n, err := Open(m.t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}), m.bootstrap())
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestPlanSaysWhatSyncWouldDo(t *testing.T) {
 	m.apply()
 	plan := func() spec.Drift {
 		t.Helper()
-		n, err := Read(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
+		n, err := Read(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}), m.bootstrap())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -357,7 +357,7 @@ func TestStage(t *testing.T) {
 	m.publish(1, layerNamed("a"), "10")
 	m.boot()
 	m.apply()
-	n, err := Read(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
+	n, err := Read(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}), m.bootstrap())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func TestAScriptThatHangs(t *testing.T) {
 	m := runningMachine(t)
 	m.publishItems(2, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}},
 		Exec: []spec.Exec{{Name: "a", Data: "#!/bin/sh\nexec sleep 1000\n", Blocking: "foreground", Timeout: 900, OnFailure: "rollback"}}})
-	n, err := Open(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Made: 5 * time.Second}, m.bootstrap())
+	n, err := Open(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Made: 5 * time.Second}), m.bootstrap())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestTheAgentEndsDuringAChange(t *testing.T) {
 	started := m.root + "/started"
 	m.publishItems(2, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "20"}},
 		Exec: []spec.Exec{{Name: "a", Data: "#!/bin/sh\n[ -e " + started + " ] && exit 0\ntouch " + started + "\nexec sleep 1000\n", Blocking: "foreground", Timeout: 900, OnFailure: "rollback"}}})
-	n, err := Open(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
+	n, err := Open(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}), m.bootstrap())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +275,7 @@ func TestPuttingBackThatHangs(t *testing.T) {
 // hasty are the options of an agent that gives what it does three seconds: enough for a busy
 // machine to come to what hangs.
 func hasty(root string) session.Options {
-	return session.Options{Root: root, Made: 3 * time.Second, Say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
+	return traced(session.Options{Root: root, Made: 3 * time.Second, Say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }})
 }
 
 // hang asks for what hangs; abandon ends this process.

@@ -78,7 +78,7 @@ func (h *host) offer(generation uint64) {
 }
 
 func (h *host) agent(act string) (st *spec.Status, err error) {
-	n, err := Open(h.t.Context(), session.Options{Root: h.root, Name: "superhost", Say: func(string, ...any) {}}, nil)
+	n, err := Open(h.t.Context(), traced(session.Options{Root: h.root, Name: "superhost", Say: func(string, ...any) {}}), nil)
 	if err != nil {
 		return nil, err
 	}

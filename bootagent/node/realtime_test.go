@@ -44,7 +44,7 @@ func (c *clockwork) wants(generation uint64, swappiness string, windows ...strin
 func (c *clockwork) at(hour int, act func(*Node) (*spec.Status, error)) *spec.Status {
 	c.t.Helper()
 	c.clock = time.Date(2026, 11, 21, hour, 0, 0, 0, time.UTC)
-	n, err := Open(c.t.Context(), session.Options{Root: c.root, Kernel: &c.kernel, Say: c.t.Logf, Clock: func() time.Time { return c.clock }}, nil)
+	n, err := Open(c.t.Context(), traced(session.Options{Root: c.root, Kernel: &c.kernel, Say: c.t.Logf, Clock: func() time.Time { return c.clock }}), nil)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func TestVerbsAreRecorded(t *testing.T) {
 		{"restore", func(n *Node) error { return n.RestoreAll(t.Context()) }, `^change by=ann/restore item=sysctl key=vm.swappiness from=10 to=60 action=remove generation=0 why="restore --all"\nrestored by=ann/restore changes=1 why="restore --all" generation=1\n$`},
 	} {
 		var said strings.Builder
-		n, err := Open(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, By: "ann/" + verb.name, Say: func(f string, a ...any) { fmt.Fprintf(&said, f+"\n", a...) }}, m.bootstrap())
+		n, err := Open(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, By: "ann/" + verb.name, Say: func(f string, a ...any) { fmt.Fprintf(&said, f+"\n", a...) }}), m.bootstrap())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -118,7 +118,7 @@ func (m *serving) hold(back bool) (spec.ServiceStatus, error) {
 
 func (m *serving) list() spec.ServiceStatus {
 	m.t.Helper()
-	n, err := Read(m.t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}, m.bootstrap())
+	n, err := Read(m.t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: m.t.Logf}), m.bootstrap())
 	if err != nil {
 		m.t.Fatal(err)
 	}

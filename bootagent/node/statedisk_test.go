@@ -48,7 +48,7 @@ func TestTamperedState(t *testing.T) {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				n, err := Open(context.Background(), session.Options{Root: m.root, Kernel: &m.kernel, Say: say}, m.bootstrap())
+				n, err := Open(context.Background(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: say}), m.bootstrap())
 				if err == nil {
 					_, err = n.cycle.Sync(context.Background())
 					err = errors.Join(err, n.Close())
@@ -91,7 +91,7 @@ func TestAnUnreadableJournal(t *testing.T) {
 		if err := state.SaveBoot(filepath.Join(m.root, paths.RunBoot), boot); err != nil {
 			t.Fatal(err)
 		}
-		n, err := Open(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}, m.bootstrap())
+		n, err := Open(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf}), m.bootstrap())
 		if trouble == nil {
 			if err == nil {
 				t.Error("a journal that cannot be read is taken for none")

@@ -107,8 +107,8 @@ func (m *swapping) Running(string) bool { return false }
 
 func (m *swapping) reboot() (class, why string) {
 	m.t.Helper()
-	n, err := Open(m.t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Runner: m, Say: m.t.Logf, Reboot: func(context.Context) error { m.cold++; return nil },
-		SoftReboot: func(context.Context) error { m.soft++; m.was = m.state(); return m.call }}, m.bootstrap())
+	n, err := Open(m.t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Runner: m, Say: m.t.Logf, Reboot: func(context.Context) error { m.cold++; return nil },
+		SoftReboot: func(context.Context) error { m.soft++; m.was = m.state(); return m.call }}), m.bootstrap())
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -188,8 +188,8 @@ func TestASoftRebootArrives(t *testing.T) {
 func TestASoftRebootEndsTheAgent(t *testing.T) {
 	m := newSwapping(t, "257.9-1")
 	ctx, end := context.WithCancel(t.Context())
-	n, err := Open(ctx, session.Options{Root: m.root, Kernel: &m.kernel, Runner: m, Say: t.Logf, Reboot: func(context.Context) error { m.cold++; return nil },
-		SoftReboot: func(ctx context.Context) error { end(); return ctx.Err() }}, m.bootstrap())
+	n, err := Open(ctx, traced(session.Options{Root: m.root, Kernel: &m.kernel, Runner: m, Say: t.Logf, Reboot: func(context.Context) error { m.cold++; return nil },
+		SoftReboot: func(ctx context.Context) error { end(); return ctx.Err() }}), m.bootstrap())
 	if err != nil {
 		t.Fatal(err)
 	}

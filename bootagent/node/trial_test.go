@@ -96,10 +96,10 @@ func items2(swappiness, value string) spec.Items {
 
 func (r *remote) options() session.Options {
 	reboot := func(context.Context) error { r.reboots++; return nil }
-	return session.Options{Root: r.root, Kernel: &r.kernel, Name: fixture.Node, Say: r.t.Logf, Within: r.within, Reboot: reboot, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
+	return traced(session.Options{Root: r.root, Kernel: &r.kernel, Name: fixture.Node, Say: r.t.Logf, Within: r.within, Reboot: reboot, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
 		s, err := track.Open(b, way)
 		return cable{s, r.root + link, &r.asked, r.cut}, err
-	}}
+	}})
 }
 
 func (r *remote) do(act func(*Node) (*spec.Status, error)) (*spec.Status, error) {

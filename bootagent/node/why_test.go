@@ -45,10 +45,10 @@ func TestWhyNamesTheFault(t *testing.T) {
 	asks := func(answer func() (oci.Response, error)) func(t *testing.T) *machine {
 		return func(t *testing.T) *machine {
 			m := runningMachine(t)
-			n, err := Open(t.Context(), session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
+			n, err := Open(t.Context(), traced(session.Options{Root: m.root, Kernel: &m.kernel, Say: t.Logf, Fetch: func(b spec.Bootstrap, way track.Way) (oci.Source, error) {
 				s, err := track.Open(b, way)
 				return answers{s, answer}, err
-			}}, m.bootstrap())
+			}}), m.bootstrap())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,6 @@
 // preconditions again, the drain; its window is asked about before each step. After
 // the act come the gates, the end of the drain, a while, and the end of the slot. What
 // was taken is on disk before it is asked for, so that it is given back after a crash
-// and after a reboot, and nothing is given back that another holds. Package node is
-// the only caller.
+// and after a reboot, and nothing is given back that another holds. Package operate
+// gives it its clocks, its runner and its turns.
 package operation

@@ -3,7 +3,7 @@
 // Package say puts into words and figures what a node is: its status with the four axes,
 // what is wrong with it, the trace of a boot and the report to its fleet.
 //
-// It decides nothing and asks nobody. Package node looks the node up as a [View], and
+// It decides nothing and asks nobody. Package look looks the node up as a [View], and
 // everything is said of that. What else is on a machine, such as files that somebody
 // changed by hand, is read below a directory that the caller names.
 package say

@@ -9,7 +9,7 @@
 // as after a reboot, takes one, and giving back what is not held is no error. A slot
 // can only delay: windows stay what they are, whatever a server says. The package
 // knows no operations and no windows, nor how a server is reached: its caller, package
-// node, posts what it is given, and proves who asks where a server wants that.
+// post, posts what it is given, and proves who asks where a server wants that.
 package slot
 
 import (

@@ -20,14 +20,14 @@ func TestMap(t *testing.T) {
 		t.Errorf("rooms import each other in a circle: %s", strings.Join(c, " → "))
 	}
 	got := Draw(all)
-	if *update {
+	if update {
 		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want, err := os.ReadFile(name)
 	if err != nil || string(want) != got {
-		t.Errorf("docs/map.svg is not the map of the imports (%v); run: go test ./internal/deptest -run TestMap -update", err)
+		t.Errorf("docs/map.svg is not the map of the imports (%v); run: CAISSON_UPDATE=1 go test ./internal/deptest", err)
 	}
 }
 
@@ -46,14 +46,14 @@ func TestTables(t *testing.T) {
 	}
 	for page, got := range Tables(all, folders, rules) {
 		name := "../../docs/" + page
-		if *update {
+		if update {
 			if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
 		want, err := os.ReadFile(name)
 		if err != nil || string(want) != got {
-			t.Errorf("docs/%s is not what the packages say (%v); run: go test ./internal/deptest -run TestTables -update", page, err)
+			t.Errorf("docs/%s is not what the packages say (%v); run: CAISSON_UPDATE=1 go test ./internal/deptest", page, err)
 		}
 	}
 }

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cycle
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"testing"
+
+	"github.com/caisson-os/caisson/bootagent/decide"
+)
+
+// Each act of the table has a case that does it, but for those of the loader.
+func TestEveryActIsDone(t *testing.T) {
+	named := func(file string) map[string]string { // constants of package decide by their value, or names after "case decide."
+		a, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := map[string]string{}
+		ast.Inspect(a, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.ValueSpec:
+				for i, v := range n.Values {
+					if lit, ok := v.(*ast.BasicLit); ok {
+						names[lit.Value] = n.Names[i].Name
+					}
+				}
+			case *ast.CaseClause:
+				for _, e := range n.List {
+					if s, ok := e.(*ast.SelectorExpr); ok {
+						names[s.Sel.Name] = "a case"
+					}
+				}
+			}
+			return true
+		})
+		return names
+	}
+	constants, cases := named("../decide/table.go"), named("cycle.go")
+	for _, r := range decide.Table {
+		name := constants[`"`+string(r.Act)+`"`]
+		if name == "" {
+			t.Errorf("%s: act %q has no constant", r.Name, r.Act)
+		}
+		if r.On != decide.Boot && cases[name] == "" {
+			t.Errorf("%s: nothing does act %s", r.Name, name)
+		}
+	}
+}

@@ -75,6 +75,7 @@ const most = 2.3
 // TestTwiceTheItemsAllocateTwice counts bytes: what is decoded, read and compared again for
 // each item allocates for each.
 func TestTwiceTheItemsAllocateTwice(t *testing.T) {
+	require.Root(t)
 	allocated := func(n int) float64 {
 		steps := many(t, t.TempDir(), n)
 		var before, after runtime.MemStats
@@ -97,6 +98,7 @@ func TestTwiceTheItemsCallTwice(t *testing.T) {
 		runMany(t, many(t, t.TempDir(), n))
 		return
 	}
+	require.Root(t)
 	require.Tool(t, "strace")
 	count := func(n int) (calls float64) {
 		out := filepath.Join(t.TempDir(), "calls")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/caisson-os/caisson/bootagent/stage"
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/test/fixture"
@@ -104,6 +105,7 @@ func TestActivity(t *testing.T) {
 // Nothing waits for a reboot on an attached host, neither what cannot be begun, which is
 // tried again, nor what came after the generation that it is held at.
 func TestNothingWaitsForARebootOnAnAttachedHost(t *testing.T) {
+	require.Root(t)
 	h := newHost(t)
 	h.offer(1)
 	if _, err := h.agent("sync"); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 )
@@ -209,6 +210,7 @@ func TestQuarantine(t *testing.T) {
 // A hint at a kind is a look at that kind: what drifts there is corrected and laid to
 // whom the evidence names, and the status has the other kinds as they were.
 func TestEarly(t *testing.T) {
+	require.Root(t)
 	m := newMachine(t)
 	motd := m.root + "/etc/motd"
 	m.publishItems(1, layerNamed("a"), spec.Items{Sysctl: []spec.Sysctl{{Key: "vm/swappiness", Value: "10"}, {Key: "vm/none", Value: "1"}}, Files: []spec.File{{Path: "/etc/motd", Content: "hello\n"}}})

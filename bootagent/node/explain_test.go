@@ -8,12 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // Whoever asks for the status learns why something is not as wanted, though only a
 // run tries and finds out; and no more of it once something else is wrong.
 func TestStatusSaysWhyARunFailed(t *testing.T) {
+	require.Root(t)
 	m := newMachine(t)
 	mount := func(name string) spec.Mount {
 		return spec.Mount{ID: name, Device: "x", Type: "nosuchfs", Target: m.root + "/" + name}

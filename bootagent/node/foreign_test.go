@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
 
 // What a kind writes on a running node is not somebody's: only the rest is named.
 func TestWhatKindsWriteIsNotForeign(t *testing.T) {
+	require.Root(t)
 	m := newMachine(t)
 	m.publish(1, layerNamed("a"), "10")
 	m.boot()

@@ -163,7 +163,8 @@ func keys(of map[string]string) (names []string) {
 // cutHost cuts a host's power wherever something is written to its root, and looks at every
 // so many of the results.
 func cutHost(t *testing.T, every, least int) {
-	if powercut.IsRecorded() && os.Geteuid() == 0 { // in another boot than that of what follows
+	require.Root(t)
+	if powercut.IsRecorded() { // in another boot than that of what follows
 		id := filepath.Join(t.TempDir(), "boot_id")
 		err := os.WriteFile(id, []byte("00000000-0000-4000-8000-000000000000\n"), 0o444)
 		if err = errors.Join(err, unix.Mount(id, "/proc/sys/kernel/random/boot_id", "", unix.MS_BIND, "")); err != nil {

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/caisson-os/caisson/internal/require"
 )
 
 // TestMain makes the agent a command of the scripts, with $ROOT before each of
@@ -38,12 +40,24 @@ func TestMain(m *testing.M) {
 
 func TestScripts(t *testing.T) {
 	t.Parallel()
+	runScripts(t, "testdata/script")
+}
+
+// TestScriptsOfRoot are those that give files away.
+func TestScriptsOfRoot(t *testing.T) {
+	require.Root(t)
+	t.Parallel()
+	runScripts(t, "testdata/root")
+}
+
+func runScripts(t *testing.T, dir string) {
+	t.Helper()
 	bin := t.TempDir() // without the agent, which is a command of the scripts
 	if err := os.Symlink(programs(t)+"/caisson", bin+"/caisson"); err != nil {
 		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
-		Dir: "testdata/script",
+		Dir: dir,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("PATH", bin+string(filepath.ListSeparator)+e.Getenv("PATH"))
 			e.Setenv("ROOT", filepath.Join(e.WorkDir, "root"))

@@ -127,6 +127,7 @@ func TestContentOwnerAndMode(t *testing.T) {
 
 // TestDirectoriesLeaveWithTheLastFile whichever file that is.
 func TestDirectoriesLeaveWithTheLastFile(t *testing.T) {
+	require.Root(t)
 	dir := t.TempDir()
 	j := itemtest.Journal(t, t.TempDir())
 	both := []spec.File{{Path: "/etc/a/b/1"}, {Path: "/etc/a/b/2"}}
@@ -240,6 +241,7 @@ func TestForeignFilesStay(t *testing.T) {
 
 // The agent's unit has a umask that would close them.
 func TestDirectoriesAreForEverybody(t *testing.T) {
+	require.Root(t)
 	dir := etc(t)
 	defer syscall.Umask(syscall.Umask(0o077))
 	it := New([]spec.File{{Path: "/etc/new/deep/f", Content: "x", Mode: "0644"}}, dir, itemtest.Journal(t, t.TempDir()))

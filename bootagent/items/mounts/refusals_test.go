@@ -15,6 +15,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/items/item"
 	"github.com/caisson-os/caisson/bootagent/items/itemtest"
 	"github.com/caisson-os/caisson/bootagent/journal"
+	"github.com/caisson-os/caisson/internal/require"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -139,6 +140,7 @@ func TestBusy(t *testing.T) {
 }
 
 func TestOneTargetTwice(t *testing.T) {
+	require.Root(t)
 	root := t.TempDir()
 	if err := os.Symlink(".", root+"/link"); err != nil {
 		t.Fatal(err)

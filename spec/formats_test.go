@@ -94,7 +94,15 @@ type laterKey struct {
 }
 
 // laterKeys are those, as in "overlay items.files[].acl".
-var laterKeys = map[string]laterKey{}
+var laterKeys = map[string]laterKey{
+	"layer uefi":                {"0.10.0", mayBeLeftOut},
+	"layer uefi.stub":           {"0.10.0", mayBeLeftOut},
+	"layer uefi.stub.digest":    {"0.10.0", mayBeLeftOut},
+	"layer uefi.stub.size":      {"0.10.0", mayBeLeftOut},
+	"layer uefi.manager":        {"0.10.0", mayBeLeftOut},
+	"layer uefi.manager.digest": {"0.10.0", mayBeLeftOut},
+	"layer uefi.manager.size":   {"0.10.0", mayBeLeftOut},
+}
 
 // Bound is what a number may be, or how long a text or a list may be.
 type Bound struct {

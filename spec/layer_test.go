@@ -17,6 +17,7 @@ func TestLayerBytes(t *testing.T) {
 		`"images":[{"name":"base","mediaType":"m","digest":"sha256:i","size":1,"chunks":{"digest":"sha256:c","size":2}},{"name":"agent","mediaType":"m","digest":"sha256:a","size":3}]`,
 		`"kernel":{"release":"6.12","digest":"sha256:k","size":4}`,
 		`"initrd":{"digest":"sha256:n","size":5}`,
+		`"uefi":{"stub":{"digest":"sha256:s","size":6},"manager":{"digest":"sha256:m","size":7}}`,
 		`"packages":[{"name":"p","version":"1","arch":"all","sha256":"d"}]`,
 		`"accounts":[{"name":"u","uid":1000,"gid":100,"state":"active"}]`,
 		`"apparmor":{"features":"x","profiles":[{"name":"q","mode":"enforce","file":"/q"}]}`,

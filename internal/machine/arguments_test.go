@@ -40,7 +40,7 @@ func TestArguments(t *testing.T) {
 		case !o.NoCard && !strings.HasPrefix(networks[0], "user,id=net,restrict=on,"):
 			t.Errorf("%s: its network is open: %q", name, networks)
 		}
-		if drive := "file=d.raw,format=raw,if=virtio,cache=writethrough,readonly=on"; o.ReadOnly && !slices.Contains(args, drive) {
+		if drive := "file=d.raw,format=raw,if=virtio,cache=unsafe,readonly=on"; o.ReadOnly && !slices.Contains(args, drive) {
 			t.Errorf("%s: %q", name, args)
 		}
 		if got, want := value(args, "-smp"), max("1", map[string]string{"two": "2"}[name]); got != want {

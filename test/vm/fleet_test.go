@@ -179,7 +179,7 @@ func (f *Fleet) login(t *testing.T, m *machine.Machine) *machine.Session {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() }) // the test is over
-	if _, err := s.Run(ctx, "systemctl is-system-running --wait >/dev/null; true"); err != nil {
+	if _, err := s.Run(ctx, Settled); err != nil {
 		t.Fatal(err)
 	}
 	return s

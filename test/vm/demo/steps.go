@@ -96,7 +96,7 @@ func (d *demo) login(ctx context.Context, m *machine.Machine) (*machine.Session,
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.Run(ctx, "systemctl is-system-running --wait >/dev/null; true")
+	_, err = s.Run(ctx, vm.Settled)
 	return s, err
 }
 

@@ -43,6 +43,7 @@ var slow = []string{"bootagent/node", "bootagent/boot/initramfs", "bootagent/boo
 
 // TestUndone takes away some of them, of packages that are not slow.
 func TestUndone(t *testing.T) {
+	require.Root(t) // as most of the tests do
 	taken := 0
 	for n, u := range table {
 		if !slices.Contains(slow, u.at()) && n%2 == 0 {

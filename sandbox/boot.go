@@ -3,6 +3,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,7 +96,7 @@ func memoryFor(layer int64) int {
 // All of it is taken at once: a disk that is full later would be the guest's trouble.
 func (b *Box) makeDisk(ctx context.Context, o *machine.Options) (err error) {
 	wanted := b.site.NewStateDisk()
-	size := int64(3)<<30 + 4*b.layer.Bytes()
+	size := cmp.Or(b.o.diskSize, 3<<30+3*b.layer.Bytes())
 	if wanted != nil {
 		size = max(size, wanted.AtLeast)
 	}

@@ -19,16 +19,17 @@ import (
 
 // Options say how a node is tried.
 type Options struct {
-	Build   release.Build                                   // how its layer is built
-	First   func(context.Context, *registry.Registry) error // brings what overlays name beside layers; nil is nothing
-	Dir     string                                          // takes a directory for as long as the sandbox lives
-	Tool    string                                          // version of the program
-	Now     time.Time                                       // of the signatures
-	Memory  int                                             // MiB; 0 is what the layer takes, and a gigabyte
-	Cards   int                                             // at least so many; a node has those that its site names
-	Disk    bool                                            // with a state disk
-	Console io.Writer                                       // gets the console
-	Say     func(format string, args ...any)                // gets what is worth knowing
+	Build    release.Build                                   // how its layer is built
+	First    func(context.Context, *registry.Registry) error // brings what overlays name beside layers; nil is nothing
+	Dir      string                                          // takes a directory for as long as the sandbox lives
+	Tool     string                                          // version of the program
+	Now      time.Time                                       // of the signatures
+	Memory   int                                             // MiB; 0 is what the layer takes, and a gigabyte
+	Cards    int                                             // at least so many; a node has those that its site names
+	Disk     bool                                            // with a state disk
+	diskSize int64                                           // bytes; 0 is 3 GiB and room for three layers
+	Console  io.Writer                                       // gets the console
+	Say      func(format string, args ...any)                // gets what is worth knowing
 }
 
 // Step is a part of the way, for those who wonder what took so long.

@@ -41,9 +41,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// newSite has no key files: none are opened.
-func newSite() *site.Site {
-	s, found := site.Parse(fstest.MapFS{"site.yaml": {Data: []byte(`apiVersion: caisson.dev/v1alpha1
+// newSite has no key files: none are opened. edits are pairs of texts.
+func newSite(edits ...string) *site.Site {
+	s, found := site.Parse(fstest.MapFS{"site.yaml": {Data: []byte(strings.NewReplacer(edits...).Replace(`apiVersion: caisson.dev/v1alpha1
 kind: Site
 metadata: {name: metal}
 registry: registry.example/metal
@@ -53,7 +53,7 @@ machine: {agent: {report: {url: "https://fleet.example"}}}
 conf:
   sysctl: {vm.swappiness: 10}
   overrides: {divingbell_apt: {hosts: [{name: b, conf: {apt: {packages: [{name: jq}]}}}]}}
-`)}}, "site.yaml")
+`))}}, "site.yaml")
 	if err := found.Err(); err != nil {
 		panic(err)
 	}
@@ -287,6 +287,42 @@ func TestDown(t *testing.T) {
 				t.Errorf("%v, want %q", err, test.want)
 			}
 		})
+	}
+}
+
+// Where the site has nodes make their state disk, there is an empty one that they may take.
+func TestEmptyDisk(t *testing.T) {
+	for create, want := range map[string]string{
+		"create: true":                    "format=raw,if=virtio",
+		"create: true, disks: [S3EVNX0K]": "-device virtio-blk-pci,drive=state,serial=S3EVNX0K",
+	} {
+		emulator := emulate(t, "exec sleep 1000")
+		for _, tool := range []string{"sgdisk", "mkfs.ext4"} {
+			if err := os.WriteFile(filepath.Join(emulator, tool), []byte("#!/bin/sh\nexit 1\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o := options(t.TempDir())
+		o.Disk, o.diskSize = true, 1<<20
+		box, err := Open(t.Context(), newSite("layer: {", "layer: {stateDisk: {"+create+"}, "), "a", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := box.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, filepath.Join(emulator, "arguments"))
+		arguments, err := os.ReadFile(filepath.Join(emulator, "arguments"))
+		if err != nil || !strings.Contains(string(arguments), want) {
+			t.Errorf("%s: %v: no %q in %s", create, err, want, arguments)
+		}
+		info, err := os.Stat(box.dir.file("state.raw"))
+		if err != nil || info.Size() < 1<<20 {
+			t.Errorf("%s: %v, %v", create, info, err)
+		}
+		if err := box.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -37,7 +37,7 @@ func Tables(all []Package, floors []Floor, rules []Rule) map[string]string {
 		fmt.Fprintf(&rows, "| %s | %s |\n", code(f.Folders), f.Why)
 	}
 	const ruled = "| packages | may depend on | imported only by |\n|---|---|---|\n"
-	rows.WriteString("\n## Rules\n\nEverything may import " + code(Leaves) + ": they spell what all must spell alike. Those of the agent have\n[a page of their own](import-rules-node.md).\n\n" + ruled)
+	rows.WriteString("\n## Rules\n\nEverything may import " + code(Leaves) + ": they spell what all must spell alike.\nThose of the agent have [a page of their own](import-rules-node.md).\n\n" + ruled)
 	agent.WriteString("# Import rules of the agent\n\n" + made + "[Import rules](import-rules.md) has the floors, and the rules of the rest.\n\n" + ruled)
 	for _, r := range rules {
 		b := &rows

@@ -103,7 +103,7 @@ var table = []undone{
 	{"", "that it is hashed", "bootagent/download/blob.go",
 		`{"blob digest", hasDigest},`, "", "TestResumeAfterReboot", ""},
 	{"", "the limit of a question", "bootagent/boot/initramfs/choose.go",
-		"context.WithTimeout(ctx, b.limits.ask)", "context.WithTimeout(ctx, 100*b.limits.ask)", "TestAnIllRegistry", ""},
+		"context.WithTimeout(ctx, b.limits.ask)", "context.WithTimeout(ctx, 100*b.limits.ask)", "TestAQuestionHasALimit", ""},
 	{"", "the next try", "bootagent/boot/network/network.go",
 		"case <-time.After(within / 4):", "case <-time.After(0):\n\t\t\treturn nil, err", "TestADHCPServerThatDies", ""},
 	{"", "the kernel's own clock", "bootagent/trace/trace.go",

@@ -4,6 +4,7 @@ package initramfs
 
 import (
 	"bytes"
+	"context"
 	"maps"
 	"net"
 	"net/http"
@@ -98,6 +99,34 @@ func TestAnIllRegistry(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A registry may also find a way to be slow that no client has thought of: a question has a
+// limit of its own.
+func TestAQuestionHasALimit(t *testing.T) {
+	p := publish(t)
+	p.disk = "/dev/vda1"
+	p.overlay(1, p.layer("good").Overlay.Layer)
+	p.boots()
+	p.comesUp()
+	p.overlay(2, p.layer("newer").Overlay.Layer)
+	p.source = mute{p.source}
+	p.limits.ask = 500 * time.Millisecond
+	begun := time.Now()
+	if got := p.boots(); got != 1 || p.record.Source != "cached" || p.record.Sync != "unreachable" {
+		t.Errorf("generation %d, %s, %s; want the good one", got, p.record.Source, p.record.Sync)
+	}
+	if took := time.Since(begun); took > 30*time.Second {
+		t.Errorf("that took %s", took)
+	}
+}
+
+// mute answers nothing until nobody waits any more.
+type mute struct{ oci.Source }
+
+func (mute) Manifest(ctx context.Context, _, _, _ string) (oci.Response, error) {
+	<-ctx.Done()
+	return oci.Response{}, ctx.Err()
 }
 
 // behind serves the registry with an ailment in place of some answers.

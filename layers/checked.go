@@ -57,7 +57,7 @@ func checked(image Image, size int64, loop *os.File) (*os.File, error) {
 			return nil, fmt.Errorf("open hash tree: %w", err)
 		}
 		defer tree.Close() // only read; the loop device holds the file
-		if hashes, err = attach(tree); err != nil {
+		if hashes, err = Attach(tree, 0); err != nil {
 			return nil, err
 		}
 		defer hashes.Close() // the device made below holds it

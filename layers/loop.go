@@ -10,15 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attach binds file to a free loop device, read-only and gone when the last user
-// goes, and returns the open device. The mount holds it once it is mounted.
-func attach(file *os.File) (*os.File, error) {
+// Attach binds what file has from a byte on to a free loop device, read-only and gone when
+// the last user goes, and returns the open device. The mount holds it once it is mounted.
+func Attach(file *os.File, from int64) (*os.File, error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer control.Close() // nothing is written through it
 	config := unix.LoopConfig{Fd: uint32(file.Fd())}
+	config.Info.Offset = uint64(from)
 	config.Info.Flags = unix.LO_FLAGS_READ_ONLY | unix.LO_FLAGS_AUTOCLEAR
 	for {
 		n, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)

@@ -144,7 +144,7 @@ func mountImage(image Image, at string) error {
 // device opens the device that an image's file is mounted from.
 func (image Image) device(f *os.File) (*os.File, error) {
 	if image.Tree == nil {
-		return attach(f)
+		return Attach(f, 0)
 	}
 	info, err := f.Stat()
 	if err != nil {
@@ -153,7 +153,7 @@ func (image Image) device(f *os.File) (*os.File, error) {
 	if device, err := shared(image, info); device != nil || err != nil {
 		return device, err
 	}
-	loop, err := attach(f)
+	loop, err := Attach(f, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func (m Medium) iso(f *os.File) error {
 	if err := m.volume(files, size).Write(io.NewOffsetWriter(f, iso.BootAt)); err != nil {
 		return err
 	}
-	return m.table(gpt.Partition{Index: 1, Type: gpt.EFISystemPartition, Name: "caisson", GUID: m.identifier("esp").String(),
+	return m.table(gpt.Partition{Index: 1, Type: gpt.EFISystemPartition, Name: paths.BootLabel, GUID: m.esp().String(),
 		Start: iso.BootAt / sector, End: (iso.BootAt+uint64(size))/sector - 1}).Write(f, image.Size())
 }
 
@@ -43,10 +43,7 @@ const sector = 512
 
 // table is a partition table with the medium's identifier.
 func (m Medium) table(parts ...gpt.Partition) *gpt.Table {
-	t := &gpt.Table{LogicalSectorSize: sector, PhysicalSectorSize: sector, ProtectiveMBR: true, GUID: paths.ImageDisk}
-	if m.Node != "" {
-		t.GUID = m.identifier("disk").String()
-	}
+	t := &gpt.Table{LogicalSectorSize: sector, PhysicalSectorSize: sector, ProtectiveMBR: true, GUID: m.disk().String()}
 	for _, p := range parts {
 		t.Partitions = append(t.Partitions, &p)
 	}

@@ -28,11 +28,11 @@ const (
 	espRoom  = 1 << 30
 )
 
-// esp is what the partition has that firmware starts from, in bytes.
-func (m Medium) esp() int64 { return cmp.Or(m.room, espRoom) }
+// espSize is what the partition has that firmware starts from, in bytes.
+func (m Medium) espSize() int64 { return cmp.Or(m.room, espRoom) }
 
 // stateAt is the first byte of the state partition.
-func (m Medium) stateAt() int64 { return mebibyte + m.esp() }
+func (m Medium) stateAt() int64 { return mebibyte + m.espSize() }
 
 // raw writes a disk.
 func (m Medium) raw(f *os.File) error {
@@ -50,32 +50,35 @@ func (m Medium) raw(f *os.File) error {
 		held("loader/loader.conf", []byte("timeout 0\neditor no\n")),
 		held(fmt.Sprintf("EFI/Linux/caisson-%d-%s.efi", m.Loader.Number, m.Loader.id()), m.Loader.Image),
 	)
-	if err := m.volume(files, m.esp()).Write(io.NewOffsetWriter(f, mebibyte)); err != nil {
+	if err := m.volume(files, m.espSize()).Write(io.NewOffsetWriter(f, mebibyte)); err != nil {
 		return fmt.Errorf("EFI system partition: %w", err)
 	}
 	if err := m.fileSystem(f.Name(), state); err != nil {
 		return err
 	}
 	return m.table(
-		gpt.Partition{Index: 1, Type: gpt.LinuxFilesystem, Name: paths.StateLabel, GUID: m.identifier("state").String(), Start: uint64(m.stateAt() / sector), End: uint64(m.stateAt()+state)/sector - 1},
-		gpt.Partition{Index: 2, Type: gpt.EFISystemPartition, Name: "caisson", GUID: m.identifier("esp").String(), Start: mebibyte / sector, End: uint64(m.stateAt()/sector) - 1},
+		gpt.Partition{Index: 1, Type: gpt.LinuxFilesystem, Name: paths.StateLabel, GUID: m.state().String(), Start: uint64(m.stateAt() / sector), End: uint64(m.stateAt()+state)/sector - 1},
+		gpt.Partition{Index: 2, Type: gpt.EFISystemPartition, Name: paths.BootLabel, GUID: m.esp().String(), Start: mebibyte / sector, End: uint64(m.stateAt()/sector) - 1},
 	).Write(f, size)
 }
 
 // making is how long mke2fs may take.
 const making = 5 * time.Minute
 
+// features are what mke2fs.conf of Debian asks for, and metadata_csum_seed.
+const features = "has_journal,ext_attr,resize_inode,dir_index,filetype,extent,64bit,flex_bg,sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum,metadata_csum_seed"
+
 // fileSystem makes the state partition's. Its checksums are made from a number of their own
 // (metadata_csum_seed), so that its identifier can be replaced while it is mounted.
 func (m Medium) fileSystem(disk string, size int64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), making)
 	defer cancel()
-	id := m.identifier("state").String()
+	id := m.state().String()
 	program, err := exec.LookPath("mke2fs")
 	if err != nil {
 		program = "/usr/sbin/mke2fs" // where those who are not root do not look
 	}
-	cmd := exec.CommandContext(ctx, program, "-q", "-F", "-t", "ext4", "-m", "0", "-b", "4096", "-L", paths.StateLabel, "-U", id, "-O", "metadata_csum,metadata_csum_seed",
+	cmd := exec.CommandContext(ctx, program, "-q", "-F", "-t", "ext4", "-m", "0", "-b", "4096", "-I", "256", "-L", paths.StateLabel, "-U", id, "-O", features,
 		"-E", fmt.Sprintf("offset=%d,nodiscard,root_owner=0:0,hash_seed=%s", m.stateAt(), id), disk, fmt.Sprintf("%dk", size>>10))
 	// It shows nothing of this machine's settings, nor of the time.
 	cmd.Env = []string{"LC_ALL=C", "MKE2FS_CONFIG=/dev/null", fmt.Sprintf("E2FSPROGS_FAKE_TIME=%d", max(m.Loader.Date.Unix(), 1))}

@@ -118,16 +118,29 @@ func (m Medium) carried() (files []fat.File, err error) {
 
 // volume is the file system of an EFI system partition.
 func (m Medium) volume(files []fat.File, size int64) fat.Volume {
-	serial := m.identifier("esp")
+	serial := m.esp()
 	return fat.Volume{Label: paths.MediumLabel, Serial: binary.BigEndian.Uint32(serial[:]), Date: m.Loader.Date, Size: size, Files: files}
 }
 
-// identifier makes a UUID of what it is for.
-func (m Medium) identifier(of string) uuid.UUID {
-	if m.Node == "" {
-		return uuid.NewHash(sha256.New(), uuid.MustParse(paths.ImageDisk), []byte(of), 8)
+// disk and state are the identifiers of the partition table and of the state partition.
+func (m Medium) disk() uuid.UUID  { return m.identifier(paths.ImageDisk) }
+func (m Medium) state() uuid.UUID { return m.identifier(paths.ImageState) }
+
+// esp is that of the partition that firmware starts from: the table's but for its last bit,
+// by which the loader knows a table that is caisson's, too.
+func (m Medium) esp() uuid.UUID {
+	id := m.disk()
+	id[15] ^= 1
+	return id
+}
+
+// identifier is a fixed one, or where the medium is one node's, one made from its name.
+func (m Medium) identifier(fixed string) uuid.UUID {
+	id := uuid.MustParse(fixed)
+	if m.Node != "" {
+		id = uuid.NewHash(sha256.New(), id, []byte(m.Fleet+"/"+m.Node), 8)
 	}
-	return uuid.NewHash(sha256.New(), uuid.MustParse(paths.ImageDisk), []byte(m.Fleet+"/"+m.Node+"/"+of), 8)
+	return id
 }
 
 // held is a file of a medium that is in memory.

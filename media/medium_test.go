@@ -93,14 +93,14 @@ func TestDisk(t *testing.T) {
 	raw := write(t, m, "caisson.raw")
 	says(t, []string{"No problems found"}, "sgdisk", "-v", raw)
 	says(t, []string{"8300  caisson-state", "EF00  caisson"}, "sgdisk", "-p", raw)
-	esp := part(t, raw, mebibyte, m.esp())
+	esp := part(t, raw, mebibyte, m.espSize())
 	says(t, []string{"clusters"}, "fsck.vfat", "-n", esp)
 	says(t, []string{"manager"}, "mtype", "-i", esp, "::/EFI/BOOT/BOOTX64.EFI")
 	says(t, []string{"timeout 0\neditor no\n"}, "mtype", "-i", esp, "::/loader/loader.conf")
 	says(t, []string{"loader loader"}, "mtype", "-i", esp, "::/EFI/Linux/caisson-1767225600-"+m.Loader.id()+".efi")
 	state := part(t, raw, m.stateAt(), 40<<20)
 	says(t, []string{"caisson-state"}, "e2fsck", "-fn", state)
-	says(t, []string{"metadata_csum_seed", m.identifier("state").String()}, "dumpe2fs", "-h", state)
+	says(t, []string{"metadata_csum_seed", "has_journal", m.state().String()}, "dumpe2fs", "-h", state)
 }
 
 // TestQcow2: QEMU reads the disk that .raw has, and finds nothing wrong with it.

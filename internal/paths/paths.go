@@ -25,6 +25,7 @@ const (
 	RunImages    = "/run/caisson/images"    // mounted images, one directory a layer
 	RunUpper     = "/run/caisson/upper"     // tmpfs with the overlay's upper and work
 	RunStore     = "/run/caisson/store"     // when there is no state disk
+	RunMedium    = "/run/caisson/medium"    // a medium that carries a layer, while the loader reads it
 	RunServices  = "/run/caisson/service"   // mounted images of services, one directory a service
 	RunAccounts  = "/run/caisson/accounts"  // what layers change of the accounts of this root, one file a layer
 	RunDeadline  = "/run/caisson/deadline"  // there while a new generation is unproven, see bootagent/boot/handover
@@ -57,6 +58,8 @@ const (
 // Of media that 'caisson image' makes.
 const (
 	ImageDisk    = "63616973-736f-4e2d-8000-696d61676521" // identifier of a partition table that no machine has made its own yet
+	ImageState   = "63616973-736f-4e2d-8000-696d61676522" // the same of its state partition, and of the file system in it
+	BootLabel    = "caisson"                              // GPT name of the partition that firmware starts from
 	MediumLabel  = "CAISSON"                              // of the file system that firmware starts from
 	MediumLayout = "caisson"                              // an OCI layout in it, where a medium carries a layer
 )

@@ -30,7 +30,8 @@ import (
 type Mounter interface {
 	Mount(device, at string, readOnly bool) error
 	Unmount(at string) error
-	// Grow has a mounted file system take what its device has more.
+	// Grow has a mounted file system take what its device has more, and gives it an
+	// identifier of its own where it has that of an image.
 	Grow(device, at string) error
 	// Reread has the kernel read the partition table of a disk.
 	Reread(device string) error

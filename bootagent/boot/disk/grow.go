@@ -59,17 +59,18 @@ func (f *Finder) mendOne(w whole) error {
 	if err := errors.Join(err, d.Close()); err != nil || step == "" {
 		return err
 	}
-	if err := f.change(w, func(d blockDevice) error { return t.Write(d) }); err != nil {
+	if err := f.change(w, func(d blockDevice) error { return errors.Join(t.Write(d), t.Serial(d)) }); err != nil {
 		return err
 	}
 	return f.finish(w, t)
 }
 
-// growPartition gives a partition what its disk has more, where the site asks for a
-// state disk and the disk is as caisson made it: no boot code, and no other partition.
+// growPartition gives a partition what its disk has more, where the disk is as caisson made
+// it: no boot code, and no other partition; of a disk that the loader made, where the site
+// asks for one. A disk that was copied gets identifiers of its own on the way.
 func (f *Finder) growPartition(p partition) error {
 	w := p.disk
-	if f.Ask == nil || w.device == "" || w.size < smallest {
+	if w.device == "" || w.size < smallest {
 		return nil
 	}
 	d, err := f.open(w, os.O_RDONLY)
@@ -77,17 +78,22 @@ func (f *Finder) growPartition(p partition) error {
 		return nil // something else on it is in use: not ours alone
 	}
 	t, more, err := gpt.Wider(d, w.size, w.sector, much)
-	if err := errors.Join(err, d.Close()); err != nil || !more {
+	if err := errors.Join(err, d.Close()); err != nil || !more || f.Ask == nil && !t.Boot {
 		return err
 	}
-	if err := f.change(w, func(d blockDevice) error { return begin(t, d, gpt.Growing, f.Fleet) }); err != nil {
+	if err := f.change(w, func(d blockDevice) error {
+		return errors.Join(begin(t, d, gpt.Growing, f.Fleet), t.Serial(d))
+	}); err != nil {
 		return err
 	}
 	return f.finish(w, t)
 }
 
-// Grow has a mounted file system take what its device has more, where that is worth it.
-func (kernel) Grow(device, at string) error { return e2fs.Grow(device, at, much) }
+// Grow has a mounted file system take what its device has more, where that is worth it, and
+// gives it an identifier of its own where it has that of an image.
+func (kernel) Grow(device, at string) error {
+	return errors.Join(e2fs.Grow(device, at, much), e2fs.Renew(device, at, paths.ImageState))
+}
 
 // Reread has the kernel read a partition table.
 func (kernel) Reread(device string) error {

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf16"
@@ -24,12 +25,14 @@ import (
 	"github.com/caisson-os/caisson/internal/paths"
 )
 
-// Layout is the GUID partition table of a disk that caisson made: one partition, from
-// Start to the end. See the UEFI specification, chapter 5.
+// Layout is the GUID partition table of a disk that caisson made: the state partition, from
+// Start to the end, and where Boot is set the one before it that firmware starts from. See
+// the UEFI specification, chapter 5.
 type Layout struct {
 	Size, Sector    int64
 	Start           int64    // first byte of the partition
 	Disk, Partition [16]byte // identifiers, as they are stored
+	Boot            bool     // the partition before Start has the identifier of the disk, but for its last bit
 }
 
 const (
@@ -42,6 +45,12 @@ const (
 
 // linuxData is the type of the partition: a file system of Linux.
 var linuxData = [16]byte{0xaf, 0x3d, 0xc6, 0x0f, 0x83, 0x84, 0x72, 0x47, 0x8e, 0x79, 0x3d, 0x69, 0xd8, 0x47, 0x7d, 0xe4}
+
+// system is the type of the partition that firmware starts from.
+var system = [16]byte{0x28, 0x73, 0x2a, 0xc1, 0x1f, 0xf8, 0xd2, 0x11, 0xba, 0x4b, 0x00, 0xa0, 0xc9, 0x3e, 0xc9, 0x3b}
+
+// image are the identifiers of a disk that was copied and that no machine has made its own.
+var image = Layout{Disk: stored(paths.ImageDisk), Partition: stored(paths.ImageState)}
 
 // New returns a layout with identifiers of its own. Sizes are in bytes.
 func New(size, sector, start int64) Layout {
@@ -86,10 +95,29 @@ func (t Layout) entries() []byte {
 	copy(list[16:], t.Partition[:])
 	binary.LittleEndian.PutUint64(list[32:], uint64(t.Start/t.Sector))
 	binary.LittleEndian.PutUint64(list[40:], uint64(t.end()/t.Sector-1))
-	for i, c := range utf16.Encode([]rune(paths.StateLabel)) {
-		binary.LittleEndian.PutUint16(list[56+2*i:], c)
+	name(list, paths.StateLabel)
+	if t.Boot {
+		second := list[entry:]
+		copy(second, system[:])
+		id := t.bootID()
+		copy(second[16:], id[:])
+		binary.LittleEndian.PutUint64(second[32:], uint64(Mebibyte/t.Sector))
+		binary.LittleEndian.PutUint64(second[40:], uint64(t.Start/t.Sector-1))
+		name(second, paths.BootLabel)
 	}
 	return list
+}
+
+func name(entry []byte, text string) {
+	for i, c := range utf16.Encode([]rune(text)) {
+		binary.LittleEndian.PutUint16(entry[56+2*i:], c)
+	}
+}
+
+func (t Layout) bootID() [16]byte {
+	id := t.Disk
+	id[15] ^= 1
+	return id
 }
 
 // header is the sector that describes a table's list of entries.
@@ -121,13 +149,27 @@ func (t Layout) Alone(r io.ReaderAt) error {
 		return err
 	}
 	header, list := data[:t.Sector], data[t.Sector:]
-	if !empty(header) && (!bytes.HasPrefix(header, []byte("EFI PART")) || !bytes.Equal(header[56:72], t.Disk[:])) {
+	if !empty(header) && (!bytes.HasPrefix(header, []byte("EFI PART")) || !t.isOurs(header[56:72], func(t Layout) [16]byte { return t.Disk })) {
 		return fmt.Errorf("another partition table is on it")
 	}
-	if !empty(list[:entry]) && !bytes.Equal(list[16:32], t.Partition[:]) || !empty(list[entry:]) {
+	if !empty(list[:entry]) && !t.isOurs(list[16:32], func(t Layout) [16]byte { return t.Partition }) {
+		return fmt.Errorf("another partition is on it")
+	}
+	rest := list[entry:]
+	if t.Boot && t.isOurs(rest[16:32], Layout.bootID) {
+		rest = rest[entry:]
+	}
+	if !empty(rest) {
 		return fmt.Errorf("another partition is on it")
 	}
 	return nil
+}
+
+// isOurs reports whether an identifier is the layout's own, or the one that it replaces of a
+// disk that was copied.
+func (t Layout) isOurs(id []byte, of func(Layout) [16]byte) bool {
+	own, copied := of(t), of(image)
+	return bytes.Equal(id, own[:]) || t.Boot && bytes.Equal(id, copied[:])
 }
 
 func empty(data []byte) bool { return len(bytes.Trim(data, "\x00")) == 0 }
@@ -136,6 +178,8 @@ func empty(data []byte) bool { return len(bytes.Trim(data, "\x00")) == 0 }
 const (
 	Making  = "making"  // table and file system
 	Growing = "growing" // the table alone
+
+	withBoot = "+boot" // behind either, where the table has the partition that firmware starts from
 )
 
 // bootCode is the part of the first sector that a disk with a GUID partition table has
@@ -146,6 +190,9 @@ const bootCode = 440
 // Note is what the first sector says of a disk that is being changed: what is done, for
 // which fleet, where its partition starts, and the identifiers that tell its table from others.
 func (t Layout) Note(step, fleet string) string {
+	if t.Boot {
+		step += withBoot
+	}
 	return fmt.Sprintf("%s %s %x %x %d %.200s\n", paths.StateLabel, step, t.Disk, t.Partition, t.Start, fleet)
 }
 
@@ -181,11 +228,13 @@ func ReadNote(r io.ReaderAt, size, sector int64) (t Layout, step, fleet string, 
 	if t.Start, err = strconv.ParseInt(words[4], 10, 64); err != nil || t.Start < Mebibyte || t.Start%Mebibyte != 0 || size >= Mebibyte && t.Start >= t.end() {
 		return t, "", "", fmt.Errorf("its first sector has a note that cannot be read: %.80q", line)
 	}
-	return t, words[1], words[5], nil
+	step, t.Boot = strings.CutSuffix(words[1], withBoot)
+	return t, step, words[5], nil
 }
 
 // Wider returns the table that a disk would have if it were made now, and whether it is
-// another one of the same disk, whose partition has at least much bytes more.
+// another one of the same disk, whose partition has at least much bytes more. Of a disk that
+// was copied it is always another one, with identifiers of its own.
 func Wider(r io.ReaderAt, size, sector, much int64) (t Layout, more bool, err error) {
 	data := make([]byte, 2*sector+entries*entry)
 	if _, err := r.ReadAt(data, 0); err != nil {
@@ -200,8 +249,58 @@ func Wider(r io.ReaderAt, size, sector, much int64) (t Layout, more bool, err er
 	copy(t.Disk[:], header[56:72])
 	copy(t.Partition[:], list[16:32])
 	t.Start = int64(le.Uint64(list[32:40])) * sector
+	t.Boot = bytes.Equal(list[entry:entry+16], system[:])
 	want := t.entries()
 	end := (int64(le.Uint64(list[40:])) + 1) * sector
 	copy(want[40:48], list[40:48]) // all but the end is the same
-	return t, bytes.Equal(list, want) && t.end() >= end+much, nil
+	if !bytes.Equal(list, want) {
+		return t, false, nil
+	}
+	if t.Copied() {
+		own := New(size, sector, t.Start)
+		own.Boot = t.Boot
+		return own, t.end() >= end, nil
+	}
+	return t, t.end() >= end+much, nil
+}
+
+// Copied reports whether the identifiers are those of every copy of a disk.
+func (t Layout) Copied() bool { return t.Boot && t.Disk == image.Disk }
+
+// Serial gives the file system that firmware starts from, where 'caisson image' made it, a
+// serial number that belongs to the disk's identifier.
+func (t Layout) Serial(d interface {
+	io.ReaderAt
+	io.WriterAt
+}) error {
+	if !t.Boot {
+		return nil
+	}
+	const serial = 67                 // see package media/fat
+	for _, n := range []int64{0, 6} { // the second is a copy
+		first := make([]byte, t.Sector)
+		at := Mebibyte + n*t.Sector
+		if _, err := d.ReadAt(first, at); err != nil {
+			return err
+		}
+		if string(first[3:11]) != "caisson " {
+			continue
+		}
+		copy(first[serial:serial+4], t.Disk[:4])
+		if _, err := d.WriteAt(first, at); err != nil {
+			return fmt.Errorf("write the serial number of the loader's file system: %w", err)
+		}
+	}
+	return nil
+}
+
+// stored is an identifier as tables have it, its first fields little-endian.
+func stored(text string) (id [16]byte) {
+	if n, err := hex.Decode(id[:], []byte(strings.ReplaceAll(text, "-", ""))); err != nil || n != len(id) {
+		panic("identifier " + text)
+	}
+	slices.Reverse(id[:4])
+	slices.Reverse(id[4:6])
+	slices.Reverse(id[6:8])
+	return id
 }

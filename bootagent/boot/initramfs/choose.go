@@ -24,7 +24,8 @@ import (
 
 // choose returns the overlay and the layer that this boot will run, all of it
 // verified and in the store. It tries the registry, then what was good before,
-// and on a node that has neither it goes on trying.
+// and on a node that has neither it goes on trying. Where the registry is not reached, a
+// medium that carries a layer stands in for it.
 func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 	begun, tries := time.Now(), 0
 	cutOff := begun // since when nothing was reached
@@ -55,6 +56,16 @@ func (b *boot) choose(ctx context.Context) (*spec.Overlay, *spec.Layer, error) {
 			b.trouble("state disk %s: %v", b.disk, err)
 		}
 		b.note(blackbox.Blame(spec.Event{Event: spec.EventAsked}, err))
+		if !reached(err) {
+			found, layer, mediumErr := b.fromMedium(ctx)
+			if mediumErr == nil {
+				b.record.Source = spec.SourceFetched
+				return &found.Overlay, layer, nil
+			}
+			if errors.Is(mediumErr, errStartOver) {
+				return nil, nil, mediumErr
+			}
+		}
 		why, failed := b.record.SyncDetail, screen.Failure{Tries: tries, Since: time.Since(begun), Err: err, Next: pause}
 		found, layer, err := b.fallBack(ctx)
 		switch {
@@ -206,10 +217,15 @@ func (b *boot) ask(ctx context.Context) (*track.Found, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer b.stager(b.source).Waiting("the registry's answer")()
+	return b.answer(ctx)
+}
+
+// answer judges what the source has for this node.
+func (b *boot) answer(ctx context.Context) (*track.Found, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.limits.ask)
 	defer cancel()
-	defer b.stager(b.source).Waiting("the registry's answer")()
-	end = b.trace.Begin("overlay")
+	end := b.trace.Begin("overlay")
 	found, err := b.sync(ctx)
 	end(err)
 	if err != nil {
@@ -263,7 +279,7 @@ func (b *boot) network(ctx context.Context) error {
 		return nil
 	}
 	patience := 2 * time.Minute
-	if b.hasGood() {
+	if b.hasGood() || carries() {
 		patience = 20 * time.Second
 	}
 	defer b.stager(nil).Waiting("an address")()

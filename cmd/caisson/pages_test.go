@@ -23,7 +23,7 @@ func TestPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range []string{"ref.md", "airgap.md"} {
+	for _, page := range []string{"ref.md", "airgap.md", "install.md"} {
 		text, err := os.ReadFile(filepath.Join("../../docs", page))
 		if err != nil {
 			t.Fatal(err)

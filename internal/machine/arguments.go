@@ -51,10 +51,44 @@ func (o Options) arguments(ssh string) []string {
 	}
 	if o.Kernel != "" {
 		args = append(args, "-kernel", o.Kernel, "-initrd", o.Initrd, "-append", o.Append)
-	} else {
+	} else if o.TFTP != "" {
 		args = append(args, "-boot", "n")
 	}
+	args = append(args, o.media()...)
 	return append(args, o.Extra...)
+}
+
+// media are the firmware, where it is UEFI, and what it starts from first.
+func (o Options) media() (args []string) {
+	if o.UEFI != "" {
+		args = append(args, "-drive", "if=pflash,format=raw,unit=0,readonly=on,file="+firmware+"CODE_4M.fd",
+			"-drive", "if=pflash,format=raw,unit=1,file="+o.UEFI)
+	}
+	if o.CD != "" {
+		args = append(args, "-drive", "if=none,id=cd,format=raw,readonly=on,media=cdrom,file="+o.CD, "-device", "ide-cd,drive=cd,bootindex=0")
+	}
+	if o.Stick != "" {
+		args = append(args, "-drive", "if=none,id=stick,format=raw,file="+o.Stick, "-device", "qemu-xhci", "-device", "usb-storage,drive=stick,removable=on,bootindex=0")
+	}
+	return args
+}
+
+// firmware is how the files of Debian's package ovmf begin.
+const firmware = "/usr/share/OVMF/OVMF_"
+
+// prepareFirmware gives a machine with UEFI variables of its own.
+func (o Options) prepareFirmware() error {
+	if o.UEFI == "" {
+		return nil
+	}
+	if _, err := os.Stat(o.UEFI); err == nil {
+		return nil
+	}
+	empty, err := os.ReadFile(firmware + "VARS_4M.fd")
+	if err != nil {
+		return fmt.Errorf("firmware: %w; on Debian: apt install ovmf", err)
+	}
+	return os.WriteFile(o.UEFI, empty, 0o600)
 }
 
 // own counts the addresses that this process has taken.

@@ -20,7 +20,7 @@
 // says nothing when it hangs.
 //
 // It needs qemu-system-x86_64, its network boot ROMs, busybox (for one "nc" a connection)
-// and, for state disks, sgdisk and mkfs.ext4.
+// and, for state disks, sgdisk and mkfs.ext4; for machines with UEFI, Debian's package ovmf.
 package machine
 
 import (
@@ -40,7 +40,7 @@ import (
 // ErrEnded is what a wait ends with when the machine went off first.
 var ErrEnded = errors.New("the machine went off")
 
-// Options describe a machine. Either TFTP or Kernel and Initrd say how it boots.
+// Options describe a machine. TFTP, Kernel and Initrd, or a medium say how it boots.
 type Options struct {
 	Name       string
 	MAC        string            // of its network card
@@ -56,6 +56,9 @@ type Options struct {
 	Initrd     string            // file
 	Append     string            // kernel command line of a direct boot
 	NoCard     bool              // without a network card, whatever MAC, TFTP and Forwards say
+	UEFI       string            // file with the variables of its firmware, made where it is not there; empty: a BIOS
+	CD         string            // image of a disc in its drive, which it boots first
+	Stick      string            // raw image of a USB stick, which it boots first
 	Disk       string            // raw image, the machine's first disk
 	ReadOnly   bool              // the disk takes no writes
 	Forwards   map[string]string // address the guest dials, 10.0.2.100:5000, to one on 127.0.0.1
@@ -80,6 +83,9 @@ type Machine struct {
 
 // Start starts a machine. It ends with ctx at the latest.
 func Start(ctx context.Context, o Options) (*Machine, error) {
+	if err := o.prepareFirmware(); err != nil {
+		return nil, fmt.Errorf("start machine %s: %w", o.Name, err)
+	}
 	at := OwnAddress()
 	m := &Machine{Name: o.Name, Console: newConsole(o.Log), ssh: at, done: make(chan struct{})}
 	m.cmd = exec.CommandContext(ctx, qemu, o.arguments(at)...)

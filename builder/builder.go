@@ -161,7 +161,7 @@ func (b *build) check() error {
 	}
 	for tool, pkg := range map[string]string{"mmdebstrap": "mmdebstrap", "mksquashfs": "squashfs-tools", "tar": "tar", "xz": "xz-utils", "apt-get": "apt"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return &apt.MissingTool{Name: tool, Package: pkg}
+			return apt.MissingTool(tool, pkg)
 		}
 	}
 	if err := checkAgent(b.options.Agent, b.recipe.Arch); err != nil {

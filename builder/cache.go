@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/builder/apt"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/durable"
 	"github.com/caisson-os/caisson/internal/flock"
 )
@@ -84,7 +85,7 @@ func (b *build) wait(ctx context.Context, lock *os.File) error {
 	defer end()
 	err := flock.Wait(wait, lock, false)
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return &otherCache{fmt.Sprintf("another build has been using it for %v", cacheWait)}
+		return otherCache("another build has been using it for %v", cacheWait)
 	}
 	return err
 }
@@ -103,9 +104,9 @@ func ownDir(dir string) error {
 	case !info.IsDir():
 		return fmt.Errorf("%s is not a directory", dir)
 	case int(owner) != os.Geteuid():
-		return &otherCache{fmt.Sprintf("%s belongs to UID %d, not to the user who builds (%d)", dir, owner, os.Geteuid())}
+		return otherCache("%s belongs to UID %d, not to the user who builds (%d)", dir, owner, os.Geteuid())
 	case info.Mode().Perm()&0o022 != 0:
-		return &otherCache{fmt.Sprintf("%s has mode %04o: others can write to it", dir, info.Mode().Perm())}
+		return otherCache("%s has mode %04o: others can write to it", dir, info.Mode().Perm())
 	case info.Mode().Perm()&0o077 != 0:
 		return closeOff(dir)
 	}
@@ -123,7 +124,7 @@ func closeOff(dir string) error {
 	}
 	for _, e := range entries {
 		if !slices.Contains(cacheNames, e.Name()) {
-			return &otherCache{fmt.Sprintf("%s is not a cache: %s is in it, and others can read it", dir, e.Name())}
+			return otherCache("%s is not a cache: %s is in it, and others can read it", dir, e.Name())
 		}
 	}
 	return os.Chmod(dir, 0o700)
@@ -131,10 +132,9 @@ func closeOff(dir string) error {
 
 // otherCache is an error for a cache that this build cannot have: somebody else uses it, or
 // may have filled it.
-type otherCache struct{ text string }
-
-func (o *otherCache) Error() string { return o.text }
-func (o *otherCache) Hint() string  { return "name a new directory with --cache" }
+func otherCache(format string, args ...any) error {
+	return cli.WithHint(fmt.Errorf(format, args...), "name a new directory with --cache")
+}
 
 // keep moves the finished step in work to dir. All of it is on the disk before it
 // has its name, so that no power cut leaves a part that passes for the whole.

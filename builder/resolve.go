@@ -13,6 +13,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/digest"
 
 	"github.com/caisson-os/caisson/builder/accounts"
@@ -137,14 +138,8 @@ func (b *build) locked() error {
 			return nil
 		}
 	}
-	return stale{}
+	return cli.WithHint(errors.New("the lock was made for other packages than the site asks for now"), "run 'caisson lock --update' and look at what changes")
 }
-
-// stale is a lock that belongs to another recipe.
-type stale struct{}
-
-func (stale) Error() string { return "the lock was made for other packages than the site asks for now" }
-func (stale) Hint() string  { return "run 'caisson lock --update' and look at what changes" }
 
 // lockKey hashes the parts of the recipe that decide which packages are chosen.
 func (b *build) lockKey() string {

@@ -32,6 +32,7 @@ import (
 	"github.com/caisson-os/caisson/bootagent/state"
 	"github.com/caisson-os/caisson/bootagent/track"
 	"github.com/caisson-os/caisson/bootagent/trial"
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/flock"
 	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/oci"
@@ -86,17 +87,8 @@ type Opener func(b spec.Bootstrap, way track.Way) (oci.Source, error)
 const patience = 20 * time.Second
 
 // ErrNotEnrolled is for a host that trusts nobody yet.
-var ErrNotEnrolled error = notEnrolled{}
-
-type notEnrolled struct{}
-
-func (notEnrolled) Error() string {
-	return "this host has no " + paths.Bootstrap + ": it is not enrolled in a fleet"
-}
-
-func (notEnrolled) Hint() string {
-	return "caisson-agent enroll --from registry.example:5000/metal-a --fleet metal-a --key operator.pub"
-}
+var ErrNotEnrolled = cli.WithHint(errors.New("this host has no "+paths.Bootstrap+": it is not enrolled in a fleet"),
+	"caisson-agent enroll --from registry.example:5000/metal-a --fleet metal-a --key operator.pub")
 
 // Source opens the place that a bootstrap names.
 func (o Options) Source(b spec.Bootstrap, way track.Way) (oci.Source, error) {

@@ -26,6 +26,7 @@ import (
 	"syscall"
 
 	"github.com/caisson-os/caisson/builder/root"
+	"github.com/caisson-os/caisson/internal/cli"
 )
 
 // Archive is one place that packages come from, see sources.list(5).
@@ -70,7 +71,7 @@ type State struct {
 func Open(ctx context.Context, dir, arch string, archives []Archive) (*State, error) {
 	for _, tool := range []string{"apt-get", "apt-cache", "apt-config", "dpkg-deb"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return nil, &MissingTool{Name: tool, Package: "apt and dpkg"}
+			return nil, MissingTool(tool, "apt and dpkg")
 		}
 	}
 	s := &State{dir: dir, arch: arch, archives: archives}
@@ -150,13 +151,10 @@ func (s *State) run(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// MissingTool says which program of the host is not there.
-type MissingTool struct{ Name, Package string }
-
-func (m *MissingTool) Error() string { return "program " + m.Name + " is not installed" }
-
-// Hint says what to install.
-func (m *MissingTool) Hint() string { return "install " + m.Package }
+// MissingTool returns the error for a program of the host that is not there.
+func MissingTool(name, pkg string) error {
+	return cli.WithHint(errors.New("program "+name+" is not installed"), "install "+pkg)
+}
 
 // Error is apt's refusal: its reasons, not its log.
 type Error struct {

@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/caisson-os/caisson/internal/cli"
 )
 
 // checkComponents refuses a component that an archive's Release file does not
@@ -26,7 +28,7 @@ func (s *State) checkComponents() error {
 			}
 			for _, c := range a.Components {
 				if len(has) > 0 && !slices.ContainsFunc(has, func(h string) bool { return h == c || strings.HasSuffix(h, "/"+c) }) {
-					return &noComponent{archive: a.URI, suite: suite, name: c, has: has}
+					return cli.WithHint(fmt.Errorf("suite %s of %s has no component %q", suite, a.URI, c), "it has "+strings.Join(has, ", "))
 				}
 			}
 		}
@@ -73,16 +75,3 @@ func listName(uri string) string {
 	}
 	return b.String()
 }
-
-// noComponent is a component that a suite has not.
-type noComponent struct {
-	archive, suite, name string
-	has                  []string
-}
-
-func (n *noComponent) Error() string {
-	return fmt.Sprintf("suite %s of %s has no component %q", n.suite, n.archive, n.name)
-}
-
-// Hint lists what there is.
-func (n *noComponent) Hint() string { return "it has " + strings.Join(n.has, ", ") }

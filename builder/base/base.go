@@ -53,7 +53,7 @@ type Options struct {
 // keeps the packages' scripts from the host, where mmdebstrap's chroot would not.
 func Bootstrap(ctx context.Context, r *root.Root, o Options) error {
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
-		return &apt.MissingTool{Name: "mmdebstrap", Package: "mmdebstrap"}
+		return apt.MissingTool("mmdebstrap", "mmdebstrap")
 	}
 	if err := r.MkdirAll("/", 0o755); err != nil {
 		return err

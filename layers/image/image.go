@@ -25,6 +25,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/mediatype"
 )
 
@@ -93,7 +94,7 @@ var versionOf = regexp.MustCompile(`mksquashfs version (\d+)\.(\d+)`)
 func checkTool(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, "mksquashfs", "-version").CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {
-		return missing{}
+		return cli.WithHint(errors.New("program mksquashfs is not installed"), "install squashfs-tools")
 	}
 	m := versionOf.FindStringSubmatch(string(out))
 	if m == nil {
@@ -106,11 +107,6 @@ func checkTool(ctx context.Context) error {
 	}
 	return nil
 }
-
-type missing struct{}
-
-func (missing) Error() string { return "program mksquashfs is not installed" }
-func (missing) Hint() string  { return "install squashfs-tools" }
 
 func lastLine(text string) string {
 	text = strings.TrimSpace(text)

@@ -86,7 +86,7 @@ func Import(files []File) (*Result, error) {
 			items = append(items, in.items...)
 			continue
 		default:
-			return nil, &unknownKind{f.Name}
+			return nil, report.Invalidf("say --as with one of "+strings.Join(Kinds, ", "), "read %s: unknown kind of file", f.Name)
 		}
 		if len(f.Data) > MaxFile {
 			return nil, fmt.Errorf("read %s: more than %d MiB", f.Name, MaxFile>>20)
@@ -125,14 +125,6 @@ func (r *Result) Missed() int {
 	}
 	return n
 }
-
-type unknownKind struct{ name string }
-
-func (e *unknownKind) Error() string {
-	return fmt.Sprintf("read %s: unknown kind of file", e.name)
-}
-func (e *unknownKind) Hint() string  { return "say --as with one of " + strings.Join(Kinds, ", ") }
-func (e *unknownKind) ExitCode() int { return 2 }
 
 // supersede gives a value to the last line that sets it, and each value a name
 // of its own.

@@ -5,7 +5,6 @@ package convert
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"io/fs"
 	"path"
 	"regexp"
@@ -90,29 +89,20 @@ func readGitopper(r *reading) {
 		if errors.As(err, &at) && len(at.Highlight) > 0 {
 			line = p.Shape(p.Range(at.Highlight)).Start.Line
 		}
-		r.broken = &unended{name: r.name, line: line, err: err}
+		r.broken = unended(r.name, line, err)
 		return
 	}
 	if n := len(g.services); n > 0 && len(g.services[n-1].lines) == 0 && len(g.services[n-1].dirs) == 0 {
-		r.broken = &unended{name: r.name, line: g.services[n-1].at, err: errors.New("the file ends in the middle of [[services]]")}
+		r.broken = unended(r.name, g.services[n-1].at, "the file ends in the middle of [[services]]")
 		return
 	}
 	g.write()
 }
 
-// unended is a file that cannot be read to its end.
-type unended struct {
-	name string
-	line int
-	err  error
+// unended is the error for a file that cannot be read to its end.
+func unended(name string, line int, why any) error {
+	return report.Invalidf("is the file whole? gitopper would not start with it, either", "%s:%d: it cannot be read to its end: %v", name, line, why)
 }
-
-func (e *unended) Error() string {
-	return fmt.Sprintf("%s:%d: it cannot be read to its end: %v", e.name, e.line, e.err)
-}
-func (e *unended) Hint() string  { return "is the file whole? gitopper would not start with it, either" }
-func (e *unended) ExitCode() int { return 2 }
-func (e *unended) Unwrap() error { return e.err }
 
 const noKeys = "nodes listen to nobody: who may publish is who has an operator's key"
 

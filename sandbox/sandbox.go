@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/release"
@@ -29,7 +30,6 @@ type Options struct {
 	Disk     bool                                            // with a state disk
 	diskSize int64                                           // bytes; 0 is 3 GiB and room for three layers
 	Console  io.Writer                                       // gets the console
-	Say      func(format string, args ...any)                // gets what is worth knowing
 }
 
 // Step is a part of the way, for those who wonder what took so long.
@@ -68,6 +68,9 @@ func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, er
 	}
 	if !s.HasLayer() {
 		return nil, site.ErrNoLayer
+	}
+	if arch := s.DefaultRecipe().Arch; arch != "amd64" {
+		return nil, cli.Usage("", "a node of %s cannot be tried: the machine is one of amd64", arch)
 	}
 	b = &Box{site: s, o: o}
 	b.node = s.Nodes()[slices.IndexFunc(s.Nodes(), func(n inventory.Node) bool { return n.Name == node })]

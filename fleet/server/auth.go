@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/caisson-os/caisson/internal/httpserver"
 )
 
@@ -234,22 +236,18 @@ func local(to string) string {
 type limits struct {
 	mu   sync.Mutex
 	most int // buckets
-	all  map[string]*bucket
+	all  map[string]*rate.Limiter
 	now  func() time.Time
 }
 
-type bucket struct {
-	left float64
-	at   time.Time
+func newLimits() *limits {
+	return &limits{most: 100_000, all: map[string]*rate.Limiter{}, now: time.Now}
 }
 
-func newLimits() *limits { return &limits{most: 100_000, all: map[string]*bucket{}, now: time.Now} }
-
-// take takes one from a bucket that holds most and gains rate a second.
-func (l *limits) take(name string, most, rate float64) bool {
+// take takes one from a bucket that holds most and gains so much a second.
+func (l *limits) take(name string, most int, gains rate.Limit) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.now()
 	b := l.all[name]
 	if b == nil {
 		if len(l.all) >= l.most {
@@ -258,15 +256,10 @@ func (l *limits) take(name string, most, rate float64) bool {
 				break
 			}
 		}
-		b = &bucket{most, now}
+		b = rate.NewLimiter(gains, most)
 		l.all[name] = b
 	}
-	b.left, b.at = min(most, b.left+now.Sub(b.at).Seconds()*rate), now
-	if b.left < 1 {
-		return false
-	}
-	b.left--
-	return true
+	return b.AllowN(l.now(), 1)
 }
 
 // guess allows an address ten wrong tokens, and then one every six seconds.

@@ -20,6 +20,8 @@ func TestArguments(t *testing.T) {
 		"read-only": {Disk: "d.raw", ReadOnly: true},
 		"two":       {Processors: 2},
 		"KVM":       {KVM: true},
+		"UEFI, CD":  {UEFI: "vars", CD: "boot.iso", Forwards: forwards},
+		"stick":     {UEFI: "vars", Stick: "boot.iso"},
 		"static":    {Network: Network{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Router: netip.MustParseAddr("192.0.2.1"), DNS: netip.MustParseAddr("192.0.2.2"), Address: netip.MustParseAddr("192.0.2.11")}},
 	} {
 		args := o.arguments("127.64.0.1:2222")

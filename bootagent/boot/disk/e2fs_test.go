@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/caisson-os/caisson/bootagent/boot/gpt"
+	"github.com/caisson-os/caisson/internal/paths"
 	"github.com/caisson-os/caisson/spec"
 )
 
@@ -213,4 +214,39 @@ func TestAFileSystemGrows(t *testing.T) {
 		t.Fatal(err)
 	}
 	command(t, "e2fsck", "-fn", dev)
+}
+
+// A file system that was copied from an image gets an identifier of its own, once. Another
+// one keeps what it has.
+func TestACopiedFileSystemBecomesItsOwn(t *testing.T) {
+	dev, _ := loop(t, diskSize, "")
+	at := t.TempDir()
+	use := func() (id string) {
+		t.Helper()
+		if err := (kernel{}).Mount(dev, at, false); err != nil {
+			t.Fatal(err)
+		}
+		err := kernel{}.Grow(dev, at)
+		if unmount := unix.Unmount(at, 0); err != nil || unmount != nil {
+			t.Fatal(err, unmount)
+		}
+		command(t, "e2fsck", "-fn", dev)
+		for line := range strings.Lines(command(t, "dumpe2fs", "-h", dev)) {
+			if text, ok := strings.CutPrefix(line, "Filesystem UUID:"); ok {
+				return strings.TrimSpace(text)
+			}
+		}
+		t.Fatal("dumpe2fs tells no identifier")
+		return ""
+	}
+	command(t, "mkfs.ext4", "-q", "-U", paths.ImageState, "-O", "metadata_csum_seed", dev)
+	own := use()
+	if again := use(); own == paths.ImageState || again != own {
+		t.Errorf("%s, then %s", own, again)
+	}
+	const given = "0c5b2444-7e51-4c1e-8f25-6d1f5b2f0a11"
+	command(t, "mkfs.ext4", "-q", "-F", "-U", given, dev)
+	if kept := use(); kept != given {
+		t.Errorf("a file system of nobody's image has %s now", kept)
+	}
 }

@@ -100,12 +100,13 @@ func TestLongTwoCopies(t *testing.T) {
 	}
 }
 
-// TestLongAirGap boots a machine without a network card from a disc that carries its layer.
+// TestLongAirGap boots a machine whose network is dead from a disc that carries its layer.
 func TestLongAirGap(t *testing.T) {
 	require.Long(t)
 	f := fleet(t, withUEFI...)
 	o := f.medium("airgap", "")
-	o.NoCard, o.Memory, o.CD = true, 1536, f.image(t, "boot.iso", "--with-layer", "--node", "alpha")
+	o.NoCard, o.Memory, o.CD = true, 1536, f.image(t, "boot.iso", "--with-layer")
+	o.Extra = []string{"-netdev", "hubport,id=dead,hubid=1", "-device", "virtio-net-pci,netdev=dead,mac=52:54:00:00:00:0a"} // a cable that leads nowhere
 	m := f.start(t, o)
 	waitFor(t, m, 0, "caisson: asking the medium, which carries a layer")
 	waitFor(t, m, 0, "caisson: overlay of node alpha, generation 1")

@@ -232,12 +232,13 @@ func TestBatchLooksOnce(t *testing.T) {
 func TestABatchKeepsWhatWasLost(t *testing.T) {
 	root := t.TempDir()
 	var b Batch
+	file := Thing{Mode: unix.S_IFREG | 0o644, UID: os.Geteuid(), GID: os.Getegid()}
 	for n := range held {
 		name := fmt.Sprint(root, "/", n)
 		if err := os.Mkdir(name, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Put(hold(t, name), "x", Thing{Mode: unix.S_IFREG | 0o644}); err != nil {
+		if err := b.Put(hold(t, name), "x", file); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -245,10 +246,10 @@ func TestABatchKeepsWhatWasLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := hold(t, root)
-	if err := b.Put(d, "y", Thing{Mode: unix.S_IFREG | 0o644}); !errors.Is(err, os.ErrClosed) {
+	if err := b.Put(d, "y", file); !errors.Is(err, os.ErrClosed) {
 		t.Errorf("the seventeenth directory: %v", err)
 	}
-	if err := b.Put(d, "y", Thing{Mode: unix.S_IFREG | 0o644}); err != nil {
+	if err := b.Put(d, "y", file); err != nil {
 		t.Errorf("what comes after: %v", err)
 	}
 	if err := b.Sync(); !errors.Is(err, os.ErrClosed) {

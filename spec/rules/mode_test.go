@@ -3,6 +3,7 @@
 package rules
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -48,7 +49,7 @@ func TestModeIsChmods(t *testing.T) {
 			continue
 		}
 		for _, from := range []uint32{0, 0o644, 0o755, 0o1777, 0o4750, 0o2604, 0o124, 0o7777} {
-			name := filepath.Join(dir, "file")
+			name := filepath.Join(dir, fmt.Sprintf("%s from %o", text, from)) // one that is there may not be for its owner to open
 			if err := os.WriteFile(name, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}

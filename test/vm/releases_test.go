@@ -152,6 +152,9 @@ func (f *Fleet) runs(t *testing.T, s *machine.Session, index, version string) sp
 func (f *Fleet) wentWell(t *testing.T, m *machine.Machine) {
 	t.Helper()
 	for line := range strings.Lines(m.Console.String()) {
+		if strings.Contains(line, "soft-reboot.target") {
+			continue // its description says what caisson refuses
+		}
 		if slices.ContainsFunc(mishaps, func(mishap string) bool { return strings.Contains(line, mishap) }) {
 			t.Errorf("%s says: %s", m.Name, line)
 		}

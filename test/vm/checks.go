@@ -11,8 +11,9 @@ import (
 )
 
 // Settled is a command that ends when systemd has started all that a boot starts. It asks
-// again each minute: now and then systemctl misses that, and waits for ever.
-const Settled = "until timeout 60 systemctl is-system-running --wait >/dev/null; test $? -ne 124; do :; done"
+// as root, without the bus, and again after a while: systemctl may miss what it waits for,
+// and then waits for ever.
+const Settled = "until sudo timeout 10 systemctl is-system-running --wait >/dev/null; test $? -ne 124; do :; done"
 
 // Check is one thing that must hold on a booted node, as a user would look.
 type Check struct {

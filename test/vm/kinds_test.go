@@ -136,7 +136,7 @@ func look(t *testing.T, s *machine.Session, checks ...Check) {
 // drivers, changes it by hand, changes its site, and takes the change back.
 func TestEveryKind(t *testing.T) {
 	require.Tool(t, "truncate", "mkswap")
-	f := fleet(t, everyKind...)
+	f := fleet(t, slices.Concat(everyKind, leanSite)...)
 	late, space := disk(t, f.Dir, "late", "0x14", 64), disk(t, f.Dir, "space", "0x15", 64)
 	sh(t, `mkswap -q -L space "$1"`, filepath.Join(f.Dir, "space.raw"))
 	m := f.boot(t, machine.Options{Name: "beta", MAC: "52:54:00:00:00:0b", Memory: 3072, Extra: slices.Concat(cards(), late, space)})

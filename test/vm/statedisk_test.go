@@ -16,7 +16,7 @@ const identity = "cat /etc/machine-id; cut -d' ' -f2 /etc/ssh/ssh_host_ed25519_k
 // TestStateDisk is a node that remembers: it boots without a registry, and what
 // is not for it does not keep it from its last good overlay.
 func TestStateDisk(t *testing.T) {
-	f := fleet(t)
+	f := fleet(t, leanSite...)
 	options := f.withDisk(t)
 	f.edit(t, "layer:\n", "layer:\n  persist: [/home]\n")
 	f.publish(t)
@@ -42,7 +42,7 @@ func TestStateDisk(t *testing.T) {
 	t.Run("with the registry", func(t *testing.T) {
 		t.Parallel()
 		t.Run("a disk that takes no writes", func(t *testing.T) { f.readOnlyDisk(t, byHand) })
-		t.Run("tampered overlay", func(t *testing.T) { f.tampered(t, options, first) })
+		t.Run("tampered overlay", func(t *testing.T) { f.tampered(t, byHand, first) })
 		t.Run("a registry that sends a byte a second", func(t *testing.T) { f.slowRegistry(t, byHand, first.Generation) })
 	})
 }
@@ -69,12 +69,12 @@ func (f *Fleet) alone(t *testing.T, node machine.Options, first spec.Status, id 
 	}
 }
 
-// tampered boots a node by PXE whose overlay somebody has changed.
+// tampered boots a node whose overlay somebody has changed.
 func (f *Fleet) tampered(t *testing.T, node machine.Options, first spec.Status) {
 	if err := f.Tamper(t.Context(), "alpha", `"value":"10"`, `"value":"99"`); err != nil {
 		t.Fatal(err)
 	}
-	m := f.boot(t, copyOf(t, node, "tampered"))
+	m := f.start(t, copyOf(t, node, "tampered"))
 	waitFor(t, m, 0, "caisson: refused:subject")
 	waitFor(t, m, 0, "caisson: booting the last good overlay")
 	s := f.login(t, m)

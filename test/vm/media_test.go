@@ -111,5 +111,6 @@ func TestLongAirGap(t *testing.T) {
 	waitFor(t, m, 0, "caisson: asking the medium, which carries a layer")
 	waitFor(t, m, 0, "caisson: overlay of node alpha, generation 1")
 	waitFor(t, m, 0, "caisson: entering the layer")
-	waitFor(t, m, 0, "alpha login:")
+	waitFor(t, m, 0, "Started \x1b[0;1;39mcaisson-agent.service") // its first run is done
+	waitFor(t, m, 0, "Reached target \x1b[0;1;39mmulti-user.target")
 }

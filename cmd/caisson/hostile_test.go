@@ -221,9 +221,13 @@ var verbsOfRegistries = map[string]struct {
 		map[string]string{"index": refuses, "current": refuses, "overlay": unread, "layer": unread}},
 	"prune without a site": {func(h *hostile) []string { return []string{h.ref} },
 		map[string]string{"index": "nothing is verified", "current": "nothing is verified", "overlay": "nothing is verified", "layer": "nothing is verified"}},
-	// The layers of this test hold no kernel: netboot gets no further than the check.
+	// The layers of this test hold no kernel: netboot and image get no further than the check.
 	"netboot": {func(h *hostile) []string {
 		return []string{h.site, "--out", h.path("boot"), "--ipxe", "", "--registry", "192.0.2.1:5000/test"}
+	},
+		map[string]string{"layer": refuses}},
+	"image": {func(h *hostile) []string {
+		return []string{h.site, "--out", h.path("boot.iso"), "--registry", "192.0.2.1:5000/test"}
 	},
 		map[string]string{"layer": refuses}},
 	"netboot --unsigned": {func(h *hostile) []string {

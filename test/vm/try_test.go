@@ -114,6 +114,6 @@ func leftNothing(t *testing.T, before []string) {
 		if unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
 			t.Errorf("it has left %s", name)
 		}
-		dir.Close()
+		dir.Close() // only read
 	}
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,12 +26,12 @@ import (
 type imaged struct {
 	File        string   `json:"file"`
 	Bytes       int64    `json:"bytes"`
-	Layer       string   `json:"layer"`                 // whose kernel loads
-	Number      int64    `json:"number"`                // of the loader: boot managers take the highest
-	Node        string   `json:"node,omitempty"`        // the one node that the medium is for
-	Nodes       int      `json:"nodes,omitempty"`       // whose overlays go along
-	Until       string   `json:"until,omitempty"`       // RFC 3339: from then on a node does not take what goes along
-	Credentials []string `json:"credentials,omitempty"` // what looks like one; whoever holds the medium can read it
+	Layer       string   `json:"layer"`           // whose kernel loads
+	Number      int64    `json:"number"`          // of the loader: boot managers take the highest
+	Node        string   `json:"node,omitempty"`  // the one node that the medium is for
+	Nodes       int      `json:"nodes,omitempty"` // whose overlays go along
+	Until       string   `json:"until,omitempty"` // RFC 3339: from then on a node does not take what goes along
+	Credentials []string `json:"credentials"`     // what looks like one; whoever holds the medium can read it
 }
 
 // imageFlags are the flags of image.
@@ -89,7 +88,7 @@ func (a *app) image(ctx context.Context, f imageFlags, names []string) error {
 	if err != nil {
 		return err
 	}
-	result := imaged{File: f.out, Layer: layer.Digest, Node: f.node, Credentials: media.Credentials(b, f.args)}
+	result := imaged{File: f.out, Layer: layer.Digest, Node: f.node, Credentials: append([]string{}, media.Credentials(b, f.args)...)}
 	if err := a.allows(result.Credentials, f.yes); err != nil {
 		return err
 	}
@@ -141,7 +140,7 @@ func (a *app) allows(credentials []string, yes bool) error {
 		return nil
 	}
 	if a.asks() {
-		fmt.Fprintf(a.err, "Whoever holds the medium can read: %s. Write it all the same? [y/N]: ", what)
+		cli.Printf(a.err, "Whoever holds the medium can read: %s. Write it all the same? [y/N]: ", what)
 		if lines := bufio.NewScanner(os.Stdin); lines.Scan() && strings.HasPrefix(strings.ToLower(strings.TrimSpace(lines.Text())), "y") {
 			return nil
 		}

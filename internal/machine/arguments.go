@@ -24,7 +24,7 @@ func (o Options) arguments(ssh string) []string {
 	// /init with "Oops: int3".
 	accelerator := []string{"-accel", "tcg,thread=single", "-cpu", processor}
 	if o.KVM {
-		accelerator = []string{"-accel", "kvm", "-cpu", "host"}
+		accelerator = kvm
 	}
 	args := append([]string{"-name", o.Name, "-machine", "q35,graphics=off"}, accelerator...)
 	args = append(args,

@@ -9,10 +9,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 )
+
+// kvm are the arguments of guests that run on the processor. The probe has them, too: a
+// host may know how to run another processor's guests, and not its own.
+var kvm = []string{"-accel", "kvm", "-cpu", "host"}
 
 // probeBound is how long the smallest guest may take. It needs some milliseconds; the rest
 // is for a host with other work.
@@ -52,8 +57,8 @@ func ProbeKVM(ctx context.Context, dir string) (err error) {
 func probe(ctx context.Context, image string, bound time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, qemu, "-machine", "pc", "-accel", "kvm", "-m", "16", "-nodefaults",
-		"-display", "none", "-monitor", "none", "-device", "isa-debug-exit,iobase=0xf4,iosize=1", "-drive", "file="+image+",format=raw,if=floppy")
+	cmd := exec.CommandContext(ctx, qemu, append(slices.Clone(kvm), "-machine", "pc", "-m", "16", "-nodefaults",
+		"-display", "none", "-monitor", "none", "-device", "isa-debug-exit,iobase=0xf4,iosize=1", "-drive", "file="+image+",format=raw,if=floppy")...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.WaitDelay = time.Second
 	said, err := cmd.CombinedOutput()

@@ -3,6 +3,7 @@
 package vm
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/caisson-os/caisson/internal/machine"
@@ -54,7 +55,7 @@ func (f *Fleet) lastGood(t *testing.T, m *machine.Machine, from int, first spec.
 	t.Helper()
 	waitFor(t, m, from, "caisson: booting the last good overlay")
 	s := f.login(t, m)
-	if st := status(t, s); st.Source != "cached" || st.Sync != "behind" || st.Generation != first.Generation || st.Health != "ok" {
+	if st := status(t, s); st.Source != "cached" || st.Sync != "behind" || st.Generation != first.Generation || st.Health != spec.HealthDegraded || !strings.Contains(st.HealthDetail, "none came up") {
 		t.Errorf("after three attempts: %+v", st)
 	}
 }

@@ -25,10 +25,14 @@ type Verdict struct {
 	Why    string   // what 'caisson-agent why' says of a node that did not pass
 }
 
+// booted waits until the boot is over, for five minutes at most. It asks again each ten
+// seconds, since a --wait may miss the end.
+const booted = "for i in $(seq 30); do timeout 10 systemctl is-system-running --wait >/dev/null; test $? -eq 124 || break; done; "
+
 // Settle waits until the machine has booted and its agent's gates have passed or failed.
 func (b *Box) Settle(ctx context.Context) (v *Verdict, err error) {
 	err = b.step("settle", func() error {
-		if _, err := b.run(ctx, "timeout 300 systemctl is-system-running --wait >/dev/null; systemctl is-active --quiet caisson-agent.service"); err != nil {
+		if _, err := b.run(ctx, booted+"systemctl is-active --quiet caisson-agent.service"); err != nil {
 			v = &Verdict{Reason: "caisson-agent.service does not run", Health: spec.HealthBroken}
 			return v.explain(ctx, b)
 		}

@@ -76,7 +76,7 @@ type layout struct {
 
 func place(f *pe.File, o *pe.OptionalHeader64, stub []byte, sections []Section) (l layout, err error) {
 	le := binary.LittleEndian
-	if o.FileAlignment == 0 || o.SectionAlignment == 0 || int64(o.SizeOfHeaders) > int64(len(stub)) {
+	if !alignment(o.FileAlignment, 64<<10) || !alignment(o.SectionAlignment, 2<<20) || int64(o.SizeOfHeaders) > int64(len(stub)) {
 		return l, errors.New("the stub's header is damaged")
 	}
 	at := int(le.Uint32(stub[peAt:]))
@@ -113,6 +113,7 @@ func place(f *pe.File, o *pe.OptionalHeader64, stub []byte, sections []Section) 
 			return l, fmt.Errorf("section %s: a program for firmware ends at 4 GiB", s.Name)
 		}
 		h := l.head[table+sectionSize*(len(f.Sections)+i):][:sectionSize]
+		clear(h) // a stub may have anything behind its table
 		copy(h[:8], s.Name)
 		le.PutUint32(h[8:], uint32(size))
 		le.PutUint32(h[12:], uint32(memory))
@@ -130,7 +131,7 @@ func place(f *pe.File, o *pe.OptionalHeader64, stub []byte, sections []Section) 
 }
 
 // wants is the memory that a kernel asks for in its own header, where it unpacks itself; 0
-// for one that is no program for firmware.
+// for one that is not a program for firmware.
 func wants(kernel []byte) uint64 {
 	f, err := pe.NewFile(bytes.NewReader(kernel))
 	if err != nil {
@@ -141,5 +142,9 @@ func wants(kernel []byte) uint64 {
 	}
 	return 0
 }
+
+// alignment reports whether parts may be aligned to n: a power of two, at most limit. What
+// is written would grow by as much for each part.
+func alignment(n, limit uint32) bool { return n != 0 && n&(n-1) == 0 && n <= limit }
 
 func up(n uint64, to uint32) uint64 { return (n + uint64(to) - 1) / uint64(to) * uint64(to) }

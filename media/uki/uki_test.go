@@ -71,6 +71,25 @@ func TestKernelHasRoom(t *testing.T) {
 	}
 }
 
+// TestRoomThatIsNotEmpty: what a stub has behind its table of sections is not taken for a
+// part of the added ones, as their relocations.
+func TestRoomThatIsNotEmpty(t *testing.T) {
+	stub := ukitest.Stub(8)
+	f, err := pe.NewFile(bytes.NewReader(stub))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := 0x40 + coffSize + int(f.SizeOfOptionalHeader) + sectionSize*len(f.Sections)
+	for i := table; i < int(f.OptionalHeader.(*pe.OptionalHeader64).SizeOfHeaders); i++ {
+		stub[i] = 0xff
+	}
+	var out bytes.Buffer
+	if err := Write(&out, stub, sections()); err != nil {
+		t.Fatal(err)
+	}
+	check(t, out.Bytes(), sections())
+}
+
 func TestSameBytes(t *testing.T) {
 	var one, other bytes.Buffer
 	if err := Write(&one, ukitest.Stub(8), sections()); err != nil {
@@ -88,6 +107,8 @@ func TestRefusals(t *testing.T) {
 	small := ukitest.Stub(1)
 	damaged := ukitest.Stub(1)
 	binary.LittleEndian.PutUint32(damaged[0x40+coffSize+36:], 0)
+	wide := ukitest.Stub(1)
+	binary.LittleEndian.PutUint32(wide[0x40+coffSize+36:], 1<<30)
 	for _, row := range []struct {
 		stub     []byte
 		sections []Section
@@ -95,6 +116,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		{[]byte("not a program"), nil, "read the stub"},
 		{damaged, nil, "damaged"},
+		{wide, nil, "damaged"},
 		{small, make([]Section, 20), "room for"},
 		{small, []Section{{".text", nil}}, "already"},
 		{small, []Section{{".toolongname", nil}}, "at most 8 bytes"},

@@ -3,6 +3,7 @@ module github.com/caisson-os/caisson
 go 1.26.0
 
 require (
+	filippo.io/age v1.2.1
 	github.com/chromedp/cdproto v0.0.0-20250724212937-08a3db8b4327
 	github.com/chromedp/chromedp v0.14.2
 	github.com/coreos/go-systemd/v22 v22.7.0

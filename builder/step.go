@@ -236,21 +236,16 @@ func (b *build) image(ctx context.Context, name, tree, work string) (*spec.Image
 	}}); err != nil {
 		return nil, nil, err
 	}
-	built, err := describe(work, imageName, name, image.MediaType)
-	if err != nil {
-		return nil, nil, err
+	const chunks = "image.chunks"
+	var index file
+	// One look at the image is enough for its digest and its chunks. Its hash tree takes another:
+	// what it is salted with is the digest.
+	built, err := describeWith(work, imageName, name, image.MediaType, func(in io.Reader) error {
+		return durable.Write(filepath.Join(work, chunks), 0o644, func(w io.Writer) error { return delta.WriteIndex(w, in) })
+	})
+	if err == nil {
+		index, err = describe(work, chunks, name+".chunks", delta.MediaType)
 	}
-	in, err := os.Open(out)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer in.Close() // only read
-	chunks := filepath.Join(work, "image.chunks")
-	err = durable.Write(chunks, 0o644, func(w io.Writer) error { return delta.WriteIndex(w, in) })
-	if err != nil {
-		return nil, nil, err
-	}
-	index, err := describe(work, "image.chunks", name+".chunks", delta.MediaType)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -267,15 +262,26 @@ func (m made) bytes() (n int64) {
 
 // describe hashes a file of a step's directory.
 func describe(dir, name, title, mediaType string) (file, error) {
+	return describeWith(dir, name, title, mediaType, func(io.Reader) error { return nil })
+}
+
+// describeWith hashes a file in the one look at it that read takes.
+func describeWith(dir, name, title, mediaType string, read func(io.Reader) error) (file, error) {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
 		return file{}, err
 	}
 	defer f.Close() // only read
 	sum := sha256.New()
-	n, err := io.Copy(sum, f)
+	if err := read(io.TeeReader(f, sum)); err != nil {
+		return file{}, err
+	}
+	if _, err := io.Copy(sum, f); err != nil { // what was not read
+		return file{}, err
+	}
+	info, err := f.Stat()
 	if err != nil {
 		return file{}, err
 	}
-	return file{File: name, Title: title, MediaType: mediaType, Blob: spec.Blob{Digest: digest.From(sum), Size: n}}, nil
+	return file{File: name, Title: title, MediaType: mediaType, Blob: spec.Blob{Digest: digest.From(sum), Size: info.Size()}}, nil
 }

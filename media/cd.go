@@ -19,7 +19,7 @@ func (m Medium) iso(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	files = append(files, held(m.fallback(), m.Loader.Image))
+	files = append(files, held(m.Loader.fallback(), m.Loader.Image))
 	size, err := fat.Room(files, 0)
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/caisson-os/caisson/internal/paths"
+	"github.com/caisson-os/caisson/media/fat"
 )
 
 // A disk is laid out as the loader lays one out that it makes: a mebibyte, room for the
@@ -45,11 +46,7 @@ func (m Medium) raw(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	files = append(files,
-		held(m.fallback(), m.Loader.Manager),
-		held("loader/loader.conf", []byte("timeout 0\neditor no\n")),
-		held(fmt.Sprintf("EFI/Linux/caisson-%d-%s.efi", m.Loader.Number, m.Loader.id()), m.Loader.Image),
-	)
+	files = append(files, m.Loader.chosen()...)
 	if err := m.volume(files, m.espSize()).Write(io.NewOffsetWriter(f, mebibyte)); err != nil {
 		return fmt.Errorf("EFI system partition: %w", err)
 	}
@@ -60,6 +57,20 @@ func (m Medium) raw(f *os.File) error {
 		gpt.Partition{Index: 1, Type: gpt.LinuxFilesystem, Name: paths.StateLabel, GUID: m.state().String(), Start: uint64(m.stateAt() / sector), End: uint64(m.stateAt()+state)/sector - 1},
 		gpt.Partition{Index: 2, Type: gpt.EFISystemPartition, Name: paths.BootLabel, GUID: m.esp().String(), Start: mebibyte / sector, End: uint64(m.stateAt()/sector) - 1},
 	).Write(f, size)
+}
+
+// manages are the settings of systemd-boot, see loader.conf(5). Where no loader can be loaded it
+// ends, and the firmware goes on to its next entry: with an entry of its own for the firmware's
+// setup it would start that, and the machine would stay there.
+const manages = "timeout 0\neditor no\nauto-firmware no\n"
+
+// chosen are the files of a partition where a boot manager chooses among loaders.
+func (l *Loader) chosen() []fat.File {
+	return []fat.File{
+		held(l.fallback(), l.Manager),
+		held("loader/loader.conf", []byte(manages)),
+		held("EFI/Linux/"+l.title(), l.Image),
+	}
 }
 
 // making is how long mke2fs may take.

@@ -33,28 +33,36 @@ type Loader struct {
 	Image   []byte // the program: stub, command line, kernel, initrd with site.cpio
 	Manager []byte // systemd-boot
 	Arch    string // Debian's name
-	Number  int64  // rises with the layer: boot managers take the highest
+	Number  int64  // IMAGE_VERSION: boot managers take the highest
 	Date    time.Time
+
+	parts []uki.Section // of Image, but for its release
+	stub  []byte
+	name  string // of the release, for people
 }
 
 // Fetch fetches the parts of a loader and puts them together. The same layer, bootstrap and
-// arguments make the same bytes.
+// arguments make the same bytes. Its number is the layer's date.
 func Fetch(ctx context.Context, r *registry.Registry, s Source) (*Loader, error) {
+	s.Bootstrap.SetNeeds()
 	u := s.Layer.UEFI
 	if u == nil {
 		return nil, cli.WithHint(fmt.Errorf("layer %s has no programs for UEFI", s.Layer.Digest), "add systemd-boot-efi to conf.apt.packages, and build")
+	}
+	if err := s.Layer.Boots(&s.Bootstrap); err != nil {
+		return nil, fmt.Errorf("layer %s: %w", s.Layer.Digest, err)
 	}
 	made, err := time.Parse(time.RFC3339, s.Layer.Created)
 	if err != nil {
 		return nil, fmt.Errorf("date of layer %s: %w", s.Layer.Digest, err)
 	}
-	l := &Loader{Arch: s.Layer.Arch, Number: made.Unix(), Date: made.UTC()}
-	var stub, kernel, initrd []byte
+	l := &Loader{Arch: s.Layer.Arch, Date: made.UTC(), name: fmt.Sprintf("caisson, fleet %s, kernel %s", s.Bootstrap.Fleet, s.Layer.Kernel.Release)}
+	var kernel, initrd []byte
 	for _, part := range []struct {
 		name string
 		blob spec.Blob
 		to   *[]byte
-	}{{"stub", u.Stub, &stub}, {"systemd-boot", u.Manager, &l.Manager}, {"kernel", s.Layer.Kernel.Blob, &kernel}, {"initrd", s.Layer.Initrd, &initrd}} {
+	}{{"stub", u.Stub, &l.stub}, {"systemd-boot", u.Manager, &l.Manager}, {"kernel", s.Layer.Kernel.Blob, &kernel}, {"initrd", s.Layer.Initrd, &initrd}} {
 		if *part.to, err = fetch(ctx, r, part.blob); err != nil {
 			return nil, fmt.Errorf("%s of layer %s: %w", part.name, s.Layer.Digest, err)
 		}
@@ -64,15 +72,18 @@ func Fetch(ctx context.Context, r *registry.Registry, s Source) (*Loader, error)
 		return nil, err
 	}
 	initrd = append(initrd, make([]byte, (4-len(initrd)%4)%4)...) // the kernel looks for an archive there
+	l.parts = []uki.Section{{Name: ".cmdline", Data: []byte(s.line())}, {Name: ".initrd", Data: append(initrd, site...)}, {Name: uki.Kernel, Data: kernel}}
+	return l, l.SetNumber(made.Unix())
+}
+
+// SetNumber makes the image anew, with another number.
+func (l *Loader) SetNumber(number int64) error {
 	var image bytes.Buffer
-	err = uki.Write(&image, stub, []uki.Section{
-		{Name: ".osrel", Data: []byte(s.release(l.Number))},
-		{Name: ".cmdline", Data: []byte(s.line())},
-		{Name: ".initrd", Data: append(initrd, site...)},
-		{Name: uki.Kernel, Data: kernel},
-	})
-	l.Image = image.Bytes()
-	return l, err
+	if err := uki.Write(&image, l.stub, append([]uki.Section{{Name: ".osrel", Data: []byte(l.release(number))}}, l.parts...)); err != nil {
+		return err
+	}
+	l.Number, l.Image = number, image.Bytes()
+	return nil
 }
 
 // largest is more than the kernel or the initrd of any layer has: they are held in memory.
@@ -95,8 +106,8 @@ func fetch(ctx context.Context, r *registry.Registry, b spec.Blob) ([]byte, erro
 }
 
 // release is what boot managers show of the loader, and order it by; see os-release(5).
-func (s Source) release(number int64) string {
-	return fmt.Sprintf("ID=caisson\nIMAGE_ID=caisson\nIMAGE_VERSION=%d\nPRETTY_NAME=\"caisson, fleet %s, kernel %s\"\n", number, s.Bootstrap.Fleet, s.Layer.Kernel.Release)
+func (l *Loader) release(number int64) string {
+	return fmt.Sprintf("ID=caisson\nIMAGE_ID=caisson\nIMAGE_VERSION=%d\nPRETTY_NAME=\"%s\"\n", number, l.name)
 }
 
 // line is the kernel's command line.
@@ -107,6 +118,9 @@ func (s Source) line() string {
 	}
 	return strings.Join(spec.KernelLine(args), " ")
 }
+
+// title is the name of the loader's file, by which it stands beside others.
+func (l *Loader) title() string { return fmt.Sprintf("caisson-%d-%s.efi", l.Number, l.id()) }
 
 // id is what tells the loader's bytes from those of others, for names of files.
 func (l *Loader) id() string { return digest.Hex(digest.Of(l.Image))[:12] }

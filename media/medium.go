@@ -12,7 +12,7 @@
 // that does does not depend on where it came from. The same inputs make the same bytes, so
 // a medium has no identity: the identifiers of a disk are [paths.ImageDisk] and numbers
 // made from it, which the loader replaces at its first boot, unless the medium is one node's.
-// It signs nothing and asks nobody. Only cmd/caisson imports it.
+// It signs nothing and asks nobody. Only cmd/caisson and sandbox import it.
 package media
 
 import (
@@ -92,8 +92,8 @@ func (m Medium) efi(f *os.File) error {
 }
 
 // fallback is the program that firmware starts of a medium that it does not know.
-func (m Medium) fallback() string {
-	return "EFI/BOOT/BOOT" + map[string]string{"amd64": "X64", "arm64": "AA64"}[m.Loader.Arch] + ".EFI"
+func (l *Loader) fallback() string {
+	return "EFI/BOOT/BOOT" + map[string]string{"amd64": "X64", "arm64": "AA64"}[l.Arch] + ".EFI"
 }
 
 // carried lists what goes along, without what is hidden, such as a writer's lock.
@@ -118,8 +118,11 @@ func (m Medium) carried() (files []fat.File, err error) {
 
 // volume is the file system of an EFI system partition.
 func (m Medium) volume(files []fat.File, size int64) fat.Volume {
-	serial := m.esp()
-	return fat.Volume{Label: paths.MediumLabel, Serial: binary.BigEndian.Uint32(serial[:]), Date: m.Loader.Date, Size: size, Files: files}
+	return m.Loader.volume(m.esp(), size, files)
+}
+
+func (l *Loader) volume(id uuid.UUID, size int64, files []fat.File) fat.Volume {
+	return fat.Volume{Label: paths.MediumLabel, Serial: binary.BigEndian.Uint32(id[:]), Date: l.Date, Size: size, Files: files}
 }
 
 // disk and state are the identifiers of the partition table and of the state partition.

@@ -96,7 +96,7 @@ func TestDisk(t *testing.T) {
 	esp := part(t, raw, mebibyte, m.espSize())
 	says(t, []string{"clusters"}, "fsck.vfat", "-n", esp)
 	says(t, []string{"manager"}, "mtype", "-i", esp, "::/EFI/BOOT/BOOTX64.EFI")
-	says(t, []string{"timeout 0\neditor no\n"}, "mtype", "-i", esp, "::/loader/loader.conf")
+	says(t, []string{"timeout 0\neditor no\nauto-firmware no\n"}, "mtype", "-i", esp, "::/loader/loader.conf")
 	says(t, []string{"loader loader"}, "mtype", "-i", esp, "::/EFI/Linux/caisson-1767225600-"+m.Loader.id()+".efi")
 	state := part(t, raw, m.stateAt(), 40<<20)
 	says(t, []string{"caisson-state"}, "e2fsck", "-fn", state)

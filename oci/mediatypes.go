@@ -16,6 +16,8 @@ const (
 	TypeLayer       = "application/vnd.caisson.layer.v1+json"        // artifactType of a system layer
 	TypeOverlay     = "application/vnd.caisson.overlay.v1+json"      // artifactType of a node's overlay, and of its document
 	TypeFleet       = "application/vnd.caisson.fleet.v1+json"        // artifactType of fleet:current, and of its document
+	TypeKeys        = "application/vnd.caisson.keys.v1+json"         // artifactType of a version of fleet:keys, and of its document
+	TypeRescue      = "application/vnd.caisson.rescue.v1+json"       // artifactType of what lets somebody into a node, and of its document
 	TypeRollout     = "application/vnd.caisson.rollout.v1+json"      // artifactType of a rollout's plan, and of its document
 	TypeFleetIndex  = "application/vnd.caisson.fleet-index.v1+json"  // artifactType of fleet:index, and of its document
 	TypeFleetShard  = "application/vnd.caisson.fleet-shard.v1+json"  // artifactType of a part of fleet:index, and of its document
@@ -23,10 +25,13 @@ const (
 	TypeLayerConfig = "application/vnd.caisson.layer.config.v1+json" // a layer's description, spec.Layer
 	TypeLedger      = "application/vnd.caisson.accounts.v1+json"     // artifactType of a fleet's account ledger, and of its document
 	TypeService     = "application/vnd.caisson.service.v1+json"      // what a node mounts of a repository of git; its config has this type, too
+	TypeLoader      = "application/vnd.caisson.loader.v1+json"       // artifactType of what disks start
 	TypeReport      = "application/vnd.caisson.report.v1+json"       // artifactType of a node's signed report, and of its document
 	TypeKernel      = mediatype.Kernel
 	TypeInitrd      = mediatype.Initrd
 	TypeUEFI        = mediatype.UEFI
+	TypeUKI         = mediatype.UKI
+	TypeESP         = mediatype.ESP
 	TypeSquashfs    = mediatype.Squashfs
 	TypeEROFS       = mediatype.EROFS
 	TypeChunks      = mediatype.Chunks
@@ -41,6 +46,8 @@ const (
 	RepoFleet   = "fleet"
 	RepoService = "service"
 	RepoReport  = "report"
+	RepoLoader  = "loader"
+	RepoRescue  = "rescue"
 )
 
 // Annotations. They are hints for people and for selection, never trusted.
@@ -58,6 +65,8 @@ const (
 	MaxAttested = 4 << 20   // bytes of an attestation's bundle: provenance names every package
 	MaxBundles  = 16        // bundles beside one document
 	MaxFleet    = 64 << 10  // bytes of fleet:current's document
+	MaxKeys     = 64 << 10  // bytes of the document of a version of fleet:keys
+	MaxRescue   = 32 << 10  // bytes of the document of a statement that lets somebody into a node
 	MaxConfig   = 16 << 20  // bytes of a layer's description
 	MaxInline   = 1 << 20   // bytes of a manifest that holds its blobs inline; not above MaxManifest
 	MaxBlob     = 64 << 30  // bytes of an image

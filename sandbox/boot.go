@@ -67,22 +67,42 @@ func (b *Box) options(ctx context.Context, registry string) (machine.Options, er
 	if o.Memory == 0 {
 		o.Memory = memoryFor(b.layer.Bytes())
 	}
-	words := slices.Concat([]string{"BOOTIF=01-" + strings.ReplaceAll(o.MAC, ":", "-")}, b.line)
-	if !slices.ContainsFunc(words, func(word string) bool { return strings.HasPrefix(word, console) }) {
-		words = append(words, console)
-	}
+	words := slices.Concat([]string{b.bootCard()}, b.line, b.console())
 	if uuids := b.node.Match.UUIDs; len(uuids) > 0 {
 		o.UUID = uuids[0]
-	} else if len(b.node.Match.MACs) == 0 { // nothing but its name says which node it is
+	}
+	if b.nameOnly() {
 		words = append(words, "caisson.node="+b.node.Name)
 	}
 	o.Append = strings.Join(words, " ")
-	if b.o.Disk {
+	if b.road() != byKernel {
+		if err := b.fromMedium(&o); err != nil {
+			return o, err
+		}
+	}
+	if b.o.Disk && b.road() != byDisk {
 		o.Disk = b.dir.file("state.raw")
 		err := b.makeDisk(ctx, &o)
 		return o, err
 	}
 	return o, nil
+}
+
+// bootCard is the word for the card that the node boots by, and is asked by: the first one. A
+// boot network says it, too; of several cards on one network another would have its address.
+func (b *Box) bootCard() string {
+	return "BOOTIF=01-" + strings.ReplaceAll(b.plug.macs[0], ":", "-")
+}
+
+// nameOnly reports whether nothing but its name says which node the machine is.
+func (b *Box) nameOnly() bool { return len(b.node.Match.UUIDs)+len(b.node.Match.MACs) == 0 }
+
+// console is the word that the site's kernel arguments lack, for somebody to see the boot.
+func (b *Box) console() []string {
+	if slices.ContainsFunc(b.line, func(word string) bool { return strings.HasPrefix(word, console) }) {
+		return nil
+	}
+	return []string{console}
 }
 
 // memoryFor is how much memory a machine has, in MiB: a gigabyte, and the images of its
@@ -96,22 +116,12 @@ func memoryFor(layer int64) int {
 // All of it is taken at once: a disk that is full later would be the guest's trouble.
 func (b *Box) makeDisk(ctx context.Context, o *machine.Options) (err error) {
 	wanted := b.site.NewStateDisk()
-	size := cmp.Or(b.o.diskSize, 3<<30+3*b.layer.Bytes())
+	size := b.diskRoom()
 	if wanted != nil {
 		size = max(size, wanted.AtLeast)
 	}
-	f, err := os.Create(o.Disk)
-	if err != nil {
+	if err := enlarge(o.Disk, size); err != nil {
 		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if err := unix.Fallocate(int(f.Fd()), 0, 0, size); errors.Is(err, unix.EOPNOTSUPP) {
-		err = f.Truncate(size)
-		if err != nil {
-			return err
-		}
-	} else if err != nil {
-		return fmt.Errorf("make a disk of %d MiB: %w", size>>20, err)
 	}
 	if wanted == nil {
 		return machine.MakeStateDisk(ctx, o.Disk, int(size>>20))
@@ -119,6 +129,26 @@ func (b *Box) makeDisk(ctx context.Context, o *machine.Options) (err error) {
 	if len(wanted.Disks) > 0 { // by the first serial number that the site names
 		o.Extra = []string{"-drive", "if=none,id=state,format=raw,cache=writethrough,file=" + o.Disk, "-device", "virtio-blk-pci,drive=state,serial=" + wanted.Disks[0]}
 		o.Disk = ""
+	}
+	return nil
+}
+
+// diskRoom is how much room a state disk has, in bytes: whole mebibytes.
+func (b *Box) diskRoom() int64 { return cmp.Or(b.o.diskSize, 3<<30+3*(b.layer.Bytes()>>20+1)<<20) }
+
+// enlarge gives a file so many bytes, and makes it where it is not there.
+func enlarge(name string, size int64) (err error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	err = unix.Fallocate(int(f.Fd()), 0, 0, size)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return f.Truncate(size)
+	}
+	if err != nil {
+		return fmt.Errorf("make a disk of %d MiB: %w", size>>20, err)
 	}
 	return nil
 }

@@ -5,7 +5,7 @@
 //
 //	box, err := sandbox.Open(ctx, site, "node1", sandbox.Options{…}) // build, sign, publish, boot files
 //	defer box.Close()
-//	err = box.Start(ctx)            // QEMU, from the kernel, the initrd and the site.cpio that metal gets
+//	err = box.Start(ctx)            // QEMU, from the kernel, the initrd and the site.cpio that metal gets, or from a medium
 //	err = box.LogIn(ctx)            // it is up, or says why not
 //	verdict, err := box.Settle(ctx) // what the node's agent says: health, gates
 //	check, err := box.Check(ctx, "systemctl is-active nginx")

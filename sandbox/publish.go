@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/fleet/publish"
+	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/netboot"
 	"github.com/caisson-os/caisson/oci/registry"
 	"github.com/caisson-os/caisson/oci/sign"
@@ -66,16 +67,24 @@ func (b *Box) publish(ctx context.Context) error {
 	return nil
 }
 
-// writeLoader writes the files that metal would get, and returns the kernel's command line.
-func (b *Box) writeLoader(ctx context.Context) ([]string, error) {
+// writeLoader writes what metal would boot from.
+func (b *Box) writeLoader(ctx context.Context) error {
 	anchor, err := netboot.Anchor(b.site, netboot.Registry{Ref: fmt.Sprintf("%s/%s", b.plug.registry, b.site.Name()), PlainHTTP: true},
 		[]sign.Verifier{sign.VerifierOf(b.keys.operator)})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	anchor.Hints = "" // the fleet's service is told nothing
+	anchor.Hints = ""    // the fleet's service is told nothing
+	anchor.Network = nil // of the machine's room: its switch knows no VLANs
 	l := netboot.Loader{Layer: b.layer, Bootstrap: anchor}
-	return l.Line(), netboot.Write(ctx, b.registry, b.dir.file("boot"), l)
+	b.line = l.Line()
+	if b.road() != byKernel {
+		return b.writeMedium(ctx, anchor)
+	}
+	if err := netboot.Write(ctx, b.registry, b.dir.file("boot"), l); err != nil {
+		return err
+	}
+	return machine.JoinInitrd(b.dir.file("loader.img"), b.dir.file("boot/initrd"), b.dir.file("boot/site.cpio"))
 }
 
 // openRegistry makes the registry of the sandbox.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/internal/machine"
 	"github.com/caisson-os/caisson/oci/registry"
@@ -27,15 +29,17 @@ type Options struct {
 	Now      time.Time                                       // of the signatures
 	Memory   int                                             // MiB; 0 is what the layer takes, and a gigabyte
 	Cards    int                                             // at least so many; a node has those that its site names
-	Disk     bool                                            // with a state disk
+	Disk     bool                                            // with a state disk; firmware starts from it where it can
+	ISO      bool                                            // firmware starts from a disc
 	diskSize int64                                           // bytes; 0 is 3 GiB and room for three layers
 	Console  io.Writer                                       // gets the console
 }
 
 // Step is a part of the way, for those who wonder what took so long.
 type Step struct {
-	Name    string  `json:"name"`
-	Seconds float64 `json:"seconds"`
+	Name             string  `json:"name"`
+	Seconds          float64 `json:"seconds"`
+	ProcessorSeconds float64 `json:"processorSeconds"` // of this process, of those that it waited for, and of the machine
 }
 
 // Box is a sandbox: one node, with all that it boots from.
@@ -77,12 +81,17 @@ func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, er
 	if b.plug, err = plugFor(overlay, o.Cards); err != nil {
 		return nil, err
 	}
-	var disk []string
+	var more []string
 	if o.Disk {
-		disk = []string{"sgdisk", "mkfs.ext4"}
+		more = []string{"sgdisk", "mkfs.ext4"}
 	}
-	if err := machine.CheckTools(disk...); err != nil {
+	if err := machine.CheckTools(more...); err != nil {
 		return nil, err
+	}
+	if o.ISO {
+		if err := machine.CheckFirmware(); err != nil {
+			return nil, err
+		}
 	}
 	if b.dir, err = newDirectory(ctx, o.Dir); err != nil {
 		return nil, err
@@ -94,7 +103,7 @@ func Open(ctx context.Context, s *site.Site, node string, o Options) (b *Box, er
 }
 
 // prepare is what comes before the machine. KVM is probed meanwhile: that takes a while
-// where it does not work.
+// where it does not work, and the node's own kernel once that is there.
 func (b *Box) prepare(ctx context.Context, overlay *spec.Overlay) (err error) {
 	if b.keys, err = newSigners(); err != nil {
 		return err
@@ -113,6 +122,9 @@ func (b *Box) prepare(ctx context.Context, overlay *spec.Overlay) (err error) {
 			cancel()
 		}
 		b.noKVM = <-probed
+		if err == nil && b.noKVM == nil {
+			b.noKVM = machine.ProbeKernel(ctx, b.dir.file("boot/kernel"))
+		}
 		cancel()
 	}()
 	err = b.step("build", func() error {
@@ -133,19 +145,34 @@ func (b *Box) prepare(ctx context.Context, overlay *spec.Overlay) (err error) {
 		if err := b.publish(ctx); err != nil {
 			return err
 		}
-		if b.line, err = b.writeLoader(ctx); err != nil {
-			return err
-		}
-		return machine.JoinInitrd(b.dir.file("loader.img"), b.dir.file("boot/initrd"), b.dir.file("boot/site.cpio"))
+		return b.writeLoader(ctx)
 	})
 }
 
 // step does a part of the way and notes how long it took.
 func (b *Box) step(name string, do func() error) error {
-	begun := time.Now()
+	begun, before := time.Now(), b.processor()
 	err := do()
-	b.steps = append(b.steps, Step{name, float64(time.Since(begun).Milliseconds()) / 1000})
+	b.steps = append(b.steps, Step{name, seconds(time.Since(begun)), seconds(b.processor() - before)})
 	return err
+}
+
+func seconds(d time.Duration) float64 { return float64(d.Milliseconds()) / 1000 }
+
+// processor is the processor time that all of this took so far: on a machine that has other
+// work it says more than a clock.
+func (b *Box) processor() (sum time.Duration) {
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var used unix.Rusage
+		if err := unix.Getrusage(who, &used); err == nil { // it fails for other words only
+			sum += time.Duration(used.Utime.Nano() + used.Stime.Nano())
+		}
+	}
+	guest, err := b.Used()
+	if err != nil {
+		return sum // it has just gone, and is among the children
+	}
+	return sum + guest
 }
 
 // Steps are the parts of the way so far.

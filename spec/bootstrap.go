@@ -29,11 +29,14 @@ type Bootstrap struct {
 	StateDisk  string   `json:"stateDisk,omitempty"` // partition UUID, lower case; empty: the fixed partition named caisson-state
 
 	NewStateDisk *NewStateDisk `json:"newStateDisk,omitempty"` // what to make of an empty disk where there is no state disk
-	BootFromDisk bool          `json:"bootFromDisk,omitempty"` // a loader is wanted on the state disk; loaders of 0.9 install none, and say so
+	BootFromDisk bool          `json:"bootFromDisk,omitempty"` // a loader is wanted on the state disk, which the agent puts there; 0.9 puts none there, and says so
 
-	Network []BootNetwork `json:"network,omitempty"` // how the loader reaches the registry
+	Network []BootNetwork `json:"network,omitempty"` // how the loader reaches the registry, by what cards are there
+	Nodes   []BootNode    `json:"nodes,omitempty"`   // and on nodes without DHCP
 
-	Needs []string `json:"needs,omitempty"` // features that each reader must know, sorted; none so far, see Features
+	Chain []byte `json:"chain,omitempty"` // document of the version of fleet:keys that this was made with; later ones count once they are seen, in place of Keys, Threshold and EpochKeys
+
+	Needs []string `json:"needs,omitempty"` // features that each reader must know, sorted; see Features
 }
 
 // NewStateDisk says which empty disk becomes a node's state disk. A reader that does not
@@ -44,7 +47,7 @@ type NewStateDisk struct {
 }
 
 // DecodeBootstrap is [DecodeKnown] for a Bootstrap. A need that is not known is an error.
-// NewStateDisk, and a row of Network by its Match, say what is meant by all that is set
+// NewStateDisk, and a row of Network or Nodes by its Match, say what is meant by all that is set
 // together: one with a key of a later release is left out as a whole. notes are lines that
 // say what was left out.
 func DecodeBootstrap(data []byte) (b Bootstrap, notes []string, err error) {
@@ -62,9 +65,8 @@ func DecodeBootstrap(data []byte) (b Bootstrap, notes []string, err error) {
 	}
 	var whole struct {
 		NewStateDisk json.RawMessage `json:"newStateDisk"`
-		Network      []struct {
-			Match json.RawMessage `json:"match"`
-		} `json:"network"`
+		Network      []matched       `json:"network"`
+		Nodes        []matched       `json:"nodes"`
 	}
 	if err := json.Unmarshal(data, &whole); err != nil {
 		return b, nil, err
@@ -79,22 +81,15 @@ func DecodeBootstrap(data []byte) (b Bootstrap, notes []string, err error) {
 			notes = append(notes, fmt.Sprintf("newStateDisk has %s of a later release: no disk is erased", strings.Join(keys, ", ")))
 		}
 	}
-	var rows []BootNetwork
-	for i, row := range whole.Network {
-		keys, err := DecodeKnown(row.Match, new(BootMatch))
-		if err != nil {
-			return b, nil, err
-		}
-		if keys != nil {
-			notes = append(notes, fmt.Sprintf("network[%d].match has %s of a later release: it matches no card", i, strings.Join(keys, ", ")))
-			continue
-		}
-		rows = append(rows, b.Network[i])
+	if b.Network, notes, err = known("network", whole.Network, b.Network, notes); err != nil {
+		return b, nil, err
 	}
-	b.Network = rows
+	if b.Nodes, notes, err = known("nodes", whole.Nodes, b.Nodes, notes); err != nil {
+		return b, nil, err
+	}
 	var rest []string
 	for _, path := range unknown {
-		if !strings.HasPrefix(path, "newStateDisk.") && !strings.HasPrefix(path, "network[].match.") {
+		if !strings.HasPrefix(path, "newStateDisk.") && !strings.HasPrefix(path, "network[].match.") && !strings.HasPrefix(path, "nodes[].match.") {
 			rest = append(rest, path)
 		}
 	}
@@ -102,4 +97,26 @@ func DecodeBootstrap(data []byte) (b Bootstrap, notes []string, err error) {
 		notes = append(notes, LeftOut(rest))
 	}
 	return b, notes, nil
+}
+
+// matched is a row of which only its match is read.
+type matched struct {
+	Match json.RawMessage `json:"match"`
+}
+
+// known returns the rows in whose match each key is known.
+func known[R any](name string, raw []matched, rows []R, notes []string) ([]R, []string, error) {
+	var kept []R
+	for i, row := range raw {
+		keys, err := DecodeKnown(row.Match, new(BootMatch))
+		if err != nil {
+			return nil, nil, err
+		}
+		if keys != nil {
+			notes = append(notes, fmt.Sprintf("%s[%d].match has %s of a later release: it matches no card", name, i, strings.Join(keys, ", ")))
+			continue
+		}
+		kept = append(kept, rows[i])
+	}
+	return kept, notes, nil
 }

@@ -46,6 +46,7 @@ var Effects = withKinds([]Effect{
 	{"confirm", ClassNone, "only who confirms a change is said", func(o *Overlay) any { return o.Confirm }},
 	{"gates", ClassNone, "only what is looked at after a change differs", func(o *Overlay) any { return o.Gates }},
 	{"swap", ClassLive, "when the node starts over by itself differs from now on", func(o *Overlay) any { return o.Swap }},
+	{"secrets", ClassLive, "secrets are opened at once", func(o *Overlay) any { return o.Secrets }},
 })
 
 // EffectOf returns the row of a part; the zero Effect for a part there is not.

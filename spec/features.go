@@ -11,17 +11,38 @@ type feature struct {
 	name   string                // for good: what it stands for never changes
 	used   func(*Overlay) bool   // nil: by no overlay
 	loaded func(*Bootstrap) bool // used by a site.cpio; nil: by none
+	drop   func(*Bootstrap)      // takes it out, for a reader that does not know it; set where loaded is
 }
 
 // features is the one table, sorted by name. Loaders, layers and publishers of
 // different releases meet: the layer's description lists what its agent knows,
 // the overlay what it needs, and publish compares the two before it signs.
 //
-// It begins empty: every agent knows what 0.9.0 has, which also holds for what a loader
+// It holds nothing of 0.9.0: every agent knows what 0.9.0 has, which also holds for what a loader
 // leaves to the layer's agent, as the end of a boot's deadline. A later release adds a row
 // for each key, and for each word of a known key, that an agent must not pass over, and one
 // that nothing uses for what publishers or loaders must know of an agent.
-var features []feature
+var features = []feature{
+	{name: BootNetworkFeature, loaded: func(b *Bootstrap) bool { return len(b.Network)+len(b.Nodes) > 0 },
+		drop: func(b *Bootstrap) { b.Network, b.Nodes = nil, nil }},
+	{name: KeyChainFeature, loaded: func(b *Bootstrap) bool { return b.Chain != nil }, drop: func(b *Bootstrap) { b.Chain = nil }},
+	{name: RescueFeature},
+	{name: SecretsFeature, used: func(o *Overlay) bool { return len(o.Secrets) > 0 || o.Items.refersToSecrets() }},
+}
+
+// BootNetworkFeature is a loader that reaches the registry as site.cpio says: an older one
+// asks by DHCP on each card whatever stands there, which may lead it to another network.
+const BootNetworkFeature = "boot-network"
+
+// KeyChainFeature is an agent, and a loader, that follows fleet:keys.
+const KeyChainFeature = "key-chain"
+
+// RescueFeature is an agent that obeys a [Rescue].
+const RescueFeature = "rescue"
+
+// SecretsFeature is an agent that opens secrets: another would write empty files and start
+// scripts without what they need.
+const SecretsFeature = "secrets"
 
 // Features returns the names of what this release's agent knows beyond 0.9.0, for a
 // layer's description.
@@ -42,6 +63,18 @@ func (o *Overlay) SetNeeds() {
 // SetNeeds is that of an overlay. Whoever writes a site.cpio calls it last.
 func (b *Bootstrap) SetNeeds() {
 	b.Needs = needs(b.Needs, func(f feature) bool { return f.loaded != nil && f.loaded(b) })
+}
+
+// Without returns b as a reader takes it that knows these features: a loader hands it to the
+// agent, or the loader, of an earlier release.
+func (b Bootstrap) Without(known []string) Bootstrap {
+	for _, f := range features {
+		if f.drop != nil && !slices.Contains(known, f.name) {
+			f.drop(&b)
+		}
+	}
+	b.SetNeeds()
+	return b
 }
 
 func needs(said []string, uses func(feature) bool) []string {

@@ -17,6 +17,19 @@ type Fleet struct {
 	Minimum    Floor    `json:"minimum"`          // least epoch and generation that nodes may run
 	Reject     []string `json:"reject,omitempty"` // digests of overlays and layers that must not run
 	Needs      []string `json:"needs,omitempty"`  // what a reader must know to use this document; none so far
+
+	KeysVersion uint64   `json:"keysVersion,omitempty"` // newest version of fleet:keys; a node that cannot get it accepts nothing new
+	Loaders     []Loader `json:"loaders,omitempty"`     // what disks start, one an architecture, sorted by it
+}
+
+// Loader names what disks of nodes start: an artifact of the repository of loaders. A node
+// copies it as it is, and only ever goes on to a higher number.
+type Loader struct {
+	Arch     string `json:"arch"`     // Debian's name
+	Number   int64  `json:"number"`   // IMAGE_VERSION of the program, by which boot managers order loaders; it only rises
+	Manifest string `json:"manifest"` // digest of the artifact
+	Image    Blob   `json:"image"`    // the program, a unified kernel image
+	ESP      Blob   `json:"esp"`      // EFI system partition of 1 GiB that holds it, FAT32, without what is free at its end
 }
 
 // KindFleetIndex is the kind of [FleetIndex].

@@ -39,15 +39,14 @@ var documents = []struct {
 	{"fleet-shard", new(FleetShard), "refuses the document: whoever writes it again would lose it"},
 	{"rollout-plan", new(RolloutPlan), "refuses the document: a driver carries out all of a plan or nothing"},
 	{"layer", new(Layer), "leaves it out and says so"},
-	{"bootstrap", new(Bootstrap), "leaves it out and says so; `needs` names what it must not leave out, and with a key below `newStateDisk` or `network[].match` that it does not know it erases no disk and matches no card"},
+	{"bootstrap", new(Bootstrap), "leaves it out and says so; `needs` names what it must not leave out, and with a key below `newStateDisk`, `network[].match` or `nodes[].match` that it does not know it erases no disk and matches no card"},
+	{"keys", new(Keys), "leaves it out and says so; `needs` names what nobody must leave out"},
+	{"rescue", new(Rescue), "leaves it out; `needs` names what nobody must leave out"},
 	{"report", new(Report), "passes over it"},
 }
 
 // reserved are keys that later releases give a meaning, and that nothing else may be called.
 var reserved = []struct{ document, key, means string }{
-	{"fleet", "keysVersion", "the newest version of `fleet:keys`, a number from 1"},
-	{"bootstrap", "keysVersion", "the version of `fleet:keys` that the site.cpio was made with"},
-	{"report", "recipient", "the age recipient that secrets are sealed to"},
 	{"report", "quote", "what the machine's TPM says of the boot, over a nonce of the service"},
 }
 
@@ -93,15 +92,62 @@ type laterKey struct {
 	class string // its row of features, which has older readers refuse the document, or mayBeLeftOut
 }
 
-// laterKeys are those, as in "overlay items.files[].acl".
+// laterKeys are those, as in "overlay items.files[].acl". A row that ends in "*" is about all
+// keys of a document, or below a key, that came at once.
 var laterKeys = map[string]laterKey{
-	"layer uefi":                {"0.10.0", mayBeLeftOut},
-	"layer uefi.stub":           {"0.10.0", mayBeLeftOut},
-	"layer uefi.stub.digest":    {"0.10.0", mayBeLeftOut},
-	"layer uefi.stub.size":      {"0.10.0", mayBeLeftOut},
-	"layer uefi.manager":        {"0.10.0", mayBeLeftOut},
-	"layer uefi.manager.digest": {"0.10.0", mayBeLeftOut},
-	"layer uefi.manager.size":   {"0.10.0", mayBeLeftOut},
+	"report rescue":                  {"0.10.0", mayBeLeftOut},
+	"report rescue.*":                {"0.10.0", mayBeLeftOut},
+	"rescue *":                       {"0.10.0", mayBeLeftOut}, // the document itself came with the feature rescue
+	"fleet loaders":                  {"0.10.0", mayBeLeftOut},
+	"fleet loaders[].*":              {"0.10.0", mayBeLeftOut},
+	"keys *":                         {"0.10.0", mayBeLeftOut}, // the document itself came with the feature key-chain
+	"fleet keysVersion":              {"0.10.0", mayBeLeftOut}, // whoever has no chain follows none
+	"report keys":                    {"0.10.0", mayBeLeftOut}, // nobody acts on a report
+	"report keys.*":                  {"0.10.0", mayBeLeftOut},
+	"bootstrap chain":                {"0.10.0", "key-chain"},
+	"layer uefi":                     {"0.10.0", mayBeLeftOut},
+	"layer uefi.stub":                {"0.10.0", mayBeLeftOut},
+	"layer uefi.stub.digest":         {"0.10.0", mayBeLeftOut},
+	"layer uefi.stub.size":           {"0.10.0", mayBeLeftOut},
+	"layer uefi.manager":             {"0.10.0", mayBeLeftOut},
+	"layer uefi.manager.digest":      {"0.10.0", mayBeLeftOut},
+	"layer uefi.manager.size":        {"0.10.0", mayBeLeftOut},
+	"overlay secrets":                {"0.10.0", SecretsFeature},
+	"overlay secrets[].name":         {"0.10.0", SecretsFeature},
+	"overlay secrets[].to":           {"0.10.0", SecretsFeature},
+	"overlay secrets[].sealed":       {"0.10.0", SecretsFeature},
+	"overlay items.files[].secret":   {"0.10.0", SecretsFeature},
+	"overlay items.exec[].secretEnv": {"0.10.0", SecretsFeature},
+	"report recipient":               {"0.10.0", mayBeLeftOut},
+
+	"bootstrap nodes":                                      {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].match":                              {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].match.macs":                         {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].match.uuids":                        {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].match.driver":                       {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].match.pci":                          {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network":                            {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.dns":                        {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.search":                     {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.ntp":                        {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces":                 {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].mac":           {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].name":          {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].bond":          {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].bond.members":  {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].bond.mode":     {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].bond.lacpRate": {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].bond.minLinks": {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].vlan":          {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].vlan.id":       {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].vlan.on":       {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].mtu":           {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].dhcp":          {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].addresses":     {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].gateway":       {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].routes":        {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].routes[].to":   {"0.10.0", BootNetworkFeature},
+	"bootstrap nodes[].network.interfaces[].routes[].via":  {"0.10.0", BootNetworkFeature},
 }
 
 // Bound is what a number may be, or how long a text or a list may be.
@@ -201,7 +247,7 @@ func TestLaterKeysAreClassified(t *testing.T) {
 // misclassified says what is wrong with the key paths that a release has.
 func misclassified(have, frozen []string, classes map[string]laterKey, features []string) (wrong []string) {
 	for _, key := range have {
-		class, isLater := classes[key]
+		class, isLater := classOf(classes, key)
 		switch isFrozen := slices.Contains(frozen, key); {
 		case isFrozen && isLater:
 			wrong = append(wrong, key+" is of 0.9.0, and in laterKeys")
@@ -214,11 +260,25 @@ func misclassified(have, frozen []string, classes map[string]laterKey, features 
 		}
 	}
 	for _, key := range slices.Concat(frozen, slices.Collect(maps.Keys(classes))) {
-		if !slices.Contains(have, key) {
+		start, several := strings.CutSuffix(key, "*")
+		if !slices.ContainsFunc(have, func(k string) bool { return k == key || several && strings.HasPrefix(k, start) }) {
 			wrong = append(wrong, key+" is gone")
 		}
 	}
 	return wrong
+}
+
+// classOf is the row of a key, or the one that is about all keys below some place.
+func classOf(classes map[string]laterKey, key string) (laterKey, bool) {
+	if class, ok := classes[key]; ok {
+		return class, true
+	}
+	for row, class := range classes {
+		if start, several := strings.CutSuffix(row, "*"); several && strings.HasPrefix(key, start) {
+			return class, true
+		}
+	}
+	return laterKey{}, false
 }
 
 // addKeys adds the key paths of a struct, as DecodeKnown writes those that it leaves out; a
@@ -428,7 +488,8 @@ func page(n int, notes map[string]string) string {
 			if inner != nil && paths[inner] == "" {
 				paths[inner] = at + "."
 			}
-			since := cmp.Or(laterKeys[paths[s]+name].since, "0.9.0")
+			later, _ := classOf(laterKeys, paths[s]+name)
+			since := cmp.Or(later.since, "0.9.0")
 			if options == "" {
 				name += ", always"
 			}

@@ -68,7 +68,7 @@ func TestLoaderReadsTheCoreOnly(t *testing.T) {
 	later := strings.Replace(string(data), `"items":{`, `"items":{"sysctl":"later",`, 1)
 	var c Core
 	unknown, err := DecodeKnown([]byte(later), &c)
-	if err != nil || !slices.Equal(unknown, []string{"needsLayer", "maintenance", "pause", "agent", "services", "confirm", "gates", "swap", "items"}) || !reflect.DeepEqual(c, full().Core) {
+	if err != nil || !slices.Equal(unknown, []string{"needsLayer", "maintenance", "pause", "agent", "services", "confirm", "gates", "swap", "secrets", "items"}) || !reflect.DeepEqual(c, full().Core) {
 		t.Errorf("%v, unknown %q", err, unknown)
 	}
 	var o Overlay
@@ -111,7 +111,30 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestFeaturesAreForGood: names are added, and none is taken away or renamed. There is none
+// TestWithout: what a feature brings to a site.cpio can be taken out of it.
+func TestWithout(t *testing.T) {
+	b := new(Bootstrap)
+	fill(reflect.ValueOf(b).Elem())
+	b.Needs = nil
+	b.SetNeeds()
+	for _, f := range features {
+		if (f.loaded == nil) != (f.drop == nil) {
+			t.Errorf("%s is used by a site.cpio, or can be taken out of it, and not both", f.name)
+		}
+		if f.loaded == nil {
+			continue
+		}
+		left := b.Without(slices.DeleteFunc(Features(), func(name string) bool { return name == f.name }))
+		if f.loaded(&left) || slices.Contains(left.Needs, f.name) || !f.loaded(b) {
+			t.Errorf("%s stays: %+v", f.name, left.Needs)
+		}
+	}
+	if same := b.Without(Features()); !reflect.DeepEqual(&same, b) {
+		t.Error("a reader that knows all is given something else")
+	}
+}
+
+// TestFeaturesAreForGood: names are added, and none is taken away or renamed. There was none
 // at 0.9.0: what that has, loaders, layers and publishers take for granted of each other.
 func TestFeaturesAreForGood(t *testing.T) {
 	golden, err := os.ReadFile("testdata/golden/features.txt")
@@ -126,9 +149,18 @@ func TestFeaturesAreForGood(t *testing.T) {
 // TestNeedsFollowFromUse: an overlay says what it uses of the table, and keeps what a later
 // release said of it.
 func TestNeedsFollowFromUse(t *testing.T) {
+	before := features
+	defer func() { features = before }()
+	for _, b := range []Bootstrap{{Network: []BootNetwork{{}}}, {Nodes: []BootNode{{}}}} {
+		if b.SetNeeds(); !slices.Equal(b.Needs, []string{BootNetworkFeature}) {
+			t.Errorf("%+v needs %q", b, b.Needs)
+		}
+		if err := (&Layer{}).Boots(&b); err == nil { // that of 0.9.0
+			t.Errorf("a loader that does not act on it takes %+v", b)
+		}
+	}
 	features = []feature{{name: "files", used: func(o *Overlay) bool { return len(o.Items.Files) > 0 }},
 		{name: "network", loaded: func(b *Bootstrap) bool { return b.Network != nil }}}
-	defer func() { features = nil }()
 	o := Overlay{Core: Core{Needs: []string{"files", "later"}}, Items: Items{Sysctl: []Sysctl{{Key: "a", Value: "1"}}}}
 	if o.SetNeeds(); !slices.Equal(o.Needs, []string{"later"}) {
 		t.Errorf("needs %q", o.Needs)

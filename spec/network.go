@@ -2,12 +2,35 @@
 
 package spec
 
+import "slices"
+
 // Network is what the node's resolver, clock and interfaces need beyond DHCP.
 type Network struct {
 	DNS        []string    `json:"dns,omitempty"`        // resolver addresses
 	Search     []string    `json:"search,omitempty"`     // search domains
 	NTP        []string    `json:"ntp,omitempty"`        // time servers, names or addresses
 	Interfaces []Interface `json:"interfaces,omitempty"` // in the author's order; a card that is not listed uses DHCP only if it is the one of the boot
+}
+
+// Static reports whether the network has addresses, and nobody is asked for any.
+func (n *Network) Static() bool {
+	return slices.ContainsFunc(n.Interfaces, func(i Interface) bool { return len(i.Addresses) > 0 }) &&
+		!slices.ContainsFunc(n.Interfaces, func(i Interface) bool { return i.DHCP != "" })
+}
+
+// Cards are the addresses of the cards that interfaces name, and of others, sorted.
+func (n *Network) Cards(others []string) []string {
+	macs := slices.Clone(others)
+	for _, i := range n.Interfaces {
+		if i.MAC != "" {
+			macs = append(macs, i.MAC)
+		}
+		if i.Bond != nil {
+			macs = append(macs, i.Bond.Members...)
+		}
+	}
+	slices.Sort(macs)
+	return slices.Compact(macs)
 }
 
 // Interface is a network interface: a card that MAC or Name finds, or one that is made
@@ -70,10 +93,8 @@ type BootMatch struct {
 }
 
 // BootNetwork is how a loader reaches the registry by the cards that Match finds, before
-// it has an overlay. Of the rows that match a card the first one counts.
-//
-// Loaders of 0.9 read it and do not act on it: they ask for an IPv4 address by DHCP on
-// each card, and say so on the console.
+// it has an overlay. Of the rows that match a card the first one counts. Loaders of 0.9 do
+// not act on it, and are not given any: see Features.
 type BootNetwork struct {
 	Match     BootMatch `json:"match"`
 	Bond      *BootBond `json:"bond,omitempty"`      // of all cards that Match finds
@@ -84,6 +105,13 @@ type BootNetwork struct {
 	Gateway   string    `json:"gateway,omitempty"`   // address of the default route
 	DNS       []string  `json:"dns,omitempty"`       // resolver addresses
 	Routes    []Route   `json:"routes,omitempty"`
+}
+
+// BootNode is how a loader reaches the registry on one node that has no DHCP: as the node's
+// overlay has it. A row of [Bootstrap.Network] that matches one of its cards goes before.
+type BootNode struct {
+	Match   BootMatch `json:"match"`   // one of its addresses, or of its UUIDs: of the two, only one is given
+	Network Network   `json:"network"` // DNS and Interfaces
 }
 
 // BootBond is a [Bond] whose members a row's Match finds.

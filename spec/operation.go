@@ -33,19 +33,31 @@ type OperationStatus struct {
 	Slot     string         `json:"slot,omitempty"`     // group of which it holds a slot
 }
 
+// Ended returns when a run of the operation came to its end last, and whether it failed;
+// zero where none has, or it runs again.
+func (s OperationStatus) Ended() (at time.Time, failed bool) {
+	switch {
+	case s.State == OperationDone, s.State == OperationScheduled:
+		return s.Since, false
+	case s.State == OperationFailed, s.State == OperationWaiting && s.For == ForRetry:
+		return s.Since, true
+	}
+	return time.Time{}, false
+}
+
 // LayerSwapName is the name and the type of the operation that [LayerSwap] is on a node. No
 // overlay lists it, and the names of those that one does have a slash.
 const LayerSwapName = "swap"
 
-// What an operation waits for.
+// What an operation waits for. docs/axes.md has these words, with what stands beside them.
 const (
-	ForStaging      = "staging"      // that the layer is on the state disk
-	ForClock        = "clock"        // that follows a time server
-	ForWindow       = "window"       // that is open
-	ForTurn         = "turn"         // this node's part of the window, or the end of another operation
-	ForPrecondition = "precondition" // of the site, its when
-	ForSlot         = "slot"         // of its group, to take or to give back
-	ForGates        = "gates"        // that the node is well after it
+	ForStaging      = "staging"      // the images of what waits, on the state disk or in memory
+	ForClock        = "clock"        // a clock that follows a time server
+	ForWindow       = "window"       // an open window
+	ForTurn         = "turn"         // this node's part of the window, the end of another operation, or of a change on trial
+	ForPrecondition = "precondition" // a precondition of the site, its `when`
+	ForSlot         = "slot"         // a slot of its group, to take or to give back
+	ForGates        = "gates"        // the health checks: of what runs, or after the operation
 	ForRetry        = "retry"        // the next attempt after a failure
-	ForSchedule     = "schedule"     // that is published again
+	ForSchedule     = "schedule"     // a calendar that is published again
 )

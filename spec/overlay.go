@@ -35,6 +35,7 @@ type Overlay struct {
 	Confirm     *Confirm     `json:"confirm,omitempty"`
 	Gates       *Gates       `json:"gates,omitempty"`
 	Swap        *LayerSwap   `json:"swap,omitempty"`
+	Secrets     []Secret     `json:"secrets,omitempty"`
 	Items       Items        `json:"items"` // the last one: the compiler encodes it once for many nodes
 }
 
@@ -119,8 +120,9 @@ func (i Items) ScriptTime() time.Duration {
 type File struct {
 	Path    string `json:"path"` // absolute, clean, below /etc
 	Content string `json:"content"`
-	Mode    string `json:"mode,omitempty"`  // octal, "0644" when empty
-	Owner   string `json:"owner,omitempty"` // name or number; root when empty
+	Secret  string `json:"secret,omitempty"` // name of the one that is its content, in place of Content
+	Mode    string `json:"mode,omitempty"`   // octal, "0644" when empty
+	Owner   string `json:"owner,omitempty"`  // name or number; root when empty
 	Group   string `json:"group,omitempty"`
 }
 
@@ -281,6 +283,7 @@ type Exec struct {
 	Data          string            `json:"data"` // the script, its first line names the interpreter
 	Args          []string          `json:"args,omitempty"`
 	Env           map[string]string `json:"env,omitempty"`
+	SecretEnv     map[string]string `json:"secretEnv,omitempty"`     // variables whose values are secrets, by the secret's name
 	Rerun         string            `json:"rerun,omitempty"`         // always (when empty), never, once_successfully
 	Blocking      string            `json:"blocking,omitempty"`      // foreground (when empty), foreground_halt_pod_on_failure, background
 	Timeout       int64             `json:"timeout,omitempty"`       // seconds; 0 is ExecTimeout

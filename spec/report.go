@@ -48,9 +48,12 @@ type Report struct {
 	Drift        []Drift           `json:"drift,omitempty"`
 	Operations   []OperationStatus `json:"operations,omitempty"`
 	NextWindow   *NextWindow       `json:"nextWindow,omitempty"`
+	Rescue       *RescueStatus     `json:"rescue,omitempty"`   // who was let in since the machine started; without the code
 	Services     map[string]string `json:"services,omitempty"` // the commit that the node keeps to, by name; some of them where there are very many
 	Boot         []Step            `json:"boot,omitempty"`     // how long this boot took, see [Report.SetBoot]; none where the report would be too long
 	More         int               `json:"more,omitempty"`     // drift and operations that were left out
+	Keys         *KeysKnown        `json:"keys,omitempty"`
+	Recipient    string            `json:"recipient,omitempty"` // of secrets; nobody seals to it who has not accepted it
 }
 
 // KeyGrade says how long a node's key lives.
@@ -103,7 +106,7 @@ func (r *Report) SetBoot(t *Trace) {
 // the caller's to add.
 func NewReport(s *Status) *Report {
 	r := &Report{APIVersion: APIVersion, Kind: KindReport, Fleet: s.Fleet, Node: s.Node, Mode: s.Mode, BootID: s.BootID, RootID: s.RootID, Agent: s.Agent,
-		Epoch: s.Epoch, Generation: s.Generation, Overlay: s.Overlay, Layer: s.Layer, LayerVersion: s.LayerVersion, Staged: s.Staged, Expires: s.Expires, Axes: s.Axes()}
+		Epoch: s.Epoch, Generation: s.Generation, Overlay: s.Overlay, Layer: s.Layer, LayerVersion: s.LayerVersion, Staged: s.Staged, Expires: s.Expires, Axes: s.Axes(), Keys: s.Keys, Recipient: s.Recipient}
 	if s.Pause != nil {
 		r.Pause = &Pause{Reason: short(s.Pause.Reason), Until: s.Pause.Until}
 	}
@@ -121,6 +124,11 @@ func NewReport(s *Status) *Report {
 	for _, o := range s.Operations {
 		o.Detail, o.Log = short(o.Detail), "" // the log is a file of the node
 		r.Operations = append(r.Operations, o)
+	}
+	if s.Rescue != nil && s.Rescue.Times+s.Rescue.Wrong > 0 {
+		told := *s.Rescue
+		told.Code, told.Reason, told.Trouble = "", short(told.Reason), short(told.Trouble)
+		r.Rescue = &told
 	}
 	for _, v := range s.Services[:min(len(s.Services), maxServices)] {
 		if r.Services == nil {

@@ -31,7 +31,7 @@ const (
 	ActionFailed = "failed" // a script ran and failed; it is not due now
 	ActionDefer  = "defer"  // cannot be done yet (interface, module or path missing)
 	ActionRefuse = "refuse" // cannot be done at all on this node
-	ActionCannot = "cannot" // needs a layer, and caisson did not boot this host; Reason says what does it there
+	ActionCannot = "cannot" // needs a layer, and caisson did not boot this host, or a secret that this node cannot open; see Reason
 
 	ActionReport     = "report"     // it differs, and the policy is to leave it
 	ActionQuarantine = "quarantine" // it was corrected too often to be corrected once more
@@ -80,6 +80,7 @@ type Status struct {
 	LayerVersion   string            `json:"layerVersion,omitempty"`
 	Image          string            `json:"image,omitempty"`       // IMAGE_VERSION of the running root's os-release
 	Agent          string            `json:"agent,omitempty"`       // version of the agent that answers
+	Recipient      string            `json:"recipient,omitempty"`   // what secrets are sealed to for this node; none without a state disk
 	Pause          *Pause            `json:"pause,omitempty"`       // drift is reported and stays
 	Staged         string            `json:"staged,omitempty"`      // overlay digest that waits for a reboot; that in effect where its layer alone waits; none on an attached host
 	StagedBytes    *Bytes            `json:"stagedBytes,omitempty"` // of its layer, where this service fetched any
@@ -103,8 +104,25 @@ type Status struct {
 	ImageCheck       ImageCheck `json:"imageCheck,omitempty"`       // how what is read of the layer's images is compared with what was signed; none on an attached host
 	ImageCheckDetail string     `json:"imageCheckDetail,omitempty"` // why they are not checked when they are read
 
+	Rescue *RescueStatus `json:"rescue,omitempty"` // who is let in, and by which code the next one is
+
 	Protected []string       `json:"protected,omitempty"` // kernel parameters of which the kernel refuses writes
 	Refused   []RefusedWrite `json:"refused,omitempty"`   // what it has refused since the machine started, the latest last
+
+	Keys *KeysKnown `json:"keys,omitempty"` // none where the node's boot files begin no chain of keys
+}
+
+// KeysKnown is which versions of fleet:keys a node knows.
+type KeysKnown struct {
+	Version   uint64 `json:"version"`           // that counts
+	BootFiles uint64 `json:"bootFiles"`         // that its boot files were written with
+	Forgets   bool   `json:"forgets,omitempty"` // it keeps nothing over a boot: what its boot files say is all that it begins with
+}
+
+// Behind reports whether the next boot of a node could be led to obey keys of an earlier
+// version than the newest.
+func (k *KeysKnown) Behind(newest uint64) bool {
+	return k.Version < newest || k.Forgets && k.BootFiles < newest
 }
 
 // RefusedWrite is a write of a protected kernel parameter that the kernel has refused.

@@ -52,6 +52,19 @@ func Current(ctx context.Context, src oci.Source, etag string) (Candidate, error
 	return document(ctx, src, oci.RepoFleet, "current", etag, oci.TypeFleet, oci.MaxFleet)
 }
 
+// Keys asks for a version of fleet:keys.
+func Keys(ctx context.Context, src oci.Source, version uint64) (Candidate, error) {
+	return document(ctx, src, oci.RepoFleet, KeysTag(version), "", oci.TypeKeys, oci.MaxKeys)
+}
+
+// KeysTag is the tag of a version of fleet:keys.
+func KeysTag(version uint64) string { return fmt.Sprintf("keys-%d", version) }
+
+// Rescue asks for what lets somebody into a node, under one of its names.
+func Rescue(ctx context.Context, src oci.Source, tag, etag string) (Candidate, error) {
+	return document(ctx, src, oci.RepoRescue, tag, etag, oci.TypeRescue, oci.MaxRescue)
+}
+
 func document(ctx context.Context, src oci.Source, repo, tag, etag, kind string, limit int64) (Candidate, error) {
 	resp, err := src.Manifest(ctx, repo, tag, etag)
 	if err != nil {
@@ -81,3 +94,15 @@ func (c Candidate) SaveFleet() []byte { return saved(oci.TypeFleet, c) }
 
 // LoadFleet reads what [Candidate.SaveFleet] wrote.
 func LoadFleet(data []byte) (Candidate, error) { return load(data, oci.TypeFleet, oci.MaxFleet) }
+
+// SaveKeys is [Candidate.Save] for a version of fleet:keys.
+func (c Candidate) SaveKeys() []byte { return saved(oci.TypeKeys, c) }
+
+// LoadKeys reads what [Candidate.SaveKeys] wrote.
+func LoadKeys(data []byte) (Candidate, error) { return load(data, oci.TypeKeys, oci.MaxKeys) }
+
+// SaveRescue is [Candidate.Save] for what lets somebody into a node, as a medium carries it.
+func (c Candidate) SaveRescue() []byte { return saved(oci.TypeRescue, c) }
+
+// LoadRescue reads what [Candidate.SaveRescue] wrote.
+func LoadRescue(data []byte) (Candidate, error) { return load(data, oci.TypeRescue, oci.MaxRescue) }

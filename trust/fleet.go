@@ -19,8 +19,10 @@ type FleetState struct {
 	Reject   []string
 	IssuedAt time.Time
 	Expires  time.Time
-	Expired  bool     // somebody keeps newer ones from this node, or nobody refreshes
-	Credible bool     // IssuedAt may be remembered, see [Clock.Credible]
+	Expired  bool   // somebody keeps newer ones from this node, or nobody refreshes
+	Keys     uint64 // newest version of fleet:keys, 0 where the fleet has none
+	Credible bool   // IssuedAt may be remembered, see [Clock.Credible]
+	Loaders  []spec.Loader
 	LeftOut  []string // paths of keys of a later release, which do not act; see spec.DecodeKnown
 }
 
@@ -74,7 +76,7 @@ func (r Rules) decideFleet(d *fleetDecision) (*FleetState, error) {
 	now, _ := clock.Now(d.said.IssuedAt)
 	return &FleetState{
 		Minimum: d.doc.Minimum, Reject: d.doc.Reject, IssuedAt: d.said.IssuedAt, Expires: d.said.Expires,
-		Expired: now.After(d.said.Expires), Credible: clock.Credible(d.said.IssuedAt), LeftOut: d.leftOut,
+		Expired: now.After(d.said.Expires), Credible: clock.Credible(d.said.IssuedAt), LeftOut: d.leftOut, Keys: d.doc.KeysVersion, Loaders: d.doc.Loaders,
 	}, nil
 }
 
@@ -132,8 +134,8 @@ func fleetDocumentAgrees(d *fleetDecision) error {
 // fleetNumbersAreBounded: a number that no later document can reach would be
 // remembered for ever.
 func fleetNumbersAreBounded(d *fleetDecision) error {
-	if m := d.doc.Minimum; m.Epoch > sign.MaxNumber || m.Generation > sign.MaxNumber {
-		return refusal.New(refusal.BadNumber, "minimum epoch %d, generation %d", m.Epoch, m.Generation)
+	if m := d.doc.Minimum; m.Epoch > sign.MaxNumber || m.Generation > sign.MaxNumber || d.doc.KeysVersion > sign.MaxNumber {
+		return refusal.New(refusal.BadNumber, "minimum epoch %d, generation %d, keys %d", m.Epoch, m.Generation, d.doc.KeysVersion)
 	}
 	return nil
 }

@@ -24,11 +24,11 @@ func TestLeftOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fleet := &fleetDecision{candidate: Candidate{Document: slices.Concat(doc[:len(doc)-1], []byte(`,"keysVersion":7}`))}}
+	fleet := &fleetDecision{candidate: Candidate{Document: slices.Concat(doc[:len(doc)-1], []byte(`,"rescueVersion":7}`))}}
 	if err := fleetDocumentParses(fleet); err != nil {
 		t.Fatal(err)
 	}
-	if said, err := (Rules{}).decideFleet(fleet); err != nil || !slices.Equal(said.LeftOut, []string{"keysVersion"}) {
+	if said, err := (Rules{}).decideFleet(fleet); err != nil || !slices.Equal(said.LeftOut, []string{"rescueVersion"}) {
 		t.Errorf("%+v, %v", said, err)
 	}
 	a, err := Rules{}.decide(&decision{leftOut: d.leftOut})

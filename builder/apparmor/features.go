@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/caisson-os/caisson/internal/digest"
 )
@@ -19,7 +20,8 @@ type Features struct {
 	Text   []byte
 }
 
-// tables were read from running kernels, one file a series.
+// tables were read from running kernels, one file a series: 6.1 and 6.12 are Debian's, 6.8
+// is Ubuntu's, which has patches of its own.
 //
 //go:embed features
 var tables embed.FS
@@ -32,7 +34,12 @@ func FeaturesOf(release string) (Features, error) {
 	s := series.FindString(release)
 	text, err := tables.ReadFile("features/" + s)
 	if s == "" || err != nil {
-		return Features{}, fmt.Errorf("kernel %q: no AppArmor feature table for its series; there are 6.1 and 6.12", release)
+		var known []string
+		entries, _ := tables.ReadDir("features") // it is embedded
+		for _, e := range entries {
+			known = append(known, e.Name())
+		}
+		return Features{}, fmt.Errorf("kernel %q: no AppArmor feature table for its series; there are %s", release, strings.Join(known, ", "))
 	}
 	return Features{Series: s, Text: text}, nil
 }

@@ -235,6 +235,27 @@ func TestSelect(t *testing.T) {
 	}
 }
 
+// TestSelectLinks: what the loader makes bonds and VLANs of comes along whatever is named,
+// and is loaded only where it is told to make some.
+func TestSelectLinks(t *testing.T) {
+	const modules = "usr/lib/modules/" + release + "/"
+	r := layer(t, map[string]string{
+		modules + "kernel/drivers/net/bonding/bonding.ko": "bonding", modules + "kernel/net/tls/tls.ko": "tls", modules + "kernel/net/8021q/8021q.ko": "8021q",
+		modules + "modules.dep": "kernel/drivers/net/bonding/bonding.ko: kernel/net/tls/tls.ko\nkernel/net/tls/tls.ko:\nkernel/net/8021q/8021q.ko:\nkernel/fs/overlayfs/overlay.ko.xz:\nkernel/drivers/scsi/sd-mod.ko.xz:\n",
+	})
+	m, err := readModules(r, release)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := m.Select([]string{"sd-mod"})
+	if got := strings.Join(files, " "); err != nil || !strings.Contains(got, "8021q.ko") || !strings.Contains(got, "bonding.ko") || !strings.Contains(got, "tls.ko") {
+		t.Errorf("%s, %v", got, err)
+	}
+	if slices.Contains(always, "bonding") {
+		t.Error("each node has a bond")
+	}
+}
+
 func TestKernel(t *testing.T) {
 	rel, file, err := Kernel(layer(t, map[string]string{"boot/vmlinuz-6.12.10-test": "newer", "boot/vmlinuz-6.2.99-test": "older", "boot/initrd.img-9": "x"}))
 	if err != nil || rel != "6.12.10-test" || filepath.Base(file) != "vmlinuz-6.12.10-test" {

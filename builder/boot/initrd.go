@@ -32,7 +32,7 @@ const authorities = "/etc/ssl/certs/ca-certificates.crt"
 // Reads lists what [Kernel] and [Initrd.Write] read of a layer, where no programs are
 // asked for.
 func Reads() []string {
-	return []string{"/boot", "/usr/lib/modules", "/usr/lib/firmware", authorities}
+	return []string{"/boot", "/usr/lib/modules", "/usr/lib/firmware", authorities, paths.Busybox}
 }
 
 // Initrd describes what goes into the generic initrd.
@@ -90,6 +90,9 @@ func (i Initrd) Write(ctx context.Context, w io.Writer) (Report, error) {
 		if err := i.packPrograms(a, &report); err != nil {
 			return report, err
 		}
+	}
+	if err := i.packShell(a, &report); err != nil {
+		return report, err
 	}
 	microcode, err := microcode(i.Root)
 	if err != nil {

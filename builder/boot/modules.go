@@ -25,6 +25,10 @@ import (
 // always are loaded on every node before anything is looked for.
 var always = []string{"af_packet", "loop", "overlay", "squashfs", "ext4", "vfat", "nls_ascii", "nls_cp437"}
 
+// carried are there on every node, and loaded by the loader where the machine has what they
+// are for, or where it is told to make bonds and VLANs.
+var carried = []string{"efivarfs", "bonding", "8021q"}
+
 // policies name directories below the kernel's own, and what is left out of them.
 var policies = map[string]struct{ in, out []string }{
 	"network": {
@@ -120,7 +124,7 @@ func canonical(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
 // Select returns the files of the loader's modules, sorted: those of the named
 // policies ("network", "storage"; both when none is named) or names, those that
-// are always needed, watchdogs among them, and what they all depend on.
+// are always needed, watchdogs, bonds and VLANs among them, and what they all depend on.
 func (m *modules) Select(policy []string) ([]string, error) {
 	if len(policy) == 0 {
 		policy = []string{"network", "storage"}
@@ -161,7 +165,7 @@ func (m *modules) Select(policy []string) ([]string, error) {
 			}
 		}
 	}
-	for _, name := range always {
+	for _, name := range slices.Concat(always, carried) {
 		if file, ok := m.byName[name]; ok {
 			add(file)
 		}

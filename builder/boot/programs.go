@@ -32,6 +32,35 @@ func (i Initrd) packPrograms(a *cpio.Archive, report *Report) error {
 	return nil
 }
 
+// packShell adds a shell for who is let into a loader that boots nothing, where the layer has
+// one that needs no libraries.
+func (i Initrd) packShell(a *cpio.Archive, report *Report) error {
+	at, err := i.Root.Follow(paths.Busybox)
+	if err != nil {
+		return err
+	}
+	data, err := i.Root.ReadFile(at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f, err := elf.NewFile(bytes.NewReader(data))
+	if err != nil {
+		return fmt.Errorf("program %s: %w", paths.Busybox, err)
+	}
+	interpreter, libraries, err := needs(f)
+	if err != nil {
+		return fmt.Errorf("program %s: %w", paths.Busybox, err)
+	}
+	if interpreter == "" && len(libraries) == 0 {
+		a.File(paths.Busybox, data, 0o755)
+		report.ProgramBytes += int64(len(data))
+	}
+	return nil
+}
+
 func (i Initrd) packELF(a *cpio.Archive, name string, packed map[string]bool, report *Report) error {
 	if packed[name] {
 		return nil

@@ -55,3 +55,36 @@ func TestALayerWithoutThePrograms(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAShellInTheLoader: one that needs nothing else is packed, and no other.
+func TestAShellInTheLoader(t *testing.T) {
+	require.Root(t) // chroot
+	require.Tool(t, "busybox", "bash")
+	for _, program := range []string{"busybox", "bash", ""} {
+		dir, a, report := t.TempDir(), cpio.New(), Report{}
+		if program != "" {
+			at, err := exec.LookPath(program)
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, err := os.ReadFile(at)
+			if err == nil {
+				err = os.MkdirAll(filepath.Dir(dir+paths.Busybox), 0o755)
+			}
+			if err == nil {
+				err = os.WriteFile(dir+paths.Busybox, data, 0o755)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		i := Initrd{Root: &root.Root{Lowers: []string{dir}}}
+		if err := i.packShell(a, &report); err != nil {
+			t.Fatal(err)
+		}
+		alone := exec.Command("chroot", dir, paths.Busybox, "--help").Run() == nil
+		if packed := report.ProgramBytes > 0; packed != alone {
+			t.Errorf("%q: packed %t, and it runs alone: %t", program, packed, alone)
+		}
+	}
+}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/caisson-os/caisson/internal/cli"
-	"github.com/caisson-os/caisson/spec/site/calendar"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/maintenance"
 )
 
@@ -24,7 +24,7 @@ func (a *app) windowsCommand() *cobra.Command {
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, names []string) error {
 			now := time.Now()
-			span := calendar.Interval{From: now, To: maintenance.Horizon(now).To}
+			span := spec.Interval{From: now, To: maintenance.Horizon(now).To}
 			if err := moment(&span.From, "--from", from); err != nil {
 				return err
 			}

@@ -43,11 +43,14 @@ func (o Options) arguments(ssh string) []string {
 	if o.Disk != "" {
 		// What the guest has written is in the host's page cache, which outlives us: to
 		// flush that to a disk of the host takes long and proves nothing.
-		drive := "file=" + o.Disk + ",format=raw,if=virtio,cache=unsafe"
+		drive, device := "file="+o.Disk+",format=raw,if=virtio,cache=unsafe", []string(nil)
+		if o.UEFI != "" { // before the network, also where the firmware's variables know nothing of it
+			drive, device = "file="+o.Disk+",format=raw,if=none,id=disk,cache=unsafe", []string{"-device", "virtio-blk-pci,drive=disk,bootindex=1"}
+		}
 		if o.ReadOnly {
 			drive += ",readonly=on"
 		}
-		args = append(args, "-drive", drive)
+		args = append(append(args, "-drive", drive), device...)
 	}
 	if o.Kernel != "" {
 		args = append(args, "-kernel", o.Kernel, "-initrd", o.Initrd, "-append", o.Append)
@@ -84,9 +87,12 @@ func (o Options) prepareFirmware() error {
 	if _, err := os.Stat(o.UEFI); err == nil {
 		return nil
 	}
+	if err := CheckFirmware(); err != nil {
+		return err
+	}
 	empty, err := os.ReadFile(firmware + "VARS_4M.fd")
 	if err != nil {
-		return fmt.Errorf("firmware: %w; on Debian: apt install ovmf", err)
+		return err
 	}
 	return os.WriteFile(o.UEFI, empty, 0o600)
 }

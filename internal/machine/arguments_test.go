@@ -58,8 +58,8 @@ func TestCardsAndNetwork(t *testing.T) {
 	args := strings.Join(o.arguments("127.64.0.1:2222"), " ")
 	for _, part := range []string{
 		"-netdev user,id=net,restrict=on,hostfwd=tcp:127.64.0.1:2222-:22 -netdev hubport,id=uplink,hubid=0,netdev=net",
-		"-netdev hubport,id=port0,hubid=0 -device virtio-net-pci,netdev=port0,addr=0x10,mac=52:54:00:00:00:01",
-		"-netdev hubport,id=port1,hubid=0 -device virtio-net-pci,netdev=port1,addr=0x11,mac=52:54:00:00:00:02",
+		"-netdev hubport,id=port0,hubid=0 -device virtio-net-pci,netdev=port0,addr=0x10,mac=52:54:00:00:00:01,speed=10000,duplex=full",
+		"-netdev hubport,id=port1,hubid=0 -device virtio-net-pci,netdev=port1,addr=0x11,mac=52:54:00:00:00:02,speed=10000,duplex=full",
 		"-smbios type=11,value=io.systemd.credential.binary:a=MSw= -smbios type=11,value=io.systemd.credential.binary:b=Mg==",
 	} {
 		if !strings.Contains(args, part) {
@@ -70,6 +70,18 @@ func TestCardsAndNetwork(t *testing.T) {
 	o = Options{Network: Network{Prefix: netip.MustParsePrefix("192.0.2.0/24"), Router: addr("192.0.2.1"), DNS: addr("192.0.2.2"), Address: addr("192.0.2.11")}}
 	if got, want := value(o.arguments("127.64.0.1:2222"), "-netdev"), "user,id=net,restrict=on,hostfwd=tcp:127.64.0.1:2222-192.0.2.11:22,net=192.0.2.0/24,host=192.0.2.1,dns=192.0.2.2,dhcpstart=192.0.2.11"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestBootOrder: firmware that remembers another order, or none, boots a medium, then the disk,
+// then the network by the first card: QEMU gives a place to one device.
+func TestBootOrder(t *testing.T) {
+	o := Options{UEFI: "vars", Disk: "d.raw", CD: "boot.iso", MAC: "52:54:00:00:00:01", MoreMACs: []string{"52:54:00:00:00:02"}}
+	args := strings.Join(append(o.arguments("127.64.0.1:2222"), ""), " ")
+	for _, part := range []string{"drive=cd,bootindex=0 ", "virtio-blk-pci,drive=disk,bootindex=1 ", "mac=52:54:00:00:00:01,speed=10000,duplex=full,bootindex=2 ", "mac=52:54:00:00:00:02,speed=10000,duplex=full "} {
+		if !strings.Contains(args, part) {
+			t.Errorf("no %q in %s", part, args)
+		}
 	}
 }
 
@@ -86,5 +98,17 @@ func TestOwnAddress(t *testing.T) {
 	a, b := OwnAddress(), OwnAddress()
 	if a == b || !strings.HasPrefix(a, "127.") {
 		t.Errorf("addresses %s and %s", a, b)
+	}
+}
+
+// TestCables: each card's frames go to an address of their own, and the network's to the first.
+func TestCables(t *testing.T) {
+	o := Options{MAC: "52:54:00:00:00:0a", MoreMACs: []string{"52:54:00:00:01:0a"}, Cables: []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}}
+	args := strings.Join(o.network("127.64.0.1:2222"), " ")
+	for _, want := range []string{"user,id=net,restrict=on,", "hubport,id=uplink,hubid=0,netdev=net", "socket,id=cable,connect=127.0.0.1:1", "hubport,id=other,hubid=0,netdev=cable",
+		"socket,id=port0,connect=127.0.0.1:2", "socket,id=port1,connect=127.0.0.1:3", "netdev=port1,addr=0x11,mac=52:54:00:00:01:0a,speed=10000,duplex=full"} {
+		if !strings.Contains(args, want) {
+			t.Errorf("no %s in %s", want, args)
+		}
 	}
 }

@@ -46,6 +46,7 @@ type Options struct {
 	MAC        string            // of its network card
 	MoreMACs   []string          // of further cards, at most 15, on one switch with the first
 	Network    Network           // of its cards
+	Cables     []string          // addresses on 127.0.0.1 that pass frames on, the network's first, then one a card; none: one switch with all of them
 	UUID       string            // SMBIOS
 	KVM        bool              // run on the host's processor, see [ProbeKVM]
 	Processors int               // 0 is 1; emulated ones share one thread of the host, so a second one only costs
@@ -59,7 +60,7 @@ type Options struct {
 	UEFI       string            // file with the variables of its firmware, made where it is not there; empty: a BIOS
 	CD         string            // image of a disc in its drive, which it boots first
 	Stick      string            // raw image of a USB stick, which it boots first
-	Disk       string            // raw image, the machine's first disk
+	Disk       string            // raw image, the machine's first disk; UEFI boots it after CD and Stick, and before the network
 	ReadOnly   bool              // the disk takes no writes
 	Forwards   map[string]string // address the guest dials, 10.0.2.100:5000, to one on 127.0.0.1
 	Extra      []string          // further arguments for qemu

@@ -131,10 +131,10 @@ func TestCheckTools(t *testing.T) {
 // A guest that hangs, one that does not start and one that runs are told apart.
 func TestProbe(t *testing.T) {
 	for script, want := range map[string]string{
-		"exec sleep 1000": "a guest of one sector hangs for 200ms",
+		"exec sleep 1000": "a guest of one sector: it hangs for 200ms",
 		"exit 33":         "",
 		"exit 0":          "a guest of one sector does not run",
-		"echo 'failed to initialize kvm: Permission denied' >&2; exit 1": "exit status 1: failed to initialize kvm: Permission denied",
+		"echo 'failed to initialize kvm: Permission denied' >&2; exit 1": "a guest of one sector: exit status 1: failed to initialize kvm: Permission denied",
 	} {
 		emulator(t, script)
 		bound := 200 * time.Millisecond // of the one that hangs; the others end by themselves
@@ -142,6 +142,25 @@ func TestProbe(t *testing.T) {
 			bound = time.Minute
 		}
 		err := probe(t.Context(), "probe.img", bound)
+		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && got != want {
+			t.Errorf("%s: %v, want %q", script, err, want)
+		}
+	}
+}
+
+// A guest of one sector says little of a kernel: one that stops in its middle is told.
+func TestProbeKernel(t *testing.T) {
+	for script, want := range map[string]string{
+		"exec sleep 1000": "the node's kernel: it hangs for 200ms",
+		"exit 0":          "",
+		"echo 'qemu: invalid kernel header' >&2; exit 1": "the node's kernel: exit status 1: qemu: invalid kernel header",
+	} {
+		emulator(t, script)
+		bound := 200 * time.Millisecond // of the one that hangs; the others end by themselves
+		if !strings.Contains(script, "sleep") {
+			bound = time.Minute
+		}
+		err := probeKernel(t.Context(), kvm, "kernel", bound)
 		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && got != want {
 			t.Errorf("%s: %v, want %q", script, err, want)
 		}

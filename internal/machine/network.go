@@ -49,20 +49,44 @@ func (o Options) network(ssh string) []string {
 		addr, port, _ := strings.Cut(host, ":")
 		network += fmt.Sprintf(",guestfwd=tcp:%s-cmd:busybox nc %s %s", guest, addr, port)
 	}
-	// In a late slot: a card among the further arguments is found first, and takes the
-	// name eth0.
-	const slot = 0x10
-	rom := "" // that of iPXE, which boots by itself
-	if o.Kernel != "" {
-		rom = ",romfile="
+	if len(o.Cables) > 0 {
+		return append([]string{"-netdev", network, "-netdev", "hubport,id=uplink,hubid=0,netdev=net",
+			"-netdev", "socket,id=cable,connect=" + o.Cables[0], "-netdev", "hubport,id=other,hubid=0,netdev=cable"}, o.cabled()...)
 	}
 	if len(o.MoreMACs) == 0 {
-		return []string{"-netdev", network, "-device", fmt.Sprintf("virtio-net-pci,netdev=net,addr=%#x,mac=%s%s", slot, o.MAC, rom)}
+		return []string{"-netdev", network, "-device", o.card("net", 0, o.MAC)}
 	}
 	args := []string{"-netdev", network, "-netdev", "hubport,id=uplink,hubid=0,netdev=net"}
 	for i, mac := range append([]string{o.MAC}, o.MoreMACs...) {
-		args = append(args, "-netdev", fmt.Sprintf("hubport,id=port%d,hubid=0", i),
-			"-device", fmt.Sprintf("virtio-net-pci,netdev=port%d,addr=%#x,mac=%s%s", i, slot+i, mac, rom))
+		args = append(args, "-netdev", fmt.Sprintf("hubport,id=port%d,hubid=0", i), "-device", o.card(fmt.Sprintf("port%d", i), i, mac))
+	}
+	return args
+}
+
+// card is the machine's card of a number, plugged into a network. It stands in a late slot: one
+// among the further arguments is found first, and takes the name eth0. It has a speed, as
+// those of metal have: without one it takes no part in a bond by LACP.
+func (o Options) card(network string, number int, mac string) string {
+	const slot = 0x10
+	return fmt.Sprintf("virtio-net-pci,netdev=%s,addr=%#x,mac=%s,speed=10000,duplex=full%s", network, slot+number, mac, o.boots(number))
+}
+
+// boots is what a card has of the ROM of iPXE, which boots by itself, and of the firmware's
+// order: with a disk that has a place there, the first card has the next.
+func (o Options) boots(card int) string {
+	switch {
+	case o.Kernel != "":
+		return ",romfile="
+	case o.UEFI != "" && o.Disk != "" && card == 0:
+		return ",bootindex=2"
+	}
+	return ""
+}
+
+// cabled are cards whose cables lead out of QEMU: each frame is sent behind its length.
+func (o Options) cabled() (args []string) {
+	for i, mac := range append([]string{o.MAC}, o.MoreMACs...) {
+		args = append(args, "-netdev", fmt.Sprintf("socket,id=port%d,connect=%s", i, o.Cables[1+i]), "-device", o.card(fmt.Sprintf("port%d", i), i, mac))
 	}
 	return args
 }

@@ -4,7 +4,9 @@ package machine
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
+	"strings"
 )
 
 // packages are the Debian packages of the programs that a machine takes.
@@ -15,15 +17,30 @@ var packages = map[string]string{
 
 // MissingTool is the error of a program that is not installed.
 type MissingTool struct {
-	Name    string
+	Name    string // of the program, or a path
 	Package string // of Debian
 }
 
-func (m *MissingTool) Error() string { return "no program " + m.Name }
+func (m *MissingTool) Error() string {
+	if strings.HasPrefix(m.Name, "/") {
+		return "no file " + m.Name
+	}
+	return "no program " + m.Name
+}
 
 // Hint says how to get it.
 func (m *MissingTool) Hint() string {
 	return "on Debian: apt install " + m.Package
+}
+
+// CheckFirmware wants the firmware of machines with UEFI to be installed.
+func CheckFirmware() error {
+	for _, part := range []string{"CODE_4M.fd", "VARS_4M.fd"} {
+		if _, err := os.Stat(firmware + part); err != nil {
+			return &MissingTool{firmware + part, "ovmf"}
+		}
+	}
+	return nil
 }
 
 // CheckTools wants programs to be installed: those that every machine takes, and more.

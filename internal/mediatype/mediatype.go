@@ -12,6 +12,8 @@ const (
 	Kernel   = "application/vnd.caisson.kernel.v1"
 	Initrd   = "application/vnd.caisson.initrd.v1"
 	UEFI     = "application/vnd.caisson.uefi.v1"
+	UKI      = "application/vnd.caisson.uki.v1"
+	ESP      = "application/vnd.caisson.esp.v1"
 	Squashfs = "application/vnd.caisson.image.v1.squashfs"
 	EROFS    = "application/vnd.caisson.image.v1.erofs"
 	Chunks   = "application/vnd.caisson.chunks.v1"

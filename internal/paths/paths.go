@@ -10,6 +10,7 @@ const (
 	ModulesDir  = "/lib/modules"              // <release>/modules.dep, modules.alias and *.ko
 	ModulesLoad = "/lib/caisson/modules-load" // module names loaded always, one a line
 	Mke2fs      = "/usr/sbin/mke2fs"          // where the site asks for it, as in the layer
+	Busybox     = "/usr/bin/busybox"          // where the layer has it: the shell of who is let in, see bootagent/rescue
 	E2fsck      = "/usr/sbin/e2fsck"
 )
 
@@ -20,19 +21,20 @@ var DiskPrograms = []string{Mke2fs, E2fsck}
 const (
 	Run          = "/run/caisson"
 	RunBootstrap = "/run/caisson/site.json"
-	RunBoot      = "/run/caisson/boot.json" // what the initramfs stage decided
-	RunDisk      = "/run/caisson/disk"      // the state disk, as the loader mounts it
-	RunImages    = "/run/caisson/images"    // mounted images, one directory a layer
-	RunUpper     = "/run/caisson/upper"     // tmpfs with the overlay's upper and work
-	RunStore     = "/run/caisson/store"     // when there is no state disk
-	RunMedium    = "/run/caisson/medium"    // a medium that carries a layer, while the loader reads it
-	RunServices  = "/run/caisson/service"   // mounted images of services, one directory a service
-	RunAccounts  = "/run/caisson/accounts"  // what layers change of the accounts of this root, one file a layer
-	RunDeadline  = "/run/caisson/deadline"  // there while a new generation is unproven, see bootagent/boot/handover
-	RunNext      = "/run/caisson/next"      // mounted parts of the root that a soft-reboot leads to
-	NextRoot     = "/run/nextroot"          // where systemd looks for that root, see systemd-soft-reboot.service(8)
-	RootBoot     = "/etc/caisson/boot.json" // in such a root: its record, see state.LoadRecord
-	RootUpper    = "/etc/caisson/upper"     // in such a root: what RunUpper is in others
+	RunBoot      = "/run/caisson/boot.json"   // what the initramfs stage decided
+	RunDisk      = "/run/caisson/disk"        // the state disk, as the loader mounts it
+	RunImages    = "/run/caisson/images"      // mounted images, one directory a layer
+	RunUpper     = "/run/caisson/upper"       // tmpfs with the overlay's upper and work
+	RunStore     = "/run/caisson/store"       // when there is no state disk
+	RunMedium    = "/run/caisson/medium"      // a medium that carries a layer, while the loader reads it
+	RunServices  = "/run/caisson/service"     // mounted images of services, one directory a service
+	RunAccounts  = "/run/caisson/accounts"    // what layers change of the accounts of this root, one file a layer
+	RunRescue    = "/run/caisson/rescue.json" // who is let in, for root alone, see bootagent/rescue
+	RunDeadline  = "/run/caisson/deadline"    // there while a new generation is unproven, see bootagent/boot/handover
+	RunNext      = "/run/caisson/next"        // mounted parts of the root that a soft-reboot leads to
+	NextRoot     = "/run/nextroot"            // where systemd looks for that root, see systemd-soft-reboot.service(8)
+	RootBoot     = "/etc/caisson/boot.json"   // in such a root: its record, see state.LoadRecord
+	RootUpper    = "/etc/caisson/upper"       // in such a root: what RunUpper is in others
 	RunStatus    = "/run/caisson/status.json"
 	RunMetrics   = "/run/caisson/metrics.prom"
 	RunTrace     = "/run/caisson/trace.json"
@@ -61,6 +63,8 @@ const (
 	ImageState   = "63616973-736f-4e2d-8000-696d61676522" // the same of its state partition, and of the file system in it
 	BootLabel    = "caisson"                              // GPT name of the partition that firmware starts from
 	MediumLabel  = "CAISSON"                              // of the file system that firmware starts from
+	RescueLabel  = "CAISSON-RESCUE"                       // of a CD, or a stick written as one, that carries a statement that lets somebody in
+	RescueFile   = "RESCUE"                               // the statement in it
 	MediumLayout = "caisson"                              // an OCI layout in it, where a medium carries a layer
 )
 
@@ -78,6 +82,9 @@ const (
 	SoftReboot   = "caisson-soft-reboot.target" // leads to the root at NextRoot
 	StackNext    = "stack-next-root"            // the agent's argument in the service that makes that root
 	NoteDeadline = "note-deadline"              // the agent's argument where a new generation did not prove itself in time
+	DeadlineOver = "deadline-over"              // the agent's argument where it is asked for that, with the seconds that a generation has beside its scripts
+	RescueKeys   = "rescue-keys"                // the agent's argument where sshd asks for keys of who is let in
+	RescueShell  = "rescue-shell"               // and where such a key begins a session
 	SysusersDir  = "/usr/lib/sysusers.d"
 	KeysDir      = "/etc/ssh/authorized_keys.d" // one file a user, sshd's AuthorizedKeysFile names it
 )

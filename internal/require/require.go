@@ -53,6 +53,15 @@ func Net(t testing.TB) {
 	}
 }
 
+// Kube says that the test runs servers of Kubernetes ("kube"). One that finds that they are
+// not built says so by [Missing].
+func Kube(t testing.TB) {
+	t.Helper()
+	if isLeftOut("kube") {
+		Missing(t, "kube", "the test runs servers of Kubernetes")
+	}
+}
+
 // Long marks a test that takes minutes by design. Such a test has Long in its
 // name: CAISSON_LONG=1 go test -run Long, as "make test-long" has it, runs them.
 func Long(t testing.TB) {

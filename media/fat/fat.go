@@ -13,6 +13,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/caisson-os/caisson/internal/fatentry"
 )
 
 // File is a file of a volume.
@@ -59,6 +61,17 @@ func Room(files []File, free int64) (int64, error) {
 			return 0, fmt.Errorf("files of more than a terabyte")
 		}
 	}
+}
+
+// Used returns how many bytes at the volume's beginning say all that it holds: what follows
+// is free.
+func (v Volume) Used() (int64, error) {
+	root, err := grow(v.Files)
+	if err != nil {
+		return 0, err
+	}
+	g := shape(v.Size)
+	return g.start(2 + root.clusters(g.cluster)), nil
 }
 
 // geometry is how a volume of a size is divided.
@@ -154,7 +167,7 @@ func (v Volume) boot(g geometry) []byte {
 	le.PutUint16(b[50:], 6) // the copy
 	b[64], b[66] = 0x80, 0x29
 	le.PutUint32(b[67:], v.Serial)
-	copy(b[71:], padded(v.Label, 11))
+	copy(b[71:], fatentry.Padded(v.Label, 11))
 	copy(b[82:], "FAT32   ")
 	b[510], b[511] = 0x55, 0xaa
 	return b

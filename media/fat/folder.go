@@ -3,13 +3,13 @@
 package fat
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/caisson-os/caisson/internal/fatentry"
 )
 
 // folder is a folder and what is in it, in the order of names.
@@ -74,12 +74,16 @@ func (d *folder) add(name string) (*entry, error) {
 			return nil, fmt.Errorf("%s and %s are one name on FAT32", e.name, name)
 		}
 	}
-	if err := checkName(name); err != nil {
+	if err := fatentry.CheckName(name); err != nil {
 		return nil, err
 	}
-	e := &entry{name: name, short: d.shorten(name)}
+	e := &entry{name: name, short: fatentry.Shorten(name, d.has)}
 	d.entries = append(d.entries, e)
 	return e, nil
+}
+
+func (d *folder) has(short string) bool {
+	return slices.ContainsFunc(d.entries, func(e *entry) bool { return e.short == short })
 }
 
 // bytes is what the folder itself takes.
@@ -89,9 +93,9 @@ func (d *folder) bytes() int64 {
 		n = 2
 	}
 	for _, e := range d.entries {
-		n += int64(e.slots())
+		n += int64(fatentry.Slots(e.name))
 	}
-	return n * slot
+	return n * fatentry.Slot
 }
 
 // clusters counts those of the folder and of all below it.
@@ -123,22 +127,24 @@ func (d *folder) place(size int64, take func(clusters int64) (first int64)) {
 // write writes the folder, what is below it, and all their files.
 func (d *folder) write(w io.WriterAt, g geometry, v Volume) error {
 	var list []byte
+	add := func(name, short string, kind byte, cluster, size int64) {
+		list = append(list, fatentry.Entry{Name: name, Short: short, Kind: kind, Cluster: cluster, Size: size, Date: v.Date}.Records()...)
+	}
 	if d.parent == nil {
-		list = append(list, record(padded(v.Label, 11), isLabel, 0, 0, v.Date)...)
+		add("LABEL", fatentry.Padded(v.Label, 11), fatentry.Label, 0, 0)
 	} else {
 		above := d.parent.first
 		if d.parent.parent == nil {
 			above = 0 // the root is called so
 		}
-		list = append(list, record(padded(".", 11), isFolder, d.first, 0, v.Date)...)
-		list = append(list, record(padded("..", 11), isFolder, above, 0, v.Date)...)
+		add("SELF", fatentry.Padded(".", 11), fatentry.Folder, d.first, 0)
+		add("ABOVE", fatentry.Padded("..", 11), fatentry.Folder, above, 0)
 	}
 	for _, e := range d.entries {
-		list = append(list, e.long()...)
 		if e.folder != nil {
-			list = append(list, record(e.short, isFolder, e.cluster, 0, v.Date)...)
+			add(e.name, e.short, fatentry.Folder, e.cluster, 0)
 		} else {
-			list = append(list, record(e.short, isFile, e.cluster, e.file.Size, v.Date)...)
+			add(e.name, e.short, fatentry.File, e.cluster, e.file.Size)
 		}
 	}
 	if _, err := w.WriteAt(list, g.start(d.first)); err != nil {
@@ -177,40 +183,4 @@ func (f File) copy(w io.Writer) error {
 		return errors.Join(fmt.Errorf("it has more than %d bytes", f.Size), err)
 	}
 	return nil
-}
-
-// Attributes of a record.
-const (
-	isFile   = 0x20 // that a backup has not seen
-	isFolder = 0x10
-	isLabel  = 0x08
-	isLong   = 0x0f
-	slot     = 32 // bytes of a record
-)
-
-// record is what a folder says of one of its entries.
-func record(short string, kind byte, cluster, size int64, date time.Time) []byte {
-	b := make([]byte, slot)
-	le := binary.LittleEndian
-	copy(b, short)
-	b[11] = kind
-	day, second := stamp(date)
-	le.PutUint16(b[14:], second)
-	le.PutUint16(b[16:], day)
-	le.PutUint16(b[18:], day)
-	le.PutUint16(b[20:], uint16(cluster>>16))
-	le.PutUint16(b[22:], second)
-	le.PutUint16(b[24:], day)
-	le.PutUint16(b[26:], uint16(cluster))
-	le.PutUint32(b[28:], uint32(size))
-	return b
-}
-
-// stamp is a date and a time as FAT has them, from 1980 to 2107 and in steps of two seconds.
-func stamp(t time.Time) (day, second uint16) {
-	t = t.UTC()
-	if t.Year() < 1980 || t.Year() > 2107 {
-		return 1<<5 | 1, 0
-	}
-	return uint16((t.Year()-1980)<<9 | int(t.Month())<<5 | t.Day()), uint16(t.Hour()<<11 | t.Minute()<<5 | t.Second()/2)
 }

@@ -29,6 +29,9 @@ const maxSource = 64 << 10
 // patience is how long a descriptor may say nothing more.
 const patience = time.Minute
 
+// Read returns what a source holds that is no key of this package.
+func Read(source string) ([]byte, error) { return read(source) }
+
 // read returns what a source holds: a variable (env:NAME), an open descriptor (fd:N),
 // or a file that its owner alone can read.
 func read(source string) ([]byte, error) {

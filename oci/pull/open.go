@@ -3,7 +3,9 @@
 package pull
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/caisson-os/caisson/oci"
@@ -26,8 +28,12 @@ type Options struct {
 	Again     int           // how often a registry that answers 5xx is asked again, in a moment; who asks every minute needs none
 	UserAgent string
 	Now       func() time.Time // the clock for TLS certificates; nil is time.Now
+	Dial      Dial             // connects; nil is the machine's own way
 	AtLeast   bool             // Now is a lower bound, not a clock: a certificate may have been issued since
 }
+
+// Dial connects as [net.Dialer.DialContext] does.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 // Open returns the source at ref, followed by its mirrors.
 func Open(ref oci.Ref, o Options) (oci.Source, error) {

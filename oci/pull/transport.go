@@ -39,7 +39,7 @@ func (o Options) scheme() string {
 func (o Options) transport(host string) (*http.Transport, error) {
 	t := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            (&net.Dialer{Timeout: o.silence()}).DialContext,
+		DialContext:            o.Dial,
 		TLSHandshakeTimeout:    o.silence(),
 		ResponseHeaderTimeout:  o.silence(),
 		MaxResponseHeaderBytes: 64 << 10,
@@ -48,6 +48,9 @@ func (o Options) transport(host string) (*http.Transport, error) {
 		DisableCompression:     true,            // content is hashed as it is sent
 		ForceAttemptHTTP2:      true,
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, Time: o.Now},
+	}
+	if o.Dial == nil {
+		t.DialContext = (&net.Dialer{Timeout: o.silence()}).DialContext
 	}
 	if o.Proxy != "" {
 		u, err := url.Parse(o.Proxy)

@@ -64,6 +64,24 @@ func SignEpoch(signer crypto.Signer, p EpochPredicate) ([]byte, error) {
 	return signPredicate(signer, oci.Digest(EpochText(p.Fleet, p.Epoch)), PredicateEpoch, p)
 }
 
+// SignKeys signs a version of fleet:keys; the digest is that of its document.
+func SignKeys(signer crypto.Signer, documentDigest string, p KeysPredicate) ([]byte, error) {
+	p.IssuedAt = p.IssuedAt.UTC()
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	return signPredicate(signer, documentDigest, PredicateKeys, p)
+}
+
+// SignRescue signs a document that lets somebody into a node; the digest is that of the document.
+func SignRescue(signer crypto.Signer, documentDigest string, p RescuePredicate) ([]byte, error) {
+	p.IssuedAt = p.IssuedAt.UTC()
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	return signPredicate(signer, documentDigest, PredicateRescue, p)
+}
+
 // SignArtifact says that a manifest was released, in the form of cosign sign.
 func SignArtifact(signer crypto.Signer, manifestDigest string) ([]byte, error) {
 	return Attest(signer, manifestDigest, PredicateCosign, []byte("{}"))

@@ -3,9 +3,10 @@
 // Package sign makes and checks the signatures of caisson: ECDSA P-256 over
 // in-toto statements, as sigstore bundles v0.3 that cosign v2.6 and v3 verify.
 //
-// Three kinds of statement exist, distinguished by their predicate type: what a
-// node is to be ([SignOverlay]), that an artifact was released ([SignArtifact],
-// cosign's own form), and what is attested of it ([Attest]). A key has one role:
+// Statements are told apart by their predicate type: what a node is to be
+// ([SignOverlay]), what holds for a fleet ([SignFleet], [SignEpoch]) and which keys
+// count in it ([SignKeys]), that an artifact was released ([SignArtifact], cosign's
+// own form), and what is attested of it ([Attest]). A key has one role:
 // cosign takes any attestation by a key for its signature, so keys that attest
 // never release, and keys that release never command nodes.
 //

@@ -24,6 +24,8 @@ const (
 	PredicateRollout = "https://caisson.dev/rollout/v1"
 	PredicateIndex   = "https://caisson.dev/fleet-index/v1"
 	PredicateEpoch   = "https://caisson.dev/epoch/v1"
+	PredicateKeys    = "https://caisson.dev/keys/v1"
+	PredicateRescue  = "https://caisson.dev/rescue/v1"
 	PredicateCosign  = "https://sigstore.dev/cosign/sign/v1"
 
 	PredicateSPDX       = "https://spdx.dev/Document"
@@ -71,6 +73,25 @@ type EpochPredicate struct {
 	Fleet string   `json:"fleet"`
 	Epoch uint64   `json:"epoch"`
 	Needs []string `json:"needs,omitempty"`
+}
+
+// KeysPredicate is signed about a version of fleet:keys. It does not expire: a node that was
+// off for years still finds its way to the newest version.
+type KeysPredicate struct {
+	Fleet    string    `json:"fleet"`
+	Version  uint64    `json:"version"`
+	IssuedAt time.Time `json:"issuedAt"`
+	Needs    []string  `json:"needs,omitempty"`
+}
+
+// RescuePredicate is signed about a document that lets somebody into a node. It holds for as
+// long as the node has the code, which is new at each boot.
+type RescuePredicate struct {
+	Fleet    string    `json:"fleet"`
+	Node     string    `json:"node"`
+	Code     string    `json:"code"`
+	IssuedAt time.Time `json:"issuedAt"`
+	Needs    []string  `json:"needs,omitempty"`
 }
 
 // EpochText is what an epoch key signs, as a file for cosign attest-blob.
@@ -138,6 +159,29 @@ func (p *EpochPredicate) check() error {
 		return refusal.New(refusal.Predicate, "the statement names no fleet")
 	case p.Epoch > MaxNumber:
 		return refusal.New(refusal.BadNumber, "epoch %d", p.Epoch)
+	}
+	return nil
+}
+
+func (p *KeysPredicate) check() error {
+	if err := checkNeeds(p.Needs); err != nil {
+		return err
+	}
+	switch {
+	case p.Fleet == "":
+		return refusal.New(refusal.Predicate, "the statement names no fleet")
+	case p.Version < 1 || p.Version > MaxNumber:
+		return refusal.New(refusal.BadNumber, "version %d of the keys", p.Version)
+	}
+	return nil
+}
+
+func (p *RescuePredicate) check() error {
+	if err := checkNeeds(p.Needs); err != nil {
+		return err
+	}
+	if p.Fleet == "" || p.Node == "" || p.Code == "" {
+		return refusal.New(refusal.Predicate, "the statement lacks fleet, node or code")
 	}
 	return nil
 }

@@ -46,6 +46,19 @@ func VerifyEpoch(bundles [][]byte, keys []Verifier, fleet string, epoch uint64) 
 	return nil
 }
 
+// VerifyKeys does for a version of fleet:keys what [VerifyOverlay] does for an overlay.
+func VerifyKeys(bundles [][]byte, keys []Verifier, threshold int, documentDigest string) (*Verified[KeysPredicate], error) {
+	return verify(whole, bundles, keys, threshold, documentDigest, PredicateKeys, (*KeysPredicate).check,
+		func(a, b *KeysPredicate) bool { return a.IssuedAt.After(b.IssuedAt) })
+}
+
+// VerifyRescue does for a document that lets somebody into a node what [VerifyOverlay] does
+// for an overlay.
+func VerifyRescue(bundles [][]byte, keys []Verifier, threshold int, documentDigest string) (*Verified[RescuePredicate], error) {
+	return verify(whole, bundles, keys, threshold, documentDigest, PredicateRescue, (*RescuePredicate).check,
+		func(a, b *RescuePredicate) bool { return a.IssuedAt.After(b.IssuedAt) })
+}
+
 // VerifyArtifact says whether one of the keys released a manifest.
 func VerifyArtifact(raw []byte, manifestDigest string, keys []Verifier) error {
 	c := &candidate{raw: raw, digest: manifestDigest, kind: PredicateCosign, keys: keys}

@@ -62,6 +62,10 @@ const (
 	Layer         Code = "layer"
 	Missing       Code = "missing"
 	NeedsAgent    Code = "needs-agent"
+	Keys          Code = "keys"
+	KeysBehind    Code = "keys-behind"
+	Rescue        Code = "rescue"
+	WrongCode     Code = "wrong-code"
 	AppArmor      Code = "apparmor"
 )
 
@@ -115,6 +119,10 @@ var meanings = map[Code]meaning{
 	WrongArch:     {"a layer for another architecture", "build a variant for this machine"},
 	AppArmor:      {"AppArmor policy that uses what the running kernel does not have", "let the node run the layer's own kernel, without apparmor=0 among its arguments; or build the layer for a kernel of the other series"},
 	NeedsAgent:    {"a document that uses what this agent does not know", "boot a layer whose agent knows it: build one with this release, or publish without the new setting"},
+	Keys:          {"a version of fleet:keys that contradicts itself or the version before it", "make versions with 'caisson keys rotate' and 'keys revoke' only; docs/keys.md"},
+	Rescue:        {"a statement that lets somebody into a node contradicts itself or opens nothing", "make it with 'caisson rescue' only; docs/rescue.md"},
+	WrongCode:     {"a statement for a code that this node does not show, or that was used", "a code is new at each boot and after each use: read it on the console or with 'caisson-agent status', and sign again"},
+	KeysBehind:    {"fleet:current names a version of fleet:keys that the registry does not have", "somebody withholds it, or the fleet began another chain and this machine needs its boot files: docs/keys.md; 'caisson keys pull SITE' brings those that are published"},
 	Missing:       {"not there, though it was seen before or must be", "look at what happened to the registry: compare with a mirror"},
 	Layer:         {"a layer whose description and manifest do not agree", "build and publish the layer again"},
 }

@@ -36,6 +36,12 @@ func file(x spec.File) (f fields) {
 	if strings.Contains(x.Content, "\x00") || !utf8.ValidString(x.Content) {
 		f.add("content", invalid("text", "keep it in a package", "the content is not text"))
 	}
+	if x.Secret != "" {
+		f.add("secret", Secret(x.Secret))
+		if x.Content != "" {
+			f.add("secret", invalid("contradiction", "keep one of the two", "the file has content and a secret"))
+		}
+	}
 	mode, err := ParseMode(x.Mode)
 	f.add("mode", err)
 	if mode.Symbolic() || mode.Apply(0, false) > 0o777 {

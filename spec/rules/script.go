@@ -91,6 +91,13 @@ func Exec(x spec.Exec) error {
 			f.add("env", invalid("text", "", "the value of %s has a NUL", name))
 		}
 	}
+	for name, secret := range x.SecretEnv {
+		f.add("secretEnv", Env(name))
+		f.add("secretEnv", Secret(secret))
+		if _, twice := x.Env[name]; twice {
+			f.add("secretEnv", invalid("contradiction", "keep one of the two", "%s has a value and a secret", name))
+		}
+	}
 	f.add("rerun", optional(x.Rerun, RerunPolicies))
 	f.add("blocking", optional(x.Blocking, BlockingPolicies))
 	f.add("once", optional(x.Once, OnceScopes))

@@ -98,6 +98,26 @@ func (s *Site) BootFromDisk() bool { return s.doc.Layer.State.Boot.On }
 // BootNetwork is what the loaders are told of the network.
 func (s *Site) BootNetwork() []spec.BootNetwork { return s.bootNetwork }
 
+// BootNodes is how nodes that have addresses and no DHCP reach the registry, for their
+// loaders: those that a machine can be told for by its cards or its UUID.
+func (s *Site) BootNodes() (rows []spec.BootNode) {
+	i := 0
+	for f := range s.machines() { // in the order of the nodes
+		if n := s.nodes[i]; f.Machine.Network.Static() {
+			own := spec.Network{DNS: f.Machine.Network.DNS, Interfaces: f.Machine.Network.Interfaces}
+			row := spec.BootNode{Match: spec.BootMatch{MACs: own.Cards(n.Match.MACs)}, Network: own}
+			if row.Match.MACs == nil {
+				row.Match.UUIDs = n.Match.UUIDs
+			}
+			if row.Match.MACs != nil || row.Match.UUIDs != nil {
+				rows = append(rows, row)
+			}
+		}
+		i++
+	}
+	return rows
+}
+
 // HasLayer reports whether the site bakes system layers. Without one its nodes
 // keep their own system and only items apply.
 func (s *Site) HasLayer() bool { return s.doc.Layer.At != report.Pos{} }
@@ -124,7 +144,7 @@ func (s *Site) fragments(n inventory.Node) ([]*module.Fragment, *itemsKey) {
 
 // quiet is a checker for what has been found good already.
 func (s *Site) quiet() *module.Checker {
-	return &module.Checker{Checker: &shape.Checker{Report: &report.Report{}}, Layer: s.HasLayer(), Kept: s.kept}
+	return &module.Checker{Checker: &shape.Checker{Report: &report.Report{}}, Layer: s.HasLayer(), Kept: s.kept, Secrets: s.SecretNames()}
 }
 
 // Overlay returns what a node is sent. Layer is the digest of the manifest of its
@@ -178,6 +198,12 @@ func (s *Site) overlay(n inventory.Node, layer string) (*spec.Overlay, *itemsKey
 	}
 	o.Gates = s.health.Node(n)
 	o.Swap = s.swapOf(n)
+	if s.seal != nil {
+		var err error
+		if o.Secrets, err = s.seal(n.Name, s.secretsOf(o)); err != nil {
+			return nil, nil, err
+		}
+	}
 	o.SetNeeds()
 	return o, key, nil
 }

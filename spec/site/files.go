@@ -45,6 +45,8 @@ const (
 	Operator    = "operator"
 	Attestation = "attestation"
 	Epoch       = "epoch"
+	Root        = "root"
+	Rescue      = "rescue"
 )
 
 // KeyFiles returns the public key files of a role, and whether the site names them: else
@@ -59,6 +61,10 @@ func (s *Site) KeyFiles(role string) (files []File, named bool) {
 		words, names = d.Attestation, s.trust.Attestation
 	case Epoch:
 		words, names = d.Epoch, s.trust.Epoch
+	case Root:
+		words, names = d.Root, s.trust.Root
+	case Rescue:
+		words, names = d.Rescue, s.trust.Rescue
 	}
 	for i, name := range names {
 		f := File{"trust.keys." + role, name, s.doc.Metadata.At}

@@ -61,9 +61,6 @@ func (s *Site) checkLayer(c *shape.Checker) {
 	c.In("kernel", func() { c.In("args", func() { s.args = machine.KernelArgs(c, l.Kernel.Args) }) })
 	c.In("stateDisk", func() {
 		s.newStateDisk = checkStateDisk(c, l.State.Create, l.State.AtLeast, l.State.Disks)
-		if l.State.Boot.On {
-			c.Warnf(l.State.Boot.At, "cannot", "machines go on starting as they do now", "this release installs no loader on a disk; it leaves room for one on disks that it makes")
-		}
 	})
 	c.In("persist", func() { s.kept = keptPaths(c, l.Persist) })
 }

@@ -44,6 +44,9 @@ type Site struct {
 	date        time.Time
 	health      health.Checks
 
+	secrets []Secret // sorted by name
+	seal    Seal     // nil: nothing is sealed
+
 	encodedLock sync.RWMutex
 	encoded     map[itemsKey][]byte // items shared by many nodes, encoded
 }
@@ -105,6 +108,7 @@ func build(r *document.Reader) *Site {
 		s.byName[n.Name] = i
 	}
 	r.In("layer", func() { s.warnOfKernel(r.Checker) })
+	r.In("secrets", func() { s.readSecrets(r) })
 	s.maintenance = maintenance.Check(r.Checker, r.Maintenance)
 	s.readServices(r)
 	r.In("swap", func() {
@@ -120,8 +124,8 @@ func build(r *document.Reader) *Site {
 			r.Errorf(a.At, "contradiction", "remove one of the two", "a site whose nodes caisson does not boot has no layer")
 		})
 	}
-	s.checkTargets(&module.Checker{Checker: r.Checker, Layer: layer, Kept: s.kept})
-	s.checkRealtime(&module.Checker{Checker: r.Checker, Layer: layer, Kept: s.kept})
+	s.checkTargets(&module.Checker{Checker: r.Checker, Layer: layer, Kept: s.kept, Secrets: s.SecretNames()})
+	s.checkRealtime(&module.Checker{Checker: r.Checker, Layer: layer, Kept: s.kept, Secrets: s.SecretNames()})
 	s.checkServices(r.Checker)
 	if !layer && len(s.nodes) > 0 {
 		s.checkLayerless(r)

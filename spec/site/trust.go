@@ -20,12 +20,20 @@ type Trust struct {
 	Operator    []string
 	Attestation []string
 	Epoch       []string // none: the epoch stays
+	Root        []string // none: keys change with boot files
+	Rescue      []string // none: nobody is let into a node
+
+	RootThreshold int
+	Chain         string // file of the versions of fleet:keys; "" without root keys
 }
+
+// chainFile is the name of [Trust.Chain], beside the site.
+const chainFile = "caisson.keys"
 
 const day = 24 * time.Hour
 
 func checkTrust(c *shape.Checker, d document.TrustDoc, dir string) Trust {
-	t := Trust{OnExpired: d.OnExpired.S, Expires: 30 * day, Threshold: 1}
+	t := Trust{OnExpired: d.OnExpired.S, Expires: 30 * day, Threshold: 1, RootThreshold: 1}
 	if t.OnExpired == "" {
 		t.OnExpired = "run"
 	}
@@ -48,6 +56,21 @@ func checkTrust(c *shape.Checker, d document.TrustDoc, dir string) Trust {
 	t.Release, t.Operator, t.Attestation = keys(d.Keys.Release, "release"), keys(d.Keys.Operator, "operator"), keys(d.Keys.Attestation, "attestation")
 	if d.Keys.Epoch.Set() {
 		t.Epoch = keys(d.Keys.Epoch, "epoch")
+	}
+	if d.Keys.Rescue.Set() {
+		t.Rescue = keys(d.Keys.Rescue, "rescue")
+	}
+	if d.Keys.Root.Set() {
+		t.Root, t.Chain = keys(d.Keys.Root, "root"), path.Join(dir, chainFile)
+	}
+	if d.Keys.Rescue.Set() && !d.Keys.Root.Set() {
+		c.Errorf(d.Keys.Rescue.Each[0], "key", "'caisson keys generate keys/root' makes a root key; name it in trust.keys.root", "rescue keys count by the chain of keys, and the site names no root key")
+	}
+	if d.Root.Set() {
+		t.RootThreshold = int(d.Root.N)
+		if d.Root.N < 1 || d.Root.N > int64(len(t.Root)) {
+			c.Errorf(d.Root.At, "range", "list more files in trust.keys.root", "a threshold of %d with %d root keys", d.Root.N, len(t.Root))
+		}
 	}
 	if d.Threshold.Set() {
 		t.Threshold = int(d.Threshold.N)

@@ -16,9 +16,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -35,66 +35,101 @@ func decode(data []byte, v any, known bool) error {
 	if !utf8.Valid(data) {
 		return errors.New("not UTF-8")
 	}
-	w := walker{json.NewDecoder(bytes.NewReader(data)), known}
-	w.UseNumber()
+	if !json.Valid(data) {
+		return json.Unmarshal(data, new(json.RawMessage)) // says where it is not
+	}
+	w := walker{data, known}
 	if err := w.value(reflect.TypeOf(v), 0); err != nil {
 		return err
-	}
-	if _, err := w.Token(); err != io.EOF {
-		return errors.New("something follows the document")
 	}
 	return json.Unmarshal(data, v)
 }
 
+// walker goes through one JSON value, which is valid: what it skips over needs no second look.
 type walker struct {
-	*json.Decoder
+	left  []byte // what it has not gone through
 	known bool
 }
 
-// value reads one value and compares its keys with those of t, which may be nil.
-func (w walker) value(t reflect.Type, depth int) error {
+// next is the byte that the next value, key or end begins with.
+func (w *walker) next() byte {
+	w.left = bytes.TrimLeft(w.left, " \t\r\n")
+	return w.left[0]
+}
+
+// take goes over n bytes and returns them.
+func (w *walker) take(n int) (taken []byte) {
+	taken, w.left = w.left[:n], w.left[n:]
+	return taken
+}
+
+// text goes over a string and returns it, quoted.
+func (w *walker) text() []byte {
+	n := 1
+	for ; w.left[n] != '"'; n++ {
+		if w.left[n] == '\\' {
+			n++
+		}
+	}
+	return w.take(n + 1)
+}
+
+// value goes over one value and compares its keys with those of t, which may be nil.
+func (w *walker) value(t reflect.Type, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("nested more than %d deep", maxDepth)
 	}
-	tok, err := w.Token()
-	if err != nil {
-		if err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		return err
-	}
-	switch tok {
-	case json.Delim('{'):
+	switch w.next() {
+	case '{':
 		return w.object(plain(t), depth)
-	case json.Delim('['):
+	case '[':
 		var elem reflect.Type
 		if t = plain(t); t != nil && t.Kind() == reflect.Slice {
 			elem = t.Elem()
 		}
-		for w.More() {
-			if err := w.value(elem, depth+1); err != nil {
-				return err
-			}
+		return w.each(']', func() error { return w.value(elem, depth+1) })
+	case '"':
+		w.text()
+	default: // a number, or a word
+		n := bytes.IndexAny(w.left, ",]} \t\r\n")
+		if n < 0 {
+			n = len(w.left)
 		}
-		_, err := w.Token()
-		return err
+		w.take(n)
 	}
 	return nil
 }
 
-func (w walker) object(t reflect.Type, depth int) error {
-	fields := fieldsOf(t)
-	seen := map[string]bool{}
-	for w.More() {
-		tok, err := w.Token()
-		if err != nil {
+// each goes over the elements of a list, or the members of an object.
+func (w *walker) each(end byte, one func() error) error {
+	w.take(1)
+	for w.next() != end {
+		if err := one(); err != nil {
 			return err
 		}
-		key := tok.(string) // the decoder lets nothing else stand here
+		if w.next() == ',' {
+			w.take(1)
+		}
+	}
+	w.take(1)
+	return nil
+}
+
+func (w *walker) object(t reflect.Type, depth int) error {
+	fields := fieldsOf(t)
+	seen := map[string]bool{}
+	return w.each('}', func() error {
+		w.next()
+		var key string
+		if err := json.Unmarshal(w.text(), &key); err != nil {
+			return err
+		}
 		if seen[key] {
 			return fmt.Errorf("key %q stands twice", key)
 		}
 		seen[key] = true
+		w.next()
+		w.take(1) // the colon
 		var field reflect.Type
 		switch {
 		case t != nil && t.Kind() == reflect.Map:
@@ -108,15 +143,11 @@ func (w walker) object(t reflect.Type, depth int) error {
 				return fmt.Errorf("unknown key %q", key)
 			}
 			if f != nil {
-				field = f.Type
+				field = f.of
 			}
 		}
-		if err := w.value(field, depth+1); err != nil {
-			return err
-		}
-	}
-	_, err := w.Token()
-	return err
+		return w.value(field, depth+1)
+	})
 }
 
 // plain follows pointers. It gives nil for types that have no keys to compare.
@@ -130,23 +161,41 @@ func plain(t reflect.Type) reflect.Type {
 	return t
 }
 
+// field is one of a struct, by its name in JSON.
+type field struct {
+	name string
+	of   reflect.Type
+}
+
+// byType are the fields of structs: there are few types.
+var byType sync.Map
+
 // fieldsOf lists the fields of a struct, which embeds none.
-func fieldsOf(t reflect.Type) []reflect.StructField {
+func fieldsOf(t reflect.Type) []field {
 	if t == nil || t.Kind() != reflect.Struct {
 		return nil
 	}
-	return reflect.VisibleFields(t)
+	if list, ok := byType.Load(t); ok {
+		return list.([]field)
+	}
+	var list []field
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		list = append(list, field{name, f.Type})
+	}
+	byType.Store(t, list)
+	return list
 }
 
 // find returns the field of a key, nil for a key that is no field's, and an error
 // for one that encoding/json would take for a field's.
-func find(fields []reflect.StructField, key string) (*reflect.StructField, error) {
+func find(fields []field, key string) (*field, error) {
 	for i, f := range fields {
-		switch name, _, _ := strings.Cut(f.Tag.Get("json"), ","); {
-		case name == key:
+		switch {
+		case f.name == key:
 			return &fields[i], nil
-		case strings.EqualFold(name, key):
-			return nil, fmt.Errorf("key %q is not %q", key, name)
+		case strings.EqualFold(f.name, key):
+			return nil, fmt.Errorf("key %q is not %q", key, f.name)
 		}
 	}
 	return nil, nil

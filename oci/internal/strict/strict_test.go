@@ -5,6 +5,7 @@ package strict
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -31,11 +32,11 @@ func TestDecode(t *testing.T) {
 		{`{"raw":{"a":1,"a":2}}`, "twice"},
 		{`{"other":{"a":1,"a":2}}`, "twice"},
 		{`{"name":"a"} `, ""},
-		{`{"name":"a"}{}`, "follows"},
-		{`{"name":"a"}x`, "follows"},
+		{`{"name":"a"}{}`, "after top-level"},
+		{`{"name":"a"}x`, "after top-level"},
 		{`{"name":"` + "\xff" + `"}`, "UTF-8"},
-		{`{"name":"a"`, "EOF"},
-		{``, "EOF"},
+		{`{"name":"a"`, "unexpected end"},
+		{``, "unexpected end"},
 		{`{"size":9223372036854775808}`, "cannot unmarshal"},
 		{`{"size":1e3}`, "cannot unmarshal"},
 		{strings.Repeat(`{"inner":`, 20) + `{}` + strings.Repeat(`}`, 20), "deep"},
@@ -82,11 +83,20 @@ func TestCaps(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"name":"a","list":[{"size":1}]}`))
+	f.Add([]byte(" { \"n\\u0061me\" : \"\\\"}\\\\\" ,\n\"list\":[ ] , \"map\":{\"a\":\"\"},\"raw\":[-1e3,true , null],\"inner\":{} }\t"))
+	f.Add([]byte(`{"Name":1,"raw":{"a":{"a":[[[{}]]]},"a":0}}`))
+	f.Add([]byte(`{"\ud800":1,"\ud801":2}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		_ = Caps{9, 9}.Check(data) // any answer will do; it must return
-		var d doc
-		if Decode(data, &d) == nil && !json.Valid(data) {
-			t.Fatalf("accepted what is not JSON: %q", data)
+		for _, known := range []bool{false, true} {
+			var d, slow doc
+			err, want := decode(data, &d, known), byTokens(data, &slow, known)
+			if (err == nil) != (want == nil) || err == nil && !reflect.DeepEqual(d, slow) {
+				t.Fatalf("%q: %v, %v; by tokens %v, %v", data, d, err, slow, want)
+			}
+			if want != nil && json.Valid(data) && err.Error() != want.Error() {
+				t.Fatalf("%q: %v; by tokens %v", data, err, want)
+			}
 		}
 	})
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caisson-os/caisson/spec"
 )
 
 // TestZones finds a zone that is spelled right, and no other: what a machine has in
@@ -109,7 +111,7 @@ func clockText(c time.Duration) string {
 func TestAlwaysOpenEnds(t *testing.T) {
 	w := window(t, "Europe/Berlin", "weekly mon,tue,wed,thu,fri,sat,sun 00:00", "25h", "")
 	now := when(t, "2026-11-21T12:00Z")
-	got := w.Intervals(Interval{now, now.Add(time.Hour)})
+	got := w.Intervals(spec.Interval{From: now, To: now.Add(time.Hour)})
 	if len(got) != 1 {
 		t.Fatalf("%d intervals", len(got))
 	}
@@ -126,11 +128,11 @@ func TestIntervalsAgree(t *testing.T) {
 	for range 300 {
 		w := window(t, "Europe/Berlin", rules[r.IntN(len(rules))], []string{"30m", "4h", "24h", "3d"}[r.IntN(4)], "2026-12-23..2027-01-02")
 		from := when(t, "2026-01-01T00:00Z").Add(time.Duration(r.IntN(600*24*60)) * time.Minute)
-		short := Interval{from, from.Add(time.Duration(1+r.IntN(60*24*60)) * time.Minute)}
-		long := Interval{short.From.AddDate(0, -2, 0), short.To.AddDate(0, 2, 0)}
-		var want []Interval
+		short := spec.Interval{From: from, To: from.Add(time.Duration(1+r.IntN(60*24*60)) * time.Minute)}
+		long := spec.Interval{From: short.From.AddDate(0, -2, 0), To: short.To.AddDate(0, 2, 0)}
+		var want []spec.Interval
 		for _, i := range w.Intervals(long) {
-			if i.overlaps(short) {
+			if overlap(i, short) {
 				want = append(want, i)
 			}
 		}
@@ -140,7 +142,7 @@ func TestIntervalsAgree(t *testing.T) {
 	}
 }
 
-func text(list []Interval) string {
+func text(list []spec.Interval) string {
 	var b strings.Builder
 	for _, i := range list {
 		b.WriteString(i.From.Format(minute) + "/" + i.To.Format(minute) + " ")
@@ -156,7 +158,7 @@ func BenchmarkFourMonthsOfNights(b *testing.B) {
 	w := Window{Opens: []Rule{{Weekly{0, 1, 2, 3, 4, 5, 6}, 22 * time.Hour}}, Duration: 4 * time.Hour, Zone: zone}
 	from := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 	for b.Loop() {
-		if n := len(w.Intervals(Interval{from, from.AddDate(0, 4, 0)})); n != 120 {
+		if n := len(w.Intervals(spec.Interval{From: from, To: from.AddDate(0, 4, 0)})); n != 120 {
 			b.Fatal(n)
 		}
 	}

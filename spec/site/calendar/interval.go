@@ -4,19 +4,17 @@ package calendar
 
 import (
 	"slices"
-	"time"
+
+	"github.com/caisson-os/caisson/spec"
 )
 
-// Interval is a span of time from From up to, and without, To.
-type Interval struct{ From, To time.Time }
-
-// overlaps reports whether two intervals have time in common.
-func (i Interval) overlaps(o Interval) bool { return i.From.Before(o.To) && o.From.Before(i.To) }
+// overlap reports whether two intervals have time in common.
+func overlap(i, o spec.Interval) bool { return i.From.Before(o.To) && o.From.Before(i.To) }
 
 // merge sorts intervals and joins those that overlap or touch.
-func merge(list []Interval) []Interval {
-	slices.SortFunc(list, func(a, b Interval) int { return a.From.Compare(b.From) })
-	var out []Interval
+func merge(list []spec.Interval) []spec.Interval {
+	slices.SortFunc(list, func(a, b spec.Interval) int { return a.From.Compare(b.From) })
+	var out []spec.Interval
 	for _, i := range list {
 		if n := len(out); n > 0 && !i.From.After(out[n-1].To) {
 			if i.To.After(out[n-1].To) {
@@ -30,18 +28,18 @@ func merge(list []Interval) []Interval {
 }
 
 // cut takes a span out of intervals.
-func cut(list []Interval, span Interval) []Interval {
-	var out []Interval
+func cut(list []spec.Interval, span spec.Interval) []spec.Interval {
+	var out []spec.Interval
 	for _, i := range list {
-		if !i.overlaps(span) {
+		if !overlap(i, span) {
 			out = append(out, i)
 			continue
 		}
 		if i.From.Before(span.From) {
-			out = append(out, Interval{i.From, span.From})
+			out = append(out, spec.Interval{From: i.From, To: span.From})
 		}
 		if span.To.Before(i.To) {
-			out = append(out, Interval{span.To, i.To})
+			out = append(out, spec.Interval{From: span.To, To: i.To})
 		}
 	}
 	return out

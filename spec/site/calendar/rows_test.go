@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caisson-os/caisson/spec"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -35,7 +36,7 @@ func TestRows(t *testing.T) {
 		t.Run(fmt.Sprintf("%d %s", n+1, f[0]), func(t *testing.T) {
 			w := window(t, f[1], f[2], f[3], f[4])
 			var got []string
-			for _, i := range w.Intervals(Interval{when(t, f[5]), when(t, f[6])}) {
+			for _, i := range w.Intervals(spec.Interval{From: when(t, f[5]), To: when(t, f[6])}) {
 				got = append(got, i.From.UTC().Format(minute)+"/"+i.To.UTC().Format(minute))
 			}
 			if diff := cmp.Diff(strings.Fields(f[7]), got, cmp.Transformer("", func(s []string) string { return strings.Join(s, " ") })); diff != "" {

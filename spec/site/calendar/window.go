@@ -5,6 +5,8 @@ package calendar
 import (
 	"slices"
 	"time"
+
+	"github.com/caisson-os/caisson/spec"
 )
 
 // MaxDuration is the longest that one opening lasts.
@@ -34,18 +36,18 @@ type Window struct {
 
 // Intervals returns when the window is open, in UTC and in order: whole intervals
 // that overlap the span, with those that touch joined.
-func (w Window) Intervals(span Interval) []Interval {
+func (w Window) Intervals(span spec.Interval) []spec.Interval {
 	// What touches an interval of the span may lie outside it.
 	for wide := MaxDuration; ; wide *= 2 {
 		wide = min(wide, reach)
-		around := Interval{span.From.Add(-wide), span.To.Add(wide)}
+		around := spec.Interval{From: span.From.Add(-wide), To: span.To.Add(wide)}
 		all := w.open(around)
-		at := slices.IndexFunc(all, span.overlaps)
+		at := slices.IndexFunc(all, func(i spec.Interval) bool { return overlap(i, span) })
 		if at < 0 {
 			return nil
 		}
 		all = all[at:]
-		if end := slices.IndexFunc(all, func(i Interval) bool { return !i.overlaps(span) }); end >= 0 {
+		if end := slices.IndexFunc(all, func(i spec.Interval) bool { return !overlap(i, span) }); end >= 0 {
 			all = all[:end]
 		}
 		inside := all[0].From.After(around.From.Add(MaxDuration)) && all[len(all)-1].To.Before(around.To)
@@ -56,20 +58,20 @@ func (w Window) Intervals(span Interval) []Interval {
 }
 
 // open returns what begins within a span, joined and cut.
-func (w Window) open(span Interval) []Interval {
-	var out []Interval
+func (w Window) open(span spec.Interval) []spec.Interval {
+	var out []spec.Interval
 	for _, at := range Instants(w.Opens, w.Zone, span) {
-		out = append(out, Interval{at, at.Add(w.Duration)})
+		out = append(out, spec.Interval{From: at, To: at.Add(w.Duration)})
 	}
 	out = merge(out)
 	for _, e := range w.Except {
-		out = cut(out, Interval{e.First.At(0, w.Zone), e.Last.Add(1).At(0, w.Zone)})
+		out = cut(out, spec.Interval{From: e.First.At(0, w.Zone).UTC(), To: e.Last.Add(1).At(0, w.Zone).UTC()})
 	}
 	return out
 }
 
 // Instants returns when rules begin within a span, in UTC, in order and each once.
-func Instants(rules []Rule, zone *time.Location, span Interval) []time.Time {
+func Instants(rules []Rule, zone *time.Location, span spec.Interval) []time.Time {
 	var out []time.Time
 	last := DayOf(span.To.In(zone)).Add(1)
 	for d := DayOf(span.From.In(zone)).Add(-1); d != last; d = d.Add(1) {

@@ -36,7 +36,15 @@ type Site struct {
 	Manifests  manifestsDoc             `site:"manifests" doc:"modules on or off, as in Divingbell"`
 	Labels     shape.Map[labelsDoc]     `site:"labels" doc:"which nodes run a module, as in Divingbell"`
 	Swap       []maintenance.SwapDoc    `site:"swap" doc:"when nodes start over by themselves into another layer, kernel arguments and whatever else takes a boot; when somebody reboots them, when absent"`
+	Secrets    shape.Map[SecretDoc]     `site:"secrets" doc:"values that are sealed to the nodes which need them, see docs/secrets.md"`
 	Health     []health.CheckDoc        `site:"health" doc:"what nodes look at after a change: it counts as good when all of it holds, and is undone when it does not"`
+}
+
+// SecretDoc says where the value of a secret comes from, where the site is published.
+type SecretDoc struct {
+	File    shape.Text   `site:"file" doc:"file beside the site that is encrypted with age(1) to whoever publishes"`
+	Command []shape.Text `site:"command" as:"[vault, kv, get, -field=value, secret/token]" doc:"program with its arguments that prints the value; no shell runs it"`
+	At      report.Pos
 }
 
 // MetadataDoc names the fleet.
@@ -91,6 +99,7 @@ type TrustDoc struct {
 	Expires   shape.Duration `site:"expires" doc:"how long an overlay is fresh, as in 30d or 12h; 30d when absent"`
 	Threshold shape.Number   `site:"threshold" doc:"distinct operator keys that must have signed; 1 when absent"`
 	Keys      keysDoc        `site:"keys" doc:"public key files, relative to the site's directory"`
+	Root      shape.Number   `site:"rootThreshold" doc:"distinct root keys that must sign a change of keys; 1 when absent"`
 	At        report.Pos
 }
 
@@ -99,6 +108,8 @@ type keysDoc struct {
 	Operator    shape.Words `site:"operator" doc:"signs overlays; keys/operator.pub when absent"`
 	Attestation shape.Words `site:"attestation" doc:"signs what was built how; keys/attestation.pub when absent"`
 	Epoch       shape.Words `site:"epoch" doc:"alone may raise the security epoch; none when absent"`
+	Root        shape.Words `site:"root" doc:"says which keys count, without new boot files, see docs/keys.md; none when absent"`
+	Rescue      shape.Words `site:"rescue" doc:"lets somebody into a node, see docs/rescue.md; needs root keys; none when absent"`
 }
 
 // manifestsDoc turns modules off; the rest of Divingbell's manifests is accepted

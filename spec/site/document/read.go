@@ -98,6 +98,12 @@ func (r *Reader) Optional(name string, limit int64) []byte {
 	return r.readFile(name, report.Pos{}, limit)
 }
 
+// Named returns the content of a file that a document names at a place; nil, and a problem,
+// where it cannot be read.
+func (r *Reader) Named(name string, at report.Pos, limit int64) []byte {
+	return r.readFile(name, at, limit)
+}
+
 // read takes a file named on the command line or by a document at at.
 func (r *Reader) read(name string, at report.Pos, valuesOnly bool) {
 	if slices.Contains(r.open, name) {

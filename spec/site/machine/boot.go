@@ -43,12 +43,8 @@ type bootBondDoc struct {
 // them.
 const maxBond = 32
 
-// BootNetwork checks what the loaders are told of the network, and says that those of
-// this release do not act on it.
+// BootNetwork checks what the loaders are told of the network.
 func BootNetwork(c *shape.Checker, docs []BootNetworkDoc) (rows []spec.BootNetwork) {
-	if len(docs) > 0 {
-		c.Warnf(docs[0].At, "cannot", "give the loader DHCP without a tag", "the loader of this release does not act on it: it asks for an IPv4 address by DHCP on each card")
-	}
 	for i, d := range docs {
 		c.Within([]string{shape.Nth(i)}, func() { rows = append(rows, bootRow(c, d)) })
 	}

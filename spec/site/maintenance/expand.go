@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/caisson-os/caisson/spec"
-	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/inventory"
 )
 
@@ -23,9 +22,9 @@ type Expanded struct {
 
 // Horizon returns the span that is published at a time: from the first of its month
 // to the first of the fourth month after. The same site gives the same span all month.
-func Horizon(now time.Time) calendar.Interval {
+func Horizon(now time.Time) spec.Interval {
 	y, m, _ := now.UTC().Date()
-	return calendar.Interval{From: time.Date(y, m, 1, 0, 0, 0, 0, time.UTC), To: time.Date(y, m+4, 1, 0, 0, 0, 0, time.UTC)}
+	return spec.Interval{From: time.Date(y, m, 1, 0, 0, 0, 0, time.UTC), To: time.Date(y, m+4, 1, 0, 0, 0, 0, time.UTC)}
 }
 
 // Expand resolves the calendars as they are published at a time.
@@ -33,12 +32,9 @@ func (m Maintenance) Expand(now time.Time) *Expanded {
 	span := Horizon(now)
 	e := &Expanded{horizon: span.To, windows: map[string]spec.Window{}, parts: slices.Clone(m.nodes), swaps: m.swaps}
 	for _, w := range m.Windows {
-		out := spec.Window{Intervals: []spec.Interval{}, StartGuard: seconds(w.StartGuard)}
+		out := spec.Window{Intervals: append([]spec.Interval{}, w.Intervals(span)...), StartGuard: seconds(w.StartGuard)}
 		if w.Stop {
 			out.OnClose = "stop"
-		}
-		for _, i := range w.Intervals(span) {
-			out.Intervals = append(out.Intervals, spec.Interval{From: i.From.UTC(), To: i.To.UTC()})
 		}
 		e.windows[w.Name] = out
 	}

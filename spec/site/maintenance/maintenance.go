@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/caisson-os/caisson/internal/digest"
 	"github.com/caisson-os/caisson/spec/rules"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -93,6 +94,7 @@ func Check(c *shape.Checker, d Docs) Maintenance {
 	var known templates
 	for _, v := range d.Templates {
 		if t := readTemplate(c, v.V); t != nil {
+			t.digest = digest.Of(v.V.Sorted().AppendText(nil)) // an object of Kubernetes keeps no order of keys
 			known.add(c, t)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/caisson-os/caisson/spec/site/calendar"
+	"github.com/caisson-os/caisson/spec"
 )
 
 // Openings are the times at which windows are open, for people and programs.
@@ -17,27 +17,17 @@ type Openings struct {
 
 // WindowOpenings are the times at which one window is open, in order.
 type WindowOpenings struct {
-	Name      string    `json:"name"`
-	Intervals []Opening `json:"intervals"`
+	Name      string          `json:"name"`
+	Intervals []spec.Interval `json:"intervals"`
 
 	zone *time.Location
 }
 
-// Opening is a span of UTC from From up to, and without, To.
-type Opening struct {
-	From time.Time `json:"from"`
-	To   time.Time `json:"to"`
-}
-
 // Openings returns when the windows are open: whole intervals that overlap the span.
-func (m Maintenance) Openings(span calendar.Interval) Openings {
+func (m Maintenance) Openings(span spec.Interval) Openings {
 	out := Openings{Windows: []WindowOpenings{}}
 	for _, w := range m.Windows {
-		o := WindowOpenings{Name: w.Name, Intervals: []Opening{}, zone: w.Zone}
-		for _, i := range w.Intervals(span) {
-			o.Intervals = append(o.Intervals, Opening{i.From.UTC(), i.To.UTC()})
-		}
-		out.Windows = append(out.Windows, o)
+		out.Windows = append(out.Windows, WindowOpenings{Name: w.Name, Intervals: append([]spec.Interval{}, w.Intervals(span)...), zone: w.Zone})
 	}
 	return out
 }

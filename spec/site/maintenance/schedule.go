@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site/calendar"
 	"github.com/caisson-os/caisson/spec/site/report"
 	"github.com/caisson-os/caisson/spec/site/shape"
@@ -94,7 +95,7 @@ func (d *scheduleDoc) check(c *shape.Checker, windows []Window) schedule {
 }
 
 // runs returns the times of a span, in UTC.
-func (s schedule) runs(span calendar.Interval) []time.Time {
+func (s schedule) runs(span spec.Interval) []time.Time {
 	out := calendar.Instants(s.rules, s.zone, span)
 	for i := range out {
 		out[i] = out[i].UTC()

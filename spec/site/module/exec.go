@@ -4,6 +4,7 @@ package module
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -18,27 +19,27 @@ import (
 )
 
 type execDoc struct {
-	Data          shape.Block            `site:"data,required" doc:"the script; its first line names the interpreter, else bash runs it"`
-	File          shape.Text             `site:"file" doc:"file beside the site that holds the script, instead of data"`
-	Args          []shape.Block          `site:"args" as:"[--force, /srv]"`
-	Env           shape.Map[shape.Block] `site:"env"`
-	Rerun         shape.Text             `site:"rerun_policy" doc:"always (when absent), never or once_successfully"`
-	Blocking      shape.Text             `site:"blocking_policy" doc:"foreground (when absent), foreground_halt_pod_on_failure or background"`
-	Timeout       shape.Text             `site:"timeout" doc:"seconds; 1800 when absent"`
-	RerunInterval shape.Text             `site:"rerun_interval" doc:"seconds between runs, at least 60, or infinity; about a minute when absent"`
-	RetryInterval shape.Text             `site:"retry_interval" doc:"seconds between runs after a failure; as rerun_interval when absent, else 60"`
-	RerunPersist  *shape.Flag            `site:"rerun_interval_persist" doc:"false forgets at boot when it ran"`
-	RetryPersist  *shape.Flag            `site:"retry_interval_persist" doc:"false forgets at boot when it failed"`
-	RerunMax      shape.Text             `site:"rerun_max_count" doc:"is run again after a success at most that often a boot, or infinite"`
-	RetryMax      shape.Text             `site:"retry_max_count" doc:"is tried again after a failure at most that often a boot, or infinite"`
-	Once          shape.Text             `site:"once" enum:"per-root,per-machine" doc:"what never and once_successfully count by; per-root when absent"`
-	Revert        shape.Block            `site:"revert" doc:"script that undoes it, run when the entry goes"`
-	RevertFile    shape.Text             `site:"revert_file" doc:"file beside the site that holds revert"`
-	OnFailure     shape.Text             `site:"onFailure" enum:"degrade,rollback" doc:"rollback takes a live change back when the script fails; degrade when absent"`
-	MemoryMax     shape.Text             `site:"memoryMax" doc:"memory that it may take with all that it starts, as in 256M; systemd ends it above"`
-	CPUQuota      shape.Text             `site:"cpuQuota" doc:"share of a processor, as in 50%; 200% are two"`
-	TasksMax      shape.Text             `site:"tasksMax" doc:"processes and threads that it may have at once"`
-	ScriptTimeout shape.Text             `site:"script_timeout" doc:"older name of timeout"`
+	Data          shape.Block         `site:"data,required" doc:"the script; its first line names the interpreter, else bash runs it"`
+	File          shape.Text          `site:"file" doc:"file beside the site that holds the script, instead of data"`
+	Args          []shape.Block       `site:"args" as:"[--force, /srv]"`
+	Env           shape.Map[valueDoc] `site:"env" doc:"values of variables; {secret: NAME} is one that is sealed"`
+	Rerun         shape.Text          `site:"rerun_policy" doc:"always (when absent), never or once_successfully"`
+	Blocking      shape.Text          `site:"blocking_policy" doc:"foreground (when absent), foreground_halt_pod_on_failure or background"`
+	Timeout       shape.Text          `site:"timeout" doc:"seconds; 1800 when absent"`
+	RerunInterval shape.Text          `site:"rerun_interval" doc:"seconds between runs, at least 60, or infinity; about a minute when absent"`
+	RetryInterval shape.Text          `site:"retry_interval" doc:"seconds between runs after a failure; as rerun_interval when absent, else 60"`
+	RerunPersist  *shape.Flag         `site:"rerun_interval_persist" doc:"false forgets at boot when it ran"`
+	RetryPersist  *shape.Flag         `site:"retry_interval_persist" doc:"false forgets at boot when it failed"`
+	RerunMax      shape.Text          `site:"rerun_max_count" doc:"is run again after a success at most that often a boot, or infinite"`
+	RetryMax      shape.Text          `site:"retry_max_count" doc:"is tried again after a failure at most that often a boot, or infinite"`
+	Once          shape.Text          `site:"once" enum:"per-root,per-machine" doc:"what never and once_successfully count by; per-root when absent"`
+	Revert        shape.Block         `site:"revert" doc:"script that undoes it, run when the entry goes"`
+	RevertFile    shape.Text          `site:"revert_file" doc:"file beside the site that holds revert"`
+	OnFailure     shape.Text          `site:"onFailure" enum:"degrade,rollback" doc:"rollback takes a live change back when the script fails; degrade when absent"`
+	MemoryMax     shape.Text          `site:"memoryMax" doc:"memory that it may take with all that it starts, as in 256M; systemd ends it above"`
+	CPUQuota      shape.Text          `site:"cpuQuota" doc:"share of a processor, as in 50%; 200% are two"`
+	TasksMax      shape.Text          `site:"tasksMax" doc:"processes and threads that it may have at once"`
+	ScriptTimeout shape.Text          `site:"script_timeout" doc:"older name of timeout"`
 	At            report.Pos
 }
 
@@ -62,6 +63,9 @@ var execModule = Module{Name: "exec", Doc: reflect.TypeFor[shape.Raw[shape.Map[e
 			text := cmp.Or(x.Rerun, "always")
 			if x.RerunInterval > 0 {
 				text += " every " + strconv.FormatInt(x.RerunInterval, 10) + " s"
+			}
+			for _, name := range slices.Sorted(maps.Keys(x.SecretEnv)) {
+				text += ", " + name + " secret " + x.SecretEnv[name]
 			}
 			out = append(out, Line{x.Name, text + " (" + identity(x) + ")"})
 		}
@@ -127,17 +131,27 @@ func (c *Checker) script(name shape.Text, d execDoc) spec.Exec {
 	}
 	for _, e := range d.Env {
 		c.Valid(e.Key.At, rules.Env(e.Key.S))
+		if e.Val.Secret.Set() {
+			if x.SecretEnv == nil {
+				x.SecretEnv = map[string]string{}
+			}
+			x.SecretEnv[e.Key.S] = e.Val.Secret.S
+			c.secret(e.Val.Secret)
+			continue
+		}
 		if x.Env == nil {
 			x.Env = map[string]string{}
 		}
-		x.Env[e.Key.S] = e.Val.S
+		x.Env[e.Key.S] = e.Val.Text.S
 	}
 	c.policy(&x, name.S, d)
 	x.MemoryMax = c.amount(d.MemoryMax, map[string]int64{"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}, "bytes, with K, M or G, as in 256M")
 	x.CPUQuota = c.amount(d.CPUQuota, map[string]int64{"%": 1}, "percent, as in 50%")
 	x.TasksMax = c.amount(d.TasksMax, map[string]int64{"": 1}, "a whole number")
+	c.secretsIn(d.Data.Text)
+	c.secretsIn(d.Revert.Text)
 	checked := x
-	checked.Env = nil // each name has a place of its own
+	checked.Env, checked.SecretEnv = nil, nil // each name has a place of its own
 	c.ValidFields(name.At, map[string]report.Pos{"data": d.Data.At, "revert": d.Revert.At, "rerun": d.Rerun.At, "blocking": d.Blocking.At, "once": d.Once.At, "onFailure": d.OnFailure.At,
 		"timeout": d.Timeout.At, "rerunInterval": d.RerunInterval.At, "retryInterval": d.RetryInterval.At, "rerunMax": d.RerunMax.At, "retryMax": d.RetryMax.At,
 		"memoryMax": d.MemoryMax.At, "cpuQuota": d.CPUQuota.At, "tasksMax": d.TasksMax.At}, rules.Exec(checked))

@@ -21,9 +21,10 @@ type fileDoc struct {
 	Path    shape.Text  `site:"path" doc:"absolute path below /etc; the entry's name when absent"`
 	Content shape.Block `site:"content" doc:"the file's text"`
 	File    shape.Text  `site:"file" doc:"file beside the site that holds the text, instead of content"`
+	Secret  shape.Text  `site:"secret" doc:"name of the secret that is the file's content, see docs/secrets.md; the path is a link to a file in memory"`
 	Owner   shape.Text  `site:"owner" doc:"name or number; root when absent"`
 	Group   shape.Text  `site:"group" doc:"name or number; root when absent"`
-	Mode    shape.Text  `site:"mode" doc:"octal permissions; 0644 when absent"`
+	Mode    shape.Text  `site:"mode" doc:"octal permissions; 0644 when absent, 0400 of a secret"`
 	At      report.Pos
 }
 
@@ -32,7 +33,12 @@ var filesModule = Module{Name: "files", Doc: reflect.TypeFor[shape.Raw[shape.Map
 	// A file may hold a secret: only its identity is shown.
 	Lines: func(i *spec.Items) (out []Line) {
 		for _, f := range i.Files {
-			text := fmt.Sprintf("%s %s:%s, %d bytes, %s", cmp.Or(f.Mode, "0644"), cmp.Or(f.Owner, "root"), cmp.Or(f.Group, "root"), len(f.Content), identity(f.Content))
+			text := fmt.Sprintf("%s %s:%s, ", cmp.Or(f.Mode, "0644"), cmp.Or(f.Owner, "root"), cmp.Or(f.Group, "root"))
+			if f.Secret != "" {
+				text += "secret " + f.Secret
+			} else {
+				text += fmt.Sprintf("%d bytes, %s", len(f.Content), identity(f.Content))
+			}
 			out = append(out, Line{f.Path, text})
 		}
 		return out
@@ -54,19 +60,26 @@ func (c *Checker) files(v *tree.Value, f *Fragment) {
 			if at == (report.Pos{}) {
 				return
 			}
-			file := spec.File{Path: path.Clean(cmp.Or(e.Val.Path.S, e.Key.S)), Content: e.Val.Content.S, Owner: e.Val.Owner.S, Group: e.Val.Group.S}
-			if !e.Val.Content.Set() {
-				c.Errorf(at, "required", "write content or file; content: '' is an empty file", "the file has no content")
+			file := spec.File{Path: path.Clean(cmp.Or(e.Val.Path.S, e.Key.S)), Content: e.Val.Content.S, Secret: e.Val.Secret.S, Owner: e.Val.Owner.S, Group: e.Val.Group.S}
+			if !e.Val.Content.Set() && !e.Val.Secret.Set() {
+				c.Errorf(at, "required", "write content, file or secret; content: '' is an empty file", "the file has no content")
 			}
+			if e.Val.Content.Set() && e.Val.Secret.Set() && file.Content == "" {
+				c.Errorf(e.Val.Secret.At, "contradiction", "keep one of the two", "the file has content and a secret")
+			}
+			c.secret(e.Val.Secret)
+			c.secretsIn(e.Val.Content.Text)
 			if !strings.HasPrefix(cmp.Or(e.Val.Path.S, e.Key.S), "/") {
 				c.Errorf(cmp.Or(e.Val.Path.At, e.Key.At), "path", "give path, or name the entry by it", "%q is not an absolute path", cmp.Or(e.Val.Path.S, e.Key.S))
 				return
 			}
 			mode, err := rules.ParseMode(e.Val.Mode.S)
 			c.Valid(e.Val.Mode.At, err)
-			file.Mode = mode.String()
+			if file.Mode = mode.String(); file.Secret != "" && file.Mode == "" {
+				file.Mode = "0400"
+			}
 			where := cmp.Or(e.Val.Path.At, e.Key.At)
-			c.ValidFields(at, map[string]report.Pos{"path": where, "content": e.Val.Content.At, "mode": e.Val.Mode.At,
+			c.ValidFields(at, map[string]report.Pos{"path": where, "content": e.Val.Content.At, "secret": e.Val.Secret.At, "mode": e.Val.Mode.At,
 				"owner": e.Val.Owner.At, "group": e.Val.Group.At}, rules.File(file))
 			if first, dup := paths[file.Path]; dup {
 				c.Errorf(where, "duplicate-path", "", "%s is written by %s already, at %s", file.Path, first.S, first.At)

@@ -80,8 +80,9 @@ const Machine = "machine"
 // Checker checks what modules are given, and knows of the site what it takes.
 type Checker struct {
 	*shape.Checker
-	Layer bool     // the site bakes layers
-	Kept  []string // persisted paths
+	Layer   bool     // the site bakes layers
+	Kept    []string // persisted paths
+	Secrets []string // names of the site's
 }
 
 // Fragment is what one target of one module compiles to. A module fills its own

@@ -41,41 +41,25 @@ var sysctlModule = Module{Name: "sysctl", Doc: reflect.TypeFor[shape.Raw[shape.M
 // normalSysctl gives every key sysctl(8)'s spelling, so that two spellings of
 // one key meet when maps are merged. A leading "-" (optional) stays.
 func normalSysctl(c *shape.Checker, v *tree.Value) *tree.Value {
-	return c.Rename(v, func(key string) string {
-		key, optional := strings.CutPrefix(key, "-")
-		key = rules.SysctlName(rules.SysctlPath(key))
-		if optional {
-			key = "-" + key
-		}
-		return key
-	})
+	return c.Rename(v, optionally(func(key string) string { return rules.SysctlName(rules.SysctlPath(key)) }))
 }
 
 func (c *Checker) sysctl(v *tree.Value, f *Fragment) {
 	var keys shape.Map[shape.Text]
 	c.Decode(v, &keys)
-	byPath := map[string]report.Pos{}
-	for _, e := range keys {
-		c.In(e.Key.S, func() {
-			key, optional := strings.CutPrefix(e.Key.S, "-")
-			path := rules.SysctlPath(key)
-			if first, dup := byPath[path]; dup {
-				c.Errorf(e.Key.At, "duplicate-key", "keep one of the two; an override must write the leading - as the base does", "the same key is given at %s", first)
-				return
-			}
-			byPath[path] = e.Key.At
-			value := strings.TrimRight(e.Val.S, "\n\r")
-			s := spec.Sysctl{Key: path, Value: value, Optional: optional}
-			places := map[string]report.Pos{"value": e.Val.At}
-			valid := c.ValidFields(e.Key.At, places, rules.Sysctl(s))
-			c.interfaceSysctl(path, e.Key.At)
-			c.dangerousSysctl(path, e)
-			if valid && e.Val.Set() {
-				c.ValidFields(e.Key.At, places, rules.Settable(s))
-			}
-			f.Items.Sysctl = append(f.Items.Sysctl, s)
-		})
-	}
+	c.optionals(keys, "key", func(key string, optional bool, e shape.Entry[shape.Text]) {
+		path := rules.SysctlPath(key)
+		value := strings.TrimRight(e.Val.S, "\n\r")
+		s := spec.Sysctl{Key: path, Value: value, Optional: optional}
+		places := map[string]report.Pos{"value": e.Val.At}
+		valid := c.ValidFields(e.Key.At, places, rules.Sysctl(s))
+		c.interfaceSysctl(path, e.Key.At)
+		c.dangerousSysctl(path, e)
+		if valid && e.Val.Set() {
+			c.ValidFields(e.Key.At, places, rules.Settable(s))
+		}
+		f.Items.Sysctl = append(f.Items.Sysctl, s)
+	})
 	slices.SortFunc(f.Items.Sysctl, func(a, b spec.Sysctl) int { return strings.Compare(a.Key, b.Key) })
 }
 

@@ -41,34 +41,21 @@ var sysfsModule = Module{Name: "sysfs", Doc: reflect.TypeFor[shape.Raw[shape.Map
 // normalSysfs cleans paths, so that two spellings of one meet when maps are
 // merged. A leading "-" (optional) stays.
 func normalSysfs(c *shape.Checker, v *tree.Value) *tree.Value {
-	return c.Rename(v, func(key string) string {
-		name, optional := strings.CutPrefix(key, "-")
+	return c.Rename(v, optionally(func(name string) string {
 		if rules.AuthoredPath(name) != nil {
-			return key // reported when it is compiled
+			return name // reported when it is compiled
 		}
-		if name = path.Clean(name); optional {
-			name = "-" + name
-		}
-		return name
-	})
+		return path.Clean(name)
+	}))
 }
 
 func (c *Checker) sysfs(v *tree.Value, f *Fragment) {
 	var keys shape.Map[shape.Text]
 	c.Decode(v, &keys)
-	byPath := map[string]report.Pos{}
-	for _, e := range keys {
-		c.In(e.Key.S, func() {
-			name, optional := strings.CutPrefix(e.Key.S, "-")
-			if first, dup := byPath[name]; dup {
-				c.Errorf(e.Key.At, "duplicate-key", "keep one of the two; an override must write the leading - as the base does", "the same path is given at %s", first)
-				return
-			}
-			byPath[name] = e.Key.At
-			s := spec.Sysfs{Path: name, Value: strings.TrimRight(e.Val.S, "\n\r"), Optional: optional}
-			c.ValidFields(e.Key.At, map[string]report.Pos{"value": e.Val.At}, rules.Sysfs(s))
-			f.Items.Sysfs = append(f.Items.Sysfs, s)
-		})
-	}
+	c.optionals(keys, "path", func(name string, optional bool, e shape.Entry[shape.Text]) {
+		s := spec.Sysfs{Path: name, Value: strings.TrimRight(e.Val.S, "\n\r"), Optional: optional}
+		c.ValidFields(e.Key.At, map[string]report.Pos{"value": e.Val.At}, rules.Sysfs(s))
+		f.Items.Sysfs = append(f.Items.Sysfs, s)
+	})
 	slices.SortFunc(f.Items.Sysfs, func(a, b spec.Sysfs) int { return strings.Compare(a.Path, b.Path) })
 }

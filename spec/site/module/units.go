@@ -69,9 +69,11 @@ func (c *Checker) units(v *tree.Value, f *Fragment) {
 						c.Errorf(in.Key.At, "id", "write limits", "the name is that of the limits")
 					}
 					c.Valid(in.Key.At, rules.ID(in.Key.S))
+					c.secretsIn(in.Val.Text)
 					u.DropIns = append(u.DropIns, spec.DropIn{Name: in.Key.S, Content: in.Val.S})
 				})
 			}
+			c.secretsIn(e.Val.Content.Text)
 			u.DropIns = append(u.DropIns, c.unitLimits(u.Name, e.Val.Limits)...)
 			slices.SortFunc(u.DropIns, func(a, b spec.DropIn) int { return strings.Compare(a.Name, b.Name) })
 			c.ValidFields(e.Key.At, map[string]report.Pos{"content": e.Val.Content.At, "state": e.Val.State.At, "run": e.Val.Run.At}, rules.UnitSettings(u))

@@ -19,7 +19,7 @@ import (
 
 // parts are those of an overlay whose changes are shown under another name.
 var parts = map[string]string{"kernel": "kernelArgs", "dns": "network", "search": "network", "ntp": "network", "interface": "network", "window": "maintenance", "operation": "maintenance",
-	"policy": "agent", "service": "services", "health": "gates"}
+	"policy": "agent", "service": "services", "health": "gates", "secret": "secrets"}
 
 // effectOf returns how much a change disturbs a node: of a part of the overlay or
 // of a kind of items.
@@ -109,6 +109,7 @@ func compareOverlays(from, to *spec.Overlay) []Change {
 		c.add("pause", "node", a, b)
 	}
 	compareLists(c, "service", from.Services, to.Services, func(s spec.Service) (string, string) { return s.Name, serviceText(s) })
+	compareLists(c, "secret", from.Secrets, to.Secrets, func(s spec.Secret) (string, string) { return s.Name, "sealed as " + short(s.Sealed) + " to " + s.To })
 	if a, b := confirmText(from.Confirm), confirmText(to.Confirm); a != b {
 		c.add("confirm", "node", a, b)
 	}

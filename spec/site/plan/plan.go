@@ -22,6 +22,8 @@ import (
 type Plan struct {
 	Nodes  []NodePlan  `json:"nodes"`
 	Layers []LayerPlan `json:"layers"`
+
+	NotLooked []string `json:"notLookedAt"` // secrets that were not opened and may have another value now
 }
 
 // NodePlan is what changes on one node, and how much that disturbs it.
@@ -32,6 +34,7 @@ type NodePlan struct {
 	Held    string   `json:"held,omitempty"`    // why publishing leaves the node as it is
 	Rollout string   `json:"rollout,omitempty"` // that is under way and alone changes the node: publish refuses until it ends
 	Changes []Change `json:"changes"`
+	NoKey   []string `json:"noKey,omitempty"` // items that the node does without: a secret of theirs is not sealed to it
 	// Others of its changes than that of the layer are made at once on the layer that it has, and
 	// the layer alone waits.
 	AtOnce bool `json:"atOnce,omitempty"`
@@ -81,9 +84,9 @@ type Layers interface {
 }
 
 // Changed reports whether there is anything to do: publishing would change a
-// node, or a layer has to be built first.
+// node, a layer has to be built first, or nobody can say of a secret.
 func (p *Plan) Changed() bool {
-	return slices.ContainsFunc(p.Nodes, func(n NodePlan) bool { return len(n.Changes) > 0 }) ||
+	return len(p.NotLooked) > 0 || slices.ContainsFunc(p.Nodes, func(n NodePlan) bool { return len(n.Changes) > 0 }) ||
 		slices.ContainsFunc(p.Layers, func(l LayerPlan) bool { return l.Action == ActionBuild })
 }
 
@@ -115,7 +118,7 @@ type move struct {
 // New returns a planner of a site. A site without a layer needs no layers.
 func New(s *site.Site, layers Layers) *Planner {
 	p := &Planner{site: s, layers: layers, variant: map[string]int{}, read: map[string]*Layer{}, moves: map[move][]Change{}, ended: map[string][]Change{},
-		plan: &Plan{Nodes: []NodePlan{}, Layers: []LayerPlan{}}, same: map[string][]Change{}}
+		plan: &Plan{Nodes: []NodePlan{}, Layers: []LayerPlan{}, NotLooked: []string{}}, same: map[string][]Change{}}
 	if s.HasLayer() {
 		p.variants, _ = s.Variants() // fails only without a layer
 	}
@@ -275,8 +278,12 @@ func (p *Planner) nodePlan(node string, changes []Change) NodePlan {
 func (p *Planner) Plan() *Plan {
 	slices.SortFunc(p.plan.Nodes, func(a, b NodePlan) int { return plain.Natural(a.Name, b.Name) })
 	for i := range p.plan.Nodes {
-		if n := &p.plan.Nodes[i]; givesAnother(n.Changes) {
+		n := &p.plan.Nodes[i]
+		if givesAnother(n.Changes) {
 			n.Rollout = p.underWay[n.Name]
+		}
+		if n.Held == "" {
+			n.NoKey = p.noKey(n.Name)
 		}
 	}
 	p.plan.Layers = []LayerPlan{}
@@ -300,6 +307,21 @@ func (p *Planner) Plan() *Plan {
 		p.plan.Layers = append(p.plan.Layers, l)
 	}
 	return p.plan
+}
+
+// noKey names the items that a node does without.
+func (p *Planner) noKey(node string) (items []string) {
+	if len(p.site.Secrets()) == 0 {
+		return nil
+	}
+	o, err := p.site.Overlay(node, "")
+	if err != nil {
+		return nil // it left the site
+	}
+	for _, k := range o.Keyless() {
+		items = append(items, k.Item+" "+k.Key)
+	}
+	return items
 }
 
 // differs names the parts of a recipe that are not the default's.

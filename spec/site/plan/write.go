@@ -63,6 +63,10 @@ func (p *Plan) Write(w io.Writer) {
 		fmt.Fprintln(w)
 	}
 	p.writeHeld(w)
+	p.writeNoKey(w)
+	for _, name := range p.NotLooked {
+		fmt.Fprintf(w, "secret %s: not looked at\n", name)
+	}
 	for _, l := range p.Layers {
 		if l.Action == spec.ClassNone {
 			continue
@@ -97,6 +101,25 @@ func (p *Plan) writeHeld(w io.Writer) {
 	}
 	for _, why := range order {
 		fmt.Fprintf(w, "%s held: %s\n  %s\n\n", plain.Count(len(names[why]), "node"), report.Printable(why, 200), plain.Some(names[why], shown))
+	}
+}
+
+// writeNoKey prints which items nodes do without, those of the same items in one line.
+func (p *Plan) writeNoKey(w io.Writer) {
+	names := map[string][]string{}
+	var order []string
+	for _, n := range p.Nodes {
+		what := strings.Join(n.NoKey, ", ")
+		if what == "" {
+			continue
+		}
+		if names[what] == nil {
+			order = append(order, what)
+		}
+		names[what] = append(names[what], n.Name)
+	}
+	for _, what := range order {
+		fmt.Fprintf(w, "%s without a key: cannot have %s\n  %s\n\n", plain.Count(len(names[what]), "node"), report.Printable(what, 200), plain.Some(names[what], shown))
 	}
 }
 

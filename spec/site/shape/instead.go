@@ -108,6 +108,9 @@ func element(v *tree.Value, t reflect.Type) string {
 
 // scalar reports whether values of a type are written as a text.
 func scalar(t reflect.Type) bool {
+	if _, ok := reflect.New(t).Interface().(interface{ AlsoText() }); ok { // a text, or else a map
+		return true
+	}
 	return t == reflect.TypeFor[Text]() || t == reflect.TypeFor[Block]() || t == reflect.TypeFor[Flag]() || t == reflect.TypeFor[Number]()
 }
 

@@ -5,6 +5,7 @@ package tree
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/caisson-os/caisson/spec/site/report"
 )
@@ -83,6 +84,23 @@ func (v *Value) With(key string, val *Value) *Value {
 		}
 	}
 	out.Fields = append(out.Fields, Field{key, val.At, val})
+	return &out
+}
+
+// Sorted returns the value with the keys of its maps in the order of their names.
+func (v *Value) Sorted() *Value {
+	if v == nil {
+		return nil
+	}
+	out := *v
+	out.Fields, out.List = slices.Clone(v.Fields), slices.Clone(v.List)
+	slices.SortFunc(out.Fields, func(a, b Field) int { return strings.Compare(a.Key, b.Key) })
+	for i := range out.Fields {
+		out.Fields[i].Val = out.Fields[i].Val.Sorted()
+	}
+	for i := range out.List {
+		out.List[i] = out.List[i].Sorted()
+	}
 	return &out
 }
 

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sandbox
+
+import (
+	"context"
+	"os"
+
+	"github.com/caisson-os/caisson/internal/machine"
+	"github.com/caisson-os/caisson/media"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// road is how the machine comes to its loader.
+type road int
+
+const (
+	byKernel road = iota // QEMU starts it, as a boot network would
+	byCD                 // firmware starts it from a disc
+	byDisk               // firmware starts it from the machine's own disk
+)
+
+func (r road) String() string { return [...]string{"kernel", "cd", "disk"}[r] }
+
+// Road is how the machine comes to its loader: kernel, cd or disk.
+func (b *Box) Road() string { return b.road().String() }
+
+// medium is the file of the road's medium; its name says its format.
+func (r road) medium() string { return [...]string{"", "medium.iso", "disk.raw"}[r] }
+
+// road is what the options ask for. A disk that the node makes itself, or that has no room
+// for what firmware would start, is beside a kernel.
+func (b *Box) road() road {
+	switch {
+	case b.o.ISO:
+		return byCD
+	case b.o.Disk && b.site.NewStateDisk() == nil && b.layer.UEFI != nil:
+		return byDisk
+	}
+	return byKernel
+}
+
+// writeMedium writes what 'caisson image' does, with two arguments more: where the console is,
+// and which card the node is asked by.
+func (b *Box) writeMedium(ctx context.Context, anchor spec.Bootstrap) error {
+	source := media.Source{Layer: b.layer, Bootstrap: anchor, Args: append(b.console(), b.bootCard())}
+	if b.nameOnly() {
+		source.Node = b.node.Name
+	}
+	loader, err := media.Fetch(ctx, b.registry, source)
+	if err != nil {
+		return err
+	}
+	return media.Medium{Loader: loader, Node: source.Node, Fleet: b.site.Name(), State: 2*b.layer.Bytes() + 256<<20}.Write(b.dir.file(b.road().medium()))
+}
+
+// fromMedium has firmware start the machine.
+func (b *Box) fromMedium(o *machine.Options) error {
+	file := b.dir.file(b.road().medium())
+	o.UEFI, o.Kernel, o.Initrd, o.Append = b.dir.file("firmware"), "", "", ""
+	if b.road() == byCD {
+		o.CD = file
+		return nil
+	}
+	o.Disk = file
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	return enlarge(file, info.Size()+b.diskRoom())
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestDefinitions holds kube/deploy/crds to the shapes. CAISSON_UPDATE=1 writes them.
+func TestDefinitions(t *testing.T) {
+	dir := "../../../kube/deploy/crds"
+	for _, k := range Kinds() {
+		text, err := k.Definition()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(text) > 1<<20 {
+			t.Errorf("the definition of %s has %d bytes: an API server takes 1.5 MB at most, with what it adds", k.Kind, len(text))
+		}
+		name := filepath.Join(dir, k.FileName())
+		if os.Getenv("CAISSON_UPDATE") != "" {
+			if err := os.WriteFile(name, text, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		held, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(held, text) {
+			t.Errorf("%s is not as 'caisson schema --crd' prints it: look at what changed, then run this test with CAISSON_UPDATE=1", name)
+		}
+	}
+	all, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, _ := filepath.Glob(filepath.Join(dir, Group+"_*.yaml"))
+	if len(found) != len(Kinds()) || strings.Count(string(all), "  - "+Group) != len(Kinds()) {
+		t.Errorf("%s has %d files for %d kinds, and its kustomization %d", dir, len(found), len(Kinds()), strings.Count(string(all), "  - "+Group))
+	}
+}

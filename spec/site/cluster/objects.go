@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/spec/site/report"
+)
+
+// Object is an object of one of our kinds, as an API server has it.
+type Object struct {
+	Kind, Name string
+	Content    map[string]any // all of it; status and most of the metadata are not read
+}
+
+// List reads what kubectl get prints with -o json. What is of no kind of a site is left out.
+func List(data []byte) ([]Object, error) {
+	var list struct{ Items []map[string]any }
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber() // a number keeps its spelling
+	if err := d.Decode(&list); err != nil {
+		return nil, fmt.Errorf("read objects: %w", err)
+	}
+	var out []Object
+	for _, content := range list.Items {
+		if o := ObjectOf(content); IsKind(o.Kind) {
+			out = append(out, o)
+		}
+	}
+	return out, nil
+}
+
+// ObjectOf names an object by what it says of itself.
+func ObjectOf(content map[string]any) Object {
+	o := Object{Content: content}
+	o.Kind, _ = content["kind"].(string)
+	metadata, _ := content["metadata"].(map[string]any)
+	o.Name, _ = metadata["name"].(string)
+	return o
+}
+
+// Problem is what is wrong with an object. It is of none where it is of what stands beside
+// the objects, or of all of them.
+type Problem struct {
+	Kind, Name     string
+	report.Problem // Path is one of JSON, as kubectl prints them
+}
+
+// Parse reads objects as a site, as if they were files in a directory of fsys: there are
+// keys and the lock of services. Files may be named that are site documents, too; the
+// objects have the last word over them. Without an error among the problems there is a site.
+func Parse(at time.Time, fsys fs.FS, dir string, beside []string, objects []Object) (*site.Site, []Problem) {
+	objects = slices.Clone(objects)
+	slices.SortFunc(objects, func(a, b Object) int { return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name)) })
+	f := files{FS: fsys, objects: map[string]written{}}
+	r, names, sites := &report.Report{}, slices.Clone(beside), 0
+	for _, o := range objects {
+		name := path.Join(dir, o.Kind+"."+o.Name)
+		w := write(o)
+		f.objects[name] = w
+		names = append(names, name)
+		src := &report.Source{Name: name, Data: w.text}
+		Check(src, r)
+		if o.Kind == Site {
+			if sites++; sites > 1 {
+				r.Add(report.Problem{At: report.Pos{Src: src, Line: 1, Col: 1}, Severity: report.Error, Rule: "second-site", Message: "the namespace has more than one Site", Hint: "keep one: a namespace is a fleet"})
+			}
+		}
+	}
+	if sites == 0 && len(beside) == 0 {
+		r.Add(report.Problem{Severity: report.Error, Rule: "no-site", Message: "the namespace has no Site", Hint: "apply an object of kind Site: a namespace is a fleet"})
+	}
+	var s *site.Site
+	if r.Err() == nil { // nothing that an object names is opened before
+		s, r = site.ParseAt(at, f, names...)
+	}
+	r.Sort()
+	return s, f.problems(r)
+}
+
+// files are objects as files, beside those of the host.
+type files struct {
+	fs.FS
+	objects map[string]written // by name of the file
+}
+
+// Open opens an object, or what is beside it.
+func (f files) Open(name string) (fs.File, error) {
+	w, ok := f.objects[name]
+	if !ok {
+		return f.FS.Open(name)
+	}
+	return &open{Reader: bytes.NewReader(w.text), name: name}, nil
+}
+
+// problems gives each problem its object, and its place there.
+func (f files) problems(r *report.Report) []Problem {
+	var out []Problem
+	for _, p := range r.Problems {
+		w := f.objects[p.File]
+		one := Problem{Kind: w.Kind, Name: w.Name, Problem: p}
+		if p.Line > 0 && p.Line <= len(w.paths) {
+			one.Path, one.File, one.Line, one.Column = w.paths[p.Line-1], w.Kind+"/"+w.Name, 0, 0
+			one.At = report.Pos{}
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// open is an object that is read.
+type open struct {
+	*bytes.Reader
+	name string
+}
+
+func (o *open) Stat() (fs.FileInfo, error) { return nil, fs.ErrInvalid }
+func (o *open) Close() error               { return nil }
+
+// Day is when a site from a cluster is read: the beginning of a day of UTC. What comes of
+// objects is the same for all who look at them on that day, so that one can approve what
+// another publishes.
+func Day(at time.Time) time.Time { return at.UTC().Truncate(24 * time.Hour) }

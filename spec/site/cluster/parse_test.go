@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/caisson-os/caisson/spec/site/report"
+)
+
+// objectsOf makes objects of YAML documents, as kubectl would but for the schema.
+func objectsOf(t *testing.T, text string) []Object {
+	t.Helper()
+	var out []Object
+	d := yaml.NewDecoder(strings.NewReader(text))
+	for {
+		var v any
+		if err := d.Decode(&v); err != nil {
+			return out
+		}
+		data, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := List(fmt.Appendf(nil, `{"items": [%s]}`, data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, list...)
+	}
+}
+
+// none is a host without files that notes what is asked for.
+type none struct{ asked []string }
+
+func (n *none) Open(name string) (fs.File, error) {
+	n.asked = append(n.asked, name)
+	return nil, fs.ErrNotExist
+}
+
+const head = "apiVersion: caisson.dev/v1alpha1\n"
+
+func siteWith(rest string) string {
+	return head + "kind: Site\nmetadata: {name: metal-a, namespace: metal-a, uid: x, labels: {a: b}}\nstatus: {conditions: []}\n" + rest
+}
+
+var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+// A namespace is a site: what the cluster adds to objects is not read, and what is wrong has
+// its place in the object that it is wrong in.
+func TestParse(t *testing.T) {
+	host := &none{}
+	s, problems := Parse(Day(noon), host, ".", nil, objectsOf(t, siteWith("registry: registry.example.org/metal-a\nnodes: [{name: n1, labels: {role: db}}]\nconf: {sysctl: {vm.swappiness: \"10\"}}\n")+
+		"---\n"+head+"kind: NodeSet\nmetadata: {name: storage}\nspec: {match: {labels: {role: storage}}}\n"))
+	if s == nil || s.Name() != "metal-a" || len(s.Nodes()) != 1 {
+		t.Fatalf("%v", problems)
+	}
+	if len(problems) != 1 || problems[0].Kind != "NodeSet" || problems[0].Name != "storage" || problems[0].Severity != report.Warning {
+		t.Errorf("problems: %+v", problems)
+	}
+	if len(host.asked) != 0 {
+		t.Errorf("objects had %q opened", host.asked)
+	}
+
+	_, problems = Parse(noon, host, ".", nil, objectsOf(t, siteWith("conf: {sysctl: {\"kernel.no such\": \"1\"}, files: {motd: {path: /tmp/x, content: \"a\\u007fb\"}}}\n")))
+	var got []string
+	for _, p := range problems {
+		if p.Severity == report.Error {
+			got = append(got, p.Kind+"/"+p.Name+" "+p.Path)
+		}
+	}
+	if want := "Site/metal-a .conf.files.motd.path"; len(got) == 0 || !strings.Contains(strings.Join(got, "\n"), want) {
+		t.Errorf("problems at %q, want %q: %+v", got, want, problems)
+	}
+}
+
+// A namespace has one Site.
+func TestOneSite(t *testing.T) {
+	one := siteWith("nodes: [{name: n1}]\n")
+	other := strings.Replace(one, "name: metal-a,", "name: metal-b,", 1)
+	for name, text := range map[string]string{"second-site": one + "---\n" + other, "no-site": head + "kind: NodeSet\nmetadata: {name: storage}\nspec: {}\n"} {
+		s, problems := Parse(noon, &none{}, ".", nil, objectsOf(t, text))
+		if s != nil || len(problems) != 1 || problems[0].Rule != name {
+			t.Errorf("%s: %v, %+v", name, s, problems)
+		}
+	}
+}
+
+// refusals has for each field of [Refused] an object that has it.
+var refusals = map[string]string{
+	"include":                       siteWith("include: [/etc/shadow]\n"),
+	"values":                        siteWith("values: /etc/shadow\n"),
+	"inventory":                     siteWith("inventory: [/etc/shadow]\n"),
+	"registry":                      siteWith("registry: oci:/etc/cron.d\n"),
+	"layer/base/tar":                siteWith("layer: {base: {tar: /etc/shadow}}\n"),
+	"layer/base/debian/keyring":     siteWith("layer: {base: {debian: {suite: trixie, keyring: /etc/shadow}}}\n"),
+	"trust/keys":                    siteWith("trust: {keys: {operator: mine.pub}}\n"),
+	"secrets/*/file":                siteWith("secrets: {db: {file: /etc/shadow}}\n"),
+	"secrets/*/command":             siteWith("secrets: {db: {command: [cat, /etc/shadow]}}\n"),
+	"conf/apparmor/profiles/*/file": siteWith("conf: {apparmor: {profiles: {x: {file: /etc/shadow}}}}\n"),
+	"conf/exec/*/file":              siteWith("conf: {overrides: {divingbell_exec: {hosts: [{name: n1, conf: {exec: {x.sh: {file: /etc/shadow}}}}]}}}\n"),
+	"conf/exec/*/revert_file":       siteWith("conf: {exec: {x.sh: {data: \"true\", revert_file: /etc/shadow}}}\n"),
+	"conf/files/*/file":             head + "kind: NodeMaintenance\nmetadata: {name: x}\nspec: {operations: [{name: o, type: realtime, conf: {files: {x: {file: /etc/shadow}}}}]}\n",
+	"conf/units/*/file":             siteWith("conf: {units: {x.service: {file: /etc/shadow}}}\n"),
+	"cas/*":                         siteWith("machine: {overrides: {labels: [{label: {key: a, values: [b]}, conf: {cas: [/etc/shadow]}}]}}\n"),
+	"git/allowedSigners":            head + "kind: NodeService\nmetadata: {name: x}\nspec: {git: {url: https://git.example.org/x, branch: main, allowedSigners: /etc/shadow}, directories: [{from: ., to: /srv/x}]}\n",
+	"git/url":                       head + "kind: NodeService\nmetadata: {name: x}\nspec: {git: {url: file:///srv/secrets, branch: main}, directories: [{from: ., to: /srv/x}]}\n",
+}
+
+// Whatever reads, writes or runs something where the site is published is refused in an
+// object, and nothing is opened before.
+func TestRefused(t *testing.T) {
+	for _, r := range Refused {
+		text, ok := refusals[r.Path]
+		if !ok {
+			t.Errorf("%s has no object in this test", r.Path)
+			continue
+		}
+		host := &none{}
+		s, problems := Parse(noon, host, ".", nil, objectsOf(t, text))
+		found := false
+		for _, p := range problems {
+			found = found || p.Rule == "refused" && p.Message == r.String() && p.Hint == r.Hint && strings.HasPrefix(p.Path, ".")
+		}
+		if s != nil || !found || len(host.asked) > 0 {
+			t.Errorf("%s: found %v, opened %q: %+v", r.Path, found, host.asked, problems)
+		}
+	}
+}
+
+// What is not in the table names no file: every field of every shape is tried with a name
+// that nobody has, and nothing asks for it.
+func TestNothingElseIsOpened(t *testing.T) {
+	const bait = "/var/lib/bait"
+	tried := 0
+	for _, k := range Kinds() {
+		if !k.Doc {
+			continue
+		}
+		for _, content := range baits(k.schema, bait, 0) {
+			doc, ok := content.(map[string]any)
+			if !ok {
+				continue
+			}
+			doc["apiVersion"], doc["kind"], doc["metadata"] = Group+"/"+Version, k.Kind, map[string]any{"name": "x"}
+			host := &none{}
+			Parse(noon, host, ".", nil, []Object{ObjectOf(doc)})
+			for _, name := range host.asked {
+				if name != "services.lock" {
+					t.Errorf("%s: %s was opened for %v", k.Kind, name, content)
+				}
+			}
+			tried++
+		}
+	}
+	if tried < 500 {
+		t.Errorf("only %d objects were tried", tried)
+	}
+}
+
+// baits returns values of a schema, each with the bait in the place of one text.
+func baits(s node, bait string, depth int) (out []any) {
+	if list, ok := s[forms].([]any); ok {
+		for _, form := range list {
+			out = append(out, baits(form.(node), bait, depth)...)
+		}
+		return out
+	}
+	switch {
+	case depth > 14:
+	case s["type"] == "string" && s["enum"] == nil:
+		return []any{bait}
+	case s["type"] == "array":
+		for _, v := range baits(s["items"].(node), bait, depth+1) {
+			out = append(out, []any{v})
+		}
+	case s["type"] == "object":
+		if each, ok := s["additionalProperties"].(node); ok {
+			for _, v := range baits(each, bait, depth+1) {
+				out = append(out, map[string]any{"x.sh": v})
+			}
+		}
+		given, _ := s["properties"].(node)
+		for name, p := range given {
+			for _, v := range baits(p.(node), bait, depth+1) {
+				out = append(out, map[string]any{name: v})
+			}
+		}
+	}
+	return out
+}
+
+// What kubectl would send as another value is said before, with what to write instead.
+func TestCheckSaysQuoteIt(t *testing.T) {
+	for text, hint := range map[string]string{
+		"conf: {files: {motd: {content: x, mode: 0640}}}":                                               `quote it: "0640"`,
+		"conf: {files: {motd: {content: x, mode: \"0640\"}}}":                                           "",
+		"conf: {sysctl: {vm.swappiness: 10}}":                                                           `quote it: "10"`,
+		"conf: {sysctl: {vm.swappiness: 1e6}}":                                                          `quote it: "1e6"`,
+		"conf: {sysctl: {a.b: on}}":                                                                     `quote it: "on"`,
+		"conf: {sysctl: {a.b: 0x10}}":                                                                   `quote it: "0x10"`,
+		"conf: {sysctl: {a.b: 1_000}}":                                                                  `quote it: "1_000"`,
+		"conf: {sysctl: {a.b: .5}}":                                                                     `quote it: ".5"`,
+		"conf: {sysctl: {a.b: 1 2 3}}":                                                                  "",
+		"conf: {sysctl: {a.b: 22:00}}":                                                                  "",
+		"layer: {base: {oci: x}, stateDisk: {create: on, atLeast: 020}}":                                `quote it: "020"`,
+		"layer: {base: {oci: x}, stateDisk: {create: \"on\", atLeast: 20}}":                             "write true, without quotes",
+		"layer: {base: {oci: x}, stateDisk: {create: y}}":                                               "write true, without quotes",
+		"layer: {base: {oci: x}, stateDisk: {create: yes, atLeast: \"20\"}}":                            "",
+		"network: {interfaces: [{name: v, vlan: {id: 5, on: b}}]}":                                      `quote it: "on"`,
+		"network: {interfaces: [{name: v, vlan: {id: 5, \"on\": b}}]}":                                  "",
+		"conf: {sysctl: {010: \"1\"}}":                                                                  `quote it: "010"`,
+		"conf: {apt: {packages: [{name: x, version: 1.0}]}}":                                            `quote it: "1.0"`,
+		"conf: {apt: {packages: {base: [{name: x, version: 1.0-1}]}}}":                                  "",
+		"machine: {agent: {policy: {sysctl: {a.b: {policy: enforce, onConflict: {corrections: 05}}}}}}": `quote it: "05"`,
+	} {
+		r := &report.Report{}
+		Check(&report.Source{Name: "x", Data: []byte(siteWith(text + "\n"))}, r)
+		got := ""
+		for _, p := range r.Problems {
+			got = p.Hint
+		}
+		if got != hint || len(r.Problems) > 1 {
+			t.Errorf("%s: %q, want %q: %v", text, got, hint, r.Problems)
+		}
+	}
+}
+
+// Two documents that would be one object are said.
+func TestCheckSaysOneName(t *testing.T) {
+	r := &report.Report{}
+	set := head + "kind: NodeSet\nmetadata: {name: a}\nspec: {}\n---\n"
+	if Check(&report.Source{Name: "x", Data: []byte(set + set)}, r); len(r.Problems) != 1 || r.Problems[0].Rule != "duplicate-name" {
+		t.Errorf("%v", r.Problems)
+	}
+}
+
+// A number that stands for a text in an object is refused: which text it was nobody knows.
+func TestNumbersInObjects(t *testing.T) {
+	s, problems := Parse(noon, &none{}, ".", nil, objectsOf(t, siteWith("conf: {files: {motd: {content: x, mode: 0640}}}\n")))
+	if s != nil || len(problems) != 1 || problems[0].Path != ".conf.files.motd.mode" || problems[0].Rule != "quoted" {
+		t.Errorf("%v %+v", s, problems)
+	}
+}
+
+// FuzzQuote: whatever a text is, its file reads as it.
+func FuzzQuote(f *testing.F) {
+	for _, text := range []string{"", "a", "\x00", "\u2028", "\u0085", "\U0001f600", "\\\"", "\ufeff", "a\r\nb", "\U000e0001"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		text = strings.ToValidUTF8(text, "?")
+		var y, j string
+		if err := errors.Join(yaml.Unmarshal([]byte(quote(text)), &y)); err != nil || y != text {
+			t.Errorf("YAML reads %q of %s: %v", y, quote(text), err)
+		}
+		if err := json.Unmarshal([]byte(quote(text)), &j); (err != nil || j != text) && !strings.Contains(quote(text), `\U`) {
+			t.Errorf("JSON reads %q of %s: %v", j, quote(text), err)
+		}
+	})
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package site
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site/document"
+	"github.com/caisson-os/caisson/spec/site/report"
+)
+
+// Secret says where the value of a secret comes from; one of File and Command is set.
+type Secret struct {
+	Name    string
+	File    string // encrypted with age, as the fs.FS given to [Parse] opens it
+	Data    []byte // what the file holds
+	Command []string
+	At      report.Pos
+}
+
+// Seal returns the secrets of those names that are sealed to a node, sorted by name. What it
+// leaves out, the node does without.
+type Seal func(node string, names []string) ([]spec.Secret, error)
+
+// Secrets returns the site's secrets, sorted by name. It knows no values.
+func (s *Site) Secrets() []Secret { return s.secrets }
+
+// SecretNames are the names of the site's secrets, sorted.
+func (s *Site) SecretNames() []string {
+	var names []string
+	for _, one := range s.secrets {
+		names = append(names, one.Name)
+	}
+	return names
+}
+
+// SealWith has overlays hold secrets from now on; without it none does. It is called before
+// anything is compiled.
+func (s *Site) SealWith(seal Seal) { s.seal = seal }
+
+// SecretsOf returns the names of the secrets that a node needs, sorted.
+func (s *Site) SecretsOf(node string) ([]string, error) {
+	o, err := s.Overlay(node, "")
+	if err != nil {
+		return nil, err
+	}
+	return s.secretsOf(o), nil
+}
+
+// secretsOf returns the site's secrets that an overlay's items need.
+func (s *Site) secretsOf(o *spec.Overlay) []string {
+	if len(s.secrets) == 0 {
+		return nil
+	}
+	known := s.SecretNames()
+	return slices.DeleteFunc(o.Items.SecretNames(), func(name string) bool { return !slices.Contains(known, name) })
+}
+
+// maxSealed caps a file with a secret: the value, encrypted and in text.
+const maxSealed = 2*rules.MaxSecret + 4<<10
+
+// What an age file begins with: as it is, and in text.
+const (
+	ageFile   = "age-encryption.org/v1\n"
+	ageArmour = "-----BEGIN AGE ENCRYPTED FILE-----"
+)
+
+// readSecrets checks where secrets come from.
+func (s *Site) readSecrets(r *document.Reader) {
+	for _, e := range s.doc.Secrets {
+		r.In(e.Key.S, func() {
+			d := e.Val
+			r.Valid(e.Key.At, rules.Secret(e.Key.S))
+			one := Secret{Name: e.Key.S, At: e.Key.At}
+			for _, word := range d.Command {
+				one.Command = append(one.Command, word.S)
+			}
+			switch {
+			case d.File.Set() == (len(one.Command) > 0):
+				r.Errorf(e.Key.At, "required", "write one of file and command", "the secret comes from nowhere, or from two places")
+			case d.File.Set():
+				one.File = document.Beside(d.File.At, d.File.S)
+				r.In("file", func() { one.Data = readSealed(r, one.File, d.File.At) })
+			case one.Command[0] == "" || strings.Contains(one.Command[0], " "):
+				r.In("command", func() {
+					r.Errorf(d.Command[0].At, "command", "as in [vault, kv, get, …]", "%.80q is not a program: no shell runs it", one.Command[0])
+				})
+			}
+			s.secrets = append(s.secrets, one)
+		})
+	}
+	slices.SortFunc(s.secrets, func(a, b Secret) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// readSealed returns what a file holds that must be encrypted.
+func readSealed(r *document.Reader, name string, at report.Pos) []byte {
+	data := r.Named(name, at, maxSealed)
+	if data == nil {
+		return nil
+	}
+	if text := bytes.TrimLeft(data, " \t\r\n"); !bytes.HasPrefix(data, []byte(ageFile)) && !bytes.HasPrefix(text, []byte(ageArmour)) {
+		r.Errorf(at, "not-encrypted", "age -r RECIPIENT -o "+name+" encrypts it; what was committed as it is must be changed", "%s is not an age file: a secret is kept encrypted", name)
+		return nil
+	}
+	return data
+}

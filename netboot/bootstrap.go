@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/site"
+	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // Registry says how the nodes reach what is published.
@@ -40,7 +41,29 @@ func Bootstrap(s *site.Site, r Registry) (spec.Bootstrap, error) {
 		return b, fmt.Errorf("epoch keys: %w", err)
 	}
 	b.Keys, b.EpochKeys, b.Threshold = texts(operators), texts(epoch), s.Trust().Threshold
+	if name := s.Trust().Chain; name != "" {
+		c, err := chain.ReadFile(name)
+		if err != nil {
+			return b, err
+		}
+		if c == nil {
+			return b, cli.WithHint(fmt.Errorf("the site names root keys, and %s is not there", name), "'caisson keys rotate' makes the first version")
+		}
+		if of := c.Newest().Keys.Fleet; of != b.Fleet {
+			return b, cli.WithHint(fmt.Errorf("%s is of fleet %q, the site is %q", name, of, b.Fleet), "take that of this site; 'caisson keys rotate' makes one where there is none")
+		}
+		b = c.Bootstrap(b) // those that count, whatever the site names meanwhile
+		b.Chain = c.Newest().Candidate.Document
+	}
 	return b, nil
+}
+
+// ForHost returns what of a bootstrap a host needs that caisson does not boot: nothing of
+// loaders, disks and cards.
+func ForHost(b spec.Bootstrap) spec.Bootstrap {
+	b.KernelArgs, b.Hints, b.NewStateDisk, b.BootFromDisk, b.Network, b.Nodes = nil, "", nil, false, nil, nil
+	b.SetNeeds()
+	return b
 }
 
 // Anchor is [Bootstrap] with other operators than the site's: one signature of theirs is
@@ -51,7 +74,7 @@ func Anchor(s *site.Site, r Registry, operators []sign.Verifier) (spec.Bootstrap
 	}
 	b := spec.Bootstrap{APIVersion: spec.APIVersion, Kind: spec.KindBootstrap, Fleet: s.Name(), Registry: r.Ref,
 		PlainHTTP: r.PlainHTTP, Mirrors: r.Mirrors, Proxy: r.Proxy, CAs: r.CAs, Hints: s.ReportURL(), Keys: texts(operators), Threshold: 1, KernelArgs: s.KernelArgs(), NewStateDisk: s.NewStateDisk(),
-		BootFromDisk: s.BootFromDisk(), Network: s.BootNetwork()}
+		BootFromDisk: s.BootFromDisk(), Network: s.BootNetwork(), Nodes: s.BootNodes()}
 	if ref, err := oci.ParseRef(r.Ref); err != nil {
 		return b, fmt.Errorf("registry of the nodes: %w", err)
 	} else if ref.IsLayout() {

@@ -32,7 +32,7 @@ func Between(ctx context.Context, f *publish.Fleet, from, to publish.Generation)
 	maps.Copy(names, rows[1])
 	l := &layers{release.Planned{Context: ctx, Read: f.Layer, Say: f.Say}}
 	found := plan.NewDifferences(l)
-	out := &plan.Plan{Nodes: []plan.NodePlan{}, Layers: []plan.LayerPlan{}}
+	out := &plan.Plan{Nodes: []plan.NodePlan{}, Layers: []plan.LayerPlan{}, NotLooked: []string{}}
 	for _, name := range plain.Names(maps.Keys(names)) {
 		a, wasThere := rows[0][name]
 		b, isThere := rows[1][name]

@@ -25,15 +25,16 @@ import (
 // rig is a hub over a database, and the nodes that report to it.
 type rig struct {
 	*testing.T
-	db    string
-	hub   *Hub
-	stop  func()
-	clock time.Time
-	hears bool
-	mu    sync.Mutex
-	what  Published
-	keys  map[string]*ecdsa.PrivateKey
-	lines []string // that its hubs said
+	db     string
+	hub    *Hub
+	stop   func()
+	clock  time.Time
+	hears  bool
+	drains map[string]bool
+	mu     sync.Mutex
+	what   Published
+	keys   map[string]*ecdsa.PrivateKey
+	lines  []string // that its hubs said
 }
 
 // numbered is a digest.
@@ -61,7 +62,7 @@ func (r *rig) publish(root string, generation uint64, nodes ...string) {
 }
 
 func (r *rig) options(s *store.Store) Options {
-	return Options{Store: s, Groups: map[string]int{"default": 1}, Hears: r.hears, Say: r.say,
+	return Options{Store: s, Groups: map[string]int{"default": 1}, Drains: r.drains, Hears: r.hears, Say: r.say,
 		Now: func() time.Time { r.mu.Lock(); defer r.mu.Unlock(); return r.clock },
 		Index: func(_ context.Context, known string) (Published, error) {
 			r.mu.Lock()
@@ -414,6 +415,41 @@ func TestSlots(t *testing.T) {
 	r.must(r.hub.TakeSlot(ctx, "default", "n2", r.proof("k2")))
 	r.must(r.hub.ReleaseSlot(ctx, "default", "n2", "eve", "it burnt"))
 	no("not_held", r.hub.ReleaseSlot(ctx, "default", "n2", "eve", "it burnt"))
+}
+
+// TestDrains: in a group whose nodes are drained a node has its slot, and no leave to use it,
+// until it is said to be drained; a restart of the service forgets nothing of that.
+func TestDrains(t *testing.T) {
+	r := newRig(t, "n1", "n2")
+	r.drains = map[string]bool{"default": true}
+	r.restart()
+	ctx := t.Context()
+	no := func(kind string, err error) {
+		t.Helper()
+		var e *SlotError
+		if !errors.As(err, &e) || e.Kind != kind {
+			t.Errorf("%v, want %s", err, kind)
+		}
+	}
+	r.must(r.report("k1", "n1", 1, nil))
+	r.must(r.report("k2", "n2", 1, nil))
+	no(Unproven, r.hub.TakeSlot(ctx, "default", "n1", Proof{})) // a pod that asks in a node's name
+	no("not_held", r.hub.Drained(ctx, "default", "n1", "bridge", "nothing"))
+	no(Draining, r.hub.TakeSlot(ctx, "default", "n1", r.proof("k1")))
+	no("all_slots_full", r.hub.TakeSlot(ctx, "default", "n2", r.proof("k2")))
+	r.restart()
+	no(Draining, r.hub.TakeSlot(ctx, "default", "n1", r.proof("k1")))
+	if held := r.hub.Slots()[0].Held; len(held) != 1 || !held[0].Draining {
+		t.Errorf("slots: %+v", held)
+	}
+	r.must(r.hub.Drained(ctx, "default", "n1", "bridge", "3 pods were evicted"))
+	r.must(r.hub.Drained(ctx, "default", "n1", "bridge", "again"))
+	r.must(r.hub.TakeSlot(ctx, "default", "n1", r.proof("k1")))
+	r.restart()
+	r.must(r.hub.TakeSlot(ctx, "default", "n1", r.proof("k1")))
+	r.must(r.hub.FreeSlot(ctx, "default", "n1", r.proof("k1")))
+	no(Draining, r.hub.TakeSlot(ctx, "default", "n1", r.proof("k1"))) // the next time it is drained again
+	r.must(r.hub.ReleaseSlot(ctx, "default", "n1", "eve", "its window closed"))
 }
 
 // TestASlotOutlivesAKey: a diskless node reboots with a slot, and gives it back with the

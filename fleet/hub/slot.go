@@ -24,6 +24,8 @@ type Held struct {
 	Group string    `json:"group"`
 	Node  string    `json:"node"`
 	Since time.Time `json:"since"`
+
+	Draining bool `json:"draining,omitempty"` // the node waits until somebody says that it is drained
 }
 
 // Slots returns the groups by name, with their holders, the oldest first.
@@ -35,7 +37,7 @@ func (h *Hub) Slots() []Group {
 		g := Group{Name: name, Max: h.o.Groups[name], Held: []Held{}}
 		for _, l := range h.slots {
 			if l.Group == name {
-				g.Held = append(g.Held, Held{l.Group, l.Node, l.Since})
+				g.Held = append(g.Held, Held{l.Group, l.Node, l.Since, h.draining(l)})
 			}
 		}
 		list = append(list, g)
@@ -49,12 +51,24 @@ type SlotError struct{ Kind, Why string }
 
 func (e *SlotError) Error() string { return e.Why }
 
-// TakeSlot gives a node a slot of a group. A node that has it already keeps it.
+// Draining is the kind of a [SlotError]: the node has a slot, and may act when it is drained.
+const Draining = "draining"
+
+// draining reports whether a slot's node has yet to be drained.
+func (h *Hub) draining(l store.Slot) bool { return h.o.Drains[l.Group] && l.Drained.IsZero() }
+
+// TakeSlot gives a node a slot of a group. A node that has it already keeps it. In a group
+// whose nodes are drained that is an error of kind [Draining] until somebody says that this
+// one is. A request that proves nothing drains nobody: anybody could send it.
 func (h *Hub) TakeSlot(ctx context.Context, group, name string, p Proof) error {
 	return h.changeSlot(ctx, group, name, &p, false, func(held []store.Slot, mine *store.Slot) (c store.Change, err error) {
 		switch {
+		case mine != nil && h.draining(*mine):
+			return c, &SlotError{Draining, fmt.Sprintf("it is being drained since %s", mine.Since.Format(time.RFC3339))}
 		case mine != nil:
 			return c, nil
+		case h.o.Drains[group] && p.Key == "":
+			return c, &SlotError{Unproven, "nodes of group " + group + " are drained, and the request is not signed by the node"}
 		case len(held) >= h.o.Groups[group]:
 			return c, &SlotError{"all_slots_full", fmt.Sprintf("%d of %d slots of group %s are held, one by %s since %s", len(held), h.o.Groups[group], group, held[0].Node, held[0].Since.Format(time.RFC3339))}
 		}
@@ -62,7 +76,10 @@ func (h *Hub) TakeSlot(ctx context.Context, group, name string, p Proof) error {
 		if h.mayRecord(name, h.o.Now()) {
 			c.Events = []store.Event{{At: h.o.Now(), Node: name, What: "it took a slot of " + group}}
 		}
-		return c, nil
+		if h.draining(c.Taken[0]) {
+			err = &SlotError{Draining, "it has a slot, and is being drained"}
+		}
+		return c, err
 	})
 }
 
@@ -88,6 +105,23 @@ func (h *Hub) ReleaseSlot(ctx context.Context, group, name, by, reason string) e
 		}
 		c.Freed = []store.Slot{*mine}
 		c.Events = []store.Event{{At: h.o.Now(), Node: name, What: by + " released its slot of " + group + ": " + reason}}
+		return c, nil
+	})
+}
+
+// Drained notes that whoever drains nodes has drained one that holds a slot: it may act.
+func (h *Hub) Drained(ctx context.Context, group, name, by, what string) error {
+	return h.changeSlot(ctx, group, name, nil, false, func(_ []store.Slot, mine *store.Slot) (c store.Change, err error) {
+		switch {
+		case mine == nil:
+			return c, &SlotError{"not_held", name + " holds no slot of " + group}
+		case !h.draining(*mine):
+			return c, nil
+		}
+		done := *mine
+		done.Drained = h.o.Now().UTC().Truncate(time.Second)
+		c.Drains = []store.Slot{done}
+		c.Events = []store.Event{{At: h.o.Now(), Node: name, What: by + " drained it for its slot of " + group + ": " + what}}
 		return c, nil
 	})
 }
@@ -136,7 +170,7 @@ func (h *Hub) changeSlot(ctx context.Context, group, name string, by *Proof, fre
 	if p.Key != "" {
 		c.Proofs = []store.Proof{{Node: name, At: p.At.UTC()}}
 	}
-	if len(c.Taken)+len(c.Freed)+len(c.Proofs) == 0 {
+	if len(c.Taken)+len(c.Freed)+len(c.Drains)+len(c.Proofs) == 0 {
 		return refused
 	}
 	if err := h.o.Store.Apply(ctx, c); err != nil {
@@ -145,13 +179,13 @@ func (h *Hub) changeSlot(ctx context.Context, group, name string, by *Proof, fre
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.slots = slices.DeleteFunc(slices.Clone(h.slots), func(l store.Slot) bool {
-		return len(c.Freed) > 0 && l.Group == group && l.Node == name
+		return len(c.Freed)+len(c.Drains) > 0 && l.Group == group && l.Node == name
 	})
-	h.slots = append(h.slots, c.Taken...)
+	h.slots = append(append(h.slots, c.Drains...), c.Taken...)
 	if p.Key != "" {
 		h.proofs[name] = p.At.UTC()
 	}
-	if len(c.Taken)+len(c.Freed) > 0 {
+	if len(c.Taken)+len(c.Freed)+len(c.Drains) > 0 {
 		h.notifyWatchers()
 	}
 	return refused

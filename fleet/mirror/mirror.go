@@ -91,7 +91,8 @@ func (m *Mirror) Fleet(ctx context.Context) (*Result, error) {
 		}
 		for _, step := range []func() error{
 			func() error { return r.layers(ctx) },
-			func() error { return r.services(ctx) },
+			func() error { return r.kept(ctx, oci.RepoService) },
+			func() error { return r.kept(ctx, oci.RepoLoader) },
 			func() error { return r.overlays(ctx, nodes) },
 			func() error { return r.documents(ctx) },
 		} {

@@ -13,8 +13,8 @@ import (
 )
 
 // Nodes copies what nodes need to come up where nothing else is to be had: their overlays,
-// the layers that those name, images of services and fleet:current; of one node, or of all
-// where none is named. It needs a policy, and returns the rows of the nodes.
+// the layers that those name, images of services, what disks start, and fleet:current; of one
+// node, or of all where none is named. It needs a policy, and returns the rows of the nodes.
 func (m *Mirror) Nodes(ctx context.Context, name string) (*Result, map[string]spec.Published, error) {
 	if err := m.verify(ctx, m.From); err != nil {
 		return nil, nil, err
@@ -41,14 +41,23 @@ func (m *Mirror) Nodes(ctx context.Context, name string) (*Result, map[string]sp
 		}
 	}
 	slices.Sort(layers)
+	loaders, err := m.From.Loaders(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	result, err := m.start(func(r *run) error {
 		for _, digest := range layers {
 			if err := r.copy(ctx, oci.RepoLayer, named{digest, []string{release.KeepTag(digest)}}); err != nil {
 				return err
 			}
 		}
-		if err := r.services(ctx); err != nil {
+		if err := r.kept(ctx, oci.RepoService); err != nil {
 			return err
+		}
+		for _, l := range loaders {
+			if err := r.copy(ctx, oci.RepoLoader, named{l.Manifest, []string{release.KeepTag(l.Manifest)}}); err != nil {
+				return err
+			}
 		}
 		if err := r.overlays(ctx, tagsOf(rows)); err != nil {
 			return err

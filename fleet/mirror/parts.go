@@ -139,20 +139,20 @@ func (r *run) stated(ctx context.Context, p *publish.Publisher) (release.Stateme
 	return set.Statement(ctx, r.policy.Release)
 }
 
-// services copies the images of services. Nobody signs them: overlays name their
-// digests.
-func (r *run) services(ctx context.Context) error {
-	tags, err := r.From.Registry.Tags(ctx, oci.RepoService)
+// kept copies images of services, or loaders. Nobody signs them: overlays and fleet:current
+// name their digests.
+func (r *run) kept(ctx context.Context, repo string) error {
+	tags, err := r.From.Registry.Tags(ctx, repo)
 	if err != nil && !errors.Is(err, oci.ErrNotFound) {
 		return err
 	}
 	tags = slices.DeleteFunc(tags, func(tag string) bool { _, ok := publish.ImageOf(tag); return !ok })
-	list, err := r.resolve(ctx, oci.RepoService, tags)
+	list, err := r.resolve(ctx, repo, tags)
 	if err != nil {
 		return err
 	}
 	for _, n := range list {
-		if err := r.copy(ctx, oci.RepoService, n); err != nil {
+		if err := r.copy(ctx, repo, n); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/oci/keys"
 	"github.com/caisson-os/caisson/spec/site"
 	"github.com/caisson-os/caisson/spec/site/report"
+	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // Site returns what a site says about trust, its key files read. A lifetime that
@@ -39,6 +40,13 @@ func Site(s *site.Site, lifetime string) (publish.Policy, error) {
 		return p, r.Err()
 	}
 	p.Operator, p.Epoch, p.Release = keys[site.Operator], keys[site.Epoch], keys[site.Release]
+	p.Root, p.RootThreshold, p.Attestation = keys[site.Root], s.Trust().RootThreshold, keys[site.Attestation]
+	p.Rescue = keys[site.Rescue]
+	if name := s.Trust().Chain; name != "" {
+		if p.Chain, err = chain.ReadFile(name); err != nil {
+			return p, err
+		}
+	}
 	return p, nil
 }
 

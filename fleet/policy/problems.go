@@ -33,15 +33,13 @@ type held struct {
 func read(s *site.Site) (byRole map[string][]sign.Verifier, problems []report.Problem) {
 	byRole = map[string][]sign.Verifier{}
 	seen := map[string]held{}
-	for _, role := range []string{site.Operator, site.Release, site.Epoch, site.Attestation} {
-		if role == site.Release && !s.HasLayer() {
-			continue
-		}
+	for _, role := range []string{site.Root, site.Operator, site.Release, site.Epoch, site.Attestation, site.Rescue} {
 		files, named := s.KeyFiles(role)
 		for _, f := range files {
 			found, err := keys.Publics([]string{f.Name})
 			if err != nil {
-				if role != site.Attestation || !errors.Is(err, fs.ErrNotExist) { // nothing that is published is verified with it
+				unused := role == site.Attestation || role == site.Release && !s.HasLayer() // nothing that is published is verified with it
+				if !unused || !errors.Is(err, fs.ErrNotExist) {
 					problems = append(problems, unread(role, f, named, err))
 				}
 				continue

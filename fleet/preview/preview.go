@@ -5,7 +5,7 @@
 // leaves the comparing to spec/site/plan; a property test publishes afterwards
 // and compares.
 //
-// It writes nothing. Only cmd/caisson imports it.
+// It writes nothing. cmd/caisson and caisson-kube import it.
 package preview
 
 import (

@@ -38,10 +38,11 @@ func (p *Publisher) overlay(ctx context.Context, v *view, name string) (*lookedO
 	return l, p.allRules().overlay.Run(l)
 }
 
-// Lists changes the reject list of fleet:current.
+// Lists changes the lists of fleet:current.
 type Lists struct {
-	Reject []string // digests of overlays or layers that nodes must not run
-	Allow  []string // taken off the list
+	Reject []string     // digests of overlays or layers that nodes must not run
+	Allow  []string     // taken off the list
+	Loader *spec.Loader // takes the place of the one of its architecture; nil changes none
 }
 
 // Refresh renews the signature of fleet:current, and of overlays that are to
@@ -65,6 +66,11 @@ func (p *Publisher) refresh(ctx context.Context, v *view, batch *registry.Batch,
 	reject, err := v.list(lists)
 	if err != nil {
 		return nil, err
+	}
+	if lists.Loader != nil {
+		if err := v.setLoader(*lists.Loader); err != nil {
+			return nil, err
+		}
 	}
 	x := v.next()
 	if v.index.Root.Reserved {

@@ -31,6 +31,7 @@ type looked struct {
 	past      Generation // that is wanted, of an earlier root
 
 	newFleet, acceptExpired bool
+	signs                   bool // what comes of it is signed
 
 	said  sign.FleetPredicate // what the signature of the index says
 	index spec.FleetIndex
@@ -62,6 +63,7 @@ var indexChecks = check.List[*looked]{
 // currentChecks is the rule for fleet:current, given a good index.
 var currentChecks = check.List[*looked]{
 	{Name: "current accepted", OK: currentIsAccepted},
+	{Name: "current keys", OK: currentKeysAreThere},
 	{Name: "current minimum", OK: minimumIsPublished},
 	{Name: "current age", OK: currentIsNotOlder},
 	{Name: "current expiry", OK: currentIsFresh},
@@ -213,6 +215,10 @@ func indexIsWhole(l *looked) error {
 func currentIsAccepted(l *looked) (err error) {
 	b := spec.Bootstrap{Fleet: l.policy.Fleet, Keys: pems(l.policy.Operator), Threshold: l.policy.Threshold, EpochKeys: pems(l.policy.Epoch)}
 	l.fresh, err = trust.AcceptFleet(l.candidate, b, spec.Floor{}, l.index.Epoch, trust.Clock{RTC: l.now})
+	if f := l.policy.former; f != nil && ofKeys(err) {
+		b.Keys, b.Threshold, b.EpochKeys = pems(f.Operator), f.Threshold, pems(f.Epoch)
+		l.fresh, err = trust.AcceptFleet(l.candidate, b, spec.Floor{}, l.index.Epoch, trust.Clock{RTC: l.now})
+	}
 	return err
 }
 

@@ -14,14 +14,18 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // putCurrent writes fleet:current. The least generation is that of the node that
 // was published the longest ago; Publish with All raises it for everyone. The
 // epoch key's permission goes with it: the least epoch is above what nodes know.
-func (p *Publisher) putCurrent(ctx context.Context, x *index.Index, reject []string) (memory.Stamp, error) {
-	doc := spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: x.Root.Fleet, Reject: reject,
+func (p *Publisher) putCurrent(ctx context.Context, x *index.Index, reject []string, loaders []spec.Loader, keys *chain.Chain) (memory.Stamp, error) {
+	doc := spec.Fleet{APIVersion: spec.APIVersion, Kind: spec.KindFleet, Fleet: x.Root.Fleet, Reject: reject, Loaders: loaders,
 		Minimum: spec.Floor{Epoch: x.Root.Epoch, Generation: x.Least()}}
+	if keys != nil {
+		doc.KeysVersion = keys.Version()
+	}
 	raw, err := spec.Encode(doc)
 	if err != nil {
 		return memory.Stamp{}, err

@@ -23,6 +23,8 @@ type Hold struct {
 	Nodes []string
 	All   bool      // instead of Nodes
 	Until time.Time // zero is without end
+
+	OldSecrets bool // a rollback may bring older secrets, and some that were sealed to another recipient
 }
 
 // Freeze keeps what nodes have, until [Publisher.Forward].
@@ -98,6 +100,9 @@ func (p *Publisher) Rollback(ctx context.Context, h Hold, to string) (*Result, e
 		if err := e.checkReleased(ctx, o.Layer); err != nil {
 			return err
 		}
+		if err := e.noteSecrets(ctx, w, o); err != nil {
+			return err
+		}
 		o.Match = w.was.Match
 		return e.sign(ctx, w, o)
 	})
@@ -167,6 +172,7 @@ type editing struct {
 	mu     sync.Mutex
 	result *Result
 	layers map[string]release.Layer // read, by digest
+	older  map[aged][]string        // secrets that would become older → nodes
 }
 
 // edit lets f change what nodes have and how they are held, after find has found what
@@ -199,6 +205,9 @@ func (p *Publisher) edit(ctx context.Context, verb string, h Hold, find func(con
 			w.generation, w.holds = x.Root.Generation, w.was.Holds
 			return f(ctx, e, w)
 		}); err != nil {
+			return err
+		}
+		if err := olderSecrets(e.older); err != nil {
 			return err
 		}
 		c := &change{by: h.By, verb: verb, index: x, reject: v.rejected()}

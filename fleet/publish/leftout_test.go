@@ -24,16 +24,16 @@ func TestCurrentOfALaterRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Now = f.Now.Add(time.Minute)
-	later := slices.Concat(was.Document[:len(was.Document)-1], []byte(`,"keysVersion":7}`))
+	later := slices.Concat(was.Document[:len(was.Document)-1], []byte(`,"laterKey":7}`))
 	if _, err := f.putFleet(t.Context(), "metal-a", later, []string{"current"}, oci.TypeFleet, sign.PredicateFleet, freshFor); err != nil {
 		t.Fatal(err)
 	}
 	report, err := f.Verify(t.Context(), f.policy, nil)
-	if err != nil || !report.OK() || !strings.Contains(report.Findings[0].Detail, spec.LeftOut([]string{"keysVersion"})) {
+	if err != nil || !report.OK() || !strings.Contains(report.Findings[0].Detail, spec.LeftOut([]string{"laterKey"})) {
 		t.Errorf("%+v, %v", report, err)
 	}
 	_, err = f.Publish(t.Context(), f.policy, f.nodes("", "20"), Options{})
-	if refusal.Of(err) != refusal.NeedsAgent || !strings.Contains(err.Error(), "keysVersion") {
+	if refusal.Of(err) != refusal.NeedsAgent || !strings.Contains(err.Error(), "laterKey") {
 		t.Errorf("it was written again: %v", err)
 	}
 	if now, err := document(t.Context(), f.Registry.Source(), "current", oci.TypeFleet, oci.MaxFleet); err != nil || string(now.Document) != string(later) {

@@ -121,6 +121,11 @@ func (p *Publisher) prune(ctx context.Context, batch *registry.Batch, keep Keep,
 	if out.Services, err = n.pruneServices(ctx, dry || !locked); err != nil {
 		return nil, err
 	}
+	if !dry && locked {
+		if err := n.pruneLoaders(ctx); err != nil {
+			return nil, err
+		}
+	}
 	layers, err := release.Prune(ctx, p.Registry, batch, n.layers, keep.Versions, dry)
 	if err != nil {
 		return nil, err

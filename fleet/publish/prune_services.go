@@ -86,19 +86,19 @@ func (n *needs) pruneServices(ctx context.Context, keep bool) ([]PrunedService, 
 		if out = append(out, one); one.Keep != "" || keep {
 			continue
 		}
-		if err := n.removeService(ctx, tag); err != nil {
+		if err := n.removeKept(ctx, oci.RepoService, tag); err != nil {
 			return nil, fmt.Errorf("remove service:%s: %w", tag, err)
 		}
 	}
 	return out, nil
 }
 
-// removeService removes the manifest that keeps an image, not only its name: the image
-// goes with it.
-func (n *needs) removeService(ctx context.Context, tag string) error {
-	resp, err := n.p.Registry.Source().Manifest(ctx, oci.RepoService, tag, "")
+// removeKept removes the manifest that keeps an image or a loader, not only its name: what it
+// keeps goes with it.
+func (n *needs) removeKept(ctx context.Context, repo, tag string) error {
+	resp, err := n.p.Registry.Source().Manifest(ctx, repo, tag, "")
 	if err == nil {
-		err = n.p.Registry.Delete(ctx, oci.RepoService, resp.Digest)
+		err = n.p.Registry.Delete(ctx, repo, resp.Digest)
 	}
 	if errors.Is(err, oci.ErrNotFound) {
 		return nil

@@ -36,6 +36,7 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // Publisher is a fleet in a registry, and who signs for it.
@@ -72,6 +73,14 @@ type Policy struct {
 	Threshold int
 	Lifetime  time.Duration
 	Epoch     []sign.Verifier // who may raise the epoch; not in the index
+
+	Root          []sign.Verifier // who says which keys count; not in the index
+	RootThreshold int
+	Attestation   []sign.Verifier
+	Rescue        []sign.Verifier // who may let somebody into a node; not in the index
+	Chain         *chain.Chain    // versions of the keys as the site has them; nil: the keys above count
+
+	former *Policy // whose fleet:current is taken, too, while a rotation that was cut is taken up
 }
 
 // freshFor is how long fleet:current is fresh: `caisson refresh` runs daily, and

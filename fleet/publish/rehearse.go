@@ -88,11 +88,14 @@ func (p *Publisher) runDry(ctx context.Context, policy Policy, why purpose, f fu
 
 // rehearseInto says in a result what a change would write, after the nodes' own decision about it.
 func (p *Publisher) rehearseInto(ctx context.Context, policy Policy, c *change, result *Result) error {
-	q, policy, err := p.withTrialKey(policy)
-	if err != nil {
-		return err
+	q := *p
+	if c.judges == nil { // else it is about whose signatures they have
+		var err error
+		if q, policy, err = p.withTrialKey(policy); err != nil {
+			return err
+		}
 	}
-	if err := q.signNodes(ctx, policy, &c.index.Root, c.todo); err != nil {
+	if err := q.signNodes(ctx, policy, &c.index.Root, c.todo, c.judges...); err != nil {
 		return err
 	}
 	for i := range c.todo {

@@ -115,6 +115,11 @@ func (p *Publisher) verify(ctx context.Context, v *view, only []string) (*Report
 			return nil, err
 		}
 	}
+	for _, l := range v.loaders {
+		if err := r.add("loader:"+l.Manifest, p.checkLoader(ctx, l), false, ""); err != nil {
+			return nil, err
+		}
+	}
 	for _, digest := range slices.Sorted(maps.Keys(layers)) {
 		found, err := p.Layers(ctx, v.policy, digest)
 		if err := r.add("layer:"+digest, err, false, ""); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/caisson-os/caisson/internal/cli"
 	"github.com/caisson-os/caisson/oci"
 	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
 )
 
@@ -27,6 +28,7 @@ type view struct {
 	current  *trust.FleetState // nil where nothing is published
 	seen     memory.Seen       // what was remembered, raised to what was read
 	newest   time.Time         // newest time of issue of all that is known
+	loaders  []spec.Loader     // of fleet:current
 	torn     map[string]bool   // nodes whose tag a publish that was cut has moved, see adoptMoves
 }
 
@@ -69,7 +71,11 @@ func (p *Publisher) agentRules() *trust.Rules {
 
 // look reads fleet:index and fleet:current and checks both.
 func (p *Publisher) look(ctx context.Context, policy Policy, why purpose) (*view, error) {
-	l := &looked{policy: policy, place: p.Registry.Ref(), why: why, now: p.Now, newFleet: p.NewFleet, acceptExpired: p.AcceptExpired, file: p.Memory.Name()}
+	policy, err := p.Follow(ctx, policy, why.publish && policy.Site)
+	if err != nil {
+		return nil, err
+	}
+	l := &looked{policy: policy, place: p.Registry.Ref(), why: why, now: p.Now, newFleet: p.NewFleet, acceptExpired: p.AcceptExpired, signs: len(p.Signers) > 0 && !p.Dry, file: p.Memory.Name()}
 	l.seen, l.known = p.Memory.At(l.place.String())
 	v := &view{policy: policy, seen: l.seen}
 	if l.known && policy.Fleet == "" {
@@ -108,7 +114,7 @@ func (p *Publisher) look(ctx context.Context, policy Policy, why purpose) (*view
 		if err := p.allRules().current.Run(l); err != nil {
 			return nil, fmt.Errorf("fleet:current: %w", err)
 		}
-		v.current = l.fresh
+		v.current, v.loaders = l.fresh, l.fresh.Loaders
 		v.seen.Current = v.seen.Current.Newer(memory.Stamp{Digest: oci.Digest(c.Document), IssuedAt: l.fresh.IssuedAt})
 	}
 	v.seen.Fleet, v.seen.Epoch, v.seen.Generation = v.index.Root.Fleet, v.index.Root.Epoch, v.index.Root.Generation

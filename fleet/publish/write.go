@@ -16,6 +16,7 @@ import (
 	"github.com/caisson-os/caisson/oci/sign"
 	"github.com/caisson-os/caisson/spec"
 	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/chain"
 )
 
 // work is one node that gets a new signature.
@@ -37,6 +38,7 @@ type work struct {
 
 	expires int64 // when its signatures do
 	bundles [][]byte
+	same    *trust.Accepted // what a signature that is added repeats; nil is a statement of now
 }
 
 // setDocument takes the overlay that a node gets.
@@ -83,6 +85,9 @@ type change struct {
 	rows   bool     // such rows there are: that takes a generation
 	reject []string // of fleet:current
 
+	keys   *chain.Chain // with a version that counts from now on; nil is none
+	judges []Policy     // by whose keys a node may judge, too; see Rotate
+
 	cut map[string]spec.Rollout // as they are should this be cut; nil is as they were
 }
 
@@ -108,7 +113,7 @@ func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *re
 		}
 		return p.rehearseInto(ctx, policy, c, result)
 	}
-	if err := p.signNodes(ctx, policy, &x.Root, c.todo); err != nil {
+	if err := p.signNodes(ctx, policy, &x.Root, c.todo, c.judges...); err != nil {
 		return err
 	}
 	place := p.Registry.Ref().String()
@@ -139,7 +144,14 @@ func (p *Publisher) write(ctx context.Context, policy Policy, v *view, batch *re
 	if err != nil {
 		return err
 	}
-	current, err := p.putCurrent(ctx, x, c.reject)
+	keys := v.policy.Chain
+	if c.keys != nil {
+		keys = c.keys
+	}
+	if err := p.putKeys(ctx, keys); err != nil {
+		return err
+	}
+	current, err := p.putCurrent(ctx, x, c.reject, v.loaders, keys)
 	if err != nil {
 		return err
 	}
@@ -203,8 +215,7 @@ func forEach(ctx context.Context, todo []work, f func(context.Context, *work) er
 
 // signNodes signs all and asks the node's own decision about each, before the
 // first one is pushed.
-func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetIndex, todo []work) error {
-	trusted := pems(policy.Operator)
+func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetIndex, todo []work, also ...Policy) error {
 	return forEach(ctx, todo, func(_ context.Context, w *work) error {
 		doc, err := w.document()
 		if err != nil {
@@ -214,6 +225,9 @@ func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetI
 			Fleet: x.Fleet, Node: w.name, Match: sign.Match(w.match), Layer: w.layer,
 			Epoch: x.Epoch, Generation: w.generation, IssuedAt: p.Now, Expires: p.Now.Add(policy.Lifetime),
 			RunsOn: w.runsOn,
+		}
+		if w.same != nil {
+			said.IssuedAt, said.Expires = w.same.IssuedAt, w.same.Expires
 		}
 		w.expires = said.Expires.Unix()
 		for _, s := range p.Signers {
@@ -226,8 +240,10 @@ func (p *Publisher) signNodes(ctx context.Context, policy Policy, x *spec.FleetI
 		if x.Grant != nil {
 			w.bundles = append(w.bundles, x.Grant)
 		}
-		if err := p.rehearse(trusted, policy.Threshold, x, w, doc); err != nil {
-			return hintReject(fmt.Errorf("the node would refuse this: %w", err))
+		for _, by := range append([]Policy{policy}, also...) {
+			if err := p.rehearse(pems(by.Operator), by.Threshold, x, w, doc); err != nil {
+				return hintReject(fmt.Errorf("the node would refuse this: %w", err))
+			}
 		}
 		return nil
 	})

@@ -68,6 +68,9 @@ func Bound(r *spec.Report, at time.Time) {
 		since(&r.Operations[i].Since)
 		until(&r.Operations[i].Next)
 	}
+	if r.Rescue != nil {
+		since(&r.Rescue.Since)
+	}
 	if w := r.NextWindow; w != nil {
 		until(&w.From)
 		until(&w.To)

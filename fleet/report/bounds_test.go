@@ -29,6 +29,8 @@ func fill(v reflect.Value, at func() time.Time) {
 		v.SetInt(math.MinInt64)
 	case reflect.Uint64:
 		v.SetUint(math.MaxUint64)
+	case reflect.Bool:
+		v.SetBool(true)
 	case reflect.Float64:
 		v.SetFloat(-math.MaxFloat64)
 	case reflect.Pointer:

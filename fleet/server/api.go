@@ -169,6 +169,23 @@ func (s *Server) release(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
+func (s *Server) drained(w http.ResponseWriter, req *http.Request) {
+	text, ok := s.body(w, req, 1<<10)
+	what := strings.TrimSpace(string(text))
+	if !ok {
+		return
+	}
+	if what == "" {
+		s.fail(w, http.StatusBadRequest, "what", "what was done to drain the node: the body of the request")
+		return
+	}
+	if err := s.o.Hub.Drained(req.Context(), req.PathValue("group"), req.PathValue("node"), callerOf(req).Name, what); err != nil {
+		s.failed(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
 // lockRequest is FleetLock's, as Zincati sends it.
 type lockRequest struct {
 	Client struct {

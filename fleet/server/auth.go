@@ -22,17 +22,18 @@ import (
 // Role is what somebody may do.
 type Role string
 
-// Roles. An operator may read, too; a reporter may only report.
+// Roles. An operator may read, too, and so may who drains nodes; a reporter may only report.
 const (
 	Nobody   Role = ""
 	Reader   Role = "reader"
 	Reporter Role = "reporter"
 	Operator Role = "operator"
+	Drain    Role = "drain"
 )
 
 // may reports whether one who has a role may do what another role is for.
 func (r Role) may(what Role) bool {
-	return what == Nobody || r == what || r == Operator && what == Reader
+	return what == Nobody || r == what || (r == Operator || r == Drain) && what == Reader
 }
 
 // caller is who asks.
@@ -76,7 +77,7 @@ func (s *Server) need(role Role, next http.HandlerFunc) http.Handler {
 		allowed := who.Role.may(role)
 		switch {
 		case s.o.Tokens == nil:
-			allowed = role != Operator
+			allowed = role != Operator && role != Drain
 		case role == Reporter && s.o.Tokens.openToNodes():
 			allowed = true // a report is signed; a token keeps strangers from asking at all
 		}

@@ -60,8 +60,16 @@ func BenchmarkTenThousandNodes(b *testing.B) {
 		bare = nodesAsk(b, strings.TrimPrefix(at, "http://"), c.Process.Pid, 10, 0, 0, http.StatusNoContent, report(b, 1))
 	})
 	b.Run("caisson fleet serve", func(b *testing.B) {
-		c, at := startChild(b, childDB+"=sqlite:"+b.TempDir()+"/fleet.db", fmt.Sprint(childNodes, "=", pollers))
+		db := b.TempDir() + "/fleet.db"
+		c, at := startChild(b, childDB+"=sqlite:"+db, fmt.Sprint(childNodes, "=", pollers))
 		nodesAsk(b, strings.TrimPrefix(at, "http://"), c.Process.Pid, 10, 0, bare, http.StatusNoContent, report(b, 1))
+		var size int64
+		for _, name := range []string{db, db + "-wal"} {
+			if info, err := os.Stat(name); err == nil { // the log is there while it is used
+				size += info.Size()
+			}
+		}
+		b.ReportMetric(float64(size)/1e6, "MB-database")
 	})
 }
 
@@ -134,11 +142,27 @@ func nodesAsk(b *testing.B, at string, pid int, faster, keep time.Duration, peer
 	b.ReportMetric(cost*pollers/every.Seconds()/1e6/2*100, "%of2cores")
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "ms-p99")
 	b.ReportMetric(float64(refused)/float64(b.N), "refused")
+	b.ReportMetric(mostMemory(b, pid), "MiB-at-most")
 	b.ReportMetric(0, "ns/op") // the arrivals' own
 	if peer > 0 {
 		b.ReportMetric(cost/peer, "×peer")
 	}
 	return cost
+}
+
+// mostMemory is what a process had at its peak, see proc_pid_status(5).
+func mostMemory(b *testing.B, pid int) float64 {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(text), "VmHWM:")
+	var kib float64
+	if _, err := fmt.Sscan(line, &kib); err != nil {
+		b.Fatal(err)
+	}
+	return kib / 1024
 }
 
 func nodesAskOnce(b *testing.B, at string, within, keep time.Duration, want int, request func(i int) string) (took []time.Duration, refused int) {

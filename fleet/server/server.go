@@ -123,6 +123,7 @@ func (s *Server) routes() []route {
 		{"GET /v1/events", Reader, "Server-sent events: 'change' after each change, at most one a second.", s.events},
 		{"POST /v1/nodes/{node}/accept", Operator, "Accept a key for a node: the one that is offered, an earlier one, one that has not reported yet, or the one that counts, to pin it. The body is its id.", s.accept},
 		{"POST /v1/slots/{group}/{node}/release", Operator, "Take a slot from a node; the body is a reason.", s.release},
+		{"POST /v1/slots/{group}/{node}/drained", Drain, "Say that a node which waits for it is drained; the body is what was done.", s.drained},
 		{"GET /metrics", Reader, "Metrics in the text format of Prometheus.", s.metrics},
 		{"GET /openapi.json", Nobody, "This description.", s.openAPI},
 		{"GET /healthz", Nobody, "200 while the service answers.", s.healthz},

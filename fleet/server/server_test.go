@@ -89,7 +89,7 @@ func newSiteOver(t testing.TB, had store.Change, rows index.Rows, change ...func
 	o := Options{Hub: s.hub, Hosts: []string{"127.0.0.1"}, Registry: "registry.example/metal", Version: "1", Say: t.Logf}
 	if s.withTokens {
 		file := filepath.Join(t.TempDir(), "tokens")
-		for _, role := range []Role{Reader, Reporter, Operator} {
+		for _, role := range []Role{Reader, Reporter, Operator, Drain} {
 			if s.tokens[role], err = AddToken(file, "a-"+string(role), role); err != nil {
 				t.Fatal(err)
 			}
@@ -206,7 +206,7 @@ func (s *site) bearer(r Role) string { return "Bearer " + s.tokens[r] }
 // TestRoles asks for everything as everybody: the table of routes is the rule.
 func TestRoles(t *testing.T) {
 	s := newSite(t, published("n1"), true)
-	in := map[Role]map[Role]bool{Nobody: {Nobody: true}, Reader: {Nobody: true, Reader: true}, Reporter: {Nobody: true, Reporter: true}, Operator: {Nobody: true, Reader: true, Operator: true}}
+	in := map[Role]map[Role]bool{Nobody: {Nobody: true}, Reader: {Nobody: true, Reader: true}, Reporter: {Nobody: true, Reporter: true}, Operator: {Nobody: true, Reader: true, Operator: true}, Drain: {Nobody: true, Reader: true, Drain: true}}
 	for _, r := range (&Server{}).routes() {
 		method, path, _ := strings.Cut(r.pattern, " ")
 		path = strings.NewReplacer("{$}", "", "{node}", "n1", "{group}", "default").Replace(path)

@@ -91,7 +91,7 @@ func (t *Tokens) read() error {
 }
 
 func isRole(role string) bool {
-	return Role(role) == Reader || Role(role) == Reporter || Role(role) == Operator
+	return Role(role) == Reader || Role(role) == Reporter || Role(role) == Operator || Role(role) == Drain
 }
 
 // fresh reads the file again where it has changed. One that cannot be read any more

@@ -54,8 +54,9 @@ type Event struct {
 type Slot struct {
 	Group, Node string
 	Since       time.Time
-	Key         string // id of the key that proved who took it; "" where nothing did
-	Place       string // that the request for it came from
+	Key         string    // id of the key that proved who took it; "" where nothing did
+	Place       string    // that the request for it came from
+	Drained     time.Time // when somebody said that the node is drained; zero where nobody has
 }
 
 // Proof is the time of the last request for a slot that a node proved.
@@ -117,14 +118,17 @@ func (s *Store) Events(ctx context.Context, node string, most int) ([]Event, err
 
 // Slots returns the slots that are held, the oldest first.
 func (s *Store) Slots(ctx context.Context) ([]Slot, error) {
-	rows, err := s.db.QueryContext(ctx, "SELECT slot_group, node, since, key_id, place FROM slots ORDER BY since, slot_group, node")
+	rows, err := s.db.QueryContext(ctx, "SELECT slot_group, node, since, key_id, place, drained FROM slots ORDER BY since, slot_group, node")
 	if err != nil {
 		return nil, fmt.Errorf("read database: %w", err)
 	}
 	return scan(rows, func(l *Slot) error {
-		var since int64
-		err := rows.Scan(&l.Group, &l.Node, &since, &l.Key, &l.Place)
+		var since, drained int64
+		err := rows.Scan(&l.Group, &l.Node, &since, &l.Key, &l.Place, &drained)
 		l.Since = time.Unix(since, 0).UTC()
+		if drained > 0 {
+			l.Drained = time.Unix(drained, 0).UTC()
+		}
 		return err
 	})
 }

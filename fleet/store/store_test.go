@@ -41,7 +41,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	storetest.Each(t, func(t *testing.T, name string) {
 		s := open(t, name, true)
 		at := time.Unix(1790000000, 0).UTC()
-		first := Change{Nodes: []Node{node("a", 1), node("b", spec.MaxSeq)}, Keys: []Key{{ID: "k", Node: "a", Seq: 7, Counted: time.Hour}, {ID: "k", Node: "b"}}, Taken: []Slot{{"g", "a", at, "k", "p"}, {"g", "b", at, "", "q"}},
+		first := Change{Nodes: []Node{node("a", 1), node("b", spec.MaxSeq)}, Keys: []Key{{ID: "k", Node: "a", Seq: 7, Counted: time.Hour}, {ID: "k", Node: "b"}}, Taken: []Slot{{"g", "a", at, "k", "p", time.Time{}}, {"g", "b", at, "", "q", time.Time{}}},
 			Proofs: []Proof{{"a", at}}, Events: []Event{{at, "a", "one"}, {at, "b", "x"}}}
 		if err := s.Apply(t.Context(), first); err != nil {
 			t.Fatal(err)
@@ -78,7 +78,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 		if r, offered, err := reader.Reports(t.Context(), "a"); r != `{"é":"<"}` || offered != "" || err != nil {
 			t.Errorf("%q, %q, %v", r, offered, err)
 		}
-		if slots, err := reader.Slots(t.Context()); err != nil || !cmp.Equal(slots, []Slot{{"g", "b", at, "", "q"}}) {
+		if slots, err := reader.Slots(t.Context()); err != nil || !cmp.Equal(slots, []Slot{{"g", "b", at, "", "q", time.Time{}}}) {
 			t.Errorf("%+v, %v", slots, err)
 		}
 		if proofs, err := reader.Proofs(t.Context()); err != nil || !cmp.Equal(proofs, []Proof{{"a", at.Add(7)}}) {
@@ -114,7 +114,7 @@ func TestForget(t *testing.T) {
 		s := open(t, name, true)
 		at := time.Unix(1790000000, 0).UTC()
 		if err := s.Apply(t.Context(), Change{Nodes: []Node{node("a", 1), node("b", 1)}, Keys: []Key{{ID: "k1", Node: "a"}, {ID: "k2", Node: "a"}, {ID: "k3", Node: "b"}},
-			Taken: []Slot{{"g", "a", at, "", ""}, {"g", "b", at, "", ""}}, Proofs: []Proof{{"a", at}, {"b", at}}, Events: []Event{{at, "a", "x"}, {at, "b", "y"}}}); err != nil {
+			Taken: []Slot{{"g", "a", at, "", "", time.Time{}}, {"g", "b", at, "", "", time.Time{}}}, Proofs: []Proof{{"a", at}, {"b", at}}, Events: []Event{{at, "a", "x"}, {at, "b", "y"}}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Forget(t.Context(), []string{"a", "c"}); err != nil {

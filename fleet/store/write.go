@@ -123,6 +123,7 @@ type Change struct {
 	Events []Event
 	Taken  []Slot
 	Freed  []Slot
+	Drains []Slot // whose nodes are drained
 	Proofs []Proof
 }
 
@@ -177,6 +178,11 @@ func apply(ctx context.Context, tx *sql.Tx, c Change) error {
 	}
 	for _, l := range c.Freed {
 		if err := do("DELETE FROM slots WHERE slot_group = $1 AND node = $2", l.Group, l.Node); err != nil {
+			return err
+		}
+	}
+	for _, l := range c.Drains {
+		if err := do("UPDATE slots SET drained = $1 WHERE slot_group = $2 AND node = $3", l.Drained.Unix(), l.Group, l.Node); err != nil {
 			return err
 		}
 	}

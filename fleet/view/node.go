@@ -50,6 +50,8 @@ type Brief struct {
 	Drift      int
 	Paused     bool
 	Services   []Commit
+	Keys       *spec.KeysKnown
+	Ended      time.Time // when an operation ended last
 }
 
 // Offer is a key that an operator may accept.
@@ -78,8 +80,14 @@ const HintKept = time.Hour
 
 // NewBrief takes from a report what lists need.
 func NewBrief(r *spec.Report) *Brief {
-	return &Brief{Time: r.Time, Interval: time.Duration(r.Interval) * time.Second, Generation: r.Generation, Epoch: r.Epoch, Overlay: r.Overlay, Layer: r.Layer, Version: r.LayerVersion,
-		Agent: r.Agent, Mode: r.Mode, BootID: r.BootID, Staged: r.Staged, Axes: r.Axes, Drift: len(r.Drift) + r.More, Paused: r.Pause != nil, Services: commitsOf(r.Services)}
+	var ended time.Time
+	for _, o := range r.Operations {
+		if at, _ := o.Ended(); at.After(ended) {
+			ended = at
+		}
+	}
+	return &Brief{Ended: ended, Time: r.Time, Interval: time.Duration(r.Interval) * time.Second, Generation: r.Generation, Epoch: r.Epoch, Overlay: r.Overlay, Layer: r.Layer, Version: r.LayerVersion,
+		Agent: r.Agent, Mode: r.Mode, BootID: r.BootID, Staged: r.Staged, Axes: r.Axes, Drift: len(r.Drift) + r.More, Paused: r.Pause != nil, Services: commitsOf(r.Services), Keys: r.Keys}
 }
 
 // Condition is the one word for how a node is.

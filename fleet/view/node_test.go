@@ -48,3 +48,15 @@ func TestTheWorstReasonIsFirst(t *testing.T) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
+
+// A row says when an operation ended last, and nothing of those that have not.
+func TestLineEnded(t *testing.T) {
+	at := time.Date(2026, 11, 22, 3, 0, 0, 0, time.UTC)
+	r := &spec.Report{Operations: []spec.OperationStatus{
+		{Name: "m/a", State: spec.OperationDone, Since: at}, {Name: "m/b", State: spec.OperationFailed, Since: at.Add(time.Hour)},
+		{Name: "m/c", State: spec.OperationRunning, Since: at.Add(2 * time.Hour)}}}
+	n := &Node{Name: "n1", Report: NewBrief(r)}
+	if got := n.Line(at).Ended; !got.Equal(at.Add(time.Hour)) {
+		t.Errorf("ended %s", got)
+	}
+}

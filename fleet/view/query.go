@@ -39,25 +39,27 @@ func (q *Query) Named(names []string) {
 
 // Line is one node of a list.
 type Line struct {
-	Name       string     `json:"name"`
-	Condition  Condition  `json:"condition"`
-	Why        string     `json:"why,omitempty"`
-	Received   time.Time  `json:"received,omitzero"` // its last report
-	Generation uint64     `json:"generation,omitempty"`
-	Published  uint64     `json:"published,omitempty"` // generation
-	Layer      string     `json:"layer,omitempty"`
-	Version    string     `json:"version,omitempty"`
-	Agent      string     `json:"agent,omitempty"`
-	Health     string     `json:"health,omitempty"`
-	Sync       string     `json:"sync,omitempty"`
-	Tracking   string     `json:"tracking,omitempty"`
-	Activity   string     `json:"activity,omitempty"`
-	Drift      int        `json:"drift,omitempty"`
-	Holds      []string   `json:"holds,omitempty"`  // kinds
-	Labels     []string   `json:"labels,omitempty"` // of the site, each as KEY=VALUE
-	Hint       *Hint      `json:"hint,omitempty"`   // unproven
-	Axes       *spec.Axes `json:"-"`
-	Kind       Kind       `json:"-"`
+	Name       string          `json:"name"`
+	Condition  Condition       `json:"condition"`
+	Why        string          `json:"why,omitempty"`
+	Received   time.Time       `json:"received,omitzero"` // its last report
+	Generation uint64          `json:"generation,omitempty"`
+	Published  uint64          `json:"published,omitempty"` // generation
+	Layer      string          `json:"layer,omitempty"`
+	Version    string          `json:"version,omitempty"`
+	Agent      string          `json:"agent,omitempty"`
+	Health     string          `json:"health,omitempty"`
+	Sync       string          `json:"sync,omitempty"`
+	Tracking   string          `json:"tracking,omitempty"`
+	Activity   string          `json:"activity,omitempty"`
+	Drift      int             `json:"drift,omitempty"`
+	Ended      time.Time       `json:"ended,omitzero"`   // when an operation of it ended last, by its clock
+	Holds      []string        `json:"holds,omitempty"`  // kinds
+	Labels     []string        `json:"labels,omitempty"` // of the site, each as KEY=VALUE
+	Hint       *Hint           `json:"hint,omitempty"`   // unproven
+	Keys       *spec.KeysKnown `json:"keys,omitempty"`   // as it reported
+	Axes       *spec.Axes      `json:"-"`
+	Kind       Kind            `json:"-"`
 }
 
 // Line returns a node as a list has it.
@@ -67,6 +69,7 @@ func (n *Node) Line(now time.Time) Line {
 	l.Kind = KindOf(l.Condition)
 	if b := n.Report; b != nil {
 		l.Generation, l.Layer, l.Version, l.Agent, l.Drift, l.Axes = b.Generation, b.Layer, b.Version, b.Agent, b.Drift, &b.Axes
+		l.Keys, l.Ended = b.Keys, b.Ended
 		l.Health, l.Sync, l.Tracking, l.Activity = b.Axes.Health.State, b.Axes.Sync.State, b.Axes.Tracking.State, b.Axes.Activity.State
 	}
 	if p := n.Published; p != nil {

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/chain"
+)
+
+// Roles are the keys of a policy as a version of fleet:keys has them.
+func (p *Policy) Roles() spec.Roles {
+	return spec.Roles{
+		Root: role(p.Root, p.RootThreshold), Operator: role(p.Operator, p.Threshold),
+		Release: role(p.Release, 1), Attestation: role(p.Attestation, 1), Epoch: role(p.Epoch, 1), Rescue: role(p.Rescue, 1),
+	}
+}
+
+func role(keys []sign.Verifier, threshold int) spec.Role {
+	if len(keys) == 0 {
+		return spec.Role{}
+	}
+	return spec.Role{Keys: pems(keys), Threshold: threshold}
+}
+
+// RoleChange is what becomes of the keys of one role.
+type RoleChange struct {
+	Role      string   `json:"role"`
+	Added     []string `json:"added,omitempty"`   // ids
+	Removed   []string `json:"removed,omitempty"` // ids
+	Threshold [2]int   `json:"threshold"`         // before and after
+}
+
+// String is one line for people.
+func (c RoleChange) String() string {
+	var words []string
+	for _, id := range c.Added {
+		words = append(words, "+"+id)
+	}
+	for _, id := range c.Removed {
+		words = append(words, "-"+id)
+	}
+	if c.Threshold[0] != c.Threshold[1] {
+		words = append(words, fmt.Sprintf("threshold %d → %d", c.Threshold[0], c.Threshold[1]))
+	}
+	return c.Role + ": " + strings.Join(words, ", ")
+}
+
+// CompareRoles lists the roles in which two versions differ, in the order of the document.
+func CompareRoles(from, to spec.Roles) (out []RoleChange, err error) {
+	before := from.All()
+	for i, after := range to.All() {
+		was, err := ids(before[i].Role.Keys)
+		if err != nil {
+			return nil, err
+		}
+		is, err := ids(after.Role.Keys)
+		if err != nil {
+			return nil, err
+		}
+		c := RoleChange{Role: after.Name, Added: without(is, was), Removed: without(was, is), Threshold: [2]int{before[i].Role.Threshold, after.Role.Threshold}}
+		if len(c.Added)+len(c.Removed) > 0 || c.Threshold[0] != c.Threshold[1] {
+			out = append(out, c)
+		}
+	}
+	return out, nil
+}
+
+func ids(texts []string) ([]string, error) {
+	keys, err := sign.ParsePublics(texts)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, k := range keys {
+		out = append(out, k.ID())
+	}
+	return out, nil
+}
+
+// with returns the policy with the keys of a chain's newest version.
+func (p Policy) with(c *chain.Chain) (Policy, error) {
+	p.Chain = c
+	return p.of(c.Newest())
+}
+
+// of returns the policy with the keys of a version.
+func (p Policy) of(version chain.Link) (_ Policy, err error) {
+	k := version.Keys.Roles
+	for _, r := range []struct {
+		keys *[]sign.Verifier
+		from spec.Role
+	}{{&p.Operator, k.Operator}, {&p.Release, k.Release}, {&p.Epoch, k.Epoch}, {&p.Root, k.Root}, {&p.Attestation, k.Attestation}, {&p.Rescue, k.Rescue}} {
+		if *r.keys, err = sign.ParsePublics(r.from.Keys); err != nil {
+			return p, err
+		}
+	}
+	p.Threshold, p.RootThreshold = k.Operator.Threshold, k.Root.Threshold
+	return p, nil
+}
+
+// Follow returns the policy with the keys that count now: those of the newest version that
+// the site or the registry has. Without root keys it is the policy as it was. For a publish
+// the site must name the same keys: else it would be signed by keys that nodes do not obey.
+func (p *Publisher) Follow(ctx context.Context, policy Policy, publishes bool) (Policy, error) {
+	if policy.Chain == nil {
+		if publishes && len(policy.Root) > 0 {
+			return policy, hint("'caisson keys rotate' makes the first version", "the site names root keys, and has no version of the keys yet")
+		}
+		return policy, nil
+	}
+	if of := policy.Chain.Newest().Keys.Fleet; policy.Fleet != "" && of != policy.Fleet {
+		return policy, hint("take caisson.keys of this site; where there is none, 'caisson keys rotate' makes it", "the versions of the keys are of fleet %q, the site is %q", of, policy.Fleet)
+	}
+	c := policy.Chain.Fork()
+	if err := c.Walk(ctx, p.Registry.Source(), func(chain.Link) error { return nil }); err != nil {
+		return policy, err
+	}
+	if mine := policy.Chain.Version(); c.Version() > mine {
+		p.Say("%s has version %d of the keys, the file beside the site has %d: 'caisson keys pull' brings it", p.Registry.Ref(), c.Version(), mine)
+	}
+	if publishes {
+		changes, err := CompareRoles(c.Newest().Keys.Roles, policy.Roles())
+		if err != nil {
+			return policy, err
+		}
+		if len(changes) > 0 {
+			return policy, cli.WithHint(fmt.Errorf("the site names other keys than version %d: %s", c.Version(), changes[0]),
+				"'caisson keys rotate' makes them count; if the site is older than the version, mend trust.keys")
+		}
+	}
+	return policy.with(c)
+}
+
+// currentKeysAreThere: whoever withholds a version keeps this publisher obeying keys that
+// are revoked.
+func currentKeysAreThere(l *looked) error {
+	if l.policy.Chain == nil && l.fresh.Keys > 0 && l.signs {
+		return cli.WithHint(refusal.New(refusal.KeysBehind, "the fleet's keys are at version %d: whoever does not follow them would sign what nodes refuse", l.fresh.Keys),
+			"give --site, with caisson.keys beside it")
+	}
+	if l.policy.Chain == nil {
+		return nil
+	}
+	return l.policy.Chain.Behind(l.fresh.Keys)
+}
+
+// NewestKeys returns the newest version of the keys that has a tag in the registry and the
+// digest of its document, by whomever it is signed; 0 where there is none.
+func (p *Publisher) NewestKeys(ctx context.Context) (newest uint64, digest string, err error) {
+	tags, err := p.Registry.Tags(ctx, oci.RepoFleet)
+	if err != nil && !isNotFound(err) {
+		return 0, "", err
+	}
+	for _, tag := range tags {
+		digits, ok := strings.CutPrefix(tag, strings.TrimSuffix(trust.KeysTag(0), "0"))
+		if v, err := strconv.ParseUint(digits, 10, 64); ok && err == nil {
+			newest = max(newest, v)
+		}
+	}
+	if newest == 0 {
+		return 0, "", nil
+	}
+	c, err := trust.Keys(ctx, p.Registry.Source(), newest)
+	return newest, oci.Digest(c.Document), err
+}
+
+// putKeys pushes the versions that the registry lacks, oldest first: a node finds each by the
+// one before. Of a registry that has the newest it asks nothing else.
+func (p *Publisher) putKeys(ctx context.Context, c *chain.Chain) error {
+	if c == nil {
+		return nil
+	}
+	links := c.Links()
+	var missing []chain.Link
+	for _, l := range slices.Backward(links) {
+		_, err := p.Registry.Source().Manifest(ctx, oci.RepoFleet, trust.KeysTag(l.Keys.Version), "")
+		if err == nil {
+			break
+		}
+		if !isNotFound(err) {
+			return err
+		}
+		missing = append(missing, l)
+	}
+	for _, l := range slices.Backward(missing) {
+		manifest, blobs := oci.DocumentManifest(oci.TypeKeys, l.Candidate.Document, l.Candidate.Bundles...)
+		for _, b := range blobs {
+			if err := p.Registry.PutData(ctx, oci.RepoFleet, b); err != nil {
+				return err
+			}
+		}
+		if err := p.lease.checkOwned(ctx); err != nil {
+			return err
+		}
+		if _, err := p.Registry.PutManifest(ctx, oci.RepoFleet, oci.MediaTypeManifest, manifest, trust.KeysTag(l.Keys.Version)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WithoutFeature lists the nodes whose layer's agent lacks a feature, in the order of their
+// names. A layer that cannot be read counts as one that lacks it.
+func (f *Fleet) WithoutFeature(ctx context.Context, feature string) ([]string, error) {
+	out := []string{}
+	rows, err := f.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	knows := map[string]bool{"": true} // a host that caisson did not boot has an agent of its own
+	for _, row := range rows {
+		if _, asked := knows[row.Layer]; asked {
+			continue
+		}
+		l, err := release.Read(ctx, f.p.Registry, row.Layer)
+		if err != nil && !isNotFound(err) {
+			return nil, err
+		}
+		knows[row.Layer] = err == nil && slices.Contains(l.Features, feature)
+	}
+	for _, name := range plain.Names(maps.Keys(rows)) {
+		if !knows[rows[name].Layer] {
+			out = append(out, name)
+		}
+	}
+	return out, nil
+}

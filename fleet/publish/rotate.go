@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/caisson-os/caisson/fleet/index"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/chain"
+)
+
+// Rotation is a version of the keys that is to count, and who signs for it. The publisher's
+// signers are operators of that version; those of the version before may be among them.
+type Rotation struct {
+	By
+	Next    spec.Keys       // the version after the newest; its number and its predecessor are filled in
+	Root    []crypto.Signer // enough root keys of the version before, and enough of its own
+	Release crypto.Signer   // of that version; nil where its release keys stay
+	Epoch   crypto.Signer   // of that version; nil where its epoch keys stay, or the epoch is 0
+}
+
+// Rotate has other keys count. First everything that nodes hold or may be given again is
+// signed by the new keys, beside the signatures that it has: rows, holds, the layers in use
+// and in kept generations. The version itself is published after all of it, so that at each
+// moment a node that could boot before can boot now, whichever version it knows; then
+// fleet:current names it. Cut anywhere, the same call takes it up.
+func (p *Publisher) Rotate(ctx context.Context, policy Policy, r Rotation) (c *chain.Chain, result *Result, err error) {
+	now, err := p.Follow(ctx, policy, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	if now.Chain == nil {
+		return nil, nil, errors.New("the site has no version of the keys to go on from")
+	}
+	run := func(by Policy, f func(context.Context, *Publisher, *registry.Batch, *view) (*Result, error)) error {
+		by.Site = false // what it is to be completed from is the version, not the site
+		return p.runAlone(ctx, by, purpose{half: true}, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) error {
+			result, err = f(ctx, run, batch, v)
+			return err
+		})
+	}
+	changes, err := CompareRoles(now.Chain.Newest().Keys.Roles, r.Next.Roles)
+	if err != nil {
+		return nil, nil, err
+	}
+	if links := now.Chain.Links(); len(changes) == 0 && len(links) > 1 { // it was cut after the version was published: fleet:current is to name it
+		before, err := now.of(links[len(links)-2])
+		if err != nil {
+			return nil, nil, err
+		}
+		now.former = &before
+		return now.Chain, result, run(now, func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) (*Result, error) {
+			run.Signers = slices.DeleteFunc(slices.Clone(run.Signers), func(s crypto.Signer) bool {
+				_, counts := sign.Find(now.Operator, s.Public())
+				return !counts
+			})
+			return run.refresh(ctx, v, batch, Lists{})
+		})
+	}
+	c, next, err := r.sign(now)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := p.checkSuccessors(now, next); err != nil {
+		return nil, nil, err
+	}
+	rotate := func(ctx context.Context, run *Publisher, batch *registry.Batch, v *view) (*Result, error) {
+		return run.rotate(ctx, v, batch, now, next, r)
+	}
+	err = run(now, rotate)
+	if ofKeys(err) { // it was cut after the index was signed anew
+		next.former = &now
+		if again := run(next, rotate); !ofKeys(again) {
+			err = again
+		}
+	}
+	return c, result, err
+}
+
+// ofKeys reports whether a refusal is about who signed.
+func ofKeys(err error) bool {
+	code := refusal.Of(err)
+	return code == refusal.UnknownKey || code == refusal.Threshold
+}
+
+// sign makes the next version and returns the chain with it, and the policy that it gives.
+func (r *Rotation) sign(now Policy) (*chain.Chain, Policy, error) {
+	newest := now.Chain.Newest()
+	doc := r.Next
+	doc.APIVersion, doc.Kind, doc.Fleet = spec.APIVersion, spec.KindKeys, newest.Keys.Fleet
+	doc.Version, doc.Previous = newest.Keys.Version+1, newest.Digest
+	candidate, err := SignKeys(doc, r.Root)
+	if err != nil {
+		return nil, now, err
+	}
+	c := now.Chain.Fork()
+	if _, err := c.Add(candidate); err != nil {
+		return nil, now, err
+	}
+	next, err := now.with(c)
+	return c, next, err
+}
+
+// SignKeys signs a version of the keys with each of some root keys.
+func SignKeys(doc spec.Keys, root []crypto.Signer) (trust.Candidate, error) {
+	raw, err := spec.Encode(doc)
+	if err != nil {
+		return trust.Candidate{}, err
+	}
+	c := trust.Candidate{Document: raw}
+	for _, s := range root {
+		b, err := sign.SignKeys(s, oci.Digest(raw), sign.KeysPredicate{Fleet: doc.Fleet, Version: doc.Version, IssuedAt: doc.At})
+		if err != nil {
+			return c, err
+		}
+		c.Bundles = append(c.Bundles, b)
+	}
+	return c, nil
+}
+
+// checkSuccessors refuses signers that neither version names, and too few of the next one.
+func (p *Publisher) checkSuccessors(now, next Policy) error {
+	seen := map[string]bool{}
+	for _, s := range p.Signers {
+		if pub, ok := sign.Find(next.Operator, s.Public()); ok {
+			seen[pub.ID()] = true
+		} else if _, ok := sign.Find(now.Operator, s.Public()); !ok {
+			return hint("--key names operators of the version that is to count, and of the one before", "a signing key is no operator's, of neither version")
+		}
+	}
+	if len(seen) < next.Threshold && !p.Dry {
+		return hint("give --key once for each", "%d of the operators that are to count sign, %d are needed", len(seen), next.Threshold)
+	}
+	return nil
+}
+
+func (p *Publisher) rotate(ctx context.Context, v *view, batch *registry.Batch, now, next Policy, r Rotation) (*Result, error) {
+	if v.index == nil {
+		return nil, p.unpublished()
+	}
+	x := v.next()
+	if x.Root.Reserved {
+		return nil, hint("'caisson refresh' puts it right", "a publish is unfinished")
+	}
+	x.Root.Operator, x.Root.Release, x.Root.Threshold = pems(next.Operator), pems(next.Release), next.Threshold
+	grant, err := r.grant(x.Root, now, next)
+	if err != nil {
+		return nil, err
+	}
+	x.Root.Grant = grant
+	if err := p.resignLayers(ctx, v, now, next, r); err != nil {
+		return nil, err
+	}
+	rows, err := x.All(ctx)
+	if err != nil {
+		return nil, err
+	}
+	result := newResult(x.Root)
+	c := &change{by: r.By, verb: "keys", index: x, reject: v.rejected(), keys: next.Chain, judges: []Policy{next}}
+	if c.todo, err = p.renewKept(ctx, v, x, slices.Sorted(maps.Keys(rows)), func(string) bool { return false }); err != nil {
+		return nil, err
+	}
+	if err := p.keepBundles(ctx, v, now, c.todo); err != nil {
+		return nil, err
+	}
+	v.current = &trust.FleetState{} // a rejected overlay is signed like any other: the list decides on the node
+	v.policy.Chain = now.Chain
+	return result, p.write(ctx, now, v, batch, c, result)
+}
+
+// keepBundles has each node keep the signatures by operators of the version before, and has
+// the further ones say the same: until, and for whom.
+func (p *Publisher) keepBundles(ctx context.Context, v *view, now Policy, todo []work) error {
+	return forEach(ctx, todo, func(ctx context.Context, w *work) error {
+		looked, err := p.overlay(ctx, v, w.name)
+		if err != nil {
+			return err
+		}
+		w.same = looked.accepted
+		mine := map[string]bool{} // keys that sign now
+		for _, s := range p.Signers {
+			if pub, err := sign.NewVerifier(s.Public()); err == nil {
+				mine[pub.ID()] = true
+			}
+		}
+		for _, b := range looked.candidate.Bundles {
+			said, err := sign.VerifyOverlay([][]byte{b}, now.Operator, 1, w.overlay)
+			if err == nil && !mine[said.Keys[0]] || err != nil && sign.VerifyEpoch([][]byte{b}, now.Epoch, v.policy.Fleet, v.index.Root.Epoch) == nil {
+				w.bundles = append(w.bundles, b)
+			}
+		}
+		return nil
+	})
+}
+
+// grant returns the epoch key's permission that goes with the next version: the present one,
+// or one by its epoch keys.
+func (r *Rotation) grant(x spec.FleetIndex, now, next Policy) ([]byte, error) {
+	if x.Epoch == 0 || sign.VerifyEpoch([][]byte{x.Grant}, next.Epoch, x.Fleet, x.Epoch) == nil {
+		return x.Grant, nil
+	}
+	if r.Epoch == nil {
+		return nil, hint("--epoch-key names one of the epoch keys that are to count", "the fleet is at epoch %d, which none of the new epoch keys has permitted", x.Epoch)
+	}
+	return sign.SignEpoch(r.Epoch, sign.EpochPredicate{Fleet: x.Fleet, Epoch: x.Epoch})
+}
+
+// resignLayers has a release key of the next version sign each layer that nodes have, had
+// before, or could go back to.
+func (p *Publisher) resignLayers(ctx context.Context, v *view, now, next Policy, r Rotation) error {
+	changes, err := CompareRoles(spec.Roles{Release: role(now.Release, 1)}, spec.Roles{Release: role(next.Release, 1)})
+	if err != nil || len(changes) == 0 || len(next.Release) == 0 {
+		return err
+	}
+	if r.Release == nil {
+		return hint("--release-key names one of the release keys that are to count", "layers must be signed by a release key of the next version")
+	}
+	if _, ok := sign.Find(next.Release, r.Release.Public()); !ok {
+		return hint("trust.keys.release of the site names them", "--release-key is not a release key that is to count")
+	}
+	f := &Fleet{p, v}
+	layers := map[string]bool{}
+	note := func(rows index.Rows) {
+		for _, row := range rows {
+			layers[row.Layer] = row.Layer != ""
+			if row.Before != nil {
+				layers[row.Before.Layer] = row.Before.Layer != ""
+			}
+		}
+	}
+	rows, err := v.index.All(ctx)
+	if err != nil {
+		return err
+	}
+	note(rows)
+	kept, err := f.Generations(ctx)
+	if err != nil {
+		return err
+	}
+	for _, g := range kept {
+		past, err := f.Past(ctx, g)
+		if err != nil {
+			p.Say("generation %s is not looked at: %v", g, err) // nobody goes back to what cannot be verified
+			continue
+		}
+		if rows, err = past.Nodes(ctx); err != nil {
+			return err
+		}
+		note(rows)
+	}
+	maps.DeleteFunc(layers, func(_ string, named bool) bool { return !named })
+	if p.Dry {
+		return nil
+	}
+	if err := release.Resign(ctx, p.Registry, slices.Sorted(maps.Keys(layers)), slices.Concat(now.Release, next.Release), r.Release, p.Now); err != nil {
+		return fmt.Errorf("sign the layers in use: %w", err)
+	}
+	return nil
+}

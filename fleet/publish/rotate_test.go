@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/caisson-os/caisson/internal/require"
+	"github.com/caisson-os/caisson/oci"
+	"github.com/caisson-os/caisson/oci/registry"
+	"github.com/caisson-os/caisson/oci/sign"
+	"github.com/caisson-os/caisson/release"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/refusal"
+	"github.com/caisson-os/caisson/test/registrytest"
+	"github.com/caisson-os/caisson/trust"
+	"github.com/caisson-os/caisson/trust/chain"
+)
+
+// rotated is a fleet with a chain of keys, on which three nodes have the value 10.
+type rotated struct {
+	*fleet
+	root  *ecdsa.PrivateKey
+	fresh *ecdsa.PrivateKey // the operator that is to count
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := sign.Generate()
+	must(t, err)
+	return key
+}
+
+func newRotated(t *testing.T, at string, l *line) *rotated {
+	t.Helper()
+	r := &rotated{fleet: newFleet(t), root: newKey(t), fresh: newKey(t)}
+	var err error
+	if at != "" {
+		r.Registry, err = registry.Open(at, registry.Options{PlainHTTP: true})
+		must(t, err)
+	}
+	r.policy.Root, r.policy.RootThreshold = []sign.Verifier{sign.VerifierOf(r.root)}, 1
+	one := spec.Keys{APIVersion: spec.APIVersion, Kind: spec.KindKeys, Fleet: r.policy.Fleet, Version: 1, Roles: r.policy.Roles(), At: start}
+	c, err := SignKeys(one, []crypto.Signer{r.root})
+	must(t, err)
+	r.policy.Chain, err = chain.First(c)
+	must(t, err)
+	r.Trust, r.NewFleet = &r.policy, true
+	if l != nil {
+		r.later(l)
+	}
+	must(t, r.gives(t.Context(), "10", Options{}))
+	r.NewFleet = false
+	return r
+}
+
+// rotate has the fresh operator count; those that sign are given.
+func (r *rotated) rotate(ctx context.Context, by ...crypto.Signer) (*chain.Chain, error) {
+	q := *r.Publisher
+	q.Signers = by
+	next := r.policy
+	next.Operator = []sign.Verifier{sign.VerifierOf(r.fresh)}
+	c, _, err := q.Rotate(ctx, r.policy, Rotation{Next: spec.Keys{Roles: next.Roles(), At: start}, Root: []crypto.Signer{r.root}})
+	return c, err
+}
+
+// boots has each node boot, without a disk: with boot files of version 1, as a loader that
+// follows the chain and as one that does not see its newest version yet.
+func (r *rotated) boots() error {
+	for i := range 3 {
+		name := fmt.Sprintf("n%d", i)
+		candidate, err := trust.Overlay(r.t.Context(), r.Registry.Source(), []string{name}, "")
+		if err != nil {
+			return err
+		}
+		c := r.policy.Chain.Fork()
+		if err := c.Walk(r.t.Context(), r.Registry.Source(), func(chain.Link) error { return nil }); err != nil {
+			return err
+		}
+		// A loader asks for the keys first, then for the rest: the version before is what it has
+		// when a new one is published between the two.
+		for _, k := range []spec.Keys{c.Newest().Keys, c.Links()[0].Keys} {
+			b := chain.With(spec.Bootstrap{Fleet: r.policy.Fleet}, k)
+			if _, err := trust.Accept(candidate, b, trust.Identity{Node: name, MACs: []string{fmt.Sprintf("52:54:00:00:00:%02x", i)}}, spec.Floor{}, trust.Clock{RTC: r.Now}, trust.Known{}); err != nil {
+				return fmt.Errorf("node %s, which knows version %d: %w", name, k.Version, err)
+			}
+		}
+	}
+	return nil
+}
+
+// TestRotate: the operator's key of the version before is at hand, or lost.
+func TestRotate(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lost %v", lost), func(t *testing.T) {
+			r := newRotated(t, "", nil)
+			by := []crypto.Signer{r.fresh}
+			if !lost {
+				by = append(by, r.operator)
+			}
+			c, err := r.rotate(t.Context(), by...)
+			must(t, err)
+			must(t, r.boots())
+			if c.Version() != 2 || len(c.Links()) != 2 {
+				t.Errorf("version %d", c.Version())
+			}
+			// The key that left signs nothing any more; the site's new one goes on.
+			if err := r.gives(t.Context(), "20", Options{}); err == nil || !strings.Contains(err.Error(), "other keys than version 2") {
+				t.Errorf("published with the keys of version 1: %v", err)
+			}
+			old := *r.Publisher
+			old.Trust = &Policy{Operator: r.policy.Operator, Threshold: 1}
+			if _, err := old.Refresh(t.Context(), Lists{}); err == nil {
+				t.Error("who does not follow the keys signed by those of version 1")
+			}
+			r.policy.Operator, r.Signers = []sign.Verifier{sign.VerifierOf(r.fresh)}, []crypto.Signer{r.fresh}
+			must(t, r.gives(t.Context(), "20", Options{}))
+			r.isGreen(r.values())
+			current, err := trust.Current(t.Context(), r.Registry.Source(), "")
+			must(t, err)
+			var doc spec.Fleet
+			must(t, spec.Decode(current.Document, &doc))
+			if doc.KeysVersion != 2 {
+				t.Errorf("fleet:current names version %d", doc.KeysVersion)
+			}
+		})
+	}
+}
+
+// TestRotateRefuses what would lose nodes, or nobody could follow, before anything is written.
+func TestRotateRefuses(t *testing.T) {
+	r := newRotated(t, "", nil)
+	stranger := newKey(t)
+	for _, c := range []struct {
+		name   string
+		by     []crypto.Signer
+		root   []crypto.Signer
+		change func(*spec.Roles)
+		want   string
+	}{
+		{"a stranger signs", []crypto.Signer{stranger}, []crypto.Signer{r.root}, nil, "no operator's"},
+		{"nobody of the next version signs", []crypto.Signer{r.operator}, []crypto.Signer{r.root}, nil, "0 of the operators that are to count"},
+		{"the root key of a stranger", []crypto.Signer{r.fresh}, []crypto.Signer{stranger}, nil, "not trusted"},
+		{"another release key that signs nothing", []crypto.Signer{r.fresh}, []crypto.Signer{r.root},
+			func(k *spec.Roles) { k.Release = role([]sign.Verifier{sign.VerifierOf(stranger)}, 1) }, "layers must be signed"},
+		{"a key in two roles", []crypto.Signer{r.fresh}, []crypto.Signer{r.root}, func(k *spec.Roles) { k.Release = k.Operator }, "has two roles"},
+	} {
+		q := *r.Publisher
+		q.Signers = c.by
+		next := r.policy
+		next.Operator = []sign.Verifier{sign.VerifierOf(r.fresh)}
+		roles := next.Roles()
+		if c.change != nil {
+			c.change(&roles)
+		}
+		_, _, err := q.Rotate(t.Context(), r.policy, Rotation{Next: spec.Keys{Roles: roles, At: start}, Root: c.root})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if _, err := trust.Keys(t.Context(), r.Registry.Source(), 2); !isNotFound(err) {
+			t.Fatalf("%s: version 2 is published: %v", c.name, err)
+		}
+	}
+	must(t, r.boots())
+}
+
+// TestRotateRelease: a layer that only the key before signed can be pinned again.
+func TestRotateRelease(t *testing.T) {
+	r := newRotated(t, "", nil)
+	layer := r.layer("1", "", r.release)
+	must(t, func() error {
+		_, err := r.Publish(t.Context(), r.policy, r.nodes(layer.Digest, "10", "10", "10"), Options{LayerNamed: true})
+		return err
+	}())
+	fresh := newKey(t)
+	next := r.policy
+	next.Release = []sign.Verifier{sign.VerifierOf(fresh)}
+	if err := release.Verify(t.Context(), r.Registry, layer.Digest, next.Release); refusal.Of(err) != refusal.UnknownKey {
+		t.Fatal(err)
+	}
+	_, _, err := r.Rotate(t.Context(), r.policy, Rotation{Next: spec.Keys{Roles: next.Roles(), At: start}, Root: []crypto.Signer{r.root}, Release: fresh})
+	must(t, err)
+	must(t, release.Verify(t.Context(), r.Registry, layer.Digest, next.Release))
+	must(t, release.Verify(t.Context(), r.Registry, layer.Digest, r.policy.Release))
+	must(t, r.boots())
+}
+
+// TestAWithheldVersion: a publisher does not go on with keys that may be revoked.
+func TestAWithheldVersion(t *testing.T) {
+	r := newRotated(t, "", nil)
+	before := r.policy
+	_, err := r.rotate(t.Context(), r.fresh, r.operator)
+	must(t, err)
+	must(t, r.Registry.Untag(t.Context(), oci.RepoFleet, trust.KeysTag(2)))
+	_, err = r.Read(t.Context(), before)
+	if refusal.Of(err) != refusal.KeysBehind {
+		t.Errorf("Read = %v", err)
+	}
+}
+
+// TestRotateCutSomewhere cuts a rotation at some requests; at each, every node boots, with the
+// version before and with the newest, and the same rotation ends it.
+func TestRotateCutSomewhere(t *testing.T) { rotateEverywhere(t, 7) }
+
+// The same at every request.
+func TestLongRotateCutEverywhere(t *testing.T) {
+	require.Long(t)
+	rotateEverywhere(t, 1)
+}
+
+func rotateEverywhere(t *testing.T, more int) {
+	server := registrytest.WithReferrers(t)
+	for _, lost := range []bool{false, true} {
+		t.Run(fmt.Sprintf("lost %v", lost), func(t *testing.T) {
+			l, cuts := newLine(t, server), 0
+			for request := 1; ; request += more {
+				r := newRotated(t, fmt.Sprintf("%s/rotate-%v-%d", l.at, lost, request), l)
+				by := []crypto.Signer{r.fresh}
+				if !lost {
+					by = append(by, r.operator)
+				}
+				r.later(l)
+				ctx, kill := context.WithCancel(t.Context())
+				if request%2 == 1 {
+					kill = func() {} // it lives
+				}
+				mend := l.cutAt(request, kill)
+				_, cut := r.rotate(ctx, by...)
+				mend()
+				kill()
+				if err := r.boots(); err != nil {
+					t.Fatalf("cut at request %d with %v: %v", request, cut, err)
+				}
+				if cut == nil {
+					break
+				}
+				cuts++
+				r.later(l)
+				c, err := r.rotate(t.Context(), by...)
+				if err != nil || c.Version() != 2 && c.Version() != 3 {
+					t.Fatalf("cut at request %d with %v; again: %v", request, cut, err)
+				}
+				if err := r.boots(); err != nil {
+					t.Fatalf("cut at request %d with %v, and again: %v", request, cut, err)
+				}
+			}
+			t.Logf("%d cuts", cuts)
+			if cuts < 30/more {
+				t.Errorf("%d cuts: it is shorter than it was", cuts)
+			}
+		})
+	}
+}
+
+// TestRehearseTellsTheTruth: over rotations of all kinds, with the keys at hand or not, a
+// rehearsal says yes exactly when the rotation itself comes through; and whatever it says,
+// every node boots afterwards.
+func TestRehearseTellsTheTruth(t *testing.T) {
+	yes, no := 0, 0
+	for seed := range uint64(24) {
+		r := newRotated(t, "", nil)
+		layer := r.layer("1", "", r.release)
+		_, err := r.Publish(t.Context(), r.policy, r.nodes(layer.Digest, "10", "10", "10"), Options{LayerNamed: true})
+		must(t, err)
+		rng := rand.New(rand.NewPCG(seed, 1))
+		flip := func() bool { return rng.IntN(4) > 0 }
+		next, rotation := r.policy, Rotation{Root: []crypto.Signer{r.root}}
+		second, fresh := newKey(t), newKey(t)
+		next.Operator = []sign.Verifier{sign.VerifierOf(r.fresh)}
+		if flip() {
+			next.Operator, next.Threshold = append(next.Operator, sign.VerifierOf(second)), 1+rng.IntN(2)
+		}
+		if flip() {
+			next.Release = []sign.Verifier{sign.VerifierOf(fresh)}
+			if flip() {
+				rotation.Release = fresh
+			}
+		}
+		if !flip() { // another root
+			next.Root = []sign.Verifier{sign.VerifierOf(second)}
+			if flip() {
+				rotation.Root = append(rotation.Root, second)
+			}
+		}
+		var by []crypto.Signer
+		for _, s := range []crypto.Signer{r.fresh, second, r.operator} {
+			if flip() && (s != crypto.Signer(second) || len(next.Operator) > 1) {
+				by = append(by, s)
+			}
+		}
+		rotation.Next = spec.Keys{Roles: next.Roles(), At: start}
+		run := func(dry bool) error {
+			q := *r.Publisher
+			q.Signers, q.Dry = by, dry
+			_, _, err := q.Rotate(t.Context(), r.policy, rotation)
+			return err
+		}
+		rehearsed, done := run(true), run(false)
+		if (rehearsed == nil) != (done == nil) {
+			t.Errorf("seed %d: rehearsed: %v; done: %v", seed, rehearsed, done)
+		}
+		if err := r.boots(); err != nil {
+			t.Errorf("seed %d, after %v: %v", seed, done, err)
+		}
+		if done == nil {
+			yes++
+		} else {
+			no++
+		}
+	}
+	if yes < 4 || no < 4 {
+		t.Errorf("%d came through, %d did not: this shows little", yes, no)
+	}
+}

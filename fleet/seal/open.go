@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package seal
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+	"filippo.io/age/armor"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/spec/rules"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+// Identities are keys that open a site's files with secrets.
+type Identities struct{ list []age.Identity }
+
+// Add reads the keys of one file, as age-keygen(1) writes it; name is what errors call it.
+func (i *Identities) Add(name string, text []byte) error {
+	found, err := age.ParseIdentities(bytes.NewReader(text))
+	if err != nil {
+		return cli.WithHint(fmt.Errorf("read identity %s: it holds no key of age", name), "age-keygen -o FILE makes one") // age's own error would quote the line
+	}
+	i.list = append(i.list, found...)
+	return nil
+}
+
+func (i *Identities) open(s site.Secret) ([]byte, error) {
+	var in io.Reader = bytes.NewReader(s.Data)
+	if text := bytes.TrimLeft(s.Data, " \t\r\n"); bytes.HasPrefix(text, []byte(armor.Header)) {
+		in = armor.NewReader(bytes.NewReader(text))
+	}
+	var wrong *age.NoIdentityMatchError
+	out, err := age.Decrypt(in, i.list...)
+	if errors.As(err, &wrong) {
+		return nil, cli.WithHint(fmt.Errorf("open %s: it is encrypted to nobody of --identity", s.File), "age -d -i FILE "+s.File+" shows whether another key opens it")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", s.File, err)
+	}
+	value, err := io.ReadAll(io.LimitReader(out, rules.MaxSecret+1))
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", s.File, err)
+	}
+	return value, size(value)
+}
+
+// size refuses values that no node is given.
+func size(value []byte) error {
+	switch {
+	case len(value) > rules.MaxSecret:
+		return fmt.Errorf("its value has more than %d KiB", rules.MaxSecret>>10)
+	case len(value) == 0:
+		return errors.New("its value is empty")
+	}
+	return nil
+}
+
+// run has a program print a value. What it says beside that goes to the operator.
+func run(ctx context.Context, argv []string, dir string, limit time.Duration) ([]byte, error) {
+	late := fmt.Errorf("no value within %v", limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
+	defer cancel()
+	out := capped{left: rules.MaxSecret + 1}
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = dir, &out, os.Stderr, time.Second
+	err := cmd.Run()
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	if out.left == 0 {
+		err = nil // it was too much, see below
+	}
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", argv[0], err)
+	}
+	return out.Bytes(), size(out.Bytes())
+}
+
+// capped takes so much, and then refuses more.
+type capped struct {
+	bytes.Buffer
+	left int
+}
+
+func (c *capped) Write(p []byte) (int, error) {
+	n := min(len(p), c.left)
+	c.left -= n
+	_, _ = c.Buffer.Write(p[:n]) // never fails
+	if n < len(p) {
+		return n, io.ErrShortWrite
+	}
+	return n, nil
+}
+
+// encrypt seals a value to a recipient.
+func encrypt(to string, value []byte) (string, error) {
+	r, err := age.ParseX25519Recipient(to)
+	if err != nil {
+		return "", err
+	}
+	var out bytes.Buffer
+	w, err := age.Encrypt(&out, r)
+	if err != nil {
+		return "", err
+	}
+	_, err = w.Write(value)
+	if err = errors.Join(err, w.Close()); err != nil {
+		return "", err
+	}
+	return base64.StdEncoding.EncodeToString(out.Bytes()), nil
+}
+
+// keyName is the file of the key by which values are compared.
+const keyName = "secrets.key"
+
+// macKey tells whether a value is another one, to whoever has it and to nobody else: a plain
+// digest of a short password would give it away.
+type macKey struct {
+	name string
+	key  []byte
+}
+
+// openKey reads the key, and makes it where there is none and none was needed before.
+func openKey(name string, needed bool) (*macKey, error) {
+	text, err := ownfiles.ReadLinked(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		if needed {
+			return nil, cli.WithHint(fmt.Errorf("%s is not there, and %s was made with it", name, lockName),
+				"take the key from where the site was published last, or remove "+lockName+": all secrets are sealed anew then, and their nodes get a new generation")
+		}
+		key := make([]byte, sha256.Size)
+		rand.Read(key)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return nil, err
+		}
+		if err := durable.WriteFile(name, []byte(base64.StdEncoding.EncodeToString(key)+"\n"), 0o600); err != nil {
+			return nil, err
+		}
+		return &macKey{name, key}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	key, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(key) != sha256.Size {
+		return nil, fmt.Errorf("read %s: it is not a key of %d bytes in base64", name, sha256.Size)
+	}
+	return &macKey{name, key}, nil
+}
+
+func (k *macKey) of(name string, value []byte) string {
+	h := hmac.New(sha256.New, k.key)
+	var n [8]byte
+	binary.BigEndian.PutUint64(n[:], uint64(len(name)))
+	h.Write(n[:])
+	h.Write([]byte(name))
+	h.Write(value)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// id names the key without giving it away.
+func (k *macKey) id() string { return k.of("", []byte("the key of "+lockName))[:16] }

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package seal
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/durable"
+	"github.com/caisson-os/caisson/internal/ownfiles"
+	"github.com/caisson-os/caisson/spec"
+)
+
+// RecipientsName is the file of accepted recipients, beside the site.
+const RecipientsName = "recipients.lock"
+
+const (
+	recipientsKind = "RecipientsLock"
+	maxRecipients  = 16 << 20
+)
+
+// Recipients are those that operators have accepted, by node.
+type Recipients struct {
+	Nodes map[string]Accepted
+	file  string
+	was   []byte // the file, as it was read
+}
+
+// Accepted is whose key opens what is sealed to a node, and who has said so.
+type Accepted struct {
+	Node      string    `json:"node"`
+	Recipient string    `json:"recipient"`
+	Since     time.Time `json:"since"`
+	By        string    `json:"by,omitempty"`
+}
+
+// CheckRecipient refuses what is not a recipient of age's own kind.
+func CheckRecipient(text string) error {
+	if _, err := age.ParseX25519Recipient(text); err != nil {
+		return fmt.Errorf("%.80q is not a recipient: %w", text, err)
+	}
+	return nil
+}
+
+// ReadRecipients reads the file in the directory of a site; without it nobody is accepted.
+func ReadRecipients(dir string) (*Recipients, error) {
+	r := &Recipients{Nodes: map[string]Accepted{}, file: filepath.Join(dir, RecipientsName)}
+	var list []Accepted
+	var err error
+	if r.was, err = readRows(r.file, recipientsKind, "recipients", maxRecipients, &list, nil); err != nil {
+		return nil, err
+	}
+	for _, one := range list {
+		if err := CheckRecipient(one.Recipient); err != nil {
+			return nil, fmt.Errorf("read %s: node %.80q: %w", r.file, one.Node, err)
+		}
+		if _, twice := r.Nodes[one.Node]; twice {
+			return nil, fmt.Errorf("read %s: node %.80q has two rows", r.file, one.Node)
+		}
+		r.Nodes[one.Node] = one
+	}
+	return r, nil
+}
+
+// Write replaces the file, unless somebody else has meanwhile.
+func (r *Recipients) Write() error {
+	var rows []any
+	for _, node := range slices.Sorted(maps.Keys(r.Nodes)) {
+		rows = append(rows, r.Nodes[node])
+	}
+	data, err := encodeRows(recipientsKind, "", "recipients", rows)
+	if err != nil {
+		return err
+	}
+	return replace(r.file, r.was, data)
+}
+
+// replace writes a file that is still as it was read.
+func replace(name string, was, data []byte) error {
+	if same, err := fileIs(name, was); err != nil || !same {
+		return cmp.Or(err, cli.WithHint(fmt.Errorf("%s has changed meanwhile, and stays as it is", name), "run this again"))
+	}
+	return durable.WriteFile(name, data, 0o644)
+}
+
+// encodeRows writes a file of rows, one a line, so that version control merges them.
+func encodeRows(kind, key, list string, rows []any) ([]byte, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, `{"apiVersion":%q,"kind":%q,`, spec.APIVersion, kind)
+	if key != "" {
+		fmt.Fprintf(&b, `"key":%q,`, key)
+	}
+	fmt.Fprintf(&b, "%q:[\n", list)
+	for i, row := range rows {
+		data, err := spec.Encode(row)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(data)
+		if i < len(rows)-1 {
+			b.WriteByte(',')
+		}
+		b.WriteByte('\n')
+	}
+	b.WriteString("]}\n")
+	return []byte(b.String()), nil
+}
+
+// readRows reads such a file strictly, and returns its content; nil where it is not there.
+func readRows(name, kind, list string, limit int64, rows any, key *string) ([]byte, error) {
+	data, err := ownfiles.ReadPublic(name, limit)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	var doc map[string]json.RawMessage
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	var version, is string
+	for field, into := range map[string]any{"apiVersion": &version, "kind": &is, "key": key, list: rows} {
+		raw, ok := doc[field]
+		if delete(doc, field); !ok || field == "key" && key == nil {
+			continue
+		}
+		if err := json.Unmarshal(raw, into); err != nil {
+			return nil, fmt.Errorf("read %s: %s: %w", name, field, err)
+		}
+	}
+	switch {
+	case version != spec.APIVersion || is != kind:
+		return nil, fmt.Errorf("read %s: it is a %.40q of %.40q, not a %s of %s", name, is, version, kind, spec.APIVersion)
+	case len(doc) > 0:
+		return nil, fmt.Errorf("read %s: a later release wrote it: it has the key %.40q", name, slices.Sorted(maps.Keys(doc))[0])
+	}
+	return data, nil
+}
+
+// fileIs reports whether a file still has a content, nil for none.
+func fileIs(name string, was []byte) (bool, error) {
+	now, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return was == nil, nil
+	}
+	return was != nil && string(now) == string(was), err
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package seal seals a site's secrets to the nodes that need them, see age(1).
+//
+// A value is opened where the site is published, from a file that is encrypted to whoever does
+// that or by a program, and sealed to each node's own recipient: the public half of a key that
+// the node has made. Only recipients count that an operator has accepted, in recipients.lock
+// beside the site. What was sealed is kept in secrets.lock, whole, and taken again for as long
+// as value and recipient are the same: age makes another file each time, and a node whose
+// overlay has other bytes has another generation. Neither file holds what opens anything.
+//
+// cmd/caisson imports it.
+package seal
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/caisson-os/caisson/internal/cli"
+	"github.com/caisson-os/caisson/internal/digest"
+	"github.com/caisson-os/caisson/internal/plain"
+	"github.com/caisson-os/caisson/spec"
+	"github.com/caisson-os/caisson/spec/site"
+)
+
+// Sealer seals the secrets of one site. Its methods may be called by several goroutines.
+type Sealer struct {
+	Identities *Identities // that open files; nil opens none
+	Commands   bool        // programs are run
+	Must       bool        // a value that cannot be opened and may have changed is an error
+	Timeout    time.Duration
+
+	site       *site.Site
+	recipients *Recipients
+	was        []byte // secrets.lock, as it was read
+
+	mu        sync.Mutex
+	lock      *Lock
+	key       *macKey
+	values    map[string][]byte // opened
+	notLooked []string
+	without   []string
+	due       map[string]bool // nodes that were not sealed to, and would be
+}
+
+// Open reads what is beside a site and has the site's overlays hold the secrets that are
+// sealed already.
+func Open(s *site.Site) (*Sealer, error) {
+	x := &Sealer{site: s, values: map[string][]byte{}, Timeout: time.Minute}
+	var err error
+	if x.recipients, err = ReadRecipients(s.Dir()); err != nil {
+		return nil, err
+	}
+	if x.lock, x.was, err = readLock(s.Dir()); err != nil {
+		return nil, err
+	}
+	s.SealWith(x.of)
+	return x, nil
+}
+
+// of returns what is sealed to a node of some secrets.
+func (x *Sealer) of(node string, names []string) (list []spec.Secret, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	to := x.recipients.Nodes[node].Recipient
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, name := range names {
+		if row, ok := x.lock.rows[rowKey{node, name}]; ok && to != "" && row.Recipient == to {
+			list = append(list, spec.Secret{Name: name, To: to, Sealed: row.Sealed})
+		}
+	}
+	return list, nil
+}
+
+// Seal seals to these nodes what is not sealed to them, or has changed. Nodes that have no
+// accepted recipient are left out. Nothing is written, see [Sealer.Write].
+func (x *Sealer) Seal(ctx context.Context, nodes []string) error {
+	need := map[string][]string{} // by secret
+	var without []string
+	for _, node := range nodes {
+		names, err := x.site.SecretsOf(node)
+		if err != nil {
+			return err
+		}
+		if len(names) > 0 && x.recipients.Nodes[node].Recipient == "" {
+			without = append(without, node)
+			continue
+		}
+		for _, name := range names {
+			need[name] = append(need[name], node)
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.notLooked, x.without, x.due = nil, without, map[string]bool{}
+	for _, secret := range x.site.Secrets() {
+		if list := need[secret.Name]; len(list) > 0 {
+			if err := x.sealOne(ctx, secret, list); err != nil {
+				return fmt.Errorf("secret %s: %w", secret.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// NotLooked returns the secrets whose values may have changed, and were not opened to see that.
+func (x *Sealer) NotLooked() []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Clone(x.notLooked)
+}
+
+// Due returns the nodes that a publish seals to for the first time, or with another recipient,
+// and that were not sealed to here, since the value was not opened.
+func (x *Sealer) Due() []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return plain.Names(maps.Keys(x.due))
+}
+
+// Without returns the nodes that need secrets and have no accepted recipient.
+func (x *Sealer) Without() []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return slices.Clone(x.without)
+}
+
+// sealOne seals a secret to nodes.
+func (x *Sealer) sealOne(ctx context.Context, s site.Secret, nodes []string) error {
+	source := ""
+	if s.Data != nil {
+		source = digest.Of(s.Data)
+	}
+	todo := slices.DeleteFunc(nodes, func(node string) bool { // the same file has the same value
+		row, ok := x.lock.rows[rowKey{node, s.Name}]
+		return source != "" && ok && row.Source == source && row.Recipient == x.recipients.Nodes[node].Recipient
+	})
+	if len(todo) == 0 {
+		return nil
+	}
+	if s.Data != nil && x.Identities == nil || s.Data == nil && !x.Commands {
+		if x.Must {
+			return cli.WithHint(fmt.Errorf("its value has changed, or is not sealed to %s yet, and nothing was given that opens it", plain.Count(len(todo), "node")),
+				"--identity FILE, the age key to which "+s.File+" is encrypted")
+		}
+		x.notLooked = append(x.notLooked, s.Name)
+		for _, node := range todo {
+			if row, ok := x.lock.rows[rowKey{node, s.Name}]; !ok || row.Recipient != x.recipients.Nodes[node].Recipient {
+				x.due[node] = true
+			}
+		}
+		return nil
+	}
+	value, err := x.value(ctx, s)
+	if err != nil {
+		return err
+	}
+	if x.key == nil {
+		if x.key, err = x.openKey(); err != nil {
+			return err
+		}
+	}
+	mac := x.key.of(s.Name, value)
+	for _, node := range todo {
+		to := x.recipients.Nodes[node].Recipient
+		row, ok := x.lock.rows[rowKey{node, s.Name}]
+		if !ok || row.MAC != mac || row.Recipient != to {
+			sealed, err := encrypt(to, value)
+			if err != nil {
+				return fmt.Errorf("seal to node %s: %w", node, err)
+			}
+			row = Row{Node: node, Name: s.Name, Recipient: to, MAC: mac, Sealed: sealed}
+		}
+		row.Source = source
+		x.lock.rows[rowKey{node, s.Name}] = row
+	}
+	return nil
+}
+
+// value opens a secret, once.
+func (x *Sealer) value(ctx context.Context, s site.Secret) (value []byte, err error) {
+	if value, ok := x.values[s.Name]; ok {
+		return value, nil
+	}
+	if s.Data != nil {
+		value, err = x.Identities.open(s)
+	} else {
+		value, err = run(ctx, s.Command, x.site.Dir(), x.Timeout)
+	}
+	if err == nil {
+		x.values[s.Name] = value
+	}
+	return value, err
+}
+
+// Write writes secrets.lock, where it differs: before anything is published that has what it
+// holds, so that a publish that is cut takes the same rows when it is repeated. Rows of nodes
+// and secrets that left the site leave it.
+func (x *Sealer) Write() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	names := x.site.SecretNames()
+	for at := range x.lock.rows {
+		if !x.site.Has(at.node) || !slices.Contains(names, at.name) {
+			delete(x.lock.rows, at)
+		}
+	}
+	return x.lock.write(x.site.Dir(), x.was)
+}
+
+// Accepted returns the recipients that were accepted, by node.
+func (x *Sealer) Accepted() map[string]Accepted { return x.recipients.Nodes }
+
+// Sealed returns the names of the secrets that are sealed to a node's recipient, sorted.
+func (x *Sealer) Sealed(node string) (names []string) {
+	to := x.recipients.Nodes[node].Recipient
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for at, row := range x.lock.rows {
+		if at.node == node && row.Recipient == to && to != "" {
+			names = append(names, at.name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// openKey opens the key by which values are compared, which is beside the operators' keys.
+func (x *Sealer) openKey() (*macKey, error) {
+	dir := path.Join(x.site.Dir(), "keys")
+	if keys := x.site.Trust().Operator; len(keys) > 0 {
+		dir = path.Dir(keys[0])
+	}
+	key, err := openKey(filepath.Join(dir, keyName), len(x.lock.rows) > 0)
+	if err != nil {
+		return nil, err
+	}
+	if x.lock.Key != "" && x.lock.Key != key.id() && len(x.lock.rows) > 0 {
+		return nil, cli.WithHint(fmt.Errorf("%s is not the key that %s was made with", key.name, lockName),
+			"take the key from where the site was published last, or remove "+lockName+": all secrets are sealed anew then, and their nodes get a new generation")
+	}
+	x.lock.Key = key.id()
+	return key, nil
+}
